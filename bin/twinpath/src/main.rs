@@ -1,0 +1,50 @@
+//! `twinpath`: every network service on two paths.
+
+mod bench;
+mod lab;
+mod plain;
+mod serve;
+mod show;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "twinpath", version, about = "Two paths for every network service: a fast one in user space for the flows it claims, the kernel's own for everything else")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Serve on both paths.
+    Serve(serve::Args),
+    /// Ask a running instance what it does, and why.
+    Show(show::Args),
+    /// Measure a service, verifying every reply.
+    Bench(bench::Args),
+    /// Reproduce a measurement against the kernel and its peers, both sides in one run.
+    Lab(lab::Args),
+    /// The plain kernel servers that the labs compare against.
+    #[command(hide = true)]
+    Plain(plain::Args),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Serve(args) => serve::run(args),
+        Command::Show(args) => show::run(args),
+        Command::Bench(args) => bench::run(args),
+        Command::Lab(args) => lab::run(args),
+        Command::Plain(args) => plain::run(args),
+    };
+    match outcome {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("twinpath: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
