@@ -1,0 +1,65 @@
+//! What a run of `twinpath bench` measured: the object that `--json` prints and the labs read back.
+//!
+//! Names and units of the fields are a promise: fields are added, never renamed.
+
+use serde::{Deserialize, Serialize};
+
+/// One run. Counts cover the measured window only, not the warm-up.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct BenchReport {
+    /// As the user named it: `HOST:PORT`.
+    pub(crate) target: String,
+    /// `udp` or `tcp`.
+    pub(crate) transport: String,
+    /// The path that was used: `kernel`, `packet` or `xdp`; never `auto`.
+    pub(crate) path: String,
+    /// `adaptive`, `interrupt` or `poll`.
+    pub(crate) mode: String,
+    /// Payload bytes of a request.
+    pub(crate) size: usize,
+    /// Requests that may be unanswered at once, per thread.
+    pub(crate) inflight: u32,
+    /// Threads, each with its own flow.
+    pub(crate) threads: u32,
+    /// The offered rate of an open-loop run, all threads together; null when each reply triggers the next request.
+    pub(crate) rate_per_s: Option<f64>,
+    /// Requests sent.
+    pub(crate) sent: u64,
+    /// Requests answered in time, every byte right.
+    pub(crate) received: u64,
+    /// Requests given up after the loss timeout.
+    pub(crate) lost: u64,
+    /// Replies with a wrong byte.
+    pub(crate) corrupt: u64,
+    /// Second and later replies to one request.
+    pub(crate) duplicates: u64,
+    /// Replies to requests already counted as lost.
+    pub(crate) late: u64,
+    /// Length of the measured window.
+    pub(crate) duration_s: f64,
+    /// `received / duration_s`.
+    pub(crate) requests_per_s: f64,
+    /// Null when no reply came.
+    pub(crate) rtt_us: Option<RttUs>,
+    /// Share of a core that this process used over the measured window (user and system), all threads together.
+    pub(crate) cpu_client: f64,
+    /// Heap allocations per packet in steady state, where counted.
+    pub(crate) allocations_per_packet: Option<f64>,
+    /// What the reader should know: how a mode was realised, why a path was not taken.
+    #[serde(default)]
+    pub(crate) notes: Vec<String>,
+    /// Non-empty buckets of the round-trip times: highest value of the bucket in ns, and its count.
+    pub(crate) histogram: Vec<(u64, u64)>,
+}
+
+/// Round-trip times in microseconds. Three significant digits.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct RttUs {
+    pub(crate) min: f64,
+    pub(crate) p50: f64,
+    pub(crate) p90: f64,
+    pub(crate) p99: f64,
+    pub(crate) p99_9: f64,
+    pub(crate) max: f64,
+    pub(crate) mean: f64,
+}
