@@ -1,1 +1,12 @@
-//! (being written)
+//! What the kernel offers a process besides packets: clocks, CPUs, wake-ups, requests, sockets, settings.
+//!
+//! Thin and typed: each module wraps one kernel interface, its errors naming the call that failed. It never decides
+//! when to use what; that is the business of `runtime/`.
+
+pub mod affinity;
+pub mod clock;
+pub mod eventfd;
+pub mod latency_request;
+
+pub use eventfd::EventFd;
+pub use latency_request::LatencyRequest;

@@ -1,0 +1,102 @@
+//! Which CPUs a thread may run on.
+
+use std::num::ParseIntError;
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// Why a thread could not be placed.
+#[derive(Debug, thiserror::Error)]
+pub enum AffinityError {
+    /// The CPU does not exist, is offline, or lies outside this process's cpuset.
+    #[error("cannot run on CPU {cpu}: {source}; this process may use CPUs {allowed:?}")]
+    Pin {
+        /// The CPU asked for.
+        cpu: usize,
+        /// What may be used instead.
+        allowed: Vec<usize>,
+        /// From `sched_setaffinity(2)`.
+        source: rustix::io::Errno,
+    },
+    /// `sched_getaffinity(2)` failed.
+    #[error("cannot read which CPUs this process may use: {0}")]
+    Read(rustix::io::Errno),
+    /// A list of CPUs is not of the form `0,2-3`.
+    #[error("\"{list}\" is not a list of CPUs such as 0,2-3")]
+    Parse {
+        /// The text given.
+        list: String,
+        /// The number in it that is none, where it is that.
+        source: Option<ParseIntError>,
+    },
+}
+
+/// Binds the calling thread to one CPU.
+///
+/// # Errors
+/// [`AffinityError::Pin`] when the kernel refuses that CPU.
+pub fn pin_current_thread(cpu: usize) -> Result<(), AffinityError> {
+    let refused = |source| AffinityError::Pin { cpu, allowed: allowed_cpus().unwrap_or_default(), source };
+    if cpu >= CpuSet::MAX_CPU {
+        return Err(refused(rustix::io::Errno::INVAL));
+    }
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    sched_setaffinity(None, &set).map_err(refused)
+}
+
+/// The CPUs the calling thread may run on, in ascending order.
+///
+/// # Errors
+/// [`AffinityError::Read`] when the kernel does not say.
+pub fn allowed_cpus() -> Result<Vec<usize>, AffinityError> {
+    let set = sched_getaffinity(None).map_err(AffinityError::Read)?;
+    Ok((0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
+}
+
+/// Reads a list such as `0,2-3` (the kernel's own notation), in the order written.
+///
+/// # Errors
+/// [`AffinityError::Parse`] when the text is no such list, or names more CPUs than the kernel can have.
+pub fn parse_cpu_list(list: &str) -> Result<Vec<usize>, AffinityError> {
+    let wrong = |source| AffinityError::Parse { list: list.to_owned(), source };
+    let number = |text: &str| text.trim().parse::<usize>().map_err(|error| wrong(Some(error)));
+    let mut cpus = Vec::new();
+    for part in list.split(',') {
+        let (first, last) = match part.split_once('-') {
+            Some((first, last)) => (number(first)?, number(last)?),
+            None => (number(part)?, number(part)?),
+        };
+        if first > last || last >= CpuSet::MAX_CPU || cpus.len() + (last - first) >= CpuSet::MAX_CPU {
+            return Err(wrong(None));
+        }
+        cpus.extend(first..=last);
+    }
+    Ok(cpus)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_goes_where_it_is_put_and_says_where_it_could() {
+        let allowed = allowed_cpus().unwrap();
+        let last = *allowed.last().unwrap();
+        std::thread::spawn(move || {
+            pin_current_thread(last).unwrap();
+            assert_eq!(allowed_cpus().unwrap(), [last]);
+        })
+        .join()
+        .unwrap();
+        let refused = pin_current_thread(100_000).unwrap_err().to_string();
+        assert!(refused.contains("CPU 100000") && refused.contains(&format!("{allowed:?}")), "{refused}");
+    }
+
+    #[test]
+    fn lists_are_the_kernels() {
+        assert_eq!(parse_cpu_list("0,2-4,1").unwrap(), [0, 2, 3, 4, 1]);
+        for wrong in ["", "a", "3-1", "1,,2", "0-99999999999", "-1"] {
+            assert!(parse_cpu_list(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

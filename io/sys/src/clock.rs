@@ -1,0 +1,40 @@
+//! The clocks of this host. Only `runtime/`, `bin/` and the plain peers read them; everything else is told the time.
+
+use rustix::time::{ClockId, Timespec, clock_gettime};
+use twinpath_time::{Duration, Instant};
+
+/// Now, on `CLOCK_MONOTONIC`: through the vDSO, some 25 ns where the clock source is the TSC.
+#[must_use]
+pub fn now() -> Instant {
+    Instant::from_nanos(nanos(clock_gettime(ClockId::Monotonic)))
+}
+
+/// CPU time the calling thread has used so far, user and system. A system call: not for the packet path.
+#[must_use]
+pub fn thread_cpu_time() -> Duration {
+    Duration::from_nanos(nanos(clock_gettime(ClockId::ThreadCPUTime)))
+}
+
+/// CPU time all threads of this process have used so far, user and system. A system call: not for the packet path.
+#[must_use]
+pub fn process_cpu_time() -> Duration {
+    Duration::from_nanos(nanos(clock_gettime(ClockId::ProcessCPUTime)))
+}
+
+/// These clocks start at zero and never show a negative time.
+fn nanos(time: Timespec) -> u64 {
+    (time.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(time.tv_nsec as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clocks_advance_and_work_is_charged() {
+        let (wall, thread, process) = (now(), thread_cpu_time(), process_cpu_time());
+        while thread_cpu_time() == thread {}
+        assert!(now() > wall);
+        assert!(process_cpu_time() > process);
+    }
+}

@@ -1,0 +1,74 @@
+//! A counter with a file descriptor: how one thread wakes another that waits on fds.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::{Errno, read, retry_on_intr, write};
+
+/// An eventfd. Any thread may signal it; it is readable until drained.
+#[derive(Debug)]
+pub struct EventFd(OwnedFd);
+
+impl EventFd {
+    /// One whose [`drain`](Self::drain) never blocks: for use with epoll or poll.
+    ///
+    /// # Errors
+    /// From `eventfd(2)`: no file descriptor left.
+    pub fn new() -> Result<Self, Errno> {
+        eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(Self)
+    }
+
+    /// One whose [`drain`](Self::drain) sleeps until it is signalled.
+    ///
+    /// # Errors
+    /// From `eventfd(2)`: no file descriptor left.
+    pub fn new_blocking() -> Result<Self, Errno> {
+        eventfd(0, EventfdFlags::CLOEXEC).map(Self)
+    }
+
+    /// Makes it readable. Signals add up until the next drain.
+    pub fn signal(&self) {
+        // The one failure is a full counter, 2^64 - 2 signals: then it is readable already.
+        let _ = retry_on_intr(|| write(&self.0, &1_u64.to_ne_bytes()));
+    }
+
+    /// Takes all signals since the last drain; zero when there were none.
+    pub fn drain(&self) -> u64 {
+        let mut count = [0; 8];
+        match retry_on_intr(|| read(&self.0, &mut count)) {
+            Ok(_) => u64::from_ne_bytes(count),
+            Err(_) => 0,
+        }
+    }
+}
+
+impl AsFd for EventFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_add_up_until_drained() {
+        let event = EventFd::new().unwrap();
+        assert_eq!(event.drain(), 0);
+        event.signal();
+        event.signal();
+        assert_eq!(event.drain(), 2);
+        assert_eq!(event.drain(), 0);
+    }
+
+    #[test]
+    fn a_signal_wakes_a_sleeping_thread() {
+        let event = EventFd::new_blocking().unwrap();
+        std::thread::scope(|scope| {
+            let woken = scope.spawn(|| event.drain());
+            event.signal();
+            assert_eq!(woken.join().unwrap(), 1);
+        });
+    }
+}
