@@ -1,0 +1,236 @@
+//! Pools: frames taken at start, handed out and taken back by one worker.
+#![allow(
+    unsafe_code,
+    reason = "the pool makes frames from raw memory and proves that each chunk has one owner"
+)]
+
+use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::io::Errno;
+
+use crate::frame::{Frame, HEADROOM, Header};
+use crate::mapping::Mapping;
+
+/// Bytes per chunk. AF_XDP's aligned mode takes 2048 or a page (Documentation/networking/af_xdp.rst, "UMEM"); 2048 holds an
+/// Ethernet frame of MTU 1500 with all headroom. What does not fit is never claimed: it stays the kernel's.
+pub const CHUNK_SIZE: u32 = 2048;
+
+/// Largest frame the kernel can put into an AF_XDP chunk of ours: what [`HEADROOM`] leaves.
+pub const UMEM_CHUNK_DATA_MAX: u32 = CHUNK_SIZE - HEADROOM;
+
+/// Why a pool cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum PoolError {
+    /// The sum of its terms is zero or beyond 2^20 frames (2 GiB).
+    #[error("a pool of {frames} frames is not possible: choose 1 to 1048576")]
+    Size {
+        /// What was asked for.
+        frames: u32,
+    },
+    /// The memory was refused.
+    #[error("cannot map {bytes} bytes of frame memory: {source}; free memory or lower ring_frames")]
+    Memory {
+        /// How much.
+        bytes: usize,
+        /// Why.
+        source: Errno,
+    },
+}
+
+/// The memory behind a pool, in a memfd that can be registered with AF_XDP or passed to another process.
+#[derive(Debug)]
+pub struct Region {
+    mapping: Mapping,
+    memfd: OwnedFd,
+}
+
+impl Region {
+    /// First byte.
+    #[must_use]
+    pub fn base(&self) -> NonNull<u8> {
+        self.mapping.base()
+    }
+
+    /// Bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.mapping.len()
+    }
+
+    /// Never true: a pool has at least one frame.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.mapping.is_empty()
+    }
+
+    /// The memfd.
+    #[must_use]
+    pub fn memfd(&self) -> &OwnedFd {
+        &self.memfd
+    }
+}
+
+/// A pool of frames, owned by one worker.
+#[derive(Debug)]
+pub struct Pool {
+    region: Arc<Region>,
+    headers: NonNull<[Header]>,
+    /// Chunks at home: a stack, so that the warmest goes out first.
+    free: Vec<NonNull<Header>>,
+    id: u32,
+}
+
+// SAFETY: the pool is the only holder of the headers in `free`; frames out of it own theirs. Nothing is tied to a thread.
+unsafe impl Send for Pool {}
+
+impl Pool {
+    /// Takes memory for `frames` frames, all of it now.
+    ///
+    /// # Errors
+    /// [`PoolError`].
+    pub fn new(frames: u32) -> Result<Self, PoolError> {
+        static NEXT_ID: AtomicU32 = AtomicU32::new(0);
+        if frames == 0 || frames > 1 << 20 {
+            return Err(PoolError::Size { frames });
+        }
+        let bytes = frames as usize * CHUNK_SIZE as usize;
+        let (mapping, memfd) = Mapping::of_memfd("twinpath-frames", bytes)
+            .map_err(|source| PoolError::Memory { bytes, source })?;
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        let base = mapping.base();
+        let headers: Box<[Header]> = (0..frames)
+            .map(|index| {
+                // SAFETY: index < frames, so the chunk lies within the mapping of frames * CHUNK_SIZE bytes.
+                let chunk = unsafe { base.add(index as usize * CHUNK_SIZE as usize) };
+                Header::new(chunk, CHUNK_SIZE, index, id)
+            })
+            .collect();
+        let headers = NonNull::from(Box::leak(headers));
+        let first = headers.cast::<Header>();
+        // Highest first, so that frames go out in ascending order at the start.
+        // SAFETY: index < frames = the length of `headers`.
+        let free = (0..frames as usize).rev().map(|index| unsafe { first.add(index) }).collect();
+        Ok(Self { region: Arc::new(Region { mapping, memfd }), headers, free, id })
+    }
+
+    /// Takes an empty frame; `None` when all are out: the caller drops and counts, or leaves work where it is.
+    #[inline]
+    pub fn take(&mut self) -> Option<Frame> {
+        let header = self.free.pop()?;
+        // SAFETY: a header in `free` is held by nobody else, and lives until the pool is dropped with all frames home.
+        let mut frame = unsafe { Frame::from_header(header) };
+        frame.reset();
+        Some(frame)
+    }
+
+    /// Takes a frame back, and the chain behind it.
+    ///
+    /// A frame of another pool is not taken (its memory is not ours to hand out): it counts as leaked.
+    #[inline]
+    pub fn release(&mut self, frame: Frame) {
+        let mut next = Some(frame);
+        while let Some(mut frame) = next {
+            next = frame.meta_mut().next.take();
+            debug_assert_eq!(frame.header().pool, self.id, "a frame goes home to the pool it came from");
+            if frame.header().pool == self.id {
+                self.free.push(frame.into_header());
+            }
+        }
+    }
+
+    /// Frames in all.
+    #[must_use]
+    pub fn frames(&self) -> u32 {
+        self.headers.len() as u32
+    }
+
+    /// Frames at home.
+    #[must_use]
+    pub fn free(&self) -> u32 {
+        self.free.len() as u32
+    }
+
+    /// The memory behind it.
+    #[must_use]
+    pub fn region(&self) -> &Arc<Region> {
+        &self.region
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        if self.free.len() == self.headers.len() {
+            // SAFETY: every header is home, so no frame points at any; it came from `Box::leak` in `new`.
+            drop(unsafe { Box::from_raw(self.headers.as_ptr()) });
+        } else {
+            // Somebody still owns a frame: its memory must outlive us. Keeping it is the only sound answer.
+            std::mem::forget(Arc::clone(&self.region));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_is_out_once_and_comes_home() {
+        let mut pool = Pool::new(2).expect("two frames");
+        let mut first = pool.take().expect("one free");
+        let second = pool.take().expect("another");
+        assert!(pool.take().is_none());
+        assert_ne!(first.index(), second.index());
+        first.copy_from(b"hello").expect("fits");
+        assert_eq!(first.bytes(), b"hello");
+        assert_eq!(first.region_offset(), u64::from(HEADROOM));
+        pool.release(second);
+        pool.release(first);
+        assert_eq!(pool.free(), 2);
+        let again = pool.take().expect("free again");
+        assert!(again.is_empty(), "a taken frame knows nothing of its former life");
+        pool.release(again);
+    }
+
+    #[test]
+    fn a_chain_comes_home_whole() {
+        let mut pool = Pool::new(3).expect("three frames");
+        let mut head = pool.take().expect("free");
+        let mut middle = pool.take().expect("free");
+        middle.meta_mut().next = pool.take();
+        head.meta_mut().next = Some(middle);
+        pool.release(head);
+        assert_eq!(pool.free(), 3);
+    }
+
+    #[test]
+    fn data_stay_within_the_chunk() {
+        let mut pool = Pool::new(1).expect("one frame");
+        let mut frame = pool.take().expect("free");
+        assert!(frame.place(0, CHUNK_SIZE as usize).is_ok());
+        assert!(frame.place(1, CHUNK_SIZE as usize).is_err());
+        assert!(frame.place(u32::MAX, 2).is_err());
+        assert!(frame.set_len(CHUNK_SIZE as usize + 1).is_err());
+        assert_eq!(frame.len(), CHUNK_SIZE as usize, "a refused change changes nothing");
+        assert!(frame.copy_from(&[0; CHUNK_SIZE as usize]).is_err(), "headroom is kept");
+        pool.release(frame);
+    }
+
+    #[test]
+    fn sizes_are_refused_in_words() {
+        assert!(Pool::new(0).expect_err("nothing").to_string().contains("choose 1 to"));
+        assert!(Pool::new(u32::MAX).is_err());
+    }
+
+    #[test]
+    fn a_pool_dropped_before_its_frames_keeps_their_memory() {
+        let mut pool = Pool::new(1).expect("one frame");
+        let mut frame = pool.take().expect("free");
+        drop(pool);
+        frame.copy_from(b"still here").expect("fits");
+        assert_eq!(frame.bytes(), b"still here");
+        let _ = frame.into_header();
+    }
+}
