@@ -1,0 +1,155 @@
+//! Positions in a ring of a power of two, counted modulo 2^32, with the peer's position cached.
+
+/// The producer's view: how much it may write.
+#[derive(Debug)]
+pub(crate) struct ProducerCursor {
+    /// Next entry to write.
+    head: u32,
+    /// Where the consumer was when we last looked; it can only have moved on since.
+    tail: u32,
+    len: u32,
+}
+
+/// The consumer's view: how much it may read.
+#[derive(Debug)]
+pub(crate) struct ConsumerCursor {
+    /// Next entry to read.
+    tail: u32,
+    /// Where the producer was when we last looked; it can only have moved on since.
+    head: u32,
+    len: u32,
+}
+
+impl ProducerCursor {
+    /// `len` must be a power of two; both positions start at `at`.
+    pub(crate) const fn new(len: u32, at: u32) -> Self {
+        assert!(len.is_power_of_two());
+        Self { head: at, tail: at, len }
+    }
+
+    /// Entries that can be written now. Looks at the peer only when the cached view has fewer than `want`.
+    ///
+    /// A peer that lies (a position we cannot have reached) yields 0: nothing is written over.
+    #[inline]
+    pub(crate) fn free(&mut self, want: u32, peer: impl FnOnce() -> u32) -> u32 {
+        if self.cached() < want {
+            self.tail = peer();
+        }
+        self.cached()
+    }
+
+    #[inline]
+    const fn cached(&self) -> u32 {
+        self.len.saturating_sub(self.head.wrapping_sub(self.tail))
+    }
+
+    /// Index of the `nth` entry to be written.
+    #[inline]
+    pub(crate) const fn index(&self, nth: u32) -> usize {
+        (self.head.wrapping_add(nth) & (self.len - 1)) as usize
+    }
+
+    /// Moves on by `count`; returns the position to publish.
+    #[inline]
+    pub(crate) const fn advance(&mut self, count: u32) -> u32 {
+        self.head = self.head.wrapping_add(count);
+        self.head
+    }
+}
+
+impl ConsumerCursor {
+    /// `len` must be a power of two; both positions start at `at`.
+    pub(crate) const fn new(len: u32, at: u32) -> Self {
+        assert!(len.is_power_of_two());
+        Self { tail: at, head: at, len }
+    }
+
+    /// Entries that can be read now. Looks at the peer only when the cached view has fewer than `want`.
+    ///
+    /// A peer that lies (more entries than the ring has) yields 0: stale entries are not read twice.
+    #[inline]
+    pub(crate) fn available(&mut self, want: u32, peer: impl FnOnce() -> u32) -> u32 {
+        if self.cached() < want {
+            self.head = peer();
+        }
+        self.cached()
+    }
+
+    #[inline]
+    const fn cached(&self) -> u32 {
+        let available = self.head.wrapping_sub(self.tail);
+        if available > self.len { 0 } else { available }
+    }
+
+    /// Index of the `nth` entry to be read.
+    #[inline]
+    pub(crate) const fn index(&self, nth: u32) -> usize {
+        (self.tail.wrapping_add(nth) & (self.len - 1)) as usize
+    }
+
+    /// Moves on by `count`; returns the position to publish.
+    #[inline]
+    pub(crate) const fn advance(&mut self, count: u32) -> u32 {
+        self.tail = self.tail.wrapping_add(count);
+        self.tail
+    }
+
+    /// Whether the producer stands elsewhere than where we have read to.
+    #[inline]
+    pub(crate) fn peek(&self, peer: impl FnOnce() -> u32) -> bool {
+        self.cached() > 0 || peer() != self.tail
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Against a naive model: a queue of numbers, from any starting position, over the wrap of 2^32.
+        #[test]
+        fn cursors_agree_with_a_queue(
+            at in prop_oneof![Just(0), Just(u32::MAX - 5), any::<u32>()],
+            len_bits in 0u32..6,
+            steps in prop::collection::vec((any::<bool>(), 1u32..9), 1..200),
+        ) {
+            let len = 1 << len_bits;
+            let mut producer = ProducerCursor::new(len, at);
+            let mut consumer = ConsumerCursor::new(len, at);
+            let (mut head, mut tail) = (at, at);
+            let mut slots = vec![None; len as usize];
+            let mut model = std::collections::VecDeque::new();
+            let mut next = 0u32;
+            for (produce, want) in steps {
+                if produce {
+                    let count = producer.free(want, || tail).min(want);
+                    prop_assert_eq!(count, want.min(len - model.len() as u32));
+                    for nth in 0..count {
+                        slots[producer.index(nth)] = Some(next);
+                        model.push_back(next);
+                        next += 1;
+                    }
+                    head = producer.advance(count);
+                } else {
+                    let count = consumer.available(want, || head).min(want);
+                    prop_assert_eq!(count, want.min(model.len() as u32));
+                    for nth in 0..count {
+                        prop_assert_eq!(slots[consumer.index(nth)].take(), model.pop_front());
+                    }
+                    tail = consumer.advance(count);
+                }
+            }
+        }
+
+        /// A peer that writes nonsense into its position can stop the ring, never corrupt it.
+        #[test]
+        fn a_lying_peer_gets_nothing(at in any::<u32>(), lie in any::<u32>()) {
+            let mut producer = ProducerCursor::new(8, at);
+            prop_assert!(producer.free(8, || lie) <= 8);
+            let mut consumer = ConsumerCursor::new(8, at);
+            prop_assert!(consumer.available(8, || lie) <= 8);
+        }
+    }
+}

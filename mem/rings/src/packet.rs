@@ -1,0 +1,207 @@
+//! The receive ring of an AF_PACKET socket, version 2 (include/uapi/linux/if_packet.h;
+//! Documentation/networking/packet_mmap.rst).
+//!
+//! Version 2, because it hands over each frame as it comes; version 3 hands over blocks on a timer, which costs a
+//! millisecond of latency.
+#![allow(
+    unsafe_code,
+    reason = "slots lie in memory mapped from the kernel, which owns them until their status says so"
+)]
+
+use std::ptr::NonNull;
+use std::slice;
+
+use twinpath_frame::Mapping;
+
+use crate::sync::{AtomicU32, Ordering};
+
+const STATUS_KERNEL: u32 = 0;
+const STATUS_USER: u32 = 1;
+const STATUS_LOSING: u32 = 1 << 2;
+const STATUS_CHECKSUM_NOT_READY: u32 = 1 << 3;
+const STATUS_VLAN_VALID: u32 = 1 << 4;
+const STATUS_CHECKSUM_VALID: u32 = 1 << 7;
+
+/// Bytes in front of a frame in its slot: the header (`struct tpacket2_hdr`), aligned.
+const HEADER_LEN: usize = 32;
+
+/// `struct tpacket2_hdr` behind its status word.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct SlotHeader {
+    len: u32,
+    captured_len: u32,
+    mac: u16,
+    net: u16,
+    seconds: u32,
+    nanos: u32,
+    vlan_tci: u16,
+    vlan_tpid: u16,
+    padding: [u8; 4],
+}
+
+/// A received frame, still in the kernel's memory.
+#[derive(Debug)]
+pub struct Slot<'a> {
+    /// The bytes, from the Ethernet header; shorter than `len` if the slot was too small for the frame.
+    pub bytes: &'a [u8],
+    /// Length of the frame on the wire.
+    pub len: usize,
+    /// The sender left the transport checksum to hardware.
+    pub checksum_not_ready: bool,
+    /// The kernel knows the transport checksum to be right.
+    pub checksum_valid: bool,
+    /// The 802.1Q tag beside the frame.
+    pub vlan_tci: Option<u16>,
+    /// Frames were lost before this one because the ring was full.
+    pub losing: bool,
+}
+
+/// The ring: `slots` slots of `slot_len` bytes each.
+#[derive(Debug)]
+pub struct PacketRing {
+    mapping: Mapping,
+    slot_len: usize,
+    slots: usize,
+    next: usize,
+}
+
+/// The sizes do not fit the mapping, or a slot cannot hold a header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadLayout;
+
+impl PacketRing {
+    /// # Errors
+    /// [`BadLayout`].
+    pub fn new(mapping: Mapping, slot_len: usize, slots: usize) -> Result<Self, BadLayout> {
+        let fits = slot_len.checked_mul(slots).is_some_and(|bytes| bytes <= mapping.len() && bytes > 0);
+        if !fits || slot_len < 2 * HEADER_LEN || !slot_len.is_multiple_of(16) {
+            return Err(BadLayout);
+        }
+        Ok(Self { mapping, slot_len, slots, next: 0 })
+    }
+
+    fn slot(&self, index: usize) -> NonNull<u8> {
+        debug_assert!(index < self.slots);
+        // SAFETY: `new` checked that all slots lie in the mapping.
+        unsafe { self.mapping.base().add(index * self.slot_len) }
+    }
+
+    fn status(&self, index: usize) -> &AtomicU32 {
+        // SAFETY: a slot starts with its status word, aligned to 16; a 32-bit atomic takes any bits.
+        unsafe { self.slot(index).cast::<AtomicU32>().as_ref() }
+    }
+
+    /// Whether a frame is waiting.
+    #[inline]
+    #[must_use]
+    pub fn look(&self) -> bool {
+        self.status(self.next).load(Ordering::Acquire) & STATUS_USER != 0
+    }
+
+    /// Shows the oldest frame to `see`, then gives its slot back: whatever is to be kept is copied out. A slot held
+    /// back would keep `poll(2)` readable. `None` if none is waiting.
+    #[inline]
+    pub fn take<R>(&mut self, see: impl FnOnce(Slot<'_>) -> R) -> Option<R> {
+        // Acquire: the kernel wrote the slot before its status (`__packet_set_status`, net/packet/af_packet.c).
+        let status = self.status(self.next).load(Ordering::Acquire);
+        if status & STATUS_USER == 0 {
+            return None;
+        }
+        let base = self.slot(self.next);
+        // SAFETY: the slot is ours until we set its status; the header follows the status word, and any bits are a value.
+        let header = unsafe { base.add(size_of::<u32>()).cast::<SlotHeader>().read() };
+        // The kernel's offsets are bounded to the slot before they are used.
+        let start = usize::from(header.mac).clamp(HEADER_LEN, self.slot_len);
+        let captured = (header.captured_len as usize).min(self.slot_len - start);
+        // SAFETY: start + captured <= slot_len, so the bytes lie in this slot, which the kernel does not touch now.
+        let bytes = unsafe { slice::from_raw_parts(base.add(start).as_ptr(), captured) };
+        let result = see(Slot {
+            bytes,
+            len: header.len as usize,
+            checksum_not_ready: status & STATUS_CHECKSUM_NOT_READY != 0,
+            checksum_valid: status & STATUS_CHECKSUM_VALID != 0,
+            vlan_tci: (status & STATUS_VLAN_VALID != 0).then_some(header.vlan_tci),
+            losing: status & STATUS_LOSING != 0,
+        });
+        // Release: our reads are done before the kernel may write again.
+        self.status(self.next).store(STATUS_KERNEL, Ordering::Release);
+        self.next = if self.next + 1 == self.slots { 0 } else { self.next + 1 };
+        Some(result)
+    }
+
+    /// Bytes of ring memory.
+    #[must_use]
+    pub fn mapped_bytes(&self) -> usize {
+        self.mapping.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Writes a frame as the kernel does: bytes, header, then status.
+    fn deliver(ring: &PacketRing, index: usize, status: u32, header: SlotHeader, bytes: &[u8]) {
+        let base = ring.slot(index);
+        // SAFETY: the test writes within one slot, and nobody reads it before the status is set.
+        unsafe {
+            base.add(size_of::<u32>()).cast::<SlotHeader>().write(header);
+            let at = usize::from(header.mac).min(ring.slot_len - bytes.len());
+            base.add(at).copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len());
+        }
+        ring.status(index).store(status, Ordering::Release);
+    }
+
+    fn ring(slots: usize) -> PacketRing {
+        PacketRing::new(Mapping::of_memfd("ring-test", 4096).expect("memory").0, 256, slots).expect("layout")
+    }
+
+    fn header(len: u32, captured_len: u32, mac: u16) -> SlotHeader {
+        SlotHeader {
+            len,
+            captured_len,
+            mac,
+            net: 0,
+            seconds: 0,
+            nanos: 0,
+            vlan_tci: 5,
+            vlan_tpid: 0,
+            padding: [0; 4],
+        }
+    }
+
+    #[test]
+    fn frames_come_in_order_and_slots_go_back() {
+        let mut ring = ring(2);
+        assert!(!ring.look());
+        assert!(ring.take(|_| ()).is_none());
+        for round in 0..5u8 {
+            let index = usize::from(round) % 2;
+            deliver(&ring, index, STATUS_USER | STATUS_VLAN_VALID, header(3, 3, 80), &[round, 1, 2]);
+            assert!(ring.look());
+            let seen = ring.take(|slot| (slot.bytes.to_vec(), slot.vlan_tci, slot.checksum_not_ready));
+            assert_eq!(seen, Some((vec![round, 1, 2], Some(5), false)));
+            assert_eq!(ring.status(index).load(Ordering::Relaxed), STATUS_KERNEL);
+        }
+    }
+
+    #[test]
+    fn offsets_beyond_the_slot_are_bounded() {
+        let mut ring = ring(1);
+        deliver(&ring, 0, STATUS_USER | STATUS_CHECKSUM_NOT_READY, header(9000, u32::MAX, u16::MAX), &[]);
+        let seen = ring.take(|slot| (slot.bytes.len(), slot.len, slot.checksum_not_ready, slot.vlan_tci));
+        assert_eq!(seen, Some((0, 9000, true, None)));
+        deliver(&ring, 0, STATUS_USER, header(9000, u32::MAX, 0), &[]);
+        assert_eq!(ring.take(|slot| slot.bytes.len()), Some(256 - HEADER_LEN));
+    }
+
+    #[test]
+    fn a_layout_beyond_the_mapping_is_refused() {
+        let map = || Mapping::of_memfd("ring-test", 4096).expect("memory").0;
+        assert!(PacketRing::new(map(), 256, 17).is_err());
+        assert!(PacketRing::new(map(), 0, 17).is_err());
+        assert!(PacketRing::new(map(), 100, 2).is_err());
+        assert!(PacketRing::new(map(), usize::MAX, 2).is_err());
+    }
+}
