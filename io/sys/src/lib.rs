@@ -4,9 +4,12 @@
 //! when to use what; that is the business of `runtime/`.
 
 pub mod affinity;
+pub mod child;
 pub mod clock;
 pub mod eventfd;
 pub mod latency_request;
+pub mod netns;
 
 pub use eventfd::EventFd;
 pub use latency_request::LatencyRequest;
+pub use netns::Namespace;

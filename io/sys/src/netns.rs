@@ -1,0 +1,131 @@
+//! Anonymous network namespaces: nothing has to clean them up.
+//!
+//! A namespace lives as long as somebody holds it: here one file descriptor, close-on-exec, never a name in
+//! `/run/netns`. When the holder ends, even by `kill -9`, the kernel takes the namespace down with every link,
+//! address and program in it.
+
+#![allow(unsafe_code, reason = "unshare(2) of the calling thread")]
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::thread::{LinkNameSpaceType, UnshareFlags};
+
+/// The calling thread's network namespace. `/sys` shows that of its mount instead, so nothing here reads it.
+const OWN_NAMESPACE: &str = "/proc/thread-self/ns/net";
+
+/// What can go wrong with a namespace.
+#[derive(Debug, thiserror::Error)]
+pub enum NetnsError {
+    /// The kernel refused a new namespace.
+    #[error("cannot create a network namespace ({0}): this needs CAP_SYS_ADMIN, so run as root or with sudo")]
+    Unshare(Errno),
+    /// The namespace exists, but its file cannot be opened.
+    #[error("cannot open {OWN_NAMESPACE} ({0}): is /proc mounted?")]
+    Open(Errno),
+    /// A thread could not move into it.
+    #[error("cannot enter a network namespace ({0}): this needs CAP_SYS_ADMIN, so run as root or with sudo")]
+    Enter(Errno),
+    /// The helper thread could not be started.
+    #[error("cannot start a helper thread for a network namespace: {0}")]
+    Thread(std::io::Error),
+    /// The closure panicked.
+    #[error("a helper thread inside a network namespace panicked")]
+    Panicked,
+}
+
+/// A network namespace that only this value keeps alive (and the processes and sockets inside it).
+#[derive(Debug)]
+pub struct Namespace {
+    fd: OwnedFd,
+}
+
+impl Namespace {
+    /// A new, empty namespace: `lo`, down, and nothing else. The calling thread stays where it is.
+    ///
+    /// # Errors
+    /// [`NetnsError::Unshare`] without CAP_SYS_ADMIN.
+    pub fn new() -> Result<Self, NetnsError> {
+        on_thread("netns-create", || {
+            // SAFETY: only the network namespace of this short-lived thread is unshared. What makes `unshare`
+            // unsafe is CLONE_FILES: file descriptors that other code thinks are shared. That flag is not set.
+            unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }.map_err(NetnsError::Unshare)?;
+            let fd = rustix::fs::open(OWN_NAMESPACE, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+                .map_err(NetnsError::Open)?;
+            Ok(Self { fd })
+        })?
+    }
+
+    /// Runs `work` on a thread of its own inside this namespace and waits for it. Sockets it opens stay in the
+    /// namespace wherever they are used later.
+    ///
+    /// # Errors
+    /// [`NetnsError::Enter`] without CAP_SYS_ADMIN; [`NetnsError::Panicked`] if `work` panicked.
+    pub fn run<R: Send>(&self, work: impl FnOnce() -> R + Send) -> Result<R, NetnsError> {
+        on_thread("netns", || {
+            enter(self.fd.as_fd()).map_err(NetnsError::Enter)?;
+            Ok(work())
+        })?
+    }
+}
+
+impl AsFd for Namespace {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Moves the calling thread into a network namespace. One system call, fit for use between fork and exec.
+pub(crate) fn enter(namespace: BorrowedFd<'_>) -> Result<(), Errno> {
+    rustix::thread::move_into_link_name_space(namespace, Some(LinkNameSpaceType::Network))
+}
+
+fn on_thread<R: Send>(name: &str, work: impl FnOnce() -> R + Send) -> Result<R, NetnsError> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new()
+            .name(name.to_owned())
+            .spawn_scoped(scope, work)
+            .map_err(NetnsError::Thread)?;
+        thread.join().map_err(|_| NetnsError::Panicked)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn namespace_or_skip() -> Option<Namespace> {
+        match Namespace::new() {
+            Ok(namespace) => Some(namespace),
+            Err(error @ NetnsError::Unshare(_)) => {
+                println!("skipped: {error}");
+                None
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn identity() -> String {
+        std::fs::read_link(OWN_NAMESPACE).expect("/proc is mounted").display().to_string()
+    }
+
+    #[test]
+    fn a_new_namespace_is_empty_and_the_caller_stays_outside() {
+        let before = identity();
+        let Some(namespace) = namespace_or_skip() else { return };
+        let (inside, devices) = namespace
+            .run(|| (identity(), std::fs::read_to_string("/proc/thread-self/net/dev").unwrap()))
+            .unwrap();
+        assert_ne!(inside, before);
+        assert_eq!(identity(), before);
+        let names: Vec<_> = devices.lines().skip(2).filter_map(|line| line.split(':').next()).collect();
+        assert_eq!(names.iter().map(|name| name.trim()).collect::<Vec<_>>(), ["lo"]);
+    }
+
+    #[test]
+    fn a_panic_inside_is_an_error_outside() {
+        let Some(namespace) = namespace_or_skip() else { return };
+        assert!(matches!(namespace.run(|| panic!("on purpose")), Err(NetnsError::Panicked)));
+    }
+}
