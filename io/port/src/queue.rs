@@ -1,0 +1,88 @@
+//! The contract of a port's queue.
+
+use std::sync::Arc;
+
+use twinpath_frame::{Burst, Frame, Pool};
+use twinpath_inspect::{Counter, Drops};
+use twinpath_time::Instant;
+
+use crate::wait::WaitSource;
+
+/// Which port and queue, as the process numbers ports; stable while the port is attached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PortId {
+    /// Number of the port.
+    pub port: u16,
+    /// Queue of the port.
+    pub queue: u16,
+}
+
+/// What a queue can do beyond moving plain frames. Whoever builds frames asks here, per burst and not per frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Largest frame it takes and gives, bytes from the Ethernet header.
+    pub frame_len_max: u32,
+    /// It completes transport checksums of frames marked [`Checksum::Partial`](twinpath_frame::Checksum).
+    pub checksum: bool,
+    /// It cuts frames whose [`Gso`](twinpath_frame::Gso) says so.
+    pub segmentation: bool,
+    /// It takes and gives packets that span several frames (`Meta::next`).
+    pub multi_buffer: bool,
+    /// Its frames must come from, and stay in, one registered region (AF_XDP's UMEM).
+    pub own_region: bool,
+    /// Device and kernel work on our memory without a copy.
+    pub zero_copy: bool,
+}
+
+/// What a queue counts. Written by its worker, read by control.
+#[derive(Debug, Default)]
+pub struct PortCounters {
+    /// Frames received.
+    pub frames_in: Counter,
+    /// Bytes received, from the Ethernet header.
+    pub bytes_in: Counter,
+    /// Frames sent.
+    pub frames_out: Counter,
+    /// Bytes sent, from the Ethernet header.
+    pub bytes_out: Counter,
+    /// System calls made to send or to wake the kernel.
+    pub kicks: Counter,
+    /// Frames that the kernel could not hand over because the ring was full.
+    pub ring_full: Counter,
+    /// Frames accepted whose transport checksum the sender had left to hardware.
+    pub partial_checksums: Counter,
+    /// Everything dropped, by reason.
+    pub drops: Drops,
+}
+
+/// One queue of a port, owned by one worker.
+///
+/// All calls are made from that worker, none of them blocks, allocates or logs. A queue is made and closed by control.
+pub trait PortQueue: WaitSource + Send {
+    /// Which queue this is.
+    fn id(&self) -> PortId;
+
+    /// Kernel index of the interface, 0 if there is none.
+    fn ifindex(&self) -> u32;
+
+    /// What it can do.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Moves what has arrived into `burst`, as far as there is room there and in `pool`. Frames that cannot be handed
+    /// over are counted under a reason.
+    fn receive(&mut self, now: Instant, pool: &mut Pool, burst: &mut Burst);
+
+    /// Takes all of `burst` for sending, in order. What cannot be sent is dropped, counted and released. The frames may
+    /// still be unsent when it returns: [`Self::flush`] comes once per turn.
+    fn transmit(&mut self, pool: &mut Pool, burst: &mut Burst);
+
+    /// Sees to it that everything taken by [`Self::transmit`] leaves, with at most one wake-up of the kernel where its
+    /// rules allow, and takes sent frames home.
+    fn flush(&mut self, pool: &mut Pool);
+
+    /// The counters.
+    fn counters(&self) -> &Arc<PortCounters>;
+
+    /// Closes the device (this may block: control calls it) and gives back the frames it held.
+    fn close(self: Box<Self>) -> Vec<Frame>;
+}

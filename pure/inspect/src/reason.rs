@@ -1,0 +1,145 @@
+//! Why something was dropped or refused: a closed list, each with a stable name and a counter.
+
+use crate::Counter;
+
+/// Why a frame, datagram or connection was dropped or refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(usize)]
+pub enum Reason {
+    /// Shorter than its headers say.
+    Truncated,
+    /// The IP version, header length or total length contradicts itself or the frame.
+    IpHeader,
+    /// The IPv4 header checksum is wrong (RFC 791, 3.1).
+    IpChecksum,
+    /// The UDP length contradicts the IP length (RFC 768).
+    UdpLength,
+    /// The UDP checksum is wrong, or absent over IPv6 (RFC 8200, 8.1).
+    UdpChecksum,
+    /// Claimed by the kernel-side program, but not by our own reading: the claim was just withdrawn, or a bug.
+    NotClaimed,
+    /// The source address can be nobody's: unspecified, multicast, broadcast, loopback or our own (RFC 1812, 5.3.7).
+    MartianSource,
+    /// The source port is that of a service which answers by itself: answering could loop for ever.
+    ServiceSourcePort,
+    /// It came through the kernel to an address that is not one of the interface's.
+    NotOwnAddress,
+    /// The service does not answer this.
+    NoReply,
+    /// The pool had no free frame.
+    PoolEmpty,
+    /// The frame was larger than a slot or chunk.
+    FrameTooLarge,
+    /// The port could not take more frames now.
+    PortFull,
+    /// The port refused the frame or is gone.
+    PortDown,
+    /// The kernel handed back a descriptor that we did not give it.
+    BadDescriptor,
+    /// The kernel socket could not take the reply now.
+    KernelSocketFull,
+    /// The kernel socket refused the reply (no route, unreachable, too large).
+    KernelSocketRefused,
+    /// A connection was refused: the limit of connections is reached.
+    ConnectionLimit,
+    /// A connection was closed: it neither read its replies nor left.
+    ConnectionStalled,
+    /// A mailbox between control and a worker was full.
+    MailboxFull,
+}
+
+impl Reason {
+    /// All of them, in the order of their counters.
+    pub const ALL: [Self; 20] = [
+        Self::Truncated,
+        Self::IpHeader,
+        Self::IpChecksum,
+        Self::UdpLength,
+        Self::UdpChecksum,
+        Self::NotClaimed,
+        Self::MartianSource,
+        Self::ServiceSourcePort,
+        Self::NotOwnAddress,
+        Self::NoReply,
+        Self::PoolEmpty,
+        Self::FrameTooLarge,
+        Self::PortFull,
+        Self::PortDown,
+        Self::BadDescriptor,
+        Self::KernelSocketFull,
+        Self::KernelSocketRefused,
+        Self::ConnectionLimit,
+        Self::ConnectionStalled,
+        Self::MailboxFull,
+    ];
+
+    /// The stable name, for `show` and metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Truncated => "truncated",
+            Self::IpHeader => "ip_header",
+            Self::IpChecksum => "ip_checksum",
+            Self::UdpLength => "udp_length",
+            Self::UdpChecksum => "udp_checksum",
+            Self::NotClaimed => "not_claimed",
+            Self::MartianSource => "martian_source",
+            Self::ServiceSourcePort => "service_source_port",
+            Self::NotOwnAddress => "not_own_address",
+            Self::NoReply => "no_reply",
+            Self::PoolEmpty => "pool_empty",
+            Self::FrameTooLarge => "frame_too_large",
+            Self::PortFull => "port_full",
+            Self::PortDown => "port_down",
+            Self::BadDescriptor => "bad_descriptor",
+            Self::KernelSocketFull => "kernel_socket_full",
+            Self::KernelSocketRefused => "kernel_socket_refused",
+            Self::ConnectionLimit => "connection_limit",
+            Self::ConnectionStalled => "connection_stalled",
+            Self::MailboxFull => "mailbox_full",
+        }
+    }
+}
+
+/// One counter per [`Reason`].
+#[derive(Debug, Default)]
+pub struct Drops([Counter; Reason::ALL.len()]);
+
+impl Drops {
+    /// Counts `count` drops for `reason`.
+    #[inline]
+    pub fn add(&self, reason: Reason, count: u64) {
+        self.0[reason as usize].add(count);
+    }
+
+    /// Drops for `reason` so far.
+    #[must_use]
+    pub fn get(&self, reason: Reason) -> u64 {
+        self.0[reason as usize].get()
+    }
+
+    /// The reasons that have happened, with their counts.
+    pub fn happened(&self) -> impl Iterator<Item = (Reason, u64)> + '_ {
+        Reason::ALL.into_iter().map(|reason| (reason, self.get(reason))).filter(|(_, count)| *count > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn every_reason_has_its_own_counter_and_name() {
+        let drops = Drops::default();
+        for (at, reason) in Reason::ALL.into_iter().enumerate() {
+            assert_eq!(reason as usize, at, "ALL is in declaration order");
+            drops.add(reason, at as u64 + 1);
+        }
+        let happened: Vec<_> = drops.happened().map(|(_, count)| count).collect();
+        assert_eq!(happened, (1..=Reason::ALL.len() as u64).collect::<Vec<_>>());
+        let names: HashSet<_> = Reason::ALL.map(Reason::name).into_iter().collect();
+        assert_eq!(names.len(), Reason::ALL.len());
+    }
+}
