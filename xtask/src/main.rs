@@ -1,2 +1,78 @@
-//! (being written)
-fn main() {}
+//! `xtask`: the work that is not the product: house checks, the BPF object, the test summary.
+//!
+//! Run as `cargo run -p xtask -- COMMAND`; `make lint` and `make test` call it. It never touches the network or
+//! the host's settings.
+
+mod bpf;
+mod check;
+mod summary;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "xtask", about = "House checks, the BPF object and the test summary")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Hold the tree to the house rules; each finding names what to do instead.
+    Check,
+    /// Build the BPF object from its C source.
+    Bpf {
+        /// Change nothing: fail if the committed object is not what the source gives.
+        #[arg(long)]
+        check: bool,
+    },
+    /// Run the tests and say at the end how many ran and why any was skipped.
+    TestSummary {
+        /// Arguments for `cargo test` in place of the whole workspace and the models, e.g. `-p twinpath-wire`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        cargo_args: Vec<String>,
+    },
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Check => run_checks(),
+        Command::Bpf { check } => bpf::build(check).map(|()| ExitCode::SUCCESS),
+        Command::TestSummary { cargo_args } => summary::run(&root(), &cargo_args),
+    };
+    match outcome {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The top of the checkout.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_path_buf).unwrap_or_default()
+}
+
+fn run_checks() -> Result<ExitCode> {
+    let tree = check::Tree::of_checkout(&root()).context("reading the tracked files")?;
+    let report = check::run(&tree);
+    for finding in &report.warnings {
+        println!("warning: {finding}");
+    }
+    for finding in &report.errors {
+        println!("error: {finding}");
+    }
+    println!(
+        "house checks: {} rules over {} files, {} broken, {} warnings",
+        report.rules,
+        tree.file_count(),
+        report.errors.len(),
+        report.warnings.len()
+    );
+    Ok(if report.errors.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

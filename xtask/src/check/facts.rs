@@ -1,0 +1,323 @@
+//! What one Rust file contains, as plain lists that the rules go through.
+
+use proc_macro2::{Delimiter, Spacing, TokenStream, TokenTree};
+use syn::spanned::Spanned;
+use syn::visit::{self, Visit};
+
+/// A place in a file. Lines count from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) line: usize,
+    /// Inside an item that only tests compile.
+    pub(super) test: bool,
+}
+
+/// A function with a body.
+pub(super) struct Function {
+    pub(super) name: String,
+    pub(super) at: Place,
+    /// From the line of its signature to that of its closing brace, both counted.
+    pub(super) lines: usize,
+}
+
+/// Where the file leaves the checked language.
+pub(super) struct Unsafe {
+    pub(super) at: Place,
+    /// The line on which the statement or item around it begins; its remark may stand above that one.
+    pub(super) statement_line: usize,
+    /// An `unsafe fn`: its callers need a `# Safety` section rather than a remark.
+    pub(super) function: bool,
+}
+
+/// Everything the rules ask about a file.
+#[derive(Default)]
+pub(super) struct Facts {
+    pub(super) functions: Vec<Function>,
+    pub(super) unsafes: Vec<Unsafe>,
+    /// Paths as written or imported, `a::b::c`; a method call is `.name`, a macro call `name!`.
+    pub(super) names: Vec<(String, Place)>,
+    /// Attributes without `#[]` and without spaces.
+    pub(super) attributes: Vec<(String, Place)>,
+    /// Modules in files of their own that only tests compile.
+    pub(super) test_modules: Vec<String>,
+    /// The line of the first item that only tests compile.
+    pub(super) tests_from: Option<usize>,
+    pub(super) lines: Vec<String>,
+}
+
+impl Facts {
+    /// Reads a file.
+    pub(super) fn of(text: &str) -> Result<Self, syn::Error> {
+        let file = syn::parse_file(text)?;
+        let facts = Self { lines: text.lines().map(str::to_owned).collect(), ..Self::default() };
+        let mut walk = Walk { facts, test: is_test(&file.attrs), statement_line: 0 };
+        walk.visit_file(&file);
+        Ok(walk.facts)
+    }
+
+    /// The text of a line, without its indentation; empty past either end.
+    pub(super) fn line(&self, number: usize) -> &str {
+        number.checked_sub(1).and_then(|index| self.lines.get(index)).map_or("", |line| line.trim())
+    }
+
+    /// The comment and attribute lines directly above `line`, lowest first.
+    pub(super) fn remarks_above(&self, line: usize) -> impl Iterator<Item = &str> {
+        (1..line)
+            .rev()
+            .map(|number| self.line(number))
+            .take_while(|text| ["//", "#[", "#![", "/*", "*"].iter().any(|start| text.starts_with(start)))
+    }
+}
+
+struct Walk {
+    facts: Facts,
+    test: bool,
+    statement_line: usize,
+}
+
+impl Walk {
+    fn at(&self, line: usize) -> Place {
+        Place { line, test: self.test }
+    }
+
+    /// Runs `visit` with the test mark that `attributes` adds.
+    fn within(&mut self, attributes: &[syn::Attribute], line: usize, visit: impl FnOnce(&mut Self)) {
+        let before = self.test;
+        if is_test(attributes) {
+            self.test = true;
+            self.facts.tests_from.get_or_insert(line);
+        }
+        visit(self);
+        self.test = before;
+    }
+
+    fn function(&mut self, signature: &syn::Signature, block: &syn::Block) {
+        let (start, end) = (line_of(signature), block.span().end().line);
+        let lines = end + 1 - start;
+        self.facts.functions.push(Function { name: signature.ident.to_string(), at: self.at(start), lines });
+    }
+
+    fn unsafe_at(&mut self, line: usize, statement_line: usize, function: bool) {
+        let at = self.at(line);
+        self.facts.unsafes.push(Unsafe { at, statement_line, function });
+    }
+
+    /// Flattens `use a::{b, c::d as e}` into the paths it names.
+    fn import(&mut self, prefix: &str, tree: &syn::UseTree) {
+        let join = |name: &syn::Ident| {
+            if prefix.is_empty() { name.to_string() } else { format!("{prefix}::{name}") }
+        };
+        let (name, ident) = match tree {
+            syn::UseTree::Path(path) => return self.import(&join(&path.ident), &path.tree),
+            syn::UseTree::Group(group) => {
+                return group.items.iter().for_each(|item| self.import(prefix, item));
+            }
+            syn::UseTree::Name(name) => (join(&name.ident), name.ident.span()),
+            syn::UseTree::Rename(rename) => (join(&rename.ident), rename.ident.span()),
+            syn::UseTree::Glob(glob) => (format!("{prefix}::*"), glob.span()),
+        };
+        let name = name.strip_suffix("::self").unwrap_or(&name).to_owned();
+        let at = self.at(ident.start().line);
+        self.facts.names.push((name, at));
+    }
+
+    /// Looks for the same things in a macro's arguments, which are tokens rather than syntax.
+    fn tokens(&mut self, stream: TokenStream) {
+        let trees: Vec<TokenTree> = stream.into_iter().collect();
+        let mut index = 0;
+        while index < trees.len() {
+            let line = trees[index].span().start().line;
+            match &trees[index] {
+                TokenTree::Group(group) => self.tokens(group.stream()),
+                TokenTree::Ident(ident) if ident == "unsafe" => {
+                    let block = matches!(trees.get(index + 1), Some(TokenTree::Group(g)) if g.delimiter() == Delimiter::Brace);
+                    if block {
+                        self.unsafe_at(line, line, false);
+                    }
+                }
+                TokenTree::Ident(_) => {
+                    let before = index.checked_sub(1).map(|before| &trees[before]);
+                    let (name, next) = spelled_path(&trees, index);
+                    let name = match (before, trees.get(next)) {
+                        (Some(dot), Some(TokenTree::Group(_))) if is_punct(dot, '.') => format!(".{name}"),
+                        (_, Some(bang)) if is_punct(bang, '!') => format!("{name}!"),
+                        _ => name,
+                    };
+                    let at = self.at(line);
+                    self.facts.names.push((name, at));
+                    index = next;
+                    continue;
+                }
+                TokenTree::Punct(_) | TokenTree::Literal(_) => {}
+            }
+            index += 1;
+        }
+    }
+}
+
+/// The path that begins at `start`, and the index behind it.
+fn spelled_path(trees: &[TokenTree], start: usize) -> (String, usize) {
+    let mut name = trees[start].to_string();
+    let mut next = start + 1;
+    while let [colon, other, TokenTree::Ident(segment), ..] = &trees[next..] {
+        if !matches!(colon, TokenTree::Punct(p) if p.as_char() == ':' && p.spacing() == Spacing::Joint)
+            || !is_punct(other, ':')
+        {
+            break;
+        }
+        name = format!("{name}::{segment}");
+        next += 3;
+    }
+    (name, next)
+}
+
+fn is_punct(tree: &TokenTree, sign: char) -> bool {
+    matches!(tree, TokenTree::Punct(punct) if punct.as_char() == sign)
+}
+
+/// The line on which `node` begins.
+fn line_of(node: &impl Spanned) -> usize {
+    node.span().start().line
+}
+
+/// Whether one of the attributes leaves an item to tests: `#[test]`, `#[cfg(test)]`, `#[cfg(all(test, ...))]`.
+fn is_test(attributes: &[syn::Attribute]) -> bool {
+    attributes.iter().any(|attribute| {
+        let path = spell(attribute.path());
+        let inside = || match &attribute.meta {
+            syn::Meta::List(list) => {
+                let words: String = list.tokens.to_string().split_whitespace().collect();
+                !words.contains("not(test")
+                    && words.split(|c: char| !c.is_alphanumeric()).any(|word| word == "test")
+            }
+            _ => false,
+        };
+        path.rsplit("::").next() == Some("test") || (path == "cfg" && inside())
+    })
+}
+
+fn spell(path: &syn::Path) -> String {
+    path.segments.iter().map(|segment| segment.ident.to_string()).collect::<Vec<_>>().join("::")
+}
+
+fn attributes_of(item: &syn::Item) -> &[syn::Attribute] {
+    use syn::Item::{
+        Const, Enum, ExternCrate, Fn, ForeignMod, Impl, Macro, Mod, Static, Struct, Trait, Type, Union, Use,
+    };
+    match item {
+        Const(item) => &item.attrs,
+        Enum(item) => &item.attrs,
+        ExternCrate(item) => &item.attrs,
+        Fn(item) => &item.attrs,
+        ForeignMod(item) => &item.attrs,
+        Impl(item) => &item.attrs,
+        Macro(item) => &item.attrs,
+        Mod(item) => &item.attrs,
+        Static(item) => &item.attrs,
+        Struct(item) => &item.attrs,
+        Trait(item) => &item.attrs,
+        Type(item) => &item.attrs,
+        Union(item) => &item.attrs,
+        Use(item) => &item.attrs,
+        _ => &[],
+    }
+}
+
+impl<'ast> Visit<'ast> for Walk {
+    fn visit_item(&mut self, item: &'ast syn::Item) {
+        let line = line_of(item);
+        let before = std::mem::replace(&mut self.statement_line, line);
+        self.within(attributes_of(item), line, |walk| visit::visit_item(walk, item));
+        self.statement_line = before;
+    }
+
+    fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
+        if self.test && item.content.is_none() {
+            self.facts.test_modules.push(item.ident.to_string());
+        }
+        visit::visit_item_mod(self, item);
+    }
+
+    fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
+        self.import("", &item.tree);
+        visit::visit_item_use(self, item);
+    }
+
+    fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
+        if item.sig.unsafety.is_some() {
+            self.unsafe_at(line_of(&item.sig), line_of(item), true);
+        }
+        self.function(&item.sig, &item.block);
+        visit::visit_item_fn(self, item);
+    }
+
+    fn visit_item_impl(&mut self, item: &'ast syn::ItemImpl) {
+        if let Some(keyword) = &item.unsafety {
+            self.unsafe_at(line_of(keyword), line_of(item), false);
+        }
+        // A trait's `unsafe fn` states its contract in the trait; here only what is our own.
+        for function in &item.items {
+            if let (None, syn::ImplItem::Fn(function)) = (&item.trait_, function)
+                && function.sig.unsafety.is_some()
+            {
+                self.unsafe_at(line_of(&function.sig), line_of(function), true);
+            }
+        }
+        visit::visit_item_impl(self, item);
+    }
+
+    fn visit_impl_item_fn(&mut self, item: &'ast syn::ImplItemFn) {
+        let line = line_of(item);
+        self.within(&item.attrs, line, |walk| {
+            walk.function(&item.sig, &item.block);
+            visit::visit_impl_item_fn(walk, item);
+        });
+    }
+
+    fn visit_trait_item_fn(&mut self, item: &'ast syn::TraitItemFn) {
+        if let Some(block) = &item.default {
+            self.function(&item.sig, block);
+        }
+        visit::visit_trait_item_fn(self, item);
+    }
+
+    fn visit_stmt(&mut self, statement: &'ast syn::Stmt) {
+        let before = std::mem::replace(&mut self.statement_line, line_of(statement));
+        visit::visit_stmt(self, statement);
+        self.statement_line = before;
+    }
+
+    fn visit_expr_unsafe(&mut self, block: &'ast syn::ExprUnsafe) {
+        self.unsafe_at(line_of(&block.unsafe_token), self.statement_line, false);
+        visit::visit_expr_unsafe(self, block);
+    }
+
+    fn visit_expr_method_call(&mut self, call: &'ast syn::ExprMethodCall) {
+        let at = self.at(line_of(&call.method));
+        self.facts.names.push((format!(".{}", call.method), at));
+        visit::visit_expr_method_call(self, call);
+    }
+
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        let at = self.at(line_of(path));
+        self.facts.names.push((spell(path), at));
+        visit::visit_path(self, path);
+    }
+
+    fn visit_macro(&mut self, call: &'ast syn::Macro) {
+        let at = self.at(line_of(call));
+        self.facts.names.push((format!("{}!", spell(&call.path)), at));
+        self.tokens(call.tokens.clone());
+    }
+
+    fn visit_attribute(&mut self, attribute: &'ast syn::Attribute) {
+        let text: String = match &attribute.meta {
+            syn::Meta::Path(path) => spell(path),
+            syn::Meta::List(list) => format!("{}({})", spell(&list.path), list.tokens),
+            // Doc comments are many, and no rule asks about them.
+            syn::Meta::NameValue(pair) => spell(&pair.path),
+        };
+        let at = self.at(line_of(attribute));
+        self.facts.attributes.push((text.split_whitespace().collect(), at));
+    }
+}

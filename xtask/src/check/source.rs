@@ -1,0 +1,255 @@
+//! Rules about Rust code.
+
+use super::facts::{Facts, Function, Place};
+use super::{Finding, Source, Tree, tier_of};
+
+/// A function may be this long, from its signature to its closing brace.
+const FUNCTION_LINES: usize = 70;
+
+/// At most one function in so many may be longer.
+const ONE_LONG_IN: usize = 100;
+
+/// The functions that are longer, each with its reason: `(file, function, reason)`.
+///
+/// The ratchet: an entry whose function has become short, or is gone, must be removed, so the list only shrinks.
+const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[];
+
+/// Names that a tier must not use outside its tests, with what to use instead.
+struct Banned {
+    tiers: &'static [&'static str],
+    /// A path as it is imported or written in full; everything below it is meant too.
+    name: &'static str,
+    instead: &'static str,
+}
+
+const BELOW_IO: &[&str] = &["pure", "engine"];
+const BELOW_RUNTIME_WITHOUT_IO: &[&str] = &["pure", "mem", "engine"];
+
+const CLOCK: &str =
+    "take `now: twinpath_time::Instant` as an argument; the worker reads the clock once per turn";
+const THREAD: &str = "make it a function of (state, now, input); runtime/ owns the threads";
+const OUTSIDE: &str = "take the bytes or values as arguments; io/ and runtime/ talk to the host";
+
+const BANNED: &[Banned] = &[
+    Banned { tiers: BELOW_RUNTIME_WITHOUT_IO, name: "std::time::Instant", instead: CLOCK },
+    Banned { tiers: BELOW_RUNTIME_WITHOUT_IO, name: "std::time::SystemTime", instead: CLOCK },
+    Banned { tiers: BELOW_RUNTIME_WITHOUT_IO, name: "std::time::*", instead: CLOCK },
+    Banned { tiers: BELOW_RUNTIME_WITHOUT_IO, name: "clock_gettime", instead: CLOCK },
+    Banned { tiers: BELOW_RUNTIME_WITHOUT_IO, name: "std::thread", instead: THREAD },
+    Banned { tiers: BELOW_IO, name: "std::fs", instead: OUTSIDE },
+    Banned { tiers: BELOW_IO, name: "std::env", instead: OUTSIDE },
+    Banned { tiers: BELOW_IO, name: "std::process", instead: OUTSIDE },
+    Banned { tiers: BELOW_IO, name: "std::os", instead: OUTSIDE },
+    Banned { tiers: BELOW_IO, name: "std::net::TcpStream", instead: OUTSIDE },
+    Banned { tiers: BELOW_IO, name: "std::net::TcpListener", instead: OUTSIDE },
+    Banned { tiers: BELOW_IO, name: "std::net::UdpSocket", instead: OUTSIDE },
+];
+
+/// Ways to wait that end on a timer tick. They are wrong in tests too.
+const SLEEPS: &[&str] =
+    &["thread::sleep", "thread::sleep_until", "thread::park_timeout", "usleep", "nanosleep"];
+
+/// Macros that mark what is not finished.
+const UNFINISHED: &[(&str, &str)] = &[
+    ("todo!", "write it, or return an error that says what is missing"),
+    ("unimplemented!", "write it, or return an error that says what is missing"),
+    ("dbg!", "use tracing, or a counter"),
+];
+
+/// Words in comments that mark what is not finished, spelled so that this file does not hold them.
+const UNFINISHED_WORDS: &[&str] =
+    &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X:"), concat!("(being ", "written)")];
+
+pub(super) fn every_file_parses(tree: &Tree) -> Vec<Finding> {
+    let failing = |source: &Source| {
+        let error = source.facts.as_ref().err()?;
+        Some(Finding::error(&source.path, error.span().start().line, format!("does not parse: {error}")))
+    };
+    tree.sources.iter().filter_map(failing).collect()
+}
+
+/// `unsafe` belongs to the two tiers that share memory with somebody else; nowhere else, not even in tests.
+pub(super) fn unsafe_stays_in_mem_and_io(tree: &Tree) -> Vec<Finding> {
+    let outside = tree.parsed().filter(|(source, _)| !matches!(tier_of(&source.path), "mem" | "io"));
+    let in_file = |(source, facts): (&Source, &Facts)| -> Vec<Finding> {
+        let message = "unsafe outside mem/ and io/: give one of their crates a safe call for it and use that";
+        facts.unsafes.iter().map(|found| Finding::error(&source.path, found.at.line, message)).collect()
+    };
+    outside.flat_map(in_file).collect()
+}
+
+/// Each block and impl has its remark directly above it, or above the statement that it is part of.
+pub(super) fn each_unsafe_says_why_it_is_sound(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (source, facts) in tree.parsed() {
+        for found in &facts.unsafes {
+            let (mark, message) = if found.function {
+                ("# Safety", "unsafe fn without a `# Safety` section: say what the caller must hold to")
+            } else {
+                ("SAFETY:", "unsafe without a remark: put `// SAFETY: why it is sound` directly above it")
+            };
+            let above = |line| facts.remarks_above(line).any(|remark| remark.contains(mark));
+            if !above(found.at.line) && !above(found.statement_line) {
+                findings.push(Finding::error(&source.path, found.at.line, message));
+            }
+        }
+    }
+    findings
+}
+
+/// A file with `unsafe` opts in, and says why it must.
+pub(super) fn unsafe_is_allowed_with_a_reason(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (source, facts) in tree.parsed() {
+        let allows: Vec<_> =
+            facts.attributes.iter().filter(|(text, _)| text.contains("unsafe_code")).collect();
+        if let Some(first) = facts.unsafes.first()
+            && allows.is_empty()
+        {
+            let message = "unsafe in a file that does not opt in: add `#![allow(unsafe_code, reason = \"...\")]` at its top";
+            findings.push(Finding::error(&source.path, first.at.line, message));
+        }
+        for (_, at) in allows.iter().filter(|(text, _)| !text.contains("reason=")) {
+            let message =
+                "unsafe_code allowed without a reason: write `#[allow(unsafe_code, reason = \"...\")]`";
+            findings.push(Finding::error(&source.path, at.line, message));
+        }
+    }
+    findings
+}
+
+/// Engines and what is below them are told the time and are given their input.
+pub(super) fn tiers_keep_off_clocks_threads_and_files(tree: &Tree) -> Vec<Finding> {
+    each_name(tree, |source, name, at| {
+        if source.test || at.test {
+            return None;
+        }
+        let tier = tier_of(&source.path);
+        let hit =
+            BANNED.iter().find(|banned| banned.tiers.contains(&tier) && is_or_below(name, banned.name))?;
+        Some(format!("{name} in {tier}/: {}", hit.instead))
+    })
+}
+
+/// `name` is `banned`, something below it, or ends with it where `banned` is a single word (a function's name).
+fn is_or_below(name: &str, banned: &str) -> bool {
+    let below = name.strip_prefix(banned).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"));
+    below || (!banned.contains("::") && name.rsplit("::").next() == Some(banned))
+}
+
+pub(super) fn nothing_panics_by_unwrap(tree: &Tree) -> Vec<Finding> {
+    each_name(tree, |source, name, at| {
+        let product = !source.test && !at.test && tier_of(&source.path) != "xtask";
+        let message =
+            "unwrap() outside tests: return an error, or `expect(\"the invariant\")` where it cannot fail";
+        (product && name == ".unwrap").then(|| message.to_owned())
+    })
+}
+
+pub(super) fn nothing_sleeps_on_a_tick(tree: &Tree) -> Vec<Finding> {
+    each_name(tree, |_, name, _| {
+        let sleeps = SLEEPS.iter().any(|sleep| name == *sleep || name.ends_with(&format!("::{sleep}")));
+        let message = "wait on an fd or an exact deadline (epoll with a timerfd): a short sleep lasts up to a timer tick";
+        sleeps.then(|| format!("{name}: {message}"))
+    })
+}
+
+/// Nothing is left for later, and no warning about dead code is silenced.
+pub(super) fn nothing_is_unfinished_or_silenced(tree: &Tree) -> Vec<Finding> {
+    let mut findings = each_name(tree, |_, name, _| {
+        UNFINISHED.iter().find(|(banned, _)| *banned == name).map(|(_, instead)| format!("{name}: {instead}"))
+    });
+    for (source, facts) in tree.parsed() {
+        for (text, at) in &facts.attributes {
+            let silences =
+                text.starts_with("allow(") || text.starts_with("expect(") || text.starts_with("cfg_attr(");
+            if text == "ignore" || text.starts_with("ignore(") {
+                let message = "#[ignore]: make the test quick and able to run, or let it skip and say why";
+                findings.push(Finding::error(&source.path, at.line, message));
+            } else if silences && (text.contains("dead_code") || text.contains("allow(unused")) {
+                let message = format!("#[{text}]: remove what is not used; git remembers it");
+                findings.push(Finding::error(&source.path, at.line, message));
+            }
+        }
+        for (index, line) in facts.lines.iter().enumerate() {
+            if let Some(word) = UNFINISHED_WORDS.iter().find(|word| line.contains(**word)) {
+                let message = format!("`{word}`: finish it, or say in docs/ what is not done and why");
+                findings.push(Finding::error(&source.path, index + 1, message));
+            }
+        }
+    }
+    findings
+}
+
+/// Short functions, by ratchet.
+pub(super) fn functions_are_short(tree: &Tree) -> Vec<Finding> {
+    let all = product_functions(tree);
+    let long: Vec<_> = all.iter().filter(|(_, function)| function.lines > FUNCTION_LINES).copied().collect();
+    ratchet(&long, all.len(), LONG_FUNCTIONS)
+}
+
+/// Every function outside tests.
+pub(super) fn product_functions(tree: &Tree) -> Vec<(&Source, &Function)> {
+    let mut found = Vec::new();
+    for (source, facts) in tree.parsed().filter(|(source, _)| !source.test) {
+        found.extend(
+            facts.functions.iter().filter(|function| !function.at.test).map(|function| (source, function)),
+        );
+    }
+    found
+}
+
+/// Compares the functions that are too `long`, out of `all`, with the `excused` ones.
+pub(super) fn ratchet(
+    long: &[(&Source, &Function)],
+    all: usize,
+    excused: &[(&str, &str, &str)],
+) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (source, function) in long {
+        if excused.iter().any(|(path, name, _)| *path == source.path && *name == function.name) {
+            continue;
+        }
+        let message = format!(
+            "fn {} has {} lines of {FUNCTION_LINES}: give its parts names (or state the reason in LONG_FUNCTIONS)",
+            function.name, function.lines
+        );
+        findings.push(Finding::error(&source.path, function.at.line, message));
+    }
+    for (path, name, _) in excused {
+        if !long.iter().any(|(source, function)| *path == source.path && *name == function.name) {
+            let message = format!("fn {name} is short now: remove it from LONG_FUNCTIONS");
+            findings.push(Finding::error(path, 0, message));
+        }
+    }
+    if long.len() * ONE_LONG_IN > all && !long.is_empty() && all >= ONE_LONG_IN {
+        let message =
+            format!("{} of {all} functions are too long: at most 1 in {ONE_LONG_IN} may be", long.len());
+        findings.push(Finding::error("xtask/src/check/source.rs", 0, message));
+    }
+    findings
+}
+
+/// A crate's first file says what the crate is.
+pub(super) fn crates_say_what_they_are(tree: &Tree) -> Vec<Finding> {
+    let roots = tree
+        .parsed()
+        .filter(|(source, _)| source.path.ends_with("/src/lib.rs") || source.path.ends_with("/src/main.rs"));
+    let silent = roots.filter(|(_, facts)| !facts.line(1).starts_with("//!"));
+    let message = "no header: begin with `//!` lines that say what the crate is and what it never does";
+    silent.map(|(source, _)| Finding::error(&source.path, 1, message)).collect()
+}
+
+/// One finding per name for which `judge` has a message.
+fn each_name(tree: &Tree, judge: impl Fn(&Source, &str, Place) -> Option<String>) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = Vec::new();
+    for (source, facts) in tree.parsed() {
+        for (name, at) in &facts.names {
+            if let Some(message) = judge(source, name, *at) {
+                findings.push(Finding::error(&source.path, at.line, message));
+            }
+        }
+    }
+    findings.dedup();
+    findings
+}

@@ -1,0 +1,285 @@
+use std::path::Path;
+
+use super::*;
+
+/// The errors that `rule` finds in a tree of these files.
+fn errors(rule: Rule, files: &[(&str, &str)]) -> Vec<String> {
+    let files = files.iter().map(|(path, text)| ((*path).to_owned(), Some((*text).to_owned()))).collect();
+    rule(&Tree::new(files))
+        .into_iter()
+        .filter(|finding| !finding.warning)
+        .map(|finding| finding.to_string())
+        .collect()
+}
+
+/// `rule` finds exactly one thing in `bad`, at its line, and its message has `part`; `good` keeps it.
+fn one_error(rule: Rule, path: &str, bad: &str, line: usize, part: &str, good: &str) {
+    let found = errors(rule, &[(path, bad)]);
+    assert_eq!(found.len(), 1, "one finding in {bad:?}: {found:?}");
+    let place = if line == 0 { format!("{path}: ") } else { format!("{path}:{line}: ") };
+    assert!(found[0].starts_with(&place), "{} begins with {place}", found[0]);
+    assert!(found[0].contains(part), "{} has {part}", found[0]);
+    let kept = errors(rule, &[(path, good)]);
+    assert_eq!(kept, Vec::<String>::new(), "nothing in {good:?}");
+}
+
+fn manifest(name: &str, dependencies: &[&str]) -> String {
+    let lines: String =
+        dependencies.iter().map(|dependency| format!("{dependency}.workspace = true\n")).collect();
+    format!("[package]\nname = \"{name}\"\n[lints]\nworkspace = true\n[dependencies]\n{lines}")
+}
+
+#[test]
+fn this_tree_keeps_the_house_rules() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask/ is in the checkout");
+    let tree = Tree::of_checkout(root).expect("the tests run in a git checkout");
+    assert_eq!(run(&tree).errors.iter().map(ToString::to_string).collect::<Vec<_>>(), Vec::<String>::new());
+}
+
+#[test]
+fn what_does_not_parse_is_found() {
+    one_error(
+        source::every_file_parses,
+        "pure/x/src/lib.rs",
+        "fn a() {}\nfn b( {}",
+        2,
+        "does not parse",
+        "fn a() {}",
+    );
+}
+
+#[test]
+fn engines_and_io_meet_only_in_runtime() {
+    let tree = |user: &str, name: &str, uses: &str| {
+        let found = errors(
+            tiers::crates_use_only_tiers_below,
+            &[
+                ("pure/wire/Cargo.toml", &manifest("wire", &[])),
+                ("engine/stack/Cargo.toml", &manifest("stack", &[])),
+                ("io/port/Cargo.toml", &manifest("port", &[])),
+                ("runtime/worker/Cargo.toml", &manifest("worker", &[])),
+                ("runtime/control/Cargo.toml", &manifest("control", &[])),
+                (user, &manifest(name, &[uses])),
+            ],
+        );
+        assert!(found.len() <= 1, "{found:?}");
+        found.into_iter().next().unwrap_or_default()
+    };
+    assert!(tree("engine/stack/Cargo.toml", "stack", "port").contains("engine/ may use pure/, mem/"));
+    assert!(tree("io/sys/Cargo.toml", "sys", "stack").contains("io/ may use pure/, mem/"));
+    assert!(tree("pure/steer/Cargo.toml", "steer", "port").contains("pure/ may use itself only"));
+    assert!(tree("pure/time/Cargo.toml", "time", "wire").contains("comes after it"));
+    assert!(tree("runtime/worker/Cargo.toml", "worker", "control").contains("comes after it in runtime/"));
+    assert!(tree("engine/stack/Cargo.toml", "stack", "rustix").contains("reaches the host"));
+    assert!(tree("engine/new/Cargo.toml", "new", "wire").contains("add it to TIERS"));
+    assert!(tree("misc/new/Cargo.toml", "new", "wire").contains("is in no tier"));
+    assert_eq!(tree("runtime/control/Cargo.toml", "control", "worker"), "");
+    assert_eq!(tree("test/sim/Cargo.toml", "sim", "control"), "");
+}
+
+#[test]
+fn a_dependency_for_tests_or_one_target_counts_too() {
+    for section in ["dev-dependencies", "target.'cfg(unix)'.dependencies"] {
+        let stack = format!("[package]\nname = \"stack\"\n[{section}]\nport.workspace = true\n");
+        let files =
+            [("engine/stack/Cargo.toml", stack.as_str()), ("io/port/Cargo.toml", &manifest("port", &[]))];
+        assert_eq!(errors(tiers::crates_use_only_tiers_below, &files).len(), 1, "{section}");
+    }
+}
+
+#[test]
+fn manifests_take_lints_and_versions_from_the_workspace() {
+    let own_version = "[lints]\nworkspace = true\n[dependencies]\nserde = \"1\"\n";
+    let shared = "[lints]\nworkspace = true\n[dependencies]\nserde.workspace = true\n";
+    let path = "pure/x/Cargo.toml";
+    one_error(tiers::manifests_follow_the_workspace, path, own_version, 0, "serde.workspace = true", shared);
+    one_error(tiers::manifests_follow_the_workspace, path, "[package]\n", 0, "[lints]", shared);
+}
+
+#[test]
+fn a_tier_without_a_readme_is_found() {
+    let found = errors(tiers::each_tier_has_a_readme, &[("pure/x/src/lib.rs", ""), ("mem/README.md", "")]);
+    assert_eq!(found, ["pure/README.md: is missing: say what the tier holds and what it may use"]);
+}
+
+#[test]
+fn unsafe_outside_its_tiers_is_found() {
+    let code = "fn f() {\n    // SAFETY: no\n    unsafe { g() }\n}";
+    let rule: Rule = source::unsafe_stays_in_mem_and_io;
+    one_error(rule, "bin/x/src/main.rs", code, 3, "unsafe outside", "fn f() {}");
+    assert_eq!(errors(rule, &[("mem/x/src/a.rs", code)]), Vec::<String>::new());
+    one_error(rule, "test/x/src/a.rs", "fn f() { assert!(unsafe { g() }); }", 1, "unsafe outside", "");
+}
+
+#[test]
+fn unsafe_without_a_remark_is_found() {
+    let rule: Rule = source::each_unsafe_says_why_it_is_sound;
+    let good = "// SAFETY: only read.\nunsafe impl Send for A {}";
+    one_error(rule, "mem/x/src/a.rs", "\nunsafe impl Send for A {}", 2, "SAFETY:", good);
+    let good = "fn f() {\n    // SAFETY: in bounds.\n    #[allow(unsafe_code, reason = \"r\")]\n    let a =\n        unsafe { g() };\n}";
+    one_error(rule, "mem/x/src/a.rs", "fn f() {\n    unsafe { g() }\n}", 2, "SAFETY:", good);
+    let good = "/// Reads.\n///\n/// # Safety\n/// In bounds.\nunsafe fn f() {}";
+    one_error(rule, "mem/x/src/a.rs", "/// Reads.\nunsafe fn f() {}", 2, "# Safety", good);
+}
+
+#[test]
+fn unsafe_without_a_reasoned_allow_is_found() {
+    let rule: Rule = source::unsafe_is_allowed_with_a_reason;
+    let good = "#![allow(unsafe_code, reason = \"shared memory\")]\nfn f() { unsafe { g() } }";
+    one_error(rule, "mem/x/src/a.rs", "fn f() { unsafe { g() } }", 1, "does not opt in", good);
+    let bad = "#![allow(unsafe_code)]\nfn f() { unsafe { g() } }";
+    one_error(rule, "mem/x/src/a.rs", bad, 1, "without a reason", good);
+}
+
+#[test]
+fn clocks_threads_and_files_are_found_below_runtime() {
+    let rule: Rule = source::tiers_keep_off_clocks_threads_and_files;
+    let good = "use std::time::Duration;\n#[cfg(test)]\nmod tests { use std::time::Instant; }";
+    one_error(rule, "engine/x/src/a.rs", "use std::time::{Duration, Instant};", 1, "now:", good);
+    one_error(
+        rule,
+        "pure/x/src/a.rs",
+        "fn f() {\n    std::thread::spawn(g);\n}",
+        2,
+        "std::thread::spawn",
+        good,
+    );
+    one_error(
+        rule,
+        "mem/x/src/a.rs",
+        "fn f() { m!(rustix::time::clock_gettime(c)) }",
+        1,
+        "clock_gettime",
+        good,
+    );
+    one_error(rule, "engine/x/src/a.rs", "use std::fs::File;", 1, "std::fs::File", good);
+    assert_eq!(errors(rule, &[("runtime/x/src/a.rs", "use std::thread;")]), Vec::<String>::new());
+    assert_eq!(errors(rule, &[("mem/x/src/a/tests.rs", "use std::thread;")]), Vec::<String>::new());
+}
+
+#[test]
+fn a_module_that_only_tests_declare_is_test_code() {
+    let files = [
+        ("pure/x/src/lib.rs", "#[cfg(all(test, not(loom)))]\nmod model;"),
+        ("pure/x/src/model.rs", "fn f() { g().unwrap(); }"),
+        ("pure/x/src/modeller.rs", "fn f() { g().unwrap(); }"),
+    ];
+    assert_eq!(errors(source::nothing_panics_by_unwrap, &files).len(), 1);
+}
+
+#[test]
+fn unwrap_is_found_in_code_and_in_macros_but_not_in_tests() {
+    let rule: Rule = source::nothing_panics_by_unwrap;
+    let good = "fn f() { g().unwrap_or(1); }\n#[cfg(test)]\nmod tests {\n    fn f() { g().unwrap(); }\n}";
+    one_error(rule, "bin/x/src/a.rs", "fn f() {\n    g()\n        .unwrap();\n}", 3, "return an error", good);
+    one_error(
+        rule,
+        "io/x/src/a.rs",
+        "fn f() { println!(\"{}\", g().unwrap()); }",
+        1,
+        "return an error",
+        good,
+    );
+    one_error(
+        rule,
+        "io/x/src/a.rs",
+        "#[cfg(not(test))]\nfn f() { g().unwrap(); }",
+        2,
+        "return an error",
+        good,
+    );
+}
+
+#[test]
+fn sleeping_is_found_everywhere() {
+    let rule: Rule = source::nothing_sleeps_on_a_tick;
+    let bad = "#[test]\nfn t() { std::thread::sleep(SECOND); }";
+    one_error(rule, "test/x/src/a.rs", bad, 2, "timer tick", "fn t() { sleepy::thread(1); }");
+}
+
+#[test]
+fn the_unfinished_and_the_silenced_are_found() {
+    let rule: Rule = source::nothing_is_unfinished_or_silenced;
+    let path = "io/x/src/a.rs";
+    one_error(rule, path, "fn f() { todo!() }", 1, "todo!", "");
+    one_error(rule, path, "fn f() { g(|| dbg!(1)) }", 1, "dbg!", "");
+    one_error(rule, path, "#[test]\n#[ignore = \"slow\"]\nfn f() {}", 2, "#[ignore]", "#[test]\nfn f() {}");
+    one_error(
+        rule,
+        path,
+        "#[allow(dead_code)]\nfn f() {}",
+        1,
+        "remove what",
+        "#[allow(unsafe_code)]\nfn f() {}",
+    );
+    one_error(rule, path, concat!("fn f() {} // TO", "DO"), 1, "finish it", "fn f() {}");
+}
+
+#[test]
+fn long_functions_are_found_and_the_list_of_exceptions_shrinks() {
+    let body = "    g();\n".repeat(69);
+    let path = "pure/x/src/lib.rs";
+    let long = format!("fn f() {{\n{body}}}");
+    let short = format!("fn f() {{\n{}}}", body.replacen("    g();\n", "", 1));
+    let rule: Rule = source::functions_are_short;
+    one_error(rule, path, &long, 1, "fn f has 71 lines of 70", &short);
+    one_error(rule, path, &long, 1, "fn f has 71 lines", &format!("#[cfg(test)]\nmod tests {{\n{long}\n}}"));
+
+    let count = |text: &str, all: usize, excused: &[(&str, &str, &str)]| {
+        let tree = Tree::new(vec![(path.to_owned(), Some(text.to_owned()))]);
+        let found = source::product_functions(&tree);
+        let long: Vec<_> = found.into_iter().filter(|(_, function)| function.lines > 70).collect();
+        source::ratchet(&long, all, excused).len()
+    };
+    let excused = [(path, "f", "a table of cases")];
+    assert_eq!(count(&long, 200, &excused), 0, "excused");
+    assert_eq!(count(&short, 200, &excused), 1, "an exception that is no longer one");
+    let two = format!("{long}\n{}", long.replace("fn f", "fn g"));
+    let excused = [(path, "f", "a table of cases"), (path, "g", "another")];
+    assert_eq!(count(&two, 199, &excused), 1, "more than one in a hundred");
+}
+
+#[test]
+fn a_crate_without_a_header_is_found() {
+    let rule: Rule = source::crates_say_what_they_are;
+    one_error(rule, "pure/x/src/lib.rs", "mod a;", 1, "no header", "//! Time as a value.\nmod a;");
+}
+
+#[test]
+fn long_files_are_found_up_to_their_tests() {
+    let lines = |count: usize| "fn f() {}\n".repeat(count);
+    let with_tests = format!("{}#[cfg(test)]\nmod tests {{\n{}}}\n", lines(500), lines(500));
+    one_error(text::files_are_short, "pure/x/src/a.rs", &lines(801), 0, "801 lines of 800", &with_tests);
+    one_error(text::files_are_short, "io/x/bpf/a.c", &"x;\n".repeat(801), 0, "801 lines of 800", "x;\n");
+    let tree = Tree::new(vec![("pure/x/src/a.rs".to_owned(), Some(lines(601)))]);
+    let found = text::files_are_short(&tree);
+    assert!(found.len() == 1 && found[0].warning, "between the marks it is a warning");
+}
+
+#[test]
+fn dead_links_are_found() {
+    let rule: Rule = text::links_resolve;
+    let other = ("docs/testing.md", "# Tests\n## How to run\n");
+    let broken = |line: &str| errors(rule, &[("docs/a.md", line), other]).len();
+    for good in [
+        "[a](testing.md)",
+        "[a](../docs)",
+        "[a](testing.md#how-to-run)",
+        "[a](https://example.org/x)",
+        "`[a](nowhere.md)`",
+        "```\n[a](nowhere.md)\n```",
+    ] {
+        assert_eq!(broken(good), 0, "{good}");
+    }
+    for bad in
+        ["[a](nowhere.md)", "[a](testing.md#nowhere)", "[a](../../out.md)", "[b](testing.md) [a](x \"t\")"]
+    {
+        assert_eq!(broken(bad), 1, "{bad}");
+    }
+}
+
+#[test]
+fn paths_of_one_machine_are_found() {
+    let bad = concat!("see\n/ho", "me/me/x");
+    one_error(text::no_machine_paths, "docs/a.md", bad, 2, "relative to the checkout", "see docs/");
+}

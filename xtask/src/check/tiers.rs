@@ -1,0 +1,182 @@
+//! Folders are tiers, and a tier is a dependency rule.
+
+use std::collections::BTreeMap;
+
+use toml::{Table, Value};
+
+use super::{Finding, Tree, tier_of};
+
+/// One tier: what its crates may use.
+struct Tier {
+    folder: &'static str,
+    /// Tiers that its crates may use beside their own.
+    below: &'static [&'static str],
+    /// Its crates by folder name, lowest first: a crate uses only crates listed before it.
+    order: &'static [&'static str],
+}
+
+/// The whole rule. `test/` and `xtask/` may use everything; nothing may use them.
+const TIERS: &[Tier] = &[
+    Tier { folder: "pure", below: &[], order: &["time", "inspect", "wire", "steer"] },
+    Tier { folder: "mem", below: &["pure"], order: &["frame", "rings"] },
+    Tier { folder: "engine", below: &["pure", "mem"], order: &["service", "stack", "load"] },
+    Tier {
+        folder: "io",
+        below: &["pure", "mem"],
+        order: &["sys", "steer_bpf", "port", "port_packet", "port_xdp", "plain"],
+    },
+    Tier {
+        folder: "runtime",
+        below: &["pure", "mem", "engine", "io"],
+        order: &["worker", "serve", "control"],
+    },
+    Tier { folder: "bin", below: &["pure", "mem", "engine", "io", "runtime"], order: &["twinpath"] },
+];
+
+/// `io/plain` is what the labs compare against: it speaks the load generator's format, and is no part of the
+/// product's way of a packet. Pairs of (crate folder, crate folder it may use).
+const EXCEPTIONS: &[(&str, &str)] = &[("io/plain", "engine/load")];
+
+/// Crates from outside that reach the host, kept out of the tiers that must not.
+const HOST_CRATES: &[&str] =
+    &["aya", "caps", "ethtool", "libc", "mio", "nix", "procfs", "rtnetlink", "rustix", "socket2", "tokio"];
+
+/// A member of the workspace.
+struct Member<'a> {
+    /// `tier/name`.
+    folder: &'a str,
+    manifest: Table,
+}
+
+impl Member<'_> {
+    /// Every crate it names, for building and for its tests, on any target.
+    fn uses(&self) -> Vec<&str> {
+        let targets = self.manifest.get("target").and_then(Value::as_table);
+        let tables = targets.into_iter().flat_map(Table::values).filter_map(Value::as_table);
+        let sections = ["dependencies", "dev-dependencies", "build-dependencies"];
+        std::iter::once(&self.manifest)
+            .chain(tables)
+            .flat_map(|table| sections.iter().filter_map(|section| table.get(*section)?.as_table()))
+            .flat_map(|section| section.keys().map(String::as_str))
+            .collect()
+    }
+
+    /// Every crate that it is built with, its tests apart.
+    fn built_with(&self) -> Vec<&str> {
+        let section = self.manifest.get("dependencies").and_then(Value::as_table);
+        section.into_iter().flat_map(|section| section.keys().map(String::as_str)).collect()
+    }
+
+    fn manifest_path(&self) -> String {
+        format!("{}/Cargo.toml", self.folder)
+    }
+}
+
+/// The members' manifests, and a finding for each that cannot be read.
+fn members(tree: &Tree) -> (Vec<Member<'_>>, Vec<Finding>) {
+    let (mut members, mut findings) = (Vec::new(), Vec::new());
+    for (path, text) in &tree.texts {
+        let Some(folder) = path.strip_suffix("/Cargo.toml") else { continue };
+        match text.parse::<Table>() {
+            Ok(manifest) => members.push(Member { folder, manifest }),
+            Err(error) => findings.push(Finding::error(path, 0, format!("is not TOML: {}", error.message()))),
+        }
+    }
+    (members, findings)
+}
+
+/// Layers: a crate uses only its tier's lower neighbours and the tiers below.
+pub(super) fn crates_use_only_tiers_below(tree: &Tree) -> Vec<Finding> {
+    let (members, mut findings) = members(tree);
+    let package =
+        |member: &Member<'_>| Some(member.manifest.get("package")?.get("name")?.as_str()?.to_owned());
+    let folders: BTreeMap<String, &str> =
+        members.iter().filter_map(|member| Some((package(member)?, member.folder))).collect();
+    for member in &members {
+        let report = |message: String| Finding::error(&member.manifest_path(), 0, message);
+        let Some(tier) = TIERS.iter().find(|tier| tier.folder == tier_of(member.folder)) else {
+            if !matches!(tier_of(member.folder), "test" | "xtask") {
+                findings.push(report(
+                    "is in no tier: put it in one, or add its folder to TIERS in xtask".to_owned(),
+                ));
+            }
+            continue;
+        };
+        let used = member.uses().into_iter().filter_map(|name| folders.get(name).copied());
+        findings.extend(used.filter_map(|used| judge(member.folder, tier, used)).map(report));
+        if matches!(tier.folder, "pure" | "engine") {
+            let reach = member.built_with().into_iter().filter(|name| HOST_CRATES.contains(name));
+            findings.extend(reach.map(|name| {
+                report(format!(
+                    "{name} in {}/: it reaches the host; io/ does that, take its result",
+                    tier.folder
+                ))
+            }));
+        }
+    }
+    findings
+}
+
+/// Why a crate in `folder`, of `tier`, may not use the one in `used`.
+fn judge(folder: &str, tier: &Tier, used: &str) -> Option<String> {
+    let name = |folder: &str| folder.split('/').nth(1).unwrap_or_default().to_owned();
+    let rank = |folder: &str| tier.order.iter().position(|listed| *listed == name(folder));
+    if used == folder || EXCEPTIONS.contains(&(folder, used)) {
+        return None;
+    }
+    let Some(own_rank) = rank(folder) else {
+        return Some(format!("is not in the order of {}/: add it to TIERS in xtask", tier.folder));
+    };
+    if tier_of(used) == tier.folder {
+        let lower = rank(used).is_some_and(|used_rank| used_rank < own_rank);
+        let message = || {
+            format!(
+                "uses {used}, which comes after it in {}/: move what both need into a lower one",
+                tier.folder
+            )
+        };
+        return (!lower).then(message);
+    }
+    (!tier.below.contains(&tier_of(used))).then(|| {
+        let below =
+            if tier.below.is_empty() { "itself only".to_owned() } else { tier.below.join("/, ") + "/" };
+        format!(
+            "uses {used}, but {}/ may use {below}: move the shared part down, or let runtime/ join them",
+            tier.folder
+        )
+    })
+}
+
+/// Lints and versions come from the workspace, so one edit changes them everywhere.
+pub(super) fn manifests_follow_the_workspace(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for member in &members(tree).0 {
+        let lints =
+            member.manifest.get("lints").and_then(|lints| lints.get("workspace")).and_then(Value::as_bool);
+        if lints != Some(true) {
+            let message = "does not take the workspace's lints: add `[lints]` with `workspace = true`";
+            findings.push(Finding::error(&member.manifest_path(), 0, message));
+        }
+        for section in ["dependencies", "dev-dependencies", "build-dependencies"] {
+            let Some(section) = member.manifest.get(section).and_then(Value::as_table) else { continue };
+            for (name, value) in section {
+                if value.get("workspace").and_then(Value::as_bool) != Some(true) {
+                    let message = format!(
+                        "{name} has a version of its own: name it in the root Cargo.toml and write `{name}.workspace = true`"
+                    );
+                    findings.push(Finding::error(&member.manifest_path(), 0, message));
+                }
+            }
+        }
+    }
+    findings
+}
+
+/// Each tier states what it may use where a reader looks first.
+pub(super) fn each_tier_has_a_readme(tree: &Tree) -> Vec<Finding> {
+    let folders = TIERS.iter().map(|tier| tier.folder).chain(["test"]).filter(|folder| tree.exists(folder));
+    let missing = folders.map(|folder| format!("{folder}/README.md")).filter(|path| !tree.exists(path));
+    missing
+        .map(|path| Finding::error(&path, 0, "is missing: say what the tier holds and what it may use"))
+        .collect()
+}

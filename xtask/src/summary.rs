@@ -1,0 +1,189 @@
+//! Runs the tests, passes their output through, and says at the end how many ran and why any was skipped.
+//!
+//! A test that cannot run here appends `SKIPPED: <test>: <reason>` to the file named by `TWINPATH_SKIP_LOG` and
+//! returns; to libtest it has passed, so it is taken off the passed ones here. With
+//! `TWINPATH_REQUIRE_ROOT_TESTS=1` a skip counts as a failure.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+
+use anyhow::{Context, Result};
+
+/// Where a test says that it could not run.
+const SKIP_LOG: &str = "TWINPATH_SKIP_LOG";
+/// Set where every test has to run.
+const REQUIRE_ALL: &str = "TWINPATH_REQUIRE_ROOT_TESTS";
+/// Where to leave `passed failed skipped` for a calling script.
+const COUNTS_FILE: &str = "TWINPATH_TEST_COUNTS";
+
+/// Device tests share few cores with the kernel work that they cause.
+const TEST_THREADS: &str = "2";
+
+/// What the tests of one or more steps came to.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Tally {
+    passed: usize,
+    failed: usize,
+    /// `#[ignore]`d, which the house rules forbid.
+    ignored: usize,
+    failures: Vec<String>,
+}
+
+impl Tally {
+    /// Takes in one line of a test program's output.
+    fn take_line(&mut self, line: &str) {
+        if let Some(rest) = line.strip_prefix("test result: ") {
+            self.passed += count_of(rest, "passed");
+            self.failed += count_of(rest, "failed");
+            self.ignored += count_of(rest, "ignored");
+        } else if let Some(name) =
+            line.strip_prefix("test ").and_then(|line| line.strip_suffix(" ... FAILED"))
+        {
+            self.failures.push(name.to_owned());
+        }
+    }
+
+    fn add(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.ignored += other.ignored;
+        self.failures.extend(other.failures);
+    }
+}
+
+/// The number before `word` in `ok. 3 passed; 0 failed; ...`.
+fn count_of(result: &str, word: &str) -> usize {
+    let before = |part: &str| part.trim().strip_suffix(word)?.trim().rsplit(' ').next()?.parse().ok();
+    result.split(';').find_map(before).unwrap_or(0)
+}
+
+/// Reasons by test, from the lines that the tests left. A test that says so twice is skipped once.
+fn skips_in(log: &str) -> BTreeMap<String, String> {
+    let entry = |line: &str| {
+        let (test, reason) = line.strip_prefix("SKIPPED: ")?.split_once(": ")?;
+        Some((test.to_owned(), reason.to_owned()))
+    };
+    log.lines().filter_map(entry).collect()
+}
+
+/// Runs the tests: the whole workspace and the models of what crosses cores, or `cargo test` with `cargo_args`.
+pub(crate) fn run(root: &Path, cargo_args: &[String]) -> Result<ExitCode> {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    std::fs::create_dir_all(&target).with_context(|| format!("making {}", target.display()))?;
+    let skip_log = std::path::absolute(&target)?.join(format!("skipped-tests-{}", std::process::id()));
+    std::fs::write(&skip_log, "").with_context(|| format!("emptying {}", skip_log.display()))?;
+
+    let mut out = std::io::stdout();
+    let mut tally = Tally::default();
+    let mut tests = cargo_test(root, &skip_log);
+    if cargo_args.is_empty() {
+        tests.arg("--workspace");
+        tally.add(run_step("tests of the workspace", &mut tests, &mut out)?);
+        let mut models = cargo_test(root, &skip_log);
+        // Optimised, since a model checker runs each test thousands of times; apart, since the flag changes every crate.
+        models.args(["--release", "-p", "twinpath-rings", "--lib", "--target-dir"]).arg(target.join("loom"));
+        models.env("RUSTFLAGS", "--cfg loom").env("CARGO_PROFILE_RELEASE_LTO", "off");
+        tally.add(run_step("models of what crosses cores (loom)", &mut models, &mut out)?);
+    } else {
+        tests.args(cargo_args);
+        tally.add(run_step("tests", &mut tests, &mut out)?);
+    }
+
+    let log =
+        std::fs::read_to_string(&skip_log).with_context(|| format!("reading {}", skip_log.display()))?;
+    std::fs::remove_file(&skip_log).with_context(|| format!("removing {}", skip_log.display()))?;
+    let strict = std::env::var_os(REQUIRE_ALL).is_some_and(|value| value == "1");
+    conclude(tally, &skips_in(&log), strict)
+}
+
+fn cargo_test(root: &Path, skip_log: &Path) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.arg("test").arg("--no-fail-fast").current_dir(root);
+    command.env(SKIP_LOG, skip_log);
+    if std::env::var_os("RUST_TEST_THREADS").is_none() {
+        command.env("RUST_TEST_THREADS", TEST_THREADS);
+    }
+    command
+}
+
+/// Runs one command, passing its output through to `out`.
+fn run_step(what: &str, command: &mut Command, out: &mut impl Write) -> Result<Tally> {
+    writeln!(out, "== {what}").context("writing to the terminal")?;
+    let mut child =
+        command.stdout(Stdio::piped()).spawn().with_context(|| format!("starting cargo for {what}"))?;
+    let output = child.stdout.take().context("cargo's output is a pipe")?;
+    let mut tally = Tally::default();
+    for line in BufReader::new(output).split(b'\n') {
+        let line = line.with_context(|| format!("reading the output of {what}"))?;
+        let line = String::from_utf8_lossy(&line);
+        writeln!(out, "{line}").context("writing to the terminal")?;
+        tally.take_line(&line);
+    }
+    let status = child.wait().with_context(|| format!("waiting for {what}"))?;
+    if !status.success() && tally.failed == 0 {
+        // It did not compile, or a test program was killed before it could say how many failed.
+        tally.failed = 1;
+        tally.failures.push(format!("{what}: ended with {status}, see above"));
+    }
+    Ok(tally)
+}
+
+/// Says how it went; the last line is the count alone.
+fn conclude(mut tally: Tally, skips: &BTreeMap<String, String>, strict: bool) -> Result<ExitCode> {
+    let skipped = skips.len() + tally.ignored;
+    tally.passed = tally.passed.saturating_sub(skips.len());
+    println!();
+    for name in &tally.failures {
+        println!("FAILED: {name}");
+    }
+    for (test, reason) in skips {
+        println!("SKIPPED: {test}: {reason}");
+    }
+    if tally.ignored > 0 {
+        println!("SKIPPED: {} tests marked #[ignore]", tally.ignored);
+    }
+    if strict && skipped > 0 {
+        println!("{REQUIRE_ALL}=1: a skipped test is a failed one");
+        tally.failed += skipped;
+    }
+    let counted_as_skipped = if strict { 0 } else { skipped };
+    if let Some(path) = std::env::var_os(COUNTS_FILE) {
+        let counts = format!("{} {} {counted_as_skipped}\n", tally.passed, tally.failed);
+        std::fs::write(&path, counts).with_context(|| format!("writing {}", path.display()))?;
+    }
+    println!("{} passed, {} failed, {counted_as_skipped} skipped", tally.passed, tally.failed);
+    Ok(if tally.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_read_from_libtest_lines() {
+        let mut tally = Tally::default();
+        let output = "running 3 tests\ntest a::b ... ok\ntest c ... FAILED\n\
+             test result: FAILED. 12 passed; 1 failed; 2 ignored; 0 measured; 0 filtered out; finished in 0.01s\n\
+             test result: ok. 30 passed; 0 failed; 0 ignored; 0 measured; 4 filtered out; finished in 0.02s";
+        output.lines().for_each(|line| tally.take_line(line));
+        assert_eq!(tally, Tally { passed: 42, failed: 1, ignored: 2, failures: vec!["c".to_owned()] });
+    }
+
+    #[test]
+    fn a_test_that_skips_twice_is_skipped_once() {
+        let skips =
+            skips_in("SKIPPED: a::b: not root\nnoise\nSKIPPED: a::b: not root\nSKIPPED: c: no veth: EPERM\n");
+        assert_eq!(skips.len(), 2);
+        assert_eq!(skips["c"], "no veth: EPERM");
+    }
+
+    #[test]
+    fn a_program_that_dies_without_a_verdict_is_a_failure() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo 'test result: ok. 2 passed; 0 failed; 0 ignored'; exit 101"]);
+        let tally = run_step("a killed test", &mut command, &mut std::io::sink()).expect("sh runs");
+        assert_eq!((tally.passed, tally.failed), (2, 1));
+    }
+}
