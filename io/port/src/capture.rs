@@ -124,6 +124,10 @@ impl<W: Write + Send> PortQueue for CapturePort<W> {
         self.inner.flush(pool);
     }
 
+    fn on_error(&mut self) {
+        self.inner.on_error();
+    }
+
     fn counters(&self) -> &Arc<PortCounters> {
         self.inner.counters()
     }

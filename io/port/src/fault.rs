@@ -142,6 +142,10 @@ impl PortQueue for FaultPort {
         self.inner.flush(pool);
     }
 
+    fn on_error(&mut self) {
+        self.inner.on_error();
+    }
+
     fn counters(&self) -> &Arc<PortCounters> {
         self.inner.counters()
     }

@@ -49,6 +49,8 @@ pub struct PortCounters {
     pub kicks: Counter,
     /// Frames that the kernel could not hand over because the ring was full.
     pub ring_full: Counter,
+    /// Times the device or socket reported an error condition, such as the interface going down.
+    pub errors: Counter,
     /// Frames accepted whose transport checksum the sender had left to hardware.
     pub partial_checksums: Counter,
     /// Everything dropped, by reason.
@@ -79,6 +81,9 @@ pub trait PortQueue: WaitSource + Send {
     /// Sees to it that everything taken by [`Self::transmit`] leaves, with at most one wake-up of the kernel where its
     /// rules allow, and takes sent frames home.
     fn flush(&mut self, pool: &mut Pool);
+
+    /// Its fd reported an error condition (interface down or gone): takes note, so that the fd falls silent.
+    fn on_error(&mut self) {}
 
     /// The counters.
     fn counters(&self) -> &Arc<PortCounters>;

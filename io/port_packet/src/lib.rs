@@ -1,1 +1,172 @@
-//! (being written)
+//! The packet path's port: an AF_PACKET receive ring, and a second socket to send on.
+//!
+//! The receive socket is bound to all protocols (protocol hooks run after tc, which drops what is claimed), sees only
+//! what its filter accepts (the verdict, attached by the caller before the first frame can come), and ignores what the
+//! host itself sends. A frame is copied out of its slot at once and the slot given back: a slot held back would keep
+//! the socket readable.
+//!
+//! Sending is `sendmmsg(2)` on a socket without a ring, once per turn: it beats the transmit ring by 7 to 15 %.
+//!
+//! Never here: a decision about what is claimed.
+
+mod open;
+mod transmit;
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+pub use open::{OpenError, PacketConfig};
+use twinpath_frame::{Burst, CHUNK_SIZE, Checksum, Frame, HEADROOM, OutOfChunk, Pool};
+use twinpath_inspect::Reason;
+use twinpath_port::{Capabilities, PortCounters, PortId, PortQueue, WaitSource};
+use twinpath_rings::packet::{PacketRing, Slot};
+use twinpath_time::Instant;
+
+use crate::transmit::Transmitter;
+
+/// A queue on the packet path. Several workers on one interface each have one, joined by PACKET_FANOUT.
+#[derive(Debug)]
+pub struct PacketPort {
+    id: PortId,
+    ifindex: u32,
+    receiver: OwnedFd,
+    ring: PacketRing,
+    transmitter: Transmitter,
+    counters: Arc<PortCounters>,
+}
+
+impl PacketPort {
+    /// Opens both sockets. `attach_filter` is called with the receiving one before it can receive anything.
+    ///
+    /// # Errors
+    /// [`OpenError`], one variant per step.
+    pub fn open<E>(
+        config: &PacketConfig,
+        attach_filter: impl FnOnce(BorrowedFd<'_>) -> Result<(), E>,
+    ) -> Result<Self, OpenError<E>> {
+        let (receiver, ring) = open::receiver(config, attach_filter)?;
+        let sender = open::sender(config)?;
+        let transmitter = Transmitter::new(sender);
+        Ok(Self {
+            id: config.id,
+            ifindex: config.ifindex,
+            receiver,
+            ring,
+            transmitter,
+            counters: Arc::default(),
+        })
+    }
+}
+
+/// What became of one slot.
+enum Taken {
+    Frame(Frame),
+    Dropped(Reason),
+}
+
+/// Copies a slot into a frame of the pool.
+fn copy_out(slot: &Slot<'_>, pool: &mut Pool) -> Taken {
+    if slot.bytes.len() < slot.len {
+        return Taken::Dropped(Reason::FrameTooLarge);
+    }
+    let Some(mut frame) = pool.take() else {
+        return Taken::Dropped(Reason::PoolEmpty);
+    };
+    if let Err(OutOfChunk) = frame.copy_from(slot.bytes) {
+        pool.release(frame);
+        return Taken::Dropped(Reason::FrameTooLarge);
+    }
+    let meta = frame.meta_mut();
+    meta.vlan = slot.vlan_tci;
+    meta.checksum = match (slot.checksum_not_ready, slot.checksum_valid) {
+        (true, _) => Checksum::Partial,
+        (false, true) => Checksum::Verified,
+        (false, false) => Checksum::Unverified,
+    };
+    Taken::Frame(frame)
+}
+
+impl WaitSource for PacketPort {
+    #[inline]
+    fn look(&self) -> bool {
+        self.ring.look()
+    }
+
+    /// The socket is readable whenever the ring is not empty: nothing to do.
+    fn arm(&mut self) -> bool {
+        true
+    }
+
+    fn disarm(&mut self) {}
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.receiver.as_fd())
+    }
+}
+
+impl PortQueue for PacketPort {
+    fn id(&self) -> PortId {
+        self.id
+    }
+
+    fn ifindex(&self) -> u32 {
+        self.ifindex
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { frame_len_max: CHUNK_SIZE - HEADROOM, ..Capabilities::default() }
+    }
+
+    fn receive(&mut self, now: Instant, pool: &mut Pool, burst: &mut Burst) {
+        let (mut frames, mut bytes, mut losing) = (0, 0, false);
+        while burst.room() > 0 {
+            let taken = self.ring.take(|slot| {
+                losing |= slot.losing;
+                copy_out(&slot, pool)
+            });
+            match taken {
+                Some(Taken::Frame(mut frame)) => {
+                    let meta = frame.meta_mut();
+                    (meta.arrival, meta.port, meta.queue) = (now, self.id.port, self.id.queue);
+                    frames += 1;
+                    bytes += frame.len() as u64;
+                    if let Err(frame) = burst.push(frame) {
+                        pool.release(frame);
+                    }
+                }
+                Some(Taken::Dropped(reason)) => self.counters.drops.add(reason, 1),
+                None => break,
+            }
+        }
+        if frames > 0 {
+            self.counters.frames_in.add(frames);
+            self.counters.bytes_in.add(bytes);
+        }
+        if losing {
+            self.counters.ring_full.add(u64::from(open::lost_frames(&self.receiver)));
+        }
+    }
+
+    fn transmit(&mut self, pool: &mut Pool, burst: &mut Burst) {
+        self.transmitter.queue(pool, burst, &self.counters);
+    }
+
+    fn flush(&mut self, pool: &mut Pool) {
+        self.transmitter.flush(pool, &self.counters);
+    }
+
+    fn on_error(&mut self) {
+        // Reading SO_ERROR clears it. After NETDEV_DOWN the kernel hooks the socket up again by itself on NETDEV_UP
+        // (`packet_notifier`, net/packet/af_packet.c).
+        let _ = rustix::net::sockopt::socket_error(&self.receiver);
+        self.counters.errors.add(1);
+    }
+
+    fn counters(&self) -> &Arc<PortCounters> {
+        &self.counters
+    }
+
+    fn close(self: Box<Self>) -> Vec<Frame> {
+        self.transmitter.into_frames()
+    }
+}

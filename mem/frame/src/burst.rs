@@ -62,7 +62,6 @@ impl Burst {
     }
 
     /// The frames, in order.
-    #[must_use]
     pub fn frames(&self) -> &[Frame] {
         &self.frames
     }
