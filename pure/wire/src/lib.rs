@@ -1,1 +1,30 @@
-//! (being written)
+//! Bytes of the wire: checked views over received headers, and headers written from their meaning.
+//!
+//! Every protocol has up to two types. A *view* borrows received bytes; building it checks the lengths once, after
+//! which no accessor can fail or panic. A *repr* holds only what may legally be sent, and `emit`s it. The packet path
+//! uses [`udp_frame`], which does Ethernet, IP and UDP in one pass.
+//!
+//! Never here: a decision about what is ours (`pure/steer`), sockets, clocks, allocation.
+
+pub mod checksum;
+mod error;
+pub mod eth;
+pub mod flow_key;
+pub mod ipv4;
+pub mod ipv6;
+mod mac;
+pub mod tcp;
+pub mod udp;
+pub mod udp_frame;
+
+pub use checksum::{ChecksumFound, ChecksumTrust};
+pub use error::{EmitError, ParseError};
+pub use eth::{EtherType, Tag};
+pub use flow_key::{FlowKey, Protocol};
+pub use mac::{Mac, MacError};
+
+/// The big-endian number in two bytes.
+#[inline]
+const fn be16(high: u8, low: u8) -> u16 {
+    u16::from_be_bytes([high, low])
+}

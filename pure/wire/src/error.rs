@@ -1,0 +1,123 @@
+//! Why bytes were refused, and why a header could not be written.
+
+/// Why a received frame was refused. Closed: each variant is the name of one drop counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum ParseError {
+    /// Shorter than an Ethernet header and its tag.
+    EthTruncated,
+    /// Two tags, or one that is not 802.1Q.
+    EthTag,
+    /// Neither IPv4 nor IPv6.
+    EtherType,
+    /// Shorter than an IP header, options included.
+    IpTruncated,
+    /// The version nibble disagrees with the EtherType.
+    IpVersion,
+    /// An IPv4 header length below five words.
+    IpHeaderLength,
+    /// The IPv4 header checksum is wrong.
+    IpHeaderChecksum,
+    /// The IP length is below its headers or beyond the frame.
+    IpLength,
+    /// A fragment; reassembly is the kernel's.
+    IpFragment,
+    /// An IPv6 extension header.
+    Ipv6Extension,
+    /// IP carries another protocol than the one asked for.
+    IpProtocol,
+    /// Shorter than a UDP header.
+    UdpTruncated,
+    /// The UDP length is below its header or beyond the IP payload.
+    UdpLength,
+    /// The UDP checksum is wrong.
+    UdpChecksum,
+    /// A UDP checksum of zero over IPv6 (RFC 8200 section 8.1).
+    UdpChecksumZero,
+    /// Shorter than a TCP header, options included.
+    TcpTruncated,
+    /// A TCP header length below five words.
+    TcpHeaderLength,
+    /// The TCP checksum is wrong.
+    TcpChecksum,
+}
+
+impl ParseError {
+    /// Every reason, in the order of the discriminants.
+    pub const ALL: [Self; 18] = [
+        Self::EthTruncated,
+        Self::EthTag,
+        Self::EtherType,
+        Self::IpTruncated,
+        Self::IpVersion,
+        Self::IpHeaderLength,
+        Self::IpHeaderChecksum,
+        Self::IpLength,
+        Self::IpFragment,
+        Self::Ipv6Extension,
+        Self::IpProtocol,
+        Self::UdpTruncated,
+        Self::UdpLength,
+        Self::UdpChecksum,
+        Self::UdpChecksumZero,
+        Self::TcpTruncated,
+        Self::TcpHeaderLength,
+        Self::TcpChecksum,
+    ];
+
+    /// The stable name an operator sees.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::EthTruncated => "eth_truncated",
+            Self::EthTag => "eth_tag",
+            Self::EtherType => "ethertype",
+            Self::IpTruncated => "ip_truncated",
+            Self::IpVersion => "ip_version",
+            Self::IpHeaderLength => "ip_header_length",
+            Self::IpHeaderChecksum => "ip_header_checksum",
+            Self::IpLength => "ip_length",
+            Self::IpFragment => "ip_fragment",
+            Self::Ipv6Extension => "ipv6_extension",
+            Self::IpProtocol => "ip_protocol",
+            Self::UdpTruncated => "udp_truncated",
+            Self::UdpLength => "udp_length",
+            Self::UdpChecksum => "udp_checksum",
+            Self::UdpChecksumZero => "udp_checksum_zero",
+            Self::TcpTruncated => "tcp_truncated",
+            Self::TcpHeaderLength => "tcp_header_length",
+            Self::TcpChecksum => "tcp_checksum",
+        }
+    }
+}
+
+impl core::fmt::Display for ParseError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl core::error::Error for ParseError {}
+
+/// Why headers could not be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EmitError {
+    /// The buffer is smaller than the headers and the payload said to stand behind them.
+    BufferTooShort,
+    /// Source and destination are of different IP families.
+    MixedFamilies,
+    /// The payload is longer than the length fields can say.
+    PayloadTooLong,
+}
+
+impl core::fmt::Display for EmitError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Self::BufferTooShort => "the buffer is shorter than headers and payload",
+            Self::MixedFamilies => "source and destination are of different IP families",
+            Self::PayloadTooLong => "the payload is longer than the length field can say",
+        })
+    }
+}
+
+impl core::error::Error for EmitError {}

@@ -1,0 +1,187 @@
+//! Ethernet II headers, with at most one VLAN tag.
+
+use crate::{EmitError, Mac, ParseError, be16};
+
+/// Bytes of an untagged header.
+pub const HEADER_LEN: usize = 14;
+/// Bytes a tag adds.
+pub const TAG_LEN: usize = 4;
+
+/// An EtherType, in host order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EtherType(pub u16);
+
+impl EtherType {
+    /// IPv4 (RFC 894).
+    pub const IPV4: Self = Self(0x0800);
+    /// ARP (RFC 826).
+    pub const ARP: Self = Self(0x0806);
+    /// A customer tag follows (IEEE 802.1Q).
+    pub const VLAN: Self = Self(0x8100);
+    /// A service tag follows (IEEE 802.1ad).
+    pub const SERVICE_VLAN: Self = Self(0x88a8);
+    /// IPv6 (RFC 2464).
+    pub const IPV6: Self = Self(0x86dd);
+    /// Smaller numbers are an 802.3 length.
+    pub const SMALLEST: Self = Self(0x0600);
+
+    /// Whether a tag follows rather than a payload.
+    #[inline]
+    #[must_use]
+    pub const fn is_tag(self) -> bool {
+        self.0 == Self::VLAN.0 || self.0 == Self::SERVICE_VLAN.0
+    }
+}
+
+/// A VLAN tag, in the frame or beside it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Tag {
+    /// The tag's own EtherType: [`EtherType::VLAN`] or [`EtherType::SERVICE_VLAN`].
+    pub protocol: EtherType,
+    /// Tag control information: priority (3 bits), drop eligible (1), VLAN identifier (12).
+    pub control: u16,
+}
+
+impl Tag {
+    /// An 802.1Q tag of priority 0.
+    #[must_use]
+    pub const fn customer(id: u16) -> Self {
+        Self { protocol: EtherType::VLAN, control: id & 0xfff }
+    }
+
+    /// The VLAN identifier, 0 to 4095.
+    #[inline]
+    #[must_use]
+    pub const fn id(self) -> u16 {
+        self.control & 0xfff
+    }
+}
+
+/// A checked view over a frame.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame<'a> {
+    header: &'a [u8; HEADER_LEN],
+    tag: Option<&'a [u8; TAG_LEN]>,
+    payload: &'a [u8],
+}
+
+impl<'a> Frame<'a> {
+    /// Checks that the header, and the tag it announces, are there.
+    ///
+    /// # Errors
+    /// [`ParseError::EthTruncated`], or [`ParseError::EthTag`] if a second tag follows the first.
+    #[inline]
+    pub fn parse(frame: &'a [u8]) -> Result<Self, ParseError> {
+        let (header, rest) = frame.split_first_chunk().ok_or(ParseError::EthTruncated)?;
+        let ethertype = EtherType(be16(header[12], header[13]));
+        if !ethertype.is_tag() {
+            return Ok(Self { header, tag: None, payload: rest });
+        }
+        let (tag, payload) = rest.split_first_chunk::<TAG_LEN>().ok_or(ParseError::EthTruncated)?;
+        if EtherType(be16(tag[2], tag[3])).is_tag() {
+            return Err(ParseError::EthTag);
+        }
+        Ok(Self { header, tag: Some(tag), payload })
+    }
+
+    /// Where the frame goes.
+    #[inline]
+    #[must_use]
+    pub fn destination(&self) -> Mac {
+        let [a, b, c, d, e, f, ..] = *self.header;
+        Mac([a, b, c, d, e, f])
+    }
+
+    /// Who sent the frame.
+    #[inline]
+    #[must_use]
+    pub fn source(&self) -> Mac {
+        let [_, _, _, _, _, _, a, b, c, d, e, f, ..] = *self.header;
+        Mac([a, b, c, d, e, f])
+    }
+
+    /// The tag in the frame.
+    #[inline]
+    #[must_use]
+    pub fn tag(&self) -> Option<Tag> {
+        let tag = self.tag?;
+        Some(Tag {
+            protocol: EtherType(be16(self.header[12], self.header[13])),
+            control: be16(tag[0], tag[1]),
+        })
+    }
+
+    /// The type of the payload, behind the tag if there is one.
+    #[inline]
+    #[must_use]
+    pub fn ethertype(&self) -> EtherType {
+        match self.tag {
+            Some(tag) => EtherType(be16(tag[2], tag[3])),
+            None => EtherType(be16(self.header[12], self.header[13])),
+        }
+    }
+
+    /// Bytes of header and tag.
+    #[inline]
+    #[must_use]
+    pub fn header_len(&self) -> usize {
+        if self.tag.is_some() { HEADER_LEN + TAG_LEN } else { HEADER_LEN }
+    }
+
+    /// Everything behind the header, padding included.
+    #[inline]
+    #[must_use]
+    pub fn payload(&self) -> &'a [u8] {
+        self.payload
+    }
+}
+
+/// An Ethernet header to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Repr {
+    /// Where the frame goes.
+    pub destination: Mac,
+    /// Who sends it.
+    pub source: Mac,
+    /// The tag to put in.
+    pub tag: Option<Tag>,
+    /// The type of what follows.
+    pub ethertype: EtherType,
+}
+
+impl Repr {
+    /// Bytes that [`Repr::emit`] writes.
+    #[inline]
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        if self.tag.is_some() { HEADER_LEN + TAG_LEN } else { HEADER_LEN }
+    }
+
+    /// Never: a header always has bytes.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Writes the header at the start of `buffer` and returns its length.
+    ///
+    /// # Errors
+    /// [`EmitError::BufferTooShort`].
+    #[inline]
+    pub fn emit(&self, buffer: &mut [u8]) -> Result<usize, EmitError> {
+        let header = buffer.get_mut(..self.len()).ok_or(EmitError::BufferTooShort)?;
+        let (addresses, rest) = header.split_at_mut(12);
+        addresses[..6].copy_from_slice(&self.destination.0);
+        addresses[6..].copy_from_slice(&self.source.0);
+        let type_at = match self.tag {
+            Some(tag) => {
+                rest[..2].copy_from_slice(&tag.protocol.0.to_be_bytes());
+                rest[2..4].copy_from_slice(&tag.control.to_be_bytes());
+                4
+            }
+            None => 0,
+        };
+        rest[type_at..].copy_from_slice(&self.ethertype.0.to_be_bytes());
+        Ok(self.len())
+    }
+}

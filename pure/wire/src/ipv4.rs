@@ -1,0 +1,159 @@
+//! IPv4 headers (RFC 791).
+
+use core::net::Ipv4Addr;
+
+use crate::checksum::Sum;
+use crate::{EmitError, ParseError, be16};
+
+/// Bytes of a header without options.
+pub const HEADER_LEN: usize = 20;
+
+/// A checked view over a packet: version, lengths and header checksum are right.
+#[derive(Clone, Copy, Debug)]
+pub struct Packet<'a> {
+    header: &'a [u8; HEADER_LEN],
+    header_len: usize,
+    payload: &'a [u8],
+}
+
+impl<'a> Packet<'a> {
+    /// Checks the header; bytes behind the total length (Ethernet padding) are cut off.
+    ///
+    /// # Errors
+    /// The `Ip*` variants of [`ParseError`].
+    #[inline]
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, ParseError> {
+        let header: &[u8; HEADER_LEN] = bytes.first_chunk().ok_or(ParseError::IpTruncated)?;
+        if header[0] >> 4 != 4 {
+            return Err(ParseError::IpVersion);
+        }
+        let header_len = usize::from(header[0] & 0xf) * 4;
+        if header_len < HEADER_LEN {
+            return Err(ParseError::IpHeaderLength);
+        }
+        let with_options = bytes.get(..header_len).ok_or(ParseError::IpTruncated)?;
+        let total_len = usize::from(be16(header[2], header[3]));
+        let payload = bytes.get(header_len..total_len).ok_or(ParseError::IpLength)?;
+        if Sum::ZERO.bytes(with_options).fold() != 0xffff {
+            return Err(ParseError::IpHeaderChecksum);
+        }
+        Ok(Self { header, header_len, payload })
+    }
+
+    /// Bytes of the header with its options.
+    #[inline]
+    #[must_use]
+    pub fn header_len(&self) -> usize {
+        self.header_len
+    }
+
+    /// Type of service: DSCP (6 bits) and ECN (2).
+    #[inline]
+    #[must_use]
+    pub fn traffic_class(&self) -> u8 {
+        self.header[1]
+    }
+
+    /// The identification field.
+    #[inline]
+    #[must_use]
+    pub fn identification(&self) -> u16 {
+        be16(self.header[4], self.header[5])
+    }
+
+    /// Whether more fragments follow or this is not the first.
+    #[inline]
+    #[must_use]
+    pub fn is_fragment(&self) -> bool {
+        be16(self.header[6], self.header[7]) & 0x3fff != 0
+    }
+
+    /// Time to live.
+    #[inline]
+    #[must_use]
+    pub fn hop_limit(&self) -> u8 {
+        self.header[8]
+    }
+
+    /// The IANA number of what is carried.
+    #[inline]
+    #[must_use]
+    pub fn protocol(&self) -> u8 {
+        self.header[9]
+    }
+
+    /// Who sent the packet.
+    #[inline]
+    #[must_use]
+    pub fn source(&self) -> Ipv4Addr {
+        Ipv4Addr::new(self.header[12], self.header[13], self.header[14], self.header[15])
+    }
+
+    /// To whom.
+    #[inline]
+    #[must_use]
+    pub fn destination(&self) -> Ipv4Addr {
+        Ipv4Addr::new(self.header[16], self.header[17], self.header[18], self.header[19])
+    }
+
+    /// What is carried, without Ethernet padding.
+    #[inline]
+    #[must_use]
+    pub fn payload(&self) -> &'a [u8] {
+        self.payload
+    }
+
+    /// The pseudo-header's sum for a transport segment of the whole payload.
+    #[inline]
+    #[must_use]
+    pub fn pseudo(&self, len: u16) -> Sum {
+        Sum::ZERO.pseudo_ipv4(self.source(), self.destination(), self.protocol(), len)
+    }
+}
+
+/// A header without options to be written. "Don't fragment" is always set: a datagram that needs fragments leaves
+/// through the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Repr {
+    /// Who sends.
+    pub source: Ipv4Addr,
+    /// To whom.
+    pub destination: Ipv4Addr,
+    /// The IANA number of what follows.
+    pub protocol: u8,
+    /// Time to live.
+    pub hop_limit: u8,
+    /// Identification; free to choose, as the packet is never fragmented (RFC 6864 section 4.1).
+    pub identification: u16,
+    /// Bytes behind the header.
+    pub payload_len: usize,
+}
+
+impl Repr {
+    /// Writes the header with its checksum at the start of `buffer` and returns its length.
+    ///
+    /// # Errors
+    /// [`EmitError::BufferTooShort`], [`EmitError::PayloadTooLong`].
+    #[inline]
+    pub fn emit(&self, buffer: &mut [u8]) -> Result<usize, EmitError> {
+        let total_len = u16::try_from(self.payload_len + HEADER_LEN)
+            .map_err(|_| EmitError::PayloadTooLong)?
+            .to_be_bytes();
+        let identification = self.identification.to_be_bytes();
+        let (s, d) = (self.source.octets(), self.destination.octets());
+        let header: &mut [u8; HEADER_LEN] = buffer.first_chunk_mut().ok_or(EmitError::BufferTooShort)?;
+        #[rustfmt::skip]
+        let mut bytes = [
+            0x45, 0, total_len[0], total_len[1],
+            identification[0], identification[1], 0x40, 0,
+            self.hop_limit, self.protocol, 0, 0,
+            s[0], s[1], s[2], s[3],
+            d[0], d[1], d[2], d[3],
+        ];
+        let checksum = Sum::ZERO.bytes(&bytes).checksum().to_be_bytes();
+        bytes[10] = checksum[0];
+        bytes[11] = checksum[1];
+        *header = bytes;
+        Ok(HEADER_LEN)
+    }
+}

@@ -1,0 +1,136 @@
+//! IPv6 headers (RFC 8200). Extension headers are not walked: what has them is the kernel's.
+
+use core::net::Ipv6Addr;
+
+use crate::checksum::Sum;
+use crate::{EmitError, ParseError, be16};
+
+/// Bytes of the fixed header.
+pub const HEADER_LEN: usize = 40;
+
+/// Next header numbers that announce an extension header (RFC 8200 section 4, RFC 4302, RFC 6275, RFC 7401,
+/// RFC 5533). The fragment header, 44, has its own name: [`FRAGMENT`].
+pub const EXTENSIONS: [u8; 7] = [0, 43, 51, 60, 135, 139, 140];
+/// Next header number of the fragment header (RFC 8200 section 4.5).
+pub const FRAGMENT: u8 = 44;
+
+/// A checked view over a packet: version and length are right.
+#[derive(Clone, Copy, Debug)]
+pub struct Packet<'a> {
+    header: &'a [u8; HEADER_LEN],
+    payload: &'a [u8],
+}
+
+impl<'a> Packet<'a> {
+    /// Checks the fixed header; bytes behind the payload length (Ethernet padding) are cut off.
+    ///
+    /// # Errors
+    /// [`ParseError::IpTruncated`], [`ParseError::IpVersion`], [`ParseError::IpLength`].
+    #[inline]
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, ParseError> {
+        let (header, rest) = bytes.split_first_chunk::<HEADER_LEN>().ok_or(ParseError::IpTruncated)?;
+        if header[0] >> 4 != 6 {
+            return Err(ParseError::IpVersion);
+        }
+        let payload_len = usize::from(be16(header[4], header[5]));
+        let payload = rest.get(..payload_len).ok_or(ParseError::IpLength)?;
+        Ok(Self { header, payload })
+    }
+
+    /// Traffic class: DSCP (6 bits) and ECN (2).
+    #[inline]
+    #[must_use]
+    pub fn traffic_class(&self) -> u8 {
+        self.header[0] << 4 | self.header[1] >> 4
+    }
+
+    /// The number of the next header or of what is carried.
+    #[inline]
+    #[must_use]
+    pub fn next_header(&self) -> u8 {
+        self.header[6]
+    }
+
+    /// Hop limit.
+    #[inline]
+    #[must_use]
+    pub fn hop_limit(&self) -> u8 {
+        self.header[7]
+    }
+
+    /// Who sent the packet.
+    #[inline]
+    #[must_use]
+    pub fn source(&self) -> Ipv6Addr {
+        address(self.header, 8)
+    }
+
+    /// To whom.
+    #[inline]
+    #[must_use]
+    pub fn destination(&self) -> Ipv6Addr {
+        address(self.header, 24)
+    }
+
+    /// What is carried, without Ethernet padding.
+    #[inline]
+    #[must_use]
+    pub fn payload(&self) -> &'a [u8] {
+        self.payload
+    }
+
+    /// The pseudo-header's sum for a transport segment of `len` bytes.
+    #[inline]
+    #[must_use]
+    pub fn pseudo(&self, len: u16) -> Sum {
+        Sum::ZERO.pseudo_ipv6(self.source(), self.destination(), self.next_header(), u32::from(len))
+    }
+}
+
+#[inline]
+fn address(header: &[u8; HEADER_LEN], at: usize) -> Ipv6Addr {
+    let mut octets = [0; 16];
+    octets.copy_from_slice(&header[at..at + 16]);
+    octets.into()
+}
+
+/// A fixed header to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Repr {
+    /// Who sends.
+    pub source: Ipv6Addr,
+    /// To whom.
+    pub destination: Ipv6Addr,
+    /// The IANA number of what follows.
+    pub next_header: u8,
+    /// Hop limit.
+    pub hop_limit: u8,
+    /// Bytes behind the header.
+    pub payload_len: usize,
+}
+
+impl Repr {
+    /// Writes the header at the start of `buffer` and returns its length.
+    ///
+    /// # Errors
+    /// [`EmitError::BufferTooShort`], [`EmitError::PayloadTooLong`].
+    #[inline]
+    pub fn emit(&self, buffer: &mut [u8]) -> Result<usize, EmitError> {
+        let payload_len =
+            u16::try_from(self.payload_len).map_err(|_| EmitError::PayloadTooLong)?.to_be_bytes();
+        let header: &mut [u8; HEADER_LEN] = buffer.first_chunk_mut().ok_or(EmitError::BufferTooShort)?;
+        header[..8].copy_from_slice(&[
+            0x60,
+            0,
+            0,
+            0,
+            payload_len[0],
+            payload_len[1],
+            self.next_header,
+            self.hop_limit,
+        ]);
+        header[8..24].copy_from_slice(&self.source.octets());
+        header[24..].copy_from_slice(&self.destination.octets());
+        Ok(HEADER_LEN)
+    }
+}

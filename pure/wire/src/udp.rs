@@ -1,0 +1,134 @@
+//! UDP headers (RFC 768).
+
+use crate::checksum::{Sum, judge};
+use crate::{ChecksumFound, ChecksumTrust, EmitError, ParseError, be16};
+
+/// Bytes of the header.
+pub const HEADER_LEN: usize = 8;
+
+/// A checked view over a datagram: the length is right, the checksum is for [`Datagram::verify`].
+#[derive(Clone, Copy, Debug)]
+pub struct Datagram<'a> {
+    header: &'a [u8; HEADER_LEN],
+    whole: &'a [u8],
+}
+
+impl<'a> Datagram<'a> {
+    /// Checks the length; what the IP payload holds behind the datagram is cut off.
+    ///
+    /// # Errors
+    /// [`ParseError::UdpTruncated`], [`ParseError::UdpLength`].
+    #[inline]
+    pub fn parse(ip_payload: &'a [u8]) -> Result<Self, ParseError> {
+        let header: &[u8; HEADER_LEN] = ip_payload.first_chunk().ok_or(ParseError::UdpTruncated)?;
+        let len = usize::from(be16(header[4], header[5]));
+        if len < HEADER_LEN {
+            return Err(ParseError::UdpLength);
+        }
+        let whole = ip_payload.get(..len).ok_or(ParseError::UdpLength)?;
+        Ok(Self { header, whole })
+    }
+
+    /// The sender's port.
+    #[inline]
+    #[must_use]
+    pub fn source_port(&self) -> u16 {
+        be16(self.header[0], self.header[1])
+    }
+
+    /// The receiver's port.
+    #[inline]
+    #[must_use]
+    pub fn destination_port(&self) -> u16 {
+        be16(self.header[2], self.header[3])
+    }
+
+    /// Bytes of header and payload, as the header says.
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> u16 {
+        be16(self.header[4], self.header[5])
+    }
+
+    /// Whether the payload is empty.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.payload().is_empty()
+    }
+
+    /// The checksum field.
+    #[inline]
+    #[must_use]
+    pub fn checksum(&self) -> u16 {
+        be16(self.header[6], self.header[7])
+    }
+
+    /// What is carried.
+    #[inline]
+    #[must_use]
+    pub fn payload(&self) -> &'a [u8] {
+        self.whole.get(HEADER_LEN..).unwrap_or_default()
+    }
+
+    /// Judges the checksum over IPv4, where zero means none.
+    ///
+    /// # Errors
+    /// [`ParseError::UdpChecksum`].
+    #[inline]
+    pub fn verify_ipv4(&self, pseudo: Sum, trust: ChecksumTrust) -> Result<ChecksumFound, ParseError> {
+        if self.checksum() == 0 && trust != ChecksumTrust::Trusted {
+            return Ok(ChecksumFound::Absent);
+        }
+        judge(pseudo, self.whole, self.checksum(), trust, ParseError::UdpChecksum)
+    }
+
+    /// Judges the checksum over IPv6, where it is mandatory (RFC 8200 section 8.1).
+    ///
+    /// # Errors
+    /// [`ParseError::UdpChecksum`], [`ParseError::UdpChecksumZero`].
+    #[inline]
+    pub fn verify_ipv6(&self, pseudo: Sum, trust: ChecksumTrust) -> Result<ChecksumFound, ParseError> {
+        if self.checksum() == 0 && trust != ChecksumTrust::Trusted {
+            return Err(ParseError::UdpChecksumZero);
+        }
+        judge(pseudo, self.whole, self.checksum(), trust, ParseError::UdpChecksum)
+    }
+}
+
+/// A header to be written in front of a payload that is already there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Repr {
+    /// The sender's port.
+    pub source_port: u16,
+    /// The receiver's port.
+    pub destination_port: u16,
+    /// Bytes of payload.
+    pub payload_len: usize,
+}
+
+impl Repr {
+    /// Writes the header at the start of `buffer`, with the checksum over the payload that stands behind it.
+    /// `pseudo` is the pseudo-header's sum, its length included.
+    ///
+    /// # Errors
+    /// [`EmitError::BufferTooShort`], [`EmitError::PayloadTooLong`].
+    #[inline]
+    pub fn emit(&self, buffer: &mut [u8], pseudo: Sum) -> Result<usize, EmitError> {
+        let len = u16::try_from(self.payload_len + HEADER_LEN).map_err(|_| EmitError::PayloadTooLong)?;
+        let whole = buffer.get_mut(..usize::from(len)).ok_or(EmitError::BufferTooShort)?;
+        let (header, payload) =
+            whole.split_first_chunk_mut::<HEADER_LEN>().ok_or(EmitError::BufferTooShort)?;
+        let (s, d, l) =
+            (self.source_port.to_be_bytes(), self.destination_port.to_be_bytes(), len.to_be_bytes());
+        let mut bytes = [s[0], s[1], d[0], d[1], l[0], l[1], 0, 0];
+        let checksum = match pseudo.bytes(&bytes).bytes(payload).checksum() {
+            // Zero on the wire means "none" (RFC 768) and is forbidden over IPv6.
+            0 => 0xffff,
+            sum => sum,
+        };
+        [bytes[6], bytes[7]] = checksum.to_be_bytes();
+        *header = bytes;
+        Ok(HEADER_LEN)
+    }
+}
