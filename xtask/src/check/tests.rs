@@ -88,6 +88,15 @@ fn a_dependency_for_tests_or_one_target_counts_too() {
 }
 
 #[test]
+fn only_tests_lean_on_the_test_folder() {
+    for (section, findings) in [("dependencies", 1), ("dev-dependencies", 0)] {
+        let sys = format!("[package]\nname = \"sys\"\n[{section}]\nskip.workspace = true\n");
+        let files = [("io/sys/Cargo.toml", sys.as_str()), ("test/skip/Cargo.toml", &manifest("skip", &[]))];
+        assert_eq!(errors(tiers::crates_use_only_tiers_below, &files).len(), findings, "{section}");
+    }
+}
+
+#[test]
 fn manifests_take_lints_and_versions_from_the_workspace() {
     let own_version = "[lints]\nworkspace = true\n[dependencies]\nserde = \"1\"\n";
     let shared = "[lints]\nworkspace = true\n[dependencies]\nserde.workspace = true\n";

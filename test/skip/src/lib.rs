@@ -1,0 +1,75 @@
+//! How a test says that it cannot run here.
+//!
+//! libtest has no word for "skipped": such a test returns early and counts as passed. [`skip`] therefore leaves a
+//! line in the file that `make test` names, and the summary tells it with its reason. With
+//! `TWINPATH_REQUIRE_ROOT_TESTS=1`, as in `.ci/run`, it panics instead. Only tests depend on this crate.
+
+use std::fmt::Display;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+
+/// What the device tests use, as bits of `CapEff` (`linux/capability.h`): CAP_NET_ADMIN, CAP_NET_RAW,
+/// CAP_SYS_ADMIN.
+const NEEDED: [(u32, &str); 3] = [(12, "CAP_NET_ADMIN"), (13, "CAP_NET_RAW"), (21, "CAP_SYS_ADMIN")];
+
+/// Records that the calling test was skipped, and why. The test returns after it.
+///
+/// # Panics
+/// Where every test has to run (`TWINPATH_REQUIRE_ROOT_TESTS=1`), and where the log cannot be written.
+pub fn skip(reason: impl Display) {
+    let thread = std::thread::current();
+    // libtest names a test's thread after the test.
+    let line = entry(thread.name().unwrap_or("a test"), &reason.to_string());
+    assert!(
+        std::env::var_os("TWINPATH_REQUIRE_ROOT_TESTS").is_none_or(|value| value != "1"),
+        "{line} (and every test has to run here)"
+    );
+    eprint!("{line}");
+    if let Some(log) = std::env::var_os("TWINPATH_SKIP_LOG") {
+        let file = OpenOptions::new().append(true).create(true).open(&log);
+        // One write: lines of tests that skip at the same time do not mix.
+        file.and_then(|mut file| file.write_all(line.as_bytes())).expect("the skip log can be written");
+    }
+}
+
+/// One line of the log, whatever the reason holds.
+fn entry(test: &str, reason: &str) -> String {
+    format!("SKIPPED: {test}: {}\n", reason.replace('\n', " "))
+}
+
+/// Whether the calling test has the capabilities to make namespaces and devices; if not, it is noted as skipped
+/// and returns.
+#[must_use]
+pub fn root_or_skip() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let missing = missing_in(&status);
+    if !missing.is_empty() {
+        skip(format_args!("needs root for its namespaces and devices (missing: {})", missing.join(", ")));
+    }
+    missing.is_empty()
+}
+
+/// The needed capabilities that a `/proc/PID/status` does not show as effective.
+fn missing_in(status: &str) -> Vec<&'static str> {
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let bits = effective.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()).unwrap_or(0);
+    NEEDED.iter().filter(|(bit, _)| bits & (1 << bit) == 0).map(|(_, name)| *name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn capabilities_are_read_from_the_effective_set() {
+        assert_eq!(missing_in("CapPrm:\t0\nCapEff:\t000001ffffffffff\n"), Vec::<&str>::new());
+        assert_eq!(missing_in("CapEff:\t0000000000201000\n"), ["CAP_NET_RAW"]);
+        assert_eq!(missing_in("CapPrm:\t000001ffffffffff\nCapEff:\t0000000000000000\n").len(), 3);
+        assert_eq!(missing_in("").len(), 3);
+    }
+
+    #[test]
+    fn a_reason_stays_on_one_line() {
+        assert_eq!(entry("a::b", "no veth:\nEPERM"), "SKIPPED: a::b: no veth: EPERM\n");
+    }
+}
