@@ -1,0 +1,60 @@
+# `make` says what there is. What a target needs is set up on the way: see xtask/host.sh.
+
+# rustup's place, for shells that were started before Rust was installed.
+export PATH := $(PATH):$(HOME)/.cargo/bin
+
+CARGO ?= cargo
+# The committed versions, so that a fresh clone builds what was tested.
+CARGO_FLAGS ?= --locked
+TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
+TWINPATH := $(TARGET_DIR)/release/twinpath
+
+# `make lab LAB=quick ARGS="--repeat 3"`
+LAB ?= quick
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: run build test lint lab clean help setup
+
+run: ## build, then measure twinpath against the kernel's own sockets in namespaces of its own (root or sudo, under 60 s)
+	@xtask/host.sh may-be-root "twinpath lab quick builds network namespaces, which"
+	@$(MAKE) --no-print-directory build
+	@xtask/host.sh as-root "measuring in network namespaces of its own" $(TWINPATH) lab quick $(ARGS)
+
+build: setup ## build the release binary, target/release/twinpath
+	$(CARGO) build $(CARGO_FLAGS) --release -p twinpath
+
+test: setup ## run every test; say how many ran and why any was skipped (device tests need root)
+	@$(CARGO) run -q $(CARGO_FLAGS) -p xtask -- test-summary $(ARGS)
+
+lint: setup ## formatting, clippy, the house rules, and the committed BPF object against its source
+	@xtask/host.sh component rustfmt
+	@xtask/host.sh component clippy
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy $(CARGO_FLAGS) --workspace --all-targets -- -D warnings
+	$(CARGO) run -q $(CARGO_FLAGS) -p xtask -- check
+	@if [ "$$(id -u)" = 0 ]; then xtask/host.sh need $(BPF_PACKAGES) || exit 1; fi; \
+	if xtask/host.sh has $(BPF_PACKAGES); then \
+	    $(CARGO) run -q $(CARGO_FLAGS) -p xtask -- bpf --check; \
+	else \
+	    echo "SKIPPED: xtask bpf --check: needs the packages above, which make lint installs as root only"; \
+	fi
+
+lab: ## run one lab: make lab LAB=quick ARGS="--check --json out.json" (root or sudo)
+	@xtask/host.sh may-be-root "twinpath lab $(LAB) builds network namespaces, which"
+	@$(MAKE) --no-print-directory build
+	@xtask/host.sh as-root "measuring in network namespaces of its own" $(TWINPATH) lab $(LAB) $(ARGS)
+
+clean: ## remove what was built
+	$(CARGO) clean
+
+help: ## say what there is
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-6s  %s\n", $$1, $$2 }' Makefile
+
+# Only to prove that the committed object is what its source gives; the product needs no compiler for it.
+BPF_PACKAGES := clang-14=clang-14 llvm-14=llvm-objcopy-14 libbpf-dev=/usr/include/bpf/bpf_helpers.h
+
+# What building needs beside Rust: a linker and the C library's start files.
+setup:
+	@xtask/host.sh toolchain
+	@xtask/host.sh need gcc=cc libc6-dev=/usr/include/stdio.h

@@ -1,0 +1,103 @@
+#!/usr/bin/env bash
+# What make asks of the machine it runs on: a toolchain, a linker, packages, root for single steps.
+# Every step that changes the machine or needs root is named on the terminal before it happens.
+#
+#   host.sh toolchain                       fail with one clear sentence if Rust is missing or too old
+#   host.sh component NAME                  add a part of the toolchain (rustfmt, clippy) if it is missing
+#   host.sh has PACKAGE=PROBE...            fail, naming what is missing; a PROBE is a command or a file
+#   host.sh need PACKAGE=PROBE...           install each Debian package whose PROBE is missing
+#   host.sh may-be-root WHY                 fail with one clear sentence if `as-root` could not work
+#   host.sh as-root WHY COMMAND...          run COMMAND as root: directly, or through sudo
+set -euo pipefail
+
+say() { printf '%s\n' "$*" >&2; }
+fail() { say "$*"; exit 1; }
+
+# The oldest Rust that builds the workspace; stated once, in Cargo.toml.
+oldest_rust() { sed -n 's/^rust-version = "\([0-9.]*\)"$/\1/p' "$(dirname "$0")/../Cargo.toml"; }
+
+toolchain() {
+    local needed found
+    needed=$(oldest_rust)
+    command -v cargo >/dev/null ||
+        fail "cargo was not found in PATH or ~/.cargo/bin: install Rust $needed or newer from https://rustup.rs, then run make again${SUDO_USER:+ (as $SUDO_USER, without sudo: make asks for root only where it needs it)}."
+    found=$(cargo --version | sed -n 's/^cargo \([0-9]*\.[0-9]*\).*/\1/p')
+    [ "$(printf '%s\n' "$needed" "$found" | sort -V | head -n 1)" = "$needed" ] ||
+        fail "Rust $found is too old: twinpath needs $needed or newer; with rustup: rustup update stable."
+}
+
+component() {
+    cargo "${1/rustfmt/fmt}" --version >/dev/null 2>&1 && return
+    say "make: adding $1 to the Rust toolchain: rustup component add $1"
+    rustup component add "$1" || fail "$1 is missing and rustup could not add it: install it, then run make again."
+}
+
+probe() {
+    case $1 in
+        /*) [ -e "$1" ] ;;
+        *) command -v "$1" >/dev/null || [ -x "/usr/sbin/$1" ] || [ -x "/sbin/$1" ] ;;
+    esac
+}
+
+may_be_root() {
+    [ "$(id -u)" = 0 ] || command -v sudo >/dev/null ||
+        fail "$1 needs root, and there is no sudo here: run make as root, or install sudo and let $(id -un) use it."
+}
+
+as_root() {
+    local why=$1
+    shift
+    may_be_root "$why"
+    if [ "$(id -u)" = 0 ]; then
+        say "make: $why: $*"
+        "$@"
+    else
+        say "make: $why, through sudo: $*"
+        sudo "$@"
+    fi
+}
+
+install_packages() {
+    local why="installing $*"
+    local apt=(env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=120)
+    command -v apt-get >/dev/null ||
+        fail "$* is missing, and this system has no apt-get: install it (or what your distribution calls it), then run make again."
+    as_root "$why" "${apt[@]}" install -y --no-install-recommends "$@" </dev/null && return
+    # A fresh system has no package lists, an old one has stale ones.
+    as_root "fetching the package lists" "${apt[@]}" update </dev/null ||
+        fail "apt-get update failed: is the network up? Then run make again."
+    as_root "$why" "${apt[@]}" install -y --no-install-recommends "$@" </dev/null ||
+        fail "apt-get could not install $*: see above; install it by hand, then run make again."
+}
+
+# The packages, of PACKAGE=PROBE..., whose probe fails.
+missing_of() {
+    local pair
+    for pair in "$@"; do
+        probe "${pair#*=}" || printf '%s\n' "${pair%%=*}"
+    done
+}
+
+has() {
+    local missing
+    missing=$(missing_of "$@")
+    [ -z "$missing" ] || fail "missing here:" $missing
+}
+
+need() {
+    local missing
+    mapfile -t missing < <(missing_of "$@")
+    [ ${#missing[@]} -eq 0 ] || install_packages "${missing[@]}"
+}
+
+command=${1:?usage: see the top of this file}
+shift
+case $command in
+    toolchain) toolchain ;;
+    component) component "$@" ;;
+    has) has "$@" ;;
+    need) need "$@" ;;
+    may-be-root) may_be_root "$@" ;;
+    as-root) as_root "$@" ;;
+    *) fail "host.sh: no such command: $command" ;;
+esac
