@@ -44,17 +44,30 @@ impl Sum {
     #[inline]
     #[must_use]
     pub fn bytes(self, bytes: &[u8]) -> Self {
-        let (words, rest) = bytes.as_chunks::<8>();
-        let mut sum = self.0;
-        for word in words {
+        // Two chains of additions, so that one does not wait for the other's carry.
+        let (pairs, rest) = bytes.as_chunks::<16>();
+        let (mut sum, mut other) = (self.0, 0);
+        for &[a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] in pairs {
+            sum = add_carry(sum, u64::from_ne_bytes([a, b, c, d, e, f, g, h]));
+            other = add_carry(other, u64::from_ne_bytes([i, j, k, l, m, n, o, p]));
+        }
+        sum = add_carry(sum, other);
+        let (eights, rest) = rest.as_chunks::<8>();
+        for word in eights {
             sum = add_carry(sum, u64::from_ne_bytes(*word));
         }
-        if !rest.is_empty() {
-            // Zero padding does not change a sum, whichever byte order it runs in.
-            let mut last = [0; 8];
-            last[..rest.len()].copy_from_slice(rest);
-            sum = add_carry(sum, u64::from_ne_bytes(last));
+        let (fours, rest) = rest.as_chunks::<4>();
+        for word in fours {
+            sum = add_carry(sum, u64::from(u32::from_ne_bytes(*word)));
         }
+        // Padding with zeros does not change a sum, whichever byte order it runs in.
+        let last = match *rest {
+            [a, b, c] => u32::from_ne_bytes([a, b, c, 0]),
+            [a, b] => u32::from_ne_bytes([a, b, 0, 0]),
+            [a] => u32::from_ne_bytes([a, 0, 0, 0]),
+            _ => 0,
+        };
+        sum = add_carry(sum, u64::from(last));
         Self(sum)
     }
 
