@@ -1,1 +1,263 @@
-//! (being written)
+//! The XDP path's port: one AF_XDP socket per queue, its memory the worker's own pool.
+//!
+//! Copy mode by default, `need_wakeup` always: the kernel says when it wants a system call, and every batch then costs
+//! one. The queues of one worker share the pool's region as one UMEM (XDP_SHARED_UMEM), so a frame that came by one
+//! can leave by another without a copy.
+//!
+//! Giving a frame to the kernel moves it into this port's table, and only a frame in the table comes back out: a
+//! descriptor that the kernel should not have handed us is counted, never believed.
+//!
+//! Never here: a decision about what is claimed; the XDP program and its map of sockets belong to `steer_bpf`.
+
+mod lent;
+mod open;
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use rustix::net::SendFlags;
+use twinpath_frame::{Burst, Frame, Pool, UMEM_CHUNK_DATA_MAX};
+use twinpath_inspect::Reason;
+use twinpath_port::{Capabilities, PortCounters, PortId, PortQueue, WaitSource};
+use twinpath_rings::xsk::{Consumer, Descriptor, Producer};
+use twinpath_time::{Duration, Instant};
+
+pub use open::{CopyMode, OpenError, Umem, XdpConfig};
+
+use crate::lent::Lent;
+
+/// System calls in a row to get one batch sent: the kernel takes 32 frames per call in copy mode
+/// (`TX_BATCH_SIZE`, net/xdp/xsk.c), and says EAGAIN while there are more.
+const KICKS_MAX: u32 = 64;
+
+/// How often the kernel's own drop counters are read, at most.
+const STATISTICS_INTERVAL: Duration = Duration::from_millis(100);
+
+/// One queue on the XDP path.
+#[derive(Debug)]
+pub struct XdpPort {
+    id: PortId,
+    ifindex: u32,
+    socket: OwnedFd,
+    fill: Producer<u64>,
+    completion: Consumer<u64>,
+    receive: Consumer<Descriptor>,
+    transmit: Producer<Descriptor>,
+    lent: Lent,
+    /// Frames in the fill ring or filled by the kernel, and how many there should be.
+    filled: u32,
+    fill_target: u32,
+    zero_copy: bool,
+    /// The interface is down or gone: what waits in the transmit ring can't leave, so sleeping is right.
+    stuck: bool,
+    statistics_due: Instant,
+    counters: Arc<PortCounters>,
+}
+
+impl XdpPort {
+    /// Opens a socket on one queue, with its memory in `pool`. The first queue of a worker registers the memory
+    /// (`umem: None`), the others share it.
+    ///
+    /// # Errors
+    /// [`OpenError`], one variant per step; [`OpenError::Busy`] may pass within 100 ms after another process died.
+    pub fn open(config: &XdpConfig, umem: Option<&Umem>, pool: &Pool) -> Result<Self, OpenError> {
+        let opened = open::open(config, umem, pool)?;
+        Ok(Self {
+            id: config.id,
+            ifindex: config.ifindex,
+            socket: opened.socket,
+            fill: opened.fill,
+            completion: opened.completion,
+            receive: opened.receive,
+            transmit: opened.transmit,
+            lent: Lent::new(pool.frames()),
+            filled: 0,
+            fill_target: config.ring_frames,
+            zero_copy: opened.zero_copy,
+            stuck: false,
+            statistics_due: Instant::ZERO,
+            counters: Arc::default(),
+        })
+    }
+
+    /// The registered memory, for the worker's next queue.
+    ///
+    /// # Errors
+    /// What duplicating the descriptor returns.
+    pub fn umem(&self) -> Result<Umem, Errno> {
+        Umem::of(&self.socket)
+    }
+
+    /// The socket, for the XDP program's map.
+    #[must_use]
+    pub fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Gives the kernel frames to receive into, up to the target.
+    fn refill(&mut self, pool: &mut Pool) {
+        while self.filled < self.fill_target && self.fill.free(1) > 0 {
+            let Some(mut frame) = pool.take() else { break };
+            // Received data are placed by the kernel: it gets the chunk from its start.
+            let _ = frame.place(0, 0);
+            let written = self.fill.write(frame.region_offset());
+            debug_assert!(written, "the ring had room");
+            self.lent.lend(frame);
+            self.filled += 1;
+        }
+        self.fill.publish();
+    }
+
+    /// Takes sent frames home.
+    fn complete(&mut self, pool: &mut Pool) {
+        let Self { completion, lent, counters, .. } = self;
+        completion.take(u32::MAX, |addr| match lent.back(addr) {
+            Some((frame, _)) => pool.release(frame),
+            None => counters.drops.add(Reason::BadDescriptor, 1),
+        });
+    }
+
+    /// Calls the kernel until it has taken all of the transmit ring, or says why it can't.
+    fn kick(&mut self) {
+        for _ in 0..KICKS_MAX {
+            self.counters.kicks.add(1);
+            match rustix::net::send(&self.socket, &[], SendFlags::DONTWAIT) {
+                Ok(_) | Err(Errno::AGAIN) if self.transmit.pending() > 0 => {}
+                Ok(_) | Err(Errno::AGAIN | Errno::BUSY | Errno::NOBUFS | Errno::INTR) => return,
+                Err(_) => {
+                    self.stuck = true;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn read_statistics(&mut self, now: Instant) {
+        if now < self.statistics_due {
+            return;
+        }
+        self.statistics_due = now + STATISTICS_INTERVAL;
+        if let Ok(statistics) = rustix::net::sockopt::xdp_statistics(&self.socket) {
+            let full =
+                statistics.rx_ring_full.unwrap_or(0) + statistics.rx_fill_ring_empty_descs.unwrap_or(0);
+            self.counters.ring_full.set(statistics.rx_dropped + full);
+        }
+    }
+}
+
+impl WaitSource for XdpPort {
+    #[inline]
+    fn look(&self) -> bool {
+        self.receive.look()
+    }
+
+    fn arm(&mut self) -> bool {
+        if self.fill.needs_wakeup() {
+            self.counters.kicks.add(1);
+            let _ = rustix::net::recv(&self.socket, &mut [0u8; 0][..], rustix::net::RecvFlags::DONTWAIT);
+        }
+        // What is not sent yet needs another turn, unless nothing can be sent now.
+        self.stuck || self.transmit.pending() == 0
+    }
+
+    fn disarm(&mut self) {
+        self.stuck = false;
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.socket.as_fd())
+    }
+}
+
+impl PortQueue for XdpPort {
+    fn id(&self) -> PortId {
+        self.id
+    }
+
+    fn ifindex(&self) -> u32 {
+        self.ifindex
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            frame_len_max: UMEM_CHUNK_DATA_MAX,
+            own_region: true,
+            zero_copy: self.zero_copy,
+            ..Capabilities::default()
+        }
+    }
+
+    fn receive(&mut self, now: Instant, pool: &mut Pool, burst: &mut Burst) {
+        let Self { receive, lent, counters, id, filled, .. } = self;
+        let (mut frames, mut bytes) = (0, 0);
+        receive.take(burst.room() as u32, |descriptor| {
+            *filled = filled.saturating_sub(1);
+            let Some((mut frame, offset)) = lent.back(descriptor.addr) else {
+                counters.drops.add(Reason::BadDescriptor, 1);
+                return;
+            };
+            if frame.place(offset, descriptor.len as usize).is_err() {
+                counters.drops.add(Reason::BadDescriptor, 1);
+                pool.release(frame);
+                return;
+            }
+            let meta = frame.meta_mut();
+            (meta.arrival, meta.port, meta.queue) = (now, id.port, id.queue);
+            frames += 1;
+            bytes += u64::from(descriptor.len);
+            if let Err(frame) = burst.push(frame) {
+                pool.release(frame);
+            }
+        });
+        if frames > 0 {
+            self.counters.frames_in.add(frames);
+            self.counters.bytes_in.add(bytes);
+        }
+        if self.filled < self.fill_target {
+            self.refill(pool);
+        }
+        if burst.room() == 0 {
+            self.read_statistics(now);
+        }
+    }
+
+    fn transmit(&mut self, pool: &mut Pool, burst: &mut Burst) {
+        if self.transmit.free(burst.len() as u32) < burst.len() as u32 {
+            self.flush(pool);
+        }
+        let (mut frames, mut bytes) = (0, 0);
+        for frame in burst.drain(usize::MAX) {
+            let descriptor = Descriptor { addr: frame.region_offset(), len: frame.len() as u32, options: 0 };
+            if frame.len() <= UMEM_CHUNK_DATA_MAX as usize && self.transmit.write(descriptor) {
+                frames += 1;
+                bytes += frame.len() as u64;
+                self.lent.lend(frame);
+            } else {
+                self.counters.drops.add(Reason::PortFull, 1);
+                pool.release(frame);
+            }
+        }
+        self.counters.frames_out.add(frames);
+        self.counters.bytes_out.add(bytes);
+    }
+
+    fn flush(&mut self, pool: &mut Pool) {
+        self.transmit.publish();
+        if self.transmit.pending() > 0 && self.transmit.needs_wakeup() {
+            self.kick();
+        }
+        self.complete(pool);
+    }
+
+    fn counters(&self) -> &Arc<PortCounters> {
+        &self.counters
+    }
+
+    fn close(self: Box<Self>) -> Vec<Frame> {
+        let Self { socket, lent, .. } = *self;
+        // After this the kernel no longer touches the memory; only then are the frames ours again.
+        drop(socket);
+        lent.into_frames()
+    }
+}

@@ -1,0 +1,189 @@
+//! Opening an AF_XDP socket, one error per step (Documentation/networking/af_xdp.rst).
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::sockopt::{
+    set_xdp_rx_ring_size, set_xdp_tx_ring_size, set_xdp_umem_completion_ring_size,
+    set_xdp_umem_fill_ring_size, set_xdp_umem_reg, xdp_mmap_offsets, xdp_options,
+};
+use rustix::net::xdp::{
+    SocketAddrXdp, SocketAddrXdpFlags, SocketAddrXdpWithSharedUmem, XdpOptionsFlags, XdpRingOffset,
+    XdpUmemReg, XdpUmemRegFlags,
+};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
+use twinpath_frame::{CHUNK_SIZE, Mapping, Pool};
+use twinpath_port::PortId;
+use twinpath_rings::xsk::{Consumer, Descriptor, Offsets, Producer};
+
+/// Where each ring is mapped (`XDP_PGOFF_*`, include/uapi/linux/if_xdp.h).
+const RX_OFFSET: u64 = 0;
+const TX_OFFSET: u64 = 0x8000_0000;
+const FILL_OFFSET: u64 = 0x1_0000_0000;
+const COMPLETION_OFFSET: u64 = 0x1_8000_0000;
+
+/// Whether the driver works on our memory itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CopyMode {
+    /// The kernel copies: works with every driver.
+    #[default]
+    Copy,
+    /// The driver must do without a copy, or opening fails.
+    ZeroCopy,
+}
+
+/// What a queue on the XDP path is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct XdpConfig {
+    /// Number of the queue.
+    pub id: PortId,
+    /// Kernel index of the interface.
+    pub ifindex: u32,
+    /// Entries of each of the four rings, and frames kept with the kernel for receiving; a power of two.
+    pub ring_frames: u32,
+    /// Copy or not.
+    pub copy_mode: CopyMode,
+}
+
+/// Which step of opening failed.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// `socket(2)`.
+    #[error("cannot open an AF_XDP socket: {0}; it needs CAP_NET_RAW and a kernel with CONFIG_XDP_SOCKETS")]
+    Socket(Errno),
+    /// Registering the memory.
+    #[error(
+        "cannot register {bytes} bytes of frame memory with AF_XDP: {source}; raise RLIMIT_MEMLOCK (ulimit -l) above that, grant CAP_IPC_LOCK, or lower ring_frames"
+    )]
+    Memory {
+        /// Bytes to be registered.
+        bytes: usize,
+        /// What the kernel said.
+        source: Errno,
+    },
+    /// A ring could not be made or mapped.
+    #[error("AF_XDP {ring} ring of {frames} entries: {source}")]
+    Ring {
+        /// Which ring.
+        ring: &'static str,
+        /// Entries asked for.
+        frames: u32,
+        /// What the kernel said.
+        source: Errno,
+    },
+    /// The kernel's rings have no flags word: older than 5.4.
+    #[error("this kernel's AF_XDP has no need_wakeup (it came with Linux 5.4)")]
+    NoWakeup,
+    /// Another socket holds the queue.
+    #[error("queue {queue} of interface index {ifindex} is in use by another AF_XDP socket")]
+    Busy {
+        /// The index.
+        ifindex: u32,
+        /// The queue.
+        queue: u16,
+    },
+    /// `bind(2)`.
+    #[error("cannot bind an AF_XDP socket to queue {queue} of interface index {ifindex}: {source}")]
+    Bind {
+        /// The index.
+        ifindex: u32,
+        /// The queue.
+        queue: u16,
+        /// What the kernel said.
+        source: Errno,
+    },
+}
+
+/// Memory registered by a worker's first queue, for its others.
+#[derive(Debug)]
+pub struct Umem(OwnedFd);
+
+impl Umem {
+    pub(crate) fn of(socket: &OwnedFd) -> Result<Self, Errno> {
+        rustix::io::fcntl_dupfd_cloexec(socket, 0).map(Self)
+    }
+}
+
+pub(crate) struct Opened {
+    pub(crate) socket: OwnedFd,
+    pub(crate) fill: Producer<u64>,
+    pub(crate) completion: Consumer<u64>,
+    pub(crate) receive: Consumer<Descriptor>,
+    pub(crate) transmit: Producer<Descriptor>,
+    pub(crate) zero_copy: bool,
+}
+
+pub(crate) fn open(config: &XdpConfig, umem: Option<&Umem>, pool: &Pool) -> Result<Opened, OpenError> {
+    let socket = socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None)
+        .map_err(OpenError::Socket)?;
+    if umem.is_none() {
+        register(&socket, pool)?;
+    }
+    let frames = config.ring_frames;
+    let ring_error = |ring| move |source| OpenError::Ring { ring, frames, source };
+    set_xdp_umem_fill_ring_size(&socket, frames).map_err(ring_error("fill"))?;
+    set_xdp_umem_completion_ring_size(&socket, frames).map_err(ring_error("completion"))?;
+    set_xdp_rx_ring_size(&socket, frames).map_err(ring_error("receive"))?;
+    set_xdp_tx_ring_size(&socket, frames).map_err(ring_error("transmit"))?;
+
+    let offsets = xdp_mmap_offsets(&socket).map_err(ring_error("any"))?;
+    let map = |ring, at: &XdpRingOffset, page_offset, entry_size: usize| {
+        let len = at.desc as usize + frames as usize * entry_size;
+        let mapping = Mapping::of_fd(&socket, len, page_offset).map_err(ring_error(ring))?;
+        let flags = at.flags.ok_or(OpenError::NoWakeup)?;
+        let offsets = Offsets { producer: at.producer, consumer: at.consumer, flags, entries: at.desc };
+        Ok::<_, OpenError>((mapping, offsets))
+    };
+    let bad = |ring| move |_| OpenError::Ring { ring, frames, source: Errno::INVAL };
+    let descriptor = size_of::<Descriptor>();
+    let (mapping, at) = map("fill", &offsets.fr, FILL_OFFSET, size_of::<u64>())?;
+    let fill = Producer::new(mapping, at, frames).map_err(bad("fill"))?;
+    let (mapping, at) = map("completion", &offsets.cr, COMPLETION_OFFSET, size_of::<u64>())?;
+    let completion = Consumer::new(mapping, at, frames).map_err(bad("completion"))?;
+    let (mapping, at) = map("receive", &offsets.rx, RX_OFFSET, descriptor)?;
+    let receive = Consumer::new(mapping, at, frames).map_err(bad("receive"))?;
+    let (mapping, at) = map("transmit", &offsets.tx, TX_OFFSET, descriptor)?;
+    let transmit = Producer::new(mapping, at, frames).map_err(bad("transmit"))?;
+
+    bind_queue(&socket, config, umem)?;
+    let zero_copy =
+        xdp_options(&socket).is_ok_and(|options| options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY));
+    Ok(Opened { socket, fill, completion, receive, transmit, zero_copy })
+}
+
+fn register(socket: &OwnedFd, pool: &Pool) -> Result<(), OpenError> {
+    let region = pool.region();
+    let registration = XdpUmemReg {
+        addr: region.base().as_ptr() as u64,
+        len: region.len() as u64,
+        chunk_size: CHUNK_SIZE,
+        // The kernel keeps XDP_PACKET_HEADROOM free by itself; more is not needed.
+        headroom: 0,
+        flags: XdpUmemRegFlags::empty(),
+        tx_metadata_len: 0,
+    };
+    set_xdp_umem_reg(socket, registration).map_err(|source| OpenError::Memory { bytes: region.len(), source })
+}
+
+fn bind_queue(socket: &OwnedFd, config: &XdpConfig, umem: Option<&Umem>) -> Result<(), OpenError> {
+    let (ifindex, queue) = (config.ifindex, config.id.queue);
+    let mode = match config.copy_mode {
+        CopyMode::Copy => SocketAddrXdpFlags::XDP_COPY,
+        CopyMode::ZeroCopy => SocketAddrXdpFlags::XDP_ZEROCOPY,
+    };
+    let result = match umem {
+        None => {
+            let flags = mode | SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
+            bind(socket, &SocketAddrXdp::new(flags, ifindex, u32::from(queue)))
+        }
+        // A sharer takes its modes from the one it shares with (`xsk_bind`, net/xdp/xsk.c).
+        Some(Umem(shared)) => {
+            let addr = SocketAddrXdp::new(SocketAddrXdpFlags::XDP_SHARED_UMEM, ifindex, u32::from(queue));
+            bind(socket, &SocketAddrXdpWithSharedUmem { addr, shared_umem_fd: shared.as_fd() })
+        }
+    };
+    result.map_err(|source| match source {
+        Errno::BUSY => OpenError::Busy { ifindex, queue },
+        source => OpenError::Bind { ifindex, queue, source },
+    })
+}
