@@ -1,1 +1,15 @@
-//! (being written)
+//! The load generator as a value: what to send when, and what each reply means.
+//!
+//! A client asks [`Load::due`] for the next request, lets [`Load::write`] fill its payload, reports it with
+//! [`Load::sent`], and hands every datagram it receives to [`Load::reply`]. The same value drives kernel sockets
+//! and the fast path, so both are measured by one yardstick. It never reads a clock, touches a socket, or allocates
+//! after [`Load::new`].
+
+mod config;
+mod load;
+mod pattern;
+mod summary;
+
+pub use config::{INFLIGHT_MAX, Limit, LoadConfig, LoadError, PAYLOAD_MAX, PAYLOAD_MIN};
+pub use load::{Load, Reply, RequestId};
+pub use summary::Summary;

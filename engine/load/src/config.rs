@@ -1,0 +1,104 @@
+use twinpath_time::Duration;
+
+/// Smallest payload: 8 bytes of request number and 8 that prove it is ours.
+pub const PAYLOAD_MIN: usize = 16;
+/// Largest payload of a UDP datagram over IPv4: 65,535 less 20 of IP header and 8 of UDP header.
+pub const PAYLOAD_MAX: usize = 65_507;
+/// Most requests that may be unanswered at once.
+pub const INFLIGHT_MAX: u32 = 1024;
+/// A reply later than this is beyond the histogram's range, so waiting longer would tell nothing.
+const LOSS_TIMEOUT_MAX: Duration = Duration::from_secs(60);
+
+/// What to offer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LoadConfig {
+    /// Bytes of each request, [`PAYLOAD_MIN`] to [`PAYLOAD_MAX`].
+    pub payload_len: usize,
+    /// Requests that may be unanswered at once, 1 to [`INFLIGHT_MAX`].
+    pub inflight: u32,
+    /// `None`: closed loop, each answer makes room for the next request. `Some`: open loop, requests are due at
+    /// this even pace whatever the answers do, and their latency counts from when they were due.
+    pub rate_per_s: Option<f64>,
+    /// When to stop.
+    pub limit: Limit,
+    /// Requests begun before this has passed are sent but not counted.
+    pub warmup: Duration,
+    /// A request unanswered for this long is lost and frees its place in the window.
+    pub loss_timeout: Duration,
+    /// Determines every payload byte.
+    pub seed: u64,
+}
+
+impl Default for LoadConfig {
+    /// One request of 64 bytes at a time, for one second.
+    fn default() -> Self {
+        Self {
+            payload_len: 64,
+            inflight: 1,
+            rate_per_s: None,
+            limit: Limit::Duration(Duration::from_secs(1)),
+            warmup: Duration::ZERO,
+            loss_timeout: Duration::from_secs(1),
+            seed: 0,
+        }
+    }
+}
+
+/// When a load ends, not counting its warm-up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// After so many requests.
+    Count(u64),
+    /// After so long.
+    Duration(Duration),
+}
+
+/// Why a load cannot be as asked.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+pub enum LoadError {
+    /// Too small to be verified, or more than a datagram holds.
+    #[error(
+        "a request of {0} bytes is impossible: it takes at least {PAYLOAD_MIN} (8 of request number, 8 that prove \
+         the reply is ours) and a UDP datagram holds at most {PAYLOAD_MAX}"
+    )]
+    PayloadLen(usize),
+    /// Outside the window's range.
+    #[error("{0} requests in flight are impossible: choose 1 to {INFLIGHT_MAX}")]
+    Inflight(u32),
+    /// No rate to keep.
+    #[error("a rate of {0} requests per second is impossible: choose one above 0 and up to 1e9")]
+    Rate(f64),
+    /// Nothing would be measured.
+    #[error("nothing to measure: the count or duration is zero")]
+    Empty,
+    /// No time to answer, or more than can be recorded.
+    #[error("a loss timeout of {0:?} is impossible: choose one above 0 and up to {LOSS_TIMEOUT_MAX:?}")]
+    LossTimeout(Duration),
+}
+
+impl LoadConfig {
+    /// Checks every field.
+    ///
+    /// # Errors
+    /// The first field that is out of range.
+    pub fn validate(&self) -> Result<(), LoadError> {
+        if !(PAYLOAD_MIN..=PAYLOAD_MAX).contains(&self.payload_len) {
+            return Err(LoadError::PayloadLen(self.payload_len));
+        }
+        if !(1..=INFLIGHT_MAX).contains(&self.inflight) {
+            return Err(LoadError::Inflight(self.inflight));
+        }
+        if let Some(rate) = self.rate_per_s
+            && !(rate > 0.0 && rate <= 1e9)
+        {
+            return Err(LoadError::Rate(rate));
+        }
+        if matches!(self.limit, Limit::Count(0) | Limit::Duration(Duration::ZERO)) {
+            return Err(LoadError::Empty);
+        }
+        if self.loss_timeout.is_zero() || self.loss_timeout > LOSS_TIMEOUT_MAX {
+            return Err(LoadError::LossTimeout(self.loss_timeout));
+        }
+        Ok(())
+    }
+}

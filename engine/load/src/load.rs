@@ -1,0 +1,319 @@
+use twinpath_time::{Duration, Instant};
+
+use crate::config::{Limit, LoadConfig, LoadError};
+use crate::pattern;
+use crate::summary::Summary;
+
+/// Names one request: its sequence number above [`SLOT_BITS`] bits of window slot.
+pub type RequestId = u64;
+
+/// Enough for `INFLIGHT_MAX` slots; leaves 54 bits of sequence, 500 years at a million a second.
+const SLOT_BITS: u32 = 10;
+const SLOT_MASK: u64 = (1 << SLOT_BITS) - 1;
+const _: () = assert!(crate::INFLIGHT_MAX as u64 <= 1 << SLOT_BITS);
+/// Lost requests remembered per slot, to tell a late reply from a duplicate. One older than that counts as a
+/// duplicate: its reply took more than this many loss timeouts.
+const LOST_MEMORY: usize = 4;
+/// No request has this number: its sequence would be the last of 2^54.
+const NO_REQUEST: RequestId = RequestId::MAX;
+
+/// What a datagram turned out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// The first right answer to an open request: its round trip is recorded.
+    Matched,
+    /// Another answer to a request that has one.
+    Duplicate,
+    /// The answer to a request given up as lost.
+    Late,
+    /// Not an answer to anything we asked: a wrong byte, a wrong length, an unknown number.
+    Corrupt,
+}
+
+/// A load being offered.
+pub struct Load {
+    config: LoadConfig,
+    started: Instant,
+    measured_from: Instant,
+    /// `NEVER` when a count ends it.
+    until: Instant,
+    /// The latest time heard of.
+    now: Instant,
+    last_reply: Instant,
+    /// Requests made so far; the next one's sequence number.
+    sequence: u64,
+    /// Sequence number of the first request after the warm-up, once there is one.
+    first_measured: Option<u64>,
+    slots: Box<[Slot]>,
+    /// Unused slots; the most recently used, whose lines are warm, is last.
+    free: Vec<u16>,
+    lost_ids: Box<[[RequestId; LOST_MEMORY]]>,
+    /// No open request expires before this.
+    expiry_bound: Instant,
+    summary: Summary,
+}
+
+/// One place in the window.
+#[derive(Clone, Copy)]
+struct Slot {
+    /// `NO_REQUEST` when free.
+    id: RequestId,
+    /// Where the round trip is counted from: due time in an open loop, send time in a closed one.
+    begun: Instant,
+    /// `NEVER` until sent.
+    sent: Instant,
+}
+
+const FREE_SLOT: Slot = Slot { id: NO_REQUEST, begun: Instant::ZERO, sent: Instant::NEVER };
+
+impl Load {
+    /// A load that starts at `now`. All memory it ever uses is taken here.
+    ///
+    /// # Errors
+    /// A field of `config` is out of range.
+    pub fn new(config: LoadConfig, now: Instant) -> Result<Self, LoadError> {
+        config.validate()?;
+        let slot_count = config.inflight as usize;
+        let measured_from = now + config.warmup;
+        Ok(Self {
+            config,
+            started: now,
+            measured_from,
+            until: match config.limit {
+                Limit::Count(_) => Instant::NEVER,
+                Limit::Duration(length) => measured_from + length,
+            },
+            now,
+            last_reply: measured_from,
+            sequence: 0,
+            first_measured: None,
+            slots: vec![FREE_SLOT; slot_count].into(),
+            free: (0..config.inflight as u16).rev().collect(),
+            lost_ids: vec![[NO_REQUEST; LOST_MEMORY]; slot_count].into(),
+            expiry_bound: Instant::NEVER,
+            summary: Summary::empty(),
+        })
+    }
+
+    /// The next request to send now, if there is one: the window has room and, in an open loop, its time has come.
+    ///
+    /// Each call takes a place in the window; the caller owes a [`sent`](Self::sent) for it.
+    #[inline]
+    pub fn due(&mut self, now: Instant) -> Option<RequestId> {
+        self.now = now;
+        if self.issued_all(now) {
+            return None;
+        }
+        let begun = self.next_begin(now);
+        if begun > now {
+            return None;
+        }
+        let slot = self.free.pop()?;
+        let id = self.sequence << SLOT_BITS | u64::from(slot);
+        if begun >= self.measured_from && self.first_measured.is_none() {
+            self.first_measured = Some(self.sequence);
+        }
+        self.sequence += 1;
+        self.slots[usize::from(slot)] = Slot { id, begun, sent: Instant::NEVER };
+        Some(id)
+    }
+
+    /// Fills the payload of request `id`.
+    ///
+    /// # Panics
+    /// If the payload is shorter than 8 bytes.
+    #[inline]
+    pub fn write(&self, id: RequestId, payload: &mut [u8]) {
+        debug_assert_eq!(payload.len(), self.config.payload_len);
+        pattern::fill(self.config.seed, id, payload);
+    }
+
+    /// Request `id` was handed to the transport; `now` is the time just before that, so that sending is part of
+    /// the round trip.
+    #[inline]
+    pub fn sent(&mut self, id: RequestId, now: Instant) {
+        let Some(slot) = self.slots.get_mut((id & SLOT_MASK) as usize) else { return };
+        debug_assert!(slot.id == id && slot.sent == Instant::NEVER, "sent once, and only what was due");
+        slot.sent = now;
+        if self.config.rate_per_s.is_none() {
+            slot.begun = now;
+        }
+        self.expiry_bound = self.expiry_bound.min(now + self.config.loss_timeout);
+        self.summary.sent += u64::from(self.is_measured(id));
+    }
+
+    /// A datagram came. Checks every byte of it and, when it answers an open request, records the round trip.
+    #[inline]
+    pub fn reply(&mut self, payload: &[u8], now: Instant) -> Reply {
+        self.now = now;
+        if payload.len() == self.config.payload_len
+            && let Some(id) = pattern::check(self.config.seed, payload)
+            && let Some(slot) = self.slots.get((id & SLOT_MASK) as usize).copied()
+        {
+            if slot.id == id && slot.sent != Instant::NEVER {
+                self.release(id);
+                if self.is_measured(id) {
+                    self.last_reply = now;
+                    self.summary.received += 1;
+                    self.summary.histogram.saturating_record(now.nanos_since(slot.begun));
+                }
+                return Reply::Matched;
+            }
+            if id >> SLOT_BITS < self.sequence && slot.id != id {
+                return self.stray(id);
+            }
+        }
+        self.summary.corrupt += u64::from(now >= self.measured_from);
+        Reply::Corrupt
+    }
+
+    /// Gives up what has been unanswered for the loss timeout; returns how many requests that were. Cheap when
+    /// nothing can have expired, so it may be called every turn.
+    #[inline]
+    pub fn expire(&mut self, now: Instant) -> u32 {
+        self.now = now;
+        if now < self.expiry_bound { 0 } else { self.expire_slots(now) }
+    }
+
+    /// When something is to do without a reply: the next request of an open loop, or the next loss; in the past when
+    /// a request is due now, `NEVER` when nothing is left. Never later than needed, and earlier only once per loss
+    /// timeout if [`expire`](Self::expire) is called at each deadline.
+    #[must_use]
+    pub fn next_deadline(&self) -> Instant {
+        if self.free.is_empty() || self.issued_all(self.now) {
+            return self.expiry_bound;
+        }
+        self.expiry_bound.min(self.next_begin(self.started))
+    }
+
+    /// Whether everything was sent, and answered or given up.
+    #[inline]
+    #[must_use]
+    pub fn done(&self, now: Instant) -> bool {
+        self.open_requests() == 0 && self.issued_all(now)
+    }
+
+    /// Whether the warm-up is over.
+    #[inline]
+    #[must_use]
+    pub fn is_measuring(&self, now: Instant) -> bool {
+        now >= self.measured_from
+    }
+
+    /// Requests that hold a place in the window.
+    #[inline]
+    #[must_use]
+    pub fn open_requests(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// How much is done of it, 0 to 1.
+    #[must_use]
+    pub fn progress(&self, now: Instant) -> f64 {
+        let fraction = match self.config.limit {
+            Limit::Count(count) => self.measured_issued() as f64 / count as f64,
+            Limit::Duration(length) => {
+                now.since(self.started).as_secs_f64() / (self.config.warmup + length).as_secs_f64()
+            }
+        };
+        fraction.min(1.0)
+    }
+
+    /// As it was asked for.
+    #[must_use]
+    pub fn config(&self) -> &LoadConfig {
+        &self.config
+    }
+
+    /// What was measured so far.
+    #[must_use]
+    pub fn summary(&self) -> Summary {
+        let ended = match self.config.limit {
+            // What ends a count is its last reply: a loss at the end would charge its timeout to the rate.
+            Limit::Count(_) => self.last_reply,
+            Limit::Duration(_) => self.until.min(self.now),
+        };
+        let unanswered =
+            self.slots.iter().filter(|slot| slot.sent != Instant::NEVER && self.is_measured(slot.id)).count();
+        Summary {
+            unanswered: unanswered as u64,
+            elapsed: ended.since(self.measured_from),
+            ..self.summary.clone()
+        }
+    }
+
+    /// When the next request is to begin: at once in a closed loop, at its even place in an open one.
+    #[inline]
+    fn next_begin(&self, now: Instant) -> Instant {
+        match self.config.rate_per_s {
+            None => now,
+            // From the start each time, so that rounding never adds up.
+            Some(rate) => self.started + Duration::from_nanos((self.sequence as f64 * 1e9 / rate) as u64),
+        }
+    }
+
+    #[inline]
+    fn issued_all(&self, now: Instant) -> bool {
+        match self.config.limit {
+            Limit::Count(count) => self.measured_issued() >= count,
+            Limit::Duration(_) => now >= self.until || self.next_begin(now) >= self.until,
+        }
+    }
+
+    #[inline]
+    fn measured_issued(&self) -> u64 {
+        self.first_measured.map_or(0, |first| self.sequence - first)
+    }
+
+    #[inline]
+    fn is_measured(&self, id: RequestId) -> bool {
+        self.first_measured.is_some_and(|first| id != NO_REQUEST && id >> SLOT_BITS >= first)
+    }
+
+    #[inline]
+    fn release(&mut self, id: RequestId) {
+        let slot = (id & SLOT_MASK) as u16;
+        self.slots[usize::from(slot)] = FREE_SLOT;
+        self.free.push(slot);
+    }
+
+    /// A right payload for a request that is not open any more.
+    #[cold]
+    fn stray(&mut self, id: RequestId) -> Reply {
+        let counted = u64::from(self.is_measured(id));
+        let lost_ids = &mut self.lost_ids[(id & SLOT_MASK) as usize];
+        if let Some(lost) = lost_ids.iter_mut().find(|lost| **lost == id) {
+            *lost = NO_REQUEST;
+            self.summary.late += counted;
+            return Reply::Late;
+        }
+        self.summary.duplicates += counted;
+        Reply::Duplicate
+    }
+
+    #[cold]
+    fn expire_slots(&mut self, now: Instant) -> u32 {
+        let mut expired = 0;
+        self.expiry_bound = Instant::NEVER;
+        for index in 0..self.slots.len() {
+            let Slot { id, sent, .. } = self.slots[index];
+            if sent == Instant::NEVER {
+                continue;
+            }
+            let deadline = sent + self.config.loss_timeout;
+            if deadline > now {
+                self.expiry_bound = self.expiry_bound.min(deadline);
+                continue;
+            }
+            self.lost_ids[index].rotate_right(1);
+            self.lost_ids[index][0] = id;
+            self.summary.lost += u64::from(self.is_measured(id));
+            self.release(id);
+            expired += 1;
+        }
+        expired
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,60 @@
+//! Payload bytes: the request number, then words that follow from it and the seed, so that any wrong byte shows.
+
+/// Added from word to word: odd, so the words of one payload differ, and cheap enough to be vectorised.
+const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
+
+/// Fills `payload` for request `id`. The payload holds at least 8 bytes.
+pub(crate) fn fill(seed: u64, id: u64, payload: &mut [u8]) {
+    let mut word = first_word(seed, id);
+    let (number, rest) = payload.split_at_mut(8);
+    number.copy_from_slice(&id.to_le_bytes());
+    let (words, tail) = rest.as_chunks_mut::<8>();
+    for chunk in words {
+        *chunk = word.to_le_bytes();
+        word = word.wrapping_add(STEP);
+    }
+    tail.copy_from_slice(&word.to_le_bytes()[..tail.len()]);
+}
+
+/// The request number, if every byte after it is what [`fill`] wrote.
+pub(crate) fn check(seed: u64, payload: &[u8]) -> Option<u64> {
+    let (number, rest) = payload.split_first_chunk::<8>()?;
+    let id = u64::from_le_bytes(*number);
+    let mut word = first_word(seed, id);
+    let mut difference = 0;
+    let (words, tail) = rest.as_chunks::<8>();
+    for chunk in words {
+        difference |= u64::from_le_bytes(*chunk) ^ word;
+        word = word.wrapping_add(STEP);
+    }
+    (difference == 0 && tail == &word.to_le_bytes()[..tail.len()]).then_some(id)
+}
+
+/// A bijection of `seed ^ id` (splitmix64's finaliser), so that no two requests of a run begin alike.
+fn first_word(seed: u64, id: u64) -> u64 {
+    let mut mixed = seed ^ id;
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    mixed ^ (mixed >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_flipped_bit_shows() {
+        for len in [16, 17, 23, 24, 64, 1471] {
+            let mut payload = vec![0; len];
+            fill(7, 0x1234_5678, &mut payload);
+            assert_eq!(check(7, &payload), Some(0x1234_5678));
+            assert_eq!(check(8, &payload), None);
+            for bit in 0..len * 8 {
+                payload[bit / 8] ^= 1 << (bit % 8);
+                assert_eq!(check(7, &payload), None, "bit {bit} of {len} bytes");
+                payload[bit / 8] ^= 1 << (bit % 8);
+            }
+        }
+        assert_eq!(check(7, &[0; 7]), None);
+    }
+}

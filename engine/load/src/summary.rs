@@ -1,0 +1,71 @@
+use hdrhistogram::Histogram;
+use twinpath_time::Duration;
+
+/// Longest round trip the histogram tells apart; a longer one is recorded as this.
+const RTT_MAX_NS: u64 = 60_000_000_000;
+/// Three digits: buckets no wider than 0.1 % of their value.
+const SIGNIFICANT_DIGITS: u8 = 3;
+
+/// What a load measured. Requests of the warm-up are nowhere in it.
+///
+/// `sent == received + lost + unanswered`, and every datagram handed in after the warm-up is one of `received`,
+/// `duplicates`, `late` and `corrupt`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Summary {
+    /// Requests sent.
+    pub sent: u64,
+    /// Requests answered in time, every byte right.
+    pub received: u64,
+    /// Requests unanswered for the loss timeout.
+    pub lost: u64,
+    /// Requests still open when the summary was made.
+    pub unanswered: u64,
+    /// Replies with a wrong byte or length, or to requests never made.
+    pub corrupt: u64,
+    /// Second and later replies to one request.
+    pub duplicates: u64,
+    /// Replies to requests already lost.
+    pub late: u64,
+    /// From the end of the warm-up to the end of the load.
+    pub elapsed: Duration,
+    /// Round-trip times of the received, in ns.
+    pub histogram: Histogram<u64>,
+}
+
+impl Summary {
+    /// Nothing measured yet.
+    #[must_use]
+    pub fn empty() -> Self {
+        Self {
+            sent: 0,
+            received: 0,
+            lost: 0,
+            unanswered: 0,
+            corrupt: 0,
+            duplicates: 0,
+            late: 0,
+            elapsed: Duration::ZERO,
+            histogram: Histogram::new_with_bounds(1, RTT_MAX_NS, SIGNIFICANT_DIGITS)
+                .expect("1 to 60e9 with three digits is a valid range"),
+        }
+    }
+
+    /// Adds what another thread measured at the same time.
+    pub fn merge(&mut self, other: &Self) {
+        self.sent += other.sent;
+        self.received += other.received;
+        self.lost += other.lost;
+        self.unanswered += other.unanswered;
+        self.corrupt += other.corrupt;
+        self.duplicates += other.duplicates;
+        self.late += other.late;
+        self.elapsed = self.elapsed.max(other.elapsed);
+        self.histogram.add(&other.histogram).expect("all summaries have the same range");
+    }
+
+    /// Replies per second.
+    #[must_use]
+    pub fn requests_per_s(&self) -> f64 {
+        if self.elapsed.is_zero() { 0.0 } else { self.received as f64 / self.elapsed.as_secs_f64() }
+    }
+}
