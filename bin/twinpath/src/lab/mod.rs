@@ -1,3 +1,7 @@
+mod model;
+mod record;
+mod stats;
+mod topology;
 use std::process::ExitCode;
 
 #[derive(clap::Args)]

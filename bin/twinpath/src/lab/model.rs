@@ -1,0 +1,185 @@
+//! What every lab is made of and reports: rows, ratios, and the one JSON object of `--json`.
+//!
+//! A lab is two tables, rows and ratios, and a function that measures rows in rounds. Everything else (choosing
+//! what to run, statistics, verdicts, output) is the frame's.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::stats::Summary;
+
+/// A row as the lab announces it. Ids are stable and documented in docs/measuring.md.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RowSpec {
+    pub(crate) id: &'static str,
+    pub(crate) label: &'static str,
+    pub(crate) group: Group,
+    pub(crate) path: Option<&'static str>,
+    pub(crate) mode: Option<&'static str>,
+    /// The row that it is compared with in the table, by the group's main value.
+    pub(crate) base: Option<&'static str>,
+}
+
+/// Rows of one kind stand together, in tables and plots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Group {
+    /// Round trips, one request in flight.
+    Rtt,
+    /// Replies per second under load.
+    Rate,
+    /// CPU at a fixed offered rate.
+    Cpu,
+    /// Kernel TCP beside the fast path.
+    Beside,
+    /// A server with nothing to do.
+    Idle,
+    /// What the other paths reach.
+    Other,
+}
+
+impl Group {
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Rtt, Self::Rate, Self::Cpu, Self::Beside, Self::Idle, Self::Other];
+
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Self::Rtt => "Round trips, UDP echo of 64 B, one in flight",
+            Self::Rate => "Rate, UDP echo of 64 B, 64 in flight",
+            Self::Cpu => "CPU at the same offered rate",
+            Self::Beside => "The kernel's TCP on the same interface",
+            Self::Idle => "Nothing to do",
+            Self::Other => "What the other paths reach",
+        }
+    }
+}
+
+/// The value of a row that a ratio is made of.
+pub(crate) type Cell = (&'static str, &'static str);
+
+/// How a ratio follows from rows, round by round.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Formula {
+    /// The first over the sum of the others, both measured in the same round.
+    Over { top: Cell, bottom: &'static [Cell] },
+    /// Over the one of several rows whose median is best (of `by`, the higher the better).
+    OverBest { top: Cell, rows: &'static [&'static str], by: &'static str, value: &'static str },
+    /// The row's value itself.
+    Value(Cell),
+}
+
+impl Formula {
+    /// The rows it needs.
+    pub(crate) fn rows(&self) -> Vec<&'static str> {
+        match self {
+            Self::Over { top, bottom } => std::iter::once(top).chain(*bottom).map(|cell| cell.0).collect(),
+            Self::OverBest { top, rows, .. } => std::iter::once(top.0).chain(rows.iter().copied()).collect(),
+            Self::Value(cell) => vec![cell.0],
+        }
+    }
+}
+
+/// Which way a ratio should go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Better {
+    Lower,
+    Higher,
+}
+
+/// What is compared with the target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Judged {
+    /// The median.
+    Median,
+    /// The median; equal is not enough.
+    MedianStrictly,
+    /// The end of the 95 % interval that speaks against us.
+    IntervalEnd,
+}
+
+/// A ratio as the lab announces it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RatioSpec {
+    pub(crate) id: &'static str,
+    pub(crate) what: &'static str,
+    pub(crate) formula: Formula,
+    pub(crate) target: Option<f64>,
+    pub(crate) better: Better,
+    pub(crate) judged: Judged,
+    /// Fewest pairs under `--check`; fewer leave the ratio unmeasured there.
+    pub(crate) check_pairs: usize,
+    /// What else must hold: value of a row and the limit its median must stay below.
+    pub(crate) also: &'static [(Cell, f64)],
+}
+
+/// What one measurement of a row gave.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sample {
+    pub(crate) values: BTreeMap<&'static str, f64>,
+    /// Round trips: highest value of a bucket in ns, and its count.
+    pub(crate) histogram: Vec<(u64, u64)>,
+    /// The path found in use.
+    pub(crate) path: Option<String>,
+    /// What the reader should know.
+    pub(crate) notes: Vec<String>,
+}
+
+/// A row as reported.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Row {
+    pub(crate) id: String,
+    pub(crate) label: String,
+    pub(crate) path: Option<String>,
+    pub(crate) mode: Option<String>,
+    /// Rounds that measured it.
+    pub(crate) n: usize,
+    pub(crate) values: BTreeMap<String, Summary>,
+    /// Why it was not measured.
+    pub(crate) skipped: Option<String>,
+    #[serde(default)]
+    pub(crate) notes: Vec<String>,
+}
+
+/// A ratio as reported.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Ratio {
+    pub(crate) id: String,
+    pub(crate) what: String,
+    /// Median over the pairs.
+    pub(crate) value: Option<f64>,
+    /// Lowest and highest pair.
+    pub(crate) spread: Option<[f64; 2]>,
+    pub(crate) interval95: Option<[f64; 2]>,
+    pub(crate) target: Option<f64>,
+    pub(crate) better: Better,
+    pub(crate) holds: Option<bool>,
+    /// Why it could not be measured, or not be judged.
+    pub(crate) skipped: Option<String>,
+    /// Pairs measured.
+    pub(crate) pairs: usize,
+    /// The pairs in the order they were measured.
+    pub(crate) values: Vec<f64>,
+    /// What is compared with the target: `median` or the `interval95` end.
+    pub(crate) judged: String,
+}
+
+/// The whole of a lab: the object of `--json`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct LabReport {
+    pub(crate) lab: String,
+    pub(crate) version: String,
+    pub(crate) kernel: String,
+    /// CPUs used: the client's, then the server's.
+    pub(crate) cpus: Vec<usize>,
+    pub(crate) rows: Vec<Row>,
+    pub(crate) ratios: Vec<Ratio>,
+    /// When it was measured, seconds since 1970.
+    pub(crate) unix_time_s: u64,
+    /// How long it took.
+    pub(crate) wall_s: f64,
+    /// Rounds, each with both sides of every ratio.
+    pub(crate) rounds: usize,
+    /// What the reader should know about the whole run.
+    pub(crate) notes: Vec<String>,
+}

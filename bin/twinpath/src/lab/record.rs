@@ -1,0 +1,217 @@
+//! The samples of a run, and what follows from them: rows and ratios. Pure.
+
+use std::collections::BTreeMap;
+
+use super::model::{Better, Formula, Judged, Ratio, RatioSpec, Row, RowSpec, Sample};
+use super::stats::{self, INTERVAL_PAIRS_MIN};
+
+/// A row that failed this often without one success is not tried again.
+const FAILURES_MAX: usize = 2;
+
+/// Samples and failures by row and round.
+#[derive(Debug, Default)]
+pub(crate) struct Record {
+    samples: BTreeMap<&'static str, BTreeMap<usize, Sample>>,
+    failures: BTreeMap<&'static str, Vec<String>>,
+}
+
+impl Record {
+    /// Notes what `row` gave in `round`.
+    pub(crate) fn add(&mut self, row: &'static str, round: usize, sample: Sample) {
+        self.samples.entry(row).or_default().insert(round, sample);
+    }
+
+    /// Notes why `row` gave nothing.
+    pub(crate) fn fail(&mut self, row: &'static str, reason: String) {
+        self.failures.entry(row).or_default().push(reason);
+    }
+
+    /// Whether trying `row` once more makes sense.
+    pub(crate) fn is_hopeless(&self, row: &str) -> bool {
+        self.samples.get(row).is_none_or(BTreeMap::is_empty)
+            && self.failures.get(row).is_some_and(|failures| failures.len() >= FAILURES_MAX)
+    }
+
+    /// All values of a cell, by round.
+    pub(crate) fn by_round(&self, row: &str, value: &str) -> BTreeMap<usize, f64> {
+        let samples = self.samples.get(row).into_iter().flatten();
+        samples.filter_map(|(round, sample)| Some((*round, *sample.values.get(value)?))).collect()
+    }
+
+    /// Median of a cell over the rounds so far.
+    pub(crate) fn median(&self, row: &str, value: &str) -> Option<f64> {
+        let values: Vec<f64> = self.by_round(row, value).into_values().collect();
+        Some(stats::summary(&values)?.median)
+    }
+
+    /// The one of `rows` whose median of `value` is highest so far.
+    pub(crate) fn best(&self, rows: &[&'static str], value: &str) -> Option<&'static str> {
+        let medians = rows.iter().filter_map(|row| Some((*row, self.median(row, value)?)));
+        medians.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(row, _)| row)
+    }
+
+    /// Round trips of a row, all rounds together, in ascending order.
+    pub(crate) fn histogram(&self, row: &str) -> Vec<(u64, u64)> {
+        let mut merged = BTreeMap::new();
+        for (value, count) in
+            self.samples.get(row).into_iter().flatten().flat_map(|(_, sample)| &sample.histogram)
+        {
+            *merged.entry(*value).or_insert(0) += count;
+        }
+        merged.into_iter().collect()
+    }
+
+    /// The row as reported.
+    pub(crate) fn row(&self, spec: &RowSpec) -> Row {
+        let empty = BTreeMap::new();
+        let samples = self.samples.get(spec.id).unwrap_or(&empty);
+        let mut columns: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+        let mut notes: Vec<String> = Vec::new();
+        let mut path = spec.path.map(str::to_owned);
+        for sample in samples.values() {
+            for (name, value) in &sample.values {
+                columns.entry((*name).to_owned()).or_default().push(*value);
+            }
+            for note in &sample.notes {
+                if !notes.contains(note) {
+                    notes.push(note.clone());
+                }
+            }
+            if sample.path.is_some() {
+                path.clone_from(&sample.path);
+            }
+        }
+        let failures = self.failures.get(spec.id).map(Vec::as_slice).unwrap_or_default();
+        if !samples.is_empty()
+            && let Some(reason) = failures.last()
+        {
+            notes.push(format!(
+                "{} of {} tries failed: {reason}",
+                failures.len(),
+                failures.len() + samples.len()
+            ));
+        }
+        let skipped =
+            samples.is_empty().then(|| failures.last().map_or("not run", String::as_str).to_owned());
+        Row {
+            id: spec.id.to_owned(),
+            label: spec.label.to_owned(),
+            path,
+            mode: spec.mode.map(str::to_owned),
+            n: samples.len(),
+            values: columns.into_iter().filter_map(|(name, v)| Some((name, stats::summary(&v)?))).collect(),
+            skipped,
+            notes,
+        }
+    }
+
+    /// The ratio of every round that measured all it needs, in the order of the rounds.
+    pub(crate) fn pairs(&self, formula: &Formula) -> Vec<f64> {
+        let (top, bottom) = match formula {
+            Formula::Over { top, bottom } => (top, bottom.to_vec()),
+            Formula::OverBest { top, rows, by, value } => match self.best(rows, by) {
+                Some(best) => (top, vec![(best, *value)]),
+                None => return Vec::new(),
+            },
+            Formula::Value(cell) => return self.by_round(cell.0, cell.1).into_values().collect(),
+        };
+        let bottoms: Vec<_> = bottom.iter().map(|(row, value)| self.by_round(row, value)).collect();
+        let over = |(round, top): (usize, f64)| {
+            let sum: f64 =
+                bottoms.iter().map(|by_round| by_round.get(&round).copied()).sum::<Option<f64>>()?;
+            (sum > 0.0).then(|| top / sum)
+        };
+        self.by_round(top.0, top.1).into_iter().filter_map(over).collect()
+    }
+
+    /// The ratio as reported. `check`: fewer pairs than it needs under `--check` leave it unjudged.
+    pub(crate) fn ratio(&self, spec: &RatioSpec, check: bool) -> Ratio {
+        let values = self.pairs(&spec.formula);
+        let summary = stats::summary(&values);
+        let interval95 = stats::interval95(&values);
+        let mut holds = spec.target.and_then(|target| {
+            let (median, [low, high]) = (summary?.median, interval95?);
+            let value = match (spec.judged, spec.better) {
+                (Judged::IntervalEnd, Better::Lower) => high,
+                (Judged::IntervalEnd, Better::Higher) => low,
+                _ => median,
+            };
+            Some(match spec.better {
+                _ if value == target => spec.judged != Judged::MedianStrictly,
+                Better::Lower => value < target,
+                Better::Higher => value > target,
+            })
+        });
+        let mut skipped = values.is_empty().then(|| self.why_missing(&spec.formula));
+        for ((row, value), limit) in spec.also {
+            match self.median(row, value) {
+                Some(median) => holds = holds.map(|holds| holds && median < *limit),
+                None => {
+                    holds = None;
+                    skipped.get_or_insert_with(|| format!("{value} of {row} was not measured"));
+                }
+            }
+        }
+        if check && skipped.is_none() && values.len() < spec.check_pairs {
+            holds = None;
+            skipped = Some(format!("only {} of the {} pairs it needs", values.len(), spec.check_pairs));
+        }
+        Ratio {
+            id: spec.id.to_owned(),
+            what: spec.what.to_owned(),
+            value: summary.map(|summary| summary.median),
+            spread: summary.map(|summary| [summary.min, summary.max]),
+            interval95,
+            target: spec.target,
+            better: spec.better,
+            holds,
+            skipped,
+            pairs: values.len(),
+            judged: judged_name(spec).to_owned(),
+            values,
+        }
+    }
+
+    fn why_missing(&self, formula: &Formula) -> String {
+        let rows = formula.rows();
+        let missing: Vec<_> =
+            rows.iter().filter(|row| self.samples.get(*row).is_none_or(BTreeMap::is_empty)).collect();
+        match missing.first() {
+            Some(row) => {
+                let reason = self.failures.get(*row).and_then(|failures| failures.last());
+                format!("row {row}: {}", reason.map_or("not run", String::as_str))
+            }
+            None => "no round measured both sides".to_owned(),
+        }
+    }
+}
+
+fn judged_name(spec: &RatioSpec) -> &'static str {
+    match (spec.judged, spec.better) {
+        (Judged::IntervalEnd, Better::Lower) => "upper end of interval95",
+        (Judged::IntervalEnd, Better::Higher) => "lower end of interval95",
+        _ => "median",
+    }
+}
+
+/// What `--check` ends with: 1 if a ratio misses its target, else 3 if one could not be measured, else 0.
+pub(crate) fn check_code(ratios: &[Ratio]) -> u8 {
+    if ratios.iter().any(|ratio| ratio.holds == Some(false)) {
+        1
+    } else if ratios.iter().any(|ratio| ratio.holds.is_none() && ratio.target.is_some()) {
+        3
+    } else {
+        0
+    }
+}
+
+/// A sentence on how far the intervals of a run with this many rounds go.
+pub(crate) fn interval_note(rounds: usize) -> Option<String> {
+    (rounds < INTERVAL_PAIRS_MIN).then(|| {
+        format!("{rounds} pairs are too few for a 95 % interval of a median ({INTERVAL_PAIRS_MIN} are needed): interval95 repeats the spread")
+    })
+}
+
+#[cfg(test)]
+#[path = "record/tests.rs"]
+mod tests;
