@@ -4,8 +4,10 @@
 //! when to use what; that is the business of `runtime/`.
 
 pub mod affinity;
+pub mod allocations;
 pub mod child;
 pub mod clock;
+pub mod ethtool;
 pub mod eventfd;
 pub mod latency_request;
 pub mod netns;

@@ -59,7 +59,7 @@ pub fn ring<T: Send>(len: u32) -> (Producer<T>, Consumer<T>) {
     (producer, Consumer { shared, cursor: ConsumerCursor::new(len, 0) })
 }
 
-impl<T: Send> Producer<T> {
+impl<T> Producer<T> {
     /// Hands `value` over.
     ///
     /// # Errors
@@ -77,6 +77,11 @@ impl<T: Send> Producer<T> {
         Ok(())
     }
 
+    /// Says that nothing more will come; dropping this end says so too.
+    pub fn close(&self) {
+        self.shared.closed.store(true, Ordering::Release);
+    }
+
     /// Whether the reading end is gone, and nothing pushed from now on will ever be read.
     #[must_use]
     pub fn is_closed(&self) -> bool {
@@ -84,7 +89,7 @@ impl<T: Send> Producer<T> {
     }
 }
 
-impl<T: Send> Consumer<T> {
+impl<T> Consumer<T> {
     /// Takes the oldest value, if there is one.
     pub fn pop(&mut self) -> Option<T> {
         let shared = &self.shared;

@@ -1,1 +1,23 @@
-//! (being written)
+//! Workers: one thread, its ports, one engine, and the policy that says when it may sleep.
+//!
+//! A [`Worker`] turns: it reads the clock once, takes a burst from each port, lets the engine work, reads its mailbox,
+//! and flushes each port at most once ([`Worker::turn`]). Between turns the idle policy ([`idle`]) decides whether to
+//! turn again or to sleep; only [`sleep`] sleeps. [`place`] gives a worker a thread of its own; nothing in a turn
+//! demands that, so an application's loop can drive one as well.
+//!
+//! A worker never blocks, locks, allocates or logs while packets flow. What control wants of it arrives through a bounded
+//! mailbox ([`mailbox`]), and what it must not do itself (closing a device) it hands back the same way.
+
+mod counters;
+mod engine;
+pub mod idle;
+mod latency;
+pub mod mailbox;
+pub mod place;
+pub mod sleep;
+mod turn;
+
+pub use counters::WorkerCounters;
+pub use engine::{Attached, Engine, Io};
+pub use latency::{WakeCost, measure_wake_cost};
+pub use turn::{Command, Event, Remains, Worker, WorkerConfig};

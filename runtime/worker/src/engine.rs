@@ -1,0 +1,149 @@
+//! The engine's surface: what a worker asks of the code that handles frames, and what it offers it.
+
+use std::os::fd::AsFd;
+
+use rustix::io::Errno;
+use twinpath_frame::{Burst, Frame, Pool};
+use twinpath_inspect::Drops;
+use twinpath_port::PortQueue;
+use twinpath_time::Instant;
+
+use crate::mailbox::Sender;
+use crate::sleep::Sleeper;
+use crate::turn::Event;
+
+/// What handles frames on a worker: a server, a load generator, later a switch.
+///
+/// Calls come from the worker's turn, never block, and get the turn's time. Frames given to the engine must leave it
+/// through [`Io::send`] or [`Io::release`].
+pub trait Engine: Send {
+    /// What control may tell it.
+    type Command: Send;
+    /// What it may tell control.
+    type Event: Send;
+
+    /// Called once on the worker's thread before the first turn: register fds here.
+    ///
+    /// # Errors
+    /// What registering them returns; the worker does not start then.
+    fn start(&mut self, now: Instant, io: &mut Io<'_, Self::Event>) -> Result<(), Errno>;
+
+    /// Frames that arrived on the port at place `port`; takes all of them.
+    fn receive(&mut self, now: Instant, port: usize, frames: &mut Burst, io: &mut Io<'_, Self::Event>);
+
+    /// An fd registered with [`Io::watch`] is ready, or reports an error.
+    fn ready(&mut self, now: Instant, token: u32, error: bool, io: &mut Io<'_, Self::Event>);
+
+    /// Once per turn: due timers and whatever else is waiting. Says whether there was something.
+    fn run(&mut self, now: Instant, io: &mut Io<'_, Self::Event>) -> bool;
+
+    /// When [`Self::run`] must be called again at the latest.
+    fn next_deadline(&self) -> Instant;
+
+    /// Control says something.
+    fn command(&mut self, now: Instant, command: Self::Command, io: &mut Io<'_, Self::Event>);
+}
+
+/// A port attached to a worker, with what waits to leave by it this turn.
+pub struct Attached {
+    /// The port.
+    pub queue: Box<dyn PortQueue>,
+    pub(crate) outbox: Burst,
+}
+
+/// What a worker lends its engine for the length of a call.
+pub struct Io<'a, E> {
+    pub(crate) pool: &'a mut Pool,
+    pub(crate) ports: &'a mut Vec<Attached>,
+    pub(crate) sleeper: &'a Sleeper,
+    pub(crate) events: &'a mut Sender<Event<E>>,
+    pub(crate) drops: &'a Drops,
+}
+
+/// Engine tokens stand above those of the worker's own fds.
+pub(crate) const ENGINE_TOKENS: u64 = 1 << 32;
+
+impl<E: Send> Io<'_, E> {
+    /// An empty frame; `None` if the pool is empty (count it, try again later).
+    pub fn take(&mut self) -> Option<Frame> {
+        self.pool.take()
+    }
+
+    /// Gives a frame back.
+    pub fn release(&mut self, frame: Frame) {
+        self.pool.release(frame);
+    }
+
+    /// Sends a frame by the port at place `port`, when the turn ends or its burst is full. A place that no longer exists
+    /// releases the frame.
+    pub fn send(&mut self, port: usize, frame: Frame) {
+        let Some(attached) = self.ports.get_mut(port) else {
+            self.drops.add(twinpath_inspect::Reason::PortDown, 1);
+            return self.pool.release(frame);
+        };
+        if attached.outbox.room() == 0 {
+            attached.queue.transmit(self.pool, &mut attached.outbox);
+        }
+        if let Err(frame) = attached.outbox.push(frame) {
+            self.drops.add(twinpath_inspect::Reason::PortFull, 1);
+            self.pool.release(frame);
+        }
+    }
+
+    /// The attached ports; their places are what `port` means elsewhere, until control attaches or detaches one.
+    #[must_use]
+    pub fn ports(&self) -> &[Attached] {
+        self.ports
+    }
+
+    /// The place of a port on interface `ifindex`: `preferred` if it is one, else the first.
+    #[must_use]
+    pub fn port_on(&self, ifindex: u32, preferred: usize) -> Option<usize> {
+        let on = |attached: &Attached| attached.queue.ifindex() == ifindex;
+        if self.ports.get(preferred).is_some_and(on) {
+            return Some(preferred);
+        }
+        self.ports.iter().position(on)
+    }
+
+    /// Counters for what the engine drops.
+    #[must_use]
+    pub const fn drops(&self) -> &Drops {
+        self.drops
+    }
+
+    /// Has the worker watch `fd` for reading, and for writing if `write`; [`Engine::ready`] is told `token`.
+    ///
+    /// # Errors
+    /// What `epoll_ctl(2)` returns.
+    pub fn watch(&self, fd: impl AsFd, token: u32, write: bool) -> Result<(), Errno> {
+        self.sleeper.add(fd, ENGINE_TOKENS + u64::from(token), write)
+    }
+
+    /// Changes what `fd` is watched for.
+    ///
+    /// # Errors
+    /// What `epoll_ctl(2)` returns.
+    pub fn rewatch(&self, fd: impl AsFd, token: u32, read: bool, write: bool) -> Result<(), Errno> {
+        self.sleeper.change(fd, ENGINE_TOKENS + u64::from(token), read, write)
+    }
+
+    /// No longer watches `fd`.
+    ///
+    /// # Errors
+    /// What `epoll_ctl(2)` returns.
+    pub fn unwatch(&self, fd: impl AsFd) -> Result<(), Errno> {
+        self.sleeper.remove(fd)
+    }
+
+    /// Tells control something.
+    ///
+    /// # Errors
+    /// Gives it back when the mailbox is full.
+    pub fn tell(&mut self, event: E) -> Result<(), E> {
+        self.events.send(Event::Engine(event)).map_err(|event| match event {
+            Event::Engine(event) => event,
+            Event::Detached(_) => unreachable!("what comes back is what was sent"),
+        })
+    }
+}

@@ -1,0 +1,364 @@
+//! The worker and its turn.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use twinpath_frame::{Burst, Frame, Pool};
+use twinpath_inspect::Reason;
+use twinpath_port::PortQueue;
+use twinpath_sys::{LatencyRequest, allocations, clock};
+use twinpath_time::{Duration, Instant};
+
+use crate::counters::WorkerCounters;
+use crate::engine::{Attached, ENGINE_TOKENS, Engine, Io};
+use crate::idle::{Decision, Idle, IdleConfig, Mode};
+use crate::mailbox::{Receiver, Sender};
+use crate::sleep::{Ready, Sleeper};
+
+/// Ports per worker, at most. One more is refused by control before it gets here.
+pub(crate) const PORTS_MAX: usize = 64;
+
+/// The mailbox's token; a port's is its number here plus one.
+const MAILBOX: u64 = 0;
+
+/// How often a worker that does not sleep looks at its fds (one system call): a kernel socket waits at most this long
+/// behind a busy or spinning fast path. A source that had work is looked at every turn for as long again.
+const LOOK_INTERVAL: Duration = Duration::from_micros(20);
+
+/// Turns between two publications of what is too dear to publish every turn.
+const PUBLISH_TURNS: u64 = 1024;
+
+/// What control tells a worker.
+pub enum Command<C> {
+    /// Serve this queue from now on.
+    Attach(Box<dyn PortQueue>),
+    /// Give back every queue of this interface: each comes as [`Event::Detached`].
+    Detach {
+        /// Kernel index of the interface.
+        ifindex: u32,
+    },
+    /// Frames that a closed port held: they are the worker's again.
+    Frames(Vec<Frame>),
+    /// Idle like this from now on.
+    SetMode(Mode),
+    /// For the engine.
+    Engine(C),
+    /// End.
+    Stop,
+}
+
+/// What a worker tells control.
+pub enum Event<E> {
+    /// A queue it no longer serves; close it, and send its frames back.
+    Detached(Box<dyn PortQueue>),
+    /// From the engine.
+    Engine(E),
+}
+
+/// What a worker is made of.
+pub struct WorkerConfig {
+    /// How it idles.
+    pub idle: IdleConfig,
+}
+
+/// What is left when a worker has ended; control closes it.
+pub struct Remains<E> {
+    /// Its queues.
+    pub ports: Vec<Box<dyn PortQueue>>,
+    /// Its memory.
+    pub pool: Pool,
+    /// Its engine.
+    pub engine: E,
+}
+
+/// One worker: ports, engine, pool, mailboxes, idle policy. Owned by one thread.
+pub struct Worker<E: Engine> {
+    engine: E,
+    pool: Pool,
+    ports: Vec<Attached>,
+    burst: Burst,
+    commands: Receiver<Command<E::Command>>,
+    events: Sender<Event<E::Event>>,
+    sleeper: Sleeper,
+    idle: Idle,
+    request: Option<LatencyRequest>,
+    /// Refused once: not asked for again.
+    request_refused: bool,
+    look_due: Instant,
+    look_often_until: Instant,
+    allocations_at_start: u64,
+    turns: u64,
+    stopping: bool,
+    counters: Arc<WorkerCounters>,
+}
+
+impl<E: Engine> Worker<E> {
+    /// Puts a worker together; nothing runs yet.
+    ///
+    /// # Errors
+    /// What making its epoll and timer returns.
+    pub fn new(
+        config: &WorkerConfig,
+        engine: E,
+        pool: Pool,
+        commands: Receiver<Command<E::Command>>,
+        events: Sender<Event<E::Event>>,
+        counters: Arc<WorkerCounters>,
+    ) -> Result<Self, Errno> {
+        let sleeper = Sleeper::new()?;
+        sleeper.add(&commands, MAILBOX, false)?;
+        counters.mode.set(config.idle.mode as u64);
+        Ok(Self {
+            engine,
+            pool,
+            ports: Vec::with_capacity(PORTS_MAX),
+            burst: Burst::new(),
+            commands,
+            events,
+            sleeper,
+            idle: Idle::new(config.idle),
+            request: None,
+            request_refused: false,
+            look_due: Instant::ZERO,
+            look_often_until: Instant::ZERO,
+            allocations_at_start: 0,
+            turns: 0,
+            stopping: false,
+            counters,
+        })
+    }
+
+    /// Lets the engine register its fds. Call it on the thread that will turn.
+    ///
+    /// # Errors
+    /// What the engine's start returns.
+    pub fn start(&mut self) -> Result<(), Errno> {
+        let now = clock::now();
+        self.with_io(|engine, io| engine.start(now, io))?;
+        self.counters.tid.set(u64::from(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()));
+        self.allocations_at_start = allocations::of_this_thread();
+        Ok(())
+    }
+
+    /// Attaches a queue before the worker runs; later it is [`Command::Attach`].
+    pub fn attach(&mut self, queue: Box<dyn PortQueue>) {
+        if self.ports.len() == PORTS_MAX {
+            self.counters.drops.add(Reason::PortDown, 1);
+            return self.hand_back(queue);
+        }
+        if let Some(fd) = queue.fd()
+            && self.sleeper.add(fd, port_token(&*queue), false).is_err()
+        {
+            // Without a place in the epoll it would be served only while spinning: better not at all.
+            return self.hand_back(queue);
+        }
+        self.ports.push(Attached { queue, outbox: Burst::new() });
+    }
+
+    /// Turns and sleeps until told to stop.
+    #[must_use]
+    pub fn run(mut self) -> Remains<E> {
+        while !self.stopping {
+            let now = clock::now();
+            if self.turn(now) {
+                self.idle.worked(now);
+                self.counters.turns_busy.add(1);
+                continue;
+            }
+            self.counters.turns_empty.add(1);
+            match self.idle.decide(now, self.engine.next_deadline()) {
+                Decision::Turn => std::hint::spin_loop(),
+                Decision::Sleep { until } => self.sleep(now, until),
+            }
+        }
+        self.publish();
+        self.into_remains()
+    }
+
+    pub(crate) fn into_remains(self) -> Remains<E> {
+        let ports = self.ports.into_iter().map(|attached| attached.queue).collect();
+        Remains { ports, pool: self.pool, engine: self.engine }
+    }
+
+    /// One turn at `now`: whatever there is to do, once. Says whether there was anything. Never sleeps.
+    pub fn turn(&mut self, now: Instant) -> bool {
+        let mut busy = self.poll_ports(now);
+        if self.commands.look() {
+            busy |= self.read_mailbox(now);
+        }
+        if now >= self.look_due {
+            busy |= self.look_at_fds(now);
+        }
+        busy |= self.with_io(|engine, io| engine.run(now, io));
+        self.flush();
+        self.turns += 1;
+        if self.turns.is_multiple_of(PUBLISH_TURNS) {
+            self.publish();
+        }
+        if busy {
+            self.hold_or_release(now);
+        }
+        busy
+    }
+
+    fn poll_ports(&mut self, now: Instant) -> bool {
+        let mut busy = false;
+        for place in 0..self.ports.len() {
+            self.ports[place].queue.receive(now, &mut self.pool, &mut self.burst);
+            if self.burst.is_empty() {
+                continue;
+            }
+            busy = true;
+            let mut burst = std::mem::take(&mut self.burst);
+            self.with_io(|engine, io| engine.receive(now, place, &mut burst, io));
+            debug_assert!(burst.is_empty(), "an engine takes all it is given");
+            burst.release(usize::MAX, &mut self.pool);
+            self.burst = burst;
+        }
+        busy
+    }
+
+    fn look_at_fds(&mut self, now: Instant) -> bool {
+        self.look_due = now + LOOK_INTERVAL;
+        self.sleeper.look();
+        let busy = self.dispatch(now);
+        if busy {
+            self.look_often_until = now + LOOK_INTERVAL;
+        }
+        if now < self.look_often_until {
+            self.look_due = now;
+        }
+        busy
+    }
+
+    /// Tells the engine which of its fds are ready; clears errors of ports. Says whether the engine was told anything.
+    fn dispatch(&mut self, now: Instant) -> bool {
+        let mut busy = false;
+        for at in 0..self.sleeper.ready().len() {
+            let Ready { token, error } = self.sleeper.ready()[at];
+            if token >= ENGINE_TOKENS {
+                busy = true;
+                let token = (token - ENGINE_TOKENS) as u32;
+                self.with_io(|engine, io| engine.ready(now, token, error, io));
+            } else if error
+                && let Some(port) = self.ports.iter_mut().find(|port| port_token(&*port.queue) == token)
+            {
+                port.queue.on_error();
+            }
+        }
+        busy
+    }
+
+    fn read_mailbox(&mut self, now: Instant) -> bool {
+        self.commands.drain();
+        let mut busy = false;
+        while let Some(command) = self.commands.take() {
+            busy = true;
+            match command {
+                Command::Attach(queue) => self.attach(queue),
+                Command::Detach { ifindex } => self.detach(ifindex),
+                Command::Frames(frames) => frames.into_iter().for_each(|frame| self.pool.release(frame)),
+                Command::SetMode(mode) => {
+                    self.idle.set_mode(mode);
+                    self.counters.mode.set(mode as u64);
+                }
+                Command::Engine(command) => self.with_io(|engine, io| engine.command(now, command, io)),
+                Command::Stop => self.stopping = true,
+            }
+        }
+        // Nobody is left who could say stop.
+        self.stopping |= self.commands.is_closed();
+        busy
+    }
+
+    fn detach(&mut self, ifindex: u32) {
+        self.flush();
+        while let Some(place) = self.ports.iter().position(|port| port.queue.ifindex() == ifindex) {
+            let port = self.ports.remove(place);
+            if let Some(fd) = port.queue.fd() {
+                let _ = self.sleeper.remove(fd);
+            }
+            self.hand_back(port.queue);
+        }
+    }
+
+    /// Closing may block, so control does it. If its mailbox is full it can't: then a blocking close here is the lesser evil.
+    fn hand_back(&mut self, queue: Box<dyn PortQueue>) {
+        if let Err(Event::Detached(queue)) = self.events.send(Event::Detached(queue)) {
+            self.counters.drops.add(Reason::MailboxFull, 1);
+            queue.close().into_iter().for_each(|frame| self.pool.release(frame));
+        }
+    }
+
+    fn flush(&mut self) {
+        for port in &mut self.ports {
+            if !port.outbox.is_empty() {
+                port.queue.transmit(&mut self.pool, &mut port.outbox);
+            }
+            port.queue.flush(&mut self.pool);
+        }
+    }
+
+    /// Arms every source, looks again, sleeps, disarms.
+    fn sleep(&mut self, now: Instant, until: Instant) {
+        self.hold_or_release(now);
+        self.publish();
+        let armed = self.ports.iter_mut().all(|port| port.queue.arm());
+        let work = self.commands.look() || self.ports.iter().any(|port| port.queue.look());
+        if armed && !work {
+            self.counters.sleeps.add(1);
+            let woken = !self.sleeper.sleep(until).is_empty();
+            self.counters.wakeups.add(u64::from(woken));
+            // The fds were just looked at: what is ready is dispatched now, with a fresh time.
+            let now = clock::now();
+            self.look_due = now + LOOK_INTERVAL;
+            if self.dispatch(now) {
+                self.idle.worked(now);
+                self.look_due = now;
+            }
+        }
+        for port in &mut self.ports {
+            port.queue.disarm();
+        }
+    }
+
+    fn hold_or_release(&mut self, now: Instant) {
+        let wanted = self.idle.wants_request(now) && !self.request_refused;
+        if wanted == self.request.is_some() {
+            return;
+        }
+        self.request = None;
+        if wanted {
+            match LatencyRequest::open(0) {
+                Ok(request) => self.request = Some(request),
+                Err(_) => {
+                    self.request_refused = true;
+                    self.counters.request_refused.add(1);
+                }
+            }
+        }
+        self.counters.request_held.set(u64::from(self.request.is_some()));
+    }
+
+    fn publish(&mut self) {
+        self.counters.pool_free.set(u64::from(self.pool.free()));
+        self.counters.allocations.set(allocations::of_this_thread() - self.allocations_at_start);
+    }
+
+    fn with_io<R>(&mut self, call: impl FnOnce(&mut E, &mut Io<'_, E::Event>) -> R) -> R {
+        let Self { engine, pool, ports, sleeper, events, counters, .. } = self;
+        call(engine, &mut Io { pool, ports, sleeper, events, drops: &counters.drops })
+    }
+
+    /// The fd for an application's own loop: readable when a turn has something to do.
+    #[must_use]
+    pub fn fd(&self) -> impl AsFd + '_ {
+        self.sleeper.as_fd()
+    }
+}
+
+fn port_token(queue: &dyn PortQueue) -> u64 {
+    let id = queue.id();
+    1 + (u64::from(id.port) << 16 | u64::from(id.queue))
+}
