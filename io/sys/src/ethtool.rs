@@ -1,0 +1,63 @@
+//! The one thing of an interface that only the old ethtool ioctl tells: the name of its driver. In a namespace of our
+//! own /sys shows the devices of its mount, not ours, so it is not asked.
+
+#![allow(unsafe_code, reason = "one ioctl with a struct of fixed size")]
+
+use std::io;
+use std::mem::size_of;
+use std::os::fd::AsRawFd;
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+
+/// linux/ethtool.h
+const ETHTOOL_GDRVINFO: u32 = 0x3;
+
+/// `struct ethtool_drvinfo` of linux/ethtool.h.
+#[repr(C)]
+struct DriverInfo {
+    command: u32,
+    driver: [u8; 32],
+    rest: [u8; 160],
+}
+
+const _: () = assert!(size_of::<DriverInfo>() == 196, "the size of struct ethtool_drvinfo");
+
+/// Name of the driver behind the interface `name` of the calling thread's namespace. Needs no capability.
+///
+/// # Errors
+/// ENODEV for no such interface, EOPNOTSUPP for one without a driver name.
+pub fn driver(name: &str) -> io::Result<String> {
+    let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+    let mut info = DriverInfo { command: ETHTOOL_GDRVINFO, driver: [0; 32], rest: [0; 160] };
+    // SAFETY: `ifreq` is plain data, for which all zeroes is a valid value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    // One byte less than there is room for: the kernel expects a terminated name.
+    if name.is_empty() || name.len() >= request.ifr_name.len() || name.contains('\0') {
+        return Err(io::Error::from(rustix::io::Errno::NODEV));
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_data = (&raw mut info).cast();
+    // SAFETY: SIOCETHTOOL takes an `ifreq` whose data points to a command; for ETHTOOL_GDRVINFO the kernel writes one
+    // `struct ethtool_drvinfo` there, which `info` is. Both live until the call returns, which keeps neither.
+    let code = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) };
+    if code != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let length = info.driver.iter().position(|byte| *byte == 0).unwrap_or(info.driver.len());
+    Ok(String::from_utf8_lossy(&info.driver[..length]).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interface_that_is_not_there_has_no_driver() {
+        assert_eq!(driver("tp-nonesuch").unwrap_err().raw_os_error(), Some(libc::ENODEV));
+        assert!(driver("").is_err());
+        assert!(driver("a-name-longer-than-the-kernel-takes").is_err());
+        assert!(driver("a\0b").is_err());
+    }
+}

@@ -1,0 +1,199 @@
+//! What is known of an interface and of this process before a path is chosen. Plain values; [`gather`] fills most of
+//! them by asking, and never attaches anything to find out.
+
+use std::fmt;
+
+use futures_util::stream::StreamExt as _;
+use tokio::time::timeout;
+use twinpath_sys::ethtool as ioctl;
+use twinpath_time::Duration;
+
+use crate::mirror::table::{Link, Tables};
+use crate::privileges::Capabilities;
+use crate::xdp_features;
+
+/// XDP features of a device, as its driver reports them (`netdev` family, `enum netdev_xdp_act`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct XdpFeatures {
+    /// `XDP_PASS`, `XDP_DROP`, `XDP_TX` in the driver.
+    pub basic: bool,
+    /// `XDP_REDIRECT` in the driver.
+    pub redirect: bool,
+    /// Takes frames redirected to it.
+    pub transmit: bool,
+    /// AF_XDP zero-copy.
+    pub zero_copy: bool,
+    /// Frames in several buffers on receive.
+    pub multi_buffer: bool,
+    /// Most buffers of one frame in zero-copy mode.
+    pub zero_copy_segments: u32,
+}
+
+/// Whether this kernel has something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Support {
+    /// It does, as far as can be told without using it.
+    Yes,
+    /// It does not, and why.
+    No(String),
+}
+
+/// A program that somebody else put on the interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ForeignXdp {
+    /// Id of the program.
+    pub id: u32,
+    /// Its name, where it has one.
+    pub name: Option<String>,
+}
+
+impl fmt::Display for ForeignXdp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.name {
+            Some(name) => write!(f, "the XDP program {name} (id {})", self.id),
+            None => write!(f, "the XDP program with id {}", self.id),
+        }
+    }
+}
+
+/// All that the choice of a path looks at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InterfaceFacts {
+    /// Name of the interface.
+    pub name: String,
+    /// Its index.
+    pub ifindex: u32,
+    /// Kind of software device (`veth`, `vlan`, ...) or name of the driver (`virtio_net`, `ice`, ...); may be empty.
+    pub kind: String,
+    /// A software device: the kernel names a kind for it.
+    pub software: bool,
+    /// The loopback interface.
+    pub loopback: bool,
+    /// Carries Ethernet frames.
+    pub ethernet: bool,
+    /// MTU in bytes.
+    pub mtu: u32,
+    /// Bridge or bond it is a port of: name and kind. A VRF is none: it takes no frames.
+    pub port_of: Option<(String, String)>,
+    /// Receive queues in use.
+    pub rx_queues: u32,
+    /// Transmit queues in use.
+    pub tx_queues: u32,
+    /// What the driver reports; `None` if the kernel cannot say (before 6.3).
+    pub xdp_features: Option<XdpFeatures>,
+    /// VLAN tags of received frames are taken out of the frame; `None` if unknown.
+    pub vlan_rx_offload: Option<bool>,
+    /// Somebody else's XDP program on it.
+    pub foreign_xdp: Option<ForeignXdp>,
+    /// It has a usable address.
+    pub has_addresses: bool,
+    /// AF_XDP sockets.
+    pub af_xdp: Support,
+    /// BPF links at tc ingress (6.6).
+    pub tcx: Support,
+    /// What this process may do.
+    pub capabilities: Capabilities,
+    /// How this program is called, for advice.
+    pub program: String,
+}
+
+/// Paravirtual drivers: what is behind them is another system's network stack, not a wire.
+const PARAVIRTUAL: [&str; 5] = ["virtio_net", "vif", "vmxnet3", "hv_netvsc", "netvsc"];
+
+impl InterfaceFacts {
+    /// A software or paravirtual device: no XDP mode beats the packet ring there, and the other side may hand over
+    /// frames that its own sender left to hardware to segment.
+    #[must_use]
+    pub fn is_virtual(&self) -> bool {
+        self.software || PARAVIRTUAL.contains(&self.kind.as_str())
+    }
+}
+
+/// Gathers the facts of one link. What cannot be found out is left as unknown, which the choice treats with care.
+///
+/// `foreign_xdp` starts as the program that the kernel names on the link, without its name; `tcx` as what is handed
+/// in, for only the BPF side can tell.
+pub async fn gather(link: &Link, tables: &Tables, tcx: Support) -> InterfaceFacts {
+    let driver = ioctl::driver(&link.name).ok();
+    let (rx_queues, tx_queues) = queues(&link.name).await.unwrap_or((link.rx_queues, link.tx_queues));
+    let port_of = link.master.filter(|_| link.port_kind != "vrf").map(|master| {
+        let master = tables.link(master);
+        let name = master.map_or_else(|| "another device".to_owned(), |master| master.name.clone());
+        let kind = if link.port_kind.is_empty() { "bridge".to_owned() } else { link.port_kind.clone() };
+        (name, kind)
+    });
+    InterfaceFacts {
+        name: link.name.clone(),
+        ifindex: link.ifindex,
+        kind: if link.kind.is_empty() { driver.unwrap_or_default() } else { link.kind.clone() },
+        software: !link.kind.is_empty(),
+        loopback: link.loopback,
+        ethernet: link.ethernet,
+        mtu: link.mtu,
+        port_of,
+        rx_queues,
+        tx_queues,
+        xdp_features: xdp_features::query(link.ifindex).await,
+        vlan_rx_offload: vlan_rx_offload(&link.name).await,
+        foreign_xdp: link.xdp_program.map(|id| ForeignXdp { id, name: None }),
+        has_addresses: tables.addresses(link.ifindex).next().is_some(),
+        af_xdp: af_xdp(),
+        tcx,
+        capabilities: Capabilities::held(),
+        program: "twinpath".to_owned(),
+    }
+}
+
+/// The kernel answers at once; an answer that the library cannot decode never comes.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Queues in use: (receive, transmit). `None` where the driver does not say.
+async fn queues(name: &str) -> Option<(u32, u32)> {
+    use ethtool::EthtoolChannelAttr as Channel;
+    let (connection, mut handle, _) = ethtool::new_connection().ok()?;
+    let connection = tokio::spawn(connection);
+    let answer = async { handle.channel().get(Some(name)).execute().await.ok()?.next().await?.ok() };
+    let answer = timeout(PATIENCE, answer).await.ok().flatten();
+    connection.abort();
+    let (mut receive, mut transmit, mut combined) = (0, 0, 0);
+    for attribute in answer?.payload.nlas {
+        if let ethtool::EthtoolAttr::Channel(channel) = attribute {
+            match channel {
+                Channel::RxCount(count) => receive = count,
+                Channel::TxCount(count) => transmit = count,
+                Channel::CombinedCount(count) => combined = count,
+                _ => {}
+            }
+        }
+    }
+    let sum = (receive + combined, transmit + combined);
+    (sum.0 > 0 && sum.1 > 0).then_some(sum)
+}
+
+/// The feature `rx-vlan-hw-parse`; `None` where the kernel does not say.
+async fn vlan_rx_offload(name: &str) -> Option<bool> {
+    let (connection, mut handle, _) = ethtool::new_connection().ok()?;
+    let connection = tokio::spawn(connection);
+    let answer = async { handle.feature().get(Some(name)).execute().await.ok()?.next().await?.ok() };
+    let answer = timeout(PATIENCE, answer).await.ok().flatten();
+    connection.abort();
+    // Only features that are on are listed as active.
+    answer?.payload.nlas.iter().find_map(|attribute| match attribute {
+        ethtool::EthtoolAttr::Feature(ethtool::EthtoolFeatureAttr::Active(bits)) => {
+            Some(bits.iter().any(|bit| bit.name == "rx-vlan-hw-parse" && bit.value))
+        }
+        _ => None,
+    })
+}
+
+/// Whether AF_XDP sockets can be opened. Without CAP_NET_RAW the kernel does not say, and the missing capability is
+/// what gets named.
+fn af_xdp() -> Support {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+    match socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None) {
+        Err(rustix::io::Errno::AFNOSUPPORT) => {
+            Support::No("this kernel is built without it (CONFIG_XDP_SOCKETS)".to_owned())
+        }
+        _ => Support::Yes,
+    }
+}

@@ -1,0 +1,360 @@
+//! The mirrored tables: links, addresses and neighbours, as values that changes are applied to.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
+
+use twinpath_wire::Mac;
+
+/// One interface, as the kernel describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// Kernel index; survives a rename.
+    pub ifindex: u32,
+    /// Current name.
+    pub name: String,
+    /// Our address on that link; `None` on links without Ethernet addresses.
+    pub mac: Option<Mac>,
+    /// MTU in bytes.
+    pub mtu: u32,
+    /// Set up by the administrator.
+    pub up: bool,
+    /// Has carrier.
+    pub running: bool,
+    /// Carries Ethernet frames (`ARPHRD_ETHER`).
+    pub ethernet: bool,
+    /// The loopback interface.
+    pub loopback: bool,
+    /// Kind of a software device (`veth`, `vlan`, `bridge`, ...); empty on hardware.
+    pub kind: String,
+    /// Bridge, bond or VRF that it is a port of.
+    pub master: Option<u32>,
+    /// Kind of `master`, as the port sees it (`bridge`, `bond`, `vrf`); empty without one.
+    pub port_kind: String,
+    /// Interface it is stacked on (VLAN, macvlan), when in this namespace.
+    pub lower: Option<u32>,
+    /// Id of the XDP program on it.
+    pub xdp_program: Option<u32>,
+    /// Receive queues allocated (not all need be in use).
+    pub rx_queues: u32,
+    /// Transmit queues allocated.
+    pub tx_queues: u32,
+}
+
+impl Link {
+    /// `up`, `down` (administratively, or without carrier), for `show`.
+    #[must_use]
+    pub const fn state(&self) -> &'static str {
+        if self.up && self.running { "up" } else { "down" }
+    }
+
+    /// Whether a change from `self` to `now` can change where replies leave or how.
+    fn leads_elsewhere(&self, now: &Self) -> bool {
+        (self.mac, self.mtu, self.up, self.running, self.master)
+            != (now.mac, now.mtu, now.up, now.running, now.master)
+    }
+}
+
+/// State of a neighbour entry: `NUD_*` of linux/neighbour.h.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum NeighbourState {
+    /// Being asked for.
+    Incomplete,
+    /// Confirmed lately.
+    Reachable,
+    /// Not confirmed lately; usable, to be confirmed when used.
+    Stale,
+    /// Used while stale; a confirmation may still come by itself.
+    Delay,
+    /// Being confirmed.
+    Probe,
+    /// Did not answer.
+    Failed,
+    /// Needs no resolution.
+    NoArp,
+    /// Set by hand.
+    Permanent,
+    /// No state.
+    None,
+}
+
+impl NeighbourState {
+    /// Frames may be sent to the address known.
+    #[must_use]
+    pub const fn usable(self) -> bool {
+        matches!(
+            self,
+            Self::Reachable | Self::Stale | Self::Delay | Self::Probe | Self::Permanent | Self::NoArp
+        )
+    }
+
+    /// As `ip neigh` says it, in lower case.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Incomplete => "incomplete",
+            Self::Reachable => "reachable",
+            Self::Stale => "stale",
+            Self::Delay => "delay",
+            Self::Probe => "probe",
+            Self::Failed => "failed",
+            Self::NoArp => "noarp",
+            Self::Permanent => "permanent",
+            Self::None => "none",
+        }
+    }
+}
+
+/// What is known of a neighbour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Neighbour {
+    /// Its link-layer address.
+    pub mac: Option<Mac>,
+    /// State of the entry.
+    pub state: NeighbourState,
+    /// Another program keeps the entry (`NTF_EXT_LEARNED`, `NTF_EXT_MANAGED`): asking for it would strip that mark.
+    pub kept_by_other: bool,
+}
+
+/// One thing that the kernel said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A link exists, or changed.
+    Link(Link),
+    /// A link is gone.
+    LinkGone(u32),
+    /// An address is usable on a link.
+    Address {
+        /// The link.
+        ifindex: u32,
+        /// The address.
+        address: IpAddr,
+        /// Length of its prefix.
+        prefix: u8,
+    },
+    /// An address is gone, or not usable yet (tentative) or any more (duplicate).
+    AddressGone {
+        /// The link.
+        ifindex: u32,
+        /// The address.
+        address: IpAddr,
+        /// Length of its prefix.
+        prefix: u8,
+    },
+    /// A neighbour is known, or its state changed.
+    Neighbour {
+        /// The link.
+        ifindex: u32,
+        /// Its address.
+        address: IpAddr,
+        /// What is known.
+        neighbour: Neighbour,
+    },
+    /// A neighbour entry is gone.
+    NeighbourGone {
+        /// The link.
+        ifindex: u32,
+        /// Its address.
+        address: IpAddr,
+    },
+    /// A route, a rule or a next-hop object changed.
+    Routes,
+}
+
+/// What a change meant for the tables.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// A new link, or one whose properties changed.
+    Link(Link),
+    /// A link has another name.
+    Renamed {
+        /// The link.
+        ifindex: u32,
+        /// Name before.
+        from: String,
+        /// Name now.
+        to: String,
+    },
+    /// A link went, with its addresses and neighbours.
+    LinkGone {
+        /// Its index.
+        ifindex: u32,
+        /// Its last name.
+        name: String,
+    },
+    /// The addresses of a link changed.
+    Addresses(u32),
+    /// A neighbour appeared, changed or went.
+    Neighbour(u32, IpAddr),
+    /// Whatever the kernel said about routes before may be wrong now.
+    Routes,
+}
+
+/// Addresses with their prefix lengths.
+pub type Addresses = BTreeSet<(IpAddr, u8)>;
+
+/// The mirrored tables. Links and addresses are as many as the host has; neighbours are bounded, beyond which new
+/// ones are left out and counted: their peers are then served through the kernel's sockets.
+#[derive(Clone, Debug, Default)]
+pub struct Tables {
+    links: BTreeMap<u32, Link>,
+    addresses: BTreeMap<u32, Addresses>,
+    neighbours: HashMap<(u32, IpAddr), Neighbour>,
+    neighbours_max: usize,
+    neighbours_refused: u64,
+}
+
+impl Tables {
+    /// Empty tables holding at most `neighbours_max` neighbours.
+    #[must_use]
+    pub fn new(neighbours_max: usize) -> Self {
+        Self { neighbours_max, ..Self::default() }
+    }
+
+    /// The link of that index.
+    #[must_use]
+    pub fn link(&self, ifindex: u32) -> Option<&Link> {
+        self.links.get(&ifindex)
+    }
+
+    /// The link of that name.
+    #[must_use]
+    pub fn link_named(&self, name: &str) -> Option<&Link> {
+        self.links.values().find(|link| link.name == name)
+    }
+
+    /// All links, by index.
+    pub fn links(&self) -> impl Iterator<Item = &Link> {
+        self.links.values()
+    }
+
+    /// The usable addresses of a link with their prefix lengths, in order.
+    pub fn addresses(&self, ifindex: u32) -> impl Iterator<Item = (IpAddr, u8)> + '_ {
+        self.addresses.get(&ifindex).into_iter().flatten().copied()
+    }
+
+    /// All usable addresses of this host, those of the loopback interface left out.
+    pub fn host_addresses(&self) -> impl Iterator<Item = IpAddr> + '_ {
+        self.addresses
+            .iter()
+            .filter(|(ifindex, _)| !self.links.get(ifindex).is_some_and(|link| link.loopback))
+            .flat_map(|(_, addresses)| addresses.iter().map(|(address, _)| *address))
+    }
+
+    /// What is known of a neighbour.
+    #[must_use]
+    pub fn neighbour(&self, ifindex: u32, address: IpAddr) -> Option<&Neighbour> {
+        self.neighbours.get(&(ifindex, address))
+    }
+
+    /// Neighbours held.
+    #[must_use]
+    pub fn neighbours_len(&self) -> usize {
+        self.neighbours.len()
+    }
+
+    /// Neighbours left out because the table was full.
+    #[must_use]
+    pub const fn neighbours_refused(&self) -> u64 {
+        self.neighbours_refused
+    }
+
+    /// Applies one change; adds what it meant to `effects`, nothing where nothing changed.
+    pub fn apply(&mut self, change: Change, effects: &mut Vec<Effect>) {
+        match change {
+            Change::Link(link) => self.link_says(link, effects),
+            Change::LinkGone(ifindex) => self.link_gone(ifindex, effects),
+            Change::Address { ifindex, address, prefix } => {
+                if self.addresses.entry(ifindex).or_default().insert((address, prefix)) {
+                    effects.extend([Effect::Addresses(ifindex), Effect::Routes]);
+                }
+            }
+            Change::AddressGone { ifindex, address, prefix } => {
+                if self.addresses.get_mut(&ifindex).is_some_and(|held| held.remove(&(address, prefix))) {
+                    effects.extend([Effect::Addresses(ifindex), Effect::Routes]);
+                }
+            }
+            Change::Neighbour { ifindex, address, neighbour } => {
+                let key = (ifindex, address);
+                if self.neighbours.len() >= self.neighbours_max && !self.neighbours.contains_key(&key) {
+                    self.neighbours_refused += 1;
+                } else if self.neighbours.insert(key, neighbour) != Some(neighbour) {
+                    effects.push(Effect::Neighbour(ifindex, address));
+                }
+            }
+            Change::NeighbourGone { ifindex, address } => {
+                if self.neighbours.remove(&(ifindex, address)).is_some() {
+                    effects.push(Effect::Neighbour(ifindex, address));
+                }
+            }
+            Change::Routes => effects.push(Effect::Routes),
+        }
+    }
+
+    /// Replaces everything by a fresh dump; says what is different from what was held. Routes are not held, so they
+    /// count as changed.
+    pub fn replace(&mut self, dump: Vec<Change>, effects: &mut Vec<Effect>) {
+        let mut fresh = Self::new(self.neighbours_max);
+        let mut unused = Vec::new();
+        for change in dump {
+            fresh.apply(change, &mut unused);
+        }
+        let gone: Vec<u32> =
+            self.links.keys().filter(|held| !fresh.links.contains_key(held)).copied().collect();
+        for ifindex in gone {
+            self.link_gone(ifindex, effects);
+        }
+        for link in fresh.links.values() {
+            self.link_says(link.clone(), effects);
+        }
+        for ifindex in self.links.keys() {
+            if self.addresses.get(ifindex).is_some_and(|held| !held.is_empty())
+                != fresh.addresses.get(ifindex).is_some_and(|held| !held.is_empty())
+                || self.addresses.get(ifindex).zip(fresh.addresses.get(ifindex)).is_some_and(|(a, b)| a != b)
+            {
+                effects.push(Effect::Addresses(*ifindex));
+            }
+        }
+        for (key, before) in &self.neighbours {
+            if fresh.neighbours.get(key) != Some(before) {
+                effects.push(Effect::Neighbour(key.0, key.1));
+            }
+        }
+        for key in fresh.neighbours.keys() {
+            if !self.neighbours.contains_key(key) {
+                effects.push(Effect::Neighbour(key.0, key.1));
+            }
+        }
+        self.addresses = fresh.addresses;
+        self.neighbours = fresh.neighbours;
+        self.neighbours_refused += fresh.neighbours_refused;
+        effects.push(Effect::Routes);
+    }
+
+    fn link_says(&mut self, link: Link, effects: &mut Vec<Effect>) {
+        let before = self.links.insert(link.ifindex, link.clone());
+        let Some(before) = before else {
+            effects.extend([Effect::Link(link), Effect::Routes]);
+            return;
+        };
+        if before.name != link.name {
+            effects.push(Effect::Renamed {
+                ifindex: link.ifindex,
+                from: before.name.clone(),
+                to: link.name.clone(),
+            });
+        }
+        if before.leads_elsewhere(&link) {
+            effects.push(Effect::Routes);
+        }
+        if (Link { name: link.name.clone(), ..before }) != link {
+            effects.push(Effect::Link(link));
+        }
+    }
+
+    fn link_gone(&mut self, ifindex: u32, effects: &mut Vec<Effect>) {
+        let Some(link) = self.links.remove(&ifindex) else { return };
+        self.addresses.remove(&ifindex);
+        self.neighbours.retain(|(held, _), _| *held != ifindex);
+        effects.extend([Effect::LinkGone { ifindex, name: link.name }, Effect::Routes]);
+    }
+}

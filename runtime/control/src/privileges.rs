@@ -1,0 +1,46 @@
+//! What this process may do, as its effective capabilities say.
+
+use caps::{CapSet, Capability};
+
+/// The capabilities that twinpath uses, and what for: see docs/operations.md.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Capabilities {
+    /// CAP_NET_RAW: packet and AF_XDP sockets.
+    pub net_raw: bool,
+    /// CAP_NET_ADMIN: attaching programs, asking the kernel to resolve neighbours.
+    pub net_admin: bool,
+    /// CAP_BPF (or CAP_SYS_ADMIN, which contains it): loading programs.
+    pub bpf: bool,
+    /// CAP_IPC_LOCK: frame memory beyond the memlock limit.
+    pub ipc_lock: bool,
+    /// CAP_SYS_NICE: real-time scheduling of workers.
+    pub sys_nice: bool,
+    /// CAP_NET_BIND_SERVICE: ports below 1024.
+    pub net_bind_service: bool,
+}
+
+impl Capabilities {
+    /// All of them.
+    pub const ALL: Self = Self {
+        net_raw: true,
+        net_admin: true,
+        bpf: true,
+        ipc_lock: true,
+        sys_nice: true,
+        net_bind_service: true,
+    };
+
+    /// Those in effect for the calling thread. What cannot be read counts as missing.
+    #[must_use]
+    pub fn held() -> Self {
+        let has = |capability| caps::has_cap(None, CapSet::Effective, capability).unwrap_or(false);
+        Self {
+            net_raw: has(Capability::CAP_NET_RAW),
+            net_admin: has(Capability::CAP_NET_ADMIN),
+            bpf: has(Capability::CAP_BPF) || has(Capability::CAP_SYS_ADMIN),
+            ipc_lock: has(Capability::CAP_IPC_LOCK),
+            sys_nice: has(Capability::CAP_SYS_NICE),
+            net_bind_service: has(Capability::CAP_NET_BIND_SERVICE),
+        }
+    }
+}
