@@ -24,6 +24,9 @@ pub struct Capabilities {
     pub frame_len_max: u32,
     /// It completes transport checksums of frames marked [`Checksum::Partial`](twinpath_frame::Checksum).
     pub checksum: bool,
+    /// Frames may arrive with a transport checksum that the sender left to hardware, and nothing says which: a virtual
+    /// device on the XDP path. Elsewhere [`Meta::checksum`](twinpath_frame::Meta) tells.
+    pub partial_checksums: bool,
     /// It cuts frames whose [`Gso`](twinpath_frame::Gso) says so.
     pub segmentation: bool,
     /// It takes and gives packets that span several frames (`Meta::next`).

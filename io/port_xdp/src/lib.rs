@@ -49,6 +49,7 @@ pub struct XdpPort {
     filled: u32,
     fill_target: u32,
     zero_copy: bool,
+    virtual_device: bool,
     /// The interface is down or gone: what waits in the transmit ring can't leave, so sleeping is right.
     stuck: bool,
     statistics_due: Instant,
@@ -75,6 +76,7 @@ impl XdpPort {
             filled: 0,
             fill_target: config.ring_frames,
             zero_copy: opened.zero_copy,
+            virtual_device: config.virtual_device,
             stuck: false,
             statistics_due: Instant::ZERO,
             counters: Arc::default(),
@@ -182,6 +184,7 @@ impl PortQueue for XdpPort {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             frame_len_max: UMEM_CHUNK_DATA_MAX,
+            partial_checksums: self.virtual_device,
             own_region: true,
             zero_copy: self.zero_copy,
             ..Capabilities::default()

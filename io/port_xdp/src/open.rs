@@ -43,6 +43,9 @@ pub struct XdpConfig {
     pub ring_frames: u32,
     /// Copy or not.
     pub copy_mode: CopyMode,
+    /// Whether frames come from a program on this host or its hypervisor (veth, virtio), so that their transport checksum
+    /// may not be filled in.
+    pub virtual_device: bool,
 }
 
 /// Which step of opening failed.

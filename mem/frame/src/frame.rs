@@ -199,6 +199,16 @@ impl Frame {
         self.place(self.header().offset, len)
     }
 
+    /// Drops the first `count` bytes of the data: the rest begins where it stands.
+    ///
+    /// # Errors
+    /// [`OutOfChunk`] if there are fewer.
+    pub fn advance(&mut self, count: usize) -> Result<(), OutOfChunk> {
+        let rest = self.len().checked_sub(count).ok_or(OutOfChunk)?;
+        let offset = self.header().offset + u32::try_from(count).map_err(|_| OutOfChunk)?;
+        self.place(offset, rest)
+    }
+
     /// Makes it a copy of `bytes`, behind [`HEADROOM`].
     ///
     /// # Errors

@@ -42,15 +42,13 @@ pub enum Reason {
     KernelSocketRefused,
     /// A connection was refused: the limit of connections is reached.
     ConnectionLimit,
-    /// A connection was closed: it neither read its replies nor left.
-    ConnectionStalled,
     /// A mailbox between control and a worker was full.
     MailboxFull,
 }
 
 impl Reason {
     /// All of them, in the order of their counters.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 19] = [
         Self::Truncated,
         Self::IpHeader,
         Self::IpChecksum,
@@ -69,7 +67,6 @@ impl Reason {
         Self::KernelSocketFull,
         Self::KernelSocketRefused,
         Self::ConnectionLimit,
-        Self::ConnectionStalled,
         Self::MailboxFull,
     ];
 
@@ -95,7 +92,6 @@ impl Reason {
             Self::KernelSocketFull => "kernel_socket_full",
             Self::KernelSocketRefused => "kernel_socket_refused",
             Self::ConnectionLimit => "connection_limit",
-            Self::ConnectionStalled => "connection_stalled",
             Self::MailboxFull => "mailbox_full",
         }
     }

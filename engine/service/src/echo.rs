@@ -1,0 +1,55 @@
+//! Echo (RFC 862): every byte comes back.
+
+use std::net::SocketAddr;
+
+use crate::{Answer, Datagram, Output, Service};
+
+/// The echo service.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Echo;
+
+impl Service for Echo {
+    type Connection = ();
+
+    #[inline]
+    fn datagram(&mut self, datagram: &mut Datagram<'_>) -> Answer {
+        datagram.echo()
+    }
+
+    fn accept(&mut self, _peer: SocketAddr) -> Self::Connection {}
+
+    fn stream(&mut self, _connection: &mut (), input: &[u8], output: &mut Output<'_>) -> usize {
+        let len = input.len().min(output.room());
+        let written = output.write(&input[..len]);
+        debug_assert!(written, "room was asked for");
+        len
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn echoes_what_fits_and_leaves_the_rest() {
+        let mut bytes = Vec::new();
+        let mut output = Output::new(&mut bytes, 4);
+        assert_eq!(Echo.stream(&mut (), b"abcdef", &mut output), 4);
+        assert_eq!(Echo.stream(&mut (), b"ef", &mut output), 0);
+        assert_eq!(bytes, b"abcd");
+    }
+
+    #[test]
+    fn a_datagram_comes_back_as_it_is() {
+        let address = "192.0.2.1:9".parse().expect("an address");
+        let mut buffer = *b"hello, and room";
+        let mut datagram = Datagram::new(address, address, &mut buffer, 5);
+        assert_eq!(Echo.datagram(&mut datagram), Answer::Reply { len: 5 });
+        assert_eq!(datagram.request(), b"hello");
+        assert_eq!(
+            datagram.answer(&[7; 99]),
+            Answer::Reply { len: 15 },
+            "a reply is cut to the room there is"
+        );
+    }
+}

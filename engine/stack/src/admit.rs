@@ -1,0 +1,99 @@
+//! Which datagrams a service may see: no martians, and nobody who would answer our answer.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use twinpath_inspect::Reason;
+
+/// Well-known UDP services that answer whatever they are sent. A datagram from such a port is refused, or a forged one
+/// could set two services on each other for ever (CERT CA-1996-01). Sorted.
+///
+/// echo 7, discard 9, daytime 13, qotd 17, chargen 19, time 37, DNS 53, TFTP 69, portmap 111, NTP 123, NetBIOS 137, SNMP 161,
+/// kpasswd 464, SSDP 1900, mDNS 5353, memcached 11211.
+const ANSWERING_PORTS: [u16; 16] = [7, 9, 13, 17, 19, 37, 53, 69, 111, 123, 137, 161, 464, 1900, 5353, 11211];
+
+/// Decides about a datagram to `local` from `peer`, where `own` are the addresses of this host on that interface.
+///
+/// # Errors
+/// Why it is refused. The same rule holds on both paths.
+pub fn admit(peer: SocketAddr, local: SocketAddr, own: &[IpAddr]) -> Result<(), Reason> {
+    if is_martian(peer.ip()) || own.contains(&peer.ip()) {
+        return Err(Reason::MartianSource);
+    }
+    admit_port(peer, local)
+}
+
+/// The part of [`admit`] that also holds for clients on this host, whose source may be one of our own addresses.
+///
+/// # Errors
+/// Why it is refused.
+pub fn admit_port(peer: SocketAddr, local: SocketAddr) -> Result<(), Reason> {
+    // Port 0 can't be answered (RFC 768); our own port is another instance of us.
+    let answers = peer.port() == 0
+        || peer.port() == local.port()
+        || ANSWERING_PORTS.binary_search(&peer.port()).is_ok();
+    if answers { Err(Reason::ServiceSourcePort) } else { Ok(()) }
+}
+
+/// Addresses that nobody can have as a source on a wire (RFC 1812, 5.3.7; RFC 4291, 2.5 and 2.7).
+fn is_martian(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => {
+            v4.is_unspecified()
+                || v4.is_loopback()
+                || v4.is_multicast()
+                || v4.octets()[0] == 0
+                || v4 >= CLASS_E
+        }
+        IpAddr::V6(v6) => {
+            v6.is_unspecified() || v6.is_loopback() || v6.is_multicast() || v6.to_ipv4_mapped().is_some()
+        }
+    }
+}
+
+/// 240.0.0.0/4 is reserved, and holds the limited broadcast address.
+const CLASS_E: Ipv4Addr = Ipv4Addr::new(240, 0, 0, 0);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdict(peer: &str) -> Result<(), Reason> {
+        let own = ["192.0.2.1".parse().expect("ip"), "2001:db8::1".parse().expect("ip")];
+        admit(peer.parse().expect("address"), "192.0.2.1:7000".parse().expect("address"), &own)
+    }
+
+    #[test]
+    fn martians_are_refused() {
+        for peer in [
+            "0.0.0.0:4000",
+            "0.1.2.3:4000",
+            "127.0.0.1:4000",
+            "224.0.0.1:4000",
+            "255.255.255.255:4000",
+            "250.1.1.1:4000",
+            "192.0.2.1:4000",
+            "[::]:4000",
+            "[::1]:4000",
+            "[ff02::1]:4000",
+            "[::ffff:192.0.2.9]:4000",
+            "[2001:db8::1]:4000",
+        ] {
+            assert_eq!(verdict(peer), Err(Reason::MartianSource), "{peer}");
+        }
+    }
+
+    #[test]
+    fn whoever_would_answer_our_answer_is_refused() {
+        assert!(ANSWERING_PORTS.is_sorted());
+        for port in ANSWERING_PORTS.into_iter().chain([0, 7000]) {
+            assert_eq!(verdict(&format!("192.0.2.9:{port}")), Err(Reason::ServiceSourcePort), "{port}");
+        }
+    }
+
+    #[test]
+    fn everybody_else_is_served() {
+        for peer in ["192.0.2.9:4000", "10.0.0.1:65535", "[2001:db8::9]:1024", "[fe80::9]:5000"] {
+            assert_eq!(verdict(peer), Ok(()), "{peer}");
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! UDP on the fast path: a frame becomes a datagram, a payload becomes a frame.
+
+use std::net::SocketAddr;
+
+use twinpath_frame::{Checksum, Frame};
+use twinpath_inspect::Reason;
+use twinpath_wire::udp_frame::{self, HEADER_LEN_MAX, UdpFrame, UdpFrameRepr};
+use twinpath_wire::{ChecksumFound, ChecksumTrust, ParseError};
+
+use crate::egress::Egress;
+
+/// Hop limit of what we send: the kernel's own default (net.ipv4.ip_default_ttl).
+const HOP_LIMIT: u8 = 64;
+
+/// Reads a claimed frame. `partial_checksums`: the port may hand over sums that the sender left to hardware.
+///
+/// # Errors
+/// The reason to drop it under.
+#[inline]
+pub fn receive(frame: &Frame, partial_checksums: bool) -> Result<UdpFrame, Reason> {
+    let trust = match frame.meta().checksum {
+        Checksum::Verified => ChecksumTrust::Trusted,
+        Checksum::Partial => ChecksumTrust::AcceptPartial,
+        Checksum::Unverified if partial_checksums => ChecksumTrust::AcceptPartial,
+        Checksum::Unverified => ChecksumTrust::Verify,
+    };
+    udp_frame::parse(frame.bytes(), trust).map_err(reason)
+}
+
+/// Whether its checksum was one that the sender had left to hardware.
+#[must_use]
+pub fn was_partial(datagram: &UdpFrame) -> bool {
+    datagram.checksum == ChecksumFound::Partial
+}
+
+/// The verdict took the frame on the strength of its headers, so what contradicts them here was corrupted or forged.
+fn reason(error: ParseError) -> Reason {
+    match error {
+        ParseError::EthTruncated
+        | ParseError::IpTruncated
+        | ParseError::UdpTruncated
+        | ParseError::TcpTruncated => Reason::Truncated,
+        ParseError::IpVersion | ParseError::IpHeaderLength | ParseError::IpLength => Reason::IpHeader,
+        ParseError::IpHeaderChecksum => Reason::IpChecksum,
+        ParseError::UdpLength | ParseError::TcpHeaderLength => Reason::UdpLength,
+        ParseError::UdpChecksum | ParseError::UdpChecksumZero | ParseError::TcpChecksum => {
+            Reason::UdpChecksum
+        }
+        ParseError::EthTag
+        | ParseError::EtherType
+        | ParseError::IpFragment
+        | ParseError::Ipv6Extension
+        | ParseError::IpProtocol => Reason::NotClaimed,
+    }
+}
+
+/// Makes `frame`, whose payload of `payload_len` bytes begins `payload_at` bytes into its data, into a datagram from
+/// `source` to `destination` that leaves by `egress`. The payload is not moved.
+///
+/// # Errors
+/// [`Reason::FrameTooLarge`] if it is longer than the path takes, or headers do not fit in front.
+#[inline]
+pub fn send_in_place(
+    frame: &mut Frame,
+    payload_at: usize,
+    payload_len: usize,
+    source: SocketAddr,
+    destination: SocketAddr,
+    egress: &Egress,
+) -> Result<(), Reason> {
+    let repr = UdpFrameRepr {
+        source_mac: egress.source_mac,
+        destination_mac: egress.next_hop_mac,
+        tag: None,
+        source,
+        destination,
+        hop_limit: HOP_LIMIT,
+        // "Don't fragment" is set, so it means nothing (RFC 6864, 4.1).
+        identification: 0,
+    };
+    let header_len = repr.header_len();
+    if !fits(header_len + payload_len, egress) {
+        return Err(Reason::FrameTooLarge);
+    }
+    let start = payload_at.checked_sub(header_len).ok_or(Reason::FrameTooLarge)?;
+    frame.advance(start).map_err(|_| Reason::FrameTooLarge)?;
+    frame.set_len(header_len + payload_len).map_err(|_| Reason::FrameTooLarge)?;
+    udp_frame::write_headers(frame.bytes_mut(), &repr, payload_len).map_err(|_| Reason::FrameTooLarge)?;
+    frame.meta_mut().checksum = Checksum::Verified;
+    Ok(())
+}
+
+/// Whether a frame of `frame_len` bytes is within the path's MTU.
+fn fits(frame_len: usize, egress: &Egress) -> bool {
+    frame_len <= egress.mtu as usize + twinpath_wire::eth::HEADER_LEN
+}
+
+/// Makes an empty `frame` into a datagram whose payload is written by `write` into `payload_len` bytes.
+///
+/// # Errors
+/// As [`send_in_place`].
+#[inline]
+pub fn send(
+    frame: &mut Frame,
+    payload_len: usize,
+    source: SocketAddr,
+    destination: SocketAddr,
+    egress: &Egress,
+    write: impl FnOnce(&mut [u8]),
+) -> Result<(), Reason> {
+    frame.set_len(HEADER_LEN_MAX + payload_len).map_err(|_| Reason::FrameTooLarge)?;
+    write(&mut frame.bytes_mut()[HEADER_LEN_MAX..]);
+    send_in_place(frame, HEADER_LEN_MAX, payload_len, source, destination, egress)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,78 @@
+use twinpath_frame::Pool;
+use twinpath_wire::Mac;
+
+use super::*;
+
+const NEAR: Mac = Mac([2, 0, 0, 0, 0, 1]);
+const FAR: Mac = Mac([2, 0, 0, 0, 0, 2]);
+
+fn egress(mtu: u32) -> Egress {
+    Egress { ifindex: 3, source_mac: NEAR, next_hop_mac: FAR, mtu }
+}
+
+fn address(text: &str) -> SocketAddr {
+    text.parse().expect("an address")
+}
+
+#[test]
+fn what_is_sent_is_received_over_both_families() {
+    let mut pool = Pool::new(1).expect("pool");
+    for (from, to) in [("192.0.2.1:7", "192.0.2.2:4000"), ("[2001:db8::1]:7", "[2001:db8::2]:4000")] {
+        let mut frame = pool.take().expect("free");
+        send(&mut frame, 5, address(from), address(to), &egress(1500), |payload| {
+            payload.copy_from_slice(b"hello")
+        })
+        .expect("fits");
+        let datagram = receive(&frame, false).expect("a right frame, with a right checksum");
+        assert_eq!((datagram.source, datagram.destination), (address(from), address(to)));
+        assert_eq!((datagram.source_mac, datagram.destination_mac), (NEAR, FAR));
+        assert_eq!(&frame.bytes()[datagram.payload.clone()], b"hello");
+
+        // And back, without moving the payload.
+        let (at, len) = (datagram.payload.start, datagram.payload.len());
+        send_in_place(&mut frame, at, len, datagram.destination, datagram.source, &egress(1500))
+            .expect("fits");
+        let reply = receive(&frame, false).expect("a right frame");
+        assert_eq!((reply.source, reply.destination), (address(to), address(from)));
+        assert_eq!(&frame.bytes()[reply.payload], b"hello");
+        pool.release(frame);
+    }
+}
+
+#[test]
+fn the_path_mtu_bounds_a_reply() {
+    let mut pool = Pool::new(1).expect("pool");
+    let mut frame = pool.take().expect("free");
+    let mut try_len =
+        |len| send(&mut frame, len, address("192.0.2.1:7"), address("192.0.2.2:4000"), &egress(576), |_| ());
+    assert_eq!(try_len(576 - 28), Ok(()));
+    assert_eq!(try_len(576 - 27), Err(Reason::FrameTooLarge));
+    assert_eq!(try_len(1 << 20), Err(Reason::FrameTooLarge));
+    pool.release(frame);
+}
+
+#[test]
+fn a_flipped_bit_anywhere_is_dropped_or_harmless() {
+    let mut pool = Pool::new(2).expect("pool");
+    let mut frame = pool.take().expect("free");
+    send(&mut frame, 8, address("192.0.2.1:7"), address("192.0.2.2:4000"), &egress(1500), |payload| {
+        payload.copy_from_slice(b"12345678");
+    })
+    .expect("fits");
+    let mut dropped = std::collections::HashMap::new();
+    // The link-layer addresses are covered by the link's own checksum, so bits are flipped from the EtherType on.
+    for bit in 12 * 8..frame.len() * 8 {
+        let mut damaged = pool.take().expect("free");
+        damaged.copy_from(frame.bytes()).expect("fits");
+        damaged.bytes_mut()[bit / 8] ^= 1 << (bit % 8);
+        let reason = receive(&damaged, false).expect_err("every bit is covered by a checksum or a check");
+        *dropped.entry(reason.name()).or_insert(0) += 1;
+        // A sum left to hardware can't be told from a wrong one unless it is exactly the pseudo-header's.
+        assert!(receive(&damaged, true).is_err());
+        pool.release(damaged);
+    }
+    for reason in ["ip_header", "ip_checksum", "udp_length", "udp_checksum", "not_claimed"] {
+        assert!(dropped.contains_key(reason), "{reason} in {dropped:?}");
+    }
+    pool.release(frame);
+}
