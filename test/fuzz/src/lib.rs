@@ -1,1 +1,43 @@
-//! (being written)
+//! Every parser against a committed corpus and a bounded number of random inputs.
+//!
+//! Each module is one parser's fuzz targets, as ordinary tests on stable Rust; `docs/testing.md` says how to look
+//! for longer. [`seed`] makes valid inputs, which targets then damage: pure noise rarely gets past the first check.
+
+pub mod seed;
+
+#[cfg(test)]
+mod load;
+#[cfg(test)]
+mod steer;
+#[cfg(test)]
+mod wire;
+
+/// Random inputs per target, after its corpus. `BOLERO_RANDOM_ITERATIONS` asks for more.
+#[cfg(test)]
+const ITERATIONS: usize = 20_000;
+
+/// Longest random input, in bytes.
+#[cfg(test)]
+const INPUT_LEN_MAX: usize = 2048;
+
+/// Runs `check` on the inputs of `corpus` (`<module>__<target>`) and on random ones.
+///
+/// bolero finds the corpus by the place and name of the test that calls it, and says nothing if there is none, so
+/// that is checked here.
+#[cfg(test)]
+macro_rules! fuzz {
+    ($corpus:literal, $check:expr) => {{
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("src/__fuzz__")
+            .join($corpus)
+            .join("corpus");
+        let inputs = std::fs::read_dir(&folder).map_or(0, Iterator::count);
+        assert!(inputs > 0, "no corpus in {}", folder.display());
+        bolero::check!()
+            .with_iterations($crate::ITERATIONS)
+            .with_max_len($crate::INPUT_LEN_MAX)
+            .for_each($check);
+    }};
+}
+#[cfg(test)]
+use fuzz;

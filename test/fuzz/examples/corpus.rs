@@ -1,0 +1,53 @@
+//! Writes the first inputs of the corpora: `cargo run -p twinpath-test-fuzz --example corpus`.
+//!
+//! Run it when a target or a seed is added. It adds and replaces files named `seed-*`, and removes nothing: inputs
+//! that once broke something have other names.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use twinpath_test_fuzz::seed;
+
+/// Edits that reach past the first check: none, a cut, and one field each of Ethernet, IP and UDP.
+const EDITS: [&[u8]; 8] = [
+    &[],
+    &[0x80, 20, 0],
+    &[0x80, 33, 0],
+    &[0, 0, 1],
+    &[0, 12, 0xff],
+    &[0, 14, 0x02],
+    &[0, 20, 0x20],
+    &[0, 38, 0xff, 0, 39, 0xff],
+];
+
+fn write(target: &str, inputs: impl IntoIterator<Item = Vec<u8>>) -> io::Result<()> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/__fuzz__").join(target).join("corpus");
+    fs::create_dir_all(&folder)?;
+    for (number, input) in inputs.into_iter().enumerate() {
+        fs::write(folder.join(format!("seed-{number:02}")), input)?;
+    }
+    println!("{}", folder.display());
+    Ok(())
+}
+
+fn main() -> io::Result<()> {
+    let frames = seed::frames();
+    // UDP over both families, tagged both ways, and TCP: the rest differs only in what is damaged anyway.
+    let damaged: Vec<Vec<u8>> =
+        [0_u8, 1, 2, 3, 6].into_iter().flat_map(|frame| EDITS.map(|edits| [&[frame], edits].concat())).collect();
+    let hinted = |hint: u8, inputs: &[Vec<u8>]| -> Vec<Vec<u8>> {
+        inputs.iter().map(|input| [&[hint], input.as_slice()].concat()).collect()
+    };
+    // A tag beside the frame; glued segments.
+    let beside = [hinted(0, &frames), hinted(1, &frames[..1]), hinted(4, &frames[..1])].concat();
+    write("wire__frames", frames.clone())?;
+    write("wire__damaged_frames", damaged.clone())?;
+    write("steer__frames", beside)?;
+    write("steer__damaged_frames", hinted(0, &damaged))?;
+    write("load__replies", [vec![], vec![0; 7], vec![0; 27], vec![0xff; 28], vec![1; 200]])?;
+    // Right, right again, one bit wrong, cut, and the others.
+    let replies: [&[u8]; 3] =
+        [&[0, 0, 0, 0, 0, 0, 0, 0], &[1, 0, 3, 1, 1, 0x80, 8, 0], &[3, 0, 26, 0x80, 2, 0, 0, 0, 3, 0, 0, 0]];
+    write("load__damaged_replies", replies.map(<[u8]>::to_vec))
+}

@@ -1,0 +1,112 @@
+//! Valid inputs, and ways to damage them.
+
+use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use twinpath_wire::udp_frame::{UdpFrameRepr, write_headers};
+use twinpath_wire::{EtherType, Mac, Protocol, Tag, eth, ipv4};
+
+/// The host that receives.
+pub const OWN_MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);
+/// Its address.
+pub const OWN_V4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+/// Its other address.
+pub const OWN_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
+/// The port that is claimed, for UDP and TCP.
+pub const PORT: u16 = 7;
+/// The VLAN on which [`PORT`] is claimed for UDP, too.
+pub const VLAN: u16 = 100;
+
+/// One frame of each kind that a steering decision tells apart, all but one of them well formed.
+#[must_use]
+pub fn frames() -> Vec<Vec<u8>> {
+    let v4 = (SocketAddr::from(([192, 0, 2, 9], 40000)), SocketAddr::from((OWN_V4, PORT)));
+    let v6 = (SocketAddr::from(([0x2001, 0xdb8, 0, 0, 0, 0, 0, 9], 40000)), SocketAddr::from((OWN_V6, PORT)));
+    let other_port = (v4.0, SocketAddr::from((OWN_V4, PORT + 1)));
+    let tag = |control| Some(Tag { protocol: EtherType::VLAN, control });
+    vec![
+        udp(v4, None, b"sixteen bytes..."),
+        udp(v6, None, b"sixteen bytes..."),
+        udp(v4, tag(VLAN), b"tagged"),
+        udp(v6, tag(VLAN + 1), b"tagged otherwise"),
+        udp(other_port, None, b""),
+        udp(v4, None, &[0x5a; 1400]),
+        tcp_syn(),
+        eth_header(EtherType(0x0806), &[0; 46]),
+        Vec::new(),
+    ]
+}
+
+/// A whole UDP frame to [`OWN_MAC`].
+fn udp((source, destination): (SocketAddr, SocketAddr), tag: Option<Tag>, payload: &[u8]) -> Vec<u8> {
+    let repr = UdpFrameRepr {
+        source_mac: Mac([2, 0, 0, 0, 0, 9]),
+        destination_mac: OWN_MAC,
+        tag,
+        source,
+        destination,
+        hop_limit: 64,
+        identification: 1,
+    };
+    let headers = repr.header_len();
+    let mut frame = vec![0; headers + payload.len()];
+    frame[headers..].copy_from_slice(payload);
+    write_headers(&mut frame, &repr, payload.len()).expect("one family, and room for the headers");
+    frame
+}
+
+/// A TCP segment that opens a connection to [`PORT`]; its checksum is left to hardware, as a veth hands it over.
+fn tcp_syn() -> Vec<u8> {
+    let mut segment = [0; 20];
+    segment[..2].copy_from_slice(&40000_u16.to_be_bytes());
+    segment[2..4].copy_from_slice(&PORT.to_be_bytes());
+    // Five words of header; SYN.
+    segment[12] = 5 << 4;
+    segment[13] = 2;
+    let repr = ipv4::Repr {
+        source: Ipv4Addr::new(192, 0, 2, 9),
+        destination: OWN_V4,
+        protocol: Protocol::Tcp.number(),
+        hop_limit: 64,
+        identification: 1,
+        payload_len: segment.len(),
+    };
+    let mut packet = vec![0; ipv4::HEADER_LEN];
+    packet.extend_from_slice(&segment);
+    repr.emit(&mut packet).expect("room for the header");
+    eth_header(EtherType::IPV4, &packet)
+}
+
+fn eth_header(ethertype: EtherType, payload: &[u8]) -> Vec<u8> {
+    let repr = eth::Repr { destination: OWN_MAC, source: Mac([2, 0, 0, 0, 0, 9]), tag: None, ethertype };
+    let mut frame = vec![0; eth::HEADER_LEN];
+    repr.emit(&mut frame).expect("room for the header");
+    frame.extend_from_slice(payload);
+    frame
+}
+
+/// Damages `bytes` by `edits`, three bytes each: a place (big-endian) and what to XOR there. A place from 0x8000 on
+/// cuts the bytes off instead, so that random edits reach every header and every truncation.
+pub fn damage(bytes: &mut Vec<u8>, edits: &[u8]) {
+    for edit in edits.as_chunks::<3>().0 {
+        let place = usize::from(u16::from_be_bytes([edit[0], edit[1]]));
+        if bytes.is_empty() {
+            return;
+        } else if place >= 0x8000 {
+            bytes.truncate((place - 0x8000) % (bytes.len() + 1));
+        } else {
+            // Headers are where the decisions are.
+            let reach = bytes.len().min(80);
+            bytes[place % reach] ^= edit[2];
+        }
+    }
+}
+
+/// The frame that an input names by its first byte, damaged by the rest of it.
+#[must_use]
+pub fn damaged_frame(input: &[u8]) -> Vec<u8> {
+    let frames = frames();
+    let (first, edits) = input.split_first().unwrap_or((&0, &[]));
+    let mut frame = frames[usize::from(*first) % frames.len()].clone();
+    damage(&mut frame, edits);
+    frame
+}

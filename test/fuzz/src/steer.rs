@@ -1,0 +1,77 @@
+//! The verdict: what it claims is whole, for us, and named by the claim; anything else is the kernel's.
+
+use twinpath_steer::{Claim, ClaimKind, Context, Table, Verdict, verdict};
+use twinpath_wire::{ChecksumTrust, EtherType, FlowKey, ParseError, Protocol, Tag, eth, udp_frame};
+
+use crate::{fuzz, seed};
+
+const FRAME_LEN_MAX: u32 = 1518;
+
+/// Claims of every kind on what [`seed::frames`] holds.
+fn table() -> Table {
+    let mut table = Table::new(seed::OWN_MAC, FRAME_LEN_MAX).expect("a unicast address");
+    for address in [seed::OWN_V4.into(), seed::OWN_V6.into()] {
+        table.add_address(address).expect("two addresses");
+    }
+    let source = ([192, 0, 2, 9], 40000).into();
+    let allowed = vec!["2001:db8::/64".parse().expect("a prefix"), "192.0.2.0/24".parse().expect("a prefix")];
+    let claims = [
+        Claim { sources: allowed, ..Claim::port(Protocol::Udp, seed::PORT) },
+        Claim { vlan: Some(seed::VLAN), ..Claim::port(Protocol::Udp, seed::PORT) },
+        Claim::port(Protocol::Tcp, seed::PORT),
+        Claim::flow(FlowKey::new(Protocol::Tcp, source, (seed::OWN_V4, 22).into())),
+        Claim::ethertype(0x88b5),
+    ];
+    for claim in claims {
+        table.add_claim(claim).expect("claims of different kinds");
+    }
+    table
+}
+
+/// What holds of every verdict. `hint` is what the kernel would know beside the bytes.
+fn check(frame: &[u8], hint: u8, table: &Table) {
+    let tag = (hint & 1 != 0).then_some(Tag { protocol: EtherType::VLAN, control: seed::VLAN });
+    let context = Context { tag, segments: u32::from(hint >> 1 & 3) };
+    let found = verdict(frame, &context, table);
+    assert_eq!(found, verdict(frame, &context, table), "a function of its arguments");
+    assert!(Verdict::name_of(found.number()).is_some(), "every verdict has a counter with a name");
+    let Verdict::Claimed(index) = found else { return };
+
+    let claim = &table.claims()[usize::from(index)];
+    let eth = eth::Frame::parse(frame).expect("what is claimed has a whole header");
+    assert_eq!(eth.destination(), seed::OWN_MAC);
+    assert!(context.segments <= 1, "glued segments are the kernel's");
+    assert!(frame.len() <= FRAME_LEN_MAX as usize);
+    assert_eq!(claim.vlan, tag.or(eth.tag()).map(Tag::id), "the claim names the frame's VLAN");
+    let ClaimKind::Port { protocol: Protocol::Udp, port, .. } = claim.kind else { return };
+    match udp_frame::parse(frame, ChecksumTrust::Trusted) {
+        Ok(datagram) => {
+            assert_eq!(datagram.destination.port(), port);
+            assert!(table.addresses().contains(&datagram.destination.ip()));
+            let source = datagram.source.ip();
+            let allowed =
+                claim.sources.is_empty() || claim.sources.iter().any(|prefix| prefix.contains(source));
+            assert!(allowed, "{source} is not on the claim's list");
+        }
+        // The verdict leaves sums to whoever receives the frame.
+        Err(error) => assert_eq!(error, ParseError::IpHeaderChecksum, "what is claimed can be read"),
+    }
+}
+
+#[test]
+fn frames() {
+    let table = table();
+    fuzz!("steer__frames", |input: &[u8]| {
+        let (hint, frame) = input.split_first().unwrap_or((&0, &[]));
+        check(frame, *hint, &table);
+    });
+}
+
+#[test]
+fn damaged_frames() {
+    let table = table();
+    fuzz!("steer__damaged_frames", |input: &[u8]| {
+        let (hint, input) = input.split_first().unwrap_or((&0, &[]));
+        check(&seed::damaged_frame(input), *hint, &table);
+    });
+}
