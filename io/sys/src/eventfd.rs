@@ -28,8 +28,13 @@ impl EventFd {
 
     /// Makes it readable. Signals add up until the next drain.
     pub fn signal(&self) {
-        // The one failure is a full counter, 2^64 - 2 signals: then it is readable already.
-        let _ = retry_on_intr(|| write(&self.0, &1_u64.to_ne_bytes()));
+        self.signal_many(1);
+    }
+
+    /// As `count` signals at once.
+    pub fn signal_many(&self, count: u64) {
+        // A full counter, 2^64 - 2 signals, is readable already; that is all a signal promises.
+        let _ = retry_on_intr(|| write(&self.0, &count.to_ne_bytes()));
     }
 
     /// Takes all signals since the last drain; zero when there were none.

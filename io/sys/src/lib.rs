@@ -11,7 +11,9 @@ pub mod ethtool;
 pub mod eventfd;
 pub mod latency_request;
 pub mod netns;
+pub mod udp_socket;
 
 pub use eventfd::EventFd;
 pub use latency_request::LatencyRequest;
 pub use netns::Namespace;
+pub use udp_socket::UdpSocket;

@@ -24,6 +24,9 @@ pub enum NetnsError {
     /// The namespace exists, but its file cannot be opened.
     #[error("cannot open {OWN_NAMESPACE} ({0}): is /proc mounted?")]
     Open(Errno),
+    /// No file descriptor is left for a second holder.
+    #[error("cannot hold a network namespace a second time: {0}")]
+    Duplicate(std::io::Error),
     /// A thread could not move into it.
     #[error("cannot enter a network namespace ({0}): this needs CAP_SYS_ADMIN, so run as root or with sudo")]
     Enter(Errno),
@@ -55,6 +58,14 @@ impl Namespace {
                 .map_err(NetnsError::Open)?;
             Ok(Self { fd })
         })?
+    }
+
+    /// A second holder of the same namespace: it lives until both are gone.
+    ///
+    /// # Errors
+    /// [`NetnsError::Duplicate`] when this process may open no more files.
+    pub fn duplicate(&self) -> Result<Self, NetnsError> {
+        Ok(Self { fd: self.fd.try_clone().map_err(NetnsError::Duplicate)? })
     }
 
     /// Runs `work` on a thread of its own inside this namespace and waits for it. Sockets it opens stay in the

@@ -1,0 +1,245 @@
+//! A kernel UDP socket for a service: tells which of our addresses was asked, and answers from it.
+#![allow(unsafe_code, reason = "recvmsg(2) and sendmsg(2) with packet information have no safe wrapper")]
+
+use std::ffi::{c_int, c_void};
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
+
+/// Room for one `in6_pktinfo` and its header, aligned as the kernel wants it.
+#[repr(align(8))]
+struct Control([u8; 64]);
+
+/// A datagram that came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// Bytes; more than the buffer has if it was cut.
+    pub len: usize,
+    /// Who sent it.
+    pub peer: SocketAddr,
+    /// Our address it was sent to.
+    pub local: IpAddr,
+    /// The interface it came by.
+    pub ifindex: u32,
+}
+
+/// A UDP socket on all addresses of both families, non-blocking.
+#[derive(Debug)]
+pub struct UdpSocket {
+    fd: OwnedFd,
+    port: u16,
+}
+
+impl UdpSocket {
+    /// Binds `[::]:port` for both families, for nobody else to share.
+    ///
+    /// # Errors
+    /// What the kernel returns; `AddrInUse` if another socket holds the port.
+    pub fn bind(port: u16) -> io::Result<Self> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let fd = socket_with(AddressFamily::INET6, SocketType::DGRAM, flags, None)?;
+        sockopt::set_ipv6_v6only(&fd, false)?;
+        set_flag(&fd, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO)?;
+        bind(&fd, &SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0))?;
+        let bound = rustix::net::getsockname(&fd)?;
+        let port = SocketAddr::try_from(bound).map_or(port, |address| address.port());
+        Ok(Self { fd, port })
+    }
+
+    /// The port, also where 0 was asked for.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Takes one datagram into `buffer`.
+    ///
+    /// # Errors
+    /// `AGAIN` if there is none; what `recvmsg(2)` returns otherwise.
+    pub fn receive(&self, buffer: &mut [u8]) -> Result<Received, Errno> {
+        // SAFETY: an all-zero sockaddr_in6 is a valid value of a struct of plain integers.
+        let mut name: libc::sockaddr_in6 = unsafe { std::mem::zeroed() };
+        let mut control = Control([0; 64]);
+        let mut vector =
+            libc::iovec { iov_base: buffer.as_mut_ptr().cast::<c_void>(), iov_len: buffer.len() };
+        // SAFETY: an all-zero msghdr is a valid value: null pointers and zero lengths.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        message.msg_name = (&raw mut name).cast::<c_void>();
+        message.msg_namelen = size_of_val(&name) as libc::socklen_t;
+        message.msg_iov = &raw mut vector;
+        message.msg_iovlen = 1;
+        message.msg_control = control.0.as_mut_ptr().cast::<c_void>();
+        message.msg_controllen = control.0.len();
+        // MSG_TRUNC: the length of the datagram rather than of what fitted.
+        // SAFETY: every pointer in `message` leads to a local that lives across the call, with its length.
+        let len = unsafe { libc::recvmsg(self.fd.as_raw_fd(), &raw mut message, libc::MSG_TRUNC) };
+        if len < 0 {
+            return Err(last_errno());
+        }
+        let peer_ip = Ipv6Addr::from(name.sin6_addr.s6_addr);
+        let peer = match peer_ip.to_ipv4_mapped() {
+            Some(v4) => SocketAddr::new(IpAddr::V4(v4), u16::from_be(name.sin6_port)),
+            None => SocketAddr::V6(SocketAddrV6::new(
+                peer_ip,
+                u16::from_be(name.sin6_port),
+                name.sin6_flowinfo,
+                name.sin6_scope_id,
+            )),
+        };
+        let (local, ifindex) = packet_information(&message).ok_or(Errno::NOMSG)?;
+        Ok(Received { len: len as usize, peer, local, ifindex })
+    }
+
+    /// Sends `payload` to `peer` from our address `local`; the kernel chooses the way.
+    ///
+    /// # Errors
+    /// `AGAIN` if the socket is full; what `sendmsg(2)` returns otherwise.
+    pub fn send(&self, payload: &[u8], peer: SocketAddr, local: IpAddr) -> Result<(), Errno> {
+        let (peer_ip, scope) = match peer {
+            SocketAddr::V4(v4) => (v4.ip().to_ipv6_mapped(), 0),
+            SocketAddr::V6(v6) => (*v6.ip(), v6.scope_id()),
+        };
+        // SAFETY: an all-zero sockaddr_in6 is a valid value of a struct of plain integers.
+        let mut name: libc::sockaddr_in6 = unsafe { std::mem::zeroed() };
+        name.sin6_family = libc::AF_INET6 as u16;
+        name.sin6_port = peer.port().to_be();
+        name.sin6_addr.s6_addr = peer_ip.octets();
+        name.sin6_scope_id = scope;
+        let mut control = Control([0; 64]);
+        let mut vector =
+            libc::iovec { iov_base: payload.as_ptr().cast_mut().cast::<c_void>(), iov_len: payload.len() };
+        // SAFETY: an all-zero msghdr is a valid value: null pointers and zero lengths.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        message.msg_name = (&raw mut name).cast::<c_void>();
+        message.msg_namelen = size_of_val(&name) as libc::socklen_t;
+        message.msg_iov = &raw mut vector;
+        message.msg_iovlen = 1;
+        message.msg_control = control.0.as_mut_ptr().cast::<c_void>();
+        message.msg_controllen = put_source(&mut control, local);
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        // SAFETY: every pointer in `message` leads to a local that lives across the call, with its length; the kernel only
+        // reads through them.
+        let sent = unsafe { libc::sendmsg(self.fd.as_raw_fd(), &raw const message, flags) };
+        if sent < 0 { Err(last_errno()) } else { Ok(()) }
+    }
+}
+
+impl AsFd for UdpSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Writes the one control message that says which source to use; returns its length.
+fn put_source(control: &mut Control, local: IpAddr) -> usize {
+    let local = match local {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
+    };
+    let information =
+        libc::in6_pktinfo { ipi6_addr: libc::in6_addr { s6_addr: local.octets() }, ipi6_ifindex: 0 };
+    // SAFETY: these only compute sizes.
+    let (len, space) = unsafe {
+        let size = size_of::<libc::in6_pktinfo>() as u32;
+        (libc::CMSG_LEN(size) as usize, libc::CMSG_SPACE(size) as usize)
+    };
+    let header =
+        libc::cmsghdr { cmsg_len: len, cmsg_level: libc::IPPROTO_IPV6, cmsg_type: libc::IPV6_PKTINFO };
+    let base = control.0.as_mut_ptr();
+    // SAFETY: `Control` is aligned for a cmsghdr and larger than `space`, which covers the header and the data behind it.
+    unsafe {
+        base.cast::<libc::cmsghdr>().write(header);
+        libc::CMSG_DATA(base.cast::<libc::cmsghdr>())
+            .cast::<libc::in6_pktinfo>()
+            .write_unaligned(information);
+    }
+    space
+}
+
+/// Finds where a datagram was sent to, and by which interface it came.
+fn packet_information(message: &libc::msghdr) -> Option<(IpAddr, u32)> {
+    // SAFETY: `message` was filled in by recvmsg(2): its control buffer lives, and its length is what was written.
+    let mut header = unsafe { libc::CMSG_FIRSTHDR(message) };
+    while !header.is_null() {
+        // SAFETY: CMSG_FIRSTHDR and CMSG_NXTHDR give headers within the control buffer, or null.
+        let (level, kind) = unsafe { ((*header).cmsg_level, (*header).cmsg_type) };
+        if (level, kind) == (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) {
+            // SAFETY: the kernel puts an in6_pktinfo behind a header of this kind (RFC 3542, 6.1).
+            let information = unsafe { libc::CMSG_DATA(header).cast::<libc::in6_pktinfo>().read_unaligned() };
+            let address = Ipv6Addr::from(information.ipi6_addr.s6_addr);
+            let address = address.to_ipv4_mapped().map_or(IpAddr::V6(address), IpAddr::V4);
+            return Some((address, information.ipi6_ifindex as u32));
+        }
+        // SAFETY: as above.
+        header = unsafe { libc::CMSG_NXTHDR(message, header) };
+    }
+    None
+}
+
+fn set_flag(fd: &OwnedFd, level: c_int, option: c_int) -> Result<(), Errno> {
+    let on: c_int = 1;
+    // SAFETY: the pointer and length describe `on`, which lives across the call.
+    let result = unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            level,
+            option,
+            (&raw const on).cast::<c_void>(),
+            size_of_val(&on) as libc::socklen_t,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(last_errno()) }
+}
+
+fn last_errno() -> Errno {
+    Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket as StdSocket;
+    use std::time::Duration;
+
+    use rustix::event::{PollFd, PollFlags, poll};
+
+    use super::*;
+
+    fn wait_readable(socket: &UdpSocket) {
+        let mut fds = [PollFd::new(socket, PollFlags::IN)];
+        let timeout = rustix::time::Timespec { tv_sec: 5, tv_nsec: 0 };
+        assert_eq!(poll(&mut fds, Some(&timeout)), Ok(1), "a datagram comes");
+    }
+
+    #[test]
+    fn the_address_that_was_asked_is_told_and_answers() {
+        let server = UdpSocket::bind(0).expect("a free port");
+        for ip in ["127.0.0.1", "127.0.0.2", "::1"] {
+            let ip: IpAddr = ip.parse().expect("ip");
+            let any: IpAddr = if ip.is_ipv4() { "0.0.0.0" } else { "::" }.parse().expect("ip");
+            let client = StdSocket::bind((any, 0)).expect("a free port");
+            client.set_read_timeout(Some(Duration::from_secs(5))).expect("set");
+            client.send_to(b"ping", (ip, server.port())).expect("sent");
+            wait_readable(&server);
+            let mut buffer = [0; 3];
+            let received = server.receive(&mut buffer).expect("a datagram");
+            assert_eq!((received.len, received.local), (4, ip), "its whole length, though it was cut");
+            assert_eq!(received.peer.port(), client.local_addr().expect("bound").port());
+            server.send(b"pong", received.peer, received.local).expect("sent");
+            let (len, from) = client.recv_from(&mut buffer).expect("an answer");
+            assert_eq!((len, from), (3, SocketAddr::new(ip, server.port())));
+        }
+        assert_eq!(server.receive(&mut [0; 1]), Err(Errno::AGAIN));
+    }
+
+    #[test]
+    fn a_port_is_held_against_either_family() {
+        let server = UdpSocket::bind(0).expect("a free port");
+        let refused = StdSocket::bind(("127.0.0.1", server.port())).expect_err("held");
+        assert_eq!(refused.kind(), io::ErrorKind::AddrInUse);
+        let refused = UdpSocket::bind(server.port()).expect_err("held");
+        assert_eq!(refused.kind(), io::ErrorKind::AddrInUse);
+    }
+}
