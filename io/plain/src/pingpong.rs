@@ -1,0 +1,102 @@
+//! The floor under every wake-up: two threads, two eventfds, nothing else.
+
+use std::thread;
+
+use hdrhistogram::Histogram;
+use twinpath_load::Summary;
+use twinpath_sys::{EventFd, affinity, clock};
+
+use crate::stop::Stop;
+use crate::{PlainError, Wait};
+
+/// Bounces a signal between a thread on `cpu_a` and one on `cpu_b`; returns the round trips in ns.
+///
+/// The first tenth of the `rounds` warms up and is not recorded. Stops early when `stop` is requested.
+///
+/// # Errors
+/// No eventfd, no thread, or a CPU that is not ours.
+pub fn eventfd_pingpong(
+    cpu_a: usize,
+    cpu_b: usize,
+    rounds: u64,
+    wait: Wait,
+    stop: &Stop,
+) -> Result<Histogram<u64>, PlainError> {
+    let make = || match wait {
+        Wait::Sleep => EventFd::new_blocking(),
+        Wait::Spin | Wait::SpinThenSleep(_) => EventFd::new(),
+    };
+    let there = make().map_err(|error| PlainError::EventFd(error.into()))?;
+    let back = make().map_err(|error| PlainError::EventFd(error.into()))?;
+    let warm_up = rounds / 10;
+    let mut histogram = Summary::empty().histogram;
+    let outcome = thread::scope(|scope| {
+        // Threads of our own, so that the caller stays where it was.
+        let answering = thread::Builder::new().spawn_scoped(scope, || answer(cpu_b, &there, &back))?;
+        let asking = thread::Builder::new().spawn_scoped(scope, || {
+            let asked = ask(cpu_a, rounds + warm_up, stop, &there, &back, |round, rtt_ns| {
+                if round >= warm_up {
+                    histogram.saturating_record(rtt_ns);
+                }
+            });
+            there.signal_many(LAST);
+            asked
+        });
+        let asked = asking.map(join);
+        there.signal_many(LAST);
+        asked.map(|asked| asked.and(join(answering)))
+    });
+    outcome.map_err(PlainError::Thread)??;
+    Ok(histogram)
+}
+
+fn join<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// More than any round adds up to.
+const LAST: u64 = 1 << 32;
+
+fn ask(
+    cpu: usize,
+    rounds: u64,
+    stop: &Stop,
+    there: &EventFd,
+    back: &EventFd,
+    mut record: impl FnMut(u64, u64),
+) -> Result<(), PlainError> {
+    affinity::pin_current_thread(cpu)?;
+    let mut begun = clock::now();
+    for round in 0..rounds {
+        there.signal();
+        if take(back) >= LAST || stop.is_requested() {
+            break;
+        }
+        let now = clock::now();
+        record(round, now.nanos_since(begun));
+        begun = now;
+    }
+    Ok(())
+}
+
+fn answer(cpu: usize, there: &EventFd, back: &EventFd) -> Result<(), PlainError> {
+    let pinned = affinity::pin_current_thread(cpu);
+    if pinned.is_err() {
+        back.signal_many(LAST);
+        return Ok(pinned?);
+    }
+    while take(there) < LAST {
+        back.signal();
+    }
+    Ok(())
+}
+
+/// Sleeps if the eventfd blocks, else asks until there is something.
+fn take(event: &EventFd) -> u64 {
+    loop {
+        match event.drain() {
+            0 => {}
+            signals => return signals,
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Replies glued together: what one pass through the kernel's stack can carry, it carries.
+
+use std::ops::Range;
+
+use rustix::fd::BorrowedFd;
+use rustix::io::Errno;
+
+use crate::burst::Burst;
+use crate::udp_echo::EchoCounts;
+
+/// `UDP_MAX_SEGMENTS` (include/linux/udp.h) was 64 before Linux 6.9.
+const SEGMENTS_MAX: usize = 64;
+/// A segment must fit the path's MTU, else the kernel refuses the whole message: the smallest MTU of IPv6, 1280,
+/// less 48 of headers.
+const SEGMENT_BYTES_MAX: usize = 1232;
+/// Most payload of one message.
+const MESSAGE_BYTES_MAX: usize = 65_487;
+
+/// Echoes the first `count` datagrams of `burst`, runs of equal size to one peer as one message each.
+pub(crate) fn send_segments(
+    burst: &mut Burst,
+    socket: BorrowedFd<'_>,
+    count: usize,
+    counts: &mut EchoCounts,
+) {
+    let mut next = 0;
+    while next < count {
+        let run = run_from(burst, next, count);
+        next = run.slots.end;
+        counts.received += run.datagrams;
+        let sent = loop {
+            let sent = if run.datagrams > 1 {
+                burst.send_segmented(socket, run.slots.clone(), run.segment_bytes as u16)
+            } else {
+                burst.send(socket, run.slots.clone(), true).map(|_| ())
+            };
+            if sent != Err(Errno::INTR) {
+                break sent;
+            }
+        };
+        match sent {
+            Ok(()) => counts.sent += run.datagrams,
+            Err(_) => counts.refused += run.datagrams,
+        }
+    }
+}
+
+/// Neighbouring slots that can leave as one message.
+struct Run {
+    slots: Range<usize>,
+    segment_bytes: usize,
+    datagrams: u64,
+}
+
+fn run_from(burst: &Burst, first: usize, count: usize) -> Run {
+    let segment_bytes = segment_bytes_of(burst, first);
+    let mut bytes = burst.payload(first).len();
+    let mut end = first + 1;
+    let fits =
+        |bytes: usize| bytes <= MESSAGE_BYTES_MAX && bytes.div_ceil(segment_bytes.max(1)) <= SEGMENTS_MAX;
+    // Only the last segment may be short.
+    while end < count
+        && (1..=SEGMENT_BYTES_MAX).contains(&segment_bytes)
+        && bytes.is_multiple_of(segment_bytes)
+        && segment_bytes_of(burst, end) == segment_bytes
+        && fits(bytes + burst.payload(end).len())
+        && burst.same_sender(first, end)
+    {
+        bytes += burst.payload(end).len();
+        end += 1;
+    }
+    let datagrams = if segment_bytes == 0 { 1 } else { bytes.div_ceil(segment_bytes) as u64 };
+    Run { slots: first..end, segment_bytes, datagrams }
+}
+
+/// What the kernel says it glued, else the datagram itself.
+fn segment_bytes_of(burst: &Burst, slot: usize) -> usize {
+    match burst.segment_size(slot) {
+        0 => burst.payload(slot).len(),
+        glued => usize::from(glued),
+    }
+}

@@ -1,0 +1,85 @@
+//! Opening the sockets and what is set on them.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use rustix::net::sockopt::{
+    set_socket_recv_buffer_size, set_socket_recv_buffer_size_force, set_socket_send_buffer_size,
+    set_socket_send_buffer_size_force,
+};
+use twinpath_time::Duration;
+
+use crate::PlainError;
+
+/// Room for a burst of 1024 requests of 64 bytes, each charged some 800 bytes, and for a few large datagrams.
+const BUFFER_BYTES: usize = 4 << 20;
+/// Longest wait for a TCP connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A UDP socket bound to `address`; port 0 takes any.
+pub(crate) fn bind_udp(address: SocketAddr) -> Result<(Arc<OwnedFd>, SocketAddr), PlainError> {
+    let bound = |source| PlainError::Bind { address, source };
+    let socket = UdpSocket::bind(address).map_err(bound)?;
+    let local = socket.local_addr().map_err(bound)?;
+    enlarge_buffers(&socket);
+    Ok((Arc::new(socket.into()), local))
+}
+
+/// A UDP socket that knows its peer: no route lookup per packet, and errors of the far end are reported to it.
+pub(crate) fn connect_udp(target: SocketAddr) -> Result<Arc<OwnedFd>, PlainError> {
+    let any: SocketAddr = if target.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0_u16; 8], 0).into() };
+    let socket = UdpSocket::bind(any).map_err(|source| PlainError::Bind { address: any, source })?;
+    socket.connect(target).map_err(|source| PlainError::Connect { target, source })?;
+    enlarge_buffers(&socket);
+    Ok(Arc::new(socket.into()))
+}
+
+/// A listening TCP socket.
+pub(crate) fn listen_tcp(address: SocketAddr) -> Result<(Arc<OwnedFd>, SocketAddr), PlainError> {
+    let bound = |source| PlainError::Bind { address, source };
+    let socket = TcpListener::bind(address).map_err(bound)?;
+    let local = socket.local_addr().map_err(bound)?;
+    Ok((Arc::new(socket.into()), local))
+}
+
+/// A TCP connection that sends every request at once.
+pub(crate) fn connect_tcp(target: SocketAddr) -> Result<Arc<OwnedFd>, PlainError> {
+    let stream = TcpStream::connect_timeout(&target, CONNECT_TIMEOUT).map_err(|source| {
+        if source.kind() == io::ErrorKind::ConnectionRefused {
+            PlainError::Refused(target)
+        } else {
+            PlainError::Connect { target, source }
+        }
+    })?;
+    stream.set_nodelay(true).map_err(|source| PlainError::Option { option: "TCP_NODELAY", source })?;
+    Ok(Arc::new(stream.into()))
+}
+
+/// A blocking receive returns after this at the latest.
+pub(crate) fn set_receive_timeout(socket: impl AsFd, timeout: Duration) -> Result<(), PlainError> {
+    rustix::net::sockopt::set_socket_timeout(socket, rustix::net::sockopt::Timeout::Recv, Some(timeout))
+        .map_err(|source| PlainError::Option { option: "SO_RCVTIMEO", source: source.into() })
+}
+
+/// Whether a receive that failed so may simply be tried again.
+pub(crate) fn is_transient(error: Errno) -> bool {
+    matches!(error, Errno::AGAIN | Errno::INTR | Errno::NOBUFS | Errno::NOMEM)
+}
+
+/// Whether a UDP socket reports so an ICMP error about a datagram sent earlier (udp(7), ip(7)).
+pub(crate) fn is_icmp(error: Errno) -> bool {
+    matches!(error, Errno::CONNREFUSED | Errno::HOSTUNREACH | Errno::NETUNREACH)
+}
+
+/// As far as the host allows: root may exceed `rmem_max`, others get what it permits.
+fn enlarge_buffers(socket: impl AsFd + Copy) {
+    if set_socket_recv_buffer_size_force(socket, BUFFER_BYTES).is_err() {
+        let _ = set_socket_recv_buffer_size(socket, BUFFER_BYTES);
+    }
+    if set_socket_send_buffer_size_force(socket, BUFFER_BYTES).is_err() {
+        let _ = set_socket_send_buffer_size(socket, BUFFER_BYTES);
+    }
+}
