@@ -35,7 +35,7 @@ component() {
 probe() {
     case $1 in
         /*) [ -e "$1" ] ;;
-        *) command -v "$1" >/dev/null || [ -x "/usr/sbin/$1" ] || [ -x "/sbin/$1" ] ;;
+        *) [ -x "$(PATH="$PATH:/usr/sbin:/sbin" command -v "$1")" ] ;;
     esac
 }
 

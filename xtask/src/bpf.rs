@@ -1,8 +1,73 @@
-//! The BPF object: built from its C source, compared with the committed one.
+//! The BPF objects: built from their C sources, compared with the committed ones.
+//!
+//! Users need no compiler: the objects are part of the tree. The sources include no header from outside the tree, the
+//! compiler's major version is pinned, and paths are mapped, so two checkouts give the same bytes.
 
-use anyhow::{Result, bail};
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
-/// Builds the object; with `check`, compares it with the committed one instead.
-pub(crate) fn build(_check: bool) -> Result<()> {
-    bail!("no BPF source in this tree yet")
+use anyhow::{Context, Result, bail};
+
+const CRATE: &str = "io/steer_bpf";
+const OBJECTS: [&str; 2] = ["packet", "xdp"];
+const COMPILER: &str = "clang-14";
+const STRIP: &str = "llvm-strip-14";
+const INSTALL: &str = "install it with: apt-get install clang-14 llvm-14";
+
+/// Builds the objects into the tree; with `check`, compares with the committed ones and changes nothing.
+pub(crate) fn build(check: bool) -> Result<()> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask stands in the tree's root")?;
+    let home = root.join(CRATE);
+    let scratch = std::env::temp_dir().join(format!("twinpath-bpf-{}", std::process::id()));
+    std::fs::create_dir_all(&scratch).with_context(|| format!("making {}", scratch.display()))?;
+    let result = OBJECTS.iter().try_for_each(|name| build_one(&home, &scratch, name, check));
+    std::fs::remove_dir_all(&scratch).with_context(|| format!("removing {}", scratch.display()))?;
+    result
+}
+
+fn build_one(home: &Path, scratch: &Path, name: &str, check: bool) -> Result<()> {
+    let built = compile(home, scratch, name)?;
+    let bytes = std::fs::read(&built).with_context(|| format!("reading {}", built.display()))?;
+    let committed = home.join("object").join(format!("{name}.o"));
+    if !check {
+        return std::fs::write(&committed, bytes).with_context(|| format!("writing {}", committed.display()));
+    }
+    let old = std::fs::read(&committed).with_context(|| format!("reading {}", committed.display()))?;
+    if old != bytes {
+        bail!("{CRATE}/object/{name}.o is not what {CRATE}/bpf/{name}.c gives; run `cargo run -p xtask -- bpf` and commit");
+    }
+    Ok(())
+}
+
+/// Compiles one source, away from the tree's place on this machine.
+fn compile(home: &Path, scratch: &Path, name: &str) -> Result<PathBuf> {
+    let object = scratch.join(format!("{name}.o"));
+    let mut clang = Command::new(COMPILER);
+    clang
+        .current_dir(home)
+        .args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-nostdinc"])
+        .arg(format!("-ffile-prefix-map={}=.", home.display()))
+        .arg("-fdebug-compilation-dir=.")
+        .arg("-c")
+        .arg(format!("bpf/{name}.c"))
+        .arg("-o")
+        .arg(&object);
+    run(clang, COMPILER)?;
+    let mut strip = Command::new(STRIP);
+    strip.arg("-g").arg(&object);
+    run(strip, STRIP)?;
+    Ok(object)
+}
+
+fn run(mut command: Command, program: &str) -> Result<()> {
+    let status = match command.status() {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            bail!("{program} is not installed, and the BPF objects can only be rebuilt with it; {INSTALL}")
+        }
+        other => other.with_context(|| format!("running {program}"))?,
+    };
+    if !status.success() {
+        bail!("{program} failed ({status})");
+    }
+    Ok(())
 }
