@@ -1,1 +1,16 @@
-//! (being written)
+//! Services on either path: the engine that a worker runs to serve.
+//!
+//! A claimed port has two ways in. On the fast path frames come from the worker's ports, become datagrams in `stack`, and
+//! their replies leave in the frames they came in. On the kernel path a UDP socket and a TCP listener on the same port
+//! serve what never crosses the wire whole: local clients, fragments that the kernel has put together, everything while
+//! no fast path is attached. The service cannot tell which way a request came.
+//!
+//! A fast-path reply whose way out is not known, or too small, leaves through the kernel's socket as well.
+
+mod counters;
+mod engine;
+mod tcp;
+
+pub use counters::ServeCounters;
+pub use engine::{KernelSide, ServeCommand, ServeConfig, ServeEngine, ServeEvent};
+pub use tcp::listen;

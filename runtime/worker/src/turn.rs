@@ -23,7 +23,8 @@ pub(crate) const PORTS_MAX: usize = 64;
 const MAILBOX: u64 = 0;
 
 /// How often a worker that does not sleep looks at its fds (one system call): a kernel socket waits at most this long
-/// behind a busy or spinning fast path. A source that had work is looked at every turn for as long again.
+/// behind a busy or spinning fast path. A source that had work is looked at every turn for as long again, and so are all
+/// while there is no fast path.
 const LOOK_INTERVAL: Duration = Duration::from_micros(20);
 
 /// Turns between two publications of what is too dear to publish every turn.
@@ -226,7 +227,7 @@ impl<E: Engine> Worker<E> {
         if busy {
             self.look_often_until = now + LOOK_INTERVAL;
         }
-        if now < self.look_often_until {
+        if now < self.look_often_until || self.ports.is_empty() {
             self.look_due = now;
         }
         busy

@@ -1,0 +1,297 @@
+//! The serving engine: frames and kernel sockets on one side, a service on the other.
+
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use twinpath_frame::{Burst, Frame};
+use twinpath_inspect::Reason;
+use twinpath_service::{Answer, Datagram, Service};
+use twinpath_stack::admit::{admit, admit_port};
+use twinpath_stack::egress::{Egress, EgressTable, Update};
+use twinpath_stack::udp;
+use twinpath_sys::UdpSocket;
+use twinpath_time::Instant;
+use twinpath_wire::udp_frame::UdpFrame;
+use twinpath_worker::{Engine, Io};
+
+use crate::counters::ServeCounters;
+use crate::tcp::{self, TcpServer};
+
+/// Datagrams taken from the kernel's socket per turn: a flood there does not starve the fast path.
+const KERNEL_BURST: usize = 64;
+
+/// The longest UDP payload there is.
+const DATAGRAM_MAX: usize = 65_535;
+
+/// Token of the UDP socket; the TCP server has the ones above.
+const UDP_TOKEN: u32 = 0;
+
+/// What a serving engine is made of.
+pub struct ServeConfig {
+    /// UDP port served on both paths; `None`: UDP is not served.
+    pub udp_port: Option<u16>,
+    /// The addresses of the interface, as they are now.
+    pub addresses: Arc<[IpAddr]>,
+    /// The kernel's sockets.
+    pub kernel: KernelSide,
+}
+
+/// A worker's share of the kernel's sockets.
+#[derive(Default)]
+pub struct KernelSide {
+    /// The UDP socket that holds the port: every worker may send through it.
+    pub udp: Option<Arc<UdpSocket>>,
+    /// Whether this worker is the one that receives from it.
+    pub receives: bool,
+    /// The TCP listener, if this worker is the one that accepts.
+    pub listener: Option<OwnedFd>,
+    /// Connections at a time, at most; one more is closed at once and counted.
+    pub connections_max: u32,
+}
+
+/// What control tells a serving engine.
+pub enum ServeCommand {
+    /// The kernel's answer about a peer, or that answers are void.
+    Egress(Update),
+    /// The interface's addresses are these now.
+    Addresses(Arc<[IpAddr]>),
+}
+
+/// What a serving engine tells control.
+pub enum ServeEvent {
+    /// Where do replies to this peer leave?
+    Resolve(IpAddr),
+    /// No longer used: control drops it, so that the worker frees nothing.
+    Reclaim(Arc<[IpAddr]>),
+}
+
+/// Serves one service on one worker.
+pub struct ServeEngine<S: Service> {
+    service: S,
+    udp_port: Option<u16>,
+    addresses: Arc<[IpAddr]>,
+    egress: EgressTable,
+    udp: Option<Arc<UdpSocket>>,
+    receives: bool,
+    tcp: Option<TcpServer<S::Connection>>,
+    buffer: Box<[u8]>,
+    counters: Arc<ServeCounters>,
+}
+
+/// What to do with a frame that was served.
+enum Served {
+    /// Send it by the port at this place.
+    Send(usize),
+    /// Its reply has left another way, or there is none.
+    Done,
+}
+
+impl<S: Service> ServeEngine<S> {
+    /// An engine for `service`.
+    #[must_use]
+    pub fn new(service: S, config: ServeConfig, counters: Arc<ServeCounters>) -> Self {
+        let KernelSide { udp, receives, listener, connections_max } = config.kernel;
+        Self {
+            service,
+            udp_port: config.udp_port,
+            addresses: config.addresses,
+            egress: EgressTable::new(),
+            udp,
+            receives,
+            tcp: listener.map(|listener| TcpServer::new(listener, connections_max)),
+            buffer: vec![0; DATAGRAM_MAX].into_boxed_slice(),
+            counters,
+        }
+    }
+
+    /// Serves one frame in place.
+    ///
+    /// # Errors
+    /// The reason to drop it under.
+    #[inline]
+    fn serve_frame(
+        &mut self,
+        now: Instant,
+        port: usize,
+        partial: bool,
+        frame: &mut Frame,
+        io: &mut Io<'_, ServeEvent>,
+    ) -> Result<Served, Reason> {
+        let request = udp::receive(frame, partial)?;
+        if Some(request.destination.port()) != self.udp_port {
+            return Err(Reason::NotClaimed);
+        }
+        admit(request.source, request.destination, &self.addresses)?;
+        self.counters.fast_requests.add(1);
+        if udp::was_partial(&request) {
+            self.counters.partial_checksums.add(1);
+        }
+        let at = request.payload.start;
+        frame.set_len(frame.capacity()).map_err(|_| Reason::FrameTooLarge)?;
+        let buffer = &mut frame.bytes_mut()[at..];
+        let mut datagram = Datagram::new(request.source, request.destination, buffer, request.payload.len());
+        let Answer::Reply { len } = self.service.datagram(&mut datagram) else {
+            return Err(Reason::NoReply);
+        };
+        if let Some((place, egress)) = self.way_out(now, port, &request, io)
+            && udp::send_in_place(frame, at, len, request.destination, request.source, &egress).is_ok()
+        {
+            self.counters.fast_replies.add(1);
+            return Ok(Served::Send(place));
+        }
+        self.counters.fast_replies_by_kernel.add(1);
+        let reply = frame.bytes().get(at..at + len).ok_or(Reason::FrameTooLarge)?;
+        let peer = with_scope(request.source, port, io);
+        self.send_by_kernel(reply, peer, request.destination.ip())?;
+        Ok(Served::Done)
+    }
+
+    /// Looks up where a reply leaves; asks control when it is time to. `None`: through the kernel's socket.
+    #[inline]
+    fn way_out(
+        &mut self,
+        now: Instant,
+        port: usize,
+        request: &UdpFrame,
+        io: &mut Io<'_, ServeEvent>,
+    ) -> Option<(usize, Egress)> {
+        let peer = request.source.ip();
+        if is_link_local(peer) {
+            // One address may stand on several links: the kernel's socket names the link.
+            return None;
+        }
+        let found = self.egress.lookup(peer, now);
+        if found.ask {
+            self.counters.peers.set(self.egress.len() as u64);
+            if io.tell(ServeEvent::Resolve(peer)).is_err() {
+                io.drops().add(Reason::MailboxFull, 1);
+                self.egress.not_asked(peer);
+            }
+        }
+        let egress = found.answer.ok()?;
+        Some((io.port_on(egress.ifindex, port)?, egress))
+    }
+
+    fn send_by_kernel(&self, reply: &[u8], peer: SocketAddr, local: IpAddr) -> Result<(), Reason> {
+        let socket = self.udp.as_ref().ok_or(Reason::KernelSocketRefused)?;
+        match socket.send(reply, peer, local) {
+            Ok(()) => {
+                self.counters.kernel_replies.add(1);
+                Ok(())
+            }
+            Err(Errno::AGAIN | Errno::NOBUFS) => Err(Reason::KernelSocketFull),
+            Err(_) => Err(Reason::KernelSocketRefused),
+        }
+    }
+
+    /// Serves what waits on the kernel's socket, up to a burst.
+    fn serve_kernel_udp(&mut self, io: &Io<'_, ServeEvent>) {
+        let Some(socket) = self.udp.clone() else { return };
+        for _ in 0..KERNEL_BURST {
+            let received = match socket.receive(&mut self.buffer) {
+                Ok(received) => received,
+                Err(Errno::AGAIN) => return,
+                // An ICMP error of an earlier reply, a signal: the next one may be a datagram.
+                Err(_) => continue,
+            };
+            let local = SocketAddr::new(received.local, socket.port());
+            let own = received.local.is_loopback() || self.addresses.contains(&received.local);
+            let admitted = if own { admit_port(received.peer, local) } else { Err(Reason::NotOwnAddress) };
+            let served = admitted.and_then(|()| {
+                self.counters.kernel_requests.add(1);
+                let mut datagram = Datagram::new(received.peer, local, &mut self.buffer, received.len);
+                match self.service.datagram(&mut datagram) {
+                    Answer::Reply { len } => {
+                        self.send_by_kernel(&self.buffer[..len.min(DATAGRAM_MAX)], received.peer, local.ip())
+                    }
+                    Answer::Nothing => Err(Reason::NoReply),
+                }
+            });
+            if let Err(reason) = served {
+                io.drops().add(reason, 1);
+            }
+        }
+    }
+}
+
+impl<S: Service> Engine for ServeEngine<S> {
+    type Command = ServeCommand;
+    type Event = ServeEvent;
+
+    fn start(&mut self, _now: Instant, io: &mut Io<'_, ServeEvent>) -> Result<(), Errno> {
+        if let Some(socket) = self.udp.as_ref().filter(|_| self.receives) {
+            io.watch(&**socket, UDP_TOKEN, false)?;
+        }
+        self.tcp.as_ref().map_or(Ok(()), |tcp| tcp.start(io))
+    }
+
+    fn receive(&mut self, now: Instant, port: usize, frames: &mut Burst, io: &mut Io<'_, ServeEvent>) {
+        let partial =
+            io.ports().get(port).is_some_and(|attached| attached.queue.capabilities().partial_checksums);
+        for mut frame in frames.drain(usize::MAX) {
+            match self.serve_frame(now, port, partial, &mut frame, io) {
+                Ok(Served::Send(place)) => io.send(place, frame),
+                Ok(Served::Done) => io.release(frame),
+                Err(reason) => {
+                    io.drops().add(reason, 1);
+                    io.release(frame);
+                }
+            }
+        }
+    }
+
+    fn ready(&mut self, now: Instant, token: u32, error: bool, io: &mut Io<'_, ServeEvent>) {
+        if token == UDP_TOKEN {
+            self.serve_kernel_udp(io);
+        } else if let Some(tcp) = &mut self.tcp {
+            tcp.ready(now, token, error, &mut self.service, &self.counters, io);
+        }
+    }
+
+    fn run(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) -> bool {
+        self.tcp.as_mut().is_some_and(|tcp| tcp.run(now, io))
+    }
+
+    fn next_deadline(&self) -> Instant {
+        self.tcp.as_ref().map_or(Instant::NEVER, TcpServer::next_deadline)
+    }
+
+    fn command(&mut self, now: Instant, command: ServeCommand, io: &mut Io<'_, ServeEvent>) {
+        match command {
+            ServeCommand::Egress(update) => {
+                self.egress.update(update, now);
+                self.counters.peers.set(self.egress.len() as u64);
+                self.counters.peers_overflow.set(self.egress.overflows());
+            }
+            ServeCommand::Addresses(addresses) => {
+                let former = std::mem::replace(&mut self.addresses, addresses);
+                // If control's mailbox is full it is freed here: once, and not per packet.
+                let _ = io.tell(ServeEvent::Reclaim(former));
+            }
+        }
+    }
+}
+
+/// The peer with the link it is on, where its address alone does not tell.
+fn with_scope(peer: SocketAddr, port: usize, io: &Io<'_, ServeEvent>) -> SocketAddr {
+    match peer {
+        SocketAddr::V6(mut v6) if is_link_local(peer.ip()) => {
+            v6.set_scope_id(io.ports().get(port).map_or(0, |attached| attached.queue.ifindex()));
+            SocketAddr::V6(v6)
+        }
+        peer => peer,
+    }
+}
+
+fn is_link_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => v4.is_link_local(),
+        IpAddr::V6(v6) => v6.is_unicast_link_local(),
+    }
+}
+
+pub(crate) const FIRST_TCP_TOKEN: u32 = UDP_TOKEN + 1;
+
+const _: () = assert!(tcp::CHUNK <= DATAGRAM_MAX + 1, "one scratch size for both kernel paths");

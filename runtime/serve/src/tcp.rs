@@ -1,0 +1,291 @@
+//! TCP on the kernel path: accepting, reading, answering, never blocking.
+//!
+//! What a connection cannot send at once waits in a bounded buffer of its own, and the connection is not read until that
+//! has drained: a client that sends and never reads stops itself, and nobody else.
+
+use std::io;
+use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SendFlags, SocketAddrAny, SocketFlags, SocketType, acceptfrom_with, bind, socket_with,
+    sockopt,
+};
+use twinpath_inspect::Reason;
+use twinpath_service::{Output, Service};
+use twinpath_time::{Duration, Instant};
+use twinpath_worker::Io;
+
+use crate::counters::ServeCounters;
+use crate::engine::{FIRST_TCP_TOKEN, ServeEvent};
+
+/// Bytes read per connection and turn, and bytes of output gathered for it: enough for large messages, too few for one
+/// connection to hold up the others.
+pub(crate) const CHUNK: usize = 64 * 1024;
+
+/// Connections waiting to be accepted.
+const BACKLOG: i32 = 1024;
+
+/// Connections accepted per turn.
+const ACCEPT_BURST: usize = 64;
+
+/// How long accepting pauses when the process has no descriptor left, unless one is freed before.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+const LISTENER_TOKEN: u32 = FIRST_TCP_TOKEN;
+const FIRST_CONNECTION_TOKEN: u32 = FIRST_TCP_TOKEN + 1;
+
+/// Listens on all addresses of both families.
+///
+/// # Errors
+/// What the kernel returns; `AddrInUse` if another socket listens there.
+pub fn listen(port: u16) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let fd = socket_with(AddressFamily::INET6, SocketType::STREAM, flags, None)?;
+    sockopt::set_ipv6_v6only(&fd, false)?;
+    // A restart need not wait for the former instance's connections to time out (TIME_WAIT).
+    sockopt::set_socket_reuseaddr(&fd, true)?;
+    bind(&fd, &SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0))?;
+    rustix::net::listen(&fd, BACKLOG)?;
+    Ok(fd)
+}
+
+struct Connection<C> {
+    fd: OwnedFd,
+    state: C,
+    /// Input that the service has not used yet.
+    unread: Vec<u8>,
+    /// Output that the socket has not taken yet.
+    unsent: Vec<u8>,
+    /// The peer has sent its last byte; closed once everything is answered.
+    ending: bool,
+}
+
+/// What to do with a connection after work on it.
+enum After {
+    Keep,
+    Close,
+}
+
+pub(crate) struct TcpServer<C> {
+    listener: OwnedFd,
+    connections: Vec<Option<Connection<C>>>,
+    free: Vec<u32>,
+    input: Box<[u8]>,
+    output: Vec<u8>,
+    /// When accepting goes on; `NEVER` while it does.
+    resume_at: Instant,
+}
+
+impl<C: Send> TcpServer<C> {
+    pub(crate) fn new(listener: OwnedFd, connections_max: u32) -> Self {
+        Self {
+            listener,
+            connections: (0..connections_max).map(|_| None).collect(),
+            free: (0..connections_max).rev().collect(),
+            input: vec![0; CHUNK].into_boxed_slice(),
+            output: Vec::with_capacity(CHUNK),
+            resume_at: Instant::NEVER,
+        }
+    }
+
+    pub(crate) fn start(&self, io: &Io<'_, ServeEvent>) -> Result<(), Errno> {
+        io.watch(&self.listener, LISTENER_TOKEN, false)
+    }
+
+    pub(crate) fn next_deadline(&self) -> Instant {
+        self.resume_at
+    }
+
+    pub(crate) fn run(&mut self, now: Instant, io: &Io<'_, ServeEvent>) -> bool {
+        let due = now >= self.resume_at;
+        if due {
+            self.resume_accepting(io);
+        }
+        due
+    }
+
+    pub(crate) fn ready<S: Service<Connection = C>>(
+        &mut self,
+        now: Instant,
+        token: u32,
+        error: bool,
+        service: &mut S,
+        counters: &ServeCounters,
+        io: &Io<'_, ServeEvent>,
+    ) {
+        if token == LISTENER_TOKEN {
+            return self.accept(now, service, counters, io);
+        }
+        let slot = (token - FIRST_CONNECTION_TOKEN) as usize;
+        // Its place may be empty: it was closed earlier in this very turn.
+        let Some(Some(connection)) = self.connections.get_mut(slot) else { return };
+        let after = if error && connection.ending {
+            After::Close
+        } else {
+            connection.work(token, service, &mut self.input, &mut self.output, counters, io)
+        };
+        if matches!(after, After::Close) {
+            self.close(slot, counters, io);
+        }
+    }
+
+    fn accept<S: Service<Connection = C>>(
+        &mut self,
+        now: Instant,
+        service: &mut S,
+        counters: &ServeCounters,
+        io: &Io<'_, ServeEvent>,
+    ) {
+        for _ in 0..ACCEPT_BURST {
+            let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+            match acceptfrom_with(&self.listener, flags) {
+                Ok((fd, peer)) => self.open(fd, peer, service, counters, io),
+                Err(Errno::AGAIN) => return,
+                Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
+                    // Still readable: without a pause it would spin.
+                    let _ = io.rewatch(&self.listener, LISTENER_TOKEN, false, false);
+                    self.resume_at = now + ACCEPT_PAUSE;
+                    io.drops().add(Reason::ConnectionLimit, 1);
+                    return;
+                }
+                // The peer left before it was accepted.
+                Err(_) => {}
+            }
+        }
+    }
+
+    fn open<S: Service<Connection = C>>(
+        &mut self,
+        fd: OwnedFd,
+        peer: Option<SocketAddrAny>,
+        service: &mut S,
+        counters: &ServeCounters,
+        io: &Io<'_, ServeEvent>,
+    ) {
+        let Some(slot) = self.free.pop() else {
+            io.drops().add(Reason::ConnectionLimit, 1);
+            return;
+        };
+        // Replies are gathered here, so the kernel need not wait for more.
+        let _ = sockopt::set_tcp_nodelay(&fd, true);
+        let unknown = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0));
+        let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok()).unwrap_or(unknown);
+        if io.watch(&fd, FIRST_CONNECTION_TOKEN + slot, false).is_err() {
+            self.free.push(slot);
+            io.drops().add(Reason::ConnectionLimit, 1);
+            return;
+        }
+        let state = service.accept(peer);
+        let connection = Connection { fd, state, unread: Vec::new(), unsent: Vec::new(), ending: false };
+        self.connections[slot as usize] = Some(connection);
+        counters.accepted.add(1);
+        counters.connections.set((self.connections.len() - self.free.len()) as u64);
+    }
+
+    fn close(&mut self, slot: usize, counters: &ServeCounters, io: &Io<'_, ServeEvent>) {
+        if let Some(connection) = self.connections[slot].take() {
+            let _ = io.unwatch(&connection.fd);
+            self.free.push(slot as u32);
+        }
+        counters.connections.set((self.connections.len() - self.free.len()) as u64);
+        if self.resume_at != Instant::NEVER {
+            self.resume_accepting(io);
+        }
+    }
+
+    fn resume_accepting(&mut self, io: &Io<'_, ServeEvent>) {
+        self.resume_at = Instant::NEVER;
+        let _ = io.rewatch(&self.listener, LISTENER_TOKEN, true, false);
+    }
+}
+
+impl<C: Send> Connection<C> {
+    /// Sends what waits, else reads and answers; once per call, so that the others get their turn.
+    fn work<S: Service<Connection = C>>(
+        &mut self,
+        token: u32,
+        service: &mut S,
+        input: &mut [u8],
+        output: &mut Vec<u8>,
+        counters: &ServeCounters,
+        io: &Io<'_, ServeEvent>,
+    ) -> After {
+        let was_blocked = !self.unsent.is_empty();
+        if was_blocked {
+            let unsent = std::mem::take(&mut self.unsent);
+            match self.send(&unsent, counters) {
+                Ok(sent) if sent < unsent.len() => {
+                    self.unsent = unsent;
+                    self.unsent.drain(..sent);
+                    return After::Keep;
+                }
+                Ok(_) => {}
+                Err(_) => return After::Close,
+            }
+        }
+        let mut more = 0;
+        if !self.ending && self.unread.len() < CHUNK {
+            match rustix::io::read(&self.fd, &mut *input) {
+                Ok(0) => self.ending = true,
+                Ok(len) => more = len,
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(_) => return After::Close,
+            }
+        }
+        counters.stream_bytes_in.add(more as u64);
+        let mut used = self.serve(&input[..more], service, output);
+        let blocked = loop {
+            let Ok(sent) = self.send(output, counters) else { return After::Close };
+            self.unsent.extend_from_slice(&output[sent..]);
+            let blocked = !self.unsent.is_empty();
+            if blocked || used == 0 || self.unread.is_empty() {
+                break blocked;
+            }
+            // Output was the limit, not input: nothing else would call again for what is left.
+            used = self.serve(&[], service, output);
+        };
+        if blocked != was_blocked && io.rewatch(&self.fd, token, !blocked, blocked).is_err() {
+            return After::Close;
+        }
+        // A service that makes nothing of a full buffer never will.
+        let deaf = used == 0 && !blocked && self.unread.len() >= CHUNK;
+        let done = self.ending && !blocked && (used == 0 || self.unread.is_empty());
+        if deaf || done { After::Close } else { After::Keep }
+    }
+
+    /// Gives the service what it has not used yet and `more`; returns how much it used.
+    fn serve<S: Service<Connection = C>>(
+        &mut self,
+        more: &[u8],
+        service: &mut S,
+        output: &mut Vec<u8>,
+    ) -> usize {
+        output.clear();
+        let mut output = Output::new(output, CHUNK);
+        if self.unread.is_empty() {
+            // The common case: nothing is copied.
+            let used = service.stream(&mut self.state, more, &mut output).min(more.len());
+            self.unread.extend_from_slice(&more[used..]);
+            return used;
+        }
+        self.unread.extend_from_slice(more);
+        let used = service.stream(&mut self.state, &self.unread, &mut output).min(self.unread.len());
+        self.unread.drain(..used);
+        used
+    }
+
+    fn send(&self, bytes: &[u8], counters: &ServeCounters) -> Result<usize, Errno> {
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        let sent = match rustix::net::send(&self.fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            Ok(sent) => sent,
+            Err(Errno::AGAIN | Errno::INTR) => 0,
+            Err(error) => return Err(error),
+        };
+        counters.stream_bytes_out.add(sent as u64);
+        Ok(sent)
+    }
+}
