@@ -34,7 +34,7 @@ impl Default for BookLimits {
             peers: 4096,
             questions: 64,
             keep: Duration::from_secs(60),
-            refresh: Duration::from_secs(10),
+            refresh: Duration::from_secs(5),
             resolve_again: Duration::from_secs(1),
         }
     }
