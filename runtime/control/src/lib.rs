@@ -5,6 +5,7 @@
 //! and updates, control gets copies of counters.
 
 pub mod choose;
+pub mod config;
 pub mod egress_book;
 pub mod facts;
 pub mod mirror;
