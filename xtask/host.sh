@@ -62,8 +62,10 @@ install_packages() {
     local apt=(env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=120)
     command -v apt-get >/dev/null ||
         fail "$* is missing, and this system has no apt-get: install it (or what your distribution calls it), then run make again."
-    as_root "$why" "${apt[@]}" install -y --no-install-recommends "$@" </dev/null && return
     # A fresh system has no package lists, an old one has stale ones.
+    if compgen -G '/var/lib/apt/lists/*_Packages*' >/dev/null; then
+        as_root "$why" "${apt[@]}" install -y --no-install-recommends "$@" </dev/null && return
+    fi
     as_root "fetching the package lists" "${apt[@]}" update </dev/null ||
         fail "apt-get update failed: is the network up? Then run make again."
     as_root "$why" "${apt[@]}" install -y --no-install-recommends "$@" </dev/null ||
