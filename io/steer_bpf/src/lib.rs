@@ -1,1 +1,32 @@
-//! (being written)
+//! Steering inside the kernel: three programs with the verdict of `pure/steer`, their rules, their attachment.
+//!
+//! - [`Path::Packet`]: a filter for packet sockets decides each frame and notes on its CPU what it claimed; a tcx
+//!   program at ingress, which the kernel runs directly after the packet sockets, drops the noted frame and nothing
+//!   else. A frame that the socket was not offered is therefore never lost: a socket or a process may go away at any
+//!   time. (What the socket was offered but had no room for is lost, and the socket counts it.)
+//! - [`Path::Xdp`]: claimed frames go to the AF_XDP socket of their queue; without one, to the kernel.
+//!
+//! All attachments are BPF links held by [`Steering`]: they end with the process, however it ends.
+//!
+//! # Changing rules while running
+//!
+//! [`Steering::apply`] writes the new rules beside those in force, then puts all of them in force by one store, waits
+//! until no program runs that saw the old ones, and only then removes those. Each frame is decided once, wholly by the
+//! old table or wholly by the new one. On the packet path a change therefore neither loses nor doubles a frame; on
+//! XDP each frame goes either way, never both. Only claims on flows are added just before and removed just after that
+//! store, which for each of them again means old or new.
+//!
+//! Never here: a netlink change of settings, a decision about which path to take, packet memory.
+
+mod error;
+mod holder;
+mod layout;
+mod maps;
+mod probe;
+mod rules;
+mod steering;
+
+pub use error::SteerError;
+pub use holder::{Attachment, XdpHolder, xdp_holder};
+pub use probe::{Probe, probe};
+pub use steering::{Path, QUEUES_MAX, Steering, XdpMode};

@@ -1,0 +1,70 @@
+/* What the programs need of the kernel's BPF interface (include/uapi/linux/bpf.h), written out: the object's bytes
+ * must not depend on which headers happen to be installed. */
+#ifndef TWINPATH_KERNEL_H
+#define TWINPATH_KERNEL_H
+
+typedef unsigned char __u8;
+typedef unsigned short __u16;
+typedef unsigned int __u32;
+typedef unsigned long long __u64;
+
+#define SECTION(name) __attribute__((section(name), used))
+#define INLINE static inline __attribute__((always_inline))
+
+/* Map definitions, as the loader reads them from the type information. */
+#define MAP_UINT(name, value) int(*name)[value]
+#define MAP_TYPE(name, value) typeof(value) *name
+
+enum {
+	BPF_MAP_TYPE_HASH = 1,
+	BPF_MAP_TYPE_ARRAY = 2,
+	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+	BPF_MAP_TYPE_LPM_TRIE = 11,
+	BPF_MAP_TYPE_ARRAY_OF_MAPS = 12,
+	BPF_MAP_TYPE_XSKMAP = 17,
+};
+
+enum { BPF_F_NO_PREALLOC = 1 };
+enum { BPF_HDR_START_MAC = 0 };
+enum { XDP_PASS = 2, XDP_REDIRECT = 4 };
+/* tcx: ask the next program; drop. Named TCX_NEXT and TCX_DROP there. */
+enum { TCX_NEXT = -1, TCX_DROP = 2 };
+/* linux/if_packet.h */
+enum { PACKET_OUTGOING = 4 };
+
+struct __sk_buff {
+	__u32 len;
+	__u32 pkt_type;
+	__u32 mark;
+	__u32 queue_mapping;
+	__u32 protocol;
+	__u32 vlan_present;
+	__u32 vlan_tci;
+	__u32 vlan_proto;
+	__u32 not_used[33];
+	__u32 gso_segs;
+	__u64 sk;
+	__u32 gso_size;
+};
+
+_Static_assert(__builtin_offsetof(struct __sk_buff, gso_segs) == 164, "as in linux/bpf.h");
+_Static_assert(__builtin_offsetof(struct __sk_buff, gso_size) == 176, "as in linux/bpf.h");
+
+struct xdp_md {
+	__u32 data;
+	__u32 data_end;
+	__u32 data_meta;
+	__u32 ingress_ifindex;
+	__u32 rx_queue_index;
+	__u32 egress_ifindex;
+};
+
+static void *(*map_lookup)(void *map, const void *key) = (void *)1;
+static long (*skb_load_bytes)(const void *skb, __u32 offset, void *to, __u32 len) = (void *)26;
+static long (*redirect_map)(void *map, __u64 key, __u64 flags) = (void *)51;
+static long (*skb_load_bytes_relative)(const void *skb, __u32 offset, void *to, __u32 len,
+				       __u32 start) = (void *)68;
+
+#define be16(number) __builtin_bswap16(number)
+
+#endif

@@ -1,0 +1,316 @@
+/* One frame's verdict: pure/steer/src/verdict.rs in C, check by check and in the same order.
+ *
+ * The including program defines HAS(frame, n): whether the first n bytes of the frame can be read. */
+#ifndef TWINPATH_VERDICT_H
+#define TWINPATH_VERDICT_H
+
+#include "maps.h"
+
+enum { ETH_LEN = 14, TAG_LEN = 4, IPV4_LEN = 20, IPV6_LEN = 40, UDP_LEN = 8, TCP_LEN = 20 };
+enum { IPV4 = 0x0800, IPV6 = 0x86dd, VLAN = 0x8100, SERVICE_VLAN = 0x88a8 };
+enum { TCP = 6, UDP = 17, FRAGMENT_HEADER = 44 };
+enum { FIN = 1, SYN = 2, RST = 4, ACK = 16 };
+
+struct frame {
+	const __u8 *bytes;
+	const void *end; /* XDP only */
+	__u32 len;       /* from the MAC header on */
+	__u32 generation;
+	__u16 vlan; /* host order, or VLAN_NONE */
+	__u8 service_tag;
+	__u8 glued;
+};
+
+/* A verdict: its number, and the claim's index above it. */
+typedef __u32 verdict_t;
+#define CLAIMED_BY(claim_) (CLAIMED | (verdict_t)(claim_)->index << 8)
+
+#define AT16(frame, offset) (*(const __u16 *)((frame)->bytes + (offset)))
+#define AT32(frame, offset) (*(const __u32 *)((frame)->bytes + (offset)))
+
+INLINE verdict_t unclaimed(const struct frame *frame)
+{
+	return frame->vlan != VLAN_NONE ? VLAN_TAG : UNCLAIMED;
+}
+
+INLINE const struct config *config_of(const struct frame *frame)
+{
+	return &state.config[frame->generation & 1];
+}
+
+INLINE void copy_address(__u32 to[4], const struct frame *frame, __u32 at, int words)
+{
+	to[0] = AT32(frame, at);
+	if (words == 4) {
+		to[1] = AT32(frame, at + 4);
+		to[2] = AT32(frame, at + 8);
+		to[3] = AT32(frame, at + 12);
+	}
+}
+
+/* What every claim asks of a frame; 0 if nothing speaks against it. */
+INLINE verdict_t check_frame(const struct frame *frame)
+{
+	const struct config *config = config_of(frame);
+
+	if (frame->glued)
+		return GLUED;
+	if (frame->bytes[0] & 1)
+		return MULTICAST;
+	if (AT16(frame, 0) != config->mac[0] || AT16(frame, 2) != config->mac[1] || AT16(frame, 4) != config->mac[2])
+		return NOT_FOR_THIS_HOST;
+	if (frame->len > config->frame_len_max)
+		return TOO_LONG;
+	return 0;
+}
+
+INLINE verdict_t decide_other(const struct frame *frame, __u16 ethertype)
+{
+	struct claim_key key = {};
+	const struct claim *claim;
+	verdict_t wrong;
+
+	if (!(config_of(frame)->flags & HAS_ETHERTYPES))
+		return unclaimed(frame);
+	key.generation = frame->generation;
+	key.kind = KIND_ETHERTYPE;
+	key.vlan = frame->vlan;
+	key.number = ethertype;
+	claim = map_lookup(&claims, &key);
+	if (!claim)
+		return unclaimed(frame);
+	wrong = check_frame(frame);
+	return wrong ? wrong : CLAIMED_BY(claim);
+}
+
+/* Where things stand in a packet; all but the length constant once inlined. */
+struct packet {
+	__u8 family;
+	__u8 protocol;
+	int words; /* of an address */
+	__u32 source_at;
+	__u32 destination_at;
+	__u32 transport_at;
+	int transport_len; /* as the IP header says; negative if it lies */
+};
+
+enum { OPENING = 0x100, NOT_OPENING = 0x200 };
+
+/* OPENING, NOT_OPENING, or what is wrong with the lengths. */
+INLINE verdict_t check_lengths(const struct frame *frame, const struct packet *packet)
+{
+	const __u32 at = packet->transport_at;
+	const int len = packet->transport_len;
+
+	if (len < UDP_LEN || at + len > frame->len)
+		return BAD_LENGTH;
+	if (packet->protocol == UDP) {
+		int udp_len;
+
+		if (!HAS(frame, at + UDP_LEN))
+			return BAD_LENGTH;
+		udp_len = be16(AT16(frame, at + 4));
+		if (udp_len < UDP_LEN || udp_len > len)
+			return BAD_LENGTH;
+		return OPENING;
+	}
+	if (len < TCP_LEN || !HAS(frame, at + 14))
+		return BAD_LENGTH;
+	int header_len = (frame->bytes[at + 12] >> 4) * 4;
+	if (header_len < TCP_LEN || header_len > len)
+		return BAD_LENGTH;
+	return (frame->bytes[at + 13] & (SYN | ACK | RST | FIN)) == SYN ? OPENING : NOT_OPENING;
+}
+
+INLINE const __u32 *find_flow(const struct frame *frame, const struct packet *packet)
+{
+	struct flow_key key = {};
+
+	if (!(config_of(frame)->flags & HAS_FLOWS))
+		return 0;
+	key.family = packet->family;
+	key.protocol = packet->protocol;
+	key.vlan = frame->vlan;
+	key.source_port = AT16(frame, packet->transport_at);
+	key.destination_port = AT16(frame, packet->transport_at + 2);
+	copy_address(key.source, frame, packet->source_at, packet->words);
+	copy_address(key.destination, frame, packet->destination_at, packet->words);
+	return map_lookup(&flows, &key);
+}
+
+INLINE const struct claim *find_port(const struct frame *frame, const struct packet *packet)
+{
+	const struct claim *claim;
+	struct claim_key key = {};
+
+	key.generation = frame->generation;
+	key.kind = packet->protocol;
+	key.vlan = frame->vlan;
+	key.number = AT16(frame, packet->transport_at + 2);
+	if (config_of(frame)->flags & HAS_ADDRESS_CLAIMS) {
+		key.family = packet->family;
+		copy_address(key.address, frame, packet->destination_at, packet->words);
+		claim = map_lookup(&claims, &key);
+		if (claim)
+			return claim;
+		key.family = 0;
+		__builtin_memset(key.address, 0, sizeof(key.address));
+	}
+	return map_lookup(&claims, &key);
+}
+
+INLINE int source_allowed(const struct frame *frame, const struct packet *packet, __u16 index)
+{
+	struct source_key key = {};
+
+	key.prefix_len = 32 + packet->words * 32;
+	key.generation = frame->generation;
+	key.family = packet->family;
+	key.claim = be16(index);
+	copy_address(key.address, frame, packet->source_at, packet->words);
+	return map_lookup(&sources, &key) != 0;
+}
+
+INLINE int own_address(const struct frame *frame, const struct packet *packet)
+{
+	struct address_key key = {};
+
+	key.generation = frame->generation;
+	key.family = packet->family;
+	copy_address(key.address, frame, packet->destination_at, packet->words);
+	return map_lookup(&addresses, &key) != 0;
+}
+
+INLINE verdict_t decide_transport(const struct frame *frame, const struct packet *packet)
+{
+	const struct claim *claim;
+	const __u32 *flow;
+	verdict_t wrong, opening;
+
+	if (!HAS(frame, packet->transport_at + 4))
+		return TRUNCATED;
+	__u32 port = be16(AT16(frame, packet->transport_at + 2));
+	__u64 bits = state.ports[frame->generation & 1][packet->protocol == TCP][port >> 6];
+	if (!(bits >> (port & 63) & 1))
+		return unclaimed(frame);
+	wrong = check_frame(frame);
+	if (wrong)
+		return wrong;
+	opening = check_lengths(frame, packet);
+	if (opening < OPENING)
+		return opening;
+	if (!own_address(frame, packet))
+		return NOT_OWN_ADDRESS;
+	flow = find_flow(frame, packet);
+	if (flow)
+		return CLAIMED | *flow << 8;
+	if (opening == NOT_OPENING)
+		return TCP_NOT_OPENING;
+	claim = find_port(frame, packet);
+	if (!claim)
+		return unclaimed(frame);
+	if (claim->has_sources && !source_allowed(frame, packet, claim->index))
+		return SOURCE_NOT_ALLOWED;
+	return CLAIMED_BY(claim);
+}
+
+INLINE verdict_t decide_ipv4(const struct frame *frame, const __u32 at)
+{
+	struct packet packet = {
+		.family = 4,
+		.words = 1,
+		.source_at = at + 12,
+		.destination_at = at + 16,
+		.transport_at = at + IPV4_LEN,
+	};
+
+	if (!HAS(frame, at + IPV4_LEN))
+		return TRUNCATED;
+	if (frame->bytes[at] != 0x45)
+		return HEADER_NOT_UNDERSTOOD;
+	packet.protocol = frame->bytes[at + 9];
+	if (packet.protocol != UDP && packet.protocol != TCP)
+		return unclaimed(frame);
+	if (AT16(frame, at + 6) & be16(0x3fff))
+		return FRAGMENT;
+	packet.transport_len = (int)be16(AT16(frame, at + 2)) - IPV4_LEN;
+	return decide_transport(frame, &packet);
+}
+
+/* RFC 8200 section 4, RFC 4302, RFC 6275, RFC 7401, RFC 5533. */
+INLINE int is_extension(__u8 next_header)
+{
+	return next_header == 0 || next_header == 43 || next_header == 51 || next_header == 60 ||
+	       next_header == 135 || next_header == 139 || next_header == 140;
+}
+
+INLINE verdict_t decide_ipv6(const struct frame *frame, const __u32 at)
+{
+	struct packet packet = {
+		.family = 6,
+		.words = 4,
+		.source_at = at + 8,
+		.destination_at = at + 24,
+		.transport_at = at + IPV6_LEN,
+	};
+
+	if (!HAS(frame, at + IPV6_LEN))
+		return TRUNCATED;
+	if (frame->bytes[at] >> 4 != 6)
+		return HEADER_NOT_UNDERSTOOD;
+	packet.protocol = frame->bytes[at + 6];
+	if (packet.protocol != UDP && packet.protocol != TCP) {
+		if (packet.protocol == FRAGMENT_HEADER)
+			return FRAGMENT;
+		return is_extension(packet.protocol) ? HEADER_NOT_UNDERSTOOD : unclaimed(frame);
+	}
+	packet.transport_len = be16(AT16(frame, at + 4));
+	return decide_transport(frame, &packet);
+}
+
+INLINE verdict_t decide_payload(const struct frame *frame, __u16 ethertype, const __u32 at)
+{
+	if (ethertype == be16(IPV4))
+		return decide_ipv4(frame, at);
+	if (ethertype == be16(IPV6))
+		return decide_ipv6(frame, at);
+	return decide_other(frame, ethertype);
+}
+
+INLINE int is_tag(__u16 ethertype)
+{
+	return ethertype == be16(VLAN) || ethertype == be16(SERVICE_VLAN);
+}
+
+/* The tag, in the frame or beside it, is one that some claim may name. */
+INLINE int tag_may_be_named(const struct frame *frame)
+{
+	return !frame->service_tag && config_of(frame)->flags & HAS_VLANS;
+}
+
+INLINE verdict_t decide(struct frame *frame)
+{
+	__u16 ethertype;
+
+	/* Read once: the whole frame is decided by one generation. */
+	frame->generation = *(volatile __u32 *)&state.active & 1;
+	if (!HAS(frame, ETH_LEN))
+		return TRUNCATED;
+	ethertype = AT16(frame, 12);
+	if (is_tag(ethertype)) {
+		if (!HAS(frame, ETH_LEN + TAG_LEN))
+			return TRUNCATED;
+		if (frame->vlan != VLAN_NONE || is_tag(AT16(frame, 16)))
+			return VLAN_TAG;
+		frame->vlan = be16(AT16(frame, 14)) & 0xfff;
+		frame->service_tag = ethertype == be16(SERVICE_VLAN);
+		if (!tag_may_be_named(frame))
+			return VLAN_TAG;
+		return decide_payload(frame, AT16(frame, 16), ETH_LEN + TAG_LEN);
+	}
+	if (frame->vlan != VLAN_NONE && !tag_may_be_named(frame))
+		return VLAN_TAG;
+	return decide_payload(frame, ethertype, ETH_LEN);
+}
+
+#endif

@@ -1,0 +1,44 @@
+/* AF_XDP: a claimed frame goes to the socket of its queue, the rest to the kernel.
+ *
+ * XDP cannot see a VLAN tag that the device took out of the frame, nor that a sender's offload glued segments
+ * together: the tag looks absent, the glued frame like one. Do not attach where either happens. */
+#include "kernel.h"
+
+#define HAS(frame, n) ((const void *)((frame)->bytes + (n)) <= (frame)->end)
+
+#include "verdict.h"
+
+struct {
+	MAP_UINT(type, BPF_MAP_TYPE_XSKMAP);
+	MAP_TYPE(key, __u32);
+	MAP_TYPE(value, __u32);
+	MAP_UINT(max_entries, 1024);
+} sockets SECTION(".maps");
+
+SECTION("xdp") int twinpath_xdp(struct xdp_md *context)
+{
+	struct frame frame = {
+		.bytes = (const __u8 *)(unsigned long)context->data,
+		.end = (const void *)(unsigned long)context->data_end,
+		.vlan = VLAN_NONE,
+	};
+	const __u32 zero = 0;
+	struct per_cpu *cpu = map_lookup(&per_cpu, &zero);
+	verdict_t verdict;
+	int action = XDP_PASS;
+
+	if (!cpu)
+		return XDP_PASS;
+	frame.len = (const __u8 *)frame.end - frame.bytes;
+	verdict = decide(&frame);
+	__u32 number = verdict & 0xff;
+	if (number == CLAIMED) {
+		action = redirect_map(&sockets, context->rx_queue_index, XDP_PASS);
+		if (action != XDP_REDIRECT)
+			number = NO_SOCKET;
+	}
+	cpu->counters[number & (COUNTERS - 1)]++;
+	return test_run ? verdict : action;
+}
+
+char terms[] SECTION("license") = "Dual MIT/GPL";

@@ -1,0 +1,101 @@
+//! What can fail between a table and the kernel.
+
+use aya::maps::MapError;
+use aya::programs::ProgramError;
+
+use crate::XdpHolder;
+
+/// One variant per step.
+#[derive(Debug, thiserror::Error)]
+pub enum SteerError {
+    /// The kernel refused the object or its maps.
+    #[error("loading the BPF object: {0}; CAP_BPF and CAP_NET_ADMIN (or root) are needed")]
+    Object(#[source] Box<aya::EbpfError>),
+    /// The object lacks something: it does not belong to this program.
+    #[error("the BPF object has no {0}; rebuild it with `cargo run -p xtask -- bpf`")]
+    Missing(&'static str),
+    /// The kernel refused a program.
+    #[error("loading the BPF program {name}: {error}")]
+    Program {
+        /// The program.
+        name: &'static str,
+        /// The kernel's answer, with the verifier's log.
+        #[source]
+        error: Box<ProgramError>,
+    },
+    /// A map could not be read or written.
+    #[error("{action} the BPF map {map}: {error}")]
+    Map {
+        /// The map.
+        map: &'static str,
+        /// What was tried.
+        action: &'static str,
+        /// The kernel's answer.
+        #[source]
+        error: Box<MapError>,
+    },
+    /// This object was loaded for the other path.
+    #[error("{0} belongs to the other path than the one loaded")]
+    OtherPath(&'static str),
+    /// The filter could not be attached to the socket.
+    #[error("attaching the filter to the packet socket: {0}")]
+    Filter(#[source] Box<ProgramError>),
+    /// There is no such interface in this network namespace.
+    #[error("there is no interface with index {ifindex} in this network namespace: {error}")]
+    NoInterface {
+        /// The index asked for.
+        ifindex: u32,
+        /// The kernel's answer.
+        #[source]
+        error: std::io::Error,
+    },
+    /// The tcx link could not be made.
+    #[error("attaching at tc ingress of {interface}: {error}; tcx links need Linux 6.6 and CAP_NET_ADMIN")]
+    Tcx {
+        /// The interface's name.
+        interface: String,
+        /// The kernel's answer.
+        #[source]
+        error: Box<ProgramError>,
+    },
+    /// The kernel attached at tc ingress, but without a link.
+    #[error(
+        "this kernel attaches at tc ingress of {0} only in a way that outlives a crash: it needs Linux 6.6"
+    )]
+    TcxWithoutLink(String),
+    /// The XDP link could not be made.
+    #[error("attaching XDP ({mode}) to interface {ifindex}: {error}")]
+    Xdp {
+        /// The interface.
+        ifindex: u32,
+        /// `native` or `generic`.
+        mode: &'static str,
+        /// The kernel's answer.
+        #[source]
+        error: Box<ProgramError>,
+    },
+    /// The kernel has no links for XDP: a program would outlive a crash.
+    #[error(
+        "this kernel attaches XDP only in a way that outlives a crash (links need Linux 5.9): use the packet path"
+    )]
+    XdpWithoutLink,
+    /// Another program holds the interface.
+    #[error(
+        "another XDP program holds the interface: {0}; it is never replaced: stop it, or use the packet path"
+    )]
+    XdpHeld(XdpHolder),
+    /// A queue beyond the map.
+    #[error("queue {0} is beyond the {max} that are steered", max = crate::QUEUES_MAX)]
+    Queue(u32),
+    /// Asking for an interface's XDP program failed.
+    #[error("asking the kernel for the XDP program of interface {ifindex} ({step}): {error}")]
+    Query {
+        /// The interface.
+        ifindex: u32,
+        /// What failed.
+        step: &'static str,
+        /// The kernel's answer.
+        #[source]
+        error: std::io::Error,
+    },
+}

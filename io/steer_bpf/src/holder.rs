@@ -1,0 +1,174 @@
+//! Who holds an interface's XDP hook.
+
+use std::fmt;
+use std::fs;
+use std::io;
+
+use aya::programs::loaded_programs;
+use netlink_packet_core::{NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::link::{LinkAttribute, LinkMessage, LinkXdp, XdpAttached};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with};
+
+use crate::SteerError;
+
+/// Largest answer about one link; with hundreds of virtual functions it is long.
+const ANSWER_MAX: usize = 256 * 1024;
+
+/// In which mode a program is attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attachment {
+    /// In the driver.
+    Native,
+    /// On socket buffers.
+    Generic,
+    /// In the device.
+    Offloaded,
+    /// In several of these at once.
+    Several,
+}
+
+impl Attachment {
+    /// A word for it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::Generic => "generic",
+            Self::Offloaded => "offloaded",
+            Self::Several => "in several modes",
+        }
+    }
+}
+
+/// The program on an interface's XDP hook.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct XdpHolder {
+    /// The kernel's number for the program; 0 if it could not be learnt.
+    pub program_id: u32,
+    /// The program's name, if we may ask for it and it has one.
+    pub name: Option<String>,
+    /// The hash of its instructions, as `bpftool prog` shows it.
+    pub tag: Option<u64>,
+    /// How it is attached.
+    pub mode: Attachment,
+    /// The processes that hold the program or its link, as far as we may look: number and command.
+    pub processes: Vec<(u32, String)>,
+}
+
+impl XdpHolder {
+    pub(crate) const UNKNOWN: Self =
+        Self { program_id: 0, name: None, tag: None, mode: Attachment::Several, processes: Vec::new() };
+}
+
+impl fmt::Display for XdpHolder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.program_id == 0 {
+            return f.write_str("a program that went away while we asked");
+        }
+        write!(f, "program {}", self.program_id)?;
+        if let Some(name) = &self.name {
+            write!(f, " \"{name}\"")?;
+        }
+        if let Some(tag) = self.tag {
+            write!(f, ", tag {tag:016x}")?;
+        }
+        write!(f, ", {}", self.mode.name())?;
+        match &self.processes[..] {
+            [] => f.write_str(", held by no process we can see"),
+            processes => {
+                f.write_str(", held by")?;
+                processes.iter().try_for_each(|(pid, command)| write!(f, " {command} ({pid})"))
+            }
+        }
+    }
+}
+
+/// The program on an interface's XDP hook, if there is one.
+///
+/// # Errors
+/// [`SteerError::Query`].
+pub fn xdp_holder(ifindex: u32) -> Result<Option<XdpHolder>, SteerError> {
+    let attributes = link_attributes(ifindex)?;
+    let xdp = attributes.into_iter().find_map(|attribute| match attribute {
+        LinkAttribute::Xdp(xdp) => Some(xdp),
+        _ => None,
+    });
+    let Some((program_id, mode)) = xdp.as_deref().and_then(attached) else { return Ok(None) };
+    // Without CAP_SYS_ADMIN the kernel does not tell; the number alone is still worth something.
+    let info = loaded_programs().filter_map(Result::ok).find(|info| info.id() == program_id);
+    let name = info.as_ref().and_then(|info| info.name_as_str()).filter(|name| !name.is_empty());
+    Ok(Some(XdpHolder {
+        program_id,
+        name: name.map(str::to_owned),
+        // The library gives the tag as a number of the machine's byte order; tools print its bytes.
+        tag: info.as_ref().map(|info| u64::from_be(info.tag())),
+        mode,
+        processes: processes_holding(program_id),
+    }))
+}
+
+fn attached(xdp: &[LinkXdp]) -> Option<(u32, Attachment)> {
+    let mode = xdp.iter().find_map(|attribute| match attribute {
+        LinkXdp::Attached(XdpAttached::Driver) => Some(Attachment::Native),
+        LinkXdp::Attached(XdpAttached::SocketBuffer) => Some(Attachment::Generic),
+        LinkXdp::Attached(XdpAttached::Hardware) => Some(Attachment::Offloaded),
+        LinkXdp::Attached(XdpAttached::Multiple) => Some(Attachment::Several),
+        _ => None,
+    })?;
+    let program_id = xdp.iter().find_map(|attribute| match attribute {
+        LinkXdp::ProgId(id) | LinkXdp::DrvProgId(id) | LinkXdp::SkbProgId(id) | LinkXdp::HwProgId(id) => {
+            Some(*id)
+        }
+        _ => None,
+    })?;
+    Some((program_id, mode))
+}
+
+/// One RTM_GETLINK: a question and its answer.
+fn link_attributes(ifindex: u32) -> Result<Vec<LinkAttribute>, SteerError> {
+    let failed = |step: &'static str, error: io::Error| SteerError::Query { ifindex, step, error };
+    // Protocol 0 is NETLINK_ROUTE.
+    let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)
+        .map_err(|error| failed("socket", error.into()))?;
+    let mut link = LinkMessage::default();
+    link.header.index = ifindex;
+    let mut header = NetlinkHeader::default();
+    header.flags = NLM_F_REQUEST;
+    let mut question = NetlinkMessage::new(header, NetlinkPayload::from(RouteNetlinkMessage::GetLink(link)));
+    question.finalize();
+    let mut bytes = vec![0; question.buffer_len()];
+    question.serialize(&mut bytes);
+    send(&socket, &bytes, SendFlags::empty()).map_err(|error| failed("send", error.into()))?;
+    let mut answer = vec![0; ANSWER_MAX];
+    // The kernel answers within the send: this never waits.
+    let (len, _) =
+        recv(&socket, &mut answer[..], RecvFlags::DONTWAIT).map_err(|error| failed("recv", error.into()))?;
+    let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&answer[..len])
+        .map_err(|error| failed("answer", io::Error::other(error.to_string())))?;
+    match message.payload {
+        NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) => Ok(link.attributes),
+        NetlinkPayload::Error(error) => Err(failed("answer", error.to_io())),
+        _ => Err(failed("answer", io::Error::other("an answer that is no link"))),
+    }
+}
+
+/// Processes with a descriptor of the program or of a link to it: both say `prog_id` (Linux, `bpf_link_show_fdinfo`).
+fn processes_holding(program_id: u32) -> Vec<(u32, String)> {
+    let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
+    let line = format!("prog_id:\t{program_id}");
+    let holds = |pid: u32| {
+        let files = fs::read_dir(format!("/proc/{pid}/fdinfo")).ok()?;
+        let mut texts = files.flatten().filter_map(|file| fs::read_to_string(file.path()).ok());
+        texts.any(|text| text.lines().any(|other| other == line)).then_some(())
+    };
+    processes
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter(|&pid| holds(pid).is_some())
+        .map(|pid| {
+            let command = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            (pid, command.trim_end().to_owned())
+        })
+        .collect()
+}

@@ -1,0 +1,144 @@
+//! The maps' keys and values: bpf/maps.h in Rust.
+#![allow(
+    unsafe_code,
+    reason = "aya takes map keys and values as plain memory, which only an unsafe trait can say"
+)]
+
+use std::net::IpAddr;
+
+use aya::Pod;
+use twinpath_wire::flow_key::address_bytes;
+
+pub(crate) const HAS_VLANS: u16 = 1;
+pub(crate) const HAS_ETHERTYPES: u16 = 2;
+pub(crate) const HAS_FLOWS: u16 = 4;
+pub(crate) const HAS_ADDRESS_CLAIMS: u16 = 8;
+pub(crate) const KIND_ETHERTYPE: u8 = 0;
+pub(crate) const VLAN_NONE: u16 = 0xffff;
+
+/// Counters that only the programs have, with their names.
+pub(crate) const PROGRAM_COUNTERS: [(usize, &str); 3] =
+    [(24, "no_socket"), (25, "withheld_from_kernel"), (26, "note_of_other_frame")];
+const COUNTERS: usize = 32;
+
+/// 4 or 6.
+pub(crate) const fn family(address: IpAddr) -> u8 {
+    if address.is_ipv4() { 4 } else { 6 }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(C)]
+pub(crate) struct Config {
+    pub(crate) mac: [u8; 6],
+    pub(crate) flags: u16,
+    pub(crate) frame_len_max: u32,
+    pub(crate) reserved: u32,
+}
+
+/// Bits of ports by protocol (UDP, TCP).
+pub(crate) type Ports = [[u64; 1024]; 2];
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct State {
+    pub(crate) active: u32,
+    pub(crate) reserved: u32,
+    pub(crate) config: [Config; 2],
+    pub(crate) ports: [Ports; 2],
+}
+
+impl State {
+    /// As the kernel starts it: nothing is claimed.
+    pub(crate) const EMPTY: Self = Self {
+        active: 0,
+        reserved: 0,
+        config: [Config { mac: [0; 6], flags: 0, frame_len_max: 0, reserved: 0 }; 2],
+        ports: [[[0; 1024]; 2]; 2],
+    };
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(C)]
+pub(crate) struct ClaimKey {
+    pub(crate) generation: u8,
+    pub(crate) kind: u8,
+    pub(crate) family: u8,
+    pub(crate) reserved: u8,
+    pub(crate) vlan: u16,
+    pub(crate) number: [u8; 2],
+    pub(crate) address: [u8; 16],
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub(crate) struct ClaimValue {
+    pub(crate) index: u16,
+    pub(crate) has_sources: u16,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(C)]
+pub(crate) struct AddressKey {
+    pub(crate) generation: u8,
+    pub(crate) family: u8,
+    pub(crate) reserved: u16,
+    pub(crate) address: [u8; 16],
+}
+
+impl AddressKey {
+    pub(crate) fn new(generation: u8, address: IpAddr) -> Self {
+        Self { generation, family: family(address), reserved: 0, address: address_bytes(address) }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(C)]
+pub(crate) struct FlowKeyBytes {
+    pub(crate) family: u8,
+    pub(crate) protocol: u8,
+    pub(crate) vlan: u16,
+    pub(crate) source_port: [u8; 2],
+    pub(crate) destination_port: [u8; 2],
+    pub(crate) source: [u8; 16],
+    pub(crate) destination: [u8; 16],
+}
+
+/// What follows the prefix length in a key of the allow-lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(C)]
+pub(crate) struct SourceKey {
+    pub(crate) generation: u8,
+    pub(crate) family: u8,
+    pub(crate) claim: [u8; 2],
+    pub(crate) address: [u8; 16],
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct PerCpu {
+    pub(crate) counters: [u64; COUNTERS],
+    note_len: u32,
+    reserved: u32,
+    note: [u64; 10],
+}
+
+const _: () = {
+    assert!(size_of::<State>() == 40 + 2 * 2 * 8192);
+    assert!(size_of::<ClaimKey>() == 24 && size_of::<ClaimValue>() == 4);
+    assert!(size_of::<AddressKey>() == 20 && size_of::<FlowKeyBytes>() == 40 && size_of::<SourceKey>() == 20);
+};
+
+// SAFETY: repr(C), no padding (the fields' sizes add up to the size asserted above), any bytes are a value.
+unsafe impl Pod for State {}
+// SAFETY: as for `State`.
+unsafe impl Pod for ClaimKey {}
+// SAFETY: as for `State`.
+unsafe impl Pod for ClaimValue {}
+// SAFETY: as for `State`.
+unsafe impl Pod for AddressKey {}
+// SAFETY: as for `State`.
+unsafe impl Pod for FlowKeyBytes {}
+// SAFETY: as for `State`.
+unsafe impl Pod for SourceKey {}
+// SAFETY: repr(C); 32 and 10 words around two half words leave no padding; any bytes are a value.
+unsafe impl Pod for PerCpu {}

@@ -1,0 +1,199 @@
+//! The rules in the kernel, and how they change while programs run.
+
+use std::collections::{HashMap as Known, HashSet};
+
+use aya::Ebpf;
+use aya::maps::lpm_trie::{Key, LpmTrie};
+use aya::maps::of_maps::ArrayOfMaps;
+use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray};
+use twinpath_steer::{Table, Verdict};
+
+use crate::SteerError;
+use crate::layout::{
+    AddressKey, ClaimKey, ClaimValue, FlowKeyBytes, PROGRAM_COUNTERS, PerCpu, SourceKey, State,
+};
+use crate::rules::Rules;
+
+/// The maps of one loaded object.
+pub(crate) struct Maps {
+    state: Array<MapData, State>,
+    claims: HashMap<MapData, ClaimKey, ClaimValue>,
+    addresses: HashMap<MapData, AddressKey, u32>,
+    flows: HashMap<MapData, FlowKeyBytes, u32>,
+    sources: LpmTrie<MapData, SourceKey, u32>,
+    per_cpu: PerCpuArray<MapData, PerCpu>,
+    grace: ArrayOfMaps<MapData, Array<MapData, u32>>,
+    grace_token: Array<MapData, u32>,
+    /// What the kernel's state is.
+    written: Box<State>,
+    /// The table in force.
+    table: Option<Table>,
+    /// Entries in the maps, and whether they are those of the generation in force.
+    current: Entries,
+    /// Entries out of force, to be removed once no program can be using them.
+    retired: Entries,
+}
+
+/// Keys that are in the maps.
+#[derive(Default)]
+struct Entries {
+    claims: Vec<ClaimKey>,
+    addresses: Vec<AddressKey>,
+    sources: Vec<(u32, SourceKey)>,
+    flows: Known<FlowKeyBytes, u32>,
+}
+
+impl Entries {
+    fn is_empty(&self) -> bool {
+        self.claims.is_empty()
+            && self.addresses.is_empty()
+            && self.sources.is_empty()
+            && self.flows.is_empty()
+    }
+}
+
+impl Maps {
+    pub(crate) fn take(object: &mut Ebpf) -> Result<Self, SteerError> {
+        Ok(Self {
+            state: typed(object, ".bss")?,
+            claims: typed(object, "claims")?,
+            addresses: typed(object, "addresses")?,
+            flows: typed(object, "flows")?,
+            sources: typed(object, "sources")?,
+            per_cpu: typed(object, "per_cpu")?,
+            grace: typed(object, "grace")?,
+            grace_token: typed(object, "grace_token")?,
+            written: Box::new(State::EMPTY),
+            table: None,
+            current: Entries::default(),
+            retired: Entries::default(),
+        })
+    }
+
+    /// Makes the maps equal the table. On an error the rules in force are the old ones, or, if only the clearing up
+    /// behind them failed, the new ones; the next call clears up.
+    pub(crate) fn apply(&mut self, table: &Table) -> Result<(), SteerError> {
+        if self.table.as_ref() == Some(table) {
+            return Ok(());
+        }
+        self.reclaim()?;
+        let generation = self.written.active as usize ^ 1;
+        let rules = Rules::of(table, generation as u8);
+        let mut new = Entries::default();
+        if let Err(error) = self.insert(&rules, &mut new) {
+            // Out of force, so that they can go at once; flows that were there before stay.
+            new.flows.retain(|key, _| !self.current.flows.contains_key(key));
+            self.retired = new;
+            self.reclaim()?;
+            return Err(error);
+        }
+        self.written.config[generation] = rules.config;
+        self.written.ports[generation] = *rules.ports;
+        self.write_state()?;
+        self.written.active = generation as u32;
+        self.write_state()?;
+        self.table = Some(table.clone());
+        self.retired = std::mem::replace(&mut self.current, new);
+        let kept: HashSet<_> = self.current.flows.keys().copied().collect();
+        self.retired.flows.retain(|key, _| !kept.contains(key));
+        self.reclaim()
+    }
+
+    /// Claims nothing from now on, and returns when no program is running that still did.
+    pub(crate) fn withdraw(&mut self) -> Result<(), SteerError> {
+        let generation = self.written.active as usize ^ 1;
+        self.reclaim()?;
+        self.written.config[generation] = State::EMPTY.config[0];
+        self.written.ports[generation] = State::EMPTY.ports[0];
+        self.write_state()?;
+        self.written.active = generation as u32;
+        self.write_state()?;
+        self.table = None;
+        self.retired = std::mem::take(&mut self.current);
+        self.reclaim()
+    }
+
+    fn insert(&mut self, rules: &Rules, new: &mut Entries) -> Result<(), SteerError> {
+        for (key, value) in &rules.claims {
+            self.claims.insert(key, value, 0).map_err(wrote("claims"))?;
+            new.claims.push(*key);
+        }
+        for key in &rules.addresses {
+            self.addresses.insert(key, 1, 0).map_err(wrote("addresses"))?;
+            new.addresses.push(*key);
+        }
+        for (len, key) in &rules.sources {
+            self.sources.insert(&Key::new(*len, *key), 1, 0).map_err(wrote("sources"))?;
+            new.sources.push((*len, *key));
+        }
+        for (key, index) in &rules.flows {
+            if self.current.flows.get(key) != Some(index) {
+                self.flows.insert(key, index, 0).map_err(wrote("flows"))?;
+            }
+            new.flows.insert(*key, *index);
+        }
+        Ok(())
+    }
+
+    fn write_state(&mut self) -> Result<(), SteerError> {
+        let state: &State = &self.written;
+        self.state.set(0, state, 0).map_err(wrote(".bss"))
+    }
+
+    /// Removes what is out of force, after waiting until nobody can be using it.
+    fn reclaim(&mut self) -> Result<(), SteerError> {
+        if self.retired.is_empty() {
+            return Ok(());
+        }
+        self.grace.set(0, &self.grace_token, 0).map_err(wrote("grace"))?;
+        let retired = std::mem::take(&mut self.retired);
+        for key in &retired.claims {
+            gone(self.claims.remove(key), "claims")?;
+        }
+        for key in &retired.addresses {
+            gone(self.addresses.remove(key), "addresses")?;
+        }
+        for (len, key) in &retired.sources {
+            gone(self.sources.remove(&Key::new(*len, *key)), "sources")?;
+        }
+        for key in retired.flows.keys() {
+            gone(self.flows.remove(key), "flows")?;
+        }
+        Ok(())
+    }
+
+    /// Every counter, summed over all CPUs.
+    pub(crate) fn counters(&self) -> Result<Vec<(&'static str, u64)>, SteerError> {
+        let cpus = self.per_cpu.get(&0, 0).map_err(|error| SteerError::Map {
+            map: "per_cpu",
+            action: "reading",
+            error: Box::new(error),
+        })?;
+        let sum = |index: usize| cpus.iter().fold(0u64, |sum, cpu| sum.wrapping_add(cpu.counters[index]));
+        let verdicts = (0..Verdict::NUMBERS as u8)
+            .filter_map(|number| Some((Verdict::name_of(number)?, sum(usize::from(number)))));
+        Ok(verdicts.chain(PROGRAM_COUNTERS.iter().map(|&(index, name)| (name, sum(index)))).collect())
+    }
+}
+
+/// The map of a name, as the type it must have.
+pub(crate) fn typed<M: TryFrom<Map, Error = MapError>>(
+    object: &mut Ebpf,
+    name: &'static str,
+) -> Result<M, SteerError> {
+    let map = object.take_map(name).ok_or(SteerError::Missing(name))?;
+    M::try_from(map).map_err(|error| SteerError::Map { map: name, action: "opening", error: Box::new(error) })
+}
+
+pub(crate) fn wrote(map: &'static str) -> impl Fn(MapError) -> SteerError {
+    move |error| SteerError::Map { map, action: "writing", error: Box::new(error) }
+}
+
+/// Removing what is not there is no error.
+fn gone(result: Result<(), MapError>, map: &'static str) -> Result<(), SteerError> {
+    match result {
+        Ok(()) | Err(MapError::KeyNotFound) => Ok(()),
+        Err(MapError::SyscallError(error)) if error.io_error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(SteerError::Map { map, action: "removing from", error: Box::new(error) }),
+    }
+}

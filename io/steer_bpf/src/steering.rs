@@ -1,0 +1,255 @@
+//! The programs of one interface: loaded, given rules, attached.
+
+use std::os::fd::BorrowedFd;
+
+use aya::maps::{MapData, XskMap};
+use aya::programs::links::FdLink;
+use aya::programs::tc::TcAttachOptions;
+use aya::programs::xdp::XdpLink;
+use aya::programs::{
+    LinkOrder, Program, ProgramError, SchedClassifier, SocketFilter, TcAttachType, Xdp, xdp,
+};
+use aya::util::KernelVersion;
+use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
+use twinpath_steer::Table;
+
+use crate::maps::{Maps, typed, wrote};
+use crate::{SteerError, XdpHolder, xdp_holder};
+
+static PACKET: &[u8] = include_bytes_aligned!("../object/packet.o");
+static XDP: &[u8] = include_bytes_aligned!("../object/xdp.o");
+
+const FILTER: &str = "twinpath_filter";
+const INGRESS: &str = "twinpath_ingress";
+const REDIRECT: &str = "twinpath_xdp";
+
+/// Queues that can have a socket: the size of the map in bpf/xdp.c.
+pub const QUEUES_MAX: u32 = 1024;
+
+/// How claimed frames reach us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Path {
+    /// A packet socket, with the claim enforced at tc ingress.
+    Packet,
+    /// An AF_XDP socket.
+    Xdp,
+}
+
+/// Where an XDP program runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum XdpMode {
+    /// In the driver.
+    Native,
+    /// On socket buffers, in the stack.
+    Generic,
+}
+
+impl XdpMode {
+    /// `native` or `generic`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::Generic => "generic",
+        }
+    }
+}
+
+/// The loaded programs and maps of one interface. Dropping it detaches everything.
+pub struct Steering {
+    // Fields drop in this order: the attachments first.
+    tcx_links: Vec<FdLink>,
+    xdp_links: Vec<XdpLink>,
+    object: Ebpf,
+    maps: Maps,
+    sockets: Option<XskMap<MapData>>,
+}
+
+impl Steering {
+    /// Loads the programs that a path needs. Nothing is attached or claimed yet.
+    ///
+    /// # Errors
+    /// [`SteerError::Object`], [`SteerError::Program`].
+    pub fn load(path: Path) -> Result<Self, SteerError> {
+        Self::load_with(path, false)
+    }
+
+    /// As [`Steering::load`], but with programs that return their verdict rather than act on it: its number, and the
+    /// claim's index shifted left by 8. For test runs only; they act on no traffic right.
+    #[doc(hidden)]
+    pub fn load_for_test_run(path: Path) -> Result<Self, SteerError> {
+        Self::load_with(path, true)
+    }
+
+    fn load_with(path: Path, test_run: bool) -> Result<Self, SteerError> {
+        let bytes = match path {
+            Path::Packet => PACKET,
+            Path::Xdp => XDP,
+        };
+        let mut loader = EbpfLoader::new();
+        let test_run = u32::from(test_run);
+        loader.override_global("test_run", &test_run, true);
+        let mut object = loader.load(bytes).map_err(|error| SteerError::Object(Box::new(error)))?;
+        let sockets = match path {
+            Path::Packet => {
+                loaded(FILTER, program::<SocketFilter>(&mut object, FILTER)?.load())?;
+                loaded(INGRESS, program::<SchedClassifier>(&mut object, INGRESS)?.load())?;
+                None
+            }
+            Path::Xdp => {
+                loaded(REDIRECT, program::<Xdp>(&mut object, REDIRECT)?.load())?;
+                Some(typed(&mut object, "sockets")?)
+            }
+        };
+        let maps = Maps::take(&mut object)?;
+        Ok(Self { tcx_links: Vec::new(), xdp_links: Vec::new(), object, maps, sockets })
+    }
+
+    /// Makes the rules equal the table, while traffic flows; see the crate's documentation for what a change can
+    /// mean for a frame. Waits for running programs to end, which may take tens of milliseconds.
+    ///
+    /// # Errors
+    /// [`SteerError::Map`]; the old rules are then in force, or the new ones if only clearing up behind them failed.
+    pub fn apply(&mut self, table: &Table) -> Result<(), SteerError> {
+        self.maps.apply(table)
+    }
+
+    /// Lets a packet socket (`SOCK_RAW`, bound to `ETH_P_ALL`) have what is claimed and nothing else. With
+    /// `PACKET_FANOUT`, attach it to each socket of the group. Call [`Steering::attach_tcx`] before: until then the
+    /// kernel gets a copy of every claimed frame.
+    ///
+    /// # Errors
+    /// [`SteerError::OtherPath`], [`SteerError::Filter`].
+    pub fn attach_socket_filter(&self, socket: BorrowedFd<'_>) -> Result<(), SteerError> {
+        let filter: &SocketFilter = match self.object.program(FILTER) {
+            Some(program) => program.try_into().map_err(|error| SteerError::Filter(Box::new(error)))?,
+            None => return Err(SteerError::OtherPath("the socket filter")),
+        };
+        // The socket owns the attachment from here on; the identifier is of no use.
+        filter.attach(socket).map_err(|error| SteerError::Filter(Box::new(error)))?;
+        Ok(())
+    }
+
+    /// Withholds claimed frames from the kernel, by a link at tc ingress in front of all others.
+    ///
+    /// # Errors
+    /// [`SteerError::OtherPath`], [`SteerError::NoInterface`], [`SteerError::Tcx`].
+    pub fn attach_tcx(&mut self, ifindex: u32) -> Result<(), SteerError> {
+        let interface = interface_name(ifindex)?;
+        let ingress: &mut SchedClassifier = program(&mut self.object, INGRESS)?;
+        // First: what changes the frame before us would make it look like another.
+        let order = TcAttachOptions::TcxOrder(LinkOrder::first());
+        let link = ingress
+            .attach_with_options(&interface, TcAttachType::Ingress, order)
+            .and_then(|id| ingress.take_link(id))
+            .map_err(|error| SteerError::Tcx { interface: interface.clone(), error: Box::new(error) })?;
+        let link = FdLink::try_from(link).map_err(|_| SteerError::TcxWithoutLink(interface))?;
+        self.tcx_links.push(link);
+        Ok(())
+    }
+
+    /// Puts the XDP program on an interface, by a link. A program that is there already stays.
+    ///
+    /// # Errors
+    /// [`SteerError::XdpHeld`] naming that program, [`SteerError::XdpWithoutLink`], [`SteerError::Xdp`],
+    /// [`SteerError::OtherPath`].
+    pub fn attach_xdp(&mut self, ifindex: u32, mode: XdpMode) -> Result<(), SteerError> {
+        // On older kernels the library would attach in the way that outlives a crash.
+        if !KernelVersion::current().is_ok_and(|version| version >= KernelVersion::new(5, 9, 0)) {
+            return Err(SteerError::XdpWithoutLink);
+        }
+        let redirect: &mut Xdp = program(&mut self.object, REDIRECT)?;
+        let flags = match mode {
+            XdpMode::Native => xdp::XdpMode::Driver,
+            XdpMode::Generic => xdp::XdpMode::Skb,
+        };
+        let id =
+            redirect.attach_to_if_index(ifindex, flags).map_err(|error| refused(ifindex, mode, error))?;
+        let link = redirect.take_link(id).map_err(|error| refused(ifindex, mode, error))?;
+        self.xdp_links.push(link);
+        Ok(())
+    }
+
+    /// Ends all claims, then takes the programs off the interface. Frames go to the kernel from then on.
+    pub fn detach(&mut self) {
+        // A failure leaves the rules in force for the moment until the links are gone: harmless.
+        let _ = self.maps.withdraw();
+        self.tcx_links.clear();
+        self.xdp_links.clear();
+    }
+
+    /// Sends the claimed frames of a queue to an AF_XDP socket.
+    ///
+    /// # Errors
+    /// [`SteerError::OtherPath`], [`SteerError::Queue`], [`SteerError::Map`].
+    pub fn set_queue(&mut self, queue: u32, socket: BorrowedFd<'_>) -> Result<(), SteerError> {
+        self.sockets_of(queue)?.set(queue, socket, 0).map_err(wrote("sockets"))
+    }
+
+    /// Sends the claimed frames of a queue to the kernel again.
+    ///
+    /// # Errors
+    /// [`SteerError::OtherPath`], [`SteerError::Queue`].
+    pub fn clear_queue(&mut self, queue: u32) -> Result<(), SteerError> {
+        // A queue without a socket is what was asked for.
+        let _ = self.sockets_of(queue)?.unset(queue);
+        Ok(())
+    }
+
+    fn sockets_of(&mut self, queue: u32) -> Result<&mut XskMap<MapData>, SteerError> {
+        let sockets = self.sockets.as_mut().ok_or(SteerError::OtherPath("the map of sockets"))?;
+        if queue < QUEUES_MAX { Ok(sockets) } else { Err(SteerError::Queue(queue)) }
+    }
+
+    /// How many frames got which verdict, by stable name, summed over all CPUs.
+    ///
+    /// # Errors
+    /// [`SteerError::Map`].
+    pub fn counters(&self) -> Result<Vec<(&'static str, u64)>, SteerError> {
+        self.maps.counters()
+    }
+
+    /// A program of this path, for test runs.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn program(&self, name: &str) -> Option<&Program> {
+        self.object.program(name)
+    }
+}
+
+fn program<'a, P>(object: &'a mut Ebpf, name: &'static str) -> Result<&'a mut P, SteerError>
+where
+    &'a mut P: TryFrom<&'a mut Program, Error = ProgramError>,
+{
+    let program = object.program_mut(name).ok_or(SteerError::OtherPath(name))?;
+    program.try_into().map_err(|error| SteerError::Program { name, error: Box::new(error) })
+}
+
+fn loaded(name: &'static str, result: Result<(), ProgramError>) -> Result<(), SteerError> {
+    result.map_err(|error| SteerError::Program { name, error: Box::new(error) })
+}
+
+/// Why XDP was refused; who holds the interface, if that is why.
+fn refused(ifindex: u32, mode: XdpMode, error: ProgramError) -> SteerError {
+    let held = match &error {
+        ProgramError::SyscallError(error) => {
+            // EEXIST: a program in the other mode.
+            matches!(error.io_error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST))
+        }
+        _ => false,
+    };
+    let holder = if held { xdp_holder(ifindex).ok().flatten() } else { None };
+    match holder {
+        Some(holder) => SteerError::XdpHeld(holder),
+        None if held => SteerError::XdpHeld(XdpHolder::UNKNOWN),
+        None => SteerError::Xdp { ifindex, mode: mode.name(), error: Box::new(error) },
+    }
+}
+
+fn interface_name(ifindex: u32) -> Result<String, SteerError> {
+    let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
+    socket
+        .and_then(|socket| netdevice::index_to_name(socket, ifindex))
+        .map_err(|error| SteerError::NoInterface { ifindex, error: error.into() })
+}

@@ -1,0 +1,375 @@
+//! The rules of one interface.
+
+use core::fmt;
+use core::net::IpAddr;
+use core::str::FromStr;
+
+use twinpath_wire::{EtherType, FlowKey, Mac, Protocol};
+
+/// Most claims of one table.
+pub const CLAIMS_MAX: usize = 4096;
+/// Most own addresses of one interface.
+pub const ADDRESSES_MAX: usize = 256;
+/// Most prefixes in one claim's allow-list.
+pub const SOURCES_MAX: usize = 64;
+/// Most prefixes in all allow-lists of one table.
+pub const SOURCES_TOTAL_MAX: usize = 4096;
+/// The least `frame_len_max`: what every Ethernet device carries without a tag.
+pub const FRAME_LEN_MIN: u32 = 60;
+
+// A claim's index fits a verdict.
+const _: () = assert!(CLAIMS_MAX <= u16::MAX as usize + 1);
+
+/// What a claim takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ClaimKind {
+    /// Every frame of a type that is not IP and not a tag. No IP checks apply.
+    EtherType(u16),
+    /// Datagrams to a port (UDP), or segments that open a connection to it (TCP).
+    Port {
+        /// UDP or TCP.
+        protocol: Protocol,
+        /// The destination port, never 0.
+        port: u16,
+        /// Only at this own address; `None`: at each.
+        address: Option<IpAddr>,
+    },
+    /// Everything of one connection: source and destination as in the arriving frame.
+    Flow(FlowKey),
+}
+
+/// One claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// What it takes.
+    pub kind: ClaimKind,
+    /// The 802.1Q VLAN it takes it from; `None`: only frames without any tag.
+    pub vlan: Option<u16>,
+    /// From whom; empty: from anybody. Only for [`ClaimKind::Port`].
+    pub sources: Vec<Prefix>,
+}
+
+impl Claim {
+    /// A claim on a port at every own address, untagged, from anybody.
+    #[must_use]
+    pub const fn port(protocol: Protocol, port: u16) -> Self {
+        Self { kind: ClaimKind::Port { protocol, port, address: None }, vlan: None, sources: Vec::new() }
+    }
+
+    /// A claim on one connection, untagged.
+    #[must_use]
+    pub const fn flow(flow: FlowKey) -> Self {
+        Self { kind: ClaimKind::Flow(flow), vlan: None, sources: Vec::new() }
+    }
+
+    /// A claim on an EtherType, untagged.
+    #[must_use]
+    pub const fn ethertype(ethertype: u16) -> Self {
+        Self { kind: ClaimKind::EtherType(ethertype), vlan: None, sources: Vec::new() }
+    }
+
+    /// Protocol and destination port, if the claim is on IP traffic.
+    #[must_use]
+    pub const fn transport(&self) -> Option<(Protocol, u16)> {
+        match self.kind {
+            ClaimKind::EtherType(_) => None,
+            ClaimKind::Port { protocol, port, .. } => Some((protocol, port)),
+            ClaimKind::Flow(flow) => Some((flow.protocol, flow.destination.port())),
+        }
+    }
+}
+
+/// An address prefix; the bits behind it are zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Prefix {
+    address: IpAddr,
+    len: u8,
+}
+
+impl Prefix {
+    /// The prefix of the first `len` bits of `address`; bits behind them are dropped.
+    ///
+    /// # Errors
+    /// [`PrefixError`], if the address has fewer bits.
+    pub fn new(address: IpAddr, len: u8) -> Result<Self, PrefixError> {
+        let masked = match address {
+            IpAddr::V4(v4) if len <= 32 => {
+                let mask = u32::MAX.checked_shl(32 - u32::from(len)).unwrap_or(0);
+                IpAddr::V4((u32::from(v4) & mask).into())
+            }
+            IpAddr::V6(v6) if len <= 128 => {
+                let mask = u128::MAX.checked_shl(128 - u32::from(len)).unwrap_or(0);
+                IpAddr::V6((u128::from(v6) & mask).into())
+            }
+            _ => return Err(PrefixError),
+        };
+        Ok(Self { address: masked, len })
+    }
+
+    /// The first address.
+    #[must_use]
+    pub const fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// How many leading bits count.
+    #[must_use]
+    pub const fn len(&self) -> u8 {
+        self.len
+    }
+
+    /// Whether no bit counts: every address of the family matches.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Whether an address lies within.
+    #[must_use]
+    pub fn contains(&self, address: IpAddr) -> bool {
+        Self::new(address, self.len).is_ok_and(|other| other == *self)
+    }
+}
+
+impl fmt::Display for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.len)
+    }
+}
+
+/// Not an address, a slash and a number of bits the address has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a prefix is an address, or an address, a slash and a number of bits, as in 10.0.0.0/8")]
+pub struct PrefixError;
+
+impl FromStr for Prefix {
+    type Err = PrefixError;
+
+    fn from_str(text: &str) -> Result<Self, PrefixError> {
+        let (address, len) = text.split_once('/').map_or((text, None), |(address, len)| (address, Some(len)));
+        let address: IpAddr = address.parse().map_err(|_| PrefixError)?;
+        let whole = if address.is_ipv4() { 32 } else { 128 };
+        let len = len.map_or(Ok(whole), |len| len.parse().map_err(|_| PrefixError))?;
+        Self::new(address, len)
+    }
+}
+
+/// Why a rule was refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TableError {
+    /// The MAC address cannot be an interface's own.
+    #[error("{0} is a group address or zero, not an interface's own; give the interface's MAC address")]
+    Mac(Mac),
+    /// `frame_len_max` below [`FRAME_LEN_MIN`].
+    #[error("frames of at most {0} bytes are shorter than Ethernet's own minimum of {FRAME_LEN_MIN}")]
+    FrameLenMax(u32),
+    /// More than [`ADDRESSES_MAX`].
+    #[error("an interface has more than {ADDRESSES_MAX} addresses; name those to serve")]
+    TooManyAddresses,
+    /// More than [`CLAIMS_MAX`].
+    #[error("more than {CLAIMS_MAX} claims on one interface")]
+    TooManyClaims,
+    /// More than [`SOURCES_MAX`] or [`SOURCES_TOTAL_MAX`].
+    #[error(
+        "more than {SOURCES_MAX} source prefixes for one claim, or {SOURCES_TOTAL_MAX} for all; join some"
+    )]
+    TooManySources,
+    /// Two claims take the same.
+    #[error("claim {0} takes the same as an earlier one; drop one of them")]
+    Duplicate(usize),
+    /// An EtherType that is IP, a tag, or a length.
+    #[error(
+        "EtherType {0:#06x} cannot be claimed: IP is claimed by port, tags by `vlan`, and below 0x0600 are lengths"
+    )]
+    EtherType(u16),
+    /// Port 0.
+    #[error("port 0 cannot be claimed: no frame is sent to it")]
+    PortZero,
+    /// A VLAN identifier that names no VLAN (IEEE 802.1Q table 9-2).
+    #[error("VLAN {0} does not exist: identifiers are 1 to 4094")]
+    Vlan(u16),
+    /// A flow between families.
+    #[error("flow {0} has ends of different IP families")]
+    Flow(FlowKey),
+    /// An allow-list where there is no source to look at, or only one.
+    #[error("source prefixes go with a port claim only")]
+    SourcesMisplaced,
+}
+
+/// What is claimed on one interface. Valid by construction, bounded by this module's limits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Table {
+    mac: Mac,
+    frame_len_max: u32,
+    addresses: Vec<IpAddr>,
+    claims: Vec<Claim>,
+    sources_total: usize,
+}
+
+impl Table {
+    /// An empty table, which claims nothing. `frame_len_max`: the longest frame, in bytes from the MAC header on,
+    /// that whoever receives the claimed frames can hold.
+    ///
+    /// # Errors
+    /// [`TableError::Mac`], [`TableError::FrameLenMax`].
+    pub fn new(mac: Mac, frame_len_max: u32) -> Result<Self, TableError> {
+        if mac.is_group() || mac == Mac::default() {
+            return Err(TableError::Mac(mac));
+        }
+        if frame_len_max < FRAME_LEN_MIN {
+            return Err(TableError::FrameLenMax(frame_len_max));
+        }
+        Ok(Self { mac, frame_len_max, addresses: Vec::new(), claims: Vec::new(), sources_total: 0 })
+    }
+
+    /// Adds an own address; one that is there already changes nothing.
+    ///
+    /// # Errors
+    /// [`TableError::TooManyAddresses`].
+    pub fn add_address(&mut self, address: IpAddr) -> Result<(), TableError> {
+        if self.addresses.contains(&address) {
+            return Ok(());
+        }
+        if self.addresses.len() == ADDRESSES_MAX {
+            return Err(TableError::TooManyAddresses);
+        }
+        self.addresses.push(address);
+        Ok(())
+    }
+
+    /// Adds a claim and returns its index.
+    ///
+    /// # Errors
+    /// Every variant of [`TableError`] that speaks of claims.
+    pub fn add_claim(&mut self, claim: Claim) -> Result<u16, TableError> {
+        if self.claims.len() == CLAIMS_MAX {
+            return Err(TableError::TooManyClaims);
+        }
+        check_claim(&claim)?;
+        if self.claims.iter().any(|other| other.kind == claim.kind && other.vlan == claim.vlan) {
+            return Err(TableError::Duplicate(self.claims.len()));
+        }
+        if self.sources_total + claim.sources.len() > SOURCES_TOTAL_MAX {
+            return Err(TableError::TooManySources);
+        }
+        self.sources_total += claim.sources.len();
+        self.claims.push(claim);
+        Ok((self.claims.len() - 1) as u16)
+    }
+
+    /// The interface's own MAC address.
+    #[must_use]
+    pub const fn mac(&self) -> Mac {
+        self.mac
+    }
+
+    /// The longest frame that is claimed, bytes from the MAC header on.
+    #[must_use]
+    pub const fn frame_len_max(&self) -> u32 {
+        self.frame_len_max
+    }
+
+    /// The host's own addresses.
+    #[must_use]
+    pub fn addresses(&self) -> &[IpAddr] {
+        &self.addresses
+    }
+
+    /// The claims; a verdict's index points here.
+    #[must_use]
+    pub fn claims(&self) -> &[Claim] {
+        &self.claims
+    }
+}
+
+fn check_claim(claim: &Claim) -> Result<(), TableError> {
+    match claim.kind {
+        ClaimKind::EtherType(number) => {
+            let ethertype = EtherType(number);
+            if ethertype < EtherType::SMALLEST
+                || ethertype.is_tag()
+                || [EtherType::IPV4, EtherType::IPV6].contains(&ethertype)
+            {
+                return Err(TableError::EtherType(number));
+            }
+        }
+        ClaimKind::Port { port: 0, .. } => return Err(TableError::PortZero),
+        ClaimKind::Flow(flow) if !flow.is_consistent() => return Err(TableError::Flow(flow)),
+        ClaimKind::Flow(flow) if flow.destination.port() == 0 => return Err(TableError::PortZero),
+        ClaimKind::Port { .. } | ClaimKind::Flow(_) => {}
+    }
+    if let Some(vlan) = claim.vlan.filter(|vlan| !(1..=4094).contains(vlan)) {
+        return Err(TableError::Vlan(vlan));
+    }
+    if claim.sources.len() > SOURCES_MAX {
+        return Err(TableError::TooManySources);
+    }
+    if !claim.sources.is_empty() && !matches!(claim.kind, ClaimKind::Port { .. }) {
+        return Err(TableError::SourcesMisplaced);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> Table {
+        Table::new(Mac([2, 0, 0, 0, 0, 2]), 2048).unwrap()
+    }
+
+    #[test]
+    fn limits_are_errors_not_surprises() {
+        assert_eq!(Table::new(Mac::BROADCAST, 2048), Err(TableError::Mac(Mac::BROADCAST)));
+        assert_eq!(Table::new(Mac([2; 6]), 59), Err(TableError::FrameLenMax(59)));
+        let mut table = table();
+        for i in 0..ADDRESSES_MAX as u32 {
+            table.add_address(IpAddr::V4(i.into())).unwrap();
+        }
+        table.add_address(IpAddr::V4(0.into())).unwrap();
+        assert_eq!(table.add_address(IpAddr::V4(u32::MAX.into())), Err(TableError::TooManyAddresses));
+        for port in 1..=CLAIMS_MAX as u16 {
+            assert_eq!(table.add_claim(Claim::port(Protocol::Udp, port)), Ok(port - 1));
+        }
+        assert_eq!(table.add_claim(Claim::port(Protocol::Tcp, 1)), Err(TableError::TooManyClaims));
+    }
+
+    #[test]
+    fn claims_that_make_no_sense_are_refused() {
+        let mut table = table();
+        for number in [0x0800, 0x86dd, 0x8100, 0x88a8, 0x05ff] {
+            assert_eq!(table.add_claim(Claim::ethertype(number)), Err(TableError::EtherType(number)));
+        }
+        assert_eq!(table.add_claim(Claim::port(Protocol::Udp, 0)), Err(TableError::PortZero));
+        for vlan in [0, 4095, 65535] {
+            let claim = Claim { vlan: Some(vlan), ..Claim::port(Protocol::Udp, 7) };
+            assert_eq!(table.add_claim(claim), Err(TableError::Vlan(vlan)));
+        }
+        let mixed =
+            FlowKey::new(Protocol::Tcp, "10.0.0.1:1".parse().unwrap(), "[fd00::2]:2".parse().unwrap());
+        assert_eq!(table.add_claim(Claim::flow(mixed)), Err(TableError::Flow(mixed)));
+        let prefix: Prefix = "10.0.0.0/8".parse().unwrap();
+        let claim = Claim { sources: vec![prefix], ..Claim::ethertype(0x88b5) };
+        assert_eq!(table.add_claim(claim), Err(TableError::SourcesMisplaced));
+        let claim = Claim { sources: vec![prefix; SOURCES_MAX + 1], ..Claim::port(Protocol::Udp, 7) };
+        assert_eq!(table.add_claim(claim), Err(TableError::TooManySources));
+        table.add_claim(Claim::port(Protocol::Udp, 7)).unwrap();
+        table.add_claim(Claim { vlan: Some(7), ..Claim::port(Protocol::Udp, 7) }).unwrap();
+        assert_eq!(table.add_claim(Claim::port(Protocol::Udp, 7)), Err(TableError::Duplicate(2)));
+    }
+
+    #[test]
+    fn prefixes() {
+        let prefix: Prefix = "10.1.2.3/8".parse().unwrap();
+        assert_eq!(prefix.to_string(), "10.0.0.0/8");
+        assert!(prefix.contains("10.255.0.1".parse().unwrap()));
+        assert!(!prefix.contains("11.0.0.1".parse().unwrap()));
+        assert!(!prefix.contains("a00::".parse().unwrap()));
+        let all: Prefix = "::/0".parse().unwrap();
+        assert!(all.contains("fd00::1".parse().unwrap()) && !all.contains("10.0.0.1".parse().unwrap()));
+        assert_eq!("fd00::1".parse::<Prefix>().unwrap().len(), 128);
+        for bad in ["10.0.0.0/33", "::/129", "10.0.0.0/", "10.0.0/8", "10.0.0.0/-1", ""] {
+            assert_eq!(bad.parse::<Prefix>(), Err(PrefixError), "{bad}");
+        }
+    }
+}
