@@ -3,7 +3,7 @@
 use std::thread;
 
 use hdrhistogram::Histogram;
-use twinpath_load::Summary;
+use twinpath_load::{Limit, Summary};
 use twinpath_sys::{EventFd, affinity, clock};
 
 use crate::stop::Stop;
@@ -11,14 +11,14 @@ use crate::{PlainError, Wait};
 
 /// Bounces a signal between a thread on `cpu_a` and one on `cpu_b`; returns the round trips in ns.
 ///
-/// The first tenth of the `rounds` warms up and is not recorded. Stops early when `stop` is requested.
+/// A further tenth of the `limit` goes first to warm up and is not recorded. Stops early when `stop` is requested.
 ///
 /// # Errors
 /// No eventfd, no thread, or a CPU that is not ours.
 pub fn eventfd_pingpong(
     cpu_a: usize,
     cpu_b: usize,
-    rounds: u64,
+    limit: Limit,
     wait: Wait,
     stop: &Stop,
 ) -> Result<Histogram<u64>, PlainError> {
@@ -28,17 +28,12 @@ pub fn eventfd_pingpong(
     };
     let there = make().map_err(|error| PlainError::EventFd(error.into()))?;
     let back = make().map_err(|error| PlainError::EventFd(error.into()))?;
-    let warm_up = rounds / 10;
     let mut histogram = Summary::empty().histogram;
     let outcome = thread::scope(|scope| {
         // Threads of our own, so that the caller stays where it was.
         let answering = thread::Builder::new().spawn_scoped(scope, || answer(cpu_b, &there, &back))?;
         let asking = thread::Builder::new().spawn_scoped(scope, || {
-            let asked = ask(cpu_a, rounds + warm_up, stop, &there, &back, |round, rtt_ns| {
-                if round >= warm_up {
-                    histogram.saturating_record(rtt_ns);
-                }
-            });
+            let asked = ask(cpu_a, limit, stop, &there, &back, &mut histogram);
             there.signal_many(LAST);
             asked
         });
@@ -59,21 +54,33 @@ const LAST: u64 = 1 << 32;
 
 fn ask(
     cpu: usize,
-    rounds: u64,
+    limit: Limit,
     stop: &Stop,
     there: &EventFd,
     back: &EventFd,
-    mut record: impl FnMut(u64, u64),
+    histogram: &mut Histogram<u64>,
 ) -> Result<(), PlainError> {
     affinity::pin_current_thread(cpu)?;
-    let mut begun = clock::now();
-    for round in 0..rounds {
+    let started = clock::now();
+    let mut begun = started;
+    for round in 0.. {
+        let (is_warm, is_over) = match limit {
+            Limit::Count(count) => (round >= count / 10, round >= count + count / 10),
+            Limit::Duration(length) => {
+                (begun >= started + length / 10, begun >= started + length + length / 10)
+            }
+        };
+        if is_over || stop.is_requested() {
+            break;
+        }
         there.signal();
-        if take(back) >= LAST || stop.is_requested() {
+        if take(back) >= LAST {
             break;
         }
         let now = clock::now();
-        record(round, now.nanos_since(begun));
+        if is_warm {
+            histogram.saturating_record(now.nanos_since(begun));
+        }
         begun = now;
     }
     Ok(())

@@ -2,6 +2,7 @@
 //!
 //! Names and units of the fields are a promise: fields are added, never renamed.
 
+use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 /// One run. Counts cover the measured window only, not the warm-up.
@@ -62,4 +63,25 @@ pub(crate) struct RttUs {
     pub(crate) p99_9: f64,
     pub(crate) max: f64,
     pub(crate) mean: f64,
+}
+
+impl RttUs {
+    /// From round-trip times in ns; `None` when there are none.
+    pub(crate) fn of(histogram: &Histogram<u64>) -> Option<Self> {
+        let at = |quantile| histogram.value_at_quantile(quantile) as f64 / 1000.0;
+        (!histogram.is_empty()).then(|| Self {
+            min: histogram.min() as f64 / 1000.0,
+            p50: at(0.5),
+            p90: at(0.9),
+            p99: at(0.99),
+            p99_9: at(0.999),
+            max: histogram.max() as f64 / 1000.0,
+            mean: histogram.mean() / 1000.0,
+        })
+    }
+}
+
+/// As [`BenchReport::histogram`].
+pub(crate) fn buckets(histogram: &Histogram<u64>) -> Vec<(u64, u64)> {
+    histogram.iter_recorded().map(|bucket| (bucket.value_iterated_to(), bucket.count_at_value())).collect()
 }

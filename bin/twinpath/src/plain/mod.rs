@@ -1,8 +1,217 @@
+//! `twinpath plain`: the plain kernel peers as processes of their own, for the labs to measure against.
+//!
+//! A server prints one JSON line when it is bound and one when it ends: on SIGTERM or SIGINT, or when the thread that
+//! started it dies. The one-off peers print one JSON line, their result.
+
+use std::net::SocketAddr;
 use std::process::ExitCode;
 
-#[derive(clap::Args)]
-pub(crate) struct Args {}
+use anyhow::{Context, ensure};
+use clap::{Subcommand, ValueEnum};
+use serde_json::json;
+use twinpath_load::Limit;
+use twinpath_plain::{BulkCounts, EchoCounts, EchoMethod, Stop, TcpEcho, TcpSink, UdpEcho, Wait};
+use twinpath_plain::{eventfd_pingpong, tcp_bulk};
+use twinpath_sys::{LatencyRequest, affinity, clock};
+use twinpath_time::Duration;
+use twinpath_worker::idle::Mode;
 
-pub(crate) fn run(_args: Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("being written")
+use crate::bench::attend::attend;
+use crate::bench::report::{RttUs, buckets};
+
+/// How long an adaptive server asks without sleeping after the last request; the client's is the same.
+const ADAPTIVE_SPIN: Duration = Duration::from_micros(50);
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    peer: Peer,
+}
+
+#[derive(Subcommand)]
+enum Peer {
+    /// Echo datagrams
+    UdpEcho {
+        #[command(flatten)]
+        server: Server,
+        /// How datagrams go in and out
+        #[arg(long, value_enum, default_value_t = Method::Single)]
+        method: Method,
+        /// Datagrams per system call, of the methods that take several
+        #[arg(long, default_value_t = 64)]
+        burst: usize,
+    },
+    /// Echo bytes
+    TcpEcho {
+        #[command(flatten)]
+        server: Server,
+    },
+    /// Take bytes and forget them
+    TcpSink {
+        #[command(flatten)]
+        server: Server,
+    },
+    /// Send bytes, as many as go
+    TcpBulk {
+        /// A sink
+        target: SocketAddr,
+        /// Seconds
+        #[arg(long, default_value_t = 1.0)]
+        duration: f64,
+        /// The CPU to run on
+        #[arg(long)]
+        cpu: Option<usize>,
+    },
+    /// Bounce a signal between two CPUs
+    EventfdPingpong {
+        /// The two CPUs
+        #[arg(long, default_value = "0,1")]
+        cpus: String,
+        /// interrupt (sleeping) or poll (spinning)
+        #[arg(long, default_value_t = Mode::Interrupt)]
+        mode: Mode,
+        /// Seconds, unless --rounds is given
+        #[arg(long, default_value_t = 1.0)]
+        duration: f64,
+        /// Round trips
+        #[arg(long)]
+        rounds: Option<u64>,
+        /// Hold a CPU latency request meanwhile
+        #[arg(long)]
+        latency_request: bool,
+    },
+}
+
+#[derive(clap::Args)]
+struct Server {
+    /// Where to listen; port 0 takes any
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:0")]
+    listen: SocketAddr,
+    /// How to wait for requests: adaptive, interrupt (sleeping) or poll (spinning)
+    #[arg(long, default_value_t = Mode::Interrupt)]
+    mode: Mode,
+    /// The CPU to run on
+    #[arg(long)]
+    cpu: Option<usize>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Method {
+    /// recvfrom and sendto
+    Single,
+    /// recv and send, connected to the first peer
+    Connected,
+    /// recvmmsg and sendmmsg
+    Batch,
+    /// recvmmsg with UDP_GRO, replies by UDP_SEGMENT
+    Segments,
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    // So that no server outlives a lab that was killed.
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))
+        .context("cannot ask to end with the parent")?;
+    match args.peer {
+        Peer::UdpEcho { server, method, burst } => udp_echo(&server, method, burst)?,
+        Peer::TcpEcho { server } => {
+            let echo = TcpEcho::bind(server.listen, wait_of(server.mode))?;
+            serve(&server, echo.address(), |stop| Ok(echo_counts(&echo.run(stop)?)))?;
+        }
+        Peer::TcpSink { server } => tcp_sink(&server)?,
+        Peer::TcpBulk { target, duration, cpu } => {
+            let duration = seconds(duration)?;
+            let stop = Stop::new();
+            let (counts, _) = attend(&stop, None, || tcp_bulk(target, duration, cpu, &stop))?;
+            println!("{}", bulk_counts(&counts?));
+        }
+        Peer::EventfdPingpong { cpus, mode, duration, rounds, latency_request } => {
+            let limit = rounds
+                .map_or_else(|| seconds(duration).map(Limit::Duration), |rounds| Ok(Limit::Count(rounds)))?;
+            pingpong(&cpus, wait_of(mode), limit, latency_request)?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn udp_echo(server: &Server, method: Method, burst: usize) -> anyhow::Result<()> {
+    ensure!((1..=64).contains(&burst), "--burst {burst} is impossible: choose 1 to 64");
+    let method = match method {
+        Method::Single => EchoMethod::Single,
+        Method::Connected => EchoMethod::Connected,
+        Method::Batch => EchoMethod::Batch(burst),
+        Method::Segments => EchoMethod::Segments(burst),
+    };
+    let echo = UdpEcho::bind(server.listen, wait_of(server.mode), method)?;
+    serve(server, echo.address(), |stop| Ok(echo_counts(&echo.run(stop)?)))
+}
+
+fn tcp_sink(server: &Server) -> anyhow::Result<()> {
+    let sink = TcpSink::bind(server.listen)?;
+    serve(server, sink.address(), |stop| {
+        let mut total = BulkCounts::default();
+        sink.run(stop, |counts| {
+            total.bytes += counts.bytes;
+            total.elapsed += counts.elapsed;
+        })?;
+        Ok(bulk_counts(&total))
+    })
+}
+
+/// Says that it is ready, serves until a signal, says what was done.
+fn serve(
+    server: &Server,
+    address: SocketAddr,
+    run: impl FnOnce(&Stop) -> anyhow::Result<serde_json::Value> + Send,
+) -> anyhow::Result<()> {
+    let stop = Stop::new();
+    let cpu_from = clock::process_cpu_time();
+    let (counts, _) = attend(&stop, None, || {
+        if let Some(cpu) = server.cpu {
+            affinity::pin_current_thread(cpu)?;
+        }
+        println!("{}", json!({ "ready": true, "address": address, "pid": std::process::id() }));
+        run(&stop)
+    })?;
+    let mut counts = counts?;
+    counts["cpu_ns"] = json!(clock::process_cpu_time().saturating_sub(cpu_from).as_nanos() as u64);
+    println!("{counts}");
+    Ok(())
+}
+
+fn pingpong(cpus: &str, wait: Wait, limit: Limit, latency_request: bool) -> anyhow::Result<()> {
+    let cpus: [usize; 2] = affinity::parse_cpu_list(cpus)?
+        .try_into()
+        .ok()
+        .with_context(|| format!("--cpus {cpus} does not name two CPUs, as 0,1 does"))?;
+    let _request = latency_request.then(|| LatencyRequest::open(0)).transpose()?;
+    let stop = Stop::new();
+    let (histogram, _) = attend(&stop, None, || eventfd_pingpong(cpus[0], cpus[1], limit, wait, &stop))?;
+    let histogram = histogram?;
+    let rtt_us = RttUs::of(&histogram).context("not one round trip was completed")?;
+    println!("{}", json!({ "rtt_us": rtt_us, "histogram": buckets(&histogram) }));
+    Ok(())
+}
+
+fn echo_counts(counts: &EchoCounts) -> serde_json::Value {
+    json!({ "received": counts.received, "sent": counts.sent, "refused": counts.refused })
+}
+
+fn bulk_counts(counts: &BulkCounts) -> serde_json::Value {
+    json!({
+        "bytes": counts.bytes,
+        "duration_s": counts.elapsed.as_secs_f64(),
+        "gbit_per_s": counts.bytes_per_s() * 8.0 / 1e9,
+    })
+}
+
+fn wait_of(mode: Mode) -> Wait {
+    match mode {
+        Mode::Adaptive => Wait::SpinThenSleep(ADAPTIVE_SPIN),
+        Mode::Interrupt => Wait::Sleep,
+        Mode::Poll => Wait::Spin,
+    }
+}
+
+fn seconds(value: f64) -> anyhow::Result<Duration> {
+    Duration::try_from_secs_f64(value).with_context(|| format!("{value} is no time in seconds"))
 }
