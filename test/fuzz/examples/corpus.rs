@@ -7,6 +7,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use twinpath_control::config::EXAMPLE;
 use twinpath_test_fuzz::seed;
 
 /// Edits that reach past the first check: none, a cut, and one field each of Ethernet, IP and UDP.
@@ -34,8 +35,10 @@ fn write(target: &str, inputs: impl IntoIterator<Item = Vec<u8>>) -> io::Result<
 fn main() -> io::Result<()> {
     let frames = seed::frames();
     // UDP over both families, tagged both ways, and TCP: the rest differs only in what is damaged anyway.
-    let damaged: Vec<Vec<u8>> =
-        [0_u8, 1, 2, 3, 6].into_iter().flat_map(|frame| EDITS.map(|edits| [&[frame], edits].concat())).collect();
+    let damaged: Vec<Vec<u8>> = [0_u8, 1, 2, 3, 6]
+        .into_iter()
+        .flat_map(|frame| EDITS.map(|edits| [&[frame], edits].concat()))
+        .collect();
     let hinted = |hint: u8, inputs: &[Vec<u8>]| -> Vec<Vec<u8>> {
         inputs.iter().map(|input| [&[hint], input.as_slice()].concat()).collect()
     };
@@ -45,6 +48,19 @@ fn main() -> io::Result<()> {
     write("wire__damaged_frames", damaged.clone())?;
     write("steer__frames", beside)?;
     write("steer__damaged_frames", hinted(0, &damaged))?;
+    let texts = [
+        "",
+        "[service]\nudp = 7\n",
+        "[service]\nudp = 0",
+        "[servce]\n",
+        "udp = ",
+        "[interface]\npath = \"fast\"",
+    ];
+    write("config__texts", texts.into_iter().chain([EXAMPLE]).map(Into::into))?;
+    let edits: [&[u8]; 5] = [&[], &[2, 0, 0], &[1, 1, 0], &[4, 2, 3, 17, 2, 5], &[13, 2, 11, 21, 2, 14]];
+    write("config__damaged_examples", edits.map(<[u8]>::to_vec))?;
+    let lists = ["", "0", "0,2-3", "3-1", "0-4294967295", "0-63,0-63,0-63", "1,,2", " 1 - 2 "];
+    write("config__cpu_lists", lists.map(Into::into))?;
     write("load__replies", [vec![], vec![0; 7], vec![0; 27], vec![0xff; 28], vec![1; 200]])?;
     // Right, right again, one bit wrong, cut, and the others.
     let replies: [&[u8]; 3] =

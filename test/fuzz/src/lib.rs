@@ -6,6 +6,8 @@
 pub mod seed;
 
 #[cfg(test)]
+mod config;
+#[cfg(test)]
 mod load;
 #[cfg(test)]
 mod steer;

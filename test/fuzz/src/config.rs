@@ -1,0 +1,79 @@
+//! Configuration files: a mistake has a line, and what was understood is what was written.
+
+use std::path::Path;
+
+use twinpath_control::config::{Config, ConfigError, EXAMPLE, parse_cpu_list};
+
+use crate::fuzz;
+
+fn check(text: &str) {
+    match Config::parse(text, Path::new("service.toml")) {
+        Ok(config) => {
+            for fault in config.validate() {
+                assert!(!fault.sentence.is_empty() && fault.key.contains('.'), "{fault:?}");
+            }
+            let written = toml::to_string(&config).expect("a configuration is TOML");
+            let again = Config::parse(&written, Path::new("written.toml")).expect("what we write we read");
+            assert_eq!(again, config, "{written}");
+        }
+        Err(ConfigError::Parse { line, sentence, .. }) => {
+            assert!((1..=text.lines().count() + 1).contains(&line), "line {line} of {text:?}");
+            assert!(!sentence.is_empty());
+        }
+        Err(other) => panic!("nothing is read and nothing validated here: {other}"),
+    }
+}
+
+#[test]
+fn texts() {
+    fuzz!("config__texts", |input: &[u8]| check(&String::from_utf8_lossy(input)));
+}
+
+/// Values that a key may be given, some of them right somewhere.
+const VALUES: [&str; 16] = [
+    "0",
+    "1",
+    "-1",
+    "65535",
+    "65536",
+    "18446744073709551616",
+    "1.5",
+    "true",
+    "\"\"",
+    "\"eth0\"",
+    "\"poll\"",
+    "\"xdp\"",
+    "[0, 1]",
+    "[1, 1]",
+    "{ udp = 7 }",
+    "\"",
+];
+
+/// The example with, for each three bytes, one line that is taken out, doubled, or given another value.
+#[test]
+fn damaged_examples() {
+    fuzz!("config__damaged_examples", |input: &[u8]| {
+        let mut lines: Vec<String> = EXAMPLE.lines().map(str::to_owned).collect();
+        for [line, what, value] in input.as_chunks::<3>().0 {
+            let line = usize::from(*line) % lines.len();
+            match what % 3 {
+                0 => lines[line].clear(),
+                1 => lines.push(lines[line].clone()),
+                _ => {
+                    let key = lines[line].split('=').next().unwrap_or_default();
+                    lines[line] = format!("{key}= {}", VALUES[usize::from(*value) % VALUES.len()]);
+                }
+            }
+        }
+        check(&lines.join("\n"));
+    });
+}
+
+#[test]
+fn cpu_lists() {
+    fuzz!("config__cpu_lists", |input: &[u8]| {
+        if let Ok(cpus) = parse_cpu_list(&String::from_utf8_lossy(input)) {
+            assert!(!cpus.is_empty() && cpus.len() <= 256, "{} CPUs", cpus.len());
+        }
+    });
+}
