@@ -1,1 +1,302 @@
-//! placeholder
+//! The corpus: tables, frames and the verdicts they must get, as text in `corpus/`.
+//!
+//! Test support, here because every place that decides about a frame is held to it: user space, the XDP program, the
+//! socket filter, the tcx program. A file is lines of words; `#` starts a comment.
+//!
+//! ```text
+//! table NAME                      a table, followed by its rules, one a line:
+//!   mac 02:00:00:00:00:02         first
+//!   frame_len_max 1514            second
+//!   address 10.0.0.2
+//!   claim udp 7 [at ADDRESS] [vlan ID] [from PREFIX...]
+//!   claim ethertype 88b5 [vlan ID]
+//!   claim flow tcp 10.0.0.1:4000 10.0.0.2:7 [vlan ID]
+//!
+//! case NAME                       a frame, followed by:
+//!   under NAME                    its table
+//!   tag 8100 100                  a VLAN tag beside the frame: protocol, control
+//!   segments 4                    how many segments were glued together
+//!   not PROGRAM: REASON           a program that cannot be asked: xdp, test_run
+//!   frame                         bytes in hexadecimal until the next word
+//!     0200 0000 0002              digits; white space means nothing
+//!     fill 00 1400                one byte, that many times
+//!   is claimed 0                  or `is pass REASON`; ends the case
+//! ```
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::str::{FromStr, SplitWhitespace};
+
+use twinpath_wire::{EtherType, FlowKey, Mac, Protocol, Tag};
+
+use crate::{Claim, ClaimKind, Context, PassReason, Table, Verdict};
+
+const FILES: [(&str, &str); 7] = [
+    ("tables.txt", include_str!("../corpus/tables.txt")),
+    ("ethernet.txt", include_str!("../corpus/ethernet.txt")),
+    ("vlan.txt", include_str!("../corpus/vlan.txt")),
+    ("ipv4.txt", include_str!("../corpus/ipv4.txt")),
+    ("ipv6.txt", include_str!("../corpus/ipv6.txt")),
+    ("transport.txt", include_str!("../corpus/transport.txt")),
+    ("claims.txt", include_str!("../corpus/claims.txt")),
+];
+
+/// All tables and cases.
+#[derive(Debug, Default)]
+pub struct Corpus {
+    /// By name.
+    pub tables: BTreeMap<String, Table>,
+    /// In the order of the files.
+    pub cases: Vec<Case>,
+}
+
+/// One frame and its verdict.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// Unique.
+    pub name: String,
+    /// The table it is decided under, by name.
+    pub table: String,
+    /// What is known besides the bytes.
+    pub context: Context,
+    /// From the MAC header on.
+    pub frame: Vec<u8>,
+    /// What must come out.
+    pub verdict: Verdict,
+    /// Why an XDP program cannot be asked, if so.
+    pub not_xdp: Option<String>,
+    /// Why a kernel test run cannot be asked, if so.
+    pub not_test_run: Option<String>,
+}
+
+/// A line of the corpus that means nothing.
+#[derive(Debug, thiserror::Error)]
+#[error("corpus/{file}:{line}: {what}")]
+pub struct CorpusError {
+    file: &'static str,
+    line: usize,
+    what: String,
+}
+
+/// Reads the whole corpus.
+///
+/// # Errors
+/// [`CorpusError`], which names the line.
+pub fn all() -> Result<Corpus, CorpusError> {
+    let mut corpus = Corpus::default();
+    for (file, text) in FILES {
+        let mut reader = Reader { corpus: &mut corpus, at: At::Nothing };
+        for (index, line) in text.lines().enumerate() {
+            let line = line.split('#').next().unwrap_or_default().trim();
+            reader.line(line).map_err(|what| CorpusError { file, line: index + 1, what })?;
+        }
+        if matches!(reader.at, At::Case { .. }) {
+            return Err(CorpusError {
+                file,
+                line: text.lines().count(),
+                what: "the last case has no verdict".into(),
+            });
+        }
+    }
+    Ok(corpus)
+}
+
+struct Reader<'a> {
+    corpus: &'a mut Corpus,
+    at: At,
+}
+
+enum At {
+    Nothing,
+    /// A table's name and, once it is known, its MAC.
+    Table(String, Option<Mac>),
+    Case {
+        case: Case,
+        in_frame: bool,
+    },
+}
+
+impl Reader<'_> {
+    fn line(&mut self, line: &str) -> Result<(), String> {
+        let mut words = line.split_whitespace();
+        let Some(word) = words.next() else { return Ok(()) };
+        match word {
+            "table" => {
+                self.at = At::Table(parsed(words.next())?, None);
+                return Ok(());
+            }
+            "case" => {
+                if matches!(self.at, At::Case { .. }) {
+                    return Err("the case before has no verdict".to_owned());
+                }
+                let case = new_case(parsed(words.next())?);
+                if self.corpus.cases.iter().any(|other| other.name == case.name) {
+                    return Err(format!("a second case {}", case.name));
+                }
+                self.at = At::Case { case, in_frame: false };
+                return Ok(());
+            }
+            _ => {}
+        }
+        match &mut self.at {
+            At::Nothing => Err(format!("{word} outside table and case")),
+            At::Table(name, mac) => table_line(&mut self.corpus.tables, name, mac, word, words),
+            At::Case { case, in_frame } => {
+                if word != "is" {
+                    return case_line(case, in_frame, line, word, words);
+                }
+                case.verdict = verdict(words)?;
+                if !self.corpus.tables.contains_key(&case.table) {
+                    return Err(format!("no table {:?}", case.table));
+                }
+                self.corpus.cases.push(case.clone());
+                self.at = At::Nothing;
+                Ok(())
+            }
+        }
+    }
+}
+
+fn new_case(name: String) -> Case {
+    Case {
+        name,
+        table: String::new(),
+        context: Context::default(),
+        frame: Vec::new(),
+        verdict: Verdict::Pass(PassReason::Unclaimed),
+        not_xdp: None,
+        not_test_run: None,
+    }
+}
+
+fn table_line(
+    tables: &mut BTreeMap<String, Table>,
+    name: &str,
+    mac: &mut Option<Mac>,
+    word: &str,
+    mut words: SplitWhitespace<'_>,
+) -> Result<(), String> {
+    if word == "mac" {
+        *mac = Some(parsed(words.next())?);
+        return Ok(());
+    }
+    if word == "frame_len_max" {
+        let mac = mac.ok_or("the MAC comes first")?;
+        let table = Table::new(mac, parsed(words.next())?).map_err(|error| error.to_string())?;
+        tables.insert(name.to_owned(), table);
+        return Ok(());
+    }
+    let table = tables.get_mut(name).ok_or("mac and frame_len_max come first")?;
+    match word {
+        "address" => table.add_address(parsed(words.next())?).map_err(|error| error.to_string()),
+        "claim" => table.add_claim(claim(words)?).map(|_| ()).map_err(|error| error.to_string()),
+        _ => Err(format!("no rule {word}")),
+    }
+}
+
+fn claim(mut words: SplitWhitespace<'_>) -> Result<Claim, String> {
+    let mut claim = match words.next() {
+        Some("ethertype") => Claim::ethertype(hexadecimal(words.next())?),
+        Some("flow") => {
+            let protocol = protocol(words.next())?;
+            let (source, destination): (SocketAddr, SocketAddr) =
+                (parsed(words.next())?, parsed(words.next())?);
+            Claim::flow(FlowKey::new(protocol, source, destination))
+        }
+        other => Claim::port(protocol(other)?, parsed(words.next())?),
+    };
+    while let Some(word) = words.next() {
+        match (word, &mut claim.kind) {
+            ("vlan", _) => claim.vlan = Some(parsed(words.next())?),
+            ("at", ClaimKind::Port { address, .. }) => *address = Some(parsed::<IpAddr>(words.next())?),
+            ("from", _) => {
+                claim.sources = words.by_ref().map(|word| parsed(Some(word))).collect::<Result<_, _>>()?;
+            }
+            _ => return Err(format!("no {word} for this claim")),
+        }
+    }
+    Ok(claim)
+}
+
+fn case_line(
+    case: &mut Case,
+    in_frame: &mut bool,
+    line: &str,
+    word: &str,
+    mut words: SplitWhitespace<'_>,
+) -> Result<(), String> {
+    match word {
+        "under" => case.table = parsed(words.next())?,
+        "tag" => {
+            let protocol = EtherType(hexadecimal(words.next())?);
+            case.context.tag = Some(Tag { protocol, control: parsed(words.next())? });
+        }
+        "segments" => case.context.segments = parsed(words.next())?,
+        "not" => {
+            let (program, reason) =
+                line.trim_start_matches("not").split_once(':').ok_or("not PROGRAM: REASON")?;
+            let reason = Some(reason.trim().to_owned());
+            match program.trim() {
+                "xdp" => case.not_xdp = reason,
+                "test_run" => case.not_test_run = reason,
+                other => return Err(format!("no program {other}")),
+            }
+        }
+        "frame" => {
+            *in_frame = true;
+            return Ok(());
+        }
+        "fill" if *in_frame => {
+            let byte = hexadecimal(words.next())?;
+            let len: usize = parsed(words.next())?;
+            let byte = u8::try_from(byte).map_err(|_| "more than a byte")?;
+            case.frame.resize(case.frame.len() + len, byte);
+            return Ok(());
+        }
+        _ if *in_frame => return hex_bytes(line, &mut case.frame),
+        _ => return Err(format!("no {word} in a case")),
+    }
+    *in_frame = false;
+    Ok(())
+}
+
+fn verdict(mut words: SplitWhitespace<'_>) -> Result<Verdict, String> {
+    match (words.next(), words.next()) {
+        (Some("claimed"), index) => Ok(Verdict::Claimed(parsed(index)?)),
+        (Some("pass"), Some(name)) => {
+            let reason = PassReason::ALL.into_iter().find(|reason| reason.name() == name);
+            Ok(Verdict::Pass(reason.ok_or_else(|| format!("no reason {name}"))?))
+        }
+        _ => Err("is claimed INDEX, or is pass REASON".to_owned()),
+    }
+}
+
+fn hex_bytes(line: &str, bytes: &mut Vec<u8>) -> Result<(), String> {
+    let digits: Vec<char> = line.chars().filter(|c| !c.is_whitespace()).collect();
+    for pair in digits.chunks(2) {
+        let text: String = pair.iter().collect();
+        if text.len() != 2 {
+            return Err("half a byte".to_owned());
+        }
+        bytes.push(u8::from_str_radix(&text, 16).map_err(|_| format!("{text} is no byte"))?);
+    }
+    Ok(())
+}
+
+fn protocol(word: Option<&str>) -> Result<Protocol, String> {
+    match word {
+        Some("udp") => Ok(Protocol::Udp),
+        Some("tcp") => Ok(Protocol::Tcp),
+        other => Err(format!("no protocol {other:?}")),
+    }
+}
+
+fn hexadecimal(word: Option<&str>) -> Result<u16, String> {
+    let word = word.ok_or("a number is missing")?;
+    u16::from_str_radix(word, 16).map_err(|error| format!("{word}: {error}"))
+}
+
+fn parsed<T: FromStr<Err: ToString>>(word: Option<&str>) -> Result<T, String> {
+    let word = word.ok_or("a word is missing")?;
+    word.parse().map_err(|error: T::Err| format!("{word}: {}", error.to_string()))
+}

@@ -324,3 +324,6 @@ fn be16(bytes: &[u8], at: usize) -> Result<u16, PassReason> {
     let pair = bytes.get(at..).and_then(<[u8]>::first_chunk::<2>).ok_or(PassReason::Truncated)?;
     Ok(u16::from_be_bytes(*pair))
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,74 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::corpus;
+
+#[test]
+fn the_corpus_holds() {
+    let corpus = corpus::all().unwrap();
+    assert!(corpus.cases.len() >= 60, "{} cases", corpus.cases.len());
+    let wrong: Vec<_> = corpus
+        .cases
+        .iter()
+        .filter_map(|case| {
+            let found = verdict(&case.frame, &case.context, &corpus.tables[&case.table]);
+            (found != case.verdict).then(|| format!("{}: {found:?}, not {:?}", case.name, case.verdict))
+        })
+        .collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn the_corpus_knows_every_verdict() {
+    let corpus = corpus::all().unwrap();
+    for number in 0..Verdict::NUMBERS as u8 {
+        let name = Verdict::name_of(number).unwrap();
+        assert!(corpus.cases.iter().any(|case| case.verdict.number() == number), "no case is {name}");
+    }
+    assert_eq!(Verdict::name_of(Verdict::NUMBERS as u8), None);
+}
+
+#[test]
+fn the_corpus_says_what_cannot_be_asked() {
+    for case in corpus::all().unwrap().cases {
+        let beside = case.context != Context::default();
+        assert_eq!(case.not_xdp.is_some(), beside, "{}", case.name);
+        let unrunnable = case.context.tag.is_some() || case.frame.len() < 15;
+        assert_eq!(case.not_test_run.is_some(), unrunnable, "{}", case.name);
+    }
+}
+
+#[test]
+fn numbers_and_names_are_one_to_one() {
+    for (index, reason) in PassReason::ALL.into_iter().enumerate() {
+        assert_eq!(usize::from(Verdict::Pass(reason).number()), index + 1);
+        assert_eq!(Verdict::name_of(reason as u8), Some(reason.name()));
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_get_a_verdict_and_only_sound_ones_are_claimed(
+        pick in any::<prop::sample::Index>(),
+        changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+        keep in any::<prop::sample::Index>(),
+        cut: bool,
+    ) {
+        let corpus = corpus::all().unwrap();
+        let case = pick.get(&corpus.cases);
+        let table = &corpus.tables[&case.table];
+        let mut frame = case.frame.clone();
+        for (at, byte) in changes.iter().filter(|_| !case.frame.is_empty()) {
+            let at = at.index(frame.len().min(80));
+            frame[at] = *byte;
+        }
+        if cut {
+            frame.truncate(keep.index(frame.len() + 1));
+        }
+        if let Verdict::Claimed(index) = verdict(&frame, &case.context, table) {
+            prop_assert!(usize::from(index) < table.claims().len());
+            prop_assert!(frame.len() <= table.frame_len_max() as usize);
+            prop_assert_eq!(&frame[..6], &table.mac().0[..]);
+        }
+    }
+}
