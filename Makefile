@@ -52,7 +52,7 @@ help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-6s  %s\n", $$1, $$2 }' Makefile
 
 # Only to prove that the committed object is what its source gives; the product needs no compiler for it.
-BPF_PACKAGES := clang-14=clang-14 llvm-14=llvm-objcopy-14 libbpf-dev=/usr/include/bpf/bpf_helpers.h
+BPF_PACKAGES := clang-14=clang-14 llvm-14=llvm-strip-14
 
 # What building needs beside Rust: a linker and the C library's start files.
 setup:

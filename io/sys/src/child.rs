@@ -116,7 +116,7 @@ mod tests {
         let cpu = *allowed_cpus().unwrap().last().unwrap();
         let namespace = Namespace::new().ok();
         if namespace.is_none() {
-            println!("skipped in part: no CAP_SYS_ADMIN, so the child stays in our namespace");
+            twinpath_test_skip::skip("in part: no CAP_SYS_ADMIN, so the child stays in our namespace");
         }
         let mut child = sleeper(Placement { namespace: namespace.as_ref(), cpus: &[cpu] });
         let proc = format!("/proc/{}", child.id());

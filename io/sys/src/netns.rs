@@ -110,7 +110,7 @@ mod tests {
         match Namespace::new() {
             Ok(namespace) => Some(namespace),
             Err(error @ NetnsError::Unshare(_)) => {
-                println!("skipped: {error}");
+                twinpath_test_skip::skip(error);
                 None
             }
             Err(error) => panic!("{error}"),
