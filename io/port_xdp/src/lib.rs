@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use rustix::net::SendFlags;
-use twinpath_frame::{Burst, Frame, Pool, UMEM_CHUNK_DATA_MAX};
+use twinpath_frame::{Burst, CHUNK_SIZE, Frame, Pool, Region, UMEM_CHUNK_DATA_MAX};
 use twinpath_inspect::Reason;
 use twinpath_port::{Capabilities, PortCounters, PortId, PortQueue, WaitSource};
 use twinpath_rings::xsk::{Consumer, Descriptor, Producer};
@@ -57,13 +57,13 @@ pub struct XdpPort {
 }
 
 impl XdpPort {
-    /// Opens a socket on one queue, with its memory in `pool`. The first queue of a worker registers the memory
-    /// (`umem: None`), the others share it.
+    /// Opens a socket on one queue, its memory the `region` of the worker's pool. The first queue of a worker registers
+    /// the memory (`umem: None`), the others share it.
     ///
     /// # Errors
     /// [`OpenError`], one variant per step; [`OpenError::Busy`] may pass within 100 ms after another process died.
-    pub fn open(config: &XdpConfig, umem: Option<&Umem>, pool: &Pool) -> Result<Self, OpenError> {
-        let opened = open::open(config, umem, pool)?;
+    pub fn open(config: &XdpConfig, umem: Option<&Umem>, region: &Region) -> Result<Self, OpenError> {
+        let opened = open::open(config, umem, region)?;
         Ok(Self {
             id: config.id,
             ifindex: config.ifindex,
@@ -72,7 +72,7 @@ impl XdpPort {
             completion: opened.completion,
             receive: opened.receive,
             transmit: opened.transmit,
-            lent: Lent::new(pool.frames()),
+            lent: Lent::new((region.len() / CHUNK_SIZE as usize) as u32),
             filled: 0,
             fill_target: config.ring_frames,
             zero_copy: opened.zero_copy,

@@ -12,7 +12,7 @@ use rustix::net::xdp::{
     XdpUmemReg, XdpUmemRegFlags,
 };
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
-use twinpath_frame::{CHUNK_SIZE, Mapping, Pool};
+use twinpath_frame::{CHUNK_SIZE, Mapping, Region};
 use twinpath_port::PortId;
 use twinpath_rings::xsk::{Consumer, Descriptor, Offsets, Producer};
 
@@ -116,11 +116,11 @@ pub(crate) struct Opened {
     pub(crate) zero_copy: bool,
 }
 
-pub(crate) fn open(config: &XdpConfig, umem: Option<&Umem>, pool: &Pool) -> Result<Opened, OpenError> {
+pub(crate) fn open(config: &XdpConfig, umem: Option<&Umem>, region: &Region) -> Result<Opened, OpenError> {
     let socket = socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None)
         .map_err(OpenError::Socket)?;
     if umem.is_none() {
-        register(&socket, pool)?;
+        register(&socket, region)?;
     }
     let frames = config.ring_frames;
     let ring_error = |ring| move |source| OpenError::Ring { ring, frames, source };
@@ -154,8 +154,7 @@ pub(crate) fn open(config: &XdpConfig, umem: Option<&Umem>, pool: &Pool) -> Resu
     Ok(Opened { socket, fill, completion, receive, transmit, zero_copy })
 }
 
-fn register(socket: &OwnedFd, pool: &Pool) -> Result<(), OpenError> {
-    let region = pool.region();
+fn register(socket: &OwnedFd, region: &Region) -> Result<(), OpenError> {
     let registration = XdpUmemReg {
         addr: region.base().as_ptr() as u64,
         len: region.len() as u64,

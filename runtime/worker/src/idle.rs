@@ -65,6 +65,9 @@ pub enum RequestSetting {
 }
 
 impl RequestSetting {
+    /// All settings.
+    pub const ALL: [Self; 3] = [Self::Auto, Self::Always, Self::Never];
+
     /// The name users see.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -73,6 +76,23 @@ impl RequestSetting {
             Self::Always => "always",
             Self::Never => "never",
         }
+    }
+}
+
+impl fmt::Display for RequestSetting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for RequestSetting {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        Self::ALL
+            .into_iter()
+            .find(|setting| setting.name() == name)
+            .ok_or_else(|| format!("unknown latency request setting '{name}': choose auto, always or never"))
     }
 }
 

@@ -1,0 +1,300 @@
+//! Putting an interface on a path, and taking it off again.
+
+use std::net::IpAddr;
+
+use rustix::io::Errno;
+use std::sync::Arc;
+
+use twinpath_frame::{HEADROOM, Region, UMEM_CHUNK_DATA_MAX};
+use twinpath_port::{PortId, PortQueue};
+use twinpath_port_packet::{PacketConfig, PacketPort};
+use twinpath_port_xdp::{CopyMode, XdpConfig, XdpPort};
+use twinpath_steer::{Claim, ClaimKind, Table, TableError};
+use twinpath_steer_bpf::{SteerError, Steering, XdpMode};
+use twinpath_time::{Duration, Instant};
+use twinpath_wire::{Mac, Protocol};
+
+use crate::choose::Path;
+
+/// Frames a worker can have in hand at once: a burst taken and a burst waiting to leave, per queue, and as many again for
+/// replies that an engine holds back.
+const IN_HAND_FRAMES: u32 = 4 * twinpath_frame::BURST_MAX as u32;
+
+/// Frames of one worker's pool: per queue a full fill ring and a full transmit ring, and what is in hand.
+///
+/// With the default of 2048: (2 x 2048 + 256) x 2 KiB = 8.5 MiB per queue on the XDP path. On the packet path the receive
+/// ring is the kernel's, 2048 x 2 KiB = 4 MiB beside a pool that needs only what is in hand.
+#[must_use]
+pub const fn pool_frames(path: Path, queues: u32, ring_frames: u32) -> u32 {
+    match path {
+        Path::XdpZeroCopy | Path::XdpNative | Path::XdpGeneric => queues * (2 * ring_frames + IN_HAND_FRAMES),
+        Path::Packet | Path::Kernel => IN_HAND_FRAMES,
+    }
+}
+
+/// Bytes of receive ring that the kernel keeps for one queue beside the pool.
+#[must_use]
+pub const fn kernel_ring_bytes(path: Path, ring_frames: u32) -> u64 {
+    match path {
+        Path::Packet => ring_frames as u64 * twinpath_frame::CHUNK_SIZE as u64,
+        _ => 0,
+    }
+}
+
+/// What is claimed on an interface, for whom.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// Its index.
+    pub ifindex: u32,
+    /// Its link-layer address.
+    pub mac: Mac,
+    /// Its addresses.
+    pub addresses: Vec<IpAddr>,
+    /// What is claimed.
+    pub claims: Vec<Claim>,
+}
+
+impl Target {
+    /// The claim of a service on a UDP port.
+    #[must_use]
+    pub fn udp_claim(port: u16) -> Claim {
+        Claim::port(Protocol::Udp, port)
+    }
+
+    /// The claims in words, for `show`.
+    #[must_use]
+    pub fn describe(&self) -> Vec<String> {
+        self.claims.iter().map(describe).collect()
+    }
+
+    fn table(&self) -> Result<Table, AttachError> {
+        // The least that any path's frames hold: a claim means the same on all of them.
+        let mut table = Table::new(self.mac, UMEM_CHUNK_DATA_MAX.min(twinpath_frame::CHUNK_SIZE - HEADROOM))?;
+        for address in &self.addresses {
+            table.add_address(*address)?;
+        }
+        for claim in &self.claims {
+            table.add_claim(claim.clone())?;
+        }
+        Ok(table)
+    }
+}
+
+/// Why an interface could not be put on a path.
+#[derive(Debug, thiserror::Error)]
+pub enum AttachError {
+    /// The claims do not fit.
+    #[error("{0}")]
+    Table(#[from] TableError),
+    /// The BPF side.
+    #[error("{0}")]
+    Steer(#[from] SteerError),
+    /// A packet socket.
+    #[error("{0}")]
+    Packet(#[from] twinpath_port_packet::OpenError<SteerError>),
+    /// An AF_XDP socket.
+    #[error("{0}")]
+    Xdp(#[from] twinpath_port_xdp::OpenError),
+    /// Sharing the memory among queues.
+    #[error("cannot share the frame memory among queues: {0}")]
+    Share(Errno),
+    /// The queue is still held long after its owner can have died.
+    #[error("{source}; it was tried again for {waited:?}: stop the program that holds it (Linux does not tell which without CONFIG_XDP_SOCKETS_DIAG)")]
+    StillBusy {
+        /// What the last try said.
+        source: twinpath_port_xdp::OpenError,
+        /// For how long.
+        waited: Duration,
+    },
+}
+
+/// A queue with the worker it is for.
+pub struct Placed {
+    /// Number of the worker.
+    pub worker: usize,
+    /// The queue.
+    pub queue: Box<dyn PortQueue>,
+}
+
+/// An interface on a fast path. Dropping it takes the programs off; the queues are the workers' to give back.
+pub struct Attachment {
+    steering: Steering,
+    target: Target,
+    path: Path,
+    queues: u32,
+}
+
+/// What a path needs to know beyond the target.
+#[derive(Clone, Copy, Debug)]
+pub struct AttachPlan {
+    /// The path; not [`Path::Kernel`].
+    pub path: Path,
+    /// Receive queues of the interface.
+    pub rx_queues: u32,
+    /// Entries per ring.
+    pub ring_frames: u32,
+    /// A virtual device: partial checksums are to be expected, and it has no queueing discipline worth passing.
+    pub virtual_device: bool,
+    /// Number of the port, as this process numbers them.
+    pub port: u16,
+}
+
+/// How long a queue that was just held by a dead process may stay busy: its memory is given back by a deferred work item
+/// (65 ms here), so a quick restart tries again.
+const BUSY_PATIENCE: Duration = Duration::from_secs(2);
+const BUSY_PAUSE: Duration = Duration::from_millis(20);
+
+impl Attachment {
+    /// Puts `target` on a path, with one region of frame memory per worker.
+    ///
+    /// # Errors
+    /// [`AttachError`]; nothing is left attached then.
+    pub async fn attach(
+        target: Target,
+        plan: &AttachPlan,
+        regions: &[Arc<Region>],
+    ) -> Result<(Self, Vec<Placed>), AttachError> {
+        let table = target.table()?;
+        match plan.path {
+            Path::Packet | Path::Kernel => Self::attach_packet(target, &table, plan, regions.len()),
+            Path::XdpZeroCopy => Self::attach_xdp(target, &table, plan, regions, XdpMode::Native, CopyMode::ZeroCopy).await,
+            Path::XdpNative => Self::attach_xdp(target, &table, plan, regions, XdpMode::Native, CopyMode::Copy).await,
+            Path::XdpGeneric => Self::attach_xdp(target, &table, plan, regions, XdpMode::Generic, CopyMode::Copy).await,
+        }
+    }
+
+    fn attach_packet(
+        target: Target,
+        table: &Table,
+        plan: &AttachPlan,
+        workers: usize,
+    ) -> Result<(Self, Vec<Placed>), AttachError> {
+        let mut steering = Steering::load(twinpath_steer_bpf::Path::Packet)?;
+        steering.apply(table)?;
+        let mut placed = Vec::with_capacity(workers);
+        for worker in 0..workers {
+            let config = PacketConfig {
+                id: PortId { port: plan.port, queue: worker as u16 },
+                ifindex: target.ifindex,
+                ring_slots: plan.ring_frames,
+                fanout_group: (workers > 1).then(|| fanout_group(target.ifindex)),
+                bypass_qdisc: plan.virtual_device,
+            };
+            let queue = PacketPort::open(&config, |socket| steering.attach_socket_filter(socket))?;
+            placed.push(Placed { worker, queue: Box::new(queue) });
+        }
+        steering.attach_tcx(target.ifindex)?;
+        Ok((Self { steering, target, path: Path::Packet, queues: workers as u32 }, placed))
+    }
+
+    async fn attach_xdp(
+        target: Target,
+        table: &Table,
+        plan: &AttachPlan,
+        regions: &[Arc<Region>],
+        mode: XdpMode,
+        copy_mode: CopyMode,
+    ) -> Result<(Self, Vec<Placed>), AttachError> {
+        let mut steering = Steering::load(twinpath_steer_bpf::Path::Xdp)?;
+        steering.apply(table)?;
+        // First the program, which passes everything while its map has no sockets: if another program holds the
+        // interface, no socket has been opened for nothing.
+        steering.attach_xdp(target.ifindex, mode)?;
+        let mut umems = regions.iter().map(|_| None).collect::<Vec<_>>();
+        let mut placed = Vec::new();
+        for queue in 0..plan.rx_queues {
+            let worker = queue as usize % regions.len();
+            let config = XdpConfig {
+                id: PortId { port: plan.port, queue: queue as u16 },
+                ifindex: target.ifindex,
+                ring_frames: plan.ring_frames,
+                copy_mode,
+                virtual_device: plan.virtual_device,
+            };
+            let port = open_patiently(&config, umems[worker].as_ref(), &regions[worker]).await?;
+            if umems[worker].is_none() {
+                umems[worker] = Some(port.umem().map_err(AttachError::Share)?);
+            }
+            steering.set_queue(queue, port.socket())?;
+            placed.push(Placed { worker, queue: Box::new(port) });
+        }
+        Ok((Self { steering, target, path: plan.path, queues: plan.rx_queues }, placed))
+    }
+
+    /// The path.
+    #[must_use]
+    pub const fn path(&self) -> Path {
+        self.path
+    }
+
+    /// Queues served.
+    #[must_use]
+    pub const fn queues(&self) -> u32 {
+        self.queues
+    }
+
+    /// What is claimed.
+    #[must_use]
+    pub const fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// Claims for other addresses or another link-layer address from now on.
+    ///
+    /// # Errors
+    /// [`AttachError`]; the former claims stay in force then.
+    pub fn retarget(&mut self, mac: Mac, addresses: Vec<IpAddr>) -> Result<(), AttachError> {
+        let target = Target { mac, addresses, ..self.target.clone() };
+        self.steering.apply(&target.table()?)?;
+        self.target = target;
+        Ok(())
+    }
+
+    /// How often each verdict was given: stable name and count, over all CPUs.
+    ///
+    /// # Errors
+    /// The map that counts can't be read.
+    pub fn verdicts(&self) -> Result<Vec<(&'static str, u64)>, SteerError> {
+        self.steering.counters()
+    }
+}
+
+/// Opens a queue, trying again while a process that has just died may still hold it.
+async fn open_patiently(
+    config: &XdpConfig,
+    umem: Option<&twinpath_port_xdp::Umem>,
+    region: &Region,
+) -> Result<XdpPort, AttachError> {
+    let start: Instant = twinpath_sys::clock::now();
+    loop {
+        match XdpPort::open(config, umem, region) {
+            Err(source @ twinpath_port_xdp::OpenError::Busy { .. }) => {
+                let waited = twinpath_sys::clock::now().since(start);
+                if waited > BUSY_PATIENCE {
+                    return Err(AttachError::StillBusy { source, waited: BUSY_PATIENCE });
+                }
+                tracing::info!("{source}; trying again, as its owner may just have died");
+                tokio::time::sleep(BUSY_PAUSE).await;
+            }
+            outcome => return Ok(outcome?),
+        }
+    }
+}
+
+/// A fan-out group is known by a number per network namespace: ours comes from the process id, so that two processes on
+/// one interface do not fall into one group.
+fn fanout_group(ifindex: u32) -> u16 {
+    (std::process::id().wrapping_mul(31).wrapping_add(ifindex) & 0xffff) as u16
+}
+
+fn describe(claim: &Claim) -> String {
+    let what = match claim.kind {
+        ClaimKind::EtherType(ethertype) => format!("ethertype {ethertype:#06x}"),
+        ClaimKind::Port { protocol, port, address: None } => format!("{protocol} port {port}"),
+        ClaimKind::Port { protocol, port, address: Some(address) } => format!("{protocol} port {port} to {address}"),
+        ClaimKind::Flow(flow) => format!("{} from {} to {}", flow.protocol, flow.source, flow.destination),
+    };
+    let vlan = claim.vlan.map(|vlan| format!(", VLAN {vlan}")).unwrap_or_default();
+    let sources = if claim.sources.is_empty() { "" } else { ", from listed sources only" };
+    format!("{what}{vlan}{sources}")
+}

@@ -1,0 +1,358 @@
+//! The control loop: what changes while an instance serves, what is asked of it, and its end.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::{mpsc, oneshot};
+use twinpath_serve::{ServeCommand, ServeEvent};
+use twinpath_service::Service;
+use twinpath_sys::clock;
+use twinpath_time::Duration;
+use twinpath_worker::{Command, Event as WorkerEvent};
+
+use super::attach::{Attachment, kernel_ring_bytes};
+use super::start::learn_facts;
+use super::workers::WorkerHandle;
+use super::{ASKED_MAX, Asked, Instance, InstanceError, Ready};
+use crate::choose::{Path, choose};
+use crate::command::{Request, Server, default_socket, run_directory};
+use crate::facts;
+use crate::mirror::Event;
+use crate::mirror::table::Link;
+use crate::report::{self, Report};
+
+/// How often the number of queues is compared with what is attached, on the XDP path, where a queue without a socket
+/// is served by the kernel: nothing is lost meanwhile.
+const QUEUES_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The signals that end an instance.
+pub(super) struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    pub(super) fn new() -> io::Result<Self> {
+        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+/// What woke the loop.
+enum Woken {
+    Mirror(Event),
+    Worker,
+    Asked(Asked),
+    CheckQueues,
+    End,
+}
+
+impl<S: Service + 'static> Instance<S> {
+    /// Opens the command socket, says that all is ready, and serves until a signal ends it.
+    pub(super) async fn listen_and_serve(
+        &mut self,
+        signals: &mut Signals,
+        ready: impl FnOnce(&Ready),
+    ) -> Result<(), InstanceError> {
+        let default = || default_socket(&run_directory(), self.plan.service, &self.interface.name);
+        let server = Server::bind(&self.plan.socket.clone().unwrap_or_else(default))?;
+        let (ask, asked) = mpsc::channel::<Asked>(ASKED_MAX);
+        let hand_over = |request| {
+            let ask = ask.clone();
+            async move {
+                let (answer, wait) = oneshot::channel();
+                let stopping = || "the instance is stopping".to_owned();
+                ask.send((request, answer)).await.map_err(|_| stopping())?;
+                wait.await.map_err(|_| stopping())?
+            }
+        };
+        ready(&Ready { socket: server.path().to_owned(), report: self.report() });
+        tokio::select! {
+            outcome = self.serve(asked, signals) => outcome,
+            never = server.serve(hand_over) => match never {},
+        }
+    }
+
+    /// Keeps everything true until a signal ends it.
+    #[allow(deprecated, reason = "AsyncFd asks for an fd that stays open: it owns this one")]
+    pub(super) async fn serve(
+        &mut self,
+        mut asked: mpsc::Receiver<Asked>,
+        signals: &mut Signals,
+    ) -> Result<(), InstanceError> {
+        let watched: io::Result<Vec<_>> = self
+            .workers
+            .iter()
+            .map(|worker| {
+                // A descriptor of its own, so that the loop may wait on it while the worker's handle is changed.
+                let events = worker.events.as_fd().try_clone_to_owned()?;
+                Ok(AsyncFd::with_interest(events, Interest::READABLE)?)
+            })
+            .collect();
+        let watched = watched.map_err(InstanceError::Control)?;
+        let mut check = tokio::time::interval(QUEUES_INTERVAL);
+        loop {
+            let on_xdp = self.interface.attachment.as_ref().is_some_and(|attachment| attachment.path().is_xdp());
+            let woken = tokio::select! {
+                event = self.mirror.next() => Woken::Mirror(event?),
+                () = any_readable(&watched) => Woken::Worker,
+                Some(asked) = asked.recv() => Woken::Asked(asked),
+                _ = check.tick(), if on_xdp => Woken::CheckQueues,
+                () = signals.next() => Woken::End,
+            };
+            match woken {
+                Woken::Mirror(event) => self.kernel_says(event).await,
+                Woken::Worker => self.read_workers(),
+                Woken::Asked((request, answer)) => {
+                    // Whoever asked may be gone by now.
+                    let _ = answer.send(self.answer(&request));
+                }
+                Woken::CheckQueues => self.check_queues().await,
+                Woken::End => return Ok(()),
+            }
+        }
+    }
+
+    fn read_workers(&mut self) {
+        for at in 0..self.workers.len() {
+            self.workers[at].events.drain();
+            while let Some(event) = self.workers[at].events.take() {
+                match event {
+                    WorkerEvent::Detached(port) => {
+                        let frames = port.close();
+                        if !frames.is_empty() {
+                            self.workers[at].tell(Command::Frames(frames));
+                        }
+                    }
+                    WorkerEvent::Engine(ServeEvent::Resolve(peer)) => self.mirror.ask(peer, None),
+                    WorkerEvent::Engine(ServeEvent::Reclaim(addresses)) => drop(addresses),
+                }
+            }
+        }
+    }
+
+    async fn kernel_says(&mut self, event: Event) {
+        match event {
+            Event::Egress(update) => {
+                for worker in &mut self.workers {
+                    worker.tell(Command::Engine(ServeCommand::Egress(update)));
+                }
+            }
+            Event::Link(link) if self.interface.ifindex == Some(link.ifindex) => self.retarget(),
+            Event::Link(link) if self.interface.ifindex.is_none() && link.name == self.interface.name => {
+                self.come_back(&link).await;
+            }
+            Event::LinkGone { ifindex, .. } if self.interface.ifindex == Some(ifindex) => self.go_away(ifindex),
+            Event::Renamed { ifindex, to, .. } if self.interface.ifindex == Some(ifindex) => {
+                tracing::info!("interface {} is now called {to}", self.interface.name);
+                self.interface.name = to;
+            }
+            Event::Addresses { ifindex } if self.interface.ifindex == Some(ifindex) => {
+                self.retarget();
+                let addresses: Arc<[_]> = self.addresses().into();
+                for worker in &mut self.workers {
+                    worker.tell(Command::Engine(ServeCommand::Addresses(Arc::clone(&addresses))));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The interface has other addresses, or another link-layer address: the claim follows.
+    fn retarget(&mut self) {
+        let addresses = self.addresses();
+        let Some(ifindex) = self.interface.ifindex else { return };
+        let Some(mac) = self.mirror.tables().link(ifindex).and_then(|link| link.mac) else { return };
+        let Some(attachment) = &mut self.interface.attachment else { return };
+        let target = attachment.target();
+        if target.mac == mac && target.addresses == addresses {
+            return;
+        }
+        if let Err(error) = attachment.retarget(mac, addresses) {
+            tracing::error!("claims on {} stay as they were: {error}", self.interface.name);
+        }
+    }
+
+    /// The interface was removed or moved to another namespace: its programs went with it. The kernel path goes on.
+    fn go_away(&mut self, ifindex: u32) {
+        tracing::warn!("interface {} is gone; serving goes on through the kernel", self.interface.name);
+        self.detach(ifindex);
+        self.interface.ifindex = None;
+        self.interface.choice.path = Path::Kernel;
+        "the interface is gone".clone_into(&mut self.interface.choice.why);
+    }
+
+    fn detach(&mut self, ifindex: u32) {
+        // The programs first: from here on the kernel serves, and no frame goes to a socket that is about to close.
+        self.interface.attachment = None;
+        self.mirror.serve_on([]);
+        for worker in &mut self.workers {
+            worker.detach(ifindex);
+        }
+    }
+
+    /// An interface of the same name is there again.
+    async fn come_back(&mut self, link: &Link) {
+        self.interface.ifindex = Some(link.ifindex);
+        self.attach_again(link).await;
+        let addresses: Arc<[_]> = self.addresses().into();
+        for worker in &mut self.workers {
+            worker.tell(Command::Engine(ServeCommand::Addresses(Arc::clone(&addresses))));
+        }
+    }
+
+    async fn attach_again(&mut self, link: &Link) {
+        self.interface.facts = learn_facts(&self.mirror, link).await;
+        let had_rings = self.workers.iter().all(|worker| worker.pool_bytes() > 8 << 20);
+        match choose(&self.interface.facts, self.plan.path) {
+            // The pools were sized at start, for another path.
+            Ok(choice) if choice.path.is_xdp() && !had_rings => {
+                self.interface.choice = choice;
+                self.interface.choice.path = Path::Packet;
+                "the frame memory taken at start suits the packet path only; restart to change that"
+                    .clone_into(&mut self.interface.choice.why);
+            }
+            Ok(choice) => self.interface.choice = choice,
+            Err(refusal) => {
+                tracing::error!("{refusal}; serving goes on through the kernel");
+                self.interface.choice.path = Path::Kernel;
+                self.interface.choice.why = refusal.to_string();
+            }
+        }
+        if self.interface.choice.path == Path::Kernel {
+            return;
+        }
+        match self.attach().await {
+            Ok(()) => tracing::info!("interface {} is back on {}", link.name, self.interface.choice.path),
+            Err(error) => {
+                tracing::error!("cannot attach to {}: {error}; serving goes on through the kernel", link.name);
+                self.interface.choice.path = Path::Kernel;
+                self.interface.choice.why = format!("attaching failed: {error}");
+            }
+        }
+    }
+
+    /// On the XDP path every queue has a socket: if their number changed, attach anew.
+    async fn check_queues(&mut self) {
+        let Some(ifindex) = self.interface.ifindex else { return };
+        let Some(link) = self.mirror.tables().link(ifindex).cloned() else { return };
+        let Some(attachment) = &self.interface.attachment else { return };
+        let Some((rx_queues, _)) = facts::queues(&link.name).await else { return };
+        if rx_queues == attachment.queues() {
+            return;
+        }
+        tracing::info!("{} has {rx_queues} receive queues now: attaching anew", link.name);
+        self.detach(ifindex);
+        self.attach_again(&link).await;
+    }
+
+    fn answer(&mut self, request: &Request) -> Result<serde_json::Value, String> {
+        match request {
+            Request::Show(topic) => topic.of(&self.report()),
+            Request::Set(change) => {
+                let mode = change.mode;
+                let count = self.workers.len();
+                match change.worker {
+                    None => self.workers.iter_mut().for_each(|worker| worker.set_mode(mode)),
+                    Some(number) => self
+                        .workers
+                        .get_mut(number as usize)
+                        .ok_or_else(|| format!("there is no worker {number}: the last one is {}", count - 1))?
+                        .set_mode(mode),
+                }
+                Ok(serde_json::json!({}))
+            }
+        }
+    }
+
+    /// Everything `show` can tell.
+    pub(super) fn report(&self) -> Report {
+        let path = self.interface.choice.path;
+        let attached = self.interface.attachment.as_ref();
+        let queues = attached.map_or(0, Attachment::queues);
+        let ring_bytes = kernel_ring_bytes(path, self.plan.ring_frames) * u64::from(queues);
+        let pool_bytes = self.workers.iter().map(WorkerHandle::pool_bytes).sum::<u64>() + ring_bytes;
+        let ports = [("udp", self.plan.udp), ("tcp", self.plan.tcp)];
+        Report {
+            instance: report::Instance {
+                pid: std::process::id(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                service: self.plan.service.to_owned(),
+                ports: ports.iter().filter_map(|(name, port)| port.map(|port| format!("{name}/{port}"))).collect(),
+                uptime_s: clock::now().since(self.started).as_secs_f64(),
+                pool_mib: pool_bytes as f64 / f64::from(1 << 20),
+            },
+            interfaces: vec![self.report_interface()],
+            rules: self.report_rules(),
+            workers: self.workers.iter().map(|worker| worker.report(self.request.clone())).collect(),
+            neighbours: self.mirror.report(),
+            drops: self.workers.iter().flat_map(|worker| worker.drops(&self.interface.name)).collect(),
+        }
+    }
+
+    fn report_interface(&self) -> report::Interface {
+        let interface = &self.interface;
+        let link = interface.ifindex.and_then(|ifindex| self.mirror.tables().link(ifindex));
+        let queue = |(number, worker): (usize, &WorkerHandle<S>)| {
+            let mode = worker.mode().name().to_owned();
+            worker
+                .queues
+                .iter()
+                .map(|queue| report::Queue {
+                    queue: u32::from(queue.id.queue),
+                    worker: number as u32,
+                    path: interface.choice.path.name().to_owned(),
+                    mode: mode.clone(),
+                    frames_in: queue.counters.frames_in.get(),
+                    frames_out: queue.counters.frames_out.get(),
+                    ring_full: queue.counters.ring_full.get(),
+                })
+                .collect::<Vec<_>>()
+        };
+        report::Interface {
+            name: interface.name.clone(),
+            ifindex: interface.ifindex.unwrap_or(0),
+            kind: interface.facts.kind.clone(),
+            path: interface.choice.path.name().to_owned(),
+            link: link.map_or("gone", Link::state).to_owned(),
+            mtu: link.map_or(0, |link| link.mtu),
+            why: interface.choice.why.clone(),
+            why_not: interface.choice.report_why_not(),
+            queues: self.workers.iter().enumerate().flat_map(queue).collect(),
+        }
+    }
+
+    fn report_rules(&self) -> report::Rules {
+        let Some(attachment) = &self.interface.attachment else { return report::Rules::default() };
+        let verdicts = attachment.verdicts().unwrap_or_default().into_iter().filter(|(_, count)| *count > 0);
+        report::Rules {
+            claims: attachment.target().describe(),
+            verdicts: verdicts.map(|(name, count)| report::Count { name: name.to_owned(), count }).collect(),
+        }
+    }
+
+    /// Takes the programs off, then ends the workers.
+    pub(super) fn stop(mut self) {
+        self.interface.attachment = None;
+        self.workers.into_iter().for_each(WorkerHandle::stop);
+    }
+}
+
+/// Waits until one of the workers has something to say.
+async fn any_readable(watched: &[AsyncFd<OwnedFd>]) {
+    let waits = watched.iter().map(|fd| Box::pin(fd.readable()));
+    let (ready, ..) = futures_util::future::select_all(waits).await;
+    if let Ok(mut guard) = ready {
+        guard.clear_ready();
+    }
+}

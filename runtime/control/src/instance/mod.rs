@@ -1,0 +1,168 @@
+//! An instance: one service on one interface, on two paths, from start to stop.
+//!
+//! The order of things: mirror the kernel's tables; hold the service's ports with kernel sockets; choose a path; start the
+//! workers, which from then on serve through the kernel; attach the fast path; then keep all of it true while links,
+//! addresses and routes change. Stopping goes the other way: the programs come off first, so that the kernel serves every
+//! flow again before a socket closes.
+
+mod attach;
+mod events;
+mod start;
+mod workers;
+
+use std::path::PathBuf;
+
+pub use attach::{AttachError, AttachPlan, Attachment, Placed, Target, kernel_ring_bytes, pool_frames};
+use tokio::sync::oneshot;
+use twinpath_service::Service;
+use twinpath_time::Instant;
+use twinpath_worker::idle::IdleConfig;
+pub use workers::StartError;
+
+use self::workers::WorkerHandle;
+use crate::choose::{Choice, Path, PathAsked, Refusal};
+use crate::command::Request;
+use crate::facts::InterfaceFacts;
+use crate::mirror::{Mirror, MirrorError};
+use crate::report;
+
+/// What an instance is to do.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Name of the service, for `show`.
+    pub service: &'static str,
+    /// UDP port, on both paths.
+    pub udp: Option<u16>,
+    /// TCP port, on the kernel path.
+    pub tcp: Option<u16>,
+    /// Name of the interface.
+    pub interface: String,
+    /// The path asked for.
+    pub path: PathAsked,
+    /// Workers.
+    pub workers: u32,
+    /// CPUs for them, in order; empty: not pinned.
+    pub cpus: Vec<usize>,
+    /// How they idle; `request` is set by what is measured.
+    pub idle: IdleConfig,
+    /// Whether a latency request may be held.
+    pub request: twinpath_worker::idle::RequestSetting,
+    /// TCP connections at once.
+    pub connections_max: u32,
+    /// Entries per ring.
+    pub ring_frames: u32,
+    /// The command socket.
+    pub socket: Option<PathBuf>,
+}
+
+/// Why an instance could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum InstanceError {
+    /// There is no such interface.
+    #[error("there is no interface {name}; there is {available}")]
+    NoInterface {
+        /// The name.
+        name: String,
+        /// Those there are.
+        available: String,
+    },
+    /// Another socket holds the port.
+    #[error("cannot serve {port}: {holder}; stop it or choose another port")]
+    PortHeld {
+        /// `udp port 7`.
+        port: String,
+        /// Who holds it.
+        holder: String,
+    },
+    /// The port could not be bound.
+    #[error("cannot bind {port}: {source}{advice}")]
+    Bind {
+        /// `udp port 7`.
+        port: String,
+        /// Why.
+        source: std::io::Error,
+        /// What to do about it, if anything is known.
+        advice: &'static str,
+    },
+    /// The path asked for can't be had.
+    #[error("{0}")]
+    Path(#[from] Refusal),
+    /// Attaching failed, and another path was not to be tried.
+    #[error("cannot attach {path} to {interface}: {source}")]
+    Attach {
+        /// The path.
+        path: Path,
+        /// The interface.
+        interface: String,
+        /// Why.
+        source: AttachError,
+    },
+    /// Netlink.
+    #[error("{0}")]
+    Mirror(#[from] MirrorError),
+    /// Workers.
+    #[error("{0}")]
+    Workers(#[from] StartError),
+    /// The command socket.
+    #[error("{0}")]
+    Command(#[from] crate::command::CommandError),
+    /// The runtime or a descriptor.
+    #[error("cannot start the control thread: {0}")]
+    Control(std::io::Error),
+}
+
+/// What is known once an instance serves.
+#[derive(Clone, Debug)]
+pub struct Ready {
+    /// Where it can be asked.
+    pub socket: PathBuf,
+    /// What it says of itself.
+    pub report: report::Report,
+}
+
+/// A request from the command socket, and where its answer goes.
+pub(crate) type Asked = (Request, oneshot::Sender<Result<serde_json::Value, String>>);
+
+/// Requests that may wait for the control loop; more wait in their sockets.
+const ASKED_MAX: usize = 64;
+
+/// One running instance.
+struct Instance<S: Service> {
+    plan: Plan,
+    mirror: Mirror,
+    workers: Vec<WorkerHandle<S>>,
+    interface: Interface,
+    request: report::LatencyRequest,
+    started: Instant,
+}
+
+/// The interface served, as it is now.
+struct Interface {
+    name: String,
+    /// `None` while it is gone.
+    ifindex: Option<u32>,
+    facts: InterfaceFacts,
+    choice: Choice,
+    attachment: Option<Attachment>,
+    /// Number of the next port, so that a worker can tell an old one from a new one.
+    next_port: u16,
+}
+
+/// Serves `service` until SIGINT or SIGTERM; `ready` is called once it does. Every worker gets a clone of the service.
+///
+/// # Errors
+/// [`InstanceError`]; nothing is left changed then.
+pub fn run<S>(plan: Plan, service: &S, ready: impl FnOnce(&Ready)) -> Result<(), InstanceError>
+where
+    S: Service + Clone + 'static,
+{
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(InstanceError::Control)?;
+    runtime.block_on(async {
+        // Before anything is changed, so that no signal finds it half done.
+        let mut signals = events::Signals::new().map_err(InstanceError::Control)?;
+        let mut instance = Instance::start(plan, service).await?;
+        let outcome = instance.listen_and_serve(&mut signals, ready).await;
+        instance.stop();
+        outcome
+    })
+}

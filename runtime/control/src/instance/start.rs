@@ -1,0 +1,239 @@
+//! Starting an instance, step by step.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use twinpath_serve::{KernelSide, ServeConfig};
+use twinpath_service::Service;
+use twinpath_sys::{UdpSocket, clock};
+use twinpath_worker::idle::{Mode, RequestSetting};
+use twinpath_worker::measure_wake_cost;
+
+use super::attach::{AttachPlan, Attachment, Placed, Target, pool_frames};
+use super::workers::WorkerHandle;
+use super::{Instance, InstanceError, Interface, Plan};
+use crate::choose::{Choice, Path, PathAsked, WhyNot, choose};
+use crate::facts::{self, ForeignXdp, InterfaceFacts, KernelSupport, Support};
+use crate::holders::{Transport, holders};
+use crate::mirror::table::Link;
+use crate::mirror::{Mirror, MirrorLimits};
+use crate::report;
+
+/// The kernel's sockets of an instance, before they are given to workers.
+struct KernelSockets {
+    udp: Option<Arc<UdpSocket>>,
+    listener: Option<OwnedFd>,
+}
+
+impl<S: Service + Clone + 'static> Instance<S> {
+    /// Everything up to the point where both paths serve.
+    pub(super) async fn start(plan: Plan, service: &S) -> Result<Self, InstanceError> {
+        let mirror = Mirror::open(MirrorLimits::default()).await?;
+        let link = find_link(&mirror, &plan.interface)?;
+        let sockets = hold_ports(&plan)?;
+        let facts = learn_facts(&mirror, &link).await;
+        let choice = choose(&facts, plan.path)?;
+        let request = decide_request(&plan);
+        let interface = Interface {
+            name: link.name.clone(),
+            ifindex: Some(link.ifindex),
+            facts,
+            choice,
+            attachment: None,
+            next_port: 0,
+        };
+        let mut instance =
+            Self { plan, mirror, workers: Vec::new(), interface, request, started: clock::now() };
+        let outcome = match instance.start_workers(sockets, service) {
+            Ok(()) => instance.attach_first().await,
+            Err(error) => Err(error),
+        };
+        match outcome {
+            Ok(()) => Ok(instance),
+            Err(error) => {
+                instance.stop();
+                Err(error)
+            }
+        }
+    }
+
+    fn start_workers(&mut self, sockets: KernelSockets, service: &S) -> Result<(), InstanceError> {
+        let path = self.interface.choice.path;
+        let queues = self.interface.facts.rx_queues.max(1);
+        // A worker without a queue would only sleep.
+        let count = if path.is_xdp() { self.plan.workers.min(queues) } else { self.plan.workers };
+        let queues_each = queues.div_ceil(count);
+        let mut idle = self.plan.idle;
+        idle.request = self.request_wanted();
+        let addresses: Arc<[IpAddr]> = self.addresses().into();
+        let KernelSockets { udp, mut listener } = sockets;
+        for number in 0..count as usize {
+            let config = ServeConfig {
+                udp_port: self.plan.udp,
+                addresses: Arc::clone(&addresses),
+                kernel: KernelSide {
+                    udp: udp.clone(),
+                    receives: number == 0,
+                    listener: listener.take(),
+                    connections_max: self.plan.connections_max,
+                },
+            };
+            let cpu = (!self.plan.cpus.is_empty()).then(|| self.plan.cpus[number % self.plan.cpus.len()]);
+            let frames = pool_frames(path, queues_each, self.plan.ring_frames);
+            self.workers.push(WorkerHandle::start(number, cpu, idle, frames, service.clone(), config)?);
+        }
+        Ok(())
+    }
+
+    /// The first attachment. What was asked for by name must work; `auto` goes on to the next best path, saying why.
+    async fn attach_first(&mut self) -> Result<(), InstanceError> {
+        while self.interface.choice.path != Path::Kernel {
+            let path = self.interface.choice.path;
+            let Err(source) = self.attach().await else { return Ok(()) };
+            if self.plan.path != PathAsked::Auto {
+                return Err(InstanceError::Attach { path, interface: self.interface.name.clone(), source });
+            }
+            let next = if path == Path::Packet || self.interface.facts.tcx != Support::Yes {
+                Path::Kernel
+            } else {
+                Path::Packet
+            };
+            self.fall_back(next, format!("attaching failed: {source}"));
+        }
+        Ok(())
+    }
+
+    fn fall_back(&mut self, next: Path, reason: String) {
+        let Choice { path, why_not, .. } = &mut self.interface.choice;
+        tracing::warn!("{} on {}: {reason}; going on with {next}", path, self.interface.name);
+        why_not.push(WhyNot { path: *path, reason });
+        *path = next;
+        self.interface.choice.why = format!("what ranks above {next} could not be attached");
+    }
+}
+
+impl<S: Service + 'static> Instance<S> {
+    /// Puts the interface on the chosen path and gives the queues to the workers.
+    pub(super) async fn attach(&mut self) -> Result<(), super::AttachError> {
+        let Some(ifindex) = self.interface.ifindex else { return Ok(()) };
+        let Some(udp) = self.plan.udp else { return Ok(()) };
+        let Some(mac) = self.mirror.tables().link(ifindex).and_then(|link| link.mac) else { return Ok(()) };
+        let target = Target { ifindex, mac, addresses: self.addresses(), claims: vec![Target::udp_claim(udp)] };
+        let plan = AttachPlan {
+            path: self.interface.choice.path,
+            rx_queues: self.interface.facts.rx_queues.max(1),
+            ring_frames: self.plan.ring_frames,
+            virtual_device: self.interface.facts.is_virtual(),
+            port: self.interface.next_port,
+        };
+        let regions: Vec<_> = self.workers.iter().map(|worker| Arc::clone(&worker.region)).collect();
+        let (attachment, placed) = Attachment::attach(target, &plan, &regions).await?;
+        self.interface.next_port = self.interface.next_port.wrapping_add(1);
+        self.interface.attachment = Some(attachment);
+        self.mirror.serve_on([ifindex]);
+        for placed in placed {
+            let Placed { worker, .. } = placed;
+            self.workers[worker].attach(placed);
+        }
+        Ok(())
+    }
+
+    /// The addresses of the interface, as the mirror has them.
+    pub(super) fn addresses(&self) -> Vec<IpAddr> {
+        let Some(ifindex) = self.interface.ifindex else { return Vec::new() };
+        self.mirror.tables().addresses(ifindex).map(|(address, _)| address).collect()
+    }
+
+    fn request_wanted(&self) -> bool {
+        let helps = match (self.request.wake_us_with, self.request.wake_us_without) {
+            (Some(with), Some(without)) => with <= without * 0.8,
+            _ => false,
+        };
+        match self.plan.request {
+            RequestSetting::Always => true,
+            RequestSetting::Never => false,
+            RequestSetting::Auto => helps,
+        }
+    }
+}
+
+fn find_link(mirror: &Mirror, name: &str) -> Result<Link, InstanceError> {
+    mirror.tables().link_named(name).cloned().ok_or_else(|| {
+        let names: BTreeSet<&str> = mirror.tables().links().map(|link| link.name.as_str()).collect();
+        let available = names.into_iter().collect::<Vec<_>>().join(", ");
+        InstanceError::NoInterface { name: name.to_owned(), available }
+    })
+}
+
+/// Binds the service's ports with kernel sockets: nobody else may have them, and they serve what does not come by the fast
+/// path.
+fn hold_ports(plan: &Plan) -> Result<KernelSockets, InstanceError> {
+    let udp = plan
+        .udp
+        .map(|port| UdpSocket::bind(port).map_err(|source| bind_error(Transport::Udp, port, source)))
+        .transpose()?
+        .map(Arc::new);
+    let listener = plan
+        .tcp
+        .map(|port| twinpath_serve::listen(port).map_err(|source| bind_error(Transport::Tcp, port, source)))
+        .transpose()?;
+    Ok(KernelSockets { udp, listener })
+}
+
+fn bind_error(transport: Transport, number: u16, source: io::Error) -> InstanceError {
+    let port = format!("{transport} port {number}");
+    if source.kind() == io::ErrorKind::AddrInUse {
+        return InstanceError::PortHeld { port, holder: holder_of(transport, number) };
+    }
+    let advice = if source.kind() == io::ErrorKind::PermissionDenied && number < 1024 {
+        "; ports below 1024 need CAP_NET_BIND_SERVICE (run as root, or choose a higher port)"
+    } else {
+        ""
+    };
+    InstanceError::Bind { port, source, advice }
+}
+
+fn holder_of(transport: Transport, port: u16) -> String {
+    let holders: Vec<String> = holders(transport, port).iter().map(ToString::to_string).collect();
+    if holders.is_empty() { "another socket holds it; its owner can't be seen from here".to_owned() } else { holders.join(", ") }
+}
+
+/// Gathers what the choice looks at, the BPF side's part of it as well.
+pub(super) async fn learn_facts(mirror: &Mirror, link: &Link) -> InterfaceFacts {
+    let support = |probed: Result<(), String>| probed.map_or_else(Support::No, |()| Support::Yes);
+    let probe = twinpath_steer_bpf::probe();
+    let kernel = KernelSupport { tcx: support(probe.packet_path()), af_xdp: support(probe.xdp) };
+    let mut facts = facts::gather(link, mirror.tables(), kernel).await;
+    if let Ok(Some(holder)) = twinpath_steer_bpf::xdp_holder(link.ifindex) {
+        let held_by = holder.processes.first().map(|(pid, name)| format!("{name} (pid {pid})"));
+        facts.foreign_xdp = Some(ForeignXdp { id: holder.program_id, name: holder.name, held_by });
+    }
+    facts
+}
+
+/// Measures what a latency request does here, unless it is settled that none will be held.
+fn decide_request(plan: &Plan) -> report::LatencyRequest {
+    let mut request = report::LatencyRequest { setting: plan.request.name().to_owned(), ..Default::default() };
+    if plan.request == RequestSetting::Never {
+        request.verdict = "not held: switched off".to_owned();
+        return request;
+    }
+    let Some(cost) = measure_wake_cost() else {
+        request.verdict = "not measured: it takes two CPUs".to_owned();
+        return request;
+    };
+    let us = |nanos: u64| nanos as f64 / 1_000.0;
+    request.wake_us_without = Some(us(cost.without_ns));
+    request.wake_us_with = cost.with_ns.map(us);
+    request.verdict = match (cost.with_ns, cost.request_helps(), plan.request) {
+        (None, ..) => "not held: the system refuses requests (/dev/cpu_dma_latency)".to_owned(),
+        (_, false, RequestSetting::Auto) => "not held: it does not shorten a wake-up here".to_owned(),
+        (_, _, _) if plan.idle.mode == Mode::Poll => "not held in mode poll: a spinning CPU needs none".to_owned(),
+        (_, true, _) => "held while traffic lasts: it shortens a wake-up here".to_owned(),
+        (_, false, _) => "held while traffic lasts, as asked, though it does not shorten a wake-up here".to_owned(),
+    };
+    request
+}

@@ -1,0 +1,210 @@
+//! The workers of an instance: started here, told here, asked here.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use twinpath_frame::{Pool, PoolError, Region};
+use twinpath_inspect::Counter;
+use twinpath_port::{PortCounters, PortId};
+use twinpath_serve::{ServeCommand, ServeConfig, ServeCounters, ServeEngine, ServeEvent};
+use twinpath_service::Service;
+use twinpath_worker::idle::{IdleConfig, Mode};
+use twinpath_worker::mailbox::{Receiver, Sender, mailbox};
+use twinpath_worker::place::{self, PlaceError};
+use twinpath_worker::{Command, Event, Remains, Worker, WorkerConfig, WorkerCounters};
+
+use super::attach::Placed;
+use crate::report;
+
+/// Messages between control and one worker, each way. Control answers each question of a worker with one update, and a
+/// worker asks about at most 4096 peers per ten seconds.
+const MAILBOX_LEN: u32 = 1024;
+
+/// What went wrong when starting workers.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// No memory.
+    #[error("worker {worker}: {source}")]
+    Pool {
+        /// Which worker.
+        worker: usize,
+        /// Why.
+        source: PoolError,
+    },
+    /// No descriptors.
+    #[error("worker {worker}: cannot make its event descriptors: {source}; raise the limit of open files (ulimit -n)")]
+    Descriptors {
+        /// Which worker.
+        worker: usize,
+        /// Why.
+        source: rustix::io::Errno,
+    },
+    /// No thread, or not where it was asked for.
+    #[error("{0}")]
+    Place(#[from] PlaceError),
+}
+
+/// A queue as control knows it, while its worker serves it.
+pub(super) struct KnownQueue {
+    pub(super) id: PortId,
+    pub(super) ifindex: u32,
+    pub(super) counters: Arc<PortCounters>,
+}
+
+/// Control's end of one worker.
+pub(super) struct WorkerHandle<S: Service> {
+    number: usize,
+    cpu: Option<usize>,
+    commands: Sender<Command<ServeCommand>>,
+    pub(super) events: Receiver<Event<ServeEvent>>,
+    thread: JoinHandle<Remains<ServeEngine<S>>>,
+    pub(super) region: Arc<Region>,
+    pool_frames: u32,
+    pub(super) counters: Arc<WorkerCounters>,
+    pub(super) serve: Arc<ServeCounters>,
+    pub(super) queues: Vec<KnownQueue>,
+    /// Messages that found the mailbox full.
+    pub(super) refused: Counter,
+}
+
+impl<S: Service + 'static> WorkerHandle<S> {
+    /// Starts worker `number` on `cpu`, serving `service`.
+    pub(super) fn start(
+        number: usize,
+        cpu: Option<usize>,
+        idle: IdleConfig,
+        pool_frames: u32,
+        service: S,
+        config: ServeConfig,
+    ) -> Result<Self, StartError> {
+        let descriptors = |source| StartError::Descriptors { worker: number, source };
+        let pool = Pool::new(pool_frames).map_err(|source| StartError::Pool { worker: number, source })?;
+        let region = Arc::clone(pool.region());
+        let (commands, inbox) = mailbox(MAILBOX_LEN).map_err(descriptors)?;
+        let (outbox, events) = mailbox(MAILBOX_LEN).map_err(descriptors)?;
+        let (counters, serve) = (Arc::new(WorkerCounters::default()), Arc::new(ServeCounters::default()));
+        let engine = ServeEngine::new(service, config, Arc::clone(&serve));
+        let worker = Worker::new(&WorkerConfig { idle }, engine, pool, inbox, outbox, Arc::clone(&counters))
+            .map_err(descriptors)?;
+        let thread = place::spawn(worker, number as u32, cpu)?;
+        let (queues, refused) = (Vec::new(), Counter::new());
+        Ok(Self { number, cpu, commands, events, thread, region, pool_frames, counters, serve, queues, refused })
+    }
+
+    /// Tells the worker; a full mailbox is counted, and what is lost can be asked for again.
+    pub(super) fn tell(&mut self, command: Command<ServeCommand>) -> bool {
+        let sent = self.commands.send(command).is_ok();
+        self.refused.add(u64::from(!sent));
+        sent
+    }
+
+    /// Gives it a queue to serve.
+    pub(super) fn attach(&mut self, placed: Placed) {
+        let queue = placed.queue;
+        let counters = Arc::clone(queue.counters());
+        self.queues.push(KnownQueue { id: queue.id(), ifindex: queue.ifindex(), counters });
+        self.tell(Command::Attach(queue));
+    }
+
+    /// Takes back every queue of an interface; each comes as an event, to be closed.
+    pub(super) fn detach(&mut self, ifindex: u32) {
+        self.queues.retain(|queue| queue.ifindex != ifindex);
+        self.tell(Command::Detach { ifindex });
+    }
+
+    pub(super) fn set_mode(&mut self, mode: Mode) {
+        self.tell(Command::SetMode(mode));
+    }
+
+    /// Ends it, waits for it, and closes what it leaves.
+    pub(super) fn stop(mut self) {
+        // If the mailbox is full, dropping it says the same.
+        let _ = self.commands.send(Command::Stop);
+        drop(self.commands);
+        let Ok(Remains { ports, mut pool, engine }) = self.thread.join() else {
+            tracing::error!("worker {} panicked; its sockets are closed all the same", self.number);
+            return;
+        };
+        drop(engine);
+        for port in ports {
+            port.close().into_iter().for_each(|frame| pool.release(frame));
+        }
+        while let Some(event) = self.events.take() {
+            if let Event::Detached(port) = event {
+                port.close().into_iter().for_each(|frame| pool.release(frame));
+            }
+        }
+    }
+
+    pub(super) fn mode(&self) -> Mode {
+        Mode::ALL.get(self.counters.mode.get() as usize).copied().unwrap_or_default()
+    }
+
+    pub(super) fn pool_bytes(&self) -> u64 {
+        self.region.len() as u64
+    }
+
+    /// What `show workers` says of it.
+    pub(super) fn report(&self, mut request: report::LatencyRequest) -> report::Worker {
+        let (counters, serve) = (&*self.counters, &*self.serve);
+        request.held = counters.request_held.get() != 0;
+        if counters.request_refused.get() != 0 {
+            request.verdict = "refused by the system: /dev/cpu_dma_latency cannot be opened for writing".to_owned();
+        }
+        let sum = |count: fn(&PortCounters) -> &Counter| {
+            self.queues.iter().map(|queue| count(&queue.counters).get()).sum::<u64>()
+        };
+        report::Worker {
+            worker: self.number as u32,
+            cpu: self.cpu.map(|cpu| cpu as u32),
+            mode: self.mode().name().to_owned(),
+            latency_request: request,
+            turns_busy: counters.turns_busy.get(),
+            turns_empty: counters.turns_empty.get(),
+            sleeps: counters.sleeps.get(),
+            wakeups: counters.wakeups.get(),
+            cpu_ns: thread_cpu_ns(counters.tid.get()),
+            frames_in: sum(|port| &port.frames_in),
+            frames_out: sum(|port| &port.frames_out),
+            kernel_requests: serve.kernel_requests.get(),
+            kernel_replies: serve.kernel_replies.get(),
+            allocations: counters.allocations.get(),
+            pool_mib: self.pool_bytes() as f64 / f64::from(1 << 20),
+            pool_frames: self.pool_frames,
+            pool_free: counters.pool_free.get() as u32,
+        }
+    }
+
+    /// Everything it and its ports dropped.
+    pub(super) fn drops(&self, interface: &str) -> Vec<report::Drop> {
+        let mut drops = Vec::new();
+        let mut add = |place: &str, reason: &str, count: u64| {
+            if count > 0 {
+                drops.push(report::Drop { place: place.to_owned(), reason: reason.to_owned(), count });
+            }
+        };
+        let place = format!("worker {}", self.number);
+        for (reason, count) in self.counters.drops.happened() {
+            add(&place, reason.name(), count);
+        }
+        add(&place, "control_mailbox_full", self.refused.get());
+        add(&place, "egress_table_full", self.serve.peers_overflow.get());
+        for queue in &self.queues {
+            let place = format!("{interface} queue {}", queue.id.queue);
+            for (reason, count) in queue.counters.drops.happened() {
+                add(&place, reason.name(), count);
+            }
+            add(&place, "ring_full", queue.counters.ring_full.get());
+            add(&place, "device_errors", queue.counters.errors.get());
+        }
+        drops
+    }
+}
+
+/// CPU time a thread of this process has used, ns; 0 if the kernel does not say (`/proc/PID/task/TID/schedstat`).
+fn thread_cpu_ns(tid: u64) -> u64 {
+    std::fs::read_to_string(format!("/proc/self/task/{tid}/schedstat"))
+        .ok()
+        .and_then(|text| text.split_whitespace().next()?.parse().ok())
+        .unwrap_or(0)
+}
