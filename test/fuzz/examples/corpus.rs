@@ -48,6 +48,15 @@ fn main() -> io::Result<()> {
     write("wire__damaged_frames", damaged.clone())?;
     write("steer__frames", beside)?;
     write("steer__damaged_frames", hinted(0, &damaged))?;
+    let cases: [&[u8]; 6] = [
+        &[0, 0],
+        &[0, 1, 0, 0, 1],
+        &[0, 60, 0x80, 40, 0],
+        &[0, 90],
+        &[0, 120, 0, 14, 2],
+        &[0, 200, 0, 40, 9],
+    ];
+    write("steer__damaged_cases", cases.map(<[u8]>::to_vec))?;
     let texts = [
         "",
         "[service]\nudp = 7\n",

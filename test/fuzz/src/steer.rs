@@ -1,6 +1,6 @@
 //! The verdict: what it claims is whole, for us, and named by the claim; anything else is the kernel's.
 
-use twinpath_steer::{Claim, ClaimKind, Context, Table, Verdict, verdict};
+use twinpath_steer::{Claim, ClaimKind, Context, Table, Verdict, corpus, verdict};
 use twinpath_wire::{ChecksumTrust, EtherType, FlowKey, ParseError, Protocol, Tag, eth, udp_frame};
 
 use crate::{fuzz, seed};
@@ -28,21 +28,25 @@ fn table() -> Table {
     table
 }
 
-/// What holds of every verdict. `hint` is what the kernel would know beside the bytes.
-fn check(frame: &[u8], hint: u8, table: &Table) {
+/// What the kernel would know of a frame beside its bytes.
+fn context(hint: u8) -> Context {
     let tag = (hint & 1 != 0).then_some(Tag { protocol: EtherType::VLAN, control: seed::VLAN });
-    let context = Context { tag, segments: u32::from(hint >> 1 & 3) };
-    let found = verdict(frame, &context, table);
-    assert_eq!(found, verdict(frame, &context, table), "a function of its arguments");
+    Context { tag, segments: u32::from(hint >> 1 & 3) }
+}
+
+/// What holds of every verdict.
+fn check(frame: &[u8], context: &Context, table: &Table) {
+    let found = verdict(frame, context, table);
+    assert_eq!(found, verdict(frame, context, table), "a function of its arguments");
     assert!(Verdict::name_of(found.number()).is_some(), "every verdict has a counter with a name");
     let Verdict::Claimed(index) = found else { return };
 
     let claim = &table.claims()[usize::from(index)];
     let eth = eth::Frame::parse(frame).expect("what is claimed has a whole header");
-    assert_eq!(eth.destination(), seed::OWN_MAC);
+    assert_eq!(eth.destination(), table.mac());
     assert!(context.segments <= 1, "glued segments are the kernel's");
-    assert!(frame.len() <= FRAME_LEN_MAX as usize);
-    assert_eq!(claim.vlan, tag.or(eth.tag()).map(Tag::id), "the claim names the frame's VLAN");
+    assert!(frame.len() <= table.frame_len_max() as usize);
+    assert_eq!(claim.vlan, context.tag.or(eth.tag()).map(Tag::id), "the claim names the frame's VLAN");
     let ClaimKind::Port { protocol: Protocol::Udp, port, .. } = claim.kind else { return };
     match udp_frame::parse(frame, ChecksumTrust::Trusted) {
         Ok(datagram) => {
@@ -63,7 +67,7 @@ fn frames() {
     let table = table();
     fuzz!("steer__frames", |input: &[u8]| {
         let (hint, frame) = input.split_first().unwrap_or((&0, &[]));
-        check(frame, *hint, &table);
+        check(frame, &context(*hint), &table);
     });
 }
 
@@ -72,6 +76,19 @@ fn damaged_frames() {
     let table = table();
     fuzz!("steer__damaged_frames", |input: &[u8]| {
         let (hint, input) = input.split_first().unwrap_or((&0, &[]));
-        check(&seed::damaged_frame(input), *hint, &table);
+        check(&seed::damaged_frame(input), &context(*hint), &table);
+    });
+}
+
+/// A case of the steering corpus, named by two bytes, with the rest of the input as damage.
+#[test]
+fn damaged_cases() {
+    let corpus = corpus::all().expect("the steering corpus can be read");
+    fuzz!("steer__damaged_cases", |input: &[u8]| {
+        let Some((number, edits)) = input.split_first_chunk::<2>() else { return };
+        let case = &corpus.cases[usize::from(u16::from_be_bytes(*number)) % corpus.cases.len()];
+        let mut frame = case.frame.clone();
+        seed::damage(&mut frame, edits);
+        check(&frame, &case.context, &corpus.tables[&case.table]);
     });
 }
