@@ -16,7 +16,7 @@
 //!   under NAME                    its table
 //!   tag 8100 100                  a VLAN tag beside the frame: protocol, control
 //!   segments 4                    how many segments were glued together
-//!   not PROGRAM: REASON           a program that cannot be asked: xdp, test_run
+//!   not PROGRAM: REASON           a program that a test run cannot ask: xdp, filter
 //!   frame                         bytes in hexadecimal until the next word
 //!     0200 0000 0002              digits; white space means nothing
 //!     fill 00 1400                one byte, that many times
@@ -63,10 +63,10 @@ pub struct Case {
     pub frame: Vec<u8>,
     /// What must come out.
     pub verdict: Verdict,
-    /// Why an XDP program cannot be asked, if so.
+    /// Why a test run of the XDP program cannot tell, if so.
     pub not_xdp: Option<String>,
-    /// Why a kernel test run cannot be asked, if so.
-    pub not_test_run: Option<String>,
+    /// Why a test run of the socket filter cannot tell, if so.
+    pub not_filter: Option<String>,
 }
 
 /// A line of the corpus that means nothing.
@@ -165,7 +165,7 @@ fn new_case(name: String) -> Case {
         frame: Vec::new(),
         verdict: Verdict::Pass(PassReason::Unclaimed),
         not_xdp: None,
-        not_test_run: None,
+        not_filter: None,
     }
 }
 
@@ -238,7 +238,7 @@ fn case_line(
             let reason = Some(reason.trim().to_owned());
             match program.trim() {
                 "xdp" => case.not_xdp = reason,
-                "test_run" => case.not_test_run = reason,
+                "filter" => case.not_filter = reason,
                 other => return Err(format!("no program {other}")),
             }
         }

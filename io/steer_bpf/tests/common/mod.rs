@@ -1,0 +1,32 @@
+//! Frames through the loaded programs without a device (BPF_PROG_TEST_RUN).
+
+use aya::programs::{Program, SchedClassifier, SocketFilter, TestRun, TestRunOptions, TestRunResult, Xdp};
+use twinpath_steer_bpf::Steering;
+
+pub(crate) fn xdp(steering: &Steering) -> &Xdp {
+    program(steering, "twinpath_xdp")
+}
+
+pub(crate) fn filter(steering: &Steering) -> &SocketFilter {
+    program(steering, "twinpath_filter")
+}
+
+pub(crate) fn ingress(steering: &Steering) -> &SchedClassifier {
+    program(steering, "twinpath_ingress")
+}
+
+fn program<'a, P: 'a>(steering: &'a Steering, name: &str) -> &'a P
+where
+    &'a P: TryFrom<&'a Program>,
+{
+    steering.program(name).and_then(|program| program.try_into().ok()).unwrap()
+}
+
+pub(crate) fn run<P>(program: &P, frame: &[u8], beside: Option<&[u8]>, repeat: u32) -> TestRunResult
+where
+    P: for<'a> TestRun<Opts<'a> = TestRunOptions<'a>, Result = TestRunResult>,
+{
+    let options =
+        TestRunOptions { data_in: Some(frame), ctx_in: beside, repeat, ..TestRunOptions::default() };
+    program.test_run(options).unwrap_or_else(|error| panic!("{error:?} for {} bytes", frame.len()))
+}

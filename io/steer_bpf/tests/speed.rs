@@ -1,0 +1,63 @@
+//! What a verdict costs: nanoseconds per frame of the programs as they run in production.
+//!
+//! `cargo test --release -p twinpath-steer-bpf --test speed -- --ignored --nocapture`
+
+mod common;
+
+use std::time::Duration;
+
+use common::{filter, ingress, run, xdp};
+use twinpath_steer::corpus;
+use twinpath_steer_bpf::{Path, Steering};
+
+const REPEAT: u32 = 1_000_000;
+const PASSES: usize = 7;
+
+/// Cases of the corpus whose cost is of interest.
+const CASES: [(&str, &str); 8] = [
+    ("tcp_ack", "empty"),
+    ("tcp_syn_unclaimed_port", "basic"),
+    ("ipv4_udp_unclaimed_port", "basic"),
+    ("ipv6_udp_unclaimed_port", "basic"),
+    ("arp_broadcast", "basic"),
+    ("tcp_ack", "basic"),
+    ("ipv4_udp_claimed", "basic"),
+    ("ipv6_udp_claimed", "basic"),
+];
+
+#[test]
+#[ignore = "a measurement, not a check"]
+fn nanoseconds_per_frame() {
+    if !twinpath_test_skip::root_or_skip() {
+        return;
+    }
+    let corpus = corpus::all().unwrap();
+    let mut redirect = Steering::load(Path::Xdp).unwrap();
+    let mut packet = Steering::load(Path::Packet).unwrap();
+    println!("{:32} {:8} {:>6} {:>8} {:>12}", "frame", "table", "XDP", "filter", "tcx, no note");
+    for (name, table) in CASES {
+        let case = corpus.cases.iter().find(|case| case.name == name).unwrap();
+        redirect.apply(&corpus.tables[table]).unwrap();
+        packet.apply(&corpus.tables[table]).unwrap();
+        let at_xdp = median(|| run(xdp(&redirect), &case.frame, None, REPEAT).duration);
+        // The production filter reads from the data's start, which in a test run is the IP header: the same work
+        // needs a frame with a second Ethernet header in front.
+        let doubled = [&case.frame[..14], &case.frame[..]].concat();
+        let at_filter = median(|| run(filter(&packet), &doubled, None, REPEAT).duration);
+        // An unclaimed frame through the filter clears the note.
+        let other = [
+            &case.frame[..14],
+            &corpus.cases.iter().find(|case| case.name == "arp_broadcast").unwrap().frame[..],
+        ]
+        .concat();
+        run(filter(&packet), &other, None, 1);
+        let at_tcx = median(|| run(ingress(&packet), &case.frame, None, REPEAT).duration);
+        println!("{name:32} {table:8} {at_xdp:6} {at_filter:8} {at_tcx:12}");
+    }
+}
+
+fn median(measure: impl Fn() -> Duration) -> u128 {
+    let mut passes: Vec<_> = (0..PASSES).map(|_| measure().as_nanos()).collect();
+    passes.sort_unstable();
+    passes[PASSES / 2]
+}

@@ -1,0 +1,187 @@
+//! The kernel's programs against user space: the corpus, and thousands of frames broken from it.
+
+mod common;
+
+use common::{filter, ingress, run, xdp};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use twinpath_steer::corpus::{self, Case};
+use twinpath_steer::{Context, PassReason, Table, Verdict, verdict};
+use twinpath_steer_bpf::{Path, Steering};
+
+#[test]
+fn every_program_gives_the_verdict_of_the_corpus() {
+    if !twinpath_test_skip::root_or_skip() {
+        return;
+    }
+    let corpus = corpus::all().unwrap();
+    let mut programs = Programs::load();
+    let mut wrong = Vec::new();
+    let (mut filtered, mut redirected) = (0, 0);
+    for (name, table) in &corpus.tables {
+        programs.apply(table);
+        for case in corpus.cases.iter().filter(|case| case.table == *name) {
+            let mut compare = |program: &str, found: Verdict| {
+                if found != case.verdict {
+                    wrong.push(format!("{program}, {}: {found:?}, not {:?}", case.name, case.verdict));
+                }
+            };
+            if case.not_filter.is_none() {
+                compare("filter", programs.filter_verdict(&case.frame, &case.context));
+                filtered += 1;
+            }
+            if case.not_xdp.is_none() {
+                compare("XDP", programs.xdp_verdict(&case.frame));
+                redirected += 1;
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(filtered > 180 && redirected > 190, "{filtered} through the filter, {redirected} through XDP");
+}
+
+/// Frames per run.
+const FRAMES: usize = 40_000;
+/// So that a failure can be had again.
+const SEED: u64 = 20_261_121;
+
+#[test]
+fn broken_frames_get_the_same_verdict_everywhere() {
+    if !twinpath_test_skip::root_or_skip() {
+        return;
+    }
+    let corpus = corpus::all().unwrap();
+    let mut random = fastrand::Rng::with_seed(SEED);
+    let mut programs = Programs::load();
+    let (mut claimed, mut filtered) = (0, 0);
+    for table in corpus.tables.values() {
+        programs.apply(table);
+        for number in 0..FRAMES / corpus.tables.len() {
+            let case = &corpus.cases[random.usize(..corpus.cases.len())];
+            let frame = broken(&mut random, case, table);
+            let segments = if random.u8(..10) == 0 { random.u32(..4) } else { 0 };
+            let context = Context { tag: None, segments };
+            let expected = verdict(&frame, &context, table);
+            claimed += usize::from(matches!(expected, Verdict::Claimed(_)));
+            if frame.len() >= least_for_filter(&frame) {
+                let found = programs.filter_verdict(&frame, &context);
+                assert_eq!(found, expected, "filter, seed {SEED}, frame {number}: {frame:02x?}");
+                filtered += 1;
+            }
+            let expected = verdict(&frame, &Context::default(), table);
+            assert_eq!(
+                programs.xdp_verdict(&frame),
+                expected,
+                "XDP, seed {SEED}, frame {number}: {frame:02x?}"
+            );
+        }
+    }
+    assert!(filtered > FRAMES * 3 / 4, "only {filtered} frames could be shown to the filter");
+    assert!(claimed > FRAMES / 50, "only {claimed} frames were claimed: the test looks at too little");
+}
+
+/// A frame of the corpus, damaged in a few places that matter.
+fn broken(random: &mut fastrand::Rng, case: &Case, table: &Table) -> Vec<u8> {
+    const TELLING: [u8; 24] =
+        [0, 1, 2, 4, 5, 6, 7, 8, 9, 10, 16, 17, 20, 40, 43, 44, 53, 60, 0x45, 0x46, 0x60, 0x81, 0xdd, 0xff];
+    let mut frame = case.frame.clone();
+    for _ in 0..random.usize(..4) {
+        if frame.is_empty() {
+            break;
+        }
+        let at = random.usize(..frame.len().min(80));
+        frame[at] = match random.u8(..4) {
+            0 => random.u8(..),
+            1 => frame[at] ^ 1 << random.u8(..8),
+            2 => frame[at].wrapping_add(1),
+            _ => TELLING[random.usize(..TELLING.len())],
+        };
+    }
+    // Half of them to an address that is ours, so that the checks behind it are reached.
+    if random.bool() && frame.len() > 6 {
+        frame[..6].copy_from_slice(&table.mac().0);
+    }
+    if random.u8(..8) == 0 && frame.len() > 18 {
+        let tag = [0x81, 0x00, 0x00, [100, 200, 0, 5][random.usize(..4)]];
+        frame.splice(12..12, tag);
+    }
+    if random.u8(..4) == 0 {
+        frame.truncate(random.usize(..=frame.len()));
+    }
+    if random.u8(..16) == 0 {
+        frame.resize(frame.len() + random.usize(..200), random.u8(..));
+    }
+    // The kernel runs nothing shorter.
+    frame.resize(frame.len().max(14), 0);
+    frame
+}
+
+/// What Linux 6.18 wants of a socket buffer in a test run (net/bpf/test_run.c).
+fn least_for_filter(frame: &[u8]) -> usize {
+    match frame[12..14] {
+        [0x08, 0x00] => 34,
+        [0x86, 0xdd] => 54,
+        _ => 15,
+    }
+}
+
+/// What tcx answers to let the next program decide, and to drop.
+const TCX_NEXT: u32 = u32::MAX;
+const TCX_DROP: u32 = 2;
+
+/// All three programs, told to return their verdict.
+struct Programs {
+    packet: Steering,
+    xdp: Steering,
+}
+
+impl Programs {
+    fn load() -> Self {
+        stay_on_one_cpu();
+        Self {
+            packet: Steering::load_for_test_run(Path::Packet).unwrap(),
+            xdp: Steering::load_for_test_run(Path::Xdp).unwrap(),
+        }
+    }
+
+    fn apply(&mut self, table: &Table) {
+        self.packet.apply(table).unwrap();
+        self.xdp.apply(table).unwrap();
+    }
+
+    fn xdp_verdict(&self, frame: &[u8]) -> Verdict {
+        verdict_of(run(xdp(&self.xdp), frame, None, 1).return_value)
+    }
+
+    /// The filter's verdict; holds the tcx program to it for the same frame.
+    fn filter_verdict(&self, frame: &[u8], context: &Context) -> Verdict {
+        let beside = beside(context);
+        let verdict = verdict_of(run(filter(&self.packet), frame, Some(&beside), 1).return_value);
+        let answer = run(ingress(&self.packet), frame, Some(&beside), 1).return_value;
+        let expected = if matches!(verdict, Verdict::Claimed(_)) { TCX_DROP } else { TCX_NEXT };
+        assert_eq!(answer, expected, "tcx after {verdict:?}");
+        verdict
+    }
+}
+
+/// The start of a `struct __sk_buff` that says how many segments were glued together.
+fn beside(context: &Context) -> [u8; 184] {
+    let mut bytes = [0; 184];
+    bytes[164..168].copy_from_slice(&context.segments.to_ne_bytes());
+    bytes
+}
+
+fn verdict_of(returned: u32) -> Verdict {
+    match (returned & 0xff) as usize {
+        0 => Verdict::Claimed((returned >> 8) as u16),
+        number => Verdict::Pass(PassReason::ALL[number - 1]),
+    }
+}
+
+/// The filter's note is per CPU.
+fn stay_on_one_cpu() {
+    let allowed = sched_getaffinity(None).unwrap();
+    let cpu = (0..CpuSet::MAX_CPU).find(|&cpu| allowed.is_set(cpu)).unwrap();
+    let mut one = CpuSet::new();
+    one.set(cpu);
+    sched_setaffinity(None, &one).unwrap();
+}
