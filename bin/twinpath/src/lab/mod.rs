@@ -1,12 +1,202 @@
+//! `twinpath lab NAME`: measurements against the kernel and its peers, both sides in one run, alternating.
+//!
+//! A lab is a [`model::Lab`]: two tables and a function that measures. This is the frame they all share: the network
+//! of their own, child processes, the choice of rows, statistics, verdicts, and the report as table, JSON and HTML.
+
+mod bystander;
+mod html;
+mod instance;
 mod model;
+mod peers;
+mod plot;
+mod process;
+mod progress;
+mod quick;
 mod record;
+mod session;
 mod stats;
+mod table;
 mod topology;
+
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, anyhow};
+use clap::builder::PossibleValuesParser;
+use tokio::signal::unix::{SignalKind, signal};
+use twinpath_sys::netns::NetnsError;
+
+use self::model::{Lab, LabReport, RatioSpec, RowSpec};
+use self::process::Launcher;
+use self::progress::Progress;
+use self::record::Record;
+use self::session::{Selection, Session};
+use self::topology::Topology;
+
+/// Every lab there is, in the order of the help text.
+const LABS: &[&Lab] = &[&quick::LAB];
+
+/// 128 + SIGINT and 128 + SIGTERM, as shells count.
+const INTERRUPTED: u8 = 130;
+const TERMINATED: u8 = 143;
+/// Under `--check`: nothing missed its target, but something could not be measured.
+const NOT_MEASURED: u8 = 3;
 
 #[derive(clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    /// The lab: `quick` measures UDP and TCP echo, twinpath against the kernel's sockets.
+    #[arg(value_parser = PossibleValuesParser::new(LABS.iter().map(|lab| lab.name)))]
+    name: String,
+    /// Also write everything as one JSON object.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Where to write the report. Default: lab-out/NAME-TIME.html
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Rounds, each with both sides of every ratio.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=500))]
+    repeat: Option<u16>,
+    /// Run only these ratios and rows, and what they need.
+    #[arg(long, value_name = "ID,...", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Measure long enough to judge (at least 9 pairs per ratio). Ends with 1 if a ratio misses its target, else
+    /// with 3 if one could not be measured.
+    #[arg(long)]
+    check: bool,
+}
 
-pub(crate) fn run(_args: Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("being written")
+/// How the measuring ended.
+enum Ended {
+    Measured(Record, usize),
+    Signal(u8),
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let lab =
+        LABS.iter().find(|lab| lab.name == args.name).with_context(|| format!("no lab {}", args.name))?;
+    let selection = Selection::new(lab.rows, lab.ratios, lab.together, &args.only)?;
+    let session = match session(lab, &args, selection) {
+        Ok(session) => session,
+        Err(error) => {
+            eprintln!("twinpath: {error:#}");
+            return Ok(ExitCode::from(if args.check { NOT_MEASURED } else { 1 }));
+        }
+    };
+    let begun = Instant::now();
+    let ended = measure(lab, &session);
+    session.launcher.end_all();
+    session.progress.finish();
+    let (record, rounds) = match ended? {
+        Ended::Measured(record, rounds) => (record, rounds),
+        Ended::Signal(code) => {
+            eprintln!("twinpath: stopped; every process, namespace and program of the lab is gone");
+            return Ok(ExitCode::from(code));
+        }
+    };
+    let mut report = report(lab, &session, &record, rounds)?;
+    report.wall_s = begun.elapsed().as_secs_f64();
+    println!("{}", table::render(lab, &report, &record));
+    write_outputs(lab, &args, &report, &record)?;
+    Ok(ExitCode::from(if args.check { record::check_code(&report.ratios) } else { 0 }))
+}
+
+fn session(lab: &Lab, args: &Args, selection: Selection) -> anyhow::Result<Session> {
+    let topology = Topology::build().map_err(|error| match error.downcast_ref::<NetnsError>() {
+        Some(NetnsError::Unshare(_)) => anyhow!(
+            "lab {} needs root: it creates network namespaces (CAP_SYS_ADMIN), links in them (CAP_NET_ADMIN), packet \
+             and AF_XDP sockets (CAP_NET_RAW) and BPF programs (CAP_BPF). Run it with `sudo`, or `make run`",
+            lab.name
+        ),
+        _ => error,
+    })?;
+    let cpus = session::cpus()?;
+    Ok(Session {
+        launcher: Launcher::new(topology, cpus)?,
+        cpus,
+        run_dir: tempfile::Builder::new()
+            .prefix("twinpath-lab-")
+            .tempdir()
+            .context("cannot make a directory for sockets")?,
+        selection,
+        repeat: args.repeat.map(usize::from),
+        check: args.check,
+        progress: Progress::new(),
+    })
+}
+
+/// Measures until done or told to stop. Children are spawned by this thread, and die with it.
+fn measure(lab: &Lab, session: &Session) -> anyhow::Result<Ended> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start an event loop")?;
+    runtime.block_on(async {
+        let mut interrupt = signal(SignalKind::interrupt()).context("cannot catch SIGINT")?;
+        let mut terminate = signal(SignalKind::terminate()).context("cannot catch SIGTERM")?;
+        tokio::select! {
+            biased;
+            _ = interrupt.recv() => Ok(Ended::Signal(INTERRUPTED)),
+            _ = terminate.recv() => Ok(Ended::Signal(TERMINATED)),
+            result = (lab.run)(session) => result.map(|(record, rounds)| Ended::Measured(record, rounds)),
+        }
+    })
+}
+
+fn report(lab: &Lab, session: &Session, record: &Record, rounds: usize) -> anyhow::Result<LabReport> {
+    let rows = |spec: &&RowSpec| session.selection.rows.contains(spec.id);
+    let ratios = |spec: &&RatioSpec| session.selection.ratios.contains(spec.id);
+    let mut notes = Vec::new();
+    if session.cpus[0] == session.cpus[1] {
+        notes.push("only one CPU: both sides share it, so rows that spin measure the scheduler".to_owned());
+    }
+    notes.extend(record::interval_note(rounds));
+    let uname = rustix::system::uname();
+    Ok(LabReport {
+        lab: lab.name.to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        kernel: uname.release().to_string_lossy().into_owned(),
+        cpus: session.cpus.to_vec(),
+        rows: lab.rows.iter().filter(rows).map(|spec| record.row(spec)).collect(),
+        ratios: lab.ratios.iter().filter(ratios).map(|spec| record.ratio(spec, session.check)).collect(),
+        unix_time_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),
+        wall_s: 0.0,
+        rounds,
+        notes,
+    })
+}
+
+fn write_outputs(lab: &Lab, args: &Args, report: &LabReport, record: &Record) -> anyhow::Result<()> {
+    if let Some(path) = &args.json {
+        let mut text = serde_json::to_string_pretty(report)?;
+        text.push('\n');
+        write(path, &text)?;
+    }
+    let path = match &args.html {
+        Some(path) => path.clone(),
+        None => {
+            let directory = Path::new("lab-out");
+            std::fs::create_dir_all(directory).context("cannot create lab-out; name a file with --html")?;
+            give_back(directory);
+            directory.join(format!("{}-{}.html", lab.name, table::utc(report.unix_time_s).replace(':', "-")))
+        }
+    };
+    write(&path, &html::render(lab, report, record)?)?;
+    let shown = std::fs::canonicalize(&path).unwrap_or(path);
+    println!("report: {}", shown.display());
+    Ok(())
+}
+
+fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    give_back(path);
+    Ok(())
+}
+
+/// Under sudo, what is written belongs to the user who called it. Best effort: the report is there either way.
+fn give_back(path: &Path) {
+    let id = |name| std::env::var(name).ok().and_then(|id| id.parse().ok());
+    if let (Some(uid), Some(gid)) = (id("SUDO_UID"), id("SUDO_GID")) {
+        let _ = std::os::unix::fs::chown(path, Some(uid), Some(gid));
+    }
 }

@@ -4,10 +4,30 @@
 //! what to run, statistics, verdicts, output) is the frame's.
 
 use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
 
 use serde::{Deserialize, Serialize};
 
+use super::record::Record;
+use super::session::Session;
 use super::stats::Summary;
+
+/// A lab as the frame sees it. To add one, write its two tables and its function, and list it in `lab/mod.rs`.
+#[derive(Debug)]
+pub(crate) struct Lab {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    pub(crate) rows: &'static [RowSpec],
+    pub(crate) ratios: &'static [RatioSpec],
+    /// Rows that need others measured before them.
+    pub(crate) together: &'static [(&'static str, &'static [&'static str])],
+    /// Measures what is selected; gives the samples and the number of rounds.
+    pub(crate) run: for<'a> fn(&'a Session) -> Running<'a>,
+}
+
+/// A lab at work.
+pub(crate) type Running<'a> = Pin<Box<dyn Future<Output = anyhow::Result<(Record, usize)>> + 'a>>;
 
 /// A row as the lab announces it. Ids are stable and documented in docs/measuring.md.
 #[derive(Clone, Copy, Debug)]
@@ -17,8 +37,10 @@ pub(crate) struct RowSpec {
     pub(crate) group: Group,
     pub(crate) path: Option<&'static str>,
     pub(crate) mode: Option<&'static str>,
-    /// The row that it is compared with in the table, by the group's main value.
-    pub(crate) base: Option<&'static str>,
+    /// The value the row is about: in comparisons, and first in its line.
+    pub(crate) main: &'static str,
+    /// The rows it is compared with in the table: by the best of them.
+    pub(crate) base: &'static [&'static str],
 }
 
 /// Rows of one kind stand together, in tables and plots.

@@ -119,7 +119,15 @@ fn a_side_condition_can_only_take_away() {
 
 #[test]
 fn a_row_keeps_its_reason_and_its_failures() {
-    let spec = RowSpec { id: "a", label: "A", group: Group::Rtt, path: None, mode: Some("poll"), base: None };
+    let spec = RowSpec {
+        id: "a",
+        label: "A",
+        group: Group::Rtt,
+        path: None,
+        mode: Some("poll"),
+        main: "p50_us",
+        base: &[],
+    };
     let mut record = Record::default();
     assert_eq!(record.row(&spec).skipped.as_deref(), Some("not run"));
     record.fail("a", "no such path".to_owned());

@@ -1,0 +1,264 @@
+//! The report as one HTML file that needs nothing else: no script, no font, no request.
+
+use std::fmt::Write;
+
+use plotters::style::RGBColor;
+
+use super::model::{Group, Lab, LabReport, Ratio, Row, RowSpec};
+use super::plot::{self, Curve};
+use super::record::Record;
+use super::table::{self, label, of_group, to_base};
+
+/// Warm for the kernel, cool for twinpath, grey for the floor: legible on light and dark.
+const KERNEL: [RGBColor; 3] =
+    [RGBColor(0xd9, 0x8a, 0x00), RGBColor(0xb8, 0x6a, 0x3c), RGBColor(0xe5, 0x53, 0x4b)];
+const OURS: [RGBColor; 3] =
+    [RGBColor(0x8b, 0x6c, 0xef), RGBColor(0x2f, 0x81, 0xf7), RGBColor(0x12, 0xa5, 0x94)];
+const FLOOR: RGBColor = RGBColor(0x8b, 0x94, 0x9e);
+
+/// The whole page.
+pub(crate) fn render(lab: &Lab, report: &LabReport, record: &Record) -> anyhow::Result<String> {
+    let mut page = String::new();
+    let title = format!("twinpath lab {}", report.lab);
+    page.push_str(
+        &include_str!("report/head.html")
+            .replace("{title}", &escape(&title))
+            .replace("{style}", include_str!("report/style.css")),
+    );
+    let _ = write!(
+        page,
+        "<header><h1>{}</h1><p>{}</p><p class=\"meta\">twinpath {} · Linux {} · client on CPU {}, server on CPU {} · {} · {} rounds in {:.0} s</p></header>",
+        escape(&title),
+        escape(lab.about),
+        escape(&report.version),
+        escape(&report.kernel),
+        report.cpus.first().copied().unwrap_or_default(),
+        report.cpus.get(1).copied().unwrap_or_default(),
+        table::utc(report.unix_time_s),
+        report.rounds,
+        report.wall_s,
+    );
+    targets(&mut page, report)?;
+    latencies(&mut page, lab, report, record)?;
+    for group in Group::ALL {
+        rows(&mut page, lab, report, record, group);
+    }
+    notes(&mut page, report);
+    page.push_str("</main></body></html>\n");
+    Ok(page)
+}
+
+fn targets(page: &mut String, report: &LabReport) -> anyhow::Result<()> {
+    if report.ratios.is_empty() {
+        return Ok(());
+    }
+    let count = |holds| report.ratios.iter().filter(|ratio| ratio.holds == holds).count();
+    page.push_str("<section><h2>Targets</h2><div class=\"tiles\">");
+    for (number, name, class) in [
+        (count(Some(true)), "hold", "good"),
+        (count(Some(false)), "miss", "bad"),
+        (count(None), "not measured", "none"),
+    ] {
+        let class = if number == 0 { "zero" } else { class };
+        let _ = write!(page, "<div class=\"tile {class}\"><b>{number}</b> {name}</div>");
+    }
+    page.push_str("</div>");
+    let measured: Vec<&Ratio> = report.ratios.iter().filter(|ratio| ratio.value.is_some()).collect();
+    if !measured.is_empty() {
+        let _ = write!(
+            page,
+            "<figure>{}<figcaption>How much of its target each ratio uses: left of the line it holds. The whisker is the 95 % interval of the median.</figcaption></figure>",
+            plot::targets(&measured)?
+        );
+    }
+    page.push_str("<div class=\"wide\"><table><thead><tr><th>ratio<th>value<th>target<th><th>spread<th>95 % interval<th>pairs</tr></thead><tbody>");
+    for ratio in &report.ratios {
+        ratio_line(page, ratio);
+    }
+    page.push_str("</tbody></table></div></section>");
+    Ok(())
+}
+
+fn ratio_line(page: &mut String, ratio: &Ratio) {
+    let (word, _) = table::verdict(ratio);
+    let class = match ratio.holds {
+        Some(true) => "good",
+        Some(false) => "bad",
+        None => "none",
+    };
+    let range = |range: Option<[f64; 2]>| {
+        range.map_or_else(String::new, |[low, high]| {
+            format!("{}&#8239;–&#8239;{}", table::short(low), table::short(high))
+        })
+    };
+    let reason =
+        ratio.skipped.as_ref().map_or_else(String::new, |reason| format!("<br><em>{}</em>", escape(reason)));
+    let _ = write!(
+        page,
+        "<tr><td class=\"name\"><b>{}</b><br><span class=\"what\">{}{reason}</span><td class=\"value\">{}<td>{}<td><span class=\"badge {class}\">{word}</span><td>{}<td>{}<td>{}</tr>",
+        escape(&ratio.id),
+        escape(&ratio.what),
+        ratio.value.map_or_else(|| "–".to_owned(), table::short),
+        escape(&table::target(ratio)),
+        range(ratio.spread),
+        range(ratio.interval95),
+        ratio.pairs,
+    );
+}
+
+fn latencies(page: &mut String, lab: &Lab, report: &LabReport, record: &Record) -> anyhow::Result<()> {
+    let (mut kernels, mut ours) = (KERNEL.iter().cycle(), OURS.iter().cycle());
+    let mut curves = Vec::new();
+    let mut legend = String::new();
+    for (spec, row) in of_group(lab, report, Group::Rtt).filter(|(_, row)| row.skipped.is_none()) {
+        let is_ours = row.id.starts_with("twinpath");
+        let next = if is_ours { ours.next() } else { kernels.next() };
+        let colour = if row.path.is_none() { FLOOR } else { *next.unwrap_or(&FLOOR) };
+        let value =
+            |name: &str| row.values.get(name).map_or_else(String::new, |s| table::significant(s.median));
+        let _ = write!(
+            legend,
+            "<li><i style=\"background:#{:02x}{:02x}{:02x}\"></i><span>{}</span><span class=\"meta\">p50 {} · p99 {} us</span></li>",
+            colour.0,
+            colour.1,
+            colour.2,
+            escape(&label(spec, row)),
+            value("p50_us"),
+            value("p99_us"),
+        );
+        curves.push(Curve { colour, histogram: record.histogram(spec.id), ours: is_ours });
+    }
+    if curves.iter().any(|curve| !curve.histogram.is_empty()) {
+        let _ = write!(
+            page,
+            "<section><h2>Latency</h2><figure>{}<ul class=\"legend\">{legend}</ul><figcaption>{}, all rounds together. Lower is better; thick lines are twinpath.</figcaption></figure></section>",
+            plot::percentiles(&curves)?,
+            Group::Rtt.title()
+        );
+    }
+    Ok(())
+}
+
+/// The columns of a group: value, heading, how it is written.
+type Column = (&'static str, &'static str, fn(f64) -> String);
+
+const RTT_COLUMNS: [Column; 9] = [
+    ("min_us", "min", table::significant),
+    ("p50_us", "p50", table::significant),
+    ("p90_us", "p90", table::significant),
+    ("p99_us", "p99", table::significant),
+    ("p99_9_us", "p99.9", table::significant),
+    ("max_us", "max us", table::significant),
+    ("requests_per_s", "requests/s", table::thousands),
+    ("cpu_server", "CPU server", table::percent),
+    ("cpu_client", "CPU client", table::percent),
+];
+const RATE_COLUMNS: [Column; 5] = [
+    ("requests_per_s", "replies/s", table::thousands),
+    ("p50_us", "p50 us", table::significant),
+    ("p99_us", "p99 us", table::significant),
+    ("cpu_server", "CPU server", table::percent),
+    ("cpu_client", "CPU client", table::percent),
+];
+const COST_COLUMNS: [Column; 4] = [
+    ("cpu_us_per_reply", "CPU us/reply", table::significant),
+    ("offered_per_s", "offered/s", table::thousands),
+    ("cpu_server", "CPU server", table::percent),
+    ("p99_us", "p99 us", table::significant),
+];
+const MIXED_COLUMNS: [Column; 7] = [
+    ("p50_us", "p50 us", table::significant),
+    ("p99_us", "p99 us", table::significant),
+    ("requests_per_s", "requests/s", table::thousands),
+    ("gbit_per_s", "Gbit/s", table::significant),
+    ("cpu_server", "CPU server", table::percent),
+    ("requests", "requests", table::thousands),
+    ("failed", "failed", table::thousands),
+];
+const IDLE_COLUMNS: [Column; 3] = [
+    ("cpu_server", "CPU", table::percent),
+    ("wakeups_per_s", "wake-ups/s", table::significant),
+    ("request_held", "latency request held", table::short),
+];
+
+fn columns(group: Group) -> &'static [Column] {
+    match group {
+        Group::Rtt => &RTT_COLUMNS,
+        Group::Rate => &RATE_COLUMNS,
+        Group::Cpu => &COST_COLUMNS,
+        Group::Beside | Group::Other => &MIXED_COLUMNS,
+        Group::Idle => &IDLE_COLUMNS,
+    }
+}
+
+fn rows(page: &mut String, lab: &Lab, report: &LabReport, record: &Record, group: Group) {
+    let rows: Vec<(&RowSpec, &Row)> = of_group(lab, report, group).collect();
+    if rows.is_empty() {
+        return;
+    }
+    let measured = |name: &str| rows.iter().any(|(_, row)| row.values.contains_key(name));
+    let columns: Vec<&Column> = columns(group).iter().filter(|(name, ..)| measured(name)).collect();
+    let _ =
+        write!(page, "<section><h2>{}</h2><div class=\"wide\"><table><thead><tr><th>", escape(group.title()));
+    for (_, heading, _) in &columns {
+        let _ = write!(page, "<th>{heading}");
+    }
+    page.push_str("<th>ratio to kernel</tr></thead><tbody>");
+    let mut skipped: Vec<(&str, Vec<String>)> = Vec::new();
+    for (spec, row) in rows {
+        if let Some(reason) = &row.skipped {
+            match skipped.iter_mut().find(|(known, _)| known == reason) {
+                Some((_, names)) => names.push(label(spec, row)),
+                None => skipped.push((reason, vec![label(spec, row)])),
+            }
+            continue;
+        }
+        let class =
+            if row.path.as_deref().is_some_and(|path| path != "kernel") { " class=\"ours\"" } else { "" };
+        let _ = write!(page, "<tr{class}><td class=\"name\">{}", escape(&label(spec, row)));
+        for (name, _, write_value) in &columns {
+            match row.values.get(*name) {
+                Some(s) => {
+                    let _ = write!(
+                        page,
+                        "<td title=\"{} to {} over {} rounds\">{}",
+                        write_value(s.min),
+                        write_value(s.max),
+                        row.n,
+                        write_value(s.median)
+                    );
+                }
+                None => page.push_str("<td>"),
+            }
+        }
+        let _ = write!(
+            page,
+            "<td>{}</tr>",
+            to_base(spec, record).map_or_else(String::new, |ratio| format!("{ratio:.2}"))
+        );
+    }
+    page.push_str("</tbody></table></div>");
+    for (reason, names) in skipped {
+        let _ = write!(
+            page,
+            "<p class=\"skipped\"><b>Skipped</b> {}: {}</p>",
+            escape(&names.join("; ")),
+            escape(reason)
+        );
+    }
+    page.push_str("</section>");
+}
+
+fn notes(page: &mut String, report: &LabReport) {
+    page.push_str("<section><h2>Notes</h2><ul class=\"notes\">");
+    for remark in table::remarks(report).iter().filter(|remark| !remark.starts_with("skipped ")) {
+        let _ = write!(page, "<li>{}</li>", escape(remark));
+    }
+    page.push_str(include_str!("report/notes.html"));
+    page.push_str("</ul></section>");
+}
+
+/// Text as text, in elements and attributes.
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}

@@ -1,0 +1,137 @@
+//! A running `twinpath serve`, asked and told over its command socket as any operator would.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use serde_json::json;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+use twinpath_control::report::Report;
+
+use super::process::{Launcher, Server};
+
+/// A worker in `poll` mode on the same CPU lets the control thread run within a few scheduler ticks.
+const ANSWER_DEADLINE: Duration = Duration::from_secs(5);
+
+/// A server under one attachment.
+#[derive(Debug)]
+pub(crate) struct Instance {
+    server: Server,
+    socket: PathBuf,
+}
+
+impl Instance {
+    /// Starts it; it serves on both paths when this returns.
+    pub(crate) async fn start(launcher: &Launcher, args: &[String]) -> anyhow::Result<Self> {
+        let server = launcher.server(args).await?;
+        let socket =
+            server.ready["socket"].as_str().context("the ready line names no command socket")?.into();
+        Ok(Self { server, socket })
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.server.pid
+    }
+
+    /// Everything it says of itself.
+    pub(crate) async fn report(&self) -> anyhow::Result<Report> {
+        let answer = self.ask(&json!({"show": "all"})).await?;
+        serde_json::from_value(answer).context("cannot read what twinpath says of itself")
+    }
+
+    /// Switches all workers to `mode`.
+    pub(crate) async fn set_mode(&self, mode: &str) -> anyhow::Result<()> {
+        self.ask(&json!({"set": {"worker": null, "mode": mode}})).await.map(|_| ())
+    }
+
+    pub(crate) async fn stop(self, launcher: &Launcher) -> anyhow::Result<()> {
+        launcher.stop(self.server).await
+    }
+
+    async fn ask(&self, request: &serde_json::Value) -> anyhow::Result<serde_json::Value> {
+        let exchange = async {
+            let mut stream = UnixStream::connect(&self.socket).await?;
+            stream.write_all(format!("{request}\n").as_bytes()).await?;
+            let mut line = String::new();
+            BufReader::new(stream).read_line(&mut line).await?;
+            anyhow::Ok(line)
+        };
+        let line = tokio::time::timeout(ANSWER_DEADLINE, exchange)
+            .await
+            .with_context(|| format!("no answer to {request} after {} s", ANSWER_DEADLINE.as_secs()))?
+            .with_context(|| format!("cannot ask {} for {request}", self.socket.display()))?;
+        let mut answer: serde_json::Value =
+            serde_json::from_str(&line).with_context(|| format!("{request} was answered by: {line}"))?;
+        if let Some(error) = answer["error"].as_str() {
+            bail!("{request} was refused: {error}");
+        }
+        Ok(answer["ok"].take())
+    }
+}
+
+/// Facts that rows state, taken from a report.
+pub(crate) trait Facts {
+    /// The path of the first interface.
+    fn path(&self) -> String;
+    /// Frames received on the fast path, all workers.
+    fn frames_in(&self) -> u64;
+    /// Heap allocations of all workers' threads.
+    fn allocations(&self) -> u64;
+    /// Whether any worker holds a CPU latency request.
+    fn request_held(&self) -> bool;
+    /// Frame memory per queue, MiB.
+    fn pool_mib_per_queue(&self) -> Option<f64>;
+}
+
+impl Facts for Report {
+    fn path(&self) -> String {
+        self.interfaces.first().map_or_else(|| "kernel".to_owned(), |interface| interface.path.clone())
+    }
+
+    fn frames_in(&self) -> u64 {
+        self.workers.iter().map(|worker| worker.frames_in).sum()
+    }
+
+    fn allocations(&self) -> u64 {
+        self.workers.iter().map(|worker| worker.allocations).sum()
+    }
+
+    fn request_held(&self) -> bool {
+        self.workers.iter().any(|worker| worker.latency_request.held)
+    }
+
+    fn pool_mib_per_queue(&self) -> Option<f64> {
+        let queues: usize = self.interfaces.iter().map(|interface| interface.queues.len()).sum();
+        (queues > 0).then(|| self.workers.iter().map(|worker| worker.pool_mib).sum::<f64>() / queues as f64)
+    }
+}
+
+/// Voluntary context switches of all threads of a process: how often it went to sleep, which is how often it woke.
+pub(crate) fn voluntary_switches(pid: u32) -> anyhow::Result<u64> {
+    let tasks = format!("/proc/{pid}/task");
+    let mut total = 0;
+    for task in std::fs::read_dir(&tasks).with_context(|| format!("cannot list {tasks}"))? {
+        // A thread may end between the listing and the reading.
+        let Ok(status) = std::fs::read_to_string(task?.path().join("status")) else { continue };
+        total += switches_of(&status).with_context(|| format!("no voluntary_ctxt_switches in {tasks}"))?;
+    }
+    Ok(total)
+}
+
+fn switches_of(status: &str) -> Option<u64> {
+    status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_voluntary_switches_count() {
+        let status = "Name:\tx\nvoluntary_ctxt_switches:\t17\nnonvoluntary_ctxt_switches:\t4000\n";
+        assert_eq!(switches_of(status), Some(17));
+        assert_eq!(switches_of("Name:\tx\n"), None);
+        assert!(voluntary_switches(std::process::id()).unwrap() < 1_000_000_000);
+    }
+}

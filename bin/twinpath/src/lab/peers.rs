@@ -1,0 +1,119 @@
+//! The command lines of every child: what a lab measures, as anyone could type it.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::time::Duration;
+
+use super::topology::{CLIENT, SERVER};
+
+/// Where twinpath serves.
+pub(crate) const FAST_PORT: u16 = 7000;
+/// Where the plain UDP servers serve.
+pub(crate) const PLAIN_PORT: u16 = 7001;
+/// Where the plain TCP echo serves.
+pub(crate) const TCP_PORT: u16 = 7002;
+/// Where bulk TCP ends.
+pub(crate) const BULK_PORT: u16 = 7003;
+
+/// Enough to learn neighbours, fill caches and, for the adaptive mode, the gaps between arrivals.
+const WARMUP_S: f64 = 0.05;
+
+/// An address on the server's side.
+pub(crate) fn server(port: u16) -> SocketAddr {
+    SocketAddr::new(IpAddr::V4(SERVER.ipv4), port)
+}
+
+/// What a client does.
+#[derive(Clone, Debug)]
+pub(crate) struct Bench {
+    pub(crate) target: SocketAddr,
+    pub(crate) tcp: bool,
+    /// `kernel`, or a fast path on the client's interface.
+    pub(crate) path: &'static str,
+    pub(crate) mode: &'static str,
+    pub(crate) inflight: u32,
+    pub(crate) rate: Option<f64>,
+    pub(crate) count: Option<u64>,
+    pub(crate) duration: Duration,
+}
+
+impl Bench {
+    /// Round trips of 64 B over UDP, one in flight.
+    pub(crate) fn round_trips(port: u16, path: &'static str, mode: &'static str, duration: Duration) -> Self {
+        let target = server(port);
+        Self { target, tcp: false, path, mode, inflight: 1, rate: None, count: None, duration }
+    }
+
+    /// As much as the server answers: the fastest client there is here, the same for every server.
+    pub(crate) fn flood(port: u16, duration: Duration) -> Self {
+        Self { inflight: 64, ..Self::round_trips(port, "xdp", "poll", duration) }
+    }
+
+    pub(crate) fn args(&self) -> Vec<String> {
+        let mut args = words("bench echo");
+        args.push(self.target.to_string());
+        args.push(if self.tcp { "--tcp" } else { "--udp" }.to_owned());
+        if self.path != "kernel" {
+            args.extend(["--on".to_owned(), CLIENT.interface.to_owned()]);
+        }
+        args.extend(words(&format!(
+            "--path {} --mode {} --size 64 --inflight {}",
+            self.path, self.mode, self.inflight
+        )));
+        if let Some(rate) = self.rate {
+            args.extend(words(&format!("--rate {rate:.0}")));
+        }
+        match self.count {
+            Some(count) => args.extend(words(&format!("--count {count} --warmup 0"))),
+            None => {
+                args.extend(words(&format!("--duration {:.3} --warmup {WARMUP_S}", self.duration.as_secs_f64())));
+            }
+        }
+        args.push("--json".to_owned());
+        args
+    }
+}
+
+/// `twinpath serve echo` on the server's interface.
+pub(crate) fn serve(path: &str, cpu: usize, socket: &Path) -> Vec<String> {
+    let mut args = words(&format!(
+        "serve echo --on {} --udp {FAST_PORT} --path {path} --mode adaptive --workers 1 --cpu {cpu} --socket",
+        SERVER.interface
+    ));
+    args.push(socket.display().to_string());
+    args
+}
+
+/// A plain UDP echo server.
+pub(crate) fn udp_echo(method: &str, mode: &str) -> Vec<String> {
+    words(&format!("plain udp-echo --listen {} --method {method} --mode {mode}", server(PLAIN_PORT)))
+}
+
+/// The plain TCP echo server.
+pub(crate) fn tcp_echo() -> Vec<String> {
+    words(&format!("plain tcp-echo --listen {} --mode interrupt", server(TCP_PORT)))
+}
+
+/// The plain end of bulk TCP.
+pub(crate) fn tcp_sink() -> Vec<String> {
+    words(&format!("plain tcp-sink --listen {}", server(BULK_PORT)))
+}
+
+/// The plain source of bulk TCP.
+pub(crate) fn tcp_bulk(duration: Duration) -> Vec<String> {
+    words(&format!("plain tcp-bulk {} --duration {:.3}", server(BULK_PORT), duration.as_secs_f64()))
+}
+
+/// Two threads that wake each other, sleeping.
+pub(crate) fn eventfd_pingpong(cpus: [usize; 2], duration: Duration) -> Vec<String> {
+    words(&format!(
+        "plain eventfd-pingpong --cpus {},{} --duration {:.3}",
+        cpus[0],
+        cpus[1],
+        duration.as_secs_f64()
+    ))
+}
+
+fn words(line: &str) -> Vec<String> {
+    line.split_whitespace().map(str::to_owned).collect()
+}

@@ -1,0 +1,205 @@
+//! `lab quick`: an echo service through twinpath, against the kernel's own sockets, in one run.
+
+mod measure;
+mod plan;
+mod tables;
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::Context;
+
+use self::measure::{Attachment, Quick};
+use self::plan::{Rounds, Step};
+use crate::lab::bystander::{Bystander, Seen};
+use crate::lab::model::{Lab, Sample};
+use crate::lab::peers;
+use crate::lab::record::Record;
+use crate::lab::session::Session;
+
+/// Pairs per ratio under `--check`, at least.
+const CHECK_PAIRS: usize = 9;
+/// Pairs of the TCP request/response under `--check`, at least.
+const RR_CHECK_PAIRS: usize = 20;
+/// Watches of an idle server under `--check`.
+const IDLE_CHECK_ROUNDS: usize = 3;
+/// Pairs otherwise: what fits into a minute.
+const QUICK_PAIRS: usize = 6;
+
+/// The lab as the frame sees it.
+pub(crate) const LAB: Lab = Lab {
+    name: "quick",
+    about: "UDP and TCP echo: twinpath against the kernel's sockets",
+    rows: tables::ROWS,
+    ratios: tables::RATIOS,
+    together: &[
+        ("cpu-kernel", tables::PLAIN_RATES),
+        ("cpu-twinpath", tables::PLAIN_RATES),
+        ("floor-eventfd", &["twinpath-interrupt"]),
+    ],
+    run: |session| Box::pin(run(session)),
+};
+
+/// How long each measurement lasts.
+#[derive(Clone, Copy, Debug)]
+struct Times {
+    rtt: Duration,
+    rate: Duration,
+    cost: Duration,
+    floor: Duration,
+    tcp_rr: Duration,
+    tcp_bulk: Duration,
+    idle: Duration,
+}
+
+const QUICK_TIMES: Times = Times {
+    rtt: Duration::from_millis(250),
+    rate: Duration::from_millis(250),
+    cost: Duration::from_millis(400),
+    floor: Duration::from_millis(150),
+    tcp_rr: Duration::from_millis(250),
+    tcp_bulk: Duration::from_millis(300),
+    idle: Duration::from_secs(2),
+};
+const CHECK_TIMES: Times = Times {
+    rtt: Duration::from_millis(600),
+    rate: Duration::from_millis(600),
+    cost: Duration::from_secs(1),
+    floor: Duration::from_millis(400),
+    tcp_rr: Duration::from_millis(600),
+    tcp_bulk: Duration::from_millis(800),
+    idle: Duration::from_secs(5),
+};
+
+fn rounds(session: &Session) -> Rounds {
+    if session.check {
+        let all = session.repeat.unwrap_or(CHECK_PAIRS).max(CHECK_PAIRS);
+        Rounds { all, tcp_rr: all.max(RR_CHECK_PAIRS), idle: IDLE_CHECK_ROUNDS, other: 3 }
+    } else {
+        let all = session.repeat.unwrap_or(QUICK_PAIRS);
+        Rounds { all, tcp_rr: all, idle: 1, other: 1 }
+    }
+}
+
+async fn run(session: &Session) -> anyhow::Result<(Record, usize)> {
+    let rounds = rounds(session);
+    let plan: Vec<_> =
+        (0..rounds.count()).map(|round| plan::round(round, &session.selection.rows, &rounds)).collect();
+    session.progress.expect(plan.iter().flatten().filter(|step| matches!(step, Step::Measure(_))).count());
+    let tcp_echo = session.launcher.server(&peers::tcp_echo()).await.context("the plain TCP echo")?;
+    let tcp_sink = session.launcher.server(&peers::tcp_sink()).await.context("the plain TCP sink")?;
+    let bystander = Bystander::start(&session.launcher.topology().client, peers::server(peers::TCP_PORT))?;
+    let record = RefCell::new(Record::default());
+    let quick = Quick {
+        session,
+        times: if session.check { CHECK_TIMES } else { QUICK_TIMES },
+        record: &record,
+        tcp_echo_pid: tcp_echo.pid,
+        tcp_sink_pid: tcp_sink.pid,
+        request_held: Cell::new(false),
+        chosen: RefCell::default(),
+        why_not: RefCell::default(),
+    };
+    for (round, steps) in plan.into_iter().enumerate() {
+        session.progress.line(&format!("round {} of {}", round + 1, rounds.count()));
+        run_round(&quick, round, steps).await;
+    }
+    note_bystander(&record, &bystander.finish()?);
+    session.launcher.stop(tcp_echo).await?;
+    session.launcher.stop(tcp_sink).await?;
+    Ok((record.into_inner(), rounds.all))
+}
+
+/// What is on the server's interface during a phase.
+enum Phase {
+    Without,
+    With(Attachment),
+    /// It could not be attached, and why.
+    Refused(String),
+}
+
+/// Runs the steps of a round. What fails is recorded as the row's reason; the round goes on.
+async fn run_round(quick: &Quick<'_>, round: usize, steps: Vec<Step>) {
+    let mut phase = Phase::Without;
+    for step in steps {
+        match step {
+            Step::Attach => phase = attach(quick, "auto", "auto").await,
+            Step::AttachOther(path) => phase = attach_other(quick, path).await,
+            Step::Detach => {
+                if let Phase::With(attachment) = std::mem::replace(&mut phase, Phase::Without)
+                    && let Err(error) = quick.detach(attachment).await
+                {
+                    quick.session.progress.line(&format!("detaching: {error:#}"));
+                }
+            }
+            Step::Measure(row) => measure(quick, round, row, &phase).await,
+        }
+    }
+}
+
+async fn measure(quick: &Quick<'_>, round: usize, row: &'static str, phase: &Phase) {
+    let label = tables::ROWS.iter().find(|spec| spec.id == row).map_or(row, |spec| spec.label);
+    quick.session.progress.step(label);
+    if quick.record.borrow().is_hopeless(row) {
+        return;
+    }
+    let result = match phase {
+        Phase::Without => quick.without(row).await,
+        Phase::With(attached) => quick.with(row, attached).await,
+        // The floor is the machine's own: it needs nothing attached.
+        Phase::Refused(_) if row == "floor-eventfd" => quick.without(row).await,
+        Phase::Refused(reason) => Err(anyhow::anyhow!(reason.clone())),
+    };
+    match result {
+        Ok(sample) => quick.record.borrow_mut().add(row, round, sample),
+        Err(error) => {
+            let reason = format!("{error:#}");
+            if !matches!(phase, Phase::Refused(_)) {
+                quick.session.progress.line(&format!("{row}: {reason}"));
+            }
+            quick.record.borrow_mut().fail(row, reason);
+        }
+    }
+}
+
+async fn attach(quick: &Quick<'_>, path: &'static str, found: &str) -> Phase {
+    match quick.attach(path).await {
+        Ok(attached) if found != "auto" && attached.path() != found => {
+            let reason = format!("--path {path} gives {} here", attached.path());
+            match quick.detach(attached).await {
+                Ok(()) => Phase::Refused(reason),
+                Err(error) => Phase::Refused(format!("{reason}; detaching: {error:#}")),
+            }
+        }
+        Ok(attached) => Phase::With(attached),
+        Err(error) => Phase::Refused(format!("{error:#}")),
+    }
+}
+
+/// Another path than the one `auto` chose.
+async fn attach_other(quick: &Quick<'_>, path: &'static str) -> Phase {
+    if quick.chosen.borrow().as_deref() == Some(path) {
+        return Phase::Refused("the path that auto chose: see the rows of twinpath".to_owned());
+    }
+    match path {
+        "xdp-native" => attach(quick, "xdp", path).await,
+        "packet" => attach(quick, "packet", path).await,
+        // Nobody can ask for generic XDP: the program takes it by itself where it is safe, and says why not.
+        _ => Phase::Refused(match quick.why_not.borrow().get(path) {
+            Some(reason) => format!("refused: {reason}"),
+            None => "refused: native XDP can be had, and nothing speaks for generic".to_owned(),
+        }),
+    }
+}
+
+fn note_bystander(record: &RefCell<Record>, seen: &Seen) {
+    let values = BTreeMap::from([
+        ("requests", seen.requests as f64),
+        ("failed", seen.failed as f64),
+        ("connections", seen.connections as f64),
+        ("max_us", seen.longest_us),
+    ]);
+    let notes = seen.reason.iter().cloned().collect();
+    record.borrow_mut().add("tcp-service", 0, Sample { values, notes, ..Sample::default() });
+}

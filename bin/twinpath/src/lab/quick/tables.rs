@@ -1,0 +1,218 @@
+//! What `lab quick` measures: its rows and its ratios. Ids are stable; docs/measuring.md explains each.
+
+use crate::lab::model::{Better, Formula, Group, Judged, RatioSpec, RowSpec};
+
+const fn row(id: &'static str, group: Group, main: &'static str, label: &'static str) -> RowSpec {
+    RowSpec { id, label, group, path: None, mode: None, main, base: &[] }
+}
+
+impl RowSpec {
+    const fn on(self, path: &'static str, mode: &'static str) -> Self {
+        Self { path: Some(path), mode: Some(mode), ..self }
+    }
+
+    const fn against(self, base: &'static [&'static str]) -> Self {
+        Self { base, ..self }
+    }
+}
+
+const P50: &str = "p50_us";
+const RATE: &str = "requests_per_s";
+const COST: &str = "cpu_us_per_reply";
+const BULK: &str = "gbit_per_s";
+
+/// The plain servers under load: the best of them is what `udp-rate` compares with.
+pub(super) const PLAIN_RATES: &[&str] =
+    &["rate-kernel-single", "rate-kernel-batch", "rate-kernel-single-spinning", "rate-kernel-batch-spinning"];
+const PLAIN_COSTS: &[&str] = &["cpu-kernel"];
+const SLEEPING: &[&str] = &["kernel-sleeping"];
+const SPINNING: &[&str] = &["kernel-spinning"];
+const RR: &[&str] = &["tcp-rr-without"];
+const STREAM: &[&str] = &["tcp-bulk-without"];
+
+/// Rows in the order of the table.
+pub(super) const ROWS: &[RowSpec] = &[
+    row("kernel-sleeping", Group::Rtt, P50, "kernel, sleeping").on("kernel", "interrupt"),
+    row("kernel-sleeping-request", Group::Rtt, P50, "kernel, sleeping, latency request held")
+        .on("kernel", "interrupt")
+        .against(SLEEPING),
+    row("kernel-spinning", Group::Rtt, P50, "kernel, spinning").on("kernel", "poll").against(SLEEPING),
+    row("twinpath-interrupt", Group::Rtt, P50, "twinpath, interrupt")
+        .on("auto", "interrupt")
+        .against(SLEEPING),
+    row("twinpath-adaptive", Group::Rtt, P50, "twinpath, adaptive").on("auto", "adaptive").against(SLEEPING),
+    row("twinpath-poll", Group::Rtt, P50, "twinpath, poll").on("auto", "poll").against(SLEEPING),
+    row("floor-eventfd", Group::Rtt, P50, "floor: eventfd ping-pong, sleeping"),
+    row("rate-kernel-single", Group::Rate, RATE, "kernel, one call per datagram, sleeping")
+        .on("kernel", "interrupt"),
+    row("rate-kernel-batch", Group::Rate, RATE, "kernel, recvmmsg and sendmmsg, sleeping")
+        .on("kernel", "interrupt"),
+    row("rate-kernel-single-spinning", Group::Rate, RATE, "kernel, one call per datagram, spinning")
+        .on("kernel", "poll"),
+    row("rate-kernel-batch-spinning", Group::Rate, RATE, "kernel, recvmmsg and sendmmsg, spinning")
+        .on("kernel", "poll"),
+    row("rate-twinpath", Group::Rate, RATE, "twinpath, poll").on("auto", "poll").against(PLAIN_RATES),
+    row("cpu-kernel", Group::Cpu, COST, "kernel: the best plain server").on("kernel", "interrupt"),
+    row("cpu-twinpath", Group::Cpu, COST, "twinpath, interrupt").on("auto", "interrupt").against(PLAIN_COSTS),
+    row("tcp-rr-without", Group::Beside, P50, "TCP request/response, alone").on("kernel", "interrupt"),
+    row("tcp-rr-with", Group::Beside, P50, "the same, twinpath attached")
+        .on("kernel", "interrupt")
+        .against(RR),
+    row("tcp-bulk-without", Group::Beside, BULK, "TCP bulk, alone").on("kernel", "interrupt"),
+    row("tcp-bulk-with", Group::Beside, BULK, "the same, twinpath attached")
+        .on("kernel", "interrupt")
+        .against(STREAM),
+    row("tcp-service", Group::Beside, "failed", "TCP service in use during the whole run")
+        .on("kernel", "interrupt"),
+    row("idle-adaptive", Group::Idle, "cpu_server", "twinpath, adaptive, after its linger")
+        .on("auto", "adaptive"),
+    row("xdp-native-poll", Group::Other, P50, "AF_XDP native, round trip")
+        .on("xdp", "poll")
+        .against(SPINNING),
+    row("xdp-native-adaptive", Group::Other, P50, "AF_XDP native, round trip")
+        .on("xdp", "adaptive")
+        .against(SLEEPING),
+    row("xdp-native-interrupt", Group::Other, P50, "AF_XDP native, round trip")
+        .on("xdp", "interrupt")
+        .against(SLEEPING),
+    row("xdp-native-rate", Group::Other, RATE, "AF_XDP native, rate").on("xdp", "poll").against(PLAIN_RATES),
+    row("xdp-native-tcp-rr", Group::Other, P50, "TCP request/response beside AF_XDP native").against(RR),
+    row("xdp-native-tcp-bulk", Group::Other, BULK, "TCP bulk beside AF_XDP native").against(STREAM),
+    row("xdp-generic-poll", Group::Other, P50, "AF_XDP generic, round trip")
+        .on("xdp-generic", "poll")
+        .against(SPINNING),
+    row("xdp-generic-adaptive", Group::Other, P50, "AF_XDP generic, round trip")
+        .on("xdp-generic", "adaptive")
+        .against(SLEEPING),
+    row("xdp-generic-interrupt", Group::Other, P50, "AF_XDP generic, round trip")
+        .on("xdp-generic", "interrupt")
+        .against(SLEEPING),
+    row("xdp-generic-rate", Group::Other, RATE, "AF_XDP generic, rate")
+        .on("xdp-generic", "poll")
+        .against(PLAIN_RATES),
+    row("xdp-generic-tcp-rr", Group::Other, P50, "TCP request/response beside AF_XDP generic").against(RR),
+    row("xdp-generic-tcp-bulk", Group::Other, BULK, "TCP bulk beside AF_XDP generic").against(STREAM),
+    row("packet-poll", Group::Other, P50, "packet ring, round trip").on("packet", "poll").against(SPINNING),
+    row("packet-adaptive", Group::Other, P50, "packet ring, round trip")
+        .on("packet", "adaptive")
+        .against(SLEEPING),
+    row("packet-interrupt", Group::Other, P50, "packet ring, round trip")
+        .on("packet", "interrupt")
+        .against(SLEEPING),
+    row("packet-rate", Group::Other, RATE, "packet ring, rate").on("packet", "poll").against(PLAIN_RATES),
+    row("packet-tcp-rr", Group::Other, P50, "TCP request/response beside the packet ring").against(RR),
+    row("packet-tcp-bulk", Group::Other, BULK, "TCP bulk beside the packet ring").against(STREAM),
+];
+
+const fn ratio(
+    id: &'static str,
+    formula: Formula,
+    better: Better,
+    target: f64,
+    what: &'static str,
+) -> RatioSpec {
+    RatioSpec {
+        id,
+        what,
+        formula,
+        target: Some(target),
+        better,
+        judged: Judged::Median,
+        check_pairs: super::CHECK_PAIRS,
+        also: &[],
+    }
+}
+
+const fn p50_over(top: &'static str, bottom: &'static [(&'static str, &'static str)]) -> Formula {
+    Formula::Over { top: (top, P50), bottom }
+}
+
+/// The table of what has to be reached.
+pub(super) const RATIOS: &[RatioSpec] = &[
+    ratio(
+        "udp-rtt-poll",
+        p50_over("twinpath-poll", &[("kernel-spinning", P50)]),
+        Better::Lower,
+        0.65,
+        "round trip p50, poll, against kernel sockets spinning",
+    ),
+    ratio(
+        "udp-rtt-adaptive",
+        p50_over("twinpath-adaptive", &[("twinpath-poll", P50)]),
+        Better::Lower,
+        1.10,
+        "round trip p50, adaptive back to back, against poll",
+    ),
+    ratio(
+        "udp-rtt-interrupt",
+        p50_over("twinpath-interrupt", &[("floor-eventfd", P50), ("twinpath-poll", P50)]),
+        Better::Lower,
+        1.25,
+        "round trip p50, interrupt, against the eventfd floor plus poll",
+    ),
+    ratio(
+        "udp-rtt-interrupt-vs-kernel",
+        p50_over("twinpath-interrupt", &[("kernel-sleeping", P50)]),
+        Better::Lower,
+        0.95,
+        "round trip p50, interrupt, against kernel sockets sleeping",
+    ),
+    ratio(
+        "udp-rate",
+        Formula::OverBest { top: ("rate-twinpath", RATE), rows: PLAIN_RATES, by: RATE, value: RATE },
+        Better::Higher,
+        1.5,
+        "replies per second of one worker, against the best plain server",
+    ),
+    ratio(
+        "udp-cpu-per-reply",
+        Formula::Over { top: ("cpu-twinpath", COST), bottom: &[("cpu-kernel", COST)] },
+        Better::Lower,
+        0.65,
+        "server CPU per reply at the same offered rate, interrupt, against the best plain server",
+    ),
+    RatioSpec {
+        judged: Judged::MedianStrictly,
+        check_pairs: super::IDLE_CHECK_ROUNDS,
+        also: &[(("idle-adaptive", "wakeups_per_s"), 10.0), (("idle-adaptive", "request_held"), 0.5)],
+        ..ratio(
+            "idle-cpu",
+            Formula::Value(("idle-adaptive", "cpu_server")),
+            Better::Lower,
+            0.005,
+            "share of a core of an idle adaptive server; also < 10 wake-ups/s, no request held",
+        )
+    },
+    RatioSpec {
+        judged: Judged::IntervalEnd,
+        check_pairs: super::RR_CHECK_PAIRS,
+        ..ratio(
+            "tcp-rr-beside",
+            p50_over("tcp-rr-with", &[("tcp-rr-without", P50)]),
+            Better::Lower,
+            1.05,
+            "kernel TCP round trip p50, twinpath attached and idle, against without it",
+        )
+    },
+    ratio(
+        "tcp-bulk-beside",
+        Formula::Over { top: ("tcp-bulk-with", BULK), bottom: &[("tcp-bulk-without", BULK)] },
+        Better::Higher,
+        0.90,
+        "kernel TCP bulk, twinpath attached and idle, against without it",
+    ),
+    ratio(
+        "allocations",
+        Formula::Value(("twinpath-poll", "allocations_per_packet")),
+        Better::Lower,
+        0.0,
+        "heap allocations per packet in steady state",
+    ),
+    ratio(
+        "pool-mib",
+        Formula::Value(("twinpath-poll", "pool_mib_per_queue")),
+        Better::Lower,
+        16.0,
+        "frame memory per queue, MiB",
+    ),
+];

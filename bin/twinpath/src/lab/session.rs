@@ -1,0 +1,109 @@
+//! What every lab works with: the network, the children, the choice of what to run, and how far it is.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, bail};
+use tempfile::TempDir;
+
+use super::model::{RatioSpec, RowSpec};
+use super::process::Launcher;
+use super::progress::Progress;
+
+/// One run of a lab.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) launcher: Launcher,
+    /// The client's CPU, then the server's.
+    pub(crate) cpus: [usize; 2],
+    /// Sockets of the children; goes with the session.
+    pub(crate) run_dir: TempDir,
+    pub(crate) selection: Selection,
+    /// As asked with `--repeat`.
+    pub(crate) repeat: Option<usize>,
+    pub(crate) check: bool,
+    pub(crate) progress: Progress,
+}
+
+/// The rows and ratios to run.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Selection {
+    pub(crate) rows: BTreeSet<&'static str>,
+    pub(crate) ratios: BTreeSet<&'static str>,
+}
+
+impl Selection {
+    /// Everything, or what `only` names and what that needs. `together`: rows that need others measured before them.
+    pub(crate) fn new(
+        rows: &[RowSpec],
+        ratios: &[RatioSpec],
+        together: &[(&'static str, &[&'static str])],
+        only: &[String],
+    ) -> anyhow::Result<Self> {
+        if only.is_empty() {
+            let (rows, ratios) = (rows.iter().map(|row| row.id), ratios.iter().map(|ratio| ratio.id));
+            return Ok(Self { rows: rows.collect(), ratios: ratios.collect() });
+        }
+        let mut chosen = Self { rows: BTreeSet::new(), ratios: BTreeSet::new() };
+        for id in only.iter().map(|id| id.trim()).filter(|id| !id.is_empty()) {
+            if let Some(ratio) = ratios.iter().find(|ratio| ratio.id == id) {
+                chosen.ratios.insert(ratio.id);
+                chosen.rows.extend(ratio.formula.rows());
+            } else if let Some(row) = rows.iter().find(|row| row.id == id) {
+                chosen.rows.insert(row.id);
+            } else {
+                let ratios: Vec<_> = ratios.iter().map(|ratio| ratio.id).collect();
+                let rows: Vec<_> = rows.iter().map(|row| row.id).collect();
+                bail!("--only: no such id: {id}\nratios: {}\nrows: {}", ratios.join(", "), rows.join(", "));
+            }
+        }
+        for (row, needs) in together {
+            if chosen.rows.contains(row) {
+                chosen.rows.extend(needs.iter().copied());
+            }
+        }
+        if chosen.rows.is_empty() {
+            bail!("--only names nothing");
+        }
+        Ok(chosen)
+    }
+}
+
+/// The first two CPUs this process may use; the same one twice if there is only one.
+pub(crate) fn cpus() -> anyhow::Result<[usize; 2]> {
+    let allowed = twinpath_sys::affinity::allowed_cpus()?;
+    let first = *allowed.first().context("this process may use no CPU")?;
+    Ok([first, *allowed.get(1).unwrap_or(&first)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::quick;
+    use super::*;
+
+    fn only(ids: &[&str]) -> anyhow::Result<Selection> {
+        let ids: Vec<_> = ids.iter().map(|id| (*id).to_owned()).collect();
+        let lab = quick::LAB;
+        Selection::new(lab.rows, lab.ratios, lab.together, &ids)
+    }
+
+    #[test]
+    fn a_ratio_brings_what_it_needs_and_a_row_what_comes_before_it() {
+        let chosen = only(&["udp-rtt-adaptive"]).unwrap();
+        assert_eq!(chosen.rows, BTreeSet::from(["twinpath-adaptive", "twinpath-poll"]));
+        assert_eq!(chosen.ratios, BTreeSet::from(["udp-rtt-adaptive"]));
+        // The offered rate is half of the best plain server's.
+        let cost = only(&["cpu-twinpath"]).unwrap();
+        assert!(cost.rows.contains("rate-kernel-batch") && cost.ratios.is_empty());
+        assert_eq!(only(&[]).unwrap().ratios.len(), quick::LAB.ratios.len());
+    }
+
+    #[test]
+    fn an_unknown_id_is_answered_by_all_ids() {
+        let error = only(&["pool-mib", "pool"]).unwrap_err().to_string();
+        assert!(error.contains("no such id: pool\n"), "{error}");
+        for ratio in quick::LAB.ratios {
+            assert!(error.contains(ratio.id), "{error}");
+        }
+        assert!(only(&[","]).is_err());
+    }
+}

@@ -1,0 +1,263 @@
+//! The report as people read it in a terminal.
+
+use std::fmt::Write;
+use std::time::{Duration, UNIX_EPOCH};
+
+use comfy_table::presets::UTF8_FULL_CONDENSED;
+use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement, Table};
+
+use super::model::{Group, Lab, LabReport, Ratio, Row, RowSpec};
+use super::record::Record;
+use super::stats;
+
+/// Rows by group, then the ratios, then what the reader should know.
+pub(crate) fn render(lab: &Lab, report: &LabReport, record: &Record) -> String {
+    let mut text = String::new();
+    let _ = writeln!(text, "{}", measurements(lab, report, record));
+    if !report.ratios.is_empty() {
+        let _ = writeln!(text, "{}", ratios(report));
+    }
+    for line in remarks(report) {
+        let _ = writeln!(text, "{line}");
+    }
+    let _ = write!(
+        text,
+        "{} rounds in {:.0} s; medians over the rounds; ratios are medians of pairs measured in the same round",
+        report.rounds, report.wall_s
+    );
+    text
+}
+
+const COLUMNS: [&str; 11] = [
+    "",
+    "min us",
+    "p50",
+    "p90",
+    "p99",
+    "p99.9",
+    "max",
+    "requests/s",
+    "CPU server",
+    "CPU client",
+    "ratio to kernel",
+];
+
+fn measurements(lab: &Lab, report: &LabReport, record: &Record) -> Table {
+    let mut table = new_table();
+    table.set_header(COLUMNS.iter().map(|name| Cell::new(name).add_attribute(Attribute::Bold)));
+    for group in Group::ALL {
+        let rows: Vec<_> = of_group(lab, report, group).filter(|(_, row)| row.skipped.is_none()).collect();
+        if rows.is_empty() {
+            continue;
+        }
+        let title = Cell::new(group.title()).add_attribute(Attribute::Bold).fg(Color::Cyan);
+        table.add_row(vec![title]);
+        for (spec, row) in rows {
+            table.add_row(line(spec, row, record));
+        }
+    }
+    for column in 1..COLUMNS.len() {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+fn line(spec: &RowSpec, row: &Row, record: &Record) -> Vec<Cell> {
+    let value = |name: &str| row.values.get(name).map(|summary| summary.median);
+    let us = |name| Cell::new(value(name).map_or_else(String::new, significant));
+    let share = |name| Cell::new(value(name).map_or_else(String::new, percent));
+    let mut cells = vec![Cell::new(format!("  {}", label(spec, row)))];
+    if spec.main == "p50_us" || row.values.contains_key("p50_us") {
+        cells.extend(["min_us", "p50_us", "p90_us", "p99_us", "p99_9_us", "max_us"].map(us));
+        cells.push(Cell::new(value("requests_per_s").map_or_else(String::new, thousands)));
+    } else {
+        cells.extend((0..6).map(|_| Cell::new("")));
+        cells.push(Cell::new(value(spec.main).map_or_else(String::new, |value| with_unit(spec.main, value))));
+    }
+    cells.extend(["cpu_server", "cpu_client"].map(share));
+    cells.push(Cell::new(to_base(spec, record).map_or_else(String::new, |ratio| format!("{ratio:.2}"))));
+    cells
+}
+
+/// The label, and what of path and mode is not in it already.
+pub(crate) fn label(spec: &RowSpec, row: &Row) -> String {
+    match (spec.group, row.path.as_deref(), row.mode.as_deref()) {
+        (Group::Other, _, Some(mode)) => format!("{}, {mode}", row.label),
+        (_, Some(path), _) if path != "kernel" && spec.path.is_some() => format!("{} ({path})", row.label),
+        _ => row.label.clone(),
+    }
+}
+
+/// Median of the row's main value over that of the best row it is compared with, pair by pair.
+pub(crate) fn to_base(spec: &RowSpec, record: &Record) -> Option<f64> {
+    let base = record.best(spec.base, spec.main)?;
+    let by_round = record.by_round(base, spec.main);
+    let own = record.by_round(spec.id, spec.main);
+    let pairs: Vec<_> = own.iter().filter_map(|(round, value)| Some(value / by_round.get(round)?)).collect();
+    Some(stats::summary(&pairs)?.median)
+}
+
+fn ratios(report: &LabReport) -> Table {
+    let mut table = new_table();
+    let header = ["ratio", "value", "spread", "95 % interval", "pairs", "target", "", "what"];
+    table.set_header(header.map(|name| Cell::new(name).add_attribute(Attribute::Bold)));
+    for ratio in &report.ratios {
+        let range = |range: Option<[f64; 2]>| {
+            range.map_or_else(String::new, |[low, high]| format!("{} .. {}", short(low), short(high)))
+        };
+        let (word, colour) = verdict(ratio);
+        let what = ratio
+            .skipped
+            .as_ref()
+            .map_or_else(|| ratio.what.clone(), |reason| format!("{} ({reason})", ratio.what));
+        table.add_row(vec![
+            Cell::new(&ratio.id),
+            Cell::new(ratio.value.map_or_else(|| "-".to_owned(), short)).add_attribute(Attribute::Bold),
+            Cell::new(range(ratio.spread)),
+            Cell::new(range(ratio.interval95)),
+            Cell::new(ratio.pairs),
+            Cell::new(target(ratio)),
+            Cell::new(word).fg(colour),
+            Cell::new(what),
+        ]);
+    }
+    table
+}
+
+pub(crate) fn verdict(ratio: &Ratio) -> (&'static str, Color) {
+    match (ratio.holds, ratio.target) {
+        (Some(true), _) => ("holds", Color::Green),
+        (Some(false), _) => ("misses", Color::Red),
+        (None, Some(_)) => ("not measured", Color::Yellow),
+        (None, None) => ("", Color::Reset),
+    }
+}
+
+/// The target as a condition.
+pub(crate) fn target(ratio: &Ratio) -> String {
+    let sign = if ratio.better == super::model::Better::Lower { "<=" } else { ">=" };
+    let of = if ratio.judged == "median" { "" } else { " (interval)" };
+    ratio.target.map_or_else(String::new, |target| format!("{sign} {target}{of}"))
+}
+
+/// What was not measured and why, one line per reason; then notes of rows and run.
+pub(crate) fn remarks(report: &LabReport) -> Vec<String> {
+    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+    for row in &report.rows {
+        if let Some(reason) = &row.skipped {
+            match reasons.iter_mut().find(|(known, _)| known == reason) {
+                Some((_, rows)) => rows.push(&row.id),
+                None => reasons.push((reason, vec![&row.id])),
+            }
+        }
+    }
+    let mut lines: Vec<_> =
+        reasons.into_iter().map(|(reason, rows)| format!("skipped {}: {reason}", rows.join(", "))).collect();
+    let mut notes: Vec<(&str, Vec<&str>)> = Vec::new();
+    for row in &report.rows {
+        for note in &row.notes {
+            match notes.iter_mut().find(|(known, _)| known == note) {
+                Some((_, rows)) => rows.push(&row.id),
+                None => notes.push((note, vec![&row.id])),
+            }
+        }
+    }
+    lines.extend(notes.into_iter().map(|(note, rows)| format!("{}: {note}", rows.join(", "))));
+    if let Some(row) = report.rows.iter().find(|row| row.id == "tcp-service") {
+        let value = |name| row.values.get(name).map_or(0.0, |summary| summary.median);
+        lines.push(format!(
+            "kernel TCP service on the same interface, in use all the time: {:.0} requests over {:.0} connections, {:.0} failed",
+            value("requests"),
+            value("connections"),
+            value("failed")
+        ));
+    }
+    lines.extend(report.notes.iter().cloned());
+    lines
+}
+
+/// Announced and reported rows of a group, together.
+pub(crate) fn of_group<'a>(
+    lab: &'a Lab,
+    report: &'a LabReport,
+    group: Group,
+) -> impl Iterator<Item = (&'a RowSpec, &'a Row)> {
+    let specs = lab.rows.iter().filter(move |spec| spec.group == group);
+    specs.filter_map(|spec| Some((spec, report.rows.iter().find(|row| row.id == spec.id)?)))
+}
+
+/// A value with the unit its name ends in.
+pub(crate) fn with_unit(name: &str, value: f64) -> String {
+    match name {
+        "gbit_per_s" => format!("{value:.1} Gbit/s"),
+        "cpu_us_per_reply" => format!("{value:.2} us/reply"),
+        "requests_per_s" => thousands(value),
+        "cpu_server" | "cpu_client" => percent(value),
+        _ if name.ends_with("_us") => significant(value),
+        _ => short(value),
+    }
+}
+
+/// Three significant digits, as the histograms keep them.
+pub(crate) fn significant(value: f64) -> String {
+    match value.abs() {
+        v if v < 10.0 => format!("{value:.2}"),
+        v if v < 100.0 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
+    }
+}
+
+pub(crate) fn short(value: f64) -> String {
+    match value.abs() {
+        v if v == 0.0 || v >= 100.0 => format!("{value:.0}"),
+        v if v >= 0.1 => format!("{value:.2}"),
+        v if v >= 0.001 => format!("{value:.4}"),
+        _ => format!("{value:.6}"),
+    }
+}
+
+pub(crate) fn percent(share: f64) -> String {
+    if share < 0.1 { format!("{:.2} %", share * 100.0) } else { format!("{:.0} %", share * 100.0) }
+}
+
+/// `1234567.8` as `1,234,568`.
+pub(crate) fn thousands(value: f64) -> String {
+    let digits = format!("{value:.0}");
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `2026-01-31T23:59:59Z`, from seconds since 1970.
+pub(crate) fn utc(unix_s: u64) -> String {
+    humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(unix_s)).to_string()
+}
+
+fn new_table() -> Table {
+    let mut table = Table::new();
+    table.load_preset(UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Dynamic);
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_written_for_people() {
+        let cases = [(0.0, "0"), (999.4, "999"), (1000.0, "1,000"), (1_234_567.8, "1,234,568")];
+        for (value, text) in cases {
+            assert_eq!(thousands(value), text);
+        }
+        assert_eq!([significant(2.034), significant(79.96), significant(181.2)], ["2.03", "80.0", "181"]);
+        assert_eq!([short(0.0), short(0.0004), short(0.654), short(120.0)], ["0", "0.000400", "0.65", "120"]);
+        assert_eq!([percent(0.0041), percent(0.994)], ["0.41 %", "99 %"]);
+    }
+}
