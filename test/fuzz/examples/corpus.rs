@@ -57,6 +57,22 @@ fn main() -> io::Result<()> {
         &[0, 200, 0, 40, 9],
     ];
     write("steer__damaged_cases", cases.map(<[u8]>::to_vec))?;
+    let lines = [
+        "",
+        "{",
+        r#"{"show":"workers"}"#,
+        r#"{"show":"all"}"#,
+        r#"{"show":"nothing"}"#,
+        r#"{"set":{"worker":0,"mode":"poll"}}"#,
+        r#"{"set":{"mode":"adaptive"}}"#,
+        r#"{"set":{"mode":"poll","mode":"poll"}}"#,
+        r#"{"set":{"worker":-1,"mode":"poll"}}"#,
+        r#"{"show":"all","set":{"mode":"poll"}}"#,
+    ];
+    write("command__lines", lines.map(Into::into))?;
+    // {"show":"all"}, then {"set":{"worker":0,"mode":"poll"}}.
+    let pieces: [&[u8]; 3] = [&[0, 6, 4, 8, 1], &[0, 7, 4, 0, 10, 4, 13, 5, 11, 4, 12, 1, 1], &[2, 2, 2, 2]];
+    write("command__pieces", pieces.map(<[u8]>::to_vec))?;
     let texts = [
         "",
         "[service]\nudp = 7\n",

@@ -6,6 +6,8 @@
 pub mod seed;
 
 #[cfg(test)]
+mod command;
+#[cfg(test)]
 mod config;
 #[cfg(test)]
 mod load;
