@@ -96,6 +96,12 @@ impl Path {
             Self::Kernel => "kernel",
         }
     }
+
+    /// Whether frames come through AF_XDP sockets.
+    #[must_use]
+    pub const fn is_xdp(self) -> bool {
+        matches!(self, Self::XdpZeroCopy | Self::XdpNative | Self::XdpGeneric)
+    }
 }
 
 impl fmt::Display for Path {

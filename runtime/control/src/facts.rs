@@ -38,6 +38,21 @@ pub enum Support {
     No(String),
 }
 
+impl From<Result<(), String>> for Support {
+    fn from(probed: Result<(), String>) -> Self {
+        probed.map_or_else(Self::No, |()| Self::Yes)
+    }
+}
+
+/// What the BPF side found out about this kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelSupport {
+    /// AF_XDP sockets and XDP programs.
+    pub af_xdp: Support,
+    /// BPF links at tc ingress (6.6), and filters on packet sockets.
+    pub tcx: Support,
+}
+
 /// A program that somebody else put on the interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForeignXdp {
@@ -45,14 +60,17 @@ pub struct ForeignXdp {
     pub id: u32,
     /// Its name, where it has one.
     pub name: Option<String>,
+    /// The process that holds it, as `xdp-filter (pid 12)`, where it is known.
+    pub held_by: Option<String>,
 }
 
 impl fmt::Display for ForeignXdp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.name {
-            Some(name) => write!(f, "the XDP program {name} (id {})", self.id),
-            None => write!(f, "the XDP program with id {}", self.id),
+            Some(name) => write!(f, "the XDP program {name} (id {})", self.id)?,
+            None => write!(f, "the XDP program with id {}", self.id)?,
         }
+        self.held_by.as_ref().map_or(Ok(()), |holder| write!(f, " of {holder}"))
     }
 }
 
@@ -111,9 +129,9 @@ impl InterfaceFacts {
 
 /// Gathers the facts of one link. What cannot be found out is left as unknown, which the choice treats with care.
 ///
-/// `foreign_xdp` starts as the program that the kernel names on the link, without its name; `tcx` as what is handed
-/// in, for only the BPF side can tell.
-pub async fn gather(link: &Link, tables: &Tables, tcx: Support) -> InterfaceFacts {
+/// `foreign_xdp` is the program that the kernel names on the link, without its name and holder, which the BPF side
+/// can add; what the kernel supports is for it to tell too.
+pub async fn gather(link: &Link, tables: &Tables, kernel: KernelSupport) -> InterfaceFacts {
     let driver = ioctl::driver(&link.name).ok();
     let (rx_queues, tx_queues) = queues(&link.name).await.unwrap_or((link.rx_queues, link.tx_queues));
     let port_of = link.master.filter(|_| link.port_kind != "vrf").map(|master| {
@@ -135,10 +153,10 @@ pub async fn gather(link: &Link, tables: &Tables, tcx: Support) -> InterfaceFact
         tx_queues,
         xdp_features: xdp_features::query(link.ifindex).await,
         vlan_rx_offload: vlan_rx_offload(&link.name).await,
-        foreign_xdp: link.xdp_program.map(|id| ForeignXdp { id, name: None }),
+        foreign_xdp: link.xdp_program.map(|id| ForeignXdp { id, name: None, held_by: None }),
         has_addresses: tables.addresses(link.ifindex).next().is_some(),
-        af_xdp: af_xdp(),
-        tcx,
+        af_xdp: kernel.af_xdp,
+        tcx: kernel.tcx,
         capabilities: Capabilities::held(),
         program: "twinpath".to_owned(),
     }
@@ -148,7 +166,7 @@ pub async fn gather(link: &Link, tables: &Tables, tcx: Support) -> InterfaceFact
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Queues in use: (receive, transmit). `None` where the driver does not say.
-async fn queues(name: &str) -> Option<(u32, u32)> {
+pub(crate) async fn queues(name: &str) -> Option<(u32, u32)> {
     use ethtool::EthtoolChannelAttr as Channel;
     let (connection, mut handle, _) = ethtool::new_connection().ok()?;
     let connection = tokio::spawn(connection);
@@ -184,16 +202,4 @@ async fn vlan_rx_offload(name: &str) -> Option<bool> {
         }
         _ => None,
     })
-}
-
-/// Whether AF_XDP sockets can be opened. Without CAP_NET_RAW the kernel does not say, and the missing capability is
-/// what gets named.
-fn af_xdp() -> Support {
-    use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
-    match socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None) {
-        Err(rustix::io::Errno::AFNOSUPPORT) => {
-            Support::No("this kernel is built without it (CONFIG_XDP_SOCKETS)".to_owned())
-        }
-        _ => Support::Yes,
-    }
 }

@@ -5,9 +5,12 @@
 //! and updates, control gets copies of counters.
 
 pub mod choose;
+pub mod command;
 pub mod config;
 pub mod egress_book;
 pub mod facts;
+pub mod holders;
+pub mod instance;
 pub mod mirror;
 pub mod privileges;
 pub mod report;

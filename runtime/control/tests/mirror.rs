@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use twinpath_control::choose::{Path, PathAsked, choose};
 use twinpath_control::egress_book::BookLimits;
-use twinpath_control::facts::{Support, gather};
+use twinpath_control::facts::{KernelSupport, Support, gather};
 use twinpath_control::mirror::table::NeighbourState;
 use twinpath_control::mirror::{Event, Mirror, MirrorLimits};
 use twinpath_stack::egress::{Egress, KernelReason, Update};
@@ -27,7 +27,7 @@ struct Pair {
 
 impl Pair {
     fn new() -> Self {
-        let pair = Self { ours: Namespace::new().unwrap(), theirs: Namespace::new().unwrap() };
+        let pair = Self { ours: namespace(), theirs: namespace() };
         let theirs = format!("/proc/{}/fd/{}", std::process::id(), pair.theirs.as_fd().as_raw_fd());
         pair.ip(&format!(
             "link add veth0 address {OURS} type veth peer name veth1 address {THEIRS} netns {theirs}"
@@ -47,42 +47,49 @@ impl Pair {
     }
 
     fn ip(&self, arguments: &str) {
-        self.ours.run(|| ip(arguments)).unwrap();
+        self.ours.run(|| ip(arguments)).expect("ip succeeds in our namespace");
     }
 
     fn there(&self, arguments: &str) {
-        self.theirs.run(|| ip(arguments)).unwrap();
+        self.theirs.run(|| ip(arguments)).expect("ip succeeds in their namespace");
     }
 
     /// Runs `test` with a mirror of our namespace, which serves on `veth0`.
     fn mirrored(&self, limits: MirrorLimits, test: impl AsyncFnOnce(&mut Mirror, u32) + Send) {
         let work = || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .expect("a runtime can be built");
             runtime.block_on(async {
-                let mut mirror = Mirror::open(limits).await.unwrap();
-                let ifindex = mirror.tables().link_named("veth0").unwrap().ifindex;
+                let mut mirror = Mirror::open(limits).await.expect("the mirror opens");
+                let ifindex = mirror.tables().link_named("veth0").expect("veth0 is there").ifindex;
                 mirror.serve_on([ifindex]);
                 test(&mut mirror, ifindex).await;
             });
         };
-        self.ours.run(work).unwrap();
+        self.ours.run(work).expect("the test holds");
     }
 }
 
+fn namespace() -> Namespace {
+    Namespace::new().expect("root may create a namespace")
+}
+
 fn ip(arguments: &str) {
-    let output = Command::new("ip").args(arguments.split_whitespace()).output().unwrap();
+    let output = Command::new("ip").args(arguments.split_whitespace()).output().expect("ip can be run");
     assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 fn address(text: &str) -> IpAddr {
-    text.parse().unwrap()
+    text.parse().expect("an IP address")
 }
 
 /// The first event that `wanted` accepts.
 async fn until<R>(mirror: &mut Mirror, mut wanted: impl FnMut(&Mirror, &Event) -> Option<R>) -> R {
     tokio::time::timeout(PATIENCE, async {
         loop {
-            let event = mirror.next().await.unwrap();
+            let event = mirror.next().await.expect("netlink works");
             if let Some(found) = wanted(mirror, &event) {
                 return found;
             }
@@ -325,6 +332,10 @@ fn a_full_neighbour_table_leaves_the_rest_out_and_counts() {
     });
 }
 
+fn everything() -> KernelSupport {
+    KernelSupport { af_xdp: Support::Yes, tcx: Support::Yes }
+}
+
 #[test]
 fn the_facts_of_a_veth_lead_to_the_packet_path_and_those_of_loopback_to_the_kernel() {
     if !root_or_skip() {
@@ -332,7 +343,7 @@ fn the_facts_of_a_veth_lead_to_the_packet_path_and_those_of_loopback_to_the_kern
     }
     let pair = Pair::new();
     pair.mirrored(MirrorLimits::default(), async |mirror, ifindex| {
-        let facts = gather(mirror.tables().link(ifindex).unwrap(), mirror.tables(), Support::Yes).await;
+        let facts = gather(mirror.tables().link(ifindex).unwrap(), mirror.tables(), everything()).await;
         assert_eq!((facts.kind.as_str(), facts.software, facts.foreign_xdp.clone()), ("veth", true, None));
         let features = facts.xdp_features.expect("this kernel has the netdev family");
         assert!(features.basic && features.redirect && !features.zero_copy);
@@ -342,7 +353,7 @@ fn the_facts_of_a_veth_lead_to_the_packet_path_and_those_of_loopback_to_the_kern
         assert_eq!(choose(&facts, PathAsked::Auto).unwrap().path, Path::Packet);
 
         let lo = mirror.tables().link_named("lo").unwrap();
-        let facts = gather(lo, mirror.tables(), Support::Yes).await;
+        let facts = gather(lo, mirror.tables(), everything()).await;
         assert_eq!(choose(&facts, PathAsked::Auto).unwrap().path, Path::Kernel);
     });
 }

@@ -47,7 +47,7 @@ fn veth() -> InterfaceFacts {
 }
 
 fn foreign(name: Option<&str>) -> Option<ForeignXdp> {
-    Some(ForeignXdp { id: 42, name: name.map(str::to_owned) })
+    Some(ForeignXdp { id: 42, name: name.map(str::to_owned), held_by: None })
 }
 
 fn no(reason: &str) -> Support {
@@ -157,6 +157,9 @@ fn a_foreign_program_is_named_and_stays() {
          replace no program"
     );
     assert_eq!(choose(&facts, PathAsked::Packet).unwrap().path, Path::Packet);
+    let held_by = Some("firewall (pid 12)".to_owned());
+    let foreign = ForeignXdp { id: 7, name: None, held_by };
+    assert_eq!(foreign.to_string(), "the XDP program with id 7 of firewall (pid 12)");
 }
 
 #[test]

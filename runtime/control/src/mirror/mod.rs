@@ -232,12 +232,15 @@ impl Mirror {
         let answer = tokio::time::timeout(patience, async {
             loop {
                 match self.next().await {
-                    // The routes changed while we asked.
-                    Ok(Event::Egress(Update::Clear)) => {
-                        kept.push_back(Event::Egress(Update::Clear));
-                        self.ask(peer, source);
+                    Ok(event) => {
+                        let forgotten = event == Event::Egress(Update::Clear)
+                            || event == Event::Egress(Update::Forget { peer });
+                        kept.push_back(event);
+                        // The routes changed while we asked, or nobody else asks.
+                        if forgotten {
+                            self.ask(peer, source);
+                        }
                     }
-                    Ok(event) => kept.push_back(event),
                     Err(_) => return Err(KernelReason::Unknown),
                 }
                 match self.book.told(peer) {

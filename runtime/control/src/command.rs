@@ -1,0 +1,207 @@
+//! The command socket: one request and one answer a line, as JSON, over a UNIX stream.
+//!
+//! Who may talk to it: root and the user the instance runs as. The socket has mode 0600, and the server asks the
+//! kernel who is at the other end besides.
+
+mod client;
+mod server;
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+pub use self::client::{Found, ask, find_instances};
+pub use self::server::{Server, ServerCounters};
+use crate::config::Mode;
+
+/// Longest request, bytes, with its newline.
+pub const REQUEST_MAX: usize = 64 * 1024;
+/// Longest answer that the client takes, bytes: 4096 peers and 64 workers are some 2 MiB.
+pub const ANSWER_MAX: usize = 16 * 1024 * 1024;
+/// Clients at once; the next is told so and let go.
+pub const CLIENTS_MAX: usize = 16;
+/// A client that says nothing, or does not read what it asked for, for so long is let go.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What can be asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Request {
+    /// A part of the report: `{"show":"workers"}`.
+    Show(Topic),
+    /// A change: `{"set":{"worker":0,"mode":"poll"}}`.
+    Set(Set),
+}
+
+/// A change while running.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Set {
+    /// Which worker; all without it.
+    #[serde(default)]
+    pub worker: Option<u32>,
+    /// Its new mode.
+    pub mode: Mode,
+}
+
+/// A part of the report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Topic {
+    /// Everything.
+    All,
+    /// The program that answers.
+    Instance,
+    /// Interfaces, their paths and queues.
+    Interfaces,
+    /// Claims and verdicts.
+    Rules,
+    /// Workers.
+    Workers,
+    /// Next hops in use.
+    Neighbours,
+    /// Everything dropped or refused.
+    Drops,
+}
+
+impl Topic {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::All,
+        Self::Instance,
+        Self::Interfaces,
+        Self::Rules,
+        Self::Workers,
+        Self::Neighbours,
+        Self::Drops,
+    ];
+
+    /// The word for it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::Instance => "instance",
+            Self::Interfaces => "interfaces",
+            Self::Rules => "rules",
+            Self::Workers => "workers",
+            Self::Neighbours => "neighbours",
+            Self::Drops => "drops",
+        }
+    }
+
+    /// That part of a report: the report itself, or an object with the one topic.
+    ///
+    /// # Errors
+    /// In one sentence, if the report cannot be written as JSON (it always can).
+    pub fn of(self, report: &crate::report::Report) -> Result<serde_json::Value, String> {
+        let whole = serde_json::to_value(report).map_err(|error| error.to_string())?;
+        match whole {
+            serde_json::Value::Object(mut fields) if self != Self::All => {
+                fields.retain(|name, _| name == self.name());
+                Ok(serde_json::Value::Object(fields))
+            }
+            whole => Ok(whole),
+        }
+    }
+}
+
+impl fmt::Display for Topic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// One line back.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Answer {
+    Ok(serde_json::Value),
+    Error(String),
+}
+
+/// What went wrong with a command socket.
+#[derive(Debug, thiserror::Error)]
+pub enum CommandError {
+    /// The directory is not there and cannot be made.
+    #[error("cannot create the run directory {}: {error}; name another socket with --socket", path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// Something else than a socket is there.
+    #[error("{} exists and is not a socket: it stays; name another socket with --socket", path.display())]
+    NotASocket {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Somebody listens there.
+    #[error("another instance listens on {}: name another socket with --socket", path.display())]
+    InUse {
+        /// The socket.
+        path: PathBuf,
+    },
+    /// A dead instance's socket cannot be removed.
+    #[error("cannot remove the stale socket {}: {error}", path.display())]
+    Stale {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// The socket cannot be made.
+    #[error("cannot listen on {}: {error}", path.display())]
+    Listen {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// Nobody answers there.
+    #[error("no instance answers on {}: {error}", path.display())]
+    Connect {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// The conversation broke.
+    #[error("the instance at {} stopped answering: {error}", path.display())]
+    Talk {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// The instance said no.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// Where sockets are by default: `/run/twinpath` for root, `$XDG_RUNTIME_DIR/twinpath` for everybody else; the
+/// temporary directory where there is neither.
+#[must_use]
+pub fn run_directory() -> PathBuf {
+    if rustix::process::geteuid().is_root() {
+        return PathBuf::from("/run/twinpath");
+    }
+    let base = std::env::var_os("XDG_RUNTIME_DIR").filter(|value| !value.is_empty());
+    match base {
+        Some(base) => PathBuf::from(base).join("twinpath"),
+        None => std::env::temp_dir().join(format!("twinpath-{}", rustix::process::geteuid().as_raw())),
+    }
+}
+
+/// The default socket of an instance in `directory`: `SERVICE-INTERFACE-PID.sock`.
+#[must_use]
+pub fn default_socket(directory: &Path, service: &str, interface: &str) -> PathBuf {
+    directory.join(format!("{service}-{interface}-{}.sock", std::process::id()))
+}
+
+#[cfg(test)]
+mod tests;

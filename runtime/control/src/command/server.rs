@@ -1,0 +1,210 @@
+//! The instance's end of the command socket.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::time::timeout;
+
+use super::{Answer, CLIENTS_MAX, CommandError, PATIENCE, REQUEST_MAX, Request};
+
+/// What became of clients, for `show`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ServerCounters {
+    /// Requests answered, with success or an error.
+    pub answered: u64,
+    /// Clients let go because there were [`CLIENTS_MAX`] already.
+    pub refused_full: u64,
+    /// Clients let go because they are neither root nor our user.
+    pub refused_user: u64,
+    /// Clients let go because they were silent, did not read, or sent too long a line.
+    pub cut_off: u64,
+}
+
+/// The listening socket. Its file is removed when this goes.
+#[derive(Debug)]
+pub struct Server {
+    listener: UnixListener,
+    path: PathBuf,
+    answered: Cell<u64>,
+    refused_full: Cell<u64>,
+    refused_user: Cell<u64>,
+    cut_off: Cell<u64>,
+}
+
+impl Server {
+    /// Listens on `path`: makes its directory (0755) if it is missing, removes the socket of an instance that is
+    /// gone, never one that is alive, and nothing that is not a socket. Needs a tokio runtime with I/O.
+    ///
+    /// # Errors
+    /// Any step that failed, by name; nothing is left behind then, save the directory.
+    pub fn bind(path: &Path) -> Result<Self, CommandError> {
+        if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
+            std::fs::DirBuilder::new()
+                .recursive(true)
+                .mode(0o755)
+                .create(directory)
+                .map_err(|error| CommandError::Directory { path: directory.to_owned(), error })?;
+        }
+        clear_stale(path)?;
+        let failed = |error| CommandError::Listen { path: path.to_owned(), error };
+        let listener = UnixListener::bind(path).map_err(failed)?;
+        // From here on the file is removed again whatever fails. Whoever came between the two calls is asked who he
+        // is like everybody else.
+        let server = Self {
+            listener,
+            path: path.to_owned(),
+            answered: Cell::default(),
+            refused_full: Cell::default(),
+            refused_user: Cell::default(),
+            cut_off: Cell::default(),
+        };
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
+        Ok(server)
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The counters.
+    #[must_use]
+    pub const fn counters(&self) -> ServerCounters {
+        ServerCounters {
+            answered: self.answered.get(),
+            refused_full: self.refused_full.get(),
+            refused_user: self.refused_user.get(),
+            cut_off: self.cut_off.get(),
+        }
+    }
+
+    /// Serves until dropped. `handler` is called once per request, on this thread; its error is sent as one
+    /// sentence. A handler that has nothing to wait for returns [`std::future::ready`].
+    pub async fn serve<F, H>(&self, handler: F) -> std::convert::Infallible
+    where
+        F: Fn(Request) -> H,
+        H: Future<Output = Result<Value, String>>,
+    {
+        let mut clients = FuturesUnordered::new();
+        loop {
+            tokio::select! {
+                accepted = self.listener.accept() => match accepted {
+                    Ok((stream, _)) if clients.len() < CLIENTS_MAX => clients.push(self.client(stream, &handler)),
+                    Ok((stream, _)) => {
+                        bump(&self.refused_full);
+                        // Not waited for: the answer fits into the socket's buffer or is lost.
+                        let text = line(&Answer::Error(format!("{CLIENTS_MAX} clients are connected already: try again")));
+                        let _ = stream.try_write(&text);
+                    }
+                    // Out of descriptors, most likely. Clients that end give some back; until one does, or for want
+                    // of any, a pause: accept would fail again at once.
+                    Err(error) => {
+                        tracing::warn!(%error, "command socket: cannot accept a client");
+                        let pause = tokio::time::sleep(std::time::Duration::from_millis(100));
+                        tokio::select! {
+                            () = pause => {}
+                            Some(()) = clients.next() => {}
+                        }
+                    }
+                },
+                Some(()) = clients.next() => {}
+            }
+        }
+    }
+
+    async fn client<F, H>(&self, stream: UnixStream, handler: &F)
+    where
+        F: Fn(Request) -> H,
+        H: Future<Output = Result<Value, String>>,
+    {
+        let own = rustix::process::geteuid().as_raw();
+        if !stream.peer_cred().is_ok_and(|peer| peer.uid() == 0 || peer.uid() == own) {
+            bump(&self.refused_user);
+            return;
+        }
+        if self.converse(stream, handler).await.is_err() {
+            bump(&self.cut_off);
+        }
+    }
+
+    /// Requests and answers in turn until the client closes; an error for a client that is cut off.
+    async fn converse<F, H>(&self, stream: UnixStream, handler: &F) -> io::Result<()>
+    where
+        F: Fn(Request) -> H,
+        H: Future<Output = Result<Value, String>>,
+    {
+        let (reader, mut writer) = stream.into_split();
+        let mut reader = BufReader::new(reader);
+        let mut request = Vec::new();
+        loop {
+            request.clear();
+            let limit = REQUEST_MAX as u64;
+            let mut limited = (&mut reader).take(limit);
+            let length = timeout(PATIENCE, limited.read_until(b'\n', &mut request)).await??;
+            if length == 0 {
+                return Ok(());
+            }
+            if request.last() != Some(&b'\n') {
+                if length == REQUEST_MAX {
+                    let text = line(&Answer::Error(format!("a request has at most {REQUEST_MAX} bytes")));
+                    timeout(PATIENCE, writer.write_all(&text)).await??;
+                }
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            let answer = match serde_json::from_slice(&request) {
+                Ok(request) => match handler(request).await {
+                    Ok(value) => Answer::Ok(value),
+                    Err(sentence) => Answer::Error(sentence),
+                },
+                Err(error) => Answer::Error(format!("not a request: {error}")),
+            };
+            bump(&self.answered);
+            timeout(PATIENCE, writer.write_all(&line(&answer))).await??;
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_file(&self.path) {
+            tracing::debug!(%error, path = %self.path.display(), "the command socket was gone already");
+        }
+    }
+}
+
+fn bump(counter: &Cell<u64>) {
+    counter.set(counter.get() + 1);
+}
+
+fn line(answer: &Answer) -> Vec<u8> {
+    let mut text = serde_json::to_vec(answer).unwrap_or_else(|error| {
+        // A value with a map whose keys are no strings, which no handler of ours makes.
+        format!("{{\"error\":\"the answer cannot be written: {error}\"}}").into_bytes()
+    });
+    text.push(b'\n');
+    text
+}
+
+/// Removes the socket of an instance that is gone.
+fn clear_stale(path: &Path) -> Result<(), CommandError> {
+    let file = match std::fs::symlink_metadata(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(CommandError::Stale { path: path.to_owned(), error }),
+    };
+    if !file.file_type().is_socket() {
+        return Err(CommandError::NotASocket { path: path.to_owned() });
+    }
+    if !super::client::is_dead(path) {
+        return Err(CommandError::InUse { path: path.to_owned() });
+    }
+    std::fs::remove_file(path).map_err(|error| CommandError::Stale { path: path.to_owned(), error })
+}

@@ -1,0 +1,202 @@
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixStream;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::report::{Drop, Report};
+
+fn report() -> Report {
+    let drop = Drop { place: "worker 0".to_owned(), reason: "martian".to_owned(), count: 3 };
+    Report { drops: vec![drop], ..Report::default() }
+}
+
+fn handle(request: Request) -> Result<Value, String> {
+    match request {
+        Request::Show(topic) => topic.of(&report()),
+        Request::Set(Set { worker: Some(9), .. }) => Err("there is no worker 9: they are 0 to 1".to_owned()),
+        Request::Set(_) => Ok(json!({})),
+    }
+}
+
+/// Serves on a socket in a new directory while `client` runs on a thread of its own; returns the counters. With
+/// `hurried`, the server's clock jumps to the next deadline whenever there is nothing to do.
+fn served(hurried: bool, client: impl FnOnce(&Path) + Send + 'static) -> ServerCounters {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("run").join("test.sock");
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_all().start_paused(hurried).build().unwrap();
+    let counters = runtime.block_on(async {
+        let server = Server::bind(&path).unwrap();
+        let (done, ended) = tokio::sync::oneshot::channel();
+        let socket = path.clone();
+        let thread = std::thread::spawn(move || {
+            client(&socket);
+            let _ = done.send(());
+        });
+        tokio::select! {
+            never = server.serve(|request| std::future::ready(handle(request))) => match never {},
+            _ = ended => {}
+        }
+        thread.join().expect("the client's assertions hold");
+        server.counters()
+    });
+    assert!(!path.exists(), "the socket goes with its server");
+    counters
+}
+
+/// Sends raw bytes and reads until the server closes.
+fn raw(socket: &Path, bytes: &[u8]) -> String {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    stream.write_all(bytes).unwrap();
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn requests_are_the_documented_json() {
+    for (text, request) in [
+        (r#"{"show":"all"}"#, Request::Show(Topic::All)),
+        (r#"{"show":"neighbours"}"#, Request::Show(Topic::Neighbours)),
+        (r#"{"set":{"worker":0,"mode":"poll"}}"#, Request::Set(Set { worker: Some(0), mode: Mode::Poll })),
+        (
+            r#"{"set":{"worker":null,"mode":"adaptive"}}"#,
+            Request::Set(Set { worker: None, mode: Mode::Adaptive }),
+        ),
+    ] {
+        assert_eq!(serde_json::to_string(&request).unwrap(), text);
+        assert_eq!(serde_json::from_str::<Request>(text).unwrap(), request);
+    }
+    assert_eq!(
+        serde_json::from_str::<Request>(r#"{"set":{"mode":"poll"}}"#).unwrap(),
+        Request::Set(Set { worker: None, mode: Mode::Poll })
+    );
+    for topic in Topic::ALL {
+        assert_eq!(serde_json::to_value(topic).unwrap(), json!(topic.name()));
+    }
+}
+
+#[test]
+fn topics_are_parts_of_the_report() {
+    assert_eq!(
+        Topic::Drops.of(&report()).unwrap(),
+        json!({"drops": [{"place": "worker 0", "reason": "martian", "count": 3}]})
+    );
+    let all = Topic::All.of(&report()).unwrap();
+    for topic in &Topic::ALL[1..] {
+        assert_eq!(all.get(topic.name()), topic.of(&report()).unwrap().get(topic.name()), "{topic}");
+        assert!(all.get(topic.name()).is_some(), "{topic}");
+    }
+}
+
+#[test]
+fn a_client_gets_an_answer_or_one_sentence() {
+    let counters = served(false, |socket| {
+        let mode = std::fs::metadata(socket).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert_eq!(ask(socket, &Request::Show(Topic::Drops)).unwrap(), Topic::Drops.of(&report()).unwrap());
+        let set = |worker| ask(socket, &Request::Set(Set { worker, mode: Mode::Poll }));
+        assert_eq!(set(None).unwrap(), json!({}));
+        assert_eq!(set(Some(9)).unwrap_err().to_string(), "there is no worker 9: they are 0 to 1");
+    });
+    assert_eq!(counters, ServerCounters { answered: 3, ..ServerCounters::default() });
+}
+
+#[test]
+fn one_connection_takes_several_requests_and_survives_wrong_ones() {
+    let counters = served(false, |socket| {
+        let answer =
+            raw(socket, b"{\"show\":\"rules\"}\nnonsense\n{\"show\":\"tables\"}\n{\"show\":\"drops\"}\n");
+        let lines: Vec<Value> = answer.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(lines.len(), 4);
+        assert!(lines[0].get("ok").is_some() && lines[3].get("ok").is_some());
+        assert!(lines[1]["error"].as_str().unwrap().starts_with("not a request: expected"));
+        assert!(lines[2]["error"].as_str().unwrap().starts_with("not a request: unknown variant `tables`"));
+    });
+    assert_eq!(counters, ServerCounters { answered: 4, ..ServerCounters::default() });
+}
+
+#[test]
+fn a_line_too_long_and_a_line_cut_short_end_the_client() {
+    let counters = served(false, |socket| {
+        let answer = raw(socket, &vec![b' '; REQUEST_MAX]);
+        assert_eq!(answer, "{\"error\":\"a request has at most 65536 bytes\"}\n");
+        assert_eq!(raw(socket, b"{\"show\":\"all\""), "");
+    });
+    assert_eq!(counters, ServerCounters { cut_off: 2, ..ServerCounters::default() });
+}
+
+#[test]
+fn a_silent_client_is_let_go() {
+    let counters = served(true, |socket| {
+        let mut silent = UnixStream::connect(socket).unwrap();
+        assert_eq!(silent.read(&mut [0; 1]).unwrap(), 0);
+    });
+    assert_eq!(counters.cut_off, 1);
+}
+
+#[test]
+fn a_client_that_never_reads_is_let_go() {
+    let counters = served(true, |socket| {
+        let mut deaf = UnixStream::connect(socket).unwrap();
+        let mut requests = b"{\"show\":\"all\"}\n".repeat(1000);
+        // The server stops reading when its answers find no room, and closes when they find none for long.
+        while deaf.write_all(&requests).is_ok() {
+            requests.truncate(100_000);
+        }
+    });
+    assert_eq!(counters.cut_off, 1);
+}
+
+#[test]
+fn one_client_too_many_is_told_so() {
+    let counters = served(false, |socket| {
+        let mut clients: Vec<UnixStream> =
+            (0..CLIENTS_MAX).map(|_| UnixStream::connect(socket).unwrap()).collect();
+        let refused = ask(socket, &Request::Show(Topic::All)).unwrap_err();
+        assert_eq!(refused.to_string(), "16 clients are connected already: try again");
+        // One that leaves makes room; that it left is known when its end of the connection is closed by the server.
+        let mut leaving = clients.pop().unwrap();
+        leaving.shutdown(std::net::Shutdown::Write).unwrap();
+        assert_eq!(leaving.read(&mut [0; 1]).unwrap(), 0);
+        assert!(ask(socket, &Request::Show(Topic::All)).is_ok());
+    });
+    assert_eq!((counters.answered, counters.refused_full), (1, 1));
+}
+
+#[test]
+fn a_dead_socket_is_replaced_a_live_one_and_a_file_are_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let _inside = runtime.enter();
+    let dead = directory.path().join("dead.sock");
+    drop(std::os::unix::net::UnixListener::bind(&dead).unwrap());
+    let live = Server::bind(&dead).unwrap();
+    assert!(matches!(Server::bind(&dead), Err(CommandError::InUse { .. })));
+    let file = directory.path().join("file.sock");
+    std::fs::write(&file, "precious").unwrap();
+    assert!(matches!(Server::bind(&file), Err(CommandError::NotASocket { .. })));
+    assert_eq!(std::fs::read(&file).unwrap(), b"precious");
+    drop(live);
+    assert!(!dead.exists());
+    let long = directory.path().join("x".repeat(200));
+    assert!(matches!(Server::bind(&long), Err(CommandError::Listen { .. })));
+}
+
+#[test]
+fn running_instances_are_found_and_dead_ones_swept() {
+    let directory = tempfile::tempdir().unwrap();
+    assert_eq!(find_instances(&directory.path().join("nonesuch")).unwrap(), Found::default());
+    let socket = |name: &str| directory.path().join(name);
+    let running = std::os::unix::net::UnixListener::bind(socket("b.sock")).unwrap();
+    let other = std::os::unix::net::UnixListener::bind(socket("a.sock")).unwrap();
+    drop(std::os::unix::net::UnixListener::bind(socket("dead.sock")).unwrap());
+    std::fs::write(socket("file.sock"), "").unwrap();
+    let found = find_instances(directory.path()).unwrap();
+    assert_eq!(found.running, [socket("a.sock"), socket("b.sock")]);
+    assert!(!socket("dead.sock").exists() && socket("file.sock").exists());
+    drop((running, other));
+}

@@ -1,0 +1,422 @@
+//! The configuration of an instance: a TOML file, overridden by the command line.
+//!
+//! An error names the file, the line, the key and what to do. docs/config.md describes every key; its example is
+//! [`EXAMPLE`], which a test reads.
+
+use std::fmt;
+use std::io;
+use std::num::NonZeroU16;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use toml::de::DeTable;
+
+pub use twinpath_worker::idle::{Mode, RequestSetting as LatencyRequest};
+
+use crate::choose::PathAsked;
+
+/// A complete configuration with every key, as shown in docs/config.md.
+pub const EXAMPLE: &str = include_str!("config/example.toml");
+
+/// Longest name of an interface: `IFNAMSIZ` of linux/if.h, less its terminator.
+const INTERFACE_NAME_MAX: usize = 15;
+/// Workers: one per queue on the largest common NICs.
+const WORKERS_MAX: u32 = 64;
+/// A second of spinning is a core burnt; who wants that asks for `poll`.
+const SPIN_US_MAX: u64 = 1_000_000;
+/// An hour after the last frame nothing lingers.
+const LINGER_MS_MAX: u64 = 3_600_000;
+/// Peers mirrored: the workers' tables hold no more (`twinpath_stack::egress::PEERS_MAX`).
+const PEERS_MAX: u32 = 4096;
+/// TCP connections: as many descriptors as Linux gives a process at most (`fs.nr_open`).
+const CONNECTIONS_MAX: u32 = 1_048_576;
+/// Longest path of a UNIX socket: `sun_path` of linux/un.h, less its terminator.
+const SOCKET_PATH_MAX: usize = 107;
+
+/// What one instance does.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// The service.
+    pub service: Service,
+    /// Where it is served.
+    pub interface: Interface,
+    /// Who serves.
+    pub worker: Worker,
+    /// Bounds.
+    pub limits: Limits,
+    /// How it is asked and told.
+    pub control: Control,
+}
+
+/// `[service]`
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Service {
+    /// Which service.
+    pub kind: ServiceKind,
+    /// UDP port, on both paths.
+    pub udp: Option<NonZeroU16>,
+    /// TCP port, on the kernel path.
+    pub tcp: Option<NonZeroU16>,
+}
+
+/// The services there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ServiceKind {
+    /// Sends back what it gets (RFC 862).
+    #[default]
+    Echo,
+}
+
+/// `[interface]`
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Interface {
+    /// Name, as `ip link` shows it.
+    pub name: Option<String>,
+    /// The path asked for.
+    pub path: PathAsked,
+}
+
+/// `[worker]`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Worker {
+    /// Number of workers.
+    pub count: u32,
+    /// CPUs to pin them to, in their order; empty: not pinned.
+    pub cpus: Vec<u32>,
+    /// What they do when there is no work.
+    pub mode: Mode,
+    /// Longest spin of `adaptive` before it sleeps, us.
+    pub spin_us: u64,
+    /// How long after the last traffic the CPU latency request is held, ms.
+    pub linger_ms: u64,
+    /// The CPU latency request.
+    pub latency_request: LatencyRequest,
+}
+
+impl Default for Worker {
+    fn default() -> Self {
+        Self {
+            count: 1,
+            cpus: Vec::new(),
+            mode: Mode::default(),
+            spin_us: 50,
+            linger_ms: 1000,
+            latency_request: LatencyRequest::default(),
+        }
+    }
+}
+
+/// `[limits]`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    /// TCP connections at once; the next is refused.
+    pub connections: u32,
+    /// Peers answered on the fast path at once; more are answered through the kernel.
+    pub peers: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { connections: 1024, peers: PEERS_MAX }
+    }
+}
+
+/// `[control]`
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Control {
+    /// The command socket; none: `<service>-<interface>-<pid>.sock` in the run directory.
+    pub socket: Option<PathBuf>,
+}
+
+/// What the command line says; it wins over the file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Overrides {
+    /// `--udp`
+    pub udp: Option<NonZeroU16>,
+    /// `--tcp`
+    pub tcp: Option<NonZeroU16>,
+    /// `--on`
+    pub interface: Option<String>,
+    /// `--path`
+    pub path: Option<PathAsked>,
+    /// `--workers`
+    pub workers: Option<u32>,
+    /// `--cpu`
+    pub cpus: Option<Vec<u32>>,
+    /// `--mode`
+    pub mode: Option<Mode>,
+    /// `--spin-us`
+    pub spin_us: Option<u64>,
+    /// `--linger-ms`
+    pub linger_ms: Option<u64>,
+    /// `--latency-request`
+    pub latency_request: Option<LatencyRequest>,
+    /// `--socket`
+    pub socket: Option<PathBuf>,
+}
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The key, as `worker.cpus`.
+    pub key: &'static str,
+    /// What is wrong and what to do.
+    pub sentence: String,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.key, self.sentence)
+    }
+}
+
+/// Why there is no configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read the configuration {}: {error}", file.display())]
+    Read {
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// The file is not what it should be.
+    #[error("{}:{line}: {key}{sentence}", file.display())]
+    Parse {
+        /// The file.
+        file: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// The key and a colon; empty where there is none.
+        key: String,
+        /// What is wrong.
+        sentence: String,
+    },
+    /// The values do not work.
+    #[error("{}", .0.join("\n"))]
+    Invalid(Vec<String>),
+}
+
+impl Config {
+    /// The configuration of a file, if one is named, with the command line's overrides, validated.
+    ///
+    /// # Errors
+    /// The first thing wrong in the file, or all things wrong with the values.
+    pub fn load(file: Option<&Path>, overrides: &Overrides) -> Result<Self, ConfigError> {
+        let text = match file {
+            Some(file) => std::fs::read_to_string(file)
+                .map_err(|error| ConfigError::Read { file: file.to_owned(), error })?,
+            None => String::new(),
+        };
+        let name = file.unwrap_or_else(|| Path::new("the command line"));
+        let mut config = Self::parse(&text, name)?;
+        config.apply(overrides);
+        let faults = config.validate();
+        if faults.is_empty() {
+            return Ok(config);
+        }
+        let place = |fault: &Fault| match line_of(&text, fault.key) {
+            Some(line) => format!("{}:{line}: {fault}", name.display()),
+            None => fault.to_string(),
+        };
+        Err(ConfigError::Invalid(faults.iter().map(place).collect()))
+    }
+
+    /// Reads the text of a file; `file` is for the message only.
+    ///
+    /// # Errors
+    /// [`ConfigError::Parse`]: the first thing that is not TOML, not a known key, or not a value for it.
+    pub fn parse(text: &str, file: &Path) -> Result<Self, ConfigError> {
+        let fault = |error: &toml::de::Error, key: String| ConfigError::Parse {
+            file: file.to_owned(),
+            line: error.span().map_or(1, |span| line_at(text, span.start)),
+            key,
+            sentence: advice(error.message()),
+        };
+        let document = toml::de::Deserializer::parse(text).map_err(|error| fault(&error, String::new()))?;
+        serde_path_to_error::deserialize(document).map_err(|error| {
+            let path = error.path().to_string();
+            let key = if path == "." { String::new() } else { format!("{path}: ") };
+            fault(error.inner(), key)
+        })
+    }
+
+    /// Lets the command line win.
+    pub fn apply(&mut self, overrides: &Overrides) {
+        let Overrides {
+            udp,
+            tcp,
+            interface,
+            path,
+            workers,
+            cpus,
+            mode,
+            spin_us,
+            linger_ms,
+            latency_request,
+            socket,
+        } = overrides.clone();
+        // Naming a port on the command line names the whole set: the file's other port is not meant then.
+        if udp.is_some() || tcp.is_some() {
+            (self.service.udp, self.service.tcp) = (udp, tcp);
+        }
+        self.interface.name = interface.or(self.interface.name.take());
+        self.interface.path = path.unwrap_or(self.interface.path);
+        self.worker.count = workers.unwrap_or(self.worker.count);
+        self.worker.cpus = cpus.unwrap_or(std::mem::take(&mut self.worker.cpus));
+        self.worker.mode = mode.unwrap_or(self.worker.mode);
+        self.worker.spin_us = spin_us.unwrap_or(self.worker.spin_us);
+        self.worker.linger_ms = linger_ms.unwrap_or(self.worker.linger_ms);
+        self.worker.latency_request = latency_request.unwrap_or(self.worker.latency_request);
+        self.control.socket = socket.or(self.control.socket.take());
+    }
+
+    /// Everything that cannot work, whatever the host; empty if nothing is wrong.
+    #[must_use]
+    pub fn validate(&self) -> Vec<Fault> {
+        let mut faults = Vec::new();
+        let mut check = |wrong: bool, key, sentence: String| {
+            if wrong {
+                faults.push(Fault { key, sentence });
+            }
+        };
+        match &self.interface.name {
+            None => check(true, "interface.name", "which interface? Set it here or give --on IFACE".into()),
+            Some(name) => check(
+                name.is_empty() || name.len() > INTERFACE_NAME_MAX || name.contains(['/', ' ', '\0']),
+                "interface.name",
+                format!("`{name}` is no name of an interface: see `ip link`"),
+            ),
+        }
+        check(
+            self.service.udp.is_none() && self.service.tcp.is_none(),
+            "service.udp",
+            "no port: set service.udp, service.tcp or both (7 is echo's)".into(),
+        );
+        let worker = &self.worker;
+        check(
+            !(1..=WORKERS_MAX).contains(&worker.count),
+            "worker.count",
+            format!("{} workers: give 1 to {WORKERS_MAX}", worker.count),
+        );
+        check(
+            !worker.cpus.is_empty() && worker.cpus.len() != worker.count as usize,
+            "worker.cpus",
+            format!("{} CPUs for {} workers: name one for each, or none", worker.cpus.len(), worker.count),
+        );
+        let twice = worker.cpus.iter().enumerate().find(|(at, cpu)| worker.cpus[..*at].contains(cpu));
+        check(twice.is_some(), "worker.cpus", {
+            format!("CPU {} twice: two workers would take turns on it", twice.map_or(0, |(_, cpu)| *cpu))
+        });
+        let spin = worker.spin_us;
+        check(
+            spin > SPIN_US_MAX,
+            "worker.spin_us",
+            format!(
+                "{spin} us is more than {SPIN_US_MAX}: for a worker that never sleeps set mode = \"poll\""
+            ),
+        );
+        check(
+            worker.linger_ms > LINGER_MS_MAX,
+            "worker.linger_ms",
+            format!("{} ms is more than {LINGER_MS_MAX}", worker.linger_ms),
+        );
+        let limits = &self.limits;
+        check(
+            !(1..=CONNECTIONS_MAX).contains(&limits.connections),
+            "limits.connections",
+            format!("{}: give 1 to {CONNECTIONS_MAX}", limits.connections),
+        );
+        check(
+            !(1..=PEERS_MAX).contains(&limits.peers),
+            "limits.peers",
+            format!("{}: give 1 to {PEERS_MAX}", limits.peers),
+        );
+        if let Some(socket) = &self.control.socket {
+            let length = socket.as_os_str().len();
+            check(
+                length > SOCKET_PATH_MAX || length == 0,
+                "control.socket",
+                format!("a path of {length} bytes: a UNIX socket takes 1 to {SOCKET_PATH_MAX}"),
+            );
+        }
+        faults
+    }
+
+    /// What this host's limit of open files (the hard one) means for the connections configured.
+    #[must_use]
+    pub fn check_open_files(&self, hard_limit: u64) -> Option<Fault> {
+        // Besides connections: per worker its sockets, rings, event and timer descriptors; the control thread's.
+        let others = 64 + 32 * u64::from(self.worker.count);
+        let needed = u64::from(self.limits.connections) + others;
+        (needed > hard_limit).then(|| Fault {
+            key: "limits.connections",
+            sentence: format!(
+                "{} connections need {needed} open files and this process may have {hard_limit}: set it to {} or \
+                 less, or raise the hard limit (ulimit -Hn, LimitNOFILE=)",
+                self.limits.connections,
+                hard_limit.saturating_sub(others)
+            ),
+        })
+    }
+}
+
+/// Not a list of CPUs.
+#[derive(Debug, thiserror::Error)]
+#[error("`{0}` is no list of CPUs: write 0,2-3")]
+pub struct CpuListError(String);
+
+/// Reads a list of CPUs as the kernel writes it: `0,2-3`.
+///
+/// # Errors
+/// Anything else, and more CPUs than workers can be.
+pub fn parse_cpu_list(text: &str) -> Result<Vec<u32>, CpuListError> {
+    let error = || CpuListError(text.to_owned());
+    let mut cpus = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let first: u32 = first.trim().parse().map_err(|_| error())?;
+        let last: u32 = last.trim().parse().map_err(|_| error())?;
+        if last < first || last - first >= WORKERS_MAX || cpus.len() > WORKERS_MAX as usize {
+            return Err(error());
+        }
+        cpus.extend(first..=last);
+    }
+    Ok(cpus)
+}
+
+/// The line of the key `table.key` in `text`, from 1.
+fn line_of(text: &str, key: &str) -> Option<usize> {
+    let document = DeTable::parse(text).ok()?;
+    let (table, key) = key.split_once('.')?;
+    let table = document.get_ref().get(table)?.get_ref().as_table()?;
+    let (found, _) = table.iter().find(|(name, _)| name.get_ref() == key)?;
+    Some(line_at(text, found.span().start))
+}
+
+fn line_at(text: &str, offset: usize) -> usize {
+    text.bytes().take(offset).filter(|byte| *byte == b'\n').count() + 1
+}
+
+/// The library's message in one line, with what to do about it where that is not plain.
+fn advice(message: &str) -> String {
+    let message = message.trim().replace('\n', ", ");
+    if message.contains("nonzero") {
+        format!("{message} (a port is 1 to 65535; leave the key out for none)")
+    } else if message.starts_with("unknown field") {
+        format!("{message} (docs/config.md lists the keys)")
+    } else {
+        message
+    }
+}
+
+#[cfg(test)]
+mod tests;

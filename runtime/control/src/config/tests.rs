@@ -1,0 +1,161 @@
+use super::*;
+
+fn parse(text: &str) -> Result<Config, ConfigError> {
+    Config::parse(text, Path::new("x.toml"))
+}
+
+/// What `load` says of a file with that text.
+fn faults(text: &str) -> String {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("x.toml");
+    std::fs::write(&file, text).unwrap();
+    let message = Config::load(Some(&file), &Overrides::default()).unwrap_err().to_string();
+    message.replace(&format!("{}/", directory.path().display()), "")
+}
+
+fn port(number: u16) -> Option<NonZeroU16> {
+    NonZeroU16::new(number)
+}
+
+#[test]
+fn the_documented_example_is_the_example_and_is_valid() {
+    let documented = include_str!("../../../../docs/config.md");
+    assert!(
+        documented.contains(&format!("```toml\n{EXAMPLE}```\n")),
+        "docs/config.md shows config/example.toml"
+    );
+    let config = parse(EXAMPLE).unwrap();
+    assert_eq!(config.validate(), []);
+    let all_keys = toml::Table::try_from(&config).unwrap();
+    for (table, keys) in &all_keys {
+        for key in keys.as_table().unwrap().keys() {
+            assert!(
+                documented.contains(&format!("| `{table}.{key}` |")),
+                "docs/config.md describes {table}.{key}"
+            );
+        }
+    }
+    // What the example says besides the keys without a default is the default.
+    let expected = Config {
+        service: Service { kind: ServiceKind::Echo, udp: port(7), tcp: port(7) },
+        interface: Interface { name: Some("eth0".to_owned()), ..Interface::default() },
+        worker: Worker { cpus: vec![1], ..Worker::default() },
+        control: Control { socket: Some(PathBuf::from("/run/twinpath/echo.sock")) },
+        ..Config::default()
+    };
+    assert_eq!(config, expected);
+}
+
+#[test]
+fn an_error_names_file_line_key_and_what_to_do() {
+    for (text, message) in [
+        (
+            "[worker]\ncount = 1\nmode = \"polling\"\n",
+            "x.toml:3: worker.mode: unknown variant `polling`, expected one of `adaptive`, `interrupt`, `poll`",
+        ),
+        (
+            "\n[worker]\ncuont = 1\n",
+            "x.toml:3: worker.cuont: unknown field `cuont`, expected one of `count`, `cpus`, `mode`, `spin_us`, \
+             `linger_ms`, `latency_request` (docs/config.md lists the keys)",
+        ),
+        (
+            "[service]\nudp = \"seven\"\n",
+            "x.toml:2: service.udp: invalid type: string \"seven\", expected a nonzero u16 (a port is 1 to 65535; \
+             leave the key out for none)",
+        ),
+        (
+            "[service]\nudp = 0\n",
+            "x.toml:2: service.udp: invalid value: integer `0`, expected a nonzero u16 (a port is 1 to 65535; leave \
+             the key out for none)",
+        ),
+        (
+            "[interface]\npath = \"dpdk\"\n",
+            "x.toml:2: interface.path: unknown variant `dpdk`, expected one of `auto`, `xdp`, `xdp-zerocopy`, \
+             `packet`, `kernel`",
+        ),
+        ("[worker]\ncpus = [0, -1]\n", "x.toml:2: worker.cpus[1]: invalid value: integer `-1`, expected u32"),
+    ] {
+        assert_eq!(parse(text).unwrap_err().to_string(), message);
+    }
+    let not_toml = parse("[worker]\ncount = \n").unwrap_err().to_string();
+    assert!(not_toml.starts_with("x.toml:2: "), "{not_toml}");
+}
+
+#[test]
+fn values_that_cannot_work_are_all_named_with_their_lines() {
+    assert_eq!(
+        faults(
+            "[service]\nudp = 7\n[interface]\nname = \"eth0\"\n\n[worker]\ncount = 2\ncpus = [1]\nspin_us = 2000000\n\
+             [limits]\npeers = 5000\n"
+        ),
+        "x.toml:8: worker.cpus: 1 CPUs for 2 workers: name one for each, or none\n\
+         x.toml:9: worker.spin_us: 2000000 us is more than 1000000: for a worker that never sleeps set mode = \"poll\"\n\
+         x.toml:11: limits.peers: 5000: give 1 to 4096"
+    );
+    assert_eq!(
+        faults(""),
+        "interface.name: which interface? Set it here or give --on IFACE\n\
+         service.udp: no port: set service.udp, service.tcp or both (7 is echo's)"
+    );
+    assert_eq!(
+        faults(
+            "[service]\ntcp = 7\n[interface]\nname = \"not/an/interface\"\n[worker]\ncount = 2\ncpus = [3, 3]\n"
+        ),
+        "x.toml:4: interface.name: `not/an/interface` is no name of an interface: see `ip link`\n\
+         x.toml:7: worker.cpus: CPU 3 twice: two workers would take turns on it"
+    );
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_named() {
+    let error = Config::load(Some(Path::new("/nonesuch/x.toml")), &Overrides::default()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "cannot read the configuration /nonesuch/x.toml: No such file or directory (os error 2)"
+    );
+}
+
+#[test]
+fn the_command_line_wins_over_the_file() {
+    let overrides = Overrides {
+        udp: port(9),
+        interface: Some("veth0".to_owned()),
+        path: Some(PathAsked::Packet),
+        workers: Some(2),
+        cpus: Some(vec![2, 3]),
+        mode: Some(Mode::Poll),
+        linger_ms: Some(5),
+        ..Overrides::default()
+    };
+    let mut config = parse(EXAMPLE).unwrap();
+    config.apply(&overrides);
+    // The file's TCP port is not meant when the command line names ports.
+    assert_eq!((config.service.udp, config.service.tcp), (port(9), None));
+    assert_eq!(config.interface, Interface { name: Some("veth0".to_owned()), path: PathAsked::Packet });
+    assert_eq!((config.worker.count, config.worker.cpus.as_slice()), (2, [2, 3].as_slice()));
+    assert_eq!((config.worker.mode, config.worker.spin_us, config.worker.linger_ms), (Mode::Poll, 50, 5));
+    let before = config.clone();
+    config.apply(&Overrides::default());
+    assert_eq!(config, before);
+}
+
+#[test]
+fn more_connections_than_open_files_are_refused_with_the_number_that_fits() {
+    let config = parse(EXAMPLE).unwrap();
+    assert_eq!(config.check_open_files(20_000), None);
+    assert_eq!(config.check_open_files(1120), None);
+    assert_eq!(
+        config.check_open_files(1024).unwrap().to_string(),
+        "limits.connections: 1024 connections need 1120 open files and this process may have 1024: set it to 928 or \
+         less, or raise the hard limit (ulimit -Hn, LimitNOFILE=)"
+    );
+}
+
+#[test]
+fn cpu_lists_are_read_as_the_kernel_writes_them() {
+    assert_eq!(parse_cpu_list("0,2-4").unwrap(), [0, 2, 3, 4]);
+    assert_eq!(parse_cpu_list("1").unwrap(), [1]);
+    for wrong in ["", "a", "1-", "3-1", "1,,2", "0-4294967295"] {
+        assert!(parse_cpu_list(wrong).is_err(), "{wrong}");
+    }
+}
