@@ -164,7 +164,7 @@ pub(super) fn nothing_is_unfinished_or_silenced(tree: &Tree) -> Vec<Finding> {
             let silences =
                 text.starts_with("allow(") || text.starts_with("expect(") || text.starts_with("cfg_attr(");
             if text == "ignore" || text.starts_with("ignore(") {
-                let message = "#[ignore]: make the test quick and able to run, or let it skip and say why";
+                let message = "#[ignore]: make the test quick, let it skip and say why, or make a measurement an example";
                 findings.push(Finding::error(&source.path, at.line, message));
             } else if silences && (text.contains("dead_code") || text.contains("allow(unused")) {
                 let message = format!("#[{text}]: remove what is not used; git remembers it");
