@@ -40,6 +40,11 @@ pub trait Engine: Send {
     /// When [`Self::run`] must be called again at the latest.
     fn next_deadline(&self) -> Instant;
 
+    /// Whether it has nothing more to do: the worker ends then. A server never has.
+    fn is_done(&self) -> bool {
+        false
+    }
+
     /// Control says something.
     fn command(&mut self, now: Instant, command: Self::Command, io: &mut Io<'_, Self::Event>);
 }

@@ -160,7 +160,7 @@ impl<E: Engine> Worker<E> {
     /// Turns and sleeps until told to stop.
     #[must_use]
     pub fn run(mut self) -> Remains<E> {
-        while !self.stopping {
+        while !self.stopping && !self.engine.is_done() {
             let now = clock::now();
             if self.turn(now) {
                 self.idle.worked(now);

@@ -1,8 +1,157 @@
+//! `twinpath serve`: a service on two paths, from the command line or a file.
+
+use std::io::Write;
+use std::num::NonZeroU16;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-#[derive(clap::Args)]
-pub(crate) struct Args {}
+use anyhow::bail;
+use twinpath_control::choose::PathAsked;
+use twinpath_control::config::{Config, LatencyRequest, Mode, Overrides};
+use twinpath_control::instance::{self, Plan, Ready};
+use twinpath_service::Echo;
+use twinpath_time::Duration;
+use twinpath_worker::idle::IdleConfig;
 
-pub(crate) fn run(_args: Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("being written")
+/// Entries per ring: at a million frames a second they bridge two milliseconds in which the worker does not run.
+const RING_FRAMES: u32 = 2048;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    service: Service,
+}
+
+#[derive(clap::Subcommand)]
+enum Service {
+    /// Sends back every byte (RFC 862).
+    Echo(EchoArgs),
+}
+
+#[derive(clap::Args)]
+struct EchoArgs {
+    /// Interface to serve on
+    #[arg(long, value_name = "IFACE")]
+    on: Option<String>,
+    /// UDP port, served on the fast path and on the kernel path
+    #[arg(long, value_name = "PORT")]
+    udp: Option<NonZeroU16>,
+    /// TCP port, served on the kernel path
+    #[arg(long, value_name = "PORT")]
+    tcp: Option<NonZeroU16>,
+    /// auto (the default), xdp, xdp-zerocopy, packet or kernel
+    #[arg(long)]
+    path: Option<PathAsked>,
+    /// How a worker idles: adaptive (the default), interrupt or poll
+    #[arg(long)]
+    mode: Option<Mode>,
+    /// Workers [default: 1]
+    #[arg(long, value_name = "N")]
+    workers: Option<u32>,
+    /// CPUs for the workers, in turn, such as 0,2-3
+    #[arg(long, value_name = "LIST", value_parser = parse_cpus)]
+    cpu: Option<Cpus>,
+    /// Hold a CPU latency request while traffic lasts: auto (where it helps), always or never
+    #[arg(long)]
+    latency_request: Option<LatencyRequest>,
+    /// How long after the last traffic it is held, ms [default: 1000]
+    #[arg(long, value_name = "MS")]
+    linger_ms: Option<u64>,
+    /// Longest spin of adaptive after the last work, us [default: 50]
+    #[arg(long, value_name = "US")]
+    spin_us: Option<u64>,
+    /// The command socket [default: in /run/twinpath]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// Read the configuration from a TOML file; options given here override it
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+/// A newtype, as clap would take a plain list for a repeated option.
+#[derive(Clone)]
+struct Cpus(Vec<u32>);
+
+fn parse_cpus(text: &str) -> Result<Cpus, String> {
+    twinpath_control::config::parse_cpu_list(text).map(Cpus).map_err(|error| error.to_string())
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let Service::Echo(args) = args.service;
+    tracing_subscriber::fmt()
+        .with_env_filter(
+            tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into()),
+        )
+        .with_writer(std::io::stderr)
+        .init();
+    let overrides = Overrides {
+        udp: args.udp,
+        tcp: args.tcp,
+        interface: args.on,
+        path: args.path,
+        workers: args.workers,
+        cpus: args.cpu.map(|cpus| cpus.0),
+        mode: args.mode,
+        spin_us: args.spin_us,
+        linger_ms: args.linger_ms,
+        latency_request: args.latency_request,
+        socket: args.socket,
+    };
+    let config = Config::load(args.config.as_deref(), &overrides)?;
+    let plan = plan(&config)?;
+    instance::run(plan, &Echo, announce)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn plan(config: &Config) -> anyhow::Result<Plan> {
+    let Some(interface) = config.interface.name.clone() else {
+        bail!("which interface? add --on IFACE, or name it under [interface] in the configuration");
+    };
+    let worker = &config.worker;
+    Ok(Plan {
+        service: "echo",
+        udp: config.service.udp.map(NonZeroU16::get),
+        tcp: config.service.tcp.map(NonZeroU16::get),
+        interface,
+        path: config.interface.path,
+        workers: worker.count,
+        cpus: worker.cpus.iter().map(|cpu| *cpu as usize).collect(),
+        idle: IdleConfig {
+            mode: worker.mode,
+            spin: Duration::from_micros(worker.spin_us),
+            linger: Duration::from_millis(worker.linger_ms),
+            request: false,
+        },
+        request: worker.latency_request,
+        connections_max: config.limits.connections,
+        ring_frames: RING_FRAMES,
+        socket: config.control.socket.clone(),
+    })
+}
+
+/// Says that it serves: one line for programs, the rest for people.
+fn announce(ready: &Ready) {
+    let report = &ready.report;
+    let mut out = std::io::stdout().lock();
+    for interface in &report.interfaces {
+        let line = serde_json::json!({
+            "pid": report.instance.pid,
+            "socket": ready.socket,
+            "interface": interface.name,
+            "path": interface.path,
+        });
+        // A closed standard output is no reason not to serve.
+        let _ = writeln!(out, "ready {line}");
+        let ports = report.instance.ports.join(" and ");
+        let _ = writeln!(out, "serving {} ({ports}) on {}", report.instance.service, interface.name);
+        let _ = writeln!(out, "  path {}: {}", interface.path, interface.why);
+        for not in &interface.why_not {
+            let _ = writeln!(out, "  not {}: {}", not.path, not.reason);
+        }
+    }
+    if let Some(worker) = report.workers.first() {
+        let _ = writeln!(out, "  mode {}; CPU latency request {}", worker.mode, worker.latency_request.verdict);
+    }
+    let _ = writeln!(out, "  frame memory {:.1} MiB; ask with: twinpath show", report.instance.pool_mib);
+    let _ = out.flush();
 }

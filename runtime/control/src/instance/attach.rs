@@ -99,7 +99,9 @@ pub enum AttachError {
     #[error("cannot share the frame memory among queues: {0}")]
     Share(Errno),
     /// The queue is still held long after its owner can have died.
-    #[error("{source}; it was tried again for {waited:?}: stop the program that holds it (Linux does not tell which without CONFIG_XDP_SOCKETS_DIAG)")]
+    #[error(
+        "{source}; it was tried again for {waited:?}: stop the program that holds it (Linux does not tell which without CONFIG_XDP_SOCKETS_DIAG)"
+    )]
     StillBusy {
         /// What the last try said.
         source: twinpath_port_xdp::OpenError,
@@ -157,9 +159,15 @@ impl Attachment {
         let table = target.table()?;
         match plan.path {
             Path::Packet | Path::Kernel => Self::attach_packet(target, &table, plan, regions.len()),
-            Path::XdpZeroCopy => Self::attach_xdp(target, &table, plan, regions, XdpMode::Native, CopyMode::ZeroCopy).await,
-            Path::XdpNative => Self::attach_xdp(target, &table, plan, regions, XdpMode::Native, CopyMode::Copy).await,
-            Path::XdpGeneric => Self::attach_xdp(target, &table, plan, regions, XdpMode::Generic, CopyMode::Copy).await,
+            Path::XdpZeroCopy => {
+                Self::attach_xdp(target, &table, plan, regions, XdpMode::Native, CopyMode::ZeroCopy).await
+            }
+            Path::XdpNative => {
+                Self::attach_xdp(target, &table, plan, regions, XdpMode::Native, CopyMode::Copy).await
+            }
+            Path::XdpGeneric => {
+                Self::attach_xdp(target, &table, plan, regions, XdpMode::Generic, CopyMode::Copy).await
+            }
         }
     }
 
@@ -291,7 +299,9 @@ fn describe(claim: &Claim) -> String {
     let what = match claim.kind {
         ClaimKind::EtherType(ethertype) => format!("ethertype {ethertype:#06x}"),
         ClaimKind::Port { protocol, port, address: None } => format!("{protocol} port {port}"),
-        ClaimKind::Port { protocol, port, address: Some(address) } => format!("{protocol} port {port} to {address}"),
+        ClaimKind::Port { protocol, port, address: Some(address) } => {
+            format!("{protocol} port {port} to {address}")
+        }
         ClaimKind::Flow(flow) => format!("{} from {} to {}", flow.protocol, flow.source, flow.destination),
     };
     let vlan = claim.vlan.map(|vlan| format!(", VLAN {vlan}")).unwrap_or_default();

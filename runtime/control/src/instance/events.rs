@@ -102,7 +102,8 @@ impl<S: Service + 'static> Instance<S> {
         let watched = watched.map_err(InstanceError::Control)?;
         let mut check = tokio::time::interval(QUEUES_INTERVAL);
         loop {
-            let on_xdp = self.interface.attachment.as_ref().is_some_and(|attachment| attachment.path().is_xdp());
+            let on_xdp =
+                self.interface.attachment.as_ref().is_some_and(|attachment| attachment.path().is_xdp());
             let woken = tokio::select! {
                 event = self.mirror.next() => Woken::Mirror(event?),
                 () = any_readable(&watched) => Woken::Worker,
@@ -152,7 +153,9 @@ impl<S: Service + 'static> Instance<S> {
             Event::Link(link) if self.interface.ifindex.is_none() && link.name == self.interface.name => {
                 self.come_back(&link).await;
             }
-            Event::LinkGone { ifindex, .. } if self.interface.ifindex == Some(ifindex) => self.go_away(ifindex),
+            Event::LinkGone { ifindex, .. } if self.interface.ifindex == Some(ifindex) => {
+                self.go_away(ifindex)
+            }
             Event::Renamed { ifindex, to, .. } if self.interface.ifindex == Some(ifindex) => {
                 tracing::info!("interface {} is now called {to}", self.interface.name);
                 self.interface.name = to;
@@ -235,7 +238,10 @@ impl<S: Service + 'static> Instance<S> {
         match self.attach().await {
             Ok(()) => tracing::info!("interface {} is back on {}", link.name, self.interface.choice.path),
             Err(error) => {
-                tracing::error!("cannot attach to {}: {error}; serving goes on through the kernel", link.name);
+                tracing::error!(
+                    "cannot attach to {}: {error}; serving goes on through the kernel",
+                    link.name
+                );
                 self.interface.choice.path = Path::Kernel;
                 self.interface.choice.why = format!("attaching failed: {error}");
             }
@@ -288,7 +294,10 @@ impl<S: Service + 'static> Instance<S> {
                 pid: std::process::id(),
                 version: env!("CARGO_PKG_VERSION").to_owned(),
                 service: self.plan.service.to_owned(),
-                ports: ports.iter().filter_map(|(name, port)| port.map(|port| format!("{name}/{port}"))).collect(),
+                ports: ports
+                    .iter()
+                    .filter_map(|(name, port)| port.map(|port| format!("{name}/{port}")))
+                    .collect(),
                 uptime_s: clock::now().since(self.started).as_secs_f64(),
                 pool_mib: pool_bytes as f64 / f64::from(1 << 20),
             },

@@ -6,6 +6,7 @@
 //! flow again before a socket closes.
 
 mod attach;
+mod client;
 mod events;
 mod start;
 mod workers;
@@ -13,6 +14,7 @@ mod workers;
 use std::path::PathBuf;
 
 pub use attach::{AttachError, AttachPlan, Attachment, Placed, Target, kernel_ring_bytes, pool_frames};
+pub use client::{Client, ClientError, ClientPath};
 use tokio::sync::oneshot;
 use twinpath_service::Service;
 use twinpath_time::Instant;
@@ -156,7 +158,8 @@ pub fn run<S>(plan: Plan, service: &S, ready: impl FnOnce(&Ready)) -> Result<(),
 where
     S: Service + Clone + 'static,
 {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(InstanceError::Control)?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(InstanceError::Control)?;
     runtime.block_on(async {
         // Before anything is changed, so that no signal finds it half done.
         let mut signals = events::Signals::new().map_err(InstanceError::Control)?;

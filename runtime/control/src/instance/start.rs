@@ -121,7 +121,8 @@ impl<S: Service + 'static> Instance<S> {
         let Some(ifindex) = self.interface.ifindex else { return Ok(()) };
         let Some(udp) = self.plan.udp else { return Ok(()) };
         let Some(mac) = self.mirror.tables().link(ifindex).and_then(|link| link.mac) else { return Ok(()) };
-        let target = Target { ifindex, mac, addresses: self.addresses(), claims: vec![Target::udp_claim(udp)] };
+        let target =
+            Target { ifindex, mac, addresses: self.addresses(), claims: vec![Target::udp_claim(udp)] };
         let plan = AttachPlan {
             path: self.interface.choice.path,
             rx_queues: self.interface.facts.rx_queues.max(1),
@@ -160,7 +161,7 @@ impl<S: Service + 'static> Instance<S> {
     }
 }
 
-fn find_link(mirror: &Mirror, name: &str) -> Result<Link, InstanceError> {
+pub(super) fn find_link(mirror: &Mirror, name: &str) -> Result<Link, InstanceError> {
     mirror.tables().link_named(name).cloned().ok_or_else(|| {
         let names: BTreeSet<&str> = mirror.tables().links().map(|link| link.name.as_str()).collect();
         let available = names.into_iter().collect::<Vec<_>>().join(", ");
@@ -198,7 +199,11 @@ fn bind_error(transport: Transport, number: u16, source: io::Error) -> InstanceE
 
 fn holder_of(transport: Transport, port: u16) -> String {
     let holders: Vec<String> = holders(transport, port).iter().map(ToString::to_string).collect();
-    if holders.is_empty() { "another socket holds it; its owner can't be seen from here".to_owned() } else { holders.join(", ") }
+    if holders.is_empty() {
+        "another socket holds it; its owner can't be seen from here".to_owned()
+    } else {
+        holders.join(", ")
+    }
 }
 
 /// Gathers what the choice looks at, the BPF side's part of it as well.
@@ -216,7 +221,8 @@ pub(super) async fn learn_facts(mirror: &Mirror, link: &Link) -> InterfaceFacts 
 
 /// Measures what a latency request does here, unless it is settled that none will be held.
 fn decide_request(plan: &Plan) -> report::LatencyRequest {
-    let mut request = report::LatencyRequest { setting: plan.request.name().to_owned(), ..Default::default() };
+    let mut request =
+        report::LatencyRequest { setting: plan.request.name().to_owned(), ..Default::default() };
     if plan.request == RequestSetting::Never {
         request.verdict = "not held: switched off".to_owned();
         return request;
@@ -231,9 +237,13 @@ fn decide_request(plan: &Plan) -> report::LatencyRequest {
     request.verdict = match (cost.with_ns, cost.request_helps(), plan.request) {
         (None, ..) => "not held: the system refuses requests (/dev/cpu_dma_latency)".to_owned(),
         (_, false, RequestSetting::Auto) => "not held: it does not shorten a wake-up here".to_owned(),
-        (_, _, _) if plan.idle.mode == Mode::Poll => "not held in mode poll: a spinning CPU needs none".to_owned(),
+        (_, _, _) if plan.idle.mode == Mode::Poll => {
+            "not held in mode poll: a spinning CPU needs none".to_owned()
+        }
         (_, true, _) => "held while traffic lasts: it shortens a wake-up here".to_owned(),
-        (_, false, _) => "held while traffic lasts, as asked, though it does not shorten a wake-up here".to_owned(),
+        (_, false, _) => {
+            "held while traffic lasts, as asked, though it does not shorten a wake-up here".to_owned()
+        }
     };
     request
 }

@@ -32,7 +32,9 @@ pub enum StartError {
         source: PoolError,
     },
     /// No descriptors.
-    #[error("worker {worker}: cannot make its event descriptors: {source}; raise the limit of open files (ulimit -n)")]
+    #[error(
+        "worker {worker}: cannot make its event descriptors: {source}; raise the limit of open files (ulimit -n)"
+    )]
     Descriptors {
         /// Which worker.
         worker: usize,
@@ -88,7 +90,19 @@ impl<S: Service + 'static> WorkerHandle<S> {
             .map_err(descriptors)?;
         let thread = place::spawn(worker, number as u32, cpu)?;
         let (queues, refused) = (Vec::new(), Counter::new());
-        Ok(Self { number, cpu, commands, events, thread, region, pool_frames, counters, serve, queues, refused })
+        Ok(Self {
+            number,
+            cpu,
+            commands,
+            events,
+            thread,
+            region,
+            pool_frames,
+            counters,
+            serve,
+            queues,
+            refused,
+        })
     }
 
     /// Tells the worker; a full mailbox is counted, and what is lost can be asked for again.
@@ -149,7 +163,8 @@ impl<S: Service + 'static> WorkerHandle<S> {
         let (counters, serve) = (&*self.counters, &*self.serve);
         request.held = counters.request_held.get() != 0;
         if counters.request_refused.get() != 0 {
-            request.verdict = "refused by the system: /dev/cpu_dma_latency cannot be opened for writing".to_owned();
+            request.verdict =
+                "refused by the system: /dev/cpu_dma_latency cannot be opened for writing".to_owned();
         }
         let sum = |count: fn(&PortCounters) -> &Counter| {
             self.queues.iter().map(|queue| count(&queue.counters).get()).sum::<u64>()

@@ -1,0 +1,173 @@
+//! The fast path for a client: flows of its own claimed on an interface, and the way to one target.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+
+use twinpath_frame::{Pool, PoolError};
+use twinpath_stack::egress::{Egress, KernelReason};
+use twinpath_steer::Claim;
+use twinpath_time::Duration;
+use twinpath_wire::{FlowKey, Protocol};
+
+use super::attach::{AttachError, AttachPlan, Attachment, Placed, Target, pool_frames};
+use super::start::{find_link, learn_facts};
+use super::InstanceError;
+use crate::choose::{Choice, Path, PathAsked, choose};
+use crate::facts::InterfaceFacts;
+use crate::mirror::{Mirror, MirrorLimits};
+
+/// How long a neighbour may take to answer: the kernel itself asks three times, a second apart.
+const RESOLVE_PATIENCE: Duration = Duration::from_secs(4);
+
+/// Why a client can't have the fast path.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The interface, or the choice of its path.
+    #[error("{0}")]
+    Interface(#[from] InstanceError),
+    /// The choice fell on the kernel.
+    #[error("{interface} has no fast path: {why}; leave out --on to measure over kernel sockets")]
+    NoFastPath {
+        /// The interface.
+        interface: String,
+        /// Why.
+        why: String,
+    },
+    /// No frame to the target leaves by the interface.
+    #[error("{target} can't be reached by {interface}: {why}")]
+    NoWay {
+        /// The target.
+        target: IpAddr,
+        /// The interface.
+        interface: String,
+        /// In words.
+        why: &'static str,
+    },
+    /// No local port.
+    #[error("cannot open a local socket towards {target}: {source}")]
+    Socket {
+        /// The target.
+        target: SocketAddr,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// No memory.
+    #[error("{0}")]
+    Pool(#[from] PoolError),
+    /// The programs or sockets.
+    #[error("cannot attach {path} to {interface}: {source}")]
+    Attach {
+        /// The path.
+        path: Path,
+        /// The interface.
+        interface: String,
+        /// Why.
+        source: AttachError,
+    },
+}
+
+/// An interface chosen for a client, and the way from it to the target.
+pub struct Client {
+    facts: InterfaceFacts,
+    choice: Choice,
+    mac: twinpath_wire::Mac,
+    target: SocketAddr,
+    egress: Egress,
+}
+
+/// One flow of a client, claimed.
+pub struct ClientPath {
+    /// Holds the claims; dropping it takes the programs off.
+    pub attachment: Attachment,
+    /// The queues, all for one worker.
+    pub queues: Vec<Placed>,
+    /// That worker's memory.
+    pub pool: Pool,
+    /// Our end of the flow.
+    pub local: SocketAddr,
+    /// Its other end.
+    pub target: SocketAddr,
+    /// The way there.
+    pub egress: Egress,
+    /// Holds the local port, and takes what does not come by the fast path.
+    pub socket: UdpSocket,
+}
+
+impl Client {
+    /// Chooses a path on `interface` and finds the way to `target`.
+    ///
+    /// # Errors
+    /// [`ClientError`]; nothing is attached yet.
+    pub async fn find(interface: &str, asked: PathAsked, target: SocketAddr) -> Result<Self, ClientError> {
+        let mut mirror = Mirror::open(MirrorLimits::default()).await.map_err(InstanceError::from)?;
+        let link = find_link(&mirror, interface)?;
+        let facts = learn_facts(&mirror, &link).await;
+        let choice = choose(&facts, asked).map_err(InstanceError::from)?;
+        let no_way = |why| ClientError::NoWay { target: target.ip(), interface: interface.to_owned(), why };
+        let Some(mac) = link.mac.filter(|_| choice.path != Path::Kernel) else {
+            return Err(ClientError::NoFastPath { interface: interface.to_owned(), why: choice.why });
+        };
+        mirror.serve_on([link.ifindex]);
+        let egress = mirror.resolve(target.ip(), None, RESOLVE_PATIENCE).await.map_err(|reason| {
+            no_way(match reason {
+                KernelReason::Unknown => "the kernel did not say how in time",
+                KernelReason::Unresolved => "its next hop does not answer ARP or neighbour discovery",
+                KernelReason::OtherInterface => "the route leaves by another interface",
+                KernelReason::NotPlain => "the route is local, or needs an encapsulation",
+                KernelReason::NoRoute => "there is no route",
+            })
+        })?;
+        Ok(Self { facts, choice, mac, target, egress })
+    }
+
+    /// The path chosen.
+    #[must_use]
+    pub const fn choice(&self) -> &Choice {
+        &self.choice
+    }
+
+    /// Largest UDP payload that leaves in one frame, bytes.
+    #[must_use]
+    pub const fn payload_max(&self) -> usize {
+        let headers = if self.target.is_ipv4() { 28 } else { 48 };
+        (self.egress.mtu as usize).saturating_sub(headers)
+    }
+
+    /// Claims a flow from a free local port to the target.
+    ///
+    /// # Errors
+    /// [`ClientError`]; nothing is left attached then.
+    pub async fn open(&self, ring_frames: u32) -> Result<ClientPath, ClientError> {
+        let (socket, local) =
+            connect(self.target).map_err(|source| ClientError::Socket { target: self.target, source })?;
+        let flow = FlowKey::new(Protocol::Udp, self.target, local);
+        let target = Target {
+            ifindex: self.egress.ifindex,
+            mac: self.mac,
+            addresses: vec![local.ip()],
+            claims: vec![Claim::flow(flow)],
+        };
+        let rx_queues = self.facts.rx_queues.max(1);
+        let plan = AttachPlan {
+            path: self.choice.path,
+            rx_queues,
+            ring_frames,
+            virtual_device: self.facts.is_virtual(),
+            port: 0,
+        };
+        let pool = Pool::new(pool_frames(plan.path, rx_queues, ring_frames))?;
+        let regions = [std::sync::Arc::clone(pool.region())];
+        let (attachment, queues) = Attachment::attach(target, &plan, &regions).await.map_err(|source| {
+            ClientError::Attach { path: plan.path, interface: self.facts.name.clone(), source }
+        })?;
+        Ok(ClientPath { attachment, queues, pool, local, target: self.target, egress: self.egress, socket })
+    }
+}
+
+/// A kernel socket on a free port, with the source address that the kernel would choose.
+fn connect(target: SocketAddr) -> std::io::Result<(UdpSocket, SocketAddr)> {
+    let any: IpAddr = if target.is_ipv4() { [0u8; 4].into() } else { [0u8; 16].into() };
+    let socket = UdpSocket::bind((any, 0))?;
+    socket.connect(target)?;
+    let local = socket.local_addr()?;
+    Ok((socket, local))
+}
