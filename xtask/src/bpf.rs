@@ -34,7 +34,9 @@ fn build_one(home: &Path, scratch: &Path, name: &str, check: bool) -> Result<()>
     }
     let old = std::fs::read(&committed).with_context(|| format!("reading {}", committed.display()))?;
     if old != bytes {
-        bail!("{CRATE}/object/{name}.o is not what {CRATE}/bpf/{name}.c gives; run `cargo run -p xtask -- bpf` and commit");
+        bail!(
+            "{CRATE}/object/{name}.o is not what {CRATE}/bpf/{name}.c gives; run `cargo run -p xtask -- bpf` and commit"
+        );
     }
     Ok(())
 }
