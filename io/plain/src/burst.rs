@@ -134,21 +134,24 @@ impl Burst {
         usize::try_from(result).map_err(|_| last_error())
     }
 
-    /// Sends `slots` as one message to the sender of the first, cut into datagrams of `segment_bytes` by the kernel
-    /// or the device (`UDP_SEGMENT`, udp(7)). All but the last must hold a multiple of that.
+    /// Sends `slots` as one message, to the sender of the first when `named`, cut into datagrams of `segment_bytes` by
+    /// the kernel or the device (`UDP_SEGMENT`, udp(7)). All but the last must hold a multiple of that.
     pub(crate) fn send_segmented(
         &mut self,
         socket: BorrowedFd<'_>,
         slots: std::ops::Range<usize>,
         segment_bytes: u16,
+        named: bool,
     ) -> Result<(), Errno> {
         let first = slots.start;
         for slot in slots.clone() {
             self.point(slot, false, false);
         }
         let mut header = self.headers[first].msg_hdr;
-        header.msg_name = ptr::from_mut(&mut self.names[first]).cast();
-        header.msg_namelen = self.name_lens[first];
+        if named {
+            header.msg_name = ptr::from_mut(&mut self.names[first]).cast();
+            header.msg_namelen = self.name_lens[first];
+        }
         header.msg_iov = ptr::from_mut(&mut self.vectors[first]);
         header.msg_iovlen = slots.len();
         header.msg_control = self.controls[first].0.as_mut_ptr().cast();

@@ -23,7 +23,7 @@ pub use tcp_bulk::{BulkCounts, TcpSink, tcp_bulk};
 pub use tcp_client::tcp_client;
 pub use tcp_echo::TcpEcho;
 pub use udp_client::udp_client;
-pub use udp_echo::{EchoCounts, EchoMethod, UdpEcho};
+pub use udp_echo::{EchoCounts, EchoMethod, Peers, UdpEcho};
 
 use twinpath_load::{LoadConfig, Summary};
 use twinpath_time::{Duration, Instant};

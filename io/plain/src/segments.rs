@@ -21,18 +21,19 @@ pub(crate) fn send_segments(
     burst: &mut Burst,
     socket: BorrowedFd<'_>,
     count: usize,
+    named: bool,
     counts: &mut EchoCounts,
 ) {
     let mut next = 0;
     while next < count {
-        let run = run_from(burst, next, count);
+        let run = run_from(burst, next, count, named);
         next = run.slots.end;
         counts.received += run.datagrams;
         let sent = loop {
             let sent = if run.datagrams > 1 {
-                burst.send_segmented(socket, run.slots.clone(), run.segment_bytes as u16)
+                burst.send_segmented(socket, run.slots.clone(), run.segment_bytes as u16, named)
             } else {
-                burst.send(socket, run.slots.clone(), true).map(|_| ())
+                burst.send(socket, run.slots.clone(), named).map(|_| ())
             };
             if sent != Err(Errno::INTR) {
                 break sent;
@@ -52,7 +53,7 @@ struct Run {
     datagrams: u64,
 }
 
-fn run_from(burst: &Burst, first: usize, count: usize) -> Run {
+fn run_from(burst: &Burst, first: usize, count: usize, named: bool) -> Run {
     let segment_bytes = segment_bytes_of(burst, first);
     let mut bytes = burst.payload(first).len();
     let mut end = first + 1;
@@ -64,7 +65,7 @@ fn run_from(burst: &Burst, first: usize, count: usize) -> Run {
         && bytes.is_multiple_of(segment_bytes)
         && segment_bytes_of(burst, end) == segment_bytes
         && fits(bytes + burst.payload(end).len())
-        && burst.same_sender(first, end)
+        && (!named || burst.same_sender(first, end))
     {
         bytes += burst.payload(end).len();
         end += 1;

@@ -1,11 +1,11 @@
 //! The UDP echo servers.
 
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, SocketAddrAny, recv, recvfrom, send, sendto};
+use rustix::net::{RecvFlags, SendFlags, connect, recv, recvfrom, send, sendto};
 use twinpath_sys::clock;
 use twinpath_time::Instant;
 
@@ -18,13 +18,21 @@ use crate::{PlainError, Wait};
 /// Largest datagram, and what `UDP_GRO` may glue together.
 pub(crate) const DATAGRAM_BYTES: usize = 65_535;
 
+/// Whom a server answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peers {
+    /// Everybody.
+    Any,
+    /// Whoever speaks first, and nobody else from then on: its socket is connected, which saves a route lookup and
+    /// an address per packet. Not a service, but the fastest that sockets can be for one flow.
+    First,
+}
+
 /// How datagrams go in and out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EchoMethod {
-    /// `recvfrom` and `sendto`, one datagram each.
+    /// One per system call.
     Single,
-    /// The same on a socket connected to whoever spoke first, and to nobody else: no route lookup per packet.
-    Connected,
     /// `recvmmsg` and `sendmmsg`, up to so many at once.
     Batch(usize),
     /// `recvmmsg` with `UDP_GRO`, and runs of equal replies sent as one message (`UDP_SEGMENT`).
@@ -34,7 +42,7 @@ pub enum EchoMethod {
 /// What a server did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EchoCounts {
-    /// Requests taken from the kernel; in bursts of segments, those count one each.
+    /// Requests taken from the kernel.
     pub received: u64,
     /// Replies the kernel took.
     pub sent: u64,
@@ -49,6 +57,7 @@ pub struct UdpEcho {
     address: SocketAddr,
     wait: Wait,
     method: EchoMethod,
+    peers: Peers,
 }
 
 impl UdpEcho {
@@ -56,13 +65,18 @@ impl UdpEcho {
     ///
     /// # Errors
     /// The address is taken or not ours, or the kernel lacks `UDP_GRO`.
-    pub fn bind(address: SocketAddr, wait: Wait, method: EchoMethod) -> Result<Self, PlainError> {
+    pub fn bind(
+        address: SocketAddr,
+        wait: Wait,
+        method: EchoMethod,
+        peers: Peers,
+    ) -> Result<Self, PlainError> {
         let (socket, address) = bind_udp(address)?;
         if matches!(method, EchoMethod::Segments(_)) {
             receive_glued(&socket)
                 .map_err(|source| PlainError::Option { option: "UDP_GRO", source: source.into() })?;
         }
-        Ok(Self { socket, address, wait, method })
+        Ok(Self { socket, address, wait, method, peers })
     }
 
     /// Where it listens.
@@ -78,20 +92,26 @@ impl UdpEcho {
     pub fn run(self, stop: &Stop) -> Result<EchoCounts, PlainError> {
         stop.watch(&self.socket);
         let mut counts = EchoCounts::default();
-        let served = match self.method {
-            EchoMethod::Single => self.serve_single(stop, &mut counts),
-            EchoMethod::Connected => self.serve_connected(stop, &mut counts),
-            EchoMethod::Batch(slots) => self.serve_bursts(stop, &mut counts, slots, false),
-            EchoMethod::Segments(slots) => self.serve_bursts(stop, &mut counts, slots, true),
-        };
-        match served {
+        match self.serve(stop, &mut counts) {
             Ok(()) => Ok(counts),
             Err(_) if stop.is_requested() => Ok(counts),
             Err(error) => Err(PlainError::Receive(error.into())),
         }
     }
 
-    fn serve_single(&self, stop: &Stop, counts: &mut EchoCounts) -> Result<(), Errno> {
+    fn serve(&self, stop: &Stop, counts: &mut EchoCounts) -> Result<(), Errno> {
+        if self.peers == Peers::First {
+            self.meet(stop, counts)?;
+        }
+        match (self.method, self.peers) {
+            (EchoMethod::Single, Peers::Any) => self.serve_any(stop, counts),
+            (EchoMethod::Single, Peers::First) => self.serve_first(stop, counts),
+            (EchoMethod::Batch(slots), _) => self.serve_bursts(stop, counts, slots, false),
+            (EchoMethod::Segments(slots), _) => self.serve_bursts(stop, counts, slots, true),
+        }
+    }
+
+    fn serve_any(&self, stop: &Stop, counts: &mut EchoCounts) -> Result<(), Errno> {
         let mut buffer = vec![0; DATAGRAM_BYTES];
         let mut waiter = Waiter::new(self.wait);
         while !stop.is_requested() {
@@ -99,7 +119,7 @@ impl UdpEcho {
                 Ok((len, _, Some(sender))) => {
                     waiter.came();
                     counts.received += 1;
-                    self.answer(&buffer[..len], &sender, counts);
+                    count(sendto(&self.socket, &buffer[..len], SendFlags::empty(), &sender), counts);
                 }
                 // Shut down.
                 Ok((_, _, None)) => {}
@@ -109,37 +129,36 @@ impl UdpEcho {
         Ok(())
     }
 
-    fn answer(&self, payload: &[u8], sender: &SocketAddrAny, counts: &mut EchoCounts) {
-        match sendto(&self.socket, payload, SendFlags::empty(), sender) {
-            Ok(_) => counts.sent += 1,
-            Err(_) => counts.refused += 1,
-        }
-    }
-
-    fn serve_connected(&self, stop: &Stop, counts: &mut EchoCounts) -> Result<(), Errno> {
+    /// Answers the first datagram and connects to its sender.
+    fn meet(&self, stop: &Stop, counts: &mut EchoCounts) -> Result<(), Errno> {
         let mut buffer = vec![0; DATAGRAM_BYTES];
-        let mut waiter = Waiter::new(self.wait);
+        let waiter = Waiter::new(self.wait);
         while !stop.is_requested() {
             match recvfrom(&self.socket, &mut buffer[..], waiter.flags()) {
                 Ok((len, _, Some(sender))) => {
-                    rustix::net::connect(&self.socket, &sender)?;
+                    connect(&self.socket, &sender)?;
                     counts.received += 1;
-                    self.answer(&buffer[..len], &sender, counts);
-                    break;
+                    count(send(&self.socket, &buffer[..len], SendFlags::empty()), counts);
+                    return Ok(());
                 }
                 Ok((_, _, None)) => {}
                 Err(error) => tolerate(error)?,
             }
         }
+        Ok(())
+    }
+
+    fn serve_first(&self, stop: &Stop, counts: &mut EchoCounts) -> Result<(), Errno> {
+        let mut buffer = vec![0; DATAGRAM_BYTES];
+        let mut waiter = Waiter::new(self.wait);
         while !stop.is_requested() {
             match recv(&self.socket, &mut buffer[..], waiter.flags()) {
+                // Shut down.
+                Ok((0, _)) if stop.is_requested() => {}
                 Ok((len, _)) => {
                     waiter.came();
                     counts.received += 1;
-                    match send(&self.socket, &buffer[..len], SendFlags::empty()) {
-                        Ok(_) => counts.sent += 1,
-                        Err(_) => counts.refused += 1,
-                    }
+                    count(send(&self.socket, &buffer[..len], SendFlags::empty()), counts);
                 }
                 Err(error) => tolerate(error)?,
             }
@@ -156,9 +175,10 @@ impl UdpEcho {
     ) -> Result<(), Errno> {
         let mut burst = Burst::new(slots, DATAGRAM_BYTES);
         let mut waiter = Waiter::new(self.wait);
+        let named = self.peers == Peers::Any;
         let socket = self.socket.as_fd();
         while !stop.is_requested() {
-            let count = match burst.receive(socket, waiter.spins(), true, segments) {
+            let count = match burst.receive(socket, waiter.spins(), named, segments) {
                 Ok(count) => count,
                 Err(error) => {
                     tolerate(error)?;
@@ -170,21 +190,28 @@ impl UdpEcho {
             }
             waiter.came();
             if segments {
-                send_segments(&mut burst, socket, count, counts);
+                send_segments(&mut burst, socket, count, named, counts);
             } else {
                 counts.received += count as u64;
-                send_burst(&mut burst, socket, count, counts);
+                send_burst(&mut burst, socket, count, named, counts);
             }
         }
         Ok(())
     }
 }
 
+fn count(sent: Result<usize, Errno>, counts: &mut EchoCounts) {
+    match sent {
+        Ok(_) => counts.sent += 1,
+        Err(_) => counts.refused += 1,
+    }
+}
+
 /// Echoes the first `count` datagrams. One that the kernel refuses is counted and skipped.
-fn send_burst(burst: &mut Burst, socket: rustix::fd::BorrowedFd<'_>, count: usize, counts: &mut EchoCounts) {
+fn send_burst(burst: &mut Burst, socket: BorrowedFd<'_>, count: usize, named: bool, counts: &mut EchoCounts) {
     let mut next = 0;
     while next < count {
-        match burst.send(socket, next..count, true) {
+        match burst.send(socket, next..count, named) {
             Ok(sent) => {
                 counts.sent += sent as u64;
                 next += sent;

@@ -10,7 +10,7 @@ use anyhow::{Context, ensure};
 use clap::{Subcommand, ValueEnum};
 use serde_json::json;
 use twinpath_load::Limit;
-use twinpath_plain::{BulkCounts, EchoCounts, EchoMethod, Stop, TcpEcho, TcpSink, UdpEcho, Wait};
+use twinpath_plain::{BulkCounts, EchoCounts, EchoMethod, Peers, Stop, TcpEcho, TcpSink, UdpEcho, Wait};
 use twinpath_plain::{eventfd_pingpong, tcp_bulk};
 use twinpath_sys::{LatencyRequest, affinity, clock};
 use twinpath_time::Duration;
@@ -103,8 +103,12 @@ enum Method {
     Connected,
     /// recvmmsg and sendmmsg
     Batch,
+    /// The same, connected to the first peer
+    BatchConnected,
     /// recvmmsg with UDP_GRO, replies by UDP_SEGMENT
     Segments,
+    /// The same, connected to the first peer
+    SegmentsConnected,
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -135,13 +139,15 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 fn udp_echo(server: &Server, method: Method, burst: usize) -> anyhow::Result<()> {
     ensure!((1..=64).contains(&burst), "--burst {burst} is impossible: choose 1 to 64");
-    let method = match method {
-        Method::Single => EchoMethod::Single,
-        Method::Connected => EchoMethod::Connected,
-        Method::Batch => EchoMethod::Batch(burst),
-        Method::Segments => EchoMethod::Segments(burst),
+    let (method, peers) = match method {
+        Method::Single => (EchoMethod::Single, Peers::Any),
+        Method::Connected => (EchoMethod::Single, Peers::First),
+        Method::Batch => (EchoMethod::Batch(burst), Peers::Any),
+        Method::BatchConnected => (EchoMethod::Batch(burst), Peers::First),
+        Method::Segments => (EchoMethod::Segments(burst), Peers::Any),
+        Method::SegmentsConnected => (EchoMethod::Segments(burst), Peers::First),
     };
-    let echo = UdpEcho::bind(server.listen, wait_of(server.mode), method)?;
+    let echo = UdpEcho::bind(server.listen, wait_of(server.mode), method, peers)?;
     serve(server, echo.address(), |stop| Ok(echo_counts(&echo.run(stop)?)))
 }
 
