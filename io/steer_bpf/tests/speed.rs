@@ -1,6 +1,7 @@
 //! What a verdict costs: nanoseconds per frame of the programs as they run in production.
 //!
 //! `cargo test --release -p twinpath-steer-bpf --test speed -- --ignored --nocapture`
+#![allow(clippy::unwrap_used, reason = "a test says what it needs")]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! The kernel's programs against user space: the corpus, and thousands of frames broken from it.
+#![allow(clippy::unwrap_used, reason = "a test says what it needs")]
 
 mod common;
 

@@ -1,0 +1,129 @@
+//! Rules that change while packets flow.
+
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use twinpath_steer::{Claim, ClaimKind, Table};
+use twinpath_steer_bpf::Steering;
+use twinpath_wire::{FlowKey, Protocol};
+
+use crate::lab::{Lab, near_udp, take, wait_for};
+use crate::{PAYLOAD_AT, counter, empty_table, packet_path, table_of};
+
+const DATAGRAMS: u32 = 50_000;
+/// Few enough for the kernel's backlog of 1000 frames.
+const BURST: u32 = 100;
+
+/// Sends numbered datagrams to the packet path while another thread switches between tables; says how many came by
+/// the socket, how many by the kernel, and how often the table was switched.
+fn toggle(tables: &[Table]) -> (u32, u32, u32) {
+    let lab = Lab::new(true);
+    let (mut steering, socket) = packet_path(&lab, &[]);
+    let kernel = near_udp("10.0.0.2:7");
+    let sender = lab.far_udp("10.0.0.1:4000");
+    let done = AtomicBool::new(false);
+    let mut seen = vec![0u8; DATAGRAMS as usize];
+    let (mut by_socket, mut by_kernel) = (0, 0);
+    let switches = std::thread::scope(|scope| {
+        let switcher = scope.spawn(|| {
+            lab.enter_near();
+            switch(&mut steering, tables, &done)
+        });
+        for first in (0..DATAGRAMS).step_by(BURST as usize) {
+            for number in first..first + BURST {
+                sender.send_to(&number.to_be_bytes(), "10.0.0.2:7").unwrap();
+            }
+            let mut missing = BURST;
+            while missing > 0 {
+                wait_for(&[socket.as_fd(), kernel.as_fd()]);
+                while let Some(frame) = socket.take() {
+                    seen[number_in(&frame[PAYLOAD_AT..])] += 1;
+                    by_socket += 1;
+                    missing = missing.saturating_sub(1);
+                }
+                while let Some((payload, _)) = take(&kernel) {
+                    seen[number_in(&payload)] += 1;
+                    by_kernel += 1;
+                    missing = missing.saturating_sub(1);
+                }
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+        switcher.join().unwrap()
+    });
+    assert!(seen.iter().all(|&times| times == 1), "lost {}, doubled {}", times(&seen, 0), times(&seen, 2));
+    assert_eq!(counter(&steering, "note_of_other_frame"), 0);
+    assert_eq!(counter(&steering, "withheld_from_kernel"), u64::from(by_socket));
+    (by_socket, by_kernel, switches)
+}
+
+fn switch(steering: &mut Steering, tables: &[Table], done: &AtomicBool) -> u32 {
+    let mut switches = 0;
+    while !done.load(Ordering::Relaxed) {
+        for table in tables {
+            steering.apply(table).unwrap();
+            switches += 1;
+        }
+    }
+    switches
+}
+
+fn number_in(payload: &[u8]) -> usize {
+    u32::from_be_bytes(*payload.first_chunk().unwrap()) as usize
+}
+
+fn times(seen: &[u8], wanted: u8) -> usize {
+    seen.iter().filter(|&&times| times == wanted || (wanted == 2 && times > 2)).count()
+}
+
+#[test]
+fn claiming_and_releasing_a_port_loses_and_doubles_nothing() {
+    if !twinpath_test_skip::root_or_skip() {
+        return;
+    }
+    let (by_socket, by_kernel, switches) =
+        toggle(&[table_of(&[Claim::port(Protocol::Udp, 7)]), empty_table()]);
+    println!("{by_socket} by the socket, {by_kernel} by the kernel, {switches} switches");
+    assert!(by_socket > 0 && by_kernel > 0 && switches >= 4, "{by_socket} {by_kernel} {switches}");
+}
+
+#[test]
+fn a_flow_claim_comes_and_goes_the_same_way() {
+    if !twinpath_test_skip::root_or_skip() {
+        return;
+    }
+    let flow = FlowKey::new(Protocol::Udp, "10.0.0.1:4000".parse().unwrap(), "10.0.0.2:7".parse().unwrap());
+    let (by_socket, by_kernel, switches) = toggle(&[table_of(&[Claim::flow(flow)]), empty_table()]);
+    assert!(by_socket > 0 && by_kernel > 0 && switches >= 4, "{by_socket} {by_kernel} {switches}");
+}
+
+#[test]
+fn a_claim_that_both_tables_hold_never_flickers() {
+    if !twinpath_test_skip::root_or_skip() {
+        return;
+    }
+    // The claim moves to another index, gets and loses an allow-list that has the sender, and an address.
+    let from = |prefixes: &[&str]| Claim {
+        sources: prefixes.iter().map(|prefix| prefix.parse().unwrap()).collect(),
+        ..Claim::port(Protocol::Udp, 7)
+    };
+    let at = Claim {
+        kind: ClaimKind::Port {
+            protocol: Protocol::Udp,
+            port: 7,
+            address: Some("10.0.0.2".parse().unwrap()),
+        },
+        ..from(&["10.0.0.0/24", "fd00::/64"])
+    };
+    let tables = [
+        table_of(&[Claim::port(Protocol::Udp, 7)]),
+        table_of(&[Claim::port(Protocol::Udp, 9), from(&["10.0.0.0/8"])]),
+        table_of(&[Claim::port(Protocol::Tcp, 7), at]),
+        table_of(&[from(&["10.0.0.1/32", "192.168.0.0/16"]), Claim::ethertype(0x88b5)]),
+    ];
+    let lab = Lab::new(true);
+    drop(lab);
+    let (_, by_kernel, switches) = toggle(&tables);
+    // The first datagrams may arrive before the first table is in force; from then on the kernel gets none.
+    assert!(by_kernel <= BURST * 4 && switches >= 4, "{by_kernel} {switches}");
+}

@@ -1,0 +1,106 @@
+//! The corpus on the wire: the programs as they run in production, and what test runs cannot express.
+
+use std::time::{Duration, Instant};
+
+use twinpath_steer::corpus::{self, Case};
+use twinpath_steer_bpf::{Path, Steering, XdpMode};
+
+use crate::lab::{Lab, PacketSocket};
+
+/// The one counter that moves when a frame is sent.
+fn counted(steering: &Steering, inject: impl FnOnce()) -> Result<&'static str, String> {
+    let before = steering.counters().unwrap();
+    inject();
+    let deadline = Instant::now() + Duration::from_secs(5);
+    loop {
+        let after = steering.counters().unwrap();
+        let moved: Vec<_> =
+            before.iter().zip(&after).filter(|(old, new)| old.1 != new.1).map(|(_, new)| new.0).collect();
+        match moved[..] {
+            [name] => return Ok(name),
+            // A claimed frame also moves the counter of the tcx program.
+            ["claimed", "withheld_from_kernel"] => return Ok("claimed"),
+            [] if Instant::now() < deadline => std::thread::yield_now(),
+            [] => return Err("no counter moved".to_owned()),
+            _ => return Err(format!("{moved:?} moved")),
+        }
+    }
+}
+
+fn expected(case: &Case) -> &'static str {
+    twinpath_steer::Verdict::name_of(case.verdict.number()).unwrap()
+}
+
+#[test]
+fn the_packet_path_gives_the_verdicts_of_the_corpus() {
+    if !twinpath_test_skip::root_or_skip() {
+        return;
+    }
+    let lab = Lab::new(false);
+    let injector = lab.injector();
+    let corpus = corpus::all().unwrap();
+    let mut steering = Steering::load(Path::Packet).unwrap();
+    steering.attach_tcx(lab.ifindex).unwrap();
+    let socket = PacketSocket::receiver(lab.ifindex, |socket| steering.attach_socket_filter(socket).unwrap());
+    let (mut wrong, mut claimed, mut shown) = (Vec::new(), 0, 0);
+    for (name, table) in &corpus.tables {
+        steering.apply(table).unwrap();
+        for case in corpus.cases.iter().filter(|case| case.table == *name && case.context.segments < 2) {
+            let Some(frame) = on_the_wire(case) else { continue };
+            shown += 1;
+            match counted(&steering, || injector.send(&frame)) {
+                Ok("claimed") if expected(case) == "claimed" => claimed += 1,
+                Ok(found) if found == expected(case) => {}
+                other => wrong.push(format!("{}: {other:?}, not {}", case.name, expected(case))),
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(shown > 195, "only {shown} frames were shown");
+    assert_eq!(std::iter::from_fn(|| socket.take()).count(), claimed);
+    let counters = steering.counters().unwrap();
+    let of = |wanted: &str| counters.iter().find(|(name, _)| *name == wanted).unwrap().1;
+    assert_eq!((of("withheld_from_kernel"), of("note_of_other_frame")), (claimed as u64, 0));
+}
+
+/// The bytes to send so that the kernel sees the case: it takes a tag out of the frame before it shows the frame to
+/// packet sockets, and drops a tagged frame that is too short for that.
+fn on_the_wire(case: &Case) -> Option<Vec<u8>> {
+    let mut frame = case.frame.clone();
+    if let Some(tag) = case.context.tag {
+        let [a, b] = tag.protocol.0.to_be_bytes();
+        let [c, d] = tag.control.to_be_bytes();
+        frame.splice(12..12, [a, b, c, d]);
+    }
+    let tagged = matches!(frame.get(12..14), Some([0x81, 0x00] | [0x88, 0xa8]));
+    (frame.len() >= if tagged { 20 } else { 14 }).then_some(frame)
+}
+
+#[test]
+fn xdp_gives_the_verdicts_of_the_corpus() {
+    if !twinpath_test_skip::root_or_skip() {
+        return;
+    }
+    for mode in [XdpMode::Native, XdpMode::Generic] {
+        let lab = Lab::new(false);
+        let injector = lab.injector();
+        let corpus = corpus::all().unwrap();
+        let mut steering = Steering::load(Path::Xdp).unwrap();
+        steering.attach_xdp(lab.ifindex, mode).unwrap();
+        let (mut wrong, mut shown) = (Vec::new(), 0);
+        for (name, table) in &corpus.tables {
+            steering.apply(table).unwrap();
+            for case in corpus.cases.iter().filter(|case| case.table == *name && case.not_xdp.is_none()) {
+                shown += 1;
+                // Without a socket a claimed frame goes to the kernel, and is counted as such.
+                let expected = if expected(case) == "claimed" { "no_socket" } else { expected(case) };
+                match counted(&steering, || injector.send(&case.frame)) {
+                    Ok(found) if found == expected => {}
+                    other => wrong.push(format!("{}: {other:?}, not {expected}", case.name)),
+                }
+            }
+        }
+        assert!(wrong.is_empty(), "{}: {wrong:#?}", mode.name());
+        assert!(shown > 195, "only {shown} frames were shown");
+    }
+}

@@ -1,0 +1,205 @@
+//! Two network namespaces joined by a veth pair: `near`, where the programs are, and `far`, which sends.
+//!
+//! The namespaces have no names: they go away with the last descriptor, however the test ends.
+#![allow(unsafe_code, reason = "packet sockets and namespaces have no safe call")]
+
+use std::fs::File;
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::process::Command;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
+
+pub(crate) const NEAR: &str = "tpnear";
+const FAR: &str = "tpfar";
+const DEADLINE: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
+
+/// The pair; the calling thread is in the near namespace.
+pub(crate) struct Lab {
+    near: File,
+    far: File,
+    pub(crate) ifindex: u32,
+}
+
+impl Lab {
+    /// With addresses (10.0.0.2 near, 10.0.0.1 far, fd00:: likewise) and fixed neighbours, or with neither, so that no
+    /// frame is sent by itself.
+    pub(crate) fn new(addresses: bool) -> Self {
+        let far = new_namespace();
+        let near = new_namespace();
+        let far_path = format!("/proc/{}/fd/{}", std::process::id(), far.as_raw_fd());
+        ip(&format!(
+            "link add {NEAR} address 02:00:00:00:00:02 mtu 3000 type veth peer name {FAR} address 02:00:00:00:00:01 mtu 3000 netns {far_path}"
+        ));
+        let ifindex = std::fs::read_to_string(format!("/sys/class/net/{NEAR}/ifindex"));
+        // /sys shows the namespace it was mounted in, which may be another.
+        let ifindex =
+            ifindex.ok().and_then(|text| text.trim().parse().ok()).unwrap_or_else(|| index_of(NEAR));
+        let lab = Self { near, far, ifindex };
+        lab.set_up(NEAR, 2, 1, addresses);
+        lab.in_far(|| lab.set_up(FAR, 1, 2, addresses));
+        lab
+    }
+
+    fn set_up(&self, name: &str, own: u8, other: u8, addresses: bool) {
+        ip("link set lo up");
+        if !addresses {
+            ip(&format!("link set {name} addrgenmode none"));
+        }
+        ip(&format!("link set {name} up"));
+        if addresses {
+            ip(&format!("addr add 10.0.0.{own}/24 dev {name}"));
+            ip(&format!("addr add fd00::{own}/64 dev {name} nodad"));
+            for peer in [format!("10.0.0.{other}"), format!("fd00::{other}")] {
+                ip(&format!("neigh replace {peer} lladdr 02:00:00:00:00:0{other} dev {name} nud permanent"));
+            }
+        }
+    }
+
+    /// Runs something on this thread in the far namespace; sockets it makes stay there.
+    pub(crate) fn in_far<T>(&self, action: impl FnOnce() -> T) -> T {
+        enter(&self.far);
+        let result = action();
+        enter(&self.near);
+        result
+    }
+
+    /// Puts another thread into the near namespace.
+    pub(crate) fn enter_near(&self) {
+        enter(&self.near);
+    }
+
+    /// A packet socket that injects frames at the far end.
+    pub(crate) fn injector(&self) -> PacketSocket {
+        self.in_far(|| PacketSocket::new(index_of(FAR), 0, |_| {}))
+    }
+
+    /// A kernel UDP socket at the far end.
+    pub(crate) fn far_udp(&self, address: &str) -> UdpSocket {
+        self.in_far(|| UdpSocket::bind(address).unwrap())
+    }
+}
+
+fn new_namespace() -> File {
+    // SAFETY: only the network namespace is unshared, not the table of descriptors.
+    unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.unwrap();
+    File::open("/proc/thread-self/ns/net").unwrap()
+}
+
+fn enter(namespace: &File) {
+    move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+}
+
+pub(crate) fn ip(arguments: &str) {
+    let output = Command::new("ip").args(arguments.split_whitespace()).output().unwrap();
+    assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn index_of(name: &str) -> u32 {
+    let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+    rustix::net::netdevice::name_to_index(socket, name).unwrap()
+}
+
+/// An AF_PACKET socket on one interface.
+pub(crate) struct PacketSocket(OwnedFd);
+
+impl PacketSocket {
+    /// `protocol` 0: only for sending. `prepare` runs before the first frame can arrive.
+    pub(crate) fn new(ifindex: u32, protocol: u16, prepare: impl FnOnce(BorrowedFd<'_>)) -> Self {
+        // SAFETY: a plain system call that returns a new descriptor or -1.
+        let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
+        assert!(fd >= 0, "{}", io::Error::last_os_error());
+        // SAFETY: the descriptor is new and ours.
+        let socket = Self(unsafe { OwnedFd::from_raw_fd(fd) });
+        set_option(&socket.0, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1);
+        set_option(&socket.0, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, 512 << 20);
+        prepare(socket.0.as_fd());
+        // SAFETY: all zeroes is a value of this struct of integers.
+        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+        address.sll_family = libc::AF_PACKET as u16;
+        address.sll_protocol = protocol.to_be();
+        address.sll_ifindex = ifindex as i32;
+        // SAFETY: the address outlives the call, its size is given.
+        let bound =
+            unsafe { libc::bind(fd, (&raw const address).cast(), size_of::<libc::sockaddr_ll>() as u32) };
+        assert_eq!(bound, 0, "{}", io::Error::last_os_error());
+        socket
+    }
+
+    /// All frames of an interface, as the packet path wants them.
+    pub(crate) fn receiver(ifindex: u32, prepare: impl FnOnce(BorrowedFd<'_>)) -> Self {
+        Self::new(ifindex, libc::ETH_P_ALL as u16, prepare)
+    }
+
+    pub(crate) fn send(&self, frame: &[u8]) {
+        rustix::net::send(&self.0, frame, rustix::net::SendFlags::empty()).unwrap();
+    }
+
+    /// The next frame, if one is there.
+    pub(crate) fn take(&self) -> Option<Vec<u8>> {
+        let mut buffer = vec![0; 70_000];
+        match rustix::net::recv(&self.0, &mut buffer[..], rustix::net::RecvFlags::DONTWAIT) {
+            Ok((len, _)) => {
+                buffer.truncate(len);
+                Some(buffer)
+            }
+            Err(rustix::io::Errno::AGAIN) => None,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    pub(crate) fn join_fanout(&self, group: u16) {
+        // Round robin, so that both members surely get some.
+        set_option(&self.0, libc::SOL_PACKET, libc::PACKET_FANOUT, i32::from(group) | 1 << 16);
+    }
+}
+
+impl AsFd for PacketSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+pub(crate) fn set_option(socket: impl AsFd, level: i32, name: i32, value: i32) {
+    // SAFETY: the value outlives the call, its size is given.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            level,
+            name,
+            (&raw const value).cast(),
+            size_of::<i32>() as u32,
+        )
+    };
+    assert_eq!(result, 0, "{}", io::Error::last_os_error());
+}
+
+/// A kernel UDP socket at the near end that holds whatever arrives.
+pub(crate) fn near_udp(address: &str) -> UdpSocket {
+    let socket = UdpSocket::bind(address).unwrap();
+    set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, 512 << 20);
+    socket.set_nonblocking(true).unwrap();
+    socket
+}
+
+/// The next datagram, if one is there.
+pub(crate) fn take(socket: &UdpSocket) -> Option<(Vec<u8>, SocketAddr)> {
+    let mut buffer = vec![0; 70_000];
+    match socket.recv_from(&mut buffer) {
+        Ok((len, from)) => {
+            buffer.truncate(len);
+            Some((buffer, from))
+        }
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Waits until one of the sockets has something, at most five seconds.
+pub(crate) fn wait_for(sockets: &[BorrowedFd<'_>]) {
+    let mut fds: Vec<_> = sockets.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
+    let ready = poll(&mut fds, Some(&DEADLINE)).unwrap();
+    assert!(ready > 0, "nothing arrived in five seconds");
+}
