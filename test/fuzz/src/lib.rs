@@ -18,7 +18,7 @@ mod wire;
 
 /// Random inputs per target, after its corpus. `BOLERO_RANDOM_ITERATIONS` asks for more.
 #[cfg(test)]
-const ITERATIONS: usize = 20_000;
+const ITERATIONS: usize = 10_000;
 
 /// Longest random input, in bytes.
 #[cfg(test)]
