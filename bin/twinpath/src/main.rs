@@ -4,14 +4,23 @@ mod bench;
 mod lab;
 mod plain;
 mod serve;
+mod set;
 mod show;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+/// Counts allocations per thread, so that a worker can prove it makes none while packets flow.
+#[global_allocator]
+static ALLOCATOR: twinpath_sys::allocations::Counting = twinpath_sys::allocations::Counting;
+
 #[derive(Parser)]
-#[command(name = "twinpath", version, about = "Two paths for every network service: a fast one in user space for the flows it claims, the kernel's own for everything else")]
+#[command(
+    name = "twinpath",
+    version,
+    about = "Two paths for every network service: a fast one in user space for the flows it claims, the kernel's own for everything else"
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -23,6 +32,8 @@ enum Command {
     Serve(serve::Args),
     /// Ask a running instance what it does, and why.
     Show(show::Args),
+    /// Change a running instance.
+    Set(set::Args),
     /// Measure a service, verifying every reply.
     Bench(bench::Args),
     /// Reproduce a measurement against the kernel and its peers, both sides in one run.
@@ -36,6 +47,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Serve(args) => serve::run(args),
         Command::Show(args) => show::run(args),
+        Command::Set(args) => set::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Lab(args) => lab::run(args),
         Command::Plain(args) => plain::run(args),

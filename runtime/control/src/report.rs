@@ -3,8 +3,10 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Everything `show` can tell. A topic (`interfaces`, `rules`, ...) is one field of it.
+/// Everything `show` can tell. A topic (`interfaces`, `rules`, ...) is one field of it; an answer about one topic
+/// leaves out the others.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Report {
     /// Which program answers.
     pub instance: Instance,

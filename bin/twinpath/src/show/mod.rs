@@ -1,8 +1,99 @@
+//! `twinpath show`: what a running instance does, and why not something better.
+
+mod table;
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-#[derive(clap::Args)]
-pub(crate) struct Args {}
+use anyhow::{Context as _, bail};
+use clap::ValueEnum;
+use twinpath_control::command::{Request, Topic, ask, find_instances, run_directory};
+use twinpath_control::report::Report;
 
-pub(crate) fn run(_args: Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("being written")
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// What to show; everything without it.
+    topic: Option<Shown>,
+    /// One JSON object instead of tables.
+    #[arg(long)]
+    json: bool,
+    /// The command socket of the instance, where more than one runs.
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
 }
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Shown {
+    /// Path and mode of each interface and queue, why, and why not a better one.
+    Interfaces,
+    /// What is claimed, and how often each verdict was given.
+    Rules,
+    /// What each worker does, and what it cost.
+    Workers,
+    /// Where replies leave, and why some leave through the kernel.
+    Neighbours,
+    /// Everything dropped or refused, by reason.
+    Drops,
+}
+
+impl Shown {
+    const fn topic(self) -> Topic {
+        match self {
+            Self::Interfaces => Topic::Interfaces,
+            Self::Rules => Topic::Rules,
+            Self::Workers => Topic::Workers,
+            Self::Neighbours => Topic::Neighbours,
+            Self::Drops => Topic::Drops,
+        }
+    }
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let socket = socket(args.socket)?;
+    let topic = args.topic.map_or(Topic::All, Shown::topic);
+    let answer = ask(&socket, &Request::Show(topic))?;
+    let text = if args.json {
+        serde_json::to_string_pretty(&answer).context("the answer cannot be written as JSON")?
+    } else {
+        let report: Report =
+            serde_json::from_value(answer).context("the instance is another version: show it with --json")?;
+        table::render(topic, &report)
+    };
+    // A reader that has seen enough (`| head`) is no error.
+    let _ = writeln!(std::io::stdout(), "{text}");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The socket named, or that of the one instance that runs.
+pub(crate) fn socket(named: Option<PathBuf>) -> anyhow::Result<PathBuf> {
+    match named {
+        Some(socket) => Ok(socket),
+        None => the_only_one(&run_directory()),
+    }
+}
+
+fn the_only_one(directory: &Path) -> anyhow::Result<PathBuf> {
+    let found = find_instances(directory)
+        .with_context(|| format!("cannot look for instances in {}", directory.display()))?;
+    let list = |sockets: &[PathBuf]| {
+        sockets.iter().map(|socket| format!("\n  {}", socket.display())).collect::<String>()
+    };
+    match (found.running.as_slice(), found.closed_to_us.as_slice()) {
+        ([only], _) => Ok(only.clone()),
+        ([], []) => bail!(
+            "no instance is running here (looked in {}): start one with `twinpath serve echo --on IFACE --udp 7`, or \
+             name its socket with --socket",
+            directory.display()
+        ),
+        ([], theirs) => {
+            bail!("an instance is running, but as another user: ask as that user or as root{}", list(theirs))
+        }
+        (several, _) => {
+            bail!("{} instances are running: name one with --socket{}", several.len(), list(several))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

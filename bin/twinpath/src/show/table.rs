@@ -1,0 +1,339 @@
+//! The report as tables.
+
+use std::fmt::Write as _;
+
+use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
+use comfy_table::{CellAlignment, ContentArrangement, Table};
+use twinpath_control::command::Topic;
+use twinpath_control::report::{Interface, Report, Worker};
+
+/// In a file or a pipe.
+const WIDTH_WITHOUT_TERMINAL: u16 = 120;
+
+/// The part of the report that was asked for.
+pub(crate) fn render(topic: Topic, report: &Report) -> String {
+    let part = |wanted: Topic| topic == wanted || topic == Topic::All;
+    let mut sections = Vec::new();
+    if part(Topic::Instance) {
+        sections.push(instance(report));
+    }
+    if part(Topic::Interfaces) {
+        sections.push(interfaces(report));
+    }
+    if part(Topic::Rules) {
+        sections.push(rules(report));
+    }
+    if part(Topic::Workers) {
+        sections.push(workers(report));
+    }
+    if part(Topic::Neighbours) {
+        sections.push(neighbours(report));
+    }
+    if part(Topic::Drops) {
+        sections.push(drops(report));
+    }
+    sections.join("\n\n")
+}
+
+fn instance(report: &Report) -> String {
+    let instance = &report.instance;
+    format!(
+        "{} on {}, pid {}, up {}, twinpath {}, {:.1} MiB of frame memory",
+        instance.service,
+        if instance.ports.is_empty() { "no port".to_owned() } else { instance.ports.join(" and ") },
+        instance.pid,
+        span(instance.uptime_s),
+        instance.version,
+        instance.pool_mib
+    )
+}
+
+fn interfaces(report: &Report) -> String {
+    if report.interfaces.is_empty() {
+        return "interfaces: none is served".to_owned();
+    }
+    report.interfaces.iter().map(interface).collect::<Vec<_>>().join("\n\n")
+}
+
+fn interface(interface: &Interface) -> String {
+    let mut text = format!(
+        "{} ({}, {}, mtu {}): {}\n  why: {}",
+        interface.name,
+        if interface.kind.is_empty() { "device" } else { &interface.kind },
+        interface.link,
+        interface.mtu,
+        interface.path,
+        interface.why
+    );
+    for not in &interface.why_not {
+        let _ = write!(text, "\n  why not {}: {}", not.path, not.reason);
+    }
+    if !interface.queues.is_empty() {
+        let mut table =
+            table(&["queue", "worker", "path", "mode", "frames in", "frames out", "ring full"], 4);
+        for queue in &interface.queues {
+            table.add_row([
+                queue.queue.to_string(),
+                queue.worker.to_string(),
+                queue.path.clone(),
+                queue.mode.clone(),
+                queue.frames_in.to_string(),
+                queue.frames_out.to_string(),
+                queue.ring_full.to_string(),
+            ]);
+        }
+        let _ = write!(text, "\n{table}");
+    }
+    text
+}
+
+fn rules(report: &Report) -> String {
+    let rules = &report.rules;
+    let mut text = if rules.claims.is_empty() {
+        "claims: none, so all traffic is the kernel's".to_owned()
+    } else {
+        format!("claims:\n  {}", rules.claims.join("\n  "))
+    };
+    if !rules.verdicts.is_empty() {
+        let mut table = table(&["verdict", "frames"], 1);
+        for verdict in &rules.verdicts {
+            table.add_row([verdict.name.clone(), verdict.count.to_string()]);
+        }
+        let _ = write!(text, "\n{table}");
+    }
+    text
+}
+
+fn workers(report: &Report) -> String {
+    if report.workers.is_empty() {
+        return "workers: none".to_owned();
+    }
+    let header = [
+        "worker",
+        "cpu",
+        "mode",
+        "frames in",
+        "out",
+        "kernel in",
+        "out",
+        "busy turns",
+        "empty",
+        "sleeps",
+        "wake-ups",
+        "CPU time",
+        "free frames",
+        "allocations",
+    ];
+    let mut table = table(&header, 3);
+    for worker in &report.workers {
+        table.add_row([
+            worker.worker.to_string(),
+            worker.cpu.map_or_else(|| "any".to_owned(), |cpu| cpu.to_string()),
+            worker.mode.clone(),
+            worker.frames_in.to_string(),
+            worker.frames_out.to_string(),
+            worker.kernel_requests.to_string(),
+            worker.kernel_replies.to_string(),
+            worker.turns_busy.to_string(),
+            worker.turns_empty.to_string(),
+            worker.sleeps.to_string(),
+            worker.wakeups.to_string(),
+            format!("{:.3} s", worker.cpu_ns as f64 / 1e9),
+            format!("{} of {}", worker.pool_free, worker.pool_frames),
+            worker.allocations.to_string(),
+        ]);
+    }
+    let mut text = table.to_string();
+    for worker in &report.workers {
+        let _ = write!(text, "\n{}", latency_request(worker));
+    }
+    text
+}
+
+fn latency_request(worker: &Worker) -> String {
+    let request = &worker.latency_request;
+    let held = if request.held { "held" } else { "not held" };
+    let mut text = format!("worker {}: CPU latency request {}, {held}", worker.worker, request.setting);
+    match (request.wake_us_without, request.wake_us_with) {
+        (Some(without), Some(with)) => {
+            let _ = write!(text, "; a wake-up takes {without:.1} us without it, {with:.1} us with it");
+        }
+        (Some(without), None) => {
+            let _ = write!(text, "; a wake-up takes {without:.1} us without it");
+        }
+        _ => {}
+    }
+    if !request.verdict.is_empty() {
+        let _ = write!(text, "; {}", request.verdict);
+    }
+    text
+}
+
+fn neighbours(report: &Report) -> String {
+    if report.neighbours.is_empty() {
+        return "neighbours: no peer was answered lately".to_owned();
+    }
+    let mut table = table(&["peer", "leaves by", "next hop", "interface", "mac", "state", "mtu"], 6);
+    for neighbour in &report.neighbours {
+        let leaves = if neighbour.egress == "fast" {
+            "fast path".to_owned()
+        } else {
+            format!("kernel: {}", neighbour.egress.replace('_', " "))
+        };
+        table.add_row([
+            neighbour.peer.clone(),
+            leaves,
+            neighbour.next_hop.clone(),
+            neighbour.interface.clone(),
+            neighbour.mac.clone().unwrap_or_else(|| "unknown".to_owned()),
+            neighbour.state.clone(),
+            neighbour.mtu.to_string(),
+        ]);
+    }
+    table.to_string()
+}
+
+fn drops(report: &Report) -> String {
+    if report.drops.is_empty() {
+        return "drops: none".to_owned();
+    }
+    let mut table = table(&["where", "dropped or refused", "count"], 2);
+    for drop in &report.drops {
+        table.add_row([drop.place.clone(), drop.reason.replace('_', " "), drop.count.to_string()]);
+    }
+    table.to_string()
+}
+
+/// An empty table whose columns from `first_number` on hold numbers.
+fn table(header: &[&str], first_number: usize) -> Table {
+    let mut table = Table::new();
+    table.load_preset(UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_header(header);
+    if !table.is_tty() {
+        table.set_width(WIDTH_WITHOUT_TERMINAL);
+    }
+    for column in table.column_iter_mut().skip(first_number) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+/// A length of time as people say it.
+fn span(seconds: f64) -> String {
+    let whole = seconds.max(0.0) as u64;
+    match (whole / 86_400, whole / 3600 % 24, whole / 60 % 60, whole % 60) {
+        (0, 0, 0, s) => format!("{s} s"),
+        (0, 0, m, s) => format!("{m} min {s} s"),
+        (0, h, m, _) => format!("{h} h {m} min"),
+        (d, h, ..) => format!("{d} d {h} h"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use twinpath_control::report::{
+        Count, Drop, Instance, Interface, LatencyRequest, Neighbour, Queue, Rules, WhyNot,
+    };
+
+    use super::*;
+
+    fn report() -> Report {
+        Report {
+            instance: Instance {
+                pid: 12,
+                version: "0.1.0".to_owned(),
+                service: "echo".to_owned(),
+                ports: vec!["udp/7".to_owned(), "tcp/7".to_owned()],
+                uptime_s: 3725.5,
+                pool_mib: 8.0,
+            },
+            interfaces: vec![Interface {
+                name: "veth0".to_owned(),
+                kind: "veth".to_owned(),
+                path: "packet".to_owned(),
+                link: "up".to_owned(),
+                mtu: 1500,
+                why: "it is faster here".to_owned(),
+                why_not: vec![WhyNot {
+                    path: "xdp-native".to_owned(),
+                    reason: "it is slower here".to_owned(),
+                }],
+                queues: vec![Queue { mode: "adaptive".to_owned(), frames_in: 42, ..Queue::default() }],
+                ..Interface::default()
+            }],
+            rules: Rules {
+                claims: vec!["udp port 7 to 10.0.0.1".to_owned()],
+                verdicts: vec![Count { name: "claimed".to_owned(), count: 42 }],
+            },
+            workers: vec![Worker {
+                latency_request: LatencyRequest {
+                    setting: "auto".to_owned(),
+                    wake_us_without: Some(79.04),
+                    wake_us_with: Some(4.2),
+                    verdict: "it helps here".to_owned(),
+                    held: true,
+                },
+                ..Worker::default()
+            }],
+            neighbours: vec![Neighbour {
+                peer: "10.0.0.2".to_owned(),
+                egress: "other_interface".to_owned(),
+                ..Neighbour::default()
+            }],
+            drops: vec![Drop { place: "worker 0".to_owned(), reason: "bad_checksum".to_owned(), count: 3 }],
+        }
+    }
+
+    #[test]
+    fn a_topic_shows_itself_and_all_shows_every_topic() {
+        let all = render(Topic::All, &report());
+        for topic in &Topic::ALL[1..] {
+            let one = render(*topic, &report());
+            assert!(all.contains(&one) && one.len() < all.len(), "{topic}");
+        }
+    }
+
+    #[test]
+    fn an_interface_says_its_path_why_and_why_not() {
+        let text = render(Topic::Interfaces, &report());
+        assert!(text.starts_with(
+            "veth0 (veth, up, mtu 1500): packet\n  why: it is faster here\n  why not xdp-native: it is slower here\n"
+        ));
+        assert!(text.contains("adaptive") && text.contains("42"));
+    }
+
+    #[test]
+    fn sentences_hold_what_tables_would_hide() {
+        let line = |topic| render(topic, &report());
+        assert_eq!(
+            line(Topic::Instance),
+            "echo on udp/7 and tcp/7, pid 12, up 1 h 2 min, twinpath 0.1.0, 8.0 MiB of frame memory"
+        );
+        assert!(line(Topic::Workers).ends_with(
+            "worker 0: CPU latency request auto, held; a wake-up takes 79.0 us without it, 4.2 us with it; it helps here"
+        ));
+        assert!(line(Topic::Neighbours).contains("kernel: other interface"));
+        assert!(line(Topic::Drops).contains("bad checksum"));
+    }
+
+    #[test]
+    fn nothing_is_said_in_a_sentence() {
+        let empty = Report::default();
+        for (topic, text) in [
+            (Topic::Interfaces, "interfaces: none is served"),
+            (Topic::Rules, "claims: none, so all traffic is the kernel's"),
+            (Topic::Workers, "workers: none"),
+            (Topic::Neighbours, "neighbours: no peer was answered lately"),
+            (Topic::Drops, "drops: none"),
+        ] {
+            assert_eq!(render(topic, &empty), text);
+        }
+    }
+
+    #[test]
+    fn lengths_of_time_are_said_in_two_units() {
+        for (seconds, text) in [(0.0, "0 s"), (59.9, "59 s"), (61.0, "1 min 1 s"), (90_061.0, "1 d 1 h")] {
+            assert_eq!(span(seconds), text);
+        }
+    }
+}
