@@ -37,6 +37,10 @@ enum flag {
 	HAS_ETHERTYPES = 2,
 	HAS_FLOWS = 4,
 	HAS_ADDRESS_CLAIMS = 8,
+	HAS_IPV4 = 16,
+	HAS_IPV6 = 32,
+	MANY_IPV4 = 64, /* more own addresses than the configuration holds */
+	MANY_IPV6 = 128,
 };
 
 struct config {
@@ -44,6 +48,19 @@ struct config {
 	__u16 flags;
 	__u32 frame_len_max;
 	__u32 reserved;
+	/* Own addresses; the last one fills what is left. */
+	__u32 ipv4[4];
+	__u32 ipv6[2][4];
+};
+
+/* A plain claim on a port, the only one on it: untagged, at any own address, from anybody. Found by the port's low
+ * byte; what collides is found in the claims. */
+struct plain {
+	__u16 port;    /* as on the wire */
+	__u8 protocol; /* 0: none */
+	__u8 reserved;
+	__u16 index;
+	__u16 reserved_too;
 };
 
 /* Bits of ports: by generation, by protocol (UDP 0, TCP 1), by destination port. A set bit means that some port or
@@ -52,6 +69,7 @@ struct state {
 	__u32 active;
 	__u32 reserved;
 	struct config config[2];
+	struct plain plain[2][256];
 	__u64 ports[2][2][1024];
 };
 

@@ -171,18 +171,51 @@ INLINE int source_allowed(const struct frame *frame, const struct packet *packet
 	return map_lookup(&sources, &key) != 0;
 }
 
+INLINE int is_ipv6(const struct frame *frame, __u32 at, const __u32 address[4])
+{
+	return AT32(frame, at) == address[0] && AT32(frame, at + 4) == address[1] &&
+	       AT32(frame, at + 8) == address[2] && AT32(frame, at + 12) == address[3];
+}
+
 INLINE int own_address(const struct frame *frame, const struct packet *packet)
 {
+	const struct config *config = config_of(frame);
+	const __u32 at = packet->destination_at;
+	const int ipv4 = packet->family == 4;
 	struct address_key key = {};
 
+	if (!(config->flags & (ipv4 ? HAS_IPV4 : HAS_IPV6)))
+		return 0;
+	if (ipv4) {
+		__u32 address = AT32(frame, at);
+
+		if (address == config->ipv4[0] || address == config->ipv4[1] || address == config->ipv4[2] ||
+		    address == config->ipv4[3])
+			return 1;
+	} else if (is_ipv6(frame, at, config->ipv6[0]) || is_ipv6(frame, at, config->ipv6[1])) {
+		return 1;
+	}
+	if (!(config->flags & (ipv4 ? MANY_IPV4 : MANY_IPV6)))
+		return 0;
 	key.generation = frame->generation;
 	key.family = packet->family;
-	copy_address(key.address, frame, packet->destination_at, packet->words);
+	copy_address(key.address, frame, at, packet->words);
 	return map_lookup(&addresses, &key) != 0;
+}
+
+/* The plain claim on the packet's port. As it is the only claim there, it decides alone. */
+INLINE const struct plain *find_plain(const struct frame *frame, const struct packet *packet, __u32 port)
+{
+	const struct plain *plain = &state.plain[frame->generation & 1][port & 0xff];
+
+	if (frame->vlan != VLAN_NONE || plain->protocol != packet->protocol || plain->port != be16((__u16)port))
+		return 0;
+	return plain;
 }
 
 INLINE verdict_t decide_transport(const struct frame *frame, const struct packet *packet)
 {
+	const struct plain *plain;
 	const struct claim *claim;
 	const __u32 *flow;
 	verdict_t wrong, opening;
@@ -201,6 +234,9 @@ INLINE verdict_t decide_transport(const struct frame *frame, const struct packet
 		return opening;
 	if (!own_address(frame, packet))
 		return NOT_OWN_ADDRESS;
+	plain = find_plain(frame, packet, port);
+	if (plain)
+		return opening == OPENING ? CLAIMED_BY(plain) : TCP_NOT_OPENING;
 	flow = find_flow(frame, packet);
 	if (flow)
 		return CLAIMED | *flow << 8;

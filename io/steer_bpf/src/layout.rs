@@ -13,6 +13,10 @@ pub(crate) const HAS_VLANS: u16 = 1;
 pub(crate) const HAS_ETHERTYPES: u16 = 2;
 pub(crate) const HAS_FLOWS: u16 = 4;
 pub(crate) const HAS_ADDRESS_CLAIMS: u16 = 8;
+pub(crate) const HAS_IPV4: u16 = 16;
+pub(crate) const HAS_IPV6: u16 = 32;
+pub(crate) const MANY_IPV4: u16 = 64;
+pub(crate) const MANY_IPV6: u16 = 128;
 pub(crate) const KIND_ETHERTYPE: u8 = 0;
 pub(crate) const VLAN_NONE: u16 = 0xffff;
 
@@ -33,7 +37,23 @@ pub(crate) struct Config {
     pub(crate) flags: u16,
     pub(crate) frame_len_max: u32,
     pub(crate) reserved: u32,
+    pub(crate) ipv4: [[u8; 4]; 4],
+    pub(crate) ipv6: [[u8; 16]; 2],
 }
+
+/// A claim on a port that can be found without a hash table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub(crate) struct Plain {
+    pub(crate) port: [u8; 2],
+    pub(crate) protocol: u8,
+    pub(crate) reserved: u8,
+    pub(crate) index: u16,
+    pub(crate) reserved_too: u16,
+}
+
+/// By the low byte of the port.
+pub(crate) type PlainClaims = [Plain; 256];
 
 /// Bits of ports by protocol (UDP, TCP).
 pub(crate) type Ports = [[u64; 1024]; 2];
@@ -44,6 +64,7 @@ pub(crate) struct State {
     pub(crate) active: u32,
     pub(crate) reserved: u32,
     pub(crate) config: [Config; 2],
+    pub(crate) plain: [PlainClaims; 2],
     pub(crate) ports: [Ports; 2],
 }
 
@@ -52,7 +73,15 @@ impl State {
     pub(crate) const EMPTY: Self = Self {
         active: 0,
         reserved: 0,
-        config: [Config { mac: [0; 6], flags: 0, frame_len_max: 0, reserved: 0 }; 2],
+        config: [Config {
+            mac: [0; 6],
+            flags: 0,
+            frame_len_max: 0,
+            reserved: 0,
+            ipv4: [[0; 4]; 4],
+            ipv6: [[0; 16]; 2],
+        }; 2],
+        plain: [[Plain { port: [0; 2], protocol: 0, reserved: 0, index: 0, reserved_too: 0 }; 256]; 2],
         ports: [[[0; 1024]; 2]; 2],
     };
 }
@@ -123,7 +152,7 @@ pub(crate) struct PerCpu {
 }
 
 const _: () = {
-    assert!(size_of::<State>() == 40 + 2 * 2 * 8192);
+    assert!(size_of::<State>() == 8 + 2 * 64 + 2 * 256 * 8 + 2 * 2 * 8192);
     assert!(size_of::<ClaimKey>() == 24 && size_of::<ClaimValue>() == 4);
     assert!(size_of::<AddressKey>() == 20 && size_of::<FlowKeyBytes>() == 40 && size_of::<SourceKey>() == 20);
 };

@@ -88,6 +88,7 @@ impl Maps {
             return Err(error);
         }
         self.written.config[generation] = rules.config;
+        self.written.plain[generation] = *rules.plain;
         self.written.ports[generation] = *rules.ports;
         self.write_state()?;
         self.written.active = generation as u32;
@@ -104,6 +105,7 @@ impl Maps {
         let generation = self.written.active as usize ^ 1;
         self.reclaim()?;
         self.written.config[generation] = State::EMPTY.config[0];
+        self.written.plain[generation] = State::EMPTY.plain[0];
         self.written.ports[generation] = State::EMPTY.ports[0];
         self.write_state()?;
         self.written.active = generation as u32;

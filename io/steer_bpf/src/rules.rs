@@ -1,18 +1,22 @@
 //! A table as the entries of the maps.
 
+use std::collections::HashMap;
+
 use twinpath_steer::{Claim, ClaimKind, Table};
 use twinpath_wire::Protocol;
 use twinpath_wire::flow_key::address_bytes;
 
 use crate::layout::{
     AddressKey, ClaimKey, ClaimValue, Config, FlowKeyBytes, HAS_ADDRESS_CLAIMS, HAS_ETHERTYPES, HAS_FLOWS,
-    HAS_VLANS, KIND_ETHERTYPE, Ports, SourceKey, VLAN_NONE, family,
+    HAS_IPV4, HAS_IPV6, HAS_VLANS, KIND_ETHERTYPE, MANY_IPV4, MANY_IPV6, Plain, PlainClaims, Ports,
+    SourceKey, VLAN_NONE, family,
 };
 
 /// Everything a table puts into the maps for one generation.
 pub(crate) struct Rules {
     pub(crate) config: Config,
     pub(crate) ports: Box<Ports>,
+    pub(crate) plain: Box<PlainClaims>,
     pub(crate) claims: Vec<(ClaimKey, ClaimValue)>,
     pub(crate) addresses: Vec<AddressKey>,
     pub(crate) flows: Vec<(FlowKeyBytes, u32)>,
@@ -23,13 +27,9 @@ pub(crate) struct Rules {
 impl Rules {
     pub(crate) fn of(table: &Table, generation: u8) -> Self {
         let mut rules = Self {
-            config: Config {
-                mac: table.mac().0,
-                flags: 0,
-                frame_len_max: table.frame_len_max(),
-                reserved: 0,
-            },
+            config: config(table),
             ports: Box::new([[0; 1024]; 2]),
+            plain: plain_claims(table),
             claims: Vec::new(),
             addresses: table
                 .addresses()
@@ -104,4 +104,54 @@ impl Rules {
             (32 + u32::from(prefix.len()), key)
         }));
     }
+}
+
+/// The configuration with the first own addresses; flags of claims are added with them.
+fn config(table: &Table) -> Config {
+    let mut config = Config { mac: table.mac().0, frame_len_max: table.frame_len_max(), ..Config::default() };
+    let of = |v4: bool| table.addresses().iter().filter(move |address| address.is_ipv4() == v4);
+    let flags = [
+        (of(true).count(), config.ipv4.len(), HAS_IPV4, MANY_IPV4),
+        (of(false).count(), config.ipv6.len(), HAS_IPV6, MANY_IPV6),
+    ];
+    for (count, room, has, many) in flags {
+        config.flags |= if count > 0 { has } else { 0 } | if count > room { many } else { 0 };
+    }
+    fill(&mut config.ipv4, of(true).filter_map(|&address| address_bytes(address).first_chunk().copied()));
+    fill(&mut config.ipv6, of(false).map(|&address| address_bytes(address)));
+    config
+}
+
+/// Fills the slots, the rest with the last value: an empty slot must not look like an address.
+fn fill<T: Copy>(slots: &mut [T], values: impl Iterator<Item = T>) {
+    let mut values = values;
+    let mut last = None;
+    for slot in slots {
+        last = values.next().or(last);
+        *slot = last.unwrap_or(*slot);
+    }
+}
+
+/// The claims that are found without a hash table: at most one for each low byte of a port.
+fn plain_claims(table: &Table) -> Box<PlainClaims> {
+    let mut on_port: HashMap<(Protocol, u16), usize> = HashMap::new();
+    for transport in table.claims().iter().filter_map(Claim::transport) {
+        *on_port.entry(transport).or_default() += 1;
+    }
+    let mut slots = Box::new([Plain::default(); 256]);
+    for (index, claim) in table.claims().iter().enumerate() {
+        let ClaimKind::Port { protocol, port, address: None } = claim.kind else { continue };
+        let slot = &mut slots[usize::from(port & 0xff)];
+        let alone = on_port.get(&(protocol, port)) == Some(&1);
+        if alone && claim.vlan.is_none() && claim.sources.is_empty() && slot.protocol == 0 {
+            *slot = Plain {
+                port: port.to_be_bytes(),
+                protocol: protocol.number(),
+                reserved: 0,
+                index: index as u16,
+                reserved_too: 0,
+            };
+        }
+    }
+    slots
 }
