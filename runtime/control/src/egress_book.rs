@@ -388,11 +388,20 @@ impl EgressBook {
     }
 }
 
-/// The table in which routes to peers of these interfaces are looked up: that of their VRF, if they are in one.
+/// The interface to name when asking for the route to `peer`: the VRF whose table is meant, the link of a link-local
+/// address, or none.
 ///
 /// # Errors
-/// [`KernelReason::NotPlain`] if the interfaces are in several: a peer's address alone then means nothing.
-pub fn lookup_interface(fast: &BTreeSet<u32>, tables: &Tables) -> Result<Option<u32>, KernelReason> {
+/// [`KernelReason::NotPlain`] where the peer's address alone says too little: the interfaces are in several VRFs, or
+/// there are several links it could be local to.
+pub fn lookup_interface(
+    peer: IpAddr,
+    fast: &BTreeSet<u32>,
+    tables: &Tables,
+) -> Result<Option<u32>, KernelReason> {
+    if matches!(peer, IpAddr::V6(v6) if v6.is_unicast_link_local()) {
+        return if fast.len() > 1 { Err(KernelReason::NotPlain) } else { Ok(fast.first().copied()) };
+    }
     let vrf = |ifindex: &u32| {
         tables.link(*ifindex).filter(|link| link.port_kind == "vrf").and_then(|link| link.master)
     };

@@ -37,6 +37,7 @@ impl Pair {
         pair.ip("addr add fd00::1/64 dev veth0 nodad");
         pair.there("addr add 10.0.0.2/24 dev veth1");
         pair.there("addr add fd00::2/64 dev veth1 nodad");
+        pair.there("addr add fe80::2/64 dev veth1 nodad");
         for setting in ["link set lo up", "link set veth1 up"] {
             pair.there(setting);
         }
@@ -179,6 +180,7 @@ fn peers_are_resolved_on_link_and_via_gateways_of_both_families() {
         for (peer, answer) in [
             ("10.0.0.2", expected(1500)),
             ("fd00::2", expected(1500)),
+            ("fe80::2", expected(1500)),
             ("10.8.1.2", expected(1300)),
             ("10.9.1.2", expected(1500)),
             ("fd08::1", expected(1500)),

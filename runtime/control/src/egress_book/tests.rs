@@ -274,14 +274,18 @@ fn two_sources_with_different_ways_are_left_to_the_kernel() {
 #[test]
 fn interfaces_in_one_vrf_are_looked_up_in_it_and_in_several_nowhere() {
     let mut tables = tables();
-    let fast = BTreeSet::from([FAST, OTHER]);
-    assert_eq!(lookup_interface(&fast, &tables), Ok(None));
+    let (one, both) = (BTreeSet::from([FAST]), BTreeSet::from([FAST, OTHER]));
+    let peer = ip("10.0.0.2");
+    assert_eq!(lookup_interface(peer, &both, &tables), Ok(None));
     let port = |ifindex, vrf| Link { master: Some(vrf), port_kind: "vrf".to_owned(), ..link(ifindex) };
     tables.apply(Change::Link(port(FAST, 20)), &mut Vec::new());
-    assert_eq!(lookup_interface(&fast, &tables), Err(KernelReason::NotPlain));
-    assert_eq!(lookup_interface(&BTreeSet::from([FAST]), &tables), Ok(Some(20)));
+    assert_eq!(lookup_interface(peer, &both, &tables), Err(KernelReason::NotPlain));
+    assert_eq!(lookup_interface(peer, &one, &tables), Ok(Some(20)));
     tables.apply(Change::Link(port(OTHER, 20)), &mut Vec::new());
-    assert_eq!(lookup_interface(&fast, &tables), Ok(Some(20)));
+    assert_eq!(lookup_interface(peer, &both, &tables), Ok(Some(20)));
+    // A link-local address means something on one link only.
+    assert_eq!(lookup_interface(ip("fe80::2"), &one, &tables), Ok(Some(FAST)));
+    assert_eq!(lookup_interface(ip("fe80::2"), &both, &tables), Err(KernelReason::NotPlain));
 }
 
 #[test]

@@ -100,12 +100,12 @@ impl Kernel {
         }
     }
 
-    /// RTM_GETROUTE. `vrf` is the VRF device in whose table to look.
+    /// RTM_GETROUTE. `interface` is the VRF in whose table to look, or the link of a link-local peer.
     pub(super) async fn route(
         self,
         peer: IpAddr,
         source: Option<IpAddr>,
-        vrf: Option<u32>,
+        interface: Option<u32>,
     ) -> Result<Route, KernelReason> {
         let mut request = RouteMessage::default();
         let bits = |address: IpAddr| if address.is_ipv4() { 32 } else { 128 };
@@ -116,7 +116,7 @@ impl Kernel {
             request.header.source_prefix_length = bits(source);
             request.attributes.push(RouteAttribute::Source(RouteAddress::from(source)));
         }
-        request.attributes.extend(vrf.map(RouteAttribute::Oif));
+        request.attributes.extend(interface.map(RouteAttribute::Oif));
         match self.request(RouteNetlinkMessage::GetRoute(request), 0).await {
             Ok((rows, _)) => rows
                 .iter()

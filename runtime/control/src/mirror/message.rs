@@ -206,3 +206,6 @@ pub fn route(peer: IpAddr, message: &RouteMessage) -> Result<Route, KernelReason
 fn mac(bytes: &[u8]) -> Option<Mac> {
     <[u8; 6]>::try_from(bytes).ok().map(Mac)
 }
+
+#[cfg(test)]
+mod tests;

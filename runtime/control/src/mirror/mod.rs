@@ -344,16 +344,18 @@ impl Mirror {
                     let kernel = self.kernel.clone();
                     self.under_way.push(kernel.resolve(ifindex, next_hop).map(Done::Resolved).boxed_local());
                 }
-                Step::AskRoute(question) => match lookup_interface(self.book.fast(), &self.tables) {
-                    Ok(vrf) => {
-                        let answer = self.kernel.clone().route(question.peer, question.source, vrf);
-                        self.under_way
-                            .push(answer.map(move |answer| Done::Route(question, answer)).boxed_local());
+                Step::AskRoute(question) => {
+                    match lookup_interface(question.peer, self.book.fast(), &self.tables) {
+                        Ok(interface) => {
+                            let answer = self.kernel.clone().route(question.peer, question.source, interface);
+                            self.under_way
+                                .push(answer.map(move |answer| Done::Route(question, answer)).boxed_local());
+                        }
+                        Err(reason) => {
+                            self.book.route_answered(question, Err(reason), clock::now(), &self.tables);
+                        }
                     }
-                    Err(reason) => {
-                        self.book.route_answered(question, Err(reason), clock::now(), &self.tables);
-                    }
-                },
+                }
             }
         }
     }

@@ -358,3 +358,6 @@ impl Tables {
         effects.extend([Effect::LinkGone { ifindex, name: link.name }, Effect::Routes]);
     }
 }
+
+#[cfg(test)]
+mod tests;
