@@ -108,25 +108,24 @@ fn workers(report: &Report) -> String {
     if report.workers.is_empty() {
         return "workers: none".to_owned();
     }
-    let header = [
-        "worker",
-        "cpu",
-        "mode",
-        "frames in",
-        "out",
-        "kernel in",
-        "out",
-        "busy turns",
-        "empty",
-        "sleeps",
-        "wake-ups",
-        "CPU time",
-        "free frames",
-        "allocations",
-    ];
-    let mut table = table(&header, 3);
+    // Two tables: one with all columns is too wide for a terminal.
+    let mut work = table(
+        &[
+            "worker",
+            "cpu",
+            "mode",
+            "frames in",
+            "frames out",
+            "kernel requests",
+            "kernel replies",
+            "frames free",
+        ],
+        3,
+    );
+    let mut time =
+        table(&["worker", "busy turns", "empty turns", "sleeps", "wake-ups", "CPU time", "allocations"], 1);
     for worker in &report.workers {
-        table.add_row([
+        work.add_row([
             worker.worker.to_string(),
             worker.cpu.map_or_else(|| "any".to_owned(), |cpu| cpu.to_string()),
             worker.mode.clone(),
@@ -134,16 +133,19 @@ fn workers(report: &Report) -> String {
             worker.frames_out.to_string(),
             worker.kernel_requests.to_string(),
             worker.kernel_replies.to_string(),
+            format!("{} of {}", worker.pool_free, worker.pool_frames),
+        ]);
+        time.add_row([
+            worker.worker.to_string(),
             worker.turns_busy.to_string(),
             worker.turns_empty.to_string(),
             worker.sleeps.to_string(),
             worker.wakeups.to_string(),
             format!("{:.3} s", worker.cpu_ns as f64 / 1e9),
-            format!("{} of {}", worker.pool_free, worker.pool_frames),
             worker.allocations.to_string(),
         ]);
     }
-    let mut text = table.to_string();
+    let mut text = format!("{work}\n{time}");
     for worker in &report.workers {
         let _ = write!(text, "\n{}", latency_request(worker));
     }
