@@ -71,7 +71,7 @@ fn targets(page: &mut String, report: &LabReport) -> anyhow::Result<()> {
             plot::targets(&measured)?
         );
     }
-    page.push_str("<div class=\"wide\"><table><thead><tr><th>ratio<th>value<th>target<th><th>spread<th>95 % interval<th>pairs</tr></thead><tbody>");
+    page.push_str("<div class=\"wide\"><table><thead><tr><th>ratio<th>value<th><th>target<th>spread<th>95 % interval<th>pairs</tr></thead><tbody>");
     for ratio in &report.ratios {
         ratio_line(page, ratio);
     }
@@ -95,7 +95,7 @@ fn ratio_line(page: &mut String, ratio: &Ratio) {
         ratio.skipped.as_ref().map_or_else(String::new, |reason| format!("<br><em>{}</em>", escape(reason)));
     let _ = write!(
         page,
-        "<tr><td class=\"name\"><b>{}</b><br><span class=\"what\">{}{reason}</span><td class=\"value\">{}<td>{}<td><span class=\"badge {class}\">{word}</span><td>{}<td>{}<td>{}</tr>",
+        "<tr><td class=\"name\"><b>{}</b><br><span class=\"what\">{}{reason}</span><td class=\"value\">{}<td><span class=\"badge {class}\">{word}</span><td>{}<td>{}<td>{}<td>{}</tr>",
         escape(&ratio.id),
         escape(&ratio.what),
         ratio.value.map_or_else(|| "–".to_owned(), table::short),
@@ -261,4 +261,97 @@ fn notes(page: &mut String, report: &LabReport) {
 /// Text as text, in elements and attributes.
 fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::lab::model::Sample;
+    use crate::lab::quick;
+    use crate::lab::record;
+
+    /// A run in which every row was measured, but for one that says why not.
+    fn made_up() -> (LabReport, Record) {
+        let lab = &quick::LAB;
+        let mut record = Record::default();
+        for (index, row) in lab.rows.iter().enumerate() {
+            if row.id.starts_with("xdp-generic") {
+                record.fail(row.id, "refused: a peer may send <glued> segments".to_owned());
+                continue;
+            }
+            for round in 0..6 {
+                let p50 = [79.0, 7.5, 4.1, 7.0, 2.1, 2.0, 4.2].get(index).copied().unwrap_or(5.0)
+                    + 0.05 * f64::from(round);
+                let names =
+                    ["p50_us", "p99_us", "requests_per_s", "cpu_server", "cpu_us_per_reply", "gbit_per_s"];
+                let values = [p50, p50 * 3.0, 1e6 / p50, 0.5, p50 / 5.0, 20.0 - p50];
+                let mut values: BTreeMap<_, _> = names.into_iter().zip(values).collect();
+                values.extend([
+                    ("allocations_per_packet", 0.0),
+                    ("pool_mib_per_queue", 8.0),
+                    ("wakeups_per_s", 2.0),
+                ]);
+                values.extend([
+                    ("min_us", p50 * 0.9),
+                    ("p90_us", p50 * 1.2),
+                    ("p99_9_us", p50 * 9.0),
+                    ("max_us", 900.0),
+                ]);
+                values.extend([("request_held", 0.0), ("cpu_client", 0.99)]);
+                let ns = (p50 * 1000.0) as u64;
+                let histogram =
+                    vec![(ns, 60_000), (ns * 2, 9000), (ns * 3, 500), (ns * 10, 40), (900_000, 1)];
+                record.add(row.id, round as usize, Sample { values, histogram, ..Sample::default() });
+            }
+        }
+        let report = LabReport {
+            lab: lab.name.to_owned(),
+            version: "0.1.0".to_owned(),
+            kernel: "6.18.0".to_owned(),
+            cpus: vec![0, 1],
+            rows: lab.rows.iter().map(|spec| record.row(spec)).collect(),
+            ratios: lab.ratios.iter().map(|spec| record.ratio(spec, false)).collect(),
+            unix_time_s: 1_700_000_000,
+            wall_s: 47.0,
+            rounds: 6,
+            notes: Vec::new(),
+        };
+        assert_eq!(record::check_code(&report.ratios), 1);
+        (report, record)
+    }
+
+    #[test]
+    fn the_page_needs_nothing_from_elsewhere_and_takes_text_as_text() {
+        let (report, record) = made_up();
+        let page = render(&quick::LAB, &report, &record).unwrap();
+        if let Ok(path) = std::env::var("LAB_SAMPLE") {
+            std::fs::write(path, &page).unwrap();
+        }
+        for outside in ["<script", "src=", "@import", "url(", "href="] {
+            assert!(!page.contains(outside), "{outside}");
+        }
+        assert_eq!(page.matches("http").count(), page.matches("http://www.w3.org/2000/svg").count());
+        assert!(page.contains("&lt;glued&gt;") && !page.contains("<glued>"));
+        for ratio in quick::LAB.ratios {
+            assert!(page.contains(ratio.id), "{}", ratio.id);
+        }
+        assert_eq!(page.matches("<svg").count(), 2);
+    }
+
+    #[test]
+    fn the_terminal_shows_every_row_ratio_and_reason() {
+        let (report, record) = made_up();
+        let text = table::render(&quick::LAB, &report, &record);
+        for word in [
+            "kernel, sleeping",
+            "udp-rtt-interrupt-vs-kernel",
+            "xdp-generic-poll",
+            "refused: a peer",
+            "6 rounds",
+        ] {
+            assert!(text.contains(word), "{word}\n{text}");
+        }
+    }
 }

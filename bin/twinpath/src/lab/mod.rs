@@ -114,10 +114,7 @@ fn session(lab: &Lab, args: &Args, selection: Selection) -> anyhow::Result<Sessi
     Ok(Session {
         launcher: Launcher::new(topology, cpus)?,
         cpus,
-        run_dir: tempfile::Builder::new()
-            .prefix("twinpath-lab-")
-            .tempdir()
-            .context("cannot make a directory for sockets")?,
+        run_dir: session::run_dir()?,
         selection,
         repeat: args.repeat.map(usize::from),
         check: args.check,

@@ -66,10 +66,10 @@ impl Group {
 
     pub(crate) fn title(self) -> &'static str {
         match self {
-            Self::Rtt => "Round trips, UDP echo of 64 B, one in flight",
-            Self::Rate => "Rate, UDP echo of 64 B, 64 in flight",
+            Self::Rtt => "Round trips: UDP echo, 64 B",
+            Self::Rate => "Rate: UDP echo, 64 in flight",
             Self::Cpu => "CPU at the same offered rate",
-            Self::Beside => "The kernel's TCP on the same interface",
+            Self::Beside => "Kernel TCP on the same interface",
             Self::Idle => "Nothing to do",
             Self::Other => "What the other paths reach",
         }
@@ -182,7 +182,7 @@ pub(crate) struct Ratio {
     pub(crate) pairs: usize,
     /// The pairs in the order they were measured.
     pub(crate) values: Vec<f64>,
-    /// What is compared with the target: `median` or the `interval95` end.
+    /// What is compared with the target: `median`, `median, strictly`, or an end of interval95.
     pub(crate) judged: String,
 }
 

@@ -66,7 +66,10 @@ impl Bench {
         match self.count {
             Some(count) => args.extend(words(&format!("--count {count} --warmup 0"))),
             None => {
-                args.extend(words(&format!("--duration {:.3} --warmup {WARMUP_S}", self.duration.as_secs_f64())));
+                args.extend(words(&format!(
+                    "--duration {:.3} --warmup {WARMUP_S}",
+                    self.duration.as_secs_f64()
+                )));
             }
         }
         args.push("--json".to_owned());

@@ -10,7 +10,7 @@ use super::stats::quantile_ns;
 use super::table;
 
 /// Small enough for a phone; a wider screen scales it up.
-const WIDTH: u32 = 560;
+const WIDTH: u32 = 480;
 /// Stands for the page's text colour until the SVG is finished.
 const INK: RGBColor = RGBColor(1, 2, 3);
 /// Stands for the page's faint lines.
@@ -38,11 +38,11 @@ pub(crate) fn percentiles(curves: &[Curve]) -> anyhow::Result<String> {
     let high = all().map(|point| point.1).fold(0.0, f64::max).max(low * 10.0) * 1.2;
     let mut svg = String::new();
     {
-        let area = SVGBackend::with_string(&mut svg, (WIDTH, 380)).into_drawing_area();
+        let area = SVGBackend::with_string(&mut svg, (WIDTH, 360)).into_drawing_area();
         let mut chart = ChartBuilder::on(&area)
             .margin(8)
             .x_label_area_size(48)
-            .y_label_area_size(64)
+            .y_label_area_size(56)
             .build_cartesian_2d(0.0..right, (low..high).log_scale())
             .map_err(drawing)?;
         chart
@@ -93,7 +93,11 @@ fn percentile_name(decades: f64) -> String {
 }
 
 fn microseconds(us: f64) -> String {
-    if us >= 1000.0 { format!("{:.0} ms", us / 1000.0) } else { table::short(us) }
+    match us {
+        _ if us >= 1000.0 => format!("{:.0} ms", us / 1000.0),
+        _ if us >= 10.0 => format!("{us:.0}"),
+        _ => format!("{us}"),
+    }
 }
 
 /// Bars of ratios against their targets, all on one scale: how much of what is allowed is used. Those to the left
@@ -166,7 +170,7 @@ fn draw_bar(
     place: &impl Fn(f64) -> i32,
 ) -> anyhow::Result<()> {
     let colour = if ratio.holds == Some(false) { MISSES } else { HOLDS };
-    let text = ("sans-serif", 15).into_font().color(&INK);
+    let text = ("sans-serif", 14).into_font().color(&INK);
     area.draw(&Text::new(ratio.id.clone(), (8, top + 6), text.clone())).map_err(drawing)?;
     let figures =
         format!("{}   {}", ratio.value.map_or_else(String::new, table::short), table::target(ratio));

@@ -113,10 +113,10 @@ impl Launcher {
                 bail!("{}", failure(&server.what, status, &mut server.stderr));
             }
             Err(_) => bail!(
-                "{} was not ready after {} s{}",
-                server.what,
+                "not ready after {} s{} ({})",
                 READY_DEADLINE.as_secs(),
-                said(&mut server.stderr)
+                said(&mut server.stderr),
+                server.what
             ),
         }
         // Whatever it prints from now on must not fill the pipe and stop it.
@@ -172,7 +172,7 @@ impl Launcher {
             never = watch(watched, &mut usage) => match never {},
         };
         let Ok(result) = result else {
-            bail!("{what} did not end within {:.1} s{}", deadline.as_secs_f64(), said(&mut stderr));
+            bail!("no end within {:.1} s{} ({what})", deadline.as_secs_f64(), said(&mut stderr));
         };
         self.live.borrow_mut().remove(&pid);
         let (status, stdout, end) = result.with_context(|| what.clone())?;
@@ -237,16 +237,19 @@ async fn watch(pid: Option<u32>, usage: &mut Vec<(Instant, Duration)>) -> std::c
 }
 
 fn failure(what: &str, status: ExitStatus, stderr: &mut File) -> String {
-    format!("{what}: {status}{}", said(stderr))
+    let said = said(stderr);
+    // The reason first: it is what a table has room for.
+    if said.is_empty() { format!("{status} ({what})") } else { format!("{} ({what}: {status})", &said[2..]) }
 }
 
-/// The end of a child's error output, on one line.
+/// The end of a child's error output, on one line, after a colon; empty if it said nothing.
 fn said(stderr: &mut File) -> String {
     let mut text = Vec::new();
     let start = stderr.metadata().map_or(0, |file| file.len().saturating_sub(STDERR_SHOWN));
     let read = stderr.seek(SeekFrom::Start(start)).and_then(|_| stderr.read_to_end(&mut text));
     let text = String::from_utf8_lossy(&text);
-    let lines: Vec<_> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let lines = text.lines().map(|line| line.trim().trim_start_matches("twinpath: "));
+    let lines: Vec<_> = lines.filter(|line| !line.is_empty()).collect();
     match read {
         Ok(_) if !lines.is_empty() => format!(": {}", lines.join("; ")),
         _ => String::new(),

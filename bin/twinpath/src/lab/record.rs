@@ -179,7 +179,7 @@ impl Record {
         match missing.first() {
             Some(row) => {
                 let reason = self.failures.get(*row).and_then(|failures| failures.last());
-                format!("row {row}: {}", reason.map_or("not run", String::as_str))
+                format!("{row}: {}", reason.map_or("not run", String::as_str))
             }
             None => "no round measured both sides".to_owned(),
         }
@@ -190,6 +190,7 @@ fn judged_name(spec: &RatioSpec) -> &'static str {
     match (spec.judged, spec.better) {
         (Judged::IntervalEnd, Better::Lower) => "upper end of interval95",
         (Judged::IntervalEnd, Better::Higher) => "lower end of interval95",
+        (Judged::MedianStrictly, _) => "median, strictly",
         _ => "median",
     }
 }

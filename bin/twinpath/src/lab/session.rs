@@ -1,6 +1,7 @@
 //! What every lab works with: the network, the children, the choice of what to run, and how far it is.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use anyhow::{Context, bail};
 use tempfile::TempDir;
@@ -66,6 +67,25 @@ impl Selection {
         }
         Ok(chosen)
     }
+}
+
+/// A directory for the children's sockets. Those of labs that were killed go first: the name holds the process id.
+pub(crate) fn run_dir() -> anyhow::Result<TempDir> {
+    const PREFIX: &str = "twinpath-lab-";
+    let temporary = std::env::temp_dir();
+    for entry in std::fs::read_dir(&temporary).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let pid = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next()?.parse::<u32>().ok());
+        if pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            // Best effort: somebody else's leftover is no reason not to measure.
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+    let prefix = format!("{PREFIX}{}-", std::process::id());
+    tempfile::Builder::new()
+        .prefix(&prefix)
+        .tempdir()
+        .with_context(|| format!("cannot make a directory for sockets in {}", temporary.display()))
 }
 
 /// The first two CPUs this process may use; the same one twice if there is only one.

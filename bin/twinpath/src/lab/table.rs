@@ -1,14 +1,20 @@
 //! The report as people read it in a terminal.
 
 use std::fmt::Write;
+use std::io::IsTerminal;
 use std::time::{Duration, UNIX_EPOCH};
 
-use comfy_table::presets::UTF8_FULL_CONDENSED;
-use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement, Table};
+use comfy_table::presets::NOTHING;
+use comfy_table::{
+    Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, Table, TableComponent,
+};
 
-use super::model::{Group, Lab, LabReport, Ratio, Row, RowSpec};
+use super::model::{Better, Group, Lab, LabReport, Ratio, Row, RowSpec};
 use super::record::Record;
 use super::stats;
+
+/// In a file or a pipe.
+const WIDTH_WITHOUT_TERMINAL: u16 = 140;
 
 /// Rows by group, then the ratios, then what the reader should know.
 pub(crate) fn render(lab: &Lab, report: &LabReport, record: &Record) -> String {
@@ -29,17 +35,20 @@ pub(crate) fn render(lab: &Lab, report: &LabReport, record: &Record) -> String {
 }
 
 const COLUMNS: [&str; 11] = [
-    "",
-    "min us",
+    "us",
+    "min",
     "p50",
     "p90",
     "p99",
     "p99.9",
     "max",
     "requests/s",
-    "CPU server",
-    "CPU client",
-    "ratio to kernel",
+    "CPU of
+server",
+    "CPU of
+client",
+    "ratio to
+kernel",
 ];
 
 fn measurements(lab: &Lab, report: &LabReport, record: &Record) -> Table {
@@ -51,6 +60,7 @@ fn measurements(lab: &Lab, report: &LabReport, record: &Record) -> Table {
             continue;
         }
         let title = Cell::new(group.title()).add_attribute(Attribute::Bold).fg(Color::Cyan);
+        table.add_row([""]);
         table.add_row(vec![title]);
         for (spec, row) in rows {
             table.add_row(line(spec, row, record));
@@ -69,13 +79,13 @@ fn line(spec: &RowSpec, row: &Row, record: &Record) -> Vec<Cell> {
     let us = |name| Cell::new(value(name).map_or_else(String::new, significant));
     let share = |name| Cell::new(value(name).map_or_else(String::new, percent));
     let mut cells = vec![Cell::new(format!("  {}", label(spec, row)))];
-    if spec.main == "p50_us" || row.values.contains_key("p50_us") {
-        cells.extend(["min_us", "p50_us", "p90_us", "p99_us", "p99_9_us", "max_us"].map(us));
-        cells.push(Cell::new(value("requests_per_s").map_or_else(String::new, thousands)));
-    } else {
-        cells.extend((0..6).map(|_| Cell::new("")));
-        cells.push(Cell::new(value(spec.main).map_or_else(String::new, |value| with_unit(spec.main, value))));
-    }
+    cells.extend(["min_us", "p50_us", "p90_us", "p99_us", "p99_9_us", "max_us"].map(us));
+    let middle = match spec.main {
+        "p50_us" => "requests_per_s",
+        "cpu_server" => "wakeups_per_s",
+        main => main,
+    };
+    cells.push(Cell::new(value(middle).map_or_else(String::new, |value| with_unit(middle, value))));
     cells.extend(["cpu_server", "cpu_client"].map(share));
     cells.push(Cell::new(to_base(spec, record).map_or_else(String::new, |ratio| format!("{ratio:.2}"))));
     cells
@@ -103,15 +113,15 @@ fn ratios(report: &LabReport) -> Table {
     let mut table = new_table();
     let header = ["ratio", "value", "spread", "95 % interval", "pairs", "target", "", "what"];
     table.set_header(header.map(|name| Cell::new(name).add_attribute(Attribute::Bold)));
+    // Only the last column gives way to a narrow terminal.
+    for column in table.column_iter_mut().take(header.len() - 1) {
+        column.set_constraint(ColumnConstraint::ContentWidth);
+    }
     for ratio in &report.ratios {
         let range = |range: Option<[f64; 2]>| {
             range.map_or_else(String::new, |[low, high]| format!("{} .. {}", short(low), short(high)))
         };
         let (word, colour) = verdict(ratio);
-        let what = ratio
-            .skipped
-            .as_ref()
-            .map_or_else(|| ratio.what.clone(), |reason| format!("{} ({reason})", ratio.what));
         table.add_row(vec![
             Cell::new(&ratio.id),
             Cell::new(ratio.value.map_or_else(|| "-".to_owned(), short)).add_attribute(Attribute::Bold),
@@ -120,10 +130,18 @@ fn ratios(report: &LabReport) -> Table {
             Cell::new(ratio.pairs),
             Cell::new(target(ratio)),
             Cell::new(word).fg(colour),
-            Cell::new(what),
+            Cell::new(what(ratio)),
         ]);
     }
     table
+}
+
+/// What it is; and if it was not measured, on which row that depends: the reason stands below.
+fn what(ratio: &Ratio) -> String {
+    match ratio.skipped.as_deref().map(|reason| reason.split_once(": ").map_or(reason, |(row, _)| row)) {
+        Some(missing) => format!("{} ({missing})", ratio.what),
+        None => ratio.what.clone(),
+    }
 }
 
 pub(crate) fn verdict(ratio: &Ratio) -> (&'static str, Color) {
@@ -137,8 +155,13 @@ pub(crate) fn verdict(ratio: &Ratio) -> (&'static str, Color) {
 
 /// The target as a condition.
 pub(crate) fn target(ratio: &Ratio) -> String {
-    let sign = if ratio.better == super::model::Better::Lower { "<=" } else { ">=" };
-    let of = if ratio.judged == "median" { "" } else { " (interval)" };
+    let sign = match (ratio.better, ratio.judged.ends_with("strictly")) {
+        (Better::Lower, false) => "≤",
+        (Better::Lower, true) => "<",
+        (Better::Higher, false) => "≥",
+        (Better::Higher, true) => ">",
+    };
+    let of = if ratio.judged.ends_with("interval95") { " (interval)" } else { "" };
     ratio.target.map_or_else(String::new, |target| format!("{sign} {target}{of}"))
 }
 
@@ -195,6 +218,8 @@ pub(crate) fn with_unit(name: &str, value: f64) -> String {
         "cpu_us_per_reply" => format!("{value:.2} us/reply"),
         "requests_per_s" => thousands(value),
         "cpu_server" | "cpu_client" => percent(value),
+        "wakeups_per_s" => format!("{value:.1} wake-ups/s"),
+        "failed" => format!("{value:.0} failed"),
         _ if name.ends_with("_us") => significant(value),
         _ => short(value),
     }
@@ -209,10 +234,13 @@ pub(crate) fn significant(value: f64) -> String {
     }
 }
 
+/// A plain number with as many digits as it deserves.
 pub(crate) fn short(value: f64) -> String {
     match value.abs() {
         v if v == 0.0 || v >= 100.0 => format!("{value:.0}"),
+        v if v >= 10.0 => format!("{value:.1}"),
         v if v >= 0.1 => format!("{value:.2}"),
+        v if v >= 0.01 => format!("{value:.3}"),
         v if v >= 0.001 => format!("{value:.4}"),
         _ => format!("{value:.6}"),
     }
@@ -240,9 +268,16 @@ pub(crate) fn utc(unix_s: u64) -> String {
     humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(unix_s)).to_string()
 }
 
+/// One line under the header, none between rows.
 fn new_table() -> Table {
     let mut table = Table::new();
-    table.load_preset(UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Dynamic);
+    table.load_preset(NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+    for part in [TableComponent::HeaderLines, TableComponent::MiddleHeaderIntersections] {
+        table.set_style(part, '─');
+    }
+    if !std::io::stdout().is_terminal() {
+        table.set_width(WIDTH_WITHOUT_TERMINAL);
+    }
     table
 }
 
@@ -257,7 +292,7 @@ mod tests {
             assert_eq!(thousands(value), text);
         }
         assert_eq!([significant(2.034), significant(79.96), significant(181.2)], ["2.03", "80.0", "181"]);
-        assert_eq!([short(0.0), short(0.0004), short(0.654), short(120.0)], ["0", "0.000400", "0.65", "120"]);
+        assert_eq!([0.0, 0.0004, 0.0904, 0.654, 16.0].map(short), ["0", "0.000400", "0.090", "0.65", "16.0"]);
         assert_eq!([percent(0.0041), percent(0.994)], ["0.41 %", "99 %"]);
     }
 }

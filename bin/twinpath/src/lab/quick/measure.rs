@@ -308,7 +308,8 @@ impl Quick<'_> {
         values.extend(report.allocations_per_packet.map(|count| ("allocations_per_packet", count)));
         let measured = Duration::from_secs_f64(report.duration_s);
         values.extend(finished.cpu_share(measured).map(|share| ("cpu_server", share)));
-        Ok(Sample { values, histogram: report.histogram, path: Some(report.path), notes: report.notes })
+        let notes = report.notes.iter().map(|note| format!("client: {note}")).collect();
+        Ok(Sample { values, histogram: report.histogram, path: None, notes })
     }
 }
 

@@ -114,7 +114,7 @@ async fn run(session: &Session) -> anyhow::Result<(Record, usize)> {
 /// What is on the server's interface during a phase.
 enum Phase {
     Without,
-    With(Attachment),
+    With(Box<Attachment>),
     /// It could not be attached, and why.
     Refused(String),
 }
@@ -128,7 +128,7 @@ async fn run_round(quick: &Quick<'_>, round: usize, steps: Vec<Step>) {
             Step::AttachOther(path) => phase = attach_other(quick, path).await,
             Step::Detach => {
                 if let Phase::With(attachment) = std::mem::replace(&mut phase, Phase::Without)
-                    && let Err(error) = quick.detach(attachment).await
+                    && let Err(error) = quick.detach(*attachment).await
                 {
                     quick.session.progress.line(&format!("detaching: {error:#}"));
                 }
@@ -172,7 +172,7 @@ async fn attach(quick: &Quick<'_>, path: &'static str, found: &str) -> Phase {
                 Err(error) => Phase::Refused(format!("{reason}; detaching: {error:#}")),
             }
         }
-        Ok(attached) => Phase::With(attached),
+        Ok(attached) => Phase::With(Box::new(attached)),
         Err(error) => Phase::Refused(format!("{error:#}")),
     }
 }

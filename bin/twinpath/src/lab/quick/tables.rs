@@ -33,7 +33,7 @@ const STREAM: &[&str] = &["tcp-bulk-without"];
 /// Rows in the order of the table.
 pub(super) const ROWS: &[RowSpec] = &[
     row("kernel-sleeping", Group::Rtt, P50, "kernel, sleeping").on("kernel", "interrupt"),
-    row("kernel-sleeping-request", Group::Rtt, P50, "kernel, sleeping, latency request held")
+    row("kernel-sleeping-request", Group::Rtt, P50, "kernel, sleeping, request held")
         .on("kernel", "interrupt")
         .against(SLEEPING),
     row("kernel-spinning", Group::Rtt, P50, "kernel, spinning").on("kernel", "poll").against(SLEEPING),
@@ -42,15 +42,12 @@ pub(super) const ROWS: &[RowSpec] = &[
         .against(SLEEPING),
     row("twinpath-adaptive", Group::Rtt, P50, "twinpath, adaptive").on("auto", "adaptive").against(SLEEPING),
     row("twinpath-poll", Group::Rtt, P50, "twinpath, poll").on("auto", "poll").against(SLEEPING),
-    row("floor-eventfd", Group::Rtt, P50, "floor: eventfd ping-pong, sleeping"),
-    row("rate-kernel-single", Group::Rate, RATE, "kernel, one call per datagram, sleeping")
-        .on("kernel", "interrupt"),
-    row("rate-kernel-batch", Group::Rate, RATE, "kernel, recvmmsg and sendmmsg, sleeping")
-        .on("kernel", "interrupt"),
-    row("rate-kernel-single-spinning", Group::Rate, RATE, "kernel, one call per datagram, spinning")
+    row("floor-eventfd", Group::Rtt, P50, "floor: eventfd ping-pong"),
+    row("rate-kernel-single", Group::Rate, RATE, "kernel, single calls, sleeping").on("kernel", "interrupt"),
+    row("rate-kernel-batch", Group::Rate, RATE, "kernel, recvmmsg, sleeping").on("kernel", "interrupt"),
+    row("rate-kernel-single-spinning", Group::Rate, RATE, "kernel, single calls, spinning")
         .on("kernel", "poll"),
-    row("rate-kernel-batch-spinning", Group::Rate, RATE, "kernel, recvmmsg and sendmmsg, spinning")
-        .on("kernel", "poll"),
+    row("rate-kernel-batch-spinning", Group::Rate, RATE, "kernel, recvmmsg, spinning").on("kernel", "poll"),
     row("rate-twinpath", Group::Rate, RATE, "twinpath, poll").on("auto", "poll").against(PLAIN_RATES),
     row("cpu-kernel", Group::Cpu, COST, "kernel: the best plain server").on("kernel", "interrupt"),
     row("cpu-twinpath", Group::Cpu, COST, "twinpath, interrupt").on("auto", "interrupt").against(PLAIN_COSTS),
@@ -62,8 +59,7 @@ pub(super) const ROWS: &[RowSpec] = &[
     row("tcp-bulk-with", Group::Beside, BULK, "the same, twinpath attached")
         .on("kernel", "interrupt")
         .against(STREAM),
-    row("tcp-service", Group::Beside, "failed", "TCP service in use during the whole run")
-        .on("kernel", "interrupt"),
+    row("tcp-service", Group::Beside, "failed", "TCP service used all the time").on("kernel", "interrupt"),
     row("idle-adaptive", Group::Idle, "cpu_server", "twinpath, adaptive, after its linger")
         .on("auto", "adaptive"),
     row("xdp-native-poll", Group::Other, P50, "AF_XDP native, round trip")

@@ -86,7 +86,7 @@ fn what_is_missing_is_said_and_decides_the_exit_code() {
     let missing = record.ratio(&OVER, true);
     assert_eq!(
         (missing.value, missing.holds, missing.skipped.as_deref()),
-        (None, None, Some("row b: refused twice"))
+        (None, None, Some("b: refused twice"))
     );
     assert_eq!(check_code(std::slice::from_ref(&missing)), 3);
     for round in 0..3 {
