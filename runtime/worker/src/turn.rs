@@ -204,18 +204,18 @@ impl<E: Engine> Worker<E> {
     }
 
     fn poll_ports(&mut self, now: Instant) -> bool {
+        let Self { engine, pool, ports, burst, sleeper, events, counters, .. } = self;
         let mut busy = false;
-        for place in 0..self.ports.len() {
-            self.ports[place].queue.receive(now, &mut self.pool, &mut self.burst);
-            if self.burst.is_empty() {
+        for place in 0..ports.len() {
+            ports[place].queue.receive(now, pool, burst);
+            if burst.is_empty() {
                 continue;
             }
             busy = true;
-            let mut burst = std::mem::take(&mut self.burst);
-            self.with_io(|engine, io| engine.receive(now, place, &mut burst, io));
+            let mut io = Io { pool: &mut *pool, ports: &mut *ports, sleeper, events, drops: &counters.drops };
+            engine.receive(now, place, burst, &mut io);
             debug_assert!(burst.is_empty(), "an engine takes all it is given");
-            burst.release(usize::MAX, &mut self.pool);
-            self.burst = burst;
+            burst.release(usize::MAX, pool);
         }
         busy
     }

@@ -1,0 +1,133 @@
+//! The world changes while we serve.
+
+use crate::rig::{CLIENT, CLIENT_V6, PORT, Rig, SERVER, SERVER_V6, Server, ask, until};
+use crate::root_or_skip;
+
+/// Asks until the answer came by the fast path, in and out.
+fn served_fast(rig: &Rig, server: &Server, from: &str, to: &str) {
+    let socket = rig.client_udp(from, 0);
+    until("the fast path serves", || {
+        let (frames_in, frames_out) = (server.worker("frames_in"), server.worker("frames_out"));
+        assert_eq!(ask(&socket, to, PORT, b"fast?"), b"fast?");
+        server.worker("frames_in") > frames_in && server.worker("frames_out") > frames_out
+    });
+}
+
+#[test]
+fn addresses_come_and_go() {
+    if !root_or_skip() {
+        return;
+    }
+    for path in ["packet", "xdp"] {
+        let rig = Rig::new();
+        let server = rig.serve(&["--path", path]);
+        served_fast(&rig, &server, CLIENT, SERVER);
+        rig.ip_server(&["address", "add", "10.7.0.9/24", "dev", "vs"]);
+        served_fast(&rig, &server, CLIENT, "10.7.0.9");
+        rig.ip_server(&["address", "del", "10.7.0.9/24", "dev", "vs"]);
+        let socket = rig.client_udp(CLIENT, 0);
+        until("the address is no longer ours", || !crate::rig::answered(&socket, "10.7.0.9", b"gone"));
+        served_fast(&rig, &server, CLIENT_V6, SERVER_V6);
+        assert_eq!(server.interrupt(), Some(0));
+    }
+}
+
+#[test]
+fn the_interface_goes_down_and_up_and_changes_its_name() {
+    if !root_or_skip() {
+        return;
+    }
+    for path in ["packet", "xdp"] {
+        let rig = Rig::new();
+        let server = rig.serve(&["--path", path]);
+        served_fast(&rig, &server, CLIENT, SERVER);
+        rig.ip_server(&["link", "set", "vs", "down"]);
+        until("the link is seen down", || server.show("interfaces")[0]["link"] == "down");
+        rig.ip_server(&["link", "set", "vs", "name", "renamed0"]);
+        rig.ip_server(&["link", "set", "renamed0", "up"]);
+        served_fast(&rig, &server, CLIENT, SERVER);
+        until("the new name is known", || server.show("interfaces")[0]["name"] == "renamed0");
+        assert_eq!(server.interrupt(), Some(0));
+    }
+}
+
+#[test]
+fn the_interface_is_removed_and_comes_back() {
+    if !root_or_skip() {
+        return;
+    }
+    for path in ["packet", "xdp"] {
+        let rig = Rig::new();
+        let server = rig.serve(&["--path", path]);
+        served_fast(&rig, &server, CLIENT, SERVER);
+        rig.ip_server(&["link", "del", "vs"]);
+        until("the link is seen gone", || server.show("interfaces")[0]["link"] == "gone");
+        let local = rig.server_udp("127.0.0.1", 0);
+        assert_eq!(ask(&local, "127.0.0.1", PORT, b"local"), b"local", "the kernel path goes on");
+        rig.join("vs", &[(CLIENT, 24)], &[(SERVER, 24)]);
+        until("the fast path is back", || server.path() != "kernel");
+        served_fast(&rig, &server, CLIENT, SERVER);
+        assert_eq!(server.interrupt(), Some(0));
+    }
+}
+
+#[test]
+fn a_route_that_moves_away_takes_replies_along() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::new();
+    let server = rig.serve(&[]);
+    rig.ip_client(&["address", "add", "10.66.0.1/32", "dev", "vc"]);
+    rig.ip_server(&["route", "add", "10.66.0.1", "via", CLIENT]);
+    served_fast(&rig, &server, "10.66.0.1", SERVER);
+    // A tunnel-like route: replies must follow it, through the kernel.
+    rig.ip_server(&["link", "add", "dummy0", "type", "dummy"]);
+    rig.ip_server(&["link", "set", "dummy0", "up"]);
+    rig.ip_server(&["route", "replace", "10.66.0.1", "dev", "dummy0"]);
+    let socket = rig.client_udp("10.66.0.1", 0);
+    until("replies take the other route", || !crate::rig::answered(&socket, SERVER, b"away"));
+    rig.ip_server(&["route", "replace", "10.66.0.1", "via", CLIENT]);
+    served_fast(&rig, &server, "10.66.0.1", SERVER);
+}
+
+#[test]
+fn a_smaller_path_mtu_sends_large_replies_through_the_kernel() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::new();
+    let server = rig.serve(&[]);
+    served_fast(&rig, &server, CLIENT, SERVER);
+    rig.ip_server(&["route", "replace", "10.7.0.1", "dev", "vs", "mtu", "900"]);
+    let socket = rig.client_udp(CLIENT, 0);
+    until("a reply of 1200 bytes is fragmented by the kernel", || {
+        let replies = server.worker("kernel_replies");
+        assert_eq!(ask(&socket, SERVER, PORT, &[5; 1200]), [5; 1200]);
+        server.worker("kernel_replies") > replies
+    });
+    served_fast(&rig, &server, CLIENT, SERVER);
+}
+
+#[test]
+fn the_number_of_queues_changes_on_the_xdp_path() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::new();
+    let server = rig.serve(&["--path", "xdp"]);
+    let queues = || server.show("interfaces")[0]["queues"].as_array().unwrap().len();
+    let before = queues();
+    let now = if before == 1 { 2 } else { 1 };
+    let ethtool = rig.server.run(|| {
+        std::process::Command::new("ethtool").args(["-L", "vs", "rx", &now.to_string()]).output().expect("ethtool")
+    });
+    let output = ethtool.unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let socket = rig.client_udp(CLIENT, 0);
+    until("every queue has a socket", || {
+        assert_eq!(ask(&socket, SERVER, PORT, b"meanwhile"), b"meanwhile", "nothing is lost meanwhile");
+        queues() == now
+    });
+    served_fast(&rig, &server, CLIENT, SERVER);
+}

@@ -1,0 +1,10 @@
+//! Our own program on real packets: namespaces joined by veth, the kernel's own clients and servers as peers.
+#![allow(clippy::unwrap_used, reason = "a test says what it needs")]
+
+mod changes;
+mod rig;
+mod serving;
+mod start;
+mod trouble;
+
+use twinpath_test_skip::root_or_skip;

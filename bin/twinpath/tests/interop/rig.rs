@@ -1,0 +1,256 @@
+//! Two namespaces joined by a veth pair, and our own program in them.
+//!
+//! Nothing has to be cleaned up: the namespaces live as long as the test's descriptors, and children die with the thread
+//! that started them.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+use twinpath_sys::Namespace;
+use twinpath_sys::child::{Placement, place};
+
+pub const CLIENT: &str = "10.7.0.1";
+pub const SERVER: &str = "10.7.0.2";
+pub const CLIENT_V6: &str = "fd07::1";
+pub const SERVER_V6: &str = "fd07::2";
+pub const PORT: u16 = 7007;
+
+/// Longest wait for anything that must happen.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+pub struct Rig {
+    pub client: Namespace,
+    pub server: Namespace,
+    pub directory: TempDir,
+}
+
+/// A running `twinpath serve`.
+pub struct Server {
+    pub child: Child,
+    pub socket: PathBuf,
+    pub ready: Value,
+    _stdout: BufReader<ChildStdout>,
+}
+
+/// What a finished program said.
+pub struct Finished {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Rig {
+    pub fn new() -> Self {
+        let client = Namespace::new().expect("a namespace");
+        let server = Namespace::new().expect("a namespace");
+        let rig = Self { client, server, directory: tempfile::tempdir().expect("a directory") };
+        rig.join("vs", &[(CLIENT, 24), (CLIENT_V6, 64)], &[(SERVER, 24), (SERVER_V6, 64)]);
+        rig
+    }
+
+    /// Makes a veth pair, `vc` in the client's namespace and `name` in the server's, with addresses, up.
+    pub fn join(&self, name: &str, client: &[(&str, u8)], server: &[(&str, u8)]) {
+        let holder = self.run(&self.server, "sleep", &["60"]);
+        let peer = holder.id().to_string();
+        ip(&self.client, &["link", "add", "vc", "numrxqueues", "4", "numtxqueues", "4", "type", "veth", "peer", "name", name,
+            "numrxqueues", "4", "numtxqueues", "4", "netns", &peer]);
+        end(holder);
+        for (namespace, name, addresses) in [(&self.client, "vc", client), (&self.server, name, server)] {
+            for (address, prefix) in addresses {
+                let address = format!("{address}/{prefix}");
+                let mut arguments = vec!["address", "add", &address, "dev", name];
+                if address.contains(':') {
+                    arguments.push("nodad");
+                }
+                ip(namespace, &arguments);
+            }
+            ip(namespace, &["link", "set", "lo", "up"]);
+            ip(namespace, &["link", "set", name, "up"]);
+        }
+    }
+
+    pub fn ip_server(&self, arguments: &[&str]) {
+        ip(&self.server, arguments);
+    }
+
+    pub fn ip_client(&self, arguments: &[&str]) {
+        ip(&self.client, arguments);
+    }
+
+    fn run(&self, namespace: &Namespace, program: &str, arguments: &[&str]) -> Child {
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(Stdio::null());
+        place(&mut command, Placement { namespace: Some(namespace), ..Placement::default() }).expect("placed");
+        command.spawn().unwrap_or_else(|error| panic!("cannot run {program}: {error}"))
+    }
+
+    /// Runs our program to its end.
+    pub fn twinpath(&self, namespace: &Namespace, arguments: &[&str]) -> Finished {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_twinpath"));
+        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        place(&mut command, Placement { namespace: Some(namespace), ..Placement::default() }).expect("placed");
+        let output = command.output().expect("twinpath runs");
+        Finished {
+            code: output.status.code(),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
+    /// Starts an echo server on `vs` and waits until it serves.
+    pub fn serve(&self, arguments: &[&str]) -> Server {
+        self.try_serve(arguments).unwrap_or_else(|stderr| panic!("serve {arguments:?} did not start: {stderr}"))
+    }
+
+    /// Starts an echo server; what it said on standard error if it ended instead.
+    pub fn try_serve(&self, arguments: &[&str]) -> Result<Server, String> {
+        let number = std::fs::read_dir(self.directory.path()).expect("readable").count();
+        let socket = self.directory.path().join(format!("{number}.sock"));
+        let port = PORT.to_string();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_twinpath"));
+        command.args(["serve", "echo", "--on", "vs", "--udp", &port, "--tcp", &port, "--socket"]);
+        command.arg(&socket).args(arguments);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        place(&mut command, Placement { namespace: Some(&self.server), ..Placement::default() }).expect("placed");
+        let mut child = command.spawn().expect("twinpath runs");
+        let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
+        let mut line = String::new();
+        stdout.read_line(&mut line).expect("readable");
+        let Some(ready) = line.strip_prefix("ready ") else {
+            let mut said = String::new();
+            child.stderr.take().expect("piped").read_to_string(&mut said).expect("readable");
+            assert!(!child.wait().expect("ended").success(), "it ended without serving");
+            return Err(said);
+        };
+        // Drained by a thread of its own, so that the server can never block on it.
+        let mut stderr = child.stderr.take().expect("piped");
+        std::thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::sink()));
+        let ready = serde_json::from_str(ready).expect("JSON");
+        Ok(Server { child, socket, ready, _stdout: stdout })
+    }
+
+    /// A bench over kernel sockets, from the client's namespace; its report.
+    pub fn bench(&self, target: &str, arguments: &[&str]) -> Value {
+        let finished = self.twinpath(&self.client, &[&["bench", "echo", target, "--json"], arguments].concat());
+        assert_eq!(finished.code, Some(0), "bench {target} {arguments:?}: {}", finished.stderr);
+        serde_json::from_str(&finished.stdout).expect("JSON")
+    }
+
+    /// A UDP socket of a client, bound to its address.
+    pub fn client_udp(&self, local: &str, port: u16) -> UdpSocket {
+        let local: IpAddr = local.parse().expect("an address");
+        udp_in(&self.client, SocketAddr::new(local, port))
+    }
+
+    pub fn server_udp(&self, local: &str, port: u16) -> UdpSocket {
+        let local: IpAddr = local.parse().expect("an address");
+        udp_in(&self.server, SocketAddr::new(local, port))
+    }
+}
+
+impl Server {
+    /// A part of what it reports.
+    pub fn show(&self, topic: &str) -> Value {
+        let output = Command::new(env!("CARGO_BIN_EXE_twinpath"))
+            .args(["show", topic, "--json", "--socket"])
+            .arg(&self.socket)
+            .output()
+            .expect("twinpath runs");
+        assert!(output.status.success(), "show {topic}: {}", String::from_utf8_lossy(&output.stderr));
+        let answer: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        answer.get(topic).cloned().unwrap_or(answer)
+    }
+
+    pub fn path(&self) -> String {
+        self.show("interfaces")[0]["path"].as_str().expect("a path").to_owned()
+    }
+
+    /// How often something was dropped for a reason, wherever.
+    pub fn drops(&self, reason: &str) -> u64 {
+        let drops = self.show("drops");
+        let drops = drops.as_array().expect("a list");
+        drops.iter().filter(|drop| drop["reason"] == reason).filter_map(|drop| drop["count"].as_u64()).sum()
+    }
+
+    /// One figure of worker 0.
+    pub fn worker(&self, figure: &str) -> u64 {
+        self.show("workers")[0][figure].as_u64().unwrap_or_else(|| panic!("no figure {figure}"))
+    }
+
+    pub fn pid(&self) -> rustix::process::Pid {
+        rustix::process::Pid::from_child(&self.child)
+    }
+
+    /// Interrupts it as Ctrl-C does; its exit code.
+    pub fn interrupt(mut self) -> Option<i32> {
+        rustix::process::kill_process(self.pid(), rustix::process::Signal::INT).expect("it runs");
+        self.child.wait().expect("it ends").code()
+    }
+
+    pub fn kill(mut self) {
+        self.child.kill().expect("it runs");
+        self.child.wait().expect("it ends");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Already waited for, or a test failed: then it must not outlive the test.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn udp_in(namespace: &Namespace, local: SocketAddr) -> UdpSocket {
+    let socket = namespace.run(|| UdpSocket::bind(local)).expect("entered").expect("bound");
+    socket.set_read_timeout(Some(PATIENCE)).expect("set");
+    socket
+}
+
+fn ip(namespace: &Namespace, arguments: &[&str]) {
+    let mut command = Command::new("ip");
+    command.args(arguments).stdin(Stdio::null());
+    place(&mut command, Placement { namespace: Some(namespace), ..Placement::default() }).expect("placed");
+    let output = command.output().expect("iproute2 is installed");
+    assert!(output.status.success(), "ip {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn end(mut child: Child) {
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+/// Asks again until it is so. For what the kernel or a peer does in its own time and tells nobody about.
+pub fn until(what: &str, mut so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !so() {
+        assert!(start.elapsed() < PATIENCE, "{what} did not happen within {PATIENCE:?}");
+        std::thread::yield_now();
+    }
+}
+
+/// One request and its answer.
+pub fn ask(socket: &UdpSocket, target: &str, port: u16, payload: &[u8]) -> Vec<u8> {
+    let target: IpAddr = target.parse().expect("an address");
+    socket.send_to(payload, (target, port)).expect("sent");
+    let mut buffer = vec![0; 65_536];
+    let (len, from) = socket.recv_from(&mut buffer).expect("an answer in time");
+    assert_eq!(from, SocketAddr::new(target, port), "answered by whom it was sent to");
+    buffer.truncate(len);
+    buffer
+}
+
+/// Whether an answer comes within a tenth of a second. For what must not be answered.
+pub fn answered(socket: &UdpSocket, target: &str, payload: &[u8]) -> bool {
+    let target: IpAddr = target.parse().expect("an address");
+    socket.set_read_timeout(Some(Duration::from_millis(100))).expect("set");
+    socket.send_to(payload, (target, PORT)).expect("sent");
+    let answered = socket.recv_from(&mut [0; 65_536]).is_ok();
+    socket.set_read_timeout(Some(PATIENCE)).expect("set");
+    answered
+}

@@ -1,0 +1,222 @@
+//! What is served, by which path, each exactly once.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use crate::rig::{CLIENT, CLIENT_V6, PORT, Rig, SERVER, SERVER_V6, ask, until};
+use crate::root_or_skip;
+
+const PATHS: [&str; 3] = ["packet", "xdp", "kernel"];
+
+#[test]
+fn both_families_are_served_on_every_path() {
+    if !root_or_skip() {
+        return;
+    }
+    for path in PATHS {
+        let rig = Rig::new();
+        let server = rig.serve(&["--path", path]);
+        for (client, target) in [(CLIENT, SERVER), (CLIENT_V6, SERVER_V6)] {
+            let socket = rig.client_udp(client, 0);
+            for round in 0..20u8 {
+                let payload = vec![round; usize::from(round) * 60];
+                assert_eq!(ask(&socket, target, PORT, &payload), payload, "{path} {target}");
+            }
+        }
+        if path == "kernel" {
+            assert_eq!((server.worker("frames_in"), server.worker("kernel_requests")), (0, 40));
+        } else {
+            // The first reply to each peer left through the kernel, which knew the way.
+            assert_eq!((server.worker("frames_in"), server.worker("kernel_requests")), (40, 0), "{path}");
+            until("replies leave by the fast path", || {
+                ask(&rig.client_udp(CLIENT, 0), SERVER, PORT, b"again");
+                server.worker("frames_out") > 0
+            });
+        }
+        assert_eq!(server.interrupt(), Some(0));
+    }
+}
+
+#[test]
+fn fragments_and_local_clients_reach_the_same_service_once() {
+    if !root_or_skip() {
+        return;
+    }
+    for path in ["packet", "xdp"] {
+        let rig = Rig::new();
+        let server = rig.serve(&["--path", path]);
+        let remote = rig.client_udp(CLIENT, 0);
+        for (count, len) in [(1, 4_000), (2, 20_000), (3, 65_507)] {
+            let payload: Vec<u8> = (0..len).map(|at| (at % 251) as u8).collect();
+            assert!(ask(&remote, SERVER, PORT, &payload) == payload, "{path}: {len} bytes came back changed");
+            assert_eq!(server.worker("kernel_requests"), count, "{path}: once, by the kernel");
+        }
+        assert_eq!(server.worker("frames_in"), 0, "{path}: no fragment was claimed");
+        for local in [SERVER, "127.0.0.1"] {
+            let client = rig.server_udp(local, 0);
+            assert_eq!(ask(&client, local, PORT, b"local"), b"local", "{path} {local}");
+        }
+        assert_eq!(server.worker("kernel_requests"), 5, "{path}");
+        // Nothing came twice.
+        remote.set_nonblocking(true).unwrap();
+        assert!(remote.recv_from(&mut [0; 16]).is_err());
+    }
+}
+
+#[test]
+fn unsegmented_super_frames_are_answered_datagram_by_datagram() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::new();
+    let server = rig.serve(&["--path", "packet"]);
+    let socket = rig.client_udp(CLIENT, 0);
+    // UDP_SEGMENT: one send of 40 x 100 bytes travels a veth as one frame.
+    const UDP_SEGMENT: i32 = 103;
+    set_option(&socket, libc::SOL_UDP, UDP_SEGMENT, 100);
+    socket.send_to(&[9; 4_000], (SERVER, PORT)).unwrap();
+    for _ in 0..40 {
+        let (len, _) = socket.recv_from(&mut [0; 4_096]).expect("each datagram is answered");
+        assert_eq!(len, 100);
+    }
+    assert_eq!(server.worker("kernel_requests"), 40, "by the kernel, which takes them apart");
+}
+
+#[test]
+fn tcp_is_served_beside_and_a_client_that_never_reads_stops_only_itself() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::new();
+    let server = rig.serve(&["--mode", "interrupt"]);
+    let connect = || rig.client.run(|| TcpStream::connect((SERVER, PORT))).unwrap().expect("connected");
+    let mut deaf = connect();
+    deaf.set_nonblocking(true).unwrap();
+    let chunk = [7; 65_536];
+    let mut sent = 0;
+    // Until the server stops reading and both socket buffers are full.
+    let mut refused = 0;
+    while refused < 1_000 {
+        match deaf.write(&chunk) {
+            Ok(len) => (sent, refused) = (sent + len, 0),
+            Err(_) => refused += 1,
+        }
+        assert!(sent < 1 << 30, "back-pressure reaches the client");
+    }
+    let mut polite = connect();
+    let mut buffer = [0; 5];
+    for _ in 0..100 {
+        polite.write_all(b"hello").unwrap();
+        polite.read_exact(&mut buffer).unwrap();
+        assert_eq!(&buffer, b"hello");
+    }
+    let report = rig.bench(&format!("{SERVER}:{PORT}"), &["--tcp", "--count", "500"]);
+    assert_eq!((report["received"].as_u64(), report["corrupt"].as_u64()), (Some(500), Some(0)));
+    // And once it reads, everything is there.
+    deaf.set_nonblocking(false).unwrap();
+    deaf.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut back = 0;
+    let mut room = vec![0; 1 << 20];
+    loop {
+        let len = deaf.read(&mut room).unwrap();
+        if len == 0 {
+            break;
+        }
+        assert!(room[..len].iter().all(|byte| *byte == 7));
+        back += len;
+    }
+    assert_eq!(back, sent);
+    assert_eq!(server.interrupt(), Some(0));
+}
+
+#[test]
+fn a_load_is_answered_without_loss_or_allocation_on_the_fast_path() {
+    if !root_or_skip() {
+        return;
+    }
+    let target = format!("{SERVER}:{PORT}");
+    for path in ["packet", "xdp"] {
+        let rig = Rig::new();
+        let server = rig.serve(&["--path", path]);
+        // The first packets bring what is taken once: the peer's place, the latency request.
+        rig.bench(&target, &["--count", "1000"]);
+        rig.bench(&target, &["--on", "vc", "--path", path, "--count", "1000"]);
+        let before = server.worker("allocations");
+        for arguments in [
+            &["--on", "vc", "--path", path, "--count", "30000", "--inflight", "64", "--mode", "poll"][..],
+            &["--on", "vc", "--path", path, "--count", "3000", "--mode", "interrupt"],
+            &["--on", "vc", "--path", path, "--count", "3000", "--mode", "adaptive"],
+        ] {
+            let report = rig.bench(&target, arguments);
+            assert_eq!((report["lost"].as_u64(), report["corrupt"].as_u64()), (Some(0), Some(0)), "{arguments:?}");
+            assert_eq!(report["path"], path);
+            assert_eq!(report["allocations_per_packet"].as_f64(), Some(0.0), "{arguments:?}");
+        }
+        assert_eq!(server.worker("allocations"), before, "{path}");
+        assert!(server.worker("frames_out") > 36_000, "{path}");
+    }
+}
+
+#[test]
+fn several_workers_share_an_interface() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::new();
+    let server = rig.serve(&["--workers", "3", "--path", "packet"]);
+    let report = rig.bench(&format!("{SERVER}:{PORT}"), &["--threads", "16", "--count", "16000"]);
+    assert_eq!(report["lost"].as_u64(), Some(0));
+    let workers = server.show("workers");
+    let workers = workers.as_array().unwrap();
+    let frames: Vec<u64> = workers.iter().map(|worker| worker["frames_in"].as_u64().unwrap()).collect();
+    assert_eq!(frames.len(), 3);
+    assert!(frames.iter().sum::<u64>() >= 16_000, "{frames:?}: each frame to one of them");
+    assert!(frames.iter().filter(|frames| **frames > 0).count() > 1, "{frames:?}: 16 flows spread");
+}
+
+#[test]
+fn modes_change_under_load_without_a_loss() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::new();
+    let server = rig.serve(&["--mode", "poll"]);
+    let report = std::thread::scope(|scope| {
+        let load = scope.spawn(|| rig.bench(&format!("{SERVER}:{PORT}"), &["--count", "20000"]));
+        let mut round = 0;
+        while !load.is_finished() {
+            let mode = ["interrupt", "adaptive", "poll"][round % 3];
+            round += 1;
+            let socket = server.socket.to_str().unwrap();
+            let finished = rig.twinpath(&rig.server, &["set", "worker", "all", "mode", mode, "--socket", socket]);
+            assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+        }
+        load.join().unwrap()
+    });
+    assert_eq!((report["received"].as_u64(), report["lost"].as_u64()), (Some(20_000), Some(0)));
+}
+
+#[test]
+fn who_would_answer_our_answer_is_refused() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::new();
+    let server = rig.serve(&[]);
+    let dns = rig.client_udp(CLIENT, 53);
+    assert!(!crate::rig::answered(&dns, SERVER, b"a forged answer"));
+    assert_eq!(server.drops("service_source_port"), 1);
+    let twin = rig.client_udp(CLIENT, PORT);
+    assert!(!crate::rig::answered(&twin, SERVER, b"from another echo server"));
+    assert_eq!(server.drops("service_source_port"), 2);
+}
+
+fn set_option(socket: &std::net::UdpSocket, level: i32, option: i32, value: i32) {
+    use std::os::fd::AsRawFd;
+    let pointer = (&raw const value).cast();
+    // SAFETY: the pointer and length describe `value`, which lives across the call.
+    #[allow(unsafe_code, reason = "no safe wrapper has UDP_SEGMENT")]
+    let result =
+        unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, pointer, size_of::<i32>() as u32) };
+    assert_eq!(result, 0);
+}

@@ -1,0 +1,98 @@
+//! Starting: what is refused, in one clear sentence each, with nothing left changed.
+
+use crate::rig::{CLIENT, PORT, Rig, SERVER, ask};
+use crate::root_or_skip;
+
+/// What serving says when it can't.
+fn refused(rig: &Rig, arguments: &[&str]) -> String {
+    let port = PORT.to_string();
+    let socket = rig.directory.path().join("refused.sock");
+    let base = ["serve", "echo", "--udp", &port, "--socket", socket.to_str().unwrap()];
+    let finished = rig.twinpath(&rig.server, &[&base, arguments].concat());
+    assert_ne!(finished.code, Some(0), "{arguments:?} started");
+    assert!(!finished.stderr.contains("panicked"), "{}", finished.stderr);
+    assert!(!socket.exists());
+    finished.stderr
+}
+
+#[test]
+fn an_interface_that_is_not_there() {
+    if !root_or_skip() {
+        return;
+    }
+    let said = refused(&Rig::new(), &["--on", "nosuch0"]);
+    assert!(said.contains("no interface nosuch0") && said.contains("vs"), "{said}");
+}
+
+#[test]
+fn a_port_that_another_process_holds_is_named_with_its_holder() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::new();
+    let _held = rig.server_udp(SERVER, PORT);
+    let said = refused(&rig, &["--on", "vs"]);
+    let pid = std::process::id().to_string();
+    assert!(said.contains("udp port 7007") && said.contains(&format!("pid {pid}")), "{said}");
+}
+
+#[test]
+fn nonsense_on_the_command_line_or_in_the_file() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::new();
+    assert!(refused(&rig, &["--on", "vs", "--path", "fast"]).contains("fast"));
+    assert!(refused(&rig, &["--on", "vs", "--cpu", "9999"]).contains("9999"));
+    assert!(refused(&rig, &[]).contains("--on IFACE"));
+    let file = rig.directory.path().join("bad.toml");
+    std::fs::write(&file, "[interface]\nname = \"vs\"\n\n[worker]\nmoed = \"poll\"\n").unwrap();
+    let said = refused(&rig, &["--config", file.to_str().unwrap()]);
+    assert!(said.contains("bad.toml") && said.contains('5') && said.contains("moed"), "{said}");
+}
+
+#[test]
+fn another_xdp_program_is_never_replaced() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::new();
+    let first = rig.serve(&["--path", "xdp"]);
+    let port = (PORT + 1).to_string();
+    let socket = rig.directory.path().join("second.sock");
+    let arguments = ["serve", "echo", "--on", "vs", "--udp", &port, "--path", "xdp", "--socket", socket.to_str().unwrap()];
+    let second = rig.twinpath(&rig.server, &arguments);
+    assert_ne!(second.code, Some(0));
+    assert!(second.stderr.contains("XDP program"), "{}", second.stderr);
+    assert!(second.stderr.contains(&first.child.id().to_string()), "it names the process: {}", second.stderr);
+    assert_eq!(first.path(), "xdp-native", "the first one is as it was");
+    assert_eq!(ask(&rig.client_udp(CLIENT, 0), SERVER, PORT, b"still"), b"still");
+}
+
+#[test]
+fn without_privileges_the_kernel_path_serves_and_says_why() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::new();
+    // Dropping every capability is what an ordinary user has; `setpriv` is in util-linux, which is essential.
+    let socket = rig.directory.path().join("plain.sock");
+    let program = env!("CARGO_BIN_EXE_twinpath");
+    let mut command = std::process::Command::new("setpriv");
+    command.args(["--bounding-set=-all", "--inh-caps=-all", program, "serve", "echo", "--on", "vs", "--udp"]);
+    command.arg(PORT.to_string()).arg("--socket").arg(&socket);
+    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    let placement =
+        twinpath_sys::child::Placement { namespace: Some(&rig.server), ..twinpath_sys::child::Placement::default() };
+    twinpath_sys::child::place(&mut command, placement).unwrap();
+    let mut child = command.spawn().unwrap();
+    let mut stdout = std::io::BufReader::new(child.stdout.take().unwrap());
+    let mut said = String::new();
+    for _ in 0..6 {
+        std::io::BufRead::read_line(&mut stdout, &mut said).unwrap();
+    }
+    assert!(said.contains("\"path\":\"kernel\"") && said.contains("CAP_NET_RAW"), "{said}");
+    assert_eq!(ask(&rig.client_udp(CLIENT, 0), SERVER, PORT, b"plain"), b"plain");
+    child.kill().unwrap();
+    child.wait().unwrap();
+}

@@ -1,0 +1,87 @@
+//! Bad luck and bad peers.
+
+use std::net::UdpSocket;
+
+use crate::rig::{CLIENT, PORT, Rig, SERVER, ask, until};
+use crate::root_or_skip;
+
+#[test]
+fn kill_9_under_load_gives_every_flow_back_and_a_restart_works_at_once() {
+    if !root_or_skip() {
+        return;
+    }
+    for path in ["packet", "xdp"] {
+        let rig = Rig::new();
+        let server = rig.serve(&["--path", path, "--mode", "poll"]);
+        std::thread::scope(|scope| {
+            let load = scope.spawn(|| {
+                let target = format!("{SERVER}:{PORT}");
+                rig.twinpath(&rig.client, &["bench", "echo", &target, "--duration", "3", "--timeout", "0.2", "--json"])
+            });
+            until("the load has begun", || server.worker("frames_in") > 100);
+            server.kill();
+            // A plain kernel server on the same port gets what comes from now on.
+            let plain = rig.server_udp(SERVER, PORT);
+            let mut buffer = [0; 2048];
+            let (len, peer) = plain.recv_from(&mut buffer).expect("the flow is the kernel's again");
+            plain.send_to(&buffer[..len], peer).unwrap();
+            drop(plain);
+            let again = rig.serve(&["--path", path]);
+            until("the same flow is on the fast path again", || again.worker("frames_in") > 100);
+            assert_eq!(load.join().unwrap().code, Some(0));
+            assert_eq!(again.interrupt(), Some(0));
+        });
+        // Nothing is left on the interface.
+        let plain = rig.server_udp(SERVER, PORT);
+        echo_once(&rig, &plain);
+    }
+}
+
+#[test]
+fn an_interrupt_leaves_nothing_on_the_interface() {
+    if !root_or_skip() {
+        return;
+    }
+    for path in ["packet", "xdp"] {
+        let rig = Rig::new();
+        let server = rig.serve(&["--path", path]);
+        let socket = server.socket.clone();
+        assert_eq!(ask(&rig.client_udp(CLIENT, 0), SERVER, PORT, b"up"), b"up");
+        assert_eq!(server.interrupt(), Some(0));
+        assert!(!socket.exists(), "the command socket is gone");
+        let plain = rig.server_udp(SERVER, PORT);
+        echo_once(&rig, &plain);
+    }
+}
+
+fn echo_once(rig: &Rig, plain: &UdpSocket) {
+    let client = rig.client_udp(CLIENT, 0);
+    client.send_to(b"plain", (SERVER, PORT)).unwrap();
+    let (len, _) = plain.recv_from(&mut [0; 64]).expect("the kernel serves the port");
+    assert_eq!(len, 5);
+}
+
+#[test]
+fn a_flood_of_forged_sources_does_not_starve_an_honest_peer() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::new();
+    let server = rig.serve(&[]);
+    // More peers than there is room for, each of them silent afterwards.
+    rig.ip_client(&["route", "add", "local", "10.128.0.0/16", "dev", "lo"]);
+    rig.ip_server(&["route", "add", "10.128.0.0/16", "via", CLIENT]);
+    for number in 0..6_000u32 {
+        let from = format!("10.128.{}.{}", number >> 8, number & 0xff);
+        rig_send(&rig, &from);
+    }
+    let honest = rig.client_udp(CLIENT, 0);
+    for _ in 0..100 {
+        assert_eq!(ask(&honest, SERVER, PORT, b"honest"), b"honest");
+    }
+    assert_eq!(server.interrupt(), Some(0));
+}
+
+fn rig_send(rig: &Rig, from: &str) {
+    rig.client_udp(from, 0).send_to(b"x", (SERVER, PORT)).unwrap();
+}

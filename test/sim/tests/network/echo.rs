@@ -1,0 +1,122 @@
+//! A worker that echoes, behind a bad wire: whatever arrives, what leaves is right, and nothing is unaccounted for.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use twinpath_frame::{Burst, Pool};
+use twinpath_port::fault::{FaultPort, Faults};
+use twinpath_port::loopback::pair;
+use twinpath_port::{PortId, PortQueue};
+use twinpath_serve::{KernelSide, ServeCommand, ServeConfig, ServeCounters, ServeEngine};
+use twinpath_service::Echo;
+use twinpath_stack::egress::{Egress, Update};
+use twinpath_stack::udp;
+use twinpath_time::Instant;
+use twinpath_wire::Mac;
+use twinpath_worker::idle::IdleConfig;
+use twinpath_worker::mailbox::mailbox;
+use twinpath_worker::{Command, Worker, WorkerConfig, WorkerCounters};
+
+const SERVER_MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);
+const CLIENT_MAC: Mac = Mac([2, 0, 0, 0, 0, 2]);
+const FRAMES: u32 = 512;
+
+fn peer(number: u16) -> SocketAddr {
+    let [high, low] = number.to_be_bytes();
+    SocketAddr::from(([198, 51, high, low], 20_000 + number))
+}
+
+#[test]
+fn what_leaves_is_right_whatever_arrives() {
+    for seed in crate::seeds() {
+        simulate(seed);
+    }
+}
+
+fn simulate(seed: u64) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let server: SocketAddr = "192.0.2.1:7".parse().unwrap();
+    let (near, mut wire) = pair(PortId { port: 0, queue: 0 }, PortId { port: 1, queue: 0 }).unwrap();
+    let faults = Faults {
+        lose: random.u16(0..200),
+        double: random.u16(0..200),
+        swap: random.u16(0..200),
+        flip: random.u16(0..200),
+        cut: random.u16(0..100),
+    };
+    let near = FaultPort::new(Box::new(near), faults, seed);
+    let port_counters = Arc::clone(near.counters());
+    let (mut commands, inbox) = mailbox(64).unwrap();
+    let (outbox, _events) = mailbox(1024).unwrap();
+    let (counters, serve) = (Arc::new(WorkerCounters::default()), Arc::new(ServeCounters::default()));
+    let config = ServeConfig {
+        udp_port: Some(server.port()),
+        addresses: [server.ip()].into(),
+        kernel: KernelSide::default(),
+    };
+    let engine = ServeEngine::new(Echo, config, Arc::clone(&serve));
+    let config = WorkerConfig { idle: IdleConfig::default() };
+    let pool = Pool::new(FRAMES).unwrap();
+    let mut worker = Worker::new(&config, engine, pool, inbox, outbox, Arc::clone(&counters)).unwrap();
+    worker.attach(Box::new(near));
+    worker.start().unwrap();
+
+    let mut pool = Pool::new(FRAMES).unwrap();
+    let mut burst = Burst::new();
+    let mut asked: HashMap<(SocketAddr, Vec<u8>), u32> = HashMap::new();
+    let way_in = Egress { ifindex: 0, source_mac: CLIENT_MAC, next_hop_mac: SERVER_MAC, mtu: 1500 };
+    let way_out = Egress { ifindex: 0, source_mac: SERVER_MAC, next_hop_mac: CLIENT_MAC, mtu: 1500 };
+    let (mut now, mut replies, mut number) = (0u64, 0u64, 0u64);
+    for _ in 0..400 {
+        now += random.u64(1..2_000_000);
+        for _ in 0..random.usize(0..20) {
+            let from = peer(random.u16(0..300));
+            let mut payload = vec![0; random.usize(8..1400)];
+            random.fill(&mut payload);
+            payload[..8].copy_from_slice(&number.to_le_bytes());
+            number += 1;
+            let mut frame = pool.take().unwrap();
+            let write = |room: &mut [u8]| room.copy_from_slice(&payload);
+            udp::send(&mut frame, payload.len(), from, server, &way_in, write).unwrap();
+            asked.insert((from, payload), 2);
+            burst.push(frame).unwrap();
+            wire.transmit(&mut pool, &mut burst);
+        }
+        if random.u8(0..4) == 0 {
+            // What control would say, now and then: a peer is known, or nobody is any more.
+            let update = match random.u8(0..10) {
+                0 => Update::Clear,
+                1 => Update::Forget { peer: peer(random.u16(0..300)).ip() },
+                _ => Update::Learn { peer: peer(random.u16(0..300)).ip(), answer: Ok(way_out) },
+            };
+            assert!(commands.send(Command::Engine(ServeCommand::Egress(update))).is_ok());
+        }
+        worker.turn(Instant::from_nanos(now));
+        wire.receive(Instant::from_nanos(now), &mut pool, &mut burst);
+        for frame in burst.frames() {
+            let reply = udp::receive(frame, false).unwrap_or_else(|reason| panic!("seed {seed}: sent a frame that is {}", reason.name()));
+            assert_eq!((reply.source, reply.destination_mac), (server, CLIENT_MAC), "seed {seed}");
+            let key = (reply.destination, frame.bytes()[reply.payload].to_vec());
+            let left = asked.get_mut(&key).unwrap_or_else(|| panic!("seed {seed}: a reply to what nobody asked"));
+            assert!(*left > 0, "seed {seed}: answered more often than it arrived");
+            *left -= 1;
+            replies += 1;
+        }
+        burst.release(usize::MAX, &mut pool);
+    }
+    while worker.turn(Instant::from_nanos(now)) {}
+    wire.receive(Instant::from_nanos(now), &mut pool, &mut burst);
+    replies += burst.len() as u64;
+    burst.release(usize::MAX, &mut pool);
+
+    // Everything that arrived was served or is counted under a reason. The wire's faults add and lose frames between the
+    // port's count and the worker, so the sum is over what the worker saw.
+    let dropped: u64 = counters.drops.happened().map(|(_, count)| count).sum();
+    assert_eq!(serve.fast_replies.get(), replies, "seed {seed}");
+    assert!(replies > 0 || faults.lose > 150, "seed {seed}: something was served");
+    assert!(serve.fast_requests.get() >= serve.fast_replies.get(), "seed {seed}");
+    assert!(dropped >= serve.fast_replies_by_kernel.get(), "seed {seed}: no kernel socket here, so those are dropped");
+    assert_eq!(port_counters.drops.happened().count(), 0, "seed {seed}");
+    assert_eq!(pool.free(), FRAMES, "seed {seed}: the client's frames are home");
+}

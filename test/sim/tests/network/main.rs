@@ -1,0 +1,14 @@
+//! Simulated networks, from seeds. `TWINPATH_SIM_SEEDS=1000` runs more of them; `TWINPATH_SIM_SEED=7` that one.
+#![allow(clippy::unwrap_used, reason = "a test says what it needs")]
+
+mod egress;
+mod echo;
+
+/// The seeds to run.
+fn seeds() -> Vec<u64> {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    match number("TWINPATH_SIM_SEED") {
+        Some(seed) => vec![seed],
+        None => (0..number("TWINPATH_SIM_SEEDS").unwrap_or(40)).collect(),
+    }
+}
