@@ -43,8 +43,15 @@ pub fn tcp_client(
         }
         load.expire(now);
         client.gather_due(&mut load, now);
-        client.send_gathered()?;
-        let received = client.receive(&load, config.wait.spins(last_reply, now), now)?;
+        match client.send_gathered() {
+            Err(_) if stop.is_requested() => break,
+            sent => sent?,
+        }
+        let received = match client.receive(&load, config.wait.spins(last_reply, now), now) {
+            // A socket shut down reads as closed.
+            Err(_) if stop.is_requested() => break,
+            received => received?,
+        };
         now = clock::now();
         if stop.is_requested() || (last_reply == started && now.since(started) > silence) {
             break;

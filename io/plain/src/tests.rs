@@ -184,6 +184,35 @@ fn a_silent_server_is_given_up() {
     assert!(outcome.summary.lost >= 1);
 }
 
+/// What was measured until then is kept: an interrupted run is a run.
+#[test]
+fn a_stop_in_mid_run_is_no_error() {
+    for wait in WAITS {
+        for is_udp in [true, false] {
+            let udp = udp_server(LOCAL, Wait::Sleep, EchoMethod::Single, Peers::Any);
+            let tcp = TcpEcho::bind(SocketAddr::new(LOCAL, 0), wait).unwrap();
+            let target = if is_udp { udp.address() } else { tcp.address() };
+            let config = client(target, wait, 4, u64::MAX);
+            let ask = if is_udp { udp_client } else { tcp_client };
+            let (stop, progress) = (Stop::new(), Progress::default());
+            let run = |stop: &Stop| if is_udp { udp.run(stop) } else { tcp.run(stop) };
+            let (_, outcome) = beside(run, || {
+                thread::scope(|scope| {
+                    let asking = scope.spawn(|| ask(&config, &stop, &progress));
+                    while progress.answered() < 100 && !asking.is_finished() {
+                        thread::yield_now();
+                    }
+                    stop.request();
+                    asking.join().unwrap()
+                })
+            });
+            let summary = outcome.unwrap().summary;
+            assert!(summary.received >= 100 && summary.corrupt == 0, "{wait:?} udp {is_udp}: {summary:?}");
+            assert_eq!(summary.sent, summary.received + summary.lost + summary.unanswered);
+        }
+    }
+}
+
 /// A server that lies: wrong bytes, a byte too many, an answer twice.
 #[test]
 fn wrong_answers_are_counted() {

@@ -60,7 +60,8 @@ pub(crate) fn run(plan: &Plan, stop: &Stop, progress: &[Progress]) -> anyhow::Re
         };
         threads.into_iter().map(join).collect()
     });
-    let mut whole = Outcome { summary: Summary::empty(), cpu_time: Duration::ZERO, allocations: 0, dropped: Vec::new() };
+    let mut whole =
+        Outcome { summary: Summary::empty(), cpu_time: Duration::ZERO, allocations: 0, dropped: Vec::new() };
     for outcome in outcomes {
         whole.add(&outcome?);
     }
@@ -94,7 +95,13 @@ impl Outcome {
 }
 
 /// One thread: a worker with the flow's queues, run to the end of the load.
-fn run_flow(plan: &Plan, index: u32, flow: ClientPath, stop: &Stop, progress: &Progress) -> anyhow::Result<Outcome> {
+fn run_flow(
+    plan: &Plan,
+    index: u32,
+    flow: ClientPath,
+    stop: &Stop,
+    progress: &Progress,
+) -> anyhow::Result<Outcome> {
     if let Some(cpu) = plan.thread_cpu(index) {
         affinity::pin_current_thread(cpu)?;
     }
@@ -118,7 +125,8 @@ fn run_flow(plan: &Plan, index: u32, flow: ClientPath, stop: &Stop, progress: &P
     drop(socket);
     let mut pool = remains.pool;
     let mut dropped = Vec::new();
-    let mut note = |reason: Reason, count: u64| dropped.push(format!("{count} frames dropped: {}", reason.name()));
+    let mut note =
+        |reason: Reason, count: u64| dropped.push(format!("{count} frames dropped: {}", reason.name()));
     counters.drops.happened().for_each(|(reason, count)| note(reason, count));
     for port in remains.ports {
         let counters = Arc::clone(port.counters());
@@ -126,7 +134,8 @@ fn run_flow(plan: &Plan, index: u32, flow: ClientPath, stop: &Stop, progress: &P
         port.close().into_iter().for_each(|frame| pool.release(frame));
     }
     let engine = remains.engine;
-    let (start, end) = engine.at_start.zip(engine.at_end).ok_or_else(|| anyhow!("stopped before measuring began"))?;
+    let (start, end) =
+        engine.at_start.zip(engine.at_end).ok_or_else(|| anyhow!("stopped before measuring began"))?;
     Ok(Outcome {
         summary: engine.load.summary(),
         cpu_time: end.cpu_time.saturating_sub(start.cpu_time),
@@ -202,7 +211,10 @@ impl Engine for LoadEngine<'_> {
         let mut matched = 0;
         for frame in frames.drain(usize::MAX) {
             match udp::receive(&frame, partial) {
-                Ok(reply) => matched += u64::from(self.load.reply(&frame.bytes()[reply.payload], now) == Reply::Matched),
+                Ok(reply) => {
+                    matched +=
+                        u64::from(self.load.reply(&frame.bytes()[reply.payload], now) == Reply::Matched)
+                }
                 Err(reason) => io.drops().add(reason, 1),
             }
             io.release(frame);

@@ -6,7 +6,7 @@ mod kernel;
 pub(crate) mod plan;
 mod plot;
 pub(crate) mod report;
-mod show;
+pub(crate) mod show;
 
 use std::process::ExitCode;
 
@@ -52,9 +52,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     drop(request);
     let report = report_of(&plan, &measured);
     if plan.json {
-        println!("{}", serde_json::to_string(&report)?);
+        show::print(serde_json::to_string(&report)?)?;
     } else {
-        println!("{}", show::table(&report));
+        show::print(show::table(&report))?;
     }
     if let Some(file) = &plan.plot {
         plot::draw(&report, &measured.summary.histogram, file)

@@ -1,7 +1,9 @@
 //! What a person at a terminal sees.
 
-use std::io::IsTerminal;
+use std::fmt;
+use std::io::{IsTerminal, Write};
 
+use anyhow::Context;
 use comfy_table::{CellAlignment, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 use twinpath_load::Limit;
@@ -49,6 +51,11 @@ impl Bar {
     pub(crate) fn clear(self) {
         self.bar.finish_and_clear();
     }
+}
+
+/// One text on standard output. A reader that went away is an error, not a panic.
+pub(crate) fn print(text: impl fmt::Display) -> anyhow::Result<()> {
+    writeln!(std::io::stdout(), "{text}").context("cannot print the result")
 }
 
 /// The report as two small tables and its notes.

@@ -18,6 +18,7 @@ use twinpath_worker::idle::Mode;
 
 use crate::bench::attend::attend;
 use crate::bench::report::{RttUs, buckets};
+use crate::bench::show::print;
 
 /// How long an adaptive server asks without sleeping after the last request; the client's is the same.
 const ADAPTIVE_SPIN: Duration = Duration::from_micros(50);
@@ -126,7 +127,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             let duration = seconds(duration)?;
             let stop = Stop::new();
             let (counts, _) = attend(&stop, None, || tcp_bulk(target, duration, cpu, &stop))?;
-            println!("{}", bulk_counts(&counts?));
+            print(bulk_counts(&counts?))?;
         }
         Peer::EventfdPingpong { cpus, mode, duration, rounds, latency_request } => {
             let limit = rounds
@@ -175,13 +176,12 @@ fn serve(
         if let Some(cpu) = server.cpu {
             affinity::pin_current_thread(cpu)?;
         }
-        println!("{}", json!({ "ready": true, "address": address, "pid": std::process::id() }));
+        print(json!({ "ready": true, "address": address, "pid": std::process::id() }))?;
         run(&stop)
     })?;
     let mut counts = counts?;
     counts["cpu_ns"] = json!(clock::process_cpu_time().saturating_sub(cpu_from).as_nanos() as u64);
-    println!("{counts}");
-    Ok(())
+    print(counts)
 }
 
 fn pingpong(cpus: &str, wait: Wait, limit: Limit, latency_request: bool) -> anyhow::Result<()> {
@@ -194,8 +194,7 @@ fn pingpong(cpus: &str, wait: Wait, limit: Limit, latency_request: bool) -> anyh
     let (histogram, _) = attend(&stop, None, || eventfd_pingpong(cpus[0], cpus[1], limit, wait, &stop))?;
     let histogram = histogram?;
     let rtt_us = RttUs::of(&histogram).context("not one round trip was completed")?;
-    println!("{}", json!({ "rtt_us": rtt_us, "histogram": buckets(&histogram) }));
-    Ok(())
+    print(json!({ "rtt_us": rtt_us, "histogram": buckets(&histogram) }))
 }
 
 fn echo_counts(counts: &EchoCounts) -> serde_json::Value {
