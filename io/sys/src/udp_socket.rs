@@ -42,7 +42,7 @@ impl UdpSocket {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let fd = socket_with(AddressFamily::INET6, SocketType::DGRAM, flags, None)?;
         sockopt::set_ipv6_v6only(&fd, false)?;
-        set_flag(&fd, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO)?;
+        set_option(&fd, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1)?;
         bind(&fd, &SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0))?;
         let bound = rustix::net::getsockname(&fd)?;
         let port = SocketAddr::try_from(bound).map_or(port, |address| address.port());
@@ -179,16 +179,23 @@ fn packet_information(message: &libc::msghdr) -> Option<(IpAddr, u32)> {
     None
 }
 
-fn set_flag(fd: &OwnedFd, level: c_int, option: c_int) -> Result<(), Errno> {
-    let on: c_int = 1;
-    // SAFETY: the pointer and length describe `on`, which lives across the call.
+/// Has the kernel cut every send on `socket` into datagrams of `size` bytes, as late as it can (UDP_SEGMENT, udp(7)).
+///
+/// # Errors
+/// What `setsockopt(2)` returns.
+pub fn set_segment_size(socket: impl AsFd, size: u16) -> Result<(), Errno> {
+    set_option(socket, libc::SOL_UDP, libc::UDP_SEGMENT, c_int::from(size))
+}
+
+fn set_option(fd: impl AsFd, level: c_int, option: c_int, value: c_int) -> Result<(), Errno> {
+    // SAFETY: the pointer and length describe `value`, which lives across the call.
     let result = unsafe {
         libc::setsockopt(
-            fd.as_raw_fd(),
+            fd.as_fd().as_raw_fd(),
             level,
             option,
-            (&raw const on).cast::<c_void>(),
-            size_of_val(&on) as libc::socklen_t,
+            (&raw const value).cast::<c_void>(),
+            size_of_val(&value) as libc::socklen_t,
         )
     };
     if result == 0 { Ok(()) } else { Err(last_errno()) }

@@ -62,7 +62,12 @@ pub enum ServeCommand {
 /// What a serving engine tells control.
 pub enum ServeEvent {
     /// Where do replies to this peer leave?
-    Resolve(IpAddr),
+    Resolve {
+        /// The peer.
+        peer: IpAddr,
+        /// Our address they leave from: policy routing may look at it.
+        local: IpAddr,
+    },
     /// No longer used: control drops it, so that the worker frees nothing.
     Reclaim(Arc<[IpAddr]>),
 }
@@ -165,7 +170,8 @@ impl<S: Service> ServeEngine<S> {
         let found = self.egress.lookup(peer, now);
         if found.ask {
             self.counters.peers.set(self.egress.len() as u64);
-            if io.tell(ServeEvent::Resolve(peer)).is_err() {
+            let local = request.destination.ip();
+            if io.tell(ServeEvent::Resolve { peer, local }).is_err() {
                 io.drops().add(Reason::MailboxFull, 1);
                 self.egress.not_asked(peer);
             }

@@ -100,7 +100,7 @@ impl Rig {
 
     fn asked_about(&mut self) -> Option<IpAddr> {
         match self.events.take()? {
-            Event::Engine(ServeEvent::Resolve(peer)) => Some(peer),
+            Event::Engine(ServeEvent::Resolve { peer, .. }) => Some(peer),
             _ => None,
         }
     }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::bail;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use twinpath_control::choose::PathAsked;
 use twinpath_control::config::{Config, LatencyRequest, Mode, Overrides};
 use twinpath_control::instance::{self, Plan, Ready};
@@ -98,9 +99,20 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         socket: args.socket,
     };
     let config = Config::load(args.config.as_deref(), &overrides)?;
+    if let Some(fault) = raise_open_files().and_then(|hard| config.check_open_files(hard)) {
+        bail!("{fault}");
+    }
     let plan = plan(&config)?;
     instance::run(plan, &Echo, announce)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Takes as many open files as the process may have; that many, or `None` if there is no limit.
+fn raise_open_files() -> Option<u64> {
+    let limit = getrlimit(Resource::Nofile);
+    // Refused: then the soft limit stays what it was, and running out of files is counted where it happens.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+    limit.maximum
 }
 
 fn plan(config: &Config) -> anyhow::Result<Plan> {
@@ -124,6 +136,7 @@ fn plan(config: &Config) -> anyhow::Result<Plan> {
         },
         request: worker.latency_request,
         connections_max: config.limits.connections,
+        peers_max: config.limits.peers,
         ring_frames: RING_FRAMES,
         socket: config.control.socket.clone(),
     })
@@ -150,7 +163,8 @@ fn announce(ready: &Ready) {
         }
     }
     if let Some(worker) = report.workers.first() {
-        let _ = writeln!(out, "  mode {}; CPU latency request {}", worker.mode, worker.latency_request.verdict);
+        let _ =
+            writeln!(out, "  mode {}; CPU latency request {}", worker.mode, worker.latency_request.verdict);
     }
     let _ = writeln!(out, "  frame memory {:.1} MiB; ask with: twinpath show", report.instance.pool_mib);
     let _ = out.flush();

@@ -120,7 +120,10 @@ fn the_number_of_queues_changes_on_the_xdp_path() {
     let before = queues();
     let now = if before == 1 { 2 } else { 1 };
     let ethtool = rig.server.run(|| {
-        std::process::Command::new("ethtool").args(["-L", "vs", "rx", &now.to_string()]).output().expect("ethtool")
+        std::process::Command::new("ethtool")
+            .args(["-L", "vs", "rx", &now.to_string()])
+            .output()
+            .expect("ethtool")
     });
     let output = ethtool.unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -14,38 +14,37 @@ use tempfile::TempDir;
 use twinpath_sys::Namespace;
 use twinpath_sys::child::{Placement, place};
 
-pub const CLIENT: &str = "10.7.0.1";
-pub const SERVER: &str = "10.7.0.2";
-pub const CLIENT_V6: &str = "fd07::1";
-pub const SERVER_V6: &str = "fd07::2";
-pub const PORT: u16 = 7007;
+pub(crate) const CLIENT: &str = "10.7.0.1";
+pub(crate) const SERVER: &str = "10.7.0.2";
+pub(crate) const CLIENT_V6: &str = "fd07::1";
+pub(crate) const SERVER_V6: &str = "fd07::2";
+pub(crate) const PORT: u16 = 7007;
 
 /// Longest wait for anything that must happen.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-pub struct Rig {
-    pub client: Namespace,
-    pub server: Namespace,
-    pub directory: TempDir,
+pub(crate) struct Rig {
+    pub(crate) client: Namespace,
+    pub(crate) server: Namespace,
+    pub(crate) directory: TempDir,
 }
 
 /// A running `twinpath serve`.
-pub struct Server {
-    pub child: Child,
-    pub socket: PathBuf,
-    pub ready: Value,
+pub(crate) struct Server {
+    pub(crate) child: Child,
+    pub(crate) socket: PathBuf,
     _stdout: BufReader<ChildStdout>,
 }
 
 /// What a finished program said.
-pub struct Finished {
-    pub code: Option<i32>,
-    pub stdout: String,
-    pub stderr: String,
+pub(crate) struct Finished {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
 }
 
 impl Rig {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let client = Namespace::new().expect("a namespace");
         let server = Namespace::new().expect("a namespace");
         let rig = Self { client, server, directory: tempfile::tempdir().expect("a directory") };
@@ -54,11 +53,32 @@ impl Rig {
     }
 
     /// Makes a veth pair, `vc` in the client's namespace and `name` in the server's, with addresses, up.
-    pub fn join(&self, name: &str, client: &[(&str, u8)], server: &[(&str, u8)]) {
+    pub(crate) fn join(&self, name: &str, client: &[(&str, u8)], server: &[(&str, u8)]) {
         let holder = self.run(&self.server, "sleep", &["60"]);
         let peer = holder.id().to_string();
-        ip(&self.client, &["link", "add", "vc", "numrxqueues", "4", "numtxqueues", "4", "type", "veth", "peer", "name", name,
-            "numrxqueues", "4", "numtxqueues", "4", "netns", &peer]);
+        ip(
+            &self.client,
+            &[
+                "link",
+                "add",
+                "vc",
+                "numrxqueues",
+                "4",
+                "numtxqueues",
+                "4",
+                "type",
+                "veth",
+                "peer",
+                "name",
+                name,
+                "numrxqueues",
+                "4",
+                "numtxqueues",
+                "4",
+                "netns",
+                &peer,
+            ],
+        );
         end(holder);
         for (namespace, name, addresses) in [(&self.client, "vc", client), (&self.server, name, server)] {
             for (address, prefix) in addresses {
@@ -74,26 +94,28 @@ impl Rig {
         }
     }
 
-    pub fn ip_server(&self, arguments: &[&str]) {
+    pub(crate) fn ip_server(&self, arguments: &[&str]) {
         ip(&self.server, arguments);
     }
 
-    pub fn ip_client(&self, arguments: &[&str]) {
+    pub(crate) fn ip_client(&self, arguments: &[&str]) {
         ip(&self.client, arguments);
     }
 
     fn run(&self, namespace: &Namespace, program: &str, arguments: &[&str]) -> Child {
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::null());
-        place(&mut command, Placement { namespace: Some(namespace), ..Placement::default() }).expect("placed");
+        place(&mut command, Placement { namespace: Some(namespace), ..Placement::default() })
+            .expect("placed");
         command.spawn().unwrap_or_else(|error| panic!("cannot run {program}: {error}"))
     }
 
     /// Runs our program to its end.
-    pub fn twinpath(&self, namespace: &Namespace, arguments: &[&str]) -> Finished {
+    pub(crate) fn twinpath(&self, namespace: &Namespace, arguments: &[&str]) -> Finished {
         let mut command = Command::new(env!("CARGO_BIN_EXE_twinpath"));
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        place(&mut command, Placement { namespace: Some(namespace), ..Placement::default() }).expect("placed");
+        place(&mut command, Placement { namespace: Some(namespace), ..Placement::default() })
+            .expect("placed");
         let output = command.output().expect("twinpath runs");
         Finished {
             code: output.status.code(),
@@ -103,12 +125,13 @@ impl Rig {
     }
 
     /// Starts an echo server on `vs` and waits until it serves.
-    pub fn serve(&self, arguments: &[&str]) -> Server {
-        self.try_serve(arguments).unwrap_or_else(|stderr| panic!("serve {arguments:?} did not start: {stderr}"))
+    pub(crate) fn serve(&self, arguments: &[&str]) -> Server {
+        self.try_serve(arguments)
+            .unwrap_or_else(|stderr| panic!("serve {arguments:?} did not start: {stderr}"))
     }
 
     /// Starts an echo server; what it said on standard error if it ended instead.
-    pub fn try_serve(&self, arguments: &[&str]) -> Result<Server, String> {
+    pub(crate) fn try_serve(&self, arguments: &[&str]) -> Result<Server, String> {
         let number = std::fs::read_dir(self.directory.path()).expect("readable").count();
         let socket = self.directory.path().join(format!("{number}.sock"));
         let port = PORT.to_string();
@@ -116,7 +139,8 @@ impl Rig {
         command.args(["serve", "echo", "--on", "vs", "--udp", &port, "--tcp", &port, "--socket"]);
         command.arg(&socket).args(arguments);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        place(&mut command, Placement { namespace: Some(&self.server), ..Placement::default() }).expect("placed");
+        place(&mut command, Placement { namespace: Some(&self.server), ..Placement::default() })
+            .expect("placed");
         let mut child = command.spawn().expect("twinpath runs");
         let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
         let mut line = String::new();
@@ -130,24 +154,25 @@ impl Rig {
         // Drained by a thread of its own, so that the server can never block on it.
         let mut stderr = child.stderr.take().expect("piped");
         std::thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::sink()));
-        let ready = serde_json::from_str(ready).expect("JSON");
-        Ok(Server { child, socket, ready, _stdout: stdout })
+        serde_json::from_str::<Value>(ready).expect("JSON");
+        Ok(Server { child, socket, _stdout: stdout })
     }
 
     /// A bench over kernel sockets, from the client's namespace; its report.
-    pub fn bench(&self, target: &str, arguments: &[&str]) -> Value {
-        let finished = self.twinpath(&self.client, &[&["bench", "echo", target, "--json"], arguments].concat());
+    pub(crate) fn bench(&self, target: &str, arguments: &[&str]) -> Value {
+        let finished =
+            self.twinpath(&self.client, &[&["bench", "echo", target, "--json"], arguments].concat());
         assert_eq!(finished.code, Some(0), "bench {target} {arguments:?}: {}", finished.stderr);
         serde_json::from_str(&finished.stdout).expect("JSON")
     }
 
     /// A UDP socket of a client, bound to its address.
-    pub fn client_udp(&self, local: &str, port: u16) -> UdpSocket {
+    pub(crate) fn client_udp(&self, local: &str, port: u16) -> UdpSocket {
         let local: IpAddr = local.parse().expect("an address");
         udp_in(&self.client, SocketAddr::new(local, port))
     }
 
-    pub fn server_udp(&self, local: &str, port: u16) -> UdpSocket {
+    pub(crate) fn server_udp(&self, local: &str, port: u16) -> UdpSocket {
         let local: IpAddr = local.parse().expect("an address");
         udp_in(&self.server, SocketAddr::new(local, port))
     }
@@ -155,7 +180,7 @@ impl Rig {
 
 impl Server {
     /// A part of what it reports.
-    pub fn show(&self, topic: &str) -> Value {
+    pub(crate) fn show(&self, topic: &str) -> Value {
         let output = Command::new(env!("CARGO_BIN_EXE_twinpath"))
             .args(["show", topic, "--json", "--socket"])
             .arg(&self.socket)
@@ -166,33 +191,33 @@ impl Server {
         answer.get(topic).cloned().unwrap_or(answer)
     }
 
-    pub fn path(&self) -> String {
+    pub(crate) fn path(&self) -> String {
         self.show("interfaces")[0]["path"].as_str().expect("a path").to_owned()
     }
 
     /// How often something was dropped for a reason, wherever.
-    pub fn drops(&self, reason: &str) -> u64 {
+    pub(crate) fn drops(&self, reason: &str) -> u64 {
         let drops = self.show("drops");
         let drops = drops.as_array().expect("a list");
         drops.iter().filter(|drop| drop["reason"] == reason).filter_map(|drop| drop["count"].as_u64()).sum()
     }
 
     /// One figure of worker 0.
-    pub fn worker(&self, figure: &str) -> u64 {
+    pub(crate) fn worker(&self, figure: &str) -> u64 {
         self.show("workers")[0][figure].as_u64().unwrap_or_else(|| panic!("no figure {figure}"))
     }
 
-    pub fn pid(&self) -> rustix::process::Pid {
+    pub(crate) fn pid(&self) -> rustix::process::Pid {
         rustix::process::Pid::from_child(&self.child)
     }
 
     /// Interrupts it as Ctrl-C does; its exit code.
-    pub fn interrupt(mut self) -> Option<i32> {
+    pub(crate) fn interrupt(mut self) -> Option<i32> {
         rustix::process::kill_process(self.pid(), rustix::process::Signal::INT).expect("it runs");
         self.child.wait().expect("it ends").code()
     }
 
-    pub fn kill(mut self) {
+    pub(crate) fn kill(mut self) {
         self.child.kill().expect("it runs");
         self.child.wait().expect("it ends");
     }
@@ -226,7 +251,7 @@ fn end(mut child: Child) {
 }
 
 /// Asks again until it is so. For what the kernel or a peer does in its own time and tells nobody about.
-pub fn until(what: &str, mut so: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !so() {
         assert!(start.elapsed() < PATIENCE, "{what} did not happen within {PATIENCE:?}");
@@ -235,7 +260,7 @@ pub fn until(what: &str, mut so: impl FnMut() -> bool) {
 }
 
 /// One request and its answer.
-pub fn ask(socket: &UdpSocket, target: &str, port: u16, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn ask(socket: &UdpSocket, target: &str, port: u16, payload: &[u8]) -> Vec<u8> {
     let target: IpAddr = target.parse().expect("an address");
     socket.send_to(payload, (target, port)).expect("sent");
     let mut buffer = vec![0; 65_536];
@@ -246,7 +271,7 @@ pub fn ask(socket: &UdpSocket, target: &str, port: u16, payload: &[u8]) -> Vec<u
 }
 
 /// Whether an answer comes within a tenth of a second. For what must not be answered.
-pub fn answered(socket: &UdpSocket, target: &str, payload: &[u8]) -> bool {
+pub(crate) fn answered(socket: &UdpSocket, target: &str, payload: &[u8]) -> bool {
     let target: IpAddr = target.parse().expect("an address");
     socket.set_read_timeout(Some(Duration::from_millis(100))).expect("set");
     socket.send_to(payload, (target, PORT)).expect("sent");

@@ -72,8 +72,7 @@ fn unsegmented_super_frames_are_answered_datagram_by_datagram() {
     let server = rig.serve(&["--path", "packet"]);
     let socket = rig.client_udp(CLIENT, 0);
     // UDP_SEGMENT: one send of 40 x 100 bytes travels a veth as one frame.
-    const UDP_SEGMENT: i32 = 103;
-    set_option(&socket, libc::SOL_UDP, UDP_SEGMENT, 100);
+    twinpath_sys::udp_socket::set_segment_size(&socket, 100).unwrap();
     socket.send_to(&[9; 4_000], (SERVER, PORT)).unwrap();
     for _ in 0..40 {
         let (len, _) = socket.recv_from(&mut [0; 4_096]).expect("each datagram is answered");
@@ -148,7 +147,11 @@ fn a_load_is_answered_without_loss_or_allocation_on_the_fast_path() {
             &["--on", "vc", "--path", path, "--count", "3000", "--mode", "adaptive"],
         ] {
             let report = rig.bench(&target, arguments);
-            assert_eq!((report["lost"].as_u64(), report["corrupt"].as_u64()), (Some(0), Some(0)), "{arguments:?}");
+            assert_eq!(
+                (report["lost"].as_u64(), report["corrupt"].as_u64()),
+                (Some(0), Some(0)),
+                "{arguments:?}"
+            );
             assert_eq!(report["path"], path);
             assert_eq!(report["allocations_per_packet"].as_f64(), Some(0.0), "{arguments:?}");
         }
@@ -188,7 +191,8 @@ fn modes_change_under_load_without_a_loss() {
             let mode = ["interrupt", "adaptive", "poll"][round % 3];
             round += 1;
             let socket = server.socket.to_str().unwrap();
-            let finished = rig.twinpath(&rig.server, &["set", "worker", "all", "mode", mode, "--socket", socket]);
+            let finished =
+                rig.twinpath(&rig.server, &["set", "worker", "all", "mode", mode, "--socket", socket]);
             assert_eq!(finished.code, Some(0), "{}", finished.stderr);
         }
         load.join().unwrap()
@@ -209,14 +213,4 @@ fn who_would_answer_our_answer_is_refused() {
     let twin = rig.client_udp(CLIENT, PORT);
     assert!(!crate::rig::answered(&twin, SERVER, b"from another echo server"));
     assert_eq!(server.drops("service_source_port"), 2);
-}
-
-fn set_option(socket: &std::net::UdpSocket, level: i32, option: i32, value: i32) {
-    use std::os::fd::AsRawFd;
-    let pointer = (&raw const value).cast();
-    // SAFETY: the pointer and length describe `value`, which lives across the call.
-    #[allow(unsafe_code, reason = "no safe wrapper has UDP_SEGMENT")]
-    let result =
-        unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, pointer, size_of::<i32>() as u32) };
-    assert_eq!(result, 0);
 }

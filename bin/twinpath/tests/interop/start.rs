@@ -60,7 +60,18 @@ fn another_xdp_program_is_never_replaced() {
     let first = rig.serve(&["--path", "xdp"]);
     let port = (PORT + 1).to_string();
     let socket = rig.directory.path().join("second.sock");
-    let arguments = ["serve", "echo", "--on", "vs", "--udp", &port, "--path", "xdp", "--socket", socket.to_str().unwrap()];
+    let arguments = [
+        "serve",
+        "echo",
+        "--on",
+        "vs",
+        "--udp",
+        &port,
+        "--path",
+        "xdp",
+        "--socket",
+        socket.to_str().unwrap(),
+    ];
     let second = rig.twinpath(&rig.server, &arguments);
     assert_ne!(second.code, Some(0));
     assert!(second.stderr.contains("XDP program"), "{}", second.stderr);
@@ -82,8 +93,10 @@ fn without_privileges_the_kernel_path_serves_and_says_why() {
     command.args(["--bounding-set=-all", "--inh-caps=-all", program, "serve", "echo", "--on", "vs", "--udp"]);
     command.arg(PORT.to_string()).arg("--socket").arg(&socket);
     command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
-    let placement =
-        twinpath_sys::child::Placement { namespace: Some(&rig.server), ..twinpath_sys::child::Placement::default() };
+    let placement = twinpath_sys::child::Placement {
+        namespace: Some(&rig.server),
+        ..twinpath_sys::child::Placement::default()
+    };
     twinpath_sys::child::place(&mut command, placement).unwrap();
     let mut child = command.spawn().unwrap();
     let mut stdout = std::io::BufReader::new(child.stdout.take().unwrap());

@@ -16,7 +16,10 @@ fn kill_9_under_load_gives_every_flow_back_and_a_restart_works_at_once() {
         std::thread::scope(|scope| {
             let load = scope.spawn(|| {
                 let target = format!("{SERVER}:{PORT}");
-                rig.twinpath(&rig.client, &["bench", "echo", &target, "--duration", "3", "--timeout", "0.2", "--json"])
+                rig.twinpath(
+                    &rig.client,
+                    &["bench", "echo", &target, "--duration", "3", "--timeout", "0.2", "--json"],
+                )
             });
             until("the load has begun", || server.worker("frames_in") > 100);
             server.kill();

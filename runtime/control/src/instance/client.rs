@@ -8,9 +8,9 @@ use twinpath_steer::Claim;
 use twinpath_time::Duration;
 use twinpath_wire::{FlowKey, Protocol};
 
+use super::InstanceError;
 use super::attach::{AttachError, AttachPlan, Attachment, Placed, Target, pool_frames};
 use super::start::{find_link, learn_facts};
-use super::InstanceError;
 use crate::choose::{Choice, Path, PathAsked, choose};
 use crate::facts::InterfaceFacts;
 use crate::mirror::{Mirror, MirrorLimits};

@@ -135,7 +135,9 @@ impl<S: Service + 'static> Instance<S> {
                             self.workers[at].tell(Command::Frames(frames));
                         }
                     }
-                    WorkerEvent::Engine(ServeEvent::Resolve(peer)) => self.mirror.ask(peer, None),
+                    WorkerEvent::Engine(ServeEvent::Resolve { peer, local }) => {
+                        self.mirror.ask(peer, Some(local))
+                    }
                     WorkerEvent::Engine(ServeEvent::Reclaim(addresses)) => drop(addresses),
                 }
             }
@@ -305,8 +307,23 @@ impl<S: Service + 'static> Instance<S> {
             rules: self.report_rules(),
             workers: self.workers.iter().map(|worker| worker.report(self.request.clone())).collect(),
             neighbours: self.mirror.report(),
-            drops: self.workers.iter().flat_map(|worker| worker.drops(&self.interface.name)).collect(),
+            drops: self.report_drops(),
         }
+    }
+
+    fn report_drops(&self) -> Vec<report::Drop> {
+        let mirror = self.mirror.counters();
+        let control = [
+            ("netlink_overrun", mirror.overruns),
+            ("netlink_undecoded", mirror.undecoded),
+            ("neighbours_refused", mirror.neighbours_refused),
+            ("peers_refused", mirror.book.peers_refused),
+        ];
+        let of_control = control.into_iter().filter(|(_, count)| *count > 0).map(|(reason, count)| {
+            report::Drop { place: "control".to_owned(), reason: reason.to_owned(), count }
+        });
+        let of_workers = self.workers.iter().flat_map(|worker| worker.drops(&self.interface.name));
+        of_workers.chain(of_control).collect()
     }
 
     fn report_interface(&self) -> report::Interface {

@@ -51,6 +51,8 @@ pub struct Plan {
     pub request: twinpath_worker::idle::RequestSetting,
     /// TCP connections at once.
     pub connections_max: u32,
+    /// Peers answered on the fast path at once.
+    pub peers_max: u32,
     /// Entries per ring.
     pub ring_frames: u32,
     /// The command socket.

@@ -31,7 +31,9 @@ struct KernelSockets {
 impl<S: Service + Clone + 'static> Instance<S> {
     /// Everything up to the point where both paths serve.
     pub(super) async fn start(plan: Plan, service: &S) -> Result<Self, InstanceError> {
-        let mirror = Mirror::open(MirrorLimits::default()).await?;
+        let mut limits = MirrorLimits::default();
+        limits.book.peers = plan.peers_max as usize;
+        let mirror = Mirror::open(limits).await?;
         let link = find_link(&mirror, &plan.interface)?;
         let sockets = hold_ports(&plan)?;
         let facts = learn_facts(&mirror, &link).await;
