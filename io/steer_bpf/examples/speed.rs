@@ -2,11 +2,11 @@
 //!
 //! `cargo run --release -p twinpath-steer-bpf --example speed`, as root. A test run's own cost, some 20 to 30 ns, is
 //! in every figure: the last column is little else.
-#![allow(clippy::unwrap_used, reason = "a measurement stops where it cannot go on")]
 
 #[path = "../tests/common/mod.rs"]
 mod common;
 
+use std::error::Error;
 use std::time::Duration;
 
 use common::{filter, ingress, run, xdp};
@@ -28,30 +28,27 @@ const CASES: [(&str, &str); 8] = [
     ("ipv6_udp_claimed", "basic"),
 ];
 
-fn main() {
-    let corpus = corpus::all().unwrap();
-    let mut redirect = Steering::load(Path::Xdp).unwrap();
-    let mut packet = Steering::load(Path::Packet).unwrap();
+fn main() -> Result<(), Box<dyn Error>> {
+    let corpus = corpus::all()?;
+    let case_of = |name: &str| corpus.cases.iter().find(|case| case.name == name).ok_or("no such case");
+    let mut redirect = Steering::load(Path::Xdp)?;
+    let mut packet = Steering::load(Path::Packet)?;
     println!("{:32} {:8} {:>6} {:>8} {:>12}", "frame", "table", "XDP", "filter", "tcx, no note");
+    // The production filter reads from the data's start, which in a test run is the IP header: the same work needs a
+    // frame with a second Ethernet header in front.
+    let doubled = |frame: &[u8]| [&frame[..14], frame].concat();
     for (name, table) in CASES {
-        let case = corpus.cases.iter().find(|case| case.name == name).unwrap();
-        redirect.apply(&corpus.tables[table]).unwrap();
-        packet.apply(&corpus.tables[table]).unwrap();
-        let at_xdp = median(|| run(xdp(&redirect), &case.frame, None, REPEAT).duration);
-        // The production filter reads from the data's start, which in a test run is the IP header: the same work
-        // needs a frame with a second Ethernet header in front.
-        let doubled = [&case.frame[..14], &case.frame[..]].concat();
-        let at_filter = median(|| run(filter(&packet), &doubled, None, REPEAT).duration);
+        let frame = &case_of(name)?.frame;
+        redirect.apply(&corpus.tables[table])?;
+        packet.apply(&corpus.tables[table])?;
+        let at_xdp = median(|| run(xdp(&redirect), frame, None, REPEAT).duration);
+        let at_filter = median(|| run(filter(&packet), &doubled(frame), None, REPEAT).duration);
         // An unclaimed frame through the filter clears the note.
-        let other = [
-            &case.frame[..14],
-            &corpus.cases.iter().find(|case| case.name == "arp_broadcast").unwrap().frame[..],
-        ]
-        .concat();
-        run(filter(&packet), &other, None, 1);
-        let at_tcx = median(|| run(ingress(&packet), &case.frame, None, REPEAT).duration);
+        run(filter(&packet), &doubled(&case_of("arp_broadcast")?.frame), None, 1);
+        let at_tcx = median(|| run(ingress(&packet), frame, None, REPEAT).duration);
         println!("{name:32} {table:8} {at_xdp:6} {at_filter:8} {at_tcx:12}");
     }
+    Ok(())
 }
 
 fn median(measure: impl Fn() -> Duration) -> u128 {

@@ -40,6 +40,39 @@ fn every_program_gives_the_verdict_of_the_corpus() {
     assert!(filtered > 180 && redirected > 190, "{filtered} through the filter, {redirected} through XDP");
 }
 
+#[test]
+fn only_the_frame_that_the_filter_claimed_last_is_withheld_and_only_once() {
+    if !twinpath_test_skip::root_or_skip() {
+        return;
+    }
+    let corpus = corpus::all().unwrap();
+    let frame = |name: &str| corpus.cases.iter().find(|case| case.name == name).unwrap().frame.clone();
+    let (claimed, unclaimed) = (frame("ipv4_udp_claimed"), frame("ipv4_udp_unclaimed_port"));
+    let mut programs = Programs::load();
+    programs.apply(&corpus.tables["basic"]);
+    let decide = |frame: &[u8]| run(filter(&programs.packet), frame, None, 1);
+    let ask = |frame: &[u8]| run(ingress(&programs.packet), frame, None, 1).return_value;
+
+    decide(&claimed);
+    assert_eq!((ask(&claimed), ask(&claimed)), (TCX_DROP, TCX_NEXT));
+    // A frame decided in between takes the note away.
+    decide(&claimed);
+    decide(&unclaimed);
+    assert_eq!(ask(&claimed), TCX_NEXT);
+    // Another frame than the noted one: the same but for one byte, for one more byte, for its length.
+    for at in [0, 19, 26, 35, claimed.len() - 1] {
+        let mut other = claimed.clone();
+        other[at] ^= 1;
+        decide(&claimed);
+        assert_eq!((ask(&other), ask(&claimed)), (TCX_NEXT, TCX_NEXT), "byte {at}");
+    }
+    decide(&claimed);
+    assert_eq!(ask(&[&claimed[..], &[0]].concat()), TCX_NEXT);
+    let counters = programs.packet.counters().unwrap();
+    assert!(counters.contains(&("withheld_from_kernel", 1)), "{counters:?}");
+    assert!(counters.contains(&("note_of_other_frame", 6)), "{counters:?}");
+}
+
 /// Frames per run.
 const FRAMES: usize = 40_000;
 /// So that a failure can be had again.

@@ -19,7 +19,7 @@ fn program<'a, P: 'a>(steering: &'a Steering, name: &str) -> &'a P
 where
     &'a P: TryFrom<&'a Program>,
 {
-    steering.program(name).and_then(|program| program.try_into().ok()).unwrap()
+    steering.program(name).and_then(|program| program.try_into().ok()).expect("the object has its programs")
 }
 
 pub(crate) fn run<P>(program: &P, frame: &[u8], beside: Option<&[u8]>, repeat: u32) -> TestRunResult

@@ -26,10 +26,7 @@ fn toggle(tables: &[Table]) -> (u32, u32, u32) {
     let mut seen = vec![0u8; DATAGRAMS as usize];
     let (mut by_socket, mut by_kernel) = (0, 0);
     let switches = std::thread::scope(|scope| {
-        let switcher = scope.spawn(|| {
-            lab.enter_near();
-            switch(&mut steering, tables, &done)
-        });
+        let switcher = scope.spawn(|| switch(&mut steering, tables, &done));
         for first in (0..DATAGRAMS).step_by(BURST as usize) {
             for number in first..first + BURST {
                 sender.send_to(&number.to_be_bytes(), "10.0.0.2:7").unwrap();

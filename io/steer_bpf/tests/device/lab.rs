@@ -8,6 +8,7 @@ use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
@@ -16,28 +17,33 @@ pub(crate) const NEAR: &str = "tpnear";
 const FAR: &str = "tpfar";
 const DEADLINE: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 
-/// The pair; the calling thread is in the near namespace.
+/// Held while a test closes descriptors and looks at what follows: `ip`, started by another test, would for a moment
+/// hold copies of them, between its fork and its exec.
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The pair; the calling thread is in the near namespace. One at a time.
 pub(crate) struct Lab {
     near: File,
     far: File,
     pub(crate) ifindex: u32,
+    _alone: MutexGuard<'static, ()>,
 }
 
 impl Lab {
     /// With addresses (10.0.0.2 near, 10.0.0.1 far, fd00:: likewise) and fixed neighbours, or with neither, so that no
     /// frame is sent by itself.
     pub(crate) fn new(addresses: bool) -> Self {
+        let alone = alone();
         let far = new_namespace();
         let near = new_namespace();
         let far_path = format!("/proc/{}/fd/{}", std::process::id(), far.as_raw_fd());
         ip(&format!(
             "link add {NEAR} address 02:00:00:00:00:02 mtu 3000 type veth peer name {FAR} address 02:00:00:00:00:01 mtu 3000 netns {far_path}"
         ));
-        let ifindex = std::fs::read_to_string(format!("/sys/class/net/{NEAR}/ifindex"));
-        // /sys shows the namespace it was mounted in, which may be another.
-        let ifindex =
-            ifindex.ok().and_then(|text| text.trim().parse().ok()).unwrap_or_else(|| index_of(NEAR));
-        let lab = Self { near, far, ifindex };
+        let lab = Self { near, far, ifindex: index_of(NEAR), _alone: alone };
         lab.set_up(NEAR, 2, 1, addresses);
         lab.in_far(|| lab.set_up(FAR, 1, 2, addresses));
         lab
@@ -64,11 +70,6 @@ impl Lab {
         let result = action();
         enter(&self.near);
         result
-    }
-
-    /// Puts another thread into the near namespace.
-    pub(crate) fn enter_near(&self) {
-        enter(&self.near);
     }
 
     /// A packet socket that injects frames at the far end.

@@ -8,7 +8,7 @@ use twinpath_steer::{Claim, corpus};
 use twinpath_steer_bpf::{Attachment, Path, QUEUES_MAX, SteerError, Steering, XdpMode, probe, xdp_holder};
 use twinpath_wire::Protocol;
 
-use crate::lab::Lab;
+use crate::lab::{Lab, alone};
 use crate::table_of;
 
 #[test]
@@ -16,6 +16,7 @@ fn a_claimed_frame_goes_to_the_socket_of_its_queue_and_else_to_the_kernel() {
     if !twinpath_test_skip::root_or_skip() {
         return;
     }
+    let _alone = alone();
     const XDP_PASS: u32 = 2;
     const XDP_REDIRECT: u32 = 4;
     let corpus = corpus::all().unwrap();
