@@ -1,11 +1,15 @@
+use std::sync::LazyLock;
+
 use proptest::prelude::*;
 
 use super::*;
-use crate::corpus;
+use crate::corpus::{self, Corpus};
+
+static CORPUS: LazyLock<Corpus> = LazyLock::new(|| corpus::all().unwrap());
 
 #[test]
 fn the_corpus_holds() {
-    let corpus = corpus::all().unwrap();
+    let corpus = &*CORPUS;
     assert!(corpus.cases.len() >= 60, "{} cases", corpus.cases.len());
     let wrong: Vec<_> = corpus
         .cases
@@ -20,7 +24,7 @@ fn the_corpus_holds() {
 
 #[test]
 fn the_corpus_knows_every_verdict() {
-    let corpus = corpus::all().unwrap();
+    let corpus = &*CORPUS;
     for number in 0..Verdict::NUMBERS as u8 {
         let name = Verdict::name_of(number).unwrap();
         assert!(corpus.cases.iter().any(|case| case.verdict.number() == number), "no case is {name}");
@@ -30,7 +34,7 @@ fn the_corpus_knows_every_verdict() {
 
 #[test]
 fn the_corpus_says_what_cannot_be_asked() {
-    for case in corpus::all().unwrap().cases {
+    for case in &CORPUS.cases {
         // What Linux 6.18 takes in a test run, net/bpf/test_run.c.
         let invisible = case.context != Context::default();
         assert_eq!(case.not_xdp.is_some(), invisible || case.frame.len() < 14, "{}", case.name);
@@ -60,7 +64,7 @@ proptest! {
         keep in any::<prop::sample::Index>(),
         cut: bool,
     ) {
-        let corpus = corpus::all().unwrap();
+        let corpus = &*CORPUS;
         let case = pick.get(&corpus.cases);
         let table = &corpus.tables[&case.table];
         let mut frame = case.frame.clone();
