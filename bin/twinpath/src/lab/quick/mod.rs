@@ -6,7 +6,7 @@ mod tables;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
@@ -24,8 +24,14 @@ const CHECK_PAIRS: usize = 9;
 const RR_CHECK_PAIRS: usize = 20;
 /// Watches of an idle server under `--check`.
 const IDLE_CHECK_ROUNDS: usize = 3;
-/// Pairs otherwise: what fits into a minute.
+/// Pairs otherwise, at most.
 const QUICK_PAIRS: usize = 6;
+/// Unless told how many rounds to run, no round is begun that would end later than this.
+const QUICK_BUDGET: Duration = Duration::from_secs(46);
+/// From this round on, unless checking, plain servers that were clearly slower so far are left out.
+const CONTENDERS_FROM: usize = 2;
+/// Clearly slower: below this share of the best median.
+const CONTENDER: f64 = 0.85;
 
 /// The lab as the frame sees it.
 pub(crate) const LAB: Lab = Lab {
@@ -101,14 +107,23 @@ async fn run(session: &Session) -> anyhow::Result<(Record, usize)> {
         chosen: RefCell::default(),
         why_not: RefCell::default(),
     };
+    let begun = Instant::now();
+    let mut done = 0;
     for (round, steps) in plan.into_iter().enumerate() {
+        // The first round is longer than the others: it has the other paths, and an idle server.
+        let last = if round == 0 { Duration::ZERO } else { begun.elapsed().div_f64(round as f64) };
+        if !session.check && session.repeat.is_none() && begun.elapsed() + last > QUICK_BUDGET {
+            session.progress.line(&format!("{round} rounds: another would take too long; --repeat N runs N"));
+            break;
+        }
         session.progress.line(&format!("round {} of {}", round + 1, rounds.count()));
         run_round(&quick, round, steps).await;
+        done = round + 1;
     }
     note_bystander(&record, &bystander.finish()?);
     session.launcher.stop(tcp_echo).await?;
     session.launcher.stop(tcp_sink).await?;
-    Ok((record.into_inner(), rounds.all))
+    Ok((record.into_inner(), done.min(rounds.all)))
 }
 
 /// What is on the server's interface during a phase.
@@ -141,7 +156,7 @@ async fn run_round(quick: &Quick<'_>, round: usize, steps: Vec<Step>) {
 async fn measure(quick: &Quick<'_>, round: usize, row: &'static str, phase: &Phase) {
     let label = tables::ROWS.iter().find(|spec| spec.id == row).map_or(row, |spec| spec.label);
     quick.session.progress.step(label);
-    if quick.record.borrow().is_hopeless(row) {
+    if quick.record.borrow().is_hopeless(row) || is_beaten(quick, round, row) {
         return;
     }
     let result = match phase {
@@ -161,6 +176,17 @@ async fn measure(quick: &Quick<'_>, round: usize, row: &'static str, phase: &Pha
             quick.record.borrow_mut().fail(row, reason);
         }
     }
+}
+
+/// Whether this plain server need not be measured again: `udp-rate` compares with the best.
+fn is_beaten(quick: &Quick<'_>, round: usize, row: &str) -> bool {
+    if quick.session.check || round < CONTENDERS_FROM || !tables::PLAIN_RATES.contains(&row) {
+        return false;
+    }
+    let record = quick.record.borrow();
+    let rate = |row: &str| record.median(row, "requests_per_s");
+    let best = record.best(tables::PLAIN_RATES, "requests_per_s").and_then(rate);
+    rate(row).zip(best).is_some_and(|(rate, best)| rate < CONTENDER * best)
 }
 
 async fn attach(quick: &Quick<'_>, path: &'static str, found: &str) -> Phase {

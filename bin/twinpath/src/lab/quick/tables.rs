@@ -24,6 +24,8 @@ const BULK: &str = "gbit_per_s";
 /// The plain servers under load: the best of them is what `udp-rate` compares with.
 pub(super) const PLAIN_RATES: &[&str] =
     &["rate-kernel-single", "rate-kernel-batch", "rate-kernel-single-spinning", "rate-kernel-batch-spinning"];
+/// Those of them that sleep.
+pub(super) const SLEEPING_RATES: &[&str] = &["rate-kernel-single", "rate-kernel-batch"];
 const PLAIN_COSTS: &[&str] = &["cpu-kernel"];
 const SLEEPING: &[&str] = &["kernel-sleeping"];
 const SPINNING: &[&str] = &["kernel-spinning"];
@@ -49,7 +51,7 @@ pub(super) const ROWS: &[RowSpec] = &[
         .on("kernel", "poll"),
     row("rate-kernel-batch-spinning", Group::Rate, RATE, "kernel, recvmmsg, spinning").on("kernel", "poll"),
     row("rate-twinpath", Group::Rate, RATE, "twinpath, poll").on("auto", "poll").against(PLAIN_RATES),
-    row("cpu-kernel", Group::Cpu, COST, "kernel: the best plain server").on("kernel", "interrupt"),
+    row("cpu-kernel", Group::Cpu, COST, "kernel: the best server that sleeps").on("kernel", "interrupt"),
     row("cpu-twinpath", Group::Cpu, COST, "twinpath, interrupt").on("auto", "interrupt").against(PLAIN_COSTS),
     row("tcp-rr-without", Group::Beside, P50, "TCP request/response, alone").on("kernel", "interrupt"),
     row("tcp-rr-with", Group::Beside, P50, "the same, twinpath attached")
@@ -60,7 +62,7 @@ pub(super) const ROWS: &[RowSpec] = &[
         .on("kernel", "interrupt")
         .against(STREAM),
     row("tcp-service", Group::Beside, "failed", "TCP service used all the time").on("kernel", "interrupt"),
-    row("idle-adaptive", Group::Idle, "cpu_server", "twinpath, adaptive, after its linger")
+    row("idle-adaptive", Group::Idle, "cpu_server", "twinpath, adaptive, idle")
         .on("auto", "adaptive"),
     row("xdp-native-poll", Group::Other, P50, "AF_XDP native, round trip")
         .on("xdp", "poll")
@@ -165,7 +167,7 @@ pub(super) const RATIOS: &[RatioSpec] = &[
         Formula::Over { top: ("cpu-twinpath", COST), bottom: &[("cpu-kernel", COST)] },
         Better::Lower,
         0.65,
-        "server CPU per reply at the same offered rate, interrupt, against the best plain server",
+        "server CPU per reply at the same offered rate, interrupt, against the best plain server that sleeps",
     ),
     RatioSpec {
         judged: Judged::MedianStrictly,
