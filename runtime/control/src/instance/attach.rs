@@ -179,6 +179,9 @@ impl Attachment {
     ) -> Result<(Self, Vec<Placed>), AttachError> {
         let mut steering = Steering::load(twinpath_steer_bpf::Path::Packet)?;
         steering.apply(table)?;
+        // The programs before the sockets: a frame that a socket takes is withheld from the kernel from the first on, and
+        // without a socket nothing is.
+        steering.attach_tcx(target.ifindex)?;
         let mut placed = Vec::with_capacity(workers);
         for worker in 0..workers {
             let config = PacketConfig {
@@ -191,7 +194,6 @@ impl Attachment {
             let queue = PacketPort::open(&config, |socket| steering.attach_socket_filter(socket))?;
             placed.push(Placed { worker, queue: Box::new(queue) });
         }
-        steering.attach_tcx(target.ifindex)?;
         Ok((Self { steering, target, path: Path::Packet, queues: workers as u32 }, placed))
     }
 

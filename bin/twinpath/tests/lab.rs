@@ -1,0 +1,124 @@
+//! `twinpath lab` as its users run it. What it measures is not judged here: figures belong to the labs.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+use rustix::process::{Pid, Signal};
+use serde_json::Value;
+use twinpath_test_skip::root_or_skip;
+
+const NOBODY: u32 = 65534;
+
+fn lab(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_twinpath"));
+    command.args(["lab", "quick"]).args(args);
+    command
+}
+
+/// Processes of our binary that run in a network namespace of their own.
+fn in_other_namespaces() -> Vec<String> {
+    let ours = std::fs::read_link("/proc/self/ns/net").unwrap();
+    let processes = std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
+    let strays = processes.filter(|process| {
+        std::fs::read_link(process.join("exe")).is_ok_and(|exe| exe.to_string_lossy() == env!("CARGO_BIN_EXE_twinpath"))
+            && std::fs::read_link(process.join("ns/net")).is_ok_and(|namespace| namespace != ours)
+            // Other tests of this binary may run labs and servers of their own.
+            && std::fs::read_to_string(process.join("environ")).is_ok_and(|environ| environ.contains("LAB_STRAY_TEST=1"))
+    });
+    strays.map(|process| process.display().to_string()).collect()
+}
+
+#[test]
+fn a_named_ratio_is_reported_with_what_it_needs_and_nothing_else() {
+    if !root_or_skip() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let (json, html) = (directory.path().join("quick.json"), directory.path().join("quick.html"));
+    let output = lab(&["--only", "tcp-rr-beside,pool-mib", "--repeat", "1", "--json"])
+        .arg(&json)
+        .arg("--html")
+        .arg(&html)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert!(said.contains(&format!("report: {}", html.display())), "{said}");
+    let report: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    let ids = |list: &str| -> Vec<String> {
+        report[list].as_array().unwrap().iter().map(|item| item["id"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(ids("ratios"), ["tcp-rr-beside", "pool-mib"]);
+    assert_eq!(ids("rows"), ["twinpath-poll", "tcp-rr-without", "tcp-rr-with"]);
+    for row in report["rows"].as_array().unwrap() {
+        assert_eq!((&row["n"], &row["skipped"]), (&Value::from(1), &Value::Null), "{row}");
+        for name in ["median", "min", "max"] {
+            assert!(row["values"]["p50_us"][name].as_f64().unwrap() > 0.0, "{row}");
+        }
+    }
+    let beside = &report["rows"][2];
+    assert!(beside["values"]["fast_path_frames_before"]["median"].as_f64().unwrap() >= 16.0, "{beside}");
+    let ratio = &report["ratios"][0];
+    assert_eq!(ratio["spread"].as_array().unwrap().len(), 2);
+    assert_eq!(
+        (&ratio["target"], &ratio["better"], &ratio["pairs"]),
+        (&1.05.into(), &"lower".into(), &1.into())
+    );
+    assert_eq!(report["ratios"][1]["holds"], Value::from(true));
+}
+
+#[test]
+fn an_unknown_id_lists_the_known_ones() {
+    let output = lab(&["--only", "udp-rtt"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("no such id: udp-rtt\n") && said.contains("udp-rtt-poll"), "{said}");
+}
+
+#[test]
+fn without_root_one_sentence_says_what_needs_it() {
+    if !root_or_skip() {
+        return;
+    }
+    for (args, code) in [(&[][..], 1), (&["--check"][..], 3)] {
+        let mut command = lab(args);
+        command.uid(NOBODY).gid(NOBODY);
+        let output = match command.output() {
+            Ok(output) => output,
+            // The build directory may be closed to others.
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+                return twinpath_test_skip::skip("others may not run the binary from its build directory");
+            }
+            Err(error) => panic!("{error}"),
+        };
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{said}");
+        assert!(
+            said.contains("needs root") && said.contains("CAP_NET_RAW") && said.lines().count() == 1,
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn ctrl_c_ends_with_130_and_leaves_no_process() {
+    if !root_or_skip() {
+        return;
+    }
+    let mut child = lab(&["--repeat", "50"])
+        .env("LAB_STRAY_TEST", "1")
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    // Its servers run by now.
+    assert!(lines.any(|line| line == "round 1 of 50"));
+    assert!(!in_other_namespaces().is_empty());
+    rustix::process::kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(in_other_namespaces(), Vec::<String>::new());
+    let rest: Vec<_> = lines.collect();
+    assert!(rest.last().unwrap().contains("stopped"), "{rest:?}");
+}
