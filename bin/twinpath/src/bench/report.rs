@@ -42,7 +42,7 @@ pub(crate) struct BenchReport {
     pub(crate) requests_per_s: f64,
     /// Null when no reply came.
     pub(crate) rtt_us: Option<RttUs>,
-    /// Share of a core that this process used over the measured window (user and system), all threads together.
+    /// Share of a core that the client's threads used over the measured window (user and system), all together.
     pub(crate) cpu_client: f64,
     /// Heap allocations per packet in steady state, where counted.
     pub(crate) allocations_per_packet: Option<f64>,
