@@ -1,6 +1,6 @@
 //! Runs the tests, passes their output through, and says at the end how many ran and why any was skipped.
 //!
-//! A test that cannot run here appends `SKIPPED: <test>: <reason>` to the file named by `TWINPATH_SKIP_LOG` and
+//! A test that cannot run here appends `SKIPPED: <crate> <test>: <reason>` to the file named by `TWINPATH_SKIP_LOG` and
 //! returns; to libtest it has passed, so it is taken off the passed ones here. With
 //! `TWINPATH_REQUIRE_ROOT_TESTS=1` a skip counts as a failure.
 

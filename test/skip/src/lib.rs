@@ -18,8 +18,9 @@ const NEEDED: [(u32, &str); 3] = [(12, "CAP_NET_ADMIN"), (13, "CAP_NET_RAW"), (2
 /// Where every test has to run (`TWINPATH_REQUIRE_ROOT_TESTS=1`), and where the log cannot be written.
 pub fn skip(reason: impl Display) {
     let thread = std::thread::current();
-    // libtest names a test's thread after the test.
-    let line = entry(thread.name().unwrap_or("a test"), &reason.to_string());
+    // libtest names a test's thread after the test, and cargo tells which crate is tested.
+    let package = std::env::var("CARGO_PKG_NAME").unwrap_or_default();
+    let line = entry(&package, thread.name().unwrap_or("a test"), &reason.to_string());
     assert!(
         std::env::var_os("TWINPATH_REQUIRE_ROOT_TESTS").is_none_or(|value| value != "1"),
         "{line} (and every test has to run here)"
@@ -33,8 +34,8 @@ pub fn skip(reason: impl Display) {
 }
 
 /// One line of the log, whatever the reason holds.
-fn entry(test: &str, reason: &str) -> String {
-    format!("SKIPPED: {test}: {}\n", reason.replace('\n', " "))
+fn entry(package: &str, test: &str, reason: &str) -> String {
+    format!("SKIPPED: {package} {test}: {}\n", reason.replace('\n', " "))
 }
 
 /// Whether the calling test has the capabilities to make namespaces and devices; if not, it is noted as skipped
@@ -70,6 +71,6 @@ mod tests {
 
     #[test]
     fn a_reason_stays_on_one_line() {
-        assert_eq!(entry("a::b", "no veth:\nEPERM"), "SKIPPED: a::b: no veth: EPERM\n");
+        assert_eq!(entry("crate", "a::b", "no veth:\nEPERM"), "SKIPPED: crate a::b: no veth: EPERM\n");
     }
 }
