@@ -18,8 +18,8 @@ fn lab(args: &[&str]) -> Command {
 
 /// Processes of our binary that run in a network namespace of their own.
 fn in_other_namespaces() -> Vec<String> {
-    let ours = std::fs::read_link("/proc/self/ns/net").unwrap();
-    let processes = std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
+    let ours = std::fs::read_link("/proc/self/ns/net").expect("/proc is mounted");
+    let processes = std::fs::read_dir("/proc").expect("/proc is mounted").flatten().map(|entry| entry.path());
     let strays = processes.filter(|process| {
         std::fs::read_link(process.join("exe")).is_ok_and(|exe| exe.to_string_lossy() == env!("CARGO_BIN_EXE_twinpath"))
             && std::fs::read_link(process.join("ns/net")).is_ok_and(|namespace| namespace != ours)

@@ -106,25 +106,17 @@ fn on_thread<R: Send>(name: &str, work: impl FnOnce() -> R + Send) -> Result<R, 
 mod tests {
     use super::*;
 
-    fn namespace_or_skip() -> Option<Namespace> {
-        match Namespace::new() {
-            Ok(namespace) => Some(namespace),
-            Err(error @ NetnsError::Unshare(_)) => {
-                twinpath_test_skip::skip(error);
-                None
-            }
-            Err(error) => panic!("{error}"),
-        }
-    }
-
     fn identity() -> String {
         std::fs::read_link(OWN_NAMESPACE).expect("/proc is mounted").display().to_string()
     }
 
     #[test]
     fn a_new_namespace_is_empty_and_the_caller_stays_outside() {
+        if !twinpath_test_skip::root_or_skip() {
+            return;
+        }
         let before = identity();
-        let Some(namespace) = namespace_or_skip() else { return };
+        let namespace = Namespace::new().unwrap();
         let (inside, devices) = namespace
             .run(|| (identity(), std::fs::read_to_string("/proc/thread-self/net/dev").unwrap()))
             .unwrap();
@@ -136,7 +128,10 @@ mod tests {
 
     #[test]
     fn a_panic_inside_is_an_error_outside() {
-        let Some(namespace) = namespace_or_skip() else { return };
+        if !twinpath_test_skip::root_or_skip() {
+            return;
+        }
+        let namespace = Namespace::new().unwrap();
         assert!(matches!(namespace.run(|| panic!("on purpose")), Err(NetnsError::Panicked)));
     }
 }

@@ -94,7 +94,8 @@ impl Quick<'_> {
             "attached on {path_found}, but only {claimed} of {PROBES} probes were claimed"
         );
         let why = before.interfaces.first().map_or_else(String::new, |interface| interface.why.clone());
-        let proof = format!("attached on {path_found}: {claimed} of {PROBES} probe frames came by it ({why})");
+        let proof =
+            format!("attached on {path_found}: {claimed} of {PROBES} probe frames came by it ({why})");
         Ok(Attachment { instance, path_asked: path, path: path_found, proof })
     }
 

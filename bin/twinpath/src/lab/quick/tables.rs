@@ -62,8 +62,7 @@ pub(super) const ROWS: &[RowSpec] = &[
         .on("kernel", "interrupt")
         .against(STREAM),
     row("tcp-service", Group::Beside, "failed", "TCP service used all the time").on("kernel", "interrupt"),
-    row("idle-adaptive", Group::Idle, "cpu_server", "twinpath, adaptive, idle")
-        .on("auto", "adaptive"),
+    row("idle-adaptive", Group::Idle, "cpu_server", "twinpath, adaptive, idle").on("auto", "adaptive"),
     row("xdp-native-poll", Group::Other, P50, "AF_XDP native, round trip")
         .on("xdp", "poll")
         .against(SPINNING),
