@@ -2,6 +2,8 @@
 
 use std::process::Command;
 
+use twinpath_sys::Namespace;
+
 use crate::rig::{CLIENT, CLIENT_V6, PORT, Rig, SERVER, SERVER_V6, Server, ask, until};
 use crate::root_or_skip;
 
@@ -119,11 +121,13 @@ fn the_number_of_queues_changes_on_the_xdp_path() {
     }
     let rig = Rig::new();
     // From few to many: the kernel refuses to take away a queue that has a socket.
-    receive_queues(&rig, 1);
+    // A veth runs XDP only while its peer has no more transmit queues than it has receive queues.
+    set_queues(&rig.client, "vc", "tx", 1);
+    set_queues(&rig.server, "vs", "rx", 1);
     let server = rig.serve(&["--path", "xdp"]);
     let queues = || server.show("interfaces")[0]["queues"].as_array().unwrap().len();
     assert_eq!(queues(), 1);
-    receive_queues(&rig, 2);
+    set_queues(&rig.server, "vs", "rx", 2);
     let socket = rig.client_udp(CLIENT, 0);
     until("every queue has a socket", || {
         assert_eq!(ask(&socket, SERVER, PORT, b"meanwhile"), b"meanwhile", "nothing is lost meanwhile");
@@ -132,8 +136,8 @@ fn the_number_of_queues_changes_on_the_xdp_path() {
     served_fast(&rig, &server, CLIENT, SERVER);
 }
 
-fn receive_queues(rig: &Rig, count: u32) {
-    let ethtool = || Command::new("ethtool").args(["-L", "vs", "rx", &count.to_string()]).output();
-    let output = rig.server.run(ethtool).unwrap().expect("ethtool is installed");
+fn set_queues(namespace: &Namespace, name: &str, kind: &str, count: u32) {
+    let ethtool = || Command::new("ethtool").args(["-L", name, kind, &count.to_string()]).output();
+    let output = namespace.run(ethtool).unwrap().expect("ethtool is installed");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }

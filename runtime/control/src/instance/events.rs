@@ -96,7 +96,7 @@ impl<S: Service + 'static> Instance<S> {
             .map(|worker| {
                 // A descriptor of its own, so that the loop may wait on it while the worker's handle is changed.
                 let events = worker.events.as_fd().try_clone_to_owned()?;
-                Ok(AsyncFd::with_interest(events, Interest::READABLE)?)
+                AsyncFd::with_interest(events, Interest::READABLE)
             })
             .collect();
         let watched = watched.map_err(InstanceError::Control)?;
@@ -112,7 +112,7 @@ impl<S: Service + 'static> Instance<S> {
                 () = signals.next() => Woken::End,
             };
             match woken {
-                Woken::Mirror(event) => self.kernel_says(event).await,
+                Woken::Mirror(event) => self.kernel_says(event),
                 Woken::Worker => self.read_workers(),
                 Woken::Asked((request, answer)) => {
                     // Whoever asked may be gone by now.
@@ -121,6 +121,7 @@ impl<S: Service + 'static> Instance<S> {
                 Woken::CheckQueues => self.check_queues().await,
                 Woken::End => return Ok(()),
             }
+            self.attach_when_drained().await;
         }
     }
 
@@ -130,6 +131,7 @@ impl<S: Service + 'static> Instance<S> {
             while let Some(event) = self.workers[at].events.take() {
                 match event {
                     WorkerEvent::Detached(port) => {
+                        self.interface.draining = self.interface.draining.saturating_sub(1);
                         let frames = port.close();
                         if !frames.is_empty() {
                             self.workers[at].tell(Command::Frames(frames));
@@ -144,7 +146,7 @@ impl<S: Service + 'static> Instance<S> {
         }
     }
 
-    async fn kernel_says(&mut self, event: Event) {
+    fn kernel_says(&mut self, event: Event) {
         match event {
             Event::Egress(update) => {
                 for worker in &mut self.workers {
@@ -153,7 +155,7 @@ impl<S: Service + 'static> Instance<S> {
             }
             Event::Link(link) if self.interface.ifindex == Some(link.ifindex) => self.retarget(),
             Event::Link(link) if self.interface.ifindex.is_none() && link.name == self.interface.name => {
-                self.come_back(&link).await;
+                self.come_back(link.ifindex);
             }
             Event::LinkGone { ifindex, .. } if self.interface.ifindex == Some(ifindex) => {
                 self.go_away(ifindex)
@@ -164,10 +166,7 @@ impl<S: Service + 'static> Instance<S> {
             }
             Event::Addresses { ifindex } if self.interface.ifindex == Some(ifindex) => {
                 self.retarget();
-                let addresses: Arc<[_]> = self.addresses().into();
-                for worker in &mut self.workers {
-                    worker.tell(Command::Engine(ServeCommand::Addresses(Arc::clone(&addresses))));
-                }
+                self.tell_addresses();
             }
             _ => {}
         }
@@ -202,17 +201,35 @@ impl<S: Service + 'static> Instance<S> {
         self.interface.attachment = None;
         self.mirror.serve_on([]);
         for worker in &mut self.workers {
+            self.interface.draining += worker.queues.len();
             worker.detach(ifindex);
         }
     }
 
     /// An interface of the same name is there again.
-    async fn come_back(&mut self, link: &Link) {
-        self.interface.ifindex = Some(link.ifindex);
-        self.attach_again(link).await;
+    fn come_back(&mut self, ifindex: u32) {
+        self.interface.ifindex = Some(ifindex);
+        self.interface.attach_due = true;
+        self.tell_addresses();
+    }
+
+    fn tell_addresses(&mut self) {
         let addresses: Arc<[_]> = self.addresses().into();
         for worker in &mut self.workers {
             worker.tell(Command::Engine(ServeCommand::Addresses(Arc::clone(&addresses))));
+        }
+    }
+
+    /// Attaches, if that is due, once every former queue has come back and is closed: the kernel gives a queue to one
+    /// socket at a time.
+    async fn attach_when_drained(&mut self) {
+        if !self.interface.attach_due || self.interface.draining > 0 {
+            return;
+        }
+        self.interface.attach_due = false;
+        let link = self.interface.ifindex.and_then(|ifindex| self.mirror.tables().link(ifindex)).cloned();
+        if let Some(link) = link {
+            self.attach_again(&link).await;
         }
     }
 
@@ -261,7 +278,7 @@ impl<S: Service + 'static> Instance<S> {
         }
         tracing::info!("{} has {rx_queues} receive queues now: attaching anew", link.name);
         self.detach(ifindex);
-        self.attach_again(&link).await;
+        self.interface.attach_due = true;
     }
 
     fn answer(&mut self, request: &Request) -> Result<serde_json::Value, String> {

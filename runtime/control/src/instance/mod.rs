@@ -148,6 +148,10 @@ struct Interface {
     facts: InterfaceFacts,
     choice: Choice,
     attachment: Option<Attachment>,
+    /// Queues that workers have yet to give back.
+    draining: usize,
+    /// It is to be attached, as soon as none of them is left.
+    attach_due: bool,
     /// Number of the next port, so that a worker can tell an old one from a new one.
     next_port: u16,
 }

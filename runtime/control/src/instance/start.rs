@@ -45,6 +45,8 @@ impl<S: Service + Clone + 'static> Instance<S> {
             facts,
             choice,
             attachment: None,
+            draining: 0,
+            attach_due: false,
             next_port: 0,
         };
         let mut instance =
@@ -214,9 +216,12 @@ pub(super) async fn learn_facts(mirror: &Mirror, link: &Link) -> InterfaceFacts 
     let probe = twinpath_steer_bpf::probe();
     let kernel = KernelSupport { tcx: support(probe.packet_path()), af_xdp: support(probe.xdp) };
     let mut facts = facts::gather(link, mirror.tables(), kernel).await;
-    if let Ok(Some(holder)) = twinpath_steer_bpf::xdp_holder(link.ifindex) {
-        let held_by = holder.processes.first().map(|(pid, name)| format!("{name} (pid {pid})"));
-        facts.foreign_xdp = Some(ForeignXdp { id: holder.program_id, name: holder.name, held_by });
+    // Asked afresh: what the mirror knows of the link may still be a program of ours that has just come off.
+    if let Ok(holder) = twinpath_steer_bpf::xdp_holder(link.ifindex) {
+        facts.foreign_xdp = holder.map(|holder| {
+            let held_by = holder.processes.first().map(|(pid, name)| format!("{name} (pid {pid})"));
+            ForeignXdp { id: holder.program_id, name: holder.name, held_by }
+        });
     }
     facts
 }
