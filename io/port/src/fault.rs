@@ -112,6 +112,7 @@ impl PortQueue for FaultPort {
             let twin = twin.map(|mut twin| {
                 let copied = twin.copy_from(frame.bytes());
                 debug_assert!(copied.is_ok(), "a copy of a received frame fits a fresh one");
+                twin.meta_mut().checksum = frame.meta().checksum;
                 twin
             });
             for frame in [Some(frame), twin].into_iter().flatten() {

@@ -125,7 +125,12 @@ impl PortQueue for LoopbackPort {
         for frame in burst.drain(usize::MAX) {
             let mut frames = self.outgoing.frames();
             if frames.len() < WIRE_FRAMES_MAX {
-                frames.push_back((frame.bytes().to_vec(), frame.meta().checksum));
+                // That we computed a checksum is not something a wire can tell.
+                let checksum = match frame.meta().checksum {
+                    Checksum::Partial => Checksum::Partial,
+                    Checksum::Verified | Checksum::Unverified => Checksum::Unverified,
+                };
+                frames.push_back((frame.bytes().to_vec(), checksum));
                 self.counters.frames_out.add(1);
                 self.counters.bytes_out.add(frame.len() as u64);
             } else {

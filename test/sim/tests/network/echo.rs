@@ -95,10 +95,12 @@ fn simulate(seed: u64) {
         worker.turn(Instant::from_nanos(now));
         wire.receive(Instant::from_nanos(now), &mut pool, &mut burst);
         for frame in burst.frames() {
-            let reply = udp::receive(frame, false).unwrap_or_else(|reason| panic!("seed {seed}: sent a frame that is {}", reason.name()));
+            let reply = udp::receive(frame, false)
+                .unwrap_or_else(|reason| panic!("seed {seed}: sent a frame that is {}", reason.name()));
             assert_eq!((reply.source, reply.destination_mac), (server, CLIENT_MAC), "seed {seed}");
             let key = (reply.destination, frame.bytes()[reply.payload].to_vec());
-            let left = asked.get_mut(&key).unwrap_or_else(|| panic!("seed {seed}: a reply to what nobody asked"));
+            let left =
+                asked.get_mut(&key).unwrap_or_else(|| panic!("seed {seed}: a reply to what nobody asked"));
             assert!(*left > 0, "seed {seed}: answered more often than it arrived");
             *left -= 1;
             replies += 1;
@@ -116,7 +118,10 @@ fn simulate(seed: u64) {
     assert_eq!(serve.fast_replies.get(), replies, "seed {seed}");
     assert!(replies > 0 || faults.lose > 150, "seed {seed}: something was served");
     assert!(serve.fast_requests.get() >= serve.fast_replies.get(), "seed {seed}");
-    assert!(dropped >= serve.fast_replies_by_kernel.get(), "seed {seed}: no kernel socket here, so those are dropped");
+    assert!(
+        dropped >= serve.fast_replies_by_kernel.get(),
+        "seed {seed}: no kernel socket here, so those are dropped"
+    );
     assert_eq!(port_counters.drops.happened().count(), 0, "seed {seed}");
     assert_eq!(pool.free(), FRAMES, "seed {seed}: the client's frames are home");
 }

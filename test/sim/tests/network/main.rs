@@ -1,8 +1,8 @@
 //! Simulated networks, from seeds. `TWINPATH_SIM_SEEDS=1000` runs more of them; `TWINPATH_SIM_SEED=7` that one.
 #![allow(clippy::unwrap_used, reason = "a test says what it needs")]
 
-mod egress;
 mod echo;
+mod egress;
 
 /// The seeds to run.
 fn seeds() -> Vec<u64> {
