@@ -14,7 +14,7 @@ use super::record::Record;
 use super::stats;
 
 /// In a file or a pipe.
-const WIDTH_WITHOUT_TERMINAL: u16 = 140;
+const WIDTH_WITHOUT_TERMINAL: u16 = 150;
 
 /// Rows by group, then the ratios, then what the reader should know.
 pub(crate) fn render(lab: &Lab, report: &LabReport, record: &Record) -> String {
@@ -242,7 +242,7 @@ pub(crate) fn short(value: f64) -> String {
         v if v >= 0.1 => format!("{value:.2}"),
         v if v >= 0.01 => format!("{value:.3}"),
         v if v >= 0.001 => format!("{value:.4}"),
-        _ => format!("{value:.6}"),
+        _ => format!("{value:.0e}"),
     }
 }
 
@@ -292,7 +292,7 @@ mod tests {
             assert_eq!(thousands(value), text);
         }
         assert_eq!([significant(2.034), significant(79.96), significant(181.2)], ["2.03", "80.0", "181"]);
-        assert_eq!([0.0, 0.0004, 0.0904, 0.654, 16.0].map(short), ["0", "0.000400", "0.090", "0.65", "16.0"]);
+        assert_eq!([0.0, 0.0004, 0.0904, 0.654, 16.0].map(short), ["0", "4e-4", "0.090", "0.65", "16.0"]);
         assert_eq!([percent(0.0041), percent(0.994)], ["0.41 %", "99 %"]);
     }
 }
