@@ -108,17 +108,18 @@ async fn run(session: &Session) -> anyhow::Result<(Record, usize)> {
         why_not: RefCell::default(),
     };
     let begun = Instant::now();
-    let mut done = 0;
+    let (mut done, mut last) = (0, Duration::ZERO);
     for (round, steps) in plan.into_iter().enumerate() {
+        let budgeted = !session.check && session.repeat.is_none();
         // The first round is longer than the others: it has the other paths, and an idle server.
-        let last = if round == 0 { Duration::ZERO } else { begun.elapsed().div_f64(round as f64) };
-        if !session.check && session.repeat.is_none() && begun.elapsed() + last > QUICK_BUDGET {
+        if budgeted && round > 1 && begun.elapsed() + last > QUICK_BUDGET {
             session.progress.line(&format!("{round} rounds: another would take too long; --repeat N runs N"));
             break;
         }
+        let round_begun = Instant::now();
         session.progress.line(&format!("round {} of {}", round + 1, rounds.count()));
         run_round(&quick, round, steps).await;
-        done = round + 1;
+        (done, last) = (round + 1, round_begun.elapsed());
     }
     note_bystander(&record, &bystander.finish()?);
     session.launcher.stop(tcp_echo).await?;
