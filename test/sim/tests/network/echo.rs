@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use twinpath_frame::{Burst, Pool};
 use twinpath_port::fault::{FaultPort, Faults};
-use twinpath_port::loopback::pair;
+use twinpath_port::loopback::{LoopbackPort, pair};
 use twinpath_port::{PortId, PortQueue};
 use twinpath_serve::{KernelSide, ServeCommand, ServeConfig, ServeCounters, ServeEngine};
 use twinpath_service::Echo;
@@ -34,10 +34,73 @@ fn what_leaves_is_right_whatever_arrives() {
     }
 }
 
+/// The far end of the wire: asks, and holds every reply to what was asked.
+struct Client {
+    seed: u64,
+    wire: LoopbackPort,
+    pool: Pool,
+    burst: Burst,
+    /// By peer and payload: how many replies may still come. The wire may double a request.
+    asked: HashMap<(SocketAddr, Vec<u8>), u32>,
+    number: u64,
+    replies: u64,
+}
+
+impl Client {
+    fn new(seed: u64, wire: LoopbackPort) -> Self {
+        let pool = Pool::new(FRAMES).unwrap();
+        Self { seed, wire, pool, burst: Burst::new(), asked: HashMap::new(), number: 0, replies: 0 }
+    }
+
+    fn ask(&mut self, server: SocketAddr, random: &mut fastrand::Rng) {
+        let way_in = Egress { ifindex: 0, source_mac: CLIENT_MAC, next_hop_mac: SERVER_MAC, mtu: 1500 };
+        let from = peer(random.u16(0..300));
+        let mut payload = vec![0; random.usize(8..1400)];
+        random.fill(&mut payload);
+        payload[..8].copy_from_slice(&self.number.to_le_bytes());
+        self.number += 1;
+        let mut frame = self.pool.take().unwrap();
+        let write = |room: &mut [u8]| room.copy_from_slice(&payload);
+        udp::send(&mut frame, payload.len(), from, server, &way_in, write).unwrap();
+        self.asked.insert((from, payload), 2);
+        self.burst.push(frame).unwrap();
+        self.wire.transmit(&mut self.pool, &mut self.burst);
+    }
+
+    fn check_replies(&mut self, server: SocketAddr, now: Instant) {
+        let seed = self.seed;
+        self.wire.receive(now, &mut self.pool, &mut self.burst);
+        for frame in self.burst.frames() {
+            let reply = udp::receive(frame, false)
+                .unwrap_or_else(|reason| panic!("seed {seed}: sent a frame that is {}", reason.name()));
+            assert_eq!((reply.source, reply.destination_mac), (server, CLIENT_MAC), "seed {seed}");
+            let key = (reply.destination, frame.bytes()[reply.payload].to_vec());
+            let left = self
+                .asked
+                .get_mut(&key)
+                .unwrap_or_else(|| panic!("seed {seed}: a reply to what nobody asked"));
+            assert!(*left > 0, "seed {seed}: answered more often than it arrived");
+            *left -= 1;
+            self.replies += 1;
+        }
+        self.burst.release(usize::MAX, &mut self.pool);
+    }
+}
+
+/// What control would say, now and then: a peer is known, or nobody is any more.
+fn update(random: &mut fastrand::Rng) -> Update {
+    let way_out = Egress { ifindex: 0, source_mac: SERVER_MAC, next_hop_mac: CLIENT_MAC, mtu: 1500 };
+    match random.u8(0..10) {
+        0 => Update::Clear,
+        1 => Update::Forget { peer: peer(random.u16(0..300)).ip() },
+        _ => Update::Learn { peer: peer(random.u16(0..300)).ip(), answer: Ok(way_out) },
+    }
+}
+
 fn simulate(seed: u64) {
     let mut random = fastrand::Rng::with_seed(seed);
     let server: SocketAddr = "192.0.2.1:7".parse().unwrap();
-    let (near, mut wire) = pair(PortId { port: 0, queue: 0 }, PortId { port: 1, queue: 0 }).unwrap();
+    let (near, wire) = pair(PortId { port: 0, queue: 0 }, PortId { port: 1, queue: 0 }).unwrap();
     let faults = Faults {
         lose: random.u16(0..200),
         double: random.u16(0..200),
@@ -62,66 +125,33 @@ fn simulate(seed: u64) {
     worker.attach(Box::new(near));
     worker.start().unwrap();
 
-    let mut pool = Pool::new(FRAMES).unwrap();
-    let mut burst = Burst::new();
-    let mut asked: HashMap<(SocketAddr, Vec<u8>), u32> = HashMap::new();
-    let way_in = Egress { ifindex: 0, source_mac: CLIENT_MAC, next_hop_mac: SERVER_MAC, mtu: 1500 };
-    let way_out = Egress { ifindex: 0, source_mac: SERVER_MAC, next_hop_mac: CLIENT_MAC, mtu: 1500 };
-    let (mut now, mut replies, mut number) = (0u64, 0u64, 0u64);
+    let mut client = Client::new(seed, wire);
+    let mut now = 0;
     for _ in 0..400 {
         now += random.u64(1..2_000_000);
         for _ in 0..random.usize(0..20) {
-            let from = peer(random.u16(0..300));
-            let mut payload = vec![0; random.usize(8..1400)];
-            random.fill(&mut payload);
-            payload[..8].copy_from_slice(&number.to_le_bytes());
-            number += 1;
-            let mut frame = pool.take().unwrap();
-            let write = |room: &mut [u8]| room.copy_from_slice(&payload);
-            udp::send(&mut frame, payload.len(), from, server, &way_in, write).unwrap();
-            asked.insert((from, payload), 2);
-            burst.push(frame).unwrap();
-            wire.transmit(&mut pool, &mut burst);
+            client.ask(server, &mut random);
         }
         if random.u8(0..4) == 0 {
-            // What control would say, now and then: a peer is known, or nobody is any more.
-            let update = match random.u8(0..10) {
-                0 => Update::Clear,
-                1 => Update::Forget { peer: peer(random.u16(0..300)).ip() },
-                _ => Update::Learn { peer: peer(random.u16(0..300)).ip(), answer: Ok(way_out) },
-            };
-            assert!(commands.send(Command::Engine(ServeCommand::Egress(update))).is_ok());
+            let command = Command::Engine(ServeCommand::Egress(update(&mut random)));
+            assert!(commands.send(command).is_ok());
         }
         worker.turn(Instant::from_nanos(now));
-        wire.receive(Instant::from_nanos(now), &mut pool, &mut burst);
-        for frame in burst.frames() {
-            let reply = udp::receive(frame, false)
-                .unwrap_or_else(|reason| panic!("seed {seed}: sent a frame that is {}", reason.name()));
-            assert_eq!((reply.source, reply.destination_mac), (server, CLIENT_MAC), "seed {seed}");
-            let key = (reply.destination, frame.bytes()[reply.payload].to_vec());
-            let left =
-                asked.get_mut(&key).unwrap_or_else(|| panic!("seed {seed}: a reply to what nobody asked"));
-            assert!(*left > 0, "seed {seed}: answered more often than it arrived");
-            *left -= 1;
-            replies += 1;
-        }
-        burst.release(usize::MAX, &mut pool);
+        client.check_replies(server, Instant::from_nanos(now));
     }
     while worker.turn(Instant::from_nanos(now)) {}
-    wire.receive(Instant::from_nanos(now), &mut pool, &mut burst);
-    replies += burst.len() as u64;
-    burst.release(usize::MAX, &mut pool);
+    client.check_replies(server, Instant::from_nanos(now));
 
     // Everything that arrived was served or is counted under a reason. The wire's faults add and lose frames between the
     // port's count and the worker, so the sum is over what the worker saw.
     let dropped: u64 = counters.drops.happened().map(|(_, count)| count).sum();
-    assert_eq!(serve.fast_replies.get(), replies, "seed {seed}");
-    assert!(replies > 0 || faults.lose > 150, "seed {seed}: something was served");
+    assert_eq!(serve.fast_replies.get(), client.replies, "seed {seed}");
+    assert!(client.replies > 0 || faults.lose > 150, "seed {seed}: something was served");
     assert!(serve.fast_requests.get() >= serve.fast_replies.get(), "seed {seed}");
     assert!(
         dropped >= serve.fast_replies_by_kernel.get(),
         "seed {seed}: no kernel socket here, so those are dropped"
     );
     assert_eq!(port_counters.drops.happened().count(), 0, "seed {seed}");
-    assert_eq!(pool.free(), FRAMES, "seed {seed}: the client's frames are home");
+    assert_eq!(client.pool.free(), FRAMES, "seed {seed}: the client's frames are home");
 }
