@@ -9,7 +9,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use twinpath_control::report::Report;
 
-use super::process::{Launcher, Server};
+use super::process::{Launcher, Server, Side};
 
 /// A worker in `poll` mode on the same CPU lets the control thread run within a few scheduler ticks.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(5);
@@ -24,7 +24,8 @@ pub(crate) struct Instance {
 impl Instance {
     /// Starts it; it serves on both paths when this returns.
     pub(crate) async fn start(launcher: &Launcher, args: &[String]) -> anyhow::Result<Self> {
-        let server = launcher.server(args).await?;
+        // Its worker pins itself (`--cpu`). Confined to one CPU it could not measure what a wake-up costs between two.
+        let server = launcher.server(Side::Both, args).await?;
         let socket =
             server.ready["socket"].as_str().context("the ready line names no command socket")?.into();
         Ok(Self { server, socket })
@@ -80,6 +81,8 @@ pub(crate) trait Facts {
     fn allocations(&self) -> u64;
     /// Whether any worker holds a CPU latency request.
     fn request_held(&self) -> bool;
+    /// What the first worker found out about latency requests.
+    fn request_verdict(&self) -> Option<&str>;
     /// Frame memory per queue, MiB.
     fn pool_mib_per_queue(&self) -> Option<f64>;
 }
@@ -99,6 +102,10 @@ impl Facts for Report {
 
     fn request_held(&self) -> bool {
         self.workers.iter().any(|worker| worker.latency_request.held)
+    }
+
+    fn request_verdict(&self) -> Option<&str> {
+        self.workers.first().map(|worker| worker.latency_request.verdict.as_str())
     }
 
     fn pool_mib_per_queue(&self) -> Option<f64> {

@@ -18,6 +18,10 @@ pub(crate) const BULK_PORT: u16 = 7003;
 /// Enough to learn neighbours, fill caches and, for the adaptive mode, the gaps between arrivals.
 const WARMUP_S: f64 = 0.05;
 
+/// Shorter than the default of a second: rows that want it idle need not wait so long. Back to back there is no gap
+/// that would end it.
+const LINGER_MS: u64 = 100;
+
 /// An address on the server's side.
 pub(crate) fn server(port: u16) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(SERVER.ipv4), port)
@@ -80,7 +84,7 @@ impl Bench {
 /// `twinpath serve echo` on the server's interface.
 pub(crate) fn serve(path: &str, cpu: usize, socket: &Path) -> Vec<String> {
     let mut args = words(&format!(
-        "serve echo --on {} --udp {FAST_PORT} --path {path} --mode adaptive --workers 1 --cpu {cpu} --socket",
+        "serve echo --on {} --udp {FAST_PORT} --path {path} --mode adaptive --workers 1 --cpu {cpu} --linger-ms {LINGER_MS} --socket",
         SERVER.interface
     ));
     args.push(socket.display().to_string());

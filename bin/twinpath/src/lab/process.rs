@@ -34,7 +34,7 @@ const STDERR_SHOWN: u64 = 2000;
 pub(crate) enum Side {
     Client,
     Server,
-    /// On both CPUs, in the server's namespace.
+    /// On both CPUs, in the server's namespace: what places its threads itself.
     Both,
 }
 
@@ -92,8 +92,8 @@ impl Launcher {
     }
 
     /// Starts a server and waits for its `ready` line.
-    pub(crate) async fn server(&self, args: &[String]) -> anyhow::Result<Server> {
-        let (mut child, stderr) = self.spawn(Side::Server, args)?;
+    pub(crate) async fn server(&self, side: Side, args: &[String]) -> anyhow::Result<Server> {
+        let (mut child, stderr) = self.spawn(side, args)?;
         let pid = child.id().context("a server ended at once")?;
         let mut lines = BufReader::new(child.stdout.take().context("no output of a server")?).lines();
         let what = format!("twinpath {}", args.join(" "));

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use serde::Deserialize;
+use twinpath_control::report::Report;
 use twinpath_sys::LatencyRequest;
 
 use super::tables::{PLAIN_RATES, SLEEPING_RATES};
@@ -23,9 +24,9 @@ const SLACK: Duration = Duration::from_secs(5);
 /// Requests that prove an attachment.
 const PROBES: u64 = 16;
 /// How long a server may take to become idle after its last packet.
-const LINGER_DEADLINE: Duration = Duration::from_secs(10);
+const IDLE_DEADLINE: Duration = Duration::from_secs(3);
 /// Between two looks whether it is idle.
-const LINGER_LOOK: Duration = Duration::from_millis(250);
+const IDLE_LOOK: Duration = Duration::from_millis(60);
 
 /// twinpath on the server's interface, and the proof that it is.
 #[derive(Debug)]
@@ -144,7 +145,7 @@ impl Quick<'_> {
     }
 
     async fn kernel_round_trips(&self, mode: &'static str) -> anyhow::Result<Sample> {
-        let server = self.session.launcher.server(&peers::udp_echo("connected", mode)).await?;
+        let server = self.session.launcher.server(Side::Server, &peers::udp_echo("connected", mode)).await?;
         let bench = Bench::round_trips(PLAIN_PORT, "kernel", mode, self.times.rtt);
         let result = self.bench(&bench, Some(server.pid)).await;
         self.session.launcher.stop(server).await?;
@@ -152,7 +153,7 @@ impl Quick<'_> {
     }
 
     async fn kernel_rate(&self, method: &str, mode: &str) -> anyhow::Result<Sample> {
-        let server = self.session.launcher.server(&peers::udp_echo(method, mode)).await?;
+        let server = self.session.launcher.server(Side::Server, &peers::udp_echo(method, mode)).await?;
         let result = self.bench(&Bench::flood(PLAIN_PORT, self.times.rate), Some(server.pid)).await;
         self.session.launcher.stop(server).await?;
         result
@@ -165,7 +166,8 @@ impl Quick<'_> {
         let best = self.record.borrow().best(SLEEPING_RATES, "requests_per_s");
         let best = best.context("the rate of no sleeping plain server was measured")?;
         let method = best.trim_start_matches("rate-kernel-");
-        let server = self.session.launcher.server(&peers::udp_echo(method, "interrupt")).await?;
+        let server =
+            self.session.launcher.server(Side::Server, &peers::udp_echo(method, "interrupt")).await?;
         let bench = Bench { rate: Some(rate), ..Bench::flood(PLAIN_PORT, self.times.cost) };
         let result = self.bench(&bench, Some(server.pid)).await;
         self.session.launcher.stop(server).await?;
@@ -204,6 +206,7 @@ impl Quick<'_> {
         // Both ends are ours: the worse of them counts.
         let client = sample.values.get("allocations_per_packet").copied().unwrap_or(0.0);
         sample.values.insert("allocations_per_packet", allocated.max(client));
+        sample.notes.extend(after.request_verdict().map(|verdict| format!("CPU latency request: {verdict}")));
         if let Some(mib) = after.pool_mib_per_queue() {
             sample.values.insert("pool_mib_per_queue", mib);
         }
@@ -240,14 +243,34 @@ impl Quick<'_> {
         measure: impl AsyncFnOnce() -> anyhow::Result<Sample>,
     ) -> anyhow::Result<Sample> {
         attached.instance.set_mode("adaptive").await?;
-        let before = attached.instance.report().await?;
+        let before = self.until_idle(attached).await?;
         let mut sample = measure().await?;
         let after = attached.instance.report().await?;
         ensure!(after.path() == attached.path, "the path changed from {} to {}", attached.path, after.path());
+        sample
+            .values
+            .insert("request_held", f64::from(u8::from(before.request_held() || after.request_held())));
         sample.values.insert("fast_path_frames_before", before.frames_in() as f64);
         sample.values.insert("fast_path_frames_during", (after.frames_in() - before.frames_in()) as f64);
         sample.notes.push(attached.proof.clone());
         Ok(sample)
+    }
+
+    /// Waits until no latency request of the last traffic is held any more: idle means idle.
+    async fn until_idle(&self, attached: &Attachment) -> anyhow::Result<Report> {
+        let deadline = Instant::now() + IDLE_DEADLINE;
+        loop {
+            tokio::time::sleep(IDLE_LOOK).await;
+            let report = attached.instance.report().await?;
+            if !report.request_held() {
+                return Ok(report);
+            }
+            ensure!(
+                Instant::now() < deadline,
+                "still holds a latency request {} s after its last packet",
+                IDLE_DEADLINE.as_secs()
+            );
+        }
     }
 
     async fn floor(&self) -> anyhow::Result<Sample> {
@@ -265,14 +288,7 @@ impl Quick<'_> {
     /// Nothing to do: waits until the linger is over, then watches.
     async fn idle(&self, attached: &Attachment) -> anyhow::Result<Sample> {
         attached.instance.set_mode("adaptive").await?;
-        let begun = Instant::now();
-        let mut report = attached.instance.report().await?;
-        while report.request_held() && begun.elapsed() < LINGER_DEADLINE {
-            tokio::time::sleep(LINGER_LOOK).await;
-            report = attached.instance.report().await?;
-        }
-        // The answer to our last question is still being sent: its own wake-ups are not the server's.
-        tokio::time::sleep(LINGER_LOOK).await;
+        self.until_idle(attached).await?;
         let pid = attached.instance.pid();
         let (cpu, switches, begun) =
             (twinpath_sys::child::cpu_time(pid)?, voluntary_switches(pid)?, Instant::now());

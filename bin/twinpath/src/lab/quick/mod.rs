@@ -15,6 +15,7 @@ use self::plan::{Rounds, Step};
 use crate::lab::bystander::{Bystander, Seen};
 use crate::lab::model::{Lab, Sample};
 use crate::lab::peers;
+use crate::lab::process::Side;
 use crate::lab::record::Record;
 use crate::lab::session::Session;
 
@@ -93,8 +94,10 @@ async fn run(session: &Session) -> anyhow::Result<(Record, usize)> {
     let plan: Vec<_> =
         (0..rounds.count()).map(|round| plan::round(round, &session.selection.rows, &rounds)).collect();
     session.progress.expect(plan.iter().flatten().filter(|step| matches!(step, Step::Measure(_))).count());
-    let tcp_echo = session.launcher.server(&peers::tcp_echo()).await.context("the plain TCP echo")?;
-    let tcp_sink = session.launcher.server(&peers::tcp_sink()).await.context("the plain TCP sink")?;
+    let tcp_echo =
+        session.launcher.server(Side::Server, &peers::tcp_echo()).await.context("the plain TCP echo")?;
+    let tcp_sink =
+        session.launcher.server(Side::Server, &peers::tcp_sink()).await.context("the plain TCP sink")?;
     let bystander = Bystander::start(&session.launcher.topology().client, peers::server(peers::TCP_PORT))?;
     let record = RefCell::new(Record::default());
     let quick = Quick {
