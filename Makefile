@@ -25,6 +25,7 @@ build: setup ## build the release binary, target/release/twinpath
 	$(CARGO) build $(CARGO_FLAGS) --release -p twinpath
 
 test: setup ## run every test; say how many ran and why any was skipped (device tests need root)
+	@if [ "$$(id -u)" = 0 ]; then xtask/host.sh need $(TEST_PACKAGES); fi
 	@$(CARGO) run -q $(CARGO_FLAGS) -p xtask -- test-summary $(ARGS)
 
 lint: setup ## formatting, clippy, the house rules, and the committed BPF object against its source
@@ -53,6 +54,9 @@ help: ## say what there is
 
 # Only to prove that the committed object is what its source gives; the product needs no compiler for it.
 BPF_PACKAGES := clang-14=clang-14 llvm-14=llvm-strip-14
+
+# What device tests change their namespaces with. They need root, so nobody else needs these.
+TEST_PACKAGES := iproute2=ip ethtool=ethtool
 
 # What building needs beside Rust: a linker and the C library's start files.
 setup:
