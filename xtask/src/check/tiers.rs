@@ -23,7 +23,7 @@ const TIERS: &[Tier] = &[
     Tier {
         folder: "io",
         below: &["pure", "mem"],
-        order: &["sys", "steer_bpf", "port", "port_packet", "port_xdp", "plain"],
+        order: &["sys", "steer_bpf", "port", "port_xdp", "port_packet", "plain"],
     },
     Tier {
         folder: "runtime",
