@@ -8,13 +8,16 @@ use std::ptr;
 use rustix::io::Errno;
 use twinpath_frame::{BURST_MAX, Burst, Frame, Pool};
 use twinpath_inspect::Reason;
-use twinpath_port::PortCounters;
+use twinpath_port::{PortCounters, PortQueue, WaitSource};
+use twinpath_port_xdp::XdpPort;
 
 use crate::open::last_errno;
 
 #[derive(Debug)]
 pub(crate) struct Transmitter {
     socket: OwnedFd,
+    /// Where it can be had, frames leave by it.
+    queue: Option<Box<XdpPort>>,
     pending: Burst,
     /// Message headers and their vectors, made once; only the vectors' contents change.
     messages: Box<[libc::mmsghdr]>,
@@ -26,7 +29,7 @@ pub(crate) struct Transmitter {
 unsafe impl Send for Transmitter {}
 
 impl Transmitter {
-    pub(crate) fn new(socket: OwnedFd) -> Self {
+    pub(crate) fn new(socket: OwnedFd, queue: Option<XdpPort>) -> Self {
         let empty = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
         let mut vectors = vec![empty; BURST_MAX].into_boxed_slice();
         let messages = vectors
@@ -39,10 +42,10 @@ impl Transmitter {
                 message
             })
             .collect();
-        Self { socket, pending: Burst::new(), messages, vectors }
+        Self { socket, queue: queue.map(Box::new), pending: Burst::new(), messages, vectors }
     }
 
-    pub(crate) fn queue(&mut self, pool: &mut Pool, burst: &mut Burst, counters: &PortCounters) {
+    pub(crate) fn take(&mut self, pool: &mut Pool, burst: &mut Burst, counters: &PortCounters) {
         while !burst.is_empty() {
             if self.pending.room() == 0 {
                 self.flush(pool, counters);
@@ -57,6 +60,14 @@ impl Transmitter {
     }
 
     pub(crate) fn flush(&mut self, pool: &mut Pool, counters: &PortCounters) {
+        if let Some(queue) = &mut self.queue {
+            let count = self.pending.len() as u32;
+            if count > 0 && queue.room(count) >= count {
+                queue.transmit(pool, &mut self.pending);
+            }
+            // Also when nothing was added: frames sent earlier come home, and what the kernel did not take goes again.
+            queue.flush(pool);
+        }
         let total = self.pending.len();
         if total == 0 {
             return;
@@ -129,7 +140,14 @@ impl Transmitter {
         if sent < 0 { Err(last_errno()) } else { Ok(sent as usize) }
     }
 
+    /// Whether all has left, or nothing can: then sleeping is right.
+    pub(crate) fn arm(&mut self) -> bool {
+        self.queue.as_mut().is_none_or(|queue| queue.arm())
+    }
+
     pub(crate) fn into_frames(mut self) -> Vec<Frame> {
-        self.pending.drain(usize::MAX).collect()
+        let mut frames: Vec<_> = self.pending.drain(usize::MAX).collect();
+        frames.extend(self.queue.into_iter().flat_map(|queue| queue.close()));
+        frames
     }
 }

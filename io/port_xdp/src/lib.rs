@@ -74,13 +74,20 @@ impl XdpPort {
             transmit: opened.transmit,
             lent: Lent::new((region.len() / CHUNK_SIZE as usize) as u32),
             filled: 0,
-            fill_target: config.ring_frames,
+            fill_target: if config.receives { config.ring_frames } else { 0 },
             zero_copy: opened.zero_copy,
             virtual_device: config.virtual_device,
             stuck: false,
             statistics_due: Instant::ZERO,
             counters: Arc::default(),
         })
+    }
+
+    /// Counts in `counters`, for a port that this queue is a part of.
+    #[must_use]
+    pub fn counting_in(mut self, counters: Arc<PortCounters>) -> Self {
+        self.counters = counters;
+        self
     }
 
     /// The registered memory, for the worker's next queue.
@@ -95,6 +102,11 @@ impl XdpPort {
     #[must_use]
     pub fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+
+    /// How many frames it can take for sending now, if at least `want` are wanted.
+    pub fn room(&mut self, want: u32) -> u32 {
+        self.transmit.free(want)
     }
 
     /// Gives the kernel frames to receive into, up to the target.

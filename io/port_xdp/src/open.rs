@@ -39,8 +39,11 @@ pub struct XdpConfig {
     pub id: PortId,
     /// Kernel index of the interface.
     pub ifindex: u32,
-    /// Entries of each of the four rings, and frames kept with the kernel for receiving; a power of two.
+    /// Entries of each of the four rings, and frames kept with the kernel if it receives; a power of two.
     pub ring_frames: u32,
+    /// Whether it receives. A queue that only sends needs no XDP program, and takes no frames from the pool to wait for
+    /// what never comes.
+    pub receives: bool,
     /// Copy or not.
     pub copy_mode: CopyMode,
     /// Whether frames come from a program on this host or its hypervisor (veth, virtio), so that their transport checksum

@@ -25,8 +25,8 @@ use twinpath_worker::{Engine, Io, Worker, WorkerConfig, WorkerCounters};
 use super::Measured;
 use super::plan::Plan;
 
-/// Entries per ring: twice the largest window, so that what is lost is not lost here.
-const RING_FRAMES: u32 = 2048;
+/// Entries per ring, at least: as a server has by default.
+const RING_FRAMES_MIN: u32 = 512;
 
 /// Runs the plan to its end, or until `stop` is requested. `progress` has one entry per thread.
 pub(crate) fn run(plan: &Plan, stop: &Stop, progress: &[Progress]) -> anyhow::Result<Measured> {
@@ -46,8 +46,10 @@ pub(crate) fn run(plan: &Plan, stop: &Stop, progress: &[Progress]) -> anyhow::Re
         "{} threads can't share the queues of {interface} on the path {path}: choose --threads 1 or --path packet",
         plan.threads
     );
+    // The window fits twice, so that what is lost is not lost here.
+    let ring_frames = (2 * plan.load.inflight).next_power_of_two().max(RING_FRAMES_MIN);
     let flows = (0..plan.threads)
-        .map(|_| runtime.block_on(client.open(RING_FRAMES)))
+        .map(|_| runtime.block_on(client.open(ring_frames)))
         .collect::<Result<Vec<_>, _>>()?;
     let outcomes: Vec<anyhow::Result<Outcome>> = thread::scope(|scope| {
         let threads: Vec<_> = (0..plan.threads)
@@ -220,6 +222,8 @@ impl Engine for LoadEngine<'_> {
             io.release(frame);
         }
         self.progress.add(matched);
+        // At once, so that the next requests leave with this turn's first flush.
+        self.send_due(now, io);
     }
 
     fn ready(&mut self, _now: Instant, _token: u32, _error: bool, _io: &mut Io<'_, ()>) {}

@@ -20,15 +20,19 @@ use crate::choose::Path;
 /// replies that an engine holds back.
 const IN_HAND_FRAMES: u32 = 4 * twinpath_frame::BURST_MAX as u32;
 
+/// Frames that may be on their way out on the packet path: the kernel gives a frame back when its receiver has taken it, and
+/// takes no more than its socket buffer allows (some 280).
+const SEND_ONLY_FRAMES: u32 = 512;
+
 /// Frames of one worker's pool: per queue a full fill ring and a full transmit ring, and what is in hand.
 ///
-/// With the default of 2048: (2 x 2048 + 256) x 2 KiB = 8.5 MiB per queue on the XDP path. On the packet path the receive
-/// ring is the kernel's, 2048 x 2 KiB = 4 MiB beside a pool that needs only what is in hand.
+/// With the default of 512: (2 x 512 + 256) x 2 KiB = 2.5 MiB per queue on the XDP path. On the packet path the receive
+/// ring is the kernel's: with 512 slots, 1 MiB beside a pool of (256 + 512) x 2 KiB = 1.5 MiB.
 #[must_use]
 pub const fn pool_frames(path: Path, queues: u32, ring_frames: u32) -> u32 {
     match path {
         Path::XdpZeroCopy | Path::XdpNative | Path::XdpGeneric => queues * (2 * ring_frames + IN_HAND_FRAMES),
-        Path::Packet | Path::Kernel => IN_HAND_FRAMES,
+        Path::Packet | Path::Kernel => IN_HAND_FRAMES + SEND_ONLY_FRAMES,
     }
 }
 
@@ -158,7 +162,7 @@ impl Attachment {
     ) -> Result<(Self, Vec<Placed>), AttachError> {
         let table = target.table()?;
         match plan.path {
-            Path::Packet | Path::Kernel => Self::attach_packet(target, &table, plan, regions.len()),
+            Path::Packet | Path::Kernel => Self::attach_packet(target, &table, plan, regions),
             Path::XdpZeroCopy => {
                 Self::attach_xdp(target, &table, plan, regions, XdpMode::Native, CopyMode::ZeroCopy).await
             }
@@ -175,15 +179,16 @@ impl Attachment {
         target: Target,
         table: &Table,
         plan: &AttachPlan,
-        workers: usize,
+        regions: &[Arc<Region>],
     ) -> Result<(Self, Vec<Placed>), AttachError> {
+        let workers = regions.len();
         let mut steering = Steering::load(twinpath_steer_bpf::Path::Packet)?;
         steering.apply(table)?;
         // The programs before the sockets: a frame that a socket takes is withheld from the kernel from the first on, and
         // without a socket nothing is.
         steering.attach_tcx(target.ifindex)?;
         let mut placed = Vec::with_capacity(workers);
-        for worker in 0..workers {
+        for (worker, region) in regions.iter().enumerate() {
             let config = PacketConfig {
                 id: PortId { port: plan.port, queue: worker as u16 },
                 ifindex: target.ifindex,
@@ -191,7 +196,8 @@ impl Attachment {
                 fanout_group: (workers > 1).then(|| fanout_group(target.ifindex)),
                 bypass_qdisc: plan.virtual_device,
             };
-            let queue = PacketPort::open(&config, |socket| steering.attach_socket_filter(socket))?;
+            let sender = send_only(&config, plan, region);
+            let queue = PacketPort::open(&config, |socket| steering.attach_socket_filter(socket), sender)?;
             placed.push(Placed { worker, queue: Box::new(queue) });
         }
         Ok((Self { steering, target, path: Path::Packet, queues: workers as u32 }, placed))
@@ -218,6 +224,7 @@ impl Attachment {
                 id: PortId { port: plan.port, queue: queue as u16 },
                 ifindex: target.ifindex,
                 ring_frames: plan.ring_frames,
+                receives: true,
                 copy_mode,
                 virtual_device: plan.virtual_device,
             };
@@ -287,6 +294,26 @@ async fn open_patiently(
                 tokio::time::sleep(BUSY_PAUSE).await;
             }
             outcome => return Ok(outcome?),
+        }
+    }
+}
+
+/// An AF_XDP queue for the packet path to send by. It is an improvement, not a need: where the queue does not exist or another
+/// program has it, frames leave by the packet socket.
+fn send_only(config: &PacketConfig, plan: &AttachPlan, region: &Region) -> Option<XdpPort> {
+    let config = XdpConfig {
+        id: config.id,
+        ifindex: config.ifindex,
+        ring_frames: SEND_ONLY_FRAMES,
+        receives: false,
+        copy_mode: CopyMode::Copy,
+        virtual_device: plan.virtual_device,
+    };
+    match XdpPort::open(&config, None, region) {
+        Ok(port) => Some(port),
+        Err(error) => {
+            tracing::info!("frames leave by the packet socket: {error}");
+            None
         }
     }
 }
