@@ -158,6 +158,8 @@ pub struct LatencyRequest {
     pub wake_us_without: Option<f64>,
     /// One wake-up with it, us (median).
     pub wake_us_with: Option<f64>,
+    /// Whether it was found to shorten wake-ups here.
+    pub helps: bool,
     /// What follows from that, in a sentence.
     pub verdict: String,
 }

@@ -110,7 +110,7 @@ impl Facts for Report {
 
     fn pool_mib_per_queue(&self) -> Option<f64> {
         let queues: usize = self.interfaces.iter().map(|interface| interface.queues.len()).sum();
-        (queues > 0).then(|| self.workers.iter().map(|worker| worker.pool_mib).sum::<f64>() / queues as f64)
+        (queues > 0).then(|| self.instance.pool_mib / queues as f64)
     }
 }
 

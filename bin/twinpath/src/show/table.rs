@@ -269,6 +269,7 @@ mod tests {
             },
             workers: vec![Worker {
                 latency_request: LatencyRequest {
+                    helps: true,
                     setting: "auto".to_owned(),
                     wake_us_without: Some(79.04),
                     wake_us_with: Some(4.2),

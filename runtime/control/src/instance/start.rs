@@ -153,14 +153,10 @@ impl<S: Service + 'static> Instance<S> {
     }
 
     fn request_wanted(&self) -> bool {
-        let helps = match (self.request.wake_us_with, self.request.wake_us_without) {
-            (Some(with), Some(without)) => with <= without * 0.8,
-            _ => false,
-        };
         match self.plan.request {
             RequestSetting::Always => true,
             RequestSetting::Never => false,
-            RequestSetting::Auto => helps,
+            RequestSetting::Auto => self.request.helps,
         }
     }
 }
@@ -241,7 +237,8 @@ fn decide_request(plan: &Plan) -> report::LatencyRequest {
     let us = |nanos: u64| nanos as f64 / 1_000.0;
     request.wake_us_without = Some(us(cost.without_ns));
     request.wake_us_with = cost.with_ns.map(us);
-    request.verdict = match (cost.with_ns, cost.request_helps(), plan.request) {
+    request.helps = cost.request_helps;
+    request.verdict = match (cost.with_ns, cost.request_helps, plan.request) {
         (None, ..) => "not held: the system refuses requests (/dev/cpu_dma_latency)".to_owned(),
         (_, false, RequestSetting::Auto) => "not held: it does not shorten a wake-up here".to_owned(),
         (_, _, _) if plan.idle.mode == Mode::Poll => {

@@ -115,8 +115,10 @@ impl Quick<'_> {
             }
             "rate-kernel-single" => self.kernel_rate("single", "interrupt").await,
             "rate-kernel-batch" => self.kernel_rate("batch", "interrupt").await,
+            "rate-kernel-segments" => self.kernel_rate("segments", "interrupt").await,
             "rate-kernel-single-spinning" => self.kernel_rate("single", "poll").await,
             "rate-kernel-batch-spinning" => self.kernel_rate("batch", "poll").await,
+            "rate-kernel-segments-spinning" => self.kernel_rate("segments", "poll").await,
             "cpu-kernel" => self.kernel_cost().await,
             "tcp-rr-without" => self.tcp_round_trips().await,
             "tcp-bulk-without" => self.tcp_bulk().await,

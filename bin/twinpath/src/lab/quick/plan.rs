@@ -10,8 +10,10 @@ use std::collections::BTreeSet;
 const WITHOUT: &[&str] = &[
     "rate-kernel-single",
     "rate-kernel-batch",
+    "rate-kernel-segments",
     "rate-kernel-single-spinning",
     "rate-kernel-batch-spinning",
+    "rate-kernel-segments-spinning",
     "cpu-kernel",
     "kernel-sleeping-request",
     "kernel-spinning",

@@ -22,10 +22,17 @@ const COST: &str = "cpu_us_per_reply";
 const BULK: &str = "gbit_per_s";
 
 /// The plain servers under load: the best of them is what `udp-rate` compares with.
-pub(super) const PLAIN_RATES: &[&str] =
-    &["rate-kernel-single", "rate-kernel-batch", "rate-kernel-single-spinning", "rate-kernel-batch-spinning"];
+pub(super) const PLAIN_RATES: &[&str] = &[
+    "rate-kernel-single",
+    "rate-kernel-batch",
+    "rate-kernel-segments",
+    "rate-kernel-single-spinning",
+    "rate-kernel-batch-spinning",
+    "rate-kernel-segments-spinning",
+];
 /// Those of them that sleep.
-pub(super) const SLEEPING_RATES: &[&str] = &["rate-kernel-single", "rate-kernel-batch"];
+pub(super) const SLEEPING_RATES: &[&str] =
+    &["rate-kernel-single", "rate-kernel-batch", "rate-kernel-segments"];
 const PLAIN_COSTS: &[&str] = &["cpu-kernel"];
 const SLEEPING: &[&str] = &["kernel-sleeping"];
 const SPINNING: &[&str] = &["kernel-spinning"];
@@ -47,9 +54,13 @@ pub(super) const ROWS: &[RowSpec] = &[
     row("floor-eventfd", Group::Rtt, P50, "floor: eventfd ping-pong"),
     row("rate-kernel-single", Group::Rate, RATE, "kernel, single calls, sleeping").on("kernel", "interrupt"),
     row("rate-kernel-batch", Group::Rate, RATE, "kernel, recvmmsg, sleeping").on("kernel", "interrupt"),
+    row("rate-kernel-segments", Group::Rate, RATE, "kernel, UDP_GRO and UDP_SEGMENT, sleeping")
+        .on("kernel", "interrupt"),
     row("rate-kernel-single-spinning", Group::Rate, RATE, "kernel, single calls, spinning")
         .on("kernel", "poll"),
     row("rate-kernel-batch-spinning", Group::Rate, RATE, "kernel, recvmmsg, spinning").on("kernel", "poll"),
+    row("rate-kernel-segments-spinning", Group::Rate, RATE, "kernel, UDP_GRO and UDP_SEGMENT, spinning")
+        .on("kernel", "poll"),
     row("rate-twinpath", Group::Rate, RATE, "twinpath, poll").on("auto", "poll").against(PLAIN_RATES),
     row("cpu-kernel", Group::Cpu, COST, "kernel: the best server that sleeps").on("kernel", "interrupt"),
     row("cpu-twinpath", Group::Cpu, COST, "twinpath, interrupt").on("auto", "interrupt").against(PLAIN_COSTS),
