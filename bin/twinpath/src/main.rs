@@ -55,8 +55,28 @@ fn main() -> ExitCode {
     match outcome {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("twinpath: {error:#}");
+            eprintln!("twinpath: {}", in_words(&error));
             ExitCode::FAILURE
         }
+    }
+}
+
+/// The error and its causes as one sentence; a cause that its effect already tells is not told again.
+fn in_words(error: &anyhow::Error) -> String {
+    error.chain().map(ToString::to_string).fold(String::new(), |told, cause| match told {
+        told if told.is_empty() => cause,
+        told if told.contains(&cause) => told,
+        told => format!("{told}: {cause}"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_is_told_once() {
+        let error = anyhow::anyhow!("no route").context("cannot send: no route").context("the bench ended");
+        assert_eq!(in_words(&error), "the bench ended: cannot send: no route");
     }
 }

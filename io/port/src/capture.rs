@@ -104,6 +104,10 @@ impl<W: Write + Send> PortQueue for CapturePort<W> {
         self.inner.capabilities()
     }
 
+    fn prepare(&mut self, pool: &mut Pool) {
+        self.inner.prepare(pool);
+    }
+
     fn receive(&mut self, now: Instant, pool: &mut Pool, burst: &mut Burst) {
         let before = burst.len();
         self.now = now;

@@ -97,6 +97,10 @@ impl PortQueue for FaultPort {
         self.inner.capabilities()
     }
 
+    fn prepare(&mut self, pool: &mut Pool) {
+        self.inner.prepare(pool);
+    }
+
     fn receive(&mut self, now: Instant, pool: &mut Pool, burst: &mut Burst) {
         let mut scratch = std::mem::take(&mut self.scratch);
         // Bursts of its own: what is lost or doubled changes the count.

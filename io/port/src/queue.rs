@@ -73,6 +73,9 @@ pub trait PortQueue: WaitSource + Send {
     /// What it can do.
     fn capabilities(&self) -> Capabilities;
 
+    /// Called once by the worker before anything is steered here: takes from `pool` what it needs to receive into.
+    fn prepare(&mut self, _pool: &mut Pool) {}
+
     /// Moves what has arrived into `burst`, as far as there is room there and in `pool`. Frames that cannot be handed
     /// over are counted under a reason.
     fn receive(&mut self, now: Instant, pool: &mut Pool, burst: &mut Burst);

@@ -21,7 +21,7 @@ use twinpath_frame::{Burst, CHUNK_SIZE, Frame, Pool, Region, UMEM_CHUNK_DATA_MAX
 use twinpath_inspect::Reason;
 use twinpath_port::{Capabilities, PortCounters, PortId, PortQueue, WaitSource};
 use twinpath_rings::xsk::{Consumer, Descriptor, Producer};
-use twinpath_time::{Duration, Instant};
+use twinpath_time::Instant;
 
 pub use open::{CopyMode, OpenError, Umem, XdpConfig};
 
@@ -31,8 +31,15 @@ use crate::lent::Lent;
 /// (`TX_BATCH_SIZE`, net/xdp/xsk.c), and says EAGAIN while there are more.
 const KICKS_MAX: u32 = 64;
 
-/// How often the kernel's own drop counters are read, at most.
-const STATISTICS_INTERVAL: Duration = Duration::from_millis(100);
+/// Frames that the kernel could not hand to an AF_XDP socket: no room in its receive ring, or no frame in its fill ring. For
+/// control, on a descriptor of its own.
+#[must_use]
+pub fn lost_frames(socket: impl AsFd) -> u64 {
+    rustix::net::sockopt::xdp_statistics(socket).map_or(0, |statistics| {
+        let full = statistics.rx_ring_full.unwrap_or(0) + statistics.rx_fill_ring_empty_descs.unwrap_or(0);
+        statistics.rx_dropped + full
+    })
+}
 
 /// One queue on the XDP path.
 #[derive(Debug)]
@@ -52,7 +59,6 @@ pub struct XdpPort {
     virtual_device: bool,
     /// The interface is down or gone: what waits in the transmit ring can't leave, so sleeping is right.
     stuck: bool,
-    statistics_due: Instant,
     counters: Arc<PortCounters>,
 }
 
@@ -78,7 +84,6 @@ impl XdpPort {
             zero_copy: opened.zero_copy,
             virtual_device: config.virtual_device,
             stuck: false,
-            statistics_due: Instant::ZERO,
             counters: Arc::default(),
         })
     }
@@ -146,18 +151,6 @@ impl XdpPort {
             }
         }
     }
-
-    fn read_statistics(&mut self, now: Instant) {
-        if now < self.statistics_due {
-            return;
-        }
-        self.statistics_due = now + STATISTICS_INTERVAL;
-        if let Ok(statistics) = rustix::net::sockopt::xdp_statistics(&self.socket) {
-            let full =
-                statistics.rx_ring_full.unwrap_or(0) + statistics.rx_fill_ring_empty_descs.unwrap_or(0);
-            self.counters.ring_full.set(statistics.rx_dropped + full);
-        }
-    }
 }
 
 impl WaitSource for XdpPort {
@@ -203,6 +196,10 @@ impl PortQueue for XdpPort {
         }
     }
 
+    fn prepare(&mut self, pool: &mut Pool) {
+        self.refill(pool);
+    }
+
     fn receive(&mut self, now: Instant, pool: &mut Pool, burst: &mut Burst) {
         let Self { receive, lent, counters, id, filled, .. } = self;
         let (mut frames, mut bytes) = (0, 0);
@@ -231,9 +228,6 @@ impl PortQueue for XdpPort {
         }
         if self.filled < self.fill_target {
             self.refill(pool);
-        }
-        if burst.room() == 0 {
-            self.read_statistics(now);
         }
     }
 

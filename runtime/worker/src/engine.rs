@@ -148,7 +148,7 @@ impl<E: Send> Io<'_, E> {
     pub fn tell(&mut self, event: E) -> Result<(), E> {
         self.events.send(Event::Engine(event)).map_err(|event| match event {
             Event::Engine(event) => event,
-            Event::Detached(_) => unreachable!("what comes back is what was sent"),
+            Event::Attached(_) | Event::Detached(_) => unreachable!("what comes back is what was sent"),
         })
     }
 }

@@ -8,10 +8,17 @@ use std::thread;
 
 use rustix::io::Errno;
 use twinpath_sys::{EventFd, LatencyRequest, affinity, clock};
+use twinpath_time::Duration;
 
-/// Wake-ups per sample, and pairs of samples. A wake-up takes up to 100 us on a machine with deep idle states: 26 ms in all.
+use crate::sleep::Sleeper;
+
+/// Wake-ups per sample, and pairs of samples. A wake-up takes up to 100 us on a machine with deep idle states.
 const ROUNDS: usize = 16;
-const PAIRS: usize = 8;
+const PAIRS: usize = 5;
+
+/// What a request did lasts beyond its end, until the next tick of an idle CPU (4 ms at HZ=250): a sample without one comes
+/// after a rest.
+const REST: Duration = Duration::from_millis(12);
 
 /// One wake-up across CPUs (half a blocking eventfd ping-pong), median over all pairs, ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,13 +56,15 @@ fn quantile(mut values: Vec<u64>, part: usize) -> Option<u64> {
     values.get(values.len() / part).copied()
 }
 
-/// Measures, in some 25 ms. `None` where it can't be (no second CPU, no fd left).
+/// Measures, in some 70 ms. `None` where it can't be (no second CPU, no fd left).
 #[must_use]
 pub fn measure_wake_cost() -> Option<WakeCost> {
     let cpus = affinity::allowed_cpus().ok()?;
     let [near, far] = [*cpus.first()?, *cpus.get(1)?];
     let mut pairs = Vec::with_capacity(PAIRS);
+    let mut rest = Sleeper::new().ok()?;
     for _ in 0..PAIRS {
+        rest.sleep(clock::now() + REST);
         let without = wake_ns(near, far).ok()??;
         let with = match LatencyRequest::open(0) {
             Ok(_held) => wake_ns(near, far).ok()?,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use twinpath_frame::{Burst, Frame, Pool};
 use twinpath_inspect::Reason;
-use twinpath_port::PortQueue;
+use twinpath_port::{PortId, PortQueue};
 use twinpath_sys::{LatencyRequest, allocations, clock};
 use twinpath_time::{Duration, Instant};
 
@@ -57,6 +57,8 @@ pub enum Command<C> {
 
 /// What a worker tells control.
 pub enum Event<E> {
+    /// A queue it serves from now on: frames may be steered to it.
+    Attached(PortId),
     /// A queue it no longer serves; close it, and send its frames back.
     Detached(Box<dyn PortQueue>),
     /// From the engine.
@@ -155,7 +157,7 @@ impl<E: Engine> Worker<E> {
     }
 
     /// Attaches a queue before the worker runs; later it is [`Command::Attach`].
-    pub fn attach(&mut self, queue: Box<dyn PortQueue>) {
+    pub fn attach(&mut self, mut queue: Box<dyn PortQueue>) {
         if self.ports.len() == PORTS_MAX {
             self.counters.drops.add(Reason::PortDown, 1);
             return self.hand_back(queue);
@@ -164,7 +166,13 @@ impl<E: Engine> Worker<E> {
             // Without a place in the epoll it would be served only while spinning: better not at all.
             return self.hand_back(queue);
         }
+        queue.prepare(&mut self.pool);
+        let id = queue.id();
         self.ports.push(Attached { queue, outbox: Burst::new() });
+        if self.events.send(Event::Attached(id)).is_err() {
+            // Nothing will be steered to it, and the kernel goes on serving: better than to lose frames unknown.
+            self.counters.drops.add(Reason::MailboxFull, 1);
+        }
     }
 
     /// Turns and sleeps until told to stop.

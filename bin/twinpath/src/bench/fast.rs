@@ -109,16 +109,18 @@ fn run_flow(
     }
     // Nothing is told and nothing is said; dropping an end would end the worker.
     let (_commands, inbox) = mailbox(1)?;
-    let (outbox, _events) = mailbox(8)?;
+    let (outbox, _events) = mailbox(256)?;
     let counters = Arc::new(WorkerCounters::default());
-    let ClientPath { attachment, queues, pool, local, target, egress, socket } = flow;
+    let ClientPath { mut attachment, queues, pool, local, target, egress, socket } = flow;
     let load = Load::new(plan.thread_load(index), clock::now())?;
     let engine =
         LoadEngine { load, local, target, egress, stop, progress, at_start: None, at_end: None, done: false };
     let idle = IdleConfig { mode: plan.mode, request: false, ..IdleConfig::default() };
     let mut worker = Worker::new(&WorkerConfig { idle }, engine, pool, inbox, outbox, Arc::clone(&counters))?;
     for placed in queues {
+        let id = placed.queue.id();
         worker.attach(placed.queue);
+        attachment.serving(id)?;
     }
     worker.start()?;
     let remains = worker.run();

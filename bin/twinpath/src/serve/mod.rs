@@ -163,6 +163,9 @@ fn announce(ready: &Ready) {
             let _ = writeln!(out, "  not {}: {}", not.path, not.reason);
         }
     }
+    for claim in &report.rules.claims {
+        let _ = writeln!(out, "  claimed: {claim}; what is claimed passes nftables and conntrack by");
+    }
     if let Some(worker) = report.workers.first() {
         let _ =
             writeln!(out, "  mode {}; CPU latency request {}", worker.mode, worker.latency_request.verdict);

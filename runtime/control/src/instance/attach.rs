@@ -1,6 +1,7 @@
 //! Putting an interface on a path, and taking it off again.
 
 use std::net::IpAddr;
+use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -102,6 +103,9 @@ pub enum AttachError {
     /// Sharing the memory among queues.
     #[error("cannot share the frame memory among queues: {0}")]
     Share(Errno),
+    /// No descriptor left.
+    #[error("cannot duplicate a socket's descriptor: {0}; raise the limit of open files (ulimit -n)")]
+    Descriptor(std::io::Error),
     /// The queue is still held long after its owner can have died.
     #[error(
         "{source}; it was tried again for {waited:?}: stop the program that holds it (Linux does not tell which without CONFIG_XDP_SOCKETS_DIAG)"
@@ -128,6 +132,10 @@ pub struct Attachment {
     target: Target,
     path: Path,
     queues: u32,
+    /// The AF_XDP sockets, on descriptors of our own: to steer to once their worker serves them, and to ask what they lost.
+    sockets: Vec<(PortId, OwnedFd)>,
+    /// Queues that nothing is steered to yet.
+    waiting: usize,
 }
 
 /// What a path needs to know beyond the target.
@@ -200,7 +208,11 @@ impl Attachment {
             let queue = PacketPort::open(&config, |socket| steering.attach_socket_filter(socket), sender)?;
             placed.push(Placed { worker, queue: Box::new(queue) });
         }
-        Ok((Self { steering, target, path: Path::Packet, queues: workers as u32 }, placed))
+        let sockets = Vec::new();
+        Ok((
+            Self { steering, target, path: Path::Packet, queues: workers as u32, sockets, waiting: 0 },
+            placed,
+        ))
     }
 
     async fn attach_xdp(
@@ -217,7 +229,7 @@ impl Attachment {
         // interface, no socket has been opened for nothing.
         steering.attach_xdp(target.ifindex, mode)?;
         let mut umems = regions.iter().map(|_| None).collect::<Vec<_>>();
-        let mut placed = Vec::new();
+        let (mut placed, mut sockets) = (Vec::new(), Vec::new());
         for queue in 0..plan.rx_queues {
             let worker = queue as usize % regions.len();
             let config = XdpConfig {
@@ -232,10 +244,35 @@ impl Attachment {
             if umems[worker].is_none() {
                 umems[worker] = Some(port.umem().map_err(AttachError::Share)?);
             }
-            steering.set_queue(queue, port.socket())?;
+            sockets.push((config.id, port.socket().try_clone_to_owned().map_err(AttachError::Descriptor)?));
             placed.push(Placed { worker, queue: Box::new(port) });
         }
-        Ok((Self { steering, target, path: plan.path, queues: plan.rx_queues }, placed))
+        let waiting = sockets.len();
+        Ok((Self { steering, target, path: plan.path, queues: plan.rx_queues, sockets, waiting }, placed))
+    }
+
+    /// A worker serves this queue now: frames are steered to it from here on. Until then the kernel serves them: a socket
+    /// without frames to receive into would lose them.
+    ///
+    /// # Errors
+    /// The map of sockets refused it; the kernel goes on serving that queue.
+    pub fn serving(&mut self, id: PortId) -> Result<(), SteerError> {
+        let Some((_, socket)) = self.sockets.iter().find(|(known, _)| *known == id) else { return Ok(()) };
+        self.waiting = self.waiting.saturating_sub(1);
+        self.steering.set_queue(u32::from(id.queue), socket.as_fd())
+    }
+
+    /// Queues that nothing is steered to yet.
+    #[must_use]
+    pub const fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    /// Frames that the kernel could not hand to a queue on the XDP path; 0 elsewhere, where the port itself counts.
+    #[must_use]
+    pub fn lost_frames(&self, id: PortId) -> u64 {
+        let socket = self.sockets.iter().find(|(known, _)| *known == id);
+        socket.map_or(0, |(_, socket)| twinpath_port_xdp::lost_frames(socket))
     }
 
     /// The path.

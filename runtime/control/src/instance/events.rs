@@ -4,10 +4,13 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::time::Timespec;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
+use twinpath_port::PortId;
 use twinpath_serve::{ServeCommand, ServeEvent};
 use twinpath_service::Service;
 use twinpath_sys::clock;
@@ -28,6 +31,9 @@ use crate::report::{self, Report};
 /// How often the number of queues is compared with what is attached, on the XDP path, where a queue without a socket
 /// is served by the kernel: nothing is lost meanwhile.
 const QUEUES_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long workers may take to serve what they were given: they do in the turn after, unless the machine is very busy.
+const STEERED_PATIENCE: Duration = Duration::from_millis(900);
 
 /// The signals that end an instance.
 pub(super) struct Signals {
@@ -137,12 +143,36 @@ impl<S: Service + 'static> Instance<S> {
                             self.workers[at].tell(Command::Frames(frames));
                         }
                     }
+                    WorkerEvent::Attached(id) => self.steer_to(id),
                     WorkerEvent::Engine(ServeEvent::Resolve { peer, local }) => {
                         self.mirror.ask(peer, Some(local))
                     }
                     WorkerEvent::Engine(ServeEvent::Reclaim(addresses)) => drop(addresses),
                 }
             }
+        }
+    }
+
+    fn steer_to(&mut self, id: PortId) {
+        let Some(attachment) = &mut self.interface.attachment else { return };
+        if let Err(error) = attachment.serving(id) {
+            tracing::error!("queue {} of {} stays with the kernel: {error}", id.queue, self.interface.name);
+        }
+    }
+
+    /// Waits until every queue that was attached is steered to, so that who is told "ready" finds it so.
+    pub(super) fn wait_until_steered(&mut self) {
+        let deadline = clock::now() + STEERED_PATIENCE;
+        while self.interface.attachment.as_ref().is_some_and(|attachment| attachment.waiting() > 0) {
+            let mut fds: Vec<_> =
+                self.workers.iter().map(|worker| PollFd::new(&worker.events, PollFlags::IN)).collect();
+            let left = deadline.since(clock::now());
+            let timeout = Timespec { tv_sec: 0, tv_nsec: left.subsec_nanos().into() };
+            if left.is_zero() || poll(&mut fds, Some(&timeout)).is_err() {
+                tracing::warn!("a worker has not taken its queues yet; the kernel serves them meanwhile");
+                return;
+            }
+            self.read_workers();
         }
     }
 
@@ -339,13 +369,20 @@ impl<S: Service + 'static> Instance<S> {
         let of_control = control.into_iter().filter(|(_, count)| *count > 0).map(|(reason, count)| {
             report::Drop { place: "control".to_owned(), reason: reason.to_owned(), count }
         });
+        let queues = self.workers.iter().flat_map(|worker| &worker.queues);
+        let lost = queues.filter_map(|queue| {
+            let count = self.interface.attachment.as_ref()?.lost_frames(queue.id);
+            let place = format!("{} queue {}", self.interface.name, queue.id.queue);
+            (count > 0).then(|| report::Drop { place, reason: "ring_full".to_owned(), count })
+        });
         let of_workers = self.workers.iter().flat_map(|worker| worker.drops(&self.interface.name));
-        of_workers.chain(of_control).collect()
+        of_workers.chain(lost).chain(of_control).collect()
     }
 
     fn report_interface(&self) -> report::Interface {
         let interface = &self.interface;
         let link = interface.ifindex.and_then(|ifindex| self.mirror.tables().link(ifindex));
+        let lost = |id| interface.attachment.as_ref().map_or(0, |attachment| attachment.lost_frames(id));
         let queue = |(number, worker): (usize, &WorkerHandle<S>)| {
             let mode = worker.mode().name().to_owned();
             worker
@@ -358,7 +395,7 @@ impl<S: Service + 'static> Instance<S> {
                     mode: mode.clone(),
                     frames_in: queue.counters.frames_in.get(),
                     frames_out: queue.counters.frames_out.get(),
-                    ring_full: queue.counters.ring_full.get(),
+                    ring_full: queue.counters.ring_full.get() + lost(queue.id),
                 })
                 .collect::<Vec<_>>()
         };

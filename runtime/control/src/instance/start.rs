@@ -56,7 +56,10 @@ impl<S: Service + Clone + 'static> Instance<S> {
             Err(error) => Err(error),
         };
         match outcome {
-            Ok(()) => Ok(instance),
+            Ok(()) => {
+                instance.wait_until_steered();
+                Ok(instance)
+            }
             Err(error) => {
                 instance.stop();
                 Err(error)
