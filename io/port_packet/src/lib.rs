@@ -55,14 +55,7 @@ impl PacketPort {
         let counters = Arc::<PortCounters>::default();
         let sender_queue = sender_queue.map(|queue| queue.counting_in(Arc::clone(&counters)));
         let transmitter = Transmitter::new(sender, sender_queue);
-        Ok(Self {
-            id: config.id,
-            ifindex: config.ifindex,
-            receiver,
-            ring,
-            transmitter,
-            counters: Arc::default(),
-        })
+        Ok(Self { id: config.id, ifindex: config.ifindex, receiver, ring, transmitter, counters })
     }
 }
 

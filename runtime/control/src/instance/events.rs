@@ -265,10 +265,9 @@ impl<S: Service + 'static> Instance<S> {
 
     async fn attach_again(&mut self, link: &Link) {
         self.interface.facts = learn_facts(&self.mirror, link).await;
-        let had_rings = self.workers.iter().all(|worker| worker.pool_bytes() > 8 << 20);
         match choose(&self.interface.facts, self.plan.path) {
             // The pools were sized at start, for another path.
-            Ok(choice) if choice.path.is_xdp() && !had_rings => {
+            Ok(choice) if choice.path.is_xdp() && !self.pools_for_xdp => {
                 self.interface.choice = choice;
                 self.interface.choice.path = Path::Packet;
                 "the frame memory taken at start suits the packet path only; restart to change that"

@@ -136,6 +136,8 @@ struct Instance<S: Service> {
     mirror: Mirror,
     workers: Vec<WorkerHandle<S>>,
     interface: Interface,
+    /// The workers' pools were sized for the XDP path.
+    pools_for_xdp: bool,
     request: report::LatencyRequest,
     started: Instant,
 }

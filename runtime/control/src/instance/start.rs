@@ -39,6 +39,7 @@ impl<S: Service + Clone + 'static> Instance<S> {
         let facts = learn_facts(&mirror, &link).await;
         let choice = choose(&facts, plan.path)?;
         let request = decide_request(&plan);
+        let pools_for_xdp = choice.path.is_xdp();
         let interface = Interface {
             name: link.name.clone(),
             ifindex: Some(link.ifindex),
@@ -49,8 +50,15 @@ impl<S: Service + Clone + 'static> Instance<S> {
             attach_due: false,
             next_port: 0,
         };
-        let mut instance =
-            Self { plan, mirror, workers: Vec::new(), interface, request, started: clock::now() };
+        let mut instance = Self {
+            plan,
+            mirror,
+            workers: Vec::new(),
+            interface,
+            pools_for_xdp,
+            request,
+            started: clock::now(),
+        };
         let outcome = match instance.start_workers(sockets, service) {
             Ok(()) => instance.attach_first().await,
             Err(error) => Err(error),
