@@ -99,10 +99,12 @@ impl Rig {
     }
 
     fn asked_about(&mut self) -> Option<IpAddr> {
-        match self.events.take()? {
-            Event::Engine(ServeEvent::Resolve { peer, .. }) => Some(peer),
-            _ => None,
+        while let Some(event) = self.events.take() {
+            if let Event::Engine(ServeEvent::Resolve { peer, .. }) = event {
+                return Some(peer);
+            }
         }
+        None
     }
 }
 

@@ -67,7 +67,8 @@ fn the_table_is_bounded_and_says_when_it_is_full() {
     }
     assert_eq!(table.len(), PEERS_MAX);
     assert!(table.overflows() > 0);
-    assert_eq!(table.peers.capacity(), room, "no growth, so no allocation");
+    // Places of deleted peers don't count as room until they are swept; growing would double it.
+    assert!(table.peers.capacity() <= room, "no growth, so no allocation");
     let known = table.lookup(peer(1), at(0));
     assert!(!known.ask, "those already known are still served");
     assert_eq!(
