@@ -363,7 +363,7 @@ impl<E: Engine> Worker<E> {
     }
 
     /// While it spins from packet to packet nobody waits on the ports' fds, and the kernel need not go through the motions of
-    /// waking somebody for every frame: that is a fifth of its way from one CPU to the other.
+    /// waking somebody for every frame.
     fn unwatch_ports(&mut self) {
         if std::mem::take(&mut self.watching_ports) {
             self.ports.iter().for_each(|port| unwatch(&self.sleeper, &*port.queue));
