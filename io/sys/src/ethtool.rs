@@ -1,4 +1,4 @@
-//! The one thing of an interface that only the old ethtool ioctl tells: the name of its driver. In a namespace of our
+//! What of an interface only the old ethtool ioctl tells: its driver, firmware and bus. In a namespace of our
 //! own /sys shows the devices of its mount, not ours, so it is not asked.
 
 #![allow(unsafe_code, reason = "one ioctl with a struct of fixed size")]
@@ -17,18 +17,39 @@ const ETHTOOL_GDRVINFO: u32 = 0x3;
 struct DriverInfo {
     command: u32,
     driver: [u8; 32],
-    rest: [u8; 160],
+    version: [u8; 32],
+    firmware: [u8; 32],
+    bus: [u8; 32],
+    rest: [u8; 64],
 }
 
 const _: () = assert!(size_of::<DriverInfo>() == 196, "the size of struct ethtool_drvinfo");
 
-/// Name of the driver behind the interface `name` of the calling thread's namespace. Needs no capability.
+/// What is behind an interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Driver {
+    /// Name of the driver.
+    pub name: String,
+    /// Version of the firmware; empty without.
+    pub firmware: String,
+    /// Address on its bus; empty without.
+    pub bus: String,
+}
+
+/// The driver behind the interface `name` of the calling thread's namespace. Needs no capability.
 ///
 /// # Errors
 /// ENODEV for no such interface, EOPNOTSUPP for one without a driver name.
-pub fn driver(name: &str) -> io::Result<String> {
+pub fn driver(name: &str) -> io::Result<Driver> {
     let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
-    let mut info = DriverInfo { command: ETHTOOL_GDRVINFO, driver: [0; 32], rest: [0; 160] };
+    let mut info = DriverInfo {
+        command: ETHTOOL_GDRVINFO,
+        driver: [0; 32],
+        version: [0; 32],
+        firmware: [0; 32],
+        bus: [0; 32],
+        rest: [0; 64],
+    };
     // SAFETY: `ifreq` is plain data, for which all zeroes is a valid value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     // One byte less than there is room for: the kernel expects a terminated name.
@@ -45,8 +66,14 @@ pub fn driver(name: &str) -> io::Result<String> {
     if code != 0 {
         return Err(io::Error::last_os_error());
     }
-    let length = info.driver.iter().position(|byte| *byte == 0).unwrap_or(info.driver.len());
-    Ok(String::from_utf8_lossy(&info.driver[..length]).into_owned())
+    Ok(Driver { name: text(&info.driver), firmware: text(&info.firmware), bus: text(&info.bus) })
+}
+
+/// Up to the terminator. Drivers say `N/A` for what they do not have.
+fn text(field: &[u8; 32]) -> String {
+    let length = field.iter().position(|byte| *byte == 0).unwrap_or(field.len());
+    let text = String::from_utf8_lossy(&field[..length]).into_owned();
+    if text == "N/A" { String::new() } else { text }
 }
 
 #[cfg(test)]

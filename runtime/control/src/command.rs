@@ -55,6 +55,8 @@ pub enum Topic {
     All,
     /// The program that answers.
     Instance,
+    /// What is served, by which path, and why.
+    Services,
     /// Interfaces, their paths and queues.
     Interfaces,
     /// Claims and verdicts.
@@ -69,9 +71,10 @@ pub enum Topic {
 
 impl Topic {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::All,
         Self::Instance,
+        Self::Services,
         Self::Interfaces,
         Self::Rules,
         Self::Workers,
@@ -85,6 +88,7 @@ impl Topic {
         match self {
             Self::All => "all",
             Self::Instance => "instance",
+            Self::Services => "services",
             Self::Interfaces => "interfaces",
             Self::Rules => "rules",
             Self::Workers => "workers",

@@ -132,7 +132,7 @@ impl InterfaceFacts {
 /// `foreign_xdp` is the program that the kernel names on the link, without its name and holder, which the BPF side
 /// can add; what the kernel supports is for it to tell too.
 pub async fn gather(link: &Link, tables: &Tables, kernel: KernelSupport) -> InterfaceFacts {
-    let driver = ioctl::driver(&link.name).ok();
+    let driver = ioctl::driver(&link.name).ok().map(|driver| driver.name);
     let (rx_queues, tx_queues) = queues(&link.name).await.unwrap_or((link.rx_queues, link.tx_queues));
     let port_of = link.master.filter(|_| link.port_kind != "vrf").map(|master| {
         let master = tables.link(master);

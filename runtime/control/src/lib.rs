@@ -7,6 +7,7 @@
 pub mod choose;
 pub mod command;
 pub mod config;
+pub mod device;
 pub mod egress_book;
 pub mod facts;
 pub mod holders;

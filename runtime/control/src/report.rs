@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 pub struct Report {
     /// Which program answers.
     pub instance: Instance,
+    /// What is served, by which path, and why not a faster one.
+    pub services: Vec<Service>,
     /// One entry per interface served.
     pub interfaces: Vec<Interface>,
     /// What is claimed, and how often each verdict was given.
@@ -39,6 +41,122 @@ pub struct Instance {
     pub pool_mib: f64,
 }
 
+/// One service, on all workers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Service {
+    /// Its name, e.g. `echo`.
+    pub name: String,
+    /// One entry per thing it asked to be given.
+    pub claims: Vec<ServiceClaim>,
+    /// Requests served that came on the fast path.
+    pub fast_requests: u64,
+    /// Replies that left on the fast path.
+    pub fast_replies: u64,
+    /// Fast-path requests whose reply left through the kernel's socket: its way out was not known, or too small.
+    pub fast_replies_by_kernel: u64,
+    /// Requests served that came through the kernel's sockets.
+    pub kernel_requests: u64,
+    /// Replies that left through the kernel's sockets, to whichever request.
+    pub kernel_replies: u64,
+    /// TCP connections open now.
+    pub connections: u64,
+    /// TCP connections accepted so far.
+    pub accepted: u64,
+    /// Bytes received on TCP connections.
+    pub stream_bytes_in: u64,
+    /// Bytes sent on TCP connections.
+    pub stream_bytes_out: u64,
+    /// Peers whose way out is known or asked for.
+    pub peers: u64,
+}
+
+/// Something a service asked to be given, and whether it comes by the fast path.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ServiceClaim {
+    /// In words: `udp port 7`.
+    pub claim: String,
+    /// The path it comes by now: a fast one, or `kernel`.
+    pub path: String,
+    /// Why that path: one sentence.
+    pub why: String,
+}
+
+/// What driver and device of an interface do, as the kernel says it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Device {
+    /// The driver; empty if the kernel names none.
+    pub driver: String,
+    /// Where the device is: a PCI address, say; empty for a device made of software.
+    pub bus: String,
+    /// Version of its firmware; empty if there is none.
+    pub firmware: String,
+    /// It has carrier.
+    pub carrier: bool,
+    /// Speed of the link, Mbit/s, if known.
+    pub speed_mbps: Option<u32>,
+    /// Receive queues in use.
+    pub rx_queues: u32,
+    /// Transmit queues in use.
+    pub tx_queues: u32,
+    /// Offloads that matter to a packet path, by the names of `ethtool -k`, in their order there; those that the kernel
+    /// does not tell are missing.
+    pub offloads: Vec<Offload>,
+    /// What the driver can do with XDP: `basic`, `redirect`, `transmit`, `zero-copy`, `multi-buffer`; `None` if the
+    /// kernel does not say.
+    pub xdp_features: Option<Vec<String>>,
+    /// The XDP program on it that is not ours, with its owner if known.
+    pub foreign_xdp: Option<String>,
+}
+
+/// One offload.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Offload {
+    /// Name, as `ethtool -k` says it.
+    pub name: String,
+    /// Switched on.
+    pub on: bool,
+}
+
+/// Times taken, ns, as a histogram.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Times {
+    /// How many.
+    pub count: u64,
+    /// Their sum, ns.
+    pub sum_ns: u64,
+    /// Half of them took at most this, ns; to 1/16.
+    pub p50_ns: Option<u64>,
+    /// 99 % of them.
+    pub p99_ns: Option<u64>,
+    /// 99.9 % of them.
+    pub p999_ns: Option<u64>,
+    /// Upper bound of a bucket, ns (inclusive), and how many fell into it; ascending, empty buckets left out.
+    pub buckets: Vec<(u64, u64)>,
+}
+
+impl From<twinpath_inspect::Times> for Times {
+    fn from(times: twinpath_inspect::Times) -> Self {
+        Self {
+            count: times.count(),
+            sum_ns: times.sum_ns,
+            p50_ns: times.quantile(0.5),
+            p99_ns: times.quantile(0.99),
+            p999_ns: times.quantile(0.999),
+            buckets: times.buckets,
+        }
+    }
+}
+
+impl From<&Times> for twinpath_inspect::Times {
+    fn from(times: &Times) -> Self {
+        Self { sum_ns: times.sum_ns, buckets: times.buckets.clone() }
+    }
+}
+
 /// One interface.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Interface {
@@ -58,6 +176,9 @@ pub struct Interface {
     pub why: String,
     /// For every better-ranked or asked-for path not in use: its name and the reason.
     pub why_not: Vec<WhyNot>,
+    /// Driver and device.
+    #[serde(default)]
+    pub device: Device,
     /// The queues we serve.
     pub queues: Vec<Queue>,
 }
@@ -86,6 +207,15 @@ pub struct Queue {
     pub frames_in: u64,
     /// Frames sent through it.
     pub frames_out: u64,
+    /// Bytes received, from the Ethernet header.
+    #[serde(default)]
+    pub bytes_in: u64,
+    /// Bytes sent, from the Ethernet header.
+    #[serde(default)]
+    pub bytes_out: u64,
+    /// System calls made to send or to wake the kernel.
+    #[serde(default)]
+    pub kicks: u64,
     /// Frames that the kernel could not hand over because the ring was full.
     pub ring_full: u64,
 }
@@ -137,6 +267,10 @@ pub struct Worker {
     pub kernel_requests: u64,
     /// Replies that left through kernel sockets.
     pub kernel_replies: u64,
+    /// Time that frames which were answered spent inside: from the start of the turn that took them until the turn's
+    /// replies had left. Waiting in the ring before that is not in it.
+    #[serde(default)]
+    pub service_time: Times,
     /// Heap allocations made by the worker's thread since it started to serve.
     pub allocations: u64,
     /// Frame memory, MiB.

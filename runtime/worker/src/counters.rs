@@ -1,6 +1,6 @@
 //! What a worker counts; written by it, read by control.
 
-use twinpath_inspect::{Counter, Drops};
+use twinpath_inspect::{Counter, Drops, Histogram};
 
 /// Counters of one worker.
 #[derive(Debug, Default)]
@@ -25,6 +25,8 @@ pub struct WorkerCounters {
     pub pool_free: Counter,
     /// Heap allocations made while serving, as of the last sleep or thousandth turn.
     pub allocations: Counter,
+    /// Time frames spent inside: from the start of the turn that took their burst until what was to be sent was sent.
+    pub service_time: Histogram,
     /// Everything dropped above the ports, by reason.
     pub drops: Drops,
 }

@@ -100,6 +100,8 @@ pub struct Worker<E: Engine> {
     watching_ports: bool,
     /// Busy turns since the last sleep.
     busy_streak: u32,
+    /// When the replies of the last turn had left; zero if other work came after.
+    fresh: Instant,
     allocations_at_start: u64,
     turns: u64,
     stopping: bool,
@@ -137,6 +139,7 @@ impl<E: Engine> Worker<E> {
             look_often_until: Instant::ZERO,
             watching_ports: true,
             busy_streak: 0,
+            fresh: Instant::ZERO,
             allocations_at_start: 0,
             turns: 0,
             stopping: false,
@@ -179,7 +182,7 @@ impl<E: Engine> Worker<E> {
     #[must_use]
     pub fn run(mut self) -> Remains<E> {
         while !self.stopping && !self.engine.is_done() {
-            let now = clock::now();
+            let now = self.time();
             if self.turn(now) {
                 self.idle.worked(now);
                 self.counters.turns_busy.add(1);
@@ -206,10 +209,15 @@ impl<E: Engine> Worker<E> {
 
     /// One turn at `now`: whatever there is to do, once. Says whether there was anything. Never sleeps.
     pub fn turn(&mut self, now: Instant) -> bool {
-        let mut busy = self.poll_ports(now);
+        let taken = self.poll_ports(now);
+        let mut busy = taken > 0;
         if busy {
             // Replies leave before anything else is looked at.
-            self.flush();
+            if self.flush() {
+                let end = clock::now();
+                self.counters.service_time.record(end.nanos_since(now), taken);
+                self.fresh = end;
+            }
         }
         if self.commands.look() {
             busy |= self.read_mailbox(now);
@@ -217,7 +225,10 @@ impl<E: Engine> Worker<E> {
         if now >= self.look_due {
             busy |= self.look_at_fds(now);
         }
-        busy |= self.with_io(|engine, io| engine.run(now, io));
+        if self.with_io(|engine, io| engine.run(now, io)) {
+            busy = true;
+            self.fresh = Instant::ZERO;
+        }
         self.flush();
         self.turns += 1;
         if self.turns.is_multiple_of(PUBLISH_TURNS) {
@@ -229,24 +240,35 @@ impl<E: Engine> Worker<E> {
         busy
     }
 
-    fn poll_ports(&mut self, now: Instant) -> bool {
+    /// The time at which the next turn starts: that at which the last one's replies had left, if nothing but packets was
+    /// looked at since. So the time that frames take is known without another reading of the clock.
+    fn time(&mut self) -> Instant {
+        match std::mem::take(&mut self.fresh) {
+            Instant::ZERO => clock::now(),
+            fresh => fresh,
+        }
+    }
+
+    /// Takes a burst per port and has the engine work on it; the number of frames.
+    fn poll_ports(&mut self, now: Instant) -> u64 {
         let Self { engine, pool, ports, burst, sleeper, events, counters, .. } = self;
-        let mut busy = false;
+        let mut taken = 0;
         for place in 0..ports.len() {
             ports[place].queue.receive(now, pool, burst);
             if burst.is_empty() {
                 continue;
             }
-            busy = true;
+            taken += burst.len() as u64;
             let mut io = Io { pool: &mut *pool, ports: &mut *ports, sleeper, events, drops: &counters.drops };
             engine.receive(now, place, burst, &mut io);
             debug_assert!(burst.is_empty(), "an engine takes all it is given");
             burst.release(usize::MAX, pool);
         }
-        busy
+        taken
     }
 
     fn look_at_fds(&mut self, now: Instant) -> bool {
+        self.fresh = Instant::ZERO;
         self.look_due = now + LOOK_INTERVAL;
         self.sleeper.look();
         let busy = self.dispatch(now);
@@ -278,6 +300,7 @@ impl<E: Engine> Worker<E> {
     }
 
     fn read_mailbox(&mut self, now: Instant) -> bool {
+        self.fresh = Instant::ZERO;
         self.commands.drain();
         let mut busy = false;
         while let Some(command) = self.commands.take() {
@@ -318,13 +341,17 @@ impl<E: Engine> Worker<E> {
         }
     }
 
-    fn flush(&mut self) {
+    /// Says whether there was anything to send.
+    fn flush(&mut self) -> bool {
+        let mut sent = false;
         for port in &mut self.ports {
             if !port.outbox.is_empty() {
+                sent = true;
                 port.queue.transmit(&mut self.pool, &mut port.outbox);
             }
             port.queue.flush(&mut self.pool);
         }
+        sent
     }
 
     /// Looks for work, and at nothing else, for about a microsecond: what arrives is found sooner than by turning, and the
@@ -388,6 +415,7 @@ impl<E: Engine> Worker<E> {
             return;
         }
         self.request = None;
+        self.fresh = Instant::ZERO;
         if wanted {
             match LatencyRequest::open(0) {
                 Ok(request) => self.request = Some(request),

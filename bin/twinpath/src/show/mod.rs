@@ -25,6 +25,8 @@ pub(crate) struct Args {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Shown {
+    /// What is served by which path, why, and how much of it came through the kernel.
+    Services,
     /// Path and mode of each interface and queue, why, and why not a better one.
     Interfaces,
     /// What is claimed, and how often each verdict was given.
@@ -40,6 +42,7 @@ enum Shown {
 impl Shown {
     const fn topic(self) -> Topic {
         match self {
+            Self::Services => Topic::Services,
             Self::Interfaces => Topic::Interfaces,
             Self::Rules => Topic::Rules,
             Self::Workers => Topic::Workers,

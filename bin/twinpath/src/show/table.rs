@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
 use twinpath_control::command::Topic;
-use twinpath_control::report::{Interface, Report, Worker};
+use twinpath_control::report::{Device, Interface, Report, Service, Worker};
 
 /// In a file or a pipe.
 const WIDTH_WITHOUT_TERMINAL: u16 = 120;
@@ -16,6 +16,9 @@ pub(crate) fn render(topic: Topic, report: &Report) -> String {
     let mut sections = Vec::new();
     if part(Topic::Instance) {
         sections.push(instance(report));
+    }
+    if part(Topic::Services) {
+        sections.push(services(report));
     }
     if part(Topic::Interfaces) {
         sections.push(interfaces(report));
@@ -48,6 +51,40 @@ fn instance(report: &Report) -> String {
     )
 }
 
+fn services(report: &Report) -> String {
+    if report.services.is_empty() {
+        return "services: none".to_owned();
+    }
+    report.services.iter().map(service).collect::<Vec<_>>().join("\n\n")
+}
+
+fn service(service: &Service) -> String {
+    let mut text = format!("{}:", service.name);
+    for claim in &service.claims {
+        let _ = write!(text, "\n  {}: {} path; {}", claim.claim, claim.path, claim.why);
+    }
+    let mut table = table(&["by the", "requests", "replies"], 1);
+    let by_kernel = service.fast_replies_by_kernel;
+    table.add_row([
+        "fast path".to_owned(),
+        service.fast_requests.to_string(),
+        match by_kernel {
+            0 => service.fast_replies.to_string(),
+            _ => format!("{} and {by_kernel} through the kernel", service.fast_replies),
+        },
+    ]);
+    table.add_row([
+        "kernel path".to_owned(),
+        service.kernel_requests.to_string(),
+        service.kernel_replies.saturating_sub(by_kernel).to_string(),
+    ]);
+    let _ = write!(text, "\n{table}");
+    if service.accepted > 0 {
+        let _ = write!(text, "\n  TCP: {} connections, {} so far", service.connections, service.accepted);
+    }
+    text
+}
+
 fn interfaces(report: &Report) -> String {
     if report.interfaces.is_empty() {
         return "interfaces: none is served".to_owned();
@@ -68,6 +105,7 @@ fn interface(interface: &Interface) -> String {
     for not in &interface.why_not {
         let _ = write!(text, "\n  why not {}: {}", not.path, not.reason);
     }
+    text.push_str(&device(&interface.device));
     if !interface.queues.is_empty() {
         let mut table =
             table(&["queue", "worker", "path", "mode", "frames in", "frames out", "ring full"], 4);
@@ -83,6 +121,41 @@ fn interface(interface: &Interface) -> String {
             ]);
         }
         let _ = write!(text, "\n{table}");
+    }
+    text
+}
+
+/// Driver, link and offloads, a line each.
+fn device(device: &Device) -> String {
+    let mut facts = vec![match device.driver.as_str() {
+        "" => "no driver named".to_owned(),
+        driver => format!("driver {driver}"),
+    }];
+    let named = [("at", &device.bus), ("firmware", &device.firmware)];
+    facts.extend(
+        named.iter().filter(|(_, value)| !value.is_empty()).map(|(what, value)| format!("{what} {value}")),
+    );
+    facts.push(if device.carrier { "carrier".to_owned() } else { "no carrier".to_owned() });
+    facts.extend(device.speed_mbps.map(|speed| format!("{speed} Mbit/s")));
+    facts.push(format!("{} receive and {} transmit queues", device.rx_queues, device.tx_queues));
+    let mut text = format!("\n  device: {}", facts.join(", "));
+    for (state, on) in [("on", true), ("off", false)] {
+        let names: Vec<_> = device
+            .offloads
+            .iter()
+            .filter(|offload| offload.on == on)
+            .map(|offload| offload.name.as_str())
+            .collect();
+        if !names.is_empty() {
+            let _ = write!(text, "\n  offloads {state}: {}", names.join(", "));
+        }
+    }
+    if let Some(features) = &device.xdp_features {
+        let features = if features.is_empty() { "none".to_owned() } else { features.join(", ") };
+        let _ = write!(text, "\n  XDP in the driver: {features}");
+    }
+    if let Some(foreign) = &device.foreign_xdp {
+        let _ = write!(text, "\n  beside us: {foreign}");
     }
     text
 }
@@ -234,7 +307,8 @@ fn span(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use twinpath_control::report::{
-        Count, Drop, Instance, Interface, LatencyRequest, Neighbour, Queue, Rules, WhyNot,
+        Count, Drop, Instance, Interface, LatencyRequest, Neighbour, Offload, Queue, Rules, ServiceClaim,
+        WhyNot,
     };
 
     use super::*;
@@ -249,6 +323,20 @@ mod tests {
                 uptime_s: 3725.5,
                 pool_mib: 8.0,
             },
+            services: vec![Service {
+                name: "echo".to_owned(),
+                claims: vec![ServiceClaim {
+                    claim: "tcp port 7".to_owned(),
+                    path: "kernel".to_owned(),
+                    why: "it is TCP".to_owned(),
+                }],
+                fast_requests: 9,
+                fast_replies: 7,
+                fast_replies_by_kernel: 2,
+                kernel_requests: 1,
+                kernel_replies: 3,
+                ..Service::default()
+            }],
             interfaces: vec![Interface {
                 name: "veth0".to_owned(),
                 kind: "veth".to_owned(),
@@ -260,6 +348,15 @@ mod tests {
                     path: "xdp-native".to_owned(),
                     reason: "it is slower here".to_owned(),
                 }],
+                device: Device {
+                    driver: "veth".to_owned(),
+                    carrier: true,
+                    speed_mbps: Some(10_000),
+                    offloads: [("rx-checksumming", true), ("rx-vlan-offload", false)]
+                        .map(|(name, on)| Offload { name: name.to_owned(), on })
+                        .into(),
+                    ..Device::default()
+                },
                 queues: vec![Queue { mode: "adaptive".to_owned(), frames_in: 42, ..Queue::default() }],
                 ..Interface::default()
             }],
@@ -300,7 +397,9 @@ mod tests {
     fn an_interface_says_its_path_why_and_why_not() {
         let text = render(Topic::Interfaces, &report());
         assert!(text.starts_with(
-            "veth0 (veth, up, mtu 1500): packet\n  why: it is faster here\n  why not xdp-native: it is slower here\n"
+            "veth0 (veth, up, mtu 1500): packet\n  why: it is faster here\n  why not xdp-native: it is slower here\n  \
+             device: driver veth, carrier, 10000 Mbit/s, 0 receive and 0 transmit queues\n  \
+             offloads on: rx-checksumming\n  offloads off: rx-vlan-offload\n"
         ));
         assert!(text.contains("adaptive") && text.contains("42"));
     }
@@ -317,6 +416,9 @@ mod tests {
         ));
         assert!(line(Topic::Neighbours).contains("kernel: other interface"));
         assert!(line(Topic::Drops).contains("bad checksum"));
+        let services = line(Topic::Services);
+        assert!(services.starts_with("echo:\n  tcp port 7: kernel path; it is TCP\n"), "{services}");
+        assert!(services.contains("7 and 2 through the kernel"), "{services}");
     }
 
     #[test]

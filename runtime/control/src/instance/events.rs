@@ -128,6 +128,7 @@ impl<S: Service + 'static> Instance<S> {
                 Woken::End => return Ok(()),
             }
             self.attach_when_drained().await;
+            self.look_at_device().await;
         }
     }
 
@@ -183,7 +184,11 @@ impl<S: Service + 'static> Instance<S> {
                     worker.tell(Command::Engine(ServeCommand::Egress(update)));
                 }
             }
-            Event::Link(link) if self.interface.ifindex == Some(link.ifindex) => self.retarget(),
+            Event::Link(link) if self.interface.ifindex == Some(link.ifindex) => {
+                // An offload that was switched comes as such a message, too.
+                self.interface.device_due = true;
+                self.retarget();
+            }
             Event::Link(link) if self.interface.ifindex.is_none() && link.name == self.interface.name => {
                 self.come_back(link.ifindex);
             }
@@ -349,6 +354,7 @@ impl<S: Service + 'static> Instance<S> {
                 uptime_s: clock::now().since(self.started).as_secs_f64(),
                 pool_mib: pool_bytes as f64 / f64::from(1 << 20),
             },
+            services: vec![self.report_service()],
             interfaces: vec![self.report_interface()],
             rules: self.report_rules(),
             workers: self.workers.iter().map(|worker| worker.report(self.request.clone())).collect(),
@@ -394,6 +400,9 @@ impl<S: Service + 'static> Instance<S> {
                     mode: mode.clone(),
                     frames_in: queue.counters.frames_in.get(),
                     frames_out: queue.counters.frames_out.get(),
+                    bytes_in: queue.counters.bytes_in.get(),
+                    bytes_out: queue.counters.bytes_out.get(),
+                    kicks: queue.counters.kicks.get(),
                     ring_full: queue.counters.ring_full.get() + lost(queue.id),
                 })
                 .collect::<Vec<_>>()
@@ -407,6 +416,7 @@ impl<S: Service + 'static> Instance<S> {
             mtu: link.map_or(0, |link| link.mtu),
             why: interface.choice.why.clone(),
             why_not: interface.choice.report_why_not(),
+            device: self.report_device(),
             queues: self.workers.iter().enumerate().flat_map(queue).collect(),
         }
     }

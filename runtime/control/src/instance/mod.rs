@@ -8,6 +8,7 @@
 mod attach;
 mod client;
 mod events;
+mod standing;
 mod start;
 mod workers;
 
@@ -148,6 +149,10 @@ struct Interface {
     /// `None` while it is gone.
     ifindex: Option<u32>,
     facts: InterfaceFacts,
+    /// Driver and offloads, as last asked for.
+    device: report::Device,
+    /// They may have changed.
+    device_due: bool,
     choice: Choice,
     attachment: Option<Attachment>,
     /// Queues that workers have yet to give back.

@@ -16,6 +16,7 @@ use super::attach::{AttachPlan, Attachment, Placed, Target, pool_frames};
 use super::workers::WorkerHandle;
 use super::{Instance, InstanceError, Interface, Plan};
 use crate::choose::{Choice, Path, PathAsked, WhyNot, choose};
+use crate::device;
 use crate::facts::{self, ForeignXdp, InterfaceFacts, KernelSupport, Support};
 use crate::holders::{Transport, holders};
 use crate::mirror::table::Link;
@@ -43,6 +44,8 @@ impl<S: Service + Clone + 'static> Instance<S> {
         let interface = Interface {
             name: link.name.clone(),
             ifindex: Some(link.ifindex),
+            device: device::look(&link.name).await,
+            device_due: false,
             facts,
             choice,
             attachment: None,

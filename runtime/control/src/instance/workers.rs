@@ -183,6 +183,7 @@ impl<S: Service + 'static> WorkerHandle<S> {
             frames_out: sum(|port| &port.frames_out),
             kernel_requests: serve.kernel_requests.get(),
             kernel_replies: serve.kernel_replies.get(),
+            service_time: counters.service_time.read().into(),
             allocations: counters.allocations.get(),
             pool_mib: self.pool_bytes() as f64 / f64::from(1 << 20),
             pool_frames: self.pool_frames,

@@ -1,0 +1,85 @@
+//! How a service and its interface stand: what is served by which path and why, and the state of the device.
+
+use twinpath_inspect::Counter;
+use twinpath_serve::ServeCounters;
+use twinpath_service::Service;
+
+use super::Instance;
+use crate::choose::Path;
+use crate::device;
+use crate::report::{self, ServiceClaim};
+
+impl<S: Service + 'static> Instance<S> {
+    /// The service, over all workers.
+    pub(super) fn report_service(&self) -> report::Service {
+        let sum = |count: fn(&ServeCounters) -> &Counter| {
+            self.workers.iter().map(|worker| count(&worker.serve).get()).sum::<u64>()
+        };
+        report::Service {
+            name: self.plan.service.to_owned(),
+            claims: self.report_claims(),
+            fast_requests: sum(|serve| &serve.fast_requests),
+            fast_replies: sum(|serve| &serve.fast_replies),
+            fast_replies_by_kernel: sum(|serve| &serve.fast_replies_by_kernel),
+            kernel_requests: sum(|serve| &serve.kernel_requests),
+            kernel_replies: sum(|serve| &serve.kernel_replies),
+            connections: sum(|serve| &serve.connections),
+            accepted: sum(|serve| &serve.accepted),
+            stream_bytes_in: sum(|serve| &serve.stream_bytes_in),
+            stream_bytes_out: sum(|serve| &serve.stream_bytes_out),
+            peers: sum(|serve| &serve.peers),
+        }
+    }
+
+    /// For each thing the service asked to be given: is it on the fast path, and why not?
+    fn report_claims(&self) -> Vec<ServiceClaim> {
+        let udp = self.plan.udp.map(|port| {
+            let (path, why) = self.standing();
+            ServiceClaim { claim: format!("udp port {port}"), path: path.name().to_owned(), why }
+        });
+        let tcp = self.plan.tcp.map(|port| ServiceClaim {
+            claim: format!("tcp port {port}"),
+            path: Path::Kernel.name().to_owned(),
+            why: "TCP is the kernel's: there is no fast path for it yet".to_owned(),
+        });
+        udp.into_iter().chain(tcp).collect()
+    }
+
+    /// The path that what is claimed on the interface takes now, and why.
+    fn standing(&self) -> (Path, String) {
+        let interface = &self.interface;
+        match &interface.attachment {
+            Some(attachment) if attachment.waiting() == 0 => {
+                (attachment.path(), format!("claimed on {}: {}", interface.name, interface.choice.why))
+            }
+            Some(attachment) => {
+                let (waiting, queues) = (attachment.waiting(), attachment.queues());
+                let why =
+                    format!("{waiting} of {queues} queues wait for their worker; the kernel serves them");
+                (if waiting == queues as usize { Path::Kernel } else { attachment.path() }, why)
+            }
+            None if interface.draining > 0 => {
+                (Path::Kernel, format!("{} is being attached anew", interface.name))
+            }
+            None if interface.choice.path != Path::Kernel => (
+                Path::Kernel,
+                format!("{} has no link-layer address, or is not attached yet", interface.name),
+            ),
+            None => (Path::Kernel, interface.choice.why.clone()),
+        }
+    }
+
+    /// Driver and device of the interface.
+    pub(super) fn report_device(&self) -> report::Device {
+        let interface = &self.interface;
+        let link = interface.ifindex.and_then(|ifindex| self.mirror.tables().link(ifindex));
+        interface.device.clone().with_facts(&interface.facts, link.is_some_and(|link| link.running))
+    }
+
+    /// Asks for the state of the device again, if it may have changed.
+    pub(super) async fn look_at_device(&mut self) {
+        if std::mem::take(&mut self.interface.device_due) && self.interface.ifindex.is_some() {
+            self.interface.device = device::look(&self.interface.name).await;
+        }
+    }
+}
