@@ -11,7 +11,7 @@ pub struct Datagram<'a> {
     len: usize,
 }
 
-/// What to do after a datagram.
+/// What to do after a datagram, or a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Answer {

@@ -11,9 +11,11 @@ pub mod ethtool;
 pub mod eventfd;
 pub mod latency_request;
 pub mod netns;
+pub mod packet_socket;
 pub mod udp_socket;
 
 pub use eventfd::EventFd;
 pub use latency_request::LatencyRequest;
 pub use netns::Namespace;
+pub use packet_socket::PacketSocket;
 pub use udp_socket::UdpSocket;

@@ -68,6 +68,14 @@ impl Claim {
         Self { kind: ClaimKind::EtherType(ethertype), vlan: None, sources: Vec::new() }
     }
 
+    /// Whether it makes sense by itself.
+    ///
+    /// # Errors
+    /// Every variant of [`TableError`] that speaks of one claim.
+    pub fn check(&self) -> Result<(), TableError> {
+        check_claim(self)
+    }
+
     /// Protocol and destination port, if the claim is on IP traffic.
     #[must_use]
     pub const fn transport(&self) -> Option<(Protocol, u16)> {

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use toml::de::DeTable;
+use twinpath_steer::Claim;
 
 pub use twinpath_worker::idle::{Mode, RequestSetting as LatencyRequest};
 
@@ -59,6 +60,35 @@ pub struct Service {
     pub udp: Option<NonZeroU16>,
     /// TCP port, on the kernel path.
     pub tcp: Option<NonZeroU16>,
+    /// EtherType, on the fast path only.
+    pub ethertype: Option<u16>,
+}
+
+impl Service {
+    /// The first thing wrong with what is served.
+    fn fault(&self) -> Option<(&'static str, String)> {
+        let has_port = self.udp.is_some() || self.tcp.is_some();
+        match (self.kind, self.ethertype) {
+            (ServiceKind::Echo, Some(_)) => {
+                Some(("service.ethertype", "echo serves ports: frames are served by reflect".into()))
+            }
+            (ServiceKind::Echo, None) => (!has_port).then(|| {
+                ("service.udp", "no port: set service.udp, service.tcp or both (7 is echo's)".into())
+            }),
+            (ServiceKind::Reflect, _) if has_port => {
+                Some(("service.udp", "reflect serves frames of an EtherType: leave out udp and tcp".into()))
+            }
+            (ServiceKind::Reflect, None) => Some((
+                "service.ethertype",
+                "which frames? Set it, or give --ethertype 0x88b5 (IEEE 802 leaves that to local experiments)"
+                    .into(),
+            )),
+            (ServiceKind::Reflect, Some(ethertype)) => {
+                let fault = Claim::ethertype(ethertype).check().err()?;
+                Some(("service.ethertype", fault.to_string()))
+            }
+        }
+    }
 }
 
 /// The services there are.
@@ -68,6 +98,19 @@ pub enum ServiceKind {
     /// Sends back what it gets (RFC 862).
     #[default]
     Echo,
+    /// Sends frames of an EtherType back to their sender.
+    Reflect,
+}
+
+impl ServiceKind {
+    /// The word for it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Echo => "echo",
+            Self::Reflect => "reflect",
+        }
+    }
 }
 
 /// `[interface]`
@@ -138,10 +181,14 @@ pub struct Control {
 /// What the command line says; it wins over the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overrides {
+    /// `serve KIND`
+    pub kind: Option<ServiceKind>,
     /// `--udp`
     pub udp: Option<NonZeroU16>,
     /// `--tcp`
     pub tcp: Option<NonZeroU16>,
+    /// `--ethertype`
+    pub ethertype: Option<u16>,
     /// `--on`
     pub interface: Option<String>,
     /// `--path`
@@ -252,8 +299,10 @@ impl Config {
     /// Lets the command line win.
     pub fn apply(&mut self, overrides: &Overrides) {
         let Overrides {
+            kind,
             udp,
             tcp,
+            ethertype,
             interface,
             path,
             workers,
@@ -268,6 +317,8 @@ impl Config {
         if udp.is_some() || tcp.is_some() {
             (self.service.udp, self.service.tcp) = (udp, tcp);
         }
+        self.service.kind = kind.unwrap_or(self.service.kind);
+        self.service.ethertype = ethertype.or(self.service.ethertype);
         self.interface.name = interface.or(self.interface.name.take());
         self.interface.path = path.unwrap_or(self.interface.path);
         self.worker.count = workers.unwrap_or(self.worker.count);
@@ -296,11 +347,9 @@ impl Config {
                 format!("`{name}` is no name of an interface: see `ip link`"),
             ),
         }
-        check(
-            self.service.udp.is_none() && self.service.tcp.is_none(),
-            "service.udp",
-            "no port: set service.udp, service.tcp or both (7 is echo's)".into(),
-        );
+        if let Some((key, sentence)) = self.service.fault() {
+            check(true, key, sentence);
+        }
         let worker = &self.worker;
         check(
             !(1..=WORKERS_MAX).contains(&worker.count),

@@ -11,6 +11,10 @@ pub struct ServeCounters {
     pub fast_replies: Counter,
     /// Fast-path requests whose reply left through the kernel's socket: its way out was not known, or too small.
     pub fast_replies_by_kernel: Counter,
+    /// Frames of a claimed EtherType served.
+    pub frame_requests: Counter,
+    /// Answers to them sent.
+    pub frame_replies: Counter,
     /// Datagrams served that came through the kernel's socket.
     pub kernel_requests: Counter,
     /// Replies that left through the kernel's socket, to whichever request.

@@ -17,6 +17,7 @@ use twinpath_wire::udp_frame::UdpFrame;
 use twinpath_worker::{Engine, Io};
 
 use crate::counters::ServeCounters;
+use crate::frames;
 use crate::tcp::{self, TcpServer};
 
 /// Datagrams taken from the kernel's socket per turn: a flood there does not starve the fast path.
@@ -32,6 +33,8 @@ const UDP_TOKEN: u32 = 0;
 pub struct ServeConfig {
     /// UDP port served on both paths; `None`: UDP is not served.
     pub udp_port: Option<u16>,
+    /// The EtherType whose frames are served whole; `None`: none is.
+    pub ethertype: Option<u16>,
     /// The addresses of the interface, as they are now.
     pub addresses: Arc<[IpAddr]>,
     /// The kernel's sockets.
@@ -76,6 +79,7 @@ pub enum ServeEvent {
 pub struct ServeEngine<S: Service> {
     service: S,
     udp_port: Option<u16>,
+    ethertype: Option<u16>,
     addresses: Arc<[IpAddr]>,
     egress: EgressTable,
     udp: Option<Arc<UdpSocket>>,
@@ -101,6 +105,7 @@ impl<S: Service> ServeEngine<S> {
         Self {
             service,
             udp_port: config.udp_port,
+            ethertype: config.ethertype,
             addresses: config.addresses,
             egress: EgressTable::new(),
             udp,
@@ -124,6 +129,10 @@ impl<S: Service> ServeEngine<S> {
         frame: &mut Frame,
         io: &mut Io<'_, ServeEvent>,
     ) -> Result<Served, Reason> {
+        if self.ethertype.is_some_and(|ethertype| frames::is_of(frame, ethertype)) {
+            frames::serve(&mut self.service, frame, &self.counters)?;
+            return Ok(Served::Send(port));
+        }
         let request = udp::receive(frame, partial)?;
         if Some(request.destination.port()) != self.udp_port {
             return Err(Reason::NotClaimed);

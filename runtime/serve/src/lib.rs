@@ -9,6 +9,7 @@
 
 mod counters;
 mod engine;
+mod frames;
 mod tcp;
 
 pub use counters::ServeCounters;

@@ -44,6 +44,7 @@ impl Rig {
         let server = SocketAddr::new(ip, socket.port());
         let config = ServeConfig {
             udp_port: Some(server.port()),
+            ethertype: None,
             addresses: [ip].into(),
             kernel: KernelSide { udp: Some(socket), receives: true, ..KernelSide::default() },
         };

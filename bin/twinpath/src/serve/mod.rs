@@ -8,9 +8,9 @@ use std::process::ExitCode;
 use anyhow::bail;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use twinpath_control::choose::PathAsked;
-use twinpath_control::config::{Config, LatencyRequest, Mode, Overrides};
+use twinpath_control::config::{Config, LatencyRequest, Mode, Overrides, ServiceKind};
 use twinpath_control::instance::{self, Plan, Ready};
-use twinpath_service::Echo;
+use twinpath_service::{Echo, Reflect};
 use twinpath_time::Duration;
 use twinpath_worker::idle::IdleConfig;
 
@@ -28,19 +28,36 @@ pub(crate) struct Args {
 enum Service {
     /// Sends back every byte (RFC 862).
     Echo(EchoArgs),
+    /// Sends frames of one EtherType back to their sender, addresses swapped; fast path only.
+    Reflect(ReflectArgs),
 }
 
 #[derive(clap::Args)]
 struct EchoArgs {
-    /// Interface to serve on
-    #[arg(long, value_name = "IFACE")]
-    on: Option<String>,
     /// UDP port, served on the fast path and on the kernel path
     #[arg(long, value_name = "PORT")]
     udp: Option<NonZeroU16>,
     /// TCP port, served on the kernel path
     #[arg(long, value_name = "PORT")]
     tcp: Option<NonZeroU16>,
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+#[derive(clap::Args)]
+struct ReflectArgs {
+    /// The type of the frames, such as 0x88b5
+    #[arg(long, value_name = "TYPE", value_parser = parse_ethertype)]
+    ethertype: Option<u16>,
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+#[derive(clap::Args)]
+struct CommonArgs {
+    /// Interface to serve on
+    #[arg(long, value_name = "IFACE")]
+    on: Option<String>,
     /// auto (the default), xdp, xdp-zerocopy, packet or kernel
     #[arg(long)]
     path: Option<PathAsked>,
@@ -78,33 +95,60 @@ fn parse_cpus(text: &str) -> Result<Cpus, String> {
     twinpath_control::config::parse_cpu_list(text).map(Cpus).map_err(|error| error.to_string())
 }
 
+/// An EtherType as everybody writes it, in hexadecimal, or as a number.
+fn parse_ethertype(text: &str) -> Result<u16, String> {
+    let parsed = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(digits) => u16::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    parsed.map_err(|_| "an EtherType is a number of 16 bits: write 0x88b5".to_owned())
+}
+
+impl Service {
+    /// What the command line says.
+    fn overrides(self) -> (Overrides, Option<PathBuf>) {
+        let (own, common) = match self {
+            Self::Echo(EchoArgs { udp, tcp, common }) => {
+                (Overrides { kind: Some(ServiceKind::Echo), udp, tcp, ..Overrides::default() }, common)
+            }
+            Self::Reflect(ReflectArgs { ethertype, common }) => {
+                let kind = Some(ServiceKind::Reflect);
+                (Overrides { kind, ethertype, ..Overrides::default() }, common)
+            }
+        };
+        let overrides = Overrides {
+            interface: common.on,
+            path: common.path,
+            workers: common.workers,
+            cpus: common.cpu.map(|cpus| cpus.0),
+            mode: common.mode,
+            spin_us: common.spin_us,
+            linger_ms: common.linger_ms,
+            latency_request: common.latency_request,
+            socket: common.socket,
+            ..own
+        };
+        (overrides, common.config)
+    }
+}
+
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let Service::Echo(args) = args.service;
     tracing_subscriber::fmt()
         .with_env_filter(
             tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into()),
         )
         .with_writer(std::io::stderr)
         .init();
-    let overrides = Overrides {
-        udp: args.udp,
-        tcp: args.tcp,
-        interface: args.on,
-        path: args.path,
-        workers: args.workers,
-        cpus: args.cpu.map(|cpus| cpus.0),
-        mode: args.mode,
-        spin_us: args.spin_us,
-        linger_ms: args.linger_ms,
-        latency_request: args.latency_request,
-        socket: args.socket,
-    };
-    let config = Config::load(args.config.as_deref(), &overrides)?;
+    let (overrides, file) = args.service.overrides();
+    let config = Config::load(file.as_deref(), &overrides)?;
     if let Some(fault) = raise_open_files().and_then(|hard| config.check_open_files(hard)) {
         bail!("{fault}");
     }
     let plan = plan(&config)?;
-    instance::run(plan, &Echo, announce)?;
+    match config.service.kind {
+        ServiceKind::Echo => instance::run(plan, &Echo, announce)?,
+        ServiceKind::Reflect => instance::run(plan, &Reflect, announce)?,
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -122,9 +166,10 @@ fn plan(config: &Config) -> anyhow::Result<Plan> {
     };
     let worker = &config.worker;
     Ok(Plan {
-        service: "echo",
+        service: config.service.kind.name(),
         udp: config.service.udp.map(NonZeroU16::get),
         tcp: config.service.tcp.map(NonZeroU16::get),
+        ethertype: config.service.ethertype,
         interface,
         path: config.interface.path,
         workers: worker.count,

@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
-use twinpath_sys::Namespace;
 use twinpath_sys::child::{Placement, place};
+use twinpath_sys::{Namespace, PacketSocket};
+use twinpath_wire::Mac;
 
 pub(crate) const CLIENT: &str = "10.7.0.1";
 pub(crate) const SERVER: &str = "10.7.0.2";
@@ -132,12 +133,23 @@ impl Rig {
 
     /// Starts an echo server; what it said on standard error if it ended instead.
     pub(crate) fn try_serve(&self, arguments: &[&str]) -> Result<Server, String> {
+        let port = PORT.to_string();
+        let base = ["echo", "--on", "vs", "--udp", &port, "--tcp", &port];
+        self.try_start(&[&base, arguments].concat())
+    }
+
+    /// Starts any service, named with all its arguments.
+    pub(crate) fn start(&self, arguments: &[&str]) -> Server {
+        self.try_start(arguments)
+            .unwrap_or_else(|stderr| panic!("serve {arguments:?} did not start: {stderr}"))
+    }
+
+    /// Starts any service; what it said on standard error if it ended instead.
+    pub(crate) fn try_start(&self, arguments: &[&str]) -> Result<Server, String> {
         let number = std::fs::read_dir(self.directory.path()).expect("readable").count();
         let socket = self.directory.path().join(format!("{number}.sock"));
-        let port = PORT.to_string();
         let mut command = Command::new(env!("CARGO_BIN_EXE_twinpath"));
-        command.args(["serve", "echo", "--on", "vs", "--udp", &port, "--tcp", &port, "--socket"]);
-        command.arg(&socket).args(arguments);
+        command.arg("serve").args(arguments).arg("--socket").arg(&socket);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         place(&mut command, Placement { namespace: Some(&self.server), ..Placement::default() })
             .expect("placed");
@@ -164,6 +176,18 @@ impl Rig {
             self.twinpath(&self.client, &[&["bench", "echo", target, "--json"], arguments].concat());
         assert_eq!(finished.code, Some(0), "bench {target} {arguments:?}: {}", finished.stderr);
         serde_json::from_str(&finished.stdout).expect("JSON")
+    }
+
+    /// An ordinary packet socket of the client, for frames of one type.
+    pub(crate) fn client_frames(&self, ethertype: u16) -> PacketSocket {
+        let (ifindex, _) = link(&self.client, "vc");
+        let open = || PacketSocket::open(ifindex, ethertype);
+        self.client.run(open).expect("entered").expect("a packet socket")
+    }
+
+    /// The link-layer addresses of client and server.
+    pub(crate) fn macs(&self) -> ([u8; 6], [u8; 6]) {
+        (link(&self.client, "vc").1, link(&self.server, "vs").1)
     }
 
     /// A UDP socket of a client, bound to its address.
@@ -243,6 +267,15 @@ fn ip(namespace: &Namespace, arguments: &[&str]) {
     place(&mut command, Placement { namespace: Some(namespace), ..Placement::default() }).expect("placed");
     let output = command.output().expect("iproute2 is installed");
     assert!(output.status.success(), "ip {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Index and link-layer address of an interface.
+fn link(namespace: &Namespace, name: &str) -> (u32, [u8; 6]) {
+    let command = || Command::new("ip").args(["-json", "link", "show", "dev", name]).output();
+    let output = namespace.run(command).expect("entered").expect("iproute2 is installed");
+    let links: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let mac: Mac = links[0]["address"].as_str().expect("an address").parse().expect("a MAC address");
+    (links[0]["ifindex"].as_u64().expect("an index") as u32, mac.0)
 }
 
 fn end(mut child: Child) {

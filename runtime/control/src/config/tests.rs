@@ -37,7 +37,7 @@ fn the_documented_example_is_the_example_and_is_valid() {
     }
     // What the example says besides the keys without a default is the default.
     let expected = Config {
-        service: Service { kind: ServiceKind::Echo, udp: port(7), tcp: port(7) },
+        service: Service { kind: ServiceKind::Echo, udp: port(7), tcp: port(7), ethertype: None },
         interface: Interface { name: Some("eth0".to_owned()), ..Interface::default() },
         worker: Worker { cpus: vec![1], ..Worker::default() },
         control: Control { socket: Some(PathBuf::from("/run/twinpath/echo.sock")) },
@@ -104,6 +104,31 @@ fn values_that_cannot_work_are_all_named_with_their_lines() {
         "x.toml:4: interface.name: `not/an/interface` is no name of an interface: see `ip link`\n\
          x.toml:7: worker.cpus: CPU 3 twice: two workers would take turns on it"
     );
+}
+
+#[test]
+fn a_service_is_refused_what_it_does_not_serve() {
+    let fault = |service: &str| faults(&format!("[interface]\nname = \"eth0\"\n[service]\n{service}"));
+    assert_eq!(
+        fault("kind = \"reflect\"\n"),
+        "service.ethertype: which frames? Set it, or give --ethertype 0x88b5 (IEEE 802 leaves that to local experiments)"
+    );
+    assert_eq!(
+        fault("kind = \"reflect\"\nethertype = 0x0800\n"),
+        "x.toml:5: service.ethertype: EtherType 0x0800 cannot be claimed: IP is claimed by port, tags by `vlan`, and \
+         below 0x0600 are lengths"
+    );
+    assert_eq!(
+        fault("kind = \"reflect\"\nethertype = 0x88b5\nudp = 7\n"),
+        "x.toml:6: service.udp: reflect serves frames of an EtherType: leave out udp and tcp"
+    );
+    assert_eq!(
+        fault("udp = 7\nethertype = 0x88b5\n"),
+        "x.toml:5: service.ethertype: echo serves ports: frames are served by reflect"
+    );
+    let reflect =
+        parse("service.kind = \"reflect\"\nservice.ethertype = 0x88b5\ninterface.name = \"eth0\"\n");
+    assert_eq!(reflect.unwrap().validate(), []);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use twinpath_port_xdp::{CopyMode, XdpConfig, XdpPort};
 use twinpath_steer::{Claim, ClaimKind, Table, TableError};
 use twinpath_steer_bpf::{SteerError, Steering, XdpMode};
 use twinpath_time::{Duration, Instant};
-use twinpath_wire::{Mac, Protocol};
+use twinpath_wire::Mac;
 
 use crate::choose::Path;
 
@@ -60,12 +60,6 @@ pub struct Target {
 }
 
 impl Target {
-    /// The claim of a service on a UDP port.
-    #[must_use]
-    pub fn udp_claim(port: u16) -> Claim {
-        Claim::port(Protocol::Udp, port)
-    }
-
     /// The claims in words, for `show`.
     #[must_use]
     pub fn describe(&self) -> Vec<String> {

@@ -224,11 +224,20 @@ impl<S: Service + 'static> Instance<S> {
 
     /// The interface was removed or moved to another namespace: its programs went with it. The kernel path goes on.
     fn go_away(&mut self, ifindex: u32) {
-        tracing::warn!("interface {} is gone; serving goes on through the kernel", self.interface.name);
+        let rest = self.rest();
+        tracing::warn!("interface {} is gone; {rest}", self.interface.name);
         self.detach(ifindex);
         self.interface.ifindex = None;
         self.interface.choice.path = Path::Kernel;
         "the interface is gone".clone_into(&mut self.interface.choice.why);
+    }
+
+    /// What is left while there is no fast path.
+    const fn rest(&self) -> &'static str {
+        match self.plan.ethertype {
+            Some(_) => "frames are not served until it is back: the kernel has no socket for them",
+            None => "serving goes on through the kernel",
+        }
     }
 
     fn detach(&mut self, ifindex: u32) {
@@ -280,7 +289,7 @@ impl<S: Service + 'static> Instance<S> {
             }
             Ok(choice) => self.interface.choice = choice,
             Err(refusal) => {
-                tracing::error!("{refusal}; serving goes on through the kernel");
+                tracing::error!("{refusal}; {}", self.rest());
                 self.interface.choice.path = Path::Kernel;
                 self.interface.choice.why = refusal.to_string();
             }
@@ -291,10 +300,7 @@ impl<S: Service + 'static> Instance<S> {
         match self.attach().await {
             Ok(()) => tracing::info!("interface {} is back on {}", link.name, self.interface.choice.path),
             Err(error) => {
-                tracing::error!(
-                    "cannot attach to {}: {error}; serving goes on through the kernel",
-                    link.name
-                );
+                tracing::error!("cannot attach to {}: {error}; {}", link.name, self.rest());
                 self.interface.choice.path = Path::Kernel;
                 self.interface.choice.why = format!("attaching failed: {error}");
             }
@@ -341,16 +347,12 @@ impl<S: Service + 'static> Instance<S> {
         let queues = attached.map_or(0, Attachment::queues);
         let ring_bytes = kernel_ring_bytes(path, self.plan.ring_frames) * u64::from(queues);
         let pool_bytes = self.workers.iter().map(WorkerHandle::pool_bytes).sum::<u64>() + ring_bytes;
-        let ports = [("udp", self.plan.udp), ("tcp", self.plan.tcp)];
         Report {
             instance: report::Instance {
                 pid: std::process::id(),
                 version: env!("CARGO_PKG_VERSION").to_owned(),
                 service: self.plan.service.to_owned(),
-                ports: ports
-                    .iter()
-                    .filter_map(|(name, port)| port.map(|port| format!("{name}/{port}")))
-                    .collect(),
+                ports: self.plan.ports(),
                 uptime_s: clock::now().since(self.started).as_secs_f64(),
                 pool_mib: pool_bytes as f64 / f64::from(1 << 20),
             },

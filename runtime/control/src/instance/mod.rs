@@ -18,7 +18,9 @@ pub use attach::{AttachError, AttachPlan, Attachment, Placed, Target, kernel_rin
 pub use client::{Client, ClientError, ClientPath};
 use tokio::sync::oneshot;
 use twinpath_service::Service;
+use twinpath_steer::Claim;
 use twinpath_time::Instant;
+use twinpath_wire::Protocol;
 use twinpath_worker::idle::IdleConfig;
 pub use workers::StartError;
 
@@ -38,6 +40,8 @@ pub struct Plan {
     pub udp: Option<u16>,
     /// TCP port, on the kernel path.
     pub tcp: Option<u16>,
+    /// EtherType whose frames are served whole: on the fast path only, as the kernel has no socket for them.
+    pub ethertype: Option<u16>,
     /// Name of the interface.
     pub interface: String,
     /// The path asked for.
@@ -58,6 +62,24 @@ pub struct Plan {
     pub ring_frames: u32,
     /// The command socket.
     pub socket: Option<PathBuf>,
+}
+
+impl Plan {
+    /// What is claimed on the interface; nothing, if the service has the kernel path only.
+    #[must_use]
+    pub fn claims(&self) -> Vec<Claim> {
+        let udp = self.udp.map(|port| Claim::port(Protocol::Udp, port));
+        udp.into_iter().chain(self.ethertype.map(Claim::ethertype)).collect()
+    }
+
+    /// What is served, in words: `udp/7`.
+    #[must_use]
+    pub fn ports(&self) -> Vec<String> {
+        let udp = self.udp.map(|port| format!("udp/{port}"));
+        let tcp = self.tcp.map(|port| format!("tcp/{port}"));
+        let frames = self.ethertype.map(|ethertype| format!("ethertype/{ethertype:#06x}"));
+        [udp, tcp, frames].into_iter().flatten().collect()
+    }
 }
 
 /// Why an instance could not start.
@@ -92,6 +114,18 @@ pub enum InstanceError {
     /// The path asked for can't be had.
     #[error("{0}")]
     Path(#[from] Refusal),
+    /// What is served has no kernel path, and the choice fell on that.
+    #[error(
+        "frames of EtherType {ethertype:#06x} have the fast path only, and {interface} is on the kernel path: {why}"
+    )]
+    NoFastPath {
+        /// The type.
+        ethertype: u16,
+        /// The interface.
+        interface: String,
+        /// Why, and what to do.
+        why: String,
+    },
     /// Attaching failed, and another path was not to be tried.
     #[error("cannot attach {path} to {interface}: {source}")]
     Attach {

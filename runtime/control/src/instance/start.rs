@@ -39,6 +39,7 @@ impl<S: Service + Clone + 'static> Instance<S> {
         let sockets = hold_ports(&plan)?;
         let facts = learn_facts(&mirror, &link).await;
         let choice = choose(&facts, plan.path)?;
+        needs_fast_path(&plan, &choice)?;
         let request = decide_request(&plan);
         let pools_for_xdp = choice.path.is_xdp();
         let interface = Interface {
@@ -91,6 +92,7 @@ impl<S: Service + Clone + 'static> Instance<S> {
         for number in 0..count as usize {
             let config = ServeConfig {
                 udp_port: self.plan.udp,
+                ethertype: self.plan.ethertype,
                 addresses: Arc::clone(&addresses),
                 kernel: KernelSide {
                     udp: udp.clone(),
@@ -120,6 +122,7 @@ impl<S: Service + Clone + 'static> Instance<S> {
                 Path::Packet
             };
             self.fall_back(next, format!("attaching failed: {source}"));
+            needs_fast_path(&self.plan, &self.interface.choice)?;
         }
         Ok(())
     }
@@ -137,10 +140,12 @@ impl<S: Service + 'static> Instance<S> {
     /// Puts the interface on the chosen path and gives the queues to the workers.
     pub(super) async fn attach(&mut self) -> Result<(), super::AttachError> {
         let Some(ifindex) = self.interface.ifindex else { return Ok(()) };
-        let Some(udp) = self.plan.udp else { return Ok(()) };
+        let claims = self.plan.claims();
+        if claims.is_empty() {
+            return Ok(());
+        }
         let Some(mac) = self.mirror.tables().link(ifindex).and_then(|link| link.mac) else { return Ok(()) };
-        let target =
-            Target { ifindex, mac, addresses: self.addresses(), claims: vec![Target::udp_claim(udp)] };
+        let target = Target { ifindex, mac, addresses: self.addresses(), claims };
         let plan = AttachPlan {
             path: self.interface.choice.path,
             rx_queues: self.interface.facts.rx_queues.max(1),
@@ -181,6 +186,14 @@ pub(super) fn find_link(mirror: &Mirror, name: &str) -> Result<Link, InstanceErr
         let available = names.into_iter().collect::<Vec<_>>().join(", ");
         InstanceError::NoInterface { name: name.to_owned(), available }
     })
+}
+
+/// Frames of an EtherType are served on the fast path or not at all.
+fn needs_fast_path(plan: &Plan, choice: &Choice) -> Result<(), InstanceError> {
+    let Some(ethertype) = plan.ethertype.filter(|_| choice.path == Path::Kernel) else { return Ok(()) };
+    let reasons = choice.why_not.iter().map(|not| format!("; not {}: {}", not.path, not.reason));
+    let why = std::iter::once(choice.why.clone()).chain(reasons).collect();
+    Err(InstanceError::NoFastPath { ethertype, interface: plan.interface.clone(), why })
 }
 
 /// Binds the service's ports with kernel sockets: nobody else may have them, and they serve what does not come by the fast

@@ -1,0 +1,45 @@
+//! A whole frame being served: for services that claim an EtherType rather than a port.
+
+use crate::Answer;
+
+/// Bytes of the two addresses at the start of a frame (IEEE 802.3, 3.1.1): destination, then source.
+const ADDRESSES_LEN: usize = 12;
+
+/// A frame, from its destination address on, in the buffer that its answer is built in.
+#[derive(Debug)]
+pub struct EthernetFrame<'a> {
+    buffer: &'a mut [u8],
+    len: usize,
+}
+
+impl<'a> EthernetFrame<'a> {
+    /// A frame of `len` bytes at the start of `buffer`; a `len` beyond it is cut to it.
+    #[must_use]
+    pub fn new(buffer: &'a mut [u8], len: usize) -> Self {
+        let len = len.min(buffer.len());
+        Self { buffer, len }
+    }
+
+    /// The frame as it came.
+    #[must_use]
+    pub fn request(&self) -> &[u8] {
+        &self.buffer[..self.len]
+    }
+
+    /// The whole buffer: the frame, and room for a longer answer behind it.
+    pub fn buffer(&mut self) -> &mut [u8] {
+        self.buffer
+    }
+
+    /// Addresses it back to its sender. A frame too short for addresses stays as it is.
+    pub fn swap_addresses(&mut self) {
+        if let Some(addresses) = self.buffer[..self.len].first_chunk_mut::<ADDRESSES_LEN>() {
+            addresses.rotate_left(ADDRESSES_LEN / 2);
+        }
+    }
+
+    /// Answers with the frame as it now is, in the length it came.
+    pub const fn echo(&self) -> Answer {
+        Answer::Reply { len: self.len }
+    }
+}

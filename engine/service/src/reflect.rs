@@ -1,0 +1,42 @@
+//! Reflect: every frame goes back to its sender, its addresses swapped. The smallest service there is, to copy from.
+
+use std::net::SocketAddr;
+
+use crate::{Answer, EthernetFrame, Service};
+
+/// The reflecting service.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Reflect;
+
+impl Service for Reflect {
+    type Connection = ();
+
+    #[inline]
+    fn frame(&mut self, frame: &mut EthernetFrame<'_>) -> Answer {
+        frame.swap_addresses();
+        frame.echo()
+    }
+
+    fn accept(&mut self, _peer: SocketAddr) -> Self::Connection {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_goes_back_to_its_sender() {
+        let mut buffer = *b"ddddddssssss\x88\xb5payload, and room";
+        let mut frame = EthernetFrame::new(&mut buffer, 21);
+        assert_eq!(Reflect.frame(&mut frame), Answer::Reply { len: 21 });
+        assert_eq!(frame.request(), b"ssssssdddddd\x88\xb5payload");
+    }
+
+    #[test]
+    fn a_frame_without_addresses_is_left_alone() {
+        let mut buffer = *b"short, in a longer buffer";
+        let mut frame = EthernetFrame::new(&mut buffer, 5);
+        frame.swap_addresses();
+        assert_eq!(frame.request(), b"short");
+    }
+}

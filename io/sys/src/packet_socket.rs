@@ -1,0 +1,80 @@
+//! An ordinary packet socket: whole frames of one type, one system call each (packet(7)).
+#![allow(unsafe_code, reason = "sockaddr_ll has no safe wrapper")]
+
+use std::ffi::c_void;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with};
+
+/// A packet socket bound to one interface. It blocks unless its descriptor is told otherwise.
+#[derive(Debug)]
+pub struct PacketSocket {
+    fd: OwnedFd,
+}
+
+impl PacketSocket {
+    /// Opens a socket that gets the frames of `ethertype` that `ifindex` receives, from the MAC header on, and sends whole
+    /// frames by it. With an `ethertype` of 0 it only sends.
+    ///
+    /// # Errors
+    /// What `socket(2)` and `bind(2)` return.
+    pub fn open(ifindex: u32, ethertype: u16) -> io::Result<Self> {
+        // No protocol yet: until it is bound it would get the frames of every interface.
+        let fd = socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
+        // SAFETY: an all-zero sockaddr_ll is a valid value of a struct of plain integers.
+        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+        address.sll_family = libc::AF_PACKET as u16;
+        address.sll_protocol = ethertype.to_be();
+        address.sll_ifindex = ifindex as i32;
+        // SAFETY: the pointer and length describe `address`, which lives across the call.
+        let bound = unsafe {
+            libc::bind(
+                fd.as_raw_fd(),
+                (&raw const address).cast::<libc::sockaddr>(),
+                size_of_val(&address) as libc::socklen_t,
+            )
+        };
+        if bound != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let on: libc::c_int = 1;
+        // SAFETY: the pointer and length describe `on`, which lives across the call.
+        let ignored = unsafe {
+            libc::setsockopt(
+                fd.as_raw_fd(),
+                libc::SOL_PACKET,
+                libc::PACKET_IGNORE_OUTGOING,
+                (&raw const on).cast::<c_void>(),
+                size_of_val(&on) as libc::socklen_t,
+            )
+        };
+        if ignored != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self { fd })
+    }
+
+    /// Sends one frame, from its MAC header on.
+    ///
+    /// # Errors
+    /// What `send(2)` returns.
+    pub fn send(&self, frame: &[u8]) -> Result<(), Errno> {
+        send(&self.fd, frame, SendFlags::empty()).map(|_| ())
+    }
+
+    /// Takes one frame; its whole length, also where it was cut to the buffer's.
+    ///
+    /// # Errors
+    /// What `recv(2)` returns.
+    pub fn receive(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        recv(&self.fd, buffer, RecvFlags::TRUNC).map(|(_, len)| len)
+    }
+}
+
+impl AsFd for PacketSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}

@@ -1,0 +1,81 @@
+//! Frames of a claimed EtherType: served whole and in place, before anything is read of IP. They have the fast path only:
+//! the kernel has no socket that could hold such a claim.
+
+use twinpath_frame::{Checksum, Frame};
+use twinpath_inspect::Reason;
+use twinpath_service::{Answer, EthernetFrame, Service};
+use twinpath_wire::eth;
+
+use crate::counters::ServeCounters;
+
+/// Where the type stands in a frame (IEEE 802.3, 3.1.1).
+const TYPE_AT: usize = 12;
+
+/// Whether an untagged frame is of that type: that of a tagged one is the tag's, which can't be claimed.
+#[inline]
+pub(crate) fn is_of(frame: &Frame, ethertype: u16) -> bool {
+    frame.bytes().get(TYPE_AT..eth::HEADER_LEN) == Some(&ethertype.to_be_bytes())
+}
+
+/// Has the service answer `frame` in place.
+///
+/// # Errors
+/// The reason to drop it under.
+#[inline]
+pub(crate) fn serve<S: Service>(
+    service: &mut S,
+    frame: &mut Frame,
+    counters: &ServeCounters,
+) -> Result<(), Reason> {
+    let len = frame.bytes().len();
+    let view = eth::Frame::parse(frame.bytes()).map_err(|_| Reason::Truncated)?;
+    // Nobody's address, or our own: an answer would reach everybody, or nobody (IEEE 802.3, 3.2.3).
+    if view.source().is_group() || view.source() == view.destination() {
+        return Err(Reason::MartianSource);
+    }
+    counters.frame_requests.add(1);
+    frame.set_len(frame.capacity()).map_err(|_| Reason::FrameTooLarge)?;
+    let Answer::Reply { len } = service.frame(&mut EthernetFrame::new(frame.bytes_mut(), len)) else {
+        return Err(Reason::NoReply);
+    };
+    frame.set_len(len).map_err(|_| Reason::FrameTooLarge)?;
+    // There is no transport checksum that anybody could still have to fill in.
+    frame.meta_mut().checksum = Checksum::Verified;
+    counters.frame_replies.add(1);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use twinpath_frame::Pool;
+    use twinpath_service::{Echo, Reflect};
+
+    use super::*;
+
+    fn outcome<S: Service>(mut service: S, bytes: &[u8]) -> (Result<(), Reason>, Vec<u8>, u64) {
+        let mut pool = Pool::new(1).expect("pool");
+        let mut frame = pool.take().expect("free");
+        frame.copy_from(bytes).expect("fits");
+        let counters = ServeCounters::default();
+        let served = serve(&mut service, &mut frame, &counters);
+        let answer = frame.bytes().to_vec();
+        pool.release(frame);
+        (served, answer, counters.frame_replies.get())
+    }
+
+    #[test]
+    fn a_frame_is_answered_where_it_stands() {
+        let frame = b"\x02ddddd\x02sssss\x88\xb5payload";
+        assert_eq!(outcome(Reflect, frame), (Ok(()), b"\x02sssss\x02ddddd\x88\xb5payload".to_vec(), 1));
+    }
+
+    #[test]
+    fn what_cannot_or_need_not_be_answered_is_dropped_under_a_name() {
+        let reason = |bytes: &[u8]| outcome(Reflect, bytes).0;
+        assert_eq!(reason(b"\x02dddd"), Err(Reason::Truncated));
+        assert_eq!(reason(b"\x02ddddd\x03sssss\x88\xb5from a group"), Err(Reason::MartianSource));
+        assert_eq!(reason(b"\x02ddddd\x02ddddd\x88\xb5from ourselves"), Err(Reason::MartianSource));
+        let (served, _, replies) = outcome(Echo, b"\x02ddddd\x02sssss\x88\xb5to a service of datagrams");
+        assert_eq!((served, replies), (Err(Reason::NoReply), 0));
+    }
+}
