@@ -38,6 +38,21 @@ impl ProducerCursor {
         self.cached()
     }
 
+    /// As [`Self::free`], for a peer that may lie: `None` if it claims a position that it cannot have reached from where
+    /// we last saw it.
+    #[inline]
+    pub(crate) fn checked_free(&mut self, want: u32, peer: impl FnOnce() -> u32) -> Option<u32> {
+        if self.cached() < want {
+            let tail = peer();
+            // It may have moved on as far as to us, and no further.
+            if tail.wrapping_sub(self.tail) > self.head.wrapping_sub(self.tail) {
+                return None;
+            }
+            self.tail = tail;
+        }
+        Some(self.cached())
+    }
+
     #[inline]
     const fn cached(&self) -> u32 {
         self.len.saturating_sub(self.head.wrapping_sub(self.tail))
@@ -73,6 +88,23 @@ impl ConsumerCursor {
             self.head = peer();
         }
         self.cached()
+    }
+
+    /// As [`Self::available`], for a peer that may lie: `None` if it claims a position that it cannot have reached from
+    /// where we last saw it.
+    #[inline]
+    pub(crate) fn checked_available(&mut self, want: u32, peer: impl FnOnce() -> u32) -> Option<u32> {
+        let cached = self.cached();
+        if cached < want {
+            let head = peer();
+            let available = head.wrapping_sub(self.tail);
+            // It may have moved on to a full ring, and no further.
+            if available < cached || available > self.len {
+                return None;
+            }
+            self.head = head;
+        }
+        Some(self.cached())
     }
 
     #[inline]
@@ -150,6 +182,11 @@ mod tests {
             prop_assert!(producer.free(8, || lie) <= 8);
             let mut consumer = ConsumerCursor::new(8, at);
             prop_assert!(consumer.available(8, || lie) <= 8);
+            let free = ProducerCursor::new(8, at).checked_free(9, || lie);
+            prop_assert_eq!(free, (lie == at).then_some(8), "nothing was written that could have been read");
+            let available = ConsumerCursor::new(8, at).checked_available(9, || lie);
+            let ahead = lie.wrapping_sub(at);
+            prop_assert_eq!(available, (ahead <= 8).then_some(ahead));
         }
     }
 }

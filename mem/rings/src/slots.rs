@@ -1,0 +1,340 @@
+//! A bounded ring of slots that are copied into and out of, to a peer that may die or lie at any instruction: another
+//! process, or just another thread.
+//!
+//! Slots, not descriptors of frames: nothing is ever lent to the peer, so nothing has to come back when it dies, and
+//! neither side can change bytes that the other has begun to believe. A packet is copied out of its slot into private
+//! memory before anything in it is looked at. That costs a copy each way, tens of nanoseconds for a small packet.
+//!
+//! What each side believes:
+//!
+//! - Its own position is private; what it publishes in the shared memory it never reads back.
+//! - The peer's position is read once and must be one that the peer can have reached; any other is
+//!   [`Fault::Position`]: the ring is broken from then on, as nothing the peer says can be placed any more.
+//! - A length is read once and must fit the slot; else [`Fault::Length`]: that slot is dropped, the next one counts.
+//! - The waiting word is a hint. A peer that lies in it costs us one wake-up call per burst, or itself a wake-up.
+//!
+//! Sleeping: the consumer [arms](SlotConsumer::arm), looks once more, and sleeps on a descriptor. The producer asks
+//! [`SlotProducer::consumer_waits`] once per burst and signals that descriptor if so; the descriptor is the caller's.
+//! One full fence on each side makes sure that either the consumer sees what was pushed or the producer sees it wait.
+
+mod memory;
+
+use self::memory::{Memory, NOTE_WORDS};
+use crate::cursor::{ConsumerCursor, ProducerCursor};
+use crate::sync::{Arc, Ordering, fence};
+
+/// Most slots of a ring.
+pub const SLOTS_MAX: u32 = 1 << 16;
+
+/// Most bytes of data per slot: any frame a device can hand over.
+pub const SLOT_BYTES_MAX: u32 = 1 << 16;
+
+/// How many slots, and how large.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    slots: u32,
+    slot_bytes: u32,
+}
+
+/// A ring of that shape can't be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadShape {
+    /// The number of slots.
+    #[error("a ring of {0} slots is not possible: choose a power of two, at most {SLOTS_MAX}")]
+    Slots(u32),
+    /// The size of a slot.
+    #[error("slots of {0} bytes are not possible: choose 1 to {SLOT_BYTES_MAX}")]
+    SlotBytes(u32),
+    /// The memory given is too small for it, or does not begin at a multiple of 128 bytes.
+    #[error("the ring needs {needs} bytes at a multiple of 128, and there are {has}")]
+    Memory {
+        /// What it needs.
+        needs: usize,
+        /// What there is from where it should begin.
+        has: usize,
+    },
+}
+
+impl Shape {
+    /// # Errors
+    /// [`BadShape`] beyond the limits.
+    pub const fn new(slots: u32, slot_bytes: u32) -> Result<Self, BadShape> {
+        if !slots.is_power_of_two() || slots > SLOTS_MAX {
+            return Err(BadShape::Slots(slots));
+        }
+        if slot_bytes == 0 || slot_bytes > SLOT_BYTES_MAX {
+            return Err(BadShape::SlotBytes(slot_bytes));
+        }
+        Ok(Self { slots, slot_bytes })
+    }
+
+    /// Slots in the ring.
+    #[must_use]
+    pub const fn slots(self) -> u32 {
+        self.slots
+    }
+
+    /// Most bytes of data in one.
+    #[must_use]
+    pub const fn slot_bytes(self) -> u32 {
+        self.slot_bytes
+    }
+}
+
+/// What travels beside the bytes. Its meaning is the two ends' business.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Note {
+    /// Length of the packet before it was cut to what was pushed.
+    pub original_len: u32,
+    /// A time, nanoseconds.
+    pub time_ns: u64,
+    /// Anything.
+    pub tag: u32,
+}
+
+impl Note {
+    #[inline]
+    const fn to_words(self, len: u32) -> [u64; NOTE_WORDS] {
+        [len as u64 | (self.original_len as u64) << 32, self.time_ns, self.tag as u64]
+    }
+
+    #[inline]
+    const fn of_words(words: [u64; NOTE_WORDS]) -> (u32, Self) {
+        let note = Self { original_len: (words[0] >> 32) as u32, time_ns: words[1], tag: words[2] as u32 };
+        (words[0] as u32, note)
+    }
+}
+
+/// Why nothing was pushed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// The consumer has not taken what is there.
+    #[error("the ring is full")]
+    Full,
+    /// More bytes than a slot has.
+    #[error("the data are larger than a slot")]
+    TooLarge,
+    /// The consumer has lied.
+    #[error(transparent)]
+    Fault(#[from] Fault),
+}
+
+/// What a peer did that no sound peer does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// Its position is none that it can have reached. The ring is broken.
+    #[error("the other side of the ring claims a position it cannot have: the ring is broken")]
+    Position,
+    /// A slot says that it holds more than a slot has. It was dropped.
+    #[error("a slot claims more bytes than it has: it was dropped")]
+    Length,
+}
+
+/// A slot taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot {
+    /// Bytes it held; at most those of a slot. More than were copied, if the buffer was shorter.
+    pub len: usize,
+    /// What came beside them.
+    pub note: Note,
+}
+
+/// The writing end.
+#[derive(Debug)]
+pub struct SlotProducer {
+    memory: Arc<Memory>,
+    shape: Shape,
+    cursor: ProducerCursor,
+    broken: bool,
+}
+
+/// The reading end.
+#[derive(Debug)]
+pub struct SlotConsumer {
+    memory: Arc<Memory>,
+    shape: Shape,
+    cursor: ConsumerCursor,
+    broken: bool,
+}
+
+impl SlotProducer {
+    fn new(memory: Arc<Memory>, shape: Shape) -> Self {
+        Self { memory, shape, cursor: ProducerCursor::new(shape.slots, 0), broken: false }
+    }
+
+    /// Copies `bytes` into the next slot and shows it to the consumer. Ask [`Self::consumer_waits`] after the last of a
+    /// burst.
+    ///
+    /// # Errors
+    /// [`Refused`]; nothing was pushed then.
+    #[inline]
+    pub fn push(&mut self, note: Note, bytes: &[u8]) -> Result<(), Refused> {
+        if bytes.len() > self.shape.slot_bytes as usize {
+            return Err(Refused::TooLarge);
+        }
+        if self.free()? == 0 {
+            return Err(Refused::Full);
+        }
+        self.memory.write(self.cursor.index(0), note.to_words(bytes.len() as u32), bytes);
+        // Release: the slot is written before the position says so.
+        self.memory.head().store(self.cursor.advance(1), Ordering::Release);
+        Ok(())
+    }
+
+    /// Slots free now: none only if the consumer was looked at.
+    #[inline]
+    fn free(&mut self) -> Result<u32, Fault> {
+        if self.broken {
+            return Err(Fault::Position);
+        }
+        // Acquire: the consumer's reads of the slot are done before we write it again.
+        let free = self.cursor.checked_free(1, || self.memory.tail().load(Ordering::Acquire));
+        free.ok_or_else(|| {
+            self.broken = true;
+            Fault::Position
+        })
+    }
+
+    /// Whether the consumer wants to be woken: then signal its descriptor. Says so once per sleep.
+    #[inline]
+    #[must_use = "a consumer that waits is not woken by this"]
+    pub fn consumer_waits(&mut self) -> bool {
+        // Between our publishing and this look, as between its announcement and its last look (`SlotConsumer::arm`): one of
+        // the two sees what the other wrote.
+        fence(Ordering::SeqCst);
+        let waiting = self.memory.waiting();
+        waiting.load(Ordering::Relaxed) == 1
+            && waiting.compare_exchange(1, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Whether the consumer has lied about its position.
+    #[must_use]
+    pub const fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    /// The ring's shape.
+    #[must_use]
+    pub const fn shape(&self) -> Shape {
+        self.shape
+    }
+}
+
+impl SlotConsumer {
+    fn new(memory: Arc<Memory>, shape: Shape) -> Self {
+        Self { memory, shape, cursor: ConsumerCursor::new(shape.slots, 0), broken: false }
+    }
+
+    /// Takes the oldest slot, copying as much of it into `into` as fits there.
+    ///
+    /// # Errors
+    /// [`Fault::Length`]: that slot is gone, go on. [`Fault::Position`]: told once; a broken ring is empty.
+    #[inline]
+    pub fn pop_into(&mut self, into: &mut [u8]) -> Option<Result<Slot, Fault>> {
+        if self.broken {
+            return None;
+        }
+        // Acquire: the producer's write of the slot is seen before we read it.
+        let available = self.cursor.checked_available(1, || self.memory.head().load(Ordering::Acquire));
+        match available {
+            Some(0) => return None,
+            Some(_) => {}
+            None => {
+                self.broken = true;
+                return Some(Err(Fault::Position));
+            }
+        }
+        let index = self.cursor.index(0);
+        // Read once: what is checked is what is used.
+        let (len, note) = Note::of_words(self.memory.note(index));
+        let fits = len <= self.shape.slot_bytes;
+        let copied = into.len().min(len as usize);
+        if fits {
+            self.memory.read(index, &mut into[..copied]);
+        }
+        // Release: the slot is read before the position says so.
+        self.memory.tail().store(self.cursor.advance(1), Ordering::Release);
+        Some(if fits { Ok(Slot { len: len as usize, note }) } else { Err(Fault::Length) })
+    }
+
+    /// Whether there is something to take, without taking it.
+    #[inline]
+    #[must_use]
+    pub fn look(&self) -> bool {
+        !self.broken && self.cursor.peek(|| self.memory.head().load(Ordering::Acquire))
+    }
+
+    /// Announces that this end is going to sleep: the next burst is told by a signal. [Look](Self::look) again before
+    /// sleeping, and drain the descriptor only before arming or after disarming.
+    pub fn arm(&mut self) {
+        self.memory.waiting().store(1, Ordering::Relaxed);
+        // See `SlotProducer::consumer_waits`.
+        fence(Ordering::SeqCst);
+    }
+
+    /// This end is awake.
+    pub fn disarm(&mut self) {
+        self.memory.waiting().store(0, Ordering::Relaxed);
+    }
+
+    /// Whether the producer has lied about its position.
+    #[must_use]
+    pub const fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    /// The ring's shape.
+    #[must_use]
+    pub const fn shape(&self) -> Shape {
+        self.shape
+    }
+}
+
+#[cfg(not(loom))]
+pub use shared::{consumer, producer, ring};
+
+#[cfg(not(loom))]
+mod shared {
+    use rustix::io::Errno;
+    use twinpath_frame::Mapping;
+
+    use super::{Arc, BadShape, Memory, Shape, SlotConsumer, SlotProducer, memory};
+
+    impl Shape {
+        /// Bytes of memory that a ring of this shape takes; a multiple of 128.
+        #[must_use]
+        pub const fn bytes(self) -> usize {
+            memory::bytes(self.slots, self.slot_bytes)
+        }
+    }
+
+    /// The writing end of a ring at `offset` (a multiple of 128) of fresh zeroed memory. A ring has one of each end.
+    ///
+    /// # Errors
+    /// [`BadShape::Memory`].
+    pub fn producer(mapping: Arc<Mapping>, offset: usize, shape: Shape) -> Result<SlotProducer, BadShape> {
+        Ok(SlotProducer::new(Arc::new(Memory::new(mapping, offset, shape)?), shape))
+    }
+
+    /// The reading end of a ring at `offset` (a multiple of 128) of fresh zeroed memory. A ring has one of each end.
+    ///
+    /// # Errors
+    /// [`BadShape::Memory`].
+    pub fn consumer(mapping: Arc<Mapping>, offset: usize, shape: Shape) -> Result<SlotConsumer, BadShape> {
+        Ok(SlotConsumer::new(Arc::new(Memory::new(mapping, offset, shape)?), shape))
+    }
+
+    /// Both ends of a ring within this process.
+    ///
+    /// # Errors
+    /// What taking the memory returns.
+    pub fn ring(shape: Shape) -> Result<(SlotProducer, SlotConsumer), Errno> {
+        let (mapping, _memfd) = Mapping::of_memfd("twinpath-slots", shape.bytes())?;
+        let memory = Memory::new(Arc::new(mapping), 0, shape).map_err(|_| Errno::INVAL)?;
+        let memory = Arc::new(memory);
+        Ok((SlotProducer::new(Arc::clone(&memory), shape), SlotConsumer::new(memory, shape)))
+    }
+}
+
+#[cfg(test)]
+mod tests;

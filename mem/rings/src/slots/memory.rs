@@ -1,0 +1,196 @@
+//! Where the words and bytes of a ring of slots lie: in a mapping, or in the model checker's cells.
+//!
+//! All access to shared memory is atomic, the bytes of slots too, as relaxed 64-bit words. A plain read that races with
+//! another process's write would be undefined, and a `&[u8]` would promise the compiler that bytes stand still which do
+//! not. Words may be torn against each other; nothing is believed before it is private.
+
+/// Words in front of the data of a slot.
+pub(super) const NOTE_WORDS: usize = 3;
+
+#[cfg(not(loom))]
+pub(super) use mapped::{Memory, bytes};
+#[cfg(loom)]
+pub(super) use modelled::Memory;
+
+#[cfg(not(loom))]
+mod mapped {
+    #![allow(
+        unsafe_code,
+        reason = "positions and slots lie in memory that another process may write at any time"
+    )]
+
+    use std::slice;
+
+    use twinpath_frame::Mapping;
+
+    use super::NOTE_WORDS;
+    use crate::slots::{BadShape, Shape};
+    use crate::sync::{Arc, AtomicU32, AtomicU64, Ordering};
+
+    /// Each of the three words has lines of its own (128: adjacent lines are fetched in pairs). The waiting word too, or
+    /// the producer would fetch the consumer's position with it after every burst.
+    const HEAD: usize = 0;
+    const TAIL: usize = 128;
+    const WAITING: usize = 256;
+    const SLOTS: usize = 384;
+
+    const WORD: usize = size_of::<u64>();
+
+    /// From one slot to the next: whole cache lines.
+    const fn stride(slot_bytes: u32) -> usize {
+        (NOTE_WORDS * WORD + slot_bytes as usize).next_multiple_of(64)
+    }
+
+    pub(in crate::slots) const fn bytes(slots: u32, slot_bytes: u32) -> usize {
+        (SLOTS + slots as usize * stride(slot_bytes)).next_multiple_of(128)
+    }
+
+    /// One ring's part of a mapping.
+    #[derive(Debug)]
+    pub(in crate::slots) struct Memory {
+        mapping: Arc<Mapping>,
+        offset: usize,
+        stride: usize,
+        slots: usize,
+    }
+
+    impl Memory {
+        pub(in crate::slots) fn new(
+            mapping: Arc<Mapping>,
+            offset: usize,
+            shape: Shape,
+        ) -> Result<Self, BadShape> {
+            let (needs, has) = (shape.bytes(), mapping.len().saturating_sub(offset));
+            if !offset.is_multiple_of(128) || needs > has {
+                return Err(BadShape::Memory { needs, has });
+            }
+            Ok(Self { mapping, offset, stride: stride(shape.slot_bytes()), slots: shape.slots() as usize })
+        }
+
+        fn word(&self, at: usize) -> &AtomicU32 {
+            // SAFETY: `new` checked that the ring, of which `at` is one of the three places above, lies in the mapping, and
+            // that it is aligned. A 32-bit atomic takes any bits, and any changes of them.
+            unsafe { self.mapping.base().add(self.offset + at).cast::<AtomicU32>().as_ref() }
+        }
+
+        pub(in crate::slots) fn head(&self) -> &AtomicU32 {
+            self.word(HEAD)
+        }
+
+        pub(in crate::slots) fn tail(&self) -> &AtomicU32 {
+            self.word(TAIL)
+        }
+
+        pub(in crate::slots) fn waiting(&self) -> &AtomicU32 {
+            self.word(WAITING)
+        }
+
+        #[inline]
+        fn slot(&self, index: usize) -> &[AtomicU64] {
+            debug_assert!(index < self.slots);
+            let at = self.offset + SLOTS + index * self.stride;
+            // SAFETY: an index is masked by the number of slots, all of which lie in the mapping, at multiples of 64. Atomic words
+            // take any bits and any changes of them, whoever makes them: this is no `&[u8]`, which would forbid them.
+            unsafe {
+                let first = self.mapping.base().add(at).cast::<AtomicU64>();
+                slice::from_raw_parts(first.as_ptr(), self.stride / WORD)
+            }
+        }
+
+        #[inline]
+        pub(in crate::slots) fn write(&self, index: usize, note: [u64; NOTE_WORDS], bytes: &[u8]) {
+            let slot = self.slot(index);
+            let (front, data) = slot.split_at(NOTE_WORDS);
+            for (word, value) in front.iter().zip(note) {
+                word.store(value, Ordering::Relaxed);
+            }
+            let (whole, rest) = bytes.as_chunks::<WORD>();
+            for (word, value) in data.iter().zip(whole) {
+                word.store(u64::from_ne_bytes(*value), Ordering::Relaxed);
+            }
+            if !rest.is_empty() {
+                let mut last = [0; WORD];
+                last[..rest.len()].copy_from_slice(rest);
+                data[whole.len()].store(u64::from_ne_bytes(last), Ordering::Relaxed);
+            }
+        }
+
+        #[inline]
+        pub(in crate::slots) fn note(&self, index: usize) -> [u64; NOTE_WORDS] {
+            let slot = self.slot(index);
+            std::array::from_fn(|at| slot[at].load(Ordering::Relaxed))
+        }
+
+        #[inline]
+        pub(in crate::slots) fn read(&self, index: usize, into: &mut [u8]) {
+            let data = &self.slot(index)[NOTE_WORDS..];
+            let (whole, rest) = into.as_chunks_mut::<WORD>();
+            for (value, word) in whole.iter_mut().zip(data) {
+                *value = word.load(Ordering::Relaxed).to_ne_bytes();
+            }
+            if !rest.is_empty() {
+                let last = data[whole.len()].load(Ordering::Relaxed).to_ne_bytes();
+                rest.copy_from_slice(&last[..rest.len()]);
+            }
+        }
+    }
+}
+
+#[cfg(loom)]
+mod modelled {
+    #![allow(
+        unsafe_code,
+        reason = "the model checker's cells find out whether two sides touch a slot at once"
+    )]
+
+    use super::NOTE_WORDS;
+    use crate::slots::Shape;
+    use crate::sync::{AtomicU32, UnsafeCell};
+
+    type Cell = UnsafeCell<([u64; NOTE_WORDS], Vec<u8>)>;
+
+    #[derive(Debug)]
+    pub(in crate::slots) struct Memory {
+        head: AtomicU32,
+        tail: AtomicU32,
+        waiting: AtomicU32,
+        slots: Vec<Cell>,
+    }
+
+    // SAFETY: only the model uses it, and it is what checks the claim.
+    unsafe impl Sync for Memory {}
+
+    impl Memory {
+        pub(in crate::slots) fn new(shape: Shape) -> Self {
+            let slots = (0..shape.slots()).map(|_| UnsafeCell::new(([0; NOTE_WORDS], Vec::new()))).collect();
+            Self { head: AtomicU32::new(0), tail: AtomicU32::new(0), waiting: AtomicU32::new(0), slots }
+        }
+
+        pub(in crate::slots) fn head(&self) -> &AtomicU32 {
+            &self.head
+        }
+
+        pub(in crate::slots) fn tail(&self) -> &AtomicU32 {
+            &self.tail
+        }
+
+        pub(in crate::slots) fn waiting(&self) -> &AtomicU32 {
+            &self.waiting
+        }
+
+        pub(in crate::slots) fn write(&self, index: usize, note: [u64; NOTE_WORDS], bytes: &[u8]) {
+            // SAFETY: the model checker fails if anybody else touches the slot meanwhile.
+            self.slots[index].with_mut(|slot| unsafe { *slot = (note, bytes.to_vec()) });
+        }
+
+        pub(in crate::slots) fn note(&self, index: usize) -> [u64; NOTE_WORDS] {
+            // SAFETY: as in `write`.
+            self.slots[index].with(|slot| unsafe { (*slot).0 })
+        }
+
+        pub(in crate::slots) fn read(&self, index: usize, into: &mut [u8]) {
+            // SAFETY: as in `write`.
+            self.slots[index].with(|slot| unsafe { into.copy_from_slice(&(&(*slot).1)[..into.len()]) });
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! Order and limits of a ring of slots, peers that lie, and every interleaving of push, sleep and wake (loom).
+
+use super::*;
+
+#[cfg(not(loom))]
+mod exact {
+    use twinpath_frame::Mapping;
+
+    use super::*;
+
+    const SHAPE: Shape = match Shape::new(4, 20) {
+        Ok(shape) => shape,
+        Err(_) => panic!("a possible shape"),
+    };
+
+    fn note(tag: u32) -> Note {
+        Note { original_len: 1 + tag, time_ns: u64::MAX - u64::from(tag), tag }
+    }
+
+    #[test]
+    fn slots_come_in_order_with_their_notes_and_a_full_ring_refuses() {
+        let (mut producer, mut consumer) = ring(SHAPE).expect("memory");
+        let mut into = [0xff; 20];
+        for round in 0..3u32 {
+            assert!(!consumer.look() && consumer.pop_into(&mut into).is_none());
+            for tag in 0..4 {
+                let bytes = [tag as u8; 20];
+                assert_eq!(producer.push(note(tag), &bytes[..(5 * tag + round) as usize]), Ok(()));
+            }
+            assert_eq!(producer.push(note(9), &[]), Err(Refused::Full));
+            for tag in 0..4 {
+                assert!(consumer.look());
+                let len = (5 * tag + round) as usize;
+                assert_eq!(consumer.pop_into(&mut into), Some(Ok(Slot { len, note: note(tag) })));
+                assert_eq!(into[..len], [tag as u8; 20][..len]);
+            }
+        }
+        assert_eq!(producer.push(note(0), &[0; 21]), Err(Refused::TooLarge));
+    }
+
+    #[test]
+    fn a_shorter_buffer_gets_the_beginning_and_the_whole_length() {
+        let (mut producer, mut consumer) = ring(SHAPE).expect("memory");
+        producer.push(Note::default(), b"0123456789abcdef").expect("room");
+        let mut into = [0; 11];
+        assert_eq!(consumer.pop_into(&mut into).expect("a slot").expect("sound").len, 16);
+        assert_eq!(&into, b"0123456789a");
+    }
+
+    #[test]
+    fn a_sleeper_is_announced_once_per_sleep() {
+        let (mut producer, mut consumer) = ring(SHAPE).expect("memory");
+        assert!(!producer.consumer_waits());
+        consumer.arm();
+        assert!(producer.consumer_waits());
+        assert!(!producer.consumer_waits(), "one signal per sleep");
+        consumer.arm();
+        consumer.disarm();
+        assert!(!producer.consumer_waits());
+    }
+
+    #[test]
+    fn a_position_that_cannot_be_breaks_the_ring_and_is_told_once() {
+        let (mut producer, mut consumer) = ring(SHAPE).expect("memory");
+        for lie in [5, u32::MAX, 1 << 31] {
+            let (_, mut lied_to) = ring(SHAPE).expect("memory");
+            lied_to.memory.head().store(lie, Ordering::Relaxed);
+            assert_eq!(lied_to.pop_into(&mut []), Some(Err(Fault::Position)));
+            assert!(lied_to.is_broken() && !lied_to.look());
+            assert_eq!(lied_to.pop_into(&mut []), None);
+        }
+        for _ in 0..4 {
+            producer.push(Note::default(), &[]).expect("room");
+        }
+        consumer.pop_into(&mut []).expect("a slot").expect("sound");
+        producer.push(Note::default(), &[]).expect("room");
+        // Back to where it was seen before: impossible, though it would make no difference to what is free.
+        consumer.memory.tail().store(0, Ordering::Relaxed);
+        assert_eq!(producer.push(Note::default(), &[]), Err(Refused::Fault(Fault::Position)));
+        consumer.memory.tail().store(4, Ordering::Relaxed);
+        assert_eq!(
+            producer.push(Note::default(), &[]),
+            Err(Refused::Fault(Fault::Position)),
+            "not believed again"
+        );
+    }
+
+    #[test]
+    fn a_length_beyond_the_slot_drops_that_slot_only() {
+        let (mut producer, mut consumer) = ring(SHAPE).expect("memory");
+        producer.push(note(1), b"first").expect("room");
+        producer.push(note(2), b"second").expect("room");
+        producer.memory.write(0, note(1).to_words(21), &[]);
+        let mut into = [0; 64];
+        assert_eq!(consumer.pop_into(&mut into), Some(Err(Fault::Length)));
+        assert_eq!(into, [0; 64]);
+        assert_eq!(consumer.pop_into(&mut into), Some(Ok(Slot { len: 6, note: note(2) })));
+        assert_eq!(&into[..6], b"second");
+    }
+
+    /// Seeded nonsense into every word of the ring between any two calls: no panic, nothing out of bounds, and every call
+    /// ends with a word about it.
+    #[test]
+    fn nonsense_everywhere_is_survived() {
+        let mut random = 0x0123_4567_89ab_cdef_u64;
+        let mut next = move || {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            random >> 29
+        };
+        let (mut lengths, mut positions, mut sound) = (0, 0, 0);
+        for _ in 0..2_000 {
+            let (mut producer, mut consumer) = ring(SHAPE).expect("memory");
+            for _ in 0..64 {
+                match next() % 8 {
+                    0 => producer.memory.head().store(next() as u32 % 16, Ordering::Relaxed),
+                    1 => producer.memory.tail().store(next() as u32 % 16, Ordering::Relaxed),
+                    2 => producer.memory.waiting().store(next() as u32, Ordering::Relaxed),
+                    3 => {
+                        let words = [next() % 32, next(), next()];
+                        producer.memory.write(next() as usize % 4, words, &[next() as u8; 20]);
+                    }
+                    4 | 5 => match producer.push(note(0), &[7; 20][..next() as usize % 20]) {
+                        Err(Refused::Fault(_)) => positions += 1,
+                        Ok(()) | Err(_) => sound += 1,
+                    },
+                    _ => match consumer.pop_into(&mut [0; 24][..next() as usize % 24]) {
+                        Some(Err(Fault::Length)) => lengths += 1,
+                        Some(Err(Fault::Position)) => positions += 1,
+                        Some(Ok(slot)) => {
+                            assert!(slot.len <= 20);
+                            sound += 1;
+                        }
+                        None => {}
+                    },
+                }
+                let _ = (producer.consumer_waits(), consumer.look());
+            }
+        }
+        assert!(lengths > 100 && positions > 100 && sound > 100, "{lengths} {positions} {sound}");
+    }
+
+    #[test]
+    fn impossible_shapes_are_refused_in_words() {
+        assert_eq!(Shape::new(3, 20), Err(BadShape::Slots(3)));
+        assert_eq!(Shape::new(0, 20), Err(BadShape::Slots(0)));
+        assert_eq!(Shape::new(1 << 17, 20), Err(BadShape::Slots(1 << 17)));
+        assert_eq!(Shape::new(4, 0), Err(BadShape::SlotBytes(0)));
+        let mapping = Arc::new(Mapping::of_memfd("slots-test", 4096).expect("memory").0);
+        let large = Shape::new(64, 64).expect("possible");
+        let refused = producer(Arc::clone(&mapping), 0, large).expect_err("no room");
+        assert!(refused.to_string().contains("needs 8576 bytes"), "{refused}");
+        assert!(consumer(Arc::clone(&mapping), 64, SHAPE).is_err(), "not aligned");
+        assert!(consumer(mapping, usize::MAX - 127, SHAPE).is_err());
+    }
+}
+
+#[cfg(loom)]
+mod model {
+    use loom::sync::Notify;
+
+    use super::*;
+
+    fn ring() -> (SlotProducer, SlotConsumer) {
+        let shape = Shape::new(2, 4).expect("possible");
+        let memory = Arc::new(Memory::new(shape));
+        (SlotProducer::new(Arc::clone(&memory), shape), SlotConsumer::new(memory, shape))
+    }
+
+    /// A producer that signals only who waits, and a consumer that sleeps whenever there is nothing: all arrives, in
+    /// order, and nobody sleeps for ever (the model checker calls that a deadlock).
+    #[test]
+    fn no_wake_up_is_lost() {
+        loom::model(|| {
+            let (mut producer, mut consumer) = ring();
+            let descriptor = Arc::new(Notify::new());
+            let signal = Arc::clone(&descriptor);
+            let thread = loom::thread::spawn(move || {
+                for tag in 0..2u32 {
+                    let note = Note { tag, ..Note::default() };
+                    producer.push(note, &[tag as u8; 4]).expect("the ring has room for all");
+                    if producer.consumer_waits() {
+                        signal.notify();
+                    }
+                }
+            });
+            let mut expected = 0;
+            while expected < 2 {
+                let mut into = [0xff; 4];
+                if let Some(slot) = consumer.pop_into(&mut into) {
+                    assert_eq!((slot.expect("sound").note.tag, into), (expected, [expected as u8; 4]));
+                    expected += 1;
+                    continue;
+                }
+                consumer.arm();
+                if !consumer.look() {
+                    descriptor.wait();
+                }
+                consumer.disarm();
+            }
+            thread.join().expect("the producer ends");
+        });
+    }
+
+    /// Over a ring that is full half the time: no slot is touched by both sides at once, none comes twice.
+    #[test]
+    fn slots_are_reused_only_when_read() {
+        loom::model(|| {
+            let (mut producer, mut consumer) = ring();
+            let thread = loom::thread::spawn(move || {
+                let mut sent = 0;
+                while sent < 3u32 {
+                    match producer.push(Note { tag: sent, ..Note::default() }, &[sent as u8]) {
+                        Ok(()) => sent += 1,
+                        Err(refused) => {
+                            assert_eq!(refused, Refused::Full);
+                            loom::thread::yield_now();
+                        }
+                    }
+                }
+            });
+            let mut expected = 0;
+            while expected < 3u32 {
+                let mut into = [0; 1];
+                match consumer.pop_into(&mut into) {
+                    Some(slot) => {
+                        assert_eq!((slot.expect("sound").note.tag, into[0]), (expected, expected as u8));
+                        expected += 1;
+                    }
+                    None => loom::thread::yield_now(),
+                }
+            }
+            thread.join().expect("the producer ends");
+            assert!(!consumer.look());
+        });
+    }
+}
