@@ -85,6 +85,10 @@ pub enum Path {
 }
 
 impl Path {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::XdpZeroCopy, Self::XdpNative, Self::XdpGeneric, Self::Packet, Self::Kernel];
+
     /// As `show` says it.
     #[must_use]
     pub const fn name(self) -> &'static str {

@@ -15,6 +15,7 @@ use twinpath_steer::Claim;
 pub use twinpath_worker::idle::{Mode, RequestSetting as LatencyRequest};
 
 use crate::choose::PathAsked;
+use crate::metrics::MetricsAddress;
 
 /// A complete configuration with every key, as shown in docs/config.md.
 pub const EXAMPLE: &str = include_str!("config/example.toml");
@@ -176,6 +177,8 @@ impl Default for Limits {
 pub struct Control {
     /// The command socket; none: `<service>-<interface>-<pid>.sock` in the run directory.
     pub socket: Option<PathBuf>,
+    /// Where metrics are offered over HTTP; none: nowhere.
+    pub metrics: Option<MetricsAddress>,
 }
 
 /// What the command line says; it wins over the file.
@@ -207,6 +210,8 @@ pub struct Overrides {
     pub latency_request: Option<LatencyRequest>,
     /// `--socket`
     pub socket: Option<PathBuf>,
+    /// `--metrics`
+    pub metrics: Option<MetricsAddress>,
 }
 
 /// One thing that is wrong.
@@ -312,6 +317,7 @@ impl Config {
             linger_ms,
             latency_request,
             socket,
+            metrics,
         } = overrides.clone();
         // Naming a port on the command line names the whole set: the file's other port is not meant then.
         if udp.is_some() || tcp.is_some() {
@@ -328,6 +334,7 @@ impl Config {
         self.worker.linger_ms = linger_ms.unwrap_or(self.worker.linger_ms);
         self.worker.latency_request = latency_request.unwrap_or(self.worker.latency_request);
         self.control.socket = socket.or(self.control.socket.take());
+        self.control.metrics = metrics.or(self.control.metrics);
     }
 
     /// Everything that cannot work, whatever the host; empty if nothing is wrong.

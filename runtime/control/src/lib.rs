@@ -12,6 +12,7 @@ pub mod egress_book;
 pub mod facts;
 pub mod holders;
 pub mod instance;
+pub mod metrics;
 pub mod mirror;
 pub mod privileges;
 pub mod report;

@@ -10,6 +10,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use twinpath_control::choose::PathAsked;
 use twinpath_control::config::{Config, LatencyRequest, Mode, Overrides, ServiceKind};
 use twinpath_control::instance::{self, Plan, Ready};
+use twinpath_control::metrics::MetricsAddress;
 use twinpath_service::{Echo, Reflect};
 use twinpath_time::Duration;
 use twinpath_worker::idle::IdleConfig;
@@ -82,6 +83,9 @@ struct CommonArgs {
     /// The command socket [default: in /run/twinpath]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
+    /// Offer metrics for Prometheus over HTTP at /metrics, on loopback unless told otherwise
+    #[arg(long, value_name = "[ADDRESS:]PORT")]
+    metrics: Option<MetricsAddress>,
     /// Read the configuration from a TOML file; options given here override it
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -126,6 +130,7 @@ impl Service {
             linger_ms: common.linger_ms,
             latency_request: common.latency_request,
             socket: common.socket,
+            metrics: common.metrics,
             ..own
         };
         (overrides, common.config)
@@ -185,6 +190,7 @@ fn plan(config: &Config) -> anyhow::Result<Plan> {
         peers_max: config.limits.peers,
         ring_frames: RING_FRAMES,
         socket: config.control.socket.clone(),
+        metrics: config.control.metrics.map(|address| address.0),
     })
 }
 
@@ -198,6 +204,7 @@ fn announce(ready: &Ready) {
             "socket": ready.socket,
             "interface": interface.name,
             "path": interface.path,
+            "metrics": ready.metrics,
         });
         // A closed standard output is no reason not to serve.
         let _ = writeln!(out, "ready {line}");
@@ -214,6 +221,10 @@ fn announce(ready: &Ready) {
     if let Some(worker) = report.workers.first() {
         let _ =
             writeln!(out, "  mode {}; CPU latency request {}", worker.mode, worker.latency_request.verdict);
+    }
+    if let Some(address) = ready.metrics {
+        let open = if address.ip().is_loopback() { "" } else { ", open to everybody who can reach it" };
+        let _ = writeln!(out, "  metrics at http://{address}/metrics{open}");
     }
     let _ = writeln!(out, "  frame memory {:.1} MiB; ask with: twinpath show", report.instance.pool_mib);
     let _ = out.flush();

@@ -3,6 +3,7 @@
 
 mod changes;
 mod claims;
+mod metrics;
 mod rig;
 mod serving;
 mod start;

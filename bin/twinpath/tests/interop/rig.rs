@@ -34,6 +34,8 @@ pub(crate) struct Rig {
 pub(crate) struct Server {
     pub(crate) child: Child,
     pub(crate) socket: PathBuf,
+    /// What it said when it was ready.
+    pub(crate) ready: Value,
     _stdout: BufReader<ChildStdout>,
 }
 
@@ -166,8 +168,8 @@ impl Rig {
         // Drained by a thread of its own, so that the server can never block on it.
         let mut stderr = child.stderr.take().expect("piped");
         std::thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::sink()));
-        serde_json::from_str::<Value>(ready).expect("JSON");
-        Ok(Server { child, socket, _stdout: stdout })
+        let ready = serde_json::from_str(ready).expect("JSON");
+        Ok(Server { child, socket, ready, _stdout: stdout })
     }
 
     /// A bench over kernel sockets, from the client's namespace; its report.

@@ -40,7 +40,10 @@ fn the_documented_example_is_the_example_and_is_valid() {
         service: Service { kind: ServiceKind::Echo, udp: port(7), tcp: port(7), ethertype: None },
         interface: Interface { name: Some("eth0".to_owned()), ..Interface::default() },
         worker: Worker { cpus: vec![1], ..Worker::default() },
-        control: Control { socket: Some(PathBuf::from("/run/twinpath/echo.sock")) },
+        control: Control {
+            socket: Some(PathBuf::from("/run/twinpath/echo.sock")),
+            metrics: Some("9464".parse().unwrap()),
+        },
         ..Config::default()
     };
     assert_eq!(config, expected);

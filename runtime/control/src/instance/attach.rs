@@ -355,7 +355,8 @@ fn fanout_group(ifindex: u32) -> u16 {
     (std::process::id().wrapping_mul(31).wrapping_add(ifindex) & 0xffff) as u16
 }
 
-fn describe(claim: &Claim) -> String {
+/// A claim in words.
+pub(super) fn describe(claim: &Claim) -> String {
     let what = match claim.kind {
         ClaimKind::EtherType(ethertype) => format!("ethertype {ethertype:#06x}"),
         ClaimKind::Port { protocol, port, address: None } => format!("{protocol} port {port}"),

@@ -24,6 +24,7 @@ use super::{ASKED_MAX, Asked, Instance, InstanceError, Ready};
 use crate::choose::{Path, choose};
 use crate::command::{Request, Server, default_socket, run_directory};
 use crate::facts;
+use crate::metrics;
 use crate::mirror::Event;
 use crate::mirror::table::Link;
 use crate::report::{self, Report};
@@ -68,6 +69,7 @@ impl<S: Service + 'static> Instance<S> {
     pub(super) async fn listen_and_serve(
         &mut self,
         signals: &mut Signals,
+        scrapes: Option<&metrics::Server>,
         ready: impl FnOnce(&Ready),
     ) -> Result<(), InstanceError> {
         let default = || default_socket(&run_directory(), self.plan.service, &self.interface.name);
@@ -78,14 +80,33 @@ impl<S: Service + 'static> Instance<S> {
             async move {
                 let (answer, wait) = oneshot::channel();
                 let stopping = || "the instance is stopping".to_owned();
-                ask.send((request, answer)).await.map_err(|_| stopping())?;
+                ask.send(Asked::Request(request, answer)).await.map_err(|_| stopping())?;
                 wait.await.map_err(|_| stopping())?
             }
         };
-        ready(&Ready { socket: server.path().to_owned(), report: self.report() });
+        let scrape = || {
+            let ask = ask.clone();
+            async move {
+                let (answer, wait) = oneshot::channel();
+                ask.send(Asked::Scrape(answer)).await.ok()?;
+                wait.await.ok().map(metrics::encode)
+            }
+        };
+        ready(&Ready {
+            socket: server.path().to_owned(),
+            metrics: scrapes.map(metrics::Server::address),
+            report: self.report(),
+        });
+        let scraped = async {
+            match scrapes {
+                Some(scrapes) => scrapes.serve(scrape).await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             outcome = self.serve(asked, signals) => outcome,
             never = server.serve(hand_over) => match never {},
+            never = scraped => match never {},
         }
     }
 
@@ -120,10 +141,9 @@ impl<S: Service + 'static> Instance<S> {
             match woken {
                 Woken::Mirror(event) => self.kernel_says(event),
                 Woken::Worker => self.read_workers(),
-                Woken::Asked((request, answer)) => {
-                    // Whoever asked may be gone by now.
-                    let _ = answer.send(self.answer(&request));
-                }
+                // Whoever asked may be gone by now.
+                Woken::Asked(Asked::Request(request, answer)) => drop(answer.send(self.answer(&request))),
+                Woken::Asked(Asked::Scrape(answer)) => drop(answer.send(self.report_without_neighbours())),
                 Woken::CheckQueues => self.check_queues().await,
                 Woken::End => return Ok(()),
             }
@@ -342,6 +362,10 @@ impl<S: Service + 'static> Instance<S> {
 
     /// Everything `show` can tell.
     pub(super) fn report(&self) -> Report {
+        Report { neighbours: self.mirror.report(), ..self.report_without_neighbours() }
+    }
+
+    fn report_without_neighbours(&self) -> Report {
         let path = self.interface.choice.path;
         let attached = self.interface.attachment.as_ref();
         let queues = attached.map_or(0, Attachment::queues);
@@ -360,7 +384,7 @@ impl<S: Service + 'static> Instance<S> {
             interfaces: vec![self.report_interface()],
             rules: self.report_rules(),
             workers: self.workers.iter().map(|worker| worker.report(self.request.clone())).collect(),
-            neighbours: self.mirror.report(),
+            neighbours: Vec::new(),
             drops: self.report_drops(),
         }
     }
@@ -373,9 +397,13 @@ impl<S: Service + 'static> Instance<S> {
             ("neighbours_refused", mirror.neighbours_refused),
             ("peers_refused", mirror.book.peers_refused),
         ];
-        let of_control = control.into_iter().filter(|(_, count)| *count > 0).map(|(reason, count)| {
-            report::Drop { place: "control".to_owned(), reason: reason.to_owned(), count }
+        let scrapers = self.scrapers.iter().flat_map(|scrapers| {
+            [("metrics_clients", scrapers.refused_full.get()), ("metrics_cut_off", scrapers.cut_off.get())]
         });
+        let of_control =
+            control.into_iter().chain(scrapers).filter(|(_, count)| *count > 0).map(|(reason, count)| {
+                report::Drop { place: "control".to_owned(), reason: reason.to_owned(), count }
+            });
         let queues = self.workers.iter().flat_map(|worker| &worker.queues);
         let lost = queues.filter_map(|queue| {
             let count = self.interface.attachment.as_ref()?.lost_frames(queue.id);

@@ -12,7 +12,9 @@ mod standing;
 mod start;
 mod workers;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 pub use attach::{AttachError, AttachPlan, Attachment, Placed, Target, kernel_ring_bytes, pool_frames};
 pub use client::{Client, ClientError, ClientPath};
@@ -28,6 +30,7 @@ use self::workers::WorkerHandle;
 use crate::choose::{Choice, Path, PathAsked, Refusal};
 use crate::command::Request;
 use crate::facts::InterfaceFacts;
+use crate::metrics::{self, MetricsError};
 use crate::mirror::{Mirror, MirrorError};
 use crate::report;
 
@@ -62,6 +65,8 @@ pub struct Plan {
     pub ring_frames: u32,
     /// The command socket.
     pub socket: Option<PathBuf>,
+    /// Where metrics are offered.
+    pub metrics: Option<SocketAddr>,
 }
 
 impl Plan {
@@ -145,6 +150,9 @@ pub enum InstanceError {
     /// The command socket.
     #[error("{0}")]
     Command(#[from] crate::command::CommandError),
+    /// The listener for metrics.
+    #[error("{0}")]
+    Metrics(#[from] MetricsError),
     /// The runtime or a descriptor.
     #[error("cannot start the control thread: {0}")]
     Control(std::io::Error),
@@ -155,12 +163,19 @@ pub enum InstanceError {
 pub struct Ready {
     /// Where it can be asked.
     pub socket: PathBuf,
+    /// Where metrics are, if they are offered.
+    pub metrics: Option<SocketAddr>,
     /// What it says of itself.
     pub report: report::Report,
 }
 
-/// A request from the command socket, and where its answer goes.
-pub(crate) type Asked = (Request, oneshot::Sender<Result<serde_json::Value, String>>);
+/// A question to the control loop, and where its answer goes.
+enum Asked {
+    /// From the command socket.
+    Request(Request, oneshot::Sender<Result<serde_json::Value, String>>),
+    /// For a scrape: the report without its neighbours, of which there may be thousands.
+    Scrape(oneshot::Sender<report::Report>),
+}
 
 /// Requests that may wait for the control loop; more wait in their sockets.
 const ASKED_MAX: usize = 64;
@@ -174,6 +189,8 @@ struct Instance<S: Service> {
     /// The workers' pools were sized for the XDP path.
     pools_for_xdp: bool,
     request: report::LatencyRequest,
+    /// What became of scrapers.
+    scrapers: Option<Arc<metrics::Counters>>,
     started: Instant,
 }
 
@@ -210,8 +227,13 @@ where
     runtime.block_on(async {
         // Before anything is changed, so that no signal finds it half done.
         let mut signals = events::Signals::new().map_err(InstanceError::Control)?;
+        let scrapes = match plan.metrics {
+            Some(address) => Some(metrics::Server::bind(address).await?),
+            None => None,
+        };
         let mut instance = Instance::start(plan, service).await?;
-        let outcome = instance.listen_and_serve(&mut signals, ready).await;
+        instance.scrapers = scrapes.as_ref().map(|scrapes| Arc::clone(scrapes.counters()));
+        let outcome = instance.listen_and_serve(&mut signals, scrapes.as_ref(), ready).await;
         instance.stop();
         outcome
     })

@@ -5,6 +5,7 @@ use twinpath_serve::ServeCounters;
 use twinpath_service::Service;
 
 use super::Instance;
+use super::attach::describe;
 use crate::choose::Path;
 use crate::device;
 use crate::report::{self, ServiceClaim};
@@ -33,16 +34,16 @@ impl<S: Service + 'static> Instance<S> {
 
     /// For each thing the service asked to be given: is it on the fast path, and why not?
     fn report_claims(&self) -> Vec<ServiceClaim> {
-        let udp = self.plan.udp.map(|port| {
+        let fast = self.plan.claims().into_iter().map(|claim| {
             let (path, why) = self.standing();
-            ServiceClaim { claim: format!("udp port {port}"), path: path.name().to_owned(), why }
+            ServiceClaim { claim: describe(&claim), path: path.name().to_owned(), why }
         });
         let tcp = self.plan.tcp.map(|port| ServiceClaim {
             claim: format!("tcp port {port}"),
             path: Path::Kernel.name().to_owned(),
             why: "TCP is the kernel's: there is no fast path for it yet".to_owned(),
         });
-        udp.into_iter().chain(tcp).collect()
+        fast.chain(tcp).collect()
     }
 
     /// The path that what is claimed on the interface takes now, and why.

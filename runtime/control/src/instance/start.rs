@@ -61,6 +61,7 @@ impl<S: Service + Clone + 'static> Instance<S> {
             interface,
             pools_for_xdp,
             request,
+            scrapers: None,
             started: clock::now(),
         };
         let outcome = match instance.start_workers(sockets, service) {

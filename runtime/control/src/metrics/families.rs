@@ -1,0 +1,309 @@
+//! The families, in the order of docs/metrics.md.
+
+use twinpath_inspect::Times;
+use twinpath_worker::idle::Mode;
+
+use super::{Family, Kind, Labels, Row, Value};
+use crate::choose::Path;
+use crate::report::{Interface, Queue, Report, Service, Worker};
+
+const fn counter(name: &'static str, help: &'static str, rows: fn(&Report) -> Vec<Row>) -> Family {
+    Family { name, kind: Kind::Counter, help, rows }
+}
+
+const fn gauge(name: &'static str, help: &'static str, rows: fn(&Report) -> Vec<Row>) -> Family {
+    Family { name, kind: Kind::Gauge, help, rows }
+}
+
+const fn info(name: &'static str, help: &'static str, rows: fn(&Report) -> Vec<Row>) -> Family {
+    Family { name, kind: Kind::Info, help, rows }
+}
+
+/// All families. Names and labels are stable: a dashboard hangs on them.
+pub const FAMILIES: &[Family] = &[
+    info("twinpath_build", "Version of the program, and the service it runs.", |report| {
+        let instance = &report.instance;
+        vec![Row {
+            labels: vec![("version", instance.version.clone()), ("service", instance.service.clone())],
+            value: Value::Labels,
+        }]
+    }),
+    gauge("twinpath_uptime_seconds", "Time since the instance started.", |report| {
+        vec![Row { labels: vec![], value: Value::Number(report.instance.uptime_s) }]
+    }),
+    gauge(
+        "twinpath_frame_memory_bytes",
+        "Memory for frames: the workers' pools and the kernel's rings.",
+        |report| {
+            vec![Row { labels: vec![], value: Value::Number(report.instance.pool_mib * f64::from(1 << 20)) }]
+        },
+    ),
+    info(
+        "twinpath_interface",
+        "Driver of the interface, and the address of its device on a bus.",
+        |report| {
+            let labels = |interface: &Interface| {
+                let device = &interface.device;
+                vec![
+                    ("interface", interface.name.clone()),
+                    ("kind", interface.kind.clone()),
+                    ("driver", device.driver.clone()),
+                    ("bus", device.bus.clone()),
+                ]
+            };
+            report.interfaces.iter().map(|it| Row { labels: labels(it), value: Value::Labels }).collect()
+        },
+    ),
+    gauge("twinpath_interface_up", "1 while the link is up and has carrier.", |report| {
+        of_interfaces(report, |it| flag(it.link == "up"))
+    }),
+    gauge("twinpath_interface_mtu_bytes", "MTU.", |report| {
+        of_interfaces(report, |it| Value::Count(it.mtu.into()))
+    }),
+    gauge(
+        "twinpath_interface_speed_bytes_per_second",
+        "Speed of the link, where the driver tells it.",
+        |report| {
+            let known = report.interfaces.iter().filter_map(|it| Some((it, it.device.speed_mbps?)));
+            known
+                .map(|(it, mbps)| Row { labels: on(it), value: Value::Count(u64::from(mbps) * 125_000) })
+                .collect()
+        },
+    ),
+    gauge(
+        "twinpath_interface_path",
+        "1 for the path that the interface is on, 0 for the others.",
+        |report| {
+            each(&report.interfaces, |it| {
+                Path::ALL.map(|path| Row {
+                    labels: with(on(it), "path", path.name()),
+                    value: flag(it.path == path.name()),
+                })
+            })
+        },
+    ),
+    gauge(
+        "twinpath_interface_foreign_xdp",
+        "1 while an XDP program that is not ours is on the interface.",
+        |report| of_interfaces(report, |it| flag(it.device.foreign_xdp.is_some())),
+    ),
+    gauge(
+        "twinpath_interface_offload",
+        "1 for an offload that is on, by its name in ethtool -k.",
+        |report| {
+            each(&report.interfaces, |it| {
+                let offloads = it.device.offloads.iter();
+                offloads.map(|offload| Row {
+                    labels: with(on(it), "offload", &offload.name),
+                    value: flag(offload.on),
+                })
+            })
+        },
+    ),
+    counter("twinpath_queue_frames_received", "Frames received on the fast path.", |report| {
+        of_queues(report, |queue| queue.frames_in)
+    }),
+    counter("twinpath_queue_frames_sent", "Frames sent on the fast path.", |report| {
+        of_queues(report, |queue| queue.frames_out)
+    }),
+    counter(
+        "twinpath_queue_bytes_received",
+        "Bytes received on the fast path, from the Ethernet header.",
+        |report| of_queues(report, |queue| queue.bytes_in),
+    ),
+    counter(
+        "twinpath_queue_bytes_sent",
+        "Bytes sent on the fast path, from the Ethernet header.",
+        |report| of_queues(report, |queue| queue.bytes_out),
+    ),
+    counter("twinpath_queue_kicks", "System calls made to send or to wake the kernel.", |report| {
+        of_queues(report, |queue| queue.kicks)
+    }),
+    counter(
+        "twinpath_drops",
+        "Everything dropped or refused, by place and reason; only what has happened.",
+        |report| {
+            let labels =
+                |place: &str, reason: &str| vec![("place", place.to_owned()), ("reason", reason.to_owned())];
+            let drops = report.drops.iter();
+            drops
+                .map(|it| Row { labels: labels(&it.place, &it.reason), value: Value::Count(it.count) })
+                .collect()
+        },
+    ),
+    counter(
+        "twinpath_verdicts",
+        "Frames by what the claims' program decided; only verdicts given.",
+        |report| {
+            let verdicts = report.rules.verdicts.iter();
+            verdicts
+                .map(|it| Row { labels: vec![("verdict", it.name.clone())], value: Value::Count(it.count) })
+                .collect()
+        },
+    ),
+    gauge(
+        "twinpath_claim_fast",
+        "1 while what the service asked for comes by a fast path, 0 by the kernel's.",
+        |report| {
+            each(&report.services, |service| {
+                service.claims.iter().map(|claim| Row {
+                    labels: with(of(service), "claim", &claim.claim),
+                    value: flag(claim.path != Path::Kernel.name()),
+                })
+            })
+        },
+    ),
+    counter("twinpath_service_requests", "Requests served, by the path they came by.", |report| {
+        by_path(report, |service| [service.fast_requests, service.kernel_requests])
+    }),
+    counter("twinpath_service_replies", "Replies sent, by the path they left by.", |report| {
+        by_path(report, |service| [service.fast_replies, service.kernel_replies])
+    }),
+    counter(
+        "twinpath_service_fast_requests_answered_by_kernel",
+        "Fast-path requests whose reply left through the kernel: its way out was not known, or too small.",
+        |report| of_services(report, |service| service.fast_replies_by_kernel),
+    ),
+    gauge("twinpath_service_connections", "TCP connections open.", |report| {
+        of_services(report, |service| service.connections)
+    }),
+    counter("twinpath_service_connections_accepted", "TCP connections accepted.", |report| {
+        of_services(report, |service| service.accepted)
+    }),
+    counter("twinpath_service_stream_bytes_received", "Bytes received on TCP connections.", |report| {
+        of_services(report, |service| service.stream_bytes_in)
+    }),
+    counter("twinpath_service_stream_bytes_sent", "Bytes sent on TCP connections.", |report| {
+        of_services(report, |service| service.stream_bytes_out)
+    }),
+    gauge("twinpath_service_peers", "Peers whose way out is known or asked for.", |report| {
+        of_services(report, |service| service.peers)
+    }),
+    gauge("twinpath_worker_mode", "1 for the mode that the worker is in, 0 for the others.", |report| {
+        each(&report.workers, |worker| {
+            Mode::ALL.map(|mode| Row {
+                labels: with(by(worker), "mode", mode.name()),
+                value: flag(worker.mode == mode.name()),
+            })
+        })
+    }),
+    counter("twinpath_worker_turns", "Turns of the worker, by whether they found work.", |report| {
+        each(&report.workers, |worker| {
+            [("work", worker.turns_busy), ("nothing", worker.turns_empty)].map(|(found, count)| Row {
+                labels: with(by(worker), "found", found),
+                value: Value::Count(count),
+            })
+        })
+    }),
+    counter("twinpath_worker_sleeps", "Times the worker went to sleep.", |report| {
+        of_workers(report, |worker| Value::Count(worker.sleeps))
+    }),
+    counter(
+        "twinpath_worker_wakeups",
+        "Times it was woken by something other than its own deadline.",
+        |report| of_workers(report, |worker| Value::Count(worker.wakeups)),
+    ),
+    counter("twinpath_worker_cpu_seconds", "CPU time of the worker's thread.", |report| {
+        of_workers(report, |worker| Value::Number(worker.cpu_ns as f64 / 1e9))
+    }),
+    gauge("twinpath_worker_latency_request_held", "1 while it holds a CPU latency request.", |report| {
+        of_workers(report, |worker| flag(worker.latency_request.held))
+    }),
+    gauge("twinpath_worker_pool_frames", "Frames of its pool.", |report| {
+        of_workers(report, |worker| Value::Count(worker.pool_frames.into()))
+    }),
+    gauge("twinpath_worker_pool_frames_free", "Frames of its pool that nothing uses now.", |report| {
+        of_workers(report, |worker| Value::Count(worker.pool_free.into()))
+    }),
+    counter(
+        "twinpath_worker_allocations",
+        "Heap allocations of its thread while serving: it makes none per packet.",
+        |report| of_workers(report, |worker| Value::Count(worker.allocations)),
+    ),
+    Family {
+        name: "twinpath_worker_service_time_seconds",
+        kind: Kind::Histogram,
+        help: "Time that answered frames spent inside: from the start of the turn that took them until replies had left.",
+        rows: |report| of_workers(report, |worker| times(&(&worker.service_time).into())),
+    },
+];
+
+/// Bounds of the histogram: two per doubling from 256 ns to 16.8 ms. Each is the upper bound of a bucket of the fine one.
+pub(super) fn bounds_ns() -> impl Iterator<Item = u64> {
+    (8..24)
+        .flat_map(|exponent| [1u64 << exponent, 3 << (exponent - 1)])
+        .chain([1 << 24])
+        .map(|bound| bound - 1)
+}
+
+fn times(times: &Times) -> Value {
+    let count = times.count();
+    let mut below = 0;
+    let mut buckets: Vec<_> = bounds_ns()
+        .map(|bound| {
+            let at_most = times.at_most(bound);
+            (bound as f64 / 1e9, at_most - std::mem::replace(&mut below, at_most))
+        })
+        .collect();
+    buckets.push((f64::INFINITY, count - below));
+    Value::Times { sum_s: times.sum_ns as f64 / 1e9, count, buckets }
+}
+
+fn flag(on: bool) -> Value {
+    Value::Count(on.into())
+}
+
+fn with(mut labels: Labels, name: &'static str, value: &str) -> Labels {
+    labels.push((name, value.to_owned()));
+    labels
+}
+
+fn on(interface: &Interface) -> Labels {
+    vec![("interface", interface.name.clone())]
+}
+
+fn of(service: &Service) -> Labels {
+    vec![("service", service.name.clone())]
+}
+
+fn by(worker: &Worker) -> Labels {
+    vec![("worker", worker.worker.to_string())]
+}
+
+fn each<'a, T, I: IntoIterator<Item = Row> + 'a>(things: &'a [T], rows: impl Fn(&'a T) -> I) -> Vec<Row> {
+    things.iter().flat_map(rows).collect()
+}
+
+fn of_interfaces(report: &Report, value: fn(&Interface) -> Value) -> Vec<Row> {
+    each(&report.interfaces, |it| [Row { labels: on(it), value: value(it) }])
+}
+
+fn of_queues(report: &Report, count: fn(&Queue) -> u64) -> Vec<Row> {
+    each(&report.interfaces, |it| {
+        it.queues.iter().map(move |queue| Row {
+            labels: with(
+                with(on(it), "queue", &queue.queue.to_string()),
+                "worker",
+                &queue.worker.to_string(),
+            ),
+            value: Value::Count(count(queue)),
+        })
+    })
+}
+
+fn of_services(report: &Report, count: fn(&Service) -> u64) -> Vec<Row> {
+    each(&report.services, |it| [Row { labels: of(it), value: Value::Count(count(it)) }])
+}
+
+/// Two metrics per service: by the fast path, by the kernel's.
+fn by_path(report: &Report, counts: fn(&Service) -> [u64; 2]) -> Vec<Row> {
+    each(&report.services, |service| {
+        let [fast, kernel] = counts(service);
+        [("fast", fast), ("kernel", kernel)]
+            .map(|(path, count)| Row { labels: with(of(service), "path", path), value: Value::Count(count) })
+    })
+}
+
+fn of_workers(report: &Report, value: fn(&Worker) -> Value) -> Vec<Row> {
+    each(&report.workers, |it| [Row { labels: by(it), value: value(it) }])
+}
