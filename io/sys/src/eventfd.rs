@@ -1,9 +1,10 @@
 //! A counter with a file descriptor: how one thread wakes another that waits on fds.
 
+use std::io::IoSliceMut;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::io::{Errno, read, retry_on_intr, write};
+use rustix::io::{Errno, ReadWriteFlags, preadv2, read, retry_on_intr, write};
 
 /// An eventfd. Any thread may signal it; it is readable until drained.
 #[derive(Debug)]
@@ -26,6 +27,12 @@ impl EventFd {
         eventfd(0, EventfdFlags::CLOEXEC).map(Self)
     }
 
+    /// One that another process passed to us.
+    #[must_use]
+    pub const fn from_fd(fd: OwnedFd) -> Self {
+        Self(fd)
+    }
+
     /// Makes it readable. Signals add up until the next drain.
     pub fn signal(&self) {
         self.signal_many(1);
@@ -41,6 +48,19 @@ impl EventFd {
     pub fn drain(&self) -> u64 {
         let mut count = [0; 8];
         match retry_on_intr(|| read(&self.0, &mut count)) {
+            Ok(_) => u64::from_ne_bytes(count),
+            Err(_) => 0,
+        }
+    }
+
+    /// As [`Self::drain`], and certain not to block: whoever else holds the descriptor shares its flags, and could have
+    /// taken `O_NONBLOCK` off it. (A write has no such form: never signal what an untrusted process holds.)
+    pub fn drain_shared(&self) -> u64 {
+        /// The present position: eventfds have none other.
+        const HERE: u64 = u64::MAX;
+        let mut count = [0; 8];
+        let mut into = [IoSliceMut::new(&mut count)];
+        match retry_on_intr(|| preadv2(&self.0, &mut into, HERE, ReadWriteFlags::NOWAIT)) {
             Ok(_) => u64::from_ne_bytes(count),
             Err(_) => 0,
         }
@@ -65,6 +85,15 @@ mod tests {
         event.signal();
         assert_eq!(event.drain(), 2);
         assert_eq!(event.drain(), 0);
+    }
+
+    #[test]
+    fn a_descriptor_made_blocking_is_drained_without_blocking() {
+        let event = EventFd::new_blocking().unwrap();
+        assert_eq!(event.drain_shared(), 0);
+        event.signal_many(3);
+        assert_eq!(event.drain_shared(), 3);
+        assert_eq!(event.drain_shared(), 0);
     }
 
     #[test]

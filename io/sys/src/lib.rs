@@ -9,6 +9,7 @@ pub mod child;
 pub mod clock;
 pub mod ethtool;
 pub mod eventfd;
+pub mod fd_passing;
 pub mod latency_request;
 pub mod netns;
 pub mod packet_socket;

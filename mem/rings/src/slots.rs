@@ -155,6 +155,7 @@ pub struct SlotConsumer {
     shape: Shape,
     cursor: ConsumerCursor,
     broken: bool,
+    armed: bool,
 }
 
 impl SlotProducer {
@@ -222,7 +223,7 @@ impl SlotProducer {
 
 impl SlotConsumer {
     fn new(memory: Arc<Memory>, shape: Shape) -> Self {
-        Self { memory, shape, cursor: ConsumerCursor::new(shape.slots, 0), broken: false }
+        Self { memory, shape, cursor: ConsumerCursor::new(shape.slots, 0), broken: false, armed: false }
     }
 
     /// Takes the oldest slot, copying as much of it into `into` as fits there.
@@ -267,14 +268,15 @@ impl SlotConsumer {
     /// Announces that this end is going to sleep: the next burst is told by a signal. [Look](Self::look) again before
     /// sleeping, and drain the descriptor only before arming or after disarming.
     pub fn arm(&mut self) {
+        self.armed = true;
         self.memory.waiting().store(1, Ordering::Relaxed);
         // See `SlotProducer::consumer_waits`.
         fence(Ordering::SeqCst);
     }
 
-    /// This end is awake.
-    pub fn disarm(&mut self) {
-        self.memory.waiting().store(0, Ordering::Relaxed);
+    /// This end is awake. Says whether the producer has taken note that it slept, so that a signal has come or will.
+    pub fn disarm(&mut self) -> bool {
+        std::mem::take(&mut self.armed) && self.memory.waiting().swap(0, Ordering::Relaxed) == 0
     }
 
     /// Whether the producer has lied about its position.

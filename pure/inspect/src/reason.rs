@@ -44,11 +44,13 @@ pub enum Reason {
     ConnectionLimit,
     /// A mailbox between control and a worker was full.
     MailboxFull,
+    /// The process at the other end of a shared-memory ring broke the ring's rules.
+    PeerFault,
 }
 
 impl Reason {
     /// All of them, in the order of their counters.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Truncated,
         Self::IpHeader,
         Self::IpChecksum,
@@ -68,6 +70,7 @@ impl Reason {
         Self::KernelSocketRefused,
         Self::ConnectionLimit,
         Self::MailboxFull,
+        Self::PeerFault,
     ];
 
     /// The stable name, for `show` and metrics.
@@ -93,6 +96,7 @@ impl Reason {
             Self::KernelSocketRefused => "kernel_socket_refused",
             Self::ConnectionLimit => "connection_limit",
             Self::MailboxFull => "mailbox_full",
+            Self::PeerFault => "peer_fault",
         }
     }
 }

@@ -45,6 +45,8 @@ pub enum Command<C> {
         /// Kernel index of the interface.
         ifindex: u32,
     },
+    /// Give back this queue: it comes as [`Event::Detached`].
+    DetachQueue(PortId),
     /// Frames that a closed port held: they are the worker's again.
     Frames(Vec<Frame>),
     /// Idle like this from now on.
@@ -307,7 +309,8 @@ impl<E: Engine> Worker<E> {
             busy = true;
             match command {
                 Command::Attach(queue) => self.attach(queue),
-                Command::Detach { ifindex } => self.detach(ifindex),
+                Command::Detach { ifindex } => self.detach(|queue| queue.ifindex() == ifindex),
+                Command::DetachQueue(id) => self.detach(|queue| queue.id() == id),
                 Command::Frames(frames) => frames.into_iter().for_each(|frame| self.pool.release(frame)),
                 Command::SetMode(mode) => {
                     self.idle.set_mode(mode);
@@ -322,9 +325,9 @@ impl<E: Engine> Worker<E> {
         busy
     }
 
-    fn detach(&mut self, ifindex: u32) {
+    fn detach(&mut self, is_meant: impl Fn(&dyn PortQueue) -> bool) {
         self.flush();
-        while let Some(place) = self.ports.iter().position(|port| port.queue.ifindex() == ifindex) {
+        while let Some(place) = self.ports.iter().position(|port| is_meant(&*port.queue)) {
             let port = self.ports.remove(place);
             if self.watching_ports {
                 unwatch(&self.sleeper, &*port.queue);

@@ -23,7 +23,7 @@ const TIERS: &[Tier] = &[
     Tier {
         folder: "io",
         below: &["pure", "mem"],
-        order: &["sys", "steer_bpf", "port", "port_xdp", "port_packet", "plain"],
+        order: &["sys", "steer_bpf", "port", "port_xdp", "port_packet", "port_shm", "plain"],
     },
     Tier {
         folder: "runtime",

@@ -54,8 +54,10 @@ mod exact {
         consumer.arm();
         assert!(producer.consumer_waits());
         assert!(!producer.consumer_waits(), "one signal per sleep");
+        assert!(consumer.disarm(), "a signal is on its way");
+        assert!(!consumer.disarm());
         consumer.arm();
-        consumer.disarm();
+        assert!(!consumer.disarm(), "nobody took note");
         assert!(!producer.consumer_waits());
     }
 

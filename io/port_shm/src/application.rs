@@ -1,0 +1,279 @@
+//! The application's end, for a process of its own: with its own loop, or spinning, or sleeping.
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::time::Timespec;
+use twinpath_frame::Checksum;
+use twinpath_rings::slots::{Fault, Note, Refused, SlotConsumer, SlotProducer};
+use twinpath_sys::{EventFd, fd_passing};
+use twinpath_time::{Duration, Instant};
+
+use crate::offer::{MESSAGE_BYTES, VERSION, message, version_of};
+use crate::region::{self, FRAME_LEN_MAX};
+
+/// What a note's tag says of a frame: the VLAN's TCI in the low 16 bits, and these.
+pub(crate) mod tag {
+    pub(crate) const VLAN: u32 = 1 << 16;
+    pub(crate) const CHECKSUM_PARTIAL: u32 = 1 << 17;
+    pub(crate) const CHECKSUM_VERIFIED: u32 = 1 << 18;
+}
+
+/// How long the owner may take to answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Why an application did not get its end.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// Nobody listens there.
+    #[error("cannot connect to {path}: {source}; does the owner run, and does it listen there?")]
+    Connect {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        source: Errno,
+    },
+    /// The connection failed.
+    #[error("the connection to the owner of the shared memory failed ({step}: {source})")]
+    Socket {
+        /// The system call.
+        step: &'static str,
+        /// Why.
+        source: Errno,
+    },
+    /// No answer came.
+    #[error("the owner of the shared memory did not answer within 5 s: is it stopped?")]
+    Silent,
+    /// It hung up.
+    #[error(
+        "the owner of the shared memory closed the connection without an answer: it may be ending, or serve somebody else"
+    )]
+    Closed,
+    /// It is something else.
+    #[error("what listens there is no owner of twinpath's shared memory: its answer is something else")]
+    Stranger,
+    /// It is of another release.
+    #[error(
+        "the owner speaks version {theirs} of shared-memory ports and this process version {VERSION}: use the same release of twinpath for both"
+    )]
+    Version {
+        /// What it speaks.
+        theirs: u32,
+    },
+    /// Something is missing.
+    #[error(
+        "the owner's answer came with {found} descriptors instead of 3: is the limit of open files (ulimit -n) reached?"
+    )]
+    Descriptors {
+        /// How many came.
+        found: usize,
+    },
+    /// The memory is not as agreed.
+    #[error(
+        "the shared memory has another layout than version {VERSION}: use the same release of twinpath for both"
+    )]
+    Memory,
+}
+
+/// A frame received, beside its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packet {
+    /// Length, bytes.
+    pub len: usize,
+    /// When the owner took it from its port (`CLOCK_MONOTONIC`).
+    pub arrival: Instant,
+    /// An 802.1Q tag that travels beside the frame.
+    pub vlan: Option<u16>,
+    /// State of the transport checksum.
+    pub checksum: Checksum,
+}
+
+/// Why [`Application::wait`] returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Woken {
+    /// There may be frames.
+    Frames,
+    /// The owner is gone; frames it sent before may still be there.
+    OwnerGone,
+    /// Neither, in the time given; or a signal came.
+    Timeout,
+}
+
+/// One application's end of a port.
+#[derive(Debug)]
+pub struct Application {
+    from_owner: SlotConsumer,
+    to_owner: SlotProducer,
+    /// An epoll set: the owner's signal, which only the owner holds, and the connection.
+    waits_on: OwnedFd,
+    signals: EventFd,
+    /// Its closing tells the owner of our end, and the other way round.
+    _connection: OwnedFd,
+    unflushed: bool,
+}
+
+impl Application {
+    /// Connects to the owner that listens at `path`.
+    ///
+    /// # Errors
+    /// [`ConnectError`].
+    pub fn connect(path: &Path) -> Result<Self, ConnectError> {
+        let failed = |source| ConnectError::Connect { path: path.to_owned(), source };
+        let address = SocketAddrUnix::new(path).map_err(failed)?;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
+        let socket = socket.map_err(failed)?;
+        connect(&socket, &address).map_err(failed)?;
+        Self::over(socket)
+    }
+
+    /// The same over a connection made otherwise (SOCK_SEQPACKET, blocking).
+    ///
+    /// # Errors
+    /// [`ConnectError`].
+    pub fn over(connection: OwnedFd) -> Result<Self, ConnectError> {
+        let socket = |step| move |source| ConnectError::Socket { step, source };
+        set_socket_timeout(&connection, Timeout::Recv, Some(ANSWER_TIMEOUT)).map_err(socket("setsockopt"))?;
+        fd_passing::send(&connection, &message(VERSION), &[]).map_err(socket("sendmsg"))?;
+        let mut answer = [0; MESSAGE_BYTES + 1];
+        let received = match fd_passing::receive(&connection, &mut answer) {
+            Ok(received) => received,
+            Err(Errno::AGAIN) => return Err(ConnectError::Silent),
+            Err(Errno::CONNRESET | Errno::PIPE) => return Err(ConnectError::Closed),
+            Err(source) => return Err(ConnectError::Socket { step: "recvmsg", source }),
+        };
+        if received.len == 0 {
+            return Err(ConnectError::Closed);
+        }
+        let theirs = version_of(&answer[..received.len]).ok_or(ConnectError::Stranger)?;
+        if theirs != VERSION {
+            return Err(ConnectError::Version { theirs });
+        }
+        let found = received.fds.len();
+        let [memfd, waits_on, signals]: [OwnedFd; 3] =
+            received.fds.try_into().map_err(|_| ConnectError::Descriptors { found })?;
+        let ends = region::application_ends(&memfd).map_err(socket("mapping the memory"))?;
+        let (from_owner, to_owner) = ends.ok_or(ConnectError::Memory)?;
+        // With it in the set, one descriptor tells of frames and of the owner's end.
+        let flags = EventFlags::RDHUP;
+        epoll::add(&waits_on, &connection, EventData::new_u64(1), flags).map_err(socket("epoll_ctl"))?;
+        let signals = EventFd::from_fd(signals);
+        Ok(Self { from_owner, to_owner, waits_on, signals, _connection: connection, unflushed: false })
+    }
+
+    /// Takes the oldest frame into `into`; of a frame longer than that, the beginning.
+    ///
+    /// # Errors
+    /// [`Fault`]: the owner broke the ring's rules, or somebody else wrote into the memory.
+    #[inline]
+    pub fn receive(&mut self, into: &mut [u8]) -> Option<Result<Packet, Fault>> {
+        let slot = match self.from_owner.pop_into(into)? {
+            Ok(slot) => slot,
+            Err(fault) => return Some(Err(fault)),
+        };
+        let tag = slot.note.tag;
+        let checksum = match (tag & tag::CHECKSUM_PARTIAL, tag & tag::CHECKSUM_VERIFIED) {
+            (0, 0) => Checksum::Unverified,
+            (0, _) => Checksum::Verified,
+            _ => Checksum::Partial,
+        };
+        let vlan = (tag & tag::VLAN != 0).then_some(tag as u16);
+        let arrival = Instant::from_nanos(slot.note.time_ns);
+        Some(Ok(Packet { len: slot.len, arrival, vlan, checksum }))
+    }
+
+    /// Sends a frame, at most [`frame_len_max`](Self::frame_len_max) bytes. Call [`Self::flush`] after the last of a burst.
+    ///
+    /// # Errors
+    /// [`Refused`]: full, when the owner's worker has not taken what is there; try again when it has.
+    #[inline]
+    pub fn send(&mut self, frame: &[u8]) -> Result<(), Refused> {
+        let note = Note { original_len: frame.len() as u32, ..Note::default() };
+        self.to_owner.push(note, frame)?;
+        self.unflushed = true;
+        Ok(())
+    }
+
+    /// Wakes the owner's worker if it sleeps and something was sent.
+    #[inline]
+    pub fn flush(&mut self) {
+        if std::mem::take(&mut self.unflushed) && self.to_owner.consumer_waits() {
+            self.signals.signal();
+        }
+    }
+
+    /// Largest frame that can be sent, and most that one received can hold.
+    #[must_use]
+    pub const fn frame_len_max(&self) -> usize {
+        FRAME_LEN_MAX as usize
+    }
+
+    /// Whether a frame waits. Cheap: no system call.
+    #[inline]
+    #[must_use]
+    pub fn look(&self) -> bool {
+        self.from_owner.look()
+    }
+
+    /// Before sleeping in a loop of one's own on [`Self::fd`]: from here on frames make it readable. Look again after it.
+    pub fn arm(&mut self) {
+        self.from_owner.arm();
+    }
+
+    /// After it: awake. Says whether the owner is gone.
+    ///
+    /// # Errors
+    /// What `epoll_wait(2)` returns.
+    pub fn disarm(&mut self) -> Result<bool, Errno> {
+        Ok(self.sleep(Some(Duration::ZERO))? == Woken::OwnerGone)
+    }
+
+    /// Sleeps until there are frames, the owner is gone, or `timeout` is over.
+    ///
+    /// # Errors
+    /// What `epoll_wait(2)` returns.
+    pub fn wait(&mut self, timeout: Option<Duration>) -> Result<Woken, Errno> {
+        self.arm();
+        if self.look() {
+            self.from_owner.disarm();
+            return Ok(Woken::Frames);
+        }
+        self.sleep(timeout)
+    }
+
+    fn sleep(&mut self, timeout: Option<Duration>) -> Result<Woken, Errno> {
+        let timeout = timeout.map(|time| Timespec {
+            tv_sec: time.as_secs().cast_signed(),
+            tv_nsec: i64::from(time.subsec_nanos()),
+        });
+        let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; 2];
+        let outcome = epoll::wait(&self.waits_on, &mut events, timeout.as_ref());
+        self.from_owner.disarm();
+        let ready = match outcome {
+            Ok((ready, _)) => ready,
+            Err(Errno::INTR) => return Ok(Woken::Timeout),
+            Err(error) => return Err(error),
+        };
+        // Copied out: the struct is packed on x86-64.
+        let is_connection = |event: &epoll::Event| {
+            let data = event.data;
+            data.u64() == 1
+        };
+        Ok(match ready {
+            [] => Woken::Timeout,
+            ready if ready.iter().any(is_connection) => Woken::OwnerGone,
+            _ => Woken::Frames,
+        })
+    }
+
+    /// For a loop of one's own: readable after [`Self::arm`] when frames come, and when the owner is gone. Level-triggered,
+    /// until [`Self::disarm`].
+    #[must_use]
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.waits_on.as_fd()
+    }
+}

@@ -1,0 +1,152 @@
+//! How an application gets its end: it connects, says its version, and is sent the memory and two descriptors.
+//!
+//! Messages are whole (SOCK_SEQPACKET), 16 bytes each way: `MAGIC`, the sender's version, zero. Beside the owner's answer
+//! travel, in this order: the memory; what to wait on; what to signal. An owner of another version answers with that
+//! version and nothing beside it.
+
+use std::fs::remove_file;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, recv,
+    socket_with,
+};
+use twinpath_sys::fd_passing;
+
+/// What every message, and the memory, begin with.
+pub const MAGIC: u64 = u64::from_ne_bytes(*b"twinpshm");
+
+/// The version of messages and memory.
+pub const VERSION: u32 = 1;
+
+/// Bytes of a message.
+pub(crate) const MESSAGE_BYTES: usize = 16;
+
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 16;
+
+pub(crate) fn message(version: u32) -> [u8; MESSAGE_BYTES] {
+    let mut bytes = [0; MESSAGE_BYTES];
+    bytes[..8].copy_from_slice(&MAGIC.to_ne_bytes());
+    bytes[8..12].copy_from_slice(&version.to_ne_bytes());
+    bytes
+}
+
+/// The version a message says; `None` if it is none of ours.
+pub(crate) fn version_of(message: &[u8]) -> Option<u32> {
+    let message: &[u8; MESSAGE_BYTES] = message.try_into().ok()?;
+    let version = u32::from_ne_bytes(*message[8..].first_chunk()?);
+    (message[..8] == MAGIC.to_ne_bytes()).then_some(version)
+}
+
+/// The other end of a port, to be given to one application. Dropping it gives it to nobody.
+#[derive(Debug)]
+pub struct Offer {
+    pub(crate) memfd: OwnedFd,
+    pub(crate) waits_on: OwnedFd,
+    pub(crate) signals: OwnedFd,
+}
+
+/// Why an application did not get it.
+#[derive(Debug, thiserror::Error)]
+pub enum OfferError {
+    /// It has not said anything yet: answer when its socket is readable.
+    #[error("the application has not said its version yet")]
+    Silent,
+    /// It closed the connection.
+    #[error("the application closed the connection before it was served")]
+    Closed,
+    /// It is something else.
+    #[error("what connected is no twinpath application: its first message is {len} bytes of something else")]
+    Stranger {
+        /// Length of the message.
+        len: usize,
+    },
+    /// It is of another release.
+    #[error(
+        "the application speaks version {theirs} of shared-memory ports and this process version {VERSION}: use the same release of twinpath for both"
+    )]
+    Version {
+        /// What it speaks.
+        theirs: u32,
+    },
+    /// The answer could not be sent.
+    #[error("cannot send the shared memory to the application: {0}")]
+    Send(Errno),
+}
+
+impl Offer {
+    /// Answers an application that has connected and spoken. Keep the connection: it hangs up when the application dies.
+    ///
+    /// # Errors
+    /// [`OfferError`]; the application gets nothing then, and of another version it is told ours.
+    pub fn answer(&self, connection: impl AsFd) -> Result<(), OfferError> {
+        let mut hello = [0; MESSAGE_BYTES + 1];
+        // Without room for descriptors: whatever comes beside the message is not taken.
+        let (_, len) = match recv(&connection, &mut hello, RecvFlags::DONTWAIT) {
+            Ok(received) => received,
+            Err(Errno::AGAIN) => return Err(OfferError::Silent),
+            Err(_) => return Err(OfferError::Closed),
+        };
+        if len == 0 {
+            return Err(OfferError::Closed);
+        }
+        let theirs = version_of(&hello[..len.min(hello.len())]).ok_or(OfferError::Stranger { len })?;
+        if theirs != VERSION {
+            let _ = fd_passing::send(connection, &message(VERSION), &[]);
+            return Err(OfferError::Version { theirs });
+        }
+        let fds = [self.memfd.as_fd(), self.waits_on.as_fd(), self.signals.as_fd()];
+        fd_passing::send(connection, &message(VERSION), &fds).map_err(OfferError::Send)
+    }
+}
+
+/// Where applications connect. The file goes with it.
+#[derive(Debug)]
+pub struct Listener {
+    socket: OwnedFd,
+    path: PathBuf,
+}
+
+impl Listener {
+    /// Listens at `path`, which must not exist. Who may connect is what the directory's permissions say.
+    ///
+    /// # Errors
+    /// What `socket(2)`, `bind(2)` or `listen(2)` returns.
+    pub fn bind(path: &Path) -> io::Result<Self> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        bind(&socket, &SocketAddrUnix::new(path)?)?;
+        let listener = Self { socket, path: path.to_owned() };
+        listen(&listener.socket, BACKLOG)?;
+        Ok(listener)
+    }
+
+    /// The next application; `None` when none waits.
+    ///
+    /// # Errors
+    /// What `accept(2)` returns: no descriptor left, most likely.
+    pub fn accept(&self) -> io::Result<Option<OwnedFd>> {
+        match accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+            Ok(connection) => Ok(Some(connection)),
+            Err(Errno::AGAIN | Errno::CONNABORTED | Errno::INTR) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl AsFd for Listener {
+    /// Readable when an application waits.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let _ = remove_file(&self.path);
+    }
+}

@@ -1,0 +1,245 @@
+//! The owner's end: a queue like any other, to the worker.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::io::Errno;
+use twinpath_frame::{BURST_MAX, Burst, Checksum, Frame, HEADROOM, Pool};
+use twinpath_inspect::Reason;
+use twinpath_port::{Capabilities, PortCounters, PortId, PortQueue, WaitSource};
+use twinpath_rings::slots::{BadShape, Note, Refused, SlotConsumer, SlotProducer};
+use twinpath_sys::EventFd;
+use twinpath_time::Instant;
+
+use crate::application::tag;
+use crate::offer::Offer;
+use crate::region::{self, FRAME_LEN_MAX, Layout, ShmConfig};
+
+/// Shorter than this is no frame: two addresses and a type.
+const FRAME_LEN_MIN: usize = 14;
+
+/// Wake-ups after which the descriptor is drained though the ring says that nobody signalled: an application that signals
+/// without saying so would keep the worker awake else.
+const DRAIN_INTERVAL: u32 = 16;
+
+/// Why a port could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum CreateError {
+    /// The number of slots.
+    #[error("{0}")]
+    Shape(#[from] BadShape),
+    /// The memory.
+    #[error(
+        "cannot make {bytes} bytes of shared memory ({step}: {source}); free memory or choose fewer slots"
+    )]
+    Memory {
+        /// How much.
+        bytes: usize,
+        /// The system call.
+        step: &'static str,
+        /// Why.
+        source: Errno,
+    },
+    /// A descriptor.
+    #[error(
+        "cannot make a descriptor to wake the application by ({0}); raise the limit of open files (ulimit -n)"
+    )]
+    Descriptor(Errno),
+}
+
+/// A port to another process.
+#[derive(Debug)]
+pub struct ShmPort {
+    id: PortId,
+    to_application: SlotProducer,
+    from_application: SlotConsumer,
+    /// Signalled by us, private to us; the application has an epoll set that it is in.
+    wake_application: EventFd,
+    /// Signalled by the application, which holds it too.
+    woken: EventFd,
+    /// A signal was announced that has not been drained.
+    signal_due: bool,
+    disarms: u32,
+    /// Something was pushed since the last flush.
+    unflushed: bool,
+    counters: Arc<PortCounters>,
+}
+
+impl ShmPort {
+    /// Makes the port, and the offer of its other end.
+    ///
+    /// # Errors
+    /// [`CreateError`].
+    pub fn create(config: &ShmConfig) -> Result<(Self, Offer), CreateError> {
+        let layout = Layout::new(config.slots)?;
+        let (memfd, mapping) = region::create(layout).map_err(|(step, source)| CreateError::Memory {
+            bytes: layout.bytes(),
+            step,
+            source,
+        })?;
+        let (to_application, from_application) = region::owner_ends(layout, &mapping)?;
+        let descriptor = CreateError::Descriptor;
+        let wake_application = EventFd::new().map_err(descriptor)?;
+        let woken = EventFd::new().map_err(descriptor)?;
+        let waits_on = epoll::create(CreateFlags::CLOEXEC).map_err(descriptor)?;
+        // Edge-triggered: nobody has to drain the eventfd, which the application could not anyway.
+        let flags = EventFlags::IN | EventFlags::ET;
+        epoll::add(&waits_on, &wake_application, EventData::new_u64(0), flags).map_err(descriptor)?;
+        let signals = woken.as_fd().try_clone_to_owned();
+        let signals =
+            signals.map_err(|error| descriptor(Errno::from_io_error(&error).unwrap_or(Errno::MFILE)))?;
+        let port = Self {
+            id: config.id,
+            to_application,
+            from_application,
+            wake_application,
+            woken,
+            signal_due: false,
+            disarms: 0,
+            unflushed: false,
+            counters: Arc::default(),
+        };
+        Ok((port, Offer { memfd, waits_on, signals }))
+    }
+
+    /// Copies the oldest slot into a frame of the pool. `Err` with the reason if it was dropped.
+    fn take(&mut self, pool: &mut Pool) -> Option<Result<Frame, Reason>> {
+        let Some(mut frame) = pool.take() else {
+            return self
+                .from_application
+                .pop_into(&mut [])
+                .map(|slot| Err(if slot.is_ok() { Reason::PoolEmpty } else { Reason::PeerFault }));
+        };
+        // A frame has room for what a slot holds: `FRAME_LEN_MAX`.
+        let placed = frame.place(HEADROOM, FRAME_LEN_MAX as usize);
+        let slot = self.from_application.pop_into(frame.bytes_mut());
+        let reason = match slot {
+            None => None,
+            Some(Err(_)) => Some(Reason::PeerFault),
+            Some(Ok(slot)) if slot.len < FRAME_LEN_MIN => Some(Reason::Truncated),
+            Some(Ok(slot)) if placed.is_ok() && frame.set_len(slot.len).is_ok() => return Some(Ok(frame)),
+            Some(Ok(_)) => Some(Reason::FrameTooLarge),
+        };
+        pool.release(frame);
+        reason.map(Err)
+    }
+}
+
+impl WaitSource for ShmPort {
+    #[inline]
+    fn look(&self) -> bool {
+        self.from_application.look()
+    }
+
+    fn arm(&mut self) -> bool {
+        self.from_application.arm();
+        true
+    }
+
+    fn disarm(&mut self) {
+        self.signal_due |= self.from_application.disarm();
+        self.disarms = self.disarms.wrapping_add(1);
+        if (self.signal_due || self.disarms.is_multiple_of(DRAIN_INTERVAL)) && self.woken.drain_shared() > 0 {
+            self.signal_due = false;
+        }
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.woken.as_fd())
+    }
+}
+
+impl PortQueue for ShmPort {
+    fn id(&self) -> PortId {
+        self.id
+    }
+
+    fn ifindex(&self) -> u32 {
+        0
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { frame_len_max: FRAME_LEN_MAX, ..Capabilities::default() }
+    }
+
+    fn receive(&mut self, now: Instant, pool: &mut Pool, burst: &mut Burst) {
+        let (mut frames, mut bytes) = (0, 0);
+        // Slots taken are what is bounded, not frames: an application that sends only what is dropped gets no more of a turn.
+        for _ in 0..BURST_MAX.min(burst.room()) {
+            if !self.from_application.look() {
+                break;
+            }
+            match self.take(pool) {
+                None => break,
+                Some(Err(reason)) => self.counters.drops.add(reason, 1),
+                Some(Ok(mut frame)) => {
+                    let meta = frame.meta_mut();
+                    (meta.arrival, meta.port, meta.queue) = (now, self.id.port, self.id.queue);
+                    frames += 1;
+                    bytes += frame.len() as u64;
+                    if let Err(frame) = burst.push(frame) {
+                        pool.release(frame);
+                    }
+                }
+            }
+        }
+        if frames > 0 {
+            self.counters.frames_in.add(frames);
+            self.counters.bytes_in.add(bytes);
+        }
+    }
+
+    fn transmit(&mut self, pool: &mut Pool, burst: &mut Burst) {
+        let (mut frames, mut bytes) = (0, 0);
+        for frame in burst.drain(usize::MAX) {
+            match self.to_application.push(note_of(&frame), frame.bytes()) {
+                Ok(()) => {
+                    frames += 1;
+                    bytes += frame.len() as u64;
+                }
+                Err(Refused::Full) => self.counters.drops.add(Reason::PortFull, 1),
+                Err(Refused::TooLarge) => self.counters.drops.add(Reason::FrameTooLarge, 1),
+                Err(Refused::Fault(_)) => self.counters.drops.add(Reason::PeerFault, 1),
+            }
+            pool.release(frame);
+        }
+        if frames > 0 {
+            self.unflushed = true;
+            self.counters.frames_out.add(frames);
+            self.counters.bytes_out.add(bytes);
+        }
+    }
+
+    fn flush(&mut self, _pool: &mut Pool) {
+        if std::mem::take(&mut self.unflushed) && self.to_application.consumer_waits() {
+            self.wake_application.signal();
+            self.counters.kicks.add(1);
+        }
+    }
+
+    fn on_error(&mut self) {
+        // A counter driven to its very end reads as an error until it is drained.
+        self.woken.drain_shared();
+        self.counters.errors.add(1);
+    }
+
+    fn counters(&self) -> &Arc<PortCounters> {
+        &self.counters
+    }
+
+    fn close(self: Box<Self>) -> Vec<Frame> {
+        Vec::new()
+    }
+}
+
+fn note_of(frame: &Frame) -> Note {
+    let meta = frame.meta();
+    let checksum = match meta.checksum {
+        Checksum::Unverified => 0,
+        Checksum::Verified => tag::CHECKSUM_VERIFIED,
+        Checksum::Partial => tag::CHECKSUM_PARTIAL,
+    };
+    let vlan = meta.vlan.map_or(0, |tci| tag::VLAN | u32::from(tci));
+    Note { original_len: frame.len() as u32, time_ns: meta.arrival.as_nanos(), tag: checksum | vlan }
+}

@@ -1,0 +1,86 @@
+//! Descriptors to another process, over a UNIX socket (unix(7), SCM_RIGHTS).
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+
+/// Most descriptors in one message.
+pub const FDS_MAX: usize = 8;
+
+/// What came.
+#[derive(Debug)]
+pub struct Received {
+    /// Bytes; 0 when the other side has closed.
+    pub len: usize,
+    /// Descriptors, close-on-exec.
+    pub fds: Vec<OwnedFd>,
+    /// There were more bytes, or more descriptors, than there was room for.
+    pub is_cut: bool,
+}
+
+/// Sends `bytes`, and `fds` beside them, without waiting.
+///
+/// # Errors
+/// EINVAL for more than [`FDS_MAX`]; else what `sendmsg(2)` returns.
+pub fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if fds.len() > FDS_MAX || !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(Errno::INVAL);
+    }
+    sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?;
+    Ok(())
+}
+
+/// Receives one message into `into`, with the descriptors beside it; waits for it if the socket does.
+///
+/// # Errors
+/// What `recvmsg(2)` returns.
+pub fn receive(socket: impl AsFd, into: &mut [u8]) -> Result<Received, Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let message = recvmsg(socket, &mut [IoSliceMut::new(into)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let mut fds = Vec::new();
+    for part in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = part {
+            fds.extend(rights);
+        }
+    }
+    let is_cut = message.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
+    Ok(Received { len: message.bytes, fds, is_cut })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixDatagram;
+
+    use super::*;
+    use crate::EventFd;
+
+    #[test]
+    fn descriptors_arrive_as_the_same_object() {
+        let (near, far) = UnixDatagram::pair().unwrap();
+        let event = EventFd::new().unwrap();
+        send(&near, b"here", &[event.as_fd()]).unwrap();
+        let mut bytes = [0; 8];
+        let mut received = receive(&far, &mut bytes).unwrap();
+        assert_eq!((received.len, received.fds.len(), received.is_cut), (4, 1, false));
+        EventFd::from_fd(received.fds.remove(0)).signal();
+        assert_eq!(event.drain(), 1);
+    }
+
+    #[test]
+    fn too_much_is_told() {
+        let (near, far) = UnixDatagram::pair().unwrap();
+        let event = EventFd::new().unwrap();
+        assert_eq!(send(&near, b"x", &[event.as_fd(); FDS_MAX + 1]), Err(Errno::INVAL));
+        send(&near, b"longer", &[]).unwrap();
+        assert!(receive(&far, &mut [0; 2]).unwrap().is_cut);
+    }
+}
