@@ -6,6 +6,8 @@
 
 mod burst;
 mod error;
+pub mod fragments;
+pub mod kill_watch;
 mod pingpong;
 mod segments;
 mod socket;

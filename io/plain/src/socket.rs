@@ -6,16 +6,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use rustix::net::sockopt::{
-    set_socket_recv_buffer_size, set_socket_recv_buffer_size_force, set_socket_send_buffer_size,
-    set_socket_send_buffer_size_force,
-};
+use twinpath_sys::udp_socket::enlarge_buffers;
 use twinpath_time::Duration;
 
 use crate::PlainError;
 
-/// Room for a burst of 1024 requests of 64 bytes, each charged some 800 bytes, and for a few large datagrams.
-const BUFFER_BYTES: usize = 4 << 20;
 /// Longest wait for a TCP connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -72,14 +67,4 @@ pub(crate) fn is_transient(error: Errno) -> bool {
 /// Whether a UDP socket reports so an ICMP error about a datagram sent earlier (udp(7), ip(7)).
 pub(crate) fn is_icmp(error: Errno) -> bool {
     matches!(error, Errno::CONNREFUSED | Errno::HOSTUNREACH | Errno::NETUNREACH)
-}
-
-/// As far as the host allows: root may exceed `rmem_max`, others get what it permits.
-fn enlarge_buffers(socket: impl AsFd + Copy) {
-    if set_socket_recv_buffer_size_force(socket, BUFFER_BYTES).is_err() {
-        let _ = set_socket_recv_buffer_size(socket, BUFFER_BYTES);
-    }
-    if set_socket_send_buffer_size_force(socket, BUFFER_BYTES).is_err() {
-        let _ = set_socket_send_buffer_size(socket, BUFFER_BYTES);
-    }
 }

@@ -1,7 +1,7 @@
 //! An ordinary packet socket: whole frames of one type, one system call each (packet(7)).
 #![allow(unsafe_code, reason = "sockaddr_ll has no safe wrapper")]
 
-use std::ffi::c_void;
+use std::ffi::{CString, c_void};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -56,6 +56,25 @@ impl PacketSocket {
         Ok(Self { fd })
     }
 
+    /// The link-layer address of its interface; `None` if that has none of six bytes.
+    ///
+    /// # Errors
+    /// What `getsockname(2)` returns.
+    pub fn mac(&self) -> io::Result<Option<[u8; 6]>> {
+        // SAFETY: an all-zero sockaddr_ll is a valid value of a struct of plain integers.
+        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+        let mut len = size_of_val(&address) as libc::socklen_t;
+        // SAFETY: pointer and length describe `address`, which lives across the call; the kernel writes no more than `len`.
+        let named = unsafe {
+            libc::getsockname(self.fd.as_raw_fd(), (&raw mut address).cast::<libc::sockaddr>(), &raw mut len)
+        };
+        if named != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let [a, b, c, d, e, f, ..] = address.sll_addr;
+        Ok((address.sll_halen == 6).then_some([a, b, c, d, e, f]))
+    }
+
     /// Sends one frame, from its MAC header on.
     ///
     /// # Errors
@@ -70,6 +89,19 @@ impl PacketSocket {
     /// What `recv(2)` returns.
     pub fn receive(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
         recv(&self.fd, buffer, RecvFlags::TRUNC).map(|(_, len)| len)
+    }
+}
+
+/// The index of an interface of the calling thread's namespace.
+///
+/// # Errors
+/// `ENODEV` if there is none of that name.
+pub fn interface_index(name: &str) -> io::Result<u32> {
+    let name = CString::new(name).map_err(|_| Errno::NODEV)?;
+    // SAFETY: the name is a string that ends in a zero byte and lives across the call.
+    match unsafe { libc::if_nametoindex(name.as_ptr()) } {
+        0 => Err(io::Error::last_os_error()),
+        index => Ok(index),
     }
 }
 

@@ -13,6 +13,10 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, soc
 #[repr(align(8))]
 struct Control([u8; 64]);
 
+/// Bytes that may wait in the kernel, each way, as it charges them: a datagram of 64 KiB in 45 fragments is charged up to
+/// 200 KiB, so the kernel's default of 208 KiB holds one; 1024 requests of 64 bytes are charged some 800 KiB.
+const BUFFER_BYTES: usize = 4 << 20;
+
 /// A datagram that came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
@@ -43,6 +47,7 @@ impl UdpSocket {
         let fd = socket_with(AddressFamily::INET6, SocketType::DGRAM, flags, None)?;
         sockopt::set_ipv6_v6only(&fd, false)?;
         set_option(&fd, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1)?;
+        enlarge_buffers(&fd);
         bind(&fd, &SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0))?;
         let bound = rustix::net::getsockname(&fd)?;
         let port = SocketAddr::try_from(bound).map_or(port, |address| address.port());
@@ -177,6 +182,17 @@ fn packet_information(message: &libc::msghdr) -> Option<(IpAddr, u32)> {
         header = unsafe { libc::CMSG_NXTHDR(message, header) };
     }
     None
+}
+
+/// As far as the host allows: with CAP_NET_ADMIN beyond `net.core.rmem_max` and `wmem_max`, else up to them.
+pub fn enlarge_buffers(socket: impl AsFd) {
+    let socket = socket.as_fd();
+    if sockopt::set_socket_recv_buffer_size_force(socket, BUFFER_BYTES).is_err() {
+        let _ = sockopt::set_socket_recv_buffer_size(socket, BUFFER_BYTES);
+    }
+    if sockopt::set_socket_send_buffer_size_force(socket, BUFFER_BYTES).is_err() {
+        let _ = sockopt::set_socket_send_buffer_size(socket, BUFFER_BYTES);
+    }
 }
 
 /// Has the kernel cut every send on `socket` into datagrams of `size` bytes, as late as it can (UDP_SEGMENT, udp(7)).

@@ -6,6 +6,8 @@
 mod bystander;
 mod html;
 mod instance;
+#[cfg(test)]
+mod kni_parts;
 mod model;
 mod peers;
 mod plot;

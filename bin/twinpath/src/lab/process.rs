@@ -87,6 +87,12 @@ impl Launcher {
         Ok(Self { exe, topology, client_cpu: cpus[0], server_cpu: cpus[1], live: RefCell::default() })
     }
 
+    /// Starts children of another program than this one: of the product, in a test.
+    #[cfg(test)]
+    pub(crate) fn set_exe(&mut self, exe: PathBuf) {
+        self.exe = exe;
+    }
+
     pub(crate) fn topology(&self) -> &Topology {
         &self.topology
     }

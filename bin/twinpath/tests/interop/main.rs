@@ -3,6 +3,7 @@
 
 mod changes;
 mod claims;
+mod exactly;
 mod metrics;
 mod rig;
 mod serving;

@@ -1,0 +1,73 @@
+//! Each datagram once, and each flow the kernel's again after a kill: what `lab kni` measures at length.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use twinpath_plain::fragments::{FragmentsConfig, FragmentsOutcome, ask_in_fragments};
+use twinpath_plain::kill_watch::{KillWatch, KillWatchConfig};
+
+use crate::rig::{PORT, Rig, SERVER, SERVER_V6, until};
+use crate::root_or_skip;
+
+#[test]
+fn fragments_in_any_order_and_whole_datagrams_of_one_flow_are_answered_once() {
+    if !root_or_skip() {
+        return;
+    }
+    for path in ["packet", "xdp"] {
+        let rig = Rig::new();
+        let server = rig.serve(&["--path", path]);
+        let mut whole = 0;
+        for (seed, target) in [(1, SERVER), (2, SERVER_V6)] {
+            let target = SocketAddr::new(target.parse().unwrap(), PORT);
+            let (_, mac) = rig.macs();
+            let config = FragmentsConfig { interface: "vc", mac, target, datagrams: 60, seed };
+            let outcome = rig.client.run(|| ask_in_fragments(&config)).unwrap().unwrap();
+            let expected = FragmentsOutcome {
+                sent: 60,
+                frames: outcome.frames,
+                answered_once: 60,
+                whole_sent: 30,
+                whole_answered_once: 30,
+                ..FragmentsOutcome::default()
+            };
+            assert_eq!(outcome, expected, "{path} {target}");
+            whole += outcome.whole_sent;
+        }
+        assert_eq!(server.worker("frames_in"), whole, "{path}: whole datagrams came by the fast path");
+        assert_eq!(server.worker("kernel_requests"), 120, "{path}: the others by the kernel");
+    }
+}
+
+#[test]
+fn a_kill_under_load_gives_every_flow_to_the_kernel_and_resets_nothing() {
+    if !root_or_skip() {
+        return;
+    }
+    for path in ["packet", "xdp"] {
+        let rig = Rig::new();
+        rig.unlimited_icmp();
+        let plain = |port: u16| SocketAddr::new(SERVER.parse().unwrap(), port);
+        let (udp, tcp) = (plain(PORT + 1), plain(PORT + 2));
+        let _udp = rig.plain(&["udp-echo", "--listen", &udp.to_string()]);
+        let _tcp = rig.plain(&["tcp-echo", "--listen", &tcp.to_string()]);
+        let claimed = [SERVER, SERVER_V6].map(|ip| SocketAddr::new(ip.parse().unwrap(), PORT)).to_vec();
+        let config = KillWatchConfig { claimed, udp, tcp };
+        let mut watch = rig.client.run(|| KillWatch::open(&config)).unwrap().unwrap();
+        let target = format!("{SERVER}:{PORT}");
+        let load = ["bench", "echo", &target, "--duration", "1", "--timeout", "0.2", "--json"];
+        for _ in 0..3 {
+            let mut server = rig.serve(&["--path", path, "--mode", "poll"]);
+            std::thread::scope(|scope| {
+                let load = scope.spawn(|| rig.twinpath(&rig.client, &load));
+                until("the load has begun", || server.worker("frames_in") > 100);
+                let felt = watch.kill(server.child.id()).unwrap();
+                assert_eq!(felt.flows.len(), 4);
+                // The target is 50 ms on a quiet machine; here other tests run beside.
+                assert!(felt.worst() < Duration::from_secs(2), "{path}: {felt:?}");
+                load.join().unwrap();
+            });
+            server.child.wait().unwrap();
+        }
+    }
+}
