@@ -6,6 +6,7 @@ mod plain;
 mod serve;
 mod set;
 mod show;
+mod top;
 
 use std::process::ExitCode;
 
@@ -32,6 +33,8 @@ enum Command {
     Serve(serve::Args),
     /// Ask a running instance what it does, and why.
     Show(show::Args),
+    /// What running instances do, per second, live.
+    Top(top::Args),
     /// Change a running instance.
     Set(set::Args),
     /// Measure a service, verifying every reply.
@@ -47,6 +50,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Serve(args) => serve::run(args),
         Command::Show(args) => show::run(args),
+        Command::Top(args) => top::run(args),
         Command::Set(args) => set::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Lab(args) => lab::run(args),

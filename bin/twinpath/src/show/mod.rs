@@ -1,6 +1,6 @@
 //! `twinpath show`: what a running instance does, and why not something better.
 
-mod table;
+pub(crate) mod table;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

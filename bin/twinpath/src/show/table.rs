@@ -280,7 +280,7 @@ fn drops(report: &Report) -> String {
 }
 
 /// An empty table whose columns from `first_number` on hold numbers.
-fn table(header: &[&str], first_number: usize) -> Table {
+pub(crate) fn table(header: &[&str], first_number: usize) -> Table {
     let mut table = Table::new();
     table.load_preset(UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Dynamic);
     table.set_header(header);

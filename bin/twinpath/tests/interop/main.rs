@@ -8,6 +8,7 @@ mod metrics;
 mod rig;
 mod serving;
 mod start;
+mod top;
 mod trouble;
 
 use twinpath_test_skip::root_or_skip;

@@ -1,0 +1,110 @@
+//! Asks instances again and again, and remembers what they said before. Those that end are told, and waited for.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use twinpath_control::command::{CommandError, Request, Topic, ask, find_instances, run_directory};
+use twinpath_control::report::Report;
+
+use super::rates::{Rates, rates};
+
+/// What one look found.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Look {
+    /// Instances that answered.
+    pub(crate) instances: Vec<Rates>,
+    /// What there is to say besides: a sentence each.
+    pub(crate) notes: Vec<String>,
+}
+
+/// The instances looked at.
+pub(crate) struct Followed {
+    /// The one asked for by name.
+    named: Option<PathBuf>,
+    known: Vec<Known>,
+}
+
+struct Known {
+    socket: PathBuf,
+    report: Report,
+    alive: bool,
+}
+
+impl Followed {
+    pub(crate) const fn new(named: Option<PathBuf>) -> Self {
+        Self { named, known: Vec::new() }
+    }
+
+    /// Asks every instance; blocks for as long as they take to answer.
+    pub(crate) fn look(&mut self) -> anyhow::Result<Look> {
+        let mut look = Look::default();
+        let sockets = match &self.named {
+            Some(socket) => vec![socket.clone()],
+            None => {
+                let directory = run_directory();
+                let found = find_instances(&directory)
+                    .with_context(|| format!("cannot look for instances in {}", directory.display()))?;
+                let theirs = found.closed_to_us.iter();
+                look.notes
+                    .extend(theirs.map(|path| format!("{} is another user's: ask as root", path.display())));
+                found.running
+            }
+        };
+        self.known.iter_mut().for_each(|known| known.alive = false);
+        for socket in sockets {
+            match report(&socket) {
+                Ok(report) => look.instances.push(self.remember(socket, report)),
+                // It has just ended: said below, if it was known.
+                Err(CommandError::Connect { .. })
+                    if self.known.iter().any(|known| known.socket == socket) => {}
+                Err(error) => look.notes.push(error.to_string()),
+            }
+        }
+        self.forget_replaced();
+        look.notes.extend(self.known.iter().filter(|known| !known.alive).map(gone));
+        if look.instances.is_empty() && look.notes.is_empty() {
+            look.notes.push("no instance is running: waiting for one".to_owned());
+        }
+        Ok(look)
+    }
+
+    fn remember(&mut self, socket: PathBuf, report: Report) -> Rates {
+        let Some(known) = self.known.iter_mut().find(|known| known.socket == socket) else {
+            let rates = rates(&Report::default(), &report);
+            self.known.push(Known { socket, report, alive: true });
+            return rates;
+        };
+        known.alive = true;
+        let rates = rates(&known.report, &report);
+        known.report = report;
+        rates
+    }
+
+    /// One that ended is no longer waited for when another serves the same on the same interface.
+    fn forget_replaced(&mut self) {
+        let what = |known: &Known| {
+            let interface = known.report.interfaces.first().map(|interface| interface.name.clone());
+            (known.report.instance.service.clone(), known.report.instance.ports.clone(), interface)
+        };
+        let alive: Vec<_> = self.known.iter().filter(|known| known.alive).map(what).collect();
+        self.known.retain(|known| known.alive || !alive.contains(&what(known)));
+    }
+}
+
+fn gone(known: &Known) -> String {
+    let instance = &known.report.instance;
+    format!(
+        "{} on {} (pid {}) is gone: waiting for it to come back",
+        instance.service,
+        instance.ports.join(" and "),
+        instance.pid
+    )
+}
+
+fn report(socket: &Path) -> Result<Report, CommandError> {
+    let answer = ask(socket, &Request::Show(Topic::All))?;
+    serde_json::from_value(answer).map_err(|error| {
+        let refusal = format!("the instance at {} is another version: {error}", socket.display());
+        CommandError::Refused(refusal)
+    })
+}
