@@ -1,6 +1,7 @@
 //! `twinpath`: every network service on two paths.
 
 mod bench;
+mod bridge;
 mod lab;
 mod plain;
 mod serve;
@@ -31,6 +32,8 @@ struct Cli {
 enum Command {
     /// Serve on both paths.
     Serve(serve::Args),
+    /// Carry frames between a device and a kernel interface in its place: an exception port.
+    Bridge(bridge::Args),
     /// Ask a running instance what it does, and why.
     Show(show::Args),
     /// What running instances do, per second, live.
@@ -49,6 +52,7 @@ enum Command {
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Serve(args) => serve::run(args),
+        Command::Bridge(args) => bridge::run(args),
         Command::Show(args) => show::run(args),
         Command::Top(args) => top::run(args),
         Command::Set(args) => set::run(args),

@@ -91,6 +91,12 @@ pub trait PortQueue: WaitSource + Send {
     /// Its fd reported an error condition (interface down or gone): takes note, so that the fd falls silent.
     fn on_error(&mut self) {}
 
+    /// Whether its device is gone for good: no call will move a frame again, and the fd would report the error for ever. The
+    /// worker hands such a queue back by itself, after [`Self::on_error`].
+    fn is_gone(&self) -> bool {
+        false
+    }
+
     /// The counters.
     fn counters(&self) -> &Arc<PortCounters>;
 

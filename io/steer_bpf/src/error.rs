@@ -50,7 +50,7 @@ pub enum SteerError {
         error: std::io::Error,
     },
     /// The tcx link could not be made.
-    #[error("attaching at tc ingress of {interface}: {error}; tcx links need Linux 6.6 and CAP_NET_ADMIN")]
+    #[error("attaching at tc of {interface}: {error}; tcx links need Linux 6.6 and CAP_NET_ADMIN")]
     Tcx {
         /// The interface's name.
         interface: String,

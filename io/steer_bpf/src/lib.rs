@@ -1,4 +1,5 @@
-//! Steering inside the kernel: three programs with the verdict of `pure/steer`, their rules, their attachment.
+//! Steering inside the kernel: three programs with the verdict of `pure/steer`, their rules, their attachment. And the
+//! two that withhold a whole interface from the kernel's stack, for an exception port ([`Exclusive`]).
 //!
 //! - [`Path::Packet`]: a filter for packet sockets decides each frame and notes on its CPU what it claimed; a tcx
 //!   program at ingress, which the kernel runs directly after the packet sockets, drops the noted frame and nothing
@@ -19,6 +20,7 @@
 //! Never here: a netlink change of settings, a decision about which path to take, packet memory.
 
 mod error;
+mod exclusive;
 mod holder;
 mod layout;
 mod maps;
@@ -27,6 +29,7 @@ mod rules;
 mod steering;
 
 pub use error::SteerError;
+pub use exclusive::Exclusive;
 pub use holder::{Attachment, XdpHolder, xdp_holder};
 pub use probe::{Probe, probe};
 pub use steering::{Path, QUEUES_MAX, Steering, XdpMode};

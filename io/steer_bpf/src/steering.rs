@@ -218,7 +218,7 @@ impl Steering {
     }
 }
 
-fn program<'a, P>(object: &'a mut Ebpf, name: &'static str) -> Result<&'a mut P, SteerError>
+pub(crate) fn program<'a, P>(object: &'a mut Ebpf, name: &'static str) -> Result<&'a mut P, SteerError>
 where
     &'a mut P: TryFrom<&'a mut Program, Error = ProgramError>,
 {
@@ -226,7 +226,7 @@ where
     program.try_into().map_err(|error| SteerError::Program { name, error: Box::new(error) })
 }
 
-fn loaded(name: &'static str, result: Result<(), ProgramError>) -> Result<(), SteerError> {
+pub(crate) fn loaded(name: &'static str, result: Result<(), ProgramError>) -> Result<(), SteerError> {
     result.map_err(|error| SteerError::Program { name, error: Box::new(error) })
 }
 
@@ -247,7 +247,7 @@ fn refused(ifindex: u32, mode: XdpMode, error: ProgramError) -> SteerError {
     }
 }
 
-fn interface_name(ifindex: u32) -> Result<String, SteerError> {
+pub(crate) fn interface_name(ifindex: u32) -> Result<String, SteerError> {
     let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
     socket
         .and_then(|socket| netdevice::index_to_name(socket, ifindex))

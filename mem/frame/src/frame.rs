@@ -55,6 +55,8 @@ pub enum GsoKind {
 pub struct Gso {
     /// The kind.
     pub kind: GsoKind,
+    /// The sender speaks ECN: CWR belongs into the first segment only (TCP, RFC 3168).
+    pub ecn: bool,
     /// Payload bytes per segment.
     pub size: u16,
 }
@@ -70,6 +72,13 @@ pub struct Meta {
     pub queue: u16,
     /// State of the transport checksum.
     pub checksum: Checksum,
+    /// Where the bytes that the checksum covers begin, from the start of the data, where [`Self::checksum`] is
+    /// [`Checksum::Partial`] and the port knows it; else 0.
+    pub checksum_start: u16,
+    /// Where the checksum itself stands, from there; known together with [`Self::checksum_start`].
+    pub checksum_offset: u16,
+    /// Length of all headers, up to and with the transport's, of a frame with segmentation to be done; 0 if not known.
+    pub headers_len: u16,
     /// An 802.1Q tag that travels beside the frame (TCI, host order).
     pub vlan: Option<u16>,
     /// Segmentation still to be done.
@@ -86,14 +95,25 @@ pub(crate) struct Header {
     pub(crate) chunk_len: u32,
     pub(crate) index: u32,
     pub(crate) pool: u32,
-    offset: u32,
-    len: u32,
+    offset: u16,
+    len: u16,
     meta: Meta,
 }
 
+const _: () = assert!(size_of::<Header>() == 64, "one cache line");
+const _: () = assert!(crate::pool::CHUNK_SIZE <= u16::MAX as u32, "an offset within a chunk fits its field");
+
 impl Header {
     pub(crate) fn new(chunk: NonNull<u8>, chunk_len: u32, index: u32, pool: u32) -> Self {
-        Self { chunk, chunk_len, index, pool, offset: HEADROOM.min(chunk_len), len: 0, meta: Meta::default() }
+        Self {
+            chunk,
+            chunk_len,
+            index,
+            pool,
+            offset: HEADROOM.min(chunk_len) as u16,
+            len: 0,
+            meta: Meta::default(),
+        }
     }
 }
 
@@ -186,8 +206,8 @@ impl Frame {
         if offset.checked_add(len).is_none_or(|end| end > header.chunk_len) {
             return Err(OutOfChunk);
         }
-        header.offset = offset;
-        header.len = len;
+        // Both are within the chunk, whose length fits.
+        (header.offset, header.len) = (offset as u16, len as u16);
         Ok(())
     }
 
@@ -196,7 +216,7 @@ impl Frame {
     /// # Errors
     /// [`OutOfChunk`] if the chunk has no room for it.
     pub fn set_len(&mut self, len: usize) -> Result<(), OutOfChunk> {
-        self.place(self.header().offset, len)
+        self.place(u32::from(self.header().offset), len)
     }
 
     /// Drops the first `count` bytes of the data: the rest begins where it stands.
@@ -205,8 +225,18 @@ impl Frame {
     /// [`OutOfChunk`] if there are fewer.
     pub fn advance(&mut self, count: usize) -> Result<(), OutOfChunk> {
         let rest = self.len().checked_sub(count).ok_or(OutOfChunk)?;
-        let offset = self.header().offset + u32::try_from(count).map_err(|_| OutOfChunk)?;
+        let offset = u32::from(self.header().offset) + u32::try_from(count).map_err(|_| OutOfChunk)?;
         self.place(offset, rest)
+    }
+
+    /// Puts `count` bytes, of whatever value, in front of the data.
+    ///
+    /// # Errors
+    /// [`OutOfChunk`] if there is no room in front.
+    pub fn retreat(&mut self, count: usize) -> Result<(), OutOfChunk> {
+        let count = u32::try_from(count).map_err(|_| OutOfChunk)?;
+        let offset = u32::from(self.header().offset).checked_sub(count).ok_or(OutOfChunk)?;
+        self.place(offset, self.len() + count as usize)
     }
 
     /// Makes it a copy of `bytes`, behind [`HEADROOM`].
@@ -223,7 +253,18 @@ impl Frame {
     #[must_use]
     pub fn capacity(&self) -> usize {
         let header = self.header();
-        (header.chunk_len - header.offset) as usize
+        header.chunk_len as usize - usize::from(header.offset)
+    }
+
+    /// Length of the whole packet: of this frame and all that follow in its chain.
+    #[must_use]
+    pub fn chain_len(&self) -> usize {
+        self.chain().map(Self::len).sum()
+    }
+
+    /// This frame and all that follow in its chain.
+    pub fn chain(&self) -> impl Iterator<Item = &Self> {
+        std::iter::successors(Some(self), |frame| frame.meta().next.as_ref())
     }
 
     /// What travels beside the bytes.
@@ -241,7 +282,7 @@ impl Frame {
     /// Empties it: no data, [`HEADROOM`] in front, nothing known.
     pub(crate) fn reset(&mut self) {
         let header = self.header_mut();
-        header.offset = HEADROOM.min(header.chunk_len);
+        header.offset = HEADROOM.min(header.chunk_len) as u16;
         header.len = 0;
         header.meta = Meta::default();
     }

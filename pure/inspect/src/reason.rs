@@ -46,11 +46,13 @@ pub enum Reason {
     MailboxFull,
     /// The process at the other end of a shared-memory ring broke the ring's rules.
     PeerFault,
+    /// Segments still to be cut, or a checksum still to be completed, in a way that port or kernel does not know.
+    OffloadRefused,
 }
 
 impl Reason {
     /// All of them, in the order of their counters.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::Truncated,
         Self::IpHeader,
         Self::IpChecksum,
@@ -71,6 +73,7 @@ impl Reason {
         Self::ConnectionLimit,
         Self::MailboxFull,
         Self::PeerFault,
+        Self::OffloadRefused,
     ];
 
     /// The stable name, for `show` and metrics.
@@ -97,6 +100,7 @@ impl Reason {
             Self::ConnectionLimit => "connection_limit",
             Self::MailboxFull => "mailbox_full",
             Self::PeerFault => "peer_fault",
+            Self::OffloadRefused => "offload_refused",
         }
     }
 }

@@ -4,6 +4,7 @@
 //! `show` says. It runs on a thread of its own (tokio, current thread). It never touches a frame: workers get values
 //! and updates, control gets copies of counters.
 
+pub mod bridge;
 pub mod choose;
 pub mod command;
 pub mod config;

@@ -293,9 +293,12 @@ impl<E: Engine> Worker<E> {
                 let token = (token - ENGINE_TOKENS) as u32;
                 self.with_io(|engine, io| engine.ready(now, token, error, io));
             } else if error
-                && let Some(port) = self.ports.iter_mut().find(|port| port_token(&*port.queue) == token)
+                && let Some(place) = self.ports.iter().position(|port| port_token(&*port.queue) == token)
             {
-                port.queue.on_error();
+                self.ports[place].queue.on_error();
+                if self.ports[place].queue.is_gone() {
+                    self.detach_place(place);
+                }
             }
         }
         busy
@@ -328,12 +331,18 @@ impl<E: Engine> Worker<E> {
     fn detach(&mut self, is_meant: impl Fn(&dyn PortQueue) -> bool) {
         self.flush();
         while let Some(place) = self.ports.iter().position(|port| is_meant(&*port.queue)) {
-            let port = self.ports.remove(place);
-            if self.watching_ports {
-                unwatch(&self.sleeper, &*port.queue);
-            }
-            self.hand_back(port.queue);
+            self.detach_place(place);
         }
+    }
+
+    fn detach_place(&mut self, place: usize) {
+        let mut port = self.ports.remove(place);
+        if self.watching_ports {
+            unwatch(&self.sleeper, &*port.queue);
+        }
+        // Empty, unless the queue went in the middle of a turn.
+        port.outbox.release(usize::MAX, &mut self.pool);
+        self.hand_back(port.queue);
     }
 
     /// Closing may block, so control does it. If its mailbox is full it can't: then a blocking close here is the lesser evil.

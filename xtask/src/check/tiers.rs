@@ -23,12 +23,12 @@ const TIERS: &[Tier] = &[
     Tier {
         folder: "io",
         below: &["pure", "mem"],
-        order: &["sys", "steer_bpf", "port", "port_xdp", "port_packet", "port_shm", "plain"],
+        order: &["sys", "steer_bpf", "port", "port_xdp", "port_packet", "port_vnet", "port_shm", "plain"],
     },
     Tier {
         folder: "runtime",
         below: &["pure", "mem", "engine", "io"],
-        order: &["worker", "serve", "control"],
+        order: &["worker", "serve", "bridge", "control"],
     },
     Tier { folder: "bin", below: &["pure", "mem", "engine", "io", "runtime"], order: &["twinpath"] },
 ];

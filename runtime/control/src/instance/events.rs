@@ -37,17 +37,17 @@ const QUEUES_INTERVAL: Duration = Duration::from_secs(1);
 const STEERED_PATIENCE: Duration = Duration::from_millis(900);
 
 /// The signals that end an instance.
-pub(super) struct Signals {
+pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,
 }
 
 impl Signals {
-    pub(super) fn new() -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
     }
 
-    async fn next(&mut self) {
+    pub(crate) async fn next(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
@@ -468,7 +468,7 @@ impl<S: Service + 'static> Instance<S> {
 }
 
 /// Waits until one of the workers has something to say.
-async fn any_readable(watched: &[AsyncFd<OwnedFd>]) {
+pub(crate) async fn any_readable(watched: &[AsyncFd<OwnedFd>]) {
     let waits = watched.iter().map(|fd| Box::pin(fd.readable()));
     let (ready, ..) = futures_util::future::select_all(waits).await;
     if let Ok(mut guard) = ready {

@@ -18,6 +18,8 @@ use std::sync::Arc;
 
 pub use attach::{AttachError, AttachPlan, Attachment, Placed, Target, kernel_ring_bytes, pool_frames};
 pub use client::{Client, ClientError, ClientPath};
+pub(crate) use events::{Signals, any_readable};
+pub(crate) use start::decide_request;
 use tokio::sync::oneshot;
 use twinpath_service::Service;
 use twinpath_steer::Claim;
@@ -25,6 +27,7 @@ use twinpath_time::Instant;
 use twinpath_wire::Protocol;
 use twinpath_worker::idle::IdleConfig;
 pub use workers::StartError;
+pub(crate) use workers::thread_cpu_ns;
 
 use self::workers::WorkerHandle;
 use crate::choose::{Choice, Path, PathAsked, Refusal};

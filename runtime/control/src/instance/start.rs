@@ -40,7 +40,7 @@ impl<S: Service + Clone + 'static> Instance<S> {
         let facts = learn_facts(&mirror, &link).await;
         let choice = choose(&facts, plan.path)?;
         needs_fast_path(&plan, &choice)?;
-        let request = decide_request(&plan);
+        let request = decide_request(plan.request, plan.idle.mode);
         let pools_for_xdp = choice.path.is_xdp();
         let interface = Interface {
             name: link.name.clone(),
@@ -251,10 +251,9 @@ pub(super) async fn learn_facts(mirror: &Mirror, link: &Link) -> InterfaceFacts 
 }
 
 /// Measures what a latency request does here, unless it is settled that none will be held.
-fn decide_request(plan: &Plan) -> report::LatencyRequest {
-    let mut request =
-        report::LatencyRequest { setting: plan.request.name().to_owned(), ..Default::default() };
-    if plan.request == RequestSetting::Never {
+pub(crate) fn decide_request(setting: RequestSetting, mode: Mode) -> report::LatencyRequest {
+    let mut request = report::LatencyRequest { setting: setting.name().to_owned(), ..Default::default() };
+    if setting == RequestSetting::Never {
         request.verdict = "not held: switched off".to_owned();
         return request;
     }
@@ -266,12 +265,10 @@ fn decide_request(plan: &Plan) -> report::LatencyRequest {
     request.wake_us_without = Some(us(cost.without_ns));
     request.wake_us_with = cost.with_ns.map(us);
     request.helps = cost.request_helps;
-    request.verdict = match (cost.with_ns, cost.request_helps, plan.request) {
+    request.verdict = match (cost.with_ns, cost.request_helps, setting) {
         (None, ..) => "not held: the system refuses requests (/dev/cpu_dma_latency)".to_owned(),
         (_, false, RequestSetting::Auto) => "not held: it does not shorten a wake-up here".to_owned(),
-        (_, _, _) if plan.idle.mode == Mode::Poll => {
-            "not held in mode poll: a spinning CPU needs none".to_owned()
-        }
+        (_, _, _) if mode == Mode::Poll => "not held in mode poll: a spinning CPU needs none".to_owned(),
         (_, true, _) => "held while traffic lasts: it shortens a wake-up here".to_owned(),
         (_, false, _) => {
             "held while traffic lasts, as asked, though it does not shorten a wake-up here".to_owned()

@@ -218,7 +218,7 @@ impl<S: Service + 'static> WorkerHandle<S> {
 }
 
 /// CPU time a thread of this process has used, ns; 0 if the kernel does not say (`/proc/PID/task/TID/schedstat`).
-fn thread_cpu_ns(tid: u64) -> u64 {
+pub(crate) fn thread_cpu_ns(tid: u64) -> u64 {
     std::fs::read_to_string(format!("/proc/self/task/{tid}/schedstat"))
         .ok()
         .and_then(|text| text.split_whitespace().next()?.parse().ok())

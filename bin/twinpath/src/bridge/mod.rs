@@ -1,0 +1,106 @@
+//! `twinpath bridge`: an interface that user space owns wholly, and one for the kernel's own stack in its place.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use twinpath_control::bridge::{self, Plan};
+use twinpath_control::config::{LatencyRequest, Mode, parse_cpu_list};
+use twinpath_control::instance::Ready;
+use twinpath_time::Duration;
+use twinpath_worker::idle::IdleConfig;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The device to own; the kernel must hold no address there
+    #[arg(value_name = "PORT")]
+    port: String,
+    /// The TAP interface to make, where the kernel's own stack lives
+    #[arg(long, value_name = "NAME")]
+    kernel: String,
+    /// Pairs of queues, each with a worker of its own
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    queues: u32,
+    /// How a worker idles: adaptive, interrupt or poll
+    #[arg(long, default_value_t = Mode::Adaptive)]
+    mode: Mode,
+    /// CPUs for the workers, in turn, such as 0,2-3
+    #[arg(long, value_name = "LIST", value_parser = parse_cpus)]
+    cpu: Option<Cpus>,
+    /// Hold a CPU latency request while traffic lasts: auto (where it helps), always or never
+    #[arg(long, default_value_t = LatencyRequest::Auto)]
+    latency_request: LatencyRequest,
+    /// How long after the last traffic it is held, ms
+    #[arg(long, value_name = "MS", default_value_t = 1000)]
+    linger_ms: u64,
+    /// Longest spin of adaptive after the last work, us
+    #[arg(long, value_name = "US", default_value_t = 50)]
+    spin_us: u64,
+    /// The command socket [default: in /run/twinpath]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+}
+
+/// A newtype, as clap would take a plain list for a repeated option.
+#[derive(Clone)]
+struct Cpus(Vec<u32>);
+
+fn parse_cpus(text: &str) -> Result<Cpus, String> {
+    parse_cpu_list(text).map(Cpus).map_err(|error| error.to_string())
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    tracing_subscriber::fmt()
+        .with_env_filter(
+            tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into()),
+        )
+        .with_writer(std::io::stderr)
+        .init();
+    let plan = Plan {
+        port: args.port,
+        kernel: args.kernel,
+        queues: args.queues,
+        cpus: args.cpu.map(|cpus| cpus.0.into_iter().map(|cpu| cpu as usize).collect()).unwrap_or_default(),
+        idle: IdleConfig {
+            mode: args.mode,
+            spin: Duration::from_micros(args.spin_us),
+            linger: Duration::from_millis(args.linger_ms),
+            request: false,
+        },
+        request: args.latency_request,
+        socket: args.socket,
+    };
+    bridge::run(plan, announce)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Says that frames are carried: one line for programs, the rest for people.
+fn announce(ready: &Ready) {
+    let report = &ready.report;
+    let [port, kernel] = report.interfaces.as_slice() else { return };
+    let mut out = std::io::stdout().lock();
+    let line = serde_json::json!({
+        "pid": report.instance.pid,
+        "socket": ready.socket,
+        "interface": port.name,
+        "kernel": kernel.name,
+        "path": port.path,
+    });
+    // A closed standard output is no reason not to carry frames.
+    let _ = writeln!(out, "ready {line}");
+    let _ =
+        writeln!(out, "{} is the kernel's {} from here on, with its address and MTU", kernel.name, port.name);
+    for interface in [port, kernel] {
+        let _ = writeln!(out, "  {} ({}): {}", interface.name, interface.link, interface.why);
+    }
+    if let Some(worker) = report.workers.first() {
+        let queues = report.workers.len();
+        let _ = writeln!(
+            out,
+            "  queues {queues}; mode {}; CPU latency request {}",
+            worker.mode, worker.latency_request.verdict
+        );
+    }
+    let _ = writeln!(out, "  frame memory {:.1} MiB; ask with: twinpath show", report.instance.pool_mib);
+    let _ = out.flush();
+}

@@ -1,0 +1,257 @@
+//! Frames laid out for one read: room for the largest packet, of which an ordinary one uses only the first chunk.
+#![allow(unsafe_code, reason = "readv(2) and recvmsg(2) write through pointers to the frames' chunks")]
+
+use std::ffi::c_void;
+use std::ptr;
+
+use twinpath_frame::{CHUNK_SIZE, Frame, HEADROOM, Pool};
+
+use crate::header;
+
+/// Bytes that one read can take: an IP packet of 65,535, an Ethernet header, two tags, and one more, so that what is longer
+/// shows.
+const ROOM: usize = 65_535 + 14 + 8 + 1;
+
+/// Chunks that hold so much: the first keeps its headroom, for a tag or a tunnel's header to be put in front.
+pub(crate) const CHAIN: usize = 1 + (ROOM - FIRST).div_ceil(CHUNK_SIZE as usize);
+const FIRST: usize = (CHUNK_SIZE - HEADROOM) as usize;
+
+/// Longest packet that is taken, bytes from the Ethernet header.
+pub(crate) const PACKET_LEN_MAX: usize = FIRST + (CHAIN - 1) * CHUNK_SIZE as usize - 1;
+
+/// A header and a chain's worth of frames, ready to be read into.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    frames: Box<[Option<Frame>; CHAIN]>,
+    header: Box<[u8; header::LEN]>,
+    /// The header's, then one per run of chunks that stand side by side: in a pool that has rested, three in all.
+    vectors: Box<[libc::iovec; 1 + CHAIN]>,
+    vectors_len: usize,
+    /// Which frames are missing: those before this place.
+    missing: usize,
+    /// More than the first frame has changed since the vectors were laid out.
+    stale: bool,
+}
+
+// SAFETY: the pointers in `vectors` lead into `header` and into the chunks of `frames`, all of which move along.
+unsafe impl Send for Prepared {}
+
+impl Prepared {
+    pub(crate) fn new() -> Self {
+        let nothing = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
+        Self {
+            frames: Box::new([const { None }; CHAIN]),
+            header: Box::new([0; header::LEN]),
+            vectors: Box::new([nothing; 1 + CHAIN]),
+            vectors_len: 0,
+            missing: CHAIN,
+            stale: true,
+        }
+    }
+
+    /// The first time: frames go in as they come from a fresh pool, one beside the other.
+    pub(crate) fn fill(&mut self, pool: &mut Pool) {
+        if (pool.free() as usize) < CHAIN || self.missing < CHAIN {
+            return;
+        }
+        for at in 0..CHAIN {
+            self.frames[at] = pool.take().map(|frame| placed(frame, at));
+        }
+        self.missing = 0;
+        self.lay_out();
+    }
+
+    /// Takes from `pool` what the last packet took along. Says whether there is room for one now.
+    #[inline]
+    pub(crate) fn refill(&mut self, pool: &mut Pool) -> bool {
+        if self.missing == 0 {
+            return true;
+        }
+        // From the back: a chain comes home in order, so it leaves the pool's stack in reverse order, and its chunks stand
+        // side by side again.
+        while let Some(at) = self.missing.checked_sub(1) {
+            let Some(frame) = pool.take() else { return false };
+            self.frames[at] = Some(placed(frame, at));
+            self.missing = at;
+        }
+        if self.stale {
+            self.lay_out();
+        } else if let Some(frame) = &mut self.frames[0] {
+            self.vectors[1] = vector(frame.bytes_mut());
+        }
+        true
+    }
+
+    fn lay_out(&mut self) {
+        self.vectors[0] = vector(&mut self.header[..]);
+        self.vectors_len = 1;
+        for (at, frame) in self.frames.iter_mut().flatten().enumerate() {
+            let next = vector(frame.bytes_mut());
+            let last = &mut self.vectors[self.vectors_len - 1];
+            // The first stays by itself: it is the one that changes with every packet.
+            if at > 1 && last.iov_base.wrapping_byte_add(last.iov_len) == next.iov_base {
+                last.iov_len += next.iov_len;
+            } else {
+                self.vectors[self.vectors_len] = next;
+                self.vectors_len += 1;
+            }
+        }
+        self.stale = false;
+    }
+
+    /// Where to read to. Only after [`Self::refill`] said yes.
+    pub(crate) fn vectors(&mut self) -> &mut [libc::iovec] {
+        debug_assert_eq!(self.missing, 0);
+        &mut self.vectors[..self.vectors_len]
+    }
+
+    /// The header that was read.
+    pub(crate) const fn header(&self) -> &[u8; header::LEN] {
+        &self.header
+    }
+
+    /// Takes the packet of `len` bytes that was read, as a frame or a chain of them.
+    pub(crate) fn take(&mut self, len: usize) -> Option<Frame> {
+        let count = 1 + len.saturating_sub(FIRST).div_ceil(CHUNK_SIZE as usize);
+        let mut rest = len;
+        for frame in self.frames.get_mut(..count)?.iter_mut().flatten() {
+            let here = rest.min(frame.len());
+            frame.set_len(here).ok()?;
+            rest -= here;
+        }
+        let mut behind = None;
+        for at in (0..count).rev() {
+            let mut frame = self.frames[at].take()?;
+            frame.meta_mut().next = behind;
+            behind = Some(frame);
+        }
+        self.missing = count;
+        self.stale |= count > 1;
+        behind
+    }
+
+    /// Gives up what it holds.
+    pub(crate) fn into_frames(self) -> Vec<Frame> {
+        self.frames.into_iter().flatten().collect()
+    }
+}
+
+fn placed(mut frame: Frame, at: usize) -> Frame {
+    let (offset, len) = if at == 0 { (HEADROOM, FIRST) } else { (0, CHUNK_SIZE as usize) };
+    let placed = frame.place(offset, len);
+    debug_assert!(placed.is_ok(), "a chunk holds its own length");
+    frame
+}
+
+fn vector(bytes: &mut [u8]) -> libc::iovec {
+    libc::iovec { iov_base: bytes.as_mut_ptr().cast::<c_void>(), iov_len: bytes.len() }
+}
+
+/// The other way: a frame or chain laid out to be written, with its header in front.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    header: Box<[u8; header::LEN]>,
+    vectors: Box<[libc::iovec; 1 + CHAIN]>,
+}
+
+// SAFETY: the pointers in `vectors` are rewritten before each use.
+unsafe impl Send for Outgoing {}
+
+impl Outgoing {
+    pub(crate) fn new() -> Self {
+        let nothing = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
+        Self { header: Box::new([0; header::LEN]), vectors: Box::new([nothing; 1 + CHAIN]) }
+    }
+
+    /// Pointers to `frame`'s packet, for reading only, good while it lives. `None` if it has more chunks than a packet can
+    /// have.
+    pub(crate) fn lay_out(&mut self, frame: &Frame) -> Option<&[libc::iovec]> {
+        *self.header = header::encode(frame.meta());
+        self.vectors[0] = vector(&mut self.header[..]);
+        let mut count = 1;
+        for part in frame.chain() {
+            let bytes = part.bytes();
+            let next =
+                libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast::<c_void>(), iov_len: bytes.len() };
+            let last = &mut self.vectors[count - 1];
+            if count > 1 && last.iov_base.wrapping_byte_add(last.iov_len) == next.iov_base {
+                last.iov_len += next.iov_len;
+                continue;
+            }
+            *self.vectors.get_mut(count)? = next;
+            count += 1;
+        }
+        Some(&self.vectors[..count])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Writes `len` bytes as the kernel would.
+    fn fill(prepared: &mut Prepared, len: usize) {
+        let mut written = 0;
+        for vector in &prepared.vectors()[1..] {
+            for at in 0..vector.iov_len.min(len - written) {
+                // SAFETY: the vector describes chunks that `prepared` holds.
+                unsafe { vector.iov_base.cast::<u8>().add(at).write((written + at) as u8) };
+            }
+            written += vector.iov_len.min(len - written);
+        }
+        assert_eq!(written, len);
+    }
+
+    fn bytes(frame: &Frame) -> Vec<u8> {
+        frame.chain().flat_map(Frame::bytes).copied().collect()
+    }
+
+    #[test]
+    fn packets_of_any_length_come_out_whole_and_their_chunks_come_home() {
+        let mut pool = Pool::new(2 * CHAIN as u32).expect("pool");
+        let mut prepared = Prepared::new();
+        let mut outgoing = Outgoing::new();
+        for len in [60, FIRST, FIRST + 1, 1, FIRST + 2048, FIRST + 2049, 40_000, 65_549, PACKET_LEN_MAX, 64] {
+            assert!(prepared.refill(&mut pool));
+            fill(&mut prepared, len);
+            let frame = prepared.take(len).expect("prepared");
+            assert_eq!(frame.chain_len(), len);
+            let wanted: Vec<u8> = (0..len).map(|at| at as u8).collect();
+            assert!(bytes(&frame) == wanted, "{len} bytes");
+            let laid_out: usize =
+                outgoing.lay_out(&frame).expect("few").iter().map(|vector| vector.iov_len).sum();
+            assert_eq!(laid_out, header::LEN + len);
+            pool.release(frame);
+        }
+        prepared.into_frames().into_iter().for_each(|frame| pool.release(frame));
+        assert_eq!(pool.free(), pool.frames());
+    }
+
+    #[test]
+    fn an_ordinary_read_needs_three_pointers_also_after_large_packets() {
+        let mut pool = Pool::new(2 * CHAIN as u32).expect("pool");
+        let mut prepared = Prepared::new();
+        prepared.fill(&mut pool);
+        for len in [60, 60, 65_549, 65_549, 60, PACKET_LEN_MAX] {
+            assert!(prepared.refill(&mut pool));
+            let frame = prepared.take(len).expect("prepared");
+            pool.release(frame);
+        }
+        assert!(prepared.refill(&mut pool));
+        assert!(prepared.vectors().len() <= 4, "{} pointers", prepared.vectors().len());
+        prepared.into_frames().into_iter().for_each(|frame| pool.release(frame));
+    }
+
+    #[test]
+    fn without_frames_nothing_is_read_and_nothing_is_lost() {
+        let mut pool = Pool::new(CHAIN as u32 + 1).expect("pool");
+        let mut prepared = Prepared::new();
+        assert!(prepared.refill(&mut pool));
+        let large = prepared.take(65_549).expect("prepared");
+        assert!(!prepared.refill(&mut pool), "one frame is left, where a chain is needed");
+        pool.release(large);
+        assert!(prepared.refill(&mut pool));
+        prepared.into_frames().into_iter().for_each(|frame| pool.release(frame));
+        assert_eq!(pool.free(), pool.frames());
+    }
+}

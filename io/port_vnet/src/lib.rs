@@ -1,0 +1,364 @@
+//! One port over two kinds of fd: each read or write moves one packet with its virtio-net header.
+//!
+//! A TAP queue ([`Tap`]) and a packet socket with PACKET_VNET_HDR ([`open_socket`]) speak the same format, so
+//! [`VnetPort`] serves both: together they carry frames between a device and the kernel's own stack (the exception port).
+//! Packets keep what their sender left to hardware, checksums to be completed and segments to be cut, so that a packet of
+//! 64 KiB crosses whole, as a chain of frames.
+//!
+//! There is no ring to look into: [`VnetPort::receive`] tries to read, one system call, and waiting is the worker's epoll.
+//! How many tries a turn makes follows what the last turns found: one while frames come singly, up to a burst under load.
+//! What does not fit into the pool stays in the kernel.
+//!
+//! An 802.1Q tag that travelled beside the frame is put into it: neither fd can take one any other way.
+//!
+//! Never here: a timer, a sleep, a decision about where a frame goes.
+#![allow(unsafe_code, reason = "readv(2), writev(2) and recvmsg(2) take arrays of pointers")]
+
+mod chain;
+mod header;
+mod socket;
+mod tap;
+
+use std::ffi::{c_int, c_void};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use twinpath_frame::{BURST_MAX, Burst, Checksum, Frame, Pool};
+use twinpath_inspect::Reason;
+use twinpath_port::{Capabilities, PortCounters, PortId, PortQueue, WaitSource};
+use twinpath_time::Instant;
+
+use crate::chain::{CHAIN, Outgoing, PACKET_LEN_MAX, Prepared};
+pub use crate::socket::{SocketConfig, SocketError, lost_frames, open_socket};
+use crate::tap::last_errno;
+pub use crate::tap::{NAME_LEN_MAX, Offloads, Tap, TapError, TapHandle};
+
+/// Chunks that one call of [`VnetPort::receive`] takes, at most by one packet's more: eight of the largest packets, or a
+/// burst of small ones.
+const CHUNKS_PER_TURN: usize = 256;
+
+/// Frames that one queue may have in hand: what it is about to read into, and a burst on its way, with one packet more.
+pub const QUEUE_FRAMES: u32 = (CHAIN + CHUNKS_PER_TURN + CHAIN) as u32;
+
+const _: () = assert!(CHUNKS_PER_TURN >= BURST_MAX);
+
+/// Shortest frame: its Ethernet header.
+const ETHERNET_LEN: usize = 14;
+
+/// Length of an 802.1Q tag.
+const TAG_LEN: usize = 4;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Tap,
+    Socket,
+}
+
+/// A queue over such an fd.
+#[derive(Debug)]
+pub struct VnetPort {
+    id: PortId,
+    ifindex: u32,
+    kind: Kind,
+    fd: OwnedFd,
+    prepared: Prepared,
+    outgoing: Outgoing,
+    /// Reads to try in the next turn.
+    tries: usize,
+    /// The TAP interface was removed.
+    gone: bool,
+    counters: Arc<PortCounters>,
+}
+
+/// What became of one try to read.
+enum Read {
+    /// Bytes without the header, and a tag that travelled beside them.
+    Packet {
+        len: usize,
+        tag: Option<Tag>,
+    },
+    Nothing,
+    Dropped(Reason),
+    Broken,
+}
+
+/// An 802.1Q or 802.1ad tag: protocol and control information, as on the wire.
+type Tag = [u8; TAG_LEN];
+
+impl VnetPort {
+    /// A queue of the TAP interface `ifindex`.
+    #[must_use]
+    pub fn tap(id: PortId, ifindex: u32, queue: OwnedFd) -> Self {
+        Self::new(id, ifindex, Kind::Tap, queue)
+    }
+
+    /// A queue on a packet socket bound to `ifindex`, from [`open_socket`].
+    #[must_use]
+    pub fn socket(id: PortId, ifindex: u32, socket: OwnedFd) -> Self {
+        Self::new(id, ifindex, Kind::Socket, socket)
+    }
+
+    fn new(id: PortId, ifindex: u32, kind: Kind, fd: OwnedFd) -> Self {
+        let (prepared, outgoing) = (Prepared::new(), Outgoing::new());
+        Self { id, ifindex, kind, fd, prepared, outgoing, tries: 1, gone: false, counters: Arc::default() }
+    }
+
+    fn read(&mut self) -> Read {
+        let (read, tag) = match self.kind {
+            Kind::Tap => (read_tap(&self.fd, self.prepared.vectors()), None),
+            Kind::Socket => read_socket(&self.fd, self.prepared.vectors()),
+        };
+        match read {
+            Ok(len) if len < header::LEN + ETHERNET_LEN => Read::Dropped(Reason::Truncated),
+            Ok(len) if len > header::LEN + PACKET_LEN_MAX => Read::Dropped(Reason::FrameTooLarge),
+            Ok(len) => Read::Packet { len: len - header::LEN, tag },
+            Err(Errno::AGAIN | Errno::INTR) => Read::Nothing,
+            // The packet is gone: its kind of segmentation has no name in a virtio-net header.
+            Err(Errno::INVAL) => Read::Dropped(Reason::OffloadRefused),
+            // ENETDOWN once when the device goes down; EBADFD when the TAP interface is gone; EIO while it is down.
+            Err(_) => Read::Broken,
+        }
+    }
+
+    /// The packet that was read, as a frame or a chain of them.
+    fn packet(
+        &mut self,
+        now: Instant,
+        pool: &mut Pool,
+        len: usize,
+        tag: Option<Tag>,
+    ) -> Result<Frame, Reason> {
+        let header = *self.prepared.header();
+        let mut frame = self.prepared.take(len).ok_or(Reason::FrameTooLarge)?;
+        let meta = frame.meta_mut();
+        (meta.arrival, meta.port, meta.queue) = (now, self.id.port, self.id.queue);
+        let known = header::decode(&header, meta).is_ok();
+        if known && tag.is_none_or(|tag| insert_tag(&mut frame, tag)) {
+            return Ok(frame);
+        }
+        pool.release(frame);
+        Err(Reason::OffloadRefused)
+    }
+
+    fn write(&mut self, frame: &Frame) -> Result<(), Errno> {
+        let vectors = self.outgoing.lay_out(frame).ok_or(Errno::MSGSIZE)?;
+        // SAFETY: each vector describes the header or bytes of the living frame, which the kernel only reads.
+        let sent = unsafe { libc::writev(self.fd.as_raw_fd(), vectors.as_ptr(), vectors.len() as c_int) };
+        if sent < 0 { Err(last_errno()) } else { Ok(()) }
+    }
+}
+
+impl WaitSource for VnetPort {
+    /// There is nothing to look into without a system call; the fd is level-triggered, so nothing is missed by sleeping.
+    #[inline]
+    fn look(&self) -> bool {
+        false
+    }
+
+    fn arm(&mut self) -> bool {
+        true
+    }
+
+    fn disarm(&mut self) {}
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.fd.as_fd())
+    }
+}
+
+impl PortQueue for VnetPort {
+    fn id(&self) -> PortId {
+        self.id
+    }
+
+    fn ifindex(&self) -> u32 {
+        self.ifindex
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            frame_len_max: PACKET_LEN_MAX as u32,
+            checksum: true,
+            segmentation: true,
+            multi_buffer: true,
+            ..Capabilities::default()
+        }
+    }
+
+    fn prepare(&mut self, pool: &mut Pool) {
+        self.prepared.fill(pool);
+    }
+
+    fn receive(&mut self, now: Instant, pool: &mut Pool, burst: &mut Burst) {
+        let (mut frames, mut bytes, mut chunks) = (0, 0, 0);
+        let mut tries = self.tries.min(burst.room());
+        while tries > 0 && chunks < CHUNKS_PER_TURN && self.prepared.refill(pool) {
+            tries -= 1;
+            let outcome = match self.read() {
+                Read::Packet { len, tag } => self.packet(now, pool, len, tag).map(|frame| (len, frame)),
+                Read::Dropped(reason) => Err(reason),
+                Read::Nothing => {
+                    self.tries = 1;
+                    tries = usize::MAX;
+                    break;
+                }
+                Read::Broken => {
+                    self.counters.errors.add(1);
+                    break;
+                }
+            };
+            match outcome {
+                Ok((len, frame)) => {
+                    frames += 1;
+                    bytes += len as u64;
+                    chunks += frame.chain().count();
+                    if let Err(frame) = burst.push(frame) {
+                        pool.release(frame);
+                    }
+                }
+                Err(reason) => self.counters.drops.add(reason, 1),
+            }
+        }
+        if tries == 0 {
+            // There may be more: the next turn tries twice as often.
+            self.tries = (2 * self.tries).min(BURST_MAX);
+        }
+        if frames > 0 {
+            self.counters.frames_in.add(frames);
+            self.counters.bytes_in.add(bytes);
+        }
+    }
+
+    fn transmit(&mut self, pool: &mut Pool, burst: &mut Burst) {
+        let (mut frames, mut bytes) = (0, 0);
+        for frame in burst.drain(usize::MAX) {
+            self.counters.kicks.add(1);
+            match self.write(&frame) {
+                Ok(()) => {
+                    frames += 1;
+                    bytes += frame.chain_len() as u64;
+                }
+                Err(error) => self.counters.drops.add(refusal(error), 1),
+            }
+            pool.release(frame);
+        }
+        if frames > 0 {
+            self.counters.frames_out.add(frames);
+            self.counters.bytes_out.add(bytes);
+        }
+    }
+
+    /// All has left: each frame is a system call of its own.
+    fn flush(&mut self, _pool: &mut Pool) {}
+
+    fn on_error(&mut self) {
+        if self.kind == Kind::Tap {
+            // The one error that a TAP queue reports: its interface is gone.
+            self.gone = true;
+        } else {
+            // Reading SO_ERROR clears it. After NETDEV_DOWN the kernel hooks the socket up again by itself on NETDEV_UP
+            // (`packet_notifier`, net/packet/af_packet.c).
+            let _ = rustix::net::sockopt::socket_error(&self.fd);
+        }
+        self.counters.errors.add(1);
+    }
+
+    fn is_gone(&self) -> bool {
+        self.gone
+    }
+
+    fn counters(&self) -> &Arc<PortCounters> {
+        &self.counters
+    }
+
+    fn close(self: Box<Self>) -> Vec<Frame> {
+        self.prepared.into_frames()
+    }
+}
+
+/// Why the kernel did not take a frame.
+fn refusal(error: Errno) -> Reason {
+    match error {
+        // The socket's or the device's queue is full.
+        Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM => Reason::PortFull,
+        // Longer than the interface takes now.
+        Errno::MSGSIZE => Reason::FrameTooLarge,
+        // What the header asks for contradicts the frame, or is not known.
+        Errno::INVAL => Reason::OffloadRefused,
+        // ENETDOWN, ENXIO, EIO (a TAP interface that is down), EBADFD (one that is gone).
+        _ => Reason::PortDown,
+    }
+}
+
+/// Puts a tag behind the addresses (IEEE 802.1Q). Says whether there was room.
+fn insert_tag(frame: &mut Frame, tag: Tag) -> bool {
+    const ADDRESSES_LEN: usize = 12;
+    if frame.len() < ETHERNET_LEN || frame.retreat(TAG_LEN).is_err() {
+        return false;
+    }
+    let bytes = frame.bytes_mut();
+    bytes.copy_within(TAG_LEN..TAG_LEN + ADDRESSES_LEN, 0);
+    bytes[ADDRESSES_LEN..ADDRESSES_LEN + TAG_LEN].copy_from_slice(&tag);
+    let meta = frame.meta_mut();
+    if meta.checksum == Checksum::Partial {
+        meta.checksum_start += TAG_LEN as u16;
+    }
+    if meta.headers_len != 0 {
+        meta.headers_len += TAG_LEN as u16;
+    }
+    true
+}
+
+fn read_tap(fd: &OwnedFd, vectors: &mut [libc::iovec]) -> Result<usize, Errno> {
+    // SAFETY: each vector describes memory of the prepared chain, which nobody else touches during the call.
+    let len = unsafe { libc::readv(fd.as_raw_fd(), vectors.as_ptr(), vectors.len() as c_int) };
+    usize::try_from(len).map_err(|_| last_errno())
+}
+
+/// Room for one control message with a `tpacket_auxdata`, aligned as `cmsghdr` must be.
+#[repr(align(8))]
+struct Control([u8; 64]);
+
+fn read_socket(fd: &OwnedFd, vectors: &mut [libc::iovec]) -> (Result<usize, Errno>, Option<Tag>) {
+    let mut control = Control([0; 64]);
+    // SAFETY: an all-zero msghdr is a valid value: null pointers and zero lengths.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = vectors.as_mut_ptr();
+    message.msg_iovlen = vectors.len();
+    message.msg_control = control.0.as_mut_ptr().cast::<c_void>();
+    message.msg_controllen = control.0.len();
+    // MSG_TRUNC: the length it had, also where it did not fit.
+    // SAFETY: the vectors describe memory of the prepared chain, which nobody else touches during the call; control and
+    // message live across it.
+    let len =
+        unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT | libc::MSG_TRUNC) };
+    let Ok(len) = usize::try_from(len) else { return (Err(last_errno()), None) };
+    (Ok(len), tag_of(&message))
+}
+
+/// The tag that travelled beside a frame (PACKET_AUXDATA).
+fn tag_of(message: &libc::msghdr) -> Option<Tag> {
+    const VLAN_VALID: u32 = 1 << 4;
+    const VLAN_TPID_VALID: u32 = 1 << 6;
+    // SAFETY: the kernel has filled in the message; the first header, if there is one, lies within its control memory.
+    let header = unsafe { libc::CMSG_FIRSTHDR(message).as_ref() }?;
+    let len = size_of::<libc::cmsghdr>() + size_of::<libc::tpacket_auxdata>();
+    if (header.cmsg_level, header.cmsg_type) != (libc::SOL_PACKET, libc::PACKET_AUXDATA)
+        || header.cmsg_len < len
+    {
+        return None;
+    }
+    // SAFETY: the length above says that a whole tpacket_auxdata follows the header; it is made of plain integers.
+    let data = unsafe { libc::CMSG_DATA(header).cast::<libc::tpacket_auxdata>().read_unaligned() };
+    if data.tp_status & VLAN_VALID == 0 {
+        return None;
+    }
+    const CUSTOMER_TAG: u16 = 0x8100;
+    let protocol = if data.tp_status & VLAN_TPID_VALID != 0 { data.tp_vlan_tpid } else { CUSTOMER_TAG };
+    let ([p0, p1], [c0, c1]) = (protocol.to_be_bytes(), data.tp_vlan_tci.to_be_bytes());
+    Some([p0, p1, c0, c1])
+}
+
+#[cfg(test)]
+mod tests;

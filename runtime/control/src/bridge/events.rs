@@ -1,0 +1,414 @@
+//! The control loop of an exception port: what becomes of either side, what is asked, and the end.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::{mpsc, oneshot};
+use twinpath_bridge::Side;
+use twinpath_sys::clock;
+use twinpath_worker::Event as WorkerEvent;
+
+use super::links::state;
+use super::sides::Action;
+use super::start::kernel_addresses;
+use super::{Bridge, BridgeError, PATH, Place};
+use crate::command::{Request, Server, default_socket, run_directory};
+use crate::instance::{Ready, Signals, any_readable};
+use crate::mirror::Event;
+use crate::mirror::table::Link;
+use crate::report::{self, Report};
+
+/// Requests that may wait for the control loop; more wait in their sockets.
+const ASKED_MAX: usize = 64;
+
+/// A request from the command socket, and where its answer goes.
+type Asked = (Request, oneshot::Sender<Result<serde_json::Value, String>>);
+
+/// What woke the loop.
+enum Woken {
+    Mirror(Event),
+    Worker,
+    Asked(Asked),
+    End,
+}
+
+impl Bridge {
+    /// Opens the command socket, says that all is ready, and carries frames until a signal ends it.
+    pub(super) async fn listen_and_serve(
+        &mut self,
+        signals: &mut Signals,
+        ready: impl FnOnce(&Ready),
+    ) -> Result<(), BridgeError> {
+        let default = || default_socket(&run_directory(), "bridge", &self.port.name);
+        let server = Server::bind(&self.plan.socket.clone().unwrap_or_else(default))?;
+        let (ask, asked) = mpsc::channel::<Asked>(ASKED_MAX);
+        let hand_over = |request| {
+            let ask = ask.clone();
+            async move {
+                let (answer, wait) = oneshot::channel();
+                let stopping = || "the exception port is stopping".to_owned();
+                ask.send((request, answer)).await.map_err(|_| stopping())?;
+                wait.await.map_err(|_| stopping())?
+            }
+        };
+        ready(&Ready { socket: server.path().to_owned(), metrics: None, report: self.report() });
+        tokio::select! {
+            outcome = self.serve(asked, signals) => outcome,
+            never = server.serve(hand_over) => match never {},
+        }
+    }
+
+    #[allow(deprecated, reason = "AsyncFd asks for an fd that stays open: it owns this one")]
+    async fn serve(
+        &mut self,
+        mut asked: mpsc::Receiver<Asked>,
+        signals: &mut Signals,
+    ) -> Result<(), BridgeError> {
+        let watched: io::Result<Vec<AsyncFd<OwnedFd>>> = self
+            .workers
+            .iter()
+            .map(|worker| {
+                // A descriptor of its own, so that the loop may wait on it while the worker's handle is changed.
+                let events = worker.events.as_fd().try_clone_to_owned()?;
+                AsyncFd::with_interest(events, Interest::READABLE)
+            })
+            .collect();
+        let watched = watched.map_err(BridgeError::Control)?;
+        loop {
+            let woken = tokio::select! {
+                event = self.mirror.next() => Woken::Mirror(event?),
+                () = any_readable(&watched) => Woken::Worker,
+                Some(asked) = asked.recv() => Woken::Asked(asked),
+                () = signals.next() => Woken::End,
+            };
+            match woken {
+                Woken::Mirror(event) => self.kernel_says(event).await,
+                Woken::Worker => self.read_workers().await,
+                Woken::Asked((request, answer)) => {
+                    // Whoever asked may be gone by now.
+                    let _ = answer.send(self.answer(&request));
+                }
+                Woken::End => return Ok(()),
+            }
+        }
+    }
+
+    /// Closes what workers give back. A queue of the kernel's interface that comes unasked says that this is gone.
+    async fn read_workers(&mut self) {
+        let mut gone = false;
+        for worker in &mut self.workers {
+            worker.events.drain();
+            while let Some(event) = worker.events.take() {
+                if let WorkerEvent::Detached(queue) = event {
+                    gone |= Side::of(queue.id()) == Side::Kernel;
+                    worker.close(queue);
+                }
+            }
+        }
+        if gone && self.kernel.place != Place::Nowhere && !self.kernel.handle.exists() {
+            self.kernel_removed().await;
+        }
+    }
+
+    async fn kernel_says(&mut self, event: Event) {
+        match event {
+            Event::Link(link) if self.port.ifindex == Some(link.ifindex) => self.settle().await,
+            Event::Link(link) if self.is_kernel(link.ifindex) => self.settle().await,
+            Event::Link(link) if self.port.ifindex.is_none() && link.name == self.port.name => {
+                self.port_is_back(&link).await;
+            }
+            Event::Link(link) if self.kernel.place == Place::Elsewhere => {
+                self.kernel_may_be_back(&link).await
+            }
+            Event::Renamed { ifindex, to, .. } if self.port.ifindex == Some(ifindex) => {
+                tracing::info!("{} is now called {to}", self.port.name);
+                self.port.name = to;
+            }
+            Event::Renamed { ifindex, to, .. } if self.is_kernel(ifindex) => {
+                tracing::info!("{} is now called {to}", self.kernel.name);
+                self.kernel.name = to;
+            }
+            Event::LinkGone { ifindex, .. } if self.port.ifindex == Some(ifindex) => {
+                self.port_is_gone(ifindex).await
+            }
+            Event::LinkGone { ifindex, .. } if self.is_kernel(ifindex) => {
+                if self.kernel.handle.exists() {
+                    self.kernel_moved().await;
+                } else {
+                    self.kernel_removed().await;
+                }
+            }
+            // Somebody may have had the name of an interface that could not be made.
+            Event::LinkGone { .. } | Event::Renamed { .. } if self.kernel.place == Place::Nowhere => {
+                self.make_kernel().await;
+            }
+            Event::Addresses { ifindex } if self.port.ifindex == Some(ifindex) => {
+                self.warn_of_addresses(ifindex)
+            }
+            _ => {}
+        }
+    }
+
+    fn is_kernel(&self, ifindex: u32) -> bool {
+        self.kernel.place == Place::Home && self.kernel.ifindex == ifindex
+    }
+
+    fn warn_of_addresses(&self, ifindex: u32) {
+        for (address, prefix) in kernel_addresses(self.mirror.tables(), ifindex) {
+            let (port, kernel) = (&self.port.name, &self.kernel.name);
+            tracing::warn!("{address}/{prefix} on {port} is out of reach there: move it to {kernel}");
+        }
+    }
+
+    async fn port_is_gone(&mut self, ifindex: u32) {
+        tracing::warn!("{} is gone: {} has no carrier until it is back", self.port.name, self.kernel.name);
+        self.port.ifindex = None;
+        self.port.hold = None;
+        self.port.sockets.clear();
+        for worker in &mut self.workers {
+            worker.detach(Side::Port, ifindex);
+        }
+        self.settle().await;
+    }
+
+    async fn port_is_back(&mut self, link: &Link) {
+        match self.attach_port(link) {
+            Ok(()) => tracing::info!("{} is back", link.name),
+            Err(error) => tracing::error!("{} is back, but not in use: {error}", link.name),
+        }
+        self.settle().await;
+    }
+
+    /// In another namespace it goes on as it is: the queues are descriptors.
+    async fn kernel_moved(&mut self) {
+        tracing::warn!(
+            "{} was moved to another network namespace: frames go on; what is changed there (MTU, address, up or down) is \
+             no longer mirrored to {}, whose carrier still is",
+            self.kernel.name,
+            self.port.name
+        );
+        self.kernel.place = Place::Elsewhere;
+        self.settle().await;
+    }
+
+    /// A link that appeared, or changed, may be the kernel's interface, moved back.
+    async fn kernel_may_be_back(&mut self, link: &Link) {
+        let ours =
+            self.kernel.handle.name().is_ok_and(|name| name == link.name) && self.kernel.handle.is_here();
+        if ours {
+            tracing::info!("{} is back in this network namespace", link.name);
+            self.kernel.name.clone_from(&link.name);
+            (self.kernel.ifindex, self.kernel.place) = (link.ifindex, Place::Home);
+            self.settle().await;
+        }
+    }
+
+    async fn kernel_removed(&mut self) {
+        for worker in &mut self.workers {
+            worker.detach(Side::Kernel, self.kernel.ifindex);
+        }
+        self.kernel.place = Place::Nowhere;
+        tracing::warn!("{} was removed by somebody else: making it again", self.kernel.name);
+        self.make_kernel().await;
+    }
+
+    async fn make_kernel(&mut self) {
+        match self.make_kernel_again() {
+            Ok(()) => {
+                let name = &self.kernel.name;
+                tracing::warn!(
+                    "{name} is there again, without addresses: the former ones went with it; add them anew"
+                );
+                self.settle().await;
+            }
+            Err(error) => tracing::error!("cannot make {} again: {error}", self.kernel.name),
+        }
+    }
+
+    /// Reads both links and does what follows, until nothing does.
+    pub(super) async fn settle(&mut self) {
+        // Each round either ends it or follows a change made while the last one went on.
+        for _ in 0..8 {
+            self.seen = [self.link(Side::Port).await, self.link(Side::Kernel).await];
+            let [port, kernel] =
+                [Side::Port, Side::Kernel].map(|side| self.seen[side as usize].as_ref().and_then(state));
+            let actions = self.sides.step(port, kernel);
+            if actions.is_empty() {
+                return;
+            }
+            for action in actions {
+                self.act(action).await;
+            }
+        }
+    }
+
+    async fn link(&self, side: Side) -> Option<Link> {
+        match side {
+            Side::Port => self.links.get(self.port.ifindex?).await,
+            Side::Kernel if self.kernel.place == Place::Home => self.links.get(self.kernel.ifindex).await,
+            Side::Kernel => None,
+        }
+    }
+
+    async fn act(&mut self, action: Action) {
+        let mut next = Some(action);
+        while let Some(action) = next.take() {
+            let outcome = match action {
+                Action::Mtu(side, mtu) => self.links.set_mtu(self.ifindex(side), mtu).await,
+                Action::Address(side, mac) => self.links.set_mac(self.ifindex(side), mac).await,
+                Action::Up(side, up) => self.links.set_up(self.ifindex(side), up).await,
+                Action::Carrier(carrier) => {
+                    // Refused only by an interface that is gone, which is heard of by itself.
+                    let _ = self.kernel.handle.set_carrier(carrier);
+                    Ok(())
+                }
+            };
+            let Err(error) = outcome else { continue };
+            let side = match action {
+                Action::Mtu(side, _) | Action::Address(side, _) | Action::Up(side, _) => side,
+                Action::Carrier(_) => Side::Kernel,
+            };
+            let now = self.link(side).await;
+            // A link that is gone takes no change, and its going is told by itself.
+            if now.is_some() {
+                tracing::warn!("{} refuses {}: {error}", self.name_of(side), in_words(action));
+            }
+            next = self.sides.refused(action, now.as_ref().and_then(state));
+        }
+    }
+
+    fn ifindex(&self, side: Side) -> u32 {
+        match side {
+            Side::Port => self.port.ifindex.unwrap_or(0),
+            Side::Kernel => self.kernel.ifindex,
+        }
+    }
+
+    fn answer(&mut self, request: &Request) -> Result<serde_json::Value, String> {
+        match request {
+            Request::Show(topic) => topic.of(&self.report()),
+            Request::Set(change) => {
+                let (mode, count) = (change.mode, self.workers.len());
+                match change.worker {
+                    None => self.workers.iter_mut().for_each(|worker| worker.set_mode(mode)),
+                    Some(number) => self
+                        .workers
+                        .get_mut(number as usize)
+                        .ok_or_else(|| format!("there is no worker {number}: the last one is {}", count - 1))?
+                        .set_mode(mode),
+                }
+                Ok(serde_json::json!({}))
+            }
+        }
+    }
+
+    /// Everything `show` can tell.
+    fn report(&mut self) -> Report {
+        // Reading what a socket lost sets it to zero there.
+        for (socket, lost) in &mut self.port.sockets {
+            *lost += u64::from(twinpath_port_vnet::lost_frames(socket));
+        }
+        let pool_bytes = self.workers.iter().map(super::WorkerHandle::pool_bytes).sum::<u64>();
+        Report {
+            instance: report::Instance {
+                pid: std::process::id(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                service: "bridge".to_owned(),
+                ports: Vec::new(),
+                uptime_s: clock::now().since(self.started).as_secs_f64(),
+                pool_mib: pool_bytes as f64 / f64::from(1 << 20),
+            },
+            interfaces: vec![self.report_interface(Side::Port), self.report_interface(Side::Kernel)],
+            workers: self.workers.iter().map(|worker| worker.report(self.request.clone())).collect(),
+            rules: report::Rules { claims: Vec::new(), verdicts: self.report_counts() },
+            drops: self.report_drops(),
+            ..Report::default()
+        }
+    }
+
+    fn report_interface(&self, side: Side) -> report::Interface {
+        let link = self.seen[side as usize].as_ref();
+        let (ifindex, kind, why) = match side {
+            Side::Port => {
+                let why = format!("withheld from the kernel's stack, which lives on {}", self.kernel.name);
+                (self.port.ifindex.unwrap_or(0), self.port.kind.clone(), why)
+            }
+            Side::Kernel => {
+                let offloads = self.kernel.offloads.names();
+                let place = match self.kernel.place {
+                    Place::Home => "",
+                    Place::Elsewhere => "; in another network namespace, where changes are not mirrored",
+                    Place::Nowhere => {
+                        "; removed, and not to be made again while another interface has its name"
+                    }
+                };
+                let why =
+                    format!("the kernel's own stack, for {}; left to us: {offloads}{place}", self.port.name);
+                (self.kernel.ifindex, "tun".to_owned(), why)
+            }
+        };
+        let lost = |queue: usize| match side {
+            Side::Port => self.port.sockets.get(queue).map_or(0, |(_, lost)| *lost),
+            Side::Kernel => 0,
+        };
+        let elsewhere = side == Side::Kernel && self.kernel.place == Place::Elsewhere;
+        let gone = if elsewhere { "elsewhere" } else { "gone" };
+        report::Interface {
+            name: self.name_of(side).to_owned(),
+            ifindex,
+            kind,
+            path: PATH.to_owned(),
+            link: link.map_or(gone, Link::state).to_owned(),
+            mtu: link.map_or(0, |link| link.mtu),
+            why,
+            queues: self
+                .workers
+                .iter()
+                .enumerate()
+                .filter_map(|(number, worker)| worker.report_queue(side, lost(number)))
+                .collect(),
+            ..report::Interface::default()
+        }
+    }
+
+    fn report_counts(&self) -> Vec<report::Count> {
+        let completed = self.workers.iter().map(|worker| worker.bridge.checksums_completed.get()).sum();
+        vec![report::Count { name: "checksums_completed".to_owned(), count: completed }]
+    }
+
+    fn report_drops(&self) -> Vec<report::Drop> {
+        let name_of = |side| self.name_of(side).to_owned();
+        let of_workers = self.workers.iter().flat_map(|worker| worker.drops(name_of));
+        let lost = self.port.sockets.iter().enumerate().filter(|(_, (_, lost))| *lost > 0).map(
+            |(queue, (_, lost))| report::Drop {
+                place: format!("{} queue {queue}", self.port.name),
+                reason: "ring_full".to_owned(),
+                count: *lost,
+            },
+        );
+        let overruns = self.mirror.counters().overruns;
+        let overruns = (overruns > 0).then(|| report::Drop {
+            place: "control".to_owned(),
+            reason: "netlink_overrun".to_owned(),
+            count: overruns,
+        });
+        of_workers.chain(lost).chain(overruns).collect()
+    }
+
+    /// Ends the workers; then the kernel has the device again.
+    pub(super) fn stop(self) {
+        self.workers.into_iter().for_each(super::WorkerHandle::stop);
+        drop(self.port);
+    }
+}
+
+fn in_words(action: Action) -> String {
+    match action {
+        Action::Mtu(_, mtu) => format!("an MTU of {mtu}"),
+        Action::Address(_, mac) => format!("the address {mac}"),
+        Action::Up(_, up) => format!("to be set {}", if up { "up" } else { "down" }),
+        Action::Carrier(_) => "a change of carrier".to_owned(),
+    }
+}

@@ -1,0 +1,217 @@
+//! An exception port: an interface that user space owns wholly, and the one where the kernel's own stack lives instead.
+//!
+//! PORT is a device on which the kernel holds no address. NAME is a TAP interface that takes its place: it has PORT's
+//! address, MTU and carrier, and workers carry every frame from one to the other, woken by the fds themselves. While this
+//! runs, the kernel's stack gets nothing from PORT and sends nothing by it ([`twinpath_steer_bpf::Exclusive`]); all of
+//! that, the sockets and NAME itself hang on descriptors, so whatever ends this leaves PORT as it was.
+//!
+//! Never here: a frame. What is mirrored, and which way, is decided in [`sides`].
+
+mod events;
+mod links;
+pub mod sides;
+mod start;
+mod workers;
+
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+use twinpath_bridge::Side;
+use twinpath_port_vnet::{Offloads, SocketError, TapError, TapHandle};
+use twinpath_steer_bpf::{Exclusive, SteerError};
+use twinpath_time::Instant;
+use twinpath_worker::idle::{IdleConfig, RequestSetting};
+
+use self::links::Links;
+use self::sides::Sides;
+use self::workers::WorkerHandle;
+use crate::instance::{Ready, Signals, StartError};
+use crate::mirror::table::Link;
+use crate::mirror::{Mirror, MirrorError};
+use crate::report;
+
+/// What reports call the path of both interfaces.
+const PATH: &str = "exception";
+
+/// Most pairs of queues.
+pub const QUEUES_MAX: u32 = 64;
+
+/// What an exception port is to be.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Name of the device.
+    pub port: String,
+    /// Name of the interface to make for the kernel's stack.
+    pub kernel: String,
+    /// Pairs of queues, each with a worker of its own.
+    pub queues: u32,
+    /// CPUs for the workers, in order; empty: not pinned.
+    pub cpus: Vec<usize>,
+    /// How they idle; `request` is set by what is measured.
+    pub idle: IdleConfig,
+    /// Whether a latency request may be held.
+    pub request: RequestSetting,
+    /// The command socket.
+    pub socket: Option<PathBuf>,
+}
+
+/// Why an exception port could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum BridgeError {
+    /// There is no such interface.
+    #[error("there is no interface {name}; there is {available}")]
+    NoInterface {
+        /// The name.
+        name: String,
+        /// Those there are.
+        available: String,
+    },
+    /// No Ethernet frames cross it.
+    #[error("{0} carries no Ethernet frames: an exception port needs an Ethernet device")]
+    NotEthernet(String),
+    /// Another interface has it.
+    #[error(
+        "{port} is in use by {users}: take it out first ({advice}); an exception port has its device to itself"
+    )]
+    Used {
+        /// The device.
+        port: String,
+        /// By what.
+        users: String,
+        /// How.
+        advice: String,
+    },
+    /// The kernel's stack lives there.
+    #[error(
+        "the kernel holds {} on {port}, where nothing would reach it; move {} to {kernel}:\n{}",
+        list(addresses),
+        if addresses.len() == 1 { "it" } else { "them" },
+        moves(port, kernel, addresses)
+    )]
+    Addresses {
+        /// The device.
+        port: String,
+        /// The interface to be made.
+        kernel: String,
+        /// What is held, with prefix lengths.
+        addresses: Vec<(IpAddr, u8)>,
+    },
+    /// More queues than there can be.
+    #[error("{0} queues are not possible: choose 1 to {QUEUES_MAX}")]
+    Queues(u32),
+    /// The TAP interface.
+    #[error("{0}")]
+    Tap(#[from] TapError),
+    /// A packet socket.
+    #[error("{0}")]
+    Socket(#[from] SocketError),
+    /// The BPF side.
+    #[error("{0}")]
+    Steer(#[from] SteerError),
+    /// Netlink.
+    #[error("{0}")]
+    Mirror(#[from] MirrorError),
+    /// Workers.
+    #[error("{0}")]
+    Workers(#[from] StartError),
+    /// The command socket.
+    #[error("{0}")]
+    Command(#[from] crate::command::CommandError),
+    /// The runtime or a descriptor.
+    #[error("cannot start the control thread: {0}")]
+    Control(std::io::Error),
+}
+
+fn list(addresses: &[(IpAddr, u8)]) -> String {
+    let words: Vec<_> = addresses.iter().map(|(address, prefix)| format!("{address}/{prefix}")).collect();
+    words.join(", ")
+}
+
+/// The commands that move addresses: off the device now, onto the kernel's interface once it is there.
+fn moves(port: &str, kernel: &str, addresses: &[(IpAddr, u8)]) -> String {
+    let each = |verb: &str, name: &str| {
+        let line =
+            |(address, prefix): &(IpAddr, u8)| format!("  ip address {verb} {address}/{prefix} dev {name}\n");
+        addresses.iter().map(line).collect::<String>()
+    };
+    let (now, later) = (each("delete", port), each("add", kernel));
+    format!("{now}  twinpath bridge {port} --kernel {kernel}     (then, from another terminal:)\n{later}")
+        .trim_end()
+        .to_owned()
+}
+
+/// The device's side.
+struct PortSide {
+    name: String,
+    /// `None` while it is gone.
+    ifindex: Option<u32>,
+    kind: String,
+    /// In force while it lives.
+    hold: Option<Exclusive>,
+    /// The sockets, on descriptors of our own, to ask what they lost; and what they had lost before.
+    sockets: Vec<(OwnedFd, u64)>,
+}
+
+/// Where the kernel's interface is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// In our network namespace.
+    Home,
+    /// In another one: frames pass, and what is changed there is not seen.
+    Elsewhere,
+    /// It could not be made again yet.
+    Nowhere,
+}
+
+/// The kernel's side.
+struct KernelSide {
+    name: String,
+    ifindex: u32,
+    handle: TapHandle,
+    offloads: Offloads,
+    place: Place,
+}
+
+/// One running exception port.
+struct Bridge {
+    plan: Plan,
+    mirror: Mirror,
+    links: Links,
+    port: PortSide,
+    kernel: KernelSide,
+    sides: Sides,
+    /// The links of both sides, as last read.
+    seen: [Option<Link>; 2],
+    workers: Vec<WorkerHandle>,
+    request: report::LatencyRequest,
+    started: Instant,
+    /// Interfaces attached so far, per side.
+    attachments: [u16; 2],
+}
+
+impl Bridge {
+    fn name_of(&self, side: Side) -> &str {
+        match side {
+            Side::Port => &self.port.name,
+            Side::Kernel => &self.kernel.name,
+        }
+    }
+}
+
+/// Carries frames until SIGINT or SIGTERM; `ready` is called once it does.
+///
+/// # Errors
+/// [`BridgeError`]; nothing is left changed then.
+pub fn run(plan: Plan, ready: impl FnOnce(&Ready)) -> Result<(), BridgeError> {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(BridgeError::Control)?;
+    runtime.block_on(async {
+        // Before anything is changed, so that no signal finds it half done.
+        let mut signals = Signals::new().map_err(BridgeError::Control)?;
+        let mut bridge = Bridge::start(plan).await?;
+        let outcome = bridge.listen_and_serve(&mut signals, ready).await;
+        bridge.stop();
+        outcome
+    })
+}

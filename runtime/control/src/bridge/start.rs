@@ -1,0 +1,199 @@
+//! Starting an exception port, and putting a side back that has come again.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use twinpath_bridge::Side;
+use twinpath_port::PortId;
+use twinpath_port_vnet::{SocketConfig, Tap, TapHandle, VnetPort, open_socket};
+use twinpath_steer_bpf::Exclusive;
+use twinpath_sys::clock;
+use twinpath_worker::idle::RequestSetting;
+
+use super::links::Links;
+use super::sides::Sides;
+use super::workers::WorkerHandle;
+use super::{Bridge, BridgeError, KernelSide, Place, Plan, PortSide, QUEUES_MAX};
+use crate::instance::decide_request;
+use crate::mirror::table::{Link, Tables};
+use crate::mirror::{Mirror, MirrorLimits};
+
+/// What frames of ours are told by, on their way to a device with a queueing discipline ("twin").
+const MARK: u32 = 0x7477_696e;
+
+impl Bridge {
+    pub(super) async fn start(plan: Plan) -> Result<Self, BridgeError> {
+        if plan.queues == 0 || plan.queues > QUEUES_MAX {
+            return Err(BridgeError::Queues(plan.queues));
+        }
+        let mirror = Mirror::open(MirrorLimits::default()).await?;
+        let links = Links::open().map_err(BridgeError::Control)?;
+        let link = fit_for_a_port(mirror.tables(), &plan)?;
+        let request = decide_request(plan.request, plan.idle.mode);
+        let tap = Tap::make(&plan.kernel, plan.queues)?;
+        let kernel = KernelSide {
+            name: plan.kernel.clone(),
+            ifindex: tap.ifindex,
+            handle: handle_of(&tap)?,
+            offloads: tap.offloads,
+            place: Place::Home,
+        };
+        let port = PortSide {
+            name: link.name.clone(),
+            ifindex: Some(link.ifindex),
+            kind: link.kind.clone(),
+            hold: None,
+            sockets: Vec::new(),
+        };
+        let (started, sides) = (clock::now(), Sides::default());
+        let workers = Vec::new();
+        let mut bridge = Self {
+            plan,
+            mirror,
+            links,
+            port,
+            kernel,
+            sides,
+            seen: [None, None],
+            workers,
+            request,
+            started,
+            attachments: [0; 2],
+        };
+        let outcome = match bridge.start_workers() {
+            Ok(()) => bridge.attach_port(&link),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = outcome {
+            bridge.stop();
+            return Err(error);
+        }
+        bridge.attach_kernel(tap);
+        bridge.settle().await;
+        Ok(bridge)
+    }
+
+    fn start_workers(&mut self) -> Result<(), BridgeError> {
+        let mut idle = self.plan.idle;
+        idle.request = match self.plan.request {
+            RequestSetting::Always => true,
+            RequestSetting::Never => false,
+            RequestSetting::Auto => self.request.helps,
+        };
+        for number in 0..self.plan.queues as usize {
+            let cpus = &self.plan.cpus;
+            let cpu = (!cpus.is_empty()).then(|| cpus[number % cpus.len()]);
+            self.workers.push(WorkerHandle::start(number, cpu, idle)?);
+        }
+        Ok(())
+    }
+
+    /// Withholds the device from the kernel's stack, and gives each worker a socket on it.
+    pub(super) fn attach_port(&mut self, link: &Link) -> Result<(), BridgeError> {
+        let hold = Exclusive::hold(link.ifindex, MARK)?;
+        // A software device has no queue of its own worth a discipline, and without one the program at egress, which our
+        // frames would have to pass, is not asked.
+        let bypass_qdisc = !link.kind.is_empty();
+        let config = SocketConfig {
+            ifindex: link.ifindex,
+            fanout_group: (self.plan.queues > 1).then(|| fanout_group(link.ifindex)),
+            bypass_qdisc,
+            mark: if bypass_qdisc { 0 } else { MARK },
+        };
+        let mut sockets = Vec::new();
+        for _ in 0..self.plan.queues {
+            let socket = open_socket(&config)?;
+            let watched = socket.try_clone().map_err(BridgeError::Control)?;
+            sockets.push((socket, watched));
+        }
+        let port = self.next_number(Side::Port);
+        self.port.sockets.clear();
+        for (queue, (socket, watched)) in sockets.into_iter().enumerate() {
+            let id = PortId { port, queue: queue as u16 };
+            self.workers[queue].attach(Box::new(VnetPort::socket(id, link.ifindex, socket)));
+            self.port.sockets.push((watched, 0));
+        }
+        (self.port.ifindex, self.port.hold) = (Some(link.ifindex), Some(hold));
+        self.port.kind.clone_from(&link.kind);
+        Ok(())
+    }
+
+    /// Gives each worker a queue of the kernel's interface.
+    pub(super) fn attach_kernel(&mut self, tap: Tap) {
+        let port = self.next_number(Side::Kernel);
+        let ifindex = tap.ifindex;
+        for (queue, fd) in tap.queues.into_iter().enumerate() {
+            let id = PortId { port, queue: queue as u16 };
+            self.workers[queue].attach(Box::new(VnetPort::tap(id, ifindex, fd)));
+        }
+    }
+
+    /// Makes the kernel's interface again.
+    pub(super) fn make_kernel_again(&mut self) -> Result<(), BridgeError> {
+        let tap = Tap::make(&self.kernel.name, self.plan.queues)?;
+        self.kernel.handle = handle_of(&tap)?;
+        (self.kernel.ifindex, self.kernel.place) = (tap.ifindex, Place::Home);
+        self.attach_kernel(tap);
+        self.sides.kernel_is_new();
+        Ok(())
+    }
+
+    fn next_number(&mut self, side: Side) -> u16 {
+        let count = &mut self.attachments[side as usize];
+        *count = count.wrapping_add(1);
+        side.port_number(*count)
+    }
+}
+
+fn handle_of(tap: &Tap) -> Result<TapHandle, BridgeError> {
+    // A TAP has at least one queue: there is at least one worker.
+    TapHandle::of(tap).map_err(BridgeError::Control)
+}
+
+/// The device, if it can be one side of an exception port.
+fn fit_for_a_port(tables: &Tables, plan: &Plan) -> Result<Link, BridgeError> {
+    let Some(link) = tables.link_named(&plan.port) else {
+        let names: Vec<_> = tables.links().map(|link| link.name.as_str()).collect();
+        return Err(BridgeError::NoInterface { name: plan.port.clone(), available: names.join(", ") });
+    };
+    if !link.ethernet || link.loopback {
+        return Err(BridgeError::NotEthernet(link.name.clone()));
+    }
+    if let Some(master) = link.master {
+        let users =
+            tables.link(master).map_or_else(|| format!("interface {master}"), |link| link.name.clone());
+        let advice = format!("ip link set {} nomaster", link.name);
+        return Err(BridgeError::Used { port: link.name.clone(), users, advice });
+    }
+    // veth names its peer as its lower link.
+    let stacked = |upper: &&Link| {
+        upper.lower == Some(link.ifindex)
+            && upper.ifindex != link.ifindex
+            && link.lower != Some(upper.ifindex)
+    };
+    let uppers: Vec<_> = tables.links().filter(stacked).map(|link| link.name.as_str()).collect();
+    if !uppers.is_empty() {
+        let advice = format!("make them on {} instead", plan.kernel);
+        return Err(BridgeError::Used { port: link.name.clone(), users: uppers.join(", "), advice });
+    }
+    let addresses = kernel_addresses(tables, link.ifindex);
+    if !addresses.is_empty() {
+        let (port, kernel) = (link.name.clone(), plan.kernel.clone());
+        return Err(BridgeError::Addresses { port, kernel, addresses });
+    }
+    Ok(link.clone())
+}
+
+/// The addresses that the kernel holds on a link, but for those it gives every link by itself.
+pub(super) fn kernel_addresses(tables: &Tables, ifindex: u32) -> Vec<(IpAddr, u8)> {
+    tables.addresses(ifindex).filter(|(address, _)| !is_link_local(*address)).collect()
+}
+
+fn is_link_local(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(address) if Ipv6Addr::is_unicast_link_local(&address))
+}
+
+/// A fan-out group is known by a number per network namespace: ours comes from the process id, so that two processes on
+/// one interface do not fall into one group.
+fn fanout_group(ifindex: u32) -> u16 {
+    (std::process::id().wrapping_mul(31).wrapping_add(ifindex) & 0xffff) as u16
+}
