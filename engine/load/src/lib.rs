@@ -7,9 +7,11 @@
 
 mod config;
 mod load;
+mod pairs;
 mod pattern;
 mod summary;
 
 pub use config::{INFLIGHT_MAX, Limit, LoadConfig, LoadError, PAYLOAD_MAX, PAYLOAD_MIN};
 pub use load::{Load, Reply, RequestId};
+pub use pairs::{INTERVAL_PAIRS_MIN, interval95, median};
 pub use summary::Summary;

@@ -84,6 +84,15 @@ pub enum SteerError {
         "another XDP program holds the interface: {0}; it is never replaced: stop it, or use the packet path"
     )]
     XdpHeld(XdpHolder),
+    /// A test run was refused.
+    #[error("running the BPF program {program} for a test: {error}")]
+    TestRun {
+        /// The program.
+        program: &'static str,
+        /// The kernel's answer.
+        #[source]
+        error: Box<ProgramError>,
+    },
     /// A queue beyond the map.
     #[error("queue {0} is beyond the {max} that are steered", max = crate::QUEUES_MAX)]
     Queue(u32),

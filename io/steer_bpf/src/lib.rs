@@ -19,6 +19,8 @@
 //!
 //! Never here: a netlink change of settings, a decision about which path to take, packet memory.
 
+mod cost;
+mod empty;
 mod error;
 mod exclusive;
 mod holder;
@@ -28,6 +30,8 @@ mod probe;
 mod rules;
 mod steering;
 
+pub use cost::{ProgramCost, program_costs};
+pub use empty::EmptyXdp;
 pub use error::SteerError;
 pub use exclusive::Exclusive;
 pub use holder::{Attachment, XdpHolder, xdp_holder};

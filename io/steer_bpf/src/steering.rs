@@ -20,9 +20,9 @@ use crate::{SteerError, XdpHolder, xdp_holder};
 static PACKET: &[u8] = include_bytes_aligned!("../object/packet.o");
 static XDP: &[u8] = include_bytes_aligned!("../object/xdp.o");
 
-const FILTER: &str = "twinpath_filter";
-const INGRESS: &str = "twinpath_ingress";
-const REDIRECT: &str = "twinpath_xdp";
+pub(crate) const FILTER: &str = "twinpath_filter";
+pub(crate) const INGRESS: &str = "twinpath_ingress";
+pub(crate) const REDIRECT: &str = "twinpath_xdp";
 
 /// Queues that can have a socket: the size of the map in bpf/xdp.c.
 pub const QUEUES_MAX: u32 = 1024;
@@ -155,10 +155,7 @@ impl Steering {
     /// [`SteerError::XdpHeld`] naming that program, [`SteerError::XdpWithoutLink`], [`SteerError::Xdp`],
     /// [`SteerError::OtherPath`].
     pub fn attach_xdp(&mut self, ifindex: u32, mode: XdpMode) -> Result<(), SteerError> {
-        // On older kernels the library would attach in the way that outlives a crash.
-        if !KernelVersion::current().is_ok_and(|version| version >= KernelVersion::new(5, 9, 0)) {
-            return Err(SteerError::XdpWithoutLink);
-        }
+        xdp_links()?;
         let redirect: &mut Xdp = program(&mut self.object, REDIRECT)?;
         let flags = match mode {
             XdpMode::Native => xdp::XdpMode::Driver,
@@ -210,11 +207,24 @@ impl Steering {
         self.maps.counters()
     }
 
+    pub(crate) fn loaded(&self, name: &'static str) -> Result<&Program, SteerError> {
+        self.object.program(name).ok_or(SteerError::Missing(name))
+    }
+
     /// A program of this path, for test runs.
     #[doc(hidden)]
     #[must_use]
     pub fn program(&self, name: &str) -> Option<&Program> {
         self.object.program(name)
+    }
+}
+
+/// On older kernels the library would attach in the way that outlives a crash.
+pub(crate) fn xdp_links() -> Result<(), SteerError> {
+    if KernelVersion::current().is_ok_and(|version| version >= KernelVersion::new(5, 9, 0)) {
+        Ok(())
+    } else {
+        Err(SteerError::XdpWithoutLink)
     }
 }
 
@@ -231,7 +241,7 @@ pub(crate) fn loaded(name: &'static str, result: Result<(), ProgramError>) -> Re
 }
 
 /// Why XDP was refused; who holds the interface, if that is why.
-fn refused(ifindex: u32, mode: XdpMode, error: ProgramError) -> SteerError {
+pub(crate) fn refused(ifindex: u32, mode: XdpMode, error: ProgramError) -> SteerError {
     let held = match &error {
         ProgramError::SyscallError(error) => {
             // EEXIST: a program in the other mode.

@@ -161,11 +161,23 @@ pub struct Refusal {
 /// [`Refusal`] if a certain path was asked for and cannot be had, or would claim what is not ours. `auto` and
 /// `kernel` are never refused.
 pub fn choose(facts: &InterfaceFacts, asked: PathAsked) -> Result<Choice, Refusal> {
+    choose_without(facts, asked, &[])
+}
+
+/// As [`choose`], but `auto` stays off the paths that are ruled out by what was found since the facts were gathered.
+///
+/// # Errors
+/// As [`choose`].
+pub fn choose_without(
+    facts: &InterfaceFacts,
+    asked: PathAsked,
+    ruled_out: &[WhyNot],
+) -> Result<Choice, Refusal> {
     let refuse = |reason: String| Refusal { asked: asked.name(), interface: facts.name.clone(), reason };
     let asked_for = |path, why: &str| Choice { path, why: with_notes(facts, why), why_not: Vec::new() };
     match asked {
         PathAsked::Kernel => Ok(asked_for(Path::Kernel, "asked for")),
-        PathAsked::Auto => Ok(best(facts)),
+        PathAsked::Auto => Ok(best(facts, ruled_out)),
         PathAsked::Packet => match packet_obstacle(facts) {
             Some(reason) => Err(refuse(reason)),
             None => Ok(asked_for(Path::Packet, "asked for")),
@@ -193,9 +205,10 @@ pub fn choose(facts: &InterfaceFacts, asked: PathAsked) -> Result<Choice, Refusa
 }
 
 /// `auto`: every path that is not taken says why.
-fn best(facts: &InterfaceFacts) -> Choice {
+fn best(facts: &InterfaceFacts, ruled_out: &[WhyNot]) -> Choice {
+    let ruled_out = |path: Path| ruled_out.iter().find(|not| not.path == path).map(|not| not.reason.clone());
     let no_xdp = xdp_obstacle(facts);
-    let no_packet = packet_obstacle(facts);
+    let no_packet = packet_obstacle(facts).or_else(|| ruled_out(Path::Packet));
     let not = |path, reason: Option<String>| reason.map(|reason| WhyNot { path, reason });
 
     let zero_copy = no_xdp.clone().or_else(|| zero_copy_obstacle(facts)).or_else(|| {
@@ -208,8 +221,9 @@ fn best(facts: &InterfaceFacts) -> Choice {
         .clone()
         .or_else(|| native_obstacle(facts))
         .or_else(|| slower_than_packet(facts))
-        .or_else(|| hidden_tags(facts));
-    let generic = no_xdp.or_else(|| generic_obstacle(facts));
+        .or_else(|| hidden_tags(facts))
+        .or_else(|| ruled_out(Path::XdpNative));
+    let generic = no_xdp.or_else(|| generic_obstacle(facts)).or_else(|| ruled_out(Path::XdpGeneric));
 
     let mut why_not: Vec<WhyNot> = [not(Path::XdpZeroCopy, zero_copy), not(Path::XdpNative, native.clone())]
         .into_iter()
@@ -420,4 +434,4 @@ impl Support {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -32,6 +32,8 @@ const LINGER_MS_MAX: u64 = 3_600_000;
 const PEERS_MAX: u32 = 4096;
 /// TCP connections: as many descriptors as Linux gives a process at most (`fs.nr_open`).
 const CONNECTIONS_MAX: u32 = 1_048_576;
+/// A share in percent.
+const LOSS_MAX_PERCENT: u32 = 100;
 /// Longest path of a UNIX socket: `sun_path` of linux/un.h, less its terminator.
 const SOCKET_PATH_MAX: usize = 107;
 
@@ -115,13 +117,23 @@ impl ServiceKind {
 }
 
 /// `[interface]`
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Interface {
     /// Name, as `ip link` shows it.
     pub name: Option<String>,
     /// The path asked for.
     pub path: PathAsked,
+    /// Measure at start what attaching costs the kernel's own traffic.
+    pub measure_fallback: bool,
+    /// The share that it may cost, in percent, before `auto` goes on to the next path.
+    pub fallback_loss_max: u32,
+}
+
+impl Default for Interface {
+    fn default() -> Self {
+        Self { name: None, path: PathAsked::default(), measure_fallback: false, fallback_loss_max: 10 }
+    }
 }
 
 /// `[worker]`
@@ -196,6 +208,10 @@ pub struct Overrides {
     pub interface: Option<String>,
     /// `--path`
     pub path: Option<PathAsked>,
+    /// `--measure-fallback`
+    pub measure_fallback: bool,
+    /// `--fallback-loss-max`
+    pub fallback_loss_max: Option<u32>,
     /// `--workers`
     pub workers: Option<u32>,
     /// `--cpu`
@@ -310,6 +326,8 @@ impl Config {
             ethertype,
             interface,
             path,
+            measure_fallback,
+            fallback_loss_max,
             workers,
             cpus,
             mode,
@@ -327,6 +345,8 @@ impl Config {
         self.service.ethertype = ethertype.or(self.service.ethertype);
         self.interface.name = interface.or(self.interface.name.take());
         self.interface.path = path.unwrap_or(self.interface.path);
+        self.interface.measure_fallback |= measure_fallback;
+        self.interface.fallback_loss_max = fallback_loss_max.unwrap_or(self.interface.fallback_loss_max);
         self.worker.count = workers.unwrap_or(self.worker.count);
         self.worker.cpus = cpus.unwrap_or(std::mem::take(&mut self.worker.cpus));
         self.worker.mode = mode.unwrap_or(self.worker.mode);
@@ -357,6 +377,12 @@ impl Config {
         if let Some((key, sentence)) = self.service.fault() {
             check(true, key, sentence);
         }
+        let loss_max = self.interface.fallback_loss_max;
+        check(
+            loss_max > LOSS_MAX_PERCENT,
+            "interface.fallback_loss_max",
+            format!("{loss_max} % is more than there is: give 0 to {LOSS_MAX_PERCENT}"),
+        );
         let worker = &self.worker;
         check(
             !(1..=WORKERS_MAX).contains(&worker.count),

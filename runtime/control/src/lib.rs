@@ -11,6 +11,7 @@ pub mod config;
 pub mod device;
 pub mod egress_book;
 pub mod facts;
+pub mod fallback;
 pub mod holders;
 pub mod instance;
 pub mod metrics;

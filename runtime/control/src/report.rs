@@ -181,6 +181,66 @@ pub struct Interface {
     pub device: Device,
     /// The queues we serve.
     pub queues: Vec<Queue>,
+    /// What attaching costs the kernel's own traffic, for each path that was measured, in that order: the last one
+    /// that is not `beyond` is in use. Empty if it was not asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fallback: Vec<Fallback>,
+}
+
+/// What attaching a path costs the kernel's own traffic.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Fallback {
+    /// The path.
+    pub path: String,
+    /// Where it was measured, and what `before` is.
+    pub compared_with: String,
+    /// The share that may be lost: `interface.fallback_loss_max`.
+    pub loss_max: f64,
+    /// Kernel sockets, without and with.
+    pub measures: Vec<FallbackMeasure>,
+    /// The programs on frames that stay the kernel's, by test runs.
+    pub programs: Vec<FallbackProgram>,
+    /// What lost more than that beyond noise, in a sentence.
+    pub beyond: Option<String>,
+    /// Why it could not be measured.
+    pub not_measured: Option<String>,
+}
+
+/// One measure of kernel traffic.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FallbackMeasure {
+    /// `kernel-rtt`, `kernel-bulk`, `kernel-rate`.
+    pub name: String,
+    /// Of `before` and `after`.
+    pub unit: String,
+    /// Median without twinpath.
+    pub before: f64,
+    /// Median with.
+    pub after: f64,
+    /// Median of the pairs' ratios of after to before.
+    pub ratio: f64,
+    /// Its 95 % interval.
+    pub ratio_interval95: [f64; 2],
+    /// Pairs.
+    pub pairs: u32,
+}
+
+/// One program on one kind of frame.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FallbackProgram {
+    /// `xdp`, `socket filter`, `tc ingress`.
+    pub program: String,
+    /// `tcp-segment`, `tcp-ack`, `udp`, and the same with `-v6`.
+    pub frame: String,
+    /// What the program adds to its hook, ns.
+    pub added_ns: f64,
+    /// One run, the test run's own work included, ns.
+    pub run_ns: f64,
+    /// One run of an empty program there, ns.
+    pub empty_ns: f64,
 }
 
 /// A path not taken.

@@ -62,6 +62,12 @@ struct CommonArgs {
     /// auto (the default), xdp, xdp-zerocopy, packet or kernel
     #[arg(long)]
     path: Option<PathAsked>,
+    /// Measure at start what attaching costs the kernel's own traffic (some 3 s), and let `--path auto` mind it
+    #[arg(long)]
+    measure_fallback: bool,
+    /// The share it may cost before `--path auto` goes on to the next path, % [default: 10]
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=100))]
+    fallback_loss_max: Option<u32>,
     /// How a worker idles: adaptive (the default), interrupt or poll
     #[arg(long)]
     mode: Option<Mode>,
@@ -123,6 +129,8 @@ impl Service {
         let overrides = Overrides {
             interface: common.on,
             path: common.path,
+            measure_fallback: common.measure_fallback,
+            fallback_loss_max: common.fallback_loss_max,
             workers: common.workers,
             cpus: common.cpu.map(|cpus| cpus.0),
             mode: common.mode,
@@ -177,6 +185,8 @@ fn plan(config: &Config) -> anyhow::Result<Plan> {
         ethertype: config.service.ethertype,
         interface,
         path: config.interface.path,
+        measure_fallback: config.interface.measure_fallback,
+        fallback_loss_max: f64::from(config.interface.fallback_loss_max) / 100.0,
         workers: worker.count,
         cpus: worker.cpus.iter().map(|cpu| *cpu as usize).collect(),
         idle: IdleConfig {
@@ -213,6 +223,9 @@ fn announce(ready: &Ready) {
         let _ = writeln!(out, "  path {}: {}", interface.path, interface.why);
         for not in &interface.why_not {
             let _ = writeln!(out, "  not {}: {}", not.path, not.reason);
+        }
+        for line in interface.fallback.iter().flat_map(crate::show::fallback::lines) {
+            let _ = writeln!(out, "  {line}");
         }
     }
     for claim in &report.rules.claims {

@@ -1,5 +1,6 @@
 //! `twinpath show`: what a running instance does, and why not something better.
 
+pub(crate) mod fallback;
 pub(crate) mod table;
 
 use std::io::Write as _;

@@ -106,6 +106,9 @@ fn interface(interface: &Interface) -> String {
         let _ = write!(text, "\n  why not {}: {}", not.path, not.reason);
     }
     text.push_str(&device(&interface.device));
+    for line in interface.fallback.iter().flat_map(super::fallback::lines) {
+        let _ = write!(text, "\n  {line}");
+    }
     if !interface.queues.is_empty() {
         let mut table =
             table(&["queue", "worker", "path", "mode", "frames in", "frames out", "ring full"], 4);

@@ -13,7 +13,7 @@ const NATIVE: XdpFeatures = XdpFeatures {
 const NONE: XdpFeatures = XdpFeatures { basic: false, redirect: false, transmit: false, ..NATIVE };
 
 /// A network card with native XDP, tags left in the frame, on a kernel that has everything.
-fn nic() -> InterfaceFacts {
+pub(crate) fn nic() -> InterfaceFacts {
     InterfaceFacts {
         name: "eth0".to_owned(),
         ifindex: 2,

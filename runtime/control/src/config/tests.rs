@@ -159,7 +159,10 @@ fn the_command_line_wins_over_the_file() {
     config.apply(&overrides);
     // The file's TCP port is not meant when the command line names ports.
     assert_eq!((config.service.udp, config.service.tcp), (port(9), None));
-    assert_eq!(config.interface, Interface { name: Some("veth0".to_owned()), path: PathAsked::Packet });
+    assert_eq!(
+        config.interface,
+        Interface { name: Some("veth0".to_owned()), path: PathAsked::Packet, ..Interface::default() }
+    );
     assert_eq!((config.worker.count, config.worker.cpus.as_slice()), (2, [2, 3].as_slice()));
     assert_eq!((config.worker.mode, config.worker.spin_us, config.worker.linger_ms), (Mode::Poll, 50, 5));
     let before = config.clone();

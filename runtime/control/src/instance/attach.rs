@@ -66,7 +66,7 @@ impl Target {
         self.claims.iter().map(describe).collect()
     }
 
-    fn table(&self) -> Result<Table, AttachError> {
+    pub(crate) fn table(&self) -> Result<Table, AttachError> {
         // The least that any path's frames hold: a claim means the same on all of them.
         let mut table = Table::new(self.mac, UMEM_CHUNK_DATA_MAX.min(twinpath_frame::CHUNK_SIZE - HEADROOM))?;
         for address in &self.addresses {

@@ -21,7 +21,7 @@ use super::attach::{Attachment, kernel_ring_bytes};
 use super::start::learn_facts;
 use super::workers::WorkerHandle;
 use super::{ASKED_MAX, Asked, Instance, InstanceError, Ready};
-use crate::choose::{Path, choose};
+use crate::choose::{Path, choose_without};
 use crate::command::{Request, Server, default_socket, run_directory};
 use crate::facts;
 use crate::metrics;
@@ -299,7 +299,7 @@ impl<S: Service + 'static> Instance<S> {
 
     async fn attach_again(&mut self, link: &Link) {
         self.interface.facts = learn_facts(&self.mirror, link).await;
-        match choose(&self.interface.facts, self.plan.path) {
+        match choose_without(&self.interface.facts, self.plan.path, &self.interface.fallback.ruled_out) {
             // The pools were sized at start, for another path.
             Ok(choice) if choice.path.is_xdp() && !self.pools_for_xdp => {
                 self.interface.choice = choice;
@@ -448,6 +448,7 @@ impl<S: Service + 'static> Instance<S> {
             why_not: interface.choice.report_why_not(),
             device: self.report_device(),
             queues: self.workers.iter().enumerate().flat_map(queue).collect(),
+            fallback: interface.fallback.reports.clone(),
         }
     }
 

@@ -8,6 +8,7 @@
 mod attach;
 mod client;
 mod events;
+mod fallback;
 mod standing;
 mod start;
 mod workers;
@@ -29,6 +30,7 @@ use twinpath_worker::idle::IdleConfig;
 pub use workers::StartError;
 pub(crate) use workers::thread_cpu_ns;
 
+use self::fallback::Fallback;
 use self::workers::WorkerHandle;
 use crate::choose::{Choice, Path, PathAsked, Refusal};
 use crate::command::Request;
@@ -52,6 +54,10 @@ pub struct Plan {
     pub interface: String,
     /// The path asked for.
     pub path: PathAsked,
+    /// Measure at start what attaching costs the kernel's own traffic, and let `auto` mind it.
+    pub measure_fallback: bool,
+    /// The share that it may cost: 0.1 is a tenth.
+    pub fallback_loss_max: f64,
     /// Workers.
     pub workers: u32,
     /// CPUs for them, in order; empty: not pinned.
@@ -208,6 +214,8 @@ struct Interface {
     /// They may have changed.
     device_due: bool,
     choice: Choice,
+    /// What was measured at start, and the paths it rules out.
+    fallback: Fallback,
     attachment: Option<Attachment>,
     /// Queues that workers have yet to give back.
     draining: usize,

@@ -13,9 +13,10 @@ use twinpath_worker::idle::{Mode, RequestSetting};
 use twinpath_worker::measure_wake_cost;
 
 use super::attach::{AttachPlan, Attachment, Placed, Target, pool_frames};
+use super::fallback::Fallback;
 use super::workers::WorkerHandle;
 use super::{Instance, InstanceError, Interface, Plan};
-use crate::choose::{Choice, Path, PathAsked, WhyNot, choose};
+use crate::choose::{Choice, Path, PathAsked, WhyNot};
 use crate::device;
 use crate::facts::{self, ForeignXdp, InterfaceFacts, KernelSupport, Support};
 use crate::holders::{Transport, holders};
@@ -38,7 +39,8 @@ impl<S: Service + Clone + 'static> Instance<S> {
         let link = find_link(&mirror, &plan.interface)?;
         let sockets = hold_ports(&plan)?;
         let facts = learn_facts(&mirror, &link).await;
-        let choice = choose(&facts, plan.path)?;
+        let addresses = mirror.tables().addresses(link.ifindex).map(|(address, _)| address).collect();
+        let (choice, fallback) = Fallback::settle(&plan, &facts, addresses)?;
         needs_fast_path(&plan, &choice)?;
         let request = decide_request(plan.request, plan.idle.mode);
         let pools_for_xdp = choice.path.is_xdp();
@@ -49,6 +51,7 @@ impl<S: Service + Clone + 'static> Instance<S> {
             device_due: false,
             facts,
             choice,
+            fallback,
             attachment: None,
             draining: 0,
             attach_due: false,

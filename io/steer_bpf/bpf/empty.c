@@ -1,0 +1,23 @@
+/* Programs that do nothing, one for each place where the others run: what a hook costs by itself, so that the cost of
+ * the verdict can be told apart from it. */
+#include "kernel.h"
+
+SECTION("xdp") int empty_xdp(struct xdp_md *context)
+{
+	(void)context;
+	return XDP_PASS;
+}
+
+SECTION("socket") int empty_filter(struct __sk_buff *skb)
+{
+	(void)skb;
+	return 0;
+}
+
+SECTION("classifier") int empty_ingress(struct __sk_buff *skb)
+{
+	(void)skb;
+	return TCX_NEXT;
+}
+
+char terms[] SECTION("license") = "Dual MIT/GPL";

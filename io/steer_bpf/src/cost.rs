@@ -1,0 +1,121 @@
+//! What the programs cost a frame that stays the kernel's, by the kernel's own test runs (BPF_PROG_TEST_RUN).
+//!
+//! A test run gives the same frame to a program again and again and says how long one run took, in whole nanoseconds.
+//! Its own work is part of that, so each program is run in turns with one that does nothing at the same hook: the
+//! difference is what the program costs with warm caches. Nothing is attached and no packet is sent.
+
+use std::cmp::Ordering;
+
+use aya::programs::{
+    ProgramError, SchedClassifier, SocketFilter, TestRun, TestRunOptions, TestRunResult, Xdp,
+};
+use twinpath_steer::Table;
+
+use crate::empty::Empty;
+use crate::steering::{FILTER, INGRESS, REDIRECT};
+use crate::{Path, SteerError, Steering};
+
+/// Turns of each program and the empty one; the median is taken.
+const TURNS: usize = 7;
+/// Runs of one turn: some 300 us.
+const REPEAT: u32 = 10_000;
+
+/// What one program costs one kind of frame, ns, as the median of the turns.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ProgramCost {
+    /// `xdp`, `socket filter` or `tc ingress`.
+    pub program: &'static str,
+    /// One run of the program, the test run's own work included.
+    pub run_ns: f64,
+    /// One run of an empty program at the same hook.
+    pub empty_ns: f64,
+}
+
+impl ProgramCost {
+    /// What the program adds to the hook, ns.
+    #[must_use]
+    pub fn added_ns(&self) -> f64 {
+        (self.run_ns - self.empty_ns).max(0.0)
+    }
+}
+
+/// Runs the programs of a path, under the rules of `table`, on a frame that no rule claims. The frame starts with its
+/// Ethernet header. Takes some 5 ms per program; the calling thread should stay on its CPU meanwhile.
+///
+/// # Errors
+/// The programs cannot be loaded, or [`SteerError::TestRun`].
+pub fn program_costs(path: Path, table: &Table, frame: &[u8]) -> Result<Vec<ProgramCost>, SteerError> {
+    let mut steering = Steering::load(path)?;
+    steering.apply(table)?;
+    let empty = Empty::load()?;
+    match path {
+        Path::Xdp => Ok(vec![compare(
+            "xdp",
+            xdp(steering.loaded(REDIRECT)?)?,
+            xdp(empty.program("empty_xdp")?)?,
+            frame,
+        )?]),
+        Path::Packet => {
+            // A filter of a packet socket reads from the data's start. In a test run that is the IP header: a second
+            // Ethernet header in front makes the same bytes be read.
+            let doubled = [frame.get(..ETHERNET_LEN).unwrap_or_default(), frame].concat();
+            let (filter, ingress) = (steering.loaded(FILTER)?, steering.loaded(INGRESS)?);
+            let at_filter =
+                compare("socket filter", socket(filter)?, socket(empty.program("empty_filter")?)?, &doubled)?;
+            // The filter, which has just passed the frame, left no note: as it is for every frame of the kernel's.
+            let at_ingress =
+                compare("tc ingress", tc(ingress)?, tc(empty.program("empty_ingress")?)?, frame)?;
+            Ok(vec![at_filter, at_ingress])
+        }
+    }
+}
+
+const ETHERNET_LEN: usize = 14;
+
+fn compare<P: RunTest>(
+    name: &'static str,
+    program: &P,
+    empty: &P,
+    frame: &[u8],
+) -> Result<ProgramCost, SteerError> {
+    let failed = |error| SteerError::TestRun { program: name, error: Box::new(error) };
+    let (mut runs, mut empties) = (Vec::with_capacity(TURNS), Vec::with_capacity(TURNS));
+    for _ in 0..TURNS {
+        empties.push(empty.time(frame).map_err(failed)?);
+        runs.push(program.time(frame).map_err(failed)?);
+    }
+    Ok(ProgramCost { program: name, run_ns: median(runs), empty_ns: median(empties) })
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(|a, b| a.partial_cmp(b).unwrap_or(Ordering::Equal));
+    values[values.len() / 2]
+}
+
+/// A program that a test run can be made of.
+trait RunTest {
+    /// One run, ns.
+    fn time(&self, frame: &[u8]) -> Result<f64, ProgramError>;
+}
+
+impl<P> RunTest for P
+where
+    P: for<'a> TestRun<Opts<'a> = TestRunOptions<'a>, Result = TestRunResult>,
+{
+    fn time(&self, frame: &[u8]) -> Result<f64, ProgramError> {
+        let options = TestRunOptions { data_in: Some(frame), repeat: REPEAT, ..TestRunOptions::default() };
+        Ok(self.test_run(options)?.duration.as_nanos() as f64)
+    }
+}
+
+fn xdp(program: &aya::programs::Program) -> Result<&Xdp, SteerError> {
+    program.try_into().map_err(|error| SteerError::Program { name: "xdp", error: Box::new(error) })
+}
+
+fn socket(program: &aya::programs::Program) -> Result<&SocketFilter, SteerError> {
+    program.try_into().map_err(|error| SteerError::Program { name: "socket filter", error: Box::new(error) })
+}
+
+fn tc(program: &aya::programs::Program) -> Result<&SchedClassifier, SteerError> {
+    program.try_into().map_err(|error| SteerError::Program { name: "tc ingress", error: Box::new(error) })
+}

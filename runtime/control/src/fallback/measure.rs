@@ -1,0 +1,438 @@
+//! Measures on the scratch link, without and with twinpath attached, in turns.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, mpsc};
+use std::thread;
+
+use twinpath_frame::{Pool, PoolError};
+use twinpath_load::{Limit, LoadConfig};
+use twinpath_plain::{
+    ClientConfig, ClientOutcome, EchoMethod, Peers, PlainError, Progress, Stop, TcpSink, UdpEcho, Wait,
+    tcp_bulk, udp_client,
+};
+use twinpath_port::PortQueue;
+use twinpath_steer::{Claim, Table, TableError};
+use twinpath_steer_bpf::{EmptyXdp, ProgramCost, SteerError, XdpMode, program_costs};
+use twinpath_sys::netns::NetnsError;
+use twinpath_sys::{affinity, clock};
+use twinpath_time::Duration;
+use twinpath_wire::{EmitError, Protocol};
+
+use super::loss::{Loss, Measure, Pair};
+use super::scratch::{HOST, Scratch, ScratchError, event_loop};
+use super::traffic;
+use crate::choose::Path;
+use crate::instance::{AttachError, AttachPlan, Attachment, Target, pool_frames};
+use crate::report;
+
+/// Requests in flight where throughput is measured, and messages per system call of its server.
+const IN_FLIGHT: u32 = 64;
+/// Not counted, before each slice of datagrams.
+const WARM_UP: Duration = Duration::from_millis(4);
+/// Nothing is lost on a veth; a stall longer than this spoils its slice only.
+const LOSS_TIMEOUT: Duration = Duration::from_millis(200);
+
+/// What is to be measured.
+#[derive(Clone, Debug)]
+pub struct Question {
+    /// The path to attach; one of the fast ones.
+    pub path: Path,
+    /// What is claimed.
+    pub claims: Vec<Claim>,
+    /// Addresses of the host, as the claims' table holds them.
+    pub addresses: Vec<IpAddr>,
+    /// Entries per ring.
+    pub ring_frames: u32,
+    /// Compare with the link as it is. Otherwise, on the XDP paths, with the link under an XDP program that does nothing:
+    /// so that what a veth gives up for running XDP at all is not counted where the interface is no veth.
+    pub bare: bool,
+    /// Measurements without and with, of each measure; from 6 on there is an interval.
+    pub pairs: usize,
+    /// Length of each.
+    pub slice: Duration,
+}
+
+impl Question {
+    /// Pairs and slices of `serve --measure-fallback`: 2 x 8 x 3 slices of 45 ms.
+    pub const PAIRS: usize = 8;
+    /// See [`Question::PAIRS`].
+    pub const SLICE: Duration = Duration::from_millis(45);
+}
+
+/// Programs on one kind of frame.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FrameCost {
+    /// `tcp-ack`, ...
+    pub frame: &'static str,
+    /// What each program of the path costs it.
+    pub programs: Vec<ProgramCost>,
+}
+
+/// What was found.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// The path.
+    pub path: Path,
+    /// As in the question.
+    pub bare: bool,
+    /// What kernel sockets lost.
+    pub losses: Vec<Loss>,
+    /// What the programs cost by themselves.
+    pub programs: Vec<FrameCost>,
+    /// How long it took.
+    pub took: Duration,
+}
+
+impl Found {
+    /// In the shape of the report.
+    #[must_use]
+    pub fn report(&self, loss_max: f64) -> report::Fallback {
+        let programs = self.programs.iter().flat_map(|frame| {
+            frame.programs.iter().map(|cost| report::FallbackProgram {
+                program: cost.program.to_owned(),
+                frame: frame.frame.to_owned(),
+                added_ns: cost.added_ns(),
+                run_ns: cost.run_ns,
+                empty_ns: cost.empty_ns,
+            })
+        });
+        report::Fallback {
+            path: self.path.name().to_owned(),
+            compared_with: if self.bare || !self.path.is_xdp() {
+                "a veth pair of our own with nothing attached"
+            } else {
+                "a veth pair of our own with an XDP program that does nothing"
+            }
+            .to_owned(),
+            loss_max,
+            measures: self.losses.iter().map(Loss::report).collect(),
+            programs: programs.collect(),
+            beyond: super::loss::beyond(&self.losses, loss_max),
+            not_measured: None,
+        }
+    }
+}
+
+/// Why nothing could be measured.
+#[derive(Debug, thiserror::Error)]
+pub enum FallbackError {
+    /// The link.
+    #[error("{0}")]
+    Scratch(#[from] ScratchError),
+    /// Its namespaces.
+    #[error("{0}")]
+    Namespace(#[from] NetnsError),
+    /// Frame memory.
+    #[error("{0}")]
+    Pool(#[from] PoolError),
+    /// Attaching to it.
+    #[error("cannot attach to the scratch link: {0}")]
+    Attach(#[from] AttachError),
+    /// Test runs, or the programs to compare with.
+    #[error("{0}")]
+    Steer(#[from] SteerError),
+    /// The table of claims for test runs.
+    #[error("{0}")]
+    Table(#[from] TableError),
+    /// The frames for test runs.
+    #[error("cannot build frames for test runs: {0}")]
+    Frames(#[from] EmitError),
+    /// Servers and clients.
+    #[error("{0}")]
+    Plain(#[from] PlainError),
+    /// CPUs.
+    #[error("{0}")]
+    Cpus(#[from] affinity::AffinityError),
+    /// The event loop.
+    #[error("cannot start an event loop: {0}")]
+    Runtime(std::io::Error),
+    /// A server or client thread.
+    #[error("a thread of the measurement panicked")]
+    Panicked,
+    /// Nothing came back.
+    #[error("nothing to compare: {0} gave no value")]
+    Silent(&'static str),
+}
+
+/// What the programs of a path cost frames of the kernel's, under the rules of `table`. The calling thread should stay
+/// on its CPU.
+///
+/// # Errors
+/// [`FallbackError::Steer`], [`FallbackError::Frames`].
+pub fn test_runs(path: Path, table: &Table) -> Result<Vec<FrameCost>, FallbackError> {
+    let of = if path.is_xdp() { twinpath_steer_bpf::Path::Xdp } else { twinpath_steer_bpf::Path::Packet };
+    let run = |frame: traffic::KernelFrame| {
+        Ok(FrameCost { frame: frame.name, programs: program_costs(of, table, &frame.bytes)? })
+    };
+    traffic::frames()?.into_iter().map(run).collect()
+}
+
+/// Measures. Blocks for some seconds: the question says how long.
+///
+/// # Errors
+/// [`FallbackError`]; nothing is left behind.
+pub fn measure(question: &Question) -> Result<Found, FallbackError> {
+    let begun = clock::now();
+    let scratch = Scratch::build()?;
+    let (losses, programs) = scratch.host.run(|| Bench::new(question, &scratch)?.measure())??;
+    Ok(Found { path: question.path, bare: question.bare, losses, programs, took: clock::now().since(begun) })
+}
+
+/// What is on the scratch link.
+enum On {
+    Nothing,
+    /// A program that does nothing.
+    Empty {
+        /// Held: dropping it takes the program off.
+        _program: EmptyXdp,
+    },
+    /// twinpath.
+    Us(Attachment, Vec<Box<dyn PortQueue>>),
+}
+
+/// On a thread in the host's namespace.
+struct Bench<'a> {
+    question: &'a Question,
+    scratch: &'a Scratch,
+    peer_cpu: usize,
+    host_cpu: usize,
+    pool: Pool,
+    on: On,
+}
+
+impl<'a> Bench<'a> {
+    fn new(question: &'a Question, scratch: &'a Scratch) -> Result<Self, FallbackError> {
+        let cpus = affinity::allowed_cpus()?;
+        let peer_cpu = cpus.first().copied().unwrap_or(0);
+        let host_cpu = cpus.get(1).copied().unwrap_or(peer_cpu);
+        affinity::pin_current_thread(host_cpu)?;
+        let pool = Pool::new(pool_frames(question.path, 1, question.ring_frames))?;
+        Ok(Self { question, scratch, peer_cpu, host_cpu, pool, on: On::Nothing })
+    }
+
+    fn target(&self) -> Target {
+        let mut addresses = self.question.addresses.clone();
+        addresses.push(HOST.address.into());
+        Target {
+            ifindex: self.scratch.host_ifindex,
+            mac: HOST.mac,
+            addresses,
+            claims: self.question.claims.clone(),
+        }
+    }
+
+    fn measure(mut self) -> Result<(Vec<Loss>, Vec<FrameCost>), FallbackError> {
+        let mut pairs = Measure::ALL.map(|_| Vec::with_capacity(self.question.pairs));
+        for number in 0..self.question.pairs {
+            let mut both = [[0.0; Measure::ALL.len()]; 2];
+            // In the other order each time, so that what drifts weighs on both sides, and half the changes are saved.
+            let order = if number % 2 == 0 { [false, true] } else { [true, false] };
+            for with in order {
+                if with {
+                    self.attach()?
+                } else {
+                    self.detach()?
+                };
+                both[usize::from(with)] = [self.round_trip()?, self.bulk()?, self.rate()?];
+            }
+            let [before, after] = both;
+            for (at, pairs) in pairs.iter_mut().enumerate() {
+                pairs.push(Pair { before: before[at], after: after[at] });
+            }
+        }
+        self.take_off();
+        let programs = test_runs(self.question.path, &self.target().table()?)?;
+        let loss = |(measure, pairs): (Measure, &Vec<Pair>)| {
+            Loss::of(measure, pairs).ok_or(FallbackError::Silent(measure.name()))
+        };
+        let losses = Measure::ALL.into_iter().zip(&pairs).map(loss).collect::<Result<_, _>>()?;
+        Ok((losses, programs))
+    }
+
+    fn attach(&mut self) -> Result<(), FallbackError> {
+        if matches!(self.on, On::Us(..)) {
+            return Ok(());
+        }
+        self.take_off();
+        let plan = AttachPlan {
+            path: self.question.path,
+            rx_queues: 1,
+            ring_frames: self.question.ring_frames,
+            virtual_device: true,
+            port: 0,
+        };
+        let regions = [Arc::clone(self.pool.region())];
+        let runtime = event_loop().map_err(FallbackError::Runtime)?;
+        let (mut attachment, placed) =
+            runtime.block_on(Attachment::attach(self.target(), &plan, &regions))?;
+        let mut queues = Vec::with_capacity(placed.len());
+        for mut placed in placed {
+            placed.queue.prepare(&mut self.pool);
+            attachment.serving(placed.queue.id())?;
+            queues.push(placed.queue);
+        }
+        self.on = On::Us(attachment, queues);
+        Ok(())
+    }
+
+    fn detach(&mut self) -> Result<(), FallbackError> {
+        if !matches!(self.on, On::Us(..)) && !(matches!(self.on, On::Nothing) && self.wants_empty()) {
+            return Ok(());
+        }
+        self.take_off();
+        if self.wants_empty() {
+            let mode =
+                if self.question.path == Path::XdpGeneric { XdpMode::Generic } else { XdpMode::Native };
+            self.on = On::Empty { _program: EmptyXdp::attach(self.scratch.host_ifindex, mode)? };
+        }
+        Ok(())
+    }
+
+    fn wants_empty(&self) -> bool {
+        self.question.path.is_xdp() && !self.question.bare
+    }
+
+    /// The programs first, then the queues; their frames come home.
+    fn take_off(&mut self) {
+        if let On::Us(attachment, queues) = std::mem::replace(&mut self.on, On::Nothing) {
+            drop(attachment);
+            for queue in queues {
+                queue.close().into_iter().for_each(|frame| self.pool.release(frame));
+            }
+        }
+    }
+
+    /// Spinning on two CPUs, as sleeping adds the scheduler's noise to both sides; with one CPU that cannot be.
+    fn wait(&self) -> Wait {
+        if self.peer_cpu == self.host_cpu { Wait::Sleep } else { Wait::Spin }
+    }
+
+    /// Median round trip, us.
+    fn round_trip(&self) -> Result<f64, FallbackError> {
+        let load = LoadConfig { payload_len: twinpath_load::PAYLOAD_MIN, inflight: 1, ..self.load() };
+        let outcome = self.ask(EchoMethod::Single, load)?;
+        Ok(outcome.summary.histogram.value_at_quantile(0.5) as f64 / 1_000.0)
+    }
+
+    /// Requests answered per second.
+    fn rate(&self) -> Result<f64, FallbackError> {
+        let load = LoadConfig { payload_len: 64, inflight: IN_FLIGHT, ..self.load() };
+        Ok(self.ask(EchoMethod::Batch(IN_FLIGHT as usize), load)?.summary.requests_per_s())
+    }
+
+    fn load(&self) -> LoadConfig {
+        LoadConfig {
+            limit: Limit::Duration(self.question.slice),
+            warmup: WARM_UP,
+            loss_timeout: LOSS_TIMEOUT,
+            ..LoadConfig::default()
+        }
+    }
+
+    /// Offers a load from the peer's namespace to a kernel socket in the host's.
+    fn ask(&self, method: EchoMethod, load: LoadConfig) -> Result<ClientOutcome, FallbackError> {
+        let echo = self.unclaimed(
+            Protocol::Udp,
+            || UdpEcho::bind(host(), self.wait(), method, Peers::First),
+            UdpEcho::address,
+        )?;
+        let config =
+            ClientConfig { target: echo.address(), wait: self.wait(), load, cpu: Some(self.peer_cpu) };
+        let stop = Stop::new();
+        thread::scope(|scope| {
+            let server = scope.spawn(|| echo.run(&stop));
+            let outcome = self.scratch.peer.run(|| udp_client(&config, &Stop::new(), &Progress::default()));
+            stop.request();
+            server.join().map_err(|_| FallbackError::Panicked)??;
+            Ok(outcome??)
+        })
+    }
+
+    /// What arrives on one TCP connection, Gbit/s.
+    fn bulk(&self) -> Result<f64, FallbackError> {
+        let sink = self.unclaimed(Protocol::Tcp, || TcpSink::bind(host()), TcpSink::address)?;
+        let target = sink.address();
+        let stop = Stop::new();
+        let (tell, told) = mpsc::channel();
+        thread::scope(|scope| {
+            let server = scope.spawn(|| {
+                // Nobody listens any more when the measurement has failed.
+                sink.run(&stop, |counts| {
+                    let _ = tell.send(counts);
+                })
+            });
+            let (slice, cpu) = (self.question.slice, self.peer_cpu);
+            let sent = self.scratch.peer.run(|| tcp_bulk(target, slice, Some(cpu), &Stop::new()));
+            let arrived = sent.as_ref().is_ok_and(Result::is_ok).then(|| told.recv_timeout(LOSS_TIMEOUT));
+            stop.request();
+            server.join().map_err(|_| FallbackError::Panicked)??;
+            sent??;
+            let counts = arrived.and_then(Result::ok).ok_or(FallbackError::Silent(Measure::Bulk.name()))?;
+            Ok(counts.bytes_per_s() * 8.0 / 1e9)
+        })
+    }
+
+    /// A server on a port that no claim is on.
+    fn unclaimed<T>(
+        &self,
+        protocol: Protocol,
+        bind: impl Fn() -> Result<T, PlainError>,
+        address: impl Fn(&T) -> SocketAddr,
+    ) -> Result<T, FallbackError> {
+        let claimed = |server: &T| {
+            let port = (protocol, address(server).port());
+            self.question.claims.iter().any(|claim| claim.transport() == Some(port))
+        };
+        let mut held = Vec::new();
+        loop {
+            let server = bind()?;
+            if !claimed(&server) {
+                return Ok(server);
+            }
+            // Held until another port was found: there are far more ports than claims.
+            held.push(server);
+        }
+    }
+}
+
+fn host() -> SocketAddr {
+    SocketAddr::new(HOST.address.into(), 0)
+}
+
+impl Drop for Bench<'_> {
+    fn drop(&mut self) {
+        self.take_off();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_measured_on_a_link_of_our_own_and_leaves_nothing() {
+        if !twinpath_test_skip::root_or_skip() {
+            return;
+        }
+        for (path, bare) in [(Path::Packet, true), (Path::XdpNative, true), (Path::XdpNative, false)] {
+            let question = Question {
+                path,
+                claims: vec![Claim::port(Protocol::Udp, 7)],
+                addresses: vec!["192.0.2.1".parse().unwrap()],
+                ring_frames: 64,
+                bare,
+                pairs: 2,
+                slice: Duration::from_millis(20),
+            };
+            let leaked = twinpath_frame::leaked();
+            let found = measure(&question).unwrap();
+            assert_eq!(found.losses.len(), 3);
+            assert!(found.losses.iter().all(|loss| loss.before > 0.0 && loss.after > 0.0 && loss.pairs == 2));
+            assert_eq!(found.programs.len(), 6);
+            let programs = if path == Path::Packet { 2 } else { 1 };
+            assert!(found.programs.iter().all(|frame| frame.programs.len() == programs));
+            assert_eq!(twinpath_frame::leaked(), leaked, "every frame came home");
+            println!("{path} {bare}: {:?} {:?}", found.losses, found.programs);
+        }
+    }
+}

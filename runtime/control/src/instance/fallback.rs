@@ -1,0 +1,160 @@
+//! What attaching costs the kernel's own traffic, as an instance minds it: measured before anything is attached, and
+//! before a worker spins.
+
+use std::net::IpAddr;
+
+use super::{InstanceError, Plan};
+use crate::choose::{Choice, Path, PathAsked, WhyNot, choose_without};
+use crate::facts::InterfaceFacts;
+use crate::fallback::{FallbackError, Found, Question, measure};
+use crate::report;
+
+/// What was measured.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Fallback {
+    /// For each path measured, in order.
+    pub(super) reports: Vec<report::Fallback>,
+    /// Paths that lost too much: `auto` stays off them as long as the instance lives.
+    pub(super) ruled_out: Vec<WhyNot>,
+}
+
+impl Fallback {
+    /// Chooses a path; with `measure_fallback`, one that does not cost the kernel more than it may. Blocks for some 3 s per
+    /// path then.
+    pub(super) fn settle(
+        plan: &Plan,
+        facts: &InterfaceFacts,
+        addresses: Vec<IpAddr>,
+    ) -> Result<(Choice, Self), InstanceError> {
+        let question = |path| Question {
+            path,
+            claims: plan.claims(),
+            addresses: addresses.clone(),
+            ring_frames: plan.ring_frames,
+            // Only a veth itself loses what a veth loses by running XDP.
+            bare: facts.kind == "veth",
+            pairs: Question::PAIRS,
+            slice: Question::SLICE,
+        };
+        Self::settle_with(plan, facts, |path| measure(&question(path)))
+    }
+
+    fn settle_with(
+        plan: &Plan,
+        facts: &InterfaceFacts,
+        measure: impl Fn(Path) -> Result<Found, FallbackError>,
+    ) -> Result<(Choice, Self), InstanceError> {
+        let mut fallback = Self::default();
+        loop {
+            let choice = choose_without(facts, plan.path, &fallback.ruled_out)?;
+            let seen = fallback.reports.iter().any(|report| report.path == choice.path.name());
+            if !plan.measure_fallback || choice.path == Path::Kernel || seen {
+                return Ok((choice, fallback));
+            }
+            let report = match measure(choice.path) {
+                Ok(found) => found.report(plan.fallback_loss_max),
+                Err(error) => {
+                    tracing::warn!(
+                        "what {} costs the kernel's own traffic was not measured: {error}",
+                        choice.path
+                    );
+                    report::Fallback {
+                        path: choice.path.name().to_owned(),
+                        loss_max: plan.fallback_loss_max,
+                        not_measured: Some(error.to_string()),
+                        ..report::Fallback::default()
+                    }
+                }
+            };
+            let beyond = report.beyond.clone();
+            fallback.reports.push(report);
+            let Some(reason) = beyond else { return Ok((choice, fallback)) };
+            if plan.path != PathAsked::Auto {
+                tracing::warn!("{} was asked for and stays, though {reason}", choice.path);
+                return Ok((choice, fallback));
+            }
+            tracing::warn!("not {}: {reason}", choice.path);
+            fallback.ruled_out.push(WhyNot { path: choice.path, reason });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use twinpath_time::Duration;
+    use twinpath_worker::idle::{IdleConfig, RequestSetting};
+
+    use super::*;
+    use crate::choose::tests::nic;
+    use crate::fallback::loss::{Loss, Measure, Pair};
+
+    fn plan(path: PathAsked) -> Plan {
+        Plan {
+            service: "echo",
+            udp: Some(7),
+            tcp: None,
+            ethertype: None,
+            interface: "eth0".to_owned(),
+            path,
+            measure_fallback: true,
+            fallback_loss_max: 0.1,
+            workers: 1,
+            cpus: Vec::new(),
+            idle: IdleConfig::default(),
+            request: RequestSetting::Never,
+            connections_max: 1,
+            peers_max: 1,
+            ring_frames: 64,
+            socket: None,
+        }
+    }
+
+    /// All measures lose as much.
+    fn found(path: Path, lost: f64) -> Found {
+        let pairs = |ratio| vec![Pair { before: 10.0, after: 10.0 * ratio }; 8];
+        let of = |measure, ratio| Loss::of(measure, &pairs(ratio)).unwrap();
+        let losses = vec![of(Measure::Rtt, 1.0 + lost), of(Measure::Bulk, 1.0 - lost)];
+        Found { path, bare: false, losses, programs: Vec::new(), took: Duration::ZERO }
+    }
+
+    #[test]
+    fn auto_goes_on_from_a_path_that_costs_the_kernel_too_much_and_says_so_with_figures() {
+        let settle = |native: f64, packet: f64| {
+            Fallback::settle_with(&plan(PathAsked::Auto), &nic(), |path| {
+                Ok(found(path, if path == Path::Packet { packet } else { native }))
+            })
+            .unwrap()
+        };
+        let (choice, fallback) = settle(0.05, 0.9);
+        assert_eq!((choice.path, fallback.reports.len()), (Path::XdpNative, 1));
+        let (choice, fallback) = settle(0.2, 0.05);
+        assert_eq!((choice.path, fallback.reports.len()), (Path::Packet, 2));
+        let not = choice.why_not.iter().find(|not| not.path == Path::XdpNative).unwrap();
+        assert!(
+            not.reason.contains("UDP round trip 10.00 us before, 12.00 after: 20.0 % lost"),
+            "{}",
+            not.reason
+        );
+        assert_eq!(fallback.reports[0].beyond.as_ref(), Some(&not.reason));
+        // Nothing is left but the kernel, which is said of both.
+        let (choice, _) = settle(0.2, 0.2);
+        let named: Vec<Path> = choice.why_not.iter().map(|not| not.path).collect();
+        assert_ne!(choice.path, Path::XdpNative);
+        assert!(named.contains(&Path::XdpNative) && named.contains(&Path::Packet), "{choice:?}");
+    }
+
+    #[test]
+    fn what_was_asked_for_stays_and_what_cannot_be_measured_rules_out_nothing() {
+        let (choice, fallback) =
+            Fallback::settle_with(&plan(PathAsked::Packet), &nic(), |path| Ok(found(path, 0.5))).unwrap();
+        assert_eq!(choice.path, Path::Packet);
+        assert!(fallback.reports[0].beyond.is_some() && fallback.ruled_out.is_empty());
+        let (choice, fallback) =
+            Fallback::settle_with(&plan(PathAsked::Auto), &nic(), |_| Err(FallbackError::Panicked)).unwrap();
+        assert_eq!(choice.path, Path::XdpNative);
+        assert!(fallback.reports[0].not_measured.is_some());
+        let unasked = Plan { measure_fallback: false, ..plan(PathAsked::Auto) };
+        let (_, fallback) = Fallback::settle_with(&unasked, &nic(), |_| panic!("not asked for")).unwrap();
+        assert!(fallback.reports.is_empty());
+    }
+}
