@@ -27,6 +27,8 @@ use crate::report;
 
 /// Requests in flight where throughput is measured, and messages per system call of its server.
 const IN_FLIGHT: u32 = 64;
+/// Several round trips long.
+const SPIN: Duration = Duration::from_micros(50);
 /// Not counted, before each slice of datagrams.
 const WARM_UP: Duration = Duration::from_millis(4);
 /// Nothing is lost on a veth; a stall longer than this spoils its slice only.
@@ -161,10 +163,10 @@ pub enum FallbackError {
 /// [`FallbackError::Steer`], [`FallbackError::Frames`].
 pub fn test_runs(path: Path, table: &Table) -> Result<Vec<FrameCost>, FallbackError> {
     let of = if path.is_xdp() { twinpath_steer_bpf::Path::Xdp } else { twinpath_steer_bpf::Path::Packet };
-    let run = |frame: traffic::KernelFrame| {
-        Ok(FrameCost { frame: frame.name, programs: program_costs(of, table, &frame.bytes)? })
-    };
-    traffic::frames()?.into_iter().map(run).collect()
+    let frames = traffic::frames()?;
+    let bytes: Vec<&[u8]> = frames.iter().map(|frame| frame.bytes.as_slice()).collect();
+    let costs = program_costs(of, table, &bytes)?;
+    Ok(frames.iter().zip(costs).map(|(frame, programs)| FrameCost { frame: frame.name, programs }).collect())
 }
 
 /// Measures. Blocks for some seconds: the question says how long.
@@ -302,9 +304,10 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Spinning on two CPUs, as sleeping adds the scheduler's noise to both sides; with one CPU that cannot be.
+    /// Wake-ups would add the scheduler's noise to both sides, so the ends ask again for a while before they sleep. They
+    /// do sleep then: who spins on keeps the kernel's own packet thread from its CPU for whole ticks.
     fn wait(&self) -> Wait {
-        if self.peer_cpu == self.host_cpu { Wait::Sleep } else { Wait::Spin }
+        if self.peer_cpu == self.host_cpu { Wait::Sleep } else { Wait::SpinThenSleep(SPIN) }
     }
 
     /// Median round trip, us.
@@ -432,7 +435,6 @@ mod tests {
             let programs = if path == Path::Packet { 2 } else { 1 };
             assert!(found.programs.iter().all(|frame| frame.programs.len() == programs));
             assert_eq!(twinpath_frame::leaked(), leaked, "every frame came home");
-            println!("{path} {bare}: {:?} {:?}", found.losses, found.programs);
         }
     }
 }

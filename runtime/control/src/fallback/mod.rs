@@ -15,4 +15,5 @@ mod measure;
 mod scratch;
 pub mod traffic;
 
-pub use measure::{FallbackError, Found, Question, measure, test_runs};
+pub use measure::{FallbackError, Found, FrameCost, Question, measure, test_runs};
+pub use twinpath_steer_bpf::ProgramCost;

@@ -1,0 +1,129 @@
+//! What attaching costs the kernel's own traffic, as rows for any lab: on a scratch link of its own, by what
+//! `serve --measure-fallback` does, only longer; and the programs by themselves, in test runs.
+
+use std::collections::BTreeMap;
+
+use anyhow::Context;
+use tokio::task::spawn_blocking;
+use twinpath_control::choose::Path;
+use twinpath_control::fallback::loss::Measure;
+use twinpath_control::fallback::{FrameCost, Question, measure as measure_on_scratch, test_runs, traffic};
+use twinpath_sys::affinity;
+use twinpath_time::Duration;
+
+use super::model::{Better, Formula, Group, Judged, RatioSpec, RowSpec, Sample};
+use super::session::Session;
+
+/// Entries per ring, as `serve` has them.
+const RING_FRAMES: u32 = 512;
+
+const fn row(id: &'static str, label: &'static str, path: &'static str, main: &'static str) -> RowSpec {
+    RowSpec { id, label, group: Group::Beside, path: Some(path), mode: None, main, base: &[] }
+}
+
+/// The rows; `ratio` is after over before.
+pub(crate) const ROWS: [RowSpec; 8] = [
+    row("kernel-rtt-packet", "kernel UDP round trip beside the packet path", "packet", "ratio"),
+    row("kernel-bulk-packet", "kernel bulk TCP beside the packet path", "packet", "ratio"),
+    row("kernel-rate-packet", "kernel UDP 64 B requests beside the packet path", "packet", "ratio"),
+    row("kernel-rtt-xdp-native", "kernel UDP round trip beside native XDP", "xdp-native", "ratio"),
+    row("kernel-bulk-xdp-native", "kernel bulk TCP beside native XDP", "xdp-native", "ratio"),
+    row("kernel-rate-xdp-native", "kernel UDP 64 B requests beside native XDP", "xdp-native", "ratio"),
+    row("kernel-xdp-tax", "the XDP program on a frame of the kernel's", "xdp-native", "added_ns"),
+    row("kernel-packet-tax", "socket filter and tc program on such a frame", "packet", "added_ns"),
+];
+
+/// Cost per packet to kernel traffic of the steering program, ns; published elsewhere: 13.3.
+pub(crate) const XDP_TAX: RatioSpec = RatioSpec {
+    id: "kernel-xdp-tax-ns",
+    what: "XDP steering program on a frame that stays the kernel's, over an empty program, ns, the costliest kind",
+    formula: Formula::Value(("kernel-xdp-tax", "added_ns")),
+    target: Some(25.0),
+    better: Better::Lower,
+    judged: Judged::Median,
+    check_pairs: 1,
+    also: &[],
+};
+
+/// The rows of one path, measured once: both sides of each alternate within.
+///
+/// # Errors
+/// No scratch link, no such path on a veth, or a program that cannot be loaded.
+pub(crate) async fn measure(session: &Session, path: Path) -> anyhow::Result<Vec<(&'static str, Sample)>> {
+    let question = Question {
+        path,
+        claims: traffic::table()?.claims().to_vec(),
+        addresses: traffic::table()?.addresses().to_vec(),
+        ring_frames: RING_FRAMES,
+        bare: true,
+        pairs: if session.check { 2 * Question::PAIRS } else { Question::PAIRS },
+        slice: if session.check { Duration::from_millis(100) } else { Question::SLICE },
+    };
+    let found = spawn_blocking(move || measure_on_scratch(&question)).await?;
+    let found = found.with_context(|| format!("measuring what {path} costs the kernel's own traffic"))?;
+    let mut rows = Vec::new();
+    for loss in &found.losses {
+        let [low, high] = loss.interval95;
+        let values = [
+            ("before", loss.before),
+            ("after", loss.after),
+            ("ratio", loss.ratio),
+            ("ratio_low", low),
+            ("ratio_high", high),
+            ("pairs", loss.pairs as f64),
+        ];
+        let notes = vec![format!("before and after in {}", loss.measure.unit())];
+        let sample = Sample { values: BTreeMap::from(values), notes, ..Sample::default() };
+        rows.push((measure_row(path, loss.measure), sample));
+    }
+    Ok(rows)
+}
+
+/// The programs' rows, by test runs with 16 claims and 4 addresses; takes a second and a half.
+///
+/// # Errors
+/// A program cannot be loaded or run.
+pub(crate) async fn taxes(session: &Session) -> anyhow::Result<Vec<(&'static str, Sample)>> {
+    let cpu = session.cpus[1];
+    let runs = spawn_blocking(move || -> anyhow::Result<_> {
+        // On a thread of its own, so that nobody else is pinned by it.
+        let pinned = std::thread::spawn(move || -> anyhow::Result<_> {
+            affinity::pin_current_thread(cpu)?;
+            let table = traffic::table()?;
+            Ok([test_runs(Path::XdpNative, &table)?, test_runs(Path::Packet, &table)?])
+        });
+        pinned.join().map_err(|_| anyhow::anyhow!("the test runs panicked"))?
+    });
+    let [xdp, packet] = runs.await?.context("running the steering programs for a test")?;
+    Ok(vec![("kernel-xdp-tax", tax(&xdp)), ("kernel-packet-tax", tax(&packet))])
+}
+
+/// The costliest kind of frame, all programs of the path together.
+fn tax(costs: &[FrameCost]) -> Sample {
+    let sum = |cost: &FrameCost, of: fn(&twinpath_control::fallback::ProgramCost) -> f64| {
+        cost.programs.iter().map(of).sum::<f64>()
+    };
+    let worst = costs.iter().max_by(|a, b| sum(a, |p| p.added_ns()).total_cmp(&sum(b, |p| p.added_ns())));
+    let Some(worst) = worst else { return Sample::default() };
+    let values = [
+        ("added_ns", sum(worst, |program| program.added_ns())),
+        ("run_ns", sum(worst, |program| program.run_ns)),
+        ("empty_ns", sum(worst, |program| program.empty_ns)),
+    ];
+    let programs: Vec<String> = worst
+        .programs
+        .iter()
+        .map(|program| format!("{} {:.0} ns", program.program, program.added_ns()))
+        .collect();
+    let note = format!("costliest of {} kinds of frame: {}; {}", costs.len(), worst.frame, programs.join(", "));
+    Sample { values: BTreeMap::from(values), notes: vec![note], ..Sample::default() }
+}
+
+fn measure_row(path: Path, measure: Measure) -> &'static str {
+    let of = |rows: &[RowSpec]| match measure {
+        Measure::Rtt => rows[0].id,
+        Measure::Bulk => rows[1].id,
+        Measure::Rate => rows[2].id,
+    };
+    if path == Path::Packet { of(&ROWS[..3]) } else { of(&ROWS[3..6]) }
+}
