@@ -136,6 +136,14 @@ impl Default for Interface {
     }
 }
 
+impl Interface {
+    fn loss_fault(&self) -> Option<(&'static str, String)> {
+        let percent = self.fallback_loss_max;
+        let sentence = || format!("{percent} % is more than there is: give 0 to {LOSS_MAX_PERCENT}");
+        (percent > LOSS_MAX_PERCENT).then(|| ("interface.fallback_loss_max", sentence()))
+    }
+}
+
 /// `[worker]`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -377,12 +385,9 @@ impl Config {
         if let Some((key, sentence)) = self.service.fault() {
             check(true, key, sentence);
         }
-        let loss_max = self.interface.fallback_loss_max;
-        check(
-            loss_max > LOSS_MAX_PERCENT,
-            "interface.fallback_loss_max",
-            format!("{loss_max} % is more than there is: give 0 to {LOSS_MAX_PERCENT}"),
-        );
+        if let Some((key, sentence)) = self.interface.loss_fault() {
+            check(true, key, sentence);
+        }
         let worker = &self.worker;
         check(
             !(1..=WORKERS_MAX).contains(&worker.count),

@@ -11,8 +11,22 @@ use twinpath_control::fallback::{FrameCost, Question, measure as measure_on_scra
 use twinpath_sys::affinity;
 use twinpath_time::Duration;
 
-use super::model::{Better, Formula, Group, Judged, RatioSpec, RowSpec, Sample};
+use super::model::{Better, Formula, Group, Judged, Lab, RatioSpec, RowSpec, Sample};
+use super::record::Record;
 use super::session::Session;
+
+/// The lab that measures nothing else.
+pub(crate) const LAB: Lab = Lab {
+    name: "fallback",
+    about: "What attaching costs the kernel's own traffic",
+    rows: &ROWS,
+    ratios: &[XDP_TAX],
+    together: &[],
+    run: |session| Box::pin(run(session)),
+};
+
+/// Rounds under `--check`.
+const CHECK_ROUNDS: usize = 3;
 
 /// Entries per ring, as `serve` has them.
 const RING_FRAMES: u32 = 512;
@@ -29,9 +43,16 @@ pub(crate) const ROWS: [RowSpec; 8] = [
     row("kernel-rtt-xdp-native", "kernel UDP round trip beside native XDP", "xdp-native", "ratio"),
     row("kernel-bulk-xdp-native", "kernel bulk TCP beside native XDP", "xdp-native", "ratio"),
     row("kernel-rate-xdp-native", "kernel UDP 64 B requests beside native XDP", "xdp-native", "ratio"),
-    row("kernel-xdp-tax", "the XDP program on a frame of the kernel's", "xdp-native", "added_ns"),
-    row("kernel-packet-tax", "socket filter and tc program on such a frame", "packet", "added_ns"),
+    XDP_TAX_ROW,
+    PACKET_TAX_ROW,
 ];
+
+/// What the XDP program adds to the hook.
+pub(crate) const XDP_TAX_ROW: RowSpec =
+    row("kernel-xdp-tax", "the XDP program on a frame of the kernel's", "xdp-native", "added_ns");
+/// What both programs of the packet path add.
+pub(crate) const PACKET_TAX_ROW: RowSpec =
+    row("kernel-packet-tax", "socket filter and tc program on such a frame", "packet", "added_ns");
 
 /// Cost per packet to kernel traffic of the steering program, ns; published elsewhere: 13.3.
 pub(crate) const XDP_TAX: RatioSpec = RatioSpec {
@@ -44,6 +65,39 @@ pub(crate) const XDP_TAX: RatioSpec = RatioSpec {
     check_pairs: 1,
     also: &[],
 };
+
+async fn run(session: &Session) -> anyhow::Result<(Record, usize)> {
+    let rounds = session.repeat.unwrap_or(if session.check { CHECK_ROUNDS } else { 1 });
+    let mut record = Record::default();
+    let wanted = |row: &str| session.selection.rows.contains(row);
+    session.progress.expect(3 * rounds);
+    for round in 0..rounds {
+        for (path, rows) in [(Path::Packet, &ROWS[..3]), (Path::XdpNative, &ROWS[3..6])] {
+            session.progress.step(path.name());
+            if rows.iter().any(|row| wanted(row.id)) {
+                note(&mut record, round, rows, measure(session, path).await);
+            }
+        }
+        session.progress.step("test runs");
+        if ROWS[6..].iter().any(|row| wanted(row.id)) {
+            note(&mut record, round, &ROWS[6..], taxes(session).await);
+        }
+    }
+    Ok((record, rounds))
+}
+
+/// Records what was measured, or why each of the rows was not.
+pub(crate) fn note(
+    record: &mut Record,
+    round: usize,
+    rows: &[RowSpec],
+    measured: anyhow::Result<Vec<(&'static str, Sample)>>,
+) {
+    match measured {
+        Ok(samples) => samples.into_iter().for_each(|(row, sample)| record.add(row, round, sample)),
+        Err(error) => rows.iter().for_each(|row| record.fail(row.id, format!("{error:#}"))),
+    }
+}
 
 /// The rows of one path, measured once: both sides of each alternate within.
 ///
@@ -115,7 +169,8 @@ fn tax(costs: &[FrameCost]) -> Sample {
         .iter()
         .map(|program| format!("{} {:.0} ns", program.program, program.added_ns()))
         .collect();
-    let note = format!("costliest of {} kinds of frame: {}; {}", costs.len(), worst.frame, programs.join(", "));
+    let note =
+        format!("costliest of {} kinds of frame: {}; {}", costs.len(), worst.frame, programs.join(", "));
     Sample { values: BTreeMap::from(values), notes: vec![note], ..Sample::default() }
 }
 

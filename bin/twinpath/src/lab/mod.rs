@@ -4,6 +4,7 @@
 //! of their own, child processes, the choice of rows, statistics, verdicts, and the report as table, JSON and HTML.
 
 mod bystander;
+mod fallback;
 mod html;
 mod instance;
 #[cfg(test)]
@@ -37,7 +38,7 @@ use self::session::{Selection, Session};
 use self::topology::Topology;
 
 /// Every lab there is, in the order of the help text.
-const LABS: &[&Lab] = &[&quick::LAB];
+const LABS: &[&Lab] = &[&quick::LAB, &fallback::LAB];
 
 /// 128 + SIGINT and 128 + SIGTERM, as shells count.
 const INTERRUPTED: u8 = 130;
@@ -47,7 +48,8 @@ const NOT_MEASURED: u8 = 3;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The lab: `quick` measures UDP and TCP echo, twinpath against the kernel's sockets.
+    /// The lab: `quick` measures UDP and TCP echo, twinpath against the kernel's sockets;
+    /// `fallback` what attaching costs the kernel's own traffic.
     #[arg(value_parser = PossibleValuesParser::new(LABS.iter().map(|lab| lab.name)))]
     name: String,
     /// Also write everything as one JSON object.

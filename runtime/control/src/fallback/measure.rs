@@ -189,7 +189,7 @@ enum On {
         _program: EmptyXdp,
     },
     /// twinpath.
-    Us(Attachment, Vec<Box<dyn PortQueue>>),
+    Us(Box<Attachment>, Vec<Box<dyn PortQueue>>),
 }
 
 /// On a thread in the host's namespace.
@@ -273,12 +273,17 @@ impl<'a> Bench<'a> {
             attachment.serving(placed.queue.id())?;
             queues.push(placed.queue);
         }
-        self.on = On::Us(attachment, queues);
+        self.on = On::Us(Box::new(attachment), queues);
         Ok(())
     }
 
     fn detach(&mut self) -> Result<(), FallbackError> {
-        if !matches!(self.on, On::Us(..)) && !(matches!(self.on, On::Nothing) && self.wants_empty()) {
+        let as_wanted = match self.on {
+            On::Nothing => !self.wants_empty(),
+            On::Empty { .. } => true,
+            On::Us(..) => false,
+        };
+        if as_wanted {
             return Ok(());
         }
         self.take_off();

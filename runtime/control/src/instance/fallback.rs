@@ -106,6 +106,7 @@ mod tests {
             peers_max: 1,
             ring_frames: 64,
             socket: None,
+            metrics: None,
         }
     }
 

@@ -5,7 +5,7 @@ use twinpath_worker::idle::Mode;
 
 use super::{Family, Kind, Labels, Row, Value};
 use crate::choose::Path;
-use crate::report::{Interface, Queue, Report, Service, Worker};
+use crate::report::{FallbackMeasure, Interface, Queue, Report, Service, Worker};
 
 const fn counter(name: &'static str, help: &'static str, rows: fn(&Report) -> Vec<Row>) -> Family {
     Family { name, kind: Kind::Counter, help, rows }
@@ -96,6 +96,37 @@ pub const FAMILIES: &[Family] = &[
                 offloads.map(|offload| Row {
                     labels: with(on(it), "offload", &offload.name),
                     value: flag(offload.on),
+                })
+            })
+        },
+    ),
+    gauge(
+        "twinpath_fallback_ratio",
+        "Kernel traffic with a path attached over that without it, as measured at start on a link of its own.",
+        |report| of_measures(report, |measure| measure.ratio),
+    ),
+    gauge(
+        "twinpath_fallback_before",
+        "The same without the path: us, Gbit/s, requests per second.",
+        |report| of_measures(report, |measure| measure.before),
+    ),
+    gauge("twinpath_fallback_after", "The same with the path attached.", |report| {
+        of_measures(report, |measure| measure.after)
+    }),
+    gauge(
+        "twinpath_fallback_program_seconds",
+        "What a program adds to a frame that stays the kernel's, by test runs at start.",
+        |report| {
+            each(&report.interfaces, |it| {
+                each(&it.fallback, |fallback| {
+                    fallback.programs.iter().map(|cost| Row {
+                        labels: with(
+                            with(with(on(it), "path", &fallback.path), "program", &cost.program),
+                            "frame",
+                            &cost.frame,
+                        ),
+                        value: Value::Number(cost.added_ns / 1e9),
+                    })
                 })
             })
         },
@@ -276,6 +307,17 @@ fn each<'a, T, I: IntoIterator<Item = Row> + 'a>(things: &'a [T], rows: impl Fn(
 
 fn of_interfaces(report: &Report, value: fn(&Interface) -> Value) -> Vec<Row> {
     each(&report.interfaces, |it| [Row { labels: on(it), value: value(it) }])
+}
+
+fn of_measures(report: &Report, value: fn(&FallbackMeasure) -> f64) -> Vec<Row> {
+    each(&report.interfaces, |it| {
+        each(&it.fallback, |fallback| {
+            fallback.measures.iter().map(|measure| Row {
+                labels: with(with(on(it), "path", &fallback.path), "measure", &measure.name),
+                value: Value::Number(value(measure)),
+            })
+        })
+    })
 }
 
 fn of_queues(report: &Report, count: fn(&Queue) -> u64) -> Vec<Row> {

@@ -13,6 +13,7 @@ use anyhow::Context;
 use self::measure::{Attachment, Quick};
 use self::plan::{Rounds, Step};
 use crate::lab::bystander::{Bystander, Seen};
+use crate::lab::fallback;
 use crate::lab::model::{Lab, Sample};
 use crate::lab::peers;
 use crate::lab::process::Side;
@@ -110,6 +111,7 @@ async fn run(session: &Session) -> anyhow::Result<(Record, usize)> {
         chosen: RefCell::default(),
         why_not: RefCell::default(),
     };
+    taxes(&quick).await;
     let begun = Instant::now();
     let (mut done, mut last) = (0, Duration::ZERO);
     for (round, steps) in plan.into_iter().enumerate() {
@@ -128,6 +130,16 @@ async fn run(session: &Session) -> anyhow::Result<(Record, usize)> {
     session.launcher.stop(tcp_echo).await?;
     session.launcher.stop(tcp_sink).await?;
     Ok((record.into_inner(), done.min(rounds.all)))
+}
+
+/// What the programs cost the kernel's frames: once, as nothing else is on the machine's mind then.
+async fn taxes(quick: &Quick<'_>) {
+    let wanted = |row: &str| quick.session.selection.rows.contains(row);
+    let rows = [fallback::XDP_TAX_ROW, fallback::PACKET_TAX_ROW];
+    if rows.iter().any(|row| wanted(row.id)) {
+        let measured = fallback::taxes(quick.session).await;
+        fallback::note(&mut quick.record.borrow_mut(), 0, &rows, measured);
+    }
 }
 
 /// What is on the server's interface during a phase.

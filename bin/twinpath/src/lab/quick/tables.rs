@@ -1,5 +1,6 @@
 //! What `lab quick` measures: its rows and its ratios. Ids are stable; docs/measuring.md explains each.
 
+use crate::lab::fallback;
 use crate::lab::model::{Better, Formula, Group, Judged, RatioSpec, RowSpec};
 
 const fn row(id: &'static str, group: Group, main: &'static str, label: &'static str) -> RowSpec {
@@ -110,6 +111,8 @@ pub(super) const ROWS: &[RowSpec] = &[
     row("packet-rate", Group::Other, RATE, "packet ring, rate").on("packet", "poll").against(PLAIN_RATES),
     row("packet-tcp-rr", Group::Other, P50, "TCP request/response beside the packet ring").against(RR),
     row("packet-tcp-bulk", Group::Other, BULK, "TCP bulk beside the packet ring").against(STREAM),
+    fallback::XDP_TAX_ROW,
+    fallback::PACKET_TAX_ROW,
 ];
 
 const fn ratio(
@@ -223,4 +226,5 @@ pub(super) const RATIOS: &[RatioSpec] = &[
         16.0,
         "frame memory per queue, MiB",
     ),
+    fallback::XDP_TAX,
 ];
