@@ -19,6 +19,9 @@ const FIRST: usize = (CHUNK_SIZE - HEADROOM) as usize;
 /// Longest packet that is taken, bytes from the Ethernet header.
 pub(crate) const PACKET_LEN_MAX: usize = FIRST + (CHAIN - 1) * CHUNK_SIZE as usize - 1;
 
+/// Most frames of a chain that is sent: one that was built elsewhere may have headroom in each.
+const SENT_MAX: usize = 64;
+
 /// A header and a chain's worth of frames, ready to be read into.
 #[derive(Debug)]
 pub(crate) struct Prepared {
@@ -151,7 +154,7 @@ fn vector(bytes: &mut [u8]) -> libc::iovec {
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     header: Box<[u8; header::LEN]>,
-    vectors: Box<[libc::iovec; 1 + CHAIN]>,
+    vectors: Box<[libc::iovec; 1 + SENT_MAX]>,
 }
 
 // SAFETY: the pointers in `vectors` are rewritten before each use.
@@ -160,11 +163,10 @@ unsafe impl Send for Outgoing {}
 impl Outgoing {
     pub(crate) fn new() -> Self {
         let nothing = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
-        Self { header: Box::new([0; header::LEN]), vectors: Box::new([nothing; 1 + CHAIN]) }
+        Self { header: Box::new([0; header::LEN]), vectors: Box::new([nothing; 1 + SENT_MAX]) }
     }
 
-    /// Pointers to `frame`'s packet, for reading only, good while it lives. `None` if it has more chunks than a packet can
-    /// have.
+    /// Pointers to `frame`'s packet, for reading only, good while it lives. `None` if it has more than [`SENT_MAX`] parts.
     pub(crate) fn lay_out(&mut self, frame: &Frame) -> Option<&[libc::iovec]> {
         *self.header = header::encode(frame.meta());
         self.vectors[0] = vector(&mut self.header[..]);

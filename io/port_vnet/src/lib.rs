@@ -192,15 +192,14 @@ impl PortQueue for VnetPort {
 
     fn receive(&mut self, now: Instant, pool: &mut Pool, burst: &mut Burst) {
         let (mut frames, mut bytes, mut chunks) = (0, 0, 0);
-        let mut tries = self.tries.min(burst.room());
-        while tries > 0 && chunks < CHUNKS_PER_TURN && self.prepared.refill(pool) {
-            tries -= 1;
+        let tries = self.tries.min(burst.room());
+        let mut tried = 0;
+        while tried < tries && chunks < CHUNKS_PER_TURN && self.prepared.refill(pool) {
             let outcome = match self.read() {
-                Read::Packet { len, tag } => self.packet(now, pool, len, tag).map(|frame| (len, frame)),
+                Read::Packet { len, tag } => self.packet(now, pool, len, tag),
                 Read::Dropped(reason) => Err(reason),
                 Read::Nothing => {
                     self.tries = 1;
-                    tries = usize::MAX;
                     break;
                 }
                 Read::Broken => {
@@ -208,10 +207,11 @@ impl PortQueue for VnetPort {
                     break;
                 }
             };
+            tried += 1;
             match outcome {
-                Ok((len, frame)) => {
+                Ok(frame) => {
                     frames += 1;
-                    bytes += len as u64;
+                    bytes += frame.chain_len() as u64;
                     chunks += frame.chain().count();
                     if let Err(frame) = burst.push(frame) {
                         pool.release(frame);
@@ -220,7 +220,7 @@ impl PortQueue for VnetPort {
                 Err(reason) => self.counters.drops.add(reason, 1),
             }
         }
-        if tries == 0 {
+        if tried == tries {
             // There may be more: the next turn tries twice as often.
             self.tries = (2 * self.tries).min(BURST_MAX);
         }

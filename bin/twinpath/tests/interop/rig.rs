@@ -7,6 +7,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -36,6 +37,8 @@ pub(crate) struct Server {
     pub(crate) socket: PathBuf,
     /// What it said when it was ready.
     pub(crate) ready: Value,
+    /// What it has said on standard error.
+    said: Arc<Mutex<String>>,
     _stdout: BufReader<ChildStdout>,
 }
 
@@ -107,6 +110,15 @@ impl Rig {
         ip(&self.server, arguments);
     }
 
+    /// A link of the server's namespace, as iproute2 tells it in JSON; null if there is none.
+    pub(crate) fn link_server(&self, name: &str) -> Value {
+        link_json(&self.server, name)
+    }
+
+    pub(crate) fn link_client(&self, name: &str) -> Value {
+        link_json(&self.client, name)
+    }
+
     pub(crate) fn ip_client(&self, arguments: &[&str]) {
         ip(&self.client, arguments);
     }
@@ -132,7 +144,7 @@ impl Rig {
         self.server.run(write).expect("entered").expect("written");
     }
 
-    fn run(&self, namespace: &Namespace, program: &str, arguments: &[&str]) -> Child {
+    pub(crate) fn run(&self, namespace: &Namespace, program: &str, arguments: &[&str]) -> Child {
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::null());
         place(&mut command, Placement { namespace: Some(namespace), ..Placement::default() })
@@ -175,10 +187,15 @@ impl Rig {
 
     /// Starts any service; what it said on standard error if it ended instead.
     pub(crate) fn try_start(&self, arguments: &[&str]) -> Result<Server, String> {
+        self.try_launch(&[&["serve"], arguments].concat())
+    }
+
+    /// Starts our program with a command that says `ready`; what it said on standard error if it ended instead.
+    pub(crate) fn try_launch(&self, arguments: &[&str]) -> Result<Server, String> {
         let number = std::fs::read_dir(self.directory.path()).expect("readable").count();
         let socket = self.directory.path().join(format!("{number}.sock"));
         let mut command = Command::new(env!("CARGO_BIN_EXE_twinpath"));
-        command.arg("serve").args(arguments).arg("--socket").arg(&socket);
+        command.args(arguments).arg("--socket").arg(&socket);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         place(&mut command, Placement { namespace: Some(&self.server), ..Placement::default() })
             .expect("placed");
@@ -193,10 +210,16 @@ impl Rig {
             return Err(said);
         };
         // Drained by a thread of its own, so that the server can never block on it.
-        let mut stderr = child.stderr.take().expect("piped");
-        std::thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::sink()));
+        let stderr = BufReader::new(child.stderr.take().expect("piped"));
+        let said = Arc::<Mutex<String>>::default();
+        let saying = Arc::clone(&said);
+        std::thread::spawn(move || {
+            for line in stderr.lines().map_while(Result::ok) {
+                saying.lock().expect("no panic holds it").push_str(&line);
+            }
+        });
         let ready = serde_json::from_str(ready).expect("JSON");
-        Ok(Server { child, socket, ready, _stdout: stdout })
+        Ok(Server { child, socket, ready, said, _stdout: stdout })
     }
 
     /// A bench over kernel sockets, from the client's namespace; its report.
@@ -255,6 +278,11 @@ impl Server {
         drops.iter().filter(|drop| drop["reason"] == reason).filter_map(|drop| drop["count"].as_u64()).sum()
     }
 
+    /// Waits until it has said something on standard error.
+    pub(crate) fn wait_until_said(&self, words: &str) {
+        until(&format!("'{words}' said"), || self.said.lock().expect("no panic holds it").contains(words));
+    }
+
     /// One figure of worker 0.
     pub(crate) fn worker(&self, figure: &str) -> u64 {
         self.show("workers")[0][figure].as_u64().unwrap_or_else(|| panic!("no figure {figure}"))
@@ -305,6 +333,15 @@ fn link(namespace: &Namespace, name: &str) -> (u32, [u8; 6]) {
     let links: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let mac: Mac = links[0]["address"].as_str().expect("an address").parse().expect("a MAC address");
     (links[0]["ifindex"].as_u64().expect("an index") as u32, mac.0)
+}
+
+fn link_json(namespace: &Namespace, name: &str) -> Value {
+    let mut command = Command::new("ip");
+    command.args(["-json", "link", "show", "dev", name]).stdin(Stdio::null());
+    place(&mut command, Placement { namespace: Some(namespace), ..Placement::default() }).expect("placed");
+    let output = command.output().expect("iproute2 is installed");
+    let links: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    links[0].clone()
 }
 
 fn end(mut child: Child) {

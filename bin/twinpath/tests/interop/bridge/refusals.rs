@@ -1,0 +1,72 @@
+//! What is refused, in words.
+
+use super::{KERNEL, PORT, bridge, rig, try_bridge};
+use crate::rig::{Rig, SERVER};
+use crate::root_or_skip;
+
+fn refused(rig: &Rig, arguments: &[&str]) -> String {
+    match rig.try_launch(&[&["bridge"], arguments].concat()) {
+        Ok(_) => panic!("{arguments:?} was not refused"),
+        Err(said) => said,
+    }
+}
+
+#[test]
+fn what_cannot_be_bridged_is_refused_with_the_way_out() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = rig();
+    let usual = ["--kernel", KERNEL];
+    let said = refused(&rig, &[&["nonesuch"][..], &usual].concat());
+    assert!(said.contains("there is no interface nonesuch; there is ") && said.contains(PORT), "{said}");
+    let said = refused(&rig, &[&["lo"][..], &usual].concat());
+    assert!(said.contains("lo carries no Ethernet frames"), "{said}");
+    let said = refused(&rig, &[PORT, "--kernel", "lo"]);
+    assert!(said.contains("an interface lo exists already"), "{said}");
+    for name in ["", "far-too-long-a-name", "a/b", "a b", "."] {
+        let said = refused(&rig, &[PORT, "--kernel", name]);
+        assert!(said.contains("cannot be the name of an interface"), "{said}");
+    }
+    for queues in ["0", "65"] {
+        let said = refused(&rig, &[&[PORT, "--queues", queues][..], &usual].concat());
+        assert!(said.contains("choose 1 to 64"), "{said}");
+    }
+
+    rig.ip_server(&["address", "add", &format!("{SERVER}/24"), "dev", PORT]);
+    let said = refused(&rig, &[&[PORT][..], &usual].concat());
+    assert!(said.contains(&format!("the kernel holds {SERVER}/24 on {PORT}")), "{said}");
+    assert!(said.contains(&format!("ip address delete {SERVER}/24 dev {PORT}")), "{said}");
+    assert!(said.contains(&format!("ip address add {SERVER}/24 dev {KERNEL}")), "{said}");
+    rig.ip_server(&["address", "flush", "dev", PORT]);
+
+    rig.ip_server(&["link", "add", "link", PORT, "name", "upper", "type", "macvlan"]);
+    let said = refused(&rig, &[&[PORT][..], &usual].concat());
+    assert!(said.contains("is in use by upper"), "{said}");
+    rig.ip_server(&["link", "delete", "upper"]);
+    rig.ip_server(&["link", "add", "sw0", "type", "bridge"]);
+    rig.ip_server(&["link", "set", PORT, "master", "sw0"]);
+    let said = refused(&rig, &[&[PORT][..], &usual].concat());
+    assert!(said.contains("is in use by sw0") && said.contains("nomaster"), "{said}");
+    rig.ip_server(&["link", "set", PORT, "nomaster"]);
+
+    // None of that has left anything, and the next one starts.
+    assert!(rig.link_server(KERNEL).is_null());
+    let server = bridge(&rig, &[]);
+    // A second one on the same device would see nothing: the first withholds it.
+    assert_eq!(server.interrupt(), Some(0));
+    assert!(rig.link_server(KERNEL).is_null());
+}
+
+#[test]
+fn an_interface_left_behind_is_nobodys_to_take() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = rig();
+    // A persistent TAP interface of somebody else, whom nobody serves now.
+    rig.ip_server(&["tuntap", "add", "dev", KERNEL, "mode", "tap"]);
+    let said = try_bridge(&rig, &[]).err().expect("refused");
+    assert!(said.contains(&format!("an interface {KERNEL} exists already")), "{said}");
+    assert!(!rig.link_server(KERNEL).is_null(), "and it stays");
+}
