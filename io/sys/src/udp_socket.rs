@@ -30,10 +30,11 @@ pub struct Received {
     pub ifindex: u32,
 }
 
-/// A UDP socket on all addresses of both families, non-blocking.
+/// A UDP socket on all addresses of both families, or on one address; non-blocking.
 #[derive(Debug)]
 pub struct UdpSocket {
     fd: OwnedFd,
+    address: Option<IpAddr>,
     port: u16,
 }
 
@@ -43,15 +44,30 @@ impl UdpSocket {
     /// # Errors
     /// What the kernel returns; `AddrInUse` if another socket holds the port.
     pub fn bind(port: u16) -> io::Result<Self> {
+        Self::bind_at(None, port)
+    }
+
+    /// Binds the port at one address, or as [`UdpSocket::bind`]. The address need not be there yet, and may come and go.
+    ///
+    /// # Errors
+    /// As [`UdpSocket::bind`].
+    pub fn bind_at(address: Option<IpAddr>, port: u16) -> io::Result<Self> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let fd = socket_with(AddressFamily::INET6, SocketType::DGRAM, flags, None)?;
         sockopt::set_ipv6_v6only(&fd, false)?;
         set_option(&fd, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1)?;
         enlarge_buffers(&fd);
-        bind(&fd, &SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0))?;
+        bind(&fd, &bind_address(&fd, address, port)?)?;
         let bound = rustix::net::getsockname(&fd)?;
         let port = SocketAddr::try_from(bound).map_or(port, |address| address.port());
-        Ok(Self { fd, port })
+        Ok(Self { fd, address, port })
+    }
+
+    /// Whether a reply from that address and port can leave through it.
+    #[inline]
+    #[must_use]
+    pub fn is_at(&self, local: SocketAddr) -> bool {
+        self.port == local.port() && self.address.is_none_or(|address| address == local.ip())
     }
 
     /// The port, also where 0 was asked for.
@@ -182,6 +198,22 @@ fn packet_information(message: &libc::msghdr) -> Option<(IpAddr, u32)> {
         header = unsafe { libc::CMSG_NXTHDR(message, header) };
     }
     None
+}
+
+/// What an IPv6 socket for both families is bound to; for one address it may be one that is not there yet.
+///
+/// # Errors
+/// What `setsockopt(2)` returns.
+pub fn bind_address(socket: impl AsFd, address: Option<IpAddr>, port: u16) -> io::Result<SocketAddrV6> {
+    let ip = match address {
+        None => Ipv6Addr::UNSPECIFIED,
+        Some(IpAddr::V4(v4)) => v4.to_ipv6_mapped(),
+        Some(IpAddr::V6(v6)) => v6,
+    };
+    if address.is_some() {
+        sockopt::set_ipv6_freebind(socket, true)?;
+    }
+    Ok(SocketAddrV6::new(ip, port, 0, 0))
 }
 
 /// As far as the host allows: with CAP_NET_ADMIN beyond `net.core.rmem_max` and `wmem_max`, else up to them.

@@ -24,6 +24,8 @@ pub enum Reason {
     ServiceSourcePort,
     /// It came through the kernel to an address that is not one of the interface's.
     NotOwnAddress,
+    /// The sender is not on the service's list of sources.
+    SourceNotAllowed,
     /// The service does not answer this.
     NoReply,
     /// The pool had no free frame.
@@ -52,7 +54,7 @@ pub enum Reason {
 
 impl Reason {
     /// All of them, in the order of their counters.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::Truncated,
         Self::IpHeader,
         Self::IpChecksum,
@@ -62,6 +64,7 @@ impl Reason {
         Self::MartianSource,
         Self::ServiceSourcePort,
         Self::NotOwnAddress,
+        Self::SourceNotAllowed,
         Self::NoReply,
         Self::PoolEmpty,
         Self::FrameTooLarge,
@@ -89,6 +92,7 @@ impl Reason {
             Self::MartianSource => "martian_source",
             Self::ServiceSourcePort => "service_source_port",
             Self::NotOwnAddress => "not_own_address",
+            Self::SourceNotAllowed => "source_not_allowed",
             Self::NoReply => "no_reply",
             Self::PoolEmpty => "pool_empty",
             Self::FrameTooLarge => "frame_too_large",

@@ -5,17 +5,21 @@
 
 use std::fmt;
 use std::io;
+use std::net::IpAddr;
 use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use toml::de::DeTable;
-use twinpath_steer::Claim;
 
 pub use twinpath_worker::idle::{Mode, RequestSetting as LatencyRequest};
 
+pub use service::{FlowText, Service, ServiceKind, SourceText};
+
 use crate::choose::PathAsked;
 use crate::metrics::MetricsAddress;
+
+mod service;
 
 /// A complete configuration with every key, as shown in docs/config.md.
 pub const EXAMPLE: &str = include_str!("config/example.toml");
@@ -51,69 +55,6 @@ pub struct Config {
     pub limits: Limits,
     /// How it is asked and told.
     pub control: Control,
-}
-
-/// `[service]`
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Service {
-    /// Which service.
-    pub kind: ServiceKind,
-    /// UDP port, on both paths.
-    pub udp: Option<NonZeroU16>,
-    /// TCP port, on the kernel path.
-    pub tcp: Option<NonZeroU16>,
-    /// EtherType, on the fast path only.
-    pub ethertype: Option<u16>,
-}
-
-impl Service {
-    /// The first thing wrong with what is served.
-    fn fault(&self) -> Option<(&'static str, String)> {
-        let has_port = self.udp.is_some() || self.tcp.is_some();
-        match (self.kind, self.ethertype) {
-            (ServiceKind::Echo, Some(_)) => {
-                Some(("service.ethertype", "echo serves ports: frames are served by reflect".into()))
-            }
-            (ServiceKind::Echo, None) => (!has_port).then(|| {
-                ("service.udp", "no port: set service.udp, service.tcp or both (7 is echo's)".into())
-            }),
-            (ServiceKind::Reflect, _) if has_port => {
-                Some(("service.udp", "reflect serves frames of an EtherType: leave out udp and tcp".into()))
-            }
-            (ServiceKind::Reflect, None) => Some((
-                "service.ethertype",
-                "which frames? Set it, or give --ethertype 0x88b5 (IEEE 802 leaves that to local experiments)"
-                    .into(),
-            )),
-            (ServiceKind::Reflect, Some(ethertype)) => {
-                let fault = Claim::ethertype(ethertype).check().err()?;
-                Some(("service.ethertype", fault.to_string()))
-            }
-        }
-    }
-}
-
-/// The services there are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ServiceKind {
-    /// Sends back what it gets (RFC 862).
-    #[default]
-    Echo,
-    /// Sends frames of an EtherType back to their sender.
-    Reflect,
-}
-
-impl ServiceKind {
-    /// The word for it.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Echo => "echo",
-            Self::Reflect => "reflect",
-        }
-    }
 }
 
 /// `[interface]`
@@ -212,6 +153,12 @@ pub struct Overrides {
     pub tcp: Option<NonZeroU16>,
     /// `--ethertype`
     pub ethertype: Option<u16>,
+    /// `--address`, each
+    pub addresses: Vec<IpAddr>,
+    /// `--flow`, each
+    pub flows: Vec<FlowText>,
+    /// `--source`, each
+    pub sources: Vec<SourceText>,
     /// `--on`
     pub interface: Option<String>,
     /// `--path`
@@ -332,6 +279,9 @@ impl Config {
             udp,
             tcp,
             ethertype,
+            addresses,
+            flows,
+            sources,
             interface,
             path,
             measure_fallback,
@@ -351,6 +301,9 @@ impl Config {
         }
         self.service.kind = kind.unwrap_or(self.service.kind);
         self.service.ethertype = ethertype.or(self.service.ethertype);
+        replace_if_any(&mut self.service.addresses, addresses);
+        replace_if_any(&mut self.service.flows, flows);
+        replace_if_any(&mut self.service.sources, sources);
         self.interface.name = interface.or(self.interface.name.take());
         self.interface.path = path.unwrap_or(self.interface.path);
         self.interface.measure_fallback |= measure_fallback;
@@ -382,7 +335,7 @@ impl Config {
                 format!("`{name}` is no name of an interface: see `ip link`"),
             ),
         }
-        if let Some((key, sentence)) = self.service.fault() {
+        for (key, sentence) in self.service.faults() {
             check(true, key, sentence);
         }
         if let Some((key, sentence)) = self.interface.loss_fault() {
@@ -453,6 +406,13 @@ impl Config {
                 hard_limit.saturating_sub(others)
             ),
         })
+    }
+}
+
+/// A list named on the command line is the whole list.
+fn replace_if_any<T>(list: &mut Vec<T>, named: Vec<T>) {
+    if !named.is_empty() {
+        *list = named;
     }
 }
 

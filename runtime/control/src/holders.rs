@@ -88,6 +88,20 @@ const fn holder(transport: Transport, address: IpAddr, port: u16, uid: u32) -> H
     Holder { transport, port, address, uid, process: None }
 }
 
+/// Who holds the abstract UNIX socket `name` in this network namespace, in words; `None` if it can't be seen.
+#[must_use]
+pub fn holder_of_name(name: &str) -> Option<String> {
+    // Of this thread's namespace, as `own_tables`. Columns: Num RefCount Protocol Flags Type St Inode Path; an abstract
+    // name is shown with an @ before it (unix(7)).
+    let table = std::fs::read_to_string("/proc/thread-self/net/unix").ok()?;
+    let inode = table.lines().find_map(|line| {
+        let mut columns = line.split_whitespace().skip(6);
+        let inode = columns.next()?.parse().ok()?;
+        (columns.next()?.strip_prefix('@')? == name).then_some(inode)
+    })?;
+    process_of(inode).map(|(pid, name)| format!("{name} (pid {pid})"))
+}
+
 /// The first process that has that socket open.
 fn process_of(inode: u64) -> Option<(i32, String)> {
     procfs::process::all_processes().ok()?.flatten().find_map(|process| {

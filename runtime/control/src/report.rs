@@ -81,6 +81,10 @@ pub struct ServiceClaim {
     pub path: String,
     /// Why that path: one sentence.
     pub why: String,
+    /// Requests of it that came on the fast path.
+    pub fast_requests: u64,
+    /// Requests of it that came through the kernel's UDP sockets.
+    pub kernel_requests: u64,
 }
 
 /// What driver and device of an interface do, as the kernel says it.

@@ -18,6 +18,7 @@ use twinpath_worker::{Engine, Io};
 
 use crate::counters::ServeCounters;
 use crate::frames;
+use crate::served::Served;
 use crate::tcp::{self, TcpServer};
 
 /// Datagrams taken from the kernel's socket per turn: a flood there does not starve the fast path.
@@ -26,15 +27,16 @@ const KERNEL_BURST: usize = 64;
 /// The longest UDP payload there is.
 const DATAGRAM_MAX: usize = 65_535;
 
-/// Token of the UDP socket; the TCP server has the ones above.
+/// Most kernel sockets of one transport: one per address served.
+pub const SOCKETS_MAX: u32 = 128;
+
+/// Tokens of the UDP sockets begin here; the TCP server has the ones above them.
 const UDP_TOKEN: u32 = 0;
 
 /// What a serving engine is made of.
 pub struct ServeConfig {
-    /// UDP port served on both paths; `None`: UDP is not served.
-    pub udp_port: Option<u16>,
-    /// The EtherType whose frames are served whole; `None`: none is.
-    pub ethertype: Option<u16>,
+    /// What is served.
+    pub served: Arc<Served>,
     /// The addresses of the interface, as they are now.
     pub addresses: Arc<[IpAddr]>,
     /// The kernel's sockets.
@@ -44,12 +46,12 @@ pub struct ServeConfig {
 /// A worker's share of the kernel's sockets.
 #[derive(Default)]
 pub struct KernelSide {
-    /// The UDP socket that holds the port: every worker may send through it.
-    pub udp: Option<Arc<UdpSocket>>,
-    /// Whether this worker is the one that receives from it.
+    /// The UDP sockets that hold what is served, at most [`SOCKETS_MAX`]: every worker may send through them.
+    pub udp: Arc<[UdpSocket]>,
+    /// Whether this worker is the one that receives from them.
     pub receives: bool,
-    /// The TCP listener, if this worker is the one that accepts.
-    pub listener: Option<OwnedFd>,
+    /// The TCP listeners, at most [`SOCKETS_MAX`], if this worker is the one that accepts.
+    pub listeners: Vec<OwnedFd>,
     /// Connections at a time, at most; one more is closed at once and counted.
     pub connections_max: u32,
 }
@@ -78,11 +80,10 @@ pub enum ServeEvent {
 /// Serves one service on one worker.
 pub struct ServeEngine<S: Service> {
     service: S,
-    udp_port: Option<u16>,
-    ethertype: Option<u16>,
+    served: Arc<Served>,
     addresses: Arc<[IpAddr]>,
     egress: EgressTable,
-    udp: Option<Arc<UdpSocket>>,
+    udp: Arc<[UdpSocket]>,
     receives: bool,
     tcp: Option<TcpServer<S::Connection>>,
     buffer: Box<[u8]>,
@@ -90,7 +91,7 @@ pub struct ServeEngine<S: Service> {
 }
 
 /// What to do with a frame that was served.
-enum Served {
+enum Outcome {
     /// Send it by the port at this place.
     Send(usize),
     /// Its reply has left another way, or there is none.
@@ -101,16 +102,17 @@ impl<S: Service> ServeEngine<S> {
     /// An engine for `service`.
     #[must_use]
     pub fn new(service: S, config: ServeConfig, counters: Arc<ServeCounters>) -> Self {
-        let KernelSide { udp, receives, listener, connections_max } = config.kernel;
+        let KernelSide { udp, receives, listeners, connections_max } = config.kernel;
+        let served = config.served;
         Self {
             service,
-            udp_port: config.udp_port,
-            ethertype: config.ethertype,
             addresses: config.addresses,
             egress: EgressTable::new(),
             udp,
             receives,
-            tcp: listener.map(|listener| TcpServer::new(listener, connections_max)),
+            tcp: (!listeners.is_empty())
+                .then(|| TcpServer::new(listeners, Arc::clone(&served), connections_max)),
+            served,
             buffer: vec![0; DATAGRAM_MAX].into_boxed_slice(),
             counters,
         }
@@ -128,17 +130,15 @@ impl<S: Service> ServeEngine<S> {
         partial: bool,
         frame: &mut Frame,
         io: &mut Io<'_, ServeEvent>,
-    ) -> Result<Served, Reason> {
-        if self.ethertype.is_some_and(|ethertype| frames::is_of(frame, ethertype)) {
-            frames::serve(&mut self.service, frame, &self.counters)?;
-            return Ok(Served::Send(port));
+    ) -> Result<Outcome, Reason> {
+        if self.served.ethertype().is_some_and(|ethertype| frames::is_of(frame, ethertype)) {
+            frames::serve(&mut self.service, frame, self.served.ethertype_entry(), &self.counters)?;
+            return Ok(Outcome::Send(port));
         }
         let request = udp::receive(frame, partial)?;
-        if Some(request.destination.port()) != self.udp_port {
-            return Err(Reason::NotClaimed);
-        }
+        let entry = self.served.find(request.source, request.destination)?;
         admit(request.source, request.destination, &self.addresses)?;
-        self.counters.fast_requests.add(1);
+        self.counters.came_fast(entry);
         if udp::was_partial(&request) {
             self.counters.partial_checksums.add(1);
         }
@@ -153,13 +153,13 @@ impl<S: Service> ServeEngine<S> {
             && udp::send_in_place(frame, at, len, request.destination, request.source, &egress).is_ok()
         {
             self.counters.fast_replies.add(1);
-            return Ok(Served::Send(place));
+            return Ok(Outcome::Send(place));
         }
         self.counters.fast_replies_by_kernel.add(1);
         let reply = frame.bytes().get(at..at + len).ok_or(Reason::FrameTooLarge)?;
         let peer = with_scope(request.source, port, io);
-        self.send_by_kernel(reply, peer, request.destination.ip())?;
-        Ok(Served::Done)
+        self.send_by_kernel(reply, peer, request.destination)?;
+        Ok(Outcome::Done)
     }
 
     /// Looks up where a reply leaves; asks control when it is time to. `None`: through the kernel's socket.
@@ -189,9 +189,9 @@ impl<S: Service> ServeEngine<S> {
         Some((io.port_on(egress.ifindex, port)?, egress))
     }
 
-    fn send_by_kernel(&self, reply: &[u8], peer: SocketAddr, local: IpAddr) -> Result<(), Reason> {
-        let socket = self.udp.as_ref().ok_or(Reason::KernelSocketRefused)?;
-        match socket.send(reply, peer, local) {
+    fn send_by_kernel(&self, reply: &[u8], peer: SocketAddr, local: SocketAddr) -> Result<(), Reason> {
+        let socket = self.udp.iter().find(|socket| socket.is_at(local)).ok_or(Reason::KernelSocketRefused)?;
+        match socket.send(reply, peer, local.ip()) {
             Ok(()) => {
                 self.counters.kernel_replies.add(1);
                 Ok(())
@@ -201,9 +201,10 @@ impl<S: Service> ServeEngine<S> {
         }
     }
 
-    /// Serves what waits on the kernel's socket, up to a burst.
-    fn serve_kernel_udp(&mut self, io: &Io<'_, ServeEvent>) {
-        let Some(socket) = self.udp.clone() else { return };
+    /// Serves what waits on a socket of the kernel's, up to a burst.
+    fn serve_kernel_udp(&mut self, number: usize, io: &Io<'_, ServeEvent>) {
+        let sockets = Arc::clone(&self.udp);
+        let Some(socket) = sockets.get(number) else { return };
         for _ in 0..KERNEL_BURST {
             let received = match socket.receive(&mut self.buffer) {
                 Ok(received) => received,
@@ -214,12 +215,13 @@ impl<S: Service> ServeEngine<S> {
             let local = SocketAddr::new(received.local, socket.port());
             let own = received.local.is_loopback() || self.addresses.contains(&received.local);
             let admitted = if own { admit_port(received.peer, local) } else { Err(Reason::NotOwnAddress) };
-            let served = admitted.and_then(|()| {
-                self.counters.kernel_requests.add(1);
+            let found = admitted.and_then(|()| self.served.find(received.peer, local));
+            let served = found.and_then(|entry| {
+                self.counters.came_by_kernel(entry);
                 let mut datagram = Datagram::new(received.peer, local, &mut self.buffer, received.len);
                 match self.service.datagram(&mut datagram) {
                     Answer::Reply { len } => {
-                        self.send_by_kernel(&self.buffer[..len.min(DATAGRAM_MAX)], received.peer, local.ip())
+                        self.send_by_kernel(&self.buffer[..len.min(DATAGRAM_MAX)], received.peer, local)
                     }
                     Answer::Nothing => Err(Reason::NoReply),
                 }
@@ -236,8 +238,8 @@ impl<S: Service> Engine for ServeEngine<S> {
     type Event = ServeEvent;
 
     fn start(&mut self, _now: Instant, io: &mut Io<'_, ServeEvent>) -> Result<(), Errno> {
-        if let Some(socket) = self.udp.as_ref().filter(|_| self.receives) {
-            io.watch(&**socket, UDP_TOKEN, false)?;
+        for (token, socket) in (UDP_TOKEN..).zip(self.udp.iter()).filter(|_| self.receives) {
+            io.watch(socket, token, false)?;
         }
         self.tcp.as_ref().map_or(Ok(()), |tcp| tcp.start(io))
     }
@@ -247,8 +249,8 @@ impl<S: Service> Engine for ServeEngine<S> {
             io.ports().get(port).is_some_and(|attached| attached.queue.capabilities().partial_checksums);
         for mut frame in frames.drain(usize::MAX) {
             match self.serve_frame(now, port, partial, &mut frame, io) {
-                Ok(Served::Send(place)) => io.send(place, frame),
-                Ok(Served::Done) => io.release(frame),
+                Ok(Outcome::Send(place)) => io.send(place, frame),
+                Ok(Outcome::Done) => io.release(frame),
                 Err(reason) => {
                     io.drops().add(reason, 1);
                     io.release(frame);
@@ -258,8 +260,8 @@ impl<S: Service> Engine for ServeEngine<S> {
     }
 
     fn ready(&mut self, now: Instant, token: u32, error: bool, io: &mut Io<'_, ServeEvent>) {
-        if token == UDP_TOKEN {
-            self.serve_kernel_udp(io);
+        if token < FIRST_TCP_TOKEN {
+            self.serve_kernel_udp((token - UDP_TOKEN) as usize, io);
         } else if let Some(tcp) = &mut self.tcp {
             tcp.ready(now, token, error, &mut self.service, &self.counters, io);
         }
@@ -307,6 +309,6 @@ fn is_link_local(address: IpAddr) -> bool {
     }
 }
 
-pub(crate) const FIRST_TCP_TOKEN: u32 = UDP_TOKEN + 1;
+pub(crate) const FIRST_TCP_TOKEN: u32 = UDP_TOKEN + SOCKETS_MAX;
 
 const _: () = assert!(tcp::CHUNK <= DATAGRAM_MAX + 1, "one scratch size for both kernel paths");

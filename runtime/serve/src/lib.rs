@@ -10,8 +10,10 @@
 mod counters;
 mod engine;
 mod frames;
+mod served;
 mod tcp;
 
-pub use counters::ServeCounters;
-pub use engine::{KernelSide, ServeCommand, ServeConfig, ServeEngine, ServeEvent};
+pub use counters::{ClaimCounters, ServeCounters};
+pub use engine::{KernelSide, SOCKETS_MAX, ServeCommand, ServeConfig, ServeEngine, ServeEvent};
+pub use served::{Served, ServedPort};
 pub use tcp::listen;

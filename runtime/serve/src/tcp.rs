@@ -4,8 +4,9 @@
 //! has drained: a client that sends and never reads stops itself, and nobody else.
 
 use std::io;
-use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use rustix::io::Errno;
 use rustix::net::{
@@ -14,11 +15,13 @@ use rustix::net::{
 };
 use twinpath_inspect::Reason;
 use twinpath_service::{Output, Service};
+use twinpath_sys::udp_socket::bind_address;
 use twinpath_time::{Duration, Instant};
 use twinpath_worker::Io;
 
 use crate::counters::ServeCounters;
-use crate::engine::{FIRST_TCP_TOKEN, ServeEvent};
+use crate::engine::{FIRST_TCP_TOKEN, SOCKETS_MAX, ServeEvent};
+use crate::served::Served;
 
 /// Bytes read per connection and turn, and bytes of output gathered for it: enough for large messages, too few for one
 /// connection to hold up the others.
@@ -33,20 +36,20 @@ const ACCEPT_BURST: usize = 64;
 /// How long accepting pauses when the process has no descriptor left, unless one is freed before.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-const LISTENER_TOKEN: u32 = FIRST_TCP_TOKEN;
-const FIRST_CONNECTION_TOKEN: u32 = FIRST_TCP_TOKEN + 1;
+const FIRST_LISTENER_TOKEN: u32 = FIRST_TCP_TOKEN;
+const FIRST_CONNECTION_TOKEN: u32 = FIRST_LISTENER_TOKEN + SOCKETS_MAX;
 
-/// Listens on all addresses of both families.
+/// Listens on all addresses of both families, or at one, which need not be there yet.
 ///
 /// # Errors
 /// What the kernel returns; `AddrInUse` if another socket listens there.
-pub fn listen(port: u16) -> io::Result<OwnedFd> {
+pub fn listen(address: Option<IpAddr>, port: u16) -> io::Result<OwnedFd> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let fd = socket_with(AddressFamily::INET6, SocketType::STREAM, flags, None)?;
     sockopt::set_ipv6_v6only(&fd, false)?;
     // A restart need not wait for the former instance's connections to time out (TIME_WAIT).
     sockopt::set_socket_reuseaddr(&fd, true)?;
-    bind(&fd, &SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0))?;
+    bind(&fd, &bind_address(&fd, address, port)?)?;
     rustix::net::listen(&fd, BACKLOG)?;
     Ok(fd)
 }
@@ -62,6 +65,14 @@ struct Connection<C> {
     ending: bool,
 }
 
+/// An IPv4 peer of a socket for both families as what it is.
+fn canonical(peer: SocketAddr) -> SocketAddr {
+    match peer.ip().to_canonical() {
+        IpAddr::V4(v4) => SocketAddr::from((v4, peer.port())),
+        IpAddr::V6(_) => peer,
+    }
+}
+
 /// What to do with a connection after work on it.
 enum After {
     Keep,
@@ -69,7 +80,8 @@ enum After {
 }
 
 pub(crate) struct TcpServer<C> {
-    listener: OwnedFd,
+    listeners: Vec<OwnedFd>,
+    served: Arc<Served>,
     connections: Vec<Option<Connection<C>>>,
     free: Vec<u32>,
     input: Box<[u8]>,
@@ -79,9 +91,10 @@ pub(crate) struct TcpServer<C> {
 }
 
 impl<C: Send> TcpServer<C> {
-    pub(crate) fn new(listener: OwnedFd, connections_max: u32) -> Self {
+    pub(crate) fn new(listeners: Vec<OwnedFd>, served: Arc<Served>, connections_max: u32) -> Self {
         Self {
-            listener,
+            listeners,
+            served,
             connections: (0..connections_max).map(|_| None).collect(),
             free: (0..connections_max).rev().collect(),
             input: vec![0; CHUNK].into_boxed_slice(),
@@ -91,7 +104,9 @@ impl<C: Send> TcpServer<C> {
     }
 
     pub(crate) fn start(&self, io: &Io<'_, ServeEvent>) -> Result<(), Errno> {
-        io.watch(&self.listener, LISTENER_TOKEN, false)
+        (FIRST_LISTENER_TOKEN..)
+            .zip(&self.listeners)
+            .try_for_each(|(token, listener)| io.watch(listener, token, false))
     }
 
     pub(crate) fn next_deadline(&self) -> Instant {
@@ -115,8 +130,8 @@ impl<C: Send> TcpServer<C> {
         counters: &ServeCounters,
         io: &Io<'_, ServeEvent>,
     ) {
-        if token == LISTENER_TOKEN {
-            return self.accept(now, service, counters, io);
+        if token < FIRST_CONNECTION_TOKEN {
+            return self.accept((token - FIRST_LISTENER_TOKEN) as usize, now, service, counters, io);
         }
         let slot = (token - FIRST_CONNECTION_TOKEN) as usize;
         // Its place may be empty: it was closed earlier in this very turn.
@@ -133,6 +148,7 @@ impl<C: Send> TcpServer<C> {
 
     fn accept<S: Service<Connection = C>>(
         &mut self,
+        number: usize,
         now: Instant,
         service: &mut S,
         counters: &ServeCounters,
@@ -140,12 +156,13 @@ impl<C: Send> TcpServer<C> {
     ) {
         for _ in 0..ACCEPT_BURST {
             let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-            match acceptfrom_with(&self.listener, flags) {
+            let Some(listener) = self.listeners.get(number) else { return };
+            match acceptfrom_with(listener, flags) {
                 Ok((fd, peer)) => self.open(fd, peer, service, counters, io),
                 Err(Errno::AGAIN) => return,
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
                     // Still readable: without a pause it would spin.
-                    let _ = io.rewatch(&self.listener, LISTENER_TOKEN, false, false);
+                    self.watch_listeners(false, io);
                     self.resume_at = now + ACCEPT_PAUSE;
                     io.drops().add(Reason::ConnectionLimit, 1);
                     return;
@@ -164,14 +181,19 @@ impl<C: Send> TcpServer<C> {
         counters: &ServeCounters,
         io: &Io<'_, ServeEvent>,
     ) {
+        let unknown = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0));
+        let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok()).map_or(unknown, canonical);
+        // Closed before it is served: the same senders as over UDP.
+        if !self.served.allows(peer.ip()) {
+            io.drops().add(Reason::SourceNotAllowed, 1);
+            return;
+        }
         let Some(slot) = self.free.pop() else {
             io.drops().add(Reason::ConnectionLimit, 1);
             return;
         };
         // Replies are gathered here, so the kernel need not wait for more.
         let _ = sockopt::set_tcp_nodelay(&fd, true);
-        let unknown = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0));
-        let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok()).unwrap_or(unknown);
         if io.watch(&fd, FIRST_CONNECTION_TOKEN + slot, false).is_err() {
             self.free.push(slot);
             io.drops().add(Reason::ConnectionLimit, 1);
@@ -197,7 +219,13 @@ impl<C: Send> TcpServer<C> {
 
     fn resume_accepting(&mut self, io: &Io<'_, ServeEvent>) {
         self.resume_at = Instant::NEVER;
-        let _ = io.rewatch(&self.listener, LISTENER_TOKEN, true, false);
+        self.watch_listeners(true, io);
+    }
+
+    fn watch_listeners(&self, read: bool, io: &Io<'_, ServeEvent>) {
+        for (token, listener) in (FIRST_LISTENER_TOKEN..).zip(&self.listeners) {
+            let _ = io.rewatch(listener, token, read, false);
+        }
     }
 }
 

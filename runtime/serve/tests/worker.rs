@@ -7,7 +7,7 @@ use twinpath_frame::{Burst, Pool};
 use twinpath_inspect::Reason;
 use twinpath_port::loopback::{LoopbackPort, pair};
 use twinpath_port::{PortId, PortQueue};
-use twinpath_serve::{KernelSide, ServeCommand, ServeConfig, ServeCounters, ServeEngine, ServeEvent};
+use twinpath_serve::{KernelSide, ServeCommand, ServeConfig, ServeCounters, ServeEngine, ServeEvent, Served};
 use twinpath_service::Echo;
 use twinpath_stack::egress::{Egress, KernelReason, Update};
 use twinpath_stack::udp;
@@ -38,15 +38,16 @@ impl Rig {
             pair(PortId { port: 0, queue: 0 }, PortId { port: 1, queue: 0 }).expect("eventfds");
         let (commands, inbox) = mailbox(16).expect("eventfd");
         let (outbox, events) = mailbox(16).expect("eventfd");
-        let (counters, serve) = (Arc::new(WorkerCounters::default()), Arc::new(ServeCounters::default()));
-        let socket = Arc::new(UdpSocket::bind(0).expect("a free port"));
+        let (counters, serve) =
+            (Arc::new(WorkerCounters::default()), Arc::new(ServeCounters::for_entries(1)));
+        let socket = UdpSocket::bind(0).expect("a free port");
+        let served = Served::new().with_port(socket.port(), &[]);
         let ip: IpAddr = "127.0.0.1".parse().expect("ip");
         let server = SocketAddr::new(ip, socket.port());
         let config = ServeConfig {
-            udp_port: Some(server.port()),
-            ethertype: None,
+            served: Arc::new(served),
             addresses: [ip].into(),
-            kernel: KernelSide { udp: Some(socket), receives: true, ..KernelSide::default() },
+            kernel: KernelSide { udp: [socket].into(), receives: true, ..KernelSide::default() },
         };
         let engine = ServeEngine::new(Echo, config, Arc::clone(&serve));
         let pool = Pool::new(256).expect("pool");

@@ -1,6 +1,7 @@
 //! `twinpath serve`: a service on two paths, from the command line or a file.
 
 use std::io::Write;
+use std::net::IpAddr;
 use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -8,7 +9,7 @@ use std::process::ExitCode;
 use anyhow::bail;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use twinpath_control::choose::PathAsked;
-use twinpath_control::config::{Config, LatencyRequest, Mode, Overrides, ServiceKind};
+use twinpath_control::config::{Config, FlowText, LatencyRequest, Mode, Overrides, ServiceKind, SourceText};
 use twinpath_control::instance::{self, Plan, Ready};
 use twinpath_control::metrics::MetricsAddress;
 use twinpath_service::{Echo, Reflect};
@@ -41,6 +42,15 @@ struct EchoArgs {
     /// TCP port, served on the kernel path
     #[arg(long, value_name = "PORT")]
     tcp: Option<NonZeroU16>,
+    /// Serve the ports only at this address of ours; may be given again [default: all]
+    #[arg(long = "address", value_name = "IP")]
+    addresses: Vec<IpAddr>,
+    /// Claim only this UDP flow, peer first: udp,10.9.0.1:4444,10.9.0.2:7; may be given again [default: the whole port]
+    #[arg(long = "flow", value_name = "FLOW")]
+    flows: Vec<FlowText>,
+    /// Serve the ports only to senders in this prefix; may be given again [default: everybody]
+    #[arg(long = "source", value_name = "PREFIX")]
+    sources: Vec<SourceText>,
     #[command(flatten)]
     common: CommonArgs,
 }
@@ -118,8 +128,9 @@ impl Service {
     /// What the command line says.
     fn overrides(self) -> (Overrides, Option<PathBuf>) {
         let (own, common) = match self {
-            Self::Echo(EchoArgs { udp, tcp, common }) => {
-                (Overrides { kind: Some(ServiceKind::Echo), udp, tcp, ..Overrides::default() }, common)
+            Self::Echo(EchoArgs { udp, tcp, addresses, flows, sources, common }) => {
+                let kind = Some(ServiceKind::Echo);
+                (Overrides { kind, udp, tcp, addresses, flows, sources, ..Overrides::default() }, common)
             }
             Self::Reflect(ReflectArgs { ethertype, common }) => {
                 let kind = Some(ServiceKind::Reflect);
@@ -183,6 +194,9 @@ fn plan(config: &Config) -> anyhow::Result<Plan> {
         udp: config.service.udp.map(NonZeroU16::get),
         tcp: config.service.tcp.map(NonZeroU16::get),
         ethertype: config.service.ethertype,
+        addresses: config.service.addresses.clone(),
+        flows: config.service.flows.iter().map(|flow| flow.0).collect(),
+        sources: config.service.sources.iter().map(|source| source.0).collect(),
         interface,
         path: config.interface.path,
         measure_fallback: config.interface.measure_fallback,

@@ -62,6 +62,10 @@ fn service(service: &Service) -> String {
     let mut text = format!("{}:", service.name);
     for claim in &service.claims {
         let _ = write!(text, "\n  {}: {} path; {}", claim.claim, claim.path, claim.why);
+        if claim.fast_requests + claim.kernel_requests > 0 {
+            let (fast, kernel) = (claim.fast_requests, claim.kernel_requests);
+            let _ = write!(text, " ({fast} requests by the fast path, {kernel} by the kernel's)");
+        }
     }
     let mut table = table(&["by the", "requests", "replies"], 1);
     let by_kernel = service.fast_replies_by_kernel;
@@ -332,6 +336,7 @@ mod tests {
                     claim: "tcp port 7".to_owned(),
                     path: "kernel".to_owned(),
                     why: "it is TCP".to_owned(),
+                    ..ServiceClaim::default()
                 }],
                 fast_requests: 9,
                 fast_replies: 7,

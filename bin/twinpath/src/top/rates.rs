@@ -281,11 +281,13 @@ mod tests {
                         claim: "udp port 7".into(),
                         path: "packet".into(),
                         why: "it is best".into(),
+                        ..ServiceClaim::default()
                     },
                     ServiceClaim {
                         claim: "tcp port 7".into(),
                         path: "kernel".into(),
                         why: "it is TCP".into(),
+                        ..ServiceClaim::default()
                     },
                 ],
                 ..Service::default()

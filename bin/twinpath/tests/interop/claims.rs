@@ -4,7 +4,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 use twinpath_sys::PacketSocket;
 
-use crate::rig::{Rig, until};
+use crate::rig::{CLIENT, PORT, Rig, SERVER, answered, ask, until};
 use crate::root_or_skip;
 
 /// For local experiments (IEEE 802, Local Experimental EtherType 1).
@@ -79,4 +79,132 @@ fn a_type_without_a_fast_path_is_refused() {
     assert!(refused(&["--on", "vs", "--ethertype", "0x0800"]).contains("IP is claimed by port"));
     assert!(refused(&["--on", "vs", "--ethertype", "nonsense"]).contains("write 0x88b5"));
     assert!(refused(&["--on", "vs"]).contains("--ethertype"));
+}
+
+#[test]
+fn a_port_is_served_at_the_addresses_named_and_at_no_others() {
+    if !root_or_skip() {
+        return;
+    }
+    for path in ["packet", "xdp"] {
+        let rig = Rig::new();
+        rig.ip_server(&["address", "add", "10.7.0.8/24", "dev", "vs"]);
+        // The second one is not there yet.
+        let server = rig.serve(&["--path", path, "--address", SERVER, "--address", "10.7.0.9"]);
+        let client = rig.client_udp(CLIENT, 0);
+        assert_eq!(ask(&client, SERVER, PORT, b"named"), b"named");
+        assert!(!answered(&client, "10.7.0.8", b"not named"), "{path}");
+        // Whoever likes may serve the port there.
+        let other = rig.server_udp("10.7.0.8", PORT);
+        client.send_to(b"to the other", ("10.7.0.8", PORT)).unwrap();
+        assert_eq!(other.recv_from(&mut [0; 64]).unwrap().0, 12, "{path}");
+        let missing = server.claim("udp port 7007 to 10.7.0.9");
+        assert_eq!(missing["path"], "kernel", "{missing}");
+        assert!(missing["why"].as_str().unwrap().contains("no address of vs now"), "{missing}");
+        rig.ip_server(&["address", "add", "10.7.0.9/24", "dev", "vs"]);
+        until("the new address is on the fast path", || {
+            assert_eq!(ask(&client, "10.7.0.9", PORT, b"new"), b"new");
+            server.claim("udp port 7007 to 10.7.0.9")["fast_requests"].as_u64() > Some(0)
+        });
+        assert_eq!(server.claim("udp port 7007 to 10.7.0.2")["fast_requests"], 1, "{path}");
+        assert_eq!(server.interrupt(), Some(0));
+    }
+}
+
+#[test]
+fn a_flow_is_claimed_and_the_rest_of_its_port_is_the_kernels() {
+    if !root_or_skip() {
+        return;
+    }
+    let flow = format!("udp,{CLIENT}:4444,{SERVER}:{PORT}");
+    for path in ["packet", "xdp"] {
+        let rig = Rig::new();
+        let server = rig.serve(&["--path", path, "--flow", &flow]);
+        let (claimed, other) = (rig.client_udp(CLIENT, 4444), rig.client_udp(CLIENT, 4445));
+        for round in 0..20u8 {
+            assert_eq!(ask(&claimed, SERVER, PORT, &[round; 100]), [round; 100]);
+            assert_eq!(ask(&other, SERVER, PORT, &[round; 100]), [round; 100]);
+        }
+        // In fragments the same flow comes through the kernel, once.
+        assert_eq!(ask(&claimed, SERVER, PORT, &[7; 9_000]), [7; 9_000]);
+        let counts = |claim: &str| {
+            let claim = server.claim(claim);
+            (claim["fast_requests"].as_u64().unwrap(), claim["kernel_requests"].as_u64().unwrap())
+        };
+        assert_eq!(counts("udp from 10.7.0.1:4444"), (20, 1), "{path}");
+        assert_eq!(counts("udp port 7007"), (0, 20), "{path}");
+        let why = server.claim("udp port 7007")["why"].clone();
+        assert!(why.as_str().unwrap().contains("only the flows named"), "{why}");
+        assert_eq!(server.interrupt(), Some(0));
+        // Without the port, our end of the flow is held, and nobody else is answered.
+        let server = rig.start(&["echo", "--on", "vs", "--path", path, "--flow", &flow]);
+        assert_eq!(ask(&claimed, SERVER, PORT, b"alone"), b"alone");
+        assert!(!answered(&other, SERVER, b"not named"), "{path}");
+        assert_eq!((server.drops("not_claimed"), server.worker("frames_in")), (1, 1), "{path}");
+    }
+}
+
+#[test]
+fn senders_that_are_not_listed_are_served_on_neither_path() {
+    if !root_or_skip() {
+        return;
+    }
+    let stranger = "10.7.0.200";
+    for path in ["packet", "kernel"] {
+        let rig = Rig::new();
+        rig.ip_client(&["address", "add", "10.7.0.200/24", "dev", "vc"]);
+        let server = rig.serve(&["--path", path, "--source", "10.7.0.0/25", "--source", "fd07::/64"]);
+        for payload in [&[1; 100][..], &[2; 5_000]] {
+            assert_eq!(ask(&rig.client_udp(CLIENT, 0), SERVER, PORT, payload), payload, "{path}");
+            assert!(!answered(&rig.client_udp(stranger, 0), SERVER, payload), "{path}");
+        }
+        assert_eq!(server.drops("source_not_allowed"), 2, "{path}: the program passes such a frame on");
+        let said = rig.bench(&format!("{SERVER}:{PORT}"), &["--tcp", "--count", "10"]);
+        assert_eq!(said["received"].as_u64(), Some(10));
+        assert_eq!(server.interrupt(), Some(0));
+    }
+}
+
+#[test]
+fn a_second_instance_works_beside_the_first_or_is_refused_by_name() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::new();
+    let (first, mut frames) = (
+        rig.serve(&["--path", "packet"]),
+        rig.start(&["reflect", "--on", "vs", "--ethertype", "0x88b5", "--path", "packet"]),
+    );
+    let port = (PORT + 1).to_string();
+    let second = rig.start(&["echo", "--on", "vs", "--udp", &port, "--path", "packet"]);
+    let client = rig.client_udp(CLIENT, 0);
+    let socket = rig.client_frames(ETHERTYPE);
+    let (client_mac, server_mac) = rig.macs();
+    for round in 0..50u8 {
+        assert_eq!(ask(&client, SERVER, PORT, &[round; 64]), [round; 64]);
+        assert_eq!(ask(&client, SERVER, PORT + 1, &[round; 64]), [round; 64]);
+        socket.send(&frame(server_mac, client_mac, ETHERTYPE, &[round; 46])).unwrap();
+        let back = next(&socket, 20_000).expect("reflected");
+        assert_eq!(back, frame(client_mac, server_mac, ETHERTYPE, &[round; 46]));
+    }
+    for (server, what) in
+        [(&first, "udp port 7007"), (&second, "udp port 7008"), (&frames, "ethertype 0x88b5")]
+    {
+        assert_eq!(server.claim(what)["fast_requests"], 50, "{what}: each frame to one of them");
+        assert_eq!(server.worker("frames_in"), 50, "{what}");
+    }
+    // The same claims a second time.
+    let said = rig.try_serve(&[]).err().unwrap();
+    assert!(said.contains(&format!("pid {}", first.child.id())), "{said}");
+    let again = ["reflect", "--on", "vs", "--ethertype", "0x88b5", "--path", "packet"];
+    let said = rig.try_start(&again).err().unwrap();
+    assert!(said.contains("0x88b5") && said.contains(&format!("pid {}", frames.child.id())), "{said}");
+    let another = rig.start(&["reflect", "--on", "vs", "--ethertype", "0x88b6", "--path", "packet"]);
+    assert_eq!(another.interrupt(), Some(0));
+    // What a killed instance had is free at once.
+    frames.child.kill().unwrap();
+    frames.child.wait().unwrap();
+    let again = rig.start(&again);
+    assert_eq!(again.interrupt(), Some(0));
+    assert_eq!(ask(&client, SERVER, PORT, b"still"), b"still");
 }

@@ -283,6 +283,16 @@ impl Server {
         until(&format!("'{words}' said"), || self.said.lock().expect("no panic holds it").contains(words));
     }
 
+    /// The claim of the service that begins so.
+    pub(crate) fn claim(&self, begins: &str) -> Value {
+        let services = self.show("services");
+        let claims = services[0]["claims"].as_array().expect("a list");
+        let found = claims
+            .iter()
+            .find(|claim| claim["claim"].as_str().is_some_and(|claim| claim.starts_with(begins)));
+        found.unwrap_or_else(|| panic!("no claim {begins}: {claims:?}")).clone()
+    }
+
     /// One figure of worker 0.
     pub(crate) fn worker(&self, figure: &str) -> u64 {
         self.show("workers")[0][figure].as_u64().unwrap_or_else(|| panic!("no figure {figure}"))

@@ -37,7 +37,7 @@ fn the_documented_example_is_the_example_and_is_valid() {
     }
     // What the example says besides the keys without a default is the default.
     let expected = Config {
-        service: Service { kind: ServiceKind::Echo, udp: port(7), tcp: port(7), ethertype: None },
+        service: Service { kind: ServiceKind::Echo, udp: port(7), tcp: port(7), ..Service::default() },
         interface: Interface { name: Some("eth0".to_owned()), ..Interface::default() },
         worker: Worker { cpus: vec![1], ..Worker::default() },
         control: Control {
@@ -132,6 +132,36 @@ fn a_service_is_refused_what_it_does_not_serve() {
     let reflect =
         parse("service.kind = \"reflect\"\nservice.ethertype = 0x88b5\ninterface.name = \"eth0\"\n");
     assert_eq!(reflect.unwrap().validate(), []);
+}
+
+#[test]
+fn claims_by_address_flow_and_sender_are_checked() {
+    let fault =
+        |service: &str| faults(&format!("[interface]\nname = \"eth0\"\n[service]\nudp = 7\n{service}"));
+    assert_eq!(
+        fault("addresses = [\"fe80::1\"]\n"),
+        "x.toml:5: service.addresses: fe80::1 is not an address of its own to serve at: name an interface's, not a \
+         link-local one"
+    );
+    assert_eq!(
+        fault("addresses = [\"10.0.0.1\", \"10.0.0.1\"]\n"),
+        "x.toml:5: service.addresses: 10.0.0.1 stands there twice"
+    );
+    let flow = fault("flows = [\"udp 10.9.0.1:4444\"]\n");
+    assert!(flow.contains("no flow: write udp, the peer and our end"), "{flow}");
+    assert_eq!(
+        fault("flows = [\"tcp,10.9.0.1:4444,10.9.0.2:7\"]\n"),
+        "x.toml:5: service.flows: tcp,10.9.0.1:4444,10.9.0.2:7: TCP has the kernel path only, so there is nothing to claim"
+    );
+    let mixed = fault("flows = [\"udp,[fd00::1]:4444,10.9.0.2:7\"]\n");
+    assert!(mixed.contains("different IP families"), "{mixed}");
+    let many: Vec<_> = (1..=65).map(|end| format!("\"udp,10.9.0.1:4444,10.9.0.{end}:9\"")).collect();
+    assert!(fault(&format!("flows = [{}]\n", many.join(","))).contains("at most 64 have a socket"));
+    assert!(fault("sources = [\"10.0.0.0/33\"]\n").contains("a prefix is an address"));
+    let text = "service.udp = 7\nservice.flows = [\"udp, 10.9.0.1:4444, 10.9.0.2:7\"]\nservice.sources = [\"10.1.2.3/8\"]";
+    let config = parse(text).unwrap();
+    assert_eq!(String::from(config.service.flows[0]), "udp,10.9.0.1:4444,10.9.0.2:7");
+    assert_eq!(String::from(config.service.sources[0]), "10.0.0.0/8");
 }
 
 #[test]

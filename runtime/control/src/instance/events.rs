@@ -18,6 +18,7 @@ use twinpath_time::Duration;
 use twinpath_worker::{Command, Event as WorkerEvent};
 
 use super::attach::{Attachment, kernel_ring_bytes};
+use super::hold::hold_frames;
 use super::start::learn_facts;
 use super::workers::WorkerHandle;
 use super::{ASKED_MAX, Asked, Instance, InstanceError, Ready};
@@ -247,6 +248,7 @@ impl<S: Service + 'static> Instance<S> {
         let rest = self.rest();
         tracing::warn!("interface {} is gone; {rest}", self.interface.name);
         self.detach(ifindex);
+        self.interface.frame_claim = None;
         self.interface.ifindex = None;
         self.interface.choice.path = Path::Kernel;
         "the interface is gone".clone_into(&mut self.interface.choice.why);
@@ -317,6 +319,12 @@ impl<S: Service + 'static> Instance<S> {
         if self.interface.choice.path == Path::Kernel {
             return;
         }
+        if let Err(held) = self.hold_frames_again(link.ifindex) {
+            tracing::error!("{held}");
+            self.interface.choice.path = Path::Kernel;
+            self.interface.choice.why = held.to_string();
+            return;
+        }
         match self.attach().await {
             Ok(()) => tracing::info!("interface {} is back on {}", link.name, self.interface.choice.path),
             Err(error) => {
@@ -325,6 +333,14 @@ impl<S: Service + 'static> Instance<S> {
                 self.interface.choice.why = format!("attaching failed: {error}");
             }
         }
+    }
+
+    /// Holds the frames on the interface as it is now: its index may be another one.
+    fn hold_frames_again(&mut self, ifindex: u32) -> Result<(), InstanceError> {
+        // First let go: nobody can hold a name twice.
+        self.interface.frame_claim = None;
+        self.interface.frame_claim = hold_frames(&self.plan, ifindex)?;
+        Ok(())
     }
 
     /// On the XDP path every queue has a socket: if their number changed, attach anew.

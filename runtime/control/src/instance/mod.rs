@@ -9,11 +9,13 @@ mod attach;
 mod client;
 mod events;
 mod fallback;
+mod hold;
 mod standing;
 mod start;
 mod workers;
 
-use std::net::SocketAddr;
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -22,15 +24,17 @@ pub use client::{Client, ClientError, ClientPath};
 pub(crate) use events::{Signals, any_readable};
 pub(crate) use start::decide_request;
 use tokio::sync::oneshot;
+use twinpath_serve::{Served, ServedPort};
 use twinpath_service::Service;
-use twinpath_steer::Claim;
+use twinpath_steer::{Claim, ClaimKind, Prefix};
 use twinpath_time::Instant;
-use twinpath_wire::Protocol;
+use twinpath_wire::{FlowKey, Protocol};
 use twinpath_worker::idle::IdleConfig;
 pub use workers::StartError;
 pub(crate) use workers::thread_cpu_ns;
 
 use self::fallback::Fallback;
+use self::hold::FrameClaim;
 use self::workers::WorkerHandle;
 use crate::choose::{Choice, Path, PathAsked, Refusal};
 use crate::command::Request;
@@ -50,6 +54,12 @@ pub struct Plan {
     pub tcp: Option<u16>,
     /// EtherType whose frames are served whole: on the fast path only, as the kernel has no socket for them.
     pub ethertype: Option<u16>,
+    /// Own addresses that the ports are served at; empty: all.
+    pub addresses: Vec<IpAddr>,
+    /// UDP flows that are claimed instead of the port.
+    pub flows: Vec<FlowKey>,
+    /// Senders served at the ports; empty: everybody.
+    pub sources: Vec<Prefix>,
     /// Name of the interface.
     pub interface: String,
     /// The path asked for.
@@ -82,18 +92,42 @@ impl Plan {
     /// What is claimed on the interface; nothing, if the service has the kernel path only.
     #[must_use]
     pub fn claims(&self) -> Vec<Claim> {
-        let udp = self.udp.map(|port| Claim::port(Protocol::Udp, port));
-        udp.into_iter().chain(self.ethertype.map(Claim::ethertype)).collect()
+        let served = self.served();
+        let flows = served.flows().iter().map(|flow| Claim::flow(*flow));
+        // Where flows are named, the port is held for everybody else, on the kernel path.
+        let ports = if self.flows.is_empty() { served.ports() } else { &[] };
+        let ports = ports.iter().map(|port| port_claim(*port, &self.sources));
+        flows.chain(ports).chain(self.ethertype.map(Claim::ethertype)).collect()
+    }
+
+    /// What the service is given, by whichever path.
+    #[must_use]
+    pub fn served(&self) -> Served {
+        let served = Served::new().with_flows(&self.flows).with_sources(&self.sources);
+        let served = served.with_ethertype(self.ethertype);
+        match self.udp {
+            Some(port) => served.with_port(port, &self.addresses),
+            None => served,
+        }
     }
 
     /// What is served, in words: `udp/7`.
     #[must_use]
     pub fn ports(&self) -> Vec<String> {
-        let udp = self.udp.map(|port| format!("udp/{port}"));
+        let mut flow_ports: BTreeSet<u16> = self.flows.iter().map(|flow| flow.destination.port()).collect();
+        flow_ports.extend(self.udp);
+        let udp = flow_ports.into_iter().map(|port| format!("udp/{port}"));
         let tcp = self.tcp.map(|port| format!("tcp/{port}"));
         let frames = self.ethertype.map(|ethertype| format!("ethertype/{ethertype:#06x}"));
-        [udp, tcp, frames].into_iter().flatten().collect()
+        udp.chain(tcp).chain(frames).collect()
     }
+}
+
+/// The claim on a UDP port, for those senders.
+fn port_claim(served: ServedPort, sources: &[Prefix]) -> Claim {
+    let ServedPort { port, address } = served;
+    let kind = ClaimKind::Port { protocol: Protocol::Udp, port, address };
+    Claim { kind, vlan: None, sources: sources.to_vec() }
 }
 
 /// Why an instance could not start.
@@ -113,6 +147,18 @@ pub enum InstanceError {
         /// `udp port 7`.
         port: String,
         /// Who holds it.
+        holder: String,
+    },
+    /// Another instance has the frames.
+    #[error(
+        "frames of EtherType {ethertype:#06x} on {interface} are served by {holder}; stop it or choose another type"
+    )]
+    FramesHeld {
+        /// The type.
+        ethertype: u16,
+        /// The interface.
+        interface: String,
+        /// Who has them.
         holder: String,
     },
     /// The port could not be bound.
@@ -217,6 +263,8 @@ struct Interface {
     /// What was measured at start, and the paths it rules out.
     fallback: Fallback,
     attachment: Option<Attachment>,
+    /// What keeps others from claiming the same frames.
+    frame_claim: Option<FrameClaim>,
     /// Queues that workers have yet to give back.
     draining: usize,
     /// It is to be attached, as soon as none of them is left.

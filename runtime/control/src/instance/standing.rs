@@ -1,11 +1,14 @@
 //! How a service and its interface stand: what is served by which path and why, and the state of the device.
 
+use std::net::IpAddr;
+
 use twinpath_inspect::Counter;
 use twinpath_serve::ServeCounters;
 use twinpath_service::Service;
+use twinpath_steer::Claim;
 
-use super::Instance;
 use super::attach::describe;
+use super::{Instance, port_claim};
 use crate::choose::Path;
 use crate::device;
 use crate::report::{self, ServiceClaim};
@@ -32,18 +35,52 @@ impl<S: Service + 'static> Instance<S> {
         }
     }
 
-    /// For each thing the service asked to be given: is it on the fast path, and why not?
+    /// For each thing the service asked to be given: is it on the fast path, and why not? In the order of the entries of
+    /// what is served; TCP last.
     fn report_claims(&self) -> Vec<ServiceClaim> {
-        let fast = self.plan.claims().into_iter().map(|claim| {
-            let (path, why) = self.standing();
-            ServiceClaim { claim: describe(&claim), path: path.name().to_owned(), why }
+        let served = self.plan.served();
+        let flows = served
+            .flows()
+            .iter()
+            .map(|flow| (describe(&Claim::flow(*flow)), self.standing_at(Some(flow.destination.ip()))));
+        let ports = served.ports().iter().map(|port| {
+            let standing = if self.plan.flows.is_empty() {
+                self.standing_at(port.address)
+            } else {
+                (
+                    Path::Kernel,
+                    "only the flows named are claimed; all others of the port are the kernel's".to_owned(),
+                )
+            };
+            (describe(&port_claim(*port, &self.plan.sources)), standing)
+        });
+        let frames =
+            served.ethertype().map(|ethertype| (describe(&Claim::ethertype(ethertype)), self.standing()));
+        let claims = flows.chain(ports).chain(frames).enumerate().map(|(entry, (claim, (path, why)))| {
+            let counted = self.workers.iter().filter_map(|worker| worker.serve.claims.get(entry));
+            let (fast, kernel) = counted
+                .fold((0, 0), |(fast, kernel), claim| (fast + claim.fast.get(), kernel + claim.kernel.get()));
+            let path = path.name().to_owned();
+            ServiceClaim { claim, path, why, fast_requests: fast, kernel_requests: kernel }
         });
         let tcp = self.plan.tcp.map(|port| ServiceClaim {
             claim: format!("tcp port {port}"),
             path: Path::Kernel.name().to_owned(),
             why: "TCP is the kernel's: there is no fast path for it yet".to_owned(),
+            ..ServiceClaim::default()
         });
-        fast.chain(tcp).collect()
+        claims.chain(tcp).collect()
+    }
+
+    /// How a claim at one own address stands; `None`: at all of them.
+    fn standing_at(&self, address: Option<IpAddr>) -> (Path, String) {
+        match (self.standing(), address) {
+            ((path, _), Some(address)) if path != Path::Kernel && !self.addresses().contains(&address) => {
+                let name = &self.interface.name;
+                (Path::Kernel, format!("{address} is no address of {name} now: nothing of it is claimed"))
+            }
+            (standing, _) => standing,
+        }
     }
 
     /// The path that what is claimed on the interface takes now, and why.

@@ -1,34 +1,26 @@
 //! Starting an instance, step by step.
 
 use std::collections::BTreeSet;
-use std::io;
 use std::net::IpAddr;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use twinpath_serve::{KernelSide, ServeConfig};
 use twinpath_service::Service;
-use twinpath_sys::{UdpSocket, clock};
+use twinpath_sys::clock;
 use twinpath_worker::idle::{Mode, RequestSetting};
 use twinpath_worker::measure_wake_cost;
 
 use super::attach::{AttachPlan, Attachment, Placed, Target, pool_frames};
 use super::fallback::Fallback;
+use super::hold::{KernelSockets, hold_frames, hold_ports};
 use super::workers::WorkerHandle;
 use super::{Instance, InstanceError, Interface, Plan};
 use crate::choose::{Choice, Path, PathAsked, WhyNot};
 use crate::device;
 use crate::facts::{self, ForeignXdp, InterfaceFacts, KernelSupport, Support};
-use crate::holders::{Transport, holders};
 use crate::mirror::table::Link;
 use crate::mirror::{Mirror, MirrorLimits};
 use crate::report;
-
-/// The kernel's sockets of an instance, before they are given to workers.
-struct KernelSockets {
-    udp: Option<Arc<UdpSocket>>,
-    listener: Option<OwnedFd>,
-}
 
 impl<S: Service + Clone + 'static> Instance<S> {
     /// Everything up to the point where both paths serve.
@@ -38,6 +30,7 @@ impl<S: Service + Clone + 'static> Instance<S> {
         let mirror = Mirror::open(limits).await?;
         let link = find_link(&mirror, &plan.interface)?;
         let sockets = hold_ports(&plan)?;
+        let frame_claim = hold_frames(&plan, link.ifindex)?;
         let facts = learn_facts(&mirror, &link).await;
         let addresses = mirror.tables().addresses(link.ifindex).map(|(address, _)| address).collect();
         let (choice, fallback) = Fallback::settle(&plan, &facts, addresses)?;
@@ -53,6 +46,7 @@ impl<S: Service + Clone + 'static> Instance<S> {
             choice,
             fallback,
             attachment: None,
+            frame_claim,
             draining: 0,
             attach_due: false,
             next_port: 0,
@@ -92,16 +86,16 @@ impl<S: Service + Clone + 'static> Instance<S> {
         let mut idle = self.plan.idle;
         idle.request = self.request_wanted();
         let addresses: Arc<[IpAddr]> = self.addresses().into();
-        let KernelSockets { udp, mut listener } = sockets;
+        let KernelSockets { udp, mut listeners } = sockets;
+        let served = Arc::new(self.plan.served());
         for number in 0..count as usize {
             let config = ServeConfig {
-                udp_port: self.plan.udp,
-                ethertype: self.plan.ethertype,
+                served: Arc::clone(&served),
                 addresses: Arc::clone(&addresses),
                 kernel: KernelSide {
-                    udp: udp.clone(),
+                    udp: Arc::clone(&udp),
                     receives: number == 0,
-                    listener: listener.take(),
+                    listeners: std::mem::take(&mut listeners),
                     connections_max: self.plan.connections_max,
                 },
             };
@@ -198,43 +192,6 @@ fn needs_fast_path(plan: &Plan, choice: &Choice) -> Result<(), InstanceError> {
     let reasons = choice.why_not.iter().map(|not| format!("; not {}: {}", not.path, not.reason));
     let why = std::iter::once(choice.why.clone()).chain(reasons).collect();
     Err(InstanceError::NoFastPath { ethertype, interface: plan.interface.clone(), why })
-}
-
-/// Binds the service's ports with kernel sockets: nobody else may have them, and they serve what does not come by the fast
-/// path.
-fn hold_ports(plan: &Plan) -> Result<KernelSockets, InstanceError> {
-    let udp = plan
-        .udp
-        .map(|port| UdpSocket::bind(port).map_err(|source| bind_error(Transport::Udp, port, source)))
-        .transpose()?
-        .map(Arc::new);
-    let listener = plan
-        .tcp
-        .map(|port| twinpath_serve::listen(port).map_err(|source| bind_error(Transport::Tcp, port, source)))
-        .transpose()?;
-    Ok(KernelSockets { udp, listener })
-}
-
-fn bind_error(transport: Transport, number: u16, source: io::Error) -> InstanceError {
-    let port = format!("{transport} port {number}");
-    if source.kind() == io::ErrorKind::AddrInUse {
-        return InstanceError::PortHeld { port, holder: holder_of(transport, number) };
-    }
-    let advice = if source.kind() == io::ErrorKind::PermissionDenied && number < 1024 {
-        "; ports below 1024 need CAP_NET_BIND_SERVICE (run as root, or choose a higher port)"
-    } else {
-        ""
-    };
-    InstanceError::Bind { port, source, advice }
-}
-
-fn holder_of(transport: Transport, port: u16) -> String {
-    let holders: Vec<String> = holders(transport, port).iter().map(ToString::to_string).collect();
-    if holders.is_empty() {
-        "another socket holds it; its owner can't be seen from here".to_owned()
-    } else {
-        holders.join(", ")
-    }
 }
 
 /// Gathers what the choice looks at, the BPF side's part of it as well.

@@ -84,7 +84,8 @@ impl<S: Service + 'static> WorkerHandle<S> {
         let region = Arc::clone(pool.region());
         let (commands, inbox) = mailbox(MAILBOX_LEN).map_err(descriptors)?;
         let (outbox, events) = mailbox(MAILBOX_LEN).map_err(descriptors)?;
-        let (counters, serve) = (Arc::new(WorkerCounters::default()), Arc::new(ServeCounters::default()));
+        let serve = Arc::new(ServeCounters::for_entries(config.served.entries()));
+        let counters = Arc::new(WorkerCounters::default());
         let engine = ServeEngine::new(service, config, Arc::clone(&serve));
         let worker = Worker::new(&WorkerConfig { idle }, engine, pool, inbox, outbox, Arc::clone(&counters))
             .map_err(descriptors)?;
