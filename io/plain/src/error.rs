@@ -23,6 +23,14 @@ pub enum PlainError {
         /// From `connect(2)`.
         source: io::Error,
     },
+    /// No packet socket.
+    #[error("cannot open a packet socket on interface {ifindex} ({source}): this needs CAP_NET_RAW")]
+    PacketSocket {
+        /// Index of the interface.
+        ifindex: u32,
+        /// From `socket(2)` or `bind(2)`.
+        source: io::Error,
+    },
     /// The target's host answers that the port is closed.
     #[error("nothing listens on {0}")]
     Refused(SocketAddr),

@@ -8,6 +8,7 @@ mod burst;
 mod error;
 pub mod fragments;
 pub mod kill_watch;
+mod packet_reflect;
 mod pingpong;
 mod segments;
 mod socket;
@@ -19,6 +20,7 @@ mod udp_client;
 mod udp_echo;
 
 pub use error::PlainError;
+pub use packet_reflect::PacketReflect;
 pub use pingpong::eventfd_pingpong;
 pub use stop::{Progress, Stop};
 pub use tcp_bulk::{BulkCounts, TcpSink, tcp_bulk};

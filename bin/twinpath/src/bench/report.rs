@@ -2,6 +2,8 @@
 //!
 //! Names and units of the fields are a promise: fields are added, never renamed.
 
+use std::collections::BTreeMap;
+
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
@@ -66,6 +68,19 @@ pub(crate) struct RttUs {
 }
 
 impl RttUs {
+    /// By the names that labs report them under.
+    pub(crate) fn values(&self) -> BTreeMap<&'static str, f64> {
+        BTreeMap::from([
+            ("min_us", self.min),
+            ("p50_us", self.p50),
+            ("p90_us", self.p90),
+            ("p99_us", self.p99),
+            ("p99_9_us", self.p99_9),
+            ("max_us", self.max),
+            ("mean_us", self.mean),
+        ])
+    }
+
     /// From round-trip times in ns; `None` when there are none.
     pub(crate) fn of(histogram: &Histogram<u64>) -> Option<Self> {
         let at = |quantile| histogram.value_at_quantile(quantile) as f64 / 1000.0;

@@ -106,12 +106,16 @@ fn ratio_line(page: &mut String, ratio: &Ratio) {
     );
 }
 
+/// How the ids of rows begin that are twinpath's.
+const OUR_ROWS: [&str; 3] = ["twinpath", "direct", "shm"];
+
 fn latencies(page: &mut String, lab: &Lab, report: &LabReport, record: &Record) -> anyhow::Result<()> {
     let (mut kernels, mut ours) = (KERNEL.iter().cycle(), OURS.iter().cycle());
     let mut curves = Vec::new();
     let mut legend = String::new();
-    for (spec, row) in of_group(lab, report, Group::Rtt).filter(|(_, row)| row.skipped.is_none()) {
-        let is_ours = row.id.starts_with("twinpath");
+    let group = if lab.rows.iter().any(|row| row.group == Group::Rtt) { Group::Rtt } else { Group::Frames };
+    for (spec, row) in of_group(lab, report, group).filter(|(_, row)| row.skipped.is_none()) {
+        let is_ours = OUR_ROWS.iter().any(|ours| row.id.starts_with(ours));
         let next = if is_ours { ours.next() } else { kernels.next() };
         let colour = if row.path.is_none() { FLOOR } else { *next.unwrap_or(&FLOOR) };
         let value =
@@ -133,7 +137,7 @@ fn latencies(page: &mut String, lab: &Lab, report: &LabReport, record: &Record) 
             page,
             "<section><h2>Latency</h2><figure>{}<ul class=\"legend\">{legend}</ul><figcaption>{}, all rounds together. Lower is better; thick lines are twinpath.</figcaption></figure></section>",
             plot::percentiles(&curves)?,
-            Group::Rtt.title()
+            group.title()
         );
     }
     Ok(())
@@ -183,7 +187,7 @@ const IDLE_COLUMNS: [Column; 3] = [
 
 fn columns(group: Group) -> &'static [Column] {
     match group {
-        Group::Rtt => &RTT_COLUMNS,
+        Group::Rtt | Group::Frames | Group::FramesLoaded => &RTT_COLUMNS,
         Group::Rate => &RATE_COLUMNS,
         Group::Cpu => &COST_COLUMNS,
         Group::Beside | Group::Other => &MIXED_COLUMNS,

@@ -19,6 +19,7 @@ mod record;
 mod session;
 mod stats;
 mod table;
+mod three_rtts;
 mod topology;
 
 use std::path::{Path, PathBuf};
@@ -38,7 +39,7 @@ use self::session::{Selection, Session};
 use self::topology::Topology;
 
 /// Every lab there is, in the order of the help text.
-const LABS: &[&Lab] = &[&quick::LAB, &fallback::LAB];
+const LABS: &[&Lab] = &[&quick::LAB, &three_rtts::LAB, &fallback::LAB];
 
 /// 128 + SIGINT and 128 + SIGTERM, as shells count.
 const INTERRUPTED: u8 = 130;
@@ -48,8 +49,9 @@ const NOT_MEASURED: u8 = 3;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The lab: `quick` measures UDP and TCP echo, twinpath against the kernel's sockets;
-    /// `fallback` what attaching costs the kernel's own traffic.
+    /// The lab: `quick` measures UDP and TCP echo, twinpath against the kernel's sockets; `three-rtts` frames reflected
+    /// by a worker, by another process over shared memory, and by a packet socket; `fallback` what attaching costs the
+    /// kernel's own traffic.
     #[arg(value_parser = PossibleValuesParser::new(LABS.iter().map(|lab| lab.name)))]
     name: String,
     /// Also write everything as one JSON object.

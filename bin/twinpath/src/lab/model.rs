@@ -48,6 +48,10 @@ pub(crate) struct RowSpec {
 pub(crate) enum Group {
     /// Round trips, one request in flight.
     Rtt,
+    /// Round trips of frames, one in flight.
+    Frames,
+    /// The same while the interface carries other traffic.
+    FramesLoaded,
     /// Replies per second under load.
     Rate,
     /// CPU at a fixed offered rate.
@@ -61,12 +65,22 @@ pub(crate) enum Group {
 }
 
 impl Group {
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Rtt, Self::Rate, Self::Cpu, Self::Beside, Self::Idle, Self::Other];
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Rtt,
+        Self::Frames,
+        Self::FramesLoaded,
+        Self::Rate,
+        Self::Cpu,
+        Self::Beside,
+        Self::Idle,
+        Self::Other,
+    ];
 
     pub(crate) fn title(self) -> &'static str {
         match self {
             Self::Rtt => "Round trips: UDP echo, 64 B",
+            Self::Frames => "Round trips: reflected frames, 64 B",
+            Self::FramesLoaded => "The same, beside kernel traffic on the interface",
             Self::Rate => "Rate: UDP echo, 64 in flight",
             Self::Cpu => "CPU at the same offered rate",
             Self::Beside => "Kernel TCP on the same interface",
@@ -86,6 +100,8 @@ pub(crate) enum Formula {
     Over { top: Cell, bottom: &'static [Cell] },
     /// Over the one of several rows whose median is best (of `by`, the higher the better).
     OverBest { top: Cell, rows: &'static [&'static str], by: &'static str, value: &'static str },
+    /// The first less the second, both measured in the same round.
+    Difference { from: Cell, less: Cell },
     /// The row's value itself.
     Value(Cell),
 }
@@ -96,6 +112,7 @@ impl Formula {
         match self {
             Self::Over { top, bottom } => std::iter::once(top).chain(*bottom).map(|cell| cell.0).collect(),
             Self::OverBest { top, rows, .. } => std::iter::once(top.0).chain(rows.iter().copied()).collect(),
+            Self::Difference { from, less } => vec![from.0, less.0],
             Self::Value(cell) => vec![cell.0],
         }
     }

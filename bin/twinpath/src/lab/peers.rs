@@ -15,6 +15,9 @@ pub(crate) const TCP_PORT: u16 = 7002;
 /// Where bulk TCP ends.
 pub(crate) const BULK_PORT: u16 = 7003;
 
+/// Where a plain UDP server serves for scale, beside another.
+pub(crate) const SCALE_PORT: u16 = 7004;
+
 /// Enough to learn neighbours, fill caches and, for the adaptive mode, the gaps between arrivals.
 const WARMUP_S: f64 = 0.05;
 
@@ -93,7 +96,12 @@ pub(crate) fn serve(path: &str, cpu: usize, socket: &Path) -> Vec<String> {
 
 /// A plain UDP echo server.
 pub(crate) fn udp_echo(method: &str, mode: &str) -> Vec<String> {
-    words(&format!("plain udp-echo --listen {} --method {method} --mode {mode}", server(PLAIN_PORT)))
+    udp_echo_on(PLAIN_PORT, method, mode)
+}
+
+/// The same on another port.
+pub(crate) fn udp_echo_on(port: u16, method: &str, mode: &str) -> Vec<String> {
+    words(&format!("plain udp-echo --listen {} --method {method} --mode {mode}", server(port)))
 }
 
 /// The plain TCP echo server.

@@ -113,6 +113,11 @@ impl Record {
                 Some(best) => (top, vec![(best, *value)]),
                 None => return Vec::new(),
             },
+            Formula::Difference { from, less } => {
+                let less = self.by_round(less.0, less.1);
+                let from = self.by_round(from.0, from.1);
+                return from.iter().filter_map(|(round, from)| Some(from - less.get(round)?)).collect();
+            }
             Formula::Value(cell) => return self.by_round(cell.0, cell.1).into_values().collect(),
         };
         let bottoms: Vec<_> = bottom.iter().map(|(row, value)| self.by_round(row, value)).collect();

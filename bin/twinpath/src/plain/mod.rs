@@ -3,6 +3,8 @@
 //! A server prints one JSON line when it is bound and one when it ends: on SIGTERM or SIGINT, or when the thread that
 //! started it dies. The one-off peers print one JSON line, their result.
 
+pub(crate) mod reflect;
+
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
@@ -63,6 +65,10 @@ enum Peer {
         #[arg(long)]
         cpu: Option<usize>,
     },
+    /// Send frames back over a packet socket
+    PacketReflect(reflect::PacketArgs),
+    /// Send frames back that a worker hands over in shared memory
+    ShmReflect(reflect::ShmArgs),
     /// Bounce a signal between two CPUs
     EventfdPingpong {
         /// The two CPUs
@@ -129,6 +135,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             let (counts, _) = attend(&stop, None, || tcp_bulk(target, duration, cpu, &stop))?;
             print(bulk_counts(&counts?))?;
         }
+        Peer::PacketReflect(args) => reflect::packet(&args)?,
+        Peer::ShmReflect(args) => reflect::shm(&args)?,
         Peer::EventfdPingpong { cpus, mode, duration, rounds, latency_request } => {
             let limit = rounds
                 .map_or_else(|| seconds(duration).map(Limit::Duration), |rounds| Ok(Limit::Count(rounds)))?;

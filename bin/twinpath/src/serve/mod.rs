@@ -116,7 +116,7 @@ fn parse_cpus(text: &str) -> Result<Cpus, String> {
 }
 
 /// An EtherType as everybody writes it, in hexadecimal, or as a number.
-fn parse_ethertype(text: &str) -> Result<u16, String> {
+pub(crate) fn parse_ethertype(text: &str) -> Result<u16, String> {
     let parsed = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(digits) => u16::from_str_radix(digits, 16),
         None => text.parse(),

@@ -283,7 +283,7 @@ impl Quick<'_> {
         let result: PingPong = serde_json::from_str(&finished.stdout)
             .context("cannot read the result of plain eventfd-pingpong")?;
         let note = if held.is_some() { "latency request held" } else { "no latency request held" };
-        let values = round_trip_values(&result.rtt_us);
+        let values = result.rtt_us.values();
         Ok(Sample { values, histogram: result.histogram, path: None, notes: vec![note.to_owned()] })
     }
 
@@ -318,7 +318,7 @@ impl Quick<'_> {
             serde_json::from_str(&finished.stdout).context("cannot read the result of bench")?;
         ensure!(report.corrupt == 0, "{} of {} replies were corrupt", report.corrupt, report.received);
         let rtt = report.rtt_us.as_ref().with_context(|| format!("no reply to {} requests", report.sent))?;
-        let mut values = round_trip_values(rtt);
+        let mut values = rtt.values();
         values.insert("requests_per_s", report.requests_per_s);
         values.insert("cpu_client", report.cpu_client);
         values.insert("lost", report.lost as f64);
@@ -330,18 +330,6 @@ impl Quick<'_> {
         let notes = notes.map(|note| format!("client: {note}")).collect();
         Ok(Sample { values, histogram: report.histogram, path: None, notes })
     }
-}
-
-fn round_trip_values(rtt: &crate::bench::report::RttUs) -> BTreeMap<&'static str, f64> {
-    BTreeMap::from([
-        ("min_us", rtt.min),
-        ("p50_us", rtt.p50),
-        ("p90_us", rtt.p90),
-        ("p99_us", rtt.p99),
-        ("p99_9_us", rtt.p99_9),
-        ("max_us", rtt.max),
-        ("mean_us", rtt.mean),
-    ])
 }
 
 /// CPU per reply, where the offered rate was really reached.

@@ -1,0 +1,258 @@
+//! The generator: a worker whose engine sends one frame after the other's return. The service, or the way to the
+//! application, can share its thread: they are ports of the same worker then, so all of it turns and sleeps as a worker does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use rustix::io::Errno;
+use twinpath_control::choose::Path;
+use twinpath_control::instance::{AttachPlan, Attachment, Placed, Target, pool_frames};
+use twinpath_frame::{BURST_MAX, Burst, Frame, Pool, Region};
+use twinpath_inspect::Reason;
+use twinpath_load::{Limit, Load, LoadConfig, Summary};
+use twinpath_port_shm::ShmPort;
+use twinpath_serve::{KernelSide, ServeCommand, ServeConfig, ServeCounters, ServeEngine, ServeEvent};
+use twinpath_service::Reflect;
+use twinpath_steer::Claim;
+use twinpath_sys::{Namespace, affinity, clock};
+use twinpath_time::Instant;
+use twinpath_wire::Mac;
+use twinpath_worker::idle::{IdleConfig, Mode};
+use twinpath_worker::mailbox::mailbox;
+use twinpath_worker::{Engine, Io, Worker, WorkerConfig, WorkerCounters};
+
+use crate::lab::topology::{CLIENT, End, SERVER};
+use crate::plain::reflect::interface_index;
+
+/// For experiments within one network (IEEE 802, local experimental EtherType 1).
+pub(super) const ETHERTYPE: u16 = 0x88b5;
+
+/// Ports as they are numbered here, which is also their place.
+const GENERATOR: u16 = 0;
+const SERVICE: u16 = 1;
+pub(super) const APPLICATION: u16 = 2;
+
+const HEADER_LEN: usize = 14;
+/// 64 bytes from the Ethernet header on, without the check sequence.
+const PAYLOAD_LEN: usize = 64 - HEADER_LEN;
+const RING_FRAMES: u32 = 512;
+const WARMUP: Duration = Duration::from_millis(50);
+const LOSS_TIMEOUT: Duration = Duration::from_millis(200);
+
+/// What shares the generator's thread.
+pub(super) enum Role {
+    /// Nothing: whoever sends the frames back has a process of its own.
+    Generator,
+    /// The service.
+    Direct,
+    /// The worker's part of the way to another process.
+    HandOver(Box<ShmPort>),
+}
+
+/// One run.
+pub(super) struct Driven {
+    pub(super) client: Namespace,
+    pub(super) server: Namespace,
+    pub(super) cpu: usize,
+    pub(super) mode: Mode,
+    pub(super) time: Duration,
+    pub(super) role: Role,
+}
+
+/// Runs in the calling thread, which is moved to the CPU for good.
+pub(super) fn run(driven: Driven) -> anyhow::Result<Summary> {
+    // A thread of its own: the caller's goes back to a pool.
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("generator".to_owned());
+        let thread =
+            thread.spawn_scoped(scope, || on_this_thread(driven)).context("cannot start a thread")?;
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+fn on_this_thread(driven: Driven) -> anyhow::Result<Summary> {
+    affinity::pin_current_thread(driven.cpu)?;
+    let frames = 2 * pool_frames(Path::Packet, 1, RING_FRAMES) + 2 * BURST_MAX as u32;
+    let pool = Pool::new(frames)?;
+    let region = Arc::clone(pool.region());
+    let mut attached = vec![attach(&driven.client, CLIENT, GENERATOR, &region)?];
+    let (service, port) = match driven.role {
+        Role::Generator => (Service::Elsewhere, None),
+        Role::Direct => (Service::Here(Box::new(reflect())), None),
+        Role::HandOver(port) => (Service::Application, Some(port)),
+    };
+    if !matches!(service, Service::Elsewhere) {
+        attached.push(attach(&driven.server, SERVER, SERVICE, &region)?);
+    }
+    let load = Load::new(
+        LoadConfig {
+            payload_len: PAYLOAD_LEN,
+            limit: Limit::Duration(driven.time),
+            warmup: WARMUP,
+            loss_timeout: LOSS_TIMEOUT,
+            ..LoadConfig::default()
+        },
+        clock::now(),
+    )?;
+    let engine = Generator { load, service, done: false };
+    // Nothing is told and nothing is said; dropping an end would end the worker.
+    let (_commands, inbox) = mailbox(1)?;
+    let (outbox, _events) = mailbox(16)?;
+    let idle = IdleConfig { mode: driven.mode, request: false, ..IdleConfig::default() };
+    let counters = Arc::new(WorkerCounters::default());
+    let mut worker = Worker::new(&WorkerConfig { idle }, engine, pool, inbox, outbox, counters)?;
+    let mut attachments = Vec::new();
+    for (attachment, placed) in attached {
+        placed.into_iter().for_each(|placed| worker.attach(placed.queue));
+        attachments.push(attachment);
+    }
+    if let Some(port) = port {
+        worker.attach(port);
+    }
+    worker.start()?;
+    let remains = worker.run();
+    // The programs first: from here on the kernel has these frames, and nobody who wants them.
+    drop(attachments);
+    let mut pool = remains.pool;
+    for port in remains.ports {
+        port.close().into_iter().for_each(|frame| pool.release(frame));
+    }
+    ensure!(pool.free() == pool.frames(), "{} frames were lost to the pool", pool.frames() - pool.free());
+    Ok(remains.engine.load.summary())
+}
+
+/// The interface's end of the claim, on the packet path, from within its namespace.
+fn attach(
+    namespace: &Namespace,
+    end: End,
+    port: u16,
+    region: &Arc<Region>,
+) -> anyhow::Result<(Attachment, Vec<Placed>)> {
+    namespace.run(|| {
+        let target = Target {
+            ifindex: interface_index(end.interface)?,
+            mac: Mac(end.mac),
+            addresses: Vec::new(),
+            claims: vec![Claim::ethertype(ETHERTYPE)],
+        };
+        let plan = AttachPlan {
+            path: Path::Packet,
+            rx_queues: 1,
+            ring_frames: RING_FRAMES,
+            virtual_device: true,
+            port,
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let regions = [Arc::clone(region)];
+        runtime
+            .block_on(Attachment::attach(target, &plan, &regions))
+            .with_context(|| format!("cannot attach to {}", end.interface))
+    })?
+}
+
+/// The product's serving engine, without sockets.
+fn reflect() -> ServeEngine<Reflect> {
+    let config = ServeConfig {
+        udp_port: None,
+        ethertype: Some(ETHERTYPE),
+        addresses: [].into(),
+        kernel: KernelSide::default(),
+    };
+    ServeEngine::new(Reflect, config, Arc::new(ServeCounters::default()))
+}
+
+/// Who sends the frames back.
+enum Service {
+    Elsewhere,
+    Here(Box<ServeEngine<Reflect>>),
+    Application,
+}
+
+struct Generator {
+    load: Load,
+    service: Service,
+    done: bool,
+}
+
+impl Generator {
+    fn send_due(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) -> bool {
+        let mut busy = false;
+        while let Some(id) = self.load.due(now) {
+            busy = true;
+            self.load.sent(id, now);
+            let Some(mut frame) = io.take() else {
+                io.drops().add(Reason::PoolEmpty, 1);
+                continue;
+            };
+            if frame.set_len(HEADER_LEN + PAYLOAD_LEN).is_err() {
+                io.release(frame);
+                continue;
+            }
+            let (header, payload) = frame.bytes_mut().split_at_mut(HEADER_LEN);
+            header[..6].copy_from_slice(&SERVER.mac);
+            header[6..12].copy_from_slice(&CLIENT.mac);
+            header[12..].copy_from_slice(&ETHERTYPE.to_be_bytes());
+            self.load.write(id, payload);
+            io.send(usize::from(GENERATOR), frame);
+        }
+        busy
+    }
+
+    fn returned(&mut self, now: Instant, frame: &Frame) {
+        let (header, payload) = frame.bytes().split_at(HEADER_LEN.min(frame.len()));
+        if header.len() == HEADER_LEN && header[..6] == CLIENT.mac && header[6..12] == SERVER.mac {
+            self.load.reply(payload, now);
+        }
+    }
+}
+
+impl Engine for Generator {
+    type Command = ServeCommand;
+    type Event = ServeEvent;
+
+    fn start(&mut self, _now: Instant, _io: &mut Io<'_, ServeEvent>) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    fn receive(&mut self, now: Instant, port: usize, frames: &mut Burst, io: &mut Io<'_, ServeEvent>) {
+        const AT: [usize; 3] = [GENERATOR as usize, SERVICE as usize, APPLICATION as usize];
+        match (port, &mut self.service) {
+            (port, _) if port == AT[0] => {
+                for frame in frames.drain(usize::MAX) {
+                    self.returned(now, &frame);
+                    io.release(frame);
+                }
+                self.send_due(now, io);
+            }
+            (port, Service::Here(service)) if port == AT[1] => service.receive(now, port, frames, io),
+            (port, _) => {
+                let other = if port == AT[1] { AT[2] } else { AT[1] };
+                frames.drain(usize::MAX).for_each(|frame| io.send(other, frame));
+            }
+        }
+    }
+
+    fn ready(&mut self, _now: Instant, _token: u32, _error: bool, _io: &mut Io<'_, ServeEvent>) {}
+
+    fn run(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) -> bool {
+        if now >= self.load.next_deadline() {
+            self.load.expire(now);
+        }
+        if self.load.done(now) {
+            self.done = true;
+            return false;
+        }
+        self.send_due(now, io)
+    }
+
+    fn next_deadline(&self) -> Instant {
+        self.load.next_deadline()
+    }
+
+    fn is_done(&self) -> bool {
+        self.done
+    }
+
+    fn command(&mut self, _now: Instant, _command: ServeCommand, _io: &mut Io<'_, ServeEvent>) {}
+}

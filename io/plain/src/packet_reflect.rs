@@ -1,0 +1,81 @@
+//! The packet-socket application: whole frames in, addresses swapped, out again.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::io::Errno;
+use twinpath_sys::packet_socket::PacketSocket;
+use twinpath_time::Duration;
+
+use crate::socket::set_receive_timeout;
+use crate::stop::Stop;
+use crate::{EchoCounts, PlainError, Wait};
+
+/// Largest frame: one of MTU 1500, tagged, and room.
+const FRAME_BYTES: usize = 2048;
+/// The two addresses that a frame begins with, six bytes each.
+const ADDRESSES: usize = 12;
+/// A packet socket can't be shut down, so one that sleeps looks this often whether to end.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// A packet socket bound to one interface and EtherType, which the kernel alone delivers to.
+#[derive(Debug)]
+pub struct PacketReflect {
+    socket: PacketSocket,
+    spins: bool,
+}
+
+impl PacketReflect {
+    /// Opens the socket on the interface of that index. It spins or sleeps; it has no adaptive form.
+    ///
+    /// # Errors
+    /// Without CAP_NET_RAW, or if there is no such interface.
+    pub fn open(ifindex: u32, ethertype: u16, wait: Wait) -> Result<Self, PlainError> {
+        let socket = PacketSocket::open(ifindex, ethertype)
+            .map_err(|source| PlainError::PacketSocket { ifindex, source })?;
+        let spins = wait != Wait::Sleep;
+        if spins {
+            fcntl_setfl(&socket, OFlags::NONBLOCK)
+                .map_err(|source| PlainError::Option { option: "O_NONBLOCK", source: source.into() })?;
+        } else {
+            set_receive_timeout(socket.as_fd(), LOOK)?;
+        }
+        Ok(Self { socket, spins })
+    }
+
+    /// Serves in the calling thread until `stop` is requested: one system call to receive, one to send.
+    ///
+    /// # Errors
+    /// Receiving failed in a way that does not pass.
+    pub fn run(self, stop: &Stop) -> Result<EchoCounts, PlainError> {
+        let mut counts = EchoCounts::default();
+        let mut frame = [0; FRAME_BYTES];
+        while !stop.is_requested() {
+            let len = match self.socket.receive(&mut frame) {
+                Ok(len) => len,
+                // Nothing there, or nothing for a while; it asks again either way.
+                Err(Errno::AGAIN | Errno::INTR | Errno::NETDOWN) => continue,
+                Err(error) => return Err(PlainError::Receive(io::Error::from(error))),
+            };
+            counts.received += 1;
+            if !(ADDRESSES..=FRAME_BYTES).contains(&len) {
+                counts.refused += 1;
+                continue;
+            }
+            let (destination, source) = frame[..ADDRESSES].split_at_mut(ADDRESSES / 2);
+            destination.swap_with_slice(source);
+            match self.socket.send(&frame[..len]) {
+                Ok(()) => counts.sent += 1,
+                Err(_) => counts.refused += 1,
+            }
+        }
+        Ok(counts)
+    }
+
+    /// Whether it asks again and again instead of sleeping.
+    #[must_use]
+    pub const fn spins(&self) -> bool {
+        self.spins
+    }
+}
