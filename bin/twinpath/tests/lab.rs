@@ -11,8 +11,12 @@ use twinpath_test_skip::root_or_skip;
 const NOBODY: u32 = 65534;
 
 fn lab(args: &[&str]) -> Command {
+    lab_named("quick", args)
+}
+
+fn lab_named(name: &str, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_twinpath"));
-    command.args(["lab", "quick"]).args(args);
+    command.args(["lab", name]).args(args);
     command
 }
 
@@ -121,4 +125,38 @@ fn ctrl_c_ends_with_130_and_leaves_no_process() {
     assert_eq!(in_other_namespaces(), Vec::<String>::new());
     let rest: Vec<_> = lines.collect();
     assert!(rest.last().unwrap().contains("stopped"), "{rest:?}");
+}
+
+/// The application of the rows over shared memory is a process of its own: both ways of waiting, and the packet socket.
+#[test]
+fn frames_are_reflected_by_every_way_and_each_is_measured() {
+    if !root_or_skip() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let (json, html) = (directory.path().join("rtts.json"), directory.path().join("rtts.html"));
+    let rows = "direct-poll,direct-interrupt,packet-sleeping,udp-sleeping,shm-sleeping-loaded";
+    let ratios = "shm-spin-extra-us,shm-sleep-vs-floor";
+    let output = lab_named("three-rtts", &["--repeat", "1", "--only", &format!("{ratios},{rows}"), "--json"])
+        .arg(&json)
+        .arg("--html")
+        .arg(&html)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    let rows = report["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 9);
+    for row in rows {
+        assert_eq!((&row["n"], &row["skipped"]), (&Value::from(1), &Value::Null), "{row}");
+    }
+    // A difference of medians, of this round.
+    let p50 = |id: &str| {
+        let row = rows.iter().find(|row| row["id"] == id).unwrap();
+        row["values"]["p50_us"]["median"].as_f64().unwrap()
+    };
+    let extra = report["ratios"][0]["value"].as_f64().unwrap();
+    assert!((extra - (p50("shm-spinning") - p50("direct-one-thread"))).abs() < 1e-9, "{extra}");
+    assert_eq!(report["ratios"][1]["pairs"], Value::from(1));
 }

@@ -12,7 +12,7 @@ use twinpath_frame::{BURST_MAX, Burst, Frame, Pool, Region};
 use twinpath_inspect::Reason;
 use twinpath_load::{Limit, Load, LoadConfig, Summary};
 use twinpath_port_shm::ShmPort;
-use twinpath_serve::{KernelSide, ServeCommand, ServeConfig, ServeCounters, ServeEngine, ServeEvent};
+use twinpath_serve::{KernelSide, ServeCommand, ServeConfig, ServeCounters, ServeEngine, ServeEvent, Served};
 use twinpath_service::Reflect;
 use twinpath_steer::Claim;
 use twinpath_sys::{Namespace, affinity, clock};
@@ -154,12 +154,11 @@ fn attach(
 /// The product's serving engine, without sockets.
 fn reflect() -> ServeEngine<Reflect> {
     let config = ServeConfig {
-        udp_port: None,
-        ethertype: Some(ETHERTYPE),
+        served: Arc::new(Served::new().with_ethertype(Some(ETHERTYPE))),
         addresses: [].into(),
         kernel: KernelSide::default(),
     };
-    ServeEngine::new(Reflect, config, Arc::new(ServeCounters::default()))
+    ServeEngine::new(Reflect, config, Arc::new(ServeCounters::for_entries(1)))
 }
 
 /// Who sends the frames back.
