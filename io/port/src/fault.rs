@@ -151,6 +151,10 @@ impl PortQueue for FaultPort {
         self.inner.on_error();
     }
 
+    fn is_gone(&self) -> bool {
+        self.inner.is_gone()
+    }
+
     fn counters(&self) -> &Arc<PortCounters> {
         self.inner.counters()
     }

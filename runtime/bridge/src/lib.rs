@@ -121,3 +121,6 @@ impl Engine for BridgeEngine {
 
     fn command(&mut self, _now: Instant, _command: (), _io: &mut Io<'_, ()>) {}
 }
+
+#[cfg(test)]
+mod tests;
