@@ -6,7 +6,7 @@
 //! 64 KiB crosses whole, as a chain of frames.
 //!
 //! There is no ring to look into: [`VnetPort::receive`] tries to read, one system call, and waiting is the worker's epoll.
-//! How many tries a turn makes follows what the last turns found: one while frames come singly, up to a burst under load.
+//! How many tries a turn makes follows what the last turns found: one while frames come singly, a few under load.
 //! What does not fit into the pool stays in the kernel.
 //!
 //! An 802.1Q tag that travelled beside the frame is put into it: neither fd can take one any other way.
@@ -34,14 +34,17 @@ pub use crate::socket::{SocketConfig, SocketError, lost_frames, open_socket};
 use crate::tap::last_errno;
 pub use crate::tap::{NAME_LEN_MAX, Offloads, Tap, TapError, TapHandle};
 
-/// Chunks that one call of [`VnetPort::receive`] takes, at most by one packet's more: eight of the largest packets, or a
-/// burst of small ones.
-const CHUNKS_PER_TURN: usize = 256;
+/// Tries that one call of [`VnetPort::receive`] makes. Few: each frame costs a system call on either side however many come
+/// at once, so a larger burst would save nothing, and would only be longer in our hands, in front of the other direction's.
+const TRIES_MAX: usize = 8;
+
+/// Chunks that one call of [`VnetPort::receive`] takes, at most by one packet's more: two of the largest packets.
+const CHUNKS_PER_TURN: usize = 2 * CHAIN;
 
 /// Frames that one queue may have in hand: what it is about to read into, and a burst on its way, with one packet more.
 pub const QUEUE_FRAMES: u32 = (CHAIN + CHUNKS_PER_TURN + CHAIN) as u32;
 
-const _: () = assert!(CHUNKS_PER_TURN >= BURST_MAX);
+const _: () = assert!(TRIES_MAX <= BURST_MAX && TRIES_MAX <= CHUNKS_PER_TURN);
 
 /// Shortest frame: its Ethernet header.
 const ETHERNET_LEN: usize = 14;
@@ -222,7 +225,7 @@ impl PortQueue for VnetPort {
         }
         if tried == tries {
             // There may be more: the next turn tries twice as often.
-            self.tries = (2 * self.tries).min(BURST_MAX);
+            self.tries = (2 * self.tries).min(TRIES_MAX);
         }
         if frames > 0 {
             self.counters.frames_in.add(frames);

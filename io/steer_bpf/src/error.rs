@@ -63,6 +63,16 @@ pub enum SteerError {
         "this kernel attaches at tc ingress of {0} only in a way that outlives a crash: it needs Linux 6.6"
     )]
     TcxWithoutLink(String),
+    /// Another twinpath has it.
+    #[error(
+        "{interface} is held already {holder}: stop that first; an exception port has its device to itself"
+    )]
+    TcxHeld {
+        /// The interface's name.
+        interface: String,
+        /// By whom.
+        holder: String,
+    },
     /// The XDP link could not be made.
     #[error("attaching XDP ({mode}) to interface {ifindex}: {error}")]
     Xdp {

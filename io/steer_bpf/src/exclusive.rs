@@ -6,6 +6,7 @@ use aya::programs::{LinkOrder, SchedClassifier, TcAttachType};
 use aya::{EbpfLoader, include_bytes_aligned};
 
 use crate::SteerError;
+use crate::holder::processes_holding;
 use crate::steering::{interface_name, loaded, program};
 
 static BRIDGE: &[u8] = include_bytes_aligned!("../object/bridge.o");
@@ -26,9 +27,11 @@ impl Exclusive {
     /// (SO_MARK, not 0) leave; the mark is taken off them.
     ///
     /// # Errors
-    /// [`SteerError::Object`], [`SteerError::Program`], [`SteerError::NoInterface`], [`SteerError::Tcx`].
+    /// [`SteerError::TcxHeld`] if another twinpath is at work there; [`SteerError::Object`], [`SteerError::Program`],
+    /// [`SteerError::NoInterface`], [`SteerError::Tcx`].
     pub fn hold(ifindex: u32, mark: u32) -> Result<Self, SteerError> {
         let interface = interface_name(ifindex)?;
+        refuse_if_held(&interface)?;
         let mut loader = EbpfLoader::new();
         loader.override_global("mark", &mark, true);
         let mut object = loader.load(BRIDGE).map_err(|error| SteerError::Object(Box::new(error)))?;
@@ -44,4 +47,20 @@ impl Exclusive {
         };
         Ok(Self { _links: [attach(INGRESS, TcAttachType::Ingress)?, attach(EGRESS, TcAttachType::Egress)?] })
     }
+}
+
+/// Another exception port would send every frame a second time, and a claim's owner would share its flows with ours.
+fn refuse_if_held(interface: &str) -> Result<(), SteerError> {
+    // What can't be asked for can't be held: attaching will say why.
+    let Ok((_, programs)) = SchedClassifier::query_tcx(interface, TcAttachType::Ingress) else {
+        return Ok(());
+    };
+    let ours = |name: Option<&str>| name.is_some_and(|name| name.starts_with("twinpath_"));
+    let Some(program) = programs.iter().find(|program| ours(program.name_as_str())) else { return Ok(()) };
+    let processes = processes_holding(program.id());
+    let holder = processes.first().map_or_else(
+        || "by a process that can't be seen from here".to_owned(),
+        |(pid, command)| format!("by {command} (pid {pid})"),
+    );
+    Err(SteerError::TcxHeld { interface: interface.to_owned(), holder })
 }

@@ -154,7 +154,7 @@ fn link_attributes(ifindex: u32) -> Result<Vec<LinkAttribute>, SteerError> {
 }
 
 /// Processes with a descriptor of the program or of a link to it: both say `prog_id` (Linux, `bpf_link_show_fdinfo`).
-fn processes_holding(program_id: u32) -> Vec<(u32, String)> {
+pub(crate) fn processes_holding(program_id: u32) -> Vec<(u32, String)> {
     let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
     let line = format!("prog_id:\t{program_id}");
     let holds = |pid: u32| {

@@ -15,6 +15,7 @@ use super::sides::Action;
 use super::start::kernel_addresses;
 use super::{Bridge, BridgeError, PATH, Place};
 use crate::command::{Request, Server, default_socket, run_directory};
+use crate::device;
 use crate::instance::{Ready, Signals, any_readable};
 use crate::mirror::Event;
 use crate::mirror::table::Link;
@@ -236,11 +237,17 @@ impl Bridge {
                 [Side::Port, Side::Kernel].map(|side| self.seen[side as usize].as_ref().and_then(state));
             let actions = self.sides.step(port, kernel);
             if actions.is_empty() {
-                return;
+                break;
             }
             for action in actions {
                 self.act(action).await;
             }
+        }
+        for side in [Side::Port, Side::Kernel] {
+            self.devices[side as usize] = match &self.seen[side as usize] {
+                Some(link) => report::Device { carrier: link.running, ..device::look(&link.name).await },
+                None => report::Device::default(),
+            };
         }
     }
 
@@ -322,7 +329,10 @@ impl Bridge {
             },
             interfaces: vec![self.report_interface(Side::Port), self.report_interface(Side::Kernel)],
             workers: self.workers.iter().map(|worker| worker.report(self.request.clone())).collect(),
-            rules: report::Rules { claims: Vec::new(), verdicts: self.report_counts() },
+            rules: report::Rules {
+                claims: vec![format!("everything that arrives on {}", self.port.name)],
+                verdicts: self.report_counts(),
+            },
             drops: self.report_drops(),
             ..Report::default()
         }
@@ -369,6 +379,7 @@ impl Bridge {
                 .enumerate()
                 .filter_map(|(number, worker)| worker.report_queue(side, lost(number)))
                 .collect(),
+            device: self.devices[side as usize].clone(),
             ..report::Interface::default()
         }
     }

@@ -183,6 +183,8 @@ struct Bridge {
     sides: Sides,
     /// The links of both sides, as last read.
     seen: [Option<Link>; 2],
+    /// Their drivers and offloads.
+    devices: [report::Device; 2],
     workers: Vec<WorkerHandle>,
     request: report::LatencyRequest,
     started: Instant,

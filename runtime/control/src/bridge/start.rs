@@ -54,6 +54,7 @@ impl Bridge {
             kernel,
             sides,
             seen: [None, None],
+            devices: Default::default(),
             workers,
             request,
             started,

@@ -20,7 +20,7 @@ const MAILBOX_LEN: u32 = 64;
 
 /// Frames of one worker's pool: what the queues of both sides may have in hand.
 ///
-/// (2 x (33 + 256 + 33)) x 2 KiB = 1.3 MiB.
+/// (2 x (33 + 66 + 33)) x 2 KiB = 0.5 MiB.
 const POOL_FRAMES: u32 = 2 * QUEUE_FRAMES;
 
 /// A queue as control knows it, while its worker serves it.

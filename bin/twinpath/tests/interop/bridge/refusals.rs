@@ -53,7 +53,13 @@ fn what_cannot_be_bridged_is_refused_with_the_way_out() {
     // None of that has left anything, and the next one starts.
     assert!(rig.link_server(KERNEL).is_null());
     let server = bridge(&rig, &[]);
-    // A second one on the same device would see nothing: the first withholds it.
+    // A second one on the same device would send every frame twice.
+    let said = refused(&rig, &[PORT, "--kernel", "kn2"]);
+    assert!(
+        said.contains(&format!("{PORT} is held already by twinpath (pid {})", server.child.id())),
+        "{said}"
+    );
+    assert!(rig.link_server("kn2").is_null());
     assert_eq!(server.interrupt(), Some(0));
     assert!(rig.link_server(KERNEL).is_null());
 }
