@@ -152,6 +152,28 @@ fn a_reply_beyond_the_path_mtu_leaves_by_the_kernel() {
 }
 
 #[test]
+fn a_step_of_the_clock_either_way_leaves_every_peer_served() {
+    let mut rig = Rig::new();
+    rig.learn("198.51.100.7", Ok(WAY_BACK));
+    let peer = "198.51.100.7:4000";
+    let year: u64 = 365 * 24 * 3_600 * 1_000_000_000;
+    for (round, now) in [(0, 5), (1, 10 * year), (2, 0), (3, u64::MAX - 10_000_000), (4, year)] {
+        rig.now = now;
+        rig.ask(peer, &[round; 32]);
+        rig.turn();
+        // Long unused it may have been forgotten; then it is asked about again, and the kernel's socket answers meanwhile.
+        if rig.replies().is_empty() {
+            assert_eq!(rig.asked_about(), Some("198.51.100.7".parse().expect("ip")));
+            rig.learn("198.51.100.7", Ok(WAY_BACK));
+            rig.ask(peer, &[round; 32]);
+            rig.turn();
+            assert_eq!(rig.replies(), [(peer.parse().expect("address"), vec![round; 32])]);
+        }
+    }
+    assert_eq!(rig.pool.free(), rig.pool.frames());
+}
+
+#[test]
 fn a_local_client_is_served_through_the_kernels_socket() {
     let mut rig = Rig::new();
     let client = std::net::UdpSocket::bind("127.0.0.1:0").expect("a free port");

@@ -71,6 +71,7 @@ const RULES: &[Rule] = &[
     source::tiers_keep_off_clocks_threads_and_files,
     source::nothing_panics_by_unwrap,
     source::nothing_sleeps_on_a_tick,
+    source::nothing_depends_on_the_wall_clock,
     source::nothing_is_unfinished_or_silenced,
     source::functions_are_short,
     source::crates_say_what_they_are,

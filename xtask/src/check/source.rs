@@ -45,6 +45,12 @@ const BANNED: &[Banned] = &[
     Banned { tiers: BELOW_IO, name: "std::net::UdpSocket", instead: OUTSIDE },
 ];
 
+/// Names of the clock that somebody may set, forward or back.
+const WALL_CLOCKS: &[&str] = &["std::time::SystemTime", "UNIX_EPOCH", "CLOCK_REALTIME", "ClockId::Realtime"];
+
+/// Where it may be read: what is written down for people, and never compared with anything.
+const WALL_CLOCK_AT: &[&str] = &["bin/twinpath/src/lab/", "bin/twinpath/src/capture"];
+
 /// Ways to wait that end on a timer tick. They are wrong in tests too.
 const SLEEPS: &[&str] =
     &["thread::sleep", "thread::sleep_until", "thread::park_timeout", "usleep", "nanosleep"];
@@ -128,6 +134,19 @@ pub(super) fn tiers_keep_off_clocks_threads_and_files(tree: &Tree) -> Vec<Findin
         let hit =
             BANNED.iter().find(|banned| banned.tiers.contains(&tier) && is_or_below(name, banned.name))?;
         Some(format!("{name} in {tier}/: {}", hit.instead))
+    })
+}
+
+/// A clock that is set while a program runs must not be felt: durations and deadlines are CLOCK_MONOTONIC's.
+pub(super) fn nothing_depends_on_the_wall_clock(tree: &Tree) -> Vec<Finding> {
+    each_name(tree, |source, name, at| {
+        let free = source.test
+            || at.test
+            || matches!(tier_of(&source.path), "test" | "xtask")
+            || WALL_CLOCK_AT.iter().any(|place| source.path.starts_with(place));
+        let wall = |clock: &&str| is_or_below(name, clock) || name.ends_with(&format!("::{clock}"));
+        let hit = WALL_CLOCKS.iter().find(|clock| wall(clock)).filter(|_| !free)?;
+        Some(format!("{name}: {hit} may be set while we run; twinpath_sys::clock can't"))
     })
 }
 

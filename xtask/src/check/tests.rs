@@ -167,6 +167,18 @@ fn clocks_threads_and_files_are_found_below_runtime() {
 }
 
 #[test]
+fn the_wall_clock_is_for_reports_only() {
+    let rule: Rule = source::nothing_depends_on_the_wall_clock;
+    let good = "use std::time::Instant;\n#[cfg(test)]\nmod tests { use std::time::SystemTime; }";
+    one_error(rule, "runtime/x/src/a.rs", "use std::time::SystemTime;", 1, "may be set", good);
+    one_error(rule, "bin/x/src/a.rs", "fn f() { std::time::SystemTime::now(); }", 1, "may be set", good);
+    one_error(rule, "io/x/src/a.rs", "fn f() { g(libc::CLOCK_REALTIME) }", 1, "CLOCK_REALTIME", good);
+    one_error(rule, "io/x/src/a.rs", "fn f() { g(rustix::time::ClockId::Realtime) }", 1, "Realtime", good);
+    let report = [("bin/twinpath/src/lab/mod.rs", "use std::time::{SystemTime, UNIX_EPOCH};")];
+    assert_eq!(errors(rule, &report), Vec::<String>::new());
+}
+
+#[test]
 fn a_module_that_only_tests_declare_is_test_code() {
     let files = [
         ("pure/x/src/lib.rs", "#[cfg(all(test, not(loom)))]\nmod model;"),

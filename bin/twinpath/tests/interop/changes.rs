@@ -8,7 +8,7 @@ use crate::rig::{CLIENT, CLIENT_V6, PORT, Rig, SERVER, SERVER_V6, Server, ask, u
 use crate::root_or_skip;
 
 /// Asks until the answer came by the fast path, in and out.
-fn served_fast(rig: &Rig, server: &Server, from: &str, to: &str) {
+pub(crate) fn served_fast(rig: &Rig, server: &Server, from: &str, to: &str) {
     let socket = rig.client_udp(from, 0);
     until("the fast path serves", || {
         let (frames_in, frames_out) = (server.worker("frames_in"), server.worker("frames_out"));

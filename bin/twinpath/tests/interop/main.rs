@@ -5,6 +5,7 @@ mod bridge;
 mod changes;
 mod claims;
 mod exactly;
+mod luck;
 mod metrics;
 mod rig;
 mod serving;

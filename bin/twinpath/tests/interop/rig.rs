@@ -322,13 +322,13 @@ impl Drop for Server {
     }
 }
 
-fn udp_in(namespace: &Namespace, local: SocketAddr) -> UdpSocket {
+pub(crate) fn udp_in(namespace: &Namespace, local: SocketAddr) -> UdpSocket {
     let socket = namespace.run(|| UdpSocket::bind(local)).expect("entered").expect("bound");
     socket.set_read_timeout(Some(PATIENCE)).expect("set");
     socket
 }
 
-fn ip(namespace: &Namespace, arguments: &[&str]) {
+pub(crate) fn ip(namespace: &Namespace, arguments: &[&str]) {
     let mut command = Command::new("ip");
     command.args(arguments).stdin(Stdio::null());
     place(&mut command, Placement { namespace: Some(namespace), ..Placement::default() }).expect("placed");
