@@ -23,7 +23,6 @@ const LOOK: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub struct PacketReflect {
     socket: PacketSocket,
-    spins: bool,
 }
 
 impl PacketReflect {
@@ -34,14 +33,13 @@ impl PacketReflect {
     pub fn open(ifindex: u32, ethertype: u16, wait: Wait) -> Result<Self, PlainError> {
         let socket = PacketSocket::open(ifindex, ethertype)
             .map_err(|source| PlainError::PacketSocket { ifindex, source })?;
-        let spins = wait != Wait::Sleep;
-        if spins {
+        if wait != Wait::Sleep {
             fcntl_setfl(&socket, OFlags::NONBLOCK)
                 .map_err(|source| PlainError::Option { option: "O_NONBLOCK", source: source.into() })?;
         } else {
             set_receive_timeout(socket.as_fd(), LOOK)?;
         }
-        Ok(Self { socket, spins })
+        Ok(Self { socket })
     }
 
     /// Serves in the calling thread until `stop` is requested: one system call to receive, one to send.
@@ -71,11 +69,5 @@ impl PacketReflect {
             }
         }
         Ok(counts)
-    }
-
-    /// Whether it asks again and again instead of sleeping.
-    #[must_use]
-    pub const fn spins(&self) -> bool {
-        self.spins
     }
 }

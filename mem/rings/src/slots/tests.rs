@@ -172,7 +172,7 @@ mod model {
     /// order, and nobody sleeps for ever (the model checker calls that a deadlock).
     #[test]
     fn no_wake_up_is_lost() {
-        loom::model(|| {
+        let model = || {
             let (mut producer, mut consumer) = ring();
             let descriptor = Arc::new(Notify::new());
             let signal = Arc::clone(&descriptor);
@@ -200,7 +200,11 @@ mod model {
                 consumer.disarm();
             }
             thread.join().expect("the producer ends");
-        });
+        };
+        let mut builder = loom::model::Builder::new();
+        // Every interleaving takes half a minute; a wake-up is lost with fewer switches than these.
+        builder.preemption_bound = Some(3);
+        builder.check(model);
     }
 
     /// Over a ring that is full half the time: no slot is touched by both sides at once, none comes twice.
