@@ -77,6 +77,11 @@ impl Lab {
         self.in_far(|| PacketSocket::new(index_of(FAR), 0, |_| {}))
     }
 
+    /// Every frame that arrives at the far end.
+    pub(crate) fn far_listener(&self) -> PacketSocket {
+        self.in_far(|| PacketSocket::receiver(index_of(FAR), |_| {}))
+    }
+
     /// A kernel UDP socket at the far end.
     pub(crate) fn far_udp(&self, address: &str) -> UdpSocket {
         self.in_far(|| UdpSocket::bind(address).unwrap())

@@ -3,6 +3,7 @@
 
 mod changes;
 mod corpus;
+mod exclusive;
 mod lab;
 mod xdp;
 
