@@ -38,7 +38,7 @@ fn a_killed_application_takes_nothing_with_it() {
         // What was under way may still come; what is sent now fills the ring, and is then dropped with a count.
         rig.offer(SHARED, 50);
         assert_eq!(rig.exchange(DIRECT, 20), 20, "round {round}");
-        assert!(peer.has_hung_up(), "control learns of it");
+        assert!(peer.hangs_up(), "control learns of it");
         rig.detach(peer);
         rig.offer(SHARED, 5);
         assert_eq!(rig.exchange(DIRECT, 5), 5, "round {round}");

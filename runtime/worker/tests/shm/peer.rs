@@ -82,9 +82,12 @@ impl Peer {
         self.process.wait().expect("it is gone");
     }
 
-    pub(crate) fn has_hung_up(&self) -> bool {
+    /// Whether control learns of the end. Not at once: a process that another test is just starting has a copy of the other
+    /// end until it runs its program.
+    pub(crate) fn hangs_up(&self) -> bool {
+        let patience = Timespec { tv_sec: 20, tv_nsec: 0 };
         let mut fds = [PollFd::new(&self.connection, PollFlags::IN)];
-        poll(&mut fds, Some(&Timespec::default())).expect("poll");
+        poll(&mut fds, Some(&patience)).expect("poll");
         fds[0].revents().contains(PollFlags::HUP)
     }
 
