@@ -43,6 +43,7 @@ lint: setup ## formatting, clippy, the house rules, and the committed BPF object
 
 lab: ## run one lab: make lab LAB=quick ARGS="--check --json out.json" (root or sudo)
 	@xtask/host.sh may-be-root "twinpath lab $(LAB) builds network namespaces, which"
+	@xtask/host.sh need $(LAB_PACKAGES_$(LAB))
 	@$(MAKE) --no-print-directory build
 	@xtask/host.sh as-root "measuring in network namespaces of its own" $(TWINPATH) lab $(LAB) $(ARGS)
 
@@ -52,11 +53,14 @@ clean: ## remove what was built
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-6s  %s\n", $$1, $$2 }' Makefile
 
+# The NFS server of `lab kni`.
+LAB_PACKAGES_kni := nfs-ganesha=ganesha.nfsd nfs-ganesha-vfs=/etc/ganesha/vfs.conf
+
 # Only to prove that the committed object is what its source gives; the product needs no compiler for it.
 BPF_PACKAGES := clang-14=clang-14 llvm-14=llvm-strip-14
 
 # What device tests change their namespaces with. They need root, so nobody else needs these.
-TEST_PACKAGES := iproute2=ip ethtool=ethtool
+TEST_PACKAGES := iproute2=ip ethtool=ethtool $(LAB_PACKAGES_kni)
 
 # What building needs beside Rust: a linker and the C library's start files.
 setup:

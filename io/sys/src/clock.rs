@@ -1,6 +1,6 @@
 //! The clocks of this host. Only `runtime/`, `bin/` and the plain peers read them; everything else is told the time.
 
-use rustix::time::{ClockId, Timespec, clock_gettime};
+use rustix::time::{ClockId, Timespec, clock_getres, clock_gettime};
 use twinpath_time::{Duration, Instant};
 
 /// Now, on `CLOCK_MONOTONIC`: through the vDSO, some 25 ns where the clock source is the TSC.
@@ -21,6 +21,12 @@ pub fn process_cpu_time() -> Duration {
     Duration::from_nanos(nanos(clock_gettime(ClockId::ProcessCPUTime)))
 }
 
+/// The kernel's timer tick, 1/HZ: it is what the coarse clocks are advanced by (`KTIME_LOW_RES` in kernel/time/timekeeping.c).
+#[must_use]
+pub fn tick() -> Duration {
+    Duration::from_nanos(nanos(clock_getres(ClockId::MonotonicCoarse)))
+}
+
 /// These clocks start at zero and never show a negative time.
 fn nanos(time: Timespec) -> u64 {
     (time.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(time.tv_nsec as u64)
@@ -29,6 +35,13 @@ fn nanos(time: Timespec) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_tick_is_that_of_some_hz() {
+        // 100 to 1000; TICK_NSEC is rounded to the nanosecond.
+        let hz = 1e9 / tick().as_nanos() as f64;
+        assert!((99.0..1001.0).contains(&hz), "{hz}");
+    }
 
     #[test]
     fn clocks_advance_and_work_is_charged() {

@@ -10,12 +10,15 @@ pub mod clock;
 pub mod ethtool;
 pub mod eventfd;
 pub mod fd_passing;
+pub mod frame_tap;
 pub mod latency_request;
+pub mod mounts;
 pub mod netns;
 pub mod packet_socket;
 pub mod udp_socket;
 
 pub use eventfd::EventFd;
+pub use frame_tap::FrameTap;
 pub use latency_request::LatencyRequest;
 pub use netns::Namespace;
 pub use packet_socket::PacketSocket;

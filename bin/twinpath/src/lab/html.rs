@@ -39,7 +39,9 @@ pub(crate) fn render(lab: &Lab, report: &LabReport, record: &Record) -> anyhow::
         report.wall_s,
     );
     targets(&mut page, report)?;
-    latencies(&mut page, lab, report, record)?;
+    for group in [Group::Rtt, Group::Walk, Group::Transit] {
+        latencies(&mut page, lab, report, record, group)?;
+    }
     for group in Group::ALL {
         rows(&mut page, lab, report, record, group);
     }
@@ -109,13 +111,20 @@ fn ratio_line(page: &mut String, ratio: &Ratio) {
 /// How the ids of rows begin that are twinpath's.
 const OUR_ROWS: [&str; 3] = ["twinpath", "direct", "shm"];
 
-fn latencies(page: &mut String, lab: &Lab, report: &LabReport, record: &Record) -> anyhow::Result<()> {
+/// The curves of one group; nothing where it was not measured.
+fn latencies(
+    page: &mut String,
+    lab: &Lab,
+    report: &LabReport,
+    record: &Record,
+    group: Group,
+) -> anyhow::Result<()> {
     let (mut kernels, mut ours) = (KERNEL.iter().cycle(), OURS.iter().cycle());
     let mut curves = Vec::new();
     let mut legend = String::new();
-    let group = if lab.rows.iter().any(|row| row.group == Group::Rtt) { Group::Rtt } else { Group::Frames };
     for (spec, row) in of_group(lab, report, group).filter(|(_, row)| row.skipped.is_none()) {
-        let is_ours = OUR_ROWS.iter().any(|ours| row.id.starts_with(ours));
+        let is_ours = OUR_ROWS.iter().any(|ours| row.id.starts_with(ours))
+            || !matches!(group, Group::Rtt | Group::Frames) && row.path.is_some();
         let next = if is_ours { ours.next() } else { kernels.next() };
         let colour = if row.path.is_none() { FLOOR } else { *next.unwrap_or(&FLOOR) };
         let value =
@@ -157,6 +166,21 @@ const RTT_COLUMNS: [Column; 9] = [
     ("cpu_server", "CPU server", table::percent),
     ("cpu_client", "CPU client", table::percent),
 ];
+const WALK_COLUMNS: [Column; 11] = [
+    ("wall_s", "wall s", table::significant),
+    ("calls", "calls", table::thousands),
+    ("p50_us", "p50", table::significant),
+    ("p90_us", "p90", table::significant),
+    ("p99_us", "p99", table::significant),
+    ("p99_9_us", "p99.9", table::significant),
+    ("max_us", "max us", table::significant),
+    ("tick_share", "near a tick", table::short),
+    ("load_per_s", "load/s", table::thousands),
+    ("cpu_server", "CPU server", table::percent),
+    ("cpu_client", "CPU client", table::percent),
+];
+const TICK_COLUMNS: [Column; 2] =
+    [("excess_share", "share beyond plain", table::short), ("tick_ms", "tick ms", table::short)];
 const RATE_COLUMNS: [Column; 5] = [
     ("requests_per_s", "replies/s", table::thousands),
     ("p50_us", "p50 us", table::significant),
@@ -192,6 +216,8 @@ fn columns(group: Group) -> &'static [Column] {
         Group::Cpu => &COST_COLUMNS,
         Group::Beside | Group::Other => &MIXED_COLUMNS,
         Group::Idle => &IDLE_COLUMNS,
+        Group::Walk | Group::Transit | Group::NextCall | Group::Ack => &WALK_COLUMNS,
+        Group::Tick => &TICK_COLUMNS,
     }
 }
 

@@ -25,7 +25,16 @@ impl Instance {
     /// Starts it; it serves on both paths when this returns.
     pub(crate) async fn start(launcher: &Launcher, args: &[String]) -> anyhow::Result<Self> {
         // Its worker pins itself (`--cpu`). Confined to one CPU it could not measure what a wake-up costs between two.
-        let server = launcher.server(Side::Both, args).await?;
+        Self::start_at(launcher, Side::Both, args).await
+    }
+
+    /// The same elsewhere than on the server's side.
+    pub(crate) async fn start_at(
+        launcher: &Launcher,
+        side: Side<'_>,
+        args: &[String],
+    ) -> anyhow::Result<Self> {
+        let server = launcher.server(side, args).await?;
         let socket =
             server.ready["socket"].as_str().context("the ready line names no command socket")?.into();
         Ok(Self { server, socket })

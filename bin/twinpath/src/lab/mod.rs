@@ -7,6 +7,7 @@ mod bystander;
 mod fallback;
 mod html;
 mod instance;
+mod kni;
 #[cfg(test)]
 mod kni_parts;
 mod model;
@@ -39,7 +40,7 @@ use self::session::{Selection, Session};
 use self::topology::Topology;
 
 /// Every lab there is, in the order of the help text.
-const LABS: &[&Lab] = &[&quick::LAB, &three_rtts::LAB, &fallback::LAB];
+const LABS: &[&Lab] = &[&quick::LAB, &kni::LAB, &three_rtts::LAB, &fallback::LAB];
 
 /// 128 + SIGINT and 128 + SIGTERM, as shells count.
 const INTERRUPTED: u8 = 130;
@@ -49,9 +50,9 @@ const NOT_MEASURED: u8 = 3;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The lab: `quick` measures UDP and TCP echo, twinpath against the kernel's sockets; `three-rtts` frames reflected
-    /// by a worker, by another process over shared memory, and by a packet socket; `fallback` what attaching costs the
-    /// kernel's own traffic.
+    /// The lab: `quick` measures UDP and TCP echo, twinpath against the kernel's sockets; `kni` an NFS walk beside
+    /// twinpath and through its exception port; `three-rtts` frames reflected by a worker, by another process over shared
+    /// memory, and by a packet socket; `fallback` what attaching costs the kernel's own traffic.
     #[arg(value_parser = PossibleValuesParser::new(LABS.iter().map(|lab| lab.name)))]
     name: String,
     /// Also write everything as one JSON object.

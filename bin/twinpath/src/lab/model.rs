@@ -62,10 +62,24 @@ pub(crate) enum Group {
     Idle,
     /// What the other paths reach.
     Other,
+    /// Walks of a tree over NFS: calls, one outstanding.
+    Walk,
+    /// Frames of a walk on their way from one end to the other.
+    Transit,
+    /// What an end of a walk waits before it goes on.
+    NextCall,
+    Ack,
+    /// What waits for a timer tick.
+    Tick,
 }
 
 impl Group {
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 13] = [
+        Self::Walk,
+        Self::Transit,
+        Self::NextCall,
+        Self::Ack,
+        Self::Tick,
         Self::Rtt,
         Self::Frames,
         Self::FramesLoaded,
@@ -86,6 +100,11 @@ impl Group {
             Self::Beside => "Kernel TCP on the same interface",
             Self::Idle => "Nothing to do",
             Self::Other => "What the other paths reach",
+            Self::Walk => "NFS walk: latency of a call",
+            Self::Transit => "Frames under way between both kernels",
+            Self::NextCall => "From a reply to the next call",
+            Self::Ack => "From a reply to its acknowledgement",
+            Self::Tick => "Near a multiple of 1/HZ",
         }
     }
 }

@@ -16,6 +16,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, PidfdFlags, Signal};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{Child, Command};
+use twinpath_sys::Namespace;
 use twinpath_sys::child::{self, Placement};
 
 use super::topology::Topology;
@@ -30,12 +31,14 @@ const USAGE_PERIOD: Duration = Duration::from_millis(40);
 const STDERR_SHOWN: u64 = 2000;
 
 /// Where a child runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Side {
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Side<'a> {
     Client,
     Server,
     /// On both CPUs, in the server's namespace: what places its threads itself.
     Both,
+    /// In this namespace and on these CPUs, for labs with a layout of their own.
+    At(&'a Namespace, &'a [usize]),
 }
 
 /// Starts children on their side and knows all that live.
@@ -54,6 +57,15 @@ pub(crate) struct Server {
     pub(crate) pid: u32,
     /// What it said when it was ready.
     pub(crate) ready: serde_json::Value,
+    what: String,
+    child: Child,
+    stderr: File,
+}
+
+/// A client at work in the background.
+#[derive(Debug)]
+pub(crate) struct Background {
+    pid: u32,
     what: String,
     child: Child,
     stderr: File,
@@ -98,7 +110,7 @@ impl Launcher {
     }
 
     /// Starts a server and waits for its `ready` line.
-    pub(crate) async fn server(&self, side: Side, args: &[String]) -> anyhow::Result<Server> {
+    pub(crate) async fn server(&self, side: Side<'_>, args: &[String]) -> anyhow::Result<Server> {
         let (mut child, stderr) = self.spawn(side, args)?;
         let pid = child.id().context("a server ended at once")?;
         let mut lines = BufReader::new(child.stdout.take().context("no output of a server")?).lines();
@@ -154,7 +166,7 @@ impl Launcher {
     /// Runs a client to its end and reads the CPU time of `watched` meanwhile.
     pub(crate) async fn client(
         &self,
-        side: Side,
+        side: Side<'_>,
         args: &[String],
         deadline: Duration,
         watched: Option<u32>,
@@ -188,6 +200,36 @@ impl Launcher {
         Ok(Finished { stdout, usage, end })
     }
 
+    /// Starts a client that runs until it is told to stop.
+    pub(crate) fn background(&self, side: Side<'_>, args: &[String]) -> anyhow::Result<Background> {
+        let (child, stderr) = self.spawn(side, args)?;
+        let pid = child.id().context("a client ended at once")?;
+        Ok(Background { pid, what: format!("twinpath {}", args.join(" ")), child, stderr })
+    }
+
+    /// Tells a client to stop, as Ctrl-C does, and gives what it printed.
+    pub(crate) async fn finish(&self, mut client: Background) -> anyhow::Result<String> {
+        if let Some(pid) = Pid::from_raw(client.pid.cast_signed()) {
+            // ESRCH: it is gone already, and `wait` tells how.
+            let _ = rustix::process::kill_process(pid, Signal::INT);
+        }
+        let mut stdout = client.child.stdout.take().context("no output of a client")?;
+        let mut text = String::new();
+        let end = async {
+            stdout.read_to_string(&mut text).await?;
+            anyhow::Ok(client.child.wait().await?)
+        };
+        let Ok(status) = tokio::time::timeout(STOP_DEADLINE, end).await else {
+            bail!("no end within {} s of SIGINT ({})", STOP_DEADLINE.as_secs(), client.what);
+        };
+        self.live.borrow_mut().remove(&client.pid);
+        let status = status?;
+        if !status.success() {
+            bail!("{}", failure(&client.what, status, &mut client.stderr));
+        }
+        Ok(text)
+    }
+
     /// Ends what still lives and waits for it: programs and links are gone when this returns.
     pub(crate) fn end_all(&self) {
         for (_, pidfd) in self.live.borrow_mut().drain() {
@@ -200,16 +242,18 @@ impl Launcher {
         }
     }
 
-    fn spawn(&self, side: Side, args: &[String]) -> anyhow::Result<(Child, File)> {
+    fn spawn(&self, side: Side<'_>, args: &[String]) -> anyhow::Result<(Child, File)> {
         let stderr = tempfile::tempfile().context("cannot create a temporary file")?;
+        let both = [self.client_cpu, self.server_cpu];
         let (namespace, cpus) = match side {
-            Side::Client => (&self.topology.client, vec![self.client_cpu]),
-            Side::Server => (&self.topology.server, vec![self.server_cpu]),
-            Side::Both => (&self.topology.server, vec![self.client_cpu, self.server_cpu]),
+            Side::Client => (&self.topology.client, &both[..1]),
+            Side::Server => (&self.topology.server, &both[1..]),
+            Side::Both => (&self.topology.server, &both[..]),
+            Side::At(namespace, cpus) => (namespace, cpus),
         };
         let mut command = std::process::Command::new(&self.exe);
         command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr.try_clone()?);
-        child::place(&mut command, Placement { namespace: Some(namespace), cpus: &cpus })?;
+        child::place(&mut command, Placement { namespace: Some(namespace), cpus })?;
         let mut command = Command::from(command);
         // A group of its own: Ctrl-C on the terminal reaches the lab alone, which then ends its children in order.
         command.kill_on_drop(true).process_group(0);

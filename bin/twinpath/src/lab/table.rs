@@ -83,6 +83,8 @@ fn line(spec: &RowSpec, row: &Row, record: &Record) -> Vec<Cell> {
     let middle = match spec.main {
         "p50_us" => "requests_per_s",
         "cpu_server" => "wakeups_per_s",
+        // It has a column of its own.
+        "p99_9_us" => "",
         main => main,
     };
     cells.push(Cell::new(value(middle).map_or_else(String::new, |value| with_unit(middle, value))));
@@ -217,6 +219,7 @@ pub(crate) fn with_unit(name: &str, value: f64) -> String {
         "gbit_per_s" => format!("{value:.1} Gbit/s"),
         "cpu_us_per_reply" => format!("{value:.2} us/reply"),
         "requests_per_s" => thousands(value),
+        "wall_s" => format!("{value:.2} s"),
         "cpu_server" | "cpu_client" => percent(value),
         "wakeups_per_s" => format!("{value:.1} wake-ups/s"),
         "failed" => format!("{value:.0} failed"),

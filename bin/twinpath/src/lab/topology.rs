@@ -37,6 +37,20 @@ pub(crate) const SERVER: End = End {
     ipv6: Ipv6Addr::new(0xfd74, 0x7770, 0, 0, 0, 0, 0, 2),
 };
 
+/// An interface without addresses, which user space owns wholly, and what it is joined with on the server's side.
+pub(crate) const OWNED: End = End {
+    interface: "owned0",
+    mac: [0x02, 0x74, 0x70, 0, 1, 1],
+    ipv4: Ipv4Addr::new(10, 112, 1, 1),
+    ipv6: Ipv6Addr::new(0xfd74, 0x7770, 0, 1, 0, 0, 0, 1),
+};
+pub(crate) const OWNED_PEER: End = End {
+    interface: "server1",
+    mac: [0x02, 0x74, 0x70, 0, 1, 2],
+    ipv4: Ipv4Addr::new(10, 112, 1, 2),
+    ipv6: Ipv6Addr::new(0xfd74, 0x7770, 0, 1, 0, 0, 0, 2),
+};
+
 /// Both namespaces. They end with this value and the processes inside.
 #[derive(Debug)]
 pub(crate) struct Topology {
@@ -48,10 +62,7 @@ impl Topology {
     /// Builds both namespaces and the pair, and waits until the link carries.
     pub(crate) fn build() -> anyhow::Result<Self> {
         let topology = Self { client: Namespace::new()?, server: Namespace::new()? };
-        let pair = pair_message(&topology.server);
-        inside(&topology.client, async move |handle| {
-            handle.link().add(pair).execute().await.context("cannot create a veth pair")
-        })?;
+        join(&topology.client, CLIENT, &topology.server, SERVER)?;
         inside(&topology.client, async |handle| configure(&handle, CLIENT).await)?;
         inside(&topology.server, async |handle| configure(&handle, SERVER).await)?;
         for (namespace, end) in [(&topology.client, CLIENT), (&topology.server, SERVER)] {
@@ -59,19 +70,40 @@ impl Topology {
         }
         Ok(topology)
     }
+
+    /// A third namespace, whose interface [`OWNED`] is up and has no address: its kernel stack has no use for it.
+    pub(crate) fn owned(&self) -> anyhow::Result<Namespace> {
+        let owner = Namespace::new()?;
+        join(&owner, OWNED, &self.server, OWNED_PEER)?;
+        inside(&owner, async |handle| set_up(&handle, &["lo", OWNED.interface]).await)?;
+        inside(&self.server, async |handle| configure(&handle, OWNED_PEER).await)?;
+        for (namespace, end) in [(&owner, OWNED), (&self.server, OWNED_PEER)] {
+            wait_for_carrier(namespace, end.interface)?;
+        }
+        Ok(owner)
+    }
+}
+
+/// Gives `end`'s addresses to an interface that is there already, by whatever name, and sets it up.
+pub(crate) fn address(namespace: &Namespace, end: End) -> anyhow::Result<()> {
+    inside(namespace, async |handle| configure(&handle, end).await)?;
+    wait_for_carrier(namespace, end.interface)
 }
 
 /// One message makes both ends, the second of them in the other namespace from the start.
-fn pair_message(peer_namespace: &Namespace) -> LinkMessage {
-    let peer = LinkMessageBuilder::<LinkUnspec>::new()
-        .name(SERVER.interface)
-        .address(SERVER.mac.to_vec())
+fn join(namespace: &Namespace, end: End, peer_namespace: &Namespace, peer: End) -> anyhow::Result<()> {
+    let other = LinkMessageBuilder::<LinkUnspec>::new()
+        .name(peer.interface)
+        .address(peer.mac.to_vec())
         .setns_by_fd(peer_namespace.as_fd().as_raw_fd())
         .build();
-    LinkVeth::new(CLIENT.interface, SERVER.interface)
-        .address(CLIENT.mac.to_vec())
-        .set_info_data(InfoData::Veth(InfoVeth::Peer(peer)))
-        .build()
+    let pair: LinkMessage = LinkVeth::new(end.interface, peer.interface)
+        .address(end.mac.to_vec())
+        .set_info_data(InfoData::Veth(InfoVeth::Peer(other)))
+        .build();
+    inside(namespace, async move |handle| {
+        handle.link().add(pair).execute().await.context("cannot create a veth pair")
+    })
 }
 
 async fn configure(handle: &Handle, end: End) -> anyhow::Result<()> {
@@ -82,7 +114,11 @@ async fn configure(handle: &Handle, end: End) -> anyhow::Result<()> {
         request.message_mut().header.flags |= AddressHeaderFlags::Nodad;
         request.execute().await.with_context(|| format!("cannot add {address} to {}", end.interface))?;
     }
-    for name in ["lo", end.interface] {
+    set_up(handle, &["lo", end.interface]).await
+}
+
+async fn set_up(handle: &Handle, names: &[&str]) -> anyhow::Result<()> {
+    for name in names {
         let up = LinkUnspec::new_with_name(name).up().build();
         handle.link().set(up).execute().await.with_context(|| format!("cannot set {name} up"))?;
     }

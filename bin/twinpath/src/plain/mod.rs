@@ -4,6 +4,8 @@
 //! started it dies. The one-off peers print one JSON line, their result.
 
 pub(crate) mod reflect;
+pub(crate) mod nfs;
+pub(crate) mod tap;
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -69,6 +71,12 @@ enum Peer {
     PacketReflect(reflect::PacketArgs),
     /// Send frames back that a worker hands over in shared memory
     ShmReflect(reflect::ShmArgs),
+    /// Serve a tree of files by nfs-ganesha
+    NfsServer(nfs::ServerArgs),
+    /// Walk such a tree as a kernel client's `ls -last -R` does
+    NfsWalk(nfs::WalkArgs),
+    /// Note when each frame of a TCP port passes an interface
+    Tap(tap::Args),
     /// Bounce a signal between two CPUs
     EventfdPingpong {
         /// The two CPUs
@@ -137,6 +145,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         Peer::PacketReflect(args) => reflect::packet(&args)?,
         Peer::ShmReflect(args) => reflect::shm(&args)?,
+        Peer::NfsServer(args) => return nfs::serve(&args),
+        Peer::Tap(args) => return tap::run(&args),
+        Peer::NfsWalk(args) => return nfs::walk(&args),
         Peer::EventfdPingpong { cpus, mode, duration, rounds, latency_request } => {
             let limit = rounds
                 .map_or_else(|| seconds(duration).map(Limit::Duration), |rounds| Ok(Limit::Count(rounds)))?;

@@ -1,0 +1,142 @@
+//! `lab kni`: what the kernel's own traffic loses beside twinpath, and through it: the NFS walk of the KNI report.
+//!
+//! nfs-ganesha and its client share the first CPU: with one call outstanding they take turns. twinpath, and all load beside
+//! the walk, have the second.
+
+mod hops;
+mod measure;
+mod modes;
+mod tables;
+mod tick;
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use self::measure::Walks;
+use self::modes::{Mode, Stage};
+use crate::lab::model::Lab;
+use crate::lab::record::Record;
+use crate::lab::session::Session;
+
+/// Pairs per ratio under `--check`, at least.
+const CHECK_PAIRS: usize = 10;
+/// Rounds with captures under `--check`, at least.
+const CAPTURE_CHECK_ROUNDS: usize = 3;
+/// Rounds otherwise, at most, and until when one may begin.
+const QUICK_PAIRS: usize = 6;
+const QUICK_BUDGET: Duration = Duration::from_secs(150);
+/// The order of the modes in each round follows from it.
+const ORDER_SEED: u64 = 2015;
+
+/// The lab as the frame sees it.
+pub(crate) const LAB: Lab = Lab {
+    name: "kni",
+    about: "An NFS walk beside twinpath and through its exception port, against plain veth",
+    rows: tables::ROWS,
+    ratios: tables::RATIOS,
+    together: tables::TOGETHER,
+    run: |session| Box::pin(run(session)),
+};
+
+/// How often what is measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Rounds {
+    all: usize,
+    /// The first so many also have a walk with captures, per mode.
+    captures: usize,
+}
+
+fn rounds(session: &Session) -> Rounds {
+    let all = match (session.check, session.repeat) {
+        (true, repeat) => repeat.unwrap_or(CHECK_PAIRS).max(CHECK_PAIRS),
+        (false, repeat) => repeat.unwrap_or(QUICK_PAIRS),
+    };
+    Rounds { all, captures: if session.check { CAPTURE_CHECK_ROUNDS } else { 1 } }
+}
+
+async fn run(session: &Session) -> anyhow::Result<(Record, usize)> {
+    let rounds = rounds(session);
+    let selected = &session.selection.rows;
+    let modes: Vec<_> = Mode::ALL
+        .into_iter()
+        .filter(|mode| {
+            selected.contains(mode.row()) || measure::captured_rows(*mode).any(|row| selected.contains(row))
+        })
+        .collect();
+    let mut record = Record::default();
+    let done = if modes.is_empty() { 0 } else { walks(session, &modes, rounds, &mut record).await? };
+    if selected.contains(tables::TICK) {
+        measure::tick(&mut record, done);
+    }
+    Ok((record, done))
+}
+
+/// The rounds of walks; how many were done.
+async fn walks(
+    session: &Session,
+    modes: &[Mode],
+    rounds: Rounds,
+    record: &mut Record,
+) -> anyhow::Result<usize> {
+    session.progress.expect(rounds.all * modes.len());
+    let owner = session.launcher.topology().owned()?;
+    let stage = Stage { session, owner: &owner };
+    let walks = match Walks::start(session, stage).await {
+        Ok(walks) => walks,
+        Err(error) => {
+            let reason = format!("{error:#}");
+            session.progress.line(&reason);
+            for row in selected_rows(session, modes) {
+                record.fail(row, reason.clone());
+            }
+            return Ok(0);
+        }
+    };
+    let (begun, mut last, mut done) = (Instant::now(), Duration::ZERO, 0);
+    for round in 0..rounds.all {
+        let budgeted = !session.check && session.repeat.is_none();
+        if budgeted && round > 0 && begun.elapsed() + last > QUICK_BUDGET {
+            session.progress.line(&format!("{round} rounds: another would take too long; --repeat N runs N"));
+            break;
+        }
+        let round_begun = Instant::now();
+        session.progress.line(&format!("round {} of {}", round + 1, rounds.all));
+        for mode in order(modes, round) {
+            walks.measure(mode, round, round < rounds.captures, record).await;
+        }
+        (done, last) = (round + 1, round_begun.elapsed());
+    }
+    walks.stop().await?;
+    Ok(done)
+}
+
+fn selected_rows(session: &Session, modes: &[Mode]) -> BTreeSet<&'static str> {
+    let rows = modes.iter().flat_map(|mode| measure::captured_rows(*mode).chain([mode.row()]));
+    rows.filter(|row| session.selection.rows.contains(row)).collect()
+}
+
+/// Another order in every round, so that no mode always comes after the same one.
+fn order(modes: &[Mode], round: usize) -> Vec<Mode> {
+    let mut order = modes.to_vec();
+    fastrand::Rng::with_seed(ORDER_SEED + round as u64).shuffle(&mut order);
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_mode_has_its_rows_in_the_table_and_every_round_all_modes() {
+        let ids: BTreeSet<_> = tables::ROWS.iter().map(|row| row.id).collect();
+        for mode in Mode::ALL {
+            assert!(ids.contains(mode.row()));
+            assert!(measure::captured_rows(mode).all(|row| ids.contains(row)));
+        }
+        let orders: BTreeSet<_> = (0..CHECK_PAIRS).map(|round| order(&Mode::ALL, round)).collect();
+        assert!(orders.len() > CHECK_PAIRS / 2);
+        for order in orders {
+            assert_eq!(BTreeSet::from_iter(order), BTreeSet::from(Mode::ALL));
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! What `lab kni` measures: its rows and its ratios. Ids are stable; docs/measuring.md explains each.
+
+use crate::lab::model::{Better, Formula, Group, Judged, RatioSpec, RowSpec};
+
+const WALL: &str = "wall_s";
+const P99_9: &str = "p99_9_us";
+
+const fn row(id: &'static str, group: Group, main: &'static str, label: &'static str) -> RowSpec {
+    RowSpec { id, label, group, path: None, mode: None, main, base: &[] }
+}
+
+impl RowSpec {
+    /// With a program of ours that runs in `mode`.
+    const fn ours(self, mode: &'static str) -> Self {
+        Self { path: Some("auto"), mode: Some(mode), base: PLAIN, ..self }
+    }
+
+    const fn kernels(self) -> Self {
+        Self { base: PLAIN, ..self }
+    }
+}
+
+const PLAIN: &[&str] = &["nfs-plain"];
+
+/// Every row, in the order of the table.
+pub(super) const ROWS: &[RowSpec] = &[
+    row("nfs-plain", Group::Walk, WALL, "plain veth"),
+    row("nfs-plain-again", Group::Walk, WALL, "plain veth once more: the noise of the method").kernels(),
+    row("nfs-attached", Group::Walk, WALL, "twinpath attached, idle, adaptive").ours("adaptive"),
+    row("nfs-busy", Group::Walk, WALL, "twinpath serving 50,000/s, adaptive").ours("adaptive"),
+    row("nfs-busy-kernel", Group::Walk, WALL, "a kernel service serving the same").kernels(),
+    row("nfs-exception", Group::Walk, WALL, "through the exception port, adaptive").ours("adaptive"),
+    row("transit-plain", Group::Transit, P99_9, "plain veth"),
+    row("transit-attached", Group::Transit, P99_9, "twinpath attached, idle"),
+    row("transit-busy", Group::Transit, P99_9, "twinpath busy"),
+    row("transit-busy-kernel", Group::Transit, P99_9, "a kernel service busy"),
+    row("transit-exception", Group::Transit, P99_9, "exception port: our queues and the veth"),
+    row("next-call-plain", Group::NextCall, P99_9, "client: plain veth"),
+    row("next-call-attached", Group::NextCall, P99_9, "client: twinpath attached, idle"),
+    row("next-call-busy", Group::NextCall, P99_9, "client: twinpath busy"),
+    row("next-call-busy-kernel", Group::NextCall, P99_9, "client: a kernel service busy"),
+    row("next-call-exception", Group::NextCall, P99_9, "client: exception port"),
+    row("next-call-at-server-plain", Group::NextCall, P99_9, "server: plain veth"),
+    row("next-call-at-server-attached", Group::NextCall, P99_9, "server: twinpath attached, idle"),
+    row("next-call-at-server-busy", Group::NextCall, P99_9, "server: twinpath busy"),
+    row("next-call-at-server-busy-kernel", Group::NextCall, P99_9, "server: a kernel service busy"),
+    row("next-call-at-server-exception", Group::NextCall, P99_9, "server: exception port"),
+    row("ack-plain", Group::Ack, P99_9, "client: plain veth"),
+    row("ack-attached", Group::Ack, P99_9, "client: twinpath attached, idle"),
+    row("ack-busy", Group::Ack, P99_9, "client: twinpath busy"),
+    row("ack-busy-kernel", Group::Ack, P99_9, "client: a kernel service busy"),
+    row("ack-exception", Group::Ack, P99_9, "client: exception port"),
+    row("ack-at-server-plain", Group::Ack, P99_9, "server: plain veth"),
+    row("ack-at-server-attached", Group::Ack, P99_9, "server: twinpath attached, idle"),
+    row("ack-at-server-busy", Group::Ack, P99_9, "server: twinpath busy"),
+    row("ack-at-server-busy-kernel", Group::Ack, P99_9, "server: a kernel service busy"),
+    row("ack-at-server-exception", Group::Ack, P99_9, "server: exception port"),
+    row(TICK, Group::Tick, "excess_share", "all modes against plain veth"),
+];
+
+/// The row of what waits for a timer tick.
+pub(super) const TICK: &str = "tick";
+
+/// What needs what measured in the same rounds.
+pub(super) const TOGETHER: &[(&str, &[&str])] =
+    &[(TICK, &["nfs-plain", "nfs-attached", "nfs-busy", "nfs-busy-kernel", "nfs-exception"])];
+
+const fn ratio(id: &'static str, formula: Formula, target: Option<f64>, what: &'static str) -> RatioSpec {
+    RatioSpec {
+        id,
+        what,
+        formula,
+        target,
+        better: Better::Lower,
+        judged: Judged::Median,
+        check_pairs: super::CHECK_PAIRS,
+        also: &[],
+    }
+}
+
+const fn wall_over(top: &'static str, bottom: &'static [(&'static str, &'static str)]) -> Formula {
+    Formula::Over { top: (top, WALL), bottom }
+}
+
+/// The table of what has to be reached.
+pub(super) const RATIOS: &[RatioSpec] = &[
+    RatioSpec {
+        judged: Judged::IntervalEnd,
+        ..ratio(
+            "walk-attached-idle",
+            wall_over("nfs-attached", &[("nfs-plain", WALL)]),
+            Some(1.05),
+            "NFS walk, twinpath attached and idle, against plain veth",
+        )
+    },
+    ratio(
+        "walk-attached-busy",
+        wall_over("nfs-busy", &[("nfs-busy-kernel", WALL)]),
+        Some(1.0),
+        "NFS walk beside twinpath serving 50,000/s, against a kernel service doing the same",
+    ),
+    ratio(
+        "walk-exception",
+        wall_over("nfs-exception", &[("nfs-plain", WALL)]),
+        Some(1.25),
+        "NFS walk through the exception port, against plain veth (KNI: 7.3)",
+    ),
+    ratio(
+        "walk-noise",
+        wall_over("nfs-plain-again", &[("nfs-plain", WALL)]),
+        None,
+        "two walks over the same plain veth: what the method cannot tell apart",
+    ),
+    RatioSpec {
+        check_pairs: 1,
+        ..ratio(
+            "walk-tick",
+            Formula::Value((TICK, "excess_share")),
+            Some(0.0),
+            "share of calls and gaps near a multiple of 1/HZ beyond what plain veth shows",
+        )
+    },
+    RatioSpec {
+        check_pairs: super::CAPTURE_CHECK_ROUNDS,
+        ..ratio(
+            "exception-queue-us",
+            Formula::Value(("transit-exception", P99_9)),
+            Some(120.0),
+            "time a frame spends in our queues on the exception path, p99.9, us (seeds/000: 120)",
+        )
+    },
+];

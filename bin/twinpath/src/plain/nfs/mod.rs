@@ -1,0 +1,50 @@
+//! NFSv3 for `lab kni`: nfs-ganesha over a tree from a seed, and the walk of a kernel client's cold `ls -last -R`.
+//!
+//! The server is Debian's; the client speaks NFSv3 over an ordinary blocking TCP socket, one call outstanding, as a kernel
+//! client's threads do when `ls` asks for one name after the other.
+
+mod portmapper;
+mod server;
+mod transport;
+mod tree;
+mod walk;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+pub(crate) use self::server::find_ganesha;
+pub(super) use self::server::serve;
+pub(crate) use self::tree::Shape;
+pub(super) use self::walk::walk;
+pub(crate) use self::walk::{Step, WalkReport};
+
+/// Where ganesha serves NFS.
+pub(crate) const NFS_PORT: u16 = 2049;
+/// Where ganesha answers mount calls.
+pub(crate) const MOUNT_PORT: u16 = 20048;
+
+#[derive(clap::Args)]
+pub(crate) struct ServerArgs {
+    /// An empty directory: configuration, log and tree go there, the tree on a tmpfs that only the server sees
+    #[arg(long)]
+    directory: PathBuf,
+    #[command(flatten)]
+    shape: Shape,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct WalkArgs {
+    /// The NFS server
+    target: SocketAddr,
+    /// The exported path
+    #[arg(long)]
+    export: PathBuf,
+    #[command(flatten)]
+    shape: Shape,
+    /// Stop after so many calls instead of at the end of the tree
+    #[arg(long)]
+    calls: Option<u64>,
+    /// What is done with each name, in order
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Step::Lookup, Step::Getattr, Step::Access])]
+    steps: Vec<Step>,
+}

@@ -1,0 +1,202 @@
+//! A packet socket that sees what passes an interface both ways, each frame with the kernel's own time (packet(7)).
+#![allow(
+    unsafe_code,
+    reason = "recvmsg(2) with a timestamp beside the bytes; sockaddr_ll has no safe wrapper"
+)]
+
+use std::io;
+use std::mem::{self, MaybeUninit};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::ptr;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
+
+/// Enough for every frame that may pass between two looks: each is charged with the memory of its whole buffer.
+const RECEIVE_BUFFER: usize = 64 << 20;
+
+/// What is known of a frame beside its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tapped {
+    /// When the kernel took it in, or handed it to the device; nanoseconds since 1970.
+    pub at_ns: u64,
+    /// Whether it leaves by the interface.
+    pub outgoing: bool,
+    /// Bytes that were kept.
+    pub kept: usize,
+    /// Its length, from the MAC header on.
+    pub length: usize,
+}
+
+/// Room for one control message: `struct timespec`.
+#[repr(C, align(8))]
+struct Control([u8; 64]);
+
+/// Sees every frame of one interface. It never blocks.
+#[derive(Debug)]
+pub struct FrameTap {
+    fd: OwnedFd,
+}
+
+impl FrameTap {
+    /// Taps `interface` of the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// What the kernel returned: ENODEV without such an interface, EPERM without CAP_NET_RAW.
+    pub fn open(interface: &str) -> io::Result<Self> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        // No protocol yet: until it is bound it would get the frames of every interface.
+        let fd = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?;
+        let index = rustix::net::netdevice::name_to_index(&fd, interface)?;
+        sockopt::set_socket_recv_buffer_size_force(&fd, RECEIVE_BUFFER)?;
+        set(&fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS)?;
+        // SAFETY: an all-zero sockaddr_ll is a valid value of a struct of plain integers.
+        let mut address: libc::sockaddr_ll = unsafe { mem::zeroed() };
+        address.sll_family = libc::AF_PACKET as u16;
+        address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
+        address.sll_ifindex = index as i32;
+        // SAFETY: the pointer and length describe `address`, which lives across the call.
+        let bound = unsafe {
+            libc::bind(fd.as_raw_fd(), (&raw const address).cast(), size_of_val(&address) as libc::socklen_t)
+        };
+        if bound != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self { fd })
+    }
+
+    /// Takes the next frame; cut, if `buffer` is shorter.
+    ///
+    /// # Errors
+    /// [`Errno::AGAIN`] when there is none; what recvmsg(2) returns otherwise.
+    pub fn next(&self, buffer: &mut [u8]) -> Result<Tapped, Errno> {
+        let mut address = MaybeUninit::<libc::sockaddr_ll>::zeroed();
+        let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+        let mut control = Control([0; 64]);
+        // SAFETY: an all-zero msghdr is a valid value: no name, no parts, no control.
+        let mut message: libc::msghdr = unsafe { mem::zeroed() };
+        message.msg_name = address.as_mut_ptr().cast();
+        message.msg_namelen = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+        message.msg_iov = &raw mut part;
+        message.msg_iovlen = 1;
+        message.msg_control = control.0.as_mut_ptr().cast();
+        message.msg_controllen = control.0.len();
+        // SAFETY: every pointer in `message` is to a live value of the length said there, for the length of the call.
+        let length = unsafe { libc::recvmsg(self.fd.as_raw_fd(), &raw mut message, libc::MSG_TRUNC) };
+        let length = usize::try_from(length)
+            .map_err(|_| Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO))?;
+        // SAFETY: all-zero bytes are a valid sockaddr_ll, and the kernel wrote nothing but integers into it.
+        let address = unsafe { address.assume_init() };
+        Ok(Tapped {
+            at_ns: timestamp(&message).ok_or(Errno::IO)?,
+            outgoing: address.sll_pkttype == libc::PACKET_OUTGOING,
+            kept: length.min(buffer.len()),
+            length,
+        })
+    }
+
+    /// Frames that found the socket's buffer full since the last call.
+    ///
+    /// # Errors
+    /// What getsockopt(2) returns.
+    pub fn dropped(&self) -> io::Result<u32> {
+        // SAFETY: an all-zero tpacket_stats is a valid value of a struct of plain integers.
+        let mut stats: libc::tpacket_stats = unsafe { mem::zeroed() };
+        let mut length = size_of_val(&stats) as libc::socklen_t;
+        // SAFETY: the pointers describe `stats` and its length, which live across the call.
+        let result = unsafe {
+            libc::getsockopt(
+                self.fd.as_raw_fd(),
+                libc::SOL_PACKET,
+                libc::PACKET_STATISTICS,
+                (&raw mut stats).cast(),
+                &raw mut length,
+            )
+        };
+        if result == 0 { Ok(stats.tp_drops) } else { Err(io::Error::last_os_error()) }
+    }
+}
+
+impl AsFd for FrameTap {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+fn set(fd: &OwnedFd, level: i32, option: i32) -> io::Result<()> {
+    let on: libc::c_int = 1;
+    // SAFETY: the pointer and length describe `on`, which lives across the call.
+    let result = unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            level,
+            option,
+            (&raw const on).cast(),
+            size_of_val(&on) as libc::socklen_t,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+fn timestamp(message: &libc::msghdr) -> Option<u64> {
+    // SAFETY: `message` is what recvmsg filled in, and its control buffer is still live and aligned for cmsghdr.
+    let mut header = unsafe { libc::CMSG_FIRSTHDR(message) };
+    while !header.is_null() {
+        // SAFETY: the macros give null or a whole header inside the control buffer.
+        let found = unsafe { &*header };
+        if (found.cmsg_level, found.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) {
+            // SAFETY: the kernel puts a whole timespec behind this header; it need not be aligned.
+            let time = unsafe { ptr::read_unaligned(libc::CMSG_DATA(header).cast::<libc::timespec>()) };
+            return Some(time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned());
+        }
+        // SAFETY: as for CMSG_FIRSTHDR; `header` came from it.
+        header = unsafe { libc::CMSG_NXTHDR(message, header) };
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    use super::*;
+
+    #[test]
+    fn a_frame_over_loopback_is_seen_leaving_and_then_arriving() {
+        if !twinpath_test_skip::root_or_skip() {
+            return;
+        }
+        let tap = FrameTap::open("lo").unwrap();
+        let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+        let before = since_1970.as_nanos() as u64;
+        let (from, to) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
+        let marker = [0xa5; 300];
+        from.send_to(&marker, to.local_addr().unwrap()).unwrap();
+        let mut seen = Vec::new();
+        let mut buffer = [0; 64];
+        let port = from.local_addr().unwrap().port().to_be_bytes();
+        while seen.len() < 2 {
+            let wait = Timespec { tv_sec: 5, tv_nsec: 0 };
+            assert_eq!(poll(&mut [PollFd::new(&tap, PollFlags::IN)], Some(&wait)), Ok(1));
+            while let Ok(tapped) = tap.next(&mut buffer) {
+                if buffer[34..36] == port {
+                    seen.push(tapped);
+                }
+            }
+        }
+        assert_eq!([seen[0].outgoing, seen[1].outgoing], [true, false]);
+        assert!(seen.iter().all(|tapped| tapped.length == 14 + 20 + 8 + marker.len() && tapped.kept == 64));
+        assert!(before <= seen[0].at_ns && seen[0].at_ns <= seen[1].at_ns, "{before} {seen:?}");
+        assert_eq!(tap.dropped().unwrap(), 0);
+    }
+
+    #[test]
+    fn a_missing_interface_is_an_error() {
+        if !twinpath_test_skip::root_or_skip() {
+            return;
+        }
+        assert!(FrameTap::open("no-such-one").is_err());
+    }
+}

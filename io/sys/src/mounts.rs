@@ -1,0 +1,90 @@
+//! Directories of one's own over those of the host: a private mount namespace.
+
+#![allow(unsafe_code, reason = "unshare(2) of the calling thread")]
+
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
+use rustix::thread::UnshareFlags;
+
+/// What can go wrong while hiding the host's directories.
+#[derive(Debug, thiserror::Error)]
+pub enum MountError {
+    /// The kernel refused a new mount namespace.
+    #[error("cannot create a mount namespace ({0}): this needs CAP_SYS_ADMIN, so run as root or with sudo")]
+    Unshare(Errno),
+    /// The mounts could not be cut off from the host's.
+    #[error("cannot make the mounts private ({0}): nothing was mounted")]
+    Private(Errno),
+    /// A path that no mount call can take.
+    #[error("{}: a path with a zero byte cannot be mounted on", .0.display())]
+    Path(PathBuf),
+    /// An empty file system could not be mounted.
+    #[error("cannot mount an empty tmpfs on {} ({error}): does the directory exist?", path.display())]
+    Tmpfs {
+        /// Where.
+        path: PathBuf,
+        /// What mount(2) returned.
+        error: Errno,
+    },
+}
+
+/// Gives the calling thread, and what it starts from now on, an empty tmpfs of its own on each of `directories`. The host
+/// sees nothing of it, and it ends with the last process inside.
+///
+/// # Errors
+/// [`MountError`]; the thread may then be in a namespace of its own with some of the mounts made.
+pub fn hide(directories: &[&Path]) -> Result<(), MountError> {
+    // SAFETY: only the mounts of this thread are unshared (and with them its working directory, as always with
+    // CLONE_NEWNS). What makes `unshare` unsafe is CLONE_FILES, and that flag is not set.
+    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }.map_err(MountError::Unshare)?;
+    let private = MountPropagationFlags::REC | MountPropagationFlags::PRIVATE;
+    mount_change("/", private).map_err(MountError::Private)?;
+    for path in directories {
+        let target =
+            CString::new(path.as_os_str().as_bytes()).map_err(|_| MountError::Path(path.to_path_buf()))?;
+        mount("tmpfs", &target, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, c"mode=755")
+            .map_err(|error| MountError::Tmpfs { path: path.to_path_buf(), error })?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_hidden_from_a_thread_is_still_there_for_others() {
+        if !twinpath_test_skip::root_or_skip() {
+            return;
+        }
+        let directory = std::env::temp_dir().join(format!("twinpath-mounts-{}", std::process::id()));
+        std::fs::create_dir(&directory).unwrap();
+        std::fs::write(directory.join("ours"), "kept").unwrap();
+        let inside = std::thread::scope(|scope| {
+            let hidden = scope.spawn(|| {
+                hide(&[&directory]).unwrap();
+                std::fs::write(directory.join("theirs"), "gone").unwrap();
+                directory.join("ours").exists()
+            });
+            hidden.join().unwrap()
+        });
+        assert!(!inside);
+        assert_eq!(std::fs::read_to_string(directory.join("ours")).unwrap(), "kept");
+        assert!(!directory.join("theirs").exists());
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn a_missing_directory_is_named() {
+        if !twinpath_test_skip::root_or_skip() {
+            return;
+        }
+        let missing = Path::new("/no-such-directory-of-twinpath");
+        let result = std::thread::spawn(move || hide(&[missing])).join().unwrap();
+        assert!(matches!(result, Err(MountError::Tmpfs { path, error: Errno::NOENT }) if path == missing));
+    }
+}
