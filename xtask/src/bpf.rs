@@ -9,7 +9,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 const CRATE: &str = "io/steer_bpf";
-const OBJECTS: [&str; 4] = ["packet", "xdp", "bridge", "empty"];
+const OBJECTS: [&str; 5] = ["packet", "xdp", "bridge", "empty", "neighbour"];
 const COMPILER: &str = "clang-14";
 const STRIP: &str = "llvm-strip-14";
 const INSTALL: &str = "install it with: apt-get install clang-14 llvm-14";

@@ -27,8 +27,8 @@ enum {
 enum { BPF_F_NO_PREALLOC = 1 };
 enum { BPF_HDR_START_MAC = 0 };
 enum { XDP_PASS = 2, XDP_REDIRECT = 4 };
-/* tcx: ask the next program; drop. Named TCX_NEXT and TCX_DROP there. */
-enum { TCX_NEXT = -1, TCX_DROP = 2 };
+/* tcx: ask the next program; to the kernel at once; drop. Named so there. */
+enum { TCX_NEXT = -1, TCX_PASS = 0, TCX_DROP = 2 };
 /* linux/if_packet.h */
 enum { PACKET_OUTGOING = 4 };
 

@@ -58,6 +58,15 @@ pub enum SteerError {
         #[source]
         error: Box<ProgramError>,
     },
+    /// The order of the programs at tc ingress can't be learnt.
+    #[error("asking which programs are at tc ingress of {interface}: {error}; it takes CAP_SYS_ADMIN")]
+    Order {
+        /// The interface's name.
+        interface: String,
+        /// The kernel's answer.
+        #[source]
+        error: Box<ProgramError>,
+    },
     /// The kernel attached at tc ingress, but without a link.
     #[error(
         "this kernel attaches at tc ingress of {0} only in a way that outlives a crash: it needs Linux 6.6"
@@ -93,7 +102,7 @@ pub enum SteerError {
     #[error(
         "another XDP program holds the interface: {0}; it is never replaced: stop it, or use the packet path"
     )]
-    XdpHeld(XdpHolder),
+    XdpHeld(Box<XdpHolder>),
     /// A test run was refused.
     #[error("running the BPF program {program} for a test: {error}")]
     TestRun {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::fs;
 use std::io;
 
-use aya::programs::loaded_programs;
+use aya::programs::{ProgramInfo, loaded_programs};
 use netlink_packet_core::{NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{LinkAttribute, LinkMessage, LinkXdp, XdpAttached};
@@ -54,11 +54,36 @@ pub struct XdpHolder {
     pub mode: Attachment,
     /// The processes that hold the program or its link, as far as we may look: number and command.
     pub processes: Vec<(u32, String)>,
+    /// The programs that it calls one after the other, where it is libxdp's dispatcher and its pins can be read.
+    pub parts: Vec<String>,
+    /// What one run took on average, ns, where the kernel keeps count (`kernel.bpf_stats_enabled`).
+    pub run_ns: Option<u64>,
+}
+
+/// Tools that are known by the names of their programs, as long as those begin so: (name, tool).
+const TOOLS: [(&str, &str); 4] = [
+    ("xdpfilt_", "xdp-filter"),
+    ("xdpdump", "xdpdump"),
+    ("xdp_dispatcher", "libxdp"),
+    ("cil_xdp_", "Cilium"),
+];
+
+/// The tool that loads programs of this name, if it is one we know.
+#[must_use]
+pub fn tool_of(program: &str) -> Option<&'static str> {
+    TOOLS.iter().find(|(prefix, _)| program.starts_with(prefix)).map(|(_, tool)| *tool)
 }
 
 impl XdpHolder {
-    pub(crate) const UNKNOWN: Self =
-        Self { program_id: 0, name: None, tag: None, mode: Attachment::Several, processes: Vec::new() };
+    pub(crate) const UNKNOWN: Self = Self {
+        program_id: 0,
+        name: None,
+        tag: None,
+        mode: Attachment::Several,
+        processes: Vec::new(),
+        parts: Vec::new(),
+        run_ns: None,
+    };
 }
 
 impl fmt::Display for XdpHolder {
@@ -89,12 +114,7 @@ impl fmt::Display for XdpHolder {
 /// # Errors
 /// [`SteerError::Query`].
 pub fn xdp_holder(ifindex: u32) -> Result<Option<XdpHolder>, SteerError> {
-    let attributes = link_attributes(ifindex)?;
-    let xdp = attributes.into_iter().find_map(|attribute| match attribute {
-        LinkAttribute::Xdp(xdp) => Some(xdp),
-        _ => None,
-    });
-    let Some((program_id, mode)) = xdp.as_deref().and_then(attached) else { return Ok(None) };
+    let Some((program_id, mode)) = on_hook(ifindex)? else { return Ok(None) };
     // Without CAP_SYS_ADMIN the kernel does not tell; the number alone is still worth something.
     let info = loaded_programs().filter_map(Result::ok).find(|info| info.id() == program_id);
     let name = info.as_ref().and_then(|info| info.name_as_str()).filter(|name| !name.is_empty());
@@ -105,7 +125,42 @@ pub fn xdp_holder(ifindex: u32) -> Result<Option<XdpHolder>, SteerError> {
         tag: info.as_ref().map(|info| u64::from_be(info.tag())),
         mode,
         processes: processes_holding(program_id),
+        parts: if name == Some(DISPATCHER) { parts_of(ifindex, program_id) } else { Vec::new() },
+        run_ns: info.as_ref().and_then(|info| run_ns(info.run_time().as_nanos(), info.run_count())),
     }))
+}
+
+/// The kernel's number of the program on an interface's XDP hook: one question, cheap enough for every look.
+///
+/// # Errors
+/// [`SteerError::Query`].
+pub fn xdp_program(ifindex: u32) -> Result<Option<u32>, SteerError> {
+    Ok(on_hook(ifindex)?.map(|(program_id, _)| program_id))
+}
+
+fn on_hook(ifindex: u32) -> Result<Option<(u32, Attachment)>, SteerError> {
+    let xdp = link_attributes(ifindex)?.into_iter().find_map(|attribute| match attribute {
+        LinkAttribute::Xdp(xdp) => Some(xdp),
+        _ => None,
+    });
+    Ok(xdp.as_deref().and_then(attached))
+}
+
+/// Of libxdp: it calls up to ten programs, which it pins as `prog0-prog`, `prog1-prog`, ... in the order of their calls.
+const DISPATCHER: &str = "xdp_dispatcher";
+const DISPATCHER_PARTS_MAX: usize = 10;
+
+fn parts_of(ifindex: u32, program_id: u32) -> Vec<String> {
+    let pins = format!("/sys/fs/bpf/xdp/dispatch-{ifindex}-{program_id}");
+    (0..DISPATCHER_PARTS_MAX)
+        .map_while(|at| ProgramInfo::from_pin(format!("{pins}/prog{at}-prog")).ok())
+        .filter_map(|info| info.name_as_str().map(str::to_owned))
+        .collect()
+}
+
+fn run_ns(total_ns: u128, runs: u64) -> Option<u64> {
+    let mean = total_ns.checked_div(runs.into())?;
+    (total_ns > 0).then(|| u64::try_from(mean).unwrap_or(u64::MAX))
 }
 
 fn attached(xdp: &[LinkXdp]) -> Option<(u32, Attachment)> {
@@ -171,4 +226,24 @@ pub(crate) fn processes_holding(program_id: u32) -> Vec<(u32, String)> {
             (pid, command.trim_end().to_owned())
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tools_are_known_by_the_names_of_their_programs() {
+        assert_eq!(tool_of("xdpfilt_alw_udp"), Some("xdp-filter"));
+        assert_eq!(tool_of("xdp_dispatcher"), Some("libxdp"));
+        assert_eq!(tool_of("my_xdp"), None);
+    }
+
+    #[test]
+    fn a_time_per_run_needs_runs_that_were_timed() {
+        assert_eq!(run_ns(0, 0), None);
+        // Loaded while statistics were off: runs are not counted either.
+        assert_eq!(run_ns(0, 5), None);
+        assert_eq!(run_ns(300, 4), Some(75));
+    }
 }

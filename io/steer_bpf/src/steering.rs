@@ -7,7 +7,7 @@ use aya::programs::links::FdLink;
 use aya::programs::tc::TcAttachOptions;
 use aya::programs::xdp::XdpLink;
 use aya::programs::{
-    LinkOrder, Program, ProgramError, SchedClassifier, SocketFilter, TcAttachType, Xdp, xdp,
+    LinkOrder, Program, ProgramError, ProgramInfo, SchedClassifier, SocketFilter, TcAttachType, Xdp, xdp,
 };
 use aya::util::KernelVersion;
 use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
@@ -23,6 +23,9 @@ static XDP: &[u8] = include_bytes_aligned!("../object/xdp.o");
 pub(crate) const FILTER: &str = "twinpath_filter";
 pub(crate) const INGRESS: &str = "twinpath_ingress";
 pub(crate) const REDIRECT: &str = "twinpath_xdp";
+
+/// Names of all our programs begin so.
+const OURS: &str = "twinpath_";
 
 /// Queues that can have a socket: the size of the map in bpf/xdp.c.
 pub const QUEUES_MAX: u32 = 1024;
@@ -149,6 +152,34 @@ impl Steering {
         Ok(())
     }
 
+    /// Sees to it that the program at tc ingress is asked before those of others: one that stands in front and ends the chain
+    /// would hand the kernel what the socket has taken. Gives the name of the program that stood in front, if one did. After
+    /// an error call it again.
+    ///
+    /// # Errors
+    /// As [`Steering::attach_tcx`]; [`SteerError::Order`] without the right to ask (CAP_SYS_ADMIN).
+    pub fn keep_first(&mut self, ifindex: u32) -> Result<Option<String>, SteerError> {
+        if self.tcx_links.is_empty() {
+            return self.attach_tcx(ifindex).map(|()| None);
+        }
+        let interface = interface_name(ifindex)?;
+        let order = |error| SteerError::Order { interface: interface.clone(), error: Box::new(error) };
+        let ingress: &mut SchedClassifier = program(&mut self.object, INGRESS)?;
+        let own = ingress.info().map_err(order)?.id();
+        let (_, asked) = SchedClassifier::query_tcx(&interface, TcAttachType::Ingress).map_err(order)?;
+        let name =
+            |program: &ProgramInfo| program.name_as_str().unwrap_or("a program without a name").to_owned();
+        // Another instance of ours drops its own frames and nothing else: it may stand in front.
+        let in_front = asked.iter().take_while(|program| program.id() != own).map(name);
+        let Some(neighbour) = in_front.into_iter().find(|name| !name.starts_with(OURS)) else {
+            return Ok(None);
+        };
+        // A program can't be there twice. Until it is back, as before this call, the kernel gets a copy.
+        self.tcx_links.clear();
+        self.attach_tcx(ifindex)?;
+        Ok(Some(neighbour))
+    }
+
     /// Puts the XDP program on an interface, by a link. A program that is there already stays.
     ///
     /// # Errors
@@ -166,6 +197,13 @@ impl Steering {
         let link = redirect.take_link(id).map_err(|error| refused(ifindex, mode, error))?;
         self.xdp_links.push(link);
         Ok(())
+    }
+
+    /// The kernel's number of our program on the XDP hook, to tell it from another's; `None` on the packet path.
+    #[must_use]
+    pub fn xdp_program_id(&self) -> Option<u32> {
+        let redirect: &Xdp = self.object.program(REDIRECT)?.try_into().ok()?;
+        redirect.info().ok().map(|info| info.id())
     }
 
     /// Ends all claims, then takes the programs off the interface. Frames go to the kernel from then on.
@@ -251,8 +289,8 @@ pub(crate) fn refused(ifindex: u32, mode: XdpMode, error: ProgramError) -> Steer
     };
     let holder = if held { xdp_holder(ifindex).ok().flatten() } else { None };
     match holder {
-        Some(holder) => SteerError::XdpHeld(holder),
-        None if held => SteerError::XdpHeld(XdpHolder::UNKNOWN),
+        Some(holder) => SteerError::XdpHeld(Box::new(holder)),
+        None if held => SteerError::XdpHeld(Box::new(XdpHolder::UNKNOWN)),
         None => SteerError::Xdp { ifindex, mode: mode.name(), error: Box::new(error) },
     }
 }

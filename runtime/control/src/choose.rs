@@ -256,7 +256,10 @@ fn best(facts: &InterfaceFacts, ruled_out: &[WhyNot]) -> Choice {
 
 fn packet_reason(facts: &InterfaceFacts) -> String {
     if let Some(foreign) = &facts.foreign_xdp {
-        return format!("{foreign} is on the interface and stays there; the packet ring works beside it");
+        return format!(
+            "{foreign} is on the interface and stays there; the packet ring works beside it: {}",
+            foreign.cost()
+        );
     }
     if facts.is_virtual() {
         return format!(

@@ -5,6 +5,7 @@ use std::fmt;
 
 use futures_util::stream::StreamExt as _;
 use tokio::time::timeout;
+use twinpath_steer_bpf::XdpHolder;
 use twinpath_sys::ethtool as ioctl;
 use twinpath_time::Duration;
 
@@ -54,7 +55,7 @@ pub struct KernelSupport {
 }
 
 /// A program that somebody else put on the interface.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ForeignXdp {
     /// Id of the program.
     pub id: u32,
@@ -62,15 +63,64 @@ pub struct ForeignXdp {
     pub name: Option<String>,
     /// The process that holds it, as `xdp-filter (pid 12)`, where it is known.
     pub held_by: Option<String>,
+    /// How it is attached: `native`, `generic`, ...; empty if unknown.
+    pub mode: &'static str,
+    /// The programs that it calls, where it is libxdp's dispatcher.
+    pub parts: Vec<String>,
+    /// What one run takes on average, ns, where the kernel keeps count.
+    pub run_ns: Option<u64>,
+}
+
+impl ForeignXdp {
+    /// What it costs, as far as it is known without measuring anything.
+    #[must_use]
+    pub fn cost(&self) -> String {
+        match self.run_ns {
+            Some(ns) => format!("every packet passes it first, and it takes {ns} ns of each"),
+            None => "every packet passes it first; how long it takes is told once sysctl \
+                     kernel.bpf_stats_enabled is 1"
+                .to_owned(),
+        }
+    }
+
+    /// The program with the tool that loads it: `xdpfilt_alw_udp of xdp-filter`.
+    fn with_tool(name: &str) -> String {
+        twinpath_steer_bpf::tool_of(name).map_or_else(|| name.to_owned(), |tool| format!("{name} of {tool}"))
+    }
 }
 
 impl fmt::Display for ForeignXdp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let id = self.id;
         match &self.name {
-            Some(name) => write!(f, "the XDP program {name} (id {})", self.id)?,
-            None => write!(f, "the XDP program with id {}", self.id)?,
+            Some(name) => write!(f, "the XDP program {} (id {id}", Self::with_tool(name))?,
+            None => write!(f, "the XDP program with id {id}")?,
+        }
+        match (&self.name, self.mode) {
+            (Some(_), "") => f.write_str(")")?,
+            (Some(_), mode) => write!(f, ", {mode})")?,
+            (None, "") => {}
+            (None, mode) => write!(f, " ({mode})")?,
+        }
+        if !self.parts.is_empty() {
+            let parts: Vec<String> = self.parts.iter().map(|part| Self::with_tool(part)).collect();
+            write!(f, ", which runs {},", parts.join(", "))?;
         }
         self.held_by.as_ref().map_or(Ok(()), |holder| write!(f, " of {holder}"))
+    }
+}
+
+impl From<XdpHolder> for ForeignXdp {
+    fn from(holder: XdpHolder) -> Self {
+        let held_by = holder.processes.first().map(|(pid, name)| format!("{name} (pid {pid})"));
+        Self {
+            id: holder.program_id,
+            name: holder.name,
+            held_by,
+            mode: holder.mode.name(),
+            parts: holder.parts,
+            run_ns: holder.run_ns,
+        }
     }
 }
 
@@ -153,7 +203,7 @@ pub async fn gather(link: &Link, tables: &Tables, kernel: KernelSupport) -> Inte
         tx_queues,
         xdp_features: xdp_features::query(link.ifindex).await,
         vlan_rx_offload: vlan_rx_offload(&link.name).await,
-        foreign_xdp: link.xdp_program.map(|id| ForeignXdp { id, name: None, held_by: None }),
+        foreign_xdp: link.xdp_program.map(|id| ForeignXdp { id, ..ForeignXdp::default() }),
         has_addresses: tables.addresses(link.ifindex).next().is_some(),
         af_xdp: kernel.af_xdp,
         tcx: kernel.tcx,

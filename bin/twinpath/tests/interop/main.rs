@@ -12,5 +12,6 @@ mod serving;
 mod start;
 mod top;
 mod trouble;
+mod xdp_neighbours;
 
 use twinpath_test_skip::root_or_skip;

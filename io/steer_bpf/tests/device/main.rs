@@ -5,6 +5,7 @@ mod changes;
 mod corpus;
 mod exclusive;
 mod lab;
+mod neighbours;
 mod xdp;
 
 use std::net::UdpSocket;

@@ -47,7 +47,7 @@ fn veth() -> InterfaceFacts {
 }
 
 fn foreign(name: Option<&str>) -> Option<ForeignXdp> {
-    Some(ForeignXdp { id: 42, name: name.map(str::to_owned), held_by: None })
+    Some(ForeignXdp { id: 42, name: name.map(str::to_owned), ..ForeignXdp::default() })
 }
 
 fn no(reason: &str) -> Support {
@@ -148,18 +148,32 @@ fn a_foreign_program_is_named_and_stays() {
     let choice = auto(&facts);
     assert_eq!(
         choice.why,
-        "the XDP program xdp_dispatcher (id 42) is on the interface and stays there; the packet ring works beside it"
+        "the XDP program xdp_dispatcher of libxdp (id 42) is on the interface and stays there; the packet ring works \
+         beside it: every packet passes it first; how long it takes is told once sysctl kernel.bpf_stats_enabled is 1"
     );
     let refusal = choose(&facts, PathAsked::Xdp).unwrap_err();
     assert_eq!(
         refusal.to_string(),
-        "--path xdp on eth0 is not possible: the XDP program xdp_dispatcher (id 42) is on the interface, and we \
+        "--path xdp on eth0 is not possible: the XDP program xdp_dispatcher of libxdp (id 42) is on the interface, and we \
          replace no program"
     );
     assert_eq!(choose(&facts, PathAsked::Packet).unwrap().path, Path::Packet);
     let held_by = Some("firewall (pid 12)".to_owned());
-    let foreign = ForeignXdp { id: 7, name: None, held_by };
+    let foreign = ForeignXdp { id: 7, held_by, ..ForeignXdp::default() };
     assert_eq!(foreign.to_string(), "the XDP program with id 7 of firewall (pid 12)");
+    let dispatcher = ForeignXdp {
+        id: 9,
+        name: Some("xdp_dispatcher".to_owned()),
+        mode: "native",
+        parts: vec!["xdpfilt_alw_all".to_owned(), "count".to_owned()],
+        run_ns: Some(80),
+        ..ForeignXdp::default()
+    };
+    assert_eq!(
+        dispatcher.to_string(),
+        "the XDP program xdp_dispatcher of libxdp (id 9, native), which runs xdpfilt_alw_all of xdp-filter, count,"
+    );
+    assert_eq!(dispatcher.cost(), "every packet passes it first, and it takes 80 ns of each");
 }
 
 #[test]

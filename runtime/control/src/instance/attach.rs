@@ -256,6 +256,20 @@ impl Attachment {
         self.steering.set_queue(u32::from(id.queue), socket.as_fd())
     }
 
+    /// Sees to it that nobody at tc ingress is asked before us; the name of who was.
+    ///
+    /// # Errors
+    /// The order can't be learnt or changed.
+    pub fn keep_first(&mut self) -> Result<Option<String>, SteerError> {
+        self.steering.keep_first(self.target.ifindex)
+    }
+
+    /// The kernel's number of our own program on the XDP hook; `None` on the packet path.
+    #[must_use]
+    pub fn xdp_program_id(&self) -> Option<u32> {
+        self.steering.xdp_program_id()
+    }
+
     /// Queues that nothing is steered to yet.
     #[must_use]
     pub const fn waiting(&self) -> usize {

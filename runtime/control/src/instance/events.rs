@@ -30,9 +30,9 @@ use crate::mirror::Event;
 use crate::mirror::table::Link;
 use crate::report::{self, Report};
 
-/// How often the number of queues is compared with what is attached, on the XDP path, where a queue without a socket
-/// is served by the kernel: nothing is lost meanwhile.
-const QUEUES_INTERVAL: Duration = Duration::from_secs(1);
+/// How often to look at what nobody announces: programs of others at tc ingress; and, on the XDP path, the number of queues,
+/// where one without a socket is served by the kernel, so that nothing is lost meanwhile.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long workers may take to serve what they were given: they do in the turn after, unless the machine is very busy.
 const STEERED_PATIENCE: Duration = Duration::from_millis(900);
@@ -61,7 +61,7 @@ enum Woken {
     Mirror(Event),
     Worker,
     Asked(Asked),
-    CheckQueues,
+    Check,
     End,
 }
 
@@ -128,15 +128,14 @@ impl<S: Service + 'static> Instance<S> {
             })
             .collect();
         let watched = watched.map_err(InstanceError::Control)?;
-        let mut check = tokio::time::interval(QUEUES_INTERVAL);
+        let mut check = tokio::time::interval(LOOK_INTERVAL);
         loop {
-            let on_xdp =
-                self.interface.attachment.as_ref().is_some_and(|attachment| attachment.path().is_xdp());
+            let attached = self.interface.attachment.is_some();
             let woken = tokio::select! {
                 event = self.mirror.next() => Woken::Mirror(event?),
                 () = any_readable(&watched) => Woken::Worker,
                 Some(asked) = asked.recv() => Woken::Asked(asked),
-                _ = check.tick(), if on_xdp => Woken::CheckQueues,
+                _ = check.tick(), if attached => Woken::Check,
                 () = signals.next() => Woken::End,
             };
             match woken {
@@ -144,8 +143,14 @@ impl<S: Service + 'static> Instance<S> {
                 Woken::Worker => self.read_workers(),
                 // Whoever asked may be gone by now.
                 Woken::Asked(Asked::Request(request, answer)) => drop(answer.send(self.answer(&request))),
-                Woken::Asked(Asked::Scrape(answer)) => drop(answer.send(self.report_without_neighbours())),
-                Woken::CheckQueues => self.check_queues().await,
+                Woken::Asked(Asked::Scrape(answer)) => {
+                    self.look_at_neighbours();
+                    let _ = answer.send(self.report_without_neighbours());
+                }
+                Woken::Check => {
+                    self.look_at_neighbours();
+                    self.check_queues().await;
+                }
                 Woken::End => return Ok(()),
             }
             self.attach_when_drained().await;
@@ -208,6 +213,7 @@ impl<S: Service + 'static> Instance<S> {
             Event::Link(link) if self.interface.ifindex == Some(link.ifindex) => {
                 // An offload that was switched comes as such a message, too.
                 self.interface.device_due = true;
+                self.look_at_neighbours();
                 self.retarget();
             }
             Event::Link(link) if self.interface.ifindex.is_none() && link.name == self.interface.name => {
@@ -347,7 +353,8 @@ impl<S: Service + 'static> Instance<S> {
     async fn check_queues(&mut self) {
         let Some(ifindex) = self.interface.ifindex else { return };
         let Some(link) = self.mirror.tables().link(ifindex).cloned() else { return };
-        let Some(attachment) = &self.interface.attachment else { return };
+        let attachment = self.interface.attachment.as_ref();
+        let Some(attachment) = attachment.filter(|attachment| attachment.path().is_xdp()) else { return };
         let Some((rx_queues, _)) = facts::queues(&link.name).await else { return };
         if rx_queues == attachment.queues() {
             return;
@@ -358,6 +365,8 @@ impl<S: Service + 'static> Instance<S> {
     }
 
     fn answer(&mut self, request: &Request) -> Result<serde_json::Value, String> {
+        // Not everything that others attach is announced.
+        self.look_at_neighbours();
         match request {
             Request::Show(topic) => topic.of(&self.report()),
             Request::Set(change) => {

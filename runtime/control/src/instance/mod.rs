@@ -10,6 +10,7 @@ mod client;
 mod events;
 mod fallback;
 mod hold;
+mod neighbours;
 mod standing;
 mod start;
 mod workers;
@@ -269,6 +270,8 @@ struct Interface {
     draining: usize,
     /// It is to be attached, as soon as none of them is left.
     attach_due: bool,
+    /// Times that we went in front of others at tc ingress.
+    went_in_front: u32,
     /// Number of the next port, so that a worker can tell an old one from a new one.
     next_port: u16,
 }

@@ -50,6 +50,7 @@ impl<S: Service + Clone + 'static> Instance<S> {
             draining: 0,
             attach_due: false,
             next_port: 0,
+            went_in_front: 0,
         };
         let mut instance = Self {
             plan,
@@ -202,10 +203,7 @@ pub(super) async fn learn_facts(mirror: &Mirror, link: &Link) -> InterfaceFacts 
     let mut facts = facts::gather(link, mirror.tables(), kernel).await;
     // Asked afresh: what the mirror knows of the link may still be a program of ours that has just come off.
     if let Ok(holder) = twinpath_steer_bpf::xdp_holder(link.ifindex) {
-        facts.foreign_xdp = holder.map(|holder| {
-            let held_by = holder.processes.first().map(|(pid, name)| format!("{name} (pid {pid})"));
-            ForeignXdp { id: holder.program_id, name: holder.name, held_by }
-        });
+        facts.foreign_xdp = holder.map(ForeignXdp::from);
     }
     facts
 }

@@ -1,0 +1,94 @@
+//! Other XDP programs on the interface, while an instance serves: they come and go as they like; we keep serving, and say
+//! which one is there.
+
+use twinpath_service::Service;
+use twinpath_steer_bpf::{xdp_holder, xdp_program};
+
+use super::{Instance, Interface};
+use crate::choose::{Path, choose_without};
+use crate::facts::ForeignXdp;
+
+/// Times that we go in front of others at tc ingress: somebody who does the same would otherwise never end.
+const IN_FRONT_MAX: u32 = 16;
+
+impl<S: Service + 'static> Instance<S> {
+    /// Looks for programs of others: in XDP, and at tc ingress in front of ours.
+    pub(super) fn look_at_neighbours(&mut self) {
+        self.notice_foreign_xdp();
+        self.stay_in_front();
+    }
+
+    /// A program that ends the chain in front of ours would hand the kernel a copy of what we serve.
+    fn stay_in_front(&mut self) {
+        let Interface { name, attachment: Some(attachment), went_in_front, .. } = &mut self.interface else {
+            return;
+        };
+        if attachment.path() != Path::Packet || *went_in_front >= IN_FRONT_MAX {
+            return;
+        }
+        match attachment.keep_first() {
+            Ok(None) => {}
+            Ok(Some(neighbour)) => {
+                *went_in_front += 1;
+                tracing::info!(
+                    "{neighbour} stood before us at tc ingress of {name}: it is asked after us now"
+                );
+                if *went_in_front == IN_FRONT_MAX {
+                    tracing::warn!(
+                        "it or another has come back {IN_FRONT_MAX} times and stays in front from now on: requests that it \
+                         passes are answered by the kernel's sockets, too"
+                    );
+                }
+            }
+            // The right to ask for the order is not among those that serving takes.
+            Err(error) => tracing::debug!("{error}"),
+        }
+    }
+
+    /// Asks which program is on the interface. One that has come or gone is told; nothing else changes: the packet path
+    /// stands behind any program, and while we are on the XDP path the kernel lets nobody else in.
+    fn notice_foreign_xdp(&mut self) {
+        let Some(ifindex) = self.interface.ifindex else { return };
+        // Without an answer, what was known is still the best guess.
+        let Ok(on_hook) = xdp_program(ifindex) else { return };
+        let own = self.interface.attachment.as_ref().and_then(super::Attachment::xdp_program_id);
+        let foreign = on_hook.filter(|program| Some(*program) != own);
+        let known = self.interface.facts.foreign_xdp.as_ref().map(|program| program.id);
+        if foreign == known {
+            return;
+        }
+        let holder = foreign.and_then(|_| xdp_holder(ifindex).ok().flatten());
+        let now = foreign.map(|id| {
+            holder
+                .filter(|holder| holder.program_id == id)
+                .map_or_else(|| ForeignXdp { id, ..ForeignXdp::default() }, ForeignXdp::from)
+        });
+        let name = &self.interface.name;
+        match (&now, &self.interface.facts.foreign_xdp) {
+            (Some(program), _) => tracing::info!("{program} is on {name} now; serving goes on beside it"),
+            (None, Some(program)) => tracing::info!("{program} is no longer on {name}"),
+            (None, None) => {}
+        }
+        let gone = now.is_none();
+        self.interface.facts.foreign_xdp = now;
+        self.explain_anew(gone);
+    }
+
+    /// The reasons follow what is on the interface now; the path stays.
+    fn explain_anew(&mut self, gone: bool) {
+        let interface = &mut self.interface;
+        if interface.choice.path == Path::Kernel {
+            return;
+        }
+        match choose_without(&interface.facts, self.plan.path, &interface.fallback.ruled_out) {
+            Ok(choice) if choice.path == interface.choice.path => interface.choice = choice,
+            Ok(choice) if gone => {
+                interface.choice.why = format!(
+                    "no XDP program of others is on the interface any more: a restart would take {}",
+                    choice.path
+                );
+            }
+            Ok(_) | Err(_) => {}
+        }
+    }
+}
