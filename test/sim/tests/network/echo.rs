@@ -8,7 +8,7 @@ use twinpath_frame::{Burst, Pool};
 use twinpath_port::fault::{FaultPort, Faults};
 use twinpath_port::loopback::{LoopbackPort, pair};
 use twinpath_port::{PortId, PortQueue};
-use twinpath_serve::{KernelSide, ServeCommand, ServeConfig, ServeCounters, ServeEngine};
+use twinpath_serve::{KernelSide, ServeCommand, ServeConfig, ServeCounters, ServeEngine, Served};
 use twinpath_service::Echo;
 use twinpath_stack::egress::{Egress, Update};
 use twinpath_stack::udp;
@@ -114,7 +114,7 @@ fn simulate(seed: u64) {
     let (outbox, _events) = mailbox(1024).unwrap();
     let (counters, serve) = (Arc::new(WorkerCounters::default()), Arc::new(ServeCounters::default()));
     let config = ServeConfig {
-        udp_port: Some(server.port()),
+        served: Served::new().with_port(server.port(), &[]).into(),
         addresses: [server.ip()].into(),
         kernel: KernelSide::default(),
     };
