@@ -3,8 +3,8 @@
 //! A server prints one JSON line when it is bound and one when it ends: on SIGTERM or SIGINT, or when the thread that
 //! started it dies. The one-off peers print one JSON line, their result.
 
-pub(crate) mod reflect;
 pub(crate) mod nfs;
+pub(crate) mod reflect;
 pub(crate) mod tap;
 
 use std::net::SocketAddr;
