@@ -29,7 +29,8 @@ pub(crate) const SLOTS: u32 = 64;
 const WIRE: PortId = PortId { port: 0, queue: 0 };
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Frames of one type go back, those of the other to the application; what comes from there goes out.
+/// Frames of one type go back, those of the other to the application; what comes from there goes out if it is of that type
+/// too: what an application may send is its owner's business, and nonsense at full speed would fill the wire for all.
 struct HandOver;
 
 impl Engine for HandOver {
@@ -44,11 +45,11 @@ impl Engine for HandOver {
         let is_wire = io.ports()[port].queue.id() == WIRE;
         let other = io.ports().iter().position(|port| (port.queue.id() == WIRE) != is_wire);
         for frame in frames.drain(usize::MAX) {
-            let is_direct = frame.bytes()[12..14] == DIRECT.to_be_bytes();
+            let is_of = |ethertype: u16| frame.bytes().get(12..14) == Some(&ethertype.to_be_bytes());
             match other {
-                _ if is_wire && is_direct => io.send(port, frame),
-                Some(other) => io.send(other, frame),
-                None => io.release(frame),
+                _ if is_wire && is_of(DIRECT) => io.send(port, frame),
+                Some(other) if is_of(SHARED) => io.send(other, frame),
+                _ => io.release(frame),
             }
         }
     }
