@@ -2,6 +2,7 @@
 
 mod bench;
 mod bridge;
+mod capture;
 mod lab;
 mod plain;
 mod serve;
@@ -36,6 +37,8 @@ enum Command {
     Bridge(bridge::Args),
     /// Ask a running instance what it does, and why.
     Show(show::Args),
+    /// Write what passes on a fast path into a pcapng file.
+    Capture(capture::Args),
     /// What running instances do, per second, live.
     Top(top::Args),
     /// Change a running instance.
@@ -54,6 +57,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::run(args),
         Command::Bridge(args) => bridge::run(args),
         Command::Show(args) => show::run(args),
+        Command::Capture(args) => capture::run(args),
         Command::Top(args) => top::run(args),
         Command::Set(args) => set::run(args),
         Command::Bench(args) => bench::run(args),

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::client::{Found, ask, find_instances};
+pub use self::client::{Found, ask, find_instances, interpret};
 pub use self::server::{Server, ServerCounters};
 use crate::config::Mode;
 
@@ -32,6 +32,9 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 pub enum Request {
     /// A part of the report: `{"show":"workers"}`.
     Show(Topic),
+    /// Copies of frames: `{"capture":{"interface":"eth0","filter":"udp port 7"}}`. After the answer the connection carries
+    /// a pcapng file, until the client closes its writing half.
+    Capture(Capture),
     /// A change: `{"set":{"worker":0,"mode":"poll"}}`.
     Set(Set),
 }
@@ -45,6 +48,23 @@ pub struct Set {
     pub worker: Option<u32>,
     /// Its new mode.
     pub mode: Mode,
+}
+
+/// What to capture.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Capture {
+    /// On which interface.
+    pub interface: String,
+    /// Which frames, as `twinpath_filter` reads it; empty: all.
+    #[serde(default)]
+    pub filter: String,
+    /// Bytes of a frame to keep; without it, all.
+    #[serde(default)]
+    pub snaplen: Option<u32>,
+    /// Frames after which it ends.
+    #[serde(default)]
+    pub count: Option<u64>,
 }
 
 /// A part of the report.
@@ -125,6 +145,16 @@ impl fmt::Display for Topic {
 enum Answer {
     Ok(serde_json::Value),
     Error(String),
+}
+
+/// The line that says no.
+pub(crate) fn refusal(sentence: &str) -> Vec<u8> {
+    server::line(&Answer::Error(sentence.to_owned()))
+}
+
+/// The line that says yes, and nothing more.
+pub(crate) fn agreement() -> Vec<u8> {
+    server::line(&Answer::Ok(serde_json::json!({})))
 }
 
 /// What went wrong with a command socket.

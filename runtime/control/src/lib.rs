@@ -5,6 +5,7 @@
 //! and updates, control gets copies of counters.
 
 pub mod bridge;
+pub mod capture;
 pub mod choose;
 pub mod command;
 pub mod config;

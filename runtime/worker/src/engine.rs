@@ -10,6 +10,7 @@ use twinpath_time::Instant;
 
 use crate::mailbox::Sender;
 use crate::sleep::Sleeper;
+use crate::tap::Taps;
 use crate::turn::Event;
 
 /// What handles frames on a worker: a server, a load generator, later a switch.
@@ -56,10 +57,19 @@ pub struct Attached {
     pub(crate) outbox: Burst,
 }
 
+impl Attached {
+    /// Sends what waits; who looks on sees it before it leaves.
+    pub(crate) fn transmit(&mut self, pool: &mut Pool, taps: &mut Taps) {
+        taps.sent(&*self.queue, self.outbox.frames());
+        self.queue.transmit(pool, &mut self.outbox);
+    }
+}
+
 /// What a worker lends its engine for the length of a call.
 pub struct Io<'a, E> {
     pub(crate) pool: &'a mut Pool,
     pub(crate) ports: &'a mut Vec<Attached>,
+    pub(crate) taps: &'a mut Taps,
     pub(crate) sleeper: &'a Sleeper,
     pub(crate) events: &'a mut Sender<Event<E>>,
     pub(crate) drops: &'a Drops,
@@ -87,7 +97,7 @@ impl<E: Send> Io<'_, E> {
             return self.pool.release(frame);
         };
         if attached.outbox.room() == 0 {
-            attached.queue.transmit(self.pool, &mut attached.outbox);
+            attached.transmit(self.pool, self.taps);
         }
         if let Err(frame) = attached.outbox.push(frame) {
             self.drops.add(twinpath_inspect::Reason::PortFull, 1);
@@ -148,7 +158,9 @@ impl<E: Send> Io<'_, E> {
     pub fn tell(&mut self, event: E) -> Result<(), E> {
         self.events.send(Event::Engine(event)).map_err(|event| match event {
             Event::Engine(event) => event,
-            Event::Attached(_) | Event::Detached(_) => unreachable!("what comes back is what was sent"),
+            Event::Attached(_) | Event::Detached(_) | Event::Untapped(_) => {
+                unreachable!("what comes back is what was sent")
+            }
         })
     }
 }

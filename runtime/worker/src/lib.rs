@@ -15,9 +15,11 @@ mod latency;
 pub mod mailbox;
 pub mod place;
 pub mod sleep;
+mod tap;
 mod turn;
 
 pub use counters::WorkerCounters;
 pub use engine::{Attached, Engine, Io};
 pub use latency::{WakeCost, measure_wake_cost};
+pub use tap::{SENT, TAPS_MAX, Tap, TapCounters};
 pub use turn::{Command, Event, Remains, Worker, WorkerConfig};

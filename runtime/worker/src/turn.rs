@@ -15,6 +15,7 @@ use crate::engine::{Attached, ENGINE_TOKENS, Engine, Io};
 use crate::idle::{Decision, Idle, IdleConfig, Mode};
 use crate::mailbox::{Receiver, Sender};
 use crate::sleep::{Ready, Sleeper};
+use crate::tap::{Tap, Taps};
 
 /// Ports per worker, at most. One more is refused by control before it gets here.
 pub(crate) const PORTS_MAX: usize = 64;
@@ -51,6 +52,10 @@ pub enum Command<C> {
     Frames(Vec<Frame>),
     /// Idle like this from now on.
     SetMode(Mode),
+    /// Show this one copies of frames from now on.
+    Tap(Box<Tap>),
+    /// Give back the tap of that number: it comes as [`Event::Untapped`].
+    Untap(u32),
     /// For the engine.
     Engine(C),
     /// End.
@@ -63,6 +68,8 @@ pub enum Event<E> {
     Attached(PortId),
     /// A queue it no longer serves; close it, and send its frames back.
     Detached(Box<dyn PortQueue>),
+    /// A tap it no longer uses: free it.
+    Untapped(Box<Tap>),
     /// From the engine.
     Engine(E),
 }
@@ -89,6 +96,7 @@ pub struct Worker<E: Engine> {
     pool: Pool,
     ports: Vec<Attached>,
     burst: Burst,
+    taps: Taps,
     commands: Receiver<Command<E::Command>>,
     events: Sender<Event<E::Event>>,
     sleeper: Sleeper,
@@ -131,6 +139,7 @@ impl<E: Engine> Worker<E> {
             pool,
             ports: Vec::with_capacity(PORTS_MAX),
             burst: Burst::new(),
+            taps: Taps::new(),
             commands,
             events,
             sleeper,
@@ -253,7 +262,7 @@ impl<E: Engine> Worker<E> {
 
     /// Takes a burst per port and has the engine work on it; the number of frames.
     fn poll_ports(&mut self, now: Instant) -> u64 {
-        let Self { engine, pool, ports, burst, sleeper, events, counters, .. } = self;
+        let Self { engine, pool, ports, burst, taps, sleeper, events, counters, .. } = self;
         let mut taken = 0;
         for place in 0..ports.len() {
             ports[place].queue.receive(now, pool, burst);
@@ -261,7 +270,15 @@ impl<E: Engine> Worker<E> {
                 continue;
             }
             taken += burst.len() as u64;
-            let mut io = Io { pool: &mut *pool, ports: &mut *ports, sleeper, events, drops: &counters.drops };
+            taps.received(now, &*ports[place].queue, burst.frames());
+            let mut io = Io {
+                pool: &mut *pool,
+                ports: &mut *ports,
+                taps: &mut *taps,
+                sleeper,
+                events,
+                drops: &counters.drops,
+            };
             engine.receive(now, place, burst, &mut io);
             debug_assert!(burst.is_empty(), "an engine takes all it is given");
             burst.release(usize::MAX, pool);
@@ -319,6 +336,16 @@ impl<E: Engine> Worker<E> {
                     self.idle.set_mode(mode);
                     self.counters.mode.set(mode as u64);
                 }
+                Command::Tap(tap) => {
+                    if let Err(tap) = self.taps.add(tap) {
+                        self.give_back(tap);
+                    }
+                }
+                Command::Untap(id) => {
+                    if let Some(tap) = self.taps.remove(id) {
+                        self.give_back(tap);
+                    }
+                }
                 Command::Engine(command) => self.with_io(|engine, io| engine.command(now, command, io)),
                 Command::Stop => self.stopping = true,
             }
@@ -345,6 +372,13 @@ impl<E: Engine> Worker<E> {
         self.hand_back(port.queue);
     }
 
+    /// Control frees it; if its mailbox is full it is freed here, once.
+    fn give_back(&mut self, tap: Box<Tap>) {
+        if self.events.send(Event::Untapped(tap)).is_err() {
+            self.counters.drops.add(Reason::MailboxFull, 1);
+        }
+    }
+
     /// Closing may block, so control does it. If its mailbox is full it can't: then a blocking close here is the lesser evil.
     fn hand_back(&mut self, queue: Box<dyn PortQueue>) {
         if let Err(Event::Detached(queue)) = self.events.send(Event::Detached(queue)) {
@@ -359,7 +393,7 @@ impl<E: Engine> Worker<E> {
         for port in &mut self.ports {
             if !port.outbox.is_empty() {
                 sent = true;
-                port.queue.transmit(&mut self.pool, &mut port.outbox);
+                port.transmit(&mut self.pool, &mut self.taps);
             }
             port.queue.flush(&mut self.pool);
         }
@@ -446,8 +480,8 @@ impl<E: Engine> Worker<E> {
     }
 
     fn with_io<R>(&mut self, call: impl FnOnce(&mut E, &mut Io<'_, E::Event>) -> R) -> R {
-        let Self { engine, pool, ports, sleeper, events, counters, .. } = self;
-        call(engine, &mut Io { pool, ports, sleeper, events, drops: &counters.drops })
+        let Self { engine, pool, ports, taps, sleeper, events, counters, .. } = self;
+        call(engine, &mut Io { pool, ports, taps, sleeper, events, drops: &counters.drops })
     }
 
     /// The fd for an application's own loop: readable when a turn has something to do.

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test says what it needs")]
 
 mod bridge;
+mod capture;
 mod changes;
 mod claims;
 mod exactly;

@@ -296,6 +296,9 @@ impl Bridge {
     fn answer(&mut self, request: &Request) -> Result<serde_json::Value, String> {
         match request {
             Request::Show(topic) => topic.of(&self.report()),
+            Request::Capture(_) => {
+                Err("a bridge has no captures: tcpdump sees all it carries, on the interface of the kernel's side".to_owned())
+            }
             Request::Set(change) => {
                 let (mode, count) = (change.mode, self.workers.len());
                 match change.worker {

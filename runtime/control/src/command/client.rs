@@ -19,10 +19,21 @@ pub fn ask(socket: &Path, request: &Request) -> Result<Value, CommandError> {
         UnixStream::connect(socket).map_err(|error| CommandError::Connect { path: path(), error })?;
     let talk = |error| CommandError::Talk { path: path(), error };
     let text = converse(&stream, request).map_err(talk)?;
-    match serde_json::from_slice(&text) {
+    interpret(socket, &text)
+}
+
+/// What an answer says, given its line.
+///
+/// # Errors
+/// [`CommandError::Refused`] with the instance's own sentence, or no answer of ours.
+pub fn interpret(socket: &Path, line: &[u8]) -> Result<Value, CommandError> {
+    match serde_json::from_slice(line) {
         Ok(Answer::Ok(value)) => Ok(value),
         Ok(Answer::Error(sentence)) => Err(CommandError::Refused(sentence)),
-        Err(error) => Err(talk(io::Error::new(io::ErrorKind::InvalidData, error))),
+        Err(error) => {
+            let error = io::Error::new(io::ErrorKind::InvalidData, error);
+            Err(CommandError::Talk { path: socket.to_owned(), error })
+        }
     }
 }
 

@@ -17,6 +17,7 @@ fn handle(request: Request) -> Result<Value, String> {
         Request::Show(topic) => topic.of(&report()),
         Request::Set(Set { worker: Some(9), .. }) => Err("there is no worker 9: they are 0 to 1".to_owned()),
         Request::Set(_) => Ok(json!({})),
+        Request::Capture(_) => Err("no captures here".to_owned()),
     }
 }
 

@@ -93,6 +93,8 @@ impl<S: Service + 'static> Instance<S> {
                 wait.await.ok().map(metrics::encode)
             }
         };
+        // If the loop is so far behind, the client finds its connection closed.
+        let capture = |wish, stream| drop(ask.try_send(Asked::Capture(wish, stream)));
         ready(&Ready {
             socket: server.path().to_owned(),
             metrics: scrapes.map(metrics::Server::address),
@@ -105,8 +107,8 @@ impl<S: Service + 'static> Instance<S> {
             }
         };
         tokio::select! {
-            outcome = self.serve(asked, signals) => outcome,
-            never = server.serve(hand_over) => match never {},
+            outcome = self.serve(asked, &ask, signals) => outcome,
+            never = server.serve_captures(hand_over, Some(capture)) => match never {},
             never = scraped => match never {},
         }
     }
@@ -116,6 +118,7 @@ impl<S: Service + 'static> Instance<S> {
     pub(super) async fn serve(
         &mut self,
         mut asked: mpsc::Receiver<Asked>,
+        ask: &mpsc::Sender<Asked>,
         signals: &mut Signals,
     ) -> Result<(), InstanceError> {
         let watched: io::Result<Vec<_>> = self
@@ -151,10 +154,13 @@ impl<S: Service + 'static> Instance<S> {
                     self.look_at_neighbours();
                     self.check_queues().await;
                 }
+                Woken::Asked(Asked::Capture(wish, stream)) => self.capture(wish, stream, ask.clone()),
+                Woken::Asked(Asked::CaptureEnded(id)) => self.capture_ended(id),
                 Woken::End => return Ok(()),
             }
             self.attach_when_drained().await;
             self.look_at_device().await;
+            self.take_taps_back();
         }
     }
 
@@ -171,6 +177,7 @@ impl<S: Service + 'static> Instance<S> {
                         }
                     }
                     WorkerEvent::Attached(id) => self.steer_to(id),
+                    WorkerEvent::Untapped(tap) => drop(tap),
                     WorkerEvent::Engine(ServeEvent::Resolve { peer, local }) => {
                         self.mirror.ask(peer, Some(local))
                     }
@@ -369,6 +376,7 @@ impl<S: Service + 'static> Instance<S> {
         self.look_at_neighbours();
         match request {
             Request::Show(topic) => topic.of(&self.report()),
+            Request::Capture(_) => Err("a capture is not answered in a line".to_owned()),
             Request::Set(change) => {
                 let mode = change.mode;
                 let count = self.workers.len();
@@ -421,6 +429,7 @@ impl<S: Service + 'static> Instance<S> {
             ("netlink_undecoded", mirror.undecoded),
             ("neighbours_refused", mirror.neighbours_refused),
             ("peers_refused", mirror.book.peers_refused),
+            ("capture_missed", self.captures.missed()),
         ];
         let scrapers = self.scrapers.iter().flat_map(|scrapers| {
             [("metrics_clients", scrapers.refused_full.get()), ("metrics_cut_off", scrapers.cut_off.get())]
@@ -489,6 +498,7 @@ impl<S: Service + 'static> Instance<S> {
     /// Takes the programs off, then ends the workers.
     pub(super) fn stop(mut self) {
         self.interface.attachment = None;
+        self.end_captures();
         self.workers.into_iter().for_each(WorkerHandle::stop);
     }
 }

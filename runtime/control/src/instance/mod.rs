@@ -6,6 +6,7 @@
 //! flow again before a socket closes.
 
 mod attach;
+mod capturing;
 mod client;
 mod events;
 mod fallback;
@@ -231,6 +232,10 @@ enum Asked {
     Request(Request, oneshot::Sender<Result<serde_json::Value, String>>),
     /// For a scrape: the report without its neighbours, of which there may be thousands.
     Scrape(oneshot::Sender<report::Report>),
+    /// From a client that is to be sent a file.
+    Capture(crate::command::Capture, std::os::unix::net::UnixStream),
+    /// From the thread of a capture that has ended.
+    CaptureEnded(u32),
 }
 
 /// Requests that may wait for the control loop; more wait in their sockets.
@@ -247,6 +252,7 @@ struct Instance<S: Service> {
     request: report::LatencyRequest,
     /// What became of scrapers.
     scrapers: Option<Arc<metrics::Counters>>,
+    captures: capturing::Captures,
     started: Instant,
 }
 

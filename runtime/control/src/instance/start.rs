@@ -60,6 +60,7 @@ impl<S: Service + Clone + 'static> Instance<S> {
             pools_for_xdp,
             request,
             scrapers: None,
+            captures: Default::default(),
             started: clock::now(),
         };
         let outcome = match instance.start_workers(sockets, service) {

@@ -1,0 +1,184 @@
+//! `twinpath capture`: what passes on the fast path of a running instance, as a pcapng file. tcpdump does not see it: frames
+//! taken by AF_XDP never reach packet sockets, and those that AF_XDP sends leave beside them.
+
+mod blocks;
+
+use std::fs::File;
+use std::io::{self, IsTerminal as _, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{Instant, sleep_until, timeout};
+use twinpath_control::capture::SNAPLEN_MAX;
+use twinpath_control::command::{
+    self, Capture, PATIENCE, Request, Topic, ask, find_instances, run_directory,
+};
+use twinpath_control::report::Report;
+use twinpath_filter::Filter;
+
+use self::blocks::Blocks;
+
+/// How long the rest of the file may take to come after the capture was told to end.
+const END_PATIENCE: Duration = Duration::from_secs(3);
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Interface that an instance serves
+    #[arg(long, value_name = "IFACE")]
+    on: String,
+    /// Where to write pcapng: a file, or - for standard output
+    #[arg(short, long, value_name = "FILE")]
+    write: PathBuf,
+    /// Frames, then end
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    /// Seconds, then end
+    #[arg(long, value_name = "S")]
+    seconds: Option<f64>,
+    /// Bytes of each frame to keep; all without it
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    snaplen: Option<u32>,
+    /// The command socket of the instance; found by the interface without it
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// Which frames, as tcpdump has it: `udp port 7 and not src host 10.0.0.1`
+    filter: Vec<String>,
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let filter = args.filter.join(" ");
+    filter.parse::<Filter>().context("the filter means nothing")?;
+    let seconds = args.seconds.map(Duration::try_from_secs_f64).transpose();
+    let seconds = seconds.context("--seconds is no length of time")?;
+    let to_stdout = args.write == Path::new("-");
+    if to_stdout && io::stdout().is_terminal() {
+        bail!("the file is not for a terminal: name one with -w FILE, or add `| tcpdump -r -`");
+    }
+    let socket = match args.socket {
+        Some(socket) => socket,
+        None => serving(&args.on, &run_directory())?,
+    };
+    let wish = Capture {
+        interface: args.on,
+        filter,
+        snaplen: args.snaplen.map(|snaplen| snaplen.min(SNAPLEN_MAX)),
+        count: args.count,
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        // Before the file is touched: who is refused has lost nothing.
+        let (reader, writer) = begin(&socket, wish).await?;
+        let out: Box<dyn Write> = if to_stdout {
+            Box::new(io::stdout())
+        } else {
+            let name = args.write.display();
+            Box::new(File::create(&args.write).with_context(|| format!("cannot write {name}"))?)
+        };
+        let blocks = follow(reader, writer, out, seconds).await?;
+        eprintln!("{blocks}");
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+/// The socket of the instance that serves `interface`.
+fn serving(interface: &str, directory: &Path) -> anyhow::Result<PathBuf> {
+    let found = find_instances(directory)
+        .with_context(|| format!("cannot look for instances in {}", directory.display()))?;
+    let mut served = Vec::new();
+    let mut serving = Vec::new();
+    for socket in found.running {
+        // One that ends meanwhile, or is another version, serves nothing that can be told.
+        let Ok(answer) = ask(&socket, &Request::Show(Topic::Interfaces)) else { continue };
+        let Ok(report) = serde_json::from_value::<Report>(answer) else { continue };
+        let names = report.interfaces.into_iter().map(|interface| interface.name);
+        for name in names {
+            if name == interface {
+                serving.push(socket.clone());
+            }
+            served.push(name);
+        }
+    }
+    match (serving.as_slice(), served.as_slice()) {
+        ([only], _) => Ok(only.clone()),
+        ([], []) => bail!("no instance is running that can be asked (looked in {})", directory.display()),
+        ([], served) => bail!("no instance serves {interface}; there is {}", served.join(", ")),
+        (several, _) => {
+            let list: String = several.iter().map(|socket| format!("\n  {}", socket.display())).collect();
+            bail!("{} instances serve {interface}: name one with --socket{list}", several.len())
+        }
+    }
+}
+
+/// Asks for the capture; what is read from then on is the file.
+async fn begin(socket: &Path, wish: Capture) -> anyhow::Result<(BufReader<OwnedReadHalf>, OwnedWriteHalf)> {
+    let stream = UnixStream::connect(socket)
+        .await
+        .with_context(|| format!("no instance answers on {}", socket.display()))?;
+    let (reader, mut writer) = stream.into_split();
+    let mut reader = BufReader::new(reader);
+    let mut line = serde_json::to_vec(&Request::Capture(wish))?;
+    line.push(b'\n');
+    writer.write_all(&line).await?;
+    let mut answer = Vec::new();
+    let mut limited = (&mut reader).take(64 * 1024);
+    let read = timeout(PATIENCE, limited.read_until(b'\n', &mut answer));
+    read.await.context("the instance does not answer")??;
+    if answer.is_empty() {
+        bail!("the instance closed the connection: it is too busy, or stopping; try again");
+    }
+    command::interpret(socket, &answer)?;
+    Ok((reader, writer))
+}
+
+/// Writes what comes until the instance has sent all of it.
+async fn follow(
+    mut reader: BufReader<OwnedReadHalf>,
+    writer: OwnedWriteHalf,
+    mut out: Box<dyn Write>,
+    seconds: Option<Duration>,
+) -> anyhow::Result<Blocks> {
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let mut due = seconds.map(|seconds| Instant::now() + seconds);
+    // Dropping it tells the instance to end.
+    let mut writer = Some(writer);
+    let mut blocks = Blocks::default();
+    let mut room = vec![0; 256 * 1024];
+    loop {
+        let wait = async {
+            match due {
+                Some(due) => sleep_until(due).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            read = reader.read(&mut room) => {
+                let read = read.context("the connection to the instance broke")?;
+                if read == 0 {
+                    break;
+                }
+                blocks.see(&room[..read]);
+                match out.write_all(&room[..read]).and_then(|()| out.flush()) {
+                    Ok(()) => continue,
+                    // Whoever reads us has seen enough.
+                    Err(error) if error.kind() == io::ErrorKind::BrokenPipe => break,
+                    Err(error) => return Err(error).context("cannot write the file"),
+                }
+            }
+            () = wait => {}
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        if writer.take().is_none() {
+            // Told before, and the rest did not come; or somebody is in a hurry.
+            break;
+        }
+        due = Some(Instant::now() + END_PATIENCE);
+    }
+    Ok(blocks)
+}
