@@ -422,6 +422,7 @@ mod tests {
         if !twinpath_test_skip::root_or_skip() {
             return;
         }
+        let deadline = clock::now() + Duration::from_secs(30);
         for (path, bare) in [(Path::Packet, true), (Path::XdpNative, true), (Path::XdpNative, false)] {
             let question = Question {
                 path,
@@ -433,9 +434,18 @@ mod tests {
                 slice: Duration::from_millis(20),
             };
             let leaked = twinpath_frame::leaked();
-            let found = measure(&question).unwrap();
+            // On a very busy machine a whole slice may pass without an answer; such a pair is left out, and it may be all.
+            let found = loop {
+                match measure(&question) {
+                    Err(FallbackError::Silent(_)) => {
+                        assert!(clock::now() < deadline, "{path} gives no figures")
+                    }
+                    found => break found.unwrap(),
+                }
+            };
             assert_eq!(found.losses.len(), 3);
-            assert!(found.losses.iter().all(|loss| loss.before > 0.0 && loss.after > 0.0 && loss.pairs == 2));
+            assert!(found.losses.iter().all(|loss| loss.before > 0.0 && loss.after > 0.0));
+            assert!(found.losses.iter().all(|loss| (1..=2).contains(&loss.pairs)));
             assert_eq!(found.programs.len(), 6);
             let programs = if path == Path::Packet { 2 } else { 1 };
             assert!(found.programs.iter().all(|frame| frame.programs.len() == programs));
