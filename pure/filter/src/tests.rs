@@ -49,6 +49,58 @@ fn size_and_depth_are_bounded() {
 }
 
 #[test]
+fn no_text_and_no_frame_does_harm() {
+    let words = [
+        "udp",
+        "tcp",
+        "ip6",
+        "arp",
+        "ether",
+        "proto",
+        "src",
+        "dst",
+        "host",
+        "port",
+        "net",
+        "and",
+        "or",
+        "not",
+        "(",
+        ")",
+        "!",
+        "&&",
+        "||",
+        "7",
+        "0x88b5",
+        "10.0.0.1",
+        "10.0.0.0/8",
+        "fd00::1",
+        "::/0",
+        "ä",
+        "/",
+        "\u{85}",
+        "99999",
+    ];
+    let mut rng = fastrand::Rng::with_seed(7);
+    let mut understood = 0;
+    for _ in 0..50_000 {
+        let count = rng.usize(0..9);
+        let text: Vec<_> = (0..count).map(|_| words[rng.usize(0..words.len())]).collect();
+        let text = text.join(if rng.u8(..) < 200 { " " } else { "" });
+        match read(&text) {
+            Ok(filter) => {
+                understood += 1;
+                let frame: Vec<u8> = (0..rng.usize(0..70)).map(|_| rng.u8(..)).collect();
+                let _ = filter.wants(&frame);
+            }
+            // The mark, too, is drawn at the border of a character.
+            Err(error) => assert!(error.to_string().contains('^'), "{text}"),
+        }
+    }
+    assert!(understood > 1_000, "{understood}");
+}
+
+#[test]
 fn nothing_wants_everything() {
     assert!(read("").unwrap().is_everything() && read("  ").unwrap().wants(&[]));
     assert!(!read("not udp").unwrap().wants(&[]), "as in tcpdump: what ends early is not wanted");

@@ -1,7 +1,8 @@
 //! How often something took how long, in buckets of fixed width: one writer, any reader, no allocation.
 //!
 //! The buckets are log-linear: below 16 ns one per nanosecond, above that sixteen per doubling, so that a value is known to
-//! 1/16 of itself. Writing is a shift, an addition and two stores: some 2 ns, once per burst.
+//! 1/16 of itself. Writing is a shift and two additions to memory, once per burst: 0.7 ns more per turn of a
+//! loop here, with the buckets in the cache.
 
 use crate::Counter;
 
