@@ -17,7 +17,7 @@ struct Tier {
 
 /// The whole rule. `test/` and `xtask/` may use everything; nothing may use them, but for tests.
 const TIERS: &[Tier] = &[
-    Tier { folder: "pure", below: &[], order: &["time", "inspect", "wire", "steer", "filter"] },
+    Tier { folder: "pure", below: &[], order: &["time", "inspect", "wire", "steer", "filter", "idle"] },
     Tier { folder: "mem", below: &["pure"], order: &["frame", "rings"] },
     Tier { folder: "engine", below: &["pure", "mem"], order: &["service", "stack", "load"] },
     Tier {

@@ -1,0 +1,176 @@
+//! When the next arrival may come, as cells between edges: what the solver works on.
+
+use crate::gaps::Decaying;
+
+/// Most cells of a density.
+pub(crate) const CELLS: usize = 256;
+
+/// Most boxes that are put into one: each may take an empty cell and three that a wake-up ahead of it may start at.
+const BOXES: usize = 48;
+
+/// How long before a box a timer may be set, us, descending: from the timer's own overshoot.
+pub(crate) type Leads = [f32; 8];
+
+/// A density of the next gap: `mass[i]` gaps within `edges[i]..edges[i + 1]`, evenly.
+#[derive(Clone, Debug)]
+pub(crate) struct Density {
+    pub(crate) edges: [f32; CELLS + 1],
+    pub(crate) mass: [f32; CELLS],
+    pub(crate) cells: usize,
+    /// Gaps longer than the last edge.
+    pub(crate) tail: f32,
+    leads: Leads,
+}
+
+/// What is believed of gaps never seen: so many of them are longer than all.
+const UNSEEN: f32 = 0.5;
+
+impl Density {
+    pub(crate) const fn new(leads: Leads) -> Self {
+        Self { edges: [0.0; CELLS + 1], mass: [0.0; CELLS], cells: 0, tail: UNSEEN, leads }
+    }
+
+    const fn end(&self) -> f32 {
+        self.edges[self.cells]
+    }
+
+    fn push(&mut self, hi: f32, mass: f32) {
+        if self.cells < CELLS {
+            self.mass[self.cells] = mass;
+            self.cells += 1;
+            self.edges[self.cells] = hi;
+        } else {
+            self.tail += mass;
+        }
+    }
+
+    /// Adds a box above all former ones, with an empty cell before it where it does not touch, and with edges ahead of it
+    /// where a timer may start if the box is denser than what is before.
+    fn push_box(&mut self, lo: f32, hi: f32, mass: f32) {
+        let lo = lo.max(self.end());
+        if lo > self.end() {
+            self.push(lo, 0.0);
+        }
+        // Not narrower than the clock.
+        let hi = hi.max(lo + 0.01).max(lo * (1.0 + 4.0 * f32::EPSILON));
+        if self.cells > 0 && self.cells + 12 < CELLS {
+            let at = self.cells - 1;
+            let (start, width, before) = (self.edges[at], self.end() - self.edges[at], self.mass[at]);
+            if before / width < mass / (hi - lo) / 3.0 {
+                let leads = self.leads.into_iter().filter(|lead| *lead < width);
+                let cuts = leads.map(|lead| lo - lead);
+                self.cells = at;
+                let mut from = start;
+                for cut in cuts.chain([lo]) {
+                    if cut > from {
+                        self.push(cut, before * (cut - from) / width);
+                        from = cut;
+                    }
+                }
+            }
+        }
+        self.push(hi, mass);
+    }
+
+    /// From gaps as they were. Sorts them.
+    ///
+    /// Each gap stands for a box as wide as the distance to its nearest neighbours: narrow where many are alike, wide where
+    /// one stands alone.
+    pub(crate) fn of_gaps(gaps: &mut [f32], leads: Leads) -> Self {
+        let mut density = Self::new(leads);
+        gaps.sort_unstable_by(f32::total_cmp);
+        let count = gaps.len();
+        let neighbours = if count < 64 { 2 } else { 4 };
+        let spread = |at: usize| {
+            let from = at.saturating_sub(neighbours);
+            let to = (at + neighbours).min(count - 1);
+            let span = neighbours.min(count - 1);
+            let widths = (from..=to - span.min(to)).map(|lo| (lo, (lo + span).min(count - 1)));
+            let nearest = widths
+                .map(|(lo, hi)| (gaps[at] - gaps[lo]).max(gaps[hi] - gaps[at]))
+                .fold(f32::INFINITY, f32::min);
+            // Alone, it says as much as a gap of an octave.
+            if count == 1 { gaps[at] * 0.03 } else { nearest }.clamp(0.05, 0.5 * gaps[at].max(0.1))
+        };
+        let per_box = count.div_ceil(BOXES).max(1);
+        let mut boxes = [(0.0f32, 0.0f32, 0.0f32); BOXES * 2];
+        let mut held = 0;
+        let mut at = 0;
+        while at < count && held < boxes.len() {
+            let first = at;
+            let lo = gaps[at] - spread(at);
+            let mut hi = gaps[at] + spread(at);
+            at += 1;
+            while at < count && at - first < per_box {
+                let reach = spread(at);
+                if gaps[at] - reach > hi {
+                    break;
+                }
+                hi = hi.max(gaps[at] + reach);
+                at += 1;
+            }
+            // Neighbours that overlap meet half way.
+            if at < count && gaps[at] - spread(at) < hi {
+                hi = f32::midpoint(gaps[at - 1], gaps[at]);
+            }
+            let lo = lo.max(0.0).max(if held > 0 { boxes[held - 1].1 } else { 0.0 });
+            boxes[held] = (lo, hi.max(lo), (at - first) as f32);
+            held += 1;
+        }
+        density.push_clusters(&boxes[..held]);
+        density
+    }
+
+    /// Adds boxes; about each cluster of them there is room for what was not seen yet: one gap's worth, as far out as few
+    /// gaps leave it open.
+    fn push_clusters(&mut self, boxes: &[(f32, f32, f32)]) {
+        let mut from = 0;
+        while from < boxes.len() {
+            let mut to = from + 1;
+            while to < boxes.len() && boxes[to].0 <= boxes[to - 1].1 * 1.001 + 0.1 {
+                to += 1;
+            }
+            let cluster = &boxes[from..to];
+            let (lo, hi) = (cluster[0].0, cluster[cluster.len() - 1].1);
+            let mass: f32 = cluster.iter().map(|(_, _, mass)| mass).sum();
+            let reach = ((hi - lo).max(0.04 * lo) / mass.sqrt()).max(0.1);
+            let below = (lo - reach).max(f32::midpoint(self.end(), lo));
+            self.push_box(below, lo, UNSEEN);
+            cluster.iter().for_each(|(lo, hi, mass)| self.push_box(*lo, *hi, *mass));
+            let above = boxes.get(to).map_or(hi + reach, |next| (hi + reach).min(f32::midpoint(hi, next.0)));
+            self.push_box(hi, above, UNSEEN);
+            from = to;
+        }
+    }
+
+    /// From a histogram: neighbouring buckets are joined until they hold enough to say something.
+    pub(crate) fn of_histogram(histogram: &Decaying, leads: Leads) -> Self {
+        let mut density = Self::new(leads);
+        let enough = histogram.total() / BOXES as f32;
+        let mut open: Option<(f32, f32, f32)> = None;
+        for (lo, hi, mass) in histogram.buckets() {
+            open = match open {
+                None => Some((lo, hi, mass)),
+                // Joined if it touches, or nearly so; never a thin stretch to a thick one.
+                Some((from, to, held))
+                    if lo < to * 1.1 + 0.1 && held + mass < enough && hi < from * 2.0 + 1.0 =>
+                {
+                    Some((from, hi, held + mass))
+                }
+                Some((from, to, held)) => {
+                    density.push_box(from, to, held);
+                    Some((lo, hi, mass))
+                }
+            };
+        }
+        if let Some((lo, hi, mass)) = open {
+            density.push_box(lo, hi, mass);
+        }
+        density
+    }
+
+    /// All gaps, also those beyond the last cell.
+    pub(crate) fn total(&self) -> f32 {
+        self.mass[..self.cells].iter().sum::<f32>() + self.tail
+    }
+}

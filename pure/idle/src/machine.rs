@@ -1,0 +1,133 @@
+//! What waking up takes on this machine: given at first, learnt from each wake-up.
+
+use crate::costs::POINTS;
+use crate::gaps::{CLASSES, Decaying, class_of};
+
+/// What is known of a machine before anything has been learnt: medians, as measured at start.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Machine {
+    /// Wake-up latency without a latency request, us.
+    pub wake_us: f32,
+    /// The same with one held; `None` where requests are refused, not wanted, or do not help.
+    pub wake_held_us: Option<f32>,
+    /// By how much a timer is late, us.
+    pub overshoot_us: f32,
+    /// CPU that a timer wake-up for a prediction takes, us.
+    pub timer_cpu_us: f32,
+    /// CPU that going to sleep and waking up takes, us; 0 to count only spinning and predicting.
+    pub sleep_cpu_us: f32,
+}
+
+impl Default for Machine {
+    /// A virtual machine whose CPUs sleep deeply, where nothing was measured.
+    fn default() -> Self {
+        Self { wake_us: 50.0, wake_held_us: None, overshoot_us: 10.0, timer_cpu_us: 3.0, sleep_cpu_us: 0.0 }
+    }
+}
+
+/// A latency, learnt: its distribution, and its mean by how long the sleep was.
+#[derive(Clone, Debug)]
+pub(crate) struct Latency {
+    seen: Decaying,
+    /// Decaying mean, us.
+    mean: f32,
+    count: u8,
+    by_class: [(f32, u8); CLASSES],
+}
+
+/// Wake-ups after which a class of sleeps is believed to differ from the others.
+const CLASS_KNOWN: u8 = 6;
+
+impl Latency {
+    /// As good as a few wake-ups about the given median.
+    fn new(median_us: f32) -> Self {
+        let mut seen = Decaying::new(1024.0);
+        for share in [0.7, 0.85, 1.0, 1.15, 1.4, 2.0] {
+            seen.add(median_us * share, 0.5);
+        }
+        Self { seen, mean: median_us, count: 4, by_class: [(0.0, 0); CLASSES] }
+    }
+
+    fn learn(&mut self, slept_us: f32, latency_us: f32) {
+        // A stop of the whole machine says little of the next wake-up.
+        let latency_us = latency_us.clamp(0.0, 8.0 * self.mean + 100.0);
+        self.seen.add(latency_us, 1.0);
+        self.count = (self.count + 1).min(64);
+        self.mean += (latency_us - self.mean) / f32::from(self.count);
+        let (mean, count) = &mut self.by_class[class_of(slept_us)];
+        *count = count.saturating_add(1).min(64);
+        *mean += (latency_us - *mean) / f32::from(*count);
+    }
+
+    /// Mean after sleeps of this class, us.
+    pub(crate) fn mean(&self, class: usize) -> f32 {
+        let (mean, count) = self.by_class[class];
+        if count >= CLASS_KNOWN { mean } else { self.mean }
+    }
+
+    pub(crate) const fn overall(&self) -> f32 {
+        self.mean
+    }
+
+    /// The latency, us, that this share of the wake-ups did not exceed: the upper edge of its bucket.
+    pub(crate) fn quantile(&self, share: f32) -> f32 {
+        let wanted = self.seen.total() * share;
+        let mut below = 0.0;
+        let mut last = 0.0;
+        for (_, hi, mass) in self.seen.buckets() {
+            below += mass;
+            last = hi;
+            if below >= wanted {
+                break;
+            }
+        }
+        last
+    }
+
+    /// The share of wake-ups that took longer.
+    pub(crate) fn above(&self, limit_us: f32) -> f32 {
+        let above = |(lo, hi, mass): (f32, f32, f32)| mass * ((hi - limit_us) / (hi - lo)).clamp(0.0, 1.0);
+        self.seen.buckets().map(above).sum::<f32>() / self.seen.total().max(f32::MIN_POSITIVE)
+    }
+
+    /// Points of equal weight that stand for the distribution, ascending.
+    pub(crate) fn points(&self) -> [f32; POINTS] {
+        let total = self.seen.total();
+        let mut points = [0.0; POINTS];
+        let (mut below, mut at, mut last) = (0.0, 0, 0.0);
+        for (lo, hi, mass) in self.seen.buckets() {
+            below += mass;
+            last = f32::midpoint(lo, hi);
+            while at < POINTS && below >= total * (at as f32 + 0.5) / POINTS as f32 {
+                points[at] = last;
+                at += 1;
+            }
+        }
+        points[at..].fill(last);
+        points
+    }
+}
+
+/// All that is learnt of the machine: wake-ups and timers, without and with a request held.
+#[derive(Clone, Debug)]
+pub(crate) struct Learnt {
+    pub(crate) wake: [Latency; 2],
+    pub(crate) overshoot: [Latency; 2],
+}
+
+impl Learnt {
+    pub(crate) fn new(machine: &Machine) -> Self {
+        let held = machine.wake_held_us.unwrap_or(machine.wake_us);
+        let wakes = [machine.wake_us, held].map(|median| Latency::new(median.max(0.1)));
+        let timer = Latency::new(machine.overshoot_us.max(0.1));
+        Self { wake: wakes, overshoot: [timer.clone(), timer] }
+    }
+
+    pub(crate) fn woken(&mut self, held: bool, slept_us: f32, latency_us: f32) {
+        self.wake[usize::from(held)].learn(slept_us, latency_us);
+    }
+
+    pub(crate) fn fired(&mut self, held: bool, slept_us: f32, overshoot_us: f32) {
+        self.overshoot[usize::from(held)].learn(slept_us, overshoot_us);
+    }
+}

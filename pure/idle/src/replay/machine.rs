@@ -1,0 +1,168 @@
+//! Simulated machines: how long a wake-up takes there, and how late a timer is.
+
+use crate::Machine;
+
+/// A source of chance, the same on every machine (splitmix64).
+#[derive(Clone, Copy, Debug)]
+pub struct Chance(u64);
+
+impl Chance {
+    /// The same seed gives the same numbers.
+    #[must_use]
+    pub const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The chance of one event, whatever was drawn before.
+    #[must_use]
+    pub fn of(seed: u64, event: u64, kind: u64) -> Self {
+        let mut chance = Self(seed ^ event.wrapping_mul(0xd134_2543_de82_ef95) ^ (kind << 60));
+        chance.bits();
+        chance
+    }
+
+    /// 64 random bits.
+    pub const fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut bits = self.0;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        bits ^ (bits >> 31)
+    }
+
+    /// Evenly within [0, 1).
+    pub fn unit(&mut self) -> f64 {
+        (self.bits() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// Evenly within a range.
+    pub fn within(&mut self, lo: f64, hi: f64) -> f64 {
+        lo + (hi - lo) * self.unit()
+    }
+
+    /// Exponential.
+    pub fn exponential(&mut self, mean: f64) -> f64 {
+        -(1.0 - self.unit()).ln() * mean
+    }
+
+    /// Normal, mean 0, deviation 1 (twelve draws, cut at 6).
+    pub fn normal(&mut self) -> f64 {
+        (0..12).map(|_| self.unit()).sum::<f64>() - 6.0
+    }
+}
+
+/// A distribution of latencies: a floor and a log-normal part, us.
+#[derive(Clone, Copy, Debug)]
+pub struct Spread {
+    floor: f64,
+    median: f64,
+    sigma: f64,
+}
+
+impl Spread {
+    fn draw(&self, mut chance: Chance) -> f64 {
+        self.floor + self.median * (self.sigma * chance.normal()).exp()
+    }
+
+    /// Its mean.
+    #[must_use]
+    pub fn mean(&self) -> f64 {
+        self.floor + self.median * (self.sigma * self.sigma / 2.0).exp()
+    }
+}
+
+/// A machine.
+#[derive(Clone, Copy, Debug)]
+pub struct Simulated {
+    /// Its name.
+    pub name: &'static str,
+    /// Wake-ups soon after the last packet, later, and from when on it is later, us: the kernel's choice of an idle state
+    /// follows the traffic.
+    wake: [Spread; 2],
+    deep_after_us: f64,
+    /// With a request held.
+    wake_held: Option<Spread>,
+    overshoot: Spread,
+    /// CPU of a timer wake-up, us.
+    pub timer_cpu_us: f64,
+}
+
+impl Simulated {
+    /// The machines: a virtual one with haltpoll and a request that helps; the same where requests are refused; one where a
+    /// wake-up costs little whatever one asks; bare metal with idle states that deepen.
+    #[must_use]
+    pub fn all() -> [Self; 4] {
+        let deep = Spread { floor: 60.0, median: 20.0, sigma: 0.35 };
+        let shallow = Spread { floor: 3.0, median: 2.5, sigma: 0.4 };
+        let plain = Spread { floor: 4.0, median: 2.0, sigma: 0.5 };
+        let timer = Spread { floor: 4.0, median: 6.0, sigma: 0.5 };
+        Self::array(deep, shallow, plain, timer)
+    }
+
+    fn array(deep: Spread, shallow: Spread, plain: Spread, timer: Spread) -> [Self; 4] {
+        let helped = Self {
+            name: "request",
+            wake: [deep; 2],
+            deep_after_us: 0.0,
+            wake_held: Some(shallow),
+            overshoot: timer,
+            timer_cpu_us: 3.0,
+        };
+        let light = Spread { floor: 10.0, median: 4.0, sigma: 0.3 };
+        let bottom = Spread { floor: 50.0, median: 12.0, sigma: 0.3 };
+        [
+            helped,
+            Self { name: "refused", wake_held: None, ..helped },
+            Self { name: "cheap", wake: [plain; 2], wake_held: None, ..helped },
+            Self { name: "metal", wake: [light, bottom], deep_after_us: 200.0, wake_held: None, ..helped },
+        ]
+    }
+
+    /// Whether a request can be held.
+    #[must_use]
+    pub const fn has_request(&self) -> bool {
+        self.wake_held.is_some()
+    }
+
+    /// The latency of one wake-up, ns.
+    #[must_use]
+    pub fn wake_ns(&self, held: bool, gap_ns: u64, chance: Chance) -> u64 {
+        let deep = usize::from(gap_ns as f64 / 1e3 >= self.deep_after_us);
+        let spread = if held { self.wake_held.unwrap_or(self.wake[deep]) } else { self.wake[deep] };
+        (spread.draw(chance) * 1e3) as u64
+    }
+
+    /// How late one timer is, ns.
+    #[must_use]
+    pub fn overshoot_ns(&self, chance: Chance) -> u64 {
+        (self.overshoot.draw(chance) * 1e3) as u64
+    }
+
+    /// Mean latency of a wake-up, us: the better of without and with a request.
+    #[must_use]
+    pub fn wake_mean_us(&self, gap_us: f64) -> f64 {
+        let deep = usize::from(gap_us >= self.deep_after_us);
+        self.wake_held.unwrap_or(self.wake[deep]).mean()
+    }
+
+    /// Evenly weighted points of the timer's overshoot, us.
+    #[must_use]
+    pub fn overshoot_points(&self) -> Vec<f64> {
+        let mut points: Vec<f64> =
+            (0..2000).map(|event| self.overshoot.draw(Chance::of(1, event, 3))).collect();
+        points.sort_by(f64::total_cmp);
+        points.into_iter().skip(12).step_by(25).collect()
+    }
+
+    /// What a policy is told of it at start: near the truth, not the truth.
+    #[must_use]
+    pub fn told(&self) -> Machine {
+        Machine {
+            wake_us: self.wake[1].mean() as f32 * 0.9,
+            wake_held_us: self.wake_held.map(|held| held.mean() as f32 * 1.2),
+            overshoot_us: 8.0,
+            timer_cpu_us: self.timer_cpu_us as f32,
+            sleep_cpu_us: 0.0,
+        }
+    }
+}

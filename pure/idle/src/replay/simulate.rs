@@ -1,0 +1,167 @@
+//! One trace, one rule, one machine: what it cost.
+
+use twinpath_time::Instant;
+
+use super::machine::{Chance, Simulated};
+use super::traces::Trace;
+use crate::{Arrival, Decision, Policy, Woken};
+
+/// What decides: the policy, or a fixed setting.
+pub trait Rule {
+    /// See [`Policy::arrived`].
+    fn arrived(&mut self, now: Instant, arrival: Arrival);
+    /// See [`Policy::decide`].
+    fn decide(&mut self, now: Instant) -> Decision;
+    /// See [`Policy::woke`].
+    fn woke(&mut self, now: Instant, woken: Woken);
+    /// See [`Policy::holds`].
+    fn holds(&self, now: Instant) -> bool;
+}
+
+impl Rule for Policy {
+    fn arrived(&mut self, now: Instant, arrival: Arrival) {
+        Self::arrived(self, now, arrival);
+    }
+
+    fn decide(&mut self, now: Instant) -> Decision {
+        Self::decide(self, now, Instant::NEVER)
+    }
+
+    fn woke(&mut self, now: Instant, woken: Woken) {
+        Self::woke(self, now, woken);
+    }
+
+    fn holds(&self, now: Instant) -> bool {
+        Self::holds(self, now)
+    }
+}
+
+/// What a replay cost.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// Sum over packets of the time from arrival to being found, us.
+    pub latency_us: f64,
+    /// CPU spent spinning, us.
+    pub spun_us: f64,
+    /// CPU spent on wake-ups ahead of predictions, us.
+    pub timers_us: f64,
+    /// Wake-ups by a timer.
+    pub timers: u64,
+    /// Sleeps.
+    pub sleeps: u64,
+    /// Time asleep with the request held, us.
+    pub held_us: f64,
+    /// Length of the trace, us.
+    pub length_us: f64,
+    /// Each packet's latency, us, if asked for.
+    pub latencies: Vec<f32>,
+    /// Each stretch of spinning, ns: from, to; if asked for.
+    pub stretches: Vec<(u64, u64)>,
+}
+
+impl Outcome {
+    /// Latency beyond that of polling, plus CPU spent waiting, weighted.
+    #[must_use]
+    pub fn cost(&self, weight: f64) -> f64 {
+        self.latency_us + weight * (self.spun_us + self.timers_us)
+    }
+}
+
+/// Replays.
+pub fn simulate(trace: &Trace, rule: &mut dyn Rule, machine: &Simulated, details: bool) -> Outcome {
+    let mut run = Run { trace, machine, at: 0, now: 0, details, outcome: Outcome::default() };
+    run.outcome.length_us = trace.end_ns as f64 / 1e3;
+    while run.now < trace.end_ns {
+        match rule.decide(Instant::from_nanos(run.now)) {
+            Decision::Spin { until } => run.spin(rule, until.as_nanos()),
+            Decision::Sleep { until } => run.sleep(rule, until.as_nanos()),
+        }
+    }
+    run.outcome
+}
+
+struct Run<'a> {
+    trace: &'a Trace,
+    machine: &'a Simulated,
+    /// The next packet.
+    at: usize,
+    now: u64,
+    details: bool,
+    outcome: Outcome,
+}
+
+impl Run<'_> {
+    fn next(&self) -> u64 {
+        self.trace.arrivals_ns.get(self.at).copied().unwrap_or(u64::MAX)
+    }
+
+    fn spin(&mut self, rule: &mut dyn Rule, until: u64) {
+        let end = self.next().max(self.now).min(until.max(self.now + 100)).min(self.trace.end_ns);
+        self.outcome.spun_us += (end - self.now) as f64 / 1e3;
+        if self.details {
+            self.outcome.stretches.push((self.now, end));
+        }
+        self.now = end;
+        self.deliver(rule);
+    }
+
+    fn deliver(&mut self, rule: &mut dyn Rule) {
+        let first = self.at;
+        while self.next() <= self.now {
+            let latency_us = (self.now - self.next()) as f64 / 1e3;
+            self.outcome.latency_us += latency_us;
+            if self.details {
+                self.outcome.latencies.push(latency_us as f32);
+            }
+            self.at += 1;
+        }
+        if self.at > first {
+            let times = &self.trace.arrivals_ns[first..self.at];
+            let arrival = Arrival {
+                first: Instant::from_nanos(times[0]),
+                last: Instant::from_nanos(times[times.len() - 1]),
+                count: times.len() as u32,
+            };
+            rule.arrived(Instant::from_nanos(self.now), arrival);
+        }
+    }
+
+    fn sleep(&mut self, rule: &mut dyn Rule, until: u64) {
+        let start = Instant::from_nanos(self.now);
+        let held = rule.holds(start) && self.machine.has_request();
+        let event = self.at as u64;
+        let packet = self.next();
+        let fires = if until == u64::MAX {
+            u64::MAX
+        } else {
+            let chance = Chance::of(self.trace.seed, event, 2);
+            until.max(self.now) + self.machine.overshoot_ns(chance)
+        };
+        let woken = if packet <= self.now {
+            self.now
+        } else if packet == u64::MAX {
+            u64::MAX
+        } else {
+            let gap = packet - self.at.checked_sub(1).map_or(0, |last| self.trace.arrivals_ns[last]);
+            packet + self.machine.wake_ns(held, gap, Chance::of(self.trace.seed, event, 1))
+        };
+        // A wake-up that is under way is not hastened by a timer set for later.
+        let fires = if packet < until { u64::MAX } else { fires };
+        let end = fires.min(woken).min(self.trace.end_ns.max(self.now));
+        self.outcome.sleeps += 1;
+        if held {
+            self.outcome.held_us += (end - self.now) as f64 / 1e3;
+        }
+        self.now = end;
+        let now = Instant::from_nanos(end);
+        if end == fires {
+            self.outcome.timers += 1;
+            self.outcome.timers_us += self.machine.timer_cpu_us;
+            rule.woke(now, Woken::Timer);
+        } else if end == woken {
+            let latency = std::time::Duration::from_nanos(end - packet);
+            rule.woke(now, Woken::Packet(Some(latency)));
+        }
+        self.deliver(rule);
+    }
+}

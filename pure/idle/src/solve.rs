@@ -1,0 +1,234 @@
+//! The cheapest plan for a density of gaps, exactly: one pass backwards over its cells.
+//!
+//! Two values per edge, both times the chance to get there: the cost to come of a worker that is awake, and of one that
+//! sleeps. Awake it spins through the cell (that CPU, for all that are still to come) or goes to sleep. Asleep it stays so (a
+//! wake-up's cost, for those that come in the cell) or has set a timer for the edge (its CPU; what comes before the timer has
+//! really fired is found late; then it is awake).
+
+use crate::costs::{Costs, POINTS};
+use crate::density::{CELLS, Density};
+use crate::plan::{Plan, Window};
+
+/// Sums over the cells below an edge: of gaps, and of gaps times their length.
+struct Sums {
+    mass: [f32; CELLS + 1],
+    moment: [f64; CELLS + 1],
+    /// What they cost a sleeper.
+    slept: [f32; CELLS + 1],
+}
+
+/// A place in the density that only moves down.
+#[derive(Clone, Copy)]
+struct Place {
+    cell: usize,
+}
+
+impl Sums {
+    fn of(density: &Density, costs: &Costs) -> Self {
+        let mut sums = Self { mass: [0.0; CELLS + 1], moment: [0.0; CELLS + 1], slept: [0.0; CELLS + 1] };
+        for at in 0..density.cells {
+            let middle = f64::midpoint(f64::from(density.edges[at]), f64::from(density.edges[at + 1]));
+            sums.mass[at + 1] = sums.mass[at] + density.mass[at];
+            sums.moment[at + 1] = sums.moment[at] + f64::from(density.mass[at]) * middle;
+            sums.slept[at + 1] = sums.slept[at] + density.mass[at] * costs.sleep(middle as f32);
+        }
+        sums
+    }
+
+    /// Gaps below `at_us`, and the sum of their lengths.
+    fn below(&self, density: &Density, place: &mut Place, at_us: f32) -> (f32, f64) {
+        while place.cell > 0 && density.edges[place.cell] > at_us {
+            place.cell -= 1;
+        }
+        let cell = place.cell;
+        if cell >= density.cells {
+            return (self.mass[density.cells], self.moment[density.cells]);
+        }
+        let (lo, hi) = (density.edges[cell], density.edges[cell + 1]);
+        let share = ((at_us - lo) / (hi - lo)).clamp(0.0, 1.0);
+        let mass = density.mass[cell] * share;
+        let middle = f64::from(lo) + f64::from(hi - lo) * f64::from(share) / 2.0;
+        (self.mass[cell] + mass, self.moment[cell] + f64::from(mass) * middle)
+    }
+}
+
+/// Timers per plan: after so many predictions that were missed, none follows.
+pub(crate) const TIMERS: usize = 3;
+
+/// By timers that are left, at one edge.
+type Left = [f32; TIMERS + 1];
+
+/// What the pass found at each edge.
+struct Found {
+    /// The cost to come of a sleeper who may have set a timer for here or later.
+    asleep: [Left; CELLS + 1],
+    /// The cost to come of one who is awake, of all gaps that last so long.
+    awake: [Left; CELLS + 1],
+    /// By how much spinning on is dearer than going to sleep, per gap that lasts so long: spin where it is negative.
+    dearer: [Left; CELLS + 1],
+    /// Whether a sleeper has set a timer for here.
+    timer: [[bool; TIMERS + 1]; CELLS + 1],
+}
+
+/// The cheapest plan, and what it costs per gap for a worker that is awake when the gap starts.
+pub(crate) fn solve(density: &Density, costs: &Costs) -> (Plan, f32) {
+    let sums = Sums::of(density, costs);
+    let cells = density.cells;
+    let mut found = Found {
+        asleep: [[0.0; TIMERS + 1]; CELLS + 1],
+        awake: [[0.0; TIMERS + 1]; CELLS + 1],
+        dearer: [[0.0; TIMERS + 1]; CELLS + 1],
+        timer: [[false; TIMERS + 1]; CELLS + 1],
+    };
+    let mut alive = density.tail;
+    found.asleep[cells] = [alive * costs.sleep(density.edges[cells]); TIMERS + 1];
+    found.awake[cells] = found.asleep[cells].map(|asleep| asleep + alive * costs.sleep_cpu());
+    let mut rested = cells;
+    let mut fired = [Place { cell: cells }; POINTS];
+    let mut missed = [Place { cell: cells }; POINTS];
+    for at in (0..cells).rev() {
+        let (lo, hi) = (density.edges[at], density.edges[at + 1]);
+        let mass = density.mass[at];
+        let through = costs.spin((hi - lo) * (alive + mass / 2.0));
+        alive += mass;
+        let spin = found.awake[at + 1].map(|awake| awake + through);
+        found.awake[at] = spin;
+        let late = timer_late(density, costs, &sums, at, &mut fired, &mut missed);
+        let slept = sums.slept[at + 1] - sums.slept[at];
+        for left in (0..=TIMERS).rev() {
+            let stay = slept + found.asleep[at + 1][left];
+            found.asleep[at][left] = stay;
+            if left > 0 {
+                let then = fired.iter().zip(costs.overshoot_us);
+                let then = then.map(|(place, over)| awake_at(density, &found, *place, lo + over, left - 1));
+                let timer = alive * costs.timer_cpu() + late + then.sum::<f32>() / POINTS as f32;
+                found.timer[at][left] = timer < stay;
+                found.asleep[at][left] = timer.min(stay);
+            }
+        }
+        while rested > at + 1 && density.edges[rested - 1] >= lo + SHORTEST_NAP_US {
+            rested -= 1;
+        }
+        let nap = sums.slept[rested] - sums.slept[at];
+        for (left, spin) in spin.into_iter().enumerate() {
+            let rest = nap + found.asleep[rested][left] + alive * costs.sleep_cpu();
+            found.dearer[at][left] = (spin - rest) / alive;
+            found.awake[at][left] = spin.min(rest);
+        }
+    }
+    (plan_of(density, costs, &found), found.awake[0][TIMERS] / density.total().max(f32::MIN_POSITIVE))
+}
+
+/// A sleeper's timer is set for later than this after it went to sleep, us: else it would be no sleep.
+const SHORTEST_NAP_US: f32 = 1.0;
+
+/// What those gaps cost that end between the time a timer was set for, the edge `at`, and that at which it fires.
+fn timer_late(
+    density: &Density,
+    costs: &Costs,
+    sums: &Sums,
+    at: usize,
+    fired: &mut [Place; POINTS],
+    missed: &mut [Place; POINTS],
+) -> f32 {
+    let lo = density.edges[at];
+    let mut cost = 0.0;
+    for (point, overshoot) in costs.overshoot_us.into_iter().enumerate() {
+        let up = lo + overshoot;
+        let (mass_up, moment_up) = sums.below(density, &mut fired[point], up);
+        let limit = up - costs.late_limit();
+        let (mass_limit, moment_limit) = if limit > lo {
+            sums.below(density, &mut missed[point], limit)
+        } else {
+            (sums.mass[at], sums.moment[at])
+        };
+        let late = f64::from(up) * f64::from(mass_up - mass_limit) - (moment_up - moment_limit);
+        cost += costs.slope * late as f32 + (mass_limit - sums.mass[at]) * costs.sleep(lo);
+    }
+    cost / POINTS as f32
+}
+
+/// The cost to come of one who is awake within a cell.
+fn awake_at(density: &Density, found: &Found, place: Place, at_us: f32, left: usize) -> f32 {
+    let cell = place.cell;
+    if cell >= density.cells {
+        return found.awake[density.cells][left];
+    }
+    let (lo, hi) = (density.edges[cell], density.edges[cell + 1]);
+    let share = ((at_us - lo) / (hi - lo)).clamp(0.0, 1.0);
+    let (from, to) = (found.awake[cell][left], found.awake[cell + 1][left]);
+    from + (to - from) * share
+}
+
+/// Reads the windows off, in the order in which they are lived through.
+fn plan_of(density: &Density, costs: &Costs, found: &Found) -> Plan {
+    let mut plan = Plan::SLEEP;
+    let (mut at, mut left) = (0, TIMERS);
+    let mut rested_us = SHORTEST_NAP_US;
+    // Until a timer has fired: stretches for those who happen to be awake, too.
+    while at < density.cells {
+        if found.dearer[at][left] < 0.0 && left == TIMERS {
+            let from_us = first_to_spin(density, found, at);
+            let mut timer = None;
+            while at < density.cells && found.dearer[at][left] < 0.0 {
+                if density.edges[at] >= rested_us && found.timer[at][left] {
+                    timer = Some(at);
+                    break;
+                }
+                at += 1;
+            }
+            let Some(edge) = timer else {
+                let window = Window { from_us, wake_us: f32::INFINITY, until_us: density.edges[at] };
+                if !plan.push(window) {
+                    break;
+                }
+                rested_us = density.edges[at] + SHORTEST_NAP_US;
+                continue;
+            };
+            at = edge;
+        }
+        if at >= density.cells {
+            break;
+        }
+        if left == 0 || density.edges[at] < rested_us || !found.timer[at][left] {
+            at += 1;
+            continue;
+        }
+        let wake_us = density.edges[at];
+        let from_us = if left == TIMERS && found.dearer[at][left] < 0.0 {
+            let mut first = at;
+            while first > 0 && found.dearer[first - 1][left] < 0.0 {
+                first -= 1;
+            }
+            first_to_spin(density, found, first).min(wake_us)
+        } else {
+            wake_us
+        };
+        left -= 1;
+        while at < density.cells && density.edges[at] < wake_us + costs.overshoot_us[POINTS - 1] {
+            at += 1;
+        }
+        while at < density.cells && found.dearer[at][left] < 0.0 {
+            at += 1;
+        }
+        rested_us = density.edges[at] + SHORTEST_NAP_US;
+        if !plan.push(Window { from_us, wake_us, until_us: density.edges[at] }) {
+            break;
+        }
+    }
+    plan
+}
+
+/// Where spinning starts to pay before the cell that it pays from the start of, if that is within the cell before.
+fn first_to_spin(density: &Density, found: &Found, first: usize) -> f32 {
+    let hi = density.edges[first];
+    let Some(before) = first.checked_sub(1) else { return hi };
+    let (far, near) = (found.dearer[before][TIMERS], found.dearer[first][TIMERS]);
+    if far < 0.0 {
+        return hi;
+    }
+    hi - (hi - density.edges[before]) * (near / (near - far)).clamp(0.0, 1.0)
+}
+
+#[cfg(test)]
+mod tests;

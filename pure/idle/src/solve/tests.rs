@@ -1,0 +1,44 @@
+use super::*;
+use crate::density::Density;
+use crate::gaps::{CLASSES, Decaying};
+use crate::replay::machine::Chance;
+
+fn costs(weight: f32, wake: f32) -> Costs {
+    let overshoot_us = [6.0, 8.0, 9.5, 10.5, 13.0, 17.0];
+    Costs {
+        weight,
+        sleep: [wake; CLASSES],
+        free_us: 0.0,
+        slope: 1.0,
+        wake_us: wake,
+        timer_cpu_us: 3.0,
+        sleep_cpu_us: 0.0,
+        overshoot_us,
+        overshoot_mean_us: overshoot_us.iter().sum::<f32>() / 6.0,
+    }
+}
+
+#[test]
+fn a_promise_is_kept_on_gaps_not_seen() {
+    for (weight, mean) in [(1.0, 20.0), (0.1, 20.0), (0.1, 350.0), (1.0, 80.0), (10.0, 10.0)] {
+        let costs = costs(weight, 80.0);
+        let mut chance = Chance::new(7);
+        let mut histogram = Decaying::new(4096.0);
+        (0..4096).for_each(|_| histogram.add(chance.exponential(mean) as f32, 1.0));
+        let mut last: Vec<f32> = (0..512).map(|_| chance.exponential(mean) as f32).collect();
+        let leads = [25.0, 17.0, 15.0, 12.0, 10.0, 9.0, 7.0, 4.0];
+        let fresh: Vec<f32> = (0..20000).map(|_| chance.exponential(mean) as f32).collect();
+        let paid = |plan: &Plan| fresh.iter().map(|gap| plan.cost(*gap, 0.0, &costs)).sum::<f32>() / 20000.0;
+        for density in [Density::of_histogram(&histogram, leads), Density::of_gaps(&mut last, leads)] {
+            let (plan, promised) = solve(&density, &costs);
+            let best = paid(&Plan::spin(1e6)).min(paid(&Plan::SLEEP));
+            assert!(paid(&plan) < 1.05 * best, "{weight} {mean}: paid {}, simply {best}", paid(&plan));
+            let promise = paid(&plan) / promised;
+            assert!(
+                (0.85..1.18).contains(&promise),
+                "{weight} {mean}: promised {promised} paid {}",
+                paid(&plan)
+            );
+        }
+    }
+}
