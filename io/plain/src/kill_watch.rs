@@ -18,7 +18,7 @@ use crate::PlainError;
 /// Pause between two requests of a probe.
 const PERIOD: Duration = Duration::from_micros(200);
 /// Before the kill every probe must have been answered within this time, and after it.
-const DEADLINE: Duration = Duration::from_secs(5);
+pub const DEADLINE: Duration = Duration::from_secs(5);
 const REQUEST_LEN: usize = 8;
 
 /// Whom to ask.

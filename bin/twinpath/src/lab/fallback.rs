@@ -66,24 +66,51 @@ pub(crate) const XDP_TAX: RatioSpec = RatioSpec {
     also: &[],
 };
 
+/// Rows that are measured together, and by what.
+const PARTS: [(&[RowSpec], Option<Path>); 3] = [
+    (ROWS.split_at(3).0, Some(Path::Packet)),
+    (ROWS.split_at(3).1.split_at(3).0, Some(Path::XdpNative)),
+    (ROWS.split_at(6).1, None),
+];
+
 async fn run(session: &Session) -> anyhow::Result<(Record, usize)> {
     let rounds = session.repeat.unwrap_or(if session.check { CHECK_ROUNDS } else { 1 });
     let mut record = Record::default();
-    let wanted = |row: &str| session.selection.rows.contains(row);
-    session.progress.expect(3 * rounds);
-    for round in 0..rounds {
-        for (path, rows) in [(Path::Packet, &ROWS[..3]), (Path::XdpNative, &ROWS[3..6])] {
-            session.progress.step(path.name());
-            if rows.iter().any(|row| wanted(row.id)) {
-                note(&mut record, round, rows, measure(session, path).await);
-            }
-        }
-        session.progress.step("test runs");
-        if ROWS[6..].iter().any(|row| wanted(row.id)) {
-            note(&mut record, round, &ROWS[6..], taxes(session).await);
-        }
+    session.progress.expect(steps(session) * rounds);
+    for at in 0..rounds {
+        round(session, &mut record, at).await;
     }
     Ok((record, rounds))
+}
+
+fn parts(session: &Session) -> impl Iterator<Item = &'static (&'static [RowSpec], Option<Path>)> {
+    let wanted = |row: &RowSpec| session.selection.rows.contains(row.id);
+    PARTS.iter().filter(move |(rows, _)| rows.iter().any(wanted))
+}
+
+/// Steps of one round, for the progress bar.
+pub(crate) fn steps(session: &Session) -> usize {
+    parts(session).count()
+}
+
+/// Measures once whatever of [`ROWS`] is selected; what fails is recorded as the rows' reason.
+pub(crate) async fn round(session: &Session, record: &mut Record, round: usize) {
+    for (rows, path) in parts(session) {
+        let measured = match path {
+            Some(path) => {
+                session.progress.step(&format!("kernel traffic beside {path}"));
+                measure(session, *path).await
+            }
+            None => {
+                session.progress.step("test runs of the programs");
+                taxes(session).await
+            }
+        };
+        if let Err(error) = &measured {
+            session.progress.line(&format!("{error:#}"));
+        }
+        note(record, round, rows, measured);
+    }
 }
 
 /// Records what was measured, or why each of the rows was not.

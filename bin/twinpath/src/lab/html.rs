@@ -194,7 +194,7 @@ const COST_COLUMNS: [Column; 4] = [
     ("cpu_server", "CPU server", table::percent),
     ("p99_us", "p99 us", table::significant),
 ];
-const MIXED_COLUMNS: [Column; 7] = [
+const MIXED_COLUMNS: [Column; 11] = [
     ("p50_us", "p50 us", table::significant),
     ("p99_us", "p99 us", table::significant),
     ("requests_per_s", "requests/s", table::thousands),
@@ -202,6 +202,18 @@ const MIXED_COLUMNS: [Column; 7] = [
     ("cpu_server", "CPU server", table::percent),
     ("requests", "requests", table::thousands),
     ("failed", "failed", table::thousands),
+    ("before", "without", table::significant),
+    ("after", "with", table::significant),
+    ("ratio", "with / without", table::short),
+    ("added_ns", "added ns", table::significant),
+];
+const TROUBLE_COLUMNS: [Column; 6] = [
+    ("worst_ms", "worst ms", table::significant),
+    ("median_ms", "median ms", table::significant),
+    ("kills", "kills", table::thousands),
+    ("resets", "resets", table::thousands),
+    ("share", "answered once", table::percent),
+    ("datagrams", "datagrams", table::thousands),
 ];
 const IDLE_COLUMNS: [Column; 3] = [
     ("cpu_server", "CPU", table::percent),
@@ -215,6 +227,7 @@ fn columns(group: Group) -> &'static [Column] {
         Group::Rate => &RATE_COLUMNS,
         Group::Cpu => &COST_COLUMNS,
         Group::Beside | Group::Other => &MIXED_COLUMNS,
+        Group::Trouble => &TROUBLE_COLUMNS,
         Group::Idle => &IDLE_COLUMNS,
         Group::Walk | Group::Transit | Group::NextCall | Group::Ack => &WALK_COLUMNS,
         Group::Tick => &TICK_COLUMNS,

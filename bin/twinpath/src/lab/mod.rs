@@ -8,8 +8,6 @@ mod fallback;
 mod html;
 mod instance;
 mod kni;
-#[cfg(test)]
-mod kni_parts;
 mod model;
 mod peers;
 mod plot;
@@ -27,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, ensure};
 use clap::builder::PossibleValuesParser;
 use tokio::signal::unix::{SignalKind, signal};
 use twinpath_sys::netns::NetnsError;
@@ -64,6 +62,9 @@ pub(crate) struct Args {
     /// Rounds, each with both sides of every ratio.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=500))]
     repeat: Option<u16>,
+    /// Files in the tree that `kni` walks, for a quick look: a run that is judged takes at least 20,000.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
+    files: Option<u32>,
     /// Run only these ratios and rows, and what they need.
     #[arg(long, value_name = "ID,...", value_delimiter = ',')]
     only: Vec<String>,
@@ -83,6 +84,14 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let lab =
         LABS.iter().find(|lab| lab.name == args.name).with_context(|| format!("no lab {}", args.name))?;
     let selection = Selection::new(lab.rows, lab.ratios, lab.together, &args.only)?;
+    if let Some(files) = args.files {
+        ensure!(lab.name == kni::LAB.name, "--files is for lab kni: lab {} walks no tree", lab.name);
+        ensure!(
+            !args.check || files >= kni::CHECK_FILES,
+            "--check judges a walk of at least {} files: leave out --files {files}, or --check",
+            kni::CHECK_FILES
+        );
+    }
     let session = match session(lab, &args, selection) {
         Ok(session) => session,
         Err(error) => {
@@ -124,6 +133,7 @@ fn session(lab: &Lab, args: &Args, selection: Selection) -> anyhow::Result<Sessi
         run_dir: session::run_dir()?,
         selection,
         repeat: args.repeat.map(usize::from),
+        files: args.files.map(|files| files as usize),
         check: args.check,
         progress: Progress::new(),
     })
@@ -135,7 +145,7 @@ fn measure(lab: &Lab, session: &Session) -> anyhow::Result<Ended> {
         .enable_all()
         .build()
         .context("cannot start an event loop")?;
-    runtime.block_on(async {
+    let ended = runtime.block_on(async {
         let mut interrupt = signal(SignalKind::interrupt()).context("cannot catch SIGINT")?;
         let mut terminate = signal(SignalKind::terminate()).context("cannot catch SIGTERM")?;
         tokio::select! {
@@ -144,7 +154,10 @@ fn measure(lab: &Lab, session: &Session) -> anyhow::Result<Ended> {
             _ = terminate.recv() => Ok(Ended::Signal(TERMINATED)),
             result = (lab.run)(session) => result.map(|(record, rounds)| Ended::Measured(record, rounds)),
         }
-    })
+    });
+    // A measurement on a thread of its own may have seconds to go; it ends with the process.
+    runtime.shutdown_background();
+    ended
 }
 
 fn report(lab: &Lab, session: &Session, record: &Record, rounds: usize) -> anyhow::Result<LabReport> {

@@ -56,8 +56,10 @@ pub(crate) enum Group {
     Rate,
     /// CPU at a fixed offered rate.
     Cpu,
-    /// Kernel TCP beside the fast path.
+    /// What the kernel serves beside the fast path.
     Beside,
+    /// A kill under load, and datagrams in pieces.
+    Trouble,
     /// A server with nothing to do.
     Idle,
     /// What the other paths reach.
@@ -74,7 +76,7 @@ pub(crate) enum Group {
 }
 
 impl Group {
-    pub(crate) const ALL: [Self; 13] = [
+    pub(crate) const ALL: [Self; 14] = [
         Self::Walk,
         Self::Transit,
         Self::NextCall,
@@ -86,6 +88,7 @@ impl Group {
         Self::Rate,
         Self::Cpu,
         Self::Beside,
+        Self::Trouble,
         Self::Idle,
         Self::Other,
     ];
@@ -97,7 +100,8 @@ impl Group {
             Self::FramesLoaded => "The same, beside kernel traffic on the interface",
             Self::Rate => "Rate: UDP echo, 64 in flight",
             Self::Cpu => "CPU at the same offered rate",
-            Self::Beside => "Kernel TCP on the same interface",
+            Self::Beside => "The kernel's own traffic beside a fast path",
+            Self::Trouble => "A kill under load, and datagrams in pieces",
             Self::Idle => "Nothing to do",
             Self::Other => "What the other paths reach",
             Self::Walk => "NFS walk: latency of a call",

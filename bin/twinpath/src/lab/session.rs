@@ -21,6 +21,8 @@ pub(crate) struct Session {
     pub(crate) selection: Selection,
     /// As asked with `--repeat`.
     pub(crate) repeat: Option<usize>,
+    /// As asked with `--files`.
+    pub(crate) files: Option<usize>,
     pub(crate) check: bool,
     pub(crate) progress: Progress,
 }

@@ -18,8 +18,8 @@ use crate::lab::session::Session;
 use crate::plain::nfs::{self, NFS_PORT, Shape, WalkReport};
 use crate::plain::tap::Passed;
 
-/// 20,000 files; three calls per name are more than 60,000 calls.
-const SHAPE: Shape = Shape { files: 20_000, directories: 300, seed: 20_150_605 };
+/// Three calls per name of 20,000 files are more than 60,000 calls.
+const SHAPE: Shape = Shape { files: super::CHECK_FILES as usize, directories: 300, seed: 20_150_605 };
 /// Calls of a walk with captures. Taps slow it down, so it is no part of the others.
 const CAPTURED_CALLS: u64 = 8_000;
 /// A walk takes two seconds; a hundred times as long is none.
@@ -57,7 +57,7 @@ impl<'a> Walks<'a> {
         std::fs::create_dir(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
         let mut args = words("plain nfs-server --directory");
         args.push(directory.display().to_string());
-        args.extend(shape());
+        args.extend(shape(session));
         let side = Side::At(&session.launcher.topology().server, &session.cpus[..1]);
         let server = session.launcher.server(side, &args).await.context("the NFS server")?;
         let ganesha =
@@ -183,7 +183,7 @@ impl<'a> Walks<'a> {
     async fn walk(&self, scene: &Scene<'_>, calls: Option<u64>) -> anyhow::Result<WalkReport> {
         let mut args = words(&format!("plain nfs-walk {} --export", scene.target));
         args.push(self.export.display().to_string());
-        args.extend(shape());
+        args.extend(shape(self.session));
         args.extend(calls.into_iter().flat_map(|calls| words(&format!("--calls {calls}"))));
         let side = Side::At(scene.namespace, &self.session.cpus[..1]);
         let finished = self.session.launcher.client(side, &args, WALK_DEADLINE, None).await?;
@@ -191,8 +191,11 @@ impl<'a> Walks<'a> {
     }
 }
 
-fn shape() -> Vec<String> {
-    let Shape { files, directories, seed } = SHAPE;
+/// As asked, with as many files per directory as ever.
+fn shape(session: &Session) -> Vec<String> {
+    let Shape { seed, .. } = SHAPE;
+    let files = session.files.unwrap_or(SHAPE.files);
+    let directories = (files * SHAPE.directories / SHAPE.files).max(1);
     words(&format!("--files {files} --directories {directories} --seed {seed}"))
 }
 

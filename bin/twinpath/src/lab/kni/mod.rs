@@ -3,7 +3,10 @@
 //! nfs-ganesha and its client share the first CPU: with one call outstanding they take turns. twinpath, and all load beside
 //! the walk, have the second.
 
+mod beside;
+mod fragments;
 mod hops;
+mod kill9;
 mod measure;
 mod modes;
 mod tables;
@@ -20,18 +23,20 @@ use crate::lab::session::Session;
 
 /// Pairs per ratio under `--check`, at least.
 const CHECK_PAIRS: usize = 10;
+/// Files of a run that is judged, at least.
+pub(crate) const CHECK_FILES: u32 = 20_000;
 /// Rounds with captures under `--check`, at least.
 const CAPTURE_CHECK_ROUNDS: usize = 3;
 /// Rounds otherwise, at most, and until when one may begin.
 const QUICK_PAIRS: usize = 6;
-const QUICK_BUDGET: Duration = Duration::from_secs(150);
+const QUICK_BUDGET: Duration = Duration::from_secs(135);
 /// The order of the modes in each round follows from it.
 const ORDER_SEED: u64 = 2015;
 
 /// The lab as the frame sees it.
 pub(crate) const LAB: Lab = Lab {
     name: "kni",
-    about: "An NFS walk beside twinpath and through its exception port, against plain veth",
+    about: "An NFS walk beside twinpath and through its exception port, against plain veth; kills; fragments",
     rows: tables::ROWS,
     ratios: tables::RATIOS,
     together: tables::TOGETHER,
@@ -64,7 +69,10 @@ async fn run(session: &Session) -> anyhow::Result<(Record, usize)> {
         })
         .collect();
     let mut record = Record::default();
-    let done = if modes.is_empty() { 0 } else { walks(session, &modes, rounds, &mut record).await? };
+    session.progress.expect(beside::steps(session) + rounds.all * modes.len());
+    // First, as nothing else is on the machine's mind then.
+    beside::measure(session, &mut record).await;
+    let done = if modes.is_empty() { 1 } else { walks(session, &modes, rounds, &mut record).await? };
     if selected.contains(tables::TICK) {
         measure::tick(&mut record, done);
     }
@@ -78,7 +86,6 @@ async fn walks(
     rounds: Rounds,
     record: &mut Record,
 ) -> anyhow::Result<usize> {
-    session.progress.expect(rounds.all * modes.len());
     let owner = session.launcher.topology().owned()?;
     let stage = Stage { session, owner: &owner };
     let walks = match Walks::start(session, stage).await {

@@ -1,5 +1,6 @@
 //! What `lab kni` measures: its rows and its ratios. Ids are stable; docs/measuring.md explains each.
 
+use crate::lab::fallback;
 use crate::lab::model::{Better, Formula, Group, Judged, RatioSpec, RowSpec};
 
 const WALL: &str = "wall_s";
@@ -56,10 +57,30 @@ pub(super) const ROWS: &[RowSpec] = &[
     row("ack-at-server-busy-kernel", Group::Ack, P99_9, "server: a kernel service busy"),
     row("ack-at-server-exception", Group::Ack, P99_9, "server: exception port"),
     row(TICK, Group::Tick, "excess_share", "all modes against plain veth"),
+    fallback::ROWS[0],
+    fallback::ROWS[1],
+    fallback::ROWS[2],
+    fallback::ROWS[3],
+    fallback::ROWS[4],
+    fallback::ROWS[5],
+    fallback::XDP_TAX_ROW,
+    fallback::PACKET_TAX_ROW,
+    RowSpec {
+        path: Some("auto"),
+        ..row(KILL9, Group::Trouble, "worst_ms", "kill -9 until the kernel answers every flow")
+    },
+    RowSpec {
+        path: Some("auto"),
+        ..row(FRAGMENTS, Group::Trouble, "share", "datagrams of 2 to 45 fragments")
+    },
 ];
 
 /// The row of what waits for a timer tick.
 pub(super) const TICK: &str = "tick";
+/// What a killed instance costs.
+pub(super) const KILL9: &str = "kill9";
+/// Datagrams that arrive in pieces.
+pub(super) const FRAGMENTS: &str = "fragments";
 
 /// What needs what measured in the same rounds.
 pub(super) const TOGETHER: &[(&str, &[&str])] =
@@ -127,6 +148,27 @@ pub(super) const RATIOS: &[RatioSpec] = &[
             Formula::Value(("transit-exception", P99_9)),
             Some(120.0),
             "time a frame spends in our queues on the exception path, p99.9, us (seeds/000: 120)",
+        )
+    },
+    fallback::XDP_TAX,
+    RatioSpec {
+        check_pairs: 1,
+        also: &[((KILL9, "resets"), 0.5)],
+        ..ratio(
+            "kill9-ms",
+            Formula::Value((KILL9, "worst_ms")),
+            Some(50.0),
+            "kill -9 under load until the kernel answers every flow again, worst of all kills, ms; no connection reset",
+        )
+    },
+    RatioSpec {
+        check_pairs: 1,
+        better: Better::Higher,
+        ..ratio(
+            "fragments",
+            Formula::Value((FRAGMENTS, "share")),
+            Some(1.0),
+            "share of datagrams in 2 to 45 fragments, any order, duplicates, answered exactly once",
         )
     },
 ];

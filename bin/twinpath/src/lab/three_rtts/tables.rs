@@ -1,5 +1,6 @@
 //! What `lab three-rtts` measures: its rows and its ratios. Ids are stable; docs/measuring.md explains each.
 
+use crate::lab::fallback;
 use crate::lab::model::{Better, Formula, Group, Judged, RatioSpec, RowSpec};
 
 const P50: &str = "p50_us";
@@ -44,6 +45,9 @@ pub(super) const ROWS: &[RowSpec] = &[
     row("packet-spinning-loaded", LOADED, "poll", "(c) packet socket on the other CPU, spinning"),
     row("packet-sleeping-loaded", LOADED, "interrupt", "(c) packet socket on the other CPU, sleeping"),
     row("udp-spinning-loaded", LOADED, "poll", "(d) kernel UDP, spinning").over(&["packet-spinning-loaded"]),
+    fallback::ROWS[0],
+    fallback::ROWS[1],
+    fallback::ROWS[2],
 ];
 
 const fn ratio(id: &'static str, formula: Formula, target: f64, what: &'static str) -> RatioSpec {

@@ -6,14 +6,14 @@ use std::net::{IpAddr, SocketAddr};
 use anyhow::{Context, ensure};
 use twinpath_plain::fragments::{FragmentsConfig, FragmentsOutcome, ask_in_fragments};
 
-use super::super::instance::{Facts, Instance};
-use super::super::model::Sample;
-use super::super::peers::{self, FAST_PORT};
-use super::super::session::Session;
-use super::super::topology::{CLIENT, SERVER};
+use crate::lab::instance::{Facts, Instance};
+use crate::lab::model::Sample;
+use crate::lab::peers::{self, FAST_PORT};
+use crate::lab::session::Session;
+use crate::lab::topology::{CLIENT, SERVER};
 
 /// Asks twinpath on `path` with `datagrams` over each family. Values: `share` and the number of `datagrams`.
-pub(crate) async fn measure(
+pub(super) async fn measure(
     session: &Session,
     path: &str,
     datagrams: u64,

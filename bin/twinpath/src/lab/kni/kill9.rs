@@ -2,21 +2,22 @@
 //!
 //! Watched: the claimed UDP port over both families, which counts as the kernel's from the first ICMP "port unreachable"
 //! on; another UDP port and a TCP connection, both served by plain programs over the same interface, which count from
-//! the first answer to a request sent after the signal. The TCP connection is the same through all rounds: a reset ends
-//! the measurement as failed.
+//! the first answer to a request sent after the signal. The TCP connection is the same through all rounds. If it breaks,
+//! or either kernel sends a reset, that is counted, and the ratio misses whatever its time.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use twinpath_plain::kill_watch::{Felt, KillWatch, KillWatchConfig};
+use twinpath_plain::kill_watch::{self, Felt, KillWatch, KillWatchConfig, KillWatchError};
+use twinpath_sys::Namespace;
 
-use super::super::instance::{Facts, Instance};
-use super::super::model::Sample;
-use super::super::peers::{self, Bench, FAST_PORT};
-use super::super::process::Side;
-use super::super::session::Session;
-use super::super::topology::SERVER;
+use crate::lab::instance::{Facts, Instance};
+use crate::lab::model::Sample;
+use crate::lab::peers::{self, Bench, FAST_PORT};
+use crate::lab::process::Side;
+use crate::lab::session::Session;
+use crate::lab::topology::SERVER;
 
 /// Ports of the plain servers watched; no other row uses them.
 const UDP_PORT: u16 = 7021;
@@ -26,8 +27,9 @@ const TCP_PORT: u16 = 7022;
 const LOADED_FRAMES: u64 = 1000;
 const LOAD_DEADLINE: Duration = Duration::from_secs(5);
 
-/// Kills twinpath on `path` `rounds` times. Values: `worst_ms` over all rounds and flows, `median_ms` of the rounds.
-pub(crate) async fn measure(session: &Session, path: &str, rounds: usize) -> anyhow::Result<Sample> {
+/// Kills twinpath on `path` `rounds` times. Values: `worst_ms` over all rounds and flows, `median_ms` of the rounds,
+/// `kills`, and `resets`: kernel connections that broke.
+pub(super) async fn measure(session: &Session, path: &str, rounds: usize) -> anyhow::Result<Sample> {
     let launcher = &session.launcher;
     unlimited_icmp(session)?;
     let plain = |service: &str, port: u16| -> Vec<String> {
@@ -42,20 +44,47 @@ pub(crate) async fn measure(session: &Session, path: &str, rounds: usize) -> any
         udp: peers::server(UDP_PORT),
         tcp: peers::server(TCP_PORT),
     };
-    let mut watch = launcher.topology().client.run(|| KillWatch::open(&config))??;
+    let open = || launcher.topology().client.run(|| KillWatch::open(&config));
+    let mut watch = open()??;
+    let resets_before = resets(session)?;
     let mut sample = Sample::default();
-    let mut felt = Vec::with_capacity(rounds);
+    let (mut felt, mut broken) = (Vec::with_capacity(rounds), 0);
     for round in 0..rounds {
-        let (former, one, path) = kill_once(session, path, watch, round).await?;
-        watch = former;
-        sample.path = Some(path);
-        felt.push(one);
+        let killed = kill_once(session, path, watch, round).await?;
+        sample.path = Some(killed.path);
+        watch = killed.watch;
+        match killed.felt {
+            Ok(one) => felt.push(one),
+            // What is worse than the target by so much is a result, not a failure to measure.
+            Err(KillWatchError::Silent { flow, when: "after" }) => {
+                felt.push(Felt { flows: vec![(flow, kill_watch::DEADLINE)] });
+            }
+            Err(KillWatchError::Broken { flow, source }) => {
+                broken += 1;
+                sample.notes.push(format!("kill {}: {flow} broke: {source}", round + 1));
+                watch = open()??;
+            }
+            Err(error) => return Err(error.into()),
+        }
     }
+    let resets = resets(session)?.saturating_sub(resets_before).max(broken);
     drop(watch);
     launcher.stop(udp).await?;
     launcher.stop(tcp).await?;
     summarise(&mut sample, &felt)?;
+    sample.values.extend([("kills", rounds as f64), ("resets", resets as f64)]);
+    if resets > 0 {
+        sample.notes.push(format!("{resets} connections of the kernel's were reset"));
+    }
     Ok(sample)
+}
+
+/// One kill.
+struct Killed {
+    watch: KillWatch,
+    felt: Result<Felt, KillWatchError>,
+    /// The path it was killed on.
+    path: String,
 }
 
 async fn kill_once(
@@ -63,7 +92,7 @@ async fn kill_once(
     path: &str,
     mut watch: KillWatch,
     round: usize,
-) -> anyhow::Result<(KillWatch, Felt, String)> {
+) -> anyhow::Result<Killed> {
     let socket = session.run_dir.path().join(format!("kill9-{round}.sock"));
     let serve = peers::serve(path, session.cpus[1], &socket);
     let instance = Instance::start(&session.launcher, &serve).await?;
@@ -85,22 +114,44 @@ async fn kill_once(
             }
         }
         let pid = instance.pid();
-        let kill = move || watch.kill(pid).map(|felt| (watch, felt));
-        tokio::task::spawn_blocking(kill).await.context("the watch panicked")?.map_err(Into::into)
+        let kill = move || {
+            let felt = watch.kill(pid);
+            (watch, felt)
+        };
+        tokio::task::spawn_blocking(kill).await.context("the watch panicked")
     };
     // That a client whose server is killed ends with an error is no news.
     let (_, killed) = tokio::join!(loaded, killed);
     // Nor that the killed one did not end by SIGINT: this only waits for it.
     let _ = instance.stop(&session.launcher).await;
     let (watch, felt) = killed?;
-    Ok((watch, felt, found))
+    Ok(Killed { watch, felt, path: found })
+}
+
+/// Connections that either kernel reset so far, or refused: none does here but after a kill.
+fn resets(session: &Session) -> anyhow::Result<u64> {
+    let topology = session.launcher.topology();
+    let read = |namespace: &Namespace| -> anyhow::Result<u64> {
+        // Of the calling thread: the process is in another namespace.
+        let text = namespace.run(|| std::fs::read_to_string("/proc/thread-self/net/snmp"))??;
+        resets_in(&text).context("/proc/net/snmp counts no resets of TCP")
+    };
+    Ok(read(&topology.client)? + read(&topology.server)?)
+}
+
+/// Resets sent (RFC 4022, tcpOutRsts), from the two lines of TCP, names and values.
+fn resets_in(snmp: &str) -> Option<u64> {
+    let mut lines = snmp.lines().filter_map(|line| line.strip_prefix("Tcp: "));
+    let (names, values) = (lines.next()?, lines.next()?);
+    let at = names.split(' ').position(|name| name == "OutRsts")?;
+    values.split(' ').nth(at)?.parse().ok()
 }
 
 fn summarise(sample: &mut Sample, felt: &[Felt]) -> anyhow::Result<()> {
     let ms = |time: Duration| time.as_secs_f64() * 1e3;
     let mut rounds: Vec<_> = felt.iter().map(Felt::worst).collect();
     rounds.sort();
-    let worst = *rounds.last().context("no round")?;
+    let worst = *rounds.last().context("the connection broke at every kill: nothing could be timed")?;
     sample.values.insert("worst_ms", ms(worst));
     sample.values.insert("median_ms", ms(rounds[rounds.len() / 2]));
     let slowest = felt.iter().flat_map(|felt| &felt.flows).max_by_key(|flow| flow.1);
@@ -116,4 +167,17 @@ fn unlimited_icmp(session: &Session) -> anyhow::Result<()> {
     let limits = ["/proc/sys/net/ipv4/icmp_ratelimit", "/proc/sys/net/ipv6/icmp/ratelimit"];
     let write = || limits.iter().try_for_each(|limit| std::fs::write(limit, "0"));
     session.launcher.topology().server.run(write)?.context("cannot lift the limit of ICMP answers")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn resets_are_read_by_name() {
+        let text = "Ip: Forwarding OutRsts\nIp: 1 99\nTcp: RtoAlgorithm EstabResets OutRsts InCsumErrors\n\
+                    Tcp: 1 4 7 0\nUdp: InDatagrams\n";
+        assert_eq!(resets_in(text), Some(7));
+        assert_eq!(resets_in("Tcp: RtoAlgorithm\nTcp: 1\n"), None);
+    }
 }
