@@ -9,6 +9,7 @@ mod serve;
 mod set;
 mod show;
 mod top;
+mod tune;
 
 use std::process::ExitCode;
 
@@ -43,6 +44,8 @@ enum Command {
     Top(top::Args),
     /// Change a running instance.
     Set(set::Args),
+    /// What of this machine and an interface makes services slow to answer; change it, and put it back.
+    Tune(tune::Args),
     /// Measure a service, verifying every reply.
     Bench(bench::Args),
     /// Reproduce a measurement against the kernel and its peers, both sides in one run.
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
         Command::Capture(args) => capture::run(args),
         Command::Top(args) => top::run(args),
         Command::Set(args) => set::run(args),
+        Command::Tune(args) => tune::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Lab(args) => lab::run(args),
         Command::Plain(args) => plain::run(args),

@@ -3,11 +3,15 @@
 #![allow(unsafe_code, reason = "unshare(2) of the calling thread")]
 
 use std::ffi::CString;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
-use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags, fsconfig_create, fsmount,
+    fsopen, mount, mount_change,
+};
 use rustix::thread::UnshareFlags;
 
 /// What can go wrong while hiding the host's directories.
@@ -22,6 +26,9 @@ pub enum MountError {
     /// A path that no mount call can take.
     #[error("{}: a path with a zero byte cannot be mounted on", .0.display())]
     Path(PathBuf),
+    /// No /sys of our own.
+    #[error("cannot make a /sys of our own ({0}): this needs CAP_SYS_ADMIN, so run as root or with sudo")]
+    Sysfs(Errno),
     /// An empty file system could not be mounted.
     #[error("cannot mount an empty tmpfs on {} ({error}): does the directory exist?", path.display())]
     Tmpfs {
@@ -52,8 +59,25 @@ pub fn hide(directories: &[&Path]) -> Result<(), MountError> {
     Ok(())
 }
 
+/// A /sys that shows the devices of the calling thread's network namespace, whatever is mounted at /sys. It is mounted
+/// nowhere: nobody sees it but who holds the descriptor, below `/proc/self/fd/N`, and it goes with it.
+///
+/// # Errors
+/// [`MountError::Sysfs`] without CAP_SYS_ADMIN.
+pub fn own_sysfs() -> Result<OwnedFd, MountError> {
+    let made = || {
+        let context = fsopen("sysfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+        fsconfig_create(context.as_fd())?;
+        let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+        fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)
+    };
+    made().map_err(MountError::Sysfs)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd as _;
+
     use super::*;
 
     #[test]
@@ -76,6 +100,22 @@ mod tests {
         assert_eq!(std::fs::read_to_string(directory.join("ours")).unwrap(), "kept");
         assert!(!directory.join("theirs").exists());
         std::fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn a_sysfs_of_our_own_shows_the_namespace_that_we_are_in() {
+        if !twinpath_test_skip::root_or_skip() {
+            return;
+        }
+        let names = crate::Namespace::new().unwrap().run(|| {
+            let sys = own_sysfs().unwrap();
+            let devices = format!("/proc/self/fd/{}/class/net", sys.as_raw_fd());
+            std::fs::read_dir(devices).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>()
+        });
+        // ifb devices come with some kernels.
+        let names: Vec<_> =
+            names.unwrap().into_iter().filter(|name| !name.to_string_lossy().starts_with("ifb")).collect();
+        assert_eq!(names, ["lo"]);
     }
 
     #[test]

@@ -19,4 +19,5 @@ pub mod metrics;
 pub mod mirror;
 pub mod privileges;
 pub mod report;
+pub mod tune;
 mod xdp_features;

@@ -109,9 +109,9 @@ struct CommonArgs {
 
 /// A newtype, as clap would take a plain list for a repeated option.
 #[derive(Clone)]
-struct Cpus(Vec<u32>);
+pub(crate) struct Cpus(pub(crate) Vec<u32>);
 
-fn parse_cpus(text: &str) -> Result<Cpus, String> {
+pub(crate) fn parse_cpus(text: &str) -> Result<Cpus, String> {
     twinpath_control::config::parse_cpu_list(text).map(Cpus).map_err(|error| error.to_string())
 }
 

@@ -13,6 +13,7 @@ mod serving;
 mod start;
 mod top;
 mod trouble;
+mod tune;
 mod xdp_neighbours;
 
 use twinpath_test_skip::root_or_skip;

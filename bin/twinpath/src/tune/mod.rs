@@ -1,0 +1,175 @@
+//! `twinpath tune`: what of this machine and an interface makes services slow to answer; changing it, and putting it back.
+//!
+//! Looking changes nothing. `--apply` writes every former value down before it touches anything, `--restore` puts them back.
+
+mod text;
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use serde::Serialize;
+use twinpath_control::config::Mode;
+use twinpath_control::tune::apply::{MACHINE, Outcome, apply};
+use twinpath_control::tune::journal::{self, Journal, Stage};
+use twinpath_control::tune::restore::{Which, recover, restore};
+use twinpath_control::tune::{Host, Id, Line, State, System, Wish, advise, apply::Done, survey, topology};
+
+/// `--apply` would change something.
+const EXIT_WOULD_CHANGE: u8 = 3;
+
+#[derive(clap::Args)]
+#[command(group = clap::ArgGroup::new("action").args(["check", "apply", "restore"]))]
+pub(crate) struct Args {
+    /// Interface to look at; without it, what concerns the whole machine
+    interface: Option<String>,
+    /// Only look (the default); exit code 3 if --apply would change something
+    #[arg(long)]
+    check: bool,
+    /// Change what is not as advised, after writing down what it was
+    #[arg(long)]
+    apply: bool,
+    /// Put back what --apply has changed: for this interface, or everything
+    #[arg(long)]
+    restore: bool,
+    /// One JSON object instead of text
+    #[arg(long)]
+    json: bool,
+    /// How the workers idle: adaptive (the default), interrupt or poll
+    #[arg(long)]
+    mode: Option<Mode>,
+    /// CPUs of the workers, as given to serve, such as 0,2-3
+    #[arg(long, value_name = "LIST", value_parser = crate::serve::parse_cpus)]
+    cpu: Option<crate::serve::Cpus>,
+    /// Only these lines, by their names
+    #[arg(long, value_name = "ID,...", value_delimiter = ',')]
+    only: Vec<Id>,
+    /// All but these lines
+    #[arg(long, value_name = "ID,...", value_delimiter = ',', conflicts_with = "restore")]
+    skip: Vec<Id>,
+    /// The journal of former values
+    #[arg(long, value_name = "FILE", default_value = journal::DEFAULT)]
+    journal: PathBuf,
+    /// A directory with copies of /sys and /proc, instead of this machine
+    #[arg(long, value_name = "DIR", hide = true)]
+    root: Option<PathBuf>,
+}
+
+/// All that is said.
+#[derive(Serialize)]
+struct Report {
+    /// The interface; none for the machine alone.
+    interface: Option<String>,
+    /// What it is tuned for.
+    mode: Mode,
+    /// The workers' CPUs; empty: not said.
+    cpus: Vec<usize>,
+    /// Every line, as it is after what was done.
+    lines: Vec<Line>,
+    /// What was done.
+    outcomes: Vec<Outcome>,
+    /// What the journal holds now.
+    journal: JournalState,
+}
+
+/// What the journal holds.
+#[derive(Default, Serialize)]
+struct JournalState {
+    file: PathBuf,
+    /// Settings that `--restore` would put back.
+    entries: usize,
+    /// Those that an apply was about to change when it died.
+    unfinished: usize,
+    /// Why it cannot be read; empty if it can.
+    trouble: String,
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let mut host: Box<dyn System> = match &args.root {
+        Some(root) => Box::new(Host::at(root)),
+        None => Box::new(Host::open(args.interface.as_deref())?),
+    };
+    let system = host.as_mut();
+    let outcomes = if args.restore { put_back(system, &args)? } else { Vec::new() };
+    let mut report = look(system, &args, outcomes)?;
+    if args.apply {
+        change(system, &args, &mut report)?;
+    }
+    let text = if args.json {
+        serde_json::to_string_pretty(&report).context("the report cannot be written as JSON")?
+    } else if args.restore {
+        text::outcomes(&report)
+    } else if args.apply {
+        format!("{}\n\n{}", text::outcomes(&report), text::lines(&report))
+    } else {
+        text::lines(&report)
+    };
+    // A reader that has seen enough (`| head`) is no error.
+    let _ = writeln!(std::io::stdout(), "{text}");
+    if report.outcomes.iter().any(|outcome| outcome.what == Done::Failed) {
+        return Ok(ExitCode::FAILURE);
+    }
+    let open = report.lines.iter().any(|line| line.state == State::Change);
+    Ok(if open && !args.apply && !args.restore { EXIT_WOULD_CHANGE.into() } else { ExitCode::SUCCESS })
+}
+
+/// Reads how everything stands. After a restore the interface may be gone: then there are no lines.
+fn look(system: &dyn System, args: &Args, outcomes: Vec<Outcome>) -> anyhow::Result<Report> {
+    let mode = args.mode.unwrap_or_default();
+    let cpus: Vec<usize> = args.cpu.iter().flat_map(|cpus| &cpus.0).map(|cpu| *cpu as usize).collect();
+    let lines = match topology::look(system, args.interface.as_deref()) {
+        Err(_) if args.restore => Vec::new(),
+        topology => {
+            let topology = topology?;
+            let online = |cpu: &usize| topology.cpus.iter().any(|known| known.number == *cpu);
+            if let Some(missing) = cpus.iter().find(|cpu| !online(cpu)) {
+                let there: Vec<String> = topology.cpus.iter().map(|cpu| cpu.number.to_string()).collect();
+                bail!("--cpu: CPU {missing} does not run here; there are: {}", there.join(", "));
+            }
+            let mut lines =
+                survey::survey(system, advise::advise(&topology, &Wish { mode, cpus: cpus.clone() }));
+            lines.retain(|line| args.only.is_empty() || args.only.contains(&line.id));
+            lines.retain(|line| !args.skip.contains(&line.id));
+            lines
+        }
+    };
+    let journal = journal_state(&args.journal);
+    Ok(Report { interface: args.interface.clone(), mode, cpus, lines, outcomes, journal })
+}
+
+fn journal_state(file: &Path) -> JournalState {
+    let state = JournalState { file: file.to_owned(), ..JournalState::default() };
+    match journal::read(file) {
+        Err(error) => JournalState { trouble: error.to_string(), ..state },
+        Ok(None) => state,
+        Ok(Some(record)) => {
+            let unfinished = record.entries.iter().filter(|entry| entry.stage == Stage::Intended).count();
+            JournalState { entries: record.entries.len(), unfinished, ..state }
+        }
+    }
+}
+
+fn change(system: &mut dyn System, args: &Args, report: &mut Report) -> anyhow::Result<()> {
+    let mut journal = Journal::open(&args.journal, system)?;
+    let recovered = recover(system, &mut journal)?;
+    if !recovered.is_empty() {
+        *report = look(system, args, recovered)?;
+    }
+    let asker = args.interface.as_deref().unwrap_or(MACHINE);
+    let outcomes = apply(system, &mut journal, &report.lines, asker)?;
+    drop(journal);
+    let outcomes = [std::mem::take(&mut report.outcomes), outcomes].concat();
+    *report = look(system, args, outcomes)?;
+    Ok(())
+}
+
+fn put_back(system: &mut dyn System, args: &Args) -> anyhow::Result<Vec<Outcome>> {
+    // Without a journal there is nothing to hold, nor a reason to make its directory.
+    if journal::read(&args.journal)?.is_none() {
+        return Ok(Vec::new());
+    }
+    let mut journal = Journal::open(&args.journal, system)?;
+    let which = Which { asker: args.interface.as_deref(), ids: &args.only };
+    Ok(restore(system, &mut journal, &which)?)
+}

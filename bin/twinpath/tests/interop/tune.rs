@@ -1,0 +1,189 @@
+//! `twinpath tune` on a real interface: a veth in a namespace, whose settings are put out of order first.
+
+use std::os::fd::AsRawFd as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use twinpath_control::tune::{At, Host, System as _};
+use twinpath_sys::child::{Placement, place};
+
+use crate::rig::{Finished, Rig};
+
+/// What veth has; nothing here touches what belongs to the machine.
+const ONLY: &str = "deferred-irqs,gro-flush-timeout,irq-suspension,threaded-napi,rps,xps";
+
+/// Out of order, all of it.
+const SETTINGS: [(&str, &str); 6] = [
+    ("napi_defer_hard_irqs", "2"),
+    ("gro_flush_timeout", "20000"),
+    ("threaded", "1"),
+    ("queues/rx-0/rps_cpus", "1"),
+    ("queues/rx-3/rps_cpus", "1"),
+    ("queues/tx-1/xps_cpus", "1"),
+];
+
+impl Rig {
+    /// Does something in the directory of `vs` in /sys.
+    fn in_sysfs<R: Send>(&self, work: impl Fn(PathBuf) -> R + Send + Sync) -> R {
+        let inside = || {
+            let sys = twinpath_sys::mounts::own_sysfs().expect("root");
+            work(PathBuf::from(format!("/proc/self/fd/{}/class/net", sys.as_raw_fd())))
+        };
+        self.server.run(inside).expect("entered")
+    }
+
+    fn put_out_of_order(&self) -> Vec<String> {
+        // With it veth receives through NAPI, and has what belongs to that.
+        let mut child = self.run(&self.server, "ethtool", &["-K", "vs", "gro", "on"]);
+        assert!(child.wait().expect("ends").success());
+        self.in_sysfs(|net| {
+            for (file, value) in SETTINGS {
+                std::fs::write(net.join("vs").join(file), value).expect(file);
+            }
+        });
+        let suspend = || {
+            let mut host = Host::open(Some("vs")).expect("root");
+            // A number that takes 64 bits.
+            host.write(&suspension(&host, "vs"), "5000000000").expect("Linux 6.13");
+        };
+        self.server.run(suspend).expect("entered");
+        self.settings("vs")
+    }
+
+    fn settings(&self, name: &str) -> Vec<String> {
+        let read = |net: PathBuf| {
+            let read = |(file, _)| std::fs::read_to_string(net.join(name).join(file)).expect(file);
+            SETTINGS.map(read).map(|text| text.trim().to_owned()).to_vec()
+        };
+        let mut settings = self.in_sysfs(read);
+        let suspension = || {
+            let host = Host::open(Some(name)).expect("root");
+            host.read(&suspension(&host, name)).expect("Linux 6.13")
+        };
+        settings.insert(0, self.server.run(suspension).expect("entered"));
+        settings
+    }
+
+    fn tune_command(&self, arguments: &[&str]) -> Command {
+        let journal = self.directory.path().join("tune.json");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_twinpath"));
+        command.arg("tune").args(arguments).args(["--only", ONLY, "--journal"]).arg(journal);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        place(&mut command, Placement { namespace: Some(&self.server), ..Placement::default() })
+            .expect("placed");
+        command
+    }
+
+    fn tune(&self, arguments: &[&str]) -> Finished {
+        let output = self.tune_command(arguments).output().expect("twinpath runs");
+        Finished {
+            code: output.status.code(),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
+    /// The report, and the exit code that came with it.
+    fn tune_json(&self, arguments: &[&str]) -> (Value, Option<i32>) {
+        let finished = self.tune(&[arguments, &["--json"]].concat());
+        let report = serde_json::from_str(&finished.stdout);
+        (report.unwrap_or_else(|error| panic!("{error}: {}", finished.stderr)), finished.code)
+    }
+}
+
+fn suspension(host: &Host, name: &str) -> At {
+    let index = host.file(&format!("sys/class/net/{name}/ifindex")).expect("it is there");
+    At::IrqSuspension { ifindex: index.parse().expect("a number") }
+}
+
+fn count(report: &Value, list: &str, key: &str, value: &str) -> usize {
+    report[list].as_array().expect("a list").iter().filter(|entry| entry[key] == value).count()
+}
+
+#[test]
+fn what_is_applied_to_an_interface_is_in_force_and_comes_back() {
+    if !twinpath_test_skip::root_or_skip() {
+        return;
+    }
+    let rig = Rig::new();
+    let before = rig.put_out_of_order();
+    let (report, code) = rig.tune_json(&["vs", "--cpu", "0"]);
+    assert_eq!(code, Some(3), "{report}");
+    // Of xps, one queue is the worker's and three are everybody else's: how many that changes depends on the CPUs.
+    assert!(count(&report, "lines", "state", "change") >= 6, "{report}");
+    assert_eq!(rig.settings("vs"), before, "looking changes nothing");
+
+    let (report, code) = rig.tune_json(&["vs", "--cpu", "0", "--apply"]);
+    assert_eq!((code, count(&report, "outcomes", "what", "failed")), (Some(0), 0), "{report}");
+    assert_eq!(count(&report, "lines", "state", "change"), 0, "{report}");
+    let applied = rig.settings("vs");
+    assert_eq!(applied[..6], ["0"; 6], "{applied:?}");
+    assert_eq!(rig.tune_json(&["vs", "--cpu", "0"]).1, Some(0));
+
+    // Renamed meanwhile: it is known by its index.
+    rig.ip_server(&["link", "set", "vs", "name", "renamed"]);
+    let (report, code) = rig.tune_json(&["--restore"]);
+    assert_eq!((code, count(&report, "outcomes", "what", "failed")), (Some(0), 0), "{report}");
+    assert_eq!(rig.settings("renamed"), before);
+    assert_eq!(report["journal"]["entries"], 0);
+}
+
+#[test]
+fn killed_in_the_middle_of_an_apply_it_leaves_nothing_behind() {
+    if !twinpath_test_skip::root_or_skip() {
+        return;
+    }
+    let rig = Rig::new();
+    let before = rig.put_out_of_order();
+    let start = Instant::now();
+    assert_eq!(rig.tune(&["vs", "--cpu", "0", "--apply"]).code, Some(0));
+    let whole = start.elapsed();
+    assert_eq!(rig.tune(&["vs", "--restore"]).code, Some(0));
+    assert_eq!(rig.settings("vs"), before);
+    for step in 0..24 {
+        let child = rig.tune_command(&["vs", "--cpu", "0", "--apply"]).spawn().expect("twinpath runs");
+        kill_after(child, whole * step / 20);
+        let restored = rig.tune(&["--restore"]);
+        assert_eq!(restored.code, Some(0), "{}", restored.stderr);
+        assert_eq!(rig.settings("vs"), before, "killed at {step}/20: {}", restored.stdout);
+    }
+}
+
+/// Kills at a time within what it does: the moment matters, so it is spun for.
+fn kill_after(mut child: Child, delay: Duration) {
+    let start = Instant::now();
+    while start.elapsed() < delay {
+        std::hint::spin_loop();
+    }
+    child.kill().expect("ours");
+    child.wait().expect("ended");
+}
+
+#[test]
+fn what_cannot_be_done_is_said_in_a_sentence() {
+    if !twinpath_test_skip::root_or_skip() {
+        return;
+    }
+    let rig = Rig::new();
+    for (arguments, words) in [
+        (&["vx"][..], "no interface \"vx\""),
+        (&["vs", "--cpu", "4000"], "CPU 4000 does not run here"),
+        (&["vs", "--apply", "--restore"], "cannot be used with"),
+    ] {
+        let finished = rig.tune(arguments);
+        assert_ne!(finished.code, Some(0));
+        assert!(finished.stderr.contains(words), "{arguments:?}: {}", finished.stderr);
+    }
+    rig.put_out_of_order();
+    assert_eq!(rig.tune(&["vs", "--apply"]).code, Some(0));
+    std::fs::write(rig.directory.path().join("tune.json"), "half a jour").unwrap();
+    for arguments in [&["vs", "--restore"][..], &["vs", "--apply", "--cpu", "0"]] {
+        let finished = rig.tune(arguments);
+        assert_eq!(finished.code, Some(1));
+        assert!(finished.stderr.contains("nothing was touched"), "{}", finished.stderr);
+    }
+    let looked = rig.tune(&["vs"]);
+    assert!(looked.stdout.contains("cannot be understood"), "{}", looked.stdout);
+}

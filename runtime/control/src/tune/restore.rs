@@ -1,0 +1,132 @@
+//! Putting settings back to what the journal says they were.
+
+use super::apply::{Done, Outcome, write};
+use super::journal::{Entry, Journal, JournalError, Stage};
+use super::setting::{Id, present_name};
+use super::survey::value_of;
+use super::system::{System, Trouble};
+
+/// What is to be put back.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Which<'a> {
+    /// What was changed for this asker alone; none: for anybody.
+    pub asker: Option<&'a str>,
+    /// Only these; empty: all.
+    pub ids: &'a [Id],
+}
+
+/// Puts back, last change first. A value that somebody else has changed since stays as it is.
+///
+/// # Errors
+/// [`JournalError`]: the values are back, the journal still has them; asking again does no harm.
+pub fn restore(
+    system: &mut dyn System,
+    journal: &mut Journal,
+    which: &Which<'_>,
+) -> Result<Vec<Outcome>, JournalError> {
+    put_back_where(system, journal, |entry| {
+        (which.ids.is_empty() || which.ids.contains(&entry.id)) && released(entry, which.asker)
+    })
+}
+
+/// Puts back what an apply that died has left behind; nothing if none did.
+///
+/// # Errors
+/// As [`restore`].
+pub fn recover(system: &mut dyn System, journal: &mut Journal) -> Result<Vec<Outcome>, JournalError> {
+    put_back_where(system, journal, |entry| entry.stage == Stage::Intended)
+}
+
+fn put_back_where(
+    system: &mut dyn System,
+    journal: &mut Journal,
+    mut wanted: impl FnMut(&mut Entry) -> bool,
+) -> Result<Vec<Outcome>, JournalError> {
+    let of_another_boot = journal.is_of_another_boot(system);
+    let (mut outcomes, mut kept) = (Vec::new(), Vec::new());
+    for mut entry in std::mem::take(&mut journal.record.entries).into_iter().rev() {
+        if !wanted(&mut entry) {
+            kept.push(entry);
+            continue;
+        }
+        let outcome = if of_another_boot { forgotten(system, &entry) } else { put_back(system, &entry) };
+        if matches!(outcome.what, Done::Failed | Done::Elsewhere) {
+            kept.push(entry);
+        }
+        outcomes.push(outcome);
+    }
+    kept.reverse();
+    journal.record.entries = kept;
+    journal.store()?;
+    Ok(outcomes)
+}
+
+/// Whether nobody needs it any more once `asker` does not.
+fn released(entry: &mut Entry, asker: Option<&str>) -> bool {
+    let Some(asker) = asker else { return true };
+    if !entry.askers.iter().any(|known| known == asker) {
+        return false;
+    }
+    if entry.askers.len() > 1 {
+        entry.askers.retain(|known| known != asker);
+        return false;
+    }
+    true
+}
+
+fn outcome(entry: &Entry, is: Option<String>, what: Done, note: impl Into<String>) -> Outcome {
+    let was = entry.applied.clone();
+    Outcome { id: entry.id, subject: entry.subject.clone(), was, is, what, note: note.into() }
+}
+
+fn forgotten(system: &dyn System, entry: &Entry) -> Outcome {
+    let is = value_of(system, &entry.setting).ok();
+    let note = "the machine has restarted since, which put it back; what it is now is not our doing";
+    outcome(entry, is, Done::Gone, note)
+}
+
+fn put_back(system: &mut dyn System, entry: &Entry) -> Outcome {
+    let Entry { setting, former, .. } = entry;
+    let mut note = String::new();
+    if let Some(owner) = &setting.owner {
+        let here = system.link("proc/thread-self/ns/net").unwrap_or_default();
+        if owner.namespace != here {
+            let note = format!(
+                "{} is in another network namespace ({}): restore it there",
+                owner.name, owner.namespace
+            );
+            return outcome(entry, None, Done::Elsewhere, note);
+        }
+        match present_name(owner, system) {
+            None => {
+                let note = format!("{} is gone; it was {former} there", owner.name);
+                return outcome(entry, None, Done::Gone, note);
+            }
+            Some(name) if name != owner.name => note = format!("{} is called {name} now", owner.name),
+            Some(_) => {}
+        }
+    }
+    let now = match value_of(system, setting) {
+        Ok(now) => now,
+        Err(Trouble::Absent) => {
+            return outcome(entry, None, Done::Gone, format!("it is not there any more; it was {former}"));
+        }
+        Err(trouble) => return outcome(entry, None, Done::Failed, trouble.to_string()),
+    };
+    if now == *former {
+        return outcome(entry, Some(now), Done::Already, note);
+    }
+    let may_be_ours = entry.stage == Stage::Intended && setting.rounds();
+    if now != entry.applied && Some(&now) != entry.earlier.as_ref() && !may_be_ours {
+        let note =
+            format!("somebody has changed it since, so it stays; before `tune --apply` it was {former}");
+        return outcome(entry, Some(now), Done::Foreign, note);
+    }
+    let written = write(system, setting, former);
+    let is = value_of(system, setting).ok();
+    match written {
+        Err(trouble) => outcome(entry, is, Done::Failed, trouble.to_string()),
+        Ok(()) if is.as_ref() == Some(former) => outcome(entry, is, Done::Restored, note),
+        Ok(()) => outcome(entry, is, Done::Rounded, format!("it was {former} before")),
+    }
+}

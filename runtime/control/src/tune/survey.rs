@@ -1,0 +1,115 @@
+//! What is now, beside what should be.
+
+use serde::Serialize;
+
+use super::advise::{Advice, Wanted};
+use super::setting::{Id, Setting};
+use super::system::{System, Trouble};
+
+/// How something stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// As advised.
+    AsAdvised,
+    /// `--apply` would change it.
+    Change,
+    /// It should be otherwise, but only the operator can do that.
+    ForYou,
+    /// Shown only: either way is well.
+    Either,
+    /// What it should be depends on the workers' CPUs.
+    NeedsCpu,
+    /// Not on this device or kernel.
+    Absent,
+    /// It can't be read.
+    Unreadable,
+}
+
+/// One line of what `tune` says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Line {
+    /// What it is about.
+    pub id: Id,
+    /// Of what; empty for the machine.
+    pub subject: String,
+    /// What it is now; none where that is not known.
+    pub now: Option<String>,
+    /// What it should be; none where there is no advice.
+    pub advised: Option<String>,
+    /// How it stands.
+    pub state: State,
+    /// `--apply` can set it.
+    pub settable: bool,
+    /// Why it should be so.
+    pub why: String,
+    /// What that may cost; empty for nothing.
+    pub cost: String,
+    /// Why it cannot be read; empty if it can.
+    pub trouble: String,
+    /// The setting, where there is one.
+    #[serde(skip)]
+    pub setting: Option<Setting>,
+}
+
+/// Reads what is now. Changes nothing.
+#[must_use]
+pub fn survey(system: &dyn System, advice: Vec<Advice>) -> Vec<Line> {
+    advice.into_iter().map(|advice| line(system, advice)).collect()
+}
+
+/// What a setting is now, in the form in which it is compared.
+pub(crate) fn value_of(system: &dyn System, setting: &Setting) -> Result<String, Trouble> {
+    let at = setting.at(system).ok_or(Trouble::Absent)?;
+    system.read(&at).map(|raw| setting.form.canonical(&raw))
+}
+
+fn line(system: &dyn System, advice: Advice) -> Line {
+    let Advice { id, subject, wanted, why, cost } = advice;
+    let empty = Line {
+        id,
+        subject,
+        now: None,
+        advised: None,
+        state: State::Absent,
+        settable: false,
+        why,
+        cost,
+        trouble: String::new(),
+        setting: None,
+    };
+    let (setting, any_of, otherwise) = match wanted {
+        Wanted::Absent => return empty,
+        Wanted::Advised { now, should_be } => {
+            let state = if should_be.is_some() { State::ForYou } else { State::Either };
+            return Line { now: Some(now), advised: should_be, state, ..empty };
+        }
+        Wanted::Value { setting, any_of } => (setting, any_of, State::Change),
+        Wanted::Shown { setting } => (setting, Vec::new(), State::Either),
+        Wanted::WorkersUnknown { setting } => (setting, Vec::new(), State::NeedsCpu),
+    };
+    let now = match value_of(system, &setting) {
+        Ok(now) => now,
+        Err(Trouble::Absent) => return empty,
+        Err(trouble) => {
+            let (advised, trouble) = (any_of.into_iter().next(), trouble.to_string());
+            return Line { advised, state: State::Unreadable, trouble, ..empty };
+        }
+    };
+    // A device that lacks a part of it need not have that part as advised.
+    let any_of: Vec<String> = any_of.into_iter().map(|value| parts_in_common(&value, &now)).collect();
+    let (state, advised) = match any_of.iter().find(|value| **value == now) {
+        Some(value) => (State::AsAdvised, Some(value.clone())),
+        None => (otherwise, any_of.first().cloned()),
+    };
+    let settable = state == State::Change;
+    Line { now: Some(now), advised, state, settable, setting: Some(setting), ..empty }
+}
+
+/// Of `name value, name value`, only names that the other has too. Anything else as it is.
+fn parts_in_common(wanted: &str, now: &str) -> String {
+    let name = |part: &str| part.split_once(' ').map(|(name, _)| name.to_owned());
+    let has: Vec<String> = now.split(", ").filter_map(name).collect();
+    let common = wanted.split(", ").filter(|part| name(part).is_none_or(|name| has.contains(&name)));
+    common.collect::<Vec<_>>().join(", ")
+}

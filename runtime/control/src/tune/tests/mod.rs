@@ -1,0 +1,6 @@
+//! Tuning a machine that is a directory, with everything going wrong that can.
+
+mod advice;
+mod crash;
+mod fake;
+mod putting_back;

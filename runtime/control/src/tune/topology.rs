@@ -1,0 +1,227 @@
+//! What there is to tune: the interface's queues and interrupts, the CPUs, who else is at work. Found out by reading.
+
+use twinpath_sys::affinity::parse_cpu_list;
+
+use super::setting::Owner;
+use super::system::System;
+
+/// Everything that advice depends on, but for the settings' values.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Topology {
+    /// The interface, where one was named.
+    pub interface: Option<Interface>,
+    /// CPUs that run.
+    pub cpus: Vec<Cpu>,
+    /// CPUs that the scheduler leaves alone (`isolcpus=`, or an isolated cpuset partition).
+    pub isolated: Vec<usize>,
+    /// CPUs without a tick while one thread runs there (`nohz_full=`).
+    pub tickless: Vec<usize>,
+    /// Driver of the idle states; empty without.
+    pub idle_driver: String,
+    /// irqbalance runs, under this process id.
+    pub irqbalance: Option<u32>,
+    /// Memory that a process started from here may lock.
+    pub memlock: Memlock,
+}
+
+/// An interface and what is behind it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Which one.
+    pub owner: Owner,
+    /// Receive queues.
+    pub rx_queues: usize,
+    /// Transmit queues.
+    pub tx_queues: usize,
+    /// Interrupts of its queues.
+    pub interrupts: Vec<Interrupt>,
+    /// The memory node that its device is attached to, where there are several.
+    pub node: Option<u32>,
+}
+
+/// An interrupt of a queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interrupt {
+    /// Its number.
+    pub irq: u32,
+    /// Its name.
+    pub name: String,
+    /// The queue, by the number that the name ends in.
+    pub queue: usize,
+}
+
+/// A CPU that runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cpu {
+    /// Its number.
+    pub number: usize,
+    /// Its memory node, where that is known.
+    pub node: Option<u32>,
+    /// Governors that its frequency can be left to; empty where its frequency is not ours to govern.
+    pub governors: Vec<String>,
+    /// Its idle states, shallowest first.
+    pub idle_states: Vec<IdleState>,
+}
+
+/// An idle state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IdleState {
+    /// Its name.
+    pub name: String,
+    /// What leaving it takes, us, as the driver says.
+    pub exit_us: u64,
+    /// Somebody has disabled it.
+    pub disabled: bool,
+}
+
+/// The limit of locked memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Memlock {
+    /// The soft limit as /proc says it: `unlimited`, or bytes.
+    pub limit: String,
+    /// CAP_IPC_LOCK: the limit does not count.
+    pub exempt: bool,
+}
+
+/// Finds out. `interface` has to exist.
+///
+/// # Errors
+/// The name, if there is no such interface.
+pub fn look(system: &dyn System, interface: Option<&str>) -> Result<Topology, NoInterface> {
+    let interface = match interface {
+        Some(name) => Some(look_at(system, name).ok_or_else(|| NoInterface {
+            name: name.to_owned(),
+            there: system.list("sys/class/net").join(", "),
+        })?),
+        None => None,
+    };
+    let list = |file: &str| cpus_in(system, &format!("sys/devices/system/cpu/{file}"));
+    Ok(Topology {
+        interface,
+        cpus: list("online").into_iter().map(|number| cpu(system, number)).collect(),
+        isolated: list("isolated"),
+        tickless: list("nohz_full"),
+        idle_driver: system
+            .file("sys/devices/system/cpu/cpuidle/current_driver")
+            .filter(|driver| driver != "none")
+            .unwrap_or_default(),
+        irqbalance: process(system, "irqbalance"),
+        memlock: memlock(system),
+    })
+}
+
+/// No interface of that name.
+#[derive(Debug, thiserror::Error)]
+#[error("there is no interface {name:?} in this network namespace; there are: {there}")]
+pub struct NoInterface {
+    name: String,
+    there: String,
+}
+
+fn look_at(system: &dyn System, name: &str) -> Option<Interface> {
+    // A name is one part of a path.
+    if name.is_empty() || name.contains('/') || name.starts_with('.') {
+        return None;
+    }
+    let directory = format!("sys/class/net/{name}");
+    let file = |file: &str| system.file(&format!("{directory}/{file}"));
+    let queues = system.list(&format!("{directory}/queues"));
+    let count = |kind: &str| queues.iter().filter(|queue| queue.starts_with(kind)).count();
+    Some(Interface {
+        owner: Owner {
+            name: name.to_owned(),
+            ifindex: file("ifindex")?.parse().ok()?,
+            address: file("address").unwrap_or_default(),
+            namespace: system.link("proc/thread-self/ns/net").unwrap_or_default(),
+        },
+        rx_queues: count("rx-"),
+        tx_queues: count("tx-"),
+        interrupts: interrupts(system, &directory),
+        node: file("device/numa_node").and_then(|node| node.parse().ok()),
+    })
+}
+
+/// Interrupts of the device's queues. A virtio device's are those of the PCI device that carries it.
+fn interrupts(system: &dyn System, directory: &str) -> Vec<Interrupt> {
+    let mut numbers = system.list(&format!("{directory}/device/msi_irqs"));
+    if numbers.is_empty()
+        && system.link(&format!("{directory}/device/subsystem")).as_deref() == Some("virtio")
+    {
+        numbers = system.list(&format!("{directory}/device/../msi_irqs"));
+    }
+    let mut numbers: Vec<u32> = numbers.iter().filter_map(|number| number.parse().ok()).collect();
+    numbers.sort_unstable();
+    let mut found = Vec::new();
+    for irq in numbers {
+        // A directory of /proc/irq/N has the name of whoever handles it; without one nobody does.
+        let named = |name: &String| system.file(&format!("proc/irq/{irq}/{name}")).is_none();
+        let Some(name) = system.list(&format!("proc/irq/{irq}")).into_iter().find(named) else { continue };
+        if !serves_no_queue(&name) {
+            found.push(Interrupt { irq, queue: number_at_end(&name).unwrap_or(0), name });
+        }
+    }
+    found
+}
+
+/// Interrupts for configuration, link changes and mailboxes, by what drivers call them.
+fn serves_no_queue(name: &str) -> bool {
+    const OTHERS: [&str; 10] =
+        ["config", "control", "ctrl", "async", "mgmnt", "misc", "event", "mbx", "adminq", "pages"];
+    let name = name.to_ascii_lowercase();
+    OTHERS.iter().any(|other| name.contains(other))
+}
+
+fn number_at_end(name: &str) -> Option<usize> {
+    let digits = name.len() - name.bytes().rev().take_while(u8::is_ascii_digit).count();
+    name[digits..].parse().ok()
+}
+
+fn cpu(system: &dyn System, number: usize) -> Cpu {
+    let directory = format!("sys/devices/system/cpu/cpu{number}");
+    let file = |file: &str| system.file(&format!("{directory}/{file}"));
+    let mut states: Vec<(usize, IdleState)> = system
+        .list(&format!("{directory}/cpuidle"))
+        .into_iter()
+        .filter_map(|state| {
+            let value = |name: &str| file(&format!("cpuidle/{state}/{name}"));
+            let idle = IdleState {
+                name: value("name")?,
+                exit_us: value("latency")?.parse().ok()?,
+                disabled: value("disable").is_some_and(|disable| disable != "0"),
+            };
+            Some((number_at_end(&state)?, idle))
+        })
+        .collect();
+    states.sort_by_key(|(depth, _)| *depth);
+    let governors = file("cpufreq/scaling_available_governors").unwrap_or_default();
+    Cpu {
+        number,
+        node: system.list(&directory).iter().find_map(|name| name.strip_prefix("node")?.parse().ok()),
+        governors: governors.split_whitespace().map(str::to_owned).collect(),
+        idle_states: states.into_iter().map(|(_, state)| state).collect(),
+    }
+}
+
+fn cpus_in(system: &dyn System, path: &str) -> Vec<usize> {
+    system.file(path).and_then(|list| parse_cpu_list(&list).ok()).unwrap_or_default()
+}
+
+fn process(system: &dyn System, name: &str) -> Option<u32> {
+    let processes = system.list("proc").into_iter().filter_map(|name| name.parse::<u32>().ok());
+    let mut named = processes.filter(|pid| system.file(&format!("proc/{pid}/comm")).as_deref() == Some(name));
+    named.next()
+}
+
+fn memlock(system: &dyn System) -> Memlock {
+    /// linux/capability.h
+    const CAP_IPC_LOCK: u32 = 14;
+    let limits = system.file("proc/self/limits").unwrap_or_default();
+    let limit = limits.lines().find_map(|line| line.strip_prefix("Max locked memory"));
+    let status = system.file("proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let effective = effective.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()).unwrap_or(0);
+    Memlock {
+        limit: limit.and_then(|limit| limit.split_whitespace().next()).unwrap_or_default().to_owned(),
+        exempt: effective >> CAP_IPC_LOCK & 1 == 1,
+    }
+}
