@@ -1,5 +1,7 @@
 use twinpath_time::Duration;
 
+use crate::Arrivals;
+
 /// Smallest payload: 8 bytes of request number and 8 that prove it is ours.
 pub const PAYLOAD_MIN: usize = 16;
 /// Largest payload of a UDP datagram over IPv4: 65,535 less 20 of IP header and 8 of UDP header.
@@ -16,9 +18,13 @@ pub struct LoadConfig {
     pub payload_len: usize,
     /// Requests that may be unanswered at once, 1 to [`INFLIGHT_MAX`].
     pub inflight: u32,
-    /// `None`: closed loop, each answer makes room for the next request. `Some`: open loop, requests are due at
-    /// this even pace whatever the answers do, and their latency counts from when they were due.
+    /// `None`: closed loop, each answer makes room for the next request. `Some`: open loop, so many requests per
+    /// second are due whatever the answers do, and their latency counts from when they were due.
     pub rate_per_s: Option<f64>,
+    /// How those of an open loop are spread over time.
+    pub arrivals: Arrivals,
+    /// Determines when exactly requests of an open loop are due.
+    pub arrivals_seed: u64,
     /// When to stop.
     pub limit: Limit,
     /// Requests begun before this has passed are sent but not counted.
@@ -36,6 +42,8 @@ impl Default for LoadConfig {
             payload_len: 64,
             inflight: 1,
             rate_per_s: None,
+            arrivals: Arrivals::Even,
+            arrivals_seed: 0,
             limit: Limit::Duration(Duration::from_secs(1)),
             warmup: Duration::ZERO,
             loss_timeout: Duration::from_secs(1),
@@ -68,6 +76,17 @@ pub enum LoadError {
     /// No rate to keep.
     #[error("a rate of {0} requests per second is impossible: choose one above 0 and up to 1e9")]
     Rate(f64),
+    /// The shape is impossible, by itself or at that rate.
+    #[error(
+        "arrivals {arrivals} are impossible at {rate_per_s} requests per second: a jitter is 0 to 100 %, a burst has a \
+         request, and its gaps must leave time for a pause"
+    )]
+    Arrivals {
+        /// The shape.
+        arrivals: Arrivals,
+        /// The rate it was to keep.
+        rate_per_s: f64,
+    },
     /// Nothing would be measured.
     #[error("nothing to measure: the count or duration is zero")]
     Empty,
@@ -92,6 +111,9 @@ impl LoadConfig {
             && !(rate > 0.0 && rate <= 1e9)
         {
             return Err(LoadError::Rate(rate));
+        }
+        if let Some(rate) = self.rate_per_s {
+            self.arrivals.validate(rate)?;
         }
         if matches!(self.limit, Limit::Count(0) | Limit::Duration(Duration::ZERO)) {
             return Err(LoadError::Empty);

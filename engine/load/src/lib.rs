@@ -5,12 +5,14 @@
 //! and the fast path, so both are measured by one yardstick. It never reads a clock, touches a socket, or allocates
 //! after [`Load::new`].
 
+mod arrivals;
 mod config;
 mod load;
 mod pairs;
 mod pattern;
 mod summary;
 
+pub use arrivals::{Arrivals, BURST_JITTER, Schedule};
 pub use config::{INFLIGHT_MAX, Limit, LoadConfig, LoadError, PAYLOAD_MAX, PAYLOAD_MIN};
 pub use load::{Load, Reply, RequestId};
 pub use pairs::{INTERVAL_PAIRS_MIN, interval95, median};

@@ -1,5 +1,6 @@
-use twinpath_time::{Duration, Instant};
+use twinpath_time::Instant;
 
+use crate::arrivals::Schedule;
 use crate::config::{Limit, LoadConfig, LoadError};
 use crate::pattern;
 use crate::summary::Summary;
@@ -34,6 +35,8 @@ pub enum Reply {
 pub struct Load {
     config: LoadConfig,
     started: Instant,
+    /// Of an open loop.
+    schedule: Option<Schedule>,
     measured_from: Instant,
     /// `NEVER` when a count ends it.
     until: Instant,
@@ -75,9 +78,14 @@ impl Load {
         config.validate()?;
         let slot_count = config.inflight as usize;
         let measured_from = now + config.warmup;
+        let schedule = match config.rate_per_s {
+            None => None,
+            Some(rate) => Some(Schedule::new(config.arrivals, rate, config.arrivals_seed, now)?),
+        };
         Ok(Self {
             config,
             started: now,
+            schedule,
             measured_from,
             until: match config.limit {
                 Limit::Count(_) => Instant::NEVER,
@@ -114,6 +122,9 @@ impl Load {
             self.first_measured = Some(self.sequence);
         }
         self.sequence += 1;
+        if let Some(schedule) = &mut self.schedule {
+            schedule.advance();
+        }
         self.slots[usize::from(slot)] = Slot { id, begun, sent: Instant::NEVER };
         Some(id)
     }
@@ -135,8 +146,11 @@ impl Load {
         let Some(slot) = self.slots.get_mut((id & SLOT_MASK) as usize) else { return };
         debug_assert!(slot.id == id && slot.sent == Instant::NEVER, "sent once, and only what was due");
         slot.sent = now;
-        if self.config.rate_per_s.is_none() {
+        let waited_ns = now.nanos_since(slot.begun);
+        if self.schedule.is_none() {
             slot.begun = now;
+        } else if self.first_measured.is_some_and(|first| id >> SLOT_BITS >= first) {
+            self.summary.pacing.saturating_record(waited_ns);
         }
         self.expiry_bound = self.expiry_bound.min(now + self.config.loss_timeout);
         self.summary.sent += u64::from(self.is_measured(id));
@@ -242,14 +256,10 @@ impl Load {
         }
     }
 
-    /// When the next request is to begin: at once in a closed loop, at its even place in an open one.
+    /// When the next request is to begin: at once in a closed loop, as scheduled in an open one.
     #[inline]
     fn next_begin(&self, now: Instant) -> Instant {
-        match self.config.rate_per_s {
-            None => now,
-            // From the start each time, so that rounding never adds up.
-            Some(rate) => self.started + Duration::from_nanos((self.sequence as f64 * 1e9 / rate) as u64),
-        }
+        self.schedule.as_ref().map_or(now, Schedule::due)
     }
 
     #[inline]

@@ -5,6 +5,8 @@ use twinpath_time::Duration;
 const RTT_MAX_NS: u64 = 60_000_000_000;
 /// Three digits: buckets no wider than 0.1 % of their value.
 const SIGNIFICANT_DIGITS: u8 = 3;
+/// Two are enough to say how well a pace was kept.
+const PACING_DIGITS: u8 = 2;
 
 /// What a load measured. Requests of the warm-up are nowhere in it.
 ///
@@ -30,6 +32,8 @@ pub struct Summary {
     pub elapsed: Duration,
     /// Round-trip times of the received, in ns.
     pub histogram: Histogram<u64>,
+    /// Of an open loop: from when a request was due until it was sent, ns. It is in the round trip too.
+    pub pacing: Histogram<u64>,
 }
 
 impl Summary {
@@ -47,6 +51,8 @@ impl Summary {
             elapsed: Duration::ZERO,
             histogram: Histogram::new_with_bounds(1, RTT_MAX_NS, SIGNIFICANT_DIGITS)
                 .expect("1 to 60e9 with three digits is a valid range"),
+            pacing: Histogram::new_with_bounds(1, RTT_MAX_NS, PACING_DIGITS)
+                .expect("1 to 60e9 with two digits is a valid range"),
         }
     }
 
@@ -61,6 +67,7 @@ impl Summary {
         self.late += other.late;
         self.elapsed = self.elapsed.max(other.elapsed);
         self.histogram.add(&other.histogram).expect("all summaries have the same range");
+        self.pacing.add(&other.pacing).expect("all summaries have the same range");
     }
 
     /// Replies per second.

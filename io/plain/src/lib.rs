@@ -9,6 +9,7 @@ mod error;
 pub mod fragments;
 pub mod kill_watch;
 mod packet_reflect;
+mod paced_wake;
 mod pingpong;
 mod segments;
 mod socket;
@@ -21,6 +22,7 @@ mod udp_echo;
 
 pub use error::PlainError;
 pub use packet_reflect::PacketReflect;
+pub use paced_wake::{Pace, paced_wake};
 pub use pingpong::eventfd_pingpong;
 pub use stop::{Progress, Stop};
 pub use tcp_bulk::{BulkCounts, TcpSink, tcp_bulk};

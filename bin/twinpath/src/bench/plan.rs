@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail, ensure};
 use twinpath_control::choose::PathAsked;
-use twinpath_load::{Limit, LoadConfig};
+use twinpath_load::{Arrivals, Limit, LoadConfig};
 use twinpath_sys::affinity;
 use twinpath_time::Duration;
 use twinpath_worker::idle::Mode;
@@ -46,9 +46,15 @@ pub(crate) struct EchoArgs {
     /// Threads, each with a flow of its own
     #[arg(long, value_name = "N", default_value_t = 1)]
     threads: u32,
-    /// Offer so many requests per second in all, at an even pace; latency counts from when a request was due
+    /// Offer so many requests per second in all, whatever the replies do; latency counts from when a request was due
     #[arg(long, value_name = "PER_SECOND")]
     rate: Option<f64>,
+    /// How those are spread over time: even (the default), jitter:PERCENT, poisson, or bursts:SIZE:GAP_US
+    #[arg(long, value_name = "SHAPE", requires = "rate")]
+    arrivals: Option<Arrivals>,
+    /// Determines when exactly they are due; the same seed is the same sequence [default: drawn]
+    #[arg(long, value_name = "N", requires = "arrivals")]
+    arrivals_seed: Option<u64>,
     /// End after so many requests in all
     #[arg(long, value_name = "N")]
     count: Option<u64>,
@@ -166,6 +172,7 @@ impl Plan {
             limit,
             rate_per_s: self.load.rate_per_s.map(|rate| rate / f64::from(self.threads)),
             seed: self.load.seed.wrapping_add(u64::from(index)),
+            arrivals_seed: self.load.arrivals_seed.wrapping_add(u64::from(index)),
             ..self.load
         }
     }
@@ -190,15 +197,18 @@ fn load_config(args: &EchoArgs) -> anyhow::Result<LoadConfig> {
         (None, Some(duration)) => Limit::Duration(seconds("--duration", duration)?),
         (None, None) => Limit::Duration(DEFAULT_DURATION),
     };
+    let seed = twinpath_sys::clock::now().as_nanos() ^ u64::from(std::process::id()) << 32;
     Ok(LoadConfig {
         payload_len: args.size,
         inflight: args.inflight,
         rate_per_s: args.rate,
+        arrivals: args.arrivals.unwrap_or_default(),
+        arrivals_seed: args.arrivals_seed.unwrap_or(seed),
         limit,
         warmup: seconds("--warmup", args.warmup)?,
         loss_timeout: seconds("--timeout", args.timeout)?,
         // So that replies to an earlier run, still under way, are not taken for ours.
-        seed: twinpath_sys::clock::now().as_nanos() ^ u64::from(std::process::id()) << 32,
+        seed,
     })
 }
 
@@ -289,6 +299,9 @@ mod tests {
             ("127.0.0.1:7 --duration=-1", "--duration -1 is no time"),
             ("127.0.0.1:7 --warmup nan", "--warmup NaN is no time"),
             ("127.0.0.1:7 --rate 0", "rate of 0"),
+            ("127.0.0.1:7 --rate 10 --arrivals jitter", "choose even, jitter:PERCENT"),
+            ("127.0.0.1:7 --rate 1e6 --arrivals bursts:4:9", "leave time for a pause"),
+            ("127.0.0.1:7 --arrivals poisson", "--rate"),
             ("127.0.0.1:7 --timeout 0", "loss timeout"),
             ("127.0.0.1:7 --path xdp", "add --on IFACE"),
             ("127.0.0.1:7 --path fast", "use auto, xdp"),

@@ -26,6 +26,14 @@ pub(crate) struct BenchReport {
     pub(crate) threads: u32,
     /// The offered rate of an open-loop run, all threads together; null when each reply triggers the next request.
     pub(crate) rate_per_s: Option<f64>,
+    /// How requests of an open-loop run were spread over time, and what determined that.
+    #[serde(default)]
+    pub(crate) arrivals: Option<String>,
+    #[serde(default)]
+    pub(crate) arrivals_seed: Option<u64>,
+    /// From when a request was due until it was sent, of an open-loop run. It is in `rtt_us`, too.
+    #[serde(default)]
+    pub(crate) pacing_us: Option<RttUs>,
     /// Requests sent.
     pub(crate) sent: u64,
     /// Requests answered in time, every byte right.

@@ -181,6 +181,31 @@ const WALK_COLUMNS: [Column; 11] = [
 ];
 const TICK_COLUMNS: [Column; 2] =
     [("excess_share", "share beyond plain", table::short), ("tick_ms", "tick ms", table::short)];
+const WAKE_COLUMNS: [Column; 15] = [
+    ("mean_us", "avg", table::significant),
+    ("min_us", "min", table::significant),
+    ("p50_us", "p50", table::significant),
+    ("p99_us", "p99", table::significant),
+    ("p99_9_us", "p99.9", table::significant),
+    ("max_us", "max us", table::significant),
+    ("cpu_server", "CPU", table::percent),
+    ("request_held", "request held", table::percent),
+    ("voluntary_per_s", "sleeps/s", table::thousands),
+    ("involuntary_per_s", "preempted/s", table::thousands),
+    ("offered_per_s", "offered/s", table::thousands),
+    ("lost", "lost", table::thousands),
+    ("sent_late_p99_us", "sent late p99", table::significant),
+    ("neighbour_per_s", "neighbour's work/s", table::thousands),
+    ("worst", "worst", table::short),
+];
+const SWITCHING_COLUMNS: [Column; 5] = [
+    ("lost", "lost", table::thousands),
+    ("switches", "switches", table::thousands),
+    ("offered_per_s", "offered/s", table::thousands),
+    ("p99_us", "p99 us", table::significant),
+    ("max_us", "max us", table::significant),
+];
+const POLICY_COLUMNS: [Column; 2] = [("worst", "worst", table::short), ("median", "median", table::short)];
 const RATE_COLUMNS: [Column; 5] = [
     ("requests_per_s", "replies/s", table::thousands),
     ("p50_us", "p50 us", table::significant),
@@ -231,6 +256,9 @@ fn columns(group: Group) -> &'static [Column] {
         Group::Idle => &IDLE_COLUMNS,
         Group::Walk | Group::Transit | Group::NextCall | Group::Ack => &WALK_COLUMNS,
         Group::Tick => &TICK_COLUMNS,
+        Group::Wake | Group::Paces | Group::Neighbour => &WAKE_COLUMNS,
+        Group::Switching => &SWITCHING_COLUMNS,
+        Group::Policy => &POLICY_COLUMNS,
     }
 }
 

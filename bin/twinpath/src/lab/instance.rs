@@ -125,18 +125,25 @@ impl Facts for Report {
 
 /// Voluntary context switches of all threads of a process: how often it went to sleep, which is how often it woke.
 pub(crate) fn voluntary_switches(pid: u32) -> anyhow::Result<u64> {
+    context_switches(pid).map(|[voluntary, _]| voluntary)
+}
+
+/// Context switches of all threads of a process: voluntary, and involuntary.
+pub(crate) fn context_switches(pid: u32) -> anyhow::Result<[u64; 2]> {
     let tasks = format!("/proc/{pid}/task");
-    let mut total = 0;
+    let mut total = [0; 2];
     for task in std::fs::read_dir(&tasks).with_context(|| format!("cannot list {tasks}"))? {
         // A thread may end between the listing and the reading.
         let Ok(status) = std::fs::read_to_string(task?.path().join("status")) else { continue };
-        total += switches_of(&status).with_context(|| format!("no voluntary_ctxt_switches in {tasks}"))?;
+        let here = switches_of(&status).with_context(|| format!("no voluntary_ctxt_switches in {tasks}"))?;
+        total = [total[0] + here[0], total[1] + here[1]];
     }
     Ok(total)
 }
 
-fn switches_of(status: &str) -> Option<u64> {
-    status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?.trim().parse().ok()
+fn switches_of(status: &str) -> Option<[u64; 2]> {
+    let count = |name| status.lines().find_map(|line| line.strip_prefix(name))?.trim().parse().ok();
+    Some([count("voluntary_ctxt_switches:")?, count("nonvoluntary_ctxt_switches:")?])
 }
 
 #[cfg(test)]
@@ -144,9 +151,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_voluntary_switches_count() {
+    fn both_kinds_of_switches_are_told_apart() {
         let status = "Name:\tx\nvoluntary_ctxt_switches:\t17\nnonvoluntary_ctxt_switches:\t4000\n";
-        assert_eq!(switches_of(status), Some(17));
+        assert_eq!(switches_of(status), Some([17, 4000]));
         assert_eq!(switches_of("Name:\tx\n"), None);
         assert!(voluntary_switches(std::process::id()).unwrap() < 1_000_000_000);
     }

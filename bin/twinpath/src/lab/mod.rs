@@ -20,6 +20,7 @@ mod stats;
 mod table;
 mod three_rtts;
 mod topology;
+mod wakeup;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -38,7 +39,7 @@ use self::session::{Selection, Session};
 use self::topology::Topology;
 
 /// Every lab there is, in the order of the help text.
-const LABS: &[&Lab] = &[&quick::LAB, &kni::LAB, &three_rtts::LAB, &fallback::LAB];
+const LABS: &[&Lab] = &[&quick::LAB, &kni::LAB, &three_rtts::LAB, &wakeup::LAB, &fallback::LAB];
 
 /// 128 + SIGINT and 128 + SIGTERM, as shells count.
 const INTERRUPTED: u8 = 130;
@@ -50,7 +51,8 @@ const NOT_MEASURED: u8 = 3;
 pub(crate) struct Args {
     /// The lab: `quick` measures UDP and TCP echo, twinpath against the kernel's sockets; `kni` an NFS walk beside
     /// twinpath and through its exception port; `three-rtts` frames reflected by a worker, by another process over shared
-    /// memory, and by a packet socket; `fallback` what attaching costs the kernel's own traffic.
+    /// memory, and by a packet socket; `wakeup` latency against CPU, one packet every 350 us and otherwise, for every way to
+    /// wait; `fallback` what attaching costs the kernel's own traffic.
     #[arg(value_parser = PossibleValuesParser::new(LABS.iter().map(|lab| lab.name)))]
     name: String,
     /// Also write everything as one JSON object.
@@ -65,6 +67,9 @@ pub(crate) struct Args {
     /// Files in the tree that `kni` walks, for a quick look: a run that is judged takes at least 20,000.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
     files: Option<u32>,
+    /// Draws the periods, gaps and orders of `wakeup`; a run says which it drew.
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
     /// Run only these ratios and rows, and what they need.
     #[arg(long, value_name = "ID,...", value_delimiter = ',')]
     only: Vec<String>,
@@ -134,6 +139,7 @@ fn session(lab: &Lab, args: &Args, selection: Selection) -> anyhow::Result<Sessi
         selection,
         repeat: args.repeat.map(usize::from),
         files: args.files.map(|files| files as usize),
+        seed: args.seed.unwrap_or_else(|| fastrand::u64(..1 << 32)),
         check: args.check,
         progress: Progress::new(),
     })

@@ -73,10 +73,25 @@ pub(crate) enum Group {
     Ack,
     /// What waits for a timer tick.
     Tick,
+    /// One packet every now and then: latency against CPU.
+    Wake,
+    /// The same at other paces.
+    Paces,
+    /// The same beside a process that wants the CPU.
+    Neighbour,
+    /// While modes are switched.
+    Switching,
+    /// The policy on made-up traffic.
+    Policy,
 }
 
 impl Group {
-    pub(crate) const ALL: [Self; 14] = [
+    pub(crate) const ALL: [Self; 19] = [
+        Self::Wake,
+        Self::Paces,
+        Self::Neighbour,
+        Self::Switching,
+        Self::Policy,
         Self::Walk,
         Self::Transit,
         Self::NextCall,
@@ -109,6 +124,11 @@ impl Group {
             Self::NextCall => "From a reply to the next call",
             Self::Ack => "From a reply to its acknowledgement",
             Self::Tick => "Near a multiple of 1/HZ",
+            Self::Wake => "One packet every 250 to 500 us",
+            Self::Paces => "Other paces",
+            Self::Neighbour => "One packet every 250 to 500 us, beside a process that wants the CPU",
+            Self::Switching => "Modes switched under load",
+            Self::Policy => "The policy, replayed",
         }
     }
 }

@@ -23,6 +23,8 @@ pub(crate) struct Session {
     pub(crate) repeat: Option<usize>,
     /// As asked with `--files`.
     pub(crate) files: Option<usize>,
+    /// As given with `--seed`, else drawn.
+    pub(crate) seed: u64,
     pub(crate) check: bool,
     pub(crate) progress: Progress,
 }

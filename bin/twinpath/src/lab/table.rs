@@ -227,6 +227,8 @@ pub(crate) fn with_unit(name: &str, value: f64) -> String {
         "cpu_server" | "cpu_client" => percent(value),
         "wakeups_per_s" => format!("{value:.1} wake-ups/s"),
         "failed" => format!("{value:.0} failed"),
+        "lost" => format!("{value:.0} lost"),
+        "mean_us" => format!("{} avg", significant(value)),
         _ if name.ends_with("_us") => significant(value),
         _ => short(value),
     }

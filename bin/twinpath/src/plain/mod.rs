@@ -3,6 +3,7 @@
 //! A server prints one JSON line when it is bound and one when it ends: on SIGTERM or SIGINT, or when the thread that
 //! started it dies. The one-off peers print one JSON line, their result.
 
+mod neighbour;
 pub(crate) mod nfs;
 pub(crate) mod reflect;
 pub(crate) mod tap;
@@ -13,9 +14,9 @@ use std::process::ExitCode;
 use anyhow::{Context, ensure};
 use clap::{Subcommand, ValueEnum};
 use serde_json::json;
-use twinpath_load::Limit;
+use twinpath_load::{Arrivals, Limit};
 use twinpath_plain::{BulkCounts, EchoCounts, EchoMethod, Peers, Stop, TcpEcho, TcpSink, UdpEcho, Wait};
-use twinpath_plain::{eventfd_pingpong, tcp_bulk};
+use twinpath_plain::{Pace, eventfd_pingpong, paced_wake, tcp_bulk};
 use twinpath_sys::{LatencyRequest, affinity, clock};
 use twinpath_time::Duration;
 use twinpath_worker::idle::Mode;
@@ -77,6 +78,29 @@ enum Peer {
     NfsWalk(nfs::WalkArgs),
     /// Note when each frame of a TCP port passes an interface
     Tap(tap::Args),
+    /// Work on one CPU all the time, and count it
+    Neighbour(neighbour::Args),
+    /// Wake a thread on another CPU at a given pace
+    EventfdWake {
+        /// The CPU of the one that signals, spinning in between, and that of the one that sleeps
+        #[arg(long, default_value = "0,1")]
+        cpus: String,
+        /// Signals per second
+        #[arg(long, default_value_t = 1000.0)]
+        rate: f64,
+        /// How they are spread over time: even, jitter:PERCENT, poisson or bursts:SIZE:GAP_US
+        #[arg(long, default_value_t)]
+        arrivals: Arrivals,
+        /// Determines when exactly
+        #[arg(long, default_value_t)]
+        arrivals_seed: u64,
+        /// Seconds
+        #[arg(long, default_value_t = 1.0)]
+        duration: f64,
+        /// Seconds before them that do not count
+        #[arg(long, default_value_t = 0.2)]
+        warmup: f64,
+    },
     /// Bounce a signal between two CPUs
     EventfdPingpong {
         /// The two CPUs
@@ -148,6 +172,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Peer::NfsServer(args) => return nfs::serve(&args),
         Peer::Tap(args) => return tap::run(&args),
         Peer::NfsWalk(args) => return nfs::walk(&args),
+        Peer::Neighbour(args) => neighbour::run(&args)?,
+        Peer::EventfdWake { cpus, rate, arrivals, arrivals_seed, duration, warmup } => {
+            let (length, warmup) = (seconds(duration)?, seconds(warmup)?);
+            wake(&cpus, &Pace { rate_per_s: rate, arrivals, seed: arrivals_seed, warmup, length })?;
+        }
         Peer::EventfdPingpong { cpus, mode, duration, rounds, latency_request } => {
             let limit = rounds
                 .map_or_else(|| seconds(duration).map(Limit::Duration), |rounds| Ok(Limit::Count(rounds)))?;
@@ -204,16 +233,27 @@ fn serve(
 }
 
 fn pingpong(cpus: &str, wait: Wait, limit: Limit, latency_request: bool) -> anyhow::Result<()> {
-    let cpus: [usize; 2] = affinity::parse_cpu_list(cpus)?
-        .try_into()
-        .ok()
-        .with_context(|| format!("--cpus {cpus} does not name two CPUs, as 0,1 does"))?;
+    let cpus = two_cpus(cpus)?;
     let _request = latency_request.then(|| LatencyRequest::open(0)).transpose()?;
     let stop = Stop::new();
     let (histogram, _) = attend(&stop, None, || eventfd_pingpong(cpus[0], cpus[1], limit, wait, &stop))?;
     let histogram = histogram?;
     let rtt_us = RttUs::of(&histogram).context("not one round trip was completed")?;
     print(json!({ "rtt_us": rtt_us, "histogram": buckets(&histogram) }))
+}
+
+fn wake(cpus: &str, pace: &Pace) -> anyhow::Result<()> {
+    let [from, to] = two_cpus(cpus)?;
+    let stop = Stop::new();
+    let (histogram, _) = attend(&stop, None, || paced_wake(from, to, pace, &stop))?;
+    let histogram = histogram?;
+    let wake_us = RttUs::of(&histogram).context("nobody was woken")?;
+    print(json!({ "wake_us": wake_us, "histogram": buckets(&histogram) }))
+}
+
+fn two_cpus(list: &str) -> anyhow::Result<[usize; 2]> {
+    let cpus = affinity::parse_cpu_list(list)?;
+    cpus.try_into().ok().with_context(|| format!("--cpus {list} does not name two CPUs, as 0,1 does"))
 }
 
 fn echo_counts(counts: &EchoCounts) -> serde_json::Value {

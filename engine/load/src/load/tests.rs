@@ -2,6 +2,8 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 
+use twinpath_time::Duration;
+
 use super::*;
 
 const MS: u64 = 1_000_000;
@@ -88,6 +90,9 @@ fn an_open_loop_charges_a_late_send() {
         answered += 1;
     }
     let histogram = load.summary().histogram;
+    let pacing = load.summary().pacing;
+    assert_eq!((pacing.len(), pacing.min()), (11, 0));
+    assert!((9 * MS..=10 * MS).contains(&pacing.max()), "{}", pacing.max());
     let waited_ms: Vec<u64> =
         histogram.iter_recorded().map(|bucket| bucket.value_iterated_to() / MS).collect();
     assert_eq!(waited_ms, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
