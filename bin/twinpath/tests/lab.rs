@@ -160,3 +160,40 @@ fn frames_are_reflected_by_every_way_and_each_is_measured() {
     assert!((extra - (p50("shm-spinning") - p50("direct-one-thread"))).abs() < 1e-9, "{extra}");
     assert_eq!(report["ratios"][1]["pairs"], Value::from(1));
 }
+
+/// A row of each kind: a receiver, a floor, a neighbour. The seed given is the one drawn from.
+#[test]
+fn packets_now_and_then_are_measured_with_what_they_cost() {
+    if !root_or_skip() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let (json, html) = (directory.path().join("wakeup.json"), directory.path().join("wakeup.html"));
+    let only = "wake350-cpu,neighbour-alone,floor-eventfd,kernel-request";
+    let output = lab_named("wakeup", &["--repeat", "1", "--seed", "7", "--only", only, "--json"])
+        .arg(&json)
+        .arg("--html")
+        .arg(&html)
+        .output()
+        .unwrap();
+    let (out, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{out}\n{said}");
+    assert!(said.contains("seed 7") && said.contains("one packet per "), "{said}");
+    let report: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    let row = |id: &str| {
+        let row = report["rows"].as_array().unwrap().iter().find(|row| row["id"] == id).unwrap();
+        assert_eq!((&row["n"], &row["skipped"]), (&Value::from(1), &Value::Null), "{row}");
+        row["values"].clone()
+    };
+    let value =
+        |row: &Value, name: &str| row[name]["median"].as_f64().unwrap_or_else(|| panic!("{name}: {row}"));
+    let adaptive = row("twinpath-adaptive");
+    for name in ["mean_us", "p99_9_us", "cpu_server", "voluntary_per_s", "request_held", "sent_late_p99_us"] {
+        assert!(value(&adaptive, name) >= 0.0, "{name}");
+    }
+    assert!((2000.0..=4000.0).contains(&value(&adaptive, "offered_per_s")), "{adaptive}");
+    assert_eq!(value(&row("kernel-request"), "request_held"), 1.0);
+    assert!(value(&row("neighbour-alone"), "neighbour_per_s") > 1000.0);
+    assert!(value(&row("floor-eventfd"), "p50_us") > 0.0);
+    assert_eq!(report["ratios"][0]["id"], "wake350-cpu");
+}

@@ -204,7 +204,9 @@ mod tests {
         for text in ["even", "jitter:3", "poisson", "bursts:16:8"] {
             assert_eq!(text.parse::<Arrivals>().unwrap().to_string(), text);
         }
-        for text in ["", "jitter", "jitter:x", "bursts:4", "bursts:4:-1", "even:1", "poisson:1:2", "bursts:4:8:1"] {
+        for text in
+            ["", "jitter", "jitter:x", "bursts:4", "bursts:4:-1", "even:1", "poisson:1:2", "bursts:4:8:1"]
+        {
             assert!(text.parse::<Arrivals>().unwrap_err().contains("jitter:PERCENT"), "{text}");
         }
         let impossible = [Arrivals::Jittered(1.5), Arrivals::Jittered(f64::NAN)];

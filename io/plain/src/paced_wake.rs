@@ -46,8 +46,8 @@ pub fn paced_wake(
     let outcome = thread::scope(|scope| {
         // Threads of our own, so that the caller stays where it was.
         let waking = thread::Builder::new().spawn_scoped(scope, || wake(to_cpu, &event, &signalled_ns))?;
-        let signalling =
-            thread::Builder::new().spawn_scoped(scope, || signal(from_cpu, pace, stop, &event, &signalled_ns));
+        let signalling = thread::Builder::new()
+            .spawn_scoped(scope, || signal(from_cpu, pace, stop, &event, &signalled_ns));
         let signalled = signalling.map(join);
         event.signal_many(LAST);
         let woken = join(waking);

@@ -61,7 +61,8 @@ pub(crate) fn print(text: impl fmt::Display) -> anyhow::Result<()> {
 /// The report as two small tables and its notes.
 pub(crate) fn table(report: &BenchReport) -> String {
     let shape = report.arrivals.as_deref().unwrap_or("even");
-    let offered = report.rate_per_s.map_or(String::new(), |rate| format!(", {rate} requests/s offered, {shape}"));
+    let offered =
+        report.rate_per_s.map_or(String::new(), |rate| format!(", {rate} requests/s offered, {shape}"));
     let mut text = format!(
         "{} over {} ({} path, {}), {} bytes, {} in flight, {} thread{}{offered}\n",
         report.target,
@@ -87,7 +88,10 @@ pub(crate) fn table(report: &BenchReport) -> String {
         &values,
     );
     if let Some(pacing) = &report.pacing_us {
-        text += &format!("sent late by us: p50 {:.1}, p99 {:.1}, max {:.1}\n", pacing.p50, pacing.p99, pacing.max);
+        text += &format!(
+            "sent late by us: p50 {:.1}, p99 {:.1}, max {:.1}\n",
+            pacing.p50, pacing.p99, pacing.max
+        );
     }
     for note in &report.notes {
         text += &format!("note: {note}\n");

@@ -179,8 +179,11 @@ const WALK_COLUMNS: [Column; 11] = [
     ("cpu_server", "CPU server", table::percent),
     ("cpu_client", "CPU client", table::percent),
 ];
-const TICK_COLUMNS: [Column; 2] =
-    [("excess_share", "share beyond plain", table::short), ("tick_ms", "tick ms", table::short)];
+const TICK_COLUMNS: [Column; 3] = [
+    ("excess_share", "share beyond plain", table::short),
+    ("excess_low", "lower end", table::short),
+    ("tick_ms", "tick ms", table::short),
+];
 const WAKE_COLUMNS: [Column; 15] = [
     ("mean_us", "avg", table::significant),
     ("min_us", "min", table::significant),

@@ -34,7 +34,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         print(json!({ "ready": true, "pid": std::process::id() }))?;
         Ok(work(&stop))
     })?;
-    let marks: Vec<_> = marks.context("cannot work")?.iter().map(|(at, units)| (at.as_nanos(), *units)).collect();
+    let marks: Vec<_> =
+        marks.context("cannot work")?.iter().map(|(at, units)| (at.as_nanos(), *units)).collect();
     print(json!({ "marks": marks }))
 }
 

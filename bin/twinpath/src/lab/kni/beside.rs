@@ -79,6 +79,7 @@ mod tests {
             selection: Selection::new(LAB.rows, LAB.ratios, LAB.together, &[]).unwrap(),
             repeat: None,
             files: None,
+            seed: 0,
             check: false,
             progress: Progress::new(),
         }

@@ -1,0 +1,286 @@
+//! What `lab wakeup` measures packets with: who receives, at which pace, and beside whom. Ids are stable.
+
+use crate::lab::model::{Group, RowSpec};
+
+/// What a row is compared by.
+pub(super) const AVERAGE: &str = "mean_us";
+
+/// Whether a latency request may be held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Request {
+    /// Nobody holds one: of twinpath, `--latency-request never`.
+    Never,
+    /// One is held throughout: by the lab beside a kernel server; by twinpath, `--latency-request always`.
+    Always,
+    /// As twinpath sees fit.
+    Auto,
+}
+
+/// Who answers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Receiver {
+    /// A plain server on kernel sockets.
+    Kernel { mode: &'static str, request: Request },
+    /// The same, polling the device from `epoll_wait` while interrupts are suspended.
+    KernelBusyPoll,
+    /// `twinpath serve echo`.
+    Twinpath {
+        mode: &'static str,
+        request: Request,
+        /// The share of a CPU it may use when quiet.
+        cpu_budget: Option<&'static str>,
+        /// Its worker has real-time priority.
+        fifo: bool,
+    },
+    /// A thread that an eventfd wakes.
+    Floor { request: Request },
+    /// Nobody on the receiver's CPU but the neighbour.
+    Nobody,
+}
+
+/// When packets come. The mean is that of all packets.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Pace {
+    /// One per period, which each round draws anew from 250 to 500 us; every gap jittered by 3 %.
+    Drawn,
+    /// One per this many us; every gap jittered by 3 %.
+    Every(f64),
+    /// Independent of each other, in the mean one per 350 us.
+    Poisson,
+    /// 16 in a row with 8 us between them, in the mean one per 350 us.
+    Bursts,
+}
+
+/// One row.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Case {
+    pub(super) row: RowSpec,
+    pub(super) receiver: Receiver,
+    pub(super) pace: Pace,
+    /// A process that wants the receiver's CPU runs there too.
+    pub(super) neighbour: bool,
+    /// In every round: a ratio is made of it. The others are measured in the first rounds only.
+    pub(super) often: bool,
+}
+
+const fn kernel(mode: &'static str, request: Request) -> Receiver {
+    Receiver::Kernel { mode, request }
+}
+
+const fn twinpath(mode: &'static str, request: Request) -> Receiver {
+    Receiver::Twinpath { mode, request, cpu_budget: None, fifo: false }
+}
+
+const fn fifo(mode: &'static str) -> Receiver {
+    Receiver::Twinpath { mode, request: Request::Auto, cpu_budget: None, fifo: true }
+}
+
+const SLEEPING: Receiver = kernel("interrupt", Request::Never);
+const SPINNING: Receiver = kernel("poll", Request::Never);
+const SLEEPING_REQUEST: Receiver = kernel("interrupt", Request::Always);
+const INTERRUPT: Receiver = twinpath("interrupt", Request::Never);
+const INTERRUPT_REQUEST: Receiver = twinpath("interrupt", Request::Always);
+const ADAPTIVE: Receiver = twinpath("adaptive", Request::Auto);
+const POLL: Receiver = twinpath("poll", Request::Auto);
+const BUDGETED: Receiver =
+    Receiver::Twinpath { mode: "adaptive", request: Request::Auto, cpu_budget: Some("15%"), fifo: false };
+
+const fn case(id: &'static str, label: &'static str, receiver: Receiver) -> Case {
+    let (path, mode) = match receiver {
+        Receiver::Kernel { mode, .. } => (Some("kernel"), Some(mode)),
+        Receiver::KernelBusyPoll => (Some("kernel"), Some("interrupt")),
+        Receiver::Twinpath { mode, .. } => (Some("auto"), Some(mode)),
+        Receiver::Floor { .. } | Receiver::Nobody => (None, None),
+    };
+    Case {
+        row: RowSpec { id, label, group: Group::Wake, path, mode, main: AVERAGE, base: &[] },
+        receiver,
+        pace: Pace::Drawn,
+        neighbour: false,
+        often: true,
+    }
+}
+
+impl Case {
+    const fn at(self, pace: Pace) -> Self {
+        let row = RowSpec { group: Group::Paces, ..self.row };
+        Self { row, pace, often: false, ..self }
+    }
+
+    const fn beside(self) -> Self {
+        let row = RowSpec { group: Group::Neighbour, ..self.row };
+        Self { row, neighbour: true, often: false, ..self }
+    }
+
+    const fn rarely(self) -> Self {
+        Self { often: false, ..self }
+    }
+
+    const fn often(self) -> Self {
+        Self { often: true, ..self }
+    }
+
+    const fn over(self, base: &'static [&'static str]) -> Self {
+        Self { row: RowSpec { base, ..self.row }, ..self }
+    }
+}
+
+/// Every way to wait, at one pace.
+macro_rules! at_pace {
+    ($id:literal, $said:literal, $pace:expr) => {{
+        const BASE: &[&str] = &[concat!("kernel-sleeping-", $id)];
+        [
+            case(concat!("kernel-sleeping-", $id), concat!("kernel, sleeping, ", $said), SLEEPING).at($pace),
+            case(concat!("kernel-spinning-", $id), concat!("kernel, spinning, ", $said), SPINNING)
+                .at($pace)
+                .over(BASE),
+            case(
+                concat!("kernel-request-", $id),
+                concat!("kernel, sleeping, request held, ", $said),
+                SLEEPING_REQUEST,
+            )
+            .at($pace)
+            .over(BASE),
+            case(concat!("twinpath-interrupt-", $id), concat!("twinpath, interrupt, ", $said), INTERRUPT)
+                .at($pace)
+                .over(BASE),
+            case(
+                concat!("twinpath-interrupt-request-", $id),
+                concat!("twinpath, interrupt, request held, ", $said),
+                INTERRUPT_REQUEST,
+            )
+            .at($pace)
+            .over(BASE),
+            case(concat!("twinpath-adaptive-", $id), concat!("twinpath, adaptive, ", $said), ADAPTIVE)
+                .at($pace)
+                .over(BASE),
+            case(concat!("twinpath-poll-", $id), concat!("twinpath, poll, ", $said), POLL)
+                .at($pace)
+                .over(BASE),
+        ]
+    }};
+}
+
+const IDLE_BASE: &[&str] = &["kernel-sleeping"];
+const NEIGHBOUR_BASE: &[&str] = &["kernel-sleeping-neighbour"];
+
+const LONE: [Case; 11] = [
+    case("kernel-sleeping", "kernel, sleeping", SLEEPING),
+    case("kernel-request", "kernel, sleeping, request held", SLEEPING_REQUEST).over(IDLE_BASE),
+    case("kernel-busy-poll", "kernel, epoll busy polling, interrupts suspended", Receiver::KernelBusyPoll)
+        .rarely()
+        .over(IDLE_BASE),
+    case("kernel-spinning", "kernel, spinning", SPINNING).over(IDLE_BASE),
+    case("twinpath-interrupt", "twinpath, interrupt", INTERRUPT).over(IDLE_BASE),
+    case("twinpath-interrupt-request", "twinpath, interrupt, request held", INTERRUPT_REQUEST)
+        .over(IDLE_BASE),
+    case("twinpath-adaptive", "twinpath, adaptive", ADAPTIVE).over(IDLE_BASE),
+    case("twinpath-adaptive-fifo", "twinpath, adaptive, SCHED_FIFO", fifo("adaptive")).over(IDLE_BASE),
+    case("twinpath-poll", "twinpath, poll", POLL).over(IDLE_BASE),
+    case("floor-eventfd", "floor: one eventfd wake-up", Receiver::Floor { request: Request::Never }),
+    case(
+        "floor-eventfd-request",
+        "floor: one eventfd wake-up, request held",
+        Receiver::Floor { request: Request::Always },
+    ),
+];
+
+const PACED: [[Case; 7]; 6] = [
+    at_pace!("10us", "10 us", Pace::Every(10.0)),
+    at_pace!("100us", "100 us", Pace::Every(100.0)),
+    at_pace!("1ms", "1 ms", Pace::Every(1_000.0)),
+    at_pace!("10ms", "10 ms", Pace::Every(10_000.0)),
+    at_pace!("poisson", "Poisson", Pace::Poisson),
+    at_pace!("bursts", "bursts of 16", Pace::Bursts),
+];
+
+const BUDGET: Case =
+    case("twinpath-adaptive-budget-poisson", "twinpath, adaptive, cpu = 15%, Poisson", BUDGETED)
+        .at(Pace::Poisson)
+        .often()
+        .over(&["kernel-sleeping-poisson"]);
+
+const BESIDE: [Case; 11] = [
+    case("neighbour-alone", "nobody but the neighbour", Receiver::Nobody).beside().often(),
+    case("kernel-sleeping-neighbour", "kernel, sleeping", SLEEPING).beside(),
+    case("kernel-request-neighbour", "kernel, sleeping, request held", SLEEPING_REQUEST)
+        .beside()
+        .over(NEIGHBOUR_BASE),
+    case("kernel-spinning-neighbour", "kernel, spinning", SPINNING).beside().over(NEIGHBOUR_BASE),
+    case("twinpath-interrupt-neighbour", "twinpath, interrupt", INTERRUPT).beside().over(NEIGHBOUR_BASE),
+    case("twinpath-interrupt-request-neighbour", "twinpath, interrupt, request held", INTERRUPT_REQUEST)
+        .beside()
+        .over(NEIGHBOUR_BASE),
+    case("twinpath-adaptive-neighbour", "twinpath, adaptive", ADAPTIVE).beside().over(NEIGHBOUR_BASE),
+    case("twinpath-poll-neighbour", "twinpath, poll", POLL).beside().over(NEIGHBOUR_BASE),
+    case("twinpath-interrupt-fifo-neighbour", "twinpath, interrupt, SCHED_FIFO", fifo("interrupt"))
+        .beside()
+        .over(NEIGHBOUR_BASE),
+    case("twinpath-adaptive-fifo-neighbour", "twinpath, adaptive, SCHED_FIFO", fifo("adaptive"))
+        .beside()
+        .often()
+        .over(NEIGHBOUR_BASE),
+    case("twinpath-poll-fifo-neighbour", "twinpath, poll, SCHED_FIFO", fifo("poll"))
+        .beside()
+        .over(NEIGHBOUR_BASE),
+];
+
+/// Those of other paces that ratios are made of.
+const OFTEN: [&str; 3] = ["twinpath-adaptive-10us", "twinpath-poll-10us", "twinpath-interrupt-poisson"];
+
+const COUNT: usize = LONE.len() + PACED.len() * PACED[0].len() + 1 + BESIDE.len();
+
+/// All cases, in the order of the table.
+pub(super) const CASES: [Case; COUNT] = {
+    let mut all = [BUDGET; COUNT];
+    let mut next = 0;
+    while next < LONE.len() {
+        all[next] = LONE[next];
+        next += 1;
+    }
+    let mut pace = 0;
+    while pace < PACED.len() {
+        let mut at = 0;
+        while at < PACED[pace].len() {
+            all[next] = PACED[pace][at];
+            next += 1;
+            at += 1;
+        }
+        pace += 1;
+    }
+    all[next] = BUDGET;
+    next += 1;
+    let mut at = 0;
+    while at < BESIDE.len() {
+        all[next] = BESIDE[at];
+        next += 1;
+        at += 1;
+    }
+    all
+};
+
+/// The case of a row, if packets are what it is about.
+pub(super) fn case_of(row: &str) -> Option<Case> {
+    CASES.iter().find(|case| case.row.id == row).copied().map(|case| {
+        let often = case.often || OFTEN.contains(&case.row.id);
+        Case { often, ..case }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_id_is_there_once_and_so_is_what_it_is_compared_with() {
+        let ids: BTreeSet<_> = CASES.iter().map(|case| case.row.id).collect();
+        assert_eq!(ids.len(), CASES.len());
+        for case in &CASES {
+            assert!(case.row.base.iter().all(|base| ids.contains(base)), "{}", case.row.id);
+        }
+        assert!(OFTEN.iter().all(|id| case_of(id).unwrap().often));
+        assert!(!case_of("kernel-sleeping-10us").unwrap().often);
+    }
+}

@@ -1,0 +1,135 @@
+//! `lab wakeup`: one packet every 350 us or so, and other paces, to every way to wait: latency against CPU.
+//!
+//! The sender is an open loop that spins on a CPU of its own: when a request is due is drawn from a seed, a late reply
+//! delays no later request, and latency counts from when a request was due. So no stall hides the packets behind it.
+
+mod cases;
+mod draw;
+mod measure;
+mod others;
+mod scene;
+mod tables;
+mod ticks;
+
+use std::time::{Duration, Instant};
+
+use self::cases::{CASES, case_of};
+use self::draw::Draw;
+use self::measure::Times;
+use crate::lab::model::Lab;
+use crate::lab::record::Record;
+use crate::lab::session::Session;
+
+/// Pairs per ratio under `--check`, at least.
+const CHECK_PAIRS: usize = 9;
+/// Pairs otherwise, at most.
+const QUICK_PAIRS: usize = 4;
+/// Rounds that also have the rows that no ratio is made of.
+const RARE_ROUNDS: usize = 1;
+/// Rounds that switch modes.
+const SWITCHING_ROUNDS: usize = 3;
+/// Unless told how many rounds to run, no round is begun that would end later than this.
+const QUICK_BUDGET: Duration = Duration::from_secs(150);
+
+const QUICK_TIMES: Times = Times {
+    warmup: Duration::from_millis(300),
+    often: Duration::from_millis(800),
+    rarely: Duration::from_millis(400),
+};
+const CHECK_TIMES: Times = Times {
+    warmup: Duration::from_millis(500),
+    often: Duration::from_millis(1500),
+    rarely: Duration::from_millis(1000),
+};
+const QUICK_SILENCE: Duration = Duration::from_secs(8);
+const CHECK_SILENCE: Duration = Duration::from_secs(60);
+
+/// The lab as the frame sees it.
+pub(crate) const LAB: Lab = Lab {
+    name: "wakeup",
+    about: "One packet every 350 us or so, and other paces, to every way to wait: latency against CPU",
+    rows: tables::ROWS,
+    ratios: tables::RATIOS,
+    together: tables::TOGETHER,
+    run: |session| Box::pin(run(session)),
+};
+
+async fn run(session: &Session) -> anyhow::Result<(Record, usize)> {
+    let all = if session.check {
+        session.repeat.unwrap_or(CHECK_PAIRS).max(CHECK_PAIRS)
+    } else {
+        session.repeat.unwrap_or(QUICK_PAIRS)
+    };
+    let mut record = Record::default();
+    session.progress.line(&format!("seed {}: --seed {0} draws the same again", session.seed));
+    session.progress.expect((0..all).map(|round| plan(session, round).len()).sum());
+    let begun = Instant::now();
+    let (mut done, mut last) = (0, Duration::ZERO);
+    for round in 0..all {
+        let budgeted = !session.check && session.repeat.is_none();
+        // The first round is the longest.
+        if budgeted && round > 1 && begun.elapsed() + last > QUICK_BUDGET {
+            session.progress.line(&format!("{round} rounds: another would take too long; --repeat N runs N"));
+            break;
+        }
+        let round_begun = Instant::now();
+        let draw = Draw::new(session.seed, round);
+        session.progress.line(&format!("round {} of {all}: one packet per {} us", round + 1, draw.period_us));
+        for row in plan(session, round) {
+            step(session, &mut record, round, row, &draw).await;
+        }
+        (done, last) = (round + 1, round_begun.elapsed());
+    }
+    let wanted = |row: &str| session.selection.rows.contains(row);
+    if wanted("interrupt-floor") {
+        others::interrupt_floor(&mut record);
+    }
+    if wanted("tick") {
+        others::tick(&mut record);
+    }
+    Ok((record, done))
+}
+
+/// The rows of a round, in order.
+fn plan(session: &Session, round: usize) -> Vec<&'static str> {
+    let mut rows: Vec<_> = CASES
+        .iter()
+        .filter_map(|case| case_of(case.row.id))
+        .filter(|case| case.often || round < RARE_ROUNDS || session.repeat.is_some())
+        .map(|case| case.row.id)
+        .collect();
+    if round < SWITCHING_ROUNDS {
+        rows.push("mode-switching");
+    }
+    if round == 0 {
+        rows.push("silence");
+    }
+    rows.retain(|row| session.selection.rows.contains(row));
+    draw::order(session.seed, round, rows)
+}
+
+/// Measures a row; what fails is recorded as its reason, and the round goes on.
+async fn step(session: &Session, record: &mut Record, round: usize, row: &'static str, draw: &Draw) {
+    let label = tables::ROWS.iter().find(|spec| spec.id == row).map_or(row, |spec| spec.label);
+    session.progress.step(label);
+    if record.is_hopeless(row) {
+        return;
+    }
+    let times = if session.check { CHECK_TIMES } else { QUICK_TIMES };
+    let result = match (case_of(row), row) {
+        (Some(case), _) => measure::measure(session, &times, &case, draw).await,
+        (None, "silence") => {
+            let length = if session.check { CHECK_SILENCE } else { QUICK_SILENCE };
+            others::silence(session, draw, length).await
+        }
+        (None, _) => others::switching(session, draw, times.often).await,
+    };
+    match result {
+        Ok(sample) => record.add(row, round, sample),
+        Err(error) => {
+            let reason = format!("{error:#}");
+            session.progress.line(&format!("{row}: {reason}"));
+            record.fail(row, reason);
+        }
+    }
+}

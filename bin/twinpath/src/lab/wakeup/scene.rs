@@ -1,0 +1,158 @@
+//! Who is on the receiver's CPU during a row: a server, and perhaps a neighbour.
+
+use anyhow::{Context, bail};
+use serde::Deserialize;
+use twinpath_sys::LatencyRequest;
+use twinpath_time::Instant;
+
+use super::cases::{Case, Receiver, Request};
+use crate::lab::instance::Instance;
+use crate::lab::peers::{FAST_PORT, PLAIN_PORT, SCALE_PORT, udp_echo, udp_echo_on};
+use crate::lab::process::{Background, Launcher, Server, Side};
+use crate::lab::session::Session;
+use crate::lab::topology::SERVER;
+
+/// Priority of a SCHED_FIFO worker: the lowest but one, which is above everything that has none.
+const FIFO_PRIORITY: u32 = 2;
+
+/// What stands while a row is measured.
+pub(super) struct Scene {
+    pub(super) port: u16,
+    pub(super) receiver: Running,
+    neighbour: Option<Background>,
+    _request: Option<LatencyRequest>,
+}
+
+pub(super) enum Running {
+    /// Sleeping on the sender's CPU, for there to be an answer: nobody is on the receiver's.
+    Nobody(Server),
+    Kernel(Server),
+    Twinpath(Instance),
+}
+
+impl Running {
+    /// The process whose CPU time counts.
+    pub(super) fn pid(&self) -> Option<u32> {
+        match self {
+            Self::Nobody(_) => None,
+            Self::Kernel(server) => Some(server.pid),
+            Self::Twinpath(instance) => Some(instance.pid()),
+        }
+    }
+}
+
+/// What `plain neighbour` prints at its end.
+#[derive(Deserialize)]
+struct Marks {
+    /// Time, ns of the monotonic clock, and units of work done by then.
+    marks: Vec<(u64, u64)>,
+}
+
+impl Scene {
+    pub(super) async fn set(session: &Session, case: &Case) -> anyhow::Result<Self> {
+        let launcher = &session.launcher;
+        let (port, receiver) = match case.receiver {
+            Receiver::Kernel { mode, .. } => {
+                let server = launcher.server(Side::Server, &udp_echo("connected", mode)).await?;
+                (PLAIN_PORT, Running::Kernel(server))
+            }
+            Receiver::KernelBusyPoll => bail!("not on this device: a veth has no queue that can be polled"),
+            Receiver::Twinpath { .. } => {
+                let args = serve(session, &case.receiver)?;
+                (FAST_PORT, Running::Twinpath(Instance::start(launcher, &args).await?))
+            }
+            Receiver::Nobody => {
+                let sender = Side::At(&launcher.topology().server, &session.cpus[..1]);
+                let args = udp_echo_on(SCALE_PORT, "connected", "interrupt");
+                (SCALE_PORT, Running::Nobody(launcher.server(sender, &args).await?))
+            }
+            Receiver::Floor { .. } => bail!("a floor has no server"),
+        };
+        let mut scene = Self { port, receiver, neighbour: None, _request: None };
+        if case.neighbour {
+            match scene_neighbour(session) {
+                Ok(neighbour) => scene.neighbour = Some(neighbour),
+                Err(error) => {
+                    scene.end(launcher).await?;
+                    return Err(error);
+                }
+            }
+        }
+        if let Receiver::Kernel { request: Request::Always, .. } = case.receiver {
+            scene._request = Some(LatencyRequest::open(0)?);
+        }
+        Ok(scene)
+    }
+
+    /// Takes it down; gives the neighbour's marks.
+    pub(super) async fn end(self, launcher: &Launcher) -> anyhow::Result<Vec<(u64, u64)>> {
+        let Self { receiver, neighbour, .. } = self;
+        // The neighbour first: the receiver ends the sooner.
+        let marks = match neighbour {
+            Some(neighbour) => Some(launcher.finish(neighbour).await),
+            None => None,
+        };
+        match receiver {
+            Running::Nobody(server) | Running::Kernel(server) => launcher.stop(server).await?,
+            Running::Twinpath(instance) => instance.stop(launcher).await?,
+        }
+        let Some(text) = marks.transpose()? else { return Ok(Vec::new()) };
+        let last = text.lines().last().unwrap_or_default();
+        Ok(serde_json::from_str::<Marks>(last).context("cannot read what plain neighbour printed")?.marks)
+    }
+}
+
+fn scene_neighbour(session: &Session) -> anyhow::Result<Background> {
+    let args = [String::from("plain"), String::from("neighbour")];
+    session.launcher.background(Side::Server, &args)
+}
+
+/// The command line of a twinpath receiver.
+pub(super) fn serve(session: &Session, receiver: &Receiver) -> anyhow::Result<Vec<String>> {
+    let Receiver::Twinpath { mode, request, cpu_budget, fifo } = receiver else {
+        bail!("not twinpath");
+    };
+    let request = match request {
+        Request::Never => "never",
+        Request::Always => "always",
+        Request::Auto => "auto",
+    };
+    let socket = session.run_dir.path().join("wakeup.sock");
+    let line = format!(
+        "serve echo --on {} --udp {FAST_PORT} --path auto --mode {mode} --workers 1 --cpu {} --latency-request {request}",
+        SERVER.interface, session.cpus[1]
+    );
+    let mut args: Vec<String> = line.split(' ').map(str::to_owned).collect();
+    args.extend(["--socket".to_owned(), socket.display().to_string()]);
+    if let Some(budget) = cpu_budget {
+        args.extend(["--cpu-budget".to_owned(), (*budget).to_owned()]);
+    }
+    if *fifo {
+        args.extend(["--priority".to_owned(), format!("fifo:{FIFO_PRIORITY}")]);
+    }
+    Ok(args)
+}
+
+/// Units of work per second between two moments, from marks every few ms.
+pub(super) fn work_per_s(marks: &[(u64, u64)], from: Instant, to: Instant) -> Option<f64> {
+    let within = |mark: &&(u64, u64)| (from.as_nanos()..=to.as_nanos()).contains(&mark.0);
+    let (first, last) = (marks.iter().find(within)?, marks.iter().rfind(within)?);
+    let seconds = last.0.checked_sub(first.0).filter(|ns| *ns > 0)? as f64 / 1e9;
+    Some((last.1 - first.1) as f64 / seconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_counts_between_the_marks_of_a_window() {
+        let marks: Vec<_> = (0..100).map(|at| (at * 5_000_000, at * at)).collect();
+        let at = |ms: u64| Instant::from_nanos(ms * 1_000_000);
+        // 100 ms to 200 ms: marks 20 to 40.
+        let per_s = work_per_s(&marks, at(100), at(203)).unwrap();
+        assert!((per_s - (1600.0 - 400.0) / 0.1).abs() < 1e-6, "{per_s}");
+        assert_eq!(work_per_s(&marks, at(501), at(600)), None);
+        assert_eq!(work_per_s(&marks, at(100), at(104)), None);
+    }
+}
