@@ -1,0 +1,324 @@
+//! A latency request for one CPU: while it is held, that CPU enters only idle states it can leave within the given time.
+//!
+//! `/sys/devices/system/cpu/cpuN/power/pm_qos_resume_latency_us` (Documentation/ABI/testing/sysfs-devices-power). Other CPUs
+//! stay free to rest deeply, and a change interrupts none of them, unlike [`LatencyRequest`](crate::LatencyRequest). But the
+//! value is one for everybody, and it stays when its writer dies. So it is taken only where nobody else has set one, under a
+//! lock, and what it was is kept in a file: whoever comes next puts back what the dead left ([`restore_abandoned`]).
+
+use std::fs::{self, File};
+use std::io::{self, Read as _, Seek as _, Write as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
+/// The kernel's word for "no time at all": only the shallowest state. (A zero means: no request.)
+const NONE_AT_ALL: &str = "n/a\n";
+
+/// The kernel's word for "no request".
+const NO_REQUEST: &str = "0\n";
+
+/// Times to try for a file that others remove at the same time.
+const TRIES: usize = 16;
+
+/// The right to make requests for one CPU, and the request itself while it is held. Dropping it puts everything back.
+#[derive(Debug)]
+pub struct CpuRequest {
+    value: File,
+    journal: Journal,
+    ours: String,
+    held: bool,
+}
+
+/// Why no request can be made for a CPU.
+#[derive(Debug, thiserror::Error)]
+pub enum CpuRequestError {
+    /// The kernel's file is not there, or not for us.
+    #[error("cannot open {}: {source}; a latency request for one CPU needs root and a writable /sys", path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Somebody else has made one.
+    #[error("CPU {cpu} already has a latency request of {found} us that is not ours")]
+    Foreign {
+        /// The CPU.
+        cpu: usize,
+        /// What it is.
+        found: String,
+    },
+    /// Another instance of ours makes requests for it.
+    #[error("another instance makes latency requests for CPU {cpu} ({} is locked)", path.display())]
+    Shared {
+        /// The CPU.
+        cpu: usize,
+        /// Whose lock it is.
+        path: PathBuf,
+    },
+    /// What was there before cannot be written down.
+    #[error("cannot keep {}: {source}; without it nobody could put back the value after a crash", path.display())]
+    Journal {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+impl CpuRequest {
+    /// The right to ask that `cpu` leaves idle within `max_exit_us` (0: only the shallowest state). Nothing is asked for yet.
+    /// `directory` is where the former value is kept; it is made if it is missing.
+    ///
+    /// # Errors
+    /// [`CpuRequestError`]: nothing is changed then.
+    pub fn open(cpu: usize, max_exit_us: u32, directory: &Path) -> Result<Self, CpuRequestError> {
+        Self::open_at(&value_path(cpu), cpu, max_exit_us, directory)
+    }
+
+    fn open_at(path: &Path, cpu: usize, max_exit_us: u32, directory: &Path) -> Result<Self, CpuRequestError> {
+        let opened = |source| CpuRequestError::Open { path: path.to_owned(), source };
+        let value = File::options().read(true).write(true).open(path).map_err(opened)?;
+        let file = directory.join(format!("cpu{cpu}"));
+        let kept = |source| CpuRequestError::Journal { path: file.clone(), source };
+        fs::create_dir_all(directory).map_err(kept)?;
+        let Some(mut journal) = Journal::lock(&file).map_err(kept)? else {
+            return Err(CpuRequestError::Shared { cpu, path: file });
+        };
+        journal.put_back(&value).map_err(kept)?;
+        let found = read(&value).map_err(opened)?;
+        if found != NO_REQUEST.trim() {
+            journal.remove();
+            return Err(CpuRequestError::Foreign { cpu, found });
+        }
+        let ours = if max_exit_us == 0 { NONE_AT_ALL.to_owned() } else { format!("{max_exit_us}\n") };
+        journal.keep(&ours).map_err(kept)?;
+        Ok(Self { value, journal, ours, held: false })
+    }
+
+    /// Makes the request. One system call, none if it is held.
+    ///
+    /// # Errors
+    /// What writing the value returns.
+    pub fn hold(&mut self) -> io::Result<()> {
+        if !self.held {
+            self.value.write_all_at(self.ours.as_bytes(), 0)?;
+            self.held = true;
+        }
+        Ok(())
+    }
+
+    /// Withdraws it. One system call, none if it is not held.
+    pub fn release(&mut self) {
+        // The kernel takes this value always (`pm_qos_resume_latency_us_store` in drivers/base/power/sysfs.c).
+        if self.held && self.value.write_all_at(NO_REQUEST.as_bytes(), 0).is_ok() {
+            self.held = false;
+        }
+    }
+}
+
+impl Drop for CpuRequest {
+    fn drop(&mut self) {
+        self.release();
+        if !self.held {
+            self.journal.remove();
+        }
+    }
+}
+
+/// Puts back what dead processes left: the CPUs whose request is withdrawn. A value that somebody changed since stays.
+///
+/// # Errors
+/// What listing `directory` returns, unless it does not exist; CPUs that cannot be put right are left for the next one.
+pub fn restore_abandoned(directory: &Path) -> io::Result<Vec<usize>> {
+    let entries = match fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let mut restored = Vec::new();
+    for entry in entries {
+        let entry = entry?;
+        let name = entry.file_name();
+        let Some(cpu) = name.to_str().and_then(|name| name.strip_prefix("cpu")?.parse().ok()) else {
+            continue;
+        };
+        let Ok(Some(mut journal)) = Journal::lock(&entry.path()) else { continue };
+        let Ok(value) = File::options().read(true).write(true).open(value_path(cpu)) else { continue };
+        if journal.put_back(&value).is_ok_and(|changed| changed) {
+            restored.push(cpu);
+        }
+        journal.remove();
+    }
+    restored.sort_unstable();
+    Ok(restored)
+}
+
+fn value_path(cpu: usize) -> PathBuf {
+    PathBuf::from(format!("/sys/devices/system/cpu/cpu{cpu}/power/pm_qos_resume_latency_us"))
+}
+
+fn read(value: &File) -> io::Result<String> {
+    let mut text = [0; 32];
+    let length = value.read_at(&mut text, 0)?;
+    let text = String::from_utf8_lossy(&text[..length]);
+    Ok(text.lines().next().unwrap_or_default().trim().to_owned())
+}
+
+/// A locked file with what we write, there as long as we may have written it. Its lock goes with its process.
+#[derive(Debug)]
+struct Journal {
+    path: PathBuf,
+    file: File,
+}
+
+impl Journal {
+    /// `None` if somebody who lives has it.
+    fn lock(path: &Path) -> io::Result<Option<Self>> {
+        for _ in 0..TRIES {
+            let file = File::options().read(true).write(true).create(true).truncate(false).open(path)?;
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {}
+                Err(Errno::WOULDBLOCK) => return Ok(None),
+                Err(error) => return Err(error.into()),
+            }
+            // Its last owner may have removed it between the two calls: then this is a file that nobody else will find.
+            if file.metadata()?.nlink() > 0 {
+                return Ok(Some(Self { path: path.to_owned(), file }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Undoes what the last owner left: whether there was anything to undo.
+    fn put_back(&mut self, value: &File) -> io::Result<bool> {
+        let mut left = String::new();
+        self.file.rewind()?;
+        self.file.read_to_string(&mut left)?;
+        let left = left.trim();
+        let ours = !left.is_empty() && read(value)? == left;
+        if ours {
+            value.write_all_at(NO_REQUEST.as_bytes(), 0)?;
+        }
+        Ok(ours)
+    }
+
+    /// Writes down what we will write, before it is written.
+    fn keep(&mut self, ours: &str) -> io::Result<()> {
+        self.file.set_len(0)?;
+        self.file.rewind()?;
+        self.file.write_all(ours.as_bytes())
+    }
+
+    fn remove(&mut self) {
+        // Only while it is locked, so that nobody else's is removed; what cannot be removed is found empty.
+        let _ = self.file.set_len(0);
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file that behaves like the kernel's, and a directory for what is kept. Both go at the end.
+    struct Scene(PathBuf);
+
+    impl Scene {
+        fn new(name: &str) -> Self {
+            let path =
+                std::env::temp_dir().join(format!("twinpath-cpu-request-{name}-{}", std::process::id()));
+            fs::create_dir_all(&path).unwrap();
+            fs::write(path.join("value"), "0\n").unwrap();
+            Self(path)
+        }
+
+        fn open(&self, max_exit_us: u32) -> Result<CpuRequest, CpuRequestError> {
+            CpuRequest::open_at(&self.0.join("value"), 3, max_exit_us, &self.0.join("kept"))
+        }
+
+        /// The first line: a file, unlike the kernel, keeps the end of a longer value.
+        fn value(&self) -> String {
+            read(&File::open(self.0.join("value")).unwrap()).unwrap()
+        }
+
+        fn kept(&self) -> Vec<String> {
+            let names = fs::read_dir(self.0.join("kept")).unwrap();
+            names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+        }
+    }
+
+    impl Drop for Scene {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn what_is_held_is_withdrawn_and_nothing_is_left_behind() {
+        let scene = Scene::new("held");
+        let mut request = scene.open(2).unwrap();
+        assert_eq!((scene.value(), scene.kept()), ("0".to_owned(), vec!["cpu3".to_owned()]));
+        request.hold().unwrap();
+        assert_eq!(scene.value(), "2");
+        drop(request);
+        assert_eq!(scene.value(), "0");
+        assert!(scene.kept().is_empty());
+    }
+
+    #[test]
+    fn others_are_left_alone_and_two_of_ours_do_not_meet() {
+        let scene = Scene::new("others");
+        let first = scene.open(0).unwrap();
+        assert!(matches!(scene.open(0), Err(CpuRequestError::Shared { cpu: 3, .. })));
+        drop(first);
+        fs::write(scene.0.join("value"), "40\n").unwrap();
+        let refused = scene.open(0).unwrap_err().to_string();
+        assert_eq!(refused, "CPU 3 already has a latency request of 40 us that is not ours");
+        assert_eq!((scene.value(), scene.kept().len()), ("40".to_owned(), 0));
+    }
+
+    #[test]
+    fn what_a_dead_one_left_is_undone_unless_it_was_changed_since() {
+        let scene = Scene::new("dead");
+        fs::create_dir_all(scene.0.join("kept")).unwrap();
+        fs::write(scene.0.join("kept/cpu3"), "n/a").unwrap();
+        fs::write(scene.0.join("value"), "n/a\n").unwrap();
+        // Found by the next one that wants this CPU: it can have it.
+        drop(scene.open(0).unwrap());
+        assert_eq!(scene.value(), "0");
+        // Somebody else has changed it in between: it stays.
+        fs::write(scene.0.join("kept/cpu3"), "n/a").unwrap();
+        fs::write(scene.0.join("value"), "7\n").unwrap();
+        assert!(matches!(scene.open(0), Err(CpuRequestError::Foreign { .. })));
+        assert_eq!((scene.value(), scene.kept().len()), ("7".to_owned(), 0));
+    }
+
+    #[test]
+    fn the_kernel_takes_it_and_a_dead_process_is_cleaned_up_after() {
+        let kept = std::env::temp_dir().join(format!("twinpath-cpu-request-kernel-{}", std::process::id()));
+        let cpu = *crate::affinity::allowed_cpus().unwrap().last().unwrap();
+        let now = || fs::read_to_string(value_path(cpu)).unwrap();
+        let mut request = match CpuRequest::open(cpu, 0, &kept) {
+            Ok(request) => request,
+            Err(error) => return twinpath_test_skip::skip(error),
+        };
+        assert_eq!(now(), NO_REQUEST);
+        request.hold().unwrap();
+        assert_eq!(now(), NONE_AT_ALL);
+        request.release();
+        assert_eq!(now(), NO_REQUEST);
+        request.hold().unwrap();
+        // As kill -9 leaves it: the lock goes, the value and the file stay.
+        assert_eq!(restore_abandoned(&kept).unwrap(), [0; 0]);
+        let CpuRequest { ref journal, .. } = request;
+        flock(&journal.file, FlockOperation::Unlock).unwrap();
+        assert_eq!(restore_abandoned(&kept).unwrap(), [cpu]);
+        assert_eq!(now(), NO_REQUEST);
+        request.held = false;
+        drop(request);
+        let _ = fs::remove_dir_all(&kept);
+    }
+}

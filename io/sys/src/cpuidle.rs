@@ -1,0 +1,95 @@
+//! What the kernel says of idle CPUs: driver, governor, idle states, polling before a halt, CPUs set apart.
+//!
+//! It reads and never writes. What an idle state really costs is another matter: virtual machines say 1 us where it takes 50
+//! (`twinpath_worker::costs` measures it). Documentation/admin-guide/pm/cpuidle.rst.
+
+use std::fs;
+
+use crate::affinity::parse_cpu_list;
+
+const CPUS: &str = "/sys/devices/system/cpu";
+
+/// One idle state of a CPU, as its driver describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IdleState {
+    /// Name, as `POLL`, `C1`, `C6`.
+    pub name: String,
+    /// Longest time to leave it, us.
+    pub exit_us: u32,
+    /// Shortest stay that is worth entering it, us.
+    pub residency_us: u32,
+    /// Switched off by somebody.
+    pub disabled: bool,
+}
+
+/// Idle states of `cpu`, the shallowest first; empty without a cpuidle driver.
+#[must_use]
+pub fn states(cpu: usize) -> Vec<IdleState> {
+    (0..)
+        .map_while(|state| {
+            let read = |what| value(&format!("{CPUS}/cpu{cpu}/cpuidle/state{state}/{what}"));
+            let number = |what| read(what)?.parse().ok();
+            Some(IdleState {
+                name: read("name")?,
+                exit_us: number("latency")?,
+                residency_us: number("residency").unwrap_or(0),
+                disabled: read("disable").is_some_and(|disabled| disabled != "0"),
+            })
+        })
+        .collect()
+}
+
+/// The cpuidle driver; `None` where there is none: a request can do nothing then.
+#[must_use]
+pub fn driver() -> Option<String> {
+    value(&format!("{CPUS}/cpuidle/current_driver")).filter(|driver| driver != "none")
+}
+
+/// The cpuidle governor.
+#[must_use]
+pub fn governor() -> Option<String> {
+    let now = value(&format!("{CPUS}/cpuidle/current_governor"));
+    now.or_else(|| value(&format!("{CPUS}/cpuidle/current_governor_ro")))
+        .filter(|governor| governor != "none")
+}
+
+/// How long an idle CPU of this guest polls before it halts, at most, ns (`guest_halt_poll_ns`); `None` without that driver.
+#[must_use]
+pub fn guest_halt_poll_ns() -> Option<u64> {
+    value("/sys/module/haltpoll/parameters/guest_halt_poll_ns")?.parse().ok()
+}
+
+/// CPUs online, in ascending order; empty if the kernel does not say.
+#[must_use]
+pub fn online_cpus() -> Vec<usize> {
+    cpus("online")
+}
+
+/// CPUs that the scheduler keeps other work off (`isolcpus=` or an isolated cpuset partition), in ascending order.
+#[must_use]
+pub fn isolated_cpus() -> Vec<usize> {
+    cpus("isolated")
+}
+
+fn cpus(list: &str) -> Vec<usize> {
+    value(&format!("{CPUS}/{list}")).and_then(|text| parse_cpu_list(&text).ok()).unwrap_or_default()
+}
+
+/// What a file says, if it can be read and says anything.
+fn value(path: &str) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    Some(text.trim().to_owned()).filter(|text| !text.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_come_from_the_shallowest_on_and_only_with_a_driver() {
+        let states = states(0);
+        assert!(states.is_sorted_by_key(|state| state.exit_us), "{states:?}");
+        assert!(states.is_empty() || driver().is_some(), "{states:?}");
+        assert!(online_cpus().contains(&0) || online_cpus().is_empty());
+    }
+}

@@ -1,0 +1,199 @@
+//! How the kernel's scheduler treats the calling thread: its policy, and what there is of real-time CPU time.
+//!
+//! sched(7). It never decides which priority is right.
+#![allow(unsafe_code, reason = "sched_setscheduler and getrusage are not in rustix")]
+
+use std::fs;
+use std::mem;
+
+use rustix::io::Errno;
+
+/// Real-time priorities of the kernel (`SCHED_FIFO`), the lowest and the highest.
+pub const FIFO_LEVELS: std::ops::RangeInclusive<u8> = 1..=99;
+/// Nice values, the best and the worst.
+pub const NICE_LEVELS: std::ops::RangeInclusive<i8> = -20..=19;
+
+/// Why a thread's priority was not changed.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum SchedulingError {
+    /// The control group has no real-time budget (`RT_GROUP_SCHED`), though we might otherwise.
+    #[error(
+        "the kernel refuses SCHED_FIFO in control group {group}: it has no real-time budget; give it one \
+         (cpu.rt_runtime_us of it and of each group above it), start outside it, or choose nice:-20"
+    )]
+    NoBudget {
+        /// The group.
+        group: String,
+    },
+    /// Not for us.
+    #[error("no permission for {wanted}: it takes CAP_SYS_NICE, or a limit that allows it (ulimit -{limit})")]
+    NotPermitted {
+        /// `SCHED_FIFO 1`, `nice -20`
+        wanted: String,
+        /// The limit's letter in bash.
+        limit: char,
+    },
+    /// Anything else.
+    #[error("the kernel refuses {wanted}: {source}")]
+    Refused {
+        /// `SCHED_FIFO 1`, `nice -20`
+        wanted: String,
+        /// Why.
+        source: Errno,
+    },
+}
+
+/// Puts the calling thread under `SCHED_FIFO` at `level` (1 to 99): before everything of normal priority on its CPU. What it
+/// forks is of normal priority.
+///
+/// # Errors
+/// [`SchedulingError`].
+pub fn set_fifo(level: u8) -> Result<(), SchedulingError> {
+    set_policy(libc::SCHED_FIFO, level.into()).map_err(|source| {
+        let wanted = format!("SCHED_FIFO {level}");
+        match source {
+            Errno::PERM if may_be_real_time(level) => SchedulingError::NoBudget { group: control_group() },
+            Errno::PERM => SchedulingError::NotPermitted { wanted, limit: 'r' },
+            source => SchedulingError::Refused { wanted, source },
+        }
+    })
+}
+
+/// Puts the calling thread under the normal policy with that nice value (-20 to 19).
+///
+/// # Errors
+/// [`SchedulingError`].
+pub fn set_nice(nice: i8) -> Result<(), SchedulingError> {
+    let wanted = || format!("nice {nice}");
+    set_policy(libc::SCHED_OTHER, 0)
+        .and_then(|()| rustix::process::setpriority_process(None, nice.into()))
+        .map_err(|source| match source {
+            Errno::PERM | Errno::ACCESS => SchedulingError::NotPermitted { wanted: wanted(), limit: 'e' },
+            source => SchedulingError::Refused { wanted: wanted(), source },
+        })
+}
+
+fn set_policy(policy: i32, level: i32) -> Result<(), Errno> {
+    // SAFETY: every field of the struct is a number, and on some C libraries there are more than this one.
+    let mut parameter: libc::sched_param = unsafe { mem::zeroed() };
+    parameter.sched_priority = level;
+    // SAFETY: the call reads one sched_param, which lives; thread 0 is the caller.
+    let done =
+        unsafe { libc::sched_setscheduler(0, policy | libc::SCHED_RESET_ON_FORK, &raw const parameter) };
+    if done == 0 { Ok(()) } else { Err(last_error()) }
+}
+
+fn last_error() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL)
+}
+
+/// Whether capabilities or limits allow it, so that a refusal must be the control group's.
+fn may_be_real_time(level: u8) -> bool {
+    let capable = rustix::thread::capabilities(None)
+        .is_ok_and(|sets| sets.effective.contains(rustix::thread::CapabilitySet::SYS_NICE));
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Rtprio).current;
+    capable || limit.is_none_or(|limit| limit >= u64::from(level))
+}
+
+/// The control group that decides on real-time time: that of the `cpu` controller, or the only one.
+fn control_group() -> String {
+    let text = fs::read_to_string("/proc/thread-self/cgroup").unwrap_or_default();
+    let path_of = |wanted: &str| {
+        text.lines().find_map(|line| {
+            let mut parts = line.splitn(3, ':').skip(1);
+            let (controllers, path) = (parts.next()?, parts.next()?);
+            controllers.split(',').any(|controller| controller == wanted).then(|| path.to_owned())
+        })
+    };
+    path_of("cpu").or_else(|| path_of("")).unwrap_or_else(|| "of this process".to_owned())
+}
+
+/// What all real-time threads together may have of each CPU (sched_rt_period_us and sched_rt_runtime_us under
+/// /proc/sys/kernel; Documentation/scheduler/sched-rt-group.rst): beyond it they stand still until the period ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RealTimeBudget {
+    /// Microseconds per period; `None` if nothing limits them.
+    pub runtime_us: Option<u32>,
+    /// The period, us.
+    pub period_us: u32,
+}
+
+impl RealTimeBudget {
+    /// As the kernel says it; its own default (95 % of a second) if it does not.
+    #[must_use]
+    pub fn read() -> Self {
+        let number = |name: &str| -> Option<i64> {
+            fs::read_to_string(format!("/proc/sys/kernel/sched_rt_{name}_us")).ok()?.trim().parse().ok()
+        };
+        let period_us = number("period").and_then(|us| u32::try_from(us).ok()).unwrap_or(1_000_000);
+        let runtime_us = match number("runtime") {
+            Some(runtime) => u32::try_from(runtime).ok(),
+            None => Some(period_us / 100 * 95),
+        };
+        Self { runtime_us, period_us }
+    }
+
+    /// The share of a CPU, in thousandths.
+    #[must_use]
+    pub fn permille(self) -> u32 {
+        let share = |runtime: u32| u64::from(runtime) * 1000 / u64::from(self.period_us.max(1));
+        self.runtime_us.map_or(1000, |runtime| share(runtime).min(1000) as u32)
+    }
+}
+
+/// How often the calling thread had to leave its CPU to another one though it had more to do (`ru_nivcsw`): a sign that
+/// it shares the CPU. A system call.
+#[must_use]
+pub fn preemptions() -> u64 {
+    // SAFETY: a struct of numbers, for the kernel to fill.
+    let mut usage: libc::rusage = unsafe { mem::zeroed() };
+    // SAFETY: the call writes one rusage, which lives.
+    let done = unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
+    if done == 0 { usage.ru_nivcsw.unsigned_abs() } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// On a thread of its own, so that no other test runs with what it sets.
+    fn apart<T: Send>(test: impl FnOnce() -> T + Send) -> T {
+        std::thread::scope(|scope| scope.spawn(test).join().unwrap())
+    }
+
+    /// `(policy, nice)` of the calling thread, as the kernel tells it (proc_pid_stat(5)).
+    fn now() -> (i32, i32) {
+        let text = fs::read_to_string("/proc/thread-self/stat").unwrap();
+        let fields: Vec<&str> = text.rsplit_once(')').unwrap().1.split_whitespace().collect();
+        (fields[38].parse().unwrap(), fields[16].parse().unwrap())
+    }
+
+    #[test]
+    fn a_thread_gets_what_it_asks_for_or_is_told_why_not() {
+        apart(|| match set_fifo(1) {
+            Ok(()) => {
+                assert_eq!(now().0, libc::SCHED_FIFO);
+                set_nice(-20).unwrap();
+                assert_eq!(now(), (libc::SCHED_OTHER, -20));
+                set_nice(0).unwrap();
+                assert_eq!(now(), (libc::SCHED_OTHER, 0));
+            }
+            Err(error) => twinpath_test_skip::skip(error),
+        });
+    }
+
+    #[test]
+    fn a_level_that_does_not_exist_is_refused_with_its_name() {
+        let error = apart(|| set_fifo(100)).unwrap_err();
+        let source = Errno::INVAL;
+        assert_eq!(error, SchedulingError::Refused { wanted: "SCHED_FIFO 100".to_owned(), source });
+    }
+
+    #[test]
+    fn shares_of_real_time() {
+        let share = |runtime_us, period_us| RealTimeBudget { runtime_us, period_us }.permille();
+        assert_eq!(share(Some(950_000), 1_000_000), 950);
+        assert_eq!((share(None, 1_000_000), share(Some(0), 1_000_000), share(Some(5), 0)), (1000, 0, 1000));
+        assert!(RealTimeBudget::read().permille() <= 1000);
+    }
+}
