@@ -81,6 +81,8 @@ pub enum Topic {
     Interfaces,
     /// Claims and verdicts.
     Rules,
+    /// What waking up costs on the machine.
+    Machine,
     /// Workers.
     Workers,
     /// Next hops in use.
@@ -91,12 +93,13 @@ pub enum Topic {
 
 impl Topic {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::All,
         Self::Instance,
         Self::Services,
         Self::Interfaces,
         Self::Rules,
+        Self::Machine,
         Self::Workers,
         Self::Neighbours,
         Self::Drops,
@@ -111,6 +114,7 @@ impl Topic {
             Self::Services => "services",
             Self::Interfaces => "interfaces",
             Self::Rules => "rules",
+            Self::Machine => "machine",
             Self::Workers => "workers",
             Self::Neighbours => "neighbours",
             Self::Drops => "drops",

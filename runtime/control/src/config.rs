@@ -13,6 +13,8 @@ use serde::{Deserialize, Serialize};
 use toml::de::DeTable;
 
 pub use twinpath_worker::idle::{Mode, RequestSetting as LatencyRequest};
+pub use twinpath_worker::priority::Priority;
+pub use twinpath_worker::request::RequestScope;
 
 pub use service::{FlowText, Service, ServiceKind, SourceText};
 
@@ -101,6 +103,12 @@ pub struct Worker {
     pub linger_ms: u64,
     /// The CPU latency request.
     pub latency_request: LatencyRequest,
+    /// For which CPUs it is made.
+    pub latency_request_scope: RequestScope,
+    /// The longest time to leave an idle state that it allows, us; none: chosen by measuring.
+    pub latency_request_max_exit_us: Option<u32>,
+    /// The threads' priority.
+    pub priority: Priority,
 }
 
 impl Default for Worker {
@@ -112,7 +120,22 @@ impl Default for Worker {
             spin_us: 50,
             linger_ms: 1000,
             latency_request: LatencyRequest::default(),
+            latency_request_scope: RequestScope::default(),
+            latency_request_max_exit_us: None,
+            priority: Priority::default(),
         }
+    }
+}
+
+impl Worker {
+    fn request_faults(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let long = self.linger_ms > LINGER_MS_MAX;
+        let long =
+            long.then(|| ("worker.linger_ms", format!("{} ms is more than {LINGER_MS_MAX}", self.linger_ms)));
+        let unknown = self.latency_request_scope == RequestScope::Cpu && self.cpus.is_empty();
+        let sentence = "a request for the workers' CPUs alone needs to know them: name them in worker.cpus or with --cpu";
+        let unknown = unknown.then(|| ("worker.latency_request_scope", sentence.to_owned()));
+        long.into_iter().chain(unknown)
     }
 }
 
@@ -179,6 +202,12 @@ pub struct Overrides {
     pub linger_ms: Option<u64>,
     /// `--latency-request`
     pub latency_request: Option<LatencyRequest>,
+    /// `--latency-request-scope`
+    pub latency_request_scope: Option<RequestScope>,
+    /// `--latency-request-max-exit-us`
+    pub latency_request_max_exit_us: Option<u32>,
+    /// `--priority`
+    pub priority: Option<Priority>,
     /// `--socket`
     pub socket: Option<PathBuf>,
     /// `--metrics`
@@ -292,6 +321,9 @@ impl Config {
             spin_us,
             linger_ms,
             latency_request,
+            latency_request_scope,
+            latency_request_max_exit_us,
+            priority,
             socket,
             metrics,
         } = overrides.clone();
@@ -314,6 +346,11 @@ impl Config {
         self.worker.spin_us = spin_us.unwrap_or(self.worker.spin_us);
         self.worker.linger_ms = linger_ms.unwrap_or(self.worker.linger_ms);
         self.worker.latency_request = latency_request.unwrap_or(self.worker.latency_request);
+        self.worker.latency_request_scope =
+            latency_request_scope.unwrap_or(self.worker.latency_request_scope);
+        self.worker.latency_request_max_exit_us =
+            latency_request_max_exit_us.or(self.worker.latency_request_max_exit_us);
+        self.worker.priority = priority.unwrap_or(self.worker.priority);
         self.control.socket = socket.or(self.control.socket.take());
         self.control.metrics = metrics.or(self.control.metrics);
     }
@@ -364,11 +401,9 @@ impl Config {
                 "{spin} us is more than {SPIN_US_MAX}: for a worker that never sleeps set mode = \"poll\""
             ),
         );
-        check(
-            worker.linger_ms > LINGER_MS_MAX,
-            "worker.linger_ms",
-            format!("{} ms is more than {LINGER_MS_MAX}", worker.linger_ms),
-        );
+        for (key, sentence) in worker.request_faults() {
+            check(true, key, sentence);
+        }
         let limits = &self.limits;
         check(
             !(1..=CONNECTIONS_MAX).contains(&limits.connections),

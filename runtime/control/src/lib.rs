@@ -15,6 +15,7 @@ pub mod facts;
 pub mod fallback;
 pub mod holders;
 pub mod instance;
+pub mod machine;
 pub mod metrics;
 pub mod mirror;
 pub mod privileges;

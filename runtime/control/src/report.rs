@@ -16,6 +16,8 @@ pub struct Report {
     pub interfaces: Vec<Interface>,
     /// What is claimed, and how often each verdict was given.
     pub rules: Rules,
+    /// What waking up costs on this machine, as measured last.
+    pub machine: Option<twinpath_worker::Costs>,
     /// One entry per worker.
     pub workers: Vec<Worker>,
     /// Next hops in use, as mirrored from the kernel.
@@ -311,6 +313,9 @@ pub struct Worker {
     pub cpu: Option<u32>,
     /// `poll`, `adaptive` or `interrupt`.
     pub mode: String,
+    /// Priority of its thread: `normal`, `nice:-20`, `fifo:1`.
+    #[serde(default)]
+    pub priority: String,
     /// The CPU latency request: its setting, and what was found here.
     pub latency_request: LatencyRequest,
     /// Turns that found work.
@@ -350,6 +355,9 @@ pub struct Worker {
 pub struct LatencyRequest {
     /// `auto`, `always` or `never`.
     pub setting: String,
+    /// Idle states that take longer to leave are forbidden while it is held, us; 0 allows only the shallowest.
+    #[serde(default)]
+    pub max_exit_us: u32,
     /// Held right now.
     pub held: bool,
     /// One wake-up without it, us (median), as measured at start; `None` if not measured.

@@ -8,18 +8,21 @@
 //! A worker never blocks, locks, allocates or logs while packets flow. What control wants of it arrives through a bounded
 //! mailbox ([`mailbox`]), and what it must not do itself (closing a device) it hands back the same way.
 
+pub mod costs;
 mod counters;
 mod engine;
 pub mod idle;
-mod latency;
 pub mod mailbox;
 pub mod place;
+pub mod priority;
+pub mod request;
 pub mod sleep;
 mod tap;
 mod turn;
 
+pub use costs::Costs;
 pub use counters::WorkerCounters;
 pub use engine::{Attached, Engine, Io};
-pub use latency::{WakeCost, measure_wake_cost};
+pub use request::Request;
 pub use tap::{SENT, TAPS_MAX, Tap, TapCounters};
 pub use turn::{Command, Event, Remains, Worker, WorkerConfig};

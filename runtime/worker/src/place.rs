@@ -1,4 +1,4 @@
-//! Threads for workers: made here, pinned here.
+//! Threads for workers: made here, pinned here, given their priority here.
 
 use std::io;
 use std::thread::{self, JoinHandle};
@@ -6,7 +6,11 @@ use std::thread::{self, JoinHandle};
 use rustix::io::Errno;
 use twinpath_sys::affinity::{self, AffinityError};
 
+use twinpath_sys::scheduling::SchedulingError;
+
 use crate::engine::Engine;
+use crate::priority::{Granted, Priority};
+use crate::request::Request;
 use crate::turn::{Remains, Worker};
 
 /// Why a worker could not be given a thread.
@@ -28,6 +32,14 @@ pub enum PlaceError {
         /// Why.
         source: AffinityError,
     },
+    /// The priority was refused.
+    #[error("worker {worker}: {source}")]
+    Priority {
+        /// Which worker.
+        worker: u32,
+        /// Why.
+        source: SchedulingError,
+    },
     /// Its engine could not start.
     #[error("worker {worker} cannot watch its sockets: {source}")]
     Engine {
@@ -44,40 +56,73 @@ pub enum PlaceError {
     },
 }
 
-/// Gives `worker` a thread, on `cpu` if one is named, and waits until it has started.
+/// Where and how a worker runs.
+#[derive(Debug)]
+pub struct Placement {
+    /// The CPU it is pinned to, if it is.
+    pub cpu: Option<usize>,
+    /// Its priority.
+    pub priority: Priority,
+    /// How it makes its latency requests.
+    pub request: Request,
+}
+
+impl Placement {
+    /// On that CPU if one is named, otherwise as threads are; requests are for all CPUs and the shallowest state.
+    #[must_use]
+    pub const fn on(cpu: Option<usize>) -> Self {
+        Self { cpu, priority: Priority::Normal, request: Request::machine(0) }
+    }
+}
+
+/// A worker that runs.
+#[derive(Debug)]
+pub struct Placed<E: Engine> {
+    /// Its thread.
+    pub thread: JoinHandle<Remains<E>>,
+    /// The priority it got.
+    pub priority: Granted,
+}
+
+/// Gives `worker` a thread as `placement` says, and waits until it has started.
 ///
 /// # Errors
 /// [`PlaceError`].
-pub fn spawn<E>(
-    mut worker: Worker<E>,
-    number: u32,
-    cpu: Option<usize>,
-) -> Result<JoinHandle<Remains<E>>, PlaceError>
+pub fn spawn<E>(worker: Worker<E>, number: u32, placement: Placement) -> Result<Placed<E>, PlaceError>
 where
     E: Engine + 'static,
     E::Command: 'static,
     E::Event: 'static,
 {
+    let Placement { cpu, priority, request } = placement;
+    let mut worker = worker.with_request(request);
     let (started, wait) = std::sync::mpsc::sync_channel(1);
-    let handle = thread::Builder::new()
+    let thread = thread::Builder::new()
         .name(format!("worker-{number}"))
         .spawn(move || {
-            let outcome = prepare(&mut worker, number, cpu);
+            let outcome = prepare(&mut worker, number, cpu, priority);
             let failed = outcome.is_err();
             // The receiver waits below; it cannot be gone.
             let _ = started.send(outcome);
             if failed { worker.into_remains() } else { worker.run() }
         })
         .map_err(|source| PlaceError::Thread { worker: number, source })?;
-    wait.recv().map_err(|_| PlaceError::Ended { worker: number })??;
-    Ok(handle)
+    let priority = wait.recv().map_err(|_| PlaceError::Ended { worker: number })??;
+    Ok(Placed { thread, priority })
 }
 
-fn prepare<E: Engine>(worker: &mut Worker<E>, number: u32, cpu: Option<usize>) -> Result<(), PlaceError> {
+fn prepare<E: Engine>(
+    worker: &mut Worker<E>,
+    number: u32,
+    cpu: Option<usize>,
+    priority: Priority,
+) -> Result<Granted, PlaceError> {
     if let Some(cpu) = cpu {
         affinity::pin_current_thread(cpu).map_err(|source| PlaceError::Cpu { worker: number, source })?;
     }
     // Deadlines are armed exactly: without this the kernel may serve them up to 50 us late (prctl(2), PR_SET_TIMERSLACK).
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
-    worker.start().map_err(|source| PlaceError::Engine { worker: number, source })
+    worker.start().map_err(|source| PlaceError::Engine { worker: number, source })?;
+    // Last, so that nothing that takes long is done at a priority that keeps others waiting.
+    priority.apply().map_err(|source| PlaceError::Priority { worker: number, source })
 }

@@ -7,13 +7,14 @@ use rustix::io::Errno;
 use twinpath_frame::{Burst, Frame, Pool};
 use twinpath_inspect::Reason;
 use twinpath_port::{PortId, PortQueue};
-use twinpath_sys::{LatencyRequest, allocations, clock};
+use twinpath_sys::{allocations, clock};
 use twinpath_time::{Duration, Instant};
 
 use crate::counters::WorkerCounters;
 use crate::engine::{Attached, ENGINE_TOKENS, Engine, Io};
 use crate::idle::{Decision, Idle, IdleConfig, Mode};
 use crate::mailbox::{Receiver, Sender};
+use crate::request::Request;
 use crate::sleep::{Ready, Sleeper};
 use crate::tap::{Tap, Taps};
 
@@ -101,7 +102,7 @@ pub struct Worker<E: Engine> {
     events: Sender<Event<E::Event>>,
     sleeper: Sleeper,
     idle: Idle,
-    request: Option<LatencyRequest>,
+    request: Request,
     /// Refused once: not asked for again.
     request_refused: bool,
     look_due: Instant,
@@ -144,7 +145,7 @@ impl<E: Engine> Worker<E> {
             events,
             sleeper,
             idle: Idle::new(config.idle),
-            request: None,
+            request: Request::machine(0),
             request_refused: false,
             look_due: Instant::ZERO,
             look_often_until: Instant::ZERO,
@@ -156,6 +157,13 @@ impl<E: Engine> Worker<E> {
             stopping: false,
             counters,
         })
+    }
+
+    /// Has it make its latency requests like this, instead of for all CPUs and the shallowest state.
+    #[must_use]
+    pub fn with_request(mut self, request: Request) -> Self {
+        self.request = request;
+        self
     }
 
     /// Lets the engine register its fds. Call it on the thread that will turn.
@@ -457,21 +465,17 @@ impl<E: Engine> Worker<E> {
 
     fn hold_or_release(&mut self, now: Instant) {
         let wanted = self.idle.wants_request(now) && !self.request_refused;
-        if wanted == self.request.is_some() {
+        if wanted == self.request.is_held() {
             return;
         }
-        self.request = None;
         self.fresh = Instant::ZERO;
-        if wanted {
-            match LatencyRequest::open(0) {
-                Ok(request) => self.request = Some(request),
-                Err(_) => {
-                    self.request_refused = true;
-                    self.counters.request_refused.add(1);
-                }
-            }
+        if !wanted {
+            self.request.release();
+        } else if self.request.hold().is_err() {
+            self.request_refused = true;
+            self.counters.request_refused.add(1);
         }
-        self.counters.request_held.set(u64::from(self.request.is_some()));
+        self.counters.request_held.set(u64::from(self.request.is_held()));
     }
 
     fn publish(&mut self) {

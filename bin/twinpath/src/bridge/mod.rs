@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use twinpath_control::bridge::{self, Plan};
-use twinpath_control::config::{LatencyRequest, Mode, parse_cpu_list};
+use twinpath_control::config::{LatencyRequest, Mode, Priority, RequestScope, parse_cpu_list};
 use twinpath_control::instance::Ready;
+use twinpath_control::machine::Wanted;
 use twinpath_time::Duration;
 use twinpath_worker::idle::IdleConfig;
 
@@ -30,6 +31,15 @@ pub(crate) struct Args {
     /// Hold a CPU latency request while traffic lasts: auto (where it helps), always or never
     #[arg(long, default_value_t = LatencyRequest::Auto)]
     latency_request: LatencyRequest,
+    /// For which CPUs: auto, cpu (the workers' alone) or machine (all)
+    #[arg(long, value_name = "SCOPE", default_value_t = RequestScope::Auto)]
+    latency_request_scope: RequestScope,
+    /// Idle states that take longer to leave are forbidden meanwhile, us; 0: all but the shallowest [default: measured]
+    #[arg(long, value_name = "US")]
+    latency_request_max_exit_us: Option<u32>,
+    /// Priority of the workers: normal, nice:N, fifo:N (real time) or auto (the best that is granted)
+    #[arg(long, default_value_t = Priority::Normal)]
+    priority: Priority,
     /// How long after the last traffic it is held, ms
     #[arg(long, value_name = "MS", default_value_t = 1000)]
     linger_ms: u64,
@@ -67,7 +77,12 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             linger: Duration::from_millis(args.linger_ms),
             request: false,
         },
-        request: args.latency_request,
+        machine: Wanted {
+            request: args.latency_request,
+            scope: args.latency_request_scope,
+            max_exit_us: args.latency_request_max_exit_us,
+            priority: args.priority,
+        },
         socket: args.socket,
     };
     bridge::run(plan, announce)?;

@@ -9,8 +9,11 @@ use std::process::ExitCode;
 use anyhow::bail;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use twinpath_control::choose::PathAsked;
-use twinpath_control::config::{Config, FlowText, LatencyRequest, Mode, Overrides, ServiceKind, SourceText};
+use twinpath_control::config::{
+    Config, FlowText, LatencyRequest, Mode, Overrides, Priority, RequestScope, ServiceKind, SourceText,
+};
 use twinpath_control::instance::{self, Plan, Ready};
+use twinpath_control::machine::Wanted;
 use twinpath_control::metrics::MetricsAddress;
 use twinpath_service::{Echo, Reflect};
 use twinpath_time::Duration;
@@ -90,6 +93,15 @@ struct CommonArgs {
     /// Hold a CPU latency request while traffic lasts: auto (where it helps), always or never
     #[arg(long)]
     latency_request: Option<LatencyRequest>,
+    /// For which CPUs: auto (the default), cpu (the workers' alone) or machine (all)
+    #[arg(long, value_name = "SCOPE")]
+    latency_request_scope: Option<RequestScope>,
+    /// Idle states that take longer to leave are forbidden meanwhile, us; 0: all but the shallowest [default: measured]
+    #[arg(long, value_name = "US")]
+    latency_request_max_exit_us: Option<u32>,
+    /// Priority of the workers: normal (the default), nice:N, fifo:N (real time) or auto (the best that is granted)
+    #[arg(long)]
+    priority: Option<Priority>,
     /// How long after the last traffic it is held, ms [default: 1000]
     #[arg(long, value_name = "MS")]
     linger_ms: Option<u64>,
@@ -148,6 +160,9 @@ impl Service {
             spin_us: common.spin_us,
             linger_ms: common.linger_ms,
             latency_request: common.latency_request,
+            latency_request_scope: common.latency_request_scope,
+            latency_request_max_exit_us: common.latency_request_max_exit_us,
+            priority: common.priority,
             socket: common.socket,
             metrics: common.metrics,
             ..own
@@ -209,7 +224,12 @@ fn plan(config: &Config) -> anyhow::Result<Plan> {
             linger: Duration::from_millis(worker.linger_ms),
             request: false,
         },
-        request: worker.latency_request,
+        machine: Wanted {
+            request: worker.latency_request,
+            scope: worker.latency_request_scope,
+            max_exit_us: worker.latency_request_max_exit_us,
+            priority: worker.priority,
+        },
         connections_max: config.limits.connections,
         peers_max: config.limits.peers,
         ring_frames: RING_FRAMES,

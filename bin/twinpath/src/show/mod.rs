@@ -1,6 +1,7 @@
 //! `twinpath show`: what a running instance does, and why not something better.
 
 pub(crate) mod fallback;
+pub(crate) mod machine;
 pub(crate) mod table;
 
 use std::io::Write as _;
@@ -32,6 +33,8 @@ enum Shown {
     Interfaces,
     /// What is claimed, and how often each verdict was given.
     Rules,
+    /// What waking up costs on this machine, and what a latency request changes.
+    Machine,
     /// What each worker does, and what it cost.
     Workers,
     /// Where replies leave, and why some leave through the kernel.
@@ -46,6 +49,7 @@ impl Shown {
             Self::Services => Topic::Services,
             Self::Interfaces => Topic::Interfaces,
             Self::Rules => Topic::Rules,
+            Self::Machine => Topic::Machine,
             Self::Workers => Topic::Workers,
             Self::Neighbours => Topic::Neighbours,
             Self::Drops => Topic::Drops,

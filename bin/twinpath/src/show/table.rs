@@ -26,6 +26,9 @@ pub(crate) fn render(topic: Topic, report: &Report) -> String {
     if part(Topic::Rules) {
         sections.push(rules(report));
     }
+    if part(Topic::Machine) {
+        sections.push(machine(report));
+    }
     if part(Topic::Workers) {
         sections.push(workers(report));
     }
@@ -194,13 +197,14 @@ fn workers(report: &Report) -> String {
             "worker",
             "cpu",
             "mode",
+            "priority",
             "frames in",
             "frames out",
             "kernel requests",
             "kernel replies",
             "frames free",
         ],
-        3,
+        4,
     );
     let mut time =
         table(&["worker", "busy turns", "empty turns", "sleeps", "wake-ups", "CPU time", "allocations"], 1);
@@ -209,6 +213,7 @@ fn workers(report: &Report) -> String {
             worker.worker.to_string(),
             worker.cpu.map_or_else(|| "any".to_owned(), |cpu| cpu.to_string()),
             worker.mode.clone(),
+            worker.priority.clone(),
             worker.frames_in.to_string(),
             worker.frames_out.to_string(),
             worker.kernel_requests.to_string(),
@@ -230,6 +235,10 @@ fn workers(report: &Report) -> String {
         let _ = write!(text, "\n{}", latency_request(worker));
     }
     text
+}
+
+fn machine(report: &Report) -> String {
+    report.machine.as_ref().map_or_else(|| "machine: not measured".to_owned(), super::machine::render)
 }
 
 fn latency_request(worker: &Worker) -> String {
@@ -374,12 +383,12 @@ mod tests {
             },
             workers: vec![Worker {
                 latency_request: LatencyRequest {
-                    helps: true,
                     setting: "auto".to_owned(),
                     wake_us_without: Some(79.04),
                     wake_us_with: Some(4.2),
                     verdict: "it helps here".to_owned(),
                     held: true,
+                    ..LatencyRequest::default()
                 },
                 ..Worker::default()
             }],
@@ -389,6 +398,7 @@ mod tests {
                 ..Neighbour::default()
             }],
             drops: vec![Drop { place: "worker 0".to_owned(), reason: "bad_checksum".to_owned(), count: 3 }],
+            ..Report::default()
         }
     }
 

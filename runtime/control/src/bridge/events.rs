@@ -331,7 +331,8 @@ impl Bridge {
                 pool_mib: pool_bytes as f64 / f64::from(1 << 20),
             },
             interfaces: vec![self.report_interface(Side::Port), self.report_interface(Side::Kernel)],
-            workers: self.workers.iter().map(|worker| worker.report(self.request.clone())).collect(),
+            machine: Some(self.machine.costs.clone()),
+            workers: self.workers.iter().map(|worker| worker.report(self.machine.request.clone())).collect(),
             rules: report::Rules {
                 claims: vec![format!("everything that arrives on {}", self.port.name)],
                 verdicts: self.report_counts(),

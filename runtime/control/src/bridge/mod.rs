@@ -21,7 +21,7 @@ use twinpath_bridge::Side;
 use twinpath_port_vnet::{Offloads, SocketError, TapError, TapHandle};
 use twinpath_steer_bpf::{Exclusive, SteerError};
 use twinpath_time::Instant;
-use twinpath_worker::idle::{IdleConfig, RequestSetting};
+use twinpath_worker::idle::IdleConfig;
 
 use self::links::Links;
 use self::sides::Sides;
@@ -50,8 +50,8 @@ pub struct Plan {
     pub cpus: Vec<usize>,
     /// How they idle; `request` is set by what is measured.
     pub idle: IdleConfig,
-    /// Whether a latency request may be held.
-    pub request: RequestSetting,
+    /// Latency requests and priority.
+    pub machine: crate::machine::Wanted,
     /// The command socket.
     pub socket: Option<PathBuf>,
 }
@@ -186,7 +186,7 @@ struct Bridge {
     /// Their drivers and offloads.
     devices: [report::Device; 2],
     workers: Vec<WorkerHandle>,
-    request: report::LatencyRequest,
+    machine: crate::machine::Machine,
     started: Instant,
     /// Interfaces attached so far, per side.
     attachments: [u16; 2],

@@ -7,13 +7,12 @@ use twinpath_port::PortId;
 use twinpath_port_vnet::{SocketConfig, Tap, TapHandle, VnetPort, open_socket};
 use twinpath_steer_bpf::Exclusive;
 use twinpath_sys::clock;
-use twinpath_worker::idle::RequestSetting;
 
 use super::links::Links;
 use super::sides::Sides;
 use super::workers::WorkerHandle;
 use super::{Bridge, BridgeError, KernelSide, Place, Plan, PortSide, QUEUES_MAX};
-use crate::instance::decide_request;
+use crate::machine::Machine;
 use crate::mirror::table::{Link, Tables};
 use crate::mirror::{Mirror, MirrorLimits};
 
@@ -28,7 +27,7 @@ impl Bridge {
         let mirror = Mirror::open(MirrorLimits::default()).await?;
         let links = Links::open().map_err(BridgeError::Control)?;
         let link = fit_for_a_port(mirror.tables(), &plan)?;
-        let request = decide_request(plan.request, plan.idle.mode);
+        let machine = Machine::learn(plan.machine, plan.idle.mode, &plan.cpus, &link.name);
         let tap = Tap::make(&plan.kernel, plan.queues)?;
         let kernel = KernelSide {
             name: plan.kernel.clone(),
@@ -56,7 +55,7 @@ impl Bridge {
             seen: [None, None],
             devices: Default::default(),
             workers,
-            request,
+            machine,
             started,
             attachments: [0; 2],
         };
@@ -75,15 +74,11 @@ impl Bridge {
 
     fn start_workers(&mut self) -> Result<(), BridgeError> {
         let mut idle = self.plan.idle;
-        idle.request = match self.plan.request {
-            RequestSetting::Always => true,
-            RequestSetting::Never => false,
-            RequestSetting::Auto => self.request.helps,
-        };
+        idle.request = self.machine.may_hold();
         for number in 0..self.plan.queues as usize {
             let cpus = &self.plan.cpus;
             let cpu = (!cpus.is_empty()).then(|| cpus[number % cpus.len()]);
-            self.workers.push(WorkerHandle::start(number, cpu, idle)?);
+            self.workers.push(WorkerHandle::start(number, self.machine.placement(cpu), idle)?);
         }
         Ok(())
     }

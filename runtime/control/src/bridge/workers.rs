@@ -10,7 +10,9 @@ use twinpath_port::{PortCounters, PortId, PortQueue};
 use twinpath_port_vnet::QUEUE_FRAMES;
 use twinpath_worker::idle::{IdleConfig, Mode};
 use twinpath_worker::mailbox::{Receiver, Sender, mailbox};
-use twinpath_worker::{Command, Event, Remains, Worker, WorkerConfig, WorkerCounters, place};
+use twinpath_worker::place::{self, Placed, Placement};
+use twinpath_worker::priority::Priority;
+use twinpath_worker::{Command, Event, Remains, Worker, WorkerConfig, WorkerCounters};
 
 use crate::instance::{StartError, thread_cpu_ns};
 use crate::report;
@@ -33,6 +35,7 @@ pub(super) struct KnownQueue {
 pub(super) struct WorkerHandle {
     number: usize,
     cpu: Option<usize>,
+    priority: Priority,
     commands: Sender<Command<()>>,
     pub(super) events: Receiver<Event<()>>,
     thread: JoinHandle<Remains<BridgeEngine>>,
@@ -45,7 +48,8 @@ pub(super) struct WorkerHandle {
 }
 
 impl WorkerHandle {
-    pub(super) fn start(number: usize, cpu: Option<usize>, idle: IdleConfig) -> Result<Self, StartError> {
+    pub(super) fn start(number: usize, placement: Placement, idle: IdleConfig) -> Result<Self, StartError> {
+        let cpu = placement.cpu;
         let descriptors = |source| StartError::Descriptors { worker: number, source };
         let pool = Pool::new(POOL_FRAMES).map_err(|source| StartError::Pool { worker: number, source })?;
         let region = Arc::clone(pool.region());
@@ -55,9 +59,25 @@ impl WorkerHandle {
         let engine = BridgeEngine::new(Arc::clone(&bridge));
         let worker = Worker::new(&WorkerConfig { idle }, engine, pool, inbox, outbox, Arc::clone(&counters))
             .map_err(descriptors)?;
-        let thread = place::spawn(worker, number as u32, cpu)?;
+        let Placed { thread, priority } = place::spawn(worker, number as u32, placement)?;
+        for refused in &priority.refused {
+            tracing::warn!("worker {number} runs at {}: {refused}", priority.priority);
+        }
+        let priority = priority.priority;
         let (queues, refused) = (Vec::new(), Counter::new());
-        Ok(Self { number, cpu, commands, events, thread, region, counters, bridge, queues, refused })
+        Ok(Self {
+            number,
+            cpu,
+            priority,
+            commands,
+            events,
+            thread,
+            region,
+            counters,
+            bridge,
+            queues,
+            refused,
+        })
     }
 
     fn tell(&mut self, command: Command<()>) {
@@ -146,6 +166,7 @@ impl WorkerHandle {
             worker: self.number as u32,
             cpu: self.cpu.map(|cpu| cpu as u32),
             mode: self.mode().name().to_owned(),
+            priority: self.priority.to_string(),
             latency_request: request,
             turns_busy: counters.turns_busy.get(),
             turns_empty: counters.turns_empty.get(),

@@ -39,7 +39,7 @@ fn the_documented_example_is_the_example_and_is_valid() {
     let expected = Config {
         service: Service { kind: ServiceKind::Echo, udp: port(7), tcp: port(7), ..Service::default() },
         interface: Interface { name: Some("eth0".to_owned()), ..Interface::default() },
-        worker: Worker { cpus: vec![1], ..Worker::default() },
+        worker: Worker { cpus: vec![1], latency_request_max_exit_us: Some(2), ..Worker::default() },
         control: Control {
             socket: Some(PathBuf::from("/run/twinpath/echo.sock")),
             metrics: Some("9464".parse().unwrap()),
@@ -59,7 +59,8 @@ fn an_error_names_file_line_key_and_what_to_do() {
         (
             "\n[worker]\ncuont = 1\n",
             "x.toml:3: worker.cuont: unknown field `cuont`, expected one of `count`, `cpus`, `mode`, `spin_us`, \
-             `linger_ms`, `latency_request` (docs/config.md lists the keys)",
+             `linger_ms`, `latency_request`, `latency_request_scope`, `latency_request_max_exit_us`, `priority` \
+             (docs/config.md lists the keys)",
         ),
         (
             "[service]\nudp = \"seven\"\n",

@@ -416,7 +416,8 @@ impl<S: Service + 'static> Instance<S> {
             services: vec![self.report_service()],
             interfaces: vec![self.report_interface()],
             rules: self.report_rules(),
-            workers: self.workers.iter().map(|worker| worker.report(self.request.clone())).collect(),
+            machine: Some(self.machine.costs.clone()),
+            workers: self.workers.iter().map(|worker| worker.report(self.machine.request.clone())).collect(),
             neighbours: Vec::new(),
             drops: self.report_drops(),
         }

@@ -82,7 +82,7 @@ impl Fallback {
 #[cfg(test)]
 mod tests {
     use twinpath_time::Duration;
-    use twinpath_worker::idle::{IdleConfig, RequestSetting};
+    use twinpath_worker::idle::IdleConfig;
 
     use super::*;
     use crate::choose::tests::nic;
@@ -104,7 +104,7 @@ mod tests {
             workers: 1,
             cpus: Vec::new(),
             idle: IdleConfig::default(),
-            request: RequestSetting::Never,
+            machine: Default::default(),
             connections_max: 1,
             peers_max: 1,
             ring_frames: 64,

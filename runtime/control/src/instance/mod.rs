@@ -24,7 +24,6 @@ use std::sync::Arc;
 pub use attach::{AttachError, AttachPlan, Attachment, Placed, Target, kernel_ring_bytes, pool_frames};
 pub use client::{Client, ClientError, ClientPath};
 pub(crate) use events::{Signals, any_readable};
-pub(crate) use start::decide_request;
 use tokio::sync::oneshot;
 use twinpath_serve::{Served, ServedPort};
 use twinpath_service::Service;
@@ -76,8 +75,8 @@ pub struct Plan {
     pub cpus: Vec<usize>,
     /// How they idle; `request` is set by what is measured.
     pub idle: IdleConfig,
-    /// Whether a latency request may be held.
-    pub request: twinpath_worker::idle::RequestSetting,
+    /// Latency requests and priority.
+    pub machine: crate::machine::Wanted,
     /// TCP connections at once.
     pub connections_max: u32,
     /// Peers answered on the fast path at once.
@@ -249,7 +248,7 @@ struct Instance<S: Service> {
     interface: Interface,
     /// The workers' pools were sized for the XDP path.
     pools_for_xdp: bool,
-    request: report::LatencyRequest,
+    machine: crate::machine::Machine,
     /// What became of scrapers.
     scrapers: Option<Arc<metrics::Counters>>,
     captures: capturing::Captures,

@@ -7,8 +7,6 @@ use std::sync::Arc;
 use twinpath_serve::{KernelSide, ServeConfig};
 use twinpath_service::Service;
 use twinpath_sys::clock;
-use twinpath_worker::idle::{Mode, RequestSetting};
-use twinpath_worker::measure_wake_cost;
 
 use super::attach::{AttachPlan, Attachment, Placed, Target, pool_frames};
 use super::fallback::Fallback;
@@ -18,9 +16,9 @@ use super::{Instance, InstanceError, Interface, Plan};
 use crate::choose::{Choice, Path, PathAsked, WhyNot};
 use crate::device;
 use crate::facts::{self, ForeignXdp, InterfaceFacts, KernelSupport, Support};
+use crate::machine::Machine;
 use crate::mirror::table::Link;
 use crate::mirror::{Mirror, MirrorLimits};
-use crate::report;
 
 impl<S: Service + Clone + 'static> Instance<S> {
     /// Everything up to the point where both paths serve.
@@ -35,7 +33,7 @@ impl<S: Service + Clone + 'static> Instance<S> {
         let addresses = mirror.tables().addresses(link.ifindex).map(|(address, _)| address).collect();
         let (choice, fallback) = Fallback::settle(&plan, &facts, addresses)?;
         needs_fast_path(&plan, &choice)?;
-        let request = decide_request(plan.request, plan.idle.mode);
+        let machine = Machine::learn(plan.machine, plan.idle.mode, &plan.cpus, &link.name);
         let pools_for_xdp = choice.path.is_xdp();
         let interface = Interface {
             name: link.name.clone(),
@@ -58,7 +56,7 @@ impl<S: Service + Clone + 'static> Instance<S> {
             workers: Vec::new(),
             interface,
             pools_for_xdp,
-            request,
+            machine,
             scrapers: None,
             captures: Default::default(),
             started: clock::now(),
@@ -86,7 +84,7 @@ impl<S: Service + Clone + 'static> Instance<S> {
         let count = if path.is_xdp() { self.plan.workers.min(queues) } else { self.plan.workers };
         let queues_each = queues.div_ceil(count);
         let mut idle = self.plan.idle;
-        idle.request = self.request_wanted();
+        idle.request = self.machine.may_hold();
         let addresses: Arc<[IpAddr]> = self.addresses().into();
         let KernelSockets { udp, mut listeners } = sockets;
         let served = Arc::new(self.plan.served());
@@ -103,7 +101,8 @@ impl<S: Service + Clone + 'static> Instance<S> {
             };
             let cpu = (!self.plan.cpus.is_empty()).then(|| self.plan.cpus[number % self.plan.cpus.len()]);
             let frames = pool_frames(path, queues_each, self.plan.ring_frames);
-            self.workers.push(WorkerHandle::start(number, cpu, idle, frames, service.clone(), config)?);
+            let placement = self.machine.placement(cpu);
+            self.workers.push(WorkerHandle::start(number, placement, idle, frames, service.clone(), config)?);
         }
         Ok(())
     }
@@ -170,14 +169,6 @@ impl<S: Service + 'static> Instance<S> {
         let Some(ifindex) = self.interface.ifindex else { return Vec::new() };
         self.mirror.tables().addresses(ifindex).map(|(address, _)| address).collect()
     }
-
-    fn request_wanted(&self) -> bool {
-        match self.plan.request {
-            RequestSetting::Always => true,
-            RequestSetting::Never => false,
-            RequestSetting::Auto => self.request.helps,
-        }
-    }
 }
 
 pub(super) fn find_link(mirror: &Mirror, name: &str) -> Result<Link, InstanceError> {
@@ -207,31 +198,4 @@ pub(super) async fn learn_facts(mirror: &Mirror, link: &Link) -> InterfaceFacts 
         facts.foreign_xdp = holder.map(ForeignXdp::from);
     }
     facts
-}
-
-/// Measures what a latency request does here, unless it is settled that none will be held.
-pub(crate) fn decide_request(setting: RequestSetting, mode: Mode) -> report::LatencyRequest {
-    let mut request = report::LatencyRequest { setting: setting.name().to_owned(), ..Default::default() };
-    if setting == RequestSetting::Never {
-        request.verdict = "not held: switched off".to_owned();
-        return request;
-    }
-    let Some(cost) = measure_wake_cost() else {
-        request.verdict = "not measured: it takes two CPUs".to_owned();
-        return request;
-    };
-    let us = |nanos: u64| nanos as f64 / 1_000.0;
-    request.wake_us_without = Some(us(cost.without_ns));
-    request.wake_us_with = cost.with_ns.map(us);
-    request.helps = cost.request_helps;
-    request.verdict = match (cost.with_ns, cost.request_helps, setting) {
-        (None, ..) => "not held: the system refuses requests (/dev/cpu_dma_latency)".to_owned(),
-        (_, false, RequestSetting::Auto) => "not held: it does not shorten a wake-up here".to_owned(),
-        (_, _, _) if mode == Mode::Poll => "not held in mode poll: a spinning CPU needs none".to_owned(),
-        (_, true, _) => "held while traffic lasts: it shortens a wake-up here".to_owned(),
-        (_, false, _) => {
-            "held while traffic lasts, as asked, though it does not shorten a wake-up here".to_owned()
-        }
-    };
-    request
 }

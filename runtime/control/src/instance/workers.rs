@@ -10,10 +10,11 @@ use twinpath_serve::{ServeCommand, ServeConfig, ServeCounters, ServeEngine, Serv
 use twinpath_service::Service;
 use twinpath_worker::idle::{IdleConfig, Mode};
 use twinpath_worker::mailbox::{Receiver, Sender, mailbox};
-use twinpath_worker::place::{self, PlaceError};
+use twinpath_worker::place::{self, PlaceError, Placed, Placement};
+use twinpath_worker::priority::Priority;
 use twinpath_worker::{Command, Event, Remains, Worker, WorkerConfig, WorkerCounters};
 
-use super::attach::Placed;
+use super::attach;
 use crate::report;
 
 /// Messages between control and one worker, each way. Control answers each question of a worker with one update, and a
@@ -57,6 +58,7 @@ pub(super) struct KnownQueue {
 pub(super) struct WorkerHandle<S: Service> {
     number: usize,
     cpu: Option<usize>,
+    priority: Priority,
     commands: Sender<Command<ServeCommand>>,
     pub(super) events: Receiver<Event<ServeEvent>>,
     thread: JoinHandle<Remains<ServeEngine<S>>>,
@@ -73,12 +75,13 @@ impl<S: Service + 'static> WorkerHandle<S> {
     /// Starts worker `number` on `cpu`, serving `service`.
     pub(super) fn start(
         number: usize,
-        cpu: Option<usize>,
+        placement: Placement,
         idle: IdleConfig,
         pool_frames: u32,
         service: S,
         config: ServeConfig,
     ) -> Result<Self, StartError> {
+        let cpu = placement.cpu;
         let descriptors = |source| StartError::Descriptors { worker: number, source };
         let pool = Pool::new(pool_frames).map_err(|source| StartError::Pool { worker: number, source })?;
         let region = Arc::clone(pool.region());
@@ -89,11 +92,16 @@ impl<S: Service + 'static> WorkerHandle<S> {
         let engine = ServeEngine::new(service, config, Arc::clone(&serve));
         let worker = Worker::new(&WorkerConfig { idle }, engine, pool, inbox, outbox, Arc::clone(&counters))
             .map_err(descriptors)?;
-        let thread = place::spawn(worker, number as u32, cpu)?;
+        let Placed { thread, priority } = place::spawn(worker, number as u32, placement)?;
+        for refused in &priority.refused {
+            tracing::warn!("worker {number} runs at {}: {refused}", priority.priority);
+        }
+        let priority = priority.priority;
         let (queues, refused) = (Vec::new(), Counter::new());
         Ok(Self {
             number,
             cpu,
+            priority,
             commands,
             events,
             thread,
@@ -114,7 +122,7 @@ impl<S: Service + 'static> WorkerHandle<S> {
     }
 
     /// Gives it a queue to serve.
-    pub(super) fn attach(&mut self, placed: Placed) {
+    pub(super) fn attach(&mut self, placed: attach::Placed) {
         let queue = placed.queue;
         let counters = Arc::clone(queue.counters());
         self.queues.push(KnownQueue { id: queue.id(), ifindex: queue.ifindex(), counters });
@@ -174,6 +182,7 @@ impl<S: Service + 'static> WorkerHandle<S> {
             worker: self.number as u32,
             cpu: self.cpu.map(|cpu| cpu as u32),
             mode: self.mode().name().to_owned(),
+            priority: self.priority.to_string(),
             latency_request: request,
             turns_busy: counters.turns_busy.get(),
             turns_empty: counters.turns_empty.get(),

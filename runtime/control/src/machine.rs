@@ -1,0 +1,242 @@
+//! What the machine under the workers does: what a wake-up costs, what a CPU latency request changes, for which CPUs it is made,
+//! and at which priority workers run. Learnt at start, before anything is served.
+
+use std::path::PathBuf;
+
+use twinpath_sys::{cpu_request, cpuidle};
+use twinpath_time::Duration;
+use twinpath_worker::costs::{self, Costs, Measurement, Scope};
+use twinpath_worker::idle::{Mode, RequestSetting};
+use twinpath_worker::place::Placement;
+use twinpath_worker::priority::Priority;
+use twinpath_worker::request::{Request, RequestScope};
+
+use crate::command::run_directory;
+use crate::report;
+
+mod interrupts;
+
+/// How long measuring takes at start.
+const BUDGET: Duration = Duration::from_millis(120);
+
+/// Where former values of CPUs' requests are kept, in the run directory.
+const FORMER_VALUES: &str = "cpu-latency";
+
+/// A request for single CPUs is worth its price (it survives a crash) only if it leaves at least so many CPUs to rest.
+const SPARED_CPUS_MIN: usize = 4;
+
+/// What is asked of the machine for the workers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Whether a latency request may be held.
+    pub request: RequestSetting,
+    /// For which CPUs.
+    pub scope: RequestScope,
+    /// The longest time that an idle state may take to leave while it is held, us; chosen by measuring without it.
+    pub max_exit_us: Option<u32>,
+    /// The workers' priority.
+    pub priority: Priority,
+}
+
+/// What is known of the machine.
+pub(crate) struct Machine {
+    pub(crate) costs: Costs,
+    /// What `show workers` says of every worker's request, but for whether it is held.
+    pub(crate) request: report::LatencyRequest,
+    wanted: Wanted,
+    /// Set where requests are for single CPUs: where former values are kept.
+    former_values: Option<PathBuf>,
+}
+
+impl Machine {
+    /// Measures, for workers on `cpus` (none: anywhere) that serve `interface`.
+    pub(crate) fn learn(wanted: Wanted, mode: Mode, cpus: &[usize], interface: &str) -> Self {
+        let directory = run_directory().join(FORMER_VALUES);
+        put_right(&directory);
+        let facts = ScopeFacts {
+            workers: cpus.to_vec(),
+            online: cpuidle::online_cpus().len(),
+            interrupts: interrupts::cpus_of(interface),
+        };
+        let (single, why) = facts.single_cpus(wanted.scope);
+        let scope = match (wanted.request, single) {
+            (RequestSetting::Never, _) => Scope::None,
+            (_, true) => Scope::Cpu(directory.clone()),
+            (_, false) => Scope::Machine,
+        };
+        let cpu = cpus.first().copied().or_else(any_cpu).unwrap_or(0);
+        let (max_exit_us, priority) = (wanted.max_exit_us, wanted.priority);
+        let costs = costs::measure_as(&Measurement { cpu, budget: BUDGET, max_exit_us, priority, scope });
+        let request = judge(wanted.request, mode, &costs, &why);
+        Self { costs, request, wanted, former_values: single.then_some(directory) }
+    }
+
+    /// Whether the policy may hold a request.
+    pub(crate) const fn may_hold(&self) -> bool {
+        match self.wanted.request {
+            RequestSetting::Always => true,
+            RequestSetting::Never => false,
+            RequestSetting::Auto => self.costs.request.helps,
+        }
+    }
+
+    /// Where and how a worker on that CPU runs.
+    pub(crate) fn placement(&self, cpu: Option<usize>) -> Placement {
+        Placement { cpu, priority: self.wanted.priority, request: self.request_for(cpu) }
+    }
+
+    fn request_for(&self, cpu: Option<usize>) -> Request {
+        let max_exit_us = self.wanted.max_exit_us.unwrap_or(self.costs.request.max_exit_us);
+        if let (true, Some(cpu), Some(directory)) = (self.may_hold(), cpu, &self.former_values) {
+            match Request::cpu(cpu, max_exit_us, directory) {
+                Ok(request) => return request,
+                Err(error) => tracing::warn!("{error}; requests of this worker are for all CPUs instead"),
+            }
+        }
+        Request::machine(max_exit_us)
+    }
+}
+
+/// Undoes what instances that were killed have left.
+fn put_right(directory: &std::path::Path) {
+    match cpu_request::restore_abandoned(directory) {
+        Ok(cpus) if cpus.is_empty() => {}
+        Ok(cpus) => {
+            tracing::info!("withdrew the latency request that a killed instance left on CPUs {cpus:?}")
+        }
+        Err(error) => tracing::warn!("cannot look for leftovers in {}: {error}", directory.display()),
+    }
+}
+
+fn any_cpu() -> Option<usize> {
+    twinpath_sys::affinity::allowed_cpus().ok()?.first().copied()
+}
+
+/// What decides for which CPUs requests are made.
+#[derive(Debug, PartialEq, Eq)]
+struct ScopeFacts {
+    /// CPUs of the workers; empty: not pinned.
+    workers: Vec<usize>,
+    /// CPUs online.
+    online: usize,
+    /// CPUs that the interface's interrupts go to; empty for a device without interrupts.
+    interrupts: Vec<usize>,
+}
+
+impl ScopeFacts {
+    /// Whether requests are for the workers' CPUs alone, and why.
+    ///
+    /// For all CPUs unless that costs much: such a request ends with its process, adds up with others', and covers the CPU that
+    /// takes the interrupt as well.
+    fn single_cpus(&self, scope: RequestScope) -> (bool, String) {
+        let spared = self.online.saturating_sub(self.workers.len());
+        let elsewhere = self.interrupts.iter().find(|cpu| !self.workers.contains(cpu));
+        match (scope, elsewhere) {
+            (RequestScope::Machine, _) => (false, "for all CPUs, as asked".to_owned()),
+            (_, _) if self.workers.is_empty() => {
+                (false, "for all CPUs: the workers are not pinned".to_owned())
+            }
+            (RequestScope::Cpu, _) => (true, "for the workers' CPUs alone, as asked".to_owned()),
+            (RequestScope::Auto, _) if spared < SPARED_CPUS_MIN => {
+                (false, format!("for all CPUs: it would spare only {spared} others"))
+            }
+            (RequestScope::Auto, Some(cpu)) => (
+                false,
+                format!("for all CPUs: interrupts of the interface go to CPU {cpu}, where no worker is"),
+            ),
+            (RequestScope::Auto, None) => {
+                (true, format!("for the workers' CPUs alone: {spared} others may rest"))
+            }
+        }
+    }
+}
+
+/// What follows from what was measured, for `show`.
+fn judge(setting: RequestSetting, mode: Mode, costs: &Costs, scope: &str) -> report::LatencyRequest {
+    let us = |spread: costs::Spread| spread.p50_ns as f64 / 1e3;
+    let (found, cap) = (&costs.request, costs.request.max_exit_us);
+    let verdict = match (&found.refused, setting, found.helps) {
+        (_, RequestSetting::Never, _) => "not held: switched off".to_owned(),
+        (Some(refused), ..) => format!("not held: the system refuses requests: {refused}"),
+        (None, ..) if costs.wake.with.is_none() => "not measured: it takes two CPUs".to_owned(),
+        (None, RequestSetting::Auto, false) => "not held: it does not shorten a wake-up here".to_owned(),
+        _ if mode == Mode::Poll => "not held in mode poll: a spinning CPU needs none".to_owned(),
+        (None, _, true) => format!("held while traffic lasts, {scope}: it shortens a wake-up here"),
+        (None, _, false) => {
+            format!("held while traffic lasts, {scope}, as asked, though it does not shorten a wake-up here")
+        }
+    };
+    report::LatencyRequest {
+        setting: setting.name().to_owned(),
+        held: false,
+        max_exit_us: cap,
+        wake_us_without: costs.wake.without.map(us),
+        wake_us_with: costs.wake.with.map(us),
+        helps: found.helps,
+        verdict,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_for_single_cpus_only_where_that_serves() {
+        let facts = |workers: &[usize], online, interrupts: &[usize]| ScopeFacts {
+            workers: workers.to_vec(),
+            online,
+            interrupts: interrupts.to_vec(),
+        };
+        let auto = |facts: ScopeFacts| facts.single_cpus(RequestScope::Auto);
+        assert!(auto(facts(&[3], 32, &[3])).0);
+        assert!(auto(facts(&[3], 32, &[])).0);
+        assert_eq!(
+            auto(facts(&[3], 32, &[3, 7])),
+            (false, "for all CPUs: interrupts of the interface go to CPU 7, where no worker is".to_owned())
+        );
+        assert_eq!(
+            auto(facts(&[1], 2, &[])),
+            (false, "for all CPUs: it would spare only 1 others".to_owned())
+        );
+        assert!(!auto(facts(&[], 32, &[])).0);
+        assert!(facts(&[1], 2, &[0]).single_cpus(RequestScope::Cpu).0);
+        assert!(!facts(&[], 2, &[]).single_cpus(RequestScope::Cpu).0);
+        assert!(!facts(&[3], 32, &[3]).single_cpus(RequestScope::Machine).0);
+    }
+
+    #[test]
+    fn verdicts() {
+        let spread = |us: u64| Some(costs::Spread { p50_ns: us * 1000, p99_ns: us * 2000, count: 9 });
+        let measured = |helps| Costs {
+            wake: costs::Pair { without: spread(40), with: spread(4) },
+            request: costs::RequestCosts { helps, ..Default::default() },
+            ..Costs::default()
+        };
+        let verdict = |setting, mode, costs: &Costs| judge(setting, mode, costs, "for all CPUs").verdict;
+        let (auto, always, never) = (RequestSetting::Auto, RequestSetting::Always, RequestSetting::Never);
+        for (setting, mode, helps, said) in [
+            (
+                auto,
+                Mode::Adaptive,
+                true,
+                "held while traffic lasts, for all CPUs: it shortens a wake-up here",
+            ),
+            (auto, Mode::Adaptive, false, "not held: it does not shorten a wake-up here"),
+            (auto, Mode::Poll, true, "not held in mode poll: a spinning CPU needs none"),
+            (never, Mode::Adaptive, true, "not held: switched off"),
+            (
+                always,
+                Mode::Adaptive,
+                false,
+                "held while traffic lasts, for all CPUs, as asked, though it does not shorten a wake-up here",
+            ),
+        ] {
+            assert_eq!(verdict(setting, mode, &measured(helps)), said);
+        }
+        assert_eq!(verdict(auto, Mode::Adaptive, &Costs::default()), "not measured: it takes two CPUs");
+        let mut refused = measured(false);
+        refused.request.refused = Some("no".to_owned());
+        assert_eq!(verdict(auto, Mode::Adaptive, &refused), "not held: the system refuses requests: no");
+    }
+}

@@ -1,0 +1,342 @@
+//! What waking up costs on this machine, measured: from another CPU, from the same one, by a timer; without a CPU latency
+//! request and with one.
+//!
+//! Machines differ: on one virtual machine the request takes a wake-up from 40 us down to 2, on its twin it does nothing, and
+//! what idle states say of themselves is wrong on both. So it is measured before it is used ([`measure`]), off the packet path,
+//! and again later ([`again`]). It never changes anything but the request that it is given.
+
+pub mod again;
+mod judge;
+mod sample;
+
+use std::hint::black_box;
+
+use serde::{Deserialize, Serialize};
+use twinpath_sys::{affinity, clock, cpuidle};
+use twinpath_time::Duration;
+
+use crate::priority::Priority;
+use crate::request::Request;
+use judge::{Judged, Set};
+
+/// Caps tried beside 0, at most: each takes 5 ms per pair.
+const CAPS_MAX: usize = 2;
+
+/// A state that takes longer to leave than this is not worth allowing: the request is there to avoid it.
+const CAP_US_MAX: u32 = 50;
+
+/// Fewest and most pairs of samples, without a request and with one.
+const PAIRS: std::ops::RangeInclusive<u32> = 3..=12;
+
+/// Times taken, as a distribution.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spread {
+    /// Half took at most this, ns.
+    pub p50_ns: u64,
+    /// 99 % took at most this, ns: of less than 100 the longest.
+    pub p99_ns: u64,
+    /// How many were measured.
+    pub count: u32,
+}
+
+impl Spread {
+    /// `None` of nothing.
+    fn of(mut times_ns: Vec<u64>) -> Option<Self> {
+        times_ns.sort_unstable();
+        let at = |percent: usize| {
+            times_ns.get((times_ns.len() * percent / 100).min(times_ns.len().checked_sub(1)?))
+        };
+        Some(Self { p50_ns: *at(50)?, p99_ns: *at(99)?, count: times_ns.len() as u32 })
+    }
+}
+
+/// The same without a latency request and with one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Pair {
+    /// Without a request; `None` if it could not be measured.
+    pub without: Option<Spread>,
+    /// With one; `None` if requests are refused.
+    pub with: Option<Spread>,
+}
+
+/// An idle state, as its driver describes it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct IdleState {
+    /// `POLL`, `C1`, ...
+    pub name: String,
+    /// Longest time to leave it, as the driver says, us. Virtual machines say little that is true.
+    pub exit_us: u32,
+    /// Somebody has switched it off.
+    pub disabled: bool,
+}
+
+/// One cap that was tried.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Cap {
+    /// Idle states that take longer to leave were forbidden, us.
+    pub max_exit_us: u32,
+    /// A wake-up from another CPU then.
+    pub wake: Spread,
+    /// It shortens a wake-up.
+    pub helps: bool,
+}
+
+/// What a latency request does here.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RequestCosts {
+    /// `machine` (all CPUs, /dev/cpu_dma_latency), `cpu` (the worker's alone) or `none` (not measured).
+    pub scope: String,
+    /// The cap that serves best: the deepest that costs no latency; 0 allows only the shallowest state.
+    pub max_exit_us: u32,
+    /// It shortens a wake-up.
+    pub helps: bool,
+    /// Why the system refuses requests.
+    pub refused: Option<String>,
+    /// Every cap tried, the deepest first.
+    pub tried: Vec<Cap>,
+}
+
+/// What waking up costs here. Times in ns.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Costs {
+    /// The CPU that was woken.
+    pub cpu: u32,
+    /// The CPU it was woken from; `None` where there is only one: then nothing was measured between CPUs.
+    pub from_cpu: Option<u32>,
+    /// The kernel's driver for idle CPUs; `None` if there is none: a request does nothing then.
+    pub idle_driver: Option<String>,
+    /// Its governor.
+    pub idle_governor: Option<String>,
+    /// Idle states, the shallowest first.
+    pub idle_states: Vec<IdleState>,
+    /// How long this guest polls before it halts a CPU (`guest_halt_poll_ns`); `None` where the kernel cannot.
+    pub halt_poll_ns: Option<u64>,
+    /// From a signal on another CPU until the blocked thread runs (a blocking eventfd).
+    pub wake: Pair,
+    /// The same from a thread on the same CPU.
+    pub wake_same_cpu: Option<Spread>,
+    /// By how much a timer is late.
+    pub timer: Pair,
+    /// CPU time that going to sleep and waking up takes the thread.
+    pub wake_cpu_ns: u64,
+    /// One system call that does nothing.
+    pub syscall_ns: u64,
+    /// One reading of the clock.
+    pub clock_ns: u64,
+    /// What a request does.
+    pub request: RequestCosts,
+    /// How long measuring took, ms.
+    pub took_ms: f64,
+    /// CPU time that measuring took, all its threads, ms.
+    pub cpu_ms: f64,
+}
+
+impl Costs {
+    /// What the idle policy is told. `hold` says whether it may hold a request at all.
+    #[must_use]
+    pub fn machine(&self, hold: bool) -> twinpath_idle::Machine {
+        let unknown = twinpath_idle::Machine::default();
+        let us = |spread: Spread| spread.p50_ns as f32 / 1e3;
+        twinpath_idle::Machine {
+            wake_us: self.wake.without.or(self.wake_same_cpu).map_or(unknown.wake_us, us),
+            wake_held_us: self.wake.with.filter(|_| hold).map(us),
+            overshoot_us: self.timer.without.map_or(unknown.overshoot_us, us),
+            timer_cpu_us: if self.wake_cpu_ns > 0 {
+                self.wake_cpu_ns as f32 / 1e3
+            } else {
+                unknown.timer_cpu_us
+            },
+            ..unknown
+        }
+    }
+}
+
+/// How to measure.
+#[derive(Debug)]
+pub struct Measurement {
+    /// The CPU that is woken: the worker's.
+    pub cpu: usize,
+    /// How long it should take; a busy machine makes it longer.
+    pub budget: Duration,
+    /// The cap to try, us; those that the idle states offer without it.
+    pub max_exit_us: Option<u32>,
+    /// The priority that the woken thread runs at.
+    pub priority: Priority,
+    /// The scope of the requests that it tries; see [`crate::request`].
+    pub scope: Scope,
+}
+
+/// Which CPUs a request is for while measuring.
+#[derive(Debug, Default)]
+pub enum Scope {
+    /// None: no request is made.
+    None,
+    /// All.
+    #[default]
+    Machine,
+    /// The one that is woken; former values are kept here.
+    Cpu(std::path::PathBuf),
+}
+
+/// What a wake-up on `cpu` costs, in about `budget` (100 ms are enough; less than 60 ms are taken as that). It holds a request
+/// for all CPUs now and then meanwhile, and takes some 5 % of one CPU. Call it before anything is served, or on a thread of its own.
+///
+/// What cannot be measured is missing from the result; the function never fails.
+#[must_use]
+pub fn measure(cpu: usize, budget: Duration) -> Costs {
+    let (priority, scope) = (Priority::default(), Scope::default());
+    measure_as(&Measurement { cpu, budget, max_exit_us: None, priority, scope })
+}
+
+/// The same, with everything said.
+#[must_use]
+pub fn measure_as(measurement: &Measurement) -> Costs {
+    let start = clock::now();
+    let mut costs = machine_says(measurement.cpu);
+    let far = affinity::allowed_cpus().unwrap_or_default().into_iter().find(|cpu| *cpu != measurement.cpu);
+    costs.from_cpu = far.map(|far| far as u32);
+    std::thread::scope(|scope| {
+        let started = std::thread::Builder::new().name("measure".to_owned()).spawn_scoped(scope, || {
+            // Refused placements and priorities only make the figures those of another CPU or of a normal thread.
+            let _ = affinity::pin_current_thread(measurement.cpu);
+            let _ = measurement.priority.apply();
+            on_the_cpu(measurement, far, &mut costs);
+        });
+        if let Ok(thread) = started {
+            let _ = thread.join();
+        }
+    });
+    costs.took_ms = clock::now().nanos_since(start) as f64 / 1e6;
+    costs
+}
+
+/// What can be read.
+fn machine_says(cpu: usize) -> Costs {
+    let state = |state: cpuidle::IdleState| IdleState {
+        name: state.name,
+        exit_us: state.exit_us,
+        disabled: state.disabled,
+    };
+    Costs {
+        cpu: cpu as u32,
+        idle_driver: cpuidle::driver(),
+        idle_governor: cpuidle::driver().and_then(|_| cpuidle::governor()),
+        idle_states: cpuidle::states(cpu).into_iter().map(state).collect(),
+        halt_poll_ns: cpuidle::guest_halt_poll_ns(),
+        ..Costs::default()
+    }
+}
+
+/// Everything that is measured, on the thread that is woken.
+fn on_the_cpu(measurement: &Measurement, far: Option<usize>, costs: &mut Costs) {
+    costs.syscall_ns = sample::each_ns(|| _ = black_box(rustix::process::getppid()));
+    costs.clock_ns = sample::each_ns(|| _ = black_box(clock::now()));
+    let Ok(mut near) = sample::Near::new() else { return };
+    if let Ok(set) = near.sample(measurement.cpu) {
+        costs.wake_same_cpu = Spread::of(set.wake_ns);
+    }
+    let (pairs, refused) = match far {
+        Some(far) => pairs(measurement, &mut near, far, &costs.idle_states),
+        // One CPU: only timers can be compared.
+        None => (Vec::new(), None),
+    };
+    let judged = Judged::of(&pairs);
+    costs.wake = judged.wake;
+    costs.timer = judged.timer;
+    if far.is_none() {
+        costs.timer.without = near.sample(measurement.cpu).ok().and_then(|set| Spread::of(set.timer_ns));
+    }
+    costs.request = RequestCosts {
+        scope: match measurement.scope {
+            _ if pairs.is_empty() => "none",
+            Scope::None => "none",
+            Scope::Machine => "machine",
+            Scope::Cpu(_) => "cpu",
+        }
+        .to_owned(),
+        max_exit_us: judged.max_exit_us,
+        helps: judged.helps,
+        refused,
+        tried: judged.tried,
+    };
+    costs.wake_cpu_ns = near.wake_cpu_ns();
+    costs.cpu_ms = near.cpu_ms();
+}
+
+/// One sample without a request and one with each cap.
+struct PairOfSets {
+    without: Set,
+    with: Vec<(u32, Set)>,
+}
+
+/// Pairs until the budget is used up, and why requests are refused.
+fn pairs(
+    measurement: &Measurement,
+    near: &mut sample::Near,
+    far: usize,
+    states: &[IdleState],
+) -> (Vec<PairOfSets>, Option<String>) {
+    let caps = match (&measurement.scope, measurement.max_exit_us) {
+        (Scope::None, _) => Vec::new(),
+        (_, Some(cap)) => vec![cap],
+        (_, None) => caps(states),
+    };
+    let start = clock::now();
+    let mut pairs = Vec::new();
+    let mut refused = None;
+    loop {
+        near.rest();
+        let Ok(without) = near.sample(far) else { break };
+        let mut with = Vec::with_capacity(caps.len());
+        for &cap in &caps {
+            match held(measurement, cap) {
+                Ok(_request) => with.extend(near.sample(far).ok().map(|set| (cap, set))),
+                Err(error) => {
+                    refused = Some(error);
+                    break;
+                }
+            }
+        }
+        pairs.push(PairOfSets { without, with });
+        let (done, spent) = (pairs.len() as u32, clock::now().since(start));
+        let next_ends = spent + spent / done;
+        if done >= *PAIRS.end() || done >= *PAIRS.start() && next_ends > measurement.budget {
+            break;
+        }
+    }
+    (pairs, refused)
+}
+
+fn held(measurement: &Measurement, max_exit_us: u32) -> Result<Request, String> {
+    let mut request = match &measurement.scope {
+        Scope::None | Scope::Machine => Request::machine(max_exit_us),
+        Scope::Cpu(directory) => {
+            Request::cpu(measurement.cpu, max_exit_us, directory).map_err(|error| error.to_string())?
+        }
+    };
+    request.hold().map_err(|error| error.to_string())?;
+    Ok(request)
+}
+
+/// The caps worth trying, the deepest first, so that what one did does not outlive it into the next: each state but the deepest,
+/// which is allowed without a request.
+fn caps(states: &[IdleState]) -> Vec<u32> {
+    let enabled = states.iter().filter(|state| !state.disabled).map(|state| state.exit_us);
+    let mut exits: Vec<u32> = enabled.filter(|exit| (1..=CAP_US_MAX).contains(exit)).collect();
+    let deepest = states.iter().filter(|state| !state.disabled).map(|state| state.exit_us).max();
+    exits.retain(|exit| Some(*exit) != deepest);
+    exits.sort_unstable();
+    exits.dedup();
+    exits.truncate(CAPS_MAX);
+    exits.insert(0, 0);
+    exits.reverse();
+    exits
+}
+
+#[cfg(test)]
+mod tests;

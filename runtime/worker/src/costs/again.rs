@@ -1,0 +1,48 @@
+//! When to measure again while running: seldom, only when nothing is served, and never for more than a ten-thousandth of a CPU.
+
+use twinpath_time::{Duration, Instant};
+
+/// Between two measurements, at least. What a wake-up costs changes when a virtual machine moves or a governor is changed.
+const INTERVAL: Duration = Duration::from_secs(600);
+
+/// One in so many of the CPU's time: a measurement is paid for before the next one begins.
+const SHARE: u32 = 10_000;
+
+/// The schedule; a value, told what time it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Again {
+    due: Instant,
+}
+
+impl Again {
+    /// After a measurement that ended at `now` and took so much CPU time.
+    #[must_use]
+    pub fn after(now: Instant, cpu: Duration) -> Self {
+        let paid = cpu.saturating_mul(SHARE);
+        Self { due: now + paid.max(INTERVAL) }
+    }
+
+    /// Whether to measure now. `quiet`: nothing was served lately, and no request is held.
+    #[must_use]
+    pub fn is_due(&self, now: Instant, quiet: bool) -> bool {
+        quiet && now >= self.due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_measurement_is_paid_for_and_waits_for_quiet() {
+        let start = Instant::from_nanos(5);
+        let cheap = Again::after(start, Duration::from_millis(6));
+        let ten_minutes = start + Duration::from_secs(600);
+        assert!(!cheap.is_due(start + Duration::from_secs(599), true));
+        assert!(cheap.is_due(ten_minutes, true) && !cheap.is_due(ten_minutes, false));
+        // 100 ms of CPU: a thousand seconds.
+        let dear = Again::after(start, Duration::from_millis(100));
+        assert!(!dear.is_due(start + Duration::from_secs(999), true));
+        assert!(dear.is_due(start + Duration::from_secs(1000), true));
+    }
+}

@@ -1,0 +1,124 @@
+//! Samples of wake-ups and timers: a thread that is woken, and one that wakes it at a pace. Both sleep in between.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use rustix::io::Errno;
+use twinpath_sys::{EventFd, affinity, clock};
+use twinpath_time::Duration;
+
+use super::judge::Set;
+use crate::sleep::Sleeper;
+
+/// Wake-ups and timers per sample.
+const ROUNDS: usize = 12;
+
+/// From one signal to the next: as packets come that nobody spins for. Short sleeps would find the host still polling.
+const GAP: Duration = Duration::from_micros(350);
+
+/// The timer in between, so that both fit.
+const TIMER: Duration = Duration::from_micros(100);
+
+/// A signal that comes sooner after the thread has begun to wait may find it awake still.
+const SETTLED: Duration = Duration::from_micros(30);
+
+/// What a request did lasts beyond its end, until the next tick of an idle CPU: a sample without one comes after this many.
+const REST_TICKS: u32 = 3;
+const REST_MAX: Duration = Duration::from_millis(30);
+
+/// Calls per timing, and timings, of something short.
+const CALLS: u64 = 32;
+const TIMINGS: usize = 9;
+
+/// The thread that is woken: the caller's.
+pub(super) struct Near {
+    sleeper: Sleeper,
+    sleeps: u32,
+    sleeps_cpu: Duration,
+    far_cpu: Duration,
+}
+
+impl Near {
+    pub(super) fn new() -> Result<Self, Errno> {
+        Ok(Self { sleeper: Sleeper::new()?, sleeps: 0, sleeps_cpu: Duration::ZERO, far_cpu: Duration::ZERO })
+    }
+
+    /// Until nothing is left of a request that was held.
+    pub(super) fn rest(&mut self) {
+        let rest = (clock::tick() * REST_TICKS).min(REST_MAX);
+        self.sleeper.sleep(clock::now() + rest);
+    }
+
+    /// One sample, woken by a thread on CPU `far`: some 5 ms.
+    pub(super) fn sample(&mut self, far: usize) -> Result<Set, Errno> {
+        let signal = EventFd::new_blocking()?;
+        let mut pace = Sleeper::new()?;
+        let stamps = [const { AtomicU64::new(0) }; ROUNDS];
+        thread::scope(|scope| {
+            let wakes = || {
+                // A refused placement only makes the figure another one's.
+                let _ = affinity::pin_current_thread(far);
+                for stamp in &stamps {
+                    pace.sleep(clock::now() + GAP);
+                    stamp.store(clock::now().as_nanos(), Ordering::Release);
+                    signal.signal();
+                }
+                clock::thread_cpu_time()
+            };
+            let far = thread::Builder::new()
+                .name("measure-far".to_owned())
+                .spawn_scoped(scope, wakes)
+                .map_err(|_| Errno::AGAIN)?;
+            let before = clock::thread_cpu_time();
+            let set = self.woken(&signal, &stamps);
+            self.sleeps_cpu += clock::thread_cpu_time().saturating_sub(before);
+            self.sleeps += 2 * ROUNDS as u32;
+            self.far_cpu += far.join().unwrap_or_default();
+            Ok(set)
+        })
+    }
+
+    /// A timer, then a signal, until the last signal was seen.
+    fn woken(&mut self, signal: &EventFd, stamps: &[AtomicU64]) -> Set {
+        let mut set = Set { wake_ns: Vec::with_capacity(ROUNDS), timer_ns: Vec::with_capacity(ROUNDS) };
+        let mut seen = 0;
+        while seen < stamps.len() {
+            let due = clock::now() + TIMER;
+            self.sleeper.sleep(due);
+            let waiting_since = clock::now();
+            set.timer_ns.push(waiting_since.nanos_since(due));
+            let signals = signal.drain() as usize;
+            let now = clock::now();
+            seen += signals;
+            let stamp = seen.checked_sub(1).and_then(|last| stamps.get(last));
+            let sent = stamp.map_or(0, |stamp| stamp.load(Ordering::Acquire));
+            // Only one that came while it was asleep says what waking up takes.
+            if signals == 1 && sent >= (waiting_since + SETTLED).as_nanos() {
+                set.wake_ns.push(now.as_nanos().saturating_sub(sent));
+            }
+        }
+        set
+    }
+
+    /// CPU time of one sleep with its wake-up, ns.
+    pub(super) fn wake_cpu_ns(&self) -> u64 {
+        self.sleeps_cpu.checked_div(self.sleeps).unwrap_or_default().as_nanos() as u64
+    }
+
+    /// CPU time spent on all of it, ms.
+    pub(super) fn cpu_ms(&self) -> f64 {
+        (clock::thread_cpu_time() + self.far_cpu).as_secs_f64() * 1e3
+    }
+}
+
+/// What one call takes, ns: the median of a few timings.
+pub(super) fn each_ns(call: impl Fn()) -> u64 {
+    let mut timings = [0; TIMINGS];
+    for timing in &mut timings {
+        let start = clock::now();
+        (0..CALLS).for_each(|_| call());
+        *timing = clock::now().nanos_since(start) / CALLS;
+    }
+    timings.sort_unstable();
+    timings[TIMINGS / 2]
+}
