@@ -66,6 +66,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         )
         .with_writer(std::io::stderr)
         .init();
+    crate::tune::start::undo_what_died();
     let plan = Plan {
         port: args.port,
         kernel: args.kernel,

@@ -178,6 +178,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         )
         .with_writer(std::io::stderr)
         .init();
+    crate::tune::start::undo_what_died();
     let (overrides, file) = args.service.overrides();
     let config = Config::load(file.as_deref(), &overrides)?;
     if let Some(fault) = raise_open_files().and_then(|hard| config.check_open_files(hard)) {

@@ -2,6 +2,7 @@
 //!
 //! Looking changes nothing. `--apply` writes every former value down before it touches anything, `--restore` puts them back.
 
+pub(crate) mod start;
 mod text;
 
 use std::io::Write as _;
@@ -36,10 +37,10 @@ pub(crate) struct Args {
     /// One JSON object instead of text
     #[arg(long)]
     json: bool,
-    /// How the workers idle: adaptive (the default), interrupt or poll
+    /// How the workers idle: adaptive, interrupt or poll [default: as the instance that runs there, or adaptive]
     #[arg(long)]
     mode: Option<Mode>,
-    /// CPUs of the workers, as given to serve, such as 0,2-3
+    /// CPUs of the workers, as given to serve, such as 0,2-3 [default: those of the instance that runs there]
     #[arg(long, value_name = "LIST", value_parser = crate::serve::parse_cpus)]
     cpu: Option<crate::serve::Cpus>,
     /// Only these lines, by their names
@@ -65,6 +66,8 @@ struct Report {
     mode: Mode,
     /// The workers' CPUs; empty: not said.
     cpus: Vec<usize>,
+    /// The running instance that both were taken from; none: from the command line.
+    instance: Option<String>,
     /// Every line, as it is after what was done.
     lines: Vec<Line>,
     /// What was done.
@@ -99,9 +102,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let text = if args.json {
         serde_json::to_string_pretty(&report).context("the report cannot be written as JSON")?
     } else if args.restore {
-        text::outcomes(&report)
+        text::restored(&report)
     } else if args.apply {
-        format!("{}\n\n{}", text::outcomes(&report), text::lines(&report))
+        text::applied(&report)
     } else {
         text::lines(&report)
     };
@@ -116,8 +119,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 /// Reads how everything stands. After a restore the interface may be gone: then there are no lines.
 fn look(system: &dyn System, args: &Args, outcomes: Vec<Outcome>) -> anyhow::Result<Report> {
-    let mode = args.mode.unwrap_or_default();
-    let cpus: Vec<usize> = args.cpu.iter().flat_map(|cpus| &cpus.0).map(|cpu| *cpu as usize).collect();
+    let (Wish { mode, cpus }, instance) = wish(args);
     let lines = match topology::look(system, args.interface.as_deref()) {
         Err(_) if args.restore => Vec::new(),
         topology => {
@@ -135,7 +137,17 @@ fn look(system: &dyn System, args: &Args, outcomes: Vec<Outcome>) -> anyhow::Res
         }
     };
     let journal = journal_state(&args.journal);
-    Ok(Report { interface: args.interface.clone(), mode, cpus, lines, outcomes, journal })
+    Ok(Report { interface: args.interface.clone(), mode, cpus, instance, lines, outcomes, journal })
+}
+
+/// What the command line says; where it says nothing, what runs on the interface.
+fn wish(args: &Args) -> (Wish, Option<String>) {
+    let told: Vec<usize> = args.cpu.iter().flat_map(|cpus| &cpus.0).map(|cpu| *cpu as usize).collect();
+    let asked = args.interface.as_deref().filter(|_| args.mode.is_none() && args.cpu.is_none());
+    match asked.filter(|_| args.root.is_none()).and_then(start::running) {
+        Some(start::Running { mode, cpus, name }) => (Wish { mode, cpus }, Some(name)),
+        None => (Wish { mode: args.mode.unwrap_or_default(), cpus: told }, None),
+    }
 }
 
 fn journal_state(file: &Path) -> JournalState {

@@ -50,7 +50,8 @@ fn head(report: &Report) -> String {
         1 => "1 setting is not as advised".to_owned(),
         count => format!("{count} settings are not as advised"),
     };
-    format!("{what}, for mode {}{on}: {open}", report.mode)
+    let from = report.instance.as_ref().map(|name| format!(" (as {name}, runs)")).unwrap_or_default();
+    format!("{what}, for mode {}{on}{from}: {open}", report.mode)
 }
 
 /// Lines that differ in nothing but their names stand together.
@@ -101,23 +102,37 @@ fn few<'a>(names: impl Iterator<Item = &'a str>) -> String {
     }
 }
 
-/// What was done to each setting.
-pub(super) fn outcomes(report: &Report) -> String {
-    if report.outcomes.is_empty() {
-        let restored = "nothing was put back: the journal has nothing for it";
-        let what =
-            if report.lines.iter().any(|line| line.state == State::Change) || report.journal.entries > 0 {
-                "nothing was changed"
-            } else {
-                restored
-            };
-        return what.to_owned();
+/// What was changed, and what is left for the operator.
+pub(super) fn applied(report: &Report) -> String {
+    let mut text = done(report).unwrap_or_else(|| "nothing was to be changed".to_owned());
+    for (state, title) in [
+        (State::ForYou, "for you to change: it can't be set from here"),
+        (State::NeedsCpu, "left as they are, without --cpu"),
+    ] {
+        let lines = report.lines.iter().filter(|line| line.state == state).collect::<Vec<_>>();
+        if !lines.is_empty() {
+            let _ = write!(text, "\n\n{title}:");
+            groups(&lines).iter().for_each(|group| block(&mut text, group));
+        }
     }
-    let lines: Vec<String> = report.outcomes.iter().map(|outcome| wrapped(&said(outcome), 2)).collect();
-    lines.join("\n")
+    text.push_str(&journal(report));
+    text
 }
 
-fn said(outcome: &Outcome) -> String {
+/// What was put back.
+pub(super) fn restored(report: &Report) -> String {
+    let nothing =
+        || format!("nothing is to be put back: {} has nothing for it", report.journal.file.display());
+    done(report).unwrap_or_else(nothing) + &journal(report)
+}
+
+/// What was done to each setting; `None` if nothing was.
+fn done(report: &Report) -> Option<String> {
+    let lines: Vec<String> = report.outcomes.iter().map(|outcome| wrapped(&said(outcome), 2)).collect();
+    (!lines.is_empty()).then(|| lines.join("\n"))
+}
+
+pub(super) fn said(outcome: &Outcome) -> String {
     let Outcome { id, subject, was, is, what, note } = outcome;
     let name = if subject.is_empty() { id.to_string() } else { format!("{id}, {subject}") };
     let is = is.as_deref().unwrap_or("?");

@@ -1,7 +1,8 @@
 //! `twinpath tune` on a real interface: a veth in a namespace, whose settings are put out of order first.
 
+use std::io::{BufRead as _, BufReader};
 use std::os::fd::AsRawFd as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,7 @@ use twinpath_sys::child::{Placement, place};
 use crate::rig::{Finished, Rig};
 
 /// What veth has; nothing here touches what belongs to the machine.
-const ONLY: &str = "deferred-irqs,gro-flush-timeout,irq-suspension,threaded-napi,rps,xps";
+const ONLY: &str = "coalescing,deferred-irqs,gro-flush-timeout,irq-suspension,threaded-napi,rps,xps";
 
 /// Out of order, all of it.
 const SETTINGS: [(&str, &str); 6] = [
@@ -159,6 +160,92 @@ fn kill_after(mut child: Child, delay: Duration) {
     }
     child.kill().expect("ours");
     child.wait().expect("ended");
+}
+
+#[test]
+fn coalescing_is_set_as_the_device_has_it() {
+    if !twinpath_test_skip::root_or_skip() {
+        return;
+    }
+    let rig = Rig::new();
+    rig.ip_server(&["tuntap", "add", "tp", "mode", "tap"]);
+    let frames = |count: &str| {
+        let mut child = rig.run(&rig.server, "ethtool", &["-C", "tp", "rx-frames", count]);
+        child.wait().expect("ends").success()
+    };
+    let tune = |action: &str| {
+        let (report, code) = rig.tune_json(&["tp", action]);
+        let line = report["lines"].as_array().expect("a list").iter().find(|line| line["id"] == "coalescing");
+        (line.map(|line| line["now"].clone()).unwrap_or_default(), code)
+    };
+    assert_eq!(tune("--check"), ("rx-frames 0".into(), Some(0)), "a device that does not wait is left alone");
+    assert!(frames("32"));
+    assert_eq!(tune("--check"), ("rx-frames 32".into(), Some(3)));
+    assert_eq!(tune("--apply"), ("rx-frames 1".into(), Some(0)));
+    assert_eq!(tune("--restore"), ("rx-frames 32".into(), Some(0)));
+    assert_eq!(tune("--apply"), ("rx-frames 1".into(), Some(0)));
+    assert!(frames("5"), "somebody else");
+    assert_eq!(tune("--restore"), ("rx-frames 5".into(), Some(0)));
+}
+
+/// Runs a test whose /run/twinpath is its own: the default journal and sockets of the host are left alone.
+fn with_own_run_directory(test: impl FnOnce() + Send) {
+    let directory = Path::new("/run/twinpath");
+    std::fs::create_dir_all(directory).expect("root");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            twinpath_sys::mounts::hide(&[directory]).expect("root");
+            test();
+        });
+    });
+}
+
+#[test]
+fn whoever_serves_puts_back_first_what_died() {
+    if !twinpath_test_skip::root_or_skip() {
+        return;
+    }
+    with_own_run_directory(|| {
+        let rig = Rig::new();
+        let before = rig.put_out_of_order();
+        assert_eq!(rig.tune(&["vs", "--cpu", "0", "--apply"]).code, Some(0));
+        assert_ne!(rig.settings("vs"), before);
+        // As it stands on disk while an apply is under way.
+        let journal = std::fs::read_to_string(rig.directory.path().join("tune.json")).unwrap();
+        let died = journal.replace("\"done\"", "\"intended\"");
+        std::fs::write("/run/twinpath/tune.json", died).unwrap();
+        let server = rig.serve(&[]);
+        assert_eq!(rig.settings("vs"), before);
+        server.wait_until_said("died before it was through");
+        assert!(!Path::new("/run/twinpath/tune.json").exists());
+    });
+}
+
+#[test]
+fn what_runs_on_the_interface_is_what_it_is_tuned_for() {
+    if !twinpath_test_skip::root_or_skip() {
+        return;
+    }
+    with_own_run_directory(|| {
+        let rig = Rig::new();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_twinpath"));
+        command.args(["serve", "echo", "--on", "vs", "--udp", "7007", "--mode", "interrupt", "--cpu", "0"]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        place(&mut command, Placement { namespace: Some(&rig.server), ..Placement::default() })
+            .expect("placed");
+        let mut child = command.spawn().expect("twinpath runs");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("readable");
+        assert!(line.starts_with("ready"), "{line}");
+        let (report, _) = rig.tune_json(&["vs"]);
+        assert_eq!((&report["mode"], &report["cpus"]), (&"interrupt".into(), &serde_json::json!([0])));
+        assert!(report["instance"].as_str().is_some_and(|name| name.starts_with("echo, pid")), "{report}");
+        // What the command line says goes first.
+        let (report, _) = rig.tune_json(&["vs", "--mode", "poll"]);
+        assert_eq!((&report["mode"], &report["instance"]), (&"poll".into(), &Value::Null));
+        child.kill().expect("ours");
+        child.wait().expect("ended");
+    });
 }
 
 #[test]

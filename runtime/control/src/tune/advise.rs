@@ -88,8 +88,10 @@ impl Adviser<'_> {
         let (owner, name) = (&interface.owner, interface.owner.name.as_str());
         self.interrupts(interface, advice);
         let coalescing = setting(Place::Coalescing, Form::Word, owner);
-        // Both 0 would mean no interrupt at all (include/uapi/linux/ethtool.h, struct ethtool_coalesce).
-        let at_once = value(coalescing, "adaptive-rx off, rx-usecs 0, rx-frames 1");
+        // Both 0 would mean no interrupt at all (include/uapi/linux/ethtool.h, struct ethtool_coalesce), so that is not set;
+        // a device that says so of itself is left alone.
+        let at_once = [1, 0].map(|frames| format!("adaptive-rx off, rx-usecs 0, rx-frames {frames}"));
+        let at_once = Wanted::Value { setting: coalescing, any_of: at_once.to_vec() };
         advice.push(self.line(Id::Coalescing, name, at_once));
         for (id, file) in [
             (Id::DeferredIrqs, "napi_defer_hard_irqs"),

@@ -1,8 +1,8 @@
 //! Why each setting should be what is advised, and what that may cost: the sentences, apart from the logic.
 //!
 //! Sources: Documentation/networking/{napi,scaling}.rst, Documentation/admin-guide/pm/{cpuidle,cpufreq}.rst,
-//! Documentation/admin-guide/kernel-parameters.txt, include/uapi/linux/ethtool.h of Linux 6.18, and our own labs where a
-//! sentence says "here".
+//! Documentation/admin-guide/kernel-parameters.txt, include/uapi/linux/ethtool.h of Linux 6.18; where a sentence speaks of
+//! our test machines, our own labs.
 
 use super::setting::Id;
 use crate::config::Mode;
@@ -88,8 +88,9 @@ const fn irq_affinity(mode: Mode) -> (&'static str, &'static str) {
         ),
         Mode::Interrupt | Mode::Adaptive => (
             "a sleeper is woken by the interrupt itself, if both are on one CPU; from another, or from a sibling, \
-             its CPU has to be woken a second time (here up to 30 times the price)",
-            "receiving and serving share one CPU: under full load another CPU for the interrupt carries more",
+             its CPU has to be woken as well (on our test machines that took 2 to 30 times as long)",
+            "receiving and serving share one CPU: under full load another CPU for the interrupt carries more, and a \
+             worker at real-time priority can hold receiving up",
         ),
     }
 }

@@ -1,0 +1,76 @@
+//! What others ask of tuning when they start, and what it asks of those that run.
+
+use std::path::Path;
+
+use anyhow::Context as _;
+use twinpath_control::command::{Request, Topic, ask, find_instances, run_directory};
+use twinpath_control::config::Mode;
+use twinpath_control::report::Report;
+use twinpath_control::tune::Host;
+use twinpath_control::tune::apply::Outcome;
+use twinpath_control::tune::journal::{self, Journal, JournalError, Stage};
+use twinpath_control::tune::restore::recover;
+
+/// Puts back what a `tune --apply` that died has left behind. Whoever serves does so first; it says what it did, and is never a
+/// reason not to serve.
+pub(crate) fn undo_what_died() {
+    match undo(Path::new(journal::DEFAULT)) {
+        Ok(outcomes) => {
+            for outcome in outcomes {
+                tracing::warn!(
+                    "a `tune --apply` died before it was through: {}",
+                    super::text::said(&outcome)
+                );
+            }
+        }
+        Err(error) => tracing::warn!(
+            "a `tune --apply` died before it was through, and what it did can't be undone: {error:#}; \
+             run `twinpath tune --restore` as root"
+        ),
+    }
+}
+
+fn undo(file: &Path) -> anyhow::Result<Vec<Outcome>> {
+    // Most often there is none: then nothing is held, nor made.
+    let died = |record: journal::Record| record.entries.iter().any(|entry| entry.stage == Stage::Intended);
+    if !journal::read(file)?.is_some_and(died) {
+        return Ok(Vec::new());
+    }
+    let mut host = Host::open(None)?;
+    match Journal::open(file, &host) {
+        Ok(mut journal) => Ok(recover(&mut host, &mut journal)?),
+        // It is not dead: it is at work.
+        Err(JournalError::Busy { .. }) => Ok(Vec::new()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What runs on an interface: how its workers idle, and on which CPUs.
+pub(super) struct Running {
+    pub(super) mode: Mode,
+    pub(super) cpus: Vec<usize>,
+    /// `echo, pid 12`.
+    pub(super) name: String,
+}
+
+/// The instance that serves this interface, where exactly one can be asked and its workers agree.
+pub(super) fn running(interface: &str) -> Option<Running> {
+    let sockets = find_instances(&run_directory()).ok()?.running;
+    let mut reports = sockets.iter().filter_map(|socket| {
+        let report = ask(socket, &Request::Show(Topic::All)).context("asked").ok()?;
+        serde_json::from_value::<Report>(report).ok()
+    });
+    let serves = |report: &Report| report.interfaces.iter().any(|served| served.name == interface);
+    let report = reports.by_ref().find(serves)?;
+    if reports.any(|report| serves(&report)) {
+        return None;
+    }
+    let mode: Mode = report.workers.first()?.mode.parse().ok()?;
+    if report.workers.iter().any(|worker| worker.mode != mode.name()) {
+        return None;
+    }
+    let cpus: Option<Vec<usize>> =
+        report.workers.iter().map(|worker| worker.cpu.map(|cpu| cpu as usize)).collect();
+    let name = format!("{}, pid {}", report.instance.service, report.instance.pid);
+    Some(Running { mode, cpus: cpus.unwrap_or_default(), name })
+}
