@@ -9,7 +9,8 @@ use hdrhistogram::Histogram;
 use twinpath_sys::clock;
 
 use super::modes::{Beside, Mode, Scene, Stage, ensure_full_load, words};
-use super::{hops, tables, tick};
+use super::tick::Near;
+use super::{hops, tables};
 use crate::bench::report::{RttUs, buckets};
 use crate::lab::model::Sample;
 use crate::lab::process::{Server, Side};
@@ -26,6 +27,11 @@ const CAPTURED_CALLS: u64 = 8_000;
 const WALK_DEADLINE: Duration = Duration::from_secs(200);
 /// Times above are counted as this.
 const TIME_MAX_NS: u64 = 10_000_000_000;
+
+/// How many of its times are near a multiple of a tick, as a share, and of how many.
+const TICK_SHARE: &str = "tick_share";
+pub(super) const TICK_NEAR: &str = "tick_near";
+pub(super) const TIMES: &str = "times";
 
 /// Where times are taken: transit between both ends, and gaps at each.
 const PLACES: [&str; 5] = ["transit", "next-call", "next-call-at-server", "ack", "ack-at-server"];
@@ -223,7 +229,7 @@ fn times_sample(times: &[u64]) -> anyhow::Result<Sample> {
 }
 
 fn sample_of(times: &RttUs, histogram: Vec<(u64, u64)>) -> Sample {
-    let tick_share = tick::share(&histogram, clock::tick().as_nanos() as u64);
+    let near = Near::of(&histogram, clock::tick().as_nanos() as u64);
     let values = BTreeMap::from([
         ("min_us", times.min),
         ("p50_us", times.p50),
@@ -232,38 +238,9 @@ fn sample_of(times: &RttUs, histogram: Vec<(u64, u64)>) -> Sample {
         ("p99_9_us", times.p99_9),
         ("max_us", times.max),
         ("mean_us", times.mean),
-        ("tick_share", tick_share),
+        (TICK_SHARE, near.share()),
+        (TICK_NEAR, near.near),
+        (TIMES, near.all),
     ]);
     Sample { values, histogram, ..Sample::default() }
-}
-
-/// What any distribution of any mode shows near multiples of a tick beyond the same of plain veth: the worst of them.
-pub(super) fn tick(record: &mut Record, rounds: usize) {
-    let mut worst: Option<(f64, &'static str)> = None;
-    for mode in [Mode::Attached, Mode::Busy, Mode::BusyKernel, Mode::Exception] {
-        let rows = captured_rows(mode).chain([mode.row()]);
-        let plain = captured_rows(Mode::Plain).chain([Mode::Plain.row()]);
-        // What a kernel service does to the walk is no fault of ours; it is in its own row.
-        for (row, plain) in rows.zip(plain).filter(|_| mode != Mode::BusyKernel) {
-            let plain = record.by_round(plain, "tick_share");
-            let shares = record.by_round(row, "tick_share");
-            let pairs: Vec<_> =
-                shares.iter().filter_map(|(round, share)| Some((*share, *plain.get(round)?))).collect();
-            let excess = tick::excess(&pairs).map(|excess| (excess, row));
-            worst = worst.into_iter().chain(excess).max_by(|a, b| a.0.total_cmp(&b.0));
-        }
-    }
-    let Some((excess, row)) = worst else {
-        return record.fail(tables::TICK, "no mode and plain veth in the same round".to_owned());
-    };
-    let tick_ms = clock::tick().as_nanos() as f64 / 1e6;
-    let note = if excess > 0.0 {
-        format!("{row} has more times near multiples of {tick_ms} ms than plain veth")
-    } else {
-        format!(
-            "no distribution has more times near multiples of {tick_ms} ms (1/HZ here) than plain veth, over {rounds} rounds"
-        )
-    };
-    let values = BTreeMap::from([("excess_share", excess), ("tick_ms", tick_ms)]);
-    record.add(tables::TICK, 0, Sample { values, notes: vec![note], ..Sample::default() });
 }

@@ -11,6 +11,7 @@ mod measure;
 mod modes;
 mod tables;
 mod tick;
+mod ticks;
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -74,7 +75,7 @@ async fn run(session: &Session) -> anyhow::Result<(Record, usize)> {
     beside::measure(session, &mut record).await;
     let done = if modes.is_empty() { 1 } else { walks(session, &modes, rounds, &mut record).await? };
     if selected.contains(tables::TICK) {
-        measure::tick(&mut record, done);
+        ticks::note(&mut record);
     }
     Ok((record, done))
 }

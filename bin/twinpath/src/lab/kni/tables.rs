@@ -83,8 +83,10 @@ pub(super) const KILL9: &str = "kill9";
 pub(super) const FRAGMENTS: &str = "fragments";
 
 /// What needs what measured in the same rounds.
-pub(super) const TOGETHER: &[(&str, &[&str])] =
-    &[(TICK, &["nfs-plain", "nfs-attached", "nfs-busy", "nfs-busy-kernel", "nfs-exception"])];
+pub(super) const TOGETHER: &[(&str, &[&str])] = &[(
+    TICK,
+    &["nfs-plain", "nfs-plain-again", "nfs-attached", "nfs-busy", "nfs-busy-kernel", "nfs-exception"],
+)];
 
 const fn ratio(id: &'static str, formula: Formula, target: Option<f64>, what: &'static str) -> RatioSpec {
     RatioSpec {
