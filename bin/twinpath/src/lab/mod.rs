@@ -133,7 +133,7 @@ fn session(lab: &Lab, args: &Args, selection: Selection) -> anyhow::Result<Sessi
     })?;
     let cpus = session::cpus()?;
     Ok(Session {
-        launcher: Launcher::new(topology, cpus)?,
+        launcher: Launcher::new(topology, cpus)?.adopting()?,
         cpus,
         run_dir: session::run_dir()?,
         selection,

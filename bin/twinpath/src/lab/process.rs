@@ -49,6 +49,8 @@ pub(crate) struct Launcher {
     client_cpu: usize,
     server_cpu: usize,
     live: RefCell<HashMap<u32, OwnedFd>>,
+    /// Whether children of a child that ends become ours.
+    adopts: bool,
 }
 
 /// A running server.
@@ -96,7 +98,23 @@ impl Launcher {
     pub(crate) fn new(topology: Topology, cpus: [usize; 2]) -> anyhow::Result<Self> {
         let exe =
             std::env::current_exe().context("cannot find the twinpath binary to start children of it")?;
-        Ok(Self { exe, topology, client_cpu: cpus[0], server_cpu: cpus[1], live: RefCell::default() })
+        Ok(Self {
+            exe,
+            topology,
+            client_cpu: cpus[0],
+            server_cpu: cpus[1],
+            live: RefCell::default(),
+            adopts: false,
+        })
+    }
+
+    /// From now on what children have started is ours to wait for when they end. For a process that has no children
+    /// but the launcher's.
+    pub(crate) fn adopting(mut self) -> anyhow::Result<Self> {
+        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
+            .context("cannot ask for the children of children")?;
+        self.adopts = true;
+        Ok(self)
     }
 
     /// Starts children of another program than this one: of the product, in a test.
@@ -230,15 +248,12 @@ impl Launcher {
         Ok(text)
     }
 
-    /// Ends what still lives and waits for it: programs and links are gone when this returns.
+    /// Ends what still lives and waits for it: programs, links and mounts are gone when this returns.
     pub(crate) fn end_all(&self) {
-        for (_, pidfd) in self.live.borrow_mut().drain() {
-            // ESRCH: it ended by itself.
-            let _ = rustix::process::pidfd_send_signal(&pidfd, Signal::KILL);
-            let mut ended = [PollFd::new(&pidfd, PollFlags::IN)];
-            let deadline =
-                rustix::event::Timespec { tv_sec: STOP_DEADLINE.as_secs().cast_signed(), tv_nsec: 0 };
-            let _ = rustix::event::poll(&mut ended, Some(&deadline));
+        self.live.borrow_mut().drain().for_each(|(_, pidfd)| end(&pidfd));
+        if self.adopts {
+            // What those had started was told by the kernel to end when they did, and is ours since.
+            children(std::process::id()).iter().for_each(end);
         }
     }
 
@@ -272,6 +287,24 @@ impl Drop for Launcher {
     fn drop(&mut self) {
         self.end_all();
     }
+}
+
+fn end(process: &OwnedFd) {
+    // ESRCH: it ended by itself.
+    let _ = rustix::process::pidfd_send_signal(process, Signal::KILL);
+    let deadline = rustix::event::Timespec { tv_sec: STOP_DEADLINE.as_secs().cast_signed(), tv_nsec: 0 };
+    let _ = rustix::event::poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&deadline));
+}
+
+/// What a process has started. Best effort: a kernel without `CONFIG_PROC_CHILDREN` does not tell.
+fn children(pid: u32) -> Vec<OwnedFd> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let listed = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+    let pids: Vec<i32> = listed
+        .flat_map(|line| line.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>())
+        .collect();
+    let open = |pid| rustix::process::pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok();
+    pids.into_iter().filter_map(open).collect()
 }
 
 /// Reads the CPU time of a process again and again. The reading itself costs the client's CPU 0.1 %.

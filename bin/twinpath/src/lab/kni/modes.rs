@@ -20,6 +20,10 @@ pub(super) const LOAD_PER_S: f64 = 50_000.0;
 const LOAD_SHARE: f64 = 0.95;
 /// Longer than any walk; the load is stopped when the walk is over.
 const LOAD_S: u32 = 600;
+/// A fifth of a second of it: twice what it warms up.
+const LOADED_FRAMES: u64 = 10_000;
+/// Between two looks whether it is there.
+const LOAD_LOOK: Duration = Duration::from_millis(10);
 /// Requests that prove an attachment.
 const PROBES: u64 = 16;
 const PROBE_DEADLINE: Duration = Duration::from_secs(5);
@@ -124,7 +128,7 @@ impl<'a> Stage<'a> {
             }
             Mode::Busy => {
                 let (instance, path, why) = self.attach().await?;
-                let load = self.load(FAST_PORT)?;
+                let load = self.load(FAST_PORT).await?;
                 let scene = self.scene(Running::Busy(instance, load));
                 Ok(Scene { path: Some(path), notes: vec![why], ..scene })
             }
@@ -135,7 +139,7 @@ impl<'a> Stage<'a> {
                 ));
                 let launcher = &self.session.launcher;
                 let server = launcher.server(Side::At(self.client(), self.cpu()), &echo).await?;
-                let load = self.load(PLAIN_PORT)?;
+                let load = self.load(PLAIN_PORT).await?;
                 Ok(self.scene(Running::BusyKernel(server, load)))
             }
             Mode::Exception => self.exception().await,
@@ -176,11 +180,26 @@ impl<'a> Stage<'a> {
         Ok((instance, path.clone(), format!("attached on {path}, adaptive ({why})")))
     }
 
-    /// Requests to a service on the client's side, from the server's, on the CPU that the walk does not use.
-    fn load(&self, port: u16) -> anyhow::Result<Background> {
+    /// Requests to a service on the client's side, from the server's, on the CPU that the walk does not use. They come at full
+    /// rate when this returns, so that the whole walk has them beside it.
+    async fn load(&self, port: u16) -> anyhow::Result<Background> {
+        let before = self.frames_received()?;
         let options = format!("--inflight 64 --rate {LOAD_PER_S:.0} --duration {LOAD_S} --warmup 0.1");
         let side = Side::At(self.server(), self.cpu());
-        self.session.launcher.background(side, &self.load_args(port, &options))
+        let load = self.session.launcher.background(side, &self.load_args(port, &options))?;
+        let deadline = Instant::now() + PROBE_DEADLINE;
+        while self.frames_received()? < before + LOADED_FRAMES {
+            ensure!(Instant::now() < deadline, "the load did not come up to {LOAD_PER_S:.0} requests/s");
+            tokio::time::sleep(LOAD_LOOK).await;
+        }
+        Ok(load)
+    }
+
+    /// By the client's interface, on whatever path.
+    fn frames_received(&self) -> anyhow::Result<u64> {
+        // Of the calling thread: the process is in another namespace.
+        let text = self.client().run(|| std::fs::read_to_string("/proc/thread-self/net/dev"))??;
+        received_in(&text, CLIENT.interface).with_context(|| format!("no counters of {}", CLIENT.interface))
     }
 
     fn load_args(&self, port: u16, options: &str) -> Vec<String> {
@@ -255,6 +274,13 @@ impl<'a> Stage<'a> {
     }
 }
 
+/// Second column of /proc/net/dev: bytes, then frames received.
+fn received_in(devices: &str, interface: &str) -> Option<u64> {
+    let line =
+        devices.lines().find_map(|line| line.trim_start().strip_prefix(interface)?.strip_prefix(':'))?;
+    line.split_whitespace().nth(1)?.parse().ok()
+}
+
 fn load_of(printed: &str) -> anyhow::Result<BenchReport> {
     let report: BenchReport = serde_json::from_str(printed).context("cannot read the result of bench")?;
     ensure!(report.corrupt == 0, "{} replies of the load were corrupt", report.corrupt);
@@ -277,4 +303,16 @@ fn nfs_of(end: End) -> SocketAddr {
 
 pub(super) fn words(line: &str) -> Vec<String> {
     line.split_whitespace().map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_received_are_those_of_the_interface_itself() {
+        let text = "Inter-|   Receive\n face |bytes packets errs\nclient01: 7 8 0\n client0: 640 10 0 0\n    lo: 1 2 3\n";
+        assert_eq!(received_in(text, "client0"), Some(10));
+        assert_eq!(received_in(text, "client"), None);
+    }
 }

@@ -1,5 +1,7 @@
 //! `twinpath lab` as its users run it. What it measures is not judged here: figures belong to the labs.
 
+mod kni;
+
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
