@@ -92,6 +92,24 @@ pub fn open_socket(config: &SocketConfig) -> Result<OwnedFd, SocketError> {
     Ok(socket)
 }
 
+/// Whether the socket takes what arrives, or lets all of it pass by: for frames that cross to the other side in another way.
+///
+/// # Errors
+/// What `setsockopt(2)` returns.
+pub fn set_listening(socket: &OwnedFd, listening: bool) -> Result<(), Errno> {
+    if listening {
+        // Without a filter there is nothing to detach, which is as good.
+        return match set(socket.as_fd(), libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0) {
+            Err(Errno::NOENT) => Ok(()),
+            result => result,
+        };
+    }
+    // Keeps no byte of any frame (`ret #0`).
+    let mut nothing = libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 };
+    let program = libc::sock_fprog { len: 1, filter: &raw mut nothing };
+    set(socket.as_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
+}
+
 /// Frames lost since the last call because the socket was full (PACKET_STATISTICS resets itself).
 #[must_use]
 pub fn lost_frames(socket: &OwnedFd) -> u32 {

@@ -24,7 +24,7 @@ enum {
 	BPF_MAP_TYPE_XSKMAP = 17,
 };
 
-enum { BPF_F_NO_PREALLOC = 1 };
+enum { BPF_F_NO_PREALLOC = 1, BPF_F_INGRESS = 1 };
 enum { BPF_HDR_START_MAC = 0 };
 enum { XDP_PASS = 2, XDP_REDIRECT = 4 };
 /* tcx: ask the next program; to the kernel at once; drop. Named so there. */
@@ -60,6 +60,7 @@ struct xdp_md {
 };
 
 static void *(*map_lookup)(void *map, const void *key) = (void *)1;
+static long (*redirect)(__u32 ifindex, __u64 flags) = (void *)23;
 static long (*skb_load_bytes)(const void *skb, __u32 offset, void *to, __u32 len) = (void *)26;
 static long (*redirect_map)(void *map, __u64 key, __u64 flags) = (void *)51;
 static long (*skb_load_bytes_relative)(const void *skb, __u32 offset, void *to, __u32 len,

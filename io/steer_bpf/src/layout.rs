@@ -151,6 +151,26 @@ pub(crate) struct PerCpu {
     note: [u64; 10],
 }
 
+/// `struct crossing` of bpf/bridge.c.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub(crate) struct Crossing {
+    pub(crate) port: u32,
+    pub(crate) kernel: u32,
+}
+
+/// What has crossed within the kernel (`struct crossed` of bpf/bridge.c); super-frames count once. `in` is what arrived on
+/// the device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct Crossed {
+    pub frames_in: u64,
+    pub bytes_in: u64,
+    pub frames_out: u64,
+    pub bytes_out: u64,
+}
+
 const _: () = {
     assert!(size_of::<State>() == 8 + 2 * 64 + 2 * 256 * 8 + 2 * 2 * 8192);
     assert!(size_of::<ClaimKey>() == 24 && size_of::<ClaimValue>() == 4);
@@ -171,3 +191,7 @@ unsafe impl Pod for FlowKeyBytes {}
 unsafe impl Pod for SourceKey {}
 // SAFETY: repr(C); 32 and 10 words around two half words leave no padding; any bytes are a value.
 unsafe impl Pod for PerCpu {}
+// SAFETY: two plain integers, without padding.
+unsafe impl Pod for Crossing {}
+// SAFETY: four plain integers, without padding.
+unsafe impl Pod for Crossed {}
