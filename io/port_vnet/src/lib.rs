@@ -30,7 +30,7 @@ use twinpath_port::{Capabilities, PortCounters, PortId, PortQueue, WaitSource};
 use twinpath_time::Instant;
 
 use crate::chain::{CHAIN, Outgoing, PACKET_LEN_MAX, Prepared};
-pub use crate::socket::{SocketConfig, SocketError, lost_frames, open_socket};
+pub use crate::socket::{SocketConfig, SocketError, lost_frames, open_socket, set_listening};
 use crate::tap::last_errno;
 pub use crate::tap::{NAME_LEN_MAX, Offloads, Tap, TapError, TapHandle};
 

@@ -34,7 +34,7 @@ pub use cost::{ProgramCost, program_costs};
 pub use empty::EmptyXdp;
 pub use error::SteerError;
 pub use exclusive::Exclusive;
-pub use layout::Crossed;
 pub use holder::{Attachment, XdpHolder, tool_of, xdp_holder, xdp_program};
+pub use layout::Crossed;
 pub use probe::{Probe, probe};
 pub use steering::{Path, QUEUES_MAX, Steering, XdpMode};

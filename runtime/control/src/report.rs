@@ -187,6 +187,9 @@ pub struct Interface {
     pub device: Device,
     /// The queues we serve.
     pub queues: Vec<Queue>,
+    /// What crosses within the kernel, past all queues; only an exception port has that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub crossed: Option<Crossed>,
     /// What attaching costs the kernel's own traffic, for each path that was measured, in that order: the last one
     /// that is not `beyond` is in use. Empty if it was not asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -256,6 +259,19 @@ pub struct WhyNot {
     pub path: String,
     /// One sentence.
     pub reason: String,
+}
+
+/// Frames that cross between two interfaces within the kernel, seen from one of them; a super-frame counts once.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Crossed {
+    /// Arrived here and gone to the other side.
+    pub frames_in: u64,
+    /// Come from the other side and sent here.
+    pub frames_out: u64,
+    /// Bytes arrived, from the Ethernet header.
+    pub bytes_in: u64,
+    /// Bytes sent, from the Ethernet header.
+    pub bytes_out: u64,
 }
 
 /// One receive/transmit queue.

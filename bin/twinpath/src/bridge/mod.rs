@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use twinpath_control::bridge::{self, Plan};
+use twinpath_control::bridge::{self, Carrier, Plan};
 use twinpath_control::config::{LatencyRequest, Mode, Priority, RequestScope, parse_cpu_list};
 use twinpath_control::instance::Ready;
 use twinpath_control::machine::Wanted;
@@ -19,6 +19,9 @@ pub(crate) struct Args {
     /// The TAP interface to make, where the kernel's own stack lives
     #[arg(long, value_name = "NAME")]
     kernel: String,
+    /// Who carries frames: kernel (where both interfaces are in one network namespace) or workers
+    #[arg(long, default_value_t = Carrier::Kernel)]
+    carrier: Carrier,
     /// Pairs of queues, each with a worker of its own
     #[arg(long, value_name = "N", default_value_t = 1)]
     queues: u32,
@@ -70,6 +73,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let plan = Plan {
         port: args.port,
         kernel: args.kernel,
+        carrier: args.carrier,
         queues: args.queues,
         cpus: args.cpu.map(|cpus| cpus.0.into_iter().map(|cpu| cpu as usize).collect()).unwrap_or_default(),
         idle: IdleConfig {

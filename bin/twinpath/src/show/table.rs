@@ -116,6 +116,13 @@ fn interface(interface: &Interface) -> String {
     for line in interface.fallback.iter().flat_map(super::fallback::lines) {
         let _ = write!(text, "\n  {line}");
     }
+    if let Some(crossed) = &interface.crossed {
+        let _ = write!(
+            text,
+            "\n  crossed within the kernel: {} frames ({} bytes) in, {} frames ({} bytes) out",
+            crossed.frames_in, crossed.bytes_in, crossed.frames_out, crossed.bytes_out
+        );
+    }
     if !interface.queues.is_empty() {
         let mut table =
             table(&["queue", "worker", "path", "mode", "frames in", "frames out", "ring full"], 4);

@@ -1,7 +1,7 @@
 //! What happened between two reports of one instance, per second. Pure: reports in, figures out.
 
 use serde::Serialize;
-use twinpath_control::report::{Interface, Queue, Report, Service, ServiceClaim, Worker};
+use twinpath_control::report::{Crossed, Interface, Queue, Report, Service, ServiceClaim, Worker};
 use twinpath_inspect::Times;
 
 /// An instance over an interval.
@@ -47,6 +47,8 @@ pub(crate) struct InterfaceRates {
     pub(crate) path: String,
     pub(crate) link: String,
     pub(crate) queues: Vec<QueueRates>,
+    /// What crosses within the kernel, past all queues.
+    pub(crate) crossed: Option<QueueRates>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -198,7 +200,16 @@ impl Interval {
             let earlier = earlier.and_then(|it| it.queues.iter().find(|it| it.queue == queue.queue)).cloned();
             self.queue(queue, &earlier.unwrap_or_default())
         });
+        let as_queue = |crossed: &Crossed| Queue {
+            frames_in: crossed.frames_in,
+            frames_out: crossed.frames_out,
+            bytes_in: crossed.bytes_in,
+            bytes_out: crossed.bytes_out,
+            ..Queue::default()
+        };
+        let crossed_before = earlier.and_then(|it| it.crossed.as_ref()).map(as_queue).unwrap_or_default();
         InterfaceRates {
+            crossed: now.crossed.as_ref().map(|crossed| self.queue(&as_queue(crossed), &crossed_before)),
             name: now.name.clone(),
             path: now.path.clone(),
             link: now.link.clone(),

@@ -55,10 +55,10 @@ fn notes(service: &ServiceRates) -> Vec<String> {
 }
 
 fn interface(interface: &InterfaceRates) -> Section {
-    let row = |queue: &super::rates::QueueRates| {
+    let row = |(number, worker, queue): (String, String, &super::rates::QueueRates)| {
         vec![
-            queue.queue.to_string(),
-            queue.worker.to_string(),
+            number,
+            worker,
             count(queue.frames_in_per_s),
             count(queue.frames_out_per_s),
             count(queue.bits_in_per_s),
@@ -67,6 +67,8 @@ fn interface(interface: &InterfaceRates) -> Section {
             count(queue.ring_full_per_s),
         ]
     };
+    let queues = interface.queues.iter().map(|it| (it.queue.to_string(), it.worker.to_string(), it));
+    let crossed = interface.crossed.iter().map(|it| ("-".to_owned(), "kernel".to_owned(), it));
     Section {
         title: format!("{} ({}): {} path", interface.name, interface.link, interface.path),
         header: vec![
@@ -79,7 +81,7 @@ fn interface(interface: &InterfaceRates) -> Section {
             "kicks/s",
             "ring full/s",
         ],
-        rows: interface.queues.iter().map(row).collect(),
+        rows: queues.chain(crossed).map(row).collect(),
         notes: Vec::new(),
         first_number: 0,
     }

@@ -7,13 +7,15 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, oneshot};
 use twinpath_bridge::Side;
+use twinpath_port_vnet::{lost_frames, set_listening};
+use twinpath_steer_bpf::Crossed;
 use twinpath_sys::clock;
 use twinpath_worker::Event as WorkerEvent;
 
 use super::links::state;
 use super::sides::Action;
 use super::start::kernel_addresses;
-use super::{Bridge, BridgeError, PATH, Place};
+use super::{Bridge, BridgeError, Carrier, PATH, Place};
 use crate::command::{Request, Server, default_socket, run_directory};
 use crate::device;
 use crate::instance::{Ready, Signals, any_readable};
@@ -165,8 +167,10 @@ impl Bridge {
 
     async fn port_is_gone(&mut self, ifindex: u32) {
         tracing::warn!("{} is gone: {} has no carrier until it is back", self.port.name, self.kernel.name);
+        self.port.crossed = self.crossed();
         self.port.ifindex = None;
         self.port.hold = None;
+        self.port.carrier = Carrier::Workers;
         self.port.sockets.clear();
         for worker in &mut self.workers {
             worker.detach(Side::Port, ifindex);
@@ -211,6 +215,7 @@ impl Bridge {
             worker.detach(Side::Kernel, self.kernel.ifindex);
         }
         self.kernel.place = Place::Nowhere;
+        self.choose_carrier();
         tracing::warn!("{} was removed by somebody else: making it again", self.kernel.name);
         self.make_kernel().await;
     }
@@ -243,11 +248,41 @@ impl Bridge {
                 self.act(action).await;
             }
         }
+        self.choose_carrier();
         for side in [Side::Port, Side::Kernel] {
             self.devices[side as usize] = match &self.seen[side as usize] {
                 Some(link) => report::Device { carrier: link.running, ..device::look(&link.name).await },
                 None => report::Device::default(),
             };
+        }
+    }
+
+    /// Has frames cross within the kernel where that is wanted and possible, and workers listen where it is not.
+    fn choose_carrier(&mut self) {
+        let Some(hold) = &mut self.port.hold else { return };
+        let possible = self.plan.carrier == Carrier::Kernel && self.kernel.place == Place::Home;
+        let carrier = match possible.then(|| hold.cross_to(self.kernel.ifindex)) {
+            Some(Ok(())) => Carrier::Kernel,
+            Some(Err(error)) => {
+                // An interface that has just gone is told of by itself, and settled then.
+                tracing::warn!("frames cannot cross within the kernel: {error}; workers carry them");
+                Carrier::Workers
+            }
+            None => Carrier::Workers,
+        };
+        if carrier == Carrier::Workers
+            && let Err(error) = hold.cross_no_more()
+        {
+            tracing::error!("{error}");
+        }
+        // A socket would have workers send what has crossed a second time.
+        for (socket, _) in &self.port.sockets {
+            if let Err(error) = set_listening(socket, carrier == Carrier::Workers) {
+                tracing::error!("packet socket on {}: {error}", self.port.name);
+            }
+        }
+        if std::mem::replace(&mut self.port.carrier, carrier) != carrier {
+            tracing::debug!("{} carries frames of {}", carrier, self.port.name);
         }
     }
 
@@ -318,7 +353,7 @@ impl Bridge {
     fn report(&mut self) -> Report {
         // Reading what a socket lost sets it to zero there.
         for (socket, lost) in &mut self.port.sockets {
-            *lost += u64::from(twinpath_port_vnet::lost_frames(socket));
+            *lost += u64::from(lost_frames(socket));
         }
         let pool_bytes = self.workers.iter().map(super::WorkerHandle::pool_bytes).sum::<u64>();
         Report {
@@ -342,11 +377,45 @@ impl Bridge {
         }
     }
 
+    /// What has crossed within the kernel since the start, seen from the device.
+    pub(super) fn crossed(&self) -> Crossed {
+        let now = self.port.hold.as_ref().and_then(|hold| hold.crossed().ok()).unwrap_or_default();
+        let before = self.port.crossed;
+        Crossed {
+            frames_in: before.frames_in + now.frames_in,
+            bytes_in: before.bytes_in + now.bytes_in,
+            frames_out: before.frames_out + now.frames_out,
+            bytes_out: before.bytes_out + now.bytes_out,
+        }
+    }
+
+    fn report_crossed(&self, side: Side) -> Option<report::Crossed> {
+        if self.plan.carrier != Carrier::Kernel {
+            return None;
+        }
+        let Crossed { frames_in, bytes_in, frames_out, bytes_out } = self.crossed();
+        Some(match side {
+            Side::Port => report::Crossed { frames_in, frames_out, bytes_in, bytes_out },
+            // What came in there leaves for the stack here.
+            Side::Kernel => report::Crossed {
+                frames_in: frames_out,
+                frames_out: frames_in,
+                bytes_in: bytes_out,
+                bytes_out: bytes_in,
+            },
+        })
+    }
+
     fn report_interface(&self, side: Side) -> report::Interface {
         let link = self.seen[side as usize].as_ref();
         let (ifindex, kind, why) = match side {
             Side::Port => {
-                let why = format!("withheld from the kernel's stack, which lives on {}", self.kernel.name);
+                let by = match self.port.carrier {
+                    Carrier::Kernel => "frames cross within the kernel",
+                    Carrier::Workers => "workers carry frames",
+                };
+                let why =
+                    format!("withheld from the kernel's stack, which lives on {}; {by}", self.kernel.name);
                 (self.port.ifindex.unwrap_or(0), self.port.kind.clone(), why)
             }
             Side::Kernel => {
@@ -383,6 +452,7 @@ impl Bridge {
                 .enumerate()
                 .filter_map(|(number, worker)| worker.report_queue(side, lost(number)))
                 .collect(),
+            crossed: self.report_crossed(side),
             device: self.devices[side as usize].clone(),
             ..report::Interface::default()
         }

@@ -13,13 +13,15 @@ pub mod sides;
 mod start;
 mod workers;
 
+use std::fmt;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use twinpath_bridge::Side;
 use twinpath_port_vnet::{Offloads, SocketError, TapError, TapHandle};
-use twinpath_steer_bpf::{Exclusive, SteerError};
+use twinpath_steer_bpf::{Crossed, Exclusive, SteerError};
 use twinpath_time::Instant;
 use twinpath_worker::idle::IdleConfig;
 
@@ -37,6 +39,44 @@ const PATH: &str = "exception";
 /// Most pairs of queues.
 pub const QUEUES_MAX: u32 = 64;
 
+/// Who carries frames from one side to the other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Carrier {
+    /// The kernel, by programs of ours at tc, while both interfaces are in one network namespace; workers otherwise.
+    #[default]
+    Kernel,
+    /// Workers: frames pass through our queues.
+    Workers,
+}
+
+impl Carrier {
+    /// The name users see.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Kernel => "kernel",
+            Self::Workers => "workers",
+        }
+    }
+}
+
+impl fmt::Display for Carrier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Carrier {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        [Self::Kernel, Self::Workers]
+            .into_iter()
+            .find(|carrier| carrier.name() == name)
+            .ok_or_else(|| format!("unknown carrier '{name}': choose kernel or workers"))
+    }
+}
+
 /// What an exception port is to be.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -44,6 +84,8 @@ pub struct Plan {
     pub port: String,
     /// Name of the interface to make for the kernel's stack.
     pub kernel: String,
+    /// Who carries frames.
+    pub carrier: Carrier,
     /// Pairs of queues, each with a worker of its own.
     pub queues: u32,
     /// CPUs for the workers, in order; empty: not pinned.
@@ -149,6 +191,10 @@ struct PortSide {
     kind: String,
     /// In force while it lives.
     hold: Option<Exclusive>,
+    /// What carried frames there when it was last looked; `Workers` while it is gone.
+    carrier: Carrier,
+    /// What had crossed by way of holds that are gone.
+    crossed: Crossed,
     /// The sockets, on descriptors of our own, to ask what they lost; and what they had lost before.
     sockets: Vec<(OwnedFd, u64)>,
 }

@@ -5,13 +5,13 @@ use std::net::{IpAddr, Ipv6Addr};
 use twinpath_bridge::Side;
 use twinpath_port::PortId;
 use twinpath_port_vnet::{SocketConfig, Tap, TapHandle, VnetPort, open_socket};
-use twinpath_steer_bpf::Exclusive;
+use twinpath_steer_bpf::{Crossed, Exclusive};
 use twinpath_sys::clock;
 
 use super::links::Links;
 use super::sides::Sides;
 use super::workers::WorkerHandle;
-use super::{Bridge, BridgeError, KernelSide, Place, Plan, PortSide, QUEUES_MAX};
+use super::{Bridge, BridgeError, Carrier, KernelSide, Place, Plan, PortSide, QUEUES_MAX};
 use crate::machine::Machine;
 use crate::mirror::table::{Link, Tables};
 use crate::mirror::{Mirror, MirrorLimits};
@@ -41,6 +41,8 @@ impl Bridge {
             ifindex: Some(link.ifindex),
             kind: link.kind.clone(),
             hold: None,
+            carrier: Carrier::Workers,
+            crossed: Crossed::default(),
             sockets: Vec::new(),
         };
         let (started, sides) = (clock::now(), Sides::default());
@@ -109,6 +111,7 @@ impl Bridge {
             self.port.sockets.push((watched, 0));
         }
         (self.port.ifindex, self.port.hold) = (Some(link.ifindex), Some(hold));
+        self.port.carrier = Carrier::Workers;
         self.port.kind.clone_from(&link.kind);
         Ok(())
     }

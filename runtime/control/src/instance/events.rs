@@ -483,6 +483,7 @@ impl<S: Service + 'static> Instance<S> {
             why_not: interface.choice.report_why_not(),
             device: self.report_device(),
             queues: self.workers.iter().enumerate().flat_map(queue).collect(),
+            crossed: None,
             fallback: interface.fallback.reports.clone(),
         }
     }

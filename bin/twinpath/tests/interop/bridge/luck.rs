@@ -4,7 +4,7 @@ use serde_json::Value;
 use twinpath_sys::Namespace;
 
 use super::{KERNEL, PORT, add_addresses, bridge, has_flag, is_up, passes, rig};
-use crate::rig::{CLIENT, Rig, SERVER, until};
+use crate::rig::{CLIENT, Rig, SERVER, Server, until};
 use crate::root_or_skip;
 
 fn mtu(link: &Value) -> u64 {
@@ -43,16 +43,18 @@ fn the_kernels_interface_down_takes_the_device_down_and_back() {
     if !root_or_skip() {
         return;
     }
-    let rig = rig();
-    let server = bridge(&rig, &[]);
-    passes(&rig);
-    rig.ip_server(&["link", "set", KERNEL, "down"]);
-    until("the peer sees a NIC going dark", || !has_flag(&rig.link_client("vc"), "LOWER_UP"));
-    rig.ip_server(&["link", "set", KERNEL, "up"]);
-    until("the peer sees it back", || has_flag(&rig.link_client("vc"), "LOWER_UP"));
-    until("carrier is back", || is_up(&rig.link_server(KERNEL)));
-    passes(&rig);
-    assert_eq!(server.interrupt(), Some(0));
+    for carrier in ["kernel", "workers"] {
+        let rig = rig();
+        let server = bridge(&rig, &["--carrier", carrier]);
+        passes(&rig);
+        rig.ip_server(&["link", "set", KERNEL, "down"]);
+        until("the peer sees a NIC going dark", || !has_flag(&rig.link_client("vc"), "LOWER_UP"));
+        rig.ip_server(&["link", "set", KERNEL, "up"]);
+        until("the peer sees it back", || has_flag(&rig.link_client("vc"), "LOWER_UP"));
+        until("carrier is back", || is_up(&rig.link_server(KERNEL)));
+        passes(&rig);
+        assert_eq!(server.interrupt(), Some(0));
+    }
 }
 
 #[test]
@@ -85,22 +87,24 @@ fn the_kernels_interface_removed_is_made_again() {
     if !root_or_skip() {
         return;
     }
-    let rig = rig();
-    let server = bridge(&rig, &["--queues", "2"]);
-    passes(&rig);
-    for _ in 0..3 {
-        let former = rig.link_server(KERNEL)["ifindex"].clone();
-        rig.ip_server(&["link", "delete", KERNEL]);
-        until("another one", || {
-            let link = rig.link_server(KERNEL);
-            is_up(&link) && link["ifindex"] != former
-        });
-        assert_eq!(rig.link_server(KERNEL)["address"], rig.link_server(PORT)["address"]);
-        add_addresses(&rig);
+    for carrier in ["kernel", "workers"] {
+        let rig = rig();
+        let server = bridge(&rig, &["--carrier", carrier, "--queues", "2"]);
         passes(&rig);
+        for _ in 0..3 {
+            let former = rig.link_server(KERNEL)["ifindex"].clone();
+            rig.ip_server(&["link", "delete", KERNEL]);
+            until("another one", || {
+                let link = rig.link_server(KERNEL);
+                is_up(&link) && link["ifindex"] != former
+            });
+            assert_eq!(rig.link_server(KERNEL)["address"], rig.link_server(PORT)["address"]);
+            add_addresses(&rig);
+            passes(&rig);
+        }
+        server.wait_until_said("was removed by somebody else");
+        assert_eq!(server.interrupt(), Some(0));
     }
-    server.wait_until_said("was removed by somebody else");
-    assert_eq!(server.interrupt(), Some(0));
 }
 
 #[test]
@@ -108,20 +112,22 @@ fn the_device_may_be_renamed_go_and_come_back() {
     if !root_or_skip() {
         return;
     }
-    let rig = rig();
-    let server = bridge(&rig, &[]);
-    passes(&rig);
-    rig.ip_server(&["link", "set", PORT, "name", "other"]);
-    until("the name follows", || server.show("interfaces")[0]["name"] == "other");
-    passes(&rig);
-    rig.ip_server(&["link", "delete", "other"]);
-    until("no carrier", || !has_flag(&rig.link_server(KERNEL), "LOWER_UP"));
-    server.wait_until_said("other is gone");
-    rig.join("other", &[(CLIENT, 24)], &[]);
-    until("carrier", || is_up(&rig.link_server(KERNEL)));
-    assert_eq!(rig.link_server(KERNEL)["address"], rig.link_server("other")["address"]);
-    passes(&rig);
-    assert_eq!(server.interrupt(), Some(0));
+    for carrier in ["kernel", "workers"] {
+        let rig = rig();
+        let server = bridge(&rig, &["--carrier", carrier]);
+        passes(&rig);
+        rig.ip_server(&["link", "set", PORT, "name", "other"]);
+        until("the name follows", || server.show("interfaces")[0]["name"] == "other");
+        passes(&rig);
+        rig.ip_server(&["link", "delete", "other"]);
+        until("no carrier", || !has_flag(&rig.link_server(KERNEL), "LOWER_UP"));
+        server.wait_until_said("other is gone");
+        rig.join("other", &[(CLIENT, 24)], &[]);
+        until("carrier", || is_up(&rig.link_server(KERNEL)));
+        assert_eq!(rig.link_server(KERNEL)["address"], rig.link_server("other")["address"]);
+        passes(&rig);
+        assert_eq!(server.interrupt(), Some(0));
+    }
 }
 
 /// Whether the device is the kernel's again.
@@ -154,6 +160,11 @@ fn whatever_ends_it_the_device_is_as_it_was() {
     is_the_kernels_own(&rig);
 }
 
+/// What is said of who carries frames.
+fn by(server: &Server) -> String {
+    server.show("interfaces")[0]["why"].as_str().expect("a sentence").to_owned()
+}
+
 #[test]
 fn the_kernels_interface_may_live_in_another_namespace() {
     if !root_or_skip() {
@@ -162,6 +173,7 @@ fn the_kernels_interface_may_live_in_another_namespace() {
     let mut rig = rig();
     let server = bridge(&rig, &["--mode", "interrupt"]);
     passes(&rig);
+    assert!(by(&server).ends_with("frames cross within the kernel"), "{}", by(&server));
     let container = Namespace::new().unwrap();
     let mut holder = rig.run(&container, "sleep", &["60"]);
     rig.ip_server(&["link", "set", KERNEL, "netns", &holder.id().to_string()]);
@@ -173,6 +185,8 @@ fn the_kernels_interface_may_live_in_another_namespace() {
     rig.ip_server(&["link", "set", KERNEL, "up"]);
     add_addresses(&rig);
     passes(&rig);
+    // No program reaches into another namespace.
+    assert!(by(&server).ends_with("workers carry frames"), "{}", by(&server));
     // The device's carrier is still its carrier.
     rig.ip_client(&["link", "set", "vc", "down"]);
     until("no carrier", || !has_flag(&rig.link_server(KERNEL), "LOWER_UP"));
@@ -184,5 +198,6 @@ fn the_kernels_interface_may_live_in_another_namespace() {
     until("another one at home", || is_up(&rig.link_server(KERNEL)));
     add_addresses(&rig);
     passes(&rig);
+    assert!(by(&server).ends_with("frames cross within the kernel"), "{}", by(&server));
     assert_eq!(server.interrupt(), Some(0));
 }

@@ -88,13 +88,14 @@ fn rfc_1071(bytes: &[u8]) -> u16 {
     !((sum >> 16) as u16 + sum as u16)
 }
 
-/// Frames and bytes of the device's queues so far, in and out.
+/// Frames and bytes of the device so far, in and out: through its queues, and past them.
 fn carried(server: &Server) -> [u64; 4] {
     let interfaces = server.show("interfaces");
     assert_eq!(interfaces[0]["name"], PORT);
-    let queues = interfaces[0]["queues"].as_array().expect("a list").clone();
+    let queues = interfaces[0]["queues"].as_array().expect("a list").iter();
+    let all: Vec<&serde_json::Value> = queues.chain([&interfaces[0]["crossed"]]).collect();
     ["frames_in", "bytes_in", "frames_out", "bytes_out"]
-        .map(|figure| queues.iter().filter_map(|queue| queue[figure].as_u64()).sum())
+        .map(|figure| all.iter().filter_map(|queue| queue[figure].as_u64()).sum())
 }
 
 #[test]
@@ -102,7 +103,13 @@ fn everything_passes_whole_in_every_mode_and_nothing_is_dropped() {
     if !root_or_skip() {
         return;
     }
-    for arguments in [&["--mode", "interrupt"][..], &["--mode", "poll"], &["--queues", "2"]] {
+    let workers = ["--carrier", "workers"];
+    for arguments in [
+        &["--carrier", "kernel"][..],
+        &[&workers[..], &["--mode", "interrupt"]].concat(),
+        &[&workers[..], &["--mode", "poll"]].concat(),
+        &[&workers[..], &["--queues", "2"]].concat(),
+    ] {
         let rig = rig();
         let server = bridge(&rig, arguments);
         passes(&rig);
@@ -141,7 +148,7 @@ fn several_queues_share_the_flows() {
         return;
     }
     let rig = rig();
-    let server = bridge(&rig, &["--queues", "2", "--mode", "interrupt"]);
+    let server = bridge(&rig, &["--carrier", "workers", "--queues", "2", "--mode", "interrupt"]);
     for port in 0..64 {
         let there = rig.server_udp(SERVER, 9100 + port);
         let here = rig.client_udp(CLIENT, 0);
@@ -160,8 +167,14 @@ fn the_kernels_stack_does_not_act_on_the_device_as_well() {
     if !root_or_skip() {
         return;
     }
+    for carrier in ["kernel", "workers"] {
+        stays_out(carrier);
+    }
+}
+
+fn stays_out(carrier: &str) {
     let rig = rig();
-    let server = bridge(&rig, &["--mode", "interrupt"]);
+    let server = bridge(&rig, &["--carrier", carrier]);
     passes(&rig);
     // All nodes of the link: every stack that hears it answers, and each would with the same link-local address.
     let icmp = rig
@@ -208,7 +221,8 @@ fn an_idle_bridge_waits_for_its_descriptors_and_no_timer() {
         return;
     }
     let rig = rig();
-    let server = bridge(&rig, &["--mode", "interrupt", "--latency-request", "never"]);
+    let idle = ["--carrier", "workers", "--mode", "interrupt", "--latency-request", "never"];
+    let server = bridge(&rig, &idle);
     passes(&rig);
     // Attaching its two queues took some.
     let allocations = server.worker("allocations");
