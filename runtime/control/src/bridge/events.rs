@@ -332,7 +332,7 @@ impl Bridge {
         match request {
             Request::Show(topic) => topic.of(&self.report()),
             Request::Capture(_) => {
-                Err("a bridge has no captures: tcpdump sees all it carries, on the interface of the kernel's side".to_owned())
+                Err("a bridge has no captures: tcpdump on the device sees all it carries".to_owned())
             }
             Request::Set(change) => {
                 let (mode, count) = (change.mode, self.workers.len());

@@ -46,11 +46,19 @@ pub(super) enum Mode {
     Busy,
     BusyKernel,
     Exception,
+    ExceptionWorkers,
 }
 
 impl Mode {
-    pub(super) const ALL: [Self; 6] =
-        [Self::Plain, Self::Again, Self::Attached, Self::Busy, Self::BusyKernel, Self::Exception];
+    pub(super) const ALL: [Self; 7] = [
+        Self::Plain,
+        Self::Again,
+        Self::Attached,
+        Self::Busy,
+        Self::BusyKernel,
+        Self::Exception,
+        Self::ExceptionWorkers,
+    ];
 
     /// The row of its walks.
     pub(super) fn row(self) -> &'static str {
@@ -61,6 +69,7 @@ impl Mode {
             Self::Busy => "nfs-busy",
             Self::BusyKernel => "nfs-busy-kernel",
             Self::Exception => "nfs-exception",
+            Self::ExceptionWorkers => "nfs-exception-workers",
         }
     }
 }
@@ -142,7 +151,7 @@ impl<'a> Stage<'a> {
                 let load = self.load(PLAIN_PORT).await?;
                 Ok(self.scene(Running::BusyKernel(server, load)))
             }
-            Mode::Exception => self.exception().await,
+            Mode::Exception | Mode::ExceptionWorkers => self.exception(mode).await,
         }
     }
 
@@ -210,24 +219,32 @@ impl<'a> Stage<'a> {
     }
 
     /// A TAP where the kernel's stack lives, and twinpath between it and an interface that the kernel has no use for.
-    async fn exception(&self) -> anyhow::Result<Scene<'a>> {
+    ///
+    /// Frames that cross within the kernel need no worker. One that carries them takes turns with the two that talk, as all
+    /// three wait for each other: on another CPU it would wake theirs for every frame, which costs more than it does.
+    async fn exception(&self, mode: Mode) -> anyhow::Result<Scene<'a>> {
+        let (carrier, idle, cpus) = match mode {
+            Mode::ExceptionWorkers => ("workers", "interrupt", &self.session.cpus[..1]),
+            _ => ("kernel", "adaptive", self.cpu()),
+        };
         let mut args = words(&format!(
-            "bridge {} --kernel {TAP} --mode adaptive --cpu {} --linger-ms {LINGER_MS}",
-            OWNED.interface, self.session.cpus[1]
+            "bridge {} --kernel {TAP} --carrier {carrier} --mode {idle} --cpu {} --linger-ms {LINGER_MS}",
+            OWNED.interface, cpus[0]
         ));
         args.extend(["--socket".to_owned(), self.socket()]);
-        let side = Side::At(self.owner, self.cpu());
+        let side = Side::At(self.owner, cpus);
         let instance = Instance::start_at(&self.session.launcher, side, &args).await?;
         let tap = End { interface: TAP, ..OWNED };
         topology::address(self.owner, tap).context("the exception port's interface")?;
         let report = instance.report().await?;
         Ok(Scene {
             namespace: self.owner,
-            interface: TAP,
+            // What crosses leaves the TAP before anybody could see it there.
+            interface: if mode == Mode::ExceptionWorkers { TAP } else { OWNED.interface },
             peer: OWNED_PEER.interface,
             target: nfs_of(OWNED_PEER),
             path: Some(report.path()),
-            notes: vec![format!("bridge between {} and {TAP}, adaptive", OWNED.interface)],
+            notes: vec![format!("bridge between {} and {TAP}, carrier {carrier}", OWNED.interface)],
             running: Running::Exception(instance),
         })
     }

@@ -12,7 +12,7 @@ use crate::lab::model::Sample;
 use crate::lab::record::Record;
 
 /// What a kernel service does to the walk is no fault of ours; it is in its own row.
-const OURS: [Mode; 3] = [Mode::Attached, Mode::Busy, Mode::Exception];
+const OURS: [Mode; 4] = [Mode::Attached, Mode::Busy, Mode::Exception, Mode::ExceptionWorkers];
 
 /// Records what any distribution shows near multiples of a tick beyond the same of plain veth: the worst of them.
 pub(super) fn note(record: &mut Record) {
@@ -114,7 +114,7 @@ mod tests {
         assert_eq!(value(&record, "excess_share"), 0.0);
         let said = notes(&record);
         assert!(
-            said[0].starts_with("none of 18 ") && said[1].starts_with("nfs-busy: one walk of 3"),
+            said[0].starts_with("none of 24 ") && said[1].starts_with("nfs-busy: one walk of 3"),
             "{said:?}"
         );
         assert!((5e-5..5e-4).contains(&value(&record, "seen_from")));
