@@ -16,6 +16,7 @@ use twinpath_control::tune::apply::{MACHINE, Outcome, apply};
 use twinpath_control::tune::journal::{self, Journal, Stage};
 use twinpath_control::tune::restore::{Which, recover, restore};
 use twinpath_control::tune::{Host, Id, Line, State, System, Wish, advise, apply::Done, survey, topology};
+use twinpath_worker::Costs;
 
 /// `--apply` would change something.
 const EXIT_WOULD_CHANGE: u8 = 3;
@@ -62,6 +63,8 @@ pub(crate) struct Args {
 struct Report {
     /// The interface; none for the machine alone.
     interface: Option<String>,
+    /// Interfaces that it stands on, to be tuned as well: those of a VLAN, bond or bridge.
+    stands_on: Vec<String>,
     /// What it is tuned for.
     mode: Mode,
     /// The workers' CPUs; empty: not said.
@@ -74,6 +77,8 @@ struct Report {
     outcomes: Vec<Outcome>,
     /// What the journal holds now.
     journal: JournalState,
+    /// What a wake-up costs here: measured now, or by the instance; none after a change, and with `--only`.
+    wake_ups: Option<Costs>,
 }
 
 /// What the journal holds.
@@ -119,7 +124,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 /// Reads how everything stands. After a restore the interface may be gone: then there are no lines.
 fn look(system: &dyn System, args: &Args, outcomes: Vec<Outcome>) -> anyhow::Result<Report> {
-    let (Wish { mode, cpus }, instance) = wish(args);
+    let (Wish { mode, cpus }, instance, measured) = wish(args);
+    let mut stands_on = Vec::new();
     let lines = match topology::look(system, args.interface.as_deref()) {
         Err(_) if args.restore => Vec::new(),
         topology => {
@@ -129,6 +135,7 @@ fn look(system: &dyn System, args: &Args, outcomes: Vec<Outcome>) -> anyhow::Res
                 let there: Vec<String> = topology.cpus.iter().map(|cpu| cpu.number.to_string()).collect();
                 bail!("--cpu: CPU {missing} does not run here; there are: {}", there.join(", "));
             }
+            stands_on = topology.interface.iter().flat_map(|interface| interface.stands_on.clone()).collect();
             let mut lines =
                 survey::survey(system, advise::advise(&topology, &Wish { mode, cpus: cpus.clone() }));
             lines.retain(|line| args.only.is_empty() || args.only.contains(&line.id));
@@ -137,16 +144,19 @@ fn look(system: &dyn System, args: &Args, outcomes: Vec<Outcome>) -> anyhow::Res
         }
     };
     let journal = journal_state(&args.journal);
-    Ok(Report { interface: args.interface.clone(), mode, cpus, instance, lines, outcomes, journal })
+    let looks = !args.apply && !args.restore && args.only.is_empty() && args.root.is_none();
+    let wake_ups = looks.then(|| measured.unwrap_or_else(|| start::measure(&cpus)));
+    let interface = args.interface.clone();
+    Ok(Report { interface, stands_on, mode, cpus, instance, lines, outcomes, journal, wake_ups })
 }
 
 /// What the command line says; where it says nothing, what runs on the interface.
-fn wish(args: &Args) -> (Wish, Option<String>) {
+fn wish(args: &Args) -> (Wish, Option<String>, Option<Costs>) {
     let told: Vec<usize> = args.cpu.iter().flat_map(|cpus| &cpus.0).map(|cpu| *cpu as usize).collect();
     let asked = args.interface.as_deref().filter(|_| args.mode.is_none() && args.cpu.is_none());
     match asked.filter(|_| args.root.is_none()).and_then(start::running) {
-        Some(start::Running { mode, cpus, name }) => (Wish { mode, cpus }, Some(name)),
-        None => (Wish { mode: args.mode.unwrap_or_default(), cpus: told }, None),
+        Some(start::Running { mode, cpus, name, costs }) => (Wish { mode, cpus }, Some(name), costs),
+        None => (Wish { mode: args.mode.unwrap_or_default(), cpus: told }, None, None),
     }
 }
 

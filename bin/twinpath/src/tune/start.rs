@@ -10,6 +10,12 @@ use twinpath_control::tune::Host;
 use twinpath_control::tune::apply::Outcome;
 use twinpath_control::tune::journal::{self, Journal, JournalError, Stage};
 use twinpath_control::tune::restore::recover;
+use twinpath_sys::affinity;
+use twinpath_time::Duration;
+use twinpath_worker::costs::{self, Costs};
+
+/// How long measuring wake-ups takes: as at the start of an instance.
+const MEASURE: Duration = Duration::from_millis(120);
 
 /// Puts back what a `tune --apply` that died has left behind. Whoever serves does so first; it says what it did, and is never a
 /// reason not to serve.
@@ -51,6 +57,8 @@ pub(super) struct Running {
     pub(super) cpus: Vec<usize>,
     /// `echo, pid 12`.
     pub(super) name: String,
+    /// What a wake-up costs there, as it measured last.
+    pub(super) costs: Option<Costs>,
 }
 
 /// The instance that serves this interface, where exactly one can be asked and its workers agree.
@@ -72,5 +80,11 @@ pub(super) fn running(interface: &str) -> Option<Running> {
     let cpus: Option<Vec<usize>> =
         report.workers.iter().map(|worker| worker.cpu.map(|cpu| cpu as usize)).collect();
     let name = format!("{}, pid {}", report.instance.service, report.instance.pid);
-    Some(Running { mode, cpus: cpus.unwrap_or_default(), name })
+    Some(Running { mode, cpus: cpus.unwrap_or_default(), name, costs: report.machine })
+}
+
+/// What a wake-up costs on the first of these CPUs, or on any.
+pub(super) fn measure(cpus: &[usize]) -> Costs {
+    let any = || affinity::allowed_cpus().ok()?.first().copied();
+    costs::measure(cpus.first().copied().or_else(any).unwrap_or(0), MEASURE)
 }

@@ -36,6 +36,14 @@ pub(super) fn lines(report: &Report) -> String {
             0,
         ));
     }
+    if let Some(costs) = &report.wake_ups {
+        text.push('\n');
+        for line in crate::show::machine::render(costs).lines() {
+            // Its tables are narrow enough; its sentences begin with two spaces.
+            let wide = line.chars().count() > WIDTH;
+            let _ = write!(text, "\n{}", if wide { wrapped(line, 2) } else { line.to_owned() });
+        }
+    }
     text.push_str(&journal(report));
     text
 }
@@ -51,7 +59,11 @@ fn head(report: &Report) -> String {
         count => format!("{count} settings are not as advised"),
     };
     let from = report.instance.as_ref().map(|name| format!(" (as {name}, runs)")).unwrap_or_default();
-    format!("{what}, for mode {}{on}{from}: {open}", report.mode)
+    let mut head = format!("{what}, for mode {}{on}{from}: {open}", report.mode);
+    if !report.stands_on.is_empty() {
+        let _ = write!(head, "\n{what} stands on {}: tune that as well", report.stands_on.join(", "));
+    }
+    head
 }
 
 /// Lines that differ in nothing but their names stand together.

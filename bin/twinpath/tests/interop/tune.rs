@@ -249,6 +249,23 @@ fn what_runs_on_the_interface_is_what_it_is_tuned_for() {
 }
 
 #[test]
+fn what_a_wake_up_costs_here_is_told_beside_the_settings() {
+    if !twinpath_test_skip::root_or_skip() {
+        return;
+    }
+    let rig = Rig::new();
+    let looked = |arguments: &[&str]| rig.twinpath(&rig.server, &[&["tune"], arguments].concat());
+    let finished = looked(&["vs", "--cpu", "0", "--json"]);
+    let report: Value = serde_json::from_str(&finished.stdout).unwrap();
+    assert_eq!(report["wake_ups"]["cpu"], 0);
+    assert!(report["wake_ups"]["wake_same_cpu"]["p50_ns"].as_u64().is_some_and(|ns| ns > 0), "{report}");
+    let finished = looked(&[]);
+    assert!(finished.stdout.contains("waking up on CPU"), "{}", finished.stdout);
+    let widest = finished.stdout.lines().map(|line| line.chars().count()).max();
+    assert!(widest.is_some_and(|widest| widest <= 120), "{}", finished.stdout);
+}
+
+#[test]
 fn what_cannot_be_done_is_said_in_a_sentence() {
     if !twinpath_test_skip::root_or_skip() {
         return;

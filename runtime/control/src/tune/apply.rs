@@ -50,7 +50,7 @@ pub enum Done {
 }
 
 /// Makes the lines in state [`State::Change`] what is advised, for `asker`. What was journalled before keeps its first
-/// value.
+/// value. What an apply that died has left is for [`super::restore::recover`], before the lines are read.
 ///
 /// # Errors
 /// [`JournalError`]: then nothing was changed that is not in the journal.
@@ -88,7 +88,7 @@ pub fn apply(
         });
         let entry = &mut journal.record.entries[place];
         add_asker(entry, asker);
-        if *now != entry.applied {
+        if *now != entry.applied && Some(now) != entry.earlier.as_ref() {
             // Somebody else has set it since: that is what comes back, not what had been before.
             entry.former.clone_from(now);
         }

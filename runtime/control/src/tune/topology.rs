@@ -35,6 +35,8 @@ pub struct Interface {
     pub tx_queues: usize,
     /// Interrupts of its queues.
     pub interrupts: Vec<Interrupt>,
+    /// Interfaces that it stands on: those of a VLAN, bond or bridge.
+    pub stands_on: Vec<String>,
     /// The memory node that its device is attached to, where there are several.
     pub node: Option<u32>,
 }
@@ -137,6 +139,11 @@ fn look_at(system: &dyn System, name: &str) -> Option<Interface> {
         rx_queues: count("rx-"),
         tx_queues: count("tx-"),
         interrupts: interrupts(system, &directory),
+        stands_on: system
+            .list(&directory)
+            .iter()
+            .filter_map(|name| name.strip_prefix("lower_").map(str::to_owned))
+            .collect(),
         node: file("device/numa_node").and_then(|node| node.parse().ok()),
     })
 }

@@ -115,6 +115,16 @@ fn a_name_that_is_no_interface_is_refused() {
 }
 
 #[test]
+fn a_vlan_has_no_interrupts_but_an_interface_that_has() {
+    let fake = Fake::new();
+    fake.put("sys/class/net/eth0.5/ifindex", "9");
+    std::os::unix::fs::symlink("../eth0", fake.path("sys/class/net/eth0.5/lower_eth0")).unwrap();
+    let vlan = topology::look(&fake, Some("eth0.5")).unwrap().interface.unwrap();
+    assert!(vlan.interrupts.is_empty());
+    assert_eq!(vlan.stands_on, ["eth0"]);
+}
+
+#[test]
 fn a_virtio_device_has_the_interrupts_of_what_carries_it() {
     let fake = Fake::new();
     std::fs::remove_dir_all(fake.path("sys/class/net/eth0/device")).unwrap();

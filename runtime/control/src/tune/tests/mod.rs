@@ -4,3 +4,4 @@ mod advice;
 mod crash;
 mod fake;
 mod putting_back;
+mod random;
