@@ -292,8 +292,19 @@ impl Drop for Launcher {
 fn end(process: &OwnedFd) {
     // ESRCH: it ended by itself.
     let _ = rustix::process::pidfd_send_signal(process, Signal::KILL);
-    let deadline = rustix::event::Timespec { tv_sec: STOP_DEADLINE.as_secs().cast_signed(), tv_nsec: 0 };
-    let _ = rustix::event::poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&deadline));
+    let deadline = Instant::now() + STOP_DEADLINE;
+    let mut ended = [PollFd::new(process, PollFlags::IN)];
+    // Another one that ends meanwhile interrupts it: SIGCHLD has a handler.
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let left = rustix::event::Timespec {
+            tv_sec: left.as_secs().cast_signed(),
+            tv_nsec: left.subsec_nanos().into(),
+        };
+        if rustix::event::poll(&mut ended, Some(&left)) != Err(rustix::io::Errno::INTR) {
+            return;
+        }
+    }
 }
 
 /// What a process has started. Best effort: a kernel without `CONFIG_PROC_CHILDREN` does not tell.
