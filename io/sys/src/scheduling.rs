@@ -1,7 +1,7 @@
 //! How the kernel's scheduler treats the calling thread: its policy, and what there is of real-time CPU time.
 //!
 //! sched(7). It never decides which priority is right.
-#![allow(unsafe_code, reason = "sched_setscheduler and getrusage are not in rustix")]
+#![allow(unsafe_code, reason = "sched_setscheduler is not in rustix")]
 
 use std::fs;
 use std::mem;
@@ -139,17 +139,6 @@ impl RealTimeBudget {
         let share = |runtime: u32| u64::from(runtime) * 1000 / u64::from(self.period_us.max(1));
         self.runtime_us.map_or(1000, |runtime| share(runtime).min(1000) as u32)
     }
-}
-
-/// How often the calling thread had to leave its CPU to another one though it had more to do (`ru_nivcsw`): a sign that
-/// it shares the CPU. A system call.
-#[must_use]
-pub fn preemptions() -> u64 {
-    // SAFETY: a struct of numbers, for the kernel to fill.
-    let mut usage: libc::rusage = unsafe { mem::zeroed() };
-    // SAFETY: the call writes one rusage, which lives.
-    let done = unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
-    if done == 0 { usage.ru_nivcsw.unsigned_abs() } else { 0 }
 }
 
 #[cfg(test)]

@@ -17,6 +17,10 @@ pub struct WorkerCounters {
     pub request_held: Counter,
     /// Times a latency request was refused by the system.
     pub request_refused: Counter,
+    /// Times it slept because it had spun for its share of a shared CPU.
+    pub guard_sleeps: Counter,
+    /// Times it paused because it had run for its share of a shared CPU.
+    pub guard_pauses: Counter,
     /// Kernel thread id.
     pub tid: Counter,
     /// Idle mode, as the number of [`Mode`](crate::idle::Mode).

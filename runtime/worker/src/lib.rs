@@ -11,6 +11,7 @@
 pub mod costs;
 mod counters;
 mod engine;
+pub mod guard;
 pub mod idle;
 pub mod mailbox;
 pub mod place;

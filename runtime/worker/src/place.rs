@@ -6,9 +6,11 @@ use std::thread::{self, JoinHandle};
 use rustix::io::Errno;
 use twinpath_sys::affinity::{self, AffinityError};
 
-use twinpath_sys::scheduling::SchedulingError;
+use twinpath_sys::cpuidle;
+use twinpath_sys::scheduling::{RealTimeBudget, SchedulingError};
 
 use crate::engine::Engine;
+use crate::guard::{Guard, Shares};
 use crate::priority::{Granted, Priority};
 use crate::request::Request;
 use crate::turn::{Remains, Worker};
@@ -65,13 +67,16 @@ pub struct Placement {
     pub priority: Priority,
     /// How it makes its latency requests.
     pub request: Request,
+    /// The share of its CPU, in thousandths, that it may spin where it shares it and others could not; without it
+    /// [`SPIN_PERMILLE`](crate::guard::SPIN_PERMILLE).
+    pub spin_permille: Option<u32>,
 }
 
 impl Placement {
     /// On that CPU if one is named, otherwise as threads are; requests are for all CPUs and the shallowest state.
     #[must_use]
     pub const fn on(cpu: Option<usize>) -> Self {
-        Self { cpu, priority: Priority::Normal, request: Request::machine(0) }
+        Self { cpu, priority: Priority::Normal, request: Request::machine(0), spin_permille: None }
     }
 }
 
@@ -82,6 +87,8 @@ pub struct Placed<E: Engine> {
     pub thread: JoinHandle<Remains<E>>,
     /// The priority it got.
     pub priority: Granted,
+    /// What it may take of its CPU; everything that the scheduler gives it, without.
+    pub shares: Option<Shares>,
 }
 
 /// Gives `worker` a thread as `placement` says, and waits until it has started.
@@ -94,21 +101,28 @@ where
     E::Command: 'static,
     E::Event: 'static,
 {
-    let Placement { cpu, priority, request } = placement;
+    let Placement { cpu, priority, request, spin_permille } = placement;
     let mut worker = worker.with_request(request);
     let (started, wait) = std::sync::mpsc::sync_channel(1);
     let thread = thread::Builder::new()
         .name(format!("worker-{number}"))
         .spawn(move || {
-            let outcome = prepare(&mut worker, number, cpu, priority);
+            let outcome = prepare(&mut worker, number, cpu, priority).map(|granted| {
+                let isolated = cpu.is_some_and(|cpu| cpuidle::isolated_cpus().contains(&cpu));
+                let budget = RealTimeBudget::read();
+                let shares = Shares::of(granted.priority, isolated, budget, spin_permille);
+                (granted, shares)
+            });
+            let shares = outcome.as_ref().ok().and_then(|(_, shares)| *shares);
+            let worker = worker.with_guard(shares.map(Guard::new));
             let failed = outcome.is_err();
             // The receiver waits below; it cannot be gone.
             let _ = started.send(outcome);
             if failed { worker.into_remains() } else { worker.run() }
         })
         .map_err(|source| PlaceError::Thread { worker: number, source })?;
-    let priority = wait.recv().map_err(|_| PlaceError::Ended { worker: number })??;
-    Ok(Placed { thread, priority })
+    let (priority, shares) = wait.recv().map_err(|_| PlaceError::Ended { worker: number })??;
+    Ok(Placed { thread, priority, shares })
 }
 
 fn prepare<E: Engine>(

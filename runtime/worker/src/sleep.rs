@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
+use rustix::thread::{ClockId, clock_nanosleep_absolute};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
@@ -94,6 +95,14 @@ impl Sleeper {
         self.wait(None)
     }
 
+    /// Sleeps until `until` whatever becomes ready, or until a signal.
+    pub fn pause(&self, until: Instant) {
+        let nanos = until.as_nanos();
+        let at = Timespec { tv_sec: (nanos / 1_000_000_000) as i64, tv_nsec: (nanos % 1_000_000_000) as i64 };
+        // EINTR is the only error that a sound call can have: the pause is shorter then.
+        let _ = clock_nanosleep_absolute(ClockId::Monotonic, &at);
+    }
+
     fn wait(&mut self, timeout: Option<&Timespec>) -> &[Ready] {
         let mut buffer = [const { MaybeUninit::<epoll::Event>::uninit() }; READY_MAX];
         self.ready.clear();
@@ -162,6 +171,18 @@ mod tests {
         sleeper.remove(&event).expect("removed");
         event.signal();
         assert!(sleeper.look().is_empty());
+    }
+
+    #[test]
+    fn a_pause_is_not_ended_by_what_is_ready() {
+        let mut sleeper = Sleeper::new().expect("epoll");
+        let event = EventFd::new().expect("eventfd");
+        sleeper.add(&event, 7, false).expect("added");
+        event.signal();
+        let until = clock::now() + Duration::from_millis(2);
+        sleeper.pause(until);
+        assert!(clock::now() >= until);
+        assert_eq!(sleeper.look(), [Ready { token: 7, error: false }]);
     }
 
     #[test]

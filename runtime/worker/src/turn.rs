@@ -12,6 +12,7 @@ use twinpath_time::{Duration, Instant};
 
 use crate::counters::WorkerCounters;
 use crate::engine::{Attached, ENGINE_TOKENS, Engine, Io};
+use crate::guard::{Guard, Verdict};
 use crate::idle::{Decision, Idle, IdleConfig, Mode};
 use crate::mailbox::{Receiver, Sender};
 use crate::request::Request;
@@ -103,6 +104,8 @@ pub struct Worker<E: Engine> {
     sleeper: Sleeper,
     idle: Idle,
     request: Request,
+    /// Set where it shares its CPU and the scheduler would let it have everything.
+    guard: Option<Guard>,
     /// Refused once: not asked for again.
     request_refused: bool,
     look_due: Instant,
@@ -146,6 +149,7 @@ impl<E: Engine> Worker<E> {
             sleeper,
             idle: Idle::new(config.idle),
             request: Request::machine(0),
+            guard: None,
             request_refused: false,
             look_due: Instant::ZERO,
             look_often_until: Instant::ZERO,
@@ -163,6 +167,13 @@ impl<E: Engine> Worker<E> {
     #[must_use]
     pub fn with_request(mut self, request: Request) -> Self {
         self.request = request;
+        self
+    }
+
+    /// Has it keep to its shares of a CPU.
+    #[must_use]
+    pub fn with_guard(mut self, guard: Option<Guard>) -> Self {
+        self.guard = guard;
         self
     }
 
@@ -202,7 +213,9 @@ impl<E: Engine> Worker<E> {
     pub fn run(mut self) -> Remains<E> {
         while !self.stopping && !self.engine.is_done() {
             let now = self.time();
-            if self.turn(now) {
+            let busy = self.turn(now);
+            let no_spin_until = self.guarded(now, busy);
+            if busy {
                 self.idle.worked(now);
                 self.counters.turns_busy.add(1);
                 self.busy_streak = self.busy_streak.saturating_add(1);
@@ -212,13 +225,39 @@ impl<E: Engine> Worker<E> {
                 continue;
             }
             self.counters.turns_empty.add(1);
-            match self.idle.decide(now, self.engine.next_deadline()) {
-                Decision::Turn => self.spin(),
-                Decision::Sleep { until } => self.sleep(now, until),
+            let deadline = self.engine.next_deadline();
+            match (self.idle.decide(now, deadline), no_spin_until) {
+                (Decision::Turn, None) => self.spin(),
+                (Decision::Turn, Some(until)) => {
+                    self.counters.guard_sleeps.add(1);
+                    self.sleep(now, until.min(deadline));
+                }
+                (Decision::Sleep { until }, _) => self.sleep(now, until),
             }
         }
         self.publish();
         self.into_remains()
+    }
+
+    /// What the guard says after a turn: until when to sleep instead of spinning. A pause is made here.
+    fn guarded(&mut self, now: Instant, busy: bool) -> Option<Instant> {
+        match self.guard.as_mut()?.turned(now, busy) {
+            Verdict::Free => None,
+            Verdict::Sleep { until } => Some(until),
+            Verdict::Pause { until } => {
+                self.counters.guard_pauses.add(1);
+                self.sleeper.pause(until);
+                self.fresh = Instant::ZERO;
+                self.slept(clock::now());
+                None
+            }
+        }
+    }
+
+    fn slept(&mut self, now: Instant) {
+        if let Some(guard) = &mut self.guard {
+            guard.slept(now);
+        }
     }
 
     pub(crate) fn into_remains(self) -> Remains<E> {
@@ -432,6 +471,7 @@ impl<E: Engine> Worker<E> {
             self.counters.wakeups.add(u64::from(woken));
             // The fds were just looked at: what is ready is dispatched now, with a fresh time.
             let now = clock::now();
+            self.slept(now);
             self.look_due = now + LOOK_INTERVAL;
             if self.dispatch(now) {
                 self.idle.worked(now);

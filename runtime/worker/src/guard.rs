@@ -1,0 +1,280 @@
+//! What a worker may take of a CPU that it shares, where the scheduler alone would give it everything.
+//!
+//! A worker at real-time priority that spins keeps everything normal off its CPU: first its neighbours, then the kernel threads that
+//! would deliver its packets; and once real-time threads have used up their budget (`sched_rt_runtime_us`), the kernel stops it for
+//! the rest of the second, 54 ms as measured. A signal at a limit (`RLIMIT_RTTIME`) would end the process. So the worker keeps
+//! an account and yields by sleeping, in small pieces: when it has spun for its share it sleeps as if it were in mode
+//! `interrupt`, woken by work at once; and when it has run for its share, work or not, it pauses whatever waits.
+//!
+//! A value, told what happened and what time it is.
+
+use twinpath_sys::scheduling::RealTimeBudget;
+use twinpath_time::{Duration, Instant};
+
+use crate::priority::Priority;
+
+/// The share of a shared CPU, in thousandths, that a worker spins if nothing else is asked for: at one packet per 350 us it
+/// leaves its neighbour nine tenths less what the packets take.
+pub const SPIN_PERMILLE: u32 = 100;
+
+/// The share that it runs at most, work or not.
+pub const RUN_PERMILLE: u32 = 900;
+
+/// Of the kernel's budget for real-time threads we use at most this, so that it never stops us.
+const OF_BUDGET_PERMILLE: u32 = 950;
+
+/// What may be saved up: the longest spin or run in one piece is this, and what accrues meanwhile.
+const SAVED_MAX: Duration = Duration::from_millis(1);
+
+/// What has to be saved up before spinning or running goes on: fewer, longer pieces cost less than many short ones.
+const WORTH_IT: Duration = Duration::from_micros(100);
+
+/// The shares of a CPU, in thousandths, that a worker may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shares {
+    /// Spinning: turning without finding work.
+    pub spin_permille: u32,
+    /// Running at all.
+    pub run_permille: u32,
+}
+
+impl Shares {
+    /// What a worker of that priority may take of its CPU; `None` if the scheduler's own fairness is enough.
+    ///
+    /// `isolated`: the scheduler keeps other work off that CPU. `spin_permille`: what was asked for.
+    #[must_use]
+    pub fn of(
+        priority: Priority,
+        isolated: bool,
+        budget: RealTimeBudget,
+        spin_permille: Option<u32>,
+    ) -> Option<Self> {
+        let run_permille = match priority {
+            // At nice 0 and above a spinning worker gets no more than each of its neighbours.
+            Priority::Normal | Priority::Auto => return None,
+            Priority::Nice(nice) if nice >= 0 => return None,
+            Priority::Nice(_) if isolated => return None,
+            // Next to nice -20 a normal neighbour keeps a ninetieth.
+            Priority::Nice(_) => RUN_PERMILLE,
+            Priority::Fifo(_) if isolated && budget.runtime_us.is_none() => return None,
+            Priority::Fifo(_) => RUN_PERMILLE.min(budget.permille() * OF_BUDGET_PERMILLE / 1000),
+        };
+        let spin_permille = if isolated { run_permille } else { spin_permille.unwrap_or(SPIN_PERMILLE) };
+        Some(Self { spin_permille: spin_permille.min(run_permille), run_permille })
+    }
+}
+
+/// What the worker has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// As it likes.
+    Free,
+    /// Sleep instead of spinning; work ends the sleep, and so does this time.
+    Sleep {
+        /// When it may spin again.
+        until: Instant,
+    },
+    /// Sleep whatever waits.
+    Pause {
+        /// Until then.
+        until: Instant,
+    },
+}
+
+/// Time saved up for something, which accrues at a share of the time that passes.
+#[derive(Clone, Copy, Debug)]
+struct Account {
+    permille: u64,
+    saved_ns: u64,
+    /// It was used up, and is not yet worth using again.
+    closed: bool,
+}
+
+impl Account {
+    const fn new(permille: u32) -> Self {
+        Self { permille: permille as u64, saved_ns: SAVED_MAX.as_nanos() as u64, closed: false }
+    }
+
+    /// `passed_ns` have passed, used up or not.
+    fn pass(&mut self, passed_ns: u64, used: bool) {
+        let accrued = passed_ns.saturating_mul(self.permille) / 1000;
+        let spent = if used { passed_ns } else { 0 };
+        self.saved_ns = (self.saved_ns + accrued).saturating_sub(spent).min(SAVED_MAX.as_nanos() as u64);
+        if self.saved_ns == 0 {
+            self.closed = true;
+        } else if self.saved_ns >= WORTH_IT.as_nanos() as u64 {
+            self.closed = false;
+        }
+    }
+
+    /// When it will be worth using, if it is not.
+    fn opens(&self, now: Instant) -> Option<Instant> {
+        let missing = (WORTH_IT.as_nanos() as u64).saturating_sub(self.saved_ns);
+        // Rounded up, so that it is open then.
+        let wait = missing.saturating_mul(1000).div_ceil(self.permille.max(1)) + 1;
+        self.closed.then(|| now + Duration::from_nanos(wait))
+    }
+}
+
+/// The account of one worker.
+#[derive(Clone, Copy, Debug)]
+pub struct Guard {
+    spin: Account,
+    run: Account,
+    /// Up to when time is accounted for.
+    seen: Instant,
+    /// The turn before found work.
+    worked: bool,
+}
+
+impl Guard {
+    /// Nothing is used up yet.
+    #[must_use]
+    pub const fn new(shares: Shares) -> Self {
+        Self {
+            spin: Account::new(shares.spin_permille),
+            run: Account::new(shares.run_permille),
+            seen: Instant::ZERO,
+            worked: true,
+        }
+    }
+
+    /// A turn that began at `now` has found work, or has not; what it has to do next.
+    #[inline]
+    pub fn turned(&mut self, now: Instant, worked: bool) -> Verdict {
+        // The first call has nothing before it.
+        let passed_ns = if self.seen == Instant::ZERO { 0 } else { now.nanos_since(self.seen) };
+        self.seen = now;
+        self.spin.pass(passed_ns, !self.worked);
+        self.run.pass(passed_ns, true);
+        self.worked = worked;
+        if let Some(until) = self.run.opens(now) {
+            return Verdict::Pause { until };
+        }
+        match self.spin.opens(now) {
+            Some(until) if !worked => Verdict::Sleep { until },
+            _ => Verdict::Free,
+        }
+    }
+
+    /// It has slept until `now`, since the last turn began.
+    #[inline]
+    pub fn slept(&mut self, now: Instant) {
+        let passed_ns = now.nanos_since(self.seen);
+        self.seen = now;
+        self.spin.pass(passed_ns, false);
+        self.run.pass(passed_ns, false);
+        self.worked = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BUDGET: RealTimeBudget = RealTimeBudget { runtime_us: Some(950_000), period_us: 1_000_000 };
+
+    #[test]
+    fn who_is_guarded() {
+        let shares = |priority, isolated| Shares::of(priority, isolated, BUDGET, None);
+        for free in [Priority::Normal, Priority::Nice(0), Priority::Nice(5)] {
+            assert_eq!(shares(free, false), None);
+        }
+        let shared = Some(Shares { spin_permille: 100, run_permille: 900 });
+        assert_eq!((shares(Priority::Fifo(1), false), shares(Priority::Nice(-20), false)), (shared, shared));
+        // Alone, but for the kernel's own limit.
+        let alone = Some(Shares { spin_permille: 900, run_permille: 900 });
+        assert_eq!((shares(Priority::Fifo(1), true), shares(Priority::Nice(-20), true)), (alone, None));
+        let unlimited = RealTimeBudget { runtime_us: None, ..BUDGET };
+        assert_eq!(Shares::of(Priority::Fifo(1), true, unlimited, None), None);
+        // A small budget, and a wish beyond it.
+        let small = RealTimeBudget { runtime_us: Some(100_000), ..BUDGET };
+        let both = Some(Shares { spin_permille: 95, run_permille: 95 });
+        assert_eq!(Shares::of(Priority::Fifo(1), false, small, Some(500)), both);
+    }
+
+    /// What a run over `for_ns` came to: ns of spinning, of work and asleep, and the longest piece without sleep.
+    #[derive(Debug, Default, PartialEq)]
+    struct Ran {
+        spun: u64,
+        worked: u64,
+        slept: u64,
+        longest: u64,
+    }
+
+    /// A worker that never wants to sleep, turns once per microsecond, and has `work_ns` of work every `period_ns`, for which
+    /// it is woken.
+    fn run(shares: Shares, for_ns: u64, period_ns: u64, work_ns: u64) -> Ran {
+        let mut guard = Guard::new(shares);
+        let mut ran = Ran::default();
+        let (mut now, mut piece) = (1, 0);
+        while now < for_ns {
+            let worked = now % period_ns < work_ns;
+            let next_work = (now / period_ns + 1) * period_ns;
+            let until = match guard.turned(Instant::from_nanos(now), worked) {
+                Verdict::Free => {
+                    *(if worked { &mut ran.worked } else { &mut ran.spun }) += 1000;
+                    now += 1000;
+                    piece += 1000;
+                    ran.longest = ran.longest.max(piece);
+                    continue;
+                }
+                Verdict::Sleep { until } => until.as_nanos().min(next_work),
+                Verdict::Pause { until } => until.as_nanos(),
+            };
+            assert!(until > now);
+            ran.slept += until - now;
+            now = until;
+            guard.slept(Instant::from_nanos(now));
+            piece = 0;
+        }
+        ran
+    }
+
+    const SECOND: u64 = 1_000_000_000;
+
+    #[test]
+    fn a_worker_that_would_spin_for_ever_spins_its_share_in_small_pieces() {
+        let ran = run(Shares { spin_permille: 100, run_permille: 900 }, SECOND, 2 * SECOND, 0);
+        // A tenth, what was saved up at first, and a microsecond per piece for the turn that finds out.
+        assert!((100_000_000..=103_000_000).contains(&ran.spun), "{ran:?}");
+        assert!(ran.longest <= 1_200_000, "{ran:?}");
+        let half = run(Shares { spin_permille: 500, run_permille: 900 }, SECOND, 2 * SECOND, 0);
+        assert!((500_000_000..=507_000_000).contains(&half.spun), "{half:?}");
+        assert!(half.longest <= 2_100_000, "{half:?}");
+    }
+
+    #[test]
+    fn a_flood_of_work_leaves_a_tenth_to_others_and_stays_below_the_kernels_budget() {
+        let ran = run(Shares { spin_permille: 100, run_permille: 900 }, SECOND, 1, 1);
+        assert!((890_000_000..=911_000_000).contains(&ran.worked), "{ran:?}");
+        assert!(ran.longest <= 11_000_000, "{ran:?}");
+    }
+
+    #[test]
+    fn work_takes_nothing_from_what_may_be_spun() {
+        // 20 us of work per 350 us, and spinning wherever it is allowed.
+        let ran = run(Shares { spin_permille: 100, run_permille: 900 }, SECOND, 350_000, 20_000);
+        assert!((98_000_000..=104_000_000).contains(&ran.spun), "{ran:?}");
+        assert!(ran.worked >= 55_000_000, "{ran:?}");
+    }
+
+    #[test]
+    fn who_sleeps_by_himself_is_never_told_to() {
+        let mut guard = Guard::new(Shares { spin_permille: 100, run_permille: 900 });
+        // A packet per 350 us, 5 us of work and 20 us of spinning each.
+        for packet in 0..10_000 {
+            let at = |us: u64| Instant::from_nanos(1 + packet * 350_000 + us * 1000);
+            assert_eq!(guard.turned(at(0), true), Verdict::Free);
+            assert_eq!(guard.turned(at(5), false), Verdict::Free);
+            assert_eq!(guard.turned(at(25), false), Verdict::Free);
+            guard.slept(at(350));
+        }
+    }
+
+    #[test]
+    fn shares_of_everything_never_stop_anybody() {
+        let ran = run(Shares { spin_permille: 1000, run_permille: 1000 }, SECOND / 10, SECOND, 0);
+        assert_eq!(ran.slept, 0);
+    }
+}
