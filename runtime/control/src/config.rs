@@ -34,6 +34,8 @@ const WORKERS_MAX: u32 = 64;
 const SPIN_US_MAX: u64 = 1_000_000;
 /// An hour after the last frame nothing lingers.
 const LINGER_MS_MAX: u64 = 3_600_000;
+/// Percent: none at all would be mode interrupt, and more than that no worker runs (`twinpath_worker::guard::RUN_PERMILLE`).
+const SPIN_SHARES: std::ops::RangeInclusive<u32> = 1..=90;
 /// Peers mirrored: the workers' tables hold no more (`twinpath_stack::egress::PEERS_MAX`).
 const PEERS_MAX: u32 = 4096;
 /// TCP connections: as many descriptors as Linux gives a process at most (`fs.nr_open`).
@@ -109,6 +111,8 @@ pub struct Worker {
     pub latency_request_max_exit_us: Option<u32>,
     /// The threads' priority.
     pub priority: Priority,
+    /// The share of a shared CPU that they spin at most, where others could not keep them from it, percent.
+    pub spin_share_max: u32,
 }
 
 impl Default for Worker {
@@ -123,19 +127,25 @@ impl Default for Worker {
             latency_request_scope: RequestScope::default(),
             latency_request_max_exit_us: None,
             priority: Priority::default(),
+            spin_share_max: twinpath_worker::guard::SPIN_PERMILLE / 10,
         }
     }
 }
 
 impl Worker {
-    fn request_faults(&self) -> impl Iterator<Item = (&'static str, String)> {
+    fn sharing_faults(&self) -> impl Iterator<Item = (&'static str, String)> {
         let long = self.linger_ms > LINGER_MS_MAX;
         let long =
             long.then(|| ("worker.linger_ms", format!("{} ms is more than {LINGER_MS_MAX}", self.linger_ms)));
         let unknown = self.latency_request_scope == RequestScope::Cpu && self.cpus.is_empty();
         let sentence = "a request for the workers' CPUs alone needs to know them: name them in worker.cpus or with --cpu";
         let unknown = unknown.then(|| ("worker.latency_request_scope", sentence.to_owned()));
-        long.into_iter().chain(unknown)
+        let share = self.spin_share_max;
+        let much = (!SPIN_SHARES.contains(&share)).then(|| {
+            let (least, most) = (SPIN_SHARES.start(), SPIN_SHARES.end());
+            ("worker.spin_share_max", format!("{share} %: give {least} to {most}, the rest is for others"))
+        });
+        long.into_iter().chain(unknown).chain(much)
     }
 }
 
@@ -208,6 +218,8 @@ pub struct Overrides {
     pub latency_request_max_exit_us: Option<u32>,
     /// `--priority`
     pub priority: Option<Priority>,
+    /// `--spin-share-max`
+    pub spin_share_max: Option<u32>,
     /// `--socket`
     pub socket: Option<PathBuf>,
     /// `--metrics`
@@ -324,6 +336,7 @@ impl Config {
             latency_request_scope,
             latency_request_max_exit_us,
             priority,
+            spin_share_max,
             socket,
             metrics,
         } = overrides.clone();
@@ -351,6 +364,7 @@ impl Config {
         self.worker.latency_request_max_exit_us =
             latency_request_max_exit_us.or(self.worker.latency_request_max_exit_us);
         self.worker.priority = priority.unwrap_or(self.worker.priority);
+        self.worker.spin_share_max = spin_share_max.unwrap_or(self.worker.spin_share_max);
         self.control.socket = socket.or(self.control.socket.take());
         self.control.metrics = metrics.or(self.control.metrics);
     }
@@ -401,7 +415,7 @@ impl Config {
                 "{spin} us is more than {SPIN_US_MAX}: for a worker that never sleeps set mode = \"poll\""
             ),
         );
-        for (key, sentence) in worker.request_faults() {
+        for (key, sentence) in worker.sharing_faults() {
             check(true, key, sentence);
         }
         let limits = &self.limits;

@@ -5,10 +5,12 @@ use std::path::PathBuf;
 
 use twinpath_sys::{cpu_request, cpuidle};
 use twinpath_time::Duration;
+use twinpath_worker::WorkerCounters;
 use twinpath_worker::costs::{self, Costs, Measurement, Scope};
+use twinpath_worker::guard::Shares;
 use twinpath_worker::idle::{Mode, RequestSetting};
 use twinpath_worker::place::Placement;
-use twinpath_worker::priority::Priority;
+use twinpath_worker::priority::{Granted, Priority};
 use twinpath_worker::request::{Request, RequestScope};
 
 use crate::command::run_directory;
@@ -36,6 +38,8 @@ pub struct Wanted {
     pub max_exit_us: Option<u32>,
     /// The workers' priority.
     pub priority: Priority,
+    /// The share of a CPU that they share, in percent, that they spin at most, where others could not keep them from it.
+    pub spin_share_max: Option<u32>,
 }
 
 /// What is known of the machine.
@@ -82,7 +86,12 @@ impl Machine {
 
     /// Where and how a worker on that CPU runs.
     pub(crate) fn placement(&self, cpu: Option<usize>) -> Placement {
-        Placement { cpu, priority: self.wanted.priority, request: self.request_for(cpu) }
+        Placement {
+            cpu,
+            priority: self.wanted.priority,
+            request: self.request_for(cpu),
+            spin_permille: self.wanted.spin_share_max.map(|percent| percent * 10),
+        }
     }
 
     fn request_for(&self, cpu: Option<usize>) -> Request {
@@ -94,6 +103,35 @@ impl Machine {
             }
         }
         Request::machine(max_exit_us)
+    }
+}
+
+/// How a worker stands with the scheduler.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Standing {
+    pub(crate) priority: Priority,
+    shares: Option<Shares>,
+}
+
+impl Standing {
+    /// Says what a worker did not get, and what it will not take.
+    pub(crate) fn told(worker: usize, granted: Granted, shares: Option<Shares>) -> Self {
+        let Granted { priority, refused } = granted;
+        for refused in refused {
+            tracing::warn!("worker {worker} runs at {priority}: {refused}");
+        }
+        Self { priority, shares }
+    }
+
+    /// What `show workers` says of the guard.
+    pub(crate) fn guard(&self, counters: &WorkerCounters) -> Option<report::Guard> {
+        let shares = self.shares?;
+        Some(report::Guard {
+            spin_share_max: f64::from(shares.spin_permille) / 1e3,
+            run_share_max: f64::from(shares.run_permille) / 1e3,
+            sleeps: counters.guard_sleeps.get(),
+            pauses: counters.guard_pauses.get(),
+        })
     }
 }
 

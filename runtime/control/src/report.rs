@@ -332,6 +332,9 @@ pub struct Worker {
     /// Priority of its thread: `normal`, `nice:-20`, `fifo:1`.
     #[serde(default)]
     pub priority: String,
+    /// What it may take of its CPU, where it keeps to a share.
+    #[serde(default)]
+    pub guard: Option<Guard>,
     /// The CPU latency request: its setting, and what was found here.
     pub latency_request: LatencyRequest,
     /// Turns that found work.
@@ -364,6 +367,20 @@ pub struct Worker {
     pub pool_frames: u32,
     /// Free frames.
     pub pool_free: u32,
+}
+
+/// What a worker may take of a CPU that it shares, where the scheduler would let it have everything.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Guard {
+    /// The share of time that it spins at most.
+    pub spin_share_max: f64,
+    /// The share that it runs at most, work or not.
+    pub run_share_max: f64,
+    /// Times it slept because it had spun for its share; work wakes it.
+    pub sleeps: u64,
+    /// Times it paused because it had run for its share.
+    pub pauses: u64,
 }
 
 /// A CPU latency request.

@@ -43,6 +43,9 @@ pub(crate) struct Args {
     /// Priority of the workers: normal, nice:N, fifo:N (real time) or auto (the best that is granted)
     #[arg(long, default_value_t = Priority::Normal)]
     priority: Priority,
+    /// Where others could not keep them from it: the share of a CPU that they share which they spin at most, % [default: 10]
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=90))]
+    spin_share_max: Option<u32>,
     /// How long after the last traffic it is held, ms
     #[arg(long, value_name = "MS", default_value_t = 1000)]
     linger_ms: u64,
@@ -87,6 +90,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             scope: args.latency_request_scope,
             max_exit_us: args.latency_request_max_exit_us,
             priority: args.priority,
+            spin_share_max: args.spin_share_max,
         },
         socket: args.socket,
     };

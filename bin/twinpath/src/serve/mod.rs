@@ -102,6 +102,9 @@ struct CommonArgs {
     /// Priority of the workers: normal (the default), nice:N, fifo:N (real time) or auto (the best that is granted)
     #[arg(long)]
     priority: Option<Priority>,
+    /// Where others could not keep them from it: the share of a CPU that they share which they spin at most, % [default: 10]
+    #[arg(long, value_name = "PERCENT")]
+    spin_share_max: Option<u32>,
     /// How long after the last traffic it is held, ms [default: 1000]
     #[arg(long, value_name = "MS")]
     linger_ms: Option<u64>,
@@ -163,6 +166,7 @@ impl Service {
             latency_request_scope: common.latency_request_scope,
             latency_request_max_exit_us: common.latency_request_max_exit_us,
             priority: common.priority,
+            spin_share_max: common.spin_share_max,
             socket: common.socket,
             metrics: common.metrics,
             ..own
@@ -230,6 +234,7 @@ fn plan(config: &Config) -> anyhow::Result<Plan> {
             scope: worker.latency_request_scope,
             max_exit_us: worker.latency_request_max_exit_us,
             priority: worker.priority,
+            spin_share_max: Some(worker.spin_share_max),
         },
         connections_max: config.limits.connections,
         peers_max: config.limits.peers,

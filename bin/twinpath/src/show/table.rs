@@ -240,6 +240,19 @@ fn workers(report: &Report) -> String {
     let mut text = format!("{work}\n{time}");
     for worker in &report.workers {
         let _ = write!(text, "\n{}", latency_request(worker));
+        if let Some(guard) = &worker.guard {
+            let _ = write!(
+                text,
+                "\nworker {}: at {} it spins at most {:.0} % of the time and runs at most {:.0} %, for others on its CPU; \
+                 it slept {} and paused {} times for that",
+                worker.worker,
+                worker.priority,
+                guard.spin_share_max * 100.0,
+                guard.run_share_max * 100.0,
+                guard.sleeps,
+                guard.pauses
+            );
+        }
     }
     text
 }

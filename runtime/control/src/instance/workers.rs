@@ -11,10 +11,10 @@ use twinpath_service::Service;
 use twinpath_worker::idle::{IdleConfig, Mode};
 use twinpath_worker::mailbox::{Receiver, Sender, mailbox};
 use twinpath_worker::place::{self, PlaceError, Placed, Placement};
-use twinpath_worker::priority::Priority;
 use twinpath_worker::{Command, Event, Remains, Worker, WorkerConfig, WorkerCounters};
 
 use super::attach;
+use crate::machine::Standing;
 use crate::report;
 
 /// Messages between control and one worker, each way. Control answers each question of a worker with one update, and a
@@ -58,7 +58,7 @@ pub(super) struct KnownQueue {
 pub(super) struct WorkerHandle<S: Service> {
     number: usize,
     cpu: Option<usize>,
-    priority: Priority,
+    standing: Standing,
     commands: Sender<Command<ServeCommand>>,
     pub(super) events: Receiver<Event<ServeEvent>>,
     thread: JoinHandle<Remains<ServeEngine<S>>>,
@@ -92,16 +92,13 @@ impl<S: Service + 'static> WorkerHandle<S> {
         let engine = ServeEngine::new(service, config, Arc::clone(&serve));
         let worker = Worker::new(&WorkerConfig { idle }, engine, pool, inbox, outbox, Arc::clone(&counters))
             .map_err(descriptors)?;
-        let Placed { thread, priority } = place::spawn(worker, number as u32, placement)?;
-        for refused in &priority.refused {
-            tracing::warn!("worker {number} runs at {}: {refused}", priority.priority);
-        }
-        let priority = priority.priority;
+        let Placed { thread, priority, shares } = place::spawn(worker, number as u32, placement)?;
+        let standing = Standing::told(number, priority, shares);
         let (queues, refused) = (Vec::new(), Counter::new());
         Ok(Self {
             number,
             cpu,
-            priority,
+            standing,
             commands,
             events,
             thread,
@@ -182,7 +179,8 @@ impl<S: Service + 'static> WorkerHandle<S> {
             worker: self.number as u32,
             cpu: self.cpu.map(|cpu| cpu as u32),
             mode: self.mode().name().to_owned(),
-            priority: self.priority.to_string(),
+            priority: self.standing.priority.to_string(),
+            guard: self.standing.guard(counters),
             latency_request: request,
             turns_busy: counters.turns_busy.get(),
             turns_empty: counters.turns_empty.get(),

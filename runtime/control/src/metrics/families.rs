@@ -234,6 +234,19 @@ pub const FAMILIES: &[Family] = &[
         "Times it was woken by something other than its own deadline.",
         |report| of_workers(report, |worker| Value::Count(worker.wakeups)),
     ),
+    counter(
+        "twinpath_worker_guard_stops",
+        "Times it slept because it had spun, or paused because it had run, for its share of a CPU.",
+        |report| {
+            each(&report.workers, |worker| {
+                let guard = worker.guard.clone().unwrap_or_default();
+                [("spun", guard.sleeps), ("ran", guard.pauses)].map(|(had, count)| Row {
+                    labels: with(by(worker), "had", had),
+                    value: Value::Count(count),
+                })
+            })
+        },
+    ),
     counter("twinpath_worker_cpu_seconds", "CPU time of the worker's thread.", |report| {
         of_workers(report, |worker| Value::Number(worker.cpu_ns as f64 / 1e9))
     }),
