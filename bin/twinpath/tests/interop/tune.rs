@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use twinpath_control::tune::{At, Host, System as _};
+use twinpath_control::tune::{At, Host, Parameter, System as _};
 use twinpath_sys::child::{Placement, place};
 
 use crate::rig::{Finished, Rig};
@@ -46,8 +46,11 @@ impl Rig {
         });
         let suspend = || {
             let mut host = Host::open(Some("vs")).expect("root");
-            // A number that takes 64 bits.
-            host.write(&suspension(&host, "vs"), "5000000000").expect("Linux 6.13");
+            let at = suspension(&host, "vs");
+            // Linux 6.13 has it; a number that takes 64 bits.
+            if host.read(&at).is_ok() {
+                host.write(&at, "5000000000").expect("settable");
+            }
         };
         self.server.run(suspend).expect("entered");
         self.settings("vs")
@@ -61,7 +64,7 @@ impl Rig {
         let mut settings = self.in_sysfs(read);
         let suspension = || {
             let host = Host::open(Some(name)).expect("root");
-            host.read(&suspension(&host, name)).expect("Linux 6.13")
+            host.read(&suspension(&host, name)).unwrap_or_else(|_| "0".to_owned())
         };
         settings.insert(0, self.server.run(suspension).expect("entered"));
         settings
@@ -96,7 +99,11 @@ impl Rig {
 
 fn suspension(host: &Host, name: &str) -> At {
     let index = host.file(&format!("sys/class/net/{name}/ifindex")).expect("it is there");
-    At::IrqSuspension { ifindex: index.parse().expect("a number") }
+    napi(name, index.parse().expect("a number"), Parameter::IrqSuspendTimeout)
+}
+
+fn napi(name: &str, ifindex: u32, parameter: Parameter) -> At {
+    At::Napi { interface: name.to_owned(), ifindex, parameter }
 }
 
 fn count(report: &Value, list: &str, key: &str, value: &str) -> usize {
@@ -186,6 +193,46 @@ fn coalescing_is_set_as_the_device_has_it() {
     assert_eq!(tune("--apply"), ("rx-frames 1".into(), Some(0)));
     assert!(frames("5"), "somebody else");
     assert_eq!(tune("--restore"), ("rx-frames 5".into(), Some(0)));
+}
+
+#[test]
+fn an_instance_that_differs_from_its_device_comes_back_different() {
+    if !twinpath_test_skip::root_or_skip() {
+        return;
+    }
+    let rig = Rig::new();
+    rig.put_out_of_order();
+    let parameters = [Parameter::DeferHardIrqs, Parameter::GroFlushTimeout];
+    let read = || {
+        let host = Host::open(Some("vs")).unwrap();
+        let At::Napi { ifindex, .. } = suspension(&host, "vs") else { unreachable!() };
+        parameters.map(|parameter| (ifindex, host.read(&napi("vs", ifindex, parameter)).unwrap()))
+    };
+    let write = |ifindex, each: &str| {
+        let mut host = Host::open(Some("vs")).unwrap();
+        host.write(&napi("vs", ifindex, Parameter::DeferHardIrqs), each).unwrap();
+    };
+    let [(ifindex, defer), _] = rig.server.run(read).unwrap();
+    assert_eq!(defer, "2");
+    if before_6_13(&rig) {
+        twinpath_test_skip::skip("NAPI instances have settings of their own since Linux 6.13");
+        return;
+    }
+    rig.server.run(|| write(ifindex, "2, by instance 2,0,5,2")).unwrap();
+    let before = rig.server.run(read).unwrap();
+    assert_eq!(before[0].1, "2, by instance 2,0,5,2");
+    assert_eq!(rig.tune(&["vs", "--apply", "--cpu", "0"]).code, Some(0));
+    assert_eq!(rig.server.run(read).unwrap().map(|(_, value)| value), ["0", "0"]);
+    assert_eq!(rig.tune(&["vs", "--restore"]).code, Some(0));
+    assert_eq!(rig.server.run(read).unwrap(), before);
+}
+
+fn before_6_13(rig: &Rig) -> bool {
+    let has_none = || {
+        let host = Host::open(Some("vs")).expect("root");
+        host.read(&suspension(&host, "vs")).is_err()
+    };
+    rig.server.run(has_none).expect("entered")
 }
 
 /// Runs a test whose /run/twinpath is its own: the default journal and sockets of the host are left alone.

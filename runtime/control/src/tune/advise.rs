@@ -2,6 +2,7 @@
 
 use super::form::{Form, cpu_list};
 use super::knowledge;
+use super::napi::Parameter;
 use super::setting::{Id, Owner, Place, Setting};
 use super::topology::{Cpu, Interface, Topology};
 use crate::config::Mode;
@@ -93,16 +94,14 @@ impl Adviser<'_> {
         let at_once = [1, 0].map(|frames| format!("adaptive-rx off, rx-usecs 0, rx-frames {frames}"));
         let at_once = Wanted::Value { setting: coalescing, any_of: at_once.to_vec() };
         advice.push(self.line(Id::Coalescing, name, at_once));
-        for (id, file) in [
-            (Id::DeferredIrqs, "napi_defer_hard_irqs"),
-            (Id::GroFlushTimeout, "gro_flush_timeout"),
-            (Id::ThreadedNapi, "threaded"),
+        for (id, parameter) in [
+            (Id::DeferredIrqs, Parameter::DeferHardIrqs),
+            (Id::GroFlushTimeout, Parameter::GroFlushTimeout),
+            (Id::IrqSuspension, Parameter::IrqSuspendTimeout),
+            (Id::ThreadedNapi, Parameter::Threaded),
         ] {
-            if id == Id::ThreadedNapi {
-                let suspension = setting(Place::IrqSuspension, Form::Word, owner);
-                advice.push(self.line(Id::IrqSuspension, name, value(suspension, "0")));
-            }
-            advice.push(self.line(id, name, value(device(owner, file, Form::Word), "0")));
+            let napi = setting(Place::Napi { parameter }, Form::Word, owner);
+            advice.push(self.line(id, name, value(napi, "0")));
         }
         for queue in 0..interface.rx_queues {
             let mask = device(owner, &format!("queues/rx-{queue}/rps_cpus"), Form::CpuMask);

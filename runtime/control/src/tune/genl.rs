@@ -10,6 +10,7 @@ use netlink_packet_core::{
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_GENERIC};
 use rustix::io::Errno;
 
+use super::napi::Parameter;
 use super::system::Trouble;
 
 /// `nlmsghdr` and `genlmsghdr`, bytes.
@@ -43,7 +44,6 @@ const NETDEV_CMD_NAPI_GET: u8 = 11;
 const NETDEV_CMD_NAPI_SET: u8 = 14;
 const NETDEV_A_NAPI_IFINDEX: u16 = 1;
 const NETDEV_A_NAPI_ID: u16 = 2;
-const NETDEV_A_NAPI_IRQ_SUSPEND_TIMEOUT: u16 = 7;
 
 /// A socket for questions.
 pub(crate) struct Genl(Socket);
@@ -95,54 +95,30 @@ impl Genl {
         Ok(())
     }
 
-    /// As [`super::At::IrqSuspension`] writes it.
-    pub(crate) fn irq_suspension(&self, ifindex: u32) -> Result<String, Trouble> {
-        let timeouts: Vec<String> = self.napis(ifindex)?.into_iter().map(|(_, ns)| ns.to_string()).collect();
-        match timeouts.first() {
-            None => Err(Trouble::Absent),
-            Some(first) if timeouts.iter().all(|timeout| timeout == first) => Ok(first.clone()),
-            Some(_) => Ok(timeouts.join(",")),
-        }
-    }
-
-    /// One number for all instances, or one for each.
-    pub(crate) fn set_irq_suspension(&self, ifindex: u32, wanted: &str) -> Result<(), Trouble> {
-        let napis = self.napis(ifindex)?;
-        let parsed: Result<Vec<u64>, _> = wanted.split(',').map(str::parse).collect();
-        let timeouts = match parsed {
-            Ok(timeouts) if timeouts.len() == 1 => vec![timeouts[0]; napis.len()],
-            Ok(timeouts) if timeouts.len() == napis.len() => timeouts,
-            _ => {
-                let there = napis.len();
-                return Err(Trouble::Refused(format!("{wanted:?} does not fit {there} NAPI instances")));
-            }
-        };
-        let family = self.family("netdev").map_err(|error| Trouble::of_write(&error))?;
-        for ((id, is), timeout) in napis.into_iter().zip(timeouts) {
-            if is == timeout {
-                continue;
-            }
-            // The kernel takes unsigned numbers of either width (nla_get_uint).
-            let attributes = [number(NETDEV_A_NAPI_ID, id), uint(NETDEV_A_NAPI_IRQ_SUSPEND_TIMEOUT, timeout)];
-            self.ask(family, NETDEV_CMD_NAPI_SET, 0, &attributes)
-                .map_err(|error| Trouble::of_write(&error))?;
-        }
-        Ok(())
-    }
-
-    /// Id and timeout of each instance that has a timeout, by id.
-    fn napis(&self, ifindex: u32) -> Result<Vec<(u32, u64)>, Trouble> {
+    /// Id and value of each NAPI instance of an interface that has the parameter, by id.
+    pub(crate) fn napis(&self, ifindex: u32, parameter: Parameter) -> Result<Vec<(u32, u64)>, Trouble> {
         let trouble = |error: io::Error| Trouble::of_read(&error);
         let family = self.family("netdev").map_err(trouble)?;
         let question = [number(NETDEV_A_NAPI_IFINDEX, ifindex)];
         let answers = self.ask(family, NETDEV_CMD_NAPI_GET, NLM_F_DUMP, &question).map_err(trouble)?;
         let napi = |attributes: &Vec<DefaultNla>| {
             let id = parse_u32(&value(attributes, NETDEV_A_NAPI_ID)?).ok()?;
-            Some((id, unsigned(&value(attributes, NETDEV_A_NAPI_IRQ_SUSPEND_TIMEOUT)?)?))
+            Some((id, unsigned(&value(attributes, parameter.attribute())?)?))
         };
         let mut napis: Vec<(u32, u64)> = answers.iter().filter_map(napi).collect();
         napis.sort_unstable();
         Ok(napis)
+    }
+
+    /// Sets the parameter of each instance named.
+    pub(crate) fn set_napis(&self, napis: &[(u32, u64)], parameter: Parameter) -> Result<(), Trouble> {
+        let family = self.family("netdev").map_err(|error| Trouble::of_write(&error))?;
+        for (id, value) in napis {
+            let attributes = [number(NETDEV_A_NAPI_ID, *id), uint(parameter.attribute(), *value)];
+            self.ask(family, NETDEV_CMD_NAPI_SET, 0, &attributes)
+                .map_err(|error| Trouble::of_write(&error))?;
+        }
+        Ok(())
     }
 
     fn family(&self, name: &str) -> io::Result<u16> {
@@ -227,7 +203,7 @@ fn number(kind: u16, number: u32) -> DefaultNla {
     DefaultNla::new(kind, number.to_ne_bytes().to_vec())
 }
 
-/// An unsigned number of the width that it needs (`NLA_UINT`).
+/// An unsigned number of the width that it needs: most attributes take either (`NLA_UINT`), the rest 32 bits.
 fn uint(kind: u16, number: u64) -> DefaultNla {
     let bytes = u32::try_from(number)
         .map_or_else(|_| number.to_ne_bytes().to_vec(), |small| small.to_ne_bytes().to_vec());

@@ -7,6 +7,7 @@ use rustix::fd::{AsRawFd as _, OwnedFd};
 use twinpath_sys::mounts;
 
 use super::genl::Genl;
+use super::napi::{self, Parameter};
 use super::system::{At, System, Trouble};
 
 /// A machine, by its /sys and /proc.
@@ -68,6 +69,49 @@ impl Host {
             Err(Trouble::Absent)
         }
     }
+
+    /// Of the device and its instances; an older kernel tells of no instances, a device that is down has none.
+    fn napi(&self, interface: &str, ifindex: u32, parameter: Parameter) -> Result<String, Trouble> {
+        let device = parameter.file().map(|file| self.read(&device_file(interface, file))).transpose();
+        let device = match device {
+            Err(Trouble::Absent) => None,
+            device => device?,
+        };
+        let instances = self.instances(ifindex, parameter)?;
+        let each: Vec<u64> = instances.iter().map(|(_, value)| *value).collect();
+        napi::text(device.as_deref(), &each).ok_or(Trouble::Absent)
+    }
+
+    fn set_napi(
+        &mut self,
+        interface: &str,
+        ifindex: u32,
+        parameter: Parameter,
+        wanted: &str,
+    ) -> Result<(), Trouble> {
+        let count = self.instances(ifindex, parameter)?.len();
+        let unfit = || Trouble::Refused(format!("{wanted:?} does not fit {count} NAPI instances"));
+        let (device, each) = napi::values(wanted, count).ok_or_else(unfit)?;
+        if let Some(file) = parameter.file() {
+            self.write(&device_file(interface, file), device)?;
+        }
+        // The device's has just set them all: most are as they should be.
+        let instances = self.instances(ifindex, parameter)?;
+        let differ = instances.into_iter().zip(each).filter(|((_, is), wanted)| is != wanted);
+        let differ: Vec<(u32, u64)> = differ.map(|((id, _), wanted)| (id, wanted)).collect();
+        if differ.is_empty() { Ok(()) } else { self.netlink()?.set_napis(&differ, parameter) }
+    }
+
+    fn instances(&self, ifindex: u32, parameter: Parameter) -> Result<Vec<(u32, u64)>, Trouble> {
+        match self.netlink().and_then(|netlink| netlink.napis(ifindex, parameter)) {
+            Err(Trouble::Absent) => Ok(Vec::new()),
+            instances => instances,
+        }
+    }
+}
+
+fn device_file(interface: &str, file: &str) -> At {
+    At::File(format!("sys/class/net/{interface}/{file}"))
 }
 
 fn socket() -> rustix::io::Result<OwnedFd> {
@@ -82,7 +126,7 @@ impl System for Host {
                 .map(|text| text.trim().to_owned())
                 .map_err(|error| Trouble::of_read(&error)),
             At::Coalescing { interface } => self.netlink()?.coalescing(interface),
-            At::IrqSuspension { ifindex } => self.netlink()?.irq_suspension(*ifindex),
+            At::Napi { interface, ifindex, parameter } => self.napi(interface, *ifindex, *parameter),
         }
     }
 
@@ -90,7 +134,9 @@ impl System for Host {
         match at {
             At::File(path) => write(&self.path(path), value).map_err(|error| Trouble::of_write(&error)),
             At::Coalescing { interface } => self.netlink()?.set_coalescing(interface, value),
-            At::IrqSuspension { ifindex } => self.netlink()?.set_irq_suspension(*ifindex, value),
+            At::Napi { interface, ifindex, parameter } => {
+                self.set_napi(interface, *ifindex, *parameter, value)
+            }
         }
     }
 

@@ -12,6 +12,7 @@ mod genl;
 mod host;
 pub mod journal;
 mod knowledge;
+mod napi;
 pub mod restore;
 pub mod setting;
 pub mod survey;
@@ -20,6 +21,7 @@ pub mod topology;
 
 pub use advise::Wish;
 pub use host::{Host, HostError};
+pub use napi::Parameter;
 pub use setting::Id;
 pub use survey::{Line, State};
 pub use system::{At, System, Trouble};

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use super::form::Form;
+use super::napi::Parameter;
 use super::system::{At, System};
 
 /// What a line is about. The names are stable: `--only`, `--json` and the journal use them.
@@ -137,8 +138,11 @@ pub enum Place {
     },
     /// Interrupt coalescing of the interface.
     Coalescing,
-    /// IRQ suspension of the interface's NAPI instances.
-    IrqSuspension,
+    /// A parameter of NAPI, of the device and its instances.
+    Napi {
+        /// Which.
+        parameter: Parameter,
+    },
 }
 
 /// A setting that can be read, and written by who may.
@@ -168,7 +172,7 @@ impl Setting {
                 At::File(format!("proc/irq/{irq}/smp_affinity_list"))
             }
             Place::Coalescing => At::Coalescing { interface: name },
-            Place::IrqSuspension => At::IrqSuspension { ifindex },
+            Place::Napi { parameter } => At::Napi { interface: name, ifindex, parameter: *parameter },
         })
     }
 

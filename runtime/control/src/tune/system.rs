@@ -4,6 +4,8 @@ use std::io;
 
 use rustix::io::Errno;
 
+use super::napi::Parameter;
+
 /// Something that has a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum At {
@@ -14,11 +16,14 @@ pub enum At {
         /// The interface.
         interface: String,
     },
-    /// The `irq-suspend-timeout` of each NAPI instance of an interface, ns, in the order of their ids: one number
-    /// where all are the same, else all with commas.
-    IrqSuspension {
-        /// Index of the interface.
+    /// A parameter of NAPI of an interface, of the device and of each instance: see [`super::napi`].
+    Napi {
+        /// The interface.
+        interface: String,
+        /// Its index.
         ifindex: u32,
+        /// The parameter.
+        parameter: Parameter,
     },
 }
 

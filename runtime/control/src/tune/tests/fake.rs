@@ -173,7 +173,9 @@ impl Fake {
         match at {
             At::File(path) => path.clone(),
             At::Coalescing { interface } => format!("fake/coalescing/{interface}"),
-            At::IrqSuspension { ifindex } => format!("fake/suspension/{ifindex}"),
+            At::Napi { interface, parameter, .. } => {
+                format!("sys/class/net/{interface}/{}", parameter.file().unwrap_or("none"))
+            }
         }
     }
 }

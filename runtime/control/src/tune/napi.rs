@@ -1,0 +1,96 @@
+//! What is kept per NAPI instance, and for the device besides: since Linux 6.13 one instance may differ from its device.
+//!
+//! As text: the one value that all have, or `2, by instance 0,2` (the device's, then each instance's in the order of their
+//! ids). Writing the device's first sets all instances.
+
+use serde::{Deserialize, Serialize};
+
+/// A parameter of NAPI (Documentation/networking/napi.rst).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Parameter {
+    /// Empty polls before interrupts are on again.
+    DeferHardIrqs,
+    /// Pause before the next such poll, ns.
+    GroFlushTimeout,
+    /// How long interrupts stay off while a program polls, ns. The device has none of it.
+    IrqSuspendTimeout,
+    /// Whether a kernel thread polls.
+    Threaded,
+}
+
+impl Parameter {
+    /// The device's file in its directory of /sys.
+    pub(crate) const fn file(self) -> Option<&'static str> {
+        match self {
+            Self::DeferHardIrqs => Some("napi_defer_hard_irqs"),
+            Self::GroFlushTimeout => Some("gro_flush_timeout"),
+            Self::IrqSuspendTimeout => None,
+            Self::Threaded => Some("threaded"),
+        }
+    }
+
+    /// The instance's attribute (linux/netdev.h, `NETDEV_A_NAPI_...`).
+    pub(crate) const fn attribute(self) -> u16 {
+        match self {
+            Self::DeferHardIrqs => 5,
+            Self::GroFlushTimeout => 6,
+            Self::IrqSuspendTimeout => 7,
+            Self::Threaded => 8,
+        }
+    }
+}
+
+/// Between the device's value and those of its instances.
+const BY_INSTANCE: &str = ", by instance ";
+
+/// A value as it is read; `None` where neither the device nor an instance has it.
+pub(crate) fn text(device: Option<&str>, instances: &[u64]) -> Option<String> {
+    let each = instances.iter().map(u64::to_string).collect::<Vec<_>>();
+    let all_are = |value: &str| each.iter().all(|instance| instance == value);
+    match (device, each.first()) {
+        (None, None) => None,
+        (None, Some(first)) if all_are(first) => Some(first.clone()),
+        (None, Some(_)) => Some(each.join(",")),
+        (Some(device), _) if all_are(device) => Some(device.to_owned()),
+        (Some(device), _) => Some(format!("{device}{BY_INSTANCE}{}", each.join(","))),
+    }
+}
+
+/// The device's value, and one for each of `count` instances; `None` if the text does not say as many.
+pub(crate) fn values(text: &str, count: usize) -> Option<(&str, Vec<u64>)> {
+    let (device, each) = text.split_once(BY_INSTANCE).unwrap_or((text, text));
+    let each: Vec<u64> = each.split(',').map(str::parse).collect::<Result<_, _>>().ok()?;
+    match each.as_slice() {
+        [all] => Some((device, vec![*all; count])),
+        _ if each.len() == count => Some((device, each)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_value_for_all_or_each_its_own() {
+        for (device, instances, expected) in [
+            (None, &[][..], None),
+            (None, &[7, 7], Some("7")),
+            (None, &[7, 8], Some("7,8")),
+            (Some("2"), &[], Some("2")),
+            (Some("2"), &[2, 2], Some("2")),
+            (Some("2"), &[2, 0], Some("2, by instance 2,0")),
+            (Some("2"), &[0], Some("2, by instance 0")),
+        ] {
+            let text = text(device, instances);
+            assert_eq!(text.as_deref(), expected);
+            let Some(text) = text else { continue };
+            let (of_device, of_each) = values(&text, instances.len()).unwrap();
+            assert_eq!(of_each, instances);
+            assert!(device.is_none_or(|device| device == of_device));
+        }
+        assert_eq!(values("2, by instance 1,2", 3), None);
+        assert_eq!(values("two", 1), None);
+    }
+}
