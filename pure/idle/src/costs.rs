@@ -1,36 +1,87 @@
-//! What the choices cost on this machine, as the solver and the scoring of plans see it: all in us of latency.
+//! What the choices cost on this machine, as the solver and the imaginary workers see it: all in us of latency.
 
-use crate::gaps::{CLASSES, class_of};
+use crate::crowd::Crowd;
+use crate::density::Leads;
+use crate::gaps::{CLASSES, Decaying, class_of};
+use crate::machine::{Learnt, Machine};
 
 /// Points that stand for the timer's overshoot, of equal weight.
 pub(crate) const POINTS: usize = 6;
 
-/// A table of costs, rebuilt now and then from what was measured.
+/// What a packet later than a latency goal costs, us of latency.
+const LATE_COST: f32 = 100.0;
+
+/// A table of costs, made anew now and then from what was measured.
 #[derive(Clone, Debug)]
 pub(crate) struct Costs {
     /// What a us of CPU costs.
     pub(crate) weight: f32,
-    /// What it costs to be asleep when the packet comes that ends a gap of this class.
+    /// What it costs in all to be asleep when the packet comes that ends a gap of this class: others are found late as well.
     pub(crate) sleep: [f32; CLASSES],
-    /// Latency that counts for nothing if found so soon after a timer; above it, it costs as if asleep. 0 and `slope` 1
-    /// count every us.
-    pub(crate) free_us: f32,
-    /// What a us of lateness costs below the wake-up's own latency.
-    pub(crate) slope: f32,
-    /// A wake-up's latency, us: nobody is later than that.
+    /// What it costs that packet, and the wake-up's latency, us.
+    pub(crate) alone: [f32; CLASSES],
+    pub(crate) alone_us: [f32; CLASSES],
+    /// Below this a latency costs nothing, above it as much as any other; `None`: each us counts.
+    pub(crate) budget_us: Option<f32>,
+    /// A wake-up's latency, us.
     pub(crate) wake_us: f32,
     /// CPU of a timer wake-up, and of entering and leaving sleep, us.
     pub(crate) timer_cpu_us: f32,
     pub(crate) sleep_cpu_us: f32,
     /// By how much a timer is late, us, ascending.
     pub(crate) overshoot_us: [f32; POINTS],
-    pub(crate) overshoot_mean_us: f32,
 }
 
 impl Costs {
+    /// From what was learnt. A request is held until `release_us` after an arrival.
+    pub(crate) fn of(
+        machine: &Machine,
+        learnt: &Learnt,
+        crowd: &Crowd,
+        weight: f32,
+        budget_us: Option<f32>,
+        release_us: f32,
+    ) -> Self {
+        let request = machine.wake_held_us.is_some();
+        let wake = |class: usize| {
+            let held = request && (class as f32 - 1.0).exp2() < release_us;
+            &learnt.wake[usize::from(held)]
+        };
+        let alone_us: [f32; CLASSES] = std::array::from_fn(|class| wake(class).mean(class));
+        let alone = match budget_us {
+            Some(budget_us) => std::array::from_fn(|class| LATE_COST * wake(class).above(budget_us)),
+            None => alone_us,
+        };
+        let sleep = std::array::from_fn(|class| match budget_us {
+            Some(_) => alone[class],
+            None => (alone[class] + crowd.more(class)).max(0.1 * alone[class]),
+        });
+        Self {
+            weight,
+            sleep,
+            alone,
+            alone_us,
+            budget_us,
+            wake_us: learnt.wake[usize::from(request)].overall().max(0.1),
+            timer_cpu_us: machine.timer_cpu_us,
+            sleep_cpu_us: machine.sleep_cpu_us,
+            overshoot_us: learnt.overshoot[usize::from(request)].points(),
+        }
+    }
+
     #[inline]
     pub(crate) fn sleep(&self, gap_us: f32) -> f32 {
         self.sleep[class_of(gap_us)]
+    }
+
+    #[inline]
+    pub(crate) fn alone(&self, gap_us: f32) -> f32 {
+        self.alone[class_of(gap_us)]
+    }
+
+    #[inline]
+    pub(crate) fn alone_us(&self, gap_us: f32) -> f32 {
+        self.alone_us[class_of(gap_us)]
     }
 
     #[inline]
@@ -48,37 +99,78 @@ impl Costs {
         self.weight * self.sleep_cpu_us
     }
 
+    /// What a us of lateness costs.
     #[inline]
-    pub(crate) fn overshoot_mean(&self) -> f32 {
-        self.overshoot_mean_us
+    pub(crate) const fn slope(&self) -> f32 {
+        if self.budget_us.is_some() { 0.0 } else { 1.0 }
     }
 
     /// How late an arrival may be found before that costs as much as sleeping.
     #[inline]
     pub(crate) fn late_limit(&self) -> f32 {
-        if self.slope > 0.0 { self.wake_us } else { self.free_us }
+        self.budget_us.unwrap_or(self.wake_us)
     }
 
-    /// What being `late_us` late costs for a packet that ends a gap of `gap_us`.
+    /// What being so late costs a packet.
     #[inline]
-    fn late(&self, late_us: f32, gap_us: f32) -> f32 {
-        if late_us >= self.late_limit() { self.sleep(gap_us) } else { self.slope * late_us }
-    }
-
-    /// An arrival `after_us` after the time a timer was set for: expected cost of being late, and expected time spun.
-    #[inline]
-    pub(crate) fn timer(&self, after_us: f32, gap_us: f32) -> (f32, f32) {
-        if after_us >= self.overshoot_us[POINTS - 1] {
-            return (0.0, after_us - self.overshoot_mean_us);
+    pub(crate) fn late(&self, late_us: f32) -> f32 {
+        match self.budget_us {
+            None => late_us,
+            Some(budget_us) if late_us > budget_us => LATE_COST,
+            Some(_) => 0.0,
         }
-        let (mut late, mut early) = (0.0, 0.0);
-        for overshoot in self.overshoot_us {
-            if overshoot > after_us {
-                late += self.late(overshoot - after_us, gap_us);
-            } else {
-                early += after_us - overshoot;
+    }
+
+    /// What it costs packets, one per gap, that come while one is being woken who is there `ahead_us` after the last one.
+    #[inline]
+    pub(crate) fn late_packets(&self, ahead_us: f32, gap_us: f32, count: f32) -> f32 {
+        match self.budget_us {
+            None => count * ahead_us - gap_us * count * (count + 1.0) / 2.0,
+            Some(budget_us) => {
+                let late = (ahead_us - budget_us) / gap_us.max(0.01);
+                LATE_COST * late.floor().clamp(0.0, count)
             }
         }
-        (late / POINTS as f32, early / POINTS as f32)
     }
+
+    /// How long before an arrival a timer may be set.
+    pub(crate) fn leads(&self) -> Leads {
+        let points = self.overshoot_us;
+        let between = |at: usize| f32::midpoint(points[at - 1], points[at]);
+        let last = points[POINTS - 1];
+        [last * 1.5, last, between(5), between(4), between(3), between(2), between(1), points[0] * 0.7]
+    }
+}
+
+/// Until when, after an arrival, holding a latency request pays, us.
+///
+/// `price` is what holding it for a us costs, in us of latency; `timer` what the wake-up costs that lets it go.
+pub(crate) fn best_release(
+    histogram: &Decaying,
+    learnt: &Learnt,
+    budget_us: Option<f32>,
+    price: f32,
+    timer: f32,
+) -> f32 {
+    let wakes = &learnt.wake;
+    let gain = match budget_us {
+        Some(budget_us) => LATE_COST * (wakes[0].above(budget_us) - wakes[1].above(budget_us)),
+        None => wakes[0].overall() - wakes[1].overall(),
+    };
+    // Relative to never holding; half a gap is believed to be longer than all.
+    let mut alive = histogram.total() + 0.5;
+    let (mut value, mut best, mut best_us, mut from) = (0.0, 0.0, 0.0, 0.0);
+    for (_, hi, mass) in histogram.buckets() {
+        let hi = hi * 1.05;
+        value += gain * mass - price * (hi - from) * (alive - mass / 2.0);
+        alive -= mass;
+        from = hi;
+        let value = value - timer * alive;
+        if value > best {
+            (best, best_us) = (value, hi);
+        }
+    }
+    // As one who knows nothing would, for a quarter as long: a change of the traffic costs little then.
+    let unknowing = 0.25 * gain.max(0.0) / price.max(1e-9);
+    best_us.max(unknowing)
 }

@@ -24,6 +24,8 @@ pub struct Counts {
     pub slept_ns: u64,
     /// Of that with the latency request held, ns.
     pub held_ns: u64,
+    /// Plans made.
+    pub plans: u64,
     /// How often another expert took over.
     pub leader_changes: u64,
 }
@@ -39,10 +41,6 @@ pub struct Explanation {
     pub weight: f32,
     /// How far each expert is behind the best, us of latency, in the order of [`Expert::ALL`].
     pub behind_us: [f32; Expert::ALL.len()],
-    /// What each expert's plan promised to cost per gap, us of latency; 0 where there is no single plan.
-    pub promised_us: [f32; Expert::ALL.len()],
-    /// What a packet cost lately, us of latency.
-    pub per_packet_us: f32,
     /// How long after an arrival the latency request is held, us; 0 if not at all.
     pub release_us: f32,
     /// Wake-up latency without and with a request: median and p99, us.

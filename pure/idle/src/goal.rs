@@ -16,6 +16,16 @@ pub enum Goal {
     Cpu(f32),
 }
 
+impl Goal {
+    /// The latency that most packets must not exceed, us.
+    pub(crate) fn budget_us(self) -> Option<f32> {
+        match self {
+            Self::Latency(budget) => Some(budget.as_nanos() as f32 / 1e3),
+            Self::Weight(_) | Self::Cpu(_) => None,
+        }
+    }
+}
+
 /// The weight's bounds.
 pub(crate) const WEIGHT_MIN: f32 = 1e-3;
 pub(crate) const WEIGHT_MAX: f32 = 1e3;
@@ -86,6 +96,11 @@ impl Controller {
         self.fill(now);
         // What comes in while it is spent is for the next time.
         Some(Duration::from_nanos(self.tokens.max(0.0) as u64))
+    }
+
+    /// How long may be spun from a later time on, if nothing is spent until then.
+    pub(crate) fn allowance_at(&self, later: Instant) -> Option<Duration> {
+        self.clone().allowance(later)
     }
 
     fn fill(&mut self, now: Instant) {

@@ -4,7 +4,9 @@
 //! A value: told what happened and what time it is ([`Policy`]). It never reads a clock, never sleeps, never allocates after it was
 //! made. [`replay`] holds it against fixed settings and a clairvoyant on traces made from seeds.
 
+mod beliefs;
 mod costs;
+mod crowd;
 mod density;
 mod experts;
 mod explain;

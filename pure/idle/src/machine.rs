@@ -42,8 +42,8 @@ impl Latency {
     /// As good as a few wake-ups about the given median.
     fn new(median_us: f32) -> Self {
         let mut seen = Decaying::new(1024.0);
-        for share in [0.7, 0.85, 1.0, 1.15, 1.4, 2.0] {
-            seen.add(median_us * share, 0.5);
+        for share in [0.72, 0.86, 0.96, 1.06, 1.22, 1.6] {
+            seen.add(median_us * share, 4.0);
         }
         Self { seen, mean: median_us, count: 4, by_class: [(0.0, 0); CLASSES] }
     }

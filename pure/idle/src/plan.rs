@@ -5,6 +5,9 @@ use crate::costs::Costs;
 /// Windows per plan. What a further one could win has never shown.
 const WINDOWS: usize = 4;
 
+/// A sleeper's timer is set for later than this after it went to sleep, us: else it would be no sleep.
+pub(crate) const SHORTEST_NAP_US: f32 = 0.3;
+
 /// A stretch of an idle time in which it pays to be awake.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Window {
@@ -29,7 +32,12 @@ impl Plan {
     /// Spins for so long, then sleeps.
     #[must_use]
     pub const fn spin(until_us: f32) -> Self {
-        let window = Window { from_us: 0.0, wake_us: f32::INFINITY, until_us };
+        Self::of(Window { from_us: 0.0, wake_us: f32::INFINITY, until_us })
+    }
+
+    /// One window.
+    #[must_use]
+    pub const fn of(window: Window) -> Self {
         Self { windows: [Some(window), None, None, None] }
     }
 
@@ -58,47 +66,45 @@ impl Plan {
         Some(ahead.wake_us)
     }
 
-    /// What an idle time of `gap_us` costs under this plan, us of latency: expected over the machine's wake-ups.
-    #[must_use]
-    pub(crate) fn cost(&self, gap_us: f32, awake_us: f32, costs: &Costs) -> f32 {
-        let mut cost = 0.0;
-        let mut at = awake_us;
-        let mut awake = true;
+    /// An idle time that a packet ends after `gap_us`, lived through by a worker that is awake from `awake_us` on, with timers
+    /// late by `overshoot_us`: what it costs, us of latency, and how late the packet is found.
+    pub(crate) fn live(&self, gap_us: f32, awake_us: f32, costs: &Costs, overshoot_us: f32) -> (f32, f32) {
+        let woken_us = costs.alone_us(gap_us);
+        let (mut cost, mut at, mut awake) = (0.0, awake_us, true);
         for window in self.windows() {
             if window.until_us <= at {
                 continue;
             }
-            let mut start = at;
             if awake && at < window.from_us {
                 cost += costs.sleep_cpu();
                 awake = false;
             }
             if !awake {
-                if window.wake_us < at || window.wake_us == f32::INFINITY {
+                if window.wake_us <= at || window.wake_us == f32::INFINITY {
                     continue;
                 }
                 if gap_us < window.wake_us {
-                    return cost + costs.sleep(gap_us);
+                    break;
                 }
-                // Late by the timer's overshoot, or early by what it left over.
                 cost += costs.timer_cpu();
-                let (late, early) = costs.timer(gap_us - window.wake_us, gap_us);
-                cost += late;
-                if gap_us < window.until_us {
-                    return cost + costs.spin(early);
+                at = window.wake_us + overshoot_us;
+                if gap_us < at {
+                    let late_us = (at - gap_us).min(woken_us);
+                    return (cost + costs.late(late_us), late_us);
                 }
-                start = window.wake_us + costs.overshoot_mean();
             }
             if gap_us < window.until_us {
-                return cost + costs.spin(gap_us - start);
+                return (cost + costs.spin(gap_us - at), 0.0);
             }
-            cost += costs.spin((window.until_us - start).max(0.0)) + costs.sleep_cpu();
-            at = window.until_us;
-            awake = false;
+            if at < window.until_us {
+                cost += costs.spin(window.until_us - at);
+                at = window.until_us;
+            }
+            awake = true;
         }
         if awake {
             cost += costs.sleep_cpu();
         }
-        cost + costs.sleep(gap_us)
+        (cost + costs.alone(gap_us), woken_us)
     }
 }

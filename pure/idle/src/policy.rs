@@ -2,11 +2,12 @@
 
 use twinpath_time::{Duration, Instant};
 
-use crate::costs::{Costs, POINTS};
-use crate::density::Leads;
-use crate::experts::{Context, Expert, Experts};
+use crate::beliefs::Context;
+use crate::costs::{Costs, best_release};
+use crate::crowd::Crowd;
+use crate::experts::{Expert, Experts};
 use crate::explain::{Counts, Explanation};
-use crate::gaps::{CLASSES, Decaying, GAP_MAX_US, Ring, class_of};
+use crate::gaps::GAP_MAX_US;
 use crate::goal::{Controller, Goal};
 use crate::machine::{Learnt, Machine};
 use crate::plan::Plan;
@@ -76,11 +77,25 @@ pub enum Woken {
     Other,
 }
 
-/// Gaps below this are counted together: no choice hangs on them, and there may be millions per second.
-const SHORT_US: f32 = 2.0;
+/// Gaps shorter than this are learnt together: no choice hangs on them, and there may be millions per second.
+const SHORT_US: f32 = 1.0;
 
-/// Gaps learnt after which the table of costs is made anew, at first and later.
+/// Gaps that wait to be learnt, and how many at most at the beginning of an idle time.
+const PENDING: usize = 64;
+const LEARN_AT_ONCE: usize = 8;
+
+/// Gaps learnt after which the table of costs is made anew.
 const COSTS_EVERY: u64 = 128;
+
+/// Share of the time that may go into making plans, and how much of it may be saved up, us.
+const PLANNING_SHARE: f32 = 0.005;
+const PLANNING_MAX_US: f32 = 5_000.0;
+
+/// What making a plan takes, us.
+const PLAN_US: f32 = 20.0;
+
+/// A timer that a packet overtook would have been later than it was then by about this much.
+const OVERTAKEN: f32 = 1.12;
 
 /// A request is held for this long while nothing is known of the gaps.
 const LINGER_UNKNOWN: Duration = Duration::from_secs(3);
@@ -88,28 +103,9 @@ const LINGER_UNKNOWN: Duration = Duration::from_secs(3);
 /// It is never held for longer than this without an arrival.
 const LINGER_MAX_US: f32 = 10e6;
 
-/// What a packet later than a latency goal costs, us of latency.
-const LATE_COST: f32 = 100.0;
-
-/// Packets that come while one is being woken, at most as many as are looked at.
-const CROWD: usize = 48;
-
-/// The sequence of gaps that says how many packets come while one is being woken.
-const FLOW: usize = 256;
-
-/// An idle time that has ended and is still to be learnt from.
-#[derive(Clone, Copy, Debug)]
-struct Ended {
-    context: Context,
-    gap_us: f32,
-    awake_us: f32,
-}
-
 /// An idle time that lasts.
 #[derive(Clone, Copy, Debug)]
 struct Idling {
-    /// Since the last arrival, us, when it began.
-    awake_us: f32,
     /// When the stretch of spinning that lasts began; `None` asleep.
     spinning: Option<Instant>,
     /// Where the spinning that was decided ends.
@@ -131,22 +127,21 @@ pub struct Policy {
     config: Config,
     control: Controller,
     learnt: Learnt,
+    crowd: Crowd,
     costs: Costs,
-    /// The weight that the costs were made with.
-    costs_weight: f32,
     costs_due: u64,
     experts: Experts,
-    flow: Ring<FLOW>,
+    /// Gaps not learnt yet, and how many packets came after such a gap.
+    pending: [(f32, u32); PENDING],
+    pending_len: usize,
     context: Context,
     leader: Expert,
     last: Option<Instant>,
     idling: Option<Idling>,
-    ended: Option<Ended>,
-    short: (f32, f32),
     release_us: f32,
-    /// Decaying mean of what a packet costs, us of latency.
-    per_packet: f32,
-    packets: f32,
+    /// Time that may go into making plans, us, as of a time.
+    planning_us: f32,
+    planned: Instant,
     counts: Counts,
 }
 
@@ -154,38 +149,36 @@ impl Policy {
     /// A policy that has seen nothing yet.
     #[must_use]
     pub fn new(config: Config) -> Self {
-        let mut policy = Self {
+        let control = Controller::new(config.goal);
+        let (learnt, crowd) = (Learnt::new(&config.machine), Crowd::default());
+        let release_us = LINGER_UNKNOWN.as_micros() as f32;
+        let costs = Costs::of(
+            &config.machine,
+            &learnt,
+            &crowd,
+            control.weight(),
+            config.goal.budget_us(),
+            release_us,
+        );
+        Self {
             config,
-            control: Controller::new(config.goal),
-            learnt: Learnt::new(&config.machine),
-            costs: Costs {
-                weight: 1.0,
-                sleep: [0.0; CLASSES],
-                free_us: 0.0,
-                slope: 1.0,
-                wake_us: 0.0,
-                timer_cpu_us: config.machine.timer_cpu_us,
-                sleep_cpu_us: config.machine.sleep_cpu_us,
-                overshoot_us: [0.0; POINTS],
-                overshoot_mean_us: 0.0,
-            },
-            costs_weight: 0.0,
+            control,
+            learnt,
+            crowd,
+            costs,
             costs_due: 0,
             experts: Experts::new(),
-            flow: Ring::new(),
+            pending: [(0.0, 0); PENDING],
+            pending_len: 0,
             context: Context::default(),
             leader: Expert::Unknowing,
             last: None,
             idling: None,
-            ended: None,
-            short: (0.0, 0.0),
-            release_us: LINGER_UNKNOWN.as_micros() as f32,
-            per_packet: 0.0,
-            packets: 0.0,
+            release_us,
+            planning_us: PLANNING_MAX_US,
+            planned: Instant::ZERO,
             counts: Counts::default(),
-        };
-        policy.make_costs();
-        policy
+        }
     }
 
     /// The goal in force.
@@ -222,46 +215,34 @@ impl Policy {
     fn idle_ended(&mut self, now: Instant, arrival: Arrival, idling: &Idling) {
         let spun = idling.spinning.map_or(0, |since| now.nanos_since(since));
         self.account_spin(now, spun);
-        let asleep = idling.spinning.is_none();
-        let Some(last) = self.last else { return };
-        let gap_us = us(arrival.first.nanos_since(last)).min(GAP_MAX_US);
         let inside_us =
             us(arrival.last.nanos_since(arrival.first)) / arrival.count.saturating_sub(1).max(1) as f32;
-        self.flow.push(gap_us);
-        for _ in 1..arrival.count.min(16) {
-            self.flow.push(inside_us);
+        if let Goal::Latency(budget) = self.config.goal {
+            let late_us = us(now.nanos_since(arrival.first)) - us(budget.as_nanos() as u64);
+            let late = if late_us > 0.0 { 1 + (late_us / inside_us.max(0.01)) as u32 } else { 0 };
+            self.control.found(arrival.count, late);
         }
-        let found_late_us = if asleep { us(now.nanos_since(arrival.first)) } else { 0.0 };
-        self.account_cost(arrival, idling, spun, found_late_us, inside_us);
-        if gap_us < SHORT_US && !asleep {
-            self.short.0 += 1.0;
-            self.short.1 += gap_us;
-        } else {
-            self.ended = Some(Ended { context: self.context, gap_us, awake_us: idling.awake_us });
+        if let Some(last) = self.last {
+            self.remember(us(arrival.first.nanos_since(last)).min(GAP_MAX_US), 1);
         }
-        self.context = self.context.after(gap_us);
-        for _ in 1..arrival.count.min(64) {
-            self.context = self.context.after(inside_us);
+        if arrival.count > 1 {
+            self.remember(inside_us, arrival.count - 1);
         }
     }
 
-    /// What the packets just found cost, per packet.
-    fn account_cost(&mut self, arrival: Arrival, idling: &Idling, spun: u64, late_us: f32, inside_us: f32) {
-        let count = arrival.count.max(1) as f32;
-        let middle = (late_us - inside_us * (count - 1.0) / 2.0).max(0.0);
-        let latency = match self.config.goal {
-            Goal::Latency(budget) => {
-                let late = if us(budget.as_nanos() as u64) < late_us { 1 } else { 0 };
-                self.control.found(arrival.count, late);
-                LATE_COST * late as f32
-            }
-            Goal::Weight(_) | Goal::Cpu(_) => middle * count,
-        };
-        let cpu = us(spun) + idling.timers as f32 * self.config.machine.timer_cpu_us;
-        let cost = latency + self.costs.weight * cpu;
-        let rate = (count / (self.packets + count)).max(1.0 - (1.0 - 1.0 / 256.0f32).powf(count.min(256.0)));
-        self.packets = (self.packets + count).min(1e6);
-        self.per_packet += (cost / count - self.per_packet) * rate;
+    /// Keeps gaps to be learnt when there is time.
+    fn remember(&mut self, gap_us: f32, count: u32) {
+        if let Some((gap, so_far)) = self.pending[..self.pending_len].last_mut()
+            && gap_us < SHORT_US
+            && *gap < SHORT_US
+        {
+            let all = *so_far + count;
+            *gap += (gap_us - *gap) * count as f32 / all as f32;
+            *so_far = all;
+        } else if self.pending_len < PENDING {
+            self.pending[self.pending_len] = (gap_us, count);
+            self.pending_len += 1;
+        }
     }
 
     fn account_spin(&mut self, now: Instant, spun_ns: u64) {
@@ -285,7 +266,7 @@ impl Policy {
         let at_us = us(now.nanos_since(last));
         let mut idling = match self.idling {
             Some(idling) => idling,
-            None => self.begin(now, at_us),
+            None => self.begin(now),
         };
         let at_us = at_us.max(idling.reached_us);
         let awake_since = idling.spinning.unwrap_or(now);
@@ -305,7 +286,8 @@ impl Policy {
                 }
                 let predicted = idling.plan.wake_at(at_us);
                 let alarm = predicted.map_or(Instant::NEVER, |wake| last + duration(wake));
-                let afford = self.control.allowance(alarm).is_none_or(|left| left > Duration::from_micros(5));
+                let afford =
+                    self.control.allowance_at(alarm).is_none_or(|left| left > Duration::from_micros(5));
                 let alarm = if afford { alarm } else { Instant::NEVER };
                 idling.predicted = alarm < Instant::NEVER;
                 idling.reached_us = at_us;
@@ -335,14 +317,13 @@ impl Policy {
     }
 
     /// An idle time begins: what the last one taught is learnt now, as nothing else is to be done.
-    fn begin(&mut self, now: Instant, at_us: f32) -> Idling {
+    fn begin(&mut self, now: Instant) -> Idling {
         self.learn();
+        self.replan(now);
         let plan = if let Some(spin) = self.config.spin {
             Plan::spin(us(spin.as_nanos() as u64))
         } else {
-            let leads = self.leads();
-            self.experts.replan(self.context, &self.costs, leads);
-            let (leader, plan) = self.experts.leader(self.context);
+            let (leader, plan) = self.experts.leader(self.context, &self.costs);
             if leader != self.leader {
                 self.leader = leader;
                 self.counts.leader_changes += 1;
@@ -350,7 +331,6 @@ impl Policy {
             plan
         };
         Idling {
-            awake_us: at_us,
             spinning: None,
             until: now,
             slept: now,
@@ -363,19 +343,40 @@ impl Policy {
     }
 
     fn learn(&mut self) {
-        let (count, sum) = std::mem::take(&mut self.short);
-        if count > 0.0 {
-            self.experts.learn(self.context, sum / count, 0.0, count, &self.costs);
+        let count = self.pending_len.min(LEARN_AT_ONCE);
+        for at in 0..count {
+            let (gap_us, packets) = self.pending[at];
+            self.crowd.learn(gap_us, packets as f32, &self.costs.alone_us, self.costs.weight);
+            self.experts.learn(self.context, gap_us, packets as f32, &self.costs);
+            self.context = self.context.after(gap_us, packets);
         }
-        if let Some(ended) = self.ended.take() {
-            self.experts.learn(ended.context, ended.gap_us, ended.awake_us, 1.0, &self.costs);
-        }
+        self.pending.copy_within(count..self.pending_len, 0);
+        self.pending_len -= count;
         let gaps = self.experts.gaps();
-        let moved = (self.control.weight() / self.costs_weight).ln().abs() > 0.1;
+        let moved = (self.control.weight() / self.costs.weight).ln().abs() > 0.1;
         if gaps >= self.costs_due || moved {
             self.make_costs();
+            if moved {
+                self.experts.forget_plans();
+            }
             // Soon at first, then rarely.
             self.costs_due = gaps + (gaps / 2).clamp(4, COSTS_EVERY);
+        }
+    }
+
+    /// Plans that are due, as far as there is time for them: several while little is known, then one at a time.
+    fn replan(&mut self, now: Instant) {
+        let passed = us(now.nanos_since(self.planned));
+        self.planned = now;
+        self.planning_us = (self.planning_us + passed * PLANNING_SHARE).min(PLANNING_MAX_US);
+        let most = if self.experts.gaps() < 100 { 6 } else { 1 };
+        let leads = self.costs.leads();
+        for _ in 0..most {
+            if self.planning_us < PLAN_US || !self.experts.replan(self.context, &self.costs, leads) {
+                break;
+            }
+            self.planning_us -= PLAN_US;
+            self.counts.plans += 1;
         }
     }
 
@@ -394,6 +395,11 @@ impl Policy {
                 if let Some(latency) = latency {
                     let latency_us = us(latency.as_nanos() as u64);
                     self.learnt.woken(held, slept_us - latency_us, latency_us);
+                    if idling.predicted && now.nanos_since(idling.alarm) > latency.as_nanos() as u64 {
+                        // The packet was first: how late the timer would have been is not known, only that it was later.
+                        let over_us = us(now.nanos_since(idling.alarm));
+                        self.learnt.fired(held, slept_us, OVERTAKEN * over_us);
+                    }
                 }
             }
             Woken::Timer if idling.predicted && now >= idling.alarm => {
@@ -401,6 +407,8 @@ impl Policy {
                 idling.timers += 1;
                 let over_us = us(now.nanos_since(idling.alarm));
                 self.learnt.fired(held, slept_us, over_us);
+                let cpu_ns = (self.config.machine.timer_cpu_us * 1e3) as u64;
+                self.control.spent(now, cpu_ns, cpu_ns);
                 if let Some(wake) = idling.plan.wake_at(idling.reached_us) {
                     idling.reached_us = idling.reached_us.max(wake);
                 }
@@ -427,128 +435,28 @@ impl Policy {
         if self.holds(now) { self.held_until() } else { Instant::NEVER }
     }
 
-    fn leads(&self) -> Leads {
-        let points = self.costs.overshoot_us;
-        let between = |at: usize| f32::midpoint(points[at - 1], points[at]);
-        [
-            points[POINTS - 1] * 1.5,
-            points[POINTS - 1],
-            between(5),
-            between(4),
-            between(3),
-            between(2),
-            between(1),
-            points[0] * 0.7,
-        ]
-    }
-
     /// The table of costs, from what was learnt.
     fn make_costs(&mut self) {
+        let Self { config, learnt, crowd, .. } = self;
+        let budget_us = config.goal.budget_us();
+        if self.experts.gaps() >= 8 {
+            let (price, timer) = (config.held_price, self.costs.timer_cpu());
+            let release_us = best_release(self.experts.histogram(), learnt, budget_us, price, timer);
+            self.release_us = release_us.min(LINGER_MAX_US);
+        }
         let weight = self.control.weight();
-        self.costs_weight = weight;
-        let request = self.config.machine.wake_held_us.is_some();
-        let (wakes, timers) = (&self.learnt.wake, &self.learnt.overshoot);
-        let overshoot = timers[usize::from(request)].points();
-        let budget = match self.config.goal {
-            Goal::Latency(budget) => Some(us(budget.as_nanos() as u64)),
-            Goal::Weight(_) | Goal::Cpu(_) => None,
-        };
-        self.release_us = self.best_release(budget);
-        let held: [bool; CLASSES] =
-            std::array::from_fn(|class| request && (class as f32 - 1.0).exp2() < self.release_us);
-        let alone: [f32; CLASSES] = std::array::from_fn(|class| wakes[usize::from(held[class])].mean(class));
-        let crowd = self.crowd(&alone, weight);
-        for class in 0..CLASSES {
-            self.costs.sleep[class] = match budget {
-                Some(budget) => LATE_COST * wakes[usize::from(held[class])].above(budget),
-                None => (alone[class] + crowd[class]).max(0.1 * alone[class]),
-            };
-        }
-        self.costs.weight = weight;
-        self.costs.wake_us = wakes[usize::from(request)].overall().max(0.1);
-        self.costs.free_us = budget.unwrap_or(0.0);
-        self.costs.slope = if budget.is_some() { 0.0 } else { 1.0 };
-        self.costs.overshoot_us = overshoot;
-        self.costs.overshoot_mean_us = overshoot.iter().sum::<f32>() / POINTS as f32;
-        self.experts.costs_changed(&self.costs);
-    }
-
-    /// Per class of gap: what it costs more that further packets come within the wake-up after it, us of latency, less what
-    /// those would cost if they were found one by one.
-    fn crowd(&self, wake_us: &[f32; CLASSES], weight: f32) -> [f32; CLASSES] {
-        let mut gaps = [0.0; FLOW];
-        let count = self.flow.last(FLOW, &mut gaps);
-        let gaps = &gaps[..count];
-        // Those that come while the worker is being woken for one: their gaps, and how late each is.
-        let followers = |at: usize| {
-            let mut passed = 0.0;
-            let wake_us = wake_us[class_of(gaps[at])];
-            gaps[at + 1..].iter().take(CROWD).map_while(move |gap| {
-                passed += gap;
-                (passed < wake_us).then_some((*gap, wake_us - passed))
-            })
-        };
-        let mut sums = [(0.0f32, 0.0f32); CLASSES];
-        for at in 0..count {
-            let sum = &mut sums[class_of(gaps[at])];
-            let wake_us = wake_us[class_of(gaps[at])];
-            let (late, packets) =
-                followers(at).fold((wake_us, 1.0), |(late, packets), (_, more)| (late + more, packets + 1.0));
-            *sum = (sum.0 + late, sum.1 + packets);
-        }
-        // What a packet costs if one always sleeps.
-        let share = sums.map(|(late, packets)| if packets > 0.0 { late / packets } else { 0.0 });
-        let mut more = [(0.0f32, 0.0f32); CLASSES];
-        for at in 0..count {
-            let sum = &mut more[class_of(gaps[at])];
-            let each = |(gap, late): (f32, f32)| late - (weight * gap).min(share[class_of(gap)]);
-            *sum = (sum.0 + followers(at).map(each).sum::<f32>(), sum.1 + 1.0);
-        }
-        more.map(|(cost, times)| if times > 0.0 { cost / times } else { 0.0 })
-    }
-
-    /// Until when, after an arrival, holding the request pays, us.
-    fn best_release(&self, budget: Option<f32>) -> f32 {
-        let wakes = &self.learnt.wake;
-        let histogram: &Decaying = self.experts.histogram();
-        if self.experts.gaps() < 8 {
-            return LINGER_UNKNOWN.as_micros() as f32;
-        }
-        let gain = match budget {
-            Some(budget) => LATE_COST * (wakes[0].above(budget) - wakes[1].above(budget)),
-            None => wakes[0].overall() - wakes[1].overall(),
-        };
-        let price = self.config.held_price;
-        let timer = self.costs.timer_cpu();
-        // Relative to never holding; half a gap is believed to be longer than all.
-        let mut alive = histogram.total() + 0.5;
-        let (mut value, mut best, mut best_us, mut from) = (0.0, 0.0, 0.0, 0.0);
-        for (_, hi, mass) in histogram.buckets() {
-            let hi = hi * 1.05;
-            value += gain * mass - price * (hi - from) * (alive - mass / 2.0);
-            alive -= mass;
-            from = hi;
-            let value = value - timer * alive;
-            if value > best {
-                (best, best_us) = (value, hi);
-            }
-        }
-        // As one who knows nothing would, for half as long: a change of the traffic costs little then.
-        let unknowing = 0.25 * gain.max(0.0) / price.max(1e-9);
-        best_us.max(unknowing).min(LINGER_MAX_US)
+        self.costs = Costs::of(&config.machine, learnt, crowd, weight, budget_us, self.release_us);
     }
 
     /// What it does, and why.
     #[must_use]
     pub fn explain(&self) -> Explanation {
-        let (leader, plan) = self.experts.leader(self.context);
+        let (leader, plan) = self.experts.leader(self.context, &self.costs);
         Explanation {
             leader,
             plan,
             weight: self.control.weight(),
-            behind_us: *self.experts.behind(),
-            promised_us: *self.experts.promised(),
-            per_packet_us: self.per_packet,
+            behind_us: self.experts.behind(),
             release_us: if self.config.machine.wake_held_us.is_some() { self.release_us } else { 0.0 },
             wake_us: self.learnt.wake.each_ref().map(|wake| [wake.quantile(0.5), wake.quantile(0.99)]),
             overshoot_us: self

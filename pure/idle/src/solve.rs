@@ -7,7 +7,7 @@
 
 use crate::costs::{Costs, POINTS};
 use crate::density::{CELLS, Density};
-use crate::plan::{Plan, Window};
+use crate::plan::{Plan, SHORTEST_NAP_US, Window};
 
 /// Sums over the cells below an edge: of gaps, and of gaps times their length.
 struct Sums {
@@ -119,9 +119,6 @@ pub(crate) fn solve(density: &Density, costs: &Costs) -> (Plan, f32) {
     (plan_of(density, costs, &found), found.awake[0][TIMERS] / density.total().max(f32::MIN_POSITIVE))
 }
 
-/// A sleeper's timer is set for later than this after it went to sleep, us: else it would be no sleep.
-const SHORTEST_NAP_US: f32 = 1.0;
-
 /// What those gaps cost that end between the time a timer was set for, the edge `at`, and that at which it fires.
 fn timer_late(
     density: &Density,
@@ -143,7 +140,7 @@ fn timer_late(
             (sums.mass[at], sums.moment[at])
         };
         let late = f64::from(up) * f64::from(mass_up - mass_limit) - (moment_up - moment_limit);
-        cost += costs.slope * late as f32 + (mass_limit - sums.mass[at]) * costs.sleep(lo);
+        cost += costs.slope() * late as f32 + (mass_limit - sums.mass[at]) * costs.sleep(lo);
     }
     cost / POINTS as f32
 }
@@ -205,18 +202,36 @@ fn plan_of(density: &Density, costs: &Costs, found: &Found) -> Plan {
             wake_us
         };
         left -= 1;
-        while at < density.cells && density.edges[at] < wake_us + costs.overshoot_us[POINTS - 1] {
-            at += 1;
-        }
-        while at < density.cells && found.dearer[at][left] < 0.0 {
-            at += 1;
-        }
-        rested_us = density.edges[at] + SHORTEST_NAP_US;
-        if !plan.push(Window { from_us, wake_us, until_us: density.edges[at] }) {
+        at = spin_end(density, costs, found, at, left);
+        let until_us = density.edges[at].max(wake_us + SHORTEST_NAP_US);
+        rested_us = until_us + SHORTEST_NAP_US;
+        if !plan.push(Window { from_us, wake_us, until_us }) {
             break;
         }
     }
     plan
+}
+
+/// The edge at which one goes back to sleep who was woken by a timer set for the edge `timer`, with so many timers `left`: the
+/// end of the first stretch in which spinning pays that the timer, however late, may be in time for.
+fn spin_end(density: &Density, costs: &Costs, found: &Found, timer: usize, left: usize) -> usize {
+    let pays = |at: usize| found.dearer[at][left] < 0.0;
+    let wake_us = density.edges[timer];
+    let mut at = timer;
+    while at + 1 < density.cells && density.edges[at + 1] <= wake_us + costs.overshoot_us[0] {
+        at += 1;
+    }
+    let mut first = at;
+    while first < density.cells && !pays(first) {
+        first += 1;
+    }
+    if first < density.cells && density.edges[first] < wake_us + costs.overshoot_us[POINTS - 1] {
+        at = first;
+        while at < density.cells && pays(at) {
+            at += 1;
+        }
+    }
+    at
 }
 
 /// Where spinning starts to pay before the cell that it pays from the start of, if that is within the cell before.

@@ -154,11 +154,11 @@ impl Simulated {
         points.into_iter().skip(12).step_by(25).collect()
     }
 
-    /// What a policy is told of it at start: near the truth, not the truth.
+    /// What a policy is told of it at start: near the truth, not the truth. A ping-pong measures wake-ups from short sleeps.
     #[must_use]
     pub fn told(&self) -> Machine {
         Machine {
-            wake_us: self.wake[1].mean() as f32 * 0.9,
+            wake_us: self.wake[0].mean() as f32 * 0.9,
             wake_held_us: self.wake_held.map(|held| held.mean() as f32 * 1.2),
             overshoot_us: 8.0,
             timer_cpu_us: self.timer_cpu_us as f32,

@@ -17,8 +17,10 @@ pub struct Trace {
     pub end_ns: u64,
 }
 
-/// Packets per trace.
+/// Packets per trace, at least, and how long it lasts about, at least, us: in a shorter one the wake-up for the first packet, which
+/// nobody can expect, would weigh more than all that is learnt.
 const PACKETS: usize = 12_000;
+const LENGTH_US: f64 = 500_000.0;
 
 /// Makes the gaps of a trace, us.
 type Gaps = fn(&mut Chance, &mut Vec<f64>);
@@ -75,7 +77,7 @@ const KINDS: &[Kind] = &[
     irregular("heavy-tailed", |chance, gaps| {
         let shape = chance.within(1.1, 1.6);
         let scale = chance.within(3.0, 12.0);
-        fill(gaps, || (scale * (1.0 - chance.unit()).powf(-1.0 / shape)).min(1e6));
+        fill_with(gaps, packets(scale), || (scale * (1.0 - chance.unit()).powf(-1.0 / shape)).min(1e6));
     }),
     irregular("two flows", |chance, gaps| {
         let periods = [chance.within(250.0, 400.0), chance.within(400.0, 900.0)];
@@ -104,19 +106,28 @@ const KINDS: &[Kind] = &[
     }),
 ];
 
-fn fill(gaps: &mut Vec<f64>, mut gap: impl FnMut() -> f64) {
-    gaps.extend((0..PACKETS).map(|_| gap()));
+fn fill(gaps: &mut Vec<f64>, gap: impl FnMut() -> f64) {
+    fill_with(gaps, PACKETS, gap);
+}
+
+fn fill_with(gaps: &mut Vec<f64>, packets: usize, mut gap: impl FnMut() -> f64) {
+    gaps.extend((0..packets).map(|_| gap()));
+}
+
+/// How many packets a trace has with about such gaps.
+fn packets(about_us: f64) -> usize {
+    PACKETS.max((LENGTH_US / about_us) as usize)
 }
 
 /// A period drawn about `about_us`; every gap jittered by this share of it.
 fn steady(chance: &mut Chance, gaps: &mut Vec<f64>, about_us: f64, jitter: f64) {
     let period = about_us * chance.within(0.71, 1.43);
-    fill(gaps, || period * (1.0 + chance.within(-jitter, jitter)));
+    fill_with(gaps, packets(about_us), || period * (1.0 + chance.within(-jitter, jitter)));
 }
 
 fn poisson(chance: &mut Chance, gaps: &mut Vec<f64>, about_us: f64) {
     let mean = about_us * chance.within(0.71, 1.43);
-    fill(gaps, || chance.exponential(mean));
+    fill_with(gaps, packets(about_us), || chance.exponential(mean));
 }
 
 fn bursts(chance: &mut Chance, gaps: &mut Vec<f64>, size: usize, inside_us: f64, between_us: f64) {

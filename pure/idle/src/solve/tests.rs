@@ -8,13 +8,13 @@ fn costs(weight: f32, wake: f32) -> Costs {
     Costs {
         weight,
         sleep: [wake; CLASSES],
-        free_us: 0.0,
-        slope: 1.0,
+        alone: [wake; CLASSES],
+        alone_us: [wake; CLASSES],
+        budget_us: None,
         wake_us: wake,
         timer_cpu_us: 3.0,
         sleep_cpu_us: 0.0,
         overshoot_us,
-        overshoot_mean_us: overshoot_us.iter().sum::<f32>() / 6.0,
     }
 }
 
@@ -28,7 +28,12 @@ fn a_promise_is_kept_on_gaps_not_seen() {
         let mut last: Vec<f32> = (0..512).map(|_| chance.exponential(mean) as f32).collect();
         let leads = [25.0, 17.0, 15.0, 12.0, 10.0, 9.0, 7.0, 4.0];
         let fresh: Vec<f32> = (0..20000).map(|_| chance.exponential(mean) as f32).collect();
-        let paid = |plan: &Plan| fresh.iter().map(|gap| plan.cost(*gap, 0.0, &costs)).sum::<f32>() / 20000.0;
+        let late = costs.overshoot_us.iter().cycle();
+        let paid = |plan: &Plan| {
+            let each =
+                fresh.iter().zip(late.clone()).map(|(gap, late)| plan.live(*gap, 0.0, &costs, *late).0);
+            each.sum::<f32>() / 20_000.0
+        };
         for density in [Density::of_histogram(&histogram, leads), Density::of_gaps(&mut last, leads)] {
             let (plan, promised) = solve(&density, &costs);
             let best = paid(&Plan::spin(1e6)).min(paid(&Plan::SLEEP));

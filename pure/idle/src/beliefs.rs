@@ -1,0 +1,162 @@
+//! What is believed of the next gap, and the plans made from it: by the last gaps, by a histogram, by the gap before, by the
+//! place in a burst.
+
+use crate::costs::Costs;
+use crate::density::{Density, Leads};
+use crate::experts::Expert;
+use crate::gaps::{CLASSES, Decaying, Ring, class_of};
+use crate::plan::Plan;
+use crate::solve::solve;
+
+/// Gaps remembered overall, and per context.
+const LAST: usize = 512;
+const PER_CONTEXT: usize = 40;
+
+/// Places in a burst that are told apart.
+const PLACES: usize = 40;
+
+/// Of packets found at once, so many are remembered one by one.
+const ALIKE: f32 = 16.0;
+
+/// Where a gap stands among others: what the next one may depend on.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Context {
+    class: u8,
+    place: u8,
+}
+
+impl Context {
+    /// The context after `count` such gaps. A gap much longer than the one before starts a burst anew.
+    pub(crate) fn after(self, gap_us: f32, count: u32) -> Self {
+        let class = class_of(gap_us) as u8;
+        let last = PLACES as u8 - 1;
+        let before = count.saturating_sub(1).min(u32::from(last)) as u8;
+        let place = if class >= self.class + 2 { 0 } else { (self.place + 1).min(last) };
+        Self { class, place: (place + before).min(last) }
+    }
+}
+
+/// The gaps of one context, and the plan made from them.
+#[derive(Clone, Debug)]
+struct Branch {
+    gaps: Ring<PER_CONTEXT>,
+    plan: Option<Plan>,
+    /// Gaps since the plan was made.
+    fresh: u16,
+}
+
+impl Branch {
+    const EMPTY: Self = Self { gaps: Ring::new(), plan: None, fresh: 0 };
+
+    fn replan(&mut self, costs: &Costs, leads: Leads) -> bool {
+        let due = is_due(self.fresh, self.gaps.len(), 16);
+        if due {
+            let mut gaps = [0.0; PER_CONTEXT];
+            let count = self.gaps.last(PER_CONTEXT, &mut gaps);
+            self.plan = Some(solve(&Density::of_gaps(&mut gaps[..count], leads), costs).0);
+            self.fresh = 0;
+        }
+        due
+    }
+}
+
+/// The beliefs that hold in every context.
+const OVERALL: [(Expert, usize); 4] =
+    [(Expert::Last24, 24), (Expert::Last96, 96), (Expert::Last512, LAST), (Expert::Histogram, LAST)];
+
+/// All beliefs.
+#[derive(Clone, Debug)]
+pub(crate) struct Beliefs {
+    last: Ring<LAST>,
+    histogram: Decaying,
+    overall: [(Plan, u16); OVERALL.len()],
+    classes: [Branch; CLASSES],
+    places: [Branch; PLACES],
+    /// Whose turn it is to plan.
+    turn: usize,
+}
+
+impl Beliefs {
+    pub(crate) fn new() -> Self {
+        Self {
+            last: Ring::new(),
+            histogram: Decaying::new(4096.0),
+            overall: [(Plan::SLEEP, 0); OVERALL.len()],
+            classes: [Branch::EMPTY; CLASSES],
+            places: [Branch::EMPTY; PLACES],
+            turn: 0,
+        }
+    }
+
+    pub(crate) const fn histogram(&self) -> &Decaying {
+        &self.histogram
+    }
+
+    /// The plan that follows from one belief; in a context never met, from the last 96 gaps.
+    pub(crate) fn plan(&self, expert: Expert, context: Context) -> Plan {
+        let branch = match expert {
+            Expert::AfterGap => self.classes[usize::from(context.class)].plan,
+            Expert::InBurst => self.places[usize::from(context.place)].plan,
+            _ => None,
+        };
+        branch.unwrap_or_else(|| {
+            let at = OVERALL.iter().position(|(overall, _)| *overall == expert).unwrap_or(1);
+            self.overall[at].0
+        })
+    }
+
+    /// `count` packets came, each `gap_us` after the one before.
+    pub(crate) fn learn(&mut self, context: Context, gap_us: f32, count: f32) {
+        let fresh = count.min(ALIKE) as u16;
+        (0..fresh).for_each(|_| self.last.push(gap_us));
+        self.histogram.add(gap_us, count);
+        self.overall.iter_mut().for_each(|(_, since)| *since = since.saturating_add(fresh));
+        let mut at = context;
+        for _ in 0..fresh {
+            for branch in [&mut self.classes[usize::from(at.class)], &mut self.places[usize::from(at.place)]]
+            {
+                branch.gaps.push(gap_us);
+                branch.fresh = branch.fresh.saturating_add(1);
+            }
+            at = at.after(gap_us, 1);
+        }
+    }
+
+    pub(crate) fn forget_plans(&mut self) {
+        self.overall.iter_mut().for_each(|(_, fresh)| *fresh = u16::MAX);
+        self.classes.iter_mut().chain(&mut self.places).for_each(|branch| branch.fresh = u16::MAX);
+    }
+
+    /// Makes one plan anew, if one is due; each belief in its turn. Says whether one was.
+    pub(crate) fn replan(&mut self, context: Context, costs: &Costs, leads: Leads) -> bool {
+        (0..OVERALL.len() + 2).any(|_| {
+            self.turn = (self.turn + 1) % (OVERALL.len() + 2);
+            match self.turn {
+                0 => self.classes[usize::from(context.class)].replan(costs, leads),
+                1 => self.places[usize::from(context.place)].replan(costs, leads),
+                overall => self.replan_overall(overall - 2, costs, leads),
+            }
+        })
+    }
+
+    fn replan_overall(&mut self, at: usize, costs: &Costs, leads: Leads) -> bool {
+        let (expert, remembers) = OVERALL[at];
+        if !is_due(self.overall[at].1, self.last.len().min(remembers), (remembers / 4).min(128) as u16) {
+            return false;
+        }
+        let density = if expert == Expert::Histogram {
+            Density::of_histogram(&self.histogram, leads)
+        } else {
+            let mut gaps = [0.0; LAST];
+            let count = self.last.last(remembers, &mut gaps);
+            Density::of_gaps(&mut gaps[..count], leads)
+        };
+        self.overall[at] = (solve(&density, costs).0, 0);
+        true
+    }
+}
+
+/// Whether a plan is to be made anew: when what is held has grown by a third, and at last every so many gaps.
+fn is_due(fresh: u16, held: usize, most: u16) -> bool {
+    held > 0 && fresh > 0 && usize::from(fresh) * 4 > held.min(usize::from(most) * 4)
+}

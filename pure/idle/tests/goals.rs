@@ -1,0 +1,105 @@
+//! Replays from seeds: what a user asked for is what the policy does.
+
+use std::time::Duration;
+
+use twinpath_idle::replay::machine::Simulated;
+use twinpath_idle::replay::simulate::{Outcome, simulate};
+use twinpath_idle::replay::table::{policy, rows};
+use twinpath_idle::replay::traces::Trace;
+use twinpath_idle::{Decision, Goal};
+use twinpath_time::Instant;
+
+const SEED: u64 = 9_000;
+
+fn trace(name: &str) -> Trace {
+    Trace::all(SEED).into_iter().find(|trace| trace.name == name).expect("there is such a trace")
+}
+
+fn machine(name: &str) -> Simulated {
+    Simulated::all().into_iter().find(|machine| machine.name == name).expect("there is such a machine")
+}
+
+fn replay(trace: &Trace, machine: &Simulated, goal: Goal) -> Outcome {
+    simulate(trace, &mut policy(machine, goal), machine, true)
+}
+
+/// The most CPU spent in any second, share of it.
+fn busiest_second(stretches: &[(u64, u64)]) -> f64 {
+    let spent = |from: u64| {
+        let to = from + 1_000_000_000;
+        stretches.iter().map(|(start, end)| (*end).min(to).saturating_sub((*start).max(from))).sum::<u64>()
+    };
+    let starts = stretches.iter().step_by(stretches.len() / 200 + 1).map(|stretch| stretch.0);
+    starts.map(spent).max().unwrap_or(0) as f64 / 1e9
+}
+
+#[test]
+fn a_budget_of_cpu_is_never_exceeded() {
+    for share in [0.05, 0.15] {
+        for name in ["Poisson 350 us", "steady 100 us", "changing", "irregular bursts"] {
+            let outcome = replay(&trace(name), &machine("refused"), Goal::Cpu(share));
+            let busiest = busiest_second(&outcome.stretches);
+            assert!(busiest <= f64::from(share) * 1.001, "{name}: {busiest} of a second for {share}");
+        }
+    }
+}
+
+#[test]
+fn a_budget_of_cpu_buys_latency() {
+    let (trace, machine) = (trace("Poisson 350 us"), machine("refused"));
+    let spent = replay(&trace, &machine, Goal::Cpu(0.15));
+    let asleep = replay(&trace, &machine, Goal::Weight(1000.0));
+    assert!(
+        spent.latency_us < 0.95 * asleep.latency_us,
+        "{} against {}",
+        spent.latency_us,
+        asleep.latency_us
+    );
+}
+
+#[test]
+fn a_latency_is_kept_where_the_machine_can() {
+    for (machine_name, name, budget_us) in [
+        ("request", "Poisson 350 us", 20),
+        ("refused", "steady 350 us", 20),
+        ("refused", "Poisson 80 us", 20),
+    ] {
+        let goal = Goal::Latency(Duration::from_micros(budget_us));
+        let outcome = replay(&trace(name), &machine(machine_name), goal);
+        // What comes before anything is known does not count.
+        let later = &outcome.latencies[outcome.latencies.len() / 6..];
+        let late = later.iter().filter(|latency| **latency > budget_us as f32).count();
+        let share = late as f64 / later.len() as f64;
+        assert!(share <= 0.0125, "{machine_name}, {name}: {share} are late");
+    }
+}
+
+#[test]
+fn silence_costs_nothing() {
+    let (trace, machine) = (trace("silence"), machine("request"));
+    let outcome = replay(&trace, &machine, Goal::Weight(0.1));
+    assert_eq!((outcome.sleeps, outcome.timers, outcome.spun_us), (1, 0, 0.0));
+    let after = self::trace("burst, then silence");
+    let mut policy = policy(&machine, Goal::Weight(1.0));
+    simulate(&after, &mut policy, &machine, false);
+    let long_after = Instant::from_nanos(after.end_ns);
+    assert!(!policy.holds(long_after), "no request is held a minute after the last packet");
+    assert_eq!(policy.decide(long_after, Instant::NEVER), Decision::Sleep { until: Instant::NEVER });
+}
+
+#[test]
+fn hindsight_is_hardly_better() {
+    for name in ["steady 350 us", "bursts of 16, 5 us", "Poisson 80 us", "heavy-tailed"] {
+        for row in rows(&trace(name), &machine("refused")) {
+            assert!(row.vs_fixed() <= 1.05, "{name} w={}: {} against {}", row.weight, row.policy, row.fixed);
+            let regular = !row.regular || row.vs_clairvoyant() <= 1.3;
+            assert!(regular, "{name} w={}: {} against {}", row.weight, row.policy, row.clairvoyant);
+        }
+    }
+}
+
+#[test]
+fn a_policy_is_small() {
+    // No heap: what it is made of is its size.
+    assert!(size_of::<twinpath_idle::Policy>() < 64 << 10, "{}", size_of::<twinpath_idle::Policy>());
+}
