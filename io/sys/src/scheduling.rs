@@ -178,6 +178,51 @@ mod tests {
         assert_eq!(error, SchedulingError::Refused { wanted: "SCHED_FIFO 100".to_owned(), source });
     }
 
+    /// A control group of ours for the `cpu` controller, version 1; it goes at the end.
+    struct Group(std::path::PathBuf);
+
+    impl Group {
+        fn new() -> std::io::Result<Self> {
+            let parent = std::path::Path::new("/sys/fs/cgroup/cpu");
+            // Without it the group would have no budget for a reason that is not its own.
+            fs::read_to_string(parent.join("cpu.rt_runtime_us"))?;
+            let path = parent.join(format!("twinpath-test-{}", std::process::id()));
+            fs::create_dir(&path)?;
+            Ok(Self(path))
+        }
+
+        fn enter(&self) -> std::io::Result<()> {
+            fs::write(self.0.join("tasks"), rustix::thread::gettid().to_string())
+        }
+    }
+
+    impl Drop for Group {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_control_group_without_a_budget_is_named() {
+        let group = match Group::new() {
+            Ok(group) => group,
+            Err(error) => {
+                return twinpath_test_skip::skip(format!(
+                    "no control group with a real-time budget: {error}"
+                ));
+            }
+        };
+        let refused = apart(|| {
+            group.enter().unwrap();
+            let refused = set_fifo(1).unwrap_err();
+            set_nice(-5).unwrap();
+            refused
+        });
+        let SchedulingError::NoBudget { group: named } = &refused else { panic!("{refused:?}") };
+        assert!(group.0.ends_with(named.trim_start_matches('/')), "{named}");
+        assert!(refused.to_string().contains("cpu.rt_runtime_us"), "{refused}");
+    }
+
     #[test]
     fn shares_of_real_time() {
         let share = |runtime_us, period_us| RealTimeBudget { runtime_us, period_us }.permille();

@@ -199,9 +199,9 @@ fn judge(setting: RequestSetting, mode: Mode, costs: &Costs, scope: &str) -> rep
         (None, ..) if costs.wake.with.is_none() => "not measured: it takes two CPUs".to_owned(),
         (None, RequestSetting::Auto, false) => "not held: it does not shorten a wake-up here".to_owned(),
         _ if mode == Mode::Poll => "not held in mode poll: a spinning CPU needs none".to_owned(),
-        (None, _, true) => format!("held while traffic lasts, {scope}: it shortens a wake-up here"),
+        (None, _, true) => format!("held while traffic lasts ({scope}): it shortens a wake-up here"),
         (None, _, false) => {
-            format!("held while traffic lasts, {scope}, as asked, though it does not shorten a wake-up here")
+            format!("held while traffic lasts ({scope}), as asked, though it does not shorten a wake-up here")
         }
     };
     report::LatencyRequest {
@@ -258,7 +258,7 @@ mod tests {
                 auto,
                 Mode::Adaptive,
                 true,
-                "held while traffic lasts, for all CPUs: it shortens a wake-up here",
+                "held while traffic lasts (for all CPUs): it shortens a wake-up here",
             ),
             (auto, Mode::Adaptive, false, "not held: it does not shorten a wake-up here"),
             (auto, Mode::Poll, true, "not held in mode poll: a spinning CPU needs none"),
@@ -267,7 +267,7 @@ mod tests {
                 always,
                 Mode::Adaptive,
                 false,
-                "held while traffic lasts, for all CPUs, as asked, though it does not shorten a wake-up here",
+                "held while traffic lasts (for all CPUs), as asked, though it does not shorten a wake-up here",
             ),
         ] {
             assert_eq!(verdict(setting, mode, &measured(helps)), said);

@@ -450,7 +450,9 @@ impl<E: Engine> Worker<E> {
     /// Looks for work, and at nothing else, for about a microsecond: what arrives is found sooner than by turning, and the
     /// other hardware thread of the core, which may be our peer's, is left most of the core.
     fn spin(&self) {
-        for _ in 0..SPIN_LOOKS {
+        // Kernel sockets alone: nothing of theirs can be seen without asking the kernel.
+        let looks = if self.ports.is_empty() { 1 } else { SPIN_LOOKS };
+        for _ in 0..looks {
             if self.ports.iter().any(|port| port.queue.look()) || self.commands.look() {
                 return;
             }
@@ -475,6 +477,7 @@ impl<E: Engine> Worker<E> {
             self.look_due = now + LOOK_INTERVAL;
             if self.dispatch(now) {
                 self.idle.worked(now);
+                self.counters.turns_busy.add(1);
                 self.look_due = now;
             }
         }

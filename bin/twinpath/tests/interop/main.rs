@@ -7,6 +7,7 @@ mod changes;
 mod claims;
 mod exactly;
 mod luck;
+mod machine;
 mod metrics;
 mod rig;
 mod serving;
