@@ -15,8 +15,7 @@ use twinpath_worker::request::{Request, RequestScope};
 
 use crate::command::run_directory;
 use crate::report;
-
-mod interrupts;
+use crate::tune::{Host, topology};
 
 /// How long measuring takes at start.
 const BUDGET: Duration = Duration::from_millis(120);
@@ -60,7 +59,7 @@ impl Machine {
         let facts = ScopeFacts {
             workers: cpus.to_vec(),
             online: cpuidle::online_cpus().len(),
-            interrupts: interrupts::cpus_of(interface),
+            interrupts: interrupt_cpus(interface),
         };
         let (single, why) = facts.single_cpus(wanted.scope);
         let scope = match (wanted.request, single) {
@@ -144,6 +143,12 @@ fn put_right(directory: &std::path::Path) {
         }
         Err(error) => tracing::warn!("cannot look for leftovers in {}: {error}", directory.display()),
     }
+}
+
+/// CPUs that interrupts of the interface's queues go to, in ascending order; empty for a device that has none of its own, as those
+/// made of software: their frames come on the CPU that sent them, which is awake.
+fn interrupt_cpus(interface: &str) -> Vec<usize> {
+    Host::open(Some(interface)).map(|host| topology::interrupt_cpus(&host, interface)).unwrap_or_default()
 }
 
 fn any_cpu() -> Option<usize> {

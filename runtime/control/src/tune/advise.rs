@@ -62,6 +62,10 @@ pub enum Wanted {
     Absent,
 }
 
+/// What several workers gain less.
+const SPREAD_BY_HASH: &str = "; on the packet path flows are spread over workers by hash, so it is the same CPU only for \
+                              a share of them";
+
 /// All advice, in the order of [`Id::ALL`].
 #[must_use]
 pub fn advise(topology: &Topology, wish: &Wish) -> Vec<Advice> {
@@ -124,7 +128,7 @@ impl Adviser<'_> {
             let workers = &self.wish.cpus;
             let wanted = match (self.wish.mode, workers.as_slice()) {
                 (_, []) => Wanted::WorkersUnknown { setting },
-                (Mode::Poll, _) => match self.other_cpus().as_slice() {
+                (Mode::Poll, _) => match self.receiving_cpus(interface).as_slice() {
                     [] => Wanted::Shown { setting },
                     others => value(setting, &cpu_list(others)),
                 },
@@ -132,17 +136,42 @@ impl Adviser<'_> {
                     value(setting, &workers[interrupt.queue % workers.len()].to_string())
                 }
             };
-            advice.push(self.line(Id::IrqAffinity, format!("{} {}", interrupt.irq, interrupt.name), wanted));
+            let mut line =
+                self.line(Id::IrqAffinity, format!("{} {}", interrupt.irq, interrupt.name), wanted);
+            if self.wish.mode != Mode::Poll && workers.len() > 1 {
+                line.cost.push_str(SPREAD_BY_HASH);
+            }
+            advice.push(line);
         }
     }
 
-    /// CPUs that run, belong to no worker and are not isolated; isolated ones where there are no others.
+    /// CPUs that run and belong to no worker.
     fn other_cpus(&self) -> Vec<usize> {
-        let mut others: Vec<usize> = self.topology.cpus.iter().map(|cpu| cpu.number).collect();
-        others.retain(|cpu| !self.wish.cpus.contains(cpu));
-        let shared = others.iter().copied().filter(|cpu| !self.topology.isolated.contains(cpu));
-        let shared: Vec<usize> = shared.collect();
-        if shared.is_empty() { others } else { shared }
+        let others = self.topology.cpus.iter().map(|cpu| cpu.number);
+        others.filter(|cpu| !self.wish.cpus.contains(cpu)).collect()
+    }
+
+    /// Those of them that are best at receiving for a worker that spins: not isolated, no half of a worker's core, on the
+    /// device's node; each as far as there are such.
+    fn receiving_cpus(&self, interface: &Interface) -> Vec<usize> {
+        let number = |wanted: usize| self.topology.cpus.iter().find(|cpu| cpu.number == wanted);
+        let shares_core = |cpu: usize| {
+            let siblings = number(cpu).map_or(&[][..], |cpu| &cpu.siblings);
+            siblings.iter().any(|sibling| self.wish.cpus.contains(sibling))
+        };
+        let near =
+            |cpu: usize| interface.node.is_none() || number(cpu).and_then(|cpu| cpu.node) == interface.node;
+        let mut cpus = self.other_cpus();
+        let mut prefer = |good: &dyn Fn(usize) -> bool| {
+            let better: Vec<usize> = cpus.iter().copied().filter(|cpu| good(*cpu)).collect();
+            if !better.is_empty() {
+                cpus = better;
+            }
+        };
+        prefer(&|cpu| !self.topology.isolated.contains(&cpu));
+        prefer(&|cpu| !shares_core(cpu));
+        prefer(&near);
+        cpus
     }
 
     /// A transmit queue per worker, and the rest for everybody else.

@@ -59,6 +59,8 @@ pub struct Cpu {
     pub number: usize,
     /// Its memory node, where that is known.
     pub node: Option<u32>,
+    /// CPUs that are the same core, itself among them; empty where that is not known.
+    pub siblings: Vec<usize>,
     /// Governors that its frequency can be left to; empty where its frequency is not ours to govern.
     pub governors: Vec<String>,
     /// Its idle states, shallowest first.
@@ -110,6 +112,18 @@ pub fn look(system: &dyn System, interface: Option<&str>) -> Result<Topology, No
         irqbalance: process(system, "irqbalance"),
         memlock: memlock(system),
     })
+}
+
+/// CPUs that the interrupts of an interface's queues go to now, in ascending order; empty for a device without any.
+#[must_use]
+pub fn interrupt_cpus(system: &dyn System, interface: &str) -> Vec<usize> {
+    let interrupts = look_at(system, interface).map(|interface| interface.interrupts).unwrap_or_default();
+    let file = |irq: u32| format!("proc/irq/{irq}/effective_affinity_list");
+    let mut cpus: Vec<usize> =
+        interrupts.iter().flat_map(|interrupt| cpus_in(system, &file(interrupt.irq))).collect();
+    cpus.sort_unstable();
+    cpus.dedup();
+    cpus
 }
 
 /// No interface of that name.
@@ -204,6 +218,7 @@ fn cpu(system: &dyn System, number: usize) -> Cpu {
     Cpu {
         number,
         node: system.list(&directory).iter().find_map(|name| name.strip_prefix("node")?.parse().ok()),
+        siblings: cpus_in(system, &format!("{directory}/topology/thread_siblings_list")),
         governors: governors.split_whitespace().map(str::to_owned).collect(),
         idle_states: states.into_iter().map(|(_, state)| state).collect(),
     }

@@ -2,7 +2,7 @@
 
 use super::fake::Fake;
 use crate::config::Mode;
-use crate::tune::{At, Id, Line, State, System as _, Trouble, topology};
+use crate::tune::{Id, Line, State, Trouble, topology};
 
 /// `id subject: now -> advised (state)`, in short.
 fn said(line: &Line) -> String {
@@ -63,11 +63,15 @@ fn a_spinning_worker_wants_interrupts_elsewhere_and_its_cpu_for_itself() {
     assert_eq!(
         said_of(&fake, Mode::Poll, &[1], &ids),
         [
-            "irq-affinity 40 eth0-TxRx-0: 0-3 -> 0,3 Change",
-            "irq-affinity 41 eth0-TxRx-1: 3 -> 0,3 Change",
+            "irq-affinity 40 eth0-TxRx-0: 0-3 -> 0 Change",
+            "irq-affinity 41 eth0-TxRx-1: 3 -> 0 Change",
             "isolated-cpus : 2 -> isolcpus=1 nohz_full=1 ForYou",
         ]
     );
+    // The other half of the worker's core is worse than another node.
+    fake.put("sys/devices/system/cpu/cpu0/topology/thread_siblings_list", "0-1");
+    let far = said_of(&fake, Mode::Poll, &[1], &[Id::IrqAffinity]);
+    assert_eq!(far[0], "irq-affinity 40 eth0-TxRx-0: 0-3 -> 3 Change");
     // With a worker on each there is no other CPU.
     let none_left = said_of(&fake, Mode::Poll, &[0, 1, 2, 3], &[Id::IrqAffinity]);
     assert_eq!(none_left[0], "irq-affinity 40 eth0-TxRx-0: 0-3 -> - Either");
@@ -115,6 +119,18 @@ fn a_name_that_is_no_interface_is_refused() {
 }
 
 #[test]
+fn interrupts_of_the_bridge_above_a_device_are_not_its_own() {
+    let fake = Fake::new();
+    for (irq, cpu) in [(40, "3"), (41, "1"), (42, "0"), (43, "2")] {
+        fake.put(&format!("proc/irq/{irq}/effective_affinity_list"), cpu);
+    }
+    fake.put("proc/irq/43/pcieport/.keep", "");
+    fake.put("sys/class/net/eth0/msi_irqs/43", "msi");
+    // Nor is 42, which is for other things than queues.
+    assert_eq!(topology::interrupt_cpus(&fake, "eth0"), [1, 3]);
+}
+
+#[test]
 fn a_vlan_has_no_interrupts_but_an_interface_that_has() {
     let fake = Fake::new();
     fake.put("sys/class/net/eth0.5/ifindex", "9");
@@ -135,5 +151,6 @@ fn a_virtio_device_has_the_interrupts_of_what_carries_it() {
     std::os::unix::fs::symlink("../../../devices/pci0/virtio1", device).unwrap();
     let found = topology::look(&fake, Some("eth0")).unwrap().interface.unwrap().interrupts;
     assert_eq!((found.len(), found[0].irq, found[0].queue), (1, 41, 1));
-    assert!(fake.read(&At::File("proc/irq/41/smp_affinity_list".to_owned())).is_ok());
+    fake.put("proc/irq/41/effective_affinity_list", "3");
+    assert_eq!(topology::interrupt_cpus(&fake, "eth0"), [3]);
 }
