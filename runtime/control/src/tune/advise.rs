@@ -260,7 +260,9 @@ impl Adviser<'_> {
     fn isolated(&self) -> Advice {
         let missing = |from: &[usize]| self.wish.cpus.iter().any(|cpu| !from.contains(cpu));
         let (isolated, tickless) = (&self.topology.isolated, &self.topology.tickless);
-        let lacking = self.wish.mode == Mode::Poll && (missing(isolated) || missing(tickless));
+        // Somebody has to be left for everything else.
+        let possible = self.wish.mode == Mode::Poll && !self.other_cpus().is_empty();
+        let lacking = possible && (missing(isolated) || missing(tickless));
         let list = cpu_list(&self.wish.cpus);
         let should_be = lacking.then(|| format!("isolcpus={list} nohz_full={list}"));
         let now = match tickless.as_slice() {

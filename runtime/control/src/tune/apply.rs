@@ -107,7 +107,7 @@ pub fn apply(
     }
     // What was refused and is as it was needs no putting back.
     journal.record.entries.retain(|entry| entry.applied != entry.former);
-    journal.store()?;
+    journal.bring_up_to_date()?;
     Ok(outcomes)
 }
 

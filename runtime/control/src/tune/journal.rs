@@ -117,6 +117,18 @@ pub enum JournalError {
         /// Why.
         error: String,
     },
+    /// It could be written before, but not after.
+    #[error(
+        "what was asked for is done, but the journal {} could not be brought up to date ({error}): it still has the former \
+         values, and `tune --restore` puts back what is not",
+        file.display()
+    )]
+    Behind {
+        /// The journal.
+        file: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
     /// It cannot be written.
     #[error("cannot write the journal {}: {error}; nothing is changed without it", file.display())]
     Write {
@@ -167,6 +179,17 @@ impl Journal {
     pub(crate) fn store(&self) -> Result<(), JournalError> {
         let outcome = if self.record.entries.is_empty() { remove(&self.file) } else { self.replace() };
         outcome.map_err(|error| JournalError::Write { file: self.file.clone(), error })
+    }
+
+    /// The same, when settings have been changed since it was stored last.
+    ///
+    /// # Errors
+    /// [`JournalError::Behind`].
+    pub(crate) fn bring_up_to_date(&self) -> Result<(), JournalError> {
+        self.store().map_err(|error| match error {
+            JournalError::Write { file, error } => JournalError::Behind { file, error },
+            other => other,
+        })
     }
 
     fn replace(&self) -> io::Result<()> {

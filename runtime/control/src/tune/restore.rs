@@ -57,7 +57,7 @@ fn put_back_where(
     }
     kept.reverse();
     journal.record.entries = kept;
-    journal.store()?;
+    journal.bring_up_to_date()?;
     Ok(outcomes)
 }
 

@@ -73,7 +73,8 @@ fn a_spinning_worker_wants_interrupts_elsewhere_and_its_cpu_for_itself() {
     let far = said_of(&fake, Mode::Poll, &[1], &[Id::IrqAffinity]);
     assert_eq!(far[0], "irq-affinity 40 eth0-TxRx-0: 0-3 -> 3 Change");
     // With a worker on each there is no other CPU.
-    let none_left = said_of(&fake, Mode::Poll, &[0, 1, 2, 3], &[Id::IrqAffinity]);
+    let none_left = said_of(&fake, Mode::Poll, &[0, 1, 2, 3], &ids);
+    assert_eq!(none_left[2], "isolated-cpus : 2 -> - Either");
     assert_eq!(none_left[0], "irq-affinity 40 eth0-TxRx-0: 0-3 -> - Either");
     // Isolated ones are better than none.
     let isolated = said_of(&fake, Mode::Poll, &[0, 1, 3], &[Id::IrqAffinity]);

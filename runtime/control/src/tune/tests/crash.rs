@@ -159,3 +159,20 @@ fn without_a_journal_on_disk_nothing_is_touched() {
     assert!(matches!(refused, Err(JournalError::Write { .. })), "{refused:?}");
     assert_eq!(fake.everything(), before);
 }
+
+#[test]
+fn a_disk_that_fills_up_meanwhile_still_has_the_former_values() {
+    let mut fake = Fake::new();
+    let before = fake.everything();
+    fake.fills_up = true;
+    let lines = fake.lines(Mode::Interrupt, &[1, 2]);
+    let mut journal = fake.journal().unwrap();
+    let refused = crate::tune::apply::apply(&mut fake, &mut journal, &lines, "eth0");
+    assert!(matches!(refused, Err(JournalError::Behind { .. })), "{refused:?}");
+    drop(journal);
+    assert_ne!(fake.everything(), before);
+    // Removing it takes no room.
+    fake.restore();
+    assert_eq!(fake.everything(), before);
+    assert!(!fake.journal_file().exists());
+}

@@ -74,6 +74,8 @@ pub(super) struct Fake {
     pub(super) dies_at: Option<(usize, bool)>,
     /// The device knows no pause below this, us.
     pub(super) coarse_us: Option<u32>,
+    /// The disk is full from its first write on.
+    pub(super) fills_up: bool,
     pub(super) writes: usize,
 }
 
@@ -93,6 +95,7 @@ impl Fake {
             hides: Vec::new(),
             dies_at: None,
             coarse_us: None,
+            fills_up: false,
             writes: 0,
         };
         fake.namespace("net:[1]");
@@ -192,6 +195,10 @@ impl System for Fake {
     fn write(&mut self, at: &At, value: &str) -> Result<(), Trouble> {
         let (path, number) = (Self::place(at), self.writes);
         self.writes += 1;
+        if self.fills_up {
+            // The file beside the journal cannot be made any more.
+            fs::create_dir_all(self.path("run/tune.new")).unwrap();
+        }
         assert!(self.dies_at != Some((number, false)), "killed before a write");
         if let Some((_, trouble)) = self.refuses.iter().find(|(part, _)| path.contains(part)) {
             return Err(trouble.clone());
