@@ -7,6 +7,7 @@ mod cases;
 mod draw;
 mod measure;
 mod others;
+mod replay;
 mod scene;
 mod tables;
 mod ticks;
@@ -63,6 +64,7 @@ async fn run(session: &Session) -> anyhow::Result<(Record, usize)> {
     let mut record = Record::default();
     session.progress.line(&format!("seed {}: --seed {0} draws the same again", session.seed));
     session.progress.expect((0..all).map(|round| plan(session, round).len()).sum());
+    policy(session, &mut record).await;
     let begun = Instant::now();
     let (mut done, mut last) = (0, Duration::ZERO);
     for round in 0..all {
@@ -88,6 +90,22 @@ async fn run(session: &Session) -> anyhow::Result<(Record, usize)> {
         others::tick(&mut record);
     }
     Ok((record, done))
+}
+
+/// The policy by itself, before there is anything to disturb.
+async fn policy(session: &Session, record: &mut Record) {
+    if !replay::ROWS.iter().any(|row| session.selection.rows.contains(row)) {
+        return;
+    }
+    session.progress.line("the policy, replayed");
+    match replay::replay(session.seed).await {
+        Ok(samples) => {
+            for (row, sample) in replay::ROWS.into_iter().zip(samples) {
+                record.add(row, 0, sample);
+            }
+        }
+        Err(error) => replay::ROWS.iter().for_each(|row| record.fail(row, format!("{error:#}"))),
+    }
 }
 
 /// The rows of a round, in order.
