@@ -5,6 +5,7 @@ use std::fmt::Write;
 use plotters::style::RGBColor;
 
 use super::model::{Group, Lab, LabReport, Ratio, Row, RowSpec};
+use super::pareto::{self, Point};
 use super::plot::{self, Curve};
 use super::record::Record;
 use super::table::{self, label, of_group, to_base};
@@ -39,8 +40,11 @@ pub(crate) fn render(lab: &Lab, report: &LabReport, record: &Record) -> anyhow::
         report.wall_s,
     );
     targets(&mut page, report)?;
-    for group in [Group::Rtt, Group::Walk, Group::Transit] {
+    for group in [Group::Rtt, Group::Wake, Group::Walk, Group::Transit] {
         latencies(&mut page, lab, report, record, group)?;
+    }
+    for group in [Group::Wake, Group::Neighbour] {
+        against_cpu(&mut page, lab, report, group)?;
     }
     for group in Group::ALL {
         rows(&mut page, lab, report, record, group);
@@ -124,7 +128,7 @@ fn latencies(
     let mut legend = String::new();
     for (spec, row) in of_group(lab, report, group).filter(|(_, row)| row.skipped.is_none()) {
         let is_ours = OUR_ROWS.iter().any(|ours| row.id.starts_with(ours))
-            || !matches!(group, Group::Rtt | Group::Frames) && row.path.is_some();
+            || !matches!(group, Group::Rtt | Group::Frames | Group::Wake) && row.path.is_some();
         let next = if is_ours { ours.next() } else { kernels.next() };
         let colour = if row.path.is_none() { FLOOR } else { *next.unwrap_or(&FLOOR) };
         let value =
@@ -149,6 +153,49 @@ fn latencies(
             group.title()
         );
     }
+    Ok(())
+}
+
+/// Latency against CPU, one point per row that has both.
+fn against_cpu(page: &mut String, lab: &Lab, report: &LabReport, group: Group) -> anyhow::Result<()> {
+    let (mut kernels, mut ours) = (KERNEL.iter().cycle(), OURS.iter().cycle());
+    let (mut points, mut names) = (Vec::new(), Vec::new());
+    for (spec, row) in of_group(lab, report, group) {
+        let value = |name: &str| row.values.get(name).map(|summary| summary.median);
+        let (Some(cpu), Some(latency_us)) = (value("cpu_server"), value("mean_us")) else { continue };
+        let is_ours = OUR_ROWS.iter().any(|ours| row.id.starts_with(ours));
+        let next = if is_ours { ours.next() } else { kernels.next() };
+        points.push(Point { cpu, latency_us, colour: *next.unwrap_or(&FLOOR), ours: is_ours });
+        names.push(label(spec, row));
+    }
+    if points.is_empty() {
+        return Ok(());
+    }
+    let front = pareto::front(&points);
+    let _ = write!(
+        page,
+        "<section><h2>Latency against CPU</h2><figure>{}<ul class=\"legend\">",
+        pareto::draw(&points)?
+    );
+    for (at, (point, name)) in points.iter().zip(&names).enumerate() {
+        let _ = write!(
+            page,
+            "<li><i style=\"background:#{:02x}{:02x}{:02x}\"></i><span>{} {}{}</span><span class=\"meta\">{} us · {}</span></li>",
+            point.colour.0,
+            point.colour.1,
+            point.colour.2,
+            at + 1,
+            escape(name),
+            if front.contains(&at) { " (front)" } else { "" },
+            table::significant(point.latency_us),
+            table::percent(point.cpu),
+        );
+    }
+    let _ = write!(
+        page,
+        "</ul><figcaption>{}. Towards the lower left is better; what is on the line is beaten by nothing in both.</figcaption></figure></section>",
+        escape(group.title())
+    );
     Ok(())
 }
 

@@ -9,6 +9,7 @@ mod html;
 mod instance;
 mod kni;
 mod model;
+mod pareto;
 mod peers;
 mod plot;
 mod process;

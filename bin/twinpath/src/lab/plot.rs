@@ -10,11 +10,11 @@ use super::stats::quantile_ns;
 use super::table;
 
 /// Small enough for a phone; a wider screen scales it up.
-const WIDTH: u32 = 480;
+pub(super) const WIDTH: u32 = 480;
 /// Stands for the page's text colour until the SVG is finished.
-const INK: RGBColor = RGBColor(1, 2, 3);
+pub(super) const INK: RGBColor = RGBColor(1, 2, 3);
 /// Stands for the page's faint lines.
-const FAINT: RGBColor = RGBColor(3, 2, 1);
+pub(super) const FAINT: RGBColor = RGBColor(3, 2, 1);
 /// Percentile steps per factor of ten.
 const STEPS_PER_DECADE: u32 = 40;
 
@@ -92,7 +92,7 @@ fn percentile_name(decades: f64) -> String {
     }
 }
 
-fn microseconds(us: f64) -> String {
+pub(super) fn microseconds(us: f64) -> String {
     match us {
         _ if us >= 1000.0 => format!("{:.0} ms", us / 1000.0),
         _ if us >= 10.0 => format!("{us:.0}"),
@@ -192,13 +192,13 @@ fn draw_bar(
 }
 
 /// Text and lines in the colours of the page, and as wide as it allows.
-fn for_page(svg: String) -> String {
+pub(super) fn for_page(svg: String) -> String {
     let ink = format!("#{:02X}{:02X}{:02X}", INK.0, INK.1, INK.2);
     let faint = format!("#{:02X}{:02X}{:02X}", FAINT.0, FAINT.1, FAINT.2);
     svg.replace(&ink, "currentColor").replace(&faint, "var(--faint)")
 }
 
-fn drawing(error: impl std::fmt::Display) -> anyhow::Error {
+pub(super) fn drawing(error: impl std::fmt::Display) -> anyhow::Error {
     anyhow!("cannot draw: {error}")
 }
 
