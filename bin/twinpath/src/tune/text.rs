@@ -52,11 +52,13 @@ fn head(report: &Report) -> String {
     let what = report.interface.as_deref().unwrap_or("this machine");
     let cpus: Vec<String> = report.cpus.iter().map(usize::to_string).collect();
     let on = if cpus.is_empty() { String::new() } else { format!(", workers on CPU {}", cpus.join(", ")) };
-    let count = report.lines.iter().filter(|line| line.state == State::Change).count();
-    let open = match count {
-        0 => "nothing to change".to_owned(),
-        1 => "1 setting is not as advised".to_owned(),
-        count => format!("{count} settings are not as advised"),
+    let count = |state: State| report.lines.iter().filter(|line| line.state == state).count();
+    let open = match (count(State::Change), count(State::ForYou)) {
+        (0, 0) => "nothing to change".to_owned(),
+        (settable, 0) => format!("{settable} not as advised"),
+        (settable, yours) => {
+            format!("{} not as advised, {yours} of them for you to change", settable + yours)
+        }
     };
     let from = report.instance.as_ref().map(|name| format!(" (as {name}, runs)")).unwrap_or_default();
     let mut head = format!("{what}, for mode {}{on}{from}: {open}", report.mode);
@@ -91,6 +93,9 @@ fn block(text: &mut String, group: &[&Line]) {
     }
     let now = line.now.as_deref().unwrap_or("?");
     let stands = match (line.state, &line.advised) {
+        (State::ForYou, Some(advised)) if !line.trouble.is_empty() => {
+            format!("{now} -> {advised} ({})", line.trouble)
+        }
         (State::Change | State::ForYou, Some(advised)) => format!("{now} -> {advised}"),
         (State::Unreadable, _) => line.trouble.clone(),
         _ => now.to_owned(),

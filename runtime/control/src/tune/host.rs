@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use rustix::fd::{AsRawFd as _, OwnedFd};
+use rustix::io::Errno;
 use twinpath_sys::mounts;
 
 use super::genl::Genl;
@@ -132,12 +133,28 @@ impl System for Host {
 
     fn write(&mut self, at: &At, value: &str) -> Result<(), Trouble> {
         match at {
-            At::File(path) => write(&self.path(path), value).map_err(|error| Trouble::of_write(&error)),
+            At::File(path) => write(&self.path(path), value).map_err(|error| {
+                match (path.starts_with("proc/irq/"), Errno::from_io_error(&error)) {
+                    (true, Some(Errno::IO)) => {
+                        Trouble::Refused("the kernel chooses this interrupt's CPU itself".to_owned())
+                    }
+                    (true, Some(Errno::NOSPC)) => {
+                        Trouble::Refused("that CPU has no room for another interrupt".to_owned())
+                    }
+                    _ => Trouble::of_write(&error),
+                }
+            }),
             At::Coalescing { interface } => self.netlink()?.set_coalescing(interface, value),
             At::Napi { interface, ifindex, parameter } => {
                 self.set_napi(interface, *ifindex, *parameter, value)
             }
         }
+    }
+
+    fn settable(&self, at: &At) -> bool {
+        use std::os::unix::fs::PermissionsExt as _;
+        let At::File(path) = at else { return true };
+        std::fs::metadata(self.path(path)).is_ok_and(|file| file.permissions().mode() & 0o222 != 0)
     }
 
     fn list(&self, directory: &str) -> Vec<String> {

@@ -45,7 +45,7 @@ pub struct Line {
     pub why: String,
     /// What that may cost; empty for nothing.
     pub cost: String,
-    /// Why it cannot be read; empty if it can.
+    /// Why it cannot be read or set; empty if it can.
     pub trouble: String,
     /// The setting, where there is one.
     #[serde(skip)]
@@ -102,8 +102,13 @@ fn line(system: &dyn System, advice: Advice) -> Line {
         Some(value) => (State::AsAdvised, Some(value.clone())),
         None => (otherwise, any_of.first().cloned()),
     };
+    let may_be_set = || setting.at(system).is_some_and(|at| system.settable(&at));
+    let (state, trouble) = match state {
+        State::Change if !may_be_set() => (State::ForYou, "the kernel lets nobody set it".to_owned()),
+        state => (state, String::new()),
+    };
     let settable = state == State::Change;
-    Line { now: Some(now), advised, state, settable, setting: Some(setting), ..empty }
+    Line { now: Some(now), advised, state, settable, trouble, setting: Some(setting), ..empty }
 }
 
 /// Of `name value, name value`, only names that the other has too. Anything else as it is.

@@ -77,6 +77,10 @@ pub trait System {
     /// [`Trouble`]; it may then have been set all the same.
     fn write(&mut self, at: &At, value: &str) -> Result<(), Trouble>;
 
+    /// Whether anybody at all may set it: the kernel takes the right to write from files that it alone decides on, as the
+    /// affinity of interrupts that it manages.
+    fn settable(&self, at: &At) -> bool;
+
     /// Names in a directory, in order; none if there is no such directory.
     fn list(&self, directory: &str) -> Vec<String>;
 

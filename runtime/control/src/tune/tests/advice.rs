@@ -111,6 +111,17 @@ fn what_cannot_be_read_is_told_apart_from_what_is_not_there() {
 }
 
 #[test]
+fn what_the_kernel_alone_decides_on_is_not_ours_to_change() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let fake = Fake::new();
+    let managed = fake.path("proc/irq/40/smp_affinity_list");
+    std::fs::set_permissions(managed, std::fs::Permissions::from_mode(0o444)).unwrap();
+    let lines = fake.lines(Mode::Interrupt, &[1]);
+    assert_eq!((lines[0].state, lines[0].settable), (State::ForYou, false));
+    assert_eq!((lines[1].state, lines[1].settable), (State::Change, true));
+}
+
+#[test]
 fn a_name_that_is_no_interface_is_refused() {
     let fake = Fake::new();
     for name in ["", "eth1", "../net/eth0", ".", "eth0/queues"] {

@@ -220,6 +220,10 @@ impl System for Fake {
         written
     }
 
+    fn settable(&self, at: &At) -> bool {
+        self.host.settable(&At::File(Self::place(at)))
+    }
+
     fn list(&self, directory: &str) -> Vec<String> {
         self.host.list(directory)
     }
