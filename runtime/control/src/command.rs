@@ -35,6 +35,8 @@ pub enum Request {
     /// Copies of frames: `{"capture":{"interface":"eth0","filter":"udp port 7"}}`. After the answer the connection carries
     /// a pcapng file, until the client closes its writing half.
     Capture(Capture),
+    /// What waking up costs, measured now: `"measure"`. The answer is the report's `machine`.
+    Measure,
     /// A change: `{"set":{"worker":0,"mode":"poll"}}`.
     Set(Set),
 }

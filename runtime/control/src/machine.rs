@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use twinpath_sys::{cpu_request, cpuidle};
+use twinpath_sys::{clock, cpu_request, cpuidle};
 use twinpath_time::Duration;
 use twinpath_worker::WorkerCounters;
 use twinpath_worker::costs::{self, Costs, Measurement, Scope};
@@ -16,6 +16,10 @@ use twinpath_worker::request::{Request, RequestScope};
 use crate::command::run_directory;
 use crate::report;
 use crate::tune::{Host, topology};
+
+mod again;
+
+pub(crate) use again::Answer;
 
 /// How long measuring takes at start.
 const BUDGET: Duration = Duration::from_millis(120);
@@ -47,6 +51,10 @@ pub(crate) struct Machine {
     /// What `show workers` says of every worker's request, but for whether it is held.
     pub(crate) request: report::LatencyRequest,
     wanted: Wanted,
+    mode: Mode,
+    /// For which CPUs requests are, in words.
+    scope: String,
+    measuring: again::Measuring,
     /// Set where requests are for single CPUs: where former values are kept.
     former_values: Option<PathBuf>,
 }
@@ -69,9 +77,36 @@ impl Machine {
         };
         let cpu = cpus.first().copied().or_else(any_cpu).unwrap_or(0);
         let (max_exit_us, priority) = (wanted.max_exit_us, wanted.priority);
-        let costs = costs::measure_as(&Measurement { cpu, budget: BUDGET, max_exit_us, priority, scope });
+        let measurement = Measurement { cpu, budget: BUDGET, max_exit_us, priority, scope };
+        let costs = costs::measure_as(&measurement);
         let request = judge(wanted.request, mode, &costs, &why);
-        Self { costs, request, wanted, former_values: single.then_some(directory) }
+        let measuring = again::Measuring::new(&measurement, clock::now(), &costs);
+        let former_values = single.then_some(directory);
+        Self { costs, request, wanted, mode, scope: why, measuring, former_values }
+    }
+
+    /// Measures again, on a thread of its own, which hands the result to `done`; `answer` is told of it by [`Self::learnt`].
+    pub(crate) fn measure(&mut self, answer: Option<Answer>, done: impl FnOnce(Costs) + Send + 'static) {
+        self.measuring.begin(answer, done);
+    }
+
+    /// Whether it is time to measure again unasked: nothing was served since the last call (`busy_turns` of all workers are
+    /// what they were), and the workers are at rest: none spins, none holds a request.
+    pub(crate) fn is_due(&mut self, busy_turns: u64, at_rest: bool) -> bool {
+        self.measuring.is_due(clock::now(), busy_turns, at_rest)
+    }
+
+    /// What was measured again. Says whether the policy's answer to it may be another one now.
+    pub(crate) fn learnt(&mut self, costs: Costs) -> bool {
+        let held_before = self.may_hold();
+        self.costs = costs;
+        self.request = judge(self.wanted.request, self.mode, &self.costs, &self.scope);
+        let told = serde_json::json!({ "machine": self.costs });
+        self.measuring.ended(clock::now(), &self.costs, &told);
+        if held_before != self.may_hold() {
+            tracing::info!("a wake-up was measured again: a latency request is {}", self.request.verdict);
+        }
+        held_before != self.may_hold()
     }
 
     /// Whether the policy may hold a request.
@@ -95,7 +130,7 @@ impl Machine {
 
     fn request_for(&self, cpu: Option<usize>) -> Request {
         let max_exit_us = self.wanted.max_exit_us.unwrap_or(self.costs.request.max_exit_us);
-        if let (true, Some(cpu), Some(directory)) = (self.may_hold(), cpu, &self.former_values) {
+        if let (Some(cpu), Some(directory)) = (cpu, &self.former_values) {
             match Request::cpu(cpu, max_exit_us, directory) {
                 Ok(request) => return request,
                 Err(error) => tracing::warn!("{error}; requests of this worker are for all CPUs instead"),

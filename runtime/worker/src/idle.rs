@@ -161,6 +161,11 @@ impl Idle {
         self.config.mode = mode;
     }
 
+    /// Whether a latency request may be held, from the next decision on.
+    pub const fn allow_request(&mut self, allowed: bool) {
+        self.config.request = allowed;
+    }
+
     /// A turn that began at `now` found work.
     #[inline]
     pub const fn worked(&mut self, now: Instant) {

@@ -54,6 +54,8 @@ pub enum Command<C> {
     Frames(Vec<Frame>),
     /// Idle like this from now on.
     SetMode(Mode),
+    /// A latency request may be held from now on, or not: it was measured again what one does.
+    AllowRequest(bool),
     /// Show this one copies of frames from now on.
     Tap(Box<Tap>),
     /// Give back the tap of that number: it comes as [`Event::Untapped`].
@@ -383,6 +385,7 @@ impl<E: Engine> Worker<E> {
                     self.idle.set_mode(mode);
                     self.counters.mode.set(mode as u64);
                 }
+                Command::AllowRequest(allowed) => self.idle.allow_request(allowed),
                 Command::Tap(tap) => {
                     if let Err(tap) = self.taps.add(tap) {
                         self.give_back(tap);

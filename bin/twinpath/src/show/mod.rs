@@ -20,6 +20,9 @@ pub(crate) struct Args {
     /// One JSON object instead of tables.
     #[arg(long)]
     json: bool,
+    /// Measure first what waking up costs (some 100 ms); for `show machine`.
+    #[arg(long)]
+    measure: bool,
     /// The command socket of the instance, where more than one runs.
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
@@ -60,7 +63,11 @@ impl Shown {
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let socket = socket(args.socket)?;
     let topic = args.topic.map_or(Topic::All, Shown::topic);
-    let answer = ask(&socket, &Request::Show(topic))?;
+    if args.measure && topic != Topic::Machine {
+        bail!("--measure measures what `show machine` shows: ask for that");
+    }
+    let request = if args.measure { Request::Measure } else { Request::Show(topic) };
+    let answer = ask(&socket, &request)?;
     let text = if args.json {
         serde_json::to_string_pretty(&answer).context("the answer cannot be written as JSON")?
     } else {

@@ -32,6 +32,16 @@ fn what_waking_up_costs_is_shown() {
     if allowed_cpus().unwrap().len() > 1 {
         assert!(costs["wake"]["without"]["p50_ns"].as_u64().unwrap() > 0, "{costs}");
     }
+    // The same again, on command.
+    let socket = server.socket.display().to_string();
+    let said = rig.twinpath(&rig.server, &["show", "machine", "--measure", "--json", "--socket", &socket]);
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    let again: serde_json::Value = serde_json::from_str(&said.stdout).unwrap();
+    assert_ne!(again["machine"], costs);
+    assert_eq!(again["machine"], server.show("machine"));
+    let said = rig.twinpath(&rig.server, &["show", "rules", "--measure", "--socket", &socket]);
+    assert_eq!((said.code, said.stderr.contains("show machine")), (Some(1), true), "{}", said.stderr);
+
     let workers = server.show("workers");
     assert_eq!(workers[0]["priority"], "normal");
     assert!(workers[0]["guard"].is_null(), "the scheduler is fair to normal threads: {workers}");

@@ -331,6 +331,7 @@ impl Bridge {
     fn answer(&mut self, request: &Request) -> Result<serde_json::Value, String> {
         match request {
             Request::Show(topic) => topic.of(&self.report()),
+            Request::Measure => Err("a bridge measures what waking up costs at its start only".to_owned()),
             Request::Capture(_) => {
                 Err("a bridge has no captures: tcpdump on the device sees all it carries".to_owned())
             }

@@ -17,6 +17,7 @@ fn handle(request: Request) -> Result<Value, String> {
         Request::Show(topic) => topic.of(&report()),
         Request::Set(Set { worker: Some(9), .. }) => Err("there is no worker 9: they are 0 to 1".to_owned()),
         Request::Set(_) => Ok(json!({})),
+        Request::Measure => Ok(json!({ "machine": null })),
         Request::Capture(_) => Err("no captures here".to_owned()),
     }
 }
@@ -61,6 +62,7 @@ fn raw(socket: &Path, bytes: &[u8]) -> String {
 fn requests_are_the_documented_json() {
     for (text, request) in [
         (r#"{"show":"all"}"#, Request::Show(Topic::All)),
+        (r#""measure""#, Request::Measure),
         (r#"{"show":"neighbours"}"#, Request::Show(Topic::Neighbours)),
         (r#"{"set":{"worker":0,"mode":"poll"}}"#, Request::Set(Set { worker: Some(0), mode: Mode::Poll })),
         (

@@ -15,6 +15,7 @@ use twinpath_serve::{ServeCommand, ServeEvent};
 use twinpath_service::Service;
 use twinpath_sys::clock;
 use twinpath_time::Duration;
+use twinpath_worker::idle::Mode;
 use twinpath_worker::{Command, Event as WorkerEvent};
 
 use super::attach::{Attachment, kernel_ring_bytes};
@@ -25,6 +26,7 @@ use super::{ASKED_MAX, Asked, Instance, InstanceError, Ready};
 use crate::choose::{Path, choose_without};
 use crate::command::{Request, Server, default_socket, run_directory};
 use crate::facts;
+use crate::machine::Answer;
 use crate::metrics;
 use crate::mirror::Event;
 use crate::mirror::table::Link;
@@ -33,6 +35,9 @@ use crate::report::{self, Report};
 /// How often to look at what nobody announces: programs of others at tc ingress; and, on the XDP path, the number of queues,
 /// where one without a socket is served by the kernel, so that nothing is lost meanwhile.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How often to look whether the workers are at rest: what waking up costs is measured again then, in its time.
+const REST_INTERVAL: Duration = Duration::from_secs(60);
 
 /// How long workers may take to serve what they were given: they do in the turn after, unless the machine is very busy.
 const STEERED_PATIENCE: Duration = Duration::from_millis(900);
@@ -62,6 +67,7 @@ enum Woken {
     Worker,
     Asked(Asked),
     Check,
+    Rest,
     End,
 }
 
@@ -132,6 +138,7 @@ impl<S: Service + 'static> Instance<S> {
             .collect();
         let watched = watched.map_err(InstanceError::Control)?;
         let mut check = tokio::time::interval(LOOK_INTERVAL);
+        let mut rest = tokio::time::interval(REST_INTERVAL);
         loop {
             let attached = self.interface.attachment.is_some();
             let woken = tokio::select! {
@@ -139,11 +146,15 @@ impl<S: Service + 'static> Instance<S> {
                 () = any_readable(&watched) => Woken::Worker,
                 Some(asked) = asked.recv() => Woken::Asked(asked),
                 _ = check.tick(), if attached => Woken::Check,
+                _ = rest.tick() => Woken::Rest,
                 () = signals.next() => Woken::End,
             };
             match woken {
                 Woken::Mirror(event) => self.kernel_says(event),
                 Woken::Worker => self.read_workers(),
+                Woken::Asked(Asked::Request(Request::Measure, answer)) => self.measure(Some(answer), ask),
+                Woken::Asked(Asked::Measured(costs)) => self.measured(*costs),
+                Woken::Rest => self.measure_if_due(ask),
                 // Whoever asked may be gone by now.
                 Woken::Asked(Asked::Request(request, answer)) => drop(answer.send(self.answer(&request))),
                 Woken::Asked(Asked::Scrape(answer)) => {
@@ -183,6 +194,33 @@ impl<S: Service + 'static> Instance<S> {
                     }
                     WorkerEvent::Engine(ServeEvent::Reclaim(addresses)) => drop(addresses),
                 }
+            }
+        }
+    }
+
+    /// Measures what waking up costs, on another thread; the control loop goes on.
+    fn measure(&mut self, answer: Option<Answer>, ask: &mpsc::Sender<Asked>) {
+        let ask = ask.clone();
+        // The loop may have ended by then.
+        self.machine.measure(answer, move |costs| drop(ask.blocking_send(Asked::Measured(Box::new(costs)))));
+    }
+
+    fn measure_if_due(&mut self, ask: &mpsc::Sender<Asked>) {
+        let busy_turns = self.workers.iter().map(|worker| worker.counters.turns_busy.get()).sum();
+        let at_rest = self
+            .workers
+            .iter()
+            .all(|worker| worker.mode() != Mode::Poll && worker.counters.request_held.get() == 0);
+        if self.machine.is_due(busy_turns, at_rest) {
+            self.measure(None, ask);
+        }
+    }
+
+    fn measured(&mut self, costs: twinpath_worker::Costs) {
+        if self.machine.learnt(costs) {
+            let hold = self.machine.may_hold();
+            for worker in &mut self.workers {
+                worker.tell(Command::AllowRequest(hold));
             }
         }
     }
@@ -376,6 +414,7 @@ impl<S: Service + 'static> Instance<S> {
         self.look_at_neighbours();
         match request {
             Request::Show(topic) => topic.of(&self.report()),
+            Request::Measure => Err("a measurement is answered when it has ended".to_owned()),
             Request::Capture(_) => Err("a capture is not answered in a line".to_owned()),
             Request::Set(change) => {
                 let mode = change.mode;

@@ -231,6 +231,8 @@ enum Asked {
     Request(Request, oneshot::Sender<Result<serde_json::Value, String>>),
     /// For a scrape: the report without its neighbours, of which there may be thousands.
     Scrape(oneshot::Sender<report::Report>),
+    /// What waking up costs, measured again.
+    Measured(Box<twinpath_worker::Costs>),
     /// From a client that is to be sent a file.
     Capture(crate::command::Capture, std::os::unix::net::UnixStream),
     /// From the thread of a capture that has ended.
