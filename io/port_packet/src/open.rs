@@ -9,6 +9,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use twinpath_frame::{CHUNK_SIZE, Mapping};
 use twinpath_port::PortId;
 use twinpath_rings::packet::PacketRing;
+use twinpath_sys::descriptors::close_late;
 
 /// What a queue on the packet path is made of.
 #[derive(Clone, Copy, Debug)]
@@ -136,7 +137,9 @@ pub(crate) fn lost_frames(socket: &OwnedFd) -> u32 {
 
 fn packet_socket<E>() -> Result<OwnedFd, OpenError<E>> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None).map_err(OpenError::Socket)
+    socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)
+        .map(close_late)
+        .map_err(OpenError::Socket)
 }
 
 fn bind<E>(socket: &OwnedFd, ifindex: u32, protocol: u16) -> Result<(), OpenError<E>> {

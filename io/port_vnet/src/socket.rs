@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
+use twinpath_sys::descriptors::close_late;
 
 use crate::tap::last_errno;
 
@@ -55,8 +56,9 @@ pub enum SocketError {
 /// [`SocketError`].
 pub fn open_socket(config: &SocketConfig) -> Result<OwnedFd, SocketError> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let socket =
-        socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None).map_err(SocketError::Socket)?;
+    let socket = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)
+        .map(close_late)
+        .map_err(SocketError::Socket)?;
     // Protocol 0 receives nothing, so all is set before the first frame can come.
     set_option(&socket, "PACKET_IGNORE_OUTGOING", libc::PACKET_IGNORE_OUTGOING, &1)?;
     set_option(&socket, "PACKET_VNET_HDR", libc::PACKET_VNET_HDR, &1)?;

@@ -15,6 +15,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
 use twinpath_frame::{CHUNK_SIZE, Mapping, Region};
 use twinpath_port::PortId;
 use twinpath_rings::xsk::{Consumer, Descriptor, Offsets, Producer};
+use twinpath_sys::descriptors::close_late;
 
 /// Where each ring is mapped (`XDP_PGOFF_*`, include/uapi/linux/if_xdp.h).
 const RX_OFFSET: u64 = 0;
@@ -121,6 +122,7 @@ pub(crate) struct Opened {
 
 pub(crate) fn open(config: &XdpConfig, umem: Option<&Umem>, region: &Region) -> Result<Opened, OpenError> {
     let socket = socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None)
+        .map(close_late)
         .map_err(OpenError::Socket)?;
     if umem.is_none() {
         register(&socket, region)?;

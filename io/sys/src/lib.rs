@@ -9,6 +9,7 @@ pub mod child;
 pub mod clock;
 pub mod cpu_request;
 pub mod cpuidle;
+pub mod descriptors;
 pub mod ethtool;
 pub mod eventfd;
 pub mod fd_passing;

@@ -7,6 +7,7 @@ use twinpath_port::PortId;
 use twinpath_port_vnet::{SocketConfig, Tap, TapHandle, VnetPort, open_socket};
 use twinpath_steer_bpf::{Crossed, Exclusive};
 use twinpath_sys::clock;
+use twinpath_sys::descriptors::set_aside;
 
 use super::links::Links;
 use super::sides::Sides;
@@ -24,6 +25,7 @@ impl Bridge {
         if plan.queues == 0 || plan.queues > QUEUES_MAX {
             return Err(BridgeError::Queues(plan.queues));
         }
+        set_aside(plan.queues as usize);
         let mirror = Mirror::open(MirrorLimits::default()).await?;
         let links = Links::open().map_err(BridgeError::Control)?;
         let link = fit_for_a_port(mirror.tables(), &plan)?;
@@ -87,6 +89,8 @@ impl Bridge {
 
     /// Withholds the device from the kernel's stack, and gives each worker a socket on it.
     pub(super) fn attach_port(&mut self, link: &Link) -> Result<(), BridgeError> {
+        // Before the programs: where the last attachment's sockets were, their links would come now.
+        set_aside(self.plan.queues as usize);
         let hold = Exclusive::hold(link.ifindex, MARK)?;
         // A software device has no queue of its own worth a discipline, and without one the program at egress, which our
         // frames would have to pass, is not asked.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use twinpath_serve::{KernelSide, ServeConfig};
 use twinpath_service::Service;
 use twinpath_sys::clock;
+use twinpath_sys::descriptors::set_aside;
 
 use super::attach::{AttachPlan, Attachment, Placed, Target, pool_frames};
 use super::fallback::Fallback;
@@ -20,9 +21,18 @@ use crate::machine::Machine;
 use crate::mirror::table::Link;
 use crate::mirror::{Mirror, MirrorLimits};
 
+/// Sockets per worker that are slow to close, at most: two packet sockets to send, one to receive, an AF_XDP socket.
+const SLOW_SOCKETS_EACH: usize = 4;
+
+/// How many of the sockets to come are slow to close, as far as can be told before the device is known.
+fn slow_sockets(plan: &Plan) -> usize {
+    SLOW_SOCKETS_EACH * plan.workers.max(1) as usize
+}
+
 impl<S: Service + Clone + 'static> Instance<S> {
     /// Everything up to the point where both paths serve.
     pub(super) async fn start(plan: Plan, service: &S) -> Result<Self, InstanceError> {
+        set_aside(slow_sockets(&plan));
         let mut limits = MirrorLimits::default();
         limits.book.peers = plan.peers_max as usize;
         let mirror = Mirror::open(limits).await?;
@@ -138,6 +148,8 @@ impl<S: Service + Clone + 'static> Instance<S> {
 impl<S: Service + 'static> Instance<S> {
     /// Puts the interface on the chosen path and gives the queues to the workers.
     pub(super) async fn attach(&mut self) -> Result<(), super::AttachError> {
+        // Before the programs: where the last attachment's sockets were, their links would come now.
+        set_aside(slow_sockets(&self.plan));
         let Some(ifindex) = self.interface.ifindex else { return Ok(()) };
         let claims = self.plan.claims();
         if claims.is_empty() {
