@@ -5,6 +5,8 @@
 
 use std::fs;
 
+use twinpath_time::Duration;
+
 use crate::affinity::parse_cpu_list;
 
 const CPUS: &str = "/sys/devices/system/cpu";
@@ -59,6 +61,21 @@ pub fn guest_halt_poll_ns() -> Option<u64> {
     value("/sys/module/haltpoll/parameters/guest_halt_poll_ns")?.parse().ok()
 }
 
+/// How long `cpu` has been idle since the system started, as /proc/stat tells it: to 10 ms. `None` if it does not.
+#[must_use]
+pub fn idle_time(cpu: usize) -> Option<Duration> {
+    let ticks = idle_ticks(&fs::read_to_string("/proc/stat").ok()?, cpu)?;
+    Some(Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64))
+}
+
+/// Ticks of that CPU's line, idle and waiting for disks (proc_stat(5)).
+fn idle_ticks(stat: &str, cpu: usize) -> Option<u64> {
+    let name = format!("cpu{cpu}");
+    let line = stat.lines().find(|line| line.split_whitespace().next() == Some(&name))?;
+    let fields: Vec<u64> = line.split_whitespace().skip(1).map_while(|field| field.parse().ok()).collect();
+    Some(fields.get(3)? + fields.get(4)?)
+}
+
 /// CPUs online, in ascending order; empty if the kernel does not say.
 #[must_use]
 pub fn online_cpus() -> Vec<usize> {
@@ -86,10 +103,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn idle_ticks_are_those_of_the_cpu_asked_for() {
+        let stat = "cpu  9 9 9 9 9\ncpu1 974914 27076 240976 1372626 2355 0 36516\ncpu12 1 2 3 4 5 6\ncpu2 1 2\nintr 5";
+        assert_eq!((idle_ticks(stat, 1), idle_ticks(stat, 12)), (Some(1_374_981), Some(9)));
+        assert_eq!((idle_ticks(stat, 2), idle_ticks(stat, 0)), (None, None));
+    }
+
+    #[test]
     fn states_come_from_the_shallowest_on_and_only_with_a_driver() {
         let states = states(0);
         assert!(states.is_sorted_by_key(|state| state.exit_us), "{states:?}");
         assert!(states.is_empty() || driver().is_some(), "{states:?}");
+        assert!(idle_time(0).is_some());
         assert!(online_cpus().contains(&0) || online_cpus().is_empty());
     }
 }

@@ -169,9 +169,16 @@ impl Standing {
     }
 }
 
-/// Undoes what instances that were killed have left.
+/// Withdraws the latency requests for single CPUs that killed instances have left; the CPUs.
+///
+/// # Errors
+/// When the directory of former values cannot be read.
+pub fn withdraw_abandoned_requests() -> std::io::Result<Vec<usize>> {
+    cpu_request::restore_abandoned(&run_directory().join(FORMER_VALUES))
+}
+
 fn put_right(directory: &std::path::Path) {
-    match cpu_request::restore_abandoned(directory) {
+    match withdraw_abandoned_requests() {
         Ok(cpus) if cpus.is_empty() => {}
         Ok(cpus) => {
             tracing::info!("withdrew the latency request that a killed instance left on CPUs {cpus:?}")
@@ -237,6 +244,9 @@ fn judge(setting: RequestSetting, mode: Mode, costs: &Costs, scope: &str) -> rep
         (_, RequestSetting::Never, _) => "not held: switched off".to_owned(),
         (Some(refused), ..) => format!("not held: the system refuses requests: {refused}"),
         (None, ..) if costs.wake.with.is_none() => "not measured: it takes two CPUs".to_owned(),
+        (None, RequestSetting::Auto, false) if costs.is_disturbed() => {
+            "not held: it shortens no wake-up on a CPU as busy as this one was; it is measured again later".to_owned()
+        }
         (None, RequestSetting::Auto, false) => "not held: it does not shorten a wake-up here".to_owned(),
         _ if mode == Mode::Poll => "not held in mode poll: a spinning CPU needs none".to_owned(),
         (None, _, true) => format!("held while traffic lasts ({scope}): it shortens a wake-up here"),
@@ -313,6 +323,8 @@ mod tests {
             assert_eq!(verdict(setting, mode, &measured(helps)), said);
         }
         assert_eq!(verdict(auto, Mode::Adaptive, &Costs::default()), "not measured: it takes two CPUs");
+        let disturbed = Costs { idle_share: Some(0.1), ..measured(false) };
+        assert!(verdict(auto, Mode::Adaptive, &disturbed).contains("measured again later"));
         let mut refused = measured(false);
         refused.request.refused = Some("no".to_owned());
         assert_eq!(verdict(auto, Mode::Adaptive, &refused), "not held: the system refuses requests: no");

@@ -25,6 +25,9 @@ const CAPS_MAX: usize = 2;
 /// A state that takes longer to leave than this is not worth allowing: the request is there to avoid it.
 const CAP_US_MAX: u32 = 50;
 
+/// A CPU that was idle for less of the time says little of what idle states cost.
+const IDLE_SHARE_MIN: f64 = 0.5;
+
 /// Fewest and most pairs of samples, without a request and with one.
 const PAIRS: std::ops::RangeInclusive<u32> = 3..=12;
 
@@ -130,6 +133,8 @@ pub struct Costs {
     pub clock_ns: u64,
     /// What a request does.
     pub request: RequestCosts,
+    /// The share of the time meanwhile that the CPU was idle, to 10 ms: other work hides what idle states cost.
+    pub idle_share: Option<f64>,
     /// How long measuring took, ms.
     pub took_ms: f64,
     /// CPU time that measuring took, all its threads, ms.
@@ -137,6 +142,12 @@ pub struct Costs {
 }
 
 impl Costs {
+    /// Whether other work has kept the CPU busy for most of the time: a request may do more than was found then.
+    #[must_use]
+    pub fn is_disturbed(&self) -> bool {
+        self.idle_share.is_some_and(|share| share < IDLE_SHARE_MIN)
+    }
+
     /// What the idle policy is told. `hold` says whether it may hold a request at all.
     #[must_use]
     pub fn machine(&self, hold: bool) -> twinpath_idle::Machine {
@@ -197,6 +208,7 @@ pub fn measure(cpu: usize, budget: Duration) -> Costs {
 #[must_use]
 pub fn measure_as(measurement: &Measurement) -> Costs {
     let start = clock::now();
+    let idle_before = cpuidle::idle_time(measurement.cpu);
     let mut costs = machine_says(measurement.cpu);
     let far = affinity::allowed_cpus().unwrap_or_default().into_iter().find(|cpu| *cpu != measurement.cpu);
     costs.from_cpu = far.map(|far| far as u32);
@@ -211,7 +223,10 @@ pub fn measure_as(measurement: &Measurement) -> Costs {
             let _ = thread.join();
         }
     });
-    costs.took_ms = clock::now().nanos_since(start) as f64 / 1e6;
+    let took = clock::now().since(start);
+    let idle = idle_before.zip(cpuidle::idle_time(measurement.cpu)).map(|(before, now)| now.saturating_sub(before));
+    costs.idle_share = idle.map(|idle| (idle.as_secs_f64() / took.as_secs_f64().max(1e-9)).min(1.0));
+    costs.took_ms = took.as_secs_f64() * 1e3;
     costs
 }
 

@@ -36,6 +36,13 @@ pub(crate) fn render(costs: &Costs) -> String {
         costs.clock_ns as f64 / 1e3
     );
     let _ = write!(text, "\n  measured in {:.0} ms with {:.1} ms of CPU time", costs.took_ms, costs.cpu_ms);
+    if let Some(share) = costs.idle_share.filter(|_| costs.is_disturbed()) {
+        let _ = write!(
+            text,
+            "\n  the CPU was idle for {:.0} % of that time: other work hides what idle states cost",
+            share * 100.0
+        );
+    }
     text
 }
 

@@ -100,6 +100,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     let system = host.as_mut();
     let outcomes = if args.restore { put_back(system, &args)? } else { Vec::new() };
+    if args.restore && args.root.is_none() {
+        for cpu in withdraw_abandoned_requests().context("cannot look for latency requests of killed instances")? {
+            eprintln!("withdrawn: the latency request that a killed instance left on CPU {cpu}");
+        }
+    }
     let mut report = look(system, &args, outcomes)?;
     if args.apply {
         change(system, &args, &mut report)?;

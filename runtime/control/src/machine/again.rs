@@ -34,7 +34,7 @@ impl Measuring {
             max_exit_us: measurement.max_exit_us,
             priority: measurement.priority,
             requests: !matches!(measurement.scope, Scope::None),
-            due: Again::after(now, cpu_time(costs)),
+            due: Again::after(now, cpu_time(costs), costs.is_disturbed()),
             under_way: false,
             waiting: Vec::new(),
             busy_turns: 0,
@@ -76,7 +76,7 @@ impl Measuring {
     /// It has ended.
     pub(super) fn ended(&mut self, now: Instant, costs: &Costs, told: &serde_json::Value) {
         self.under_way = false;
-        self.due = Again::after(now, cpu_time(costs));
+        self.due = Again::after(now, cpu_time(costs), costs.is_disturbed());
         for answer in self.waiting.drain(..) {
             // Whoever asked may be gone by now.
             let _ = answer.send(Ok(told.clone()));

@@ -5,6 +5,9 @@ use twinpath_time::{Duration, Instant};
 /// Between two measurements, at least. What a wake-up costs changes when a virtual machine moves or a governor is changed.
 const INTERVAL: Duration = Duration::from_secs(600);
 
+/// The same after one that other work has disturbed.
+const INTERVAL_DISTURBED: Duration = Duration::from_secs(60);
+
 /// One in so many of the CPU's time: a measurement is paid for before the next one begins.
 const SHARE: u32 = 10_000;
 
@@ -15,11 +18,11 @@ pub struct Again {
 }
 
 impl Again {
-    /// After a measurement that ended at `now` and took so much CPU time.
+    /// After a measurement that ended at `now` and took so much CPU time. `disturbed`: its result may be worth little.
     #[must_use]
-    pub fn after(now: Instant, cpu: Duration) -> Self {
+    pub fn after(now: Instant, cpu: Duration, disturbed: bool) -> Self {
         let paid = cpu.saturating_mul(SHARE);
-        Self { due: now + paid.max(INTERVAL) }
+        Self { due: now + paid.max(if disturbed { INTERVAL_DISTURBED } else { INTERVAL }) }
     }
 
     /// Whether to measure now. `quiet`: nothing was served lately, and no request is held.
@@ -36,13 +39,16 @@ mod tests {
     #[test]
     fn a_measurement_is_paid_for_and_waits_for_quiet() {
         let start = Instant::from_nanos(5);
-        let cheap = Again::after(start, Duration::from_millis(6));
+        let cheap = Again::after(start, Duration::from_millis(6), false);
         let ten_minutes = start + Duration::from_secs(600);
         assert!(!cheap.is_due(start + Duration::from_secs(599), true));
         assert!(cheap.is_due(ten_minutes, true) && !cheap.is_due(ten_minutes, false));
         // 100 ms of CPU: a thousand seconds.
-        let dear = Again::after(start, Duration::from_millis(100));
+        let dear = Again::after(start, Duration::from_millis(100), false);
         assert!(!dear.is_due(start + Duration::from_secs(999), true));
         assert!(dear.is_due(start + Duration::from_secs(1000), true));
+        let disturbed = Again::after(start, Duration::from_millis(7), true);
+        assert!(!disturbed.is_due(start + Duration::from_secs(69), true));
+        assert!(disturbed.is_due(start + Duration::from_secs(70), true));
     }
 }

@@ -33,14 +33,14 @@ const TIMINGS: usize = 9;
 /// The thread that is woken: the caller's.
 pub(super) struct Near {
     sleeper: Sleeper,
-    sleeps: u32,
-    sleeps_cpu: Duration,
+    /// CPU time of each round of two sleeps.
+    rounds_cpu: Vec<Duration>,
     far_cpu: Duration,
 }
 
 impl Near {
     pub(super) fn new() -> Result<Self, Errno> {
-        Ok(Self { sleeper: Sleeper::new()?, sleeps: 0, sleeps_cpu: Duration::ZERO, far_cpu: Duration::ZERO })
+        Ok(Self { sleeper: Sleeper::new()?, rounds_cpu: Vec::new(), far_cpu: Duration::ZERO })
     }
 
     /// Until nothing is left of a request that was held.
@@ -69,10 +69,7 @@ impl Near {
                 .name("measure-far".to_owned())
                 .spawn_scoped(scope, wakes)
                 .map_err(|_| Errno::AGAIN)?;
-            let before = clock::thread_cpu_time();
             let set = self.woken(&signal, &stamps);
-            self.sleeps_cpu += clock::thread_cpu_time().saturating_sub(before);
-            self.sleeps += 2 * ROUNDS as u32;
             self.far_cpu += far.join().unwrap_or_default();
             Ok(set)
         })
@@ -83,12 +80,14 @@ impl Near {
         let mut set = Set { wake_ns: Vec::with_capacity(ROUNDS), timer_ns: Vec::with_capacity(ROUNDS) };
         let mut seen = 0;
         while seen < stamps.len() {
+            let cpu_before = clock::thread_cpu_time();
             let due = clock::now() + TIMER;
             self.sleeper.sleep(due);
             let waiting_since = clock::now();
             set.timer_ns.push(waiting_since.nanos_since(due));
             let signals = signal.drain() as usize;
             let now = clock::now();
+            self.rounds_cpu.push(clock::thread_cpu_time().saturating_sub(cpu_before));
             seen += signals;
             let stamp = seen.checked_sub(1).and_then(|last| stamps.get(last));
             let sent = stamp.map_or(0, |stamp| stamp.load(Ordering::Acquire));
@@ -100,9 +99,10 @@ impl Near {
         set
     }
 
-    /// CPU time of one sleep with its wake-up, ns.
-    pub(super) fn wake_cpu_ns(&self) -> u64 {
-        self.sleeps_cpu.checked_div(self.sleeps).unwrap_or_default().as_nanos() as u64
+    /// CPU time of one sleep with its wake-up, ns: the median, as a machine that stands still in between charges it to us.
+    pub(super) fn wake_cpu_ns(&mut self) -> u64 {
+        self.rounds_cpu.sort_unstable();
+        self.rounds_cpu.get(self.rounds_cpu.len() / 2).map_or(0, |round| round.as_nanos() as u64 / 2)
     }
 
     /// CPU time spent on all of it, ms.
