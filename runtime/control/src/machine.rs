@@ -245,7 +245,8 @@ fn judge(setting: RequestSetting, mode: Mode, costs: &Costs, scope: &str) -> rep
         (Some(refused), ..) => format!("not held: the system refuses requests: {refused}"),
         (None, ..) if costs.wake.with.is_none() => "not measured: it takes two CPUs".to_owned(),
         (None, RequestSetting::Auto, false) if costs.is_disturbed() => {
-            "not held: it shortens no wake-up on a CPU as busy as this one was; it is measured again later".to_owned()
+            "not held: it shortens no wake-up on a CPU as busy as this one was; it is measured again later"
+                .to_owned()
         }
         (None, RequestSetting::Auto, false) => "not held: it does not shorten a wake-up here".to_owned(),
         _ if mode == Mode::Poll => "not held in mode poll: a spinning CPU needs none".to_owned(),

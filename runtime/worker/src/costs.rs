@@ -224,7 +224,8 @@ pub fn measure_as(measurement: &Measurement) -> Costs {
         }
     });
     let took = clock::now().since(start);
-    let idle = idle_before.zip(cpuidle::idle_time(measurement.cpu)).map(|(before, now)| now.saturating_sub(before));
+    let idle =
+        idle_before.zip(cpuidle::idle_time(measurement.cpu)).map(|(before, now)| now.saturating_sub(before));
     costs.idle_share = idle.map(|idle| (idle.as_secs_f64() / took.as_secs_f64().max(1e-9)).min(1.0));
     costs.took_ms = took.as_secs_f64() * 1e3;
     costs

@@ -12,6 +12,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use serde::Serialize;
 use twinpath_control::config::Mode;
+use twinpath_control::machine::withdraw_abandoned_requests;
 use twinpath_control::tune::apply::{MACHINE, Outcome, apply};
 use twinpath_control::tune::journal::{self, Journal, Stage};
 use twinpath_control::tune::restore::{Which, recover, restore};
@@ -101,7 +102,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let system = host.as_mut();
     let outcomes = if args.restore { put_back(system, &args)? } else { Vec::new() };
     if args.restore && args.root.is_none() {
-        for cpu in withdraw_abandoned_requests().context("cannot look for latency requests of killed instances")? {
+        for cpu in
+            withdraw_abandoned_requests().context("cannot look for latency requests of killed instances")?
+        {
             eprintln!("withdrawn: the latency request that a killed instance left on CPU {cpu}");
         }
     }
