@@ -5,6 +5,7 @@
 //! `docs/measuring.md` says how each was tuned and what was tried and rejected.
 
 mod burst;
+mod busy_poll;
 mod error;
 pub mod fragments;
 pub mod kill_watch;
@@ -20,6 +21,7 @@ mod tcp_echo;
 mod udp_client;
 mod udp_echo;
 
+pub use busy_poll::BusyPollEcho;
 pub use error::PlainError;
 pub use paced_wake::{Pace, paced_wake};
 pub use packet_reflect::PacketReflect;

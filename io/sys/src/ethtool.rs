@@ -1,7 +1,7 @@
-//! What of an interface only the old ethtool ioctl tells: its driver, firmware and bus. In a namespace of our
+//! What of an interface only the old ethtool ioctl tells: its driver, firmware and bus; and a switch. In a namespace of our
 //! own /sys shows the devices of its mount, not ours, so it is not asked.
 
-#![allow(unsafe_code, reason = "one ioctl with a struct of fixed size")]
+#![allow(unsafe_code, reason = "one ioctl with structs of fixed size")]
 
 use std::io;
 use std::mem::size_of;
@@ -11,6 +11,8 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 /// linux/ethtool.h
 const ETHTOOL_GDRVINFO: u32 = 0x3;
+const ETHTOOL_STSO: u32 = 0x1f;
+const ETHTOOL_SGRO: u32 = 0x2c;
 
 /// `struct ethtool_drvinfo` of linux/ethtool.h.
 #[repr(C)]
@@ -41,7 +43,6 @@ pub struct Driver {
 /// # Errors
 /// ENODEV for no such interface, EOPNOTSUPP for one without a driver name.
 pub fn driver(name: &str) -> io::Result<Driver> {
-    let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
     let mut info = DriverInfo {
         command: ETHTOOL_GDRVINFO,
         driver: [0; 32],
@@ -50,6 +51,47 @@ pub fn driver(name: &str) -> io::Result<Driver> {
         bus: [0; 32],
         rest: [0; 64],
     };
+    // SAFETY: for ETHTOOL_GDRVINFO the kernel writes one `struct ethtool_drvinfo`, which `info` is.
+    unsafe { command(name, (&raw mut info).cast()) }?;
+    Ok(Driver { name: text(&info.driver), firmware: text(&info.firmware), bus: text(&info.bus) })
+}
+
+/// `struct ethtool_value` of linux/ethtool.h.
+#[repr(C)]
+struct Value {
+    command: u32,
+    data: u32,
+}
+
+/// An offload that can be switched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offload {
+    /// Segmentation of TCP by the device.
+    Segmentation,
+    /// Generic receive offload.
+    Receive,
+}
+
+/// Switches an offload of the interface `name` of the calling thread's namespace. Needs CAP_NET_ADMIN.
+///
+/// # Errors
+/// ENODEV for no such interface, EPERM without the capability.
+pub fn set_offload(name: &str, offload: Offload, on: bool) -> io::Result<()> {
+    let number = match offload {
+        Offload::Segmentation => ETHTOOL_STSO,
+        Offload::Receive => ETHTOOL_SGRO,
+    };
+    let mut value = Value { command: number, data: u32::from(on) };
+    // SAFETY: for ETHTOOL_STSO and ETHTOOL_SGRO the kernel reads one `struct ethtool_value`, which `value` is.
+    unsafe { command(name, (&raw mut value).cast()) }
+}
+
+/// One ethtool command about an interface of the calling thread's namespace.
+///
+/// # Safety
+/// `data` points to the live, writable struct of the command that its first field names.
+unsafe fn command(name: &str, data: *mut libc::c_char) -> io::Result<()> {
+    let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
     // SAFETY: `ifreq` is plain data, for which all zeroes is a valid value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     // One byte less than there is room for: the kernel expects a terminated name.
@@ -59,14 +101,14 @@ pub fn driver(name: &str) -> io::Result<Driver> {
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
         *to = from as libc::c_char;
     }
-    request.ifr_ifru.ifru_data = (&raw mut info).cast();
-    // SAFETY: SIOCETHTOOL takes an `ifreq` whose data points to a command; for ETHTOOL_GDRVINFO the kernel writes one
-    // `struct ethtool_drvinfo` there, which `info` is. Both live until the call returns, which keeps neither.
+    request.ifr_ifru.ifru_data = data;
+    // SAFETY: SIOCETHTOOL takes an `ifreq` whose data points to a command, which the caller promises. Both live until the
+    // call returns, which keeps neither.
     let code = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) };
     if code != 0 {
         return Err(io::Error::last_os_error());
     }
-    Ok(Driver { name: text(&info.driver), firmware: text(&info.firmware), bus: text(&info.bus) })
+    Ok(())
 }
 
 /// Up to the terminator. Drivers say `N/A` for what they do not have.
@@ -83,6 +125,10 @@ mod tests {
     #[test]
     fn an_interface_that_is_not_there_has_no_driver() {
         assert_eq!(driver("tp-nonesuch").unwrap_err().raw_os_error(), Some(libc::ENODEV));
+        assert_eq!(
+            set_offload("tp-nonesuch", Offload::Receive, true).unwrap_err().raw_os_error(),
+            Some(libc::ENODEV)
+        );
         assert!(driver("").is_err());
         assert!(driver("a-name-longer-than-the-kernel-takes").is_err());
         assert!(driver("a\0b").is_err());

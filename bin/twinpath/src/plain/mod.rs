@@ -15,7 +15,9 @@ use anyhow::{Context, ensure};
 use clap::{Subcommand, ValueEnum};
 use serde_json::json;
 use twinpath_load::{Arrivals, Limit};
-use twinpath_plain::{BulkCounts, EchoCounts, EchoMethod, Peers, Stop, TcpEcho, TcpSink, UdpEcho, Wait};
+use twinpath_plain::{
+    BulkCounts, BusyPollEcho, EchoCounts, EchoMethod, Peers, Stop, TcpEcho, TcpSink, UdpEcho, Wait,
+};
 use twinpath_plain::{Pace, eventfd_pingpong, paced_wake, tcp_bulk};
 use twinpath_sys::{LatencyRequest, affinity, clock};
 use twinpath_time::Duration;
@@ -46,6 +48,15 @@ enum Peer {
         /// Datagrams per system call, of the methods that take several
         #[arg(long, default_value_t = 64)]
         burst: usize,
+    },
+    /// Echo datagrams, polling the device from epoll_wait
+    UdpBusyEcho {
+        /// Where to listen; port 0 takes any
+        #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:0")]
+        listen: SocketAddr,
+        /// How long an epoll_wait that finds nothing polls before it sleeps
+        #[arg(long, default_value_t = 50)]
+        busy_poll_us: u32,
     },
     /// Echo bytes
     TcpEcho {
@@ -156,6 +167,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         .context("cannot ask to end with the parent")?;
     match args.peer {
         Peer::UdpEcho { server, method, burst } => udp_echo(&server, method, burst)?,
+        Peer::UdpBusyEcho { listen, busy_poll_us } => {
+            let echo = BusyPollEcho::bind(listen, busy_poll_us)?;
+            let server = Server { listen, mode: Mode::Interrupt, cpu: None };
+            serve(&server, echo.address(), |stop| Ok(echo_counts(&echo.run(stop)?)))?;
+        }
         Peer::TcpEcho { server } => {
             let echo = TcpEcho::bind(server.listen, wait_of(server.mode))?;
             serve(&server, echo.address(), |stop| Ok(echo_counts(&echo.run(stop)?)))?;

@@ -21,7 +21,7 @@ pub mod topology;
 
 pub use advise::Wish;
 pub use host::{Host, HostError};
-pub use napi::Parameter;
+pub use napi::{Parameter, set_all as set_napis};
 pub use setting::Id;
 pub use survey::{Line, State};
 pub use system::{At, System, Trouble};

@@ -5,6 +5,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::genl::Genl;
+use super::system::Trouble;
+
 /// A parameter of NAPI (Documentation/networking/napi.rst).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -39,6 +42,18 @@ impl Parameter {
             Self::Threaded => 8,
         }
     }
+}
+
+/// Sets a parameter of every instance of an interface in the calling thread's namespace, and nothing of the device's; returns
+/// how many there are.
+///
+/// # Errors
+/// The kernel keeps no such parameter per instance, or refuses the value.
+pub fn set_all(ifindex: u32, parameter: Parameter, value: u64) -> Result<usize, Trouble> {
+    let genl = Genl::new().map_err(|error| Trouble::of_read(&error))?;
+    let napis: Vec<_> = genl.napis(ifindex, parameter)?.into_iter().map(|(id, _)| (id, value)).collect();
+    genl.set_napis(&napis, parameter)?;
+    Ok(napis.len())
 }
 
 /// Between the device's value and those of its instances.

@@ -10,6 +10,7 @@ use twinpath_time::Instant;
 
 use super::cases::{Case, Pace, Receiver, Request};
 use super::draw::{Draw, Offer};
+use super::polled::polled_packets;
 use super::scene::{Running, Scene, work_per_s};
 use crate::bench::report::{BenchReport, RttUs};
 use crate::lab::instance::{Facts, context_switches};
@@ -113,12 +114,18 @@ async fn packets(
 ) -> anyhow::Result<Sample> {
     let scene = Scene::set(session, case).await?;
     let args = client(scene.port, offer, warmup, length);
+    let polled = || match (case.receiver, scene.receiver.pid()) {
+        (Receiver::KernelBusyPoll, Some(pid)) => polled_packets(pid),
+        _ => None,
+    };
+    let polled_before = polled();
     let running = session.launcher.client(Side::Client, &args, warmup + length + SLACK, None);
     let (finished, watched) = tokio::join!(running, watch(&scene.receiver, CLIENT_START + warmup, length));
     let came = match &scene.receiver {
         Running::Twinpath(instance) => Some(instance.report().await),
         _ => None,
     };
+    let polled = polled().zip(polled_before).map(|(after, before)| after.saturating_sub(before));
     let marks = scene.end(&session.launcher).await?;
     let (finished, (before, after)) = (finished?, watched?);
     let report: BenchReport =
@@ -135,6 +142,14 @@ async fn packets(
         );
         sample.path = Some(came.path());
         sample.notes.extend(came.request_verdict().map(|verdict| format!("CPU latency request: {verdict}")));
+    }
+    if let Some(polled) = polled {
+        sample.values.insert("polled", polled as f64);
+        let all = report.requests_per_s * (warmup + length).as_secs_f64();
+        sample.notes.push(format!(
+            "{:.0} % of the packets were taken by polling the device",
+            100.0 * polled as f64 / all
+        ));
     }
     if case.neighbour {
         let work = work_per_s(&marks, before.at, after.at).context("the neighbour counted nothing")?;

@@ -7,6 +7,7 @@ mod cases;
 mod draw;
 mod measure;
 mod others;
+mod polled;
 mod replay;
 mod scene;
 mod tables;

@@ -6,8 +6,9 @@ use twinpath_sys::LatencyRequest;
 use twinpath_time::Instant;
 
 use super::cases::{Case, Receiver, Request};
+use super::polled::{BUSY_POLL_US, Polled};
 use crate::lab::instance::Instance;
-use crate::lab::peers::{FAST_PORT, PLAIN_PORT, SCALE_PORT, udp_echo, udp_echo_on};
+use crate::lab::peers::{self, FAST_PORT, PLAIN_PORT, SCALE_PORT, udp_echo, udp_echo_on};
 use crate::lab::process::{Background, Launcher, Server, Side};
 use crate::lab::session::Session;
 use crate::lab::topology::SERVER;
@@ -21,6 +22,7 @@ pub(super) struct Scene {
     pub(super) receiver: Running,
     neighbour: Option<Background>,
     _request: Option<LatencyRequest>,
+    _polled: Option<Polled>,
 }
 
 pub(super) enum Running {
@@ -51,12 +53,21 @@ struct Marks {
 impl Scene {
     pub(super) async fn set(session: &Session, case: &Case) -> anyhow::Result<Self> {
         let launcher = &session.launcher;
+        let mut polled = None;
         let (port, receiver) = match case.receiver {
             Receiver::Kernel { mode, .. } => {
                 let server = launcher.server(Side::Server, &udp_echo("connected", mode)).await?;
                 (PLAIN_PORT, Running::Kernel(server))
             }
-            Receiver::KernelBusyPoll => bail!("not on this device: a veth has no queue that can be polled"),
+            Receiver::KernelBusyPoll => {
+                polled = Some(Polled::new(launcher.topology())?);
+                let line = format!(
+                    "plain udp-busy-echo --busy-poll-us {BUSY_POLL_US} --listen {}",
+                    peers::server(PLAIN_PORT)
+                );
+                let args: Vec<String> = line.split(' ').map(str::to_owned).collect();
+                (PLAIN_PORT, Running::Kernel(launcher.server(Side::Server, &args).await?))
+            }
             Receiver::Twinpath { .. } => {
                 let args = serve(session, &case.receiver)?;
                 (FAST_PORT, Running::Twinpath(Instance::start(launcher, &args).await?))
@@ -68,7 +79,7 @@ impl Scene {
             }
             Receiver::Floor { .. } => bail!("a floor has no server"),
         };
-        let mut scene = Self { port, receiver, neighbour: None, _request: None };
+        let mut scene = Self { port, receiver, neighbour: None, _request: None, _polled: polled };
         if case.neighbour {
             match scene_neighbour(session) {
                 Ok(neighbour) => scene.neighbour = Some(neighbour),
