@@ -60,7 +60,7 @@ fn join<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// Tells the other side 0 for a signal that does not count.
+/// Tells the other side a time of 0 for a signal that does not count.
 fn signal(
     cpu: usize,
     pace: &Pace,
@@ -92,15 +92,16 @@ fn wake(cpu: usize, event: &EventFd, signalled_ns: &AtomicU64) -> Result<Histogr
     affinity::pin_current_thread(cpu)?;
     let mut histogram = Summary::empty().histogram;
     loop {
+        let waiting = clock::now();
         let signals = event.drain();
         let now = clock::now();
         if signals >= LAST {
             return Ok(histogram);
         }
-        let signalled = signalled_ns.load(Ordering::Acquire);
-        // Several in one: the latest has overwritten the others, and nobody slept before it.
-        if signals == 1 && signalled != 0 {
-            histogram.saturating_record(now.nanos_since(Instant::from_nanos(signalled)));
+        let signalled = Instant::from_nanos(signalled_ns.load(Ordering::Acquire));
+        // One that found this thread awake is no wake-up. Several in one: the latest has overwritten the others.
+        if signals == 1 && signalled > waiting {
+            histogram.saturating_record(now.nanos_since(signalled));
         }
     }
 }

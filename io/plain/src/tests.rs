@@ -53,6 +53,48 @@ fn every_udp_server_answers_every_request_once() {
     }
 }
 
+/// Loopback has no queue to poll: it answers all the same, asleep or not, and ends when told to.
+#[test]
+fn a_server_that_would_poll_its_device_answers_without_one() {
+    for busy_poll_us in [0, 50] {
+        let server = match BusyPollEcho::bind(SocketAddr::new(LOCAL, 0), busy_poll_us) {
+            Err(PlainError::Option { option: "EPIOCSPARAMS", source }) => {
+                return twinpath_test_skip::skip(source);
+            }
+            server => server.unwrap(),
+        };
+        let config = client(server.address(), Wait::Sleep, 16, 200);
+        let (counts, outcome) = beside(
+            |stop| server.run(stop),
+            || udp_client(&config, &Stop::new(), &Progress::default()).unwrap(),
+        );
+        assert_eq!((outcome.summary.received, outcome.summary.corrupt), (200, 0));
+        assert_eq!(counts, EchoCounts { received: 200, sent: 200, refused: 0 });
+    }
+}
+
+#[test]
+fn a_paced_wake_up_is_recorded_once_per_signal_after_the_warm_up() {
+    let allowed = twinpath_sys::affinity::allowed_cpus().unwrap();
+    let [Some(from), Some(to)] = [allowed.first(), allowed.get(1)].map(|cpu| cpu.copied()) else {
+        return twinpath_test_skip::skip("one CPU only");
+    };
+    let pace = Pace {
+        rate_per_s: 1000.0,
+        arrivals: twinpath_load::Arrivals::Jittered(0.03),
+        seed: 1,
+        warmup: Duration::from_millis(50),
+        length: Duration::from_millis(100),
+    };
+    let woken = paced_wake(from, to, &pace, &Stop::new()).unwrap();
+    // On a busy machine the signaller may be late, and several signals be one wake-up.
+    assert!((1..=101).contains(&woken.len()), "{}", woken.len());
+    assert!(woken.max() < 10_000_000_000);
+    let stopped = Stop::new();
+    stopped.request();
+    assert!(paced_wake(from, to, &pace, &stopped).unwrap().is_empty());
+}
+
 #[test]
 fn both_tcp_servers_answer_pipelined_and_huge_requests() {
     for wait in WAITS {

@@ -30,6 +30,9 @@ const INFLIGHT: u32 = twinpath_load::INFLIGHT_MAX;
 /// Share of the packets answered that must have come by the fast path.
 const FAST_SHARE: f64 = 0.95;
 
+/// A sender that is later than this with one packet in a hundred was kept from its CPU.
+const SENT_LATE_US: f64 = 50.0;
+
 /// How long a row takes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Times {
@@ -183,7 +186,15 @@ pub(super) fn sample_of(report: &BenchReport) -> anyhow::Result<Sample> {
         values.insert("sent_late_p99_us", pacing.p99);
         values.insert("sent_late_max_us", pacing.max);
     }
-    Ok(Sample { values, histogram: report.histogram.clone(), ..Sample::default() })
+    let late = report.pacing_us.as_ref().is_some_and(|pacing| pacing.p99 > SENT_LATE_US);
+    let note = || {
+        format!(
+            "in some rounds 1 % of the packets were sent more than {SENT_LATE_US} us late, which is in the latencies: others used \
+             the sender's CPU"
+        )
+    };
+    let notes = late.then(note).into_iter().collect();
+    Ok(Sample { values, histogram: report.histogram.clone(), notes, ..Sample::default() })
 }
 
 /// Reads the receiver's accounts twice, within the measured time. Nothing of the lab runs in between.
