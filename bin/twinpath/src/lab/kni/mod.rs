@@ -26,6 +26,10 @@ use crate::lab::session::Session;
 const CHECK_PAIRS: usize = 10;
 /// Files of a run that is judged, at least.
 pub(crate) const CHECK_FILES: u32 = 20_000;
+/// Pairs under `--check` where the end of an interval is judged: with fewer it would be the noise of the machine.
+const INTERVAL_CHECK_PAIRS: usize = 30;
+/// The modes of that ratio.
+const INTERVAL_MODES: [Mode; 2] = [Mode::Plain, Mode::Attached];
 /// Rounds with captures under `--check`, at least.
 const CAPTURE_CHECK_ROUNDS: usize = 3;
 /// Rounds otherwise, at most, and until when one may begin.
@@ -48,6 +52,8 @@ pub(crate) const LAB: Lab = Lab {
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Rounds {
     all: usize,
+    /// Rounds of [`INTERVAL_MODES`], `all` included.
+    interval: usize,
     /// The first so many also have a walk with captures, per mode.
     captures: usize,
 }
@@ -57,7 +63,9 @@ fn rounds(session: &Session) -> Rounds {
         (true, repeat) => repeat.unwrap_or(CHECK_PAIRS).max(CHECK_PAIRS),
         (false, repeat) => repeat.unwrap_or(QUICK_PAIRS),
     };
-    Rounds { all, captures: if session.check { CAPTURE_CHECK_ROUNDS } else { 1 } }
+    let (interval, captures) =
+        if session.check { (all.max(INTERVAL_CHECK_PAIRS), CAPTURE_CHECK_ROUNDS) } else { (all, 1) };
+    Rounds { all, interval, captures }
 }
 
 async fn run(session: &Session) -> anyhow::Result<(Record, usize)> {
@@ -70,7 +78,8 @@ async fn run(session: &Session) -> anyhow::Result<(Record, usize)> {
         })
         .collect();
     let mut record = Record::default();
-    session.progress.expect(beside::steps(session) + rounds.all * modes.len());
+    let more = (rounds.interval - rounds.all) * of_interval(&modes).len();
+    session.progress.expect(beside::steps(session) + rounds.all * modes.len() + more);
     // First, as nothing else is on the machine's mind then.
     beside::measure(session, &mut record).await;
     let done = if modes.is_empty() { 1 } else { walks(session, &modes, rounds, &mut record).await? };
@@ -101,21 +110,31 @@ async fn walks(
         }
     };
     let (begun, mut last, mut done) = (Instant::now(), Duration::ZERO, 0);
-    for round in 0..rounds.all {
+    for round in 0..rounds.interval {
+        let modes = if round < rounds.all { modes.to_vec() } else { of_interval(modes) };
+        if modes.is_empty() {
+            break;
+        }
         let budgeted = !session.check && session.repeat.is_none();
         if budgeted && round > 0 && begun.elapsed() + last > QUICK_BUDGET {
             session.progress.line(&format!("{round} rounds: another would take too long; --repeat N runs N"));
             break;
         }
         let round_begun = Instant::now();
-        session.progress.line(&format!("round {} of {}", round + 1, rounds.all));
-        for mode in order(modes, round) {
+        session.progress.line(&format!("round {} of {}", round + 1, rounds.interval));
+        for mode in order(&modes, round) {
             walks.measure(mode, round, round < rounds.captures, record).await;
         }
         (done, last) = (round + 1, round_begun.elapsed());
     }
     walks.stop().await?;
     Ok(done)
+}
+
+/// Those of them that more rounds are for; none unless it is all.
+fn of_interval(modes: &[Mode]) -> Vec<Mode> {
+    let all = INTERVAL_MODES.iter().all(|mode| modes.contains(mode));
+    if all { INTERVAL_MODES.to_vec() } else { Vec::new() }
 }
 
 fn selected_rows(session: &Session, modes: &[Mode]) -> BTreeSet<&'static str> {

@@ -128,6 +128,7 @@ const fn wall_over(top: &'static str, bottom: &'static [(&'static str, &'static 
 pub(super) const RATIOS: &[RatioSpec] = &[
     RatioSpec {
         judged: Judged::IntervalEnd,
+        check_pairs: super::INTERVAL_CHECK_PAIRS,
         ..ratio(
             "walk-attached-idle",
             wall_over("nfs-attached", &[("nfs-plain", WALL)]),
