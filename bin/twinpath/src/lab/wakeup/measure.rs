@@ -145,6 +145,13 @@ async fn packets(
         );
         sample.path = Some(came.path());
         sample.notes.extend(came.request_verdict().map(|verdict| format!("CPU latency request: {verdict}")));
+        if let (Receiver::Twinpath { fifo: true, .. }, Some(worker)) = (case.receiver, came.workers.first()) {
+            sample.notes.push(format!("priority granted: {}", worker.priority));
+            if let Some(guard) = &worker.guard {
+                sample.values.insert("guard_sleeps", guard.sleeps as f64);
+                sample.values.insert("guard_pauses", guard.pauses as f64);
+            }
+        }
     }
     if let Some(polled) = polled {
         sample.values.insert("polled", polled as f64);

@@ -13,8 +13,8 @@ use crate::lab::process::{Background, Launcher, Server, Side};
 use crate::lab::session::Session;
 use crate::lab::topology::SERVER;
 
-/// Priority of a SCHED_FIFO worker: the lowest but one, which is above everything that has none.
-const FIFO_PRIORITY: u32 = 2;
+/// The best priority that is granted: SCHED_FIFO, where the machine allows it.
+const BEST_PRIORITY: &str = "auto";
 
 /// What stands while a row is measured.
 pub(super) struct Scene {
@@ -139,7 +139,7 @@ pub(super) fn serve(session: &Session, receiver: &Receiver) -> anyhow::Result<Ve
         args.extend(["--cpu-budget".to_owned(), (*budget).to_owned()]);
     }
     if *fifo {
-        args.extend(["--priority".to_owned(), format!("fifo:{FIFO_PRIORITY}")]);
+        args.extend(["--priority".to_owned(), BEST_PRIORITY.to_owned()]);
     }
     Ok(args)
 }
