@@ -80,6 +80,12 @@ pub trait PortQueue: WaitSource + Send {
     /// over are counted under a reason.
     fn receive(&mut self, now: Instant, pool: &mut Pool, burst: &mut Burst);
 
+    /// When the kernel took the first frame of the last burst, ns of its `CLOCK_REALTIME`; `None` if there was none, or if this way
+    /// in has no stamps.
+    fn stamp_ns(&self) -> Option<u64> {
+        None
+    }
+
     /// Takes all of `burst` for sending, in order. What cannot be sent is dropped, counted and released. The frames may
     /// still be unsent when it returns: [`Self::flush`] comes once per turn.
     fn transmit(&mut self, pool: &mut Pool, burst: &mut Burst);

@@ -36,6 +36,8 @@ pub struct PacketPort {
     receiver: OwnedFd,
     ring: PacketRing,
     transmitter: Transmitter,
+    /// The stamp of the first frame of the last burst; 0 if there was none.
+    stamp_ns: u64,
     counters: Arc<PortCounters>,
 }
 
@@ -55,7 +57,15 @@ impl PacketPort {
         let counters = Arc::<PortCounters>::default();
         let sender_queue = sender_queue.map(|queue| queue.counting_in(Arc::clone(&counters)));
         let transmitter = Transmitter::new(sender, sender_queue);
-        Ok(Self { id: config.id, ifindex: config.ifindex, receiver, ring, transmitter, counters })
+        Ok(Self {
+            id: config.id,
+            ifindex: config.ifindex,
+            receiver,
+            ring,
+            transmitter,
+            stamp_ns: 0,
+            counters,
+        })
     }
 }
 
@@ -120,8 +130,12 @@ impl PortQueue for PacketPort {
 
     fn receive(&mut self, now: Instant, pool: &mut Pool, burst: &mut Burst) {
         let (mut frames, mut bytes, mut losing) = (0, 0, false);
+        let mut first = 0;
         while burst.room() > 0 {
             let taken = self.ring.take(|slot| {
+                if first == 0 {
+                    first = slot.stamp_ns;
+                }
                 losing |= slot.losing;
                 copy_out(&slot, pool)
             });
@@ -139,6 +153,7 @@ impl PortQueue for PacketPort {
                 None => break,
             }
         }
+        self.stamp_ns = first;
         if frames > 0 {
             self.counters.frames_in.add(frames);
             self.counters.bytes_in.add(bytes);
@@ -154,6 +169,10 @@ impl PortQueue for PacketPort {
 
     fn flush(&mut self, pool: &mut Pool) {
         self.transmitter.flush(pool, &self.counters);
+    }
+
+    fn stamp_ns(&self) -> Option<u64> {
+        (self.stamp_ns != 0).then_some(self.stamp_ns)
     }
 
     fn on_error(&mut self) {

@@ -19,6 +19,7 @@ pub mod mounts;
 pub mod netns;
 pub mod packet_socket;
 pub mod scheduling;
+pub mod stamp;
 pub mod udp_socket;
 
 pub use cpu_request::CpuRequest;

@@ -49,6 +49,8 @@ pub struct Slot<'a> {
     pub len: usize,
     /// The sender left the transport checksum to hardware.
     pub checksum_not_ready: bool,
+    /// When the kernel took the frame, ns of its `CLOCK_REALTIME`.
+    pub stamp_ns: u64,
     /// The kernel knows the transport checksum to be right.
     pub checksum_valid: bool,
     /// The 802.1Q tag beside the frame.
@@ -119,6 +121,7 @@ impl PacketRing {
         let result = see(Slot {
             bytes,
             len: header.len as usize,
+            stamp_ns: u64::from(header.seconds) * 1_000_000_000 + u64::from(header.nanos),
             checksum_not_ready: status & STATUS_CHECKSUM_NOT_READY != 0,
             checksum_valid: status & STATUS_CHECKSUM_VALID != 0,
             vlan_tci: (status & STATUS_VLAN_VALID != 0).then_some(header.vlan_tci),
