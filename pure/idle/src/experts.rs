@@ -131,6 +131,11 @@ impl Experts {
         self.gaps
     }
 
+    /// Mean of the last eight gaps, us.
+    pub(crate) const fn mean_us(&self) -> f32 {
+        self.mean_us
+    }
+
     pub(crate) const fn histogram(&self) -> &Decaying {
         self.beliefs.histogram()
     }

@@ -1,5 +1,7 @@
 //! What the policy decided, and why, for a user to read.
 
+use std::fmt;
+
 use crate::experts::Expert;
 use crate::plan::Plan;
 
@@ -49,4 +51,145 @@ pub struct Explanation {
     pub overshoot_us: [[f32; 2]; 2],
     /// Counted since the start.
     pub counts: Counts,
+}
+
+/// What the policy does now, and why, as few numbers: they fit into counters. Shown as a sentence.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Summary {
+    /// Who is in charge; `None` where a user fixed how long to spin.
+    pub leader: Option<Expert>,
+    /// Gaps learnt.
+    pub gaps: u64,
+    /// Mean of the last eight gaps, us.
+    pub gap_us: f32,
+    /// The timer set, us after the last arrival; infinite if none is.
+    pub wake_us: f32,
+    /// Where spinning ends, us after the last arrival; 0 if it sleeps at once.
+    pub until_us: f32,
+    /// What a wake-up takes, us.
+    pub cost_us: f32,
+    /// How long after an arrival a latency request is held, us.
+    pub release_us: f32,
+    /// What a us of CPU is worth, in us of latency.
+    pub weight: f32,
+}
+
+impl Summary {
+    /// Numbers it is made of.
+    pub const WORDS: usize = 8;
+
+    /// As numbers.
+    #[must_use]
+    pub fn to_words(&self) -> [u64; Self::WORDS] {
+        let leader = self.leader.and_then(|leader| Expert::ALL.iter().position(|expert| *expert == leader));
+        let word = |value: f32| u64::from(value.to_bits());
+        [
+            leader.map_or(0, |at| at as u64 + 1),
+            self.gaps,
+            word(self.gap_us),
+            word(self.wake_us),
+            word(self.until_us),
+            word(self.cost_us),
+            word(self.release_us),
+            word(self.weight),
+        ]
+    }
+
+    /// From numbers, whatever they are.
+    #[must_use]
+    pub fn of_words(words: [u64; Self::WORDS]) -> Self {
+        let value = |at: usize| f32::from_bits(words[at] as u32);
+        let leader =
+            usize::try_from(words[0]).ok().and_then(|at| Expert::ALL.get(at.checked_sub(1)?)).copied();
+        Self {
+            leader,
+            gaps: words[1],
+            gap_us: value(2),
+            wake_us: value(3),
+            until_us: value(4),
+            cost_us: value(5),
+            release_us: value(6),
+            weight: value(7),
+        }
+    }
+}
+
+/// Three digits, with a unit that fits.
+struct Time(f32);
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            us if us < 9.95 => write!(f, "{us:.1} us"),
+            us if us < 9_950.0 => write!(f, "{us:.0} us"),
+            us if us < 1e6 => write!(f, "{:.0} ms", us / 1e3),
+            us => write!(f, "{:.0} s", us / 1e6),
+        }
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.gaps == 0 {
+            return f.write_str("sleeps until packets come: nothing is known of them yet");
+        }
+        let (gap, until, cost) = (Time(self.gap_us), Time(self.until_us), Time(self.cost_us));
+        let Some(leader) = self.leader else {
+            return write!(f, "spins for {until} after each packet, then sleeps, as set");
+        };
+        write!(f, "packets come about every {gap}")?;
+        match leader {
+            Expert::AfterGap => f.write_str(", a gap telling the next")?,
+            Expert::InBurst => f.write_str(", in bursts")?,
+            _ => {}
+        }
+        if self.wake_us.is_finite() {
+            let lead = Time((self.gap_us - self.wake_us).max(0.0));
+            write!(
+                f,
+                ": sleeps until {lead} before the next is due, then spins until {until} after the last"
+            )?;
+        } else if self.until_us <= 0.0 {
+            write!(f, ": sleeps at once, as a wake-up takes {cost} and waiting awake would cost more")?;
+        } else if self.until_us.is_finite() {
+            write!(f, ", a wake-up takes {cost}: spins for {until} after each packet, then sleeps")?;
+        } else {
+            write!(f, ", a wake-up takes {cost}: does not sleep while that lasts")?;
+        }
+        if self.release_us > 0.0 {
+            write!(f, "; holds a latency request for {} after a packet", Time(self.release_us))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_summary_survives_as_numbers_and_reads_as_a_sentence() {
+        let summary = Summary {
+            leader: Some(Expert::Last96),
+            gaps: 1_000,
+            gap_us: 352.0,
+            wake_us: 334.0,
+            until_us: 361.0,
+            cost_us: 80.0,
+            release_us: 0.0,
+            weight: 0.25,
+        };
+        assert_eq!(Summary::of_words(summary.to_words()), summary);
+        assert_eq!(
+            summary.to_string(),
+            "packets come about every 352 us: sleeps until 18 us before the next is due, then spins until 361 us after the last"
+        );
+        assert_eq!(Summary::of_words([u64::MAX; Summary::WORDS]).leader, None);
+        let asleep = Summary { wake_us: f32::INFINITY, until_us: 0.0, release_us: 3e6, ..summary };
+        assert_eq!(
+            asleep.to_string(),
+            "packets come about every 352 us: sleeps at once, as a wake-up takes 80 us and waiting awake would cost more; holds a \
+             latency request for 3 s after a packet"
+        );
+    }
 }

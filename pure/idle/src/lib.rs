@@ -19,7 +19,7 @@ pub mod replay;
 mod solve;
 
 pub use experts::Expert;
-pub use explain::{Counts, Explanation};
+pub use explain::{Counts, Explanation, Summary};
 pub use goal::Goal;
 pub use machine::Machine;
 pub use plan::{Plan, Window};

@@ -6,7 +6,7 @@ use crate::beliefs::Context;
 use crate::costs::{Costs, best_release};
 use crate::crowd::Crowd;
 use crate::experts::{Expert, Experts};
-use crate::explain::{Counts, Explanation};
+use crate::explain::{Counts, Explanation, Summary};
 use crate::gaps::GAP_MAX_US;
 use crate::goal::{Controller, Goal};
 use crate::machine::{Learnt, Machine};
@@ -192,6 +192,11 @@ impl Policy {
         self.config.goal = goal;
         self.control = Controller::new(goal);
         self.make_costs();
+    }
+
+    /// Time passes that it is not told of: what was under way is forgotten, what was learnt is kept.
+    pub fn pause(&mut self) {
+        (self.idling, self.last, self.pending_len) = (None, None, 0);
     }
 
     /// The machine was measured again.
@@ -446,6 +451,36 @@ impl Policy {
         }
         let weight = self.control.weight();
         self.costs = Costs::of(&config.machine, learnt, crowd, weight, budget_us, self.release_us);
+    }
+
+    /// Whether a sleep that ends at `now` ends with the timer set for an expected packet.
+    #[must_use]
+    pub fn is_ahead(&self, now: Instant) -> bool {
+        self.idling.is_some_and(|idling| idling.predicted && now >= idling.alarm)
+    }
+
+    /// What it counted.
+    #[must_use]
+    pub const fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// What it does, and why, in short.
+    #[must_use]
+    pub fn summary(&self) -> Summary {
+        let (leader, plan) = self.experts.leader(self.context, &self.costs);
+        let fixed = self.config.spin.map(|spin| Plan::spin(us(spin.as_nanos() as u64)));
+        let first = fixed.unwrap_or(plan).windows().next();
+        Summary {
+            leader: if fixed.is_some() { None } else { Some(leader) },
+            gaps: self.experts.gaps(),
+            gap_us: self.experts.mean_us(),
+            wake_us: first.map_or(f32::INFINITY, |window| window.wake_us),
+            until_us: first.map_or(0.0, |window| window.until_us),
+            cost_us: self.costs.wake_us,
+            release_us: if self.config.machine.wake_held_us.is_some() { self.release_us } else { 0.0 },
+            weight: self.control.weight(),
+        }
     }
 
     /// What it does, and why.

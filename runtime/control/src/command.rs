@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::client::{Found, ask, find_instances, interpret};
 pub use self::server::{Server, ServerCounters};
-use crate::config::Mode;
+use crate::config::{CpuGoal, LatencyGoal, Mode};
 
 /// Longest request, bytes, with its newline.
 pub const REQUEST_MAX: usize = 64 * 1024;
@@ -37,19 +37,25 @@ pub enum Request {
     Capture(Capture),
     /// What waking up costs, measured now: `"measure"`. The answer is the report's `machine`.
     Measure,
-    /// A change: `{"set":{"worker":0,"mode":"poll"}}`.
+    /// A change: `{"set":{"worker":0,"mode":"poll"}}`, `{"set":{"latency":"20us"}}`.
     Set(Set),
 }
 
 /// A change while running.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Set {
     /// Which worker; all without it.
-    #[serde(default)]
     pub worker: Option<u32>,
     /// Its new mode.
-    pub mode: Mode,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<Mode>,
+    /// What `adaptive` is to reach from now on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency: Option<LatencyGoal>,
+    /// The same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<CpuGoal>,
 }
 
 /// What to capture.

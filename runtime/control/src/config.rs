@@ -16,11 +16,13 @@ pub use twinpath_worker::idle::{Mode, RequestSetting as LatencyRequest};
 pub use twinpath_worker::priority::Priority;
 pub use twinpath_worker::request::RequestScope;
 
+pub use goal::{CpuGoal, LatencyGoal, goal};
 pub use service::{FlowText, Service, ServiceKind, SourceText};
 
 use crate::choose::PathAsked;
 use crate::metrics::MetricsAddress;
 
+mod goal;
 mod service;
 
 /// A complete configuration with every key, as shown in docs/config.md.
@@ -99,10 +101,14 @@ pub struct Worker {
     pub cpus: Vec<u32>,
     /// What they do when there is no work.
     pub mode: Mode,
-    /// Longest spin of `adaptive` before it sleeps, us.
-    pub spin_us: u64,
-    /// How long after the last traffic the CPU latency request is held, ms.
-    pub linger_ms: u64,
+    /// What `adaptive` is to reach: how late packets may be found.
+    pub latency: Option<LatencyGoal>,
+    /// Or how much of a core may be spent waiting.
+    pub cpu: Option<CpuGoal>,
+    /// For experts: how long `adaptive` spins before it sleeps, us; learnt without it.
+    pub spin_us: Option<u64>,
+    /// For experts: how long after the last traffic the CPU latency request is held, ms; learnt by `adaptive` without it.
+    pub linger_ms: Option<u64>,
     /// The CPU latency request.
     pub latency_request: LatencyRequest,
     /// For which CPUs it is made.
@@ -121,8 +127,10 @@ impl Default for Worker {
             count: 1,
             cpus: Vec::new(),
             mode: Mode::default(),
-            spin_us: 50,
-            linger_ms: 1000,
+            latency: None,
+            cpu: None,
+            spin_us: None,
+            linger_ms: None,
             latency_request: LatencyRequest::default(),
             latency_request_scope: RequestScope::default(),
             latency_request_max_exit_us: None,
@@ -134,9 +142,9 @@ impl Default for Worker {
 
 impl Worker {
     fn sharing_faults(&self) -> impl Iterator<Item = (&'static str, String)> {
-        let long = self.linger_ms > LINGER_MS_MAX;
+        let long = self.linger_ms.filter(|linger| *linger > LINGER_MS_MAX);
         let long =
-            long.then(|| ("worker.linger_ms", format!("{} ms is more than {LINGER_MS_MAX}", self.linger_ms)));
+            long.map(|linger| ("worker.linger_ms", format!("{linger} ms is more than {LINGER_MS_MAX}")));
         let unknown = self.latency_request_scope == RequestScope::Cpu && self.cpus.is_empty();
         let sentence = "a request for the workers' CPUs alone needs to know them: name them in worker.cpus or with --cpu";
         let unknown = unknown.then(|| ("worker.latency_request_scope", sentence.to_owned()));
@@ -145,7 +153,7 @@ impl Worker {
             let (least, most) = (SPIN_SHARES.start(), SPIN_SHARES.end());
             ("worker.spin_share_max", format!("{share} %: give {least} to {most}, the rest is for others"))
         });
-        long.into_iter().chain(unknown).chain(much)
+        long.into_iter().chain(unknown).chain(much).chain(self.goal_faults())
     }
 }
 
@@ -206,6 +214,10 @@ pub struct Overrides {
     pub cpus: Option<Vec<u32>>,
     /// `--mode`
     pub mode: Option<Mode>,
+    /// `--latency`
+    pub latency: Option<LatencyGoal>,
+    /// `--cpu-budget`
+    pub cpu: Option<CpuGoal>,
     /// `--spin-us`
     pub spin_us: Option<u64>,
     /// `--linger-ms`
@@ -330,6 +342,8 @@ impl Config {
             workers,
             cpus,
             mode,
+            latency,
+            cpu,
             spin_us,
             linger_ms,
             latency_request,
@@ -356,8 +370,11 @@ impl Config {
         self.worker.count = workers.unwrap_or(self.worker.count);
         self.worker.cpus = cpus.unwrap_or(std::mem::take(&mut self.worker.cpus));
         self.worker.mode = mode.unwrap_or(self.worker.mode);
-        self.worker.spin_us = spin_us.unwrap_or(self.worker.spin_us);
-        self.worker.linger_ms = linger_ms.unwrap_or(self.worker.linger_ms);
+        // One way to say it on the command line is all of it: what the file says of the others is not meant then.
+        if latency.is_some() || cpu.is_some() || spin_us.is_some() {
+            (self.worker.latency, self.worker.cpu, self.worker.spin_us) = (latency, cpu, spin_us);
+        }
+        self.worker.linger_ms = linger_ms.or(self.worker.linger_ms);
         self.worker.latency_request = latency_request.unwrap_or(self.worker.latency_request);
         self.worker.latency_request_scope =
             latency_request_scope.unwrap_or(self.worker.latency_request_scope);
@@ -407,7 +424,7 @@ impl Config {
         check(twice.is_some(), "worker.cpus", {
             format!("CPU {} twice: two workers would take turns on it", twice.map_or(0, |(_, cpu)| *cpu))
         });
-        let spin = worker.spin_us;
+        let spin = worker.spin_us.unwrap_or(0);
         check(
             spin > SPIN_US_MAX,
             "worker.spin_us",

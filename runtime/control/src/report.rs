@@ -2,6 +2,9 @@
 //! get it. Field names are stable.
 
 use serde::{Deserialize, Serialize};
+use twinpath_idle::Summary;
+use twinpath_inspect::Counter;
+use twinpath_worker::idle::Mode;
 
 /// Everything `show` can tell. A topic (`interfaces`, `rules`, ...) is one field of it; an answer about one topic
 /// leaves out the others.
@@ -345,6 +348,9 @@ pub struct Worker {
     pub sleeps: u64,
     /// Wake-ups, by any cause.
     pub wakeups: u64,
+    /// How it idles, and why.
+    #[serde(default)]
+    pub idle: Idle,
     /// CPU time of the thread, ns.
     pub cpu_ns: u64,
     /// Frames received on the fast path.
@@ -367,6 +373,48 @@ pub struct Worker {
     pub pool_frames: u32,
     /// Free frames.
     pub pool_free: u32,
+}
+
+/// How a worker idles: what it did, and what its policy decided.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Idle {
+    /// What `adaptive` decided last and why, in a sentence; empty in the other modes.
+    pub decided: String,
+    /// Stretches of spinning, in `adaptive`.
+    pub spins: u64,
+    /// Wake-ups by packets.
+    pub woken_by_packet: u64,
+    /// Wake-ups by its own timer ahead of an expected packet.
+    pub woken_by_prediction: u64,
+    /// Wake-ups by anything else: commands, deadlines, letting go of a latency request.
+    pub woken_by_other: u64,
+    /// Time spent spinning, in `adaptive`, ns.
+    pub spun_ns: u64,
+    /// Time asleep, ns.
+    pub slept_ns: u64,
+    /// Of that, with a CPU latency request held, ns.
+    pub held_ns: u64,
+    /// From the kernel's stamp on a packet until the worker took it, for each wake-up by a packet; empty where packets have no
+    /// stamps.
+    pub wake_latency: Times,
+}
+
+impl Idle {
+    pub(crate) fn of(counters: &twinpath_worker::WorkerCounters, mode: Mode) -> Self {
+        let decided = Summary::of_words(counters.decided.each_ref().map(Counter::get));
+        Self {
+            decided: if mode == Mode::Adaptive { decided.to_string() } else { String::new() },
+            spins: counters.spins.get(),
+            woken_by_packet: counters.woken_by_packet.get(),
+            woken_by_prediction: counters.woken_by_prediction.get(),
+            woken_by_other: counters.woken_by_other.get(),
+            spun_ns: counters.spun_ns.get(),
+            slept_ns: counters.slept_ns.get(),
+            held_ns: counters.held_ns.get(),
+            wake_latency: counters.wake_latency.read().into(),
+        }
+    }
 }
 
 /// What a worker may take of a CPU that it shares, where the scheduler would let it have everything.

@@ -13,6 +13,25 @@ pub struct WorkerCounters {
     pub sleeps: Counter,
     /// Times it was woken by something other than its own deadline.
     pub wakeups: Counter,
+    /// Of these, by packets: on a port, or for a socket of the engine.
+    pub woken_by_packet: Counter,
+    /// Times its own timer woke it ahead of an expected packet.
+    pub woken_by_prediction: Counter,
+    /// Wake-ups by anything else: commands, deadlines, letting go of a latency request.
+    pub woken_by_other: Counter,
+    /// From the kernel's stamp on a packet until the turn that took it began, for each wake-up by a packet; without stamps it
+    /// stays empty.
+    pub wake_latency: Histogram,
+    /// Stretches of spinning in mode `adaptive`.
+    pub spins: Counter,
+    /// Time spent in them, ns.
+    pub spun_ns: Counter,
+    /// Time asleep, ns.
+    pub slept_ns: Counter,
+    /// Of that, with a CPU latency request held, ns.
+    pub held_ns: Counter,
+    /// What the policy decided, as [`Summary::to_words`](twinpath_idle::Summary::to_words).
+    pub decided: [Counter; twinpath_idle::Summary::WORDS],
     /// 1 while a CPU latency request is held.
     pub request_held: Counter,
     /// Times a latency request was refused by the system.

@@ -20,6 +20,7 @@ pub mod request;
 pub mod sleep;
 mod tap;
 mod turn;
+mod wake;
 
 pub use costs::Costs;
 pub use counters::WorkerCounters;

@@ -9,7 +9,7 @@ use rustix::thread::{ClockId, clock_nanosleep_absolute};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
-use twinpath_time::Instant;
+use twinpath_time::{Duration, Instant};
 
 /// What became ready, as registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +22,9 @@ pub struct Ready {
 
 /// Most sources reported per call; the others come with the next one.
 const READY_MAX: usize = 64;
+
+/// A timer that is left over and due within this is set anew.
+const SOON: Duration = Duration::from_millis(20);
 
 /// The timer's own token.
 const TIMER: u64 = u64::MAX;
@@ -86,6 +89,14 @@ impl Sleeper {
         self.wait(Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))
     }
 
+    /// Before sleeping until `until`: a timer left over from an earlier sleep that would fire sooner is set anew. One far ahead is
+    /// left alone, as that costs a wake-up now and then instead of a system call per sleep.
+    pub fn put_off(&mut self, now: Instant, until: Instant) {
+        if self.armed < until && self.armed < now + SOON {
+            self.arm_timer(until);
+        }
+    }
+
     /// Sleeps until something is ready or `until` has come (`CLOCK_MONOTONIC`). Nothing ready means the time has come, or
     /// a signal did.
     pub fn sleep(&mut self, until: Instant) -> &[Ready] {
@@ -125,8 +136,8 @@ impl Sleeper {
     }
 
     fn arm_timer(&mut self, at: Instant) {
-        // A zero time would disarm it; 1 ns after the origin is as much in the past.
-        let nanos = at.as_nanos().max(1);
+        // A zero time disarms it; 1 ns after the origin is as much in the past.
+        let nanos = if at == Instant::NEVER { 0 } else { at.as_nanos().max(1) };
         let it_value =
             Timespec { tv_sec: (nanos / 1_000_000_000) as i64, tv_nsec: (nanos % 1_000_000_000) as i64 };
         let timer = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value };
@@ -149,8 +160,6 @@ fn interest(write: bool) -> EventFlags {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use twinpath_sys::{EventFd, clock};
 
     use super::*;
@@ -183,6 +192,21 @@ mod tests {
         sleeper.pause(until);
         assert!(clock::now() >= until);
         assert_eq!(sleeper.look(), [Ready { token: 7, error: false }]);
+    }
+
+    #[test]
+    fn a_timer_left_over_does_not_wake() {
+        let mut sleeper = Sleeper::new().expect("epoll");
+        let event = EventFd::new().expect("eventfd");
+        sleeper.add(&event, 7, false).expect("added");
+        let soon = clock::now() + Duration::from_millis(5);
+        event.signal();
+        assert!(!sleeper.sleep(soon).is_empty());
+        event.drain();
+        let later = soon + Duration::from_millis(10);
+        sleeper.put_off(clock::now(), later);
+        assert!(sleeper.sleep(later).is_empty());
+        assert!(clock::now() >= later);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use twinpath_frame::{Burst, Frame, Pool};
+use twinpath_idle::{Arrival, Goal, Machine};
 use twinpath_inspect::Reason;
 use twinpath_port::{PortId, PortQueue};
 use twinpath_sys::{allocations, clock};
@@ -23,7 +24,7 @@ use crate::tap::{Tap, Taps};
 pub(crate) const PORTS_MAX: usize = 64;
 
 /// The mailbox's token; a port's is its number here plus one.
-const MAILBOX: u64 = 0;
+pub(crate) const MAILBOX: u64 = 0;
 
 /// How often a worker that does not sleep looks at its fds (one system call): a kernel socket waits at most this long
 /// behind a busy or spinning fast path. A source that had work is looked at every turn for as long again, and so are all
@@ -54,8 +55,10 @@ pub enum Command<C> {
     Frames(Vec<Frame>),
     /// Idle like this from now on.
     SetMode(Mode),
-    /// A latency request may be held from now on, or not: it was measured again what one does.
-    AllowRequest(bool),
+    /// What waking up costs was measured again, and whether a latency request may be held from now on.
+    SetMachine(Machine, bool),
+    /// Reach this, in `adaptive`, from now on.
+    SetGoal(Goal),
     /// Show this one copies of frames from now on.
     Tap(Box<Tap>),
     /// Give back the tap of that number: it comes as [`Event::Untapped`].
@@ -98,14 +101,14 @@ pub struct Remains<E> {
 pub struct Worker<E: Engine> {
     engine: E,
     pool: Pool,
-    ports: Vec<Attached>,
+    pub(crate) ports: Vec<Attached>,
     burst: Burst,
     taps: Taps,
     commands: Receiver<Command<E::Command>>,
     events: Sender<Event<E::Event>>,
-    sleeper: Sleeper,
-    idle: Idle,
-    request: Request,
+    pub(crate) sleeper: Sleeper,
+    pub(crate) idle: Idle,
+    pub(crate) request: Request,
     /// Set where it shares its CPU and the scheduler would let it have everything.
     guard: Option<Guard>,
     /// Refused once: not asked for again.
@@ -116,12 +119,15 @@ pub struct Worker<E: Engine> {
     watching_ports: bool,
     /// Busy turns since the last sleep.
     busy_streak: u32,
+    /// When the last sleep began and, if a port's fd ended it, that it did: until the first packets after it.
+    pub(crate) slept_since: Option<Instant>,
+    pub(crate) woken_by_port: bool,
     /// When the replies of the last turn had left; zero if other work came after.
     fresh: Instant,
     allocations_at_start: u64,
     turns: u64,
     stopping: bool,
-    counters: Arc<WorkerCounters>,
+    pub(crate) counters: Arc<WorkerCounters>,
 }
 
 impl<E: Engine> Worker<E> {
@@ -157,6 +163,8 @@ impl<E: Engine> Worker<E> {
             look_often_until: Instant::ZERO,
             watching_ports: true,
             busy_streak: 0,
+            slept_since: None,
+            woken_by_port: false,
             fresh: Instant::ZERO,
             allocations_at_start: 0,
             turns: 0,
@@ -271,6 +279,9 @@ impl<E: Engine> Worker<E> {
     pub fn turn(&mut self, now: Instant) -> bool {
         let taken = self.poll_ports(now);
         let mut busy = taken > 0;
+        if busy || self.woken_by_port {
+            self.arrived(now, taken);
+        }
         if busy {
             // Replies leave before anything else is looked at.
             if self.flush() {
@@ -341,6 +352,7 @@ impl<E: Engine> Worker<E> {
         self.sleeper.look();
         let busy = self.dispatch(now);
         if busy {
+            self.idle.arrived(now, Arrival { first: now, last: now, count: 1 });
             self.look_often_until = now + LOOK_INTERVAL;
         }
         if now < self.look_often_until || self.ports.is_empty() {
@@ -385,7 +397,8 @@ impl<E: Engine> Worker<E> {
                     self.idle.set_mode(mode);
                     self.counters.mode.set(mode as u64);
                 }
-                Command::AllowRequest(allowed) => self.idle.allow_request(allowed),
+                Command::SetMachine(machine, request) => self.idle.set_machine(machine, request),
+                Command::SetGoal(goal) => self.idle.set_goal(goal),
                 Command::Tap(tap) => {
                     if let Err(tap) = self.taps.add(tap) {
                         self.give_back(tap);
@@ -472,16 +485,18 @@ impl<E: Engine> Worker<E> {
         if armed && !work {
             self.counters.sleeps.add(1);
             self.busy_streak = 0;
-            let woken = !self.sleeper.sleep(until).is_empty();
-            self.counters.wakeups.add(u64::from(woken));
+            self.sleeper.put_off(now, until);
+            self.sleeper.sleep(until);
             // The fds were just looked at: what is ready is dispatched now, with a fresh time.
-            let now = clock::now();
-            self.slept(now);
-            self.look_due = now + LOOK_INTERVAL;
-            if self.dispatch(now) {
-                self.idle.worked(now);
+            let woken = clock::now();
+            self.slept(woken);
+            self.look_due = woken + LOOK_INTERVAL;
+            let for_engine = self.dispatch(woken);
+            self.woke(now, woken, for_engine);
+            if for_engine {
+                self.idle.worked(woken);
                 self.counters.turns_busy.add(1);
-                self.look_due = now;
+                self.look_due = woken;
             }
         }
         for port in &mut self.ports {
@@ -525,6 +540,7 @@ impl<E: Engine> Worker<E> {
     }
 
     fn publish(&mut self) {
+        self.publish_idle();
         self.counters.pool_free.set(u64::from(self.pool.free()));
         self.counters.allocations.set(allocations::of_this_thread() - self.allocations_at_start);
     }

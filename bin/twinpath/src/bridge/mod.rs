@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use twinpath_control::bridge::{self, Carrier, Plan};
-use twinpath_control::config::{LatencyRequest, Mode, Priority, RequestScope, parse_cpu_list};
+use twinpath_control::config::{
+    CpuGoal, LatencyGoal, LatencyRequest, Mode, Priority, RequestScope, goal, parse_cpu_list,
+};
 use twinpath_control::instance::Ready;
 use twinpath_control::machine::Wanted;
 use twinpath_time::Duration;
@@ -46,12 +48,18 @@ pub(crate) struct Args {
     /// Where others could not keep them from it: the share of a CPU that they share which they spin at most, % [default: 10]
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=90))]
     spin_share_max: Option<u32>,
-    /// How long after the last traffic it is held, ms
-    #[arg(long, value_name = "MS", default_value_t = 1000)]
-    linger_ms: u64,
-    /// Longest spin of adaptive after the last work, us
-    #[arg(long, value_name = "US", default_value_t = 50)]
-    spin_us: u64,
+    /// How long after the last traffic it is held, ms [default: learnt; 1000 in interrupt]
+    #[arg(long, value_name = "MS")]
+    linger_ms: Option<u64>,
+    /// What adaptive is to reach: 99 % of the packets found within this, as 20us
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["cpu_budget", "spin_us"])]
+    latency: Option<LatencyGoal>,
+    /// What adaptive is to reach: at most this of a core spent waiting, as 5%
+    #[arg(long, value_name = "PERCENT", conflicts_with = "spin_us")]
+    cpu_budget: Option<CpuGoal>,
+    /// For experts: adaptive spins for just so long after the last packet, us [default: learnt]
+    #[arg(long, value_name = "US")]
+    spin_us: Option<u64>,
     /// The command socket [default: in /run/twinpath]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
@@ -81,9 +89,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         cpus: args.cpu.map(|cpus| cpus.0.into_iter().map(|cpu| cpu as usize).collect()).unwrap_or_default(),
         idle: IdleConfig {
             mode: args.mode,
-            spin: Duration::from_micros(args.spin_us),
-            linger: Duration::from_millis(args.linger_ms),
-            request: false,
+            goal: goal(args.latency, args.cpu_budget),
+            spin: args.spin_us.map(Duration::from_micros),
+            linger: args.linger_ms.map(Duration::from_millis),
+            ..IdleConfig::default()
         },
         machine: Wanted {
             request: args.latency_request,

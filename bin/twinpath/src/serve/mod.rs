@@ -10,7 +10,8 @@ use anyhow::bail;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use twinpath_control::choose::PathAsked;
 use twinpath_control::config::{
-    Config, FlowText, LatencyRequest, Mode, Overrides, Priority, RequestScope, ServiceKind, SourceText,
+    Config, CpuGoal, FlowText, LatencyGoal, LatencyRequest, Mode, Overrides, Priority, RequestScope,
+    ServiceKind, SourceText, goal,
 };
 use twinpath_control::instance::{self, Plan, Ready};
 use twinpath_control::machine::Wanted;
@@ -105,10 +106,16 @@ struct CommonArgs {
     /// Where others could not keep them from it: the share of a CPU that they share which they spin at most, % [default: 10]
     #[arg(long, value_name = "PERCENT")]
     spin_share_max: Option<u32>,
-    /// How long after the last traffic it is held, ms [default: 1000]
+    /// How long after the last traffic it is held, ms [default: learnt; 1000 in interrupt]
     #[arg(long, value_name = "MS")]
     linger_ms: Option<u64>,
-    /// Longest spin of adaptive after the last work, us [default: 50]
+    /// What adaptive is to reach: 99 % of the packets found within this, as 20us
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["cpu_budget", "spin_us"])]
+    latency: Option<LatencyGoal>,
+    /// What adaptive is to reach: at most this of a core spent waiting, as 5%
+    #[arg(long, value_name = "PERCENT", conflicts_with = "spin_us")]
+    cpu_budget: Option<CpuGoal>,
+    /// For experts: adaptive spins for just so long after the last packet, us [default: learnt]
     #[arg(long, value_name = "US")]
     spin_us: Option<u64>,
     /// The command socket [default: in /run/twinpath]
@@ -160,6 +167,8 @@ impl Service {
             workers: common.workers,
             cpus: common.cpu.map(|cpus| cpus.0),
             mode: common.mode,
+            latency: common.latency,
+            cpu: common.cpu_budget,
             spin_us: common.spin_us,
             linger_ms: common.linger_ms,
             latency_request: common.latency_request,
@@ -225,9 +234,10 @@ fn plan(config: &Config) -> anyhow::Result<Plan> {
         cpus: worker.cpus.iter().map(|cpu| *cpu as usize).collect(),
         idle: IdleConfig {
             mode: worker.mode,
-            spin: Duration::from_micros(worker.spin_us),
-            linger: Duration::from_millis(worker.linger_ms),
-            request: false,
+            goal: goal(worker.latency, worker.cpu),
+            spin: worker.spin_us.map(Duration::from_micros),
+            linger: worker.linger_ms.map(Duration::from_millis),
+            ..IdleConfig::default()
         },
         machine: Wanted {
             request: worker.latency_request,

@@ -5,7 +5,6 @@ use std::process::ExitCode;
 
 use clap::{Subcommand, ValueEnum};
 use twinpath_control::command::{Request, Set, ask};
-use twinpath_control::config;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -15,14 +14,14 @@ pub(crate) struct Args {
 
 #[derive(Subcommand)]
 enum What {
-    /// What a worker does when there is no work: `set worker 0 mode poll`.
+    /// What a worker does when there is no work: `set worker 0 mode poll`, `set worker all latency 20us`.
     Worker {
         /// Its number, as `show workers` says it, or `all`.
         worker: Which,
         /// The setting.
         setting: Setting,
-        /// Its new value.
-        mode: Mode,
+        /// Its new value: adaptive, interrupt or poll; a time such as 20us; a share of a core such as 5%.
+        value: String,
         /// The command socket of the instance, where more than one runs.
         #[arg(long, value_name = "PATH")]
         socket: Option<PathBuf>,
@@ -47,34 +46,30 @@ impl std::str::FromStr for Which {
 /// The settings that can change while running.
 #[derive(Clone, Copy, ValueEnum)]
 enum Setting {
-    /// What it does when there is no work.
+    /// How it idles: adaptive (learns when packets come), interrupt (sleeps at once) or poll (never sleeps).
     Mode,
+    /// What adaptive is to reach: 99 % of the packets found within this.
+    Latency,
+    /// What adaptive is to reach: at most this of a core spent waiting.
+    Cpu,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum Mode {
-    /// Spins for a bounded time, then sleeps.
-    Adaptive,
-    /// Sleeps at once.
-    Interrupt,
-    /// Never sleeps.
-    Poll,
-}
-
-impl From<Mode> for config::Mode {
-    fn from(mode: Mode) -> Self {
-        match mode {
-            Mode::Adaptive => Self::Adaptive,
-            Mode::Interrupt => Self::Interrupt,
-            Mode::Poll => Self::Poll,
-        }
+/// The change that a setting and its value come to.
+fn change(setting: Setting, value: &str) -> anyhow::Result<Set> {
+    let mut change = Set::default();
+    match setting {
+        Setting::Mode => change.mode = Some(value.parse().map_err(anyhow::Error::msg)?),
+        Setting::Latency => change.latency = Some(value.parse()?),
+        Setting::Cpu => change.cpu = Some(value.parse()?),
     }
+    Ok(change)
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let What::Worker { worker: Which(worker), setting: Setting::Mode, mode, socket } = args.what;
+    let What::Worker { worker: Which(worker), setting, value, socket } = args.what;
+    let change = Set { worker, ..change(setting, &value)? };
     let socket = crate::show::socket(socket)?;
-    ask(&socket, &Request::Set(Set { worker, mode: mode.into() }))?;
+    ask(&socket, &Request::Set(change))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -86,6 +81,10 @@ mod tests {
     fn a_worker_is_a_number_or_all() {
         assert_eq!("all".parse::<Which>().unwrap(), Which(None));
         assert_eq!("3".parse::<Which>().unwrap(), Which(Some(3)));
+        assert!(change(Setting::Mode, "fast").unwrap_err().to_string().contains("choose adaptive"));
+        assert!(change(Setting::Latency, "20").unwrap_err().to_string().contains("20us"));
+        assert!(change(Setting::Cpu, "5").unwrap_err().to_string().contains("5%"));
+        assert!(change(Setting::Cpu, "5%").unwrap().cpu.is_some());
         assert!("-1".parse::<Which>().is_err() && "every".parse::<Which>().is_err());
     }
 }

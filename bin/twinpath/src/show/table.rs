@@ -239,7 +239,7 @@ fn workers(report: &Report) -> String {
     }
     let mut text = format!("{work}\n{time}");
     for worker in &report.workers {
-        let _ = write!(text, "\n{}", latency_request(worker));
+        let _ = write!(text, "\n{}\n{}", idle(worker), latency_request(worker));
         if let Some(guard) = &worker.guard {
             let _ = write!(
                 text,
@@ -253,6 +253,31 @@ fn workers(report: &Report) -> String {
                 guard.pauses
             );
         }
+    }
+    text
+}
+
+fn idle(worker: &Worker) -> String {
+    let idle = &worker.idle;
+    let mut text = format!("worker {}: ", worker.worker);
+    if !idle.decided.is_empty() {
+        let _ = write!(text, "{}; ", idle.decided);
+    }
+    let _ = write!(
+        text,
+        "woken {} times by packets, {} ahead of them, {} otherwise; spun {} times, {:.3} s; asleep {:.3} s, {:.3} s of that with a \
+         latency request",
+        idle.woken_by_packet,
+        idle.woken_by_prediction,
+        idle.woken_by_other,
+        idle.spins,
+        idle.spun_ns as f64 / 1e9,
+        idle.slept_ns as f64 / 1e9,
+        idle.held_ns as f64 / 1e9
+    );
+    if let (Some(p50), Some(p99)) = (idle.wake_latency.p50_ns, idle.wake_latency.p99_ns) {
+        let us = |nanos: u64| nanos as f64 / 1e3;
+        let _ = write!(text, "; waking up took {:.1} us (p99 {:.1} us)", us(p50), us(p99));
     }
     text
 }

@@ -13,6 +13,8 @@ use twinpath_worker::mailbox::{Receiver, Sender, mailbox};
 use twinpath_worker::place::{self, Placed, Placement};
 use twinpath_worker::{Command, Event, Remains, Worker, WorkerConfig, WorkerCounters};
 
+use crate::command::Set;
+use crate::config::goal;
 use crate::instance::{StartError, thread_cpu_ns};
 use crate::machine::Standing;
 use crate::report;
@@ -94,8 +96,13 @@ impl WorkerHandle {
         self.tell(Command::Detach { ifindex });
     }
 
-    pub(super) fn set_mode(&mut self, mode: Mode) {
-        self.tell(Command::SetMode(mode));
+    pub(super) fn set(&mut self, change: Set) {
+        if let Some(mode) = change.mode {
+            self.tell(Command::SetMode(mode));
+        }
+        if change.latency.is_some() || change.cpu.is_some() {
+            self.tell(Command::SetGoal(goal(change.latency, change.cpu)));
+        }
     }
 
     /// A queue has come back: closes it, and sends its frames home.
@@ -170,6 +177,7 @@ impl WorkerHandle {
             turns_empty: counters.turns_empty.get(),
             sleeps: counters.sleeps.get(),
             wakeups: counters.wakeups.get(),
+            idle: report::Idle::of(counters, self.mode()),
             cpu_ns: thread_cpu_ns(counters.tid.get()),
             frames_in: sum(|port| &port.frames_in),
             frames_out: sum(|port| &port.frames_out),

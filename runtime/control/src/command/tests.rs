@@ -64,10 +64,13 @@ fn requests_are_the_documented_json() {
         (r#"{"show":"all"}"#, Request::Show(Topic::All)),
         (r#""measure""#, Request::Measure),
         (r#"{"show":"neighbours"}"#, Request::Show(Topic::Neighbours)),
-        (r#"{"set":{"worker":0,"mode":"poll"}}"#, Request::Set(Set { worker: Some(0), mode: Mode::Poll })),
+        (
+            r#"{"set":{"worker":0,"mode":"poll"}}"#,
+            Request::Set(Set { worker: Some(0), mode: Some(Mode::Poll), ..Set::default() }),
+        ),
         (
             r#"{"set":{"worker":null,"mode":"adaptive"}}"#,
-            Request::Set(Set { worker: None, mode: Mode::Adaptive }),
+            Request::Set(Set { mode: Some(Mode::Adaptive), ..Set::default() }),
         ),
     ] {
         assert_eq!(serde_json::to_string(&request).unwrap(), text);
@@ -75,7 +78,7 @@ fn requests_are_the_documented_json() {
     }
     assert_eq!(
         serde_json::from_str::<Request>(r#"{"set":{"mode":"poll"}}"#).unwrap(),
-        Request::Set(Set { worker: None, mode: Mode::Poll })
+        Request::Set(Set { mode: Some(Mode::Poll), ..Set::default() })
     );
     for topic in Topic::ALL {
         assert_eq!(serde_json::to_value(topic).unwrap(), json!(topic.name()));
@@ -101,7 +104,8 @@ fn a_client_gets_an_answer_or_one_sentence() {
         let mode = std::fs::metadata(socket).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         assert_eq!(ask(socket, &Request::Show(Topic::Drops)).unwrap(), Topic::Drops.of(&report()).unwrap());
-        let set = |worker| ask(socket, &Request::Set(Set { worker, mode: Mode::Poll }));
+        let set =
+            |worker| ask(socket, &Request::Set(Set { worker, mode: Some(Mode::Poll), ..Set::default() }));
         assert_eq!(set(None).unwrap(), json!({}));
         assert_eq!(set(Some(9)).unwrap_err().to_string(), "there is no worker 9: they are 0 to 1");
     });

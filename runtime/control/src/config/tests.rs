@@ -39,7 +39,13 @@ fn the_documented_example_is_the_example_and_is_valid() {
     let expected = Config {
         service: Service { kind: ServiceKind::Echo, udp: port(7), tcp: port(7), ..Service::default() },
         interface: Interface { name: Some("eth0".to_owned()), ..Interface::default() },
-        worker: Worker { cpus: vec![1], latency_request_max_exit_us: Some(2), ..Worker::default() },
+        worker: Worker {
+            cpus: vec![1],
+            latency: Some("20us".parse().unwrap()),
+            linger_ms: Some(1000),
+            latency_request_max_exit_us: Some(2),
+            ..Worker::default()
+        },
         control: Control {
             socket: Some(PathBuf::from("/run/twinpath/echo.sock")),
             metrics: Some("9464".parse().unwrap()),
@@ -58,8 +64,8 @@ fn an_error_names_file_line_key_and_what_to_do() {
         ),
         (
             "\n[worker]\ncuont = 1\n",
-            "x.toml:3: worker.cuont: unknown field `cuont`, expected one of `count`, `cpus`, `mode`, `spin_us`, \
-             `linger_ms`, `latency_request`, `latency_request_scope`, `latency_request_max_exit_us`, `priority`, \
+            "x.toml:3: worker.cuont: unknown field `cuont`, expected one of `count`, `cpus`, `mode`, `latency`, `cpu`, \
+             `spin_us`, `linger_ms`, `latency_request`, `latency_request_scope`, `latency_request_max_exit_us`, `priority`, \
              `spin_share_max` (docs/config.md lists the keys)",
         ),
         (
@@ -195,7 +201,10 @@ fn the_command_line_wins_over_the_file() {
         Interface { name: Some("veth0".to_owned()), path: PathAsked::Packet, ..Interface::default() }
     );
     assert_eq!((config.worker.count, config.worker.cpus.as_slice()), (2, [2, 3].as_slice()));
-    assert_eq!((config.worker.mode, config.worker.spin_us, config.worker.linger_ms), (Mode::Poll, 50, 5));
+    assert_eq!(
+        (config.worker.mode, config.worker.spin_us, config.worker.linger_ms),
+        (Mode::Poll, None, Some(5))
+    );
     let before = config.clone();
     config.apply(&Overrides::default());
     assert_eq!(config, before);

@@ -219,8 +219,9 @@ impl<S: Service + 'static> Instance<S> {
     fn measured(&mut self, costs: twinpath_worker::Costs) {
         if self.machine.learnt(costs) {
             let hold = self.machine.may_hold();
+            let machine = self.machine.costs.machine(hold);
             for worker in &mut self.workers {
-                worker.tell(Command::AllowRequest(hold));
+                worker.tell(Command::SetMachine(machine, hold));
             }
         }
     }
@@ -417,15 +418,15 @@ impl<S: Service + 'static> Instance<S> {
             Request::Measure => Err("a measurement is answered when it has ended".to_owned()),
             Request::Capture(_) => Err("a capture is not answered in a line".to_owned()),
             Request::Set(change) => {
-                let mode = change.mode;
+                let change = *change;
                 let count = self.workers.len();
                 match change.worker {
-                    None => self.workers.iter_mut().for_each(|worker| worker.set_mode(mode)),
+                    None => self.workers.iter_mut().for_each(|worker| worker.set(change)),
                     Some(number) => self
                         .workers
                         .get_mut(number as usize)
                         .ok_or_else(|| format!("there is no worker {number}: the last one is {}", count - 1))?
-                        .set_mode(mode),
+                        .set(change),
                 }
                 Ok(serde_json::json!({}))
             }

@@ -95,6 +95,7 @@ impl<S: Service + Clone + 'static> Instance<S> {
         let queues_each = queues.div_ceil(count);
         let mut idle = self.plan.idle;
         idle.request = self.machine.may_hold();
+        idle.machine = self.machine.costs.machine(idle.request);
         let addresses: Arc<[IpAddr]> = self.addresses().into();
         let KernelSockets { udp, mut listeners } = sockets;
         let served = Arc::new(self.plan.served());

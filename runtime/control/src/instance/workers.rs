@@ -14,6 +14,8 @@ use twinpath_worker::place::{self, PlaceError, Placed, Placement};
 use twinpath_worker::{Command, Event, Remains, Worker, WorkerConfig, WorkerCounters};
 
 use super::attach;
+use crate::command::Set;
+use crate::config::goal;
 use crate::machine::Standing;
 use crate::report;
 
@@ -132,8 +134,13 @@ impl<S: Service + 'static> WorkerHandle<S> {
         self.tell(Command::Detach { ifindex });
     }
 
-    pub(super) fn set_mode(&mut self, mode: Mode) {
-        self.tell(Command::SetMode(mode));
+    pub(super) fn set(&mut self, change: Set) {
+        if let Some(mode) = change.mode {
+            self.tell(Command::SetMode(mode));
+        }
+        if change.latency.is_some() || change.cpu.is_some() {
+            self.tell(Command::SetGoal(goal(change.latency, change.cpu)));
+        }
     }
 
     /// Ends it, waits for it, and closes what it leaves.
@@ -186,6 +193,7 @@ impl<S: Service + 'static> WorkerHandle<S> {
             turns_empty: counters.turns_empty.get(),
             sleeps: counters.sleeps.get(),
             wakeups: counters.wakeups.get(),
+            idle: report::Idle::of(counters, self.mode()),
             cpu_ns: thread_cpu_ns(counters.tid.get()),
             frames_in: sum(|port| &port.frames_in),
             frames_out: sum(|port| &port.frames_out),

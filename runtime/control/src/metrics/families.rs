@@ -234,6 +234,36 @@ pub const FAMILIES: &[Family] = &[
         "Times it was woken by something other than its own deadline.",
         |report| of_workers(report, |worker| Value::Count(worker.wakeups)),
     ),
+    counter("twinpath_worker_wakeups_by_cause", "Wake-ups, by what ended the sleep.", |report| {
+        each(&report.workers, |worker| {
+            let idle = &worker.idle;
+            [
+                ("packet", idle.woken_by_packet),
+                ("prediction", idle.woken_by_prediction),
+                ("other", idle.woken_by_other),
+            ]
+            .map(|(cause, count)| Row {
+                labels: with(by(worker), "cause", cause),
+                value: Value::Count(count),
+            })
+        })
+    }),
+    counter("twinpath_worker_spins", "Stretches of spinning in mode adaptive.", |report| {
+        of_workers(report, |worker| Value::Count(worker.idle.spins))
+    }),
+    counter(
+        "twinpath_worker_idle_seconds",
+        "Time spent spinning in mode adaptive, asleep, and asleep with a latency request held.",
+        |report| {
+            each(&report.workers, |worker| {
+                let idle = &worker.idle;
+                let asleep = idle.slept_ns.saturating_sub(idle.held_ns);
+                [("spinning", idle.spun_ns), ("held", idle.held_ns), ("asleep", asleep)].map(|(how, ns)| {
+                    Row { labels: with(by(worker), "how", how), value: Value::Number(ns as f64 / 1e9) }
+                })
+            })
+        },
+    ),
     counter(
         "twinpath_worker_guard_stops",
         "Times it slept because it had spun, or paused because it had run, for its share of a CPU.",
@@ -269,6 +299,12 @@ pub const FAMILIES: &[Family] = &[
         kind: Kind::Histogram,
         help: "Time that answered frames spent inside: from the start of the turn that took them until replies had left.",
         rows: |report| of_workers(report, |worker| times(&(&worker.service_time).into())),
+    },
+    Family {
+        name: "twinpath_worker_wake_latency_seconds",
+        kind: Kind::Histogram,
+        help: "From the kernel's stamp on a packet until the worker that slept took it; packets without stamps are not in it.",
+        rows: |report| of_workers(report, |worker| times(&(&worker.idle.wake_latency).into())),
     },
 ];
 

@@ -1,0 +1,172 @@
+//! What a user states instead of knobs: how late a packet may be found, or how much of a core may be spent waiting.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use twinpath_idle::Goal;
+use twinpath_time::Duration;
+
+use super::Worker;
+
+/// No machine wakes up within less than a microsecond; after a second nobody speaks of latency.
+const LATENCY_US: std::ops::RangeInclusive<u64> = 1..=1_000_000;
+
+/// Within this, at least, 99 % of the packets are found: `20us`, `1ms`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct LatencyGoal {
+    us: u64,
+}
+
+/// Not a latency.
+#[derive(Debug, thiserror::Error)]
+#[error("`{0}` is no latency to reach: write 1us to 1s, as in 20us or 1ms")]
+pub struct LatencyGoalError(String);
+
+impl LatencyGoal {
+    /// As the policy takes it.
+    #[must_use]
+    pub const fn goal(self) -> Goal {
+        Goal::Latency(Duration::from_micros(self.us))
+    }
+}
+
+impl FromStr for LatencyGoal {
+    type Err = LatencyGoalError;
+
+    fn from_str(text: &str) -> Result<Self, LatencyGoalError> {
+        let units = [("us", 1), ("ms", 1_000), ("s", 1_000_000)];
+        let number = |(unit, us): (&str, u64)| {
+            text.strip_suffix(unit)?.trim_end().parse::<u64>().ok()?.checked_mul(us)
+        };
+        let us = units.into_iter().find_map(number).filter(|us| LATENCY_US.contains(us));
+        us.map(|us| Self { us }).ok_or_else(|| LatencyGoalError(text.to_owned()))
+    }
+}
+
+impl fmt::Display for LatencyGoal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}us", self.us)
+    }
+}
+
+impl TryFrom<String> for LatencyGoal {
+    type Error = LatencyGoalError;
+
+    fn try_from(text: String) -> Result<Self, LatencyGoalError> {
+        text.parse()
+    }
+}
+
+impl From<LatencyGoal> for String {
+    fn from(goal: LatencyGoal) -> Self {
+        goal.to_string()
+    }
+}
+
+/// Of a core, at most this is spent waiting: `5%`, `0.5%`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct CpuGoal {
+    permille: u32,
+}
+
+/// Not a share of a core.
+#[derive(Debug, thiserror::Error)]
+#[error("`{0}` is no share of a core: write 0.1% to 100%, as in 5%")]
+pub struct CpuGoalError(String);
+
+impl CpuGoal {
+    /// As the policy takes it.
+    #[must_use]
+    pub fn goal(self) -> Goal {
+        Goal::Cpu(self.permille as f32 / 1e3)
+    }
+}
+
+impl FromStr for CpuGoal {
+    type Err = CpuGoalError;
+
+    fn from_str(text: &str) -> Result<Self, CpuGoalError> {
+        let percent = text.strip_suffix('%').and_then(|number| number.trim_end().parse::<f64>().ok());
+        let permille =
+            percent.map(|percent| (percent * 10.0).round()).filter(|it| (1.0..=1000.0).contains(it));
+        permille.map(|it| Self { permille: it as u32 }).ok_or_else(|| CpuGoalError(text.to_owned()))
+    }
+}
+
+impl fmt::Display for CpuGoal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}%", f64::from(self.permille) / 10.0)
+    }
+}
+
+impl TryFrom<String> for CpuGoal {
+    type Error = CpuGoalError;
+
+    fn try_from(text: String) -> Result<Self, CpuGoalError> {
+        text.parse()
+    }
+}
+
+impl From<CpuGoal> for String {
+    fn from(goal: CpuGoal) -> Self {
+        goal.to_string()
+    }
+}
+
+/// The goal of one of the two; without any, latency and CPU are weighed.
+#[must_use]
+pub fn goal(latency: Option<LatencyGoal>, cpu: Option<CpuGoal>) -> Goal {
+    let cpu = || cpu.map_or(Goal::Weight(twinpath_worker::idle::WEIGHT), CpuGoal::goal);
+    latency.map_or_else(cpu, LatencyGoal::goal)
+}
+
+impl Worker {
+    /// What is wrong with its goals.
+    pub(super) fn goal_faults(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let both = self.latency.is_some() && self.cpu.is_some();
+        let both = both.then(|| {
+            let sentence = "a latency and a share of a core are two goals: give one of latency and cpu";
+            ("worker.cpu", sentence.to_owned())
+        });
+        let fixed = self.spin_us.is_some() && (self.latency.is_some() || self.cpu.is_some());
+        let fixed = fixed.then(|| {
+            let sentence = "a fixed spin leaves nothing to reach a goal by: give a goal or spin_us, not both";
+            ("worker.spin_us", sentence.to_owned())
+        });
+        both.into_iter().chain(fixed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn goals_read_back_and_nonsense_is_refused_with_an_example() {
+        for text in ["20us", "1us", "1000000us"] {
+            assert_eq!(text.parse::<LatencyGoal>().expect(text).to_string(), text);
+        }
+        assert_eq!(
+            "1ms".parse::<LatencyGoal>().expect("1 ms").goal(),
+            Goal::Latency(Duration::from_millis(1))
+        );
+        assert_eq!(
+            "2 s".parse::<LatencyGoal>().unwrap_err().to_string(),
+            LatencyGoalError("2 s".into()).to_string()
+        );
+        for text in ["", "20", "0us", "-1us", "20 parsecs", "99999999999999999999us", "18446744073709551615s"]
+        {
+            assert!(text.parse::<LatencyGoal>().is_err(), "{text}");
+        }
+        for text in ["5%", "0.5%", "100%"] {
+            assert_eq!(text.parse::<CpuGoal>().expect(text).to_string(), text);
+        }
+        for text in ["", "5", "0%", "101%", "NaN%", "-1%", "%"] {
+            assert!(text.parse::<CpuGoal>().is_err(), "{text}");
+        }
+        assert_eq!(goal(None, "5%".parse().ok()), Goal::Cpu(0.05));
+    }
+}
