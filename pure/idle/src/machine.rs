@@ -29,14 +29,18 @@ impl Default for Machine {
 #[derive(Clone, Debug)]
 pub(crate) struct Latency {
     seen: Decaying,
-    /// Decaying mean, us.
+    /// Decaying mean, us, and a median that follows step by step.
     mean: f32,
+    median: f32,
     count: u8,
     by_class: [(f32, u8); CLASSES],
 }
 
 /// Wake-ups after which a class of sleeps is believed to differ from the others.
 const CLASS_KNOWN: u8 = 6;
+
+/// Medians beyond which a latency is not a wake-up's.
+const OUTLIER: f32 = 4.0;
 
 impl Latency {
     /// As good as a few wake-ups about the given median.
@@ -45,13 +49,15 @@ impl Latency {
         for share in [0.72, 0.86, 0.96, 1.06, 1.22, 1.6] {
             seen.add(median_us * share, 4.0);
         }
-        Self { seen, mean: median_us, count: 4, by_class: [(0.0, 0); CLASSES] }
+        Self { seen, mean: median_us, median: median_us, count: 4, by_class: [(0.0, 0); CLASSES] }
     }
 
     fn learn(&mut self, slept_us: f32, latency_us: f32) {
-        // A stop of the whole machine says little of the next wake-up.
-        let latency_us = latency_us.clamp(0.0, 8.0 * self.mean + 100.0);
+        let latency_us = latency_us.max(0.0);
         self.seen.add(latency_us, 1.0);
+        self.median *= if latency_us > self.median { 1.05 } else { 1.0 / 1.05 };
+        // Having waited for another process says nothing of what waking up takes: spinning, one waits for it as well.
+        let latency_us = latency_us.min(OUTLIER * self.median + 20.0);
         self.count = (self.count + 1).min(64);
         self.mean += (latency_us - self.mean) / f32::from(self.count);
         let (mean, count) = &mut self.by_class[class_of(slept_us)];
