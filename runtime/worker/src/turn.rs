@@ -279,9 +279,6 @@ impl<E: Engine> Worker<E> {
     pub fn turn(&mut self, now: Instant) -> bool {
         let taken = self.poll_ports(now);
         let mut busy = taken > 0;
-        if busy || self.woken_by_port {
-            self.arrived(now, taken);
-        }
         if busy {
             // Replies leave before anything else is looked at.
             if self.flush() {
@@ -289,6 +286,9 @@ impl<E: Engine> Worker<E> {
                 self.counters.service_time.record(end.nanos_since(now), taken);
                 self.fresh = end;
             }
+        }
+        if busy || self.woken_by_port {
+            self.arrived(now, taken);
         }
         if self.commands.look() {
             busy |= self.read_mailbox(now);
