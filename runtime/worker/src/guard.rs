@@ -29,6 +29,10 @@ const SAVED_MAX: Duration = Duration::from_millis(1);
 /// What has to be saved up before spinning or running goes on: fewer, longer pieces cost less than many short ones.
 const WORTH_IT: Duration = Duration::from_micros(100);
 
+/// Sleeps in a row that may end early without work: a source that says it is readable and has nothing would turn sleeping into
+/// spinning.
+const IN_VAIN_MAX: u8 = 3;
+
 /// The shares of a CPU, in thousandths, that a worker may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shares {
@@ -125,6 +129,8 @@ pub struct Guard {
     seen: Instant,
     /// The turn before found work.
     worked: bool,
+    /// Sleeps asked for since work was last found, or spinning was free.
+    in_vain: u8,
 }
 
 impl Guard {
@@ -136,6 +142,7 @@ impl Guard {
             run: Account::new(shares.run_permille),
             seen: Instant::ZERO,
             worked: true,
+            in_vain: 0,
         }
     }
 
@@ -152,14 +159,28 @@ impl Guard {
             return Verdict::Pause { until };
         }
         match self.spin.opens(now) {
-            Some(until) if !worked => Verdict::Sleep { until },
-            _ => Verdict::Free,
+            Some(until) if !worked && self.in_vain >= IN_VAIN_MAX => {
+                self.in_vain = 0;
+                Verdict::Pause { until: until.min(now + WORTH_IT) }
+            }
+            Some(until) if !worked => {
+                self.in_vain += 1;
+                Verdict::Sleep { until }
+            }
+            _ => {
+                // It may spin: the sleeps before this turn have lasted long enough.
+                self.in_vain = 0;
+                Verdict::Free
+            }
         }
     }
 
-    /// It has slept until `now`, since the last turn began.
+    /// It has slept until `now`, since the last turn began, and found work on waking, or not.
     #[inline]
-    pub fn slept(&mut self, now: Instant) {
+    pub fn slept(&mut self, now: Instant, worked: bool) {
+        if worked {
+            self.in_vain = 0;
+        }
         let passed_ns = now.nanos_since(self.seen);
         self.seen = now;
         self.spin.pass(passed_ns, false);
@@ -225,7 +246,7 @@ mod tests {
             assert!(until > now);
             ran.slept += until - now;
             now = until;
-            guard.slept(Instant::from_nanos(now));
+            guard.slept(Instant::from_nanos(now), false);
             piece = 0;
         }
         ran
@@ -268,7 +289,53 @@ mod tests {
             assert_eq!(guard.turned(at(0), true), Verdict::Free);
             assert_eq!(guard.turned(at(5), false), Verdict::Free);
             assert_eq!(guard.turned(at(25), false), Verdict::Free);
-            guard.slept(at(350));
+            guard.slept(at(350), true);
+        }
+    }
+
+    #[test]
+    fn sleeps_that_end_at_once_without_work_become_pauses() {
+        let mut guard = Guard::new(Shares { spin_permille: 100, run_permille: 900 });
+        let (mut now, mut asleep, mut paused) = (1, 0, 0);
+        while now < SECOND {
+            let at = Instant::from_nanos(now);
+            now = match guard.turned(at, false) {
+                Verdict::Free => now + 1000,
+                Verdict::Sleep { .. } => {
+                    asleep += 1;
+                    guard.slept(Instant::from_nanos(now + 2000), false);
+                    now + 2000
+                }
+                Verdict::Pause { until } => {
+                    assert!(until <= at + WORTH_IT);
+                    paused += until.nanos_since(at);
+                    guard.slept(until, false);
+                    until.as_nanos()
+                }
+            };
+        }
+        assert!(asleep > 0 && paused > SECOND * 8 / 10, "{asleep} sleeps, paused for {paused} ns");
+        // Who sleeps as long as was asked is never paused, and who finds work on waking is not.
+        let mut guard = Guard::new(Shares { spin_permille: 100, run_permille: 900 });
+        let mut now = 1;
+        while now < SECOND {
+            match guard.turned(Instant::from_nanos(now), false) {
+                Verdict::Free => now += 1000,
+                Verdict::Sleep { until } => {
+                    now = until.as_nanos() + 500;
+                    guard.slept(Instant::from_nanos(now), false);
+                }
+                Verdict::Pause { .. } => panic!("paused at {now} ns"),
+            }
+        }
+        let mut guard = Guard::new(Shares { spin_permille: 100, run_permille: 1000 });
+        for step in 0..100_000 {
+            let at = Instant::from_nanos(1 + step * 100_000);
+            match guard.turned(at, false) {
+                Verdict::Free => {}
+                Verdict::Sleep { .. } => guard.slept(at, true),
+                Verdict::Pause { .. } => panic!("paused after {step} turns"),
+            }
         }
     }
 

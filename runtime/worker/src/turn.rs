@@ -258,15 +258,15 @@ impl<E: Engine> Worker<E> {
                 self.counters.guard_pauses.add(1);
                 self.sleeper.pause(until);
                 self.fresh = Instant::ZERO;
-                self.slept(clock::now());
+                self.slept(clock::now(), false);
                 None
             }
         }
     }
 
-    fn slept(&mut self, now: Instant) {
+    fn slept(&mut self, now: Instant, worked: bool) {
         if let Some(guard) = &mut self.guard {
-            guard.slept(now);
+            guard.slept(now, worked);
         }
     }
 
@@ -489,9 +489,9 @@ impl<E: Engine> Worker<E> {
             self.sleeper.sleep(until);
             // The fds were just looked at: what is ready is dispatched now, with a fresh time.
             let woken = clock::now();
-            self.slept(woken);
             self.look_due = woken + LOOK_INTERVAL;
             let for_engine = self.dispatch(woken);
+            self.slept(woken, for_engine);
             self.woke(now, woken, for_engine);
             if for_engine {
                 self.idle.worked(woken);
