@@ -231,7 +231,7 @@ const TICK_COLUMNS: [Column; 3] = [
     ("excess_low", "lower end", table::short),
     ("tick_ms", "tick ms", table::short),
 ];
-const WAKE_COLUMNS: [Column; 15] = [
+const WAKE_COLUMNS: [Column; 17] = [
     ("mean_us", "avg", table::significant),
     ("min_us", "min", table::significant),
     ("p50_us", "p50", table::significant),
@@ -240,6 +240,8 @@ const WAKE_COLUMNS: [Column; 15] = [
     ("max_us", "max us", table::significant),
     ("cpu_server", "CPU", table::percent),
     ("request_held", "request held", table::percent),
+    ("spun", "spinning", table::percent),
+    ("woken_by_prediction_per_s", "predicted/s", table::thousands),
     ("voluntary_per_s", "sleeps/s", table::thousands),
     ("involuntary_per_s", "preempted/s", table::thousands),
     ("offered_per_s", "offered/s", table::thousands),

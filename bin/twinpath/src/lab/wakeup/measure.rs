@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use serde::Deserialize;
-use twinpath_control::report::Report;
+use twinpath_control::report::{Idle, Report};
 use twinpath_sys::{LatencyRequest, child, clock};
 use twinpath_time::Instant;
 
@@ -145,6 +145,9 @@ async fn packets(
         );
         sample.path = Some(came.path());
         sample.notes.extend(came.request_verdict().map(|verdict| format!("CPU latency request: {verdict}")));
+        if let Some(worker) = came.workers.first().filter(|worker| !worker.idle.decided.is_empty()) {
+            sample.notes.push(format!("decided last: {}", worker.idle.decided));
+        }
         if let (Receiver::Twinpath { fifo: true, .. }, Some(worker)) = (case.receiver, came.workers.first()) {
             sample.notes.push(format!("priority granted: {}", worker.priority));
             if let Some(guard) = &worker.guard {
@@ -245,11 +248,21 @@ fn accounts(sample: &mut Sample, case: &Case, before: &Accounts, after: &Account
         sample.values.insert("request_held", f64::from(u8::from(request == Request::Always)));
     }
     if let (Some(before), Some(after)) = (&before.report, &after.report) {
-        sample.values.insert("request_held", held(before, after));
+        sample.values.extend(idle(before, after, seconds));
     }
 }
 
-/// The share of looks at which the request was held.
-fn held(before: &Report, after: &Report) -> f64 {
-    f64::midpoint(f64::from(u8::from(before.request_held())), f64::from(u8::from(after.request_held())))
+/// How the worker idled between two looks, by its own account, as shares of the time and per second.
+fn idle(before: &Report, after: &Report, seconds: f64) -> [(&'static str, f64); 4] {
+    let sum = |report: &Report, of: fn(&Idle) -> u64| {
+        report.workers.iter().map(|worker| of(&worker.idle)).sum::<u64>()
+    };
+    let per_s = |of: fn(&Idle) -> u64| sum(after, of).saturating_sub(sum(before, of)) as f64 / seconds;
+    [
+        // Asleep with it held: that is what it is for.
+        ("request_held", per_s(|idle| idle.held_ns) / 1e9),
+        ("spun", per_s(|idle| idle.spun_ns) / 1e9),
+        ("woken_by_packet_per_s", per_s(|idle| idle.woken_by_packet)),
+        ("woken_by_prediction_per_s", per_s(|idle| idle.woken_by_prediction)),
+    ]
 }
