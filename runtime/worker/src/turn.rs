@@ -370,6 +370,10 @@ impl<E: Engine> Worker<E> {
                 busy = true;
                 let token = (token - ENGINE_TOKENS) as u32;
                 self.with_io(|engine, io| engine.ready(now, token, error, io));
+            } else if token == MAILBOX {
+                // A message may have been taken before its signal came: nothing else would silence the fd then, and no sleep
+                // would last. What is still in the mailbox is found by the next turn, which looks into it.
+                self.commands.drain();
             } else if error
                 && let Some(place) = self.ports.iter().position(|port| port_token(&*port.queue) == token)
             {
@@ -571,3 +575,6 @@ fn port_token(queue: &dyn PortQueue) -> u64 {
     let id = queue.id();
     1 + (u64::from(id.port) << 16 | u64::from(id.queue))
 }
+
+#[cfg(test)]
+mod tests;
