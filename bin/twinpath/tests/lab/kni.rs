@@ -141,7 +141,7 @@ fn a_walk_by_every_way_is_measured_on_a_small_tree() {
     }
     let directory = tempfile::tempdir().unwrap();
     let (json, html) = (directory.path().join("kni.json"), directory.path().join("kni.html"));
-    let only = "walk-exception,walk-attached-idle,walk-attached-busy,exception-queue-us,kernel-xdp-tax-ns,kernel-rtt-packet";
+    let only = "walk-exception,walk-exception-workers,walk-attached-idle,walk-attached-busy,exception-queue-us,kernel-xdp-tax-ns,kernel-rtt-packet";
     let output = lab("measured", directory.path(), &["--repeat", "1", "--only", only])
         .args([Path::new("--json"), &json, Path::new("--html"), &html])
         .output()
@@ -151,8 +151,15 @@ fn a_walk_by_every_way_is_measured_on_a_small_tree() {
     let report: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
     let rows = report["rows"].as_array().unwrap();
     let ids: BTreeSet<_> = rows.iter().map(|row| row["id"].as_str().unwrap()).collect();
-    let walks = ["nfs-plain", "nfs-attached", "nfs-busy", "nfs-busy-kernel", "nfs-exception"];
-    let others = ["transit-exception", "kernel-xdp-tax", "kernel-rtt-packet"];
+    let walks = [
+        "nfs-plain",
+        "nfs-attached",
+        "nfs-busy",
+        "nfs-busy-kernel",
+        "nfs-exception",
+        "nfs-exception-workers",
+    ];
+    let others = ["transit-exception-workers", "kernel-xdp-tax", "kernel-rtt-packet"];
     assert_eq!(ids, walks.into_iter().chain(others).collect());
     for row in rows {
         // A build that is not optimised, on a machine that has other work, does not answer the load: that is said.
