@@ -145,7 +145,10 @@ async fn packets(
         );
         sample.path = Some(came.path());
         sample.notes.extend(came.request_verdict().map(|verdict| format!("CPU latency request: {verdict}")));
-        if let Some(worker) = came.workers.first().filter(|worker| !worker.idle.decided.is_empty()) {
+        // One sentence per round: of the rows that the targets are about.
+        let told =
+            case.often && !case.neighbour && matches!(case.receiver, Receiver::Twinpath { fifo: false, .. });
+        if let Some(worker) = came.workers.first().filter(|worker| told && !worker.idle.decided.is_empty()) {
             sample.notes.push(format!("decided last: {}", worker.idle.decided));
         }
         if let (Receiver::Twinpath { fifo: true, .. }, Some(worker)) = (case.receiver, came.workers.first()) {
