@@ -373,7 +373,10 @@ impl Policy {
     fn replan(&mut self, now: Instant) {
         let passed = us(now.nanos_since(self.planned));
         self.planned = now;
-        self.planning_us = (self.planning_us + passed * PLANNING_SHARE).min(PLANNING_MAX_US);
+        // Between packets that come as fast as plans are made, each plan makes one of them late.
+        let share =
+            if self.experts.mean_us() < 2.0 * PLAN_US { PLANNING_SHARE / 5.0 } else { PLANNING_SHARE };
+        self.planning_us = (self.planning_us + passed * share).min(PLANNING_MAX_US);
         let most = if self.experts.gaps() < 100 { 6 } else { 1 };
         let leads = self.costs.leads();
         for _ in 0..most {

@@ -49,30 +49,6 @@ impl Row {
     }
 }
 
-/// The worst ratios over all traces of some seeds, all machines and all weights.
-#[derive(Clone, Debug)]
-pub struct Worst {
-    /// The row in which the policy does worst against the best fixed setting.
-    pub vs_fixed: Row,
-    /// Of the regular traces, that in which it does worst against the clairvoyant.
-    pub vs_clairvoyant: Row,
-    /// Rows compared.
-    pub rows: usize,
-}
-
-/// Compares on every trace of these seeds; some 20 s of CPU per seed, built with optimization. `None` without a seed.
-#[must_use]
-pub fn worst(seeds: impl IntoIterator<Item = u64>) -> Option<Worst> {
-    let traces = seeds.into_iter().flat_map(Trace::all);
-    let all: Vec<Row> = traces
-        .flat_map(|trace| Simulated::all().into_iter().flat_map(move |machine| rows(&trace, &machine)))
-        .collect();
-    let vs_fixed = all.iter().max_by(|a, b| a.vs_fixed().total_cmp(&b.vs_fixed()))?;
-    let regular = all.iter().filter(|row| row.regular);
-    let vs_clairvoyant = regular.max_by(|a, b| a.vs_clairvoyant().total_cmp(&b.vs_clairvoyant()))?;
-    Some(Worst { vs_fixed: vs_fixed.clone(), vs_clairvoyant: vs_clairvoyant.clone(), rows: all.len() })
-}
-
 /// Nothing against nothing is 1.
 fn ratio(cost: f64, least: f64) -> f64 {
     if cost == least { 1.0 } else { cost / least }
