@@ -323,7 +323,15 @@ impl Drop for Server {
 }
 
 pub(crate) fn udp_in(namespace: &Namespace, local: SocketAddr) -> UdpSocket {
-    let socket = namespace.run(|| UdpSocket::bind(local)).expect("entered").expect("bound");
+    let begun = Instant::now();
+    let socket = loop {
+        match namespace.run(|| UdpSocket::bind(local)).expect("entered") {
+            Ok(socket) => break socket,
+            // What was there before may live on for a moment in a process that another test is starting.
+            Err(error) if error.kind() == std::io::ErrorKind::AddrInUse && begun.elapsed() < PATIENCE => {}
+            Err(error) => panic!("{local}: {error}"),
+        }
+    };
     socket.set_read_timeout(Some(PATIENCE)).expect("set");
     socket
 }

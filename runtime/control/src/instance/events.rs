@@ -34,7 +34,7 @@ use crate::report::{self, Report};
 
 /// How often to look at what nobody announces: programs of others at tc ingress; and, on the XDP path, the number of queues,
 /// where one without a socket is served by the kernel, so that nothing is lost meanwhile.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+const LOOK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// How often to look whether the workers are at rest: what waking up costs is measured again then, in its time.
 const REST_INTERVAL: Duration = Duration::from_secs(60);
