@@ -83,9 +83,42 @@ pub(crate) fn values(text: &str, count: usize) -> Option<(&str, Vec<u64>)> {
     }
 }
 
+/// Whether `now` is on the way from `one` to the other: the device, and each instance, has the value of either. That is what a
+/// write leaves that was cut short, as the kernel takes one instance after the other.
+pub(crate) fn is_between(now: &str, one: &str, other: &str) -> bool {
+    let parts = |text: &str| -> Vec<String> {
+        let (device, each) = text.split_once(BY_INSTANCE).unwrap_or((text, text));
+        // A device without a value of its own is written as its instances: then the first of them stands here twice.
+        let device = device.split(',').next().unwrap_or_default();
+        [device].into_iter().chain(each.split(',')).map(str::to_owned).collect()
+    };
+    let (now, one, other) = (parts(now), parts(one), parts(other));
+    let count = now.len().max(one.len()).max(other.len());
+    // Two parts: one value for all.
+    let at = |parts: &[String], place: usize| match parts {
+        [device, all] => Some(if place == 0 { device.clone() } else { all.clone() }),
+        parts => parts.get(place).cloned(),
+    };
+    (0..count).all(|place| {
+        let now = at(&now, place);
+        now.is_some() && (now == at(&one, place) || now == at(&other, place))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_write_that_was_cut_short_is_between_what_was_and_what_was_to_be() {
+        assert!(is_between("0,0,0,5", "0", "5"));
+        assert!(is_between("0,5,5,5", "0", "5,5,5,5"));
+        assert!(is_between("0, by instance 5,0", "0", "5"));
+        assert!(is_between("5, by instance 0,5", "0", "5"));
+        assert!(!is_between("0,0,7,5", "0", "5"), "somebody else's");
+        assert!(!is_between("7, by instance 0,5", "0", "5"));
+        assert!(!is_between("0,0,5", "0", "5,5"), "other instances than there were");
+    }
 
     #[test]
     fn one_value_for_all_or_each_its_own() {

@@ -2,6 +2,7 @@
 
 use super::apply::{Done, Outcome, write};
 use super::journal::{Entry, Journal, JournalError, Stage};
+use super::napi;
 use super::setting::{Id, present_name};
 use super::survey::value_of;
 use super::system::{System, Trouble};
@@ -116,7 +117,10 @@ fn put_back(system: &mut dyn System, entry: &Entry) -> Outcome {
     if now == *former {
         return outcome(entry, Some(now), Done::Already, note);
     }
-    let may_be_ours = entry.stage == Stage::Intended && setting.rounds();
+    let half_done = setting.is_of_napi()
+        && (napi::is_between(&now, &entry.applied, former)
+            || entry.earlier.as_ref().is_some_and(|earlier| napi::is_between(&now, &entry.applied, earlier)));
+    let may_be_ours = half_done || entry.stage == Stage::Intended && setting.rounds();
     if now != entry.applied && Some(&now) != entry.earlier.as_ref() && !may_be_ours {
         let note =
             format!("somebody has changed it since, so it stays; before `tune --apply` it was {former}");

@@ -176,6 +176,11 @@ impl Setting {
         })
     }
 
+    /// It is of a device and each of its NAPI instances.
+    pub(crate) const fn is_of_napi(&self) -> bool {
+        matches!(self.place, Place::Napi { .. })
+    }
+
     /// A device may take a value near the one it was given.
     pub(crate) const fn rounds(&self) -> bool {
         matches!(self.place, Place::Coalescing)
