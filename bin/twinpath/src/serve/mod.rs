@@ -20,10 +20,6 @@ use twinpath_service::{Echo, Reflect};
 use twinpath_time::Duration;
 use twinpath_worker::idle::IdleConfig;
 
-/// Entries per ring: twice what a kernel socket's default buffer holds of small datagrams, and few enough that the slots in
-/// use stay in the cache: with 2048 a round trip took 2 % longer.
-const RING_FRAMES: u32 = 512;
-
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -82,6 +78,9 @@ struct CommonArgs {
     /// The share it may cost before `--path auto` goes on to the next path, % [default: 10]
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=100))]
     fallback_loss_max: Option<u32>,
+    /// Frames that each receive ring holds while its worker is kept from it, 2 KiB each [default: 512]
+    #[arg(long, value_name = "N")]
+    ring_frames: Option<u32>,
     /// How a worker idles: adaptive (the default), interrupt or poll
     #[arg(long)]
     mode: Option<Mode>,
@@ -164,6 +163,7 @@ impl Service {
             path: common.path,
             measure_fallback: common.measure_fallback,
             fallback_loss_max: common.fallback_loss_max,
+            ring_frames: common.ring_frames,
             workers: common.workers,
             cpus: common.cpu.map(|cpus| cpus.0),
             mode: common.mode,
@@ -248,7 +248,7 @@ fn plan(config: &Config) -> anyhow::Result<Plan> {
         },
         connections_max: config.limits.connections,
         peers_max: config.limits.peers,
-        ring_frames: RING_FRAMES,
+        ring_frames: config.interface.ring_frames,
         socket: config.control.socket.clone(),
         metrics: config.control.metrics.map(|address| address.0),
     })

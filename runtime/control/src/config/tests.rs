@@ -109,10 +109,11 @@ fn values_that_cannot_work_are_all_named_with_their_lines() {
     );
     assert_eq!(
         faults(
-            "[service]\ntcp = 7\n[interface]\nname = \"not/an/interface\"\n[worker]\ncount = 2\ncpus = [3, 3]\n"
+            "[service]\ntcp = 7\n[interface]\nname = \"not/an/interface\"\nring_frames = 500\n[worker]\ncount = 2\ncpus = [3, 3]\n"
         ),
         "x.toml:4: interface.name: `not/an/interface` is no name of an interface: see `ip link`\n\
-         x.toml:7: worker.cpus: CPU 3 twice: two workers would take turns on it"
+         x.toml:5: interface.ring_frames: 500: give a power of two, 64 to 8192\n\
+         x.toml:8: worker.cpus: CPU 3 twice: two workers would take turns on it"
     );
 }
 

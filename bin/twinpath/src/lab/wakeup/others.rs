@@ -26,6 +26,9 @@ const BEFORE_SILENCE: Duration = Duration::from_millis(300);
 /// From the last packet on, until which nothing may be held any more: the linger is a second.
 const LETS_GO: Duration = Duration::from_secs(4);
 const LETS_GO_LOOK: Duration = Duration::from_millis(200);
+/// Slots of the ring while modes are switched: 40 ms of packets. The host of a virtual machine takes a CPU away for longer than
+/// the 5 ms that the default holds, and what is lost then is not lost by switching.
+const SWITCHING_RING_FRAMES: u32 = 4096;
 /// Packets per second while modes are switched.
 const SWITCHING_PER_S: f64 = 100_000.0;
 /// Longest time between two switches.
@@ -79,7 +82,9 @@ async fn quiet(
 
 /// Modes switched again and again while packets come.
 pub(super) async fn switching(session: &Session, draw: &Draw, length: Duration) -> anyhow::Result<Sample> {
-    let instance = Instance::start(&session.launcher, &serve(session, &ADAPTIVE)?).await?;
+    let mut args = serve(session, &ADAPTIVE)?;
+    args.extend(["--ring-frames".to_owned(), SWITCHING_RING_FRAMES.to_string()]);
+    let instance = Instance::start(&session.launcher, &args).await?;
     let offer = Offer { rate_per_s: SWITCHING_PER_S, arrivals: Arrivals::Jittered(0.03), seed: draw.seed };
     let args = client(FAST_PORT, &offer, Duration::ZERO, length);
     let running = session.launcher.client(Side::Client, &args, length + SLACK, None);
