@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 use twinpath_idle::Summary;
 use twinpath_inspect::Counter;
+use twinpath_worker::WorkerCounters;
 use twinpath_worker::idle::Mode;
 
 /// Everything `show` can tell. A topic (`interfaces`, `rules`, ...) is one field of it; an answer about one topic
@@ -400,8 +401,41 @@ pub struct Idle {
     pub wake_latency: Times,
 }
 
+impl Worker {
+    /// What its counters say, and how it idles; the rest is for whoever runs it to add.
+    pub(crate) fn of(counters: &WorkerCounters, mode: Mode, mut request: LatencyRequest) -> Self {
+        request.held = counters.request_held.get() != 0;
+        if counters.request_refused.get() != 0 {
+            request.verdict =
+                "refused by the system: /dev/cpu_dma_latency cannot be opened for writing".to_owned();
+        }
+        Self {
+            mode: mode.name().to_owned(),
+            latency_request: request,
+            turns_busy: counters.turns_busy.get(),
+            turns_empty: counters.turns_empty.get(),
+            sleeps: counters.sleeps.get(),
+            wakeups: counters.wakeups.get(),
+            idle: Idle::of(counters, mode),
+            cpu_ns: thread_cpu_ns(counters.tid.get()),
+            service_time: counters.service_time.read().into(),
+            allocations: counters.allocations.get(),
+            pool_free: counters.pool_free.get() as u32,
+            ..Self::default()
+        }
+    }
+}
+
+/// CPU time a thread of this process has used, ns; 0 if the kernel does not say (`/proc/PID/task/TID/schedstat`).
+fn thread_cpu_ns(tid: u64) -> u64 {
+    std::fs::read_to_string(format!("/proc/self/task/{tid}/schedstat"))
+        .ok()
+        .and_then(|text| text.split_whitespace().next()?.parse().ok())
+        .unwrap_or(0)
+}
+
 impl Idle {
-    pub(crate) fn of(counters: &twinpath_worker::WorkerCounters, mode: Mode) -> Self {
+    pub(crate) fn of(counters: &WorkerCounters, mode: Mode) -> Self {
         let decided = Summary::of_words(counters.decided.each_ref().map(Counter::get));
         Self {
             decided: if mode == Mode::Adaptive { decided.to_string() } else { String::new() },

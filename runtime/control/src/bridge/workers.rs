@@ -15,7 +15,7 @@ use twinpath_worker::{Command, Event, Remains, Worker, WorkerConfig, WorkerCount
 
 use crate::command::Set;
 use crate::config::goal;
-use crate::instance::{StartError, thread_cpu_ns};
+use crate::instance::StartError;
 use crate::machine::Standing;
 use crate::report;
 
@@ -160,34 +160,21 @@ impl WorkerHandle {
     }
 
     /// What `show workers` says of it.
-    pub(super) fn report(&self, mut request: report::LatencyRequest) -> report::Worker {
+    pub(super) fn report(&self, request: report::LatencyRequest) -> report::Worker {
         let counters = &*self.counters;
-        request.held = counters.request_held.get() != 0;
         let sum = |count: fn(&PortCounters) -> &Counter| {
             self.queues.iter().map(|queue| count(&queue.counters).get()).sum::<u64>()
         };
         report::Worker {
             worker: self.number as u32,
             cpu: self.cpu.map(|cpu| cpu as u32),
-            mode: self.mode().name().to_owned(),
             priority: self.standing.priority.to_string(),
             guard: self.standing.guard(counters),
-            latency_request: request,
-            turns_busy: counters.turns_busy.get(),
-            turns_empty: counters.turns_empty.get(),
-            sleeps: counters.sleeps.get(),
-            wakeups: counters.wakeups.get(),
-            idle: report::Idle::of(counters, self.mode()),
-            cpu_ns: thread_cpu_ns(counters.tid.get()),
             frames_in: sum(|port| &port.frames_in),
             frames_out: sum(|port| &port.frames_out),
-            kernel_requests: 0,
-            kernel_replies: 0,
-            service_time: counters.service_time.read().into(),
-            allocations: counters.allocations.get(),
             pool_mib: self.pool_bytes() as f64 / f64::from(1 << 20),
             pool_frames: POOL_FRAMES,
-            pool_free: counters.pool_free.get() as u32,
+            ..report::Worker::of(counters, self.mode(), request)
         }
     }
 

@@ -32,7 +32,6 @@ use twinpath_time::Instant;
 use twinpath_wire::{FlowKey, Protocol};
 use twinpath_worker::idle::IdleConfig;
 pub use workers::StartError;
-pub(crate) use workers::thread_cpu_ns;
 
 use self::fallback::Fallback;
 use self::hold::FrameClaim;

@@ -172,38 +172,23 @@ impl<S: Service + 'static> WorkerHandle<S> {
     }
 
     /// What `show workers` says of it.
-    pub(super) fn report(&self, mut request: report::LatencyRequest) -> report::Worker {
+    pub(super) fn report(&self, request: report::LatencyRequest) -> report::Worker {
         let (counters, serve) = (&*self.counters, &*self.serve);
-        request.held = counters.request_held.get() != 0;
-        if counters.request_refused.get() != 0 {
-            request.verdict =
-                "refused by the system: /dev/cpu_dma_latency cannot be opened for writing".to_owned();
-        }
         let sum = |count: fn(&PortCounters) -> &Counter| {
             self.queues.iter().map(|queue| count(&queue.counters).get()).sum::<u64>()
         };
         report::Worker {
             worker: self.number as u32,
             cpu: self.cpu.map(|cpu| cpu as u32),
-            mode: self.mode().name().to_owned(),
             priority: self.standing.priority.to_string(),
             guard: self.standing.guard(counters),
-            latency_request: request,
-            turns_busy: counters.turns_busy.get(),
-            turns_empty: counters.turns_empty.get(),
-            sleeps: counters.sleeps.get(),
-            wakeups: counters.wakeups.get(),
-            idle: report::Idle::of(counters, self.mode()),
-            cpu_ns: thread_cpu_ns(counters.tid.get()),
             frames_in: sum(|port| &port.frames_in),
             frames_out: sum(|port| &port.frames_out),
             kernel_requests: serve.kernel_requests.get(),
             kernel_replies: serve.kernel_replies.get(),
-            service_time: counters.service_time.read().into(),
-            allocations: counters.allocations.get(),
             pool_mib: self.pool_bytes() as f64 / f64::from(1 << 20),
             pool_frames: self.pool_frames,
-            pool_free: counters.pool_free.get() as u32,
+            ..report::Worker::of(counters, self.mode(), request)
         }
     }
 
@@ -231,12 +216,4 @@ impl<S: Service + 'static> WorkerHandle<S> {
         }
         drops
     }
-}
-
-/// CPU time a thread of this process has used, ns; 0 if the kernel does not say (`/proc/PID/task/TID/schedstat`).
-pub(crate) fn thread_cpu_ns(tid: u64) -> u64 {
-    std::fs::read_to_string(format!("/proc/self/task/{tid}/schedstat"))
-        .ok()
-        .and_then(|text| text.split_whitespace().next()?.parse().ok())
-        .unwrap_or(0)
 }
