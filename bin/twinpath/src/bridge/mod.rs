@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use twinpath_control::bridge::{self, Carrier, Plan};
-use twinpath_control::config::{
-    CpuGoal, LatencyGoal, LatencyRequest, Mode, Priority, RequestScope, goal, parse_cpu_list,
-};
+use twinpath_control::config::{LatencyRequest, Mode, Priority, RequestScope, goal};
 use twinpath_control::instance::Ready;
 use twinpath_control::machine::Wanted;
 use twinpath_time::Duration;
 use twinpath_worker::idle::IdleConfig;
+
+use crate::serve::{Cpus, GoalArgs, parse_cpus};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -48,29 +48,11 @@ pub(crate) struct Args {
     /// Where others could not keep them from it: the share of a CPU that they share which they spin at most, % [default: 10]
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=90))]
     spin_share_max: Option<u32>,
-    /// How long after the last traffic it is held, ms [default: learnt; 1000 in interrupt]
-    #[arg(long, value_name = "MS")]
-    linger_ms: Option<u64>,
-    /// What adaptive is to reach: 99 % of the packets found within this, as 20us
-    #[arg(long, value_name = "TIME", conflicts_with_all = ["cpu_budget", "spin_us"])]
-    latency: Option<LatencyGoal>,
-    /// What adaptive is to reach: at most this of a core spent waiting, as 5%
-    #[arg(long, value_name = "PERCENT", conflicts_with = "spin_us")]
-    cpu_budget: Option<CpuGoal>,
-    /// For experts: adaptive spins for just so long after the last packet, us [default: learnt]
-    #[arg(long, value_name = "US")]
-    spin_us: Option<u64>,
+    #[command(flatten)]
+    goal: GoalArgs,
     /// The command socket [default: in /run/twinpath]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-}
-
-/// A newtype, as clap would take a plain list for a repeated option.
-#[derive(Clone)]
-struct Cpus(Vec<u32>);
-
-fn parse_cpus(text: &str) -> Result<Cpus, String> {
-    parse_cpu_list(text).map(Cpus).map_err(|error| error.to_string())
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -89,9 +71,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         cpus: args.cpu.map(|cpus| cpus.0.into_iter().map(|cpu| cpu as usize).collect()).unwrap_or_default(),
         idle: IdleConfig {
             mode: args.mode,
-            goal: goal(args.latency, args.cpu_budget),
-            spin: args.spin_us.map(Duration::from_micros),
-            linger: args.linger_ms.map(Duration::from_millis),
+            goal: goal(args.goal.latency, args.goal.cpu_budget),
+            spin: args.goal.spin_us.map(Duration::from_micros),
+            linger: args.goal.linger_ms.map(Duration::from_millis),
             ..IdleConfig::default()
         },
         machine: Wanted {

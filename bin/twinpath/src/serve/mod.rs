@@ -105,18 +105,8 @@ struct CommonArgs {
     /// Where others could not keep them from it: the share of a CPU that they share which they spin at most, % [default: 10]
     #[arg(long, value_name = "PERCENT")]
     spin_share_max: Option<u32>,
-    /// How long after the last traffic it is held, ms [default: learnt; 1000 in interrupt]
-    #[arg(long, value_name = "MS")]
-    linger_ms: Option<u64>,
-    /// What adaptive is to reach: 99 % of the packets found within this, as 20us
-    #[arg(long, value_name = "TIME", conflicts_with_all = ["cpu_budget", "spin_us"])]
-    latency: Option<LatencyGoal>,
-    /// What adaptive is to reach: at most this of a core spent waiting, as 5%
-    #[arg(long, value_name = "PERCENT", conflicts_with = "spin_us")]
-    cpu_budget: Option<CpuGoal>,
-    /// For experts: adaptive spins for just so long after the last packet, us [default: learnt]
-    #[arg(long, value_name = "US")]
-    spin_us: Option<u64>,
+    #[command(flatten)]
+    goal: GoalArgs,
     /// The command socket [default: in /run/twinpath]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
@@ -126,6 +116,23 @@ struct CommonArgs {
     /// Read the configuration from a TOML file; options given here override it
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+}
+
+/// What a worker is to reach by idling, and how experts say it; the same for every command that has workers.
+#[derive(clap::Args)]
+pub(crate) struct GoalArgs {
+    /// How long after the last traffic it is held, ms [default: learnt; 1000 in interrupt]
+    #[arg(long, value_name = "MS")]
+    pub(crate) linger_ms: Option<u64>,
+    /// What adaptive is to reach: 99 % of the packets found within this, as 20us
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["cpu_budget", "spin_us"])]
+    pub(crate) latency: Option<LatencyGoal>,
+    /// What adaptive is to reach: at most this of a core spent waiting, as 5%
+    #[arg(long, value_name = "PERCENT", conflicts_with = "spin_us")]
+    pub(crate) cpu_budget: Option<CpuGoal>,
+    /// For experts: adaptive spins for just so long after the last packet, us [default: learnt]
+    #[arg(long, value_name = "US")]
+    pub(crate) spin_us: Option<u64>,
 }
 
 /// A newtype, as clap would take a plain list for a repeated option.
@@ -167,10 +174,10 @@ impl Service {
             workers: common.workers,
             cpus: common.cpu.map(|cpus| cpus.0),
             mode: common.mode,
-            latency: common.latency,
-            cpu: common.cpu_budget,
-            spin_us: common.spin_us,
-            linger_ms: common.linger_ms,
+            latency: common.goal.latency,
+            cpu: common.goal.cpu_budget,
+            spin_us: common.goal.spin_us,
+            linger_ms: common.goal.linger_ms,
             latency_request: common.latency_request,
             latency_request_scope: common.latency_request_scope,
             latency_request_max_exit_us: common.latency_request_max_exit_us,
