@@ -2,9 +2,13 @@
 
 use std::net::SocketAddr;
 
+use twinpath_inspect::Reason;
+use twinpath_time::Instant;
+
 /// A request in the buffer that its reply is built in: where request and reply are alike, nothing is copied.
 #[derive(Debug)]
 pub struct Datagram<'a> {
+    now: Instant,
     peer: SocketAddr,
     local: SocketAddr,
     buffer: &'a mut [u8],
@@ -15,8 +19,10 @@ pub struct Datagram<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Answer {
-    /// Nothing is sent.
+    /// Nothing is sent; counted as `no_reply`.
     Nothing,
+    /// Nothing is sent, for this reason, under which it is counted.
+    Drop(Reason),
     /// The first `len` bytes of the buffer are the reply.
     Reply {
         /// Bytes; at most the buffer's length.
@@ -26,10 +32,17 @@ pub enum Answer {
 
 impl<'a> Datagram<'a> {
     /// A request of `len` bytes at the start of `buffer`; a `len` beyond it is cut to it.
+    #[inline]
     #[must_use]
-    pub fn new(peer: SocketAddr, local: SocketAddr, buffer: &'a mut [u8], len: usize) -> Self {
+    pub fn new(now: Instant, peer: SocketAddr, local: SocketAddr, buffer: &'a mut [u8], len: usize) -> Self {
         let len = len.min(buffer.len());
-        Self { peer, local, buffer, len }
+        Self { now, peer, local, buffer, len }
+    }
+
+    /// The time of the turn in which it is served.
+    #[must_use]
+    pub const fn now(&self) -> Instant {
+        self.now
     }
 
     /// Who sent it.

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use crate::{Answer, Datagram, Output, Service};
+use crate::{Answer, Datagram, Instant, Output, Reason, Service};
 
 /// The echo service.
 #[derive(Clone, Copy, Debug, Default)]
@@ -16,9 +16,12 @@ impl Service for Echo {
         datagram.echo()
     }
 
-    fn accept(&mut self, _peer: SocketAddr) -> Self::Connection {}
+    fn accept(&mut self, _now: Instant, _peer: SocketAddr) -> Result<(), Reason> {
+        Ok(())
+    }
 
-    fn stream(&mut self, _connection: &mut (), input: &[u8], output: &mut Output<'_>) -> usize {
+    #[inline]
+    fn stream(&mut self, _now: Instant, _: &mut (), input: &[u8], output: &mut Output<'_>) -> usize {
         let len = input.len().min(output.room());
         let written = output.write(&input[..len]);
         debug_assert!(written, "room was asked for");
@@ -34,8 +37,8 @@ mod tests {
     fn echoes_what_fits_and_leaves_the_rest() {
         let mut bytes = Vec::new();
         let mut output = Output::new(&mut bytes, 4);
-        assert_eq!(Echo.stream(&mut (), b"abcdef", &mut output), 4);
-        assert_eq!(Echo.stream(&mut (), b"ef", &mut output), 0);
+        assert_eq!(Echo.stream(Instant::ZERO, &mut (), b"abcdef", &mut output), 4);
+        assert_eq!(Echo.stream(Instant::ZERO, &mut (), b"ef", &mut output), 0);
         assert_eq!(bytes, b"abcd");
     }
 
@@ -43,7 +46,7 @@ mod tests {
     fn a_datagram_comes_back_as_it_is() {
         let address = "192.0.2.1:9".parse().expect("an address");
         let mut buffer = *b"hello, and room";
-        let mut datagram = Datagram::new(address, address, &mut buffer, 5);
+        let mut datagram = Datagram::new(Instant::ZERO, address, address, &mut buffer, 5);
         assert_eq!(Echo.datagram(&mut datagram), Answer::Reply { len: 5 });
         assert_eq!(datagram.request(), b"hello");
         assert_eq!(

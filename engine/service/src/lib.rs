@@ -5,6 +5,7 @@
 //! path. A service of an EtherType is told of whole frames: the kernel has no socket for those, so it has one path only.
 //! It is called on a worker and must not block.
 
+mod closed;
 mod datagram;
 mod echo;
 mod frame;
@@ -13,19 +14,22 @@ mod reflect;
 
 use std::net::SocketAddr;
 
+pub use closed::Closed;
 pub use datagram::{Answer, Datagram};
 pub use echo::Echo;
 pub use frame::EthernetFrame;
-pub use output::Output;
+pub use output::{Next, Output};
 pub use reflect::Reflect;
+pub use twinpath_inspect::Reason;
+pub use twinpath_time::{Duration, Instant};
 
 /// A network service. What it does not say, it does not answer: a service of datagrams leaves out frames and streams.
 ///
 /// ```
 /// use std::net::SocketAddr;
-/// use twinpath_service::{Answer, Datagram, Output, Service};
+/// use twinpath_service::{Answer, Datagram, Instant, Output, Reason, Service};
 ///
-/// /// Answers every datagram and every chunk of a stream with its length.
+/// /// Answers every datagram and every line of a stream with its length.
 /// #[derive(Clone)]
 /// struct Length;
 ///
@@ -37,10 +41,13 @@ pub use reflect::Reflect;
 ///         datagram.answer(length.as_bytes())
 ///     }
 ///
-///     fn accept(&mut self, _peer: SocketAddr) {}
+///     fn accept(&mut self, _now: Instant, _peer: SocketAddr) -> Result<(), Reason> {
+///         Ok(())
+///     }
 ///
-///     fn stream(&mut self, _connection: &mut (), input: &[u8], output: &mut Output<'_>) -> usize {
-///         if output.write(format!("{}\n", input.len()).as_bytes()) { input.len() } else { 0 }
+///     fn stream(&mut self, _now: Instant, _: &mut (), input: &[u8], output: &mut Output<'_>) -> usize {
+///         let Some(end) = input.iter().position(|byte| *byte == b'\n') else { return 0 };
+///         if output.write(format!("{end}\n").as_bytes()) { end + 1 } else { 0 }
 ///     }
 /// }
 /// ```
@@ -60,16 +67,26 @@ pub trait Service: Send {
     }
 
     /// A connection was opened.
-    fn accept(&mut self, peer: SocketAddr) -> Self::Connection;
+    ///
+    /// # Errors
+    /// Why the service does not take it: it is closed at once, and counted under the reason.
+    fn accept(&mut self, now: Instant, peer: SocketAddr) -> Result<Self::Connection, Reason>;
 
-    /// Bytes came on a connection. Returns how many were used; the others come again, with more behind them, once the
-    /// output has drained or more has come.
+    /// Bytes came on a connection. Returns how many were used: as many requests as there are, or one; it is called again at once
+    /// while it uses some. The others come again, with more behind them, once more has come or the output has drained.
     fn stream(
         &mut self,
+        _now: Instant,
         _connection: &mut Self::Connection,
         input: &[u8],
         _output: &mut Output<'_>,
     ) -> usize {
         input.len()
     }
+
+    /// The output of a connection had been full, and has been sent: there is room for what was waiting.
+    fn writable(&mut self, _now: Instant, _connection: &mut Self::Connection, _output: &mut Output<'_>) {}
+
+    /// A connection is over.
+    fn close(&mut self, _connection: Self::Connection, _why: Closed) {}
 }

@@ -1,17 +1,33 @@
 //! What a service writes to a connection: gathered, bounded, sent once per turn.
 
-/// Bytes to be sent on a connection, up to a limit.
+use twinpath_inspect::Reason;
+
+/// Bytes to be sent on a connection, up to a limit, and what is to become of it.
 #[derive(Debug)]
 pub struct Output<'a> {
     bytes: &'a mut Vec<u8>,
     limit: usize,
+    next: Next,
+    unfinished: bool,
+}
+
+/// What a service wants of a connection after a call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Next {
+    /// It goes on.
+    #[default]
+    Keep,
+    /// It ends once what was written has been sent.
+    End,
+    /// It is closed once what was written has been sent, and that is counted under the reason.
+    Refuse(Reason),
 }
 
 impl<'a> Output<'a> {
     /// Gathers in `bytes`, which may grow to `limit`.
     #[must_use]
     pub const fn new(bytes: &'a mut Vec<u8>, limit: usize) -> Self {
-        Self { bytes, limit }
+        Self { bytes, limit, next: Next::Keep, unfinished: false }
     }
 
     /// Bytes that still fit.
@@ -28,5 +44,77 @@ impl<'a> Output<'a> {
             self.bytes.extend_from_slice(bytes);
         }
         fits
+    }
+
+    /// Adds what `write` appends to the buffer, all or nothing; says whether it fitted. For replies that are built in place:
+    /// `write` only appends.
+    #[must_use]
+    pub fn write_with(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> bool {
+        let before = self.bytes.len();
+        write(self.bytes);
+        let fits = self.bytes.len() <= self.limit;
+        if !fits {
+            self.bytes.truncate(before);
+        }
+        fits
+    }
+
+    /// Ends the connection once everything written has been sent. No more of its input is read.
+    pub const fn end(&mut self) {
+        if matches!(self.next, Next::Keep) {
+            self.next = Next::End;
+        }
+    }
+
+    /// As [`Self::end`], because of something the peer did: the close is counted under `reason`.
+    pub const fn refuse(&mut self, reason: Reason) {
+        self.next = Next::Refuse(reason);
+    }
+
+    /// Says that the request is not complete although its bytes were used: the peer has
+    /// the time that one request may take, not that of an idle connection. Bytes left unused say so by themselves.
+    pub const fn unfinished(&mut self) {
+        self.unfinished = true;
+    }
+
+    /// What is to become of the connection: for whoever called the service.
+    #[must_use]
+    pub const fn next(&self) -> Next {
+        self.next
+    }
+
+    /// Whether the service waits for the rest of a request: for whoever called it.
+    #[must_use]
+    pub const fn is_unfinished(&self) -> bool {
+        self.unfinished
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_leaves_no_trace() {
+        let mut bytes = Vec::new();
+        let mut output = Output::new(&mut bytes, 4);
+        assert!(output.write(b"ab"));
+        assert!(!output.write_with(|bytes| bytes.extend_from_slice(b"cde")));
+        assert!(!output.write(b"cde"));
+        assert_eq!(output.room(), 2);
+        assert!(output.write_with(|bytes| bytes.extend_from_slice(b"cd")));
+        assert_eq!((output.room(), bytes.as_slice()), (0, &b"abcd"[..]));
+    }
+
+    #[test]
+    fn a_reason_outlasts_an_orderly_end() {
+        let mut bytes = Vec::new();
+        let mut output = Output::new(&mut bytes, 4);
+        assert_eq!(output.next(), Next::Keep);
+        output.end();
+        assert_eq!(output.next(), Next::End);
+        output.refuse(Reason::ProtocolError);
+        output.end();
+        assert_eq!(output.next(), Next::Refuse(Reason::ProtocolError));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use crate::{Answer, EthernetFrame, Service};
+use crate::{Answer, EthernetFrame, Instant, Reason, Service};
 
 /// The reflecting service.
 #[derive(Clone, Copy, Debug, Default)]
@@ -17,7 +17,10 @@ impl Service for Reflect {
         frame.echo()
     }
 
-    fn accept(&mut self, _peer: SocketAddr) -> Self::Connection {}
+    /// Frames have no connections.
+    fn accept(&mut self, _now: Instant, _peer: SocketAddr) -> Result<(), Reason> {
+        Err(Reason::ServiceRefused)
+    }
 }
 
 #[cfg(test)]

@@ -50,11 +50,29 @@ pub enum Reason {
     PeerFault,
     /// Segments still to be cut, or a checksum still to be completed, in a way that port or kernel does not know.
     OffloadRefused,
+    /// A connection was closed: nothing came on it for as long as one may be idle.
+    IdleTimeout,
+    /// A connection was closed: part of a request came, and the rest did not in time.
+    RequestTimeout,
+    /// A connection was closed: its peer did not take its replies in time.
+    PeerNotReading,
+    /// A connection was closed: a request is larger than what is kept of one.
+    RequestTooLarge,
+    /// A connection was closed, or a datagram dropped: what came is not the protocol served.
+    ProtocolError,
+    /// A connection was refused by the service.
+    ServiceRefused,
+    /// A connection was closed: the service had as many bytes queued as it may, over all its connections.
+    ServiceBytes,
+    /// A reply came when its connection was closed already.
+    LateReply,
+    /// A datagram was refused: its peer has no session, and the limit of sessions is reached.
+    SessionLimit,
 }
 
 impl Reason {
     /// All of them, in the order of their counters.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 31] = [
         Self::Truncated,
         Self::IpHeader,
         Self::IpChecksum,
@@ -77,6 +95,15 @@ impl Reason {
         Self::MailboxFull,
         Self::PeerFault,
         Self::OffloadRefused,
+        Self::IdleTimeout,
+        Self::RequestTimeout,
+        Self::PeerNotReading,
+        Self::RequestTooLarge,
+        Self::ProtocolError,
+        Self::ServiceRefused,
+        Self::ServiceBytes,
+        Self::LateReply,
+        Self::SessionLimit,
     ];
 
     /// The stable name, for `show` and metrics.
@@ -105,6 +132,15 @@ impl Reason {
             Self::MailboxFull => "mailbox_full",
             Self::PeerFault => "peer_fault",
             Self::OffloadRefused => "offload_refused",
+            Self::IdleTimeout => "idle_timeout",
+            Self::RequestTimeout => "request_timeout",
+            Self::PeerNotReading => "peer_not_reading",
+            Self::RequestTooLarge => "request_too_large",
+            Self::ProtocolError => "protocol_error",
+            Self::ServiceRefused => "service_refused",
+            Self::ServiceBytes => "service_bytes",
+            Self::LateReply => "late_reply",
+            Self::SessionLimit => "session_limit",
         }
     }
 }

@@ -145,10 +145,9 @@ impl<S: Service> ServeEngine<S> {
         let at = request.payload.start;
         frame.set_len(frame.capacity()).map_err(|_| Reason::FrameTooLarge)?;
         let buffer = &mut frame.bytes_mut()[at..];
-        let mut datagram = Datagram::new(request.source, request.destination, buffer, request.payload.len());
-        let Answer::Reply { len } = self.service.datagram(&mut datagram) else {
-            return Err(Reason::NoReply);
-        };
+        let mut datagram =
+            Datagram::new(now, request.source, request.destination, buffer, request.payload.len());
+        let len = reply_len(self.service.datagram(&mut datagram))?;
         if let Some((place, egress)) = self.way_out(now, port, &request, io)
             && udp::send_in_place(frame, at, len, request.destination, request.source, &egress).is_ok()
         {
@@ -202,7 +201,7 @@ impl<S: Service> ServeEngine<S> {
     }
 
     /// Serves what waits on a socket of the kernel's, up to a burst.
-    fn serve_kernel_udp(&mut self, number: usize, io: &Io<'_, ServeEvent>) {
+    fn serve_kernel_udp(&mut self, now: Instant, number: usize, io: &Io<'_, ServeEvent>) {
         let sockets = Arc::clone(&self.udp);
         let Some(socket) = sockets.get(number) else { return };
         for _ in 0..KERNEL_BURST {
@@ -218,13 +217,9 @@ impl<S: Service> ServeEngine<S> {
             let found = admitted.and_then(|()| self.served.find(received.peer, local));
             let served = found.and_then(|entry| {
                 self.counters.came_by_kernel(entry);
-                let mut datagram = Datagram::new(received.peer, local, &mut self.buffer, received.len);
-                match self.service.datagram(&mut datagram) {
-                    Answer::Reply { len } => {
-                        self.send_by_kernel(&self.buffer[..len.min(DATAGRAM_MAX)], received.peer, local)
-                    }
-                    Answer::Nothing => Err(Reason::NoReply),
-                }
+                let mut datagram = Datagram::new(now, received.peer, local, &mut self.buffer, received.len);
+                let len = reply_len(self.service.datagram(&mut datagram))?;
+                self.send_by_kernel(&self.buffer[..len.min(DATAGRAM_MAX)], received.peer, local)
             });
             if let Err(reason) = served {
                 io.drops().add(reason, 1);
@@ -261,7 +256,7 @@ impl<S: Service> Engine for ServeEngine<S> {
 
     fn ready(&mut self, now: Instant, token: u32, error: bool, io: &mut Io<'_, ServeEvent>) {
         if token < FIRST_TCP_TOKEN {
-            self.serve_kernel_udp((token - UDP_TOKEN) as usize, io);
+            self.serve_kernel_udp(now, (token - UDP_TOKEN) as usize, io);
         } else if let Some(tcp) = &mut self.tcp {
             tcp.ready(now, token, error, &mut self.service, &self.counters, io);
         }
@@ -288,6 +283,16 @@ impl<S: Service> Engine for ServeEngine<S> {
                 let _ = io.tell(ServeEvent::Reclaim(former));
             }
         }
+    }
+}
+
+/// The length of an answer, or why there is none.
+#[inline]
+pub(crate) const fn reply_len(answer: Answer) -> Result<usize, Reason> {
+    match answer {
+        Answer::Reply { len } => Ok(len),
+        Answer::Nothing => Err(Reason::NoReply),
+        Answer::Drop(reason) => Err(reason),
     }
 }
 

@@ -14,7 +14,7 @@ use rustix::net::{
     sockopt,
 };
 use twinpath_inspect::Reason;
-use twinpath_service::{Output, Service};
+use twinpath_service::{Closed, Next, Output, Service};
 use twinpath_sys::udp_socket::bind_address;
 use twinpath_time::{Duration, Instant};
 use twinpath_worker::Io;
@@ -76,7 +76,7 @@ fn canonical(peer: SocketAddr) -> SocketAddr {
 /// What to do with a connection after work on it.
 enum After {
     Keep,
-    Close,
+    Close(Closed),
 }
 
 pub(crate) struct TcpServer<C> {
@@ -137,12 +137,12 @@ impl<C: Send> TcpServer<C> {
         // Its place may be empty: it was closed earlier in this very turn.
         let Some(Some(connection)) = self.connections.get_mut(slot) else { return };
         let after = if error && connection.ending {
-            After::Close
+            After::Close(Closed::Broken)
         } else {
-            connection.work(token, service, &mut self.input, &mut self.output, counters, io)
+            connection.work(now, token, service, &mut self.input, &mut self.output, counters, io)
         };
-        if matches!(after, After::Close) {
-            self.close(slot, counters, io);
+        if let After::Close(why) = after {
+            self.close(slot, why, service, counters, io);
         }
     }
 
@@ -158,7 +158,7 @@ impl<C: Send> TcpServer<C> {
             let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
             let Some(listener) = self.listeners.get(number) else { return };
             match acceptfrom_with(listener, flags) {
-                Ok((fd, peer)) => self.open(fd, peer, service, counters, io),
+                Ok((fd, peer)) => self.open(fd, peer, now, service, counters, io),
                 Err(Errno::AGAIN) => return,
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
                     // Still readable: without a pause it would spin.
@@ -177,6 +177,7 @@ impl<C: Send> TcpServer<C> {
         &mut self,
         fd: OwnedFd,
         peer: Option<SocketAddrAny>,
+        now: Instant,
         service: &mut S,
         counters: &ServeCounters,
         io: &Io<'_, ServeEvent>,
@@ -199,17 +200,36 @@ impl<C: Send> TcpServer<C> {
             io.drops().add(Reason::ConnectionLimit, 1);
             return;
         }
-        let state = service.accept(peer);
+        let state = match service.accept(now, peer) {
+            Ok(state) => state,
+            Err(reason) => {
+                let _ = io.unwatch(&fd);
+                self.free.push(slot);
+                io.drops().add(reason, 1);
+                return;
+            }
+        };
         let connection = Connection { fd, state, unread: Vec::new(), unsent: Vec::new(), ending: false };
         self.connections[slot as usize] = Some(connection);
         counters.accepted.add(1);
         counters.connections.set((self.connections.len() - self.free.len()) as u64);
     }
 
-    fn close(&mut self, slot: usize, counters: &ServeCounters, io: &Io<'_, ServeEvent>) {
+    fn close<S: Service<Connection = C>>(
+        &mut self,
+        slot: usize,
+        why: Closed,
+        service: &mut S,
+        counters: &ServeCounters,
+        io: &Io<'_, ServeEvent>,
+    ) {
         if let Some(connection) = self.connections[slot].take() {
             let _ = io.unwatch(&connection.fd);
             self.free.push(slot as u32);
+            if let Closed::For(reason) = why {
+                io.drops().add(reason, 1);
+            }
+            service.close(connection.state, why);
         }
         counters.connections.set((self.connections.len() - self.free.len()) as u64);
         if self.resume_at != Instant::NEVER {
@@ -231,8 +251,10 @@ impl<C: Send> TcpServer<C> {
 
 impl<C: Send> Connection<C> {
     /// Sends what waits, else reads and answers; once per call, so that the others get their turn.
+    #[expect(clippy::too_many_arguments, reason = "all of a turn's")]
     fn work<S: Service<Connection = C>>(
         &mut self,
+        now: Instant,
         token: u32,
         service: &mut S,
         input: &mut [u8],
@@ -250,7 +272,7 @@ impl<C: Send> Connection<C> {
                     return After::Keep;
                 }
                 Ok(_) => {}
-                Err(_) => return After::Close,
+                Err(_) => return After::Close(Closed::Broken),
             }
         }
         let mut more = 0;
@@ -259,49 +281,65 @@ impl<C: Send> Connection<C> {
                 Ok(0) => self.ending = true,
                 Ok(len) => more = len,
                 Err(Errno::AGAIN | Errno::INTR) => {}
-                Err(_) => return After::Close,
+                Err(_) => return After::Close(Closed::Broken),
             }
         }
         counters.stream_bytes_in.add(more as u64);
-        let mut used = self.serve(&input[..more], service, output);
+        output.clear();
+        if was_blocked {
+            service.writable(now, &mut self.state, &mut Output::new(output, CHUNK));
+        }
+        let (mut used, mut next) = self.serve(now, &input[..more], service, output);
         let blocked = loop {
-            let Ok(sent) = self.send(output, counters) else { return After::Close };
+            let Ok(sent) = self.send(output, counters) else { return After::Close(Closed::Broken) };
             self.unsent.extend_from_slice(&output[sent..]);
             let blocked = !self.unsent.is_empty();
-            if blocked || used == 0 || self.unread.is_empty() {
+            if blocked || used == 0 || self.unread.is_empty() || next != Next::Keep {
                 break blocked;
             }
             // Output was the limit, not input: nothing else would call again for what is left.
-            used = self.serve(&[], service, output);
+            output.clear();
+            (used, next) = self.serve(now, &[], service, output);
         };
+        match next {
+            Next::Refuse(reason) => return After::Close(Closed::For(reason)),
+            Next::End => {
+                self.ending = true;
+                self.unread = Vec::new();
+            }
+            Next::Keep => {}
+        }
         if blocked != was_blocked && io.rewatch(&self.fd, token, !blocked, blocked).is_err() {
-            return After::Close;
+            return After::Close(Closed::Broken);
         }
         // A service that makes nothing of a full buffer never will.
         let deaf = used == 0 && !blocked && self.unread.len() >= CHUNK;
+        if deaf {
+            return After::Close(Closed::For(Reason::RequestTooLarge));
+        }
         let done = self.ending && !blocked && (used == 0 || self.unread.is_empty());
-        if deaf || done { After::Close } else { After::Keep }
+        if done { After::Close(Closed::Ended) } else { After::Keep }
     }
 
-    /// Gives the service what it has not used yet and `more`; returns how much it used.
+    /// Gives the service what it has not used yet and `more`; how much it used, and what it wants.
     fn serve<S: Service<Connection = C>>(
         &mut self,
+        now: Instant,
         more: &[u8],
         service: &mut S,
         output: &mut Vec<u8>,
-    ) -> usize {
-        output.clear();
+    ) -> (usize, Next) {
         let mut output = Output::new(output, CHUNK);
         if self.unread.is_empty() {
             // The common case: nothing is copied.
-            let used = service.stream(&mut self.state, more, &mut output).min(more.len());
+            let used = service.stream(now, &mut self.state, more, &mut output).min(more.len());
             self.unread.extend_from_slice(&more[used..]);
-            return used;
+            return (used, output.next());
         }
         self.unread.extend_from_slice(more);
-        let used = service.stream(&mut self.state, &self.unread, &mut output).min(self.unread.len());
+        let used = service.stream(now, &mut self.state, &self.unread, &mut output).min(self.unread.len());
         self.unread.drain(..used);
-        used
+        (used, output.next())
     }
 
     fn send(&self, bytes: &[u8], counters: &ServeCounters) -> Result<usize, Errno> {
