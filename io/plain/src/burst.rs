@@ -73,6 +73,28 @@ impl Burst {
         self.segment_sizes[slot]
     }
 
+    /// Makes of each request in `slot`, glued together or not, a reply of `bytes` in its place: `write` turns what stands
+    /// at the beginning of a buffer into it. Of glued requests that are smaller than that, the first alone is answered.
+    #[inline]
+    pub(crate) fn rewrite(&mut self, slot: usize, bytes: usize, write: impl Fn(&mut [u8])) {
+        let buffer = &mut self.buffers[slot * self.slot_bytes..][..self.slot_bytes];
+        let request_bytes = usize::from(self.segment_sizes[slot]);
+        let requests = if request_bytes < bytes { 1 } else { self.lens[slot].div_ceil(request_bytes).max(1) };
+        for request in 0..requests {
+            let (from, to) = (request * request_bytes, request * bytes);
+            buffer.copy_within(from..(from + bytes).min(self.slot_bytes), to);
+            write(&mut buffer[to..to + bytes]);
+        }
+        self.lens[slot] = requests * bytes;
+        self.segment_sizes[slot] = if requests > 1 { bytes as u16 } else { 0 };
+    }
+
+    /// As if the kernel had glued it together.
+    #[cfg(test)]
+    pub(crate) fn glue(&mut self, slot: usize, segment_bytes: u16) {
+        self.segment_sizes[slot] = segment_bytes;
+    }
+
     /// Receives up to `slots()` datagrams: sleeping for the first one unless `nonblocking`, never for the others.
     /// With `named`, remembers their senders; with `glued`, the sizes of segments (`UDP_GRO`).
     #[inline]

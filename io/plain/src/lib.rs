@@ -12,12 +12,15 @@ pub mod kill_watch;
 mod paced_wake;
 mod packet_reflect;
 mod pingpong;
+mod rpc_null;
 mod segments;
 mod socket;
 mod stop;
 mod tcp_bulk;
 mod tcp_client;
 mod tcp_echo;
+mod tcp_holder;
+mod tcp_null;
 mod udp_client;
 mod udp_echo;
 
@@ -30,8 +33,10 @@ pub use stop::{Progress, Stop};
 pub use tcp_bulk::{BulkCounts, TcpSink, tcp_bulk};
 pub use tcp_client::tcp_client;
 pub use tcp_echo::TcpEcho;
+pub use tcp_holder::{Held, Holding, tcp_hold};
+pub use tcp_null::TcpNull;
 pub use udp_client::udp_client;
-pub use udp_echo::{EchoCounts, EchoMethod, Peers, UdpEcho};
+pub use udp_echo::{Echo, EchoCounts, EchoMethod, Null, Peers, Reply, UdpEcho, UdpNull, UdpServer};
 
 use twinpath_load::{LoadConfig, Summary};
 use twinpath_time::{Duration, Instant};

@@ -16,7 +16,7 @@ const SEGMENT_BYTES_MAX: usize = 1232;
 /// Most payload of one message.
 const MESSAGE_BYTES_MAX: usize = 65_487;
 
-/// Echoes the first `count` datagrams of `burst`, runs of equal size to one peer as one message each.
+/// Sends the first `count` datagrams of `burst` back, runs of equal size to one peer as one message each.
 pub(crate) fn send_segments(
     burst: &mut Burst,
     socket: BorrowedFd<'_>,

@@ -68,3 +68,9 @@ pub(crate) fn is_transient(error: Errno) -> bool {
 pub(crate) fn is_icmp(error: Errno) -> bool {
     matches!(error, Errno::CONNREFUSED | Errno::HOSTUNREACH | Errno::NETUNREACH)
 }
+
+/// Errors of the connection that was about to be accepted, not of the listener (accept(2)).
+pub(crate) fn may_pass(error: Errno) -> bool {
+    is_transient(error)
+        || matches!(error, Errno::CONNABORTED | Errno::PROTO | Errno::NETDOWN | Errno::HOSTUNREACH)
+}

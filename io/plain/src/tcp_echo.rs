@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt::set_tcp_nodelay;
 use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with, recv, send};
 
-use crate::socket::{is_transient, listen_tcp};
+use crate::socket::{is_transient, listen_tcp, may_pass};
 use crate::stop::Stop;
 use crate::udp_echo::EchoCounts;
 use crate::{PlainError, Wait};
@@ -184,10 +184,4 @@ fn echo_until_closed(connection: &OwnedFd) -> u64 {
         }
         chunks += 1;
     }
-}
-
-/// Errors of the connection that was about to be accepted, not of the listener (accept(2)).
-fn may_pass(error: Errno) -> bool {
-    is_transient(error)
-        || matches!(error, Errno::CONNABORTED | Errno::PROTO | Errno::NETDOWN | Errno::HOSTUNREACH)
 }

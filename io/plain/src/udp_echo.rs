@@ -1,5 +1,6 @@
-//! The UDP echo servers.
+//! The UDP servers: echo, and the bare RPC server, which differ in what they write over a request.
 
+use std::marker::PhantomData;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use twinpath_sys::clock;
 use twinpath_time::Instant;
 
 use crate::burst::{Burst, receive_glued};
+use crate::rpc_null::REPLY;
 use crate::segments::send_segments;
 use crate::socket::{bind_udp, is_icmp, is_transient};
 use crate::stop::Stop;
@@ -50,17 +52,57 @@ pub struct EchoCounts {
     pub refused: u64,
 }
 
-/// A bound echo server that does not run yet.
+/// What a server answers.
+pub trait Reply {
+    /// Bytes of every reply; `None`: those of its request.
+    const BYTES: Option<usize>;
+
+    /// Turns the request at the beginning of `buffer` into its reply, which has room there.
+    fn write(buffer: &mut [u8]);
+}
+
+/// The request itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Echo;
+
+impl Reply for Echo {
+    const BYTES: Option<usize> = None;
+
+    #[inline]
+    fn write(_buffer: &mut [u8]) {}
+}
+
+/// To an ONC RPC call, whatever it asks, what is due to a NULL call.
+#[derive(Clone, Copy, Debug)]
+pub struct Null;
+
+impl Reply for Null {
+    const BYTES: Option<usize> = Some(REPLY.len());
+
+    /// The xid stays where it is.
+    #[inline]
+    fn write(buffer: &mut [u8]) {
+        buffer[4..REPLY.len()].copy_from_slice(&REPLY[4..]);
+    }
+}
+
+/// A bound server that does not run yet.
 #[derive(Debug)]
-pub struct UdpEcho {
+pub struct UdpServer<R> {
     socket: Arc<OwnedFd>,
     address: SocketAddr,
     wait: Wait,
     method: EchoMethod,
     peers: Peers,
+    reply: PhantomData<R>,
 }
 
-impl UdpEcho {
+/// The echo server.
+pub type UdpEcho = UdpServer<Echo>;
+/// The bare RPC server.
+pub type UdpNull = UdpServer<Null>;
+
+impl<R: Reply> UdpServer<R> {
     /// Binds `address`; port 0 takes any. A wildcard IPv6 address also serves IPv4, at the cost of mapping.
     ///
     /// # Errors
@@ -76,7 +118,7 @@ impl UdpEcho {
             receive_glued(&socket)
                 .map_err(|source| PlainError::Option { option: "UDP_GRO", source: source.into() })?;
         }
-        Ok(Self { socket, address, wait, method, peers })
+        Ok(Self { socket, address, wait, method, peers, reply: PhantomData })
     }
 
     /// Where it listens.
@@ -119,7 +161,8 @@ impl UdpEcho {
                 Ok((len, _, Some(sender))) => {
                     waiter.came();
                     counts.received += 1;
-                    count(sendto(&self.socket, &buffer[..len], SendFlags::empty(), &sender), counts);
+                    let reply = reply::<R>(&mut buffer, len);
+                    count(sendto(&self.socket, reply, SendFlags::empty(), &sender), counts);
                 }
                 // Shut down.
                 Ok((_, _, None)) => {}
@@ -138,7 +181,7 @@ impl UdpEcho {
                 Ok((len, _, Some(sender))) => {
                     connect(&self.socket, &sender)?;
                     counts.received += 1;
-                    count(send(&self.socket, &buffer[..len], SendFlags::empty()), counts);
+                    count(send(&self.socket, reply::<R>(&mut buffer, len), SendFlags::empty()), counts);
                     return Ok(());
                 }
                 Ok((_, _, None)) => {}
@@ -158,7 +201,7 @@ impl UdpEcho {
                 Ok((len, _)) => {
                     waiter.came();
                     counts.received += 1;
-                    count(send(&self.socket, &buffer[..len], SendFlags::empty()), counts);
+                    count(send(&self.socket, reply::<R>(&mut buffer, len), SendFlags::empty()), counts);
                 }
                 Err(error) => tolerate(error)?,
             }
@@ -189,6 +232,9 @@ impl UdpEcho {
                 break;
             }
             waiter.came();
+            if let Some(bytes) = R::BYTES {
+                (0..count).for_each(|slot| burst.rewrite(slot, bytes, R::write));
+            }
             if segments {
                 send_segments(&mut burst, socket, count, named, counts);
             } else {
@@ -200,6 +246,13 @@ impl UdpEcho {
     }
 }
 
+/// The reply to the request of `len` bytes in `buffer`, which it overwrites.
+#[inline]
+fn reply<R: Reply>(buffer: &mut [u8], len: usize) -> &[u8] {
+    R::write(buffer);
+    &buffer[..R::BYTES.unwrap_or(len)]
+}
+
 fn count(sent: Result<usize, Errno>, counts: &mut EchoCounts) {
     match sent {
         Ok(_) => counts.sent += 1,
@@ -207,7 +260,7 @@ fn count(sent: Result<usize, Errno>, counts: &mut EchoCounts) {
     }
 }
 
-/// Echoes the first `count` datagrams. One that the kernel refuses is counted and skipped.
+/// Sends the first `count` datagrams back. One that the kernel refuses is counted and skipped.
 fn send_burst(burst: &mut Burst, socket: BorrowedFd<'_>, count: usize, named: bool, counts: &mut EchoCounts) {
     let mut next = 0;
     while next < count {

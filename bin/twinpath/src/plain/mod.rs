@@ -3,6 +3,7 @@
 //! A server prints one JSON line when it is bound and one when it ends: on SIGTERM or SIGINT, or when the thread that
 //! started it dies. The one-off peers print one JSON line, their result.
 
+mod hold;
 mod neighbour;
 pub(crate) mod nfs;
 pub(crate) mod reflect;
@@ -16,9 +17,9 @@ use clap::{Subcommand, ValueEnum};
 use serde_json::json;
 use twinpath_load::{Arrivals, Limit};
 use twinpath_plain::{
-    BulkCounts, BusyPollEcho, EchoCounts, EchoMethod, Peers, Stop, TcpEcho, TcpSink, UdpEcho, Wait,
+    BulkCounts, BusyPollEcho, Echo, EchoCounts, EchoMethod, Null, Pace, Peers, Reply, Stop, TcpEcho, TcpNull,
+    TcpSink, UdpServer, Wait, eventfd_pingpong, paced_wake, tcp_bulk,
 };
-use twinpath_plain::{Pace, eventfd_pingpong, paced_wake, tcp_bulk};
 use twinpath_sys::{LatencyRequest, affinity, clock};
 use twinpath_time::Duration;
 use twinpath_worker::idle::Mode;
@@ -49,6 +50,24 @@ enum Peer {
         #[arg(long, default_value_t = 64)]
         burst: usize,
     },
+    /// Answer every ONC RPC call over UDP as if it were NULL
+    UdpNull {
+        #[command(flatten)]
+        server: Server,
+        /// How datagrams go in and out
+        #[arg(long, value_enum, default_value_t = Method::Single)]
+        method: Method,
+        /// Datagrams per system call, of the methods that take several
+        #[arg(long, default_value_t = 64)]
+        burst: usize,
+    },
+    /// Answer every ONC RPC call over TCP as if it were NULL
+    TcpNull {
+        #[command(flatten)]
+        server: Server,
+    },
+    /// Hold connections to a server that say nothing, or never read
+    TcpHold(hold::Args),
     /// Echo datagrams, polling the device from epoll_wait
     UdpBusyEcho {
         /// Where to listen; port 0 takes any
@@ -166,7 +185,13 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))
         .context("cannot ask to end with the parent")?;
     match args.peer {
-        Peer::UdpEcho { server, method, burst } => udp_echo(&server, method, burst)?,
+        Peer::UdpEcho { server, method, burst } => udp_server::<Echo>(&server, method, burst)?,
+        Peer::UdpNull { server, method, burst } => udp_server::<Null>(&server, method, burst)?,
+        Peer::TcpNull { server } => {
+            let null = TcpNull::bind(server.listen, wait_of(server.mode))?;
+            serve(&server, null.address(), |stop| Ok(echo_counts(&null.run(stop)?)))?;
+        }
+        Peer::TcpHold(args) => hold::run(&args)?,
         Peer::UdpBusyEcho { listen, busy_poll_us } => {
             let echo = BusyPollEcho::bind(listen, busy_poll_us)?;
             let server = Server { listen, mode: Mode::Interrupt, cpu: None };
@@ -202,7 +227,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn udp_echo(server: &Server, method: Method, burst: usize) -> anyhow::Result<()> {
+fn udp_server<R: Reply + Send>(server: &Server, method: Method, burst: usize) -> anyhow::Result<()> {
     ensure!((1..=64).contains(&burst), "--burst {burst} is impossible: choose 1 to 64");
     let (method, peers) = match method {
         Method::Single => (EchoMethod::Single, Peers::Any),
@@ -212,8 +237,8 @@ fn udp_echo(server: &Server, method: Method, burst: usize) -> anyhow::Result<()>
         Method::Segments => (EchoMethod::Segments(burst), Peers::Any),
         Method::SegmentsConnected => (EchoMethod::Segments(burst), Peers::First),
     };
-    let echo = UdpEcho::bind(server.listen, wait_of(server.mode), method, peers)?;
-    serve(server, echo.address(), |stop| Ok(echo_counts(&echo.run(stop)?)))
+    let bound = UdpServer::<R>::bind(server.listen, wait_of(server.mode), method, peers)?;
+    serve(server, bound.address(), |stop| Ok(echo_counts(&bound.run(stop)?)))
 }
 
 fn tcp_sink(server: &Server) -> anyhow::Result<()> {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use serde_json::json;
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
@@ -67,9 +67,12 @@ async fn run_ganesha(program: &Path, directory: &Path, export: &Path) -> anyhow:
         .with_context(|| format!("cannot write {}", config.display()))?;
     let mut ganesha = start(program, directory, &config, &log)?;
     let serving = async {
-        wait_until_it_serves(export).await?;
+        let root = wait_until_it_serves(export).await?;
+        let root: String = root.iter().map(|byte| format!("{byte:02x}")).collect();
         let pid = ganesha.id().context("ganesha ended as soon as it served")?;
-        print(json!({ "ready": true, "pid": std::process::id(), "ganesha_pid": pid, "export": export }))?;
+        print(json!({
+            "ready": true, "pid": std::process::id(), "ganesha_pid": pid, "export": export, "root": root
+        }))?;
         std::future::pending::<anyhow::Result<()>>().await
     };
     let ended = tokio::select! {
@@ -116,22 +119,20 @@ fn configuration(export: &Path) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// The calls a client begins with, over loopback, until they succeed.
-async fn wait_until_it_serves(export: &Path) -> anyhow::Result<()> {
+/// The calls a client begins with, over loopback, until they succeed; the root's handle.
+async fn wait_until_it_serves(export: &Path) -> anyhow::Result<Vec<u8>> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, NFS_PORT));
     let look = async {
         let mut looks = tokio::time::interval(READY_LOOK);
         loop {
             looks.tick().await;
-            if walk::first_calls(address, export).is_ok() {
-                return;
+            if let Ok(root) = walk::first_calls(address, export) {
+                return root;
             }
         }
     };
-    if tokio::time::timeout(READY_DEADLINE, look).await.is_err() {
-        bail!("it did not serve within {} s", READY_DEADLINE.as_secs());
-    }
-    Ok(())
+    let late = || format!("it did not serve within {} s", READY_DEADLINE.as_secs());
+    tokio::time::timeout(READY_DEADLINE, look).await.with_context(late)
 }
 
 /// Its critical lines, on one line after a colon; empty if it said nothing.

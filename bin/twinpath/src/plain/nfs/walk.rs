@@ -102,10 +102,12 @@ pub(crate) fn walk(args: &WalkArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Mounts, and reads the attributes of the root: that the server serves.
-pub(super) fn first_calls(target: SocketAddr, export: &Path) -> anyhow::Result<()> {
+/// Mounts, and reads the attributes of the root: that the server serves. Returns the root's handle.
+pub(super) fn first_calls(target: SocketAddr, export: &Path) -> anyhow::Result<Vec<u8>> {
     let (mut client, root, _) = mount(target, export)?;
-    attributes(done(client.getattr(&GETATTR3args { object: root }))?, "GETATTR").map(|_| ())
+    let handle = root.data.to_vec();
+    attributes(done(client.getattr(&GETATTR3args { object: root }))?, "GETATTR")?;
+    Ok(handle)
 }
 
 type Client = Nfs3Client<Transport>;

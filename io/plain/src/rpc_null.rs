@@ -1,0 +1,130 @@
+//! What the bare RPC servers know of ONC RPC: where a call's record ends, its xid, and one fixed reply. They check nothing.
+
+/// A NULL call's whole answer behind its record mark: xid, REPLY, MSG_ACCEPTED, a verifier of AUTH_NONE without a body,
+/// SUCCESS (RFC 5531, section 9). The xid is written over the first four bytes.
+pub(crate) const REPLY: [u8; 24] = [0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+
+/// A record mark's bit that says: the last fragment (RFC 5531, section 11).
+const LAST_FRAGMENT: u32 = 1 << 31;
+/// A record mark, and the xid.
+const WORD: usize = 4;
+/// A reply over TCP: the mark of its one fragment, then [`REPLY`].
+pub(crate) const RECORD_BYTES: usize = WORD + REPLY.len();
+/// Replies gathered into one send at most.
+pub(crate) const GATHERED_MAX: usize = 1024;
+
+/// A NULL call of NFSv3 without credentials, as one record (RFC 5531, section 9): xid, CALL, version 2, the program and its
+/// version, procedure 0, AUTH_NONE twice.
+pub(crate) fn null_call(xid: u32) -> Vec<u8> {
+    let words = [xid, 0, 2, 100_003, 3, 0, 0, 0, 0, 0];
+    let mark = LAST_FRAGMENT | (WORD * words.len()) as u32;
+    std::iter::once(mark).chain(words).flat_map(u32::to_be_bytes).collect()
+}
+
+/// Replies of one connection, whose bytes are all there from the start: of each only the xid is ever written.
+pub(crate) struct Replies {
+    bytes: Box<[u8]>,
+    count: usize,
+}
+
+impl Replies {
+    pub(crate) fn new() -> Self {
+        let mut record = [0; RECORD_BYTES];
+        record[..WORD].copy_from_slice(&(LAST_FRAGMENT | REPLY.len() as u32).to_be_bytes());
+        record[WORD..].copy_from_slice(&REPLY);
+        Self { bytes: record.repeat(GATHERED_MAX).into(), count: 0 }
+    }
+
+    /// What is gathered.
+    #[inline]
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.count * RECORD_BYTES]
+    }
+
+    #[inline]
+    pub(crate) fn clear(&mut self) {
+        self.count = 0;
+    }
+
+    #[inline]
+    fn add(&mut self, xid: [u8; WORD]) {
+        self.bytes[self.count * RECORD_BYTES + WORD..][..WORD].copy_from_slice(&xid);
+        self.count += 1;
+    }
+}
+
+/// Where a stream of records stands.
+#[derive(Debug, Default)]
+pub(crate) struct Records {
+    /// The xid of a record whose later fragments are still to come.
+    open: Option<[u8; WORD]>,
+}
+
+impl Records {
+    /// Adds a reply for every record that ends within `input`, as far as there is room; returns the bytes used: whole
+    /// fragments only.
+    #[inline]
+    pub(crate) fn answer(&mut self, input: &[u8], replies: &mut Replies) -> usize {
+        let mut used = 0;
+        while replies.count < GATHERED_MAX
+            && let Some((mark, rest)) = input[used..].split_first_chunk::<WORD>()
+        {
+            let mark = u32::from_be_bytes(*mark);
+            let Some(fragment) = rest.get(..(mark & !LAST_FRAGMENT) as usize) else { break };
+            let xid = self.open.unwrap_or_else(|| *fragment.first_chunk().unwrap_or(&[0; WORD]));
+            if mark & LAST_FRAGMENT == 0 {
+                self.open = Some(xid);
+            } else {
+                self.open = None;
+                replies.add(xid);
+            }
+            used += WORD + fragment.len();
+        }
+        used
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fragment(last: bool, bytes: &[u8]) -> Vec<u8> {
+        let mark = bytes.len() as u32 | if last { LAST_FRAGMENT } else { 0 };
+        [&mark.to_be_bytes(), bytes].concat()
+    }
+
+    #[test]
+    fn every_record_gets_its_xid_back_wherever_the_stream_is_cut() {
+        let call = |xid: u8| [[xid; 4].as_slice(), &[0; 36]].concat();
+        let stream = [
+            fragment(true, &call(1)),
+            fragment(false, &call(2)[..12]),
+            fragment(false, &[]),
+            fragment(true, &call(2)[12..]),
+            fragment(true, &call(3)),
+        ]
+        .concat();
+        let expected: Vec<u8> = [1_u8, 2, 3]
+            .iter()
+            .flat_map(|xid| [&[0x80, 0, 0, 24], [*xid; 4].as_slice(), &REPLY[4..]].concat())
+            .collect();
+        for step in 1..=stream.len() {
+            let (mut records, mut replies, mut from) = (Records::default(), Replies::new(), 0);
+            for to in (step..stream.len()).step_by(step).chain([stream.len()]) {
+                from += records.answer(&stream[from..to], &mut replies);
+            }
+            assert_eq!((from, replies.bytes()), (stream.len(), &expected[..]), "{step}");
+        }
+    }
+
+    #[test]
+    fn a_full_gathering_leaves_the_rest_for_the_next_one() {
+        let stream = fragment(true, &[7; 40]).repeat(GATHERED_MAX + 3);
+        let (mut records, mut replies) = (Records::default(), Replies::new());
+        let used = records.answer(&stream, &mut replies);
+        assert_eq!((used, replies.bytes().len()), (44 * GATHERED_MAX, RECORD_BYTES * GATHERED_MAX));
+        replies.clear();
+        assert_eq!(records.answer(&stream[used..], &mut replies), 3 * 44);
+        assert_eq!(replies.bytes().len(), 3 * RECORD_BYTES);
+    }
+}
