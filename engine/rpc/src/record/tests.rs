@@ -1,0 +1,128 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const LIMITS: RecordLimits = RecordLimits { record_bytes: 100, fragments: 4 };
+
+/// `record` in fragments that end at `ends`, each at most its length, and at its end.
+fn marked(record: &[u8], ends: &[usize]) -> Vec<u8> {
+    let mut stream = Vec::new();
+    let mut at = 0;
+    for end in ends {
+        let end = (*end).clamp(at, record.len());
+        stream.extend(mark((end - at) as u32, false));
+        stream.extend(&record[at..end]);
+        at = end;
+    }
+    stream.extend(mark((record.len() - at) as u32, true));
+    stream.extend(&record[at..]);
+    stream
+}
+
+/// All records of a stream that comes in pieces, or the error that ends it.
+fn read<'a>(
+    limits: RecordLimits,
+    pieces: impl Iterator<Item = &'a [u8]>,
+) -> (Vec<Vec<u8>>, Option<RecordError>) {
+    let mut reader = RecordReader::new(limits);
+    let mut records = Vec::new();
+    for mut piece in pieces {
+        loop {
+            match reader.next(&mut piece) {
+                Ok(Some(record)) => records.push(record.to_vec()),
+                Ok(None) => break,
+                Err(error) => return (records, Some(error)),
+            }
+        }
+        assert!(piece.is_empty(), "all of it was used");
+        assert!(reader.held() <= limits.record_bytes as usize);
+    }
+    (records, None)
+}
+
+#[test]
+fn a_whole_record_is_not_copied() {
+    let stream = [marked(b"abcd", &[]), marked(b"", &[]), marked(b"efg", &[])].concat();
+    let mut input = stream.as_slice();
+    let mut reader = RecordReader::new(LIMITS);
+    for (record, at) in [(&b"abcd"[..], 4), (b"", 12), (b"efg", 16)] {
+        let found = reader.next(&mut input).expect("within limits").expect("a whole record");
+        assert_eq!((found, found.as_ptr()), (record, stream[at..].as_ptr()));
+    }
+    assert_eq!(reader.next(&mut input), Ok(None));
+    assert_eq!(reader.held(), 0);
+}
+
+#[test]
+fn the_first_mark_past_a_limit_ends_the_stream() {
+    let empty = mark(0, false);
+    let endless: Vec<u8> = empty.iter().copied().cycle().take(400).collect();
+    let (records, error) = read(LIMITS, std::iter::once(endless.as_slice()));
+    assert_eq!((records.len(), error), (0, Some(RecordError::TooManyFragments { max: 4 })));
+
+    let large = mark(101, true);
+    let error = read(LIMITS, std::iter::once(&large[..])).1;
+    assert_eq!(error, Some(RecordError::TooLarge { len: 101, max: 100 }));
+    let sum = marked(&[7; 101], &[60]);
+    let error = read(LIMITS, std::iter::once(sum.as_slice())).1;
+    assert_eq!(error, Some(RecordError::TooLarge { len: 101, max: 100 }), "fragments add up");
+    let huge = [marked(&[1; 9], &[9])[..13].to_vec(), mark(0x7fff_ffff, true).to_vec()].concat();
+    let error = read(RecordLimits { record_bytes: u32::MAX, ..LIMITS }, std::iter::once(huge.as_slice())).1;
+    assert_eq!(error, None, "a sum above 2^31 is no overflow");
+}
+
+#[test]
+fn a_record_of_exactly_the_limit_is_taken() {
+    let record = [7; 100];
+    for ends in [&[][..], &[0, 0, 50], &[100, 100, 100]] {
+        let stream = marked(&record, ends);
+        assert_eq!(read(LIMITS, stream.chunks(3)), (vec![record.to_vec()], None), "{ends:?}");
+    }
+}
+
+#[test]
+fn memory_follows_what_came_not_what_was_announced() {
+    let limits = RecordLimits { record_bytes: 1 << 20, fragments: 1 };
+    let mut reader = RecordReader::new(limits);
+    let stream = marked(&vec![1; 1 << 20], &[]);
+    let (first, rest) = stream.split_at(10);
+    assert_eq!(reader.next(&mut &*first), Ok(None));
+    assert!(reader.is_unfinished() && reader.held() < 64, "{}", reader.held());
+    let mut rest = rest;
+    assert_eq!(reader.next(&mut rest).expect("within limits").map(<[u8]>::len), Some(1 << 20));
+    assert!(!reader.is_unfinished());
+    assert_eq!(reader.next(&mut rest), Ok(None));
+    assert!(reader.held() <= KEPT_MAX, "a large record's memory is given back");
+}
+
+proptest! {
+    /// The cut of the stream into reads, and of records into fragments, shows in nothing.
+    #[test]
+    fn any_pieces_give_the_same_records(
+        records in proptest::collection::vec(
+            (proptest::collection::vec(any::<u8>(), 0..100), proptest::collection::vec(0..100_usize, 0..4)),
+            0..6,
+        ),
+        cuts in proptest::collection::vec(1..40_usize, 1..20),
+    ) {
+        let stream: Vec<u8> = records.iter().flat_map(|(record, ends)| marked(record, ends)).collect();
+        let expected: Vec<Vec<u8>> = records.iter().map(|(record, _)| record.clone()).collect();
+        prop_assert_eq!(read(LIMITS, std::iter::once(stream.as_slice())), (expected.clone(), None));
+        prop_assert_eq!(read(LIMITS, stream.chunks(1)), (expected.clone(), None));
+        let mut rest = stream.as_slice();
+        let pieces = cuts.iter().cycle().map_while(|cut| {
+            let (piece, left) = rest.split_at((*cut).min(rest.len()));
+            rest = left;
+            (!piece.is_empty()).then_some(piece)
+        });
+        prop_assert_eq!(read(LIMITS, pieces), (expected, None));
+    }
+
+    /// Whatever comes, in whatever pieces: the same records, the same error, and no more memory than the limit.
+    #[test]
+    fn noise_reads_alike_in_any_pieces(noise in proptest::collection::vec(0..6_u8, 0..400), cut in 1..9_usize) {
+        let noise: Vec<u8> = noise.iter().map(|byte| [0, 0, 0, 1, 0x80, 9][usize::from(*byte)]).collect();
+        let whole = read(LIMITS, std::iter::once(noise.as_slice()));
+        prop_assert_eq!(read(LIMITS, noise.chunks(cut)), whole);
+    }
+}

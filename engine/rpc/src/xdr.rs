@@ -1,0 +1,118 @@
+//! XDR (RFC 4506) as far as headers and short arguments need it: a cursor that never copies and never panics.
+
+/// Bytes of zeroes that follow `len` bytes of opaque data (RFC 4506, 4.10).
+#[must_use]
+pub const fn padding(len: usize) -> usize {
+    len.wrapping_neg() & 3
+}
+
+/// Why XDR could not be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum XdrError {
+    /// The bytes end before the value does.
+    #[error("the message ends {0} bytes too early")]
+    Short(usize),
+    /// A length says more than the type allows.
+    #[error("a length of {len} where the protocol allows {max}")]
+    TooLong {
+        /// What the peer said.
+        len: u32,
+        /// What its type allows.
+        max: u32,
+    },
+}
+
+/// Reads XDR from a slice, front to back.
+#[derive(Clone, Copy, Debug)]
+pub struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    /// Reads `bytes`.
+    #[must_use]
+    pub const fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    /// What has not been read.
+    #[must_use]
+    pub const fn rest(&self) -> &'a [u8] {
+        self.0
+    }
+
+    /// So many bytes as they are.
+    ///
+    /// # Errors
+    /// There are fewer.
+    #[inline]
+    pub fn array<const N: usize>(&mut self) -> Result<&'a [u8; N], XdrError> {
+        let (read, rest) = self.0.split_first_chunk().ok_or_else(|| XdrError::Short(N - self.0.len()))?;
+        self.0 = rest;
+        Ok(read)
+    }
+
+    /// An unsigned integer (RFC 4506, 4.2).
+    ///
+    /// # Errors
+    /// The bytes end before it does.
+    #[inline]
+    pub fn u32(&mut self) -> Result<u32, XdrError> {
+        self.array().map(|bytes| u32::from_be_bytes(*bytes))
+    }
+
+    /// Opaque data of variable length (RFC 4506, 4.10), borrowed. What stands in its padding is not looked at.
+    ///
+    /// # Errors
+    /// It is longer than `max`, or than the bytes there are.
+    #[inline]
+    pub fn opaque(&mut self, max: u32) -> Result<&'a [u8], XdrError> {
+        let len = self.u32()?;
+        if len > max {
+            return Err(XdrError::TooLong { len, max });
+        }
+        let len = len as usize;
+        let padded = len + padding(len);
+        if padded > self.0.len() {
+            return Err(XdrError::Short(padded - self.0.len()));
+        }
+        let (read, rest) = self.0.split_at(padded);
+        self.0 = rest;
+        Ok(&read[..len])
+    }
+}
+
+/// Appends opaque data of variable length with its padding. `bytes` is at most 2^32 - 1 long.
+pub fn write_opaque(bytes: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(&(bytes.len() as u32).to_be_bytes());
+    out.extend_from_slice(bytes);
+    out.extend_from_slice(&[0; 3][..padding(bytes.len())]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn opaque_data_is_read_with_its_padding() {
+        let bytes = [0, 0, 0, 5, 1, 2, 3, 4, 5, 9, 9, 9, 0, 0, 0, 7];
+        let mut reader = Reader::new(&bytes);
+        assert_eq!(reader.opaque(5), Ok(&bytes[4..9]));
+        assert_eq!(reader.u32(), Ok(7));
+        assert_eq!(reader.u32(), Err(XdrError::Short(4)));
+        assert_eq!(Reader::new(&bytes).opaque(4), Err(XdrError::TooLong { len: 5, max: 4 }));
+        assert_eq!(Reader::new(&bytes[..10]).opaque(5), Err(XdrError::Short(2)), "padding is part of it");
+        assert_eq!(Reader::new(&[0xff; 8]).opaque(u32::MAX), Err(XdrError::Short(0x1_0000_0000 - 4)));
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        for len in 0..9 {
+            let data: Vec<u8> = (1..=len).collect();
+            let mut bytes = Vec::new();
+            write_opaque(&data, &mut bytes);
+            assert_eq!(bytes.len() % 4, 0);
+            let mut reader = Reader::new(&bytes);
+            assert_eq!(reader.opaque(8), Ok(data.as_slice()));
+            assert!(reader.rest().is_empty());
+        }
+    }
+}
