@@ -16,6 +16,17 @@ pub enum Goal {
     Cpu(f32),
 }
 
+impl std::fmt::Display for Goal {
+    /// As `twinpath show workers` says it.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Weight(_) => f.write_str("latency and CPU are weighed"),
+            Self::Latency(budget) => write!(f, "latency {}us", budget.as_micros()),
+            Self::Cpu(share) => write!(f, "cpu {}%", (share * 1e3).round() / 10.0),
+        }
+    }
+}
+
 impl Goal {
     /// The latency that most packets must not exceed, us.
     pub(crate) fn budget_us(self) -> Option<f32> {

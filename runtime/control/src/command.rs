@@ -12,10 +12,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use twinpath_idle::Goal;
 
 pub use self::client::{Found, ask, find_instances, interpret};
 pub use self::server::{Server, ServerCounters};
-use crate::config::{CpuGoal, LatencyGoal, Mode};
+use crate::config::{CpuGoal, LatencyGoal, Mode, goal};
 
 /// Longest request, bytes, with its newline.
 pub const REQUEST_MAX: usize = 64 * 1024;
@@ -56,6 +57,39 @@ pub struct Set {
     /// The same.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu: Option<CpuGoal>,
+    /// It has no goal any more: latency and CPU are weighed.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub no_goal: bool,
+}
+
+impl Set {
+    /// Those of `workers` that it is for.
+    ///
+    /// # Errors
+    /// A sentence: there is no such worker, or the change contradicts itself.
+    pub(crate) fn meant<'a, W>(&self, workers: &'a mut [W]) -> Result<&'a mut [W], String> {
+        let goals = [self.latency.is_some(), self.cpu.is_some(), self.no_goal];
+        if goals.into_iter().filter(|given| *given).count() > 1 {
+            return Err(
+                "a latency and a share of a core are two goals: give one of latency, cpu and no_goal"
+                    .to_owned(),
+            );
+        }
+        let count = workers.len();
+        match self.worker {
+            None => Ok(workers),
+            Some(number) => workers.get_mut(number as usize).map(std::slice::from_mut).ok_or_else(|| {
+                format!("there is no worker {number}: the last one is {}", count.saturating_sub(1))
+            }),
+        }
+    }
+
+    /// What `adaptive` is to reach from now on, if that changes.
+    #[must_use]
+    pub fn goal(&self) -> Option<Goal> {
+        let changes = self.latency.is_some() || self.cpu.is_some() || self.no_goal;
+        changes.then(|| goal(self.latency, self.cpu))
+    }
 }
 
 /// What to capture.

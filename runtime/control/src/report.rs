@@ -2,7 +2,7 @@
 //! get it. Field names are stable.
 
 use serde::{Deserialize, Serialize};
-use twinpath_idle::Summary;
+use twinpath_idle::{Goal, Summary};
 use twinpath_inspect::Counter;
 use twinpath_worker::WorkerCounters;
 use twinpath_worker::idle::Mode;
@@ -380,6 +380,8 @@ pub struct Worker {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Idle {
+    /// What `adaptive` is to reach: `latency 20us`, `cpu 5%`, or both weighed.
+    pub goal: String,
     /// What `adaptive` decided last and why, in a sentence; empty in the other modes.
     pub decided: String,
     /// Stretches of spinning, in `adaptive`.
@@ -403,7 +405,7 @@ pub struct Idle {
 
 impl Worker {
     /// What its counters say, and how it idles; the rest is for whoever runs it to add.
-    pub(crate) fn of(counters: &WorkerCounters, mode: Mode, mut request: LatencyRequest) -> Self {
+    pub(crate) fn of(counters: &WorkerCounters, mode: Mode, goal: Goal, mut request: LatencyRequest) -> Self {
         request.held = counters.request_held.get() != 0;
         if counters.request_refused.get() != 0 {
             request.verdict =
@@ -416,7 +418,7 @@ impl Worker {
             turns_empty: counters.turns_empty.get(),
             sleeps: counters.sleeps.get(),
             wakeups: counters.wakeups.get(),
-            idle: Idle::of(counters, mode),
+            idle: Idle::of(counters, mode, goal),
             cpu_ns: thread_cpu_ns(counters.tid.get()),
             service_time: counters.service_time.read().into(),
             allocations: counters.allocations.get(),
@@ -435,9 +437,10 @@ fn thread_cpu_ns(tid: u64) -> u64 {
 }
 
 impl Idle {
-    pub(crate) fn of(counters: &WorkerCounters, mode: Mode) -> Self {
+    pub(crate) fn of(counters: &WorkerCounters, mode: Mode, goal: Goal) -> Self {
         let decided = Summary::of_words(counters.decided.each_ref().map(Counter::get));
         Self {
+            goal: goal.to_string(),
             decided: if mode == Mode::Adaptive { decided.to_string() } else { String::new() },
             spins: counters.spins.get(),
             woken_by_packet: counters.woken_by_packet.get(),

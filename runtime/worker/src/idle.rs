@@ -115,8 +115,8 @@ pub struct IdleConfig {
     pub machine: Machine,
 }
 
-/// What a us of CPU is worth without a goal, in us of latency: spinning through a gap pays up to four times what a wake-up takes.
-pub const WEIGHT: f32 = 0.25;
+/// What a us of CPU is worth without a goal, in us of latency: spinning through a gap pays up to eight times what a wake-up takes.
+pub const WEIGHT: f32 = 0.125;
 
 /// How long a latency request is held after the last work where nothing is learnt.
 pub const LINGER: Duration = Duration::from_secs(1);

@@ -20,7 +20,7 @@ enum What {
         worker: Which,
         /// The setting.
         setting: Setting,
-        /// Its new value: adaptive, interrupt or poll; a time such as 20us; a share of a core such as 5%.
+        /// Its new value: adaptive, interrupt or poll; a time such as 20us; a share of a core such as 5%; none for no goal.
         value: String,
         /// The command socket of the instance, where more than one runs.
         #[arg(long, value_name = "PATH")]
@@ -59,6 +59,7 @@ fn change(setting: Setting, value: &str) -> anyhow::Result<Set> {
     let mut change = Set::default();
     match setting {
         Setting::Mode => change.mode = Some(value.parse().map_err(anyhow::Error::msg)?),
+        Setting::Latency | Setting::Cpu if value == "none" => change.no_goal = true,
         Setting::Latency => change.latency = Some(value.parse()?),
         Setting::Cpu => change.cpu = Some(value.parse()?),
     }
@@ -85,6 +86,7 @@ mod tests {
         assert!(change(Setting::Latency, "20").unwrap_err().to_string().contains("20us"));
         assert!(change(Setting::Cpu, "5").unwrap_err().to_string().contains("5%"));
         assert!(change(Setting::Cpu, "5%").unwrap().cpu.is_some());
+        assert!(change(Setting::Latency, "none").unwrap().no_goal);
         assert!("-1".parse::<Which>().is_err() && "every".parse::<Which>().is_err());
     }
 }

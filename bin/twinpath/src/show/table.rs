@@ -261,7 +261,7 @@ fn idle(worker: &Worker) -> String {
     let idle = &worker.idle;
     let mut text = format!("worker {}: ", worker.worker);
     if !idle.decided.is_empty() {
-        let _ = write!(text, "{}; ", idle.decided);
+        let _ = write!(text, "goal: {}; {}; ", idle.goal, idle.decided);
     }
     let _ = write!(
         text,

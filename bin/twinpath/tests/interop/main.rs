@@ -6,6 +6,7 @@ mod capture;
 mod changes;
 mod claims;
 mod exactly;
+mod goals;
 mod luck;
 mod machine;
 mod metrics;

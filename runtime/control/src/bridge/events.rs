@@ -336,15 +336,7 @@ impl Bridge {
                 Err("a bridge has no captures: tcpdump on the device sees all it carries".to_owned())
             }
             Request::Set(change) => {
-                let (change, count) = (*change, self.workers.len());
-                match change.worker {
-                    None => self.workers.iter_mut().for_each(|worker| worker.set(change)),
-                    Some(number) => self
-                        .workers
-                        .get_mut(number as usize)
-                        .ok_or_else(|| format!("there is no worker {number}: the last one is {}", count - 1))?
-                        .set(change),
-                }
+                change.meant(&mut self.workers)?.iter_mut().for_each(|worker| worker.set(*change));
                 Ok(serde_json::json!({}))
             }
         }

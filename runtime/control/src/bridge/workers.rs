@@ -5,6 +5,7 @@ use std::thread::JoinHandle;
 
 use twinpath_bridge::{BridgeCounters, BridgeEngine, Side};
 use twinpath_frame::{Pool, Region};
+use twinpath_idle::Goal;
 use twinpath_inspect::Counter;
 use twinpath_port::{PortCounters, PortId, PortQueue};
 use twinpath_port_vnet::QUEUE_FRAMES;
@@ -14,7 +15,6 @@ use twinpath_worker::place::{self, Placed, Placement};
 use twinpath_worker::{Command, Event, Remains, Worker, WorkerConfig, WorkerCounters};
 
 use crate::command::Set;
-use crate::config::goal;
 use crate::instance::StartError;
 use crate::machine::Standing;
 use crate::report;
@@ -38,6 +38,7 @@ pub(super) struct WorkerHandle {
     number: usize,
     cpu: Option<usize>,
     standing: Standing,
+    goal: Goal,
     commands: Sender<Command<()>>,
     pub(super) events: Receiver<Event<()>>,
     thread: JoinHandle<Remains<BridgeEngine>>,
@@ -68,6 +69,7 @@ impl WorkerHandle {
             number,
             cpu,
             standing,
+            goal: idle.goal,
             commands,
             events,
             thread,
@@ -79,9 +81,10 @@ impl WorkerHandle {
         })
     }
 
-    fn tell(&mut self, command: Command<()>) {
+    fn tell(&mut self, command: Command<()>) -> bool {
         let sent = self.commands.send(command).is_ok();
         self.refused.add(u64::from(!sent));
+        sent
     }
 
     /// Gives it a queue to serve.
@@ -100,8 +103,10 @@ impl WorkerHandle {
         if let Some(mode) = change.mode {
             self.tell(Command::SetMode(mode));
         }
-        if change.latency.is_some() || change.cpu.is_some() {
-            self.tell(Command::SetGoal(goal(change.latency, change.cpu)));
+        if let Some(goal) = change.goal()
+            && self.tell(Command::SetGoal(goal))
+        {
+            self.goal = goal;
         }
     }
 
@@ -174,7 +179,7 @@ impl WorkerHandle {
             frames_out: sum(|port| &port.frames_out),
             pool_mib: self.pool_bytes() as f64 / f64::from(1 << 20),
             pool_frames: POOL_FRAMES,
-            ..report::Worker::of(counters, self.mode(), request)
+            ..report::Worker::of(counters, self.mode(), self.goal, request)
         }
     }
 

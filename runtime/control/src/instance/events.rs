@@ -418,16 +418,7 @@ impl<S: Service + 'static> Instance<S> {
             Request::Measure => Err("a measurement is answered when it has ended".to_owned()),
             Request::Capture(_) => Err("a capture is not answered in a line".to_owned()),
             Request::Set(change) => {
-                let change = *change;
-                let count = self.workers.len();
-                match change.worker {
-                    None => self.workers.iter_mut().for_each(|worker| worker.set(change)),
-                    Some(number) => self
-                        .workers
-                        .get_mut(number as usize)
-                        .ok_or_else(|| format!("there is no worker {number}: the last one is {}", count - 1))?
-                        .set(change),
-                }
+                change.meant(&mut self.workers)?.iter_mut().for_each(|worker| worker.set(*change));
                 Ok(serde_json::json!({}))
             }
         }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use twinpath_frame::{Pool, PoolError, Region};
+use twinpath_idle::Goal;
 use twinpath_inspect::Counter;
 use twinpath_port::{PortCounters, PortId};
 use twinpath_serve::{ServeCommand, ServeConfig, ServeCounters, ServeEngine, ServeEvent};
@@ -15,7 +16,6 @@ use twinpath_worker::{Command, Event, Remains, Worker, WorkerConfig, WorkerCount
 
 use super::attach;
 use crate::command::Set;
-use crate::config::goal;
 use crate::machine::Standing;
 use crate::report;
 
@@ -61,6 +61,7 @@ pub(super) struct WorkerHandle<S: Service> {
     number: usize,
     cpu: Option<usize>,
     standing: Standing,
+    goal: Goal,
     commands: Sender<Command<ServeCommand>>,
     pub(super) events: Receiver<Event<ServeEvent>>,
     thread: JoinHandle<Remains<ServeEngine<S>>>,
@@ -101,6 +102,7 @@ impl<S: Service + 'static> WorkerHandle<S> {
             number,
             cpu,
             standing,
+            goal: idle.goal,
             commands,
             events,
             thread,
@@ -138,8 +140,10 @@ impl<S: Service + 'static> WorkerHandle<S> {
         if let Some(mode) = change.mode {
             self.tell(Command::SetMode(mode));
         }
-        if change.latency.is_some() || change.cpu.is_some() {
-            self.tell(Command::SetGoal(goal(change.latency, change.cpu)));
+        if let Some(goal) = change.goal()
+            && self.tell(Command::SetGoal(goal))
+        {
+            self.goal = goal;
         }
     }
 
@@ -188,7 +192,7 @@ impl<S: Service + 'static> WorkerHandle<S> {
             kernel_replies: serve.kernel_replies.get(),
             pool_mib: self.pool_bytes() as f64 / f64::from(1 << 20),
             pool_frames: self.pool_frames,
-            ..report::Worker::of(counters, self.mode(), request)
+            ..report::Worker::of(counters, self.mode(), self.goal, request)
         }
     }
 

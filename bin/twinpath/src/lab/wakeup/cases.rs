@@ -21,8 +21,8 @@ pub(super) enum Request {
 pub(super) enum Receiver {
     /// A plain server on kernel sockets.
     Kernel { mode: &'static str, request: Request },
-    /// The same, polling the device from `epoll_wait` while interrupts are suspended.
-    KernelBusyPoll,
+    /// The same, polling the device from `epoll_wait` for so long before it sleeps, while interrupts are suspended.
+    KernelBusyPoll { us: u32 },
     /// `twinpath serve echo`.
     Twinpath {
         mode: &'static str,
@@ -88,7 +88,7 @@ const BUDGETED: Receiver =
 const fn case(id: &'static str, label: &'static str, receiver: Receiver) -> Case {
     let (path, mode) = match receiver {
         Receiver::Kernel { mode, .. } => (Some("kernel"), Some(mode)),
-        Receiver::KernelBusyPoll => (Some("kernel"), Some("interrupt")),
+        Receiver::KernelBusyPoll { .. } => (Some("kernel"), Some("interrupt")),
         Receiver::Twinpath { mode, .. } => (Some("auto"), Some(mode)),
         Receiver::Floor { .. } | Receiver::Nobody => (None, None),
     };
@@ -161,15 +161,25 @@ macro_rules! at_pace {
     }};
 }
 
+/// Longer than any gap of [`Pace::Drawn`].
+const GAP_MAX_US: u32 = 1_000;
+
 const IDLE_BASE: &[&str] = &["kernel-sleeping"];
 const NEIGHBOUR_BASE: &[&str] = &["kernel-sleeping-neighbour"];
 
-const LONE: [Case; 11] = [
+const LONE: [Case; 12] = [
     case("kernel-sleeping", "kernel, sleeping", SLEEPING),
     case("kernel-request", "kernel, sleeping, request held", SLEEPING_REQUEST).over(IDLE_BASE),
-    case("kernel-busy-poll", "kernel, epoll busy polling, interrupts suspended", Receiver::KernelBusyPoll)
+    case("kernel-busy-poll", "kernel, epoll busy polling for 50 us", Receiver::KernelBusyPoll { us: 50 })
         .rarely()
         .over(IDLE_BASE),
+    case(
+        "kernel-busy-poll-through",
+        "kernel, epoll busy polling through every gap",
+        Receiver::KernelBusyPoll { us: GAP_MAX_US },
+    )
+    .rarely()
+    .over(IDLE_BASE),
     case("kernel-spinning", "kernel, spinning", SPINNING).over(IDLE_BASE),
     case("twinpath-interrupt", "twinpath, interrupt", INTERRUPT).over(IDLE_BASE),
     case("twinpath-interrupt-request", "twinpath, interrupt, request held", INTERRUPT_REQUEST)

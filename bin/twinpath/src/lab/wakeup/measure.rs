@@ -118,7 +118,7 @@ async fn packets(
     let scene = Scene::set(session, case).await?;
     let args = client(scene.port, offer, warmup, length);
     let polled = || match (case.receiver, scene.receiver.pid()) {
-        (Receiver::KernelBusyPoll, Some(pid)) => polled_packets(pid),
+        (Receiver::KernelBusyPoll { .. }, Some(pid)) => polled_packets(pid),
         _ => None,
     };
     let polled_before = polled();

@@ -22,8 +22,9 @@ use crate::lab::model::Lab;
 use crate::lab::record::Record;
 use crate::lab::session::Session;
 
-/// Pairs per ratio under `--check`, at least.
-const CHECK_PAIRS: usize = 9;
+/// Pairs per ratio under `--check`, at least. One stall of the host of a virtual machine is worth a hundred good round trips in an
+/// average: many short rounds tell more than few long ones.
+const CHECK_PAIRS: usize = 15;
 /// Pairs otherwise, at most.
 const QUICK_PAIRS: usize = 4;
 /// Rounds that also have the rows that no ratio is made of.
@@ -40,7 +41,7 @@ const QUICK_TIMES: Times = Times {
 };
 const CHECK_TIMES: Times = Times {
     warmup: Duration::from_millis(500),
-    often: Duration::from_millis(1500),
+    often: Duration::from_millis(1000),
     rarely: Duration::from_millis(1000),
 };
 const QUICK_SILENCE: Duration = Duration::from_secs(8);
@@ -118,7 +119,7 @@ fn plan(session: &Session, round: usize) -> Vec<&'static str> {
         .map(|case| case.row.id)
         .collect();
     if round < SWITCHING_ROUNDS {
-        rows.push("mode-switching");
+        rows.extend(["mode-kept", "mode-switching"]);
     }
     if round == 0 {
         rows.push("silence");
@@ -141,7 +142,8 @@ async fn step(session: &Session, record: &mut Record, round: usize, row: &'stati
             let length = if session.check { CHECK_SILENCE } else { QUICK_SILENCE };
             others::silence(session, draw, length).await
         }
-        (None, _) => others::switching(session, draw, times.often).await,
+        (None, "mode-kept") => others::switching(session, draw, times.often, &["adaptive"]).await,
+        (None, _) => others::switching(session, draw, times.often, &others::SWITCHED).await,
     };
     match result {
         Ok(sample) => record.add(row, round, sample),

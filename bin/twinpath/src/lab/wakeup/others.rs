@@ -80,8 +80,16 @@ async fn quiet(
     Ok(Sample { values, path: Some(report.path()), ..Sample::default() })
 }
 
-/// Modes switched again and again while packets come.
-pub(super) async fn switching(session: &Session, draw: &Draw, length: Duration) -> anyhow::Result<Sample> {
+/// The modes that `mode-switching` goes through.
+pub(super) const SWITCHED: [&str; 3] = ["poll", "interrupt", "adaptive"];
+
+/// Modes set again and again while packets come: one after the other, or, for comparison, always the same.
+pub(super) async fn switching(
+    session: &Session,
+    draw: &Draw,
+    length: Duration,
+    modes: &[&str],
+) -> anyhow::Result<Sample> {
     let mut args = serve(session, &ADAPTIVE)?;
     args.extend(["--ring-frames".to_owned(), SWITCHING_RING_FRAMES.to_string()]);
     let instance = Instance::start(&session.launcher, &args).await?;
@@ -91,7 +99,7 @@ pub(super) async fn switching(session: &Session, draw: &Draw, length: Duration) 
     let mut random = fastrand::Rng::with_seed(draw.seed);
     let mut switches = 0_u64;
     let switch = async {
-        for mode in ["poll", "interrupt", "adaptive"].iter().cycle() {
+        for mode in modes.iter().cycle() {
             instance.set_mode(mode).await?;
             switches += 1;
             tokio::time::sleep(SWITCH_EVERY.mul_f64(random.f64())).await;

@@ -11,9 +11,6 @@ use twinpath_sys::packet_socket::interface_index;
 
 use crate::lab::topology::{CLIENT, SERVER, Topology};
 
-/// How long the server polls before it sleeps: as long as `adaptive` servers on kernel sockets ask.
-pub(super) const BUSY_POLL_US: u32 = 50;
-
 /// What the kernel's documentation proposes (Documentation/networking/napi.rst, "IRQ suspension"; the commits that brought it).
 const SETTINGS: [(Parameter, u64); 3] = [
     (Parameter::DeferHardIrqs, 100),

@@ -6,7 +6,7 @@ use twinpath_sys::LatencyRequest;
 use twinpath_time::Instant;
 
 use super::cases::{Case, Receiver, Request};
-use super::polled::{BUSY_POLL_US, Polled};
+use super::polled::Polled;
 use crate::lab::instance::Instance;
 use crate::lab::peers::{self, FAST_PORT, PLAIN_PORT, SCALE_PORT, udp_echo, udp_echo_on};
 use crate::lab::process::{Background, Launcher, Server, Side};
@@ -59,12 +59,10 @@ impl Scene {
                 let server = launcher.server(Side::Server, &udp_echo("connected", mode)).await?;
                 (PLAIN_PORT, Running::Kernel(server))
             }
-            Receiver::KernelBusyPoll => {
+            Receiver::KernelBusyPoll { us } => {
                 polled = Some(Polled::new(launcher.topology())?);
-                let line = format!(
-                    "plain udp-busy-echo --busy-poll-us {BUSY_POLL_US} --listen {}",
-                    peers::server(PLAIN_PORT)
-                );
+                let line =
+                    format!("plain udp-busy-echo --busy-poll-us {us} --listen {}", peers::server(PLAIN_PORT));
                 let args: Vec<String> = line.split(' ').map(str::to_owned).collect();
                 (PLAIN_PORT, Running::Kernel(launcher.server(Side::Server, &args).await?))
             }

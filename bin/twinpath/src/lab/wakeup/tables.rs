@@ -8,7 +8,7 @@ const fn row(id: &'static str, group: Group, main: &'static str, label: &'static
 }
 
 /// Rows that follow from others, or are about something else than the latency of packets.
-const OTHERS: [RowSpec; 6] = [
+const OTHERS: [RowSpec; 7] = [
     row(
         "interrupt-floor",
         Group::Wake,
@@ -19,6 +19,15 @@ const OTHERS: [RowSpec; 6] = [
         path: Some("auto"),
         mode: Some("adaptive"),
         ..row("silence", Group::Idle, "cpu_server", "twinpath, adaptive, silence")
+    },
+    RowSpec {
+        path: Some("auto"),
+        ..row(
+            "mode-kept",
+            Group::Switching,
+            "lost",
+            "100,000 packets/s, the mode that is in force set again and again",
+        )
     },
     RowSpec {
         path: Some("auto"),
