@@ -14,8 +14,6 @@ const LOSS_TIMEOUT_MAX: Duration = Duration::from_secs(60);
 /// What to offer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LoadConfig {
-    /// Bytes of each request, [`PAYLOAD_MIN`] to [`PAYLOAD_MAX`].
-    pub payload_len: usize,
     /// Requests that may be unanswered at once, 1 to [`INFLIGHT_MAX`].
     pub inflight: u32,
     /// `None`: closed loop, each answer makes room for the next request. `Some`: open loop, so many requests per
@@ -31,15 +29,12 @@ pub struct LoadConfig {
     pub warmup: Duration,
     /// A request unanswered for this long is lost and frees its place in the window.
     pub loss_timeout: Duration,
-    /// Determines every payload byte.
-    pub seed: u64,
 }
 
 impl Default for LoadConfig {
-    /// One request of 64 bytes at a time, for one second.
+    /// One request at a time, for one second.
     fn default() -> Self {
         Self {
-            payload_len: 64,
             inflight: 1,
             rate_per_s: None,
             arrivals: Arrivals::Even,
@@ -47,7 +42,6 @@ impl Default for LoadConfig {
             limit: Limit::Duration(Duration::from_secs(1)),
             warmup: Duration::ZERO,
             loss_timeout: Duration::from_secs(1),
-            seed: 0,
         }
     }
 }
@@ -101,9 +95,6 @@ impl LoadConfig {
     /// # Errors
     /// The first field that is out of range.
     pub fn validate(&self) -> Result<(), LoadError> {
-        if !(PAYLOAD_MIN..=PAYLOAD_MAX).contains(&self.payload_len) {
-            return Err(LoadError::PayloadLen(self.payload_len));
-        }
         if !(1..=INFLIGHT_MAX).contains(&self.inflight) {
             return Err(LoadError::Inflight(self.inflight));
         }

@@ -1,11 +1,12 @@
 //! The load generator as a value: what to send when, and what each reply means.
 //!
 //! A client asks [`Load::due`] for the next request, lets [`Load::write`] fill its payload, reports it with
-//! [`Load::sent`], and hands every datagram it receives to [`Load::reply`]. The same value drives kernel sockets
-//! and the fast path, so both are measured by one yardstick. It never reads a clock, touches a socket, or allocates
-//! after [`Load::new`].
+//! [`Load::sent`], and hands every reply it receives to [`Load::reply`]. The same value drives kernel sockets
+//! and the fast path, so both are measured by one yardstick. What requests and replies look like is a [`Codec`]. A load
+//! never reads a clock, touches a socket, or allocates after [`Load::new`].
 
 mod arrivals;
+mod codec;
 mod config;
 mod load;
 mod pairs;
@@ -13,7 +14,9 @@ mod pattern;
 mod summary;
 
 pub use arrivals::{Arrivals, BURST_JITTER, Schedule};
+pub use codec::{Answer, Codec, Cut};
 pub use config::{INFLIGHT_MAX, Limit, LoadConfig, LoadError, PAYLOAD_MAX, PAYLOAD_MIN};
 pub use load::{Load, Reply, RequestId};
 pub use pairs::{INTERVAL_PAIRS_MIN, interval95, median};
+pub use pattern::Echo;
 pub use summary::Summary;

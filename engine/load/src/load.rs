@@ -1,8 +1,9 @@
 use twinpath_time::Instant;
 
 use crate::arrivals::Schedule;
+use crate::codec::{Answer, Codec};
 use crate::config::{Limit, LoadConfig, LoadError};
-use crate::pattern;
+use crate::pattern::Echo;
 use crate::summary::Summary;
 
 /// Names one request: its sequence number above [`SLOT_BITS`] bits of window slot.
@@ -18,11 +19,13 @@ const LOST_MEMORY: usize = 4;
 /// No request has this number: its sequence would be the last of 2^54.
 const NO_REQUEST: RequestId = RequestId::MAX;
 
-/// What a datagram turned out to be.
+/// What a reply turned out to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// The first right answer to an open request: its round trip is recorded.
     Matched,
+    /// The first answer to an open request, and a refusal.
+    Refused,
     /// Another answer to a request that has one.
     Duplicate,
     /// The answer to a request given up as lost.
@@ -32,8 +35,9 @@ pub enum Reply {
 }
 
 /// A load being offered.
-pub struct Load {
+pub struct Load<C = Echo> {
     config: LoadConfig,
+    codec: C,
     started: Instant,
     /// Of an open loop.
     schedule: Option<Schedule>,
@@ -69,12 +73,13 @@ struct Slot {
 
 const FREE_SLOT: Slot = Slot { id: NO_REQUEST, begun: Instant::ZERO, sent: Instant::NEVER };
 
-impl Load {
+impl<C: Codec> Load<C> {
     /// A load that starts at `now`. All memory it ever uses is taken here.
     ///
     /// # Errors
     /// A field of `config` is out of range.
-    pub fn new(config: LoadConfig, now: Instant) -> Result<Self, LoadError> {
+    pub fn new(config: LoadConfig, codec: C, now: Instant) -> Result<Self, LoadError> {
+        const { assert!(C::ID_BITS >= u32::BITS && C::ID_BITS <= u64::BITS) };
         config.validate()?;
         let slot_count = config.inflight as usize;
         let measured_from = now + config.warmup;
@@ -84,6 +89,7 @@ impl Load {
         };
         Ok(Self {
             config,
+            codec,
             started: now,
             schedule,
             measured_from,
@@ -129,14 +135,10 @@ impl Load {
         Some(id)
     }
 
-    /// Fills the payload of request `id`.
-    ///
-    /// # Panics
-    /// If the payload is shorter than 8 bytes.
+    /// Fills request `id`: [`Codec::request_len`] bytes.
     #[inline]
     pub fn write(&self, id: RequestId, payload: &mut [u8]) {
-        debug_assert_eq!(payload.len(), self.config.payload_len);
-        pattern::fill(self.config.seed, id, payload);
+        self.codec.write(id, payload);
     }
 
     /// Request `id` was handed to the transport; `now` is the time just before that, so that sending is part of
@@ -156,29 +158,49 @@ impl Load {
         self.summary.sent += u64::from(self.is_measured(id));
     }
 
-    /// A datagram came. Checks every byte of it and, when it answers an open request, records the round trip.
+    /// A reply came. Checks every byte of it and, when it answers an open request, records the round trip.
     #[inline]
-    pub fn reply(&mut self, payload: &[u8], now: Instant) -> Reply {
+    pub fn reply(&mut self, reply: &[u8], now: Instant) -> Reply {
         self.now = now;
-        if payload.len() == self.config.payload_len
-            && let Some(id) = pattern::check(self.config.seed, payload)
-            && let Some(slot) = self.slots.get((id & SLOT_MASK) as usize).copied()
-        {
-            if slot.id == id && slot.sent != Instant::NEVER {
-                self.release(id);
-                if self.is_measured(id) {
-                    self.last_reply = now;
+        let (low, is_right) = match self.codec.check(reply) {
+            Answer::Right(low) => (low, true),
+            Answer::Refused(low) => (low, false),
+            Answer::Wrong => return self.corrupt(now),
+        };
+        let id = self.widen(low);
+        let Some(slot) = self.slots.get((id & SLOT_MASK) as usize).copied() else { return self.corrupt(now) };
+        if slot.id == id && slot.sent != Instant::NEVER {
+            self.release(id);
+            if self.is_measured(id) {
+                self.last_reply = now;
+                if is_right {
                     self.summary.received += 1;
                     self.summary.histogram.saturating_record(now.nanos_since(slot.begun));
+                } else {
+                    self.summary.refused += 1;
                 }
-                return Reply::Matched;
             }
-            if id >> SLOT_BITS < self.sequence && slot.id != id {
-                return self.stray(id);
-            }
+            return if is_right { Reply::Matched } else { Reply::Refused };
         }
+        if id >> SLOT_BITS < self.sequence && slot.id != id { self.stray(id) } else { self.corrupt(now) }
+    }
+
+    /// Bytes came that are no reply at all.
+    #[cold]
+    pub fn corrupt(&mut self, now: Instant) -> Reply {
+        self.now = now;
         self.summary.corrupt += u64::from(now >= self.measured_from);
         Reply::Corrupt
+    }
+
+    /// The newest request made whose number ends in the bits of `low` that replies carry.
+    #[inline]
+    fn widen(&self, low: u64) -> RequestId {
+        if C::ID_BITS == u64::BITS {
+            return low;
+        }
+        let newest = (self.sequence << SLOT_BITS).wrapping_sub(1);
+        newest.wrapping_sub(newest.wrapping_sub(low) & ((1 << C::ID_BITS) - 1))
     }
 
     /// Gives up what has been unanswered for the loss timeout; returns how many requests that were. Cheap when
@@ -187,6 +209,13 @@ impl Load {
     pub fn expire(&mut self, now: Instant) -> u32 {
         self.now = now;
         if now < self.expiry_bound { 0 } else { self.expire_slots(now) }
+    }
+
+    /// Whether [`due`](Self::due) would give a request now.
+    #[inline]
+    #[must_use]
+    pub fn has_due(&self, now: Instant) -> bool {
+        !self.free.is_empty() && !self.issued_all(now) && self.next_begin(now) <= now
     }
 
     /// When something is to do without a reply: the next request of an open loop, or the next loss; in the past when
@@ -237,6 +266,13 @@ impl Load {
     #[must_use]
     pub fn config(&self) -> &LoadConfig {
         &self.config
+    }
+
+    /// What it speaks.
+    #[inline]
+    #[must_use]
+    pub fn codec(&self) -> &C {
+        &self.codec
     }
 
     /// What was measured so far.

@@ -1,10 +1,75 @@
-//! Payload bytes: the request number, then words that follow from it and the seed, so that any wrong byte shows.
+//! What an echo service is sent: the request number, then words that follow from it and a seed, so that any wrong byte
+//! shows.
+
+use crate::codec::{Answer, Codec, Cut};
+use crate::config::{LoadError, PAYLOAD_MAX, PAYLOAD_MIN};
+use crate::load::RequestId;
 
 /// Added from word to word: odd, so the words of one payload differ, and cheap enough to be vectorised.
 const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 
+/// Requests that come back as they are, all of one length, each with bytes of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Echo {
+    len: usize,
+    seed: u64,
+}
+
+impl Echo {
+    /// Requests of `len` bytes, [`PAYLOAD_MIN`] to [`PAYLOAD_MAX`]; `seed` determines every one of them.
+    ///
+    /// # Errors
+    /// No such length.
+    pub fn new(len: usize, seed: u64) -> Result<Self, LoadError> {
+        if (PAYLOAD_MIN..=PAYLOAD_MAX).contains(&len) {
+            Ok(Self { len, seed })
+        } else {
+            Err(LoadError::PayloadLen(len))
+        }
+    }
+}
+
+impl Codec for Echo {
+    const ID_BITS: u32 = u64::BITS;
+
+    #[inline]
+    fn request_len(&self) -> usize {
+        self.len
+    }
+
+    #[inline]
+    fn reply_len_max(&self) -> usize {
+        self.len
+    }
+
+    #[inline]
+    fn write(&self, id: RequestId, request: &mut [u8]) {
+        debug_assert_eq!(request.len(), self.len);
+        fill(self.seed, id, request);
+    }
+
+    #[inline]
+    fn check(&mut self, reply: &[u8]) -> Answer {
+        if reply.len() == self.len
+            && let Some(id) = check(self.seed, reply)
+        {
+            Answer::Right(id)
+        } else {
+            Answer::Wrong
+        }
+    }
+
+    #[inline]
+    fn cut(&self, stream: &[u8]) -> Cut {
+        match self.len.checked_sub(stream.len()) {
+            None | Some(0) => Cut::Whole(self.len),
+            Some(missing) => Cut::Partial { missing },
+        }
+    }
+}
+
 /// Fills `payload` for request `id`. The payload holds at least 8 bytes.
-pub(crate) fn fill(seed: u64, id: u64, payload: &mut [u8]) {
+fn fill(seed: u64, id: u64, payload: &mut [u8]) {
     let mut word = first_word(seed, id);
     let (number, rest) = payload.split_at_mut(8);
     number.copy_from_slice(&id.to_le_bytes());
@@ -17,7 +82,7 @@ pub(crate) fn fill(seed: u64, id: u64, payload: &mut [u8]) {
 }
 
 /// The request number, if every byte after it is what [`fill`] wrote.
-pub(crate) fn check(seed: u64, payload: &[u8]) -> Option<u64> {
+fn check(seed: u64, payload: &[u8]) -> Option<u64> {
     let (number, rest) = payload.split_first_chunk::<8>()?;
     let id = u64::from_le_bytes(*number);
     let mut word = first_word(seed, id);

@@ -10,14 +10,16 @@ const PACING_DIGITS: u8 = 2;
 
 /// What a load measured. Requests of the warm-up are nowhere in it.
 ///
-/// `sent == received + lost + unanswered`, and every datagram handed in after the warm-up is one of `received`,
-/// `duplicates`, `late` and `corrupt`.
+/// `sent == received + refused + lost + unanswered`, and every reply handed in after the warm-up is one of `received`,
+/// `refused`, `duplicates`, `late` and `corrupt`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
     /// Requests sent.
     pub sent: u64,
     /// Requests answered in time, every byte right.
     pub received: u64,
+    /// Requests answered in time by a refusal in due form.
+    pub refused: u64,
     /// Requests unanswered for the loss timeout.
     pub lost: u64,
     /// Requests still open when the summary was made.
@@ -43,6 +45,7 @@ impl Summary {
         Self {
             sent: 0,
             received: 0,
+            refused: 0,
             lost: 0,
             unanswered: 0,
             corrupt: 0,
@@ -60,6 +63,7 @@ impl Summary {
     pub fn merge(&mut self, other: &Self) {
         self.sent += other.sent;
         self.received += other.received;
+        self.refused += other.refused;
         self.lost += other.lost;
         self.unanswered += other.unanswered;
         self.corrupt += other.corrupt;

@@ -6,6 +6,7 @@
 
 mod burst;
 mod busy_poll;
+mod client;
 mod error;
 pub mod fragments;
 pub mod kill_watch;
@@ -25,20 +26,21 @@ mod udp_client;
 mod udp_echo;
 
 pub use busy_poll::BusyPollEcho;
+pub use client::{ClientConfig, ClientOutcome, Transfers};
 pub use error::PlainError;
 pub use paced_wake::{Pace, paced_wake};
 pub use packet_reflect::PacketReflect;
 pub use pingpong::eventfd_pingpong;
 pub use stop::{Progress, Stop};
 pub use tcp_bulk::{BulkCounts, TcpSink, tcp_bulk};
-pub use tcp_client::tcp_client;
+pub use tcp_client::{TcpClient, tcp_client};
 pub use tcp_echo::TcpEcho;
 pub use tcp_holder::{Held, Holding, tcp_hold};
 pub use tcp_null::TcpNull;
-pub use udp_client::udp_client;
+pub use udp_client::{UdpClient, udp_client};
 pub use udp_echo::{Echo, EchoCounts, EchoMethod, Null, Peers, Reply, UdpEcho, UdpNull, UdpServer};
 
-use twinpath_load::{LoadConfig, Summary};
+use client::SILENT_TIMEOUTS;
 use twinpath_time::{Duration, Instant};
 
 /// How a thread waits for its socket.
@@ -62,31 +64,6 @@ impl Wait {
             Self::SpinThenSleep(budget) => now.since(last) < budget,
         }
     }
-}
-
-/// A client that has had no answer at all for so many loss timeouts gives up: nobody is there.
-const SILENT_TIMEOUTS: u32 = 3;
-
-/// What one client thread does.
-#[derive(Clone, Copy, Debug)]
-pub struct ClientConfig {
-    /// The server.
-    pub target: std::net::SocketAddr,
-    /// How to wait for replies.
-    pub wait: Wait,
-    /// What to offer.
-    pub load: LoadConfig,
-    /// The CPU to run on; anywhere if `None`.
-    pub cpu: Option<usize>,
-}
-
-/// What one client thread measured.
-#[derive(Clone, Debug)]
-pub struct ClientOutcome {
-    /// Counts and round-trip times.
-    pub summary: Summary,
-    /// CPU time this thread used from the end of the warm-up to the end of the load.
-    pub cpu_time: Duration,
 }
 
 #[cfg(test)]

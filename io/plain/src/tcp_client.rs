@@ -1,4 +1,8 @@
-//! The TCP client: requests of equal size on one connection, answered in order.
+//! The TCP client: requests on one connection, its stream of replies cut by the codec.
+//!
+//! One request per send and one reply per receive, as a client has who asks for one thing at a time: a receive takes no
+//! more bytes than the next reply has, as far as that can be told. With `batch` a send carries all that is due, and a
+//! receive takes all that is there.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -6,68 +10,87 @@ use std::sync::Arc;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
-use twinpath_load::Load;
+use twinpath_load::{Codec, Cut, Load};
 use twinpath_sys::{affinity, clock};
-use twinpath_time::{Duration, Instant};
+use twinpath_time::Instant;
 
+use crate::client::{Account, Transfers, set_timer_slack};
 use crate::socket::{connect_tcp, is_transient, set_receive_timeout};
 use crate::stop::{Progress, Stop};
 use crate::{ClientConfig, ClientOutcome, PlainError, SILENT_TIMEOUTS};
 
-/// Requests gathered into one send are bounded by this many bytes (and by one request, if that is larger).
+/// Requests gathered into one send are bounded by this many bytes (and by one request, if that is larger); so is what one
+/// receive takes.
 const GATHERED_BYTES_MAX: usize = 64 << 10;
 
-/// Offers the load in the calling thread until it is done or `stop` is requested.
+/// Connects, and offers the load in the calling thread until it is done or `stop` is requested.
 ///
 /// # Errors
-/// The configuration is impossible, nothing listens at the target, or the connection breaks.
-pub fn tcp_client(
+/// The configuration is impossible, nothing listens at the target, or the connection breaks before a reply came.
+pub fn tcp_client<C: Codec>(
     config: &ClientConfig,
+    codec: C,
     stop: &Stop,
     progress: &Progress,
 ) -> Result<ClientOutcome, PlainError> {
-    if let Some(cpu) = config.cpu {
-        affinity::pin_current_thread(cpu)?;
-    }
-    config.load.validate()?;
-    let mut client = Client::open(config)?;
-    stop.watch(&client.socket);
-    let mut cpu_from = None;
-    let mut now = clock::now();
-    let mut load = Load::new(config.load, now)?;
-    let (started, silence) = (now, config.load.loss_timeout * SILENT_TIMEOUTS);
-    let mut last_reply = now;
-    while !load.done(now) && !stop.is_requested() {
-        if cpu_from.is_none() && load.is_measuring(now) {
-            cpu_from = Some(clock::thread_cpu_time());
-        }
-        load.expire(now);
-        client.gather_due(&mut load, now);
-        match client.send_gathered() {
-            Err(_) if stop.is_requested() => break,
-            sent => sent?,
-        }
-        let received = match client.receive(&load, config.wait.spins(last_reply, now), now) {
-            // A socket shut down reads as closed.
-            Err(_) if stop.is_requested() => break,
-            received => received?,
-        };
-        now = clock::now();
-        if stop.is_requested() || (last_reply == started && now.since(started) > silence) {
-            break;
-        }
-        if received > 0 {
-            progress.add(client.take_replies(received, &mut load, now));
-            last_reply = now;
-        }
-    }
-    let cpu_time = cpu_from.map_or(Duration::ZERO, |from| clock::thread_cpu_time().saturating_sub(from));
-    Ok(ClientOutcome { summary: load.summary(), cpu_time })
+    TcpClient::connect(config, codec)?.run(stop, progress)
 }
 
-struct Client<'a> {
-    config: &'a ClientConfig,
+/// A client that is connected and has not begun.
+pub struct TcpClient<C> {
+    codec: C,
+    connection: Connection,
+}
+
+impl<C: Codec> TcpClient<C> {
+    /// Connects.
+    ///
+    /// # Errors
+    /// The configuration is impossible, or nothing listens at the target.
+    pub fn connect(config: &ClientConfig, codec: C) -> Result<Self, PlainError> {
+        config.load.validate()?;
+        let socket = connect_tcp(config.target)?;
+        set_receive_timeout(&socket, config.load.loss_timeout)?;
+        let request_len = codec.request_len();
+        let outgoing = if config.batch { GATHERED_BYTES_MAX.max(request_len) } else { request_len };
+        let incoming = GATHERED_BYTES_MAX.max(codec.reply_len_max());
+        let connection = Connection {
+            config: *config,
+            socket,
+            request_len,
+            outgoing: vec![0; outgoing].into(),
+            unsent: 0,
+            gathered: 0,
+            incoming: vec![0; incoming].into(),
+            partial: 0,
+            missing: 0,
+            transfers: Transfers::default(),
+        };
+        Ok(Self { codec, connection })
+    }
+
+    /// Offers the load in the calling thread until it is done or `stop` is requested.
+    ///
+    /// # Errors
+    /// The CPU is not ours, or the connection breaks before a reply came.
+    pub fn run(self, stop: &Stop, progress: &Progress) -> Result<ClientOutcome, PlainError> {
+        let Self { codec, mut connection } = self;
+        if let Some(cpu) = connection.config.cpu {
+            affinity::pin_current_thread(cpu)?;
+        }
+        set_timer_slack()?;
+        stop.watch(&connection.socket);
+        let mut load = Load::new(connection.config.load, codec, clock::now())?;
+        let mut account = Account::default();
+        let ended = connection.offer(&mut load, &mut account, stop, progress);
+        account.outcome(load.summary(), connection.transfers, ended, stop)
+    }
+}
+
+struct Connection {
+    config: ClientConfig,
     socket: Arc<OwnedFd>,
+    request_len: usize,
     /// Requests made and not yet taken by the kernel are at `unsent..gathered`.
     outgoing: Box<[u8]>,
     unsent: usize,
@@ -75,29 +98,44 @@ struct Client<'a> {
     /// The beginning of a reply whose rest has not come is at `..partial`.
     incoming: Box<[u8]>,
     partial: usize,
+    /// Bytes that the next reply lacks, at least.
+    missing: usize,
+    transfers: Transfers,
 }
 
-impl<'a> Client<'a> {
-    fn open(config: &'a ClientConfig) -> Result<Self, PlainError> {
-        let socket = connect_tcp(config.target)?;
-        set_receive_timeout(&socket, config.load.loss_timeout)?;
-        rustix::thread::set_current_timer_slack(Some(std::num::NonZeroU64::MIN))
-            .map_err(|source| PlainError::Option { option: "PR_SET_TIMERSLACK", source: source.into() })?;
-        let room = GATHERED_BYTES_MAX.max(config.load.payload_len);
-        Ok(Self {
-            config,
-            socket,
-            outgoing: vec![0; room].into(),
-            unsent: 0,
-            gathered: 0,
-            incoming: vec![0; room].into(),
-            partial: 0,
-        })
+impl Connection {
+    fn offer<C: Codec>(
+        &mut self,
+        load: &mut Load<C>,
+        account: &mut Account,
+        stop: &Stop,
+        progress: &Progress,
+    ) -> Result<(), PlainError> {
+        let mut now = clock::now();
+        let (started, silence) = (now, self.config.load.loss_timeout * SILENT_TIMEOUTS);
+        let mut last_reply = now;
+        self.take_replies(0, load, now)?;
+        while !load.done(now) && !stop.is_requested() {
+            account.begin(load, now, &self.transfers);
+            load.expire(now);
+            self.gather_due(load, now);
+            self.send_gathered()?;
+            let received = self.receive(load, self.config.wait.spins(last_reply, now), now)?;
+            now = clock::now();
+            if stop.is_requested() || (last_reply == started && now.since(started) > silence) {
+                break;
+            }
+            if received > 0 {
+                progress.add(self.take_replies(received, load, now)?);
+                last_reply = now;
+            }
+        }
+        Ok(())
     }
 
     /// Puts what is due behind what is still to be sent, as far as there is room.
-    fn gather_due(&mut self, load: &mut Load, now: Instant) {
-        let len = self.config.load.payload_len;
+    fn gather_due<C: Codec>(&mut self, load: &mut Load<C>, now: Instant) {
+        let len = self.request_len;
         if self.unsent == self.gathered {
             (self.unsent, self.gathered) = (0, 0);
         }
@@ -115,9 +153,15 @@ impl<'a> Client<'a> {
         while self.unsent < self.gathered {
             let rest = &self.outgoing[self.unsent..self.gathered];
             match send(&self.socket, rest, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
-                Ok(sent) => self.unsent += sent,
+                Ok(sent) => {
+                    self.unsent += sent;
+                    self.transfers.sent(sent);
+                }
                 Err(Errno::INTR) => {}
-                Err(error) if is_transient(error) => return Ok(()),
+                Err(error) if is_transient(error) => {
+                    self.transfers.sends_refused += 1;
+                    return Ok(());
+                }
                 Err(Errno::PIPE | Errno::CONNRESET) => return Err(PlainError::Closed(self.config.target)),
                 Err(error) => {
                     return Err(PlainError::Send { target: self.config.target, source: error.into() });
@@ -128,35 +172,63 @@ impl<'a> Client<'a> {
     }
 
     /// Waits as the mode says and takes bytes; returns how many.
-    fn receive(&mut self, load: &Load, spins: bool, now: Instant) -> Result<usize, PlainError> {
-        let mut flags = if spins { RecvFlags::DONTWAIT } else { RecvFlags::empty() };
+    fn receive<C: Codec>(&mut self, load: &Load<C>, spins: bool, now: Instant) -> Result<usize, PlainError> {
         let stuck = self.unsent < self.gathered;
-        if !spins && (stuck || load.config().rate_per_s.is_some()) {
+        // While there is more to send, nobody waits.
+        let at_once = spins || (!stuck && load.has_due(now));
+        let mut flags = if at_once { RecvFlags::DONTWAIT } else { RecvFlags::empty() };
+        if !at_once && (stuck || load.config().rate_per_s.is_some()) {
             self.sleep_until(load.next_deadline(), now, stuck)?;
             flags = RecvFlags::DONTWAIT;
         }
-        match recv(&self.socket, &mut self.incoming[self.partial..], flags) {
+        let room = &mut self.incoming[self.partial..];
+        let room = if self.config.batch { room } else { &mut room[..self.missing] };
+        match recv(&self.socket, room, flags) {
             Ok((0, _)) => Err(PlainError::Closed(self.config.target)),
-            Ok((len, _)) => Ok(len),
-            Err(error) if is_transient(error) => Ok(0),
+            Ok((len, _)) => {
+                self.transfers.received(len);
+                Ok(len)
+            }
+            Err(error) if is_transient(error) => {
+                self.transfers.receives_empty += 1;
+                Ok(0)
+            }
             Err(Errno::CONNRESET) => Err(PlainError::Closed(self.config.target)),
             Err(error) => Err(PlainError::Receive(error.into())),
         }
     }
 
     /// Cuts the stream into replies; returns how many were whole.
-    fn take_replies(&mut self, received: usize, load: &mut Load, now: Instant) -> u64 {
+    fn take_replies<C: Codec>(
+        &mut self,
+        received: usize,
+        load: &mut Load<C>,
+        now: Instant,
+    ) -> Result<u64, PlainError> {
         let available = self.partial + received;
-        let mut replies = 0;
-        let chunks = self.incoming[..available].chunks_exact(self.config.load.payload_len);
-        let rest = chunks.remainder().len();
-        for payload in chunks {
-            load.reply(payload, now);
-            replies += 1;
+        let (mut taken, mut replies) = (0, 0);
+        loop {
+            let stream = &self.incoming[taken..available];
+            match load.codec().cut(stream) {
+                Cut::Whole(len) => {
+                    load.reply(&stream[..len], now);
+                    (taken, replies) = (taken + len, replies + 1);
+                }
+                Cut::Partial { missing } => {
+                    self.missing = missing;
+                    break;
+                }
+                Cut::Broken => {
+                    load.corrupt(now);
+                    return Err(PlainError::Unintelligible(self.config.target));
+                }
+            }
         }
-        self.incoming.copy_within(available - rest..available, 0);
-        self.partial = rest;
-        replies
+        if taken > 0 {
+            self.incoming.copy_within(taken..available, 0);
+        }
+        self.partial = available - taken;
+        Ok(replies)
     }
 
     /// Until bytes are there, the kernel takes more of ours (if `stuck`), or `deadline` has come.

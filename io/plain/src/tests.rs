@@ -4,7 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::mpsc;
 use std::thread;
 
-use twinpath_load::Limit;
+use twinpath_load::{Echo as Pattern, Limit, LoadConfig, Summary};
+use twinpath_time::Duration;
 
 use super::*;
 
@@ -17,8 +18,12 @@ fn udp_server(ip: IpAddr, wait: Wait, method: EchoMethod, peers: Peers) -> UdpEc
 }
 
 fn client(target: SocketAddr, wait: Wait, inflight: u32, count: u64) -> ClientConfig {
-    let load = LoadConfig { inflight, limit: Limit::Count(count), seed: 42, ..LoadConfig::default() };
-    ClientConfig { target, wait, load, cpu: None }
+    let load = LoadConfig { inflight, limit: Limit::Count(count), ..LoadConfig::default() };
+    ClientConfig { target, wait, load, batch: false, cpu: None }
+}
+
+fn echo(len: usize) -> Pattern {
+    Pattern::new(len, 42).unwrap()
 }
 
 /// Runs a server beside `ask`, then stops it; returns what it counted.
@@ -44,7 +49,7 @@ fn every_udp_server_answers_every_request_once() {
                 let config = client(server.address(), wait, 16, 200);
                 let (counts, outcome) = beside(
                     |stop| server.run(stop),
-                    || udp_client(&config, &Stop::new(), &Progress::default()).unwrap(),
+                    || udp_client(&config, echo(64), &Stop::new(), &Progress::default()).unwrap(),
                 );
                 let what = format!("{wait:?} {method:?} {peers:?} {ip}");
                 let Summary { sent, received, lost, corrupt, duplicates, .. } = outcome.summary;
@@ -68,7 +73,7 @@ fn a_server_that_would_poll_its_device_answers_without_one() {
         let config = client(server.address(), Wait::Sleep, 16, 200);
         let (counts, outcome) = beside(
             |stop| server.run(stop),
-            || udp_client(&config, &Stop::new(), &Progress::default()).unwrap(),
+            || udp_client(&config, echo(64), &Stop::new(), &Progress::default()).unwrap(),
         );
         assert_eq!((outcome.summary.received, outcome.summary.corrupt), (200, 0));
         assert_eq!(counts, EchoCounts { received: 200, sent: 200, refused: 0 });
@@ -100,14 +105,16 @@ fn a_paced_wake_up_is_recorded_once_per_signal_after_the_warm_up() {
 #[test]
 fn both_tcp_servers_answer_pipelined_and_huge_requests() {
     for wait in WAITS {
-        for (inflight, payload_len) in [(1, 64), (64, 64), (64, 65_507)] {
+        for (inflight, payload_len, batch) in
+            [(1, 64, false), (64, 64, false), (64, 64, true), (64, 65_507, false), (64, 65_507, true)]
+        {
             let server = TcpEcho::bind(SocketAddr::new(LOCAL, 0), wait).unwrap();
             let mut config = client(server.address(), wait, inflight, 300);
-            config.load.payload_len = payload_len;
+            config.batch = batch;
             config.load.loss_timeout = Duration::from_secs(30);
             let (_, outcome) = beside(
                 |stop| server.run(stop),
-                || tcp_client(&config, &Stop::new(), &Progress::default()).unwrap(),
+                || tcp_client(&config, echo(payload_len), &Stop::new(), &Progress::default()).unwrap(),
             );
             let Summary { sent, received, corrupt, .. } = outcome.summary;
             assert_eq!((sent, received, corrupt), (300, 300, 0), "{wait:?} {inflight} of {payload_len}");
@@ -122,8 +129,10 @@ fn an_open_loop_keeps_its_rate() {
         let mut config = client(server.address(), wait, 64, 200);
         config.load.rate_per_s = Some(2000.0);
         let progress = Progress::default();
-        let (_, outcome) =
-            beside(|stop| server.run(stop), || udp_client(&config, &Stop::new(), &progress).unwrap());
+        let (_, outcome) = beside(
+            |stop| server.run(stop),
+            || udp_client(&config, echo(64), &Stop::new(), &progress).unwrap(),
+        );
         assert_eq!((outcome.summary.received, progress.answered()), (200, 200));
         // The last of 200 is due after 99.5 ms; a busy machine may take longer, nothing may take less.
         assert!(outcome.summary.elapsed >= Duration::from_micros(99_500), "{:?}", outcome.summary.elapsed);
@@ -193,7 +202,7 @@ fn a_stop_wakes_whoever_sleeps() {
             });
         }
         scope.spawn(|| {
-            let outcome = udp_client(&config, &stop, &Progress::default()).unwrap();
+            let outcome = udp_client(&config, echo(64), &stop, &Progress::default()).unwrap();
             assert_eq!(outcome.summary.received, 0);
         });
         scope.spawn(|| TcpSink::bind(SocketAddr::new(LOCAL, 0)).unwrap().run(&stop, |_| {}).unwrap());
@@ -211,8 +220,8 @@ fn nobody_there_is_said_at_once() {
     let config = client(closed, Wait::Sleep, 1, 1);
     let refused = format!("nothing listens on {closed}");
     for outcome in [
-        udp_client(&config, &Stop::new(), &Progress::default()),
-        tcp_client(&config, &Stop::new(), &Progress::default()),
+        udp_client(&config, echo(64), &Stop::new(), &Progress::default()),
+        tcp_client(&config, echo(64), &Stop::new(), &Progress::default()),
     ] {
         assert_eq!(outcome.unwrap_err().to_string(), refused);
     }
@@ -223,7 +232,7 @@ fn a_silent_server_is_given_up() {
     let silent = UdpSocket::bind((LOCAL, 0)).unwrap();
     let mut config = client(silent.local_addr().unwrap(), Wait::Sleep, 1, 1_000_000);
     config.load.loss_timeout = Duration::from_millis(10);
-    let outcome = udp_client(&config, &Stop::new(), &Progress::default()).unwrap();
+    let outcome = udp_client(&config, echo(64), &Stop::new(), &Progress::default()).unwrap();
     assert_eq!(outcome.summary.received, 0);
     assert!(outcome.summary.lost >= 1);
 }
@@ -242,7 +251,7 @@ fn a_stop_in_mid_run_is_no_error() {
             let run = |stop: &Stop| if is_udp { udp.run(stop) } else { tcp.run(stop) };
             let (_, outcome) = beside(run, || {
                 thread::scope(|scope| {
-                    let asking = scope.spawn(|| ask(&config, &stop, &progress));
+                    let asking = scope.spawn(|| ask(&config, echo(64), &stop, &progress));
                     while progress.answered() < 100 && !asking.is_finished() {
                         thread::yield_now();
                     }
@@ -276,7 +285,7 @@ fn wrong_answers_are_counted() {
                 liar.send_to(&request[..64], client).unwrap();
             }
         });
-        udp_client(&config, &Stop::new(), &Progress::default()).unwrap()
+        udp_client(&config, echo(64), &Stop::new(), &Progress::default()).unwrap()
     });
     let Summary { received, corrupt, lost, .. } = outcome.summary;
     assert_eq!((received, corrupt, lost), (2, 4, 0));

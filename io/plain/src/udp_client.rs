@@ -1,4 +1,7 @@
 //! The UDP client: drives a [`Load`] over one connected socket.
+//!
+//! One request per send and one reply per receive; with `batch` a system call moves all that is due, or there, up to
+//! [`BURST_MAX`].
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -6,11 +9,12 @@ use std::sync::Arc;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
-use twinpath_load::{Load, RequestId};
+use twinpath_load::{Codec, Load, RequestId};
 use twinpath_sys::{affinity, clock};
-use twinpath_time::{Duration, Instant};
+use twinpath_time::Instant;
 
 use crate::burst::{BURST_MAX, Burst};
+use crate::client::{Account, Transfers, set_timer_slack};
 use crate::socket::{connect_udp, is_icmp, is_transient, set_receive_timeout};
 use crate::stop::{Progress, Stop};
 use crate::{ClientConfig, ClientOutcome, PlainError, SILENT_TIMEOUTS};
@@ -18,89 +22,121 @@ use crate::{ClientConfig, ClientOutcome, PlainError, SILENT_TIMEOUTS};
 /// Offers the load in the calling thread until it is done or `stop` is requested.
 ///
 /// # Errors
-/// The configuration is impossible, nothing listens at the target, or the socket fails.
-pub fn udp_client(
+/// The configuration is impossible, nothing listens at the target, or the socket fails before a reply came.
+pub fn udp_client<C: Codec>(
     config: &ClientConfig,
+    codec: C,
     stop: &Stop,
     progress: &Progress,
 ) -> Result<ClientOutcome, PlainError> {
-    if let Some(cpu) = config.cpu {
-        affinity::pin_current_thread(cpu)?;
-    }
-    config.load.validate()?;
-    let mut client = Client::open(config)?;
-    stop.watch(&client.socket);
-    let mut cpu_from = None;
-    let mut now = clock::now();
-    let mut load = Load::new(config.load, now)?;
-    let (started, silence) = (now, config.load.loss_timeout * SILENT_TIMEOUTS);
-    let mut last_reply = now;
-    while !load.done(now) && !stop.is_requested() {
-        if cpu_from.is_none() && load.is_measuring(now) {
-            cpu_from = Some(clock::thread_cpu_time());
-        }
-        load.expire(now);
-        client.send_due(&mut load, now)?;
-        let spins = config.wait.spins(last_reply, now);
-        let count = client.receive(&load, spins, now)?;
-        now = clock::now();
-        if !client.answered && now.since(started) > silence {
-            break;
-        }
-        // A socket shut down reads as an empty datagram.
-        if stop.is_requested() {
-            break;
-        }
-        for slot in 0..count {
-            load.reply(client.burst.payload(slot), now);
-        }
-        if count > 0 {
-            last_reply = now;
-            client.answered = true;
-            progress.add(count as u64);
-        }
-    }
-    let cpu_time = cpu_from.map_or(Duration::ZERO, |from| clock::thread_cpu_time().saturating_sub(from));
-    Ok(ClientOutcome { summary: load.summary(), cpu_time })
+    UdpClient::connect(config, codec)?.run(stop, progress)
 }
 
-struct Client<'a> {
-    config: &'a ClientConfig,
+/// A client that has its socket and has not begun.
+pub struct UdpClient<C> {
+    codec: C,
+    flow: Flow,
+}
+
+impl<C: Codec> UdpClient<C> {
+    /// Opens the socket; nothing is sent.
+    ///
+    /// # Errors
+    /// The configuration is impossible, or there is no way to the target.
+    pub fn connect(config: &ClientConfig, codec: C) -> Result<Self, PlainError> {
+        config.load.validate()?;
+        let socket = connect_udp(config.target)?;
+        set_receive_timeout(&socket, config.load.loss_timeout)?;
+        let slots = if config.batch { (config.load.inflight as usize).min(BURST_MAX) } else { 1 };
+        let request_len = codec.request_len();
+        // One byte more than expected, so that a longer reply shows as such.
+        let reply_room = codec.reply_len_max() + 1;
+        let flow = Flow {
+            config: *config,
+            socket,
+            request_len,
+            reply_room,
+            burst: Burst::new(slots, reply_room.max(request_len)),
+            ids: [0; BURST_MAX],
+            answered: false,
+            transfers: Transfers::default(),
+        };
+        Ok(Self { codec, flow })
+    }
+
+    /// Offers the load in the calling thread until it is done or `stop` is requested.
+    ///
+    /// # Errors
+    /// The CPU is not ours, or the socket fails before a reply came.
+    pub fn run(self, stop: &Stop, progress: &Progress) -> Result<ClientOutcome, PlainError> {
+        let Self { codec, mut flow } = self;
+        if let Some(cpu) = flow.config.cpu {
+            affinity::pin_current_thread(cpu)?;
+        }
+        set_timer_slack()?;
+        stop.watch(&flow.socket);
+        let mut load = Load::new(flow.config.load, codec, clock::now())?;
+        let mut account = Account::default();
+        let ended = flow.offer(&mut load, &mut account, stop, progress);
+        account.outcome(load.summary(), flow.transfers, ended, stop)
+    }
+}
+
+struct Flow {
+    config: ClientConfig,
     socket: Arc<OwnedFd>,
+    request_len: usize,
+    reply_room: usize,
     /// Requests on their way out, then replies on their way in.
     burst: Burst,
     ids: [RequestId; BURST_MAX],
     /// Whether anything ever came back: before that, a refusal means that nobody is there.
     answered: bool,
+    transfers: Transfers,
 }
 
-impl<'a> Client<'a> {
-    fn open(config: &'a ClientConfig) -> Result<Self, PlainError> {
-        let socket = connect_udp(config.target)?;
-        set_receive_timeout(&socket, config.load.loss_timeout)?;
-        // An open loop sleeps until the next request is due: to the nanosecond, not the default 50 us.
-        let slack = std::num::NonZeroU64::MIN;
-        rustix::thread::set_current_timer_slack(Some(slack))
-            .map_err(|source| PlainError::Option { option: "PR_SET_TIMERSLACK", source: source.into() })?;
-        let slots = (config.load.inflight as usize).min(BURST_MAX);
-        Ok(Self {
-            config,
-            socket,
-            // One byte more than expected, so that a longer reply shows as such.
-            burst: Burst::new(slots, config.load.payload_len + 1),
-            ids: [0; BURST_MAX],
-            answered: false,
-        })
+impl Flow {
+    fn offer<C: Codec>(
+        &mut self,
+        load: &mut Load<C>,
+        account: &mut Account,
+        stop: &Stop,
+        progress: &Progress,
+    ) -> Result<(), PlainError> {
+        let mut now = clock::now();
+        let (started, silence) = (now, self.config.load.loss_timeout * SILENT_TIMEOUTS);
+        let mut last_reply = now;
+        while !load.done(now) && !stop.is_requested() {
+            account.begin(load, now, &self.transfers);
+            load.expire(now);
+            self.send_due(load, now)?;
+            let spins = self.config.wait.spins(last_reply, now);
+            let count = self.receive(load, spins, now)?;
+            now = clock::now();
+            // A socket shut down reads as an empty datagram.
+            if stop.is_requested() || (!self.answered && now.since(started) > silence) {
+                break;
+            }
+            for slot in 0..count {
+                load.reply(self.burst.payload(slot), now);
+            }
+            if count > 0 {
+                last_reply = now;
+                self.answered = true;
+                progress.add(count as u64);
+            }
+        }
+        Ok(())
     }
 
-    /// Sends all that is due, in bursts.
-    fn send_due(&mut self, load: &mut Load, now: Instant) -> Result<(), PlainError> {
+    /// Sends the one request that is due, or all that are, in bursts.
+    fn send_due<C: Codec>(&mut self, load: &mut Load<C>, now: Instant) -> Result<(), PlainError> {
         loop {
             let mut count = 0;
             while count < self.burst.slots()
                 && let Some(id) = load.due(now)
             {
-                load.write(id, self.burst.payload_mut(count, self.config.load.payload_len));
+                load.write(id, self.burst.payload_mut(count, self.request_len));
                 self.ids[count] = id;
                 count += 1;
             }
@@ -111,7 +147,7 @@ impl<'a> Client<'a> {
             for &id in &self.ids[..count] {
                 load.sent(id, now);
             }
-            if count < self.burst.slots() {
+            if !self.config.batch || count < self.burst.slots() {
                 return Ok(());
             }
         }
@@ -126,10 +162,16 @@ impl<'a> Client<'a> {
                 self.burst.send(self.socket.as_fd(), next..count, false)
             };
             match sent {
-                Ok(sent) => next += sent,
+                Ok(sent) => {
+                    next += sent;
+                    self.transfers.sent(sent * self.request_len);
+                }
                 Err(Errno::INTR) => {}
                 // A refused datagram is a lost one.
-                Err(Errno::NOBUFS | Errno::NOMEM | Errno::AGAIN) => next += 1,
+                Err(Errno::NOBUFS | Errno::NOMEM | Errno::AGAIN) => {
+                    next += 1;
+                    self.transfers.sends_refused += 1;
+                }
                 // Shut down: the caller will see.
                 Err(Errno::PIPE) => return Ok(()),
                 // An ICMP error about an earlier request: this one has not gone yet.
@@ -143,16 +185,16 @@ impl<'a> Client<'a> {
     }
 
     /// Waits as the mode says, no longer than until the load's next deadline, and takes what came.
-    fn receive(&mut self, load: &Load, spins: bool, now: Instant) -> Result<usize, PlainError> {
-        let mut nonblocking = spins;
-        if !spins && load.config().rate_per_s.is_some() {
+    fn receive<C: Codec>(&mut self, load: &Load<C>, spins: bool, now: Instant) -> Result<usize, PlainError> {
+        // While there is more to send, nobody waits.
+        let mut nonblocking = spins || load.has_due(now);
+        if !nonblocking && load.config().rate_per_s.is_some() {
             self.sleep_until(load.next_deadline(), now)?;
             nonblocking = true;
         }
         let received = if self.burst.slots() == 1 {
             let flags = if nonblocking { RecvFlags::DONTWAIT } else { RecvFlags::empty() };
-            let room = self.config.load.payload_len + 1;
-            let received = recv(&self.socket, self.burst.payload_mut(0, room), flags);
+            let received = recv(&self.socket, self.burst.payload_mut(0, self.reply_room), flags);
             received.map(|(len, _)| {
                 self.burst.payload_mut(0, len);
                 1
@@ -161,8 +203,14 @@ impl<'a> Client<'a> {
             self.burst.receive(self.socket.as_fd(), nonblocking, false, false)
         };
         match received {
-            Ok(count) => Ok(count),
-            Err(error) if is_transient(error) => Ok(0),
+            Ok(count) => {
+                self.transfers.received((0..count).map(|slot| self.burst.payload(slot).len()).sum());
+                Ok(count)
+            }
+            Err(error) if is_transient(error) => {
+                self.transfers.receives_empty += 1;
+                Ok(0)
+            }
             Err(error) if is_icmp(error) => self.tolerate(error).map(|()| 0),
             Err(error) => Err(PlainError::Receive(error.into())),
         }

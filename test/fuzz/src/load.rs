@@ -1,6 +1,6 @@
 //! Replies to the load generator: only the exact bytes of an open request are an answer.
 
-use twinpath_load::{Limit, Load, LoadConfig, Reply};
+use twinpath_load::{Echo, Limit, Load, LoadConfig, Reply};
 use twinpath_time::{Duration, Instant};
 
 use crate::{fuzz, seed};
@@ -12,14 +12,13 @@ const REQUESTS: u32 = 4;
 /// A load with its requests sent, and their payloads.
 fn load_in_flight() -> (Load, Vec<Vec<u8>>) {
     let config = LoadConfig {
-        payload_len: PAYLOAD_LEN,
         inflight: REQUESTS,
         limit: Limit::Count(u64::from(REQUESTS)),
         loss_timeout: Duration::from_secs(1),
-        seed: 7,
         ..LoadConfig::default()
     };
-    let mut load = Load::new(config, Instant::ZERO).expect("a valid configuration");
+    let echo = Echo::new(PAYLOAD_LEN, 7).expect("a valid length");
+    let mut load = Load::new(config, echo, Instant::ZERO).expect("a valid configuration");
     let mut requests = Vec::new();
     while let Some(id) = load.due(Instant::ZERO) {
         let mut payload = vec![0; PAYLOAD_LEN];

@@ -12,8 +12,14 @@ fn at(nanos: u64) -> Instant {
     Instant::from_nanos(nanos)
 }
 
-fn payload_of(load: &Load, id: RequestId) -> Vec<u8> {
-    let mut payload = vec![0; load.config().payload_len];
+const ECHO_LEN: usize = 64;
+
+fn echo() -> Echo {
+    Echo::new(ECHO_LEN, 0).unwrap()
+}
+
+fn payload_of<C: Codec>(load: &Load<C>, id: RequestId) -> Vec<u8> {
+    let mut payload = vec![0; load.codec().request_len()];
     load.write(id, &mut payload);
     payload
 }
@@ -21,7 +27,7 @@ fn payload_of(load: &Load, id: RequestId) -> Vec<u8> {
 #[test]
 fn a_closed_loop_keeps_its_window_full_and_ends_with_its_count() {
     let config = LoadConfig { inflight: 2, limit: Limit::Count(3), ..LoadConfig::default() };
-    let mut load = Load::new(config, at(100)).unwrap();
+    let mut load = Load::new(config, echo(), at(100)).unwrap();
     let first = load.due(at(100)).unwrap();
     let second = load.due(at(100)).unwrap();
     assert_eq!(load.due(at(100)), None);
@@ -48,7 +54,7 @@ fn the_warm_up_is_sent_and_not_counted() {
         warmup: Duration::from_millis(1),
         ..LoadConfig::default()
     };
-    let mut load = Load::new(config, at(0)).unwrap();
+    let mut load = Load::new(config, echo(), at(0)).unwrap();
     let warm = load.due(at(0)).unwrap();
     load.sent(warm, at(0));
     assert_eq!(load.reply(&[0; 64], at(1)), Reply::Corrupt);
@@ -74,7 +80,7 @@ fn an_open_loop_charges_a_late_send() {
         loss_timeout: Duration::from_secs(1),
         ..LoadConfig::default()
     };
-    let mut load = Load::new(config, at(0)).unwrap();
+    let mut load = Load::new(config, echo(), at(0)).unwrap();
     let mut now = at(0);
     let mut answered = 0;
     while !load.done(now) {
@@ -103,7 +109,7 @@ fn an_open_loop_charges_a_late_send() {
 fn an_open_loop_neither_bursts_nor_drifts() {
     let config = LoadConfig { rate_per_s: Some(3.0), inflight: 8, ..LoadConfig::default() };
     let config = LoadConfig { limit: Limit::Duration(Duration::from_secs(1000)), ..config };
-    let mut load = Load::new(config, at(0)).unwrap();
+    let mut load = Load::new(config, echo(), at(0)).unwrap();
     let mut sent = 0;
     let mut now = at(0);
     while !load.done(now) {
@@ -121,7 +127,7 @@ fn an_open_loop_neither_bursts_nor_drifts() {
 #[test]
 fn a_lost_request_frees_its_place_and_its_answer_is_late() {
     let config = LoadConfig { loss_timeout: Duration::from_millis(1), ..LoadConfig::default() };
-    let mut load = Load::new(config, at(0)).unwrap();
+    let mut load = Load::new(config, echo(), at(0)).unwrap();
     let id = load.due(at(0)).unwrap();
     load.sent(id, at(0));
     assert_eq!(load.next_deadline(), at(MS));
@@ -136,7 +142,7 @@ fn a_lost_request_frees_its_place_and_its_answer_is_late() {
 
 #[test]
 fn what_was_never_asked_is_corrupt() {
-    let mut load = Load::new(LoadConfig::default(), at(0)).unwrap();
+    let mut load = Load::new(LoadConfig::default(), echo(), at(0)).unwrap();
     let id = load.due(at(0)).unwrap();
     for unknown in [id, id + 1, id + (1 << SLOT_BITS), NO_REQUEST] {
         assert_eq!(
@@ -155,10 +161,10 @@ fn what_was_never_asked_is_corrupt() {
 
 #[test]
 fn fields_out_of_range_are_named() {
+    assert!(Echo::new(15, 0).unwrap_err().to_string().contains("at least 16"));
+    assert!(Echo::new(65_508, 0).unwrap_err().to_string().contains("at most 65507"));
     let good = LoadConfig::default();
     for (config, word) in [
-        (LoadConfig { payload_len: 15, ..good }, "at least 16"),
-        (LoadConfig { payload_len: 65_508, ..good }, "at most 65507"),
         (LoadConfig { inflight: 0, ..good }, "1 to 1024"),
         (LoadConfig { inflight: 1025, ..good }, "1 to 1024"),
         (LoadConfig { rate_per_s: Some(0.0), ..good }, "rate"),
@@ -166,7 +172,7 @@ fn fields_out_of_range_are_named() {
         (LoadConfig { limit: Limit::Count(0), ..good }, "nothing to measure"),
         (LoadConfig { loss_timeout: Duration::ZERO, ..good }, "loss timeout"),
     ] {
-        let error = Load::new(config, at(0)).err().map(|error| error.to_string()).unwrap_or_default();
+        let error = Load::new(config, echo(), at(0)).err().map(|error| error.to_string()).unwrap_or_default();
         assert!(error.contains(word), "{error:?} lacks {word:?}");
     }
 }
@@ -261,11 +267,11 @@ proptest! {
     ) {
         let timeout = Duration::from_nanos(50);
         let config = LoadConfig {
-            payload_len, inflight, rate_per_s: rate, seed, loss_timeout: timeout,
+            inflight, rate_per_s: rate, loss_timeout: timeout,
             limit: Limit::Count(100), ..LoadConfig::default()
         };
         let mut now = at(0);
-        let mut load = Load::new(config, now).unwrap();
+        let mut load = Load::new(config, Echo::new(payload_len, seed).unwrap(), now).unwrap();
         let mut model = Model::default();
         let mut under_way: Vec<RequestId> = Vec::new();
         for step in steps {

@@ -5,7 +5,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 
 use twinpath_frame::{Pool, PoolError};
-use twinpath_load::{Limit, LoadConfig};
+use twinpath_load::{Echo, Limit, LoadConfig};
 use twinpath_plain::{
     ClientConfig, ClientOutcome, EchoMethod, Peers, PlainError, Progress, Stop, TcpSink, UdpEcho, Wait,
     tcp_bulk, udp_client,
@@ -317,15 +317,15 @@ impl<'a> Bench<'a> {
 
     /// Median round trip, us.
     fn round_trip(&self) -> Result<f64, FallbackError> {
-        let load = LoadConfig { payload_len: twinpath_load::PAYLOAD_MIN, inflight: 1, ..self.load() };
-        let outcome = self.ask(EchoMethod::Single, load)?;
+        let load = LoadConfig { inflight: 1, ..self.load() };
+        let outcome = self.ask(EchoMethod::Single, load, twinpath_load::PAYLOAD_MIN)?;
         Ok(outcome.summary.histogram.value_at_quantile(0.5) as f64 / 1_000.0)
     }
 
     /// Requests answered per second.
     fn rate(&self) -> Result<f64, FallbackError> {
-        let load = LoadConfig { payload_len: 64, inflight: IN_FLIGHT, ..self.load() };
-        Ok(self.ask(EchoMethod::Batch(IN_FLIGHT as usize), load)?.summary.requests_per_s())
+        let load = LoadConfig { inflight: IN_FLIGHT, ..self.load() };
+        Ok(self.ask(EchoMethod::Batch(IN_FLIGHT as usize), load, 64)?.summary.requests_per_s())
     }
 
     fn load(&self) -> LoadConfig {
@@ -338,18 +338,30 @@ impl<'a> Bench<'a> {
     }
 
     /// Offers a load from the peer's namespace to a kernel socket in the host's.
-    fn ask(&self, method: EchoMethod, load: LoadConfig) -> Result<ClientOutcome, FallbackError> {
+    fn ask(
+        &self,
+        method: EchoMethod,
+        load: LoadConfig,
+        payload_len: usize,
+    ) -> Result<ClientOutcome, FallbackError> {
+        let requests = Echo::new(payload_len, 0).map_err(PlainError::from)?;
         let echo = self.unclaimed(
             Protocol::Udp,
             || UdpEcho::bind(host(), self.wait(), method, Peers::First),
             UdpEcho::address,
         )?;
-        let config =
-            ClientConfig { target: echo.address(), wait: self.wait(), load, cpu: Some(self.peer_cpu) };
+        let config = ClientConfig {
+            target: echo.address(),
+            wait: self.wait(),
+            load,
+            batch: true,
+            cpu: Some(self.peer_cpu),
+        };
         let stop = Stop::new();
         thread::scope(|scope| {
             let server = scope.spawn(|| echo.run(&stop));
-            let outcome = self.scratch.peer.run(|| udp_client(&config, &Stop::new(), &Progress::default()));
+            let outcome =
+                self.scratch.peer.run(|| udp_client(&config, requests, &Stop::new(), &Progress::default()));
             stop.request();
             server.join().map_err(|_| FallbackError::Panicked)??;
             Ok(outcome??)

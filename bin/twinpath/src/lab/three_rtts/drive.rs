@@ -10,7 +10,7 @@ use twinpath_control::choose::Path;
 use twinpath_control::instance::{AttachPlan, Attachment, Placed, Target, pool_frames};
 use twinpath_frame::{BURST_MAX, Burst, Frame, Pool, Region};
 use twinpath_inspect::Reason;
-use twinpath_load::{Limit, Load, LoadConfig, Summary};
+use twinpath_load::{Echo, Limit, Load, LoadConfig, Summary};
 use twinpath_port_shm::ShmPort;
 use twinpath_serve::{KernelSide, ServeCommand, ServeConfig, ServeCounters, ServeEngine, ServeEvent, Served};
 use twinpath_service::Reflect;
@@ -87,12 +87,12 @@ fn on_this_thread(driven: Driven) -> anyhow::Result<Summary> {
     }
     let load = Load::new(
         LoadConfig {
-            payload_len: PAYLOAD_LEN,
             limit: Limit::Duration(driven.time),
             warmup: WARMUP,
             loss_timeout: LOSS_TIMEOUT,
             ..LoadConfig::default()
         },
+        Echo::new(PAYLOAD_LEN, 0)?,
         clock::now(),
     )?;
     let engine = Generator { load, service, done: false };
