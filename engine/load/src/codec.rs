@@ -21,8 +21,14 @@ pub trait Codec {
     /// What a whole reply says; with its framing if it came in a stream.
     fn check(&mut self, reply: &[u8]) -> Answer;
 
-    /// Where the first reply of a stream ends.
+    /// Where the first reply of a stream ends. Of an empty stream it lacks what a client may take at once without taking
+    /// a part of the reply after it, as far as that can be told.
     fn cut(&self, stream: &[u8]) -> Cut;
+
+    /// What the first reply was that was refused or wrong, in words; `None` where there is nothing to say about it.
+    fn complaint(&self) -> Option<String> {
+        None
+    }
 }
 
 /// What a reply says.

@@ -36,6 +36,8 @@ pub struct ClientOutcome {
     pub cpu_time: Duration,
     /// System calls and bytes over the same time.
     pub transfers: Transfers,
+    /// What the first reply was that was refused or wrong, in words.
+    pub complaint: Option<String>,
     /// What ended it early, some replies having come.
     pub broken: Option<PlainError>,
 }
@@ -111,11 +113,12 @@ impl Account {
     /// shut down by `stop` has not failed at all.
     pub(crate) fn outcome(
         &self,
-        summary: Summary,
+        load: &Load<impl Codec>,
         transfers: Transfers,
         ended: Result<(), PlainError>,
         stop: &Stop,
     ) -> Result<ClientOutcome, PlainError> {
+        let summary = load.summary();
         let broken = match ended {
             Ok(()) => None,
             Err(_) if stop.is_requested() => None,
@@ -124,7 +127,13 @@ impl Account {
         };
         let (cpu_from, transfers_from) = self.from.unwrap_or((clock::thread_cpu_time(), transfers));
         let cpu_time = clock::thread_cpu_time().saturating_sub(cpu_from);
-        Ok(ClientOutcome { summary, cpu_time, transfers: transfers.since(&transfers_from), broken })
+        Ok(ClientOutcome {
+            summary,
+            cpu_time,
+            transfers: transfers.since(&transfers_from),
+            complaint: load.codec().complaint(),
+            broken,
+        })
     }
 }
 

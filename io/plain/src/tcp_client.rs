@@ -83,7 +83,7 @@ impl<C: Codec> TcpClient<C> {
         let mut load = Load::new(connection.config.load, codec, clock::now())?;
         let mut account = Account::default();
         let ended = connection.offer(&mut load, &mut account, stop, progress);
-        account.outcome(load.summary(), connection.transfers, ended, stop)
+        account.outcome(&load, connection.transfers, ended, stop)
     }
 }
 

@@ -34,8 +34,9 @@ pub fn udp_client<C: Codec>(
 
 /// A client that has its socket and has not begun.
 pub struct UdpClient<C> {
+    config: ClientConfig,
     codec: C,
-    flow: Flow,
+    socket: Arc<OwnedFd>,
 }
 
 impl<C: Codec> UdpClient<C> {
@@ -47,21 +48,7 @@ impl<C: Codec> UdpClient<C> {
         config.load.validate()?;
         let socket = connect_udp(config.target)?;
         set_receive_timeout(&socket, config.load.loss_timeout)?;
-        let slots = if config.batch { (config.load.inflight as usize).min(BURST_MAX) } else { 1 };
-        let request_len = codec.request_len();
-        // One byte more than expected, so that a longer reply shows as such.
-        let reply_room = codec.reply_len_max() + 1;
-        let flow = Flow {
-            config: *config,
-            socket,
-            request_len,
-            reply_room,
-            burst: Burst::new(slots, reply_room.max(request_len)),
-            ids: [0; BURST_MAX],
-            answered: false,
-            transfers: Transfers::default(),
-        };
-        Ok(Self { codec, flow })
+        Ok(Self { config: *config, codec, socket })
     }
 
     /// Offers the load in the calling thread until it is done or `stop` is requested.
@@ -69,16 +56,17 @@ impl<C: Codec> UdpClient<C> {
     /// # Errors
     /// The CPU is not ours, or the socket fails before a reply came.
     pub fn run(self, stop: &Stop, progress: &Progress) -> Result<ClientOutcome, PlainError> {
-        let Self { codec, mut flow } = self;
-        if let Some(cpu) = flow.config.cpu {
+        let Self { config, codec, socket } = self;
+        if let Some(cpu) = config.cpu {
             affinity::pin_current_thread(cpu)?;
         }
         set_timer_slack()?;
-        stop.watch(&flow.socket);
-        let mut load = Load::new(flow.config.load, codec, clock::now())?;
+        stop.watch(&socket);
+        let mut flow = Flow::new(config, &codec, socket);
+        let mut load = Load::new(config.load, codec, clock::now())?;
         let mut account = Account::default();
         let ended = flow.offer(&mut load, &mut account, stop, progress);
-        account.outcome(load.summary(), flow.transfers, ended, stop)
+        account.outcome(&load, flow.transfers, ended, stop)
     }
 }
 
@@ -96,6 +84,23 @@ struct Flow {
 }
 
 impl Flow {
+    fn new(config: ClientConfig, codec: &impl Codec, socket: Arc<OwnedFd>) -> Self {
+        let slots = if config.batch { (config.load.inflight as usize).min(BURST_MAX) } else { 1 };
+        let request_len = codec.request_len();
+        // One byte more than expected, so that a longer reply shows as such.
+        let reply_room = codec.reply_len_max() + 1;
+        Self {
+            config,
+            socket,
+            request_len,
+            reply_room,
+            burst: Burst::new(slots, reply_room.max(request_len)),
+            ids: [0; BURST_MAX],
+            answered: false,
+            transfers: Transfers::default(),
+        }
+    }
+
     fn offer<C: Codec>(
         &mut self,
         load: &mut Load<C>,

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use twinpath_control::instance::{Client, ClientPath};
 use twinpath_frame::Burst;
 use twinpath_inspect::Reason;
-use twinpath_load::{Load, Reply, Summary};
+use twinpath_load::{Codec, Load, Reply, Summary};
 use twinpath_plain::{Progress, Stop};
 use twinpath_stack::egress::Egress;
 use twinpath_stack::udp;
@@ -22,23 +22,31 @@ use twinpath_worker::idle::IdleConfig;
 use twinpath_worker::mailbox::mailbox;
 use twinpath_worker::{Engine, Io, Worker, WorkerConfig, WorkerCounters};
 
-use super::Measured;
+use super::measured::{Measured, ThreadMeasured};
 use super::plan::Plan;
 
 /// Entries per ring, at least: as a server has by default.
 const RING_FRAMES_MIN: u32 = 512;
 
-/// Runs the plan to its end, or until `stop` is requested. `progress` has one entry per thread.
-pub(crate) fn run(plan: &Plan, stop: &Stop, progress: &[Progress]) -> anyhow::Result<Measured> {
+/// Runs the plan once to its end, or until `stop` is requested. `progress` has one entry per thread. `codec` makes what
+/// the thread of that number speaks.
+pub(crate) fn run<C: Codec + Send>(
+    plan: &Plan,
+    stop: &Stop,
+    progress: &[Progress],
+    codec: impl Fn(u32) -> anyhow::Result<C>,
+) -> anyhow::Result<Measured> {
     let interface = plan.interface.as_deref().context("the fast path needs an interface: add --on IFACE")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let client = runtime.block_on(Client::find(interface, plan.path, plan.target))?;
+    let client = runtime.block_on(Client::find(interface, plan.path, plan.target.address))?;
     let path = client.choice().path;
+    let codecs = (0..plan.threads).map(codec).collect::<anyhow::Result<Vec<_>>>()?;
+    let request_len = codecs.iter().map(Codec::request_len).max().unwrap_or(0);
     ensure!(
-        plan.load.payload_len <= client.payload_max(),
+        request_len <= client.payload_max(),
         "a request of {} bytes does not leave {interface} in one frame (at most {}): choose a smaller --size, or \
          leave out --on, as kernel sockets fragment",
-        plan.load.payload_len,
+        request_len,
         client.payload_max()
     );
     ensure!(
@@ -54,26 +62,32 @@ pub(crate) fn run(plan: &Plan, stop: &Stop, progress: &[Progress]) -> anyhow::Re
     let outcomes: Vec<anyhow::Result<Outcome>> = thread::scope(|scope| {
         let threads: Vec<_> = (0..plan.threads)
             .zip(flows)
+            .zip(codecs)
             .zip(progress)
-            .map(|((index, flow), progress)| scope.spawn(move || run_flow(plan, index, flow, stop, progress)))
+            .map(|(((index, flow), codec), progress)| {
+                scope.spawn(move || run_flow(plan, index, flow, codec, stop, progress))
+            })
             .collect();
         let join = |thread: thread::ScopedJoinHandle<'_, _>| {
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         };
         threads.into_iter().map(join).collect()
     });
-    let mut whole =
-        Outcome { summary: Summary::empty(), cpu_time: Duration::ZERO, allocations: 0, dropped: Vec::new() };
-    for outcome in outcomes {
-        whole.add(&outcome?);
-    }
-    let packets = whole.summary.sent + whole.summary.received;
+    let outcomes = outcomes.into_iter().collect::<anyhow::Result<Vec<_>>>()?;
+    let packets: u64 = outcomes.iter().map(|outcome| outcome.packets()).sum();
+    let allocations: u64 = outcomes.iter().map(|outcome| outcome.allocations).sum();
     let mut notes = vec![format!("path {path}: {}", client.choice().why)];
-    notes.extend(whole.dropped);
+    notes.extend(outcomes.iter().flat_map(|outcome| outcome.dropped.iter().cloned()));
+    let of_thread = |Outcome { summary, cpu_time, complaint, .. }| ThreadMeasured {
+        summary,
+        cpu_time,
+        transfers: None,
+        complaint,
+        broken: None,
+    };
     Ok(Measured {
-        allocations_per_packet: (packets > 0).then(|| whole.allocations as f64 / packets as f64),
-        summary: whole.summary,
-        cpu_time: whole.cpu_time,
+        threads: outcomes.into_iter().map(of_thread).collect(),
+        allocations_per_packet: (packets > 0).then(|| allocations as f64 / packets as f64),
         path: if path.is_xdp() { "xdp".to_owned() } else { path.name().to_owned() },
         notes,
     })
@@ -85,22 +99,21 @@ struct Outcome {
     cpu_time: Duration,
     allocations: u64,
     dropped: Vec<String>,
+    complaint: Option<String>,
 }
 
 impl Outcome {
-    fn add(&mut self, other: &Self) {
-        self.summary.merge(&other.summary);
-        self.cpu_time += other.cpu_time;
-        self.allocations += other.allocations;
-        self.dropped.extend_from_slice(&other.dropped);
+    fn packets(&self) -> u64 {
+        self.summary.sent + self.summary.received
     }
 }
 
 /// One thread: a worker with the flow's queues, run to the end of the load.
-fn run_flow(
+fn run_flow<C: Codec + Send>(
     plan: &Plan,
     index: u32,
     flow: ClientPath,
+    codec: C,
     stop: &Stop,
     progress: &Progress,
 ) -> anyhow::Result<Outcome> {
@@ -112,7 +125,7 @@ fn run_flow(
     let (outbox, _events) = mailbox(256)?;
     let counters = Arc::new(WorkerCounters::default());
     let ClientPath { mut attachment, queues, pool, local, target, egress, socket } = flow;
-    let load = Load::new(plan.thread_load(index), clock::now())?;
+    let load = Load::new(plan.thread_load(index), codec, clock::now())?;
     let engine =
         LoadEngine { load, local, target, egress, stop, progress, at_start: None, at_end: None, done: false };
     let idle = IdleConfig { mode: plan.mode, request: false, ..IdleConfig::default() };
@@ -141,6 +154,7 @@ fn run_flow(
     let (start, end) =
         engine.at_start.zip(engine.at_end).ok_or_else(|| anyhow!("stopped before measuring began"))?;
     Ok(Outcome {
+        complaint: engine.load.codec().complaint(),
         summary: engine.load.summary(),
         cpu_time: end.cpu_time.saturating_sub(start.cpu_time),
         allocations: end.allocations - start.allocations,
@@ -162,8 +176,8 @@ impl Accounts {
 }
 
 /// A load as a worker's engine.
-struct LoadEngine<'a> {
-    load: Load,
+struct LoadEngine<'a, C> {
+    load: Load<C>,
     local: SocketAddr,
     target: SocketAddr,
     egress: Egress,
@@ -175,7 +189,7 @@ struct LoadEngine<'a> {
     done: bool,
 }
 
-impl LoadEngine<'_> {
+impl<C: Codec> LoadEngine<'_, C> {
     fn send_due(&mut self, now: Instant, io: &mut Io<'_, ()>) -> bool {
         let mut busy = false;
         while let Some(id) = self.load.due(now) {
@@ -186,7 +200,7 @@ impl LoadEngine<'_> {
                 io.drops().add(Reason::PoolEmpty, 1);
                 continue;
             };
-            let len = self.load.config().payload_len;
+            let len = self.load.codec().request_len();
             let load = &self.load;
             let write = |payload: &mut [u8]| load.write(id, payload);
             match udp::send(&mut frame, len, self.local, self.target, &self.egress, write) {
@@ -201,7 +215,7 @@ impl LoadEngine<'_> {
     }
 }
 
-impl Engine for LoadEngine<'_> {
+impl<C: Codec + Send> Engine for LoadEngine<'_, C> {
     type Command = ();
     type Event = ();
 

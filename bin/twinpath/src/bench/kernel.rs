@@ -1,55 +1,56 @@
-//! The load over kernel sockets: one client thread per flow.
+//! The load over kernel sockets: one client thread per connection or flow.
 
 use std::thread;
 
-use twinpath_load::Summary;
-use twinpath_plain::{ClientConfig, ClientOutcome, PlainError, Progress, Stop, Wait, tcp_client, udp_client};
+use anyhow::anyhow;
+use twinpath_load::Codec;
+use twinpath_plain::{ClientConfig, ClientOutcome, PlainError, Progress, Stop, TcpClient, UdpClient, Wait};
 use twinpath_time::Duration;
 use twinpath_worker::idle::Mode;
 
-use super::Measured;
+use super::measured::{Measured, ThreadMeasured};
 use super::plan::{Plan, Transport};
 
 /// How long an adaptive client asks without sleeping after the last reply: some ten round trips between machines.
 const ADAPTIVE_SPIN: Duration = Duration::from_micros(50);
 
-/// Runs the plan to its end, or until `stop` is requested. `progress` has one entry per thread.
-pub(crate) fn run(plan: &Plan, stop: &Stop, progress: &[Progress]) -> anyhow::Result<Measured> {
+/// Runs the plan once to its end, or until `stop` is requested. `progress` has one entry per thread. `codec` makes what
+/// the thread of that number speaks.
+pub(crate) fn run<C: Codec + Send>(
+    plan: &Plan,
+    stop: &Stop,
+    progress: &[Progress],
+    codec: impl Fn(u32) -> anyhow::Result<C>,
+) -> anyhow::Result<Measured> {
+    // All are connected before the first begins.
+    let clients = (0..plan.threads)
+        .map(|index| Client::connect(plan, index, codec(index)?))
+        .collect::<anyhow::Result<Vec<_>>>()?;
     let outcomes: Vec<Result<ClientOutcome, PlainError>> = thread::scope(|scope| {
-        let threads: Vec<_> = (0..plan.threads)
-            .zip(progress)
-            .map(|(index, progress)| {
-                let config = ClientConfig {
-                    target: plan.target,
-                    wait: wait_of(plan.mode),
-                    load: plan.thread_load(index),
-                    cpu: plan.thread_cpu(index),
-                };
-                scope.spawn(move || {
-                    let outcome = match plan.transport {
-                        Transport::Udp => udp_client(&config, stop, progress),
-                        Transport::Tcp => tcp_client(&config, stop, progress),
-                    };
-                    if outcome.is_err() {
-                        // What one thread cannot do, the others need not finish.
-                        stop.request();
-                    }
-                    outcome
-                })
+        let start = |(client, progress): (Client<C>, _)| {
+            scope.spawn(move || {
+                let outcome = client.run(stop, progress);
+                if outcome.is_err() {
+                    // What one thread cannot do, the others need not finish.
+                    stop.request();
+                }
+                outcome
             })
-            .collect();
+        };
+        let threads: Vec<_> = clients.into_iter().zip(progress).map(start).collect();
         let join = |thread: thread::ScopedJoinHandle<'_, _>| {
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         };
         threads.into_iter().map(join).collect()
     });
-    let mut summary = Summary::empty();
-    let mut cpu_time = Duration::ZERO;
-    for outcome in outcomes {
-        let outcome = outcome?;
-        summary.merge(&outcome.summary);
-        cpu_time += outcome.cpu_time;
-    }
+    let threads = outcomes
+        .into_iter()
+        .map(|outcome| {
+            let ClientOutcome { summary, cpu_time, transfers, complaint, broken } = outcome?;
+            let broken = broken.map(|error| format!("{:#}", anyhow!(error)));
+            Ok(ThreadMeasured { summary, cpu_time, transfers: Some(transfers), complaint, broken })
+        })
+        .collect::<Result<Vec<_>, PlainError>>()?;
     let notes = match plan.mode {
         Mode::Adaptive => vec![format!(
             "adaptive on kernel sockets: asks without sleeping for {} us after each reply, then sleeps",
@@ -57,7 +58,36 @@ pub(crate) fn run(plan: &Plan, stop: &Stop, progress: &[Progress]) -> anyhow::Re
         )],
         Mode::Interrupt | Mode::Poll => Vec::new(),
     };
-    Ok(Measured { summary, cpu_time, path: "kernel".to_owned(), allocations_per_packet: None, notes })
+    Ok(Measured { threads, path: "kernel".to_owned(), allocations_per_packet: None, notes })
+}
+
+/// A connected client of either kind.
+enum Client<C> {
+    Udp(Box<UdpClient<C>>),
+    Tcp(Box<TcpClient<C>>),
+}
+
+impl<C: Codec> Client<C> {
+    fn connect(plan: &Plan, index: u32, codec: C) -> anyhow::Result<Self> {
+        let config = ClientConfig {
+            target: plan.target.address,
+            wait: wait_of(plan.mode),
+            load: plan.thread_load(index),
+            batch: plan.batch,
+            cpu: plan.thread_cpu(index),
+        };
+        Ok(match plan.transport {
+            Transport::Udp => Self::Udp(Box::new(UdpClient::connect(&config, codec)?)),
+            Transport::Tcp => Self::Tcp(Box::new(TcpClient::connect(&config, codec)?)),
+        })
+    }
+
+    fn run(self, stop: &Stop, progress: &Progress) -> Result<ClientOutcome, PlainError> {
+        match self {
+            Self::Udp(client) => client.run(stop, progress),
+            Self::Tcp(client) => client.run(stop, progress),
+        }
+    }
 }
 
 fn wait_of(mode: Mode) -> Wait {

@@ -1,85 +1,29 @@
 //! From arguments to what is to be done: every combination that makes no sense ends here, with one sentence.
 
 use std::fmt;
-use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 
 use anyhow::{Context, bail, ensure};
 use twinpath_control::choose::PathAsked;
-use twinpath_load::{Arrivals, Limit, LoadConfig};
+use twinpath_load::{Limit, LoadConfig};
 use twinpath_sys::affinity;
 use twinpath_time::Duration;
 use twinpath_worker::idle::Mode;
 
+use super::options::{
+    CommonArgs, EchoArgs, PAPER_COUNT, PAPER_ITERATIONS, PAPER_QUANTILES, QUANTILES, parse_quantiles,
+};
+use super::service::Service;
+use super::target::Target;
+
 /// Without --count and --duration.
 const DEFAULT_DURATION: Duration = Duration::from_secs(5);
+/// Without --warmup.
+const DEFAULT_WARMUP_S: f64 = 0.2;
 /// More threads than this measure the scheduler.
 const THREADS_MAX: u32 = 64;
-
-/// Measure an echo service with requests that each carry a pattern, and verify every reply
-#[derive(Debug, clap::Args)]
-pub(crate) struct EchoArgs {
-    /// Whom to ask: a name or an address and a port; IPv6 addresses in brackets
-    #[arg(value_name = "HOST:PORT")]
-    target: String,
-    /// Over UDP (the default)
-    #[arg(long, conflicts_with = "tcp")]
-    udp: bool,
-    /// Over TCP, one connection per thread
-    #[arg(long)]
-    tcp: bool,
-    /// The interface whose fast path is the transport; without it, kernel sockets
-    #[arg(long, value_name = "IFACE")]
-    on: Option<String>,
-    /// auto (the default with --on), xdp, packet, or kernel (the default without)
-    #[arg(long)]
-    path: Option<PathAsked>,
-    /// How to wait for replies: adaptive, interrupt (sleeping) or poll (spinning)
-    #[arg(long, default_value_t)]
-    mode: Mode,
-    /// Payload bytes of a request
-    #[arg(long, value_name = "BYTES", default_value_t = 64)]
-    size: usize,
-    /// Requests that may be unanswered at once, per thread
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    inflight: u32,
-    /// Threads, each with a flow of its own
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    threads: u32,
-    /// Offer so many requests per second in all, whatever the replies do; latency counts from when a request was due
-    #[arg(long, value_name = "PER_SECOND")]
-    rate: Option<f64>,
-    /// How those are spread over time: even (the default), jitter:PERCENT, poisson, or bursts:SIZE:GAP_US
-    #[arg(long, value_name = "SHAPE", requires = "rate")]
-    arrivals: Option<Arrivals>,
-    /// Determines when exactly they are due; the same seed is the same sequence [default: drawn]
-    #[arg(long, value_name = "N", requires = "arrivals")]
-    arrivals_seed: Option<u64>,
-    /// End after so many requests in all
-    #[arg(long, value_name = "N")]
-    count: Option<u64>,
-    /// End after so many seconds [default: 5]
-    #[arg(long, value_name = "SECONDS")]
-    duration: Option<f64>,
-    /// Send, but do not count, for so many seconds first
-    #[arg(long, value_name = "SECONDS", default_value_t = 0.2)]
-    warmup: f64,
-    /// A request unanswered for so many seconds is lost
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
-    timeout: f64,
-    /// CPUs for the threads, in turn, such as 0,2-3
-    #[arg(long, value_name = "LIST")]
-    cpu: Option<String>,
-    /// Hold a CPU latency request meanwhile: CPUs stay in their shallowest idle state, on the whole machine
-    #[arg(long)]
-    latency_request: bool,
-    /// Print one JSON object instead of a table
-    #[arg(long)]
-    json: bool,
-    /// Also draw the distribution of the round-trip times
-    #[arg(long, value_name = "FILE.svg")]
-    plot: Option<PathBuf>,
-}
+/// Whoever wants more has forgotten to end.
+const ITERATIONS_MAX: u32 = 10_000;
 
 /// What carries the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,64 +41,111 @@ impl fmt::Display for Transport {
     }
 }
 
-/// A checked run.
+/// How a user sees it.
+#[derive(Clone, Debug)]
+pub(crate) struct Shown {
+    /// Percentiles, ascending.
+    pub(crate) quantiles: Vec<f64>,
+    /// A line per run instead of tables.
+    pub(crate) lines: bool,
+    /// A line above them.
+    pub(crate) header: bool,
+    pub(crate) extended: bool,
+    pub(crate) json: bool,
+}
+
+/// What is written beside.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Files {
+    pub(crate) plot: Option<PathBuf>,
+    pub(crate) hdr: Option<PathBuf>,
+    pub(crate) directory: Option<PathBuf>,
+}
+
+/// A checked measurement.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    /// As the user wrote it.
-    pub(crate) target_name: String,
-    pub(crate) target: SocketAddr,
+    pub(crate) target: Target,
+    pub(crate) service: Service,
     pub(crate) transport: Transport,
     /// With any path but `kernel`.
     pub(crate) interface: Option<String>,
     pub(crate) path: PathAsked,
     pub(crate) mode: Mode,
     pub(crate) threads: u32,
+    pub(crate) batch: bool,
     /// For the threads in turn; empty: anywhere.
     pub(crate) cpus: Vec<usize>,
-    /// All threads together.
+    /// All threads together, one run.
     pub(crate) load: LoadConfig,
+    /// Determines the bytes of requests: so that replies to an earlier run, still under way, are not taken for ours.
+    pub(crate) seed: u64,
+    pub(crate) iterations: u32,
+    pub(crate) running_average: bool,
     pub(crate) latency_request: bool,
-    pub(crate) json: bool,
-    pub(crate) plot: Option<PathBuf>,
+    pub(crate) shown: Shown,
+    pub(crate) files: Files,
 }
 
 impl Plan {
     /// Checks the arguments and resolves the target.
-    pub(crate) fn new(args: &EchoArgs) -> anyhow::Result<Self> {
-        let path = match (args.path, &args.on) {
-            (Some(path), _) => path,
-            (None, Some(_)) => PathAsked::Auto,
-            (None, None) => PathAsked::Kernel,
-        };
-        ensure!(
-            path == PathAsked::Kernel || args.on.is_some(),
-            "--path {path} needs the interface to take it on: add --on IFACE"
-        );
-        ensure!(
-            path == PathAsked::Kernel || !args.tcp,
-            "TCP runs on kernel sockets only, so far: leave out --on, or add --path kernel"
-        );
+    pub(crate) fn echo(args: &EchoArgs) -> anyhow::Result<Self> {
+        let common = &args.common;
+        let transport = if common.tcp { Transport::Tcp } else { Transport::Udp };
+        let target = Target::resolve(&args.target, common.port, None)?;
+        Self::new(common, target, transport, Service::echo(args.size)?)
+    }
+
+    /// Checks what all services share.
+    pub(crate) fn new(
+        args: &CommonArgs,
+        target: Target,
+        transport: Transport,
+        service: Service,
+    ) -> anyhow::Result<Self> {
+        let path = path_of(args, transport)?;
         ensure!(
             (1..=THREADS_MAX).contains(&args.threads),
             "{} threads are impossible: choose 1 to {THREADS_MAX}",
             args.threads
         );
+        let iterations = args.iterations.unwrap_or(if args.paper { PAPER_ITERATIONS } else { 1 });
+        ensure!(
+            (1..=ITERATIONS_MAX).contains(&iterations),
+            "{iterations} iterations are impossible: choose 1 to {ITERATIONS_MAX}"
+        );
         let cpus = args.cpu.as_deref().map(affinity::parse_cpu_list).transpose()?.unwrap_or_default();
-        let load = load_config(args)?;
+        let seed = twinpath_sys::clock::now().as_nanos() ^ u64::from(std::process::id()) << 32;
+        let load = load_config(args, seed)?;
         load.validate()?;
+        let default_quantiles = if args.paper { PAPER_QUANTILES } else { QUANTILES };
         Ok(Self {
-            target_name: args.target.clone(),
-            target: resolve(&args.target)?,
-            transport: if args.tcp { Transport::Tcp } else { Transport::Udp },
+            target,
+            service,
+            transport,
             interface: args.on.clone(),
             path,
             mode: args.mode,
             threads: args.threads,
+            batch: args.batch,
             cpus,
             load,
+            seed,
+            iterations,
+            running_average: args.running_average,
             latency_request: args.latency_request,
-            json: args.json,
-            plot: args.plot.clone(),
+            shown: Shown {
+                quantiles: parse_quantiles(args.quantiles.as_deref().unwrap_or(default_quantiles))?,
+                lines: iterations > 1 || args.no_header,
+                header: !args.no_header,
+                extended: args.extended,
+                json: args.json,
+            },
+            files: Files {
+                plot: args.plot.clone(),
+                hdr: args.hdr.clone(),
+                directory: args.output_dir.clone(),
+            },
         })
     }
 
@@ -171,7 +162,6 @@ impl Plan {
         LoadConfig {
             limit,
             rate_per_s: self.load.rate_per_s.map(|rate| rate / f64::from(self.threads)),
-            seed: self.load.seed.wrapping_add(u64::from(index)),
             arrivals_seed: self.load.arrivals_seed.wrapping_add(u64::from(index)),
             ..self.load
         }
@@ -183,7 +173,29 @@ impl Plan {
     }
 }
 
-fn load_config(args: &EchoArgs) -> anyhow::Result<LoadConfig> {
+fn path_of(args: &CommonArgs, transport: Transport) -> anyhow::Result<PathAsked> {
+    let path = match (args.path, &args.on) {
+        (Some(path), _) => path,
+        (None, Some(_)) => PathAsked::Auto,
+        (None, None) => PathAsked::Kernel,
+    };
+    ensure!(
+        path == PathAsked::Kernel || args.on.is_some(),
+        "--path {path} needs the interface to take it on: add --on IFACE"
+    );
+    ensure!(
+        path == PathAsked::Kernel || transport == Transport::Udp,
+        "TCP runs on kernel sockets only, so far: leave out --on, or add --udp or --path kernel"
+    );
+    ensure!(
+        path == PathAsked::Kernel || !args.batch,
+        "--batch is for kernel sockets: the fast path makes no system call per request, and hands over together what \
+         is due together"
+    );
+    Ok(path)
+}
+
+fn load_config(args: &CommonArgs, seed: u64) -> anyhow::Result<LoadConfig> {
     let limit = match (args.count, args.duration) {
         (Some(_), Some(_)) => bail!("--count and --duration both say when to end: give one of them"),
         (Some(count), None) => {
@@ -195,20 +207,18 @@ fn load_config(args: &EchoArgs) -> anyhow::Result<LoadConfig> {
             Limit::Count(count)
         }
         (None, Some(duration)) => Limit::Duration(seconds("--duration", duration)?),
+        (None, None) if args.paper => Limit::Count(PAPER_COUNT * u64::from(args.threads)),
         (None, None) => Limit::Duration(DEFAULT_DURATION),
     };
-    let seed = twinpath_sys::clock::now().as_nanos() ^ u64::from(std::process::id()) << 32;
+    let warmup = args.warmup.unwrap_or(if args.paper { 0.0 } else { DEFAULT_WARMUP_S });
     Ok(LoadConfig {
-        payload_len: args.size,
         inflight: args.inflight,
         rate_per_s: args.rate,
         arrivals: args.arrivals.unwrap_or_default(),
         arrivals_seed: args.arrivals_seed.unwrap_or(seed),
         limit,
-        warmup: seconds("--warmup", args.warmup)?,
+        warmup: seconds("--warmup", warmup)?,
         loss_timeout: seconds("--timeout", args.timeout)?,
-        // So that replies to an earlier run, still under way, are not taken for ours.
-        seed,
     })
 }
 
@@ -217,19 +227,6 @@ fn seconds(option: &str, value: f64) -> anyhow::Result<Duration> {
         .ok()
         .filter(|duration| duration.as_secs() <= 24 * 3600)
         .with_context(|| format!("{option} {value} is no time: give seconds, 0 or more and at most a day"))
-}
-
-/// The first address of the target.
-fn resolve(target: &str) -> anyhow::Result<SocketAddr> {
-    let has_port = target.rsplit_once(':').is_some_and(|(host, port)| {
-        !host.is_empty() && (!host.contains(':') || host.ends_with(']')) && port.parse::<u16>().is_ok()
-    });
-    ensure!(
-        has_port,
-        "\"{target}\" names no host and port: write HOST:PORT, and an IPv6 address in brackets, as [::1]:7"
-    );
-    let mut addresses = target.to_socket_addrs().with_context(|| format!("cannot resolve \"{target}\""))?;
-    addresses.next().with_context(|| format!("\"{target}\" has no address"))
 }
 
 #[cfg(test)]
@@ -247,18 +244,19 @@ mod tests {
     fn plan(line: &str) -> Result<Plan, String> {
         let words = std::iter::once("echo").chain(line.split_whitespace());
         let line = Line::try_parse_from(words).map_err(|error| error.to_string())?;
-        Plan::new(&line.echo).map_err(|error| format!("{error:#}"))
+        Plan::echo(&line.echo).map_err(|error| format!("{error:#}"))
     }
 
     #[test]
     fn defaults_are_one_udp_request_at_a_time_over_the_kernel() {
         let plan = plan("[::1]:7").unwrap();
-        assert_eq!(plan.target, "[::1]:7".parse().unwrap());
+        assert_eq!(plan.target.address, "[::1]:7".parse().unwrap());
         assert_eq!(
             (plan.transport, plan.path, plan.mode),
             (Transport::Udp, PathAsked::Kernel, Mode::Adaptive)
         );
-        assert_eq!((plan.load.payload_len, plan.load.inflight), (64, 1));
+        assert_eq!((plan.service.size(), plan.load.inflight), (64, 1));
+        assert!(!plan.batch && !plan.shown.lines && plan.iterations == 1);
         assert_eq!(plan.load.limit, Limit::Duration(Duration::from_secs(5)));
     }
 
@@ -281,12 +279,33 @@ mod tests {
     }
 
     #[test]
+    fn the_options_of_ksfs_tools_are_ours() {
+        let plan = plan("127.0.0.1 -p 7 -u -a 128 -c 9M -j 3 -i 5 -l 100 -m -H -x -q 99,50 -d out").unwrap();
+        assert_eq!((plan.target.name.as_str(), plan.transport), ("127.0.0.1:7", Transport::Udp));
+        assert_eq!((plan.load.inflight, plan.load.limit), (128, Limit::Count(9_000_000)));
+        assert_eq!((plan.threads, plan.iterations, plan.service.size()), (3, 5, 100));
+        assert!(plan.running_average && plan.shown.lines && !plan.shown.header && plan.shown.extended);
+        assert_eq!(plan.shown.quantiles, [50.0, 99.0]);
+        assert_eq!(plan.files.directory, Some("out".into()));
+    }
+
+    #[test]
+    fn as_in_the_paper_unless_told() {
+        let paper = plan("127.0.0.1:7 --paper -j2").unwrap();
+        assert_eq!((paper.iterations, paper.load.limit), (99, Limit::Count(2_000_000)));
+        assert_eq!((paper.load.warmup, paper.shown.quantiles.len()), (Duration::ZERO, 7));
+        let told = plan("127.0.0.1:7 --paper -i 3 -c 10 --warmup 1 -q 50").unwrap();
+        assert_eq!((told.iterations, told.load.limit), (3, Limit::Count(10)));
+        assert_eq!((told.load.warmup, told.shown.quantiles), (Duration::from_secs(1), vec![50.0]));
+        let timed = plan("127.0.0.1:7 --paper --duration 1").unwrap();
+        assert_eq!(timed.load.limit, Limit::Duration(Duration::from_secs(1)));
+    }
+
+    #[test]
     fn what_makes_no_sense_gets_one_sentence() {
         for (line, words) in [
             ("127.0.0.1", "write HOST:PORT"),
             ("::1:7", "in brackets"),
-            ("127.0.0.1:70000", "write HOST:PORT"),
-            ("no-such-host.invalid:7", "cannot resolve \"no-such-host.invalid:7\""),
             ("127.0.0.1:7 --size 15", "at least 16"),
             ("127.0.0.1:7 --size 65508", "at most 65507"),
             ("127.0.0.1:7 --inflight 0", "1 to 1024"),
@@ -306,6 +325,10 @@ mod tests {
             ("127.0.0.1:7 --path xdp", "add --on IFACE"),
             ("127.0.0.1:7 --path fast", "use auto, xdp"),
             ("127.0.0.1:7 --on lo --tcp", "kernel sockets only"),
+            ("127.0.0.1:7 --on lo --batch", "--batch is for kernel sockets"),
+            ("127.0.0.1:7 -i 0", "0 iterations"),
+            ("127.0.0.1:7 -q 50,x", "no list of percentiles"),
+            ("127.0.0.1:7 -c 9X", "is no count"),
             ("127.0.0.1:7 --mode lazy", "adaptive, interrupt or poll"),
             ("127.0.0.1:7 --cpu 1-0", "not a list of CPUs"),
             ("127.0.0.1:7 --udp --tcp", "cannot be used with"),

@@ -1,51 +1,96 @@
-//! The distribution as a percentile plot: each decade to the right is ten times rarer.
+//! The distribution, twice: how often each round-trip time occurred, and below it the percentiles, each decade to the
+//! right ten times rarer.
 
 use std::path::Path;
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use hdrhistogram::Histogram;
+use plotters::coord::Shift;
 use plotters::prelude::*;
 
-use super::report::BenchReport;
-
-const SIZE: (u32, u32) = (900, 520);
+const SIZE: (u32, u32) = (1000, 800);
 /// Points per decade of rarity: the curve is smooth to the eye.
 const POINTS_PER_DECADE: u32 = 40;
+/// Bars of the upper half.
+const BARS: usize = 400;
+/// The upper half ends here: what is rarer would leave no room for the rest.
+const CLIPPED_AT: f64 = 0.999;
 
-/// Writes an SVG file.
-pub(crate) fn draw(report: &BenchReport, histogram: &Histogram<u64>, file: &Path) -> anyhow::Result<()> {
-    let rtt = report.rtt_us.as_ref().context("there is nothing to draw: no reply came")?;
-    let points = points(histogram);
-    let rarest = points.last().map_or(10.0, |(rarity, _)| *rarity).max(10.0);
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type Drawn = Result<(), Box<dyn std::error::Error>>;
+
+/// Writes an SVG file. The histogram holds round-trip times in ns, at least one.
+pub(crate) fn draw(title: &str, histogram: &Histogram<u64>, file: &Path) -> anyhow::Result<()> {
     let root = SVGBackend::new(file, SIZE).into_drawing_area();
-    let plot = || -> Result<(), Box<dyn std::error::Error>> {
+    let plot = || -> Drawn {
         root.fill(&WHITE)?;
-        let caption = format!(
-            "{}, {}, {} path, {}: {} replies",
-            report.target, report.transport, report.path, report.mode, report.received
-        );
-        let mut chart = ChartBuilder::on(&root)
-            .caption(caption, ("sans-serif", 18))
-            .margin(16)
-            .x_label_area_size(44)
-            .y_label_area_size(64)
-            .build_cartesian_2d(
-                (1.0..rarest).log_scale(),
-                ((rtt.min * 0.9).max(0.01)..rtt.max.max(rtt.min * 1.1) * 1.1).log_scale(),
-            )?;
-        chart
-            .configure_mesh()
-            .x_desc("percentile")
-            .y_desc("round-trip time, us")
-            .x_label_formatter(&|rarity| percentile(*rarity))
-            .y_label_formatter(&|us| format!("{us}"))
-            .label_style(("sans-serif", 13))
-            .draw()?;
-        chart.draw_series(LineSeries::new(points.iter().copied(), BLUE.stroke_width(2)))?;
+        let (upper, lower) = root.titled(title, ("sans-serif", 18))?.split_vertically(SIZE.1 / 2 - 16);
+        draw_bars(&upper, histogram)?;
+        draw_percentiles(&lower, histogram)?;
         root.present()?;
         Ok(())
     };
     plot().map_err(|error| anyhow!("{error}"))
+}
+
+fn draw_bars(area: &Area<'_>, histogram: &Histogram<u64>) -> Drawn {
+    let (from_us, width_us, bars) = bars(histogram);
+    let highest = bars.iter().copied().max().unwrap_or(1).max(1);
+    let mut chart = ChartBuilder::on(area)
+        .margin(16)
+        .x_label_area_size(40)
+        .y_label_area_size(72)
+        .build_cartesian_2d(from_us..from_us + width_us * bars.len() as f64, 0..highest + highest / 20 + 1)?;
+    chart
+        .configure_mesh()
+        .x_desc("round-trip time, us (to the 99.9th percentile)")
+        .y_desc("replies")
+        .label_style(("sans-serif", 13))
+        .draw()?;
+    let bar = |(index, count): (usize, &u64)| {
+        let left = from_us + index as f64 * width_us;
+        Rectangle::new([(left, 0), (left + width_us, *count)], BLUE.filled())
+    };
+    chart.draw_series(bars.iter().enumerate().filter(|(_, count)| **count > 0).map(bar))?;
+    Ok(())
+}
+
+/// Where the bars begin, how wide each is, and how many round trips fell into each.
+fn bars(histogram: &Histogram<u64>) -> (f64, f64, Vec<u64>) {
+    let (from_ns, to_ns) =
+        (histogram.min(), histogram.value_at_quantile(CLIPPED_AT).max(histogram.min() + 1));
+    let width_ns = (to_ns - from_ns) as f64 / BARS as f64;
+    // Not narrower than the histogram tells apart, or there would be gaps that mean nothing.
+    let width_ns = width_ns.max(histogram.equivalent_range(to_ns) as f64).max(1.0);
+    let mut bars = vec![0; ((to_ns - from_ns) as f64 / width_ns) as usize + 1];
+    for bucket in histogram.iter_recorded() {
+        let value = bucket.value_iterated_to().max(from_ns);
+        if let Some(bar) = bars.get_mut(((value - from_ns) as f64 / width_ns) as usize) {
+            *bar += bucket.count_at_value();
+        }
+    }
+    (from_ns as f64 / 1000.0, width_ns / 1000.0, bars)
+}
+
+fn draw_percentiles(area: &Area<'_>, histogram: &Histogram<u64>) -> Drawn {
+    let points = points(histogram);
+    let rarest = points.last().map_or(10.0, |(rarity, _)| *rarity).max(10.0);
+    let (min_us, max_us) = (histogram.min() as f64 / 1000.0, histogram.max() as f64 / 1000.0);
+    let mut chart =
+        ChartBuilder::on(area).margin(16).x_label_area_size(40).y_label_area_size(72).build_cartesian_2d(
+            (1.0..rarest).log_scale(),
+            ((min_us * 0.9).max(0.01)..max_us.max(min_us * 1.1) * 1.1).log_scale(),
+        )?;
+    chart
+        .configure_mesh()
+        .x_desc("percentile")
+        .y_desc("round-trip time, us")
+        .x_label_formatter(&|rarity| percentile(*rarity))
+        .y_label_formatter(&|us| format!("{us}"))
+        .label_style(("sans-serif", 13))
+        .draw()?;
+    chart.draw_series(LineSeries::new(points.iter().copied(), BLUE.stroke_width(2)))?;
+    Ok(())
 }
 
 /// One in how many is slower, against the round-trip time in us.
@@ -64,4 +109,31 @@ fn points(histogram: &Histogram<u64>) -> Vec<(f64, f64)> {
 fn percentile(rarity: f64) -> String {
     let digits = (rarity.log10().round() as usize).saturating_sub(2);
     format!("{:.digits$} %", 100.0 * (1.0 - 1.0 / rarity))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_round_trip_up_to_the_clip_is_in_a_bar() {
+        for values in [vec![5], vec![5_000; 7], (1..=1000).map(|index| index * 100).collect::<Vec<u64>>()] {
+            let mut histogram = Histogram::<u64>::new_with_bounds(1, 60_000_000_000, 3).unwrap();
+            values.iter().for_each(|value| histogram.saturating_record(*value));
+            let (from_us, width_us, bars) = bars(&histogram);
+            assert!(from_us <= values[0] as f64 / 1000.0 && width_us > 0.0 && bars.len() <= BARS + 1);
+            let (shown, all) = (bars.iter().sum::<u64>(), values.len() as u64);
+            assert!(shown <= all && shown >= all - all / 1000 - 1, "{shown} of {all}");
+        }
+    }
+
+    #[test]
+    fn a_plot_of_one_reply_is_a_plot() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("one.svg");
+        let mut histogram = Histogram::<u64>::new_with_bounds(1, 60_000_000_000, 3).unwrap();
+        histogram.saturating_record(12_345);
+        draw("one", &histogram, &file).unwrap();
+        assert!(std::fs::read_to_string(file).unwrap().contains("round-trip time"));
+    }
 }

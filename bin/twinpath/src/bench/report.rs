@@ -6,10 +6,15 @@ use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
+use twinpath_plain::Transfers;
 
-/// One run. Counts cover the measured window only, not the warm-up.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// One run, or several that were alike. Counts cover the measured window only, not the warm-up; of several runs they are
+/// sums.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct BenchReport {
+    /// `echo` or `rpc`.
+    #[serde(default = "echo")]
+    pub(crate) service: String,
     /// As the user named it: `HOST:PORT`.
     pub(crate) target: String,
     /// `udp` or `tcp`.
@@ -46,11 +51,11 @@ pub(crate) struct BenchReport {
     pub(crate) duplicates: u64,
     /// Replies to requests already counted as lost.
     pub(crate) late: u64,
-    /// Length of the measured window.
+    /// Length of the measured window; of several runs the sum.
     pub(crate) duration_s: f64,
-    /// `received / duration_s`.
+    /// `received / duration_s` of a run; of several runs what `summarised` says.
     pub(crate) requests_per_s: f64,
-    /// Null when no reply came.
+    /// Null when no reply came. Of several runs each field is what `summarised` says of that field.
     pub(crate) rtt_us: Option<RttUs>,
     /// Share of a core that the client's threads used over the measured window (user and system), all together.
     pub(crate) cpu_client: f64,
@@ -59,8 +64,139 @@ pub(crate) struct BenchReport {
     /// What the reader should know: how a mode was realised, why a path was not taken.
     #[serde(default)]
     pub(crate) notes: Vec<String>,
-    /// Non-empty buckets of the round-trip times: highest value of the bucket in ns, and its count.
+    /// Non-empty buckets of the round-trip times of all runs: highest value of the bucket in ns, and its count.
     pub(crate) histogram: Vec<(u64, u64)>,
+    /// Of `rpc`: `null` or `getattr`.
+    #[serde(default)]
+    pub(crate) procedure: Option<String>,
+    /// Of `rpc`: `none`, or `sys` (which was called `unix`).
+    #[serde(default)]
+    pub(crate) auth: Option<String>,
+    /// Of `rpc` over TCP: fragments that each call is split into.
+    #[serde(default)]
+    pub(crate) fragments: Option<u32>,
+    /// Whether requests shared system calls.
+    #[serde(default)]
+    pub(crate) batch: bool,
+    /// Requests that the server refused in due form.
+    #[serde(default)]
+    pub(crate) refused: u64,
+    /// What the first reply was that was refused or wrong, in words.
+    #[serde(default)]
+    pub(crate) complaint: Option<String>,
+    /// What ended the measurement early.
+    #[serde(default)]
+    pub(crate) broken: Option<String>,
+    /// Percentiles that were asked for, as `rtt_us`.
+    #[serde(default)]
+    pub(crate) quantiles_us: Vec<QuantileUs>,
+    /// On kernel sockets.
+    #[serde(default)]
+    pub(crate) system_calls: Option<SystemCalls>,
+    /// CPU time of the client's threads per request received.
+    #[serde(default)]
+    pub(crate) cpu_us_per_request: Option<f64>,
+    /// Runs that were asked for.
+    #[serde(default = "one")]
+    pub(crate) iterations: u32,
+    /// `median` or `average`: what is said of several runs.
+    #[serde(default)]
+    pub(crate) summarised: Option<String>,
+    /// Every run that is counted, in order.
+    #[serde(default)]
+    pub(crate) runs: Vec<RunReport>,
+    /// Of the program that measured.
+    #[serde(default)]
+    pub(crate) version: String,
+}
+
+fn echo() -> String {
+    "echo".to_owned()
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// One run of several. Fields are those of [`BenchReport`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct RunReport {
+    /// Seconds since 1970 when it began.
+    pub(crate) started_unix_s: f64,
+    pub(crate) duration_s: f64,
+    pub(crate) sent: u64,
+    pub(crate) received: u64,
+    pub(crate) refused: u64,
+    pub(crate) lost: u64,
+    pub(crate) corrupt: u64,
+    pub(crate) duplicates: u64,
+    pub(crate) late: u64,
+    pub(crate) requests_per_s: f64,
+    pub(crate) rtt_us: Option<RttUs>,
+    pub(crate) quantiles_us: Vec<QuantileUs>,
+    pub(crate) cpu_client: f64,
+    pub(crate) cpu_us_per_request: Option<f64>,
+    pub(crate) system_calls: Option<SystemCalls>,
+    pub(crate) threads: Vec<ThreadReport>,
+}
+
+/// What one thread did in a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ThreadReport {
+    pub(crate) duration_s: f64,
+    pub(crate) received: u64,
+    pub(crate) requests_per_s: f64,
+    pub(crate) p50_us: Option<f64>,
+}
+
+/// A percentile of the round-trip times.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct QuantileUs {
+    pub(crate) percent: f64,
+    pub(crate) us: f64,
+}
+
+impl QuantileUs {
+    /// From round-trip times in ns; empty when there are none.
+    pub(crate) fn of(histogram: &Histogram<u64>, percents: &[f64]) -> Vec<Self> {
+        let at = |percent: &f64| Self {
+            percent: *percent,
+            us: histogram.value_at_quantile(percent / 100.0) as f64 / 1000.0,
+        };
+        if histogram.is_empty() { Vec::new() } else { percents.iter().map(at).collect() }
+    }
+}
+
+/// System calls of the client on its sockets, and the bytes they moved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SystemCalls {
+    pub(crate) sends: u64,
+    /// The kernel had no room.
+    pub(crate) sends_refused: u64,
+    pub(crate) receives: u64,
+    /// Nothing was there.
+    pub(crate) receives_empty: u64,
+    pub(crate) bytes_sent: u64,
+    pub(crate) bytes_received: u64,
+}
+
+impl SystemCalls {
+    pub(crate) fn of(transfers: &Transfers) -> Self {
+        let Transfers { sends, sends_refused, receives, receives_empty, bytes_sent, bytes_received } =
+            *transfers;
+        Self { sends, sends_refused, receives, receives_empty, bytes_sent, bytes_received }
+    }
+
+    pub(crate) fn plus(&self, other: &Self) -> Self {
+        Self {
+            sends: self.sends + other.sends,
+            sends_refused: self.sends_refused + other.sends_refused,
+            receives: self.receives + other.receives,
+            receives_empty: self.receives_empty + other.receives_empty,
+            bytes_sent: self.bytes_sent + other.bytes_sent,
+            bytes_received: self.bytes_received + other.bytes_received,
+        }
+    }
 }
 
 /// Round-trip times in microseconds. Three significant digits.
@@ -87,6 +223,20 @@ impl RttUs {
             ("max_us", self.max),
             ("mean_us", self.mean),
         ])
+    }
+
+    /// Each field of several, summarised.
+    pub(crate) fn summarise(each: &[Self], summarise: impl Fn(&[f64]) -> f64) -> Option<Self> {
+        let of = |field: fn(&Self) -> f64| summarise(&each.iter().map(field).collect::<Vec<_>>());
+        (!each.is_empty()).then(|| Self {
+            min: of(|rtt| rtt.min),
+            p50: of(|rtt| rtt.p50),
+            p90: of(|rtt| rtt.p90),
+            p99: of(|rtt| rtt.p99),
+            p99_9: of(|rtt| rtt.p99_9),
+            max: of(|rtt| rtt.max),
+            mean: of(|rtt| rtt.mean),
+        })
     }
 
     /// From round-trip times in ns; `None` when there are none.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io::{IsTerminal, Write};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use anyhow::Context;
 use comfy_table::{CellAlignment, Table, presets};
@@ -11,45 +12,103 @@ use twinpath_plain::Progress;
 use twinpath_sys::clock;
 use twinpath_time::{Duration, Instant};
 
+use super::lines::quantile_name;
 use super::plan::{Plan, Transport};
 use super::report::BenchReport;
+use super::target::Target;
 
 /// Steps of the bar.
 const STEPS: u64 = 1000;
 
-/// A progress bar on standard error.
-pub(crate) struct Bar {
-    bar: ProgressBar,
-    started: Instant,
+/// How far a measurement is, told by the threads that measure and read by whoever draws.
+pub(crate) struct Watch {
+    progress: Vec<Progress>,
+    iterations: u32,
     warmup: Duration,
     limit: Limit,
+    /// The run under way; counts from 1.
+    run: AtomicU32,
+    /// When it began, ns, and how many replies had come by then.
+    run_from_ns: AtomicU64,
+    answered_before: AtomicU64,
 }
+
+impl Watch {
+    pub(crate) fn new(plan: &Plan) -> Self {
+        Self {
+            progress: (0..plan.threads).map(|_| Progress::default()).collect(),
+            iterations: plan.iterations,
+            warmup: plan.load.warmup,
+            limit: plan.load.limit,
+            run: AtomicU32::new(1),
+            run_from_ns: AtomicU64::new(clock::now().as_nanos()),
+            answered_before: AtomicU64::new(0),
+        }
+    }
+
+    /// One for each thread.
+    pub(crate) fn progress(&self) -> &[Progress] {
+        &self.progress
+    }
+
+    /// A run begins.
+    pub(crate) fn begin(&self, run: u32) {
+        self.answered_before.store(self.answered(), Ordering::Relaxed);
+        self.run_from_ns.store(clock::now().as_nanos(), Ordering::Relaxed);
+        self.run.store(run, Ordering::Relaxed);
+    }
+
+    fn answered(&self) -> u64 {
+        self.progress.iter().map(Progress::answered).sum()
+    }
+
+    /// How much of the run under way is done, 0 to 1.
+    fn fraction(&self, answered: u64, elapsed: Duration) -> f64 {
+        let fraction = match self.limit {
+            Limit::Count(count) => answered as f64 / count as f64,
+            Limit::Duration(length) => elapsed.as_secs_f64() / (self.warmup + length).as_secs_f64(),
+        };
+        fraction.min(1.0)
+    }
+}
+
+/// A progress bar on standard error.
+pub(crate) struct Bar(ProgressBar);
 
 impl Bar {
     /// None when nobody looks, or only a machine.
     pub(crate) fn on_terminal(plan: &Plan) -> Option<Self> {
-        if plan.json || !std::io::stderr().is_terminal() {
+        if plan.shown.json || !std::io::stderr().is_terminal() {
             return None;
         }
         let bar = ProgressBar::new(STEPS);
         let style = ProgressStyle::with_template("{wide_bar} {percent}% {msg}").ok()?;
         bar.set_style(style);
-        Some(Self { bar, started: clock::now(), warmup: plan.load.warmup, limit: plan.load.limit })
+        Some(Self(bar))
     }
 
-    pub(crate) fn draw(&self, progress: &[Progress]) {
-        let answered: u64 = progress.iter().map(Progress::answered).sum();
-        let elapsed = clock::now().since(self.started);
-        let fraction = match self.limit {
-            Limit::Count(count) => answered as f64 / count as f64,
-            Limit::Duration(length) => elapsed.as_secs_f64() / (self.warmup + length).as_secs_f64(),
-        };
-        self.bar.set_position((fraction.min(1.0) * STEPS as f64) as u64);
-        self.bar.set_message(format!("{answered} replies"));
+    pub(crate) fn draw(&self, watch: &Watch) {
+        let answered = watch.answered() - watch.answered_before.load(Ordering::Relaxed);
+        let from = Instant::from_nanos(watch.run_from_ns.load(Ordering::Relaxed));
+        let elapsed = clock::now().since(from);
+        let run = watch.run.load(Ordering::Relaxed);
+        let done = f64::from(run - 1) + watch.fraction(answered, elapsed);
+        self.0.set_position((done / f64::from(watch.iterations) * STEPS as f64) as u64);
+        let rate = answered as f64 / elapsed.as_secs_f64().max(1e-3);
+        let which = if watch.iterations > 1 { format!("run {run}, ") } else { String::new() };
+        self.0.set_message(format!("{which}{answered} replies, {rate:.0}/s"));
     }
 
     pub(crate) fn clear(self) {
-        self.bar.finish_and_clear();
+        self.0.finish_and_clear();
+    }
+}
+
+/// One text on standard output, above the bar if there is one.
+pub(crate) fn print_beside(bar: Option<&Bar>, text: impl fmt::Display) -> anyhow::Result<()> {
+    match bar {
+        Some(bar) => bar.0.suspend(|| print(text)),
+        None => print(text),
     }
 }
 
@@ -59,12 +118,13 @@ pub(crate) fn print(text: impl fmt::Display) -> anyhow::Result<()> {
 }
 
 /// The report as two small tables and its notes.
-pub(crate) fn table(report: &BenchReport) -> String {
+pub(crate) fn table(plan: &Plan, report: &BenchReport) -> String {
     let shape = report.arrivals.as_deref().unwrap_or("even");
     let offered =
         report.rate_per_s.map_or(String::new(), |rate| format!(", {rate} requests/s offered, {shape}"));
     let mut text = format!(
-        "{} over {} ({} path, {}), {} bytes, {} in flight, {} thread{}{offered}\n",
+        "{} of {} over {} ({} path, {}), {} bytes, {} in flight, {} thread{}{}{offered}\n",
+        plan.service,
         report.target,
         report.transport,
         report.path,
@@ -73,20 +133,26 @@ pub(crate) fn table(report: &BenchReport) -> String {
         report.inflight,
         report.threads,
         if report.threads == 1 { "" } else { "s" },
+        if report.batch { ", batched" } else { "" },
     );
-    if let Some(rtt) = &report.rtt_us {
-        let values =
-            [rtt.min, rtt.p50, rtt.p90, rtt.p99, rtt.p99_9, rtt.max, rtt.mean].map(|us| format!("{us:.1}"));
-        text += &row(&["RTT us: min", "p50", "p90", "p99", "p99.9", "max", "mean"], &values);
+    if let Some(said) = &report.summarised {
+        text += &format!("the {said} of {} runs\n", report.runs.len());
     }
-    let counts = [report.sent, report.received, report.lost, report.corrupt, report.duplicates, report.late];
-    let mut values = counts.map(|count| count.to_string()).to_vec();
-    values.push(format!("{:.0}", report.requests_per_s));
-    values.push(format!("{:.1} %", report.cpu_client * 100.0));
-    text += &row(
-        &["sent", "received", "lost", "corrupt", "duplicates", "late", "replies/s", "client CPU"],
-        &values,
-    );
+    if let Some(rtt) = &report.rtt_us {
+        let mut names = vec!["RTT us: min".to_owned()];
+        let mut values = vec![rtt.min];
+        for quantile in &report.quantiles_us {
+            names.push(quantile_name(quantile.percent));
+            values.push(quantile.us);
+        }
+        names.extend(["max", "mean"].map(str::to_owned));
+        values.extend([rtt.max, rtt.mean]);
+        text += &row(&names, &values.iter().map(|us| format!("{us:.1}")).collect::<Vec<_>>());
+    }
+    text += &counts(report);
+    if plan.shown.extended {
+        text += &extended(report);
+    }
     if let Some(pacing) = &report.pacing_us {
         text += &format!(
             "sent late by us: p50 {:.1}, p99 {:.1}, max {:.1}\n",
@@ -99,20 +165,75 @@ pub(crate) fn table(report: &BenchReport) -> String {
     text.trim_end().to_owned()
 }
 
-fn row(header: &[&str], values: &[String]) -> String {
+fn counts(report: &BenchReport) -> String {
+    let mut names = vec!["sent", "received", "lost", "corrupt", "duplicates", "late"];
+    let mut counts =
+        vec![report.sent, report.received, report.lost, report.corrupt, report.duplicates, report.late];
+    if report.refused > 0 {
+        names.push("refused");
+        counts.push(report.refused);
+    }
+    let mut values: Vec<String> = counts.iter().map(u64::to_string).collect();
+    names.extend(["replies/s", "client CPU"]);
+    values.push(format!("{:.0}", report.requests_per_s));
+    values.push(format!("{:.1} %", report.cpu_client * 100.0));
+    row(&names, &values)
+}
+
+/// What `--extended` adds: the threads of the last run, and what all runs took.
+fn extended(report: &BenchReport) -> String {
+    let mut text = String::new();
+    for (index, thread) in report.runs.last().iter().flat_map(|run| run.threads.iter().enumerate()) {
+        let p50 = thread.p50_us.map_or(String::new(), |us| format!(", p50 {us:.1} us"));
+        text += &format!(
+            "thread {index}: {} replies in {:.3} s, {:.0}/s{p50}\n",
+            thread.received, thread.duration_s, thread.requests_per_s
+        );
+    }
+    if let Some(calls) = &report.system_calls {
+        text += &format!(
+            "system calls: {} sends ({} bytes, {} refused), {} receives ({} bytes), {} found nothing\n",
+            calls.sends,
+            calls.bytes_sent,
+            calls.sends_refused,
+            calls.receives,
+            calls.bytes_received,
+            calls.receives_empty
+        );
+    }
+    if let Some(us) = report.cpu_us_per_request {
+        text += &format!("client CPU per request: {us:.3} us\n");
+    }
+    text
+}
+
+fn row(header: &[impl AsRef<str>], values: &[String]) -> String {
     let mut table = Table::new();
-    table.load_preset(presets::UTF8_BORDERS_ONLY).set_header(header).add_row(values);
+    table
+        .load_preset(presets::UTF8_BORDERS_ONLY)
+        .set_header(header.iter().map(AsRef::as_ref))
+        .add_row(values);
     for column in table.column_iter_mut() {
         column.set_cell_alignment(CellAlignment::Right);
     }
     format!("{table}\n")
 }
 
-/// Why the run does not count as a success; `None` when it does.
+/// Why the measurement does not count as a success; `None` when it does.
 pub(crate) fn complaint(plan: &Plan, report: &BenchReport, was_interrupted: bool) -> Option<String> {
-    let address = plan.target;
+    let Target { address, .. } = &plan.target;
+    let first = report.complaint.as_ref().map_or(String::new(), |first| format!("; the first: {first}"));
     if report.corrupt > 0 {
-        return Some(format!("{} replies from {address} did not match their requests", report.corrupt));
+        return Some(format!(
+            "{} replies from {address} did not match their requests{first}",
+            report.corrupt
+        ));
+    }
+    if report.refused > 0 {
+        return Some(format!("{address} refused {} of {} requests{first}", report.refused, report.sent));
+    }
+    if let Some(broken) = &report.broken {
+        return Some(format!("{broken} after {} replies: the measurement ended early", report.received));
     }
     if report.received > 0 {
         return None;
@@ -128,7 +249,7 @@ pub(crate) fn complaint(plan: &Plan, report: &BenchReport, was_interrupted: bool
         "nobody answers on port {} of {}: requests of {} bytes over {way} to {address} by the {} path, each given \
          {} s; does the service run, and may {way} pass?",
         address.port(),
-        plan.target_name.rsplit_once(':').map_or(plan.target_name.as_str(), |(host, _)| host),
+        plan.target.host(),
         report.size,
         report.path,
         plan.load.loss_timeout.as_secs_f64(),

@@ -1,0 +1,178 @@
+//! What can be asked for on the command line, the same for every service; short names are those of ksf's tools.
+
+use std::path::PathBuf;
+
+use twinpath_control::choose::PathAsked;
+use twinpath_load::Arrivals;
+use twinpath_worker::idle::Mode;
+
+/// How often `--paper` measures, as ksf's README does.
+pub(crate) const PAPER_ITERATIONS: u32 = 99;
+/// Requests of each of those runs, per thread: rpctest's default.
+pub(crate) const PAPER_COUNT: u64 = 1_000_000;
+/// Its quantiles: one, two and three standard deviations of a normal distribution on either side of the median.
+pub(crate) const PAPER_QUANTILES: &str = "0.3,4.6,31.7,50,68.3,95.4,99.7";
+/// What a table or line shows otherwise.
+pub(crate) const QUANTILES: &str = "50,90,99,99.9";
+
+/// Measure an echo service with requests that each carry a pattern, and verify every reply
+#[derive(Debug, clap::Args)]
+pub(crate) struct EchoArgs {
+    /// Whom to ask: a name or an address and a port; IPv6 addresses in brackets
+    #[arg(value_name = "HOST:PORT")]
+    pub(crate) target: String,
+    /// Payload bytes of a request
+    #[arg(long, short = 'l', value_name = "BYTES", default_value_t = 64)]
+    pub(crate) size: usize,
+    #[command(flatten)]
+    pub(crate) common: CommonArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct CommonArgs {
+    /// Over UDP
+    #[arg(long, short = 'u', conflicts_with = "tcp")]
+    pub(crate) udp: bool,
+    /// Over TCP, one connection per thread
+    #[arg(long)]
+    pub(crate) tcp: bool,
+    /// The port, if the target does not name it
+    #[arg(long, short = 'p', value_name = "PORT")]
+    pub(crate) port: Option<u16>,
+    /// The interface whose fast path is the transport; without it, kernel sockets
+    #[arg(long, value_name = "IFACE")]
+    pub(crate) on: Option<String>,
+    /// auto (the default with --on), xdp, packet, or kernel (the default without)
+    #[arg(long)]
+    pub(crate) path: Option<PathAsked>,
+    /// How to wait for replies: adaptive, interrupt (sleeping) or poll (spinning)
+    #[arg(long, default_value_t)]
+    pub(crate) mode: Mode,
+    /// Requests that may be unanswered at once, per thread
+    #[arg(long, short = 'a', value_name = "N", default_value_t = 1)]
+    pub(crate) inflight: u32,
+    /// Threads, each with a connection or flow of its own
+    #[arg(long, short = 'j', value_name = "N", default_value_t = 1)]
+    pub(crate) threads: u32,
+    /// Let requests that are due together share a send, and take all replies that are there with one receive; without,
+    /// every send carries one request and every receive takes one reply
+    #[arg(long)]
+    pub(crate) batch: bool,
+    /// Offer so many requests per second in all, whatever the replies do; latency counts from when a request was due
+    #[arg(long, value_name = "PER_SECOND")]
+    pub(crate) rate: Option<f64>,
+    /// How those are spread over time: even (the default), jitter:PERCENT, poisson, or bursts:SIZE:GAP_US
+    #[arg(long, value_name = "SHAPE", requires = "rate")]
+    pub(crate) arrivals: Option<Arrivals>,
+    /// Determines when exactly they are due; the same seed is the same sequence [default: drawn]
+    #[arg(long, value_name = "N", requires = "arrivals")]
+    pub(crate) arrivals_seed: Option<u64>,
+    /// End a run after so many requests in all; k, M or G behind the number multiply it
+    #[arg(long, short = 'c', value_name = "N", value_parser = parse_count)]
+    pub(crate) count: Option<u64>,
+    /// End a run after so many seconds [default: 5]
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) duration: Option<f64>,
+    /// Send, but do not count, for so many seconds first [default: 0.2; with --paper: 0]
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) warmup: Option<f64>,
+    /// A request unanswered for so many seconds is lost
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
+    pub(crate) timeout: f64,
+    /// Measure so many times, each on new connections, a line each; report the median of what the runs measured
+    #[arg(long, short = 'i', value_name = "N")]
+    pub(crate) iterations: Option<u32>,
+    /// As ksf's README measures: 99 runs of 1,000,000 requests per thread, no warm-up, its quantiles; options given
+    /// beside it prevail
+    #[arg(long)]
+    pub(crate) paper: bool,
+    /// Report the average of the runs so far instead of their median
+    #[arg(long, short = 'm')]
+    pub(crate) running_average: bool,
+    /// The percentiles to show, separated by commas [default: 50,90,99,99.9]
+    #[arg(long, short = 'q', value_name = "LIST")]
+    pub(crate) quantiles: Option<String>,
+    /// Show more: times and rates of the threads, system calls, CPU time per request
+    #[arg(long, short = 'x')]
+    pub(crate) extended: bool,
+    /// One line per run and no line above it that names the columns
+    #[arg(long, short = 'H')]
+    pub(crate) no_header: bool,
+    /// Write into this directory: the report, an HDR log, and each run's latencies as numbers and as a plot
+    #[arg(long, short = 'd', value_name = "DIR")]
+    pub(crate) output_dir: Option<PathBuf>,
+    /// Also write the round-trip times of each run to an HdrHistogram log (V2)
+    #[arg(long, value_name = "FILE.hlog")]
+    pub(crate) hdr: Option<PathBuf>,
+    /// CPUs for the threads, in turn, such as 0,2-3
+    #[arg(long, value_name = "LIST")]
+    pub(crate) cpu: Option<String>,
+    /// Hold a CPU latency request meanwhile: CPUs stay in their shallowest idle state, on the whole machine
+    #[arg(long)]
+    pub(crate) latency_request: bool,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Also draw the distribution of the round-trip times, of all runs together
+    #[arg(long, value_name = "FILE.svg")]
+    pub(crate) plot: Option<PathBuf>,
+}
+
+/// `9M` is nine million.
+fn parse_count(text: &str) -> Result<u64, String> {
+    let (digits, factor) = match text.char_indices().last() {
+        Some((at, 'k' | 'K')) => (&text[..at], 1_000),
+        Some((at, 'm' | 'M')) => (&text[..at], 1_000_000),
+        Some((at, 'g' | 'G')) => (&text[..at], 1_000_000_000),
+        _ => (text, 1),
+    };
+    digits
+        .parse::<u64>()
+        .ok()
+        .and_then(|count| count.checked_mul(factor))
+        .ok_or_else(|| format!("\"{text}\" is no count: write a number, such as 9000000 or 9M"))
+}
+
+/// Percentiles in ascending order.
+pub(crate) fn parse_quantiles(text: &str) -> anyhow::Result<Vec<f64>> {
+    let parse = |word: &str| word.trim().parse().ok().filter(|percent| (0.0..=100.0).contains(percent));
+    let mut percents: Vec<f64> = text.split(',').map(parse).collect::<Option<_>>().ok_or_else(|| {
+        anyhow::anyhow!("\"{text}\" is no list of percentiles: write numbers from 0 to 100, as {QUANTILES}")
+    })?;
+    percents.sort_by(f64::total_cmp);
+    percents.dedup();
+    anyhow::ensure!(
+        percents.len() <= QUANTILES_MAX,
+        "{} percentiles are too many: at most {QUANTILES_MAX}",
+        percents.len()
+    );
+    Ok(percents)
+}
+
+/// More columns than this are read by nobody.
+const QUANTILES_MAX: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_have_suffixes() {
+        assert_eq!(parse_count("9M"), Ok(9_000_000));
+        assert_eq!(parse_count("10k"), Ok(10_000));
+        assert_eq!(parse_count("7"), Ok(7));
+        for text in ["", "M", "-1", "1.5M", "9MM", "99999999999999G", "1µ"] {
+            assert!(parse_count(text).unwrap_err().contains("is no count"), "{text}");
+        }
+    }
+
+    #[test]
+    fn quantiles_are_sorted_and_bounded() {
+        assert_eq!(parse_quantiles("99.9, 50,0,50").unwrap(), [0.0, 50.0, 99.9]);
+        for text in ["", "50,,90", "101", "-1", "p50", "nan"] {
+            assert!(parse_quantiles(text).unwrap_err().to_string().contains("0 to 100"), "{text}");
+        }
+        assert_eq!(parse_quantiles(PAPER_QUANTILES).unwrap().len(), 7);
+        parse_quantiles(QUANTILES).unwrap();
+    }
+}
