@@ -1,9 +1,8 @@
 //! A line per run, as ksf's tools print: the median (or average) of the runs so far, then what this run measured.
 
-use std::time::{Duration, UNIX_EPOCH};
-
 use twinpath_load::median;
 
+use super::moment::Moment;
 use super::plan::Plan;
 use super::report::{RunReport, ThreadReport};
 use super::runs::summarise;
@@ -45,7 +44,7 @@ fn cells(plan: &Plan, runs: &[RunReport]) -> Vec<Cell> {
     let us = |us: f64| format!("{us:.1}");
     let so_far = if plan.running_average { "average" } else { "median" };
     let mut cells = vec![
-        cell("started", moment(run.started_unix_s)),
+        cell("started", Moment::from_unix_s(run.started_unix_s).to_string()),
         cell("threads", plan.threads.to_string()),
         cell("inflight", plan.load.inflight.to_string()),
         cell(format!("{so_far}/s"), format!("{:.0}", said.requests_per_s)),
@@ -94,12 +93,6 @@ fn extended(run: &RunReport) -> Vec<Cell> {
 fn megabits_per_s(run: &RunReport) -> Option<f64> {
     let calls = run.system_calls.filter(|_| run.duration_s > 0.0)?;
     Some((calls.bytes_sent + calls.bytes_received) as f64 * 8.0 / run.duration_s / 1e6)
-}
-
-/// To the second, in UTC.
-fn moment(unix_s: f64) -> String {
-    let since = Duration::try_from_secs_f64(unix_s).unwrap_or_default();
-    humantime::format_rfc3339_seconds(UNIX_EPOCH + since).to_string()
 }
 
 /// Aligned to the right, each at least as wide as its column's name and [`WIDTH`].

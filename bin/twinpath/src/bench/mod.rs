@@ -5,6 +5,7 @@ mod fast;
 mod kernel;
 mod lines;
 mod measured;
+mod moment;
 mod options;
 mod output;
 pub(crate) mod plan;

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use anyhow::{Context, anyhow, ensure};
 use hdrhistogram::Histogram;
@@ -13,6 +13,7 @@ use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::IntervalLogWriterBuilder;
 
 use super::measured::Measured;
+use super::moment::Moment;
 use super::plan::Plan;
 use super::plot;
 use super::report::BenchReport;
@@ -33,12 +34,12 @@ pub(crate) struct Output {
     logs: Vec<PathBuf>,
     /// One line per run, ready to be written.
     intervals: Vec<Interval>,
-    began: SystemTime,
+    began: Moment,
 }
 
 /// One run in a log.
 struct Interval {
-    started: SystemTime,
+    started: Moment,
     length: Duration,
     histogram: Histogram<u64>,
 }
@@ -61,7 +62,7 @@ impl Output {
         for log in &logs {
             File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
         }
-        Ok(Self { directory, logs, intervals: Vec::new(), began: SystemTime::now() })
+        Ok(Self { directory, logs, intervals: Vec::new(), began: Moment::now() })
     }
 
     /// A run has ended.
@@ -124,13 +125,12 @@ impl Output {
         let began = self.intervals.first().map_or(self.began, |interval| interval.started);
         let mut log = IntervalLogWriterBuilder::new()
             .add_comment(&format!("[twinpath bench: {title}; values in ns, one interval per run]"))
-            .with_start_time(began)
-            .with_base_time(UNIX_EPOCH)
+            .with_start_time(began.system_time())
+            .with_base_time(Moment::from_unix_s(0.0).system_time())
             .with_max_value_divisor(LOG_DIVISOR)
             .begin_log_with(&mut writer, &mut serializer)?;
         for interval in &self.intervals {
-            let at = interval.started.duration_since(UNIX_EPOCH).unwrap_or_default();
-            log.write_histogram(&interval.histogram, at, interval.length, None)
+            log.write_histogram(&interval.histogram, interval.started.since_unix(), interval.length, None)
                 .map_err(|error| anyhow!("{error}"))?;
         }
         writer.flush()?;

@@ -159,9 +159,11 @@ pub(crate) struct QuantileUs {
 impl QuantileUs {
     /// From round-trip times in ns; empty when there are none.
     pub(crate) fn of(histogram: &Histogram<u64>, percents: &[f64]) -> Vec<Self> {
+        // Rounded, as 99.9 / 100 is a little more than 0.999, and would be the value after it.
+        let quantile = |percent: f64| (percent * 1e7).round() / 1e9;
         let at = |percent: &f64| Self {
             percent: *percent,
-            us: histogram.value_at_quantile(percent / 100.0) as f64 / 1000.0,
+            us: histogram.value_at_quantile(quantile(*percent)) as f64 / 1000.0,
         };
         if histogram.is_empty() { Vec::new() } else { percents.iter().map(at).collect() }
     }

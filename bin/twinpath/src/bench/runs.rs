@@ -1,7 +1,5 @@
 //! One run after the other, each on connections of its own, and what they say together.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use anyhow::Context;
 use hdrhistogram::Histogram;
 use twinpath_control::choose::PathAsked;
@@ -9,6 +7,7 @@ use twinpath_load::{Codec, Echo, Summary, median};
 use twinpath_plain::Stop;
 
 use super::measured::{Measured, ThreadMeasured};
+use super::moment::Moment;
 use super::plan::Plan;
 use super::report::{BenchReport, QuantileUs, RttUs, RunReport, SystemCalls, ThreadReport, buckets};
 use super::service::Service;
@@ -20,7 +19,7 @@ pub(crate) struct Run<'a> {
     /// Counts from 1.
     pub(crate) number: u32,
     pub(crate) measured: &'a Measured,
-    pub(crate) started: SystemTime,
+    pub(crate) started: Moment,
     pub(crate) summary: &'a Summary,
     /// All runs so far, this one included.
     pub(crate) runs: &'a [RunReport],
@@ -46,7 +45,7 @@ pub(crate) fn run(
 ) -> anyhow::Result<Done> {
     let mut tally = Tally::new(plan);
     for number in 1..=plan.iterations {
-        let started = SystemTime::now();
+        let started = Moment::now();
         watch.begin(number);
         let measured = match once(plan, number, stop, watch) {
             Ok(measured) => measured,
@@ -134,7 +133,7 @@ impl<'a> Tally<'a> {
         self.broken = self.broken.take().or_else(|| measured.broken().map(str::to_owned));
     }
 
-    fn add(&mut self, measured: &Measured, summary: &Summary, started: SystemTime) {
+    fn add(&mut self, measured: &Measured, summary: &Summary, started: Moment) {
         self.whole.merge(summary);
         self.cpu_s += measured.cpu_time().as_secs_f64();
         self.allocations_per_packet = measured.allocations_per_packet.map(|allocations| {
@@ -201,11 +200,11 @@ fn settings(plan: &Plan) -> BenchReport {
     }
 }
 
-fn run_report(measured: &Measured, summary: &Summary, started: SystemTime, quantiles: &[f64]) -> RunReport {
+fn run_report(measured: &Measured, summary: &Summary, started: Moment, quantiles: &[f64]) -> RunReport {
     let duration_s = summary.elapsed.as_secs_f64();
     let cpu_s = measured.cpu_time().as_secs_f64();
     RunReport {
-        started_unix_s: started.duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64()),
+        started_unix_s: started.unix_s(),
         duration_s,
         sent: summary.sent,
         received: summary.received,

@@ -67,6 +67,9 @@ impl Bench {
             "--path {} --mode {} --size 64 --inflight {}",
             self.path, self.mode, self.inflight
         )));
+        if self.path == "kernel" && self.inflight > 1 {
+            args.push("--batch".to_owned());
+        }
         if let Some(rate) = self.rate {
             args.extend(words(&format!("--rate {rate:.0}")));
         }

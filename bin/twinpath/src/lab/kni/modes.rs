@@ -193,7 +193,8 @@ impl<'a> Stage<'a> {
     /// rate when this returns, so that the whole walk has them beside it.
     async fn load(&self, port: u16) -> anyhow::Result<Background> {
         let before = self.frames_received()?;
-        let options = format!("--inflight 64 --rate {LOAD_PER_S:.0} --duration {LOAD_S} --warmup 0.1");
+        let options =
+            format!("--inflight 64 --batch --rate {LOAD_PER_S:.0} --duration {LOAD_S} --warmup 0.1");
         let side = Side::At(self.server(), self.cpu());
         let load = self.session.launcher.background(side, &self.load_args(port, &options))?;
         let deadline = Instant::now() + PROBE_DEADLINE;

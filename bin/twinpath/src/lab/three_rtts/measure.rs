@@ -24,7 +24,8 @@ use crate::lab::topology::SERVER;
 /// Beyond what it should take: start-up, attaching, warm-up, tear-down.
 const SLACK: Duration = Duration::from_secs(5);
 /// The other traffic: requests of a kilobyte at an even pace, some 80 Mbit/s each way, both ends sleeping in between.
-const TRAFFIC: &str = "--udp --path kernel --mode interrupt --size 1000 --inflight 64 --rate 10000 --json";
+const TRAFFIC: &str =
+    "--udp --path kernel --mode interrupt --size 1000 --inflight 64 --batch --rate 10000 --json";
 /// It ends with the last row that it is for; never by itself.
 const TRAFFIC_TIME: Duration = Duration::from_secs(600);
 

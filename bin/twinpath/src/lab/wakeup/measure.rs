@@ -177,7 +177,7 @@ async fn packets(
 /// The command line of the client: it spins on its own CPU and sends when a request is due, whatever came back.
 pub(super) fn client(port: u16, offer: &Offer, warmup: Duration, length: Duration) -> Vec<String> {
     let line = format!(
-        "bench echo {} --udp --path kernel --mode poll --size 64 --inflight {INFLIGHT} --duration {:.3} --warmup {:.3} --json",
+        "bench echo {} --udp --path kernel --mode poll --size 64 --inflight {INFLIGHT} --batch --duration {:.3} --warmup {:.3} --json",
         peers::server(port),
         length.as_secs_f64(),
         warmup.as_secs_f64()
