@@ -1,8 +1,151 @@
 //! Who calls: the flavours of authentication served, and their limits (RFC 5531, section 8.2 and appendix A).
 
+use nfs3_types::rpc::{auth_flavor, auth_stat};
+
+use crate::xdr::{Reader, XdrError};
+
 /// Bytes of a credential's or verifier's body, at most (RFC 5531, 8.2).
 pub const BODY_MAX: u32 = 400;
 /// Bytes of the caller's machine name in AUTH_SYS, at most (RFC 5531, appendix A).
 pub const MACHINE_NAME_MAX: u32 = 255;
 /// Further groups in AUTH_SYS, at most (RFC 5531, appendix A).
 pub const GIDS_MAX: u32 = 16;
+
+const NONE: u32 = auth_flavor::AUTH_NULL as u32;
+const SYS: u32 = auth_flavor::AUTH_UNIX as u32;
+
+/// A credential or verifier as it came: a flavour, and a body of at most [`BODY_MAX`] bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpaqueAuth<'a> {
+    /// Its number.
+    pub flavour: u32,
+    /// Its body.
+    pub body: &'a [u8],
+}
+
+impl<'a> OpaqueAuth<'a> {
+    /// Reads one.
+    ///
+    /// # Errors
+    /// It is cut, or its body is longer than the RFC allows.
+    #[inline]
+    pub fn read(reader: &mut Reader<'a>) -> Result<Self, XdrError> {
+        Ok(Self { flavour: reader.u32()?, body: reader.opaque(BODY_MAX)? })
+    }
+}
+
+/// A credential that is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Credential<'a> {
+    /// AUTH_NONE: nobody in particular.
+    None,
+    /// AUTH_SYS, once called AUTH_UNIX: whom the caller says it is, without proof.
+    Sys(Sys<'a>),
+}
+
+/// The body of AUTH_SYS (RFC 5531, appendix A).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sys<'a> {
+    /// An arbitrary number of the caller's.
+    pub stamp: u32,
+    /// The caller's machine, in no particular character set.
+    pub machine_name: &'a [u8],
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    gids: &'a [[u8; 4]],
+}
+
+impl<'a> Sys<'a> {
+    fn read(body: &'a [u8]) -> Result<Self, XdrError> {
+        let mut reader = Reader::new(body);
+        let stamp = reader.u32()?;
+        let machine_name = reader.opaque(MACHINE_NAME_MAX)?;
+        let (uid, gid, count) = (reader.u32()?, reader.u32()?, reader.u32()?);
+        if count > GIDS_MAX {
+            return Err(XdrError::TooLong { len: count, max: GIDS_MAX });
+        }
+        let gids = reader.words(count as usize)?;
+        reader.finish()?;
+        Ok(Self { stamp, machine_name, uid, gid, gids })
+    }
+
+    /// Further groups.
+    pub fn gids(&self) -> impl ExactSizeIterator<Item = u32> + 'a {
+        self.gids.iter().map(|gid| u32::from_be_bytes(*gid))
+    }
+}
+
+impl<'a> Credential<'a> {
+    /// Reads a credential and looks at its verifier, which is AUTH_NONE with both flavours served (RFC 5531, 10.1 and
+    /// appendix A). What stands in the body of AUTH_NONE is left undefined there, and not looked at here.
+    ///
+    /// # Errors
+    /// What to answer with AUTH_ERROR. A flavour that is not served, AUTH_SHORT among them, gets AUTH_REJECTEDCRED: that
+    /// asks the client to begin with another one.
+    #[inline]
+    pub fn read(credential: OpaqueAuth<'a>, verifier: OpaqueAuth<'_>) -> Result<Self, auth_stat> {
+        let read = match credential.flavour {
+            NONE => Self::None,
+            SYS => Self::Sys(Sys::read(credential.body).map_err(|_| auth_stat::AUTH_BADCRED)?),
+            _ => return Err(auth_stat::AUTH_REJECTEDCRED),
+        };
+        if verifier.flavour == NONE { Ok(read) } else { Err(auth_stat::AUTH_BADVERF) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::xdr::write_opaque;
+
+    const NO_VERIFIER: OpaqueAuth<'_> = OpaqueAuth { flavour: NONE, body: &[] };
+
+    fn sys(machine_name: &[u8], gids: &[u32]) -> Vec<u8> {
+        let mut body = 7_u32.to_be_bytes().to_vec();
+        write_opaque(machine_name, &mut body);
+        let numbers = [1000, 100, gids.len() as u32];
+        body.extend(numbers.iter().chain(gids).flat_map(|number| number.to_be_bytes()));
+        body
+    }
+
+    fn read(flavour: u32, body: &[u8]) -> Result<Credential<'_>, auth_stat> {
+        Credential::read(OpaqueAuth { flavour, body }, NO_VERIFIER)
+    }
+
+    #[test]
+    fn auth_sys_is_read_up_to_its_limits() {
+        let gids: Vec<u32> = (0..16).collect();
+        let body = sys(&[b'm'; 255], &gids);
+        let Ok(Credential::Sys(sys_read)) = read(SYS, &body) else { panic!("not read") };
+        assert_eq!((sys_read.stamp, sys_read.uid, sys_read.gid), (7, 1000, 100));
+        assert_eq!(sys_read.machine_name, [b'm'; 255]);
+        assert_eq!(sys_read.gids().collect::<Vec<_>>(), gids);
+        let bad = Err(auth_stat::AUTH_BADCRED);
+        assert_eq!(read(SYS, &sys(&[b'm'; 256], &[])), bad);
+        assert_eq!(read(SYS, &sys(b"m", &[0; 17])), bad);
+    }
+
+    #[test]
+    fn a_body_of_another_length_than_its_parts_is_bad() {
+        let body = sys(b"client", &[4, 24]);
+        for len in 0..body.len() {
+            assert_eq!(read(SYS, &body[..len]), Err(auth_stat::AUTH_BADCRED), "{len} bytes");
+        }
+        let longer = [body.as_slice(), &[0; 4]].concat();
+        assert_eq!(read(SYS, &longer), Err(auth_stat::AUTH_BADCRED));
+    }
+
+    #[test]
+    fn other_flavours_and_verifiers_are_refused() {
+        assert_eq!(read(NONE, &[]), Ok(Credential::None));
+        assert_eq!(read(NONE, &[1; 400]), Ok(Credential::None), "its body is undefined");
+        for flavour in [2, 3, 6, u32::MAX] {
+            assert_eq!(read(flavour, &[]), Err(auth_stat::AUTH_REJECTEDCRED), "flavour {flavour}");
+        }
+        let none = OpaqueAuth { flavour: NONE, body: &[] };
+        let verifier = OpaqueAuth { flavour: SYS, body: &[] };
+        assert_eq!(Credential::read(none, verifier), Err(auth_stat::AUTH_BADVERF));
+    }
+}

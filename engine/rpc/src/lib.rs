@@ -3,10 +3,26 @@
 //! Bytes in, bytes out: nothing here owns a socket or reads a clock, and what a peer sends never causes a panic or an
 //! allocation that the peer can size. Headers are read by hand, without a copy; every number and type of the protocols is
 //! that of `nfs3_types` (`docs/decisions/0005-types-of-rpc-and-nfs.md` says why).
+//!
+//! A [`Server`] judges calls and lets [`Program`]s answer them; [`RpcService`] joins it to sockets and ports. The other
+//! end is [`client`].
 
 pub mod auth;
+pub mod call;
 pub mod client;
+mod duplicates;
+pub mod mount3;
+pub mod nfs3;
+mod program;
 pub mod record;
+mod refusal;
+mod server;
+mod service;
 pub mod xdr;
 
+pub use duplicates::{DuplicateCounters, DuplicateLimits};
 pub use nfs3_types;
+pub use program::{Arrival, Handled, Pending, Program, Request, Results, Transport};
+pub use refusal::Refusal;
+pub use server::{Server, ServerCounters, TableError};
+pub use service::{RpcConnection, RpcService};

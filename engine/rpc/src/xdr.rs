@@ -20,6 +20,9 @@ pub enum XdrError {
         /// What its type allows.
         max: u32,
     },
+    /// There is more than the type has.
+    #[error("{0} bytes follow where nothing should")]
+    Trailing(usize),
 }
 
 /// Reads XDR from a slice, front to back.
@@ -39,6 +42,18 @@ impl<'a> Reader<'a> {
         self.0
     }
 
+    /// Holds what was read to be all there is.
+    ///
+    /// # Errors
+    /// Something follows.
+    #[inline]
+    pub const fn finish(&self) -> Result<(), XdrError> {
+        match self.0.len() {
+            0 => Ok(()),
+            len => Err(XdrError::Trailing(len)),
+        }
+    }
+
     /// So many bytes as they are.
     ///
     /// # Errors
@@ -48,6 +63,18 @@ impl<'a> Reader<'a> {
         let (read, rest) = self.0.split_first_chunk().ok_or_else(|| XdrError::Short(N - self.0.len()))?;
         self.0 = rest;
         Ok(read)
+    }
+
+    /// So many words as they are, each big-endian.
+    ///
+    /// # Errors
+    /// There are fewer.
+    #[inline]
+    pub fn words(&mut self, count: usize) -> Result<&'a [[u8; 4]], XdrError> {
+        let (words, rest) =
+            self.0.split_at_checked(4 * count).ok_or_else(|| XdrError::Short(4 * count - self.0.len()))?;
+        self.0 = rest;
+        Ok(words.as_chunks().0)
     }
 
     /// An unsigned integer (RFC 4506, 4.2).
@@ -112,7 +139,11 @@ mod tests {
             assert_eq!(bytes.len() % 4, 0);
             let mut reader = Reader::new(&bytes);
             assert_eq!(reader.opaque(8), Ok(data.as_slice()));
-            assert!(reader.rest().is_empty());
+            assert_eq!(reader.finish(), Ok(()));
+            bytes.push(0);
+            let mut longer = Reader::new(&bytes);
+            assert_eq!(longer.opaque(8), Ok(data.as_slice()));
+            assert_eq!(longer.finish(), Err(XdrError::Trailing(1)));
         }
     }
 }

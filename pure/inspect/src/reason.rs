@@ -68,11 +68,33 @@ pub enum Reason {
     LateReply,
     /// A datagram was refused: its peer has no session, and the limit of sessions is reached.
     SessionLimit,
+    /// A connection was closed: an RPC record is larger than what is taken of one.
+    RecordTooLarge,
+    /// A connection was closed: an RPC record has more fragments than are taken.
+    TooManyFragments,
+    /// What came is no RPC call, or ends in its header: a datagram was dropped, or a connection closed.
+    RpcHeader,
+    /// A call was answered with RPC_MISMATCH: it is of another version of RPC (RFC 5531, 9).
+    RpcVersion,
+    /// A call was answered with AUTH_ERROR: its credential or verifier is bad, or of a flavour not served.
+    RpcAuth,
+    /// A call was answered with PROG_UNAVAIL: the program is not served.
+    RpcProgram,
+    /// A call was answered with PROG_MISMATCH: the program is served in other versions.
+    RpcProgramVersion,
+    /// A call was answered with PROC_UNAVAIL: the program has no such procedure.
+    RpcProcedure,
+    /// A call was answered with GARBAGE_ARGS: its arguments are not the procedure's.
+    RpcArguments,
+    /// A call was answered with SYSTEM_ERR: the program failed.
+    RpcFailed,
+    /// A datagram was dropped: it repeats a call that is being worked on.
+    RpcRepeated,
 }
 
 impl Reason {
     /// All of them, in the order of their counters.
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 42] = [
         Self::Truncated,
         Self::IpHeader,
         Self::IpChecksum,
@@ -104,6 +126,17 @@ impl Reason {
         Self::ServiceBytes,
         Self::LateReply,
         Self::SessionLimit,
+        Self::RecordTooLarge,
+        Self::TooManyFragments,
+        Self::RpcHeader,
+        Self::RpcVersion,
+        Self::RpcAuth,
+        Self::RpcProgram,
+        Self::RpcProgramVersion,
+        Self::RpcProcedure,
+        Self::RpcArguments,
+        Self::RpcFailed,
+        Self::RpcRepeated,
     ];
 
     /// The stable name, for `show` and metrics.
@@ -141,13 +174,30 @@ impl Reason {
             Self::ServiceBytes => "service_bytes",
             Self::LateReply => "late_reply",
             Self::SessionLimit => "session_limit",
+            Self::RecordTooLarge => "record_too_large",
+            Self::TooManyFragments => "too_many_fragments",
+            Self::RpcHeader => "rpc_header",
+            Self::RpcVersion => "rpc_version",
+            Self::RpcAuth => "rpc_auth",
+            Self::RpcProgram => "rpc_program",
+            Self::RpcProgramVersion => "rpc_program_version",
+            Self::RpcProcedure => "rpc_procedure",
+            Self::RpcArguments => "rpc_arguments",
+            Self::RpcFailed => "rpc_failed",
+            Self::RpcRepeated => "rpc_repeated",
         }
     }
 }
 
 /// One counter per [`Reason`].
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Drops([Counter; Reason::ALL.len()]);
+
+impl Default for Drops {
+    fn default() -> Self {
+        Self([const { Counter::new() }; Reason::ALL.len()])
+    }
+}
 
 impl Drops {
     /// Counts `count` drops for `reason`.

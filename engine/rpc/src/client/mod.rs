@@ -27,4 +27,6 @@ mod reply;
 pub use call::{Auth, AuthTooLong, Call, handle_arguments};
 pub use mount::{MountError, MountStatus, mount_arguments, root_handle};
 pub use portmap::{portmap_arguments, portmap_boolean, portmap_port};
-pub use reply::{Refusal, Reply, ReplyError};
+pub use reply::{Reply, ReplyError};
+
+pub use crate::refusal::Refusal;

@@ -73,10 +73,8 @@ pub fn root_handle(results: &[u8]) -> Result<&[u8], MountError> {
     for _ in 0..flavours {
         reader.u32()?;
     }
-    match reader.rest().len() {
-        0 => Ok(handle),
-        len => Err(ReplyError::Trailing(len).into()),
-    }
+    reader.finish()?;
+    Ok(handle)
 }
 
 #[cfg(test)]
@@ -103,7 +101,7 @@ mod tests {
             assert!(matches!(root_handle(&results[..len]), Err(MountError::Xdr(_))), "{len}");
         }
         results.push(0);
-        assert_eq!(root_handle(&results), Err(ReplyError::Trailing(1).into()));
+        assert_eq!(root_handle(&results), Err(XdrError::Trailing(1).into()));
     }
 
     #[test]

@@ -41,10 +41,8 @@ pub fn portmap_port(results: &[u8]) -> Result<Option<u16>, ReplyError> {
 fn word(results: &[u8]) -> Result<u32, ReplyError> {
     let mut reader = Reader::new(results);
     let word = reader.u32()?;
-    match reader.rest().len() {
-        0 => Ok(word),
-        len => Err(ReplyError::Trailing(len)),
-    }
+    reader.finish()?;
+    Ok(word)
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use nfs3_types::rpc::{accept_stat, auth_stat, msg_type, reject_stat, reply_stat}
 use nfs3_types::xdr_codec::Unpack;
 
 use crate::auth::BODY_MAX;
+use crate::refusal::Refusal;
 use crate::xdr::{Reader, XdrError};
 
 /// A reply to some call.
@@ -14,42 +15,6 @@ pub struct Reply<'a> {
     pub xid: u32,
     /// The procedure's results, encoded; or why it did not run.
     pub outcome: Result<&'a [u8], Refusal>,
-}
-
-/// Why a server did not run a procedure (RFC 5531, section 9).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    /// PROG_UNAVAIL.
-    #[error("the server has no such program (PROG_UNAVAIL)")]
-    ProgramUnavailable,
-    /// PROG_MISMATCH.
-    #[error("the server has the program in versions {low} to {high} (PROG_MISMATCH)")]
-    ProgramMismatch {
-        /// Its lowest version.
-        low: u32,
-        /// Its highest version.
-        high: u32,
-    },
-    /// PROC_UNAVAIL.
-    #[error("the program has no such procedure (PROC_UNAVAIL)")]
-    ProcedureUnavailable,
-    /// GARBAGE_ARGS.
-    #[error("the server could not read the arguments (GARBAGE_ARGS)")]
-    GarbageArguments,
-    /// SYSTEM_ERR.
-    #[error("the server failed (SYSTEM_ERR)")]
-    SystemError,
-    /// RPC_MISMATCH.
-    #[error("the server speaks RPC versions {low} to {high} (RPC_MISMATCH)")]
-    RpcMismatch {
-        /// The lowest.
-        low: u32,
-        /// The highest.
-        high: u32,
-    },
-    /// AUTH_ERROR.
-    #[error("the server refused the credential ({0})")]
-    Auth(auth_stat),
 }
 
 /// Why a message is not the reply it should be.
@@ -72,9 +37,6 @@ pub enum ReplyError {
     /// The server did not run the procedure.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// More bytes than the results have.
-    #[error("{0} bytes follow the results")]
-    Trailing(usize),
     /// GETATTR ran and failed.
     #[error("GETATTR failed with {0:?}")]
     GetAttr(nfsstat3),
@@ -103,8 +65,8 @@ impl<'a> Reply<'a> {
             DENIED => Err(denied(&mut reader)?),
             value => return Err(ReplyError::Unknown { field: "reply_stat", value }),
         };
-        if outcome.is_err() && !reader.rest().is_empty() {
-            return Err(ReplyError::Trailing(reader.rest().len()));
+        if outcome.is_err() {
+            reader.finish()?;
         }
         Ok(Self { xid, outcome })
     }
@@ -115,10 +77,7 @@ impl<'a> Reply<'a> {
     /// The call was refused, or something was returned.
     #[inline]
     pub fn verify_null(&self) -> Result<(), ReplyError> {
-        match self.outcome?.len() {
-            0 => Ok(()),
-            len => Err(ReplyError::Trailing(len)),
-        }
+        Ok(Reader::new(self.outcome?).finish()?)
     }
 
     /// Holds it to what NFSv3 GETATTR returns, and returns the attributes.
@@ -129,9 +88,7 @@ impl<'a> Reply<'a> {
     pub fn verify_getattr(&self) -> Result<fattr3, ReplyError> {
         let mut results = self.outcome?;
         let (result, _) = GETATTR3res::unpack(&mut results).map_err(|_| ReplyError::Attributes)?;
-        if !results.is_empty() {
-            return Err(ReplyError::Trailing(results.len()));
-        }
+        Reader::new(results).finish()?;
         match result {
             Nfs3Result::Ok(GETATTR3resok { obj_attributes }) => Ok(obj_attributes),
             Nfs3Result::Err((status, _)) => Err(ReplyError::GetAttr(status)),
@@ -216,12 +173,12 @@ mod tests {
         let reply = Reply::parse(&message).expect("a reply");
         assert_eq!(reply.xid, 9);
         assert_eq!(fileid(&reply), Ok(7));
-        assert_eq!(reply.verify_null(), Err(ReplyError::Trailing(88)));
+        assert_eq!(reply.verify_null(), Err(ReplyError::Xdr(XdrError::Trailing(88))));
         let cut = Reply::parse(&message[..message.len() - 1]).expect("its header is whole");
         assert_eq!(fileid(&cut), Err(ReplyError::Attributes));
         message.extend([0; 4]);
         let long = Reply::parse(&message).expect("its header is whole");
-        assert_eq!(fileid(&long), Err(ReplyError::Trailing(4)));
+        assert_eq!(fileid(&long), Err(ReplyError::Xdr(XdrError::Trailing(4))));
     }
 
     #[test]
@@ -259,7 +216,7 @@ mod tests {
                 assert!(matches!(short, Err(ReplyError::Xdr(XdrError::Short(_)))), "{refusal:?} {len}");
             }
             message.push(0);
-            assert_eq!(Reply::parse(&message), Err(ReplyError::Trailing(1)));
+            assert_eq!(Reply::parse(&message), Err(ReplyError::Xdr(XdrError::Trailing(1))));
         }
     }
 

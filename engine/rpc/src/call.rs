@@ -1,0 +1,146 @@
+//! The header of a call (RFC 5531, section 9), read without a copy.
+
+use nfs3_types::rpc::{RPC_VERSION_2, auth_stat, msg_type};
+
+use crate::auth::OpaqueAuth;
+use crate::refusal::Refusal;
+use crate::xdr::{Reader, XdrError};
+
+/// Words from the xid to the procedure.
+const FIXED_WORDS: usize = 6;
+
+/// The header of a call, and what follows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header<'a> {
+    /// The number its reply goes under.
+    pub xid: u32,
+    /// The program called.
+    pub program: u32,
+    /// Its version.
+    pub version: u32,
+    /// The procedure.
+    pub procedure: u32,
+    /// Who calls.
+    pub credential: OpaqueAuth<'a>,
+    /// What proves it.
+    pub verifier: OpaqueAuth<'a>,
+    /// The procedure's arguments.
+    pub args: &'a [u8],
+}
+
+/// Why a message is no call that can be looked into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HeaderError {
+    /// It ends before its header does, or is a reply: there is nothing to be said to it.
+    #[error("no call: it ends in its header, or is none")]
+    NotACall,
+    /// The RFC says what to answer.
+    #[error("call {xid} is refused: {refusal}")]
+    Refused {
+        /// The call's number.
+        xid: u32,
+        /// The answer.
+        refusal: Refusal,
+    },
+}
+
+impl<'a> Header<'a> {
+    /// Reads the header of a message.
+    ///
+    /// # Errors
+    /// It is none of a call of RPC version 2, or a credential is longer than the RFC allows.
+    #[inline]
+    pub fn parse(message: &'a [u8]) -> Result<Self, HeaderError> {
+        let mut reader = Reader::new(message);
+        let Ok(words) = reader.words(FIXED_WORDS) else { return Err(cut(message)) };
+        let word = |at: usize| u32::from_be_bytes(words[at]);
+        let (xid, kind, rpc_version) = (word(0), word(1), word(2));
+        if kind != msg_type::CALL as u32 || rpc_version != RPC_VERSION_2 {
+            return Err(cut(message));
+        }
+        let refused = |status| move |error| auth_error(error, xid, status);
+        let credential = OpaqueAuth::read(&mut reader).map_err(refused(auth_stat::AUTH_BADCRED))?;
+        let verifier = OpaqueAuth::read(&mut reader).map_err(refused(auth_stat::AUTH_BADVERF))?;
+        let args = reader.rest();
+        Ok(Self { xid, program: word(3), version: word(4), procedure: word(5), credential, verifier, args })
+    }
+}
+
+/// What a message is that ends in its fixed part, or whose fixed part is not that of a call of ours.
+#[cold]
+fn cut(message: &[u8]) -> HeaderError {
+    let mut reader = Reader::new(message);
+    match [reader.u32(), reader.u32(), reader.u32()] {
+        // Of another version nothing more is known: its header need not be longer.
+        [Ok(xid), Ok(kind), Ok(version)] if kind == msg_type::CALL as u32 && version != RPC_VERSION_2 => {
+            HeaderError::Refused { xid, refusal: Refusal::RPC_MISMATCH }
+        }
+        _ => HeaderError::NotACall,
+    }
+}
+
+#[cold]
+fn auth_error(error: XdrError, xid: u32, status: auth_stat) -> HeaderError {
+    match error {
+        XdrError::TooLong { .. } => HeaderError::Refused { xid, refusal: Refusal::Auth(status) },
+        _ => HeaderError::NotACall,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::{Auth, Call};
+
+    fn message(auth: &Auth, args: &[u8]) -> Vec<u8> {
+        let mut message = Vec::new();
+        Call { xid: 9, program: 100_003, version: 3, procedure: 1, auth, args }.write(&mut message);
+        message
+    }
+
+    #[test]
+    fn what_a_client_writes_is_read() {
+        let auth = Auth::sys("client", 1, 2, &[3]).expect("within limits");
+        let message = message(&auth, b"args");
+        let header = Header::parse(&message).expect("a call");
+        assert_eq!((header.xid, header.program, header.version, header.procedure), (9, 100_003, 3, 1));
+        assert_eq!((header.credential.flavour, header.credential.body.len()), (1, 32));
+        assert_eq!((header.verifier, header.args), (OpaqueAuth { flavour: 0, body: &[] }, &b"args"[..]));
+    }
+
+    #[test]
+    fn a_header_cut_anywhere_is_no_call() {
+        let message = message(&Auth::sys("client", 1, 2, &[3]).expect("within limits"), &[]);
+        for len in 0..message.len() {
+            assert_eq!(Header::parse(&message[..len]), Err(HeaderError::NotACall), "{len} bytes");
+        }
+        let mut reply = message;
+        reply[7] = 1;
+        assert_eq!(Header::parse(&reply), Err(HeaderError::NotACall));
+    }
+
+    #[test]
+    fn another_version_is_answered_from_its_third_word_on() {
+        let refused = Err(HeaderError::Refused { xid: 9, refusal: Refusal::RpcMismatch { low: 2, high: 2 } });
+        let mut message = message(&Auth::none(), &[]);
+        message[11] = 3;
+        for len in 0..=message.len() {
+            let expected = if len < 12 { Err(HeaderError::NotACall) } else { refused };
+            assert_eq!(Header::parse(&message[..len]), expected, "{len} bytes");
+        }
+    }
+
+    #[test]
+    fn credentials_longer_than_the_rfc_allows_are_named() {
+        let refused = |status| Err(HeaderError::Refused { xid: 9, refusal: Refusal::Auth(status) });
+        for (at, status) in [(28, auth_stat::AUTH_BADCRED), (36, auth_stat::AUTH_BADVERF)] {
+            let mut message = message(&Auth::none(), &[0; 800]);
+            message[at..at + 4].copy_from_slice(&401_u32.to_be_bytes());
+            assert_eq!(Header::parse(&message), refused(status));
+            message[at..at + 4].copy_from_slice(&400_u32.to_be_bytes());
+            assert!(Header::parse(&message).is_ok(), "400 bytes are allowed");
+            message.truncate(100);
+            assert_eq!(Header::parse(&message), Err(HeaderError::NotACall), "and must be there");
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! NFS version 3 (RFC 1813): NULL and GETATTR, on a tree in memory.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use nfs3_types::nfs3::{NFS_PROGRAM, NFS3_FHSIZE, PROGRAM, VERSION};
+
+pub use self::tree::{HANDLE_LEN, Node, ROOT, Tree, TreeBuilder, TreeError};
+use crate::program::{Handled, Program, Request, Results};
+use crate::refusal::Refusal;
+use crate::xdr::Reader;
+
+mod tree;
+
+const GETATTR: u32 = NFS_PROGRAM::NFSPROC3_GETATTR as u32;
+
+/// The program.
+#[derive(Clone, Debug)]
+pub struct Nfs3 {
+    tree: Arc<Tree>,
+}
+
+impl Nfs3 {
+    /// Serves `tree`.
+    #[must_use]
+    pub const fn new(tree: Arc<Tree>) -> Self {
+        Self { tree }
+    }
+}
+
+impl Program for Nfs3 {
+    fn number(&self) -> u32 {
+        PROGRAM
+    }
+
+    fn versions(&self) -> RangeInclusive<u32> {
+        VERSION..=VERSION
+    }
+
+    fn results_max(&self) -> usize {
+        tree::GETATTR_LEN
+    }
+
+    fn call(&mut self, request: &Request<'_>, results: &mut Results<'_>) -> Result<Handled, Refusal> {
+        match request.procedure {
+            GETATTR => {
+                let mut args = Reader::new(request.args);
+                let handle = args.opaque(NFS3_FHSIZE as u32)?;
+                args.finish()?;
+                match self.tree.find(handle) {
+                    Ok(node) => results.write(self.tree.attributes(node)),
+                    Err(status) => results.write_u32(status as u32),
+                }
+                Ok(Handled::Now)
+            }
+            _ => Err(Refusal::ProcedureUnavailable),
+        }
+    }
+
+    fn for_worker(&self) -> Box<dyn Program> {
+        Box::new(self.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests;

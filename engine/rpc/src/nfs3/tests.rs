@@ -1,0 +1,165 @@
+use nfs3_types::mount::{self, mountstat3};
+use nfs3_types::nfs3::{ftype3, nfsstat3};
+use twinpath_time::{Duration, Instant};
+
+use super::*;
+use crate::client::{
+    Auth, Call, MountError, MountStatus, Reply, ReplyError, handle_arguments, mount_arguments, root_handle,
+};
+use crate::mount3::Mount3;
+use crate::{DuplicateLimits, Server};
+
+struct Caller {
+    server: Server,
+    auth: Auth,
+}
+
+impl Caller {
+    fn new(tree: Tree) -> Self {
+        let tree = Arc::new(tree);
+        let programs: Vec<Box<dyn Program>> =
+            vec![Box::new(Nfs3::new(Arc::clone(&tree))), Box::new(Mount3::new(tree))];
+        let limits = DuplicateLimits { calls: 8, age: Duration::from_secs(1) };
+        let server = Server::new(programs, limits, 0).expect("a table");
+        Self { server, auth: Auth::sys("client", 1, 2, &[]).expect("within limits") }
+    }
+
+    fn call(&mut self, program: u32, procedure: u32, args: &[u8]) -> Reply<'_> {
+        let mut message = Vec::new();
+        Call { xid: 5, program, version: 3, procedure, auth: &self.auth, args }.write(&mut message);
+        let peer = "192.0.2.1:900".parse().expect("an address");
+        let reply = self.server.datagram(Instant::ZERO, peer, &message).expect("a call").expect("a reply");
+        let reply = Reply::parse(reply).expect("a reply");
+        assert_eq!(reply.xid, 5);
+        reply
+    }
+
+    fn getattr(&mut self, handle: &[u8]) -> Reply<'_> {
+        self.call(PROGRAM, GETATTR, &handle_arguments(handle))
+    }
+
+    fn mount(&mut self, path: &str) -> Result<Vec<u8>, MountError> {
+        let reply = self.call(mount::PROGRAM, 1, &mount_arguments(path));
+        root_handle(reply.outcome.expect("it ran")).map(<[u8]>::to_vec)
+    }
+}
+
+fn failed(reply: &Reply<'_>) -> nfsstat3 {
+    match reply.verify_getattr() {
+        Err(ReplyError::GetAttr(status)) => status,
+        other => panic!("not a failure of GETATTR: {other:?}"),
+    }
+}
+
+#[test]
+fn a_mounted_handle_has_attributes() {
+    let mut caller = Caller::new(Tree::small());
+    let root = caller.mount("/").expect("the root");
+    let attributes = caller.getattr(&root).verify_getattr().expect("attributes");
+    assert_eq!((attributes.type_, attributes.mode, attributes.nlink), (ftype3::NF3DIR, 0o755, 3));
+    assert_eq!((attributes.fsid, attributes.fileid), (1, 1));
+    let directory = caller.mount("/directory/").expect("a directory");
+    let attributes = caller.getattr(&directory).verify_getattr().expect("attributes");
+    assert_eq!((attributes.nlink, attributes.fileid, attributes.size), (2, 2, 1));
+}
+
+#[test]
+fn a_file_has_its_size() {
+    let tree = Tree::small();
+    let file = tree.path("/README").expect("it is there");
+    let (handle, size) = (tree.handle(file), tree.contents(file).expect("a file").len());
+    let attributes = Caller::new(tree).getattr(&handle).verify_getattr().expect("attributes");
+    assert_eq!((attributes.type_, attributes.size), (ftype3::NF3REG, size as u64));
+}
+
+#[test]
+fn what_cannot_be_mounted_is_said() {
+    let mut caller = Caller::new(Tree::small());
+    let failed = |status| Err(MountError::Status(MountStatus(status)));
+    assert_eq!(caller.mount("/README"), failed(mountstat3::MNT3ERR_NOTDIR));
+    assert_eq!(caller.mount("/nowhere"), failed(mountstat3::MNT3ERR_NOENT));
+    assert_eq!(caller.mount("directory"), failed(mountstat3::MNT3ERR_NOENT));
+    assert_eq!(caller.mount("/directory/.."), failed(mountstat3::MNT3ERR_NOENT));
+    let not_utf8 = [0, 0, 0, 2, 0xff, 0xff, 0, 0];
+    let reply = caller.call(mount::PROGRAM, 1, &not_utf8);
+    let status = MountError::Status(MountStatus(mountstat3::MNT3ERR_NOENT));
+    assert_eq!(root_handle(reply.outcome.expect("it ran")), Err(status));
+}
+
+#[test]
+fn the_rest_of_mount_needs_no_memory() {
+    let mut caller = Caller::new(Tree::small());
+    assert_eq!(caller.call(mount::PROGRAM, 2, &[]).outcome, Ok(&[0; 4][..]), "DUMP: nobody");
+    assert_eq!(caller.call(mount::PROGRAM, 3, &mount_arguments("/")).verify_null(), Ok(()));
+    assert_eq!(caller.call(mount::PROGRAM, 4, &[]).verify_null(), Ok(()));
+    let exports = [0, 0, 0, 1, 0, 0, 0, 1, b'/', 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    assert_eq!(caller.call(mount::PROGRAM, 5, &[]).outcome, Ok(&exports[..]));
+    assert_eq!(caller.call(mount::PROGRAM, 6, &[]).outcome, Err(Refusal::ProcedureUnavailable));
+    for (procedure, args) in [(1, &[0; 8][..]), (2, &[0; 4]), (3, &[]), (4, &[0]), (5, &[0; 400])] {
+        let reply = caller.call(mount::PROGRAM, procedure, args);
+        assert_eq!(reply.outcome, Err(Refusal::GarbageArguments), "procedure {procedure}");
+    }
+    let long = "/".repeat(1025);
+    let args = handle_arguments(long.as_bytes());
+    assert_eq!(caller.call(mount::PROGRAM, 1, &args).outcome, Err(Refusal::GarbageArguments));
+}
+
+#[test]
+fn a_handle_that_was_never_ours_is_bad() {
+    let tree = Tree::small();
+    let good = tree.handle(ROOT);
+    let mut caller = Caller::new(tree);
+    for len in 0..good.len() {
+        assert_eq!(failed(&caller.getattr(&good[..len])), nfsstat3::NFS3ERR_BADHANDLE, "{len} bytes");
+    }
+    let longer = [good.as_slice(), &[0; 48]].concat();
+    assert_eq!(failed(&caller.getattr(&longer)), nfsstat3::NFS3ERR_BADHANDLE);
+    for at in 0..4 {
+        let mut marked = good;
+        marked[at] ^= 1;
+        assert_eq!(failed(&caller.getattr(&marked)), nfsstat3::NFS3ERR_BADHANDLE);
+    }
+}
+
+#[test]
+fn a_handle_of_what_is_gone_is_stale() {
+    let good = Tree::small().handle(ROOT);
+    let mut caller = Caller::new(Tree::small());
+    // File system, generation, node.
+    for at in [7, 11, 15] {
+        let mut other = good;
+        other[at] ^= 0x40;
+        assert_eq!(failed(&caller.getattr(&other)), nfsstat3::NFS3ERR_STALE, "byte {at}");
+    }
+    let mut rebuilt = Caller::new(TreeBuilder::new(1, 2).build());
+    assert_eq!(failed(&rebuilt.getattr(&good)), nfsstat3::NFS3ERR_STALE);
+}
+
+#[test]
+fn arguments_of_getattr_are_one_handle() {
+    let handle = Tree::small().handle(ROOT);
+    let args = handle_arguments(&handle);
+    let mut caller = Caller::new(Tree::small());
+    let lies = [handle_arguments(&[0; 65]), [&args[..], &[0; 4]].concat(), u32::MAX.to_be_bytes().to_vec()];
+    let cut = (0..args.len()).map(|len| args[..len].to_vec());
+    for args in lies.into_iter().chain(cut) {
+        let reply = caller.call(PROGRAM, GETATTR, &args);
+        assert_eq!(reply.outcome, Err(Refusal::GarbageArguments), "{args:x?}");
+    }
+    for procedure in (2..22).chain([22, u32::MAX]) {
+        assert_eq!(caller.call(PROGRAM, procedure, &args).outcome, Err(Refusal::ProcedureUnavailable));
+    }
+}
+
+#[test]
+fn a_tree_holds_names_once_and_only_in_directories() {
+    let mut builder = TreeBuilder::new(1, 1);
+    let file = builder.file(ROOT, "file", b"").expect("a name");
+    let name = |name: &str| Err(TreeError::Name(name.to_owned()));
+    for bad in ["", ".", "..", "a/b", "a\0"] {
+        assert_eq!(builder.file(ROOT, bad, b""), name(bad));
+    }
+    assert_eq!(builder.directory(ROOT, &"n".repeat(256)), name(&"n".repeat(256)));
+    assert_eq!(builder.directory(ROOT, "file"), Err(TreeError::Taken("file".to_owned())));
+    assert_eq!(builder.file(file, "in", b""), Err(TreeError::NotADirectory("in".to_owned())));
+}

@@ -1,0 +1,300 @@
+//! The served side: a message comes, a reply is appended.
+//!
+//! Nothing is allocated per call: headers and arguments are read where they lie, and replies are written into the buffer
+//! that is sent. The order in which a call is judged: RPC version, header, program, program's version, credential, procedure,
+//! arguments. NULL is answered here, for every program, without a look at the credential (RFC 5531, 12.1).
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use nfs3_types::rpc::{accept_stat, msg_type, reply_stat};
+use twinpath_inspect::{Counter, Drops, Reason};
+use twinpath_time::Instant;
+
+use crate::auth::Credential;
+use crate::call::{Header, HeaderError};
+use crate::duplicates::{DuplicateCounters, DuplicateLimits, Duplicates, Known};
+use crate::program::{Arrival, Handled, Pending, Program, Request, Results, Transport};
+use crate::record::{MARK_LEN, mark};
+use crate::refusal::{self, Refusal};
+
+/// Procedure 0 of every program.
+const NULL: u32 = 0;
+/// Bytes of the header of a reply that succeeds: xid, type, status, verifier (two words), status.
+const SUCCESS_LEN: usize = 24;
+
+/// What a server counts: written by its worker, read by whoever wants.
+#[derive(Debug, Default)]
+pub struct ServerCounters {
+    /// Calls answered, refusals included.
+    pub calls: Counter,
+    /// Calls answered with a refusal, and datagrams that are no call, by reason.
+    pub refused: Drops,
+    /// Calls that came again.
+    pub duplicates: DuplicateCounters,
+}
+
+/// A program in the table.
+struct Entry {
+    number: u32,
+    low: u32,
+    high: u32,
+    /// Whether it has procedures that run once.
+    once: bool,
+    program: Box<dyn Program>,
+}
+
+/// Why programs cannot be served together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TableError {
+    /// Two of a number.
+    #[error("program {0} is there twice: give one value all its versions")]
+    Twice(u32),
+    /// No version.
+    #[error("program {0} has no version")]
+    NoVersion(u32),
+}
+
+/// A worker's server of a table of programs.
+pub struct Server {
+    entries: Vec<Entry>,
+    limits: DuplicateLimits,
+    seed: u64,
+    /// Made where a program needs it.
+    duplicates: Option<Duplicates>,
+    /// The reply to a datagram, with room for a record mark in front.
+    scratch: Vec<u8>,
+    reply_max: usize,
+    counters: Arc<ServerCounters>,
+}
+
+impl Server {
+    /// A server of `programs`. `seed` should be one that no caller can guess.
+    ///
+    /// # Errors
+    /// The programs exclude each other.
+    pub fn new(
+        programs: Vec<Box<dyn Program>>,
+        limits: DuplicateLimits,
+        seed: u64,
+    ) -> Result<Self, TableError> {
+        let mut entries: Vec<Entry> = Vec::with_capacity(programs.len());
+        for program in programs {
+            let (number, versions) = (program.number(), program.versions());
+            if versions.is_empty() {
+                return Err(TableError::NoVersion(number));
+            }
+            if entries.iter().any(|entry| entry.number == number) {
+                return Err(TableError::Twice(number));
+            }
+            let (low, high, once) = (*versions.start(), *versions.end(), !program.run_once().is_empty());
+            entries.push(Entry { number, low, high, once, program });
+        }
+        let reply = |entry: &Entry| SUCCESS_LEN + entry.program.results_max();
+        let reply_max = entries.iter().map(reply).max().unwrap_or_default().max(refusal::REPLY_MAX);
+        let kept_max = entries.iter().filter(|entry| entry.once).map(reply).max();
+        let kept_max = kept_max.map(|longest| longest.max(refusal::REPLY_MAX));
+        Ok(Self {
+            entries,
+            limits,
+            seed,
+            duplicates: kept_max.map(|kept_max| Duplicates::new(limits, kept_max, seed)),
+            scratch: Vec::with_capacity(MARK_LEN + reply_max),
+            reply_max,
+            counters: Arc::default(),
+        })
+    }
+
+    /// The same programs for one more worker, counted apart.
+    #[must_use]
+    pub fn for_worker(&self) -> Self {
+        let programs = self.entries.iter().map(|entry| entry.program.for_worker()).collect();
+        Self::new(programs, self.limits, self.seed).expect("the same programs as before, which made a table")
+    }
+
+    /// What it counts.
+    #[must_use]
+    pub const fn counters(&self) -> &Arc<ServerCounters> {
+        &self.counters
+    }
+
+    /// Bytes that a reply in a record takes, at most. Whoever calls [`Self::record`] has that much room.
+    #[must_use]
+    pub const fn record_reply_max(&self) -> usize {
+        MARK_LEN + self.reply_max
+    }
+
+    /// Serves a message that came as a record; its reply, if there is one now, is appended to `out` as a record.
+    ///
+    /// # Errors
+    /// It is no call: the stream is not one of calls, and ends.
+    #[inline]
+    pub fn record(
+        &mut self,
+        now: Instant,
+        peer: SocketAddr,
+        message: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), Reason> {
+        self.answer(Arrival { now, peer, transport: Transport::Stream }, message, out)
+    }
+
+    /// Serves a message that came as a datagram. Returns the reply, or `None` if there is none now.
+    ///
+    /// # Errors
+    /// It is no call, or one that is being worked on: it is dropped, for this reason.
+    #[inline]
+    pub fn datagram(
+        &mut self,
+        now: Instant,
+        peer: SocketAddr,
+        message: &[u8],
+    ) -> Result<Option<&[u8]>, Reason> {
+        let mut out = std::mem::take(&mut self.scratch);
+        out.clear();
+        let outcome = self.answer(Arrival { now, peer, transport: Transport::Datagram }, message, &mut out);
+        self.scratch = out;
+        outcome.map(|()| self.scratch.get(MARK_LEN..))
+    }
+
+    /// Answers a request whose program had put it off: appends the reply to `out` as a record; for a datagram, what
+    /// follows its mark is to be sent.
+    pub fn finish(
+        &mut self,
+        pending: Pending,
+        out: &mut Vec<u8>,
+        write: impl FnOnce(&mut Results<'_>) -> Result<(), Refusal>,
+    ) {
+        let start = out.len();
+        begin(pending.xid, out);
+        let outcome = write(&mut Results(out));
+        self.end(outcome, pending, start, out);
+    }
+
+    #[inline]
+    fn answer(&mut self, arrival: Arrival, message: &[u8], out: &mut Vec<u8>) -> Result<(), Reason> {
+        let (xid, judgement) = match Header::parse(message) {
+            Ok(header) => match self.judge(&header) {
+                Ok((entry, Some(credential))) => {
+                    return self.call(entry, arrival, &header, credential, message, out);
+                }
+                Ok((_, None)) => (header.xid, Ok(())),
+                Err(refusal) => (header.xid, Err(refusal)),
+            },
+            Err(HeaderError::Refused { xid, refusal }) => (xid, Err(refusal)),
+            Err(HeaderError::NotACall) => return Err(Reason::RpcHeader),
+        };
+        match judgement {
+            Ok(()) => begin(xid, out),
+            Err(refusal) => self.refuse(refusal, xid, out),
+        }
+        self.counters.calls.add(1);
+        Ok(())
+    }
+
+    /// Whose call it is, and who calls; nobody, if it is NULL.
+    #[inline]
+    fn judge<'a>(&self, header: &Header<'a>) -> Result<(usize, Option<Credential<'a>>), Refusal> {
+        let place = self.entries.iter().position(|entry| entry.number == header.program);
+        let place = place.ok_or(Refusal::ProgramUnavailable)?;
+        let Entry { low, high, .. } = self.entries[place];
+        if !(low..=high).contains(&header.version) {
+            return Err(Refusal::ProgramMismatch { low, high });
+        }
+        if header.procedure == NULL {
+            return if header.args.is_empty() { Ok((place, None)) } else { Err(Refusal::GarbageArguments) };
+        }
+        let credential = Credential::read(header.credential, header.verifier).map_err(Refusal::Auth)?;
+        Ok((place, Some(credential)))
+    }
+
+    /// Lets a program answer.
+    fn call(
+        &mut self,
+        entry: usize,
+        arrival: Arrival,
+        header: &Header<'_>,
+        credential: Credential<'_>,
+        message: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), Reason> {
+        let Header { xid, version, procedure, args, .. } = *header;
+        let mut request = Request { arrival, xid, version, procedure, credential, args, kept: None };
+        let Entry { once, program, .. } = &mut self.entries[entry];
+        let start = out.len();
+        if *once
+            && arrival.transport == Transport::Datagram
+            && program.run_once().contains(&(version, procedure))
+            && let Some(duplicates) = &mut self.duplicates
+        {
+            match duplicates.look_up(arrival, header, message, &self.counters.duplicates) {
+                Known::New(slot) => request.kept = Some(slot),
+                Known::Running => return Err(Reason::RpcRepeated),
+                Known::Answered(reply) => {
+                    out.extend_from_slice(&mark(reply.len() as u32, true));
+                    out.extend_from_slice(reply);
+                    self.counters.calls.add(1);
+                    return Ok(());
+                }
+            }
+        }
+        begin(xid, out);
+        let outcome = match program.call(&request, &mut Results(out)) {
+            Ok(Handled::Now) => Ok(()),
+            Ok(Handled::Later) => {
+                out.truncate(start);
+                return Ok(());
+            }
+            Err(refusal) => Err(refusal),
+        };
+        self.end(outcome, request.pending(), start, out);
+        Ok(())
+    }
+
+    /// Ends the reply that begins at `start`.
+    #[inline]
+    fn end(&mut self, outcome: Result<(), Refusal>, pending: Pending, start: usize, out: &mut Vec<u8>) {
+        match outcome {
+            Ok(()) => {
+                let len = out.len() - start - MARK_LEN;
+                debug_assert!(len <= self.reply_max, "a reply of {len} bytes: results_max says otherwise");
+                out[start..start + MARK_LEN].copy_from_slice(&mark(len as u32, true));
+            }
+            Err(refusal) => {
+                out.truncate(start);
+                self.refuse(refusal, pending.xid, out);
+            }
+        }
+        self.counters.calls.add(1);
+        if let (Some(duplicates), Some(slot)) = (&mut self.duplicates, pending.kept) {
+            duplicates.answered(slot, &out[start + MARK_LEN..]);
+        }
+    }
+
+    /// Appends a refusal as a record, and counts it.
+    #[cold]
+    fn refuse(&self, refusal: Refusal, xid: u32, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend_from_slice(&[0; MARK_LEN]);
+        refusal.write(xid, out);
+        let len = out.len() - start - MARK_LEN;
+        out[start..start + MARK_LEN].copy_from_slice(&mark(len as u32, true));
+        self.counters.refused.add(refusal.reason(), 1);
+    }
+}
+
+/// Appends the header of a reply that succeeds, in a record that ends there unless results follow.
+#[inline]
+fn begin(xid: u32, out: &mut Vec<u8>) {
+    const REPLY: [u8; 4] = (msg_type::REPLY as u32).to_be_bytes();
+    // Accepted; a verifier of AUTH_NONE without a body; success.
+    const _: () = assert!(reply_stat::MSG_ACCEPTED as u32 == 0 && accept_stat::SUCCESS as u32 == 0);
+    let mut header = [0; MARK_LEN + SUCCESS_LEN];
+    header[..4].copy_from_slice(&mark(SUCCESS_LEN as u32, true));
+    header[4..8].copy_from_slice(&xid.to_be_bytes());
+    header[8..12].copy_from_slice(&REPLY);
+    out.extend_from_slice(&header);
+}
+
+#[cfg(test)]
+mod tests;

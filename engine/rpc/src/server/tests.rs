@@ -1,0 +1,341 @@
+use std::ops::RangeInclusive;
+use std::sync::Mutex;
+
+use nfs3_types::rpc::auth_stat;
+use proptest::prelude::*;
+use twinpath_time::Duration;
+
+use super::*;
+use crate::client::{Auth, Call, Reply};
+use crate::xdr::Reader;
+
+const NUMBER: u32 = 0x2000_0001;
+/// Doubles its argument.
+const DOUBLE: u32 = 1;
+/// Fails.
+const FAIL: u32 = 2;
+/// Counts how often it ran, and must run once.
+const COUNT: u32 = 3;
+/// As [`COUNT`], answered later.
+const COUNT_LATER: u32 = 4;
+
+/// A program with one procedure for every outcome.
+#[derive(Default)]
+struct Sample {
+    runs: u32,
+    later: Arc<Mutex<Vec<Pending>>>,
+}
+
+impl Program for Sample {
+    fn number(&self) -> u32 {
+        NUMBER
+    }
+
+    fn versions(&self) -> RangeInclusive<u32> {
+        2..=4
+    }
+
+    fn results_max(&self) -> usize {
+        4
+    }
+
+    fn run_once(&self) -> &[(u32, u32)] {
+        &[(4, COUNT), (4, COUNT_LATER)]
+    }
+
+    fn call(&mut self, request: &Request<'_>, results: &mut Results<'_>) -> Result<Handled, Refusal> {
+        let mut args = Reader::new(request.args);
+        match request.procedure {
+            DOUBLE => results.write_u32(2 * args.u32()?),
+            FAIL => {
+                results.write_u32(0xdead_beef);
+                return Err(Refusal::SystemError);
+            }
+            COUNT => {
+                self.runs += 1;
+                results.write_u32(self.runs);
+            }
+            COUNT_LATER => {
+                self.runs += 1;
+                results.write_u32(0xdead_beef);
+                self.later.lock().expect("no panic").push(request.pending());
+                return Ok(Handled::Later);
+            }
+            _ => return Err(Refusal::ProcedureUnavailable),
+        }
+        args.finish()?;
+        Ok(Handled::Now)
+    }
+
+    fn for_worker(&self) -> Box<dyn Program> {
+        Box::new(Self::default())
+    }
+}
+
+fn server_with(sample: Sample) -> Server {
+    let limits = DuplicateLimits { calls: 64, age: Duration::from_secs(60) };
+    Server::new(vec![Box::new(sample)], limits, 7).expect("a table")
+}
+
+fn server() -> Server {
+    server_with(Sample::default())
+}
+
+fn peer() -> SocketAddr {
+    SocketAddr::from(([192, 0, 2, 1], 900))
+}
+
+fn message(version: u32, procedure: u32, auth: &Auth, args: &[u8]) -> Vec<u8> {
+    let mut message = Vec::new();
+    Call { xid: 77, program: NUMBER, version, procedure, auth, args }.write(&mut message);
+    message
+}
+
+/// The reply to a datagram; a record is answered alike, with its mark.
+fn reply(server: &mut Server, message: &[u8]) -> Vec<u8> {
+    let reply = server.datagram(Instant::ZERO, peer(), message).expect("a call").expect("a reply").to_vec();
+    let mut stream = b"before".to_vec();
+    server.record(Instant::ZERO, peer(), message, &mut stream).expect("a call");
+    assert_eq!(stream[..6], *b"before");
+    assert_eq!(stream[6..10], mark(reply.len() as u32, true));
+    assert_eq!(stream[10..], reply);
+    assert!(stream.len() - 6 <= server.record_reply_max());
+    reply
+}
+
+fn outcome(server: &mut Server, message: &[u8]) -> Result<Vec<u8>, Refusal> {
+    let reply = reply(server, message);
+    let reply = Reply::parse(&reply).expect("a reply of RPC version 2");
+    assert_eq!(reply.xid, 77);
+    reply.outcome.map(<[u8]>::to_vec)
+}
+
+#[test]
+fn a_call_is_answered_with_its_results() {
+    let auth = Auth::sys("client", 1, 2, &[3]).expect("within limits");
+    let args = 21_u32.to_be_bytes();
+    for version in 2..=4 {
+        let results = outcome(&mut server(), &message(version, DOUBLE, &auth, &args));
+        assert_eq!(results, Ok(42_u32.to_be_bytes().to_vec()));
+    }
+}
+
+#[test]
+fn every_refusal_is_the_rfcs() {
+    let auth = Auth::none();
+    let double = |args: &[u8]| message(4, DOUBLE, &auth, args);
+    let other_program = {
+        let mut message = double(&[0; 4]);
+        message[12] ^= 1;
+        message
+    };
+    let other_rpc = {
+        let mut message = double(&[0; 4]);
+        message[11] = 3;
+        message
+    };
+    let mismatch = Refusal::ProgramMismatch { low: 2, high: 4 };
+    let cases = [
+        (other_program, Refusal::ProgramUnavailable),
+        (other_rpc, Refusal::RpcMismatch { low: 2, high: 2 }),
+        (message(1, DOUBLE, &auth, &[0; 4]), mismatch),
+        (message(5, DOUBLE, &auth, &[0; 4]), mismatch),
+        (message(0, NULL, &auth, &[]), mismatch),
+        (message(4, 99, &auth, &[]), Refusal::ProcedureUnavailable),
+        (message(4, FAIL, &auth, &[]), Refusal::SystemError),
+        (double(&[]), Refusal::GarbageArguments),
+        (double(&[0; 3]), Refusal::GarbageArguments),
+        (double(&[0; 8]), Refusal::GarbageArguments),
+        (message(4, NULL, &auth, &[0; 4]), Refusal::GarbageArguments),
+    ];
+    for (message, refusal) in cases {
+        let mut server = server();
+        assert_eq!(outcome(&mut server, &message), Err(refusal));
+        let counters = server.counters();
+        assert_eq!(counters.refused.get(refusal.reason()), 2, "as a datagram and as a record");
+        assert_eq!((counters.calls.get(), counters.refused.happened().count()), (2, 1));
+    }
+}
+
+/// A call whose credential and verifier are as given.
+fn with_auth(procedure: u32, credential: (u32, &[u8]), verifier: (u32, &[u8])) -> Vec<u8> {
+    let mut message = message(4, procedure, &Auth::none(), &[]);
+    message.truncate(24);
+    for (flavour, body) in [credential, verifier] {
+        message.extend(flavour.to_be_bytes());
+        crate::xdr::write_opaque(body, &mut message);
+    }
+    message
+}
+
+#[test]
+fn bad_credentials_are_refused_but_for_null() {
+    let none: (u32, &[u8]) = (0, &[]);
+    let cases = [
+        (with_auth(COUNT, (1, &[0; 16]), none), auth_stat::AUTH_BADCRED),
+        (with_auth(COUNT, (2, &[0; 4]), none), auth_stat::AUTH_REJECTEDCRED),
+        (with_auth(COUNT, (6, &[0; 20]), none), auth_stat::AUTH_REJECTEDCRED),
+        (with_auth(COUNT, none, (6, &[])), auth_stat::AUTH_BADVERF),
+        (with_auth(COUNT, (0, &[0; 401]), none), auth_stat::AUTH_BADCRED),
+        (with_auth(COUNT, none, (0, &[0; 401])), auth_stat::AUTH_BADVERF),
+    ];
+    for (mut message, status) in cases {
+        let mut server = server();
+        assert_eq!(outcome(&mut server, &message), Err(Refusal::Auth(status)));
+        assert_eq!(server.counters().refused.get(Reason::RpcAuth), 2);
+        // What is too long can't be passed over, whatever is called.
+        let long = message.len() > 440;
+        message[23] = NULL as u8;
+        let expected = if long { Err(Refusal::Auth(status)) } else { Ok(Vec::new()) };
+        assert_eq!(outcome(&mut server, &message), expected, "NULL needs no authentication");
+    }
+}
+
+#[test]
+fn what_is_no_call_is_not_answered() {
+    let whole = message(4, DOUBLE, &Auth::none(), &[0; 4]);
+    let mut reply = whole.clone();
+    reply[7] = 1;
+    let cut = (0..40).map(|len| whole[..len].to_vec());
+    for message in cut.chain([reply]) {
+        let mut server = server();
+        assert_eq!(server.datagram(Instant::ZERO, peer(), &message), Err(Reason::RpcHeader));
+        let mut out = Vec::new();
+        assert_eq!(server.record(Instant::ZERO, peer(), &message, &mut out), Err(Reason::RpcHeader));
+        assert_eq!((out.len(), server.counters().calls.get()), (0, 0));
+    }
+}
+
+#[test]
+fn a_datagram_that_comes_twice_runs_once() {
+    let mut server = server();
+    let call = message(4, COUNT, &Auth::none(), &[]);
+    let datagram = |server: &mut Server, xid: u8| {
+        let mut call = call.clone();
+        call[3] = xid;
+        let reply = server.datagram(Instant::ZERO, peer(), &call).expect("a call").expect("a reply");
+        let reply = Reply::parse(reply).expect("a reply");
+        reply.outcome.map(|results| results[3])
+    };
+    assert_eq!([1, 1, 2, 1, 2, 3].map(|xid| datagram(&mut server, xid)), [1, 1, 2, 1, 2, 3].map(Ok));
+    assert_eq!((server.counters().duplicates.repeated.get(), server.counters().calls.get()), (3, 6));
+    // Version 2 of the procedure may run again.
+    let older = message(2, COUNT, &Auth::none(), &[]);
+    let first = server.datagram(Instant::ZERO, peer(), &older).expect("a call").map(<[u8]>::to_vec);
+    let second = server.datagram(Instant::ZERO, peer(), &older).expect("a call").map(<[u8]>::to_vec);
+    assert_ne!(first, second);
+}
+
+#[test]
+fn a_record_that_comes_twice_runs_twice() {
+    let mut server = server();
+    let call = message(4, COUNT, &Auth::none(), &[]);
+    let mut out = Vec::new();
+    for _ in 0..2 {
+        server.record(Instant::ZERO, peer(), &call, &mut out).expect("a call");
+    }
+    let (first, second) = out.split_at(out.len() / 2);
+    assert_eq!((first.last(), second.last()), (Some(&1), Some(&2)), "a stream repeats nothing by itself");
+}
+
+#[test]
+fn what_is_answered_later_is_dropped_meanwhile_and_kept_then() {
+    let later = Arc::default();
+    let mut server = server_with(Sample { runs: 0, later: Arc::clone(&later) });
+    let call = message(4, COUNT_LATER, &Auth::none(), &[]);
+    assert_eq!(server.datagram(Instant::ZERO, peer(), &call), Ok(None));
+    assert_eq!(server.datagram(Instant::ZERO, peer(), &call), Err(Reason::RpcRepeated));
+    let pending = later.lock().expect("no panic").pop().expect("it ran once");
+    let mut out = Vec::new();
+    server.finish(pending, &mut out, |results| {
+        results.write_u32(5);
+        Ok(())
+    });
+    assert_eq!(out[..MARK_LEN], mark(28, true));
+    let kept = server.datagram(Instant::ZERO, peer(), &call).expect("a call").expect("a reply");
+    assert_eq!(kept, &out[MARK_LEN..]);
+    let reply = Reply::parse(kept).expect("a reply");
+    assert_eq!((reply.xid, reply.outcome), (77, Ok(&[0, 0, 0, 5][..])));
+}
+
+#[test]
+fn what_fails_later_is_refused() {
+    let later = Arc::default();
+    let mut server = server_with(Sample { runs: 0, later: Arc::clone(&later) });
+    let call = message(4, COUNT_LATER, &Auth::none(), &[]);
+    let mut out = b"others".to_vec();
+    assert_eq!(server.record(Instant::ZERO, peer(), &call, &mut out), Ok(()));
+    assert_eq!(out, b"others");
+    let pending = later.lock().expect("no panic").pop().expect("it ran");
+    server.finish(pending, &mut out, |results| {
+        results.write_u32(5);
+        Err(Refusal::SystemError)
+    });
+    let reply = Reply::parse(&out[6 + MARK_LEN..]).expect("a reply");
+    assert_eq!(reply.outcome, Err(Refusal::SystemError));
+    assert_eq!(server.counters().refused.get(Reason::RpcFailed), 1);
+}
+
+#[test]
+fn programs_that_exclude_each_other_are_no_table() {
+    let limits = DuplicateLimits { calls: 8, age: Duration::from_secs(1) };
+    let twice: Vec<Box<dyn Program>> = vec![Box::new(Sample::default()), Box::new(Sample::default())];
+    assert_eq!(Server::new(twice, limits, 0).err(), Some(TableError::Twice(NUMBER)));
+}
+
+#[test]
+fn another_worker_counts_apart() {
+    let mut server = server();
+    let mut other = server.for_worker();
+    let call = message(4, NULL, &Auth::none(), &[]);
+    reply(&mut server, &call);
+    reply(&mut server, &call);
+    reply(&mut other, &call);
+    assert_eq!((server.counters().calls.get(), other.counters().calls.get()), (4, 2));
+}
+
+#[test]
+fn datagrams_of_every_length_are_answered_or_refused() {
+    let mut server = server();
+    let mut message = message(4, DOUBLE, &Auth::none(), &[0; 4]);
+    message.resize(65_507, 0);
+    for len in 0..=message.len() {
+        let answer =
+            server.datagram(Instant::ZERO, peer(), &message[..len]).map(|reply| reply.map(<[u8]>::len));
+        let expected = match len {
+            0..40 => Err(Reason::RpcHeader),
+            44 => Ok(Some(28)),
+            _ => Ok(Some(24)),
+        };
+        assert_eq!(answer, expected, "{len} bytes");
+    }
+    assert_eq!(server.scratch.capacity(), server.record_reply_max(), "no reply made it grow");
+}
+
+proptest! {
+    /// Whatever stands in a call, its answer is one that a client can read, or none.
+    #[test]
+    fn a_damaged_call_gets_a_readable_answer(
+        procedure in 0..6_u32,
+        edits in proptest::collection::vec((0..80_usize, any::<u8>()), 0..6),
+        len in 0..100_usize,
+    ) {
+        let auth = Auth::sys("client", 1, 2, &[3]).expect("within limits");
+        let mut message = message(4, procedure, &auth, &[0; 8]);
+        for (at, byte) in edits {
+            if let Some(place) = message.get_mut(at) {
+                *place = byte;
+            }
+        }
+        message.truncate(len);
+        let mut server = server();
+        match server.datagram(Instant::ZERO, peer(), &message) {
+            Ok(Some(reply)) => {
+                let reply = Reply::parse(reply).expect("a reply");
+                prop_assert_eq!(&reply.xid.to_be_bytes(), &message[..4]);
+            }
+            Ok(None) => prop_assert_eq!(message[23], COUNT_LATER as u8),
+            Err(reason) => prop_assert_eq!(reason, Reason::RpcHeader),
+        }
+    }
+}

@@ -1,0 +1,176 @@
+use std::sync::Arc;
+
+use nfs3_types::nfs3;
+use proptest::prelude::*;
+use twinpath_service::{Duration, Next};
+
+use super::*;
+use crate::client::{Auth, Call, Reply, handle_arguments};
+use crate::nfs3::{Nfs3, ROOT, Tree};
+use crate::{DuplicateLimits, Program};
+
+const LIMITS: RecordLimits = RecordLimits { record_bytes: 1000, fragments: 8 };
+/// What the reply to NULL takes as a record.
+const NULL_REPLY: usize = 28;
+
+fn service() -> RpcService {
+    let programs: Vec<Box<dyn Program>> = vec![Box::new(Nfs3::new(Arc::new(Tree::small())))];
+    let limits = DuplicateLimits { calls: 8, age: Duration::from_secs(1) };
+    RpcService::new(Server::new(programs, limits, 0).expect("a table"), LIMITS)
+}
+
+fn peer() -> SocketAddr {
+    SocketAddr::from(([192, 0, 2, 1], 900))
+}
+
+/// Calls in turn of NULL and GETATTR, in so many fragments each.
+fn calls(fragments: &[usize]) -> Vec<u8> {
+    let auth = Auth::sys("client", 1, 2, &[3]).expect("within limits");
+    let args = handle_arguments(&Tree::small().handle(ROOT));
+    let mut stream = Vec::new();
+    for (xid, fragments) in (0..).zip(fragments) {
+        let (procedure, args) = if xid % 2 == 0 { (0, &[][..]) } else { (1, args.as_slice()) };
+        Call { xid, program: nfs3::PROGRAM, version: nfs3::VERSION, procedure, auth: &auth, args }
+            .write_record(*fragments, &mut stream);
+    }
+    stream
+}
+
+/// A connection as its host drives it: what was not used comes again.
+struct Driven {
+    service: RpcService,
+    connection: RpcConnection,
+    unread: Vec<u8>,
+    next: Next,
+    unfinished: bool,
+}
+
+impl Driven {
+    fn new() -> Self {
+        let mut service = service();
+        let connection = service.accept(Instant::ZERO, peer()).expect("nobody is refused");
+        Self { service, connection, unread: Vec::new(), next: Next::Keep, unfinished: false }
+    }
+
+    /// What is sent in answer to `more` where `room` is left.
+    fn feed(&mut self, more: &[u8], room: usize) -> Vec<u8> {
+        self.unread.extend(more);
+        let mut bytes = Vec::new();
+        let mut output = Output::new(&mut bytes, room);
+        let used = self.service.stream(Instant::ZERO, &mut self.connection, &self.unread, &mut output);
+        (self.next, self.unfinished) = (output.next(), output.is_unfinished());
+        self.unread.drain(..used);
+        bytes
+    }
+}
+
+/// The numbers of the calls answered, each reply being right.
+fn answered(replies: &[u8]) -> Vec<u32> {
+    let mut reader = RecordReader::new(LIMITS);
+    let mut rest = replies;
+    let mut xids = Vec::new();
+    while let Some(record) = reader.next(&mut rest).expect("within limits") {
+        let reply = Reply::parse(record).expect("a reply");
+        match reply.xid % 2 {
+            0 => reply.verify_null().expect("NULL succeeds"),
+            _ => drop(reply.verify_getattr().expect("GETATTR succeeds")),
+        }
+        xids.push(reply.xid);
+    }
+    assert!(!reader.is_unfinished());
+    xids
+}
+
+#[test]
+fn several_calls_of_one_read_are_answered_in_order() {
+    let mut driven = Driven::new();
+    let replies = driven.feed(&calls(&[1; 9]), 10_000);
+    assert_eq!(answered(&replies), (0..9).collect::<Vec<_>>());
+    assert_eq!((driven.next, driven.unfinished, driven.unread.len()), (Next::Keep, false, 0));
+}
+
+#[test]
+fn without_room_for_a_reply_input_waits() {
+    let mut driven = Driven::new();
+    let room = driven.service.server.record_reply_max();
+    let mut replies = driven.feed(&calls(&[1, 1, 1, 1]), room + NULL_REPLY);
+    assert_eq!(answered(&replies), [0, 1]);
+    assert!(driven.feed(&[], room - 1).is_empty(), "no room, no reply");
+    assert!(!driven.unread.is_empty());
+    replies.extend(driven.feed(&[], 10_000));
+    assert_eq!(answered(&replies), [0, 1, 2, 3]);
+}
+
+#[test]
+fn a_stream_that_breaks_a_limit_ends_after_what_was_right() {
+    let right = calls(&[1]);
+    let endless = [0; 400];
+    let cases: [(&[u8], Reason); 4] = [
+        (&endless, Reason::TooManyFragments),
+        (&[0x80, 0, 3, 0xe9], Reason::RecordTooLarge),
+        (&[0x80, 0, 0, 0], Reason::RpcHeader),
+        (&[0x80, 0, 0, 8, 0, 0, 0, 1, 0, 0, 0, 1], Reason::RpcHeader),
+    ];
+    for (wrong, reason) in cases {
+        let mut driven = Driven::new();
+        let replies = driven.feed(&[&right, wrong].concat(), 10_000);
+        assert_eq!((answered(&replies), driven.next), (vec![0], Next::Refuse(reason)));
+    }
+}
+
+#[test]
+fn half_a_record_is_said_to_be_unfinished() {
+    let call = calls(&[1]);
+    for len in 1..call.len() {
+        let mut driven = Driven::new();
+        assert!(driven.feed(&call[..len], 1000).is_empty());
+        assert!(driven.unfinished, "{len} bytes");
+        assert_eq!(answered(&driven.feed(&call[len..], 1000)), [0]);
+        assert!(!driven.unfinished);
+    }
+}
+
+#[test]
+fn a_datagram_is_answered_in_its_buffer() {
+    let call = &calls(&[1])[4..];
+    let mut buffer = [0; 200];
+    buffer[..call.len()].copy_from_slice(call);
+    let mut datagram = Datagram::new(Instant::ZERO, peer(), peer(), &mut buffer, call.len());
+    assert_eq!(service().datagram(&mut datagram), Answer::Reply { len: 24 });
+    let mut short = Datagram::new(Instant::ZERO, peer(), peer(), &mut buffer, 3);
+    assert_eq!(service().datagram(&mut short), Answer::Drop(Reason::RpcHeader));
+    let reply = Reply::parse(&buffer[..24]).expect("a reply");
+    assert_eq!((reply.xid, reply.verify_null()), (0, Ok(())));
+}
+
+proptest! {
+    /// However calls are cut into fragments, reads, and turns with little room, the replies are the same bytes.
+    #[test]
+    fn any_cut_gives_the_same_replies(
+        fragments in proptest::collection::vec(1..8_usize, 1..12),
+        cuts in proptest::collection::vec(1..90_usize, 1..20),
+        spare in 0..300_usize,
+    ) {
+        let stream = calls(&fragments);
+        let expected = Driven::new().feed(&stream, 100_000);
+        prop_assert_eq!(answered(&expected).len(), fragments.len());
+
+        let mut one_by_one = Driven::new();
+        let replies: Vec<u8> = stream.iter().flat_map(|byte| one_by_one.feed(&[*byte], 1000)).collect();
+        prop_assert_eq!(&replies, &expected);
+
+        let mut driven = Driven::new();
+        let room = driven.service.server.record_reply_max() + spare;
+        let (mut rest, mut replies) = (stream.as_slice(), Vec::new());
+        for cut in cuts.iter().cycle() {
+            let (piece, left) = rest.split_at((*cut).min(rest.len()));
+            rest = left;
+            let more = driven.feed(piece, room);
+            if piece.is_empty() && more.is_empty() {
+                break;
+            }
+            replies.extend(more);
+        }
+        prop_assert_eq!(replies, expected);
+    }
+}
