@@ -6,6 +6,10 @@
 use core::ops::{Add, AddAssign, Sub};
 pub use core::time::Duration;
 
+pub mod wheel;
+
+pub use wheel::Wheel;
+
 /// A point in time: nanoseconds since an origin that only its maker knows.
 ///
 /// In the product the origin is that of `CLOCK_MONOTONIC`; in a test it is whatever the test says. 2^64 ns are

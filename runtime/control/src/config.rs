@@ -18,12 +18,14 @@ pub use twinpath_worker::priority::Priority;
 pub use twinpath_worker::request::RequestScope;
 
 pub use goal::{CpuGoal, LatencyGoal, goal};
+pub use limits::{LimitOverrides, Limits};
 pub use service::{FlowText, Service, ServiceKind, SourceText};
 
 use crate::choose::PathAsked;
 use crate::metrics::MetricsAddress;
 
 mod goal;
+mod limits;
 mod service;
 
 /// A complete configuration with every key, as shown in docs/config.md.
@@ -39,10 +41,6 @@ const SPIN_US_MAX: u64 = 1_000_000;
 const LINGER_MS_MAX: u64 = 3_600_000;
 /// Percent: none at all would be mode interrupt, and more than that no worker runs (`twinpath_worker::guard::RUN_PERMILLE`).
 const SPIN_SHARES: RangeInclusive<u32> = 1..=90;
-/// Peers mirrored: the workers' tables hold no more (`twinpath_stack::egress::PEERS_MAX`).
-const PEERS_MAX: u32 = 4096;
-/// TCP connections: as many descriptors as Linux gives a process at most (`fs.nr_open`).
-const CONNECTIONS_MAX: u32 = 1_048_576;
 /// A share in percent.
 const LOSS_MAX_PERCENT: u32 = 100;
 /// `interface.ring_frames`: what AF_XDP takes, and 16 MiB per ring at most.
@@ -177,22 +175,6 @@ impl Worker {
     }
 }
 
-/// `[limits]`
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Limits {
-    /// TCP connections at once; the next is refused.
-    pub connections: u32,
-    /// Peers answered on the fast path at once; more are answered through the kernel.
-    pub peers: u32,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self { connections: 1024, peers: PEERS_MAX }
-    }
-}
-
 /// `[control]`
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -258,6 +240,8 @@ pub struct Overrides {
     pub socket: Option<PathBuf>,
     /// `--metrics`
     pub metrics: Option<MetricsAddress>,
+    /// Options of `[limits]`.
+    pub limits: LimitOverrides,
 }
 
 /// One thing that is wrong.
@@ -376,6 +360,7 @@ impl Config {
             spin_share_max,
             socket,
             metrics,
+            limits,
         } = overrides.clone();
         // Naming a port on the command line names the whole set: the file's other port is not meant then.
         if udp.is_some() || tcp.is_some() {
@@ -408,6 +393,7 @@ impl Config {
         self.worker.spin_share_max = spin_share_max.unwrap_or(self.worker.spin_share_max);
         self.control.socket = socket.or(self.control.socket.take());
         self.control.metrics = metrics.or(self.control.metrics);
+        self.limits.apply(&limits);
     }
 
     /// Everything that cannot work, whatever the host; empty if nothing is wrong.
@@ -459,17 +445,9 @@ impl Config {
         for (key, sentence) in worker.sharing_faults() {
             check(true, key, sentence);
         }
-        let limits = &self.limits;
-        check(
-            !(1..=CONNECTIONS_MAX).contains(&limits.connections),
-            "limits.connections",
-            format!("{}: give 1 to {CONNECTIONS_MAX}", limits.connections),
-        );
-        check(
-            !(1..=PEERS_MAX).contains(&limits.peers),
-            "limits.peers",
-            format!("{}: give 1 to {PEERS_MAX}", limits.peers),
-        );
+        for (key, sentence) in self.limits.faults(worker.count) {
+            check(true, key, sentence);
+        }
         if let Some(socket) = &self.control.socket {
             let length = socket.as_os_str().len();
             check(

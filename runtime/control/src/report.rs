@@ -69,6 +69,8 @@ pub struct Service {
     pub connections: u64,
     /// TCP connections accepted so far.
     pub accepted: u64,
+    /// Bytes that TCP connections hold: parts of requests, and replies not taken yet.
+    pub queued_bytes: u64,
     /// Bytes received on TCP connections.
     pub stream_bytes_in: u64,
     /// Bytes sent on TCP connections.
@@ -368,6 +370,8 @@ pub struct Worker {
     pub service_time: Times,
     /// Heap allocations made by the worker's thread since it started to serve.
     pub allocations: u64,
+    /// Heap bytes that it holds beyond those at its start: connections, and what they queue.
+    pub heap_bytes: u64,
     /// Frame memory, MiB.
     pub pool_mib: f64,
     /// Frames in the pool, and how many are free.
@@ -422,6 +426,7 @@ impl Worker {
             cpu_ns: thread_cpu_ns(counters.tid.get()),
             service_time: counters.service_time.read().into(),
             allocations: counters.allocations.get(),
+            heap_bytes: counters.heap_bytes.get(),
             pool_free: counters.pool_free.get() as u32,
             ..Self::default()
         }

@@ -36,6 +36,8 @@ pub struct ServeCounters {
     pub stream_bytes_in: Counter,
     /// Bytes sent on TCP connections.
     pub stream_bytes_out: Counter,
+    /// Bytes that TCP connections hold: parts of requests, and replies not taken yet.
+    pub queued_bytes: Counter,
     /// Peers whose way out is known or asked for.
     pub peers: Counter,
     /// Replies to peers for which there was no room in the egress table.

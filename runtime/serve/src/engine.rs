@@ -19,7 +19,7 @@ use twinpath_worker::{Engine, Io};
 use crate::counters::ServeCounters;
 use crate::frames;
 use crate::served::Served;
-use crate::tcp::{self, TcpServer};
+use crate::tcp::{self, Call, Share, TcpLimits, TcpServer};
 
 /// Datagrams taken from the kernel's socket per turn: a flood there does not starve the fast path.
 const KERNEL_BURST: usize = 64;
@@ -44,7 +44,6 @@ pub struct ServeConfig {
 }
 
 /// A worker's share of the kernel's sockets.
-#[derive(Default)]
 pub struct KernelSide {
     /// The UDP sockets that hold what is served, at most [`SOCKETS_MAX`]: every worker may send through them.
     pub udp: Arc<[UdpSocket]>,
@@ -52,8 +51,16 @@ pub struct KernelSide {
     pub receives: bool,
     /// The TCP listeners, at most [`SOCKETS_MAX`], if this worker is the one that accepts.
     pub listeners: Vec<OwnedFd>,
-    /// Connections at a time, at most; one more is closed at once and counted.
-    pub connections_max: u32,
+    /// What their connections may take, with those of the other workers.
+    pub share: Arc<Share>,
+}
+
+impl Default for KernelSide {
+    /// No sockets.
+    fn default() -> Self {
+        let share = Arc::new(Share::new(TcpLimits::default(), 1));
+        Self { udp: [].into(), receives: false, listeners: Vec::new(), share }
+    }
 }
 
 /// What control tells a serving engine.
@@ -62,6 +69,8 @@ pub enum ServeCommand {
     Egress(Update),
     /// The interface's addresses are these now.
     Addresses(Arc<[IpAddr]>),
+    /// Listen no more, and have every connection end once what it asked is answered.
+    Drain,
 }
 
 /// What a serving engine tells control.
@@ -75,6 +84,8 @@ pub enum ServeEvent {
     },
     /// No longer used: control drops it, so that the worker frees nothing.
     Reclaim(Arc<[IpAddr]>),
+    /// There is no connection left after [`ServeCommand::Drain`].
+    Drained,
 }
 
 /// Serves one service on one worker.
@@ -87,6 +98,8 @@ pub struct ServeEngine<S: Service> {
     receives: bool,
     tcp: Option<TcpServer<S::Connection>>,
     buffer: Box<[u8]>,
+    /// Told to, and control does not know yet that it is done.
+    draining: bool,
     counters: Arc<ServeCounters>,
 }
 
@@ -102,7 +115,7 @@ impl<S: Service> ServeEngine<S> {
     /// An engine for `service`.
     #[must_use]
     pub fn new(service: S, config: ServeConfig, counters: Arc<ServeCounters>) -> Self {
-        let KernelSide { udp, receives, listeners, connections_max } = config.kernel;
+        let KernelSide { udp, receives, listeners, share } = config.kernel;
         let served = config.served;
         Self {
             service,
@@ -110,10 +123,10 @@ impl<S: Service> ServeEngine<S> {
             egress: EgressTable::new(),
             udp,
             receives,
-            tcp: (!listeners.is_empty())
-                .then(|| TcpServer::new(listeners, Arc::clone(&served), connections_max)),
+            tcp: (!listeners.is_empty()).then(|| TcpServer::new(listeners, Arc::clone(&served), share)),
             served,
             buffer: vec![0; DATAGRAM_MAX].into_boxed_slice(),
+            draining: false,
             counters,
         }
     }
@@ -258,12 +271,19 @@ impl<S: Service> Engine for ServeEngine<S> {
         if token < FIRST_TCP_TOKEN {
             self.serve_kernel_udp(now, (token - UDP_TOKEN) as usize, io);
         } else if let Some(tcp) = &mut self.tcp {
-            tcp.ready(now, token, error, &mut self.service, &self.counters, io);
+            let Self { service, counters, .. } = self;
+            tcp.ready(token, error, Call { now, service, counters, io });
         }
     }
 
     fn run(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) -> bool {
-        self.tcp.as_mut().is_some_and(|tcp| tcp.run(now, io))
+        let Self { tcp, service, counters, .. } = self;
+        let busy = tcp.as_mut().is_some_and(|tcp| tcp.run(Call { now, service, counters, io }));
+        if self.draining && self.tcp.as_ref().is_none_or(TcpServer::is_drained) {
+            // If the mailbox is full, it is said in a later turn.
+            self.draining = io.tell(ServeEvent::Drained).is_err();
+        }
+        busy
     }
 
     fn next_deadline(&self) -> Instant {
@@ -281,6 +301,13 @@ impl<S: Service> Engine for ServeEngine<S> {
                 let former = std::mem::replace(&mut self.addresses, addresses);
                 // If control's mailbox is full it is freed here: once, and not per packet.
                 let _ = io.tell(ServeEvent::Reclaim(former));
+            }
+            ServeCommand::Drain => {
+                self.draining = true;
+                let Self { tcp, service, counters, .. } = self;
+                if let Some(tcp) = tcp {
+                    tcp.drain(Call { now, service, counters, io });
+                }
             }
         }
     }

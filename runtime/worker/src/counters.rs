@@ -48,6 +48,8 @@ pub struct WorkerCounters {
     pub pool_free: Counter,
     /// Heap allocations made while serving, as of the last sleep or thousandth turn.
     pub allocations: Counter,
+    /// Heap bytes that the worker's thread holds beyond those at its start, as of then.
+    pub heap_bytes: Counter,
     /// Time frames spent inside: from the start of the turn that took their burst until what was to be sent was sent.
     pub service_time: Histogram,
     /// Everything dropped above the ports, by reason.

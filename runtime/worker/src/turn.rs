@@ -125,6 +125,7 @@ pub struct Worker<E: Engine> {
     /// When the replies of the last turn had left; zero if other work came after.
     fresh: Instant,
     allocations_at_start: u64,
+    heap_bytes_at_start: i64,
     turns: u64,
     stopping: bool,
     pub(crate) counters: Arc<WorkerCounters>,
@@ -167,6 +168,7 @@ impl<E: Engine> Worker<E> {
             woken_by_port: false,
             fresh: Instant::ZERO,
             allocations_at_start: 0,
+            heap_bytes_at_start: 0,
             turns: 0,
             stopping: false,
             counters,
@@ -196,6 +198,7 @@ impl<E: Engine> Worker<E> {
         self.with_io(|engine, io| engine.start(now, io))?;
         self.counters.tid.set(u64::from(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()));
         self.allocations_at_start = allocations::of_this_thread();
+        self.heap_bytes_at_start = allocations::bytes_of_this_thread();
         Ok(())
     }
 
@@ -547,6 +550,8 @@ impl<E: Engine> Worker<E> {
         self.publish_idle();
         self.counters.pool_free.set(u64::from(self.pool.free()));
         self.counters.allocations.set(allocations::of_this_thread() - self.allocations_at_start);
+        let heap_bytes = allocations::bytes_of_this_thread() - self.heap_bytes_at_start;
+        self.counters.heap_bytes.set(u64::try_from(heap_bytes).unwrap_or(0));
     }
 
     fn with_io<R>(&mut self, call: impl FnOnce(&mut E, &mut Io<'_, E::Event>) -> R) -> R {

@@ -6,6 +6,8 @@ use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+mod limits;
+
 use anyhow::bail;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use twinpath_control::choose::PathAsked;
@@ -107,6 +109,8 @@ struct CommonArgs {
     spin_share_max: Option<u32>,
     #[command(flatten)]
     goal: GoalArgs,
+    #[command(flatten)]
+    limits: limits::LimitArgs,
     /// The command socket [default: in /run/twinpath]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
@@ -185,6 +189,7 @@ impl Service {
             spin_share_max: common.spin_share_max,
             socket: common.socket,
             metrics: common.metrics,
+            limits: common.limits.into(),
             ..own
         };
         (overrides, common.config)
@@ -253,7 +258,8 @@ fn plan(config: &Config) -> anyhow::Result<Plan> {
             priority: worker.priority,
             spin_share_max: Some(worker.spin_share_max),
         },
-        connections_max: config.limits.connections,
+        tcp_limits: config.limits.tcp(),
+        drain: Duration::from_millis(u64::from(config.limits.drain_ms)),
         peers_max: config.limits.peers,
         ring_frames: config.interface.ring_frames,
         socket: config.control.socket.clone(),

@@ -19,6 +19,7 @@ use twinpath_worker::idle::Mode;
 use twinpath_worker::{Command, Event as WorkerEvent};
 
 use super::attach::{Attachment, kernel_ring_bytes};
+use super::drain::{Drain, late};
 use super::hold::hold_frames;
 use super::start::learn_facts;
 use super::workers::WorkerHandle;
@@ -69,6 +70,7 @@ enum Woken {
     Check,
     Rest,
     End,
+    Late,
 }
 
 impl<S: Service + 'static> Instance<S> {
@@ -141,6 +143,7 @@ impl<S: Service + 'static> Instance<S> {
         let mut rest = tokio::time::interval(REST_INTERVAL);
         loop {
             let attached = self.interface.attachment.is_some();
+            let ends_at = self.drain_ends_at();
             let woken = tokio::select! {
                 event = self.mirror.next() => Woken::Mirror(event?),
                 () = any_readable(&watched) => Woken::Worker,
@@ -148,6 +151,7 @@ impl<S: Service + 'static> Instance<S> {
                 _ = check.tick(), if attached => Woken::Check,
                 _ = rest.tick() => Woken::Rest,
                 () = signals.next() => Woken::End,
+                () = late(ends_at) => Woken::Late,
             };
             match woken {
                 Woken::Mirror(event) => self.kernel_says(event),
@@ -167,7 +171,15 @@ impl<S: Service + 'static> Instance<S> {
                 }
                 Woken::Asked(Asked::Capture(wish, stream)) => self.capture(wish, stream, ask.clone()),
                 Woken::Asked(Asked::CaptureEnded(id)) => self.capture_ended(id),
+                Woken::End if self.begin_to_drain() => {}
                 Woken::End => return Ok(()),
+                Woken::Late => {
+                    self.drained_late();
+                    return Ok(());
+                }
+            }
+            if self.drain.as_ref().is_some_and(Drain::is_done) {
+                return Ok(());
             }
             self.attach_when_drained().await;
             self.look_at_device().await;
@@ -193,6 +205,9 @@ impl<S: Service + 'static> Instance<S> {
                         self.mirror.ask(peer, Some(local))
                     }
                     WorkerEvent::Engine(ServeEvent::Reclaim(addresses)) => drop(addresses),
+                    WorkerEvent::Engine(ServeEvent::Drained) => {
+                        self.drain.iter_mut().for_each(Drain::worker_drained);
+                    }
                 }
             }
         }

@@ -8,6 +8,7 @@
 mod attach;
 mod capturing;
 mod client;
+mod drain;
 mod events;
 mod fallback;
 mod hold;
@@ -25,10 +26,10 @@ pub use attach::{AttachError, AttachPlan, Attachment, Placed, Target, kernel_rin
 pub use client::{Client, ClientError, ClientPath};
 pub(crate) use events::{Signals, any_readable};
 use tokio::sync::oneshot;
-use twinpath_serve::{Served, ServedPort};
+use twinpath_serve::{Served, ServedPort, TcpLimits};
 use twinpath_service::Service;
 use twinpath_steer::{Claim, ClaimKind, Prefix};
-use twinpath_time::Instant;
+use twinpath_time::{Duration, Instant};
 use twinpath_wire::{FlowKey, Protocol};
 use twinpath_worker::idle::IdleConfig;
 pub use workers::StartError;
@@ -76,8 +77,10 @@ pub struct Plan {
     pub idle: IdleConfig,
     /// Latency requests and priority.
     pub machine: crate::machine::Wanted,
-    /// TCP connections at once.
-    pub connections_max: u32,
+    /// What TCP connections may take.
+    pub tcp_limits: TcpLimits,
+    /// How long connections may take to end when it stops.
+    pub drain: Duration,
     /// Peers answered on the fast path at once.
     pub peers_max: u32,
     /// Entries per ring.
@@ -253,6 +256,8 @@ struct Instance<S: Service> {
     /// What became of scrapers.
     scrapers: Option<Arc<metrics::Counters>>,
     captures: capturing::Captures,
+    /// It is stopping.
+    drain: Option<drain::Drain>,
     started: Instant,
 }
 

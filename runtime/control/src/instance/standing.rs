@@ -29,6 +29,7 @@ impl<S: Service + 'static> Instance<S> {
             kernel_replies: sum(|serve| &serve.kernel_replies),
             connections: sum(|serve| &serve.connections),
             accepted: sum(|serve| &serve.accepted),
+            queued_bytes: sum(|serve| &serve.queued_bytes),
             stream_bytes_in: sum(|serve| &serve.stream_bytes_in),
             stream_bytes_out: sum(|serve| &serve.stream_bytes_out),
             peers: sum(|serve| &serve.peers),

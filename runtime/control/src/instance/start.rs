@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use twinpath_serve::{KernelSide, ServeConfig};
+use twinpath_serve::{KernelSide, ServeConfig, Share};
 use twinpath_service::Service;
 use twinpath_sys::clock;
 use twinpath_sys::descriptors::set_aside;
@@ -69,6 +69,7 @@ impl<S: Service + Clone + 'static> Instance<S> {
             machine,
             scrapers: None,
             captures: Default::default(),
+            drain: None,
             started: clock::now(),
         };
         let outcome = match instance.start_workers(sockets, service) {
@@ -99,6 +100,7 @@ impl<S: Service + Clone + 'static> Instance<S> {
         let addresses: Arc<[IpAddr]> = self.addresses().into();
         let KernelSockets { udp, mut listeners } = sockets;
         let served = Arc::new(self.plan.served());
+        let share = Arc::new(Share::new(self.plan.tcp_limits, count));
         for number in 0..count as usize {
             let config = ServeConfig {
                 served: Arc::clone(&served),
@@ -107,7 +109,7 @@ impl<S: Service + Clone + 'static> Instance<S> {
                     udp: Arc::clone(&udp),
                     receives: number == 0,
                     listeners: std::mem::take(&mut listeners),
-                    connections_max: self.plan.connections_max,
+                    share: Arc::clone(&share),
                 },
             };
             let cpu = (!self.plan.cpus.is_empty()).then(|| self.plan.cpus[number % self.plan.cpus.len()]);

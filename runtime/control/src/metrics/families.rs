@@ -201,6 +201,11 @@ pub const FAMILIES: &[Family] = &[
     counter("twinpath_service_connections_accepted", "TCP connections accepted.", |report| {
         of_services(report, |service| service.accepted)
     }),
+    gauge(
+        "twinpath_service_queued_bytes",
+        "Bytes that TCP connections hold: parts of requests, and replies not taken.",
+        |report| of_services(report, |service| service.queued_bytes),
+    ),
     counter("twinpath_service_stream_bytes_received", "Bytes received on TCP connections.", |report| {
         of_services(report, |service| service.stream_bytes_in)
     }),
@@ -293,6 +298,11 @@ pub const FAMILIES: &[Family] = &[
         "twinpath_worker_allocations",
         "Heap allocations of its thread while serving: it makes none per packet.",
         |report| of_workers(report, |worker| Value::Count(worker.allocations)),
+    ),
+    gauge(
+        "twinpath_worker_heap_bytes",
+        "Heap bytes that its thread holds beyond those at its start.",
+        |report| of_workers(report, |worker| Value::Count(worker.heap_bytes)),
     ),
     Family {
         name: "twinpath_worker_service_time_seconds",

@@ -1,0 +1,139 @@
+//! Listening and accepting.
+
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrAny, SocketFlags, SocketType, acceptfrom_with, bind, socket_with, sockopt,
+};
+use twinpath_inspect::Reason;
+use twinpath_sys::udp_socket::bind_address;
+use twinpath_time::{Duration, Instant};
+use twinpath_worker::Io;
+
+use super::FIRST_LISTENER_TOKEN;
+use crate::engine::ServeEvent;
+
+/// Connections waiting to be accepted.
+const BACKLOG: i32 = 4096;
+
+/// Connections accepted per turn.
+const ACCEPT_BURST: usize = 64;
+
+/// How long accepting pauses when the process has no descriptor left, unless one is freed before.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Listens on all addresses of both families, or at one, which need not be there yet.
+///
+/// # Errors
+/// What the kernel returns; `AddrInUse` if another socket listens there.
+pub fn listen(address: Option<IpAddr>, port: u16) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let fd = socket_with(AddressFamily::INET6, SocketType::STREAM, flags, None)?;
+    sockopt::set_ipv6_v6only(&fd, false)?;
+    // A restart need not wait for the former instance's connections to time out (TIME_WAIT).
+    sockopt::set_socket_reuseaddr(&fd, true)?;
+    // Replies are gathered here, so the kernel need not wait for more; connections inherit it.
+    sockopt::set_tcp_nodelay(&fd, true)?;
+    bind(&fd, &bind_address(&fd, address, port)?)?;
+    rustix::net::listen(&fd, BACKLOG)?;
+    Ok(fd)
+}
+
+/// A worker's listeners, and whether they are listened to.
+pub(crate) struct Acceptor {
+    listeners: Vec<OwnedFd>,
+    /// When accepting goes on; `NEVER` while it does.
+    resume_at: Instant,
+}
+
+impl Acceptor {
+    pub(crate) const fn new(listeners: Vec<OwnedFd>) -> Self {
+        Self { listeners, resume_at: Instant::NEVER }
+    }
+
+    pub(crate) fn start(&self, io: &Io<'_, ServeEvent>) -> Result<(), Errno> {
+        (FIRST_LISTENER_TOKEN..)
+            .zip(&self.listeners)
+            .try_for_each(|(token, listener)| io.watch(listener, token, false))
+    }
+
+    pub(crate) const fn resume_at(&self) -> Instant {
+        self.resume_at
+    }
+
+    /// Whether there is nothing left to listen to.
+    pub(crate) const fn is_closed(&self) -> bool {
+        self.listeners.is_empty()
+    }
+
+    /// Gives `open` what waits at listener `number`, up to a burst; says whether there may be more.
+    pub(crate) fn accept(
+        &mut self,
+        number: usize,
+        now: Instant,
+        io: &Io<'_, ServeEvent>,
+        mut open: impl FnMut(OwnedFd, SocketAddr),
+    ) -> bool {
+        for _ in 0..ACCEPT_BURST {
+            let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+            let Some(listener) = self.listeners.get(number) else { return false };
+            match acceptfrom_with(listener, flags) {
+                Ok((fd, peer)) => open(fd, canonical(peer)),
+                Err(Errno::AGAIN) => return false,
+                Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
+                    // Still readable: without a pause it would spin.
+                    self.watch(false, io);
+                    self.resume_at = now + ACCEPT_PAUSE;
+                    io.drops().add(Reason::ConnectionLimit, 1);
+                    return false;
+                }
+                // The peer left before it was accepted.
+                Err(_) => {}
+            }
+        }
+        true
+    }
+
+    /// Goes on after a pause, if there is one: its time has come, or a descriptor was freed.
+    pub(crate) fn resume(&mut self, io: &Io<'_, ServeEvent>) {
+        if self.resume_at != Instant::NEVER {
+            self.resume_at = Instant::NEVER;
+            self.watch(true, io);
+        }
+    }
+
+    /// Takes what waits and listens no more.
+    pub(crate) fn close(
+        &mut self,
+        now: Instant,
+        io: &Io<'_, ServeEvent>,
+        mut open: impl FnMut(OwnedFd, SocketAddr),
+    ) {
+        for number in 0..self.listeners.len() {
+            while self.accept(number, now, io, &mut open) {}
+        }
+        for listener in self.listeners.drain(..) {
+            let _ = io.unwatch(&listener);
+        }
+        self.resume_at = Instant::NEVER;
+    }
+
+    fn watch(&self, read: bool, io: &Io<'_, ServeEvent>) {
+        for (token, listener) in (FIRST_LISTENER_TOKEN..).zip(&self.listeners) {
+            let _ = io.rewatch(listener, token, read, false);
+        }
+    }
+}
+
+/// An IPv4 peer of a socket for both families as what it is.
+fn canonical(peer: Option<SocketAddrAny>) -> SocketAddr {
+    let unknown = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0));
+    let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok()).unwrap_or(unknown);
+    match peer.ip().to_canonical() {
+        IpAddr::V4(v4) => SocketAddr::from((v4, peer.port())),
+        IpAddr::V6(_) => peer,
+    }
+}

@@ -1,0 +1,303 @@
+//! TCP on the kernel path: accepting, reading, answering, never blocking.
+//!
+//! A turn reads a connection once, has the service answer all that came, and sends the answers at once: two system calls
+//! beside the look at the epoll, and none that only finds out that there is nothing more. What a connection cannot send
+//! waits in a bounded buffer of its own, and it is not read until that has drained: a client that sends and never reads
+//! stops itself, and nobody else. Times are kept in a wheel that is touched when a connection begins to wait for something,
+//! not when it is served.
+
+mod connection;
+mod limits;
+mod listen;
+mod table;
+
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use twinpath_inspect::Reason;
+use twinpath_service::{Closed, Service};
+use twinpath_time::{Instant, Wheel};
+use twinpath_worker::Io;
+
+pub use self::limits::{CHUNK, Share, TcpLimits};
+pub use self::listen::listen;
+
+use self::connection::{After, Connection, Scratch, Turn};
+use self::listen::Acceptor;
+use self::table::Table;
+use crate::counters::ServeCounters;
+use crate::engine::{FIRST_TCP_TOKEN, SOCKETS_MAX, ServeEvent};
+use crate::served::Served;
+
+const FIRST_LISTENER_TOKEN: u32 = FIRST_TCP_TOKEN;
+const FIRST_CONNECTION_TOKEN: u32 = FIRST_LISTENER_TOKEN + SOCKETS_MAX;
+
+/// Connections closed for their time, or told to end, in one turn.
+const CLOSE_BURST: u32 = 64;
+
+/// What a call lends: the turn's, before it is known for which connection.
+pub(crate) struct Call<'a, 'io, S> {
+    pub(crate) now: Instant,
+    pub(crate) service: &'a mut S,
+    pub(crate) counters: &'a ServeCounters,
+    pub(crate) io: &'a Io<'io, ServeEvent>,
+}
+
+pub(crate) struct TcpServer<C> {
+    acceptor: Acceptor,
+    served: Arc<Served>,
+    share: Arc<Share>,
+    table: Table<C>,
+    deadlines: Wheel,
+    /// Those with more to do that no descriptor tells of, and where they are taken from.
+    again: Vec<u32>,
+    due: Vec<u32>,
+    scratch: Scratch,
+    /// Bytes that its connections hold.
+    held: u64,
+    /// The next connection to be told to end, while all are.
+    ending: Option<u32>,
+}
+
+impl<C: Send> TcpServer<C> {
+    pub(crate) fn new(listeners: Vec<OwnedFd>, served: Arc<Served>, share: Arc<Share>) -> Self {
+        let limits = share.limits();
+        Self {
+            acceptor: Acceptor::new(listeners),
+            served,
+            table: Table::new(limits.connections),
+            deadlines: Wheel::new(),
+            again: Vec::new(),
+            due: Vec::new(),
+            scratch: Scratch::new(limits),
+            held: 0,
+            ending: None,
+            share,
+        }
+    }
+
+    pub(crate) fn start(&self, io: &Io<'_, ServeEvent>) -> Result<(), Errno> {
+        self.acceptor.start(io)
+    }
+
+    pub(crate) fn next_deadline(&self) -> Instant {
+        if !self.again.is_empty() || self.ending.is_some() {
+            return Instant::ZERO;
+        }
+        self.deadlines.next().min(self.acceptor.resume_at())
+    }
+
+    /// Has every connection end once what it asked is answered, and takes no more.
+    pub(crate) fn drain<S: Service<Connection = C>>(&mut self, mut call: Call<'_, '_, S>) {
+        let Self { acceptor, .. } = self;
+        let mut acceptor = std::mem::replace(acceptor, Acceptor::new(Vec::new()));
+        let io = call.io;
+        acceptor.close(call.now, io, |fd, peer| self.open(fd, peer, &mut call));
+        self.ending = Some(0);
+    }
+
+    /// Whether it has drained.
+    pub(crate) const fn is_drained(&self) -> bool {
+        self.acceptor.is_closed() && self.ending.is_none() && self.table.open() == 0
+    }
+
+    /// What is due, and what is left from the last turn; says whether there was anything.
+    #[inline]
+    pub(crate) fn run<S: Service<Connection = C>>(&mut self, mut call: Call<'_, '_, S>) -> bool {
+        if call.now < self.next_deadline() {
+            return false;
+        }
+        if call.now >= self.acceptor.resume_at() {
+            self.acceptor.resume(call.io);
+        }
+        for _ in 0..CLOSE_BURST {
+            let Some(number) = self.deadlines.take_due(call.now) else { break };
+            self.came_due(number, &mut call);
+        }
+        std::mem::swap(&mut self.again, &mut self.due);
+        while let Some(number) = self.due.pop() {
+            if let Some(connection) = self.table.get(number) {
+                connection.listed = false;
+            }
+            self.work(number, false, &mut call);
+        }
+        self.end_some(&mut call);
+        true
+    }
+
+    pub(crate) fn ready<S: Service<Connection = C>>(
+        &mut self,
+        token: u32,
+        error: bool,
+        mut call: Call<'_, '_, S>,
+    ) {
+        let Some(number) = token.checked_sub(FIRST_CONNECTION_TOKEN) else {
+            let number = (token - FIRST_LISTENER_TOKEN) as usize;
+            let mut acceptor = std::mem::replace(&mut self.acceptor, Acceptor::new(Vec::new()));
+            let (now, io) = (call.now, call.io);
+            acceptor.accept(number, now, io, |fd, peer| self.open(fd, peer, &mut call));
+            self.acceptor = acceptor;
+            return;
+        };
+        self.work(number, error, &mut call);
+    }
+
+    #[inline]
+    fn work<S: Service<Connection = C>>(&mut self, number: u32, error: bool, call: &mut Call<'_, '_, S>) {
+        // Its place may be empty: it was closed earlier in this very turn.
+        let Some(connection) = self.table.get(number) else { return };
+        let before = connection.held();
+        let mut turn = Turn {
+            now: call.now,
+            service: &mut *call.service,
+            counters: call.counters,
+            io: call.io,
+            token: FIRST_CONNECTION_TOKEN + number,
+        };
+        let after = if error && !connection.watches_read() {
+            // Nothing would ever be read that could tell of it.
+            After::Close(connection.broken())
+        } else {
+            connection.work(&mut turn, &mut self.scratch, self.share.limits())
+        };
+        if after == After::Keep && before == 0 && connection.is_plain() {
+            return;
+        }
+        self.note(number, before, after, call);
+    }
+
+    /// Keeps the books of a connection that holds bytes, waits for something, or ends.
+    fn note<S: Service<Connection = C>>(
+        &mut self,
+        number: u32,
+        before: usize,
+        after: After,
+        call: &mut Call<'_, '_, S>,
+    ) {
+        if let After::Close(why) = after {
+            return self.close(number, before, why, call);
+        }
+        let Some(connection) = self.table.get(number) else { return };
+        if after == After::Again && !std::mem::replace(&mut connection.listed, true) {
+            self.again.push(number);
+        }
+        let deadline = connection.deadline(self.share.limits());
+        if deadline < self.deadlines.deadline(number) {
+            self.deadlines.set(number, deadline);
+        }
+        let (held, moved) = (connection.held(), connection.touched() == call.now);
+        if held == 0 {
+            self.table.holds_none(number);
+        } else if moved || before == 0 {
+            self.table.holds_some(number);
+        }
+        if held != before {
+            self.holds(before, held, call);
+        }
+    }
+
+    /// Counts held bytes; sheds connections while there are too many.
+    fn holds<S: Service<Connection = C>>(&mut self, before: usize, now: usize, call: &mut Call<'_, '_, S>) {
+        self.held = self.held + now as u64 - before as u64;
+        let mut too_many = self.share.holds(before, now);
+        while too_many && let Some(number) = self.table.longest_held() {
+            let held = self.table.get(number).map_or(0, |connection| connection.held());
+            self.close(number, held, Closed::For(Reason::ServiceBytes), call);
+            too_many = self.share.holds(0, 0);
+        }
+        call.counters.queued_bytes.set(self.held);
+    }
+
+    /// Its deadline has come, if it has not moved on meanwhile.
+    fn came_due<S: Service<Connection = C>>(&mut self, number: u32, call: &mut Call<'_, '_, S>) {
+        let limits = *self.share.limits();
+        let Some(connection) = self.table.get(number) else { return };
+        let deadline = connection.deadline(&limits);
+        if call.now < deadline {
+            return self.deadlines.set(number, deadline);
+        }
+        let (held, why) = (connection.held(), connection.expired(&limits));
+        self.close(number, held, why, call);
+    }
+
+    fn open<S: Service<Connection = C>>(
+        &mut self,
+        fd: OwnedFd,
+        peer: SocketAddr,
+        call: &mut Call<'_, '_, S>,
+    ) {
+        if let Err(reason) = self.try_open(fd, peer, call) {
+            call.io.drops().add(reason, 1);
+        }
+        call.counters.connections.set(u64::from(self.table.open()));
+    }
+
+    fn try_open<S: Service<Connection = C>>(
+        &mut self,
+        fd: OwnedFd,
+        peer: SocketAddr,
+        call: &mut Call<'_, '_, S>,
+    ) -> Result<(), Reason> {
+        // Closed before it is served: the same senders as over UDP.
+        if !self.served.allows(peer.ip()) {
+            return Err(Reason::SourceNotAllowed);
+        }
+        if !self.share.opened() {
+            return Err(Reason::ConnectionLimit);
+        }
+        let number = self.table.next_place();
+        self.deadlines.reserve(self.table.places() as usize);
+        let state = call.service.accept(call.now, peer).inspect_err(|_| self.share.closed())?;
+        if call.io.watch(&fd, FIRST_CONNECTION_TOKEN + number, false).is_err() {
+            self.share.closed();
+            call.service.close(state, Closed::Broken);
+            return Err(Reason::ConnectionLimit);
+        }
+        let connection = Connection::new(call.now, fd, state);
+        self.deadlines.set(number, connection.deadline(self.share.limits()));
+        self.table.insert(connection);
+        call.counters.accepted.add(1);
+        Ok(())
+    }
+
+    fn close<S: Service<Connection = C>>(
+        &mut self,
+        number: u32,
+        held: usize,
+        why: Closed,
+        call: &mut Call<'_, '_, S>,
+    ) {
+        let Some(connection) = self.table.remove(number) else { return };
+        self.deadlines.set(number, Instant::NEVER);
+        if held > 0 {
+            self.held -= held as u64;
+            self.share.holds(held, 0);
+            call.counters.queued_bytes.set(self.held);
+        }
+        self.share.closed();
+        // Closing takes it out of the epoll.
+        drop(connection.fd);
+        if let Closed::For(reason) = why {
+            call.io.drops().add(reason, 1);
+        }
+        call.service.close(connection.state, why);
+        call.counters.connections.set(u64::from(self.table.open()));
+        self.acceptor.resume(call.io);
+    }
+
+    /// While it drains: the next few connections answer what has come, and end.
+    fn end_some<S: Service<Connection = C>>(&mut self, call: &mut Call<'_, '_, S>) {
+        let Some(first) = self.ending else { return };
+        let beyond = self.table.places().min(first + CLOSE_BURST);
+        for number in first..beyond {
+            self.work(number, false, call);
+            if let Some(connection) = self.table.get(number) {
+                connection.end(Closed::Stopped);
+                self.work(number, false, call);
+            }
+        }
+        self.ending = (beyond < self.table.places()).then_some(beyond);
+    }
+}

@@ -1,0 +1,386 @@
+//! Connections of a worker, driven turn by turn over loopback: no thread, no sleep, and time is what the test says.
+#![allow(clippy::unwrap_used, reason = "all of it is a test")]
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
+use std::sync::{Arc, Mutex};
+
+use twinpath_frame::Pool;
+use twinpath_inspect::Reason;
+use twinpath_serve::{
+    KernelSide, ServeCommand, ServeConfig, ServeCounters, ServeEngine, ServeEvent, Served, Share, TcpLimits,
+    listen,
+};
+use twinpath_service::{Closed, Output, Service};
+use twinpath_sys::allocations::{self, Counting};
+use twinpath_time::{Duration, Instant};
+use twinpath_worker::mailbox::{Receiver, Sender, mailbox};
+use twinpath_worker::{Command, Event, Worker, WorkerConfig, WorkerCounters};
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Answers a line with as many bytes as it says; `end` and `bad` end the connection, one way and the other. A digit alone,
+/// `+`, is used and said to be part of a request.
+#[derive(Clone, Default)]
+struct Lengths {
+    closes: Arc<Mutex<Vec<Closed>>>,
+    room_again: u32,
+}
+
+impl Service for Lengths {
+    type Connection = ();
+
+    fn accept(&mut self, _now: Instant, _peer: SocketAddr) -> Result<(), Reason> {
+        Ok(())
+    }
+
+    fn stream(&mut self, _now: Instant, _: &mut (), input: &[u8], output: &mut Output<'_>) -> usize {
+        if input.first() == Some(&b'+') {
+            output.unfinished();
+            return 1;
+        }
+        let Some(end) = input.iter().position(|byte| *byte == b'\n') else { return 0 };
+        let line = std::str::from_utf8(&input[..end]).unwrap();
+        match line {
+            "end" => output.end(),
+            "bad" => output.refuse(Reason::ProtocolError),
+            line if !output.write(&vec![b'x'; line.parse().unwrap()]) => return 0,
+            _ => {}
+        }
+        end + 1
+    }
+
+    fn writable(&mut self, _now: Instant, _: &mut (), _output: &mut Output<'_>) {
+        self.room_again += 1;
+    }
+
+    fn close(&mut self, _connection: (), why: Closed) {
+        self.closes.lock().unwrap().push(why);
+    }
+}
+
+struct Rig {
+    worker: Worker<ServeEngine<Lengths>>,
+    commands: Sender<Command<ServeCommand>>,
+    events: Receiver<Event<ServeEvent>>,
+    counters: Arc<WorkerCounters>,
+    serve: Arc<ServeCounters>,
+    closes: Arc<Mutex<Vec<Closed>>>,
+    share: Arc<Share>,
+    server: SocketAddr,
+    now: Instant,
+}
+
+const LIMITS: TcpLimits = TcpLimits {
+    connections: 600,
+    connection_bytes: 65_536,
+    queued_bytes: 1 << 20,
+    idle: Duration::from_secs(100),
+    request: Duration::from_secs(10),
+    send: Duration::from_secs(20),
+};
+
+impl Rig {
+    fn new(limits: TcpLimits) -> Self {
+        let (commands, inbox) = mailbox(16).unwrap();
+        let (outbox, events) = mailbox(16).unwrap();
+        let (counters, serve) = (Arc::<WorkerCounters>::default(), Arc::<ServeCounters>::default());
+        let listener = listen(Some(Ipv4Addr::LOCALHOST.into()), 0).unwrap();
+        let local = rustix::net::getsockname(&listener).unwrap();
+        let port = SocketAddr::try_from(local).unwrap().port();
+        let share = Arc::new(Share::new(limits, 1));
+        let config = ServeConfig {
+            served: Arc::new(Served::new()),
+            addresses: [Ipv4Addr::LOCALHOST.into()].into(),
+            kernel: KernelSide {
+                listeners: vec![listener],
+                share: Arc::clone(&share),
+                ..KernelSide::default()
+            },
+        };
+        let service = Lengths::default();
+        let closes = Arc::clone(&service.closes);
+        let engine = ServeEngine::new(service, config, Arc::clone(&serve));
+        let config = WorkerConfig { idle: twinpath_worker::idle::IdleConfig::default() };
+        let pool = Pool::new(64).unwrap();
+        let mut worker = Worker::new(&config, engine, pool, inbox, outbox, Arc::clone(&counters)).unwrap();
+        worker.start().unwrap();
+        let server = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        Self { worker, commands, events, counters, serve, closes, share, server, now: Instant::ZERO }
+    }
+
+    fn turn(&mut self) -> bool {
+        self.now += Duration::from_micros(100);
+        self.worker.turn(self.now)
+    }
+
+    /// Turns until there is nothing to do.
+    fn turns(&mut self) {
+        while self.turn() {}
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.now += time;
+        self.turns();
+    }
+
+    fn connect(&mut self) -> TcpStream {
+        let stream = TcpStream::connect(self.server).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        stream.set_nodelay(true).unwrap();
+        self.turns();
+        stream
+    }
+
+    /// Bytes that arrive while the server turns; and whether the stream ended.
+    fn read(&mut self, stream: &mut TcpStream, want: usize) -> (usize, bool) {
+        let mut buffer = vec![0; 1 << 20];
+        let mut got = 0;
+        for _ in 0..1_000 {
+            self.turn();
+            match stream.read(&mut buffer) {
+                Ok(0) => return (got, true),
+                Ok(len) => got += len,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    if got >= want {
+                        return (got, false);
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => return (got, true),
+                Err(error) => panic!("{error}"),
+            }
+        }
+        (got, false)
+    }
+
+    /// Asks for so much that the peer, who reads nothing, holds up its connection.
+    fn fill(&mut self, stream: &mut TcpStream) {
+        let lines = "60000\n".repeat(1_000);
+        stream.write_all(lines.as_bytes()).unwrap();
+        self.turns();
+        assert!(self.serve.queued_bytes.get() > 0, "the peer's buffers are larger than expected");
+    }
+
+    fn closes(&self) -> Vec<Closed> {
+        std::mem::take(&mut self.closes.lock().unwrap())
+    }
+
+    fn dropped(&self, reason: Reason) -> u64 {
+        self.counters.drops.get(reason)
+    }
+}
+
+#[test]
+fn requests_in_pieces_and_in_numbers_are_answered_once_each() {
+    let mut rig = Rig::new(LIMITS);
+    let mut stream = rig.connect();
+    for byte in b"12\n" {
+        stream.write_all(&[*byte]).unwrap();
+        rig.turns();
+    }
+    assert_eq!(rig.read(&mut stream, 12), (12, false));
+    stream.write_all("7\n".repeat(3_000).as_bytes()).unwrap();
+    stream.write_all(b"1000").unwrap();
+    assert_eq!(rig.read(&mut stream, 21_000), (21_000, false));
+    stream.write_all(b"0\n").unwrap();
+    assert_eq!(rig.read(&mut stream, 10_000), (10_000, false));
+    assert_eq!(rig.serve.queued_bytes.get(), 0, "an idle connection holds nothing");
+    stream.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(rig.read(&mut stream, 1), (0, true));
+    assert_eq!(rig.closes(), [Closed::Ended]);
+    assert_eq!((rig.serve.accepted.get(), rig.serve.connections.get()), (1, 0));
+}
+
+#[test]
+fn a_peer_that_does_not_read_is_not_read_and_gets_everything_once_it_does() {
+    let mut rig = Rig::new(LIMITS);
+    let mut stream = rig.connect();
+    rig.fill(&mut stream);
+    assert!(rig.serve.queued_bytes.get() <= 2 * 65_536 + 6_000);
+    assert_eq!(rig.read(&mut stream, 60_000_000), (60_000_000, false));
+    assert_eq!(rig.serve.queued_bytes.get(), 0);
+    stream.write_all(b"5\n").unwrap();
+    assert_eq!(rig.read(&mut stream, 5), (5, false));
+}
+
+#[test]
+fn each_time_out_closes_at_its_time_under_its_name() {
+    let mut rig = Rig::new(LIMITS);
+    let [_idle, mut half, mut used, mut deaf] = [(); 4].map(|()| rig.connect());
+    rig.pass(Duration::from_secs(5));
+    half.write_all(b"12").unwrap();
+    used.write_all(b"+").unwrap();
+    rig.fill(&mut deaf);
+    rig.pass(Duration::from_secs(9));
+    assert_eq!(rig.closes(), []);
+    rig.pass(Duration::from_secs(1));
+    assert_eq!(rig.closes(), [Closed::For(Reason::RequestTimeout); 2]);
+    rig.pass(Duration::from_secs(9));
+    assert_eq!(rig.closes(), []);
+    rig.pass(Duration::from_secs(1));
+    assert_eq!(rig.closes(), [Closed::For(Reason::PeerNotReading)]);
+    rig.pass(Duration::from_secs(74));
+    assert_eq!(rig.closes(), []);
+    rig.pass(Duration::from_secs(1));
+    assert_eq!(rig.closes(), [Closed::For(Reason::IdleTimeout)]);
+    assert_eq!(rig.dropped(Reason::RequestTimeout), 2);
+    assert_eq!(rig.serve.connections.get(), 0);
+}
+
+#[test]
+fn progress_puts_a_time_out_off() {
+    let mut rig = Rig::new(LIMITS);
+    let mut stream = rig.connect();
+    for _ in 0..50 {
+        // Always half a request behind a whole one.
+        stream.write_all(b"3\n3").unwrap();
+        rig.turns();
+        rig.pass(Duration::from_secs(6));
+        stream.write_all(b"\n+").unwrap();
+        rig.turns();
+        rig.pass(Duration::from_secs(6));
+        stream.write_all(b"0\n").unwrap();
+        rig.turns();
+    }
+    for _ in 0..5 {
+        rig.pass(Duration::from_secs(90));
+        stream.write_all(b"1\n").unwrap();
+        rig.turns();
+    }
+    assert_eq!(rig.closes(), []);
+    rig.pass(Duration::from_secs(101));
+    assert_eq!(rig.closes(), [Closed::For(Reason::IdleTimeout)]);
+}
+
+#[test]
+fn the_bytes_of_a_service_have_a_limit_that_holds_and_the_longest_held_go_first() {
+    let mut rig = Rig::new(LIMITS);
+    let mut deaf: Vec<_> = (0..60).map(|_| rig.connect()).collect();
+    let mut most = 0;
+    for stream in &mut deaf {
+        rig.fill(stream);
+        most = most.max(rig.share.bytes());
+        rig.now += Duration::from_millis(1);
+    }
+    assert!((900_000..=LIMITS.queued_bytes).contains(&most), "{most}");
+    let shed = rig.closes();
+    assert!(!shed.is_empty() && shed.iter().all(|why| *why == Closed::For(Reason::ServiceBytes)), "{shed:?}");
+    // The first have gone, the last are there, and somebody polite is served as ever.
+    let mut polite = rig.connect();
+    polite.write_all(b"9\n").unwrap();
+    assert_eq!(rig.read(&mut polite, 9), (9, false));
+    assert!(rig.read(&mut deaf[0], 60_000_000).1);
+    assert_eq!(rig.read(&mut deaf[59], 60_000_000), (60_000_000, false));
+    // Halves of requests count as well.
+    let before = rig.dropped(Reason::ServiceBytes);
+    let mut halves: Vec<_> = (0..40).map(|_| rig.connect()).collect();
+    for stream in &mut halves {
+        stream.write_all(&[b'0'; 60_000]).unwrap();
+        rig.turns();
+        assert!(rig.share.bytes() <= LIMITS.queued_bytes);
+    }
+    assert!(rig.dropped(Reason::ServiceBytes) > before);
+    drop((deaf, halves));
+    rig.turns();
+    assert_eq!(rig.share.bytes(), 0);
+}
+
+#[test]
+fn one_connection_too_many_is_closed_and_counted_and_a_place_is_used_again() {
+    let mut rig = Rig::new(TcpLimits { connections: 3, ..LIMITS });
+    let mut open: Vec<_> = (0..3).map(|_| rig.connect()).collect();
+    let mut refused = rig.connect();
+    assert_eq!(rig.read(&mut refused, 1), (0, true));
+    assert_eq!((rig.dropped(Reason::ConnectionLimit), rig.serve.connections.get()), (1, 3));
+    open.pop();
+    rig.turns();
+    let mut again = rig.connect();
+    again.write_all(b"4\n").unwrap();
+    assert_eq!(rig.read(&mut again, 4), (4, false));
+}
+
+#[test]
+fn a_request_that_can_never_be_answered_is_too_large() {
+    let mut rig = Rig::new(LIMITS);
+    let mut stream = rig.connect();
+    let _ = stream.write(&[b'1'; 200_000]);
+    rig.turns();
+    assert_eq!(rig.closes(), [Closed::For(Reason::RequestTooLarge)]);
+    assert_eq!(rig.share.bytes(), 0);
+}
+
+#[test]
+fn a_service_ends_a_connection_and_its_last_words_arrive() {
+    let mut rig = Rig::new(LIMITS);
+    for (word, why) in [("end", Closed::Ended), ("bad", Closed::For(Reason::ProtocolError))] {
+        let mut stream = rig.connect();
+        // What follows is read by nobody, and must not make the kernel throw away what was said.
+        write!(stream, "50000\n{word}\n{}", "7\n".repeat(10_000)).unwrap();
+        assert_eq!(rig.read(&mut stream, 50_000), (50_000, true), "{word}");
+        assert_eq!(rig.closes(), [], "it waits for its peer");
+        drop(stream);
+        rig.turns();
+        assert_eq!(rig.closes(), [why]);
+    }
+    let _stays = {
+        let mut stream = rig.connect();
+        stream.write_all(b"end\n").unwrap();
+        rig.turns();
+        stream
+    };
+    rig.pass(Duration::from_secs(2));
+    assert_eq!(rig.closes(), [Closed::Ended], "a peer that does not end is not waited for");
+}
+
+#[test]
+fn a_drain_answers_what_came_and_then_everything_ends() {
+    let mut rig = Rig::new(LIMITS);
+    let [mut asked, idle, mut deaf] = [(); 3].map(|()| rig.connect());
+    rig.fill(&mut deaf);
+    // In the listener's queue with its request, not accepted yet.
+    let mut waiting = TcpStream::connect(rig.server).unwrap();
+    waiting.set_nonblocking(true).unwrap();
+    waiting.write_all(b"17\n").unwrap();
+    asked.write_all(b"30\n5\n").unwrap();
+    assert!(rig.commands.send(Command::Engine(ServeCommand::Drain)).is_ok());
+    assert_eq!(rig.read(&mut asked, 35), (35, true));
+    assert_eq!(rig.read(&mut waiting, 17), (17, true));
+    assert!(TcpStream::connect(rig.server).is_err(), "nobody listens any more");
+    drop((asked, idle, waiting));
+    rig.turns();
+    assert_eq!(rig.closes(), [Closed::Stopped; 3]);
+    assert!(rig.events.take().is_none(), "one has not taken its replies yet");
+    let (got, ended) = rig.read(&mut deaf, usize::MAX);
+    assert!(ended && got % 60_000 == 0 && got > 0, "whole replies, then the end: {got}");
+    drop(deaf);
+    rig.turns();
+    assert!(matches!(rig.events.take(), Some(Event::Engine(ServeEvent::Drained))));
+}
+
+#[test]
+fn a_reset_in_any_state_frees_everything() {
+    let mut rig = Rig::new(LIMITS);
+    let reset = |stream: TcpStream| {
+        rustix::net::sockopt::set_socket_linger(&stream, Some(std::time::Duration::ZERO)).unwrap();
+    };
+    let [idle, mut half, mut deaf] = [(); 3].map(|()| rig.connect());
+    half.write_all(b"12").unwrap();
+    rig.fill(&mut deaf);
+    for stream in [idle, half, deaf] {
+        reset(stream);
+    }
+    rig.turns();
+    assert_eq!(rig.closes(), [Closed::Broken; 3]);
+    assert_eq!((rig.share.bytes(), rig.serve.connections.get()), (0, 0));
+}
+
+#[test]
+fn an_idle_connection_takes_little_memory_of_ours() {
+    let mut rig = Rig::new(LIMITS);
+    let before = allocations::bytes_of_this_thread();
+    let streams: Vec<_> = (0..512).map(|_| rig.connect()).collect();
+    let each = (allocations::bytes_of_this_thread() - before) / 512;
+    assert!(each <= 4096, "{each} bytes per connection");
+    drop(streams);
+}
