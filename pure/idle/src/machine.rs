@@ -39,6 +39,9 @@ pub(crate) struct Latency {
 /// Wake-ups after which a class of sleeps is believed to differ from the others.
 const CLASS_KNOWN: u8 = 6;
 
+/// What was overtaken would have been longer than all that were seen by about this much.
+const OVERTAKEN: f32 = 1.12;
+
 /// Medians beyond which a latency is not a wake-up's.
 const OUTLIER: f32 = 4.0;
 
@@ -63,6 +66,17 @@ impl Latency {
         let (mean, count) = &mut self.by_class[class_of(slept_us)];
         *count = count.saturating_add(1).min(64);
         *mean += (latency_us - *mean) / f32::from(*count);
+    }
+
+    /// One that something else overtook after `at_least_us`: it is as long as those are that were longer.
+    fn learn_overtaken(&mut self, slept_us: f32, at_least_us: f32) {
+        let (mut longer, mut sum) = (0.0, 0.0);
+        for (lo, hi, mass) in self.seen.buckets().filter(|(_, hi, _)| *hi > at_least_us) {
+            let mass = mass * ((hi - at_least_us) / (hi - lo)).min(1.0);
+            longer += mass;
+            sum += mass * f32::midpoint(lo.max(at_least_us), hi).min(OUTLIER * self.median + 20.0);
+        }
+        self.learn(slept_us, if longer > 0.1 { sum / longer } else { OVERTAKEN * at_least_us });
     }
 
     /// Mean after sleeps of this class, us.
@@ -131,6 +145,16 @@ impl Learnt {
 
     pub(crate) fn woken(&mut self, held: bool, slept_us: f32, latency_us: f32) {
         self.wake[usize::from(held)].learn(slept_us, latency_us);
+    }
+
+    /// A timer woke it so long after a packet had come.
+    pub(crate) fn woken_by_timer(&mut self, held: bool, slept_us: f32, after_us: f32) {
+        self.wake[usize::from(held)].learn_overtaken(slept_us, after_us);
+    }
+
+    /// A packet woke it so long after the timer's time.
+    pub(crate) fn fired_too_late(&mut self, held: bool, slept_us: f32, after_us: f32) {
+        self.overshoot[usize::from(held)].learn_overtaken(slept_us, after_us);
     }
 
     pub(crate) fn fired(&mut self, held: bool, slept_us: f32, overshoot_us: f32) {

@@ -86,11 +86,14 @@ impl Plan {
                 if gap_us < window.wake_us {
                     break;
                 }
-                cost += costs.timer_cpu();
                 at = window.wake_us + overshoot_us;
+                if gap_us + woken_us <= at {
+                    // The packet's own wake-up was first, and the only one.
+                    break;
+                }
+                cost += costs.timer_cpu();
                 if gap_us < at {
-                    let late_us = (at - gap_us).min(woken_us);
-                    return (cost + costs.late(late_us), late_us);
+                    return (cost + costs.late(at - gap_us), at - gap_us);
                 }
             }
             if gap_us < window.until_us {

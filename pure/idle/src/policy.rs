@@ -94,9 +94,6 @@ const PLANNING_MAX_US: f32 = 5_000.0;
 /// What making a plan takes, us.
 const PLAN_US: f32 = 20.0;
 
-/// A timer that a packet overtook would have been later than it was then by about this much.
-const OVERTAKEN: f32 = 1.12;
-
 /// A request is held for this long while nothing is known of the gaps.
 const LINGER_UNKNOWN: Duration = Duration::from_secs(3);
 
@@ -114,11 +111,11 @@ struct Idling {
     slept: Instant,
     alarm: Instant,
     predicted: bool,
+    /// When its timer woke it, and whether a request was held then.
+    fired: Option<(Instant, bool)>,
     /// A timer of its own has come: it is as late as this, however times were rounded.
     reached_us: f32,
     plan: Plan,
-    /// CPU spent on timers, ns.
-    timers: u32,
 }
 
 /// The policy's state: about 30 KiB, no allocation.
@@ -226,6 +223,12 @@ impl Policy {
             let late_us = us(now.nanos_since(arrival.first)) - us(budget.as_nanos() as u64);
             let late = if late_us > 0.0 { 1 + (late_us / inside_us.max(0.01)) as u32 } else { 0 };
             self.control.found(arrival.count, late);
+        }
+        if let (Some(last), Some((fired, held))) = (self.last, idling.fired)
+            && arrival.first < fired
+        {
+            let (slept, after) = (arrival.first.nanos_since(last), fired.nanos_since(arrival.first));
+            self.learnt.woken_by_timer(held, us(slept), us(after));
         }
         if let Some(last) = self.last {
             self.remember(us(arrival.first.nanos_since(last)).min(GAP_MAX_US), 1);
@@ -341,9 +344,9 @@ impl Policy {
             slept: now,
             alarm: Instant::NEVER,
             predicted: false,
+            fired: None,
             reached_us: 0.0,
             plan,
-            timers: 0,
         }
     }
 
@@ -406,13 +409,13 @@ impl Policy {
                     if idling.predicted && now.nanos_since(idling.alarm) > latency.as_nanos() as u64 {
                         // The packet was first: how late the timer would have been is not known, only that it was later.
                         let over_us = us(now.nanos_since(idling.alarm));
-                        self.learnt.fired(held, slept_us, OVERTAKEN * over_us);
+                        self.learnt.fired_too_late(held, slept_us, over_us);
                     }
                 }
             }
             Woken::Timer if idling.predicted && now >= idling.alarm => {
                 self.counts.woken_by_prediction += 1;
-                idling.timers += 1;
+                idling.fired = Some((now, held));
                 let over_us = us(now.nanos_since(idling.alarm));
                 self.learnt.fired(held, slept_us, over_us);
                 let cpu_ns = (self.config.machine.timer_cpu_us * 1e3) as u64;

@@ -140,7 +140,9 @@ fn timer_late(
             (sums.mass[at], sums.moment[at])
         };
         let late = f64::from(up) * f64::from(mass_up - mass_limit) - (moment_up - moment_limit);
-        cost += costs.slope() * late as f32 + (mass_limit - sums.mass[at]) * costs.sleep(lo);
+        // Those that came so early have woken by themselves, and no timer did.
+        let spared = costs.sleep(lo) - costs.timer_cpu();
+        cost += costs.slope() * late as f32 + (mass_limit - sums.mass[at]) * spared;
     }
     cost / POINTS as f32
 }

@@ -64,6 +64,13 @@ impl Spread {
         self.floor + self.median * (self.sigma * chance.normal()).exp()
     }
 
+    /// Evenly weighted points that stand for it, ascending.
+    fn points(&self) -> Vec<f64> {
+        let mut points: Vec<f64> = (0..2000).map(|event| self.draw(Chance::of(1, event, 3))).collect();
+        points.sort_by(f64::total_cmp);
+        points.into_iter().skip(12).step_by(25).collect()
+    }
+
     /// Its mean.
     #[must_use]
     pub fn mean(&self) -> f64 {
@@ -127,8 +134,8 @@ impl Simulated {
     /// The latency of one wake-up, ns.
     #[must_use]
     pub fn wake_ns(&self, held: bool, gap_ns: u64, chance: Chance) -> u64 {
-        let deep = usize::from(gap_ns as f64 / 1e3 >= self.deep_after_us);
-        let spread = if held { self.wake_held.unwrap_or(self.wake[deep]) } else { self.wake[deep] };
+        let plain = self.wake[self.depth(gap_ns as f64 / 1e3)];
+        let spread = if held { self.wake_held.unwrap_or(plain) } else { plain };
         (spread.draw(chance) * 1e3) as u64
     }
 
@@ -138,20 +145,16 @@ impl Simulated {
         (self.overshoot.draw(chance) * 1e3) as u64
     }
 
-    /// Mean latency of a wake-up, us: the better of without and with a request.
+    /// Which of [`Self::wake_points`] a wake-up that ends such a gap is drawn from.
     #[must_use]
-    pub fn wake_mean_us(&self, gap_us: f64) -> f64 {
-        let deep = usize::from(gap_us >= self.deep_after_us);
-        self.wake_held.unwrap_or(self.wake[deep]).mean()
+    pub fn depth(&self, gap_us: f64) -> usize {
+        usize::from(gap_us >= self.deep_after_us)
     }
 
-    /// Evenly weighted points of the timer's overshoot, us.
+    /// Evenly weighted points of a wake-up's latency, us, by the depth of the sleep: the better of without and with a request.
     #[must_use]
-    pub fn overshoot_points(&self) -> Vec<f64> {
-        let mut points: Vec<f64> =
-            (0..2000).map(|event| self.overshoot.draw(Chance::of(1, event, 3))).collect();
-        points.sort_by(f64::total_cmp);
-        points.into_iter().skip(12).step_by(25).collect()
+    pub fn wake_points(&self) -> [Vec<f64>; 2] {
+        self.wake.map(|wake| self.wake_held.unwrap_or(wake).points())
     }
 
     /// What a policy is told of it at start: near the truth, not the truth. A ping-pong measures wake-ups from short sleeps.

@@ -67,10 +67,12 @@ impl Outcome {
     }
 }
 
-/// Replays.
+/// Replays. It begins with the first packet, found at once: nobody can expect it, so all are alike until then.
 pub fn simulate(trace: &Trace, rule: &mut dyn Rule, machine: &Simulated, details: bool) -> Outcome {
     let mut run = Run { trace, machine, at: 0, now: 0, details, outcome: Outcome::default() };
     run.outcome.length_us = trace.end_ns as f64 / 1e3;
+    run.now = trace.arrivals_ns.first().copied().unwrap_or(0);
+    run.deliver(rule);
     while run.now < trace.end_ns {
         match rule.decide(Instant::from_nanos(run.now)) {
             Decision::Spin { until } => run.spin(rule, until.as_nanos()),

@@ -29,8 +29,6 @@ pub struct Row {
     pub setting: (Setting, bool),
     /// Of one who knows the arrivals and spins or sleeps.
     pub clairvoyant: f64,
-    /// Of one who may also set timers.
-    pub with_timers: f64,
     /// Who was in charge at the end.
     pub leader: Expert,
 }
@@ -78,8 +76,7 @@ pub fn rows(trace: &Trace, machine: &Simulated) -> Vec<Row> {
             policy: outcome.cost(weight) / packets,
             fixed: best.cost(weight) / packets,
             setting: (*setting, *request),
-            clairvoyant: clairvoyant(trace, machine, weight, false) / packets,
-            with_timers: clairvoyant(trace, machine, weight, true) / packets,
+            clairvoyant: clairvoyant(trace, machine, weight) / packets,
             leader: policy.explain().leader,
         }
     };
