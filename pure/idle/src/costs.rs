@@ -6,7 +6,7 @@ use crate::gaps::{CLASSES, Decaying, class_of};
 use crate::machine::{Learnt, Machine};
 
 /// Points that stand for the timer's overshoot, of equal weight.
-pub(crate) const POINTS: usize = 6;
+pub(crate) const POINTS: usize = 12;
 
 /// What a packet later than a latency goal costs, us of latency.
 const LATE_COST: f32 = 100.0;
@@ -136,9 +136,21 @@ impl Costs {
     /// How long before an arrival a timer may be set.
     pub(crate) fn leads(&self) -> Leads {
         let points = self.overshoot_us;
-        let between = |at: usize| f32::midpoint(points[at - 1], points[at]);
         let last = points[POINTS - 1];
-        [last * 1.5, last, between(5), between(4), between(3), between(2), between(1), points[0] * 0.7]
+        let share = |eighths: usize| {
+            let at = eighths * POINTS / 8;
+            f32::midpoint(points[at - 1], points[at])
+        };
+        [
+            last * 1.3,
+            last,
+            f32::midpoint(last, points[POINTS - 2]),
+            share(7),
+            share(6),
+            share(4),
+            share(2),
+            points[0],
+        ]
     }
 }
 

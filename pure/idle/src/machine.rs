@@ -36,11 +36,14 @@ pub(crate) struct Latency {
     by_class: [(f32, u8); CLASSES],
 }
 
-/// Wake-ups after which a class of sleeps is believed to differ from the others.
-const CLASS_KNOWN: u8 = 6;
+/// Wake-ups that the sleeps about as long as those of a class count for, until it has its own.
+const LIKE_OTHERS: f32 = 2.0;
 
 /// What was overtaken would have been longer than all that were seen by about this much.
 const OVERTAKEN: f32 = 1.12;
+
+/// So many are no proof of how often that happens.
+const FEW: f32 = 3.0;
 
 /// Medians beyond which a latency is not a wake-up's.
 const OUTLIER: f32 = 4.0;
@@ -60,7 +63,7 @@ impl Latency {
         self.seen.add(latency_us, 1.0);
         self.median *= if latency_us > self.median { 1.05 } else { 1.0 / 1.05 };
         // Having waited for another process says nothing of what waking up takes: spinning, one waits for it as well.
-        let latency_us = latency_us.min(OUTLIER * self.median + 20.0);
+        let latency_us = latency_us.min(self.longest());
         self.count = (self.count + 1).min(64);
         self.mean += (latency_us - self.mean) / f32::from(self.count);
         let (mean, count) = &mut self.by_class[class_of(slept_us)];
@@ -74,15 +77,20 @@ impl Latency {
         for (lo, hi, mass) in self.seen.buckets().filter(|(_, hi, _)| *hi > at_least_us) {
             let mass = mass * ((hi - at_least_us) / (hi - lo)).min(1.0);
             longer += mass;
-            sum += mass * f32::midpoint(lo.max(at_least_us), hi).min(OUTLIER * self.median + 20.0);
+            sum += mass * f32::midpoint(lo.max(at_least_us), hi).min(self.longest());
         }
         self.learn(slept_us, if longer > 0.1 { sum / longer } else { OVERTAKEN * at_least_us });
     }
 
-    /// Mean after sleeps of this class, us.
+    /// Mean after sleeps of this class, us: as after those half and twice as long, or after any, until enough is known.
     pub(crate) fn mean(&self, class: usize) -> f32 {
+        let near = [class.wrapping_sub(1), class + 1].map(|near| self.by_class.get(near).copied());
+        let (sum, known) =
+            near.into_iter().flatten().fold((self.mean, 1.0), |(sum, known), (mean, count)| {
+                (sum + f32::from(count) * mean, known + f32::from(count))
+            });
         let (mean, count) = self.by_class[class];
-        if count >= CLASS_KNOWN { mean } else { self.mean }
+        (f32::from(count) * mean + LIKE_OTHERS * sum / known) / (f32::from(count) + LIKE_OTHERS)
     }
 
     pub(crate) const fn overall(&self) -> f32 {
@@ -110,27 +118,38 @@ impl Latency {
         self.seen.buckets().map(above).sum::<f32>() / self.seen.total().max(f32::MIN_POSITIVE)
     }
 
-    /// Points of equal weight that stand for the distribution, ascending.
+    /// Points of equal weight that stand for the distribution, ascending: each the median of its part, the worst few left out.
+    /// Had one been bad luck, nobody would try again and learn better.
     pub(crate) fn points(&self) -> [f32; POINTS] {
-        let total = self.seen.total();
+        let total = self.seen.total() - FEW;
         let mut points = [0.0; POINTS];
-        let (mut below, mut at, mut last) = (0.0, 0, 0.0);
+        let (mut at, mut below, mut last) = (0, 0.0, 0.0);
         for (lo, hi, mass) in self.seen.buckets() {
+            let before = below;
             below += mass;
-            last = f32::midpoint(lo, hi);
+            last = hi;
             while at < POINTS && below >= total * (at as f32 + 0.5) / POINTS as f32 {
-                points[at] = last;
+                let share = (total * (at as f32 + 0.5) / POINTS as f32 - before) / mass;
+                points[at] = lo + (hi - lo) * share;
                 at += 1;
             }
         }
         points[at..].fill(last);
         points
     }
+
+    /// What is longer is no wake-up: it has waited for something else.
+    fn longest(&self) -> f32 {
+        OUTLIER * self.median + 20.0
+    }
 }
 
 /// All that is learnt of the machine: wake-ups and timers, without and with a request held.
 #[derive(Clone, Debug)]
 pub(crate) struct Learnt {
+    /// How much, and how much of it is in the table of costs.
+    lessons: u32,
+    told: u32,
     pub(crate) wake: [Latency; 2],
     pub(crate) overshoot: [Latency; 2],
 }
@@ -140,10 +159,21 @@ impl Learnt {
         let held = machine.wake_held_us.unwrap_or(machine.wake_us);
         let wakes = [machine.wake_us, held].map(|median| Latency::new(median.max(0.1)));
         let timer = Latency::new(machine.overshoot_us.max(0.1));
-        Self { wake: wakes, overshoot: [timer.clone(), timer] }
+        Self { lessons: 0, told: 0, wake: wakes, overshoot: [timer.clone(), timer] }
+    }
+
+    /// Whether there is so much that is new that the table of costs should be made anew.
+    pub(crate) fn is_news(&self) -> bool {
+        self.lessons - self.told > (self.told / 4).min(64)
+    }
+
+    /// It is made anew now.
+    pub(crate) const fn told(&mut self) {
+        self.told = self.lessons;
     }
 
     pub(crate) fn woken(&mut self, held: bool, slept_us: f32, latency_us: f32) {
+        self.lessons = self.lessons.saturating_add(1);
         self.wake[usize::from(held)].learn(slept_us, latency_us);
     }
 

@@ -362,7 +362,7 @@ impl Policy {
         self.pending_len -= count;
         let gaps = self.experts.gaps();
         let moved = (self.control.weight() / self.costs.weight).ln().abs() > 0.1;
-        if gaps >= self.costs_due || moved {
+        if gaps >= self.costs_due || self.learnt.is_news() || moved {
             self.make_costs();
             if moved {
                 self.experts.forget_plans();
@@ -448,6 +448,7 @@ impl Policy {
 
     /// The table of costs, from what was learnt.
     fn make_costs(&mut self) {
+        self.learnt.told();
         let Self { config, learnt, crowd, .. } = self;
         let budget_us = config.goal.budget_us();
         if self.experts.gaps() >= 8 {

@@ -4,7 +4,7 @@ use crate::gaps::{CLASSES, Decaying};
 use crate::replay::machine::Chance;
 
 fn costs(weight: f32, wake: f32) -> Costs {
-    let overshoot_us = [6.0, 8.0, 9.5, 10.5, 13.0, 17.0];
+    let overshoot_us = [5.0, 7.0, 7.5, 8.5, 9.0, 10.0, 10.5, 11.0, 12.0, 14.0, 16.0, 18.0];
     Costs {
         weight,
         sleep: [wake; CLASSES],
