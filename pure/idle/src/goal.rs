@@ -44,42 +44,84 @@ pub(crate) const WEIGHT_MAX: f32 = 1e3;
 /// Of the budget of a second, what may be spent at once; the rest comes evenly. Together they are the budget.
 const AT_ONCE: f32 = 0.2;
 
-/// How often a CPU budget's weight is adjusted.
+/// Under a bound set from outside, which interferes when it is reached: so much of it is used, and so much may be spent at once, ns.
+const OF_BOUND: f32 = 0.9;
+const BOUND_AT_ONCE: f32 = 800e3;
+
+/// How often the weight that keeps to a share is adjusted.
 const PERIOD: Duration = Duration::from_millis(50);
 
 /// The share of packets that may be later than a latency goal.
 const LATE_SHARE: f32 = 0.01;
 
+/// CPU that may be spent: it comes in at a share of the time that passes.
+#[derive(Clone, Copy, Debug)]
+struct Purse {
+    share: f32,
+    most_ns: f32,
+    /// What is in it, ns; what was spent beyond it is owed.
+    left_ns: f32,
+    filled: Instant,
+}
+
+impl Purse {
+    const fn new(share: f32, most_ns: f32) -> Self {
+        Self { share, most_ns, left_ns: most_ns, filled: Instant::ZERO }
+    }
+
+    /// Of a goal; none where it is all.
+    fn of_goal(goal: Goal) -> Option<Self> {
+        let Goal::Cpu(share) = goal else { return None };
+        let share = share.clamp(0.0, 1.0);
+        (share < 1.0).then(|| Self::new(share * (1.0 - AT_ONCE), share * AT_ONCE * 1e9))
+    }
+
+    /// Of a bound.
+    fn of_bound(share: f32) -> Option<Self> {
+        (share < 1.0).then(|| Self::new(share.max(0.0) * OF_BOUND, BOUND_AT_ONCE))
+    }
+
+    fn fill(&mut self, now: Instant) {
+        let passed = now.nanos_since(self.filled) as f32;
+        self.filled = self.filled.max(now);
+        self.left_ns = (self.left_ns + passed * self.share).min(self.most_ns);
+    }
+
+    fn at(mut self, now: Instant) -> f32 {
+        self.fill(now);
+        self.left_ns
+    }
+}
+
 /// The controller: a value told what was spent and how late packets were.
 #[derive(Clone, Debug)]
 pub(crate) struct Controller {
     goal: Goal,
+    /// What the goal asks for.
     log_weight: f32,
-    /// CPU that may be spent now, ns, under a CPU goal.
-    tokens: f32,
-    filled: Instant,
+    /// The least that keeps to the shares of CPU.
+    log_least: f32,
+    /// By the goal, and by a bound.
+    purses: [Option<Purse>; 2],
     period_end: Instant,
-    spent_ns: f32,
     wanted_ns: f32,
 }
 
 impl Controller {
-    pub(crate) fn new(goal: Goal) -> Self {
-        let weight = match goal {
-            Goal::Weight(weight) => weight.clamp(WEIGHT_MIN, WEIGHT_MAX),
-            Goal::Latency(_) | Goal::Cpu(_) => 1.0,
+    pub(crate) fn new(goal: Goal, bound: Option<f32>) -> Self {
+        let (weight, least) = match goal {
+            Goal::Weight(weight) => (weight.clamp(WEIGHT_MIN, WEIGHT_MAX), WEIGHT_MIN),
+            Goal::Latency(_) => (1.0, WEIGHT_MIN),
+            Goal::Cpu(_) => (WEIGHT_MIN, 1.0),
         };
-        let mut controller = Self {
+        Self {
             goal,
             log_weight: weight.ln(),
-            tokens: 0.0,
-            filled: Instant::ZERO,
+            log_least: least.ln(),
+            purses: [Purse::of_goal(goal), bound.and_then(Purse::of_bound)],
             period_end: Instant::ZERO,
-            spent_ns: 0.0,
             wanted_ns: 0.0,
-        };
-        controller.tokens = controller.tokens_max();
-        controller
+        }
     }
 
     pub(crate) const fn goal(&self) -> Goal {
@@ -87,46 +129,25 @@ impl Controller {
     }
 
     pub(crate) fn weight(&self) -> f32 {
-        self.log_weight.exp()
+        self.log_weight.max(self.log_least).exp()
     }
 
-    fn share(&self) -> f32 {
-        if let Goal::Cpu(share) = self.goal { share.clamp(0.0, 1.0) } else { 1.0 }
-    }
-
-    fn tokens_max(&self) -> f32 {
-        self.share() * AT_ONCE * 1e9
-    }
-
-    /// How long may be spun from `now` on; `None` without a bound.
-    pub(crate) fn allowance(&mut self, now: Instant) -> Option<Duration> {
-        let Goal::Cpu(share) = self.goal else { return None };
-        if share >= 1.0 {
-            return None;
-        }
-        self.fill(now);
+    /// How long may be spun from a time on, if nothing is spent until then; `None` without a limit.
+    pub(crate) fn allowance(&self, from: Instant) -> Option<Duration> {
+        let left = self.purses.iter().flatten().map(|purse| purse.at(from)).reduce(f32::min)?;
         // What comes in while it is spent is for the next time.
-        Some(Duration::from_nanos(self.tokens.max(0.0) as u64))
+        Some(Duration::from_nanos(left.max(0.0) as u64))
     }
 
-    /// How long may be spun from a later time on, if nothing is spent until then.
-    pub(crate) fn allowance_at(&self, later: Instant) -> Option<Duration> {
-        self.clone().allowance(later)
-    }
-
-    fn fill(&mut self, now: Instant) {
-        let passed = now.nanos_since(self.filled) as f32;
-        self.filled = self.filled.max(now);
-        let rate = self.share() * (1.0 - AT_ONCE);
-        self.tokens = (self.tokens + passed * rate).min(self.tokens_max());
-    }
-
-    /// So much CPU was spent waiting until `now`; it would have been `wanted_ns` without the budget.
+    /// So much CPU was spent waiting until `now`; without limits it would have been `wanted_ns`.
     pub(crate) fn spent(&mut self, now: Instant, spent_ns: u64, wanted_ns: u64) {
-        let Goal::Cpu(share) = self.goal else { return };
-        self.fill(now);
-        self.tokens -= spent_ns as f32;
-        self.spent_ns += spent_ns as f32;
+        let Some(share) = self.purses.iter().flatten().map(|purse| purse.share).reduce(f32::min) else {
+            return;
+        };
+        for purse in self.purses.iter_mut().flatten() {
+            purse.fill(now);
+            purse.left_ns -= spent_ns as f32;
+        }
         self.wanted_ns += wanted_ns.max(spent_ns) as f32;
         if now < self.period_end {
             return;
@@ -134,10 +155,13 @@ impl Controller {
         // A long silence counts as one period: a quiet night is no reason to spin all morning.
         let passed = (now.nanos_since(self.period_end) + PERIOD.as_nanos() as u64) as f32;
         let passed = passed.min(20.0 * PERIOD.as_nanos() as f32);
-        let used = self.wanted_ns / (passed * share * (1.0 - AT_ONCE)).max(1.0);
-        self.step(0.1 * used.max(1e-3).ln().clamp(-2.0, 2.0));
+        let used = self.wanted_ns / (passed * share).max(1.0);
+        let step = 0.1 * used.max(1e-3).ln().clamp(-2.0, 2.0);
+        // Not below what the goal asks for: it would have to come back up from there.
+        let lowest = self.log_weight.max(WEIGHT_MIN.ln());
+        self.log_least = (self.log_least.max(lowest) + step).clamp(lowest, WEIGHT_MAX.ln());
         self.period_end = now + PERIOD;
-        (self.spent_ns, self.wanted_ns) = (0.0, 0.0);
+        self.wanted_ns = 0.0;
     }
 
     /// `count` packets of which `late` were found later than a latency goal.

@@ -59,11 +59,15 @@ impl Plan {
         (here.from_us <= awake_us).then_some(here.until_us)
     }
 
-    /// When to be woken, for a worker that goes to sleep at this time since the last arrival.
+    /// What to be woken for, for a worker that goes to sleep at this time since the last arrival.
+    pub(crate) fn ahead(&self, asleep_us: f32) -> Option<Window> {
+        self.windows().find(|window| window.wake_us > asleep_us && window.wake_us.is_finite())
+    }
+
+    /// When to be woken, for such a worker.
     #[must_use]
     pub fn wake_at(&self, asleep_us: f32) -> Option<f32> {
-        let ahead = self.windows().find(|window| window.wake_us > asleep_us && window.wake_us.is_finite())?;
-        Some(ahead.wake_us)
+        Some(self.ahead(asleep_us)?.wake_us)
     }
 
     /// An idle time that a packet ends after `gap_us`, lived through by a worker that is awake from `awake_us` on, with timers

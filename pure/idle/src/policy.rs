@@ -23,6 +23,9 @@ pub struct Config {
     pub spin: Option<Duration>,
     /// For experts: hold the latency request for just so long after each arrival.
     pub linger: Option<Duration>,
+    /// At most this share of the time may be spent spinning, in pieces of less than a millisecond, whatever the goal: a guard
+    /// would interfere. `None` or 1: no bound.
+    pub spin_share: Option<f32>,
     /// What holding the latency request for a us costs, in us of latency: power. It decides when to let go.
     pub held_price: f32,
 }
@@ -35,6 +38,7 @@ impl Default for Config {
             machine: Machine::default(),
             spin: None,
             linger: None,
+            spin_share: None,
             held_price: 1e-5,
         }
     }
@@ -94,6 +98,9 @@ const PLANNING_MAX_US: f32 = 5_000.0;
 /// What making a plan takes, us.
 const PLAN_US: f32 = 20.0;
 
+/// Who could not spin for this long is not woken ahead of a packet.
+const WORTH_WAKING: Duration = Duration::from_micros(5);
+
 /// A request is held for this long while nothing is known of the gaps.
 const LINGER_UNKNOWN: Duration = Duration::from_secs(3);
 
@@ -113,6 +120,8 @@ struct Idling {
     predicted: bool,
     /// When its timer woke it, and whether a request was held then.
     fired: Option<(Instant, bool)>,
+    /// Spinning that it wanted and could not afford: from when, until when.
+    denied: Option<(Instant, Instant)>,
     /// A timer of its own has come: it is as late as this, however times were rounded.
     reached_us: f32,
     plan: Plan,
@@ -146,7 +155,7 @@ impl Policy {
     /// A policy that has seen nothing yet.
     #[must_use]
     pub fn new(config: Config) -> Self {
-        let control = Controller::new(config.goal);
+        let control = Controller::new(config.goal, config.spin_share);
         let (learnt, crowd) = (Learnt::new(&config.machine), Crowd::default());
         let release_us = LINGER_UNKNOWN.as_micros() as f32;
         let costs = Costs::of(
@@ -187,7 +196,14 @@ impl Policy {
     /// Pursues another goal from now on; what was learnt of the traffic is kept.
     pub fn set_goal(&mut self, goal: Goal) {
         self.config.goal = goal;
-        self.control = Controller::new(goal);
+        self.control = Controller::new(goal, self.config.spin_share);
+        self.make_costs();
+    }
+
+    /// Keeps to another bound on the share of the time that may be spent spinning from now on; see [`Config::spin_share`].
+    pub fn set_spin_share(&mut self, share: Option<f32>) {
+        self.config.spin_share = share;
+        self.control = Controller::new(self.config.goal, share);
         self.make_costs();
     }
 
@@ -216,7 +232,9 @@ impl Policy {
 
     fn idle_ended(&mut self, now: Instant, arrival: Arrival, idling: &Idling) {
         let spun = idling.spinning.map_or(0, |since| now.nanos_since(since));
-        self.account_spin(now, spun);
+        let denied = idling.denied.map_or(0, |(from, until)| until.min(arrival.first).nanos_since(from));
+        self.counts.spun_ns += spun;
+        self.control.spent(now, spun, spun + denied);
         let inside_us =
             us(arrival.last.nanos_since(arrival.first)) / arrival.count.saturating_sub(1).max(1) as f32;
         if let Goal::Latency(budget) = self.config.goal {
@@ -253,11 +271,6 @@ impl Policy {
         }
     }
 
-    fn account_spin(&mut self, now: Instant, spun_ns: u64) {
-        self.counts.spun_ns += spun_ns;
-        self.control.spent(now, spun_ns, spun_ns);
-    }
-
     /// What to do: a turn that began at `now` found nothing. `deadline` is the next one of the worker's own.
     #[inline]
     pub fn decide(&mut self, now: Instant, deadline: Instant) -> Decision {
@@ -277,26 +290,38 @@ impl Policy {
             None => self.begin(now),
         };
         let at_us = at_us.max(idling.reached_us);
-        let awake_since = idling.spinning.unwrap_or(now);
+        if let Some(since) = &mut idling.spinning {
+            let spun = now.nanos_since(*since);
+            self.counts.spun_ns += spun;
+            self.control.spent(now, spun, spun);
+            *since = now;
+        }
         let spin = idling.plan.spin_until(at_us).map(|until| last + duration(until));
-        let decision = match spin.and_then(|until| self.affordable(now, until)) {
+        let affordable = spin.and_then(|until| self.affordable(now, until));
+        if let Some(until) = spin
+            && affordable.is_none_or(|end| end < until)
+        {
+            idling.denied = Some((affordable.unwrap_or(now), until));
+        }
+        let decision = match affordable {
             Some(until) if until > now => {
                 if idling.spinning.is_none() {
                     self.counts.spins += 1;
                 }
-                idling.spinning = Some(awake_since);
+                idling.spinning = Some(now);
                 idling.until = until;
                 Decision::Spin { until: until.min(deadline.max(now)) }
             }
             _ => {
-                if let Some(since) = idling.spinning.take() {
-                    self.account_spin(now, now.nanos_since(since));
+                idling.spinning = None;
+                let ahead = idling.plan.ahead(at_us);
+                let mut alarm = ahead.map_or(Instant::NEVER, |window| last + duration(window.wake_us));
+                if let Some(window) = ahead
+                    && self.control.allowance(alarm).is_some_and(|left| left < WORTH_WAKING)
+                {
+                    idling.denied = Some((alarm, last + duration(window.until_us)));
+                    alarm = Instant::NEVER;
                 }
-                let predicted = idling.plan.wake_at(at_us);
-                let alarm = predicted.map_or(Instant::NEVER, |wake| last + duration(wake));
-                let afford =
-                    self.control.allowance_at(alarm).is_none_or(|left| left > Duration::from_micros(5));
-                let alarm = if afford { alarm } else { Instant::NEVER };
                 idling.predicted = alarm < Instant::NEVER;
                 idling.reached_us = at_us;
                 idling.slept = now;
@@ -317,7 +342,7 @@ impl Policy {
     }
 
     /// As far as the budget goes.
-    fn affordable(&mut self, now: Instant, until: Instant) -> Option<Instant> {
+    fn affordable(&self, now: Instant, until: Instant) -> Option<Instant> {
         match self.control.allowance(now) {
             None => Some(until),
             Some(left) => (left >= Duration::from_micros(1)).then(|| until.min(now + left)),
@@ -345,6 +370,7 @@ impl Policy {
             alarm: Instant::NEVER,
             predicted: false,
             fired: None,
+            denied: None,
             reached_us: 0.0,
             plan,
         }

@@ -8,7 +8,7 @@ use twinpath_idle::replay::machine::Simulated;
 use twinpath_idle::replay::simulate::{Outcome, simulate};
 use twinpath_idle::replay::table::{WEIGHTS, policy, rows};
 use twinpath_idle::replay::traces::Trace;
-use twinpath_idle::{Decision, Goal};
+use twinpath_idle::{Config, Decision, Goal, Policy};
 use twinpath_time::Instant;
 
 const SEED: u64 = 9_000;
@@ -119,6 +119,36 @@ fn nobody_without_timers_beats_the_clairvoyant() {
                     // Draws of twelve thousand wake-ups differ from their mean by so much.
                     assert!(cost > 0.99 * least, "{name} w={weight}: {setting:?} {cost} against {least}");
                 }
+            }
+        }
+    }
+}
+
+/// The least that was left, us, of a purse of 1 ms that fills at this share of the time and pays for all spinning.
+fn least_left(stretches: &[(u64, u64)], share: f64) -> f64 {
+    let (mut left, mut least, mut seen) = (1e6f64, 1e6f64, 0);
+    for (from, to) in stretches {
+        left = (left + (from - seen) as f64 * share).min(1e6) - (to - from) as f64 * (1.0 - share);
+        (least, seen) = (least.min(left), *to);
+    }
+    least / 1e3
+}
+
+#[test]
+fn a_bound_on_spinning_is_kept_and_used_well() {
+    let machine = machine("refused");
+    let goals =
+        [Goal::Weight(0.1), Goal::Cpu(0.5), Goal::Latency(Duration::from_micros(20)), Goal::Cpu(0.02)];
+    for share in [0.04, 0.1] {
+        for name in ["jittered 350 us", "Poisson 350 us", "steady 10 us", "irregular bursts", "changing"] {
+            let trace = trace(name);
+            for goal in goals {
+                let config =
+                    Config { goal, machine: machine.told(), spin_share: Some(share), ..Config::default() };
+                let outcome = simulate(&trace, &mut Policy::new(config), &machine, true);
+                let left = least_left(&outcome.stretches, f64::from(share));
+                println!("{name} {share} {goal:?}: least left {left:.0} us, latency {:.0} spun {:.4}", outcome.latency_us / trace.arrivals_ns.len() as f64, outcome.spun_us / outcome.length_us);
+                assert!(left > 0.0, "{name}, {goal:?}: {left} us left of {share}");
             }
         }
     }
