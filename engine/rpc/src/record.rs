@@ -5,8 +5,7 @@ use nfs3_types::rpc::fragment_header;
 /// Bytes before each fragment: its length, and whether it is the record's last.
 pub const MARK_LEN: usize = 4;
 
-/// What a reader keeps of its buffer between records: calls that come cut in two are joined without a new allocation,
-/// and ten thousand idle connections hold little.
+/// Bytes of its buffers that a reader keeps between records: what comes cut in two is joined without a new allocation.
 const KEPT_MAX: usize = 1024;
 
 /// How much a peer may make a reader hold.
@@ -45,28 +44,104 @@ pub const fn mark(len: u32, last: bool) -> [u8; MARK_LEN] {
     (len & fragment_header::MASK | end).to_be_bytes()
 }
 
-/// Where in a record a reader is.
-#[derive(Clone, Copy, Debug)]
-enum Place {
-    /// So many bytes of a mark are known.
-    Mark { bytes: [u8; MARK_LEN], known: u8 },
-    /// So many bytes of a fragment are to come.
-    Fragment { rest: u32, last: bool },
+/// How far the first record of a stream reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Extent {
+    /// It is here, in one fragment of so many bytes.
+    Whole(usize),
+    /// It is here, in fragments; it takes so many bytes, marks included.
+    InFragments(usize),
+    /// At least so many bytes are missing.
+    Missing(usize),
 }
 
-const NEW_MARK: Place = Place::Mark { bytes: [0; MARK_LEN], known: 0 };
+/// Measures the first record of `stream`, mark by mark.
+#[inline]
+fn measure(stream: &[u8], limits: RecordLimits) -> Result<Extent, RecordError> {
+    if let Some((bytes, rest)) = stream.split_first_chunk::<MARK_LEN>() {
+        let mark = fragment_header::from(*bytes);
+        let len = mark.fragment_length();
+        if mark.eof() && len <= limits.record_bytes && limits.fragments > 0 && len as usize <= rest.len() {
+            return Ok(Extent::Whole(len as usize));
+        }
+    }
+    measure_fragments(stream, limits)
+}
 
-/// Takes records out of a stream that comes in pieces of any size.
+#[inline(never)]
+fn measure_fragments(stream: &[u8], limits: RecordLimits) -> Result<Extent, RecordError> {
+    let (mut at, mut len, mut fragments) = (0, 0, 0);
+    loop {
+        let Some(bytes) = stream.get(at..).and_then(<[u8]>::first_chunk::<MARK_LEN>) else {
+            return Ok(Extent::Missing(at + MARK_LEN - stream.len()));
+        };
+        let mark = fragment_header::from(*bytes);
+        if fragments == limits.fragments {
+            return Err(RecordError::TooManyFragments { max: limits.fragments });
+        }
+        fragments += 1;
+        len += u64::from(mark.fragment_length());
+        if len > u64::from(limits.record_bytes) {
+            return Err(RecordError::TooLarge { len, max: limits.record_bytes });
+        }
+        at += MARK_LEN + mark.fragment_length() as usize;
+        if mark.eof() {
+            return Ok(if at <= stream.len() {
+                Extent::InFragments(at)
+            } else {
+                Extent::Missing(at - stream.len())
+            });
+        }
+    }
+}
+
+/// Joins the fragments of a record that is here whole, marks included, in `joined`.
+fn join(mut fragments: &[u8], joined: &mut Vec<u8>) {
+    joined.clear();
+    while let Some((bytes, rest)) = fragments.split_first_chunk::<MARK_LEN>() {
+        let (fragment, rest) = rest.split_at(fragment_header::from(*bytes).fragment_length() as usize);
+        joined.extend_from_slice(fragment);
+        fragments = rest;
+    }
+}
+
+/// Takes the next record off `input`; `None` if it is not there whole: then `input` is left as it is, and more is to
+/// come. A record in one fragment is handed out where it lies, one in several is joined in `joined`.
 ///
-/// A record that lies in one piece in one fragment is handed out where it lies. Others are joined in a buffer that
-/// grows with what has come, never with what was announced.
+/// # Errors
+/// A limit is passed, which the marks tell before the bytes come: the stream can't be read any further.
+#[inline]
+pub fn next<'r, 'i: 'r>(
+    input: &mut &'i [u8],
+    limits: RecordLimits,
+    joined: &'r mut Vec<u8>,
+) -> Result<Option<&'r [u8]>, RecordError> {
+    match measure(input, limits)? {
+        Extent::Whole(len) => {
+            let (record, rest) = input[MARK_LEN..].split_at(len);
+            *input = rest;
+            Ok(Some(record))
+        }
+        Extent::InFragments(len) => {
+            let (fragments, rest) = input.split_at(len);
+            *input = rest;
+            join(fragments, joined);
+            Ok(Some(joined))
+        }
+        Extent::Missing(_) => Ok(None),
+    }
+}
+
+/// Takes records out of a stream that comes in pieces of any size, for whoever has no buffer of the stream: what has come
+/// of a record is kept, and no byte more.
+///
+/// A record that lies in one piece in one fragment is handed out where it lies. What is kept grows with what has come,
+/// never with what was announced.
 #[derive(Debug)]
 pub struct RecordReader {
     limits: RecordLimits,
-    place: Place,
-    /// Fragments of the record under way, begun.
-    fragments: u32,
-    /// What has come of the record under way; or the record last handed out.
+    /// What has come of the record under way, marks included; or the record last handed out.
+    kept: Vec<u8>,
     joined: Vec<u8>,
     handed_out: bool,
 }
@@ -75,7 +150,7 @@ impl RecordReader {
     /// A reader at the start of a stream.
     #[must_use]
     pub const fn new(limits: RecordLimits) -> Self {
-        Self { limits, place: NEW_MARK, fragments: 0, joined: Vec::new(), handed_out: false }
+        Self { limits, kept: Vec::new(), joined: Vec::new(), handed_out: false }
     }
 
     /// The next record. Takes what it reads off `input`: after `None` that is empty, and the rest of the record has not
@@ -85,99 +160,51 @@ impl RecordReader {
     /// A limit is passed: the stream can't be read any further.
     #[inline]
     pub fn next<'r, 'i: 'r>(&'r mut self, input: &mut &'i [u8]) -> Result<Option<&'r [u8]>, RecordError> {
-        if let Some((bytes, rest)) = input.split_first_chunk::<MARK_LEN>()
-            && !self.is_unfinished()
-            && !self.handed_out
+        if self.kept.is_empty()
+            && let Extent::Whole(len) = measure(input, self.limits)?
         {
-            let mark = fragment_header::from(*bytes);
-            let len = mark.fragment_length();
-            if mark.eof()
-                && len <= self.limits.record_bytes
-                && self.limits.fragments > 0
-                && let Some((record, rest)) = rest.split_at_checked(len as usize)
-            {
-                *input = rest;
-                return Ok(Some(record));
-            }
+            let (record, rest) = input[MARK_LEN..].split_at(len);
+            *input = rest;
+            return Ok(Some(record));
         }
-        self.join(input)
+        self.gather(input)
     }
 
     /// Whether part of a record has come.
     #[inline]
     #[must_use]
     pub const fn is_unfinished(&self) -> bool {
-        self.fragments > 0 || !matches!(self.place, Place::Mark { known: 0, .. })
+        !self.handed_out && !self.kept.is_empty()
     }
 
-    /// Bytes of memory held, for whoever watches over it.
-    #[must_use]
-    pub const fn held(&self) -> usize {
-        self.joined.capacity()
-    }
-
-    /// As [`Self::next`], byte by byte if it must be.
+    /// As [`Self::next`], by copying.
     #[inline(never)]
-    fn join<'r>(&'r mut self, input: &mut &[u8]) -> Result<Option<&'r [u8]>, RecordError> {
+    fn gather<'r>(&'r mut self, input: &mut &[u8]) -> Result<Option<&'r [u8]>, RecordError> {
         if std::mem::take(&mut self.handed_out) {
+            self.kept.clear();
+            self.kept.shrink_to(KEPT_MAX);
             self.joined.clear();
             self.joined.shrink_to(KEPT_MAX);
         }
-        while !input.is_empty() {
-            match &mut self.place {
-                Place::Mark { bytes, known } => {
-                    let at = usize::from(*known);
-                    let taken = input.len().min(MARK_LEN - at);
-                    bytes[at..at + taken].copy_from_slice(&input[..taken]);
-                    *known += taken as u8;
-                    *input = &input[taken..];
-                    if usize::from(*known) == MARK_LEN {
-                        let mark = fragment_header::from(*bytes);
-                        self.begin_fragment(mark)?;
-                    }
+        loop {
+            match measure(&self.kept, self.limits)? {
+                Extent::Missing(_) if input.is_empty() => return Ok(None),
+                Extent::Missing(missing) => {
+                    let (more, rest) = input.split_at(missing.min(input.len()));
+                    *input = rest;
+                    self.kept.extend_from_slice(more);
                 }
-                Place::Fragment { rest, .. } => {
-                    let taken = input.len().min(*rest as usize);
-                    *rest -= taken as u32;
-                    let (more, left) = input.split_at(taken);
-                    *input = left;
-                    self.append(more);
-                }
-            }
-            if let Place::Fragment { rest: 0, last } = self.place {
-                self.place = NEW_MARK;
-                if last {
-                    self.fragments = 0;
+                Extent::Whole(len) => {
                     self.handed_out = true;
+                    return Ok(Some(&self.kept[MARK_LEN..MARK_LEN + len]));
+                }
+                Extent::InFragments(_) => {
+                    self.handed_out = true;
+                    join(&self.kept, &mut self.joined);
                     return Ok(Some(&self.joined));
                 }
             }
         }
-        Ok(None)
-    }
-
-    fn begin_fragment(&mut self, mark: fragment_header) -> Result<(), RecordError> {
-        let RecordLimits { record_bytes, fragments } = self.limits;
-        if self.fragments >= fragments {
-            return Err(RecordError::TooManyFragments { max: fragments });
-        }
-        let len = self.joined.len() as u64 + u64::from(mark.fragment_length());
-        if len > u64::from(record_bytes) {
-            return Err(RecordError::TooLarge { len, max: record_bytes });
-        }
-        self.fragments += 1;
-        self.place = Place::Fragment { rest: mark.fragment_length(), last: mark.eof() };
-        Ok(())
-    }
-
-    /// Appends without ever holding more than the limit: the buffer doubles, but not past it.
-    fn append(&mut self, more: &[u8]) {
-        let needed = self.joined.len() + more.len();
-        if needed > self.joined.capacity() {
-            let doubled = (2 * self.joined.capacity()).min(self.limits.record_bytes as usize);
-            self.joined.reserve_exact(doubled.max(needed) - self.joined.len());
-        }
-        self.joined.extend_from_slice(more);
     }
 }
 

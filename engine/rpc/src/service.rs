@@ -4,27 +4,28 @@ use std::net::SocketAddr;
 
 use twinpath_service::{Answer, Datagram, Instant, Output, Reason, Service};
 
-use crate::record::{RecordError, RecordLimits, RecordReader};
+use crate::record::{self, RecordError, RecordLimits};
 use crate::server::Server;
 
 /// A table of programs, served over TCP by record marking and over UDP.
 pub struct RpcService {
     server: Server,
     limits: RecordLimits,
+    /// A record that came in fragments.
+    joined: Vec<u8>,
 }
 
-/// What is kept of a connection.
-#[derive(Debug)]
+/// What is kept of a connection. The part of a record that has come is kept, and accounted for, by whoever has its socket.
+#[derive(Clone, Copy, Debug)]
 pub struct RpcConnection {
     peer: SocketAddr,
-    records: RecordReader,
 }
 
 impl RpcService {
     /// Serves what `server` has; records within `limits`.
     #[must_use]
     pub const fn new(server: Server, limits: RecordLimits) -> Self {
-        Self { server, limits }
+        Self { server, limits, joined: Vec::new() }
     }
 }
 
@@ -58,7 +59,7 @@ impl Service for RpcService {
     }
 
     fn accept(&mut self, _now: Instant, peer: SocketAddr) -> Result<RpcConnection, Reason> {
-        Ok(RpcConnection { peer, records: RecordReader::new(self.limits) })
+        Ok(RpcConnection { peer })
     }
 
     fn stream(
@@ -68,14 +69,14 @@ impl Service for RpcService {
         input: &[u8],
         output: &mut Output<'_>,
     ) -> usize {
-        let RpcConnection { peer, records } = connection;
         let mut rest = input;
         // Without room for the longest reply, input is left for when there is.
         while output.room() >= self.server.record_reply_max() {
-            let outcome = match records.next(&mut rest) {
+            let outcome = match record::next(&mut rest, self.limits, &mut self.joined) {
                 Ok(Some(record)) => {
                     let mut outcome = Ok(());
-                    let fits = output.write_with(|out| outcome = self.server.record(now, *peer, record, out));
+                    let fits = output
+                        .write_with(|out| outcome = self.server.record(now, connection.peer, record, out));
                     debug_assert!(fits, "room was asked for");
                     outcome
                 }
@@ -86,9 +87,6 @@ impl Service for RpcService {
                 output.refuse(reason);
                 break;
             }
-        }
-        if records.is_unfinished() {
-            output.unfinished();
         }
         input.len() - rest.len()
     }

@@ -35,7 +35,8 @@ fn read<'a>(
             }
         }
         assert!(piece.is_empty(), "all of it was used");
-        assert!(reader.held() <= limits.record_bytes as usize);
+        let most = limits.record_bytes as usize + MARK_LEN * limits.fragments as usize;
+        assert!(reader.kept.len() <= most, "{} bytes kept", reader.kept.len());
     }
     (records, None)
 }
@@ -50,7 +51,25 @@ fn a_whole_record_is_not_copied() {
         assert_eq!((found, found.as_ptr()), (record, stream[at..].as_ptr()));
     }
     assert_eq!(reader.next(&mut input), Ok(None));
-    assert_eq!(reader.held(), 0);
+    assert_eq!(reader.kept.capacity(), 0);
+}
+
+/// All records of a stream that somebody else keeps, who shows all of it that has not been used.
+fn read_kept(limits: RecordLimits, stream: &[u8], cut: usize) -> (Vec<Vec<u8>>, Option<RecordError>) {
+    let (mut kept, mut joined, mut records) = (Vec::new(), Vec::new(), Vec::new());
+    for piece in stream.chunks(cut) {
+        kept.extend(piece);
+        let mut input = kept.as_slice();
+        loop {
+            match next(&mut input, limits, &mut joined) {
+                Ok(Some(record)) => records.push(record.to_vec()),
+                Ok(None) => break,
+                Err(error) => return (records, Some(error)),
+            }
+        }
+        kept = input.to_vec();
+    }
+    (records, None)
 }
 
 #[test]
@@ -87,12 +106,12 @@ fn memory_follows_what_came_not_what_was_announced() {
     let stream = marked(&vec![1; 1 << 20], &[]);
     let (first, rest) = stream.split_at(10);
     assert_eq!(reader.next(&mut &*first), Ok(None));
-    assert!(reader.is_unfinished() && reader.held() < 64, "{}", reader.held());
+    assert!(reader.is_unfinished() && reader.kept.capacity() < 64);
     let mut rest = rest;
     assert_eq!(reader.next(&mut rest).expect("within limits").map(<[u8]>::len), Some(1 << 20));
     assert!(!reader.is_unfinished());
     assert_eq!(reader.next(&mut rest), Ok(None));
-    assert!(reader.held() <= KEPT_MAX, "a large record's memory is given back");
+    assert!(reader.kept.capacity() <= KEPT_MAX, "a large record's memory is given back");
 }
 
 proptest! {
@@ -109,6 +128,7 @@ proptest! {
         let expected: Vec<Vec<u8>> = records.iter().map(|(record, _)| record.clone()).collect();
         prop_assert_eq!(read(LIMITS, std::iter::once(stream.as_slice())), (expected.clone(), None));
         prop_assert_eq!(read(LIMITS, stream.chunks(1)), (expected.clone(), None));
+        prop_assert_eq!(read_kept(LIMITS, &stream, cuts[0]), (expected.clone(), None));
         let mut rest = stream.as_slice();
         let pieces = cuts.iter().cycle().map_while(|cut| {
             let (piece, left) = rest.split_at((*cut).min(rest.len()));
@@ -123,6 +143,7 @@ proptest! {
     fn noise_reads_alike_in_any_pieces(noise in proptest::collection::vec(0..6_u8, 0..400), cut in 1..9_usize) {
         let noise: Vec<u8> = noise.iter().map(|byte| [0, 0, 0, 1, 0x80, 9][usize::from(*byte)]).collect();
         let whole = read(LIMITS, std::iter::once(noise.as_slice()));
-        prop_assert_eq!(read(LIMITS, noise.chunks(cut)), whole);
+        prop_assert_eq!(&read(LIMITS, noise.chunks(cut)), &whole);
+        prop_assert_eq!(read_kept(LIMITS, &noise, cut), whole);
     }
 }

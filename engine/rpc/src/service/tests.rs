@@ -7,6 +7,7 @@ use twinpath_service::{Duration, Next};
 use super::*;
 use crate::client::{Auth, Call, Reply, handle_arguments};
 use crate::nfs3::{Nfs3, ROOT, Tree};
+use crate::record::RecordReader;
 use crate::{DuplicateLimits, Program};
 
 const LIMITS: RecordLimits = RecordLimits { record_bytes: 1000, fragments: 8 };
@@ -42,14 +43,13 @@ struct Driven {
     connection: RpcConnection,
     unread: Vec<u8>,
     next: Next,
-    unfinished: bool,
 }
 
 impl Driven {
     fn new() -> Self {
         let mut service = service();
         let connection = service.accept(Instant::ZERO, peer()).expect("nobody is refused");
-        Self { service, connection, unread: Vec::new(), next: Next::Keep, unfinished: false }
+        Self { service, connection, unread: Vec::new(), next: Next::Keep }
     }
 
     /// What is sent in answer to `more` where `room` is left.
@@ -58,7 +58,7 @@ impl Driven {
         let mut bytes = Vec::new();
         let mut output = Output::new(&mut bytes, room);
         let used = self.service.stream(Instant::ZERO, &mut self.connection, &self.unread, &mut output);
-        (self.next, self.unfinished) = (output.next(), output.is_unfinished());
+        self.next = output.next();
         self.unread.drain(..used);
         bytes
     }
@@ -86,7 +86,7 @@ fn several_calls_of_one_read_are_answered_in_order() {
     let mut driven = Driven::new();
     let replies = driven.feed(&calls(&[1; 9]), 10_000);
     assert_eq!(answered(&replies), (0..9).collect::<Vec<_>>());
-    assert_eq!((driven.next, driven.unfinished, driven.unread.len()), (Next::Keep, false, 0));
+    assert_eq!((driven.next, driven.unread.len()), (Next::Keep, 0));
 }
 
 #[test]
@@ -119,14 +119,14 @@ fn a_stream_that_breaks_a_limit_ends_after_what_was_right() {
 }
 
 #[test]
-fn half_a_record_is_said_to_be_unfinished() {
+fn half_a_record_is_left_where_it_is() {
     let call = calls(&[1]);
     for len in 1..call.len() {
         let mut driven = Driven::new();
         assert!(driven.feed(&call[..len], 1000).is_empty());
-        assert!(driven.unfinished, "{len} bytes");
+        assert_eq!(driven.unread.len(), len);
         assert_eq!(answered(&driven.feed(&call[len..], 1000)), [0]);
-        assert!(!driven.unfinished);
+        assert!(driven.unread.is_empty());
     }
 }
 
