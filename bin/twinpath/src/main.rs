@@ -33,7 +33,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Serve on both paths.
-    Serve(serve::Args),
+    Serve(Box<serve::Args>),
     /// Carry frames between a device and a kernel interface in its place: an exception port.
     Bridge(bridge::Args),
     /// Ask a running instance what it does, and why.
@@ -57,7 +57,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
-        Command::Serve(args) => serve::run(args),
+        Command::Serve(args) => serve::run(*args),
         Command::Bridge(args) => bridge::run(args),
         Command::Show(args) => show::run(args),
         Command::Capture(args) => capture::run(args),

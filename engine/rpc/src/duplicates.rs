@@ -7,7 +7,7 @@
 
 use std::net::SocketAddr;
 
-use twinpath_inspect::Counter;
+use twinpath_service::ServiceCounters;
 use twinpath_time::{Duration, Instant};
 
 use crate::call::Header;
@@ -75,15 +75,6 @@ pub(crate) enum Known<'a> {
     Answered(&'a [u8]),
 }
 
-/// What the table counts.
-#[derive(Debug, Default)]
-pub struct DuplicateCounters {
-    /// Calls answered with a reply that was kept.
-    pub repeated: Counter,
-    /// Replies that made room for others before their age.
-    pub pushed_out: Counter,
-}
-
 /// The table.
 pub(crate) struct Duplicates {
     limits: DuplicateLimits,
@@ -118,7 +109,7 @@ impl Duplicates {
         arrival: Arrival,
         header: &Header<'_>,
         message: &[u8],
-        counters: &DuplicateCounters,
+        counters: &ServiceCounters,
     ) -> Known<'_> {
         let Arrival { now, peer, .. } = arrival;
         let Header { xid, program, version, procedure, .. } = *header;
@@ -147,7 +138,7 @@ impl Duplicates {
         // Free places first, then the oldest.
         let order = |place: &Option<Place>| live(place).map(|place| place.since);
         let way = (0..WAYS).min_by_key(|way| order(&set[*way])).unwrap_or_default();
-        counters.pushed_out.add(u64::from(live(&set[way]).is_some()));
+        counters.forgotten.add(u64::from(live(&set[way]).is_some()));
         self.turns += 1;
         set[way] = Some(Place { key, since: now, state: State::Running, turn: self.turns });
         Known::New(Slot { place: (first + way) as u32, turn: self.turns })

@@ -20,9 +20,9 @@ mod server;
 mod service;
 pub mod xdr;
 
-pub use duplicates::{DuplicateCounters, DuplicateLimits};
+pub use duplicates::DuplicateLimits;
 pub use nfs3_types;
 pub use program::{Arrival, Handled, Pending, Program, Request, Results, Transport};
 pub use refusal::Refusal;
-pub use server::{Server, ServerCounters, TableError};
+pub use server::{Server, TableError};
 pub use service::{RpcConnection, RpcService};

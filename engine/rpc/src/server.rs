@@ -8,12 +8,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use nfs3_types::rpc::{accept_stat, msg_type, reply_stat};
-use twinpath_inspect::{Counter, Drops, Reason};
+use twinpath_service::{Reason, ServiceCounters};
 use twinpath_time::Instant;
 
 use crate::auth::Credential;
 use crate::call::{Header, HeaderError};
-use crate::duplicates::{DuplicateCounters, DuplicateLimits, Duplicates, Known};
+use crate::duplicates::{DuplicateLimits, Duplicates, Known};
 use crate::program::{Arrival, Handled, Pending, Program, Request, Results, Transport};
 use crate::record::{MARK_LEN, mark};
 use crate::refusal::{self, Refusal};
@@ -22,17 +22,6 @@ use crate::refusal::{self, Refusal};
 const NULL: u32 = 0;
 /// Bytes of the header of a reply that succeeds: xid, type, status, verifier (two words), status.
 const SUCCESS_LEN: usize = 24;
-
-/// What a server counts: written by its worker, read by whoever wants.
-#[derive(Debug, Default)]
-pub struct ServerCounters {
-    /// Calls answered, refusals included.
-    pub calls: Counter,
-    /// Calls answered with a refusal, and datagrams that are no call, by reason.
-    pub refused: Drops,
-    /// Calls that came again.
-    pub duplicates: DuplicateCounters,
-}
 
 /// A program in the table.
 struct Entry {
@@ -65,7 +54,7 @@ pub struct Server {
     /// The reply to a datagram, with room for a record mark in front.
     scratch: Vec<u8>,
     reply_max: usize,
-    counters: Arc<ServerCounters>,
+    counters: Arc<ServiceCounters>,
 }
 
 impl Server {
@@ -114,7 +103,7 @@ impl Server {
 
     /// What it counts.
     #[must_use]
-    pub const fn counters(&self) -> &Arc<ServerCounters> {
+    pub const fn counters(&self) -> &Arc<ServiceCounters> {
         &self.counters
     }
 
@@ -188,7 +177,7 @@ impl Server {
             Ok(()) => begin(xid, out),
             Err(refusal) => self.refuse(refusal, xid, out),
         }
-        self.counters.calls.add(1);
+        self.counters.answered.add(1);
         Ok(())
     }
 
@@ -227,13 +216,13 @@ impl Server {
             && program.run_once().contains(&(version, procedure))
             && let Some(duplicates) = &mut self.duplicates
         {
-            match duplicates.look_up(arrival, header, message, &self.counters.duplicates) {
+            match duplicates.look_up(arrival, header, message, &self.counters) {
                 Known::New(slot) => request.kept = Some(slot),
                 Known::Running => return Err(Reason::RpcRepeated),
                 Known::Answered(reply) => {
                     out.extend_from_slice(&mark(reply.len() as u32, true));
                     out.extend_from_slice(reply);
-                    self.counters.calls.add(1);
+                    self.counters.answered.add(1);
                     return Ok(());
                 }
             }
@@ -265,7 +254,7 @@ impl Server {
                 self.refuse(refusal, pending.xid, out);
             }
         }
-        self.counters.calls.add(1);
+        self.counters.answered.add(1);
         if let (Some(duplicates), Some(slot)) = (&mut self.duplicates, pending.kept) {
             duplicates.answered(slot, &out[start + MARK_LEN..]);
         }

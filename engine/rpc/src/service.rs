@@ -1,8 +1,9 @@
 //! The server as a service: on kernel sockets and on the fast path alike.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
-use twinpath_service::{Answer, Datagram, Instant, Output, Reason, Service};
+use twinpath_service::{Answer, Datagram, Instant, Output, Reason, Service, ServiceCounters};
 
 use crate::record::{self, RecordError, RecordLimits};
 use crate::server::Server;
@@ -89,6 +90,10 @@ impl Service for RpcService {
             }
         }
         input.len() - rest.len()
+    }
+
+    fn counters(&self) -> Option<Arc<ServiceCounters>> {
+        Some(Arc::clone(self.server.counters()))
     }
 }
 

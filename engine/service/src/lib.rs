@@ -6,6 +6,7 @@
 //! It is called on a worker and must not block.
 
 mod closed;
+mod counters;
 mod datagram;
 mod echo;
 mod frame;
@@ -13,8 +14,10 @@ mod output;
 mod reflect;
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 pub use closed::Closed;
+pub use counters::ServiceCounters;
 pub use datagram::{Answer, Datagram};
 pub use echo::Echo;
 pub use frame::EthernetFrame;
@@ -86,6 +89,11 @@ pub trait Service: Send {
 
     /// The output of a connection had been full, and has been sent: there is room for what was waiting.
     fn writable(&mut self, _now: Instant, _connection: &mut Self::Connection, _output: &mut Output<'_>) {}
+
+    /// What it counts by itself, if it does; each clone has its own.
+    fn counters(&self) -> Option<Arc<ServiceCounters>> {
+        None
+    }
 
     /// A connection is over.
     fn close(&mut self, _connection: Self::Connection, _why: Closed) {}

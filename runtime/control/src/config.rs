@@ -19,6 +19,7 @@ pub use twinpath_worker::request::RequestScope;
 
 pub use goal::{CpuGoal, LatencyGoal, goal};
 pub use limits::{LimitOverrides, Limits};
+pub use rpc::{Rpc, RpcOverrides};
 pub use service::{FlowText, Service, ServiceKind, SourceText};
 
 use crate::choose::PathAsked;
@@ -26,6 +27,7 @@ use crate::metrics::MetricsAddress;
 
 mod goal;
 mod limits;
+mod rpc;
 mod service;
 
 /// A complete configuration with every key, as shown in docs/config.md.
@@ -60,6 +62,8 @@ pub struct Config {
     pub worker: Worker,
     /// Bounds.
     pub limits: Limits,
+    /// Of RPC.
+    pub rpc: Rpc,
     /// How it is asked and told.
     pub control: Control,
 }
@@ -242,6 +246,8 @@ pub struct Overrides {
     pub metrics: Option<MetricsAddress>,
     /// Options of `[limits]`.
     pub limits: LimitOverrides,
+    /// Options of `[rpc]`.
+    pub rpc: RpcOverrides,
 }
 
 /// One thing that is wrong.
@@ -361,6 +367,7 @@ impl Config {
             socket,
             metrics,
             limits,
+            rpc,
         } = overrides.clone();
         // Naming a port on the command line names the whole set: the file's other port is not meant then.
         if udp.is_some() || tcp.is_some() {
@@ -394,6 +401,7 @@ impl Config {
         self.control.socket = socket.or(self.control.socket.take());
         self.control.metrics = metrics.or(self.control.metrics);
         self.limits.apply(&limits);
+        self.rpc.apply(&rpc);
     }
 
     /// Everything that cannot work, whatever the host; empty if nothing is wrong.
@@ -445,7 +453,8 @@ impl Config {
         for (key, sentence) in worker.sharing_faults() {
             check(true, key, sentence);
         }
-        for (key, sentence) in self.limits.faults(worker.count) {
+        let rpc = self.rpc.faults(self.limits.connection_bytes);
+        for (key, sentence) in self.limits.faults(worker.count).into_iter().chain(rpc) {
             check(true, key, sentence);
         }
         if let Some(socket) = &self.control.socket {

@@ -20,5 +20,6 @@ pub mod metrics;
 pub mod mirror;
 pub mod privileges;
 pub mod report;
+pub mod rpcbind;
 pub mod tune;
 mod xdp_features;

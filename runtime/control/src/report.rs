@@ -65,6 +65,8 @@ pub struct Service {
     pub kernel_requests: u64,
     /// Replies that left through the kernel's sockets, to whichever request.
     pub kernel_replies: u64,
+    /// What the service counts by itself, if it does.
+    pub requests: Option<ServiceRequests>,
     /// TCP connections open now.
     pub connections: u64,
     /// TCP connections accepted so far.
@@ -77,6 +79,20 @@ pub struct Service {
     pub stream_bytes_out: u64,
     /// Peers whose way out is known or asked for.
     pub peers: u64,
+}
+
+/// Requests as a service counts them by itself, over all transports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ServiceRequests {
+    /// Answered, refusals included.
+    pub answered: u64,
+    /// Of those: refused, and told why.
+    pub refused: u64,
+    /// Of those answered: again, with a reply that had been kept.
+    pub repeated: u64,
+    /// Kept replies that made room for others before their age.
+    pub forgotten: u64,
 }
 
 /// Something a service asked to be given, and whether it comes by the fast path.

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 mod limits;
+mod rpc;
 
 use anyhow::bail;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -34,6 +35,8 @@ enum Service {
     Echo(EchoArgs),
     /// Sends frames of one EtherType back to their sender, addresses swapped; fast path only.
     Reflect(ReflectArgs),
+    /// Answers ONC RPC version 2: NFSv3 (NULL, GETATTR) and MOUNT, on a small fixed tree in memory.
+    Rpc(rpc::RpcArgs),
 }
 
 #[derive(clap::Args)]
@@ -168,6 +171,10 @@ impl Service {
                 let kind = Some(ServiceKind::Reflect);
                 (Overrides { kind, ethertype, ..Overrides::default() }, common)
             }
+            Self::Rpc(rpc::RpcArgs { udp, tcp, addresses, flows, sources, own, common }) => {
+                let (kind, rpc) = (Some(ServiceKind::Rpc), own.into());
+                (Overrides { kind, udp, tcp, addresses, flows, sources, rpc, ..Overrides::default() }, common)
+            }
         };
         let overrides = Overrides {
             interface: common.on,
@@ -213,6 +220,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     match config.service.kind {
         ServiceKind::Echo => instance::run(plan, &Echo, announce)?,
         ServiceKind::Reflect => instance::run(plan, &Reflect, announce)?,
+        ServiceKind::Rpc => instance::run(plan, &rpc::service(&config)?, announce)?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -232,6 +240,11 @@ fn plan(config: &Config) -> anyhow::Result<Plan> {
     let worker = &config.worker;
     Ok(Plan {
         service: config.service.kind.name(),
+        rpcbind: if config.service.kind == ServiceKind::Rpc {
+            rpc::registrations(config)
+        } else {
+            Vec::new()
+        },
         udp: config.service.udp.map(NonZeroU16::get),
         tcp: config.service.tcp.map(NonZeroU16::get),
         ethertype: config.service.ethertype,

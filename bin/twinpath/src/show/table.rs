@@ -86,6 +86,14 @@ fn service(service: &Service) -> String {
         service.kernel_replies.saturating_sub(by_kernel).to_string(),
     ]);
     let _ = write!(text, "\n{table}");
+    if let Some(requests) = service.requests {
+        let _ = write!(text, "\n  calls: {} answered", requests.answered);
+        for (count, how) in [(requests.refused, "refused"), (requests.repeated, "by a reply that was kept")] {
+            if count > 0 {
+                let _ = write!(text, ", {count} of them {how}");
+            }
+        }
+    }
     if service.accepted > 0 {
         let _ = write!(text, "\n  TCP: {} connections, {} so far", service.connections, service.accepted);
     }

@@ -12,12 +12,12 @@ fn message(xid: u32, args: &[u8]) -> Vec<u8> {
 
 struct Table {
     duplicates: Duplicates,
-    counters: DuplicateCounters,
+    counters: ServiceCounters,
 }
 
 impl Table {
     fn new(limits: DuplicateLimits) -> Self {
-        Self { duplicates: Duplicates::new(limits, 8, 7), counters: DuplicateCounters::default() }
+        Self { duplicates: Duplicates::new(limits, 8, 7), counters: ServiceCounters::default() }
     }
 
     fn look_up(&mut self, at_s: u64, peer: u16, message: &[u8]) -> Known<'_> {
@@ -48,7 +48,7 @@ fn a_repeated_call_gets_the_first_reply_until_its_age() {
     assert_eq!(table.look_up(59, 1, &call), Known::Answered(b"reply"));
     assert_eq!(table.counters.repeated.get(), 1);
     table.slot(60, 1, &call);
-    assert_eq!(table.counters.pushed_out.get(), 0, "what is too old makes room unasked");
+    assert_eq!(table.counters.forgotten.get(), 0, "what is too old makes room unasked");
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn the_oldest_makes_room_and_a_late_reply_finds_its_place_taken() {
     for xid in 2..=WAYS as u32 {
         table.slot(u64::from(xid), 1, &message(xid, b""));
     }
-    assert_eq!(table.counters.pushed_out.get(), 1);
+    assert_eq!(table.counters.forgotten.get(), 1);
     table.duplicates.answered(first, b"late");
     assert_eq!(table.look_up(9, 1, &message(WAYS as u32, b"")), Known::Running, "not what was late");
     table.duplicates.answered(second, b"second");

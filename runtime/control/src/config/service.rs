@@ -46,6 +46,8 @@ pub enum ServiceKind {
     Echo,
     /// Sends frames of an EtherType back to their sender.
     Reflect,
+    /// Answers ONC RPC: NFSv3 and MOUNT on a small fixed tree.
+    Rpc,
 }
 
 impl ServiceKind {
@@ -55,6 +57,7 @@ impl ServiceKind {
         match self {
             Self::Echo => "echo",
             Self::Reflect => "reflect",
+            Self::Rpc => "rpc",
         }
     }
 }
@@ -149,12 +152,12 @@ impl Service {
 
     fn kind_fault(&self) -> Option<Wrong> {
         match (self.kind, self.ethertype) {
-            (ServiceKind::Echo, Some(_)) => {
-                Some(("service.ethertype", "echo serves ports: frames are served by reflect".into()))
+            (ServiceKind::Echo | ServiceKind::Rpc, Some(_)) => {
+                let sentence = format!("{} serves ports: frames are served by reflect", self.kind.name());
+                Some(("service.ethertype", sentence))
             }
-            (ServiceKind::Echo, None) => (!self.has_port() && self.flows.is_empty()).then(|| {
-                ("service.udp", "no port: set service.udp, service.tcp or both (7 is echo's)".into())
-            }),
+            (ServiceKind::Echo, None) => self.no_port_fault("7 is echo's"),
+            (ServiceKind::Rpc, None) => self.no_port_fault("2049 is NFS's; clients find others by rpcbind"),
             (ServiceKind::Reflect, _) if self.has_port() => {
                 Some(("service.udp", "reflect serves frames of an EtherType: leave out udp and tcp".into()))
             }
@@ -168,6 +171,11 @@ impl Service {
                 Some(("service.ethertype", fault.to_string()))
             }
         }
+    }
+
+    fn no_port_fault(&self, usual: &str) -> Option<Wrong> {
+        (!self.has_port() && self.flows.is_empty())
+            .then(|| ("service.udp", format!("no port: set service.udp, service.tcp or both ({usual})")))
     }
 
     fn addresses_fault(&self) -> Option<Wrong> {

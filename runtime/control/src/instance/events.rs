@@ -171,8 +171,13 @@ impl<S: Service + 'static> Instance<S> {
                 }
                 Woken::Asked(Asked::Capture(wish, stream)) => self.capture(wish, stream, ask.clone()),
                 Woken::Asked(Asked::CaptureEnded(id)) => self.capture_ended(id),
-                Woken::End if self.begin_to_drain() => {}
-                Woken::End => return Ok(()),
+                Woken::End => {
+                    // First, so that nobody is sent here any more.
+                    std::mem::take(&mut self.registered).unset().await;
+                    if !self.begin_to_drain() {
+                        return Ok(());
+                    }
+                }
                 Woken::Late => {
                     self.drained_late();
                     return Ok(());

@@ -91,6 +91,7 @@ mod tests {
     fn plan(path: PathAsked) -> Plan {
         Plan {
             service: "echo",
+            rpcbind: Vec::new(),
             udp: Some(7),
             tcp: None,
             ethertype: None,

@@ -43,12 +43,15 @@ use crate::facts::InterfaceFacts;
 use crate::metrics::{self, MetricsError};
 use crate::mirror::{Mirror, MirrorError};
 use crate::report;
+use crate::rpcbind::{Registered, Registration};
 
 /// What an instance is to do.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Name of the service, for `show`.
     pub service: &'static str,
+    /// What is registered with rpcbind while it serves.
+    pub rpcbind: Vec<Registration>,
     /// UDP port, on both paths.
     pub udp: Option<u16>,
     /// TCP port, on the kernel path.
@@ -256,6 +259,8 @@ struct Instance<S: Service> {
     /// What became of scrapers.
     scrapers: Option<Arc<metrics::Counters>>,
     captures: capturing::Captures,
+    /// What rpcbind was told.
+    registered: Registered,
     /// It is stopping.
     drain: Option<drain::Drain>,
     started: Instant,
@@ -306,7 +311,10 @@ where
         };
         let mut instance = Instance::start(plan, service).await?;
         instance.scrapers = scrapes.as_ref().map(|scrapes| Arc::clone(scrapes.counters()));
+        instance.registered = Registered::set(&instance.plan.rpcbind).await;
         let outcome = instance.listen_and_serve(&mut signals, scrapes.as_ref(), ready).await;
+        // Already undone, unless something failed.
+        std::mem::take(&mut instance.registered).unset().await;
         instance.stop();
         outcome
     })

@@ -11,7 +11,7 @@ use super::attach::describe;
 use super::{Instance, port_claim};
 use crate::choose::Path;
 use crate::device;
-use crate::report::{self, ServiceClaim};
+use crate::report::{self, ServiceClaim, ServiceRequests};
 
 impl<S: Service + 'static> Instance<S> {
     /// The service, over all workers.
@@ -27,6 +27,7 @@ impl<S: Service + 'static> Instance<S> {
             fast_replies_by_kernel: sum(|serve| &serve.fast_replies_by_kernel),
             kernel_requests: sum(|serve| &serve.kernel_requests),
             kernel_replies: sum(|serve| &serve.kernel_replies),
+            requests: self.report_requests(),
             connections: sum(|serve| &serve.connections),
             accepted: sum(|serve| &serve.accepted),
             queued_bytes: sum(|serve| &serve.queued_bytes),
@@ -34,6 +35,21 @@ impl<S: Service + 'static> Instance<S> {
             stream_bytes_out: sum(|serve| &serve.stream_bytes_out),
             peers: sum(|serve| &serve.peers),
         }
+    }
+
+    /// What the service counts by itself.
+    fn report_requests(&self) -> Option<ServiceRequests> {
+        let counted = self.workers.iter().filter_map(|worker| worker.service.as_ref());
+        counted.fold(None, |sum, counters| {
+            let ServiceRequests { answered, refused, repeated, forgotten } = sum.unwrap_or_default();
+            let refusals: u64 = counters.refused.happened().map(|(_, count)| count).sum();
+            Some(ServiceRequests {
+                answered: answered + counters.answered.get(),
+                refused: refused + refusals,
+                repeated: repeated + counters.repeated.get(),
+                forgotten: forgotten + counters.forgotten.get(),
+            })
+        })
     }
 
     /// For each thing the service asked to be given: is it on the fast path, and why not? In the order of the entries of

@@ -69,6 +69,7 @@ impl<S: Service + Clone + 'static> Instance<S> {
             machine,
             scrapers: None,
             captures: Default::default(),
+            registered: Default::default(),
             drain: None,
             started: clock::now(),
         };

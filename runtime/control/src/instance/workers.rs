@@ -8,7 +8,7 @@ use twinpath_idle::Goal;
 use twinpath_inspect::Counter;
 use twinpath_port::{PortCounters, PortId};
 use twinpath_serve::{ServeCommand, ServeConfig, ServeCounters, ServeEngine, ServeEvent};
-use twinpath_service::Service;
+use twinpath_service::{Service, ServiceCounters};
 use twinpath_worker::idle::{IdleConfig, Mode};
 use twinpath_worker::mailbox::{Receiver, Sender, mailbox};
 use twinpath_worker::place::{self, PlaceError, Placed, Placement};
@@ -69,6 +69,8 @@ pub(super) struct WorkerHandle<S: Service> {
     pool_frames: u32,
     pub(super) counters: Arc<WorkerCounters>,
     pub(super) serve: Arc<ServeCounters>,
+    /// What the service counts by itself.
+    pub(super) service: Option<Arc<ServiceCounters>>,
     pub(super) queues: Vec<KnownQueue>,
     /// Messages that found the mailbox full.
     pub(super) refused: Counter,
@@ -92,6 +94,7 @@ impl<S: Service + 'static> WorkerHandle<S> {
         let (outbox, events) = mailbox(MAILBOX_LEN).map_err(descriptors)?;
         let serve = Arc::new(ServeCounters::for_entries(config.served.entries()));
         let counters = Arc::new(WorkerCounters::default());
+        let counted = service.counters();
         let engine = ServeEngine::new(service, config, Arc::clone(&serve));
         let worker = Worker::new(&WorkerConfig { idle }, engine, pool, inbox, outbox, Arc::clone(&counters))
             .map_err(descriptors)?;
@@ -110,6 +113,7 @@ impl<S: Service + 'static> WorkerHandle<S> {
             pool_frames,
             counters,
             serve,
+            service: counted,
             queues,
             refused,
         })
@@ -206,6 +210,9 @@ impl<S: Service + 'static> WorkerHandle<S> {
         };
         let place = format!("worker {}", self.number);
         for (reason, count) in self.counters.drops.happened() {
+            add(&place, reason.name(), count);
+        }
+        for (reason, count) in self.service.iter().flat_map(|service| service.refused.happened()) {
             add(&place, reason.name(), count);
         }
         add(&place, "control_mailbox_full", self.refused.get());

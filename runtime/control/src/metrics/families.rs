@@ -5,7 +5,7 @@ use twinpath_worker::idle::Mode;
 
 use super::{Family, Kind, Labels, Row, Value};
 use crate::choose::Path;
-use crate::report::{FallbackMeasure, Interface, Queue, Report, Service, Worker};
+use crate::report::{FallbackMeasure, Interface, Queue, Report, Service, ServiceRequests, Worker};
 
 const fn counter(name: &'static str, help: &'static str, rows: fn(&Report) -> Vec<Row>) -> Family {
     Family { name, kind: Kind::Counter, help, rows }
@@ -194,6 +194,34 @@ pub const FAMILIES: &[Family] = &[
         "twinpath_service_fast_requests_answered_by_kernel",
         "Fast-path requests whose reply left through the kernel: its way out was not known, or too small.",
         |report| of_services(report, |service| service.fast_replies_by_kernel),
+    ),
+    counter(
+        "twinpath_service_requests_answered",
+        "Requests that the service answered, as it counts them itself: calls of rpc, by what became of them.",
+        |report| {
+            let counting = report.services.iter().filter_map(|service| Some((service, service.requests?)));
+            let rows = counting.flat_map(|(service, requests)| {
+                let ServiceRequests { answered, refused, repeated, .. } = requests;
+                let first = answered.saturating_sub(refused + repeated);
+                [("answered", first), ("refused", refused), ("repeated", repeated)].map(|(outcome, count)| {
+                    Row { labels: with(of(service), "outcome", outcome), value: Value::Count(count) }
+                })
+            });
+            rows.collect()
+        },
+    ),
+    counter(
+        "twinpath_service_replies_forgotten",
+        "Replies kept for calls that come again, which made room for others before their age.",
+        |report| {
+            let counting = report.services.iter().filter_map(|service| Some((service, service.requests?)));
+            counting
+                .map(|(service, requests)| Row {
+                    labels: of(service),
+                    value: Value::Count(requests.forgotten),
+                })
+                .collect()
+        },
     ),
     gauge("twinpath_service_connections", "TCP connections open.", |report| {
         of_services(report, |service| service.connections)

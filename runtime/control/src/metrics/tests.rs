@@ -1,7 +1,7 @@
 use super::*;
 use crate::report::{
     Drop, Fallback, FallbackMeasure, FallbackProgram, Interface, Offload, Queue, Service, ServiceClaim,
-    Times, Worker,
+    ServiceRequests, Times, Worker,
 };
 
 fn report() -> Report {
@@ -37,6 +37,7 @@ fn report() -> Report {
             name: "echo".to_owned(),
             fast_requests: 9,
             kernel_requests: 1,
+            requests: Some(ServiceRequests { answered: 10, refused: 2, repeated: 1, forgotten: 4 }),
             claims: vec![ServiceClaim {
                 claim: "udp port 7".to_owned(),
                 path: "packet".to_owned(),
@@ -71,6 +72,9 @@ fn a_report_is_written_as_open_metrics() {
         "twinpath_fallback_program_seconds{interface=\"veth0\",path=\"packet\",program=\"xdp\",frame=\"udp\"} 6e-9",
         "twinpath_queue_frames_received_total{interface=\"veth0\",queue=\"0\",worker=\"0\"} 42",
         "twinpath_service_requests_total{service=\"echo\",path=\"kernel\"} 1",
+        "twinpath_service_requests_answered_total{service=\"echo\",outcome=\"answered\"} 7",
+        "twinpath_service_requests_answered_total{service=\"echo\",outcome=\"refused\"} 2",
+        "twinpath_service_replies_forgotten_total{service=\"echo\"} 4",
         "twinpath_claim_fast{service=\"echo\",claim=\"udp port 7\"} 1",
         "twinpath_worker_mode{worker=\"0\",mode=\"poll\"} 1",
         "twinpath_worker_cpu_seconds_total{worker=\"0\"} 1.5",

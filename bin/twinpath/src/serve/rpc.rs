@@ -1,0 +1,100 @@
+//! `twinpath serve rpc`: its options, and the programs it serves.
+
+use std::net::IpAddr;
+use std::num::NonZeroU16;
+use std::sync::Arc;
+
+use twinpath_control::config::{Config, FlowText, RpcOverrides, SourceText};
+use twinpath_control::rpcbind::Registration;
+use twinpath_rpc::mount3::Mount3;
+use twinpath_rpc::nfs3::{Nfs3, Tree};
+use twinpath_rpc::record::RecordLimits;
+use twinpath_rpc::{DuplicateLimits, Program, RpcService, Server};
+use twinpath_time::Duration;
+
+use super::CommonArgs;
+
+#[derive(clap::Args)]
+pub(super) struct RpcArgs {
+    /// UDP port, served on the fast path and on the kernel path
+    #[arg(long, value_name = "PORT")]
+    pub(super) udp: Option<NonZeroU16>,
+    /// TCP port, served on the kernel path
+    #[arg(long, value_name = "PORT")]
+    pub(super) tcp: Option<NonZeroU16>,
+    /// Serve the ports only at this address of ours; may be given again [default: all]
+    #[arg(long = "address", value_name = "IP")]
+    pub(super) addresses: Vec<IpAddr>,
+    /// Claim only this UDP flow, peer first: udp,10.9.0.1:4444,10.9.0.2:62049; may be given again [default: the whole port]
+    #[arg(long = "flow", value_name = "FLOW")]
+    pub(super) flows: Vec<FlowText>,
+    /// Serve the ports only to senders in this prefix; may be given again [default: everybody]
+    #[arg(long = "source", value_name = "PREFIX")]
+    pub(super) sources: Vec<SourceText>,
+    #[command(flatten)]
+    pub(super) own: OwnArgs,
+    #[command(flatten)]
+    pub(super) common: CommonArgs,
+}
+
+#[derive(clap::Args)]
+#[command(next_help_heading = "RPC")]
+pub(super) struct OwnArgs {
+    /// Bytes of a record, at most; a connection that sends a longer one is closed [default: 65536]
+    #[arg(long, value_name = "BYTES")]
+    record_bytes: Option<u32>,
+    /// Fragments of a record, at most; a connection that sends more is closed [default: 32]
+    #[arg(long, value_name = "N")]
+    fragments: Option<u32>,
+    /// Calls by UDP that must run once whose replies each worker keeps [default: 1024]
+    #[arg(long, value_name = "N")]
+    duplicates: Option<u32>,
+    /// How long they are kept, s [default: 120]
+    #[arg(long, value_name = "S")]
+    duplicate_age_s: Option<u32>,
+    /// Register the programs with rpcbind on this host, until the end
+    #[arg(long)]
+    rpcbind: bool,
+}
+
+impl From<OwnArgs> for RpcOverrides {
+    fn from(args: OwnArgs) -> Self {
+        let OwnArgs { record_bytes, fragments, duplicates, duplicate_age_s, rpcbind } = args;
+        Self { record_bytes, fragments, duplicates, duplicate_age_s, rpcbind }
+    }
+}
+
+/// What is served: NFSv3 and MOUNT on a small fixed tree.
+fn programs() -> Vec<Box<dyn Program>> {
+    let tree = Arc::new(Tree::small());
+    vec![Box::new(Nfs3::new(Arc::clone(&tree))), Box::new(Mount3::new(tree))]
+}
+
+/// The service that the configuration asks for.
+pub(super) fn service(config: &Config) -> anyhow::Result<RpcService> {
+    let rpc = &config.rpc;
+    let age = Duration::from_secs(u64::from(rpc.duplicate_age_s));
+    let duplicates = DuplicateLimits { calls: rpc.duplicates, age };
+    let server = Server::new(programs(), duplicates, fastrand::u64(..))?;
+    let records = RecordLimits { record_bytes: rpc.record_bytes, fragments: rpc.fragments };
+    Ok(RpcService::new(server, records))
+}
+
+/// What is to be registered with rpcbind: nothing, unless asked for.
+pub(super) fn registrations(config: &Config) -> Vec<Registration> {
+    let ports = [(Registration::UDP, config.service.udp), (Registration::TCP, config.service.tcp)];
+    let each = |program: Box<dyn Program>| {
+        program.versions().flat_map(move |version| {
+            let number = program.number();
+            let served = ports.iter().filter_map(|(protocol, port)| Some((*protocol, (*port)?)));
+            let registration = move |(protocol, port)| Registration {
+                program: number,
+                version,
+                protocol,
+                port: NonZeroU16::get(port),
+            };
+            served.map(registration).collect::<Vec<_>>()
+        })
+    };
+    if config.rpc.rpcbind { programs().into_iter().flat_map(each).collect() } else { Vec::new() }
+}
