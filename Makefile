@@ -14,7 +14,7 @@ LAB ?= quick
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: run build test lint lab clean help setup
+.PHONY: run build test lint lab instructions clean help setup
 
 run: ## build, then measure twinpath against the kernel's own sockets in namespaces of its own (root or sudo, under 60 s)
 	@xtask/host.sh may-be-root "twinpath lab quick builds network namespaces, which"
@@ -47,11 +47,15 @@ lab: ## run one lab: make lab LAB=quick ARGS="--check --json out.json" (root or 
 	@$(MAKE) --no-print-directory build
 	@xtask/host.sh as-root "measuring in network namespaces of its own" $(TWINPATH) lab $(LAB) $(ARGS)
 
+instructions: setup ## count the instructions that a call of RPC takes (valgrind); fail if more than what is committed
+	@xtask/host.sh need valgrind=valgrind
+	$(CARGO) run -q $(CARGO_FLAGS) -p xtask -- instructions --check
+
 clean: ## remove what was built
 	$(CARGO) clean
 
 help: ## say what there is
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-6s  %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s  %s\n", $$1, $$2 }' Makefile
 
 # The NFS server of `lab kni`.
 LAB_PACKAGES_kni := nfs-ganesha=ganesha.nfsd nfs-ganesha-vfs=/etc/ganesha/vfs.conf

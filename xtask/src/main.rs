@@ -5,6 +5,7 @@
 
 mod bpf;
 mod check;
+mod instructions;
 mod summary;
 
 use std::path::{Path, PathBuf};
@@ -30,6 +31,15 @@ enum Command {
         #[arg(long)]
         check: bool,
     },
+    /// Count the instructions that a call of RPC takes, under valgrind.
+    Instructions {
+        /// Fail if a case takes more than what is committed.
+        #[arg(long)]
+        check: bool,
+        /// Commit what is counted: write it to engine/rpc/instructions.toml.
+        #[arg(long, conflicts_with = "check")]
+        write: bool,
+    },
     /// Run the tests and say at the end how many ran and why any was skipped.
     TestSummary {
         /// Arguments for `cargo test` in place of the whole workspace and the models, e.g. `-p twinpath-wire`.
@@ -42,6 +52,9 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Check => run_checks(),
         Command::Bpf { check } => bpf::build(check).map(|()| ExitCode::SUCCESS),
+        Command::Instructions { check, write } => {
+            instructions::run(&root(), check, write).map(|()| ExitCode::SUCCESS)
+        }
         Command::TestSummary { cargo_args } => summary::run(&root(), &cargo_args),
     };
     match outcome {

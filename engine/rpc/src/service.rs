@@ -72,7 +72,7 @@ impl Service for RpcService {
     ) -> usize {
         let mut rest = input;
         // Without room for the longest reply, input is left for when there is.
-        while output.room() >= self.server.record_reply_max() {
+        while !rest.is_empty() && output.room() >= self.server.record_reply_max() {
             let outcome = match record::next(&mut rest, self.limits, &mut self.joined) {
                 Ok(Some(record)) => {
                     let mut outcome = Ok(());

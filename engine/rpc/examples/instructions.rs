@@ -1,0 +1,96 @@
+//! Serves one case of call over and over, for counting instructions: `cargo run -p xtask -- instructions` runs it under
+//! valgrind with two counts of calls and takes the difference.
+//!
+//! `instructions CASE CALLS`; without arguments it lists the cases.
+
+use std::hint::black_box;
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use twinpath_rpc::client::{Auth, Call, handle_arguments};
+use twinpath_rpc::mount3::Mount3;
+use twinpath_rpc::nfs3::{Nfs3, ROOT, Tree};
+use twinpath_rpc::nfs3_types::nfs3;
+use twinpath_rpc::record::RecordLimits;
+use twinpath_rpc::{DuplicateLimits, Program, RpcService, Server};
+use twinpath_service::{Answer, Datagram, Duration, Instant, Output, Service};
+
+/// What one connection's output may hold; more than any reply.
+const OUTPUT_MAX: usize = 65_536;
+
+/// A name, the procedure, whether the caller says who it is, fragments; none: a datagram.
+type Case = (&'static str, u32, bool, Option<usize>);
+
+const CASES: [Case; 6] = [
+    ("null-record", 0, false, Some(1)),
+    ("null-record-sys", 0, true, Some(1)),
+    ("null-record-3-fragments", 0, false, Some(3)),
+    ("null-datagram", 0, false, None),
+    ("getattr-record-sys", 1, true, Some(1)),
+    ("getattr-datagram-sys", 1, true, None),
+];
+
+fn service() -> RpcService {
+    let tree = Arc::new(Tree::small());
+    let programs: Vec<Box<dyn Program>> =
+        vec![Box::new(Nfs3::new(Arc::clone(&tree))), Box::new(Mount3::new(tree))];
+    let duplicates = DuplicateLimits { calls: 8, age: Duration::from_secs(1) };
+    let server = Server::new(programs, duplicates, 7).expect("two programs of different numbers");
+    RpcService::new(server, RecordLimits { record_bytes: 65_536, fragments: 32 })
+}
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    let (Some(name), Some(calls)) = (arguments.next(), arguments.next()) else {
+        CASES.iter().for_each(|(name, ..)| println!("{name}"));
+        return ExitCode::SUCCESS;
+    };
+    let case = CASES.iter().find(|(known, ..)| *known == name);
+    let (Some((_, procedure, sys, fragments)), Ok(calls)) = (case, calls.parse::<u64>()) else {
+        eprintln!("instructions CASE CALLS: one of the cases that it lists without arguments, and a number");
+        return ExitCode::FAILURE;
+    };
+    let auth =
+        if *sys { Auth::sys("client", 1000, 100, &[4, 24]).expect("within limits") } else { Auth::none() };
+    let args = if *procedure == 0 { Vec::new() } else { handle_arguments(&Tree::small().handle(ROOT)) };
+    let (program, version, procedure) = (nfs3::PROGRAM, nfs3::VERSION, *procedure);
+    let call = Call { xid: 7, program, version, procedure, auth: &auth, args: &args };
+    match fragments {
+        Some(fragments) => serve_records(&call, *fragments, calls),
+        None => serve_datagrams(&call, calls),
+    }
+    ExitCode::SUCCESS
+}
+
+fn peer() -> SocketAddr {
+    SocketAddr::from(([192, 0, 2, 1], 900))
+}
+
+/// One record per read, as a client sends them that waits for each reply.
+fn serve_records(call: &Call<'_>, fragments: usize, calls: u64) {
+    let (mut service, mut stream, mut out) = (service(), Vec::new(), Vec::with_capacity(OUTPUT_MAX));
+    call.write_record(fragments, &mut stream);
+    let mut connection = service.accept(Instant::ZERO, peer()).expect("nobody is refused");
+    for _ in 0..calls {
+        out.clear();
+        let mut output = Output::new(&mut out, OUTPUT_MAX);
+        let used = service.stream(Instant::ZERO, &mut connection, black_box(&stream), &mut output);
+        assert_eq!(used, stream.len());
+        black_box(&out);
+    }
+    assert!(calls == 0 || !out.is_empty(), "answered");
+}
+
+fn serve_datagrams(call: &Call<'_>, calls: u64) {
+    let (mut service, mut buffer) = (service(), [0; 2048]);
+    let len = call.write_to(&mut buffer).expect("a call is short");
+    let request = buffer;
+    for _ in 0..calls {
+        // The reply is built where the request was.
+        buffer[..len].copy_from_slice(&request[..len]);
+        let mut datagram = Datagram::new(Instant::ZERO, peer(), peer(), black_box(&mut buffer), len);
+        let answer = service.datagram(&mut datagram);
+        assert!(matches!(black_box(answer), Answer::Reply { .. }), "answered");
+    }
+}
