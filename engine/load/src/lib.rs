@@ -6,6 +6,7 @@
 //! never reads a clock, touches a socket, or allocates after [`Load::new`].
 
 mod arrivals;
+mod calls;
 mod codec;
 mod config;
 mod load;
@@ -14,6 +15,7 @@ mod pattern;
 mod summary;
 
 pub use arrivals::{Arrivals, BURST_JITTER, Schedule};
+pub use calls::{Asked, CallError, Calls, FRAGMENTS_MAX, Framing};
 pub use codec::{Answer, Codec, Cut};
 pub use config::{INFLIGHT_MAX, Limit, LoadConfig, LoadError, PAYLOAD_MAX, PAYLOAD_MIN};
 pub use load::{Load, Reply, RequestId};

@@ -109,6 +109,12 @@ impl<C: Codec> Load<C> {
         })
     }
 
+    /// As if so many requests had been made and answered.
+    #[cfg(test)]
+    pub(crate) fn made_before(&mut self, requests: u64) {
+        self.sequence = requests;
+    }
+
     /// The next request to send now, if there is one: the window has room and, in an open loop, its time has come.
     ///
     /// Each call takes a place in the window; the caller owes a [`sent`](Self::sent) for it.

@@ -19,7 +19,7 @@ struct Tier {
 const TIERS: &[Tier] = &[
     Tier { folder: "pure", below: &[], order: &["time", "inspect", "wire", "steer", "filter", "idle"] },
     Tier { folder: "mem", below: &["pure"], order: &["frame", "rings"] },
-    Tier { folder: "engine", below: &["pure", "mem"], order: &["service", "stack", "load", "rpc"] },
+    Tier { folder: "engine", below: &["pure", "mem"], order: &["service", "stack", "rpc", "load"] },
     Tier {
         folder: "io",
         below: &["pure", "mem"],

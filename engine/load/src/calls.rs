@@ -1,0 +1,300 @@
+//! Calls of ONC RPC (RFC 5531) as a load: the xid is the request's number, and every reply is read and held to what was
+//! asked.
+
+use twinpath_rpc::client::{Auth, Call, Reply, ReplyError, handle_arguments};
+use twinpath_rpc::nfs3_types::nfs3;
+use twinpath_rpc::record::{MARK_LEN, mark};
+
+use crate::codec::{Answer, Codec, Cut};
+use crate::load::RequestId;
+
+/// Most fragments of a record, in either direction.
+pub const FRAGMENTS_MAX: usize = 16;
+/// The longest reply that can be right: 24 bytes around a verifier of at most 400 (RFC 5531, 8.2), and the attributes.
+const REPLY_MAX: usize = 24 + 400 + GETATTR_RESULTS;
+/// A status and a `fattr3` (RFC 1813, 2.6).
+const GETATTR_RESULTS: usize = 4 + 84;
+/// An accepted reply without a verifier and without results.
+const REPLY_MIN: usize = 24;
+const RECORD_MAX: usize = REPLY_MAX + FRAGMENTS_MAX * MARK_LEN;
+/// A mark's bit that says: the record's last fragment (RFC 5531, section 11).
+const LAST_FRAGMENT: u32 = 1 << 31;
+
+/// What a server is asked, of NFS version 3.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// NULL (RFC 1813, 3.3.0).
+    Null,
+    /// GETATTR (RFC 1813, 3.3.1) of the file with this handle.
+    GetAttr {
+        /// At most 64 bytes.
+        handle: Vec<u8>,
+    },
+}
+
+/// How a call travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// As a datagram.
+    Datagram,
+    /// As a record of so many fragments, 1 to [`FRAGMENTS_MAX`]: the first carries one byte, with three or more the
+    /// last as well, and those between share the rest.
+    Record {
+        /// That many.
+        fragments: usize,
+    },
+}
+
+/// What was wrong with a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CallError {
+    /// It can't be read, or says no.
+    #[error(transparent)]
+    Reply(#[from] ReplyError),
+    /// It came in fragments that don't add up.
+    #[error("the reply's fragments are not those of one record")]
+    Fragments,
+    /// Two replies about one handle are about two files.
+    #[error("GETATTR told of file {found}, and before of file {before}, for one handle")]
+    AnotherFile {
+        /// The number of the file now.
+        found: u64,
+        /// In the first reply.
+        before: u64,
+    },
+}
+
+/// Calls of one procedure, with one credential.
+pub struct Calls {
+    auth: Auth,
+    procedure: u32,
+    args: Vec<u8>,
+    framing: Framing,
+    request_len: usize,
+    /// Bytes of each fragment.
+    pieces: Vec<usize>,
+    /// What tells this run's xids from those of another.
+    xids: u32,
+    /// Bytes of the latest reply, with its marks.
+    reply_len: usize,
+    /// A reply whose fragments are joined.
+    joined: Vec<u8>,
+    /// The file that the first reply told of.
+    file: Option<u64>,
+    complaint: Option<CallError>,
+}
+
+impl Calls {
+    /// Calls with `auth`, whose xids are numbered from somewhere that `seed` determines.
+    #[must_use]
+    pub fn new(asked: &Asked, auth: Auth, framing: Framing, seed: u64) -> Self {
+        let (procedure, args, results) = match asked {
+            Asked::Null => (0, Vec::new(), 0),
+            Asked::GetAttr { handle } => (1, handle_arguments(handle), GETATTR_RESULTS),
+        };
+        let mut calls = Self {
+            auth,
+            procedure,
+            args,
+            framing,
+            request_len: 0,
+            pieces: Vec::new(),
+            xids: (seed ^ seed >> 32) as u32,
+            reply_len: REPLY_MIN + results + if framing == Framing::Datagram { 0 } else { MARK_LEN },
+            joined: Vec::with_capacity(RECORD_MAX),
+            file: None,
+            complaint: None,
+        };
+        let message = calls.call(0).len();
+        if let Framing::Record { fragments } = framing {
+            calls.pieces = pieces(message, fragments.clamp(1, FRAGMENTS_MAX));
+        }
+        calls.request_len = message + calls.pieces.len() * MARK_LEN;
+        calls
+    }
+
+    /// Bytes of a call without record marks.
+    #[must_use]
+    pub fn message_len(&self) -> usize {
+        self.request_len - self.pieces.len() * MARK_LEN
+    }
+
+    fn call(&self, xid: u32) -> Call<'_> {
+        Call {
+            xid,
+            program: nfs3::PROGRAM,
+            version: nfs3::VERSION,
+            procedure: self.procedure,
+            auth: &self.auth,
+            args: &self.args,
+        }
+    }
+
+    /// Reads a message, and holds it to what was asked.
+    #[inline]
+    fn verify(&mut self, message: &[u8]) -> Answer {
+        let reply = match Reply::parse(message) {
+            Ok(reply) => reply,
+            Err(error) => return self.complain(error.into(), Answer::Wrong),
+        };
+        let id = u64::from(reply.xid ^ self.xids);
+        let verified =
+            if self.procedure == 0 { reply.verify_null() } else { return self.verify_file(&reply, id) };
+        match verified {
+            Ok(()) => Answer::Right(id),
+            Err(error) => self.refused_or_wrong(error, id),
+        }
+    }
+
+    /// The attributes are those of the file that the first reply told of.
+    fn verify_file(&mut self, reply: &Reply<'_>, id: u64) -> Answer {
+        match reply.verify_getattr() {
+            Ok(attributes) => {
+                let found = attributes.fileid;
+                match *self.file.get_or_insert(found) {
+                    before if before == found => Answer::Right(id),
+                    before => self.complain(CallError::AnotherFile { found, before }, Answer::Wrong),
+                }
+            }
+            Err(error) => self.refused_or_wrong(error, id),
+        }
+    }
+
+    #[cold]
+    fn refused_or_wrong(&mut self, error: ReplyError, id: u64) -> Answer {
+        let answer = match error {
+            ReplyError::Refused(_) | ReplyError::GetAttr(_) => Answer::Refused(id),
+            _ => Answer::Wrong,
+        };
+        self.complain(error.into(), answer)
+    }
+
+    #[cold]
+    fn complain(&mut self, error: CallError, answer: Answer) -> Answer {
+        self.complaint.get_or_insert(error);
+        answer
+    }
+
+    /// A record of several fragments, or one that is none.
+    #[cold]
+    fn verify_joined(&mut self, record: &[u8]) -> Answer {
+        let mut joined = std::mem::take(&mut self.joined);
+        joined.clear();
+        let answer = if join(record, &mut joined).is_some() {
+            self.verify(&joined)
+        } else {
+            self.complain(CallError::Fragments, Answer::Wrong)
+        };
+        self.joined = joined;
+        answer
+    }
+}
+
+impl Codec for Calls {
+    const ID_BITS: u32 = u32::BITS;
+
+    #[inline]
+    fn request_len(&self) -> usize {
+        self.request_len
+    }
+
+    #[inline]
+    fn reply_len_max(&self) -> usize {
+        if self.framing == Framing::Datagram { REPLY_MAX } else { RECORD_MAX }
+    }
+
+    #[inline]
+    fn write(&self, id: RequestId, request: &mut [u8]) {
+        let call = self.call(id as u32 ^ self.xids);
+        let marks = self.pieces.len() * MARK_LEN;
+        let written = call.write_to(&mut request[marks..]);
+        debug_assert_eq!(written, Some(self.message_len()), "as long as it was when it was counted");
+        match *self.pieces.as_slice() {
+            [] => {}
+            [len] => request[..MARK_LEN].copy_from_slice(&mark(len as u32, true)),
+            _ => split(&self.pieces, request),
+        }
+    }
+
+    #[inline]
+    fn check(&mut self, reply: &[u8]) -> Answer {
+        if self.framing == Framing::Datagram {
+            return self.verify(reply);
+        }
+        self.reply_len = reply.len();
+        match reply.split_first_chunk() {
+            Some((first, message)) if *first == mark(message.len() as u32, true) => self.verify(message),
+            _ => self.verify_joined(reply),
+        }
+    }
+
+    #[inline]
+    fn cut(&self, stream: &[u8]) -> Cut {
+        let mut end = 0;
+        for _ in 0..FRAGMENTS_MAX {
+            let Some((first, _)) = stream.get(end..).and_then(<[u8]>::split_first_chunk::<MARK_LEN>) else {
+                let missing = if stream.is_empty() { self.reply_len } else { end + MARK_LEN - stream.len() };
+                return Cut::Partial { missing };
+            };
+            let mark = u32::from_be_bytes(*first);
+            end += MARK_LEN + (mark & !LAST_FRAGMENT) as usize;
+            if end > RECORD_MAX {
+                return Cut::Broken;
+            }
+            if mark & LAST_FRAGMENT != 0 {
+                let missing = end.saturating_sub(stream.len());
+                return if missing == 0 { Cut::Whole(end) } else { Cut::Partial { missing } };
+            }
+        }
+        Cut::Broken
+    }
+
+    fn complaint(&self) -> Option<String> {
+        self.complaint.map(|error| error.to_string())
+    }
+}
+
+/// How many bytes of a message each of its fragments carries.
+fn pieces(message: usize, fragments: usize) -> Vec<usize> {
+    match fragments {
+        1 => vec![message],
+        2 => vec![1, message - 1],
+        _ => {
+            let (between, rest) = (fragments - 2, message - 2);
+            let share = |index: usize| rest / between + usize::from(index < rest % between);
+            std::iter::once(1).chain((0..between).map(share)).chain([1]).collect()
+        }
+    }
+}
+
+/// Moves the pieces of a message, which stands behind the room for all marks, each behind a mark of its own.
+fn split(pieces: &[usize], request: &mut [u8]) {
+    let (mut from, mut to) = (pieces.len() * MARK_LEN, 0);
+    for (index, &piece) in pieces.iter().enumerate() {
+        request[to..to + MARK_LEN].copy_from_slice(&mark(piece as u32, index + 1 == pieces.len()));
+        request.copy_within(from..from + piece, to + MARK_LEN);
+        from += piece;
+        to += MARK_LEN + piece;
+    }
+}
+
+/// The message of a record; `None` if it is not exactly one.
+fn join(mut record: &[u8], message: &mut Vec<u8>) -> Option<()> {
+    loop {
+        let (first, rest) = record.split_first_chunk()?;
+        let mark = u32::from_be_bytes(*first);
+        let (piece, rest) = rest.split_at_checked((mark & !LAST_FRAGMENT) as usize)?;
+        // Within the capacity, so nothing is allocated: `cut` lets nothing longer pass.
+        if message.len() + piece.len() > message.capacity() {
+            return None;
+        }
+        message.extend_from_slice(piece);
+        record = rest;
+        if mark & LAST_FRAGMENT != 0 {
+            return record.is_empty().then_some(());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
