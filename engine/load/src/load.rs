@@ -47,6 +47,7 @@ pub struct Load<C = Echo> {
     /// The latest time heard of.
     now: Instant,
     last_reply: Instant,
+    answered: bool,
     /// Requests made so far; the next one's sequence number.
     sequence: u64,
     /// Sequence number of the first request after the warm-up, once there is one.
@@ -99,6 +100,7 @@ impl<C: Codec> Load<C> {
             },
             now,
             last_reply: measured_from,
+            answered: false,
             sequence: 0,
             first_measured: None,
             slots: vec![FREE_SLOT; slot_count].into(),
@@ -177,6 +179,7 @@ impl<C: Codec> Load<C> {
         let Some(slot) = self.slots.get((id & SLOT_MASK) as usize).copied() else { return self.corrupt(now) };
         if slot.id == id && slot.sent != Instant::NEVER {
             self.release(id);
+            self.answered = true;
             if self.is_measured(id) {
                 self.last_reply = now;
                 if is_right {
@@ -254,6 +257,13 @@ impl<C: Codec> Load<C> {
     #[must_use]
     pub fn open_requests(&self) -> usize {
         self.slots.len() - self.free.len()
+    }
+
+    /// Whether any request was answered so far, the warm-up's included.
+    #[inline]
+    #[must_use]
+    pub fn has_answers(&self) -> bool {
+        self.answered
     }
 
     /// How much is done of it, 0 to 1.

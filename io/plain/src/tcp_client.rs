@@ -122,7 +122,7 @@ impl Connection {
             self.send_gathered()?;
             let received = self.receive(load, self.config.wait.spins(last_reply, now), now)?;
             now = clock::now();
-            if stop.is_requested() || (last_reply == started && now.since(started) > silence) {
+            if stop.is_requested() || (!load.has_answers() && now.since(started) > silence) {
                 break;
             }
             if received > 0 {

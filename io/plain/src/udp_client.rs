@@ -119,7 +119,7 @@ impl Flow {
             let count = self.receive(load, spins, now)?;
             now = clock::now();
             // A socket shut down reads as an empty datagram.
-            if stop.is_requested() || (!self.answered && now.since(started) > silence) {
+            if stop.is_requested() || (!load.has_answers() && now.since(started) > silence) {
                 break;
             }
             for slot in 0..count {

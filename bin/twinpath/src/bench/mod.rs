@@ -6,11 +6,13 @@ mod kernel;
 mod lines;
 mod measured;
 mod moment;
+mod mount;
 mod options;
 mod output;
 pub(crate) mod plan;
 mod plot;
 pub(crate) mod report;
+mod rpc;
 mod runs;
 mod service;
 pub(crate) mod show;
@@ -24,6 +26,7 @@ use twinpath_sys::LatencyRequest;
 use self::options::EchoArgs;
 use self::output::Output;
 use self::plan::Plan;
+use self::rpc::RpcArgs;
 use self::runs::{Done, Run};
 use self::show::{Bar, Watch};
 
@@ -36,11 +39,13 @@ pub(crate) struct Args {
 #[derive(clap::Subcommand)]
 enum What {
     Echo(Box<EchoArgs>),
+    Rpc(Box<RpcArgs>),
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.what {
         What::Echo(args) => measure(&Plan::echo(&args)?),
+        What::Rpc(args) => measure(&rpc::plan(&args)?),
     }
 }
 

@@ -76,6 +76,7 @@ fn once(plan: &Plan, number: u32, stop: &Stop, watch: &Watch) -> anyhow::Result<
     let seed = |thread: u32| plan.seed.wrapping_add(u64::from(number) << 32 | u64::from(thread));
     match &plan.service {
         Service::Echo { size } => by_path(plan, stop, watch, |thread| Ok(Echo::new(*size, seed(thread))?)),
+        Service::Rpc(rpc) => by_path(plan, stop, watch, |thread| Ok(rpc.calls(seed(thread)))),
     }
 }
 
@@ -182,7 +183,14 @@ impl<'a> Tally<'a> {
 
 /// What was asked for.
 fn settings(plan: &Plan) -> BenchReport {
+    let rpc = match &plan.service {
+        Service::Echo { .. } => None,
+        Service::Rpc(rpc) => Some(rpc),
+    };
     BenchReport {
+        procedure: rpc.map(|rpc| rpc.procedure().to_owned()),
+        auth: rpc.map(|rpc| rpc.auth_name.to_owned()),
+        fragments: rpc.and_then(|rpc| rpc.fragments()).map(|fragments| fragments as u32),
         service: plan.service.name().to_owned(),
         target: plan.target.name.clone(),
         transport: plan.transport.to_string(),

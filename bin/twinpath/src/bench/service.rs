@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use twinpath_load::Echo;
+use twinpath_load::{Asked, Calls, Echo, Framing};
+use twinpath_rpc::client::Auth;
 
 /// A service, and what it is asked.
 #[derive(Clone, Debug)]
@@ -12,6 +13,41 @@ pub(crate) enum Service {
         /// Bytes of a request.
         size: usize,
     },
+    /// ONC RPC.
+    Rpc(Rpc),
+}
+
+/// The calls of an RPC service.
+#[derive(Clone, Debug)]
+pub(crate) struct Rpc {
+    pub(crate) asked: Asked,
+    pub(crate) auth: Auth,
+    /// As it is spoken of: `none` or `sys`.
+    pub(crate) auth_name: &'static str,
+    pub(crate) framing: Framing,
+}
+
+impl Rpc {
+    /// What a thread speaks.
+    pub(crate) fn calls(&self, seed: u64) -> Calls {
+        Calls::new(&self.asked, self.auth.clone(), self.framing, seed)
+    }
+
+    /// As it is spoken of.
+    pub(crate) fn procedure(&self) -> &'static str {
+        match self.asked {
+            Asked::Null => "null",
+            Asked::GetAttr { .. } => "getattr",
+        }
+    }
+
+    /// Of each call; `None` for datagrams.
+    pub(crate) fn fragments(&self) -> Option<usize> {
+        match self.framing {
+            Framing::Datagram => None,
+            Framing::Record { fragments } => Some(fragments),
+        }
+    }
 }
 
 impl Service {
@@ -25,6 +61,7 @@ impl Service {
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Echo { .. } => "echo",
+            Self::Rpc(_) => "rpc",
         }
     }
 
@@ -32,6 +69,7 @@ impl Service {
     pub(crate) fn size(&self) -> usize {
         match self {
             Self::Echo { size } => *size,
+            Self::Rpc(rpc) => rpc.calls(0).message_len(),
         }
     }
 }
@@ -40,6 +78,13 @@ impl fmt::Display for Service {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Echo { .. } => f.write_str("echo"),
+            Self::Rpc(rpc) => {
+                write!(f, "rpc {}, auth {}", rpc.procedure(), rpc.auth_name)?;
+                match rpc.fragments() {
+                    None | Some(1) => Ok(()),
+                    Some(fragments) => write!(f, ", {fragments} fragments"),
+                }
+            }
         }
     }
 }
