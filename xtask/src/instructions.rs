@@ -11,7 +11,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 
 /// What was counted when this was last written.
-const COMMITTED: &str = "engine/rpc/instructions.toml";
+const COMMITTED: &str = "test/instructions/committed.toml";
 /// Calls of the shorter run, and of the longer one.
 const CALLS: [u64; 2] = [1_000, 3_000];
 /// What a figure may be above the committed one: with the compiler that it was counted with, and with others.
@@ -21,8 +21,8 @@ const TOLERANCE_PERCENT: [f64; 2] = [3.0, 15.0];
 /// `write`, what was counted becomes the committed figure.
 pub(crate) fn run(root: &Path, check: bool, write: bool) -> Result<()> {
     let rustc = output(Command::new("rustc").arg("--version"))?.trim().to_owned();
-    let example = build(root)?;
-    let cases = output(&mut Command::new(&example))?;
+    let program = build_counted(root)?;
+    let cases = output(&mut Command::new(&program))?;
     let committed = committed(root)?;
     let same_rustc = committed.get("rustc").and_then(toml::Value::as_str) == Some(&rustc);
     let tolerance = TOLERANCE_PERCENT[usize::from(!same_rustc)];
@@ -30,7 +30,7 @@ pub(crate) fn run(root: &Path, check: bool, write: bool) -> Result<()> {
     let mut worse = Vec::new();
     println!("{:<28}{:>10}{:>12}{:>9}", "instructions per call", "now", "committed", "change");
     for case in cases.lines() {
-        let now = count(&example, case)?;
+        let now = count(&program, case)?;
         let former = committed.get("calls").and_then(|calls| calls.get(case)).and_then(toml::Value::as_float);
         let change = former.map(|former| (now / former - 1.0) * 100.0);
         let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
@@ -56,28 +56,27 @@ pub(crate) fn run(root: &Path, check: bool, write: bool) -> Result<()> {
     Ok(())
 }
 
-/// The example, optimised as the product is.
-fn build(root: &Path) -> Result<std::path::PathBuf> {
+/// The program that is counted, optimised as the product is.
+fn build_counted(root: &Path) -> Result<std::path::PathBuf> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
-    let arguments =
-        ["build", "--locked", "--release", "-q", "-p", "twinpath-rpc", "--example", "instructions"];
+    let arguments = ["build", "--locked", "--release", "-q", "-p", "twinpath-test-instructions"];
     let status = Command::new(&cargo).args(arguments).current_dir(root).status().context("running cargo")?;
-    ensure!(status.success(), "the example did not build");
+    ensure!(status.success(), "the counted program did not build");
     let metadata = output(
         Command::new(&cargo).args(["metadata", "--format-version", "1", "--no-deps"]).current_dir(root),
     )?;
     // One string of a document whose shape is cargo's to keep; no need for a parser of JSON.
     let target = metadata.split_once("\"target_directory\":\"").and_then(|(_, rest)| rest.split_once('"'));
     let (target, _) = target.context("cargo metadata names no target directory")?;
-    Ok(Path::new(target).join("release/examples/instructions"))
+    Ok(Path::new(target).join("release/twinpath-test-instructions"))
 }
 
 /// Instructions per call of one case.
-fn count(example: &Path, case: &str) -> Result<f64> {
+fn count(program: &Path, case: &str) -> Result<f64> {
     let collected = |calls: u64| -> Result<f64> {
         let mut valgrind = Command::new("valgrind");
         valgrind.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]);
-        let run = valgrind.arg(example).arg(case).arg(calls.to_string()).output();
+        let run = valgrind.arg(program).arg(case).arg(calls.to_string()).output();
         let run = run.context("running valgrind: install it (apt-get install valgrind)")?;
         let text = String::from_utf8_lossy(&run.stderr);
         ensure!(run.status.success(), "{case} failed under valgrind:\n{text}");

@@ -36,7 +36,7 @@ enum Command {
         /// Fail if a case takes more than what is committed.
         #[arg(long)]
         check: bool,
-        /// Commit what is counted: write it to engine/rpc/instructions.toml.
+        /// Commit what is counted: write it to test/instructions/committed.toml.
         #[arg(long, conflicts_with = "check")]
         write: bool,
     },

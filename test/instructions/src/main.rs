@@ -1,7 +1,7 @@
 //! Serves one case of call over and over, for counting instructions: `cargo run -p xtask -- instructions` runs it under
 //! valgrind with two counts of calls and takes the difference.
 //!
-//! `instructions CASE CALLS`; without arguments it lists the cases.
+//! `twinpath-test-instructions CASE CALLS`; without arguments it lists the cases.
 
 use std::hint::black_box;
 use std::net::SocketAddr;
@@ -48,7 +48,9 @@ fn main() -> ExitCode {
     };
     let case = CASES.iter().find(|(known, ..)| *known == name);
     let (Some((_, procedure, sys, fragments)), Ok(calls)) = (case, calls.parse::<u64>()) else {
-        eprintln!("instructions CASE CALLS: one of the cases that it lists without arguments, and a number");
+        eprintln!(
+            "twinpath-test-instructions CASE CALLS: one of the cases that it lists without arguments, and a number"
+        );
         return ExitCode::FAILURE;
     };
     let auth =
