@@ -57,8 +57,9 @@ clean: ## remove what was built
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s  %s\n", $$1, $$2 }' Makefile
 
-# The NFS server of `lab kni`.
+# The NFS server of `lab kni` and `lab rpc`.
 LAB_PACKAGES_kni := nfs-ganesha=ganesha.nfsd nfs-ganesha-vfs=/etc/ganesha/vfs.conf
+LAB_PACKAGES_rpc := $(LAB_PACKAGES_kni)
 
 # Only to prove that the committed object is what its source gives; the product needs no compiler for it.
 BPF_PACKAGES := clang-14=clang-14 llvm-14=llvm-strip-14

@@ -10,7 +10,6 @@ mod counters;
 mod datagram;
 mod echo;
 mod frame;
-mod later;
 mod output;
 mod reflect;
 
@@ -22,7 +21,6 @@ pub use counters::ServiceCounters;
 pub use datagram::{Answer, Datagram};
 pub use echo::Echo;
 pub use frame::EthernetFrame;
-pub use later::{Job, Later, Order, Work};
 pub use output::{Next, Output};
 pub use reflect::Reflect;
 pub use twinpath_inspect::Reason;
@@ -97,11 +95,6 @@ pub trait Service: Send {
         None
     }
 
-    /// Whether it uses [`Output::later`]: threads that may block are kept ready for it then.
-    fn defers(&self) -> bool {
-        false
-    }
-
-    /// A connection is over. Its replies still to come are dropped, and counted as `late_reply`.
+    /// A connection is over.
     fn close(&mut self, _connection: Self::Connection, _why: Closed) {}
 }

@@ -40,7 +40,7 @@ pub(crate) fn render(lab: &Lab, report: &LabReport, record: &Record) -> anyhow::
         report.wall_s,
     );
     targets(&mut page, report)?;
-    for group in [Group::Rtt, Group::Wake, Group::Walk, Group::Transit] {
+    for group in [Group::NullOne, Group::NullMany, Group::Rtt, Group::Wake, Group::Walk, Group::Transit] {
         latencies(&mut page, lab, report, record, group)?;
     }
     for group in [Group::Wake, Group::Neighbour] {
@@ -115,6 +115,10 @@ fn ratio_line(page: &mut String, ratio: &Ratio) {
 /// How the ids of rows begin that are twinpath's.
 const OUR_ROWS: [&str; 3] = ["twinpath", "direct", "shm"];
 
+fn is_ours(row: &Row) -> bool {
+    OUR_ROWS.iter().any(|ours| row.id.starts_with(ours)) || row.id.contains("-twinpath")
+}
+
 /// The curves of one group; nothing where it was not measured.
 fn latencies(
     page: &mut String,
@@ -127,8 +131,7 @@ fn latencies(
     let mut curves = Vec::new();
     let mut legend = String::new();
     for (spec, row) in of_group(lab, report, group).filter(|(_, row)| row.skipped.is_none()) {
-        let is_ours = OUR_ROWS.iter().any(|ours| row.id.starts_with(ours))
-            || !matches!(group, Group::Rtt | Group::Frames | Group::Wake) && row.path.is_some();
+        let is_ours = is_ours(row) || matches!(group, Group::Walk | Group::Transit) && row.path.is_some();
         let next = if is_ours { ours.next() } else { kernels.next() };
         let colour = if row.path.is_none() { FLOOR } else { *next.unwrap_or(&FLOOR) };
         let value =
@@ -163,7 +166,7 @@ fn against_cpu(page: &mut String, lab: &Lab, report: &LabReport, group: Group) -
     for (spec, row) in of_group(lab, report, group) {
         let value = |name: &str| row.values.get(name).map(|summary| summary.median);
         let (Some(cpu), Some(latency_us)) = (value("cpu_server"), value("mean_us")) else { continue };
-        let is_ours = OUR_ROWS.iter().any(|ours| row.id.starts_with(ours));
+        let is_ours = is_ours(row);
         let next = if is_ours { ours.next() } else { kernels.next() };
         points.push(Point { cpu, latency_us, colour: *next.unwrap_or(&FLOOR), ours: is_ours });
         names.push(label(spec, row));
@@ -265,8 +268,29 @@ const RATE_COLUMNS: [Column; 5] = [
     ("cpu_server", "CPU server", table::percent),
     ("cpu_client", "CPU client", table::percent),
 ];
-const COST_COLUMNS: [Column; 4] = [
+const RPC_COLUMNS: [Column; 18] = [
+    ("min_us", "min", table::significant),
+    ("mean_us", "avg", table::significant),
+    ("p50_us", "p50", table::significant),
+    ("p99_us", "p99", table::significant),
+    ("p99_9_us", "p99.9 us", table::significant),
+    ("requests_per_s", "RPC/s", table::thousands),
+    ("cpu_us_per_call", "CPU us/call", table::significant),
+    ("cpu_server", "CPU server", table::percent),
+    ("cpu_client", "CPU client", table::percent),
+    ("lost", "lost", table::thousands),
+    ("connections", "connections", table::thousands),
+    ("bytes_per_connection", "bytes each", table::thousands),
+    ("memory_bytes", "memory", table::thousands),
+    ("memory_limit_bytes", "of at most", table::thousands),
+    ("memory_share", "share", table::short),
+    ("p99_alone_us", "p99 alone us", table::significant),
+    ("p99_ratio", "p99 beside / alone", table::short),
+    ("instructions_per_call", "instructions", table::thousands),
+];
+const COST_COLUMNS: [Column; 5] = [
     ("cpu_us_per_reply", "CPU us/reply", table::significant),
+    ("cpu_us_per_call", "CPU us/call", table::significant),
     ("offered_per_s", "offered/s", table::thousands),
     ("cpu_server", "CPU server", table::percent),
     ("p99_us", "p99 us", table::significant),
@@ -311,6 +335,12 @@ fn columns(group: Group) -> &'static [Column] {
         Group::Wake | Group::Paces | Group::Neighbour => &WAKE_COLUMNS,
         Group::Switching => &SWITCHING_COLUMNS,
         Group::Policy => &POLICY_COLUMNS,
+        Group::NullOne
+        | Group::NullMany
+        | Group::NullUdp
+        | Group::Getattr
+        | Group::Burden
+        | Group::Instructions => &RPC_COLUMNS,
     }
 }
 
@@ -336,8 +366,8 @@ fn rows(page: &mut String, lab: &Lab, report: &LabReport, record: &Record, group
             }
             continue;
         }
-        let class =
-            if row.path.as_deref().is_some_and(|path| path != "kernel") { " class=\"ours\"" } else { "" };
+        let ours = is_ours(row) || row.path.as_deref().is_some_and(|path| path != "kernel");
+        let class = if ours { " class=\"ours\"" } else { "" };
         let _ = write!(page, "<tr{class}><td class=\"name\">{}", escape(&label(spec, row)));
         for (name, _, write_value) in &columns {
             match row.values.get(*name) {

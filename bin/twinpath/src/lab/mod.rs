@@ -16,6 +16,7 @@ mod process;
 mod progress;
 mod quick;
 mod record;
+mod rpc;
 mod session;
 mod stats;
 mod table;
@@ -40,7 +41,7 @@ use self::session::{Selection, Session};
 use self::topology::Topology;
 
 /// Every lab there is, in the order of the help text.
-const LABS: &[&Lab] = &[&quick::LAB, &kni::LAB, &three_rtts::LAB, &wakeup::LAB, &fallback::LAB];
+const LABS: &[&Lab] = &[&quick::LAB, &kni::LAB, &three_rtts::LAB, &wakeup::LAB, &fallback::LAB, &rpc::LAB];
 
 /// 128 + SIGINT and 128 + SIGTERM, as shells count.
 const INTERRUPTED: u8 = 130;
@@ -53,7 +54,8 @@ pub(crate) struct Args {
     /// The lab: `quick` measures UDP and TCP echo, twinpath against the kernel's sockets; `kni` an NFS walk beside
     /// twinpath and through its exception port; `three-rtts` frames reflected by a worker, by another process over shared
     /// memory, and by a packet socket; `wakeup` latency against CPU, one packet every 350 us and otherwise, for every way to
-    /// wait; `fallback` what attaching costs the kernel's own traffic.
+    /// wait; `fallback` what attaching costs the kernel's own traffic; `rpc` ONC RPC calls to twinpath, nfs-ganesha and
+    /// servers that do nothing but answer.
     #[arg(value_parser = PossibleValuesParser::new(LABS.iter().map(|lab| lab.name)))]
     name: String,
     /// Also write everything as one JSON object.
@@ -68,7 +70,7 @@ pub(crate) struct Args {
     /// Files in the tree that `kni` walks, for a quick look: a run that is judged takes at least 20,000.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
     files: Option<u32>,
-    /// Draws the periods, gaps and orders of `wakeup`; a run says which it drew.
+    /// Draws the periods, gaps and orders of `wakeup`, the orders of `rpc`; a run says which it drew.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Run only these ratios and rows, and what they need.

@@ -83,10 +83,25 @@ pub(crate) enum Group {
     Switching,
     /// The policy on made-up traffic.
     Policy,
+    /// RPC calls over TCP, one in flight and many.
+    NullOne,
+    NullMany,
+    /// The same over UDP.
+    NullUdp,
+    /// Calls that ask for attributes.
+    Getattr,
+    /// A service beside clients that are a burden.
+    Burden,
+    /// Counted, not timed.
+    Instructions,
 }
 
 impl Group {
-    pub(crate) const ALL: [Self; 19] = [
+    pub(crate) const ALL: [Self; 25] = [
+        Self::NullOne,
+        Self::NullMany,
+        Self::NullUdp,
+        Self::Getattr,
         Self::Wake,
         Self::Paces,
         Self::Neighbour,
@@ -105,6 +120,8 @@ impl Group {
         Self::Beside,
         Self::Trouble,
         Self::Idle,
+        Self::Burden,
+        Self::Instructions,
         Self::Other,
     ];
 
@@ -129,6 +146,12 @@ impl Group {
             Self::Neighbour => "One packet every 250 to 500 us, beside a process that wants the CPU",
             Self::Switching => "Modes switched under load",
             Self::Policy => "The policy, replayed",
+            Self::NullOne => "NULL over TCP, 1 in flight",
+            Self::NullMany => "NULL over TCP, 128 in flight on 1 connection",
+            Self::NullUdp => "NULL over UDP",
+            Self::Getattr => "GETATTR over TCP",
+            Self::Burden => "Beside connections that are a burden",
+            Self::Instructions => "Instructions of the pure part",
         }
     }
 }
@@ -178,6 +201,8 @@ pub(crate) enum Judged {
     MedianStrictly,
     /// The end of the 95 % interval that speaks against us.
     IntervalEnd,
+    /// The end that speaks for us: it misses only what is certainly missed.
+    IntervalBest,
 }
 
 /// A ratio as the lab announces it.

@@ -137,8 +137,8 @@ impl Record {
         let mut holds = spec.target.and_then(|target| {
             let (median, [low, high]) = (summary?.median, interval95?);
             let value = match (spec.judged, spec.better) {
-                (Judged::IntervalEnd, Better::Lower) => high,
-                (Judged::IntervalEnd, Better::Higher) => low,
+                (Judged::IntervalEnd, Better::Lower) | (Judged::IntervalBest, Better::Higher) => high,
+                (Judged::IntervalEnd, Better::Higher) | (Judged::IntervalBest, Better::Lower) => low,
                 _ => median,
             };
             Some(match spec.better {
@@ -193,8 +193,12 @@ impl Record {
 
 fn judged_name(spec: &RatioSpec) -> &'static str {
     match (spec.judged, spec.better) {
-        (Judged::IntervalEnd, Better::Lower) => "upper end of interval95",
-        (Judged::IntervalEnd, Better::Higher) => "lower end of interval95",
+        (Judged::IntervalEnd, Better::Lower) | (Judged::IntervalBest, Better::Higher) => {
+            "upper end of interval95"
+        }
+        (Judged::IntervalEnd, Better::Higher) | (Judged::IntervalBest, Better::Lower) => {
+            "lower end of interval95"
+        }
         (Judged::MedianStrictly, _) => "median, strictly",
         _ => "median",
     }

@@ -34,9 +34,10 @@ pub(crate) fn render(lab: &Lab, report: &LabReport, record: &Record) -> String {
     text
 }
 
-const COLUMNS: [&str; 11] = [
+const COLUMNS: [&str; 12] = [
     "us",
     "min",
+    "avg",
     "p50",
     "p90",
     "p99",
@@ -79,12 +80,12 @@ fn line(spec: &RowSpec, row: &Row, record: &Record) -> Vec<Cell> {
     let us = |name| Cell::new(value(name).map_or_else(String::new, significant));
     let share = |name| Cell::new(value(name).map_or_else(String::new, percent));
     let mut cells = vec![Cell::new(format!("  {}", label(spec, row)))];
-    cells.extend(["min_us", "p50_us", "p90_us", "p99_us", "p99_9_us", "max_us"].map(us));
+    cells.extend(["min_us", "mean_us", "p50_us", "p90_us", "p99_us", "p99_9_us", "max_us"].map(us));
     let middle = match spec.main {
         "p50_us" => "requests_per_s",
         "cpu_server" => "wakeups_per_s",
-        // It has a column of its own.
-        "p99_9_us" => "",
+        // They have columns of their own.
+        "mean_us" | "p99_9_us" => "",
         main => main,
     };
     cells.push(Cell::new(value(middle).map_or_else(String::new, |value| with_unit(middle, value))));
@@ -218,6 +219,9 @@ pub(crate) fn with_unit(name: &str, value: f64) -> String {
     match name {
         "gbit_per_s" => format!("{value:.1} Gbit/s"),
         "cpu_us_per_reply" => format!("{value:.2} us/reply"),
+        "cpu_us_per_call" => format!("{value:.2} us/call"),
+        "memory_share" => format!("{value:.2} of limit"),
+        "instructions_per_call" => format!("{value:.0} instr."),
         "requests_per_s" => thousands(value),
         "ratio" => format!("{value:.2} of before"),
         "added_ns" => format!("{value:.0} ns"),
@@ -228,7 +232,6 @@ pub(crate) fn with_unit(name: &str, value: f64) -> String {
         "wakeups_per_s" => format!("{value:.1} wake-ups/s"),
         "failed" => format!("{value:.0} failed"),
         "lost" => format!("{value:.0} lost"),
-        "mean_us" => format!("{} avg", significant(value)),
         _ if name.ends_with("_us") => significant(value),
         _ => short(value),
     }

@@ -199,3 +199,40 @@ fn packets_now_and_then_are_measured_with_what_they_cost() {
     assert!(value(&row("floor-eventfd"), "p50_us") > 0.0);
     assert_eq!(report["ratios"][0]["id"], "wake350-cpu");
 }
+
+/// A pair over TCP, with the server that spins, and the burdens, which start what holds connections.
+#[test]
+fn calls_are_measured_against_a_bare_server_and_beside_burdens() {
+    if !root_or_skip() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let (json, html) = (directory.path().join("rpc.json"), directory.path().join("rpc.html"));
+    let only = "null-tcp-1-vs-spin,never-reads,idle-10k-bytes";
+    let output = lab_named("rpc", &["--repeat", "1", "--seed", "7", "--only", only, "--json"])
+        .arg(&json)
+        .arg("--html")
+        .arg(&html)
+        .output()
+        .unwrap();
+    let (out, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{out}\n{said}");
+    assert!(said.contains("seed 7"), "{said}");
+    let report: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    let rows = report["rows"].as_array().unwrap();
+    let ids: Vec<_> = rows.iter().map(|row| row["id"].as_str().unwrap()).collect();
+    let expected =
+        ["null-tcp-1-spin", "null-tcp-1-twinpath-poll", "idle-10k-alone", "idle-10k-beside", "never-reads"];
+    assert_eq!(ids, expected);
+    for row in rows {
+        assert_eq!((&row["n"], &row["skipped"]), (&Value::from(1), &Value::Null), "{row}");
+        for name in ["mean_us", "p50_us", "p99_9_us", "requests_per_s", "cpu_client"] {
+            assert!(row["values"][name]["median"].as_f64().unwrap() > 0.0, "{name}: {row}");
+        }
+    }
+    assert!(rows[3]["values"]["connections"]["median"].as_f64().unwrap() >= 1000.0, "{}", rows[3]);
+    assert!(rows[4]["values"]["memory_limit_bytes"]["median"].as_f64().unwrap() > 4096.0, "{}", rows[4]);
+    let ratios = report["ratios"].as_array().unwrap();
+    assert_eq!(ratios[0]["judged"], "lower end of interval95");
+    assert!(ratios.iter().all(|ratio| ratio["pairs"] == 1 && ratio["skipped"].is_null()), "{report}");
+}

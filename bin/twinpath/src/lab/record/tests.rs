@@ -55,6 +55,11 @@ fn a_target_is_met_by_the_median_or_by_the_end_of_the_interval() {
         record.ratio(&RatioSpec { better: Better::Higher, target: Some(0.8), ..end }, false).holds,
         Some(true)
     );
+    let best = RatioSpec { judged: Judged::IntervalBest, target: Some(0.8), ..spec };
+    assert_eq!(record.ratio(&best, false).holds, Some(true));
+    assert_eq!(record.ratio(&RatioSpec { target: Some(0.79), ..best }, false).holds, Some(false));
+    let best = RatioSpec { better: Better::Higher, ..best };
+    assert_eq!(record.ratio(&RatioSpec { target: Some(1.2), ..best }, false).holds, Some(true));
     let equal = RatioSpec { target: Some(0.9), ..spec };
     assert_eq!(record.ratio(&equal, false).holds, Some(true));
     assert_eq!(

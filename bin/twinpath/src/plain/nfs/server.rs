@@ -38,7 +38,7 @@ pub(crate) fn find_ganesha() -> anyhow::Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let places = std::env::split_paths(&path).chain(ALSO_IN.iter().map(PathBuf::from));
     places.map(|place| place.join(PROGRAM)).find(|program| program.is_file()).with_context(|| {
-        format!("{PROGRAM} was not found: install it (on Debian: apt-get install {PACKAGES}), or run `make lab LAB=kni`, which does")
+        format!("{PROGRAM} was not found: install it (on Debian: apt-get install {PACKAGES}), or run `make lab LAB=kni` or `make lab LAB=rpc`, which do")
     })
 }
 
@@ -114,7 +114,7 @@ fn configuration(export: &Path) -> anyhow::Result<String> {
     writeln!(
         text,
         "EXPORT {{ Export_Id = 1; Path = \"{path}\"; Pseudo = /tree; Protocols = 3; Transports = TCP; Access_Type = RO; \
-         Squash = No_Root_Squash; SecType = sys; FSAL {{ Name = VFS; }} }}"
+         Squash = No_Root_Squash; SecType = none, sys; FSAL {{ Name = VFS; }} }}"
     )?;
     Ok(text)
 }

@@ -1,0 +1,244 @@
+//! A busy connection beside others that are a burden: 10,000 that say nothing, and some that never read.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use rustix::process::{Resource, getrlimit};
+
+use super::cases::{Asked, Client};
+use super::measure::{Stage, Target};
+use super::peers;
+use crate::lab::instance::Instance;
+use crate::lab::model::Sample;
+use crate::lab::process::{Server, Side};
+
+/// Connections that say nothing.
+const IDLE_CONNECTIONS: usize = 10_000;
+/// Descriptors of a process beside them.
+const OTHER_DESCRIPTORS: u64 = 256;
+/// Connections that never read.
+const NEVER_READ: usize = 16;
+/// What each of them may hold each way, bytes: the default, said so that a change of it is not missed here.
+const CONNECTION_BYTES: u64 = 256 << 10;
+/// What all of them may hold together: the default.
+const QUEUED_BYTES: u64 = 64 << 20;
+/// How long the server may take to accept all.
+const ACCEPT_DEADLINE: Duration = Duration::from_secs(10);
+/// How long all buffers may take to fill, and how many looks in a row must find nothing moved.
+const SETTLE_DEADLINE: Duration = Duration::from_secs(20);
+const SETTLED_LOOKS: u32 = 10;
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(50);
+
+const BUSY: Asked =
+    Asked { client: Client::Tcp, mode: "poll", inflight: 128, batch: false, getattr: false, at_half: false };
+/// The others of one that never reads.
+const OTHERS: Asked = Asked { inflight: 16, ..BUSY };
+
+/// Alone and beside; `alone_first` says in which order.
+pub(super) async fn idle(stage: &Stage<'_>, alone_first: bool) -> anyhow::Result<[Sample; 2]> {
+    let (connections, fewer) = connections();
+    let more = format!("--connections {}", connections + 16);
+    let instance = stage.twinpath("adaptive", &more).await?;
+    let result = idle_of(stage, &instance, alone_first, connections).await;
+    instance.stop(&stage.session.launcher).await?;
+    let mut samples = result?;
+    samples[1].notes.extend(fewer);
+    Ok(samples)
+}
+
+async fn idle_of(
+    stage: &Stage<'_>,
+    instance: &Instance,
+    alone_first: bool,
+    connections: usize,
+) -> anyhow::Result<[Sample; 2]> {
+    let alone = async || stage.ask(&Target::twinpath(instance), &BUSY, None).await;
+    let beside = async || {
+        let before = Memory::of(instance).await?;
+        let holder = hold(stage, instance, connections, false).await?;
+        let grown = Memory::of(instance).await?.since(&before);
+        let result = alone().await;
+        let kept = accepted(instance).await;
+        stage.session.launcher.stop(holder).await?;
+        let mut sample = result?;
+        let kept = kept?;
+        ensure!(kept >= connections as u64, "only {kept} of {connections} connections were still open");
+        let each = |bytes: u64| bytes as f64 / connections as f64;
+        sample.values.extend([
+            ("connections", kept as f64),
+            ("bytes_per_connection", each(grown.heap.max(grown.private))),
+            ("heap_bytes_per_connection", each(grown.heap)),
+        ]);
+        anyhow::Ok(sample)
+    };
+    if alone_first {
+        Ok([alone().await?, beside().await?])
+    } else {
+        // Memory that the first connection ever takes is none of the idle ones'.
+        alone().await?;
+        let beside = beside().await?;
+        Ok([alone().await?, beside])
+    }
+}
+
+/// Beside connections that send and never read.
+pub(super) async fn never_reads(stage: &Stage<'_>) -> anyhow::Result<Sample> {
+    let more = format!("--connection-bytes {CONNECTION_BYTES} --queued-bytes {QUEUED_BYTES}");
+    let instance = stage.twinpath("adaptive", &more).await?;
+    let result = never_reads_of(stage, &instance).await;
+    instance.stop(&stage.session.launcher).await?;
+    result
+}
+
+async fn never_reads_of(stage: &Stage<'_>, instance: &Instance) -> anyhow::Result<Sample> {
+    let ask = async || stage.ask(&Target::twinpath(instance), &OTHERS, None).await;
+    let alone = ask().await?;
+    let before = Memory::of(instance).await?;
+    let holder = hold(stage, instance, NEVER_READ, true).await?;
+    let settled = settle(instance).await;
+    let result = ask().await;
+    let after = Memory::of(instance).await;
+    let open = accepted(instance).await;
+    stage.session.launcher.stop(holder).await?;
+    settled?;
+    let (mut sample, grown, open) = (result?, after?.since(&before), open?);
+    ensure!(open >= NEVER_READ as u64, "only {open} of {NEVER_READ} connections were still open");
+    // What a connection may hold of replies, and of what it asked.
+    let limit = (2 * CONNECTION_BYTES * NEVER_READ as u64).min(QUEUED_BYTES) as f64;
+    let held = grown.heap.max(grown.queued) as f64;
+    let p99 = |sample: &Sample| sample.values.get("p99_us").copied().unwrap_or(f64::NAN);
+    let (p99_alone, p99_beside) = (p99(&alone), p99(&sample));
+    sample.values.extend([
+        ("connections", NEVER_READ as f64),
+        ("memory_bytes", held),
+        ("memory_limit_bytes", limit),
+        ("memory_share", held / limit),
+        ("private_bytes", grown.private as f64),
+        ("p99_alone_us", p99_alone),
+        ("p99_ratio", p99_beside / p99_alone),
+    ]);
+    Ok(sample)
+}
+
+/// Connections held from the client's side; the server has accepted all when this returns.
+async fn hold(
+    stage: &Stage<'_>,
+    instance: &Instance,
+    connections: usize,
+    never_read: bool,
+) -> anyhow::Result<Server> {
+    let before = accepted(instance).await?;
+    let args = peers::hold(peers::twinpath(), connections, never_read);
+    let holder = stage.session.launcher.server(Side::Client, &args).await?;
+    let deadline = Instant::now() + ACCEPT_DEADLINE;
+    loop {
+        let open = accepted(instance).await?.saturating_sub(before);
+        if open >= connections as u64 {
+            return Ok(holder);
+        }
+        ensure!(
+            Instant::now() < deadline,
+            "only {open} of {connections} connections were accepted within {} s",
+            ACCEPT_DEADLINE.as_secs()
+        );
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Waits until the server takes and sends nothing any more: all that is between it and those that never read is full.
+async fn settle(instance: &Instance) -> anyhow::Result<()> {
+    let moved = async || {
+        let report = instance.report().await?;
+        let moved = report.services.iter().map(|service| service.stream_bytes_in + service.stream_bytes_out);
+        anyhow::Ok(moved.sum::<u64>())
+    };
+    let (mut still, mut last) = (0, moved().await?);
+    let deadline = Instant::now() + SETTLE_DEADLINE;
+    while still < SETTLED_LOOKS {
+        ensure!(
+            Instant::now() < deadline,
+            "bytes to those that never read still move after {} s",
+            SETTLE_DEADLINE.as_secs()
+        );
+        tokio::time::sleep(LOOK).await;
+        let now = moved().await?;
+        still = if now == last { still + 1 } else { 0 };
+        last = now;
+    }
+    Ok(())
+}
+
+/// TCP connections open.
+async fn accepted(instance: &Instance) -> anyhow::Result<u64> {
+    Ok(instance.report().await?.services.iter().map(|service| service.connections).sum())
+}
+
+/// As many idle connections as both processes may have, and a word if these are fewer than asked.
+fn connections() -> (usize, Option<String>) {
+    let allowed = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
+    let most = usize::try_from(allowed.saturating_sub(OTHER_DESCRIPTORS)).unwrap_or(usize::MAX);
+    if most >= IDLE_CONNECTIONS {
+        return (IDLE_CONNECTIONS, None);
+    }
+    let note = format!(
+        "{most} idle connections instead of {IDLE_CONNECTIONS}: a process may have {allowed} descriptors here"
+    );
+    (most, Some(note))
+}
+
+/// What a server has for its connections.
+#[derive(Clone, Copy, Debug)]
+struct Memory {
+    /// Heap of its workers, as its allocator counts it.
+    heap: u64,
+    /// Of that, parts of calls, and replies not taken, as it counts them itself.
+    queued: u64,
+    /// Private pages of the process, those that were swapped out included; what the kernel holds is not among them.
+    private: u64,
+}
+
+impl Memory {
+    async fn of(instance: &Instance) -> anyhow::Result<Self> {
+        let report = instance.report().await?;
+        Ok(Self {
+            heap: report.workers.iter().map(|worker| worker.heap_bytes).sum(),
+            queued: report.services.iter().map(|service| service.queued_bytes).sum(),
+            private: private_bytes(instance.pid())?,
+        })
+    }
+
+    fn since(&self, before: &Self) -> Self {
+        Self {
+            heap: self.heap.saturating_sub(before.heap),
+            queued: self.queued.saturating_sub(before.queued),
+            private: self.private.saturating_sub(before.private),
+        }
+    }
+}
+
+fn private_bytes(pid: u32) -> anyhow::Result<u64> {
+    let path = format!("/proc/{pid}/smaps_rollup");
+    let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    private_of(&text).with_context(|| format!("no Private_Dirty in {path}"))
+}
+
+fn private_of(text: &str) -> Option<u64> {
+    let kib = |name: &str| -> Option<u64> {
+        text.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
+    };
+    Some((kib("Private_Dirty:")? + kib("SwapPss:").unwrap_or(0)) << 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn private_pages_are_counted_in_bytes() {
+        let text = "Rss:  1784 kB\nPrivate_Clean:  0 kB\nPrivate_Dirty:      92 kB\nSwapPss:  8 kB\n";
+        assert_eq!(private_of(text), Some(100 << 10));
+        assert_eq!(private_of("Rss: 1 kB\n"), None);
+        assert!(private_bytes(std::process::id()).unwrap() > 4096);
+    }
+}

@@ -1,0 +1,95 @@
+//! The command lines of servers and clients, as anyone could type them.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use super::cases::{Asked, Client};
+use crate::lab::peers::server;
+use crate::lab::topology::{CLIENT, SERVER};
+use crate::plain::nfs::NFS_PORT;
+
+/// Where `twinpath serve rpc` serves: ksf's port.
+pub(super) const TWINPATH_PORT: u16 = 62_049;
+/// Where the bare servers serve.
+pub(super) const PLAIN_PORT: u16 = 7005;
+
+/// Enough to learn neighbours and fill caches.
+const WARMUP_S: f64 = 0.05;
+/// As in `quick`: rows that want a server idle need not wait a second.
+const LINGER_MS: u64 = 100;
+
+pub(super) fn twinpath() -> SocketAddr {
+    server(TWINPATH_PORT)
+}
+
+pub(super) fn ganesha() -> SocketAddr {
+    server(NFS_PORT)
+}
+
+pub(super) fn plain() -> SocketAddr {
+    server(PLAIN_PORT)
+}
+
+/// The bare server over TCP.
+pub(super) fn tcp_null(mode: &str) -> Vec<String> {
+    words(&format!("plain tcp-null --listen {} --mode {mode}", plain()))
+}
+
+/// The bare server over UDP.
+pub(super) fn udp_null(method: &str, mode: &str) -> Vec<String> {
+    words(&format!("plain udp-null --listen {} --method {method} --mode {mode}", plain()))
+}
+
+/// `connections` to `target` that say nothing, or never read.
+pub(super) fn hold(target: SocketAddr, connections: usize, never_read: bool) -> Vec<String> {
+    let mut args = words(&format!("plain tcp-hold {target} --connections {connections}"));
+    args.extend(never_read.then(|| "--never-read".to_owned()));
+    args
+}
+
+/// `twinpath serve rpc` on the server's interface and CPU.
+pub(super) fn serve(mode: &str, cpu: usize, socket: &Path, more: &str) -> Vec<String> {
+    let mut args = words(&format!(
+        "serve rpc --on {} --udp {TWINPATH_PORT} --tcp {TWINPATH_PORT} --path auto --mode {mode} --workers 1 \
+         --cpu {cpu} --linger-ms {LINGER_MS} {more} --socket",
+        SERVER.interface
+    ));
+    args.push(socket.display().to_string());
+    args
+}
+
+/// A client. `rate`: calls per second; `file`: the option that says whose attributes are asked for.
+pub(super) fn bench(
+    target: SocketAddr,
+    asked: &Asked,
+    rate: Option<f64>,
+    file: &str,
+    time: Duration,
+) -> Vec<String> {
+    let mut args = words(&format!("bench rpc {target}"));
+    args.extend(words(match asked.client {
+        Client::Tcp => "--tcp --path kernel",
+        Client::Udp => "--udp --path kernel",
+        Client::Fast if asked.inflight == 1 => "--udp --path auto",
+        Client::Fast => "--udp --path xdp",
+    }));
+    if asked.client == Client::Fast {
+        args.extend(words(&format!("--on {}", CLIENT.interface)));
+    }
+    args.extend(words(&format!("--mode {} --inflight {}", asked.mode, asked.inflight)));
+    if asked.getattr {
+        args.extend(words(&format!("--proc getattr {file}")));
+    }
+    args.extend(asked.batch.then(|| "--batch".to_owned()));
+    args.extend(rate.into_iter().flat_map(|rate| words(&format!("--rate {rate:.0}"))));
+    args.extend(words(&format!("--duration {:.3} --warmup {WARMUP_S} --json", time.as_secs_f64())));
+    args
+}
+
+/// The root of what twinpath serves.
+pub(super) const TWINPATH_FILE: &str = "--export /";
+
+fn words(line: &str) -> Vec<String> {
+    line.split_whitespace().map(str::to_owned).collect()
+}

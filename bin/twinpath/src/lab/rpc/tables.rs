@@ -1,0 +1,211 @@
+//! What `lab rpc` measures: its rows and its ratios. Ids are stable; docs/measuring.md explains each.
+
+use super::cases::{
+    CASES, COST, COSTS, IDLE, INSTRUCTIONS, NEVER_READS, P50, PLAIN_BATCH, PLAIN_MANY, PLAIN_UDP, RATE,
+};
+use crate::lab::model::{Better, Formula, Group, Judged, RatioSpec, RowSpec};
+
+const fn burden(id: &'static str, main: &'static str, label: &'static str) -> RowSpec {
+    RowSpec { id, label, group: Group::Burden, path: Some("kernel"), mode: Some("adaptive"), main, base: &[] }
+}
+
+/// Rows that are more than a server and a client.
+const OTHERS: [RowSpec; 4] = [
+    burden("idle-10k-alone", RATE, "one busy connection, 128 in flight, alone"),
+    RowSpec {
+        base: &["idle-10k-alone"],
+        ..burden("idle-10k-beside", RATE, "beside 10,000 that say nothing")
+    },
+    burden(NEVER_READS, "memory_share", "one connection, 16 in flight, beside some that never read"),
+    RowSpec {
+        id: INSTRUCTIONS,
+        label: "server instructions per NULL call: record, decode, dispatch, encode",
+        group: Group::Instructions,
+        path: None,
+        mode: None,
+        main: "instructions_per_call",
+        base: &[],
+    },
+];
+
+/// Rows in the order of the table.
+pub(super) const ROWS: &[RowSpec] = &all();
+
+const fn all() -> [RowSpec; CASES.len() + OTHERS.len()] {
+    let mut rows = [OTHERS[0]; CASES.len() + OTHERS.len()];
+    let mut at = 0;
+    while at < rows.len() {
+        rows[at] = if at < CASES.len() { CASES[at].row } else { OTHERS[at - CASES.len()] };
+        at += 1;
+    }
+    rows
+}
+
+/// Rows that need others measured before them: the offered rate is half of the best bare server's.
+pub(super) const NEEDS: &[(&str, &[&str])] =
+    &[(COSTS[0], PLAIN_MANY), (COSTS[1], PLAIN_MANY), (IDLE[0], IDLE), (IDLE[1], IDLE)];
+
+const fn ratio(
+    id: &'static str,
+    formula: Formula,
+    better: Better,
+    target: f64,
+    what: &'static str,
+) -> RatioSpec {
+    RatioSpec {
+        id,
+        what,
+        formula,
+        target: Some(target),
+        better,
+        judged: Judged::Median,
+        check_pairs: super::CHECK_PAIRS,
+        also: &[],
+    }
+}
+
+const fn over(
+    top: &'static str,
+    value: &'static str,
+    bottom: &'static [(&'static str, &'static str)],
+) -> Formula {
+    Formula::Over { top: (top, value), bottom }
+}
+
+const fn over_best(top: &'static str, rows: &'static [&'static str]) -> Formula {
+    Formula::OverBest { top: (top, RATE), rows, by: RATE, value: RATE }
+}
+
+/// The table of what has to be reached.
+pub(super) const RATIOS: &[RatioSpec] = &[
+    ratio(
+        "null-tcp-1-vs-ganesha",
+        over("null-tcp-1-twinpath", P50, &[("null-tcp-1-ganesha", P50)]),
+        Better::Lower,
+        0.6,
+        "NULL over TCP, 1 in flight, round trip p50, adaptive, against nfs-ganesha",
+    ),
+    RatioSpec {
+        judged: Judged::IntervalBest,
+        check_pairs: super::SPIN_CHECK_PAIRS,
+        ..ratio(
+            "null-tcp-1-vs-spin",
+            over("null-tcp-1-twinpath-poll", P50, &[("null-tcp-1-spin", P50)]),
+            Better::Lower,
+            1.0,
+            "the same, poll, against the bare server that spins",
+        )
+    },
+    ratio(
+        "null-tcp-128-vs-ganesha",
+        over("null-tcp-128-twinpath", RATE, &[("null-tcp-128-ganesha", RATE)]),
+        Better::Higher,
+        5.0,
+        "NULL over TCP, 128 in flight, 1 connection, one call per send: calls per second against nfs-ganesha",
+    ),
+    ratio(
+        "null-tcp-128-vs-plain",
+        over_best("null-tcp-128-twinpath", PLAIN_MANY),
+        Better::Higher,
+        0.95,
+        "the same against the best bare server",
+    ),
+    ratio(
+        "null-tcp-128-batch-vs-plain",
+        over_best("null-tcp-128-batch-twinpath", PLAIN_BATCH),
+        Better::Higher,
+        0.95,
+        "the same with several calls per send (--batch)",
+    ),
+    ratio(
+        "null-tcp-cpu-vs-plain",
+        over("null-tcp-cpu-twinpath", COST, &[("null-tcp-cpu-plain", COST)]),
+        Better::Lower,
+        1.05,
+        "server CPU per call at half of the best bare server's rate, interrupt, against the bare server that sleeps",
+    ),
+    ratio(
+        "null-udp-1-vs-spin",
+        over("null-udp-1-twinpath", P50, &[("null-udp-1-spin", P50)]),
+        Better::Lower,
+        0.65,
+        "NULL over UDP, 1 in flight, round trip p50, fast path at both ends, against kernel sockets spinning at both",
+    ),
+    ratio(
+        "null-udp-128-vs-plain",
+        over_best("null-udp-128-twinpath", PLAIN_UDP),
+        Better::Higher,
+        1.5,
+        "NULL over UDP, 128 in flight, fast-path client: calls per second against the best bare server",
+    ),
+    ratio(
+        "getattr-vs-null",
+        over("getattr-128-twinpath", RATE, &[("null-tcp-128-twinpath", RATE)]),
+        Better::Higher,
+        0.85,
+        "GETATTR against NULL over TCP, 128 in flight, one call per send: calls per second",
+    ),
+    ratio(
+        "getattr-vs-null-batch",
+        over("getattr-128-batch-twinpath", RATE, &[("null-tcp-128-batch-twinpath", RATE)]),
+        Better::Higher,
+        0.85,
+        "the same with several calls per send (--batch)",
+    ),
+    ratio(
+        "idle-10k-busy",
+        over("idle-10k-beside", RATE, &[("idle-10k-alone", RATE)]),
+        Better::Higher,
+        0.95,
+        "calls per second of a busy connection beside 10,000 idle ones, against alone",
+    ),
+    RatioSpec {
+        check_pairs: super::BURDEN_CHECK_ROUNDS,
+        ..ratio(
+            "idle-10k-bytes",
+            Formula::Value(("idle-10k-beside", "bytes_per_connection")),
+            Better::Lower,
+            4096.0,
+            "our own memory per idle connection, bytes",
+        )
+    },
+    RatioSpec {
+        check_pairs: super::BURDEN_CHECK_ROUNDS,
+        ..ratio(
+            "never-reads",
+            Formula::Value((NEVER_READS, "memory_share")),
+            Better::Lower,
+            1.0,
+            "memory held for clients that never read, against its named limits",
+        )
+    },
+    RatioSpec {
+        target: None,
+        check_pairs: 1,
+        ..ratio(
+            "rpc-instructions",
+            Formula::Value((INSTRUCTIONS, "instructions_per_call")),
+            Better::Lower,
+            0.0,
+            "server instructions per NULL call in the pure part, as counted under valgrind",
+        )
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_id_is_there_once_what_is_compared_with_is_a_row_and_the_documentation_has_every_ratio() {
+        let rows: std::collections::BTreeSet<_> = ROWS.iter().map(|row| row.id).collect();
+        assert_eq!(rows.len(), ROWS.len());
+        let bases = ROWS.iter().flat_map(|row| row.base);
+        let parts = RATIOS.iter().flat_map(|ratio| ratio.formula.rows());
+        assert!(bases.copied().chain(parts).all(|row| rows.contains(row)));
+        let text = include_str!("../../../../../docs/measuring.md");
+        for id in RATIOS.iter().map(|ratio| ratio.id).chain(OTHERS.map(|row| row.id)) {
+            assert!(text.contains(&format!("`{id}`")), "{id}");
+        }
+    }
+}
