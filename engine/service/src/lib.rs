@@ -10,6 +10,7 @@ mod counters;
 mod datagram;
 mod echo;
 mod frame;
+mod later;
 mod output;
 mod reflect;
 
@@ -21,6 +22,7 @@ pub use counters::ServiceCounters;
 pub use datagram::{Answer, Datagram};
 pub use echo::Echo;
 pub use frame::EthernetFrame;
+pub use later::{Job, Later, Order, Work};
 pub use output::{Next, Output};
 pub use reflect::Reflect;
 pub use twinpath_inspect::Reason;
@@ -95,6 +97,11 @@ pub trait Service: Send {
         None
     }
 
-    /// A connection is over.
+    /// Whether it uses [`Output::later`]: threads that may block are kept ready for it then.
+    fn defers(&self) -> bool {
+        false
+    }
+
+    /// A connection is over. Its replies still to come are dropped, and counted as `late_reply`.
     fn close(&mut self, _connection: Self::Connection, _why: Closed) {}
 }

@@ -2,11 +2,13 @@
 
 use twinpath_inspect::Reason;
 
+use crate::later::{Job, Later, Order};
+
 /// Bytes to be sent on a connection, up to a limit, and what is to become of it.
-#[derive(Debug)]
 pub struct Output<'a> {
     bytes: &'a mut Vec<u8>,
     limit: usize,
+    later: Option<&'a mut Later>,
     next: Next,
     unfinished: bool,
 }
@@ -27,7 +29,13 @@ impl<'a> Output<'a> {
     /// Gathers in `bytes`, which may grow to `limit`.
     #[must_use]
     pub const fn new(bytes: &'a mut Vec<u8>, limit: usize) -> Self {
-        Self { bytes, limit, next: Next::Keep, unfinished: false }
+        Self { bytes, limit, later: None, next: Next::Keep, unfinished: false }
+    }
+
+    /// As [`Self::new`], with somebody to do what may block.
+    #[must_use]
+    pub const fn with_later(bytes: &'a mut Vec<u8>, limit: usize, later: &'a mut Later) -> Self {
+        Self { bytes, limit, later: Some(later), next: Next::Keep, unfinished: false }
     }
 
     /// Bytes that still fit.
@@ -57,6 +65,26 @@ impl<'a> Output<'a> {
             self.bytes.truncate(before);
         }
         fits
+    }
+
+    /// Whether [`Self::later`] takes another piece of work. If not, leave the request unused: it comes again when there is room.
+    #[must_use]
+    pub fn may_defer(&mut self) -> bool {
+        let Some(later) = &mut self.later else { return false };
+        let room = later.jobs.len() < later.room;
+        later.refused |= !room;
+        room
+    }
+
+    /// Has `work` done by a thread that may block; what it returns is sent. A service that does so says so with
+    /// [`Service::defers`](crate::Service::defers). Says whether it was taken: ask [`Self::may_defer`] before.
+    #[must_use]
+    pub fn later(&mut self, order: Order, work: impl FnOnce() -> Vec<u8> + Send + 'static) -> bool {
+        let taken = self.may_defer();
+        if let Some(later) = self.later.as_mut().filter(|_| taken) {
+            later.jobs.push(Job { at: self.bytes.len(), order, work: Box::new(work) });
+        }
+        taken
     }
 
     /// Ends the connection once everything written has been sent. No more of its input is read.
@@ -93,6 +121,22 @@ impl<'a> Output<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn as_much_is_handed_over_as_there_is_room_and_each_knows_its_place() {
+        let (mut bytes, mut later) = (Vec::new(), Later::default());
+        later.allow(2);
+        let mut output = Output::with_later(&mut bytes, 100, &mut later);
+        assert!(output.later(Order::AsAsked, || b"first".to_vec()));
+        assert!(output.write(b"between"));
+        assert!(output.later(Order::AsDone, || b"second".to_vec()));
+        assert!(!output.later(Order::AsDone, Vec::new));
+        assert!(later.is_refused());
+        let jobs: Vec<_> = later.take().map(|job| (job.at, job.order, (job.work)())).collect();
+        assert_eq!(jobs, [(0, Order::AsAsked, b"first".to_vec()), (7, Order::AsDone, b"second".to_vec())]);
+        let mut nobody = Output::new(&mut bytes, 100);
+        assert!(!nobody.may_defer() && !nobody.later(Order::AsDone, Vec::new));
+    }
 
     #[test]
     fn what_does_not_fit_leaves_no_trace() {

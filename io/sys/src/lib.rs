@@ -20,6 +20,7 @@ pub mod netns;
 pub mod packet_socket;
 pub mod scheduling;
 pub mod stamp;
+pub mod tcp_listener;
 pub mod udp_socket;
 
 pub use cpu_request::CpuRequest;

@@ -3,11 +3,11 @@
 use twinpath_time::{Duration, Instant};
 
 use crate::beliefs::Context;
-use crate::costs::{Costs, best_release};
+use crate::costs::{Costs, POINTS, best_release};
 use crate::crowd::Crowd;
 use crate::experts::{Expert, Experts};
 use crate::explain::{Counts, Explanation, Summary};
-use crate::gaps::GAP_MAX_US;
+use crate::gaps::{GAP_MAX_US, class_of};
 use crate::goal::{Controller, Goal};
 use crate::machine::{Learnt, Machine};
 use crate::plan::Plan;
@@ -98,6 +98,9 @@ const PLANNING_MAX_US: f32 = 5_000.0;
 /// What making a plan takes, us.
 const PLAN_US: f32 = 20.0;
 
+/// Packets that a worker finds later than this after it woke came after that.
+const SETTLED: Duration = Duration::from_micros(1);
+
 /// Who could not spin for this long is not woken ahead of a packet.
 const WORTH_WAKING: Duration = Duration::from_micros(5);
 
@@ -120,6 +123,8 @@ struct Idling {
     predicted: bool,
     /// When its timer woke it, and whether a request was held then.
     fired: Option<(Instant, bool)>,
+    /// When the packet probably came that woke it, if nothing said when.
+    came: Option<Instant>,
     /// Spinning that it wanted and could not afford: from when, until when.
     denied: Option<(Instant, Instant)>,
     /// A timer of its own has come: it is as late as this, however times were rounded.
@@ -223,14 +228,47 @@ impl Policy {
     #[inline]
     pub fn arrived(&mut self, now: Instant, arrival: Arrival) {
         self.counts.packets += u64::from(arrival.count);
+        let mut arrival = arrival;
         if let Some(idling) = self.idling.take() {
-            self.idle_ended(now, arrival, &idling);
+            let stamped = arrival.first < now;
+            arrival = self.likely(now, arrival, &idling);
+            self.idle_ended(now, arrival, stamped, &idling);
         }
         // Times that go backwards are the same time.
         self.last = Some(self.last.map_or(arrival.last, |last| last.max(arrival.last)));
     }
 
-    fn idle_ended(&mut self, now: Instant, arrival: Arrival, idling: &Idling) {
+    /// When packets came that are only known to have been found `now`. To take the time of being found for that of coming would
+    /// be to expect the next one late, to be found late by it, and so on.
+    fn likely(&self, now: Instant, found: Arrival, idling: &Idling) -> Arrival {
+        let Arrival { mut first, mut last, count } = found;
+        if let Some(came) = idling.came
+            && first >= now
+        {
+            first = came;
+            last = if count == 1 { came } else { last };
+        }
+        let usual = duration(self.experts.mean_us());
+        if let (Some((fired, _)), Some(before)) = (idling.fired, self.last)
+            && first >= now
+            && now.nanos_since(fired) < SETTLED.as_nanos() as u64
+            && now > before + usual
+            && us(now.nanos_since(before + usual)) < self.costs.overshoot_us[POINTS - 1]
+        {
+            // It was there when the timer woke the worker: it came when it was due, if the timer was no later than timers are.
+            first = before + usual;
+            last = if count == 1 { first } else { last };
+        }
+        if count > 1 && last >= now && now.nanos_since(first) > usual.as_nanos() as u64 {
+            // As they have been coming, if that can be.
+            let at = first + usual * (count - 1);
+            let ago = now.nanos_since(at);
+            last = if at <= now && ago < 2 * usual.as_nanos() as u64 { at } else { last };
+        }
+        Arrival { first, last, count }
+    }
+
+    fn idle_ended(&mut self, now: Instant, arrival: Arrival, stamped: bool, idling: &Idling) {
         let spun = idling.spinning.map_or(0, |since| now.nanos_since(since));
         let denied = idling.denied.map_or(0, |(from, until)| until.min(arrival.first).nanos_since(from));
         self.counts.spun_ns += spun;
@@ -243,6 +281,7 @@ impl Policy {
             self.control.found(arrival.count, late);
         }
         if let (Some(last), Some((fired, held))) = (self.last, idling.fired)
+            && stamped
             && arrival.first < fired
         {
             let (slept, after) = (arrival.first.nanos_since(last), fired.nanos_since(arrival.first));
@@ -370,6 +409,7 @@ impl Policy {
             alarm: Instant::NEVER,
             predicted: false,
             fired: None,
+            came: None,
             denied: None,
             reached_us: 0.0,
             plan,
@@ -429,6 +469,12 @@ impl Policy {
         match woken {
             Woken::Packet(latency) => {
                 self.counts.woken_by_packet += 1;
+                if latency.is_none() {
+                    let class = class_of(slept_us);
+                    let likely = duration(self.learnt.wake[usize::from(held)].mean(class));
+                    let slept = Duration::from_nanos(now.nanos_since(idling.slept));
+                    idling.came = Some(idling.slept + slept.saturating_sub(likely));
+                }
                 if let Some(latency) = latency {
                     let latency_us = us(latency.as_nanos() as u64);
                     self.learnt.woken(held, slept_us - latency_us, latency_us);

@@ -68,6 +68,8 @@ pub enum Reason {
     LateReply,
     /// A datagram was refused: its peer has no session, and the limit of sessions is reached.
     SessionLimit,
+    /// A connection was closed: the service's code panicked while it worked on a request.
+    HandlerFailed,
     /// A connection was closed: an RPC record is larger than what is taken of one.
     RecordTooLarge,
     /// A connection was closed: an RPC record has more fragments than are taken.
@@ -94,7 +96,7 @@ pub enum Reason {
 
 impl Reason {
     /// All of them, in the order of their counters.
-    pub const ALL: [Self; 42] = [
+    pub const ALL: [Self; 43] = [
         Self::Truncated,
         Self::IpHeader,
         Self::IpChecksum,
@@ -126,6 +128,7 @@ impl Reason {
         Self::ServiceBytes,
         Self::LateReply,
         Self::SessionLimit,
+        Self::HandlerFailed,
         Self::RecordTooLarge,
         Self::TooManyFragments,
         Self::RpcHeader,
@@ -173,6 +176,7 @@ impl Reason {
             Self::ServiceRefused => "service_refused",
             Self::ServiceBytes => "service_bytes",
             Self::LateReply => "late_reply",
+            Self::HandlerFailed => "handler_failed",
             Self::SessionLimit => "session_limit",
             Self::RecordTooLarge => "record_too_large",
             Self::TooManyFragments => "too_many_fragments",

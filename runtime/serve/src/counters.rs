@@ -38,6 +38,10 @@ pub struct ServeCounters {
     pub stream_bytes_out: Counter,
     /// Bytes that TCP connections hold: parts of requests, and replies not taken yet.
     pub queued_bytes: Counter,
+    /// Requests that threads which may block work on, or will.
+    pub deferred: Counter,
+    /// Requests so answered.
+    pub deferred_done: Counter,
     /// Peers whose way out is known or asked for.
     pub peers: Counter,
     /// Replies to peers for which there was no room in the egress table.

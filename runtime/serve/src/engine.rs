@@ -19,7 +19,7 @@ use twinpath_worker::{Engine, Io};
 use crate::counters::ServeCounters;
 use crate::frames;
 use crate::served::Served;
-use crate::tcp::{self, Call, Share, TcpLimits, TcpServer};
+use crate::tcp::{self, Call, Desk, Share, TcpLimits, TcpServer};
 
 /// Datagrams taken from the kernel's socket per turn: a flood there does not starve the fast path.
 const KERNEL_BURST: usize = 64;
@@ -53,13 +53,15 @@ pub struct KernelSide {
     pub listeners: Vec<OwnedFd>,
     /// What their connections may take, with those of the other workers.
     pub share: Arc<Share>,
+    /// Who does what may block, if the service has such work.
+    pub desk: Option<Desk>,
 }
 
 impl Default for KernelSide {
     /// No sockets.
     fn default() -> Self {
         let share = Arc::new(Share::new(TcpLimits::default(), 1));
-        Self { udp: [].into(), receives: false, listeners: Vec::new(), share }
+        Self { udp: [].into(), receives: false, listeners: Vec::new(), share, desk: None }
     }
 }
 
@@ -115,7 +117,7 @@ impl<S: Service> ServeEngine<S> {
     /// An engine for `service`.
     #[must_use]
     pub fn new(service: S, config: ServeConfig, counters: Arc<ServeCounters>) -> Self {
-        let KernelSide { udp, receives, listeners, share } = config.kernel;
+        let KernelSide { udp, receives, listeners, share, desk } = config.kernel;
         let served = config.served;
         Self {
             service,
@@ -123,7 +125,7 @@ impl<S: Service> ServeEngine<S> {
             egress: EgressTable::new(),
             udp,
             receives,
-            tcp: (!listeners.is_empty()).then(|| TcpServer::new(listeners, Arc::clone(&served), share)),
+            tcp: (!listeners.is_empty()).then(|| TcpServer::new(listeners, Arc::clone(&served), share, desk)),
             served,
             buffer: vec![0; DATAGRAM_MAX].into_boxed_slice(),
             draining: false,
@@ -284,6 +286,16 @@ impl<S: Service> Engine for ServeEngine<S> {
             self.draining = io.tell(ServeEvent::Drained).is_err();
         }
         busy
+    }
+
+    fn spins(&self) -> bool {
+        self.tcp.as_ref().is_some_and(TcpServer::spins)
+    }
+
+    fn rest(&mut self, io: &mut Io<'_, ServeEvent>) {
+        if let Some(tcp) = &mut self.tcp {
+            tcp.rest(io);
+        }
     }
 
     fn next_deadline(&self) -> Instant {

@@ -3,16 +3,18 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 
 use twinpath_frame::Pool;
 use twinpath_inspect::Reason;
 use twinpath_serve::{
-    KernelSide, ServeCommand, ServeConfig, ServeCounters, ServeEngine, ServeEvent, Served, Share, TcpLimits,
-    listen,
+    Desk, KernelSide, PoolLimits, ServeCommand, ServeConfig, ServeCounters, ServeEngine, ServeEvent, Served,
+    Share, TcpLimits,
 };
-use twinpath_service::{Closed, Output, Service};
+use twinpath_service::{Closed, Order, Output, Service};
 use twinpath_sys::allocations::{self, Counting};
+use twinpath_sys::tcp_listener::listen;
+use twinpath_time::wheel::TICK;
 use twinpath_time::{Duration, Instant};
 use twinpath_worker::mailbox::{Receiver, Sender, mailbox};
 use twinpath_worker::{Command, Event, Worker, WorkerConfig, WorkerCounters};
@@ -60,8 +62,24 @@ impl Service for Lengths {
     }
 }
 
-struct Rig {
-    worker: Worker<ServeEngine<Lengths>>,
+trait Closing: Service {
+    fn closes(&self) -> Arc<Mutex<Vec<Closed>>>;
+}
+
+impl Closing for Lengths {
+    fn closes(&self) -> Arc<Mutex<Vec<Closed>>> {
+        Arc::clone(&self.closes)
+    }
+}
+
+impl Closing for Later {
+    fn closes(&self) -> Arc<Mutex<Vec<Closed>>> {
+        Arc::clone(&self.closes)
+    }
+}
+
+struct Rig<S: Service = Lengths> {
+    worker: Worker<ServeEngine<S>>,
     commands: Sender<Command<ServeCommand>>,
     events: Receiver<Event<ServeEvent>>,
     counters: Arc<WorkerCounters>,
@@ -83,6 +101,20 @@ const LIMITS: TcpLimits = TcpLimits {
 
 impl Rig {
     fn new(limits: TcpLimits) -> Self {
+        Self::serving(Lengths::default(), limits, None)
+    }
+
+    /// Asks for so much that the peer, who reads nothing, holds up its connection.
+    fn fill(&mut self, stream: &mut TcpStream) {
+        let lines = "60000\n".repeat(1_000);
+        stream.write_all(lines.as_bytes()).unwrap();
+        self.turns();
+        assert!(self.serve.queued_bytes.get() > 0, "the peer's buffers are larger than expected");
+    }
+}
+
+impl<S: Closing + 'static> Rig<S> {
+    fn serving(service: S, limits: TcpLimits, pool: Option<PoolLimits>) -> Self {
         let (commands, inbox) = mailbox(16).unwrap();
         let (outbox, events) = mailbox(16).unwrap();
         let (counters, serve) = (Arc::<WorkerCounters>::default(), Arc::<ServeCounters>::default());
@@ -96,11 +128,11 @@ impl Rig {
             kernel: KernelSide {
                 listeners: vec![listener],
                 share: Arc::clone(&share),
+                desk: pool.map(|limits| Desk::new(limits, None).unwrap()),
                 ..KernelSide::default()
             },
         };
-        let service = Lengths::default();
-        let closes = Arc::clone(&service.closes);
+        let closes = service.closes();
         let engine = ServeEngine::new(service, config, Arc::clone(&serve));
         let config = WorkerConfig { idle: twinpath_worker::idle::IdleConfig::default() };
         let pool = Pool::new(64).unwrap();
@@ -120,8 +152,9 @@ impl Rig {
         while self.turn() {}
     }
 
+    /// Lets that time pass, and the tick to which deadlines are exact.
     fn pass(&mut self, time: Duration) {
-        self.now += time;
+        self.now += time + Duration::from_nanos(2 * TICK);
         self.turns();
     }
 
@@ -154,20 +187,62 @@ impl Rig {
         (got, false)
     }
 
-    /// Asks for so much that the peer, who reads nothing, holds up its connection.
-    fn fill(&mut self, stream: &mut TcpStream) {
-        let lines = "60000\n".repeat(1_000);
-        stream.write_all(lines.as_bytes()).unwrap();
-        self.turns();
-        assert!(self.serve.queued_bytes.get() > 0, "the peer's buffers are larger than expected");
-    }
-
     fn closes(&self) -> Vec<Closed> {
         std::mem::take(&mut self.closes.lock().unwrap())
     }
 
     fn dropped(&self, reason: Reason) -> u64 {
         self.counters.drops.get(reason)
+    }
+}
+
+/// A line `N` is answered with itself, later: in order as it came, or, `!N`, as soon as it is done. `wait` is answered when the
+/// test says so, `fail` panics, and a line that begins with `=` is answered at once.
+#[derive(Clone, Default)]
+struct Later {
+    closes: Arc<Mutex<Vec<Closed>>>,
+    go: Arc<(Mutex<u32>, Condvar)>,
+}
+
+impl Service for Later {
+    type Connection = ();
+
+    fn accept(&mut self, _now: Instant, _peer: SocketAddr) -> Result<(), Reason> {
+        Ok(())
+    }
+
+    fn stream(&mut self, _now: Instant, _: &mut (), input: &[u8], output: &mut Output<'_>) -> usize {
+        let Some(end) = input.iter().position(|byte| *byte == b'\n') else { return 0 };
+        let line = input[..=end].to_vec();
+        if line[0] == b'=' {
+            return if output.write(&line) { end + 1 } else { 0 };
+        }
+        if !output.may_defer() {
+            return 0;
+        }
+        let order = if line[0] == b'!' { Order::AsDone } else { Order::AsAsked };
+        let go = Arc::clone(&self.go);
+        let taken = output.later(order, move || {
+            if line == b"wait\n" {
+                let mut leave = go.0.lock().unwrap();
+                while *leave == 0 {
+                    leave = go.1.wait(leave).unwrap();
+                }
+                *leave -= 1;
+            }
+            assert_ne!(line, b"fail\n");
+            line
+        });
+        assert!(taken, "it was asked for");
+        end + 1
+    }
+
+    fn defers(&self) -> bool {
+        true
+    }
+
+    fn close(&mut self, _connection: (), why: Closed) {
+        self.closes.lock().unwrap().push(why);
     }
 }
 
@@ -383,4 +458,120 @@ fn an_idle_connection_takes_little_memory_of_ours() {
     let each = (allocations::bytes_of_this_thread() - before) / 512;
     assert!(each <= 4096, "{each} bytes per connection");
     drop(streams);
+}
+
+const POOL: PoolLimits = PoolLimits { threads_min: 1, threads_max: 3, requests: 40, connection_requests: 30 };
+
+impl Rig<Later> {
+    fn later(pool: PoolLimits) -> (Self, Arc<(Mutex<u32>, Condvar)>) {
+        let service = Later::default();
+        let go = Arc::clone(&service.go);
+        (Self::serving(service, LIMITS, Some(pool)), go)
+    }
+
+    /// What arrives until it is as long as `expected`. Threads work meanwhile, so only the patience of the test ends it.
+    fn hear(&mut self, stream: &mut TcpStream, expected: &str) {
+        let begun = std::time::Instant::now();
+        let mut heard = Vec::new();
+        let mut buffer = [0; 4096];
+        while heard.len() < expected.len() && begun.elapsed() < std::time::Duration::from_secs(20) {
+            self.turn();
+            match stream.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(len) => heard.extend_from_slice(&buffer[..len]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::yield_now(),
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert_eq!(String::from_utf8_lossy(&heard), expected);
+    }
+
+    fn until(&mut self, so: impl Fn(&Self) -> bool) {
+        let begun = std::time::Instant::now();
+        while !so(self) {
+            assert!(begun.elapsed() < std::time::Duration::from_secs(20));
+            self.turn();
+            std::thread::yield_now();
+        }
+    }
+}
+
+fn go(on: &(Mutex<u32>, Condvar)) {
+    *on.0.lock().unwrap() += 1;
+    on.1.notify_one();
+}
+
+#[test]
+fn later_replies_leave_in_order_unless_they_need_none() {
+    let (mut rig, on) = Rig::later(POOL);
+    let mut stream = rig.connect();
+    stream.write_all(b"=a\nwait\n=b\n1\n!2\n=c\n").unwrap();
+    rig.hear(&mut stream, "=a\n!2\n");
+    go(&on);
+    rig.hear(&mut stream, "wait\n=b\n1\n=c\n");
+    // In one order, whoever is done first.
+    let asked: String = (0..500).map(|number| format!("{number}\n")).collect();
+    stream.write_all(asked.as_bytes()).unwrap();
+    rig.hear(&mut stream, &asked);
+    assert_eq!((rig.serve.queued_bytes.get(), rig.serve.deferred.get()), (0, 0));
+}
+
+#[test]
+fn a_busy_pool_takes_what_it_has_room_for_and_the_rest_when_there_is_room() {
+    let (mut rig, on) = Rig::later(PoolLimits { requests: 4, ..POOL });
+    let [mut first, mut second] = [(); 2].map(|()| rig.connect());
+    first.write_all(b"wait\nwait\nwait\nwait\nwait\n").unwrap();
+    rig.turns();
+    second.write_all(b"1\n=x\n").unwrap();
+    rig.turns();
+    for _ in 0..5 {
+        go(&on);
+    }
+    rig.hear(&mut first, "wait\nwait\nwait\nwait\nwait\n");
+    rig.hear(&mut second, "1\n=x\n");
+    // The worker serves others while all threads of the pool are blocked.
+    first.write_all(b"wait\nwait\nwait\n").unwrap();
+    rig.turns();
+    second.write_all(b"=y\n").unwrap();
+    rig.hear(&mut second, "=y\n");
+    // A request that its handler takes long for is not one that its peer is slow with.
+    rig.pass(Duration::from_secs(1_000));
+    for _ in 0..3 {
+        go(&on);
+    }
+    rig.hear(&mut first, "wait\nwait\nwait\n");
+}
+
+#[test]
+fn a_reply_to_nobody_is_counted_and_a_panic_closes_one_connection() {
+    let (mut rig, on) = Rig::later(POOL);
+    let [mut gone, mut failing, mut asked] = [(); 3].map(|()| rig.connect());
+    gone.write_all(b"wait\n").unwrap();
+    rig.turns();
+    rustix::net::sockopt::set_socket_linger(&gone, Some(std::time::Duration::ZERO)).unwrap();
+    drop(gone);
+    rig.turns();
+    assert_eq!(rig.closes(), [Closed::Broken]);
+    let mut next = rig.connect();
+    go(&on);
+    rig.until(|rig| rig.dropped(Reason::LateReply) == 1);
+    failing.write_all(b"fail\n").unwrap();
+    rig.until(|rig| rig.dropped(Reason::HandlerFailed) == 1);
+    assert_eq!(rig.closes(), [Closed::For(Reason::HandlerFailed)]);
+    next.write_all(b"1\n").unwrap();
+    rig.hear(&mut next, "1\n");
+    // A peer that has said all it wants is answered, and a drain waits for what is being worked on.
+    asked.write_all(b"wait\n").unwrap();
+    asked.shutdown(Shutdown::Write).unwrap();
+    next.write_all(b"wait\n").unwrap();
+    rig.turns();
+    assert!(rig.commands.send(Command::Engine(ServeCommand::Drain)).is_ok());
+    rig.turns();
+    go(&on);
+    go(&on);
+    rig.hear(&mut asked, "wait\n");
+    rig.hear(&mut next, "wait\n");
+    drop((asked, next));
+    rig.until(|rig| rig.serve.connections.get() == 0);
+    assert_eq!(rig.share.bytes(), 0);
 }

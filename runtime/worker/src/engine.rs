@@ -41,6 +41,15 @@ pub trait Engine: Send {
     /// When [`Self::run`] must be called again at the latest.
     fn next_deadline(&self) -> Instant;
 
+    /// Whether it asks an fd of its own in [`Self::run`], which the worker does not watch: the worker's other fds are looked
+    /// at every few microseconds then, as beside a busy port.
+    fn spins(&self) -> bool {
+        false
+    }
+
+    /// The worker is about to sleep: every fd must be watched from here on.
+    fn rest(&mut self, _io: &mut Io<'_, Self::Event>) {}
+
     /// Whether it has nothing more to do: the worker ends then. A server never has.
     fn is_done(&self) -> bool {
         false
@@ -133,6 +142,15 @@ impl<E: Send> Io<'_, E> {
     /// What `epoll_ctl(2)` returns.
     pub fn watch(&self, fd: impl AsFd, token: u32, write: bool) -> Result<(), Errno> {
         self.sleeper.add(fd, ENGINE_TOKENS + u64::from(token), write)
+    }
+
+    /// Has the worker watch `fd` for reading and writing by edges: [`Engine::ready`] is told once when either becomes possible, and
+    /// that it reports an error if its peer has sent its last byte.
+    ///
+    /// # Errors
+    /// What `epoll_ctl(2)` returns.
+    pub fn watch_edges(&self, fd: impl AsFd, token: u32) -> Result<(), Errno> {
+        self.sleeper.add_edges(fd, ENGINE_TOKENS + u64::from(token))
     }
 
     /// Changes what `fd` is watched for.

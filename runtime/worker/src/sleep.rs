@@ -16,7 +16,7 @@ use twinpath_time::{Duration, Instant};
 pub struct Ready {
     /// The token given to [`Sleeper::add`].
     pub token: u64,
-    /// The fd reports an error or hang-up.
+    /// The fd reports an error or hang-up; watched by edges, also that its peer has sent its last byte.
     pub error: bool,
 }
 
@@ -58,6 +58,16 @@ impl Sleeper {
     pub fn add(&self, fd: impl AsFd, token: u64, write: bool) -> Result<(), Errno> {
         debug_assert_ne!(token, TIMER);
         epoll::add(&self.epoll, fd, EventData::new_u64(token), interest(write))
+    }
+
+    /// Watches `fd` for reading and writing by edges: told once when it becomes ready, and at once if it is.
+    ///
+    /// # Errors
+    /// What `epoll_ctl(2)` returns.
+    pub fn add_edges(&self, fd: impl AsFd, token: u64) -> Result<(), Errno> {
+        debug_assert_ne!(token, TIMER);
+        let edges = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        epoll::add(&self.epoll, fd, EventData::new_u64(token), edges)
     }
 
     /// Changes whether `fd` is also watched for writing, or watched at all for reading.
@@ -129,7 +139,7 @@ impl Sleeper {
                 self.armed = Instant::NEVER;
                 continue;
             }
-            let error = flags.intersects(EventFlags::ERR | EventFlags::HUP);
+            let error = flags.intersects(EventFlags::ERR | EventFlags::HUP | EventFlags::RDHUP);
             self.ready.push(Ready { token: data.u64(), error });
         }
         &self.ready

@@ -301,6 +301,9 @@ impl<E: Engine> Worker<E> {
         }
         if self.with_io(|engine, io| engine.run(now, io)) {
             busy = true;
+            if self.engine.spins() {
+                self.idle.arrived(now, Arrival { first: now, last: now, count: 1 });
+            }
             self.fresh = Instant::ZERO;
         }
         self.flush();
@@ -358,7 +361,7 @@ impl<E: Engine> Worker<E> {
             self.idle.arrived(now, Arrival { first: now, last: now, count: 1 });
             self.look_often_until = now + LOOK_INTERVAL;
         }
-        if now < self.look_often_until || self.ports.is_empty() {
+        if (now < self.look_often_until || self.ports.is_empty()) && !self.engine.spins() {
             self.look_due = now;
         }
         busy
@@ -473,8 +476,8 @@ impl<E: Engine> Worker<E> {
     /// Looks for work, and at nothing else, for about a microsecond: what arrives is found sooner than by turning, and the
     /// other hardware thread of the core, which may be our peer's, is left most of the core.
     fn spin(&self) {
-        // Kernel sockets alone: nothing of theirs can be seen without asking the kernel.
-        let looks = if self.ports.is_empty() { 1 } else { SPIN_LOOKS };
+        // Kernel sockets: nothing of theirs can be seen without asking the kernel.
+        let looks = if self.ports.is_empty() || self.engine.spins() { 1 } else { SPIN_LOOKS };
         for _ in 0..looks {
             if self.ports.iter().any(|port| port.queue.look()) || self.commands.look() {
                 return;
@@ -487,6 +490,7 @@ impl<E: Engine> Worker<E> {
     fn sleep(&mut self, now: Instant, until: Instant) {
         self.hold_or_release(now);
         self.publish();
+        self.with_io(|engine, io| engine.rest(io));
         let armed = self.watch_ports() && self.ports.iter_mut().all(|port| port.queue.arm());
         let work = self.commands.look() || self.ports.iter().any(|port| port.queue.look());
         if armed && !work {

@@ -272,6 +272,7 @@ fn plan(config: &Config) -> anyhow::Result<Plan> {
             spin_share_max: Some(worker.spin_share_max),
         },
         tcp_limits: config.limits.tcp(),
+        pool: Default::default(),
         drain: Duration::from_millis(u64::from(config.limits.drain_ms)),
         peers_max: config.limits.peers,
         ring_frames: config.interface.ring_frames,

@@ -90,6 +90,9 @@ pub struct Simulated {
     /// With a request held.
     wake_held: Option<Spread>,
     overshoot: Spread,
+    /// Others take the CPU about once in so long, and for how long, us; nobody does if infinite.
+    stolen_every_us: f64,
+    stolen_us: [f64; 2],
     /// CPU of a timer wake-up, us.
     pub timer_cpu_us: f64,
 }
@@ -113,6 +116,8 @@ impl Simulated {
             deep_after_us: 0.0,
             wake_held: Some(shallow),
             overshoot: timer,
+            stolen_every_us: f64::INFINITY,
+            stolen_us: [100.0, 2_000.0],
             timer_cpu_us: 3.0,
         };
         let light = Spread { floor: 10.0, median: 4.0, sigma: 0.3 };
@@ -123,6 +128,26 @@ impl Simulated {
             Self { name: "cheap", wake: [plain; 2], wake_held: None, ..helped },
             Self { name: "metal", wake: [light, bottom], deep_after_us: 200.0, wake_held: None, ..helped },
         ]
+    }
+
+    /// The same where others take the CPU for 100 us to 2 ms about once in so long.
+    #[must_use]
+    pub const fn stolen(self, every_us: f64) -> Self {
+        Self { stolen_every_us: every_us, ..self }
+    }
+
+    /// When others have the CPU until then, ns: from, to, ascending.
+    #[must_use]
+    pub fn stolen_until(&self, end_ns: u64, seed: u64) -> Vec<(u64, u64)> {
+        let mut chance = Chance::of(seed, 0, 4);
+        let mut stolen = Vec::new();
+        let mut now = chance.exponential(self.stolen_every_us);
+        while now * 1e3 < end_ns as f64 {
+            let end = now + chance.within(self.stolen_us[0], self.stolen_us[1]);
+            stolen.push(((now * 1e3) as u64, (end * 1e3) as u64));
+            now = end + chance.exponential(self.stolen_every_us);
+        }
+        stolen
     }
 
     /// Whether a request can be held.

@@ -69,7 +69,8 @@ impl Outcome {
 
 /// Replays. It begins with the first packet, found at once: nobody can expect it, so all are alike until then.
 pub fn simulate(trace: &Trace, rule: &mut dyn Rule, machine: &Simulated, details: bool) -> Outcome {
-    let mut run = Run { trace, machine, at: 0, now: 0, details, outcome: Outcome::default() };
+    let stolen = machine.stolen_until(trace.end_ns, trace.seed);
+    let mut run = Run { trace, machine, stolen, at: 0, now: 0, details, outcome: Outcome::default() };
     run.outcome.length_us = trace.end_ns as f64 / 1e3;
     run.now = trace.arrivals_ns.first().copied().unwrap_or(0);
     run.deliver(rule);
@@ -85,6 +86,7 @@ pub fn simulate(trace: &Trace, rule: &mut dyn Rule, machine: &Simulated, details
 struct Run<'a> {
     trace: &'a Trace,
     machine: &'a Simulated,
+    stolen: Vec<(u64, u64)>,
     /// The next packet.
     at: usize,
     now: u64,
@@ -97,8 +99,15 @@ impl Run<'_> {
         self.trace.arrivals_ns.get(self.at).copied().unwrap_or(u64::MAX)
     }
 
+    /// When it runs that would run at this time.
+    fn runs(&self, at: u64) -> u64 {
+        let next = self.stolen.partition_point(|(_, end)| *end <= at);
+        self.stolen.get(next).filter(|(start, _)| *start <= at).map_or(at, |(_, end)| *end)
+    }
+
     fn spin(&mut self, rule: &mut dyn Rule, until: u64) {
         let end = self.next().max(self.now).min(until.max(self.now + 100)).min(self.trace.end_ns);
+        let end = self.runs(end);
         self.outcome.spun_us += (end - self.now) as f64 / 1e3;
         if self.details {
             self.outcome.stretches.push((self.now, end));
@@ -149,18 +158,19 @@ impl Run<'_> {
         };
         // A wake-up that is under way is not hastened by a timer set for later.
         let fires = if packet < until { u64::MAX } else { fires };
-        let end = fires.min(woken).min(self.trace.end_ns.max(self.now));
+        let first = fires.min(woken).min(self.trace.end_ns.max(self.now));
+        let end = self.runs(first);
         self.outcome.sleeps += 1;
         if held {
             self.outcome.held_us += (end - self.now) as f64 / 1e3;
         }
         self.now = end;
         let now = Instant::from_nanos(end);
-        if end == fires {
+        if first == fires {
             self.outcome.timers += 1;
             self.outcome.timers_us += self.machine.timer_cpu_us;
             rule.woke(now, Woken::Timer);
-        } else if end == woken {
+        } else if first == woken {
             let latency = std::time::Duration::from_nanos(end - packet);
             rule.woke(now, Woken::Packet(Some(latency)));
         }

@@ -48,6 +48,7 @@ impl<S: Service + 'static> Instance<S> {
             .workers
             .iter_mut()
             .filter_map(|worker| worker.tell(Command::Engine(ServeCommand::Drain)).then_some(()));
+        self.guards.clear();
         let drain = Drain { workers: told.count(), ends_at: Instant::now() + self.plan.drain };
         if open > 0 {
             tracing::info!(

@@ -107,6 +107,7 @@ mod tests {
             idle: IdleConfig::default(),
             machine: Default::default(),
             tcp_limits: Default::default(),
+            pool: Default::default(),
             drain: Duration::ZERO,
             peers_max: 1,
             ring_frames: 64,

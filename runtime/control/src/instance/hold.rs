@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixDatagram};
 use std::sync::Arc;
 
 use twinpath_sys::UdpSocket;
+use twinpath_sys::tcp_listener::{Group, listen_group};
 
 use super::{InstanceError, Plan};
 use crate::holders::{Transport, holder_of_name, holders};
@@ -16,7 +16,8 @@ use crate::holders::{Transport, holder_of_name, holders};
 /// The kernel's sockets of an instance, before they are given to workers.
 pub(super) struct KernelSockets {
     pub(super) udp: Arc<[UdpSocket]>,
-    pub(super) listeners: Vec<OwnedFd>,
+    /// Per address, one for each worker.
+    pub(super) listeners: Vec<Group>,
 }
 
 /// Binds the service's ports with kernel sockets: nobody else may have them, and they serve what does not come by the fast
@@ -39,7 +40,8 @@ pub(super) fn hold_ports(plan: &Plan) -> Result<KernelSockets, InstanceError> {
     }
     let tcp = plan.tcp.iter().flat_map(|port| addresses.iter().map(move |at| (*port, *at)));
     let listen = |(port, address)| {
-        twinpath_serve::listen(address, port).map_err(|source| bind_error(Transport::Tcp, port, source))
+        let count = plan.workers.max(1) as usize;
+        listen_group(address, port, count).map_err(|source| bind_error(Transport::Tcp, port, source))
     };
     Ok(KernelSockets { udp: udp.into(), listeners: tcp.map(listen).collect::<Result<_, _>>()? })
 }

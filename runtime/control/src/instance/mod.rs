@@ -19,6 +19,7 @@ mod workers;
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -26,7 +27,7 @@ pub use attach::{AttachError, AttachPlan, Attachment, Placed, Target, kernel_rin
 pub use client::{Client, ClientError, ClientPath};
 pub(crate) use events::{Signals, any_readable};
 use tokio::sync::oneshot;
-use twinpath_serve::{Served, ServedPort, TcpLimits};
+use twinpath_serve::{PoolLimits, Served, ServedPort, TcpLimits};
 use twinpath_service::Service;
 use twinpath_steer::{Claim, ClaimKind, Prefix};
 use twinpath_time::{Duration, Instant};
@@ -82,6 +83,8 @@ pub struct Plan {
     pub machine: crate::machine::Wanted,
     /// What TCP connections may take.
     pub tcp_limits: TcpLimits,
+    /// Threads of each worker for what may block, if the service has such work.
+    pub pool: PoolLimits,
     /// How long connections may take to end when it stops.
     pub drain: Duration,
     /// Peers answered on the fast path at once.
@@ -261,6 +264,8 @@ struct Instance<S: Service> {
     captures: capturing::Captures,
     /// What rpcbind was told.
     registered: Registered,
+    /// Keep other programs from sharing our listeners.
+    guards: Vec<OwnedFd>,
     /// It is stopping.
     drain: Option<drain::Drain>,
     started: Instant,

@@ -2,17 +2,20 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use twinpath_serve::{KernelSide, ServeConfig, Share};
+use rustix::io::Errno;
+use twinpath_serve::{Desk, KernelSide, ServeConfig, Share};
 use twinpath_service::Service;
 use twinpath_sys::clock;
 use twinpath_sys::descriptors::set_aside;
+use twinpath_sys::tcp_listener::Group;
 
 use super::attach::{AttachPlan, Attachment, Placed, Target, pool_frames};
 use super::fallback::Fallback;
 use super::hold::{KernelSockets, hold_frames, hold_ports};
-use super::workers::WorkerHandle;
+use super::workers::{StartError, WorkerHandle};
 use super::{Instance, InstanceError, Interface, Plan};
 use crate::choose::{Choice, Path, PathAsked, WhyNot};
 use crate::device;
@@ -71,6 +74,7 @@ impl<S: Service + Clone + 'static> Instance<S> {
             captures: Default::default(),
             registered: Default::default(),
             drain: None,
+            guards: Vec::new(),
             started: clock::now(),
         };
         let outcome = match instance.start_workers(sockets, service) {
@@ -99,26 +103,51 @@ impl<S: Service + Clone + 'static> Instance<S> {
         idle.request = self.machine.may_hold();
         idle.machine = self.machine.costs.machine(idle.request);
         let addresses: Arc<[IpAddr]> = self.addresses().into();
-        let KernelSockets { udp, mut listeners } = sockets;
+        let KernelSockets { udp, listeners } = sockets;
+        let shared_out = self.share_out(listeners, count as usize);
         let served = Arc::new(self.plan.served());
         let share = Arc::new(Share::new(self.plan.tcp_limits, count));
-        for number in 0..count as usize {
+        for (number, listeners) in shared_out.into_iter().enumerate() {
+            let cpu = (!self.plan.cpus.is_empty()).then(|| self.plan.cpus[number % self.plan.cpus.len()]);
             let config = ServeConfig {
                 served: Arc::clone(&served),
                 addresses: Arc::clone(&addresses),
                 kernel: KernelSide {
                     udp: Arc::clone(&udp),
                     receives: number == 0,
-                    listeners: std::mem::take(&mut listeners),
+                    listeners,
+                    desk: self
+                        .desk(service, cpu)
+                        .map_err(|source| StartError::Descriptors { worker: number, source })?,
                     share: Arc::clone(&share),
                 },
             };
-            let cpu = (!self.plan.cpus.is_empty()).then(|| self.plan.cpus[number % self.plan.cpus.len()]);
             let frames = pool_frames(path, queues_each, self.plan.ring_frames);
             let placement = self.machine.placement(cpu);
             self.workers.push(WorkerHandle::start(number, placement, idle, frames, service.clone(), config)?);
         }
         Ok(())
+    }
+
+    /// Who does what may block, if the service has such work.
+    fn desk(&self, service: &S, cpu: Option<usize>) -> Result<Option<Desk>, Errno> {
+        service.defers().then(|| Desk::new(self.plan.pool, cpu)).transpose()
+    }
+
+    /// Gives each worker a listener of each group. A worker fewer than was asked for has the listeners of those that are not there.
+    fn share_out(&mut self, groups: Vec<Group>, workers: usize) -> Vec<Vec<OwnedFd>> {
+        let mut shares: Vec<_> = (0..workers).map(|_| Vec::new()).collect();
+        for Group { listeners, guard } in groups {
+            if listeners.len() > 1 && guard.is_none() {
+                tracing::warn!(
+                    "another program of this user that asks for SO_REUSEPORT could take TCP connections: keeping it off needs \
+                     CAP_NET_ADMIN"
+                );
+            }
+            self.guards.extend(guard);
+            listeners.into_iter().enumerate().for_each(|(at, listener)| shares[at % workers].push(listener));
+        }
+        shares
     }
 
     /// The first attachment. What was asked for by name must work; `auto` goes on to the next best path, saying why.

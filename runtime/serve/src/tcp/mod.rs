@@ -1,14 +1,17 @@
 //! TCP on the kernel path: accepting, reading, answering, never blocking.
 //!
-//! A turn reads a connection once, has the service answer all that came, and sends the answers at once: two system calls
-//! beside the look at the epoll, and none that only finds out that there is nothing more. What a connection cannot send
-//! waits in a bounded buffer of its own, and it is not read until that has drained: a client that sends and never reads
-//! stops itself, and nobody else. Times are kept in a wheel that is touched when a connection begins to wait for something,
-//! not when it is served.
+//! A turn reads a connection once, has the service answer all that came, and sends the answers at once: two system calls, and
+//! none that only finds out that there is nothing more. Connections are watched by edges, registered once; one that is alone
+//! is asked without the epoll ([`favourite`]). What a connection cannot send waits in a bounded buffer of its own, and it is
+//! not read until that has drained: a client that sends and never reads stops itself, and nobody else. Times are kept in a
+//! wheel that is touched when a connection begins to wait for something, not when it is served.
 
+mod accept;
 mod connection;
+mod deferred;
+mod favourite;
 mod limits;
-mod listen;
+mod pool;
 mod table;
 
 use std::net::SocketAddr;
@@ -22,22 +25,25 @@ use twinpath_time::{Instant, Wheel};
 use twinpath_worker::Io;
 
 pub use self::limits::{CHUNK, Share, TcpLimits};
-pub use self::listen::listen;
+pub use self::pool::{Desk, PoolLimits};
 
+use self::accept::Acceptor;
 use self::connection::{After, Connection, Scratch, Turn};
-use self::listen::Acceptor;
+use self::favourite::Favourite;
+use self::pool::Done;
 use self::table::Table;
 use crate::counters::ServeCounters;
 use crate::engine::{FIRST_TCP_TOKEN, SOCKETS_MAX, ServeEvent};
 use crate::served::Served;
 
 const FIRST_LISTENER_TOKEN: u32 = FIRST_TCP_TOKEN;
-const FIRST_CONNECTION_TOKEN: u32 = FIRST_LISTENER_TOKEN + SOCKETS_MAX;
+const DESK_TOKEN: u32 = FIRST_LISTENER_TOKEN + SOCKETS_MAX;
+const FIRST_CONNECTION_TOKEN: u32 = DESK_TOKEN + 1;
 
 /// Connections closed for their time, or told to end, in one turn.
 const CLOSE_BURST: u32 = 64;
 
-/// What a call lends: the turn's, before it is known for which connection.
+/// What a call lends.
 pub(crate) struct Call<'a, 'io, S> {
     pub(crate) now: Instant,
     pub(crate) service: &'a mut S,
@@ -51,9 +57,13 @@ pub(crate) struct TcpServer<C> {
     share: Arc<Share>,
     table: Table<C>,
     deadlines: Wheel,
+    favourite: Favourite,
     /// Those with more to do that no descriptor tells of, and where they are taken from.
     again: Vec<u32>,
     due: Vec<u32>,
+    desk: Option<Desk>,
+    /// Those that want work done that may block, and found no room.
+    want_room: Vec<u32>,
     scratch: Scratch,
     /// Bytes that its connections hold.
     held: u64,
@@ -62,15 +72,23 @@ pub(crate) struct TcpServer<C> {
 }
 
 impl<C: Send> TcpServer<C> {
-    pub(crate) fn new(listeners: Vec<OwnedFd>, served: Arc<Served>, share: Arc<Share>) -> Self {
+    pub(crate) fn new(
+        listeners: Vec<OwnedFd>,
+        served: Arc<Served>,
+        share: Arc<Share>,
+        desk: Option<Desk>,
+    ) -> Self {
         let limits = share.limits();
         Self {
             acceptor: Acceptor::new(listeners),
             served,
             table: Table::new(limits.connections),
             deadlines: Wheel::new(),
+            favourite: Favourite::default(),
             again: Vec::new(),
             due: Vec::new(),
+            desk,
+            want_room: Vec::new(),
             scratch: Scratch::new(limits),
             held: 0,
             ending: None,
@@ -79,9 +97,13 @@ impl<C: Send> TcpServer<C> {
     }
 
     pub(crate) fn start(&self, io: &Io<'_, ServeEvent>) -> Result<(), Errno> {
+        if let Some(desk) = &self.desk {
+            io.watch(desk.fd(), DESK_TOKEN, false)?;
+        }
         self.acceptor.start(io)
     }
 
+    #[inline]
     pub(crate) fn next_deadline(&self) -> Instant {
         if !self.again.is_empty() || self.ending.is_some() {
             return Instant::ZERO;
@@ -89,12 +111,31 @@ impl<C: Send> TcpServer<C> {
         self.deadlines.next().min(self.acceptor.resume_at())
     }
 
+    /// Whether a connection is asked without the epoll.
+    #[inline]
+    pub(crate) const fn spins(&self) -> bool {
+        self.favourite.number().is_some()
+    }
+
+    /// Before the worker sleeps: everything stands in the epoll.
+    pub(crate) fn rest(&mut self, io: &Io<'_, ServeEvent>) {
+        if let Some(number) = self.favourite.number() {
+            self.favourite.forget();
+            if let Some(connection) = self.table.get(number)
+                && io.watch_edges(&connection.fd, FIRST_CONNECTION_TOKEN + number).is_err()
+            {
+                // No memory for its place there: asked every turn, it is at least not lost.
+                connection.listed = true;
+                self.again.push(number);
+            }
+        }
+    }
+
     /// Has every connection end once what it asked is answered, and takes no more.
     pub(crate) fn drain<S: Service<Connection = C>>(&mut self, mut call: Call<'_, '_, S>) {
-        let Self { acceptor, .. } = self;
-        let mut acceptor = std::mem::replace(acceptor, Acceptor::new(Vec::new()));
-        let io = call.io;
-        acceptor.close(call.now, io, |fd, peer| self.open(fd, peer, &mut call));
+        let mut acceptor = std::mem::replace(&mut self.acceptor, Acceptor::new(Vec::new()));
+        let (now, io) = (call.now, call.io);
+        acceptor.close(now, io, |fd, peer| self.open(fd, peer, &mut call));
         self.ending = Some(0);
     }
 
@@ -106,8 +147,9 @@ impl<C: Send> TcpServer<C> {
     /// What is due, and what is left from the last turn; says whether there was anything.
     #[inline]
     pub(crate) fn run<S: Service<Connection = C>>(&mut self, mut call: Call<'_, '_, S>) -> bool {
+        let busy = self.spins() && self.ask_favourite(&mut call);
         if call.now < self.next_deadline() {
-            return false;
+            return busy;
         }
         if call.now >= self.acceptor.resume_at() {
             self.acceptor.resume(call.io);
@@ -121,47 +163,80 @@ impl<C: Send> TcpServer<C> {
             if let Some(connection) = self.table.get(number) {
                 connection.listed = false;
             }
-            self.work(number, false, &mut call);
+            self.work(number, &mut call);
         }
         self.end_some(&mut call);
         true
     }
 
+    /// Says whether it had something.
+    #[inline]
+    fn ask_favourite<S: Service<Connection = C>>(&mut self, call: &mut Call<'_, '_, S>) -> bool {
+        let Some(number) = self.favourite.number() else { return false };
+        let Some(connection) = self.table.get(number) else { return false };
+        connection.woken(false);
+        self.work(number, call);
+        // It may be gone by now, and with it the favour.
+        let Some(connection) = self.table.get(number) else { return true };
+        let moved = connection.touched() == call.now;
+        let well = connection.is_plain();
+        if moved {
+            self.favourite.worked(call.now);
+        }
+        if !well || self.favourite.is_over(call.now) {
+            self.rest(call.io);
+        }
+        moved
+    }
+
     pub(crate) fn ready<S: Service<Connection = C>>(
         &mut self,
         token: u32,
-        error: bool,
+        ends: bool,
         mut call: Call<'_, '_, S>,
     ) {
-        let Some(number) = token.checked_sub(FIRST_CONNECTION_TOKEN) else {
-            let number = (token - FIRST_LISTENER_TOKEN) as usize;
+        if let Some(number) = token.checked_sub(FIRST_CONNECTION_TOKEN) {
+            // Its place may be empty: it was closed earlier in this very turn.
+            let Some(connection) = self.table.get(number) else { return };
+            connection.woken(ends);
+            self.work(number, &mut call);
+            if self.favourite.named(number, call.now) {
+                self.favour(number, call.io);
+            }
+        } else if token == DESK_TOKEN {
+            self.take_replies(&mut call);
+        } else {
+            let listener = (token - FIRST_LISTENER_TOKEN) as usize;
             let mut acceptor = std::mem::replace(&mut self.acceptor, Acceptor::new(Vec::new()));
             let (now, io) = (call.now, call.io);
-            acceptor.accept(number, now, io, |fd, peer| self.open(fd, peer, &mut call));
+            acceptor.accept(listener, now, io, |fd, peer| self.open(fd, peer, &mut call));
             self.acceptor = acceptor;
-            return;
-        };
-        self.work(number, error, &mut call);
+        }
+    }
+
+    fn favour(&mut self, number: u32, io: &Io<'_, ServeEvent>) {
+        let well = self.table.get(number).is_some_and(|connection| connection.is_plain());
+        let out = well && self.table.get(number).is_some_and(|connection| io.unwatch(&connection.fd).is_ok());
+        if !out {
+            self.favourite.forget();
+        }
     }
 
     #[inline]
-    fn work<S: Service<Connection = C>>(&mut self, number: u32, error: bool, call: &mut Call<'_, '_, S>) {
-        // Its place may be empty: it was closed earlier in this very turn.
-        let Some(connection) = self.table.get(number) else { return };
+    fn work<S: Service<Connection = C>>(&mut self, number: u32, call: &mut Call<'_, '_, S>) {
+        let Self { table, scratch, share, desk, .. } = self;
+        let Some(connection) = table.get(number) else { return };
         let before = connection.held();
         let mut turn = Turn {
             now: call.now,
             service: &mut *call.service,
             counters: call.counters,
-            io: call.io,
-            token: FIRST_CONNECTION_TOKEN + number,
+            limits: share.limits(),
+            scratch,
+            desk: desk.as_mut(),
+            number,
         };
-        let after = if error && !connection.watches_read() {
-            // Nothing would ever be read that could tell of it.
-            After::Close(connection.broken())
-        } else {
-            connection.work(&mut turn, &mut self.scratch, self.share.limits())
-        };
+        let after = connection.work(&mut turn);
         if after == After::Keep && before == 0 && connection.is_plain() {
             return;
         }
@@ -180,8 +255,15 @@ impl<C: Send> TcpServer<C> {
             return self.close(number, before, why, call);
         }
         let Some(connection) = self.table.get(number) else { return };
-        if after == After::Again && !std::mem::replace(&mut connection.listed, true) {
-            self.again.push(number);
+        let list = match after {
+            After::Again => Some(&mut self.again),
+            After::WhenRoom => Some(&mut self.want_room),
+            After::Keep | After::Close(_) => None,
+        };
+        if let Some(list) = list
+            && !std::mem::replace(&mut connection.listed, true)
+        {
+            list.push(number);
         }
         let deadline = connection.deadline(self.share.limits());
         if deadline < self.deadlines.deadline(number) {
@@ -208,6 +290,40 @@ impl<C: Send> TcpServer<C> {
             too_many = self.share.holds(0, 0);
         }
         call.counters.queued_bytes.set(self.held);
+    }
+
+    /// Replies of work that may block have come back.
+    fn take_replies<S: Service<Connection = C>>(&mut self, call: &mut Call<'_, '_, S>) {
+        let Some(desk) = &mut self.desk else { return };
+        desk.drain();
+        while let Some(done) = self.desk.as_mut().and_then(Desk::take) {
+            self.take_reply(done, call);
+        }
+        let in_flight = self.desk.as_ref().map_or(0, Desk::in_flight);
+        call.counters.deferred.set(u64::from(in_flight));
+        // There is room now for those who wanted some.
+        while let Some(number) = self.want_room.pop() {
+            self.again.push(number);
+        }
+    }
+
+    fn take_reply<S: Service<Connection = C>>(&mut self, done: Done, call: &mut Call<'_, '_, S>) {
+        let Done { number, ticket, reply } = done;
+        call.counters.deferred_done.add(1);
+        let Some(connection) = self.table.get(number) else {
+            return call.io.drops().add(Reason::LateReply, 1);
+        };
+        let before = connection.held();
+        let failed = reply.is_none();
+        if !connection.done(ticket, reply.unwrap_or_default()) {
+            return call.io.drops().add(Reason::LateReply, 1);
+        }
+        let held = connection.held();
+        if failed {
+            return self.close(number, before, Closed::For(Reason::HandlerFailed), call);
+        }
+        self.holds(before, held, call);
+        self.work(number, call);
     }
 
     /// Its deadline has come, if it has not moved on meanwhile.
@@ -250,7 +366,7 @@ impl<C: Send> TcpServer<C> {
         let number = self.table.next_place();
         self.deadlines.reserve(self.table.places() as usize);
         let state = call.service.accept(call.now, peer).inspect_err(|_| self.share.closed())?;
-        if call.io.watch(&fd, FIRST_CONNECTION_TOKEN + number, false).is_err() {
+        if call.io.watch_edges(&fd, FIRST_CONNECTION_TOKEN + number).is_err() {
             self.share.closed();
             call.service.close(state, Closed::Broken);
             return Err(Reason::ConnectionLimit);
@@ -271,6 +387,9 @@ impl<C: Send> TcpServer<C> {
     ) {
         let Some(connection) = self.table.remove(number) else { return };
         self.deadlines.set(number, Instant::NEVER);
+        if self.favourite.number() == Some(number) {
+            self.favourite.forget();
+        }
         if held > 0 {
             self.held -= held as u64;
             self.share.holds(held, 0);
@@ -290,14 +409,22 @@ impl<C: Send> TcpServer<C> {
     /// While it drains: the next few connections answer what has come, and end.
     fn end_some<S: Service<Connection = C>>(&mut self, call: &mut Call<'_, '_, S>) {
         let Some(first) = self.ending else { return };
+        self.rest(call.io);
         let beyond = self.table.places().min(first + CLOSE_BURST);
         for number in first..beyond {
-            self.work(number, false, call);
-            if let Some(connection) = self.table.get(number) {
-                connection.end(Closed::Stopped);
-                self.work(number, false, call);
-            }
+            self.answer_and_end(number, call);
         }
         self.ending = (beyond < self.table.places()).then_some(beyond);
+    }
+
+    fn answer_and_end<S: Service<Connection = C>>(&mut self, number: u32, call: &mut Call<'_, '_, S>) {
+        if let Some(connection) = self.table.get(number) {
+            connection.woken(false);
+            self.work(number, call);
+        }
+        if let Some(connection) = self.table.get(number) {
+            connection.end(Closed::Stopped);
+            self.work(number, call);
+        }
     }
 }

@@ -1,46 +1,22 @@
-//! Listening and accepting.
+//! Accepting.
 
-use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, SocketAddrAny, SocketFlags, SocketType, acceptfrom_with, bind, socket_with, sockopt,
-};
+use rustix::net::{SocketAddrAny, SocketFlags, acceptfrom_with};
 use twinpath_inspect::Reason;
-use twinpath_sys::udp_socket::bind_address;
 use twinpath_time::{Duration, Instant};
 use twinpath_worker::Io;
 
 use super::FIRST_LISTENER_TOKEN;
 use crate::engine::ServeEvent;
 
-/// Connections waiting to be accepted.
-const BACKLOG: i32 = 4096;
-
 /// Connections accepted per turn.
 const ACCEPT_BURST: usize = 64;
 
 /// How long accepting pauses when the process has no descriptor left, unless one is freed before.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
-/// Listens on all addresses of both families, or at one, which need not be there yet.
-///
-/// # Errors
-/// What the kernel returns; `AddrInUse` if another socket listens there.
-pub fn listen(address: Option<IpAddr>, port: u16) -> io::Result<OwnedFd> {
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let fd = socket_with(AddressFamily::INET6, SocketType::STREAM, flags, None)?;
-    sockopt::set_ipv6_v6only(&fd, false)?;
-    // A restart need not wait for the former instance's connections to time out (TIME_WAIT).
-    sockopt::set_socket_reuseaddr(&fd, true)?;
-    // Replies are gathered here, so the kernel need not wait for more; connections inherit it.
-    sockopt::set_tcp_nodelay(&fd, true)?;
-    bind(&fd, &bind_address(&fd, address, port)?)?;
-    rustix::net::listen(&fd, BACKLOG)?;
-    Ok(fd)
-}
 
 /// A worker's listeners, and whether they are listened to.
 pub(crate) struct Acceptor {

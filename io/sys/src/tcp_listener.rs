@@ -1,0 +1,151 @@
+//! Listening for TCP: one socket, or a group of them among which the kernel shares out what comes.
+#![allow(unsafe_code, reason = "TCP_REPAIR has no safe wrapper")]
+
+use std::ffi::c_int;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, socket_with, sockopt};
+
+use crate::udp_socket::bind_address;
+
+/// Connections waiting to be accepted, per socket; the host may allow fewer (`net.core.somaxconn`).
+const BACKLOG: i32 = 4096;
+
+/// `TCP_REPAIR_OFF` and `TCP_REPAIR_ON` of linux/tcp.h.
+const REPAIR_OFF: c_int = 0;
+const REPAIR_ON: c_int = 1;
+
+/// Sockets that listen at one address and port.
+#[derive(Debug)]
+pub struct Group {
+    /// One for each who accepts.
+    pub listeners: Vec<OwnedFd>,
+    /// Keeps programs of the same user out of the group, who could join it otherwise; `None` for a single socket, which nobody can
+    /// join, and where the guard was refused (it needs CAP_NET_ADMIN).
+    pub guard: Option<OwnedFd>,
+}
+
+/// Listens on all addresses of both families, or at one, which need not be there yet, for nobody else to share.
+///
+/// # Errors
+/// What the kernel returns; `AddrInUse` if another socket listens there.
+pub fn listen(address: Option<IpAddr>, port: u16) -> io::Result<OwnedFd> {
+    let fd = open()?;
+    bind(&fd, &bind_address(&fd, address, port)?)?;
+    rustix::net::listen(&fd, BACKLOG)?;
+    Ok(fd)
+}
+
+/// As [`listen`], with `count` sockets: each new connection goes to one of them, by its addresses and ports (`SO_REUSEPORT`,
+/// socket(7)).
+///
+/// # Errors
+/// As [`listen`].
+pub fn listen_group(address: Option<IpAddr>, port: u16, count: usize) -> io::Result<Group> {
+    let alone = listen(address, port)?;
+    if count <= 1 {
+        return Ok(Group { listeners: vec![alone], guard: None });
+    }
+    // Whoever holds the port already was found by that; from here on only a group may have it.
+    let port = SocketAddr::try_from(getsockname(&alone)?).map_or(port, |local| local.port());
+    drop(alone);
+    let mut listeners = Vec::with_capacity(count);
+    for _ in 0..count {
+        let fd = open()?;
+        sockopt::set_socket_reuseport(&fd, true)?;
+        bind(&fd, &bind_address(&fd, address, port)?)?;
+        rustix::net::listen(&fd, BACKLOG)?;
+        listeners.push(fd);
+    }
+    Ok(Group { listeners, guard: guard(address, port).ok() })
+}
+
+fn open() -> io::Result<OwnedFd> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let fd = socket_with(AddressFamily::INET6, SocketType::STREAM, flags, None)?;
+    sockopt::set_ipv6_v6only(&fd, false)?;
+    // A restart need not wait for the former instance's connections to time out (TIME_WAIT).
+    sockopt::set_socket_reuseaddr(&fd, true)?;
+    // Who answers gathers its replies, so the kernel need not wait for more; connections inherit it.
+    sockopt::set_tcp_nodelay(&fd, true)?;
+    Ok(fd)
+}
+
+/// A socket that is bound where a group listens, and shares with nobody: the kernel lets a socket join only if every one that is
+/// bound there would have it. To be bound there itself it is in repair for that moment, which passes the check by (tcp_repair_on()
+/// in net/ipv4/tcp.c, `inet_csk_get_port`).
+fn guard(address: Option<IpAddr>, port: u16) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let fd = socket_with(AddressFamily::INET6, SocketType::STREAM, flags, None)?;
+    sockopt::set_ipv6_v6only(&fd, false)?;
+    set_repair(&fd, REPAIR_ON)?;
+    let bound = bind(&fd, &bind_address(&fd, address, port)?);
+    set_repair(&fd, REPAIR_OFF)?;
+    bound?;
+    Ok(fd)
+}
+
+fn set_repair(fd: impl AsFd, value: c_int) -> io::Result<()> {
+    // SAFETY: the descriptor is open for the call, and the option's value is an int of the length given.
+    let done = unsafe {
+        libc::setsockopt(
+            fd.as_fd().as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_REPAIR,
+            (&raw const value).cast(),
+            size_of::<c_int>() as libc::socklen_t,
+        )
+    };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv6Addr, TcpStream};
+
+    use rustix::net::{SocketFlags, accept_with};
+    use twinpath_test_skip::root_or_skip;
+
+    use super::*;
+
+    fn port_of(fd: &OwnedFd) -> u16 {
+        SocketAddr::try_from(getsockname(fd).expect("bound")).expect("an IP address").port()
+    }
+
+    /// Another program of the same user that is ready to share.
+    fn joins(port: u16) -> bool {
+        let fd = open().expect("a socket");
+        sockopt::set_socket_reuseport(&fd, true).expect("set");
+        let address = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
+        bind(&fd, &address).is_ok() && rustix::net::listen(&fd, 1).is_ok()
+    }
+
+    #[test]
+    fn a_group_shares_out_connections_and_keeps_others_off() {
+        if !root_or_skip() {
+            return;
+        }
+        let group = listen_group(None, 0, 3).expect("a group");
+        let port = port_of(&group.listeners[0]);
+        assert!(group.guard.is_some());
+        assert!(!joins(port), "the guard keeps it off");
+        assert!(listen(None, port).is_err() && listen_group(None, port, 2).is_err());
+        let peers: Vec<_> =
+            (0..200).map(|_| TcpStream::connect(("127.0.0.1", port)).expect("connected")).collect();
+        let accepted = group
+            .listeners
+            .iter()
+            .map(|listener| std::iter::from_fn(|| accept_with(listener, SocketFlags::CLOEXEC).ok()).count());
+        let accepted: Vec<_> = accepted.collect();
+        assert_eq!(accepted.iter().sum::<usize>(), peers.len());
+        assert!(accepted.iter().all(|count| *count > 20), "{accepted:?}");
+    }
+
+    #[test]
+    fn a_single_listener_is_joined_by_nobody() {
+        let group = listen_group(None, 0, 1).expect("a listener");
+        assert!(!joins(port_of(&group.listeners[0])));
+    }
+}
