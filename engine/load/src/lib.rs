@@ -13,6 +13,7 @@ mod load;
 mod pairs;
 mod pattern;
 mod summary;
+mod unpaired;
 
 pub use arrivals::{Arrivals, BURST_JITTER, Schedule};
 pub use calls::{Asked, CallError, Calls, FRAGMENTS_MAX, Framing};
@@ -22,3 +23,4 @@ pub use load::{Load, Reply, RequestId};
 pub use pairs::{INTERVAL_PAIRS_MIN, interval95, median};
 pub use pattern::Echo;
 pub use summary::Summary;
+pub use unpaired::{Ratio, unpaired_ratio};

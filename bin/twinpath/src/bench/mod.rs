@@ -1,6 +1,7 @@
 //! `twinpath bench`: a load against a service, over kernel sockets or the fast path, and what came of it.
 
 pub(crate) mod attend;
+mod compare;
 mod fast;
 mod kernel;
 mod lines;
@@ -23,6 +24,7 @@ use std::process::ExitCode;
 use twinpath_plain::Stop;
 use twinpath_sys::LatencyRequest;
 
+use self::compare::CompareArgs;
 use self::options::EchoArgs;
 use self::output::Output;
 use self::plan::Plan;
@@ -40,12 +42,14 @@ pub(crate) struct Args {
 enum What {
     Echo(Box<EchoArgs>),
     Rpc(Box<RpcArgs>),
+    Compare(CompareArgs),
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.what {
         What::Echo(args) => measure(&Plan::echo(&args)?),
         What::Rpc(args) => measure(&rpc::plan(&args)?),
+        What::Compare(args) => compare::run(&args),
     }
 }
 
