@@ -90,5 +90,61 @@ fn main() -> io::Result<()> {
     // Right, right again, one bit wrong, cut, and the others.
     let replies: [&[u8]; 3] =
         [&[0, 0, 0, 0, 0, 0, 0, 0], &[1, 0, 3, 1, 1, 0x80, 8, 0], &[3, 0, 26, 0x80, 2, 0, 0, 0, 3, 0, 0, 0]];
-    write("load__damaged_replies", replies.map(<[u8]>::to_vec))
+    write("load__damaged_replies", replies.map(<[u8]>::to_vec))?;
+    rpc()
+}
+
+fn rpc() -> io::Result<()> {
+    let calls = seed::calls();
+    let records: Vec<u8> = calls.iter().flat_map(|call| seed::record(call, 1)).collect();
+    let fragments: Vec<u8> = calls.iter().flat_map(|call| seed::record(call, 3)).collect();
+    let stream = |piece: u8, stream: &[u8]| [&[piece], stream].concat();
+    let endless = [0; 40];
+    let streams = [
+        stream(1, &records),
+        stream(3, &fragments),
+        stream(255, &fragments),
+        // Too many fragments, a record too large, one of no bytes, one that has not come.
+        stream(2, &[&records[..44], &endless].concat()),
+        stream(4, &[0x80, 0, 2, 0x59]),
+        stream(4, &[0x80, 0, 0, 0]),
+        stream(4, &records[..30]),
+        Vec::new(),
+    ];
+    write("rpc__streams", streams)?;
+    // Calls in one to four fragments; an edit of nothing, a cut, and fields: a mark, the type, RPC's version, the program.
+    let damaged: [&[u8]; 6] = [
+        &[1, 0, 0, 0, 0, 0x41, 0, 0, 0, 0x82, 0, 0, 0, 0xc3, 0, 0, 0],
+        &[7, 1, 0x80, 20, 0, 0, 0, 0, 0],
+        &[9, 0, 0, 0, 0x80, 1, 0, 3, 1],
+        &[9, 0, 0, 11, 1, 1, 0, 0, 0],
+        &[9, 2, 0, 15, 1, 2, 0, 19, 4],
+        &[200, 3, 0, 43, 0xff],
+    ];
+    write("rpc__damaged_streams", damaged.map(<[u8]>::to_vec))?;
+    write("rpc__calls", calls.clone().into_iter().chain([vec![], vec![0; 39], vec![0xff; 44]]))?;
+    let edits = (0..calls.len() as u8).flat_map(|call| EDITS.map(|edits| [&[call], edits].concat()));
+    write("rpc__damaged_calls", edits)?;
+    let arguments = calls
+        .iter()
+        .map(|call| &call[40..])
+        .flat_map(|args| [0, 1, 2, 24, 25, 26, 27, 28, 29].map(|procedure| [&[procedure], args].concat()));
+    let lies = [[1, 0xff, 0xff, 0xff, 0xff], [1, 0, 0, 0, 64], [24, 0, 0, 4, 1]].map(|lie| lie.to_vec());
+    write("rpc__arguments", arguments.chain(lies))?;
+    // Success with nothing and with a status, the refusals, what no server says.
+    let words = |words: &[u32]| words.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<u8>>();
+    let attributes = [&words(&[9, 1, 0, 0, 0, 0, 0, 1])[..], &[0; 80]].concat();
+    let replies = [
+        words(&[9, 1, 0, 0, 0, 0]),
+        words(&[9, 1, 0, 0, 0, 0, 70]),
+        words(&[9, 1, 0, 0, 0, 0, 0, 16, 1, 2, 3, 4, 1, 1]),
+        attributes,
+        words(&[9, 1, 0, 0, 0, 1]),
+        words(&[9, 1, 0, 0, 0, 2, 3, 4]),
+        words(&[9, 1, 1, 0, 2, 2]),
+        words(&[9, 1, 1, 1, 5]),
+        words(&[9, 1, 0, 0, 401]),
+        words(&[9, 0]),
+    ];
+    write("rpc__replies", replies)
 }

@@ -2,6 +2,10 @@
 
 use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use twinpath_rpc::client::{Auth, Call, handle_arguments, mount_arguments};
+use twinpath_rpc::nfs3::{ROOT, Tree};
+use twinpath_rpc::nfs3_types::{mount, nfs3};
+use twinpath_rpc::record::mark;
 use twinpath_wire::udp_frame::{UdpFrameRepr, write_headers};
 use twinpath_wire::{EtherType, Mac, Protocol, Tag, eth, ipv4};
 
@@ -109,4 +113,54 @@ pub fn damaged_frame(input: &[u8]) -> Vec<u8> {
     let mut frame = frames[usize::from(*first) % frames.len()].clone();
     damage(&mut frame, edits);
     frame
+}
+
+/// The program and procedure that a byte stands for: all of NFS, all of MOUNT, and one beyond each.
+#[must_use]
+pub fn procedure(number: u8) -> (u32, u32) {
+    match u32::from(number) % 30 {
+        nfs @ 0..23 => (nfs3::PROGRAM, nfs),
+        mount => (mount::PROGRAM, mount - 23),
+    }
+}
+
+/// A call of version 3 with AUTH_NONE.
+#[must_use]
+pub fn call(program: u32, procedure: u32, args: &[u8]) -> Vec<u8> {
+    let mut message = Vec::new();
+    Call { xid: 0x0102_0304, program, version: 3, procedure, auth: &Auth::none(), args }.write(&mut message);
+    message
+}
+
+/// One call of each kind that the server tells apart, all but the last three to be answered with results.
+#[must_use]
+pub fn calls() -> Vec<Vec<u8>> {
+    let sys = Auth::sys("client", 1000, 100, &[4, 24]).expect("within limits");
+    let handle = handle_arguments(&Tree::small().handle(ROOT));
+    let mut named = Vec::new();
+    Call { xid: 9, program: nfs3::PROGRAM, version: 3, procedure: 1, auth: &sys, args: &handle }
+        .write(&mut named);
+    let mut old = call(nfs3::PROGRAM, 0, &[]);
+    old[19] = 2;
+    vec![
+        call(nfs3::PROGRAM, 0, &[]),
+        call(nfs3::PROGRAM, 1, &handle),
+        named,
+        call(mount::PROGRAM, 1, &mount_arguments("/directory")),
+        call(mount::PROGRAM, 5, &[]),
+        call(nfs3::PROGRAM, 6, &handle),
+        call(nfs3::PROGRAM + 1, 0, &[]),
+        old,
+    ]
+}
+
+/// A message as a record of so many fragments.
+#[must_use]
+pub fn record(message: &[u8], fragments: usize) -> Vec<u8> {
+    let pieces = message.chunks(message.len().div_ceil(fragments).max(1));
+    let last = pieces.len().saturating_sub(1);
+    pieces
+        .enumerate()
+        .flat_map(|(at, piece)| [&mark(piece.len() as u32, at == last), piece].concat())
+        .collect()
 }

@@ -1,0 +1,203 @@
+//! ONC RPC: how bytes are cut shows in nothing, and whatever comes gets an answer that a client can read, or none.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use twinpath_rpc::client::{Refusal, Reply, root_handle};
+use twinpath_rpc::mount3::Mount3;
+use twinpath_rpc::nfs3::{Nfs3, Tree};
+use twinpath_rpc::nfs3_types::nfs3::GETATTR3args;
+use twinpath_rpc::nfs3_types::xdr_codec::Unpack;
+use twinpath_rpc::nfs3_types::{mount, nfs3};
+use twinpath_rpc::record::{RecordError, RecordLimits, RecordReader};
+use twinpath_rpc::{DuplicateLimits, Program, RpcService, Server};
+use twinpath_service::{Next, Output, Reason, Service};
+use twinpath_time::{Duration, Instant};
+
+use crate::{fuzz, seed};
+
+const LIMITS: RecordLimits = RecordLimits { record_bytes: 600, fragments: 5 };
+/// What a connection's output holds: a few replies.
+const OUTPUT_MAX: usize = 300;
+
+fn peer() -> SocketAddr {
+    SocketAddr::from(([192, 0, 2, 9], 900))
+}
+
+fn server() -> Server {
+    let tree = Arc::new(Tree::small());
+    let programs: Vec<Box<dyn Program>> =
+        vec![Box::new(Nfs3::new(Arc::clone(&tree))), Box::new(Mount3::new(tree))];
+    let duplicates = DuplicateLimits { calls: 8, age: Duration::from_secs(1) };
+    Server::new(programs, duplicates, 7).expect("two programs of different numbers")
+}
+
+/// The records of a stream that comes in pieces of so many bytes, and what ends it.
+fn records(stream: &[u8], piece: usize) -> (Vec<Vec<u8>>, Option<RecordError>) {
+    let mut reader = RecordReader::new(LIMITS);
+    let mut records = Vec::new();
+    for mut piece in stream.chunks(piece) {
+        loop {
+            match reader.next(&mut piece) {
+                Ok(Some(record)) => records.push(record.to_vec()),
+                Ok(None) => break,
+                Err(error) => return (records, Some(error)),
+            }
+        }
+    }
+    (records, None)
+}
+
+/// What a connection is answered, and how it ends, if its bytes come in such pieces and replies are taken each time.
+fn served(stream: &[u8], piece: usize) -> (Vec<u8>, Next) {
+    let mut service = RpcService::new(server(), LIMITS);
+    let mut connection = service.accept(Instant::ZERO, peer()).expect("nobody is refused");
+    let (mut unread, mut replies) = (Vec::new(), Vec::new());
+    for piece in stream.chunks(piece) {
+        unread.extend(piece);
+        loop {
+            let mut bytes = Vec::new();
+            let mut output = Output::new(&mut bytes, OUTPUT_MAX);
+            let used = service.stream(Instant::ZERO, &mut connection, &unread, &mut output);
+            let next = output.next();
+            unread.drain(..used);
+            replies.extend(bytes);
+            if next != Next::Keep {
+                return (replies, next);
+            }
+            if used == 0 {
+                break;
+            }
+        }
+        let most = LIMITS.record_bytes as usize + 4 * LIMITS.fragments as usize;
+        assert!(unread.len() < most, "{} bytes wait, which may be one record", unread.len());
+    }
+    (replies, Next::Keep)
+}
+
+fn check_stream(stream: &[u8], piece: usize) {
+    let whole = records(stream, usize::MAX);
+    assert_eq!(records(stream, piece), whole);
+    let (replies, end) = served(stream, usize::MAX);
+    assert_eq!(served(stream, piece), (replies.clone(), end));
+    let (replies, error) = records(&replies, usize::MAX);
+    assert_eq!(error, None, "replies are records");
+    for reply in &replies {
+        Reply::parse(reply).expect("a reply of RPC version 2");
+    }
+    let reason = match whole.1 {
+        Some(RecordError::TooLarge { .. }) => Next::Refuse(Reason::RecordTooLarge),
+        Some(RecordError::TooManyFragments { .. }) => Next::Refuse(Reason::TooManyFragments),
+        None => Next::Keep,
+    };
+    // A record that is no call ends the stream before what breaks a limit.
+    assert!(end == reason || end == Next::Refuse(Reason::RpcHeader), "{end:?}, not {reason:?}");
+    if end == reason {
+        assert_eq!(replies.len(), whole.0.len(), "each call has a reply");
+    }
+}
+
+/// The length of pieces, then a stream.
+#[test]
+fn streams() {
+    fuzz!("rpc__streams", |input: &[u8]| {
+        let Some((piece, stream)) = input.split_first() else { return };
+        check_stream(stream, usize::from(*piece).max(1));
+    });
+}
+
+/// The length of pieces, then four bytes a call: which, in how many fragments, and one edit of it.
+#[test]
+fn damaged_streams() {
+    fuzz!("rpc__damaged_streams", |input: &[u8]| {
+        let Some((piece, rest)) = input.split_first() else { return };
+        let calls = seed::calls();
+        let mut stream = Vec::new();
+        for [call, edit @ ..] in rest.as_chunks::<4>().0 {
+            let message = &calls[usize::from(call & 0x3f) % calls.len()];
+            let mut record = seed::record(message, usize::from(call >> 6) + 1);
+            seed::damage(&mut record, edit);
+            stream.extend(record);
+        }
+        check_stream(&stream, usize::from(*piece).max(1));
+    });
+}
+
+/// The results of a datagram, or why it was refused; `None` if it is no call.
+fn outcome(message: &[u8]) -> Option<Result<Vec<u8>, Refusal>> {
+    let mut server = server();
+    match server.datagram(Instant::ZERO, peer(), message) {
+        Ok(reply) => {
+            let reply = Reply::parse(reply.expect("nothing here answers later")).expect("a reply");
+            assert_eq!(reply.xid.to_be_bytes(), message[..4], "under its number");
+            Some(reply.outcome.map(<[u8]>::to_vec))
+        }
+        Err(reason) => {
+            assert_eq!(reason, Reason::RpcHeader);
+            None
+        }
+    }
+}
+
+#[test]
+fn calls() {
+    fuzz!("rpc__calls", |message: &[u8]| drop(outcome(message)));
+}
+
+/// Which call, then edits of it.
+#[test]
+fn damaged_calls() {
+    fuzz!("rpc__damaged_calls", |input: &[u8]| {
+        let Some((call, edits)) = input.split_first() else { return };
+        let calls = seed::calls();
+        let mut message = calls[usize::from(*call) % calls.len()].clone();
+        seed::damage(&mut message, edits);
+        drop(outcome(&message));
+    });
+}
+
+/// Whether the library reads the arguments of GETATTR to their end. It takes memory of the length said before it looks, so
+/// a length that no handle has is not shown to it.
+fn is_getattr(args: &[u8]) -> bool {
+    let length = args.first_chunk::<4>().map_or(u32::MAX, |length| u32::from_be_bytes(*length));
+    let mut rest = args;
+    length as usize <= nfs3::NFS3_FHSIZE && GETATTR3args::unpack(&mut rest).is_ok() && rest.is_empty()
+}
+
+/// A procedure, then its arguments.
+#[test]
+fn arguments() {
+    fuzz!("rpc__arguments", |input: &[u8]| {
+        let Some((procedure, args)) = input.split_first() else { return };
+        let (program, number) = seed::procedure(*procedure);
+        let outcome = outcome(&seed::call(program, number, args)).expect("a call");
+        let taken = !matches!(outcome, Err(Refusal::GarbageArguments));
+        match (program, number, outcome) {
+            (_, 0, Ok(results)) => assert!(results.is_empty() && args.is_empty()),
+            (_, 0, refused) => assert!(!args.is_empty() && !taken, "{refused:?}"),
+            (nfs3::PROGRAM, 1, outcome) => {
+                assert_eq!(taken, is_getattr(args), "the library reads alike: {outcome:?}");
+            }
+            (mount::PROGRAM, 1, Ok(results)) => drop(root_handle(&results)),
+            (mount::PROGRAM, 2..=5, outcome) => assert!(outcome.is_ok() || !taken),
+            (_, _, outcome) => {
+                assert!(!taken || outcome == Err(Refusal::ProcedureUnavailable), "{outcome:?}")
+            }
+        }
+    });
+}
+
+/// What a client makes of bytes: an answer, or a name for what is wrong.
+#[test]
+fn replies() {
+    fuzz!("rpc__replies", |message: &[u8]| {
+        let Ok(reply) = Reply::parse(message) else { return };
+        assert_eq!(reply.xid.to_be_bytes(), message[..4]);
+        if let Ok(results) = reply.outcome {
+            assert_eq!(reply.verify_null().is_ok(), results.is_empty());
+            // A fixed length decides what is too long, and what too short.
+            assert!(reply.verify_getattr().is_err() || results.len() == 88);
+            let _ = root_handle(results);
+        }
+    });
+}
