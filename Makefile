@@ -65,7 +65,7 @@ LAB_PACKAGES_rpc := $(LAB_PACKAGES_kni)
 BPF_PACKAGES := clang-14=clang-14 llvm-14=llvm-strip-14
 
 # What device tests change their namespaces with. They need root, so nobody else needs these.
-TEST_PACKAGES := iproute2=ip ethtool=ethtool xdp-tools=xdp-filter util-linux=nsenter $(LAB_PACKAGES_kni)
+TEST_PACKAGES := iproute2=ip rpcbind=rpcinfo ethtool=ethtool xdp-tools=xdp-filter util-linux=nsenter $(LAB_PACKAGES_kni)
 
 # What building needs beside Rust: a linker and the C library's start files.
 setup:

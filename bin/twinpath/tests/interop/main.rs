@@ -12,6 +12,7 @@ mod luck;
 mod machine;
 mod metrics;
 mod rig;
+mod rpc;
 mod serving;
 mod start;
 mod top;

@@ -1,0 +1,312 @@
+//! `serve rpc`: asked by rpcinfo, by a client made by hand, and by peers that break the rules.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::process::{Child, Command, Output, Stdio};
+
+use twinpath_rpc::client::{
+    Auth, Call, Refusal, Reply, handle_arguments, mount_arguments, portmap_arguments, portmap_boolean,
+    portmap_port, root_handle,
+};
+use twinpath_rpc::nfs3_types::portmap::mapping;
+use twinpath_rpc::nfs3_types::{mount, nfs3, portmap};
+use twinpath_rpc::record::{RecordLimits, RecordReader};
+use twinpath_sys::child::{Placement, place};
+
+use crate::rig::{CLIENT, CLIENT_V6, PATIENCE, Rig, SERVER, SERVER_V6, Server, answered, ask, until};
+use crate::rig::{PORT, udp_in};
+use crate::root_or_skip;
+
+const PATHS: [&str; 3] = ["packet", "xdp", "kernel"];
+const LIMITS: RecordLimits = RecordLimits { record_bytes: 65_536, fragments: 1 };
+const RPCBIND: u16 = portmap::PMAP_PORT;
+
+fn serve(rig: &Rig, arguments: &[&str]) -> Server {
+    let port = PORT.to_string();
+    rig.start(&[&["rpc", "--on", "vs", "--udp", &port, "--tcp", &port], arguments].concat())
+}
+
+/// A call of version 3 with AUTH_SYS.
+fn message(xid: u32, program: u32, procedure: u32, args: &[u8]) -> Vec<u8> {
+    let auth = Auth::sys("client", 1000, 100, &[4, 24]).unwrap();
+    let mut message = Vec::new();
+    Call { xid, program, version: 3, procedure, auth: &auth, args }.write(&mut message);
+    message
+}
+
+fn record(xid: u32, fragments: usize) -> Vec<u8> {
+    let mut stream = Vec::new();
+    let auth = Auth::none();
+    Call { xid, program: nfs3::PROGRAM, version: 3, procedure: 0, auth: &auth, args: &[] }
+        .write_record(fragments, &mut stream);
+    stream
+}
+
+fn connect(rig: &Rig) -> TcpStream {
+    let target: SocketAddr = format!("{SERVER}:{PORT}").parse().unwrap();
+    let stream = rig.client.run(|| TcpStream::connect(target)).unwrap().expect("it listens");
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream
+}
+
+/// Reads so many replies, and checks that they are to NULL, in order from `first` on.
+fn expect_nulls(stream: &mut TcpStream, first: u32, count: u32) {
+    let mut reader = RecordReader::new(LIMITS);
+    let mut buffer = [0; 4096];
+    let mut next = first;
+    while next < first + count {
+        let len = stream.read(&mut buffer).expect("a reply in time");
+        assert!(len > 0, "closed before reply {next}");
+        let mut input = &buffer[..len];
+        while let Some(record) = reader.next(&mut input).unwrap() {
+            let reply = Reply::parse(record).unwrap();
+            assert_eq!((reply.xid, reply.verify_null()), (next, Ok(())));
+            next += 1;
+        }
+    }
+}
+
+/// The results of a call over UDP.
+fn call(
+    socket: &UdpSocket,
+    target: &str,
+    program: u32,
+    procedure: u32,
+    args: &[u8],
+) -> Result<Vec<u8>, Refusal> {
+    let reply = ask(socket, target, PORT, &message(7, program, procedure, args));
+    let reply = Reply::parse(&reply).unwrap();
+    assert_eq!(reply.xid, 7);
+    reply.outcome.map(<[u8]>::to_vec)
+}
+
+#[test]
+fn nfs_and_mount_are_served_over_udp_on_every_path() {
+    if !root_or_skip() {
+        return;
+    }
+    for path in PATHS {
+        let rig = Rig::new();
+        let server = serve(&rig, &["--path", path]);
+        for (client, target) in [(CLIENT, SERVER), (CLIENT_V6, SERVER_V6)] {
+            let socket = rig.client_udp(client, 0);
+            assert_eq!(call(&socket, target, nfs3::PROGRAM, 0, &[]), Ok(vec![]), "{path} {target}");
+            let mounted = call(&socket, target, mount::PROGRAM, 1, &mount_arguments("/directory")).unwrap();
+            let args = handle_arguments(root_handle(&mounted).unwrap());
+            let results = call(&socket, target, nfs3::PROGRAM, 1, &args).unwrap();
+            let attributes = Reply { xid: 7, outcome: Ok(&results) }.verify_getattr().unwrap();
+            assert_eq!((attributes.fileid, attributes.mode), (2, 0o755));
+            let refused = call(&socket, target, nfs3::PROGRAM, 6, &args);
+            assert_eq!(refused, Err(Refusal::ProcedureUnavailable));
+        }
+        let requests = &server.show("services")[0]["requests"];
+        assert_eq!((&requests["answered"], &requests["refused"]), (&8.into(), &2.into()), "{path}");
+        assert_eq!((server.drops("rpc_procedure"), server.drops("rpc_header")), (2, 0));
+        assert_eq!(server.interrupt(), Some(0));
+    }
+}
+
+#[test]
+fn records_may_be_cut_anywhere() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::new();
+    let server = serve(&rig, &["--path", "packet"]);
+    let mut stream = connect(&rig);
+    let calls: Vec<u8> = (0..300).flat_map(|xid| record(xid, xid as usize % 5 + 1)).collect();
+    stream.write_all(&calls).unwrap();
+    expect_nulls(&mut stream, 0, 300);
+    for byte in record(300, 3) {
+        stream.write_all(&[byte]).unwrap();
+    }
+    expect_nulls(&mut stream, 300, 1);
+    assert_eq!(server.show("services")[0]["requests"]["answered"], 301);
+    assert_eq!(server.interrupt(), Some(0));
+}
+
+#[test]
+fn what_breaks_the_rules_is_closed_or_dropped_under_its_name_and_others_are_served() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::new();
+    let server = serve(&rig, &["--path", "packet", "--record-bytes", "1024", "--fragments", "4"]);
+    let mut honest = connect(&rig);
+    let reply = [&[0x80, 0, 0, 24][..], &7_u32.to_be_bytes(), &1_u32.to_be_bytes(), &[0; 16]].concat();
+    let cases: [(&str, Vec<u8>); 5] = [
+        ("record_too_large", vec![0x80, 0, 4, 1]),
+        ("record_too_large", [&[0, 0, 4, 0][..], &[0; 1024], &[0x80, 0, 0, 1]].concat()),
+        ("too_many_fragments", vec![0; 20]),
+        ("rpc_header", reply),
+        ("rpc_header", vec![0x80, 0, 0, 0]),
+    ];
+    for (number, (reason, bytes)) in (0..).zip(cases) {
+        let before = server.drops(reason);
+        let mut stream = connect(&rig);
+        stream.write_all(&[record(9, 1), bytes].concat()).unwrap();
+        expect_nulls(&mut stream, 9, 1);
+        // Unread input may turn the close into a reset.
+        match stream.read(&mut [0; 16]) {
+            Ok(0) => {}
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
+            other => panic!("{reason}: not closed: {other:?}"),
+        }
+        // It lingers until its peer has closed as well.
+        drop(stream);
+        until("the reason is counted", || server.drops(reason) == before + 1);
+        honest.write_all(&record(number, 1)).unwrap();
+        expect_nulls(&mut honest, number, 1);
+    }
+    let socket = rig.client_udp(CLIENT, 0);
+    let before = server.drops("rpc_header");
+    let lengths = [0, 1, 3, 4, 39, 1400];
+    for len in lengths {
+        assert!(!answered(&socket, SERVER, &vec![0xff; len]), "{len} bytes are no call");
+    }
+    assert_eq!(server.drops("rpc_header"), before + lengths.len() as u64);
+    // Fragmented by IP, so by the kernel's socket: a call whose arguments are not those of NULL.
+    let long = message(7, nfs3::PROGRAM, 0, &[0; 60_000]);
+    let reply = ask(&socket, SERVER, PORT, &long);
+    assert_eq!(Reply::parse(&reply).unwrap().outcome, Err(Refusal::GarbageArguments));
+    assert_eq!(server.interrupt(), Some(0));
+}
+
+#[test]
+fn half_a_header_then_silence_ends_in_time() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::new();
+    let server = serve(&rig, &["--path", "packet", "--request-timeout-s", "1"]);
+    let mut idle = connect(&rig);
+    let mut halves: Vec<TcpStream> = [1, 4, 20, 43]
+        .map(|len| {
+            let mut stream = connect(&rig);
+            stream.write_all(&record(1, 1)[..len]).unwrap();
+            stream
+        })
+        .into();
+    for stream in &mut halves {
+        assert!(matches!(stream.read(&mut [0; 16]), Ok(0)), "closed, and nothing sent");
+    }
+    until("all are counted", || server.drops("request_timeout") == 4);
+    idle.write_all(&record(5, 1)).unwrap();
+    expect_nulls(&mut idle, 5, 1);
+    assert_eq!(server.interrupt(), Some(0));
+}
+
+/// Runs rpcinfo in the client's namespace; `None` if there is none.
+fn rpcinfo(rig: &Rig, arguments: &[&str]) -> Option<Output> {
+    let mut command = Command::new("rpcinfo");
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    place(&mut command, Placement { namespace: Some(&rig.client), ..Placement::default() }).unwrap();
+    match command.output() {
+        Ok(output) => Some(output),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            twinpath_test_skip::skip("rpcinfo is not installed (apt-get install rpcbind)");
+            None
+        }
+        Err(error) => panic!("rpcinfo {arguments:?}: {error}"),
+    }
+}
+
+#[test]
+fn rpcinfo_is_answered_over_tcp_and_udp() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::new();
+    let server = serve(&rig, &["--path", "packet"]);
+    let address = format!("{SERVER}.{}.{}", PORT >> 8, PORT & 0xff);
+    for transport in ["tcp", "udp"] {
+        let cases = [
+            (&["100003", "3"][..], true, "ready and waiting"),
+            // Asks in a version that nobody has, and takes the range from the refusal.
+            (&["100005"], true, "version 3 ready and waiting"),
+            (&["100003", "4"], false, "low version = 3, high version = 3"),
+            (&["100004", "1"], false, "Program unavailable"),
+        ];
+        for (asked, success, words) in cases {
+            let Some(output) = rpcinfo(&rig, &[&["-a", &address, "-T", transport], asked].concat()) else {
+                return;
+            };
+            let said = [output.stdout, output.stderr].concat();
+            let said = String::from_utf8_lossy(&said);
+            assert_eq!(output.status.success(), success, "{transport} {asked:?}: {said}");
+            assert!(said.contains(words), "{transport} {asked:?}: {said}");
+        }
+    }
+    assert_eq!(server.interrupt(), Some(0));
+}
+
+/// An rpcbind in the server's namespace, with a /run of its own.
+struct Rpcbind(Child);
+
+impl Rpcbind {
+    fn start(rig: &Rig) -> Option<Self> {
+        rpcinfo(rig, &["-h"])?;
+        let script = "mount -t tmpfs tmpfs /run && exec rpcbind -f";
+        let rpcbind = Self(rig.run(&rig.server, "unshare", &["--mount", "sh", "-c", script]));
+        let target: SocketAddr = format!("{SERVER}:{RPCBIND}").parse().unwrap();
+        let connect = || rig.client.run(|| TcpStream::connect(target)).unwrap();
+        until("rpcbind serves", || connect().is_ok());
+        Some(rpcbind)
+    }
+}
+
+impl Drop for Rpcbind {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A call of the port mapper, from the server's own host.
+fn portmap_call(rig: &Rig, procedure: u32, mapping: mapping) -> Vec<u8> {
+    let local = SocketAddr::from(([127, 0, 0, 1], 599));
+    let socket = udp_in(&rig.server, local);
+    let (auth, args) = (Auth::none(), portmap_arguments(&mapping));
+    let mut message = Vec::new();
+    Call { xid: 3, program: portmap::PROGRAM, version: 2, procedure, auth: &auth, args: &args }
+        .write(&mut message);
+    let reply = ask(&socket, "127.0.0.1", RPCBIND, &message);
+    Reply::parse(&reply).unwrap().outcome.unwrap().to_vec()
+}
+
+fn registered(rig: &Rig, program: u32, protocol: u32) -> Option<u16> {
+    let results = portmap_call(rig, 3, mapping { prog: program, vers: 3, prot: protocol, port: 0 });
+    portmap_port(&results).unwrap()
+}
+
+#[test]
+fn programs_are_registered_with_rpcbind_until_the_end_and_others_stay() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::new();
+    let absent = serve(&rig, &["--path", "kernel", "--rpcbind"]);
+    absent.wait_until_said("no rpcbind answers at port 111");
+    assert_eq!(absent.interrupt(), Some(0));
+
+    let Some(_rpcbind) = Rpcbind::start(&rig) else { return };
+    // Somebody else's, over TCP alone.
+    let others = mapping { prog: mount::PROGRAM, vers: 3, prot: portmap::IPPROTO_TCP, port: 999 };
+    assert_eq!(portmap_boolean(&portmap_call(&rig, 1, others)), Ok(true));
+    let programs = [nfs3::PROGRAM, mount::PROGRAM];
+    let protocols = [portmap::IPPROTO_UDP, portmap::IPPROTO_TCP];
+    let known =
+        |rig: &Rig| programs.map(|program| protocols.map(|protocol| registered(rig, program, protocol)));
+
+    let server = serve(&rig, &["--path", "packet", "--rpcbind"]);
+    server.wait_until_said("at port 999, somebody else's");
+    assert_eq!(known(&rig), [[Some(PORT), Some(PORT)], [Some(PORT), Some(999)]]);
+    // What a killed instance leaves is right for the next one, which undoes it.
+    server.kill();
+    let server = serve(&rig, &["--path", "packet", "--rpcbind"]);
+    assert_eq!(known(&rig), [[Some(PORT), Some(PORT)], [Some(PORT), Some(999)]]);
+    assert_eq!(server.interrupt(), Some(0));
+    // The port mapper forgets a program's protocols together or not at all: what somebody else has keeps ours.
+    assert_eq!(known(&rig), [[None, None], [Some(PORT), Some(999)]]);
+}
