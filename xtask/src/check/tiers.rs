@@ -30,6 +30,7 @@ const TIERS: &[Tier] = &[
         below: &["pure", "mem", "engine", "io"],
         order: &["worker", "serve", "bridge", "control"],
     },
+    Tier { folder: "api", below: &["pure", "mem", "engine", "io", "runtime"], order: &["twinpath"] },
     Tier { folder: "bin", below: &["pure", "mem", "engine", "io", "runtime"], order: &["twinpath"] },
 ];
 

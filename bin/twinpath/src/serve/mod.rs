@@ -14,14 +14,11 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use twinpath_control::choose::PathAsked;
 use twinpath_control::config::{
     Config, CpuGoal, FlowText, LatencyGoal, LatencyRequest, Mode, Overrides, Priority, RequestScope,
-    ServiceKind, SourceText, goal,
+    ServiceKind, SourceText,
 };
 use twinpath_control::instance::{self, Plan, Ready};
-use twinpath_control::machine::Wanted;
 use twinpath_control::metrics::MetricsAddress;
 use twinpath_service::{Echo, Reflect};
-use twinpath_time::Duration;
-use twinpath_worker::idle::IdleConfig;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -234,51 +231,12 @@ fn raise_open_files() -> Option<u64> {
 }
 
 fn plan(config: &Config) -> anyhow::Result<Plan> {
-    let Some(interface) = config.interface.name.clone() else {
+    let Some(plan) = Plan::of(config, config.service.kind.name()) else {
         bail!("which interface? add --on IFACE, or name it under [interface] in the configuration");
     };
-    let worker = &config.worker;
-    Ok(Plan {
-        service: config.service.kind.name(),
-        rpcbind: if config.service.kind == ServiceKind::Rpc {
-            rpc::registrations(config)
-        } else {
-            Vec::new()
-        },
-        udp: config.service.udp.map(NonZeroU16::get),
-        tcp: config.service.tcp.map(NonZeroU16::get),
-        ethertype: config.service.ethertype,
-        addresses: config.service.addresses.clone(),
-        flows: config.service.flows.iter().map(|flow| flow.0).collect(),
-        sources: config.service.sources.iter().map(|source| source.0).collect(),
-        interface,
-        path: config.interface.path,
-        measure_fallback: config.interface.measure_fallback,
-        fallback_loss_max: f64::from(config.interface.fallback_loss_max) / 100.0,
-        workers: worker.count,
-        cpus: worker.cpus.iter().map(|cpu| *cpu as usize).collect(),
-        idle: IdleConfig {
-            mode: worker.mode,
-            goal: goal(worker.latency, worker.cpu),
-            spin: worker.spin_us.map(Duration::from_micros),
-            linger: worker.linger_ms.map(Duration::from_millis),
-            ..IdleConfig::default()
-        },
-        machine: Wanted {
-            request: worker.latency_request,
-            scope: worker.latency_request_scope,
-            max_exit_us: worker.latency_request_max_exit_us,
-            priority: worker.priority,
-            spin_share_max: Some(worker.spin_share_max),
-        },
-        tcp_limits: config.limits.tcp(),
-        pool: Default::default(),
-        drain: Duration::from_millis(u64::from(config.limits.drain_ms)),
-        peers_max: config.limits.peers,
-        ring_frames: config.interface.ring_frames,
-        socket: config.control.socket.clone(),
-        metrics: config.control.metrics.map(|address| address.0),
-    })
+    let rpcbind =
+        if config.service.kind == ServiceKind::Rpc { rpc::registrations(config) } else { Vec::new() };
+    Ok(Plan { rpcbind, ..plan })
 }
 
 /// Says that it serves: one line for programs, the rest for people.

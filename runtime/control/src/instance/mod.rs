@@ -13,6 +13,7 @@ mod events;
 mod fallback;
 mod hold;
 mod neighbours;
+mod plan;
 mod standing;
 mod start;
 mod workers;

@@ -1,0 +1,184 @@
+//! From a service to a running instance.
+
+use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU16;
+use std::path::{Path as FilePath, PathBuf};
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use twinpath_control::choose::PathAsked;
+use twinpath_control::config::{Config, ConfigError, Mode, ServiceKind};
+use twinpath_control::instance::{self, InstanceError, Plan, Ready};
+use twinpath_control::metrics::MetricsAddress;
+use twinpath_serve::PoolLimits;
+use twinpath_service::Service;
+
+/// Why a service does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Something asked of the builder, or in the file, does not work: one line for each.
+    #[error("{}", .0.join("\n"))]
+    Invalid(Vec<String>),
+    /// The file.
+    #[error("{0}")]
+    Config(#[from] ConfigError),
+    /// It could not start.
+    #[error("{0}")]
+    Instance(#[from] InstanceError),
+}
+
+/// Serves `service`: say where with [`Builder::on`] and at least one of [`Builder::udp`], [`Builder::tcp`] and
+/// [`Builder::ethertype`], then [`Builder::run`]. Every worker gets a clone of the service.
+#[must_use]
+pub fn serve<S: Service + Clone + 'static>(service: S) -> Builder<S> {
+    Builder { service, name: "service", config: Config::default(), pool: PoolLimits::default() }
+}
+
+/// What a service is to run with. Whatever has no method here is in [`Builder::config`].
+#[derive(Clone, Debug)]
+pub struct Builder<S> {
+    service: S,
+    name: &'static str,
+    config: Config,
+    pool: PoolLimits,
+}
+
+impl<S: Service + Clone + 'static> Builder<S> {
+    /// The word for it in `twinpath show` and in metrics.
+    #[must_use]
+    pub const fn named(mut self, name: &'static str) -> Self {
+        self.name = name;
+        self
+    }
+
+    /// On this interface.
+    #[must_use]
+    pub fn on(mut self, interface: &str) -> Self {
+        self.config.interface.name = Some(interface.to_owned());
+        self
+    }
+
+    /// At a UDP port, on both paths.
+    #[must_use]
+    pub fn udp(mut self, port: u16) -> Self {
+        self.config.service.udp = NonZeroU16::new(port);
+        self
+    }
+
+    /// At a TCP port.
+    #[must_use]
+    pub fn tcp(mut self, port: u16) -> Self {
+        self.config.service.tcp = NonZeroU16::new(port);
+        self
+    }
+
+    /// Frames of an EtherType, whole, on the fast path.
+    #[must_use]
+    pub const fn ethertype(mut self, ethertype: u16) -> Self {
+        self.config.service.ethertype = Some(ethertype);
+        self
+    }
+
+    /// Only at this address of ours; again for each.
+    #[must_use]
+    pub fn address(mut self, address: IpAddr) -> Self {
+        self.config.service.addresses.push(address);
+        self
+    }
+
+    /// By this path instead of the best one.
+    #[must_use]
+    pub const fn path(mut self, path: PathAsked) -> Self {
+        self.config.interface.path = path;
+        self
+    }
+
+    /// With so many workers.
+    #[must_use]
+    pub const fn workers(mut self, count: u32) -> Self {
+        self.config.worker.count = count;
+        self
+    }
+
+    /// Workers on these CPUs, one each.
+    #[must_use]
+    pub fn cpus(mut self, cpus: &[u32]) -> Self {
+        self.config.worker.count = cpus.len() as u32;
+        self.config.worker.cpus = cpus.to_vec();
+        self
+    }
+
+    /// Workers that idle like this.
+    #[must_use]
+    pub const fn mode(mut self, mode: Mode) -> Self {
+        self.config.worker.mode = mode;
+        self
+    }
+
+    /// With these threads for what may block, if the service [defers](Service::defers).
+    #[must_use]
+    pub const fn pool(mut self, pool: PoolLimits) -> Self {
+        self.pool = pool;
+        self
+    }
+
+    /// With its command socket there.
+    #[must_use]
+    pub fn socket(mut self, path: impl Into<PathBuf>) -> Self {
+        self.config.control.socket = Some(path.into());
+        self
+    }
+
+    /// With metrics over HTTP there.
+    #[must_use]
+    pub const fn metrics(mut self, address: SocketAddr) -> Self {
+        self.config.control.metrics = Some(MetricsAddress(address));
+        self
+    }
+
+    /// Everything there is, as docs/config.md describes it; `service.kind` means nothing here.
+    pub const fn config(&mut self) -> &mut Config {
+        &mut self.config
+    }
+
+    /// Takes everything from a file, in the program's format, instead.
+    ///
+    /// # Errors
+    /// [`Error::Config`] names file, line and key.
+    pub fn file(mut self, file: &FilePath) -> Result<Self, Error> {
+        let text = std::fs::read_to_string(file)
+            .map_err(|error| ConfigError::Read { file: file.to_owned(), error })?;
+        self.config = Config::parse(&text, file)?;
+        Ok(self)
+    }
+
+    /// Serves until SIGINT or SIGTERM.
+    ///
+    /// # Errors
+    /// [`Error`]; nothing is left changed then.
+    pub fn run(self) -> Result<(), Error> {
+        self.run_and_tell(|_| ())
+    }
+
+    /// As [`Builder::run`]; `ready` is called once it serves.
+    ///
+    /// # Errors
+    /// As [`Builder::run`].
+    pub fn run_and_tell(self, ready: impl FnOnce(&Ready)) -> Result<(), Error> {
+        let Self { service, name, mut config, pool } = self;
+        let asked = &mut config.service;
+        if asked.udp.is_none() && asked.tcp.is_none() && asked.ethertype.is_none() && asked.flows.is_empty() {
+            let sentence = "what is to be served? Add udp(PORT), tcp(PORT) or ethertype(TYPE)";
+            return Err(Error::Invalid(vec![sentence.to_owned()]));
+        }
+        // The kinds of the program's own services stand for what may go together.
+        asked.kind = if asked.ethertype.is_some() { ServiceKind::Reflect } else { ServiceKind::Echo };
+        // Refused: running out of files is counted where it happens.
+        let limit = getrlimit(Resource::Nofile);
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+        let files = limit.maximum.and_then(|hard| config.check_open_files(hard));
+        let faults: Vec<String> =
+            config.validate().into_iter().chain(files).map(|fault| fault.to_string()).collect();
+        let plan = Plan::of(&config, name).filter(|_| faults.is_empty()).ok_or(Error::Invalid(faults))?;
+        Ok(instance::run(Plan { pool, ..plan }, &service, ready)?)
+    }
+}

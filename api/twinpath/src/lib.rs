@@ -1,0 +1,48 @@
+//! Network services on two paths: the fast one in user space for what they claim, the kernel's own for everything else.
+//!
+//! A service is a value with a few callbacks ([`Service`]); [`serve`] runs it on an interface until SIGINT or SIGTERM, and
+//! drains it then. The same service answers on TCP, on UDP through the kernel's sockets, and on UDP by the fast path.
+//!
+//! ```no_run
+//! use std::net::SocketAddr;
+//! use twinpath::{Answer, Datagram, Instant, Output, Reason, Service};
+//!
+//! #[derive(Clone)]
+//! struct Echo;
+//!
+//! impl Service for Echo {
+//!     type Connection = ();
+//!
+//!     fn datagram(&mut self, datagram: &mut Datagram<'_>) -> Answer {
+//!         datagram.echo()
+//!     }
+//!
+//!     fn accept(&mut self, _now: Instant, _peer: SocketAddr) -> Result<(), Reason> {
+//!         Ok(())
+//!     }
+//!
+//!     fn stream(&mut self, _now: Instant, _: &mut (), input: &[u8], output: &mut Output<'_>) -> usize {
+//!         let len = input.len().min(output.room());
+//!         if output.write(&input[..len]) { len } else { 0 }
+//!     }
+//! }
+//!
+//! # fn main() -> Result<(), twinpath::Error> {
+//! twinpath::serve(Echo).named("echo").on("eth0").udp(7).tcp(7).run()
+//! # }
+//! ```
+//!
+//! It needs no rights to serve through the kernel's sockets, and says in the log what it lacks for the fast path. The instance
+//! has a command socket: `twinpath show`, `top`, `set` and `capture` work on it as on the program's own services.
+
+mod builder;
+
+pub use builder::{Builder, Error, serve};
+pub use twinpath_control::choose::PathAsked as Path;
+pub use twinpath_control::config::{Config, Mode};
+pub use twinpath_control::instance::Ready;
+pub use twinpath_serve::{PoolLimits, TcpLimits};
+pub use twinpath_service::{
+    Answer, Closed, Datagram, Duration, EthernetFrame, Instant, Order, Output, Reason, Service,
+    ServiceCounters,
+};

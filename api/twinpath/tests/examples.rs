@@ -1,0 +1,119 @@
+//! The examples, as somebody who copies them runs them: in a namespace of their own, asked over loopback.
+#![allow(clippy::unwrap_used, reason = "a test says what it needs")]
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpStream, UdpSocket};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use twinpath_sys::Namespace;
+use twinpath_sys::child::{Placement, place};
+use twinpath_test_skip::root_or_skip;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+struct Example {
+    namespace: Namespace,
+    child: Child,
+}
+
+impl Example {
+    fn start(name: &str) -> Self {
+        let namespace = Namespace::new().unwrap();
+        let within = |command: &mut Command| {
+            command.stdin(Stdio::null());
+            place(command, Placement { namespace: Some(&namespace), ..Placement::default() }).unwrap();
+        };
+        let mut up = Command::new("ip");
+        within(up.args(["link", "set", "lo", "up"]));
+        assert!(up.status().unwrap().success());
+        // Cargo builds examples with the tests of a package, beside them.
+        let tests = std::env::current_exe().unwrap();
+        let program = tests.ancestors().nth(2).unwrap().join("examples").join(name);
+        let mut example = Command::new(program);
+        within(&mut example);
+        let child = example.spawn().unwrap();
+        Self { namespace, child }
+    }
+
+    fn connect(&self, port: u16) -> TcpStream {
+        let begun = Instant::now();
+        loop {
+            match self.namespace.run(|| TcpStream::connect(("127.0.0.1", port))).unwrap() {
+                Ok(stream) => return stream,
+                Err(error) => assert!(begun.elapsed() < PATIENCE, "{error}"),
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    fn ask(&self, port: u16, lines: &str) -> Vec<String> {
+        let mut stream = self.connect(port);
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(lines.as_bytes()).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        BufReader::new(stream).lines().map(Result::unwrap).collect()
+    }
+
+    fn end(mut self) {
+        kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+impl Drop for Example {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn the_line_echo_echoes_lines() {
+    if !root_or_skip() {
+        return;
+    }
+    let example = Example::start("line_echo");
+    assert_eq!(example.ask(7007, "one\ntwo\n\nthree\nno line"), ["one", "two", "", "three"]);
+    example.end();
+}
+
+#[test]
+fn the_store_stores_over_both_transports() {
+    if !root_or_skip() {
+        return;
+    }
+    let example = Example::start("key_value");
+    assert_eq!(
+        example.ask(4040, "get a\nset a 1\nget a\nwhat\nquit\nget a\n"),
+        ["none", "stored", "value 1", "error: get KEY or set KEY VALUE, up to 1000 bytes", "bye"]
+    );
+    assert_eq!(example.ask(4040, &"what\n".repeat(50)).len(), 11, "enough mistakes end it");
+    let socket = example.namespace.run(|| UdpSocket::bind("127.0.0.1:0")).unwrap().unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.send_to(b"get a", ("127.0.0.1", 4040)).unwrap();
+    let mut buffer = [0; 64];
+    let (len, _) = socket.recv_from(&mut buffer).unwrap();
+    assert_eq!(&buffer[..len], b"value 1");
+    example.end();
+}
+
+#[test]
+fn what_cannot_be_served_is_refused_in_a_sentence() {
+    #[derive(Clone)]
+    struct Nothing;
+    impl twinpath::Service for Nothing {
+        type Connection = ();
+        fn accept(&mut self, _: twinpath::Instant, _: std::net::SocketAddr) -> Result<(), twinpath::Reason> {
+            Ok(())
+        }
+    }
+    let said = |builder: twinpath::Builder<Nothing>| builder.run().unwrap_err().to_string();
+    assert_eq!(
+        said(twinpath::serve(Nothing).on("lo")),
+        "what is to be served? Add udp(PORT), tcp(PORT) or ethertype(TYPE)"
+    );
+    assert!(said(twinpath::serve(Nothing).tcp(1)).contains("which interface?"));
+    assert!(said(twinpath::serve(Nothing).tcp(1).on("nosuch0")).contains("there is no interface nosuch0"));
+}

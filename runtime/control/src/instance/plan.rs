@@ -1,0 +1,56 @@
+//! A plan from a configuration.
+
+use std::num::NonZeroU16;
+
+use twinpath_time::Duration;
+use twinpath_worker::idle::IdleConfig;
+
+use super::Plan;
+use crate::config::{Config, goal};
+use crate::machine::Wanted;
+
+impl Plan {
+    /// What a configuration asks for, of a service with that name; `None` if it names no interface.
+    #[must_use]
+    pub fn of(config: &Config, service: &'static str) -> Option<Self> {
+        let interface = config.interface.name.clone()?;
+        let worker = &config.worker;
+        Some(Self {
+            service,
+            rpcbind: Vec::new(),
+            udp: config.service.udp.map(NonZeroU16::get),
+            tcp: config.service.tcp.map(NonZeroU16::get),
+            ethertype: config.service.ethertype,
+            addresses: config.service.addresses.clone(),
+            flows: config.service.flows.iter().map(|flow| flow.0).collect(),
+            sources: config.service.sources.iter().map(|source| source.0).collect(),
+            interface,
+            path: config.interface.path,
+            measure_fallback: config.interface.measure_fallback,
+            fallback_loss_max: f64::from(config.interface.fallback_loss_max) / 100.0,
+            workers: worker.count,
+            cpus: worker.cpus.iter().map(|cpu| *cpu as usize).collect(),
+            idle: IdleConfig {
+                mode: worker.mode,
+                goal: goal(worker.latency, worker.cpu),
+                spin: worker.spin_us.map(Duration::from_micros),
+                linger: worker.linger_ms.map(Duration::from_millis),
+                ..IdleConfig::default()
+            },
+            machine: Wanted {
+                request: worker.latency_request,
+                scope: worker.latency_request_scope,
+                max_exit_us: worker.latency_request_max_exit_us,
+                priority: worker.priority,
+                spin_share_max: Some(worker.spin_share_max),
+            },
+            tcp_limits: config.limits.tcp(),
+            pool: Default::default(),
+            drain: Duration::from_millis(u64::from(config.limits.drain_ms)),
+            peers_max: config.limits.peers,
+            ring_frames: config.interface.ring_frames,
+            socket: config.control.socket.clone(),
+            metrics: config.control.metrics.map(|address| address.0),
+        })
+    }
+}
