@@ -169,8 +169,22 @@ impl<C: Codec> Load<C> {
     /// A reply came. Checks every byte of it and, when it answers an open request, records the round trip.
     #[inline]
     pub fn reply(&mut self, reply: &[u8], now: Instant) -> Reply {
+        let answer = self.check(reply);
+        self.answer(answer, now)
+    }
+
+    /// The first half of [`reply`](Self::reply), which takes its time: whoever reads the clock between the two has that
+    /// in the round trip.
+    #[inline]
+    pub fn check(&mut self, reply: &[u8]) -> Answer {
+        self.codec.check(reply)
+    }
+
+    /// The second half of [`reply`](Self::reply).
+    #[inline]
+    pub fn answer(&mut self, answer: Answer, now: Instant) -> Reply {
         self.now = now;
-        let (low, is_right) = match self.codec.check(reply) {
+        let (low, is_right) = match answer {
             Answer::Right(low) => (low, true),
             Answer::Refused(low) => (low, false),
             Answer::Wrong => return self.corrupt(now),

@@ -114,20 +114,23 @@ impl Connection {
         let mut now = clock::now();
         let (started, silence) = (now, self.config.load.loss_timeout * SILENT_TIMEOUTS);
         let mut last_reply = now;
-        self.take_replies(0, load, now)?;
+        self.take_replies(0, load)?;
         while !load.done(now) && !stop.is_requested() {
             account.begin(load, now, &self.transfers);
             load.expire(now);
             self.gather_due(load, now);
             self.send_gathered()?;
             let received = self.receive(load, self.config.wait.spins(last_reply, now), now)?;
-            now = clock::now();
-            if stop.is_requested() || (!load.has_answers() && now.since(started) > silence) {
-                break;
-            }
-            if received > 0 {
-                progress.add(self.take_replies(received, load, now)?);
+            if received == 0 {
+                now = clock::now();
+            } else if !stop.is_requested() {
+                let replies;
+                (replies, now) = self.take_replies(received, load)?;
+                progress.add(replies);
                 last_reply = now;
+            }
+            if !load.has_answers() && now.since(started) > silence {
+                break;
             }
         }
         Ok(())
@@ -198,20 +201,24 @@ impl Connection {
         }
     }
 
-    /// Cuts the stream into replies; returns how many were whole.
+    /// Cuts the stream into replies; returns how many were whole, and the time when the last was verified: with `batch`,
+    /// when the first was about to be.
     fn take_replies<C: Codec>(
         &mut self,
         received: usize,
         load: &mut Load<C>,
-        now: Instant,
-    ) -> Result<u64, PlainError> {
+    ) -> Result<(u64, Instant), PlainError> {
         let available = self.partial + received;
         let (mut taken, mut replies) = (0, 0);
+        let mut now = self.config.batch.then(clock::now);
         loop {
             let stream = &self.incoming[taken..available];
             match load.codec().cut(stream) {
                 Cut::Whole(len) => {
-                    load.reply(&stream[..len], now);
+                    let answer = load.check(&stream[..len]);
+                    let at = now.filter(|_| self.config.batch).unwrap_or_else(clock::now);
+                    load.answer(answer, at);
+                    now = Some(at);
                     (taken, replies) = (taken + len, replies + 1);
                 }
                 Cut::Partial { missing } => {
@@ -219,7 +226,7 @@ impl Connection {
                     break;
                 }
                 Cut::Broken => {
-                    load.corrupt(now);
+                    load.corrupt(clock::now());
                     return Err(PlainError::Unintelligible(self.config.target));
                 }
             }
@@ -228,7 +235,7 @@ impl Connection {
             self.incoming.copy_within(taken..available, 0);
         }
         self.partial = available - taken;
-        Ok(replies)
+        Ok((replies, now.unwrap_or_else(clock::now)))
     }
 
     /// Until bytes are there, the kernel takes more of ours (if `stuck`), or `deadline` has come.

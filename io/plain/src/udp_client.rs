@@ -117,21 +117,38 @@ impl Flow {
             self.send_due(load, now)?;
             let spins = self.config.wait.spins(last_reply, now);
             let count = self.receive(load, spins, now)?;
-            now = clock::now();
             // A socket shut down reads as an empty datagram.
-            if stop.is_requested() || (!load.has_answers() && now.since(started) > silence) {
+            if stop.is_requested() {
                 break;
             }
-            for slot in 0..count {
-                load.reply(self.burst.payload(slot), now);
-            }
+            now = self.take_replies(count, load);
             if count > 0 {
                 last_reply = now;
                 self.answered = true;
                 progress.add(count as u64);
             }
+            if !load.has_answers() && now.since(started) > silence {
+                break;
+            }
         }
         Ok(())
+    }
+
+    /// Hands over what was received; returns the time when the last was verified: with `batch`, when the first was about
+    /// to be.
+    #[inline]
+    fn take_replies<C: Codec>(&mut self, count: usize, load: &mut Load<C>) -> Instant {
+        if count == 1 {
+            let answer = load.check(self.burst.payload(0));
+            let now = clock::now();
+            load.answer(answer, now);
+            return now;
+        }
+        let now = clock::now();
+        for slot in 0..count {
+            load.reply(self.burst.payload(slot), now);
+        }
+        now
     }
 
     /// Sends the one request that is due, or all that are, in bursts.
