@@ -100,7 +100,12 @@ impl Beliefs {
             _ => None,
         };
         branch.unwrap_or_else(|| {
-            let at = OVERALL.iter().position(|(overall, _)| *overall == expert).unwrap_or(1);
+            let at = match expert {
+                Expert::Last24 => 0,
+                Expert::Last512 => 2,
+                Expert::Histogram => 3,
+                _ => 1,
+            };
             self.overall[at].0
         })
     }

@@ -67,6 +67,20 @@ impl Expert {
 
 const EXPERTS: usize = Expert::ALL.len();
 
+/// The first of them only spin, so long, us. How long the unknowing does is known to the table of costs.
+const SPINNERS: usize = 14;
+const SPINS_US: [f32; SPINNERS] = {
+    let mut spins_us = [0.0; SPINNERS];
+    let mut at = 0;
+    while at < SPINNERS {
+        if let Expert::Spin(us) = Expert::ALL[at] {
+            spins_us[at] = us;
+        }
+        at += 1;
+    }
+    spins_us
+};
+
 /// How far an expert may fall behind, in wake-ups: what a change of the traffic costs at most until another takes over.
 const BEHIND_MAX: f32 = 40.0;
 
@@ -87,10 +101,12 @@ impl Follower {
     fn live(&mut self, plan: &Plan, gap_us: f32, count: f32, costs: &Costs, overshoot_us: f32) {
         let mut left = count;
         for _ in 0..ROUNDS {
-            let found = if gap_us > 0.0 { (self.ahead_us / gap_us).floor().min(left) } else { left };
-            self.behind += costs.late_packets(self.ahead_us, gap_us, found);
-            self.ahead_us = (self.ahead_us - found * gap_us).max(0.0);
-            left -= found;
+            if self.ahead_us >= gap_us {
+                let found = if gap_us > 0.0 { (self.ahead_us / gap_us).floor().min(left) } else { left };
+                self.behind += costs.late_packets(self.ahead_us, gap_us, found);
+                self.ahead_us = (self.ahead_us - found * gap_us).max(0.0);
+                left -= found;
+            }
             if left <= 0.0 {
                 break;
             }
@@ -175,18 +191,41 @@ impl Experts {
         self.chance =
             self.chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let overshoot_us = costs.overshoot_us[(self.chance >> 33) as usize % POINTS];
-        let mut least = f32::INFINITY;
-        for at in 0..EXPERTS {
+        let spinners = if count > 1.0 { 0 } else { SPINNERS };
+        if spinners > 0 {
+            self.spinners_live(gap_us, costs);
+        }
+        for at in spinners..EXPERTS {
             let plan = self.plan(Expert::ALL[at], context, costs);
             self.followers[at].live(&plan, gap_us, count, costs, overshoot_us);
-            least = least.min(self.followers[at].behind);
         }
+        let behind = self.followers.iter().map(|follower| follower.behind);
+        let least = behind.fold(f32::INFINITY, f32::min);
         let most = BEHIND_MAX * costs.wake_us.max(1.0);
         self.followers.iter_mut().for_each(|follower| follower.behind = (follower.behind - least).min(most));
         self.gaps += count as u64;
         let rate = if self.mean_us == 0.0 { 1.0 } else { 1.0 - 0.875f32.powf(count) };
         self.mean_us += (gap_us - self.mean_us) * rate;
         self.beliefs.learn(context, gap_us, count);
+    }
+
+    /// One packet came: [`Follower::live`] for all that only spin, at once.
+    fn spinners_live(&mut self, gap_us: f32, costs: &Costs) {
+        let slept = (costs.sleep_cpu() + costs.alone(gap_us), costs.alone_us(gap_us));
+        let mut spins_us = SPINS_US;
+        spins_us[0] = costs.wake_us / costs.weight;
+        for (follower, until_us) in self.followers.iter_mut().zip(spins_us) {
+            let ahead_us = follower.ahead_us;
+            let (cost, late_us) = if ahead_us >= gap_us {
+                (costs.late(ahead_us - gap_us), ahead_us - gap_us)
+            } else if gap_us < until_us {
+                (costs.spin(gap_us - ahead_us), 0.0)
+            } else {
+                (costs.spin((until_us - ahead_us).max(0.0)) + slept.0, slept.1)
+            };
+            follower.behind += cost;
+            follower.ahead_us = late_us;
+        }
     }
 
     /// Makes a plan anew if one is due. Says whether one was.

@@ -34,6 +34,8 @@ pub(crate) struct Latency {
     median: f32,
     count: u8,
     by_class: [(f32, u8); CLASSES],
+    /// See [`Self::points`], as of when the table of costs was last made.
+    points: [f32; POINTS],
 }
 
 /// Wake-ups that the sleeps about as long as those of a class count for, until it has its own.
@@ -55,7 +57,8 @@ impl Latency {
         for share in [0.72, 0.86, 0.96, 1.06, 1.22, 1.6] {
             seen.add(median_us * share, 4.0);
         }
-        Self { seen, mean: median_us, median: median_us, count: 4, by_class: [(0.0, 0); CLASSES] }
+        let (by_class, points) = ([(0.0, 0); CLASSES], [median_us; POINTS]);
+        Self { seen, mean: median_us, median: median_us, count: 4, by_class, points }
     }
 
     fn learn(&mut self, slept_us: f32, latency_us: f32) {
@@ -73,13 +76,9 @@ impl Latency {
 
     /// One that something else overtook after `at_least_us`: it is as long as those are that were longer.
     fn learn_overtaken(&mut self, slept_us: f32, at_least_us: f32) {
-        let (mut longer, mut sum) = (0.0, 0.0);
-        for (lo, hi, mass) in self.seen.buckets().filter(|(_, hi, _)| *hi > at_least_us) {
-            let mass = mass * ((hi - at_least_us) / (hi - lo)).min(1.0);
-            longer += mass;
-            sum += mass * f32::midpoint(lo.max(at_least_us), hi).min(self.longest());
-        }
-        self.learn(slept_us, if longer > 0.1 { sum / longer } else { OVERTAKEN * at_least_us });
+        let longer = self.points.iter().filter(|point| **point > at_least_us);
+        let (sum, count) = longer.fold((0.0, 0.0), |(sum, count), point| (sum + point, count + 1.0));
+        self.learn(slept_us, if count > 0.0 { sum / count } else { OVERTAKEN * at_least_us });
     }
 
     /// Mean after sleeps of this class, us: as after those half and twice as long, or after any, until enough is known.
@@ -118,9 +117,13 @@ impl Latency {
         self.seen.buckets().map(above).sum::<f32>() / self.seen.total().max(f32::MIN_POSITIVE)
     }
 
-    /// Points of equal weight that stand for the distribution, ascending: each the median of its part, the worst few left out.
-    /// Had one been bad luck, nobody would try again and learn better.
-    pub(crate) fn points(&self) -> [f32; POINTS] {
+    /// Points of equal weight that stand for the distribution, ascending.
+    pub(crate) const fn points(&self) -> [f32; POINTS] {
+        self.points
+    }
+
+    /// Each is the median of its part, the worst few left out. Had one been bad luck, nobody would try again and learn better.
+    fn find_points(&mut self) {
         let total = self.seen.total() - FEW;
         let mut points = [0.0; POINTS];
         let (mut at, mut below, mut last) = (0, 0.0, 0.0);
@@ -135,7 +138,7 @@ impl Latency {
             }
         }
         points[at..].fill(last);
-        points
+        self.points = points;
     }
 
     /// What is longer is no wake-up: it has waited for something else.
@@ -159,7 +162,9 @@ impl Learnt {
         let held = machine.wake_held_us.unwrap_or(machine.wake_us);
         let wakes = [machine.wake_us, held].map(|median| Latency::new(median.max(0.1)));
         let timer = Latency::new(machine.overshoot_us.max(0.1));
-        Self { lessons: 0, told: 0, wake: wakes, overshoot: [timer.clone(), timer] }
+        let mut learnt = Self { lessons: 0, told: 0, wake: wakes, overshoot: [timer.clone(), timer] };
+        learnt.told();
+        learnt
     }
 
     /// Whether there is so much that is new that the table of costs should be made anew.
@@ -168,8 +173,9 @@ impl Learnt {
     }
 
     /// It is made anew now.
-    pub(crate) const fn told(&mut self) {
+    pub(crate) fn told(&mut self) {
         self.told = self.lessons;
+        self.wake.iter_mut().chain(&mut self.overshoot).for_each(Latency::find_points);
     }
 
     pub(crate) fn woken(&mut self, held: bool, slept_us: f32, latency_us: f32) {

@@ -53,7 +53,7 @@ impl Sums {
 }
 
 /// Timers per plan: after so many predictions that were missed, none follows.
-pub(crate) const TIMERS: usize = 3;
+pub(crate) const TIMERS: usize = 2;
 
 /// By timers that are left, at one edge.
 type Left = [f32; TIMERS + 1];
