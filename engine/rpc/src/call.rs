@@ -2,12 +2,12 @@
 
 use nfs3_types::rpc::{RPC_VERSION_2, auth_stat, msg_type};
 
-use crate::auth::OpaqueAuth;
+use crate::auth::{BODY_MAX, OpaqueAuth};
 use crate::refusal::Refusal;
 use crate::xdr::{Reader, XdrError};
 
-/// Words from the xid to the procedure.
-const FIXED_WORDS: usize = 6;
+/// Bytes from the xid to the length of the credential: xid, type, RPC version, program, version, procedure, flavour, length.
+const FIXED_LEN: usize = 32;
 
 /// The header of a call, and what follows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,17 +49,20 @@ impl<'a> Header<'a> {
     ///
     /// # Errors
     /// It is none of a call of RPC version 2, or a credential is longer than the RFC allows.
-    #[inline]
+    #[inline(always)]
     pub fn parse(message: &'a [u8]) -> Result<Self, HeaderError> {
-        let mut reader = Reader::new(message);
-        let Ok(words) = reader.words(FIXED_WORDS) else { return Err(cut(message)) };
+        // Up to the length of the credential, which is looked at in one piece: a call is at least as long.
+        let Some((fixed, rest)) = message.split_first_chunk::<FIXED_LEN>() else { return Err(cut(message)) };
+        let words = fixed.as_chunks::<4>().0;
         let word = |at: usize| u32::from_be_bytes(words[at]);
         let (xid, kind, rpc_version) = (word(0), word(1), word(2));
         if kind != msg_type::CALL as u32 || rpc_version != RPC_VERSION_2 {
             return Err(cut(message));
         }
         let refused = |status| move |error| auth_error(error, xid, status);
-        let credential = OpaqueAuth::read(&mut reader).map_err(refused(auth_stat::AUTH_BADCRED))?;
+        let mut reader = Reader::new(rest);
+        let body = reader.padded(word(7), BODY_MAX).map_err(refused(auth_stat::AUTH_BADCRED))?;
+        let credential = OpaqueAuth { flavour: word(6), body };
         let verifier = OpaqueAuth::read(&mut reader).map_err(refused(auth_stat::AUTH_BADVERF))?;
         let args = reader.rest();
         Ok(Self { xid, program: word(3), version: word(4), procedure: word(5), credential, verifier, args })

@@ -162,39 +162,42 @@ impl Server {
 
     #[inline]
     fn answer(&mut self, arrival: Arrival, message: &[u8], out: &mut Vec<u8>) -> Result<(), Reason> {
-        let (xid, judgement) = match Header::parse(message) {
-            Ok(header) => match self.judge(&header) {
-                Ok((entry, Some(credential))) => {
-                    return self.call(entry, arrival, &header, credential, message, out);
-                }
-                Ok((_, None)) => (header.xid, Ok(())),
-                Err(refusal) => (header.xid, Err(refusal)),
-            },
-            Err(HeaderError::Refused { xid, refusal }) => (xid, Err(refusal)),
+        let header = match Header::parse(message) {
+            Ok(header) => header,
+            Err(HeaderError::Refused { xid, refusal }) => {
+                self.refuse(refusal, xid, out);
+                return Ok(());
+            }
             Err(HeaderError::NotACall) => return Err(Reason::RpcHeader),
         };
-        match judgement {
-            Ok(()) => begin(xid, out),
-            Err(refusal) => self.refuse(refusal, xid, out),
+        match self.judge(&header) {
+            Ok(_) if header.procedure == NULL => {
+                begin(header.xid, out);
+                self.counters.answered.add(1);
+                Ok(())
+            }
+            // By value: what is only looked at here need not be in memory.
+            Ok(entry) => self.call(entry, arrival, header, message, out),
+            Err(refusal) => {
+                self.refuse(refusal, header.xid, out);
+                Ok(())
+            }
         }
-        self.counters.answered.add(1);
-        Ok(())
     }
 
-    /// Whose call it is, and who calls; nobody, if it is NULL.
-    #[inline]
-    fn judge<'a>(&self, header: &Header<'a>) -> Result<(usize, Option<Credential<'a>>), Refusal> {
+    /// Whose call it is.
+    #[inline(always)]
+    fn judge(&self, header: &Header<'_>) -> Result<usize, Refusal> {
         let place = self.entries.iter().position(|entry| entry.number == header.program);
         let place = place.ok_or(Refusal::ProgramUnavailable)?;
         let Entry { low, high, .. } = self.entries[place];
         if !(low..=high).contains(&header.version) {
             return Err(Refusal::ProgramMismatch { low, high });
         }
-        if header.procedure == NULL {
-            return if header.args.is_empty() { Ok((place, None)) } else { Err(Refusal::GarbageArguments) };
+        if header.procedure == NULL && !header.args.is_empty() {
+            return Err(Refusal::GarbageArguments);
         }
-        let credential = Credential::read(header.credential, header.verifier).map_err(Refusal::Auth)?;
-        Ok((place, Some(credential)))
+        Ok(place)
     }
 
     /// Lets a program answer.
@@ -202,12 +205,18 @@ impl Server {
         &mut self,
         entry: usize,
         arrival: Arrival,
-        header: &Header<'_>,
-        credential: Credential<'_>,
+        header: Header<'_>,
         message: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<(), Reason> {
-        let Header { xid, version, procedure, args, .. } = *header;
+        let Header { xid, version, procedure, args, .. } = header;
+        let credential = match Credential::read(header.credential, header.verifier) {
+            Ok(credential) => credential,
+            Err(status) => {
+                self.refuse(Refusal::Auth(status), xid, out);
+                return Ok(());
+            }
+        };
         let mut request = Request { arrival, xid, version, procedure, credential, args, kept: None };
         let Entry { once, program, .. } = &mut self.entries[entry];
         let start = out.len();
@@ -216,7 +225,7 @@ impl Server {
             && program.run_once().contains(&(version, procedure))
             && let Some(duplicates) = &mut self.duplicates
         {
-            match duplicates.look_up(arrival, header, message, &self.counters) {
+            match duplicates.look_up(arrival, &header, message, &self.counters) {
                 Known::New(slot) => request.kept = Some(slot),
                 Known::Running => return Err(Reason::RpcRepeated),
                 Known::Answered(reply) => {
@@ -248,13 +257,13 @@ impl Server {
                 let len = out.len() - start - MARK_LEN;
                 debug_assert!(len <= self.reply_max, "a reply of {len} bytes: results_max says otherwise");
                 out[start..start + MARK_LEN].copy_from_slice(&mark(len as u32, true));
+                self.counters.answered.add(1);
             }
             Err(refusal) => {
                 out.truncate(start);
                 self.refuse(refusal, pending.xid, out);
             }
         }
-        self.counters.answered.add(1);
         if let (Some(duplicates), Some(slot)) = (&mut self.duplicates, pending.kept) {
             duplicates.answered(slot, &out[start + MARK_LEN..]);
         }
@@ -269,6 +278,7 @@ impl Server {
         let len = out.len() - start - MARK_LEN;
         out[start..start + MARK_LEN].copy_from_slice(&mark(len as u32, true));
         self.counters.refused.add(refusal.reason(), 1);
+        self.counters.answered.add(1);
     }
 }
 

@@ -70,24 +70,26 @@ impl Service for RpcService {
         input: &[u8],
         output: &mut Output<'_>,
     ) -> usize {
-        let mut rest = input;
-        // Without room for the longest reply, input is left for when there is.
-        while !rest.is_empty() && output.room() >= self.server.record_reply_max() {
-            let outcome = match record::next(&mut rest, self.limits, &mut self.joined) {
-                Ok(Some(record)) => {
-                    let mut outcome = Ok(());
-                    let fits = output
-                        .write_with(|out| outcome = self.server.record(now, connection.peer, record, out));
-                    debug_assert!(fits, "room was asked for");
-                    outcome
+        let (mut rest, mut end) = (input, None);
+        let room = output.room();
+        let fits = output.write_with(|out| {
+            let start = out.len();
+            // Without room for the longest reply, input is left for when there is.
+            while !rest.is_empty() && out.len() - start + self.server.record_reply_max() <= room {
+                let outcome = match record::next(&mut rest, self.limits, &mut self.joined) {
+                    Ok(Some(record)) => self.server.record(now, connection.peer, record, out),
+                    Ok(None) => break,
+                    Err(error) => Err(error.reason()),
+                };
+                if let Err(reason) = outcome {
+                    end = Some(reason);
+                    break;
                 }
-                Ok(None) => break,
-                Err(error) => Err(error.reason()),
-            };
-            if let Err(reason) = outcome {
-                output.refuse(reason);
-                break;
             }
+        });
+        debug_assert!(fits, "room was looked for before each reply");
+        if let Some(reason) = end {
+            output.refuse(reason);
         }
         input.len() - rest.len()
     }

@@ -93,6 +93,12 @@ impl<'a> Reader<'a> {
     #[inline]
     pub fn opaque(&mut self, max: u32) -> Result<&'a [u8], XdrError> {
         let len = self.u32()?;
+        self.padded(len, max)
+    }
+
+    /// The bytes of opaque data whose length was read before, and their padding.
+    #[inline]
+    pub(crate) fn padded(&mut self, len: u32, max: u32) -> Result<&'a [u8], XdrError> {
         if len > max {
             return Err(XdrError::TooLong { len, max });
         }

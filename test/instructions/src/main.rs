@@ -19,16 +19,27 @@ use twinpath_service::{Answer, Datagram, Duration, Instant, Output, Service};
 /// What one connection's output may hold; more than any reply.
 const OUTPUT_MAX: usize = 65_536;
 
-/// A name, the procedure, whether the caller says who it is, fragments; none: a datagram.
-type Case = (&'static str, u32, bool, Option<usize>);
+/// How a call comes.
+#[derive(Clone, Copy)]
+enum By {
+    Datagram,
+    /// In so many fragments.
+    Record(usize),
+    /// With so many others in one read.
+    Records(u64),
+}
 
-const CASES: [Case; 6] = [
-    ("null-record", 0, false, Some(1)),
-    ("null-record-sys", 0, true, Some(1)),
-    ("null-record-3-fragments", 0, false, Some(3)),
-    ("null-datagram", 0, false, None),
-    ("getattr-record-sys", 1, true, Some(1)),
-    ("getattr-datagram-sys", 1, true, None),
+/// A name, the procedure, whether the caller says who it is, and how it comes.
+type Case = (&'static str, u32, bool, By);
+
+const CASES: [Case; 7] = [
+    ("null-record", 0, false, By::Record(1)),
+    ("null-record-sys", 0, true, By::Record(1)),
+    ("null-record-3-fragments", 0, false, By::Record(3)),
+    ("null-record-of-100", 0, false, By::Records(100)),
+    ("null-datagram", 0, false, By::Datagram),
+    ("getattr-record-sys", 1, true, By::Record(1)),
+    ("getattr-datagram-sys", 1, true, By::Datagram),
 ];
 
 fn service() -> RpcService {
@@ -47,7 +58,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     };
     let case = CASES.iter().find(|(known, ..)| *known == name);
-    let (Some((_, procedure, sys, fragments)), Ok(calls)) = (case, calls.parse::<u64>()) else {
+    let (Some((_, procedure, sys, by)), Ok(calls)) = (case, calls.parse::<u64>()) else {
         eprintln!(
             "twinpath-test-instructions CASE CALLS: one of the cases that it lists without arguments, and a number"
         );
@@ -58,9 +69,10 @@ fn main() -> ExitCode {
     let args = if *procedure == 0 { Vec::new() } else { handle_arguments(&Tree::small().handle(ROOT)) };
     let (program, version, procedure) = (nfs3::PROGRAM, nfs3::VERSION, *procedure);
     let call = Call { xid: 7, program, version, procedure, auth: &auth, args: &args };
-    match fragments {
-        Some(fragments) => serve_records(&call, *fragments, calls),
-        None => serve_datagrams(&call, calls),
+    match *by {
+        By::Datagram => serve_datagrams(&call, calls),
+        By::Record(fragments) => serve_records(&call, fragments, 1, calls),
+        By::Records(each) => serve_records(&call, 1, each, calls / each),
     }
     ExitCode::SUCCESS
 }
@@ -69,19 +81,19 @@ fn peer() -> SocketAddr {
     SocketAddr::from(([192, 0, 2, 1], 900))
 }
 
-/// One record per read, as a client sends them that waits for each reply.
-fn serve_records(call: &Call<'_>, fragments: usize, calls: u64) {
+/// So many records per read: one, as a client sends them that waits for each reply, or more.
+fn serve_records(call: &Call<'_>, fragments: usize, each: u64, reads: u64) {
     let (mut service, mut stream, mut out) = (service(), Vec::new(), Vec::with_capacity(OUTPUT_MAX));
-    call.write_record(fragments, &mut stream);
+    (0..each).for_each(|_| call.write_record(fragments, &mut stream));
     let mut connection = service.accept(Instant::ZERO, peer()).expect("nobody is refused");
-    for _ in 0..calls {
+    for _ in 0..reads {
         out.clear();
         let mut output = Output::new(&mut out, OUTPUT_MAX);
         let used = service.stream(Instant::ZERO, &mut connection, black_box(&stream), &mut output);
         assert_eq!(used, stream.len());
         black_box(&out);
     }
-    assert!(calls == 0 || !out.is_empty(), "answered");
+    assert!(reads == 0 || !out.is_empty(), "answered");
 }
 
 fn serve_datagrams(call: &Call<'_>, calls: u64) {

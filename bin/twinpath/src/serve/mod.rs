@@ -109,8 +109,6 @@ struct CommonArgs {
     spin_share_max: Option<u32>,
     #[command(flatten)]
     goal: GoalArgs,
-    #[command(flatten)]
-    limits: limits::LimitArgs,
     /// The command socket [default: in /run/twinpath]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
@@ -120,6 +118,8 @@ struct CommonArgs {
     /// Read the configuration from a TOML file; options given here override it
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    #[command(flatten)]
+    limits: limits::LimitArgs,
 }
 
 /// What a worker is to reach by idling, and how experts say it; the same for every command that has workers.

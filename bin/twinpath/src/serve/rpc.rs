@@ -32,9 +32,9 @@ pub(super) struct RpcArgs {
     #[arg(long = "source", value_name = "PREFIX")]
     pub(super) sources: Vec<SourceText>,
     #[command(flatten)]
-    pub(super) own: OwnArgs,
-    #[command(flatten)]
     pub(super) common: CommonArgs,
+    #[command(flatten)]
+    pub(super) own: OwnArgs,
 }
 
 #[derive(clap::Args)]
