@@ -10,6 +10,9 @@ typedef unsigned long long __u64;
 
 #define SECTION(name) __attribute__((section(name), used))
 #define INLINE static inline __attribute__((always_inline))
+/* Keeps the compiler from testing one copy of a value and using another: the verifiers of Linux before 6.4 do not see
+ * that 32-bit copies are equal, and would take the one used to be unbounded. */
+#define OWN_REGISTER(value) __asm__ volatile("" : "+r"(value))
 
 /* Map definitions, as the loader reads them from the type information. */
 #define MAP_UINT(name, value) int(*name)[value]

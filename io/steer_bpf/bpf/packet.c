@@ -18,6 +18,7 @@ INLINE long load_head(const struct __sk_buff *skb, __u64 words[HEAD_WORDS], __u3
 {
 	__u8 *head = (__u8 *)words + HEAD_AT;
 
+	OWN_REGISTER(len);
 	if (len > HEAD_LEN)
 		len = HEAD_LEN;
 	/* In a test run the Ethernet header stands before the data; on a device both start together. */
@@ -61,6 +62,10 @@ INLINE int is_noted(const struct __sk_buff *skb, const struct per_cpu *cpu, __u3
 	__u64 differs = 0;
 
 	if (skb->len != len)
+		return 0;
+	OWN_REGISTER(len);
+	/* Nothing shorter is noted, which the verifier cannot know. */
+	if (len < ETH_LEN)
 		return 0;
 	if (len > HEAD_LEN)
 		len = HEAD_LEN;

@@ -15,7 +15,7 @@ pub enum SteerError {
     #[error("the BPF object has no {0}; rebuild it with `cargo run -p xtask -- bpf`")]
     Missing(&'static str),
     /// The kernel refused a program.
-    #[error("loading the BPF program {name}: {error}")]
+    #[error("loading the BPF program {name}: {}", refusal(error))]
     Program {
         /// The program.
         name: &'static str,
@@ -126,4 +126,34 @@ pub enum SteerError {
         #[source]
         error: std::io::Error,
     },
+}
+
+/// Why the kernel refused to load a program: of the verifier's log, which can be thousands of lines, the one that says it.
+fn refusal(error: &ProgramError) -> String {
+    let ProgramError::LoadError { io_error, verifier_log } = error else { return error.to_string() };
+    match reason_in(&verifier_log.to_string()) {
+        Some(reason) => format!("{io_error}: {reason}"),
+        None => io_error.to_string(),
+    }
+}
+
+/// The last line before the statistics.
+fn reason_in(log: &str) -> Option<&str> {
+    let statistics = |line: &str| {
+        ["verification time", "stack depth", "processed "].iter().any(|start| line.starts_with(start))
+    };
+    log.lines().map(str::trim).rfind(|line| !line.is_empty() && !statistics(line))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_the_verifiers_log_the_reason_is_told() {
+        let log = "69: (85) call bpf_skb_load_bytes#26\nR4 unbounded memory access, use 'var &= const'\n\
+                   verification time 268193 usec\nstack depth 168\nprocessed 3858 insns (limit 1000000)\n\n";
+        assert_eq!(reason_in(log), Some("R4 unbounded memory access, use 'var &= const'"));
+        assert_eq!(reason_in("processed 1 insns\n"), None);
+    }
 }
