@@ -41,9 +41,9 @@ lint: setup ## formatting, clippy, the house rules, and the committed BPF object
 	    echo "SKIPPED: xtask bpf --check: needs the packages above, which make lint installs as root only"; \
 	fi
 
-lab: ## run one lab: make lab LAB=quick ARGS="--check --json out.json" (root or sudo)
+lab: ## run one lab: make lab LAB=quick ARGS="--check --json out.json" (root or sudo); in a virtual machine: --guest
 	@xtask/host.sh may-be-root "twinpath lab $(LAB) builds network namespaces, which"
-	@xtask/host.sh need $(LAB_PACKAGES_$(LAB))
+	@xtask/host.sh need $(if $(filter --guest --guest=%,$(ARGS)),$(GUEST_PACKAGES),$(LAB_PACKAGES_$(LAB)))
 	@$(MAKE) --no-print-directory build
 	@xtask/host.sh as-root "measuring in network namespaces of its own" $(TWINPATH) lab $(LAB) $(ARGS)
 
@@ -60,6 +60,9 @@ help: ## say what there is
 # The NFS server of `lab kni` and `lab rpc`.
 LAB_PACKAGES_kni := nfs-ganesha=ganesha.nfsd nfs-ganesha-vfs=/etc/ganesha/vfs.conf
 LAB_PACKAGES_rpc := $(LAB_PACKAGES_kni)
+
+# What runs a lab in a virtual machine. Its kernel is fetched by the lab and not installed.
+GUEST_PACKAGES := qemu-system-x86=qemu-system-x86_64
 
 # Only to prove that the committed object is what its source gives; the product needs no compiler for it.
 BPF_PACKAGES := clang-14=clang-14 llvm-14=llvm-strip-14

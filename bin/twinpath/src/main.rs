@@ -53,6 +53,9 @@ enum Command {
     /// The plain kernel servers that the labs compare against.
     #[command(hide = true)]
     Plain(plain::Args),
+    /// The only program of a lab's guest.
+    #[command(hide = true)]
+    LabGuest,
 }
 
 fn main() -> ExitCode {
@@ -67,6 +70,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(args),
         Command::Lab(args) => lab::run(args),
         Command::Plain(args) => plain::run(args),
+        Command::LabGuest => lab::run_inside_guest(),
     };
     match outcome {
         Ok(code) => code,

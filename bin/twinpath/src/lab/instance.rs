@@ -84,6 +84,8 @@ impl Instance {
 pub(crate) trait Facts {
     /// The path of the first interface.
     fn path(&self) -> String;
+    /// What keeps `--path auto` from every fast path of the first interface, if it chose none.
+    fn no_fast_path(&self) -> Option<String>;
     /// Frames received on the fast path, all workers.
     fn frames_in(&self) -> u64;
     /// Heap allocations of all workers' threads.
@@ -99,6 +101,13 @@ pub(crate) trait Facts {
 impl Facts for Report {
     fn path(&self) -> String {
         self.interfaces.first().map_or_else(|| "kernel".to_owned(), |interface| interface.path.clone())
+    }
+
+    fn no_fast_path(&self) -> Option<String> {
+        let interface = self.interfaces.first().filter(|interface| interface.path == "kernel")?;
+        let reasons: Vec<_> =
+            interface.why_not.iter().map(|not| format!("{}: {}", not.path, not.reason)).collect();
+        Some(format!("no fast path, kernel sockets on twinpath's worker instead: {}", reasons.join("; ")))
     }
 
     fn frames_in(&self) -> u64 {

@@ -5,6 +5,7 @@
 
 mod bystander;
 mod fallback;
+mod guest;
 mod html;
 mod instance;
 mod kni;
@@ -80,6 +81,18 @@ pub(crate) struct Args {
     /// with 3 if one could not be measured.
     #[arg(long)]
     check: bool,
+    /// Run the lab in a virtual machine (qemu; KVM where it works), with the kernel of this Debian package, .deb file or
+    /// directory with boot and lib/modules. Default: linux-image-cloud-amd64, fetched by apt-get and not installed.
+    #[arg(long, value_name = "KERNEL", num_args = 0..=1, require_equals = true, default_missing_value = guest::KERNEL)]
+    guest: Option<String>,
+    /// A sentence for the report's notes.
+    #[arg(long = "note", value_name = "TEXT", hide = true)]
+    notes: Vec<String>,
+}
+
+/// What the guest of a lab starts with.
+pub(crate) fn run_inside_guest() -> anyhow::Result<ExitCode> {
+    guest::inside::run()
 }
 
 /// How the measuring ended.
@@ -100,6 +113,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             kni::CHECK_FILES
         );
     }
+    if let Some(kernel) = &args.guest {
+        return guest::run(lab, &args, kernel);
+    }
     let session = match session(lab, &args, selection) {
         Ok(session) => session,
         Err(error) => {
@@ -118,7 +134,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(code));
         }
     };
-    let mut report = report(lab, &session, &record, rounds)?;
+    let mut report = report(lab, &args, &session, &record, rounds)?;
     report.wall_s = begun.elapsed().as_secs_f64();
     println!("{}", table::render(lab, &report, &record));
     write_outputs(lab, &args, &report, &record)?;
@@ -169,10 +185,16 @@ fn measure(lab: &Lab, session: &Session) -> anyhow::Result<Ended> {
     ended
 }
 
-fn report(lab: &Lab, session: &Session, record: &Record, rounds: usize) -> anyhow::Result<LabReport> {
+fn report(
+    lab: &Lab,
+    args: &Args,
+    session: &Session,
+    record: &Record,
+    rounds: usize,
+) -> anyhow::Result<LabReport> {
     let rows = |spec: &&RowSpec| session.selection.rows.contains(spec.id);
     let ratios = |spec: &&RatioSpec| session.selection.ratios.contains(spec.id);
-    let mut notes = Vec::new();
+    let mut notes = args.notes.clone();
     if session.cpus[0] == session.cpus[1] {
         notes.push("only one CPU: both sides share it, so rows that spin measure the scheduler".to_owned());
     }
@@ -198,19 +220,22 @@ fn write_outputs(lab: &Lab, args: &Args, report: &LabReport, record: &Record) ->
         text.push('\n');
         write(path, &text)?;
     }
-    let path = match &args.html {
-        Some(path) => path.clone(),
-        None => {
-            let directory = Path::new("lab-out");
-            std::fs::create_dir_all(directory).context("cannot create lab-out; name a file with --html")?;
-            give_back(directory);
-            directory.join(format!("{}-{}.html", lab.name, table::utc(report.unix_time_s).replace(':', "-")))
-        }
-    };
+    let path = html_path(args, lab.name, report.unix_time_s)?;
     write(&path, &html::render(lab, report, record)?)?;
     let shown = std::fs::canonicalize(&path).unwrap_or(path);
     println!("report: {}", shown.display());
     Ok(())
+}
+
+/// Where the report goes: as asked, or into a directory that is made for it.
+fn html_path(args: &Args, name: &str, unix_time_s: u64) -> anyhow::Result<PathBuf> {
+    if let Some(path) = &args.html {
+        return Ok(path.clone());
+    }
+    let directory = Path::new("lab-out");
+    std::fs::create_dir_all(directory).context("cannot create lab-out; name a file with --html")?;
+    give_back(directory);
+    Ok(directory.join(format!("{name}-{}.html", table::utc(unix_time_s).replace(':', "-"))))
 }
 
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {

@@ -21,8 +21,9 @@ use twinpath_sys::child::{self, Placement};
 
 use super::topology::Topology;
 
-/// A server that is not ready by then will not be: attaching, and measuring wake-ups, take well below a second.
-const READY_DEADLINE: Duration = Duration::from_secs(10);
+/// A server that is not ready by then will not be: attaching, and measuring wake-ups, take well below a second. In an emulated
+/// guest the kernel alone takes ten to verify the programs.
+const READY_DEADLINE: Duration = Duration::from_secs(40);
 /// From SIGINT to the end of a server, and from SIGKILL to the end of anything.
 const STOP_DEADLINE: Duration = Duration::from_secs(3);
 /// How often the CPU time of a server is read while a client runs.

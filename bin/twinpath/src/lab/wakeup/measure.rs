@@ -138,11 +138,13 @@ async fn packets(
     if let Some(came) = came.transpose()? {
         // Those of the warm-up are among the frames, too.
         let (frames, received) = (came.frames_in() as f64, report.received as f64);
+        let no_fast_path = came.no_fast_path();
         ensure!(
-            frames >= FAST_SHARE * received,
+            no_fast_path.is_some() || frames >= FAST_SHARE * received,
             "only {frames} of {received} packets came by the fast path ({})",
             came.path()
         );
+        sample.notes.extend(no_fast_path);
         sample.path = Some(came.path());
         sample.notes.extend(came.request_verdict().map(|verdict| format!("CPU latency request: {verdict}")));
         // One sentence per round: of the rows that the targets are about.

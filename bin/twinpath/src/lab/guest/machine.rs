@@ -1,0 +1,116 @@
+//! The virtual machine as qemu's command line, and what is to be said of it.
+
+use std::path::Path;
+use std::time::Duration;
+
+use tokio::process::Command;
+
+use super::tools;
+
+pub(super) const QEMU: &str = "qemu-system-x86_64";
+pub(super) const QEMU_PACKAGE: &str = "qemu-system-x86";
+
+/// The subcommand that the guest's first process runs.
+pub(super) const INSIDE: &str = "lab-guest";
+const MEMORY_MIB: u32 = 2048;
+
+/// What executes the guest's instructions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Accelerator {
+    Kvm,
+    /// Software, as KVM cannot be had.
+    Emulated {
+        because: String,
+    },
+}
+
+/// What a guest is started from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Machine<'a> {
+    pub(super) accelerator: &'a Accelerator,
+    pub(super) kernel: &'a Path,
+    pub(super) initramfs: &'a Path,
+    /// Where the kernel's own messages go.
+    pub(super) console: &'a Path,
+}
+
+impl Machine<'_> {
+    /// Its messages come on qemu's standard output.
+    pub(super) fn args(&self) -> Vec<String> {
+        let (accelerator, cpu, clock) = match self.accelerator {
+            Accelerator::Kvm => ("kvm", "host", ""),
+            // The emulated counters of both CPUs are one; the kernel's test of that is too exact for them.
+            Accelerator::Emulated { .. } => ("tcg,thread=multi", "max", " tsc=reliable"),
+        };
+        let shown = |path: &Path| path.display().to_string();
+        // qemu ends when the kernel restarts, so a panic ends it too.
+        let append = format!("console=ttyS0 loglevel=4 panic=-1{clock} -- {INSIDE}");
+        let pairs = [
+            ("-name", "guest=twinpath-lab,debug-threads=on".to_owned()),
+            ("-accel", accelerator.to_owned()),
+            ("-cpu", cpu.to_owned()),
+            ("-smp", "2".to_owned()),
+            ("-m", format!("{MEMORY_MIB}M")),
+            ("-display", "none".to_owned()),
+            ("-serial", format!("file:{}", shown(self.console))),
+            ("-chardev", "stdio,id=report,signal=off".to_owned()),
+            ("-device", "virtio-serial-pci".to_owned()),
+            ("-device", "virtserialport,chardev=report,name=report".to_owned()),
+            ("-kernel", shown(self.kernel)),
+            ("-initrd", shown(self.initramfs)),
+            ("-append", append),
+        ];
+        let switches = ["-nodefaults", "-no-user-config", "-no-reboot"].map(str::to_owned);
+        let pairs = pairs.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
+        switches.into_iter().chain(pairs).collect()
+    }
+
+    /// A guest that has not said a word by then does not start.
+    pub(super) fn start_limit(&self) -> Duration {
+        Duration::from_secs(if *self.accelerator == Accelerator::Kvm { 20 } else { 180 })
+    }
+}
+
+/// qemu's version; and whether it is there at all.
+pub(super) async fn version() -> anyhow::Result<String> {
+    let mut command = Command::new(QEMU);
+    command.arg("--version");
+    let said = tools::run(command, QEMU_PACKAGE, Path::new("/")).await?;
+    Ok(version_of(&said))
+}
+
+/// `QEMU emulator version 7.2.22 (Debian ...)`.
+pub(super) fn version_of(said: &str) -> String {
+    said.split_whitespace().skip_while(|word| *word != "version").nth(1).unwrap_or("?").to_owned()
+}
+
+/// Why there is no point in trying KVM. That it may be opened does not yet say that it works.
+pub(super) fn kvm_obstacle() -> Option<String> {
+    const DEVICE: &str = "/dev/kvm";
+    let opened = std::fs::OpenOptions::new().read(true).write(true).open(DEVICE);
+    opened.err().map(|error| format!("cannot open {DEVICE}: {error}"))
+}
+
+pub(super) fn described(accelerator: &Accelerator) -> String {
+    match accelerator {
+        Accelerator::Kvm => "by KVM".to_owned(),
+        Accelerator::Emulated { because } => {
+            format!("by software emulation, because KVM does not work: {because}")
+        }
+    }
+}
+
+/// The sentence for the report.
+pub(super) fn note(accelerator: &Accelerator, qemu: &str, cpus: [usize; 2]) -> String {
+    let host = rustix::system::uname().release().to_string_lossy().into_owned();
+    let placed = format!("its two CPUs are the host's CPUs {} and {}", cpus[0], cpus[1]);
+    match accelerator {
+        Accelerator::Kvm => {
+            format!("in a virtual machine: qemu {qemu} with KVM, {placed}; the host's Linux is {host}")
+        }
+        Accelerator::Emulated { because } => format!(
+            "in a virtual machine of software emulation (qemu {qemu}; {placed}; the host's Linux is {host}): that everything works \
+             there is all it tells, times and CPU shares mean nothing. KVM does not work here: {because}"
+        ),
+    }
+}

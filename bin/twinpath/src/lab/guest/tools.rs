@@ -1,0 +1,63 @@
+//! Programs that a guest is prepared with. They die with this process, and what they complain about becomes the error.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use anyhow::{Context, bail};
+use tokio::process::Command;
+use twinpath_sys::child::{self, Placement};
+
+/// Runs `command` in `directory` and gives what it printed. `package`: where it comes from.
+pub(super) async fn run(command: Command, package: &str, directory: &Path) -> anyhow::Result<String> {
+    let bytes = output(command, package, directory).await?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+async fn output(mut command: Command, package: &str, directory: &Path) -> anyhow::Result<Vec<u8>> {
+    let name = command.as_std().get_program().to_string_lossy().into_owned();
+    command.current_dir(directory).stdin(Stdio::null()).kill_on_drop(true).process_group(0);
+    child::place(command.as_std_mut(), Placement::default())?;
+    let output = command.output().await.with_context(|| missing(&name, package))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let lines: Vec<_> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        bail!("{name}: {} ({})", output.status, lines.join("; "));
+    }
+    Ok(output.stdout)
+}
+
+pub(super) fn missing(program: &str, package: &str) -> String {
+    format!("cannot run {program}: is the Debian package {package} installed?")
+}
+
+/// The shared libraries of a program, its loader among them, by the paths that the loader looks for.
+pub(super) async fn libraries(program: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let mut command = Command::new(program);
+    // The loader says it instead of starting the program: that is all that ldd does.
+    command.env("LD_TRACE_LOADED_OBJECTS", "1");
+    let listed = run(command, "twinpath", Path::new("/")).await?;
+    Ok(library_paths(&listed))
+}
+
+/// `libc.so.6 => /lib/libc.so.6 (0x7f..)`, or `/lib64/ld-linux.so.2 (0x7f..)`; what the kernel maps has no path.
+pub(super) fn library_paths(listed: &str) -> Vec<PathBuf> {
+    let path = |line: &str| {
+        let (named, _) = line.rsplit_once(" (0x")?;
+        let path = named.rsplit_once("=> ").map_or(named, |(_, path)| path).trim();
+        path.starts_with('/').then(|| PathBuf::from(path))
+    };
+    listed.lines().filter_map(path).collect()
+}
+
+/// A file's contents, uncompressed.
+pub(super) async fn decompressed(path: &Path) -> anyhow::Result<Vec<u8>> {
+    let (program, package) = match path.extension().and_then(|extension| extension.to_str()) {
+        Some("xz") => ("xz", "xz-utils"),
+        Some("zst") => ("zstd", "zstd"),
+        Some("gz") => ("gzip", "gzip"),
+        _ => return std::fs::read(path).with_context(|| format!("cannot read {}", path.display())),
+    };
+    let mut command = Command::new(program);
+    command.arg("-dc").arg(path);
+    output(command, package, Path::new("/")).await
+}
