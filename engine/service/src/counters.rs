@@ -13,4 +13,12 @@ pub struct ServiceCounters {
     pub forgotten: Counter,
     /// Of those answered: told that they were refused, by reason.
     pub refused: Drops,
+    /// UDP peers that have a session.
+    pub sessions: Counter,
+    /// Sessions made so far.
+    pub sessions_opened: Counter,
+    /// Of those, ended for their age.
+    pub sessions_aged: Counter,
+    /// Of those, ended to make room for others.
+    pub sessions_displaced: Counter,
 }

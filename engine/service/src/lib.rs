@@ -13,6 +13,7 @@ mod frame;
 mod later;
 mod output;
 mod reflect;
+mod sessions;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -25,6 +26,7 @@ pub use frame::EthernetFrame;
 pub use later::{Job, Later, Order, Work};
 pub use output::{Next, Output};
 pub use reflect::Reflect;
+pub use sessions::{SessionLimits, Sessions, WhenFull};
 pub use twinpath_inspect::Reason;
 pub use twinpath_time::{Duration, Instant};
 

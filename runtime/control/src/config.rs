@@ -453,7 +453,9 @@ impl Config {
         for (key, sentence) in worker.sharing_faults() {
             check(true, key, sentence);
         }
-        let rpc = self.rpc.faults(self.limits.connection_bytes);
+        // What other services hold of a request is no business of rpc's.
+        let served = self.service.kind == ServiceKind::Rpc;
+        let rpc = self.rpc.faults(if served { self.limits.connection_bytes } else { u32::MAX });
         for (key, sentence) in self.limits.faults(worker.count).into_iter().chain(rpc) {
             check(true, key, sentence);
         }

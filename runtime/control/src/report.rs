@@ -71,6 +71,16 @@ pub struct Service {
     pub connections: u64,
     /// TCP connections accepted so far.
     pub accepted: u64,
+    /// UDP peers that have a session.
+    pub sessions: u64,
+    /// Sessions ended for their age.
+    pub sessions_aged: u64,
+    /// Sessions ended to make room for others.
+    pub sessions_displaced: u64,
+    /// Requests that threads which may block work on, or will.
+    pub deferred: u64,
+    /// Requests so answered.
+    pub deferred_done: u64,
     /// Bytes that TCP connections hold: parts of requests, and replies not taken yet.
     pub queued_bytes: u64,
     /// Bytes received on TCP connections.
@@ -386,6 +396,8 @@ pub struct Worker {
     pub service_time: Times,
     /// Heap allocations made by the worker's thread since it started to serve.
     pub allocations: u64,
+    /// TCP connections open on it.
+    pub connections: u64,
     /// Heap bytes that it holds beyond those at its start: connections, and what they queue.
     pub heap_bytes: u64,
     /// Frame memory, MiB.

@@ -96,6 +96,15 @@ fn service(service: &Service) -> String {
     }
     if service.accepted > 0 {
         let _ = write!(text, "\n  TCP: {} connections, {} so far", service.connections, service.accepted);
+        if service.queued_bytes > 0 {
+            let _ = write!(text, "; they hold {} bytes", service.queued_bytes);
+        }
+    }
+    if service.sessions > 0 {
+        let _ = write!(text, "\n  UDP: {} sessions", service.sessions);
+    }
+    if service.deferred + service.deferred_done > 0 {
+        let _ = write!(text, "\n  later: {} requests, {} so far", service.deferred, service.deferred_done);
     }
     text
 }

@@ -6,6 +6,7 @@ mod bridge;
 mod capture;
 mod changes;
 mod claims;
+mod connections;
 mod exactly;
 mod goals;
 mod luck;

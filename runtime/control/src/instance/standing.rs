@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use twinpath_inspect::Counter;
 use twinpath_serve::ServeCounters;
-use twinpath_service::Service;
+use twinpath_service::{Service, ServiceCounters};
 use twinpath_steer::Claim;
 
 use super::attach::describe;
@@ -19,6 +19,10 @@ impl<S: Service + 'static> Instance<S> {
         let sum = |count: fn(&ServeCounters) -> &Counter| {
             self.workers.iter().map(|worker| count(&worker.serve).get()).sum::<u64>()
         };
+        let counted = |count: fn(&ServiceCounters) -> &Counter| {
+            let counted = self.workers.iter().filter_map(|worker| worker.service.as_ref());
+            counted.map(|counters| count(counters).get()).sum::<u64>()
+        };
         report::Service {
             name: self.plan.service.to_owned(),
             claims: self.report_claims(),
@@ -30,6 +34,11 @@ impl<S: Service + 'static> Instance<S> {
             requests: self.report_requests(),
             connections: sum(|serve| &serve.connections),
             accepted: sum(|serve| &serve.accepted),
+            sessions: counted(|counters| &counters.sessions),
+            sessions_aged: counted(|counters| &counters.sessions_aged),
+            sessions_displaced: counted(|counters| &counters.sessions_displaced),
+            deferred: sum(|serve| &serve.deferred),
+            deferred_done: sum(|serve| &serve.deferred_done),
             queued_bytes: sum(|serve| &serve.queued_bytes),
             stream_bytes_in: sum(|serve| &serve.stream_bytes_in),
             stream_bytes_out: sum(|serve| &serve.stream_bytes_out),

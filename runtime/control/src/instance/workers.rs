@@ -192,6 +192,7 @@ impl<S: Service + 'static> WorkerHandle<S> {
             guard: self.standing.guard(counters),
             frames_in: sum(|port| &port.frames_in),
             frames_out: sum(|port| &port.frames_out),
+            connections: serve.connections.get(),
             kernel_requests: serve.kernel_requests.get(),
             kernel_replies: serve.kernel_replies.get(),
             pool_mib: self.pool_bytes() as f64 / f64::from(1 << 20),

@@ -234,6 +234,21 @@ pub const FAMILIES: &[Family] = &[
         "Bytes that TCP connections hold: parts of requests, and replies not taken.",
         |report| of_services(report, |service| service.queued_bytes),
     ),
+    gauge("twinpath_service_deferred", "Requests that threads which may block work on, or will.", |report| {
+        of_services(report, |service| service.deferred)
+    }),
+    counter("twinpath_service_deferred_done", "Requests answered by such threads.", |report| {
+        of_services(report, |service| service.deferred_done)
+    }),
+    gauge("twinpath_service_sessions", "UDP peers that have a session.", |report| {
+        of_services(report, |service| service.sessions)
+    }),
+    counter("twinpath_service_sessions_aged", "Sessions ended for their age.", |report| {
+        of_services(report, |service| service.sessions_aged)
+    }),
+    counter("twinpath_service_sessions_displaced", "Sessions ended to make room for others.", |report| {
+        of_services(report, |service| service.sessions_displaced)
+    }),
     counter("twinpath_service_stream_bytes_received", "Bytes received on TCP connections.", |report| {
         of_services(report, |service| service.stream_bytes_in)
     }),
