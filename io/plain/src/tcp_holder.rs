@@ -7,7 +7,10 @@ use std::sync::Arc;
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
+use rustix::net::sockopt::set_socket_linger;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
+
+use twinpath_time::Duration;
 
 use crate::PlainError;
 use crate::rpc_null::null_call;
@@ -68,6 +71,9 @@ pub fn tcp_hold(
             return Ok(holder.held);
         }
         let socket = connect_tcp(target)?;
+        // Ended by a reset: ports that wait after an orderly end are missing to whoever opens as many next.
+        set_socket_linger(&socket, Some(Duration::ZERO))
+            .map_err(|source| PlainError::Option { option: "SO_LINGER", source: source.into() })?;
         let mut flags = epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
         if holding == Holding::NeverReads {
             flags |= epoll::EventFlags::OUT;
