@@ -80,9 +80,9 @@ pub trait PortQueue: WaitSource + Send {
     /// over are counted under a reason.
     fn receive(&mut self, now: Instant, pool: &mut Pool, burst: &mut Burst);
 
-    /// When the kernel took the first frame of the last burst, ns of its `CLOCK_REALTIME`; `None` if there was none, or if this way
-    /// in has no stamps.
-    fn stamp_ns(&self) -> Option<u64> {
+    /// When the kernel took the first and the last frame of the last burst, ns of its `CLOCK_REALTIME`; `None` if there was
+    /// none, or if this way in has no stamps.
+    fn stamps_ns(&self) -> Option<[u64; 2]> {
         None
     }
 

@@ -36,8 +36,8 @@ pub struct PacketPort {
     receiver: OwnedFd,
     ring: PacketRing,
     transmitter: Transmitter,
-    /// The stamp of the first frame of the last burst; 0 if there was none.
-    stamp_ns: u64,
+    /// The stamps of the first and the last frame of the last burst; 0 if there was none.
+    stamps_ns: [u64; 2],
     counters: Arc<PortCounters>,
 }
 
@@ -63,7 +63,7 @@ impl PacketPort {
             receiver,
             ring,
             transmitter,
-            stamp_ns: 0,
+            stamps_ns: [0; 2],
             counters,
         })
     }
@@ -130,12 +130,13 @@ impl PortQueue for PacketPort {
 
     fn receive(&mut self, now: Instant, pool: &mut Pool, burst: &mut Burst) {
         let (mut frames, mut bytes, mut losing) = (0, 0, false);
-        let mut first = 0;
+        let [mut first, mut last] = [0; 2];
         while burst.room() > 0 {
             let taken = self.ring.take(|slot| {
                 if first == 0 {
                     first = slot.stamp_ns;
                 }
+                last = slot.stamp_ns;
                 losing |= slot.losing;
                 copy_out(&slot, pool)
             });
@@ -153,7 +154,7 @@ impl PortQueue for PacketPort {
                 None => break,
             }
         }
-        self.stamp_ns = first;
+        self.stamps_ns = [first, last];
         if frames > 0 {
             self.counters.frames_in.add(frames);
             self.counters.bytes_in.add(bytes);
@@ -171,8 +172,8 @@ impl PortQueue for PacketPort {
         self.transmitter.flush(pool, &self.counters);
     }
 
-    fn stamp_ns(&self) -> Option<u64> {
-        (self.stamp_ns != 0).then_some(self.stamp_ns)
+    fn stamps_ns(&self) -> Option<[u64; 2]> {
+        (self.stamps_ns[0] != 0).then_some(self.stamps_ns)
     }
 
     fn on_error(&mut self) {

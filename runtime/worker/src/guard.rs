@@ -123,6 +123,7 @@ impl Account {
 /// The account of one worker.
 #[derive(Clone, Copy, Debug)]
 pub struct Guard {
+    shares: Shares,
     spin: Account,
     run: Account,
     /// Up to when time is accounted for.
@@ -138,12 +139,19 @@ impl Guard {
     #[must_use]
     pub const fn new(shares: Shares) -> Self {
         Self {
+            shares,
             spin: Account::new(shares.spin_permille),
             run: Account::new(shares.run_permille),
             seen: Instant::ZERO,
             worked: true,
             in_vain: 0,
         }
+    }
+
+    /// The share of the time that may be spun.
+    #[must_use]
+    pub const fn spin_share(&self) -> f32 {
+        self.shares.spin_permille as f32 / 1e3
     }
 
     /// A turn that began at `now` has found work, or has not; what it has to do next.

@@ -196,6 +196,11 @@ impl Idle {
         self.policy.set_machine(self.config.policy().machine);
     }
 
+    /// At most this share of the time may it spin: plans are made within it.
+    pub fn set_spin_share(&mut self, share: Option<f32>) {
+        self.policy.set_spin_share(share);
+    }
+
     /// A turn that began at `now` found work.
     #[inline]
     pub const fn worked(&mut self, now: Instant) {

@@ -185,6 +185,7 @@ impl<E: Engine> Worker<E> {
     /// Has it keep to its shares of a CPU.
     #[must_use]
     pub fn with_guard(mut self, guard: Option<Guard>) -> Self {
+        self.idle.set_spin_share(guard.as_ref().map(Guard::spin_share));
         self.guard = guard;
         self
     }

@@ -41,27 +41,27 @@ impl<E: Engine> Worker<E> {
     /// The ports gave `taken` frames in the turn of `now`, or were said to have some.
     #[inline]
     pub(crate) fn arrived(&mut self, now: Instant, taken: u64) {
-        let first = match self.slept_since {
-            Some(slept) => self.first_after_sleep(slept, now, taken),
-            None => now,
+        let [first, last] = match self.slept_since {
+            Some(slept) => self.came_while_asleep(slept, now, taken),
+            None => [now; 2],
         };
         if taken > 0 {
-            let last = if taken == 1 { first } else { now };
             self.idle.arrived(now, Arrival { first, last, count: taken.min(u64::from(u32::MAX)) as u32 });
         }
     }
 
-    /// When the first packet after a sleep came.
-    fn first_after_sleep(&mut self, slept: Instant, now: Instant, taken: u64) -> Instant {
+    /// When the first and the last of the packets found after a sleep came.
+    fn came_while_asleep(&mut self, slept: Instant, now: Instant, taken: u64) -> [Instant; 2] {
         let by_port = std::mem::take(&mut self.woken_by_port);
         if taken == 0 {
             // An error, or frames that were not for us.
             self.counters.woken_by_other.add(1);
             self.idle.woke(now, Woken::Other);
-            return now;
+            return [now; 2];
         }
         self.slept_since = None;
-        let latency = self.latency_by_stamp(slept, now);
+        let ages = self.ages_by_stamp(slept, now);
+        let latency = ages.map(|[first, _]| first);
         if by_port {
             self.counters.woken_by_packet.add(1);
             if let Some(latency) = latency {
@@ -69,13 +69,21 @@ impl<E: Engine> Worker<E> {
             }
             self.idle.woke(now, Woken::Packet(latency));
         }
-        latency.map_or(now, |latency| Instant::from_nanos(now.as_nanos() - latency.as_nanos() as u64))
+        let came = |age: Duration| Instant::from_nanos(now.as_nanos().saturating_sub(age.as_nanos() as u64));
+        match ages {
+            Some(ages) => ages.map(came),
+            // Nobody says when: those behind the first are taken for just come, the first as well.
+            None => [now; 2],
+        }
     }
 
-    /// How long before `now` the first packet came, by the kernel's stamp; `None` without one.
-    fn latency_by_stamp(&self, slept: Instant, now: Instant) -> Option<Duration> {
-        let stamp_ns = self.ports.iter().filter_map(|port| port.queue.stamp_ns()).min()?;
-        stamp::age(stamp_ns, slept, now)
+    /// How long before `now` the first and the last packet came, by the kernel's stamps; `None` without them.
+    fn ages_by_stamp(&self, slept: Instant, now: Instant) -> Option<[Duration; 2]> {
+        let stamps = || self.ports.iter().filter_map(|port| port.queue.stamps_ns());
+        let first = stamp::age(stamps().map(|[first, _]| first).min()?, slept, now)?;
+        let last = stamp::age(stamps().map(|[_, last]| last).max()?, slept, now)?;
+        // A clock that was set between the two.
+        (last <= first).then_some([first, last])
     }
 
     pub(crate) fn publish_idle(&mut self) {
