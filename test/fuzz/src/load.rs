@@ -1,6 +1,8 @@
 //! Replies to the load generator: only the exact bytes of an open request are an answer.
 
-use twinpath_load::{Echo, Limit, Load, LoadConfig, Reply};
+use twinpath_load::{Answer, Asked, Calls, Codec, Cut, Echo, Framing, Limit, Load, LoadConfig, Reply};
+use twinpath_rpc::client::{Auth, Reply as RpcReply};
+use twinpath_rpc::record::{RecordLimits, RecordReader, mark};
 use twinpath_time::{Duration, Instant};
 
 use crate::{fuzz, seed};
@@ -54,6 +56,59 @@ fn check(replies: impl Iterator<Item = Vec<u8>>) {
 #[test]
 fn replies() {
     fuzz!("load__replies", |input: &[u8]| check(input.chunks(PAYLOAD_LEN).map(<[u8]>::to_vec)));
+}
+
+/// Cuts a stream as a client does, and holds each record, and what is read in it, to what the server's reader and a plain
+/// look at the message say.
+fn check_stream(mut stream: &[u8]) {
+    let mut calls = Calls::new(&Asked::Null, Auth::none(), Framing::Record { fragments: 1 }, 7);
+    let limits = RecordLimits { record_bytes: 4096, fragments: 64 };
+    loop {
+        let len = match calls.cut(stream) {
+            Cut::Whole(len) => len,
+            Cut::Partial { missing } => {
+                assert!(missing > 0);
+                return;
+            }
+            Cut::Broken => return,
+        };
+        for known in 0..len {
+            assert!(!matches!(calls.cut(&stream[..known]), Cut::Whole(_)), "{known} of {len}");
+        }
+        let (record, rest) = stream.split_at(len);
+        let mut input = record;
+        let mut reader = RecordReader::new(limits);
+        let message = reader.next(&mut input).expect("within the limits").expect("whole").to_vec();
+        assert!(input.is_empty());
+        let is_right = RpcReply::parse(&message).is_ok_and(|reply| reply.verify_null().is_ok());
+        assert_eq!(matches!(calls.check(record), Answer::Right(_)), is_right, "{message:02x?}");
+        stream = rest;
+    }
+}
+
+/// A successful reply to NULL.
+const NULL_REPLY: [u8; 24] = [0, 0, 0, 9, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+
+#[test]
+fn rpc_streams() {
+    fuzz!("load__rpc_streams", check_stream);
+}
+
+/// Three right replies, in one fragment, in three and in two, with edits.
+#[test]
+fn damaged_rpc_streams() {
+    fuzz!("load__damaged_rpc_streams", |input: &[u8]| {
+        let mut stream = Vec::new();
+        for pieces in [&[24][..], &[1, 22, 1], &[12, 12]] {
+            let mut message = NULL_REPLY.as_slice();
+            for (index, &piece) in pieces.iter().enumerate() {
+                stream.extend(mark(piece as u32, index + 1 == pieces.len()));
+                stream.extend(message.split_off(..piece).expect("as long as its pieces"));
+            }
+        }
+        seed::damage(&mut stream, input);
+        check_stream(&stream);
+    });
 }
 
 /// Four bytes a reply: which request, and one edit of it; an edit of nothing leaves the reply right.

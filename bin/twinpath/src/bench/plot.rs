@@ -13,8 +13,10 @@ const SIZE: (u32, u32) = (1000, 800);
 const POINTS_PER_DECADE: u32 = 40;
 /// Bars of the upper half.
 const BARS: usize = 400;
-/// The upper half ends here: what is rarer would leave no room for the rest.
+/// The upper half ends here at the latest, and so many times as far from the fastest as nine tenths of the replies: a
+/// long tail would leave no room for the rest.
 const CLIPPED_AT: f64 = 0.999;
+const BULKS: u64 = 4;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn = Result<(), Box<dyn std::error::Error>>;
@@ -35,6 +37,7 @@ pub(crate) fn draw(title: &str, histogram: &Histogram<u64>, file: &Path) -> anyh
 
 fn draw_bars(area: &Area<'_>, histogram: &Histogram<u64>) -> Drawn {
     let (from_us, width_us, bars) = bars(histogram);
+    let shown = bars.iter().sum::<u64>() as f64 * 100.0 / histogram.len().max(1) as f64;
     let highest = bars.iter().copied().max().unwrap_or(1).max(1);
     let mut chart = ChartBuilder::on(area)
         .margin(16)
@@ -43,7 +46,7 @@ fn draw_bars(area: &Area<'_>, histogram: &Histogram<u64>) -> Drawn {
         .build_cartesian_2d(from_us..from_us + width_us * bars.len() as f64, 0..highest + highest / 20 + 1)?;
     chart
         .configure_mesh()
-        .x_desc("round-trip time, us (to the 99.9th percentile)")
+        .x_desc(format!("round-trip time, us ({shown:.2} % of the replies)"))
         .y_desc("replies")
         .label_style(("sans-serif", 13))
         .draw()?;
@@ -57,8 +60,9 @@ fn draw_bars(area: &Area<'_>, histogram: &Histogram<u64>) -> Drawn {
 
 /// Where the bars begin, how wide each is, and how many round trips fell into each.
 fn bars(histogram: &Histogram<u64>) -> (f64, f64, Vec<u64>) {
-    let (from_ns, to_ns) =
-        (histogram.min(), histogram.value_at_quantile(CLIPPED_AT).max(histogram.min() + 1));
+    let from_ns = histogram.min();
+    let bulk_ns = BULKS * (histogram.value_at_quantile(0.9).saturating_sub(from_ns) + 1);
+    let to_ns = histogram.value_at_quantile(CLIPPED_AT).clamp(from_ns + 1, from_ns + bulk_ns);
     let width_ns = (to_ns - from_ns) as f64 / BARS as f64;
     // Not narrower than the histogram tells apart, or there would be gaps that mean nothing.
     let width_ns = width_ns.max(histogram.equivalent_range(to_ns) as f64).max(1.0);
@@ -116,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_round_trip_up_to_the_clip_is_in_a_bar() {
+    fn every_round_trip_without_a_tail_is_in_a_bar() {
         for values in [vec![5], vec![5_000; 7], (1..=1000).map(|index| index * 100).collect::<Vec<u64>>()] {
             let mut histogram = Histogram::<u64>::new_with_bounds(1, 60_000_000_000, 3).unwrap();
             values.iter().for_each(|value| histogram.saturating_record(*value));
@@ -125,6 +129,16 @@ mod tests {
             let (shown, all) = (bars.iter().sum::<u64>(), values.len() as u64);
             assert!(shown <= all && shown >= all - all / 1000 - 1, "{shown} of {all}");
         }
+    }
+
+    #[test]
+    fn a_long_tail_leaves_the_bulk_its_room() {
+        let mut histogram = Histogram::<u64>::new_with_bounds(1, 60_000_000_000, 3).unwrap();
+        (0..95).for_each(|index| histogram.saturating_record(10_000 + index * 10));
+        (0..5).for_each(|_| histogram.saturating_record(50_000_000));
+        let (from_us, width_us, bars) = bars(&histogram);
+        assert!(from_us >= 10.0 && from_us + width_us * bars.len() as f64 <= 15.0);
+        assert_eq!(bars.iter().sum::<u64>(), 95);
     }
 
     #[test]
