@@ -60,7 +60,7 @@ fn rpc_is_measured_by_every_way_it_is_served() {
     let v6 = bench_rpc(&rig, &format!("[{SERVER_V6}]:{RPC_PORT}"), "-u -a 4 -j 2");
     assert_eq!(v6["runs"][0]["threads"].as_array().unwrap().len(), 2);
     let fast = bench_rpc(&rig, SERVER, "-u -a 8 --on vc --path packet");
-    assert_eq!(fast["path"], "packet");
+    assert_eq!((&fast["path"], &fast["allocations_per_packet"]), (&"packet".into(), &0.0.into()), "{fast}");
     let before = server.worker("frames_in");
     for way in ["", "-u", "-u --on vc --path packet"] {
         for export in ["--export /", "--export /directory -A sys"] {
