@@ -7,11 +7,9 @@
 
 use std::net::SocketAddr;
 
-use twinpath_service::ServiceCounters;
 use twinpath_time::{Duration, Instant};
 
 use crate::call::Header;
-use crate::program::Arrival;
 
 /// Places that a call may be kept in; its hash says which.
 pub(crate) const WAYS: usize = 8;
@@ -30,7 +28,7 @@ pub struct DuplicateLimits {
 
 /// What tells one call from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Key {
+pub(crate) struct Key {
     peer: SocketAddr,
     xid: u32,
     program: u32,
@@ -41,38 +39,11 @@ struct Key {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum State {
-    /// Its program has not answered.
-    Running,
-    /// Its reply has so many bytes.
-    Answered { len: u32 },
-}
-
-#[derive(Clone, Copy, Debug)]
 struct Place {
     key: Key,
     since: Instant,
-    state: State,
-    /// Which use of this place it is.
-    turn: u64,
-}
-
-/// A place taken for a call that runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Slot {
-    place: u32,
-    turn: u64,
-}
-
-/// What is known of a call.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Known<'a> {
-    /// Nothing: it is to run, and this is its place.
-    New(Slot),
-    /// It runs already.
-    Running,
-    /// It was answered with this.
-    Answered(&'a [u8]),
+    /// Bytes of its reply.
+    len: u32,
 }
 
 /// The table.
@@ -85,7 +56,6 @@ pub(crate) struct Duplicates {
     reply_max: usize,
     /// Makes it unforeseeable which calls share a set.
     seed: u64,
-    turns: u64,
 }
 
 impl Duplicates {
@@ -99,67 +69,51 @@ impl Duplicates {
             replies: vec![0; places * reply_max].into_boxed_slice(),
             reply_max,
             seed,
-            turns: 0,
         }
     }
 
-    /// Looks a call up, and takes a place for it if it is new.
-    pub(crate) fn look_up(
-        &mut self,
-        arrival: Arrival,
-        header: &Header<'_>,
-        message: &[u8],
-        counters: &ServiceCounters,
-    ) -> Known<'_> {
-        let Arrival { now, peer, .. } = arrival;
+    /// What a call is known by.
+    pub(crate) fn key(&self, peer: SocketAddr, header: &Header<'_>, message: &[u8]) -> Key {
         let Header { xid, program, version, procedure, .. } = *header;
         let sum = checksum(self.seed, &message[..message.len().min(SUMMED_MAX)]);
-        let key = Key { peer, xid, program, version, procedure, len: message.len() as u32, sum };
-        let sets = self.places.len() / WAYS;
-        // The xid is among the bytes summed.
-        let first = (sum as usize & (sets - 1)) * WAYS;
-        let age = self.limits.age;
-        let set = &mut self.places[first..first + WAYS];
-        let live = |place: &Option<Place>| place.filter(|place| now.since(place.since) < age);
-        if let Some((way, place)) = set
-            .iter()
-            .enumerate()
-            .find_map(|(way, place)| Some((way, live(place).filter(|place| place.key == key)?)))
-        {
-            return match place.state {
-                State::Running => Known::Running,
-                State::Answered { len } => {
-                    counters.repeated.add(1);
-                    let start = (first + way) * self.reply_max;
-                    Known::Answered(&self.replies[start..start + len as usize])
-                }
-            };
-        }
-        // Free places first, then the oldest.
-        let order = |place: &Option<Place>| live(place).map(|place| place.since);
-        let way = (0..WAYS).min_by_key(|way| order(&set[*way])).unwrap_or_default();
-        counters.forgotten.add(u64::from(live(&set[way]).is_some()));
-        self.turns += 1;
-        set[way] = Some(Place { key, since: now, state: State::Running, turn: self.turns });
-        Known::New(Slot { place: (first + way) as u32, turn: self.turns })
+        Key { peer, xid, program, version, procedure, len: message.len() as u32, sum }
     }
 
-    /// Keeps the reply of a call; the call's place may be another's by now.
-    pub(crate) fn answered(&mut self, slot: Slot, reply: &[u8]) {
-        let at = slot.place as usize;
-        let Some(place) = self.places.get_mut(at).and_then(Option::as_mut) else { return };
+    /// The place of the first of a call's set. The xid is among the bytes summed.
+    fn first(&self, key: &Key) -> usize {
+        let sets = self.places.len() / WAYS;
+        (key.sum as usize & (sets - 1)) * WAYS
+    }
+
+    fn live(&self, now: Instant, place: usize) -> Option<Place> {
+        self.places[place].filter(|place| now.since(place.since) < self.limits.age)
+    }
+
+    /// The reply that was kept for a call.
+    pub(crate) fn find(&self, now: Instant, key: &Key) -> Option<&[u8]> {
+        let first = self.first(key);
+        let known = |at: usize| Some((at, self.live(now, at).filter(|place| place.key == *key)?));
+        let (at, place) = (first..first + WAYS).find_map(known)?;
         let start = at * self.reply_max;
-        if place.turn != slot.turn {
-            return;
+        Some(&self.replies[start..start + place.len as usize])
+    }
+
+    /// Keeps the reply of a call that has none; one that is longer than its program said is not kept, rather than cut.
+    /// Says whether another, still live, made room for it.
+    pub(crate) fn keep(&mut self, now: Instant, key: Key, reply: &[u8]) -> bool {
+        debug_assert!(reply.len() <= self.reply_max, "a reply of {} bytes", reply.len());
+        if reply.len() > self.reply_max {
+            return false;
         }
-        let Some(room) = self.replies[start..start + self.reply_max].get_mut(..reply.len()) else {
-            // Longer than its program said: better run again than cut.
-            debug_assert!(false, "a reply of {} bytes; results_max says otherwise", reply.len());
-            self.places[at] = None;
-            return;
-        };
-        room.copy_from_slice(reply);
-        place.state = State::Answered { len: reply.len() as u32 };
+        let first = self.first(&key);
+        // Free places first, then the oldest.
+        let since = |place: usize| self.live(now, place).map(|place| place.since);
+        let at = (first..first + WAYS).min_by_key(|place| since(*place)).unwrap_or(first);
+        let displaced = since(at).is_some();
+        let start = at * self.reply_max;
+        self.replies[start..start + reply.len()].copy_from_slice(reply);
+        self.places[at] = Some(Place { key, since: now, len: reply.len() as u32 });
+        displaced
     }
 }
 

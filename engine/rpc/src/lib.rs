@@ -22,7 +22,7 @@ pub mod xdr;
 
 pub use duplicates::DuplicateLimits;
 pub use nfs3_types;
-pub use program::{Arrival, Handled, Pending, Program, Request, Results, Transport};
+pub use program::{Arrival, Handled, Program, Request, Results, Transport, Work};
 pub use refusal::Refusal;
-pub use server::{Server, TableError};
+pub use server::{Deferred, Served, Server, TableError};
 pub use service::{RpcConnection, RpcService};

@@ -7,7 +7,6 @@ use nfs3_types::xdr_codec::Pack;
 use twinpath_time::Instant;
 
 use crate::auth::Credential;
-use crate::duplicates::Slot;
 use crate::refusal::Refusal;
 use crate::xdr::write_opaque;
 
@@ -46,31 +45,17 @@ pub struct Request<'a> {
     pub credential: Credential<'a>,
     /// The procedure's arguments.
     pub args: &'a [u8],
-    pub(crate) kept: Option<Slot>,
 }
 
-impl Request<'_> {
-    /// What to keep of a request that is answered later: see [`Handled::Later`].
-    pub const fn pending(&self) -> Pending {
-        Pending { xid: self.xid, kept: self.kept }
-    }
-}
-
-/// A request that is still to be answered, by [`Server::finish`](crate::Server::finish).
-#[derive(Debug, PartialEq, Eq)]
-#[must_use = "its caller waits for an answer"]
-pub struct Pending {
-    pub(crate) xid: u32,
-    pub(crate) kept: Option<Slot>,
-}
+/// Work that may block: it writes the results of a procedure, or says why there are none.
+pub type Work = Box<dyn FnOnce(&mut Results<'_>) -> Result<(), Refusal> + Send>;
 
 /// What became of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handled {
     /// Its results are written.
     Now,
-    /// Its program has kept a [`Pending`] and answers later; what was written is dropped.
-    Later,
+    /// A thread that may block is to do this; its caller waits, other calls do not. What was written is dropped.
+    Later(Work),
 }
 
 /// Where a procedure writes its results: behind the header of the reply, in the buffer that is sent.
@@ -158,7 +143,14 @@ pub trait Program: Send {
         &[]
     }
 
-    /// Runs a procedure. It must not block, and allocates nothing.
+    /// Procedures, as (version, number), that may be answered [`Handled::Later`], for one that has to wait for a disk, say.
+    /// Over a stream they are called only while there is room for more work. By datagram there is no later: they are refused
+    /// with SYSTEM_ERR.
+    fn answered_later(&self) -> &[(u32, u32)] {
+        &[]
+    }
+
+    /// Runs a procedure. It must not block, and what it answers now it answers without an allocation.
     ///
     /// # Errors
     /// What the caller is told instead of results. Arguments that cannot be read, or are followed by more bytes, are

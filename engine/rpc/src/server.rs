@@ -13,8 +13,8 @@ use twinpath_time::Instant;
 
 use crate::auth::Credential;
 use crate::call::{Header, HeaderError};
-use crate::duplicates::{DuplicateLimits, Duplicates, Known};
-use crate::program::{Arrival, Handled, Pending, Program, Request, Results, Transport};
+use crate::duplicates::{DuplicateLimits, Duplicates, Key};
+use crate::program::{Arrival, Handled, Program, Request, Results, Transport, Work};
 use crate::record::{MARK_LEN, mark};
 use crate::refusal::{self, Refusal};
 
@@ -30,6 +30,8 @@ struct Entry {
     high: u32,
     /// Whether it has procedures that run once.
     once: bool,
+    /// Whether it has procedures that may be answered later.
+    defers: bool,
     program: Box<dyn Program>,
 }
 
@@ -76,8 +78,9 @@ impl Server {
             if entries.iter().any(|entry| entry.number == number) {
                 return Err(TableError::Twice(number));
             }
-            let (low, high, once) = (*versions.start(), *versions.end(), !program.run_once().is_empty());
-            entries.push(Entry { number, low, high, once, program });
+            let (low, high) = versions.into_inner();
+            let (once, defers) = (!program.run_once().is_empty(), !program.answered_later().is_empty());
+            entries.push(Entry { number, low, high, once, defers, program });
         }
         let reply = |entry: &Entry| SUCCESS_LEN + entry.program.results_max();
         let reply_max = entries.iter().map(reply).max().unwrap_or_default().max(refusal::REPLY_MAX);
@@ -113,7 +116,14 @@ impl Server {
         MARK_LEN + self.reply_max
     }
 
+    /// Whether a program may answer later.
+    #[must_use]
+    pub fn defers(&self) -> bool {
+        self.entries.iter().any(|entry| entry.defers)
+    }
+
     /// Serves a message that came as a record; its reply, if there is one now, is appended to `out` as a record.
+    /// `may_defer` says whether there is room for work that may block.
     ///
     /// # Errors
     /// It is no call: the stream is not one of calls, and ends.
@@ -122,66 +132,50 @@ impl Server {
         &mut self,
         now: Instant,
         peer: SocketAddr,
+        may_defer: bool,
         message: &[u8],
         out: &mut Vec<u8>,
-    ) -> Result<(), Reason> {
-        self.answer(Arrival { now, peer, transport: Transport::Stream }, message, out)
+    ) -> Result<Served, Reason> {
+        self.answer(Arrival { now, peer, transport: Transport::Stream }, may_defer, message, out)
     }
 
-    /// Serves a message that came as a datagram. Returns the reply, or `None` if there is none now.
+    /// Serves a message that came as a datagram. Returns the reply.
     ///
     /// # Errors
-    /// It is no call, or one that is being worked on: it is dropped, for this reason.
+    /// It is no call: it is dropped, for this reason.
     #[inline]
-    pub fn datagram(
-        &mut self,
-        now: Instant,
-        peer: SocketAddr,
-        message: &[u8],
-    ) -> Result<Option<&[u8]>, Reason> {
+    pub fn datagram(&mut self, now: Instant, peer: SocketAddr, message: &[u8]) -> Result<&[u8], Reason> {
         let mut out = std::mem::take(&mut self.scratch);
         out.clear();
-        let outcome = self.answer(Arrival { now, peer, transport: Transport::Datagram }, message, &mut out);
+        let arrival = Arrival { now, peer, transport: Transport::Datagram };
+        let outcome = self.answer(arrival, false, message, &mut out);
         self.scratch = out;
-        outcome.map(|()| self.scratch.get(MARK_LEN..))
-    }
-
-    /// Answers a request whose program had put it off: appends the reply to `out` as a record; for a datagram, what
-    /// follows its mark is to be sent.
-    pub fn finish(
-        &mut self,
-        pending: Pending,
-        out: &mut Vec<u8>,
-        write: impl FnOnce(&mut Results<'_>) -> Result<(), Refusal>,
-    ) {
-        let start = out.len();
-        begin(pending.xid, out);
-        let outcome = write(&mut Results(out));
-        self.end(outcome, pending, start, out);
+        outcome?;
+        Ok(self.scratch.get(MARK_LEN..).unwrap_or_default())
     }
 
     #[inline]
-    fn answer(&mut self, arrival: Arrival, message: &[u8], out: &mut Vec<u8>) -> Result<(), Reason> {
+    fn answer(
+        &mut self,
+        arrival: Arrival,
+        may_defer: bool,
+        message: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<Served, Reason> {
         let header = match Header::parse(message) {
             Ok(header) => header,
-            Err(HeaderError::Refused { xid, refusal }) => {
-                self.refuse(refusal, xid, out);
-                return Ok(());
-            }
+            Err(HeaderError::Refused { xid, refusal }) => return Ok(self.refuse(refusal, xid, out)),
             Err(HeaderError::NotACall) => return Err(Reason::RpcHeader),
         };
         match self.judge(&header) {
             Ok(_) if header.procedure == NULL => {
                 begin(header.xid, out);
                 self.counters.answered.add(1);
-                Ok(())
+                Ok(Served::Done)
             }
             // By value: what is only looked at here need not be in memory.
-            Ok(entry) => self.call(entry, arrival, header, message, out),
-            Err(refusal) => {
-                self.refuse(refusal, header.xid, out);
-                Ok(())
-            }
+            Ok(entry) => Ok(self.call(entry, arrival, may_defer, header, message, out)),
+            Err(refusal) => Ok(self.refuse(refusal, header.xid, out)),
         }
     }
 
@@ -203,83 +197,128 @@ impl Server {
     /// Lets a program answer.
     fn call(
         &mut self,
-        entry: usize,
+        place: usize,
         arrival: Arrival,
+        may_defer: bool,
         header: Header<'_>,
         message: &[u8],
         out: &mut Vec<u8>,
-    ) -> Result<(), Reason> {
+    ) -> Served {
         let Header { xid, version, procedure, args, .. } = header;
         let credential = match Credential::read(header.credential, header.verifier) {
             Ok(credential) => credential,
-            Err(status) => {
-                self.refuse(Refusal::Auth(status), xid, out);
-                return Ok(());
-            }
+            Err(status) => return self.refuse(Refusal::Auth(status), xid, out),
         };
-        let mut request = Request { arrival, xid, version, procedure, credential, args, kept: None };
-        let Entry { once, program, .. } = &mut self.entries[entry];
-        let start = out.len();
-        if *once
-            && arrival.transport == Transport::Datagram
-            && program.run_once().contains(&(version, procedure))
-            && let Some(duplicates) = &mut self.duplicates
-        {
-            match duplicates.look_up(arrival, &header, message, &self.counters) {
-                Known::New(slot) => request.kept = Some(slot),
-                Known::Running => return Err(Reason::RpcRepeated),
-                Known::Answered(reply) => {
-                    out.extend_from_slice(&mark(reply.len() as u32, true));
-                    out.extend_from_slice(reply);
-                    self.counters.answered.add(1);
-                    return Ok(());
-                }
+        let entry = &mut self.entries[place];
+        let mut key = None;
+        if entry.once || entry.defers {
+            let called = (version, procedure);
+            let datagram = arrival.transport == Transport::Datagram;
+            if entry.defers && entry.program.answered_later().contains(&called) && !may_defer {
+                // A datagram is not kept until there is room.
+                return if datagram { self.refuse(Refusal::SystemError, xid, out) } else { Served::NoRoom };
+            }
+            if datagram && entry.program.run_once().contains(&called) {
+                key = self.duplicates.as_ref().map(|kept| kept.key(arrival.peer, &header, message));
             }
         }
+        if let Some(reply) = self.kept(arrival.now, key.as_ref()) {
+            out.extend_from_slice(&mark(reply.len() as u32, true));
+            out.extend_from_slice(reply);
+            self.counters.repeated.add(1);
+            self.counters.answered.add(1);
+            return Served::Done;
+        }
+        let start = out.len();
         begin(xid, out);
-        let outcome = match program.call(&request, &mut Results(out)) {
-            Ok(Handled::Now) => Ok(()),
-            Ok(Handled::Later) => {
-                out.truncate(start);
-                return Ok(());
-            }
-            Err(refusal) => Err(refusal),
-        };
-        self.end(outcome, request.pending(), start, out);
-        Ok(())
-    }
-
-    /// Ends the reply that begins at `start`.
-    #[inline]
-    fn end(&mut self, outcome: Result<(), Refusal>, pending: Pending, start: usize, out: &mut Vec<u8>) {
-        match outcome {
-            Ok(()) => {
-                let len = out.len() - start - MARK_LEN;
-                debug_assert!(len <= self.reply_max, "a reply of {len} bytes: results_max says otherwise");
-                out[start..start + MARK_LEN].copy_from_slice(&mark(len as u32, true));
+        let request = Request { arrival, xid, version, procedure, credential, args };
+        match self.entries[place].program.call(&request, &mut Results(out)) {
+            Ok(Handled::Now) => {
+                end(start, out);
+                debug_assert!(out.len() - start <= self.record_reply_max(), "results_max says otherwise");
                 self.counters.answered.add(1);
+            }
+            Ok(Handled::Later(work)) => {
+                out.truncate(start);
+                self.counters.answered.add(1);
+                let counters = Arc::clone(&self.counters);
+                return Served::Later(Box::new(Deferred { xid, work, counters }));
             }
             Err(refusal) => {
                 out.truncate(start);
-                self.refuse(refusal, pending.xid, out);
+                self.refuse(refusal, xid, out);
             }
         }
-        if let (Some(duplicates), Some(slot)) = (&mut self.duplicates, pending.kept) {
-            duplicates.answered(slot, &out[start + MARK_LEN..]);
+        if let (Some(key), Some(duplicates)) = (key, &mut self.duplicates) {
+            let displaced = duplicates.keep(arrival.now, key, &out[start + MARK_LEN..]);
+            self.counters.forgotten.add(u64::from(displaced));
         }
+        Served::Done
+    }
+
+    /// The reply kept for a call that must run once.
+    fn kept(&self, now: Instant, key: Option<&Key>) -> Option<&[u8]> {
+        self.duplicates.as_ref()?.find(now, key?)
     }
 
     /// Appends a refusal as a record, and counts it.
     #[cold]
-    fn refuse(&self, refusal: Refusal, xid: u32, out: &mut Vec<u8>) {
-        let start = out.len();
-        out.extend_from_slice(&[0; MARK_LEN]);
-        refusal.write(xid, out);
-        let len = out.len() - start - MARK_LEN;
-        out[start..start + MARK_LEN].copy_from_slice(&mark(len as u32, true));
+    fn refuse(&self, refusal: Refusal, xid: u32, out: &mut Vec<u8>) -> Served {
+        write_refusal(refusal, xid, out);
         self.counters.refused.add(refusal.reason(), 1);
         self.counters.answered.add(1);
+        Served::Done
     }
+}
+
+/// What became of a message.
+pub enum Served {
+    /// Its reply is written.
+    Done,
+    /// This is to be done by a thread that may block. In a box, so that what calls usually come to fits registers.
+    Later(Box<Deferred>),
+    /// Nothing: its program may have to answer later, and there is no room for that. It is to come again when there is.
+    NoRoom,
+}
+
+/// A call that is still to be answered.
+pub struct Deferred {
+    xid: u32,
+    work: Work,
+    counters: Arc<ServiceCounters>,
+}
+
+impl Deferred {
+    /// Does what it takes, and returns the reply as a record.
+    #[must_use]
+    pub fn run(self) -> Vec<u8> {
+        let Self { xid, work, counters } = self;
+        let mut out = Vec::new();
+        begin(xid, &mut out);
+        match work(&mut Results(&mut out)) {
+            Ok(()) => end(0, &mut out),
+            Err(refusal) => {
+                out.clear();
+                write_refusal(refusal, xid, &mut out);
+                counters.refuse_later(refusal.reason());
+            }
+        }
+        out
+    }
+}
+
+/// Ends the record that begins at `start`.
+#[inline]
+fn end(start: usize, out: &mut [u8]) {
+    let len = out.len() - start - MARK_LEN;
+    out[start..start + MARK_LEN].copy_from_slice(&mark(len as u32, true));
+}
+
+fn write_refusal(refusal: Refusal, xid: u32, out: &mut Vec<u8>) {
+    let start = out.len();
+    out.extend_from_slice(&[0; MARK_LEN]);
+    refusal.write(xid, out);
+    end(start, out);
 }
 
 /// The header of a reply that succeeds, in a record that ends with it; its xid is still to be set.

@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use twinpath_service::{Answer, Datagram, Instant, Output, Reason, Service, ServiceCounters};
+use twinpath_service::{Answer, Datagram, Instant, Order, Output, Reason, Service, ServiceCounters};
 
 use crate::record::{self, RecordError, RecordLimits};
-use crate::server::Server;
+use crate::server::{Deferred, Served, Server};
 
 /// A table of programs, served over TCP by record marking and over UDP.
 pub struct RpcService {
@@ -14,6 +14,8 @@ pub struct RpcService {
     limits: RecordLimits,
     /// A record that came in fragments.
     joined: Vec<u8>,
+    /// Whether a program may answer later.
+    defers: bool,
 }
 
 /// What is kept of a connection. The part of a record that has come is kept, and accounted for, by whoever has its socket.
@@ -25,8 +27,50 @@ pub struct RpcConnection {
 impl RpcService {
     /// Serves what `server` has; records within `limits`.
     #[must_use]
-    pub const fn new(server: Server, limits: RecordLimits) -> Self {
-        Self { server, limits, joined: Vec::new() }
+    pub fn new(server: Server, limits: RecordLimits) -> Self {
+        Self { defers: server.defers(), server, limits, joined: Vec::new() }
+    }
+}
+
+impl RpcService {
+    /// Answers what has come, as far as there is room; stops at a call that is to be answered later.
+    #[inline]
+    fn answer(
+        &mut self,
+        now: Instant,
+        connection: &RpcConnection,
+        rest: &mut &[u8],
+        output: &mut Output<'_>,
+    ) -> Option<Box<Deferred>> {
+        let may_defer = self.defers && output.may_defer();
+        let (room, mut stopped) = (output.room(), Ok(None));
+        let fits = output.write_with(|out| {
+            let start = out.len();
+            // Without room for the longest reply, input is left for when there is.
+            while !rest.is_empty() && out.len() - start + self.server.record_reply_max() <= room {
+                let before = *rest;
+                let served = match record::next(rest, self.limits, &mut self.joined) {
+                    Ok(Some(record)) => self.server.record(now, connection.peer, may_defer, record, out),
+                    Ok(None) => return,
+                    Err(error) => Err(error.reason()),
+                };
+                stopped = match served {
+                    Ok(Served::Done) => continue,
+                    Ok(Served::Later(call)) => Ok(Some(call)),
+                    Ok(Served::NoRoom) => {
+                        *rest = before;
+                        Ok(None)
+                    }
+                    Err(reason) => Err(reason),
+                };
+                return;
+            }
+        });
+        debug_assert!(fits, "room was looked for before each reply");
+        stopped.unwrap_or_else(|reason| {
+            output.refuse(reason);
+            None
+        })
     }
 }
 
@@ -53,8 +97,7 @@ impl Service for RpcService {
 
     fn datagram(&mut self, datagram: &mut Datagram<'_>) -> Answer {
         match self.server.datagram(datagram.now(), datagram.peer(), datagram.request()) {
-            Ok(Some(reply)) => datagram.answer(reply),
-            Ok(None) => Answer::Nothing,
+            Ok(reply) => datagram.answer(reply),
             Err(reason) => Answer::Drop(reason),
         }
     }
@@ -70,32 +113,21 @@ impl Service for RpcService {
         input: &[u8],
         output: &mut Output<'_>,
     ) -> usize {
-        let (mut rest, mut end) = (input, None);
-        let room = output.room();
-        let fits = output.write_with(|out| {
-            let start = out.len();
-            // Without room for the longest reply, input is left for when there is.
-            while !rest.is_empty() && out.len() - start + self.server.record_reply_max() <= room {
-                let outcome = match record::next(&mut rest, self.limits, &mut self.joined) {
-                    Ok(Some(record)) => self.server.record(now, connection.peer, record, out),
-                    Ok(None) => break,
-                    Err(error) => Err(error.reason()),
-                };
-                if let Err(reason) = outcome {
-                    end = Some(reason);
-                    break;
-                }
-            }
-        });
-        debug_assert!(fits, "room was looked for before each reply");
-        if let Some(reason) = end {
-            output.refuse(reason);
+        let mut rest = input;
+        while let Some(call) = self.answer(now, connection, &mut rest, output) {
+            // Replies name their calls, so they may leave in any order.
+            let taken = output.later(Order::AsDone, || call.run());
+            debug_assert!(taken, "there was room");
         }
         input.len() - rest.len()
     }
 
     fn counters(&self) -> Option<Arc<ServiceCounters>> {
         Some(Arc::clone(self.server.counters()))
+    }
+
+    fn defers(&self) -> bool {
+        self.defers
     }
 }
 

@@ -1,11 +1,13 @@
 //! What a service counts by itself.
 
-use twinpath_inspect::{Counter, Drops};
+use std::sync::Mutex;
+
+use twinpath_inspect::{Counter, Drops, Reason};
 
 /// Counters of one clone of a service: its worker writes them, whoever asks reads them.
 #[derive(Debug, Default)]
 pub struct ServiceCounters {
-    /// Requests answered, by whichever transport; refusals are answers too.
+    /// Requests answered, by whichever transport; refusals are answers too, and so is what is handed over to be answered later.
     pub answered: Counter,
     /// Of those: answered again, with a reply that had been kept.
     pub repeated: Counter,
@@ -21,4 +23,22 @@ pub struct ServiceCounters {
     pub sessions_aged: Counter,
     /// Of those, ended to make room for others.
     pub sessions_displaced: Counter,
+    /// As `refused`, of those answered later by other threads: [`Self::refuse_later`].
+    pub refused_later: Drops,
+    /// Whoever has it writes `refused_later`.
+    writer: Mutex<()>,
+}
+
+impl ServiceCounters {
+    /// Counts a refusal by a thread other than the worker. It may wait for another such thread.
+    pub fn refuse_later(&self, reason: Reason) {
+        let _writing = self.writer.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        self.refused_later.add(reason, 1);
+    }
+
+    /// Requests refused so far, by reason and by whichever thread.
+    pub fn refusals(&self) -> impl Iterator<Item = (Reason, u64)> + '_ {
+        let both = |reason| (reason, self.refused.get(reason) + self.refused_later.get(reason));
+        Reason::ALL.into_iter().map(both).filter(|(_, count)| *count > 0)
+    }
 }

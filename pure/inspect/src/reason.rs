@@ -90,13 +90,11 @@ pub enum Reason {
     RpcArguments,
     /// A call was answered with SYSTEM_ERR: the program failed.
     RpcFailed,
-    /// A datagram was dropped: it repeats a call that is being worked on.
-    RpcRepeated,
 }
 
 impl Reason {
     /// All of them, in the order of their counters.
-    pub const ALL: [Self; 43] = [
+    pub const ALL: [Self; 42] = [
         Self::Truncated,
         Self::IpHeader,
         Self::IpChecksum,
@@ -139,7 +137,6 @@ impl Reason {
         Self::RpcProcedure,
         Self::RpcArguments,
         Self::RpcFailed,
-        Self::RpcRepeated,
     ];
 
     /// The stable name, for `show` and metrics.
@@ -188,7 +185,6 @@ impl Reason {
             Self::RpcProcedure => "rpc_procedure",
             Self::RpcArguments => "rpc_arguments",
             Self::RpcFailed => "rpc_failed",
-            Self::RpcRepeated => "rpc_repeated",
         }
     }
 }

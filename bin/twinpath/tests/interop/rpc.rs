@@ -127,6 +127,32 @@ fn records_may_be_cut_anywhere() {
 }
 
 #[test]
+fn calls_are_answered_without_an_allocation() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::new();
+    let server = serve(&rig, &["--path", "packet"]);
+    let socket = rig.client_udp(CLIENT, 0);
+    let mounted = call(&socket, SERVER, mount::PROGRAM, 1, &mount_arguments("/")).unwrap();
+    let getattr = handle_arguments(root_handle(&mounted).unwrap());
+    let mut stream = connect(&rig);
+    let mut calls = |count: u32| {
+        for xid in 0..count {
+            stream.write_all(&record(xid, xid as usize % 3 + 1)).unwrap();
+            expect_nulls(&mut stream, xid, 1);
+            assert!(call(&socket, SERVER, nfs3::PROGRAM, 1, &getattr).is_ok());
+        }
+    };
+    // The first bring what is taken once: the peer's place, the buffer that fragments are joined in.
+    calls(100);
+    let before = server.worker("allocations");
+    calls(1000);
+    assert_eq!(server.worker("allocations"), before);
+    assert_eq!(server.interrupt(), Some(0));
+}
+
+#[test]
 fn what_breaks_the_rules_is_closed_or_dropped_under_its_name_and_others_are_served() {
     if !root_or_skip() {
         return;

@@ -1,6 +1,5 @@
 use super::*;
 use crate::client::{Auth, Call};
-use crate::program::Transport;
 
 const LIMITS: DuplicateLimits = DuplicateLimits { calls: 16, age: Duration::from_secs(60) };
 
@@ -10,80 +9,72 @@ fn message(xid: u32, args: &[u8]) -> Vec<u8> {
     message
 }
 
-struct Table {
-    duplicates: Duplicates,
-    counters: ServiceCounters,
-}
+struct Table(Duplicates);
 
 impl Table {
-    fn new(limits: DuplicateLimits) -> Self {
-        Self { duplicates: Duplicates::new(limits, 8, 7), counters: ServiceCounters::default() }
+    fn new(calls: u32) -> Self {
+        Self(Duplicates::new(DuplicateLimits { calls, ..LIMITS }, 8, 7))
     }
 
-    fn look_up(&mut self, at_s: u64, peer: u16, message: &[u8]) -> Known<'_> {
-        let arrival = Arrival {
-            now: Instant::ZERO + Duration::from_secs(at_s),
-            peer: SocketAddr::from(([192, 0, 2, 1], peer)),
-            transport: Transport::Datagram,
-        };
+    fn key(&self, peer: u16, message: &[u8]) -> Key {
         let header = Header::parse(message).expect("a call");
-        self.duplicates.look_up(arrival, &header, message, &self.counters)
+        self.0.key(SocketAddr::from(([192, 0, 2, 1], peer)), &header, message)
     }
 
-    fn slot(&mut self, at_s: u64, peer: u16, message: &[u8]) -> Slot {
-        match self.look_up(at_s, peer, message) {
-            Known::New(slot) => slot,
-            known => panic!("known already: {known:?}"),
-        }
+    fn keep(&mut self, at_s: u64, peer: u16, message: &[u8], reply: &[u8]) -> bool {
+        let key = self.key(peer, message);
+        self.0.keep(Instant::ZERO + Duration::from_secs(at_s), key, reply)
+    }
+
+    fn find(&self, at_s: u64, peer: u16, message: &[u8]) -> Option<&[u8]> {
+        self.0.find(Instant::ZERO + Duration::from_secs(at_s), &self.key(peer, message))
     }
 }
 
 #[test]
 fn a_repeated_call_gets_the_first_reply_until_its_age() {
-    let mut table = Table::new(LIMITS);
+    let mut table = Table::new(16);
     let call = message(1, b"name");
-    let slot = table.slot(0, 1, &call);
-    assert_eq!(table.look_up(1, 1, &call), Known::Running);
-    table.duplicates.answered(slot, b"reply");
-    assert_eq!(table.look_up(59, 1, &call), Known::Answered(b"reply"));
-    assert_eq!(table.counters.repeated.get(), 1);
-    table.slot(60, 1, &call);
-    assert_eq!(table.counters.forgotten.get(), 0, "what is too old makes room unasked");
+    assert_eq!(table.find(0, 1, &call), None);
+    assert!(!table.keep(0, 1, &call, b"reply"));
+    assert_eq!(table.find(59, 1, &call), Some(&b"reply"[..]));
+    assert_eq!(table.find(60, 1, &call), None);
 }
 
 #[test]
 fn another_peer_number_length_or_byte_is_another_call() {
-    let mut table = Table::new(DuplicateLimits { calls: 1024, ..LIMITS });
+    let mut table = Table::new(1024);
     let calls = [message(1, b"name"), message(2, b"name"), message(1, b"name0000"), message(1, b"mane")];
-    for call in &calls {
-        table.slot(0, 1, call);
+    for (call, reply) in calls.iter().zip([b"1", b"2", b"3", b"4"]) {
+        assert_eq!(table.find(0, 1, call), None);
+        table.keep(0, 1, call, reply);
     }
-    table.slot(0, 2, &calls[0]);
+    let replies = calls.each_ref().map(|call| table.find(1, 1, call));
+    assert_eq!(replies, [b"1", b"2", b"3", b"4"].map(|reply| Some(&reply[..])));
+    assert_eq!(table.find(0, 2, &calls[0]), None);
     // Beyond the bytes summed, only the length tells.
-    let (mut long, longer) = (message(3, &[7; 400]), message(3, &[7; 404]));
-    table.slot(0, 1, &long);
-    table.slot(0, 1, &longer);
+    let mut long = message(3, &[7; 400]);
+    table.keep(0, 1, &long, b"5");
+    assert_eq!(table.find(0, 1, &message(3, &[7; 404])), None);
     *long.last_mut().expect("bytes") = 8;
-    assert_eq!(table.look_up(0, 1, &long), Known::Running);
+    assert_eq!(table.find(0, 1, &long), Some(&b"5"[..]));
 }
 
 #[test]
-fn the_oldest_makes_room_and_a_late_reply_finds_its_place_taken() {
-    let mut table = Table::new(DuplicateLimits { calls: 1, ..LIMITS });
-    let first = table.slot(0, 1, &message(0, b""));
-    let second = table.slot(1, 1, &message(1, b""));
-    for xid in 2..=WAYS as u32 {
-        table.slot(u64::from(xid), 1, &message(xid, b""));
+fn the_oldest_makes_room_and_what_is_too_old_makes_it_unasked() {
+    let mut table = Table::new(1);
+    for xid in 0..WAYS as u32 {
+        assert!(!table.keep(xid.into(), 1, &message(xid, b""), &[xid as u8]));
     }
-    assert_eq!(table.counters.forgotten.get(), 1);
-    table.duplicates.answered(first, b"late");
-    assert_eq!(table.look_up(9, 1, &message(WAYS as u32, b"")), Known::Running, "not what was late");
-    table.duplicates.answered(second, b"second");
-    assert_eq!(table.look_up(9, 1, &message(1, b"")), Known::Answered(b"second"));
+    assert!(table.keep(10, 1, &message(99, b""), b"new"));
+    assert_eq!(table.find(10, 1, &message(0, b"")), None);
+    assert_eq!(table.find(10, 1, &message(1, b"")), Some(&[1][..]));
+    assert_eq!(table.find(10, 1, &message(99, b"")), Some(&b"new"[..]));
+    assert!(!table.keep(61, 1, &message(100, b""), b"newer"), "one was a minute old");
 }
 
 #[test]
 fn memory_is_what_the_limits_say() {
-    let table = Table::new(DuplicateLimits { calls: 100, ..LIMITS });
-    assert_eq!((table.duplicates.places.len(), table.duplicates.replies.len()), (128, 128 * 8));
+    let Table(duplicates) = Table::new(100);
+    assert_eq!((duplicates.places.len(), duplicates.replies.len()), (128, 128 * 8));
 }

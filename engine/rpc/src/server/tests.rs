@@ -1,5 +1,4 @@
 use std::ops::RangeInclusive;
-use std::sync::Mutex;
 
 use nfs3_types::rpc::auth_stat;
 use proptest::prelude::*;
@@ -16,14 +15,13 @@ const DOUBLE: u32 = 1;
 const FAIL: u32 = 2;
 /// Counts how often it ran, and must run once.
 const COUNT: u32 = 3;
-/// As [`COUNT`], answered later.
-const COUNT_LATER: u32 = 4;
+/// Waits for something, then doubles its argument; but not what is above a hundred.
+const DOUBLE_LATER: u32 = 4;
 
 /// A program with one procedure for every outcome.
 #[derive(Default)]
 struct Sample {
     runs: u32,
-    later: Arc<Mutex<Vec<Pending>>>,
 }
 
 impl Program for Sample {
@@ -40,7 +38,11 @@ impl Program for Sample {
     }
 
     fn run_once(&self) -> &[(u32, u32)] {
-        &[(4, COUNT), (4, COUNT_LATER)]
+        &[(4, COUNT)]
+    }
+
+    fn answered_later(&self) -> &[(u32, u32)] {
+        &[(4, DOUBLE_LATER)]
     }
 
     fn call(&mut self, request: &Request<'_>, results: &mut Results<'_>) -> Result<Handled, Refusal> {
@@ -55,11 +57,13 @@ impl Program for Sample {
                 self.runs += 1;
                 results.write_u32(self.runs);
             }
-            COUNT_LATER => {
-                self.runs += 1;
+            DOUBLE_LATER => {
                 results.write_u32(0xdead_beef);
-                self.later.lock().expect("no panic").push(request.pending());
-                return Ok(Handled::Later);
+                let number = args.u32()?;
+                return Ok(Handled::Later(Box::new(move |results| {
+                    results.write_u32(2 * number);
+                    if number > 100 { Err(Refusal::SystemError) } else { Ok(()) }
+                })));
             }
             _ => return Err(Refusal::ProcedureUnavailable),
         }
@@ -72,13 +76,9 @@ impl Program for Sample {
     }
 }
 
-fn server_with(sample: Sample) -> Server {
-    let limits = DuplicateLimits { calls: 64, age: Duration::from_secs(60) };
-    Server::new(vec![Box::new(sample)], limits, 7).expect("a table")
-}
-
 fn server() -> Server {
-    server_with(Sample::default())
+    let limits = DuplicateLimits { calls: 64, age: Duration::from_secs(60) };
+    Server::new(vec![Box::new(Sample::default())], limits, 7).expect("a table")
 }
 
 fn peer() -> SocketAddr {
@@ -93,9 +93,10 @@ fn message(version: u32, procedure: u32, auth: &Auth, args: &[u8]) -> Vec<u8> {
 
 /// The reply to a datagram; a record is answered alike, with its mark.
 fn reply(server: &mut Server, message: &[u8]) -> Vec<u8> {
-    let reply = server.datagram(Instant::ZERO, peer(), message).expect("a call").expect("a reply").to_vec();
+    let reply = server.datagram(Instant::ZERO, peer(), message).expect("a call").to_vec();
     let mut stream = b"before".to_vec();
-    server.record(Instant::ZERO, peer(), message, &mut stream).expect("a call");
+    let served = server.record(Instant::ZERO, peer(), false, message, &mut stream).expect("a call");
+    assert!(matches!(served, Served::Done));
     assert_eq!(stream[..6], *b"before");
     assert_eq!(stream[6..10], mark(reply.len() as u32, true));
     assert_eq!(stream[10..], reply);
@@ -201,7 +202,8 @@ fn what_is_no_call_is_not_answered() {
         let mut server = server();
         assert_eq!(server.datagram(Instant::ZERO, peer(), &message), Err(Reason::RpcHeader));
         let mut out = Vec::new();
-        assert_eq!(server.record(Instant::ZERO, peer(), &message, &mut out), Err(Reason::RpcHeader));
+        let served = server.record(Instant::ZERO, peer(), true, &message, &mut out);
+        assert_eq!(served.err(), Some(Reason::RpcHeader));
         assert_eq!((out.len(), server.counters().answered.get()), (0, 0));
     }
 }
@@ -213,7 +215,7 @@ fn a_datagram_that_comes_twice_runs_once() {
     let datagram = |server: &mut Server, xid: u8| {
         let mut call = call.clone();
         call[3] = xid;
-        let reply = server.datagram(Instant::ZERO, peer(), &call).expect("a call").expect("a reply");
+        let reply = server.datagram(Instant::ZERO, peer(), &call).expect("a call");
         let reply = Reply::parse(reply).expect("a reply");
         reply.outcome.map(|results| results[3])
     };
@@ -221,8 +223,8 @@ fn a_datagram_that_comes_twice_runs_once() {
     assert_eq!((server.counters().repeated.get(), server.counters().answered.get()), (3, 6));
     // Version 2 of the procedure may run again.
     let older = message(2, COUNT, &Auth::none(), &[]);
-    let first = server.datagram(Instant::ZERO, peer(), &older).expect("a call").map(<[u8]>::to_vec);
-    let second = server.datagram(Instant::ZERO, peer(), &older).expect("a call").map(<[u8]>::to_vec);
+    let first = server.datagram(Instant::ZERO, peer(), &older).expect("a call").to_vec();
+    let second = server.datagram(Instant::ZERO, peer(), &older).expect("a call").to_vec();
     assert_ne!(first, second);
 }
 
@@ -232,48 +234,46 @@ fn a_record_that_comes_twice_runs_twice() {
     let call = message(4, COUNT, &Auth::none(), &[]);
     let mut out = Vec::new();
     for _ in 0..2 {
-        server.record(Instant::ZERO, peer(), &call, &mut out).expect("a call");
+        server.record(Instant::ZERO, peer(), false, &call, &mut out).expect("a call");
     }
     let (first, second) = out.split_at(out.len() / 2);
     assert_eq!((first.last(), second.last()), (Some(&1), Some(&2)), "a stream repeats nothing by itself");
 }
 
-#[test]
-fn what_is_answered_later_is_dropped_meanwhile_and_kept_then() {
-    let later = Arc::default();
-    let mut server = server_with(Sample { runs: 0, later: Arc::clone(&later) });
-    let call = message(4, COUNT_LATER, &Auth::none(), &[]);
-    assert_eq!(server.datagram(Instant::ZERO, peer(), &call), Ok(None));
-    assert_eq!(server.datagram(Instant::ZERO, peer(), &call), Err(Reason::RpcRepeated));
-    let pending = later.lock().expect("no panic").pop().expect("it ran once");
-    let mut out = Vec::new();
-    server.finish(pending, &mut out, |results| {
-        results.write_u32(5);
-        Ok(())
-    });
-    assert_eq!(out[..MARK_LEN], mark(28, true));
-    let kept = server.datagram(Instant::ZERO, peer(), &call).expect("a call").expect("a reply");
-    assert_eq!(kept, &out[MARK_LEN..]);
-    let reply = Reply::parse(kept).expect("a reply");
-    assert_eq!((reply.xid, reply.outcome), (77, Ok(&[0, 0, 0, 5][..])));
+/// What becomes of a call of [`DOUBLE_LATER`], by a record.
+fn double_later(server: &mut Server, may_defer: bool, number: u32) -> Served {
+    let call = message(4, DOUBLE_LATER, &Auth::none(), &number.to_be_bytes());
+    let mut out = b"others".to_vec();
+    let served = server.record(Instant::ZERO, peer(), may_defer, &call, &mut out).expect("a call");
+    assert_eq!(out, b"others", "nothing yet");
+    served
 }
 
 #[test]
-fn what_fails_later_is_refused() {
-    let later = Arc::default();
-    let mut server = server_with(Sample { runs: 0, later: Arc::clone(&later) });
-    let call = message(4, COUNT_LATER, &Auth::none(), &[]);
-    let mut out = b"others".to_vec();
-    assert_eq!(server.record(Instant::ZERO, peer(), &call, &mut out), Ok(()));
-    assert_eq!(out, b"others");
-    let pending = later.lock().expect("no panic").pop().expect("it ran");
-    server.finish(pending, &mut out, |results| {
-        results.write_u32(5);
-        Err(Refusal::SystemError)
+fn what_is_answered_later_is_a_record_of_its_own() {
+    let mut server = server();
+    assert!(server.defers() && matches!(double_later(&mut server, false, 21), Served::NoRoom));
+    assert_eq!(server.counters().answered.get(), 0, "it comes again");
+    let outcomes = [21, 101].map(|number| {
+        let Served::Later(call) = double_later(&mut server, true, number) else { panic!("answered at once") };
+        let record = call.run();
+        assert_eq!(record[..MARK_LEN], mark(record.len() as u32 - 4, true));
+        let reply = Reply::parse(&record[MARK_LEN..]).expect("a reply");
+        assert_eq!(reply.xid, 77);
+        reply.outcome.map(<[u8]>::to_vec)
     });
-    let reply = Reply::parse(&out[6 + MARK_LEN..]).expect("a reply");
-    assert_eq!(reply.outcome, Err(Refusal::SystemError));
-    assert_eq!(server.counters().refused.get(Reason::RpcFailed), 1);
+    assert_eq!(outcomes, [Ok(vec![0, 0, 0, 42]), Err(Refusal::SystemError)]);
+    let counters = server.counters();
+    assert_eq!(counters.refusals().collect::<Vec<_>>(), [(Reason::RpcFailed, 1)]);
+    assert_eq!(counters.answered.get(), 2);
+}
+
+#[test]
+fn by_datagram_there_is_no_later() {
+    let call = message(4, DOUBLE_LATER, &Auth::none(), &[0; 4]);
+    let mut server = server();
+    let reply = server.datagram(Instant::ZERO, peer(), &call).expect("a call");
+    assert_eq!(Reply::parse(reply).map(|reply| reply.outcome), Ok(Err(Refusal::SystemError)));
 }
 
 #[test]
@@ -300,12 +300,11 @@ fn datagrams_of_every_length_are_answered_or_refused() {
     let mut message = message(4, DOUBLE, &Auth::none(), &[0; 4]);
     message.resize(65_507, 0);
     for len in 0..=message.len() {
-        let answer =
-            server.datagram(Instant::ZERO, peer(), &message[..len]).map(|reply| reply.map(<[u8]>::len));
+        let answer = server.datagram(Instant::ZERO, peer(), &message[..len]).map(<[u8]>::len);
         let expected = match len {
             0..40 => Err(Reason::RpcHeader),
-            44 => Ok(Some(28)),
-            _ => Ok(Some(24)),
+            44 => Ok(28),
+            _ => Ok(24),
         };
         assert_eq!(answer, expected, "{len} bytes");
     }
@@ -330,11 +329,10 @@ proptest! {
         message.truncate(len);
         let mut server = server();
         match server.datagram(Instant::ZERO, peer(), &message) {
-            Ok(Some(reply)) => {
+            Ok(reply) => {
                 let reply = Reply::parse(reply).expect("a reply");
                 prop_assert_eq!(&reply.xid.to_be_bytes(), &message[..4]);
             }
-            Ok(None) => prop_assert_eq!(message[23], COUNT_LATER as u8),
             Err(reason) => prop_assert_eq!(reason, Reason::RpcHeader),
         }
     }

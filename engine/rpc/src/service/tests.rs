@@ -2,13 +2,13 @@ use std::sync::Arc;
 
 use nfs3_types::nfs3;
 use proptest::prelude::*;
-use twinpath_service::{Duration, Next};
+use twinpath_service::{Duration, Later, Next};
 
 use super::*;
 use crate::client::{Auth, Call, Reply, handle_arguments};
 use crate::nfs3::{Nfs3, ROOT, Tree};
 use crate::record::RecordReader;
-use crate::{DuplicateLimits, Program};
+use crate::{DuplicateLimits, Handled, Program, Refusal, Request, Results};
 
 const LIMITS: RecordLimits = RecordLimits { record_bytes: 1000, fragments: 8 };
 /// What the reply to NULL takes as a record.
@@ -141,6 +141,72 @@ fn a_datagram_is_answered_in_its_buffer() {
     assert_eq!(service().datagram(&mut short), Answer::Drop(Reason::RpcHeader));
     let reply = Reply::parse(&buffer[..24]).expect("a reply");
     assert_eq!((reply.xid, reply.verify_null()), (0, Ok(())));
+}
+
+/// Answers everything later, with its argument.
+struct Slow;
+
+impl Program for Slow {
+    fn number(&self) -> u32 {
+        0x2000_0001
+    }
+
+    fn versions(&self) -> std::ops::RangeInclusive<u32> {
+        1..=1
+    }
+
+    fn results_max(&self) -> usize {
+        4
+    }
+
+    fn answered_later(&self) -> &[(u32, u32)] {
+        &[(1, 1)]
+    }
+
+    fn call(&mut self, request: &Request<'_>, _: &mut Results<'_>) -> Result<Handled, Refusal> {
+        let argument = request.args.to_vec();
+        Ok(Handled::Later(Box::new(move |results| {
+            results.write(&argument);
+            Ok(())
+        })))
+    }
+
+    fn for_worker(&self) -> Box<dyn Program> {
+        Box::new(Self)
+    }
+}
+
+#[test]
+fn calls_answered_later_are_handed_over_while_there_is_room_and_wait_otherwise() {
+    let limits = DuplicateLimits { calls: 8, age: Duration::from_secs(1) };
+    let server = Server::new(vec![Box::new(Slow)], limits, 0).expect("a table");
+    let mut service = RpcService::new(server, LIMITS);
+    let mut connection = service.accept(Instant::ZERO, peer()).expect("nobody is refused");
+    let auth = Auth::none();
+    let mut stream = Vec::new();
+    // NULL is answered at once, whatever waits.
+    for (xid, procedure, args) in [(0, 1, &[0, 0, 0, 7][..]), (1, 0, &[]), (2, 1, &[0, 0, 0, 8]), (3, 1, &[])]
+    {
+        Call { xid, program: 0x2000_0001, version: 1, procedure, auth: &auth, args }
+            .write_record(2, &mut stream);
+    }
+    let (mut bytes, mut later) = (Vec::new(), Later::default());
+    later.allow(2);
+    let mut output = Output::with_later(&mut bytes, 1000, &mut later);
+    let used = service.stream(Instant::ZERO, &mut connection, &stream, &mut output);
+    assert_eq!(stream.len() - used, 48, "the last call waits, its record untouched");
+    assert!(later.is_refused(), "and comes again when there is room");
+    let jobs: Vec<_> = later.take().map(|job| (job.at, job.order, (job.work)())).collect();
+    assert_eq!(
+        jobs.iter().map(|job| (job.0, job.1)).collect::<Vec<_>>(),
+        [(0, Order::AsDone), (28, Order::AsDone)]
+    );
+    let xid = |record: &[u8]| {
+        Reply::parse(&record[4..]).map(|reply| (reply.xid, reply.outcome.map(<[u8]>::to_vec)))
+    };
+    assert_eq!(xid(&bytes), Ok((1, Ok(vec![]))));
+    assert_eq!(xid(&jobs[0].2), Ok((0, Ok(vec![0, 0, 0, 7]))));
+    assert_eq!(xid(&jobs[1].2), Ok((2, Ok(vec![0, 0, 0, 8]))));
 }
 
 proptest! {

@@ -118,6 +118,27 @@ fn values_that_cannot_work_are_all_named_with_their_lines() {
 }
 
 #[test]
+fn what_a_record_may_take_fits_what_a_connection_may_hold() {
+    let fault = |rpc: &str| {
+        faults(&format!("[interface]\nname = \"eth0\"\n[service]\nkind = \"rpc\"\ntcp = 2049\n[rpc]\n{rpc}"))
+    };
+    assert_eq!(
+        fault("record_bytes = 262144\nfragments = 1\n"),
+        "x.toml:7: rpc.record_bytes: a record of 262144 bytes in 1 fragments takes 262148 bytes with its marks, and \
+         limits.connection_bytes are 262144: raise those, or lower this"
+    );
+    assert_eq!(
+        fault("record_bytes = 100\nfragments = 0\nduplicates = 70000\nduplicate_age_s = 0\n"),
+        "x.toml:7: rpc.record_bytes: 100: give 1024 to 16777216\n\
+         x.toml:8: rpc.fragments: 0: give 1 to 1024\n\
+         x.toml:9: rpc.duplicates: 70000: give 8 to 65536\n\
+         x.toml:10: rpc.duplicate_age_s: 0: give 1 to 86400"
+    );
+    let config = parse("[rpc]\nrpcbind = true\n").unwrap();
+    assert_eq!(config.rpc, Rpc { rpcbind: true, ..Rpc::default() });
+}
+
+#[test]
 fn a_service_is_refused_what_it_does_not_serve() {
     let fault = |service: &str| faults(&format!("[interface]\nname = \"eth0\"\n[service]\n{service}"));
     assert_eq!(
@@ -132,6 +153,10 @@ fn a_service_is_refused_what_it_does_not_serve() {
     assert_eq!(
         fault("kind = \"reflect\"\nethertype = 0x88b5\nudp = 7\n"),
         "x.toml:6: service.udp: reflect serves frames of an EtherType: leave out udp and tcp"
+    );
+    assert_eq!(
+        fault("kind = \"rpc\"\n"),
+        "service.udp: no port: set service.udp, service.tcp or both (2049 is NFS's; clients find others by rpcbind)"
     );
     assert_eq!(
         fault("udp = 7\nethertype = 0x88b5\n"),

@@ -51,7 +51,7 @@ impl<S: Service + 'static> Instance<S> {
         let counted = self.workers.iter().filter_map(|worker| worker.service.as_ref());
         counted.fold(None, |sum, counters| {
             let ServiceRequests { answered, refused, repeated, forgotten } = sum.unwrap_or_default();
-            let refusals: u64 = counters.refused.happened().map(|(_, count)| count).sum();
+            let refusals: u64 = counters.refusals().map(|(_, count)| count).sum();
             Some(ServiceRequests {
                 answered: answered + counters.answered.get(),
                 refused: refused + refusals,

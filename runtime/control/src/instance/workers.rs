@@ -213,7 +213,7 @@ impl<S: Service + 'static> WorkerHandle<S> {
         for (reason, count) in self.counters.drops.happened() {
             add(&place, reason.name(), count);
         }
-        for (reason, count) in self.service.iter().flat_map(|service| service.refused.happened()) {
+        for (reason, count) in self.service.iter().flat_map(|service| service.refusals()) {
             add(&place, reason.name(), count);
         }
         add(&place, "control_mailbox_full", self.refused.get());
