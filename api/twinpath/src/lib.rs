@@ -41,6 +41,8 @@ pub use builder::{Builder, Error, serve};
 pub use twinpath_control::choose::PathAsked as Path;
 pub use twinpath_control::config::{Config, Mode};
 pub use twinpath_control::instance::Ready;
+/// ONC RPC: programs with procedures, and the service that joins them to connections and datagrams.
+pub use twinpath_rpc as rpc;
 pub use twinpath_serve::{PoolLimits, TcpLimits};
 pub use twinpath_service::{
     Answer, Closed, Datagram, Duration, EthernetFrame, Instant, Order, Output, Reason, Service,

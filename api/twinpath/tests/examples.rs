@@ -1,12 +1,15 @@
 //! The examples, as somebody who copies them runs them: in a namespace of their own, asked over loopback.
 #![allow(clippy::unwrap_used, reason = "a test says what it needs")]
 
-use std::io::{BufRead, BufReader, Write};
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, UdpSocket};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use twinpath::rpc::client::{Auth, Call, Refusal, Reply, handle_arguments};
+use twinpath::rpc::record::{RecordLimits, RecordReader};
 use twinpath_sys::Namespace;
 use twinpath_sys::child::{Placement, place};
 use twinpath_test_skip::root_or_skip;
@@ -96,6 +99,43 @@ fn the_store_stores_over_both_transports() {
     let mut buffer = [0; 64];
     let (len, _) = socket.recv_from(&mut buffer).unwrap();
     assert_eq!(&buffer[..len], b"value 1");
+    example.end();
+}
+
+#[test]
+fn the_rpc_program_answers_at_once_and_later() {
+    if !root_or_skip() {
+        return;
+    }
+    let example = Example::start("rpc_program");
+    let mut stream = example.connect(7009);
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let (auth, mut calls) = (Auth::none(), Vec::new());
+    for (xid, procedure, name) in
+        [(0, 1, "twelve bytes"), (1, 2, "/proc/self/comm"), (2, 2, "/nowhere"), (3, 3, "")]
+    {
+        let args = handle_arguments(name.as_bytes());
+        Call { xid, program: 0x2000_0001, version: 1, procedure, auth: &auth, args: &args }
+            .write_record(1, &mut calls);
+    }
+    stream.write_all(&calls).unwrap();
+    let mut records = RecordReader::new(RecordLimits { record_bytes: 100, fragments: 1 });
+    let (mut replies, mut buffer) = (BTreeMap::new(), [0; 256]);
+    while replies.len() < 4 {
+        let len = stream.read(&mut buffer).unwrap();
+        assert!(len > 0, "closed after {replies:?}");
+        let mut input = &buffer[..len];
+        while let Some(record) = records.next(&mut input).unwrap() {
+            let reply = Reply::parse(record).unwrap();
+            replies.insert(reply.xid, reply.outcome.map(<[u8]>::to_vec));
+        }
+    }
+    let number = |number: u32| Ok(number.to_be_bytes().to_vec());
+    // The thread that reads its own name is called otherwise than the program, and not longer than 15 bytes and a line's end.
+    let comm = replies.remove(&1).unwrap().unwrap();
+    assert!(comm[..3] == [0; 3] && (2..=16).contains(&comm[3]), "{comm:?}");
+    let expected = [(0, number(12)), (2, Err(Refusal::SystemError)), (3, Err(Refusal::ProcedureUnavailable))];
+    assert_eq!(replies, BTreeMap::from(expected));
     example.end();
 }
 

@@ -1,3 +1,7 @@
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+
 use super::*;
 use crate::client::{Auth, Call};
 
@@ -77,4 +81,32 @@ fn the_oldest_makes_room_and_what_is_too_old_makes_it_unasked() {
 fn memory_is_what_the_limits_say() {
     let Table(duplicates) = Table::new(100);
     assert_eq!((duplicates.places.len(), duplicates.replies.len()), (128, 128 * 8));
+}
+
+proptest! {
+    /// Whatever comes in whatever order: what is found is what was kept last for that call, and not too old.
+    #[test]
+    fn what_is_found_is_what_was_kept(steps in proptest::collection::vec((0..30_u32, 0..3_u16, 0..20_u64), 0..200)) {
+        let mut table = Table::new(16);
+        let mut model: HashMap<(u32, u16), (u64, u8)> = HashMap::new();
+        let (mut now_s, mut found) = (0, 0);
+        for (step, (xid, peer, later_s)) in steps.iter().enumerate() {
+            now_s += later_s;
+            let call = message(*xid, b"args");
+            match table.find(now_s, *peer, &call) {
+                Some(reply) => {
+                    let (kept_s, expected) = model[&(*xid, *peer)];
+                    prop_assert_eq!(reply, &[expected]);
+                    prop_assert!(now_s - kept_s < 60);
+                    found += 1;
+                }
+                None => {
+                    table.keep(now_s, *peer, &call, &[step as u8]);
+                    model.insert((*xid, *peer), (now_s, step as u8));
+                    prop_assert!(table.find(now_s, *peer, &call).is_some());
+                }
+            }
+        }
+        prop_assert!(found + model.len() <= steps.len());
+    }
 }
