@@ -290,7 +290,8 @@ impl Drop for Launcher {
     }
 }
 
-fn end(process: &OwnedFd) {
+/// Kills a process and waits until it has ended.
+pub(crate) fn end(process: &OwnedFd) {
     // ESRCH: it ended by itself.
     let _ = rustix::process::pidfd_send_signal(process, Signal::KILL);
     let deadline = Instant::now() + STOP_DEADLINE;

@@ -140,12 +140,14 @@ fn the_guest_runs_the_lab_that_was_asked_for() {
         "wakeup --guest --only wake350-cpu,tick --seed 7 --repeat 2 --json x --html y --check --note hm",
     );
     assert_eq!(asked.guest.as_deref(), Some(KERNEL));
-    let inside = lab_args(&asked);
+    let inside = lab_args(&asked, &Accelerator::Kvm);
     assert_eq!(inside.join(" "), "lab wakeup --repeat=2 --seed=7 --only=wake350-cpu,tick --note=hm --check");
     let understood = args(&inside[1..].join(" "));
     assert_eq!((understood.seed, understood.only, understood.guest), (Some(7), asked.only, None));
     assert_eq!(args("quick --guest=./linux.deb").guest.as_deref(), Some("./linux.deb"));
     let emulated = Accelerator::Emulated { because: String::new() };
+    assert_eq!(lab_args(&args("quick"), &emulated), ["lab", "quick", "--repeat=1"]);
+    assert_eq!(lab_args(&args("quick --check"), &emulated), ["lab", "quick", "--check"]);
     assert_eq!(longest(&args("quick --repeat 1"), &emulated), ROUND_MAX * 2 * EMULATED);
 }
 

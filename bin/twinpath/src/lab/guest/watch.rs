@@ -2,12 +2,13 @@
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use rustix::process::Pid;
+use rustix::process::{Pid, PidfdFlags};
 use rustix::thread::CpuSet;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
@@ -17,6 +18,7 @@ use twinpath_sys::child::{self, Placement};
 use super::machine::{Machine, QEMU, QEMU_PACKAGE};
 use super::message::Message;
 use super::tools;
+use crate::lab::process;
 use crate::lab::progress::Progress;
 
 /// A guest says something every few seconds; one that is silent for this long has stopped.
@@ -67,6 +69,7 @@ pub(super) async fn run(
     command.stderr(complaints.try_clone()?).kill_on_drop(true).process_group(0);
     child::place(command.as_std_mut(), Placement::default())?;
     let mut child = command.spawn().with_context(|| tools::missing(QEMU, QEMU_PACKAGE))?;
+    let _gone = Gone::with(&child)?;
     let mut lines = BufReader::new(child.stdout.take().context("no output of qemu")?).lines();
     let started = tokio::time::timeout(limits.start, next(&mut lines)).await;
     let end = match started {
@@ -88,6 +91,22 @@ pub(super) async fn run(
         Ok(Ok(collected)) => Ok(End::Collected(collected)),
         Ok(Err(error)) => Err(error.context(format!("the guest failed{}", said()))),
         Err(reason) => Ok(End::NotStarted(reason + &said())),
+    }
+}
+
+/// Its end is that of the process, also when a signal to the lab cuts the waiting short.
+struct Gone(OwnedFd);
+
+impl Gone {
+    fn with(child: &Child) -> anyhow::Result<Self> {
+        let id = child.id().and_then(|id| Pid::from_raw(id.cast_signed())).context("qemu ended at once")?;
+        Ok(Self(rustix::process::pidfd_open(id, PidfdFlags::empty()).context("cannot watch qemu")?))
+    }
+}
+
+impl Drop for Gone {
+    fn drop(&mut self) {
+        process::end(&self.0);
     }
 }
 
