@@ -223,6 +223,9 @@ fn row(header: &[impl AsRef<str>], values: &[String]) -> String {
 pub(crate) fn complaint(plan: &Plan, report: &BenchReport, was_interrupted: bool) -> Option<String> {
     let Target { address, .. } = &plan.target;
     let first = report.complaint.as_ref().map_or(String::new(), |first| format!("; the first: {first}"));
+    if let Some(broken) = &report.broken {
+        return Some(format!("{broken} after {} replies: the measurement ended early", report.received));
+    }
     if report.corrupt > 0 {
         return Some(format!(
             "{} replies from {address} did not match their requests{first}",
@@ -231,9 +234,6 @@ pub(crate) fn complaint(plan: &Plan, report: &BenchReport, was_interrupted: bool
     }
     if report.refused > 0 {
         return Some(format!("{address} refused {} of {} requests{first}", report.refused, report.sent));
-    }
-    if let Some(broken) = &report.broken {
-        return Some(format!("{broken} after {} replies: the measurement ended early", report.received));
     }
     if report.received > 0 {
         return None;

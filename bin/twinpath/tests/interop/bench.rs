@@ -61,6 +61,19 @@ fn rpc_is_measured_by_every_way_it_is_served() {
     assert_eq!(v6["runs"][0]["threads"].as_array().unwrap().len(), 2);
     let fast = bench_rpc(&rig, SERVER, "-u -a 8 --on vc --path packet");
     assert_eq!((&fast["path"], &fast["allocations_per_packet"]), (&"packet".into(), &0.0.into()), "{fast}");
+    for path in ["packet", "xdp"] {
+        // Each run attaches anew.
+        let base =
+            ["bench", "rpc", SERVER, "-u", "--on", "vc", "--path", path, "-i", "3", "-c", "20", "--json"];
+        let finished = rig.twinpath(&rig.client, &base);
+        assert_eq!(finished.code, Some(0), "{path}: {}", finished.stderr);
+        let report: Value = serde_json::from_str(&finished.stdout).expect("JSON");
+        assert_eq!(
+            (&report["received"], report["runs"].as_array().unwrap().len()),
+            (&60.into(), 3),
+            "{path}"
+        );
+    }
     let before = server.worker("frames_in");
     for way in ["", "-u", "-u --on vc --path packet"] {
         for export in ["--export /", "--export /directory -A sys"] {
@@ -97,6 +110,46 @@ fn tcp_server(serve: impl FnOnce(TcpStream) + Send + 'static) -> String {
         serve(stream);
     });
     target
+}
+
+/// The reply to a NULL call with a verifier of so many bytes, in fragments of some 32 bytes if asked.
+fn null_reply(call: &[u8], verifier: u32, is_scattered: bool) -> Vec<u8> {
+    let mut message = call[4..8].to_vec();
+    [1, 0, 0, verifier].iter().for_each(|word| message.extend(word.to_be_bytes()));
+    message.resize(message.len() + verifier as usize + 4, 0);
+    let pieces = if is_scattered { message.len().div_ceil(32) } else { 1 };
+    let size = message.len().div_ceil(pieces);
+    let mut record = Vec::new();
+    for (index, piece) in message.chunks(size).enumerate() {
+        let is_last = (index + 1) * size >= message.len();
+        record.extend((piece.len() as u32 | u32::from(is_last) << 31).to_be_bytes());
+        record.extend(piece);
+    }
+    record
+}
+
+/// Replies differ in length from one to the next, so none is as long as the one before let expect.
+#[test]
+fn replies_of_any_length_are_told_apart() {
+    for arguments in [&["-a", "16"][..], &["-a", "16", "--batch"], &["-a", "16", "-f", "--mode", "poll"]] {
+        let call_len = if arguments.contains(&"-f") { 52 } else { 44 };
+        let target = tcp_server(move |mut stream| {
+            let mut call = vec![0; call_len];
+            for number in 0..400 {
+                stream.read_exact(&mut call).unwrap();
+                // The xid of a call in three fragments: its first byte, a mark, the others.
+                if call_len == 52 {
+                    call.copy_within(9..12, 5);
+                }
+                let verifier = [0, 400, 4, 4, 40, 0, 0, 200][number % 8];
+                stream.write_all(&null_reply(&call, verifier, number % 5 == 4)).unwrap();
+            }
+        });
+        let base = ["bench", "rpc", &target, "-c", "400", "--warmup", "0", "--json"];
+        let output = twinpath(&[&base, arguments].concat());
+        assert!(output.status.success(), "{arguments:?}: {}", said(&output));
+        assert_eq!(report(&output)["received"], 400, "{arguments:?}");
+    }
 }
 
 /// A NULL call's record is 44 bytes, a reply's 28.
