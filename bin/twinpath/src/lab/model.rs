@@ -166,6 +166,8 @@ pub(crate) enum Formula {
     Over { top: Cell, bottom: &'static [Cell] },
     /// Over the one of several rows whose median is best (of `by`, the higher the better).
     OverBest { top: Cell, rows: &'static [&'static str], by: &'static str, value: &'static str },
+    /// The one of `tops` whose median is best over the one of `rows` whose median is best (of `by`, the higher the better).
+    BestOverBest { tops: &'static [&'static str], rows: &'static [&'static str], by: &'static str },
     /// The first less the second, both measured in the same round.
     Difference { from: Cell, less: Cell },
     /// The row's value itself.
@@ -178,6 +180,7 @@ impl Formula {
         match self {
             Self::Over { top, bottom } => std::iter::once(top).chain(*bottom).map(|cell| cell.0).collect(),
             Self::OverBest { top, rows, .. } => std::iter::once(top.0).chain(rows.iter().copied()).collect(),
+            Self::BestOverBest { tops, rows, .. } => tops.iter().chain(*rows).copied().collect(),
             Self::Difference { from, less } => vec![from.0, less.0],
             Self::Value(cell) => vec![cell.0],
         }

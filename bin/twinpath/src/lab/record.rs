@@ -113,6 +113,10 @@ impl Record {
                 Some(best) => (top, vec![(best, *value)]),
                 None => return Vec::new(),
             },
+            Formula::BestOverBest { tops, rows, by } => match (self.best(tops, by), self.best(rows, by)) {
+                (Some(top), Some(best)) => (&(top, *by), vec![(best, *by)]),
+                _ => return Vec::new(),
+            },
             Formula::Difference { from, less } => {
                 let less = self.by_round(less.0, less.1);
                 let from = self.by_round(from.0, from.1);

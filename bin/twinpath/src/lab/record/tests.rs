@@ -44,6 +44,19 @@ fn a_ratio_is_made_of_pairs_of_the_same_round_only() {
 }
 
 #[test]
+fn the_best_of_some_is_compared_with_the_best_of_others() {
+    let record = record(&[
+        ("a", "x", &[6.0, 6.0, 9.0]),
+        ("b", "x", &[8.0, 9.0, 1.0]),
+        ("c", "x", &[2.0, 3.0, 4.0]),
+        ("d", "x", &[1.0, 1.0, 1.0]),
+    ]);
+    let best = Formula::BestOverBest { tops: &["a", "b"], rows: &["c", "d"], by: "x" };
+    assert_eq!(record.pairs(&best), [4.0, 3.0, 0.25]);
+    assert_eq!(best.rows(), ["a", "b", "c", "d"]);
+}
+
+#[test]
 fn a_target_is_met_by_the_median_or_by_the_end_of_the_interval() {
     let record = record(&[("a", "x", &[0.8, 0.9, 1.2])]);
     let spec = RatioSpec { formula: Formula::Value(("a", "x")), ..OVER };

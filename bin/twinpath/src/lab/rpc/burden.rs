@@ -59,7 +59,7 @@ async fn idle_of(
         let holder = hold(stage, instance, connections, false).await?;
         let grown = Memory::of(instance).await?.since(&before);
         let result = alone().await;
-        let kept = accepted(instance).await;
+        let kept = open(instance).await;
         stage.session.launcher.stop(holder).await?;
         let mut sample = result?;
         let kept = kept?;
@@ -99,11 +99,11 @@ async fn never_reads_of(stage: &Stage<'_>, instance: &Instance) -> anyhow::Resul
     let settled = settle(instance).await;
     let result = ask().await;
     let after = Memory::of(instance).await;
-    let open = accepted(instance).await;
+    let kept = open(instance).await;
     stage.session.launcher.stop(holder).await?;
     settled?;
-    let (mut sample, grown, open) = (result?, after?.since(&before), open?);
-    ensure!(open >= NEVER_READ as u64, "only {open} of {NEVER_READ} connections were still open");
+    let (mut sample, grown, kept) = (result?, after?.since(&before), kept?);
+    ensure!(kept >= NEVER_READ as u64, "only {kept} of {NEVER_READ} connections were still open");
     // What a connection may hold of replies, and of what it asked.
     let limit = (2 * CONNECTION_BYTES * NEVER_READ as u64).min(QUEUED_BYTES) as f64;
     let held = grown.heap.max(grown.queued) as f64;
@@ -133,13 +133,13 @@ async fn hold(
     let holder = stage.session.launcher.server(Side::Client, &args).await?;
     let deadline = Instant::now() + ACCEPT_DEADLINE;
     loop {
-        let open = accepted(instance).await?.saturating_sub(before);
-        if open >= connections as u64 {
+        let taken = accepted(instance).await?.saturating_sub(before);
+        if taken >= connections as u64 {
             return Ok(holder);
         }
         ensure!(
             Instant::now() < deadline,
-            "only {open} of {connections} connections were accepted within {} s",
+            "only {taken} of {connections} connections were accepted within {} s",
             ACCEPT_DEADLINE.as_secs()
         );
         tokio::time::sleep(LOOK).await;
@@ -170,8 +170,13 @@ async fn settle(instance: &Instance) -> anyhow::Result<()> {
 }
 
 /// TCP connections open.
-async fn accepted(instance: &Instance) -> anyhow::Result<u64> {
+async fn open(instance: &Instance) -> anyhow::Result<u64> {
     Ok(instance.report().await?.services.iter().map(|service| service.connections).sum())
+}
+
+/// TCP connections accepted so far: unlike those open, no client that just ends takes one away.
+async fn accepted(instance: &Instance) -> anyhow::Result<u64> {
+    Ok(instance.report().await?.services.iter().map(|service| service.accepted).sum())
 }
 
 /// As many idle connections as both processes may have, and a word if these are fewer than asked.

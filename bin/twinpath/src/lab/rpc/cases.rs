@@ -17,6 +17,8 @@ pub(super) enum Server {
     Udp(&'static str, &'static str),
     /// `twinpath serve rpc` in this mode.
     Twinpath(&'static str),
+    /// The same, without ever holding a CPU latency request.
+    Requestless(&'static str),
 }
 
 /// Which client asks.
@@ -73,6 +75,11 @@ const FAST_MANY: Asked = Asked { client: Client::Fast, ..MANY };
 pub(super) const PLAIN_MANY: &[&str] = &["null-tcp-128-plain", "null-tcp-128-spin"];
 /// The same with several calls per send.
 pub(super) const PLAIN_BATCH: &[&str] = &["null-tcp-128-batch-plain", "null-tcp-128-batch-spin"];
+/// twinpath under load, in its two modes: the better of them is what is compared.
+pub(super) const OUR_MANY: &[&str] = &["null-tcp-128-twinpath", "null-tcp-128-twinpath-interrupt"];
+/// The same with several calls per send.
+pub(super) const OUR_BATCH: &[&str] =
+    &["null-tcp-128-batch-twinpath", "null-tcp-128-batch-twinpath-interrupt"];
 /// The bare UDP servers under load.
 pub(super) const PLAIN_UDP: &[&str] = &[
     "null-udp-128-single",
@@ -91,7 +98,7 @@ const fn case(row: RowSpec, server: Server, asked: Asked) -> Case {
     let (path, mode) = match server {
         Server::Ganesha => ("kernel", "interrupt"),
         Server::Tcp(mode) | Server::Udp(_, mode) => ("kernel", mode),
-        Server::Twinpath(mode) => {
+        Server::Twinpath(mode) | Server::Requestless(mode) => {
             (if matches!(asked.client, Client::Fast) { "auto" } else { "kernel" }, mode)
         }
     };
@@ -121,7 +128,7 @@ const fn getattr(id: &'static str, label: &'static str, server: Server, asked: A
     case(row(id, Group::Getattr, RATE, label), server, Asked { getattr: true, ..asked })
 }
 
-use Server::{Ganesha, Tcp, Twinpath, Udp};
+use Server::{Ganesha, Requestless, Tcp, Twinpath, Udp};
 
 /// Rows in the order of the table.
 pub(super) const CASES: &[Case] = &[
@@ -139,18 +146,31 @@ pub(super) const CASES: &[Case] = &[
     many("null-tcp-128-plain", "bare server, sleeping in epoll", Tcp("interrupt"), MANY),
     many("null-tcp-128-spin", "bare server, spinning on epoll", Tcp("poll"), MANY),
     many("null-tcp-128-twinpath", "twinpath, poll", Twinpath("poll"), MANY).against(PLAIN_MANY),
+    many("null-tcp-128-twinpath-interrupt", "twinpath, interrupt", Twinpath("interrupt"), MANY)
+        .against(PLAIN_MANY),
     many("null-tcp-128-batch-ganesha", "nfs-ganesha, --batch", Ganesha, BATCH),
     many("null-tcp-128-batch-plain", "bare server, sleeping in epoll, --batch", Tcp("interrupt"), BATCH),
     many("null-tcp-128-batch-spin", "bare server, spinning on epoll, --batch", Tcp("poll"), BATCH),
     many("null-tcp-128-batch-twinpath", "twinpath, poll, --batch", Twinpath("poll"), BATCH)
         .against(PLAIN_BATCH),
+    many(
+        "null-tcp-128-batch-twinpath-interrupt",
+        "twinpath, interrupt, --batch",
+        Twinpath("interrupt"),
+        BATCH,
+    )
+    .against(PLAIN_BATCH),
     case(
         row("null-tcp-cpu-plain", Group::Cpu, COST, "bare server, sleeping in epoll"),
         Tcp("interrupt"),
         HALF,
     ),
-    case(row("null-tcp-cpu-twinpath", Group::Cpu, COST, "twinpath, interrupt"), Twinpath("interrupt"), HALF)
-        .against(&["null-tcp-cpu-plain"]),
+    case(
+        row("null-tcp-cpu-twinpath", Group::Cpu, COST, "twinpath, interrupt, no latency request"),
+        Requestless("interrupt"),
+        HALF,
+    )
+    .against(&["null-tcp-cpu-plain"]),
     case(
         row("null-udp-1-spin", Group::NullUdp, P50, "1 in flight: bare server and client, kernel, spinning"),
         Udp("connected", "poll"),
@@ -196,6 +216,7 @@ pub(super) const TOGETHER: &[&[&str]] = &[
     &[
         "null-tcp-128-ganesha",
         "null-tcp-128-plain",
+        "null-tcp-128-twinpath-interrupt",
         "null-tcp-128-twinpath",
         "null-tcp-128-spin",
         "getattr-128-twinpath",
@@ -203,6 +224,7 @@ pub(super) const TOGETHER: &[&[&str]] = &[
     &[
         "null-tcp-128-batch-ganesha",
         "null-tcp-128-batch-plain",
+        "null-tcp-128-batch-twinpath-interrupt",
         "null-tcp-128-batch-twinpath",
         "null-tcp-128-batch-spin",
         "getattr-128-batch-twinpath",

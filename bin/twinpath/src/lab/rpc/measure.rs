@@ -76,8 +76,10 @@ impl<'a> Stage<'a> {
             }
             Peer::Tcp(mode) => self.plain(&peers::tcp_null(mode), &case.asked, rate).await,
             Peer::Udp(method, mode) => self.plain(&peers::udp_null(method, mode), &case.asked, rate).await,
-            Peer::Twinpath(mode) => {
-                let instance = self.twinpath(mode, "").await?;
+            Peer::Twinpath(mode) | Peer::Requestless(mode) => {
+                let without = matches!(case.server, Peer::Requestless(_));
+                let more = if without { "--latency-request never" } else { "" };
+                let instance = self.twinpath(mode, more).await?;
                 let result = self.ask_twinpath(&instance, &case.asked, rate).await;
                 instance.stop(&self.session.launcher).await?;
                 result
@@ -203,6 +205,7 @@ pub(super) fn instructions() -> anyhow::Result<Sample> {
     };
     let values = BTreeMap::from([
         ("instructions_per_call", counted("null-record")?),
+        ("instructions_of_100", counted("null-record-of-100")?),
         ("instructions_per_datagram", counted("null-datagram")?),
         ("instructions_per_getattr", counted("getattr-record-sys")?),
     ]);
