@@ -63,6 +63,18 @@ impl UdpSocket {
         Ok(Self { fd, address, port })
     }
 
+    /// One that another process has bound, as [`UdpSocket::bind_at`] does.
+    #[must_use]
+    pub const fn inherited(fd: OwnedFd, address: Option<IpAddr>, port: u16) -> Self {
+        Self { fd, address, port }
+    }
+
+    /// The one address it is bound at; `None`: all.
+    #[must_use]
+    pub const fn address(&self) -> Option<IpAddr> {
+        self.address
+    }
+
     /// Whether a reply from that address and port can leave through it.
     #[inline]
     #[must_use]

@@ -38,6 +38,15 @@ pub enum Request {
     Capture(Capture),
     /// What waking up costs, measured now: `"measure"`. The answer is the report's `machine`.
     Measure,
+    /// The service's own sockets, for an instance that is to take over: `"sockets"`. Behind the answer, which names them, they come as
+    /// descriptors.
+    Sockets,
+    /// Stop as at a signal: `{"drain":{}}`. `handed_over`: what waits in the listeners is somebody else's now.
+    Drain {
+        /// Whether another instance has the sockets.
+        #[serde(default)]
+        handed_over: bool,
+    },
     /// A change: `{"set":{"worker":0,"mode":"poll"}}`, `{"set":{"latency":"20us"}}`.
     Set(Set),
 }
@@ -191,6 +200,11 @@ impl fmt::Display for Topic {
 enum Answer {
     Ok(serde_json::Value),
     Error(String),
+}
+
+/// The line that says yes, with something.
+pub(crate) fn answer_line(value: serde_json::Value) -> Vec<u8> {
+    server::line(&Answer::Ok(value))
 }
 
 /// The line that says no.

@@ -72,7 +72,10 @@ pub enum ServeCommand {
     /// The interface's addresses are these now.
     Addresses(Arc<[IpAddr]>),
     /// Listen no more, and have every connection end once what it asked is answered.
-    Drain,
+    Drain {
+        /// What waits in the listeners is left to somebody else who has them.
+        handed_over: bool,
+    },
 }
 
 /// What a serving engine tells control.
@@ -314,11 +317,11 @@ impl<S: Service> Engine for ServeEngine<S> {
                 // If control's mailbox is full it is freed here: once, and not per packet.
                 let _ = io.tell(ServeEvent::Reclaim(former));
             }
-            ServeCommand::Drain => {
+            ServeCommand::Drain { handed_over } => {
                 self.draining = true;
                 let Self { tcp, service, counters, .. } = self;
                 if let Some(tcp) = tcp {
-                    tcp.drain(Call { now, service, counters, io });
+                    tcp.drain(handed_over, Call { now, service, counters, io });
                 }
             }
         }

@@ -418,7 +418,7 @@ fn a_drain_answers_what_came_and_then_everything_ends() {
     waiting.set_nonblocking(true).unwrap();
     waiting.write_all(b"17\n").unwrap();
     asked.write_all(b"30\n5\n").unwrap();
-    assert!(rig.commands.send(Command::Engine(ServeCommand::Drain)).is_ok());
+    assert!(rig.commands.send(Command::Engine(ServeCommand::Drain { handed_over: false })).is_ok());
     assert_eq!(rig.read(&mut asked, 35), (35, true));
     assert_eq!(rig.read(&mut waiting, 17), (17, true));
     assert!(TcpStream::connect(rig.server).is_err(), "nobody listens any more");
@@ -565,7 +565,7 @@ fn a_reply_to_nobody_is_counted_and_a_panic_closes_one_connection() {
     asked.shutdown(Shutdown::Write).unwrap();
     next.write_all(b"wait\n").unwrap();
     rig.turns();
-    assert!(rig.commands.send(Command::Engine(ServeCommand::Drain)).is_ok());
+    assert!(rig.commands.send(Command::Engine(ServeCommand::Drain { handed_over: false })).is_ok());
     rig.turns();
     go(&on);
     go(&on);

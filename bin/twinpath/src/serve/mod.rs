@@ -109,6 +109,9 @@ struct CommonArgs {
     spin_share_max: Option<u32>,
     #[command(flatten)]
     goal: GoalArgs,
+    /// Take the sockets over from the running instance with this command socket, which then drains and ends
+    #[arg(long, value_name = "PATH")]
+    take_over: Option<PathBuf>,
     /// The command socket [default: in /run/twinpath]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
@@ -157,8 +160,8 @@ pub(crate) fn parse_ethertype(text: &str) -> Result<u16, String> {
 }
 
 impl Service {
-    /// What the command line says.
-    fn overrides(self) -> (Overrides, Option<PathBuf>) {
+    /// What the command line says, the file it names, and the instance to take over from.
+    fn overrides(self) -> (Overrides, Option<PathBuf>, Option<PathBuf>) {
         let (own, common) = match self {
             Self::Echo(EchoArgs { udp, tcp, addresses, flows, sources, common }) => {
                 let kind = Some(ServiceKind::Echo);
@@ -196,7 +199,7 @@ impl Service {
             limits: common.limits.into(),
             ..own
         };
-        (overrides, common.config)
+        (overrides, common.config, common.take_over)
     }
 }
 
@@ -208,12 +211,12 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         .with_writer(std::io::stderr)
         .init();
     crate::tune::start::undo_what_died();
-    let (overrides, file) = args.service.overrides();
+    let (overrides, file, take_over) = args.service.overrides();
     let config = Config::load(file.as_deref(), &overrides)?;
     if let Some(fault) = raise_open_files().and_then(|hard| config.check_open_files(hard)) {
         bail!("{fault}");
     }
-    let plan = plan(&config)?;
+    let plan = Plan { take_over, ..plan(&config)? };
     match config.service.kind {
         ServiceKind::Echo => instance::run(plan, &Echo, announce)?,
         ServiceKind::Reflect => instance::run(plan, &Reflect, announce)?,

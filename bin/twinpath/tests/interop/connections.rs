@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 
-use crate::rig::{PATIENCE, PORT, Rig, SERVER, Server, until};
+use crate::rig::{CLIENT, PATIENCE, PORT, Rig, SERVER, Server, ask, until};
 use crate::root_or_skip;
 
 /// What the service as a whole says.
@@ -163,11 +163,20 @@ fn connections_spread_over_the_workers_that_accept() {
     assert_eq!(server.interrupt(), Some(0));
 }
 
-/// Asks and asks until the server ends it; how often it was answered. Every answer is whole.
-fn ask_until_ended(mut stream: TcpStream, answered: &AtomicU64, broken: &AtomicBool) {
+/// Has the load end when it goes.
+struct EndsLoad<'a>(&'a AtomicBool);
+
+impl Drop for EndsLoad<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Asks and asks until the server ends it, or the test does. Every answer is whole.
+fn ask_until_ended(mut stream: TcpStream, answered: &AtomicU64, broken: &AtomicBool, over: &AtomicBool) {
     let words = [b'w'; 3_000];
     let mut heard = [0; 3_000];
-    loop {
+    while !over.load(Ordering::Relaxed) {
         if stream.write_all(&words).is_err() {
             return;
         }
@@ -198,12 +207,12 @@ fn stopping_under_load_answers_what_was_accepted_and_a_new_one_goes_on() {
     let rig = Rig::new();
     for mode in ["poll", "interrupt", "adaptive"] {
         let mut server = rig.serve(&["--mode", mode, "--workers", "2", "--path", "kernel"]);
-        let (answered, broken) = (AtomicU64::new(0), AtomicBool::new(false));
+        let (answered, broken, over) = (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));
         std::thread::scope(|scope| {
             for _ in 0..8 {
                 let stream = connect(&rig);
-                let (answered, broken) = (&answered, &broken);
-                scope.spawn(move || ask_until_ended(stream, answered, broken));
+                let (answered, broken, over) = (&answered, &broken, &over);
+                scope.spawn(move || ask_until_ended(stream, answered, broken, over));
             }
             until("all are busy", || answered.load(Ordering::Relaxed) > 400);
             kill_process(server.pid(), Signal::TERM).unwrap();
@@ -240,6 +249,57 @@ fn a_drain_waits_for_a_slow_reader_but_not_for_ever_and_a_second_signal_ends_it(
     stream.shutdown(Shutdown::Write).unwrap();
     while stream.read(&mut [0; 65_536]).expect("no reset") > 0 {}
     assert_eq!(server.child.wait().unwrap().code(), Some(0), "everything was taken, and it ended");
+}
+
+#[test]
+fn a_new_instance_takes_over_under_load_and_nobody_is_refused_or_left_without_an_answer() {
+    if !root_or_skip() {
+        return;
+    }
+    for path in ["kernel", "packet"] {
+        let rig = Rig::new();
+        let mut former = rig.serve(&["--path", path, "--workers", "2"]);
+        let (answered, broken, over) = (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            // Also when something here fails: the others would go on for ever.
+            let _ends = EndsLoad(&over);
+            for _ in 0..4 {
+                let (rig, answered, broken, over) = (&rig, &answered, &broken, &over);
+                // Whoever is told that it is over comes again at once, and must be let in.
+                scope.spawn(move || {
+                    while !over.load(Ordering::Relaxed) {
+                        ask_until_ended(connect(rig), answered, broken, over);
+                    }
+                });
+            }
+            let socket = rig.client_udp(CLIENT, 0);
+            scope.spawn(|| {
+                let socket = socket;
+                while !over.load(Ordering::Relaxed) {
+                    // On the fast path a frame may be in the ring that goes; through the kernel none is lost.
+                    if path == "kernel" {
+                        assert_eq!(ask(&socket, SERVER, PORT, b"datagram"), b"datagram");
+                    }
+                }
+            });
+            until("all are busy", || answered.load(Ordering::Relaxed) > 200);
+            let from = former.socket.to_str().expect("UTF-8").to_owned();
+            let next = rig.serve(&["--path", path, "--workers", "2", "--take-over", &from]);
+            assert_eq!(former.child.wait().unwrap().code(), Some(0), "{path}: the former has drained");
+            let before = answered.load(Ordering::Relaxed);
+            until("all have come to the next one", || service(&next, "connections") == 4);
+            until("it is busy", || answered.load(Ordering::Relaxed) > before + 200);
+            assert_eq!(next.path(), path);
+            over.store(true, Ordering::Relaxed);
+            until("the load has ended", || service(&next, "connections") == 0);
+            assert_eq!(next.interrupt(), Some(0));
+        });
+        assert!(!broken.load(Ordering::Relaxed), "{path}: an answer was cut off");
+    }
+    let rig = Rig::new();
+    let refused =
+        rig.try_serve(&["--take-over", "/nonexistent/twinpath.sock"]).err().expect("nobody is there");
+    assert!(refused.contains("cannot take over from /nonexistent/twinpath.sock"), "{refused}");
 }
 
 #[test]

@@ -331,6 +331,9 @@ impl Bridge {
     fn answer(&mut self, request: &Request) -> Result<serde_json::Value, String> {
         match request {
             Request::Show(topic) => topic.of(&self.report()),
+            Request::Sockets | Request::Drain { .. } => {
+                Err("a bridge has no connections of its own".to_owned())
+            }
             Request::Measure => Err("a bridge measures what waking up costs at its start only".to_owned()),
             Request::Capture(_) => {
                 Err("a bridge has no captures: tcpdump on the device sees all it carries".to_owned())

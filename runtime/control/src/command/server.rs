@@ -12,7 +12,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::timeout;
 
-use super::{Answer, CLIENTS_MAX, Capture, CommandError, PATIENCE, REQUEST_MAX, Request};
+use super::{Answer, CLIENTS_MAX, CommandError, PATIENCE, REQUEST_MAX, Request};
 
 /// What became of clients, for `show`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -86,30 +86,30 @@ impl Server {
         }
     }
 
-    /// Serves until dropped, as [`Self::serve_captures`] does, without captures: `handler` refuses them.
+    /// Serves until dropped, as [`Self::serve_aside`] does: `handler` refuses what takes more than a line.
     pub async fn serve<F, H>(&self, handler: F) -> std::convert::Infallible
     where
         F: Fn(Request) -> H,
         H: Future<Output = Result<Value, String>>,
     {
-        self.serve_captures(handler, None::<fn(Capture, std::os::unix::net::UnixStream)>).await
+        self.serve_aside(handler, None::<fn(Request, std::os::unix::net::UnixStream)>).await
     }
 
     /// Serves until dropped. `handler` is called once per request, on this thread; its error is sent as one
     /// sentence. A handler that has nothing to wait for returns [`std::future::ready`].
     ///
-    /// Who asks for a capture is given to `captures`, with its connection, to be answered there.
-    pub async fn serve_captures<F, H, C>(&self, handler: F, captures: Option<C>) -> std::convert::Infallible
+    /// Who asks for more than a line, a capture or sockets, is given to `aside` with its connection, to be answered there.
+    pub async fn serve_aside<F, H, C>(&self, handler: F, aside: Option<C>) -> std::convert::Infallible
     where
         F: Fn(Request) -> H,
         H: Future<Output = Result<Value, String>>,
-        C: Fn(Capture, std::os::unix::net::UnixStream),
+        C: Fn(Request, std::os::unix::net::UnixStream),
     {
         let mut clients = FuturesUnordered::new();
         loop {
             tokio::select! {
                 accepted = self.listener.accept() => match accepted {
-                    Ok((stream, _)) if clients.len() < CLIENTS_MAX => clients.push(self.client(stream, &handler, captures.as_ref())),
+                    Ok((stream, _)) if clients.len() < CLIENTS_MAX => clients.push(self.client(stream, &handler, aside.as_ref())),
                     Ok((stream, _)) => {
                         bump(&self.refused_full);
                         // Not waited for: the answer fits into the socket's buffer or is lost.
@@ -132,28 +132,28 @@ impl Server {
         }
     }
 
-    async fn client<F, H, C>(&self, stream: UnixStream, handler: &F, captures: Option<&C>)
+    async fn client<F, H, C>(&self, stream: UnixStream, handler: &F, aside: Option<&C>)
     where
         F: Fn(Request) -> H,
         H: Future<Output = Result<Value, String>>,
-        C: Fn(Capture, std::os::unix::net::UnixStream),
+        C: Fn(Request, std::os::unix::net::UnixStream),
     {
         let own = rustix::process::geteuid().as_raw();
         if !stream.peer_cred().is_ok_and(|peer| peer.uid() == 0 || peer.uid() == own) {
             bump(&self.refused_user);
             return;
         }
-        if self.converse(stream, handler, captures).await.is_err() {
+        if self.converse(stream, handler, aside).await.is_err() {
             bump(&self.cut_off);
         }
     }
 
     /// Requests and answers in turn until the client closes; an error for a client that is cut off.
-    async fn converse<F, H, C>(&self, stream: UnixStream, handler: &F, captures: Option<&C>) -> io::Result<()>
+    async fn converse<F, H, C>(&self, stream: UnixStream, handler: &F, aside: Option<&C>) -> io::Result<()>
     where
         F: Fn(Request) -> H,
         H: Future<Output = Result<Value, String>>,
-        C: Fn(Capture, std::os::unix::net::UnixStream),
+        C: Fn(Request, std::os::unix::net::UnixStream),
     {
         let (reader, mut writer) = stream.into_split();
         let mut reader = BufReader::new(reader);
@@ -174,10 +174,14 @@ impl Server {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
             let asked = serde_json::from_slice(&request);
-            if let (Ok(Request::Capture(wish)), Some(captures)) = (&asked, captures) {
+            if let (
+                Ok(request @ (Request::Capture(_) | Request::Sockets | Request::Drain { .. })),
+                Some(answered_by),
+            ) = (&asked, aside)
+            {
                 let stream = reader.into_inner().reunite(writer).map_err(io::Error::other)?;
                 bump(&self.answered);
-                captures(wish.clone(), stream.into_std()?);
+                answered_by(request.clone(), stream.into_std()?);
                 return Ok(());
             }
             let answer = match asked {

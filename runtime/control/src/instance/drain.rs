@@ -39,16 +39,17 @@ pub(super) async fn late(drain: Option<Instant>) {
 
 impl<S: Service + 'static> Instance<S> {
     /// Asked to stop. Says whether there is something to wait for; asked again, there is not.
-    pub(super) fn begin_to_drain(&mut self) -> bool {
+    pub(super) fn begin_to_drain(&mut self, handed_over: bool) -> bool {
         let open: u64 = self.workers.iter().map(|worker| worker.serve.connections.get()).sum();
         if self.drain.is_some() || self.plan.drain == Duration::ZERO || self.plan.tcp.is_none() {
             return false;
         }
-        let told = self
-            .workers
-            .iter_mut()
-            .filter_map(|worker| worker.tell(Command::Engine(ServeCommand::Drain)).then_some(()));
+        // They would keep the listeners open.
         self.guards.clear();
+        self.kept = Default::default();
+        let told = self.workers.iter_mut().filter_map(|worker| {
+            worker.tell(Command::Engine(ServeCommand::Drain { handed_over })).then_some(())
+        });
         let drain = Drain { workers: told.count(), ends_at: Instant::now() + self.plan.drain };
         if open > 0 {
             tracing::info!(

@@ -1,6 +1,6 @@
 //! The control loop: what changes while an instance serves, what is asked of it, and its end.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use super::start::learn_facts;
 use super::workers::WorkerHandle;
 use super::{ASKED_MAX, Asked, Instance, InstanceError, Ready};
 use crate::choose::{Path, choose_without};
-use crate::command::{Request, Server, default_socket, run_directory};
+use crate::command::{Request, Server, agreement, default_socket, run_directory};
 use crate::facts;
 use crate::machine::Answer;
 use crate::metrics;
@@ -102,7 +102,13 @@ impl<S: Service + 'static> Instance<S> {
             }
         };
         // If the loop is so far behind, the client finds its connection closed.
-        let capture = |wish, stream| drop(ask.try_send(Asked::Capture(wish, stream)));
+        let aside = |request, stream| {
+            drop(match request {
+                Request::Capture(wish) => ask.try_send(Asked::Capture(wish, stream)),
+                Request::Drain { handed_over } => ask.try_send(Asked::Drain { handed_over, stream }),
+                _ => ask.try_send(Asked::Sockets(stream)),
+            });
+        };
         ready(&Ready {
             socket: server.path().to_owned(),
             metrics: scrapes.map(metrics::Server::address),
@@ -116,7 +122,7 @@ impl<S: Service + 'static> Instance<S> {
         };
         tokio::select! {
             outcome = self.serve(asked, &ask, signals) => outcome,
-            never = server.serve_captures(hand_over, Some(capture)) => match never {},
+            never = server.serve_aside(hand_over, Some(aside)) => match never {},
             never = scraped => match never {},
         }
     }
@@ -156,25 +162,20 @@ impl<S: Service + 'static> Instance<S> {
             match woken {
                 Woken::Mirror(event) => self.kernel_says(event),
                 Woken::Worker => self.read_workers(),
-                Woken::Asked(Asked::Request(Request::Measure, answer)) => self.measure(Some(answer), ask),
-                Woken::Asked(Asked::Measured(costs)) => self.measured(*costs),
-                Woken::Rest => self.measure_if_due(ask),
-                // Whoever asked may be gone by now.
-                Woken::Asked(Asked::Request(request, answer)) => drop(answer.send(self.answer(&request))),
-                Woken::Asked(Asked::Scrape(answer)) => {
-                    self.look_at_neighbours();
-                    let _ = answer.send(self.report_without_neighbours());
+                Woken::Asked(asked) => {
+                    if self.asked(asked, ask).await {
+                        return Ok(());
+                    }
                 }
+                Woken::Rest => self.measure_if_due(ask),
                 Woken::Check => {
                     self.look_at_neighbours();
                     self.check_queues().await;
                 }
-                Woken::Asked(Asked::Capture(wish, stream)) => self.capture(wish, stream, ask.clone()),
-                Woken::Asked(Asked::CaptureEnded(id)) => self.capture_ended(id),
                 Woken::End => {
                     // First, so that nobody is sent here any more.
                     std::mem::take(&mut self.registered).unset().await;
-                    if !self.begin_to_drain() {
+                    if !self.begin_to_drain(false) {
                         return Ok(());
                     }
                 }
@@ -190,6 +191,34 @@ impl<S: Service + 'static> Instance<S> {
             self.look_at_device().await;
             self.take_taps_back();
         }
+    }
+
+    /// Does what somebody asks; says whether that is the end.
+    async fn asked(&mut self, asked: Asked, ask: &mpsc::Sender<Asked>) -> bool {
+        match asked {
+            Asked::Request(Request::Measure, answer) => self.measure(Some(answer), ask),
+            // Whoever asked may be gone by now.
+            Asked::Request(request, answer) => drop(answer.send(self.answer(&request))),
+            Asked::Measured(costs) => self.measured(*costs),
+            Asked::Scrape(answer) => {
+                self.look_at_neighbours();
+                let _ = answer.send(self.report_without_neighbours());
+            }
+            Asked::Capture(wish, stream) => self.capture(wish, stream, ask.clone()),
+            Asked::CaptureEnded(id) => self.capture_ended(id),
+            Asked::Sockets(stream) => self.give_sockets(stream),
+            Asked::Drain { handed_over, mut stream } => {
+                let registered = std::mem::take(&mut self.registered);
+                if !handed_over {
+                    registered.unset().await;
+                }
+                let waits = self.hand_over_or_drain(handed_over);
+                // Now, as the loop may end in this very round; a line fits into the connection's buffer.
+                let _ = stream.write_all(&agreement());
+                return !waits;
+            }
+        }
+        false
     }
 
     fn read_workers(&mut self) {
@@ -334,7 +363,7 @@ impl<S: Service + 'static> Instance<S> {
         }
     }
 
-    fn detach(&mut self, ifindex: u32) {
+    pub(super) fn detach(&mut self, ifindex: u32) {
         // The programs first: from here on the kernel serves, and no frame goes to a socket that is about to close.
         self.interface.attachment = None;
         self.mirror.serve_on([]);
@@ -435,6 +464,7 @@ impl<S: Service + 'static> Instance<S> {
         self.look_at_neighbours();
         match request {
             Request::Show(topic) => topic.of(&self.report()),
+            Request::Sockets | Request::Drain { .. } => Err("it is not answered here".to_owned()),
             Request::Measure => Err("a measurement is answered when it has ended".to_owned()),
             Request::Capture(_) => Err("a capture is not answered in a line".to_owned()),
             Request::Set(change) => {

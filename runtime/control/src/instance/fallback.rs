@@ -111,6 +111,7 @@ mod tests {
             drain: Duration::ZERO,
             peers_max: 1,
             ring_frames: 64,
+            take_over: None,
             socket: None,
             metrics: None,
         }

@@ -10,40 +10,45 @@ use std::sync::Arc;
 use twinpath_sys::UdpSocket;
 use twinpath_sys::tcp_listener::{Group, listen_group};
 
+use super::hand_over::Inherited;
 use super::{InstanceError, Plan};
 use crate::holders::{Transport, holder_of_name, holders};
 
 /// The kernel's sockets of an instance, before they are given to workers.
 pub(super) struct KernelSockets {
     pub(super) udp: Arc<[UdpSocket]>,
-    /// Per address, one for each worker.
-    pub(super) listeners: Vec<Group>,
+    /// Per address and port, one for each worker.
+    pub(super) listeners: Vec<(Option<IpAddr>, u16, Group)>,
 }
 
 /// Binds the service's ports with kernel sockets: nobody else may have them, and they serve what does not come by the fast
 /// path.
-pub(super) fn hold_ports(plan: &Plan) -> Result<KernelSockets, InstanceError> {
+pub(super) fn hold_ports(plan: &Plan, former: &mut Inherited) -> Result<KernelSockets, InstanceError> {
     let addresses: Vec<Option<IpAddr>> = match plan.addresses.as_slice() {
         [] => vec![None],
         some => some.iter().copied().map(Some).collect(),
     };
     let mut udp = Vec::new();
     for (port, address) in plan.udp.iter().flat_map(|port| addresses.iter().map(move |at| (*port, *at))) {
-        udp.push(bind_udp(address, port)?);
+        udp.push(former.udp(address, port).map_or_else(|| bind_udp(address, port), Ok)?);
     }
     // Our ends of flows whose port is not held already.
     let ends: BTreeSet<SocketAddr> = plan.flows.iter().map(|flow| flow.destination).collect();
     for end in ends {
         if !udp.iter().any(|socket: &UdpSocket| socket.is_at(end)) {
-            udp.push(bind_udp(Some(end.ip()), end.port())?);
+            let (address, port) = (Some(end.ip()), end.port());
+            udp.push(former.udp(address, port).map_or_else(|| bind_udp(address, port), Ok)?);
         }
     }
     let tcp = plan.tcp.iter().flat_map(|port| addresses.iter().map(move |at| (*port, *at)));
     let listen = |(port, address)| {
         let count = plan.workers.max(1) as usize;
-        listen_group(address, port, count).map_err(|source| bind_error(Transport::Tcp, port, source))
+        let bind =
+            || listen_group(address, port, count).map_err(|source| bind_error(Transport::Tcp, port, source));
+        Ok((address, port, former.tcp(address, port).map_or_else(bind, Ok)?))
     };
-    Ok(KernelSockets { udp: udp.into(), listeners: tcp.map(listen).collect::<Result<_, _>>()? })
+    let listeners = tcp.map(listen).collect::<Result<_, InstanceError>>()?;
+    Ok(KernelSockets { udp: udp.into(), listeners })
 }
 
 fn bind_udp(address: Option<IpAddr>, port: u16) -> Result<UdpSocket, InstanceError> {

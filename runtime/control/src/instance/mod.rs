@@ -11,6 +11,7 @@ mod client;
 mod drain;
 mod events;
 mod fallback;
+mod hand_over;
 mod hold;
 mod neighbours;
 mod plan;
@@ -92,6 +93,8 @@ pub struct Plan {
     pub peers_max: u32,
     /// Entries per ring.
     pub ring_frames: u32,
+    /// The command socket of the instance to take over from.
+    pub take_over: Option<PathBuf>,
     /// The command socket.
     pub socket: Option<PathBuf>,
     /// Where metrics are offered.
@@ -158,6 +161,14 @@ pub enum InstanceError {
         port: String,
         /// Who holds it.
         holder: String,
+    },
+    /// The instance that was there before does not hand over.
+    #[error("cannot take over from {}: {why}; start without --take-over once it has stopped", from.display())]
+    TakeOver {
+        /// Its command socket.
+        from: PathBuf,
+        /// Why.
+        why: String,
     },
     /// Another instance has the frames.
     #[error(
@@ -242,6 +253,14 @@ enum Asked {
     Scrape(oneshot::Sender<report::Report>),
     /// What waking up costs, measured again.
     Measured(Box<twinpath_worker::Costs>),
+    /// From an instance that is to take over.
+    Sockets(std::os::unix::net::UnixStream),
+    /// From whoever wants it to end.
+    Drain {
+        /// Another instance has the sockets.
+        handed_over: bool,
+        stream: std::os::unix::net::UnixStream,
+    },
     /// From a client that is to be sent a file.
     Capture(crate::command::Capture, std::os::unix::net::UnixStream),
     /// From the thread of a capture that has ended.
@@ -267,6 +286,8 @@ struct Instance<S: Service> {
     registered: Registered,
     /// Keep other programs from sharing our listeners.
     guards: Vec<OwnedFd>,
+    /// Sockets for an instance that takes over.
+    kept: hand_over::Kept,
     /// It is stopping.
     drain: Option<drain::Drain>,
     started: Instant,

@@ -49,6 +49,7 @@ impl Plan {
             drain: Duration::from_millis(u64::from(config.limits.drain_ms)),
             peers_max: config.limits.peers,
             ring_frames: config.interface.ring_frames,
+            take_over: None,
             socket: config.control.socket.clone(),
             metrics: config.control.metrics.map(|address| address.0),
         })

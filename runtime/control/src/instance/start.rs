@@ -14,6 +14,7 @@ use twinpath_sys::tcp_listener::Group;
 
 use super::attach::{AttachPlan, Attachment, Placed, Target, pool_frames};
 use super::fallback::Fallback;
+use super::hand_over::{Inherited, Kept};
 use super::hold::{KernelSockets, hold_frames, hold_ports};
 use super::workers::{StartError, WorkerHandle};
 use super::{Instance, InstanceError, Interface, Plan};
@@ -40,7 +41,11 @@ impl<S: Service + Clone + 'static> Instance<S> {
         limits.book.peers = plan.peers_max as usize;
         let mirror = Mirror::open(limits).await?;
         let link = find_link(&mirror, &plan.interface)?;
-        let sockets = hold_ports(&plan)?;
+        let mut former =
+            plan.take_over.as_deref().map_or_else(|| Ok(Inherited::default()), Inherited::ask)?;
+        let sockets = hold_ports(&plan, &mut former)?;
+        let kept = Kept::of(&sockets.udp, &sockets.listeners).map_err(InstanceError::Control)?;
+        former.go()?;
         let frame_claim = hold_frames(&plan, link.ifindex)?;
         let facts = learn_facts(&mirror, &link).await;
         let addresses = mirror.tables().addresses(link.ifindex).map(|(address, _)| address).collect();
@@ -75,6 +80,7 @@ impl<S: Service + Clone + 'static> Instance<S> {
             registered: Default::default(),
             drain: None,
             guards: Vec::new(),
+            kept,
             started: clock::now(),
         };
         let outcome = match instance.start_workers(sockets, service) {
@@ -135,9 +141,9 @@ impl<S: Service + Clone + 'static> Instance<S> {
     }
 
     /// Gives each worker a listener of each group. A worker fewer than was asked for has the listeners of those that are not there.
-    fn share_out(&mut self, groups: Vec<Group>, workers: usize) -> Vec<Vec<OwnedFd>> {
+    fn share_out(&mut self, groups: Vec<(Option<IpAddr>, u16, Group)>, workers: usize) -> Vec<Vec<OwnedFd>> {
         let mut shares: Vec<_> = (0..workers).map(|_| Vec::new()).collect();
-        for Group { listeners, guard } in groups {
+        for (_, _, Group { listeners, guard }) in groups {
             if listeners.len() > 1 && guard.is_none() {
                 tracing::warn!(
                     "another program of this user that asks for SO_REUSEPORT could take TCP connections: keeping it off needs \

@@ -81,14 +81,16 @@ impl Acceptor {
         }
     }
 
-    /// Takes what waits and listens no more.
+    /// Takes what waits, unless it is somebody else's, and listens no more.
     pub(crate) fn close(
         &mut self,
+        handed_over: bool,
         now: Instant,
         io: &Io<'_, ServeEvent>,
         mut open: impl FnMut(OwnedFd, SocketAddr),
     ) {
-        for number in 0..self.listeners.len() {
+        let own = if handed_over { 0 } else { self.listeners.len() };
+        for number in 0..own {
             while self.accept(number, now, io, &mut open) {}
         }
         for listener in self.listeners.drain(..) {

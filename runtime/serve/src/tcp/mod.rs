@@ -132,10 +132,10 @@ impl<C: Send> TcpServer<C> {
     }
 
     /// Has every connection end once what it asked is answered, and takes no more.
-    pub(crate) fn drain<S: Service<Connection = C>>(&mut self, mut call: Call<'_, '_, S>) {
+    pub(crate) fn drain<S: Service<Connection = C>>(&mut self, handed_over: bool, mut call: Call<'_, '_, S>) {
         let mut acceptor = std::mem::replace(&mut self.acceptor, Acceptor::new(Vec::new()));
         let (now, io) = (call.now, call.io);
-        acceptor.close(now, io, |fd, peer| self.open(fd, peer, &mut call));
+        acceptor.close(handed_over, now, io, |fd, peer| self.open(fd, peer, &mut call));
         self.ending = Some(0);
     }
 
