@@ -77,7 +77,7 @@ pub(crate) struct Args {
     /// Run only these ratios and rows, and what they need.
     #[arg(long, value_name = "ID,...", value_delimiter = ',')]
     only: Vec<String>,
-    /// Measure long enough to judge (at least 9 pairs per ratio). Ends with 1 if a ratio misses its target, else
+    /// Measure long enough to judge, with as many pairs as each ratio needs. Ends with 1 if a ratio misses its target, else
     /// with 3 if one could not be measured.
     #[arg(long)]
     check: bool,
