@@ -23,6 +23,9 @@ pub struct ClientConfig {
     pub load: LoadConfig,
     /// Whether requests that are due together share a system call, and replies that are there together another.
     pub batch: bool,
+    /// Over TCP, whether the kernel may keep a request while earlier ones are unacknowledged, so that several leave in one
+    /// segment (Nagle's algorithm, RFC 9293, 3.7.4); without, `TCP_NODELAY` is set.
+    pub nagle: bool,
     /// The CPU to run on; anywhere if `None`.
     pub cpu: Option<usize>,
 }

@@ -40,8 +40,8 @@ pub(crate) fn listen_tcp(address: SocketAddr) -> Result<(Arc<OwnedFd>, SocketAdd
     Ok((Arc::new(socket.into()), local))
 }
 
-/// A TCP connection that sends every request at once.
-pub(crate) fn connect_tcp(target: SocketAddr) -> Result<Arc<OwnedFd>, PlainError> {
+/// A TCP connection, which sends every request at once unless `nagle`.
+pub(crate) fn connect_tcp(target: SocketAddr, nagle: bool) -> Result<Arc<OwnedFd>, PlainError> {
     let stream = TcpStream::connect_timeout(&target, CONNECT_TIMEOUT).map_err(|source| {
         if source.kind() == io::ErrorKind::ConnectionRefused {
             PlainError::Refused(target)
@@ -49,7 +49,7 @@ pub(crate) fn connect_tcp(target: SocketAddr) -> Result<Arc<OwnedFd>, PlainError
             PlainError::Connect { target, source }
         }
     })?;
-    stream.set_nodelay(true).map_err(|source| PlainError::Option { option: "TCP_NODELAY", source })?;
+    stream.set_nodelay(!nagle).map_err(|source| PlainError::Option { option: "TCP_NODELAY", source })?;
     Ok(Arc::new(stream.into()))
 }
 

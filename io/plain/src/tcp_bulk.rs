@@ -110,7 +110,7 @@ pub fn tcp_bulk(
     if let Some(cpu) = cpu {
         affinity::pin_current_thread(cpu)?;
     }
-    let connection = connect_tcp(target)?;
+    let connection = connect_tcp(target, false)?;
     stop.watch(&connection);
     let chunk = vec![0x5A; CHUNK_BYTES];
     let mut bytes = 0;

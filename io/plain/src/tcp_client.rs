@@ -49,7 +49,7 @@ impl<C: Codec> TcpClient<C> {
     /// The configuration is impossible, or nothing listens at the target.
     pub fn connect(config: &ClientConfig, codec: C) -> Result<Self, PlainError> {
         config.load.validate()?;
-        let socket = connect_tcp(config.target)?;
+        let socket = connect_tcp(config.target, config.nagle)?;
         set_receive_timeout(&socket, config.load.loss_timeout)?;
         let request_len = codec.request_len();
         let outgoing = if config.batch { GATHERED_BYTES_MAX.max(request_len) } else { request_len };

@@ -70,7 +70,7 @@ pub fn tcp_hold(
         if stop.is_requested() {
             return Ok(holder.held);
         }
-        let socket = connect_tcp(target)?;
+        let socket = connect_tcp(target, false)?;
         // Ended by a reset: ports that wait after an orderly end are missing to whoever opens as many next.
         set_socket_linger(&socket, Some(Duration::ZERO))
             .map_err(|source| PlainError::Option { option: "SO_LINGER", source: source.into() })?;

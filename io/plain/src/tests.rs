@@ -19,7 +19,7 @@ fn udp_server(ip: IpAddr, wait: Wait, method: EchoMethod, peers: Peers) -> UdpEc
 
 fn client(target: SocketAddr, wait: Wait, inflight: u32, count: u64) -> ClientConfig {
     let load = LoadConfig { inflight, limit: Limit::Count(count), ..LoadConfig::default() };
-    ClientConfig { target, wait, load, batch: false, cpu: None }
+    ClientConfig { target, wait, load, batch: false, nagle: false, cpu: None }
 }
 
 fn echo(len: usize) -> Pattern {
@@ -38,6 +38,15 @@ fn beside<T>(
         stop.request();
         (server.join().unwrap(), asked)
     })
+}
+
+#[test]
+fn requests_leave_at_once_unless_they_may_wait() {
+    let (_listener, address) = crate::socket::listen_tcp(SocketAddr::new(LOCAL, 0)).unwrap();
+    for nagle in [false, true] {
+        let socket = crate::socket::connect_tcp(address, nagle).unwrap();
+        assert_eq!(rustix::net::sockopt::tcp_nodelay(socket).unwrap(), !nagle);
+    }
 }
 
 #[test]

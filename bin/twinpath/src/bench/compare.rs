@@ -173,7 +173,7 @@ fn runs_of(report: &BenchReport) -> Vec<RunReport> {
 /// What was asked for of one and not of the other. The target is no setting: two servers are what one compares.
 fn differences(first: &BenchReport, second: &BenchReport) -> Vec<Difference> {
     type Setting = (&'static str, fn(&BenchReport) -> String);
-    const SETTINGS: [Setting; 13] = [
+    const SETTINGS: [Setting; 14] = [
         ("service", |report| report.service.clone()),
         ("procedure", |report| optional(report.procedure.as_ref())),
         ("auth", |report| optional(report.auth.as_ref())),
@@ -185,6 +185,7 @@ fn differences(first: &BenchReport, second: &BenchReport) -> Vec<Difference> {
         ("inflight", |report| report.inflight.to_string()),
         ("threads", |report| report.threads.to_string()),
         ("batch", |report| report.batch.to_string()),
+        ("nagle", |report| report.nagle.to_string()),
         ("rate", |report| optional(report.rate_per_s)),
         ("arrivals", |report| optional(report.arrivals.as_ref())),
     ];

@@ -74,6 +74,7 @@ impl<C: Codec> Client<C> {
             wait: wait_of(plan.mode),
             load: plan.thread_load(index),
             batch: plan.batch,
+            nagle: plan.nagle,
             cpu: plan.thread_cpu(index),
         };
         Ok(match plan.transport {

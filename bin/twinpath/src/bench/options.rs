@@ -58,6 +58,10 @@ pub(crate) struct CommonArgs {
     /// every send carries one request and every receive takes one reply
     #[arg(long)]
     pub(crate) batch: bool,
+    /// Over TCP, whether the kernel may keep a request while earlier ones are unacknowledged, so that several leave in
+    /// one segment (Nagle's algorithm) [default: as ksf's tools, on with several in flight; off with --batch or --rate]
+    #[arg(long, value_enum, value_name = "ON_OFF")]
+    pub(crate) nagle: Option<Switch>,
     /// Offer so many requests per second in all, whatever the replies do; latency counts from when a request was due
     #[arg(long, value_name = "PER_SECOND")]
     pub(crate) rate: Option<f64>,
@@ -116,6 +120,13 @@ pub(crate) struct CommonArgs {
     /// Also draw the distribution of the round-trip times, of all runs together
     #[arg(long, value_name = "FILE.svg")]
     pub(crate) plot: Option<PathBuf>,
+}
+
+/// Whether something is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Switch {
+    On,
+    Off,
 }
 
 /// `9M` is nine million.

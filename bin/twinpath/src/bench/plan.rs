@@ -11,7 +11,7 @@ use twinpath_time::Duration;
 use twinpath_worker::idle::Mode;
 
 use super::options::{
-    CommonArgs, EchoArgs, PAPER_COUNT, PAPER_ITERATIONS, PAPER_QUANTILES, QUANTILES, parse_quantiles,
+    CommonArgs, EchoArgs, PAPER_COUNT, PAPER_ITERATIONS, PAPER_QUANTILES, QUANTILES, Switch, parse_quantiles,
 };
 use super::service::Service;
 use super::target::Target;
@@ -74,6 +74,8 @@ pub(crate) struct Plan {
     pub(crate) mode: Mode,
     pub(crate) threads: u32,
     pub(crate) batch: bool,
+    /// Over TCP, whether requests may wait for acknowledgements to leave in one segment.
+    pub(crate) nagle: bool,
     /// For the threads in turn; empty: anywhere.
     pub(crate) cpus: Vec<usize>,
     /// All threads together, one run.
@@ -128,6 +130,7 @@ impl Plan {
             mode: args.mode,
             threads: args.threads,
             batch: args.batch,
+            nagle: nagle(args, transport)?,
             cpus,
             load,
             seed,
@@ -193,6 +196,17 @@ fn path_of(args: &CommonArgs, transport: Transport) -> anyhow::Result<PathAsked>
          is due together"
     );
     Ok(path)
+}
+
+/// ksf's tools set TCP_NODELAY with one request in flight only. What leaves in one send anyway, or is due at a time of its own,
+/// gains nothing from waiting.
+fn nagle(args: &CommonArgs, transport: Transport) -> anyhow::Result<bool> {
+    ensure!(
+        args.nagle.is_none() || transport == Transport::Tcp,
+        "--nagle is for TCP: no datagram waits for another"
+    );
+    let usual = args.inflight > 1 && args.rate.is_none() && !args.batch;
+    Ok(transport == Transport::Tcp && args.nagle.map_or(usual, |nagle| nagle == Switch::On))
 }
 
 fn load_config(args: &CommonArgs, seed: u64) -> anyhow::Result<LoadConfig> {
@@ -290,6 +304,22 @@ mod tests {
     }
 
     #[test]
+    fn requests_wait_for_acknowledgements_where_ksfs_do() {
+        for (line, nagle) in [
+            ("--tcp", false),
+            ("--tcp -a 2", true),
+            ("--tcp -a 2 --nagle off", false),
+            ("--tcp --nagle on", true),
+            ("--tcp -a 2 --batch", false),
+            ("--tcp -a 2 --rate 5", false),
+            ("--tcp -a 2 --rate 5 --nagle on", true),
+            ("--udp -a 2", false),
+        ] {
+            assert_eq!(plan(&format!("127.0.0.1:7 {line}")).unwrap().nagle, nagle, "{line}");
+        }
+    }
+
+    #[test]
     fn as_in_the_paper_unless_told() {
         let paper = plan("127.0.0.1:7 --paper -j2").unwrap();
         assert_eq!((paper.iterations, paper.load.limit), (99, Limit::Count(2_000_000)));
@@ -326,6 +356,7 @@ mod tests {
             ("127.0.0.1:7 --path fast", "use auto, xdp"),
             ("127.0.0.1:7 --on lo --tcp", "kernel sockets only"),
             ("127.0.0.1:7 --on lo --batch", "--batch is for kernel sockets"),
+            ("127.0.0.1:7 --nagle on", "--nagle is for TCP"),
             ("127.0.0.1:7 -i 0", "0 iterations"),
             ("127.0.0.1:7 -q 50,x", "no list of percentiles"),
             ("127.0.0.1:7 -c 9X", "is no count"),

@@ -78,6 +78,9 @@ pub(crate) struct BenchReport {
     /// Whether requests shared system calls.
     #[serde(default)]
     pub(crate) batch: bool,
+    /// Over TCP, whether requests might wait for acknowledgements, to leave in one segment (Nagle's algorithm).
+    #[serde(default)]
+    pub(crate) nagle: bool,
     /// Requests that the server refused in due form.
     #[serde(default)]
     pub(crate) refused: u64,

@@ -199,6 +199,7 @@ fn settings(plan: &Plan) -> BenchReport {
         inflight: plan.load.inflight,
         threads: plan.threads,
         batch: plan.batch,
+        nagle: plan.nagle,
         rate_per_s: plan.load.rate_per_s,
         arrivals: plan.load.rate_per_s.map(|_| plan.load.arrivals.to_string()),
         arrivals_seed: plan.load.rate_per_s.map(|_| plan.load.arrivals_seed),

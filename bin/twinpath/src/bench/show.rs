@@ -123,7 +123,7 @@ pub(crate) fn table(plan: &Plan, report: &BenchReport) -> String {
     let offered =
         report.rate_per_s.map_or(String::new(), |rate| format!(", {rate} requests/s offered, {shape}"));
     let mut text = format!(
-        "{} of {} over {} ({} path, {}), {} bytes, {} in flight, {} thread{}{}{offered}\n",
+        "{} of {} over {} ({} path, {}), {} bytes, {} in flight, {} thread{}{}{}{offered}\n",
         plan.service,
         report.target,
         report.transport,
@@ -134,6 +134,7 @@ pub(crate) fn table(plan: &Plan, report: &BenchReport) -> String {
         report.threads,
         if report.threads == 1 { "" } else { "s" },
         if report.batch { ", batched" } else { "" },
+        if report.nagle { ", Nagle" } else { "" },
     );
     if let Some(said) = &report.summarised {
         text += &format!("the {said} of {} runs\n", report.runs.len());

@@ -351,6 +351,7 @@ impl<'a> Bench<'a> {
             UdpEcho::address,
         )?;
         let config = ClientConfig {
+            nagle: false,
             target: echo.address(),
             wait: self.wait(),
             load,
