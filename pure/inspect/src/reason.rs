@@ -70,6 +70,8 @@ pub enum Reason {
     SessionLimit,
     /// A connection was closed: the service's code panicked while it worked on a request.
     HandlerFailed,
+    /// A connection was closed: it had not ended by itself when a drain had taken as long as it may.
+    DrainTimeout,
     /// A connection was closed: an RPC record is larger than what is taken of one.
     RecordTooLarge,
     /// A connection was closed: an RPC record has more fragments than are taken.
@@ -94,7 +96,7 @@ pub enum Reason {
 
 impl Reason {
     /// All of them, in the order of their counters.
-    pub const ALL: [Self; 42] = [
+    pub const ALL: [Self; 43] = [
         Self::Truncated,
         Self::IpHeader,
         Self::IpChecksum,
@@ -127,6 +129,7 @@ impl Reason {
         Self::LateReply,
         Self::SessionLimit,
         Self::HandlerFailed,
+        Self::DrainTimeout,
         Self::RecordTooLarge,
         Self::TooManyFragments,
         Self::RpcHeader,
@@ -175,6 +178,7 @@ impl Reason {
             Self::LateReply => "late_reply",
             Self::HandlerFailed => "handler_failed",
             Self::SessionLimit => "session_limit",
+            Self::DrainTimeout => "drain_timeout",
             Self::RecordTooLarge => "record_too_large",
             Self::TooManyFragments => "too_many_fragments",
             Self::RpcHeader => "rpc_header",

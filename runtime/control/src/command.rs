@@ -14,7 +14,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use twinpath_idle::Goal;
 
-pub use self::client::{Found, ask, find_instances, interpret};
+pub use self::client::{Found, ask, find_instances, follow_drain, interpret};
 pub use self::server::{Server, ServerCounters};
 use crate::config::{CpuGoal, LatencyGoal, Mode, goal};
 
@@ -26,6 +26,8 @@ pub const ANSWER_MAX: usize = 16 * 1024 * 1024;
 pub const CLIENTS_MAX: usize = 16;
 /// A client that says nothing, or does not read what it asked for, for so long is let go.
 pub const PATIENCE: Duration = Duration::from_secs(10);
+/// How often who asked for a drain is told how far it is.
+pub const DRAIN_PROGRESS: Duration = Duration::from_millis(200);
 
 /// What can be asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,14 +43,23 @@ pub enum Request {
     /// The service's own sockets, for an instance that is to take over: `"sockets"`. Behind the answer, which names them, they come as
     /// descriptors.
     Sockets,
-    /// Stop as at a signal: `{"drain":{}}`. `handed_over`: what waits in the listeners is somebody else's now.
-    Drain {
-        /// Whether another instance has the sockets.
-        #[serde(default)]
-        handed_over: bool,
-    },
+    /// Answer what was accepted, and end: `{"drain":{"timeout_ms":1000}}`. The answer, and every [`DRAIN_PROGRESS`] another one, is a
+    /// [`Draining`](crate::report::Draining); the last one says that it is over.
+    Drain(Drain),
     /// A change: `{"set":{"worker":0,"mode":"poll"}}`, `{"set":{"latency":"20us"}}`.
     Set(Set),
+}
+
+/// How the instance is to end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Drain {
+    /// After so long, what has not ended is closed; without it, `limits.drain_ms`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u32>,
+    /// Another instance has the sockets: what waits in the listeners is its own.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub handed_over: bool,
 }
 
 /// A change while running.

@@ -45,6 +45,23 @@ pub struct Instance {
     pub uptime_s: f64,
     /// Frame memory of all workers, MiB.
     pub pool_mib: f64,
+    /// How far it is, if it drains.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub draining: Option<Draining>,
+}
+
+/// An instance that answers what it has accepted, and ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Draining {
+    /// Connections that have not ended.
+    pub connections: u64,
+    /// Until those that have not ended by then are closed, ms.
+    pub left_ms: u64,
+    /// Connections that were so closed: `drain_timeout` in `drops`.
+    pub cut_off: u64,
+    /// It is done, and ends.
+    pub over: bool,
 }
 
 /// One service, on all workers.

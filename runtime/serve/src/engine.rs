@@ -76,6 +76,8 @@ pub enum ServeCommand {
         /// What waits in the listeners is left to somebody else who has them.
         handed_over: bool,
     },
+    /// A drain has taken long enough: close every connection that is left.
+    Cut,
 }
 
 /// What a serving engine tells control.
@@ -322,6 +324,12 @@ impl<S: Service> Engine for ServeEngine<S> {
                 let Self { tcp, service, counters, .. } = self;
                 if let Some(tcp) = tcp {
                     tcp.drain(handed_over, Call { now, service, counters, io });
+                }
+            }
+            ServeCommand::Cut => {
+                let Self { tcp, service, counters, .. } = self;
+                if let Some(tcp) = tcp {
+                    tcp.cut(Call { now, service, counters, io });
                 }
             }
         }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
 use twinpath_control::command::Topic;
-use twinpath_control::report::{Device, Interface, Report, Service, Worker};
+use twinpath_control::report::{Device, Draining, Interface, Report, Service, Worker};
 
 /// In a file or a pipe.
 const WIDTH_WITHOUT_TERMINAL: u16 = 120;
@@ -51,6 +51,15 @@ fn instance(report: &Report) -> String {
         span(instance.uptime_s),
         instance.version,
         instance.pool_mib
+    ) + &instance.draining.map(draining).unwrap_or_default()
+}
+
+fn draining(draining: Draining) -> String {
+    let Draining { connections, left_ms, cut_off, .. } = draining;
+    let cut_off = if cut_off > 0 { format!(", {cut_off} were closed") } else { String::new() };
+    format!(
+        "\n  draining: {connections} connections left, {:.1} s until they are closed{cut_off}",
+        left_ms as f64 / 1e3
     )
 }
 
@@ -391,16 +400,21 @@ mod tests {
 
     use super::*;
 
+    fn instance_draining() -> Instance {
+        Instance {
+            pid: 12,
+            version: "0.1.0".to_owned(),
+            service: "echo".to_owned(),
+            ports: vec!["udp/7".to_owned(), "tcp/7".to_owned()],
+            uptime_s: 3725.5,
+            pool_mib: 8.0,
+            draining: Some(Draining { connections: 3, left_ms: 1_500, ..Draining::default() }),
+        }
+    }
+
     fn report() -> Report {
         Report {
-            instance: Instance {
-                pid: 12,
-                version: "0.1.0".to_owned(),
-                service: "echo".to_owned(),
-                ports: vec!["udp/7".to_owned(), "tcp/7".to_owned()],
-                uptime_s: 3725.5,
-                pool_mib: 8.0,
-            },
+            instance: instance_draining(),
             services: vec![Service {
                 name: "echo".to_owned(),
                 claims: vec![ServiceClaim {

@@ -10,12 +10,12 @@ use crate::rig::{CLIENT, PATIENCE, PORT, Rig, SERVER, Server, ask, until};
 use crate::root_or_skip;
 
 /// What the service as a whole says.
-fn service(server: &Server, figure: &str) -> u64 {
+pub(crate) fn service(server: &Server, figure: &str) -> u64 {
     let services = server.show("services");
     services[0][figure].as_u64().unwrap_or_else(|| panic!("no figure {figure}: {services}"))
 }
 
-fn connect(rig: &Rig) -> TcpStream {
+pub(crate) fn connect(rig: &Rig) -> TcpStream {
     let stream = rig.client.run(|| TcpStream::connect((SERVER, PORT))).unwrap().expect("connected");
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.set_nodelay(true).unwrap();
@@ -40,7 +40,7 @@ fn is_closed(stream: &mut TcpStream) {
 }
 
 /// Sends until neither side's buffers take more; bytes.
-fn fill(stream: &mut TcpStream) -> u64 {
+pub(crate) fn fill(stream: &mut TcpStream) -> u64 {
     stream.set_nonblocking(true).unwrap();
     let (chunk, mut sent, mut refused) = ([7; 65_536], 0, 0);
     while refused < 200 {
@@ -173,7 +173,12 @@ impl Drop for EndsLoad<'_> {
 }
 
 /// Asks and asks until the server ends it, or the test does. Every answer is whole.
-fn ask_until_ended(mut stream: TcpStream, answered: &AtomicU64, broken: &AtomicBool, over: &AtomicBool) {
+pub(crate) fn ask_until_ended(
+    mut stream: TcpStream,
+    answered: &AtomicU64,
+    broken: &AtomicBool,
+    over: &AtomicBool,
+) {
     let words = [b'w'; 3_000];
     let mut heard = [0; 3_000];
     while !over.load(Ordering::Relaxed) {

@@ -7,6 +7,7 @@ mod capture;
 mod changes;
 mod claims;
 mod connections;
+mod drain;
 mod exactly;
 mod goals;
 mod luck;

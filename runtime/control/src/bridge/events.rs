@@ -331,8 +331,8 @@ impl Bridge {
     fn answer(&mut self, request: &Request) -> Result<serde_json::Value, String> {
         match request {
             Request::Show(topic) => topic.of(&self.report()),
-            Request::Sockets | Request::Drain { .. } => {
-                Err("a bridge has no connections of its own".to_owned())
+            Request::Sockets | Request::Drain(_) => {
+                Err("a bridge has no connections of its own: end it with a signal".to_owned())
             }
             Request::Measure => Err("a bridge measures what waking up costs at its start only".to_owned()),
             Request::Capture(_) => {
@@ -360,6 +360,7 @@ impl Bridge {
                 ports: Vec::new(),
                 uptime_s: clock::now().since(self.started).as_secs_f64(),
                 pool_mib: pool_bytes as f64 / f64::from(1 << 20),
+                draining: None,
             },
             interfaces: vec![self.report_interface(Side::Port), self.report_interface(Side::Kernel)],
             machine: Some(self.machine.costs.clone()),

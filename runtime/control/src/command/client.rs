@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::{ANSWER_MAX, Answer, CommandError, PATIENCE, Request};
+use super::{ANSWER_MAX, Answer, CommandError, Drain, PATIENCE, Request};
+use crate::report::Draining;
 
 /// Sends one request and waits for the answer, at most [`PATIENCE`] for each part of it.
 ///
@@ -20,6 +21,45 @@ pub fn ask(socket: &Path, request: &Request) -> Result<Value, CommandError> {
     let talk = |error| CommandError::Talk { path: path(), error };
     let text = converse(&stream, request).map_err(talk)?;
     interpret(socket, &text)
+}
+
+/// Has an instance drain, and tells `seen` how far it is each time that it says so. The last of them, once it has ended.
+///
+/// # Errors
+/// Nobody answers there, it says no, or it ended without saying that it had drained.
+pub fn follow_drain(
+    socket: &Path,
+    wish: Drain,
+    mut seen: impl FnMut(Draining),
+) -> Result<Draining, CommandError> {
+    let path = || socket.to_owned();
+    let mut stream =
+        UnixStream::connect(socket).map_err(|error| CommandError::Connect { path: path(), error })?;
+    let talk = |error| CommandError::Talk { path: path(), error };
+    let mut request = serde_json::to_vec(&Request::Drain(wish)).map_err(io::Error::other).map_err(talk)?;
+    request.push(b'\n');
+    stream.set_read_timeout(Some(PATIENCE)).map_err(talk)?;
+    // A full server answers and closes before it reads: the answer is still there then.
+    let sent = stream.write_all(&request);
+    let mut reader = BufReader::new(stream);
+    let mut last = None;
+    loop {
+        let mut line = Vec::new();
+        match reader.by_ref().take(ANSWER_MAX as u64).read_until(b'\n', &mut line) {
+            Ok(0) => break,
+            Ok(_) => {}
+            // It closes its sockets in its own time, and has said all that it had to.
+            Err(_) if last.is_some_and(|last: Draining| last.over) => break,
+            Err(error) => return Err(talk(error)),
+        }
+        let invalid = |error| talk(io::Error::new(io::ErrorKind::InvalidData, error));
+        let draining = serde_json::from_value(interpret(socket, &line)?).map_err(invalid)?;
+        seen(draining);
+        last = Some(draining);
+    }
+    sent.map_err(talk)?;
+    let cut_short = || talk(io::Error::new(io::ErrorKind::UnexpectedEof, "it ended before it had drained"));
+    last.filter(|last| last.over).ok_or_else(cut_short)
 }
 
 /// What an answer says, given its line.

@@ -175,7 +175,7 @@ impl Server {
             }
             let asked = serde_json::from_slice(&request);
             if let (
-                Ok(request @ (Request::Capture(_) | Request::Sockets | Request::Drain { .. })),
+                Ok(request @ (Request::Capture(_) | Request::Sockets | Request::Drain(_))),
                 Some(answered_by),
             ) = (&asked, aside)
             {

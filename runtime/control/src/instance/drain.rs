@@ -1,21 +1,38 @@
 //! Stopping without losing what was accepted: listeners close first, connections end once what they asked is answered, and
-//! only then does the instance stop. Datagrams are served until the end.
+//! only then does the instance stop. Datagrams are served until the end. Who asked for it by command is told how far it is.
+
+use std::io::{ErrorKind, Write as _};
+use std::os::unix::net::UnixStream;
 
 use tokio::time::Instant;
+use twinpath_inspect::Reason;
 use twinpath_serve::ServeCommand;
 use twinpath_service::Service;
 use twinpath_time::Duration;
 use twinpath_worker::Command;
 
 use super::Instance;
+use crate::command::{self, DRAIN_PROGRESS};
+use crate::report::Draining;
+
+/// How long workers may take to close what is left: they do in the turn after, unless the machine is very busy.
+const CUT_PATIENCE: Duration = Duration::from_millis(900);
+
+/// Who may look on at a drain; the next one is told nothing but that it has begun.
+const FOLLOWERS_MAX: usize = 8;
 
 /// How far it is.
 #[derive(Debug)]
 pub(super) struct Drain {
     /// When it ends whatever is left.
     ends_at: Instant,
+    /// What is left is being closed.
+    cutting: bool,
     /// Workers that still have connections.
     workers: usize,
+    /// Those who asked for it, and when they are told again.
+    followers: Vec<UnixStream>,
+    tell_at: Instant,
 }
 
 impl Drain {
@@ -29,47 +46,154 @@ impl Drain {
     }
 }
 
-/// Waits until a drain has taken as long as it may; for ever without one.
-pub(super) async fn late(drain: Option<Instant>) {
-    match drain {
-        Some(ends_at) => tokio::time::sleep_until(ends_at).await,
-        None => std::future::pending().await,
+/// When something is due in a drain.
+#[derive(Clone, Copy)]
+pub(super) struct Due {
+    late: Instant,
+    tell: Option<Instant>,
+}
+
+/// What is due.
+pub(super) enum Next {
+    /// It has taken as long as it may.
+    Late,
+    /// Who looks on is to be told.
+    Tell,
+}
+
+/// Waits until something is due; for ever without a drain.
+pub(super) async fn next(due: Option<Due>) -> Next {
+    let Some(Due { late, tell }) = due else { return std::future::pending().await };
+    match tell.filter(|tell| *tell < late) {
+        Some(tell) => {
+            tokio::time::sleep_until(tell).await;
+            Next::Tell
+        }
+        None => {
+            tokio::time::sleep_until(late).await;
+            Next::Late
+        }
     }
 }
 
 impl<S: Service + 'static> Instance<S> {
-    /// Asked to stop. Says whether there is something to wait for; asked again, there is not.
-    pub(super) fn begin_to_drain(&mut self, handed_over: bool) -> bool {
-        let open: u64 = self.workers.iter().map(|worker| worker.serve.connections.get()).sum();
-        if self.drain.is_some() || self.plan.drain == Duration::ZERO || self.plan.tcp.is_none() {
+    /// A signal. Says whether there is something to wait for; at the second one there is not.
+    pub(super) fn stop_by_signal(&mut self) -> bool {
+        if self.drain.is_some() || self.plan.drain == Duration::ZERO {
             return false;
         }
+        self.begin_to_drain(false, self.plan.drain);
+        let left = self.drain_left();
+        if left.connections > 0 {
+            tracing::info!(
+                "stopping: {} connections end once they are answered, within {} ms; a second signal ends at once",
+                left.connections,
+                left.left_ms
+            );
+        }
+        true
+    }
+
+    /// Somebody asks for it by command; who asks again looks on as well. The bound named last counts.
+    pub(super) fn drain_by_command(&mut self, timeout: Option<Duration>, follower: UnixStream) {
+        match (&mut self.drain, timeout) {
+            (None, timeout) => self.begin_to_drain(false, timeout.unwrap_or(self.plan.drain)),
+            (Some(drain), Some(timeout)) if !drain.cutting => drain.ends_at = Instant::now() + timeout,
+            (Some(_), _) => {}
+        }
+        let left = self.drain_left();
+        tracing::info!(
+            "draining by command: {} connections end once they are answered, within {} ms; a signal ends at once",
+            left.connections,
+            left.left_ms
+        );
+        let Some(drain) = &mut self.drain else { return };
+        // If it has gone, or is not read, the drain goes on without it.
+        if tell(&follower, left) && drain.followers.len() < FOLLOWERS_MAX {
+            drain.followers.push(follower);
+        }
+    }
+
+    /// Has the workers end their connections within that time.
+    pub(super) fn begin_to_drain(&mut self, handed_over: bool, timeout: Duration) {
         // They would keep the listeners open.
         self.guards.clear();
         self.kept = Default::default();
         let told = self.workers.iter_mut().filter_map(|worker| {
             worker.tell(Command::Engine(ServeCommand::Drain { handed_over })).then_some(())
         });
-        let drain = Drain { workers: told.count(), ends_at: Instant::now() + self.plan.drain };
-        if open > 0 {
-            tracing::info!(
-                "stopping: {open} connections end once they are answered, within {} ms; a second signal ends at once",
-                self.plan.drain.as_millis()
-            );
+        let (workers, now) = (told.count(), Instant::now());
+        let (cutting, followers) = (false, Vec::new());
+        self.drain = Some(Drain {
+            ends_at: now + timeout,
+            cutting,
+            workers,
+            followers,
+            tell_at: now + DRAIN_PROGRESS,
+        });
+    }
+
+    /// When something is due, if it drains.
+    pub(super) fn drain_due(&self) -> Option<Due> {
+        let drain = self.drain.as_ref()?;
+        Some(Due { late: drain.ends_at, tell: (!drain.followers.is_empty()).then_some(drain.tell_at) })
+    }
+
+    /// It has taken as long as it may: what is left is closed. Says whether there is something to wait for.
+    pub(super) fn drained_late(&mut self) -> bool {
+        let Draining { connections, .. } = self.drain_left();
+        let Some(drain) = self.drain.as_mut().filter(|drain| !drain.cutting) else { return false };
+        tracing::warn!("{connections} connections had not ended in time: they are closed now");
+        (drain.cutting, drain.ends_at) = (true, Instant::now() + CUT_PATIENCE);
+        for worker in &mut self.workers {
+            worker.tell(Command::Engine(ServeCommand::Cut));
         }
-        let waits = !drain.is_done();
-        self.drain = Some(drain);
-        waits
+        true
     }
 
-    /// When the drain ends, if there is one.
-    pub(super) fn drain_ends_at(&self) -> Option<Instant> {
-        self.drain.as_ref().map(|drain| drain.ends_at)
+    /// Tells those who look on.
+    pub(super) fn tell_followers(&mut self) {
+        let left = self.drain_left();
+        let Some(drain) = &mut self.drain else { return };
+        drain.tell_at = Instant::now() + DRAIN_PROGRESS;
+        drain.followers.retain(|follower| tell(follower, left));
     }
 
-    /// Says what is cut off.
-    pub(super) fn drained_late(&self) {
-        let open: u64 = self.workers.iter().map(|worker| worker.serve.connections.get()).sum();
-        tracing::warn!("{open} connections had not ended in time: they are closed now");
+    /// It is over: the last thing that those who look on hear.
+    pub(super) fn tell_the_end(&mut self) {
+        let Draining { connections, cut_off, .. } = self.drain_left();
+        // Those that are left at a second signal close with the process.
+        let left = Draining { connections: 0, left_ms: 0, cut_off: cut_off + connections, over: true };
+        for follower in self.drain.iter().flat_map(|drain| &drain.followers) {
+            tell(follower, left);
+        }
+    }
+
+    /// What is left to do in a drain.
+    fn drain_left(&self) -> Draining {
+        let left = self
+            .drain
+            .as_ref()
+            .map_or(Duration::ZERO, |drain| drain.ends_at.saturating_duration_since(Instant::now()));
+        Draining {
+            connections: self.workers.iter().map(|worker| worker.serve.connections.get()).sum(),
+            left_ms: left.as_millis() as u64,
+            cut_off: self.workers.iter().map(|worker| worker.counters.drops.get(Reason::DrainTimeout)).sum(),
+            over: false,
+        }
+    }
+
+    /// What `show` says of it.
+    pub(super) fn report_drain(&self) -> Option<Draining> {
+        self.drain.as_ref().map(|_| self.drain_left())
+    }
+}
+
+/// Says whether that one goes on looking: a line fits into its connection's buffer, unless it has long not read any.
+fn tell(mut follower: &UnixStream, left: Draining) -> bool {
+    let Ok(line) = serde_json::to_value(left) else { return false };
+    match follower.write_all(&command::answer_line(line)) {
+        Ok(()) => true,
+        Err(error) => error.kind() == ErrorKind::Interrupted,
     }
 }

@@ -19,13 +19,13 @@ use twinpath_worker::idle::Mode;
 use twinpath_worker::{Command, Event as WorkerEvent};
 
 use super::attach::{Attachment, kernel_ring_bytes};
-use super::drain::{Drain, late};
+use super::drain::{self, Drain};
 use super::hold::hold_frames;
 use super::start::learn_facts;
 use super::workers::WorkerHandle;
 use super::{ASKED_MAX, Asked, Instance, InstanceError, Ready};
 use crate::choose::{Path, choose_without};
-use crate::command::{Request, Server, agreement, default_socket, run_directory};
+use crate::command::{self, Request, Server, agreement, default_socket, run_directory};
 use crate::facts;
 use crate::machine::Answer;
 use crate::metrics;
@@ -70,7 +70,7 @@ enum Woken {
     Check,
     Rest,
     End,
-    Late,
+    Drain(drain::Next),
 }
 
 impl<S: Service + 'static> Instance<S> {
@@ -105,7 +105,7 @@ impl<S: Service + 'static> Instance<S> {
         let aside = |request, stream| {
             drop(match request {
                 Request::Capture(wish) => ask.try_send(Asked::Capture(wish, stream)),
-                Request::Drain { handed_over } => ask.try_send(Asked::Drain { handed_over, stream }),
+                Request::Drain(how) => ask.try_send(Asked::Drain(how, stream)),
                 _ => ask.try_send(Asked::Sockets(stream)),
             });
         };
@@ -149,7 +149,7 @@ impl<S: Service + 'static> Instance<S> {
         let mut rest = tokio::time::interval(REST_INTERVAL);
         loop {
             let attached = self.interface.attachment.is_some();
-            let ends_at = self.drain_ends_at();
+            let due = self.drain_due();
             let woken = tokio::select! {
                 event = self.mirror.next() => Woken::Mirror(event?),
                 () = any_readable(&watched) => Woken::Worker,
@@ -157,16 +157,12 @@ impl<S: Service + 'static> Instance<S> {
                 _ = check.tick(), if attached => Woken::Check,
                 _ = rest.tick() => Woken::Rest,
                 () = signals.next() => Woken::End,
-                () = late(ends_at) => Woken::Late,
+                next = drain::next(due) => Woken::Drain(next),
             };
             match woken {
                 Woken::Mirror(event) => self.kernel_says(event),
                 Woken::Worker => self.read_workers(),
-                Woken::Asked(asked) => {
-                    if self.asked(asked, ask).await {
-                        return Ok(());
-                    }
-                }
+                Woken::Asked(asked) => self.asked(asked, ask).await,
                 Woken::Rest => self.measure_if_due(ask),
                 Woken::Check => {
                     self.look_at_neighbours();
@@ -175,26 +171,30 @@ impl<S: Service + 'static> Instance<S> {
                 Woken::End => {
                     // First, so that nobody is sent here any more.
                     std::mem::take(&mut self.registered).unset().await;
-                    if !self.begin_to_drain(false) {
-                        return Ok(());
+                    if !self.stop_by_signal() {
+                        break;
                     }
                 }
-                Woken::Late => {
-                    self.drained_late();
-                    return Ok(());
+                Woken::Drain(drain::Next::Tell) => self.tell_followers(),
+                Woken::Drain(drain::Next::Late) => {
+                    if !self.drained_late() {
+                        break;
+                    }
                 }
             }
             if self.drain.as_ref().is_some_and(Drain::is_done) {
-                return Ok(());
+                break;
             }
             self.attach_when_drained().await;
             self.look_at_device().await;
             self.take_taps_back();
         }
+        self.tell_the_end();
+        Ok(())
     }
 
-    /// Does what somebody asks; says whether that is the end.
-    async fn asked(&mut self, asked: Asked, ask: &mpsc::Sender<Asked>) -> bool {
+    /// Does what somebody asks.
+    async fn asked(&mut self, asked: Asked, ask: &mpsc::Sender<Asked>) {
         match asked {
             Asked::Request(Request::Measure, answer) => self.measure(Some(answer), ask),
             // Whoever asked may be gone by now.
@@ -207,18 +207,19 @@ impl<S: Service + 'static> Instance<S> {
             Asked::Capture(wish, stream) => self.capture(wish, stream, ask.clone()),
             Asked::CaptureEnded(id) => self.capture_ended(id),
             Asked::Sockets(stream) => self.give_sockets(stream),
-            Asked::Drain { handed_over, mut stream } => {
-                let registered = std::mem::take(&mut self.registered);
-                if !handed_over {
-                    registered.unset().await;
-                }
-                let waits = self.hand_over_or_drain(handed_over);
+            Asked::Drain(command::Drain { handed_over: false, timeout_ms }, stream) => {
+                // First, so that nobody is sent here any more.
+                std::mem::take(&mut self.registered).unset().await;
+                let timeout = timeout_ms.map(|timeout| Duration::from_millis(timeout.into()));
+                self.drain_by_command(timeout, stream);
+            }
+            Asked::Drain(_, mut stream) => {
+                drop(std::mem::take(&mut self.registered));
+                self.hand_over();
                 // Now, as the loop may end in this very round; a line fits into the connection's buffer.
                 let _ = stream.write_all(&agreement());
-                return !waits;
             }
         }
-        false
     }
 
     fn read_workers(&mut self) {
@@ -464,7 +465,7 @@ impl<S: Service + 'static> Instance<S> {
         self.look_at_neighbours();
         match request {
             Request::Show(topic) => topic.of(&self.report()),
-            Request::Sockets | Request::Drain { .. } => Err("it is not answered here".to_owned()),
+            Request::Sockets | Request::Drain(_) => Err("it is not answered here".to_owned()),
             Request::Measure => Err("a measurement is answered when it has ended".to_owned()),
             Request::Capture(_) => Err("a capture is not answered in a line".to_owned()),
             Request::Set(change) => {
@@ -493,6 +494,7 @@ impl<S: Service + 'static> Instance<S> {
                 ports: self.plan.ports(),
                 uptime_s: clock::now().since(self.started).as_secs_f64(),
                 pool_mib: pool_bytes as f64 / f64::from(1 << 20),
+                draining: self.report_drain(),
             },
             services: vec![self.report_service()],
             interfaces: vec![self.report_interface()],

@@ -17,7 +17,7 @@ use twinpath_sys::tcp_listener::Group;
 
 use super::{Instance, InstanceError};
 use crate::choose::Path as ChosenPath;
-use crate::command::{self, PATIENCE, Request};
+use crate::command::{self, Drain, PATIENCE, Request};
 
 /// What a socket is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,15 +76,15 @@ impl Kept {
 }
 
 impl<S: Service + 'static> Instance<S> {
-    /// Somebody else serves from here on, or nobody: says whether there are connections to wait for.
-    pub(super) fn hand_over_or_drain(&mut self, handed_over: bool) -> bool {
-        if handed_over && let Some(ifindex) = self.interface.ifindex {
+    /// Somebody else serves from here on.
+    pub(super) fn hand_over(&mut self) {
+        if let Some(ifindex) = self.interface.ifindex {
             self.detach(ifindex);
             self.interface.frame_claim = None;
             self.interface.choice.path = ChosenPath::Kernel;
             "another instance has taken over".clone_into(&mut self.interface.choice.why);
         }
-        self.begin_to_drain(handed_over)
+        self.begin_to_drain(true, self.plan.drain);
     }
 
     /// Another instance wants our sockets: their names in a line, then they themselves. Who has gone gets none.
@@ -171,7 +171,7 @@ impl Inherited {
         if self.from.as_os_str().is_empty() {
             return Ok(());
         }
-        match command::ask(&self.from, &Request::Drain { handed_over: true }) {
+        match command::ask(&self.from, &Request::Drain(Drain { handed_over: true, ..Drain::default() })) {
             Ok(_) => Ok(()),
             Err(error) => Err(InstanceError::TakeOver { from: self.from, why: error.to_string() }),
         }

@@ -256,11 +256,7 @@ enum Asked {
     /// From an instance that is to take over.
     Sockets(std::os::unix::net::UnixStream),
     /// From whoever wants it to end.
-    Drain {
-        /// Another instance has the sockets.
-        handed_over: bool,
-        stream: std::os::unix::net::UnixStream,
-    },
+    Drain(crate::command::Drain, std::os::unix::net::UnixStream),
     /// From a client that is to be sent a file.
     Capture(crate::command::Capture, std::os::unix::net::UnixStream),
     /// From the thread of a capture that has ended.

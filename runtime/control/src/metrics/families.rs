@@ -31,6 +31,9 @@ pub const FAMILIES: &[Family] = &[
     gauge("twinpath_uptime_seconds", "Time since the instance started.", |report| {
         vec![Row { labels: vec![], value: Value::Number(report.instance.uptime_s) }]
     }),
+    gauge("twinpath_draining", "1 while the instance answers what it has accepted, and ends.", |report| {
+        vec![Row { labels: vec![], value: flag(report.instance.draining.is_some()) }]
+    }),
     gauge(
         "twinpath_frame_memory_bytes",
         "Memory for frames: the workers' pools and the kernel's rings.",

@@ -70,6 +70,8 @@ enum Stage {
     Open,
     /// The peer has sent its last byte; over once everything is answered.
     PeerEnded,
+    /// The instance stops: no more is read, and it ends once everything that was read is answered.
+    Stopping,
     /// We end it, once what waits has been sent.
     Ending(Closed),
     /// The peer has been told that it is over; what it still sends is thrown away until it ends, too.
@@ -195,7 +197,7 @@ impl<C> Connection<C> {
     const fn broken(&self) -> Closed {
         match self.stage {
             Stage::Ending(why) | Stage::Lingering(why) => why,
-            Stage::Open | Stage::PeerEnded => Closed::Broken,
+            Stage::Open | Stage::PeerEnded | Stage::Stopping => Closed::Broken,
         }
     }
 
@@ -206,11 +208,36 @@ impl<C> Connection<C> {
         self.ends |= ends;
     }
 
+    /// Whether the last read did not find the end of what there is.
+    pub(crate) const fn may_have_more(&self) -> bool {
+        self.readable
+    }
+
     /// Has it end once what waits has been sent, and come.
-    pub(crate) fn end(&mut self, why: Closed) {
-        if matches!(self.stage, Stage::Open | Stage::PeerEnded) {
+    fn end(&mut self, why: Closed) {
+        if self.still_answers() {
             self.stage = Stage::Ending(why);
         }
+    }
+
+    /// Has it end once everything that was read is answered.
+    pub(crate) fn stop(&mut self) {
+        if self.stage == Stage::Open {
+            self.stage = Stage::Stopping;
+        }
+    }
+
+    /// What it is closed as when a drain has taken too long.
+    pub(crate) const fn cut_off(&self) -> Closed {
+        match self.stage {
+            // Everything was answered: it is only its peer that has not ended.
+            Stage::Lingering(why) => why,
+            _ => Closed::For(Reason::DrainTimeout),
+        }
+    }
+
+    const fn still_answers(&self) -> bool {
+        matches!(self.stage, Stage::Open | Stage::PeerEnded | Stage::Stopping)
     }
 
     /// Sends what waits, else reads and answers; once per call, so that the others get their turn.
@@ -296,7 +323,7 @@ impl<C> Connection<C> {
             self.read_behind(turn)?;
         }
         let mut unread = self.held.as_mut().map(|held| std::mem::take(&mut held.unread)).unwrap_or_default();
-        if matches!(self.stage, Stage::Open | Stage::PeerEnded) && !unread.is_empty() {
+        if self.still_answers() && !unread.is_empty() {
             served = self.serve(&unread, turn)?;
             unread.drain(..served.used);
         } else {
@@ -433,7 +460,8 @@ impl<C> Connection<C> {
                 let cut_short = unread > 0 || self.asked != Instant::NEVER;
                 Ok(After::Close(if cut_short { Closed::Broken } else { Closed::Ended }))
             }
-            Stage::Ending(why) => {
+            Stage::Ending(_) | Stage::Stopping => {
+                let why = if let Stage::Ending(why) = self.stage { why } else { Closed::Stopped };
                 self.stage = Stage::Lingering(why);
                 (self.touched, self.held) = (turn.now, None);
                 shutdown(&self.fd, Shutdown::Write)?;

@@ -43,6 +43,9 @@ const FIRST_CONNECTION_TOKEN: u32 = DESK_TOKEN + 1;
 /// Connections closed for their time, or told to end, in one turn.
 const CLOSE_BURST: u32 = 64;
 
+/// Times that a connection which is told to end is read before, as long as each read finds all the room filled.
+const LAST_READS: u32 = 8;
+
 /// What a call lends.
 pub(crate) struct Call<'a, 'io, S> {
     pub(crate) now: Instant,
@@ -137,6 +140,17 @@ impl<C: Send> TcpServer<C> {
         let (now, io) = (call.now, call.io);
         acceptor.close(handed_over, now, io, |fd, peer| self.open(fd, peer, &mut call));
         self.ending = Some(0);
+    }
+
+    /// Closes every connection that has not ended by itself.
+    pub(crate) fn cut<S: Service<Connection = C>>(&mut self, mut call: Call<'_, '_, S>) {
+        self.ending = None;
+        for number in 0..self.table.places() {
+            if let Some(connection) = self.table.get(number) {
+                let (held, why) = (connection.held(), connection.cut_off());
+                self.close(number, held, why, &mut call);
+            }
+        }
     }
 
     /// Whether it has drained.
@@ -418,12 +432,16 @@ impl<C: Send> TcpServer<C> {
     }
 
     fn answer_and_end<S: Service<Connection = C>>(&mut self, number: u32, call: &mut Call<'_, '_, S>) {
-        if let Some(connection) = self.table.get(number) {
+        for _ in 0..LAST_READS {
+            let Some(connection) = self.table.get(number) else { return };
             connection.woken(false);
             self.work(number, call);
+            if !self.table.get(number).is_some_and(|connection| connection.may_have_more()) {
+                break;
+            }
         }
         if let Some(connection) = self.table.get(number) {
-            connection.end(Closed::Stopped);
+            connection.stop();
             self.work(number, call);
         }
     }
