@@ -508,7 +508,10 @@ impl<E: Engine> Worker<E> {
             if for_engine {
                 self.idle.worked(woken);
                 self.counters.turns_busy.add(1);
-                self.look_due = woken;
+                if self.idle.mode() != Mode::Interrupt {
+                    // It will spin first. Else the next sleep is as good a look, and one less.
+                    self.look_due = woken;
+                }
             }
         }
         for port in &mut self.ports {

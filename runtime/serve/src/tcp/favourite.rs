@@ -6,6 +6,8 @@
 
 use twinpath_time::{Duration, Instant};
 
+use super::gather::Gather;
+
 /// Looks in a row that found this connection and no other, before it is taken out of the epoll: two system calls there and
 /// back are little by then.
 const STREAK: u32 = 16;
@@ -23,6 +25,8 @@ pub(crate) struct Favourite {
     streak: u32,
     crowd: u32,
     worked: Instant,
+    /// When it is asked, once it is one.
+    pub(crate) gather: Gather,
 }
 
 impl Favourite {

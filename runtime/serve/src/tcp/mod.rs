@@ -10,6 +10,7 @@ mod accept;
 mod connection;
 mod deferred;
 mod favourite;
+mod gather;
 mod limits;
 mod pool;
 mod table;
@@ -122,8 +123,10 @@ impl<C: Send> TcpServer<C> {
 
     /// Before the worker sleeps: everything stands in the epoll.
     pub(crate) fn rest(&mut self, io: &Io<'_, ServeEvent>) {
-        if let Some(number) = self.favourite.number() {
-            self.favourite.forget();
+        let favourite = self.favourite.number();
+        // Nor does one begin to be one over sleeps: it would go out of the epoll only to come back.
+        self.favourite.forget();
+        if let Some(number) = favourite {
             if let Some(connection) = self.table.get(number)
                 && io.watch_edges(&connection.fd, FIRST_CONNECTION_TOKEN + number).is_err()
             {
@@ -188,8 +191,14 @@ impl<C: Send> TcpServer<C> {
     fn ask_favourite<S: Service<Connection = C>>(&mut self, call: &mut Call<'_, '_, S>) -> bool {
         let Some(number) = self.favourite.number() else { return false };
         let Some(connection) = self.table.get(number) else { return false };
+        if !self.favourite.gather.may_ask(call.now) {
+            return true;
+        }
+        let before = call.counters.stream_bytes_in.get();
         connection.woken(false);
         self.work(number, call);
+        let taken = call.counters.stream_bytes_in.get() - before;
+        self.favourite.gather.asked(call.now, taken);
         // It may be gone by now, and with it the favour.
         let Some(connection) = self.table.get(number) else { return true };
         let moved = connection.touched() == call.now;
