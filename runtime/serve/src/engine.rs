@@ -19,7 +19,7 @@ use twinpath_worker::{Engine, Io};
 use crate::counters::ServeCounters;
 use crate::frames;
 use crate::served::Served;
-use crate::tcp::{self, Call, Desk, Share, TcpLimits, TcpServer};
+use crate::tcp::{self, Call, Desk, Share, TcpLimits, TcpServer, Uring};
 
 /// Datagrams taken from the kernel's socket per turn: a flood there does not starve the fast path.
 const KERNEL_BURST: usize = 64;
@@ -55,13 +55,15 @@ pub struct KernelSide {
     pub share: Arc<Share>,
     /// Who does what may block, if the service has such work.
     pub desk: Option<Desk>,
+    /// The ring that TCP connections are served through; without one it is the worker's epoll.
+    pub uring: Option<Uring>,
 }
 
 impl Default for KernelSide {
     /// No sockets.
     fn default() -> Self {
         let share = Arc::new(Share::new(TcpLimits::default(), 1));
-        Self { udp: [].into(), receives: false, listeners: Vec::new(), share, desk: None }
+        Self { udp: [].into(), receives: false, listeners: Vec::new(), share, desk: None, uring: None }
     }
 }
 
@@ -122,7 +124,7 @@ impl<S: Service> ServeEngine<S> {
     /// An engine for `service`.
     #[must_use]
     pub fn new(service: S, config: ServeConfig, counters: Arc<ServeCounters>) -> Self {
-        let KernelSide { udp, receives, listeners, share, desk } = config.kernel;
+        let KernelSide { udp, receives, listeners, share, desk, uring } = config.kernel;
         let served = config.served;
         Self {
             service,
@@ -130,7 +132,8 @@ impl<S: Service> ServeEngine<S> {
             egress: EgressTable::new(),
             udp,
             receives,
-            tcp: (!listeners.is_empty()).then(|| TcpServer::new(listeners, Arc::clone(&served), share, desk)),
+            tcp: (!listeners.is_empty())
+                .then(|| TcpServer::new(listeners, Arc::clone(&served), share, desk, uring)),
             served,
             buffer: vec![0; DATAGRAM_MAX].into_boxed_slice(),
             draining: false,
@@ -256,7 +259,10 @@ impl<S: Service> Engine for ServeEngine<S> {
         for (token, socket) in (UDP_TOKEN..).zip(self.udp.iter()).filter(|_| self.receives) {
             io.watch(socket, token, false)?;
         }
-        self.tcp.as_ref().map_or(Ok(()), |tcp| tcp.start(io))
+        let Some(tcp) = &mut self.tcp else { return Ok(()) };
+        tcp.start(io)?;
+        self.counters.io_uring.set(u64::from(tcp.has_ring()));
+        Ok(())
     }
 
     fn receive(&mut self, now: Instant, port: usize, frames: &mut Burst, io: &mut Io<'_, ServeEvent>) {

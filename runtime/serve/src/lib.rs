@@ -16,4 +16,4 @@ mod tcp;
 pub use counters::{ClaimCounters, ServeCounters};
 pub use engine::{KernelSide, SOCKETS_MAX, ServeCommand, ServeConfig, ServeEngine, ServeEvent};
 pub use served::{Served, ServedPort};
-pub use tcp::{CHUNK, Desk, PoolLimits, Share, TcpLimits};
+pub use tcp::{CHUNK, Desk, PoolLimits, Share, TcpLimits, Uring};

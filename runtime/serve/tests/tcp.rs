@@ -9,7 +9,7 @@ use twinpath_frame::Pool;
 use twinpath_inspect::Reason;
 use twinpath_serve::{
     Desk, KernelSide, PoolLimits, ServeCommand, ServeConfig, ServeCounters, ServeEngine, ServeEvent, Served,
-    Share, TcpLimits,
+    Share, TcpLimits, Uring,
 };
 use twinpath_service::{Closed, Order, Output, Service};
 use twinpath_sys::allocations::{self, Counting};
@@ -129,6 +129,7 @@ impl<S: Closing + 'static> Rig<S> {
                 listeners: vec![listener],
                 share: Arc::clone(&share),
                 desk: pool.map(|limits| Desk::new(limits, None).unwrap()),
+                uring: (env!("CARGO_CRATE_NAME") == "tcp_uring").then(|| Uring::new().unwrap()),
                 ..KernelSide::default()
             },
         };
@@ -138,6 +139,7 @@ impl<S: Closing + 'static> Rig<S> {
         let pool = Pool::new(64).unwrap();
         let mut worker = Worker::new(&config, engine, pool, inbox, outbox, Arc::clone(&counters)).unwrap();
         worker.start().unwrap();
+        assert_eq!(serve.io_uring.get() == 1, env!("CARGO_CRATE_NAME") == "tcp_uring");
         let server = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         Self { worker, commands, events, counters, serve, closes, share, server, now: Instant::ZERO }
     }

@@ -14,6 +14,7 @@ mod gather;
 mod limits;
 mod pool;
 mod table;
+mod uring;
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -27,6 +28,7 @@ use twinpath_worker::Io;
 
 pub use self::limits::{CHUNK, Share, TcpLimits};
 pub use self::pool::{Desk, PoolLimits};
+pub use self::uring::Uring;
 
 use self::accept::Acceptor;
 use self::connection::{After, Connection, Scratch, Turn};
@@ -39,7 +41,8 @@ use crate::served::Served;
 
 const FIRST_LISTENER_TOKEN: u32 = FIRST_TCP_TOKEN;
 const DESK_TOKEN: u32 = FIRST_LISTENER_TOKEN + SOCKETS_MAX;
-const FIRST_CONNECTION_TOKEN: u32 = DESK_TOKEN + 1;
+const RING_TOKEN: u32 = DESK_TOKEN + 1;
+const FIRST_CONNECTION_TOKEN: u32 = RING_TOKEN + 1;
 
 /// Connections closed for their time, or told to end, in one turn.
 const CLOSE_BURST: u32 = 64;
@@ -69,6 +72,8 @@ pub(crate) struct TcpServer<C> {
     /// Those that want work done that may block, and found no room.
     want_room: Vec<u32>,
     scratch: Scratch,
+    /// Set where connections are served through a ring instead of the worker's epoll.
+    uring: Option<Uring>,
     /// Bytes that its connections hold.
     held: u64,
     /// The next connection to be told to end, while all are.
@@ -81,6 +86,7 @@ impl<C: Send> TcpServer<C> {
         served: Arc<Served>,
         share: Arc<Share>,
         desk: Option<Desk>,
+        uring: Option<Uring>,
     ) -> Self {
         let limits = share.limits();
         Self {
@@ -94,35 +100,56 @@ impl<C: Send> TcpServer<C> {
             desk,
             want_room: Vec::new(),
             scratch: Scratch::new(limits),
+            uring,
             held: 0,
             ending: None,
             share,
         }
     }
 
-    pub(crate) fn start(&self, io: &Io<'_, ServeEvent>) -> Result<(), Errno> {
+    pub(crate) fn start(&mut self, io: &Io<'_, ServeEvent>) -> Result<(), Errno> {
+        if self.uring.as_mut().is_some_and(|uring| uring.enable().is_err()) {
+            // Its epoll is there in any case.
+            self.uring = None;
+        }
+        if let Some(uring) = &self.uring {
+            io.watch_edges(uring.ring(), RING_TOKEN)?;
+        }
         if let Some(desk) = &self.desk {
             io.watch(desk.fd(), DESK_TOKEN, false)?;
         }
         self.acceptor.start(io)
     }
 
+    /// Whether connections are served through a ring.
+    pub(crate) const fn has_ring(&self) -> bool {
+        self.uring.is_some()
+    }
+
     #[inline]
     pub(crate) fn next_deadline(&self) -> Instant {
-        if !self.again.is_empty() || self.ending.is_some() {
+        let pending = self.uring.as_ref().is_some_and(Uring::is_pending);
+        if !self.again.is_empty() || self.ending.is_some() || pending {
             return Instant::ZERO;
         }
         self.deadlines.next().min(self.acceptor.resume_at())
     }
 
-    /// Whether a connection is asked without the epoll.
+    /// Whether connections are asked without the epoll.
     #[inline]
     pub(crate) const fn spins(&self) -> bool {
-        self.favourite.number().is_some()
+        self.favourite.number().is_some() || self.uring.is_some() && self.table.open() > 0
     }
 
     /// Before the worker sleeps: everything stands in the epoll.
     pub(crate) fn rest(&mut self, io: &Io<'_, ServeEvent>) {
+        if let Some(uring) = &mut self.uring {
+            uring.tell();
+        }
+        self.favour_nobody(io);
+    }
+
+    fn favour_nobody(&mut self, io: &Io<'_, ServeEvent>) {
         let favourite = self.favourite.number();
         // Nor does one begin to be one over sleeps: it would go out of the epoll only to come back.
         self.favourite.forget();
@@ -164,25 +191,36 @@ impl<C: Send> TcpServer<C> {
     /// What is due, and what is left from the last turn; says whether there was anything.
     #[inline]
     pub(crate) fn run<S: Service<Connection = C>>(&mut self, mut call: Call<'_, '_, S>) -> bool {
-        let busy = self.spins() && self.ask_favourite(&mut call);
+        if self.uring.is_none() {
+            let busy = self.spins() && self.ask_favourite(&mut call);
+            return self.run_due(&mut call) || busy;
+        }
+        let busy = self.reap(&mut call);
+        let busy = self.run_due(&mut call) || busy;
+        self.submit_all(&mut call);
+        busy
+    }
+
+    #[inline]
+    fn run_due<S: Service<Connection = C>>(&mut self, call: &mut Call<'_, '_, S>) -> bool {
         if call.now < self.next_deadline() {
-            return busy;
+            return false;
         }
         if call.now >= self.acceptor.resume_at() {
             self.acceptor.resume(call.io);
         }
         for _ in 0..CLOSE_BURST {
             let Some(number) = self.deadlines.take_due(call.now) else { break };
-            self.came_due(number, &mut call);
+            self.came_due(number, call);
         }
         std::mem::swap(&mut self.again, &mut self.due);
         while let Some(number) = self.due.pop() {
             if let Some(connection) = self.table.get(number) {
                 connection.listed = false;
             }
-            self.work(number, &mut call);
+            self.work(number, call);
         }
-        self.end_some(&mut call);
+        self.end_some(call);
         true
     }
 
@@ -207,7 +245,7 @@ impl<C: Send> TcpServer<C> {
             self.favourite.worked(call.now);
         }
         if !well || self.favourite.is_over(call.now) {
-            self.rest(call.io);
+            self.favour_nobody(call.io);
         }
         moved
     }
@@ -228,6 +266,8 @@ impl<C: Send> TcpServer<C> {
             }
         } else if token == DESK_TOKEN {
             self.take_replies(&mut call);
+        } else if token == RING_TOKEN {
+            // The turn looks into it.
         } else {
             let listener = (token - FIRST_LISTENER_TOKEN) as usize;
             let mut acceptor = std::mem::replace(&mut self.acceptor, Acceptor::new(Vec::new()));
@@ -247,7 +287,7 @@ impl<C: Send> TcpServer<C> {
 
     #[inline]
     fn work<S: Service<Connection = C>>(&mut self, number: u32, call: &mut Call<'_, '_, S>) {
-        let Self { table, scratch, share, desk, .. } = self;
+        let Self { table, scratch, share, desk, uring, .. } = self;
         let Some(connection) = table.get(number) else { return };
         let before = connection.held();
         let mut turn = Turn {
@@ -258,6 +298,7 @@ impl<C: Send> TcpServer<C> {
             scratch,
             desk: desk.as_mut(),
             number,
+            outbox: uring.as_mut().map(|uring| &mut uring.outbox),
         };
         let after = connection.work(&mut turn);
         if after == After::Keep && before == 0 && connection.is_plain() {
@@ -300,6 +341,9 @@ impl<C: Send> TcpServer<C> {
         }
         if held != before {
             self.holds(before, held, call);
+        }
+        if self.uring.is_some() {
+            self.follow(number);
         }
     }
 
@@ -389,14 +433,20 @@ impl<C: Send> TcpServer<C> {
         let number = self.table.next_place();
         self.deadlines.reserve(self.table.places() as usize);
         let state = call.service.accept(call.now, peer).inspect_err(|_| self.share.closed())?;
-        if call.io.watch_edges(&fd, FIRST_CONNECTION_TOKEN + number).is_err() {
-            self.share.closed();
-            call.service.close(state, Closed::Broken);
-            return Err(Reason::ConnectionLimit);
-        }
-        let connection = Connection::new(call.now, fd, state);
+        let connection = match &mut self.uring {
+            Some(uring) => Connection::new(call.now, fd, state).with_link(uring.next_generation()),
+            None if call.io.watch_edges(&fd, FIRST_CONNECTION_TOKEN + number).is_ok() => {
+                Connection::new(call.now, fd, state)
+            }
+            None => {
+                self.share.closed();
+                call.service.close(state, Closed::Broken);
+                return Err(Reason::ConnectionLimit);
+            }
+        };
         self.deadlines.set(number, connection.deadline(self.share.limits()));
         self.table.insert(connection);
+        self.follow(number);
         call.counters.accepted.add(1);
         Ok(())
     }
@@ -408,7 +458,7 @@ impl<C: Send> TcpServer<C> {
         why: Closed,
         call: &mut Call<'_, '_, S>,
     ) {
-        let Some(connection) = self.table.remove(number) else { return };
+        let Some(mut connection) = self.table.remove(number) else { return };
         self.deadlines.set(number, Instant::NEVER);
         if self.favourite.number() == Some(number) {
             self.favourite.forget();
@@ -419,12 +469,12 @@ impl<C: Send> TcpServer<C> {
             call.counters.queued_bytes.set(self.held);
         }
         self.share.closed();
-        // Closing takes it out of the epoll.
-        drop(connection.fd);
+        connection.send_last(call.counters);
+        let state = self.let_go(connection, number);
         if let Closed::For(reason) = why {
             call.io.drops().add(reason, 1);
         }
-        call.service.close(connection.state, why);
+        call.service.close(state, why);
         call.counters.connections.set(u64::from(self.table.open()));
         self.acceptor.resume(call.io);
     }
@@ -432,7 +482,8 @@ impl<C: Send> TcpServer<C> {
     /// While it drains: the next few connections answer what has come, and end.
     fn end_some<S: Service<Connection = C>>(&mut self, call: &mut Call<'_, '_, S>) {
         let Some(first) = self.ending else { return };
-        self.rest(call.io);
+        self.favour_nobody(call.io);
+        self.reap_all(call);
         let beyond = self.table.places().min(first + CLOSE_BURST);
         for number in first..beyond {
             self.answer_and_end(number, call);
