@@ -21,6 +21,7 @@ pub use goal::{CpuGoal, LatencyGoal, goal};
 pub use limits::{LimitOverrides, Limits};
 pub use rpc::{Rpc, RpcOverrides};
 pub use service::{FlowText, Service, ServiceKind, SourceText};
+pub use sockets::Sockets;
 
 use crate::choose::PathAsked;
 use crate::metrics::MetricsAddress;
@@ -29,6 +30,7 @@ mod goal;
 mod limits;
 mod rpc;
 mod service;
+mod sockets;
 
 /// A complete configuration with every key, as shown in docs/config.md.
 pub const EXAMPLE: &str = include_str!("config/example.toml");
@@ -137,6 +139,8 @@ pub struct Worker {
     pub latency_request_scope: RequestScope,
     /// The longest time to leave an idle state that it allows, us; none: chosen by measuring.
     pub latency_request_max_exit_us: Option<u32>,
+    /// How the kernel's TCP sockets are served.
+    pub sockets: Sockets,
     /// The threads' priority.
     pub priority: Priority,
     /// The share of a shared CPU that they spin at most, where others could not keep them from it, percent.
@@ -156,6 +160,7 @@ impl Default for Worker {
             latency_request: LatencyRequest::default(),
             latency_request_scope: RequestScope::default(),
             latency_request_max_exit_us: None,
+            sockets: Sockets::default(),
             priority: Priority::default(),
             spin_share_max: twinpath_worker::guard::SPIN_PERMILLE / 10,
         }
@@ -236,6 +241,8 @@ pub struct Overrides {
     pub latency_request_scope: Option<RequestScope>,
     /// `--latency-request-max-exit-us`
     pub latency_request_max_exit_us: Option<u32>,
+    /// `--sockets`
+    pub sockets: Option<Sockets>,
     /// `--priority`
     pub priority: Option<Priority>,
     /// `--spin-share-max`
@@ -362,6 +369,7 @@ impl Config {
             latency_request,
             latency_request_scope,
             latency_request_max_exit_us,
+            sockets,
             priority,
             spin_share_max,
             socket,
@@ -396,6 +404,7 @@ impl Config {
             latency_request_scope.unwrap_or(self.worker.latency_request_scope);
         self.worker.latency_request_max_exit_us =
             latency_request_max_exit_us.or(self.worker.latency_request_max_exit_us);
+        self.worker.sockets = sockets.unwrap_or(self.worker.sockets);
         self.worker.priority = priority.unwrap_or(self.worker.priority);
         self.worker.spin_share_max = spin_share_max.unwrap_or(self.worker.spin_share_max);
         self.control.socket = socket.or(self.control.socket.take());

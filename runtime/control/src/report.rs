@@ -98,6 +98,12 @@ pub struct Service {
     pub deferred: u64,
     /// Requests so answered.
     pub deferred_done: u64,
+    /// How TCP sockets are served: `epoll` or `io_uring`; empty if there are none.
+    pub sockets: String,
+    /// Why that way: one sentence.
+    pub sockets_why: String,
+    /// Receives through io_uring that found no registered buffer free, and were armed again.
+    pub buffers_empty: u64,
     /// Bytes that TCP connections hold: parts of requests, and replies not taken yet.
     pub queued_bytes: u64,
     /// Bytes received on TCP connections.

@@ -23,7 +23,17 @@ const TIERS: &[Tier] = &[
     Tier {
         folder: "io",
         below: &["pure", "mem"],
-        order: &["sys", "steer_bpf", "port", "port_xdp", "port_packet", "port_vnet", "port_shm", "uring", "plain"],
+        order: &[
+            "sys",
+            "steer_bpf",
+            "port",
+            "port_xdp",
+            "port_packet",
+            "port_vnet",
+            "port_shm",
+            "uring",
+            "plain",
+        ],
     },
     Tier {
         folder: "runtime",

@@ -15,6 +15,7 @@ mod hand_over;
 mod hold;
 mod neighbours;
 mod plan;
+mod sockets;
 mod standing;
 mod start;
 mod workers;
@@ -81,6 +82,8 @@ pub struct Plan {
     pub cpus: Vec<usize>,
     /// How they idle; `request` is set by what is measured.
     pub idle: IdleConfig,
+    /// How the kernel's TCP sockets are served.
+    pub sockets: crate::config::Sockets,
     /// Latency requests and priority.
     pub machine: crate::machine::Wanted,
     /// What TCP connections may take.
@@ -280,6 +283,8 @@ struct Instance<S: Service> {
     captures: capturing::Captures,
     /// What rpcbind was told.
     registered: Registered,
+    /// How TCP sockets are served.
+    sockets: sockets::SocketsWay,
     /// Keep other programs from sharing our listeners.
     guards: Vec<OwnedFd>,
     /// Sockets for an instance that takes over.

@@ -44,6 +44,11 @@ pub enum StartError {
         /// Why.
         source: rustix::io::Errno,
     },
+    /// The way that was asked for by name.
+    #[error(
+        "TCP sockets cannot be served through io_uring: {0}; ask for worker.sockets = \"epoll\" or \"auto\""
+    )]
+    Sockets(twinpath_uring::RingError),
     /// No thread, or not where it was asked for.
     #[error("{0}")]
     Place(#[from] PlaceError),
