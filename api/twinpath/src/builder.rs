@@ -6,7 +6,7 @@ use std::path::{Path as FilePath, PathBuf};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use twinpath_control::choose::PathAsked;
-use twinpath_control::config::{Config, ConfigError, Mode, ServiceKind};
+use twinpath_control::config::{Config, ConfigError, Mode, Pool, ServiceKind};
 use twinpath_control::instance::{self, InstanceError, Plan, Ready};
 use twinpath_control::metrics::MetricsAddress;
 use twinpath_serve::PoolLimits;
@@ -30,7 +30,7 @@ pub enum Error {
 /// [`Builder::ethertype`], then [`Builder::run`]. Every worker gets a clone of the service.
 #[must_use]
 pub fn serve<S: Service + Clone + 'static>(service: S) -> Builder<S> {
-    Builder { service, name: "service", config: Config::default(), pool: PoolLimits::default() }
+    Builder { service, name: "service", config: Config::default() }
 }
 
 /// What a service is to run with. Whatever has no method here is in [`Builder::config`].
@@ -39,7 +39,6 @@ pub struct Builder<S> {
     service: S,
     name: &'static str,
     config: Config,
-    pool: PoolLimits,
 }
 
 impl<S: Service + Clone + 'static> Builder<S> {
@@ -114,10 +113,10 @@ impl<S: Service + Clone + 'static> Builder<S> {
         self
     }
 
-    /// With these threads for what may block, if the service [defers](Service::defers).
+    /// With these threads for what may block, if the service [defers](Service::defers); `[pool]` in a file.
     #[must_use]
-    pub const fn pool(mut self, pool: PoolLimits) -> Self {
-        self.pool = pool;
+    pub fn pool(mut self, pool: PoolLimits) -> Self {
+        self.config.pool = Pool::from(pool);
         self
     }
 
@@ -164,7 +163,7 @@ impl<S: Service + Clone + 'static> Builder<S> {
     /// # Errors
     /// As [`Builder::run`].
     pub fn run_and_tell(self, ready: impl FnOnce(&Ready)) -> Result<(), Error> {
-        let Self { service, name, mut config, pool } = self;
+        let Self { service, name, mut config } = self;
         let asked = &mut config.service;
         if asked.udp.is_none() && asked.tcp.is_none() && asked.ethertype.is_none() && asked.flows.is_empty() {
             let sentence = "what is to be served? Add udp(PORT), tcp(PORT) or ethertype(TYPE)";
@@ -179,6 +178,6 @@ impl<S: Service + Clone + 'static> Builder<S> {
         let faults: Vec<String> =
             config.validate().into_iter().chain(files).map(|fault| fault.to_string()).collect();
         let plan = Plan::of(&config, name).filter(|_| faults.is_empty()).ok_or(Error::Invalid(faults))?;
-        Ok(instance::run(Plan { pool, ..plan }, &service, ready)?)
+        Ok(instance::run(plan, &service, ready)?)
     }
 }

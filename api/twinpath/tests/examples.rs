@@ -103,6 +103,28 @@ fn the_store_stores_over_both_transports() {
 }
 
 #[test]
+fn the_lookup_looks_up_on_threads_of_its_pool_over_both_transports() {
+    if !root_or_skip() {
+        return;
+    }
+    let example = Example::start("lookup");
+    let answers = example.ask(4041, "/proc/version\n/nowhere\n/\n");
+    assert_eq!(
+        answers[..2],
+        ["/proc/version 0", "/nowhere: entity not found"],
+        "in the order of the questions"
+    );
+    assert!(answers[2].starts_with("/ "), "{answers:?}");
+    let socket = example.namespace.run(|| UdpSocket::bind("127.0.0.1:0")).unwrap().unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.send_to(b"/nowhere", ("127.0.0.1", 4041)).unwrap();
+    let mut buffer = [0; 64];
+    let (len, _) = socket.recv_from(&mut buffer).unwrap();
+    assert_eq!(&buffer[..len], b"/nowhere: entity not found\n");
+    example.end();
+}
+
+#[test]
 fn the_rpc_program_answers_at_once_and_later() {
     if !root_or_skip() {
         return;

@@ -5,6 +5,7 @@
 //! its former self. Memory is taken at the start: a table of sets of [`WAYS`] places, and a reply's room beside each. At the
 //! limit the oldest of a set makes room; a reply older than the age is forgotten.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use twinpath_time::{Duration, Instant};
@@ -56,6 +57,8 @@ pub(crate) struct Duplicates {
     reply_max: usize,
     /// Makes it unforeseeable which calls share a set.
     seed: u64,
+    /// Calls that threads which may block work on, and since when; no more than are kept.
+    working: VecDeque<(Key, Instant)>,
 }
 
 impl Duplicates {
@@ -69,6 +72,7 @@ impl Duplicates {
             replies: vec![0; places * reply_max].into_boxed_slice(),
             reply_max,
             seed,
+            working: VecDeque::new(),
         }
     }
 
@@ -96,6 +100,31 @@ impl Duplicates {
         let (at, place) = (first..first + WAYS).find_map(known)?;
         let start = at * self.reply_max;
         Some(&self.replies[start..start + place.len as usize])
+    }
+
+    /// A call is to be answered later.
+    pub(crate) fn begin(&mut self, now: Instant, key: Key) {
+        if self.working.len() >= self.limits.calls as usize {
+            self.working.pop_front();
+        }
+        self.working.push_back((key, now));
+    }
+
+    /// Whether it is being worked on: what comes again then is neither run nor answered.
+    pub(crate) fn is_working(&mut self, now: Instant, key: &Key) -> bool {
+        // One whose work never ended is forgotten, as its reply would be.
+        while self.working.front().is_some_and(|(_, since)| now.since(*since) >= self.limits.age) {
+            self.working.pop_front();
+        }
+        self.working.iter().any(|(working, _)| working == key)
+    }
+
+    /// The reply of a call that was to be answered later; keeps it if it is of one that must run once. As [`Self::keep`] otherwise.
+    pub(crate) fn finish(&mut self, now: Instant, peer: SocketAddr, xid: u32, reply: &[u8]) -> bool {
+        let is = |(key, _): &(Key, Instant)| key.peer == peer && key.xid == xid;
+        let Some(at) = self.working.iter().position(is) else { return false };
+        let key = self.working.remove(at);
+        key.is_some_and(|(key, _)| self.keep(now, key, reply))
     }
 
     /// Keeps the reply of a call that has none; one that is longer than its program said is not kept, rather than cut.

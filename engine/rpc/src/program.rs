@@ -144,8 +144,8 @@ pub trait Program: Send {
     }
 
     /// Procedures, as (version, number), that may be answered [`Handled::Later`], for one that has to wait for a disk, say.
-    /// Over a stream they are called only while there is room for more work. By datagram there is no later: they are refused
-    /// with SYSTEM_ERR.
+    /// They are called only while there is room for more work: a record waits for that, a datagram is dropped (`handlers_busy`),
+    /// as its caller asks again by itself.
     fn answered_later(&self) -> &[(u32, u32)] {
         &[]
     }

@@ -150,8 +150,42 @@ impl Server {
         let arrival = Arrival { now, peer, transport: Transport::Datagram };
         let outcome = self.answer(arrival, false, message, &mut out);
         self.scratch = out;
-        outcome?;
-        Ok(self.scratch.get(MARK_LEN..).unwrap_or_default())
+        match outcome? {
+            // A datagram is not kept until there is room: its sender asks again.
+            Served::NoRoom => Err(Reason::HandlersBusy),
+            _ => Ok(self.scratch.get(MARK_LEN..).unwrap_or_default()),
+        }
+    }
+
+    /// The same, where there is room for work that may block. `Err`: the reply comes later, from there.
+    ///
+    /// # Errors
+    /// As [`Self::datagram`], and for a call that is being worked on already.
+    pub fn datagram_or_later(
+        &mut self,
+        now: Instant,
+        peer: SocketAddr,
+        message: &[u8],
+    ) -> Result<Result<&[u8], Box<Deferred>>, Reason> {
+        let mut out = std::mem::take(&mut self.scratch);
+        out.clear();
+        let arrival = Arrival { now, peer, transport: Transport::Datagram };
+        let outcome = self.answer(arrival, true, message, &mut out);
+        self.scratch = out;
+        match outcome? {
+            Served::Later(call) => Ok(Err(call)),
+            Served::Working => Err(Reason::NoReply),
+            Served::Done | Served::NoRoom => Ok(Ok(self.scratch.get(MARK_LEN..).unwrap_or_default())),
+        }
+    }
+
+    /// A reply to a datagram that came later: kept if its call must run once.
+    pub fn late_reply(&mut self, now: Instant, peer: SocketAddr, reply: &[u8]) {
+        let xid = reply.first_chunk().map_or(0, |xid| u32::from_be_bytes(*xid));
+        if let Some(duplicates) = &mut self.duplicates {
+            let displaced = duplicates.finish(now, peer, xid, reply);
+            self.counters.forgotten.add(u64::from(displaced));
+        }
     }
 
     #[inline]
@@ -215,12 +249,17 @@ impl Server {
             let called = (version, procedure);
             let datagram = arrival.transport == Transport::Datagram;
             if entry.defers && entry.program.answered_later().contains(&called) && !may_defer {
-                // A datagram is not kept until there is room.
-                return if datagram { self.refuse(Refusal::SystemError, xid, out) } else { Served::NoRoom };
+                return Served::NoRoom;
             }
             if datagram && entry.program.run_once().contains(&called) {
                 key = self.duplicates.as_ref().map(|kept| kept.key(arrival.peer, &header, message));
             }
+        }
+        if let (Some(key), Some(duplicates)) = (&key, &mut self.duplicates)
+            && duplicates.is_working(arrival.now, key)
+        {
+            self.counters.repeated.add(1);
+            return Served::Working;
         }
         if let Some(reply) = self.kept(arrival.now, key.as_ref()) {
             out.extend_from_slice(&mark(reply.len() as u32, true));
@@ -242,6 +281,9 @@ impl Server {
                 out.truncate(start);
                 self.counters.answered.add(1);
                 let counters = Arc::clone(&self.counters);
+                if let (Some(key), Some(duplicates)) = (key, &mut self.duplicates) {
+                    duplicates.begin(arrival.now, key);
+                }
                 return Served::Later(Box::new(Deferred { xid, work, counters }));
             }
             Err(refusal) => {
@@ -277,6 +319,8 @@ pub enum Served {
     Done,
     /// This is to be done by a thread that may block. In a box, so that what calls usually come to fits registers.
     Later(Box<Deferred>),
+    /// Nothing: it came before, and is being worked on.
+    Working,
     /// Nothing: its program may have to answer later, and there is no room for that. It is to come again when there is.
     NoRoom,
 }
@@ -289,6 +333,22 @@ pub struct Deferred {
 }
 
 impl Deferred {
+    /// As [`Self::run`], for a datagram: without a record's mark; and work that panics has failed, as its caller hears, rather than being
+    /// repeated in vain until it is forgotten.
+    #[must_use]
+    pub fn run_datagram(self) -> Vec<u8> {
+        let (xid, counters) = (self.xid, Arc::clone(&self.counters));
+        let run = std::panic::AssertUnwindSafe(|| self.run());
+        let mut reply = std::panic::catch_unwind(run).unwrap_or_else(|_| {
+            let mut out = Vec::new();
+            write_refusal(Refusal::SystemError, xid, &mut out);
+            counters.refuse_later(Reason::HandlerFailed);
+            out
+        });
+        reply.drain(..MARK_LEN);
+        reply
+    }
+
     /// Does what it takes, and returns the reply as a record.
     #[must_use]
     pub fn run(self) -> Vec<u8> {

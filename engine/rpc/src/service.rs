@@ -57,7 +57,7 @@ impl RpcService {
                 stopped = match served {
                     Ok(Served::Done) => continue,
                     Ok(Served::Later(call)) => Ok(Some(call)),
-                    Ok(Served::NoRoom) => {
+                    Ok(Served::NoRoom | Served::Working) => {
                         *rest = before;
                         Ok(None)
                     }
@@ -96,6 +96,13 @@ impl Service for RpcService {
     type Connection = RpcConnection;
 
     fn datagram(&mut self, datagram: &mut Datagram<'_>) -> Answer {
+        if self.defers && datagram.may_defer() {
+            return match self.server.datagram_or_later(datagram.now(), datagram.peer(), datagram.request()) {
+                Ok(Ok(reply)) => datagram.answer(reply),
+                Ok(Err(call)) => datagram.later(|| call.run_datagram()),
+                Err(reason) => Answer::Drop(reason),
+            };
+        }
         match self.server.datagram(datagram.now(), datagram.peer(), datagram.request()) {
             Ok(reply) => datagram.answer(reply),
             Err(reason) => Answer::Drop(reason),
@@ -124,6 +131,11 @@ impl Service for RpcService {
 
     fn counters(&self) -> Option<Arc<ServiceCounters>> {
         Some(Arc::clone(self.server.counters()))
+    }
+
+    fn late_reply(&mut self, now: Instant, peer: SocketAddr, reply: &[u8]) -> Result<(), Reason> {
+        self.server.late_reply(now, peer, reply);
+        Ok(())
     }
 
     fn defers(&self) -> bool {

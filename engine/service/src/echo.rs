@@ -49,10 +49,19 @@ mod tests {
         let mut datagram = Datagram::new(Instant::ZERO, address, address, &mut buffer, 5);
         assert_eq!(Echo.datagram(&mut datagram), Answer::Reply { len: 5 });
         assert_eq!(datagram.request(), b"hello");
-        assert_eq!(
-            datagram.answer(&[7; 99]),
-            Answer::Reply { len: 15 },
-            "a reply is cut to the room there is"
-        );
+        assert_eq!(datagram.answer(&[7; 15]), Answer::Reply { len: 15 });
+        assert_eq!(datagram.answer(&[7; 16]), Answer::Drop(Reason::ReplyTooLarge), "never cut");
+        let mut beside = crate::Beside::default();
+        let mut datagram = Datagram::new(Instant::ZERO, address, address, &mut buffer, 5).with(&mut beside);
+        assert_eq!(datagram.answer(&[7; 65_527]), Answer::Long);
+        assert_eq!(datagram.answer(&[7; 65_528]), Answer::Drop(Reason::ReplyTooLarge));
+        assert_eq!(datagram.later(Vec::new), Answer::Drop(Reason::HandlersBusy), "nobody allowed it");
+        assert_eq!(beside.reply, [7; 65_527]);
+        beside.later.allow(1);
+        let mut datagram = Datagram::new(Instant::ZERO, address, address, &mut buffer, 5).with(&mut beside);
+        assert_eq!(datagram.later(|| b"later".to_vec()), Answer::Later);
+        assert!(!datagram.may_defer());
+        let works: Vec<_> = beside.later.take().map(|job| (job.work)()).collect();
+        assert_eq!(works, [b"later"]);
     }
 }

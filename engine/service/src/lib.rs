@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 pub use closed::Closed;
 pub use counters::ServiceCounters;
-pub use datagram::{Answer, Datagram};
+pub use datagram::{Answer, Beside, Datagram};
 pub use echo::Echo;
 pub use frame::EthernetFrame;
 pub use later::{Job, Later, Order, Work};
@@ -99,7 +99,15 @@ pub trait Service: Send {
         None
     }
 
-    /// Whether it uses [`Output::later`]: threads that may block are kept ready for it then.
+    /// The reply to a datagram that was to come [later](Datagram::later) is there; it is sent now.
+    ///
+    /// # Errors
+    /// Why it is not: its peer's session is gone, say, which is `late_reply`.
+    fn late_reply(&mut self, _now: Instant, _peer: SocketAddr, _reply: &[u8]) -> Result<(), Reason> {
+        Ok(())
+    }
+
+    /// Whether it uses [`Output::later`] or [`Datagram::later`]: threads that may block are kept ready for it then.
     fn defers(&self) -> bool {
         false
     }

@@ -120,6 +120,12 @@ impl<T> Sessions<T> {
         self.places[place as usize].state.as_mut().ok_or(Reason::SessionLimit)
     }
 
+    /// The session of `peer`, if it has one; that is no use of it.
+    pub fn get(&mut self, peer: SocketAddr) -> Option<&mut T> {
+        let place = *self.by_peer.get(&peer)?;
+        self.places.get_mut(place as usize)?.state.as_mut()
+    }
+
     /// Ends the session of `peer`; its state, if it had one.
     pub fn end(&mut self, peer: SocketAddr) -> Option<T> {
         let place = self.by_peer.remove(&peer)?;
@@ -238,6 +244,8 @@ mod tests {
         }
         assert_eq!(sessions.at(at(31), peer(2), || 7), Ok(&mut 7));
         assert_eq!(sessions.at(at(39), peer(1), || 0), Ok(&mut 0), "it was gone at 39");
+        assert_eq!(sessions.get(peer(2)), Some(&mut 7));
+        assert_eq!(sessions.get(peer(9)), None);
         assert_eq!(sessions.end(peer(2)), Some(7));
         assert_eq!((sessions.end(peer(2)), sessions.len()), (None, 1));
         assert!(sessions.clone().is_empty());

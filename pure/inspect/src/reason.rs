@@ -64,13 +64,17 @@ pub enum Reason {
     ServiceRefused,
     /// A connection was closed: the service had as many bytes queued as it may, over all its connections.
     ServiceBytes,
-    /// A reply came when its connection was closed already.
+    /// A reply came when its connection was closed already, or the session or address gone that it was for.
     LateReply,
     /// A datagram was refused: its peer has no session, and the limit of sessions is reached.
     SessionLimit,
-    /// A connection was closed: the service's code panicked while it worked on a request.
+    /// A connection was closed, or a datagram not answered: the service's code panicked while it worked on a request.
     HandlerFailed,
-    /// A connection was closed: it had not ended by itself when a drain had taken as long as it may.
+    /// A datagram was dropped: as much work that may block waits as there may.
+    HandlersBusy,
+    /// A reply was dropped: it is longer than a datagram can be.
+    ReplyTooLarge,
+    /// A connection was closed, or a datagram not answered: it was not done when a drain had taken as long as it may.
     DrainTimeout,
     /// A connection was closed: an RPC record is larger than what is taken of one.
     RecordTooLarge,
@@ -96,7 +100,7 @@ pub enum Reason {
 
 impl Reason {
     /// All of them, in the order of their counters.
-    pub const ALL: [Self; 43] = [
+    pub const ALL: [Self; 45] = [
         Self::Truncated,
         Self::IpHeader,
         Self::IpChecksum,
@@ -129,6 +133,8 @@ impl Reason {
         Self::LateReply,
         Self::SessionLimit,
         Self::HandlerFailed,
+        Self::HandlersBusy,
+        Self::ReplyTooLarge,
         Self::DrainTimeout,
         Self::RecordTooLarge,
         Self::TooManyFragments,
@@ -178,6 +184,8 @@ impl Reason {
             Self::LateReply => "late_reply",
             Self::HandlerFailed => "handler_failed",
             Self::SessionLimit => "session_limit",
+            Self::HandlersBusy => "handlers_busy",
+            Self::ReplyTooLarge => "reply_too_large",
             Self::DrainTimeout => "drain_timeout",
             Self::RecordTooLarge => "record_too_large",
             Self::TooManyFragments => "too_many_fragments",

@@ -19,6 +19,7 @@ pub use twinpath_worker::request::RequestScope;
 
 pub use goal::{CpuGoal, LatencyGoal, goal};
 pub use limits::{LimitOverrides, Limits};
+pub use pool::Pool;
 pub use rpc::{Rpc, RpcOverrides};
 pub use service::{FlowText, Service, ServiceKind, SourceText};
 pub use sockets::Sockets;
@@ -28,6 +29,7 @@ use crate::metrics::MetricsAddress;
 
 mod goal;
 mod limits;
+mod pool;
 mod rpc;
 mod service;
 mod sockets;
@@ -64,6 +66,8 @@ pub struct Config {
     pub worker: Worker,
     /// Bounds.
     pub limits: Limits,
+    /// Threads for work that may block.
+    pub pool: Pool,
     /// Of RPC.
     pub rpc: Rpc,
     /// How it is asked and told.
@@ -465,7 +469,8 @@ impl Config {
         // What other services hold of a request is no business of rpc's.
         let served = self.service.kind == ServiceKind::Rpc;
         let rpc = self.rpc.faults(if served { self.limits.connection_bytes } else { u32::MAX });
-        for (key, sentence) in self.limits.faults(worker.count).into_iter().chain(rpc) {
+        let pool = self.pool.faults();
+        for (key, sentence) in self.limits.faults(worker.count).into_iter().chain(rpc).chain(pool) {
             check(true, key, sentence);
         }
         if let Some(socket) = &self.control.socket {

@@ -56,9 +56,11 @@ pub struct Instance {
 pub struct Draining {
     /// Connections that have not ended.
     pub connections: u64,
+    /// Requests that threads which may block still work on, by whatever they came.
+    pub deferred: u64,
     /// Until those that have not ended by then are closed, ms.
     pub left_ms: u64,
-    /// Connections that were so closed: `drain_timeout` in `drops`.
+    /// Connections that were so closed, and datagrams not answered: `drain_timeout` in `drops`.
     pub cut_off: u64,
     /// It is done, and ends.
     pub over: bool,
@@ -98,6 +100,10 @@ pub struct Service {
     pub deferred: u64,
     /// Requests so answered.
     pub deferred_done: u64,
+    /// Times that a connection waited for room there.
+    pub deferred_waits: u64,
+    /// Such threads now.
+    pub deferred_threads: u64,
     /// How TCP sockets are served: `epoll` or `io_uring`; empty if there are none.
     pub sockets: String,
     /// Why that way: one sentence.

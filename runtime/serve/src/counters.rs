@@ -46,6 +46,8 @@ pub struct ServeCounters {
     pub deferred: Counter,
     /// Requests so answered.
     pub deferred_done: Counter,
+    /// Times that a connection waited for room there.
+    pub deferred_waits: Counter,
     /// Peers whose way out is known or asked for.
     pub peers: Counter,
     /// Replies to peers for which there was no room in the egress table.

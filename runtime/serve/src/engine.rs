@@ -1,5 +1,7 @@
 //! The serving engine: frames and kernel sockets on one side, a service on the other.
 
+mod late;
+
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -7,19 +9,20 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use twinpath_frame::{Burst, Frame};
 use twinpath_inspect::Reason;
-use twinpath_service::{Answer, Datagram, Service};
+use twinpath_service::{Answer, Beside, Datagram, Service};
 use twinpath_stack::admit::{admit, admit_port};
 use twinpath_stack::egress::{Egress, EgressTable, Update};
 use twinpath_stack::udp;
 use twinpath_sys::UdpSocket;
 use twinpath_time::Instant;
-use twinpath_wire::udp_frame::UdpFrame;
 use twinpath_worker::{Engine, Io};
 
+use self::late::{Awaited, Way};
 use crate::counters::ServeCounters;
 use crate::frames;
+use crate::pool::Desk;
 use crate::served::Served;
-use crate::tcp::{self, Call, Desk, Share, TcpLimits, TcpServer, Uring};
+use crate::tcp::{self, Call, Share, TcpLimits, TcpServer, Uring};
 
 /// Datagrams taken from the kernel's socket per turn: a flood there does not starve the fast path.
 const KERNEL_BURST: usize = 64;
@@ -106,7 +109,13 @@ pub struct ServeEngine<S: Service> {
     udp: Arc<[UdpSocket]>,
     receives: bool,
     tcp: Option<TcpServer<S::Connection>>,
+    desk: Option<Desk>,
     buffer: Box<[u8]>,
+    /// What a datagram may need besides its buffer, and those whose replies come later.
+    beside: Beside,
+    awaited: Awaited,
+    /// Told to drain.
+    stopping: bool,
     /// Told to, and control does not know yet that it is done.
     draining: bool,
     counters: Arc<ServeCounters>,
@@ -133,9 +142,13 @@ impl<S: Service> ServeEngine<S> {
             udp,
             receives,
             tcp: (!listeners.is_empty())
-                .then(|| TcpServer::new(listeners, Arc::clone(&served), share, desk, uring)),
+                .then(|| TcpServer::new(listeners, Arc::clone(&served), share, uring)),
+            desk,
             served,
             buffer: vec![0; DATAGRAM_MAX].into_boxed_slice(),
+            beside: Beside::default(),
+            awaited: Awaited::default(),
+            stopping: false,
             draining: false,
             counters,
         }
@@ -167,20 +180,23 @@ impl<S: Service> ServeEngine<S> {
         }
         let at = request.payload.start;
         frame.set_len(frame.capacity()).map_err(|_| Reason::FrameTooLarge)?;
-        let buffer = &mut frame.bytes_mut()[at..];
-        let mut datagram =
-            Datagram::new(now, request.source, request.destination, buffer, request.payload.len());
-        let len = reply_len(self.service.datagram(&mut datagram))?;
-        if let Some((place, egress)) = self.way_out(now, port, &request, io)
-            && udp::send_in_place(frame, at, len, request.destination, request.source, &egress).is_ok()
+        let (peer, local) = (request.source, request.destination);
+        self.allow_later(peer);
+        let datagram = Datagram::new(now, peer, local, &mut frame.bytes_mut()[at..], request.payload.len());
+        let answer = self.service.datagram(&mut datagram.with(&mut self.beside));
+        let Answer::Reply { len } = answer else {
+            let way = Way { peer, local, port: Some(port) };
+            return self.answer_beside(answer, way, io).map(|()| Outcome::Done);
+        };
+        if let Some((place, egress)) = self.way_out(now, port, peer, local, io)
+            && udp::send_in_place(frame, at, len, local, peer, &egress).is_ok()
         {
             self.counters.fast_replies.add(1);
             return Ok(Outcome::Send(place));
         }
         self.counters.fast_replies_by_kernel.add(1);
         let reply = frame.bytes().get(at..at + len).ok_or(Reason::FrameTooLarge)?;
-        let peer = with_scope(request.source, port, io);
-        self.send_by_kernel(reply, peer, request.destination)?;
+        self.send_by_kernel(reply, with_scope(peer, port, io), local)?;
         Ok(Outcome::Done)
     }
 
@@ -190,10 +206,11 @@ impl<S: Service> ServeEngine<S> {
         &mut self,
         now: Instant,
         port: usize,
-        request: &UdpFrame,
+        peer: SocketAddr,
+        local: SocketAddr,
         io: &mut Io<'_, ServeEvent>,
     ) -> Option<(usize, Egress)> {
-        let peer = request.source.ip();
+        let (peer, local) = (peer.ip(), local.ip());
         if is_link_local(peer) {
             // One address may stand on several links: the kernel's socket names the link.
             return None;
@@ -201,7 +218,6 @@ impl<S: Service> ServeEngine<S> {
         let found = self.egress.lookup(peer, now);
         if found.ask {
             self.counters.peers.set(self.egress.len() as u64);
-            let local = request.destination.ip();
             if io.tell(ServeEvent::Resolve { peer, local }).is_err() {
                 io.drops().add(Reason::MailboxFull, 1);
                 self.egress.not_asked(peer);
@@ -219,8 +235,14 @@ impl<S: Service> ServeEngine<S> {
                 Ok(())
             }
             Err(Errno::AGAIN | Errno::NOBUFS) => Err(Reason::KernelSocketFull),
+            Err(Errno::MSGSIZE) => Err(Reason::ReplyTooLarge),
             Err(_) => Err(Reason::KernelSocketRefused),
         }
+    }
+
+    /// Whether an address is ours, on the interface or within the host.
+    fn is_own(&self, address: IpAddr) -> bool {
+        address.is_loopback() || self.addresses.contains(&address)
     }
 
     /// Serves what waits on a socket of the kernel's, up to a burst.
@@ -235,14 +257,22 @@ impl<S: Service> ServeEngine<S> {
                 Err(_) => continue,
             };
             let local = SocketAddr::new(received.local, socket.port());
-            let own = received.local.is_loopback() || self.addresses.contains(&received.local);
-            let admitted = if own { admit_port(received.peer, local) } else { Err(Reason::NotOwnAddress) };
+            let admitted = if self.is_own(received.local) {
+                admit_port(received.peer, local)
+            } else {
+                Err(Reason::NotOwnAddress)
+            };
             let found = admitted.and_then(|()| self.served.find(received.peer, local));
             let served = found.and_then(|entry| {
                 self.counters.came_by_kernel(entry);
-                let mut datagram = Datagram::new(now, received.peer, local, &mut self.buffer, received.len);
-                let len = reply_len(self.service.datagram(&mut datagram))?;
-                self.send_by_kernel(&self.buffer[..len.min(DATAGRAM_MAX)], received.peer, local)
+                self.allow_later(received.peer);
+                let datagram = Datagram::new(now, received.peer, local, &mut self.buffer, received.len);
+                let answer = self.service.datagram(&mut datagram.with(&mut self.beside));
+                let Answer::Reply { len } = answer else {
+                    return self.answer_beside(answer, Way { peer: received.peer, local, port: None }, io);
+                };
+                let reply = self.buffer.get(..len).ok_or(Reason::ReplyTooLarge)?;
+                self.send_by_kernel(reply, received.peer, local)
             });
             if let Err(reason) = served {
                 io.drops().add(reason, 1);
@@ -258,6 +288,9 @@ impl<S: Service> Engine for ServeEngine<S> {
     fn start(&mut self, _now: Instant, io: &mut Io<'_, ServeEvent>) -> Result<(), Errno> {
         for (token, socket) in (UDP_TOKEN..).zip(self.udp.iter()).filter(|_| self.receives) {
             io.watch(socket, token, false)?;
+        }
+        if let Some(desk) = &self.desk {
+            io.watch(desk.fd(), tcp::DESK_TOKEN, false)?;
         }
         let Some(tcp) = &mut self.tcp else { return Ok(()) };
         tcp.start(io)?;
@@ -283,16 +316,19 @@ impl<S: Service> Engine for ServeEngine<S> {
     fn ready(&mut self, now: Instant, token: u32, error: bool, io: &mut Io<'_, ServeEvent>) {
         if token < FIRST_TCP_TOKEN {
             self.serve_kernel_udp(now, (token - UDP_TOKEN) as usize, io);
+        } else if token == tcp::DESK_TOKEN {
+            self.take_replies(now, io);
         } else if let Some(tcp) = &mut self.tcp {
-            let Self { service, counters, .. } = self;
-            tcp.ready(token, error, Call { now, service, counters, io });
+            let Self { service, counters, desk, .. } = self;
+            tcp.ready(token, error, Call { now, service, counters, io, desk: desk.as_mut() });
         }
     }
 
     fn run(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) -> bool {
-        let Self { tcp, service, counters, .. } = self;
-        let busy = tcp.as_mut().is_some_and(|tcp| tcp.run(Call { now, service, counters, io }));
-        if self.draining && self.tcp.as_ref().is_none_or(TcpServer::is_drained) {
+        let Self { tcp, service, counters, desk, .. } = self;
+        let desk = desk.as_mut();
+        let busy = tcp.as_mut().is_some_and(|tcp| tcp.run(Call { now, service, counters, io, desk }));
+        if self.draining && self.awaited.len() == 0 && self.tcp.as_ref().is_none_or(TcpServer::is_drained) {
             // If the mailbox is full, it is said in a later turn.
             self.draining = io.tell(ServeEvent::Drained).is_err();
         }
@@ -326,29 +362,23 @@ impl<S: Service> Engine for ServeEngine<S> {
                 let _ = io.tell(ServeEvent::Reclaim(former));
             }
             ServeCommand::Drain { handed_over } => {
-                self.draining = true;
-                let Self { tcp, service, counters, .. } = self;
+                (self.draining, self.stopping) = (true, true);
+                let Self { tcp, service, counters, desk, .. } = self;
+                let desk = desk.as_mut();
                 if let Some(tcp) = tcp {
-                    tcp.drain(handed_over, Call { now, service, counters, io });
+                    tcp.drain(handed_over, Call { now, service, counters, io, desk });
                 }
             }
             ServeCommand::Cut => {
-                let Self { tcp, service, counters, .. } = self;
+                io.drops().add(Reason::DrainTimeout, self.awaited.len() as u64);
+                self.awaited.clear();
+                let Self { tcp, service, counters, desk, .. } = self;
+                let desk = desk.as_mut();
                 if let Some(tcp) = tcp {
-                    tcp.cut(Call { now, service, counters, io });
+                    tcp.cut(Call { now, service, counters, io, desk });
                 }
             }
         }
-    }
-}
-
-/// The length of an answer, or why there is none.
-#[inline]
-pub(crate) const fn reply_len(answer: Answer) -> Result<usize, Reason> {
-    match answer {
-        Answer::Reply { len } => Ok(len),
-        Answer::Nothing => Err(Reason::NoReply),
-        Answer::Drop(reason) => Err(reason),
     }
 }
 

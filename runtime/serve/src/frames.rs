@@ -3,11 +3,10 @@
 
 use twinpath_frame::{Checksum, Frame};
 use twinpath_inspect::Reason;
-use twinpath_service::{EthernetFrame, Service};
+use twinpath_service::{Answer, EthernetFrame, Service};
 use twinpath_wire::eth;
 
 use crate::counters::ServeCounters;
-use crate::engine::reply_len;
 
 /// Where the type stands in a frame (IEEE 802.3, 3.1.1).
 const TYPE_AT: usize = 12;
@@ -37,7 +36,12 @@ pub(crate) fn serve<S: Service>(
     }
     counters.came_fast(entry);
     frame.set_len(frame.capacity()).map_err(|_| Reason::FrameTooLarge)?;
-    let len = reply_len(service.frame(&mut EthernetFrame::new(frame.bytes_mut(), len)))?;
+    let len = match service.frame(&mut EthernetFrame::new(frame.bytes_mut(), len)) {
+        Answer::Reply { len } => len,
+        Answer::Drop(reason) => return Err(reason),
+        // There is no other way out for a frame than the buffer it came in.
+        Answer::Nothing | Answer::Long | Answer::Later => return Err(Reason::NoReply),
+    };
     frame.set_len(len).map_err(|_| Reason::FrameTooLarge)?;
     // There is no transport checksum that anybody could still have to fill in.
     frame.meta_mut().checksum = Checksum::Verified;

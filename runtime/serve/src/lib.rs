@@ -10,10 +10,12 @@
 mod counters;
 mod engine;
 mod frames;
+mod pool;
 mod served;
 mod tcp;
 
 pub use counters::{ClaimCounters, ServeCounters};
 pub use engine::{KernelSide, SOCKETS_MAX, ServeCommand, ServeConfig, ServeEngine, ServeEvent};
+pub use pool::{Desk, PoolLimits};
 pub use served::{Served, ServedPort};
-pub use tcp::{CHUNK, Desk, PoolLimits, Share, TcpLimits, Uring};
+pub use tcp::{CHUNK, Share, TcpLimits, Uring};

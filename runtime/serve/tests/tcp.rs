@@ -462,7 +462,14 @@ fn an_idle_connection_takes_little_memory_of_ours() {
     drop(streams);
 }
 
-const POOL: PoolLimits = PoolLimits { threads_min: 1, threads_max: 3, requests: 40, connection_requests: 30 };
+const POOL: PoolLimits = PoolLimits {
+    threads_min: 1,
+    threads_max: 3,
+    requests: 40,
+    connection_requests: 30,
+    datagram_requests: 20,
+    idle: Duration::from_secs(10),
+};
 
 impl Rig<Later> {
     fn later(pool: PoolLimits) -> (Self, Arc<(Mutex<u32>, Condvar)>) {

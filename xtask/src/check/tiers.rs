@@ -49,8 +49,20 @@ const TIERS: &[Tier] = &[
 const EXCEPTIONS: &[(&str, &str)] = &[("io/plain", "engine/load")];
 
 /// Crates from outside that reach the host, kept out of the tiers that must not.
-const HOST_CRATES: &[&str] =
-    &["aya", "caps", "ethtool", "io-uring", "libc", "mio", "nix", "procfs", "rtnetlink", "rustix", "socket2", "tokio"];
+const HOST_CRATES: &[&str] = &[
+    "aya",
+    "caps",
+    "ethtool",
+    "io-uring",
+    "libc",
+    "mio",
+    "nix",
+    "procfs",
+    "rtnetlink",
+    "rustix",
+    "socket2",
+    "tokio",
+];
 
 /// A member of the workspace.
 struct Member<'a> {

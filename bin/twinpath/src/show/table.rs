@@ -115,8 +115,15 @@ fn service(service: &Service) -> String {
     if service.sessions > 0 {
         let _ = write!(text, "\n  UDP: {} sessions", service.sessions);
     }
-    if service.deferred + service.deferred_done > 0 {
-        let _ = write!(text, "\n  later: {} requests, {} so far", service.deferred, service.deferred_done);
+    if service.deferred_threads > 0 {
+        let Service { deferred, deferred_done, deferred_waits, deferred_threads, .. } = service;
+        let _ = write!(
+            text,
+            "\n  later: {deferred} requests, {deferred_done} so far, by {deferred_threads} threads now"
+        );
+        if *deferred_waits > 0 {
+            let _ = write!(text, "; {deferred_waits} times one waited for room");
+        }
     }
     text
 }

@@ -17,6 +17,10 @@ const FAIL: u32 = 2;
 const COUNT: u32 = 3;
 /// Waits for something, then doubles its argument; but not what is above a hundred.
 const DOUBLE_LATER: u32 = 4;
+/// Waits for something, then counts how often it ran; must run once.
+const COUNT_LATER: u32 = 5;
+/// How long replies are kept.
+const AGE: Duration = Duration::from_secs(60);
 
 /// A program with one procedure for every outcome.
 #[derive(Default)]
@@ -38,11 +42,11 @@ impl Program for Sample {
     }
 
     fn run_once(&self) -> &[(u32, u32)] {
-        &[(4, COUNT)]
+        &[(4, COUNT), (4, COUNT_LATER)]
     }
 
     fn answered_later(&self) -> &[(u32, u32)] {
-        &[(4, DOUBLE_LATER)]
+        &[(4, DOUBLE_LATER), (4, COUNT_LATER)]
     }
 
     fn call(&mut self, request: &Request<'_>, results: &mut Results<'_>) -> Result<Handled, Refusal> {
@@ -65,6 +69,15 @@ impl Program for Sample {
                     if number > 100 { Err(Refusal::SystemError) } else { Ok(()) }
                 })));
             }
+            COUNT_LATER => {
+                self.runs += 1;
+                let runs = self.runs;
+                return Ok(Handled::Later(Box::new(move |results| {
+                    assert!(runs < 3, "the third one fails");
+                    results.write_u32(runs);
+                    Ok(())
+                })));
+            }
             _ => return Err(Refusal::ProcedureUnavailable),
         }
         args.finish()?;
@@ -77,7 +90,7 @@ impl Program for Sample {
 }
 
 fn server() -> Server {
-    let limits = DuplicateLimits { calls: 64, age: Duration::from_secs(60) };
+    let limits = DuplicateLimits { calls: 64, age: AGE };
     Server::new(vec![Box::new(Sample::default())], limits, 7).expect("a table")
 }
 
@@ -269,11 +282,34 @@ fn what_is_answered_later_is_a_record_of_its_own() {
 }
 
 #[test]
-fn by_datagram_there_is_no_later() {
-    let call = message(4, DOUBLE_LATER, &Auth::none(), &[0; 4]);
+fn a_datagram_is_answered_later_where_there_is_room_and_what_runs_once_does() {
     let mut server = server();
-    let reply = server.datagram(Instant::ZERO, peer(), &call).expect("a call");
-    assert_eq!(Reply::parse(reply).map(|reply| reply.outcome), Ok(Err(Refusal::SystemError)));
+    let mut call = message(4, DOUBLE_LATER, &Auth::none(), &21_u32.to_be_bytes());
+    assert_eq!(server.datagram(Instant::ZERO, peer(), &call), Err(Reason::HandlersBusy));
+    let later = |server: &mut Server, call: &[u8]| match server.datagram_or_later(Instant::ZERO, peer(), call)
+    {
+        Ok(Err(deferred)) => Ok(deferred.run_datagram()),
+        Ok(Ok(kept)) => Err(kept.to_vec()),
+        Err(reason) => panic!("{reason:?}"),
+    };
+    let outcome = |reply: &[u8]| Reply::parse(reply).expect("a reply").outcome.map(<[u8]>::to_vec);
+    let reply = later(&mut server, &call).expect("later");
+    assert_eq!(outcome(&reply), Ok(vec![0, 0, 0, 42]));
+    server.late_reply(Instant::ZERO, peer(), &reply);
+    // That may run twice; this may not, neither while it is worked on nor afterwards.
+    call = message(4, COUNT_LATER, &Auth::none(), &[]);
+    let reply = later(&mut server, &call).expect("later");
+    let again = server.datagram_or_later(Instant::ZERO, peer(), &call).map(|_| ());
+    assert_eq!(again, Err(Reason::NoReply), "its reply is on its way");
+    server.late_reply(Instant::ZERO, peer(), &reply);
+    assert_eq!(later(&mut server, &call), Err(reply.clone()), "kept");
+    assert_eq!(outcome(&reply), Ok(vec![0, 0, 0, 1]));
+    // One that never came back is forgotten in time, and one that panics has failed.
+    call[3] = 9;
+    later(&mut server, &call).expect("later");
+    let much_later = Instant::ZERO + AGE;
+    let Ok(Err(deferred)) = server.datagram_or_later(much_later, peer(), &call) else { panic!("forgotten") };
+    assert_eq!(outcome(&deferred.run_datagram()), Err(Refusal::SystemError));
 }
 
 #[test]
@@ -333,6 +369,8 @@ proptest! {
                 let reply = Reply::parse(reply).expect("a reply");
                 prop_assert_eq!(&reply.xid.to_be_bytes(), &message[..4]);
             }
+            // What would be answered later has nobody to do it.
+            Err(Reason::HandlersBusy) => prop_assert!(procedure >= DOUBLE_LATER || message[23] >= 4),
             Err(reason) => prop_assert_eq!(reason, Reason::RpcHeader),
         }
     }

@@ -163,7 +163,7 @@ impl<S: Service + 'static> Instance<S> {
     pub(super) fn tell_the_end(&mut self) {
         let Draining { connections, cut_off, .. } = self.drain_left();
         // Those that are left at a second signal close with the process.
-        let left = Draining { connections: 0, left_ms: 0, cut_off: cut_off + connections, over: true };
+        let left = Draining { cut_off: cut_off + connections, over: true, ..Draining::default() };
         for follower in self.drain.iter().flat_map(|drain| &drain.followers) {
             tell(follower, left);
         }
@@ -177,6 +177,7 @@ impl<S: Service + 'static> Instance<S> {
             .map_or(Duration::ZERO, |drain| drain.ends_at.saturating_duration_since(Instant::now()));
         Draining {
             connections: self.workers.iter().map(|worker| worker.serve.connections.get()).sum(),
+            deferred: self.workers.iter().map(|worker| worker.serve.deferred.get()).sum(),
             left_ms: left.as_millis() as u64,
             cut_off: self.workers.iter().map(|worker| worker.counters.drops.get(Reason::DrainTimeout)).sum(),
             over: false,

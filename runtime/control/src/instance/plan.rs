@@ -46,7 +46,7 @@ impl Plan {
             },
             sockets: worker.sockets,
             tcp_limits: config.limits.tcp(),
-            pool: Default::default(),
+            pool: config.pool.limits(),
             drain: Duration::from_millis(u64::from(config.limits.drain_ms)),
             peers_max: config.limits.peers,
             ring_frames: config.interface.ring_frames,

@@ -8,6 +8,7 @@ use twinpath_service::{Service, ServiceCounters};
 use twinpath_steer::Claim;
 
 use super::attach::describe;
+use super::workers::WorkerHandle;
 use super::{Instance, port_claim};
 use crate::choose::Path;
 use crate::device;
@@ -39,6 +40,8 @@ impl<S: Service + 'static> Instance<S> {
             sessions_displaced: counted(|counters| &counters.sessions_displaced),
             deferred: sum(|serve| &serve.deferred),
             deferred_done: sum(|serve| &serve.deferred_done),
+            deferred_waits: sum(|serve| &serve.deferred_waits),
+            deferred_threads: self.workers.iter().map(WorkerHandle::slow_threads).sum(),
             sockets: self.plan.tcp.map_or("", |_| self.sockets.way.name()).to_owned(),
             sockets_why: self.sockets.why.clone(),
             buffers_empty: sum(|serve| &serve.buffers_empty),

@@ -1,13 +1,14 @@
 //! The workers of an instance: started here, told here, asked here.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 
 use twinpath_frame::{Pool, PoolError, Region};
 use twinpath_idle::Goal;
 use twinpath_inspect::Counter;
 use twinpath_port::{PortCounters, PortId};
-use twinpath_serve::{ServeCommand, ServeConfig, ServeCounters, ServeEngine, ServeEvent};
+use twinpath_serve::{Desk, ServeCommand, ServeConfig, ServeCounters, ServeEngine, ServeEvent};
 use twinpath_service::{Service, ServiceCounters};
 use twinpath_worker::idle::{IdleConfig, Mode};
 use twinpath_worker::mailbox::{Receiver, Sender, mailbox};
@@ -76,6 +77,8 @@ pub(super) struct WorkerHandle<S: Service> {
     pub(super) serve: Arc<ServeCounters>,
     /// What the service counts by itself.
     pub(super) service: Option<Arc<ServiceCounters>>,
+    /// How many threads its pool has, if it has one.
+    slow: Option<Arc<AtomicU32>>,
     pub(super) queues: Vec<KnownQueue>,
     /// Messages that found the mailbox full.
     pub(super) refused: Counter,
@@ -100,6 +103,7 @@ impl<S: Service + 'static> WorkerHandle<S> {
         let serve = Arc::new(ServeCounters::for_entries(config.served.entries()));
         let counters = Arc::new(WorkerCounters::default());
         let counted = service.counters();
+        let slow = config.kernel.desk.as_ref().map(Desk::threads);
         let engine = ServeEngine::new(service, config, Arc::clone(&serve));
         let worker = Worker::new(&WorkerConfig { idle }, engine, pool, inbox, outbox, Arc::clone(&counters))
             .map_err(descriptors)?;
@@ -119,6 +123,7 @@ impl<S: Service + 'static> WorkerHandle<S> {
             counters,
             serve,
             service: counted,
+            slow,
             queues,
             refused,
         })
@@ -174,6 +179,11 @@ impl<S: Service + 'static> WorkerHandle<S> {
                 port.close().into_iter().for_each(|frame| pool.release(frame));
             }
         }
+    }
+
+    /// Threads for work that may block.
+    pub(super) fn slow_threads(&self) -> u64 {
+        self.slow.as_ref().map_or(0, |threads| threads.load(Ordering::Relaxed).into())
     }
 
     pub(super) fn mode(&self) -> Mode {

@@ -248,6 +248,14 @@ pub const FAMILIES: &[Family] = &[
     counter("twinpath_service_deferred_done", "Requests answered by such threads.", |report| {
         of_services(report, |service| service.deferred_done)
     }),
+    counter(
+        "twinpath_service_deferred_waits",
+        "Times that a connection waited for room among them.",
+        |report| of_services(report, |service| service.deferred_waits),
+    ),
+    gauge("twinpath_service_deferred_threads", "Such threads.", |report| {
+        of_services(report, |service| service.deferred_threads)
+    }),
     gauge("twinpath_service_sessions", "UDP peers that have a session.", |report| {
         of_services(report, |service| service.sessions)
     }),

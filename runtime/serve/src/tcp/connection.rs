@@ -14,8 +14,8 @@ use twinpath_time::{Duration, Instant};
 
 use super::deferred::Deferred;
 use super::limits::{CHUNK, TcpLimits};
-use super::pool::Desk;
 use crate::counters::ServeCounters;
+use crate::pool::Desk;
 use link::Link;
 pub(crate) use link::{Outbox, Wants};
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use twinpath_service::{Later, Order};
 
-use super::pool::Desk;
+use crate::pool::{Asker, Desk};
 
 /// What leaves in order.
 enum Part {
@@ -48,7 +48,7 @@ impl Deferred {
         let (mut pending, mut at, mut passes) = (Vec::new(), 0, !self.parts.is_empty());
         let mut kept = if passes { 0 } else { output.len() };
         for job in later.take() {
-            let ticket = desk.hand_over(number, job.work);
+            let ticket = desk.hand_over(Asker::Connection(number), job.work);
             if job.order == Order::AsDone {
                 self.unordered.push(ticket);
                 continue;

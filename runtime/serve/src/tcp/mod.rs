@@ -12,7 +12,6 @@ mod deferred;
 mod favourite;
 mod gather;
 mod limits;
-mod pool;
 mod table;
 mod uring;
 
@@ -27,20 +26,19 @@ use twinpath_time::{Instant, Wheel};
 use twinpath_worker::Io;
 
 pub use self::limits::{CHUNK, Share, TcpLimits};
-pub use self::pool::{Desk, PoolLimits};
 pub use self::uring::Uring;
 
 use self::accept::Acceptor;
 use self::connection::{After, Connection, Scratch, Turn};
 use self::favourite::Favourite;
-use self::pool::Done;
 use self::table::Table;
 use crate::counters::ServeCounters;
 use crate::engine::{FIRST_TCP_TOKEN, SOCKETS_MAX, ServeEvent};
+use crate::pool::Desk;
 use crate::served::Served;
 
 const FIRST_LISTENER_TOKEN: u32 = FIRST_TCP_TOKEN;
-const DESK_TOKEN: u32 = FIRST_LISTENER_TOKEN + SOCKETS_MAX;
+pub(crate) const DESK_TOKEN: u32 = FIRST_LISTENER_TOKEN + SOCKETS_MAX;
 const RING_TOKEN: u32 = DESK_TOKEN + 1;
 const FIRST_CONNECTION_TOKEN: u32 = RING_TOKEN + 1;
 
@@ -56,6 +54,8 @@ pub(crate) struct Call<'a, 'io, S> {
     pub(crate) service: &'a mut S,
     pub(crate) counters: &'a ServeCounters,
     pub(crate) io: &'a Io<'io, ServeEvent>,
+    /// Who does what may block, if the service has such work.
+    pub(crate) desk: Option<&'a mut Desk>,
 }
 
 pub(crate) struct TcpServer<C> {
@@ -68,7 +68,6 @@ pub(crate) struct TcpServer<C> {
     /// Those with more to do that no descriptor tells of, and where they are taken from.
     again: Vec<u32>,
     due: Vec<u32>,
-    desk: Option<Desk>,
     /// Those that want work done that may block, and found no room.
     want_room: Vec<u32>,
     scratch: Scratch,
@@ -85,7 +84,6 @@ impl<C: Send> TcpServer<C> {
         listeners: Vec<OwnedFd>,
         served: Arc<Served>,
         share: Arc<Share>,
-        desk: Option<Desk>,
         uring: Option<Uring>,
     ) -> Self {
         let limits = share.limits();
@@ -97,7 +95,6 @@ impl<C: Send> TcpServer<C> {
             favourite: Favourite::default(),
             again: Vec::new(),
             due: Vec::new(),
-            desk,
             want_room: Vec::new(),
             scratch: Scratch::new(limits),
             uring,
@@ -114,9 +111,6 @@ impl<C: Send> TcpServer<C> {
         }
         if let Some(uring) = &self.uring {
             io.watch_edges(uring.ring(), RING_TOKEN)?;
-        }
-        if let Some(desk) = &self.desk {
-            io.watch(desk.fd(), DESK_TOKEN, false)?;
         }
         self.acceptor.start(io)
     }
@@ -264,8 +258,6 @@ impl<C: Send> TcpServer<C> {
             if self.favourite.named(number, call.now) {
                 self.favour(number, call.io);
             }
-        } else if token == DESK_TOKEN {
-            self.take_replies(&mut call);
         } else if token == RING_TOKEN {
             // The turn looks into it.
         } else {
@@ -287,7 +279,7 @@ impl<C: Send> TcpServer<C> {
 
     #[inline]
     fn work<S: Service<Connection = C>>(&mut self, number: u32, call: &mut Call<'_, '_, S>) {
-        let Self { table, scratch, share, desk, uring, .. } = self;
+        let Self { table, scratch, share, uring, .. } = self;
         let Some(connection) = table.get(number) else { return };
         let before = connection.held();
         let mut turn = Turn {
@@ -296,7 +288,7 @@ impl<C: Send> TcpServer<C> {
             counters: call.counters,
             limits: share.limits(),
             scratch,
-            desk: desk.as_mut(),
+            desk: call.desk.as_deref_mut(),
             number,
             outbox: uring.as_mut().map(|uring| &mut uring.outbox),
         };
@@ -321,7 +313,10 @@ impl<C: Send> TcpServer<C> {
         let Some(connection) = self.table.get(number) else { return };
         let list = match after {
             After::Again => Some(&mut self.again),
-            After::WhenRoom => Some(&mut self.want_room),
+            After::WhenRoom => {
+                call.counters.deferred_waits.add(1);
+                Some(&mut self.want_room)
+            }
             After::Keep | After::Close(_) => None,
         };
         if let Some(list) = list
@@ -359,24 +354,19 @@ impl<C: Send> TcpServer<C> {
         call.counters.queued_bytes.set(self.held);
     }
 
-    /// Replies of work that may block have come back.
-    fn take_replies<S: Service<Connection = C>>(&mut self, call: &mut Call<'_, '_, S>) {
-        let Some(desk) = &mut self.desk else { return };
-        desk.drain();
-        while let Some(done) = self.desk.as_mut().and_then(Desk::take) {
-            self.take_reply(done, call);
-        }
-        let in_flight = self.desk.as_ref().map_or(0, Desk::in_flight);
-        call.counters.deferred.set(u64::from(in_flight));
-        // There is room now for those who wanted some.
-        while let Some(number) = self.want_room.pop() {
-            self.again.push(number);
-        }
+    /// There is room now for those who wanted some.
+    pub(crate) fn has_room(&mut self) {
+        self.again.append(&mut self.want_room);
     }
 
-    fn take_reply<S: Service<Connection = C>>(&mut self, done: Done, call: &mut Call<'_, '_, S>) {
-        let Done { number, ticket, reply } = done;
-        call.counters.deferred_done.add(1);
+    /// The reply of work that may block has come back; `None`: it panicked.
+    pub(crate) fn take_reply<S: Service<Connection = C>>(
+        &mut self,
+        number: u32,
+        ticket: u64,
+        reply: Option<Vec<u8>>,
+        call: &mut Call<'_, '_, S>,
+    ) {
         let Some(connection) = self.table.get(number) else {
             return call.io.drops().add(Reason::LateReply, 1);
         };

@@ -143,7 +143,7 @@ impl<C: Send> TcpServer<C> {
         call: &mut Call<'_, '_, S>,
     ) {
         let is_current = self.is_current(key);
-        let Self { table, scratch, share, desk, uring, .. } = self;
+        let Self { table, scratch, share, uring, .. } = self;
         let Some(Uring { ring, outbox, .. }) = uring else { return };
         let Some(connection) = table.get(key.number).filter(|_| is_current) else {
             return ring.give(buffer);
@@ -158,7 +158,7 @@ impl<C: Send> TcpServer<C> {
             counters: call.counters,
             limits: share.limits(),
             scratch,
-            desk: desk.as_mut(),
+            desk: call.desk.as_deref_mut(),
             number: key.number,
             outbox: Some(outbox),
         };
@@ -179,7 +179,7 @@ impl<C: Send> TcpServer<C> {
         if !self.is_current(key) {
             return;
         }
-        let Self { table, scratch, share, desk, uring, .. } = self;
+        let Self { table, scratch, share, uring, .. } = self;
         let Some(connection) = table.get(key.number) else { return };
         connection.disarmed();
         if why == Err(Errno::NOBUFS) {
@@ -194,7 +194,7 @@ impl<C: Send> TcpServer<C> {
             counters: call.counters,
             limits: share.limits(),
             scratch,
-            desk: desk.as_mut(),
+            desk: call.desk.as_deref_mut(),
             number: key.number,
             outbox: uring.as_mut().map(|uring| &mut uring.outbox),
         };

@@ -1,0 +1,179 @@
+//! Datagrams that are answered beside their buffer: by a reply that is longer, or one that comes later, from a thread that may
+//! block. It leaves by whichever path leads to its peer when it is there.
+
+use std::net::SocketAddr;
+
+use twinpath_inspect::Reason;
+use twinpath_service::{Answer, Service};
+use twinpath_stack::udp;
+use twinpath_time::Instant;
+use twinpath_worker::Io;
+
+use super::{ServeEngine, ServeEvent, with_scope};
+use crate::pool::{Asker, Desk, Done};
+use crate::tcp::Call;
+
+/// A datagram whose reply is still to come.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    ticket: u64,
+    peer: SocketAddr,
+    local: SocketAddr,
+    /// The place of the port it came by; `None`: through the kernel's socket.
+    port: Option<usize>,
+}
+
+/// Those whose replies are still to come, the oldest first. There are no more of them than the desk takes.
+#[derive(Default)]
+pub(super) struct Awaited(Vec<Asked>);
+
+impl Awaited {
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    fn of(&self, peer: SocketAddr) -> usize {
+        self.0.iter().filter(|asked| asked.peer == peer).count()
+    }
+
+    fn take(&mut self, ticket: u64) -> Option<Asked> {
+        // Tickets ascend.
+        let at = self.0.binary_search_by_key(&ticket, |asked| asked.ticket).ok()?;
+        Some(self.0.remove(at))
+    }
+}
+
+/// How a datagram came.
+#[derive(Clone, Copy)]
+pub(super) struct Way {
+    pub(super) peer: SocketAddr,
+    pub(super) local: SocketAddr,
+    /// The place of the port it came by; `None`: through the kernel's socket.
+    pub(super) port: Option<usize>,
+}
+
+impl<S: Service> ServeEngine<S> {
+    /// Lets the next datagram be answered later, if there is room for that.
+    #[inline]
+    pub(super) fn allow_later(&mut self, peer: SocketAddr) {
+        if let Some(desk) = &self.desk {
+            // What a drain waits for must not be added to.
+            let room = if self.stopping { 0 } else { desk.room_for_datagram(self.awaited.of(peer)) };
+            self.beside.later.allow(room.min(1));
+        }
+    }
+
+    /// Does what an answer asks for that is not in the buffer.
+    ///
+    /// # Errors
+    /// The reason to drop the datagram under.
+    #[cold]
+    pub(super) fn answer_beside(
+        &mut self,
+        answer: Answer,
+        way: Way,
+        io: &Io<'_, ServeEvent>,
+    ) -> Result<(), Reason> {
+        match answer {
+            Answer::Nothing | Answer::Reply { .. } => Err(Reason::NoReply),
+            Answer::Drop(reason) => Err(reason),
+            Answer::Long => {
+                let Way { peer, local, port } = way;
+                self.counters.fast_replies_by_kernel.add(u64::from(port.is_some()));
+                let peer = port.map_or(peer, |port| with_scope(peer, port, io));
+                self.send_by_kernel(&self.beside.reply, peer, local)
+            }
+            Answer::Later => self.hand_over(way),
+        }
+    }
+
+    fn hand_over(&mut self, way: Way) -> Result<(), Reason> {
+        let Way { peer, local, port } = way;
+        let work = self.beside.later.take().last().map(|job| job.work).ok_or(Reason::NoReply)?;
+        let desk = self.desk.as_mut().ok_or(Reason::HandlersBusy)?;
+        let ticket = desk.hand_over(Asker::Peer, work);
+        self.awaited.0.push(Asked { ticket, peer, local, port });
+        self.counters.deferred.set(u64::from(desk.in_flight()));
+        Ok(())
+    }
+
+    /// Replies of work that may block have come back.
+    pub(super) fn take_replies(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) {
+        if let Some(desk) = &self.desk {
+            desk.drain();
+        }
+        while let Some(Done { asker, ticket, reply }) = self.desk.as_mut().and_then(Desk::take) {
+            self.counters.deferred_done.add(1);
+            match asker {
+                Asker::Connection(number) => {
+                    let Self { tcp, service, counters, desk, .. } = self;
+                    let desk = desk.as_mut();
+                    let call = &mut Call { now, service, counters, io, desk };
+                    match tcp {
+                        Some(tcp) => tcp.take_reply(number, ticket, reply, call),
+                        None => io.drops().add(Reason::LateReply, 1),
+                    }
+                }
+                Asker::Peer => {
+                    if let Err(reason) = self.reply_late(now, ticket, reply, io) {
+                        io.drops().add(reason, 1);
+                    }
+                }
+            }
+        }
+        let in_flight = self.desk.as_ref().map_or(0, Desk::in_flight);
+        self.counters.deferred.set(u64::from(in_flight));
+        if let Some(tcp) = &mut self.tcp {
+            tcp.has_room();
+        }
+    }
+
+    /// The reply to a datagram has come; `None`: its work panicked.
+    fn reply_late(
+        &mut self,
+        now: Instant,
+        ticket: u64,
+        reply: Option<Vec<u8>>,
+        io: &mut Io<'_, ServeEvent>,
+    ) -> Result<(), Reason> {
+        let Asked { peer, local, port, .. } = self.awaited.take(ticket).ok_or(Reason::LateReply)?;
+        let reply = reply.ok_or(Reason::HandlerFailed)?;
+        // From an address that is ours no longer nobody would take it.
+        let own = port.map_or_else(|| self.is_own(local.ip()), |_| self.addresses.contains(&local.ip()));
+        if !own {
+            return Err(Reason::LateReply);
+        }
+        self.service.late_reply(now, peer, &reply)?;
+        let Some(port) = port else { return self.send_by_kernel(&reply, peer, local) };
+        if self.send_by_port(now, port, &reply, (local, peer), io) {
+            self.counters.fast_replies.add(1);
+            return Ok(());
+        }
+        self.counters.fast_replies_by_kernel.add(1);
+        self.send_by_kernel(&reply, with_scope(peer, port, io), local)
+    }
+
+    /// Says whether it could.
+    fn send_by_port(
+        &mut self,
+        now: Instant,
+        port: usize,
+        reply: &[u8],
+        (local, peer): (SocketAddr, SocketAddr),
+        io: &mut Io<'_, ServeEvent>,
+    ) -> bool {
+        let Some((place, egress)) = self.way_out(now, port, peer, local, io) else { return false };
+        let Some(mut frame) = io.take() else { return false };
+        let write = |room: &mut [u8]| room.copy_from_slice(reply);
+        if udp::send(&mut frame, reply.len(), local, peer, &egress, write).is_err() {
+            io.release(frame);
+            return false;
+        }
+        io.send(place, frame);
+        true
+    }
+}

@@ -1,0 +1,251 @@
+//! Threads that may block, for work that a service does not do on its worker: as many as are needed between a least and a
+//! most, on the worker's CPU. The worker's end of it, the [`Desk`], never waits: a bounded queue there, and a wake-up with
+//! each reply that comes back.
+//!
+//! Whoever takes a task and leaves nobody waiting for the next one starts one more thread before it begins. A thread ends
+//! when there has been another one waiting for as long as a thread may be idle.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use rustix::io::Errno;
+use twinpath_service::Work;
+use twinpath_sys::{EventFd, affinity, clock};
+use twinpath_time::{Duration, Instant};
+
+/// Bounds of what a service hands over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolLimits {
+    /// Threads per worker that are always there; at least one.
+    pub threads_min: u32,
+    /// Threads per worker, at most.
+    pub threads_max: u32,
+    /// Requests per worker that wait or are being worked on. At the limit, requests of connections wait unread.
+    pub requests: u32,
+    /// Requests of one connection among them, or of one UDP peer.
+    pub connection_requests: u32,
+    /// Requests that came by datagram among them. At the limit they are dropped.
+    pub datagram_requests: u32,
+    /// A thread beyond the least ends when it has not been needed for so long.
+    pub idle: Duration,
+}
+
+impl Default for PoolLimits {
+    fn default() -> Self {
+        Self {
+            threads_min: 1,
+            threads_max: 8,
+            requests: 1024,
+            connection_requests: 64,
+            datagram_requests: 512,
+            idle: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Whose request it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asker {
+    /// The connection of that number.
+    Connection(u32),
+    /// The sender of a datagram.
+    Peer,
+}
+
+struct Task {
+    asker: Asker,
+    ticket: u64,
+    work: Work,
+}
+
+/// A reply that has come back.
+pub(crate) struct Done {
+    pub(crate) asker: Asker,
+    pub(crate) ticket: u64,
+    /// None if the work panicked.
+    pub(crate) reply: Option<Vec<u8>>,
+}
+
+/// Where threads wait for their next task.
+struct Queue {
+    tasks: Receiver<Task>,
+    /// When a task was last taken by the last one that waited for it.
+    needed: Instant,
+}
+
+struct Shared {
+    queue: Mutex<Queue>,
+    done: Mutex<Sender<Done>>,
+    ready: Arc<EventFd>,
+    limits: PoolLimits,
+    cpu: Option<usize>,
+    threads: Arc<AtomicU32>,
+    /// Those that wait for a task.
+    waiting: AtomicU32,
+}
+
+/// A worker's end of its pool.
+pub struct Desk {
+    limits: PoolLimits,
+    tasks: SyncSender<Task>,
+    done: Receiver<Done>,
+    ready: Arc<EventFd>,
+    threads: Arc<AtomicU32>,
+    next_ticket: u64,
+    in_flight: u32,
+    /// Those of them that came by datagram.
+    datagrams: u32,
+}
+
+impl Desk {
+    /// Starts the least number of threads, on that CPU if one is named.
+    ///
+    /// # Errors
+    /// What `eventfd(2)` returns; `AGAIN` if a thread can't be started.
+    pub fn new(limits: PoolLimits, cpu: Option<usize>) -> Result<Self, Errno> {
+        let ready = Arc::new(EventFd::new()?);
+        let (tasks, queue) = sync_channel(limits.requests as usize);
+        let (reply, done) = channel();
+        let threads = Arc::new(AtomicU32::new(0));
+        let shared = Arc::new(Shared {
+            queue: Mutex::new(Queue { tasks: queue, needed: clock::now() }),
+            done: Mutex::new(reply),
+            ready: Arc::clone(&ready),
+            limits,
+            cpu,
+            threads: Arc::clone(&threads),
+            waiting: AtomicU32::new(0),
+        });
+        for _ in 0..limits.threads_min.max(1) {
+            if !start(&shared) {
+                return Err(Errno::AGAIN);
+            }
+        }
+        Ok(Self { limits, tasks, done, ready, threads, next_ticket: 0, in_flight: 0, datagrams: 0 })
+    }
+
+    /// How many threads there are; whoever reads it may be a little behind.
+    #[must_use]
+    pub fn threads(&self) -> Arc<AtomicU32> {
+        Arc::clone(&self.threads)
+    }
+
+    pub(crate) fn fd(&self) -> &EventFd {
+        &self.ready
+    }
+
+    /// How many more tasks a connection may hand over that awaits so many already.
+    pub(crate) fn room(&self, awaited: usize) -> usize {
+        self.room_of_one(awaited).min(self.limits.requests.saturating_sub(self.in_flight) as usize)
+    }
+
+    /// The same for a UDP peer; datagrams together have a limit besides.
+    pub(crate) fn room_for_datagram(&self, awaited: usize) -> usize {
+        self.room(awaited).min(self.limits.datagram_requests.saturating_sub(self.datagrams) as usize)
+    }
+
+    fn room_of_one(&self, awaited: usize) -> usize {
+        (self.limits.connection_requests as usize).saturating_sub(awaited)
+    }
+
+    pub(crate) const fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
+    /// Queues work of somebody; its ticket. There is room: it was asked for.
+    pub(crate) fn hand_over(&mut self, asker: Asker, work: Work) -> u64 {
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        // The queue holds as many as may be in flight, and its other end lives as long as a thread does.
+        if self.tasks.try_send(Task { asker, ticket, work }).is_ok() {
+            self.in_flight += 1;
+            self.datagrams += u32::from(asker == Asker::Peer);
+        }
+        ticket
+    }
+
+    /// Silences the wake-up until the next reply.
+    pub(crate) fn drain(&self) {
+        self.ready.drain();
+    }
+
+    /// Takes a reply that has come back.
+    pub(crate) fn take(&mut self) -> Option<Done> {
+        let done = self.done.try_recv().ok()?;
+        self.in_flight -= 1;
+        self.datagrams -= u32::from(done.asker == Asker::Peer);
+        Some(done)
+    }
+}
+
+/// Starts one more thread unless there are enough; says whether it could.
+fn start(shared: &Arc<Shared>) -> bool {
+    let (threads, most) = (&shared.threads, shared.limits.threads_max.max(1));
+    let one_more = |count: u32| (count < most).then_some(count + 1);
+    if threads.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_err() {
+        return false;
+    }
+    let own = Arc::clone(shared);
+    let started = thread::Builder::new().name("slow".to_owned()).spawn(move || work(&own));
+    if started.is_err() {
+        threads.fetch_sub(1, Ordering::Relaxed);
+    }
+    started.is_ok()
+}
+
+fn work(shared: &Arc<Shared>) {
+    if let Some(cpu) = shared.cpu {
+        // Where the CPU has gone it runs anywhere.
+        let _ = affinity::pin_current_thread(cpu);
+    }
+    while let Some((Task { asker, ticket, work }, was_last)) = next(shared) {
+        if was_last {
+            start(shared);
+        }
+        let reply = catch_unwind(AssertUnwindSafe(work)).ok();
+        let done = shared.done.lock().unwrap_or_else(PoisonError::into_inner);
+        // If the worker has ended, so has the queue.
+        let _ = done.send(Done { asker, ticket, reply });
+        drop(done);
+        shared.ready.signal();
+    }
+}
+
+/// The next task, and whether nobody is left waiting for the one after it. `None`: the thread is not needed any longer, and not
+/// counted.
+fn next(shared: &Shared) -> Option<(Task, bool)> {
+    let Shared { waiting, threads, limits, .. } = shared;
+    waiting.fetch_add(1, Ordering::Relaxed);
+    loop {
+        // Whoever has the lock waits for a task, the others for the lock; what is decided with it is decided by one at a time.
+        let mut queue = shared.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let patience = (queue.needed + limits.idle).since(clock::now());
+        let next = queue.tasks.recv_timeout(patience);
+        let alone = waiting.load(Ordering::Relaxed) == 1;
+        match next {
+            Ok(task) => {
+                if alone {
+                    queue.needed = clock::now();
+                }
+                waiting.fetch_sub(1, Ordering::Relaxed);
+                return Some((task, alone));
+            }
+            Err(RecvTimeoutError::Timeout)
+                if alone || threads.load(Ordering::Relaxed) <= limits.threads_min.max(1) =>
+            {
+                queue.needed = clock::now();
+            }
+            Err(_) => {
+                waiting.fetch_sub(1, Ordering::Relaxed);
+                threads.fetch_sub(1, Ordering::Relaxed);
+                return None;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

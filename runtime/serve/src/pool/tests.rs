@@ -1,0 +1,116 @@
+use std::sync::mpsc::{self, TryRecvError};
+use std::time::Instant as StdInstant;
+
+use super::*;
+
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(20);
+const LIMITS: PoolLimits = PoolLimits {
+    threads_min: 2,
+    threads_max: 6,
+    requests: 100,
+    connection_requests: 10,
+    datagram_requests: 20,
+    idle: Duration::from_millis(20),
+};
+
+fn until(so: impl Fn() -> bool) {
+    let begun = StdInstant::now();
+    while !so() {
+        assert!(begun.elapsed() < PATIENCE);
+        thread::yield_now();
+    }
+}
+
+/// A desk, its threads, and work that tells when it begins and ends when it may.
+struct Bench {
+    desk: Desk,
+    threads: Arc<AtomicU32>,
+    began: mpsc::Receiver<Vec<usize>>,
+    begins: Sender<Vec<usize>>,
+    go: Arc<Mutex<Receiver<()>>>,
+    goes: Sender<()>,
+}
+
+impl Bench {
+    fn new(limits: PoolLimits, cpu: Option<usize>) -> Self {
+        let desk = Desk::new(limits, cpu).expect("threads");
+        let threads = desk.threads();
+        let ((begins, began), (goes, go)) = (channel(), channel());
+        Self { desk, threads, began, begins, go: Arc::new(Mutex::new(go)), goes }
+    }
+
+    fn hand_over(&mut self, asker: Asker) {
+        let (begins, go) = (self.begins.clone(), Arc::clone(&self.go));
+        let work = move || {
+            begins.send(affinity::allowed_cpus().expect("told")).expect("the test is there");
+            go.lock().expect("no panic").recv().expect("the test is there");
+            Vec::new()
+        };
+        self.desk.hand_over(asker, Box::new(work));
+    }
+
+    fn threads(&self) -> u32 {
+        self.threads.load(Ordering::Relaxed)
+    }
+}
+
+#[test]
+fn threads_come_as_they_are_needed_and_go_when_they_are_not() {
+    let mut bench = Bench::new(LIMITS, None);
+    assert_eq!(bench.threads(), 2, "the least is there at once");
+    for busy in 1..=9 {
+        bench.hand_over(Asker::Connection(0));
+        if busy <= 6 {
+            bench.began.recv_timeout(PATIENCE).expect("it need not wait for those that block");
+        }
+        assert!(bench.threads() <= 6);
+    }
+    until(|| bench.threads() == 6);
+    assert_eq!(bench.began.try_recv(), Err(TryRecvError::Empty), "the most work, the rest waits");
+    for _ in 0..9 {
+        bench.goes.send(()).expect("they wait");
+    }
+    until(|| bench.threads() == 2);
+    bench.hand_over(Asker::Connection(0));
+    bench.began.recv_timeout(PATIENCE).expect("those that are left work");
+    bench.goes.send(()).expect("it waits");
+}
+
+#[test]
+fn threads_stay_on_the_workers_cpu_those_that_come_later_as_well() {
+    let cpus = affinity::allowed_cpus().expect("told");
+    let cpu = *cpus.last().expect("one at least");
+    let mut bench = Bench::new(LIMITS, Some(cpu));
+    for _ in 0..6 {
+        bench.hand_over(Asker::Connection(0));
+        assert_eq!(bench.began.recv_timeout(PATIENCE).expect("begun"), [cpu]);
+    }
+    for _ in 0..6 {
+        bench.goes.send(()).expect("they wait");
+    }
+}
+
+#[test]
+fn everybody_has_room_within_the_limits_and_datagrams_leave_some_to_connections() {
+    let mut bench = Bench::new(LIMITS, None);
+    assert_eq!((bench.desk.room(0), bench.desk.room(7), bench.desk.room(11)), (10, 3, 0));
+    for _ in 0..20 {
+        assert!(bench.desk.room_for_datagram(0) > 0);
+        bench.hand_over(Asker::Peer);
+    }
+    assert_eq!((bench.desk.room_for_datagram(0), bench.desk.room(0)), (0, 10));
+    for _ in 0..76 {
+        bench.hand_over(Asker::Connection(1));
+    }
+    assert_eq!((bench.desk.in_flight(), bench.desk.room(0)), (96, 4));
+    for _ in 0..96 {
+        bench.goes.send(()).expect("they wait");
+    }
+    let begun = StdInstant::now();
+    while bench.desk.in_flight() > 0 {
+        assert!(begun.elapsed() < PATIENCE);
+        while bench.desk.take().is_some() {}
+        thread::yield_now();
+    }
+    assert_eq!((bench.desk.room_for_datagram(0), bench.desk.room(0)), (10, 10));
+}

@@ -1,0 +1,238 @@
+//! Datagrams that are answered later, and replies longer than a frame: by both paths, driven turn by turn.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::{Arc, Condvar, Mutex};
+
+use twinpath_serve::{Desk, PoolLimits, ServeCommand, ServeEvent};
+use twinpath_service::{Answer, Datagram, Reason, Service};
+use twinpath_stack::egress::KernelReason;
+use twinpath_time::{Duration, Instant};
+use twinpath_worker::{Command, Event};
+
+use crate::wire::{Rig, WAY_BACK};
+
+/// Longest wait for anything that must happen.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(20);
+
+/// Answers a number with so many bytes, at once; anything else with itself, later, when the test says so: `long` with more than a
+/// frame takes. `fail` panics, and after `gone` nobody is there for whom a reply could be.
+#[derive(Clone, Default)]
+struct Slow {
+    go: Arc<(Mutex<u32>, Condvar)>,
+    gone: bool,
+}
+
+impl Service for Slow {
+    type Connection = ();
+
+    fn datagram(&mut self, datagram: &mut Datagram<'_>) -> Answer {
+        let request = datagram.request().to_vec();
+        if let Ok(len) = String::from_utf8_lossy(&request).parse() {
+            return datagram.answer(&vec![b'x'; len]);
+        }
+        if request == b"gone" {
+            self.gone = true;
+        }
+        let go = Arc::clone(&self.go);
+        datagram.later(move || {
+            let mut leave = go.0.lock().expect("no panic holds it");
+            while *leave == 0 {
+                leave = go.1.wait(leave).expect("no panic holds it");
+            }
+            *leave -= 1;
+            drop(leave);
+            assert_ne!(request, b"fail");
+            if request == b"long" { vec![b'l'; 5_000] } else { request }
+        })
+    }
+
+    fn accept(&mut self, _now: Instant, _peer: SocketAddr) -> Result<(), Reason> {
+        Ok(())
+    }
+
+    fn late_reply(&mut self, _now: Instant, _peer: SocketAddr, _reply: &[u8]) -> Result<(), Reason> {
+        if self.gone { Err(Reason::LateReply) } else { Ok(()) }
+    }
+
+    fn defers(&self) -> bool {
+        true
+    }
+}
+
+const POOL: PoolLimits = PoolLimits {
+    threads_min: 1,
+    threads_max: 4,
+    requests: 8,
+    connection_requests: 3,
+    datagram_requests: 5,
+    idle: Duration::from_secs(10),
+};
+
+const PEER: &str = "198.51.100.7:4000";
+
+struct Late {
+    rig: Rig<Slow>,
+    go: Arc<(Mutex<u32>, Condvar)>,
+}
+
+impl Late {
+    fn new() -> Self {
+        let service = Slow::default();
+        let go = Arc::clone(&service.go);
+        let mut rig = Rig::serving(service, Some(Desk::new(POOL, None).expect("threads")));
+        rig.learn("198.51.100.7", Ok(WAY_BACK));
+        Self { rig, go }
+    }
+
+    fn ask(&mut self, from: &str, what: &[u8]) {
+        self.rig.ask(from, what);
+        self.rig.turn();
+    }
+
+    /// Lets so many works end, and turns until they have been taken back.
+    fn go(&mut self, count: u32) {
+        let done = self.rig.serve.deferred_done.get() + u64::from(count);
+        *self.go.0.lock().expect("no panic holds it") += count;
+        self.go.1.notify_all();
+        let begun = std::time::Instant::now();
+        while self.rig.serve.deferred_done.get() < done {
+            assert!(begun.elapsed() < PATIENCE);
+            self.rig.turn();
+            std::thread::yield_now();
+        }
+        self.rig.turn();
+    }
+
+    fn dropped(&self, reason: Reason) -> u64 {
+        self.rig.counters.drops.get(reason)
+    }
+}
+
+#[test]
+fn a_reply_that_comes_later_leaves_by_the_fast_path_to_whom_it_is_for() {
+    let mut late = Late::new();
+    late.ask(PEER, b"first");
+    late.ask("198.51.100.7:4001", b"second");
+    assert_eq!((late.rig.replies(), late.rig.serve.deferred.get()), (vec![], 2));
+    late.go(2);
+    let mut replies = late.rig.replies();
+    replies.sort();
+    let expected = [(PEER, "first"), ("198.51.100.7:4001", "second")];
+    assert_eq!(
+        replies,
+        expected.map(|(peer, reply)| (peer.parse().expect("address"), reply.as_bytes().to_vec()))
+    );
+    assert_eq!((late.rig.serve.fast_replies.get(), late.rig.serve.deferred.get()), (2, 0));
+    assert_eq!(late.rig.pool.free(), late.rig.pool.frames());
+    // Meanwhile its way has changed: the kernel's socket has it.
+    late.ask(PEER, b"third");
+    late.rig.learn("198.51.100.7", Err(KernelReason::OtherInterface));
+    late.go(1);
+    assert_eq!((late.rig.replies(), late.rig.serve.fast_replies_by_kernel.get()), (vec![], 1));
+}
+
+#[test]
+fn a_reply_that_comes_later_leaves_by_the_socket_its_request_came_through() {
+    let mut late = Late::new();
+    let client = UdpSocket::bind("127.0.0.1:0").expect("a free port");
+    client.set_read_timeout(Some(PATIENCE)).expect("set");
+    for what in [&b"local"[..], b"long"] {
+        client.send_to(what, late.rig.server).expect("sent");
+        assert!(late.rig.turn());
+        late.go(1);
+        let mut buffer = [0; 8192];
+        let (len, from) = client.recv_from(&mut buffer).expect("an answer");
+        let expected = if what == b"long" { vec![b'l'; 5_000] } else { what.to_vec() };
+        assert_eq!((&buffer[..len], from), (&expected[..], late.rig.server));
+    }
+}
+
+#[test]
+fn what_there_is_no_room_for_is_dropped_and_nobody_takes_all() {
+    let mut late = Late::new();
+    for _ in 0..5 {
+        late.ask(PEER, b"greedy");
+    }
+    assert_eq!(late.dropped(Reason::HandlersBusy), 2, "one peer has three");
+    for port in 5000..5004 {
+        late.ask(&format!("198.51.100.7:{port}"), b"others");
+    }
+    assert_eq!(late.dropped(Reason::HandlersBusy), 4, "and all of them five");
+    late.go(5);
+    assert_eq!((late.rig.replies().len(), late.rig.serve.deferred.get()), (5, 0));
+    late.ask(PEER, b"again");
+    late.go(1);
+    assert_eq!(late.rig.replies().len(), 1);
+}
+
+#[test]
+fn a_reply_to_nobody_and_work_that_panics_are_counted_under_their_names() {
+    let mut late = Late::new();
+    late.ask(PEER, b"fail");
+    late.go(1);
+    assert_eq!(late.dropped(Reason::HandlerFailed), 1);
+    late.ask(PEER, b"to an address that goes");
+    assert!(late.rig.commands.send(Command::Engine(ServeCommand::Addresses([].into()))).is_ok());
+    late.go(1);
+    assert_eq!(late.dropped(Reason::LateReply), 1);
+    let back = ServeCommand::Addresses([late.rig.server.ip()].into());
+    assert!(late.rig.commands.send(Command::Engine(back)).is_ok());
+    late.rig.turn();
+    late.ask(PEER, b"gone");
+    late.go(1);
+    assert_eq!(late.dropped(Reason::LateReply), 2);
+}
+
+#[test]
+fn a_drain_waits_for_replies_to_come_but_takes_no_more_and_not_for_ever() {
+    let mut late = Late::new();
+    let drained = |late: &mut Late| {
+        late.rig.turn();
+        std::iter::from_fn(|| late.rig.events.take())
+            .any(|event| matches!(event, Event::Engine(ServeEvent::Drained)))
+    };
+    late.ask(PEER, b"before");
+    let drain = ServeCommand::Drain { handed_over: false };
+    assert!(late.rig.commands.send(Command::Engine(drain)).is_ok());
+    assert!(!drained(&mut late));
+    late.ask(PEER, b"after");
+    assert_eq!(late.dropped(Reason::HandlersBusy), 1);
+    late.go(1);
+    assert_eq!(late.rig.replies().len(), 1);
+    assert!(drained(&mut late));
+
+    let mut late = Late::new();
+    late.ask(PEER, b"stuck");
+    for command in [ServeCommand::Drain { handed_over: false }, ServeCommand::Cut] {
+        assert!(late.rig.commands.send(Command::Engine(command)).is_ok());
+    }
+    assert!(drained(&mut late));
+    assert_eq!(late.dropped(Reason::DrainTimeout), 1);
+    late.go(1);
+    assert_eq!((late.rig.replies().len(), late.dropped(Reason::LateReply)), (0, 1));
+}
+
+#[test]
+fn a_reply_longer_than_a_frame_leaves_by_the_kernel_whole_and_one_longer_than_a_datagram_does_not() {
+    let mut late = Late::new();
+    late.ask(PEER, b"1400");
+    assert_eq!(late.rig.replies().len(), 1);
+    // The kernel may have no route to this peer, which is counted: what matters is that it was asked, and once.
+    for (number, len) in (1..).zip(["1473", "4000", "65507"]) {
+        late.ask(PEER, len.as_bytes());
+        assert_eq!((late.rig.replies().len(), late.rig.serve.fast_replies_by_kernel.get()), (0, number));
+    }
+    late.ask(PEER, b"65528");
+    assert_eq!(late.dropped(Reason::ReplyTooLarge), 1);
+    let client = UdpSocket::bind("127.0.0.1:0").expect("a free port");
+    client.set_read_timeout(Some(PATIENCE)).expect("set");
+    let mut buffer = vec![0; 65_536];
+    for len in [0, 1473, 65_507] {
+        client.send_to(len.to_string().as_bytes(), late.rig.server).expect("sent");
+        late.rig.turn();
+        assert_eq!(client.recv_from(&mut buffer).expect("whole").0, len);
+    }
+    client.send_to(b"65508", late.rig.server).expect("sent");
+    late.rig.turn();
+    assert_eq!(late.dropped(Reason::ReplyTooLarge), 2, "over IPv4 that is too long");
+}

@@ -1,0 +1,109 @@
+//! A whole worker over a loopback port, driven turn by turn: no thread, no device, no sleep.
+
+mod late;
+mod wire;
+
+use twinpath_frame::Burst;
+use twinpath_inspect::Reason;
+use twinpath_port::PortQueue;
+use twinpath_stack::egress::{Egress, KernelReason};
+
+use self::wire::{Rig, WAY_BACK};
+
+#[test]
+fn a_peer_is_answered_by_the_kernel_until_its_way_out_is_known() {
+    let mut rig = Rig::new();
+    // On the wire a loopback source is a martian.
+    rig.ask("127.0.0.2:4000", b"martian");
+    assert!(rig.turn());
+    assert_eq!(rig.counters.drops.get(Reason::MartianSource), 1);
+
+    // Whether the kernel has a route to this peer is its own business: what counts is which way the reply took.
+    rig.ask("198.51.100.7:4000", b"first");
+    rig.turn();
+    assert_eq!(rig.replies(), []);
+    assert_eq!(rig.serve.fast_replies_by_kernel.get(), 1);
+    assert_eq!(rig.asked_about(), Some("198.51.100.7".parse().expect("ip")));
+
+    rig.learn("198.51.100.7", Ok(WAY_BACK));
+    rig.ask("198.51.100.7:4000", b"second");
+    rig.turn();
+    assert_eq!(rig.replies(), [("198.51.100.7:4000".parse().expect("address"), b"second".to_vec())]);
+    assert_eq!((rig.serve.fast_requests.get(), rig.serve.fast_replies.get()), (2, 1));
+
+    rig.learn("198.51.100.7", Err(KernelReason::OtherInterface));
+    rig.ask("198.51.100.7:4000", b"third");
+    rig.turn();
+    assert_eq!((rig.replies().len(), rig.serve.fast_replies_by_kernel.get()), (0, 2));
+}
+
+#[test]
+fn a_reply_beyond_the_path_mtu_leaves_by_the_kernel() {
+    let mut rig = Rig::new();
+    rig.learn("198.51.100.7", Ok(Egress { mtu: 600, ..WAY_BACK }));
+    rig.ask("198.51.100.7:4000", &[7; 1000]);
+    rig.turn();
+    assert_eq!((rig.replies().len(), rig.serve.fast_replies_by_kernel.get()), (0, 1));
+    rig.ask("198.51.100.7:4000", &[7; 500]);
+    rig.turn();
+    assert_eq!(rig.replies().len(), 1);
+}
+
+#[test]
+fn a_step_of_the_clock_either_way_leaves_every_peer_served() {
+    let mut rig = Rig::new();
+    rig.learn("198.51.100.7", Ok(WAY_BACK));
+    let peer = "198.51.100.7:4000";
+    let year: u64 = 365 * 24 * 3_600 * 1_000_000_000;
+    for (round, now) in [(0, 5), (1, 10 * year), (2, 0), (3, u64::MAX - 10_000_000), (4, year)] {
+        rig.now = now;
+        rig.ask(peer, &[round; 32]);
+        rig.turn();
+        // Long unused it may have been forgotten; then it is asked about again, and the kernel's socket answers meanwhile.
+        if rig.replies().is_empty() {
+            assert_eq!(rig.asked_about(), Some("198.51.100.7".parse().expect("ip")));
+            rig.learn("198.51.100.7", Ok(WAY_BACK));
+            rig.ask(peer, &[round; 32]);
+            rig.turn();
+            assert_eq!(rig.replies(), [(peer.parse().expect("address"), vec![round; 32])]);
+        }
+    }
+    assert_eq!(rig.pool.free(), rig.pool.frames());
+}
+
+#[test]
+fn a_local_client_is_served_through_the_kernels_socket() {
+    let mut rig = Rig::new();
+    let client = std::net::UdpSocket::bind("127.0.0.1:0").expect("a free port");
+    client.set_read_timeout(Some(std::time::Duration::from_secs(5))).expect("set");
+    for round in 0..3u8 {
+        client.send_to(&[round; 3000], rig.server).expect("sent");
+        // On loopback the datagram is in the socket when send_to returns.
+        assert!(rig.turn());
+        let mut buffer = [0; 4096];
+        let (len, from) = client.recv_from(&mut buffer).expect("an answer");
+        assert_eq!((&buffer[..len], from), (&[round; 3000][..], rig.server));
+    }
+    assert_eq!((rig.serve.kernel_requests.get(), rig.serve.kernel_replies.get()), (3, 3));
+}
+
+#[test]
+fn hostile_frames_are_counted_and_the_pool_stays_whole() {
+    let mut rig = Rig::new();
+    rig.learn("198.51.100.7", Ok(WAY_BACK));
+    rig.ask("198.51.100.7:53", b"from a DNS server");
+    rig.ask("255.255.255.255:4000", b"from everybody");
+    let mut burst = Burst::new();
+    for len in 0..60 {
+        let mut frame = rig.pool.take().expect("free");
+        frame.copy_from(&vec![0xff; len]).expect("fits");
+        burst.push(frame).expect("room");
+    }
+    rig.wire.transmit(&mut rig.pool, &mut burst);
+    while rig.turn() {}
+    assert_eq!(rig.replies(), []);
+    let drops = &rig.counters.drops;
+    assert_eq!((drops.get(Reason::ServiceSourcePort), drops.get(Reason::MartianSource)), (1, 1));
+    assert_eq!(drops.get(Reason::Truncated) + drops.get(Reason::NotClaimed), 60);
+    assert_eq!(rig.pool.free(), rig.pool.frames());
+}
