@@ -8,6 +8,8 @@ pub const PAYLOAD_MIN: usize = 16;
 pub const PAYLOAD_MAX: usize = 65_507;
 /// Most requests that may be unanswered at once.
 pub const INFLIGHT_MAX: u32 = 1024;
+/// Loss timeouts without any answer after which there is no hope for one.
+pub const SILENT_TIMEOUTS: u32 = 3;
 /// A reply later than this is beyond the histogram's range, so waiting longer would tell nothing.
 const LOSS_TIMEOUT_MAX: Duration = Duration::from_secs(60);
 

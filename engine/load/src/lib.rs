@@ -18,7 +18,7 @@ mod unpaired;
 pub use arrivals::{Arrivals, BURST_JITTER, Schedule};
 pub use calls::{Asked, CallError, Calls, FRAGMENTS_MAX, Framing};
 pub use codec::{Answer, Codec, Cut};
-pub use config::{INFLIGHT_MAX, Limit, LoadConfig, LoadError, PAYLOAD_MAX, PAYLOAD_MIN};
+pub use config::{INFLIGHT_MAX, Limit, LoadConfig, LoadError, PAYLOAD_MAX, PAYLOAD_MIN, SILENT_TIMEOUTS};
 pub use load::{Load, Reply, RequestId};
 pub use pairs::{INTERVAL_PAIRS_MIN, interval95, median};
 pub use pattern::Echo;

@@ -2,7 +2,7 @@ use twinpath_time::Instant;
 
 use crate::arrivals::Schedule;
 use crate::codec::{Answer, Codec};
-use crate::config::{Limit, LoadConfig, LoadError};
+use crate::config::{Limit, LoadConfig, LoadError, SILENT_TIMEOUTS};
 use crate::pattern::Echo;
 use crate::summary::Summary;
 
@@ -273,11 +273,12 @@ impl<C: Codec> Load<C> {
         self.slots.len() - self.free.len()
     }
 
-    /// Whether any request was answered so far, the warm-up's included.
+    /// Whether nothing at all was answered for [`SILENT_TIMEOUTS`] loss timeouts, the warm-up's included: nobody is there, or
+    /// nobody who knows.
     #[inline]
     #[must_use]
-    pub fn has_answers(&self) -> bool {
-        self.answered
+    pub fn is_hopeless(&self, now: Instant) -> bool {
+        !self.answered && now.since(self.started) > self.config.loss_timeout * SILENT_TIMEOUTS
     }
 
     /// How much is done of it, 0 to 1.

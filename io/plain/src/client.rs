@@ -9,9 +9,6 @@ use twinpath_time::{Duration, Instant};
 
 use crate::{PlainError, Stop, Wait};
 
-/// A client that has had no answer at all for so many loss timeouts gives up: nobody is there, or nobody who knows.
-pub(crate) const SILENT_TIMEOUTS: u32 = 3;
-
 /// What one client thread does.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientConfig {

@@ -32,7 +32,7 @@ pub enum PlainError {
         source: io::Error,
     },
     /// The target's host answers that the port is closed.
-    #[error("nothing listens on {0}")]
+    #[error("nothing listens on {0}: does the service run, at that port and over that protocol?")]
     Refused(SocketAddr),
     /// A router, or our own neighbour table, knows no way there.
     #[error("cannot reach {target}: {source}")]

@@ -40,7 +40,6 @@ pub use tcp_null::TcpNull;
 pub use udp_client::{UdpClient, udp_client};
 pub use udp_echo::{Echo, EchoCounts, EchoMethod, Null, Peers, Reply, UdpEcho, UdpNull, UdpServer};
 
-use client::SILENT_TIMEOUTS;
 use twinpath_time::{Duration, Instant};
 
 /// How a thread waits for its socket.

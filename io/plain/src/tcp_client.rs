@@ -17,7 +17,7 @@ use twinpath_time::Instant;
 use crate::client::{Account, Transfers, set_timer_slack};
 use crate::socket::{connect_tcp, is_transient, set_receive_timeout};
 use crate::stop::{Progress, Stop};
-use crate::{ClientConfig, ClientOutcome, PlainError, SILENT_TIMEOUTS};
+use crate::{ClientConfig, ClientOutcome, PlainError};
 
 /// Requests gathered into one send are bounded by this many bytes (and by one request, if that is larger); so is what one
 /// receive takes.
@@ -112,7 +112,6 @@ impl Connection {
         progress: &Progress,
     ) -> Result<(), PlainError> {
         let mut now = clock::now();
-        let (started, silence) = (now, self.config.load.loss_timeout * SILENT_TIMEOUTS);
         let mut last_reply = now;
         self.take_replies(0, load)?;
         while !load.done(now) && !stop.is_requested() {
@@ -129,7 +128,7 @@ impl Connection {
                 progress.add(replies);
                 last_reply = now;
             }
-            if !load.has_answers() && now.since(started) > silence {
+            if load.is_hopeless(now) {
                 break;
             }
         }

@@ -232,7 +232,7 @@ fn nobody_there_is_said_at_once() {
         udp_client(&config, echo(64), &Stop::new(), &Progress::default()),
         tcp_client(&config, echo(64), &Stop::new(), &Progress::default()),
     ] {
-        assert_eq!(outcome.unwrap_err().to_string(), refused);
+        assert!(outcome.unwrap_err().to_string().starts_with(&refused));
     }
 }
 

@@ -17,7 +17,7 @@ use crate::burst::{BURST_MAX, Burst};
 use crate::client::{Account, Transfers, set_timer_slack};
 use crate::socket::{connect_udp, is_icmp, is_transient, set_receive_timeout};
 use crate::stop::{Progress, Stop};
-use crate::{ClientConfig, ClientOutcome, PlainError, SILENT_TIMEOUTS};
+use crate::{ClientConfig, ClientOutcome, PlainError};
 
 /// Offers the load in the calling thread until it is done or `stop` is requested.
 ///
@@ -109,7 +109,6 @@ impl Flow {
         progress: &Progress,
     ) -> Result<(), PlainError> {
         let mut now = clock::now();
-        let (started, silence) = (now, self.config.load.loss_timeout * SILENT_TIMEOUTS);
         let mut last_reply = now;
         while !load.done(now) && !stop.is_requested() {
             account.begin(load, now, &self.transfers);
@@ -127,7 +126,7 @@ impl Flow {
                 self.answered = true;
                 progress.add(count as u64);
             }
-            if !load.has_answers() && now.since(started) > silence {
+            if load.is_hopeless(now) {
                 break;
             }
         }

@@ -260,7 +260,7 @@ pub enum CommandError {
         error: io::Error,
     },
     /// The socket cannot be made.
-    #[error("cannot listen on {}: {error}", path.display())]
+    #[error("cannot listen on {}: {error}; name another socket with --socket, where this user may write", path.display())]
     Listen {
         /// The socket.
         path: PathBuf,

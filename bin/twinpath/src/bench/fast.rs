@@ -28,6 +28,9 @@ use super::plan::Plan;
 /// Entries per ring, at least: as a server has by default.
 const RING_FRAMES_MIN: u32 = 512;
 
+/// A request to stop is heeded after so long at the latest, however long replies stay away.
+const HEED_INTERVAL: Duration = Duration::from_millis(100);
+
 /// Runs the plan once to its end, or until `stop` is requested. `progress` has one entry per thread. `codec` makes what
 /// the thread of that number speaks.
 pub(crate) fn run<C: Codec + Send>(
@@ -126,8 +129,18 @@ fn run_flow<C: Codec + Send>(
     let counters = Arc::new(WorkerCounters::default());
     let ClientPath { mut attachment, queues, pool, local, target, egress, socket } = flow;
     let load = Load::new(plan.thread_load(index), codec, clock::now())?;
-    let engine =
-        LoadEngine { load, local, target, egress, stop, progress, at_start: None, at_end: None, done: false };
+    let engine = LoadEngine {
+        load,
+        local,
+        target,
+        egress,
+        stop,
+        progress,
+        at_start: None,
+        at_end: None,
+        heed_at: Instant::ZERO,
+        done: false,
+    };
     let idle = IdleConfig { mode: plan.mode, request: false, ..IdleConfig::default() };
     let mut worker = Worker::new(&WorkerConfig { idle }, engine, pool, inbox, outbox, Arc::clone(&counters))?;
     for placed in queues {
@@ -152,7 +165,7 @@ fn run_flow<C: Codec + Send>(
     }
     let engine = remains.engine;
     let (start, end) =
-        engine.at_start.zip(engine.at_end).ok_or_else(|| anyhow!("stopped before measuring began"))?;
+        engine.at_start.zip(engine.at_end).ok_or_else(|| anyhow!("the worker ended before its load"))?;
     Ok(Outcome {
         complaint: engine.load.codec().complaint(),
         summary: engine.load.summary(),
@@ -186,6 +199,8 @@ struct LoadEngine<'a, C> {
     /// When measuring began, and when it ended.
     at_start: Option<Accounts>,
     at_end: Option<Accounts>,
+    /// When to look at `stop` again at the latest.
+    heed_at: Instant,
     done: bool,
 }
 
@@ -251,16 +266,20 @@ impl<C: Codec + Send> Engine for LoadEngine<'_, C> {
         if now >= self.load.next_deadline() {
             self.load.expire(now);
         }
-        if self.load.done(now) || self.stop.is_requested() {
+        if self.load.done(now) || self.load.is_hopeless(now) || self.stop.is_requested() {
             self.done = true;
-            self.at_end = Some(Accounts::now());
-            return false;
+            let end = Accounts::now();
+            self.at_start.get_or_insert(end);
+            self.at_end = Some(end);
+            // Work, or the worker would go to sleep before it looks whether it is over; nothing might ever wake it.
+            return true;
         }
+        self.heed_at = now + HEED_INTERVAL;
         self.send_due(now, io)
     }
 
     fn next_deadline(&self) -> Instant {
-        self.load.next_deadline()
+        self.load.next_deadline().min(self.heed_at)
     }
 
     fn is_done(&self) -> bool {

@@ -48,9 +48,9 @@ pub(crate) struct CommonArgs {
     /// How to wait for replies: adaptive, interrupt (sleeping) or poll (spinning)
     #[arg(long, default_value_t)]
     pub(crate) mode: Mode,
-    /// Requests that may be unanswered at once, per thread
-    #[arg(long, short = 'a', value_name = "N", default_value_t = 1)]
-    pub(crate) inflight: u32,
+    /// Requests that may be unanswered at once, per thread [default: 1; with --rate: 1024]
+    #[arg(long, short = 'a', value_name = "N")]
+    pub(crate) inflight: Option<u32>,
     /// Threads, each with a connection or flow of its own
     #[arg(long, short = 'j', value_name = "N", default_value_t = 1)]
     pub(crate) threads: u32,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail, ensure};
 use twinpath_control::choose::PathAsked;
-use twinpath_load::{Limit, LoadConfig};
+use twinpath_load::{INFLIGHT_MAX, Limit, LoadConfig};
 use twinpath_sys::affinity;
 use twinpath_time::Duration;
 use twinpath_worker::idle::Mode;
@@ -205,7 +205,7 @@ fn nagle(args: &CommonArgs, transport: Transport) -> anyhow::Result<bool> {
         args.nagle.is_none() || transport == Transport::Tcp,
         "--nagle is for TCP: no datagram waits for another"
     );
-    let usual = args.inflight > 1 && args.rate.is_none() && !args.batch;
+    let usual = args.inflight.is_some_and(|inflight| inflight > 1) && args.rate.is_none() && !args.batch;
     Ok(transport == Transport::Tcp && args.nagle.map_or(usual, |nagle| nagle == Switch::On))
 }
 
@@ -226,7 +226,8 @@ fn load_config(args: &CommonArgs, seed: u64) -> anyhow::Result<LoadConfig> {
     };
     let warmup = args.warmup.unwrap_or(if args.paper { 0.0 } else { DEFAULT_WARMUP_S });
     Ok(LoadConfig {
-        inflight: args.inflight,
+        // What is due must not wait for replies: that would be a closed loop again.
+        inflight: args.inflight.unwrap_or(if args.rate.is_some() { INFLIGHT_MAX } else { 1 }),
         rate_per_s: args.rate,
         arrivals: args.arrivals.unwrap_or_default(),
         arrivals_seed: args.arrivals_seed.unwrap_or(seed),
@@ -285,7 +286,7 @@ mod tests {
         let plan = plan("127.0.0.1:7 --threads 3 --count 10 --rate 30 --cpu 1,0").unwrap();
         let counts: Vec<_> = (0..3).map(|index| plan.thread_load(index).limit).collect();
         assert_eq!(counts, [Limit::Count(4), Limit::Count(3), Limit::Count(3)]);
-        assert_eq!(plan.thread_load(2).rate_per_s, Some(10.0));
+        assert_eq!((plan.thread_load(2).rate_per_s, plan.load.inflight), (Some(10.0), 1024));
         assert_eq!(
             (0..3).map(|index| plan.thread_cpu(index)).collect::<Vec<_>>(),
             [Some(1), Some(0), Some(1)]

@@ -14,6 +14,9 @@ use super::service::Service;
 use super::show::Watch;
 use super::{fast, kernel};
 
+/// What share of the offered rate must have been sent for nothing to be said about it.
+const OFFERED: f64 = 0.95;
+
 /// One run, just ended.
 pub(crate) struct Run<'a> {
     /// Counts from 1.
@@ -143,8 +146,9 @@ impl<'a> Tally<'a> {
         self.runs.push(run_report(measured, summary, started, &self.plan.shown.quantiles));
     }
 
-    fn done(self) -> anyhow::Result<Done> {
+    fn done(mut self) -> anyhow::Result<Done> {
         let duration_s: f64 = self.runs.iter().map(|run| run.duration_s).sum();
+        self.notes.extend(shortfall(self.plan, self.whole.sent, duration_s));
         let said = summarise(&self.runs, self.plan.running_average).context("not one run was made")?;
         let several = self.runs.len() > 1;
         let (plan, whole) = (self.plan, &self.whole);
@@ -179,6 +183,19 @@ impl<'a> Tally<'a> {
         };
         Ok(Done { report, histogram: self.whole.histogram, failure: self.failure })
     }
+}
+
+/// What is to be known when an open loop did not send what it was to offer.
+fn shortfall(plan: &Plan, sent: u64, duration_s: f64) -> Option<String> {
+    let offered = plan.load.rate_per_s?;
+    let reached = sent as f64 / duration_s;
+    (duration_s > 0.0 && reached < OFFERED * offered).then(|| {
+        format!(
+            "of {offered} requests/s only {reached:.0} were sent: {} were unanswered and nothing more might be sent, or \
+             this client is too slow",
+            plan.load.inflight
+        )
+    })
 }
 
 /// What was asked for.

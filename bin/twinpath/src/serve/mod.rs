@@ -39,10 +39,10 @@ enum Service {
 #[derive(clap::Args)]
 struct EchoArgs {
     /// UDP port, served on the fast path and on the kernel path
-    #[arg(long, value_name = "PORT")]
+    #[arg(long, value_name = "PORT", value_parser = parse_port)]
     udp: Option<NonZeroU16>,
     /// TCP port, served on the kernel path
-    #[arg(long, value_name = "PORT")]
+    #[arg(long, value_name = "PORT", value_parser = parse_port)]
     tcp: Option<NonZeroU16>,
     /// Serve the ports only at this address of ours; may be given again [default: all]
     #[arg(long = "address", value_name = "IP")]
@@ -151,6 +151,11 @@ pub(crate) struct Cpus(pub(crate) Vec<u32>);
 
 pub(crate) fn parse_cpus(text: &str) -> Result<Cpus, String> {
     twinpath_control::config::parse_cpu_list(text).map(Cpus).map_err(|error| error.to_string())
+}
+
+/// A port that can be served.
+fn parse_port(text: &str) -> Result<NonZeroU16, String> {
+    text.parse().map_err(|_| "ports are 1 to 65535".to_owned())
 }
 
 /// An EtherType as everybody writes it, in hexadecimal, or as a number.

@@ -12,15 +12,15 @@ use twinpath_rpc::record::RecordLimits;
 use twinpath_rpc::{DuplicateLimits, Program, RpcService, Server};
 use twinpath_time::Duration;
 
-use super::CommonArgs;
+use super::{CommonArgs, parse_port};
 
 #[derive(clap::Args)]
 pub(super) struct RpcArgs {
     /// UDP port, served on the fast path and on the kernel path
-    #[arg(long, value_name = "PORT")]
+    #[arg(long, value_name = "PORT", value_parser = parse_port)]
     pub(super) udp: Option<NonZeroU16>,
     /// TCP port, served on the kernel path
-    #[arg(long, value_name = "PORT")]
+    #[arg(long, value_name = "PORT", value_parser = parse_port)]
     pub(super) tcp: Option<NonZeroU16>,
     /// Serve the ports only at this address of ours; may be given again [default: all]
     #[arg(long = "address", value_name = "IP")]

@@ -7,6 +7,7 @@ use std::process::{Command, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use twinpath_sys::child::{Placement, place};
 
 use crate::rig::{Rig, SERVER, SERVER_V6, Server, until};
 use crate::root_or_skip;
@@ -228,6 +229,38 @@ fn another_service_and_none_are_told_apart() {
     assert!(said(&output).contains(&format!("cannot ask {gone} to mount /")), "{}", said(&output));
 }
 
+/// A load that ends by silence, or by a signal in the midst of it, ends on the fast path as well, asleep or not.
+#[test]
+fn silence_on_the_fast_path_has_an_end() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::new();
+    let mut silent = rig.server_udp(SERVER, RPC_PORT.parse().unwrap());
+    for mode in ["interrupt", "adaptive", "poll"] {
+        let base = ["bench", "rpc", SERVER, "-u", "--on", "vc", "--path", "packet", "--mode", mode];
+        let limits = ["--duration", "1000", "--timeout", "0.05"];
+        let finished = rig.twinpath(&rig.client, &[&base, &limits[..]].concat());
+        assert_eq!(finished.code, Some(1), "{mode}: {}", finished.stderr);
+        assert!(finished.stderr.contains("nobody answers on port 62049"), "{mode}: {}", finished.stderr);
+        // A time that ends while a request is lost, not by a reply.
+        let short = ["--duration", "0.1", "--timeout", "0.06", "--warmup", "0"];
+        let finished = rig.twinpath(&rig.client, &[&base, &short[..]].concat());
+        assert!(finished.stderr.contains("nobody answers on port 62049"), "{mode}: {}", finished.stderr);
+        let long = ["--duration", "1000", "--timeout", "60", "--warmup", "0"];
+        drop(silent);
+        silent = rig.server_udp(SERVER, RPC_PORT.parse().unwrap());
+        let mut command = Command::new(env!("CARGO_BIN_EXE_twinpath"));
+        command.args(base).args(long).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        place(&mut command, Placement { namespace: Some(&rig.client), ..Placement::default() }).unwrap();
+        let child = command.spawn().unwrap();
+        silent.recv_from(&mut [0; 512]).expect("its first request");
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert!(said(&output).contains("interrupted before"), "{mode}: {}", said(&output));
+    }
+}
+
 #[test]
 fn an_interrupt_reports_the_runs_so_far() {
     let directory = tempfile::tempdir().unwrap();
@@ -299,7 +332,7 @@ fn measurements_are_saved_and_compared() {
     assert!(String::from_utf8_lossy(&itself.stdout).contains("within noise"), "{}", said(&itself));
     let refused = twinpath(&["bench", "compare", &at("a"), &at("c")]);
     assert_eq!(refused.status.code(), Some(1));
-    assert!(said(&refused).contains("different settings: inflight (1 and 4); --force"), "{}", said(&refused));
+    assert!(said(&refused).contains("different settings: inflight (1 and 4), nagle (false and true); --force"), "{}", said(&refused));
     assert!(twinpath(&["bench", "compare", &at("a"), &at("c"), "--force"]).status.success());
     let again = twinpath(&["bench", "rpc", &target, "-c", "1", "-d", &at("a")]);
     assert!(said(&again).contains("holds a measurement already"), "{}", said(&again));

@@ -1,6 +1,7 @@
 //! Our own program on real packets: namespaces joined by veth, the kernel's own clients and servers as peers.
 #![allow(clippy::unwrap_used, reason = "a test says what it needs")]
 
+mod bad_input;
 mod bench;
 mod bridge;
 mod capture;

@@ -175,7 +175,7 @@ impl Service {
 
     fn no_port_fault(&self, usual: &str) -> Option<Wrong> {
         (!self.has_port() && self.flows.is_empty())
-            .then(|| ("service.udp", format!("no port: set service.udp, service.tcp or both ({usual})")))
+            .then(|| ("service.udp", format!("no port: give --udp PORT, --tcp PORT or both, or set service.udp or service.tcp ({usual})")))
     }
 
     fn addresses_fault(&self) -> Option<Wrong> {

@@ -105,7 +105,7 @@ fn values_that_cannot_work_are_all_named_with_their_lines() {
     assert_eq!(
         faults(""),
         "interface.name: which interface? Set it here or give --on IFACE\n\
-         service.udp: no port: set service.udp, service.tcp or both (7 is echo's)"
+         service.udp: no port: give --udp PORT, --tcp PORT or both, or set service.udp or service.tcp (7 is echo's)"
     );
     assert_eq!(
         faults(
@@ -156,7 +156,7 @@ fn a_service_is_refused_what_it_does_not_serve() {
     );
     assert_eq!(
         fault("kind = \"rpc\"\n"),
-        "service.udp: no port: set service.udp, service.tcp or both (2049 is NFS's; clients find others by rpcbind)"
+        "service.udp: no port: give --udp PORT, --tcp PORT or both, or set service.udp or service.tcp (2049 is NFS's; clients find others by rpcbind)"
     );
     assert_eq!(
         fault("udp = 7\nethertype = 0x88b5\n"),
