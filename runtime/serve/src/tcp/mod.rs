@@ -147,14 +147,13 @@ impl<C: Send> TcpServer<C> {
         let favourite = self.favourite.number();
         // Nor does one begin to be one over sleeps: it would go out of the epoll only to come back.
         self.favourite.forget();
-        if let Some(number) = favourite {
-            if let Some(connection) = self.table.get(number)
-                && io.watch_edges(&connection.fd, FIRST_CONNECTION_TOKEN + number).is_err()
-            {
-                // No memory for its place there: asked every turn, it is at least not lost.
-                connection.listed = true;
-                self.again.push(number);
-            }
+        if let Some(number) = favourite
+            && let Some(connection) = self.table.get(number)
+            && io.watch_edges(&connection.fd, FIRST_CONNECTION_TOKEN + number).is_err()
+        {
+            // No memory for its place there: asked every turn, it is at least not lost.
+            connection.listed = true;
+            self.again.push(number);
         }
     }
 
