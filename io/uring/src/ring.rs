@@ -246,6 +246,12 @@ impl Ring {
         !queue.is_empty() || queue.taskrun() || queue.cq_overflow()
     }
 
+    /// Whether something was asked for that is not submitted yet.
+    #[must_use]
+    pub fn has_unsubmitted(&mut self) -> bool {
+        !self.uring.submission().is_empty()
+    }
+
     /// Submits what was asked for, and has the kernel do what is pending: one system call. Never waits.
     pub fn enter(&mut self) {
         let pending = self.uring.submission().len() as u32;

@@ -19,6 +19,9 @@ use twinpath_time::{Duration, Instant};
 use twinpath_worker::mailbox::{Receiver, Sender, mailbox};
 use twinpath_worker::{Command, Event, Worker, WorkerConfig, WorkerCounters};
 
+#[path = "tcp/crowd.rs"]
+mod crowd;
+
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
@@ -90,6 +93,11 @@ struct Rig<S: Service = Lengths> {
     now: Instant,
 }
 
+/// Whether this is the run of these tests through io_uring: `tcp_uring.rs`.
+fn by_ring() -> bool {
+    env!("CARGO_CRATE_NAME") == "tcp_uring"
+}
+
 const LIMITS: TcpLimits = TcpLimits {
     connections: 600,
     connection_bytes: 65_536,
@@ -129,7 +137,7 @@ impl<S: Closing + 'static> Rig<S> {
                 listeners: vec![listener],
                 share: Arc::clone(&share),
                 desk: pool.map(|limits| Desk::new(limits, None).unwrap()),
-                uring: (env!("CARGO_CRATE_NAME") == "tcp_uring").then(|| Uring::new().unwrap()),
+                uring: by_ring().then(|| Uring::new().unwrap()),
                 ..KernelSide::default()
             },
         };
@@ -139,7 +147,7 @@ impl<S: Closing + 'static> Rig<S> {
         let pool = Pool::new(64).unwrap();
         let mut worker = Worker::new(&config, engine, pool, inbox, outbox, Arc::clone(&counters)).unwrap();
         worker.start().unwrap();
-        assert_eq!(serve.io_uring.get() == 1, env!("CARGO_CRATE_NAME") == "tcp_uring");
+        assert_eq!(serve.io_uring.get() == 1, by_ring());
         let server = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         Self { worker, commands, events, counters, serve, closes, share, server, now: Instant::ZERO }
     }

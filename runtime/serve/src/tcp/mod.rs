@@ -148,6 +148,7 @@ impl<C: Send> TcpServer<C> {
         // Nor does one begin to be one over sleeps: it would go out of the epoll only to come back.
         self.favourite.forget();
         if let Some(number) = favourite
+            && self.uring.is_none()
             && let Some(connection) = self.table.get(number)
             && io.watch_edges(&connection.fd, FIRST_CONNECTION_TOKEN + number).is_err()
         {

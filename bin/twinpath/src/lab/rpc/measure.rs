@@ -76,9 +76,12 @@ impl<'a> Stage<'a> {
             }
             Peer::Tcp(mode) => self.plain(&peers::tcp_null(mode), &case.asked, rate).await,
             Peer::Udp(method, mode) => self.plain(&peers::udp_null(method, mode), &case.asked, rate).await,
-            Peer::Twinpath(mode) | Peer::Requestless(mode) => {
-                let without = matches!(case.server, Peer::Requestless(_));
-                let more = if without { "--latency-request never" } else { "" };
+            Peer::Twinpath(mode) | Peer::Requestless(mode) | Peer::With(mode, _) => {
+                let more = match case.server {
+                    Peer::Requestless(_) => "--latency-request never",
+                    Peer::With(_, more) => more,
+                    _ => "",
+                };
                 let instance = self.twinpath(mode, more).await?;
                 let result = self.ask_twinpath(&instance, &case.asked, rate).await;
                 instance.stop(&self.session.launcher).await?;

@@ -4,6 +4,7 @@ use super::cases::{
     CASES, COST, COSTS, IDLE, INSTRUCTIONS, NEVER_READS, OUR_BATCH, OUR_MANY, P50, PLAIN_BATCH, PLAIN_MANY,
     PLAIN_UDP, RATE,
 };
+use super::ways::{self, WAYS};
 use crate::lab::model::{Better, Formula, Group, Judged, RatioSpec, RowSpec};
 
 const fn burden(id: &'static str, main: &'static str, label: &'static str) -> RowSpec {
@@ -32,21 +33,38 @@ const OTHERS: [RowSpec; 4] = [
 /// Rows in the order of the table.
 pub(super) const ROWS: &[RowSpec] = &all();
 
-const fn all() -> [RowSpec; CASES.len() + OTHERS.len()] {
-    let mut rows = [OTHERS[0]; CASES.len() + OTHERS.len()];
+const fn all() -> [RowSpec; CASES.len() + WAYS.len() + OTHERS.len()] {
+    let mut rows = [OTHERS[0]; CASES.len() + WAYS.len() + OTHERS.len()];
     let mut at = 0;
     while at < rows.len() {
-        rows[at] = if at < CASES.len() { CASES[at].row } else { OTHERS[at - CASES.len()] };
+        rows[at] = if at < CASES.len() {
+            CASES[at].row
+        } else if at < CASES.len() + WAYS.len() {
+            WAYS[at - CASES.len()].row
+        } else {
+            OTHERS[at - CASES.len() - WAYS.len()]
+        };
         at += 1;
     }
     rows
 }
 
 /// Rows that need others measured before them: the offered rate is half of the best bare server's.
-pub(super) const NEEDS: &[(&str, &[&str])] =
-    &[(COSTS[0], PLAIN_MANY), (COSTS[1], PLAIN_MANY), (IDLE[0], IDLE), (IDLE[1], IDLE)];
+pub(super) const NEEDS: &[(&str, &[&str])] = &[
+    (COSTS[0], PLAIN_MANY),
+    (COSTS[1], PLAIN_MANY),
+    (ways::PAIRS[5][0], PLAIN_MANY),
+    (ways::PAIRS[5][1], PLAIN_MANY),
+    (IDLE[0], IDLE),
+    (IDLE[1], IDLE),
+];
 
-const fn ratio(
+/// Whether what is offered to it follows from rates measured before.
+pub(super) fn needs_rates(row: &str) -> bool {
+    NEEDS.iter().any(|(needing, needed)| *needing == row && *needed == PLAIN_MANY)
+}
+
+pub(super) const fn ratio(
     id: &'static str,
     formula: Formula,
     better: Better,
@@ -65,7 +83,7 @@ const fn ratio(
     }
 }
 
-const fn over(
+pub(super) const fn over(
     top: &'static str,
     value: &'static str,
     bottom: &'static [(&'static str, &'static str)],
@@ -78,7 +96,7 @@ const fn best_over_best(tops: &'static [&'static str], rows: &'static [&'static 
 }
 
 /// The table of what has to be reached.
-pub(super) const RATIOS: &[RatioSpec] = &[
+const TARGETS: [RatioSpec; 15] = [
     ratio(
         "null-tcp-1-vs-ganesha",
         over("null-tcp-1-twinpath", P50, &[("null-tcp-1-ganesha", P50)]),
@@ -205,6 +223,19 @@ pub(super) const RATIOS: &[RatioSpec] = &[
         )
     },
 ];
+
+/// These, and what compares the ways to serve sockets.
+pub(super) const RATIOS: &[RatioSpec] = &ratios();
+
+const fn ratios() -> [RatioSpec; TARGETS.len() + ways::RATIOS.len()] {
+    let mut ratios = [TARGETS[0]; TARGETS.len() + ways::RATIOS.len()];
+    let mut at = 0;
+    while at < ratios.len() {
+        ratios[at] = if at < TARGETS.len() { TARGETS[at] } else { ways::RATIOS[at - TARGETS.len()] };
+        at += 1;
+    }
+    ratios
+}
 
 #[cfg(test)]
 mod tests {

@@ -4,6 +4,7 @@
 //! is. Whatever depends on how much the socket takes is sent at once, as without a ring.
 
 use rustix::io::Errno;
+use rustix::net::{SendFlags, send};
 use twinpath_service::Service;
 
 use super::{After, CHUNK, Connection, GROW_MIN, Served, Stage, Turn, send_now};
@@ -237,6 +238,11 @@ impl<C> Connection<C> {
         link.queued = false;
         link.sending = !link.outgoing.is_empty();
         link.sending.then(|| std::mem::take(&mut link.outgoing))
+    }
+
+    /// Sends it without the ring; says how much the socket took.
+    pub(crate) fn send_directly(&self, bytes: &[u8]) -> Result<usize, Errno> {
+        send(&self.fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)
     }
 
     /// What was submitted has been sent as far as the socket took it; keeps the rest. Says whether there is one.

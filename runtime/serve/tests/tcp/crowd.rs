@@ -1,0 +1,108 @@
+//! Many connections at once: more bytes than there are buffers for, and numbers that change hands while something is under way.
+
+use std::collections::VecDeque;
+
+use super::*;
+
+/// A generator of choices; the seed is all there is to a run.
+struct Choices(u64);
+
+impl Choices {
+    fn below(&mut self, most: u64) -> u64 {
+        // Numerical Recipes' constants; the upper bits are the good ones.
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % most
+    }
+}
+
+#[test]
+fn more_than_all_buffers_hold_is_answered_all_the_same() {
+    let mut rig = Rig::new(LIMITS);
+    let mut streams: Vec<_> = (0..150).map(|_| rig.connect()).collect();
+    let lines = "3\n".repeat(20_000);
+    for stream in &mut streams {
+        stream.write_all(lines.as_bytes()).unwrap();
+    }
+    for stream in &mut streams {
+        assert_eq!(rig.read(stream, 60_000), (60_000, false));
+    }
+    assert_eq!(rig.serve.buffers_empty.get() > 0, by_ring(), "it is what was to be tried");
+    assert_eq!((rig.closes().len(), rig.share.bytes()), (0, 0));
+    streams[0].write_all(b"9\n").unwrap();
+    assert_eq!(rig.read(&mut streams[0], 9), (9, false));
+}
+
+/// A peer, and the bytes that it has still to get.
+struct Peer {
+    stream: TcpStream,
+    due: u64,
+}
+
+impl Peer {
+    fn ask(&mut self, choices: &mut Choices) {
+        let mut asked = String::new();
+        for _ in 0..=choices.below(30) {
+            let bytes = choices.below(700);
+            self.due += bytes;
+            asked += &format!("{bytes}\n");
+        }
+        self.stream.write_all(asked.as_bytes()).unwrap();
+    }
+
+    /// Takes what is there: never more than was asked for, and nothing but that.
+    fn take(&mut self) {
+        let mut buffer = [0; 1 << 16];
+        while let Ok(len) = self.stream.read(&mut buffer)
+            && len > 0
+        {
+            assert!(buffer[..len].iter().all(|byte| *byte == b'x'));
+            self.due = self.due.checked_sub(len as u64).expect("no more than was asked for");
+        }
+    }
+}
+
+#[test]
+fn numbers_that_change_hands_give_nobody_what_another_asked_for() {
+    for seed in 0..20 {
+        let mut rig = Rig::new(LIMITS);
+        let mut choices = Choices(seed);
+        let mut peers = VecDeque::new();
+        for _ in 0..600 {
+            match choices.below(8) {
+                0 | 1 if peers.len() < 40 => {
+                    let stream = TcpStream::connect(rig.server).unwrap();
+                    stream.set_nonblocking(true).unwrap();
+                    peers.push_back(Peer { stream, due: 0 });
+                }
+                // Gone, with or without a word, and whatever was asked is under way.
+                2 => {
+                    if let Some(peer) = peers.pop_front()
+                        && choices.below(2) == 0
+                    {
+                        let linger = Some(std::time::Duration::ZERO);
+                        rustix::net::sockopt::set_socket_linger(&peer.stream, linger).unwrap();
+                    }
+                }
+                3 => drop(rig.turn()),
+                _ => {
+                    let count = peers.len().max(1) as u64;
+                    if let Some(peer) = peers.get_mut(choices.below(count) as usize) {
+                        peer.ask(&mut choices);
+                        peer.take();
+                    }
+                }
+            }
+        }
+        for _ in 0..1_000 {
+            rig.turns();
+            peers.iter_mut().for_each(Peer::take);
+            if peers.iter().all(|peer| peer.due == 0) {
+                break;
+            }
+        }
+        assert!(peers.iter().all(|peer| peer.due == 0), "seed {seed}: everything asked for comes");
+        drop(peers);
+        rig.turns();
+        assert_eq!((rig.serve.connections.get(), rig.share.bytes()), (0, 0), "seed {seed}");
+    }
+}
