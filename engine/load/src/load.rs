@@ -1,4 +1,4 @@
-use twinpath_time::Instant;
+use twinpath_time::{Duration, Instant};
 
 use crate::arrivals::Schedule;
 use crate::codec::{Answer, Codec};
@@ -48,6 +48,8 @@ pub struct Load<C = Echo> {
     now: Instant,
     last_reply: Instant,
     answered: bool,
+    /// Replies that answer nothing we asked, the warm-up's included.
+    strange: u64,
     /// Requests made so far; the next one's sequence number.
     sequence: u64,
     /// Sequence number of the first request after the warm-up, once there is one.
@@ -101,6 +103,7 @@ impl<C: Codec> Load<C> {
             now,
             last_reply: measured_from,
             answered: false,
+            strange: 0,
             sequence: 0,
             first_measured: None,
             slots: vec![FREE_SLOT; slot_count].into(),
@@ -212,6 +215,7 @@ impl<C: Codec> Load<C> {
     #[cold]
     pub fn corrupt(&mut self, now: Instant) -> Reply {
         self.now = now;
+        self.strange += 1;
         self.summary.corrupt += u64::from(now >= self.measured_from);
         Reply::Corrupt
     }
@@ -281,6 +285,14 @@ impl<C: Codec> Load<C> {
         !self.answered && now.since(self.started) > self.config.loss_timeout * SILENT_TIMEOUTS
     }
 
+    /// What the first reply was that was refused or wrong, in words; or, if nothing was answered, how many came that answer
+    /// nothing we asked.
+    #[must_use]
+    pub fn complaint(&self) -> Option<String> {
+        let strange = || format!("replies to requests that were never made: {}", self.strange);
+        self.codec.complaint().or_else(|| (!self.answered && self.strange > 0).then(strange))
+    }
+
     /// How much is done of it, 0 to 1.
     #[must_use]
     pub fn progress(&self, now: Instant) -> f64 {
@@ -319,6 +331,7 @@ impl<C: Codec> Load<C> {
         Summary {
             unanswered: unanswered as u64,
             elapsed: ended.since(self.measured_from),
+            quiet: if self.summary.lost > 0 { self.now.since(self.last_reply) } else { Duration::ZERO },
             ..self.summary.clone()
         }
     }

@@ -32,6 +32,8 @@ pub struct Summary {
     pub late: u64,
     /// From the end of the warm-up to the end of the load.
     pub elapsed: Duration,
+    /// From the last reply to the end, if requests were lost.
+    pub quiet: Duration,
     /// Round-trip times of the received, in ns.
     pub histogram: Histogram<u64>,
     /// Of an open loop: from when a request was due until it was sent, ns. It is in the round trip too.
@@ -52,6 +54,7 @@ impl Summary {
             duplicates: 0,
             late: 0,
             elapsed: Duration::ZERO,
+            quiet: Duration::ZERO,
             histogram: Histogram::new_with_bounds(1, RTT_MAX_NS, SIGNIFICANT_DIGITS)
                 .expect("1 to 60e9 with three digits is a valid range"),
             pacing: Histogram::new_with_bounds(1, RTT_MAX_NS, PACING_DIGITS)
@@ -70,6 +73,7 @@ impl Summary {
         self.duplicates += other.duplicates;
         self.late += other.late;
         self.elapsed = self.elapsed.max(other.elapsed);
+        self.quiet = self.quiet.max(other.quiet);
         self.histogram.add(&other.histogram).expect("all summaries have the same range");
         self.pacing.add(&other.pacing).expect("all summaries have the same range");
     }

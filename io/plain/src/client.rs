@@ -122,6 +122,9 @@ impl Account {
         let broken = match ended {
             Ok(()) => None,
             Err(_) if stop.is_requested() => None,
+            Err(PlainError::Closed(target)) if summary.received == 0 => {
+                return Err(PlainError::ClosedUnanswered(target));
+            }
             Err(error) if summary.received == 0 => return Err(error),
             Err(error) => Some(error),
         };
@@ -131,7 +134,7 @@ impl Account {
             summary,
             cpu_time,
             transfers: transfers.since(&transfers_from),
-            complaint: load.codec().complaint(),
+            complaint: load.complaint(),
             broken,
         })
     }

@@ -45,6 +45,11 @@ pub enum PlainError {
     /// The server ended the connection in mid-run.
     #[error("{0} closed the connection")]
     Closed(SocketAddr),
+    /// The server ended the connection and had answered nothing.
+    #[error(
+        "{0} closed the connection and answered nothing: does another service listen there, or has it no room for one more?"
+    )]
+    ClosedUnanswered(SocketAddr),
     /// A stream in which replies can't be told apart.
     #[error(
         "what {0} sends is no reply, and where the next one begins can't be told: does another service listen there?"

@@ -83,7 +83,13 @@ impl<C: Codec> TcpClient<C> {
         let mut load = Load::new(connection.config.load, codec, clock::now())?;
         let mut account = Account::default();
         let ended = connection.offer(&mut load, &mut account, stop, progress);
-        account.outcome(&load, connection.transfers, ended, stop)
+        let mut outcome = account.outcome(&load, connection.transfers, ended, stop)?;
+        let begun = connection.partial;
+        if outcome.summary.received == 0 && begun > 0 {
+            let cut = || format!("a reply that ends after {begun} bytes, {} too early", connection.missing);
+            outcome.complaint.get_or_insert_with(cut);
+        }
+        Ok(outcome)
     }
 }
 

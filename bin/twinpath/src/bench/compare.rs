@@ -46,6 +46,8 @@ struct Side {
     file: PathBuf,
     target: String,
     runs: usize,
+    /// Whether it ended before it was done.
+    partial: bool,
 }
 
 #[derive(Debug, PartialEq, Serialize)]
@@ -133,6 +135,7 @@ pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<ExitCode> {
         file: file.to_owned(),
         target: report.target.clone(),
         runs: runs.len(),
+        partial: report.partial,
     };
     let comparison = Comparison {
         a: side(&args.first, &first, &first_runs),
@@ -220,7 +223,8 @@ fn table(comparison: &Comparison) -> String {
     let Comparison { a, b, different, rows } = comparison;
     let side = |name: &str, side: &Side| {
         let plural = if side.runs == 1 { "" } else { "s" };
-        format!("{name}: {}, {} run{plural} of {}\n", side.file.display(), side.runs, side.target)
+        let partial = if side.partial { " (partial: it ended before it was done)" } else { "" };
+        format!("{name}: {}, {} run{plural} of {}{partial}\n", side.file.display(), side.runs, side.target)
     };
     let mut text = side("A", a) + &side("B", b);
     for Difference { setting, a, b } in different {

@@ -167,7 +167,7 @@ fn run_flow<C: Codec + Send>(
     let (start, end) =
         engine.at_start.zip(engine.at_end).ok_or_else(|| anyhow!("the worker ended before its load"))?;
     Ok(Outcome {
-        complaint: engine.load.codec().complaint(),
+        complaint: engine.load.complaint(),
         summary: engine.load.summary(),
         cpu_time: end.cpu_time.saturating_sub(start.cpu_time),
         allocations: end.allocations - start.allocations,

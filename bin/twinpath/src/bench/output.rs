@@ -50,8 +50,9 @@ impl Output {
         let mut logs: Vec<PathBuf> = plan.files.hdr.iter().cloned().collect();
         let directory = plan.files.directory.clone();
         if let Some(directory) = &directory {
-            fs::create_dir_all(directory)
-                .with_context(|| format!("cannot create the directory {}", directory.display()))?;
+            fs::create_dir_all(directory).with_context(|| {
+                format!("cannot make {} a directory: choose another --output-dir", directory.display())
+            })?;
             ensure!(
                 !directory.join(REPORT).exists(),
                 "{} holds a measurement already: remove it, or choose another --output-dir",
@@ -59,7 +60,7 @@ impl Output {
             );
             logs.push(directory.join(LOG));
         }
-        for log in &logs {
+        for log in logs.iter().chain(&plan.files.plot) {
             File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
         }
         Ok(Self { directory, logs, intervals: Vec::new(), began: Moment::now() })

@@ -99,6 +99,9 @@ pub(crate) struct BenchReport {
     /// CPU time of the client's threads per request received.
     #[serde(default)]
     pub(crate) cpu_us_per_request: Option<f64>,
+    /// Whether it ended before it was done: by a signal, the server, or a run that failed.
+    #[serde(default)]
+    pub(crate) partial: bool,
     /// Runs that were asked for.
     #[serde(default = "one")]
     pub(crate) iterations: u32,

@@ -54,16 +54,23 @@ pub(crate) fn run(
             Ok(measured) => measured,
             Err(error) if tally.runs.is_empty() => return Err(error),
             Err(error) => {
+                tally.partial = true;
                 tally.failure = Some(error.context(format!("run {number} of {} failed", plan.iterations)));
                 break;
             }
         };
         let was_cut = stop.is_requested() || measured.broken().is_some();
+        tally.partial |= was_cut;
         let summary = measured.summary();
         tally.hear(&measured);
+        tally.notes.extend(went_quiet(plan, &summary));
         if was_cut && number > 1 {
             tally.notes.push(format!("run {number} of {} was cut short and is not counted", plan.iterations));
             break;
+        }
+        if was_cut {
+            let length = summary.elapsed.as_secs_f64();
+            tally.notes.push(format!("partial: it was ended after {length:.2} s, before it was done"));
         }
         tally.add(&measured, &summary, started);
         ended(&Run { number, measured: &measured, started, summary: &summary, runs: &tally.runs })?;
@@ -106,6 +113,7 @@ struct Tally<'a> {
     notes: Vec<String>,
     complaint: Option<String>,
     broken: Option<String>,
+    partial: bool,
     failure: Option<anyhow::Error>,
 }
 
@@ -121,6 +129,7 @@ impl<'a> Tally<'a> {
             notes: Vec::new(),
             complaint: None,
             broken: None,
+            partial: false,
             failure: None,
         }
     }
@@ -173,6 +182,7 @@ impl<'a> Tally<'a> {
             histogram: buckets(&whole.histogram),
             complaint: self.complaint,
             broken: self.broken,
+            partial: self.partial,
             system_calls: self
                 .runs
                 .iter()
@@ -183,6 +193,14 @@ impl<'a> Tally<'a> {
         };
         Ok(Done { report, histogram: self.whole.histogram, failure: self.failure })
     }
+}
+
+/// What is to be known when replies stopped coming, and it did not show otherwise.
+fn went_quiet(plan: &Plan, summary: &Summary) -> Option<String> {
+    let quiet = summary.quiet;
+    (summary.received > 0 && quiet >= plan.load.loss_timeout).then(|| {
+        format!("nothing was answered in the last {:.1} s: did the service end?", quiet.as_secs_f64())
+    })
 }
 
 /// What is to be known when an open loop did not send what it was to offer.

@@ -228,10 +228,8 @@ pub(crate) fn complaint(plan: &Plan, report: &BenchReport, was_interrupted: bool
         return Some(format!("{broken} after {} replies: the measurement ended early", report.received));
     }
     if report.corrupt > 0 {
-        return Some(format!(
-            "{} replies from {address} did not match their requests{first}",
-            report.corrupt
-        ));
+        let replies = if report.corrupt == 1 { "reply" } else { "replies" };
+        return Some(format!("{} {replies} from {address} did not match any request{first}", report.corrupt));
     }
     if report.refused > 0 {
         return Some(format!("{address} refused {} of {} requests{first}", report.refused, report.sent));
@@ -241,6 +239,11 @@ pub(crate) fn complaint(plan: &Plan, report: &BenchReport, was_interrupted: bool
     }
     if was_interrupted {
         return Some(format!("interrupted before {address} answered any request that counts"));
+    }
+    if let Some(complaint) = &report.complaint {
+        return Some(format!(
+            "{address} answers no request, but sends {complaint}: does another service listen there?"
+        ));
     }
     let way = match plan.transport {
         Transport::Udp => "UDP",

@@ -216,6 +216,27 @@ fn another_service_and_none_are_told_apart() {
         "{}",
         said(&output)
     );
+    // Half a reply, a reply to somebody else's call, and no reply at all.
+    let target = tcp_server(|mut stream| {
+        let mut call = [0; 44];
+        let _ = stream.read_exact(&mut call);
+        let _ = stream.write_all(&null_reply(&call, 0, false)[..12]);
+        let _ = std::io::copy(&mut stream, &mut std::io::sink());
+    });
+    let output = twinpath(&["bench", "rpc", &target, "--timeout", "0.05", "--duration", "60"]);
+    assert!(said(&output).contains("a reply that ends after 12 bytes, 16 too early"), "{}", said(&output));
+    let target = tcp_server(|mut stream| {
+        let mut call = [0; 44];
+        let _ = stream.read_exact(&mut call);
+        call[4] ^= 0x80;
+        let _ = stream.write_all(&null_reply(&call, 0, false));
+        let _ = std::io::copy(&mut stream, &mut std::io::sink());
+    });
+    let output = twinpath(&["bench", "rpc", &target, "--timeout", "0.05", "--duration", "60"]);
+    assert!(said(&output).contains("requests that were never made: 1: does another"), "{}", said(&output));
+    let target = tcp_server(drop);
+    let output = twinpath(&["bench", "rpc", &target]);
+    assert!(said(&output).contains("closed the connection and answered nothing"), "{}", said(&output));
     // A server that accepts and says nothing, and one that is not there.
     let target = tcp_server(|mut stream| {
         let _ = std::io::copy(&mut stream, &mut std::io::sink());
@@ -281,7 +302,7 @@ fn an_interrupt_reports_the_runs_so_far() {
     let printed = report(&output);
     let runs = printed["runs"].as_array().unwrap().len();
     assert!((2..500).contains(&runs), "{runs}");
-    assert_eq!(printed["summarised"], "median");
+    assert_eq!((&printed["summarised"], &printed["partial"]), (&"median".into(), &true.into()));
     let saved: Value = serde_json::from_slice(&std::fs::read(out.join("report.json")).unwrap()).unwrap();
     assert_eq!(saved, printed);
 }
@@ -332,7 +353,11 @@ fn measurements_are_saved_and_compared() {
     assert!(String::from_utf8_lossy(&itself.stdout).contains("within noise"), "{}", said(&itself));
     let refused = twinpath(&["bench", "compare", &at("a"), &at("c")]);
     assert_eq!(refused.status.code(), Some(1));
-    assert!(said(&refused).contains("different settings: inflight (1 and 4), nagle (false and true); --force"), "{}", said(&refused));
+    assert!(
+        said(&refused).contains("different settings: inflight (1 and 4), nagle (false and true); --force"),
+        "{}",
+        said(&refused)
+    );
     assert!(twinpath(&["bench", "compare", &at("a"), &at("c"), "--force"]).status.success());
     let again = twinpath(&["bench", "rpc", &target, "-c", "1", "-d", &at("a")]);
     assert!(said(&again).contains("holds a measurement already"), "{}", said(&again));
