@@ -67,6 +67,7 @@ const BLOCK_SIZE: u32 = 64 * 1024;
 pub(crate) fn receiver<E>(
     config: &PacketConfig,
     attach_filter: impl FnOnce(BorrowedFd<'_>) -> Result<(), E>,
+    receives: bool,
 ) -> Result<(OwnedFd, PacketRing), OpenError<E>> {
     let socket = packet_socket()?;
     // Protocol 0 receives nothing, so the filter stands before the first frame can come.
@@ -94,12 +95,19 @@ pub(crate) fn receiver<E>(
     let ring = PacketRing::new(mapping, CHUNK_SIZE as usize, request.tp_frame_nr as usize)
         .map_err(|_| OpenError::Ring { bytes, source: Errno::INVAL })?;
 
-    bind(&socket, config.ifindex, libc::ETH_P_ALL as u16)?;
+    if receives {
+        receive_all(&socket, config.ifindex)?;
+    }
     if let Some(group) = config.fanout_group {
         let argument = c_int::from(group) | (libc::PACKET_FANOUT_HASH as c_int) << 16;
         set_option(&socket, "PACKET_FANOUT", libc::PACKET_FANOUT, &argument)?;
     }
     Ok((socket, ring))
+}
+
+/// Has the socket be offered every frame of the interface. Before, it costs these frames nothing.
+pub(crate) fn receive_all<E>(socket: &OwnedFd, ifindex: u32) -> Result<(), OpenError<E>> {
+    bind(socket, ifindex, libc::ETH_P_ALL as u16)
 }
 
 fn ring_error<E>(error: OpenError<E>, bytes: usize) -> OpenError<E> {

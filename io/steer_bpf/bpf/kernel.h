@@ -27,7 +27,7 @@ enum {
 	BPF_MAP_TYPE_XSKMAP = 17,
 };
 
-enum { BPF_F_NO_PREALLOC = 1, BPF_F_INGRESS = 1 };
+enum { BPF_F_NO_PREALLOC = 1, BPF_F_INGRESS = 1, BPF_F_MMAPABLE = 1024 };
 enum { BPF_HDR_START_MAC = 0 };
 enum { XDP_PASS = 2, XDP_REDIRECT = 4 };
 /* tcx: ask the next program; to the kernel at once; drop. Named so there. */

@@ -13,6 +13,55 @@
 /* The furthest byte that decide() reads: TCP flags behind a tag and an IPv6 header. */
 _Static_assert(ETH_LEN + TAG_LEN + IPV6_LEN + 14 <= HEAD_LEN, "the copied head covers every header read");
 
+/* A frame in memory that the worker has mapped; the layout is repeated in mem/rings/src/direct.rs. */
+enum { SLOT_FREE = 0, SLOT_FRAME = 1, SLOT_NOTHING = 2 };
+enum { SLOT_LEN = 2048, SLOT_DATA = SLOT_LEN - 16 };
+
+struct slot {
+	__u32 status;
+	__u32 len;
+	__u16 vlan; /* host order, or VLAN_NONE */
+	__u16 reserved[3];
+	__u8 bytes[SLOT_DATA];
+};
+
+struct direct {
+	/* Written by the worker: it looks into the slots, and does not sleep. */
+	__u32 on;
+	__u32 reserved[15];
+	/* Written here. */
+	__u32 head;
+	__u32 full;
+	__u32 reserved_too[14];
+};
+
+struct {
+	MAP_UINT(type, BPF_MAP_TYPE_ARRAY);
+	MAP_TYPE(key, __u32);
+	MAP_TYPE(value, struct direct);
+	MAP_UINT(max_entries, 1);
+	MAP_UINT(map_flags, BPF_F_MMAPABLE);
+} direct SECTION(".maps");
+
+/* As many as the loader says; a power of two. */
+struct {
+	MAP_UINT(type, BPF_MAP_TYPE_ARRAY);
+	MAP_TYPE(key, __u32);
+	MAP_TYPE(value, struct slot);
+	MAP_UINT(max_entries, 1);
+	MAP_UINT(map_flags, BPF_F_MMAPABLE);
+} slots SECTION(".maps");
+
+const volatile __u32 slot_mask = 0;
+
+INLINE struct direct *direct_if_on(void)
+{
+	const __u32 zero = 0;
+	struct direct *ring = map_lookup(&direct, &zero);
+
+	return ring && *(volatile __u32 *)&ring->on ? ring : 0;
+}
+
 /* Copies the start of the frame into zeroes. */
 INLINE long load_head(const struct __sk_buff *skb, __u64 words[HEAD_WORDS], __u32 len)
 {
@@ -27,25 +76,35 @@ INLINE long load_head(const struct __sk_buff *skb, __u64 words[HEAD_WORDS], __u3
 	return skb_load_bytes(skb, 0, head, len);
 }
 
+INLINE verdict_t verdict_of(const struct __sk_buff *skb, struct frame *frame, __u64 head[HEAD_WORDS])
+{
+	frame->len = skb->len + (test_run ? ETH_LEN : 0);
+	frame->glued = skb->gso_segs > 1 || skb->gso_size > 0;
+	if (skb->vlan_present) {
+		frame->vlan = skb->vlan_tci & 0xfff;
+		frame->service_tag = skb->vlan_proto != be16(VLAN);
+	}
+	if (frame->len < ETH_LEN || load_head(skb, head, frame->len) != 0)
+		return TRUNCATED;
+	return decide(frame);
+}
+
 SECTION("socket") int twinpath_filter(struct __sk_buff *skb)
 {
 	__u64 head[HEAD_WORDS] = {};
 	struct frame frame = { .bytes = (const __u8 *)head + HEAD_AT, .vlan = VLAN_NONE };
 	const __u32 zero = 0;
 	struct per_cpu *cpu = map_lookup(&per_cpu, &zero);
-	verdict_t verdict = TRUNCATED;
+	verdict_t verdict;
 
 	/* The socket should ignore outgoing frames by itself; no claim is on them in any case. */
 	if (!cpu || skb->pkt_type == PACKET_OUTGOING)
 		return 0;
-	frame.len = skb->len + (test_run ? ETH_LEN : 0);
-	frame.glued = skb->gso_segs > 1 || skb->gso_size > 0;
-	if (skb->vlan_present) {
-		frame.vlan = skb->vlan_tci & 0xfff;
-		frame.service_tag = skb->vlan_proto != be16(VLAN);
+	if (!test_run && direct_if_on()) {
+		cpu->note_len = 0;
+		return 0;
 	}
-	if (frame.len >= ETH_LEN && load_head(skb, head, frame.len) == 0)
-		verdict = decide(&frame);
+	verdict = verdict_of(skb, &frame, head);
 	cpu->counters[verdict & (COUNTERS - 1)]++;
 	if ((verdict & 0xff) != CLAIMED) {
 		cpu->note_len = 0;
@@ -77,13 +136,64 @@ INLINE int is_noted(const struct __sk_buff *skb, const struct per_cpu *cpu, __u3
 	return differs == 0;
 }
 
+/* A free slot, which is this frame's alone from here on; none if the ring is full. */
+INLINE struct slot *claim_slot(struct direct *ring)
+{
+#pragma unroll
+	for (int attempt = 0; attempt < 4; attempt++) {
+		__u32 head = *(volatile __u32 *)&ring->head;
+		__u32 place = head & slot_mask;
+		struct slot *slot = map_lookup(&slots, &place);
+
+		if (!slot || *(volatile __u32 *)&slot->status != SLOT_FREE)
+			return 0;
+		if (__sync_val_compare_and_swap(&ring->head, head, head + 1) == head)
+			return slot;
+	}
+	return 0;
+}
+
+/* The worker looks into its slots: a frame that is claimed goes there, past the packet socket. */
+INLINE int take_direct(struct __sk_buff *skb, struct direct *ring, struct per_cpu *cpu)
+{
+	__u64 head[HEAD_WORDS] = {};
+	struct frame frame = { .bytes = (const __u8 *)head + HEAD_AT, .vlan = VLAN_NONE };
+	verdict_t verdict = verdict_of(skb, &frame, head);
+	struct slot *slot;
+	__u32 len = skb->len, status = SLOT_FRAME;
+
+	cpu->counters[verdict & (COUNTERS - 1)]++;
+	if ((verdict & 0xff) != CLAIMED)
+		return TCX_NEXT;
+	slot = claim_slot(ring);
+	if (!slot) {
+		__sync_fetch_and_add(&ring->full, 1);
+		return TCX_DROP;
+	}
+	slot->len = len;
+	slot->vlan = skb->vlan_present ? (__u16)skb->vlan_tci : VLAN_NONE;
+	OWN_REGISTER(len);
+	/* The verdict lets nothing longer or shorter pass, which the verifier cannot know. */
+	if (len < ETH_LEN || len > SLOT_DATA || skb_load_bytes(skb, 0, slot->bytes, len) != 0)
+		status = SLOT_NOTHING;
+	/* With a barrier: the worker reads the slot after its status. */
+	__sync_lock_test_and_set(&slot->status, status);
+	cpu->counters[WITHHELD]++;
+	return TCX_DROP;
+}
+
 SECTION("classifier") int twinpath_ingress(struct __sk_buff *skb)
 {
 	const __u32 zero = 0;
 	struct per_cpu *cpu = map_lookup(&per_cpu, &zero);
+	struct direct *ring;
 
-	if (!cpu || cpu->note_len == 0)
+	if (!cpu)
 		return TCX_NEXT;
+	if (cpu->note_len == 0) {
+		ring = direct_if_on();
+		return ring ? take_direct(skb, ring, cpu) : TCX_NEXT;
+	}
 	__u32 len = cpu->note_len;
 	cpu->note_len = 0;
 	if (!is_noted(skb, cpu, len)) {

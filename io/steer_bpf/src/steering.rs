@@ -1,8 +1,8 @@
 //! The programs of one interface: loaded, given rules, attached.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
-use aya::maps::{MapData, XskMap};
+use aya::maps::{Map, MapData, XskMap};
 use aya::programs::links::FdLink;
 use aya::programs::tc::TcAttachOptions;
 use aya::programs::xdp::XdpLink;
@@ -29,6 +29,9 @@ const OURS: &str = "twinpath_";
 
 /// Queues that can have a socket: the size of the map in bpf/xdp.c.
 pub const QUEUES_MAX: u32 = 1024;
+
+/// Slots for frames that come directly, as many as a receive ring has by default.
+pub const DIRECT_SLOTS: u32 = 512;
 
 /// How claimed frames reach us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +94,11 @@ impl Steering {
             Path::Xdp => XDP,
         };
         let mut loader = EbpfLoader::new();
+        let slot_mask = DIRECT_SLOTS - 1;
+        if matches!(path, Path::Packet) {
+            loader.override_global("slot_mask", &slot_mask, true);
+            loader.map_max_entries("slots", DIRECT_SLOTS);
+        }
         let test_run = u32::from(test_run);
         loader.override_global("test_run", &test_run, true);
         let mut object = loader.load(bytes).map_err(|error| SteerError::Object(Box::new(error)))?;
@@ -212,6 +220,19 @@ impl Steering {
         let _ = self.maps.withdraw();
         self.tcx_links.clear();
         self.xdp_links.clear();
+    }
+
+    /// The memory into which the program at tc ingress puts claimed frames while a worker wants it: what both say to each
+    /// other, and [`DIRECT_SLOTS`] slots. Both are to be mapped. For one worker only: whoever asks gets the same.
+    ///
+    /// # Errors
+    /// [`SteerError::OtherPath`].
+    pub fn direct(&self) -> Result<[BorrowedFd<'_>; 2], SteerError> {
+        let map = |name| match self.object.map(name) {
+            Some(Map::Array(data)) => Ok(data.fd().as_fd()),
+            _ => Err(SteerError::OtherPath(name)),
+        };
+        Ok([map("direct")?, map("slots")?])
     }
 
     /// Sends the claimed frames of a queue to an AF_XDP socket.

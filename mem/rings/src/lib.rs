@@ -3,6 +3,7 @@
 //! - [`handoff`]: one producer, one consumer, between two of our threads.
 //! - [`slots`]: one producer, one consumer, by copy: also to a process that may die or lie.
 //! - [`xsk`]: the four rings of an AF_XDP socket, shared with the kernel.
+//! - [`direct`]: slots that a BPF program fills.
 //! - [`packet`]: the receive ring of an AF_PACKET socket, shared with the kernel.
 //!
 //! A ring is a pair of positions that count up for ever (modulo 2^32) and a cached copy of the peer's, so that the
@@ -13,6 +14,8 @@
 //! documentation, quoted where it is relied on, and their logic is tested against a naive model of the kernel.
 
 mod cursor;
+#[cfg(not(loom))]
+pub mod direct;
 pub mod handoff;
 #[cfg(not(loom))]
 pub mod packet;

@@ -3,6 +3,7 @@
 
 mod changes;
 mod corpus;
+mod direct;
 mod exclusive;
 mod lab;
 mod neighbours;

@@ -1,17 +1,18 @@
 //! Putting an interface on a path, and taking it off again.
 
 use std::net::IpAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use std::sync::Arc;
 
-use twinpath_frame::{HEADROOM, Region, UMEM_CHUNK_DATA_MAX};
+use twinpath_frame::{HEADROOM, Mapping, Region, UMEM_CHUNK_DATA_MAX};
 use twinpath_port::{PortId, PortQueue};
 use twinpath_port_packet::{PacketConfig, PacketPort};
 use twinpath_port_xdp::{CopyMode, XdpConfig, XdpPort};
+use twinpath_rings::direct::{self, DirectRing};
 use twinpath_steer::{Claim, ClaimKind, Table, TableError};
-use twinpath_steer_bpf::{SteerError, Steering, XdpMode};
+use twinpath_steer_bpf::{DIRECT_SLOTS, SteerError, Steering, XdpMode};
 use twinpath_time::{Duration, Instant};
 use twinpath_wire::Mac;
 
@@ -28,7 +29,7 @@ const SEND_ONLY_FRAMES: u32 = 512;
 /// Frames of one worker's pool: per queue a full fill ring and a full transmit ring, and what is in hand.
 ///
 /// With the default of 512: (2 x 512 + 256) x 2 KiB = 2.5 MiB per queue on the XDP path. On the packet path the receive
-/// ring is the kernel's: with 512 slots, 1 MiB beside a pool of (256 + 512) x 2 KiB = 1.5 MiB.
+/// rings are the kernel's: with 512 slots each, 2 MiB beside a pool of (256 + 512) x 2 KiB = 1.5 MiB.
 #[must_use]
 pub const fn pool_frames(path: Path, queues: u32, ring_frames: u32) -> u32 {
     match path {
@@ -41,7 +42,10 @@ pub const fn pool_frames(path: Path, queues: u32, ring_frames: u32) -> u32 {
 #[must_use]
 pub const fn kernel_ring_bytes(path: Path, ring_frames: u32) -> u64 {
     match path {
-        Path::Packet => ring_frames as u64 * twinpath_frame::CHUNK_SIZE as u64,
+        Path::Packet => {
+            ring_frames as u64 * twinpath_frame::CHUNK_SIZE as u64
+                + DIRECT_SLOTS as u64 * direct::SLOT_LEN as u64
+        }
         _ => 0,
     }
 }
@@ -199,7 +203,11 @@ impl Attachment {
                 bypass_qdisc: plan.virtual_device,
             };
             let sender = send_only(&config, plan, region);
-            let queue = PacketPort::open(&config, |socket| steering.attach_socket_filter(socket), sender)?;
+            // One ring that holds what is asked for, for one worker.
+            let fits = workers == 1 && plan.ring_frames <= DIRECT_SLOTS;
+            let direct = fits.then(|| direct(&steering)).flatten();
+            let filter = |socket: BorrowedFd<'_>| steering.attach_socket_filter(socket);
+            let queue = PacketPort::open(&config, filter, sender, direct)?;
             placed.push(Placed { worker, queue: Box::new(queue) });
         }
         let sockets = Vec::new();
@@ -358,6 +366,21 @@ fn send_only(config: &PacketConfig, plan: &AttachPlan, region: &Region) -> Optio
         Ok(port) => Some(port),
         Err(error) => {
             tracing::info!("frames leave by the packet socket: {error}");
+            None
+        }
+    }
+}
+
+/// The ring that the program at tc ingress fills while the worker does not sleep. An improvement, not a need.
+fn direct(steering: &Steering) -> Option<DirectRing> {
+    let [state, slots] = steering.direct().ok()?;
+    let bytes = DIRECT_SLOTS as usize * direct::SLOT_LEN;
+    let mapped = Mapping::of_fd(state, direct::STATE_LEN, 0)
+        .and_then(|state| Ok((state, Mapping::of_fd(slots, bytes, 0)?)));
+    match mapped {
+        Ok((state, slots)) => DirectRing::new(state, slots, DIRECT_SLOTS as usize).ok(),
+        Err(error) => {
+            tracing::info!("frames come by the packet socket alone: {error}");
             None
         }
     }
