@@ -6,6 +6,8 @@ use crate::auth::{BODY_MAX, OpaqueAuth};
 use crate::refusal::Refusal;
 use crate::xdr::{Reader, XdrError};
 
+/// Procedure 0 of every program.
+pub const NULL: u32 = 0;
 /// Bytes from the xid to the length of the credential: xid, type, RPC version, program, version, procedure, flavour, length.
 const FIXED_LEN: usize = 32;
 
@@ -66,6 +68,37 @@ impl<'a> Header<'a> {
         let verifier = OpaqueAuth::read(&mut reader).map_err(refused(auth_stat::AUTH_BADVERF))?;
         let args = reader.rest();
         Ok(Self { xid, program: word(3), version: word(4), procedure: word(5), credential, verifier, args })
+    }
+}
+
+/// A call of procedure NULL as clients make it: nothing follows a verifier without a body. Whoever calls it, nobody asks, so
+/// it is read without a look at the credential.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NullCall {
+    /// The number its reply goes under.
+    pub xid: u32,
+    /// The program called.
+    pub program: u32,
+    /// Its version.
+    pub version: u32,
+}
+
+impl NullCall {
+    /// Reads `message` if it is one. Any other is for [`Header::parse`].
+    #[inline(always)]
+    pub fn parse(message: &[u8]) -> Option<Self> {
+        let (fixed, rest) = message.split_first_chunk::<FIXED_LEN>()?;
+        let words = fixed.as_chunks::<4>().0;
+        let word = |at: usize| u32::from_be_bytes(words[at]);
+        let (credential, verifier) = rest.split_last_chunk::<8>()?;
+        let (len, padded) = (word(7), credential.len() as u32);
+        let is_one = word(5) == NULL
+            && word(1) == msg_type::CALL as u32
+            && word(2) == RPC_VERSION_2
+            && len <= BODY_MAX
+            && len.wrapping_add(3) & !3 == padded
+            && verifier[4..] == [0; 4];
+        is_one.then(|| Self { xid: word(0), program: word(3), version: word(4) })
     }
 }
 
@@ -131,6 +164,28 @@ mod tests {
             let expected = if len < 12 { Err(HeaderError::NotACall) } else { refused };
             assert_eq!(Header::parse(&message[..len]), expected, "{len} bytes");
         }
+    }
+
+    #[test]
+    fn a_call_of_null_is_known_whoever_calls_and_nothing_else_is() {
+        let sys = |name: &str| Auth::sys(name, 1, 2, &[3]).expect("within limits");
+        for auth in [Auth::none(), sys("client"), sys("a-client"), sys("")] {
+            let mut null = Vec::new();
+            let call = Call { xid: 9, program: 100_003, version: 3, procedure: NULL, auth: &auth, args: &[] };
+            call.write(&mut null);
+            assert_eq!(NullCall::parse(&null), Some(NullCall { xid: 9, program: 100_003, version: 3 }));
+            for len in 0..null.len() {
+                assert_eq!(NullCall::parse(&null[..len]), None, "{len} bytes");
+            }
+            // One that says more, or is no call of NULL, of RPC version 2, or with such a length.
+            assert_eq!(NullCall::parse(&[&null[..], &[0; 4]].concat()), None);
+            for at in [4, 11, 23, 28, 31, null.len() - 1] {
+                let mut other = null.clone();
+                other[at] ^= 0x41;
+                assert_eq!(NullCall::parse(&other), None, "byte {at}");
+            }
+        }
+        assert_eq!(NullCall::parse(&message(&Auth::none(), b"")), None, "GETATTR");
     }
 
     #[test]

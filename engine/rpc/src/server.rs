@@ -12,14 +12,12 @@ use twinpath_service::{Reason, ServiceCounters};
 use twinpath_time::Instant;
 
 use crate::auth::Credential;
-use crate::call::{Header, HeaderError};
+use crate::call::{Header, HeaderError, NULL, NullCall};
 use crate::duplicates::{DuplicateLimits, Duplicates, Key};
 use crate::program::{Arrival, Handled, Program, Request, Results, Transport, Work};
 use crate::record::{MARK_LEN, mark};
 use crate::refusal::{self, Refusal};
 
-/// Procedure 0 of every program.
-const NULL: u32 = 0;
 /// Bytes of the header of a reply that succeeds: xid, type, status, verifier (two words), status.
 const SUCCESS_LEN: usize = 24;
 
@@ -122,23 +120,6 @@ impl Server {
         self.entries.iter().any(|entry| entry.defers)
     }
 
-    /// Serves a message that came as a record; its reply, if there is one now, is appended to `out` as a record.
-    /// `may_defer` says whether there is room for work that may block.
-    ///
-    /// # Errors
-    /// It is no call: the stream is not one of calls, and ends.
-    #[inline]
-    pub fn record(
-        &mut self,
-        now: Instant,
-        peer: SocketAddr,
-        may_defer: bool,
-        message: &[u8],
-        out: &mut Vec<u8>,
-    ) -> Result<Served, Reason> {
-        self.answer(Arrival { now, peer, transport: Transport::Stream }, may_defer, message, out)
-    }
-
     /// Serves a message that came as a datagram. Returns the reply.
     ///
     /// # Errors
@@ -148,7 +129,7 @@ impl Server {
         let mut out = std::mem::take(&mut self.scratch);
         out.clear();
         let arrival = Arrival { now, peer, transport: Transport::Datagram };
-        let outcome = self.answer(arrival, false, message, &mut out);
+        let outcome = self.record(&arrival, false, message, &mut out);
         self.scratch = out;
         match outcome? {
             // A datagram is not kept until there is room: its sender asks again.
@@ -170,7 +151,7 @@ impl Server {
         let mut out = std::mem::take(&mut self.scratch);
         out.clear();
         let arrival = Arrival { now, peer, transport: Transport::Datagram };
-        let outcome = self.answer(arrival, true, message, &mut out);
+        let outcome = self.record(&arrival, true, message, &mut out);
         self.scratch = out;
         match outcome? {
             Served::Later(call) => Ok(Err(call)),
@@ -188,10 +169,32 @@ impl Server {
         }
     }
 
+    /// Serves a message; its reply, if there is one now, is appended to `out` as a record.
+    /// `may_defer` says whether there is room for work that may block.
+    ///
+    /// # Errors
+    /// It is no call: a stream is not one of calls, and ends.
     #[inline]
+    pub fn record(
+        &mut self,
+        arrival: &Arrival,
+        may_defer: bool,
+        message: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<Served, Reason> {
+        if let Some(null) = NullCall::parse(message)
+            && self.find(null.program, null.version).is_ok()
+        {
+            self.succeed(null.xid, out);
+            return Ok(Served::Done);
+        }
+        self.answer(arrival, may_defer, message, out)
+    }
+
+    /// Answers any call.
     fn answer(
         &mut self,
-        arrival: Arrival,
+        arrival: &Arrival,
         may_defer: bool,
         message: &[u8],
         out: &mut Vec<u8>,
@@ -201,38 +204,40 @@ impl Server {
             Err(HeaderError::Refused { xid, refusal }) => return Ok(self.refuse(refusal, xid, out)),
             Err(HeaderError::NotACall) => return Err(Reason::RpcHeader),
         };
-        match self.judge(&header) {
-            Ok(_) if header.procedure == NULL => {
-                begin(header.xid, out);
-                self.counters.answered.add(1);
-                Ok(Served::Done)
+        Ok(match self.find(header.program, header.version) {
+            Ok(place) if header.procedure != NULL => {
+                self.call(place, arrival, may_defer, header, message, out)
             }
-            // By value: what is only looked at here need not be in memory.
-            Ok(entry) => Ok(self.call(entry, arrival, may_defer, header, message, out)),
-            Err(refusal) => Ok(self.refuse(refusal, header.xid, out)),
-        }
+            Ok(_) if header.args.is_empty() => {
+                self.succeed(header.xid, out);
+                Served::Done
+            }
+            Ok(_) => self.refuse(Refusal::GarbageArguments, header.xid, out),
+            Err(refusal) => self.refuse(refusal, header.xid, out),
+        })
+    }
+
+    /// Answers a call that has no results.
+    #[inline]
+    fn succeed(&self, xid: u32, out: &mut Vec<u8>) {
+        begin(xid, out);
+        self.counters.answered.add(1);
     }
 
     /// Whose call it is.
     #[inline(always)]
-    fn judge(&self, header: &Header<'_>) -> Result<usize, Refusal> {
-        let place = self.entries.iter().position(|entry| entry.number == header.program);
+    fn find(&self, program: u32, version: u32) -> Result<usize, Refusal> {
+        let place = self.entries.iter().position(|entry| entry.number == program);
         let place = place.ok_or(Refusal::ProgramUnavailable)?;
         let Entry { low, high, .. } = self.entries[place];
-        if !(low..=high).contains(&header.version) {
-            return Err(Refusal::ProgramMismatch { low, high });
-        }
-        if header.procedure == NULL && !header.args.is_empty() {
-            return Err(Refusal::GarbageArguments);
-        }
-        Ok(place)
+        if (low..=high).contains(&version) { Ok(place) } else { Err(Refusal::ProgramMismatch { low, high }) }
     }
 
     /// Lets a program answer.
     fn call(
         &mut self,
         place: usize,
-        arrival: Arrival,
+        arrival: &Arrival,
         may_defer: bool,
         header: Header<'_>,
         message: &[u8],
@@ -270,7 +275,7 @@ impl Server {
         }
         let start = out.len();
         begin(xid, out);
-        let request = Request { arrival, xid, version, procedure, credential, args };
+        let request = Request { arrival: *arrival, xid, version, procedure, credential, args };
         match self.entries[place].program.call(&request, &mut Results(out)) {
             Ok(Handled::Now) => {
                 end(start, out);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use twinpath_service::{Answer, Datagram, Instant, Order, Output, Reason, Service, ServiceCounters};
 
+use crate::program::{Arrival, Transport};
 use crate::record::{self, RecordError, RecordLimits};
 use crate::server::{Deferred, Served, Server};
 
@@ -43,28 +44,32 @@ impl RpcService {
         output: &mut Output<'_>,
     ) -> Option<Box<Deferred>> {
         let may_defer = self.defers && output.may_defer();
-        let (room, mut stopped) = (output.room(), Ok(None));
+        let arrival = Arrival { now, peer: connection.peer, transport: Transport::Stream };
+        let (room, longest) = (output.room(), self.server.record_reply_max());
+        let mut stopped = Ok(None);
         let fits = output.write_with(|out| {
-            let start = out.len();
             // Without room for the longest reply, input is left for when there is.
-            while !rest.is_empty() && out.len() - start + self.server.record_reply_max() <= room {
-                let before = *rest;
-                let served = match record::next(rest, self.limits, &mut self.joined) {
-                    Ok(Some(record)) => self.server.record(now, connection.peer, may_defer, record, out),
-                    Ok(None) => return,
+            let Some(spare) = room.checked_sub(longest) else { return };
+            let (full, limits, mut input) = (out.len() + spare, self.limits, *rest);
+            while !input.is_empty() && out.len() <= full {
+                let before = input;
+                let served = match record::next(&mut input, limits, &mut self.joined) {
+                    Ok(Some(record)) => self.server.record(&arrival, may_defer, record, out),
+                    Ok(None) => break,
                     Err(error) => Err(error.reason()),
                 };
                 stopped = match served {
                     Ok(Served::Done) => continue,
                     Ok(Served::Later(call)) => Ok(Some(call)),
                     Ok(Served::NoRoom | Served::Working) => {
-                        *rest = before;
+                        input = before;
                         Ok(None)
                     }
                     Err(reason) => Err(reason),
                 };
-                return;
+                break;
             }
+            *rest = input;
         });
         debug_assert!(fits, "room was looked for before each reply");
         stopped.unwrap_or_else(|reason| {

@@ -52,7 +52,7 @@ impl Program for Sample {
     fn call(&mut self, request: &Request<'_>, results: &mut Results<'_>) -> Result<Handled, Refusal> {
         let mut args = Reader::new(request.args);
         match request.procedure {
-            DOUBLE => results.write_u32(2 * args.u32()?),
+            DOUBLE => results.write_u32(args.u32()?.wrapping_mul(2)),
             FAIL => {
                 results.write_u32(0xdead_beef);
                 return Err(Refusal::SystemError);
@@ -94,6 +94,10 @@ fn server() -> Server {
     Server::new(vec![Box::new(Sample::default())], limits, 7).expect("a table")
 }
 
+fn by_stream() -> Arrival {
+    Arrival { now: Instant::ZERO, peer: peer(), transport: Transport::Stream }
+}
+
 fn peer() -> SocketAddr {
     SocketAddr::from(([192, 0, 2, 1], 900))
 }
@@ -108,7 +112,7 @@ fn message(version: u32, procedure: u32, auth: &Auth, args: &[u8]) -> Vec<u8> {
 fn reply(server: &mut Server, message: &[u8]) -> Vec<u8> {
     let reply = server.datagram(Instant::ZERO, peer(), message).expect("a call").to_vec();
     let mut stream = b"before".to_vec();
-    let served = server.record(Instant::ZERO, peer(), false, message, &mut stream).expect("a call");
+    let served = server.record(&by_stream(), false, message, &mut stream).expect("a call");
     assert!(matches!(served, Served::Done));
     assert_eq!(stream[..6], *b"before");
     assert_eq!(stream[6..10], mark(reply.len() as u32, true));
@@ -215,7 +219,7 @@ fn what_is_no_call_is_not_answered() {
         let mut server = server();
         assert_eq!(server.datagram(Instant::ZERO, peer(), &message), Err(Reason::RpcHeader));
         let mut out = Vec::new();
-        let served = server.record(Instant::ZERO, peer(), true, &message, &mut out);
+        let served = server.record(&by_stream(), true, &message, &mut out);
         assert_eq!(served.err(), Some(Reason::RpcHeader));
         assert_eq!((out.len(), server.counters().answered.get()), (0, 0));
     }
@@ -247,7 +251,7 @@ fn a_record_that_comes_twice_runs_twice() {
     let call = message(4, COUNT, &Auth::none(), &[]);
     let mut out = Vec::new();
     for _ in 0..2 {
-        server.record(Instant::ZERO, peer(), false, &call, &mut out).expect("a call");
+        server.record(&by_stream(), false, &call, &mut out).expect("a call");
     }
     let (first, second) = out.split_at(out.len() / 2);
     assert_eq!((first.last(), second.last()), (Some(&1), Some(&2)), "a stream repeats nothing by itself");
@@ -257,7 +261,7 @@ fn a_record_that_comes_twice_runs_twice() {
 fn double_later(server: &mut Server, may_defer: bool, number: u32) -> Served {
     let call = message(4, DOUBLE_LATER, &Auth::none(), &number.to_be_bytes());
     let mut out = b"others".to_vec();
-    let served = server.record(Instant::ZERO, peer(), may_defer, &call, &mut out).expect("a call");
+    let served = server.record(&by_stream(), may_defer, &call, &mut out).expect("a call");
     assert_eq!(out, b"others", "nothing yet");
     served
 }
