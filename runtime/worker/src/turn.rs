@@ -297,15 +297,16 @@ impl<E: Engine> Worker<E> {
         if self.commands.look() {
             busy |= self.read_mailbox(now);
         }
-        if now >= self.look_due {
-            busy |= self.look_at_fds(now);
-        }
         if self.with_io(|engine, io| engine.run(now, io)) {
             busy = true;
             if self.engine.spins() {
                 self.idle.arrived(now, Arrival { first: now, last: now, count: 1 });
             }
             self.fresh = Instant::ZERO;
+        }
+        // After what the engine asks itself: if that found something, the peer is busy with its answer meanwhile.
+        if now >= self.look_due {
+            busy |= self.look_at_fds(now);
         }
         self.flush();
         self.turns += 1;
