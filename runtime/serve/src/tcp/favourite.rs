@@ -15,8 +15,12 @@ const STREAK: u32 = 16;
 const OTHER: u32 = 4;
 /// Work of others, so weighed, at which it stops being one.
 const CROWD_MAX: u32 = 64;
+/// Bytes of one read from which on they are taken for several requests.
+const BURST_BYTES: u64 = 256;
 /// Silence after which it stops being one.
 const SILENCE: Duration = Duration::from_micros(200);
+/// Absence after which it begins anew.
+const FORGOTTEN: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Default)]
 pub(crate) struct Favourite {
@@ -25,8 +29,11 @@ pub(crate) struct Favourite {
     streak: u32,
     crowd: u32,
     worked: Instant,
-    /// When it is asked, once it is one.
-    pub(crate) gather: Gather,
+    /// What it gave last.
+    last_bytes: u64,
+    /// When it is asked; of which connection that was learnt.
+    gather: Gather,
+    gather_of: u32,
 }
 
 impl Favourite {
@@ -47,16 +54,34 @@ impl Favourite {
         self.last = number;
         let chosen = self.streak >= STREAK;
         if chosen {
-            *self = Self { number: Some(number), worked: now, ..Self::default() };
+            // What was learnt of it before holds if it was away for a moment only.
+            let same = self.gather_of == number && now <= self.worked + FORGOTTEN;
+            let gather = if same { std::mem::take(&mut self.gather) } else { Gather::default() };
+            *self = Self { number: Some(number), worked: now, gather_of: number, gather, ..Self::default() };
         }
         chosen
     }
 
-    /// It had something.
+    /// Whether it is to be asked now: it may be let ask more first.
     #[inline]
-    pub(crate) fn worked(&mut self, now: Instant) {
-        self.crowd = self.crowd.saturating_sub(1);
-        self.worked = now;
+    pub(crate) fn may_ask(&self, now: Instant) -> bool {
+        self.gather.may_ask(now)
+    }
+
+    /// Whether its requests come several at a time.
+    #[inline]
+    pub(crate) const fn asks_in_bursts(&self) -> bool {
+        self.last_bytes >= BURST_BYTES
+    }
+
+    /// It was asked, and gave so many bytes.
+    #[inline]
+    pub(crate) fn asked(&mut self, now: Instant, bytes: u64) {
+        self.gather.asked(now, bytes);
+        if bytes > 0 {
+            self.crowd = self.crowd.saturating_sub(1);
+            (self.worked, self.last_bytes) = (now, bytes);
+        }
     }
 
     /// Whether it is not to be one any longer.
@@ -67,7 +92,8 @@ impl Favourite {
 
     /// There is none from now on.
     pub(crate) fn forget(&mut self) {
-        *self = Self::default();
+        let Self { worked, gather_of, .. } = *self;
+        *self = Self { worked, gather_of, gather: std::mem::take(&mut self.gather), ..Self::default() };
     }
 }
 
@@ -100,7 +126,7 @@ mod tests {
         let mut favourite = chosen();
         for _ in 0..10_000 {
             for _ in 0..OTHER {
-                favourite.worked(NOW);
+                favourite.asked(NOW, 1);
             }
             assert!(!favourite.named(8, NOW));
         }

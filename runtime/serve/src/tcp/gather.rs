@@ -1,45 +1,51 @@
 //! Whether a favourite that does not wait for its answers is given a moment to ask more.
 //!
-//! Every answer that leaves by itself costs both sides a system call, a packet, and the lock of the peer's socket. A peer whose next
-//! request is there as soon as the last one is answered does not wait for answers: if a few more are let come, they share a
-//! read and a send. How long to wait for them nobody can know, so it is tried: the wait that brings the most bytes in a time
-//! is kept for a while, and none at all unless one brings clearly more. A peer that waits for its answers is never held up.
+//! Every answer that leaves by itself costs both sides a system call, a packet, and the lock of the peer's socket. A peer with
+//! several requests under way need not have each answered at once: if a few more are let come, they share a read and a
+//! send. How long to wait for them nobody can know, so it is tried: the wait that brings the most bytes in a time is kept for
+//! a while, and none at all unless one brings clearly more. A peer that waits for its answers is never held up.
 
 use twinpath_time::{Duration, Instant};
 
-/// Waits that are tried, in this order, for as long as each is better than the one before.
-const WAITS: [Duration; 3] = [Duration::ZERO, Duration::from_micros(20), Duration::from_micros(50)];
-/// How long each is tried.
-const TRIAL: Duration = Duration::from_millis(2);
-/// How long the best is kept before all are tried again.
-const KEPT: Duration = Duration::from_millis(100);
-/// More bytes in a time, by which a longer wait must win: one part of this.
+/// Waits that are tried, one after the other.
+const WAITS: [Duration; 4] =
+    [Duration::ZERO, Duration::from_micros(10), Duration::from_micros(20), Duration::from_micros(40)];
+/// How long each is tried: for so many of the least requests, within these times.
+const TRIAL_REQUESTS: u64 = 2048;
+const TRIAL_MIN: Duration = Duration::from_millis(2);
+const TRIAL_MAX: Duration = Duration::from_millis(20);
+/// A trial with a silence of this length in it says nothing, and begins again.
+const SILENCE: Duration = Duration::from_micros(500);
+/// How long the best is kept before all are tried again; the second if that is none, and longer each time it is.
+const KEPT_MIN: Duration = Duration::from_millis(250);
+const KEPT_MAX: Duration = Duration::from_secs(4);
+/// More bytes in a time, by which a wait must win: one part of this, and what chance may make of them.
 const CLEARLY: u64 = 32;
-/// A peer waits for its answers if fewer than one of so many asks at once after an answer found something.
-const SELDOM: u32 = 4;
 /// Reads in a row that brought no more than they would have without a wait, after which it ends.
 const IN_VAIN: u32 = 8;
 
 #[derive(Debug)]
 pub(crate) struct Gather {
-    /// Which of the waits is in force, and until when.
+    /// Which of the waits is in force, whether it is tried or kept, and until when if kept.
     wait: usize,
-    until: Instant,
-    /// Whether it is being tried, or kept.
     trying: bool,
+    until: Instant,
     /// Not to be asked before.
     next: Instant,
-    /// What was found since the trial began: bytes, times asked, times that there was something.
+    /// When something was found last, and what since the trial began: bytes, reads, and the least of one read.
+    found: Instant,
     began: Instant,
     bytes: u64,
-    asked: u32,
-    found: u32,
-    /// The best so far, and its bytes per ms.
+    reads: u64,
+    least: u64,
+    /// The best of this round, and bytes per ms: of none, to be passed by the others, and of the best.
     best: usize,
+    to_pass: u64,
     best_rate: u64,
     /// Bytes of a read without a wait, and reads in a row that held no more with one.
     alone_bytes: u64,
     in_vain: u32,
+    kept: Duration,
 }
 
 impl Default for Gather {
@@ -47,16 +53,19 @@ impl Default for Gather {
         Self {
             wait: 0,
             until: Instant::ZERO,
-            trying: true,
+            trying: false,
             next: Instant::ZERO,
+            found: Instant::ZERO,
             began: Instant::ZERO,
             bytes: 0,
-            asked: 0,
-            found: 0,
+            reads: 0,
+            least: u64::MAX,
             best: 0,
+            to_pass: 0,
             best_rate: 0,
             alone_bytes: 0,
             in_vain: 0,
+            kept: KEPT_MIN,
         }
     }
 }
@@ -71,47 +80,58 @@ impl Gather {
     /// It was asked, and gave so many bytes.
     #[inline]
     pub(crate) fn asked(&mut self, now: Instant, bytes: u64) {
-        self.asked += 1;
-        if bytes > 0 {
-            self.found += 1;
-            self.bytes += bytes;
-            self.next = now + WAITS[self.wait];
-            self.in_vain = if bytes <= self.alone_bytes { self.in_vain + 1 } else { 0 };
+        if bytes == 0 {
+            return;
         }
-        if now >= self.until {
-            self.over(now);
-        } else if self.in_vain == IN_VAIN && self.wait > 0 {
-            self.try_wait(0, now);
+        let silent = now > self.found + SILENCE;
+        self.reads += 1;
+        self.bytes += bytes;
+        self.least = self.least.min(bytes);
+        (self.found, self.next) = (now, now + WAITS[self.wait]);
+        if !self.trying {
+            // A peer that has changed its ways is looked at anew.
+            self.in_vain = if bytes <= self.alone_bytes { self.in_vain + 1 } else { 0 };
+            if now >= self.until || (self.in_vain >= IN_VAIN && self.wait > 0) {
+                self.try_wait(0, now);
+            }
+        } else if silent {
+            self.try_wait(self.wait, now);
+        } else if now >= self.began + TRIAL_MIN
+            && (self.bytes / self.least >= TRIAL_REQUESTS || now >= self.began + TRIAL_MAX)
+        {
+            self.judge(now);
         }
     }
 
-    /// What was in force has had its time.
-    fn over(&mut self, now: Instant) {
-        if self.began == Instant::ZERO || !self.trying {
-            return self.try_wait(0, now);
-        }
+    /// The wait that was tried has had its time.
+    fn judge(&mut self, now: Instant) {
+        let rate = self.bytes * 1_000_000 / now.nanos_since(self.began);
+        let mut go_on = true;
         if self.wait == 0 {
-            self.alone_bytes = self.bytes / u64::from(self.found.max(1));
-        }
-        let rate = self.bytes * 1_000_000 / now.nanos_since(self.began).max(1);
-        let better = self.wait == 0 || rate > self.best_rate + self.best_rate / CLEARLY;
-        if better {
+            self.alone_bytes = self.bytes / self.reads;
+            (self.best, self.best_rate) = (0, rate);
+            // Requests come by chance, too: twice the root of their number is what that may make of it.
+            let requests = self.bytes / self.least;
+            self.to_pass = rate + rate / CLEARLY + 2 * rate / requests.isqrt();
+            // Reads that all hold as much as the least hold one request: the next one comes after its answer.
+            go_on = self.alone_bytes >= self.least + self.least / 8;
+        } else if rate > self.to_pass.max(self.best_rate) {
             (self.best, self.best_rate) = (self.wait, rate);
-        }
-        let waits_for_answers = self.wait == 0 && self.found < self.asked / SELDOM;
-        if better && !waits_for_answers && self.wait + 1 < WAITS.len() {
-            self.try_wait(self.wait + 1, now);
         } else {
-            (self.wait, self.trying, self.until) = (self.best, false, now + KEPT);
+            // A longer one is hardly better than one that is worse.
+            go_on = rate >= self.best_rate - self.best_rate / CLEARLY;
         }
+        if go_on && self.wait + 1 < WAITS.len() {
+            return self.try_wait(self.wait + 1, now);
+        }
+        self.kept = if self.best > 0 { KEPT_MIN } else { (2 * self.kept).min(KEPT_MAX) };
+        (self.wait, self.trying, self.until, self.in_vain) = (self.best, false, now + self.kept, 0);
     }
 
     fn try_wait(&mut self, wait: usize, now: Instant) {
-        (self.wait, self.trying, self.until) = (wait, true, now + TRIAL);
-        (self.began, self.bytes, self.asked, self.found, self.in_vain) = (now, 0, 0, 0, 0);
-        if wait == 0 {
-            self.next = Instant::ZERO;
-        }
+        (self.wait, self.trying) = (wait, true);
+        (self.began, self.bytes, self.reads, self.least) = (now, 0, 0, u64::MAX);
+        self.next = now + WAITS[wait];
     }
 }
 
@@ -120,7 +140,7 @@ mod tests {
     use super::*;
 
     const ASK_NS: u64 = 300;
-    const ANSWER_NS: u64 = 5_500;
+    const ANSWER_NS: u64 = 6_500;
     const CALL_BYTES: u64 = 44;
 
     /// A peer that sends a call every `gap_ns` while fewer than `window` are unanswered, and that each send of answers takes
@@ -168,7 +188,7 @@ mod tests {
 
     fn wait_for(gap_ns: u64, window: u64, answer_ns: u64) -> Duration {
         let mut gather = Gather::default();
-        Peer::new(gap_ns, window, answer_ns).play(&mut gather, 500);
+        Peer::new(gap_ns, window, answer_ns).play(&mut gather, 1_000);
         WAITS[gather.best]
     }
 
@@ -176,28 +196,24 @@ mod tests {
     fn a_peer_that_is_slowed_down_by_every_answer_is_let_ask_more() {
         let mut gather = Gather::default();
         let mut peer = Peer::new(4_500, 128, 1_500);
-        peer.play(&mut gather, 500);
-        assert_eq!(WAITS[gather.best], WAITS[2]);
-        let (rate, without) = (peer.play(&mut gather, 500), 1_000_000 / (4_500 + 1_500));
-        assert!(rate > without * 6 / 5, "{rate} calls per ms, {without} without");
+        peer.play(&mut gather, 1_000);
+        assert!(gather.best >= 2, "{:?}", WAITS[gather.best]);
+        let (rate, without) = (peer.play(&mut gather, 1_000), 1_000_000 / (4_500 + 1_500));
+        assert!(rate > without * 115 / 100, "{rate} calls per ms, {without} without");
     }
 
     #[test]
     fn a_peer_that_waits_for_its_answers_is_not_held_up() {
         assert_eq!(wait_for(6_000, 1, 0), Duration::ZERO);
-        assert_eq!(wait_for(4_000, 2, 0), Duration::ZERO, "its window is small");
+        assert_eq!(wait_for(8_000, 2, 0), Duration::ZERO, "its window is small");
         assert_eq!(wait_for(20_000, 128, 1_500), Duration::ZERO, "it asks at its own pace");
     }
 
     #[test]
     fn a_wait_that_brings_nothing_is_not_kept() {
-        assert_eq!(wait_for(5_000, 128, 0), Duration::ZERO, "answers cost this one nothing");
-        // A window of eight calls is full within the shorter of the waits.
-        let mut gather = Gather::default();
-        let mut peer = Peer::new(1_000, 8, 500);
-        let without = peer.play(&mut gather, 1);
-        let rate = peer.play(&mut gather, 500);
-        assert!(rate >= without * 97 / 100, "{rate} calls per ms, {without} without");
+        assert_eq!(wait_for(6_000, 128, 0), Duration::ZERO, "answers cost this one nothing");
+        // A window of eight calls is full within the shortest of the waits.
+        assert_eq!(wait_for(1_000, 8, 500), Duration::ZERO);
     }
 
     #[test]

@@ -19,6 +19,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use twinpath_inspect::Reason;
 use twinpath_service::{Closed, Service};
@@ -223,21 +224,20 @@ impl<C: Send> TcpServer<C> {
     fn ask_favourite<S: Service<Connection = C>>(&mut self, call: &mut Call<'_, '_, S>) -> bool {
         let Some(number) = self.favourite.number() else { return false };
         let Some(connection) = self.table.get(number) else { return false };
-        if !self.favourite.gather.may_ask(call.now) {
+        if !self.favourite.may_ask(call.now) {
             return true;
         }
         let before = call.counters.stream_bytes_in.get();
-        connection.woken(false);
-        self.work(number, call);
+        if !self.favourite.asks_in_bursts() || has_something(&connection.fd) {
+            connection.woken(false);
+            self.work(number, call);
+        }
         let taken = call.counters.stream_bytes_in.get() - before;
-        self.favourite.gather.asked(call.now, taken);
+        self.favourite.asked(call.now, taken);
         // It may be gone by now, and with it the favour.
         let Some(connection) = self.table.get(number) else { return true };
         let moved = connection.touched() == call.now;
         let well = connection.is_plain();
-        if moved {
-            self.favourite.worked(call.now);
-        }
         if !well || self.favourite.is_over(call.now) {
             self.favour_nobody(call.io);
         }
@@ -495,4 +495,13 @@ impl<C: Send> TcpServer<C> {
             self.work(number, call);
         }
     }
+}
+
+/// Whether reading would find bytes, an end or an error. Unlike a read, it does not take the socket's lock, which the kernel needs
+/// for what the peer is just sending.
+#[inline]
+fn has_something(fd: &OwnedFd) -> bool {
+    const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+    // What cannot be asked is tried.
+    poll(&mut [PollFd::new(fd, PollFlags::IN | PollFlags::RDHUP)], Some(&AT_ONCE)) != Ok(0)
 }
