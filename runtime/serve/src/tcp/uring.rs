@@ -97,7 +97,7 @@ impl<C: Send> TcpServer<C> {
         }
         if uring.arrived.is_empty() {
             // As with one that is asked without the epoll.
-            if self.favourite.number().is_some() && !self.favourite.gather.may_ask(call.now) {
+            if self.favourite.number().is_some() && !self.favourite.may_ask(call.now) {
                 return true;
             }
             if !uring.ring.has_news() {
@@ -126,7 +126,7 @@ impl<C: Send> TcpServer<C> {
         if self.favourite.number().is_none() {
             return;
         }
-        self.favourite.gather.asked(call.now, bytes);
+        self.favourite.asked(call.now, bytes);
         if self.favourite.is_over(call.now) {
             self.favourite.forget();
         }
@@ -170,9 +170,7 @@ impl<C: Send> TcpServer<C> {
         if !armed {
             connection.disarmed();
         }
-        if favourite.number() == Some(key.number) {
-            favourite.worked(call.now);
-        } else {
+        if favourite.number() != Some(key.number) {
             favourite.named(key.number, call.now);
         }
         let before = connection.held();
