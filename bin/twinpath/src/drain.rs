@@ -22,7 +22,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let socket = crate::show::socket(args.socket)?;
-    let wish = Drain { timeout_ms: args.timeout_ms, ..Drain::default() };
+    let wish = Drain { timeout_ms: args.timeout_ms };
     let (begun, mut told) = (Instant::now(), None);
     let last = follow_drain(&socket, wish, |now| {
         if told != Some(now.connections) && !now.over {

@@ -41,7 +41,7 @@ pub enum Request {
     /// What waking up costs, measured now: `"measure"`. The answer is the report's `machine`.
     Measure,
     /// The service's own sockets, for an instance that is to take over: `"sockets"`. Behind the answer, which names them, they come as
-    /// descriptors.
+    /// descriptors; on the same connection it then says how far it is.
     Sockets,
     /// Answer what was accepted, and end: `{"drain":{"timeout_ms":1000}}`. The answer, and every [`DRAIN_PROGRESS`] another one, is a
     /// [`Draining`](crate::report::Draining); the last one says that it is over.
@@ -57,9 +57,6 @@ pub struct Drain {
     /// After so long, what has not ended is closed; without it, `limits.drain_ms`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u32>,
-    /// Another instance has the sockets: what waits in the listeners is its own.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub handed_over: bool,
 }
 
 /// A change while running.

@@ -58,6 +58,8 @@ pub struct KernelSide {
     pub share: Arc<Share>,
     /// Who does what may block, if the service has such work.
     pub desk: Option<Desk>,
+    /// What waits in the sockets is another instance's until [`ServeCommand::Begin`].
+    pub waits: bool,
     /// The ring that TCP connections are served through; without one it is the worker's epoll.
     pub uring: Option<Uring>,
 }
@@ -66,7 +68,15 @@ impl Default for KernelSide {
     /// No sockets.
     fn default() -> Self {
         let share = Arc::new(Share::new(TcpLimits::default(), 1));
-        Self { udp: [].into(), receives: false, listeners: Vec::new(), share, desk: None, uring: None }
+        Self {
+            udp: [].into(),
+            receives: false,
+            listeners: Vec::new(),
+            share,
+            desk: None,
+            waits: false,
+            uring: None,
+        }
     }
 }
 
@@ -76,6 +86,8 @@ pub enum ServeCommand {
     Egress(Update),
     /// The interface's addresses are these now.
     Addresses(Arc<[IpAddr]>),
+    /// Serve what waits in the kernel's sockets, from here on.
+    Begin,
     /// Listen no more, and have every connection end once what it asked is answered.
     Drain {
         /// What waits in the listeners is left to somebody else who has them.
@@ -96,6 +108,8 @@ pub enum ServeEvent {
     },
     /// No longer used: control drops it, so that the worker frees nothing.
     Reclaim(Arc<[IpAddr]>),
+    /// It serves the kernel's sockets, after [`ServeCommand::Begin`].
+    Begun,
     /// There is no connection left after [`ServeCommand::Drain`].
     Drained,
 }
@@ -114,6 +128,8 @@ pub struct ServeEngine<S: Service> {
     /// What a datagram may need besides its buffer, and those whose replies come later.
     beside: Beside,
     awaited: Awaited,
+    /// What waits in the sockets is another instance's.
+    waits: bool,
     /// Told to drain.
     stopping: bool,
     /// Told to, and control does not know yet that it is done.
@@ -133,7 +149,7 @@ impl<S: Service> ServeEngine<S> {
     /// An engine for `service`.
     #[must_use]
     pub fn new(service: S, config: ServeConfig, counters: Arc<ServeCounters>) -> Self {
-        let KernelSide { udp, receives, listeners, share, desk, uring } = config.kernel;
+        let KernelSide { udp, receives, listeners, share, desk, waits, uring } = config.kernel;
         let served = config.served;
         Self {
             service,
@@ -148,6 +164,7 @@ impl<S: Service> ServeEngine<S> {
             buffer: vec![0; DATAGRAM_MAX].into_boxed_slice(),
             beside: Beside::default(),
             awaited: Awaited::default(),
+            waits,
             stopping: false,
             draining: false,
             counters,
@@ -240,6 +257,14 @@ impl<S: Service> ServeEngine<S> {
         }
     }
 
+    /// Serves what waits in the kernel's sockets from here on.
+    fn listen(&self, io: &Io<'_, ServeEvent>) -> Result<(), Errno> {
+        for (token, socket) in (UDP_TOKEN..).zip(self.udp.iter()).filter(|_| self.receives) {
+            io.watch(socket, token, false)?;
+        }
+        self.tcp.as_ref().map_or(Ok(()), |tcp| tcp.listen(io))
+    }
+
     /// Whether an address is ours, on the interface or within the host.
     fn is_own(&self, address: IpAddr) -> bool {
         address.is_loopback() || self.addresses.contains(&address)
@@ -286,16 +311,14 @@ impl<S: Service> Engine for ServeEngine<S> {
     type Event = ServeEvent;
 
     fn start(&mut self, _now: Instant, io: &mut Io<'_, ServeEvent>) -> Result<(), Errno> {
-        for (token, socket) in (UDP_TOKEN..).zip(self.udp.iter()).filter(|_| self.receives) {
-            io.watch(socket, token, false)?;
-        }
         if let Some(desk) = &self.desk {
             io.watch(desk.fd(), tcp::DESK_TOKEN, false)?;
         }
-        let Some(tcp) = &mut self.tcp else { return Ok(()) };
-        tcp.start(io)?;
-        self.counters.io_uring.set(u64::from(tcp.has_ring()));
-        Ok(())
+        if let Some(tcp) = &mut self.tcp {
+            tcp.start(io)?;
+            self.counters.io_uring.set(u64::from(tcp.has_ring()));
+        }
+        if self.waits { Ok(()) } else { self.listen(io) }
     }
 
     fn receive(&mut self, now: Instant, port: usize, frames: &mut Burst, io: &mut Io<'_, ServeEvent>) {
@@ -361,7 +384,20 @@ impl<S: Service> Engine for ServeEngine<S> {
                 // If control's mailbox is full it is freed here: once, and not per packet.
                 let _ = io.tell(ServeEvent::Reclaim(former));
             }
+            ServeCommand::Begin => {
+                // Refused for want of memory, it is not said: control sees that, and gives up.
+                if !self.waits || self.listen(io).is_ok() {
+                    self.waits = false;
+                    let _ = io.tell(ServeEvent::Begun);
+                }
+            }
             ServeCommand::Drain { handed_over } => {
+                if handed_over && self.receives {
+                    for socket in self.udp.iter() {
+                        // What closes with the process was out of reach anyway.
+                        let _ = io.unwatch(socket);
+                    }
+                }
                 (self.draining, self.stopping) = (true, true);
                 let Self { tcp, service, counters, desk, .. } = self;
                 let desk = desk.as_mut();

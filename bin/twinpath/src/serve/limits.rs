@@ -26,6 +26,10 @@ pub(crate) struct LimitArgs {
     /// How long connections may take to end when the instance stops, ms [default: 5000]
     #[arg(long, value_name = "MS")]
     drain_ms: Option<u32>,
+    /// How long an instance that takes over from this one may be silent before it serves, ms; then this one goes on
+    /// [default: 30000]
+    #[arg(long, value_name = "MS")]
+    take_over_ms: Option<u32>,
 }
 
 impl From<LimitArgs> for LimitOverrides {
@@ -38,6 +42,7 @@ impl From<LimitArgs> for LimitOverrides {
             request_timeout_s,
             send_timeout_s,
             drain_ms,
+            take_over_ms,
         } = args;
         Self {
             connections,
@@ -47,6 +52,7 @@ impl From<LimitArgs> for LimitOverrides {
             request_timeout_s,
             send_timeout_s,
             drain_ms,
+            take_over_ms,
         }
     }
 }

@@ -26,7 +26,7 @@ pub(crate) fn connect(rig: &Rig) -> TcpStream {
 }
 
 /// Says something and hears the same.
-fn echoes(stream: &mut TcpStream, words: &[u8]) {
+pub(crate) fn echoes(stream: &mut TcpStream, words: &[u8]) {
     stream.write_all(words).unwrap();
     let mut heard = vec![0; words.len()];
     stream.read_exact(&mut heard).expect("an echo in time");

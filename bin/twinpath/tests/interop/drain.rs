@@ -101,7 +101,8 @@ fn a_drain_is_followed_left_joined_and_ended_at_its_bound() {
     assert_eq!(first.wait().unwrap().code(), None);
     assert!(show(&server).contains("draining: 1 connections left, "), "{}", show(&server));
     // Asked again it is the same drain; the bound named last counts.
-    let second = drain(&rig, &server, &[]);
+    let mut second = drain(&rig, &server, &[]);
+    second.1.read_line(&mut line).unwrap();
     let third = drain(&rig, &server, &["--timeout-ms", "0"]);
     for draining in [second, third] {
         let (code, said) = end(draining);

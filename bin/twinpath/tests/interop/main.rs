@@ -18,6 +18,7 @@ mod rig;
 mod rpc;
 mod serving;
 mod start;
+mod take_over;
 mod top;
 mod trouble;
 mod tune;

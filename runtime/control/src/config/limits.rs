@@ -1,5 +1,7 @@
 //! `[limits]`: bounds of what peers may take.
 
+use std::ops::RangeInclusive;
+
 use serde::{Deserialize, Serialize};
 use twinpath_serve::TcpLimits;
 use twinpath_time::Duration;
@@ -14,6 +16,8 @@ const CONNECTION_BYTES: std::ops::RangeInclusive<u32> = 65_536..=67_108_864;
 const SECONDS_MAX: u32 = 86_400;
 /// Ten minutes.
 const DRAIN_MS_MAX: u32 = 600_000;
+/// From what a busy machine needs to what nobody waits for.
+const TAKE_OVER_MS: RangeInclusive<u32> = 100..=600_000;
 
 /// `[limits]`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,6 +37,8 @@ pub struct Limits {
     pub send_timeout_s: u32,
     /// How long connections may take to end when the instance stops, ms.
     pub drain_ms: u32,
+    /// How long an instance that takes over from this one may be silent before it serves, ms.
+    pub take_over_ms: u32,
     /// Peers answered on the fast path at once; more are answered through the kernel.
     pub peers: u32,
 }
@@ -48,6 +54,7 @@ impl Default for Limits {
             request_timeout_s: tcp.request.as_secs() as u32,
             send_timeout_s: tcp.send.as_secs() as u32,
             drain_ms: 5_000,
+            take_over_ms: 30_000,
             peers: PEERS_MAX,
         }
     }
@@ -70,6 +77,8 @@ pub struct LimitOverrides {
     pub send_timeout_s: Option<u32>,
     /// `--drain-ms`
     pub drain_ms: Option<u32>,
+    /// `--take-over-ms`
+    pub take_over_ms: Option<u32>,
 }
 
 /// A key and what is wrong with it.
@@ -85,6 +94,7 @@ impl Limits {
         of(overrides.request_timeout_s, &mut self.request_timeout_s);
         of(overrides.send_timeout_s, &mut self.send_timeout_s);
         of(overrides.drain_ms, &mut self.drain_ms);
+        of(overrides.take_over_ms, &mut self.take_over_ms);
         self.queued_bytes = overrides.queued_bytes.unwrap_or(self.queued_bytes);
     }
 
@@ -110,6 +120,11 @@ impl Limits {
                     "{}: give {least} or more, four times limits.connection_bytes per worker",
                     self.queued_bytes
                 ),
+            ),
+            (
+                !TAKE_OVER_MS.contains(&self.take_over_ms),
+                "limits.take_over_ms",
+                format!("{}: give {} to {}", self.take_over_ms, TAKE_OVER_MS.start(), TAKE_OVER_MS.end()),
             ),
             (
                 self.drain_ms > DRAIN_MS_MAX,

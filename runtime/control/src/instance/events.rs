@@ -1,11 +1,9 @@
 //! The control loop: what changes while an instance serves, what is asked of it, and its end.
 
-use std::io::{self, Write as _};
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::time::Timespec;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -25,7 +23,7 @@ use super::start::learn_facts;
 use super::workers::WorkerHandle;
 use super::{ASKED_MAX, Asked, Instance, InstanceError, Ready};
 use crate::choose::{Path, choose_without};
-use crate::command::{self, Request, Server, agreement, default_socket, run_directory};
+use crate::command::{self, Request, Server};
 use crate::facts;
 use crate::machine::Answer;
 use crate::metrics;
@@ -39,9 +37,6 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// How often to look whether the workers are at rest: what waking up costs is measured again then, in its time.
 const REST_INTERVAL: Duration = Duration::from_secs(60);
-
-/// How long workers may take to serve what they were given: they do in the turn after, unless the machine is very busy.
-const STEERED_PATIENCE: Duration = Duration::from_millis(900);
 
 /// The signals that end an instance.
 pub(crate) struct Signals {
@@ -74,15 +69,14 @@ enum Woken {
 }
 
 impl<S: Service + 'static> Instance<S> {
-    /// Opens the command socket, says that all is ready, and serves until a signal ends it.
+    /// Answers at the command socket, says that all is ready, and serves until a signal ends it.
     pub(super) async fn listen_and_serve(
         &mut self,
         signals: &mut Signals,
+        server: &Server,
         scrapes: Option<&metrics::Server>,
         ready: impl FnOnce(&Ready),
     ) -> Result<(), InstanceError> {
-        let default = || default_socket(&run_directory(), self.plan.service, &self.interface.name);
-        let server = Server::bind(&self.plan.socket.clone().unwrap_or_else(default))?;
         let (ask, asked) = mpsc::channel::<Asked>(ASKED_MAX);
         let hand_over = |request| {
             let ask = ask.clone();
@@ -185,6 +179,7 @@ impl<S: Service + 'static> Instance<S> {
             if self.drain.as_ref().is_some_and(Drain::is_done) {
                 break;
             }
+            self.answer_taker();
             self.attach_when_drained().await;
             self.look_at_device().await;
             self.take_taps_back();
@@ -206,23 +201,18 @@ impl<S: Service + 'static> Instance<S> {
             }
             Asked::Capture(wish, stream) => self.capture(wish, stream, ask.clone()),
             Asked::CaptureEnded(id) => self.capture_ended(id),
-            Asked::Sockets(stream) => self.give_sockets(stream),
-            Asked::Drain(command::Drain { handed_over: false, timeout_ms }, stream) => {
+            Asked::Sockets(stream) => self.give_sockets(stream, ask),
+            Asked::Taker(number, heard) => self.taker_heard(number, heard),
+            Asked::Drain(command::Drain { timeout_ms }, stream) => {
                 // First, so that nobody is sent here any more.
                 std::mem::take(&mut self.registered).unset().await;
                 let timeout = timeout_ms.map(|timeout| Duration::from_millis(timeout.into()));
                 self.drain_by_command(timeout, stream);
             }
-            Asked::Drain(_, mut stream) => {
-                drop(std::mem::take(&mut self.registered));
-                self.hand_over();
-                // Now, as the loop may end in this very round; a line fits into the connection's buffer.
-                let _ = stream.write_all(&agreement());
-            }
         }
     }
 
-    fn read_workers(&mut self) {
+    pub(super) fn read_workers(&mut self) {
         for at in 0..self.workers.len() {
             self.workers[at].events.drain();
             while let Some(event) = self.workers[at].events.take() {
@@ -240,6 +230,7 @@ impl<S: Service + 'static> Instance<S> {
                         self.mirror.ask(peer, Some(local))
                     }
                     WorkerEvent::Engine(ServeEvent::Reclaim(addresses)) => drop(addresses),
+                    WorkerEvent::Engine(ServeEvent::Begun) => self.begun += 1,
                     WorkerEvent::Engine(ServeEvent::Drained) => {
                         self.drain.iter_mut().for_each(Drain::worker_drained);
                     }
@@ -280,22 +271,6 @@ impl<S: Service + 'static> Instance<S> {
         let Some(attachment) = &mut self.interface.attachment else { return };
         if let Err(error) = attachment.serving(id) {
             tracing::error!("queue {} of {} stays with the kernel: {error}", id.queue, self.interface.name);
-        }
-    }
-
-    /// Waits until every queue that was attached is steered to, so that who is told "ready" finds it so.
-    pub(super) fn wait_until_steered(&mut self) {
-        let deadline = clock::now() + STEERED_PATIENCE;
-        while self.interface.attachment.as_ref().is_some_and(|attachment| attachment.waiting() > 0) {
-            let mut fds: Vec<_> =
-                self.workers.iter().map(|worker| PollFd::new(&worker.events, PollFlags::IN)).collect();
-            let left = deadline.since(clock::now());
-            let timeout = Timespec { tv_sec: 0, tv_nsec: left.subsec_nanos().into() };
-            if left.is_zero() || poll(&mut fds, Some(&timeout)).is_err() {
-                tracing::warn!("a worker has not taken its queues yet; the kernel serves them meanwhile");
-                return;
-            }
-            self.read_workers();
         }
     }
 
@@ -391,7 +366,7 @@ impl<S: Service + 'static> Instance<S> {
     /// Attaches, if that is due, once every former queue has come back and is closed: the kernel gives a queue to one
     /// socket at a time.
     async fn attach_when_drained(&mut self) {
-        if !self.interface.attach_due || self.interface.draining > 0 {
+        if !self.interface.attach_due || self.interface.draining > 0 || self.stands_aside() {
             return;
         }
         self.interface.attach_due = false;
@@ -514,6 +489,7 @@ impl<S: Service + 'static> Instance<S> {
             ("neighbours_refused", mirror.neighbours_refused),
             ("peers_refused", mirror.book.peers_refused),
             ("capture_missed", self.captures.missed()),
+            ("take_over_failed", self.takers.failed.get()),
         ];
         let scrapers = self.scrapers.iter().flat_map(|scrapers| {
             [("metrics_clients", scrapers.refused_full.get()), ("metrics_cut_off", scrapers.cut_off.get())]

@@ -113,6 +113,7 @@ mod tests {
             peers_max: 1,
             ring_frames: 64,
             take_over: None,
+            take_over_patience: Duration::ZERO,
             socket: None,
             metrics: None,
         }

@@ -1,28 +1,81 @@
-//! A new instance takes a service over from a running one without anybody noticing: it is given the very sockets, so nothing that
-//! waits in them is lost and nobody is refused meanwhile. Then the former is told to drain: it takes its programs off, answers what
-//! it has accepted, and ends.
+//! A running instance gives a new one its very sockets, so that nothing that waits in them is lost and nobody is refused meanwhile.
+//!
+//! It goes step by step over one connection, and until the last step this instance serves. The new one has been given the
+//! sockets; it says `aside`, and the programs come off here, so that it can attach its own; it says `serving` when it serves, and
+//! only then this instance drains. If the connection breaks before that, or the new one takes too long, everything is put
+//! back as it was: whatever becomes of the new one, somebody serves.
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::Write as _;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::os::unix::net::UnixStream as StdStream;
 use std::sync::Arc;
 
+use rustix::process::{PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
+use tokio::io::unix::AsyncFd;
+use tokio::io::{AsyncBufReadExt as _, BufReader, Interest};
+use tokio::net::UnixStream;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use twinpath_inspect::Counter;
 use twinpath_service::Service;
 use twinpath_sys::UdpSocket;
 use twinpath_sys::fd_passing::{self, FDS_MAX};
 use twinpath_sys::tcp_listener::Group;
+use twinpath_time::Duration;
 
-use super::{Instance, InstanceError};
+use super::{Asked, Instance};
 use crate::choose::Path as ChosenPath;
-use crate::command::{self, Drain, PATIENCE, Request};
+use crate::command;
+
+/// How long the process of a new instance that failed may take to end, until what it had attached is off.
+const END_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Longest line of a new instance, bytes.
+const LINE_MAX: u64 = 64;
+
+/// What a new instance says once it has the sockets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Step {
+    /// The programs are to come off: it is about to attach its own.
+    Aside,
+    /// It serves.
+    Serving,
+}
+
+/// What became of a new instance.
+#[derive(Debug)]
+pub(super) enum Heard {
+    Said(Step),
+    /// It has gone, or taken too long: why, in a few words.
+    Gone(String),
+}
+
+/// The new instance that has our sockets.
+pub(super) struct Taker {
+    number: u32,
+    stream: StdStream,
+    /// The programs have come off for it; whether they were on.
+    aside: Option<bool>,
+    /// It waits to be told that they have.
+    waits: bool,
+}
+
+/// New instances so far, and what became of them.
+#[derive(Default)]
+pub(super) struct Takers {
+    current: Option<Taker>,
+    next_number: u32,
+    /// Those that had our sockets and never served.
+    pub(super) failed: Counter,
+}
 
 /// What a socket is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Use {
+pub(super) enum Use {
     Udp,
     Tcp,
     /// Keeps others from joining the listeners.
@@ -31,10 +84,10 @@ enum Use {
 
 /// A socket, as one instance tells another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Name {
-    socket: Use,
-    address: Option<IpAddr>,
-    port: u16,
+pub(super) struct Name {
+    pub(super) socket: Use,
+    pub(super) address: Option<IpAddr>,
+    pub(super) port: u16,
 }
 
 /// Sockets that workers hold, kept to be given to another instance.
@@ -76,104 +129,137 @@ impl Kept {
 }
 
 impl<S: Service + 'static> Instance<S> {
-    /// Somebody else serves from here on.
-    pub(super) fn hand_over(&mut self) {
-        if let Some(ifindex) = self.interface.ifindex {
-            self.detach(ifindex);
-            self.interface.frame_claim = None;
-            self.interface.choice.path = ChosenPath::Kernel;
-            "another instance has taken over".clone_into(&mut self.interface.choice.why);
-        }
-        self.begin_to_drain(true, self.plan.drain);
-    }
-
     /// Another instance wants our sockets: their names in a line, then they themselves. Who has gone gets none.
-    pub(super) fn give_sockets(&self, mut stream: UnixStream) {
+    pub(super) fn give_sockets(&mut self, mut stream: StdStream, ask: &mpsc::Sender<Asked>) {
+        if self.takers.current.as_ref().is_some_and(|taker| taker.aside.is_some()) {
+            let _ = stream.write_all(&command::refusal("another instance is taking over already"));
+            return;
+        }
         let (names, fds): (Vec<Name>, Vec<BorrowedFd<'_>>) = self.kept.sockets().into_iter().unzip();
         let Ok(names) = serde_json::to_value(&names) else { return };
         let sent = stream.write_all(&command::answer_line(names));
         let rest = |()| fds.chunks(FDS_MAX).try_for_each(|some| Ok(fd_passing::send(&stream, b"+", some)?));
-        if let Err(error) = sent.and_then(rest) {
-            tracing::warn!("cannot hand over the sockets: {error}");
-        }
-    }
-}
-
-/// Sockets of the instance that was there before.
-#[derive(Default)]
-pub(super) struct Inherited {
-    from: PathBuf,
-    sockets: Vec<(Name, OwnedFd)>,
-}
-
-impl Inherited {
-    /// Asks the instance whose command socket that is.
-    ///
-    /// # Errors
-    /// [`InstanceError::TakeOver`].
-    pub(super) fn ask(from: &Path) -> Result<Self, InstanceError> {
-        let failed = |why: String| InstanceError::TakeOver { from: from.to_owned(), why };
-        let sockets = Self::receive(from).map_err(|error| failed(error.to_string()))?;
-        if sockets.is_empty() {
-            return Err(failed("it has no sockets to hand over".to_owned()));
-        }
-        Ok(Self { from: from.to_owned(), sockets })
+        let listened = sent.and_then(rest).and_then(|()| stream.try_clone()).and_then(UnixStream::from_std);
+        let heard = match listened {
+            Ok(heard) if !fds.is_empty() => heard,
+            Ok(_) => return,
+            Err(error) => return tracing::warn!("cannot hand over the sockets: {error}"),
+        };
+        let number = self.takers.next_number;
+        self.takers.next_number += 1;
+        // Whoever had them before and has said nothing since has changed nothing, either.
+        self.takers.current = Some(Taker { number, stream, aside: None, waits: false });
+        let (ask, patience) = (ask.clone(), self.plan.take_over_patience);
+        tokio::spawn(async move { listen(heard, number, patience, ask).await });
     }
 
-    fn receive(from: &Path) -> std::io::Result<Vec<(Name, OwnedFd)>> {
-        let mut stream = UnixStream::connect(from)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        let mut request = serde_json::to_vec(&Request::Sockets)?;
-        request.push(b'\n');
-        stream.write_all(&request)?;
-        // A byte at a time: what comes behind the line has descriptors with it, and must not be read ahead.
-        let mut line = Vec::new();
-        let mut one_by_one = BufReader::with_capacity(1, &stream);
-        one_by_one.read_until(b'\n', &mut line)?;
-        let invalid = |why: String| std::io::Error::new(std::io::ErrorKind::InvalidData, why);
-        let value = command::interpret(from, &line).map_err(|error| invalid(error.to_string()))?;
-        let names: Vec<Name> = serde_json::from_value(value)?;
-        let mut fds = Vec::new();
-        while fds.len() < names.len() {
-            let received = fd_passing::receive(&stream, &mut [0; 1])?;
-            if received.len == 0 || received.is_cut {
-                return Err(invalid(format!("{} of {} sockets came", fds.len(), names.len())));
+    /// What becomes of the new instance of that number.
+    pub(super) fn taker_heard(&mut self, number: u32, heard: Heard) {
+        let Some(taker) = self.takers.current.as_mut().filter(|taker| taker.number == number) else { return };
+        match heard {
+            Heard::Said(Step::Aside) if taker.aside.is_none() && self.drain.is_none() => {
+                tracing::info!("another instance is taking over: the kernel's sockets serve until it does");
+                (taker.aside, taker.waits) = (Some(self.interface.attachment.is_some()), true);
+                self.stand_aside("another instance is taking over");
             }
-            fds.extend(received.fds);
-        }
-        Ok(names.into_iter().zip(fds).collect())
-    }
-
-    /// The UDP socket there, if there is one.
-    pub(super) fn udp(&mut self, address: Option<IpAddr>, port: u16) -> Option<UdpSocket> {
-        let fd = self.take(Use::Udp, address, port).pop()?;
-        Some(UdpSocket::inherited(fd, address, port))
-    }
-
-    /// The listeners there, if there are any.
-    pub(super) fn tcp(&mut self, address: Option<IpAddr>, port: u16) -> Option<Group> {
-        let listeners = self.take(Use::Tcp, address, port);
-        let guard = self.take(Use::Guard, address, port).pop();
-        (!listeners.is_empty()).then_some(Group { listeners, guard })
-    }
-
-    fn take(&mut self, socket: Use, address: Option<IpAddr>, port: u16) -> Vec<OwnedFd> {
-        let wanted = Name { socket, address, port };
-        let is = |(name, _): &mut (Name, OwnedFd)| *name == wanted;
-        self.sockets.extract_if(.., is).map(|(_, fd)| fd).collect()
-    }
-
-    /// Has the former instance take its programs off and drain: from here on we serve. Without one there is nothing to do.
-    ///
-    /// # Errors
-    /// [`InstanceError::TakeOver`].
-    pub(super) fn go(self) -> Result<(), InstanceError> {
-        if self.from.as_os_str().is_empty() {
-            return Ok(());
-        }
-        match command::ask(&self.from, &Request::Drain(Drain { handed_over: true, ..Drain::default() })) {
-            Ok(_) => Ok(()),
-            Err(error) => Err(InstanceError::TakeOver { from: self.from, why: error.to_string() }),
+            Heard::Said(Step::Serving) if taker.aside.is_some() => {
+                // A line fits into the connection's buffer.
+                let _ = taker.stream.write_all(&command::agreement());
+                self.takers.current = None;
+                if self.drain.is_none() {
+                    tracing::info!("another instance has taken over: draining");
+                    self.hand_over();
+                }
+            }
+            Heard::Said(step) => {
+                let _ = taker.stream.write_all(&command::refusal(&format!("{step:?} is not the next step")));
+                self.taker_failed("it did not keep to the steps");
+            }
+            Heard::Gone(why) => self.taker_failed(&why),
         }
     }
+
+    /// Puts back what had been taken off for a new instance.
+    fn taker_failed(&mut self, why: &str) {
+        let Some(mut taker) = self.takers.current.take() else { return };
+        self.takers.failed.add(1);
+        let sentence = format!("the instance that was to take over does not serve: {why}; this one goes on");
+        tracing::warn!("{sentence}");
+        // For one that is only late. It must not believe that it is alone.
+        let _ = taker.stream.write_all(&command::refusal(&sentence));
+        if taker.aside == Some(true) && self.drain.is_none() && self.interface.ifindex.is_some() {
+            self.interface.attach_due = true;
+        }
+    }
+
+    /// Tells a new instance that the programs are off, once the last queue has come back: the kernel gives a queue to one
+    /// socket at a time.
+    pub(super) fn answer_taker(&mut self) {
+        if self.interface.draining == 0
+            && let Some(taker) = self.takers.current.as_mut().filter(|taker| taker.waits)
+        {
+            taker.waits = false;
+            let _ = taker.stream.write_all(&command::agreement());
+        }
+    }
+
+    /// Whether the programs are to stay off for a new instance.
+    pub(super) fn stands_aside(&self) -> bool {
+        self.takers.current.as_ref().is_some_and(|taker| taker.aside.is_some())
+    }
+
+    fn stand_aside(&mut self, why: &str) {
+        if let Some(ifindex) = self.interface.ifindex.filter(|_| self.interface.attachment.is_some()) {
+            self.detach(ifindex);
+            self.interface.choice.path = ChosenPath::Kernel;
+            why.clone_into(&mut self.interface.choice.why);
+        }
+    }
+
+    /// Somebody else serves from here on.
+    fn hand_over(&mut self) {
+        self.interface.frame_claim = None;
+        "another instance has taken over".clone_into(&mut self.interface.choice.why);
+        // What rpcbind was told holds for the new one.
+        drop(std::mem::take(&mut self.registered));
+        self.begin_to_drain(true, self.plan.drain);
+    }
+}
+
+/// Listens to a new instance until it serves or fails; once it has said something, it may be silent for so long.
+async fn listen(stream: UnixStream, number: u32, patience: Duration, ask: mpsc::Sender<Asked>) {
+    // Now, while it is certain whose number that is.
+    let pid = stream.peer_cred().ok().and_then(|peer| rustix::process::Pid::from_raw(peer.pid()?));
+    let process = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+    let mut reader = BufReader::new(stream);
+    let mut wait = Duration::MAX;
+    let why = loop {
+        let mut line = String::new();
+        let mut limited = tokio::io::AsyncReadExt::take(&mut reader, LINE_MAX);
+        match timeout(wait, limited.read_line(&mut line)).await {
+            Err(_) => break format!("it took longer than {} ms", patience.as_millis()),
+            Ok(Ok(0) | Err(_)) => {
+                ended(process).await;
+                break "it has gone".to_owned();
+            }
+            Ok(Ok(_)) => {}
+        }
+        let Ok(step) = serde_json::from_str(&line) else { break "it says what is no step".to_owned() };
+        wait = patience;
+        if ask.send(Asked::Taker(number, Heard::Said(step))).await.is_err() || step == Step::Serving {
+            return;
+        }
+    };
+    // If the loop has ended, there is nothing to put back.
+    let _ = ask.send(Asked::Taker(number, Heard::Gone(why))).await;
+}
+
+/// Waits until a process has ended, and what it had attached has come off.
+#[allow(deprecated, reason = "AsyncFd asks for an fd that stays open: it owns this one")]
+async fn ended(process: Option<OwnedFd>) {
+    let Some(process) = process.and_then(|fd| AsyncFd::with_interest(fd, Interest::READABLE).ok()) else {
+        return;
+    };
+    // If it takes longer, it hangs in its end.
+    let _ = timeout(END_PATIENCE, process.readable()).await;
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use twinpath_sys::UdpSocket;
 use twinpath_sys::tcp_listener::{Group, listen_group};
 
-use super::hand_over::Inherited;
+use super::take_over::Inherited;
 use super::{InstanceError, Plan};
 use crate::holders::{Transport, holder_of_name, holders};
 

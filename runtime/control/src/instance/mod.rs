@@ -6,6 +6,7 @@
 //! flow again before a socket closes.
 
 mod attach;
+mod begin;
 mod capturing;
 mod client;
 mod drain;
@@ -18,6 +19,7 @@ mod plan;
 mod sockets;
 mod standing;
 mod start;
+mod take_over;
 mod workers;
 
 use std::collections::BTreeSet;
@@ -42,7 +44,7 @@ use self::fallback::Fallback;
 use self::hold::FrameClaim;
 use self::workers::WorkerHandle;
 use crate::choose::{Choice, Path, PathAsked, Refusal};
-use crate::command::Request;
+use crate::command::{self, Request, default_socket, run_directory};
 use crate::facts::InterfaceFacts;
 use crate::metrics::{self, MetricsError};
 use crate::mirror::{Mirror, MirrorError};
@@ -98,6 +100,8 @@ pub struct Plan {
     pub ring_frames: u32,
     /// The command socket of the instance to take over from.
     pub take_over: Option<PathBuf>,
+    /// How long an instance that takes over may be silent before it serves.
+    pub take_over_patience: Duration,
     /// The command socket.
     pub socket: Option<PathBuf>,
     /// Where metrics are offered.
@@ -258,6 +262,8 @@ enum Asked {
     Measured(Box<twinpath_worker::Costs>),
     /// From an instance that is to take over.
     Sockets(std::os::unix::net::UnixStream),
+    /// What became of the one of that number.
+    Taker(u32, hand_over::Heard),
     /// From whoever wants it to end.
     Drain(crate::command::Drain, std::os::unix::net::UnixStream),
     /// From a client that is to be sent a file.
@@ -289,6 +295,10 @@ struct Instance<S: Service> {
     guards: Vec<OwnedFd>,
     /// Sockets for an instance that takes over.
     kept: hand_over::Kept,
+    /// Instances that take over.
+    takers: hand_over::Takers,
+    /// Workers that serve what waits in the sockets of a former instance.
+    begun: usize,
     /// It is stopping.
     drain: Option<drain::Drain>,
     started: Instant,
@@ -337,10 +347,13 @@ where
             Some(address) => Some(metrics::Server::bind(address).await?),
             None => None,
         };
+        // Also before anything is changed: an instance that cannot be asked must not take another one's place.
+        let default = || default_socket(&run_directory(), plan.service, &plan.interface);
+        let server = command::Server::bind(&plan.socket.clone().unwrap_or_else(default))?;
         let mut instance = Instance::start(plan, service).await?;
         instance.scrapers = scrapes.as_ref().map(|scrapes| Arc::clone(scrapes.counters()));
         instance.registered = Registered::set(&instance.plan.rpcbind).await;
-        let outcome = instance.listen_and_serve(&mut signals, scrapes.as_ref(), ready).await;
+        let outcome = instance.listen_and_serve(&mut signals, &server, scrapes.as_ref(), ready).await;
         // Already undone, unless something failed.
         std::mem::take(&mut instance.registered).unset().await;
         instance.stop();

@@ -51,6 +51,7 @@ impl Plan {
             peers_max: config.limits.peers,
             ring_frames: config.interface.ring_frames,
             take_over: None,
+            take_over_patience: Duration::from_millis(u64::from(config.limits.take_over_ms)),
             socket: config.control.socket.clone(),
             metrics: config.control.metrics.map(|address| address.0),
         })

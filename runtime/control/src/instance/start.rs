@@ -14,9 +14,10 @@ use twinpath_sys::tcp_listener::Group;
 
 use super::attach::{AttachPlan, Attachment, Placed, Target, pool_frames};
 use super::fallback::Fallback;
-use super::hand_over::{Inherited, Kept};
+use super::hand_over::Kept;
 use super::hold::{KernelSockets, hold_frames, hold_ports};
 use super::sockets::SocketsWay;
+use super::take_over::Inherited;
 use super::workers::{StartError, WorkerHandle};
 use super::{Instance, InstanceError, Interface, Plan};
 use crate::choose::{Choice, Path, PathAsked, WhyNot};
@@ -46,7 +47,7 @@ impl<S: Service + Clone + 'static> Instance<S> {
             plan.take_over.as_deref().map_or_else(|| Ok(Inherited::default()), Inherited::ask)?;
         let sockets = hold_ports(&plan, &mut former)?;
         let kept = Kept::of(&sockets.udp, &sockets.listeners).map_err(InstanceError::Control)?;
-        former.go()?;
+        former.aside()?;
         let frame_claim = hold_frames(&plan, link.ifindex)?;
         let facts = learn_facts(&mirror, &link).await;
         let addresses = mirror.tables().addresses(link.ifindex).map(|(address, _)| address).collect();
@@ -82,19 +83,14 @@ impl<S: Service + Clone + 'static> Instance<S> {
             captures: Default::default(),
             registered: Default::default(),
             drain: None,
+            takers: Default::default(),
+            begun: 0,
             guards: Vec::new(),
             kept,
             started: clock::now(),
         };
-        let outcome = match instance.start_workers(sockets, service) {
-            Ok(()) => instance.attach_first().await,
-            Err(error) => Err(error),
-        };
-        match outcome {
-            Ok(()) => {
-                instance.wait_until_steered();
-                Ok(instance)
-            }
+        match instance.begin_to_serve(sockets, service, former).await {
+            Ok(()) => Ok(instance),
             Err(error) => {
                 instance.stop();
                 Err(error)
@@ -102,7 +98,28 @@ impl<S: Service + Clone + 'static> Instance<S> {
         }
     }
 
-    fn start_workers(&mut self, sockets: KernelSockets, service: &S) -> Result<(), InstanceError> {
+    async fn begin_to_serve(
+        &mut self,
+        sockets: KernelSockets,
+        service: &S,
+        former: Inherited,
+    ) -> Result<(), InstanceError> {
+        // Until everything is ready, what waits in the sockets is the former instance's.
+        self.start_workers(sockets, service, former.is_some())?;
+        self.attach_first().await?;
+        self.wait_until_steered();
+        if former.is_some() {
+            self.begin_with_sockets()?;
+        }
+        former.serving()
+    }
+
+    fn start_workers(
+        &mut self,
+        sockets: KernelSockets,
+        service: &S,
+        waits: bool,
+    ) -> Result<(), InstanceError> {
         let path = self.interface.choice.path;
         let queues = self.interface.facts.rx_queues.max(1);
         // A worker without a queue would only sleep.
@@ -131,6 +148,7 @@ impl<S: Service + Clone + 'static> Instance<S> {
                         .map_err(|source| StartError::Descriptors { worker: number, source })?,
                     share: Arc::clone(&share),
                     uring,
+                    waits,
                 },
             };
             let frames = pool_frames(path, queues_each, self.plan.ring_frames);

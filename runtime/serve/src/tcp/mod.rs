@@ -113,6 +113,11 @@ impl<C: Send> TcpServer<C> {
         if let Some(uring) = &self.uring {
             io.watch_edges(uring.ring(), RING_TOKEN)?;
         }
+        Ok(())
+    }
+
+    /// Accepts from here on.
+    pub(crate) fn listen(&self, io: &Io<'_, ServeEvent>) -> Result<(), Errno> {
         self.acceptor.start(io)
     }
 

@@ -1,0 +1,137 @@
+//! The other end of `hand_over`: a new instance asks a running one for its sockets, starts beside it, and has it drain once it
+//! serves itself.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use twinpath_sys::UdpSocket;
+use twinpath_sys::fd_passing;
+use twinpath_sys::tcp_listener::Group;
+
+use super::InstanceError;
+use super::hand_over::{Name, Step, Use};
+use crate::command::{self, PATIENCE, Request};
+
+/// How long the former instance may take for a step: programs and sockets come off after RCU grace periods of the kernel, which on a
+/// busy machine take seconds each. It serves meanwhile.
+const STEP_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Sockets of the instance that was there before, and the connection to it; neither, if nothing is taken over.
+#[derive(Default)]
+pub(super) struct Inherited {
+    from: PathBuf,
+    stream: Option<UnixStream>,
+    sockets: Vec<(Name, OwnedFd)>,
+}
+
+impl Inherited {
+    /// Asks the instance whose command socket that is.
+    ///
+    /// # Errors
+    /// [`InstanceError::TakeOver`].
+    pub(super) fn ask(from: &Path) -> Result<Self, InstanceError> {
+        let failed = |why: String| InstanceError::TakeOver { from: from.to_owned(), why };
+        let (stream, sockets) = Self::receive(from).map_err(|error| failed(error.to_string()))?;
+        if sockets.is_empty() {
+            return Err(failed("it has no sockets to hand over".to_owned()));
+        }
+        Ok(Self { from: from.to_owned(), stream: Some(stream), sockets })
+    }
+
+    fn receive(from: &Path) -> std::io::Result<(UnixStream, Vec<(Name, OwnedFd)>)> {
+        let mut stream = UnixStream::connect(from)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let mut request = serde_json::to_vec(&Request::Sockets)?;
+        request.push(b'\n');
+        stream.write_all(&request)?;
+        // A byte at a time: what comes behind the line has descriptors with it, and must not be read ahead.
+        let mut line = Vec::new();
+        let mut one_by_one = BufReader::with_capacity(1, &stream);
+        one_by_one.read_until(b'\n', &mut line)?;
+        let invalid = |why: String| std::io::Error::new(std::io::ErrorKind::InvalidData, why);
+        let value = command::interpret(from, &line).map_err(|error| invalid(error.to_string()))?;
+        let names: Vec<Name> = serde_json::from_value(value)?;
+        let mut fds = Vec::new();
+        while fds.len() < names.len() {
+            let received = fd_passing::receive(&stream, &mut [0; 1])?;
+            if received.len == 0 || received.is_cut {
+                return Err(invalid(format!("{} of {} sockets came", fds.len(), names.len())));
+            }
+            fds.extend(received.fds);
+        }
+        Ok((stream, names.into_iter().zip(fds).collect()))
+    }
+
+    /// The UDP socket there, if there is one.
+    pub(super) fn udp(&mut self, address: Option<IpAddr>, port: u16) -> Option<UdpSocket> {
+        let fd = self.take(Use::Udp, address, port).pop()?;
+        Some(UdpSocket::inherited(fd, address, port))
+    }
+
+    /// The listeners there, if there are any.
+    pub(super) fn tcp(&mut self, address: Option<IpAddr>, port: u16) -> Option<Group> {
+        let listeners = self.take(Use::Tcp, address, port);
+        let guard = self.take(Use::Guard, address, port).pop();
+        (!listeners.is_empty()).then_some(Group { listeners, guard })
+    }
+
+    fn take(&mut self, socket: Use, address: Option<IpAddr>, port: u16) -> Vec<OwnedFd> {
+        let wanted = Name { socket, address, port };
+        let is = |(name, _): &mut (Name, OwnedFd)| *name == wanted;
+        self.sockets.extract_if(.., is).map(|(_, fd)| fd).collect()
+    }
+
+    /// Whether there is a former instance.
+    pub(super) const fn is_some(&self) -> bool {
+        self.stream.is_some()
+    }
+
+    /// Has the former instance take its programs off; it serves on through the kernel's sockets. Without one there is nothing to
+    /// do.
+    ///
+    /// # Errors
+    /// [`InstanceError::TakeOver`].
+    pub(super) fn aside(&self) -> Result<(), InstanceError> {
+        self.say(Step::Aside)
+    }
+
+    /// Says that we serve: from here on the former instance drains. Without one there is nothing to do.
+    ///
+    /// # Errors
+    /// [`InstanceError::TakeOver`]: it goes on serving itself.
+    pub(super) fn serving(self) -> Result<(), InstanceError> {
+        self.say(Step::Serving)
+    }
+
+    fn say(&self, step: Step) -> Result<(), InstanceError> {
+        let Some(mut stream) = self.stream.as_ref() else { return Ok(()) };
+        let failed = |why: String| InstanceError::TakeOver { from: self.from.clone(), why };
+        let mut line = serde_json::to_vec(&step).map_err(|error| failed(error.to_string()))?;
+        line.push(b'\n');
+        // If it has given us up, it has said so: that is still to be read.
+        let said = stream.write_all(&line);
+        let mut answer = Vec::new();
+        stream.set_read_timeout(Some(STEP_PATIENCE)).map_err(|error| failed(error.to_string()))?;
+        let read = BufReader::new(stream).read_until(b'\n', &mut answer);
+        match read {
+            // It has ended by itself: nobody but us has the sockets.
+            Ok(0) => {
+                tracing::warn!("the instance at {} has ended before it was taken over", self.from.display());
+                Ok(())
+            }
+            Ok(_) => match command::interpret(&self.from, &answer) {
+                Ok(_) => Ok(()),
+                Err(error) => Err(failed(error.to_string())),
+            },
+            Err(error) if said.is_err() => {
+                tracing::warn!("the instance at {} has ended: {error}", self.from.display());
+                Ok(())
+            }
+            Err(error) => Err(failed(format!("it does not answer: {error}"))),
+        }
+    }
+}
