@@ -41,7 +41,7 @@ pub(super) struct Asked {
     pub(super) client: Client,
     /// How it waits.
     pub(super) mode: &'static str,
-    /// Each with a thread, and its share of the calls in flight.
+    /// Each with a thread, and so many calls in flight.
     pub(super) connections: u32,
     pub(super) inflight: u32,
     /// Several calls may share a send, several replies a receive.

@@ -1,6 +1,6 @@
 //! The two ways to serve the kernel's TCP sockets, each against the other: epoll and io_uring, at the same server otherwise.
 
-use super::cases::{Asked, Case, Client, MANY, ONE, P50, RATE, Server, case, row};
+use super::cases::{Asked, Case, MANY, ONE, P50, RATE, Server, case, row};
 use super::cases::{BATCH, COST, HALF, ONE_SPINNING};
 use crate::lab::model::{Better, Group, RatioSpec};
 
@@ -10,8 +10,8 @@ const URING: &str = "--sockets io_uring";
 const EPOLL_COST: &str = "--sockets epoll --latency-request never";
 const URING_COST: &str = "--sockets io_uring --latency-request never";
 
-/// As many connections as take turns, each with one call in flight.
-const BUSY: Asked = Asked { connections: 64, inflight: 64, client: Client::Tcp, ..ONE };
+/// Connections that take turns, each with a call in flight.
+const BUSY: Asked = Asked { connections: 64, ..ONE };
 
 const fn way(
     id: &'static str,
