@@ -4,6 +4,7 @@
     reason = "what an entry points to has to stay until its completion; each block says what keeps it"
 )]
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::{Ordering, fence};
@@ -119,6 +120,8 @@ pub struct Ring {
     /// Sends on their way, by the number in their user data; and which places are free.
     sends: Vec<Option<(Key, Vec<u8>)>>,
     free: Vec<u32>,
+    /// Entries that found the queue full and could not be submitted at once, in order.
+    backlog: VecDeque<squeue::Entry>,
     /// Closed once every entry that names them has been submitted.
     closing: Vec<OwnedFd>,
 }
@@ -144,7 +147,15 @@ impl Ring {
             .submitter()
             .register_eventfd(news.as_raw_fd())
             .map_err(|error| RingError::Event(errno(&error)))?;
-        Ok(Self { uring, buffers, news, sends: Vec::new(), free: Vec::new(), closing: Vec::new() })
+        Ok(Self {
+            uring,
+            buffers,
+            news,
+            sends: Vec::new(),
+            free: Vec::new(),
+            backlog: VecDeque::new(),
+            closing: Vec::new(),
+        })
     }
 
     /// Makes it this thread's. Its descriptor tells nothing until [`Self::tell`].
@@ -243,13 +254,13 @@ impl Ring {
     #[must_use]
     pub fn has_work(&mut self) -> bool {
         let queue = self.uring.submission();
-        !queue.is_empty() || queue.taskrun() || queue.cq_overflow()
+        !queue.is_empty() || queue.taskrun() || queue.cq_overflow() || !self.backlog.is_empty()
     }
 
     /// Whether something was asked for that is not submitted yet.
     #[must_use]
     pub fn has_unsubmitted(&mut self) -> bool {
-        !self.uring.submission().is_empty()
+        !self.backlog.is_empty() || !self.uring.submission().is_empty()
     }
 
     /// Submits what was asked for, and has the kernel do what is pending: one system call. Never waits.
@@ -258,7 +269,14 @@ impl Ring {
         // SAFETY: no argument is passed that could be wrong. What entries point to is kept until their completions: sends in
         // `sends`, receives name registered buffers. A failure (EINTR, EAGAIN, EBUSY) leaves entries for the next call.
         let _ = unsafe { self.uring.submitter().enter::<()>(pending, 0, GETEVENTS, None) };
-        if !self.closing.is_empty() && self.uring.submission().is_empty() {
+        while let Some(entry) = self.backlog.pop_front() {
+            // SAFETY: as for `push`.
+            if unsafe { self.uring.submission().push(&entry) }.is_err() {
+                self.backlog.push_front(entry);
+                break;
+            }
+        }
+        if !self.closing.is_empty() && !self.has_unsubmitted() {
             self.closing.clear();
         }
     }
@@ -318,13 +336,20 @@ impl Ring {
     }
 
     fn push(&mut self, entry: squeue::Entry) {
-        // SAFETY: as for `enter`; descriptors are open, or the caller has given them to `close`, until the entry is submitted.
-        while unsafe { self.uring.submission().push(&entry) }.is_err() {
-            // Full: what is in it goes first.
-            let pending = self.uring.submission().len() as u32;
-            // SAFETY: as for `enter`.
-            let _ = unsafe { self.uring.submitter().enter::<()>(pending, 0, 0, None) };
+        if self.backlog.is_empty() {
+            for _ in 0..2 {
+                // SAFETY: as for `enter`; descriptors are open, or the caller has given them to `close`, until the entry is
+                // submitted.
+                if unsafe { self.uring.submission().push(&entry) }.is_ok() {
+                    return;
+                }
+                // Full: what is in it goes first.
+                let pending = self.uring.submission().len() as u32;
+                // SAFETY: as for `enter`.
+                let _ = unsafe { self.uring.submitter().enter::<()>(pending, 0, 0, None) };
+            }
         }
+        self.backlog.push_back(entry);
     }
 }
 

@@ -47,7 +47,7 @@ pub enum StartError {
     },
     /// The way that was asked for by name.
     #[error(
-        "TCP sockets cannot be served through io_uring: {0}; ask for worker.sockets = \"epoll\" or \"auto\""
+        "TCP sockets cannot be served through io_uring: {0}; choose --sockets epoll or auto (worker.sockets)"
     )]
     Sockets(twinpath_uring::RingError),
     /// No thread, or not where it was asked for.
