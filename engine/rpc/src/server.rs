@@ -155,8 +155,9 @@ impl Server {
         self.scratch = out;
         match outcome? {
             Served::Later(call) => Ok(Err(call)),
-            Served::Working => Err(Reason::NoReply),
-            Served::Done | Served::NoRoom => Ok(Ok(self.scratch.get(MARK_LEN..).unwrap_or_default())),
+            // There is room: it is being worked on already.
+            Served::NoRoom => Err(Reason::NoReply),
+            Served::Done => Ok(Ok(self.scratch.get(MARK_LEN..).unwrap_or_default())),
         }
     }
 
@@ -264,7 +265,7 @@ impl Server {
             && duplicates.is_working(arrival.now, key)
         {
             self.counters.repeated.add(1);
-            return Served::Working;
+            return Served::NoRoom;
         }
         if let Some(reply) = self.kept(arrival.now, key.as_ref()) {
             out.extend_from_slice(&mark(reply.len() as u32, true));
@@ -324,9 +325,8 @@ pub enum Served {
     Done,
     /// This is to be done by a thread that may block. In a box, so that what calls usually come to fits registers.
     Later(Box<Deferred>),
-    /// Nothing: it came before, and is being worked on.
-    Working,
-    /// Nothing: its program may have to answer later, and there is no room for that. It is to come again when there is.
+    /// Nothing: its program may have to answer later, and there is no room for that: it is to come again when there is. Or it came
+    /// before, by datagram, and is being worked on.
     NoRoom,
 }
 

@@ -61,7 +61,7 @@ impl RpcService {
                 stopped = match served {
                     Ok(Served::Done) => continue,
                     Ok(Served::Later(call)) => Ok(Some(call)),
-                    Ok(Served::NoRoom | Served::Working) => {
+                    Ok(Served::NoRoom) => {
                         input = before;
                         Ok(None)
                     }
