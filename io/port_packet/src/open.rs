@@ -126,6 +126,17 @@ pub(crate) fn sender<E>(config: &PacketConfig) -> Result<OwnedFd, OpenError<E>> 
     Ok(socket)
 }
 
+/// A socket for super-frames; `None` where the kernel has no virtio-net header for them. It passes the queueing discipline:
+/// what bypasses it must not need cutting (`__dev_direct_xmit`, net/core/dev.c).
+pub(crate) fn super_frame_sender<E>(config: &PacketConfig) -> Result<Option<OwnedFd>, OpenError<E>> {
+    let socket = packet_socket()?;
+    if set_option::<_, E>(&socket, "PACKET_VNET_HDR", libc::PACKET_VNET_HDR, &1).is_err() {
+        return Ok(None);
+    }
+    bind(&socket, config.ifindex, 0)?;
+    Ok(Some(socket))
+}
+
 /// Frames lost since the last call because the ring was full (PACKET_STATISTICS resets itself).
 pub(crate) fn lost_frames(socket: &OwnedFd) -> u32 {
     let mut statistics = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };

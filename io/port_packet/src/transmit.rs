@@ -1,9 +1,11 @@
-//! Sending: frames gathered over a turn, one system call for all of them.
+//! Sending: frames gathered over a turn. Runs of one flow leave as super-frames, the rest with one system call for all of them.
 #![allow(unsafe_code, reason = "sendmmsg(2) takes arrays of pointers")]
 
 use std::ffi::c_void;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::io::Errno;
 use twinpath_frame::{BURST_MAX, Burst, Frame, Pool};
@@ -12,16 +14,34 @@ use twinpath_port::{PortCounters, PortQueue, WaitSource};
 use twinpath_port_xdp::XdpPort;
 
 use crate::open::last_errno;
+use crate::segments::{self, SUPER_FRAME_MAX};
+
+/// Frames of a run from which on a super-frame costs less than each on its own.
+const RUN_MIN: usize = 3;
 
 #[derive(Debug)]
 pub(crate) struct Transmitter {
     socket: OwnedFd,
     /// Where it can be had, frames leave by it.
     queue: Option<Box<XdpPort>>,
+    /// Where runs leave as super-frames; `None` once the kernel has refused one.
+    joiner: Option<Joiner>,
+    /// What was taken since the last flush.
+    taken: Burst,
+    /// Of that, what leaves frame by frame.
     pending: Burst,
     /// Message headers and their vectors, made once; only the vectors' contents change.
     messages: Box<[libc::mmsghdr]>,
     vectors: Box<[libc::iovec]>,
+}
+
+/// The way out of super-frames.
+#[derive(Debug)]
+struct Joiner {
+    socket: OwnedFd,
+    buffer: Box<[u8]>,
+    /// Whether the kernel cuts them before anybody else sees them; control knows.
+    cut_here: Arc<AtomicBool>,
 }
 
 // SAFETY: the pointers in `messages` lead into `vectors`, which moves along (a box's contents stay put); those in
@@ -29,7 +49,12 @@ pub(crate) struct Transmitter {
 unsafe impl Send for Transmitter {}
 
 impl Transmitter {
-    pub(crate) fn new(socket: OwnedFd, queue: Option<XdpPort>) -> Self {
+    pub(crate) fn new(
+        socket: OwnedFd,
+        queue: Option<XdpPort>,
+        super_frames: Option<OwnedFd>,
+        cut_here: Arc<AtomicBool>,
+    ) -> Self {
         let empty = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
         let mut vectors = vec![empty; BURST_MAX].into_boxed_slice();
         let messages = vectors
@@ -42,17 +67,29 @@ impl Transmitter {
                 message
             })
             .collect();
-        Self { socket, queue: queue.map(Box::new), pending: Burst::new(), messages, vectors }
+        Self {
+            socket,
+            queue: queue.map(Box::new),
+            joiner: super_frames.map(|socket| Joiner {
+                socket,
+                buffer: vec![0; SUPER_FRAME_MAX].into_boxed_slice(),
+                cut_here,
+            }),
+            taken: Burst::new(),
+            pending: Burst::new(),
+            messages,
+            vectors,
+        }
     }
 
     pub(crate) fn take(&mut self, pool: &mut Pool, burst: &mut Burst, counters: &PortCounters) {
         while !burst.is_empty() {
-            if self.pending.room() == 0 {
+            if self.taken.room() == 0 {
                 self.flush(pool, counters);
             }
-            let room = self.pending.room();
+            let room = self.taken.room();
             for frame in burst.drain(room) {
-                if let Err(frame) = self.pending.push(frame) {
+                if let Err(frame) = self.taken.push(frame) {
                     pool.release(frame);
                 }
             }
@@ -60,13 +97,73 @@ impl Transmitter {
     }
 
     pub(crate) fn flush(&mut self, pool: &mut Pool, counters: &PortCounters) {
+        let joins = self.taken.len() >= RUN_MIN
+            && self.joiner.as_ref().is_some_and(|joiner| joiner.cut_here.load(Ordering::Relaxed));
+        while !self.taken.is_empty() {
+            let run =
+                if joins { segments::run(self.taken.frames().iter().map(Frame::bytes)) } else { usize::MAX };
+            if joins && run >= RUN_MIN {
+                // What came before leaves before.
+                self.send_pending(pool, counters);
+                if self.send_joined(run, pool, counters) {
+                    continue;
+                }
+            }
+            for frame in self.taken.drain(run.max(1)) {
+                if let Err(frame) = self.pending.push(frame) {
+                    pool.release(frame);
+                }
+            }
+        }
+        self.send_pending(pool, counters);
+        if let Some(queue) = &mut self.queue {
+            // Also when nothing was added: frames sent earlier come home, and what the kernel did not take goes again.
+            queue.flush(pool);
+        }
+    }
+
+    /// Sends the first `run` frames as one; says whether they are dealt with.
+    fn send_joined(&mut self, run: usize, pool: &mut Pool, counters: &PortCounters) -> bool {
+        let Some(Joiner { socket, buffer, .. }) = &mut self.joiner else { return false };
+        let frames = &self.taken.frames()[..run];
+        let Some(len) = segments::join(frames.iter().map(Frame::bytes), buffer) else { return false };
+        counters.kicks.add(1);
+        // SAFETY: the pointer and length describe the buffer's first bytes, which the kernel copies before it returns.
+        let sent = unsafe {
+            libc::send(
+                socket.as_raw_fd(),
+                buffer.as_ptr().cast::<c_void>(),
+                len.min(SUPER_FRAME_MAX),
+                libc::MSG_DONTWAIT,
+            )
+        };
+        if sent >= 0 {
+            counters.frames_out.add(run as u64);
+            counters.bytes_out.add(frames.iter().map(Frame::len).sum::<usize>() as u64);
+        } else {
+            match last_errno() {
+                Errno::INTR => return false,
+                Errno::AGAIN | Errno::NOBUFS => counters.drops.add(Reason::PortFull, run as u64),
+                Errno::NETDOWN | Errno::NXIO => counters.drops.add(Reason::PortDown, run as u64),
+                // The kernel does not know this kind (before Linux 6.2), or not on this device: each on its own then.
+                _ => {
+                    self.joiner = None;
+                    return false;
+                }
+            }
+        }
+        self.taken.release(run, pool);
+        true
+    }
+
+    /// Sends frame by frame what is pending.
+    fn send_pending(&mut self, pool: &mut Pool, counters: &PortCounters) {
         if let Some(queue) = &mut self.queue {
             let count = self.pending.len() as u32;
             if count > 0 && queue.room(count) >= count {
                 queue.transmit(pool, &mut self.pending);
+                queue.flush(pool);
             }
-            // Also when nothing was added: frames sent earlier come home, and what the kernel did not take goes again.
-            queue.flush(pool);
         }
         let total = self.pending.len();
         if total == 0 {
@@ -146,7 +243,8 @@ impl Transmitter {
     }
 
     pub(crate) fn into_frames(mut self) -> Vec<Frame> {
-        let mut frames: Vec<_> = self.pending.drain(usize::MAX).collect();
+        let mut frames: Vec<_> = self.taken.drain(usize::MAX).collect();
+        frames.extend(self.pending.drain(usize::MAX));
         frames.extend(self.queue.into_iter().flat_map(|queue| queue.close()));
         frames
     }

@@ -21,6 +21,7 @@ fn link(ifindex: u32) -> Link {
         name: format!("if{ifindex}"),
         mac: Some(OURS),
         mtu: 1500,
+        mtu_max: None,
         up: true,
         running: true,
         ethernet: true,

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use twinpath_frame::{HEADROOM, Mapping, Region, UMEM_CHUNK_DATA_MAX};
 use twinpath_port::{PortId, PortQueue};
@@ -134,6 +135,8 @@ pub struct Attachment {
     sockets: Vec<(PortId, OwnedFd)>,
     /// Queues that nothing is steered to yet.
     waiting: usize,
+    /// Whether runs of datagrams may leave as super-frames; read by the queues of the packet path.
+    cut_here: Arc<AtomicBool>,
 }
 
 /// What a path needs to know beyond the target.
@@ -193,6 +196,7 @@ impl Attachment {
         // The programs before the sockets: a frame that a socket takes is withheld from the kernel from the first on, and
         // without a socket nothing is.
         steering.attach_tcx(target.ifindex)?;
+        let cut_here = Arc::<AtomicBool>::default();
         let mut placed = Vec::with_capacity(workers);
         for (worker, region) in regions.iter().enumerate() {
             let config = PacketConfig {
@@ -207,12 +211,20 @@ impl Attachment {
             let fits = workers == 1 && plan.ring_frames <= DIRECT_SLOTS;
             let direct = fits.then(|| direct(&steering)).flatten();
             let filter = |socket: BorrowedFd<'_>| steering.attach_socket_filter(socket);
-            let queue = PacketPort::open(&config, filter, sender, direct)?;
+            let queue = PacketPort::open(&config, filter, sender, direct, Arc::clone(&cut_here))?;
             placed.push(Placed { worker, queue: Box::new(queue) });
         }
         let sockets = Vec::new();
         Ok((
-            Self { steering, target, path: Path::Packet, queues: workers as u32, sockets, waiting: 0 },
+            Self {
+                steering,
+                target,
+                path: Path::Packet,
+                queues: workers as u32,
+                sockets,
+                waiting: 0,
+                cut_here,
+            },
             placed,
         ))
     }
@@ -250,7 +262,8 @@ impl Attachment {
             placed.push(Placed { worker, queue: Box::new(port) });
         }
         let waiting = sockets.len();
-        Ok((Self { steering, target, path: plan.path, queues: plan.rx_queues, sockets, waiting }, placed))
+        let (path, queues, cut_here) = (plan.path, plan.rx_queues, Arc::default());
+        Ok((Self { steering, target, path, queues, sockets, waiting, cut_here }, placed))
     }
 
     /// A worker serves this queue now: frames are steered to it from here on. Until then the kernel serves them: a socket
@@ -262,6 +275,12 @@ impl Attachment {
         let Some((_, socket)) = self.sockets.iter().find(|(known, _)| *known == id) else { return Ok(()) };
         self.waiting = self.waiting.saturating_sub(1);
         self.steering.set_queue(u32::from(id.queue), socket.as_fd())
+    }
+
+    /// Whether the kernel cuts super-frames on this host's side of the link: only then does the packet path send them, as over a
+    /// veth they would reach a peer's packet socket whole.
+    pub fn set_cut_here(&self, cut_here: bool) {
+        self.cut_here.store(cut_here, Ordering::Relaxed);
     }
 
     /// Sees to it that nobody at tc ingress is asked before us; the name of who was.

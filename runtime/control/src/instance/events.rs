@@ -284,6 +284,7 @@ impl<S: Service + 'static> Instance<S> {
             Event::Link(link) if self.interface.ifindex == Some(link.ifindex) => {
                 // An offload that was switched comes as such a message, too.
                 self.interface.device_due = true;
+                self.interface.attachment.iter().for_each(|it| it.set_cut_here(link.cuts_super_frames()));
                 self.look_at_neighbours();
                 self.retarget();
             }

@@ -229,6 +229,9 @@ impl<S: Service + 'static> Instance<S> {
         let regions: Vec<_> = self.workers.iter().map(|worker| Arc::clone(&worker.region)).collect();
         let (attachment, placed) = Attachment::attach(target, &plan, &regions).await?;
         self.interface.next_port = self.interface.next_port.wrapping_add(1);
+        if let Some(link) = self.interface.ifindex.and_then(|ifindex| self.mirror.tables().link(ifindex)) {
+            attachment.set_cut_here(link.cuts_super_frames());
+        }
         self.interface.attachment = Some(attachment);
         self.mirror.serve_on([ifindex]);
         for placed in placed {

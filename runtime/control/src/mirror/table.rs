@@ -16,6 +16,8 @@ pub struct Link {
     pub mac: Option<Mac>,
     /// MTU in bytes.
     pub mtu: u32,
+    /// Largest MTU the device takes, bytes; `None` if it does not say.
+    pub mtu_max: Option<u32>,
     /// Set up by the administrator.
     pub up: bool,
     /// Has carrier.
@@ -45,6 +47,13 @@ impl Link {
     #[must_use]
     pub const fn state(&self) -> &'static str {
         if self.up && self.running { "up" } else { "down" }
+    }
+
+    /// Whether the kernel cuts super-frames before they leave by it, whatever its offloads say of themselves: a veth's peer with
+    /// an XDP program takes none, which shows in the device's largest MTU (`veth_xdp_set`, drivers/net/veth.c).
+    #[must_use]
+    pub fn cuts_super_frames(&self) -> bool {
+        self.kind == "veth" && self.mtu_max.is_some_and(|mtu| mtu < u32::from(u16::MAX))
     }
 
     /// Whether a change from `self` to `now` can change where replies leave or how.

@@ -10,6 +10,7 @@ fn link(ifindex: u32, name: &str) -> Link {
         name: name.to_owned(),
         mac: Some(Mac([2, 0, 0, 0, 0, ifindex as u8])),
         mtu: 1500,
+        mtu_max: None,
         up: true,
         running: true,
         ethernet: true,

@@ -1,0 +1,148 @@
+//! Runs of datagrams that leave as super-frames, and what kernel sockets make of them: a veth pair, no program anywhere.
+#![allow(clippy::unwrap_used, reason = "a test says what it needs")]
+#![allow(unsafe_code, reason = "one socket option has no safe wrapper")]
+
+use std::convert::Infallible;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use twinpath_frame::{Burst, Frame, Pool};
+use twinpath_port::{PortId, PortQueue};
+use twinpath_port_packet::{PacketConfig, PacketPort};
+use twinpath_sys::Namespace;
+use twinpath_wire::Mac;
+use twinpath_wire::udp_frame::{UdpFrameRepr, write_headers};
+
+const FAR: [&str; 2] = ["10.0.0.2:7", "[fd00::2]:7"];
+const NEAR: [&str; 2] = ["10.0.0.1:4000", "[fd00::1]:4000"];
+
+fn ip(arguments: &str) {
+    assert!(Command::new("ip").args(arguments.split(' ')).status().unwrap().success(), "ip {arguments}");
+}
+
+/// A pair in the current namespace; the sender's end has no address, so that what it sends comes from elsewhere.
+fn pair() -> u32 {
+    ip("link add near address 02:00:00:00:00:01 type veth peer name far address 02:00:00:00:00:02");
+    ip("addr add 10.0.0.2/24 dev far");
+    ip("addr add fd00::2/64 dev far nodad");
+    for name in ["near", "far"] {
+        ip(&format!("link set {name} up"));
+    }
+    index_of("near")
+}
+
+fn index_of(name: &str) -> u32 {
+    let shown = Command::new("ip").args(["-o", "link", "show", name]).output().unwrap().stdout;
+    String::from_utf8(shown).unwrap().split(':').next().unwrap().trim().parse().unwrap()
+}
+
+fn datagram(pool: &mut Pool, family: usize, payload: &[u8]) -> Frame {
+    let repr = UdpFrameRepr {
+        source_mac: Mac([2, 0, 0, 0, 0, 1]),
+        destination_mac: Mac([2, 0, 0, 0, 0, 2]),
+        tag: None,
+        source: NEAR[family].parse::<SocketAddr>().unwrap(),
+        destination: FAR[family].parse().unwrap(),
+        hop_limit: 64,
+        identification: 0,
+    };
+    let mut frame = pool.take().unwrap();
+    frame.set_len(repr.header_len() + payload.len()).unwrap();
+    frame.bytes_mut()[repr.header_len()..].copy_from_slice(payload);
+    write_headers(frame.bytes_mut(), &repr, payload.len()).unwrap();
+    frame
+}
+
+/// Payloads of these lengths, each told from every other.
+fn payloads(lengths: &[usize]) -> Vec<Vec<u8>> {
+    lengths
+        .iter()
+        .enumerate()
+        .map(|(at, len)| (0..*len).map(|byte| (byte + 7 * at) as u8).collect())
+        .collect()
+}
+
+fn receive(socket: &UdpSocket) -> Vec<u8> {
+    let mut buffer = vec![0; 65_536];
+    let len = socket.recv(&mut buffer).unwrap();
+    buffer.truncate(len);
+    buffer
+}
+
+fn gather(socket: &UdpSocket) {
+    let on: libc::c_int = 1;
+    // SAFETY: the pointer and length describe `on`, which lives across the call.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_UDP,
+            libc::UDP_GRO,
+            std::ptr::from_ref(&on).cast(),
+            size_of_val(&on) as libc::socklen_t,
+        )
+    };
+    assert_eq!(result, 0);
+}
+
+#[test]
+fn kernel_sockets_get_every_datagram_of_a_super_frame_as_it_was() {
+    if !twinpath_test_skip::root_or_skip() {
+        return;
+    }
+    Namespace::new().unwrap().run(check).unwrap();
+}
+
+fn check() {
+    let config = PacketConfig {
+        id: PortId::default(),
+        ifindex: pair(),
+        ring_slots: 32,
+        fanout_group: None,
+        bypass_qdisc: true,
+    };
+    let cut_here = Arc::new(AtomicBool::new(true));
+    let filter = |_: std::os::fd::BorrowedFd<'_>| Ok::<(), Infallible>(());
+    let mut port = PacketPort::open(&config, filter, None, None, Arc::clone(&cut_here)).unwrap();
+    let mut pool = Pool::new(64).unwrap();
+    // A run with a short end; two that are too few; a run of large ones that is followed by its short end and a longer one.
+    let lengths = [100, 100, 100, 100, 30, 50, 50, 1400, 1400, 1400, 1400, 1, 9];
+    let sent = payloads(&lengths);
+    for (family, far) in FAR.iter().enumerate() {
+        let socket = UdpSocket::bind(far).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        let mut kicks = Vec::new();
+        for (joined, gathered) in [(true, false), (true, true), (false, false)] {
+            cut_here.store(joined, std::sync::atomic::Ordering::Relaxed);
+            if gathered {
+                gather(&socket);
+            }
+            let before = port.counters().kicks.get();
+            let mut burst = Burst::new();
+            for payload in &sent {
+                burst.push(datagram(&mut pool, family, payload)).unwrap();
+            }
+            port.transmit(&mut pool, &mut burst);
+            port.flush(&mut pool);
+            kicks.push(port.counters().kicks.get() - before);
+            assert_eq!(pool.free(), pool.frames());
+            let whole = sent.concat();
+            let mut got: Vec<Vec<u8>> = Vec::new();
+            while got.concat().len() < whole.len() {
+                got.push(receive(&socket));
+            }
+            assert!(got.concat() == whole, "{far}: in order, and nothing changed");
+            if !gathered && joined {
+                assert_eq!(got.iter().map(Vec::len).collect::<Vec<_>>(), lengths, "{far}");
+            }
+        }
+        // A super-frame, the two, a super-frame, the last one; or all at once.
+        assert_eq!(kicks, [4, 4, 1], "{far}");
+    }
+    let counters = port.counters();
+    assert_eq!(counters.frames_out.get(), 6 * lengths.len() as u64);
+    assert_eq!(counters.drops.happened().count(), 0);
+}
