@@ -14,7 +14,7 @@
 //! instead of 4.0, and bursts went out a sixth faster). Where that queue can't be had, `sendmmsg(2)` on a socket without a
 //! ring does it, which beats the packet socket's own transmit ring by 7 to 15 %.
 //!
-//! Runs of datagrams leave as super-frames where the kernel cuts them before anybody else sees them ([`segments`]).
+//! Runs of datagrams leave as super-frames where the kernel cuts them before anybody else sees them (`segments.rs`).
 //!
 //! Never here: a decision about what is claimed.
 
