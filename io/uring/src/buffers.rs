@@ -64,7 +64,7 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: mapped by `new` with that length. The kernel writes into it only within `io_uring_enter` of the ring's own thread,
-        // and that ring is closed by now.
+        // and the one descriptor that call could name is closed by now: `Ring` drops the ring first.
         let _ = unsafe { munmap(self.at, self.bytes) };
     }
 }
@@ -112,26 +112,32 @@ impl Buffers {
         fresh.then_some(Lent { id, len })
     }
 
+    /// # Panics
+    /// If it is not one that this ring has lent.
     pub(crate) fn bytes(&self, lent: &Lent) -> &[u8] {
+        assert!(self.lent[usize::from(lent.id)] && lent.len <= self.bytes, "a buffer of another ring");
         let at = self.address(lent.id);
-        debug_assert!(self.lent[usize::from(lent.id)]);
-        // SAFETY: `lent` was made by `take`, so the buffer is within the mapping, holds that many bytes, and is not the kernel's until
-        // `give` takes `lent` away.
+        // SAFETY: the buffer is within the mapping, which was zeroes at first, has room for that many bytes, and is not the kernel's until
+        // `give`, which borrows `self` exclusively, takes it away.
         unsafe { std::slice::from_raw_parts(at, lent.len as usize) }
     }
 
     /// Lets the kernel have a buffer again.
+    ///
+    /// # Panics
+    /// If it is not one that this ring has lent.
     pub(crate) fn give(&mut self, lent: Lent) {
         self.offer(lent.id);
         self.publish();
     }
 
     fn address(&self, id: u16) -> *mut u8 {
-        // SAFETY: `id` is below `count`, for so many of which there is room.
+        // SAFETY: `id` is below `count`, as whoever asks has looked it up in `lent`, and there is room for so many.
         unsafe { self.memory.at.cast::<u8>().add(usize::from(id) * (self.bytes as usize + GAP)) }
     }
 
     fn offer(&mut self, id: u16) {
+        assert!(std::mem::take(&mut self.lent[usize::from(id)]), "a buffer of another ring");
         let at = usize::from(self.tail % self.count);
         let address = self.address(id) as u64;
         // SAFETY: the entry is within the ring, and the kernel does not read it before the tail has passed it. What is written is the
@@ -142,7 +148,6 @@ impl Buffers {
             entry.set_len(self.bytes);
             entry.set_bid(id);
         }
-        self.lent[usize::from(id)] = false;
         self.tail = self.tail.wrapping_add(1);
     }
 

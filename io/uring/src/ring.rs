@@ -163,10 +163,9 @@ impl Ring {
     /// # Errors
     /// What `io_uring_register(2)` returns.
     pub fn enable(&mut self) -> Result<(), RingError> {
-        let mut submitter = self.uring.submitter();
-        submitter.register_enable_rings().map_err(|error| RingError::Enable(errno(&error)))?;
-        // Spares the kernel a look at the descriptor in every call; without it they only take longer.
-        let _ = submitter.register_ring_fd();
+        // Its descriptor is not registered with the thread (`IORING_REGISTER_RING_FDS`): that would keep the ring, and what its
+        // armed receives name, for as long as the thread lives.
+        self.uring.submitter().register_enable_rings().map_err(|error| RingError::Enable(errno(&error)))?;
         self.uring.completion().disable_eventfd();
         Ok(())
     }
@@ -293,6 +292,9 @@ impl Ring {
     }
 
     /// What was received into a buffer.
+    ///
+    /// # Panics
+    /// If no buffer of this ring with that number is lent: it came from another one.
     #[inline]
     #[must_use]
     pub fn bytes(&self, buffer: &Lent) -> &[u8] {
@@ -300,6 +302,9 @@ impl Ring {
     }
 
     /// Gives a buffer back, to be received into again.
+    ///
+    /// # Panics
+    /// As [`Self::bytes`].
     #[inline]
     pub fn give(&mut self, buffer: Lent) {
         self.buffers.give(buffer);

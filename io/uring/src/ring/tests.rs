@@ -166,6 +166,60 @@ fn a_closed_descriptor_is_let_go_of_and_its_receive_ends() {
 }
 
 #[test]
+fn a_ring_that_is_dropped_lets_go_of_its_sockets() {
+    let mut ring = ring();
+    let (ours, theirs) = pair();
+    ring.receive(ours.as_fd(), KEY, 1 << 20);
+    assert_eq!(received(&mut ring), (0, true, None));
+    drop(ours);
+    write(&theirs, b"x").expect("the armed receive keeps the socket");
+    // This thread lives on, and the kernel takes a moment.
+    drop(ring);
+    let mut fds = [rustix::event::PollFd::new(&theirs, PollFlags::empty())];
+    let deadline = rustix::time::Timespec { tv_sec: 10, tv_nsec: 0 };
+    assert_eq!(rustix::event::poll(&mut fds, Some(&deadline)), Ok(1), "the socket is still there");
+}
+
+#[test]
+fn a_buffer_of_another_ring_is_neither_read_nor_given_to_the_kernel() {
+    let mut other = Ring::new(&RingConfig { buffers: 16, buffer_bytes: 4000, ..CONFIG }).expect("a ring");
+    other.enable().expect("enabled");
+    let lend = |ring: &mut Ring, bytes: usize| {
+        let (ours, theirs) = pair();
+        write(&theirs, &vec![1; bytes]).expect("written");
+        ring.receive(ours.as_fd(), KEY, 1 << 20);
+        ring.enter();
+        std::iter::from_fn(|| ring.take())
+            .filter_map(|completion| match completion {
+                Completion::Received { buffer, .. } => Some(buffer),
+                _ => None,
+            })
+            .collect::<Vec<_>>()
+    };
+    let panics = |call: &mut dyn FnMut()| {
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)).expect_err("not one of its own")
+    };
+    let mut ring = ring();
+    let foreign = lend(&mut other, 9 * 4000);
+    assert_eq!(foreign.len(), 9);
+    // None of its own is lent; and a number that it does not have.
+    for buffer in foreign {
+        panics(&mut || assert!(!ring.bytes(&buffer).is_empty()));
+        let mut buffer = Some(buffer);
+        panics(&mut || ring.give(buffer.take().expect("given once")));
+    }
+    // One of that number is lent, but smaller.
+    let own = lend(&mut ring, 10);
+    let foreign = lend(&mut other, 4000);
+    assert_eq!((own.len(), foreign.len()), (1, 1));
+    panics(&mut || assert!(!ring.bytes(&foreign[0]).is_empty()));
+    assert_eq!(ring.bytes(&own[0]), [1; 10]);
+    own.into_iter().for_each(|buffer| ring.give(buffer));
+    // All of its own are there still, each once.
+    assert_eq!(lend(&mut ring, 9000).len(), 8);
+}
+
+#[test]
 fn more_than_fits_into_the_queue_is_submitted_all_the_same() {
     let mut ring = ring();
     let pairs: Vec<_> = (0..50).map(|_| pair()).collect();
