@@ -3,7 +3,8 @@
 //! Every answer that leaves by itself costs both sides a system call, a packet, and the lock of the peer's socket. A peer with
 //! several requests under way need not have each answered at once: if a few more are let come, they share a read and a
 //! send. How long to wait for them nobody can know, so it is tried: the wait that brings the most bytes in a time is kept for
-//! a while, and none at all unless one brings clearly more. A peer that waits for its answers is never held up.
+//! a while, and none at all unless one brings clearly more. A peer that waits for its answers is
+//! not held up.
 
 use twinpath_time::{Duration, Instant};
 
@@ -105,27 +106,32 @@ impl Gather {
 
     /// The wait that was tried has had its time.
     fn judge(&mut self, now: Instant) {
-        let rate = self.bytes * 1_000_000 / now.nanos_since(self.began);
-        let mut go_on = true;
-        if self.wait == 0 {
-            self.alone_bytes = self.bytes / self.reads;
-            (self.best, self.best_rate) = (0, rate);
+        let (rate, each) = (self.bytes * 1_000_000 / now.nanos_since(self.began), self.bytes / self.reads);
+        // Whether a longer one may be better still.
+        let go_on = if self.wait == 0 {
+            (self.alone_bytes, self.best, self.best_rate) = (each, 0, rate);
             // Requests come by chance, too: twice the root of their number is what that may make of it.
             let requests = self.bytes / self.least;
             self.to_pass = rate + rate / CLEARLY + 2 * rate / requests.isqrt();
             // Reads that all hold as much as the least hold one request: the next one comes after its answer.
-            go_on = self.alone_bytes >= self.least + self.least / 8;
+            clearly_more(each, self.least)
         } else if rate > self.to_pass.max(self.best_rate) {
             (self.best, self.best_rate) = (self.wait, rate);
+            true
         } else {
-            // A longer one is hardly better than one that is worse.
-            go_on = rate >= self.best_rate - self.best_rate / CLEARLY;
-        }
+            // Nor do those that differ hold more than one, if they grow by no wait.
+            clearly_more(each, self.alone_bytes) && rate >= self.best_rate - self.best_rate / CLEARLY
+        };
         if go_on && self.wait + 1 < WAITS.len() {
             return self.try_wait(self.wait + 1, now);
         }
+        self.keep_best(now);
+    }
+
+    fn keep_best(&mut self, now: Instant) {
         self.kept = if self.best > 0 { KEPT_MIN } else { (2 * self.kept).min(KEPT_MAX) };
         (self.wait, self.trying, self.until, self.in_vain) = (self.best, false, now + self.kept, 0);
+        self.next = now + WAITS[self.wait];
     }
 
     fn try_wait(&mut self, wait: usize, now: Instant) {
@@ -133,6 +139,11 @@ impl Gather {
         (self.began, self.bytes, self.reads, self.least) = (now, 0, 0, u64::MAX);
         self.next = now + WAITS[wait];
     }
+}
+
+/// Whether reads of so many bytes hold more than others.
+const fn clearly_more(bytes: u64, than: u64) -> bool {
+    bytes >= than + than / 8
 }
 
 #[cfg(test)]
@@ -207,6 +218,22 @@ mod tests {
         assert_eq!(wait_for(6_000, 1, 0), Duration::ZERO);
         assert_eq!(wait_for(8_000, 2, 0), Duration::ZERO, "its window is small");
         assert_eq!(wait_for(20_000, 128, 1_500), Duration::ZERO, "it asks at its own pace");
+    }
+
+    #[test]
+    fn nor_is_one_whose_requests_differ_in_size() {
+        let mut gather = Gather::default();
+        let (mut now, mut held) = (1_000_000, 0);
+        for request in 0..200_000_u64 {
+            now += 9_000;
+            while !gather.may_ask(Instant::from_nanos(now)) {
+                (now, held) = (now + ASK_NS, held + 1);
+            }
+            gather.asked(Instant::from_nanos(now), if request * 2_654_435_761 % 7 < 3 { 100 } else { 160 });
+        }
+        assert_eq!(gather.best, 0);
+        let (held, now) = (held * ASK_NS, now - 1_000_000);
+        assert!(held < now / 200, "held up for {held} of {now} ns");
     }
 
     #[test]
