@@ -158,7 +158,8 @@ impl<C: Send> TcpServer<C> {
             && let Some(connection) = self.table.get(number)
             && io.watch_edges(&connection.fd, FIRST_CONNECTION_TOKEN + number).is_err()
         {
-            // No memory for its place there: asked every turn, it is at least not lost.
+            // No memory for its place there: nobody would hear of it again.
+            connection.end(Closed::For(Reason::ConnectionLimit));
             connection.listed = true;
             self.again.push(number);
         }
