@@ -14,6 +14,7 @@ mod gather;
 mod limits;
 mod table;
 mod uring;
+mod waiting;
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -33,6 +34,7 @@ use self::accept::Acceptor;
 use self::connection::{After, Connection, Scratch, Turn};
 use self::favourite::Favourite;
 use self::table::Table;
+use self::waiting::Waiting;
 use crate::counters::ServeCounters;
 use crate::engine::{FIRST_TCP_TOKEN, SOCKETS_MAX, ServeEvent};
 use crate::pool::Desk;
@@ -70,7 +72,7 @@ pub(crate) struct TcpServer<C> {
     again: Vec<u32>,
     due: Vec<u32>,
     /// Those that want work done that may block, and found no room.
-    want_room: Vec<u32>,
+    want_room: Waiting,
     scratch: Scratch,
     /// Set where connections are served through a ring instead of the worker's epoll.
     uring: Option<Uring>,
@@ -96,7 +98,7 @@ impl<C: Send> TcpServer<C> {
             favourite: Favourite::default(),
             again: Vec::new(),
             due: Vec::new(),
-            want_room: Vec::new(),
+            want_room: Waiting::default(),
             scratch: Scratch::new(limits),
             uring,
             held: 0,
@@ -318,18 +320,13 @@ impl<C: Send> TcpServer<C> {
             return self.close(number, before, why, call);
         }
         let Some(connection) = self.table.get(number) else { return };
-        let list = match after {
-            After::Again => Some(&mut self.again),
+        match after {
+            After::Again if !std::mem::replace(&mut connection.listed, true) => self.again.push(number),
             After::WhenRoom => {
                 call.counters.deferred_waits.add(1);
-                Some(&mut self.want_room)
+                self.want_room.add(number);
             }
-            After::Keep | After::Close(_) => None,
-        };
-        if let Some(list) = list
-            && !std::mem::replace(&mut connection.listed, true)
-        {
-            list.push(number);
+            After::Again | After::Keep | After::Close(_) => {}
         }
         let deadline = connection.deadline(self.share.limits());
         if deadline < self.deadlines.deadline(number) {
@@ -363,7 +360,13 @@ impl<C: Send> TcpServer<C> {
 
     /// There is room now for those who wanted some.
     pub(crate) fn has_room(&mut self) {
-        self.again.append(&mut self.want_room);
+        while let Some(number) = self.want_room.take() {
+            if let Some(connection) = self.table.get(number)
+                && !std::mem::replace(&mut connection.listed, true)
+            {
+                self.again.push(number);
+            }
+        }
     }
 
     /// The reply of work that may block has come back; `None`: it panicked.
