@@ -3,7 +3,8 @@
 //! A client that misses a reply repeats its call under the same xid. A call is known again by who sent it, its number, what
 //! it calls, and the length and a checksum of its bytes, so that a client that starts anew and reuses an xid is not taken for
 //! its former self. Memory is taken at the start: a table of sets of [`WAYS`] places, and a reply's room beside each. At the
-//! limit the oldest of a set makes room; a reply older than the age is forgotten.
+//! limit the oldest of a set makes room; a reply older than the age is forgotten. Calls that are being worked on are never
+//! forgotten to make room: there are as many of them as their core has room for, and [`WORKING_MAX`] at most.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -17,6 +18,9 @@ pub(crate) const WAYS: usize = 8;
 
 /// Bytes of a call that its checksum covers: those that tell calls apart, at a price that does not grow with a WRITE.
 const SUMMED_MAX: usize = 256;
+
+/// Most calls that are being worked on: what a core may be configured to have under way at once.
+pub(crate) const WORKING_MAX: usize = 65_536;
 
 /// How much is kept, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +51,15 @@ struct Place {
     len: u32,
 }
 
+/// A call that a thread which may block works on.
+#[derive(Clone, Copy, Debug)]
+struct Working {
+    /// Ascends. Its reply is known by it: another call of the same peer may have the same xid.
+    number: u64,
+    key: Key,
+    since: Instant,
+}
+
 /// The table.
 pub(crate) struct Duplicates {
     limits: DuplicateLimits,
@@ -57,8 +70,10 @@ pub(crate) struct Duplicates {
     reply_max: usize,
     /// Makes it unforeseeable which calls share a set.
     seed: u64,
-    /// Calls that threads which may block work on, and since when; no more than are kept.
-    working: VecDeque<(Key, Instant)>,
+    /// Calls that are being worked on, the oldest first.
+    working: VecDeque<Working>,
+    /// The number of the last one that was.
+    last: u64,
 }
 
 impl Duplicates {
@@ -73,6 +88,7 @@ impl Duplicates {
             reply_max,
             seed,
             working: VecDeque::new(),
+            last: 0,
         }
     }
 
@@ -102,29 +118,35 @@ impl Duplicates {
         Some(&self.replies[start..start + place.len as usize])
     }
 
-    /// A call is to be answered later.
-    pub(crate) fn begin(&mut self, now: Instant, key: Key) {
-        if self.working.len() >= self.limits.calls as usize {
-            self.working.pop_front();
-        }
-        self.working.push_back((key, now));
+    /// Whether no other call may be answered later.
+    pub(crate) fn is_full(&self) -> bool {
+        self.working.len() >= WORKING_MAX
+    }
+
+    /// A call is to be answered later: the number for [`Self::finish`], from 1. There is room: [`Self::is_full`] was asked.
+    pub(crate) fn begin(&mut self, now: Instant, key: Key) -> u64 {
+        debug_assert!(!self.is_full(), "a call too many is being worked on");
+        self.last += 1;
+        self.working.push_back(Working { number: self.last, key, since: now });
+        self.last
     }
 
     /// Whether it is being worked on: what comes again then is neither run nor answered.
     pub(crate) fn is_working(&mut self, now: Instant, key: &Key) -> bool {
         // One whose work never ended is forgotten, as its reply would be.
-        while self.working.front().is_some_and(|(_, since)| now.since(*since) >= self.limits.age) {
+        while self.working.front().is_some_and(|oldest| now.since(oldest.since) >= self.limits.age) {
             self.working.pop_front();
         }
-        self.working.iter().any(|(working, _)| working == key)
+        self.working.iter().any(|working| working.key == *key)
     }
 
     /// The reply of a call that was to be answered later; keeps it if it is of one that must run once. As [`Self::keep`] otherwise.
-    pub(crate) fn finish(&mut self, now: Instant, peer: SocketAddr, xid: u32, reply: &[u8]) -> bool {
-        let is = |(key, _): &(Key, Instant)| key.peer == peer && key.xid == xid;
-        let Some(at) = self.working.iter().position(is) else { return false };
-        let key = self.working.remove(at);
-        key.is_some_and(|(key, _)| self.keep(now, key, reply))
+    pub(crate) fn finish(&mut self, now: Instant, number: u64, reply: &[u8]) -> bool {
+        let Ok(at) = self.working.binary_search_by_key(&number, |working| working.number) else {
+            return false;
+        };
+        let ended = self.working.remove(at);
+        ended.is_some_and(|ended| self.keep(now, ended.key, reply))
     }
 
     /// Keeps the reply of a call that has none; one that is longer than its program said is not kept, rather than cut.

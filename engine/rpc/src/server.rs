@@ -120,10 +120,10 @@ impl Server {
         self.entries.iter().any(|entry| entry.defers)
     }
 
-    /// Serves a message that came as a datagram. Returns the reply.
+    /// Serves a message that came as a datagram, without room for work that may block. Returns the reply.
     ///
     /// # Errors
-    /// It is no call: it is dropped, for this reason.
+    /// It is no call, it is being worked on already, or it would take such work: it is dropped, for this reason.
     #[inline]
     pub fn datagram(&mut self, now: Instant, peer: SocketAddr, message: &[u8]) -> Result<&[u8], Reason> {
         let mut out = std::mem::take(&mut self.scratch);
@@ -132,7 +132,7 @@ impl Server {
         let outcome = self.record(&arrival, false, message, &mut out);
         self.scratch = out;
         match outcome? {
-            // A datagram is not kept until there is room: its sender asks again.
+            // A datagram does not wait until there is room: its sender asks again.
             Served::NoRoom => Err(Reason::HandlersBusy),
             _ => Ok(self.scratch.get(MARK_LEN..).unwrap_or_default()),
         }
@@ -141,7 +141,7 @@ impl Server {
     /// The same, where there is room for work that may block. `Err`: the reply comes later, from there.
     ///
     /// # Errors
-    /// As [`Self::datagram`], and for a call that is being worked on already.
+    /// As [`Self::datagram`].
     pub fn datagram_or_later(
         &mut self,
         now: Instant,
@@ -155,17 +155,15 @@ impl Server {
         self.scratch = out;
         match outcome? {
             Served::Later(call) => Ok(Err(call)),
-            // There is room: it is being worked on already.
-            Served::NoRoom => Err(Reason::NoReply),
+            Served::NoRoom => Err(Reason::HandlersBusy),
             Served::Done => Ok(Ok(self.scratch.get(MARK_LEN..).unwrap_or_default())),
         }
     }
 
-    /// A reply to a datagram that came later: kept if its call must run once.
-    pub fn late_reply(&mut self, now: Instant, peer: SocketAddr, reply: &[u8]) {
-        let xid = reply.first_chunk().map_or(0, |xid| u32::from_be_bytes(*xid));
+    /// The reply to a datagram that was [deferred](Deferred::number) under `number`: kept if its call must run once.
+    pub fn late_reply(&mut self, now: Instant, number: u64, reply: &[u8]) {
         if let Some(duplicates) = &mut self.duplicates {
-            let displaced = duplicates.finish(now, peer, xid, reply);
+            let displaced = duplicates.finish(now, number, reply);
             self.counters.forgotten.add(u64::from(displaced));
         }
     }
@@ -174,7 +172,7 @@ impl Server {
     /// `may_defer` says whether there is room for work that may block.
     ///
     /// # Errors
-    /// It is no call: a stream is not one of calls, and ends.
+    /// It is no call: a stream is not one of calls, and ends. By datagram: it came before, and is being worked on.
     #[inline]
     pub fn record(
         &mut self,
@@ -207,7 +205,7 @@ impl Server {
         };
         Ok(match self.find(header.program, header.version) {
             Ok(place) if header.procedure != NULL => {
-                self.call(place, arrival, may_defer, header, message, out)
+                self.call(place, arrival, may_defer, header, message, out)?
             }
             Ok(_) if header.args.is_empty() => {
                 self.succeed(header.xid, out);
@@ -243,36 +241,30 @@ impl Server {
         header: Header<'_>,
         message: &[u8],
         out: &mut Vec<u8>,
-    ) -> Served {
+    ) -> Result<Served, Reason> {
         let Header { xid, version, procedure, args, .. } = header;
         let credential = match Credential::read(header.credential, header.verifier) {
             Ok(credential) => credential,
-            Err(status) => return self.refuse(Refusal::Auth(status), xid, out),
+            Err(status) => return Ok(self.refuse(Refusal::Auth(status), xid, out)),
         };
-        let entry = &mut self.entries[place];
-        let mut key = None;
+        let entry = &self.entries[place];
+        let (mut key, mut blocks) = (None, false);
         if entry.once || entry.defers {
             let called = (version, procedure);
             let datagram = arrival.transport == Transport::Datagram;
-            if entry.defers && entry.program.answered_later().contains(&called) && !may_defer {
-                return Served::NoRoom;
-            }
+            blocks = entry.defers && entry.program.answered_later().contains(&called);
             if datagram && entry.program.run_once().contains(&called) {
                 key = self.duplicates.as_ref().map(|kept| kept.key(arrival.peer, &header, message));
             }
         }
-        if let (Some(key), Some(duplicates)) = (&key, &mut self.duplicates)
-            && duplicates.is_working(arrival.now, key)
+        // What came before takes no room.
+        if let Some(key) = &key
+            && self.repeats(arrival.now, key, out)?
         {
-            self.counters.repeated.add(1);
-            return Served::NoRoom;
+            return Ok(Served::Done);
         }
-        if let Some(reply) = self.kept(arrival.now, key.as_ref()) {
-            out.extend_from_slice(&mark(reply.len() as u32, true));
-            out.extend_from_slice(reply);
-            self.counters.repeated.add(1);
-            self.counters.answered.add(1);
-            return Served::Done;
+        if blocks && !(may_defer && self.has_place(key.as_ref())) {
+            return Ok(Served::NoRoom);
         }
         let start = out.len();
         begin(xid, out);
@@ -287,10 +279,11 @@ impl Server {
                 out.truncate(start);
                 self.counters.answered.add(1);
                 let counters = Arc::clone(&self.counters);
-                if let (Some(key), Some(duplicates)) = (key, &mut self.duplicates) {
-                    duplicates.begin(arrival.now, key);
-                }
-                return Served::Later(Box::new(Deferred { xid, work, counters }));
+                let number = match (key, &mut self.duplicates) {
+                    (Some(key), Some(duplicates)) => duplicates.begin(arrival.now, key),
+                    _ => 0,
+                };
+                return Ok(Served::Later(Box::new(Deferred { number, xid, work, counters })));
             }
             Err(refusal) => {
                 out.truncate(start);
@@ -301,12 +294,30 @@ impl Server {
             let displaced = duplicates.keep(arrival.now, key, &out[start + MARK_LEN..]);
             self.counters.forgotten.add(u64::from(displaced));
         }
-        Served::Done
+        Ok(Served::Done)
     }
 
-    /// The reply kept for a call that must run once.
-    fn kept(&self, now: Instant, key: Option<&Key>) -> Option<&[u8]> {
-        self.duplicates.as_ref()?.find(now, key?)
+    /// Appends the reply kept for a call that must run once, as a record; says whether there was one.
+    ///
+    /// # Errors
+    /// It is being worked on: its reply is on its way.
+    fn repeats(&mut self, now: Instant, key: &Key, out: &mut Vec<u8>) -> Result<bool, Reason> {
+        let Some(duplicates) = &mut self.duplicates else { return Ok(false) };
+        if duplicates.is_working(now, key) {
+            self.counters.repeated.add(1);
+            return Err(Reason::NoReply);
+        }
+        let Some(reply) = duplicates.find(now, key) else { return Ok(false) };
+        out.extend_from_slice(&mark(reply.len() as u32, true));
+        out.extend_from_slice(reply);
+        self.counters.repeated.add(1);
+        self.counters.answered.add(1);
+        Ok(true)
+    }
+
+    /// Whether a call can be remembered while it is worked on, if it has to be.
+    fn has_place(&self, key: Option<&Key>) -> bool {
+        key.is_none() || self.duplicates.as_ref().is_none_or(|duplicates| !duplicates.is_full())
     }
 
     /// Appends a refusal as a record, and counts it.
@@ -325,19 +336,25 @@ pub enum Served {
     Done,
     /// This is to be done by a thread that may block. In a box, so that what calls usually come to fits registers.
     Later(Box<Deferred>),
-    /// Nothing: its program may have to answer later, and there is no room for that: it is to come again when there is. Or it came
-    /// before, by datagram, and is being worked on.
+    /// Nothing: its program may have to answer later, and there is no room for that: it is to come again when there is.
     NoRoom,
 }
 
 /// A call that is still to be answered.
 pub struct Deferred {
+    number: u64,
     xid: u32,
     work: Work,
     counters: Arc<ServiceCounters>,
 }
 
 impl Deferred {
+    /// What [`Server::late_reply`] knows it by, of a datagram whose call must run once; 0 otherwise.
+    #[must_use]
+    pub const fn number(&self) -> u64 {
+        self.number
+    }
+
     /// As [`Self::run`], for a datagram: without a record's mark; and work that panics has failed, as its caller hears, rather than being
     /// repeated in vain until it is forgotten.
     #[must_use]
@@ -357,7 +374,7 @@ impl Deferred {
     /// Does what it takes, and returns the reply as a record.
     #[must_use]
     pub fn run(self) -> Vec<u8> {
-        let Self { xid, work, counters } = self;
+        let Self { xid, work, counters, .. } = self;
         let mut out = Vec::new();
         begin(xid, &mut out);
         match work(&mut Results(&mut out)) {

@@ -104,7 +104,7 @@ impl Service for RpcService {
         if self.defers && datagram.may_defer() {
             return match self.server.datagram_or_later(datagram.now(), datagram.peer(), datagram.request()) {
                 Ok(Ok(reply)) => datagram.answer(reply),
-                Ok(Err(call)) => datagram.later(|| call.run_datagram()),
+                Ok(Err(call)) => datagram.later_as(call.number(), || call.run_datagram()),
                 Err(reason) => Answer::Drop(reason),
             };
         }
@@ -138,8 +138,14 @@ impl Service for RpcService {
         Some(Arc::clone(self.server.counters()))
     }
 
-    fn late_reply(&mut self, now: Instant, peer: SocketAddr, reply: &[u8]) -> Result<(), Reason> {
-        self.server.late_reply(now, peer, reply);
+    fn late_reply(
+        &mut self,
+        now: Instant,
+        _peer: SocketAddr,
+        number: u64,
+        reply: &[u8],
+    ) -> Result<(), Reason> {
+        self.server.late_reply(now, number, reply);
         Ok(())
     }
 

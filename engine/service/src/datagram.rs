@@ -131,11 +131,16 @@ impl<'a> Datagram<'a> {
     /// A service that does so says so with [`Service::defers`](crate::Service::defers). A datagram for which there is no room is
     /// dropped, and counted as `handlers_busy`: its sender has to ask again anyway when a datagram is lost.
     pub fn later(&mut self, work: impl FnOnce() -> Vec<u8> + Send + 'static) -> Answer {
+        self.later_as(0, work)
+    }
+
+    /// The same, by a number that the service is told again with the reply: see [`Service::late_reply`](crate::Service::late_reply).
+    pub fn later_as(&mut self, number: u64, work: impl FnOnce() -> Vec<u8> + Send + 'static) -> Answer {
         if !self.may_defer() {
             return Answer::Drop(Reason::HandlersBusy);
         }
         if let Some(beside) = &mut self.beside {
-            beside.later.jobs.push(Job { at: 0, order: Order::AsDone, work: Box::new(work) });
+            beside.later.jobs.push(Job { at: 0, order: Order::AsDone, number, work: Box::new(work) });
         }
         Answer::Later
     }

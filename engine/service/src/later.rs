@@ -18,6 +18,8 @@ pub struct Job {
     pub at: usize,
     /// When its reply leaves.
     pub order: Order,
+    /// What the service knows a datagram by, for [`Service::late_reply`](crate::Service::late_reply).
+    pub number: u64,
     /// What is to be done.
     pub work: Work,
 }

@@ -99,11 +99,18 @@ pub trait Service: Send {
         None
     }
 
-    /// The reply to a datagram that was to come [later](Datagram::later) is there; it is sent now.
+    /// The reply to a datagram that was to come [later](Datagram::later) is there; it is sent now if there is still a way. `number`
+    /// is what the service gave it, 0 otherwise.
     ///
     /// # Errors
     /// Why it is not: its peer's session is gone, say, which is `late_reply`.
-    fn late_reply(&mut self, _now: Instant, _peer: SocketAddr, _reply: &[u8]) -> Result<(), Reason> {
+    fn late_reply(
+        &mut self,
+        _now: Instant,
+        _peer: SocketAddr,
+        _number: u64,
+        _reply: &[u8],
+    ) -> Result<(), Reason> {
         Ok(())
     }
 

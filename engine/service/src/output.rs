@@ -82,7 +82,7 @@ impl<'a> Output<'a> {
     pub fn later(&mut self, order: Order, work: impl FnOnce() -> Vec<u8> + Send + 'static) -> bool {
         let taken = self.may_defer();
         if let Some(later) = self.later.as_mut().filter(|_| taken) {
-            later.jobs.push(Job { at: self.bytes.len(), order, work: Box::new(work) });
+            later.jobs.push(Job { at: self.bytes.len(), order, number: 0, work: Box::new(work) });
         }
         taken
     }

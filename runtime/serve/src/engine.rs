@@ -213,7 +213,7 @@ impl<S: Service> ServeEngine<S> {
         }
         self.counters.fast_replies_by_kernel.add(1);
         let reply = frame.bytes().get(at..at + len).ok_or(Reason::FrameTooLarge)?;
-        self.send_by_kernel(reply, with_scope(peer, port, io), local)?;
+        self.send_by_kernel(reply, with_scope(peer, ifindex_of(port, io)), local)?;
         Ok(Outcome::Done)
     }
 
@@ -419,14 +419,19 @@ impl<S: Service> Engine for ServeEngine<S> {
 }
 
 /// The peer with the link it is on, where its address alone does not tell.
-fn with_scope(peer: SocketAddr, port: usize, io: &Io<'_, ServeEvent>) -> SocketAddr {
+fn with_scope(peer: SocketAddr, ifindex: u32) -> SocketAddr {
     match peer {
         SocketAddr::V6(mut v6) if is_link_local(peer.ip()) => {
-            v6.set_scope_id(io.ports().get(port).map_or(0, |attached| attached.queue.ifindex()));
+            v6.set_scope_id(ifindex);
             SocketAddr::V6(v6)
         }
         peer => peer,
     }
+}
+
+/// The index of the interface that the port at this place is on.
+fn ifindex_of(port: usize, io: &Io<'_, ServeEvent>) -> u32 {
+    io.ports().get(port).map_or(0, |attached| attached.queue.ifindex())
 }
 
 fn is_link_local(address: IpAddr) -> bool {

@@ -292,28 +292,102 @@ fn a_datagram_is_answered_later_where_there_is_room_and_what_runs_once_does() {
     assert_eq!(server.datagram(Instant::ZERO, peer(), &call), Err(Reason::HandlersBusy));
     let later = |server: &mut Server, call: &[u8]| match server.datagram_or_later(Instant::ZERO, peer(), call)
     {
-        Ok(Err(deferred)) => Ok(deferred.run_datagram()),
+        Ok(Err(deferred)) => Ok((deferred.number(), deferred.run_datagram())),
         Ok(Ok(kept)) => Err(kept.to_vec()),
         Err(reason) => panic!("{reason:?}"),
     };
-    let outcome = |reply: &[u8]| Reply::parse(reply).expect("a reply").outcome.map(<[u8]>::to_vec);
-    let reply = later(&mut server, &call).expect("later");
-    assert_eq!(outcome(&reply), Ok(vec![0, 0, 0, 42]));
-    server.late_reply(Instant::ZERO, peer(), &reply);
+    let (number, reply) = later(&mut server, &call).expect("later");
+    assert_eq!((number, results(&reply)), (0, Ok(vec![0, 0, 0, 42])));
+    server.late_reply(Instant::ZERO, number, &reply);
     // That may run twice; this may not, neither while it is worked on nor afterwards.
     call = message(4, COUNT_LATER, &Auth::none(), &[]);
-    let reply = later(&mut server, &call).expect("later");
+    let (number, reply) = later(&mut server, &call).expect("later");
     let again = server.datagram_or_later(Instant::ZERO, peer(), &call).map(|_| ());
     assert_eq!(again, Err(Reason::NoReply), "its reply is on its way");
-    server.late_reply(Instant::ZERO, peer(), &reply);
+    server.late_reply(Instant::ZERO, number, &reply);
     assert_eq!(later(&mut server, &call), Err(reply.clone()), "kept");
-    assert_eq!(outcome(&reply), Ok(vec![0, 0, 0, 1]));
+    assert_eq!(results(&reply), Ok(vec![0, 0, 0, 1]));
     // One that never came back is forgotten in time, and one that panics has failed.
     call[3] = 9;
     later(&mut server, &call).expect("later");
     let much_later = Instant::ZERO + AGE;
     let Ok(Err(deferred)) = server.datagram_or_later(much_later, peer(), &call) else { panic!("forgotten") };
-    assert_eq!(outcome(&deferred.run_datagram()), Err(Refusal::SystemError));
+    assert_eq!(results(&deferred.run_datagram()), Err(Refusal::SystemError));
+}
+
+fn results(reply: &[u8]) -> Result<Vec<u8>, Refusal> {
+    Reply::parse(reply).expect("a reply").outcome.map(<[u8]>::to_vec)
+}
+
+/// A call by datagram that is answered later.
+fn deferred(server: &mut Server, call: &[u8]) -> Box<Deferred> {
+    match server.datagram_or_later(Instant::ZERO, peer(), call) {
+        Ok(Err(deferred)) => deferred,
+        outcome => panic!("{:?}", outcome.map(|reply| reply.map_err(|_| "later"))),
+    }
+}
+
+#[test]
+fn a_client_that_starts_anew_with_the_same_xid_does_not_have_its_former_self_answered_by_its_replies() {
+    let mut server = server();
+    // The same peer and xid; another credential, so another call.
+    let former = message(4, COUNT_LATER, &Auth::none(), &[]);
+    let anew = message(4, COUNT_LATER, &Auth::sys("b", 2, 3, &[]).expect("short"), &[]);
+    let first = deferred(&mut server, &former);
+    let second = deferred(&mut server, &anew);
+    let (second_number, second) = (second.number(), second.run_datagram());
+    assert_eq!(results(&second), Ok(vec![0, 0, 0, 2]));
+    server.late_reply(Instant::ZERO, second_number, &second);
+    // The second ended first.
+    assert_eq!(server.datagram(Instant::ZERO, peer(), &former), Err(Reason::NoReply), "still worked on");
+    assert_eq!(server.datagram(Instant::ZERO, peer(), &anew), Ok(&second[..]));
+    let (first_number, first) = (first.number(), first.run_datagram());
+    assert_eq!(results(&first), Ok(vec![0, 0, 0, 1]));
+    server.late_reply(Instant::ZERO, first_number, &first);
+    assert_eq!(server.datagram(Instant::ZERO, peer(), &former), Ok(&first[..]));
+    assert_eq!(server.datagram(Instant::ZERO, peer(), &anew), Ok(&second[..]));
+}
+
+#[test]
+fn what_was_answered_before_is_answered_again_whether_there_is_room_or_not() {
+    let mut server = server();
+    let call = message(4, COUNT_LATER, &Auth::none(), &[]);
+    assert_eq!(server.datagram(Instant::ZERO, peer(), &call), Err(Reason::HandlersBusy), "not seen before");
+    let work = deferred(&mut server, &call);
+    assert_eq!(server.datagram(Instant::ZERO, peer(), &call), Err(Reason::NoReply), "being worked on");
+    let (number, reply) = (work.number(), work.run_datagram());
+    server.late_reply(Instant::ZERO, number, &reply);
+    assert_eq!(server.datagram(Instant::ZERO, peer(), &call), Ok(&reply[..]), "kept");
+    assert_eq!((server.counters().repeated.get(), server.counters().answered.get()), (2, 2));
+}
+
+#[test]
+fn as_many_calls_are_worked_on_as_there_is_room_for_and_none_is_forgotten_to_make_some() {
+    // Far fewer replies are kept.
+    let limits = DuplicateLimits { calls: 8, age: AGE };
+    let mut server = Server::new(vec![Box::new(Sample::default())], limits, 7).expect("a table");
+    let call = |xid: u32| {
+        let mut call = message(4, COUNT_LATER, &Auth::none(), &[]);
+        call[..4].copy_from_slice(&xid.to_be_bytes());
+        call
+    };
+    let works: Vec<_> = (0..100).map(|xid| deferred(&mut server, &call(xid))).collect();
+    // The others up to the most there may be, unseen by their program.
+    let (duplicates, other) = (server.duplicates.as_mut().expect("made"), call(100));
+    let key = duplicates.key(peer(), &Header::parse(&other).expect("a call"), &other);
+    while !duplicates.is_full() {
+        duplicates.begin(Instant::ZERO, key);
+    }
+    let full = server.datagram_or_later(Instant::ZERO, peer(), &call(101)).map(|_| ());
+    assert_eq!(full, Err(Reason::HandlersBusy), "rather than being run unremembered");
+    for xid in 0..100 {
+        assert_eq!(server.datagram(Instant::ZERO, peer(), &call(xid)), Err(Reason::NoReply));
+    }
+    // One that ends makes room.
+    server.late_reply(Instant::ZERO, works[9].number(), b"the tenth");
+    assert_eq!(server.datagram(Instant::ZERO, peer(), &call(9)), Ok(&b"the tenth"[..]));
+    deferred(&mut server, &call(101));
+    assert_eq!(server.counters().forgotten.get(), 0);
 }
 
 #[test]

@@ -4,12 +4,12 @@
 use std::net::SocketAddr;
 
 use twinpath_inspect::Reason;
-use twinpath_service::{Answer, Service};
+use twinpath_service::{Answer, Job, Service};
 use twinpath_stack::udp;
 use twinpath_time::Instant;
 use twinpath_worker::Io;
 
-use super::{ServeEngine, ServeEvent, with_scope};
+use super::{ServeEngine, ServeEvent, ifindex_of, with_scope};
 use crate::pool::{Asker, Desk, Done};
 use crate::tcp::Call;
 
@@ -17,10 +17,13 @@ use crate::tcp::Call;
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     ticket: u64,
+    /// What the service knows it by.
+    number: u64,
     peer: SocketAddr,
     local: SocketAddr,
-    /// The place of the port it came by; `None`: through the kernel's socket.
-    port: Option<usize>,
+    /// The place of the port it came by, which may be another's by then, and the index of its interface; `None`: through the kernel's
+    /// socket.
+    port: Option<(usize, u32)>,
 }
 
 /// Those whose replies are still to come, the oldest first. There are no more of them than the desk takes.
@@ -84,19 +87,20 @@ impl<S: Service> ServeEngine<S> {
             Answer::Long => {
                 let Way { peer, local, port } = way;
                 self.counters.fast_replies_by_kernel.add(u64::from(port.is_some()));
-                let peer = port.map_or(peer, |port| with_scope(peer, port, io));
+                let peer = port.map_or(peer, |port| with_scope(peer, ifindex_of(port, io)));
                 self.send_by_kernel(&self.beside.reply, peer, local)
             }
-            Answer::Later => self.hand_over(way),
+            Answer::Later => self.hand_over(way, io),
         }
     }
 
-    fn hand_over(&mut self, way: Way) -> Result<(), Reason> {
+    fn hand_over(&mut self, way: Way, io: &Io<'_, ServeEvent>) -> Result<(), Reason> {
         let Way { peer, local, port } = way;
-        let work = self.beside.later.take().last().map(|job| job.work).ok_or(Reason::NoReply)?;
+        let Job { number, work, .. } = self.beside.later.take().last().ok_or(Reason::NoReply)?;
         let desk = self.desk.as_mut().ok_or(Reason::HandlersBusy)?;
         let ticket = desk.hand_over(Asker::Peer, work);
-        self.awaited.0.push(Asked { ticket, peer, local, port });
+        let port = port.map(|port| (port, ifindex_of(port, io)));
+        self.awaited.0.push(Asked { ticket, number, peer, local, port });
         self.counters.deferred.set(u64::from(desk.in_flight()));
         Ok(())
     }
@@ -140,21 +144,25 @@ impl<S: Service> ServeEngine<S> {
         reply: Option<Vec<u8>>,
         io: &mut Io<'_, ServeEvent>,
     ) -> Result<(), Reason> {
-        let Asked { peer, local, port, .. } = self.awaited.take(ticket).ok_or(Reason::LateReply)?;
+        let asked = self.awaited.take(ticket).ok_or(Reason::LateReply)?;
+        let Asked { number, peer, local, port, .. } = asked;
         let reply = reply.ok_or(Reason::HandlerFailed)?;
+        // Whether it can be sent or not, the service learns that its work has ended.
+        self.service.late_reply(now, peer, number, &reply)?;
         // From an address that is ours no longer nobody would take it.
         let own = port.map_or_else(|| self.is_own(local.ip()), |_| self.addresses.contains(&local.ip()));
         if !own {
             return Err(Reason::LateReply);
         }
-        self.service.late_reply(now, peer, &reply)?;
-        let Some(port) = port else { return self.send_by_kernel(&reply, peer, local) };
+        let Some((port, ifindex)) = port else { return self.send_by_kernel(&reply, peer, local) };
+        // If that interface has gone, its way out may still lead by another one.
+        let port = io.port_on(ifindex, port).unwrap_or_default();
         if self.send_by_port(now, port, &reply, (local, peer), io) {
             self.counters.fast_replies.add(1);
             return Ok(());
         }
         self.counters.fast_replies_by_kernel.add(1);
-        self.send_by_kernel(&reply, with_scope(peer, port, io), local)
+        self.send_by_kernel(&reply, with_scope(peer, ifindex), local)
     }
 
     /// Says whether it could.

@@ -15,11 +15,14 @@ use crate::wire::{Rig, WAY_BACK};
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(20);
 
 /// Answers a number with so many bytes, at once; anything else with itself, later, when the test says so: `long` with more than a
-/// frame takes. `fail` panics, and after `gone` nobody is there for whom a reply could be.
+/// frame takes. `fail` panics, and after `gone` nobody is there for whom a reply could be. It numbers what it answers later, and
+/// remembers the numbers of those that it hears have ended.
 #[derive(Clone, Default)]
 struct Slow {
     go: Arc<(Mutex<u32>, Condvar)>,
     gone: bool,
+    numbers: u64,
+    ended: Arc<Mutex<Vec<u64>>>,
 }
 
 impl Service for Slow {
@@ -34,7 +37,8 @@ impl Service for Slow {
             self.gone = true;
         }
         let go = Arc::clone(&self.go);
-        datagram.later(move || {
+        self.numbers += 1;
+        datagram.later_as(self.numbers, move || {
             let mut leave = go.0.lock().expect("no panic holds it");
             while *leave == 0 {
                 leave = go.1.wait(leave).expect("no panic holds it");
@@ -50,7 +54,8 @@ impl Service for Slow {
         Ok(())
     }
 
-    fn late_reply(&mut self, _now: Instant, _peer: SocketAddr, _reply: &[u8]) -> Result<(), Reason> {
+    fn late_reply(&mut self, _now: Instant, _: SocketAddr, number: u64, _: &[u8]) -> Result<(), Reason> {
+        self.ended.lock().expect("no panic holds it").push(number);
         if self.gone { Err(Reason::LateReply) } else { Ok(()) }
     }
 
@@ -73,15 +78,16 @@ const PEER: &str = "198.51.100.7:4000";
 struct Late {
     rig: Rig<Slow>,
     go: Arc<(Mutex<u32>, Condvar)>,
+    ended: Arc<Mutex<Vec<u64>>>,
 }
 
 impl Late {
     fn new() -> Self {
         let service = Slow::default();
-        let go = Arc::clone(&service.go);
+        let (go, ended) = (Arc::clone(&service.go), Arc::clone(&service.ended));
         let mut rig = Rig::serving(service, Some(Desk::new(POOL, None).expect("threads")));
         rig.learn("198.51.100.7", Ok(WAY_BACK));
-        Self { rig, go }
+        Self { rig, go, ended }
     }
 
     fn ask(&mut self, from: &str, what: &[u8]) {
@@ -181,6 +187,12 @@ fn a_reply_to_nobody_and_work_that_panics_are_counted_under_their_names() {
     late.ask(PEER, b"gone");
     late.go(1);
     assert_eq!(late.dropped(Reason::LateReply), 2);
+    let ended = late.ended.lock().expect("no panic holds it").clone();
+    assert_eq!(
+        ended,
+        [2, 3],
+        "what panicked has no reply; that a reply could not leave is no reason not to tell"
+    );
 }
 
 #[test]
