@@ -224,7 +224,7 @@ impl<C> Connection<C> {
     }
 
     /// Has it end once what waits has been sent, and come.
-    fn end(&mut self, why: Closed) {
+    pub(crate) fn end(&mut self, why: Closed) {
         if self.still_answers() {
             self.stage = Stage::Ending(why);
         }
