@@ -362,6 +362,10 @@ impl<S: Service> Engine for ServeEngine<S> {
         self.tcp.as_ref().is_some_and(TcpServer::spins)
     }
 
+    fn found(&self) -> bool {
+        self.tcp.as_ref().is_some_and(TcpServer::found)
+    }
+
     fn rest(&mut self, io: &mut Io<'_, ServeEvent>) {
         if let Some(tcp) = &mut self.tcp {
             tcp.rest(io);

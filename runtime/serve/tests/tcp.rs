@@ -123,6 +123,10 @@ impl Rig {
 
 impl<S: Closing + 'static> Rig<S> {
     fn serving(service: S, limits: TcpLimits, pool: Option<PoolLimits>) -> Self {
+        Self::through(by_ring().then(|| Uring::new().unwrap()), service, limits, pool)
+    }
+
+    fn through(uring: Option<Uring>, service: S, limits: TcpLimits, pool: Option<PoolLimits>) -> Self {
         let (commands, inbox) = mailbox(16).unwrap();
         let (outbox, events) = mailbox(16).unwrap();
         let (counters, serve) = (Arc::<WorkerCounters>::default(), Arc::<ServeCounters>::default());
@@ -137,7 +141,7 @@ impl<S: Closing + 'static> Rig<S> {
                 listeners: vec![listener],
                 share: Arc::clone(&share),
                 desk: pool.map(|limits| Desk::new(limits, None).unwrap()),
-                uring: by_ring().then(|| Uring::new().unwrap()),
+                uring,
                 ..KernelSide::default()
             },
         };

@@ -47,6 +47,12 @@ pub trait Engine: Send {
         false
     }
 
+    /// Whether the last [`Self::run`] found something that had come to such an fd: an arrival, as if the worker had been told of it. What
+    /// else there was to do is none.
+    fn found(&self) -> bool {
+        false
+    }
+
     /// The worker is about to sleep: every fd must be watched from here on.
     fn rest(&mut self, _io: &mut Io<'_, Self::Event>) {}
 

@@ -299,7 +299,7 @@ impl<E: Engine> Worker<E> {
         }
         if self.with_io(|engine, io| engine.run(now, io)) {
             busy = true;
-            if self.engine.spins() {
+            if self.engine.found() {
                 self.idle.arrived(now, Arrival { first: now, last: now, count: 1 });
             }
             self.fresh = Instant::ZERO;

@@ -493,9 +493,12 @@ impl<C> Connection<C> {
 
     /// Reads behind what is there already.
     fn read_behind<S>(&mut self, turn: &Turn<'_, S>) -> Result<(), Errno> {
+        if !self.readable {
+            return Ok(());
+        }
         let unread = &mut self.held.get_or_insert_default().unread;
         let room = (turn.limits.connection_bytes as usize).saturating_sub(unread.len());
-        if room == 0 || !self.readable {
+        if room == 0 {
             return Ok(());
         }
         if unread.capacity() - unread.len() < GROW_MIN.min(room) {

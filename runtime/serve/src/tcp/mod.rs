@@ -76,6 +76,8 @@ pub(crate) struct TcpServer<C> {
     scratch: Scratch,
     /// Set where connections are served through a ring instead of the worker's epoll.
     uring: Option<Uring>,
+    /// Bytes came in the last run, from connections that are asked without the epoll.
+    found: bool,
     /// Bytes that its connections hold.
     held: u64,
     /// The next connection to be told to end, while all are.
@@ -101,6 +103,7 @@ impl<C: Send> TcpServer<C> {
             want_room: Waiting::default(),
             scratch: Scratch::new(limits),
             uring,
+            found: false,
             held: 0,
             ending: None,
             share,
@@ -131,7 +134,13 @@ impl<C: Send> TcpServer<C> {
     #[inline]
     pub(crate) fn next_deadline(&self) -> Instant {
         let pending = self.uring.as_ref().is_some_and(Uring::is_pending);
-        if !self.again.is_empty() || self.ending.is_some() || pending {
+        if pending { Instant::ZERO } else { self.next_due() }
+    }
+
+    /// When there is something to do that nothing has to come for.
+    #[inline]
+    fn next_due(&self) -> Instant {
+        if !self.again.is_empty() || self.ending.is_some() {
             return Instant::ZERO;
         }
         self.deadlines.next().min(self.acceptor.resume_at())
@@ -141,6 +150,12 @@ impl<C: Send> TcpServer<C> {
     #[inline]
     pub(crate) const fn spins(&self) -> bool {
         self.favourite.number().is_some() || self.uring.is_some() && self.table.open() > 0
+    }
+
+    /// Whether the last run found bytes on such a connection.
+    #[inline]
+    pub(crate) const fn found(&self) -> bool {
+        self.found
     }
 
     /// Before the worker sleeps: everything stands in the epoll.
@@ -194,19 +209,20 @@ impl<C: Send> TcpServer<C> {
     /// What is due, and what is left from the last turn; says whether there was anything.
     #[inline]
     pub(crate) fn run<S: Service<Connection = C>>(&mut self, mut call: Call<'_, '_, S>) -> bool {
-        if self.uring.is_none() {
-            let busy = self.spins() && self.ask_favourite(&mut call);
-            return self.run_due(&mut call) || busy;
-        }
-        let busy = self.reap(&mut call);
+        let (spins, before) = (self.spins(), call.counters.stream_bytes_in.get());
+        let has_ring = self.uring.is_some();
+        let busy = if has_ring { self.reap(&mut call) } else { spins && self.ask_favourite(&mut call) };
         let busy = self.run_due(&mut call) || busy;
-        self.submit_all(&mut call);
+        if has_ring {
+            self.submit_all(&mut call);
+        }
+        self.found = spins && call.counters.stream_bytes_in.get() > before;
         busy
     }
 
     #[inline]
     fn run_due<S: Service<Connection = C>>(&mut self, call: &mut Call<'_, '_, S>) -> bool {
-        if call.now < self.next_deadline() {
+        if call.now < self.next_due() {
             return false;
         }
         if call.now >= self.acceptor.resume_at() {
@@ -268,7 +284,9 @@ impl<C: Send> TcpServer<C> {
                 self.favour(number, call.io);
             }
         } else if token == RING_TOKEN {
-            // The turn looks into it.
+            // At once, as what is told of by the epoll: the next turn would take it for something new.
+            self.reap(&mut call);
+            self.submit_all(&mut call);
         } else {
             let listener = (token - FIRST_LISTENER_TOKEN) as usize;
             let mut acceptor = std::mem::replace(&mut self.acceptor, Acceptor::new(Vec::new()));

@@ -10,6 +10,7 @@ use std::os::fd::AsFd as _;
 
 use rustix::io::Errno;
 use twinpath_service::{Closed, Service};
+use twinpath_time::Instant;
 use twinpath_uring::{Completion, Key, Lent, Ring, RingConfig, RingError};
 
 use super::connection::{After, Outbox, Turn, Wants};
@@ -34,8 +35,13 @@ pub struct Uring {
     generation: u32,
     /// There is something to submit.
     asked: bool,
-    /// The ring has something that nobody has looked at.
+    /// The ring has something that nobody has looked at, and that is to be looked at.
     pending: bool,
+    /// The favourite is let ask more before the ring is looked into.
+    holds_back: bool,
+    /// Whose bytes came last, and how many of the favourite's, in this look into the ring.
+    came_of: Option<u32>,
+    of_favourite: u64,
     /// Its descriptor tells of news.
     tells: bool,
 }
@@ -46,13 +52,24 @@ impl Uring {
     /// # Errors
     /// Why it cannot be.
     pub fn new() -> Result<Self, RingError> {
+        Self::with_buffers(CONFIG.buffers)
+    }
+
+    /// With so many buffers, a power of two: [`Self::new`] knows how many are good.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn with_buffers(buffers: u16) -> Result<Self, RingError> {
         Ok(Self {
-            ring: Ring::new(&CONFIG)?,
+            ring: Ring::new(&RingConfig { buffers, ..CONFIG })?,
             arrived: VecDeque::new(),
             outbox: Outbox::default(),
             generation: 0,
             asked: false,
             pending: false,
+            holds_back: false,
+            came_of: None,
+            of_favourite: 0,
             tells: false,
         })
     }
@@ -91,24 +108,31 @@ impl Uring {
 impl<C: Send> TcpServer<C> {
     /// Takes what the ring has, and answers it; says whether there was anything.
     pub(super) fn reap<S: Service<Connection = C>>(&mut self, call: &mut Call<'_, '_, S>) -> bool {
+        let is_alone = self.is_alone();
         let Some(uring) = &mut self.uring else { return false };
         if std::mem::take(&mut uring.tells) {
             uring.ring.tell_no_more();
         }
+        (uring.came_of, uring.of_favourite) = (None, 0);
+        if !is_alone && self.favourite.number().is_some() {
+            self.favourite.forget();
+        }
+        uring.holds_back = uring.arrived.is_empty()
+            && self.favourite.number().is_some()
+            && !self.favourite.may_ask(call.now);
+        if uring.holds_back {
+            // As with one that is asked without the epoll: nothing came, as far as is known.
+            return false;
+        }
         if uring.arrived.is_empty() {
-            // As with one that is asked without the epoll.
-            if self.favourite.number().is_some() && !self.favourite.may_ask(call.now) {
-                return true;
-            }
             if !uring.ring.has_news() {
-                self.found(0, call);
+                self.reaped(call.now);
                 return false;
             }
             if !uring.ring.has_completions() {
                 uring.ring.enter();
             }
         }
-        let before = call.counters.stream_bytes_in.get();
         for _ in 0..TAKE_BURST {
             let Some(completion) = self.uring.as_mut().and_then(Uring::take) else { break };
             self.completed(completion, call);
@@ -116,19 +140,30 @@ impl<C: Send> TcpServer<C> {
                 self.submit(call);
             }
         }
-        self.found(call.counters.stream_bytes_in.get() - before, call);
+        self.reaped(call.now);
         true
     }
 
-    /// Keeps account of what the favourite gives, if there is one.
+    /// Whether one connection has the ring for itself. Only then may it be held back: others would wait with it.
+    const fn is_alone(&self) -> bool {
+        self.table.open() == 1 && self.ending.is_none()
+    }
+
+    /// Keeps account of what the favourite gives, if there is one; and of who might become it.
     #[inline]
-    fn found<S>(&mut self, bytes: u64, call: &Call<'_, '_, S>) {
-        if self.favourite.number().is_none() {
-            return;
-        }
-        self.favourite.asked(call.now, bytes);
-        if self.favourite.is_over(call.now) {
-            self.favourite.forget();
+    fn reaped(&mut self, now: Instant) {
+        let Some(&Uring { came_of, of_favourite, .. }) = self.uring.as_ref() else { return };
+        if self.favourite.number().is_some() {
+            self.favourite.asked(now, of_favourite);
+            if self.favourite.is_over(now) {
+                self.favourite.forget();
+            }
+        } else if let Some(number) = came_of
+            && self.is_alone()
+            && self.table.get(number).is_some_and(|connection| connection.is_plain())
+        {
+            // Once a look, as the epoll names one: not once for all that one sleep brought.
+            self.favourite.named(number, now);
         }
     }
 
@@ -163,15 +198,16 @@ impl<C: Send> TcpServer<C> {
     ) {
         let is_current = self.is_current(key);
         let Self { table, scratch, share, uring, favourite, .. } = self;
-        let Some(Uring { ring, outbox, .. }) = uring else { return };
+        let Some(Uring { ring, outbox, came_of, of_favourite, .. }) = uring else { return };
         let Some(connection) = table.get(key.number).filter(|_| is_current) else {
             return ring.give(buffer);
         };
         if !armed {
             connection.disarmed();
         }
-        if favourite.number() != Some(key.number) {
-            favourite.named(key.number, call.now);
+        *came_of = Some(key.number);
+        if favourite.number() == Some(key.number) {
+            *of_favourite += buffer.len() as u64;
         }
         let before = connection.held();
         let mut turn = Turn {
@@ -237,9 +273,12 @@ impl<C: Send> TcpServer<C> {
         {
             let before = connection.held();
             match connection.submitted(&bytes, taken, call.counters) {
-                Ok(false) if before == 0 => {}
-                // What came meanwhile has waited for this.
-                Ok(false) => self.work(key.number, call),
+                Ok(false) if before == 0 && connection.is_at_rest() => {}
+                // What came meanwhile has waited for this, be it an end.
+                Ok(false) => {
+                    self.work(key.number, call);
+                    self.follow(key.number);
+                }
                 Ok(true) => self.note(key.number, before, After::Keep, call),
                 Err(_) => self.close(key.number, before, Closed::Broken, call),
             }
@@ -300,7 +339,9 @@ impl<C: Send> TcpServer<C> {
 
     /// One send, and nothing else to enter for: by itself it costs less than through the ring.
     fn send_alone<S: Service<Connection = C>>(&mut self, call: &mut Call<'_, '_, S>) {
-        let Some(number) = self.uring.as_mut().and_then(|uring| uring.outbox.queued.pop()) else { return };
+        let Some(Uring { outbox, .. }) = &mut self.uring else { return };
+        let Some(number) = outbox.queued.pop() else { return };
+        outbox.submitted();
         let Some(connection) = self.table.get(number) else { return };
         let (Some(generation), Some(bytes)) = (connection.generation(), connection.submit()) else { return };
         let taken = connection.send_directly(&bytes);
@@ -311,8 +352,9 @@ impl<C: Send> TcpServer<C> {
     pub(super) fn submit_all<S: Service<Connection = C>>(&mut self, call: &mut Call<'_, '_, S>) {
         self.submit(call);
         if let Some(uring) = &mut self.uring {
-            uring.pending =
-                !uring.arrived.is_empty() || !uring.outbox.queued.is_empty() || uring.ring.has_news();
+            // What is held back is no hurry: who sleeps over it is told of it.
+            let news = if uring.holds_back { uring.ring.has_unsubmitted() } else { uring.ring.has_news() };
+            uring.pending = !uring.arrived.is_empty() || !uring.outbox.queued.is_empty() || news;
         }
     }
 

@@ -17,7 +17,9 @@ impl Choices {
 
 #[test]
 fn more_than_all_buffers_hold_is_answered_all_the_same() {
-    let mut rig = Rig::new(LIMITS);
+    // One connection may be sent more than these take, so that they are all taken whatever is received at once.
+    let uring = by_ring().then(|| Uring::with_buffers(2).unwrap());
+    let mut rig = Rig::through(uring, Lengths::default(), LIMITS, None);
     let mut streams: Vec<_> = (0..150).map(|_| rig.connect()).collect();
     let lines = "3\n".repeat(20_000);
     for stream in &mut streams {
@@ -104,6 +106,34 @@ fn numbers_that_change_hands_give_nobody_what_another_asked_for() {
         drop(peers);
         rig.turns();
         assert_eq!((rig.serve.connections.get(), rig.share.bytes()), (0, 0), "seed {seed}");
+    }
+}
+
+/// A connection asks, now for more and now for less, is answered, and a microsecond later asks once more. How often that was not
+/// answered in the turn in which it came.
+fn held_back(rig: &mut Rig, stream: &mut TcpStream) -> u32 {
+    let (mut held, mut buffer) = (0, [0; 64]);
+    for round in 0..1_000 {
+        stream.write_all(&b"1\n1\n1\n1\n"[..2 + 6 * (round % 2)]).unwrap();
+        rig.turn();
+        while stream.read(&mut buffer).is_ok() {}
+        stream.write_all(b"1\n").unwrap();
+        rig.now += Duration::from_micros(1);
+        let busy = rig.worker.turn(rig.now);
+        let answered = stream.read(&mut buffer).is_ok();
+        assert_eq!(busy, answered, "waiting is no work");
+        held += u32::from(!answered);
+    }
+    held
+}
+
+#[test]
+fn a_busy_connection_is_let_ask_more_where_no_other_waits_with_it() {
+    for open in 1..=2 {
+        let mut rig = Rig::new(LIMITS);
+        let mut streams: Vec<_> = (0..open).map(|_| rig.connect()).collect();
+        let held = held_back(&mut rig, &mut streams[0]);
+        assert_eq!(held > 0, open == 1 || !by_ring(), "{held} times");
     }
 }
 

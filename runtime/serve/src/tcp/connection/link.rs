@@ -95,6 +95,12 @@ impl<C> Connection<C> {
         self.link.as_ref().map_or((false, false), |link| (link.armed, link.watched))
     }
 
+    /// Whether it needs nothing but what its armed receive brings.
+    #[inline]
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.is_plain() && self.link.as_ref().is_some_and(|link| link.armed)
+    }
+
     /// Its receive is no longer armed.
     pub(crate) const fn disarmed(&mut self) {
         if let Some(link) = &mut self.link {
@@ -278,5 +284,90 @@ impl<C> Connection<C> {
             let _ = send_now(&self.fd, &link.outgoing, counters);
             link.outgoing = Vec::new();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::os::fd::OwnedFd;
+
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    use twinpath_inspect::Reason;
+    use twinpath_service::{Closed, Output};
+    use twinpath_time::Instant;
+
+    use super::*;
+    use crate::tcp::connection::Scratch;
+
+    struct Echo;
+
+    impl Service for Echo {
+        type Connection = ();
+
+        fn accept(&mut self, _: Instant, _: SocketAddr) -> Result<(), Reason> {
+            Ok(())
+        }
+
+        fn stream(&mut self, _: Instant, _: &mut (), input: &[u8], output: &mut Output<'_>) -> usize {
+            if output.write(input) { input.len() } else { 0 }
+        }
+
+        fn close(&mut self, (): (), _: Closed) {}
+    }
+
+    /// A connection whose reply was submitted; what becomes of that is not known when `meanwhile` happens. What it does once it is.
+    fn after_sending(
+        meanwhile: impl FnOnce(&mut Connection<()>, &mut Turn<'_, Echo>),
+    ) -> (bool, After, Wants) {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (ours, _theirs): (OwnedFd, OwnedFd) =
+            socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).expect("a pair");
+        let (limits, counters) = (TcpLimits::default(), ServeCounters::default());
+        let mut connection = Connection::new(Instant::ZERO, ours, ()).with_link(1);
+        let first = connection.wants(&limits);
+        assert!(first.receive.is_some() && connection.is_at_rest());
+        let mut turn = Turn {
+            now: Instant::ZERO,
+            service: &mut Echo,
+            counters: &counters,
+            limits: &limits,
+            scratch: &mut Scratch::new(&limits),
+            desk: None,
+            number: 0,
+            outbox: Some(&mut Outbox::default()),
+        };
+        assert_eq!(connection.came(b"x", &mut turn), After::Keep);
+        let bytes = connection.submit().expect("queued");
+        meanwhile(&mut connection, &mut turn);
+        assert_eq!(connection.submitted(&bytes, Ok(1), &counters), Ok(false));
+        let at_rest = connection.is_at_rest();
+        (at_rest, connection.work(&mut turn), connection.wants(&limits))
+    }
+
+    #[test]
+    fn what_happens_while_a_reply_is_on_its_way_is_seen_to_after_it() {
+        let (at_rest, after, wants) = after_sending(|_, _| ());
+        assert_eq!((at_rest, after, wants), (true, After::Keep, Wants::default()));
+
+        let (at_rest, after, _) = after_sending(|connection, turn| {
+            connection.disarmed();
+            assert_eq!(connection.came_to_end(Ok(()), turn), After::Keep);
+        });
+        assert_eq!((at_rest, after), (false, After::Close(Closed::Ended)));
+
+        let (at_rest, after, _) = after_sending(|connection, turn| {
+            connection.stop();
+            assert_eq!(connection.work(turn), After::Keep);
+        });
+        assert_eq!((at_rest, after), (false, After::Again), "it lingers");
+
+        // As without a free buffer.
+        let (at_rest, after, wants) = after_sending(|connection, turn| {
+            connection.disarmed();
+            assert_eq!(connection.wants(turn.limits), Wants::default());
+        });
+        assert_eq!((at_rest, after), (false, After::Keep));
+        assert!(wants.receive.is_some());
     }
 }
