@@ -493,6 +493,8 @@ impl<E: Engine> Worker<E> {
         self.hold_or_release(now);
         self.publish();
         self.with_io(|engine, io| engine.rest(io));
+        // What it could not put to rest is due at once.
+        let until = until.min(self.engine.next_deadline());
         let armed = self.watch_ports() && self.ports.iter_mut().all(|port| port.queue.arm());
         let work = self.commands.look() || self.ports.iter().any(|port| port.queue.look());
         if armed && !work {
