@@ -41,6 +41,7 @@ impl Wire {
 #[derive(Debug)]
 pub struct LoopbackPort {
     id: PortId,
+    ifindex: u32,
     incoming: Arc<Wire>,
     outgoing: Arc<Wire>,
     counters: Arc<PortCounters>,
@@ -54,11 +55,21 @@ pub fn pair(first: PortId, second: PortId) -> std::io::Result<(LoopbackPort, Loo
     let (there, back) = (Wire::new()?, Wire::new()?);
     let end = |id, incoming: &Arc<Wire>, outgoing: &Arc<Wire>| LoopbackPort {
         id,
+        ifindex: 0,
         incoming: Arc::clone(incoming),
         outgoing: Arc::clone(outgoing),
         counters: Arc::default(),
     };
     Ok((end(first, &back, &there), end(second, &there, &back)))
+}
+
+impl LoopbackPort {
+    /// As if it were a port of the interface of that index.
+    #[must_use]
+    pub const fn on_interface(mut self, ifindex: u32) -> Self {
+        self.ifindex = ifindex;
+        self
+    }
 }
 
 impl WaitSource for LoopbackPort {
@@ -89,7 +100,7 @@ impl PortQueue for LoopbackPort {
     }
 
     fn ifindex(&self) -> u32 {
-        0
+        self.ifindex
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -1,11 +1,14 @@
 //! Datagrams that are answered later, and replies longer than a frame: by both paths, driven turn by turn.
 
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{SocketAddr, SocketAddrV6, UdpSocket};
 use std::sync::{Arc, Condvar, Mutex};
 
+use twinpath_port::PortId;
+use twinpath_port::loopback::pair;
 use twinpath_serve::{Desk, PoolLimits, ServeCommand, ServeEvent};
 use twinpath_service::{Answer, Datagram, Reason, Service};
 use twinpath_stack::egress::KernelReason;
+use twinpath_sys::Namespace;
 use twinpath_time::{Duration, Instant};
 use twinpath_worker::{Command, Event};
 
@@ -151,6 +154,48 @@ fn a_reply_that_comes_later_leaves_by_the_socket_its_request_came_through() {
         let expected = if what == b"long" { vec![b'l'; 5_000] } else { what.to_vec() };
         assert_eq!((&buffer[..len], from), (&expected[..], late.rig.server));
     }
+}
+
+#[test]
+fn a_reply_that_comes_later_leaves_on_the_link_its_request_came_by_though_ports_have_moved_up() {
+    if twinpath_test_skip::root_or_skip() {
+        Namespace::new().expect("root may").run(answer_on_the_link).expect("no panic");
+    }
+}
+
+fn answer_on_the_link() {
+    for arguments in
+        ["addr add fe80::7/64 dev lo nodad", "addr add fd00::1/128 dev lo nodad", "link set lo up"]
+    {
+        let done = std::process::Command::new("ip").args(arguments.split(' ')).status().expect("ip(8)");
+        assert!(done.success(), "ip {arguments}");
+    }
+    let lo = 1;
+    let client = UdpSocket::bind(SocketAddrV6::new("fe80::7".parse().expect("ip"), 0, 0, lo)).expect("bound");
+    client.set_read_timeout(Some(PATIENCE)).expect("set");
+    let mut late = Late::new();
+    late.rig.server.set_ip("fd00::1".parse().expect("ip"));
+    let own = ServeCommand::Addresses([late.rig.server.ip()].into());
+    assert!(late.rig.commands.send(Command::Engine(own)).is_ok());
+    // Behind the port it came with, of no interface, one on the link and one elsewhere.
+    let mut attach = |port: u16, ifindex: u32| {
+        let [near, far] = [port, port + 1].map(|port| PortId { port, queue: 0 });
+        let (near, far) = pair(near, far).expect("eventfds");
+        assert!(late.rig.commands.send(Command::Attach(Box::new(near.on_interface(ifindex)))).is_ok());
+        late.rig.turn();
+        far
+    };
+    let (on_the_link, _elsewhere) = (attach(2, lo), attach(4, 99));
+    late.rig.wire = on_the_link;
+    let port = client.local_addr().expect("bound").port();
+    late.ask(&format!("[fe80::7]:{port}"), b"by the link");
+    assert_eq!(late.rig.serve.deferred.get(), 1);
+    assert!(late.rig.commands.send(Command::Detach { ifindex: 0 }).is_ok());
+    late.go(1);
+    let mut buffer = [0; 64];
+    let (len, from) = client.recv_from(&mut buffer).expect("an answer");
+    assert_eq!((&buffer[..len], from), (&b"by the link"[..], late.rig.server));
+    assert_eq!(late.dropped(Reason::KernelSocketRefused), 0);
 }
 
 #[test]
