@@ -46,6 +46,10 @@ pub struct PortCounters {
     pub bytes_in: Counter,
     /// Frames sent.
     pub frames_out: Counter,
+    /// Of those, the ones that left within super-frames.
+    pub frames_joined: Counter,
+    /// Super-frames that the kernel refused; after the first, every frame leaves by itself.
+    pub super_frames_refused: Counter,
     /// Bytes sent, from the Ethernet header.
     pub bytes_out: Counter,
     /// System calls made to send or to wake the kernel.

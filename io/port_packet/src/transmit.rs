@@ -139,6 +139,7 @@ impl Transmitter {
         };
         if sent >= 0 {
             counters.frames_out.add(run as u64);
+            counters.frames_joined.add(run as u64);
             counters.bytes_out.add(frames.iter().map(Frame::len).sum::<usize>() as u64);
         } else {
             match last_errno() {
@@ -147,6 +148,7 @@ impl Transmitter {
                 Errno::NETDOWN | Errno::NXIO => counters.drops.add(Reason::PortDown, run as u64),
                 // The kernel does not know this kind (before Linux 6.2), or not on this device: each on its own then.
                 _ => {
+                    counters.super_frames_refused.add(1);
                     self.joiner = None;
                     return false;
                 }

@@ -144,5 +144,7 @@ fn check() {
     }
     let counters = port.counters();
     assert_eq!(counters.frames_out.get(), 6 * lengths.len() as u64);
+    // Five and five of those that were sent as runs, twice each.
+    assert_eq!((counters.frames_joined.get(), counters.super_frames_refused.get()), (4 * 10, 0));
     assert_eq!(counters.drops.happened().count(), 0);
 }

@@ -356,6 +356,12 @@ pub struct Queue {
     /// Bytes sent, from the Ethernet header.
     #[serde(default)]
     pub bytes_out: u64,
+    /// Of the frames sent, the ones that left within super-frames.
+    #[serde(default)]
+    pub frames_joined: u64,
+    /// Super-frames that the kernel refused; after the first, every frame leaves by itself.
+    #[serde(default)]
+    pub super_frames_refused: u64,
     /// System calls made to send or to wake the kernel.
     #[serde(default)]
     pub kicks: u64,

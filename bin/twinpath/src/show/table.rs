@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
 use twinpath_control::command::Topic;
-use twinpath_control::report::{Device, Draining, Interface, Report, Service, Worker};
+use twinpath_control::report::{Device, Draining, Interface, Queue, Report, Service, Worker};
 
 /// In a file or a pipe.
 const WIDTH_WITHOUT_TERMINAL: u16 = 120;
@@ -161,7 +161,7 @@ fn interface(interface: &Interface) -> String {
     }
     if !interface.queues.is_empty() {
         let mut table =
-            table(&["queue", "worker", "path", "mode", "frames in", "frames out", "ring full"], 4);
+            table(&["queue", "worker", "path", "mode", "frames in", "frames out", "joined", "ring full"], 4);
         for queue in &interface.queues {
             table.add_row([
                 queue.queue.to_string(),
@@ -170,12 +170,19 @@ fn interface(interface: &Interface) -> String {
                 queue.mode.clone(),
                 queue.frames_in.to_string(),
                 queue.frames_out.to_string(),
+                joined(queue),
                 queue.ring_full.to_string(),
             ]);
         }
         let _ = write!(text, "\n{table}");
     }
     text
+}
+
+/// Frames that left within super-frames.
+fn joined(queue: &Queue) -> String {
+    let refused = if queue.super_frames_refused > 0 { " (refused)" } else { "" };
+    format!("{}{refused}", queue.frames_joined)
 }
 
 /// Driver, link and offloads, a line each.
@@ -460,7 +467,13 @@ mod tests {
                         .into(),
                     ..Device::default()
                 },
-                queues: vec![Queue { mode: "adaptive".to_owned(), frames_in: 42, ..Queue::default() }],
+                queues: vec![Queue {
+                    mode: "adaptive".to_owned(),
+                    frames_in: 42,
+                    frames_joined: 36,
+                    super_frames_refused: 1,
+                    ..Queue::default()
+                }],
                 ..Interface::default()
             }],
             rules: Rules {
@@ -505,7 +518,7 @@ mod tests {
              device: driver veth, carrier, 10000 Mbit/s, 0 receive and 0 transmit queues\n  \
              offloads on: rx-checksumming\n  offloads off: rx-vlan-offload\n"
         ));
-        assert!(text.contains("adaptive") && text.contains("42"));
+        assert!(["adaptive", "42", "36 (refused)"].iter().all(|word| text.contains(word)), "{text}");
     }
 
     #[test]

@@ -527,6 +527,8 @@ impl<S: Service + 'static> Instance<S> {
                     frames_out: queue.counters.frames_out.get(),
                     bytes_in: queue.counters.bytes_in.get(),
                     bytes_out: queue.counters.bytes_out.get(),
+                    frames_joined: queue.counters.frames_joined.get(),
+                    super_frames_refused: queue.counters.super_frames_refused.get(),
                     kicks: queue.counters.kicks.get(),
                     ring_full: queue.counters.ring_full.get() + lost(queue.id),
                 })

@@ -150,6 +150,16 @@ pub const FAMILIES: &[Family] = &[
         "Bytes sent on the fast path, from the Ethernet header.",
         |report| of_queues(report, |queue| queue.bytes_out),
     ),
+    counter(
+        "twinpath_queue_frames_joined",
+        "Of the frames sent, those that left within super-frames, for the kernel to cut.",
+        |report| of_queues(report, |queue| queue.frames_joined),
+    ),
+    counter(
+        "twinpath_queue_super_frames_refused",
+        "Super-frames that the kernel refused; after the first, every frame leaves by itself.",
+        |report| of_queues(report, |queue| queue.super_frames_refused),
+    ),
     counter("twinpath_queue_kicks", "System calls made to send or to wake the kernel.", |report| {
         of_queues(report, |queue| queue.kicks)
     }),
