@@ -526,7 +526,8 @@ mod tests {
         let line = |topic| render(topic, &report());
         assert_eq!(
             line(Topic::Instance),
-            "echo on udp/7 and tcp/7, pid 12, up 1 h 2 min, twinpath 0.1.0, 8.0 MiB of frame memory"
+            "echo on udp/7 and tcp/7, pid 12, up 1 h 2 min, twinpath 0.1.0, 8.0 MiB of frame memory\n  \
+             draining: 3 connections left, 1.5 s until they are closed"
         );
         assert!(line(Topic::Workers).ends_with(
             "worker 0: CPU latency request auto, held; a wake-up takes 79.0 us without it, 4.2 us with it; it helps here"
