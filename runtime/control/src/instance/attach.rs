@@ -197,7 +197,7 @@ impl Attachment {
         // without a socket nothing is.
         steering.attach_tcx(target.ifindex)?;
         let cut_here = Arc::<AtomicBool>::default();
-        let mut placed = Vec::with_capacity(workers);
+        let (mut placed, mut waiting) = (Vec::with_capacity(workers), 0);
         for (worker, region) in regions.iter().enumerate() {
             let config = PacketConfig {
                 id: PortId { port: plan.port, queue: worker as u16 },
@@ -210,21 +210,15 @@ impl Attachment {
             // One ring that holds what is asked for, for one worker.
             let fits = workers == 1 && plan.ring_frames <= DIRECT_SLOTS;
             let direct = fits.then(|| direct(&steering)).flatten();
+            // The program fills it once its worker looks into it; a socket takes frames from the first on.
+            waiting += usize::from(direct.is_some());
             let filter = |socket: BorrowedFd<'_>| steering.attach_socket_filter(socket);
             let queue = PacketPort::open(&config, filter, sender, direct, Arc::clone(&cut_here))?;
             placed.push(Placed { worker, queue: Box::new(queue) });
         }
         let sockets = Vec::new();
         Ok((
-            Self {
-                steering,
-                target,
-                path: Path::Packet,
-                queues: workers as u32,
-                sockets,
-                waiting: 0,
-                cut_here,
-            },
+            Self { steering, target, path: Path::Packet, queues: workers as u32, sockets, waiting, cut_here },
             placed,
         ))
     }
@@ -272,8 +266,8 @@ impl Attachment {
     /// # Errors
     /// The map of sockets refused it; the kernel goes on serving that queue.
     pub fn serving(&mut self, id: PortId) -> Result<(), SteerError> {
-        let Some((_, socket)) = self.sockets.iter().find(|(known, _)| *known == id) else { return Ok(()) };
         self.waiting = self.waiting.saturating_sub(1);
+        let Some((_, socket)) = self.sockets.iter().find(|(known, _)| *known == id) else { return Ok(()) };
         self.steering.set_queue(u32::from(id.queue), socket.as_fd())
     }
 
