@@ -1,7 +1,7 @@
 //! The connection that is asked directly, without the epoll: the one that has been alone for a while.
 //!
 //! Asking the epoll costs a system call per turn that a lone busy connection does not need, and being in it costs the kernel a
-//! call per packet to say that somebody might wait. Others still have the epoll looked at, every few microseconds; as soon as
+//! call per packet to say that somebody might wait. Others still have the epoll looked at, every 20 microseconds; as soon as
 //! they are more than a few, or the favourite falls silent, it goes back among them.
 
 use twinpath_time::{Duration, Instant};

@@ -3,8 +3,8 @@
 //! Every answer that leaves by itself costs both sides a system call, a packet, and the lock of the peer's socket. A peer with
 //! several requests under way need not have each answered at once: if a few more are let come, they share a read and a
 //! send. How long to wait for them nobody can know, so it is tried: the wait that brings the most bytes in a time is kept for
-//! a while, and none at all unless one brings clearly more. A peer that waits for its answers is
-//! not held up.
+//! a while, and none at all unless one brings clearly more. A peer that waits for its answers is held
+//! up by no more than a trial of the shortest wait now and then, and only if its requests differ in size.
 
 use twinpath_time::{Duration, Instant};
 
