@@ -22,7 +22,6 @@ pub use limits::{LimitOverrides, Limits};
 pub use pool::Pool;
 pub use rpc::{Rpc, RpcOverrides};
 pub use service::{FlowText, Service, ServiceKind, SourceText};
-pub use sockets::Sockets;
 
 use crate::choose::PathAsked;
 use crate::metrics::MetricsAddress;
@@ -32,7 +31,6 @@ mod limits;
 mod pool;
 mod rpc;
 mod service;
-mod sockets;
 
 /// A complete configuration with every key, as shown in docs/config.md.
 pub const EXAMPLE: &str = include_str!("config/example.toml");
@@ -143,8 +141,6 @@ pub struct Worker {
     pub latency_request_scope: RequestScope,
     /// The longest time to leave an idle state that it allows, us; none: chosen by measuring.
     pub latency_request_max_exit_us: Option<u32>,
-    /// How the kernel's TCP sockets are served.
-    pub sockets: Sockets,
     /// The threads' priority.
     pub priority: Priority,
     /// The share of a shared CPU that they spin at most, where others could not keep them from it, percent.
@@ -164,7 +160,6 @@ impl Default for Worker {
             latency_request: LatencyRequest::default(),
             latency_request_scope: RequestScope::default(),
             latency_request_max_exit_us: None,
-            sockets: Sockets::default(),
             priority: Priority::default(),
             spin_share_max: twinpath_worker::guard::SPIN_PERMILLE / 10,
         }
@@ -245,8 +240,6 @@ pub struct Overrides {
     pub latency_request_scope: Option<RequestScope>,
     /// `--latency-request-max-exit-us`
     pub latency_request_max_exit_us: Option<u32>,
-    /// `--sockets`
-    pub sockets: Option<Sockets>,
     /// `--priority`
     pub priority: Option<Priority>,
     /// `--spin-share-max`
@@ -337,8 +330,8 @@ impl Config {
         let fault = |error: &toml::de::Error, key: String| ConfigError::Parse {
             file: file.to_owned(),
             line: error.span().map_or(1, |span| line_at(text, span.start)),
+            sentence: advice(&key, error.message()),
             key,
-            sentence: advice(error.message()),
         };
         let document = toml::de::Deserializer::parse(text).map_err(|error| fault(&error, String::new()))?;
         serde_path_to_error::deserialize(document).map_err(|error| {
@@ -373,7 +366,6 @@ impl Config {
             latency_request,
             latency_request_scope,
             latency_request_max_exit_us,
-            sockets,
             priority,
             spin_share_max,
             socket,
@@ -408,7 +400,6 @@ impl Config {
             latency_request_scope.unwrap_or(self.worker.latency_request_scope);
         self.worker.latency_request_max_exit_us =
             latency_request_max_exit_us.or(self.worker.latency_request_max_exit_us);
-        self.worker.sockets = sockets.unwrap_or(self.worker.sockets);
         self.worker.priority = priority.unwrap_or(self.worker.priority);
         self.worker.spin_share_max = spin_share_max.unwrap_or(self.worker.spin_share_max);
         self.control.socket = socket.or(self.control.socket.take());
@@ -547,9 +538,13 @@ fn line_at(text: &str, offset: usize) -> usize {
 }
 
 /// The library's message in one line, with what to do about it where that is not plain.
-fn advice(message: &str) -> String {
+fn advice(key: &str, message: &str) -> String {
     let message = message.trim().replace('\n', ", ");
-    if message.contains("nonzero") {
+    if key.starts_with("worker.sockets") && message.starts_with("unknown field") {
+        "this key is gone: TCP connections are always served through epoll, as `auto` chose before; delete the line \
+         (docs/decisions/0006 says why)"
+            .to_owned()
+    } else if message.contains("nonzero") {
         format!("{message} (a port is 1 to 65535; leave the key out for none)")
     } else if message.starts_with("unknown field") {
         format!("{message} (docs/config.md lists the keys)")

@@ -104,12 +104,6 @@ pub struct Service {
     pub deferred_waits: u64,
     /// Such threads now.
     pub deferred_threads: u64,
-    /// How TCP sockets are served: `epoll` or `io_uring`; empty if there are none.
-    pub sockets: String,
-    /// Why that way: one sentence.
-    pub sockets_why: String,
-    /// Receives through io_uring that found no registered buffer free, and were armed again.
-    pub buffers_empty: u64,
     /// Bytes that TCP connections hold: parts of requests, and replies not taken yet.
     pub queued_bytes: u64,
     /// Bytes received on TCP connections.

@@ -38,10 +38,6 @@ pub struct ServeCounters {
     pub stream_bytes_out: Counter,
     /// Bytes that TCP connections hold: parts of requests, and replies not taken yet.
     pub queued_bytes: Counter,
-    /// Receives through io_uring that found no registered buffer free, and were armed again.
-    pub buffers_empty: Counter,
-    /// Whether TCP connections are served through io_uring.
-    pub io_uring: Counter,
     /// Requests that threads which may block work on, or will.
     pub deferred: Counter,
     /// Requests so answered.

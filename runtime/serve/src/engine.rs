@@ -22,7 +22,7 @@ use crate::counters::ServeCounters;
 use crate::frames;
 use crate::pool::Desk;
 use crate::served::Served;
-use crate::tcp::{self, Call, Share, TcpLimits, TcpServer, Uring};
+use crate::tcp::{self, Call, Share, TcpLimits, TcpServer};
 
 /// Datagrams taken from the kernel's socket per turn: a flood there does not starve the fast path.
 const KERNEL_BURST: usize = 64;
@@ -60,23 +60,13 @@ pub struct KernelSide {
     pub desk: Option<Desk>,
     /// What waits in the sockets is another instance's until [`ServeCommand::Begin`].
     pub waits: bool,
-    /// The ring that TCP connections are served through; without one it is the worker's epoll.
-    pub uring: Option<Uring>,
 }
 
 impl Default for KernelSide {
     /// No sockets.
     fn default() -> Self {
         let share = Arc::new(Share::new(TcpLimits::default(), 1));
-        Self {
-            udp: [].into(),
-            receives: false,
-            listeners: Vec::new(),
-            share,
-            desk: None,
-            waits: false,
-            uring: None,
-        }
+        Self { udp: [].into(), receives: false, listeners: Vec::new(), share, desk: None, waits: false }
     }
 }
 
@@ -149,7 +139,7 @@ impl<S: Service> ServeEngine<S> {
     /// An engine for `service`.
     #[must_use]
     pub fn new(service: S, config: ServeConfig, counters: Arc<ServeCounters>) -> Self {
-        let KernelSide { udp, receives, listeners, share, desk, waits, uring } = config.kernel;
+        let KernelSide { udp, receives, listeners, share, desk, waits } = config.kernel;
         let served = config.served;
         Self {
             service,
@@ -157,8 +147,7 @@ impl<S: Service> ServeEngine<S> {
             egress: EgressTable::new(),
             udp,
             receives,
-            tcp: (!listeners.is_empty())
-                .then(|| TcpServer::new(listeners, Arc::clone(&served), share, uring)),
+            tcp: (!listeners.is_empty()).then(|| TcpServer::new(listeners, Arc::clone(&served), share)),
             desk,
             served,
             buffer: vec![0; DATAGRAM_MAX].into_boxed_slice(),
@@ -313,10 +302,6 @@ impl<S: Service> Engine for ServeEngine<S> {
     fn start(&mut self, _now: Instant, io: &mut Io<'_, ServeEvent>) -> Result<(), Errno> {
         if let Some(desk) = &self.desk {
             io.watch(desk.fd(), tcp::DESK_TOKEN, false)?;
-        }
-        if let Some(tcp) = &mut self.tcp {
-            tcp.start(io)?;
-            self.counters.io_uring.set(u64::from(tcp.has_ring()));
         }
         if self.waits { Ok(()) } else { self.listen(io) }
     }

@@ -18,4 +18,4 @@ pub use counters::{ClaimCounters, ServeCounters};
 pub use engine::{KernelSide, SOCKETS_MAX, ServeCommand, ServeConfig, ServeEngine, ServeEvent};
 pub use pool::{Desk, PoolLimits};
 pub use served::{Served, ServedPort};
-pub use tcp::{CHUNK, Share, TcpLimits, Uring};
+pub use tcp::{CHUNK, Share, TcpLimits};

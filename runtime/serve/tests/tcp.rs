@@ -9,7 +9,7 @@ use twinpath_frame::Pool;
 use twinpath_inspect::Reason;
 use twinpath_serve::{
     Desk, KernelSide, PoolLimits, ServeCommand, ServeConfig, ServeCounters, ServeEngine, ServeEvent, Served,
-    Share, TcpLimits, Uring,
+    Share, TcpLimits,
 };
 use twinpath_service::{Closed, Order, Output, Service};
 use twinpath_sys::allocations::{self, Counting};
@@ -93,11 +93,6 @@ struct Rig<S: Service = Lengths> {
     now: Instant,
 }
 
-/// Whether this is the run of these tests through io_uring: `tcp_uring.rs`.
-fn by_ring() -> bool {
-    env!("CARGO_CRATE_NAME") == "tcp_uring"
-}
-
 const LIMITS: TcpLimits = TcpLimits {
     connections: 600,
     connection_bytes: 65_536,
@@ -123,10 +118,6 @@ impl Rig {
 
 impl<S: Closing + 'static> Rig<S> {
     fn serving(service: S, limits: TcpLimits, pool: Option<PoolLimits>) -> Self {
-        Self::through(by_ring().then(|| Uring::new().unwrap()), service, limits, pool)
-    }
-
-    fn through(uring: Option<Uring>, service: S, limits: TcpLimits, pool: Option<PoolLimits>) -> Self {
         let (commands, inbox) = mailbox(16).unwrap();
         let (outbox, events) = mailbox(16).unwrap();
         let (counters, serve) = (Arc::<WorkerCounters>::default(), Arc::<ServeCounters>::default());
@@ -141,7 +132,6 @@ impl<S: Closing + 'static> Rig<S> {
                 listeners: vec![listener],
                 share: Arc::clone(&share),
                 desk: pool.map(|limits| Desk::new(limits, None).unwrap()),
-                uring,
                 ..KernelSide::default()
             },
         };
@@ -151,7 +141,6 @@ impl<S: Closing + 'static> Rig<S> {
         let pool = Pool::new(64).unwrap();
         let mut worker = Worker::new(&config, engine, pool, inbox, outbox, Arc::clone(&counters)).unwrap();
         worker.start().unwrap();
-        assert_eq!(serve.io_uring.get() == 1, by_ring());
         let server = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         Self { worker, commands, events, counters, serve, closes, share, server, now: Instant::ZERO }
     }

@@ -23,17 +23,7 @@ const TIERS: &[Tier] = &[
     Tier {
         folder: "io",
         below: &["pure", "mem"],
-        order: &[
-            "sys",
-            "steer_bpf",
-            "port",
-            "port_xdp",
-            "port_packet",
-            "port_vnet",
-            "port_shm",
-            "uring",
-            "plain",
-        ],
+        order: &["sys", "steer_bpf", "port", "port_xdp", "port_packet", "port_vnet", "port_shm", "plain"],
     },
     Tier {
         folder: "runtime",
@@ -49,20 +39,8 @@ const TIERS: &[Tier] = &[
 const EXCEPTIONS: &[(&str, &str)] = &[("io/plain", "engine/load")];
 
 /// Crates from outside that reach the host, kept out of the tiers that must not.
-const HOST_CRATES: &[&str] = &[
-    "aya",
-    "caps",
-    "ethtool",
-    "io-uring",
-    "libc",
-    "mio",
-    "nix",
-    "procfs",
-    "rtnetlink",
-    "rustix",
-    "socket2",
-    "tokio",
-];
+const HOST_CRATES: &[&str] =
+    &["aya", "caps", "ethtool", "libc", "mio", "nix", "procfs", "rtnetlink", "rustix", "socket2", "tokio"];
 
 /// A member of the workspace.
 struct Member<'a> {

@@ -337,7 +337,6 @@ fn columns(group: Group) -> &'static [Column] {
         Group::Policy => &POLICY_COLUMNS,
         Group::NullOne
         | Group::NullMany
-        | Group::Ways
         | Group::NullUdp
         | Group::Getattr
         | Group::Burden

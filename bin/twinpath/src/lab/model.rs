@@ -86,8 +86,6 @@ pub(crate) enum Group {
     /// RPC calls over TCP, one in flight and many.
     NullOne,
     NullMany,
-    /// The same through epoll and through io_uring.
-    Ways,
     /// The same over UDP.
     NullUdp,
     /// Calls that ask for attributes.
@@ -99,10 +97,9 @@ pub(crate) enum Group {
 }
 
 impl Group {
-    pub(crate) const ALL: [Self; 26] = [
+    pub(crate) const ALL: [Self; 25] = [
         Self::NullOne,
         Self::NullMany,
-        Self::Ways,
         Self::NullUdp,
         Self::Getattr,
         Self::Wake,
@@ -151,7 +148,6 @@ impl Group {
             Self::Policy => "The policy, replayed",
             Self::NullOne => "NULL over TCP, 1 in flight",
             Self::NullMany => "NULL over TCP, 128 in flight on 1 connection",
-            Self::Ways => "NULL over TCP: epoll and io_uring",
             Self::NullUdp => "NULL over UDP",
             Self::Getattr => "GETATTR over TCP",
             Self::Burden => "Beside connections that are a burden",

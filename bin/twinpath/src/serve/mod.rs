@@ -14,7 +14,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use twinpath_control::choose::PathAsked;
 use twinpath_control::config::{
     Config, CpuGoal, FlowText, LatencyGoal, LatencyRequest, Mode, Overrides, Priority, RequestScope,
-    ServiceKind, Sockets, SourceText,
+    ServiceKind, SourceText,
 };
 use twinpath_control::instance::{self, Plan, Ready};
 use twinpath_control::metrics::MetricsAddress;
@@ -101,9 +101,6 @@ struct CommonArgs {
     /// Idle states that take longer to leave are forbidden meanwhile, us; 0: all but the shallowest [default: measured]
     #[arg(long, value_name = "US")]
     latency_request_max_exit_us: Option<u32>,
-    /// How the kernel's TCP sockets are served: auto (the default), epoll or io_uring
-    #[arg(long, value_name = "WAY")]
-    sockets: Option<Sockets>,
     /// Priority of the workers: normal (the default), nice:N, fifo:N (real time) or auto (the best that is granted)
     #[arg(long)]
     priority: Option<Priority>,
@@ -200,7 +197,6 @@ impl Service {
             latency_request: common.latency_request,
             latency_request_scope: common.latency_request_scope,
             latency_request_max_exit_us: common.latency_request_max_exit_us,
-            sockets: common.sockets,
             priority: common.priority,
             spin_share_max: common.spin_share_max,
             socket: common.socket,

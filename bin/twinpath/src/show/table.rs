@@ -103,11 +103,8 @@ fn service(service: &Service) -> String {
             }
         }
     }
-    if service.accepted > 0 || !service.sockets.is_empty() {
+    if service.accepted > 0 {
         let _ = write!(text, "\n  TCP: {} connections, {} so far", service.connections, service.accepted);
-        if !service.sockets.is_empty() {
-            let _ = write!(text, ", by {}: {}", service.sockets, service.sockets_why);
-        }
         if service.queued_bytes > 0 {
             let _ = write!(text, "; they hold {} bytes", service.queued_bytes);
         }

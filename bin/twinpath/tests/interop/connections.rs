@@ -9,9 +9,6 @@ use rustix::process::{Resource, Rlimit, Signal, getrlimit, kill_process, setrlim
 use crate::rig::{CLIENT, PATIENCE, PORT, Rig, SERVER, Server, ask, until};
 use crate::root_or_skip;
 
-/// Both ways to serve the kernel's TCP sockets.
-const SOCKETS: [&str; 2] = ["epoll", "io_uring"];
-
 /// What the service as a whole says.
 pub(crate) fn service(server: &Server, figure: &str) -> u64 {
     let services = server.show("services");
@@ -96,15 +93,10 @@ fn clients_that_never_read_cost_no_more_than_the_limit_and_hold_up_nobody() {
     if !root_or_skip() {
         return;
     }
-    SOCKETS.into_iter().for_each(never_read);
-}
-
-fn never_read(sockets: &str) {
     let rig = Rig::new();
     let limit = 1 << 20;
     let bounds = ["--connection-bytes", "65536", "--queued-bytes", &limit.to_string()];
-    let server = rig.serve(&[&bounds[..], &["--sockets", sockets]].concat());
-    assert_eq!(server.show("services")[0]["sockets"], sockets);
+    let server = rig.serve(&bounds);
     let mut polite = connect(&rig);
     let mut deaf = Vec::new();
     for _ in 0..60 {
@@ -219,10 +211,8 @@ fn stopping_under_load_answers_what_was_accepted_and_a_new_one_goes_on() {
         return;
     }
     let rig = Rig::new();
-    let ways = |mode| SOCKETS.map(|sockets| (mode, sockets));
-    for (mode, sockets) in ["poll", "interrupt", "adaptive"].into_iter().flat_map(ways) {
-        let more = ["--mode", mode, "--sockets", sockets];
-        let mut server = rig.serve(&[&more[..], &["--workers", "2", "--path", "kernel"]].concat());
+    for mode in ["poll", "interrupt", "adaptive"] {
+        let mut server = rig.serve(&["--mode", mode, "--workers", "2", "--path", "kernel"]);
         let (answered, broken, over) = (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));
         std::thread::scope(|scope| {
             for _ in 0..8 {
@@ -233,8 +223,8 @@ fn stopping_under_load_answers_what_was_accepted_and_a_new_one_goes_on() {
             until("all are busy", || answered.load(Ordering::Relaxed) > 400);
             kill_process(server.pid(), Signal::TERM).unwrap();
         });
-        assert!(!broken.load(Ordering::Relaxed), "{mode}, {sockets}: an answer was cut off");
-        assert_eq!(server.child.wait().unwrap().code(), Some(0), "{mode}, {sockets}");
+        assert!(!broken.load(Ordering::Relaxed), "{mode}: an answer was cut off");
+        assert_eq!(server.child.wait().unwrap().code(), Some(0), "{mode}");
     }
 }
 
@@ -272,10 +262,9 @@ fn a_new_instance_takes_over_under_load_and_nobody_is_refused_or_left_without_an
     if !root_or_skip() {
         return;
     }
-    // Also from one way to serve sockets to the other.
-    for (path, sockets, then) in [("kernel", "epoll", "io_uring"), ("packet", "io_uring", "epoll")] {
+    for path in ["kernel", "packet"] {
         let rig = Rig::new();
-        let mut former = rig.serve(&["--path", path, "--workers", "2", "--sockets", sockets]);
+        let mut former = rig.serve(&["--path", path, "--workers", "2"]);
         let (answered, broken, over) = (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));
         std::thread::scope(|scope| {
             // Also when something here fails: the others would go on for ever.
@@ -301,7 +290,7 @@ fn a_new_instance_takes_over_under_load_and_nobody_is_refused_or_left_without_an
             });
             until("all are busy", || answered.load(Ordering::Relaxed) > 200);
             let from = former.socket.to_str().expect("UTF-8").to_owned();
-            let arguments = ["--path", path, "--workers", "2", "--sockets", then, "--take-over", &from];
+            let arguments = ["--path", path, "--workers", "2", "--take-over", &from];
             let next = rig.serve(&arguments);
             assert_eq!(former.child.wait().unwrap().code(), Some(0), "{path}: the former has drained");
             let before = answered.load(Ordering::Relaxed);

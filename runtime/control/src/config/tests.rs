@@ -63,9 +63,14 @@ fn an_error_names_file_line_key_and_what_to_do() {
             "x.toml:3: worker.mode: unknown variant `polling`, expected one of `adaptive`, `interrupt`, `poll`",
         ),
         (
+            "[worker]\nsockets = \"io_uring\"\n",
+            "x.toml:2: worker.sockets: this key is gone: TCP connections are always served through epoll, as `auto` chose before; \
+             delete the line (docs/decisions/0006 says why)",
+        ),
+        (
             "\n[worker]\ncuont = 1\n",
             "x.toml:3: worker.cuont: unknown field `cuont`, expected one of `count`, `cpus`, `mode`, `latency`, `cpu`, \
-             `spin_us`, `linger_ms`, `latency_request`, `latency_request_scope`, `latency_request_max_exit_us`, `sockets`, `priority`, \
+             `spin_us`, `linger_ms`, `latency_request`, `latency_request_scope`, `latency_request_max_exit_us`, `priority`, \
              `spin_share_max` (docs/config.md lists the keys)",
         ),
         (

@@ -106,7 +106,6 @@ mod tests {
             cpus: Vec::new(),
             idle: IdleConfig::default(),
             machine: Default::default(),
-            sockets: Default::default(),
             tcp_limits: Default::default(),
             pool: Default::default(),
             drain: Duration::ZERO,

@@ -16,7 +16,6 @@ mod hand_over;
 mod hold;
 mod neighbours;
 mod plan;
-mod sockets;
 mod standing;
 mod start;
 mod take_over;
@@ -84,8 +83,6 @@ pub struct Plan {
     pub cpus: Vec<usize>,
     /// How they idle; `request` is set by what is measured.
     pub idle: IdleConfig,
-    /// How the kernel's TCP sockets are served.
-    pub sockets: crate::config::Sockets,
     /// Latency requests and priority.
     pub machine: crate::machine::Wanted,
     /// What TCP connections may take.
@@ -289,8 +286,6 @@ struct Instance<S: Service> {
     captures: capturing::Captures,
     /// What rpcbind was told.
     registered: Registered,
-    /// How TCP sockets are served.
-    sockets: sockets::SocketsWay,
     /// Keep other programs from sharing our listeners.
     guards: Vec<OwnedFd>,
     /// Sockets for an instance that takes over.

@@ -44,7 +44,6 @@ impl Plan {
                 priority: worker.priority,
                 spin_share_max: Some(worker.spin_share_max),
             },
-            sockets: worker.sockets,
             tcp_limits: config.limits.tcp(),
             pool: config.pool.limits(),
             drain: Duration::from_millis(u64::from(config.limits.drain_ms)),

@@ -16,7 +16,6 @@ use super::attach::{AttachPlan, Attachment, Placed, Target, pool_frames};
 use super::fallback::Fallback;
 use super::hand_over::Kept;
 use super::hold::{KernelSockets, hold_frames, hold_ports};
-use super::sockets::SocketsWay;
 use super::take_over::Inherited;
 use super::workers::{StartError, WorkerHandle};
 use super::{Instance, InstanceError, Interface, Plan};
@@ -51,7 +50,6 @@ impl<S: Service + Clone + 'static> Instance<S> {
         let frame_claim = hold_frames(&plan, link.ifindex)?;
         let facts = learn_facts(&mirror, &link).await;
         let addresses = mirror.tables().addresses(link.ifindex).map(|(address, _)| address).collect();
-        let way = SocketsWay::settle(plan.sockets)?;
         let (choice, fallback) = Fallback::settle(&plan, &facts, addresses)?;
         needs_fast_path(&plan, &choice)?;
         let machine = Machine::learn(plan.machine, plan.idle.mode, &plan.cpus, &link.name);
@@ -72,7 +70,6 @@ impl<S: Service + Clone + 'static> Instance<S> {
             went_in_front: 0,
         };
         let mut instance = Self {
-            sockets: way,
             plan,
             mirror,
             workers: Vec::new(),
@@ -135,7 +132,6 @@ impl<S: Service + Clone + 'static> Instance<S> {
         let share = Arc::new(Share::new(self.plan.tcp_limits, count));
         for (number, listeners) in shared_out.into_iter().enumerate() {
             let cpu = (!self.plan.cpus.is_empty()).then(|| self.plan.cpus[number % self.plan.cpus.len()]);
-            let uring = if listeners.is_empty() { None } else { self.sockets.ring()? };
             let config = ServeConfig {
                 served: Arc::clone(&served),
                 addresses: Arc::clone(&addresses),
@@ -147,7 +143,6 @@ impl<S: Service + Clone + 'static> Instance<S> {
                         .desk(service, cpu)
                         .map_err(|source| StartError::Descriptors { worker: number, source })?,
                     share: Arc::clone(&share),
-                    uring,
                     waits,
                 },
             };

@@ -45,11 +45,6 @@ pub enum StartError {
         /// Why.
         source: rustix::io::Errno,
     },
-    /// The way that was asked for by name.
-    #[error(
-        "TCP sockets cannot be served through io_uring: {0}; choose --sockets epoll or auto (worker.sockets)"
-    )]
-    Sockets(twinpath_uring::RingError),
     /// No thread, or not where it was asked for.
     #[error("{0}")]
     Place(#[from] PlaceError),

@@ -247,11 +247,6 @@ pub const FAMILIES: &[Family] = &[
         "Bytes that TCP connections hold: parts of requests, and replies not taken.",
         |report| of_services(report, |service| service.queued_bytes),
     ),
-    counter(
-        "twinpath_service_receive_buffers_empty",
-        "Receives through io_uring that found no buffer free.",
-        |report| of_services(report, |service| service.buffers_empty),
-    ),
     gauge("twinpath_service_deferred", "Requests that threads which may block work on, or will.", |report| {
         of_services(report, |service| service.deferred)
     }),

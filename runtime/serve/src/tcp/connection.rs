@@ -1,8 +1,6 @@
 //! One connection: read once, answered, sent once. What its peer does not take waits in a buffer of its own, and it is not
 //! read until that has drained; what is not a whole request yet waits in another. An idle connection has neither.
 
-mod link;
-
 use std::os::fd::OwnedFd;
 
 use rustix::buffer::spare_capacity;
@@ -16,8 +14,6 @@ use super::deferred::Deferred;
 use super::limits::{CHUNK, TcpLimits};
 use crate::counters::ServeCounters;
 use crate::pool::Desk;
-use link::Link;
-pub(crate) use link::{Outbox, Wants};
 
 /// The least that a buffer for an incomplete request grows by.
 const GROW_MIN: usize = 4096;
@@ -39,8 +35,6 @@ pub(crate) struct Turn<'a, S> {
     /// Who does what may block, if the service has such work; and the connection's number, which its replies come back to.
     pub(crate) desk: Option<&'a mut Desk>,
     pub(crate) number: u32,
-    /// Where replies wait for the next submission, if connections are served through a ring.
-    pub(crate) outbox: Option<&'a mut Outbox>,
 }
 
 /// Buffers that a worker's connections take turns with.
@@ -129,8 +123,6 @@ pub(crate) struct Connection<C> {
     ends: bool,
     /// It stands in the list of those with more to do.
     pub(crate) listed: bool,
-    /// What a ring has of it, if it is served through one: bytes are brought then, and never fetched.
-    link: Option<Link>,
 }
 
 impl<C> Connection<C> {
@@ -145,7 +137,6 @@ impl<C> Connection<C> {
             readable: false,
             ends: false,
             listed: false,
-            link: None,
         }
     }
 
@@ -170,7 +161,6 @@ impl<C> Connection<C> {
 
     fn is_full(&self) -> bool {
         self.held.as_ref().is_some_and(|held| !held.unsent.is_empty())
-            || self.link.as_ref().is_some_and(Link::is_sending)
     }
 
     /// Replies still to come.
@@ -214,7 +204,7 @@ impl<C> Connection<C> {
     /// An edge came: there may be something to read, or room to write.
     #[inline]
     pub(crate) const fn woken(&mut self, ends: bool) {
-        self.readable = self.link.is_none();
+        self.readable = true;
         self.ends |= ends;
     }
 
@@ -255,7 +245,7 @@ impl<C> Connection<C> {
     pub(crate) fn work<S: Service<Connection = C>>(&mut self, turn: &mut Turn<'_, S>) -> After {
         let done = match self.stage {
             Stage::Lingering(why) => return self.discard(why, turn.scratch),
-            Stage::Open if self.held.is_none() && self.link.is_none() => self.read_and_answer(turn),
+            Stage::Open if self.held.is_none() => self.read_and_answer(turn),
             _ => self.go_on(turn),
         };
         done.unwrap_or_else(|_| After::Close(self.broken()))
@@ -315,7 +305,7 @@ impl<C> Connection<C> {
 
     /// Some bytes wait in one of its buffers, or it is about to end.
     fn go_on<S: Service<Connection = C>>(&mut self, turn: &mut Turn<'_, S>) -> Result<After, Errno> {
-        self.begin(turn);
+        turn.scratch.output.clear();
         let mut served = Served { used: 0, again: false, when_room: false };
         self.send_unsent(turn)?;
         if self.is_full() {
@@ -398,7 +388,7 @@ impl<C> Connection<C> {
             }
         }
         wrote |= !turn.scratch.output.is_empty();
-        self.leave(turn)?;
+        self.send(turn)?;
         let partial = unfinished || used < input.len();
         if !partial {
             self.asked = Instant::NEVER;

@@ -13,7 +13,6 @@ mod favourite;
 mod gather;
 mod limits;
 mod table;
-mod uring;
 mod waiting;
 
 use std::net::SocketAddr;
@@ -28,7 +27,6 @@ use twinpath_time::{Instant, Wheel};
 use twinpath_worker::Io;
 
 pub use self::limits::{CHUNK, Share, TcpLimits};
-pub use self::uring::Uring;
 
 use self::accept::Acceptor;
 use self::connection::{After, Connection, Scratch, Turn};
@@ -42,8 +40,7 @@ use crate::served::Served;
 
 const FIRST_LISTENER_TOKEN: u32 = FIRST_TCP_TOKEN;
 pub(crate) const DESK_TOKEN: u32 = FIRST_LISTENER_TOKEN + SOCKETS_MAX;
-const RING_TOKEN: u32 = DESK_TOKEN + 1;
-const FIRST_CONNECTION_TOKEN: u32 = RING_TOKEN + 1;
+const FIRST_CONNECTION_TOKEN: u32 = DESK_TOKEN + 1;
 
 /// Connections closed for their time, or told to end, in one turn.
 const CLOSE_BURST: u32 = 64;
@@ -74,8 +71,6 @@ pub(crate) struct TcpServer<C> {
     /// Those that want work done that may block, and found no room.
     want_room: Waiting,
     scratch: Scratch,
-    /// Set where connections are served through a ring instead of the worker's epoll.
-    uring: Option<Uring>,
     /// Bytes came in the last run, from connections that are asked without the epoll.
     found: bool,
     /// Bytes that its connections hold.
@@ -85,12 +80,7 @@ pub(crate) struct TcpServer<C> {
 }
 
 impl<C: Send> TcpServer<C> {
-    pub(crate) fn new(
-        listeners: Vec<OwnedFd>,
-        served: Arc<Served>,
-        share: Arc<Share>,
-        uring: Option<Uring>,
-    ) -> Self {
+    pub(crate) fn new(listeners: Vec<OwnedFd>, served: Arc<Served>, share: Arc<Share>) -> Self {
         let limits = share.limits();
         Self {
             acceptor: Acceptor::new(listeners),
@@ -102,7 +92,6 @@ impl<C: Send> TcpServer<C> {
             due: Vec::new(),
             want_room: Waiting::default(),
             scratch: Scratch::new(limits),
-            uring,
             found: false,
             held: 0,
             ending: None,
@@ -110,36 +99,14 @@ impl<C: Send> TcpServer<C> {
         }
     }
 
-    pub(crate) fn start(&mut self, io: &Io<'_, ServeEvent>) -> Result<(), Errno> {
-        if self.uring.as_mut().is_some_and(|uring| uring.enable().is_err()) {
-            // Its epoll is there in any case.
-            self.uring = None;
-        }
-        if let Some(uring) = &self.uring {
-            io.watch_edges(uring.ring(), RING_TOKEN)?;
-        }
-        Ok(())
-    }
-
     /// Accepts from here on.
     pub(crate) fn listen(&self, io: &Io<'_, ServeEvent>) -> Result<(), Errno> {
         self.acceptor.start(io)
     }
 
-    /// Whether connections are served through a ring.
-    pub(crate) const fn has_ring(&self) -> bool {
-        self.uring.is_some()
-    }
-
+    /// When there is something to do although no descriptor tells of it.
     #[inline]
     pub(crate) fn next_deadline(&self) -> Instant {
-        let pending = self.uring.as_ref().is_some_and(Uring::is_pending);
-        if pending { Instant::ZERO } else { self.next_due() }
-    }
-
-    /// When there is something to do that nothing has to come for.
-    #[inline]
-    fn next_due(&self) -> Instant {
         if !self.again.is_empty() || self.ending.is_some() {
             return Instant::ZERO;
         }
@@ -149,7 +116,7 @@ impl<C: Send> TcpServer<C> {
     /// Whether connections are asked without the epoll.
     #[inline]
     pub(crate) const fn spins(&self) -> bool {
-        self.favourite.number().is_some() || self.uring.is_some() && self.table.open() > 0
+        self.favourite.number().is_some()
     }
 
     /// Whether the last run found bytes on such a connection.
@@ -160,9 +127,6 @@ impl<C: Send> TcpServer<C> {
 
     /// Before the worker sleeps: everything stands in the epoll.
     pub(crate) fn rest(&mut self, io: &Io<'_, ServeEvent>) {
-        if let Some(uring) = &mut self.uring {
-            uring.tell();
-        }
         self.favour_nobody(io);
     }
 
@@ -171,7 +135,6 @@ impl<C: Send> TcpServer<C> {
         // Nor does one begin to be one over sleeps: it would go out of the epoll only to come back.
         self.favourite.forget();
         if let Some(number) = favourite
-            && self.uring.is_none()
             && let Some(connection) = self.table.get(number)
             && io.watch_edges(&connection.fd, FIRST_CONNECTION_TOKEN + number).is_err()
         {
@@ -210,19 +173,15 @@ impl<C: Send> TcpServer<C> {
     #[inline]
     pub(crate) fn run<S: Service<Connection = C>>(&mut self, mut call: Call<'_, '_, S>) -> bool {
         let (spins, before) = (self.spins(), call.counters.stream_bytes_in.get());
-        let has_ring = self.uring.is_some();
-        let busy = if has_ring { self.reap(&mut call) } else { spins && self.ask_favourite(&mut call) };
+        let busy = spins && self.ask_favourite(&mut call);
         let busy = self.run_due(&mut call) || busy;
-        if has_ring {
-            self.submit_all(&mut call);
-        }
         self.found = spins && call.counters.stream_bytes_in.get() > before;
         busy
     }
 
     #[inline]
     fn run_due<S: Service<Connection = C>>(&mut self, call: &mut Call<'_, '_, S>) -> bool {
-        if call.now < self.next_due() {
+        if call.now < self.next_deadline() {
             return false;
         }
         if call.now >= self.acceptor.resume_at() {
@@ -283,10 +242,6 @@ impl<C: Send> TcpServer<C> {
             if self.favourite.named(number, call.now) {
                 self.favour(number, call.io);
             }
-        } else if token == RING_TOKEN {
-            // At once, as what is told of by the epoll: the next turn would take it for something new.
-            self.reap(&mut call);
-            self.submit_all(&mut call);
         } else {
             let listener = (token - FIRST_LISTENER_TOKEN) as usize;
             let mut acceptor = std::mem::replace(&mut self.acceptor, Acceptor::new(Vec::new()));
@@ -306,7 +261,7 @@ impl<C: Send> TcpServer<C> {
 
     #[inline]
     fn work<S: Service<Connection = C>>(&mut self, number: u32, call: &mut Call<'_, '_, S>) {
-        let Self { table, scratch, share, uring, .. } = self;
+        let Self { table, scratch, share, .. } = self;
         let Some(connection) = table.get(number) else { return };
         let before = connection.held();
         let mut turn = Turn {
@@ -317,7 +272,6 @@ impl<C: Send> TcpServer<C> {
             scratch,
             desk: call.desk.as_deref_mut(),
             number,
-            outbox: uring.as_mut().map(|uring| &mut uring.outbox),
         };
         let after = connection.work(&mut turn);
         if after == After::Keep && before == 0 && connection.is_plain() {
@@ -358,9 +312,6 @@ impl<C: Send> TcpServer<C> {
         }
         if held != before {
             self.holds(before, held, call);
-        }
-        if self.uring.is_some() {
-            self.follow(number);
         }
     }
 
@@ -451,20 +402,14 @@ impl<C: Send> TcpServer<C> {
         let number = self.table.next_place();
         self.deadlines.reserve(self.table.places() as usize);
         let state = call.service.accept(call.now, peer).inspect_err(|_| self.share.closed())?;
-        let connection = match &mut self.uring {
-            Some(uring) => Connection::new(call.now, fd, state).with_link(uring.next_generation()),
-            None if call.io.watch_edges(&fd, FIRST_CONNECTION_TOKEN + number).is_ok() => {
-                Connection::new(call.now, fd, state)
-            }
-            None => {
-                self.share.closed();
-                call.service.close(state, Closed::Broken);
-                return Err(Reason::ConnectionLimit);
-            }
-        };
+        if call.io.watch_edges(&fd, FIRST_CONNECTION_TOKEN + number).is_err() {
+            self.share.closed();
+            call.service.close(state, Closed::Broken);
+            return Err(Reason::ConnectionLimit);
+        }
+        let connection = Connection::new(call.now, fd, state);
         self.deadlines.set(number, connection.deadline(self.share.limits()));
         self.table.insert(connection);
-        self.follow(number);
         call.counters.accepted.add(1);
         Ok(())
     }
@@ -476,7 +421,7 @@ impl<C: Send> TcpServer<C> {
         why: Closed,
         call: &mut Call<'_, '_, S>,
     ) {
-        let Some(mut connection) = self.table.remove(number) else { return };
+        let Some(connection) = self.table.remove(number) else { return };
         self.deadlines.set(number, Instant::NEVER);
         if self.favourite.number() == Some(number) {
             self.favourite.forget();
@@ -487,12 +432,10 @@ impl<C: Send> TcpServer<C> {
             call.counters.queued_bytes.set(self.held);
         }
         self.share.closed();
-        connection.send_last(call.counters);
-        let state = self.let_go(connection, number);
         if let Closed::For(reason) = why {
             call.io.drops().add(reason, 1);
         }
-        call.service.close(state, why);
+        call.service.close(connection.state, why);
         call.counters.connections.set(u64::from(self.table.open()));
         self.acceptor.resume(call.io);
     }
@@ -501,7 +444,6 @@ impl<C: Send> TcpServer<C> {
     fn end_some<S: Service<Connection = C>>(&mut self, call: &mut Call<'_, '_, S>) {
         let Some(first) = self.ending else { return };
         self.favour_nobody(call.io);
-        self.reap_all(call);
         let beyond = self.table.places().min(first + CLOSE_BURST);
         for number in first..beyond {
             self.answer_and_end(number, call);

@@ -1,4 +1,4 @@
-//! Many connections at once: more bytes than there are buffers for, and numbers that change hands while something is under way.
+//! Many connections at once: more bytes than sockets hold, and numbers that change hands while something is under way.
 
 use std::collections::VecDeque;
 
@@ -16,10 +16,8 @@ impl Choices {
 }
 
 #[test]
-fn more_than_all_buffers_hold_is_answered_all_the_same() {
-    // One connection may be sent more than these take, so that they are all taken whatever is received at once.
-    let uring = by_ring().then(|| Uring::with_buffers(2).unwrap());
-    let mut rig = Rig::through(uring, Lengths::default(), LIMITS, None);
+fn many_connections_with_more_than_one_read_each_are_all_answered() {
+    let mut rig = Rig::new(LIMITS);
     let mut streams: Vec<_> = (0..150).map(|_| rig.connect()).collect();
     let lines = "3\n".repeat(20_000);
     for stream in &mut streams {
@@ -28,7 +26,6 @@ fn more_than_all_buffers_hold_is_answered_all_the_same() {
     for stream in &mut streams {
         assert_eq!(rig.read(stream, 60_000), (60_000, false));
     }
-    assert_eq!(rig.serve.buffers_empty.get() > 0, by_ring(), "it is what was to be tried");
     assert_eq!((rig.closes().len(), rig.share.bytes()), (0, 0));
     streams[0].write_all(b"9\n").unwrap();
     assert_eq!(rig.read(&mut streams[0], 9), (9, false));
@@ -128,12 +125,12 @@ fn held_back(rig: &mut Rig, stream: &mut TcpStream) -> u32 {
 }
 
 #[test]
-fn a_busy_connection_is_let_ask_more_where_no_other_waits_with_it() {
+fn a_busy_connection_is_let_ask_more_also_beside_an_idle_one() {
     for open in 1..=2 {
         let mut rig = Rig::new(LIMITS);
         let mut streams: Vec<_> = (0..open).map(|_| rig.connect()).collect();
         let held = held_back(&mut rig, &mut streams[0]);
-        assert_eq!(held > 0, open == 1 || !by_ring(), "{held} times");
+        assert!(held > 0, "beside {} idle ones", open - 1);
     }
 }
 

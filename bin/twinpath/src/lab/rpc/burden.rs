@@ -30,15 +30,8 @@ const SETTLED_LOOKS: u32 = 10;
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(50);
 
-const BUSY: Asked = Asked {
-    client: Client::Tcp,
-    mode: "poll",
-    connections: 1,
-    inflight: 128,
-    batch: false,
-    getattr: false,
-    at_half: false,
-};
+const BUSY: Asked =
+    Asked { client: Client::Tcp, mode: "poll", inflight: 128, batch: false, getattr: false, at_half: false };
 /// The others of one that never reads.
 const OTHERS: Asked = Asked { inflight: 16, ..BUSY };
 

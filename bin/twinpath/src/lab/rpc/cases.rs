@@ -1,6 +1,5 @@
 //! Every row that is a server and a client: which server, asked for what, and how.
 
-use super::ways::{self, WAYS};
 use crate::lab::model::{Group, RowSpec};
 
 pub(super) const P50: &str = "p50_us";
@@ -20,8 +19,6 @@ pub(super) enum Server {
     Twinpath(&'static str),
     /// The same, without ever holding a CPU latency request.
     Requestless(&'static str),
-    /// The same, with more options.
-    With(&'static str, &'static str),
 }
 
 /// Which client asks.
@@ -41,8 +38,7 @@ pub(super) struct Asked {
     pub(super) client: Client,
     /// How it waits.
     pub(super) mode: &'static str,
-    /// Each with a thread, and so many calls in flight.
-    pub(super) connections: u32,
+    /// Calls in flight.
     pub(super) inflight: u32,
     /// Several calls may share a send, several replies a receive.
     pub(super) batch: bool,
@@ -59,20 +55,19 @@ pub(super) struct Case {
     pub(super) asked: Asked,
 }
 
-pub(super) const ONE: Asked = Asked {
+const ONE: Asked = Asked {
     client: Client::Tcp,
     mode: "interrupt",
-    connections: 1,
     inflight: 1,
     batch: false,
     getattr: false,
     at_half: false,
 };
-pub(super) const ONE_SPINNING: Asked = Asked { mode: "poll", ..ONE };
+const ONE_SPINNING: Asked = Asked { mode: "poll", ..ONE };
 /// The client spins, so that a sleeping one's wake-ups are not what is measured.
-pub(super) const MANY: Asked = Asked { inflight: 128, ..ONE_SPINNING };
-pub(super) const BATCH: Asked = Asked { batch: true, ..MANY };
-pub(super) const HALF: Asked = Asked { at_half: true, ..MANY };
+const MANY: Asked = Asked { inflight: 128, ..ONE_SPINNING };
+const BATCH: Asked = Asked { batch: true, ..MANY };
+const HALF: Asked = Asked { at_half: true, ..MANY };
 const UDP_ONE: Asked = Asked { client: Client::Udp, ..ONE_SPINNING };
 const FAST_ONE: Asked = Asked { client: Client::Fast, ..ONE_SPINNING };
 const FAST_MANY: Asked = Asked { client: Client::Fast, ..MANY };
@@ -104,7 +99,7 @@ pub(super) const fn case(row: RowSpec, server: Server, asked: Asked) -> Case {
     let (path, mode) = match server {
         Server::Ganesha => ("kernel", "interrupt"),
         Server::Tcp(mode) | Server::Udp(_, mode) => ("kernel", mode),
-        Server::Twinpath(mode) | Server::Requestless(mode) | Server::With(mode, _) => {
+        Server::Twinpath(mode) | Server::Requestless(mode) => {
             (if matches!(asked.client, Client::Fast) { "auto" } else { "kernel" }, mode)
         }
     };
@@ -211,7 +206,7 @@ pub(super) const CASES: &[Case] = &[
 
 /// The case of a row.
 pub(super) fn case_of(row: &str) -> Option<&'static Case> {
-    CASES.iter().chain(&WAYS).find(|case| case.row.id == row)
+    CASES.iter().find(|case| case.row.id == row)
 }
 
 /// Rows that are measured next to each other, in this order or backwards: both sides of a ratio, with those that sleep
@@ -250,13 +245,6 @@ pub(super) const TOGETHER: &[&[&str]] = &[
     &["getattr-128-ganesha"],
     IDLE,
     &[NEVER_READS],
-    ways::PAIRS[0],
-    ways::PAIRS[1],
-    ways::PAIRS[2],
-    ways::PAIRS[3],
-    ways::PAIRS[4],
-    ways::PAIRS[5],
-    ways::PAIRS[6],
 ];
 
 /// The pair of `null-tcp-1-vs-spin`.

@@ -76,10 +76,9 @@ impl<'a> Stage<'a> {
             }
             Peer::Tcp(mode) => self.plain(&peers::tcp_null(mode), &case.asked, rate).await,
             Peer::Udp(method, mode) => self.plain(&peers::udp_null(method, mode), &case.asked, rate).await,
-            Peer::Twinpath(mode) | Peer::Requestless(mode) | Peer::With(mode, _) => {
+            Peer::Twinpath(mode) | Peer::Requestless(mode) => {
                 let more = match case.server {
                     Peer::Requestless(_) => "--latency-request never",
-                    Peer::With(_, more) => more,
                     _ => "",
                 };
                 let instance = self.twinpath(mode, more).await?;

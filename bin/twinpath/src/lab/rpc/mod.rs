@@ -8,7 +8,6 @@ mod cases;
 mod measure;
 mod peers;
 mod tables;
-mod ways;
 
 use std::time::{Duration, Instant};
 

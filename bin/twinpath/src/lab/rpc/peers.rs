@@ -78,9 +78,6 @@ pub(super) fn bench(
         args.extend(words(&format!("--on {}", CLIENT.interface)));
     }
     args.extend(words(&format!("--mode {} --inflight {}", asked.mode, asked.inflight)));
-    if asked.connections > 1 {
-        args.extend(words(&format!("--threads {}", asked.connections)));
-    }
     if asked.getattr {
         args.extend(words(&format!("--proc getattr {file}")));
     }

@@ -4,7 +4,6 @@ use super::cases::{
     CASES, COST, COSTS, IDLE, INSTRUCTIONS, NEVER_READS, OUR_BATCH, OUR_MANY, P50, PLAIN_BATCH, PLAIN_MANY,
     PLAIN_UDP, RATE,
 };
-use super::ways::{self, WAYS};
 use crate::lab::model::{Better, Formula, Group, Judged, RatioSpec, RowSpec};
 
 const fn burden(id: &'static str, main: &'static str, label: &'static str) -> RowSpec {
@@ -33,31 +32,19 @@ const OTHERS: [RowSpec; 4] = [
 /// Rows in the order of the table.
 pub(super) const ROWS: &[RowSpec] = &all();
 
-const fn all() -> [RowSpec; CASES.len() + WAYS.len() + OTHERS.len()] {
-    let mut rows = [OTHERS[0]; CASES.len() + WAYS.len() + OTHERS.len()];
+const fn all() -> [RowSpec; CASES.len() + OTHERS.len()] {
+    let mut rows = [OTHERS[0]; CASES.len() + OTHERS.len()];
     let mut at = 0;
     while at < rows.len() {
-        rows[at] = if at < CASES.len() {
-            CASES[at].row
-        } else if at < CASES.len() + WAYS.len() {
-            WAYS[at - CASES.len()].row
-        } else {
-            OTHERS[at - CASES.len() - WAYS.len()]
-        };
+        rows[at] = if at < CASES.len() { CASES[at].row } else { OTHERS[at - CASES.len()] };
         at += 1;
     }
     rows
 }
 
 /// Rows that need others measured before them: the offered rate is half of the best bare server's.
-pub(super) const NEEDS: &[(&str, &[&str])] = &[
-    (COSTS[0], PLAIN_MANY),
-    (COSTS[1], PLAIN_MANY),
-    (ways::PAIRS[5][0], PLAIN_MANY),
-    (ways::PAIRS[5][1], PLAIN_MANY),
-    (IDLE[0], IDLE),
-    (IDLE[1], IDLE),
-];
+pub(super) const NEEDS: &[(&str, &[&str])] =
+    &[(COSTS[0], PLAIN_MANY), (COSTS[1], PLAIN_MANY), (IDLE[0], IDLE), (IDLE[1], IDLE)];
 
 /// Whether what is offered to it follows from rates measured before.
 pub(super) fn needs_rates(row: &str) -> bool {
@@ -96,7 +83,7 @@ const fn best_over_best(tops: &'static [&'static str], rows: &'static [&'static 
 }
 
 /// The table of what has to be reached.
-const TARGETS: [RatioSpec; 15] = [
+pub(super) const RATIOS: &[RatioSpec] = &[
     ratio(
         "null-tcp-1-vs-ganesha",
         over("null-tcp-1-twinpath", P50, &[("null-tcp-1-ganesha", P50)]),
@@ -223,19 +210,6 @@ const TARGETS: [RatioSpec; 15] = [
         )
     },
 ];
-
-/// These, and what compares the ways to serve sockets.
-pub(super) const RATIOS: &[RatioSpec] = &ratios();
-
-const fn ratios() -> [RatioSpec; TARGETS.len() + ways::RATIOS.len()] {
-    let mut ratios = [TARGETS[0]; TARGETS.len() + ways::RATIOS.len()];
-    let mut at = 0;
-    while at < ratios.len() {
-        ratios[at] = if at < TARGETS.len() { TARGETS[at] } else { ways::RATIOS[at - TARGETS.len()] };
-        at += 1;
-    }
-    ratios
-}
 
 #[cfg(test)]
 mod tests {
