@@ -5,19 +5,25 @@
 //! value is one for everybody, and it stays when its writer dies. So it is taken only where nobody else has set one, under a
 //! lock, and what it was is kept in a file: whoever comes next puts back what the dead left ([`restore_abandoned`]).
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
+
+use crate::trusted_dir::{TrustError, TrustedDir};
 
 /// The kernel's word for "no time at all": only the shallowest state. (A zero means: no request.)
 const NONE_AT_ALL: &str = "n/a\n";
 
 /// The kernel's word for "no request".
 const NO_REQUEST: &str = "0\n";
+
+/// Longest text in a file of former values, bytes: a number of 32 bits.
+const LEFT_MAX: u64 = 32;
 
 /// Times to try for a file that others remove at the same time.
 const TRIES: usize = 16;
@@ -66,6 +72,9 @@ pub enum CpuRequestError {
         /// Why.
         source: io::Error,
     },
+    /// The folder for that, or the file, is somebody else's.
+    #[error("{0}; without it nobody could put back the value after a crash")]
+    Trust(#[from] TrustError),
 }
 
 impl CpuRequest {
@@ -81,10 +90,10 @@ impl CpuRequest {
     fn open_at(path: &Path, cpu: usize, max_exit_us: u32, directory: &Path) -> Result<Self, CpuRequestError> {
         let opened = |source| CpuRequestError::Open { path: path.to_owned(), source };
         let value = File::options().read(true).write(true).open(path).map_err(opened)?;
-        let file = directory.join(format!("cpu{cpu}"));
+        let file = directory.join(name_of(cpu));
         let kept = |source| CpuRequestError::Journal { path: file.clone(), source };
-        fs::create_dir_all(directory).map_err(kept)?;
-        let Some(mut journal) = Journal::lock(&file).map_err(kept)? else {
+        let directory = Arc::new(TrustedDir::make(directory)?);
+        let Some(mut journal) = Journal::lock(&directory, cpu)? else {
             return Err(CpuRequestError::Shared { cpu, path: file });
         };
         journal.put_back(&value).map_err(kept)?;
@@ -131,21 +140,20 @@ impl Drop for CpuRequest {
 /// Puts back what dead processes left: the CPUs whose request is withdrawn. A value that somebody changed since stays.
 ///
 /// # Errors
-/// What listing `directory` returns, unless it does not exist; CPUs that cannot be put right are left for the next one.
-pub fn restore_abandoned(directory: &Path) -> io::Result<Vec<usize>> {
-    let entries = match fs::read_dir(directory) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+/// [`TrustError`], unless there is no such folder: one that others own or could write is not acted upon, nor is such a file.
+/// CPUs that cannot be put right are left for the next one.
+pub fn restore_abandoned(directory: &Path) -> Result<Vec<usize>, TrustError> {
+    let directory = match TrustedDir::open(directory) {
+        Ok(directory) => Arc::new(directory),
+        Err(error) if error.is_absent() => return Ok(Vec::new()),
         Err(error) => return Err(error),
     };
+    let listed = |error| TrustError::Open { path: directory.path().to_owned(), error };
     let mut restored = Vec::new();
-    for entry in entries {
-        let entry = entry?;
-        let name = entry.file_name();
-        let Some(cpu) = name.to_str().and_then(|name| name.strip_prefix("cpu")?.parse().ok()) else {
-            continue;
-        };
-        let Ok(Some(mut journal)) = Journal::lock(&entry.path()) else { continue };
+    for name in directory.names().map_err(listed)? {
+        let cpu = name.to_str().and_then(|name| name.strip_prefix("cpu")?.parse().ok());
+        let Some(cpu) = cpu.filter(|cpu| *name == *name_of(*cpu)) else { continue };
+        let Some(mut journal) = Journal::lock(&directory, cpu)? else { continue };
         let Ok(value) = File::options().read(true).write(true).open(value_path(cpu)) else { continue };
         if journal.put_back(&value).is_ok_and(|changed| changed) {
             restored.push(cpu);
@@ -154,6 +162,11 @@ pub fn restore_abandoned(directory: &Path) -> io::Result<Vec<usize>> {
     }
     restored.sort_unstable();
     Ok(restored)
+}
+
+/// The file of a CPU, in the folder of former values.
+fn name_of(cpu: usize) -> String {
+    format!("cpu{cpu}")
 }
 
 fn value_path(cpu: usize) -> PathBuf {
@@ -170,23 +183,26 @@ fn read(value: &File) -> io::Result<String> {
 /// A locked file with what we write, there as long as we may have written it. Its lock goes with its process.
 #[derive(Debug)]
 struct Journal {
-    path: PathBuf,
+    directory: Arc<TrustedDir>,
+    name: String,
     file: File,
 }
 
 impl Journal {
     /// `None` if somebody who lives has it.
-    fn lock(path: &Path) -> io::Result<Option<Self>> {
+    fn lock(directory: &Arc<TrustedDir>, cpu: usize) -> Result<Option<Self>, TrustError> {
+        let name = name_of(cpu);
+        let failed = |error: io::Error| TrustError::Open { path: directory.path().join(&name), error };
         for _ in 0..TRIES {
-            let file = File::options().read(true).write(true).create(true).truncate(false).open(path)?;
+            let file = directory.file(&name, OFlags::RDWR | OFlags::CREATE)?;
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {}
                 Err(Errno::WOULDBLOCK) => return Ok(None),
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(failed(error.into())),
             }
             // Its last owner may have removed it between the two calls: then this is a file that nobody else will find.
-            if file.metadata()?.nlink() > 0 {
-                return Ok(Some(Self { path: path.to_owned(), file }));
+            if file.metadata().map_err(failed)?.nlink() > 0 {
+                return Ok(Some(Self { directory: Arc::clone(directory), name, file }));
             }
         }
         Ok(None)
@@ -196,7 +212,7 @@ impl Journal {
     fn put_back(&mut self, value: &File) -> io::Result<bool> {
         let mut left = String::new();
         self.file.rewind()?;
-        self.file.read_to_string(&mut left)?;
+        (&self.file).take(LEFT_MAX).read_to_string(&mut left)?;
         let left = left.trim();
         let ours = !left.is_empty() && read(value)? == left;
         if ours {
@@ -215,12 +231,15 @@ impl Journal {
     fn remove(&mut self) {
         // Only while it is locked, so that nobody else's is removed; what cannot be removed is found empty.
         let _ = self.file.set_len(0);
-        let _ = fs::remove_file(&self.path);
+        let _ = self.directory.remove(&self.name);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     /// A file that behaves like the kernel's, and a directory for what is kept. Both go at the end.
@@ -294,6 +313,32 @@ mod tests {
         fs::write(scene.0.join("value"), "7\n").unwrap();
         assert!(matches!(scene.open(0), Err(CpuRequestError::Foreign { .. })));
         assert_eq!((scene.value(), scene.kept().len()), ("7".to_owned(), 0));
+    }
+
+    #[test]
+    fn a_folder_or_file_that_others_could_have_put_there_is_not_acted_upon() {
+        let scene = Scene::new("hostile");
+        let (kept, victim) = (scene.0.join("kept"), scene.0.join("victim"));
+        fs::create_dir_all(&kept).unwrap();
+        fs::write(&victim, "n/a").unwrap();
+        // A link in place of the file: neither locked, emptied nor removed.
+        std::os::unix::fs::symlink(&victim, kept.join("cpu3")).unwrap();
+        assert!(matches!(scene.open(0), Err(CpuRequestError::Trust(TrustError::Link { .. }))));
+        assert!(matches!(restore_abandoned(&kept), Err(TrustError::Link { .. })));
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "n/a");
+        fs::remove_file(kept.join("cpu3")).unwrap();
+        // A file, then a folder, that a group could write.
+        fs::write(kept.join("cpu3"), "n/a").unwrap();
+        fs::set_permissions(kept.join("cpu3"), fs::Permissions::from_mode(0o660)).unwrap();
+        assert!(matches!(restore_abandoned(&kept), Err(TrustError::Mode { .. })));
+        fs::set_permissions(&kept, fs::Permissions::from_mode(0o770)).unwrap();
+        assert!(matches!(scene.open(0), Err(CpuRequestError::Trust(TrustError::Mode { .. }))));
+        assert!(matches!(restore_abandoned(&kept), Err(TrustError::Mode { .. })));
+        // A link in place of the folder.
+        fs::rename(&kept, scene.0.join("real")).unwrap();
+        std::os::unix::fs::symlink(scene.0.join("real"), &kept).unwrap();
+        assert!(matches!(restore_abandoned(&kept), Err(TrustError::Link { .. })));
+        assert_eq!(scene.value(), "0");
     }
 
     #[test]

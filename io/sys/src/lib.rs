@@ -21,6 +21,7 @@ pub mod packet_socket;
 pub mod scheduling;
 pub mod stamp;
 pub mod tcp_listener;
+pub mod trusted_dir;
 pub mod udp_socket;
 
 pub use cpu_request::CpuRequest;
@@ -29,4 +30,5 @@ pub use frame_tap::FrameTap;
 pub use latency_request::LatencyRequest;
 pub use netns::Namespace;
 pub use packet_socket::PacketSocket;
+pub use trusted_dir::TrustedDir;
 pub use udp_socket::UdpSocket;

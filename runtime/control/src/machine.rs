@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+use twinpath_sys::trusted_dir::TrustError;
 use twinpath_sys::{clock, cpu_request, cpuidle};
 use twinpath_time::Duration;
 use twinpath_worker::WorkerCounters;
@@ -172,8 +173,8 @@ impl Standing {
 /// Withdraws the latency requests for single CPUs that killed instances have left; the CPUs.
 ///
 /// # Errors
-/// When the directory of former values cannot be read.
-pub fn withdraw_abandoned_requests() -> std::io::Result<Vec<usize>> {
+/// When the folder of former values cannot be read, or others could have written what is in it.
+pub fn withdraw_abandoned_requests() -> Result<Vec<usize>, TrustError> {
     cpu_request::restore_abandoned(&run_directory().join(FORMER_VALUES))
 }
 
@@ -183,7 +184,10 @@ fn put_right(directory: &std::path::Path) {
         Ok(cpus) => {
             tracing::info!("withdrew the latency request that a killed instance left on CPUs {cpus:?}")
         }
-        Err(error) => tracing::warn!("cannot look for leftovers in {}: {error}", directory.display()),
+        Err(error) => tracing::warn!(
+            "latency requests that killed instances may have left in {} are not withdrawn: {error}",
+            directory.display()
+        ),
     }
 }
 

@@ -1,6 +1,6 @@
 //! What each setting should be, from what there is and what is wanted. A pure function.
 
-use super::form::{Form, cpu_list};
+use super::form::cpu_list;
 use super::knowledge;
 use super::napi::Parameter;
 use super::setting::{Id, Owner, Place, Setting};
@@ -92,7 +92,7 @@ impl Adviser<'_> {
     fn interface(&self, interface: &Interface, advice: &mut Vec<Advice>) {
         let (owner, name) = (&interface.owner, interface.owner.name.as_str());
         self.interrupts(interface, advice);
-        let coalescing = setting(Place::Coalescing, Form::Word, owner);
+        let coalescing = setting(Place::Coalescing, owner);
         // Both 0 would mean no interrupt at all (include/uapi/linux/ethtool.h, struct ethtool_coalesce), so that is not set;
         // a device that says so of itself is left alone.
         let at_once = [1, 0].map(|frames| format!("adaptive-rx off, rx-usecs 0, rx-frames {frames}"));
@@ -104,11 +104,11 @@ impl Adviser<'_> {
             (Id::IrqSuspension, Parameter::IrqSuspendTimeout),
             (Id::ThreadedNapi, Parameter::Threaded),
         ] {
-            let napi = setting(Place::Napi { parameter }, Form::Word, owner);
+            let napi = setting(Place::Napi { parameter }, owner);
             advice.push(self.line(id, name, value(napi, "0")));
         }
         for queue in 0..interface.rx_queues {
-            let mask = device(owner, &format!("queues/rx-{queue}/rps_cpus"), Form::CpuMask);
+            let mask = setting(Place::Rps { queue: queue as u32 }, owner);
             advice.push(self.line(Id::Rps, format!("rx-{queue}"), value(mask, "none")));
         }
         for queue in 0..interface.tx_queues {
@@ -124,7 +124,7 @@ impl Adviser<'_> {
         }
         for interrupt in &interface.interrupts {
             let place = Place::Interrupt { irq: interrupt.irq, name: interrupt.name.clone() };
-            let setting = setting(place, Form::CpuList, &interface.owner);
+            let setting = setting(place, &interface.owner);
             let workers = &self.wish.cpus;
             let wanted = match (self.wish.mode, workers.as_slice()) {
                 (_, []) => Wanted::WorkersUnknown { setting },
@@ -176,7 +176,7 @@ impl Adviser<'_> {
 
     /// A transmit queue per worker, and the rest for everybody else.
     fn transmit_cpus(&self, interface: &Interface, queue: usize) -> Wanted {
-        let setting = device(&interface.owner, &format!("queues/tx-{queue}/xps_cpus"), Form::CpuMask);
+        let setting = setting(Place::Xps { queue: queue as u32 }, &interface.owner);
         let workers = self.wish.cpus.as_slice();
         if interface.tx_queues < 2 {
             return Wanted::Absent;
@@ -203,10 +203,8 @@ impl Adviser<'_> {
     }
 
     fn machine(&self, advice: &mut Vec<Advice>) {
-        for (id, path) in
-            [(Id::BusyPoll, "proc/sys/net/core/busy_poll"), (Id::BusyRead, "proc/sys/net/core/busy_read")]
-        {
-            advice.push(self.line(id, "", value(file(path, Form::Word), "0")));
+        for (id, place) in [(Id::BusyPoll, Place::BusyPoll), (Id::BusyRead, Place::BusyRead)] {
+            advice.push(self.line(id, "", value(of_machine(place), "0")));
         }
         let workers: Vec<&Cpu> = self
             .topology
@@ -222,25 +220,23 @@ impl Adviser<'_> {
             advice.push(self.line(Id::IdleStates, subject, self.idle_states(cpu)));
         }
         for cpu in &workers {
-            let path = format!("sys/devices/system/cpu/cpu{}/power/pm_qos_resume_latency_us", cpu.number);
-            let shown = Wanted::Shown { setting: file(&path, Form::Word) };
+            let shown = Wanted::Shown { setting: of_machine(Place::CpuLatency { cpu: cpu.number as u32 }) };
             advice.push(self.line(Id::CpuLatency, format!("CPU {}", cpu.number), shown));
         }
-        let halt = file("sys/module/haltpoll/parameters/guest_halt_poll_ns", Form::Word);
+        let halt = of_machine(Place::HaltPolling);
         advice.push(self.line(Id::HaltPolling, "", Wanted::Shown { setting: halt }));
         advice.push(self.isolated());
         if self.topology.interface.is_some() {
             advice.push(self.irqbalance());
         }
-        let pages = file("sys/kernel/mm/transparent_hugepage/enabled", Form::Choice);
+        let pages = of_machine(Place::HugePages);
         let any_of = vec!["madvise".to_owned(), "never".to_owned()];
         advice.push(self.line(Id::Thp, "", Wanted::Value { setting: pages, any_of }));
         advice.push(self.memlock());
     }
 
     fn governor(&self, cpu: &Cpu) -> Advice {
-        let path = format!("sys/devices/system/cpu/cpu{}/cpufreq/scaling_governor", cpu.number);
-        let setting = file(&path, Form::Word);
+        let setting = of_machine(Place::Governor { cpu: cpu.number as u32 });
         let performance = cpu.governors.iter().any(|governor| governor == "performance");
         let wanted = if performance { value(setting, "performance") } else { Wanted::Shown { setting } };
         self.line(Id::Governor, format!("CPU {}", cpu.number), wanted)
@@ -300,16 +296,12 @@ impl Adviser<'_> {
     }
 }
 
-fn setting(place: Place, form: Form, owner: &Owner) -> Setting {
-    Setting { place, form, owner: Some(owner.clone()) }
+fn setting(place: Place, owner: &Owner) -> Setting {
+    Setting { place, owner: Some(owner.clone()) }
 }
 
-fn device(owner: &Owner, file: &str, form: Form) -> Setting {
-    setting(Place::Device { file: file.to_owned() }, form, owner)
-}
-
-fn file(path: &str, form: Form) -> Setting {
-    Setting { place: Place::File { path: path.to_owned() }, form, owner: None }
+fn of_machine(place: Place) -> Setting {
+    Setting { place, owner: None }
 }
 
 fn value(setting: Setting, value: &str) -> Wanted {

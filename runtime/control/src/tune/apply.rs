@@ -75,8 +75,6 @@ pub fn apply(
         };
         let place = known.unwrap_or_else(|| {
             journal.record.entries.push(Entry {
-                id: line.id,
-                subject: line.subject.clone(),
                 setting: setting.clone(),
                 former: now.clone(),
                 applied: now.clone(),
@@ -128,12 +126,12 @@ fn change(system: &mut dyn System, entry: &mut Entry, was: String) -> Outcome {
         (Ok(()), None) => (Done::Applied, "it cannot be read back".to_owned()),
         (Err(trouble), _) => (Done::Failed, trouble.to_string()),
     };
-    Outcome { id: entry.id, subject: entry.subject.clone(), was, is, what, note }
+    Outcome { id: entry.id(), subject: entry.setting.subject(), was, is, what, note }
 }
 
 pub(crate) fn write(system: &mut dyn System, setting: &Setting, value: &str) -> Result<(), Trouble> {
     let at = setting.at(system).ok_or(Trouble::Absent)?;
-    system.write(&at, &setting.form.raw(value))
+    system.write(&at, &setting.place.form().raw(value))
 }
 
 fn add_asker(entry: &mut Entry, asker: &str) {

@@ -1,14 +1,20 @@
 //! The ways in which the kernel writes a value down, and the one in which it is compared and shown here.
 
-use serde::{Deserialize, Serialize};
 use twinpath_sys::affinity::parse_cpu_list;
 
+use super::napi;
+
 /// How a value is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Form {
-    /// As it stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// A number that is not negative.
+    Number,
+    /// One word, such as a governor's name.
     Word,
+    /// Names with a number or a word each: `adaptive-rx off, rx-usecs 3`.
+    Coalescing,
+    /// Numbers of a device and its NAPI instances: `2, by instance 0,2`.
+    Napi,
     /// All choices, the one in force in brackets: `always [madvise] never`.
     Choice,
     /// CPUs as `0,2-3`.
@@ -16,6 +22,9 @@ pub enum Form {
     /// CPUs as bits, 32 per group, highest group first: `00000000,00000005`.
     CpuMask,
 }
+
+/// Longest value, bytes: a NAPI parameter of a thousand instances.
+const VALUE_LEN_MAX: usize = 16 * 1024;
 
 /// What stands for an empty set of CPUs.
 const NONE: &str = "none";
@@ -25,7 +34,7 @@ impl Form {
     pub(crate) fn canonical(self, raw: &str) -> String {
         let raw = raw.trim();
         let canonical = match self {
-            Self::Word => None,
+            Self::Number | Self::Word | Self::Coalescing | Self::Napi => None,
             Self::Choice => raw
                 .split_whitespace()
                 .find_map(|word| word.strip_prefix('[')?.strip_suffix(']'))
@@ -37,6 +46,29 @@ impl Form {
         canonical.unwrap_or_else(|| raw.to_owned())
     }
 
+    /// Whether it is a value of this form, as it is shown. Nothing else is ever written: values come back from a file.
+    pub(crate) fn is_value(self, canonical: &str) -> bool {
+        let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let word = |text: &str| {
+            !text.is_empty()
+                && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-/".contains(&byte))
+        };
+        canonical.len() <= VALUE_LEN_MAX
+            && !canonical.contains(char::is_control)
+            && match self {
+                Self::Number => number(canonical),
+                Self::Word | Self::Choice => word(canonical),
+                Self::Coalescing => canonical
+                    .split(", ")
+                    .all(|part| part.split_once(' ').is_some_and(|(name, value)| word(name) && word(value))),
+                Self::Napi => {
+                    let (device, each) = canonical.split_once(napi::BY_INSTANCE).unwrap_or(("0", canonical));
+                    number(device) && each.split(',').all(number)
+                }
+                Self::CpuList | Self::CpuMask => canonical == NONE || parse_cpu_list(canonical).is_ok(),
+            }
+    }
+
     /// What the kernel takes, from what is shown.
     pub(crate) fn raw(self, canonical: &str) -> String {
         match self {
@@ -44,7 +76,7 @@ impl Form {
             Self::CpuMask => {
                 parse_cpu_list(canonical).map_or_else(|_| canonical.to_owned(), |cpus| bits(&cpus))
             }
-            Self::Word | Self::Choice | Self::CpuList => canonical.to_owned(),
+            _ => canonical.to_owned(),
         }
     }
 }
@@ -111,5 +143,29 @@ mod tests {
             }
         }
         assert_eq!(Form::CpuMask.raw("1,33"), "00000002,00000002");
+    }
+
+    #[test]
+    fn a_value_has_the_form_of_its_setting_and_is_one_line() {
+        for (form, good, bad) in [
+            (Form::Number, &["0", "20000"][..], &["", "-1", "1 2", "1\n2", "0x10", "a"][..]),
+            (Form::Word, &["performance", "n/a"], &["", "a b", "a\nb", "a;b", "\u{1b}[2J"]),
+            (Form::Choice, &["madvise"], &["[madvise]", "always never"]),
+            (
+                Form::Coalescing,
+                &["rx-usecs 3", "adaptive-rx off, rx-frames 1"],
+                &["", "rx-usecs", "a b c", "a b\n"],
+            ),
+            (
+                Form::Napi,
+                &["2", "2,0", "2, by instance 2,0"],
+                &["", "2,", "x, by instance 1", "2, by instance "],
+            ),
+            (Form::CpuList, &["none", "0,2-3"], &["0\n1", "0\n", "x", "../.."]),
+            (Form::CpuMask, &["none", "0,2-3"], &["ffzz"]),
+        ] {
+            good.iter().for_each(|value| assert!(form.is_value(value), "{form:?} {value:?}"));
+            bad.iter().for_each(|value| assert!(!form.is_value(value), "{form:?} {value:?}"));
+        }
     }
 }

@@ -1,9 +1,11 @@
 //! The machine we run on; or a directory that looks like one.
 
-use std::io;
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::path::Path;
 
-use rustix::fd::{AsRawFd as _, OwnedFd};
+use rustix::fd::OwnedFd;
+use rustix::fs::{Dir, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 use twinpath_sys::mounts;
 
@@ -11,12 +13,16 @@ use super::genl::Genl;
 use super::napi::{self, Parameter};
 use super::system::{At, System, Trouble};
 
+/// Times to open a file while others rename or mount something.
+const TRIES: usize = 64;
+
 /// A machine, by its /sys and /proc.
 #[derive(Debug)]
 pub struct Host {
-    root: PathBuf,
-    /// What stands for /sys, where the one below `root` shows another network namespace.
-    own_sys: Option<OwnedFd>,
+    /// What stands for /sys; none where there is none.
+    sys: Option<OwnedFd>,
+    /// What stands for /proc.
+    proc: Option<OwnedFd>,
     /// A copy has no netlink.
     netlink: bool,
 }
@@ -38,14 +44,14 @@ impl Host {
     /// # Errors
     /// [`HostError`].
     pub fn open(interface: Option<&str>) -> Result<Self, HostError> {
-        let mut host = Self { root: PathBuf::from("/"), own_sys: None, netlink: true };
+        let mut host = Self { netlink: true, ..Self::at(Path::new("/")) };
         // Entering a namespace leaves /sys as it was; loopback is in each, with index 1 in all: so the interface tells.
         let index = |name: &str| rustix::net::netdevice::name_to_index(socket().ok()?, name).ok();
         let told = |name: &str| host.file(&format!("sys/class/net/{name}/ifindex"))?.parse().ok();
         let other = |name: &String| index(name) != told(name);
         let names = host.list("sys/class/net");
         if names.iter().any(&other) || interface.is_some_and(|name| other(&name.to_owned())) {
-            host.own_sys = Some(mounts::own_sysfs().map_err(HostError::OtherNamespace)?);
+            host.sys = Some(mounts::own_sysfs().map_err(HostError::OtherNamespace)?);
         }
         Ok(host)
     }
@@ -53,14 +59,36 @@ impl Host {
     /// A directory with `sys` and `proc` in it.
     #[must_use]
     pub fn at(root: &Path) -> Self {
-        Self { root: root.to_owned(), own_sys: None, netlink: false }
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = |name: &str| rustix::fs::open(root.join(name), flags, Mode::empty()).ok();
+        Self { sys: folder("sys"), proc: folder("proc"), netlink: false }
     }
 
-    fn path(&self, path: &str) -> PathBuf {
-        match (&self.own_sys, path.strip_prefix("sys/")) {
-            (Some(sys), Some(path)) => PathBuf::from(format!("/proc/self/fd/{}", sys.as_raw_fd())).join(path),
-            _ => self.root.join(path),
+    /// Opens what a path names. Links are followed, as /sys is made of them (/sys/class/net/eth0 is one), but never out of the
+    /// /sys or /proc that the path begins with, and none of those of /proc that lead anywhere.
+    fn open_at(&self, path: &str, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+        let (root, path) = match path.split_once('/').unwrap_or((path, "")) {
+            ("sys", path) => (&self.sys, path),
+            ("proc", path) => (&self.proc, path),
+            _ => return Err(Errno::NOENT),
+        };
+        let root = root.as_ref().ok_or(Errno::NOENT)?;
+        let path = if path.is_empty() { "." } else { path };
+        let within = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        for _ in 1..TRIES {
+            match openat2(root, path, flags | OFlags::CLOEXEC, Mode::empty(), within) {
+                // Something was renamed or mounted meanwhile, so that the kernel cannot tell where `..` leads (openat2(2)).
+                Err(Errno::AGAIN) => {}
+                opened => return opened,
+            }
         }
+        openat2(root, path, flags | OFlags::CLOEXEC, Mode::empty(), within)
+    }
+
+    /// One `write(2)` of the whole value to a file that is there: a file of the kernel's takes it or refuses it.
+    fn put(&self, path: &str, value: &str) -> io::Result<()> {
+        let file = self.open_at(path, OFlags::WRONLY | OFlags::TRUNC)?;
+        File::from(file).write_all(value.as_bytes())
     }
 
     fn netlink(&self) -> Result<Genl, Trouble> {
@@ -123,7 +151,10 @@ fn socket() -> rustix::io::Result<OwnedFd> {
 impl System for Host {
     fn read(&self, at: &At) -> Result<String, Trouble> {
         match at {
-            At::File(path) => std::fs::read_to_string(self.path(path))
+            At::File(path) => self
+                .open_at(path, OFlags::RDONLY)
+                .map_err(io::Error::from)
+                .and_then(|file| io::read_to_string(File::from(file)))
                 .map(|text| text.trim().to_owned())
                 .map_err(|error| Trouble::of_read(&error)),
             At::Coalescing { interface } => self.netlink()?.coalescing(interface),
@@ -133,7 +164,7 @@ impl System for Host {
 
     fn write(&mut self, at: &At, value: &str) -> Result<(), Trouble> {
         match at {
-            At::File(path) => write(&self.path(path), value).map_err(|error| {
+            At::File(path) => self.put(path, value).map_err(|error| {
                 match (path.starts_with("proc/irq/"), Errno::from_io_error(&error)) {
                     (true, Some(Errno::IO)) => {
                         Trouble::Refused("the kernel chooses this interrupt's CPU itself".to_owned())
@@ -152,27 +183,25 @@ impl System for Host {
     }
 
     fn settable(&self, at: &At) -> bool {
-        use std::os::unix::fs::PermissionsExt as _;
         let At::File(path) = at else { return true };
-        std::fs::metadata(self.path(path)).is_ok_and(|file| file.permissions().mode() & 0o222 != 0)
+        let mode = self.open_at(path, OFlags::PATH).and_then(|file| rustix::fs::fstat(&file));
+        mode.is_ok_and(|file| file.st_mode & 0o222 != 0)
     }
 
     fn list(&self, directory: &str) -> Vec<String> {
-        let Ok(entries) = std::fs::read_dir(self.path(directory)) else { return Vec::new() };
+        let opened = self.open_at(directory, OFlags::RDONLY | OFlags::DIRECTORY);
+        let Ok(entries) = opened.and_then(Dir::new) else { return Vec::new() };
         let mut names: Vec<String> =
             entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        names.retain(|name| name != "." && name != "..");
         names.sort_unstable();
         names
     }
 
     fn link(&self, path: &str) -> Option<String> {
-        let target = std::fs::read_link(self.path(path)).ok()?;
-        Some(target.file_name()?.to_string_lossy().into_owned())
+        let link = self.open_at(path, OFlags::PATH | OFlags::NOFOLLOW).ok()?;
+        let target = rustix::fs::readlinkat(&link, "", Vec::new()).ok()?;
+        let target = target.to_string_lossy();
+        target.rsplit('/').next().filter(|part| !part.is_empty()).map(str::to_owned)
     }
-}
-
-/// One `write(2)` of the whole value to a file that is there: a file of the kernel's takes it or refuses it.
-fn write(path: &Path, value: &str) -> io::Result<()> {
-    use std::io::Write as _;
-    std::fs::OpenOptions::new().write(true).truncate(true).open(path)?.write_all(value.as_bytes())
 }

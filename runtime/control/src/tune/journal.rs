@@ -3,32 +3,37 @@
 //! One file per machine, `/run/twinpath/tune.json`: it lives as long as the settings do, which is until the machine
 //! restarts. Should the directory outlive a restart, the boot id tells. Who holds the journal holds a lock, so two of
 //! them never work at once, and what is unfinished in it was left by somebody who died.
+//!
+//! Root acts on what it says. So the folder and the file have to be root's or this user's own, and nobody else may be able to
+//! write them ([`TrustedDir`]). An entry says what a setting is, never where it is kept, and its values have the form that such
+//! a setting has: whatever a journal says, only settings of ours are ever written.
 
-use std::io::{self, Write as _};
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use rustix::fd::OwnedFd;
-use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
+use twinpath_sys::trusted_dir::{TrustError, TrustedDir};
 
 use super::setting::{Id, Setting};
 use super::system::System;
 
-/// Of this layout.
-const VERSION: u32 = 1;
+/// Of this layout. Version 1 named files, which cannot be told from files that somebody else wants written.
+const VERSION: u32 = 2;
+
+/// Longest journal, bytes: some thousand queues, each with its interface.
+const LEN_MAX: u64 = 4 << 20;
 
 /// Where it is unless told otherwise.
 pub const DEFAULT: &str = "/run/twinpath/tune.json";
 
 /// A setting that was changed, or was about to be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Entry {
-    /// Its name.
-    pub id: Id,
-    /// Of what, as it was shown.
-    pub subject: String,
-    /// The setting.
+    /// The setting: what it is, never where.
     pub setting: Setting,
     /// What it was before anybody here touched it.
     pub former: String,
@@ -40,6 +45,25 @@ pub struct Entry {
     pub stage: Stage,
     /// For whom: names of interfaces, `machine` for the machine alone.
     pub askers: Vec<String>,
+}
+
+impl Entry {
+    /// The line that it belongs to.
+    #[must_use]
+    pub const fn id(&self) -> Id {
+        self.setting.place.id()
+    }
+
+    /// What is wrong with it, if anything is: it is not of the kind that we write.
+    fn fault(&self) -> Option<String> {
+        let setting = &self.setting;
+        if !setting.is_sound() {
+            return Some(format!("{setting:?} is no setting"));
+        }
+        let values = [Some(&self.former), Some(&self.applied), self.earlier.as_ref()];
+        let wrong = values.into_iter().flatten().find(|value| !setting.place.form().is_value(value))?;
+        Some(format!("{wrong:?} is no value of {}", self.id()))
+    }
 }
 
 /// How far an entry got.
@@ -66,25 +90,27 @@ pub struct Record {
 /// The journal, held.
 #[derive(Debug)]
 pub struct Journal {
-    file: PathBuf,
+    folder: TrustedDir,
+    name: String,
     /// What it says.
     pub record: Record,
-    _lock: OwnedFd,
+    _lock: File,
 }
 
 /// Why there is no journal.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// Its directory cannot be made.
-    #[error("cannot make the directory {} for the journal: {error}; run as root, or name another with --journal", directory.display())]
-    Directory {
-        /// The directory.
-        directory: PathBuf,
-        /// Why.
-        error: io::Error,
+    /// The file or its folder cannot be opened, or is not ours alone.
+    #[error("no journal of former values: {0}. Run as root, or name another journal with --journal")]
+    Trust(#[from] TrustError),
+    /// It has no name.
+    #[error("{} cannot be a journal: name a file", file.display())]
+    Name {
+        /// What was named.
+        file: PathBuf,
     },
-    /// Its lock cannot be opened.
-    #[error("cannot open {}: {error}; run as root, or name another journal with --journal", file.display())]
+    /// It cannot be locked.
+    #[error("cannot lock {}: {error}", file.display())]
     Lock {
         /// The lock.
         file: PathBuf,
@@ -145,19 +171,19 @@ impl Journal {
     /// # Errors
     /// [`JournalError`].
     pub fn open(file: &Path, system: &dyn System) -> Result<Self, JournalError> {
-        let directory = file.parent().unwrap_or_else(|| Path::new("/"));
-        std::fs::create_dir_all(directory)
-            .map_err(|error| JournalError::Directory { directory: directory.to_owned(), error })?;
-        let lock_file = file.with_extension("lock");
-        let lock = open(&lock_file, OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR)
-            .map_err(|error| JournalError::Lock { file: lock_file.clone(), error })?;
+        let (folder, name) = parts(file)?;
+        let folder = TrustedDir::make(folder)?;
+        let lock_name = beside(&name, "lock");
+        let lock = folder.file(&lock_name, OFlags::RDWR | OFlags::CREATE)?;
+        let lock_file = || folder.path().join(&lock_name);
         flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
-            Errno::WOULDBLOCK => JournalError::Busy { file: lock_file.clone() },
-            error => JournalError::Lock { file: lock_file.clone(), error },
+            Errno::WOULDBLOCK => JournalError::Busy { file: lock_file() },
+            error => JournalError::Lock { file: lock_file(), error },
         })?;
         let boot = boot(system);
-        let record = read(file)?.unwrap_or(Record { version: VERSION, boot, entries: Vec::new() });
-        Ok(Self { file: file.to_owned(), record, _lock: lock })
+        let record = read_in(&folder, &name)?;
+        let record = record.unwrap_or(Record { version: VERSION, boot, entries: Vec::new() });
+        Ok(Self { folder, name, record, _lock: lock })
     }
 
     /// The machine has started anew since it was written: the kernel has forgotten all that it tells of.
@@ -177,8 +203,8 @@ impl Journal {
     /// # Errors
     /// [`JournalError::Write`]; what was on disk is still there.
     pub(crate) fn store(&self) -> Result<(), JournalError> {
-        let outcome = if self.record.entries.is_empty() { remove(&self.file) } else { self.replace() };
-        outcome.map_err(|error| JournalError::Write { file: self.file.clone(), error })
+        let outcome = if self.record.entries.is_empty() { self.remove() } else { self.replace() };
+        outcome.map_err(|error| JournalError::Write { file: self.folder.path().join(&self.name), error })
     }
 
     /// The same, when settings have been changed since it was stored last.
@@ -194,43 +220,75 @@ impl Journal {
 
     fn replace(&self) -> io::Result<()> {
         let text = serde_json::to_vec_pretty(&self.record).map_err(io::Error::other)?;
-        let beside = self.file.with_extension("new");
-        let mut file = std::fs::File::create(&beside)?;
+        let new = beside(&self.name, "new");
+        let mut file = self
+            .folder
+            .file(&new, OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC)
+            .map_err(io::Error::other)?;
         file.write_all(&text)?;
         file.sync_all()?;
-        std::fs::rename(&beside, &self.file)?;
-        sync_directory(&self.file)
+        self.folder.rename(&new, &self.name)?;
+        self.folder.sync()
+    }
+
+    fn remove(&self) -> io::Result<()> {
+        self.folder.remove(&self.name)?;
+        self.folder.sync()
     }
 }
 
 /// What the journal says, without taking hold of it: for those who only look.
 ///
 /// # Errors
-/// [`JournalError::Read`], [`JournalError::Parse`].
+/// [`JournalError`]: it cannot be read, others could have written it, or it is not what we write.
 pub fn read(file: &Path) -> Result<Option<Record>, JournalError> {
-    let text = match std::fs::read(file) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(JournalError::Read { file: file.to_owned(), error }),
+    let (folder, name) = parts(file)?;
+    match TrustedDir::open(folder) {
+        Ok(folder) => read_in(&folder, &name),
+        Err(error) if error.is_absent() => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn read_in(folder: &TrustedDir, name: &str) -> Result<Option<Record>, JournalError> {
+    let file = match folder.file(name, OFlags::RDONLY) {
+        Ok(file) => file,
+        Err(error) if error.is_absent() => return Ok(None),
+        Err(error) => return Err(error.into()),
     };
-    let wrong = |error: String| JournalError::Parse { file: file.to_owned(), error };
-    let record: Record = serde_json::from_slice(&text).map_err(|error| wrong(error.to_string()))?;
-    match record.version {
-        VERSION => Ok(Some(record)),
-        other => Err(wrong(format!("it has version {other}, this program knows {VERSION}"))),
+    let path = || folder.path().join(name);
+    let mut text = Vec::new();
+    file.take(LEN_MAX).read_to_end(&mut text).map_err(|error| JournalError::Read { file: path(), error })?;
+    parse(&text).map(Some).map_err(|error| JournalError::Parse { file: path(), error })
+}
+
+/// A journal that we could have written, or why it is none.
+fn parse(text: &[u8]) -> Result<Record, String> {
+    #[derive(Deserialize)]
+    struct Version {
+        version: u32,
+    }
+    let Version { version } = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+    if version != VERSION {
+        return Err(format!("it has version {version}, this program knows {VERSION}"));
+    }
+    let record: Record = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+    match record.entries.iter().find_map(Entry::fault) {
+        Some(fault) => Err(fault),
+        None => Ok(record),
     }
 }
 
-fn remove(file: &Path) -> io::Result<()> {
-    match std::fs::remove_file(file) {
-        Ok(()) => sync_directory(file),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error),
-    }
+/// The folder of the journal, and its name there.
+fn parts(file: &Path) -> Result<(&Path, String), JournalError> {
+    let name = file.file_name().and_then(|name| name.to_str());
+    let name = name.ok_or_else(|| JournalError::Name { file: file.to_owned() })?;
+    Ok((file.parent().unwrap_or_else(|| Path::new("/")), name.to_owned()))
 }
 
-fn sync_directory(file: &Path) -> io::Result<()> {
-    std::fs::File::open(file.parent().unwrap_or_else(|| Path::new("/")))?.sync_all()
+/// The name of a file beside the journal: its own with another ending.
+fn beside(name: &str, ending: &str) -> String {
+    Path::new(name).with_extension(ending).to_string_lossy().into_owned()
 }
 
 /// This start of the machine; empty where the kernel does not say.

@@ -57,7 +57,7 @@ pub fn set_all(ifindex: u32, parameter: Parameter, value: u64) -> Result<usize, 
 }
 
 /// Between the device's value and those of its instances.
-const BY_INSTANCE: &str = ", by instance ";
+pub(crate) const BY_INSTANCE: &str = ", by instance ";
 
 /// A value as it is read; `None` where neither the device nor an instance has it.
 pub(crate) fn text(device: Option<&str>, instances: &[u64]) -> Option<String> {

@@ -26,7 +26,7 @@ pub fn restore(
     which: &Which<'_>,
 ) -> Result<Vec<Outcome>, JournalError> {
     put_back_where(system, journal, |entry| {
-        (which.ids.is_empty() || which.ids.contains(&entry.id)) && released(entry, which.asker)
+        (which.ids.is_empty() || which.ids.contains(&entry.id())) && released(entry, which.asker)
     })
 }
 
@@ -77,7 +77,7 @@ fn released(entry: &mut Entry, asker: Option<&str>) -> bool {
 
 fn outcome(entry: &Entry, is: Option<String>, what: Done, note: impl Into<String>) -> Outcome {
     let was = entry.applied.clone();
-    Outcome { id: entry.id, subject: entry.subject.clone(), was, is, what, note: note.into() }
+    Outcome { id: entry.id(), subject: entry.setting.subject(), was, is, what, note: note.into() }
 }
 
 fn forgotten(system: &dyn System, entry: &Entry) -> Outcome {

@@ -9,6 +9,9 @@ use super::form::Form;
 use super::napi::Parameter;
 use super::system::{At, System};
 
+/// Longest name of an interface, bytes: IFNAMSIZ of linux/if.h, less its end.
+const NAME_LEN_MAX: usize = 15;
+
 /// What a line is about. The names are stable: `--only`, `--json` and the journal use them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -104,6 +107,7 @@ impl FromStr for Id {
 
 /// An interface, told apart from one that later has the same name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Owner {
     /// Its name when it was looked at.
     pub name: String,
@@ -115,19 +119,61 @@ pub struct Owner {
     pub namespace: String,
 }
 
-/// Where a setting is kept. What belongs to an interface is found by the interface's present name.
+impl Owner {
+    /// Whether it is what a kernel says of an interface. Nothing else becomes a part of a path.
+    pub(crate) fn is_sound(&self) -> bool {
+        let address = |byte: u8| byte.is_ascii_hexdigit() || byte == b':';
+        let inode = self.namespace.strip_prefix("net:[").and_then(|rest| rest.strip_suffix(']'));
+        is_interface_name(&self.name)
+            && self.address.bytes().all(address)
+            && (self.namespace.is_empty()
+                || inode.is_some_and(|inode| inode.bytes().all(|byte| byte.is_ascii_digit())))
+    }
+}
+
+/// Whether the kernel would take it for an interface's name: `dev_valid_name` in net/core/dev.c.
+pub(crate) fn is_interface_name(name: &str) -> bool {
+    let no_part =
+        |byte: u8| byte == b'/' || byte == b':' || byte.is_ascii_whitespace() || byte.is_ascii_control();
+    !name.is_empty()
+        && name.len() <= NAME_LEN_MAX
+        && name != "."
+        && name != ".."
+        && !name.bytes().any(no_part)
+}
+
+/// All settings there are, each by what it is. Where it is kept follows from that, and is said nowhere else: a journal that
+/// names a file is none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", tag = "kind")]
+#[serde(rename_all = "kebab-case", tag = "kind", deny_unknown_fields)]
 pub enum Place {
-    /// A file of the machine's, its path from the root without the leading slash.
-    File {
-        /// The path.
-        path: String,
+    /// `net.core.busy_poll`.
+    BusyPoll,
+    /// `net.core.busy_read`.
+    BusyRead,
+    /// The governor of a CPU's frequency.
+    Governor {
+        /// The CPU.
+        cpu: u32,
     },
-    /// A file of the interface's directory in /sys.
-    Device {
-        /// The path from there.
-        file: String,
+    /// A CPU's latency request. Only shown.
+    CpuLatency {
+        /// The CPU.
+        cpu: u32,
+    },
+    /// How long a guest's CPU polls before it halts, ns. Only shown.
+    HaltPolling,
+    /// Transparent huge pages.
+    HugePages,
+    /// CPUs that a receive queue's packets are handed to.
+    Rps {
+        /// The queue.
+        queue: u32,
+    },
+    /// CPUs that use a transmit queue.
+    Xps {
+        /// The queue.
+        queue: u32,
     },
     /// On which CPUs an interrupt is taken.
     Interrupt {
@@ -145,13 +191,59 @@ pub enum Place {
     },
 }
 
+impl Place {
+    /// The line that it belongs to.
+    pub(crate) const fn id(&self) -> Id {
+        match self {
+            Self::BusyPoll => Id::BusyPoll,
+            Self::BusyRead => Id::BusyRead,
+            Self::Governor { .. } => Id::Governor,
+            Self::CpuLatency { .. } => Id::CpuLatency,
+            Self::HaltPolling => Id::HaltPolling,
+            Self::HugePages => Id::Thp,
+            Self::Rps { .. } => Id::Rps,
+            Self::Xps { .. } => Id::Xps,
+            Self::Interrupt { .. } => Id::IrqAffinity,
+            Self::Coalescing => Id::Coalescing,
+            Self::Napi { parameter: Parameter::DeferHardIrqs } => Id::DeferredIrqs,
+            Self::Napi { parameter: Parameter::GroFlushTimeout } => Id::GroFlushTimeout,
+            Self::Napi { parameter: Parameter::IrqSuspendTimeout } => Id::IrqSuspension,
+            Self::Napi { parameter: Parameter::Threaded } => Id::ThreadedNapi,
+        }
+    }
+
+    /// How its value is written there.
+    pub(crate) const fn form(&self) -> Form {
+        match self {
+            Self::BusyPoll | Self::BusyRead | Self::HaltPolling => Form::Number,
+            Self::CpuLatency { .. } | Self::Governor { .. } => Form::Word,
+            Self::HugePages => Form::Choice,
+            Self::Rps { .. } | Self::Xps { .. } => Form::CpuMask,
+            Self::Interrupt { .. } => Form::CpuList,
+            Self::Coalescing => Form::Coalescing,
+            Self::Napi { .. } => Form::Napi,
+        }
+    }
+
+    /// Whether it belongs to an interface, and not to the machine.
+    const fn is_of_an_interface(&self) -> bool {
+        matches!(
+            self,
+            Self::Rps { .. }
+                | Self::Xps { .. }
+                | Self::Interrupt { .. }
+                | Self::Coalescing
+                | Self::Napi { .. }
+        )
+    }
+}
+
 /// A setting that can be read, and written by who may.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Setting {
-    /// Where it is kept.
+    /// What it is.
     pub place: Place,
-    /// How it is written there.
-    pub form: Form,
     /// Whose it is; none: the machine's.
     pub owner: Option<Owner>,
 }
@@ -164,9 +256,16 @@ impl Setting {
             None => String::new(),
         };
         let ifindex = self.owner.as_ref().map_or(0, |owner| owner.ifindex);
+        let cpu = |cpu: u32, file: &str| At::File(format!("sys/devices/system/cpu/cpu{cpu}/{file}"));
         Some(match &self.place {
-            Place::File { path } => At::File(path.clone()),
-            Place::Device { file } => At::File(format!("sys/class/net/{name}/{file}")),
+            Place::BusyPoll => At::File("proc/sys/net/core/busy_poll".to_owned()),
+            Place::BusyRead => At::File("proc/sys/net/core/busy_read".to_owned()),
+            Place::Governor { cpu: number } => cpu(*number, "cpufreq/scaling_governor"),
+            Place::CpuLatency { cpu: number } => cpu(*number, "power/pm_qos_resume_latency_us"),
+            Place::HaltPolling => At::File("sys/module/haltpoll/parameters/guest_halt_poll_ns".to_owned()),
+            Place::HugePages => At::File("sys/kernel/mm/transparent_hugepage/enabled".to_owned()),
+            Place::Rps { queue } => At::File(format!("sys/class/net/{name}/queues/rx-{queue}/rps_cpus")),
+            Place::Xps { queue } => At::File(format!("sys/class/net/{name}/queues/tx-{queue}/xps_cpus")),
             Place::Interrupt { irq, name } => {
                 system.list(&format!("proc/irq/{irq}")).contains(name).then_some(())?;
                 At::File(format!("proc/irq/{irq}/smp_affinity_list"))
@@ -174,6 +273,32 @@ impl Setting {
             Place::Coalescing => At::Coalescing { interface: name },
             Place::Napi { parameter } => At::Napi { interface: name, ifindex, parameter: *parameter },
         })
+    }
+
+    /// Of what it is, as it is shown: `eth0`, `rx-0`, `CPU 1`; empty for the machine.
+    pub(crate) fn subject(&self) -> String {
+        let interface = || self.owner.as_ref().map(|owner| owner.name.clone()).unwrap_or_default();
+        match &self.place {
+            Place::BusyPoll | Place::BusyRead | Place::HaltPolling | Place::HugePages => String::new(),
+            Place::Governor { cpu } | Place::CpuLatency { cpu } => format!("CPU {cpu}"),
+            Place::Rps { queue } => format!("rx-{queue}"),
+            Place::Xps { queue } => format!("tx-{queue}"),
+            Place::Interrupt { irq, name } => format!("{irq} {name}"),
+            Place::Coalescing | Place::Napi { .. } => interface(),
+        }
+    }
+
+    /// Whether it names something that can be: its interface, if it belongs to one, and an interrupt by a name that a file of
+    /// /proc may have.
+    pub(crate) fn is_sound(&self) -> bool {
+        let named = match &self.place {
+            Place::Interrupt { name, .. } => {
+                !name.is_empty() && name != "." && name != ".." && !name.contains('/') && is_printable(name)
+            }
+            _ => true,
+        };
+        let owned = self.owner.as_ref().map(Owner::is_sound);
+        named && owned.unwrap_or(true) && owned.is_some() == self.place.is_of_an_interface()
     }
 
     /// It is of a device and each of its NAPI instances.
@@ -185,6 +310,10 @@ impl Setting {
     pub(crate) const fn rounds(&self) -> bool {
         matches!(self.place, Place::Coalescing)
     }
+}
+
+fn is_printable(text: &str) -> bool {
+    !text.chars().any(char::is_control)
 }
 
 /// The name under which that very interface is known now.

@@ -61,7 +61,7 @@ pub fn survey(system: &dyn System, advice: Vec<Advice>) -> Vec<Line> {
 /// What a setting is now, in the form in which it is compared.
 pub(crate) fn value_of(system: &dyn System, setting: &Setting) -> Result<String, Trouble> {
     let at = setting.at(system).ok_or(Trouble::Absent)?;
-    system.read(&at).map(|raw| setting.form.canonical(&raw))
+    system.read(&at).map(|raw| setting.place.form().canonical(&raw))
 }
 
 fn line(system: &dyn System, advice: Advice) -> Line {
@@ -105,6 +105,10 @@ fn line(system: &dyn System, advice: Advice) -> Line {
     let may_be_set = || setting.at(system).is_some_and(|at| system.settable(&at));
     let (state, trouble) = match state {
         State::Change if !may_be_set() => (State::ForYou, "the kernel lets nobody set it".to_owned()),
+        // It could not be put back.
+        State::Change if !setting.is_sound() || !setting.place.form().is_value(&now) => {
+            (State::Unreadable, "the kernel's own value is not of the form known here".to_owned())
+        }
         state => (state, String::new()),
     };
     let settable = state == State::Change;

@@ -2,7 +2,7 @@
 
 use twinpath_sys::affinity::parse_cpu_list;
 
-use super::setting::Owner;
+use super::setting::{Owner, is_interface_name};
 use super::system::System;
 
 /// Everything that advice depends on, but for the settings' values.
@@ -136,9 +136,7 @@ pub struct NoInterface {
 
 fn look_at(system: &dyn System, name: &str) -> Option<Interface> {
     // A name is one part of a path.
-    if name.is_empty() || name.contains('/') || name.starts_with('.') {
-        return None;
-    }
+    is_interface_name(name).then_some(())?;
     let directory = format!("sys/class/net/{name}");
     let file = |file: &str| system.file(&format!("{directory}/{file}"));
     let queues = system.list(&format!("{directory}/queues"));

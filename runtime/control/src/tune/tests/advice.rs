@@ -106,7 +106,8 @@ fn what_cannot_be_read_is_told_apart_from_what_is_not_there() {
     fake.put("sys/class/net/eth0/queues/rx-0/rps_cpus", "");
     fake.put("sys/kernel/mm/transparent_hugepage/enabled", "what");
     let lines = said_of(&fake, Mode::Poll, &[1], &[Id::Rps, Id::Thp]);
-    assert_eq!(lines[0], "rps rx-0:  -> none Change");
+    // Nothing could be put back where nothing is.
+    assert_eq!(lines[0], "rps rx-0:  -> none Unreadable");
     assert_eq!(lines[2], "thp : what -> madvise Change");
 }
 

@@ -17,7 +17,7 @@ fn what_was_applied_is_as_advised_and_comes_back_exactly() {
     assert_eq!(outcomes.len(), 12);
     assert!(outcomes.iter().all(|outcome| outcome.what == Done::Applied), "{outcomes:?}");
     assert_eq!(fake.get("proc/irq/41/smp_affinity_list"), "2");
-    assert_eq!(fake.get("fake/coalescing/eth0"), "adaptive-rx off, rx-usecs 0");
+    assert_eq!(fake.get("sys/fake/coalescing/eth0"), "adaptive-rx off, rx-usecs 0");
     assert!(fake.lines(Mode::Interrupt, &[1, 2]).iter().all(|line| line.state != State::Change));
     assert!(fake.apply().is_empty(), "nothing is left to change");
     let outcomes = fake.restore();
@@ -115,7 +115,7 @@ fn a_device_that_rounds_is_put_back_also_after_dying() {
         if let Ok(outcomes) = applied {
             assert_eq!((outcomes[2].id, outcomes[2].what), (Id::Coalescing, Done::Rounded));
         }
-        assert_eq!(fake.get("fake/coalescing/eth0"), "adaptive-rx off, rx-usecs 4");
+        assert_eq!(fake.get("sys/fake/coalescing/eth0"), "adaptive-rx off, rx-usecs 4");
         fake.dies_at = None;
         fake.restore();
         assert_eq!(fake.everything(), before, "dies {dies}");

@@ -59,7 +59,7 @@ const FILES: [(&str, &str); 46] = [
     ("sys/devices/system/cpu/cpu1/cpuidle/state1/disable", "1"),
     ("sys/devices/system/cpu/cpu1/cpuidle/current_driver", "intel_idle"),
     ("sys/kernel/mm/transparent_hugepage/enabled", "[always] madvise never"),
-    ("fake/coalescing/eth0", "adaptive-rx on, rx-usecs 50"),
+    ("sys/fake/coalescing/eth0", "adaptive-rx on, rx-usecs 50"),
 ];
 
 /// A machine that can be told to misbehave.
@@ -123,7 +123,7 @@ impl Fake {
     /// Every file of it, but for the journal's, each as its last writer left it.
     pub(super) fn everything(&self) -> BTreeMap<PathBuf, String> {
         let mut files = BTreeMap::new();
-        let mut directories = vec![self.path("sys"), self.path("proc"), self.path("fake")];
+        let mut directories = vec![self.path("sys"), self.path("proc")];
         while let Some(directory) = directories.pop() {
             for entry in fs::read_dir(directory).unwrap() {
                 let entry = entry.unwrap();
@@ -175,7 +175,7 @@ impl Fake {
     fn place(at: &At) -> String {
         match at {
             At::File(path) => path.clone(),
-            At::Coalescing { interface } => format!("fake/coalescing/{interface}"),
+            At::Coalescing { interface } => format!("sys/fake/coalescing/{interface}"),
             At::Napi { interface, parameter, .. } => {
                 format!("sys/class/net/{interface}/{}", parameter.file().unwrap_or("none"))
             }

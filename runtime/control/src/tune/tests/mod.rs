@@ -3,5 +3,6 @@
 mod advice;
 mod crash;
 mod fake;
+mod hostile;
 mod putting_back;
 mod random;

@@ -41,12 +41,12 @@ fn a_renamed_interface_is_found_by_its_index() {
     let mut fake = Fake::new();
     fake.apply();
     std::fs::rename(fake.path("sys/class/net/eth0"), fake.path("sys/class/net/lan0")).unwrap();
-    std::fs::rename(fake.path("fake/coalescing/eth0"), fake.path("fake/coalescing/lan0")).unwrap();
+    std::fs::rename(fake.path("sys/fake/coalescing/eth0"), fake.path("sys/fake/coalescing/lan0")).unwrap();
     let outcomes = fake.restore_for(Some("eth0"));
     let threaded = of(&outcomes, Id::ThreadedNapi);
     assert_eq!((threaded.what, threaded.note.as_str()), (Done::Restored, "eth0 is called lan0 now"));
     assert_eq!(fake.get("sys/class/net/lan0/threaded"), "1");
-    assert_eq!(fake.get("fake/coalescing/lan0"), "adaptive-rx on, rx-usecs 50");
+    assert_eq!(fake.get("sys/fake/coalescing/lan0"), "adaptive-rx on, rx-usecs 50");
 }
 
 #[test]
@@ -139,8 +139,8 @@ fn a_journal_that_is_none_is_an_error_and_nothing_is_touched() {
     for (wrong, why) in [
         (String::new(), "EOF"),
         (text[..text.len() / 2].to_owned(), "EOF"),
-        (text.replace("\"version\": 1", "\"version\": 2"), "version 2"),
-        (text.replace("thp", "nonesuch"), "nonesuch"),
+        (text.replace("\"version\": 2", "\"version\": 3"), "version 3"),
+        (text.replace("huge-pages", "nonesuch"), "nonesuch"),
     ] {
         std::fs::write(fake.journal_file(), &wrong).unwrap();
         let error = fake.journal().unwrap_err();
