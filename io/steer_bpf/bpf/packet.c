@@ -13,15 +13,18 @@
 /* The furthest byte that decide() reads: TCP flags behind a tag and an IPv6 header. */
 _Static_assert(ETH_LEN + TAG_LEN + IPV6_LEN + 14 <= HEAD_LEN, "the copied head covers every header read");
 
-/* A frame in memory that the worker has mapped; the layout is repeated in mem/rings/src/direct.rs. */
-enum { SLOT_FREE = 0, SLOT_FRAME = 1, SLOT_NOTHING = 2 };
+/* A bounded queue with many producers (any CPU) and one consumer (the worker), after Dmitry Vyukov. The sequence of a slot says
+ * whose turn it is. With `lap` = position & ~slot_mask: `lap` means that a producer may take the slot for this position,
+ * `lap + 1` that it holds a frame, and the worker writes the next lap when it gives the slot back. A producer that is held up
+ * between taking a slot and filling it therefore keeps the slot: others that come round find the former lap, and the ring is full.
+ * The layout is repeated in mem/rings/src/direct.rs. */
 enum { SLOT_LEN = 2048, SLOT_DATA = SLOT_LEN - 16 };
 
 struct slot {
-	__u32 status;
-	__u32 len;
-	__u16 vlan; /* host order, or VLAN_NONE */
-	__u16 reserved[3];
+	__u64 sequence; /* zero at first: free for lap 0 */
+	__u32 len;	/* 0: the frame could not be read */
+	__u16 vlan;	/* host order, or VLAN_NONE */
+	__u16 reserved;
 	__u8 bytes[SLOT_DATA];
 };
 
@@ -30,9 +33,9 @@ struct direct {
 	__u32 on;
 	__u32 reserved[15];
 	/* Written here. */
-	__u32 head;
+	__u64 head; /* the next position */
 	__u32 full;
-	__u32 reserved_too[14];
+	__u32 reserved_too[13];
 };
 
 struct {
@@ -136,21 +139,35 @@ INLINE int is_noted(const struct __sk_buff *skb, const struct per_cpu *cpu, __u3
 	return differs == 0;
 }
 
-/* A free slot, which is this frame's alone from here on; none if the ring is full. */
-INLINE struct slot *claim_slot(struct direct *ring)
+/* Another CPU can take the same position first; each time one of them gets on. */
+enum { CLAIM_ATTEMPTS = 16 };
+
+struct claimed_slot {
+	struct slot *slot; /* none if the ring is full */
+	__u64 filled;	   /* its sequence once it holds the frame */
+};
+
+INLINE struct claimed_slot claim_slot(struct direct *ring)
 {
-#pragma unroll
-	for (int attempt = 0; attempt < 4; attempt++) {
-		__u32 head = *(volatile __u32 *)&ring->head;
+	struct claimed_slot none = {};
+
+	for (int attempt = 0; attempt < CLAIM_ATTEMPTS; attempt++) {
+		__u64 head = *(volatile __u64 *)&ring->head;
 		__u32 place = head & slot_mask;
+		__u64 lap = head - place;
 		struct slot *slot = map_lookup(&slots, &place);
 
-		if (!slot || *(volatile __u32 *)&slot->status != SLOT_FREE)
-			return 0;
-		if (__sync_val_compare_and_swap(&ring->head, head, head + 1) == head)
-			return slot;
+		if (!slot)
+			return none;
+		__u64 sequence = *(volatile __u64 *)&slot->sequence;
+		/* Of the former lap: not filled yet, or not read yet. */
+		if (sequence < lap)
+			return none;
+		/* Otherwise others have moved the head since it was read. */
+		if (sequence == lap && __sync_val_compare_and_swap(&ring->head, head, head + 1) == head)
+			return (struct claimed_slot){ .slot = slot, .filled = lap + 1 };
 	}
-	return 0;
+	return none;
 }
 
 /* The worker looks into its slots: a frame that is claimed goes there, past the packet socket. */
@@ -159,13 +176,15 @@ INLINE int take_direct(struct __sk_buff *skb, struct direct *ring, struct per_cp
 	__u64 head[HEAD_WORDS] = {};
 	struct frame frame = { .bytes = (const __u8 *)head + HEAD_AT, .vlan = VLAN_NONE };
 	verdict_t verdict = verdict_of(skb, &frame, head);
+	struct claimed_slot claimed;
 	struct slot *slot;
-	__u32 len = skb->len, status = SLOT_FRAME;
+	__u32 len = skb->len;
 
 	cpu->counters[verdict & (COUNTERS - 1)]++;
 	if ((verdict & 0xff) != CLAIMED)
 		return TCX_NEXT;
-	slot = claim_slot(ring);
+	claimed = claim_slot(ring);
+	slot = claimed.slot;
 	if (!slot) {
 		__sync_fetch_and_add(&ring->full, 1);
 		return TCX_DROP;
@@ -175,9 +194,9 @@ INLINE int take_direct(struct __sk_buff *skb, struct direct *ring, struct per_cp
 	OWN_REGISTER(len);
 	/* The verdict lets nothing longer or shorter pass, which the verifier cannot know. */
 	if (len < ETH_LEN || len > SLOT_DATA || skb_load_bytes(skb, 0, slot->bytes, len) != 0)
-		status = SLOT_NOTHING;
-	/* With a barrier: the worker reads the slot after its status. */
-	__sync_lock_test_and_set(&slot->status, status);
+		slot->len = 0;
+	/* With a barrier: the worker reads the slot after its sequence. */
+	__sync_lock_test_and_set(&slot->sequence, claimed.filled);
 	cpu->counters[WITHHELD]++;
 	return TCX_DROP;
 }

@@ -1,7 +1,8 @@
 //! What a verdict costs: nanoseconds per frame of the programs as they run in production.
 //!
 //! `cargo run --release -p twinpath-steer-bpf --example speed`, as root. A test run's own cost, some 20 to 30 ns, is
-//! in every figure: the last column is little else.
+//! in every figure: the column `tcx, no note` is little else. `direct ring` is the program at tc ingress while it fills the
+//! worker's ring.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -9,12 +10,15 @@ mod common;
 use std::error::Error;
 use std::time::Duration;
 
-use common::{filter, ingress, run, xdp};
+use common::{direct_ring, filter, ingress, run, xdp};
+use twinpath_rings::direct::DirectRing;
 use twinpath_steer::corpus;
-use twinpath_steer_bpf::{Path, Steering};
+use twinpath_steer_bpf::{DIRECT_SLOTS, Path, Steering};
 
 const REPEAT: u32 = 1_000_000;
 const PASSES: usize = 7;
+/// Passes of the direct ring, each of which can be no longer than the ring.
+const RING_PASSES: usize = 2001;
 
 /// Cases of the corpus whose cost is of interest.
 const CASES: [(&str, &str); 8] = [
@@ -33,7 +37,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let case_of = |name: &str| corpus.cases.iter().find(|case| case.name == name).ok_or("no such case");
     let mut redirect = Steering::load(Path::Xdp)?;
     let mut packet = Steering::load(Path::Packet)?;
-    println!("{:32} {:8} {:>6} {:>8} {:>12}", "frame", "table", "XDP", "filter", "tcx, no note");
+    let mut ring = direct_ring(&packet);
+    println!(
+        "{:32} {:8} {:>6} {:>8} {:>12} {:>11}",
+        "frame", "table", "XDP", "filter", "tcx, no note", "direct ring"
+    );
     // The production filter reads from the data's start, which in a test run is the IP header: the same work needs a
     // frame with a second Ethernet header in front.
     let doubled = |frame: &[u8]| [&frame[..14], frame].concat();
@@ -46,7 +54,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         // An unclaimed frame through the filter clears the note.
         run(filter(&packet), &doubled(&case_of("arp_broadcast")?.frame), None, 1);
         let at_tcx = median(|| run(ingress(&packet), frame, None, REPEAT).duration);
-        println!("{name:32} {table:8} {at_xdp:6} {at_filter:8} {at_tcx:12}");
+        ring.set_on(true);
+        let at_ring = at_ring(&packet, &mut ring, frame);
+        ring.set_on(false);
+        println!("{name:32} {table:8} {at_xdp:6} {at_filter:8} {at_tcx:12} {at_ring:11}");
     }
     Ok(())
 }
@@ -55,4 +66,17 @@ fn median(measure: impl Fn() -> Duration) -> u128 {
     let mut passes: Vec<_> = (0..PASSES).map(|_| measure().as_nanos()).collect();
     passes.sort_unstable();
     passes[PASSES / 2]
+}
+
+/// One lap of the ring per pass, which is emptied in between.
+fn at_ring(steering: &Steering, ring: &mut DirectRing, frame: &[u8]) -> u128 {
+    let mut passes: Vec<_> = (0..RING_PASSES)
+        .map(|_| {
+            let duration = run(ingress(steering), frame, None, DIRECT_SLOTS).duration.as_nanos();
+            while ring.take(|_| ()).is_some() {}
+            duration
+        })
+        .collect();
+    passes.sort_unstable();
+    passes[RING_PASSES / 2]
 }

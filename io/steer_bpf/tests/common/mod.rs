@@ -1,7 +1,17 @@
 //! Frames through the loaded programs without a device (BPF_PROG_TEST_RUN).
 
 use aya::programs::{Program, SchedClassifier, SocketFilter, TestRun, TestRunOptions, TestRunResult, Xdp};
-use twinpath_steer_bpf::Steering;
+use twinpath_frame::Mapping;
+use twinpath_rings::direct::{DirectRing, SLOT_LEN, STATE_LEN};
+use twinpath_steer_bpf::{DIRECT_SLOTS, Steering};
+
+/// The worker's end of the ring that the program at tc ingress fills.
+pub(crate) fn direct_ring(steering: &Steering) -> DirectRing {
+    let [state, slots] = steering.direct().expect("the packet path has a ring");
+    let slots = Mapping::of_fd(slots, DIRECT_SLOTS as usize * SLOT_LEN, 0).expect("mapped");
+    let state = Mapping::of_fd(state, STATE_LEN, 0).expect("mapped");
+    DirectRing::new(state, slots, DIRECT_SLOTS as usize).expect("the layout of the object")
+}
 
 pub(crate) fn xdp(steering: &Steering) -> &Xdp {
     program(steering, "twinpath_xdp")

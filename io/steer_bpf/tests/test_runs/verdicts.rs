@@ -1,13 +1,11 @@
 //! The kernel's programs against user space: the corpus, and thousands of frames broken from it.
-#![allow(clippy::unwrap_used, reason = "a test says what it needs")]
 
-mod common;
-
-use common::{filter, ingress, run, xdp};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use twinpath_steer::corpus::{self, Case};
 use twinpath_steer::{Context, PassReason, Table, Verdict, verdict};
 use twinpath_steer_bpf::{Path, Steering};
+
+use crate::common::{filter, ingress, run, xdp};
 
 #[test]
 fn every_program_gives_the_verdict_of_the_corpus() {

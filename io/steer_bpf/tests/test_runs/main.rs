@@ -1,0 +1,7 @@
+//! The programs without a device, by the kernel's own test runs.
+#![allow(clippy::unwrap_used, reason = "a test says what it needs")]
+
+#[path = "../common/mod.rs"]
+mod common;
+mod direct_ring;
+mod verdicts;

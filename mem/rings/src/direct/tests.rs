@@ -1,0 +1,199 @@
+//! The ring against a model of the program that fills it, which takes the same steps in the same order
+//! (`claim_slot` and `take_direct` in io/steer_bpf/bpf/packet.c) and can be held up between any two of them.
+#![allow(unsafe_code, reason = "the model writes into slots as the program does")]
+
+use std::collections::VecDeque;
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// Where in the state the position of the next frame stands.
+const HEAD_AT: usize = 64;
+
+fn ring(slots: usize) -> DirectRing {
+    let memory = |len| Mapping::of_memfd("direct-test", len).expect("memory").0;
+    DirectRing::new(memory(4096), memory(slots * SLOT_LEN), slots).expect("layout")
+}
+
+fn head(ring: &DirectRing) -> &AtomicU64 {
+    // SAFETY: the state is longer than that, and the place aligned to eight; a 64-bit atomic takes any bits.
+    unsafe { ring.state.base().add(HEAD_AT).cast::<AtomicU64>().as_ref() }
+}
+
+/// Bytes of a frame of the model: all the same, so that one that two producers wrote at once shows.
+const FRAME_LEN: usize = 6;
+
+/// One run of the program with one frame.
+#[derive(Clone, Copy, Debug)]
+enum Producer {
+    ReadHead,
+    ReadSequence { head: u64 },
+    MoveHead { head: u64 },
+    WriteLen { head: u64 },
+    WriteByte { head: u64, at: usize },
+    Publish { head: u64 },
+    Done { taken: bool },
+}
+
+impl Producer {
+    /// The next step of putting a frame whose bytes are all `number`; a length of 0 stands for one that can't be read.
+    fn step(self, ring: &DirectRing, number: u8, len: u32) -> Self {
+        let place = |head: u64| (head & (ring.count as u64 - 1)) as usize;
+        let lap = |head: u64| head - place(head) as u64;
+        match self {
+            Self::ReadHead => Self::ReadSequence { head: self::head(ring).load(Ordering::SeqCst) },
+            Self::ReadSequence { head } => {
+                let sequence = ring.sequence(place(head)).load(Ordering::SeqCst);
+                if sequence < lap(head) {
+                    ring.word(FULL_AT).fetch_add(1, Ordering::SeqCst);
+                    return Self::Done { taken: false };
+                }
+                if sequence == lap(head) { Self::MoveHead { head } } else { Self::ReadHead }
+            }
+            Self::MoveHead { head } => {
+                let moved =
+                    self::head(ring).compare_exchange(head, head + 1, Ordering::SeqCst, Ordering::SeqCst);
+                if moved.is_ok() { Self::WriteLen { head } } else { Self::ReadHead }
+            }
+            Self::WriteLen { head } => {
+                let header = SlotHeader { len, vlan: u16::from(number) };
+                // SAFETY: the slot is this producer's: that is what the test is about, and all run on one thread.
+                unsafe { ring.slot(place(head)).add(size_of::<u64>()).cast::<SlotHeader>().write(header) };
+                Self::WriteByte { head, at: 0 }
+            }
+            Self::WriteByte { head, at } if at < FRAME_LEN => {
+                // SAFETY: as above; the byte lies in the slot.
+                unsafe { ring.slot(place(head)).add(HEADER_LEN + at).write(number) };
+                Self::WriteByte { head, at: at + 1 }
+            }
+            Self::WriteByte { head, .. } => Self::Publish { head },
+            Self::Publish { head } => {
+                ring.sequence(place(head)).swap(lap(head) + 1, Ordering::SeqCst);
+                Self::Done { taken: true }
+            }
+            Self::Done { .. } => self,
+        }
+    }
+
+    /// All steps; whether the frame was taken.
+    fn run(mut self, ring: &DirectRing, number: u8, len: u32) -> bool {
+        loop {
+            if let Self::Done { taken } = self {
+                return taken;
+            }
+            self = self.step(ring, number, len);
+        }
+    }
+}
+
+fn put(ring: &DirectRing, number: u8) -> bool {
+    Producer::ReadHead.run(ring, number, FRAME_LEN as u32)
+}
+
+/// The number of the next frame, whose bytes must be of one producer.
+fn take(ring: &mut DirectRing) -> Option<u8> {
+    ring.take(|frame| {
+        let number = frame.bytes[0];
+        assert_eq!(frame.bytes, [number; FRAME_LEN], "one slot was given to two producers");
+        assert_eq!(frame.vlan_tci, Some(number.into()));
+        number
+    })
+}
+
+#[test]
+fn a_producer_that_is_held_up_keeps_its_slot_while_others_come_round() {
+    for slots in [2, 4] {
+        let mut ring = ring(slots);
+        let steps_until_it_has_a_slot = 3;
+        let mut held = Producer::ReadHead;
+        for _ in 0..steps_until_it_has_a_slot {
+            held = held.step(&ring, 200, FRAME_LEN as u32);
+        }
+        // The rest of the ring, and then it is full: the held slot is not given away.
+        let taken = (0..20).filter(|&number| put(&ring, number)).count();
+        assert_eq!((taken, ring.lost() as usize), (slots - 1, 21 - slots));
+        assert!(!ring.look(), "the first frame is still being filled");
+        assert!(held.run(&ring, 200, FRAME_LEN as u32));
+        let rest = 0..slots as u8 - 1;
+        assert_eq!(
+            std::iter::from_fn(|| take(&mut ring)).collect::<Vec<_>>(),
+            std::iter::once(200).chain(rest).collect::<Vec<_>>()
+        );
+        // And it goes on as if nothing had been.
+        for number in 0..20 {
+            assert!(put(&ring, number));
+            assert_eq!((take(&mut ring), take(&mut ring), ring.lost()), (Some(number), None, 0));
+        }
+    }
+}
+
+#[test]
+fn what_could_not_be_read_is_passed_over_and_a_length_is_bounded() {
+    let mut ring = ring(4);
+    assert!(Producer::ReadHead.run(&ring, 1, 0));
+    assert!(ring.look());
+    assert_eq!(ring.take(|_| ()), None);
+    assert!(Producer::ReadHead.run(&ring, 2, 0) && Producer::ReadHead.run(&ring, 7, u32::MAX));
+    let seen = ring.take(|frame| (frame.bytes.len(), frame.bytes[0], frame.vlan_tci));
+    assert_eq!(seen, Some((SLOT_LEN - HEADER_LEN, 7, Some(7))));
+    assert!((0..4).all(|number| put(&ring, number)), "every slot is free again");
+    assert!(!put(&ring, 5));
+}
+
+#[test]
+fn lost_frames_are_told_once_and_a_layout_beyond_the_mapping_is_refused() {
+    let mut ring = ring(2);
+    ring.word(FULL_AT).store(7, Ordering::Relaxed);
+    assert_eq!((ring.lost(), ring.lost()), (7, 0));
+    ring.set_on(true);
+    assert!(ring.is_on());
+    let memory = |len| Mapping::of_memfd("direct-test", len).expect("memory").0;
+    let layouts =
+        [(2 * SLOT_LEN, 4), (3 * SLOT_LEN, 3), (SLOT_LEN, 0), (SLOT_LEN, 1), (SLOT_LEN, usize::MAX)];
+    for (slots, count) in layouts {
+        assert!(DirectRing::new(memory(4096), memory(slots), count).is_err());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+
+    /// Any order of the steps of three CPUs and the worker, with stalls of any length: each frame that was taken comes out
+    /// whole and once, the rest is counted, and the ring never gets stuck.
+    #[test]
+    fn concurrent_producers_never_share_a_slot(schedule in prop::collection::vec(0usize..5, 0..600)) {
+        let mut ring = ring(2);
+        let mut numbers = 0..=u8::MAX;
+        let mut cpus: [Option<(Producer, u8)>; 3] = [None; 3];
+        let (mut taken, mut refused, mut seen) = (Vec::new(), 0, VecDeque::new());
+        let mut step = |ring: &DirectRing, cpu: &mut Option<(Producer, u8)>, begin: bool| {
+            if cpu.is_none() && begin {
+                *cpu = numbers.next().map(|number| (Producer::ReadHead, number));
+            }
+            let Some((producer, number)) = cpu else { return };
+            *producer = producer.step(ring, *number, FRAME_LEN as u32);
+            if let Producer::Done { taken: was } = *producer {
+                if was { taken.push(*number) } else { refused += 1 }
+                *cpu = None;
+            }
+        };
+        for choice in schedule {
+            match cpus.get_mut(choice) {
+                Some(cpu) => step(&ring, cpu, true),
+                None => seen.extend(take(&mut ring)),
+            }
+        }
+        // All are let go on.
+        while cpus.iter().any(Option::is_some) {
+            cpus.iter_mut().for_each(|cpu| step(&ring, cpu, false));
+        }
+        seen.extend(std::iter::from_fn(|| take(&mut ring)));
+        let mut seen: Vec<_> = seen.into();
+        seen.sort_unstable();
+        taken.sort_unstable();
+        prop_assert_eq!(seen, taken);
+        prop_assert_eq!(ring.lost(), refused);
+        prop_assert!(put(&ring, 1) && put(&ring, 2), "every slot is free again");
+    }
+}
