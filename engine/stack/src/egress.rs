@@ -72,6 +72,17 @@ pub enum Update {
     Clear,
 }
 
+impl Update {
+    /// The peer it is about; `None`: all of them.
+    #[must_use]
+    pub const fn peer(&self) -> Option<IpAddr> {
+        match self {
+            Self::Learn { peer, .. } | Self::Forget { peer } => Some(*peer),
+            Self::Clear => None,
+        }
+    }
+}
+
 /// Peers that a worker keeps an answer for. At the limit further peers are answered through the kernel, which costs
 /// them latency and nobody anything else; control has a peer forgotten a minute after it was last asked about.
 pub const PEERS_MAX: usize = 4096;

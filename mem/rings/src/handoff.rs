@@ -65,9 +65,18 @@ impl<T> Producer<T> {
     /// # Errors
     /// Gives it back when the ring is full.
     pub fn push(&mut self, value: T) -> Result<(), T> {
+        self.push_leaving(0, value)
+    }
+
+    /// Hands `value` over if `room` entries stay free behind it.
+    ///
+    /// # Errors
+    /// Gives it back when they would not.
+    pub fn push_leaving(&mut self, room: u32, value: T) -> Result<(), T> {
         let shared = &self.shared;
+        let wanted = room.saturating_add(1);
         // Acquire: the consumer's reads of the slot are done before we write it again.
-        if self.cursor.free(1, || shared.tail.0.load(Ordering::Acquire)) == 0 {
+        if self.cursor.free(wanted, || shared.tail.0.load(Ordering::Acquire)) < wanted {
             return Err(value);
         }
         // SAFETY: `free` said that the consumer has left this slot and it will not return before we publish.
@@ -156,6 +165,17 @@ mod tests {
         assert_eq!(consumer.pop(), Some(1));
         assert_eq!(producer.push(3), Ok(()));
         assert_eq!((consumer.pop(), consumer.pop(), consumer.pop()), (Some(2), Some(3), None));
+    }
+
+    #[test]
+    fn room_that_is_left_free_is_there_for_others() {
+        let (mut producer, mut consumer) = ring(4);
+        assert_eq!((producer.push_leaving(2, 1), producer.push_leaving(2, 2)), (Ok(()), Ok(())));
+        assert_eq!(producer.push_leaving(2, 3), Err(3));
+        assert_eq!((producer.push(3), producer.push(4), producer.push(5)), (Ok(()), Ok(()), Err(5)));
+        assert_eq!(producer.push_leaving(u32::MAX, 6), Err(6));
+        assert_eq!(consumer.pop(), Some(1));
+        assert_eq!((producer.push_leaving(1, 6), producer.push_leaving(0, 6)), (Err(6), Ok(())));
     }
 
     #[test]

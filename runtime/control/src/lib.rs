@@ -18,6 +18,7 @@ pub mod instance;
 pub mod machine;
 pub mod metrics;
 pub mod mirror;
+mod outbox;
 pub mod privileges;
 pub mod report;
 pub mod rpcbind;

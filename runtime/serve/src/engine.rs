@@ -337,8 +337,8 @@ impl<S: Service> Engine for ServeEngine<S> {
         let desk = desk.as_mut();
         let busy = tcp.as_mut().is_some_and(|tcp| tcp.run(Call { now, service, counters, io, desk }));
         if self.draining && self.awaited.len() == 0 && self.tcp.as_ref().is_none_or(TcpServer::is_drained) {
-            // If the mailbox is full, it is said in a later turn.
-            self.draining = io.tell(ServeEvent::Drained).is_err();
+            // Said once: it has room reserved in the mailbox, as a worker that sleeps has no later turn to say it in.
+            self.draining = io.tell_reserved(ServeEvent::Drained).is_err();
         }
         busy
     }
@@ -377,7 +377,8 @@ impl<S: Service> Engine for ServeEngine<S> {
                 // Refused for want of memory, it is not said: control sees that, and gives up.
                 if !self.waits || self.listen(io).is_ok() {
                     self.waits = false;
-                    let _ = io.tell(ServeEvent::Begun);
+                    // Said once per worker: it has room reserved.
+                    let _ = io.tell_reserved(ServeEvent::Begun);
                 }
             }
             ServeCommand::Drain { handed_over } => {

@@ -175,16 +175,30 @@ impl<E: Send> Io<'_, E> {
         self.sleeper.remove(fd)
     }
 
-    /// Tells control something.
+    /// Tells control something that may get lost: the engine says it again, or nothing depends on it.
     ///
     /// # Errors
     /// Gives it back when the mailbox is full.
     pub fn tell(&mut self, event: E) -> Result<(), E> {
-        self.events.send(Event::Engine(event)).map_err(|event| match event {
-            Event::Engine(event) => event,
-            Event::Attached(_) | Event::Detached(_) | Event::Untapped(_) => {
-                unreachable!("what comes back is what was sent")
-            }
-        })
+        self.events.send(Event::Engine(event)).map_err(own)
+    }
+
+    /// Tells control something that must arrive. An engine may have [`ENGINE_RESERVE`](crate::ENGINE_RESERVE) such
+    /// events unread at a time.
+    ///
+    /// # Errors
+    /// Gives it back when the mailbox and its reserved room are full.
+    pub fn tell_reserved(&mut self, event: E) -> Result<(), E> {
+        self.events.send_reserved(Event::Engine(event)).map_err(own)
+    }
+}
+
+/// The engine's event that a full mailbox gave back.
+fn own<E>(event: Event<E>) -> E {
+    match event {
+        Event::Engine(event) => event,
+        Event::Attached(_) | Event::Detached(_) | Event::Untapped(_) => {
+            unreachable!("what comes back is what was sent")
+        }
     }
 }

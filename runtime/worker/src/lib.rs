@@ -27,4 +27,4 @@ pub use counters::WorkerCounters;
 pub use engine::{Attached, Engine, Io};
 pub use request::Request;
 pub use tap::{SENT, TAPS_MAX, Tap, TapCounters};
-pub use turn::{Command, Event, Remains, Worker, WorkerConfig};
+pub use turn::{Command, ENGINE_RESERVE, EVENTS_RESERVE, Event, PORTS_MAX, Remains, Worker, WorkerConfig};

@@ -1,4 +1,7 @@
 //! Mailboxes: a hand-off ring and an eventfd that says there is something in it.
+//!
+//! A mailbox may keep room for messages that must arrive. Ordinary messages never use that room, so a flood of them
+//! cannot make a message that must arrive get lost.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -12,6 +15,8 @@ use twinpath_sys::EventFd;
 pub struct Sender<T> {
     ring: Producer<T>,
     ready: Arc<EventFd>,
+    /// Entries that only [`Sender::send_reserved`] may use.
+    reserved: u32,
 }
 
 /// The receiving end.
@@ -26,17 +31,35 @@ pub struct Receiver<T> {
 /// # Errors
 /// What `eventfd(2)` returns.
 pub fn mailbox<T: Send>(len: u32) -> Result<(Sender<T>, Receiver<T>), Errno> {
-    let (producer, consumer) = handoff::ring(len);
+    mailbox_with_reserve(len, 0)
+}
+
+/// Makes a mailbox for `len` ordinary messages, with room for `reserved` more that must arrive.
+///
+/// # Errors
+/// What `eventfd(2)` returns.
+pub fn mailbox_with_reserve<T: Send>(len: u32, reserved: u32) -> Result<(Sender<T>, Receiver<T>), Errno> {
+    let (producer, consumer) = handoff::ring(len.saturating_add(reserved));
     let ready = Arc::new(EventFd::new()?);
-    Ok((Sender { ring: producer, ready: Arc::clone(&ready) }, Receiver { ring: consumer, ready }))
+    Ok((Sender { ring: producer, ready: Arc::clone(&ready), reserved }, Receiver { ring: consumer, ready }))
 }
 
 impl<T: Send> Sender<T> {
     /// Posts `message` and wakes the receiver.
     ///
     /// # Errors
-    /// Gives it back when the mailbox is full.
+    /// Gives it back when only the reserved room is left.
     pub fn send(&mut self, message: T) -> Result<(), T> {
+        self.ring.push_leaving(self.reserved, message)?;
+        self.ready.signal();
+        Ok(())
+    }
+
+    /// Posts a message that must arrive; it may use the reserved room.
+    ///
+    /// # Errors
+    /// Gives it back when that is used up, too. The sender has to bound how many such messages can wait unread.
+    pub fn send_reserved(&mut self, message: T) -> Result<(), T> {
         self.ring.push(message)?;
         self.ready.signal();
         Ok(())
@@ -96,6 +119,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_flood_of_ordinary_messages_leaves_the_reserved_room() {
+        let (mut sender, mut receiver) = mailbox_with_reserve(2, 2).expect("eventfd");
+        while sender.send("ordinary").is_ok() {}
+        assert_eq!(sender.send_reserved("must arrive"), Ok(()));
+        assert_eq!(sender.send_reserved("must arrive"), Ok(()));
+        assert_eq!(sender.send_reserved("one too many"), Err("one too many"));
+        let arrived: Vec<_> = std::iter::from_fn(|| receiver.take()).collect();
+        assert_eq!(arrived, ["ordinary", "ordinary", "must arrive", "must arrive"]);
+        assert_eq!(sender.send("ordinary"), Ok(()));
+    }
+
+    #[test]
     fn a_full_mailbox_gives_the_message_back() {
         let (mut sender, mut receiver) = mailbox(1).expect("eventfd");
         assert_eq!(sender.send(1), Ok(()));
@@ -103,6 +138,8 @@ mod tests {
         assert!(receiver.look());
         assert_eq!((receiver.take(), receiver.take()), (Some(1), None));
         assert!(!receiver.look());
+        assert_eq!(sender.send_reserved(3), Ok(()), "without a reserve it is an ordinary message");
+        assert_eq!(receiver.take(), Some(3));
         drop(sender);
         assert!(receiver.look() && receiver.is_closed(), "the end of the sender is something to look at");
     }

@@ -20,8 +20,15 @@ use crate::request::Request;
 use crate::sleep::{Ready, Sleeper};
 use crate::tap::{Tap, Taps};
 
-/// Ports per worker, at most. One more is refused by control before it gets here.
-pub(crate) const PORTS_MAX: usize = 64;
+/// Ports per worker, at most. Control gives a worker no more; one more is handed back at once.
+pub const PORTS_MAX: usize = 64;
+
+/// Events of its engine that must arrive and may be unread at a time.
+pub const ENGINE_RESERVE: u32 = 2;
+
+/// Room that a mailbox from a worker to control keeps for events that must arrive. Control attaches again only when it has
+/// read that every former port came back, so at most an [`Event::Attached`] and an [`Event::Detached`] of each port are unread.
+pub const EVENTS_RESERVE: u32 = 2 * PORTS_MAX as u32 + ENGINE_RESERVE;
 
 /// The mailbox's token; a port's is its number here plus one.
 pub(crate) const MAILBOX: u64 = 0;
@@ -65,8 +72,6 @@ pub enum Command<C> {
     Untap(u32),
     /// For the engine.
     Engine(C),
-    /// End.
-    Stop,
 }
 
 /// What a worker tells control.
@@ -216,7 +221,7 @@ impl<E: Engine> Worker<E> {
         queue.prepare(&mut self.pool);
         let id = queue.id();
         self.ports.push(Attached { queue, outbox: Burst::new() });
-        if self.events.send(Event::Attached(id)).is_err() {
+        if self.events.send_reserved(Event::Attached(id)).is_err() {
             // Nothing will be steered to it, and the kernel goes on serving: better than to lose frames unknown.
             self.counters.drops.add(Reason::MailboxFull, 1);
         }
@@ -422,10 +427,9 @@ impl<E: Engine> Worker<E> {
                     }
                 }
                 Command::Engine(command) => self.with_io(|engine, io| engine.command(now, command, io)),
-                Command::Stop => self.stopping = true,
             }
         }
-        // Nobody is left who could say stop.
+        // A mailbox without a sender is how control says that the worker is to stop.
         self.stopping |= self.commands.is_closed();
         busy
     }
@@ -454,9 +458,10 @@ impl<E: Engine> Worker<E> {
         }
     }
 
-    /// Closing may block, so control does it. If its mailbox is full it can't: then a blocking close here is the lesser evil.
+    /// Closing may block, so control does it, and the event has room reserved in its mailbox. Where a program made the mailbox
+    /// without that room and it is full, a blocking close here is the lesser evil.
     fn hand_back(&mut self, queue: Box<dyn PortQueue>) {
-        if let Err(Event::Detached(queue)) = self.events.send(Event::Detached(queue)) {
+        if let Err(Event::Detached(queue)) = self.events.send_reserved(Event::Detached(queue)) {
             self.counters.drops.add(Reason::MailboxFull, 1);
             queue.close().into_iter().for_each(|frame| self.pool.release(frame));
         }

@@ -21,6 +21,7 @@ use crate::device;
 use crate::instance::{Ready, Signals, any_readable};
 use crate::mirror::Event;
 use crate::mirror::table::Link;
+use crate::outbox::RETRY_INTERVAL;
 use crate::report::{self, Report};
 
 /// Requests that may wait for the control loop; more wait in their sockets.
@@ -34,6 +35,7 @@ enum Woken {
     Mirror(Event),
     Worker,
     Asked(Asked),
+    Retry,
     End,
 }
 
@@ -80,14 +82,20 @@ impl Bridge {
             .collect();
         let watched = watched.map_err(BridgeError::Control)?;
         loop {
+            let flushed =
+                self.workers.iter_mut().filter_map(|worker| (!worker.outbox.flush()).then_some(())).count()
+                    == 0;
             let woken = tokio::select! {
                 event = self.mirror.next() => Woken::Mirror(event?),
                 () = any_readable(&watched) => Woken::Worker,
                 Some(asked) = asked.recv() => Woken::Asked(asked),
                 () = signals.next() => Woken::End,
+                () = tokio::time::sleep(RETRY_INTERVAL), if !flushed => Woken::Retry,
             };
             match woken {
                 Woken::Mirror(event) => self.kernel_says(event).await,
+                // Only while a worker's mailbox is full: what waits is said at the top of the loop.
+                Woken::Retry => {}
                 Woken::Worker => self.read_workers().await,
                 Woken::Asked((request, answer)) => {
                     // Whoever asked may be gone by now.

@@ -10,13 +10,14 @@ use twinpath_inspect::Counter;
 use twinpath_port::{PortCounters, PortId, PortQueue};
 use twinpath_port_vnet::QUEUE_FRAMES;
 use twinpath_worker::idle::{IdleConfig, Mode};
-use twinpath_worker::mailbox::{Receiver, Sender, mailbox};
+use twinpath_worker::mailbox::{Receiver, mailbox, mailbox_with_reserve};
 use twinpath_worker::place::{self, Placed, Placement};
-use twinpath_worker::{Command, Event, Remains, Worker, WorkerConfig, WorkerCounters};
+use twinpath_worker::{Command, EVENTS_RESERVE, Event, Remains, Worker, WorkerConfig, WorkerCounters};
 
 use crate::command::Set;
 use crate::instance::StartError;
 use crate::machine::Standing;
+use crate::outbox::Outbox;
 use crate::report;
 
 /// Messages between control and one worker, each way: an attachment of two queues at a time is all that is ever said.
@@ -39,15 +40,13 @@ pub(super) struct WorkerHandle {
     cpu: Option<usize>,
     standing: Standing,
     goal: Goal,
-    commands: Sender<Command<()>>,
+    pub(super) outbox: Outbox<()>,
     pub(super) events: Receiver<Event<()>>,
     thread: JoinHandle<Remains<BridgeEngine>>,
     region: Arc<Region>,
     pub(super) counters: Arc<WorkerCounters>,
     pub(super) bridge: Arc<BridgeCounters>,
     queues: Vec<KnownQueue>,
-    /// Messages that found the mailbox full.
-    refused: Counter,
 }
 
 impl WorkerHandle {
@@ -57,55 +56,46 @@ impl WorkerHandle {
         let pool = Pool::new(POOL_FRAMES).map_err(|source| StartError::Pool { worker: number, source })?;
         let region = Arc::clone(pool.region());
         let (commands, inbox) = mailbox(MAILBOX_LEN).map_err(descriptors)?;
-        let (outbox, events) = mailbox(MAILBOX_LEN).map_err(descriptors)?;
+        let (outbox, events) = mailbox_with_reserve(MAILBOX_LEN, EVENTS_RESERVE).map_err(descriptors)?;
         let (counters, bridge) = (Arc::new(WorkerCounters::default()), Arc::new(BridgeCounters::default()));
         let engine = BridgeEngine::new(Arc::clone(&bridge));
         let worker = Worker::new(&WorkerConfig { idle }, engine, pool, inbox, outbox, Arc::clone(&counters))
             .map_err(descriptors)?;
         let Placed { thread, priority, shares } = place::spawn(worker, number as u32, placement)?;
         let standing = Standing::told(number, priority, shares);
-        let (queues, refused) = (Vec::new(), Counter::new());
         Ok(Self {
             number,
             cpu,
             standing,
             goal: idle.goal,
-            commands,
+            outbox: Outbox::new(commands),
             events,
             thread,
             region,
             counters,
             bridge,
-            queues,
-            refused,
+            queues: Vec::new(),
         })
-    }
-
-    fn tell(&mut self, command: Command<()>) -> bool {
-        let sent = self.commands.send(command).is_ok();
-        self.refused.add(u64::from(!sent));
-        sent
     }
 
     /// Gives it a queue to serve.
     pub(super) fn attach(&mut self, queue: Box<dyn PortQueue>) {
         self.queues.push(KnownQueue { id: queue.id(), counters: Arc::clone(queue.counters()) });
-        self.tell(Command::Attach(queue));
+        self.outbox.tell(Command::Attach(queue));
     }
 
     /// Takes back the queue of one side, if it still has it; it comes as an event, to be closed.
     pub(super) fn detach(&mut self, side: Side, ifindex: u32) {
         self.queues.retain(|queue| Side::of(queue.id) != side);
-        self.tell(Command::Detach { ifindex });
+        self.outbox.tell(Command::Detach { ifindex });
     }
 
     pub(super) fn set(&mut self, change: Set) {
         if let Some(mode) = change.mode {
-            self.tell(Command::SetMode(mode));
+            self.outbox.tell(Command::SetMode(mode));
         }
-        if let Some(goal) = change.goal()
-            && self.tell(Command::SetGoal(goal))
-        {
+        if let Some(goal) = change.goal() {
+            self.outbox.tell(Command::SetGoal(goal));
             self.goal = goal;
         }
     }
@@ -116,15 +106,14 @@ impl WorkerHandle {
         self.queues.retain(|known| known.id != id);
         let frames = queue.close();
         if !frames.is_empty() {
-            self.tell(Command::Frames(frames));
+            self.outbox.tell(Command::Frames(frames));
         }
     }
 
     /// Ends it, waits for it, and closes what it leaves.
     pub(super) fn stop(mut self) {
-        // If the mailbox is full, dropping it says the same.
-        let _ = self.commands.send(Command::Stop);
-        drop(self.commands);
+        // A mailbox without a sender says that the worker is to stop, whether there is room for a message or not.
+        drop(self.outbox);
         let Ok(Remains { ports, mut pool, .. }) = self.thread.join() else {
             tracing::error!("worker {} panicked; its sockets are closed all the same", self.number);
             return;
@@ -197,7 +186,7 @@ impl WorkerHandle {
         for (reason, count) in self.counters.drops.happened() {
             add(&place, reason.name(), count);
         }
-        add(&place, "control_mailbox_full", self.refused.get());
+        add(&place, "control_mailbox_full", self.outbox.delayed.get());
         for queue in &self.queues {
             let place = format!("{} queue {}", name_of(Side::of(queue.id)), queue.id.queue);
             for (reason, count) in queue.counters.drops.happened() {

@@ -16,6 +16,7 @@ use twinpath_steer::{Claim, ClaimKind, Table, TableError};
 use twinpath_steer_bpf::{DIRECT_SLOTS, SteerError, Steering, XdpMode};
 use twinpath_time::{Duration, Instant};
 use twinpath_wire::Mac;
+use twinpath_worker::PORTS_MAX;
 
 use crate::choose::Path;
 
@@ -238,7 +239,13 @@ impl Attachment {
         steering.attach_xdp(target.ifindex, mode)?;
         let mut umems = regions.iter().map(|_| None).collect::<Vec<_>>();
         let (mut placed, mut sockets) = (Vec::new(), Vec::new());
-        for queue in 0..plan.rx_queues {
+        let served = plan.rx_queues.min((regions.len() * PORTS_MAX) as u32);
+        if served < plan.rx_queues {
+            tracing::warn!(
+                "queues from {served} on stay with the kernel: a worker serves at most {PORTS_MAX}"
+            );
+        }
+        for queue in 0..served {
             let worker = queue as usize % regions.len();
             let config = XdpConfig {
                 id: PortId { port: plan.port, queue: queue as u16 },

@@ -9,6 +9,7 @@ use twinpath_time::Duration;
 use twinpath_worker::Command;
 
 use super::{Instance, InstanceError};
+use crate::outbox::RETRY_INTERVAL;
 
 /// How long workers may take to serve what they were given: they do in the turn after, unless the machine is very busy.
 const STEERED_PATIENCE: Duration = Duration::from_millis(900);
@@ -28,10 +29,12 @@ impl<S: Service + 'static> Instance<S> {
     fn wait_for_workers(&mut self, waits: impl Fn(&Self) -> bool) -> bool {
         let deadline = clock::now() + STEERED_PATIENCE;
         while waits(self) {
+            let flushed = self.flush_outboxes();
             let mut fds: Vec<_> =
                 self.workers.iter().map(|worker| PollFd::new(&worker.events, PollFlags::IN)).collect();
             let left = deadline.since(clock::now());
-            let timeout = Timespec { tv_sec: 0, tv_nsec: left.subsec_nanos().into() };
+            let pause = if flushed { left } else { left.min(RETRY_INTERVAL) };
+            let timeout = Timespec { tv_sec: 0, tv_nsec: pause.subsec_nanos().into() };
             if left.is_zero() || poll(&mut fds, Some(&timeout)).is_err() {
                 return false;
             }

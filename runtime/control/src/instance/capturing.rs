@@ -23,8 +23,6 @@ pub(super) struct Captures {
     next: u32,
     /// Frames that captures which have ended missed.
     missed_before: u64,
-    /// Ended, and not all workers have been told: number of the capture, of the worker.
-    untold: Vec<(u32, usize)>,
 }
 
 impl Captures {
@@ -94,7 +92,6 @@ impl<S: Service + 'static> Instance<S> {
         let ended = move || drop(ask.blocking_send(Asked::CaptureEnded(id)));
         let running = Running::start(plan, sources, wake, stream, ended).map_err(failed)?;
         for (worker, tap) in self.workers.iter_mut().zip(taps) {
-            // A worker whose mailbox is full is not seen; it is counted, as always.
             worker.tell(Command::Tap(tap));
         }
         tracing::info!(
@@ -111,15 +108,8 @@ impl<S: Service + 'static> Instance<S> {
             running.join();
             self.captures.missed_before += missed(&counted);
             tracing::info!("capture {id} has ended");
-            self.captures.untold.extend((0..self.workers.len()).map(|worker| (id, worker)));
-            self.take_taps_back();
+            self.workers.iter_mut().for_each(|worker| worker.tell(Command::Untap(id)));
         }
-    }
-
-    /// Tells workers that could not be told before.
-    pub(super) fn take_taps_back(&mut self) {
-        let workers = &mut self.workers;
-        self.captures.untold.retain(|(id, worker)| !workers[*worker].tell(Command::Untap(*id)));
     }
 
     /// Ends all of them, with whole files for clients that read.

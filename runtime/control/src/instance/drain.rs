@@ -119,10 +119,10 @@ impl<S: Service + 'static> Instance<S> {
         // They would keep the listeners open.
         self.guards.clear();
         self.kept = Default::default();
-        let told = self.workers.iter_mut().filter_map(|worker| {
-            worker.tell(Command::Engine(ServeCommand::Drain { handed_over })).then_some(())
-        });
-        let (workers, now) = (told.count(), Instant::now());
+        for worker in &mut self.workers {
+            worker.tell(Command::Engine(ServeCommand::Drain { handed_over }));
+        }
+        let (workers, now) = (self.workers.len(), Instant::now());
         let (cutting, followers) = (false, Vec::new());
         self.drain = Some(Drain {
             ends_at: now + timeout,

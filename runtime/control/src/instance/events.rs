@@ -29,6 +29,7 @@ use crate::machine::Answer;
 use crate::metrics;
 use crate::mirror::Event;
 use crate::mirror::table::Link;
+use crate::outbox::RETRY_INTERVAL;
 use crate::report::{self, Report};
 
 /// How often to look at what nobody announces: programs of others at tc ingress; and, on the XDP path, the number of queues,
@@ -64,6 +65,7 @@ enum Woken {
     Asked(Asked),
     Check,
     Rest,
+    Retry,
     End,
     Drain(drain::Next),
 }
@@ -144,6 +146,7 @@ impl<S: Service + 'static> Instance<S> {
         loop {
             let attached = self.interface.attachment.is_some();
             let due = self.drain_due();
+            let flushed = self.flush_outboxes();
             let woken = tokio::select! {
                 event = self.mirror.next() => Woken::Mirror(event?),
                 () = any_readable(&watched) => Woken::Worker,
@@ -152,9 +155,12 @@ impl<S: Service + 'static> Instance<S> {
                 _ = rest.tick() => Woken::Rest,
                 () = signals.next() => Woken::End,
                 next = drain::next(due) => Woken::Drain(next),
+                () = tokio::time::sleep(RETRY_INTERVAL), if !flushed => Woken::Retry,
             };
             match woken {
                 Woken::Mirror(event) => self.kernel_says(event),
+                // Only while a worker's mailbox is full: what waits is said at the top of the loop.
+                Woken::Retry => {}
                 Woken::Worker => self.read_workers(),
                 Woken::Asked(asked) => self.asked(asked, ask).await,
                 Woken::Rest => self.measure_if_due(ask),
@@ -182,7 +188,6 @@ impl<S: Service + 'static> Instance<S> {
             self.answer_taker();
             self.attach_when_drained().await;
             self.look_at_device().await;
-            self.take_taps_back();
         }
         self.tell_the_end();
         Ok(())
@@ -217,13 +222,7 @@ impl<S: Service + 'static> Instance<S> {
             self.workers[at].events.drain();
             while let Some(event) = self.workers[at].events.take() {
                 match event {
-                    WorkerEvent::Detached(port) => {
-                        self.interface.draining = self.interface.draining.saturating_sub(1);
-                        let frames = port.close();
-                        if !frames.is_empty() {
-                            self.workers[at].tell(Command::Frames(frames));
-                        }
-                    }
+                    WorkerEvent::Detached(queue) => self.workers[at].close(queue),
                     WorkerEvent::Attached(id) => self.steer_to(id),
                     WorkerEvent::Untapped(tap) => drop(tap),
                     WorkerEvent::Engine(ServeEvent::Resolve { peer, local }) => {
@@ -345,9 +344,18 @@ impl<S: Service + 'static> Instance<S> {
         self.interface.attachment = None;
         self.mirror.serve_on([]);
         for worker in &mut self.workers {
-            self.interface.draining += worker.queues.len();
             worker.detach(ifindex);
         }
+    }
+
+    /// Queues that workers have yet to give back.
+    pub(super) fn leaving(&self) -> usize {
+        self.workers.iter().map(WorkerHandle::leaving).sum()
+    }
+
+    /// Says what waits for room in the mailboxes of workers. Says whether nothing waits any more.
+    pub(super) fn flush_outboxes(&mut self) -> bool {
+        self.workers.iter_mut().filter_map(|worker| (!worker.outbox.flush()).then_some(())).count() == 0
     }
 
     /// An interface of the same name is there again.
@@ -367,7 +375,7 @@ impl<S: Service + 'static> Instance<S> {
     /// Attaches, if that is due, once every former queue has come back and is closed: the kernel gives a queue to one
     /// socket at a time.
     async fn attach_when_drained(&mut self) {
-        if !self.interface.attach_due || self.interface.draining > 0 || self.stands_aside() {
+        if !self.interface.attach_due || self.leaving() > 0 || self.stands_aside() {
             return;
         }
         self.interface.attach_due = false;

@@ -195,7 +195,7 @@ impl<S: Service + 'static> Instance<S> {
     /// Tells a new instance that the programs are off, once the last queue has come back: the kernel gives a queue to one
     /// socket at a time.
     pub(super) fn answer_taker(&mut self) {
-        if self.interface.draining == 0
+        if self.leaving() == 0
             && let Some(taker) = self.takers.current.as_mut().filter(|taker| taker.waits)
         {
             taker.waits = false;

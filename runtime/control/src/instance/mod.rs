@@ -315,9 +315,7 @@ struct Interface {
     attachment: Option<Attachment>,
     /// What keeps others from claiming the same frames.
     frame_claim: Option<FrameClaim>,
-    /// Queues that workers have yet to give back.
-    draining: usize,
-    /// It is to be attached, as soon as none of them is left.
+    /// It is to be attached, as soon as workers have given back every former queue.
     attach_due: bool,
     /// Times that we went in front of others at tc ingress.
     went_in_front: u32,

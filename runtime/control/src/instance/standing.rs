@@ -125,7 +125,7 @@ impl<S: Service + 'static> Instance<S> {
                     format!("{waiting} of {queues} queues wait for their worker; the kernel serves them");
                 (if waiting == queues as usize { Path::Kernel } else { attachment.path() }, why)
             }
-            None if interface.draining > 0 => {
+            None if self.leaving() > 0 => {
                 (Path::Kernel, format!("{} is being attached anew", interface.name))
             }
             None if interface.choice.path != Path::Kernel => (

@@ -64,7 +64,6 @@ impl<S: Service + Clone + 'static> Instance<S> {
             fallback,
             attachment: None,
             frame_claim,
-            draining: 0,
             attach_due: false,
             next_port: 0,
             went_in_front: 0,

@@ -7,21 +7,23 @@ use std::thread::JoinHandle;
 use twinpath_frame::{Pool, PoolError, Region};
 use twinpath_idle::Goal;
 use twinpath_inspect::Counter;
-use twinpath_port::{PortCounters, PortId};
+use twinpath_port::{PortCounters, PortId, PortQueue};
 use twinpath_serve::{Desk, ServeCommand, ServeConfig, ServeCounters, ServeEngine, ServeEvent};
 use twinpath_service::{Service, ServiceCounters};
 use twinpath_worker::idle::{IdleConfig, Mode};
-use twinpath_worker::mailbox::{Receiver, Sender, mailbox};
+use twinpath_worker::mailbox::{Receiver, mailbox, mailbox_with_reserve};
 use twinpath_worker::place::{self, PlaceError, Placed, Placement};
-use twinpath_worker::{Command, Event, Remains, Worker, WorkerConfig, WorkerCounters};
+use twinpath_worker::{Command, EVENTS_RESERVE, Event, Remains, Worker, WorkerConfig, WorkerCounters};
 
 use super::attach;
 use crate::command::Set;
 use crate::machine::Standing;
+use crate::outbox::Outbox;
 use crate::report;
 
 /// Messages between control and one worker, each way. Control answers each question of a worker with one update, and a
-/// worker asks about at most 4096 peers per ten seconds.
+/// worker asks about at most 4096 peers per ten seconds. What does not fit waits: on control's side in its
+/// [`Outbox`], on the worker's in room that only events that must arrive may use.
 const MAILBOX_LEN: u32 = 1024;
 
 /// What went wrong when starting workers.
@@ -63,7 +65,7 @@ pub(super) struct WorkerHandle<S: Service> {
     cpu: Option<usize>,
     standing: Standing,
     goal: Goal,
-    commands: Sender<Command<ServeCommand>>,
+    pub(super) outbox: Outbox<ServeCommand>,
     pub(super) events: Receiver<Event<ServeEvent>>,
     thread: JoinHandle<Remains<ServeEngine<S>>>,
     pub(super) region: Arc<Region>,
@@ -75,8 +77,8 @@ pub(super) struct WorkerHandle<S: Service> {
     /// How many threads its pool has, if it has one.
     slow: Option<Arc<AtomicU32>>,
     pub(super) queues: Vec<KnownQueue>,
-    /// Messages that found the mailbox full.
-    pub(super) refused: Counter,
+    /// Queues that it was told to give back, and has not yet.
+    leaving: Vec<PortId>,
 }
 
 impl<S: Service + 'static> WorkerHandle<S> {
@@ -94,7 +96,7 @@ impl<S: Service + 'static> WorkerHandle<S> {
         let pool = Pool::new(pool_frames).map_err(|source| StartError::Pool { worker: number, source })?;
         let region = Arc::clone(pool.region());
         let (commands, inbox) = mailbox(MAILBOX_LEN).map_err(descriptors)?;
-        let (outbox, events) = mailbox(MAILBOX_LEN).map_err(descriptors)?;
+        let (outbox, events) = mailbox_with_reserve(MAILBOX_LEN, EVENTS_RESERVE).map_err(descriptors)?;
         let serve = Arc::new(ServeCounters::for_entries(config.served.entries()));
         let counters = Arc::new(WorkerCounters::default());
         let counted = service.counters();
@@ -104,13 +106,12 @@ impl<S: Service + 'static> WorkerHandle<S> {
             .map_err(descriptors)?;
         let Placed { thread, priority, shares } = place::spawn(worker, number as u32, placement)?;
         let standing = Standing::told(number, priority, shares);
-        let (queues, refused) = (Vec::new(), Counter::new());
         Ok(Self {
             number,
             cpu,
             standing,
             goal: idle.goal,
-            commands,
+            outbox: Outbox::new(commands),
             events,
             thread,
             region,
@@ -119,16 +120,14 @@ impl<S: Service + 'static> WorkerHandle<S> {
             serve,
             service: counted,
             slow,
-            queues,
-            refused,
+            queues: Vec::new(),
+            leaving: Vec::new(),
         })
     }
 
-    /// Tells the worker; a full mailbox is counted, and what is lost can be asked for again.
-    pub(super) fn tell(&mut self, command: Command<ServeCommand>) -> bool {
-        let sent = self.commands.send(command).is_ok();
-        self.refused.add(u64::from(!sent));
-        sent
+    /// Tells the worker, now or as soon as its mailbox has room.
+    pub(super) fn tell(&mut self, command: Command<ServeCommand>) {
+        self.outbox.tell(command);
     }
 
     /// Gives it a queue to serve.
@@ -141,26 +140,41 @@ impl<S: Service + 'static> WorkerHandle<S> {
 
     /// Takes back every queue of an interface; each comes as an event, to be closed.
     pub(super) fn detach(&mut self, ifindex: u32) {
-        self.queues.retain(|queue| queue.ifindex != ifindex);
+        let leave = self.queues.extract_if(.., |queue| queue.ifindex == ifindex);
+        self.leaving.extend(leave.map(|queue| queue.id));
         self.tell(Command::Detach { ifindex });
+    }
+
+    /// Closes a queue that it has given back, whether it was told to or the device went, and sends the frames home.
+    pub(super) fn close(&mut self, queue: Box<dyn PortQueue>) {
+        let id = queue.id();
+        self.leaving.retain(|leaving| *leaving != id);
+        self.queues.retain(|known| known.id != id);
+        let frames = queue.close();
+        if !frames.is_empty() {
+            self.tell(Command::Frames(frames));
+        }
+    }
+
+    /// Queues that it has yet to give back.
+    pub(super) fn leaving(&self) -> usize {
+        self.leaving.len()
     }
 
     pub(super) fn set(&mut self, change: Set) {
         if let Some(mode) = change.mode {
             self.tell(Command::SetMode(mode));
         }
-        if let Some(goal) = change.goal()
-            && self.tell(Command::SetGoal(goal))
-        {
+        if let Some(goal) = change.goal() {
+            self.tell(Command::SetGoal(goal));
             self.goal = goal;
         }
     }
 
     /// Ends it, waits for it, and closes what it leaves.
     pub(super) fn stop(mut self) {
-        // If the mailbox is full, dropping it says the same.
-        let _ = self.commands.send(Command::Stop);
-        drop(self.commands);
+        // A mailbox without a sender says that the worker is to stop, whether there is room for a message or not.
+        drop(self.outbox);
         let Ok(Remains { ports, mut pool, engine }) = self.thread.join() else {
             tracing::error!("worker {} panicked; its sockets are closed all the same", self.number);
             return;
@@ -226,7 +240,7 @@ impl<S: Service + 'static> WorkerHandle<S> {
         for (reason, count) in self.service.iter().flat_map(|service| service.refusals()) {
             add(&place, reason.name(), count);
         }
-        add(&place, "control_mailbox_full", self.refused.get());
+        add(&place, "control_mailbox_full", self.outbox.delayed.get());
         add(&place, "egress_table_full", self.serve.peers_overflow.get());
         for queue in &self.queues {
             let place = format!("{interface} queue {}", queue.id.queue);
@@ -239,3 +253,6 @@ impl<S: Service + 'static> WorkerHandle<S> {
         drops
     }
 }
+
+#[cfg(test)]
+mod tests;

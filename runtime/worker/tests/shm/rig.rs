@@ -196,8 +196,8 @@ impl Rig {
     }
 
     /// Ends the worker: all its frames are home.
-    pub(crate) fn finish(mut self) {
-        assert!(self.commands.send(Command::Stop).is_ok());
+    pub(crate) fn finish(self) {
+        drop(self.commands);
         let remains = self.worker.join().expect("the worker lives");
         assert_eq!(remains.ports.len(), 1);
         assert_eq!((remains.pool.free(), leaked()), (remains.pool.frames(), 0));
