@@ -1,7 +1,8 @@
 //! The command socket: one request and one answer a line, as JSON, over a UNIX stream.
 //!
-//! Who may talk to it: root and the user the instance runs as. The socket has mode 0600, and the server asks the
-//! kernel who is at the other end besides.
+//! Root and the user that the instance runs as may talk to it, for changes and for looking alike. The socket has mode 0600 in a
+//! folder that nobody else can change, and each end asks the kernel for the user at the other one (`SO_PEERCRED`, unix(7)): the
+//! server before it reads, a client before it sends, or takes descriptors.
 
 mod client;
 mod server;
@@ -13,8 +14,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use twinpath_idle::Goal;
+use twinpath_sys::trusted_dir::TrustError;
 
-pub use self::client::{Found, ask, find_instances, follow_drain, interpret};
+pub use self::client::{Found, ask, connect, find_instances, follow_drain, interpret};
 pub use self::server::{Server, ServerCounters};
 use crate::config::{CpuGoal, LatencyGoal, Mode, goal};
 
@@ -228,13 +230,21 @@ pub(crate) fn agreement() -> Vec<u8> {
 /// What went wrong with a command socket.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
-    /// The directory is not there and cannot be made.
-    #[error("cannot create the run directory {}: {error}; name another socket with --socket", path.display())]
-    Directory {
-        /// The directory.
+    /// The folder cannot be made, or somebody else could change what is in it.
+    #[error("no command socket: {0}; another one is named with --socket")]
+    Folder(#[from] TrustError),
+    /// The listener at the other end is somebody else's.
+    #[error(
+        "{} is listened on by user {uid}, not by root or this user ({own}): it is not believed; ask as that user",
+        path.display()
+    )]
+    Stranger {
+        /// The socket.
         path: PathBuf,
-        /// Why.
-        error: io::Error,
+        /// Whose listener it is.
+        uid: u32,
+        /// Our effective user.
+        own: u32,
     },
     /// Something else than a socket is there.
     #[error("{} exists and is not a socket: it stays; name another socket with --socket", path.display())]
@@ -285,18 +295,34 @@ pub enum CommandError {
     Refused(String),
 }
 
-/// Where sockets are by default: `/run/twinpath` for root, `$XDG_RUNTIME_DIR/twinpath` for everybody else; the
-/// temporary directory where there is neither.
+/// Where root's instances are, and units have folders of their own.
+const SYSTEM_DIRECTORY: &str = "/run/twinpath";
+
+/// Where sockets are made by default: `/run/twinpath` for root, `$XDG_RUNTIME_DIR/twinpath` for everybody else; a folder of the
+/// user's in the temporary directory where there is neither.
 #[must_use]
 pub fn run_directory() -> PathBuf {
     if rustix::process::geteuid().is_root() {
-        return PathBuf::from("/run/twinpath");
+        return PathBuf::from(SYSTEM_DIRECTORY);
     }
     let base = std::env::var_os("XDG_RUNTIME_DIR").filter(|value| !value.is_empty());
     match base {
         Some(base) => PathBuf::from(base).join("twinpath"),
         None => std::env::temp_dir().join(format!("twinpath-{}", rustix::process::geteuid().as_raw())),
     }
+}
+
+/// Where instances are looked for: this user's own folder, and the system's.
+#[must_use]
+pub fn run_directories() -> Vec<PathBuf> {
+    let mut directories = vec![run_directory(), PathBuf::from(SYSTEM_DIRECTORY)];
+    directories.dedup();
+    directories
+}
+
+/// Root and this user: nobody else is answered, or believed.
+fn is_trusted(uid: u32) -> bool {
+    uid == 0 || uid == rustix::process::geteuid().as_raw()
 }
 
 /// The default socket of an instance in `directory`: `SERVICE-INTERFACE-PID.sock`.

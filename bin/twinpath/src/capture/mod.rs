@@ -17,7 +17,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep_until, timeout};
 use twinpath_control::capture::SNAPLEN_MAX;
 use twinpath_control::command::{
-    self, Capture, PATIENCE, Request, Topic, ask, find_instances, run_directory,
+    self, Capture, PATIENCE, Request, Topic, ask, find_instances, run_directories,
 };
 use twinpath_control::report::Report;
 use twinpath_filter::Filter;
@@ -62,7 +62,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let socket = match args.socket {
         Some(socket) => socket,
-        None => serving(&args.on, &run_directory())?,
+        None => serving(&args.on)?,
     };
     let wish = Capture {
         interface: args.on,
@@ -87,9 +87,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 /// The socket of the instance that serves `interface`.
-fn serving(interface: &str, directory: &Path) -> anyhow::Result<PathBuf> {
-    let found = find_instances(directory)
-        .with_context(|| format!("cannot look for instances in {}", directory.display()))?;
+fn serving(interface: &str) -> anyhow::Result<PathBuf> {
+    let found = find_instances(&run_directories()).context("cannot look for instances")?;
+    let places = found.places();
     let mut served = Vec::new();
     let mut serving = Vec::new();
     for socket in found.running {
@@ -106,7 +106,7 @@ fn serving(interface: &str, directory: &Path) -> anyhow::Result<PathBuf> {
     }
     match (serving.as_slice(), served.as_slice()) {
         ([only], _) => Ok(only.clone()),
-        ([], []) => bail!("no instance is running that can be asked (looked in {})", directory.display()),
+        ([], []) => bail!("no instance is running that can be asked (looked in {places})"),
         ([], served) => bail!("no instance serves {interface}; there is {}", served.join(", ")),
         (several, _) => {
             let list: String = several.iter().map(|socket| format!("\n  {}", socket.display())).collect();
@@ -117,9 +117,9 @@ fn serving(interface: &str, directory: &Path) -> anyhow::Result<PathBuf> {
 
 /// Asks for the capture; what is read from then on is the file.
 async fn begin(socket: &Path, wish: Capture) -> anyhow::Result<(BufReader<OwnedReadHalf>, OwnedWriteHalf)> {
-    let stream = UnixStream::connect(socket)
-        .await
-        .with_context(|| format!("no instance answers on {}", socket.display()))?;
+    let stream = command::connect(socket)?;
+    stream.set_nonblocking(true)?;
+    let stream = UnixStream::from_std(stream)?;
     let (reader, mut writer) = stream.into_split();
     let mut reader = BufReader::new(reader);
     let mut line = serde_json::to_vec(&Request::Capture(wish))?;

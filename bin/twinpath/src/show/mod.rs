@@ -5,12 +5,12 @@ pub(crate) mod machine;
 pub(crate) mod table;
 
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use clap::ValueEnum;
-use twinpath_control::command::{Request, Topic, ask, find_instances, run_directory};
+use twinpath_control::command::{Request, Topic, ask, find_instances, run_directories};
 use twinpath_control::report::Report;
 
 #[derive(clap::Args)]
@@ -84,13 +84,12 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 pub(crate) fn socket(named: Option<PathBuf>) -> anyhow::Result<PathBuf> {
     match named {
         Some(socket) => Ok(socket),
-        None => the_only_one(&run_directory()),
+        None => the_only_one(&run_directories()),
     }
 }
 
-fn the_only_one(directory: &Path) -> anyhow::Result<PathBuf> {
-    let found = find_instances(directory)
-        .with_context(|| format!("cannot look for instances in {}", directory.display()))?;
+fn the_only_one(directories: &[PathBuf]) -> anyhow::Result<PathBuf> {
+    let found = find_instances(directories).context("cannot look for instances")?;
     let list = |sockets: &[PathBuf]| {
         sockets.iter().map(|socket| format!("\n  {}", socket.display())).collect::<String>()
     };
@@ -99,7 +98,7 @@ fn the_only_one(directory: &Path) -> anyhow::Result<PathBuf> {
         ([], []) => bail!(
             "no instance is running here (looked in {}): start one with `twinpath serve echo --on IFACE --udp 7`, or \
              name its socket with --socket",
-            directory.display()
+            found.places()
         ),
         ([], theirs) => {
             bail!("an instance is running, but as another user: ask as that user or as root{}", list(theirs))

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn without_an_instance_one_sentence_says_so() {
     let directory = tempfile::tempdir().unwrap();
-    let error = the_only_one(directory.path()).unwrap_err().to_string();
+    let error = the_only_one(&[directory.path().to_owned()]).unwrap_err().to_string();
     assert_eq!(
         error,
         format!(
@@ -22,9 +22,9 @@ fn the_only_instance_is_asked_and_of_several_one_has_to_be_named() {
     let socket = |name: &str| directory.path().join(name);
     let _one = UnixListener::bind(socket("echo-veth0-1.sock")).unwrap();
     drop(UnixListener::bind(socket("echo-veth0-2.sock")).unwrap());
-    assert_eq!(the_only_one(directory.path()).unwrap(), socket("echo-veth0-1.sock"));
+    assert_eq!(the_only_one(&[directory.path().to_owned()]).unwrap(), socket("echo-veth0-1.sock"));
     let _other = UnixListener::bind(socket("echo-eth0-3.sock")).unwrap();
-    let error = the_only_one(directory.path()).unwrap_err().to_string();
+    let error = the_only_one(&[directory.path().to_owned()]).unwrap_err().to_string();
     let list = [socket("echo-eth0-3.sock"), socket("echo-veth0-1.sock")]
         .map(|path| format!("\n  {}", path.display()));
     assert_eq!(error, format!("2 instances are running: name one with --socket{}", list.concat()));

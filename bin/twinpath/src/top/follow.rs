@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use twinpath_control::command::{CommandError, Request, Topic, ask, find_instances, run_directory};
+use twinpath_control::command::{CommandError, Request, Topic, ask, find_instances, run_directories};
 use twinpath_control::report::Report;
 
 use super::rates::{Rates, rates};
@@ -41,9 +41,7 @@ impl Followed {
         let sockets = match &self.named {
             Some(socket) => vec![socket.clone()],
             None => {
-                let directory = run_directory();
-                let found = find_instances(&directory)
-                    .with_context(|| format!("cannot look for instances in {}", directory.display()))?;
+                let found = find_instances(&run_directories()).context("cannot look for instances")?;
                 let theirs = found.closed_to_us.iter();
                 look.notes
                     .extend(theirs.map(|path| format!("{} is another user's: ask as root", path.display())));

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Context as _;
-use twinpath_control::command::{Request, Topic, ask, find_instances, run_directory};
+use twinpath_control::command::{Request, Topic, ask, find_instances, run_directories};
 use twinpath_control::config::Mode;
 use twinpath_control::report::Report;
 use twinpath_control::tune::Host;
@@ -63,7 +63,7 @@ pub(super) struct Running {
 
 /// The instance that serves this interface, where exactly one can be asked and its workers agree.
 pub(super) fn running(interface: &str) -> Option<Running> {
-    let sockets = find_instances(&run_directory()).ok()?.running;
+    let sockets = find_instances(&run_directories()).ok()?.running;
     let mut reports = sockets.iter().filter_map(|socket| {
         let report = ask(socket, &Request::Show(Topic::All)).context("asked").ok()?;
         serde_json::from_value::<Report>(report).ok()

@@ -236,7 +236,7 @@ fn before_6_13(rig: &Rig) -> bool {
 }
 
 /// Runs a test whose /run/twinpath is its own: the default journal and sockets of the host are left alone.
-fn with_own_run_directory(test: impl FnOnce() + Send) {
+pub(crate) fn with_own_run_directory(test: impl FnOnce() + Send) {
     let directory = Path::new("/run/twinpath");
     std::fs::create_dir_all(directory).expect("root");
     std::thread::scope(|scope| {

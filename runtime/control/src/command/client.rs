@@ -1,14 +1,34 @@
 //! The asking end of the command socket: blocking, for the command line.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
-use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::FileType;
+use rustix::net::sockopt::socket_peercred;
 use serde_json::Value;
+use twinpath_sys::TrustedDir;
+use twinpath_sys::trusted_dir::TrustError;
 
-use super::{ANSWER_MAX, Answer, CommandError, Drain, PATIENCE, Request};
+use super::{ANSWER_MAX, Answer, CommandError, Drain, PATIENCE, Request, is_trusted};
 use crate::report::Draining;
+
+/// A connection to the instance that listens there: root's, or this user's.
+///
+/// # Errors
+/// Nobody answers there, or [`CommandError::Stranger`]: then nothing was sent, and nothing that comes is to be believed.
+pub fn connect(socket: &Path) -> Result<UnixStream, CommandError> {
+    let failed = |error| CommandError::Connect { path: socket.to_owned(), error };
+    let stream = UnixStream::connect(socket).map_err(failed)?;
+    // The user at the time of listen(2).
+    let uid = socket_peercred(&stream).map_err(|error| failed(error.into()))?.uid.as_raw();
+    if is_trusted(uid) {
+        Ok(stream)
+    } else {
+        let own = rustix::process::geteuid().as_raw();
+        Err(CommandError::Stranger { path: socket.to_owned(), uid, own })
+    }
+}
 
 /// Sends one request and waits for the answer, at most [`PATIENCE`] for each part of it.
 ///
@@ -16,8 +36,7 @@ use crate::report::Draining;
 /// Nobody answers there, or [`CommandError::Refused`] with the instance's own sentence.
 pub fn ask(socket: &Path, request: &Request) -> Result<Value, CommandError> {
     let path = || socket.to_owned();
-    let stream =
-        UnixStream::connect(socket).map_err(|error| CommandError::Connect { path: path(), error })?;
+    let stream = connect(socket)?;
     let talk = |error| CommandError::Talk { path: path(), error };
     let text = converse(&stream, request).map_err(talk)?;
     interpret(socket, &text)
@@ -33,8 +52,7 @@ pub fn follow_drain(
     mut seen: impl FnMut(Draining),
 ) -> Result<Draining, CommandError> {
     let path = || socket.to_owned();
-    let mut stream =
-        UnixStream::connect(socket).map_err(|error| CommandError::Connect { path: path(), error })?;
+    let mut stream = connect(socket)?;
     let talk = |error| CommandError::Talk { path: path(), error };
     let mut request = serde_json::to_vec(&Request::Drain(wish)).map_err(io::Error::other).map_err(talk)?;
     request.push(b'\n');
@@ -98,48 +116,86 @@ fn converse(mut stream: &UnixStream, request: &Request) -> io::Result<Vec<u8>> {
     }
 }
 
-/// What is in a run directory.
+/// What is in run directories.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
     /// Sockets of running instances, in order of name.
     pub running: Vec<PathBuf>,
-    /// Sockets of running instances that are not ours to ask (another user's).
+    /// Sockets of running instances that are not ours to ask, and folders that may hold some (another user's).
     pub closed_to_us: Vec<PathBuf>,
+    /// Where they were looked for.
+    pub looked: Vec<PathBuf>,
 }
 
-/// The instances whose sockets are in `directory`; removes those of instances that are gone. A directory that is not
-/// there holds none.
+impl Found {
+    /// The places, for a sentence that says where there was nothing.
+    #[must_use]
+    pub fn places(&self) -> String {
+        let places: Vec<String> = self.looked.iter().map(|place| place.display().to_string()).collect();
+        places.join(" and ")
+    }
+}
+
+/// The instances whose sockets are in these folders, or in a folder of theirs, as units have; removes the sockets of instances
+/// that are gone. A folder that is not there holds none.
 ///
 /// # Errors
-/// The directory cannot be read.
-pub fn find_instances(directory: &Path) -> io::Result<Found> {
-    let mut found = Found::default();
-    let entries = match std::fs::read_dir(directory) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
-        Err(error) => return Err(error),
-    };
-    for entry in entries {
-        let entry = entry?;
-        let path = entry.path();
-        if path.extension().is_none_or(|extension| extension != "sock") || !entry.file_type()?.is_socket() {
-            continue;
-        }
-        match UnixStream::connect(&path) {
-            Ok(_) => found.running.push(path),
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                // Somebody else may have removed it first, or may have to.
-                let _ = std::fs::remove_file(&path);
+/// One of them cannot be read, or somebody else could change what is in it.
+pub fn find_instances(directories: &[PathBuf]) -> Result<Found, TrustError> {
+    let mut found = Found { looked: directories.to_vec(), ..Found::default() };
+    for directory in directories {
+        let folder = match TrustedDir::open_shared(directory) {
+            Ok(folder) => folder,
+            Err(error) if error.is_absent() => continue,
+            Err(error) => return Err(error),
+        };
+        for within in look_through(&folder, &mut found)? {
+            match TrustedDir::open(&within) {
+                Ok(folder) => drop(look_through(&folder, &mut found)?),
+                Err(TrustError::Owner { path, .. }) => found.closed_to_us.push(path),
+                // Gone, closed, or open to all: nobody who is to be believed listens there.
+                Err(_) => {}
             }
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => found.closed_to_us.push(path),
-            // Full of waiting clients: it is alive.
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => found.running.push(path),
-            Err(_) => {}
         }
     }
     found.running.sort();
     found.closed_to_us.sort();
     Ok(found)
+}
+
+/// Adds what is in one folder; the folders in it.
+fn look_through(folder: &TrustedDir, found: &mut Found) -> Result<Vec<PathBuf>, TrustError> {
+    let unread = |error| TrustError::Open { path: folder.path().to_owned(), error };
+    let mut folders = Vec::new();
+    for name in folder.names().map_err(unread)? {
+        let path = folder.path().join(&name);
+        let Some(name) = name.to_str() else { continue };
+        let Some(file) = folder.stat(name)? else { continue };
+        match FileType::from_raw_mode(file.st_mode) {
+            FileType::Directory => folders.push(path),
+            FileType::Socket if path.extension().is_some_and(|extension| extension == "sock") => {
+                sort_in(folder, name, path, found);
+            }
+            _ => {}
+        }
+    }
+    Ok(folders)
+}
+
+fn sort_in(folder: &TrustedDir, name: &str, path: PathBuf, found: &mut Found) {
+    match connect(&path) {
+        Ok(_) => found.running.push(path),
+        Err(CommandError::Stranger { .. }) => found.closed_to_us.push(path),
+        Err(CommandError::Connect { error, .. }) => match error.kind() {
+            // Somebody else may have removed it first, or may have to.
+            io::ErrorKind::ConnectionRefused => drop(folder.remove(name)),
+            io::ErrorKind::PermissionDenied => found.closed_to_us.push(path),
+            // Full of waiting clients: it is alive.
+            io::ErrorKind::WouldBlock => found.running.push(path),
+            _ => {}
+        },
+        Err(_) => {}
+    }
 }
 
 /// Nobody listens on that socket any more.

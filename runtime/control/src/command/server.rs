@@ -3,16 +3,17 @@
 use std::cell::Cell;
 use std::future::Future;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use rustix::fs::{AtFlags, FileType, Mode, Stat, chmodat};
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::timeout;
+use twinpath_sys::TrustedDir;
 
-use super::{Answer, CLIENTS_MAX, CommandError, PATIENCE, REQUEST_MAX, Request};
+use super::{Answer, CLIENTS_MAX, CommandError, PATIENCE, REQUEST_MAX, Request, is_trusted};
 
 /// What became of clients, for `show`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,6 +33,9 @@ pub struct ServerCounters {
 pub struct Server {
     listener: UnixListener,
     path: PathBuf,
+    folder: TrustedDir,
+    /// Its file's, in the folder.
+    name: String,
     answered: Cell<u64>,
     refused_full: Cell<u64>,
     refused_user: Cell<u64>,
@@ -39,33 +43,40 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens on `path`: makes its directory (0755) if it is missing, removes the socket of an instance that is
+    /// Listens on `path`: makes its folder (0755) if it is missing, removes the socket of an instance that is
     /// gone, never one that is alive, and nothing that is not a socket. Needs a tokio runtime with I/O.
     ///
+    /// The folder has to be root's or this user's. Others may be able to write it only if it is sticky, as /tmp: there they
+    /// could take the name first, which is refused, but neither remove nor replace the socket.
+    ///
     /// # Errors
-    /// Any step that failed, by name; nothing is left behind then, save the directory.
+    /// Any step that failed, by name; nothing is left behind then, save the folder.
     pub fn bind(path: &Path) -> Result<Self, CommandError> {
-        if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
-            std::fs::DirBuilder::new()
-                .recursive(true)
-                .mode(0o755)
-                .create(directory)
-                .map_err(|error| CommandError::Directory { path: directory.to_owned(), error })?;
-        }
-        clear_stale(path)?;
         let failed = |error| CommandError::Listen { path: path.to_owned(), error };
+        let name = path.file_name().and_then(|name| name.to_str());
+        let name = name.ok_or_else(|| failed(io::ErrorKind::InvalidFilename.into()))?.to_owned();
+        let folder = TrustedDir::make_shared(path.parent().unwrap_or_else(|| Path::new("/")))?;
+        clear_stale(path, &folder, &name)?;
         let listener = UnixListener::bind(path).map_err(failed)?;
-        // From here on the file is removed again whatever fails. Whoever came between the two calls is asked who he
-        // is like everybody else.
+        // From here on the file is removed again whatever fails. Whoever comes between the two calls is asked for the user
+        // like everybody else.
         let server = Self {
             listener,
             path: path.to_owned(),
+            folder,
+            name,
             answered: Cell::default(),
             refused_full: Cell::default(),
             refused_user: Cell::default(),
             cut_off: Cell::default(),
         };
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
+        // The name was resolved anew by bind(2): it has to have led into the folder that was checked.
+        if !server.folder.stat(&server.name)?.as_ref().is_some_and(is_own_socket) {
+            let moved = "its folder was replaced while the socket was made";
+            return Err(failed(io::Error::other(moved)));
+        }
+        chmodat(server.folder.fd(), server.name.as_str(), Mode::RUSR | Mode::WUSR, AtFlags::empty())
+            .map_err(|error| failed(error.into()))?;
         Ok(server)
     }
 
@@ -138,8 +149,7 @@ impl Server {
         H: Future<Output = Result<Value, String>>,
         C: Fn(Request, std::os::unix::net::UnixStream),
     {
-        let own = rustix::process::geteuid().as_raw();
-        if !stream.peer_cred().is_ok_and(|peer| peer.uid() == 0 || peer.uid() == own) {
+        if !stream.peer_cred().is_ok_and(|peer| is_trusted(peer.uid())) {
             bump(&self.refused_user);
             return;
         }
@@ -199,8 +209,8 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_file(&self.path) {
-            tracing::debug!(%error, path = %self.path.display(), "the command socket was gone already");
+        if let Err(error) = self.folder.remove(&self.name) {
+            tracing::debug!(%error, path = %self.path.display(), "the command socket stays");
         }
     }
 }
@@ -219,17 +229,18 @@ pub(super) fn line(answer: &Answer) -> Vec<u8> {
 }
 
 /// Removes the socket of an instance that is gone.
-fn clear_stale(path: &Path) -> Result<(), CommandError> {
-    let file = match std::fs::symlink_metadata(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(CommandError::Stale { path: path.to_owned(), error }),
-    };
-    if !file.file_type().is_socket() {
+fn clear_stale(path: &Path, folder: &TrustedDir, name: &str) -> Result<(), CommandError> {
+    let Some(file) = folder.stat(name)? else { return Ok(()) };
+    if FileType::from_raw_mode(file.st_mode) != FileType::Socket {
         return Err(CommandError::NotASocket { path: path.to_owned() });
     }
     if !super::client::is_dead(path) {
         return Err(CommandError::InUse { path: path.to_owned() });
     }
-    std::fs::remove_file(path).map_err(|error| CommandError::Stale { path: path.to_owned(), error })
+    folder.remove(name).map_err(|error| CommandError::Stale { path: path.to_owned(), error })
+}
+
+fn is_own_socket(file: &Stat) -> bool {
+    FileType::from_raw_mode(file.st_mode) == FileType::Socket
+        && file.st_uid == rustix::process::geteuid().as_raw()
 }

@@ -197,14 +197,142 @@ fn a_dead_socket_is_replaced_a_live_one_and_a_file_are_not() {
 #[test]
 fn running_instances_are_found_and_dead_ones_swept() {
     let directory = tempfile::tempdir().unwrap();
-    assert_eq!(find_instances(&directory.path().join("nonesuch")).unwrap(), Found::default());
+    let nonesuch = [directory.path().join("nonesuch")];
+    let found = find_instances(&nonesuch).unwrap();
+    assert_eq!(found, Found { looked: nonesuch.to_vec(), ..Found::default() });
     let socket = |name: &str| directory.path().join(name);
     let running = std::os::unix::net::UnixListener::bind(socket("b.sock")).unwrap();
     let other = std::os::unix::net::UnixListener::bind(socket("a.sock")).unwrap();
     drop(std::os::unix::net::UnixListener::bind(socket("dead.sock")).unwrap());
     std::fs::write(socket("file.sock"), "").unwrap();
-    let found = find_instances(directory.path()).unwrap();
+    let found = find_instances(&[directory.path().to_owned()]).unwrap();
     assert_eq!(found.running, [socket("a.sock"), socket("b.sock")]);
     assert!(!socket("dead.sock").exists() && socket("file.sock").exists());
     drop((running, other));
+}
+
+/// Does something on a thread of its own that is another user: to the kernel, and to whoever asks it for the peer's.
+fn as_user<R: Send>(uid: u32, work: impl FnOnce() -> R + Send) -> R {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            let uid = rustix::fs::Uid::from_raw(uid);
+            rustix::thread::set_thread_res_uid(uid, uid, uid).unwrap();
+            work()
+        });
+        thread.join().unwrap()
+    })
+}
+
+const NOBODY: u32 = 65_534;
+
+/// A folder that everybody may write, as /tmp: sticky.
+fn shared_folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o1777)).unwrap();
+    folder
+}
+
+#[test]
+fn an_impostor_is_not_asked_believed_or_taken_over_from() {
+    if !twinpath_test_skip::root_or_skip() {
+        return;
+    }
+    let folder = shared_folder();
+    let path = folder.path().join("echo-eth0-1.sock");
+    let impostor = as_user(NOBODY, || {
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).unwrap();
+        listener
+    });
+    let refused = ask(&path, &Request::Show(Topic::All)).unwrap_err();
+    assert!(matches!(refused, CommandError::Stranger { uid: NOBODY, own: 0, .. }), "{refused}");
+    let refused = follow_drain(&path, Drain::default(), |_| unreachable!()).unwrap_err();
+    assert!(matches!(refused, CommandError::Stranger { .. }), "{refused}");
+    let found = find_instances(&[folder.path().to_owned()]).unwrap();
+    assert_eq!((found.running.len(), found.closed_to_us), (0, vec![path.clone()]));
+    // Nothing was sent to it.
+    for _ in 0..3 {
+        let (mut stream, _) = impostor.accept().unwrap();
+        assert_eq!(stream.read(&mut [0; 64]).unwrap(), 0);
+    }
+    // A name that it took first is not ours to listen on.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let _inside = runtime.enter();
+    assert!(matches!(Server::bind(&path), Err(CommandError::InUse { .. })));
+}
+
+#[test]
+fn another_user_is_neither_answered_nor_able_to_replace_the_socket() {
+    if !twinpath_test_skip::root_or_skip() {
+        return;
+    }
+    let counters = served(false, |path| {
+        // The mode keeps others away; even with another one, the user counts.
+        for folder in [path.parent().unwrap(), path.parent().unwrap().parent().unwrap()] {
+            std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        assert_eq!(std::fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o600);
+        let denied = as_user(NOBODY, || UnixStream::connect(path).unwrap_err().kind());
+        assert_eq!(denied, io::ErrorKind::PermissionDenied);
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666)).unwrap();
+        let answer = as_user(NOBODY, || {
+            let mut stream = UnixStream::connect(path).unwrap();
+            // It may be closed before this is sent.
+            let _ = stream.write_all(b"{\"show\":\"all\"}\n");
+            let mut answer = Vec::new();
+            let _ = stream.read_to_end(&mut answer);
+            answer
+        });
+        assert_eq!(answer, b"");
+        as_user(NOBODY, || std::fs::remove_file(path).unwrap_err());
+    });
+    assert_eq!((counters.refused_user, counters.answered), (1, 0));
+}
+
+#[test]
+fn a_folder_that_others_could_change_holds_no_command_socket() {
+    let folder = tempfile::tempdir().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let _inside = runtime.enter();
+    let path = folder.path().join("run/test.sock");
+    std::fs::create_dir(path.parent().unwrap()).unwrap();
+    let mode = |mode| {
+        let mode = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(path.parent().unwrap(), mode).unwrap();
+    };
+    for open in [0o770, 0o707, 0o777] {
+        mode(open);
+        let refused = Server::bind(&path).unwrap_err();
+        assert!(matches!(refused, CommandError::Folder(TrustError::Mode { .. })), "{refused}");
+        assert!(find_instances(&[path.parent().unwrap().to_owned()]).is_err());
+    }
+    mode(0o755);
+    drop(Server::bind(&path).unwrap());
+    let link = folder.path().join("link");
+    std::os::unix::fs::symlink(path.parent().unwrap(), &link).unwrap();
+    let refused = Server::bind(&link.join("test.sock")).unwrap_err();
+    assert!(matches!(refused, CommandError::Folder(TrustError::Link { .. })), "{refused}");
+    if twinpath_test_skip::root_or_skip() {
+        std::os::unix::fs::chown(path.parent().unwrap(), Some(NOBODY), None).unwrap();
+        let refused = Server::bind(&path).unwrap_err();
+        assert!(matches!(refused, CommandError::Folder(TrustError::Owner { uid: NOBODY, .. })), "{refused}");
+        assert!(find_instances(&[path.parent().unwrap().to_owned()]).is_err());
+    }
+}
+
+#[test]
+fn a_folder_within_is_looked_into_and_named_if_it_is_somebody_elses() {
+    let folder = tempfile::tempdir().unwrap();
+    let within = folder.path().join("eth0");
+    std::fs::create_dir(&within).unwrap();
+    let _running = std::os::unix::net::UnixListener::bind(within.join("serve.sock")).unwrap();
+    let places = [folder.path().to_owned(), folder.path().join("nonesuch")];
+    let found = find_instances(&places).unwrap();
+    assert_eq!(found.running, [within.join("serve.sock")]);
+    assert_eq!(found.places(), format!("{} and {}", places[0].display(), places[1].display()));
+    if twinpath_test_skip::root_or_skip() {
+        std::os::unix::fs::chown(&within, Some(NOBODY), None).unwrap();
+        let found = find_instances(&places).unwrap();
+        assert_eq!((found.running.len(), found.closed_to_us), (0, vec![within]));
+    }
 }

@@ -1,0 +1,60 @@
+//! What other users of the machine can get an instance, or us, to do: nothing.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, Stdio};
+
+use crate::rig::Rig;
+use crate::tune::with_own_run_directory;
+
+const NOBODY: u32 = 65_534;
+
+/// Does something on a thread of its own that is another user: to the kernel, and to whoever asks it for the peer's.
+pub(crate) fn as_nobody<R: Send>(work: impl FnOnce() -> R + Send) -> R {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            let uid = rustix::fs::Uid::from_raw(NOBODY);
+            rustix::thread::set_thread_res_uid(uid, uid, uid).expect("root");
+            work()
+        });
+        thread.join().expect("no panic")
+    })
+}
+
+#[test]
+fn no_sockets_are_taken_over_from_another_user() {
+    if !twinpath_test_skip::root_or_skip() {
+        return;
+    }
+    let rig = Rig::new();
+    let folder = tempfile::tempdir().expect("made");
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o1777)).expect("ours");
+    let path = folder.path().join("impostor.sock");
+    let impostor = as_nobody(|| std::os::unix::net::UnixListener::bind(&path).expect("bound"));
+    let refused = rig.try_serve(&["--take-over", path.to_str().expect("text")]).err().expect("refused");
+    assert!(refused.contains("is listened on by user 65534"), "{refused}");
+    let (mut stream, _) = impostor.accept().expect("it connected");
+    assert_eq!(std::io::Read::read(&mut stream, &mut [0; 64]).expect("closed"), 0, "nothing was asked");
+}
+
+#[test]
+fn another_user_is_told_where_instances_were_looked_for_and_which_are_closed_to_it() {
+    if !twinpath_test_skip::root_or_skip() {
+        return;
+    }
+    with_own_run_directory(|| {
+        let show = || {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_twinpath"));
+            command.arg("show").env_remove("XDG_RUNTIME_DIR").env("TMPDIR", "/tmp");
+            command.stdin(Stdio::null()).uid(NOBODY);
+            String::from_utf8(command.output().expect("it runs").stderr).expect("text")
+        };
+        let said = show();
+        assert!(said.contains("looked in /tmp/twinpath-65534 and /run/twinpath"), "{said}");
+        let socket = "/run/twinpath/echo-vs-1.sock";
+        let _roots = std::os::unix::net::UnixListener::bind(socket).expect("bound");
+        std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o600)).expect("ours");
+        let said = show();
+        assert!(said.contains("as another user") && said.contains(socket), "{said}");
+    });
+}
