@@ -80,7 +80,9 @@ pub trait Service: Send {
     fn accept(&mut self, now: Instant, peer: SocketAddr) -> Result<Self::Connection, Reason>;
 
     /// Bytes came on a connection. Returns how many were used: as many requests as there are, or one; it is called again at once
-    /// while it uses some. The others come again, with more behind them, once more has come or the output has drained.
+    /// while it uses some. The others come again, with more behind them, once more has come or what was written has been sent and
+    /// [`Self::writable`] has nothing to add. It may also be called while a long reply is under way: a service that is not to be asked
+    /// more meanwhile returns 0.
     fn stream(
         &mut self,
         _now: Instant,
@@ -91,7 +93,16 @@ pub trait Service: Send {
         input.len()
     }
 
-    /// The output of a connection had been full, and has been sent: there is room for what was waiting.
+    /// What was written to a connection has been sent: there is room again for as much as an output may hold.
+    ///
+    /// It is called after every call of [`Self::stream`] or of itself that wrote something, as soon as the peer's socket has taken all
+    /// of it and no earlier reply is [still to come](Output::later); whether the output was full does not matter. So a reply
+    /// that is longer than an output is written as far as it fits, and goes on here until a call writes nothing. It is also called
+    /// when a reply that was to come later has left, and when there is room for work that [`Output::may_defer`] refused here. It is
+    /// not called once the service has ended the connection.
+    ///
+    /// A connection is given 256 KiB per turn of its worker, or one output if that is more; then others are served, and it goes on in
+    /// the next turn.
     fn writable(&mut self, _now: Instant, _connection: &mut Self::Connection, _output: &mut Output<'_>) {}
 
     /// What it counts by itself, if it does; each clone has its own.

@@ -38,7 +38,7 @@ impl<'a> Output<'a> {
         Self { bytes, limit, later: Some(later), next: Next::Keep, unfinished: false }
     }
 
-    /// Bytes that still fit.
+    /// Bytes that still fit. What does not may be written in [`Service::writable`](crate::Service::writable).
     #[must_use]
     pub fn room(&self) -> usize {
         self.limit.saturating_sub(self.bytes.len())

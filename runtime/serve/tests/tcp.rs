@@ -21,6 +21,8 @@ use twinpath_worker::{Command, Event, Worker, WorkerConfig, WorkerCounters};
 
 #[path = "tcp/crowd.rs"]
 mod crowd;
+#[path = "tcp/streaming.rs"]
+mod streaming;
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -162,10 +164,16 @@ impl<S: Closing + 'static> Rig<S> {
     }
 
     fn connect(&mut self) -> TcpStream {
+        let stream = self.connect_only();
+        self.turns();
+        stream
+    }
+
+    /// Connects, and leaves it to later turns to accept.
+    fn connect_only(&self) -> TcpStream {
         let stream = TcpStream::connect(self.server).unwrap();
         stream.set_nonblocking(true).unwrap();
         stream.set_nodelay(true).unwrap();
-        self.turns();
         stream
     }
 
@@ -200,7 +208,7 @@ impl<S: Closing + 'static> Rig<S> {
 }
 
 /// A line `N` is answered with itself, later: in order as it came, or, `!N`, as soon as it is done. `wait` is answered when the
-/// test says so, `fail` panics, and a line that begins with `=` is answered at once.
+/// test says so, `fail` panics, a line that begins with `=` is answered at once, and one with `#` at once with 60,000 bytes.
 #[derive(Clone, Default)]
 struct Later {
     closes: Arc<Mutex<Vec<Closed>>>,
@@ -219,6 +227,9 @@ impl Service for Later {
         let line = input[..=end].to_vec();
         if line[0] == b'=' {
             return if output.write(&line) { end + 1 } else { 0 };
+        }
+        if line[0] == b'#' {
+            return if output.write(&[b'#'; 60_000]) { end + 1 } else { 0 };
         }
         if !output.may_defer() {
             return 0;
@@ -483,7 +494,7 @@ impl Rig<Later> {
     fn hear(&mut self, stream: &mut TcpStream, expected: &str) {
         let begun = std::time::Instant::now();
         let mut heard = Vec::new();
-        let mut buffer = [0; 4096];
+        let mut buffer = vec![0; 1 << 16];
         while heard.len() < expected.len() && begun.elapsed() < std::time::Duration::from_secs(20) {
             self.turn();
             match stream.read(&mut buffer) {
@@ -493,7 +504,8 @@ impl Rig<Later> {
                 Err(error) => panic!("{error}"),
             }
         }
-        assert_eq!(String::from_utf8_lossy(&heard), expected);
+        // Not both of them in a message: they may be long.
+        assert!(heard == expected.as_bytes(), "heard: {:.200}", String::from_utf8_lossy(&heard));
     }
 
     fn until(&mut self, so: impl Fn(&Self) -> bool) {
@@ -524,6 +536,20 @@ fn later_replies_leave_in_order_unless_they_need_none() {
     stream.write_all(asked.as_bytes()).unwrap();
     rig.hear(&mut stream, &asked);
     assert_eq!((rig.serve.queued_bytes.get(), rig.serve.deferred.get()), (0, 0));
+}
+
+#[test]
+fn what_waits_behind_a_reply_to_come_is_bounded_and_leaves_after_it() {
+    let (mut rig, on) = Rig::later(POOL);
+    let mut stream = rig.connect();
+    write!(stream, "wait\n{}wait\n=x\n", "#\n".repeat(100)).unwrap();
+    rig.turns();
+    assert!(rig.serve.queued_bytes.get() < 3 * 65_536, "{}", rig.serve.queued_bytes.get());
+    go(&on);
+    go(&on);
+    let expected = format!("wait\n{}wait\n=x\n", "#".repeat(6_000_000));
+    rig.hear(&mut stream, &expected);
+    assert_eq!((rig.serve.queued_bytes.get(), rig.closes().len()), (0, 0));
 }
 
 #[test]

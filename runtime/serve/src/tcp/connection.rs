@@ -18,8 +18,10 @@ use crate::pool::Desk;
 /// The least that a buffer for an incomplete request grows by.
 const GROW_MIN: usize = 4096;
 
-/// Times that a connection's full output is sent in one turn before the others get theirs.
-const SENDS_PER_TURN: u32 = 4;
+/// Bytes after which a connection waits for the next turn, so that one reply without end does not hold up the others; and sends, for
+/// a service that writes little at a time.
+const TURN_BYTES: usize = 256 << 10;
+const TURN_SENDS: u32 = 16;
 
 /// How long the last bytes to a peer may take to arrive. Closing at once would have the kernel throw them away if the peer
 /// has sent something that nobody has read (RFC 2525, 2.17).
@@ -35,6 +37,15 @@ pub(crate) struct Turn<'a, S> {
     /// Who does what may block, if the service has such work; and the connection's number, which its replies come back to.
     pub(crate) desk: Option<&'a mut Desk>,
     pub(crate) number: u32,
+    /// What the service has written for this connection in this turn: bytes, and sends.
+    pub(crate) written: (usize, u32),
+}
+
+impl<S> Turn<'_, S> {
+    /// Whether the connection has had its part of this turn.
+    const fn is_over(&self) -> bool {
+        self.written.0 >= TURN_BYTES || self.written.1 >= TURN_SENDS
+    }
 }
 
 /// Buffers that a worker's connections take turns with.
@@ -86,8 +97,6 @@ struct Held {
     /// Output that the socket has not taken yet, from `sent` on.
     unsent: Vec<u8>,
     sent: usize,
-    /// The socket refused some of it.
-    was_full: bool,
     /// Replies that are still to come, and what waits for them.
     deferred: Deferred,
 }
@@ -99,6 +108,7 @@ impl Held {
 }
 
 /// What the service wants next.
+#[derive(Default)]
 struct Served {
     /// Bytes of input that it used.
     used: usize,
@@ -121,8 +131,8 @@ pub(crate) struct Connection<C> {
     readable: bool,
     /// The peer has sent its last byte, or the socket has an error: no edge will come after this one.
     ends: bool,
-    /// It stands in the list of those with more to do.
-    pub(crate) listed: bool,
+    /// The service has written something, and has not been told since that there is room again.
+    wrote: bool,
 }
 
 impl<C> Connection<C> {
@@ -136,7 +146,7 @@ impl<C> Connection<C> {
             stage: Stage::Open,
             readable: false,
             ends: false,
-            listed: false,
+            wrote: false,
         }
     }
 
@@ -156,11 +166,16 @@ impl<C> Connection<C> {
     /// Whether it is idle in the plain way: its deadline only moves away from now.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
-        self.held.is_none() && self.asked == Instant::NEVER && self.stage == Stage::Open
+        self.held.is_none() && self.asked == Instant::NEVER && self.stage == Stage::Open && !self.wrote
     }
 
     fn is_full(&self) -> bool {
         self.held.as_ref().is_some_and(|held| !held.unsent.is_empty())
+    }
+
+    /// Whether what is written now waits for replies that are still to come.
+    fn is_held_back(&self) -> bool {
+        self.held.as_ref().is_some_and(|held| held.deferred.holds_back())
     }
 
     /// Replies still to come.
@@ -245,7 +260,7 @@ impl<C> Connection<C> {
     pub(crate) fn work<S: Service<Connection = C>>(&mut self, turn: &mut Turn<'_, S>) -> After {
         let done = match self.stage {
             Stage::Lingering(why) => return self.discard(why, turn.scratch),
-            Stage::Open if self.held.is_none() => self.read_and_answer(turn),
+            Stage::Open if self.held.is_none() && !self.wrote => self.read_and_answer(turn),
             _ => self.go_on(turn),
         };
         done.unwrap_or_else(|_| After::Close(self.broken()))
@@ -267,7 +282,7 @@ impl<C> Connection<C> {
         };
         let served = if len == 0 {
             self.stage = Stage::PeerEnded;
-            Ok(Served { used: 0, again: false, when_room: false })
+            Ok(Served::default())
         } else {
             self.was_read(len, input.len(), turn);
             turn.scratch.output.clear();
@@ -303,31 +318,23 @@ impl<C> Connection<C> {
         }
     }
 
-    /// Some bytes wait in one of its buffers, or it is about to end.
+    /// Some bytes wait in one of its buffers, the service has more to write, or it is about to end.
     fn go_on<S: Service<Connection = C>>(&mut self, turn: &mut Turn<'_, S>) -> Result<After, Errno> {
         turn.scratch.output.clear();
-        let mut served = Served { used: 0, again: false, when_room: false };
+        let mut served = Served::default();
         self.send_unsent(turn)?;
         if self.is_full() {
             return self.settle(turn, &served);
         }
-        let was_full = self.held.as_mut().is_some_and(|held| std::mem::take(&mut held.was_full));
-        if was_full {
-            let mut output = Output::new(&mut turn.scratch.output, turn.limits.connection_bytes as usize);
-            turn.service.writable(turn.now, &mut self.state, &mut output);
-            let next = output.next();
-            self.heed(next);
-        }
         // What waited for room comes before what waits in the socket.
-        if !was_full && self.stage == Stage::Open {
+        self.tell_of_room(turn, &mut served)?;
+        if self.stage == Stage::Open && !self.is_full() {
             self.read_behind(turn)?;
         }
         let mut unread = self.held.as_mut().map(|held| std::mem::take(&mut held.unread)).unwrap_or_default();
-        if self.still_answers() && !unread.is_empty() {
+        if self.still_answers() && !self.is_full() && !unread.is_empty() {
             served = self.serve(&unread, turn)?;
             unread.drain(..served.used);
-        } else {
-            self.send(turn)?;
         }
         if matches!(self.stage, Stage::Ending(_)) || unread.is_empty() {
             unread = Vec::new();
@@ -339,63 +346,92 @@ impl<C> Connection<C> {
         self.settle(turn, &served)
     }
 
-    /// Gives the service input for as long as it uses some, and sends what it writes.
+    /// Gives the service input for as long as it uses some, sends what it writes, and tells it of the room that this makes.
     #[inline]
     fn serve<S: Service<Connection = C>>(
         &mut self,
         input: &[u8],
         turn: &mut Turn<'_, S>,
     ) -> Result<Served, Errno> {
-        let (mut used, mut sends, mut again, mut when_room, mut wrote) = (0, 0, false, false, false);
+        let (mut served, written_before) = (Served::default(), turn.written);
         let mut unfinished;
-        let limit = turn.limits.connection_bytes as usize;
         loop {
-            let rest = &input[used..];
-            let mut output = match &turn.desk {
-                None => Output::new(&mut turn.scratch.output, limit),
-                Some(desk) => {
-                    turn.scratch.later.allow(desk.room(self.awaited()));
-                    Output::with_later(&mut turn.scratch.output, limit, &mut turn.scratch.later)
-                }
-            };
+            let rest = &input[served.used..];
+            let mut output = output(turn.scratch, turn.desk.as_deref(), turn.limits, self.held.as_deref());
             let took = turn.service.stream(turn.now, &mut self.state, rest, &mut output).min(rest.len());
             let next = output.next();
             unfinished = output.is_unfinished();
-            used += took;
+            served.used += took;
+            self.wrote |= !turn.scratch.output.is_empty();
             if turn.desk.is_some() {
-                when_room = self.defer(turn)?;
+                served.when_room = self.defer(turn)?;
             }
             if next != Next::Keep {
                 self.heed(next);
                 break;
             }
-            if used == input.len() || when_room || self.is_full() {
+            if served.used == input.len() || served.when_room || self.is_full() {
                 break;
             }
             if took > 0 {
                 continue;
             }
-            if turn.scratch.output.is_empty() {
+            if !self.wrote || self.is_held_back() {
                 break;
             }
             // It waits for more input or for more room: the latter it can have.
-            wrote = true;
             self.send(turn)?;
-            sends += 1;
-            again = sends == SENDS_PER_TURN;
-            if again || self.is_full() {
+            self.tell_of_room(turn, &mut served)?;
+            if served.again || served.when_room || self.is_full() || !self.still_answers() {
                 break;
             }
         }
-        wrote |= !turn.scratch.output.is_empty();
         self.send(turn)?;
-        let partial = unfinished || used < input.len();
+        if !served.again && !served.when_room {
+            self.tell_of_room(turn, &mut served)?;
+        }
+        let partial = unfinished || served.used < input.len();
         if !partial {
             self.asked = Instant::NEVER;
-        } else if self.asked == Instant::NEVER || wrote || (used > 0 && !unfinished) {
+        } else if self.asked == Instant::NEVER
+            || turn.written != written_before
+            || (served.used > 0 && !unfinished)
+        {
             self.asked = turn.now;
         }
-        Ok(Served { used, again, when_room })
+        Ok(served)
+    }
+
+    /// Tells the service that what it wrote has been sent, until it writes nothing more. The others get their turn in between.
+    #[inline]
+    fn tell_of_room<S: Service<Connection = C>>(
+        &mut self,
+        turn: &mut Turn<'_, S>,
+        served: &mut Served,
+    ) -> Result<(), Errno> {
+        while self.wrote && self.still_answers() && !self.is_full() && !self.is_held_back() {
+            if turn.is_over() {
+                served.again = true;
+                break;
+            }
+            let mut output = output(turn.scratch, turn.desk.as_deref(), turn.limits, self.held.as_deref());
+            turn.service.writable(turn.now, &mut self.state, &mut output);
+            let next = output.next();
+            self.wrote = !turn.scratch.output.is_empty();
+            if self.wrote && self.asked != Instant::NEVER {
+                self.asked = turn.now;
+            }
+            if turn.desk.is_some() && self.defer(turn)? {
+                // It is told once more when that has room.
+                (self.wrote, served.when_room) = (true, true);
+            }
+            self.heed(next);
+            self.send(turn)?;
+            if served.when_room {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Hands over what the service wants done by others. What it wrote up to there is sent first. Says whether it wanted more done
@@ -423,6 +459,8 @@ impl<C> Connection<C> {
             held.unsent.drain(..held.sent);
             held.sent = 0;
         }
+        // What the service was refused for want of room may fit once this has left.
+        self.wrote = true;
         held.deferred.done(ticket, reply, &mut held.unsent)
     }
 
@@ -453,7 +491,8 @@ impl<C> Connection<C> {
             return Ok(After::Keep);
         }
         match self.stage {
-            // A service that makes nothing of a full buffer never will.
+            // A service that makes nothing of a full buffer never will, unless it waits for replies.
+            Stage::Open if !room && self.awaited() > 0 => Ok(After::Keep),
             Stage::Open if !room => Ok(After::Close(Closed::For(Reason::RequestTooLarge))),
             Stage::Open => Ok(if self.readable { After::Again } else { After::Keep }),
             Stage::PeerEnded => {
@@ -518,9 +557,13 @@ impl<C> Connection<C> {
             return Ok(());
         }
         let sent = send_now(&self.fd, bytes, turn.counters)?;
+        turn.written = (turn.written.0 + bytes.len(), turn.written.1 + 1);
+        if sent > 0 {
+            self.touched = turn.now;
+        }
         if sent < bytes.len() {
             let held = self.held.get_or_insert_default();
-            (held.unsent, held.sent, held.was_full) = (bytes[sent..].to_vec(), 0, true);
+            (held.unsent, held.sent) = (bytes[sent..].to_vec(), 0);
         }
         bytes.clear();
         Ok(())
@@ -535,11 +578,24 @@ impl<C> Connection<C> {
         }
         if held.sent == held.unsent.len() {
             (held.unsent, held.sent) = (Vec::new(), 0);
-        } else {
-            held.was_full = true;
         }
         Ok(())
     }
+}
+
+/// What the service may write into, behind what it has written already: as much as fits beside what waits for replies to come.
+#[inline]
+fn output<'a>(
+    scratch: &'a mut Scratch,
+    desk: Option<&Desk>,
+    limits: &TcpLimits,
+    held: Option<&Held>,
+) -> Output<'a> {
+    let limit = limits.connection_bytes as usize;
+    let Some(desk) = desk else { return Output::new(&mut scratch.output, limit) };
+    let (awaited, waiting) = held.map_or((0, 0), |held| (held.deferred.awaited(), held.deferred.bytes()));
+    scratch.later.allow(desk.room(awaited));
+    Output::with_later(&mut scratch.output, limit.saturating_sub(waiting), &mut scratch.later)
 }
 
 /// Bytes that the socket took.

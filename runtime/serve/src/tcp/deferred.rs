@@ -32,6 +32,11 @@ impl Deferred {
         self.ordered + self.unordered.len()
     }
 
+    /// Whether what is written now has to wait for a reply.
+    pub(crate) fn holds_back(&self) -> bool {
+        !self.parts.is_empty()
+    }
+
     /// Bytes that wait.
     pub(crate) const fn bytes(&self) -> usize {
         self.bytes

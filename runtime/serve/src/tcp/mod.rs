@@ -42,6 +42,9 @@ const FIRST_LISTENER_TOKEN: u32 = FIRST_TCP_TOKEN;
 pub(crate) const DESK_TOKEN: u32 = FIRST_LISTENER_TOKEN + SOCKETS_MAX;
 const FIRST_CONNECTION_TOKEN: u32 = DESK_TOKEN + 1;
 
+/// Bytes sent in a turn after which other connections wait for the next one, so that ports and deadlines are looked at in between.
+const TURN_BYTES: u64 = 1 << 20;
+
 /// Connections closed for their time, or told to end, in one turn.
 const CLOSE_BURST: u32 = 64;
 
@@ -65,9 +68,8 @@ pub(crate) struct TcpServer<C> {
     table: Table<C>,
     deadlines: Wheel,
     favourite: Favourite,
-    /// Those with more to do that no descriptor tells of, and where they are taken from.
-    again: Vec<u32>,
-    due: Vec<u32>,
+    /// Those with more to do that no descriptor tells of.
+    again: Waiting,
     /// Those that want work done that may block, and found no room.
     want_room: Waiting,
     scratch: Scratch,
@@ -75,6 +77,8 @@ pub(crate) struct TcpServer<C> {
     found: bool,
     /// Bytes that its connections hold.
     held: u64,
+    /// Bytes that had been sent when the turn began.
+    written_before: u64,
     /// The next connection to be told to end, while all are.
     ending: Option<u32>,
 }
@@ -88,8 +92,8 @@ impl<C: Send> TcpServer<C> {
             table: Table::new(limits.connections),
             deadlines: Wheel::new(),
             favourite: Favourite::default(),
-            again: Vec::new(),
-            due: Vec::new(),
+            again: Waiting::default(),
+            written_before: 0,
             want_room: Waiting::default(),
             scratch: Scratch::new(limits),
             found: false,
@@ -140,8 +144,7 @@ impl<C: Send> TcpServer<C> {
         {
             // No memory for its place there: nobody would hear of it again.
             connection.end(Closed::For(Reason::ConnectionLimit));
-            connection.listed = true;
-            self.again.push(number);
+            self.again.add(number);
         }
     }
 
@@ -173,10 +176,17 @@ impl<C: Send> TcpServer<C> {
     #[inline]
     pub(crate) fn run<S: Service<Connection = C>>(&mut self, mut call: Call<'_, '_, S>) -> bool {
         let (spins, before) = (self.spins(), call.counters.stream_bytes_in.get());
+        self.written_before = call.counters.stream_bytes_out.get();
         let busy = spins && self.ask_favourite(&mut call);
         let busy = self.run_due(&mut call) || busy;
         self.found = spins && call.counters.stream_bytes_in.get() > before;
         busy
+    }
+
+    /// Whether so much was sent in this turn that everybody else comes first.
+    #[inline]
+    fn is_turn_over<S>(&self, call: &Call<'_, '_, S>) -> bool {
+        call.counters.stream_bytes_out.get() - self.written_before >= TURN_BYTES
     }
 
     #[inline]
@@ -191,11 +201,12 @@ impl<C: Send> TcpServer<C> {
             let Some(number) = self.deadlines.take_due(call.now) else { break };
             self.came_due(number, call);
         }
-        std::mem::swap(&mut self.again, &mut self.due);
-        while let Some(number) = self.due.pop() {
-            if let Some(connection) = self.table.get(number) {
-                connection.listed = false;
+        // Each once: one that has yet more to do stands behind them, for the next turn.
+        for _ in 0..self.again.len() {
+            if self.is_turn_over(call) {
+                break;
             }
+            let Some(number) = self.again.take() else { break };
             self.work(number, call);
         }
         self.end_some(call);
@@ -238,6 +249,9 @@ impl<C: Send> TcpServer<C> {
             // Its place may be empty: it was closed earlier in this very turn.
             let Some(connection) = self.table.get(number) else { return };
             connection.woken(ends);
+            if self.is_turn_over(&call) {
+                return self.again.add(number);
+            }
             self.work(number, &mut call);
             if self.favourite.named(number, call.now) {
                 self.favour(number, call.io);
@@ -272,6 +286,7 @@ impl<C: Send> TcpServer<C> {
             scratch,
             desk: call.desk.as_deref_mut(),
             number,
+            written: (0, 0),
         };
         let after = connection.work(&mut turn);
         if after == After::Keep && before == 0 && connection.is_plain() {
@@ -293,12 +308,12 @@ impl<C: Send> TcpServer<C> {
         }
         let Some(connection) = self.table.get(number) else { return };
         match after {
-            After::Again if !std::mem::replace(&mut connection.listed, true) => self.again.push(number),
+            After::Again => self.again.add(number),
             After::WhenRoom => {
                 call.counters.deferred_waits.add(1);
                 self.want_room.add(number);
             }
-            After::Again | After::Keep | After::Close(_) => {}
+            After::Keep | After::Close(_) => {}
         }
         let deadline = connection.deadline(self.share.limits());
         if deadline < self.deadlines.deadline(number) {
@@ -330,11 +345,7 @@ impl<C: Send> TcpServer<C> {
     /// There is room now for those who wanted some.
     pub(crate) fn has_room(&mut self) {
         while let Some(number) = self.want_room.take() {
-            if let Some(connection) = self.table.get(number)
-                && !std::mem::replace(&mut connection.listed, true)
-            {
-                self.again.push(number);
-            }
+            self.again.add(number);
         }
     }
 

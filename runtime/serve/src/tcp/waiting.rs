@@ -1,10 +1,12 @@
-//! Places whose connections want work done that may block, and found no room for it.
+//! Places of connections that are to be worked on later, first come, first served.
 //!
-//! A place is listed once, whoever comes to stand there: of those that close while they wait, no more is kept than a place's mark.
+//! A place is listed once, whichever connection comes to stand there: those that close while they wait leave nothing but a mark.
+
+use std::collections::VecDeque;
 
 #[derive(Default)]
 pub(crate) struct Waiting {
-    numbers: Vec<u32>,
+    numbers: VecDeque<u32>,
     /// Whether a number is among them.
     listed: Vec<bool>,
 }
@@ -17,13 +19,21 @@ impl Waiting {
             self.listed.resize(place + 1, false);
         }
         if !std::mem::replace(&mut self.listed[place], true) {
-            self.numbers.push(number);
+            self.numbers.push_back(number);
         }
     }
 
-    /// Takes one of those listed, the last one first.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.numbers.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.numbers.len()
+    }
+
+    /// Takes the one that has waited longest.
     pub(crate) fn take(&mut self) -> Option<u32> {
-        let number = self.numbers.pop()?;
+        let number = self.numbers.pop_front()?;
         self.listed[number as usize] = false;
         Some(number)
     }
@@ -39,7 +49,7 @@ mod tests {
         for _ in 0..1000 {
             [7, 300, 7].into_iter().for_each(|number| waiting.add(number));
         }
-        assert_eq!(std::iter::from_fn(|| waiting.take()).collect::<Vec<_>>(), [300, 7]);
+        assert_eq!(std::iter::from_fn(|| waiting.take()).collect::<Vec<_>>(), [7, 300]);
         waiting.add(7);
         assert_eq!((waiting.take(), waiting.take()), (Some(7), None), "listed anew once it was taken");
     }
