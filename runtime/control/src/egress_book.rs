@@ -15,13 +15,15 @@ use crate::report;
 /// Bounds of the book. What is beyond a bound is served through the kernel's sockets, and counted.
 #[derive(Clone, Copy, Debug)]
 pub struct BookLimits {
-    /// Peers known at once. A new peer beyond it is refused until an old one is dropped: whoever talks keeps his
-    /// place, so a flood of forged sources cannot push out the peers in use.
+    /// Peers known at once. A new peer beyond it takes the place of one that was asked about only once, or is refused: a
+    /// worker asks again about whoever talks to it, so a flood of forged sources cannot push out the peers in use.
     pub peers: usize,
     /// Route questions with the kernel at once; more wait their turn.
     pub questions: usize,
     /// A peer nobody asked about for this long is dropped.
     pub keep: Duration,
+    /// A peer asked about only once keeps its place for this long when others want it.
+    pub keep_newcomer: Duration,
     /// An answer older than this is asked for again when its peer is: a learnt path MTU comes without notice.
     pub refresh: Duration,
     /// The kernel is asked to resolve or confirm one neighbour at most once in this time.
@@ -34,6 +36,7 @@ impl Default for BookLimits {
             peers: 4096,
             questions: 64,
             keep: Duration::from_secs(60),
+            keep_newcomer: Duration::from_secs(1),
             refresh: Duration::from_secs(5),
             resolve_again: Duration::from_secs(1),
         }
@@ -83,7 +86,7 @@ pub struct Question {
 pub struct BookCounters {
     /// Peers refused because the book was full.
     pub peers_refused: u64,
-    /// Peers dropped because nobody asked about them.
+    /// Peers dropped because nobody asked about them, or only once and others wanted their places.
     pub peers_dropped: u64,
     /// Route questions put to the kernel.
     pub questions: u64,
@@ -107,6 +110,8 @@ enum Progress {
 struct Entry {
     source: Option<IpAddr>,
     asked_at: Instant,
+    /// It was asked about once, at that time.
+    newcomer: bool,
     progress: Progress,
     route: Option<Result<Route, KernelReason>>,
     /// Two of our addresses were asked about and the kernel sends them different ways: a table by peer alone cannot
@@ -127,6 +132,8 @@ pub struct EgressBook {
     entries: HashMap<IpAddr, Entry>,
     /// (interface, next hop, peer): whom a neighbour's change concerns.
     by_next_hop: BTreeSet<(u32, IpAddr, IpAddr)>,
+    /// Peers asked about only once, the oldest first.
+    newcomers: BTreeSet<(Instant, IpAddr)>,
     queue: VecDeque<IpAddr>,
     with_kernel: usize,
     generation: u64,
@@ -144,6 +151,7 @@ impl EgressBook {
             fast: BTreeSet::new(),
             entries: HashMap::new(),
             by_next_hop: BTreeSet::new(),
+            newcomers: BTreeSet::new(),
             queue: VecDeque::new(),
             with_kernel: 0,
             generation: 0,
@@ -192,6 +200,9 @@ impl EgressBook {
             self.admit(peer, source, now);
             return;
         };
+        if std::mem::take(&mut entry.newcomer) {
+            self.newcomers.remove(&(entry.asked_at, peer));
+        }
         entry.asked_at = now;
         let Progress::Answered(at) = entry.progress else { return };
         let other_source = source.is_some() && source != entry.source && !entry.by_source;
@@ -269,6 +280,7 @@ impl EgressBook {
         self.steps.clear();
         self.entries.clear();
         self.by_next_hop.clear();
+        self.newcomers.clear();
         self.queue.clear();
         self.counters.clears += 1;
         self.steps.push_back(Step::Tell(Update::Clear));
@@ -285,12 +297,20 @@ impl EgressBook {
             .map(|(peer, _)| *peer)
             .collect();
         for peer in idle {
-            if let Some(Entry { route: Some(Ok(route)), .. }) = self.entries.remove(&peer) {
-                self.by_next_hop.remove(&(route.ifindex, route.next_hop, peer));
-            }
-            self.counters.peers_dropped += 1;
-            self.steps.push_back(Step::Tell(Update::Forget { peer }));
+            self.drop_peer(peer);
         }
+    }
+
+    fn drop_peer(&mut self, peer: IpAddr) {
+        let Some(entry) = self.entries.remove(&peer) else { return };
+        if entry.newcomer {
+            self.newcomers.remove(&(entry.asked_at, peer));
+        }
+        if let Some(Ok(route)) = entry.route {
+            self.by_next_hop.remove(&(route.ifindex, route.next_hop, peer));
+        }
+        self.counters.peers_dropped += 1;
+        self.steps.push_back(Step::Tell(Update::Forget { peer }));
     }
 
     /// When to call [`Self::sweep`]; `None` while the book is empty. An idle peer is dropped at most an eighth of
@@ -332,13 +352,14 @@ impl EgressBook {
     }
 
     fn admit(&mut self, peer: IpAddr, source: Option<IpAddr>, now: Instant) {
-        if self.entries.len() >= self.limits.peers {
+        if self.entries.len() >= self.limits.peers && !self.drop_newcomer(now) {
             self.counters.peers_refused += 1;
             return;
         }
         let entry = Entry {
             source,
             asked_at: now,
+            newcomer: true,
             progress: Progress::Queued,
             route: None,
             by_source: false,
@@ -347,7 +368,20 @@ impl EgressBook {
             resolved_at: None,
         };
         self.entries.insert(peer, entry);
+        self.newcomers.insert((now, peer));
         self.queue.push_back(peer);
+    }
+
+    /// Drops the peer that was asked about once and longest ago, if that is long enough. Says whether there was one.
+    fn drop_newcomer(&mut self, now: Instant) -> bool {
+        let Some((asked_at, peer)) = self.newcomers.first().copied() else { return false };
+        // One that is still queued stands in the queue: dropped, it could stand there a second time.
+        let queued = self.entries.get(&peer).is_some_and(|entry| entry.progress == Progress::Queued);
+        let drops = now.since(asked_at) >= self.limits.keep_newcomer && !queued;
+        if drops {
+            self.drop_peer(peer);
+        }
+        drops
     }
 
     /// Joins the route with the tables, tells what is new, and asks the kernel for the neighbour where that helps.

@@ -54,25 +54,126 @@ fn what_is_forgotten_or_cleared_is_unknown() {
     assert!(table.is_empty());
 }
 
+/// What control answers, unless it is too slow for that.
+fn answer(table: &mut EgressTable, number: u32, now: Instant) {
+    table.update(Update::Learn { peer: peer(number), answer: Ok(WAY) }, now);
+}
+
+fn after_ms(millis: u64) -> Instant {
+    Instant::from_nanos(millis * 1_000_000)
+}
+
 #[test]
-fn the_table_is_bounded_and_says_when_it_is_full() {
+fn the_table_is_bounded_and_never_allocates() {
     let mut table = EgressTable::new();
-    let room = table.peers.capacity();
+    let room = (table.known.capacity(), table.pending.capacity());
     // Peers come and go far more often than there is room for, as under a flood of forged sources.
-    for number in 0..10 * PEERS_MAX as u32 {
-        table.lookup(peer(number), at(0));
+    for number in 0..20 * PEERS_MAX as u32 {
+        let now = after_ms(u64::from(number));
+        if table.lookup(peer(number), now).ask && number % 3 != 0 {
+            answer(&mut table, number, now);
+        }
         if number % 2 == 0 {
-            table.update(Update::Forget { peer: peer(number) }, at(0));
+            table.update(Update::Forget { peer: peer(number / 2) }, now);
+        }
+        assert!(table.known.len() <= PEERS_MAX && table.pending.len() <= PENDING_MAX);
+    }
+    // Places of deleted peers don't count as room until they are swept; growing would double it.
+    let now = (table.known.capacity(), table.pending.capacity());
+    assert!(now.0.0 <= room.0.0 && now.1.0 <= room.1.0, "no growth, so no allocation");
+    assert_eq!((now.0.1, now.1.1), (room.0.1, room.1.1));
+}
+
+#[test]
+fn questions_that_all_get_lost_cost_new_peers_a_second() {
+    let mut table = EgressTable::new();
+    // Nobody answers.
+    for number in 0..100_000 {
+        table.lookup(peer(number), at(1));
+    }
+    assert_eq!(table.len(), PENDING_MAX);
+    assert_eq!(table.overflows(), 100_000 - PENDING_MAX as u64);
+    let honest = 0x00ff_ffff;
+    assert!(!table.lookup(peer(honest), after_ms(1999)).ask, "there is no room yet");
+    assert!(table.lookup(peer(honest), at(2)).ask, "those without an answer give way");
+    answer(&mut table, honest, at(2));
+    assert_eq!(table.lookup(peer(honest), at(2)), Lookup { answer: Ok(WAY), ask: false });
+}
+
+#[test]
+fn new_peers_are_asked_about_at_a_bounded_rate() {
+    let mut table = EgressTable::new();
+    let mut asked = 0;
+    // A million new peers a second, for two seconds; control answers all at once.
+    for number in 0..2_000_000 {
+        let now = Instant::from_nanos(1_000_000_000 + u64::from(number) * 1_000);
+        if table.lookup(peer(number), now).ask {
+            asked += 1;
+            answer(&mut table, number, now);
         }
     }
-    assert_eq!(table.len(), PEERS_MAX);
-    assert!(table.overflows() > 0);
-    // Places of deleted peers don't count as room until they are swept; growing would double it.
-    assert!(table.peers.capacity() <= room, "no growth, so no allocation");
-    let known = table.lookup(peer(1), at(0));
-    assert!(!known.ask, "those already known are still served");
-    assert_eq!(
-        table.lookup(peer(u32::MAX / 512), at(0)),
-        Lookup { answer: Err(KernelReason::Unknown), ask: false }
-    );
+    let allowed = 2 * QUESTIONS_PER_S + PENDING_MAX as u64;
+    assert!((allowed - 8..=allowed).contains(&asked), "{asked} of {allowed}");
+    // A clock that goes back does not stop the questions.
+    assert!(table.lookup(peer(0x00ff_ffff), at(0)).ask);
+}
+
+#[test]
+fn a_peer_that_talks_is_asked_about_again_at_once() {
+    let mut table = EgressTable::new();
+    assert!(table.lookup(peer(1), at(0)).ask);
+    answer(&mut table, 1, at(0));
+    let asks: Vec<bool> = (0..8).map(|_| table.lookup(peer(1), at(0)).ask).collect();
+    let expected: Vec<bool> = (1..=8).map(|uses| uses == PROVEN_USES).collect();
+    assert_eq!(asks, expected, "control learns once that it talks");
+}
+
+/// A model of a server under forged sources, from a seed: every peer that talked before keeps the fast path throughout, and a
+/// new one gets it soon after the flood, whatever control lost meanwhile.
+#[test]
+fn forged_sources_cost_no_peer_that_talks_its_place() {
+    for seed in 0..8 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut table = EgressTable::new();
+        let honest = 0..500;
+        for round in 0..8 {
+            for number in honest.clone() {
+                let now = after_ms(round * 1_000 + u64::from(number));
+                if table.lookup(peer(number), now).ask {
+                    answer(&mut table, number, now);
+                }
+            }
+        }
+        let (mut now, mut overflowed) = (at(10), false);
+        // A minute of flood at 20,000 sources a second, some of them seen twice; control loses some of the questions.
+        for tick in 0..60_000u32 {
+            now += Duration::from_millis(1);
+            for _ in 0..20 {
+                let forged = 1_000_000 + random.u32(0..4_000_000);
+                if table.lookup(peer(forged), now).ask && random.u8(0..10) > 0 {
+                    answer(&mut table, forged, now);
+                }
+            }
+            overflowed |= table.overflows() > 0;
+            // Each honest peer asks every 500 ms.
+            let number = tick % 500;
+            let found = table.lookup(peer(number), now);
+            assert_eq!(found.answer, Ok(WAY), "seed {seed}: peer {number} at {tick} ms");
+            if found.ask {
+                answer(&mut table, number, now);
+            }
+        }
+        assert!(overflowed, "it was more than the table takes");
+        // The flood is over: a new peer is asked about within a second.
+        let newcomer = peer(600);
+        let waited = (0..1_100).find(|millis| {
+            let now = now + Duration::from_millis(*millis);
+            let found = table.lookup(newcomer, now);
+            if found.ask {
+                answer(&mut table, 600, now);
+            }
+            table.lookup(newcomer, now).answer.is_ok()
+        });
+        assert!(waited.is_some_and(|millis| millis <= 1_001), "seed {seed}: {waited:?}");
+    }
 }

@@ -228,6 +228,80 @@ fn peers_and_questions_are_bounded() {
 }
 
 #[test]
+fn a_full_book_drops_whoever_was_asked_about_once_and_keeps_whoever_talks() {
+    let limits = BookLimits { peers: 3, ..BookLimits::default() };
+    let (mut book, tables) = (book(limits), tables());
+    let mut ask = |peer: &str, now| {
+        book.ask(ip(peer), None, now, &tables);
+        let mut taken = Vec::new();
+        while let Some(step) = book.step() {
+            if let Step::AskRoute(question) = step {
+                book.route_answered(question, Err(KernelReason::NoRoute), now, &tables);
+            }
+            taken.push(step);
+        }
+        taken
+    };
+    let forget = |peer: &str| Step::Tell(Update::Forget { peer: ip(peer) });
+    ask("10.0.0.1", at(1));
+    ask("10.0.0.2", at(1));
+    ask("10.0.0.1", at(2));
+    ask("10.0.0.3", at(2));
+    assert_eq!(ask("10.0.0.4", at(1)), [], "the clock went back: refused");
+    assert!(ask("10.0.0.4", at(2)).contains(&forget("10.0.0.2")), "asked about once, a second ago");
+    assert!(!ask("10.0.0.5", at(2)).contains(&forget("10.0.0.3")), "not yet");
+    assert!(ask("10.0.0.5", at(3)).contains(&forget("10.0.0.3")));
+    ask("10.0.0.4", at(3));
+    ask("10.0.0.5", at(3));
+    assert!(!ask("10.0.0.6", at(30)).contains(&forget("10.0.0.1")), "whoever talks stays");
+    assert_eq!((book.len(), book.newcomers.len(), book.counters().peers_refused), (3, 0, 3));
+    book.sweep(at(63));
+    assert!(book.is_empty() && book.newcomers.is_empty() && book.deadline().is_none());
+}
+
+/// From a seed: a flood of sources that are asked about once each, at the rate that a worker allows itself, while peers that talk are
+/// asked about every ten seconds.
+#[test]
+fn a_flood_of_questions_costs_no_peer_that_talks_its_entry() {
+    for seed in 0..4 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let (mut book, tables) = (book(BookLimits::default()), tables());
+        let address = |number: u32| IpAddr::V4(Ipv4Addr::from_bits(0x0a00_0000 + number));
+        let ask = |book: &mut EgressBook, number: u32, now| {
+            book.ask(address(number), None, now, &tables);
+            for step in steps(book) {
+                match step {
+                    Step::AskRoute(question) => {
+                        book.route_answered(question, Err(KernelReason::NoRoute), now, &tables);
+                    }
+                    Step::Tell(Update::Forget { peer }) => {
+                        assert!(peer >= address(1_000), "seed {seed}: {peer} talks");
+                    }
+                    _ => {}
+                }
+            }
+        };
+        for number in 0..200 {
+            ask(&mut book, number, at(1));
+            ask(&mut book, number, at(1));
+        }
+        for second in 2..32 {
+            for _ in 0..4_096 {
+                ask(&mut book, 1_000 + random.u32(0..1 << 22), at(second));
+            }
+            for number in (0..200).filter(|number| u64::from(*number) % 10 == second % 10) {
+                ask(&mut book, number, at(second));
+            }
+        }
+        assert!(book.counters().peers_refused > 0 && book.len() == BookLimits::default().peers);
+        // The flood is over: a new peer has an answer a second later.
+        ask(&mut book, 500, at(32));
+        ask(&mut book, 500, at(33));
+        assert_eq!(book.told(address(500)), Some(Err(KernelReason::NoRoute)), "seed {seed}");
+    }
+}
+
+#[test]
 fn peers_nobody_asks_about_are_forgotten() {
     let (mut book, mut tables) = (book(BookLimits::default()), tables());
     assert_eq!(book.deadline(), None);
