@@ -13,6 +13,7 @@ pub mod descriptors;
 pub mod ethtool;
 pub mod eventfd;
 pub mod fd_passing;
+pub mod frame_claim;
 pub mod frame_tap;
 pub mod latency_request;
 pub mod mounts;
@@ -26,6 +27,7 @@ pub mod udp_socket;
 
 pub use cpu_request::CpuRequest;
 pub use eventfd::EventFd;
+pub use frame_claim::FrameClaim;
 pub use frame_tap::FrameTap;
 pub use latency_request::LatencyRequest;
 pub use netns::Namespace;

@@ -7,6 +7,7 @@
 //! Never here: a guess. A frame that is not understood passes to the kernel, with the reason.
 
 pub mod corpus;
+pub mod ethertypes;
 mod table;
 mod verdict;
 

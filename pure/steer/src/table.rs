@@ -6,6 +6,8 @@ use core::str::FromStr;
 
 use twinpath_wire::{EtherType, FlowKey, Mac, Protocol};
 
+use crate::ethertypes;
+
 /// Most claims of one table.
 pub const CLAIMS_MAX: usize = 4096;
 /// Most own addresses of one interface.
@@ -185,9 +187,11 @@ pub enum TableError {
     /// Two claims take the same.
     #[error("claim {0} takes the same as an earlier one; drop one of them")]
     Duplicate(usize),
-    /// An EtherType that is IP, a tag, or a length.
+    /// An EtherType that a host lives on: see [`ethertypes`].
     #[error(
-        "EtherType {0:#06x} cannot be claimed: IP is claimed by port, tags by `vlan`, and below 0x0600 are lengths"
+        "EtherType {number:#06x} cannot be claimed: it is {why}; 0x88b5 and 0x88b6 are for local experiments",
+        number = .0,
+        why = ethertypes::reserved(EtherType(*.0)).unwrap_or_default()
     )]
     EtherType(u16),
     /// Port 0.
@@ -293,11 +297,7 @@ impl Table {
 fn check_claim(claim: &Claim) -> Result<(), TableError> {
     match claim.kind {
         ClaimKind::EtherType(number) => {
-            let ethertype = EtherType(number);
-            if ethertype < EtherType::SMALLEST
-                || ethertype.is_tag()
-                || [EtherType::IPV4, EtherType::IPV6].contains(&ethertype)
-            {
+            if ethertypes::reserved(EtherType(number)).is_some() {
                 return Err(TableError::EtherType(number));
             }
         }
@@ -345,9 +345,14 @@ mod tests {
     #[test]
     fn claims_that_make_no_sense_are_refused() {
         let mut table = table();
-        for number in [0x0800, 0x86dd, 0x8100, 0x88a8, 0x05ff] {
+        for number in [0x0800, 0x0806, 0x86dd, 0x8100, 0x8864, 0x888e, 0x88a8, 0x05ff] {
             assert_eq!(table.add_claim(Claim::ethertype(number)), Err(TableError::EtherType(number)));
         }
+        assert_eq!(
+            TableError::EtherType(0x0806).to_string(),
+            "EtherType 0x0806 cannot be claimed: it is ARP: no peer would find this host any more; 0x88b5 and 0x88b6 are for \
+             local experiments"
+        );
         assert_eq!(table.add_claim(Claim::port(Protocol::Udp, 0)), Err(TableError::PortZero));
         for vlan in [0, 4095, 65535] {
             let claim = Claim { vlan: Some(vlan), ..Claim::port(Protocol::Udp, 7) };

@@ -88,17 +88,9 @@ const fn holder(transport: Transport, address: IpAddr, port: u16, uid: u32) -> H
     Holder { transport, port, address, uid, process: None }
 }
 
-/// Who holds the abstract UNIX socket `name` in this network namespace, in words; `None` if it can't be seen.
+/// The process that has the socket of that inode, in words; `None` if it can't be seen.
 #[must_use]
-pub fn holder_of_name(name: &str) -> Option<String> {
-    // Of this thread's namespace, as `own_tables`. Columns: Num RefCount Protocol Flags Type St Inode Path; an abstract
-    // name is shown with an @ before it (unix(7)).
-    let table = std::fs::read_to_string("/proc/thread-self/net/unix").ok()?;
-    let inode = table.lines().find_map(|line| {
-        let mut columns = line.split_whitespace().skip(6);
-        let inode = columns.next()?.parse().ok()?;
-        (columns.next()?.strip_prefix('@')? == name).then_some(inode)
-    })?;
+pub fn holder_of_socket(inode: u64) -> Option<String> {
     process_of(inode).map(|(pid, name)| format!("{name} (pid {pid})"))
 }
 

@@ -76,7 +76,11 @@ fn a_type_without_a_fast_path_is_refused() {
     assert!(said.contains("0x88b5") && said.contains("fast path only"), "{said}");
     let said = refused(&["--on", "lo", "--ethertype", "0x88b5"]);
     assert!(said.contains("kernel path") && said.contains("lo"), "{said}");
-    assert!(refused(&["--on", "vs", "--ethertype", "0x0800"]).contains("IP is claimed by port"));
+    for (ethertype, name) in
+        [("0x0800", "IP is claimed by port"), ("0x0806", "ARP"), ("0x888e", "EAPOL"), ("0x8864", "PPPoE")]
+    {
+        assert!(refused(&["--on", "vs", "--ethertype", ethertype]).contains(name), "{ethertype}");
+    }
     assert!(refused(&["--on", "vs", "--ethertype", "nonsense"]).contains("write 0x88b5"));
     assert!(refused(&["--on", "vs"]).contains("--ethertype"));
 }

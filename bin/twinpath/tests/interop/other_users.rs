@@ -58,3 +58,28 @@ fn another_user_is_told_where_instances_were_looked_for_and_which_are_closed_to_
         assert!(said.contains("as another user") && said.contains(socket), "{said}");
     });
 }
+
+#[test]
+fn another_user_cannot_take_an_ethertype_away() {
+    if !twinpath_test_skip::root_or_skip() {
+        return;
+    }
+    let rig = Rig::new();
+    let ifindex = rig
+        .server
+        .run(|| twinpath_sys::packet_socket::interface_index("vs"))
+        .expect("entered")
+        .expect("there");
+    // As it was held once: a name that anybody may take.
+    let name = format!("twinpath/interface-{ifindex}/ethertype-88b5");
+    let squat = || {
+        use std::os::linux::net::SocketAddrExt as _;
+        let address = std::os::unix::net::SocketAddr::from_abstract_name(&name).expect("a name");
+        let taken = twinpath_sys::FrameClaim::take(ifindex, 0x88b5).map(|claim| claim.is_some());
+        (std::os::unix::net::UnixDatagram::bind_addr(&address).expect("bound"), taken)
+    };
+    let (_squatter, taken) = rig.server.run(|| as_nobody(squat)).expect("entered");
+    assert_eq!(taken.expect_err("no right").kind(), std::io::ErrorKind::PermissionDenied);
+    let server = rig.start(&["reflect", "--on", "vs", "--ethertype", "0x88b5", "--path", "packet"]);
+    assert_eq!(server.interrupt(), Some(0));
+}

@@ -152,8 +152,8 @@ fn a_service_is_refused_what_it_does_not_serve() {
     );
     assert_eq!(
         fault("kind = \"reflect\"\nethertype = 0x0800\n"),
-        "x.toml:5: service.ethertype: EtherType 0x0800 cannot be claimed: IP is claimed by port, tags by `vlan`, and \
-         below 0x0600 are lengths"
+        "x.toml:5: service.ethertype: EtherType 0x0800 cannot be claimed: it is IPv4: IP is claimed by port; 0x88b5 \
+         and 0x88b6 are for local experiments"
     );
     assert_eq!(
         fault("kind = \"reflect\"\nethertype = 0x88b5\nudp = 7\n"),

@@ -423,7 +423,7 @@ impl<S: Service + 'static> Instance<S> {
 
     /// Holds the frames on the interface as it is now: its index may be another one.
     fn hold_frames_again(&mut self, ifindex: u32) -> Result<(), InstanceError> {
-        // First let go: nobody can hold a name twice.
+        // First let go: nobody can hold it twice.
         self.interface.frame_claim = None;
         self.interface.frame_claim = hold_frames(&self.plan, ifindex)?;
         Ok(())

@@ -1,18 +1,17 @@
-//! Holding what is served, so that nobody else serves it too: ports by kernel sockets, EtherTypes by a name of their own.
+//! Holding what is served, so that nobody else serves it too: ports by kernel sockets, EtherTypes by [`FrameClaim`].
 
 use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::linux::net::SocketAddrExt as _;
-use std::os::unix::net::{SocketAddr as UnixAddr, UnixDatagram};
 use std::sync::Arc;
 
 use twinpath_sys::UdpSocket;
+use twinpath_sys::frame_claim::{self, FrameClaim};
 use twinpath_sys::tcp_listener::{Group, listen_group};
 
 use super::take_over::Inherited;
 use super::{InstanceError, Plan};
-use crate::holders::{Transport, holder_of_name, holders};
+use crate::holders::{Transport, holder_of_socket, holders};
 
 /// The kernel's sockets of an instance, before they are given to workers.
 pub(super) struct KernelSockets {
@@ -77,29 +76,31 @@ fn holder_of(transport: Transport, port: u16) -> String {
     }
 }
 
-/// An EtherType on an interface, held: by an abstract UNIX socket, of which the kernel allows one per name and network
-/// namespace, and which goes with its process however that ends.
-#[derive(Debug)]
-pub(super) struct FrameClaim {
-    _socket: UnixDatagram,
-}
-
-/// Holds the frames of the plan on interface `ifindex`; `None` if it asks for none.
+/// Holds the frames of the plan on interface `ifindex`; `None` if it asks for none, or if there is no right to: then it has no
+/// right to the fast path either, which is said where the path is chosen.
 ///
 /// # Errors
 /// [`InstanceError::FramesHeld`] with the holder's name, if another instance has them.
 pub(super) fn hold_frames(plan: &Plan, ifindex: u32) -> Result<Option<FrameClaim>, InstanceError> {
     let Some(ethertype) = plan.ethertype else { return Ok(None) };
-    let name = format!("twinpath/interface-{ifindex}/ethertype-{ethertype:04x}");
-    let bound = UnixAddr::from_abstract_name(&name).and_then(|address| UnixDatagram::bind_addr(&address));
-    match bound {
-        Ok(socket) => Ok(Some(FrameClaim { _socket: socket })),
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse => Err(InstanceError::FramesHeld {
+    match FrameClaim::take(ifindex, ethertype) {
+        Ok(Some(claim)) => Ok(Some(claim)),
+        Ok(None) => Err(InstanceError::FramesHeld {
             ethertype,
             interface: plan.interface.clone(),
-            holder: holder_of_name(&name)
-                .unwrap_or_else(|| "a process that can't be seen from here".to_owned()),
+            holder: holders_of_frames(ifindex),
         }),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(None),
         Err(error) => Err(InstanceError::Control(error)),
+    }
+}
+
+fn holders_of_frames(ifindex: u32) -> String {
+    let inodes = frame_claim::holders(ifindex).unwrap_or_default();
+    let names: Vec<String> = inodes.into_iter().filter_map(holder_of_socket).collect();
+    match names.as_slice() {
+        [] => "a process that can't be seen from here".to_owned(),
+        [one] => one.clone(),
+        several => format!("one of {}", several.join(", ")),
     }
 }

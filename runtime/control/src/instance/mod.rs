@@ -34,13 +34,13 @@ use tokio::sync::oneshot;
 use twinpath_serve::{PoolLimits, Served, ServedPort, TcpLimits};
 use twinpath_service::Service;
 use twinpath_steer::{Claim, ClaimKind, Prefix};
+use twinpath_sys::FrameClaim;
 use twinpath_time::{Duration, Instant};
 use twinpath_wire::{FlowKey, Protocol};
 use twinpath_worker::idle::IdleConfig;
 pub use workers::StartError;
 
 use self::fallback::Fallback;
-use self::hold::FrameClaim;
 use self::workers::WorkerHandle;
 use crate::choose::{Choice, Path, PathAsked, Refusal};
 use crate::command::{self, Request, default_socket, run_directory};

@@ -26,12 +26,15 @@ use crate::machine::Machine;
 use crate::mirror::table::Link;
 use crate::mirror::{Mirror, MirrorLimits};
 
+/// The socket that holds an EtherType is slow to close as well.
+const SLOW_SOCKETS_BESIDE: usize = 1;
+
 /// Sockets per worker that are slow to close, at most: two packet sockets to send, one to receive, an AF_XDP socket.
 const SLOW_SOCKETS_EACH: usize = 4;
 
 /// How many of the sockets to come are slow to close, as far as can be told before the device is known.
 fn slow_sockets(plan: &Plan) -> usize {
-    SLOW_SOCKETS_EACH * plan.workers.max(1) as usize
+    SLOW_SOCKETS_EACH * plan.workers.max(1) as usize + SLOW_SOCKETS_BESIDE
 }
 
 impl<S: Service + Clone + 'static> Instance<S> {

@@ -1,0 +1,174 @@
+//! An EtherType on an interface, held against other processes.
+//!
+//! The kernel has no such lock, but it counts: each interface has a list of link-layer multicast addresses that it is to hear,
+//! with the number of those that asked for each (`__dev_mc_add` in net/core/dev_addr_lists.c; /proc/net/dev_mcast). So a
+//! claim is a packet socket with an address of our own in that list, made of interface and EtherType. It takes CAP_NET_RAW in
+//! the interface's network namespace, as the claim itself does, so no other user can take it or stand in its way; it belongs to
+//! the interface, whatever files the process sees; and it goes with the socket, however the process ends. The address is local
+//! (IEEE 802, bit 1 of the first byte), nobody sends to it, and the socket receives nothing.
+#![allow(unsafe_code, reason = "memberships of packet sockets have no safe wrapper")]
+
+use std::ffi::c_void;
+use std::fmt::Write as _;
+use std::fs::read_to_string;
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+
+use crate::descriptors::close_late;
+
+/// An EtherType held on an interface. Dropping it gives it up, which takes an RCU grace period of the kernel.
+#[derive(Debug)]
+pub struct FrameClaim {
+    _socket: OwnedFd,
+}
+
+impl FrameClaim {
+    /// Takes it, in the calling thread's network namespace; `None` if another process holds it. Of two that ask in the same
+    /// moment, neither gets it.
+    ///
+    /// # Errors
+    /// What socket(2), bind(2) and setsockopt(2) return: `EPERM` without CAP_NET_RAW.
+    pub fn take(ifindex: u32, ethertype: u16) -> io::Result<Option<Self>> {
+        // No protocol: it receives nothing, on no interface.
+        let socket = socket_with(AddressFamily::PACKET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+        let socket = close_late(socket);
+        bind(&socket, ifindex)?;
+        let address = address(ifindex, ethertype);
+        join(&socket, ifindex, address)?;
+        // From here on whoever else asks sees us, and we see whoever had asked before.
+        let list = read_to_string("/proc/thread-self/net/dev_mcast")?;
+        Ok((count(&list, ifindex, address) == Some(1)).then_some(Self { _socket: socket }))
+    }
+}
+
+/// Inodes of the sockets by which some process holds an EtherType on the interface, in the calling thread's network namespace:
+/// which EtherType cannot be seen. For a message.
+///
+/// # Errors
+/// Reading /proc/net/packet.
+pub fn holders(ifindex: u32) -> io::Result<Vec<u64>> {
+    // Columns: sk RefCnt Type Proto Iface R Rmem User Inode (`packet_seq_show`, net/packet/af_packet.c).
+    let table = read_to_string("/proc/thread-self/net/packet")?;
+    let (kind, ifindex) = (libc::SOCK_DGRAM.to_string(), ifindex.to_string());
+    let inode = |line: &str| {
+        let columns: Vec<&str> = line.split_whitespace().collect();
+        let ours = columns.get(2..5)? == [kind.as_str(), "0000", ifindex.as_str()];
+        ours.then(|| columns.get(8)?.parse().ok())?
+    };
+    Ok(table.lines().skip(1).filter_map(inode).collect())
+}
+
+/// The address that stands for the claim. The interface is part of it, as a VLAN's list is copied to the device below.
+fn address(ifindex: u32, ethertype: u16) -> [u8; 6] {
+    let [_, a, b, c] = ifindex.to_be_bytes();
+    let [d, e] = ethertype.to_be_bytes();
+    [0x03, a, b, c, d, e]
+}
+
+/// How many have asked for the address, as a line of the list says: index, name, users, users that count for all, address.
+fn count(list: &str, ifindex: u32, address: [u8; 6]) -> Option<u32> {
+    let mut digits = String::new();
+    for byte in address {
+        // Writing to a string cannot fail.
+        let _ = write!(digits, "{byte:02x}");
+    }
+    list.lines().find_map(|line| {
+        let columns: Vec<&str> = line.split_whitespace().collect();
+        let [index, _, users, _, found] = columns.as_slice() else { return None };
+        (index.parse() == Ok(ifindex) && *found == digits).then(|| users.parse().ok())?
+    })
+}
+
+fn bind(socket: &OwnedFd, ifindex: u32) -> io::Result<()> {
+    // SAFETY: an all-zero sockaddr_ll is a valid value of a struct of plain integers.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_ifindex = ifindex as i32;
+    let length = size_of_val(&address) as libc::socklen_t;
+    // SAFETY: the pointer and length describe `address`, which lives across the call.
+    let bound =
+        unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast::<libc::sockaddr>(), length) };
+    if bound == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+fn join(socket: &OwnedFd, ifindex: u32, address: [u8; 6]) -> io::Result<()> {
+    let [a, b, c, d, e, f] = address;
+    let wanted = libc::packet_mreq {
+        mr_ifindex: ifindex as i32,
+        mr_type: libc::PACKET_MR_MULTICAST as u16,
+        mr_alen: address.len() as u16,
+        mr_address: [a, b, c, d, e, f, 0, 0],
+    };
+    // SAFETY: the pointer and length describe `wanted`, which lives across the call.
+    let joined = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_PACKET,
+            libc::PACKET_ADD_MEMBERSHIP,
+            (&raw const wanted).cast::<c_void>(),
+            size_of_val(&wanted) as libc::socklen_t,
+        )
+    };
+    if joined == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Namespace;
+
+    /// Index of the loopback interface, which every new namespace has.
+    const LO: u32 = 1;
+
+    #[test]
+    fn one_process_holds_a_type_on_an_interface_of_a_namespace() {
+        if !twinpath_test_skip::root_or_skip() {
+            return;
+        }
+        let take = |ethertype| FrameClaim::take(LO, ethertype).unwrap();
+        let namespace = Namespace::new().unwrap();
+        let (first, again, other) =
+            namespace.run(|| (take(0x88b5), take(0x88b5).is_some(), take(0x88b6).is_some())).unwrap();
+        assert_eq!((first.is_some(), again, other), (true, false, true));
+        assert_eq!(namespace.run(|| holders(LO).unwrap().len()).unwrap(), 1);
+        assert!(Namespace::new().unwrap().run(|| take(0x88b5).is_some()).unwrap(), "another namespace");
+        drop(first);
+        assert!(namespace.run(|| take(0x88b5).is_some()).unwrap());
+    }
+
+    #[test]
+    fn another_user_can_neither_take_it_nor_stand_in_its_way() {
+        if !twinpath_test_skip::root_or_skip() {
+            return;
+        }
+        let namespace = Namespace::new().unwrap();
+        let squat = || {
+            let nobody = rustix::fs::Uid::from_raw(65_534);
+            rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
+            let taken = FrameClaim::take(LO, 0x88b5).unwrap_err();
+            // A capability in a namespace of its own is none in this one.
+            // SAFETY: only this short-lived thread's user and network namespaces are unshared, no descriptors.
+            let own = unsafe {
+                rustix::thread::unshare_unsafe(
+                    rustix::thread::UnshareFlags::NEWUSER | rustix::thread::UnshareFlags::NEWNET,
+                )
+            };
+            (taken.kind(), own.ok().map(|()| FrameClaim::take(LO, 0x88b5)))
+        };
+        // The threads' ends are kept until we have asked.
+        let (kind, _elsewhere) = namespace.run(squat).unwrap();
+        assert_eq!(kind, io::ErrorKind::PermissionDenied);
+        assert!(namespace.run(|| FrameClaim::take(LO, 0x88b5).unwrap().is_some()).unwrap());
+    }
+
+    #[test]
+    fn the_list_is_read_by_its_columns() {
+        let list =
+            "2    eth0            1     0     333300000001\n7    eth1            2     0     0300000788b5\n";
+        assert_eq!(count(list, 7, address(7, 0x88b5)), Some(2));
+        assert_eq!(count(list, 2, address(7, 0x88b5)), None);
+        assert_eq!(count("", 7, address(7, 0x88b5)), None);
+    }
+}
