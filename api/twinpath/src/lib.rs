@@ -32,6 +32,10 @@
 //! # }
 //! ```
 //!
+//! A panic in a callback of the service closes the connection it was called for, or drops the datagram, and is counted. Any other panic on a
+//! thread of the instance, the one that called [`Builder::run`] included, ends the process with exit code 70; for that, a panic
+//! hook is set that leaves the panics of other threads to the one there was.
+//!
 //! It needs no rights to serve through the kernel's sockets, and says in the log what it lacks for the fast path. The instance
 //! has a command socket: `twinpath show`, `top`, `set` and `capture` work on it as on the program's own services.
 

@@ -32,6 +32,9 @@ pub use twinpath_time::{Duration, Instant};
 
 /// A network service. What it does not say, it does not answer: a service of datagrams leaves out frames and streams.
 ///
+/// A panic in one of the calls of a worker is caught: its connection is closed, or its datagram or frame dropped, and that is counted as
+/// `handler_failed`. The service goes on as the panic has left it.
+///
 /// ```
 /// use std::net::SocketAddr;
 /// use twinpath_service::{Answer, Datagram, Instant, Output, Reason, Service};

@@ -20,6 +20,7 @@ use twinpath_worker::{Engine, Io};
 use self::late::{Awaited, Way};
 use crate::counters::ServeCounters;
 use crate::frames;
+use crate::guarded::{Guarded, Panicked};
 use crate::pool::Desk;
 use crate::served::Served;
 use crate::tcp::{self, Call, Share, TcpLimits, TcpServer};
@@ -102,11 +103,13 @@ pub enum ServeEvent {
     Begun,
     /// There is no connection left after [`ServeCommand::Drain`].
     Drained,
+    /// The service has panicked.
+    Panicked(Panicked),
 }
 
 /// Serves one service on one worker.
 pub struct ServeEngine<S: Service> {
-    service: S,
+    service: Guarded<S>,
     served: Arc<Served>,
     addresses: Arc<[IpAddr]>,
     egress: EgressTable,
@@ -142,7 +145,7 @@ impl<S: Service> ServeEngine<S> {
         let KernelSide { udp, receives, listeners, share, desk, waits } = config.kernel;
         let served = config.served;
         Self {
-            service,
+            service: Guarded::new(service),
             addresses: config.addresses,
             egress: EgressTable::new(),
             udp,
@@ -189,7 +192,7 @@ impl<S: Service> ServeEngine<S> {
         let (peer, local) = (request.source, request.destination);
         self.allow_later(peer);
         let datagram = Datagram::new(now, peer, local, &mut frame.bytes_mut()[at..], request.payload.len());
-        let answer = self.service.datagram(&mut datagram.with(&mut self.beside));
+        let answer = ask(&mut self.service, datagram, &mut self.beside)?;
         let Answer::Reply { len } = answer else {
             let way = Way { peer, local, port: Some(port) };
             return self.answer_beside(answer, way, io).map(|()| Outcome::Done);
@@ -281,7 +284,7 @@ impl<S: Service> ServeEngine<S> {
                 self.counters.came_by_kernel(entry);
                 self.allow_later(received.peer);
                 let datagram = Datagram::new(now, received.peer, local, &mut self.buffer, received.len);
-                let answer = self.service.datagram(&mut datagram.with(&mut self.beside));
+                let answer = ask(&mut self.service, datagram, &mut self.beside)?;
                 let Answer::Reply { len } = answer else {
                     return self.answer_beside(answer, Way { peer: received.peer, local, port: None }, io);
                 };
@@ -336,6 +339,10 @@ impl<S: Service> Engine for ServeEngine<S> {
         let Self { tcp, service, counters, desk, .. } = self;
         let desk = desk.as_mut();
         let busy = tcp.as_mut().is_some_and(|tcp| tcp.run(Call { now, service, counters, io, desk }));
+        if let Some(panicked) = self.service.panicked(now) {
+            // If the mailbox is full it is not told; it has been counted.
+            let _ = io.tell(ServeEvent::Panicked(panicked));
+        }
         if self.draining && self.awaited.len() == 0 && self.tcp.as_ref().is_none_or(TcpServer::is_drained) {
             // Said once: it has room reserved in the mailbox, as a worker that sleeps has no later turn to say it in.
             self.draining = io.tell_reserved(ServeEvent::Drained).is_err();
@@ -406,6 +413,20 @@ impl<S: Service> Engine for ServeEngine<S> {
             }
         }
     }
+}
+
+/// Has the service answer a datagram.
+///
+/// # Errors
+/// The reason to drop it under, if the service panics. What it handed over before that is forgotten.
+#[inline]
+fn ask<S: Service>(
+    service: &mut Guarded<S>,
+    datagram: Datagram<'_>,
+    beside: &mut Beside,
+) -> Result<Answer, Reason> {
+    let asked = service.call("datagram", |service| service.datagram(&mut datagram.with(beside)));
+    asked.inspect_err(|_| beside.later.take().for_each(drop))
 }
 
 /// The peer with the link it is on, where its address alone does not tell.

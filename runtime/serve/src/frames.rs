@@ -7,6 +7,7 @@ use twinpath_service::{Answer, EthernetFrame, Service};
 use twinpath_wire::eth;
 
 use crate::counters::ServeCounters;
+use crate::guarded::Guarded;
 
 /// Where the type stands in a frame (IEEE 802.3, 3.1.1).
 const TYPE_AT: usize = 12;
@@ -23,7 +24,7 @@ pub(crate) fn is_of(frame: &Frame, ethertype: u16) -> bool {
 /// The reason to drop it under.
 #[inline]
 pub(crate) fn serve<S: Service>(
-    service: &mut S,
+    service: &mut Guarded<S>,
     frame: &mut Frame,
     entry: usize,
     counters: &ServeCounters,
@@ -36,7 +37,9 @@ pub(crate) fn serve<S: Service>(
     }
     counters.came_fast(entry);
     frame.set_len(frame.capacity()).map_err(|_| Reason::FrameTooLarge)?;
-    let len = match service.frame(&mut EthernetFrame::new(frame.bytes_mut(), len)) {
+    let len = match service
+        .call("frame", |service| service.frame(&mut EthernetFrame::new(frame.bytes_mut(), len)))?
+    {
         Answer::Reply { len } => len,
         Answer::Drop(reason) => return Err(reason),
         // There is no other way out for a frame than the buffer it came in.
@@ -56,12 +59,12 @@ mod tests {
 
     use super::*;
 
-    fn outcome<S: Service>(mut service: S, bytes: &[u8]) -> (Result<(), Reason>, Vec<u8>, u64) {
+    fn outcome<S: Service>(service: S, bytes: &[u8]) -> (Result<(), Reason>, Vec<u8>, u64) {
         let mut pool = Pool::new(1).expect("pool");
         let mut frame = pool.take().expect("free");
         frame.copy_from(bytes).expect("fits");
         let counters = ServeCounters::default();
-        let served = serve(&mut service, &mut frame, 0, &counters);
+        let served = serve(&mut Guarded::new(service), &mut frame, 0, &counters);
         let answer = frame.bytes().to_vec();
         pool.release(frame);
         (served, answer, counters.fast_replies.get())

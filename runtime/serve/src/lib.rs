@@ -10,12 +10,14 @@
 mod counters;
 mod engine;
 mod frames;
+mod guarded;
 mod pool;
 mod served;
 mod tcp;
 
 pub use counters::{ClaimCounters, ServeCounters};
 pub use engine::{KernelSide, SOCKETS_MAX, ServeCommand, ServeConfig, ServeEngine, ServeEvent};
+pub use guarded::Panicked;
 pub use pool::{Desk, PoolLimits};
 pub use served::{Served, ServedPort};
 pub use tcp::{CHUNK, Share, TcpLimits};

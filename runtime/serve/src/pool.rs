@@ -5,7 +5,6 @@
 //! Whoever takes a task and leaves nobody waiting for the next one starts one more thread before it begins. A thread ends
 //! when there has been another one waiting for as long as a thread may be idle.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,6 +14,7 @@ use rustix::io::Errno;
 use twinpath_service::Work;
 use twinpath_sys::{EventFd, affinity, clock};
 use twinpath_time::{Duration, Instant};
+use twinpath_worker::panics;
 
 /// Bounds of what a service hands over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,8 +65,8 @@ struct Task {
 pub(crate) struct Done {
     pub(crate) asker: Asker,
     pub(crate) ticket: u64,
-    /// None if the work panicked.
-    pub(crate) reply: Option<Vec<u8>>,
+    /// Otherwise what the panic said, and where it was.
+    pub(crate) reply: Result<Vec<u8>, String>,
 }
 
 /// Where threads wait for their next task.
@@ -189,7 +189,9 @@ fn start(shared: &Arc<Shared>) -> bool {
         return false;
     }
     let own = Arc::clone(shared);
-    let started = thread::Builder::new().name("slow".to_owned()).spawn(move || work(&own));
+    let started = thread::Builder::new()
+        .name("slow".to_owned())
+        .spawn(move || panics::end_process_on_panic(|| work(&own)));
     if started.is_err() {
         threads.fetch_sub(1, Ordering::Relaxed);
     }
@@ -205,7 +207,7 @@ fn work(shared: &Arc<Shared>) {
         if was_last {
             start(shared);
         }
-        let reply = catch_unwind(AssertUnwindSafe(work)).ok();
+        let reply = panics::caught(work);
         let done = shared.done.lock().unwrap_or_else(PoisonError::into_inner);
         // If the worker has ended, so has the queue.
         let _ = done.send(Done { asker, ticket, reply });

@@ -21,6 +21,8 @@ use twinpath_worker::{Command, Event, Worker, WorkerConfig, WorkerCounters};
 
 #[path = "tcp/crowd.rs"]
 mod crowd;
+#[path = "tcp/panics.rs"]
+mod panics;
 #[path = "tcp/streaming.rs"]
 mod streaming;
 
@@ -489,7 +491,9 @@ impl Rig<Later> {
         let go = Arc::clone(&service.go);
         (Self::serving(service, LIMITS, Some(pool)), go)
     }
+}
 
+impl<S: Closing + 'static> Rig<S> {
     /// What arrives until it is as long as `expected`. Threads work meanwhile, so only the patience of the test ends it.
     fn hear(&mut self, stream: &mut TcpStream, expected: &str) {
         let begun = std::time::Instant::now();

@@ -14,6 +14,7 @@ mod engine;
 pub mod guard;
 pub mod idle;
 pub mod mailbox;
+pub mod panics;
 pub mod place;
 pub mod priority;
 pub mod request;

@@ -11,6 +11,7 @@ use twinpath_sys::scheduling::{RealTimeBudget, SchedulingError};
 
 use crate::engine::Engine;
 use crate::guard::{Guard, Shares};
+use crate::panics;
 use crate::priority::{Granted, Priority};
 use crate::request::Request;
 use crate::turn::{Remains, Worker};
@@ -107,18 +108,20 @@ where
     let thread = thread::Builder::new()
         .name(format!("worker-{number}"))
         .spawn(move || {
-            let outcome = prepare(&mut worker, number, cpu, priority).map(|granted| {
-                let isolated = cpu.is_some_and(|cpu| cpuidle::isolated_cpus().contains(&cpu));
-                let budget = RealTimeBudget::read();
-                let shares = Shares::of(granted.priority, isolated, budget, spin_permille);
-                (granted, shares)
-            });
-            let shares = outcome.as_ref().ok().and_then(|(_, shares)| *shares);
-            let worker = worker.with_guard(shares.map(Guard::new));
-            let failed = outcome.is_err();
-            // The receiver waits below; it cannot be gone.
-            let _ = started.send(outcome);
-            if failed { worker.into_remains() } else { worker.run() }
+            panics::end_process_on_panic(|| {
+                let outcome = prepare(&mut worker, number, cpu, priority).map(|granted| {
+                    let isolated = cpu.is_some_and(|cpu| cpuidle::isolated_cpus().contains(&cpu));
+                    let budget = RealTimeBudget::read();
+                    let shares = Shares::of(granted.priority, isolated, budget, spin_permille);
+                    (granted, shares)
+                });
+                let shares = outcome.as_ref().ok().and_then(|(_, shares)| *shares);
+                let worker = worker.with_guard(shares.map(Guard::new));
+                let failed = outcome.is_err();
+                // The receiver waits below; it cannot be gone.
+                let _ = started.send(outcome);
+                if failed { worker.into_remains() } else { worker.run() }
+            })
         })
         .map_err(|source| PlaceError::Thread { worker: number, source })?;
     let (priority, shares) = wait.recv().map_err(|_| PlaceError::Ended { worker: number })??;

@@ -24,6 +24,7 @@ use twinpath_port_vnet::{Offloads, SocketError, TapError, TapHandle};
 use twinpath_steer_bpf::{Crossed, Exclusive, SteerError};
 use twinpath_time::Instant;
 use twinpath_worker::idle::IdleConfig;
+use twinpath_worker::panics;
 
 use self::links::Links;
 use self::sides::Sides;
@@ -254,12 +255,14 @@ impl Bridge {
 pub fn run(plan: Plan, ready: impl FnOnce(&Ready)) -> Result<(), BridgeError> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(BridgeError::Control)?;
-    runtime.block_on(async {
-        // Before anything is changed, so that no signal finds it half done.
-        let mut signals = Signals::new().map_err(BridgeError::Control)?;
-        let mut bridge = Bridge::start(plan).await?;
-        let outcome = bridge.listen_and_serve(&mut signals, ready).await;
-        bridge.stop();
-        outcome
+    panics::end_process_on_panic(|| {
+        runtime.block_on(async {
+            // Before anything is changed, so that no signal finds it half done.
+            let mut signals = Signals::new().map_err(BridgeError::Control)?;
+            let mut bridge = Bridge::start(plan).await?;
+            let outcome = bridge.listen_and_serve(&mut signals, ready).await;
+            bridge.stop();
+            outcome
+        })
     })
 }

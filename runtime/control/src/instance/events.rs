@@ -9,7 +9,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 use twinpath_port::PortId;
-use twinpath_serve::{ServeCommand, ServeEvent};
+use twinpath_serve::{Panicked, ServeCommand, ServeEvent};
 use twinpath_service::Service;
 use twinpath_sys::clock;
 use twinpath_time::Duration;
@@ -232,6 +232,12 @@ impl<S: Service + 'static> Instance<S> {
                     WorkerEvent::Engine(ServeEvent::Begun) => self.begun += 1,
                     WorkerEvent::Engine(ServeEvent::Drained) => {
                         self.drain.iter_mut().for_each(Drain::worker_drained);
+                    }
+                    WorkerEvent::Engine(ServeEvent::Panicked(Panicked { callback, why, count })) => {
+                        tracing::error!(
+                            "worker {at}: the service panicked in `{callback}`: {why}; what it was called for is dropped or closed, and \
+                             counted as handler_failed ({count} so far since this was last said)"
+                        );
                     }
                 }
             }

@@ -38,6 +38,7 @@ use twinpath_sys::FrameClaim;
 use twinpath_time::{Duration, Instant};
 use twinpath_wire::{FlowKey, Protocol};
 use twinpath_worker::idle::IdleConfig;
+use twinpath_worker::panics;
 pub use workers::StartError;
 
 use self::fallback::Fallback;
@@ -333,23 +334,25 @@ where
 {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(InstanceError::Control)?;
-    runtime.block_on(async {
-        // Before anything is changed, so that no signal finds it half done.
-        let mut signals = events::Signals::new().map_err(InstanceError::Control)?;
-        let scrapes = match plan.metrics {
-            Some(address) => Some(metrics::Server::bind(address).await?),
-            None => None,
-        };
-        // Also before anything is changed: an instance that cannot be asked must not take another one's place.
-        let default = || default_socket(&run_directory(), plan.service, &plan.interface);
-        let server = command::Server::bind(&plan.socket.clone().unwrap_or_else(default))?;
-        let mut instance = Instance::start(plan, service).await?;
-        instance.scrapers = scrapes.as_ref().map(|scrapes| Arc::clone(scrapes.counters()));
-        instance.registered = Registered::set(&instance.plan.rpcbind).await;
-        let outcome = instance.listen_and_serve(&mut signals, &server, scrapes.as_ref(), ready).await;
-        // Already undone, unless something failed.
-        std::mem::take(&mut instance.registered).unset().await;
-        instance.stop();
-        outcome
+    panics::end_process_on_panic(|| {
+        runtime.block_on(async {
+            // Before anything is changed, so that no signal finds it half done.
+            let mut signals = events::Signals::new().map_err(InstanceError::Control)?;
+            let scrapes = match plan.metrics {
+                Some(address) => Some(metrics::Server::bind(address).await?),
+                None => None,
+            };
+            // Also before anything is changed: an instance that cannot be asked must not take another one's place.
+            let default = || default_socket(&run_directory(), plan.service, &plan.interface);
+            let server = command::Server::bind(&plan.socket.clone().unwrap_or_else(default))?;
+            let mut instance = Instance::start(plan, service).await?;
+            instance.scrapers = scrapes.as_ref().map(|scrapes| Arc::clone(scrapes.counters()));
+            instance.registered = Registered::set(&instance.plan.rpcbind).await;
+            let outcome = instance.listen_and_serve(&mut signals, &server, scrapes.as_ref(), ready).await;
+            // Already undone, unless something failed.
+            std::mem::take(&mut instance.registered).unset().await;
+            instance.stop();
+            outcome
+        })
     })
 }

@@ -175,10 +175,8 @@ impl<S: Service + 'static> WorkerHandle<S> {
     pub(super) fn stop(mut self) {
         // A mailbox without a sender says that the worker is to stop, whether there is room for a message or not.
         drop(self.outbox);
-        let Ok(Remains { ports, mut pool, engine }) = self.thread.join() else {
-            tracing::error!("worker {} panicked; its sockets are closed all the same", self.number);
-            return;
-        };
+        // A panic there would have ended the process.
+        let Ok(Remains { ports, mut pool, engine }) = self.thread.join() else { return };
         drop(engine);
         for port in ports {
             port.close().into_iter().for_each(|frame| pool.release(frame));

@@ -136,19 +136,19 @@ impl<S: Service> ServeEngine<S> {
         }
     }
 
-    /// The reply to a datagram has come; `None`: its work panicked.
+    /// The reply to a datagram has come, or what the panic said that its work ended with.
     fn reply_late(
         &mut self,
         now: Instant,
         ticket: u64,
-        reply: Option<Vec<u8>>,
+        reply: Result<Vec<u8>, String>,
         io: &mut Io<'_, ServeEvent>,
     ) -> Result<(), Reason> {
         let asked = self.awaited.take(ticket).ok_or(Reason::LateReply)?;
         let Asked { number, peer, local, port, .. } = asked;
-        let reply = reply.ok_or(Reason::HandlerFailed)?;
+        let reply = reply.map_err(|why| self.service.failed("deferred work", why))?;
         // Whether it can be sent or not, the service learns that its work has ended.
-        self.service.late_reply(now, peer, number, &reply)?;
+        self.service.call("late_reply", |service| service.late_reply(now, peer, number, &reply))??;
         // From an address that is ours no longer nobody would take it.
         let own = port.map_or_else(|| self.is_own(local.ip()), |_| self.addresses.contains(&local.ip()));
         if !own {

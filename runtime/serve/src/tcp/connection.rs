@@ -13,6 +13,7 @@ use twinpath_time::{Duration, Instant};
 use super::deferred::Deferred;
 use super::limits::{CHUNK, TcpLimits};
 use crate::counters::ServeCounters;
+use crate::guarded::Guarded;
 use crate::pool::Desk;
 
 /// The least that a buffer for an incomplete request grows by.
@@ -30,7 +31,7 @@ const LINGER: Duration = Duration::from_secs(2);
 /// What a call needs besides the connection.
 pub(crate) struct Turn<'a, S> {
     pub(crate) now: Instant,
-    pub(crate) service: &'a mut S,
+    pub(crate) service: &'a mut Guarded<S>,
     pub(crate) counters: &'a ServeCounters,
     pub(crate) limits: &'a TcpLimits,
     pub(crate) scratch: &'a mut Scratch,
@@ -104,6 +105,26 @@ struct Held {
 impl Held {
     fn is_empty(&self) -> bool {
         self.unread.is_empty() && self.unsent.is_empty() && self.deferred.is_empty()
+    }
+}
+
+/// Why a connection cannot go on.
+enum Fault {
+    /// Its socket failed.
+    Socket,
+    /// The service panicked: the reason to count that under.
+    Service(Reason),
+}
+
+impl From<Errno> for Fault {
+    fn from(_: Errno) -> Self {
+        Self::Socket
+    }
+}
+
+impl From<Reason> for Fault {
+    fn from(reason: Reason) -> Self {
+        Self::Service(reason)
     }
 }
 
@@ -263,7 +284,15 @@ impl<C> Connection<C> {
             Stage::Open if self.held.is_none() && !self.wrote => self.read_and_answer(turn),
             _ => self.go_on(turn),
         };
-        done.unwrap_or_else(|_| After::Close(self.broken()))
+        done.unwrap_or_else(|fault| {
+            After::Close(match fault {
+                Fault::Socket => self.broken(),
+                Fault::Service(reason) => {
+                    turn.scratch.later.take().for_each(drop);
+                    Closed::For(reason)
+                }
+            })
+        })
     }
 
     /// The common case: what comes is a number of whole requests, is answered, and nothing is kept.
@@ -271,13 +300,13 @@ impl<C> Connection<C> {
     fn read_and_answer<S: Service<Connection = C>>(
         &mut self,
         turn: &mut Turn<'_, S>,
-    ) -> Result<After, Errno> {
+    ) -> Result<After, Fault> {
         let mut input = std::mem::take(&mut turn.scratch.input);
         let len = match recv(&self.fd, &mut *input, RecvFlags::DONTWAIT) {
             Ok((len, _)) => len,
             Err(error) => {
                 turn.scratch.input = input;
-                return self.nothing_read(error);
+                return Ok(self.nothing_read(error)?);
             }
         };
         let served = if len == 0 {
@@ -296,7 +325,7 @@ impl<C> Connection<C> {
         }
         turn.scratch.input = input;
         let served = served?;
-        if self.is_plain() && !self.readable { Ok(After::Keep) } else { self.settle(turn, &served) }
+        if self.is_plain() && !self.readable { Ok(After::Keep) } else { Ok(self.settle(turn, &served)?) }
     }
 
     /// Books bytes that were read into room for `room`: fewer than that, and an edge will tell of the next.
@@ -319,12 +348,12 @@ impl<C> Connection<C> {
     }
 
     /// Some bytes wait in one of its buffers, the service has more to write, or it is about to end.
-    fn go_on<S: Service<Connection = C>>(&mut self, turn: &mut Turn<'_, S>) -> Result<After, Errno> {
+    fn go_on<S: Service<Connection = C>>(&mut self, turn: &mut Turn<'_, S>) -> Result<After, Fault> {
         turn.scratch.output.clear();
         let mut served = Served::default();
         self.send_unsent(turn)?;
         if self.is_full() {
-            return self.settle(turn, &served);
+            return Ok(self.settle(turn, &served)?);
         }
         // What waited for room comes before what waits in the socket.
         self.tell_of_room(turn, &mut served)?;
@@ -343,7 +372,7 @@ impl<C> Connection<C> {
             self.held.get_or_insert_default().unread = unread;
         }
         self.let_go();
-        self.settle(turn, &served)
+        Ok(self.settle(turn, &served)?)
     }
 
     /// Gives the service input for as long as it uses some, sends what it writes, and tells it of the room that this makes.
@@ -352,13 +381,16 @@ impl<C> Connection<C> {
         &mut self,
         input: &[u8],
         turn: &mut Turn<'_, S>,
-    ) -> Result<Served, Errno> {
+    ) -> Result<Served, Fault> {
         let (mut served, written_before) = (Served::default(), turn.written);
         let mut unfinished;
         loop {
             let rest = &input[served.used..];
             let mut output = output(turn.scratch, turn.desk.as_deref(), turn.limits, self.held.as_deref());
-            let took = turn.service.stream(turn.now, &mut self.state, rest, &mut output).min(rest.len());
+            let state = &mut self.state;
+            let took =
+                turn.service.call("stream", |service| service.stream(turn.now, state, rest, &mut output))?;
+            let took = took.min(rest.len());
             let next = output.next();
             unfinished = output.is_unfinished();
             served.used += took;
@@ -408,14 +440,15 @@ impl<C> Connection<C> {
         &mut self,
         turn: &mut Turn<'_, S>,
         served: &mut Served,
-    ) -> Result<(), Errno> {
+    ) -> Result<(), Fault> {
         while self.wrote && self.still_answers() && !self.is_full() && !self.is_held_back() {
             if turn.is_over() {
                 served.again = true;
                 break;
             }
             let mut output = output(turn.scratch, turn.desk.as_deref(), turn.limits, self.held.as_deref());
-            turn.service.writable(turn.now, &mut self.state, &mut output);
+            let state = &mut self.state;
+            turn.service.call("writable", |service| service.writable(turn.now, state, &mut output))?;
             let next = output.next();
             self.wrote = !turn.scratch.output.is_empty();
             if self.wrote && self.asked != Instant::NEVER {

@@ -35,6 +35,7 @@ use self::table::Table;
 use self::waiting::Waiting;
 use crate::counters::ServeCounters;
 use crate::engine::{FIRST_TCP_TOKEN, SOCKETS_MAX, ServeEvent};
+use crate::guarded::Guarded;
 use crate::pool::Desk;
 use crate::served::Served;
 
@@ -54,7 +55,7 @@ const LAST_READS: u32 = 8;
 /// What a call lends.
 pub(crate) struct Call<'a, 'io, S> {
     pub(crate) now: Instant,
-    pub(crate) service: &'a mut S,
+    pub(crate) service: &'a mut Guarded<S>,
     pub(crate) counters: &'a ServeCounters,
     pub(crate) io: &'a Io<'io, ServeEvent>,
     /// Who does what may block, if the service has such work.
@@ -349,25 +350,25 @@ impl<C: Send> TcpServer<C> {
         }
     }
 
-    /// The reply of work that may block has come back; `None`: it panicked.
+    /// The reply of work that may block has come back, or what the panic said that it ended with.
     pub(crate) fn take_reply<S: Service<Connection = C>>(
         &mut self,
         number: u32,
         ticket: u64,
-        reply: Option<Vec<u8>>,
+        reply: Result<Vec<u8>, String>,
         call: &mut Call<'_, '_, S>,
     ) {
         let Some(connection) = self.table.get(number) else {
             return call.io.drops().add(Reason::LateReply, 1);
         };
         let before = connection.held();
-        let failed = reply.is_none();
+        let failed = reply.as_ref().err().map(|why| call.service.failed("deferred work", why.clone()));
         if !connection.done(ticket, reply.unwrap_or_default()) {
             return call.io.drops().add(Reason::LateReply, 1);
         }
         let held = connection.held();
-        if failed {
-            return self.close(number, before, Closed::For(Reason::HandlerFailed), call);
+        if let Some(reason) = failed {
+            return self.close(number, before, Closed::For(reason), call);
         }
         self.holds(before, held, call);
         self.work(number, call);
@@ -412,10 +413,11 @@ impl<C: Send> TcpServer<C> {
         }
         let number = self.table.next_place();
         self.deadlines.reserve(self.table.places() as usize);
-        let state = call.service.accept(call.now, peer).inspect_err(|_| self.share.closed())?;
+        let accepted = call.service.call("accept", |service| service.accept(call.now, peer));
+        let state = accepted.and_then(|accepted| accepted).inspect_err(|_| self.share.closed())?;
         if call.io.watch_edges(&fd, FIRST_CONNECTION_TOKEN + number).is_err() {
             self.share.closed();
-            call.service.close(state, Closed::Broken);
+            close(state, Closed::Broken, call);
             return Err(Reason::ConnectionLimit);
         }
         let connection = Connection::new(call.now, fd, state);
@@ -446,7 +448,7 @@ impl<C: Send> TcpServer<C> {
         if let Closed::For(reason) = why {
             call.io.drops().add(reason, 1);
         }
-        call.service.close(connection.state, why);
+        close(connection.state, why, call);
         call.counters.connections.set(u64::from(self.table.open()));
         self.acceptor.resume(call.io);
     }
@@ -475,6 +477,13 @@ impl<C: Send> TcpServer<C> {
             connection.stop();
             self.work(number, call);
         }
+    }
+}
+
+/// Tells the service that a connection is over.
+fn close<S: Service>(state: S::Connection, why: Closed, call: &mut Call<'_, '_, S>) {
+    if let Err(reason) = call.service.call("close", |service| service.close(state, why)) {
+        call.io.drops().add(reason, 1);
     }
 }
 

@@ -1,0 +1,200 @@
+//! A service that panics: what it was called for is closed or dropped, and nothing else; a thread that dies takes the process along.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says what it needs, and its service panics")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::os::unix::net::UnixStream;
+use std::path::Path as FilePath;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant as StdInstant};
+
+use twinpath::{Answer, Datagram, Instant, Output, Path, Reason, Service};
+use twinpath_sys::Namespace;
+use twinpath_sys::child::{Placement, place};
+use twinpath_test_skip::root_or_skip;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const SERVER: &str = "10.7.0.2";
+const PORT: u16 = 7007;
+
+/// Echoes lines and datagrams. `panic` panics. `die` panics in a way that cannot be caught: what it throws panics when it is dropped.
+#[derive(Clone)]
+struct Panics;
+
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("nobody can drop this");
+    }
+}
+
+fn obey(request: &[u8]) {
+    match request {
+        b"panic" | b"panic\n" => panic!("asked to"),
+        b"die" => std::panic::panic_any(Bomb),
+        _ => {}
+    }
+}
+
+impl Service for Panics {
+    type Connection = ();
+
+    fn datagram(&mut self, datagram: &mut Datagram<'_>) -> Answer {
+        obey(datagram.request());
+        datagram.echo()
+    }
+
+    fn accept(&mut self, _now: Instant, _peer: SocketAddr) -> Result<(), Reason> {
+        Ok(())
+    }
+
+    fn stream(&mut self, _now: Instant, _: &mut (), input: &[u8], output: &mut Output<'_>) -> usize {
+        let Some(end) = input.iter().position(|byte| *byte == b'\n') else { return 0 };
+        obey(&input[..=end]);
+        if output.write(&input[..=end]) { end + 1 } else { 0 }
+    }
+}
+
+/// The server of the other test, which starts this program again to run it. By itself it tests nothing.
+#[test]
+fn serves() {
+    let Ok(socket) = std::env::var("PANICS_SOCKET") else { return };
+    let path = std::env::var("PANICS_PATH").unwrap().parse::<Path>().unwrap();
+    twinpath::serve(Panics).on("vs").udp(PORT).tcp(PORT).path(path).socket(socket).run().unwrap();
+}
+
+struct Rig {
+    client: Namespace,
+    server: Namespace,
+    child: Child,
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn within(namespace: &Namespace, command: &mut Command) {
+    command.stdin(Stdio::null());
+    place(command, Placement { namespace: Some(namespace), ..Placement::default() }).unwrap();
+}
+
+fn ip(namespace: &Namespace, words: &str) {
+    let mut command = Command::new("ip");
+    within(namespace, command.args(words.split_whitespace()));
+    assert!(command.status().unwrap().success(), "ip {words}");
+}
+
+impl Rig {
+    fn start(path: &str, socket: &FilePath) -> Self {
+        let (client, server) = (Namespace::new().unwrap(), Namespace::new().unwrap());
+        let mut holder = Command::new("sleep");
+        within(&server, holder.arg("60"));
+        let mut holder = holder.spawn().unwrap();
+        ip(&client, &format!("link add vc type veth peer name vs netns {}", holder.id()));
+        holder.kill().unwrap();
+        holder.wait().unwrap();
+        for (namespace, name, address) in [(&client, "vc", "10.7.0.1"), (&server, "vs", SERVER)] {
+            ip(namespace, "link set lo up");
+            ip(namespace, &format!("address add {address}/24 dev {name}"));
+            ip(namespace, &format!("link set {name} up"));
+        }
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        child.args(["serves", "--exact", "--nocapture"]);
+        child.env("PANICS_SOCKET", socket).env("PANICS_PATH", path).stderr(Stdio::piped());
+        within(&server, &mut child);
+        let child = child.spawn().unwrap();
+        Self { client, server, child }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let begun = StdInstant::now();
+        loop {
+            match self.client.run(|| TcpStream::connect((SERVER, PORT))).unwrap() {
+                Ok(stream) => {
+                    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+                    return stream;
+                }
+                Err(error) => assert!(begun.elapsed() < PATIENCE, "{error}"),
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    fn udp(&self) -> UdpSocket {
+        let socket = self.client.run(|| UdpSocket::bind(("10.7.0.1", 0))).unwrap().unwrap();
+        socket.connect((SERVER, PORT)).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket
+    }
+}
+
+fn echoes(stream: &mut TcpStream) {
+    stream.write_all(b"line\n").unwrap();
+    let mut heard = [0; 5];
+    stream.read_exact(&mut heard).expect("an echo in time");
+    assert_eq!(&heard, b"line\n");
+}
+
+fn is_closed(stream: &mut TcpStream) -> bool {
+    !matches!(stream.read(&mut [0; 16]), Ok(1..))
+}
+
+/// How often the service failed, as the instance tells.
+fn failed(socket: &FilePath) -> u64 {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    stream.write_all(b"{\"show\":\"drops\"}\n").unwrap();
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).unwrap();
+    let Some(at) = line.find("handler_failed") else { return 0 };
+    // {"count":2,"place":"worker 0","reason":"handler_failed"}
+    let count = line[..at].rsplit("\"count\":").next().unwrap();
+    count.chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap()
+}
+
+#[test]
+fn a_panic_costs_what_it_was_called_for_and_a_thread_that_dies_the_process_and_its_claims() {
+    if !root_or_skip() {
+        return;
+    }
+    for path in ["kernel", "packet"] {
+        let directory = std::env::temp_dir().join(format!("panics-{}-{path}", std::process::id()));
+        std::fs::create_dir(&directory).unwrap();
+        let socket = directory.join("sock");
+        let mut rig = Rig::start(path, &socket);
+        let [mut stays, mut panics] = [(); 2].map(|()| rig.connect());
+        let udp = rig.udp();
+        let mut buffer = [0; 16];
+        for round in 1..=3 {
+            echoes(&mut stays);
+            panics.write_all(b"panic\n").unwrap();
+            assert!(is_closed(&mut panics), "{path}");
+            udp.send(b"panic").unwrap();
+            udp.send(b"datagram").unwrap();
+            let len = udp.recv(&mut buffer).expect("an echo in time");
+            assert_eq!(&buffer[..len], b"datagram", "{path}");
+            echoes(&mut stays);
+            assert_eq!(failed(&socket), 2 * round, "{path}");
+            panics = rig.connect();
+            echoes(&mut panics);
+        }
+        udp.send(b"die").unwrap();
+        assert_eq!(rig.child.wait().unwrap().code(), Some(70), "{path}");
+        let mut said = String::new();
+        rig.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        let expected = "twinpath: thread worker-0 panicked: `nobody can drop this` at ";
+        assert!(said.contains(expected) && said.contains("exit code 70"), "{said}");
+        assert_eq!(said.matches("asked to").count(), 0, "one that is caught is not printed: {said}");
+        assert!(is_closed(&mut stays) && is_closed(&mut panics), "{path}");
+        // No claim is left: another one has the port, and gets what comes for it.
+        let plain = rig.server.run(|| UdpSocket::bind((SERVER, PORT))).unwrap().unwrap();
+        plain.set_read_timeout(Some(PATIENCE)).unwrap();
+        udp.send(b"to whoever is there").ok();
+        udp.send(b"to whoever is there").unwrap();
+        assert_eq!(plain.recv(&mut buffer).expect("it is not taken"), 16, "{path}");
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+}
