@@ -100,6 +100,11 @@ impl RecordError {
 impl Service for RpcService {
     type Connection = RpcConnection;
 
+    /// A reply says that it is one (RFC 5531, 9: msg_type), and a reply is never answered.
+    fn may_loop(&self) -> bool {
+        false
+    }
+
     fn datagram(&mut self, datagram: &mut Datagram<'_>) -> Answer {
         if self.defers && datagram.may_defer() {
             return match self.server.datagram_or_later(datagram.now(), datagram.peer(), datagram.request()) {

@@ -133,6 +133,13 @@ pub trait Service: Send {
         false
     }
 
+    /// Whether a reply of such a service to a datagram could make the same service answer again. Two of them can be set on each
+    /// other by one datagram with a forged source, so the rate of replies to one source that are as large as their requests is
+    /// limited (`limits.reply_rate`). Say no only if the service tells requests from replies and never answers a reply.
+    fn may_loop(&self) -> bool {
+        true
+    }
+
     /// A connection is over. Its replies still to come are dropped, and counted as `late_reply`.
     fn close(&mut self, _connection: Self::Connection, _why: Closed) {}
 }

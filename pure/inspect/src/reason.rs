@@ -26,6 +26,8 @@ pub enum Reason {
     NotOwnAddress,
     /// The sender is not on the service's list of sources.
     SourceNotAllowed,
+    /// A reply was not sent: its source had as many as it may have that are as large as their requests.
+    ReplyRate,
     /// The service does not answer this.
     NoReply,
     /// The pool had no free frame.
@@ -100,7 +102,7 @@ pub enum Reason {
 
 impl Reason {
     /// All of them, in the order of their counters.
-    pub const ALL: [Self; 45] = [
+    pub const ALL: [Self; 46] = [
         Self::Truncated,
         Self::IpHeader,
         Self::IpChecksum,
@@ -111,6 +113,7 @@ impl Reason {
         Self::ServiceSourcePort,
         Self::NotOwnAddress,
         Self::SourceNotAllowed,
+        Self::ReplyRate,
         Self::NoReply,
         Self::PoolEmpty,
         Self::FrameTooLarge,
@@ -162,6 +165,7 @@ impl Reason {
             Self::ServiceSourcePort => "service_source_port",
             Self::NotOwnAddress => "not_own_address",
             Self::SourceNotAllowed => "source_not_allowed",
+            Self::ReplyRate => "reply_rate",
             Self::NoReply => "no_reply",
             Self::PoolEmpty => "pool_empty",
             Self::FrameTooLarge => "frame_too_large",

@@ -2,6 +2,7 @@
 
 mod late;
 
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use twinpath_inspect::Reason;
 use twinpath_service::{Answer, Beside, Datagram, Service};
 use twinpath_stack::admit::{admit, admit_port};
 use twinpath_stack::egress::{Egress, EgressTable, Update};
+use twinpath_stack::reply_limit::ReplyLimit;
 use twinpath_stack::udp;
 use twinpath_sys::UdpSocket;
 use twinpath_time::Instant;
@@ -43,6 +45,9 @@ pub struct ServeConfig {
     pub served: Arc<Served>,
     /// The addresses of the interface, as they are now.
     pub addresses: Arc<[IpAddr]>,
+    /// Replies per second to one source that are as large as their requests; 0: no limit. It does not hold for a service
+    /// whose replies cannot loop ([`Service::may_loop`]).
+    pub reply_rate: u32,
     /// The kernel's sockets.
     pub kernel: KernelSide,
 }
@@ -113,6 +118,7 @@ pub struct ServeEngine<S: Service> {
     served: Arc<Served>,
     addresses: Arc<[IpAddr]>,
     egress: EgressTable,
+    reply_limit: Option<ReplyLimit>,
     udp: Arc<[UdpSocket]>,
     receives: bool,
     tcp: Option<TcpServer<S::Connection>>,
@@ -144,10 +150,13 @@ impl<S: Service> ServeEngine<S> {
     pub fn new(service: S, config: ServeConfig, counters: Arc<ServeCounters>) -> Self {
         let KernelSide { udp, receives, listeners, share, desk, waits } = config.kernel;
         let served = config.served;
+        let limited = config.reply_rate > 0 && service.may_loop();
+        let reply_limit = limited.then(|| ReplyLimit::new(config.reply_rate, unforeseeable()));
         Self {
             service: Guarded::new(service),
             addresses: config.addresses,
             egress: EgressTable::new(),
+            reply_limit,
             udp,
             receives,
             tcp: (!listeners.is_empty()).then(|| TcpServer::new(listeners, Arc::clone(&served), share)),
@@ -195,8 +204,9 @@ impl<S: Service> ServeEngine<S> {
         let answer = ask(&mut self.service, datagram, &mut self.beside)?;
         let Answer::Reply { len } = answer else {
             let way = Way { peer, local, port: Some(port) };
-            return self.answer_beside(answer, way, io).map(|()| Outcome::Done);
+            return self.answer_beside(now, request.payload.len(), answer, way, io).map(|()| Outcome::Done);
         };
+        self.limit(now, peer, request.payload.len(), len)?;
         if let Some((place, egress)) = self.way_out(now, port, peer, local, io)
             && udp::send_in_place(frame, at, len, local, peer, &egress).is_ok()
         {
@@ -234,6 +244,22 @@ impl<S: Service> ServeEngine<S> {
         }
         let egress = found.answer.ok()?;
         Some((io.port_on(egress.ifindex, port)?, egress))
+    }
+
+    /// Takes a reply from the share of its source, if it could keep a loop going.
+    ///
+    /// # Errors
+    /// [`Reason::ReplyRate`] if there is nothing left of it.
+    #[inline]
+    fn limit(
+        &mut self,
+        now: Instant,
+        peer: SocketAddr,
+        request_len: usize,
+        reply_len: usize,
+    ) -> Result<(), Reason> {
+        let Some(limit) = &mut self.reply_limit else { return Ok(()) };
+        if reply_len < request_len || limit.allows(peer.ip(), now) { Ok(()) } else { Err(Reason::ReplyRate) }
     }
 
     fn send_by_kernel(&self, reply: &[u8], peer: SocketAddr, local: SocketAddr) -> Result<(), Reason> {
@@ -286,8 +312,10 @@ impl<S: Service> ServeEngine<S> {
                 let datagram = Datagram::new(now, received.peer, local, &mut self.buffer, received.len);
                 let answer = ask(&mut self.service, datagram, &mut self.beside)?;
                 let Answer::Reply { len } = answer else {
-                    return self.answer_beside(answer, Way { peer: received.peer, local, port: None }, io);
+                    let way = Way { peer: received.peer, local, port: None };
+                    return self.answer_beside(now, received.len, answer, way, io);
                 };
+                self.limit(now, received.peer, received.len, len)?;
                 let reply = self.buffer.get(..len).ok_or(Reason::ReplyTooLarge)?;
                 self.send_by_kernel(reply, received.peer, local)
             });
@@ -438,6 +466,11 @@ fn with_scope(peer: SocketAddr, ifindex: u32) -> SocketAddr {
         }
         peer => peer,
     }
+}
+
+/// A number that nobody outside can know: from the keys that the standard library gets from the system.
+fn unforeseeable() -> u64 {
+    RandomState::new().build_hasher().finish()
 }
 
 /// The index of the interface that the port at this place is on.

@@ -132,6 +132,7 @@ impl<S: Closing + 'static> Rig<S> {
         let config = ServeConfig {
             served: Arc::new(Served::new()),
             addresses: [Ipv4Addr::LOCALHOST.into()].into(),
+            reply_rate: 0,
             kernel: KernelSide {
                 listeners: vec![listener],
                 share: Arc::clone(&share),

@@ -15,6 +15,7 @@ use twinpath_rpc::nfs3_types::nfs3;
 use twinpath_rpc::record::RecordLimits;
 use twinpath_rpc::{DuplicateLimits, Program, RpcService, Server};
 use twinpath_service::{Answer, Datagram, Duration, Instant, Output, Service};
+use twinpath_stack::reply_limit::ReplyLimit;
 
 /// What one connection's output may hold; more than any reply.
 const OUTPUT_MAX: usize = 65_536;
@@ -27,12 +28,14 @@ enum By {
     Record(usize),
     /// With so many others in one read.
     Records(u64),
+    /// Not at all: what a reply by UDP adds where its rate is limited.
+    ReplyLimit,
 }
 
 /// A name, the procedure, whether the caller says who it is, and how it comes.
 type Case = (&'static str, u32, bool, By);
 
-const CASES: [Case; 7] = [
+const CASES: [Case; 8] = [
     ("null-record", 0, false, By::Record(1)),
     ("null-record-sys", 0, true, By::Record(1)),
     ("null-record-3-fragments", 0, false, By::Record(3)),
@@ -40,6 +43,7 @@ const CASES: [Case; 7] = [
     ("null-datagram", 0, false, By::Datagram),
     ("getattr-record-sys", 1, true, By::Record(1)),
     ("getattr-datagram-sys", 1, true, By::Datagram),
+    ("reply-limit", 0, false, By::ReplyLimit),
 ];
 
 fn service() -> RpcService {
@@ -73,6 +77,7 @@ fn main() -> ExitCode {
         By::Datagram => serve_datagrams(&call, calls),
         By::Record(fragments) => serve_records(&call, fragments, 1, calls),
         By::Records(each) => serve_records(&call, 1, each, calls / each),
+        By::ReplyLimit => limit_replies(calls),
     }
     ExitCode::SUCCESS
 }
@@ -94,6 +99,13 @@ fn serve_records(call: &Call<'_>, fragments: usize, each: u64, reads: u64) {
         black_box(&out);
     }
     assert!(reads == 0 || !out.is_empty(), "answered");
+}
+
+fn limit_replies(replies: u64) {
+    let mut limit = ReplyLimit::new(50_000, 1);
+    for number in 0..replies {
+        black_box(limit.allows(black_box(peer().ip()), Instant::from_nanos(number * 1_000)));
+    }
 }
 
 fn serve_datagrams(call: &Call<'_>, calls: u64) {

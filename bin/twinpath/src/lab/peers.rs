@@ -87,10 +87,11 @@ impl Bench {
     }
 }
 
-/// `twinpath serve echo` on the server's interface.
+/// `twinpath serve echo` on the server's interface. A lab asks as fast as it can from one source, so the limit for that is off.
 pub(crate) fn serve(path: &str, cpu: usize, socket: &Path) -> Vec<String> {
     let mut args = words(&format!(
-        "serve echo --on {} --udp {FAST_PORT} --path {path} --mode adaptive --workers 1 --cpu {cpu} --linger-ms {LINGER_MS} --socket",
+        "serve echo --on {} --udp {FAST_PORT} --path {path} --mode adaptive --workers 1 --cpu {cpu} --linger-ms {LINGER_MS} \
+         --reply-rate 0 --socket",
         SERVER.interface
     ));
     args.push(socket.display().to_string());

@@ -30,6 +30,10 @@ pub(crate) struct LimitArgs {
     /// [default: 30000]
     #[arg(long, value_name = "MS")]
     take_over_ms: Option<u32>,
+    /// Replies per second to one source by UDP that are as large as their requests, per worker; more are dropped. 0: no limit
+    /// [default: 50000]
+    #[arg(long, value_name = "N")]
+    reply_rate: Option<u32>,
 }
 
 impl From<LimitArgs> for LimitOverrides {
@@ -43,6 +47,7 @@ impl From<LimitArgs> for LimitOverrides {
             send_timeout_s,
             drain_ms,
             take_over_ms,
+            reply_rate,
         } = args;
         Self {
             connections,
@@ -53,6 +58,7 @@ impl From<LimitArgs> for LimitOverrides {
             send_timeout_s,
             drain_ms,
             take_over_ms,
+            reply_rate,
         }
     }
 }

@@ -175,7 +175,8 @@ impl Rig {
     /// Starts an echo server; what it said on standard error if it ended instead.
     pub(crate) fn try_serve(&self, arguments: &[&str]) -> Result<Server, String> {
         let port = PORT.to_string();
-        let base = ["echo", "--on", "vs", "--udp", &port, "--tcp", &port];
+        // A bench asks as fast as it can from one source: without the limit for that.
+        let base = ["echo", "--on", "vs", "--udp", &port, "--tcp", &port, "--reply-rate", "0"];
         self.try_start(&[&base, arguments].concat())
     }
 
@@ -192,12 +193,17 @@ impl Rig {
 
     /// Starts our program with a command that says `ready`; what it said on standard error if it ended instead.
     pub(crate) fn try_launch(&self, arguments: &[&str]) -> Result<Server, String> {
+        self.try_launch_in(&self.server, arguments)
+    }
+
+    /// The same in either namespace.
+    pub(crate) fn try_launch_in(&self, namespace: &Namespace, arguments: &[&str]) -> Result<Server, String> {
         let number = std::fs::read_dir(self.directory.path()).expect("readable").count();
         let socket = self.directory.path().join(format!("{number}.sock"));
         let mut command = Command::new(env!("CARGO_BIN_EXE_twinpath"));
         command.args(arguments).arg("--socket").arg(&socket);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        place(&mut command, Placement { namespace: Some(&self.server), ..Placement::default() })
+        place(&mut command, Placement { namespace: Some(namespace), ..Placement::default() })
             .expect("placed");
         let mut child = command.spawn().expect("twinpath runs");
         let mut stdout = BufReader::new(child.stdout.take().expect("piped"));

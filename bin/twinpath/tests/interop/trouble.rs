@@ -1,7 +1,10 @@
 //! Bad luck and bad peers.
 
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
+
+use twinpath_wire::Mac;
+use twinpath_wire::udp_frame::{UdpFrameRepr, write_headers};
 
 use crate::rig::{CLIENT, PORT, Rig, SERVER, ask, until};
 use crate::root_or_skip;
@@ -103,6 +106,69 @@ fn a_flood_of_forged_sources_does_not_starve_an_honest_peer() {
     let fast = (0..20).filter(|_| asks_fast(&newcomer)).count();
     assert!(fast >= 15, "and keeps it: {fast} of 20");
     assert_eq!(server.interrupt(), Some(0));
+}
+
+/// The other echo service, on another port: the rule against source ports of services does not know it.
+const OTHER_PORT: u16 = PORT + 1;
+
+#[test]
+fn two_echo_services_that_one_forged_datagram_sets_on_each_other_stop() {
+    if !root_or_skip() {
+        return;
+    }
+    for path in ["packet", "kernel"] {
+        let rig = Rig::new();
+        let serve = |namespace, name, port: u16| {
+            let port = port.to_string();
+            let rate = RATE.to_string();
+            let arguments =
+                ["serve", "echo", "--on", name, "--udp", &port, "--path", path, "--reply-rate", &rate];
+            rig.try_launch_in(namespace, &arguments).expect("it serves")
+        };
+        let near = serve(&rig.server, "vs", PORT);
+        let far = serve(&rig.client, "vc", OTHER_PORT);
+        let requests = || near.worker("frames_in") + near.worker("kernel_requests");
+        let since = Instant::now();
+        rig.client_frames(0x0800).send(&forged(&rig)).unwrap();
+        until("the loop is over, and counted", || near.drops("reply_rate") + far.drops("reply_rate") > 0);
+        let (over, allowed) = (requests(), RATE * since.elapsed().as_secs() + 2 * RATE);
+        assert!(over > RATE / 10, "{path}: it was a loop: {over}");
+        assert!(over <= allowed, "{path}: {over} of {allowed}");
+        // Nothing goes round any more: what comes is what is asked. The answers wait until the source has a share again.
+        let honest = rig.client_udp(CLIENT, 0);
+        honest.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+        let (before, mut asked) = (requests(), 0);
+        until("an honest peer of the same address is answered", || {
+            asked += 1;
+            honest.send_to(b"honest", (SERVER, PORT)).unwrap();
+            honest.recv_from(&mut [0; 64]).is_ok()
+        });
+        assert_eq!(requests() - before, asked, "{path}");
+        assert_eq!((near.interrupt(), far.interrupt()), (Some(0), Some(0)));
+    }
+}
+
+/// Replies per second to one source, of that test: a loop over a veth makes far more.
+const RATE: u64 = 1_000;
+
+/// A datagram to one echo service that seems to come from the other.
+fn forged(rig: &Rig) -> Vec<u8> {
+    const PAYLOAD: &[u8] = b"round and round";
+    let (client, server) = rig.macs();
+    let repr = UdpFrameRepr {
+        source_mac: Mac(client),
+        destination_mac: Mac(server),
+        tag: None,
+        source: SocketAddr::new(CLIENT.parse().unwrap(), OTHER_PORT),
+        destination: SocketAddr::new(SERVER.parse().unwrap(), PORT),
+        hop_limit: 64,
+        identification: 0,
+    };
+    let header = repr.header_len();
+    let mut frame = vec![0; header + PAYLOAD.len()];
+    frame[header..].copy_from_slice(PAYLOAD);
+    write_headers(&mut frame, &repr, PAYLOAD.len()).unwrap();
+    frame
 }
 
 fn rig_send(rig: &Rig, from: &str) {

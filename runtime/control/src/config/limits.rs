@@ -8,6 +8,10 @@ use twinpath_time::Duration;
 
 /// Peers mirrored: the workers' tables hold no more (`twinpath_stack::egress::PEERS_MAX`).
 const PEERS_MAX: u32 = 4096;
+/// Two echo services on each other make some 100,000 rounds a second: half of that ends them, and is a tenth of a core.
+const REPLY_RATE: u32 = 50_000;
+/// A reply per 100 ns: more than any worker can make.
+const REPLY_RATE_MAX: u32 = 10_000_000;
 /// TCP connections: as many descriptors as Linux gives a process at most (`fs.nr_open`).
 const CONNECTIONS_MAX: u32 = 1_048_576;
 /// Bytes of one connection: below it a turn's worth of input would not fit; nobody sends larger requests.
@@ -41,6 +45,8 @@ pub struct Limits {
     pub take_over_ms: u32,
     /// Peers answered on the fast path at once; more are answered through the kernel.
     pub peers: u32,
+    /// Replies per second to one source by UDP that are as large as their requests, per worker; 0: no limit.
+    pub reply_rate: u32,
 }
 
 impl Default for Limits {
@@ -56,6 +62,7 @@ impl Default for Limits {
             drain_ms: 5_000,
             take_over_ms: 30_000,
             peers: PEERS_MAX,
+            reply_rate: REPLY_RATE,
         }
     }
 }
@@ -79,6 +86,8 @@ pub struct LimitOverrides {
     pub drain_ms: Option<u32>,
     /// `--take-over-ms`
     pub take_over_ms: Option<u32>,
+    /// `--reply-rate`
+    pub reply_rate: Option<u32>,
 }
 
 /// A key and what is wrong with it.
@@ -95,6 +104,7 @@ impl Limits {
         of(overrides.send_timeout_s, &mut self.send_timeout_s);
         of(overrides.drain_ms, &mut self.drain_ms);
         of(overrides.take_over_ms, &mut self.take_over_ms);
+        of(overrides.reply_rate, &mut self.reply_rate);
         self.queued_bytes = overrides.queued_bytes.unwrap_or(self.queued_bytes);
     }
 
@@ -130,6 +140,11 @@ impl Limits {
                 self.drain_ms > DRAIN_MS_MAX,
                 "limits.drain_ms",
                 format!("{}: give 0 to {DRAIN_MS_MAX}", self.drain_ms),
+            ),
+            (
+                self.reply_rate > REPLY_RATE_MAX,
+                "limits.reply_rate",
+                format!("{}: give 1 to {REPLY_RATE_MAX}, or 0 for none", self.reply_rate),
             ),
             (
                 !(1..=PEERS_MAX).contains(&self.peers),

@@ -110,6 +110,7 @@ mod tests {
             pool: Default::default(),
             drain: Duration::ZERO,
             peers_max: 1,
+            reply_rate: 0,
             ring_frames: 64,
             take_over: None,
             take_over_patience: Duration::ZERO,

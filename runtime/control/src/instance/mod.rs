@@ -94,6 +94,8 @@ pub struct Plan {
     pub drain: Duration,
     /// Peers answered on the fast path at once.
     pub peers_max: u32,
+    /// Replies per second to one source that are as large as their requests, per worker; 0: no limit.
+    pub reply_rate: u32,
     /// Entries per ring.
     pub ring_frames: u32,
     /// The command socket of the instance to take over from.

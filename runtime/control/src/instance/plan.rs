@@ -48,6 +48,7 @@ impl Plan {
             pool: config.pool.limits(),
             drain: Duration::from_millis(u64::from(config.limits.drain_ms)),
             peers_max: config.limits.peers,
+            reply_rate: config.limits.reply_rate,
             ring_frames: config.interface.ring_frames,
             take_over: None,
             take_over_patience: Duration::from_millis(u64::from(config.limits.take_over_ms)),

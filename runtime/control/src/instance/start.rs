@@ -137,6 +137,7 @@ impl<S: Service + Clone + 'static> Instance<S> {
             let config = ServeConfig {
                 served: Arc::clone(&served),
                 addresses: Arc::clone(&addresses),
+                reply_rate: self.plan.reply_rate,
                 kernel: KernelSide {
                     udp: Arc::clone(&udp),
                     receives: number == 0,

@@ -19,6 +19,7 @@ struct Asked {
     ticket: u64,
     /// What the service knows it by.
     number: u64,
+    request_len: usize,
     peer: SocketAddr,
     local: SocketAddr,
     /// The place of the port it came by, which may be another's by then, and the index of its interface; `None`: through the kernel's
@@ -77,6 +78,8 @@ impl<S: Service> ServeEngine<S> {
     #[cold]
     pub(super) fn answer_beside(
         &mut self,
+        now: Instant,
+        request_len: usize,
         answer: Answer,
         way: Way,
         io: &Io<'_, ServeEvent>,
@@ -86,21 +89,22 @@ impl<S: Service> ServeEngine<S> {
             Answer::Drop(reason) => Err(reason),
             Answer::Long => {
                 let Way { peer, local, port } = way;
+                self.limit(now, peer, request_len, self.beside.reply.len())?;
                 self.counters.fast_replies_by_kernel.add(u64::from(port.is_some()));
                 let peer = port.map_or(peer, |port| with_scope(peer, ifindex_of(port, io)));
                 self.send_by_kernel(&self.beside.reply, peer, local)
             }
-            Answer::Later => self.hand_over(way, io),
+            Answer::Later => self.hand_over(request_len, way, io),
         }
     }
 
-    fn hand_over(&mut self, way: Way, io: &Io<'_, ServeEvent>) -> Result<(), Reason> {
+    fn hand_over(&mut self, request_len: usize, way: Way, io: &Io<'_, ServeEvent>) -> Result<(), Reason> {
         let Way { peer, local, port } = way;
         let Job { number, work, .. } = self.beside.later.take().last().ok_or(Reason::NoReply)?;
         let desk = self.desk.as_mut().ok_or(Reason::HandlersBusy)?;
         let ticket = desk.hand_over(Asker::Peer, work);
         let port = port.map(|port| (port, ifindex_of(port, io)));
-        self.awaited.0.push(Asked { ticket, number, peer, local, port });
+        self.awaited.0.push(Asked { ticket, number, request_len, peer, local, port });
         self.counters.deferred.set(u64::from(desk.in_flight()));
         Ok(())
     }
@@ -145,7 +149,7 @@ impl<S: Service> ServeEngine<S> {
         io: &mut Io<'_, ServeEvent>,
     ) -> Result<(), Reason> {
         let asked = self.awaited.take(ticket).ok_or(Reason::LateReply)?;
-        let Asked { number, peer, local, port, .. } = asked;
+        let Asked { number, request_len, peer, local, port, .. } = asked;
         let reply = reply.map_err(|why| self.service.failed("deferred work", why))?;
         // Whether it can be sent or not, the service learns that its work has ended.
         self.service.call("late_reply", |service| service.late_reply(now, peer, number, &reply))??;
@@ -154,6 +158,7 @@ impl<S: Service> ServeEngine<S> {
         if !own {
             return Err(Reason::LateReply);
         }
+        self.limit(now, peer, request_len, reply.len())?;
         let Some((port, ifindex)) = port else { return self.send_by_kernel(&reply, peer, local) };
         // If that interface has gone, its way out may still lead by another one.
         let port = io.port_on(ifindex, port).unwrap_or_default();

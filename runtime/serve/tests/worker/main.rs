@@ -3,10 +3,14 @@
 mod late;
 mod wire;
 
+use std::net::SocketAddr;
+
 use twinpath_frame::Burst;
 use twinpath_inspect::Reason;
 use twinpath_port::PortQueue;
+use twinpath_service::{Answer, Datagram, Service};
 use twinpath_stack::egress::{Egress, KernelReason};
+use twinpath_time::Instant;
 
 use self::wire::{Rig, WAY_BACK};
 
@@ -35,6 +39,56 @@ fn a_peer_is_answered_by_the_kernel_until_its_way_out_is_known() {
     rig.ask("198.51.100.7:4000", b"third");
     rig.turn();
     assert_eq!((rig.replies().len(), rig.serve.fast_replies_by_kernel.get()), (0, 2));
+}
+
+/// Answers with less than it was sent, or says that it cannot be set on itself.
+struct Careful {
+    len: usize,
+    may_loop: bool,
+}
+
+impl Service for Careful {
+    type Connection = ();
+
+    fn datagram(&mut self, _: &mut Datagram<'_>) -> Answer {
+        Answer::Reply { len: self.len }
+    }
+
+    fn accept(&mut self, _: Instant, _: SocketAddr) -> Result<(), Reason> {
+        Ok(())
+    }
+
+    fn may_loop(&self) -> bool {
+        self.may_loop
+    }
+}
+
+/// So many of ten requests are answered: those of one source on each path, where a source may have two at once and the third as soon as a moment has passed.
+fn answered_of_ten<S: Service + 'static>(service: S) -> (usize, usize, u64) {
+    let mut rig = Rig::limited(service, None, 10);
+    // A token bucket holds 200 ms of the rate.
+    rig.now = 1_000_000_000;
+    rig.learn("198.51.100.7", Ok(WAY_BACK));
+    let client = std::net::UdpSocket::bind("127.0.0.1:0").expect("a free port");
+    client.set_nonblocking(true).expect("set");
+    let (mut fast, mut by_kernel) = (0, 0);
+    for _ in 0..10 {
+        rig.ask("198.51.100.7:4000", b"request");
+        client.send_to(b"request", rig.server).expect("sent");
+        rig.turn();
+        fast += rig.replies().len();
+        by_kernel += usize::from(client.recv(&mut [0; 64]).is_ok());
+    }
+    assert_eq!(rig.pool.free(), rig.pool.frames());
+    (fast, by_kernel, rig.counters.drops.get(Reason::ReplyRate))
+}
+
+#[test]
+fn replies_that_could_loop_are_limited_per_source_on_both_paths() {
+    assert_eq!(answered_of_ten(Careful { len: 7, may_loop: true }), (3, 3, 14));
+    assert_eq!(answered_of_ten(twinpath_service::Echo), (3, 3, 14));
+    assert_eq!(answered_of_ten(Careful { len: 6, may_loop: true }), (10, 10, 0), "shorter than its request");
+    assert_eq!(answered_of_ten(Careful { len: 7, may_loop: false }), (10, 10, 0), "says that it cannot loop");
 }
 
 #[test]

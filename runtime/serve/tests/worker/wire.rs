@@ -41,6 +41,11 @@ impl Rig {
 
 impl<S: Service + 'static> Rig<S> {
     pub(crate) fn serving(service: S, desk: Option<Desk>) -> Self {
+        Self::limited(service, desk, 0)
+    }
+
+    /// With a limit of replies per second to one source.
+    pub(crate) fn limited(service: S, desk: Option<Desk>, reply_rate: u32) -> Self {
         let (near, wire) =
             pair(PortId { port: 0, queue: 0 }, PortId { port: 1, queue: 0 }).expect("eventfds");
         let (commands, inbox) = mailbox(16).expect("eventfd");
@@ -54,6 +59,7 @@ impl<S: Service + 'static> Rig<S> {
         let config = ServeConfig {
             served: Arc::new(served),
             addresses: [ip].into(),
+            reply_rate,
             kernel: KernelSide { udp: [socket].into(), receives: true, desk, ..KernelSide::default() },
         };
         let engine = ServeEngine::new(service, config, Arc::clone(&serve));

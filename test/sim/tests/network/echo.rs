@@ -116,6 +116,7 @@ fn simulate(seed: u64) {
     let config = ServeConfig {
         served: Served::new().with_port(server.port(), &[]).into(),
         addresses: [server.ip()].into(),
+        reply_rate: 0,
         kernel: KernelSide::default(),
     };
     let engine = ServeEngine::new(Echo, config, Arc::clone(&serve));

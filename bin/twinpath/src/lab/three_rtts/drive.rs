@@ -156,6 +156,7 @@ fn reflect() -> ServeEngine<Reflect> {
     let config = ServeConfig {
         served: Arc::new(Served::new().with_ethertype(Some(ETHERTYPE))),
         addresses: [].into(),
+        reply_rate: 0,
         kernel: KernelSide::default(),
     };
     ServeEngine::new(Reflect, config, Arc::new(ServeCounters::for_entries(1)))

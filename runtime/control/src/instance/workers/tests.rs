@@ -62,6 +62,7 @@ impl Rig {
         let config = ServeConfig {
             served: Arc::new(Served::new().with_port(socket.port(), &[])),
             addresses: Arc::clone(&addresses),
+            reply_rate: 0,
             kernel: KernelSide { udp: [socket].into(), receives: true, waits: true, ..KernelSide::default() },
         };
         let service = Holds { held, go_on: may_go_on };

@@ -1,0 +1,74 @@
+//! How often one source is answered with as much as it sent.
+//!
+//! Two services that answer everything can be set on each other by one datagram with a forged source: each answers the
+//! other's answer, for ever, as fast as both can (CERT CA-1996-01). A reply that is as large as its request, or larger, keeps such
+//! a loop going, and makes a forged source worth something to whoever forges it. So each source has a rate of such replies; above
+//! it they are dropped. A loop needs every one of its datagrams, so one whose rate is above the limit ends at the first drop,
+//! and slower ones cost no more than the limit.
+//!
+//! Sources share a fixed table by a keyed hash: nothing grows under forged sources, nobody can choose whose place is shared,
+//! and an honest source shares that of a loop with a probability of 1 in [`PLACES`].
+
+use std::hash::BuildHasher as _;
+use std::net::IpAddr;
+
+use foldhash::fast::FixedState;
+use twinpath_time::Instant;
+
+/// Places of the table: 64 KiB.
+pub const PLACES: usize = 8192;
+
+/// What a source that was silent may have at once: replies of so much time, ns.
+const BURST_NS: u64 = 200_000_000;
+
+/// The rates of all sources, by one worker.
+///
+/// Each place is a token bucket kept as one number, the time at which it is full again (a virtual schedule, as ITU-T I.371
+/// describes it).
+#[derive(Debug)]
+pub struct ReplyLimit {
+    /// In ns of the clock that [`Instant`] is read from.
+    full_at_ns: Box<[u64; PLACES]>,
+    hash: FixedState,
+    /// Time that one reply takes from the bucket, ns.
+    interval_ns: u64,
+}
+
+impl ReplyLimit {
+    /// At most `per_s` replies a second to one source (an IPv4 address, or a /64 of IPv6), at least 1. `seed` keys the hash:
+    /// a number that nobody outside can know.
+    #[must_use]
+    pub fn new(per_s: u32, seed: u64) -> Self {
+        let interval_ns = 1_000_000_000 / u64::from(per_s.max(1));
+        Self { full_at_ns: Box::new([0; PLACES]), hash: FixedState::with_seed(seed), interval_ns }
+    }
+
+    /// Whether `source` may be sent one more reply at `now`; takes it from the source's share then.
+    #[inline]
+    pub fn allows(&mut self, source: IpAddr, now: Instant) -> bool {
+        let place = self.hash.hash_one(key(source)) as usize % PLACES;
+        let (full_at_ns, now_ns) = (&mut self.full_at_ns[place], now.as_nanos());
+        let owed_ns = full_at_ns.saturating_sub(now_ns);
+        if owed_ns >= BURST_NS {
+            if owed_ns <= BURST_NS + self.interval_ns {
+                return false;
+            }
+            // Only a clock that went back can leave it so far ahead.
+            *full_at_ns = now_ns;
+        }
+        *full_at_ns = now_ns.max(*full_at_ns).saturating_add(self.interval_ns);
+        true
+    }
+}
+
+/// What a source is known by: whoever has an address of IPv6 has its whole /64.
+#[inline]
+const fn key(source: IpAddr) -> u64 {
+    match source {
+        IpAddr::V4(v4) => v4.to_bits() as u64,
+        IpAddr::V6(v6) => (v6.to_bits() >> 64) as u64,
+    }
+}
+
+#[cfg(test)]
+mod tests;
