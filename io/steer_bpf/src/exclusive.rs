@@ -3,11 +3,11 @@
 use aya::maps::{Array, MapData, PerCpuArray};
 use aya::programs::links::FdLink;
 use aya::programs::tc::TcAttachOptions;
-use aya::programs::{LinkOrder, SchedClassifier, TcAttachType};
+use aya::programs::{LinkOrder, ProgramInfo, SchedClassifier, TcAttachType};
 use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
 
 use crate::SteerError;
-use crate::holder::processes_holding;
+use crate::holder::{XdpHolder, processes_holding, tap_of, xdp_holder};
 use crate::layout::{Crossed, Crossing};
 use crate::maps::{typed, wrote};
 use crate::steering::{interface_name, loaded, program};
@@ -46,7 +46,7 @@ impl Exclusive {
     /// [`SteerError::NoInterface`], [`SteerError::Tcx`].
     pub fn hold(ifindex: u32, mark: u32) -> Result<Self, SteerError> {
         let interface = interface_name(ifindex)?;
-        refuse_if_held(&interface)?;
+        refuse_if_held(ifindex, &interface)?;
         let mut loader = EbpfLoader::new();
         loader.override_global("mark", &mark, true);
         let mut object = loader.load(BRIDGE).map_err(|error| SteerError::Object(Box::new(error)))?;
@@ -125,18 +125,57 @@ fn attach(
     FdLink::try_from(link).map_err(|_| SteerError::TcxWithoutLink(interface.to_owned()))
 }
 
+/// An interface that an exception port withholds: nothing reaches the kernel's stack there, nor any socket but the port's own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Withheld {
+    /// The process that holds it, if it can be seen from here: number and command.
+    pub holder: Option<(u32, String)>,
+    /// The kernel's interface in its place, if the process can be looked into.
+    pub kernel: Option<String>,
+}
+
+/// Whether an exception port withholds the interface. It is found by its program, so also one of another user, or with another
+/// folder for its command socket. `None` too where the kernel does not say which programs there are (without CAP_SYS_ADMIN).
+#[must_use]
+pub fn withheld(ifindex: u32) -> Option<Withheld> {
+    let interface = interface_name(ifindex).ok()?;
+    let program = ours_at_ingress(&interface)?;
+    if !program.name_as_str().is_some_and(|name| name.len() == NAME_MAX && INGRESS.starts_with(name)) {
+        return None;
+    }
+    let holder = processes_holding(program.id()).into_iter().next();
+    let kernel = holder.as_ref().and_then(|(pid, _)| tap_of(*pid));
+    Some(Withheld { holder, kernel })
+}
+
+/// Characters that the kernel keeps of a program's name (`BPF_OBJ_NAME_LEN`, with the zero at its end).
+const NAME_MAX: usize = 15;
+
+/// The first program of a twinpath at tc ingress. What can't be asked for is taken for none: attaching will say why.
+fn ours_at_ingress(interface: &str) -> Option<ProgramInfo> {
+    let (_, programs) = SchedClassifier::query_tcx(interface, TcAttachType::Ingress).ok()?;
+    programs.into_iter().find(|program| program.name_as_str().is_some_and(is_ours))
+}
+
+fn is_ours(program: &str) -> bool {
+    program.starts_with("twinpath_")
+}
+
 /// Another exception port would send every frame a second time, and a claim's owner would share its flows with ours.
-fn refuse_if_held(interface: &str) -> Result<(), SteerError> {
-    // What can't be asked for can't be held: attaching will say why.
-    let Ok((_, programs)) = SchedClassifier::query_tcx(interface, TcAttachType::Ingress) else {
-        return Ok(());
+fn refuse_if_held(ifindex: u32, interface: &str) -> Result<(), SteerError> {
+    let held = |processes: &[(u32, String)]| {
+        let holder = processes.first().map_or_else(
+            || "by a process that can't be seen from here".to_owned(),
+            |(pid, command)| format!("by {command} (pid {pid})"),
+        );
+        Err(SteerError::TcxHeld { interface: interface.to_owned(), holder })
     };
-    let ours = |name: Option<&str>| name.is_some_and(|name| name.starts_with("twinpath_"));
-    let Some(program) = programs.iter().find(|program| ours(program.name_as_str())) else { return Ok(()) };
-    let processes = processes_holding(program.id());
-    let holder = processes.first().map_or_else(
-        || "by a process that can't be seen from here".to_owned(),
-        |(pid, command)| format!("by {command} (pid {pid})"),
-    );
-    Err(SteerError::TcxHeld { interface: interface.to_owned(), holder })
+    if let Some(program) = ours_at_ingress(interface) {
+        return held(&processes_holding(program.id()));
+    }
+    // On the XDP path a service takes its frames before they get to tc.
+    match xdp_holder(ifindex) {
+        Ok(Some(XdpHolder { name: Some(name), processes, .. })) if is_ours(&name) => held(&processes),
+        _ => Ok(()),
+    }
 }

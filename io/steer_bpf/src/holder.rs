@@ -228,6 +228,18 @@ pub(crate) fn processes_holding(program_id: u32) -> Vec<(u32, String)> {
         .collect()
 }
 
+/// The TAP interface that a process has open: the kernel names it beside the descriptor (`tun_chr_show_fdinfo`).
+pub(crate) fn tap_of(pid: u32) -> Option<String> {
+    let files = fs::read_dir(format!("/proc/{pid}/fdinfo")).ok()?;
+    let mut texts = files.flatten().filter_map(|file| fs::read_to_string(file.path()).ok());
+    texts.find_map(|text| tap_in(&text))
+}
+
+fn tap_in(fdinfo: &str) -> Option<String> {
+    let name = fdinfo.lines().find_map(|line| line.strip_prefix("iff:"))?.trim();
+    (!name.is_empty()).then(|| name.to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -237,6 +249,17 @@ mod tests {
         assert_eq!(tool_of("xdpfilt_alw_udp"), Some("xdp-filter"));
         assert_eq!(tool_of("xdp_dispatcher"), Some("libxdp"));
         assert_eq!(tool_of("my_xdp"), None);
+    }
+
+    #[test]
+    fn the_interface_of_a_tap_is_read_from_its_descriptor() {
+        assert_eq!(
+            tap_in("pos:\t0\nflags:\t02104002\nmnt_id:\t15\nino:\t97\niff:\tk1\n").as_deref(),
+            Some("k1")
+        );
+        // Open, but of no interface yet.
+        assert_eq!(tap_in("pos:\t0\niff:\t\n"), None);
+        assert_eq!(tap_in("pos:\t0\nprog_id:\t7\n"), None);
     }
 
     #[test]

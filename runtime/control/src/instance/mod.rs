@@ -161,6 +161,18 @@ pub enum InstanceError {
         /// Those there are.
         available: String,
     },
+    /// It is the device of an exception port.
+    #[error(
+        "{name} is carried to {kernel} by a twinpath bridge ({holder}), and nothing else gets its frames: use {kernel} instead"
+    )]
+    Carried {
+        /// The device.
+        name: String,
+        /// The kernel's interface in its place.
+        kernel: String,
+        /// `pid 12`.
+        holder: String,
+    },
     /// Another socket holds the port.
     #[error("cannot serve {port}: {holder}; stop it or choose another port")]
     PortHeld {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use twinpath_serve::{Desk, KernelSide, ServeConfig, Share};
 use twinpath_service::Service;
+use twinpath_steer_bpf::Withheld;
 use twinpath_sys::clock;
 use twinpath_sys::descriptors::set_aside;
 use twinpath_sys::tcp_listener::Group;
@@ -246,12 +247,19 @@ impl<S: Service + 'static> Instance<S> {
     }
 }
 
+/// The interface of that name, if frames that arrive there can be ours.
 pub(super) fn find_link(mirror: &Mirror, name: &str) -> Result<Link, InstanceError> {
-    mirror.tables().link_named(name).cloned().ok_or_else(|| {
+    let link = mirror.tables().link_named(name).cloned().ok_or_else(|| {
         let names: BTreeSet<&str> = mirror.tables().links().map(|link| link.name.as_str()).collect();
         let available = names.into_iter().collect::<Vec<_>>().join(", ");
         InstanceError::NoInterface { name: name.to_owned(), available }
-    })
+    })?;
+    let Some(Withheld { holder, kernel }) = twinpath_steer_bpf::withheld(link.ifindex) else {
+        return Ok(link);
+    };
+    let kernel = kernel.unwrap_or_else(|| "the interface it was given as --kernel".to_owned());
+    let pid = holder.map_or_else(|| "not to be seen from here".to_owned(), |(pid, _)| format!("pid {pid}"));
+    Err(InstanceError::Carried { name: link.name, kernel, holder: pid })
 }
 
 /// Frames of an EtherType are served on the fast path or not at all.

@@ -76,3 +76,50 @@ fn an_interface_left_behind_is_nobodys_to_take() {
     assert!(said.contains(&format!("an interface {KERNEL} exists already")), "{said}");
     assert!(!rig.link_server(KERNEL).is_null(), "and it stays");
 }
+
+/// Its frames are the exception port's, whoever carries them and wherever that one's command socket is.
+#[test]
+fn a_device_that_is_carried_cannot_be_served_nor_measured_on() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = rig();
+    for carrier in ["kernel", "workers"] {
+        let port = bridge(&rig, &["--carrier", carrier]);
+        let carried = format!("{PORT} is carried to {KERNEL} by a twinpath bridge (pid {})", port.child.id());
+        for path in ["auto", "packet", "kernel"] {
+            let said =
+                rig.try_start(&["echo", "--on", PORT, "--udp", "7", "--path", path]).err().expect("refused");
+            assert!(said.contains(&carried) && said.contains(&format!("use {KERNEL} instead")), "{said}");
+        }
+        let frames = ["reflect", "--on", PORT, "--ethertype", "0x88b5"];
+        let said = rig.try_start(&frames).err().expect("refused");
+        assert!(said.contains(&carried), "{said}");
+        let bench = ["bench", "echo", "10.7.0.1:7", "--udp", "--on", PORT, "--count", "1"];
+        let measured = rig.twinpath(&rig.server, &bench);
+        assert!(measured.code != Some(0) && measured.stderr.contains(&carried), "{}", measured.stderr);
+
+        let server = rig.try_start(&["echo", "--on", KERNEL, "--udp", "7"]).expect("where its frames come");
+        assert_eq!(server.interrupt(), Some(0));
+        assert_eq!(port.interrupt(), Some(0));
+    }
+}
+
+/// Where a service takes frames, on either path, an exception port would take them from it.
+#[test]
+fn a_device_that_is_served_is_not_carried_away() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = rig();
+    for path in ["packet", "xdp"] {
+        let server = rig
+            .try_start(&["reflect", "--on", PORT, "--ethertype", "0x88b5", "--path", path])
+            .unwrap_or_else(|said| panic!("{path}: {said}"));
+        let said = refused(&rig, &[PORT, "--kernel", KERNEL]);
+        let holder = format!("{PORT} is held already by twinpath (pid {})", server.child.id());
+        assert!(said.contains(&holder), "{path}: {said}");
+        assert!(rig.link_server(KERNEL).is_null());
+        assert_eq!(server.interrupt(), Some(0));
+    }
+}
