@@ -28,12 +28,13 @@ test: setup ## run every test; say how many ran and why any was skipped (device 
 	@if [ "$$(id -u)" = 0 ]; then xtask/host.sh need $(TEST_PACKAGES); fi
 	@$(CARGO) run -q $(CARGO_FLAGS) -p xtask -- test-summary $(ARGS)
 
-lint: setup ## formatting, clippy, the house rules, and the committed BPF object against its source
+lint: setup ## formatting, clippy, the house rules, dependencies, and the committed BPF object against its source
 	@xtask/host.sh component rustfmt
 	@xtask/host.sh component clippy
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy $(CARGO_FLAGS) --workspace --all-targets -- -D warnings
 	$(CARGO) run -q $(CARGO_FLAGS) -p xtask -- check
+	@xtask/host.sh deny $(DENY_VERSION)
 	@if [ "$$(id -u)" = 0 ]; then xtask/host.sh need $(BPF_PACKAGES) || exit 1; fi; \
 	if xtask/host.sh has $(BPF_PACKAGES); then \
 	    $(CARGO) run -q $(CARGO_FLAGS) -p xtask -- bpf --check; \
@@ -67,8 +68,13 @@ GUEST_PACKAGES := qemu-system-x86=qemu-system-x86_64
 # Only to prove that the committed object is what its source gives; the product needs no compiler for it.
 BPF_PACKAGES := clang-14=clang-14 llvm-14=llvm-strip-14
 
-# What device tests change their namespaces with. They need root, so nobody else needs these.
-TEST_PACKAGES := iproute2=ip rpcbind=rpcinfo ethtool=ethtool xdp-tools=xdp-filter util-linux=nsenter $(LAB_PACKAGES_kni)
+# The checker of dependencies; deny.toml says what it holds them to.
+DENY_VERSION := 0.20.2
+
+# What tests call: device tests to change their namespaces, others to compare with. Who is not root does without: such a test
+# says that it was skipped.
+TEST_PACKAGES := iproute2=ip rpcbind=rpcinfo ethtool=ethtool xdp-tools=xdp-filter util-linux=nsenter \
+	tcpdump=tcpdump $(LAB_PACKAGES_kni)
 
 # What building needs beside Rust: a linker and the C library's start files.
 setup:

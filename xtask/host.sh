@@ -4,6 +4,7 @@
 #
 #   host.sh toolchain                       fail with one clear sentence if Rust is missing or too old
 #   host.sh component NAME                  add a part of the toolchain (rustfmt, clippy) if it is missing
+#   host.sh deny VERSION                    licences, sources and known vulnerabilities of what is depended on, by that cargo-deny
 #   host.sh has PACKAGE=PROBE...            fail, naming what is missing; a PROBE is a command or a file
 #   host.sh need PACKAGE=PROBE...           install each Debian package whose PROBE is missing
 #   host.sh may-be-root WHY                 fail with one clear sentence if `as-root` could not work
@@ -30,6 +31,26 @@ component() {
     cargo "${1/rustfmt/fmt}" --version >/dev/null 2>&1 && return
     say "make: adding $1 to the Rust toolchain: rustup component add $1"
     rustup component add "$1" || fail "$1 is missing and rustup could not add it: install it, then run make again."
+}
+
+# The pinned cargo-deny is kept beside what is built. It runs for a second, so building it fast counts for more than its speed.
+deny() {
+    local tools="${CARGO_TARGET_DIR:-target}/tools" said
+    local deny="$tools/bin/cargo-deny"
+    if ! "$deny" --version 2>/dev/null | grep -qF " $1"; then
+        say "make: building cargo-deny $1 into $tools (about a minute): cargo install cargo-deny"
+        CARGO_PROFILE_DEV_DEBUG=0 cargo install --quiet --locked --debug --version "$1" --root "$tools" \
+            --target-dir "$tools/build" cargo-deny || fail "cargo-deny $1 could not be built: see above."
+        rm -rf "$tools/build"
+    fi
+    "$deny" --log-level error check --hide-inclusion-graph licenses bans sources
+    # Where vulnerabilities are published there may be no way to; that is no fault of what is checked.
+    if said=$(timeout 120 "$deny" fetch db 2>&1); then
+        "$deny" --log-level error --offline check --hide-inclusion-graph advisories
+    else
+        said=$(grep -m 1 -i '^fatal' <<<"$said" || tail -n 1 <<<"$said")
+        say "SKIPPED: known vulnerabilities of dependencies: no database can be fetched (${said:-no answer in 120 s})"
+    fi
 }
 
 probe() {
@@ -97,6 +118,7 @@ shift
 case $command in
     toolchain) toolchain ;;
     component) component "$@" ;;
+    deny) deny "$@" ;;
     has) has "$@" ;;
     need) need "$@" ;;
     may-be-root) may_be_root "$@" ;;

@@ -5,6 +5,7 @@ mod bridge;
 mod capture;
 mod drain;
 mod lab;
+mod log;
 mod plain;
 mod serve;
 mod set;

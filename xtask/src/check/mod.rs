@@ -64,6 +64,7 @@ const RULES: &[Rule] = &[
     source::every_file_parses,
     tiers::crates_use_only_tiers_below,
     tiers::manifests_follow_the_workspace,
+    tiers::dependencies_are_used,
     tiers::each_tier_has_a_readme,
     source::unsafe_stays_in_mem_and_io,
     source::each_unsafe_says_why_it_is_sound,

@@ -49,6 +49,35 @@ fn what_does_not_parse_is_found() {
 }
 
 #[test]
+fn a_dependency_that_nobody_names_is_found() {
+    let rule = tiers::dependencies_are_used;
+    let manifest = manifest("wire", &["some-crate"]);
+    let found =
+        |code: &str| errors(rule, &[("pure/wire/Cargo.toml", &manifest), ("pure/wire/src/lib.rs", code)]);
+    assert_eq!(found("fn a() {}"), ["pure/wire/Cargo.toml: some-crate is not used: remove it"]);
+    // Neither its name in words, nor a name that only begins alike.
+    assert_eq!(found("// some_crate\nuse some_crate_of_others::b;").len(), 1);
+    for used in [
+        "use some_crate::b;",
+        "fn a() { some_crate::b() }",
+        "#[derive(some_crate::B)] struct A;",
+        "m!(some_crate::b());",
+    ] {
+        assert_eq!(found(used), Vec::<String>::new(), "{used}");
+    }
+    let by_tests = "pure/wire/Cargo.toml: some-crate is used by tests only: move it to [dev-dependencies]";
+    assert_eq!(found("#[cfg(test)]\nmod tests { use some_crate::b; }"), [by_tests]);
+
+    let root = "[workspace.dependencies]\nsome-crate = \"1\"\nleft-behind = \"1\"\n";
+    let files = [
+        ("Cargo.toml", root),
+        ("pure/wire/Cargo.toml", &manifest),
+        ("pure/wire/src/lib.rs", "use some_crate::b;"),
+    ];
+    assert_eq!(errors(rule, &files), ["Cargo.toml: left-behind is used by no crate: remove it"]);
+}
+
+#[test]
 fn engines_and_io_meet_only_in_runtime() {
     let tree = |user: &str, name: &str, uses: &str| {
         let found = errors(

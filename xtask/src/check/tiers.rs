@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use toml::{Table, Value};
 
-use super::{Finding, Tree, tier_of};
+use super::facts::Facts;
+use super::{Finding, Source, Tree, tier_of};
 
 /// One tier: what its crates may use.
 struct Tier {
@@ -175,6 +176,76 @@ pub(super) fn manifests_follow_the_workspace(tree: &Tree) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// Who builds a crate pays for every dependency: each is named in the code, and one that only tests name is theirs alone.
+pub(super) fn dependencies_are_used(tree: &Tree) -> Vec<Finding> {
+    let (members, mut findings) = members(tree);
+    for member in &members {
+        let folder = format!("{}/", member.folder);
+        // Only the names of this crate's own files: a crate may lie in the folder of another.
+        let inner = |path: &str| {
+            members.iter().any(|other| {
+                other.folder.len() > member.folder.len() && path.starts_with(&format!("{}/", other.folder))
+            })
+        };
+        let sources: Vec<_> = tree
+            .parsed()
+            .filter(|(source, _)| source.path.starts_with(&folder) && !inner(&source.path))
+            .collect();
+        for section in ["dependencies", "dev-dependencies", "build-dependencies"] {
+            let Some(section_table) = member.manifest.get(section).and_then(Value::as_table) else {
+                continue;
+            };
+            for name in section_table.keys() {
+                let uses = sources.iter().flat_map(|(source, facts)| uses_of(name, source, facts));
+                let message = match uses.max() {
+                    None => format!("{name} is not used: remove it"),
+                    // All of test/ is for tests.
+                    Some(Use::ByTests) if section == "dependencies" && tier_of(member.folder) != "test" => {
+                        format!("{name} is used by tests only: move it to [dev-dependencies]")
+                    }
+                    Some(_) => continue,
+                };
+                findings.push(Finding::error(&member.manifest_path(), 0, message));
+            }
+        }
+    }
+    findings.extend(unnamed_in_members(tree, &members));
+    findings
+}
+
+/// Versions that the root manifest keeps for nobody.
+fn unnamed_in_members(tree: &Tree, members: &[Member<'_>]) -> Vec<Finding> {
+    let root = tree.texts.get("Cargo.toml").and_then(|text| text.parse::<Table>().ok()).unwrap_or_default();
+    let Some(kept) = root.get("workspace").and_then(|it| it.get("dependencies")).and_then(Value::as_table)
+    else {
+        return Vec::new();
+    };
+    let used: Vec<_> = members.iter().flat_map(Member::uses).collect();
+    let unused = kept.keys().filter(|name| !used.contains(&name.as_str()));
+    unused
+        .map(|name| Finding::error("Cargo.toml", 0, format!("{name} is used by no crate: remove it")))
+        .collect()
+}
+
+/// How code names a dependency.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Use {
+    ByTests,
+    ByProduct,
+}
+
+/// Each place in a file where a crate is named: by a path, or within an attribute.
+fn uses_of(dependency: &str, source: &Source, facts: &Facts) -> Vec<Use> {
+    let ident = dependency.replace('-', "_");
+    let told = |test: bool| if test || source.test { Use::ByTests } else { Use::ByProduct };
+    let names = facts
+        .names
+        .iter()
+        .filter(|(name, _)| name.trim_start_matches("::").split("::").next() == Some(&ident));
+    let attributes = facts.attributes.iter().filter(|(text, _)| text.contains(&format!("{ident}::")));
+    names.chain(attributes).map(|(_, place)| told(place.test)).collect()
 }
 
 /// Each tier states what it may use where a reader looks first.

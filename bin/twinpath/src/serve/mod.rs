@@ -209,12 +209,7 @@ impl Service {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    tracing_subscriber::fmt()
-        .with_env_filter(
-            tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into()),
-        )
-        .with_writer(std::io::stderr)
-        .init();
+    crate::log::start();
     crate::tune::start::undo_what_died();
     let (overrides, file, take_over) = args.service.overrides();
     let config = Config::load(file.as_deref(), &overrides)?;
