@@ -1,5 +1,7 @@
 //! What the choices cost on this machine, as the solver and the imaginary workers see it: all in us of latency.
 
+use twinpath_time::Duration;
+
 use crate::crowd::Crowd;
 use crate::density::Leads;
 use crate::gaps::{CLASSES, Decaying, class_of};
@@ -10,6 +12,14 @@ pub(crate) const POINTS: usize = 12;
 
 /// What a packet later than a latency goal costs, us of latency.
 const LATE_COST: f32 = 100.0;
+
+/// Without a packet a worker spins for at most as long as this many of its wake-ups take. To spin for eight of them costs as much as
+/// one wake-up at the usual weight, so what lies beyond this bound is no longer a bet on the next packet.
+pub const SPIN_MAX_WAKES: f32 = 64.0;
+
+/// It never spins for longer than this without a packet, whatever a wake-up was found to take: beside busy processes that may be
+/// any time.
+pub const SPIN_MAX: Duration = Duration::from_millis(10);
 
 /// A table of costs, made anew now and then from what was measured.
 #[derive(Clone, Debug)]
@@ -25,6 +35,8 @@ pub(crate) struct Costs {
     pub(crate) budget_us: Option<f32>,
     /// A wake-up's latency, us.
     pub(crate) wake_us: f32,
+    /// The longest that a worker spins without a packet, us: [`SPIN_MAX_WAKES`] and [`SPIN_MAX`].
+    pub(crate) spin_max_us: f32,
     /// CPU of a timer wake-up, and of entering and leaving sleep, us.
     pub(crate) timer_cpu_us: f32,
     pub(crate) sleep_cpu_us: f32,
@@ -56,13 +68,15 @@ impl Costs {
             Some(_) => alone[class],
             None => (alone[class] + crowd.more(class)).max(0.1 * alone[class]),
         });
+        let wake_us = learnt.wake[usize::from(request)].overall().max(0.1);
         Self {
             weight,
             sleep,
             alone,
             alone_us,
             budget_us,
-            wake_us: learnt.wake[usize::from(request)].overall().max(0.1),
+            wake_us,
+            spin_max_us: (SPIN_MAX_WAKES * wake_us).min(SPIN_MAX.as_micros() as f32),
             timer_cpu_us: machine.timer_cpu_us,
             sleep_cpu_us: machine.sleep_cpu_us,
             overshoot_us: learnt.overshoot[usize::from(request)].points(),

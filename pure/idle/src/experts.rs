@@ -12,7 +12,7 @@ use crate::plan::{Plan, SHORTEST_NAP_US, Window};
 pub enum Expert {
     /// Knows nothing, and spins as long as a wake-up costs: never worse than twice the best without predictions.
     Unknowing,
-    /// Spins for so long after each packet, us, then sleeps; 0 sleeps at once, infinity never sleeps.
+    /// Spins for so long after each packet, us, then sleeps; 0 sleeps at once, infinity spins for as long as is ever allowed.
     Spin(f32),
     /// Expects the mean of the last eight gaps, is woken so long before it, and spins until as long after; in medians of the
     /// timer's lateness.
@@ -160,8 +160,9 @@ impl Experts {
         self.followers.map(|follower| follower.behind)
     }
 
+    /// A plan, which keeps to the bound on spinning.
     fn plan(&self, expert: Expert, context: Context, costs: &Costs) -> Plan {
-        match expert {
+        let plan = match expert {
             Expert::Unknowing => Plan::spin(costs.wake_us / costs.weight),
             Expert::Spin(us) => Plan::spin(us),
             Expert::Mean(share) => {
@@ -170,7 +171,8 @@ impl Experts {
                 Plan::of(Window { from_us: wake_us, wake_us, until_us: self.mean_us + lead })
             }
             believer => self.beliefs.plan(believer, context),
-        }
+        };
+        plan.within(costs.spin_max_us)
     }
 
     /// Who is in charge, and its plan.
@@ -215,6 +217,7 @@ impl Experts {
         let mut spins_us = SPINS_US;
         spins_us[0] = costs.wake_us / costs.weight;
         for (follower, until_us) in self.followers.iter_mut().zip(spins_us) {
+            let until_us = until_us.min(costs.spin_max_us);
             let ahead_us = follower.ahead_us;
             let (cost, late_us) = if ahead_us >= gap_us {
                 (costs.late(ahead_us - gap_us), ahead_us - gap_us)

@@ -2,8 +2,11 @@
 
 use std::fmt;
 
+use twinpath_time::Instant;
+
 use crate::experts::Expert;
 use crate::plan::Plan;
+use crate::policy::is_silence;
 
 /// Counted since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,6 +65,8 @@ pub struct Summary {
     pub gaps: u64,
     /// Mean of the last eight gaps, us.
     pub gap_us: f32,
+    /// When the last packet came; zero before the first.
+    pub last: Instant,
     /// The timer set, us after the last arrival; infinite if none is.
     pub wake_us: f32,
     /// Where spinning ends, us after the last arrival; 0 if it sleeps at once.
@@ -76,7 +81,7 @@ pub struct Summary {
 
 impl Summary {
     /// Numbers it is made of.
-    pub const WORDS: usize = 8;
+    pub const WORDS: usize = 9;
 
     /// As numbers.
     #[must_use]
@@ -92,6 +97,7 @@ impl Summary {
             word(self.cost_us),
             word(self.release_us),
             word(self.weight),
+            self.last.as_nanos(),
         ]
     }
 
@@ -110,7 +116,19 @@ impl Summary {
             cost_us: value(5),
             release_us: value(6),
             weight: value(7),
+            last: Instant::from_nanos(words[8]),
         }
+    }
+
+    /// As a sentence for somebody who reads it at `now`.
+    #[must_use]
+    pub fn said_at(&self, now: Instant) -> String {
+        let silent_us = now.nanos_since(self.last) as f32 / 1e3;
+        if self.gaps == 0 || !is_silence(silent_us, self.gap_us) {
+            return self.to_string();
+        }
+        let (silent, gap) = (Time(silent_us), Time(self.gap_us));
+        format!("nothing has come for {silent}: sleeps until packets come; the last came about every {gap}")
     }
 }
 
@@ -151,10 +169,8 @@ impl fmt::Display for Summary {
             )?;
         } else if self.until_us <= 0.0 {
             write!(f, ": sleeps at once, as a wake-up takes {cost} and waiting awake would cost more")?;
-        } else if self.until_us.is_finite() {
-            write!(f, ", a wake-up takes {cost}: spins for {until} after each packet, then sleeps")?;
         } else {
-            write!(f, ", a wake-up takes {cost}: does not sleep while that lasts")?;
+            write!(f, ", a wake-up takes {cost}: spins for {until} after each packet, then sleeps")?;
         }
         if self.release_us > 0.0 {
             write!(f, "; holds a latency request for {} after a packet", Time(self.release_us))?;
@@ -165,6 +181,8 @@ impl fmt::Display for Summary {
 
 #[cfg(test)]
 mod tests {
+    use twinpath_time::Duration;
+
     use super::*;
 
     #[test]
@@ -173,6 +191,7 @@ mod tests {
             leader: Some(Expert::Last96),
             gaps: 1_000,
             gap_us: 352.0,
+            last: Instant::from_nanos(5_000_000_000),
             wake_us: 334.0,
             until_us: 361.0,
             cost_us: 80.0,
@@ -185,6 +204,12 @@ mod tests {
             "packets come about every 352 us: sleeps until 18 us before the next is due, then spins until 361 us after the last"
         );
         assert_eq!(Summary::of_words([u64::MAX; Summary::WORDS]).leader, None);
+        let later = |seconds| summary.said_at(summary.last + Duration::from_secs(seconds));
+        assert_eq!(later(0), summary.to_string());
+        assert_eq!(
+            later(12),
+            "nothing has come for 12 s: sleeps until packets come; the last came about every 352 us"
+        );
         let asleep = Summary { wake_us: f32::INFINITY, until_us: 0.0, release_us: 3e6, ..summary };
         assert_eq!(
             asleep.to_string(),

@@ -120,6 +120,15 @@ impl Decaying {
         self.unit = 1.0;
     }
 
+    /// All that was counted weighs as much as `gaps` from now on, if it weighed more.
+    pub(crate) fn keep(&mut self, gaps: f32) {
+        let scale = gaps / self.total;
+        if scale * self.unit < 1.0 {
+            self.mass.iter_mut().for_each(|mass| *mass *= scale);
+            (self.total, self.unit) = (gaps, 1.0);
+        }
+    }
+
     /// How many gaps it amounts to.
     pub(crate) fn total(&self) -> f32 {
         self.total / self.unit

@@ -18,6 +18,7 @@ mod policy;
 pub mod replay;
 mod solve;
 
+pub use costs::{SPIN_MAX, SPIN_MAX_WAKES};
 pub use experts::Expert;
 pub use explain::{Counts, Explanation, Summary};
 pub use goal::Goal;

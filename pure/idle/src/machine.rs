@@ -25,6 +25,21 @@ impl Default for Machine {
     }
 }
 
+impl Machine {
+    /// No figure is absurd: one that no clock can have measured is taken for unknown, and one beyond a tenth of a second for that.
+    pub(crate) fn plausible(self) -> Self {
+        let unknown = Self::default();
+        let checked = |us: f32, unknown: f32| if us.is_finite() { us.clamp(0.0, 1e5) } else { unknown };
+        Self {
+            wake_us: checked(self.wake_us, unknown.wake_us),
+            wake_held_us: self.wake_held_us.map(|us| checked(us, unknown.wake_us)),
+            overshoot_us: checked(self.overshoot_us, unknown.overshoot_us),
+            timer_cpu_us: checked(self.timer_cpu_us, unknown.timer_cpu_us),
+            sleep_cpu_us: checked(self.sleep_cpu_us, unknown.sleep_cpu_us),
+        }
+    }
+}
+
 /// A latency, learnt: its distribution, and its mean by how long the sleep was.
 #[derive(Clone, Debug)]
 pub(crate) struct Latency {
@@ -46,6 +61,9 @@ const OVERTAKEN: f32 = 1.12;
 
 /// So many are no proof of how often that happens.
 const FEW: f32 = 3.0;
+
+/// So many wake-ups does all count for that was seen before a silence.
+const DOUBTED: f32 = 4.0;
 
 /// Medians beyond which a latency is not a wake-up's.
 const OUTLIER: f32 = 4.0;
@@ -72,6 +90,13 @@ impl Latency {
         let (mean, count) = &mut self.by_class[class_of(slept_us)];
         *count = count.saturating_add(1).min(64);
         *mean += (latency_us - *mean) / f32::from(*count);
+    }
+
+    /// What was seen counts for no more than a few wake-ups from now on: the next ones decide what is believed.
+    fn doubt(&mut self) {
+        self.seen.keep(DOUBTED);
+        self.count = self.count.min(DOUBTED as u8);
+        self.by_class.iter_mut().for_each(|(_, count)| *count = (*count).min(1));
     }
 
     /// One that something else overtook after `at_least_us`: it is as long as those are that were longer.
@@ -178,6 +203,11 @@ impl Learnt {
         self.wake.iter_mut().chain(&mut self.overshoot).for_each(Latency::find_points);
     }
 
+    /// After a silence: who else runs on this machine, and how deep its CPUs sleep, may be different now.
+    pub(crate) fn doubt(&mut self) {
+        self.wake.iter_mut().chain(&mut self.overshoot).for_each(Latency::doubt);
+    }
+
     pub(crate) fn woken(&mut self, held: bool, slept_us: f32, latency_us: f32) {
         self.lessons = self.lessons.saturating_add(1);
         self.wake[usize::from(held)].learn(slept_us, latency_us);
@@ -195,5 +225,40 @@ impl Learnt {
 
     pub(crate) fn fired(&mut self, held: bool, slept_us: f32, overshoot_us: f32) {
         self.overshoot[usize::from(held)].learn(slept_us, overshoot_us);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn after_a_silence_a_few_wake_ups_decide_what_is_believed() {
+        let machine = Machine { wake_us: 30.0, ..Machine::default() };
+        let mut learnt = Learnt::new(&machine);
+        // Beside busy processes.
+        (0..500).for_each(|_| learnt.woken(false, 50.0, 400.0));
+        assert!(learnt.wake[0].overall() > 300.0);
+        learnt.doubt();
+        (0..16).for_each(|_| learnt.woken(false, 50.0, 30.0));
+        learnt.told();
+        let (mean, p50) = (learnt.wake[0].overall(), learnt.wake[0].quantile(0.5));
+        assert!(
+            mean < 120.0 && learnt.wake[0].mean(class_of(50.0)) < 120.0 && p50 < 40.0,
+            "{mean} us, {p50} us"
+        );
+    }
+
+    #[test]
+    fn a_figure_that_no_clock_can_have_measured_is_taken_for_unknown() {
+        let absurd = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -5.0, f32::MAX, 1e12];
+        for us in absurd {
+            let machine =
+                Machine { wake_us: us, wake_held_us: Some(us), overshoot_us: us, ..Machine::default() };
+            let machine = machine.plausible();
+            for us in [machine.wake_us, machine.wake_held_us.unwrap_or(-1.0), machine.overshoot_us] {
+                assert!((0.0..=1e5).contains(&us), "{machine:?}");
+            }
+        }
     }
 }

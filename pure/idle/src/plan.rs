@@ -41,6 +41,22 @@ impl Plan {
         Self { windows: [Some(window), None, None, None] }
     }
 
+    /// The same with at most so much spinning in all: what is too long is cut off at the end.
+    #[must_use]
+    pub(crate) fn within(mut self, most_us: f32) -> Self {
+        let mut left_us = most_us;
+        for slot in &mut self.windows {
+            *slot = slot.filter(|_| left_us > 0.0).map(|window| {
+                // A sleeper comes at `wake_us` at the earliest, and whoever is awake still at `from_us`.
+                let from_us = window.from_us.min(window.wake_us);
+                let until_us = window.until_us.min(from_us + left_us);
+                left_us -= until_us - from_us;
+                Window { until_us, ..window }
+            });
+        }
+        self
+    }
+
     /// Adds a window after all others. Says whether there was room.
     pub(crate) fn push(&mut self, window: Window) -> bool {
         let free = self.windows.iter_mut().find(|window| window.is_none());

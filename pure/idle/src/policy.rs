@@ -62,12 +62,26 @@ pub enum Decision {
 /// Packets found by one turn.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival {
-    /// When the first one came: the kernel's time stamp where there is one, else the time of the turn.
+    /// When the first one came: the kernel's time stamp where there is one, else what [`Self::since_look`] says, or the time of the
+    /// turn.
     pub first: Instant,
     /// When the last one came.
     pub last: Instant,
     /// How many.
     pub count: u32,
+}
+
+impl Arrival {
+    /// `count` packets without stamps, found at `now` by a worker that was awake and last looked at `looked`: they are taken to have
+    /// come evenly in between. That is a moment, unless others had the CPU. To take what waited for the CPU for a burst would be to
+    /// believe in gaps of nothing.
+    #[must_use]
+    pub fn since_look(looked: Instant, now: Instant, count: u32) -> Self {
+        let count = count.max(1);
+        let apart = Duration::from_nanos(now.nanos_since(looked)) / count;
+        let first = looked + apart / 2;
+        Self { first, last: first + apart * (count - 1), count }
+    }
 }
 
 /// How a sleep ended.
@@ -106,6 +120,10 @@ const WORTH_WAKING: Duration = Duration::from_micros(5);
 
 /// A request is held for this long while nothing is known of the gaps.
 const LINGER_UNKNOWN: Duration = Duration::from_secs(3);
+
+/// So long without a packet, and so many gaps as they had been, is a silence: what was learnt before may no longer hold.
+const SILENCE: Duration = Duration::from_secs(1);
+const SILENCE_GAPS: f32 = 64.0;
 
 /// It is never held for longer than this without an arrival.
 const LINGER_MAX_US: f32 = 10e6;
@@ -160,6 +178,7 @@ impl Policy {
     /// A policy that has seen nothing yet.
     #[must_use]
     pub fn new(config: Config) -> Self {
+        let config = Config { machine: config.machine.plausible(), ..config };
         let control = Controller::new(config.goal, config.spin_share);
         let (learnt, crowd) = (Learnt::new(&config.machine), Crowd::default());
         let release_us = LINGER_UNKNOWN.as_micros() as f32;
@@ -219,6 +238,7 @@ impl Policy {
 
     /// The machine was measured again.
     pub fn set_machine(&mut self, machine: Machine) {
+        let machine = machine.plausible();
         self.config.machine = machine;
         self.learnt = Learnt::new(&machine);
         self.make_costs();
@@ -276,7 +296,9 @@ impl Policy {
         let inside_us =
             us(arrival.last.nanos_since(arrival.first)) / arrival.count.saturating_sub(1).max(1) as f32;
         if let Goal::Latency(budget) = self.config.goal {
-            let late_us = us(now.nanos_since(arrival.first)) - us(budget.as_nanos() as u64);
+            // Spinning, it was as early as it can be: it can do nothing about others who have its CPU.
+            let from = if idling.spinning.is_some() { now } else { arrival.first };
+            let late_us = us(now.nanos_since(from)) - us(budget.as_nanos() as u64);
             let late = if late_us > 0.0 { 1 + (late_us / inside_us.max(0.01)) as u32 } else { 0 };
             self.control.found(arrival.count, late);
         }
@@ -288,7 +310,11 @@ impl Policy {
             self.learnt.woken_by_timer(held, us(slept), us(after));
         }
         if let Some(last) = self.last {
-            self.remember(us(arrival.first.nanos_since(last)).min(GAP_MAX_US), 1);
+            let gap_us = us(arrival.first.nanos_since(last));
+            if is_silence(gap_us, self.experts.mean_us()) {
+                self.learnt.doubt();
+            }
+            self.remember(gap_us.min(GAP_MAX_US), 1);
         }
         if arrival.count > 1 {
             self.remember(inside_us, arrival.count - 1);
@@ -554,6 +580,7 @@ impl Policy {
             leader: if fixed.is_some() { None } else { Some(leader) },
             gaps: self.experts.gaps(),
             gap_us: self.experts.mean_us(),
+            last: self.last.unwrap_or(Instant::ZERO),
             wake_us: first.map_or(f32::INFINITY, |window| window.wake_us),
             until_us: first.map_or(0.0, |window| window.until_us),
             cost_us: self.costs.wake_us,
@@ -581,6 +608,11 @@ impl Policy {
             counts: self.counts,
         }
     }
+}
+
+/// Whether so long without a packet is more than one gap among others.
+pub(crate) fn is_silence(passed_us: f32, mean_gap_us: f32) -> bool {
+    passed_us >= us(SILENCE.as_nanos() as u64) && passed_us >= SILENCE_GAPS * mean_gap_us
 }
 
 fn us(nanos: u64) -> f32 {

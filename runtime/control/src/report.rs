@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 use twinpath_idle::{Goal, Summary};
 use twinpath_inspect::Counter;
+use twinpath_sys::clock;
 use twinpath_worker::WorkerCounters;
 use twinpath_worker::idle::Mode;
 
@@ -459,6 +460,9 @@ pub struct Idle {
     pub slept_ns: u64,
     /// Of that, with a CPU latency request held, ns.
     pub held_ns: u64,
+    /// Times it was made to sleep because it had been awake without a packet for too long, whatever its mode's policy said. More than 0
+    /// is a fault worth reporting.
+    pub spin_limit_sleeps: u64,
     /// From the kernel's stamp on a packet until the worker took it, for each wake-up by a packet; empty where packets have no
     /// stamps.
     pub wake_latency: Times,
@@ -503,7 +507,7 @@ impl Idle {
         let decided = Summary::of_words(counters.decided.each_ref().map(Counter::get));
         Self {
             goal: goal.to_string(),
-            decided: if mode == Mode::Adaptive { decided.to_string() } else { String::new() },
+            decided: if mode == Mode::Adaptive { decided.said_at(clock::now()) } else { String::new() },
             spins: counters.spins.get(),
             woken_by_packet: counters.woken_by_packet.get(),
             woken_by_prediction: counters.woken_by_prediction.get(),
@@ -511,6 +515,7 @@ impl Idle {
             spun_ns: counters.spun_ns.get(),
             slept_ns: counters.slept_ns.get(),
             held_ns: counters.held_ns.get(),
+            spin_limit_sleeps: counters.spin_limit_sleeps.get(),
             wake_latency: counters.wake_latency.read().into(),
         }
     }

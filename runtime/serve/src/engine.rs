@@ -289,16 +289,18 @@ impl<S: Service> ServeEngine<S> {
     }
 
     /// Serves what waits on a socket of the kernel's, up to a burst.
-    fn serve_kernel_udp(&mut self, now: Instant, number: usize, io: &Io<'_, ServeEvent>) {
+    fn serve_kernel_udp(&mut self, now: Instant, number: usize, io: &Io<'_, ServeEvent>) -> bool {
         let sockets = Arc::clone(&self.udp);
-        let Some(socket) = sockets.get(number) else { return };
+        let Some(socket) = sockets.get(number) else { return false };
+        let mut came = false;
         for _ in 0..KERNEL_BURST {
             let received = match socket.receive(&mut self.buffer) {
                 Ok(received) => received,
-                Err(Errno::AGAIN) => return,
+                Err(Errno::AGAIN) => break,
                 // An ICMP error of an earlier reply, a signal: the next one may be a datagram.
                 Err(_) => continue,
             };
+            came = true;
             let local = SocketAddr::new(received.local, socket.port());
             let admitted = if self.is_own(received.local) {
                 admit_port(received.peer, local)
@@ -323,6 +325,7 @@ impl<S: Service> ServeEngine<S> {
                 io.drops().add(reason, 1);
             }
         }
+        came
     }
 }
 
@@ -352,14 +355,18 @@ impl<S: Service> Engine for ServeEngine<S> {
         }
     }
 
-    fn ready(&mut self, now: Instant, token: u32, error: bool, io: &mut Io<'_, ServeEvent>) {
+    fn ready(&mut self, now: Instant, token: u32, error: bool, io: &mut Io<'_, ServeEvent>) -> bool {
         if token < FIRST_TCP_TOKEN {
-            self.serve_kernel_udp(now, (token - UDP_TOKEN) as usize, io);
+            self.serve_kernel_udp(now, (token - UDP_TOKEN) as usize, io)
         } else if token == tcp::DESK_TOKEN {
+            let before = self.counters.deferred_done.get();
             self.take_replies(now, io);
+            self.counters.deferred_done.get() > before
         } else if let Some(tcp) = &mut self.tcp {
             let Self { service, counters, desk, .. } = self;
-            tcp.ready(token, error, Call { now, service, counters, io, desk: desk.as_mut() });
+            tcp.ready(token, error, Call { now, service, counters, io, desk: desk.as_mut() })
+        } else {
+            false
         }
     }
 

@@ -38,6 +38,9 @@ pub struct WorkerCounters {
     pub request_refused: Counter,
     /// Times it slept because it had spun for its share of a shared CPU.
     pub guard_sleeps: Counter,
+    /// Times it slept or paused because it had been awake without a packet for too long, whatever its policy said. Stays 0 unless
+    /// something is wrong.
+    pub spin_limit_sleeps: Counter,
     /// Times it paused because it had run for its share of a shared CPU.
     pub guard_pauses: Counter,
     /// Kernel thread id.

@@ -32,8 +32,9 @@ pub trait Engine: Send {
     /// Frames that arrived on the port at place `port`; takes all of them.
     fn receive(&mut self, now: Instant, port: usize, frames: &mut Burst, io: &mut Io<'_, Self::Event>);
 
-    /// An fd registered with [`Io::watch`] is ready, or reports an error.
-    fn ready(&mut self, now: Instant, token: u32, error: bool, io: &mut Io<'_, Self::Event>);
+    /// An fd registered with [`Io::watch`] is ready, or reports an error. Says whether something had come or could leave: an fd that
+    /// is ready for nothing keeps no worker awake.
+    fn ready(&mut self, now: Instant, token: u32, error: bool, io: &mut Io<'_, Self::Event>) -> bool;
 
     /// Once per turn: due timers and whatever else is waiting. Says whether there was something.
     fn run(&mut self, now: Instant, io: &mut Io<'_, Self::Event>) -> bool;

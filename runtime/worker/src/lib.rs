@@ -19,6 +19,7 @@ pub mod place;
 pub mod priority;
 pub mod request;
 pub mod sleep;
+mod spin_limit;
 mod tap;
 mod turn;
 mod wake;

@@ -18,6 +18,7 @@ use crate::idle::{Decision, Idle, IdleConfig, Mode};
 use crate::mailbox::{Receiver, Sender};
 use crate::request::Request;
 use crate::sleep::{Ready, Sleeper};
+use crate::spin_limit::{Allowed, Found, REST, SpinLimit};
 use crate::tap::{Tap, Taps};
 
 /// Ports per worker, at most. Control gives a worker no more; one more is handed back at once.
@@ -114,6 +115,11 @@ pub struct Worker<E: Engine> {
     pub(crate) sleeper: Sleeper,
     pub(crate) idle: Idle,
     pub(crate) request: Request,
+    spin_limit: SpinLimit,
+    /// The turn under way has found packets, or what came to an fd of the engine.
+    pub(crate) found_packets: bool,
+    /// When the last turn began: what the next one finds has come since.
+    pub(crate) looked: Instant,
     /// Set where it shares its CPU and the scheduler would let it have everything.
     guard: Option<Guard>,
     /// Refused once: not asked for again.
@@ -163,6 +169,9 @@ impl<E: Engine> Worker<E> {
             sleeper,
             idle: Idle::new(config.idle),
             request: Request::machine(0),
+            spin_limit: SpinLimit::new(config.idle.machine.wake_us, config.idle.spin),
+            found_packets: false,
+            looked: Instant::ZERO,
             guard: None,
             request_refused: false,
             look_due: Instant::ZERO,
@@ -201,6 +210,7 @@ impl<E: Engine> Worker<E> {
     /// What the engine's start returns.
     pub fn start(&mut self) -> Result<(), Errno> {
         let now = clock::now();
+        self.looked = now;
         self.with_io(|engine, io| engine.start(now, io))?;
         self.counters.tid.set(u64::from(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()));
         self.allocations_at_start = allocations::of_this_thread();
@@ -231,31 +241,62 @@ impl<E: Engine> Worker<E> {
     #[must_use]
     pub fn run(mut self) -> Remains<E> {
         while !self.stopping && !self.engine.is_done() {
-            let now = self.time();
-            let busy = self.turn(now);
-            let no_spin_until = self.guarded(now, busy);
-            if busy {
-                self.idle.worked(now);
-                self.counters.turns_busy.add(1);
-                self.busy_streak = self.busy_streak.saturating_add(1);
-                if self.busy_streak == BUSY_STREAK {
-                    self.unwatch_ports();
-                }
-                continue;
-            }
-            self.counters.turns_empty.add(1);
-            let deadline = self.engine.next_deadline();
-            match (self.idle.decide(now, deadline), no_spin_until) {
-                (Decision::Turn, None) => self.spin(),
-                (Decision::Turn, Some(until)) => {
-                    self.counters.guard_sleeps.add(1);
-                    self.sleep(now, until.min(deadline));
-                }
-                (Decision::Sleep { until }, _) => self.sleep(now, until),
-            }
+            self.go_on();
         }
         self.publish();
         self.into_remains()
+    }
+
+    /// A turn, and what follows it: another one, or a sleep.
+    fn go_on(&mut self) {
+        let now = self.time();
+        let busy = self.turn(now);
+        let no_spin_until = self.guarded(now, busy);
+        let allowed = self.allowed(now, busy);
+        if busy {
+            self.idle.worked(now);
+            self.counters.turns_busy.add(1);
+            self.busy_streak = self.busy_streak.saturating_add(1);
+            if self.busy_streak == BUSY_STREAK {
+                self.unwatch_ports();
+            }
+            return;
+        }
+        self.counters.turns_empty.add(1);
+        let deadline = self.engine.next_deadline();
+        match (self.idle.decide(now, deadline), no_spin_until) {
+            (Decision::Turn, None) if allowed == Allowed::Anything => self.spin(),
+            (Decision::Turn, None) => self.overrule(now, deadline, allowed),
+            (Decision::Turn, Some(until)) => {
+                self.counters.guard_sleeps.add(1);
+                self.sleep(now, until.min(deadline));
+            }
+            (Decision::Sleep { until }, _) if allowed == Allowed::Pause => self.overrule(now, until, allowed),
+            (Decision::Sleep { until }, _) => self.sleep(now, until),
+        }
+    }
+
+    /// What the limit on being awake without a packet says after a turn. Who asked for `poll` gets it.
+    fn allowed(&mut self, now: Instant, busy: bool) -> Allowed {
+        let found = match busy {
+            _ if std::mem::take(&mut self.found_packets) => Found::Packets,
+            true => Found::Work,
+            false => Found::Nothing,
+        };
+        let allowed = self.spin_limit.turned(now, found);
+        if self.idle.mode() == Mode::Poll { Allowed::Anything } else { allowed }
+    }
+
+    /// It has been awake without a packet for too long: sleeps, whatever was decided, until `until` or a little.
+    fn overrule(&mut self, now: Instant, until: Instant, allowed: Allowed) {
+        self.counters.spin_limit_sleeps.add(1);
+        if allowed == Allowed::Pause {
+            self.sleeper.pause(now + REST);
+            self.fresh = Instant::ZERO;
+            self.slept(clock::now(), false);
+        } else {
+            self.sleep(now, until.max(now + REST));
+        }
     }
 
     /// What the guard says after a turn: until when to sleep instead of spinning. A pause is made here.
@@ -274,6 +315,7 @@ impl<E: Engine> Worker<E> {
     }
 
     fn slept(&mut self, now: Instant, worked: bool) {
+        self.spin_limit.slept(now);
         if let Some(guard) = &mut self.guard {
             guard.slept(now, worked);
         }
@@ -297,14 +339,17 @@ impl<E: Engine> Worker<E> {
             }
         }
         if busy || self.woken_by_port {
+            self.found_packets |= busy;
             self.arrived(now, taken);
         }
+        self.looked = now;
         if self.commands.look() {
             busy |= self.read_mailbox(now);
         }
         if self.with_io(|engine, io| engine.run(now, io)) {
             busy = true;
             if self.engine.found() {
+                self.found_packets = true;
                 self.idle.arrived(now, Arrival { first: now, last: now, count: 1 });
             }
             self.fresh = Instant::ZERO;
@@ -365,6 +410,7 @@ impl<E: Engine> Worker<E> {
         self.sleeper.look();
         let busy = self.dispatch(now);
         if busy {
+            self.found_packets = true;
             self.idle.arrived(now, Arrival { first: now, last: now, count: 1 });
             self.look_often_until = now + LOOK_INTERVAL;
         }
@@ -374,15 +420,14 @@ impl<E: Engine> Worker<E> {
         busy
     }
 
-    /// Tells the engine which of its fds are ready; clears errors of ports. Says whether the engine was told anything.
+    /// Tells the engine which of its fds are ready; clears errors of ports. Says whether anything had come to the engine.
     fn dispatch(&mut self, now: Instant) -> bool {
         let mut busy = false;
         for at in 0..self.sleeper.ready().len() {
             let Ready { token, error } = self.sleeper.ready()[at];
             if token >= ENGINE_TOKENS {
-                busy = true;
                 let token = (token - ENGINE_TOKENS) as u32;
-                self.with_io(|engine, io| engine.ready(now, token, error, io));
+                busy |= self.with_io(|engine, io| engine.ready(now, token, error, io));
             } else if token == MAILBOX {
                 // A message may have been taken before its signal came: nothing else would silence the fd then, and no sleep
                 // would last. What is still in the mailbox is found by the next turn, which looks into it.
@@ -511,6 +556,7 @@ impl<E: Engine> Worker<E> {
             let woken = clock::now();
             self.look_due = woken + LOOK_INTERVAL;
             let for_engine = self.dispatch(woken);
+            self.found_packets |= for_engine;
             self.slept(woken, for_engine);
             self.woke(now, woken, for_engine);
             if for_engine {

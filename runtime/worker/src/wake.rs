@@ -8,8 +8,16 @@ use crate::engine::{ENGINE_TOKENS, Engine};
 use crate::idle::Mode;
 use crate::turn::{MAILBOX, Worker};
 
+/// A worker that has not looked for this long may find packets that did not come just now.
+const AWAY: Duration = Duration::from_micros(100);
+
+/// So long before `now`.
+fn ago(now: Instant, age: Duration) -> Instant {
+    Instant::from_nanos(now.as_nanos().saturating_sub(age.as_nanos() as u64))
+}
+
 impl<E: Engine> Worker<E> {
-    /// A sleep lasted from `slept` to `now`. `for_engine`: one of the engine's fds was ready.
+    /// A sleep lasted from `slept` to `now`. `for_engine`: something had come to one of the engine's fds.
     pub(crate) fn woke(&mut self, slept: Instant, now: Instant, for_engine: bool) {
         let counters = &*self.counters;
         counters.slept_ns.add(now.nanos_since(slept));
@@ -41,12 +49,32 @@ impl<E: Engine> Worker<E> {
     /// The ports gave `taken` frames in the turn of `now`, or were said to have some.
     #[inline]
     pub(crate) fn arrived(&mut self, now: Instant, taken: u64) {
-        let [first, last] = match self.slept_since {
-            Some(slept) => self.came_while_asleep(slept, now, taken),
-            None => [now; 2],
+        let count = taken.min(u64::from(u32::MAX)) as u32;
+        let arrival = match self.slept_since {
+            Some(slept) => {
+                let [first, last] = self.came_while_asleep(slept, now, taken);
+                Arrival { first, last, count }
+            }
+            None => self.came_while_awake(now, count),
         };
         if taken > 0 {
-            self.idle.arrived(now, Arrival { first, last, count: taken.min(u64::from(u32::MAX)) as u32 });
+            self.idle.arrived(now, arrival);
+        }
+    }
+
+    /// When those packets came that were found by a worker that has not slept.
+    #[inline]
+    fn came_while_awake(&self, now: Instant, count: u32) -> Arrival {
+        if now.nanos_since(self.looked) < AWAY.as_nanos() as u64 {
+            return Arrival { first: now, last: now, count };
+        }
+        // Others had the CPU, or the last turn was long.
+        match self.ages_by_stamp(self.looked, now) {
+            Some(ages) => {
+                let [first, last] = ages.map(|age| ago(now, age));
+                Arrival { first, last, count }
+            }
+            None => Arrival::since_look(self.looked, now, count),
         }
     }
 
@@ -69,9 +97,8 @@ impl<E: Engine> Worker<E> {
             }
             self.idle.woke(now, Woken::Packet(latency));
         }
-        let came = |age: Duration| Instant::from_nanos(now.as_nanos().saturating_sub(age.as_nanos() as u64));
         match ages {
-            Some(ages) => ages.map(came),
+            Some(ages) => ages.map(|age| ago(now, age)),
             // Nobody says when: those behind the first are taken for just come, the first as well.
             None => [now; 2],
         }

@@ -35,7 +35,9 @@ impl Engine for Dies {
 
     fn receive(&mut self, _: Instant, _: usize, _: &mut Burst, _: &mut Io<'_, ()>) {}
 
-    fn ready(&mut self, _: Instant, _: u32, _: bool, _: &mut Io<'_, ()>) {}
+    fn ready(&mut self, _: Instant, _: u32, _: bool, _: &mut Io<'_, ()>) -> bool {
+        false
+    }
 
     fn run(&mut self, _: Instant, _: &mut Io<'_, ()>) -> bool {
         panic!("not caught");

@@ -257,7 +257,9 @@ impl<C: Codec + Send> Engine for LoadEngine<'_, C> {
         self.send_due(now, io);
     }
 
-    fn ready(&mut self, _now: Instant, _token: u32, _error: bool, _io: &mut Io<'_, ()>) {}
+    fn ready(&mut self, _now: Instant, _token: u32, _error: bool, _io: &mut Io<'_, ()>) -> bool {
+        false
+    }
 
     fn run(&mut self, now: Instant, io: &mut Io<'_, ()>) -> bool {
         if self.at_start.is_none() && self.load.is_measuring(now) {

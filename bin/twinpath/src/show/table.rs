@@ -315,6 +315,13 @@ fn idle(worker: &Worker) -> String {
         idle.slept_ns as f64 / 1e9,
         idle.held_ns as f64 / 1e9
     );
+    if idle.spin_limit_sleeps > 0 {
+        let _ = write!(
+            text,
+            "; made to sleep {} times, as it had been awake without a packet for too long: a fault, please report it",
+            idle.spin_limit_sleeps
+        );
+    }
     if let (Some(p50), Some(p99)) = (idle.wake_latency.p50_ns, idle.wake_latency.p99_ns) {
         let us = |nanos: u64| nanos as f64 / 1e3;
         let _ = write!(text, "; waking up took {:.1} us (p99 {:.1} us)", us(p50), us(p99));

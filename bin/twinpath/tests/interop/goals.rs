@@ -1,6 +1,10 @@
 //! What a user asks of `adaptive`, on real packets: a goal is obeyed, shown, changed and dropped while running.
 
+use std::process::Child;
+use std::time::Duration;
+
 use twinpath_sys::clock;
+use twinpath_worker::sleep::Sleeper;
 
 use crate::rig::{PORT, Rig, SERVER, Server};
 use crate::root_or_skip;
@@ -44,4 +48,54 @@ fn a_share_of_a_core_bounds_what_is_spun_until_it_is_raised() {
     assert_eq!(goal(&server), "latency 50us");
     set(&rig, &server, &["0", "latency", "none"]);
     assert_eq!(goal(&server), "latency and CPU are weighed");
+}
+
+/// A process that always wants a CPU. It ends with this value, and with the thread that started it.
+struct Busy(Child);
+
+impl Busy {
+    fn new(rig: &Rig) -> Self {
+        Self(rig.run(&rig.server, "sh", &["-c", "while :; do :; done"]))
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The share of a core that the worker takes over the next two seconds, in which no packet comes.
+fn silent_share(server: &Server) -> f64 {
+    let worker = || {
+        let worker = server.show("workers")[0].clone();
+        let woken = worker["idle"]["woken_by_packet"].as_u64().unwrap();
+        (worker["cpu_ns"].as_u64().unwrap(), worker["service_time"]["count"].as_u64().unwrap(), woken)
+    };
+    let (before, begun) = (worker(), clock::now());
+    // Nothing to wait for: this is the silence that is watched.
+    Sleeper::new().expect("a timer").sleep(begun + Duration::from_secs(2));
+    let (after, passed) = (worker(), clock::now().nanos_since(begun));
+    assert_eq!((after.1, after.2), (before.1, before.2), "no packet came");
+    (after.0 - before.0) as f64 / passed as f64
+}
+
+#[test]
+fn silence_after_load_beside_busy_processes_is_slept_through() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::new();
+    let server = rig.serve(&[]);
+    let busy = [Busy::new(&rig), Busy::new(&rig)];
+    rig.bench(&format!("{SERVER}:{PORT}"), &["--rate", "20000", "--duration", "4"]);
+    let beside = silent_share(&server);
+    drop(busy);
+    let alone = silent_share(&server);
+    assert!(beside <= 0.05 && alone <= 0.05, "{beside:.3} of a core beside busy processes, {alone:.3} alone");
+    let idle = server.show("workers")[0]["idle"].clone();
+    assert_eq!(idle["spin_limit_sleeps"], 0, "the policy keeps its bound by itself: {idle}");
+    let decided = idle["decided"].as_str().unwrap();
+    assert!(decided.starts_with("nothing has come for"), "{decided}");
 }

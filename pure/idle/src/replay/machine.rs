@@ -93,6 +93,8 @@ pub struct Simulated {
     /// Others take the CPU about once in so long, and for how long, us; nobody does if infinite.
     stolen_every_us: f64,
     stolen_us: [f64; 2],
+    /// Packets carry a stamp, so that a worker which others kept from its CPU knows when they came.
+    pub stamps: bool,
     /// CPU of a timer wake-up, us.
     pub timer_cpu_us: f64,
 }
@@ -118,6 +120,7 @@ impl Simulated {
             overshoot: timer,
             stolen_every_us: f64::INFINITY,
             stolen_us: [100.0, 2_000.0],
+            stamps: true,
             timer_cpu_us: 3.0,
         };
         let light = Spread { floor: 10.0, median: 4.0, sigma: 0.3 };
@@ -134,6 +137,18 @@ impl Simulated {
     #[must_use]
     pub const fn stolen(self, every_us: f64) -> Self {
         Self { stolen_every_us: every_us, ..self }
+    }
+
+    /// The same beside a process that always wants the CPU: the scheduler gives each of the two a few ms in turn.
+    #[must_use]
+    pub const fn beside_busy(self) -> Self {
+        Self { stolen_every_us: 4_000.0, stolen_us: [2_000.0, 6_000.0], ..self }
+    }
+
+    /// The same with a port that stamps nothing: when a packet came is known only if it ended a sleep.
+    #[must_use]
+    pub const fn unstamped(self) -> Self {
+        Self { stamps: false, ..self }
     }
 
     /// When others have the CPU until then, ns: from, to, ascending.

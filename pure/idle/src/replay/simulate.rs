@@ -73,7 +73,7 @@ pub fn simulate(trace: &Trace, rule: &mut dyn Rule, machine: &Simulated, details
     let mut run = Run { trace, machine, stolen, at: 0, now: 0, details, outcome: Outcome::default() };
     run.outcome.length_us = trace.end_ns as f64 / 1e3;
     run.now = trace.arrivals_ns.first().copied().unwrap_or(0);
-    run.deliver(rule);
+    run.deliver(rule, None);
     while run.now < trace.end_ns {
         match rule.decide(Instant::from_nanos(run.now)) {
             Decision::Spin { until } => run.spin(rule, until.as_nanos()),
@@ -107,16 +107,18 @@ impl Run<'_> {
 
     fn spin(&mut self, rule: &mut dyn Rule, until: u64) {
         let end = self.next().max(self.now).min(until.max(self.now + 100)).min(self.trace.end_ns);
+        let looked = Instant::from_nanos(end);
         let end = self.runs(end);
         self.outcome.spun_us += (end - self.now) as f64 / 1e3;
         if self.details {
             self.outcome.stretches.push((self.now, end));
         }
         self.now = end;
-        self.deliver(rule);
+        self.deliver(rule, Some(looked));
     }
 
-    fn deliver(&mut self, rule: &mut dyn Rule) {
+    /// What has come is found; `looked` says when an awake worker last found nothing.
+    fn deliver(&mut self, rule: &mut dyn Rule, looked: Option<Instant>) {
         let first = self.at;
         while self.next() <= self.now {
             let latency_us = (self.now - self.next()) as f64 / 1e3;
@@ -128,12 +130,14 @@ impl Run<'_> {
         }
         if self.at > first {
             let times = &self.trace.arrivals_ns[first..self.at];
-            let arrival = Arrival {
-                first: Instant::from_nanos(times[0]),
-                last: Instant::from_nanos(times[times.len() - 1]),
-                count: times.len() as u32,
+            let now = Instant::from_nanos(self.now);
+            let (first, last) = (Instant::from_nanos(times[0]), Instant::from_nanos(times[times.len() - 1]));
+            let count = times.len() as u32;
+            let arrival = match looked {
+                Some(looked) if !self.machine.stamps => Arrival::since_look(looked, now, count),
+                _ => Arrival { first, last, count },
             };
-            rule.arrived(Instant::from_nanos(self.now), arrival);
+            rule.arrived(now, arrival);
         }
     }
 
@@ -174,6 +178,6 @@ impl Run<'_> {
             let latency = std::time::Duration::from_nanos(end - packet);
             rule.woke(now, Woken::Packet(Some(latency)));
         }
-        self.deliver(rule);
+        self.deliver(rule, None);
     }
 }

@@ -12,6 +12,7 @@ fn costs(weight: f32, wake: f32) -> Costs {
         alone_us: [wake; CLASSES],
         budget_us: None,
         wake_us: wake,
+        spin_max_us: 64.0 * wake,
         timer_cpu_us: 3.0,
         sleep_cpu_us: 0.0,
         overshoot_us,

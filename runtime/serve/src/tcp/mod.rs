@@ -240,29 +240,37 @@ impl<C: Send> TcpServer<C> {
         moved
     }
 
+    /// Says whether bytes moved, or a connection came or went.
     pub(crate) fn ready<S: Service<Connection = C>>(
         &mut self,
         token: u32,
         ends: bool,
         mut call: Call<'_, '_, S>,
-    ) {
+    ) -> bool {
         if let Some(number) = token.checked_sub(FIRST_CONNECTION_TOKEN) {
             // Its place may be empty: it was closed earlier in this very turn.
-            let Some(connection) = self.table.get(number) else { return };
+            let Some(connection) = self.table.get(number) else { return false };
             connection.woken(ends);
             if self.is_turn_over(&call) {
-                return self.again.add(number);
+                self.again.add(number);
+                return true;
             }
             self.work(number, &mut call);
             if self.favourite.named(number, call.now) {
                 self.favour(number, call.io);
             }
+            self.table.get(number).is_none_or(|connection| connection.touched() == call.now)
         } else {
             let listener = (token - FIRST_LISTENER_TOKEN) as usize;
             let mut acceptor = std::mem::replace(&mut self.acceptor, Acceptor::new(Vec::new()));
             let (now, io) = (call.now, call.io);
-            acceptor.accept(listener, now, io, |fd, peer| self.open(fd, peer, &mut call));
+            let mut came = false;
+            acceptor.accept(listener, now, io, |fd, peer| {
+                came = true;
+                self.open(fd, peer, &mut call);
+            });
             self.acceptor = acceptor;
+            came
         }
     }
 

@@ -10,7 +10,6 @@ use twinpath_inspect::Reason;
 use twinpath_port::PortQueue;
 use twinpath_service::{Answer, Datagram, Service};
 use twinpath_stack::egress::{Egress, KernelReason};
-use twinpath_time::Instant;
 
 use self::wire::{Rig, WAY_BACK};
 

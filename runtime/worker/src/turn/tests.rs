@@ -1,3 +1,5 @@
+use twinpath_sys::EventFd;
+
 use super::*;
 use crate::mailbox::mailbox;
 
@@ -9,19 +11,25 @@ struct Does {
     /// It could not put everything to rest: there is something to do at once.
     restless: bool,
     rested: bool,
+    /// Its deadline, at which there is nothing to do.
+    due: Option<Instant>,
+    /// An fd of its own that is always readable, and has nothing.
+    readable: Option<EventFd>,
 }
 
 impl Engine for Does {
     type Command = ();
     type Event = ();
 
-    fn start(&mut self, _: Instant, _: &mut Io<'_, ()>) -> Result<(), Errno> {
-        Ok(())
+    fn start(&mut self, _: Instant, io: &mut Io<'_, ()>) -> Result<(), Errno> {
+        self.readable.as_ref().map_or(Ok(()), |fd| io.watch(fd, 0, false))
     }
 
     fn receive(&mut self, _: Instant, _: usize, _: &mut Burst, _: &mut Io<'_, ()>) {}
 
-    fn ready(&mut self, _: Instant, _: u32, _: bool, _: &mut Io<'_, ()>) {}
+    fn ready(&mut self, _: Instant, _: u32, _: bool, _: &mut Io<'_, ()>) -> bool {
+        false
+    }
 
     fn run(&mut self, _: Instant, _: &mut Io<'_, ()>) -> bool {
         self.busy
@@ -36,7 +44,8 @@ impl Engine for Does {
     }
 
     fn next_deadline(&self) -> Instant {
-        if self.restless && self.rested { Instant::ZERO } else { Instant::NEVER }
+        let rest = if self.restless && self.rested { Instant::ZERO } else { Instant::NEVER };
+        self.due.map_or(rest, |due| rest.min(due))
     }
 
     fn rest(&mut self, _: &mut Io<'_, ()>) {
@@ -78,4 +87,42 @@ fn what_cannot_be_put_to_rest_is_not_slept_over() {
     let (mut worker, _commands) = worker(Does { restless: true, ..Does::default() });
     worker.sleep(clock::now(), Instant::NEVER);
     assert_eq!((worker.counters.sleeps.get(), worker.counters.woken_by_packet.get()), (1, 0));
+}
+
+/// How long a worker is awake, of a second in which nothing comes and its limit strikes.
+fn awake_in_a_second(mut worker: Worker<Does>) -> Duration {
+    worker.start().expect("descriptors");
+    let (began, cpu) = (clock::now(), clock::thread_cpu_time());
+    let end = began + Duration::from_secs(1);
+    worker.engine.due.get_or_insert(end);
+    while clock::now() < end {
+        worker.go_on();
+    }
+    assert!(worker.counters.spin_limit_sleeps.get() > 0, "nothing was to be limited");
+    clock::thread_cpu_time() - cpu
+}
+
+#[test]
+fn a_policy_that_always_says_spin_is_overruled() {
+    let (mut worker, _commands) = worker(Does::default());
+    let spin = Some(Duration::from_secs(3600));
+    worker.idle = Idle::new(IdleConfig { spin, ..IdleConfig::default() });
+    let now = clock::now();
+    worker.idle.arrived(now, Arrival { first: now, last: now, count: 1 });
+    assert_eq!(worker.idle.decide(now, Instant::NEVER), Decision::Turn);
+    assert!(awake_in_a_second(worker) < Duration::from_millis(100));
+}
+
+#[test]
+fn a_deadline_that_is_always_due_costs_no_core() {
+    let (worker, _commands) = worker(Does { due: Some(Instant::ZERO), ..Does::default() });
+    assert!(awake_in_a_second(worker) < Duration::from_millis(100));
+}
+
+#[test]
+fn an_fd_that_is_readable_and_has_nothing_costs_no_core() {
+    let readable = EventFd::new().expect("eventfd");
+    readable.signal();
+    let (worker, _commands) = worker(Does { readable: Some(readable), ..Does::default() });
+    assert!(awake_in_a_second(worker) < Duration::from_millis(100));
 }

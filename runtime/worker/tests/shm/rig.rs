@@ -54,7 +54,9 @@ impl Engine for HandOver {
         }
     }
 
-    fn ready(&mut self, _now: Instant, _token: u32, _error: bool, _io: &mut Io<'_, ()>) {}
+    fn ready(&mut self, _now: Instant, _token: u32, _error: bool, _io: &mut Io<'_, ()>) -> bool {
+        false
+    }
 
     fn run(&mut self, _now: Instant, _io: &mut Io<'_, ()>) -> bool {
         false

@@ -233,7 +233,9 @@ impl Engine for Generator {
         }
     }
 
-    fn ready(&mut self, _now: Instant, _token: u32, _error: bool, _io: &mut Io<'_, ServeEvent>) {}
+    fn ready(&mut self, _now: Instant, _token: u32, _error: bool, _io: &mut Io<'_, ServeEvent>) -> bool {
+        false
+    }
 
     fn run(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) -> bool {
         if now >= self.load.next_deadline() {

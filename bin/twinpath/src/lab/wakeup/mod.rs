@@ -46,6 +46,9 @@ const CHECK_TIMES: Times = Times {
 };
 const QUICK_SILENCE: Duration = Duration::from_secs(8);
 const CHECK_SILENCE: Duration = Duration::from_secs(60);
+/// Rounds that measure how idle a worker is after load, and for how long: a worker may learn something wrong in one and not in another.
+const AFTER_LOAD_ROUNDS: usize = 3;
+const AFTER_LOAD_SILENCE: Duration = Duration::from_secs(5);
 
 /// The lab as the frame sees it.
 pub(crate) const LAB: Lab = Lab {
@@ -121,6 +124,9 @@ fn plan(session: &Session, round: usize) -> Vec<&'static str> {
     if round < SWITCHING_ROUNDS {
         rows.extend(["mode-kept", "mode-switching"]);
     }
+    if round < AFTER_LOAD_ROUNDS {
+        rows.push("idle-after-load");
+    }
     if round == 0 {
         rows.push("silence");
     }
@@ -142,6 +148,7 @@ async fn step(session: &Session, record: &mut Record, round: usize, row: &'stati
             let length = if session.check { CHECK_SILENCE } else { QUICK_SILENCE };
             others::silence(session, draw, length).await
         }
+        (None, "idle-after-load") => others::idle_after_load(session, draw, AFTER_LOAD_SILENCE).await,
         (None, "mode-kept") => others::switching(session, draw, times.often, &["adaptive"]).await,
         (None, _) => others::switching(session, draw, times.often, &others::SWITCHED).await,
     };

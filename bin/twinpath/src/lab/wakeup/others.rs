@@ -26,6 +26,10 @@ const BEFORE_SILENCE: Duration = Duration::from_millis(300);
 /// From the last packet on, until which nothing may be held any more: the linger is a second.
 const LETS_GO: Duration = Duration::from_secs(4);
 const LETS_GO_LOOK: Duration = Duration::from_millis(200);
+/// Load that is followed by silence: how much, for how long, and from when on the silence is measured.
+const LOAD_PER_S: f64 = 20_000.0;
+const LOAD: Duration = Duration::from_secs(4);
+const AFTER_LOAD: Duration = Duration::from_secs(2);
 /// Slots of the ring while modes are switched: 40 ms of packets. The host of a virtual machine takes a CPU away for longer than
 /// the 5 ms that the default holds, and what is lost then is not lost by switching.
 const SWITCHING_RING_FRAMES: u32 = 4096;
@@ -78,6 +82,56 @@ async fn quiet(
         ("silence_s", seconds),
     ]);
     Ok(Sample { values, path: Some(report.path()), ..Sample::default() })
+}
+
+/// Load beside a process that wants the CPU on each CPU, then silence, of which `length` is measured: what the worker uses.
+pub(super) async fn idle_after_load(
+    session: &Session,
+    draw: &Draw,
+    length: Duration,
+) -> anyhow::Result<Sample> {
+    let launcher = &session.launcher;
+    let instance = Instance::start(launcher, &serve(session, &ADAPTIVE)?).await?;
+    let mut busy = Vec::new();
+    let measured = async {
+        for side in [Side::Client, Side::Server] {
+            busy.push(launcher.background(side, &["plain", "neighbour"].map(str::to_owned))?);
+        }
+        after_load(session, &instance, draw, length).await
+    }
+    .await;
+    for neighbour in busy {
+        launcher.finish(neighbour).await?;
+    }
+    instance.stop(launcher).await?;
+    measured
+}
+
+async fn after_load(
+    session: &Session,
+    instance: &Instance,
+    draw: &Draw,
+    length: Duration,
+) -> anyhow::Result<Sample> {
+    let offer = Offer { rate_per_s: LOAD_PER_S, arrivals: Arrivals::Even, seed: draw.seed };
+    let args = client(FAST_PORT, &offer, Duration::ZERO, LOAD);
+    session.launcher.client(Side::Client, &args, LOAD + SLACK, None).await?;
+    tokio::time::sleep(AFTER_LOAD).await;
+    let before = instance.report().await?;
+    let begun = Instant::now();
+    tokio::time::sleep(length).await;
+    let (seconds, after) = (begun.elapsed().as_secs_f64(), instance.report().await?);
+    ensure!(after.frames_in() == before.frames_in(), "packets came in what was to be silence");
+    let [before, after] = [&before, &after].map(|report| report.workers.first());
+    let (before, after) = before.zip(after).context("no worker is reported")?;
+    let values = BTreeMap::from([
+        ("cpu_worker", (after.cpu_ns - before.cpu_ns) as f64 / 1e9 / seconds),
+        ("sleeps_per_s", (after.sleeps - before.sleeps) as f64 / seconds),
+        ("spin_limit_sleeps", after.idle.spin_limit_sleeps as f64),
+        ("silence_s", seconds),
+    ]);
+    let note = format!("decided last: {}", after.idle.decided);
+    Ok(Sample { values, notes: vec![note], path: Some(instance.report().await?.path()), ..Sample::default() })
 }
 
 /// The modes that `mode-switching` goes through.

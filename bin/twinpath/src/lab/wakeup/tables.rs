@@ -8,7 +8,7 @@ const fn row(id: &'static str, group: Group, main: &'static str, label: &'static
 }
 
 /// Rows that follow from others, or are about something else than the latency of packets.
-const OTHERS: [RowSpec; 7] = [
+const OTHERS: [RowSpec; 8] = [
     row(
         "interrupt-floor",
         Group::Wake,
@@ -19,6 +19,16 @@ const OTHERS: [RowSpec; 7] = [
         path: Some("auto"),
         mode: Some("adaptive"),
         ..row("silence", Group::Idle, "cpu_server", "twinpath, adaptive, silence")
+    },
+    RowSpec {
+        path: Some("auto"),
+        mode: Some("adaptive"),
+        ..row(
+            "idle-after-load",
+            Group::Idle,
+            "cpu_worker",
+            "twinpath, adaptive, silence after 20,000 packets/s, a busy process on each CPU",
+        )
     },
     RowSpec {
         path: Some("auto"),
@@ -172,6 +182,14 @@ pub(super) const RATIOS: &[RatioSpec] = &[
         )
         .of_pairs(1)
     },
+    ratio(
+        "idle-after-load-cpu",
+        Formula::Value(("idle-after-load", "cpu_worker")),
+        Better::Lower,
+        0.002,
+        "share of a core that the worker takes from 2 s after 20,000 packets/s ended, beside busy processes",
+    )
+    .of_pairs(1),
     ratio(
         "neighbour-avg",
         average("twinpath-adaptive-fifo-neighbour", &[("twinpath-adaptive-fifo", AVERAGE)]),

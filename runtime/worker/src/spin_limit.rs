@@ -1,0 +1,179 @@
+//! How long a worker may be awake without a packet, whatever the idle policy says.
+//!
+//! The policy has a bound of its own ([`twinpath_idle::SPIN_MAX`]). This one knows nothing of the policy: a mistake there, an engine
+//! whose deadline is always due, or an fd that is always readable and has nothing, must not cost a core. Only packets renew what
+//! may be spent. Commands, wake-ups for nothing and deadlines do not.
+//!
+//! A value, told what happened and what time it is.
+
+use twinpath_time::{Duration, Instant};
+
+/// At most this many of a wake-up's cost, as measured, is spent at once.
+const WAKES_MAX: u32 = 256;
+
+/// But no less than the policy's own bound, so that this one has something to do only where the policy fails; and no more than
+/// this, whatever was measured.
+const LEAST: Duration = twinpath_idle::SPIN_MAX;
+const MOST: Duration = Duration::from_millis(20);
+
+/// Once that is spent, a hundredth of the time asleep may be spent awake.
+const ASLEEP_PER_AWAKE: u64 = 100;
+
+/// A sleep shorter than this that no packet ended is no rest: it takes about as much CPU as spinning.
+const NAP: Duration = Duration::from_micros(100);
+
+/// How long a worker sleeps at least when nothing is left.
+pub(crate) const REST: Duration = Duration::from_millis(1);
+
+/// What a turn found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// Packets, or what came to a kernel socket.
+    Packets,
+    /// Something else to do.
+    Work,
+    /// Nothing.
+    Nothing,
+}
+
+/// What a worker that has nothing to do may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Allowed {
+    /// As the policy says.
+    Anything,
+    /// To sleep, for [`REST`] at least.
+    Sleep,
+    /// To sleep for [`REST`] whatever becomes ready: sleeps end at once, and no packet is there.
+    Pause,
+}
+
+/// The account of one worker.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SpinLimit {
+    most_ns: u64,
+    left_ns: u64,
+    /// Up to when time is accounted for, and what the turn that began then found.
+    seen: Instant,
+    found: Found,
+    /// It slept last for so short a time that it was no rest.
+    in_vain: bool,
+}
+
+impl SpinLimit {
+    /// For a machine where a wake-up takes `wake_us`. `spin`: how long the worker spins if that was set by the user.
+    pub(crate) fn new(wake_us: f32, spin: Option<Duration>) -> Self {
+        // What is not a number counts as 0.
+        let wake = Duration::from_nanos((wake_us * 1e3) as u64);
+        let most = wake.saturating_mul(WAKES_MAX).clamp(LEAST, MOST) + spin.unwrap_or_default();
+        let most_ns = most.as_nanos() as u64;
+        Self { most_ns, left_ns: most_ns, seen: Instant::ZERO, found: Found::Work, in_vain: false }
+    }
+
+    /// A turn that began at `now` is over, and found this; what may follow.
+    #[inline]
+    pub(crate) fn turned(&mut self, now: Instant, found: Found) -> Allowed {
+        if self.found == Found::Nothing {
+            self.left_ns = self.left_ns.saturating_sub(now.nanos_since(self.seen));
+        }
+        (self.seen, self.found) = (now, found);
+        if found == Found::Packets {
+            (self.left_ns, self.in_vain) = (self.most_ns, false);
+        }
+        match self.left_ns {
+            0 if self.in_vain => Allowed::Pause,
+            0 => Allowed::Sleep,
+            _ => Allowed::Anything,
+        }
+    }
+
+    /// It has been asleep until `now`, since the last turn began.
+    #[inline]
+    pub(crate) fn slept(&mut self, now: Instant) {
+        let passed_ns = now.nanos_since(self.seen);
+        self.in_vain = passed_ns < NAP.as_nanos() as u64;
+        self.left_ns = if self.in_vain {
+            self.left_ns.saturating_sub(passed_ns)
+        } else {
+            (self.left_ns + passed_ns / ASLEEP_PER_AWAKE).min(self.most_ns)
+        };
+        (self.seen, self.found) = (now, Found::Nothing);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    /// A worker whose policy says that it spins, always, and whose sleeps end after `nap_ns` at most: how long it was awake, ns, and
+    /// asleep, within `for_ns` without a packet.
+    fn lied_to(limit: &mut SpinLimit, start: u64, for_ns: u64, nap_ns: u64) -> (u64, u64) {
+        let (mut now, mut awake, mut asleep) = (start, 0, 0);
+        while now < start + for_ns {
+            let rest = REST.as_nanos() as u64;
+            let passed = match limit.turned(Instant::from_nanos(now), Found::Nothing) {
+                Allowed::Anything => {
+                    (now, awake) = (now + 1_000, awake + 1_000);
+                    continue;
+                }
+                Allowed::Sleep => nap_ns.min(for_ns),
+                Allowed::Pause => rest,
+            };
+            // What going to sleep and waking up takes is charged to no rest.
+            let cpu = passed.min(8_000);
+            (now, awake, asleep) = (now + passed, awake + cpu, asleep + passed - cpu);
+            limit.slept(Instant::from_nanos(now));
+        }
+        (awake, asleep)
+    }
+
+    #[test]
+    fn a_policy_that_always_says_spin_costs_no_core() {
+        for (wake_us, most_ms) in
+            [(0.0, 11), (50.0, 13), (142.0, 21), (f32::MAX, 21), (f32::NAN, 11), (-1.0, 11)]
+        {
+            let mut limit = SpinLimit::new(wake_us, None);
+            let (awake, _) = lied_to(&mut limit, 1, 60 * SECOND, u64::MAX);
+            assert!(awake <= most_ms * 1_000_000, "{wake_us}: awake for {awake} ns of a silent minute");
+        }
+    }
+
+    #[test]
+    fn sleeps_that_end_at_once_for_nothing_become_pauses() {
+        for nap_ns in [0, 2_000, 90_000] {
+            let mut limit = SpinLimit::new(50.0, None);
+            lied_to(&mut limit, 1, SECOND, nap_ns);
+            let (awake, asleep) = lied_to(&mut limit, SECOND, 10 * SECOND, nap_ns);
+            assert!(awake < 10 * SECOND / 30 && asleep > 8 * SECOND, "{nap_ns}: {awake} ns, {asleep} ns");
+        }
+    }
+
+    #[test]
+    fn packets_renew_it_and_nothing_else_does() {
+        let at = Instant::from_nanos;
+        let spent = || {
+            let mut limit = SpinLimit::new(50.0, None);
+            assert_eq!(limit.turned(at(1), Found::Nothing), Allowed::Anything);
+            assert_eq!(limit.turned(at(SECOND), Found::Nothing), Allowed::Sleep);
+            limit
+        };
+        let mut limit = spent();
+        assert_eq!(
+            limit.turned(at(SECOND + 1), Found::Work),
+            Allowed::Sleep,
+            "work is done, and renews nothing"
+        );
+        assert_eq!(limit.turned(at(SECOND + 2), Found::Packets), Allowed::Anything);
+        // Time in which there is work is nobody's spinning.
+        let mut limit = SpinLimit::new(50.0, None);
+        for ms in 1..1_000 {
+            assert_eq!(limit.turned(at(ms * 1_000_000), Found::Work), Allowed::Anything);
+        }
+        // What a user set may be used up whole.
+        let mut limit = SpinLimit::new(50.0, Some(Duration::from_secs(1)));
+        assert_eq!(limit.turned(at(1), Found::Nothing), Allowed::Anything);
+        assert_eq!(limit.turned(at(SECOND), Found::Nothing), Allowed::Anything);
+        assert_eq!(limit.turned(at(SECOND + SECOND / 10), Found::Nothing), Allowed::Sleep);
+    }
+}
