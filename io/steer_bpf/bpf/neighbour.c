@@ -14,6 +14,13 @@ SECTION("classifier/pass") int neighbour_pass(struct __sk_buff *skb)
 	return TCX_PASS;
 }
 
+/* Leaves everything to the next program. */
+SECTION("classifier/next") int neighbour_next(struct __sk_buff *skb)
+{
+	(void)skb;
+	return TCX_NEXT;
+}
+
 SECTION("classifier/drop") int neighbour_drop(struct __sk_buff *skb)
 {
 	(void)skb;

@@ -50,6 +50,13 @@ impl Entries {
             && self.sources.is_empty()
             && self.flows.is_empty()
     }
+
+    fn extend(&mut self, more: Self) {
+        self.claims.extend(more.claims);
+        self.addresses.extend(more.addresses);
+        self.sources.extend(more.sources);
+        self.flows.extend(more.flows);
+    }
 }
 
 impl Maps {
@@ -103,7 +110,6 @@ impl Maps {
     /// Claims nothing from now on, and returns when no program is running that still did.
     pub(crate) fn withdraw(&mut self) -> Result<(), SteerError> {
         let generation = self.written.active as usize ^ 1;
-        self.reclaim()?;
         self.written.config[generation] = State::EMPTY.config[0];
         self.written.plain[generation] = State::EMPTY.plain[0];
         self.written.ports[generation] = State::EMPTY.ports[0];
@@ -111,7 +117,7 @@ impl Maps {
         self.written.active = generation as u32;
         self.write_state()?;
         self.table = None;
-        self.retired = std::mem::take(&mut self.current);
+        self.retired.extend(std::mem::take(&mut self.current));
         self.reclaim()
     }
 

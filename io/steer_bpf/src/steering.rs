@@ -22,6 +22,8 @@ static XDP: &[u8] = include_bytes_aligned!("../object/xdp.o");
 
 pub(crate) const FILTER: &str = "twinpath_filter";
 pub(crate) const INGRESS: &str = "twinpath_ingress";
+/// The same program again.
+const INGRESS_AGAIN: &str = "twinpath_ingress_again";
 pub(crate) const REDIRECT: &str = "twinpath_xdp";
 
 /// Names of all our programs begin so.
@@ -62,10 +64,11 @@ impl XdpMode {
     }
 }
 
-/// The loaded programs and maps of one interface. Dropping it detaches everything.
+/// The loaded programs and maps of one interface. Dropping it detaches everything, as [`Steering::detach`] does.
 pub struct Steering {
-    // Fields drop in this order: the attachments first.
     tcx_links: Vec<FdLink>,
+    /// Which of the two equal programs is attached at tc ingress, or will be.
+    ingress: &'static str,
     xdp_links: Vec<XdpLink>,
     object: Ebpf,
     maps: Maps,
@@ -105,7 +108,9 @@ impl Steering {
         let sockets = match path {
             Path::Packet => {
                 loaded(FILTER, program::<SocketFilter>(&mut object, FILTER)?.load())?;
-                loaded(INGRESS, program::<SchedClassifier>(&mut object, INGRESS)?.load())?;
+                for ingress in [INGRESS, INGRESS_AGAIN] {
+                    loaded(ingress, program::<SchedClassifier>(&mut object, ingress)?.load())?;
+                }
                 None
             }
             Path::Xdp => {
@@ -114,7 +119,8 @@ impl Steering {
             }
         };
         let maps = Maps::take(&mut object)?;
-        Ok(Self { tcx_links: Vec::new(), xdp_links: Vec::new(), object, maps, sockets })
+        let (tcx_links, xdp_links) = (Vec::new(), Vec::new());
+        Ok(Self { tcx_links, ingress: INGRESS, xdp_links, object, maps, sockets })
     }
 
     /// Makes the rules equal the table, while traffic flows; see the crate's documentation for what a change can
@@ -127,8 +133,9 @@ impl Steering {
     }
 
     /// Lets a packet socket (`SOCK_RAW`, bound to `ETH_P_ALL`) have what is claimed and nothing else. With
-    /// `PACKET_FANOUT`, attach it to each socket of the group. Call [`Steering::attach_tcx`] before: until then the
-    /// kernel gets a copy of every claimed frame.
+    /// `PACKET_FANOUT`, attach it to each socket of the group. Claims may be in force only while [`Steering::attach_tcx`] has
+    /// been called and every socket is where it belongs: otherwise the kernel gets a copy of a claimed frame, or two sockets do. So
+    /// call [`Steering::apply`] last.
     ///
     /// # Errors
     /// [`SteerError::OtherPath`], [`SteerError::Filter`].
@@ -148,7 +155,7 @@ impl Steering {
     /// [`SteerError::OtherPath`], [`SteerError::NoInterface`], [`SteerError::Tcx`].
     pub fn attach_tcx(&mut self, ifindex: u32) -> Result<(), SteerError> {
         let interface = interface_name(ifindex)?;
-        let ingress: &mut SchedClassifier = program(&mut self.object, INGRESS)?;
+        let ingress: &mut SchedClassifier = program(&mut self.object, self.ingress)?;
         // First: what changes the frame before us would make it look like another.
         let order = TcAttachOptions::TcxOrder(LinkOrder::first());
         let link = ingress
@@ -162,7 +169,7 @@ impl Steering {
 
     /// Sees to it that the program at tc ingress is asked before those of others: one that stands in front and ends the chain
     /// would hand the kernel what the socket has taken. Gives the name of the program that stood in front, if one did. After
-    /// an error call it again.
+    /// an error all is as before; call it again.
     ///
     /// # Errors
     /// As [`Steering::attach_tcx`]; [`SteerError::Order`] without the right to ask (CAP_SYS_ADMIN).
@@ -172,7 +179,7 @@ impl Steering {
         }
         let interface = interface_name(ifindex)?;
         let order = |error| SteerError::Order { interface: interface.clone(), error: Box::new(error) };
-        let ingress: &mut SchedClassifier = program(&mut self.object, INGRESS)?;
+        let ingress: &mut SchedClassifier = program(&mut self.object, self.ingress)?;
         let own = ingress.info().map_err(order)?.id();
         let (_, asked) = SchedClassifier::query_tcx(&interface, TcAttachType::Ingress).map_err(order)?;
         let name =
@@ -182,9 +189,14 @@ impl Steering {
         let Some(neighbour) = in_front.into_iter().find(|name| !name.starts_with(OURS)) else {
             return Ok(None);
         };
-        // A program can't be there twice. Until it is back, as before this call, the kernel gets a copy.
-        self.tcx_links.clear();
-        self.attach_tcx(ifindex)?;
+        // First the other one to the front, then this one off: at no time is nobody there to withhold what the socket takes.
+        let former = self.ingress;
+        self.ingress = if former == INGRESS { INGRESS_AGAIN } else { INGRESS };
+        if let Err(error) = self.attach_tcx(ifindex) {
+            self.ingress = former;
+            return Err(error);
+        }
+        self.tcx_links.remove(0);
         Ok(Some(neighbour))
     }
 
@@ -214,9 +226,11 @@ impl Steering {
         redirect.info().ok().map(|info| info.id())
     }
 
-    /// Ends all claims, then takes the programs off the interface. Frames go to the kernel from then on.
+    /// Ends all claims, waits until no program runs that still saw them, then takes the programs off the interface: in this
+    /// order no frame goes both ways. From then on nothing is added to a ring, and what is there already is to be served. Takes some
+    /// tens of milliseconds (an RCU grace period).
     pub fn detach(&mut self) {
-        // A failure leaves the rules in force for the moment until the links are gone: harmless.
+        // If that fails the links go all the same. Frames that the socket takes meanwhile then reach the kernel as well.
         let _ = self.maps.withdraw();
         self.tcx_links.clear();
         self.xdp_links.clear();
@@ -275,6 +289,12 @@ impl Steering {
     #[must_use]
     pub fn program(&self, name: &str) -> Option<&Program> {
         self.object.program(name)
+    }
+}
+
+impl Drop for Steering {
+    fn drop(&mut self) {
+        self.detach();
     }
 }
 

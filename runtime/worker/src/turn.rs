@@ -45,6 +45,9 @@ const SPIN_LOOKS: u32 = 32;
 /// Busy turns without a sleep after which the ports' fds are taken out of the epoll.
 const BUSY_STREAK: u32 = 16;
 
+/// Turns that serving what is left in the rings may take: more than any ring has bursts.
+const EMPTYING_TURNS_MAX: u32 = 1024;
+
 /// Turns between two publications of what is too dear to publish every turn.
 const PUBLISH_TURNS: u64 = 1024;
 
@@ -243,6 +246,7 @@ impl<E: Engine> Worker<E> {
         while !self.stopping && !self.engine.is_done() {
             self.go_on();
         }
+        self.empty_ports(clock::now());
         self.publish();
         self.into_remains()
     }
@@ -452,8 +456,8 @@ impl<E: Engine> Worker<E> {
             busy = true;
             match command {
                 Command::Attach(queue) => self.attach(queue),
-                Command::Detach { ifindex } => self.detach(|queue| queue.ifindex() == ifindex),
-                Command::DetachQueue(id) => self.detach(|queue| queue.id() == id),
+                Command::Detach { ifindex } => self.detach(now, |queue| queue.ifindex() == ifindex),
+                Command::DetachQueue(id) => self.detach(now, |queue| queue.id() == id),
                 Command::Frames(frames) => frames.into_iter().for_each(|frame| self.pool.release(frame)),
                 Command::SetMode(mode) => {
                     self.idle.set_mode(mode);
@@ -479,8 +483,20 @@ impl<E: Engine> Worker<E> {
         busy
     }
 
-    fn detach(&mut self, is_meant: impl Fn(&dyn PortQueue) -> bool) {
-        self.flush();
+    /// Serves what is in the queues' rings. Before a queue is taken away, and before the end: what the kernel has put there it
+    /// gives to nobody else. Nothing new is claimed for such a queue by then, so a few turns do.
+    fn empty_ports(&mut self, now: Instant) {
+        for _ in 0..EMPTYING_TURNS_MAX {
+            let taken = self.poll_ports(now);
+            self.flush();
+            if taken == 0 {
+                break;
+            }
+        }
+    }
+
+    fn detach(&mut self, now: Instant, is_meant: impl Fn(&dyn PortQueue) -> bool) {
+        self.empty_ports(now);
         while let Some(place) = self.ports.iter().position(|port| is_meant(&*port.queue)) {
             self.detach_place(place);
         }

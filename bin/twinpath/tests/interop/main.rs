@@ -14,6 +14,7 @@ mod goals;
 mod luck;
 mod machine;
 mod metrics;
+mod once;
 mod other_users;
 mod rig;
 mod rpc;

@@ -1,14 +1,16 @@
 //! Rules that change while packets flow.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use twinpath_steer::{Claim, ClaimKind, Table};
-use twinpath_steer_bpf::Steering;
+use twinpath_steer_bpf::{Path, Steering};
 use twinpath_wire::{FlowKey, Protocol};
 
-use crate::lab::{Lab, near_udp, take, wait_for};
-use crate::{PAYLOAD_AT, counter, empty_table, packet_path, table_of};
+use crate::lab::{Lab, PacketSocket, near_udp, take, wait_for};
+use crate::neighbours::Neighbour;
+use crate::{PAYLOAD_AT, counter, empty_table, fence, packet_path, table_of};
 
 const DATAGRAMS: u32 = 50_000;
 /// Few enough for the kernel's backlog of 1000 frames.
@@ -122,4 +124,95 @@ fn a_claim_that_both_tables_hold_never_flickers() {
     let (by_socket, by_kernel, switches) = toggle(&tables);
     assert_eq!((by_socket, by_kernel), (DATAGRAMS, 0));
     assert!(switches >= 4, "{switches}");
+}
+
+/// Waits until the programs have got so far, at most five seconds.
+fn until(so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !so() {
+        assert!(begun.elapsed() < Duration::from_secs(5), "it did not happen");
+        std::thread::yield_now();
+    }
+}
+
+/// Sends numbered datagrams until `during` is over; how often each came, given what the packet sockets took in it.
+fn while_sending(lab: &Lab, during: impl FnOnce() -> Vec<PacketSocket> + Send) -> Vec<u8> {
+    let kernel = near_udp("10.0.0.2:7");
+    let sender = lab.far_udp("10.0.0.1:4000");
+    let over = AtomicBool::new(false);
+    let (sent, sockets) = std::thread::scope(|scope| {
+        let sending = scope.spawn(|| {
+            let mut sent = 0u32;
+            while !over.load(Ordering::Relaxed) {
+                sender.send_to(&sent.to_be_bytes(), "10.0.0.2:7").unwrap();
+                sent += 1;
+                if sent.is_multiple_of(64) {
+                    std::thread::yield_now();
+                }
+            }
+            sent
+        });
+        let sockets = during();
+        over.store(true, Ordering::Relaxed);
+        (sending.join().unwrap(), sockets)
+    });
+    fence(&sender, 99);
+    let mut seen = vec![0; sent as usize];
+    for socket in &sockets {
+        while let Some(frame) = socket.take() {
+            seen[number_in(&frame[PAYLOAD_AT..])] += 1;
+        }
+    }
+    while let Some((payload, _)) = take(&kernel) {
+        seen[number_in(&payload)] += 1;
+    }
+    seen
+}
+
+#[test]
+fn programs_that_are_put_on_and_taken_off_lose_and_double_nothing() {
+    if !twinpath_test_skip::root_or_skip() {
+        return;
+    }
+    let lab = Lab::new(true);
+    let claims = [Claim::port(Protocol::Udp, 7)];
+    let ifindex = lab.ifindex;
+    let seen = while_sending(&lab, || {
+        let instance = |round| {
+            let mut steering = Steering::load(Path::Packet).unwrap();
+            steering.attach_tcx(ifindex).unwrap();
+            let attach = |socket: BorrowedFd<'_>| steering.attach_socket_filter(socket).unwrap();
+            let socket = PacketSocket::receiver(ifindex, attach);
+            steering.apply(&table_of(&claims)).unwrap();
+            until(|| counter(&steering, "claimed") > 200);
+            if round % 2 == 0 {
+                steering.detach();
+            }
+            drop(steering);
+            socket
+        };
+        (0..10).map(instance).collect()
+    });
+    assert!(seen.len() > 2000, "{}", seen.len());
+    assert!(seen.iter().all(|&times| times == 1), "lost {}, doubled {}", times(&seen, 0), times(&seen, 2));
+}
+
+#[test]
+fn going_in_front_of_another_program_loses_and_doubles_nothing() {
+    if !twinpath_test_skip::root_or_skip() {
+        return;
+    }
+    let lab = Lab::new(true);
+    let (mut steering, socket) = packet_path(&lab, &[Claim::port(Protocol::Udp, 7)]);
+    let ifindex = lab.ifindex;
+    let seen = while_sending(&lab, || {
+        for round in 1..=10 {
+            let neighbour = Neighbour::in_front("neighbour_next");
+            assert!(steering.keep_first(ifindex).unwrap().is_some());
+            until(|| counter(&steering, "claimed") > 200 * round);
+            neighbour.detach();
+        }
+        vec![socket]
+    });
+    assert!(seen.iter().all(|&times| times == 1), "lost {}, doubled {}", times(&seen, 0), times(&seen, 2));
 }

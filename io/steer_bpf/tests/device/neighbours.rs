@@ -12,14 +12,14 @@ use crate::{attached, counter, fence, packet_path};
 static NEIGHBOUR: &[u8] = include_bytes_aligned!("../../object/neighbour.o");
 
 /// A program in front of all others.
-struct Neighbour {
+pub(crate) struct Neighbour {
     object: Ebpf,
     name: &'static str,
     link: Option<SchedClassifierLinkId>,
 }
 
 impl Neighbour {
-    fn in_front(name: &'static str) -> Self {
+    pub(crate) fn in_front(name: &'static str) -> Self {
         let mut object = Ebpf::load(NEIGHBOUR).unwrap();
         let program: &mut SchedClassifier = object.program_mut(name).unwrap().try_into().unwrap();
         program.load().unwrap();
@@ -28,7 +28,7 @@ impl Neighbour {
         Self { object, name, link: Some(link) }
     }
 
-    fn detach(mut self) {
+    pub(crate) fn detach(mut self) {
         let program: &mut SchedClassifier = self.object.program_mut(self.name).unwrap().try_into().unwrap();
         program.detach(self.link.take().unwrap()).unwrap();
     }

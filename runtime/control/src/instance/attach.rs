@@ -193,9 +193,6 @@ impl Attachment {
     ) -> Result<(Self, Vec<Placed>), AttachError> {
         let workers = regions.len();
         let mut steering = Steering::load(twinpath_steer_bpf::Path::Packet)?;
-        steering.apply(table)?;
-        // The programs before the sockets: a frame that a socket takes is withheld from the kernel from the first on, and
-        // without a socket nothing is.
         steering.attach_tcx(target.ifindex)?;
         let cut_here = Arc::<AtomicBool>::default();
         let (mut placed, mut waiting) = (Vec::with_capacity(workers), 0);
@@ -217,6 +214,9 @@ impl Attachment {
             let queue = PacketPort::open(&config, filter, sender, direct, Arc::clone(&cut_here))?;
             placed.push(Placed { worker, queue: Box::new(queue) });
         }
+        // Claims last: a frame that a socket takes is withheld from the kernel from the first on, and no socket takes any
+        // before it has joined the others' fan-out group, as until then both would.
+        steering.apply(table)?;
         let sockets = Vec::new();
         Ok((
             Self { steering, target, path: Path::Packet, queues: workers as u32, sockets, waiting, cut_here },

@@ -10,6 +10,8 @@ use twinpath_inspect::Reason;
 use twinpath_port::PortQueue;
 use twinpath_service::{Answer, Datagram, Service};
 use twinpath_stack::egress::{Egress, KernelReason};
+use twinpath_time::Instant;
+use twinpath_worker::{Command, Event};
 
 use self::wire::{Rig, WAY_BACK};
 
@@ -122,6 +124,39 @@ fn a_step_of_the_clock_either_way_leaves_every_peer_served() {
         }
     }
     assert_eq!(rig.pool.free(), rig.pool.frames());
+}
+
+/// More than a few bursts.
+const WAITING: u8 = 150;
+
+#[test]
+fn what_waits_in_a_ring_is_served_before_the_queue_is_given_back_and_before_the_end() {
+    let peer = "198.51.100.7:4000";
+    let with_requests = || {
+        let mut rig = Rig::new();
+        rig.learn("198.51.100.7", Ok(WAY_BACK));
+        (0..WAITING).for_each(|number| rig.ask(peer, &[number; 32]));
+        rig
+    };
+    let mut rig = with_requests();
+    assert!(rig.commands.send(Command::Detach { ifindex: 0 }).is_ok());
+    rig.turn();
+    let replies = std::iter::from_fn(|| Some(rig.replies()).filter(|replies| !replies.is_empty()));
+    let numbers: Vec<_> = replies.flatten().map(|(_, reply)| reply[0]).collect();
+    assert_eq!(numbers, (0..WAITING).collect::<Vec<_>>());
+    assert!(std::iter::from_fn(|| rig.events.take()).any(|event| matches!(event, Event::Detached(_))));
+
+    let (mut wire, mut pool) = with_requests().end();
+    let (mut burst, mut served) = (Burst::new(), 0);
+    loop {
+        wire.receive(Instant::ZERO, &mut pool, &mut burst);
+        if burst.is_empty() {
+            break;
+        }
+        served += burst.len();
+        burst.release(usize::MAX, &mut pool);
+    }
+    assert_eq!(served, usize::from(WAITING));
 }
 
 #[test]

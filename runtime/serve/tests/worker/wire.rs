@@ -90,6 +90,14 @@ impl<S: Service + 'static> Rig<S> {
         self.wire.transmit(&mut self.pool, &mut burst);
     }
 
+    /// Has the worker end; what remains is its peer's end of the wire.
+    pub(crate) fn end(self) -> (LoopbackPort, Pool) {
+        let Self { worker, wire, pool, commands, .. } = self;
+        drop(commands);
+        assert_eq!(worker.run().ports.len(), 1);
+        (wire, pool)
+    }
+
     /// Takes the replies off the wire: where to, and what.
     pub(crate) fn replies(&mut self) -> Vec<(SocketAddr, Vec<u8>)> {
         let mut burst = Burst::new();

@@ -1,0 +1,216 @@
+//! Each datagram is answered once, whatever happens to the fast path meanwhile: it is put on and taken off while requests come at
+//! a steady rate, and the replies to each of them are counted.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::UdpSocket;
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::net::sockopt::set_socket_recv_buffer_size_force;
+use rustix::process::{Signal, kill_process};
+use rustix::time::Timespec;
+
+use crate::rig::{CLIENT, PORT, Rig, SERVER, Server, until};
+use crate::root_or_skip;
+
+/// Requests per second: fast enough that a moment shows, and slow enough that no ring fills while other tests have the CPU.
+const FAST: u64 = 20_000;
+const SLOW: u64 = 2_000;
+/// Flows, so that several workers have some.
+const FLOWS: usize = 8;
+/// Between two looks at the clock.
+const BREAK: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000 };
+/// How long no reply has come when all have.
+const SILENCE: Duration = Duration::from_millis(300);
+
+/// What became of the requests.
+#[derive(Debug, Default)]
+struct Outcome {
+    sent: u64,
+    answered: u64,
+    /// Replies beyond the first to a request.
+    doubled: u64,
+}
+
+/// Numbered requests at a steady rate, while something happens.
+struct Load {
+    rate: u64,
+    sent: AtomicU64,
+    answered: AtomicU64,
+    over: AtomicBool,
+}
+
+/// Has the load end when it goes, also when something fails.
+struct EndsLoad<'a>(&'a Load);
+
+impl Drop for EndsLoad<'_> {
+    fn drop(&mut self) {
+        self.0.over.store(true, Ordering::SeqCst);
+    }
+}
+
+impl Load {
+    /// Runs `during` under load, with some of it before and after.
+    fn on(rig: &Rig, rate: u64, during: impl FnOnce(&Self)) -> Outcome {
+        let load = Self { rate, sent: 0.into(), answered: 0.into(), over: false.into() };
+        let sockets: Vec<_> = (0..FLOWS).map(|_| rig.client_udp(CLIENT, 0)).collect();
+        let doubled = std::thread::scope(|scope| {
+            let load = &load;
+            let ends = EndsLoad(load);
+            scope.spawn(|| load.send(&sockets));
+            let receivers: Vec<_> =
+                sockets.iter().map(|socket| scope.spawn(move || load.receive(socket))).collect();
+            load.goes_on();
+            during(load);
+            drop(ends);
+            receivers.into_iter().map(|receiver| receiver.join().unwrap()).sum()
+        });
+        Outcome { sent: load.sent.into_inner(), answered: load.answered.into_inner(), doubled }
+    }
+
+    /// Waits for some replies.
+    fn goes_on(&self) {
+        let before = self.answered.load(Ordering::SeqCst);
+        until("the load goes on", || self.answered.load(Ordering::SeqCst) > before + self.rate / 4);
+    }
+
+    fn send(&self, sockets: &[UdpSocket]) {
+        let begun = Instant::now();
+        let mut sent = 0;
+        while !self.over.load(Ordering::SeqCst) {
+            let due = begun.elapsed().as_micros() as u64 * self.rate / 1_000_000;
+            while sent < due {
+                let socket = &sockets[sent as usize % sockets.len()];
+                // Where the port is closed for a moment, the error of an earlier one shows here.
+                while socket.send_to(&sent.to_be_bytes(), (SERVER, PORT)).is_err() {}
+                sent += 1;
+            }
+            // The next ones are due in a moment; on no fd, as nothing else is waited for.
+            rustix::event::poll(&mut [], Some(&BREAK)).unwrap();
+        }
+        self.sent.store(sent, Ordering::SeqCst);
+    }
+
+    /// Replies that came again.
+    fn receive(&self, socket: &UdpSocket) -> u64 {
+        set_socket_recv_buffer_size_force(socket, 8 << 20).unwrap();
+        socket.set_read_timeout(Some(SILENCE)).unwrap();
+        let (mut seen, mut doubled) = (std::collections::HashSet::new(), 0);
+        let mut buffer = [0; 8];
+        loop {
+            match socket.recv(&mut buffer) {
+                Ok(_) if seen.insert(buffer) => drop(self.answered.fetch_add(1, Ordering::SeqCst)),
+                Ok(_) => doubled += 1,
+                Err(_) if self.over.load(Ordering::SeqCst) => return doubled,
+                Err(_) => {}
+            }
+        }
+    }
+}
+
+/// The ways a fast path can be set up: by the packet socket, by the direct ring, with several workers, over XDP.
+const WAYS: [&[&str]; 4] = [
+    &["--path", "packet", "--mode", "interrupt"],
+    &["--path", "packet", "--mode", "poll"],
+    &["--path", "packet", "--mode", "interrupt", "--workers", "2"],
+    &["--path", "xdp"],
+];
+
+fn socket_of(server: &Server) -> &str {
+    server.socket.to_str().unwrap()
+}
+
+#[test]
+fn a_take_over_under_load_answers_each_datagram_once() {
+    if !root_or_skip() {
+        return;
+    }
+    for (way, rate) in WAYS.into_iter().flat_map(|way| [(way, FAST), (way, SLOW)]) {
+        let rig = Rig::new();
+        let mut former = rig.serve(way);
+        let mut next = None;
+        let outcome = Load::on(&rig, rate, |load| {
+            next = Some(rig.serve(&[way, &["--take-over", socket_of(&former)]].concat()));
+            assert_eq!(former.child.wait().unwrap().code(), Some(0));
+            load.goes_on();
+        });
+        println!("{way:?}: {outcome:?}");
+        assert_eq!(outcome.doubled, 0, "{way:?}: {outcome:?}");
+        assert!(rate == FAST || outcome.answered == outcome.sent, "{way:?}: {outcome:?}");
+    }
+}
+
+#[test]
+fn an_instance_that_puts_its_programs_back_answers_each_datagram_once() {
+    if !root_or_skip() {
+        return;
+    }
+    for way in WAYS {
+        let rig = Rig::new();
+        let former = rig.serve(&[way, &["--take-over-ms", "300"]].concat());
+        let outcome = Load::on(&rig, FAST, |load| {
+            for failed in 1..=2 {
+                let path = former.path();
+                let mut taker = UnixStream::connect(&former.socket).unwrap();
+                taker.write_all(b"\"sockets\"\n").unwrap();
+                BufReader::with_capacity(1, &taker).read_line(&mut String::new()).unwrap();
+                taker.write_all(b"\"aside\"\n").unwrap();
+                until("the programs are off", || former.path() == "kernel");
+                until("it gives the new one up", || former.drops("take_over_failed") == failed);
+                until("the former is as it was", || former.path() == path);
+                load.goes_on();
+            }
+        });
+        println!("{way:?}: {outcome:?}");
+        assert_eq!(outcome.doubled, 0, "{way:?}: {outcome:?}");
+    }
+}
+
+#[test]
+fn addresses_that_come_and_go_double_nothing() {
+    if !root_or_skip() {
+        return;
+    }
+    for way in WAYS {
+        let rig = Rig::new();
+        let server = rig.serve(way);
+        let outcome = Load::on(&rig, FAST, |load| {
+            for round in 0..10 {
+                let address = format!("10.7.9.{round}/24");
+                rig.ip_server(&["address", "add", &address, "dev", "vs"]);
+                rig.ip_server(&["address", "del", &address, "dev", "vs"]);
+                server.path();
+            }
+            load.goes_on();
+        });
+        println!("{way:?}: {outcome:?}");
+        assert_eq!(outcome.doubled, 0, "{way:?}: {outcome:?}");
+    }
+}
+
+#[test]
+fn an_instance_that_ends_under_load_answers_nothing_twice() {
+    if !root_or_skip() {
+        return;
+    }
+    for way in WAYS {
+        for by_command in [false, true] {
+            let rig = Rig::new();
+            let mut server = rig.serve(way);
+            let outcome = Load::on(&rig, FAST, |_| {
+                if by_command {
+                    let mut drain = Command::new(env!("CARGO_BIN_EXE_twinpath"));
+                    drain.args(["drain", "--socket", socket_of(&server)]).stderr(Stdio::null());
+                    assert!(drain.status().unwrap().success());
+                } else {
+                    kill_process(server.pid(), Signal::INT).unwrap();
+                }
+                assert_eq!(server.child.wait().unwrap().code(), Some(0));
+            });
+            println!("{way:?}: {outcome:?}");
+            assert_eq!(outcome.doubled, 0, "{way:?} {by_command}: {outcome:?}");
+        }
+    }
+}
