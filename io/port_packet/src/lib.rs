@@ -155,7 +155,9 @@ impl WaitSource for PacketPort {
         !self.leave_direct() && self.transmitter.arm()
     }
 
-    fn disarm(&mut self) {}
+    fn disarm(&mut self) {
+        self.transmitter.disarm();
+    }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.receiver.as_fd())

@@ -99,10 +99,22 @@ pub(crate) fn receiver<E>(
         receive_all(&socket, config.ifindex)?;
     }
     if let Some(group) = config.fanout_group {
-        let argument = c_int::from(group) | (libc::PACKET_FANOUT_HASH as c_int) << 16;
-        set_option(&socket, "PACKET_FANOUT", libc::PACKET_FANOUT, &argument)?;
+        join_fanout(&socket, group)?;
     }
     Ok((socket, ring))
+}
+
+/// Joins the fan-out group, whose members share frames by flow hash. The kernel then takes the frames with a hook of the group's, to
+/// which PACKET_IGNORE_OUTGOING of the socket means nothing: the group has a flag of its own for it (`fanout_add`,
+/// net/packet/af_packet.c). A kernel that does not know the flag ignores or refuses it; there the filter, which lets no outgoing frame
+/// pass, is run for each of them.
+fn join_fanout<E>(socket: &OwnedFd, group: u16) -> Result<(), OpenError<E>> {
+    let join = |mode| {
+        let argument = c_int::from(group) | (mode as c_int) << 16;
+        set_option(socket, "PACKET_FANOUT", libc::PACKET_FANOUT, &argument)
+    };
+    join(libc::PACKET_FANOUT_HASH | libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING)
+        .or_else(|_: OpenError<E>| join(libc::PACKET_FANOUT_HASH))
 }
 
 /// Has the socket be offered every frame of the interface. Before, it costs these frames nothing.

@@ -244,6 +244,11 @@ impl Transmitter {
         self.queue.as_mut().is_none_or(|queue| queue.arm())
     }
 
+    /// After a sleep: what could not leave then may be able to now.
+    pub(crate) fn disarm(&mut self) {
+        self.queue.iter_mut().for_each(|queue| queue.disarm());
+    }
+
     pub(crate) fn into_frames(mut self) -> Vec<Frame> {
         let mut frames: Vec<_> = self.taken.drain(usize::MAX).collect();
         frames.extend(self.pending.drain(usize::MAX));

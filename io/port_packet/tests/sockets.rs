@@ -1,0 +1,122 @@
+//! What the sockets of a port are offered, and what becomes of frames that can't leave: a veth pair, no program anywhere.
+#![allow(clippy::unwrap_used, reason = "a test says what it needs")]
+
+use std::convert::Infallible;
+use std::net::UdpSocket;
+use std::os::fd::BorrowedFd;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use twinpath_frame::{Burst, Pool};
+use twinpath_port::{PortId, PortQueue, WaitSource};
+use twinpath_port_packet::{PacketConfig, PacketPort};
+use twinpath_port_xdp::{CopyMode, XdpConfig, XdpPort};
+use twinpath_sys::Namespace;
+
+fn ip(arguments: &str) {
+    assert!(Command::new("ip").args(arguments.split(' ')).status().unwrap().success(), "ip {arguments}");
+}
+
+/// A pair in the current namespace. What is sent to 10.1.0.9 leaves by `near`, what is sent to 10.2.0.9 arrives there.
+fn pair() -> u32 {
+    ip("link add near address 02:00:00:00:00:01 type veth peer name far address 02:00:00:00:00:02");
+    for (name, subnet, peer) in [("near", 1, 2), ("far", 2, 1)] {
+        ip(&format!("link set {name} addrgenmode none"));
+        ip(&format!("addr add 10.{subnet}.0.1/24 dev {name}"));
+        ip(&format!("link set {name} up"));
+        ip(&format!("neigh add 10.{subnet}.0.9 lladdr 02:00:00:00:00:0{peer} dev {name} nud permanent"));
+    }
+    let shown = Command::new("ip").args(["-o", "link", "show", "near"]).output().unwrap().stdout;
+    String::from_utf8(shown).unwrap().split(':').next().unwrap().trim().parse().unwrap()
+}
+
+fn config(ifindex: u32, fanout_group: Option<u16>) -> PacketConfig {
+    PacketConfig { id: PortId::default(), ifindex, ring_slots: 128, fanout_group, bypass_qdisc: true }
+}
+
+/// No filter: what the socket is offered it takes.
+fn open(config: &PacketConfig, queue: Option<XdpPort>) -> PacketPort {
+    let filter = |_: BorrowedFd<'_>| Ok::<(), Infallible>(());
+    PacketPort::open(config, filter, queue, None, Arc::default()).unwrap()
+}
+
+/// Empties the ports until a frame that holds `last` has come; how many hold `word`.
+fn count(ports: &mut [PacketPort], word: &[u8], last: &[u8]) -> usize {
+    let (mut pool, mut burst) = (Pool::new(128).unwrap(), Burst::new());
+    let (begun, mut found, mut over) = (Instant::now(), 0, false);
+    let holds = |frame: &[u8], word: &[u8]| frame.windows(word.len()).any(|part| part == word);
+    while !over && begun.elapsed() < Duration::from_secs(5) {
+        for port in &mut *ports {
+            port.receive(twinpath_time::Instant::ZERO, &mut pool, &mut burst);
+            found += burst.frames().iter().filter(|frame| holds(frame.bytes(), word)).count();
+            over |= burst.frames().iter().any(|frame| holds(frame.bytes(), last));
+            burst.release(usize::MAX, &mut pool);
+        }
+    }
+    assert!(over, "nothing arrived in five seconds");
+    found
+}
+
+#[test]
+fn what_the_host_sends_is_not_offered_to_one_socket_nor_to_a_group_of_them() {
+    if !twinpath_test_skip::root_or_skip() {
+        return;
+    }
+    Namespace::new().unwrap().run(outgoing).unwrap();
+}
+
+fn outgoing() {
+    let ifindex = pair();
+    let sender = UdpSocket::bind("0.0.0.0:0").unwrap();
+    for workers in [1, 2] {
+        let group = (workers > 1).then_some(7);
+        let mut ports: Vec<_> = (0..workers).map(|_| open(&config(ifindex, group), None)).collect();
+        for _ in 0..50 {
+            sender.send_to(b"outgoing", "10.1.0.9:7").unwrap();
+        }
+        sender.send_to(b"incoming", "10.2.0.9:7").unwrap();
+        sender.send_to(b"the last", "10.2.0.9:7").unwrap();
+        assert_eq!(count(&mut ports, b"outgoing", b"the last"), 0, "{workers} workers");
+        sender.send_to(b"incoming", "10.2.0.9:7").unwrap();
+        sender.send_to(b"the last", "10.2.0.9:7").unwrap();
+        assert_eq!(count(&mut ports, b"incoming", b"the last"), 1, "{workers} workers: each frame once");
+    }
+}
+
+#[test]
+fn frames_that_wait_for_the_link_keep_the_worker_from_sleeping_once_it_is_back() {
+    if !twinpath_test_skip::root_or_skip() {
+        return;
+    }
+    Namespace::new().unwrap().run(stuck).unwrap();
+}
+
+fn stuck() {
+    let ifindex = pair();
+    let mut pool = Pool::new(64).unwrap();
+    let xdp = XdpConfig {
+        id: PortId::default(),
+        ifindex,
+        ring_frames: 16,
+        receives: false,
+        copy_mode: CopyMode::Copy,
+        virtual_device: true,
+    };
+    let queue = XdpPort::open(&xdp, None, pool.region()).unwrap();
+    let mut port = open(&config(ifindex, None), Some(queue));
+    ip("link set near down");
+    let mut burst = Burst::new();
+    let mut frame = pool.take().unwrap();
+    frame.copy_from(&[2; 64]).unwrap();
+    burst.push(frame).unwrap();
+    port.transmit(&mut pool, &mut burst);
+    port.flush(&mut pool);
+    assert!(port.arm(), "nothing can leave: sleeping is right");
+    port.disarm();
+    ip("link set near up");
+    assert!(!port.arm(), "it can leave now: another turn comes first");
+    port.disarm();
+    port.flush(&mut pool);
+    assert!(port.arm(), "it has left");
+}
