@@ -6,7 +6,7 @@ use std::path::{Path as FilePath, PathBuf};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use twinpath_control::choose::PathAsked;
-use twinpath_control::config::{Config, ConfigError, Mode, Pool, ServiceKind};
+use twinpath_control::config::{Config, ConfigError, Mode, Pool, Service as Asked, ServiceKind};
 use twinpath_control::instance::{self, InstanceError, Plan, Ready};
 use twinpath_control::metrics::MetricsAddress;
 use twinpath_serve::PoolLimits;
@@ -49,6 +49,14 @@ impl<S: Service + Clone + 'static> Builder<S> {
         self
     }
 
+    /// What is asked for: a file may name several services, which [`Builder::run`] refuses.
+    fn asked(&mut self) -> &mut Asked {
+        if self.config.services.is_empty() {
+            self.config.services.push(Asked::default());
+        }
+        &mut self.config.services[0]
+    }
+
     /// On this interface.
     #[must_use]
     pub fn on(mut self, interface: &str) -> Self {
@@ -59,28 +67,28 @@ impl<S: Service + Clone + 'static> Builder<S> {
     /// At a UDP port, on both paths.
     #[must_use]
     pub fn udp(mut self, port: u16) -> Self {
-        self.config.service.udp = NonZeroU16::new(port);
+        self.asked().udp = NonZeroU16::new(port);
         self
     }
 
     /// At a TCP port.
     #[must_use]
     pub fn tcp(mut self, port: u16) -> Self {
-        self.config.service.tcp = NonZeroU16::new(port);
+        self.asked().tcp = NonZeroU16::new(port);
         self
     }
 
     /// Frames of an EtherType, whole, on the fast path.
     #[must_use]
-    pub const fn ethertype(mut self, ethertype: u16) -> Self {
-        self.config.service.ethertype = Some(ethertype);
+    pub fn ethertype(mut self, ethertype: u16) -> Self {
+        self.asked().ethertype = Some(ethertype);
         self
     }
 
     /// Only at this address of ours; again for each.
     #[must_use]
     pub fn address(mut self, address: IpAddr) -> Self {
-        self.config.service.addresses.push(address);
+        self.asked().addresses.push(address);
         self
     }
 
@@ -134,7 +142,7 @@ impl<S: Service + Clone + 'static> Builder<S> {
         self
     }
 
-    /// Everything there is, as docs/config.md describes it; `service.kind` means nothing here.
+    /// Everything there is, as docs/config.md describes it; there is one service, and its kind and name mean nothing here.
     pub const fn config(&mut self) -> &mut Config {
         &mut self.config
     }
@@ -164,20 +172,24 @@ impl<S: Service + Clone + 'static> Builder<S> {
     /// As [`Builder::run`].
     pub fn run_and_tell(self, ready: impl FnOnce(&Ready)) -> Result<(), Error> {
         let Self { service, name, mut config } = self;
-        let asked = &mut config.service;
+        let [asked] = config.services.as_mut_slice() else {
+            let sentence = "service: this program serves one: leave one table [service] in the file";
+            return Err(Error::Invalid(vec![sentence.to_owned()]));
+        };
         if asked.udp.is_none() && asked.tcp.is_none() && asked.ethertype.is_none() && asked.flows.is_empty() {
             let sentence = "what is to be served? Add udp(PORT), tcp(PORT) or ethertype(TYPE)";
             return Err(Error::Invalid(vec![sentence.to_owned()]));
         }
+        asked.name = Some(name.to_owned());
         // The kinds of the program's own services stand for what may go together.
-        asked.kind = if asked.ethertype.is_some() { ServiceKind::Reflect } else { ServiceKind::Echo };
+        asked.kind = Some(if asked.ethertype.is_some() { ServiceKind::Reflect } else { ServiceKind::Echo });
         // Refused: running out of files is counted where it happens.
         let limit = getrlimit(Resource::Nofile);
         let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
         let files = limit.maximum.and_then(|hard| config.check_open_files(hard));
         let faults: Vec<String> =
             config.validate().into_iter().chain(files).map(|fault| fault.to_string()).collect();
-        let plan = Plan::of(&config, name).filter(|_| faults.is_empty()).ok_or(Error::Invalid(faults))?;
-        Ok(instance::run(plan, &service, ready)?)
+        let plan = Plan::of(&config).filter(|_| faults.is_empty()).ok_or(Error::Invalid(faults))?;
+        Ok(instance::run(plan, &[service], ready)?)
     }
 }

@@ -1,34 +1,35 @@
 //! The configuration of an instance: a TOML file, overridden by the command line.
 //!
-//! An error names the file, the line, the key and what to do. docs/config.md describes every key; its example is
+//! All mistakes are told at once, each with the file, the line, the key and what to do. docs/config.md describes every key; its example is
 //! [`EXAMPLE`], which a test reads.
 
-use std::fmt;
-use std::io;
 use std::net::IpAddr;
 use std::num::NonZeroU16;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use toml::de::DeTable;
 
 pub use twinpath_worker::idle::{Mode, RequestSetting as LatencyRequest};
 pub use twinpath_worker::priority::Priority;
 pub use twinpath_worker::request::RequestScope;
 
+pub use fault::{ConfigError, Fault, Mistake};
 pub use goal::{CpuGoal, LatencyGoal, goal};
 pub use limits::{LimitOverrides, Limits};
 pub use pool::Pool;
 pub use rpc::{Rpc, RpcOverrides};
 pub use service::{FlowText, Service, ServiceKind, SourceText};
 
+use self::reading::{Read, Unread};
 use crate::choose::PathAsked;
 use crate::metrics::MetricsAddress;
 
+mod fault;
 mod goal;
 mod limits;
 mod pool;
+mod reading;
 mod rpc;
 mod service;
 
@@ -53,12 +54,13 @@ const RING_FRAMES: RangeInclusive<u32> = 64..=8192;
 const SOCKET_PATH_MAX: usize = 107;
 
 /// What one instance does.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// The service.
-    pub service: Service,
-    /// Where it is served.
+    /// The services: `[service]`, or `[[service]]` for each of several.
+    #[serde(rename = "service", with = "service::one_or_several")]
+    pub services: Vec<Service>,
+    /// Where they are served.
     pub interface: Interface,
     /// Who serves.
     pub worker: Worker,
@@ -70,6 +72,20 @@ pub struct Config {
     pub rpc: Rpc,
     /// How it is asked and told.
     pub control: Control,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            services: vec![Service::default()],
+            interface: Interface::default(),
+            worker: Worker::default(),
+            limits: Limits::default(),
+            pool: Pool::default(),
+            rpc: Rpc::default(),
+            control: Control::default(),
+        }
+    }
 }
 
 /// `[interface]`
@@ -254,103 +270,92 @@ pub struct Overrides {
     pub rpc: RpcOverrides,
 }
 
-/// One thing that is wrong.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
-    /// The key, as `worker.cpus`.
-    pub key: &'static str,
-    /// What is wrong and what to do.
-    pub sentence: String,
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.key, self.sentence)
-    }
-}
-
-/// Why there is no configuration.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    /// The file cannot be read.
-    #[error("cannot read the configuration {}: {error}", file.display())]
-    Read {
-        /// The file.
-        file: PathBuf,
-        /// Why.
-        error: io::Error,
-    },
-    /// The file is not what it should be.
-    #[error("{}:{line}: {key}{sentence}", file.display())]
-    Parse {
-        /// The file.
-        file: PathBuf,
-        /// The line, from 1.
-        line: usize,
-        /// The key and a colon; empty where there is none.
-        key: String,
-        /// What is wrong.
-        sentence: String,
-    },
-    /// The values do not work.
-    #[error("{}", .0.join("\n"))]
-    Invalid(Vec<String>),
-}
-
 impl Config {
-    /// The configuration of a file, if one is named, with the command line's overrides, validated.
+    /// The configuration of a file, if one is named, with the command line's overrides, validated. `open_files` is how many files
+    /// this process may have open, if there is a limit.
     ///
     /// # Errors
-    /// The first thing wrong in the file, or all things wrong with the values.
-    pub fn load(file: Option<&Path>, overrides: &Overrides) -> Result<Self, ConfigError> {
+    /// Everything that is wrong in the file, on the command line and with the values.
+    pub fn load(
+        file: Option<&Path>,
+        overrides: &Overrides,
+        open_files: Option<u64>,
+    ) -> Result<Self, ConfigError> {
         let text = match file {
             Some(file) => std::fs::read_to_string(file)
                 .map_err(|error| ConfigError::Read { file: file.to_owned(), error })?,
             None => String::new(),
         };
-        let name = file.unwrap_or_else(|| Path::new("the command line"));
-        let mut config = Self::parse(&text, name)?;
+        let Read { mut config, mut mistakes, unread } =
+            reading::read(&text, file.unwrap_or_else(|| Path::new("the command line")));
+        let mut faults: Vec<Fault> =
+            file.and_then(|file| config.kind_fault(overrides, file)).into_iter().collect();
         config.apply(overrides);
-        let faults = config.validate();
-        if faults.is_empty() {
-            return Ok(config);
+        if unread != Unread::Everything {
+            faults.extend(config.validate());
+            faults.extend(config.check_kinds());
+            faults.extend(open_files.and_then(|limit| config.check_open_files(limit)));
         }
-        let place = |fault: &Fault| match line_of(&text, fault.key) {
-            Some(line) => format!("{}:{line}: {fault}", name.display()),
-            None => fault.to_string(),
-        };
-        Err(ConfigError::Invalid(faults.iter().map(place).collect()))
+        // Of a key that could not be read it is known what is wrong.
+        let known = faults.into_iter().filter(|fault| !unread.has(&fault.key));
+        mistakes.extend(known.map(|fault| Mistake {
+            place: file.and_then(|file| Some((file.to_owned(), reading::line_of(&text, &fault.key)?))),
+            fault,
+        }));
+        mistakes.sort_by_key(|mistake| mistake.place.as_ref().map_or(usize::MAX, |(_, line)| *line));
+        if mistakes.is_empty() { Ok(config) } else { Err(ConfigError::Invalid(mistakes)) }
     }
 
     /// Reads the text of a file; `file` is for the message only.
     ///
     /// # Errors
-    /// [`ConfigError::Parse`]: the first thing that is not TOML, not a known key, or not a value for it.
+    /// [`ConfigError::Invalid`]: all that is not TOML, not a known key, or not a value for it.
     pub fn parse(text: &str, file: &Path) -> Result<Self, ConfigError> {
-        let fault = |error: &toml::de::Error, key: String| ConfigError::Parse {
-            file: file.to_owned(),
-            line: error.span().map_or(1, |span| line_at(text, span.start)),
-            sentence: advice(&key, error.message()),
-            key,
-        };
-        let document = toml::de::Deserializer::parse(text).map_err(|error| fault(&error, String::new()))?;
-        serde_path_to_error::deserialize(document).map_err(|error| {
-            let path = error.path().to_string();
-            let key = if path == "." { String::new() } else { format!("{path}: ") };
-            fault(error.inner(), key)
-        })
+        let Read { config, mistakes, .. } = reading::read(text, file);
+        if mistakes.is_empty() { Ok(config) } else { Err(ConfigError::Invalid(mistakes)) }
+    }
+
+    /// Whether a command that serves one kind is given a file that says another, or several.
+    fn kind_fault(&self, overrides: &Overrides, file: &Path) -> Option<Fault> {
+        let (asked, file) = (overrides.kind?, file.display());
+        match self.services.as_slice() {
+            [Service { kind: Some(kind), .. }] if *kind != asked => Some(Fault::new(
+                "service.kind",
+                format!(
+                    "the file says {kind} and the command line says {asked}: run `twinpath serve --config {file}` for \
+                     what the file says"
+                ),
+            )),
+            [] | [_] => None,
+            several => Some(Fault::new(
+                "",
+                format!(
+                    "{file} has {} services and `serve {asked}` serves one: run `twinpath serve --config {file}`",
+                    several.len()
+                ),
+            )),
+        }
+    }
+
+    /// The limits of TCP connections, and whatever else has limits, of one service.
+    #[must_use]
+    pub fn limits_of(&self, service: &Service) -> Limits {
+        let mut limits = self.limits.clone();
+        limits.apply(&service.limits);
+        limits
+    }
+
+    /// The bounds of ONC RPC of one service.
+    #[must_use]
+    pub fn rpc_of(&self, service: &Service) -> Rpc {
+        let mut rpc = self.rpc.clone();
+        rpc.apply(&service.rpc);
+        rpc
     }
 
     /// Lets the command line win.
     pub fn apply(&mut self, overrides: &Overrides) {
         let Overrides {
-            kind,
-            udp,
-            tcp,
-            ethertype,
-            addresses,
-            flows,
-            sources,
             interface,
             path,
             measure_fallback,
@@ -372,16 +377,9 @@ impl Config {
             metrics,
             limits,
             rpc,
+            ..
         } = overrides.clone();
-        // Naming a port on the command line names the whole set: the file's other port is not meant then.
-        if udp.is_some() || tcp.is_some() {
-            (self.service.udp, self.service.tcp) = (udp, tcp);
-        }
-        self.service.kind = kind.unwrap_or(self.service.kind);
-        self.service.ethertype = ethertype.or(self.service.ethertype);
-        replace_if_any(&mut self.service.addresses, addresses);
-        replace_if_any(&mut self.service.flows, flows);
-        replace_if_any(&mut self.service.sources, sources);
+        self.apply_to_services(overrides);
         self.interface.name = interface.or(self.interface.name.take());
         self.interface.path = path.unwrap_or(self.interface.path);
         self.interface.measure_fallback |= measure_fallback;
@@ -408,13 +406,33 @@ impl Config {
         self.rpc.apply(&rpc);
     }
 
+    fn apply_to_services(&mut self, overrides: &Overrides) {
+        // What one service is given is named on the command line only for one.
+        if let [service] = self.services.as_mut_slice() {
+            let Overrides { kind, udp, tcp, ethertype, addresses, flows, sources, .. } = overrides;
+            // Naming a port on the command line names the whole set: the file's other port is not meant then.
+            if udp.is_some() || tcp.is_some() {
+                (service.udp, service.tcp) = (*udp, *tcp);
+            }
+            service.kind = kind.or(service.kind);
+            service.ethertype = ethertype.or(service.ethertype);
+            replace_if_any(&mut service.addresses, addresses);
+            replace_if_any(&mut service.flows, flows);
+            replace_if_any(&mut service.sources, sources);
+        }
+        for service in &mut self.services {
+            service.limits.without(&overrides.limits);
+            service.rpc.without(&overrides.rpc);
+        }
+    }
+
     /// Everything that cannot work, whatever the host; empty if nothing is wrong.
     #[must_use]
     pub fn validate(&self) -> Vec<Fault> {
         let mut faults = Vec::new();
-        let mut check = |wrong: bool, key, sentence: String| {
+        let mut check = |wrong: bool, key: &str, sentence: String| {
             if wrong {
-                faults.push(Fault { key, sentence });
+                faults.push(Fault::new(key, sentence));
             }
         };
         match &self.interface.name {
@@ -425,8 +443,8 @@ impl Config {
                 format!("`{name}` is no name of an interface: see `ip link`"),
             ),
         }
-        for (key, sentence) in self.service.faults() {
-            check(true, key, sentence);
+        for Fault { key, sentence } in self.service_faults() {
+            check(true, &key, sentence);
         }
         for (key, sentence) in self.interface.loss_fault().into_iter().chain(self.interface.ring_fault()) {
             check(true, key, sentence);
@@ -458,10 +476,15 @@ impl Config {
             check(true, key, sentence);
         }
         // What other services hold of a request is no business of rpc's.
-        let served = self.service.kind == ServiceKind::Rpc;
+        let own = |service: &Service| {
+            service.limits == LimitOverrides::default() && service.rpc == RpcOverrides::default()
+        };
+        let served = self.services.iter().any(|it| it.kind == Some(ServiceKind::Rpc) && own(it));
         let rpc = self.rpc.faults(if served { self.limits.connection_bytes } else { u32::MAX });
         let pool = self.pool.faults();
-        for (key, sentence) in self.limits.faults(worker.count).into_iter().chain(rpc).chain(pool) {
+        for (key, sentence) in
+            self.limits.faults(worker.count.min(WORKERS_MAX)).into_iter().chain(rpc).chain(pool)
+        {
             check(true, key, sentence);
         }
         if let Some(socket) = &self.control.socket {
@@ -480,23 +503,29 @@ impl Config {
     pub fn check_open_files(&self, hard_limit: u64) -> Option<Fault> {
         // Besides connections: per worker its sockets, rings, event and timer descriptors; the control thread's.
         let others = 64 + 32 * u64::from(self.worker.count);
-        let needed = u64::from(self.limits.connections) + others;
-        (needed > hard_limit).then(|| Fault {
-            key: "limits.connections",
-            sentence: format!(
-                "{} connections need {needed} open files and this process may have {hard_limit}: set it to {} or \
-                 less, or raise the hard limit (ulimit -Hn, LimitNOFILE=)",
-                self.limits.connections,
+        let served = self.services.iter().filter(|service| service.tcp.is_some());
+        let connections: u64 =
+            served.clone().map(|service| u64::from(self.limits_of(service).connections)).sum();
+        let needed = connections + others;
+        let each = match served.count() {
+            0 | 1 => "",
+            _ => " in all for their services",
+        };
+        (needed > hard_limit).then(|| {
+            let sentence = format!(
+                "{connections} connections need {needed} open files and this process may have {hard_limit}: set it to {} \
+                 or less{each}, or raise the hard limit (ulimit -Hn, LimitNOFILE=)",
                 hard_limit.saturating_sub(others)
-            ),
+            );
+            Fault::new("limits.connections", sentence)
         })
     }
 }
 
 /// A list named on the command line is the whole list.
-fn replace_if_any<T>(list: &mut Vec<T>, named: Vec<T>) {
+fn replace_if_any<T: Clone>(list: &mut Vec<T>, named: &[T]) {
     if !named.is_empty() {
-        *list = named;
+        *list = named.to_vec();
     }
 }
 
@@ -522,35 +551,6 @@ pub fn parse_cpu_list(text: &str) -> Result<Vec<u32>, CpuListError> {
         cpus.extend(first..=last);
     }
     Ok(cpus)
-}
-
-/// The line of the key `table.key` in `text`, from 1.
-fn line_of(text: &str, key: &str) -> Option<usize> {
-    let document = DeTable::parse(text).ok()?;
-    let (table, key) = key.split_once('.')?;
-    let table = document.get_ref().get(table)?.get_ref().as_table()?;
-    let (found, _) = table.iter().find(|(name, _)| name.get_ref() == key)?;
-    Some(line_at(text, found.span().start))
-}
-
-fn line_at(text: &str, offset: usize) -> usize {
-    text.bytes().take(offset).filter(|byte| *byte == b'\n').count() + 1
-}
-
-/// The library's message in one line, with what to do about it where that is not plain.
-fn advice(key: &str, message: &str) -> String {
-    let message = message.trim().replace('\n', ", ");
-    if key.starts_with("worker.sockets") && message.starts_with("unknown field") {
-        "this key is gone: TCP connections are always served through epoll, as `auto` chose before; delete the line \
-         (docs/decisions/0006 says why)"
-            .to_owned()
-    } else if message.contains("nonzero") {
-        format!("{message} (a port is 1 to 65535; leave the key out for none)")
-    } else if message.starts_with("unknown field") {
-        format!("{message} (docs/config.md lists the keys)")
-    } else {
-        message
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! What serving counts, beyond the worker's own counters.
 
-use twinpath_inspect::Counter;
+use twinpath_inspect::{Counter, Drops};
 
 /// Counters of one entry of [`Served`](crate::Served).
 #[derive(Debug, Default)]
@@ -16,6 +16,8 @@ pub struct ClaimCounters {
 pub struct ServeCounters {
     /// One per entry of what is served.
     pub claims: Box<[ClaimCounters]>,
+    /// What it dropped, where its worker has other services as well; else the worker's own counters have it.
+    pub drops: Drops,
     /// Datagrams, or whole frames, served that came on the fast path.
     pub fast_requests: Counter,
     /// Replies that left on the fast path.

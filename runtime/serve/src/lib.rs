@@ -8,6 +8,7 @@
 //! A fast-path reply whose way out is not known, or too small, leaves through the kernel's socket as well.
 
 mod counters;
+mod demux;
 mod engine;
 mod frames;
 mod guarded;
@@ -16,6 +17,7 @@ mod served;
 mod tcp;
 
 pub use counters::{ClaimCounters, ServeCounters};
+pub use demux::{Change, Demux, DemuxCommand, Routes, SLOTS_MAX};
 pub use engine::{KernelSide, SOCKETS_MAX, ServeCommand, ServeConfig, ServeEngine, ServeEvent};
 pub use guarded::Panicked;
 pub use pool::{Desk, PoolLimits};

@@ -89,12 +89,46 @@ pub struct Io<'a, E> {
     pub(crate) sleeper: &'a Sleeper,
     pub(crate) events: &'a mut Sender<Event<E>>,
     pub(crate) drops: &'a Drops,
+    /// Where the tokens of its part begin; 0 unless the engine hands on calls to engines that it is made of.
+    pub(crate) first_token: u32,
 }
 
 /// Engine tokens stand above those of the worker's own fds.
 pub(crate) const ENGINE_TOKENS: u64 = 1 << 32;
 
+/// Bits of a token that one part of an engine has to itself.
+const PART_BITS: u32 = 24;
+
+/// Parts that an engine can be made of.
+pub const PARTS_MAX: usize = 1 << (u32::BITS - PART_BITS);
+
+/// The part of an engine that a token belongs to, and the token as that part knows it.
+#[inline]
+#[must_use]
+pub const fn part_of(token: u32) -> (usize, u32) {
+    ((token >> PART_BITS) as usize, token & ((1 << PART_BITS) - 1))
+}
+
 impl<E: Send> Io<'_, E> {
+    /// The same for one part of an engine that is made of several: the part uses tokens below 2^24, as if it were alone, and counts its
+    /// drops in `drops`. [`part_of`] says which part a token belongs to. `part` is below [`PARTS_MAX`].
+    #[inline]
+    pub fn part<'b>(&'b mut self, part: usize, drops: &'b Drops) -> Io<'b, E> {
+        Io {
+            pool: &mut *self.pool,
+            ports: &mut *self.ports,
+            taps: &mut *self.taps,
+            sleeper: self.sleeper,
+            events: &mut *self.events,
+            drops,
+            first_token: (part as u32) << PART_BITS,
+        }
+    }
+
+    const fn token(&self, token: u32) -> u64 {
+        ENGINE_TOKENS + (self.first_token | token) as u64
+    }
+
     /// An empty frame; `None` if the pool is empty (count it, try again later).
     pub fn take(&mut self) -> Option<Frame> {
         self.pool.take()
@@ -148,7 +182,7 @@ impl<E: Send> Io<'_, E> {
     /// # Errors
     /// What `epoll_ctl(2)` returns.
     pub fn watch(&self, fd: impl AsFd, token: u32, write: bool) -> Result<(), Errno> {
-        self.sleeper.add(fd, ENGINE_TOKENS + u64::from(token), write)
+        self.sleeper.add(fd, self.token(token), write)
     }
 
     /// Has the worker watch `fd` for reading and writing by edges: [`Engine::ready`] is told once when either becomes possible, and
@@ -157,7 +191,7 @@ impl<E: Send> Io<'_, E> {
     /// # Errors
     /// What `epoll_ctl(2)` returns.
     pub fn watch_edges(&self, fd: impl AsFd, token: u32) -> Result<(), Errno> {
-        self.sleeper.add_edges(fd, ENGINE_TOKENS + u64::from(token))
+        self.sleeper.add_edges(fd, self.token(token))
     }
 
     /// Changes what `fd` is watched for.
@@ -165,7 +199,7 @@ impl<E: Send> Io<'_, E> {
     /// # Errors
     /// What `epoll_ctl(2)` returns.
     pub fn rewatch(&self, fd: impl AsFd, token: u32, read: bool, write: bool) -> Result<(), Errno> {
-        self.sleeper.change(fd, ENGINE_TOKENS + u64::from(token), read, write)
+        self.sleeper.change(fd, self.token(token), read, write)
     }
 
     /// No longer watches `fd`.

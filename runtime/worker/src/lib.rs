@@ -26,7 +26,7 @@ mod wake;
 
 pub use costs::Costs;
 pub use counters::WorkerCounters;
-pub use engine::{Attached, Engine, Io};
+pub use engine::{Attached, Engine, Io, PARTS_MAX, part_of};
 pub use request::Request;
 pub use tap::{SENT, TAPS_MAX, Tap, TapCounters};
 pub use turn::{Command, ENGINE_RESERVE, EVENTS_RESERVE, Event, PORTS_MAX, Remains, Worker, WorkerConfig};

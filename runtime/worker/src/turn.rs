@@ -24,8 +24,9 @@ use crate::tap::{Tap, Taps};
 /// Ports per worker, at most. Control gives a worker no more; one more is handed back at once.
 pub const PORTS_MAX: usize = 64;
 
-/// Events of its engine that must arrive and may be unread at a time.
-pub const ENGINE_RESERVE: u32 = 2;
+/// Events of its engine that must arrive and may be unread at a time: a few for each part of an engine that has as many as a server may
+/// have.
+pub const ENGINE_RESERVE: u32 = 256;
 
 /// Room that a mailbox from a worker to control keeps for events that must arrive. Control attaches again only when it has
 /// read that every former port came back, so at most an [`Event::Attached`] and an [`Event::Detached`] of each port are unread.
@@ -400,6 +401,7 @@ impl<E: Engine> Worker<E> {
                 sleeper,
                 events,
                 drops: &counters.drops,
+                first_token: 0,
             };
             engine.receive(now, place, burst, &mut io);
             debug_assert!(burst.is_empty(), "an engine takes all it is given");
@@ -634,7 +636,7 @@ impl<E: Engine> Worker<E> {
 
     fn with_io<R>(&mut self, call: impl FnOnce(&mut E, &mut Io<'_, E::Event>) -> R) -> R {
         let Self { engine, pool, ports, taps, sleeper, events, counters, .. } = self;
-        call(engine, &mut Io { pool, ports, taps, sleeper, events, drops: &counters.drops })
+        call(engine, &mut Io { pool, ports, taps, sleeper, events, drops: &counters.drops, first_token: 0 })
     }
 
     /// The fd for an application's own loop: readable when a turn has something to do.

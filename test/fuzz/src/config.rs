@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use twinpath_control::config::{Config, ConfigError, EXAMPLE, parse_cpu_list};
+use twinpath_control::config::{Config, ConfigError, EXAMPLE, Mistake, parse_cpu_list};
 
 use crate::fuzz;
 
@@ -10,17 +10,24 @@ fn check(text: &str) {
     match Config::parse(text, Path::new("service.toml")) {
         Ok(config) => {
             for fault in config.validate() {
-                assert!(!fault.sentence.is_empty() && fault.key.contains('.'), "{fault:?}");
+                assert!(
+                    !fault.sentence.is_empty() && fault.key.contains("service") | fault.key.contains('.'),
+                    "{fault:?}"
+                );
             }
             let written = toml::to_string(&config).expect("a configuration is TOML");
             let again = Config::parse(&written, Path::new("written.toml")).expect("what we write we read");
             assert_eq!(again, config, "{written}");
         }
-        Err(ConfigError::Parse { line, sentence, .. }) => {
-            assert!((1..=text.lines().count() + 1).contains(&line), "line {line} of {text:?}");
-            assert!(!sentence.is_empty());
+        Err(ConfigError::Invalid(mistakes)) => {
+            assert!(!mistakes.is_empty());
+            for Mistake { place, fault } in mistakes {
+                let line = place.expect("a place").1;
+                assert!((1..=text.lines().count() + 1).contains(&line), "line {line} of {text:?}");
+                assert!(!fault.sentence.is_empty());
+            }
         }
-        Err(other) => panic!("nothing is read and nothing validated here: {other}"),
+        Err(other) => panic!("nothing is read here: {other}"),
     }
 }
 

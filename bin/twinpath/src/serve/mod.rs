@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 mod limits;
+mod program;
 mod rpc;
 
 use anyhow::bail;
@@ -18,12 +19,19 @@ use twinpath_control::config::{
 };
 use twinpath_control::instance::{self, Plan, Ready};
 use twinpath_control::metrics::MetricsAddress;
-use twinpath_service::{Echo, Reflect};
+
+use self::program::Program;
 
 #[derive(clap::Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    override_usage = "twinpath serve --config FILE [OPTIONS]\n       twinpath serve <echo|reflect|rpc> [OPTIONS]"
+)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    service: Service,
+    service: Option<Service>,
+    #[command(flatten)]
+    common: CommonArgs,
 }
 
 #[derive(clap::Subcommand)]
@@ -164,19 +172,20 @@ pub(crate) fn parse_ethertype(text: &str) -> Result<u16, String> {
     parsed.map_err(|_| "an EtherType is a number of 16 bits: write 0x88b5".to_owned())
 }
 
-impl Service {
+impl Args {
     /// What the command line says, the file it names, and the instance to take over from.
     fn overrides(self) -> (Overrides, Option<PathBuf>, Option<PathBuf>) {
-        let (own, common) = match self {
-            Self::Echo(EchoArgs { udp, tcp, addresses, flows, sources, common }) => {
+        let (own, common) = match self.service {
+            None => (Overrides::default(), self.common),
+            Some(Service::Echo(EchoArgs { udp, tcp, addresses, flows, sources, common })) => {
                 let kind = Some(ServiceKind::Echo);
                 (Overrides { kind, udp, tcp, addresses, flows, sources, ..Overrides::default() }, common)
             }
-            Self::Reflect(ReflectArgs { ethertype, common }) => {
+            Some(Service::Reflect(ReflectArgs { ethertype, common })) => {
                 let kind = Some(ServiceKind::Reflect);
                 (Overrides { kind, ethertype, ..Overrides::default() }, common)
             }
-            Self::Rpc(rpc::RpcArgs { udp, tcp, addresses, flows, sources, own, common }) => {
+            Some(Service::Rpc(rpc::RpcArgs { udp, tcp, addresses, flows, sources, own, common })) => {
                 let (kind, rpc) = (Some(ServiceKind::Rpc), own.into());
                 (Overrides { kind, udp, tcp, addresses, flows, sources, rpc, ..Overrides::default() }, common)
             }
@@ -211,17 +220,16 @@ impl Service {
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     crate::log::start();
     crate::tune::start::undo_what_died();
-    let (overrides, file, take_over) = args.service.overrides();
-    let config = Config::load(file.as_deref(), &overrides)?;
-    if let Some(fault) = raise_open_files().and_then(|hard| config.check_open_files(hard)) {
-        bail!("{fault}");
+    if args.service.is_none() && args.common.config.is_none() {
+        bail!(
+            "what is to be served? Name a service, as in `twinpath serve echo --on eth0 --udp 7`, or a file that says it: \
+             `twinpath serve --config FILE` (docs/config.md shows one)"
+        );
     }
-    let plan = Plan { take_over, ..plan(&config)? };
-    match config.service.kind {
-        ServiceKind::Echo => instance::run(plan, &Echo, announce)?,
-        ServiceKind::Reflect => instance::run(plan, &Reflect, announce)?,
-        ServiceKind::Rpc => instance::run(plan, &rpc::service(&config)?, announce)?,
-    }
+    let (overrides, file, take_over) = args.overrides();
+    let config = Config::load(file.as_deref(), &overrides, raise_open_files())?;
+    let (plan, programs) = plan(&config)?;
+    instance::run(Plan { take_over, ..plan }, &programs, announce)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -233,13 +241,19 @@ fn raise_open_files() -> Option<u64> {
     limit.maximum
 }
 
-fn plan(config: &Config) -> anyhow::Result<Plan> {
-    let Some(plan) = Plan::of(config, config.service.kind.name()) else {
+/// What the configuration asks for, and the services themselves.
+fn plan(config: &Config) -> anyhow::Result<(Plan, Vec<Program>)> {
+    let Some(mut plan) = Plan::of(config) else {
         bail!("which interface? add --on IFACE, or name it under [interface] in the configuration");
     };
-    let rpcbind =
-        if config.service.kind == ServiceKind::Rpc { rpc::registrations(config) } else { Vec::new() };
-    Ok(Plan { rpcbind, ..plan })
+    for (planned, asked) in plan.services.iter_mut().zip(&config.services) {
+        if asked.kind == Some(ServiceKind::Rpc) {
+            planned.rpcbind = rpc::registrations(asked, &config.rpc_of(asked));
+        }
+    }
+    let programs =
+        config.services.iter().map(|asked| Program::of(config, asked)).collect::<Result<_, _>>()?;
+    Ok((plan, programs))
 }
 
 /// Says that it serves: one line for programs, the rest for people.

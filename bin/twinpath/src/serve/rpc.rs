@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
-use twinpath_control::config::{Config, FlowText, RpcOverrides, SourceText};
+use twinpath_control::config::{FlowText, Rpc, RpcOverrides, Service, SourceText};
 use twinpath_control::rpcbind::Registration;
 use twinpath_rpc::mount3::Mount3;
 use twinpath_rpc::nfs3::{Nfs3, Tree};
@@ -60,7 +60,7 @@ pub(super) struct OwnArgs {
 impl From<OwnArgs> for RpcOverrides {
     fn from(args: OwnArgs) -> Self {
         let OwnArgs { record_bytes, fragments, duplicates, duplicate_age_s, rpcbind } = args;
-        Self { record_bytes, fragments, duplicates, duplicate_age_s, rpcbind }
+        Self { record_bytes, fragments, duplicates, duplicate_age_s, rpcbind: rpcbind.then_some(true) }
     }
 }
 
@@ -71,8 +71,7 @@ fn programs() -> Vec<Box<dyn Program>> {
 }
 
 /// The service that the configuration asks for.
-pub(super) fn service(config: &Config) -> anyhow::Result<RpcService> {
-    let rpc = &config.rpc;
+pub(super) fn service(rpc: &Rpc) -> anyhow::Result<RpcService> {
     let age = Duration::from_secs(u64::from(rpc.duplicate_age_s));
     let duplicates = DuplicateLimits { calls: rpc.duplicates, age };
     let server = Server::new(programs(), duplicates, fastrand::u64(..))?;
@@ -81,8 +80,8 @@ pub(super) fn service(config: &Config) -> anyhow::Result<RpcService> {
 }
 
 /// What is to be registered with rpcbind: nothing, unless asked for.
-pub(super) fn registrations(config: &Config) -> Vec<Registration> {
-    let ports = [(Registration::UDP, config.service.udp), (Registration::TCP, config.service.tcp)];
+pub(super) fn registrations(service: &Service, rpc: &Rpc) -> Vec<Registration> {
+    let ports = [(Registration::UDP, service.udp), (Registration::TCP, service.tcp)];
     let each = |program: Box<dyn Program>| {
         program.versions().flat_map(move |version| {
             let number = program.number();
@@ -96,5 +95,5 @@ pub(super) fn registrations(config: &Config) -> Vec<Registration> {
             served.map(registration).collect::<Vec<_>>()
         })
     };
-    if config.rpc.rpcbind { programs().into_iter().flat_map(each).collect() } else { Vec::new() }
+    if rpc.rpcbind { programs().into_iter().flat_map(each).collect() } else { Vec::new() }
 }

@@ -19,6 +19,7 @@ mod other_users;
 mod rig;
 mod rpc;
 mod serving;
+mod several;
 mod start;
 mod take_over;
 mod top;

@@ -67,8 +67,9 @@ impl Default for Limits {
     }
 }
 
-/// What the command line says of limits; it wins over the file.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Limits that are otherwise than `[limits]` says: on the command line, which wins over the file, or for one service.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct LimitOverrides {
     /// `--connections`
     pub connections: Option<u32>,
@@ -88,6 +89,19 @@ pub struct LimitOverrides {
     pub take_over_ms: Option<u32>,
     /// `--reply-rate`
     pub reply_rate: Option<u32>,
+}
+
+impl LimitOverrides {
+    /// Forgets what `named` names: that wins, for all.
+    pub(super) fn without(&mut self, named: &Self) {
+        let of = |named: Option<u32>, own: &mut Option<u32>| *own = own.filter(|_| named.is_none());
+        of(named.connections, &mut self.connections);
+        of(named.connection_bytes, &mut self.connection_bytes);
+        of(named.idle_timeout_s, &mut self.idle_timeout_s);
+        of(named.request_timeout_s, &mut self.request_timeout_s);
+        of(named.send_timeout_s, &mut self.send_timeout_s);
+        self.queued_bytes = self.queued_bytes.filter(|_| named.queued_bytes.is_none());
+    }
 }
 
 /// A key and what is wrong with it.

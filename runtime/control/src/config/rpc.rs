@@ -45,8 +45,9 @@ impl Default for Rpc {
     }
 }
 
-/// What the command line says of RPC; it wins over the file.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// What is otherwise than `[rpc]` says: on the command line, which wins over the file, or for one service.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct RpcOverrides {
     /// `--record-bytes`
     pub record_bytes: Option<u32>,
@@ -57,7 +58,19 @@ pub struct RpcOverrides {
     /// `--duplicate-age-s`
     pub duplicate_age_s: Option<u32>,
     /// `--rpcbind`
-    pub rpcbind: bool,
+    pub rpcbind: Option<bool>,
+}
+
+impl RpcOverrides {
+    /// Forgets what `named` names: that wins, for all.
+    pub(super) fn without(&mut self, named: &Self) {
+        let of = |named: Option<u32>, own: &mut Option<u32>| *own = own.filter(|_| named.is_none());
+        of(named.record_bytes, &mut self.record_bytes);
+        of(named.fragments, &mut self.fragments);
+        of(named.duplicates, &mut self.duplicates);
+        of(named.duplicate_age_s, &mut self.duplicate_age_s);
+        self.rpcbind = self.rpcbind.filter(|_| named.rpcbind.is_none());
+    }
 }
 
 /// A key and what is wrong with it.
@@ -71,7 +84,7 @@ impl Rpc {
         of(overrides.fragments, &mut self.fragments);
         of(overrides.duplicates, &mut self.duplicates);
         of(overrides.duplicate_age_s, &mut self.duplicate_age_s);
-        self.rpcbind |= overrides.rpcbind;
+        self.rpcbind = overrides.rpcbind.unwrap_or(self.rpcbind);
     }
 
     /// Everything that cannot work where a connection may hold so many bytes of a request.

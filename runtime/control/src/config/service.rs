@@ -10,19 +10,27 @@ use serde::{Deserialize, Serialize};
 use twinpath_steer::{Claim, Prefix, PrefixError, SOURCES_MAX};
 use twinpath_wire::{FlowKey, Protocol};
 
+use super::{Config, Fault, LimitOverrides, RpcOverrides, WORKERS_MAX};
+
 /// Own addresses that can be named: each has a socket of its own.
 const ADDRESSES_MAX: usize = 64;
 /// Flows that can be named.
 const FLOWS_MAX: usize = 1024;
 /// Own ends of flows, beside the port served: each has a socket of its own.
 const FLOW_ENDS_MAX: usize = 64;
+/// Services of one instance: each has sockets, tables and buffers on each worker.
+const SERVICES_MAX: usize = 16;
+/// Bytes of a service's name: it is a label of metrics.
+const NAME_MAX: usize = 32;
 
 /// `[service]`
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Service {
+    /// What `show` and metrics call it; its kind without one.
+    pub name: Option<String>,
     /// Which service.
-    pub kind: ServiceKind,
+    pub kind: Option<ServiceKind>,
     /// UDP port, on both paths.
     pub udp: Option<NonZeroU16>,
     /// TCP port, on the kernel path.
@@ -35,14 +43,57 @@ pub struct Service {
     pub flows: Vec<FlowText>,
     /// Senders served at the ports; empty: everybody.
     pub sources: Vec<SourceText>,
+    /// What is otherwise than `[limits]` says.
+    pub limits: LimitOverrides,
+    /// What is otherwise than `[rpc]` says.
+    pub rpc: RpcOverrides,
+}
+
+/// `[service]` is one service; `[[service]]`, written again for each, is a list of them.
+pub(super) mod one_or_several {
+    use std::fmt;
+
+    use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+    use serde::de::{MapAccess, SeqAccess, Visitor};
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::Service;
+
+    pub(crate) fn serialize<S: Serializer>(services: &[Service], serializer: S) -> Result<S::Ok, S::Error> {
+        match services {
+            [only] => only.serialize(serializer),
+            several => several.serialize(serializer),
+        }
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Service>, D::Error> {
+        struct Services;
+
+        impl<'de> Visitor<'de> for Services {
+            type Value = Vec<Service>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a table [service], or several [[service]]")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                Service::deserialize(MapAccessDeserializer::new(map)).map(|only| vec![only])
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Self::Value, A::Error> {
+                Vec::deserialize(SeqAccessDeserializer::new(list))
+            }
+        }
+
+        deserializer.deserialize_any(Services)
+    }
 }
 
 /// The services there are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ServiceKind {
     /// Sends back what it gets (RFC 862).
-    #[default]
     Echo,
     /// Sends frames of an EtherType back to their sender.
     Reflect,
@@ -59,6 +110,12 @@ impl ServiceKind {
             Self::Reflect => "reflect",
             Self::Rpc => "rpc",
         }
+    }
+}
+
+impl fmt::Display for ServiceKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 
@@ -139,10 +196,108 @@ impl From<SourceText> for String {
 /// A key and what is wrong with it.
 type Wrong = (&'static str, String);
 
-impl Service {
+/// A place that a service holds with sockets: protocol, port, and at which address of ours; `None`: at all.
+type End = (Protocol, u16, Option<IpAddr>);
+
+impl Config {
     /// Everything wrong with what is served.
-    pub(super) fn faults(&self) -> Vec<Wrong> {
-        let faults = [self.kind_fault(), self.addresses_fault(), self.flows_fault(), self.sources_fault()];
+    pub(super) fn service_faults(&self) -> Vec<Fault> {
+        if self.services.is_empty() {
+            return vec![Fault::new("service", "there is none: add a table [service]")];
+        }
+        if self.services.len() > SERVICES_MAX {
+            let sentence =
+                format!("{} services: one instance serves at most {SERVICES_MAX}", self.services.len());
+            return vec![Fault::new("service", sentence)];
+        }
+        let mut faults = Vec::new();
+        for (at, service) in self.services.iter().enumerate() {
+            faults
+                .extend(service.faults().into_iter().map(|(key, sentence)| self.fault_of(at, key, sentence)));
+            let own = self.own_limit_faults(service).into_iter();
+            faults.extend(own.map(|(key, sentence)| self.fault_of(at, &format!("service.{key}"), sentence)));
+            for earlier in &self.services[..at] {
+                let joint = service
+                    .conflicts_with(earlier)
+                    .into_iter()
+                    .chain(self.rpcbind_conflict(service, earlier));
+                faults.extend(joint.map(|(key, sentence)| self.fault_of(at, key, sentence)));
+            }
+        }
+        faults
+    }
+
+    /// The kind of each service is known: the program itself has to know what it serves.
+    pub(super) fn check_kinds(&self) -> Vec<Fault> {
+        let unknown = self.services.iter().enumerate().filter(|(_, service)| service.kind.is_none());
+        let sentence = "which service? Set kind to \"echo\", \"reflect\" or \"rpc\"";
+        unknown.map(|(at, _)| self.fault_of(at, "service.kind", sentence.to_owned())).collect()
+    }
+
+    /// A fault of the service at that place; `key` is written as if there were one service.
+    fn fault_of(&self, at: usize, key: &str, sentence: String) -> Fault {
+        let is_one = self.services.len() == 1;
+        let rest = key.strip_prefix("service").unwrap_or(key);
+        Fault::new(if is_one { key.to_owned() } else { format!("service[{at}]{rest}") }, sentence)
+    }
+
+    /// What is wrong with limits that are a service's own: keys as in their own tables.
+    fn own_limit_faults(&self, service: &Service) -> Vec<Wrong> {
+        let mut wrong = Vec::new();
+        if service.limits.drain_ms.is_some() {
+            wrong
+                .push(("limits.drain_ms", "the whole instance stops at once: set it in [limits]".to_owned()));
+        }
+        if service.limits.take_over_ms.is_some() {
+            wrong.push((
+                "limits.take_over_ms",
+                "an instance is taken over as a whole: set it in [limits]".to_owned(),
+            ));
+        }
+        let limits = self.limits_of(service);
+        if service.limits != LimitOverrides::default() {
+            let common = self.limits.faults(self.worker.count.min(WORKERS_MAX));
+            let own = limits.faults(self.worker.count.min(WORKERS_MAX));
+            wrong.extend(own.into_iter().filter(|fault| !common.contains(fault)));
+        }
+        let has_own = service.limits != LimitOverrides::default() || service.rpc != RpcOverrides::default();
+        if service.kind == Some(ServiceKind::Rpc) && has_own {
+            let common = self.rpc.faults(u32::MAX);
+            let own = self.rpc_of(service).faults(limits.connection_bytes);
+            wrong.extend(own.into_iter().filter(|fault| !common.contains(fault)));
+        }
+        wrong
+    }
+
+    /// Programs are registered at one port each.
+    fn rpcbind_conflict(&self, one: &Service, other: &Service) -> Option<Wrong> {
+        let registers = |service| self.rpc_of(service).rpcbind && service.kind == Some(ServiceKind::Rpc);
+        (registers(one) && registers(other)).then(|| {
+            let (one, other) = (one.shown_name(), other.shown_name());
+            let sentence =
+                format!("`{other}` and `{one}` serve the same programs, and rpcbind names one port for each: let one of them register");
+            ("service.rpc.rpcbind", sentence)
+        })
+    }
+}
+
+impl Service {
+    /// What it is called.
+    #[must_use]
+    pub fn shown_name(&self) -> &str {
+        self.name.as_deref().or(self.kind.map(ServiceKind::name)).unwrap_or("service")
+    }
+
+    /// Everything wrong with what is served.
+    fn faults(&self) -> Vec<Wrong> {
+        let faults = [
+            self.name_fault(),
+            self.kind_fault(),
+            self.rpc_fault(),
+            self.addresses_fault(),
+            self.flows_fault(),
+            self.sources_fault(),
+        ];
         faults.into_iter().flatten().collect()
     }
 
@@ -150,23 +305,86 @@ impl Service {
         self.udp.is_some() || self.tcp.is_some()
     }
 
+    fn name_fault(&self) -> Option<Wrong> {
+        let name = self.name.as_deref()?;
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        let well = (1..=NAME_MAX).contains(&name.len()) && name.bytes().all(plain);
+        let sentence = || format!("`{name}`: give 1 to {NAME_MAX} letters, digits, `-`, `_` or `.`");
+        (!well).then(|| ("service.name", sentence()))
+    }
+
+    fn rpc_fault(&self) -> Option<Wrong> {
+        let kind = self.kind.filter(|kind| *kind != ServiceKind::Rpc)?;
+        (self.rpc != RpcOverrides::default())
+            .then(|| ("service.rpc", format!("{kind} has no such keys: they are rpc's")))
+    }
+
+    /// What it holds with sockets of the kernel's.
+    fn ends(&self) -> impl Iterator<Item = (&'static str, End)> {
+        let ports = [("service.udp", Protocol::Udp, self.udp), ("service.tcp", Protocol::Tcp, self.tcp)];
+        let ports = ports.into_iter().filter_map(|(key, protocol, port)| Some((key, protocol, port?.get())));
+        let ports = ports.flat_map(|(key, protocol, port)| {
+            let at = move |address| (key, (protocol, port, address));
+            let all = self.addresses.is_empty().then(|| at(None));
+            all.into_iter().chain(self.addresses.iter().map(move |address| at(Some(*address))))
+        });
+        let flows = self.flows.iter().map(|flow| flow.0.destination);
+        ports.chain(flows.map(|end| ("service.flows", (Protocol::Udp, end.port(), Some(end.ip())))))
+    }
+
+    /// What it wants that another service has.
+    fn conflicts_with(&self, earlier: &Self) -> Vec<Wrong> {
+        let (own, other) = (self.shown_name(), earlier.shown_name());
+        let mut wrong = Vec::new();
+        if own == other {
+            wrong.push((
+                "service.name",
+                format!("two services are called `{own}`: give each a name of its own"),
+            ));
+        }
+        if let Some(ethertype) = self.ethertype.filter(|it| earlier.ethertype == Some(*it)) {
+            wrong.push((
+                "service.ethertype",
+                format!("frames of type {ethertype:#06x} are served by `{other}` already: give `{own}` another type"),
+            ));
+        }
+        let taken: Vec<End> = earlier.ends().map(|(_, end)| end).collect();
+        let overlap = |(protocol, port, address): &End| {
+            taken.iter().any(|(its_protocol, its_port, its_address)| {
+                let meet = address.is_none() || its_address.is_none() || address == its_address;
+                (protocol, port) == (its_protocol, its_port) && meet
+            })
+        };
+        for (key, end) in self.ends().filter(|(_, end)| overlap(end)) {
+            let (protocol, port, _) = end;
+            let sentence = format!(
+                "{protocol} port {port} is served by `{other}` already: give `{own}` another port, or each of them \
+                 addresses of its own"
+            );
+            if !wrong.iter().any(|(known, _)| *known == key) {
+                wrong.push((key, sentence));
+            }
+        }
+        wrong
+    }
+
     fn kind_fault(&self) -> Option<Wrong> {
         match (self.kind, self.ethertype) {
-            (ServiceKind::Echo | ServiceKind::Rpc, Some(_)) => {
-                let sentence = format!("{} serves ports: frames are served by reflect", self.kind.name());
+            (Some(kind @ (ServiceKind::Echo | ServiceKind::Rpc)), Some(_)) => {
+                let sentence = format!("{kind} serves ports: frames are served by reflect");
                 Some(("service.ethertype", sentence))
             }
-            (ServiceKind::Echo, None) => self.no_port_fault("7 is echo's"),
-            (ServiceKind::Rpc, None) => self.no_port_fault("2049 is NFS's; clients find others by rpcbind"),
-            (ServiceKind::Reflect, _) if self.has_port() => {
+            (Some(ServiceKind::Rpc), None) => self.no_port_fault("2049 is NFS's; clients find others by rpcbind"),
+            (Some(ServiceKind::Echo), None) | (None, None) => self.no_port_fault("7 is echo's"),
+            (Some(ServiceKind::Reflect), _) if self.has_port() => {
                 Some(("service.udp", "reflect serves frames of an EtherType: leave out udp and tcp".into()))
             }
-            (ServiceKind::Reflect, None) => Some((
+            (Some(ServiceKind::Reflect), None) => Some((
                 "service.ethertype",
                 "which frames? Set it, or give --ethertype 0x88b5 (IEEE 802 leaves that to local experiments)"
                     .into(),
             )),
-            (ServiceKind::Reflect, Some(ethertype)) => {
+            (Some(ServiceKind::Reflect) | None, Some(ethertype)) => {
                 let fault = Claim::ethertype(ethertype).check().err()?;
                 Some(("service.ethertype", fault.to_string()))
             }
@@ -205,7 +423,7 @@ impl Service {
         if self.flows.is_empty() {
             return None;
         }
-        if self.kind == ServiceKind::Reflect {
+        if self.kind == Some(ServiceKind::Reflect) {
             return wrong("reflect serves frames of an EtherType: leave out flows".into());
         }
         if self.flows.len() > FLOWS_MAX {

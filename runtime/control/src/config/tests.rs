@@ -9,7 +9,10 @@ fn faults(text: &str) -> String {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("x.toml");
     std::fs::write(&file, text).unwrap();
-    let message = Config::load(Some(&file), &Overrides::default()).unwrap_err().to_string();
+    // Where the file does not say which service, the command line does.
+    let kind = (!text.contains("kind")).then_some(ServiceKind::Echo);
+    let overrides = Overrides { kind, ..Overrides::default() };
+    let message = Config::load(Some(&file), &overrides, None).unwrap_err().to_string();
     message.replace(&format!("{}/", directory.path().display()), "")
 }
 
@@ -37,7 +40,12 @@ fn the_documented_example_is_the_example_and_is_valid() {
     }
     // What the example says besides the keys without a default is the default.
     let expected = Config {
-        service: Service { kind: ServiceKind::Echo, udp: port(7), tcp: port(7), ..Service::default() },
+        services: vec![Service {
+            kind: Some(ServiceKind::Echo),
+            udp: port(7),
+            tcp: port(7),
+            ..Service::default()
+        }],
         interface: Interface { name: Some("eth0".to_owned()), ..Interface::default() },
         worker: Worker {
             cpus: vec![1],
@@ -94,6 +102,114 @@ fn an_error_names_file_line_key_and_what_to_do() {
     }
     let not_toml = parse("[worker]\ncount = \n").unwrap_err().to_string();
     assert!(not_toml.starts_with("x.toml:2: "), "{not_toml}");
+}
+
+/// Loads a file as `serve KIND --config FILE` does, or as `serve --config FILE`.
+fn load(text: &str, kind: Option<ServiceKind>) -> Result<Config, String> {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("x.toml");
+    std::fs::write(&file, text).unwrap();
+    let overrides = Overrides { kind, ..Overrides::default() };
+    let loaded = Config::load(Some(&file), &overrides, Some(20_000));
+    loaded.map_err(|error| error.to_string().replace(&format!("{}/", directory.path().display()), ""))
+}
+
+#[test]
+fn all_mistakes_of_a_file_are_told_at_once_in_the_order_of_lines() {
+    let text = "[service]\nkind = \"ecko\"\nudp = \"7\"\n[interface]\nname = \"eth0\"\npath = 5\n[sevrice]\nudp = 7\n\
+                [worker]\ncount = 100\ncpus = [0, -1]\n[limits]\npeers = 5000\n";
+    assert_eq!(
+        load(text, None).unwrap_err(),
+        "x.toml:2: service.kind: unknown variant `ecko`, expected one of `echo`, `reflect`, `rpc`\n\
+         x.toml:3: service.udp: invalid type: string \"7\", expected a nonzero u16 (a port is 1 to 65535; leave the key out for \
+         none)\n\
+         x.toml:6: interface.path: a word in quotes is expected here (docs/config.md lists those that each key knows)\n\
+         x.toml:7: sevrice: unknown field `sevrice`, expected one of `service`, `interface`, `worker`, `limits`, `pool`, `rpc`, \
+         `control` (docs/config.md lists the keys)\n\
+         x.toml:10: worker.count: 100 workers: give 1 to 64\n\
+         x.toml:11: worker.cpus[1]: invalid value: integer `-1`, expected u32\n\
+         x.toml:13: limits.peers: 5000: give 1 to 4096"
+    );
+    let broken = load("[service\nkind = \n[worker]\ncount = = 1\n", None).unwrap_err();
+    assert!(broken.lines().count() >= 2 && broken.starts_with("x.toml:1: "), "{broken}");
+}
+
+const TWO: &str = "[interface]\nname = \"eth0\"\n[[service]]\nkind = \"echo\"\nudp = 7\ntcp = 7\n[[service]]\nkind = \"rpc\"\n\
+                   udp = 2049\n";
+
+#[test]
+fn a_file_has_one_service_or_several_each_with_limits_of_its_own() {
+    let config = load(&format!("{TWO}limits.connections = 10\nrpc.duplicates = 8\n"), None).unwrap();
+    let [echo, rpc] = config.services.as_slice() else { panic!("{config:?}") };
+    assert_eq!((echo.shown_name(), rpc.shown_name()), ("echo", "rpc"));
+    assert_eq!((config.limits_of(echo).connections, config.limits_of(rpc).connections), (1024, 10));
+    assert_eq!((config.rpc_of(rpc).duplicates, config.rpc_of(rpc).fragments), (8, 32));
+    let written = toml::to_string(&config).unwrap();
+    assert_eq!(parse(&written).unwrap(), config, "{written}");
+    // What the command line names is meant for all.
+    let mut config = config;
+    let limits = LimitOverrides { connections: Some(5), ..LimitOverrides::default() };
+    config.apply(&Overrides { limits, ..Overrides::default() });
+    assert_eq!(config.limits_of(&config.services[1]).connections, 5);
+}
+
+#[test]
+fn services_that_want_the_same_are_refused_with_both_names() {
+    let fault = |rest: &str| load(&format!("{TWO}{rest}"), None).unwrap_err();
+    assert_eq!(
+        fault("[[service]]\nname = \"mine\"\nkind = \"echo\"\nudp = 7\naddresses = [\"192.0.2.1\"]\n"),
+        "x.toml:13: service[2].udp: udp port 7 is served by `echo` already: give `mine` another port, or each of them addresses \
+         of its own"
+    );
+    assert_eq!(
+        fault("[[service]]\nkind = \"echo\"\nflows = [\"udp,192.0.2.9:5,192.0.2.1:2049\"]\n"),
+        "x.toml:12: service[2].flows: udp port 2049 is served by `rpc` already: give `echo` another port, or each of them \
+         addresses of its own\n\
+         service[2].name: two services are called `echo`: give each a name of its own"
+    );
+    assert_eq!(
+        fault("limits.drain_ms = 5\nlimits.idle_timeout_s = 90000\n"),
+        "x.toml:10: service[1].limits.drain_ms: the whole instance stops at once: set it in [limits]\n\
+         x.toml:11: service[1].limits.idle_timeout_s: 90000: give 1 to 86400, or 0 for none"
+    );
+    assert_eq!(
+        fault("[[service]]\nname = \"no name\"\nkind = \"echo\"\ntcp = 70\nrpc.fragments = 5\n"),
+        "x.toml:11: service[2].name: `no name`: give 1 to 32 letters, digits, `-`, `_` or `.`\n\
+         x.toml:14: service[2].rpc: echo has no such keys: they are rpc's"
+    );
+    assert_eq!(
+        fault(
+            "rpc.rpcbind = true\n[[service]]\nname = \"b\"\nkind = \"rpc\"\ntcp = 70\nrpc.rpcbind = true\n"
+        ),
+        "x.toml:15: service[2].rpc.rpcbind: `rpc` and `b` serve the same programs, and rpcbind names one port for each: let one of \
+         them register"
+    );
+    // The same port at addresses of their own.
+    let at = |text: &str, address| format!("{text}addresses = [\"192.0.2.{address}\"]\n");
+    let apart = format!("{}[[service]]\nname = \"b\"\nkind = \"echo\"\nudp = 2049\n", at(TWO, 1));
+    assert_eq!(load(&at(&apart, 2), None).unwrap().services.len(), 3);
+    let many = "[[service]]\nkind = \"echo\"\n".repeat(17);
+    assert_eq!(
+        load(&format!("[interface]\nname = \"eth0\"\n{many}"), None).unwrap_err(),
+        "service: 17 services: one instance serves at most 16"
+    );
+}
+
+#[test]
+fn a_command_for_one_kind_refuses_a_file_that_says_another_or_several() {
+    let other =
+        load("[service]\nkind = \"rpc\"\nudp = 7\n[interface]\nname = \"eth0\"\n", Some(ServiceKind::Echo));
+    assert_eq!(
+        other.unwrap_err(),
+        "x.toml:2: service.kind: the file says rpc and the command line says echo: run `twinpath serve --config x.toml` for what \
+         the file says"
+    );
+    assert_eq!(
+        load(TWO, Some(ServiceKind::Rpc)).unwrap_err(),
+        "x.toml has 2 services and `serve rpc` serves one: run `twinpath serve --config x.toml`"
+    );
+    let unsaid = load("[service]\nudp = 7\n[interface]\nname = \"eth0\"\n", None).unwrap_err();
+    assert_eq!(unsaid, "service.kind: which service? Set kind to \"echo\", \"reflect\" or \"rpc\"");
 }
 
 #[test]
@@ -198,13 +314,13 @@ fn claims_by_address_flow_and_sender_are_checked() {
     assert!(fault("sources = [\"10.0.0.0/33\"]\n").contains("a prefix is an address"));
     let text = "service.udp = 7\nservice.flows = [\"udp, 10.9.0.1:4444, 10.9.0.2:7\"]\nservice.sources = [\"10.1.2.3/8\"]";
     let config = parse(text).unwrap();
-    assert_eq!(String::from(config.service.flows[0]), "udp,10.9.0.1:4444,10.9.0.2:7");
-    assert_eq!(String::from(config.service.sources[0]), "10.0.0.0/8");
+    assert_eq!(String::from(config.services[0].flows[0]), "udp,10.9.0.1:4444,10.9.0.2:7");
+    assert_eq!(String::from(config.services[0].sources[0]), "10.0.0.0/8");
 }
 
 #[test]
 fn a_file_that_cannot_be_read_is_named() {
-    let error = Config::load(Some(Path::new("/nonesuch/x.toml")), &Overrides::default()).unwrap_err();
+    let error = Config::load(Some(Path::new("/nonesuch/x.toml")), &Overrides::default(), None).unwrap_err();
     assert_eq!(
         error.to_string(),
         "cannot read the configuration /nonesuch/x.toml: No such file or directory (os error 2)"
@@ -226,7 +342,7 @@ fn the_command_line_wins_over_the_file() {
     let mut config = parse(EXAMPLE).unwrap();
     config.apply(&overrides);
     // The file's TCP port is not meant when the command line names ports.
-    assert_eq!((config.service.udp, config.service.tcp), (port(9), None));
+    assert_eq!((config.services[0].udp, config.services[0].tcp), (port(9), None));
     assert_eq!(
         config.interface,
         Interface { name: Some("veth0".to_owned()), path: PathAsked::Packet, ..Interface::default() }

@@ -6,7 +6,6 @@ use twinpath_serve::ServeCommand;
 use twinpath_service::Service;
 use twinpath_sys::clock;
 use twinpath_time::Duration;
-use twinpath_worker::Command;
 
 use super::{Instance, InstanceError};
 use crate::outbox::RETRY_INTERVAL;
@@ -26,7 +25,7 @@ impl<S: Service + 'static> Instance<S> {
     }
 
     /// Reads what workers say while there is something to wait for; says whether it came in time.
-    fn wait_for_workers(&mut self, waits: impl Fn(&Self) -> bool) -> bool {
+    pub(super) fn wait_for_workers(&mut self, waits: impl Fn(&Self) -> bool) -> bool {
         let deadline = clock::now() + STEERED_PATIENCE;
         while waits(self) {
             let flushed = self.flush_outboxes();
@@ -46,11 +45,12 @@ impl<S: Service + 'static> Instance<S> {
     /// Has the workers serve what waits in the sockets of a former instance.
     pub(super) fn begin_with_sockets(&mut self) -> Result<(), InstanceError> {
         for worker in &mut self.workers {
-            worker.tell(Command::Engine(ServeCommand::Begin));
+            worker.tell_services(ServeCommand::Begin);
         }
-        self.wait_for_workers(|instance| instance.begun < instance.workers.len());
-        if self.begun < self.workers.len() {
-            let why = format!("{} of {} workers serve", self.begun, self.workers.len());
+        let all = self.workers.len() * self.plan.services.len();
+        self.wait_for_workers(|instance| instance.begun < all);
+        if self.begun < all {
+            let why = format!("{} of {all} services of its workers serve", self.begun);
             return Err(InstanceError::TakeOver {
                 from: self.plan.take_over.clone().unwrap_or_default(),
                 why,

@@ -5,13 +5,13 @@ use std::io::{ErrorKind, Write as _};
 use std::os::unix::net::UnixStream;
 
 use tokio::time::Instant;
-use twinpath_inspect::Reason;
-use twinpath_serve::ServeCommand;
+use twinpath_inspect::{Counter, Reason};
+use twinpath_serve::{ServeCommand, ServeCounters};
 use twinpath_service::Service;
 use twinpath_time::Duration;
-use twinpath_worker::Command;
 
 use super::Instance;
+use super::hand_over::Held;
 use crate::command::{self, DRAIN_PROGRESS};
 use crate::report::Draining;
 
@@ -28,21 +28,21 @@ pub(super) struct Drain {
     ends_at: Instant,
     /// What is left is being closed.
     cutting: bool,
-    /// Workers that still have connections.
-    workers: usize,
+    /// Services of workers that still have connections.
+    services: usize,
     /// Those who asked for it, and when they are told again.
     followers: Vec<UnixStream>,
     tell_at: Instant,
 }
 
 impl Drain {
-    /// One worker less.
-    pub(super) const fn worker_drained(&mut self) {
-        self.workers = self.workers.saturating_sub(1);
+    /// One service of a worker less.
+    pub(super) const fn service_drained(&mut self) {
+        self.services = self.services.saturating_sub(1);
     }
 
     pub(super) const fn is_done(&self) -> bool {
-        self.workers == 0
+        self.services == 0
     }
 }
 
@@ -117,17 +117,18 @@ impl<S: Service + 'static> Instance<S> {
     /// Has the workers end their connections within that time.
     pub(super) fn begin_to_drain(&mut self, handed_over: bool, timeout: Duration) {
         // They would keep the listeners open.
-        self.guards.clear();
-        self.kept = Default::default();
+        self.held.iter_mut().for_each(Held::let_go);
+        let mut services = 0;
         for worker in &mut self.workers {
-            worker.tell(Command::Engine(ServeCommand::Drain { handed_over }));
+            worker.tell_services(ServeCommand::Drain { handed_over });
+            services += worker.services.len();
         }
-        let (workers, now) = (self.workers.len(), Instant::now());
+        let now = Instant::now();
         let (cutting, followers) = (false, Vec::new());
         self.drain = Some(Drain {
             ends_at: now + timeout,
             cutting,
-            workers,
+            services,
             followers,
             tell_at: now + DRAIN_PROGRESS,
         });
@@ -146,7 +147,7 @@ impl<S: Service + 'static> Instance<S> {
         tracing::warn!("{connections} connections had not ended in time: they are closed now");
         (drain.cutting, drain.ends_at) = (true, Instant::now() + CUT_PATIENCE);
         for worker in &mut self.workers {
-            worker.tell(Command::Engine(ServeCommand::Cut));
+            worker.tell_services(ServeCommand::Cut);
         }
         true
     }
@@ -175,11 +176,15 @@ impl<S: Service + 'static> Instance<S> {
             .drain
             .as_ref()
             .map_or(Duration::ZERO, |drain| drain.ends_at.saturating_duration_since(Instant::now()));
+        let serve = |count: fn(&ServeCounters) -> &Counter| {
+            let services = self.workers.iter().flat_map(|worker| &worker.services);
+            services.map(|service| count(&service.serve).get()).sum()
+        };
         Draining {
-            connections: self.workers.iter().map(|worker| worker.serve.connections.get()).sum(),
-            deferred: self.workers.iter().map(|worker| worker.serve.deferred.get()).sum(),
+            connections: serve(|serve| &serve.connections),
+            deferred: serve(|serve| &serve.deferred),
             left_ms: left.as_millis() as u64,
-            cut_off: self.workers.iter().map(|worker| worker.counters.drops.get(Reason::DrainTimeout)).sum(),
+            cut_off: self.workers.iter().map(|worker| worker.dropped(Reason::DrainTimeout)).sum(),
             over: false,
         }
     }

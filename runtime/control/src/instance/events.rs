@@ -21,7 +21,7 @@ use super::drain::{self, Drain};
 use super::hold::hold_frames;
 use super::start::learn_facts;
 use super::workers::WorkerHandle;
-use super::{ASKED_MAX, Asked, Instance, InstanceError, Ready};
+use super::{ASKED_MAX, Asked, Instance, InstanceError, Ready, ServicePlan};
 use crate::choose::{Path, choose_without};
 use crate::command::{self, Request, Server};
 use crate::facts;
@@ -230,8 +230,8 @@ impl<S: Service + 'static> Instance<S> {
                     }
                     WorkerEvent::Engine(ServeEvent::Reclaim(addresses)) => drop(addresses),
                     WorkerEvent::Engine(ServeEvent::Begun) => self.begun += 1,
-                    WorkerEvent::Engine(ServeEvent::Drained) => {
-                        self.drain.iter_mut().for_each(Drain::worker_drained);
+                    WorkerEvent::Engine(ServeEvent::Drained { .. }) => {
+                        self.drain.iter_mut().for_each(Drain::service_drained);
                     }
                     WorkerEvent::Engine(ServeEvent::Panicked(Panicked { callback, why, count })) => {
                         tracing::error!(
@@ -239,6 +239,8 @@ impl<S: Service + 'static> Instance<S> {
                              counted as handler_failed ({count} so far since this was last said)"
                         );
                     }
+                    WorkerEvent::Engine(ServeEvent::Changed { former, .. }) => drop(former),
+                    WorkerEvent::Engine(ServeEvent::Removed { former, .. }) => drop(former),
                 }
             }
         }
@@ -283,7 +285,7 @@ impl<S: Service + 'static> Instance<S> {
         match event {
             Event::Egress(update) => {
                 for worker in &mut self.workers {
-                    worker.tell(Command::Engine(ServeCommand::Egress(update)));
+                    worker.tell_services(ServeCommand::Egress(update));
                 }
             }
             Event::Link(link) if self.interface.ifindex == Some(link.ifindex) => {
@@ -331,15 +333,15 @@ impl<S: Service + 'static> Instance<S> {
         let rest = self.rest();
         tracing::warn!("interface {} is gone; {rest}", self.interface.name);
         self.detach(ifindex);
-        self.interface.frame_claim = None;
+        self.interface.frame_claims.clear();
         self.interface.ifindex = None;
         self.interface.choice.path = Path::Kernel;
         "the interface is gone".clone_into(&mut self.interface.choice.why);
     }
 
     /// What is left while there is no fast path.
-    const fn rest(&self) -> &'static str {
-        match self.plan.ethertype {
+    fn rest(&self) -> &'static str {
+        match self.plan.ethertype() {
             Some(_) => "frames are not served until it is back: the kernel has no socket for them",
             None => "serving goes on through the kernel",
         }
@@ -374,7 +376,7 @@ impl<S: Service + 'static> Instance<S> {
     fn tell_addresses(&mut self) {
         let addresses: Arc<[_]> = self.addresses().into();
         for worker in &mut self.workers {
-            worker.tell(Command::Engine(ServeCommand::Addresses(Arc::clone(&addresses))));
+            worker.tell_services(ServeCommand::Addresses(Arc::clone(&addresses)));
         }
     }
 
@@ -429,9 +431,9 @@ impl<S: Service + 'static> Instance<S> {
 
     /// Holds the frames on the interface as it is now: its index may be another one.
     fn hold_frames_again(&mut self, ifindex: u32) -> Result<(), InstanceError> {
-        // First let go: nobody can hold it twice.
-        self.interface.frame_claim = None;
-        self.interface.frame_claim = hold_frames(&self.plan, ifindex)?;
+        // First let go: nobody can hold them twice.
+        self.interface.frame_claims.clear();
+        self.interface.frame_claims = hold_frames(&self.plan.services, &self.plan.interface, ifindex)?;
         Ok(())
     }
 
@@ -480,13 +482,13 @@ impl<S: Service + 'static> Instance<S> {
             instance: report::Instance {
                 pid: std::process::id(),
                 version: env!("CARGO_PKG_VERSION").to_owned(),
-                service: self.plan.service.to_owned(),
-                ports: self.plan.ports(),
+                service: self.plan.names(),
+                ports: self.plan.services.iter().flat_map(ServicePlan::ports).collect(),
                 uptime_s: clock::now().since(self.started).as_secs_f64(),
                 pool_mib: pool_bytes as f64 / f64::from(1 << 20),
                 draining: self.report_drain(),
             },
-            services: vec![self.report_service()],
+            services: self.report_services(),
             interfaces: vec![self.report_interface()],
             rules: self.report_rules(),
             machine: Some(self.machine.costs.clone()),
@@ -519,7 +521,10 @@ impl<S: Service + 'static> Instance<S> {
             let place = format!("{} queue {}", self.interface.name, queue.id.queue);
             (count > 0).then(|| report::Drop { place, reason: "ring_full".to_owned(), count })
         });
-        let of_workers = self.workers.iter().flat_map(|worker| worker.drops(&self.interface.name));
+        let of_workers = self
+            .workers
+            .iter()
+            .flat_map(|worker| worker.drops(&self.interface.name, |slot| self.name_of(slot)));
         of_workers.chain(lost).chain(of_control).collect()
     }
 

@@ -84,20 +84,25 @@ mod tests {
     use twinpath_time::Duration;
     use twinpath_worker::idle::IdleConfig;
 
+    use super::super::ServicePlan;
     use super::*;
     use crate::choose::tests::nic;
     use crate::fallback::loss::{Loss, Measure, Pair};
 
     fn plan(path: PathAsked) -> Plan {
         Plan {
-            service: "echo",
-            rpcbind: Vec::new(),
-            udp: Some(7),
-            tcp: None,
-            ethertype: None,
-            addresses: Vec::new(),
-            flows: Vec::new(),
-            sources: Vec::new(),
+            services: vec![ServicePlan {
+                name: "echo".to_owned(),
+                rpcbind: Vec::new(),
+                udp: Some(7),
+                tcp: None,
+                ethertype: None,
+                addresses: Vec::new(),
+                flows: Vec::new(),
+                sources: Vec::new(),
+                tcp_limits: Default::default(),
+                pool: Default::default(),
+            }],
             interface: "eth0".to_owned(),
             path,
             measure_fallback: true,
@@ -106,8 +111,6 @@ mod tests {
             cpus: Vec::new(),
             idle: IdleConfig::default(),
             machine: Default::default(),
-            tcp_limits: Default::default(),
-            pool: Default::default(),
             drain: Duration::ZERO,
             peers_max: 1,
             reply_rate: 0,

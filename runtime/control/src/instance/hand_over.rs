@@ -25,6 +25,7 @@ use twinpath_sys::fd_passing::{self, FDS_MAX};
 use twinpath_sys::tcp_listener::Group;
 use twinpath_time::Duration;
 
+use super::hold::KernelSockets;
 use super::{Asked, Instance};
 use crate::choose::Path as ChosenPath;
 use crate::command;
@@ -90,24 +91,37 @@ pub(super) struct Name {
     pub(super) port: u16,
 }
 
-/// Sockets that workers hold, kept to be given to another instance.
-#[derive(Default)]
-pub(super) struct Kept {
+/// What control holds of a service: its slot in the workers, and second descriptors of its sockets, to be given to another instance, or
+/// to the service that takes its place in this one.
+pub(super) struct Held {
+    pub(super) slot: usize,
     udp: Arc<[UdpSocket]>,
+    /// Listeners, and what keeps other programs from sharing them.
     others: Vec<(Name, OwnedFd)>,
 }
 
-impl Kept {
+impl Held {
+    /// Those of several services, in slots from 0.
+    ///
+    /// # Errors
+    /// There is no descriptor left.
+    pub(super) fn of_all(sockets: &[KernelSockets]) -> std::io::Result<Vec<Self>> {
+        sockets.iter().enumerate().map(|(slot, sockets)| Self::of(slot, sockets)).collect()
+    }
+
     /// Keeps a second descriptor of each.
     ///
     /// # Errors
     /// There is no descriptor left.
-    pub(super) fn of(
-        udp: &Arc<[UdpSocket]>,
-        groups: &[(Option<IpAddr>, u16, Group)],
-    ) -> std::io::Result<Self> {
+    pub(super) fn of(slot: usize, sockets: &KernelSockets) -> std::io::Result<Self> {
         let mut others = Vec::new();
-        for (address, port, Group { listeners, guard }) in groups {
+        for (address, port, Group { listeners, guard }) in &sockets.listeners {
+            if listeners.len() > 1 && guard.is_none() {
+                tracing::warn!(
+                    "another program of this user that asks for SO_REUSEPORT could take TCP connections: keeping it off needs \
+                     CAP_NET_ADMIN"
+                );
+            }
             let name = |socket| Name { socket, address: *address, port: *port };
             for listener in listeners {
                 others.push((name(Use::Tcp), listener.try_clone()?));
@@ -116,15 +130,21 @@ impl Kept {
                 others.push((name(Use::Guard), guard.try_clone()?));
             }
         }
-        Ok(Self { udp: Arc::clone(udp), others })
+        Ok(Self { slot, udp: Arc::clone(&sockets.udp), others })
     }
 
-    fn sockets(&self) -> Vec<(Name, BorrowedFd<'_>)> {
+    /// Lets go of all sockets.
+    pub(super) fn let_go(&mut self) {
+        self.udp = [].into();
+        self.others.clear();
+    }
+
+    pub(super) fn sockets(&self) -> impl Iterator<Item = (Name, BorrowedFd<'_>)> {
         let udp = self.udp.iter().map(|socket| {
             let name = Name { socket: Use::Udp, address: socket.address(), port: socket.port() };
             (name, socket.as_fd())
         });
-        udp.chain(self.others.iter().map(|(name, fd)| (*name, fd.as_fd()))).collect()
+        udp.chain(self.others.iter().map(|(name, fd)| (*name, fd.as_fd())))
     }
 }
 
@@ -135,7 +155,7 @@ impl<S: Service + 'static> Instance<S> {
             let _ = stream.write_all(&command::refusal("another instance is taking over already"));
             return;
         }
-        let (names, fds): (Vec<Name>, Vec<BorrowedFd<'_>>) = self.kept.sockets().into_iter().unzip();
+        let (names, fds): (Vec<Name>, Vec<BorrowedFd<'_>>) = self.held.iter().flat_map(Held::sockets).unzip();
         let Ok(names) = serde_json::to_value(&names) else { return };
         let sent = stream.write_all(&command::answer_line(names));
         let rest = |()| fds.chunks(FDS_MAX).try_for_each(|some| Ok(fd_passing::send(&stream, b"+", some)?));
@@ -218,7 +238,7 @@ impl<S: Service + 'static> Instance<S> {
 
     /// Somebody else serves from here on.
     fn hand_over(&mut self) {
-        self.interface.frame_claim = None;
+        self.interface.frame_claims.clear();
         "another instance has taken over".clone_into(&mut self.interface.choice.why);
         // What rpcbind was told holds for the new one.
         drop(std::mem::take(&mut self.registered));

@@ -10,44 +10,58 @@ use twinpath_sys::frame_claim::{self, FrameClaim};
 use twinpath_sys::tcp_listener::{Group, listen_group};
 
 use super::take_over::Inherited;
-use super::{InstanceError, Plan};
+use super::{InstanceError, ServicePlan};
 use crate::holders::{Transport, holder_of_socket, holders};
 
-/// The kernel's sockets of an instance, before they are given to workers.
+/// The kernel's sockets of a service, before they are given to workers.
 pub(super) struct KernelSockets {
     pub(super) udp: Arc<[UdpSocket]>,
     /// Per address and port, one for each worker.
     pub(super) listeners: Vec<(Option<IpAddr>, u16, Group)>,
 }
 
-/// Binds the service's ports with kernel sockets: nobody else may have them, and they serve what does not come by the fast
-/// path.
-pub(super) fn hold_ports(plan: &Plan, former: &mut Inherited) -> Result<KernelSockets, InstanceError> {
+/// Binds a service's ports with kernel sockets: nobody else may have them, and they serve what does not come by the fast
+/// path. Sockets that `former` has are taken from there. There are as many listeners of each port as workers.
+///
+/// # Errors
+/// All ports that cannot be had.
+pub(super) fn hold_ports(
+    plan: &ServicePlan,
+    workers: usize,
+    former: &mut Inherited,
+) -> Result<KernelSockets, Vec<InstanceError>> {
     let addresses: Vec<Option<IpAddr>> = match plan.addresses.as_slice() {
         [] => vec![None],
         some => some.iter().copied().map(Some).collect(),
     };
-    let mut udp = Vec::new();
+    let (mut udp, mut listeners, mut refused) = (Vec::new(), Vec::new(), Vec::new());
+    let mut hold = |address: Option<IpAddr>, port: u16, udp: &mut Vec<UdpSocket>| match former
+        .udp(address, port)
+        .map_or_else(|| bind_udp(address, port), Ok)
+    {
+        Ok(socket) => udp.push(socket),
+        Err(error) => refused.push(error),
+    };
     for (port, address) in plan.udp.iter().flat_map(|port| addresses.iter().map(move |at| (*port, *at))) {
-        udp.push(former.udp(address, port).map_or_else(|| bind_udp(address, port), Ok)?);
+        hold(address, port, &mut udp);
     }
     // Our ends of flows whose port is not held already.
     let ends: BTreeSet<SocketAddr> = plan.flows.iter().map(|flow| flow.destination).collect();
     for end in ends {
         if !udp.iter().any(|socket: &UdpSocket| socket.is_at(end)) {
-            let (address, port) = (Some(end.ip()), end.port());
-            udp.push(former.udp(address, port).map_or_else(|| bind_udp(address, port), Ok)?);
+            hold(Some(end.ip()), end.port(), &mut udp);
         }
     }
-    let tcp = plan.tcp.iter().flat_map(|port| addresses.iter().map(move |at| (*port, *at)));
-    let listen = |(port, address)| {
-        let count = plan.workers.max(1) as usize;
-        let bind =
-            || listen_group(address, port, count).map_err(|source| bind_error(Transport::Tcp, port, source));
-        Ok((address, port, former.tcp(address, port).map_or_else(bind, Ok)?))
-    };
-    let listeners = tcp.map(listen).collect::<Result<_, InstanceError>>()?;
-    Ok(KernelSockets { udp: udp.into(), listeners })
+    for (port, address) in plan.tcp.iter().flat_map(|port| addresses.iter().map(move |at| (*port, *at))) {
+        let bind = || {
+            listen_group(address, port, workers).map_err(|source| bind_error(Transport::Tcp, port, source))
+        };
+        match former.tcp(address, port).map_or_else(bind, Ok) {
+            Ok(group) => listeners.push((address, port, group)),
+            Err(error) => refused.push(error),
+        }
+    }
+    if refused.is_empty() { Ok(KernelSockets { udp: udp.into(), listeners }) } else { Err(refused) }
 }
 
 fn bind_udp(address: Option<IpAddr>, port: u16) -> Result<UdpSocket, InstanceError> {
@@ -76,18 +90,26 @@ fn holder_of(transport: Transport, port: u16) -> String {
     }
 }
 
-/// Holds the frames of the plan on interface `ifindex`; `None` if it asks for none, or if there is no right to: then it has no
-/// right to the fast path either, which is said where the path is chosen.
+/// Holds the frames of the services' types on interface `ifindex`, whose name is for the message. A type is left out if there is no
+/// right to hold it: then there is no right to the fast path either, which is said where the path is chosen.
 ///
 /// # Errors
 /// [`InstanceError::FramesHeld`] with the holder's name, if another instance has them.
-pub(super) fn hold_frames(plan: &Plan, ifindex: u32) -> Result<Option<FrameClaim>, InstanceError> {
-    let Some(ethertype) = plan.ethertype else { return Ok(None) };
+pub(super) fn hold_frames(
+    services: &[ServicePlan],
+    interface: &str,
+    ifindex: u32,
+) -> Result<Vec<FrameClaim>, InstanceError> {
+    let types = services.iter().filter_map(|service| service.ethertype);
+    types.filter_map(|ethertype| hold_type(ethertype, interface, ifindex).transpose()).collect()
+}
+
+fn hold_type(ethertype: u16, interface: &str, ifindex: u32) -> Result<Option<FrameClaim>, InstanceError> {
     match FrameClaim::take(ifindex, ethertype) {
         Ok(Some(claim)) => Ok(Some(claim)),
         Ok(None) => Err(InstanceError::FramesHeld {
             ethertype,
-            interface: plan.interface.clone(),
+            interface: interface.to_owned(),
             holder: holders_of_frames(ifindex),
         }),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(None),

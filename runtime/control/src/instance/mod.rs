@@ -1,4 +1,4 @@
-//! An instance: one service on one interface, on two paths, from start to stop.
+//! An instance: services on one interface, on two paths, from start to stop.
 //!
 //! The order of things: mirror the kernel's tables; hold the service's ports with kernel sockets; choose a path; start the
 //! workers, which from then on serve through the kernel; attach the fast path; then keep all of it true while links,
@@ -23,7 +23,6 @@ mod workers;
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -54,22 +53,8 @@ use crate::rpcbind::{Registered, Registration};
 /// What an instance is to do.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Name of the service, for `show`.
-    pub service: &'static str,
-    /// What is registered with rpcbind while it serves.
-    pub rpcbind: Vec<Registration>,
-    /// UDP port, on both paths.
-    pub udp: Option<u16>,
-    /// TCP port, on the kernel path.
-    pub tcp: Option<u16>,
-    /// EtherType whose frames are served whole: on the fast path only, as the kernel has no socket for them.
-    pub ethertype: Option<u16>,
-    /// Own addresses that the ports are served at; empty: all.
-    pub addresses: Vec<IpAddr>,
-    /// UDP flows that are claimed instead of the port.
-    pub flows: Vec<FlowKey>,
-    /// Senders served at the ports; empty: everybody.
-    pub sources: Vec<Prefix>,
+    /// The services, at least one.
+    pub services: Vec<ServicePlan>,
     /// Name of the interface.
     pub interface: String,
     /// The path asked for.
@@ -86,10 +71,6 @@ pub struct Plan {
     pub idle: IdleConfig,
     /// Latency requests and priority.
     pub machine: crate::machine::Wanted,
-    /// What TCP connections may take.
-    pub tcp_limits: TcpLimits,
-    /// Threads of each worker for what may block, if the service has such work.
-    pub pool: PoolLimits,
     /// How long connections may take to end when it stops.
     pub drain: Duration,
     /// Peers answered on the fast path at once.
@@ -108,7 +89,32 @@ pub struct Plan {
     pub metrics: Option<SocketAddr>,
 }
 
-impl Plan {
+/// What one service of an instance is given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServicePlan {
+    /// Its name, for `show` and metrics.
+    pub name: String,
+    /// What is registered with rpcbind while it serves.
+    pub rpcbind: Vec<Registration>,
+    /// UDP port, on both paths.
+    pub udp: Option<u16>,
+    /// TCP port, on the kernel path.
+    pub tcp: Option<u16>,
+    /// EtherType whose frames are served whole: on the fast path only, as the kernel has no socket for them.
+    pub ethertype: Option<u16>,
+    /// Own addresses that the ports are served at; empty: all.
+    pub addresses: Vec<IpAddr>,
+    /// UDP flows that are claimed instead of the port.
+    pub flows: Vec<FlowKey>,
+    /// Senders served at the ports; empty: everybody.
+    pub sources: Vec<Prefix>,
+    /// What TCP connections may take.
+    pub tcp_limits: TcpLimits,
+    /// Threads of each worker for what may block, if the service has such work.
+    pub pool: PoolLimits,
+}
+
+impl ServicePlan {
     /// What is claimed on the interface; nothing, if the service has the kernel path only.
     #[must_use]
     pub fn claims(&self) -> Vec<Claim> {
@@ -140,6 +146,33 @@ impl Plan {
         let tcp = self.tcp.map(|port| format!("tcp/{port}"));
         let frames = self.ethertype.map(|ethertype| format!("ethertype/{ethertype:#06x}"));
         udp.chain(tcp).chain(frames).collect()
+    }
+}
+
+impl Plan {
+    /// What all services claim on the interface.
+    #[must_use]
+    pub fn claims(&self) -> Vec<Claim> {
+        self.services.iter().flat_map(ServicePlan::claims).collect()
+    }
+
+    /// The services by name: `echo`, `echo, rpc`.
+    fn names(&self) -> String {
+        self.services.iter().map(|service| service.name.as_str()).collect::<Vec<_>>().join(", ")
+    }
+
+    /// The first EtherType that is served: such frames have no path but the fast one.
+    fn ethertype(&self) -> Option<u16> {
+        self.services.iter().find_map(|service| service.ethertype)
+    }
+
+    /// The command socket, unless one is named: for several services it is called by none of them.
+    fn default_socket(&self) -> PathBuf {
+        let name = match self.services.as_slice() {
+            [only] => only.name.as_str(),
+            _ => "services",
+        };
+        default_socket(&run_directory(), name, &self.interface)
     }
 }
 
@@ -189,6 +222,9 @@ pub enum InstanceError {
         /// Why.
         why: String,
     },
+    /// Several things at once.
+    #[error("{}", several(.0))]
+    Several(Vec<InstanceError>),
     /// Another instance has the frames.
     #[error(
         "frames of EtherType {ethertype:#06x} on {interface} are served by {holder}; stop it or choose another type"
@@ -253,6 +289,10 @@ pub enum InstanceError {
     Control(std::io::Error),
 }
 
+fn several(errors: &[InstanceError]) -> String {
+    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}
+
 /// What is known once an instance serves.
 #[derive(Clone, Debug)]
 pub struct Ready {
@@ -301,13 +341,11 @@ struct Instance<S: Service> {
     captures: capturing::Captures,
     /// What rpcbind was told.
     registered: Registered,
-    /// Keep other programs from sharing our listeners.
-    guards: Vec<OwnedFd>,
-    /// Sockets for an instance that takes over.
-    kept: hand_over::Kept,
+    /// What is held for each service of the plan, in its order.
+    held: Vec<hand_over::Held>,
     /// Instances that take over.
     takers: hand_over::Takers,
-    /// Workers that serve what waits in the sockets of a former instance.
+    /// Services of workers that serve what waits in the sockets of a former instance.
     begun: usize,
     /// It is stopping.
     drain: Option<drain::Drain>,
@@ -328,8 +366,8 @@ struct Interface {
     /// What was measured at start, and the paths it rules out.
     fallback: Fallback,
     attachment: Option<Attachment>,
-    /// What keeps others from claiming the same frames.
-    frame_claim: Option<FrameClaim>,
+    /// What keeps others from claiming the same frames, one for each type served.
+    frame_claims: Vec<FrameClaim>,
     /// It is to be attached, as soon as workers have given back every former queue.
     attach_due: bool,
     /// Times that we went in front of others at tc ingress.
@@ -338,11 +376,12 @@ struct Interface {
     next_port: u16,
 }
 
-/// Serves `service` until SIGINT or SIGTERM; `ready` is called once it does. Every worker gets a clone of the service.
+/// Serves until SIGINT or SIGTERM; `ready` is called once it does. `services` are those of the plan, in its order; every worker gets a
+/// clone of each.
 ///
 /// # Errors
 /// [`InstanceError`]; nothing is left changed then.
-pub fn run<S>(plan: Plan, service: &S, ready: impl FnOnce(&Ready)) -> Result<(), InstanceError>
+pub fn run<S>(plan: Plan, services: &[S], ready: impl FnOnce(&Ready)) -> Result<(), InstanceError>
 where
     S: Service + Clone + 'static,
 {
@@ -357,11 +396,13 @@ where
                 None => None,
             };
             // Also before anything is changed: an instance that cannot be asked must not take another one's place.
-            let default = || default_socket(&run_directory(), plan.service, &plan.interface);
-            let server = command::Server::bind(&plan.socket.clone().unwrap_or_else(default))?;
-            let mut instance = Instance::start(plan, service).await?;
+            let socket = plan.socket.clone().unwrap_or_else(|| plan.default_socket());
+            let server = command::Server::bind(&socket)?;
+            let mut instance = Instance::start(plan, services).await?;
             instance.scrapers = scrapes.as_ref().map(|scrapes| Arc::clone(scrapes.counters()));
-            instance.registered = Registered::set(&instance.plan.rpcbind).await;
+            let registrations: Vec<_> =
+                instance.plan.services.iter().flat_map(|service| service.rpcbind.iter().copied()).collect();
+            instance.registered = Registered::set(&registrations).await;
             let outcome = instance.listen_and_serve(&mut signals, &server, scrapes.as_ref(), ready).await;
             // Already undone, unless something failed.
             std::mem::take(&mut instance.registered).unset().await;

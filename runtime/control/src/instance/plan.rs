@@ -5,25 +5,37 @@ use std::num::NonZeroU16;
 use twinpath_time::Duration;
 use twinpath_worker::idle::IdleConfig;
 
-use super::Plan;
-use crate::config::{Config, goal};
+use super::{Plan, ServicePlan};
+use crate::config::{Config, Service, goal};
 use crate::machine::Wanted;
 
-impl Plan {
-    /// What a configuration asks for, of a service with that name; `None` if it names no interface.
+impl ServicePlan {
+    /// What a configuration asks for, for one of its services.
     #[must_use]
-    pub fn of(config: &Config, service: &'static str) -> Option<Self> {
+    pub fn of(config: &Config, service: &Service) -> Self {
+        Self {
+            name: service.shown_name().to_owned(),
+            rpcbind: Vec::new(),
+            udp: service.udp.map(NonZeroU16::get),
+            tcp: service.tcp.map(NonZeroU16::get),
+            ethertype: service.ethertype,
+            addresses: service.addresses.clone(),
+            flows: service.flows.iter().map(|flow| flow.0).collect(),
+            sources: service.sources.iter().map(|source| source.0).collect(),
+            tcp_limits: config.limits_of(service).tcp(),
+            pool: config.pool.limits(),
+        }
+    }
+}
+
+impl Plan {
+    /// What a configuration asks for; `None` if it names no interface.
+    #[must_use]
+    pub fn of(config: &Config) -> Option<Self> {
         let interface = config.interface.name.clone()?;
         let worker = &config.worker;
         Some(Self {
-            service,
-            rpcbind: Vec::new(),
-            udp: config.service.udp.map(NonZeroU16::get),
-            tcp: config.service.tcp.map(NonZeroU16::get),
-            ethertype: config.service.ethertype,
-            addresses: config.service.addresses.clone(),
-            flows: config.service.flows.iter().map(|flow| flow.0).collect(),
-            sources: config.service.sources.iter().map(|source| source.0).collect(),
+            services: config.services.iter().map(|service| ServicePlan::of(config, service)).collect(),
             interface,
             path: config.interface.path,
             measure_fallback: config.interface.measure_fallback,
@@ -44,8 +56,6 @@ impl Plan {
                 priority: worker.priority,
                 spin_share_max: Some(worker.spin_share_max),
             },
-            tcp_limits: config.limits.tcp(),
-            pool: config.pool.limits(),
             drain: Duration::from_millis(u64::from(config.limits.drain_ms)),
             peers_max: config.limits.peers,
             reply_rate: config.limits.reply_rate,

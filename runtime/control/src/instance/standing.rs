@@ -8,31 +8,47 @@ use twinpath_service::{Service, ServiceCounters};
 use twinpath_steer::Claim;
 
 use super::attach::describe;
-use super::workers::WorkerHandle;
-use super::{Instance, port_claim};
+use super::workers::ServiceHandle;
+use super::{Instance, ServicePlan, port_claim};
 use crate::choose::Path;
 use crate::device;
 use crate::report::{self, ServiceClaim, ServiceRequests};
 
 impl<S: Service + 'static> Instance<S> {
-    /// The service, over all workers.
-    pub(super) fn report_service(&self) -> report::Service {
+    /// The services, in the order of the plan, over all workers.
+    pub(super) fn report_services(&self) -> Vec<report::Service> {
+        let services = self.plan.services.iter().zip(&self.held);
+        services.map(|(plan, held)| self.report_service(plan, held.slot)).collect()
+    }
+
+    /// What the service in that slot is called; one that a reload has replaced is called so.
+    pub(super) fn name_of(&self, slot: usize) -> String {
+        let mut services = self.plan.services.iter().zip(&self.held);
+        let found = services.find(|(_, held)| held.slot == slot);
+        found.map_or_else(|| "replaced".to_owned(), |(plan, _)| plan.name.clone())
+    }
+
+    fn handles(&self, slot: usize) -> impl Iterator<Item = &ServiceHandle> {
+        self.workers.iter().filter_map(move |worker| worker.service(slot))
+    }
+
+    fn report_service(&self, plan: &ServicePlan, slot: usize) -> report::Service {
         let sum = |count: fn(&ServeCounters) -> &Counter| {
-            self.workers.iter().map(|worker| count(&worker.serve).get()).sum::<u64>()
+            self.handles(slot).map(|handle| count(&handle.serve).get()).sum::<u64>()
         };
         let counted = |count: fn(&ServiceCounters) -> &Counter| {
-            let counted = self.workers.iter().filter_map(|worker| worker.service.as_ref());
+            let counted = self.handles(slot).filter_map(|handle| handle.service.as_ref());
             counted.map(|counters| count(counters).get()).sum::<u64>()
         };
         report::Service {
-            name: self.plan.service.to_owned(),
-            claims: self.report_claims(),
+            name: plan.name.clone(),
+            claims: self.report_claims(plan, slot),
             fast_requests: sum(|serve| &serve.fast_requests),
             fast_replies: sum(|serve| &serve.fast_replies),
             fast_replies_by_kernel: sum(|serve| &serve.fast_replies_by_kernel),
             kernel_requests: sum(|serve| &serve.kernel_requests),
             kernel_replies: sum(|serve| &serve.kernel_replies),
-            requests: self.report_requests(),
+            requests: self.report_requests(slot),
             connections: sum(|serve| &serve.connections),
             accepted: sum(|serve| &serve.accepted),
             sessions: counted(|counters| &counters.sessions),
@@ -41,7 +57,7 @@ impl<S: Service + 'static> Instance<S> {
             deferred: sum(|serve| &serve.deferred),
             deferred_done: sum(|serve| &serve.deferred_done),
             deferred_waits: sum(|serve| &serve.deferred_waits),
-            deferred_threads: self.workers.iter().map(WorkerHandle::slow_threads).sum(),
+            deferred_threads: self.handles(slot).map(ServiceHandle::slow_threads).sum(),
             queued_bytes: sum(|serve| &serve.queued_bytes),
             stream_bytes_in: sum(|serve| &serve.stream_bytes_in),
             stream_bytes_out: sum(|serve| &serve.stream_bytes_out),
@@ -50,8 +66,8 @@ impl<S: Service + 'static> Instance<S> {
     }
 
     /// What the service counts by itself.
-    fn report_requests(&self) -> Option<ServiceRequests> {
-        let counted = self.workers.iter().filter_map(|worker| worker.service.as_ref());
+    fn report_requests(&self, slot: usize) -> Option<ServiceRequests> {
+        let counted = self.handles(slot).filter_map(|handle| handle.service.as_ref());
         counted.fold(None, |sum, counters| {
             let ServiceRequests { answered, refused, repeated, forgotten } = sum.unwrap_or_default();
             let refusals: u64 = counters.refusals().map(|(_, count)| count).sum();
@@ -66,14 +82,14 @@ impl<S: Service + 'static> Instance<S> {
 
     /// For each thing the service asked to be given: is it on the fast path, and why not? In the order of the entries of
     /// what is served; TCP last.
-    fn report_claims(&self) -> Vec<ServiceClaim> {
-        let served = self.plan.served();
+    fn report_claims(&self, plan: &ServicePlan, slot: usize) -> Vec<ServiceClaim> {
+        let served = plan.served();
         let flows = served
             .flows()
             .iter()
             .map(|flow| (describe(&Claim::flow(*flow)), self.standing_at(Some(flow.destination.ip()))));
         let ports = served.ports().iter().map(|port| {
-            let standing = if self.plan.flows.is_empty() {
+            let standing = if plan.flows.is_empty() {
                 self.standing_at(port.address)
             } else {
                 (
@@ -81,18 +97,18 @@ impl<S: Service + 'static> Instance<S> {
                     "only the flows named are claimed; all others of the port are the kernel's".to_owned(),
                 )
             };
-            (describe(&port_claim(*port, &self.plan.sources)), standing)
+            (describe(&port_claim(*port, &plan.sources)), standing)
         });
         let frames =
             served.ethertype().map(|ethertype| (describe(&Claim::ethertype(ethertype)), self.standing()));
         let claims = flows.chain(ports).chain(frames).enumerate().map(|(entry, (claim, (path, why)))| {
-            let counted = self.workers.iter().filter_map(|worker| worker.serve.claims.get(entry));
+            let counted = self.handles(slot).filter_map(|handle| handle.serve.claims.get(entry));
             let (fast, kernel) = counted
                 .fold((0, 0), |(fast, kernel), claim| (fast + claim.fast.get(), kernel + claim.kernel.get()));
             let path = path.name().to_owned();
             ServiceClaim { claim, path, why, fast_requests: fast, kernel_requests: kernel }
         });
-        let tcp = self.plan.tcp.map(|port| ServiceClaim {
+        let tcp = plan.tcp.map(|port| ServiceClaim {
             claim: format!("tcp port {port}"),
             path: Path::Kernel.name().to_owned(),
             why: "TCP is the kernel's: there is no fast path for it yet".to_owned(),

@@ -5,8 +5,7 @@ use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use rustix::io::Errno;
-use twinpath_serve::{Desk, KernelSide, ServeConfig, Share};
+use twinpath_serve::{Desk, KernelSide, Routes, ServeConfig, Share};
 use twinpath_service::Service;
 use twinpath_steer_bpf::Withheld;
 use twinpath_sys::clock;
@@ -15,11 +14,11 @@ use twinpath_sys::tcp_listener::Group;
 
 use super::attach::{AttachPlan, Attachment, Placed, Target, pool_frames};
 use super::fallback::Fallback;
-use super::hand_over::Kept;
+use super::hand_over::Held;
 use super::hold::{KernelSockets, hold_frames, hold_ports};
 use super::take_over::Inherited;
-use super::workers::{StartError, WorkerHandle};
-use super::{Instance, InstanceError, Interface, Plan};
+use super::workers::{NewService, StartError, WorkerHandle};
+use super::{Instance, InstanceError, Interface, Plan, ServicePlan};
 use crate::choose::{Choice, Path, PathAsked, WhyNot};
 use crate::device;
 use crate::facts::{self, ForeignXdp, InterfaceFacts, KernelSupport, Support};
@@ -40,7 +39,7 @@ fn slow_sockets(plan: &Plan) -> usize {
 
 impl<S: Service + Clone + 'static> Instance<S> {
     /// Everything up to the point where both paths serve.
-    pub(super) async fn start(plan: Plan, service: &S) -> Result<Self, InstanceError> {
+    pub(super) async fn start(plan: Plan, services: &[S]) -> Result<Self, InstanceError> {
         set_aside(slow_sockets(&plan));
         let mut limits = MirrorLimits::default();
         limits.book.peers = plan.peers_max as usize;
@@ -48,10 +47,10 @@ impl<S: Service + Clone + 'static> Instance<S> {
         let link = find_link(&mirror, &plan.interface)?;
         let mut former =
             plan.take_over.as_deref().map_or_else(|| Ok(Inherited::default()), Inherited::ask)?;
-        let sockets = hold_ports(&plan, &mut former)?;
-        let kept = Kept::of(&sockets.udp, &sockets.listeners).map_err(InstanceError::Control)?;
+        let sockets = hold_all_ports(&plan, &mut former)?;
+        let held = Held::of_all(&sockets).map_err(InstanceError::Control)?;
         former.aside()?;
-        let frame_claim = hold_frames(&plan, link.ifindex)?;
+        let frame_claims = hold_frames(&plan.services, &plan.interface, link.ifindex)?;
         let facts = learn_facts(&mirror, &link).await;
         let addresses = mirror.tables().addresses(link.ifindex).map(|(address, _)| address).collect();
         let (choice, fallback) = Fallback::settle(&plan, &facts, addresses)?;
@@ -67,7 +66,7 @@ impl<S: Service + Clone + 'static> Instance<S> {
             choice,
             fallback,
             attachment: None,
-            frame_claim,
+            frame_claims,
             attach_due: false,
             next_port: 0,
             went_in_front: 0,
@@ -85,11 +84,10 @@ impl<S: Service + Clone + 'static> Instance<S> {
             drain: None,
             takers: Default::default(),
             begun: 0,
-            guards: Vec::new(),
-            kept,
+            held,
             started: clock::now(),
         };
-        match instance.begin_to_serve(sockets, service, former).await {
+        match instance.begin_to_serve(sockets, services, former).await {
             Ok(()) => Ok(instance),
             Err(error) => {
                 instance.stop();
@@ -100,12 +98,12 @@ impl<S: Service + Clone + 'static> Instance<S> {
 
     async fn begin_to_serve(
         &mut self,
-        sockets: KernelSockets,
-        service: &S,
+        sockets: Vec<KernelSockets>,
+        services: &[S],
         former: Inherited,
     ) -> Result<(), InstanceError> {
         // Until everything is ready, what waits in the sockets is the former instance's.
-        self.start_workers(sockets, service, former.is_some())?;
+        self.start_workers(sockets, services, former.is_some())?;
         self.attach_first().await?;
         self.wait_until_steered();
         if former.is_some() {
@@ -116,8 +114,8 @@ impl<S: Service + Clone + 'static> Instance<S> {
 
     fn start_workers(
         &mut self,
-        sockets: KernelSockets,
-        service: &S,
+        sockets: Vec<KernelSockets>,
+        services: &[S],
         waits: bool,
     ) -> Result<(), InstanceError> {
         let path = self.interface.choice.path;
@@ -128,54 +126,61 @@ impl<S: Service + Clone + 'static> Instance<S> {
         let mut idle = self.plan.idle;
         idle.request = self.machine.may_hold();
         idle.machine = self.machine.costs.machine(idle.request);
-        let addresses: Arc<[IpAddr]> = self.addresses().into();
-        let KernelSockets { udp, listeners } = sockets;
-        let shared_out = self.share_out(listeners, count as usize);
-        let served = Arc::new(self.plan.served());
-        let share = Arc::new(Share::new(self.plan.tcp_limits, count));
-        for (number, listeners) in shared_out.into_iter().enumerate() {
-            let cpu = (!self.plan.cpus.is_empty()).then(|| self.plan.cpus[number % self.plan.cpus.len()]);
-            let config = ServeConfig {
-                served: Arc::clone(&served),
-                addresses: Arc::clone(&addresses),
-                reply_rate: self.plan.reply_rate,
-                kernel: KernelSide {
-                    udp: Arc::clone(&udp),
-                    receives: number == 0,
-                    listeners,
-                    desk: self
-                        .desk(service, cpu)
-                        .map_err(|source| StartError::Descriptors { worker: number, source })?,
-                    share: Arc::clone(&share),
-                    waits,
-                },
-            };
+        let mut each: Vec<Vec<_>> = (0..count).map(|_| Vec::new()).collect();
+        for (at, sockets) in sockets.into_iter().enumerate() {
+            let plan = self.plan.services[at].clone();
+            let new =
+                self.new_service(&plan, self.held[at].slot, &services[at], sockets, waits, count as usize)?;
+            each.iter_mut().zip(new).for_each(|(worker, new)| worker.push(new));
+        }
+        for (number, services) in each.into_iter().enumerate() {
+            let cpu = self.cpu_of(number);
             let frames = pool_frames(path, queues_each, self.plan.ring_frames);
             let placement = self.machine.placement(cpu);
-            self.workers.push(WorkerHandle::start(number, placement, idle, frames, service.clone(), config)?);
+            let routes = self.routes();
+            self.workers.push(WorkerHandle::start(number, placement, idle, frames, routes, services)?);
         }
         Ok(())
     }
 
-    /// Who does what may block, if the service has such work.
-    fn desk(&self, service: &S, cpu: Option<usize>) -> Result<Option<Desk>, Errno> {
-        service.defers().then(|| Desk::new(self.plan.pool, cpu)).transpose()
+    /// A service for each of `count` workers.
+    pub(super) fn new_service(
+        &mut self,
+        plan: &ServicePlan,
+        slot: usize,
+        service: &S,
+        sockets: KernelSockets,
+        waits: bool,
+        count: usize,
+    ) -> Result<Vec<NewService<S>>, InstanceError> {
+        let addresses: Arc<[IpAddr]> = self.addresses().into();
+        let KernelSockets { udp, listeners } = sockets;
+        let served = Arc::new(plan.served());
+        let share = Arc::new(Share::new(plan.tcp_limits, count as u32));
+        let mut new = Vec::with_capacity(count);
+        for (number, listeners) in share_out(listeners, count).into_iter().enumerate() {
+            let desk = service.defers().then(|| Desk::new(plan.pool, self.cpu_of(number))).transpose();
+            let kernel = KernelSide {
+                udp: Arc::clone(&udp),
+                receives: number == 0,
+                listeners,
+                desk: desk.map_err(|source| StartError::Descriptors { worker: number, source })?,
+                share: Arc::clone(&share),
+                waits,
+            };
+            let config = ServeConfig {
+                served: Arc::clone(&served),
+                addresses: Arc::clone(&addresses),
+                reply_rate: self.plan.reply_rate,
+                kernel,
+            };
+            new.push(NewService { slot, service: service.clone(), config });
+        }
+        Ok(new)
     }
 
-    /// Gives each worker a listener of each group. A worker fewer than was asked for has the listeners of those that are not there.
-    fn share_out(&mut self, groups: Vec<(Option<IpAddr>, u16, Group)>, workers: usize) -> Vec<Vec<OwnedFd>> {
-        let mut shares: Vec<_> = (0..workers).map(|_| Vec::new()).collect();
-        for (_, _, Group { listeners, guard }) in groups {
-            if listeners.len() > 1 && guard.is_none() {
-                tracing::warn!(
-                    "another program of this user that asks for SO_REUSEPORT could take TCP connections: keeping it off needs \
-                     CAP_NET_ADMIN"
-                );
-            }
-            self.guards.extend(guard);
-            listeners.into_iter().enumerate().for_each(|(at, listener)| shares[at % workers].push(listener));
-        }
-        shares
+    fn cpu_of(&self, worker: usize) -> Option<usize> {
+        (!self.plan.cpus.is_empty()).then(|| self.plan.cpus[worker % self.plan.cpus.len()])
     }
 
     /// The first attachment. What was asked for by name must work; `auto` goes on to the next best path, saying why.
@@ -206,7 +211,39 @@ impl<S: Service + Clone + 'static> Instance<S> {
     }
 }
 
+/// Holds the ports of all services.
+fn hold_all_ports(plan: &Plan, former: &mut Inherited) -> Result<Vec<KernelSockets>, InstanceError> {
+    let workers = plan.workers.max(1) as usize;
+    let (mut sockets, mut refused) = (Vec::new(), Vec::new());
+    for service in &plan.services {
+        match hold_ports(service, workers, former) {
+            Ok(held) => sockets.push(held),
+            Err(errors) => refused.extend(errors),
+        }
+    }
+    match refused.len() {
+        0 => Ok(sockets),
+        1 => Err(refused.remove(0)),
+        _ => Err(InstanceError::Several(refused)),
+    }
+}
+
+/// Gives each worker a listener of each group. A worker fewer than was asked for has the listeners of those that are not there.
+fn share_out(groups: Vec<(Option<IpAddr>, u16, Group)>, workers: usize) -> Vec<Vec<OwnedFd>> {
+    let mut shares: Vec<_> = (0..workers).map(|_| Vec::new()).collect();
+    for (_, _, Group { listeners, .. }) in groups {
+        listeners.into_iter().enumerate().for_each(|(at, listener)| shares[at % workers].push(listener));
+    }
+    shares
+}
+
 impl<S: Service + 'static> Instance<S> {
+    /// Which service of a worker gets which frames.
+    pub(super) fn routes(&self) -> Routes {
+        let served: Vec<_> = self.plan.services.iter().map(ServicePlan::served).collect();
+        Routes::of(self.held.iter().map(|held| held.slot).zip(&served))
+    }
+
     /// Puts the interface on the chosen path and gives the queues to the workers.
     pub(super) async fn attach(&mut self) -> Result<(), super::AttachError> {
         // Before the programs: where the last attachment's sockets were, their links would come now.
@@ -264,7 +301,7 @@ pub(super) fn find_link(mirror: &Mirror, name: &str) -> Result<Link, InstanceErr
 
 /// Frames of an EtherType are served on the fast path or not at all.
 fn needs_fast_path(plan: &Plan, choice: &Choice) -> Result<(), InstanceError> {
-    let Some(ethertype) = plan.ethertype.filter(|_| choice.path == Path::Kernel) else { return Ok(()) };
+    let Some(ethertype) = plan.ethertype().filter(|_| choice.path == Path::Kernel) else { return Ok(()) };
     let reasons = choice.why_not.iter().map(|not| format!("; not {}: {}", not.path, not.reason));
     let why = std::iter::once(choice.why.clone()).chain(reasons).collect();
     Err(InstanceError::NoFastPath { ethertype, interface: plan.interface.clone(), why })

@@ -6,9 +6,12 @@ use std::thread::JoinHandle;
 
 use twinpath_frame::{Pool, PoolError, Region};
 use twinpath_idle::Goal;
-use twinpath_inspect::Counter;
+use twinpath_inspect::{Counter, Reason};
 use twinpath_port::{PortCounters, PortId, PortQueue};
-use twinpath_serve::{Desk, ServeCommand, ServeConfig, ServeCounters, ServeEngine, ServeEvent};
+use twinpath_serve::{
+    Change, Demux, DemuxCommand, Desk, Routes, ServeCommand, ServeConfig, ServeCounters, ServeEngine,
+    ServeEvent,
+};
 use twinpath_service::{Service, ServiceCounters};
 use twinpath_worker::idle::{IdleConfig, Mode};
 use twinpath_worker::mailbox::{Receiver, mailbox, mailbox_with_reserve};
@@ -59,37 +62,76 @@ pub(super) struct KnownQueue {
     pub(super) counters: Arc<PortCounters>,
 }
 
+/// Control's end of one service on one worker.
+pub(super) struct ServiceHandle {
+    /// What the worker knows it by.
+    pub(super) slot: usize,
+    pub(super) serve: Arc<ServeCounters>,
+    /// What the service counts by itself.
+    pub(super) service: Option<Arc<ServiceCounters>>,
+    /// How many threads its pool has, if it has one.
+    slow: Option<Arc<AtomicU32>>,
+}
+
+impl ServiceHandle {
+    /// Threads for work that may block.
+    pub(super) fn slow_threads(&self) -> u64 {
+        self.slow.as_ref().map_or(0, |threads| threads.load(Ordering::Relaxed).into())
+    }
+}
+
+/// A service for one worker, and what it is made with.
+pub(super) struct NewService<S> {
+    pub(super) slot: usize,
+    pub(super) service: S,
+    pub(super) config: ServeConfig,
+}
+
+/// What brings services to a worker, and control's ends of them.
+pub(super) fn change_with<S: Service>(
+    routes: Routes,
+    services: Vec<NewService<S>>,
+) -> (Change<S>, Vec<ServiceHandle>) {
+    let mut change = Change::new(routes);
+    let mut handles = Vec::with_capacity(services.len());
+    for NewService { slot, service, config } in services {
+        let serve = Arc::new(ServeCounters::for_entries(config.served.entries()));
+        let counted = service.counters();
+        let slow = config.kernel.desk.as_ref().map(Desk::threads);
+        let engine = ServeEngine::new(service, config, Arc::clone(&serve));
+        change = change.with(slot, engine, Arc::clone(&serve));
+        handles.push(ServiceHandle { slot, serve, service: counted, slow });
+    }
+    (change, handles)
+}
+
 /// Control's end of one worker.
 pub(super) struct WorkerHandle<S: Service> {
     number: usize,
     cpu: Option<usize>,
     standing: Standing,
     goal: Goal,
-    pub(super) outbox: Outbox<ServeCommand>,
+    pub(super) outbox: Outbox<DemuxCommand<S>>,
     pub(super) events: Receiver<Event<ServeEvent>>,
-    thread: JoinHandle<Remains<ServeEngine<S>>>,
+    thread: JoinHandle<Remains<Demux<S>>>,
     pub(super) region: Arc<Region>,
     pool_frames: u32,
     pub(super) counters: Arc<WorkerCounters>,
-    pub(super) serve: Arc<ServeCounters>,
-    /// What the service counts by itself.
-    pub(super) service: Option<Arc<ServiceCounters>>,
-    /// How many threads its pool has, if it has one.
-    slow: Option<Arc<AtomicU32>>,
+    pub(super) services: Vec<ServiceHandle>,
     pub(super) queues: Vec<KnownQueue>,
     /// Queues that it was told to give back, and has not yet.
     leaving: Vec<PortId>,
 }
 
 impl<S: Service + 'static> WorkerHandle<S> {
-    /// Starts worker `number` on `cpu`, serving `service`.
+    /// Starts worker `number` where `placement` says, with those services.
     pub(super) fn start(
         number: usize,
         placement: Placement,
         idle: IdleConfig,
         pool_frames: u32,
-        service: S,
-        config: ServeConfig,
+        routes: Routes,
+        services: Vec<NewService<S>>,
     ) -> Result<Self, StartError> {
         let cpu = placement.cpu;
         let descriptors = |source| StartError::Descriptors { worker: number, source };
@@ -97,11 +139,9 @@ impl<S: Service + 'static> WorkerHandle<S> {
         let region = Arc::clone(pool.region());
         let (commands, inbox) = mailbox(MAILBOX_LEN).map_err(descriptors)?;
         let (outbox, events) = mailbox_with_reserve(MAILBOX_LEN, EVENTS_RESERVE).map_err(descriptors)?;
-        let serve = Arc::new(ServeCounters::for_entries(config.served.entries()));
         let counters = Arc::new(WorkerCounters::default());
-        let counted = service.counters();
-        let slow = config.kernel.desk.as_ref().map(Desk::threads);
-        let engine = ServeEngine::new(service, config, Arc::clone(&serve));
+        let (change, services) = change_with(routes, services);
+        let engine = Demux::new(change);
         let worker = Worker::new(&WorkerConfig { idle }, engine, pool, inbox, outbox, Arc::clone(&counters))
             .map_err(descriptors)?;
         let Placed { thread, priority, shares } = place::spawn(worker, number as u32, placement)?;
@@ -117,17 +157,36 @@ impl<S: Service + 'static> WorkerHandle<S> {
             region,
             pool_frames,
             counters,
-            serve,
-            service: counted,
-            slow,
+            services,
             queues: Vec::new(),
             leaving: Vec::new(),
         })
     }
 
     /// Tells the worker, now or as soon as its mailbox has room.
-    pub(super) fn tell(&mut self, command: Command<ServeCommand>) {
+    pub(super) fn tell(&mut self, command: Command<DemuxCommand<S>>) {
         self.outbox.tell(command);
+    }
+
+    /// Tells all its services.
+    pub(super) fn tell_services(&mut self, command: ServeCommand) {
+        self.tell(Command::Engine(DemuxCommand::All(command)));
+    }
+
+    /// The service in that slot.
+    pub(super) fn service(&self, slot: usize) -> Option<&ServiceHandle> {
+        self.services.iter().find(|service| service.slot == slot)
+    }
+
+    /// How often something was dropped for a reason, by whichever service.
+    pub(super) fn dropped(&self, reason: Reason) -> u64 {
+        let own = self.services.iter().map(|service| service.serve.drops.get(reason)).sum::<u64>();
+        own + self.counters.drops.get(reason)
+    }
+
+    /// Over all its services.
+    fn sum(&self, count: fn(&ServeCounters) -> &Counter) -> u64 {
+        self.services.iter().map(|service| count(&service.serve).get()).sum()
     }
 
     /// Gives it a queue to serve.
@@ -188,11 +247,6 @@ impl<S: Service + 'static> WorkerHandle<S> {
         }
     }
 
-    /// Threads for work that may block.
-    pub(super) fn slow_threads(&self) -> u64 {
-        self.slow.as_ref().map_or(0, |threads| threads.load(Ordering::Relaxed).into())
-    }
-
     pub(super) fn mode(&self) -> Mode {
         Mode::ALL.get(self.counters.mode.get() as usize).copied().unwrap_or_default()
     }
@@ -203,7 +257,7 @@ impl<S: Service + 'static> WorkerHandle<S> {
 
     /// What `show workers` says of it.
     pub(super) fn report(&self, request: report::LatencyRequest) -> report::Worker {
-        let (counters, serve) = (&*self.counters, &*self.serve);
+        let counters = &*self.counters;
         let sum = |count: fn(&PortCounters) -> &Counter| {
             self.queues.iter().map(|queue| count(&queue.counters).get()).sum::<u64>()
         };
@@ -214,17 +268,17 @@ impl<S: Service + 'static> WorkerHandle<S> {
             guard: self.standing.guard(counters),
             frames_in: sum(|port| &port.frames_in),
             frames_out: sum(|port| &port.frames_out),
-            connections: serve.connections.get(),
-            kernel_requests: serve.kernel_requests.get(),
-            kernel_replies: serve.kernel_replies.get(),
+            connections: self.sum(|serve| &serve.connections),
+            kernel_requests: self.sum(|serve| &serve.kernel_requests),
+            kernel_replies: self.sum(|serve| &serve.kernel_replies),
             pool_mib: self.pool_bytes() as f64 / f64::from(1 << 20),
             pool_frames: self.pool_frames,
             ..report::Worker::of(counters, self.mode(), self.goal, request)
         }
     }
 
-    /// Everything it and its ports dropped.
-    pub(super) fn drops(&self, interface: &str) -> Vec<report::Drop> {
+    /// Everything it and its ports dropped. Where it has several services, `name_of` says whose slot that is.
+    pub(super) fn drops(&self, interface: &str, name_of: impl Fn(usize) -> String) -> Vec<report::Drop> {
         let mut drops = Vec::new();
         let mut add = |place: &str, reason: &str, count: u64| {
             if count > 0 {
@@ -235,11 +289,20 @@ impl<S: Service + 'static> WorkerHandle<S> {
         for (reason, count) in self.counters.drops.happened() {
             add(&place, reason.name(), count);
         }
-        for (reason, count) in self.service.iter().flat_map(|service| service.refusals()) {
-            add(&place, reason.name(), count);
-        }
         add(&place, "control_mailbox_full", self.outbox.delayed.get());
-        add(&place, "egress_table_full", self.serve.peers_overflow.get());
+        for ServiceHandle { slot, serve, service, .. } in &self.services {
+            let place = match self.services.as_slice() {
+                [_] => place.clone(),
+                _ => format!("{place} {}", name_of(*slot)),
+            };
+            for (reason, count) in serve.drops.happened() {
+                add(&place, reason.name(), count);
+            }
+            for (reason, count) in service.iter().flat_map(|service| service.refusals()) {
+                add(&place, reason.name(), count);
+            }
+            add(&place, "egress_table_full", serve.peers_overflow.get());
+        }
         for queue in &self.queues {
             let place = format!("{interface} queue {}", queue.id.queue);
             for (reason, count) in queue.counters.drops.happened() {

@@ -67,7 +67,9 @@ impl Rig {
         };
         let service = Holds { held, go_on: may_go_on };
         let (placement, idle) = (Placement::on(None), IdleConfig::default());
-        let handle = WorkerHandle::start(0, placement, idle, 64, service, config).expect("a worker");
+        let routes = Routes::of([(0, &*config.served)]);
+        let services = vec![NewService { slot: 0, service, config }];
+        let handle = WorkerHandle::start(0, placement, idle, 64, routes, services).expect("a worker");
         let client = std::net::UdpSocket::bind("127.0.0.1:0").expect("a free port");
         let (attached, engine_said) = (Vec::new(), Vec::new());
         Self { handle, server, addresses, client, held: is_held, go_on, queues: 0, attached, engine_said }
@@ -120,12 +122,12 @@ impl Rig {
         for number in 0..count {
             let peer = IpAddr::V4(Ipv4Addr::from_bits(0x0a00_0000 + number));
             let update = Update::Learn { peer, answer: Err(KernelReason::Unresolved) };
-            self.handle.tell(Command::Engine(ServeCommand::Egress(update)));
+            self.handle.tell_services(ServeCommand::Egress(update));
         }
     }
 
     fn tell_addresses(&mut self) {
-        self.handle.tell(Command::Engine(ServeCommand::Addresses([self.server.ip()].into())));
+        self.handle.tell_services(ServeCommand::Addresses([self.server.ip()].into()));
     }
 }
 
@@ -134,7 +136,7 @@ const RETRY_NANOS: i64 = crate::outbox::RETRY_INTERVAL.as_nanos() as i64;
 #[test]
 fn a_full_mailbox_to_a_worker_loses_no_detaching_attaching_or_addresses() {
     let mut rig = Rig::new();
-    rig.handle.tell(Command::Engine(ServeCommand::Begin));
+    rig.handle.tell_services(ServeCommand::Begin);
     let first = rig.attach(NEAR);
     rig.until("it serves", |rig| rig.attached == [first] && !rig.engine_said.is_empty());
     rig.hold();
@@ -170,8 +172,8 @@ fn a_full_mailbox_to_control_loses_nothing_that_detaching_and_taking_over_wait_f
     }
     let second = rig.attach(OTHER);
     rig.handle.detach(NEAR);
-    rig.handle.tell(Command::Engine(ServeCommand::Begin));
-    rig.handle.tell(Command::Engine(ServeCommand::Drain { handed_over: true }));
+    rig.handle.tell_services(ServeCommand::Begin);
+    rig.handle.tell_services(ServeCommand::Drain { handed_over: true });
     rig.handle.tell(Command::SetMode(Mode::Interrupt));
     // Read only when the worker has done all of it.
     let deadline = Deadline::now() + PATIENCE;
@@ -184,7 +186,7 @@ fn a_full_mailbox_to_control_loses_nothing_that_detaching_and_taking_over_wait_f
     rig.until("the other one is served", |rig| rig.attached == [first, second]);
     rig.until("it has begun and drained", |rig| {
         rig.said(|event| matches!(event, ServeEvent::Begun)) == 1
-            && rig.said(|event| matches!(event, ServeEvent::Drained)) == 1
+            && rig.said(|event| matches!(event, ServeEvent::Drained { .. })) == 1
     });
     let reclaimed = rig.said(|event| matches!(event, ServeEvent::Reclaim(_)));
     assert!(reclaimed < 4 * MAILBOX_LEN as usize, "the mailbox was full: {reclaimed}");

@@ -1,0 +1,324 @@
+//! Several services on one worker: each is an engine of its own, and every call is handed to the engine that it is for.
+//!
+//! A frame goes by its destination port, with one look into a table; the rest goes by the token or the slot that it names. A worker
+//! that serves a single service hands its calls on as they are.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use twinpath_frame::Burst;
+use twinpath_inspect::Reason;
+use twinpath_service::Service;
+use twinpath_time::Instant;
+use twinpath_wire::{EtherType, eth};
+use twinpath_worker::{ENGINE_RESERVE, Engine, Io, part_of};
+
+use crate::counters::ServeCounters;
+use crate::engine::{ServeCommand, ServeEngine, ServeEvent};
+use crate::served::Served;
+
+/// Engines that a worker may hold at a time: the services served, and those that still answer what they had accepted when a reload
+/// replaced them.
+pub const SLOTS_MAX: usize = 64;
+
+/// No service has the port.
+const NOBODY: u8 = u8::MAX;
+/// Several services have the port, at different addresses of ours.
+const SEVERAL: u8 = u8::MAX - 1;
+
+const ETHERTYPE_V4: u16 = EtherType::IPV4.0;
+const ETHERTYPE_V6: u16 = EtherType::IPV6.0;
+
+// Of each: that it has begun, has drained, came with a change and is gone.
+const _: () = assert!(4 * SLOTS_MAX <= ENGINE_RESERVE as usize);
+const _: () = assert!(SLOTS_MAX <= SEVERAL as usize && SLOTS_MAX <= twinpath_worker::PARTS_MAX);
+
+/// Which slot gets which frames.
+#[derive(Debug)]
+pub struct Routes {
+    /// By UDP port, 65,536 of them.
+    ports: Box<[u8]>,
+    /// Of the ports that several services share: port, our address, slot.
+    shared: Vec<(u16, IpAddr, u8)>,
+    ethertypes: Vec<(u16, u8)>,
+}
+
+impl Routes {
+    /// The routes to services, each with its slot (below [`SLOTS_MAX`]) and what it serves. No two of them serve the same port at the
+    /// same address, nor the same EtherType: the configuration is refused before.
+    #[must_use]
+    pub fn of<'a>(services: impl IntoIterator<Item = (usize, &'a Served)>) -> Self {
+        let mut ends = Vec::new();
+        let mut ethertypes = Vec::new();
+        for (slot, served) in services {
+            let slot = slot as u8;
+            ends.extend(served.ports().iter().map(|port| (port.port, port.address, slot)));
+            let flows = served.flows().iter().map(|flow| flow.destination);
+            ends.extend(flows.map(|end| (end.port(), Some(end.ip()), slot)));
+            ethertypes.extend(served.ethertype().map(|ethertype| (ethertype, slot)));
+        }
+        let mut ports = vec![NOBODY; 1 << u16::BITS].into_boxed_slice();
+        for (port, _, slot) in &ends {
+            let found = &mut ports[usize::from(*port)];
+            *found = if *found == NOBODY || found == slot { *slot } else { SEVERAL };
+        }
+        let is_shared = |port: u16| ports[usize::from(port)] == SEVERAL;
+        let shared = ends.iter().filter(|(port, ..)| is_shared(*port));
+        let shared = shared.filter_map(|(port, address, slot)| Some((*port, (*address)?, *slot))).collect();
+        Self { ports, shared, ethertypes }
+    }
+
+    /// The slot that a frame is for.
+    #[inline]
+    fn slot_of(&self, frame: &[u8]) -> Option<usize> {
+        let ethertype = u16::from_be_bytes(*frame.get(12..eth::HEADER_LEN)?.first_chunk()?);
+        if let Some((_, slot)) = self.ethertypes.iter().find(|(claimed, _)| *claimed == ethertype) {
+            return Some(usize::from(*slot));
+        }
+        let (port_at, address_at) = match ethertype {
+            ETHERTYPE_V4 => (eth::HEADER_LEN + 4 * usize::from(frame.get(eth::HEADER_LEN)? & 15) + 2, 30..34),
+            ETHERTYPE_V6 => (eth::HEADER_LEN + 40 + 2, 38..54),
+            _ => return None,
+        };
+        let port = u16::from_be_bytes(*frame.get(port_at..)?.first_chunk()?);
+        match self.ports[usize::from(port)] {
+            NOBODY => None,
+            SEVERAL => {
+                let address = address(frame.get(address_at)?)?;
+                let is = |(shared, at, _): &&(u16, IpAddr, u8)| *shared == port && *at == address;
+                self.shared.iter().find(is).map(|(.., slot)| usize::from(*slot))
+            }
+            slot => Some(usize::from(slot)),
+        }
+    }
+}
+
+fn address(bytes: &[u8]) -> Option<IpAddr> {
+    let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+    v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok()
+}
+
+/// One service of a worker.
+pub(crate) struct Slot<S: Service> {
+    engine: ServeEngine<S>,
+    counters: Arc<ServeCounters>,
+}
+
+/// What a worker is to serve from now on: applied between two turns' frames, as a whole.
+pub struct Change<S: Service> {
+    /// Engines that come, with their slots, which are free.
+    add: Vec<(usize, Option<Box<Slot<S>>>)>,
+    routes: Routes,
+}
+
+impl<S: Service> Change<S> {
+    /// Frames go by `routes` from then on.
+    #[must_use]
+    pub const fn new(routes: Routes) -> Self {
+        Self { add: Vec::new(), routes }
+    }
+
+    /// And there is one engine more, in a slot that is free.
+    #[must_use]
+    pub fn with(mut self, slot: usize, engine: ServeEngine<S>, counters: Arc<ServeCounters>) -> Self {
+        let engine = engine.in_slot(slot);
+        self.add.push((slot, Some(Box::new(Slot { engine, counters }))));
+        self
+    }
+}
+
+/// What control tells a worker's services.
+pub enum DemuxCommand<S: Service> {
+    /// Something for all of them.
+    All(ServeCommand),
+    /// Something for one of them.
+    One(usize, ServeCommand),
+    /// Others come, or get other frames; answered by [`ServeEvent::Changed`].
+    Change(Box<Change<S>>),
+    /// That one goes; what it has open is closed. Answered by [`ServeEvent::Removed`].
+    Remove(usize),
+}
+
+/// The services of one worker.
+pub struct Demux<S: Service> {
+    slots: Box<[Option<Box<Slot<S>>>]>,
+    /// Slots in use, ascending.
+    used: Vec<u8>,
+    routes: Routes,
+    /// Frames of one service on their way to it.
+    burst: Burst,
+}
+
+impl<S: Service> Demux<S> {
+    /// With what a first change brings.
+    #[must_use]
+    pub fn new(change: Change<S>) -> Self {
+        let slots = (0..SLOTS_MAX).map(|_| None).collect();
+        let mut demux =
+            Self { slots, used: Vec::with_capacity(SLOTS_MAX), routes: Routes::of([]), burst: Burst::new() };
+        let mut change = change;
+        demux.apply(&mut change);
+        demux
+    }
+
+    /// Puts engines into their slots; afterwards `change` has what was there before, to be freed elsewhere.
+    fn apply(&mut self, change: &mut Change<S>) {
+        for (slot, engine) in &mut change.add {
+            if let Some(place) = self.slots.get_mut(*slot) {
+                std::mem::swap(place, engine);
+            }
+        }
+        std::mem::swap(&mut self.routes, &mut change.routes);
+        self.count_used();
+    }
+
+    fn count_used(&mut self) {
+        self.used.clear();
+        self.used.extend((0u8..).zip(&self.slots).filter_map(|(slot, at)| at.as_ref().map(|_| slot)));
+    }
+
+    /// Has one service do something.
+    #[inline]
+    fn one<T>(
+        &mut self,
+        slot: usize,
+        io: &mut Io<'_, ServeEvent>,
+        call: impl FnOnce(&mut ServeEngine<S>, &mut Io<'_, ServeEvent>) -> T,
+    ) -> Option<T> {
+        let alone = self.is_single(slot);
+        let Slot { engine, counters } = &mut **self.slots.get_mut(slot)?.as_mut()?;
+        Some(if alone { call(engine, io) } else { call(engine, &mut io.part(slot, &counters.drops)) })
+    }
+
+    /// Whether that slot is all there is: it needs no tokens of its own then.
+    #[inline]
+    const fn is_single(&self, slot: usize) -> bool {
+        self.used.len() == 1 && slot == 0
+    }
+
+    /// Has each service do something.
+    #[inline]
+    fn each(
+        &mut self,
+        io: &mut Io<'_, ServeEvent>,
+        mut call: impl FnMut(&mut ServeEngine<S>, &mut Io<'_, ServeEvent>),
+    ) {
+        for at in 0..self.used.len() {
+            self.one(usize::from(self.used[at]), io, &mut call);
+        }
+    }
+
+    fn engines(&self) -> impl Iterator<Item = &ServeEngine<S>> {
+        self.used.iter().filter_map(|slot| Some(&self.slots.get(usize::from(*slot))?.as_ref()?.engine))
+    }
+
+    /// Hands what was collected to its service.
+    fn hand_on(&mut self, now: Instant, port: usize, slot: usize, io: &mut Io<'_, ServeEvent>) {
+        let Self { slots, burst, .. } = self;
+        if let Some(Slot { engine, counters }) = slots.get_mut(slot).and_then(Option::as_deref_mut) {
+            engine.receive(now, port, burst, &mut io.part(slot, &counters.drops));
+        }
+        // Only without any service there is something left.
+        for frame in burst.drain(usize::MAX) {
+            io.drops().add(Reason::NotClaimed, 1);
+            io.release(frame);
+        }
+    }
+}
+
+impl<S: Service + 'static> Engine for Demux<S> {
+    type Command = DemuxCommand<S>;
+    type Event = ServeEvent;
+
+    fn start(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) -> Result<(), Errno> {
+        let mut outcome = Ok(());
+        self.each(io, |engine, io| {
+            if outcome.is_ok() {
+                outcome = engine.start(now, io);
+            }
+        });
+        outcome
+    }
+
+    fn receive(&mut self, now: Instant, port: usize, frames: &mut Burst, io: &mut Io<'_, ServeEvent>) {
+        if let [only] = *self.used {
+            self.one(only.into(), io, |engine, io| engine.receive(now, port, frames, io));
+            return;
+        }
+        let first = self.used.first().map_or(0, |slot| usize::from(*slot));
+        let mut collected = first;
+        for frame in frames.drain(usize::MAX) {
+            // What is for nobody is dropped by the first one, under a name.
+            let slot = self.routes.slot_of(frame.bytes()).unwrap_or(first);
+            if slot != collected && !self.burst.is_empty() {
+                self.hand_on(now, port, collected, io);
+            }
+            collected = slot;
+            if let Err(frame) = self.burst.push(frame) {
+                io.release(frame);
+            }
+        }
+        if !self.burst.is_empty() {
+            self.hand_on(now, port, collected, io);
+        }
+    }
+
+    fn ready(&mut self, now: Instant, token: u32, error: bool, io: &mut Io<'_, ServeEvent>) -> bool {
+        let (slot, token) = part_of(token);
+        // What a service that is gone had watched is ready for nobody.
+        self.one(slot, io, |engine, io| engine.ready(now, token, error, io)).unwrap_or(false)
+    }
+
+    fn run(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) -> bool {
+        let mut busy = false;
+        self.each(io, |engine, io| busy |= engine.run(now, io));
+        busy
+    }
+
+    fn next_deadline(&self) -> Instant {
+        self.engines().map(Engine::next_deadline).min().unwrap_or(Instant::NEVER)
+    }
+
+    fn spins(&self) -> bool {
+        self.engines().any(Engine::spins)
+    }
+
+    fn found(&self) -> bool {
+        self.engines().any(Engine::found)
+    }
+
+    fn rest(&mut self, io: &mut Io<'_, ServeEvent>) {
+        self.each(io, |engine, io| engine.rest(io));
+    }
+
+    fn command(&mut self, now: Instant, command: DemuxCommand<S>, io: &mut Io<'_, ServeEvent>) {
+        match command {
+            DemuxCommand::All(command) => {
+                self.each(io, |engine, io| engine.command(now, command.clone(), io));
+            }
+            DemuxCommand::One(slot, command) => {
+                self.one(slot, io, |engine, io| engine.command(now, command, io));
+            }
+            DemuxCommand::Change(mut change) => {
+                self.apply(&mut change);
+                let mut outcome = Ok(());
+                for (slot, _) in &change.add {
+                    let started = self.one(*slot, io, |engine, io| engine.start(now, io));
+                    outcome = outcome.and(started.unwrap_or(Ok(())));
+                }
+                let former: Box<dyn Send> = change;
+                let _ = io.tell_reserved(ServeEvent::Changed { outcome, former });
+            }
+            DemuxCommand::Remove(slot) => {
+                self.one(slot, io, |engine, io| engine.leave(io));
+                let Some(former) = self.slots.get_mut(slot).and_then(Option::take) else { return };
+                self.count_used();
+                let _ = io.tell_reserved(ServeEvent::Removed { slot, former });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

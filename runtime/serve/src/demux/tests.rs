@@ -1,0 +1,89 @@
+use twinpath_service::Echo;
+use twinpath_wire::FlowKey;
+
+use super::*;
+
+fn served(port: u16, addresses: &[&str]) -> Served {
+    let addresses: Vec<IpAddr> = addresses.iter().map(|address| address.parse().unwrap()).collect();
+    Served::new().with_port(port, &addresses)
+}
+
+/// The beginning of a datagram to our end.
+fn datagram(to: &str) -> Vec<u8> {
+    let to: std::net::SocketAddr = to.parse().unwrap();
+    let mut frame = vec![0; 14];
+    match to.ip() {
+        IpAddr::V4(v4) => {
+            frame[12..].copy_from_slice(&[8, 0]);
+            // One word of options: the ports stand behind them.
+            frame.extend([0x46, 0, 0, 0, 0, 0, 0, 0, 64, 17, 0, 0, 192, 0, 2, 9]);
+            frame.extend(v4.octets());
+            frame.extend([1; 4]);
+        }
+        IpAddr::V6(v6) => {
+            frame[12..].copy_from_slice(&[0x86, 0xdd]);
+            frame.extend([0x60, 0, 0, 0, 0, 8, 17, 64]);
+            frame.extend([0; 16]);
+            frame.extend(v6.octets());
+        }
+    }
+    frame.extend([0x12, 0x34]);
+    frame.extend(to.port().to_be_bytes());
+    frame
+}
+
+#[test]
+fn frames_go_to_the_service_whose_port_address_flow_or_type_they_are_for() {
+    let flow = |to: &str| {
+        FlowKey::new(twinpath_wire::Protocol::Udp, "192.0.2.9:5".parse().unwrap(), to.parse().unwrap())
+    };
+    let (echo, here, there) =
+        (served(7, &[]), served(9, &["192.0.2.1"]), served(9, &["192.0.2.2", "2001:db8::2"]));
+    let flows = Served::new().with_flows(&[flow("192.0.2.3:9"), flow("192.0.2.3:10")]);
+    let frames = Served::new().with_ethertype(Some(0x88b5));
+    let routes = Routes::of([(0, &echo), (1, &here), (2, &there), (3, &flows), (5, &frames)]);
+    let slot = |to: &str| routes.slot_of(&datagram(to));
+    assert_eq!((slot("192.0.2.1:7"), slot("[2001:db8::2]:7")), (Some(0), Some(0)));
+    assert_eq!(
+        (slot("192.0.2.1:9"), slot("192.0.2.2:9"), slot("[2001:db8::2]:9")),
+        (Some(1), Some(2), Some(2))
+    );
+    assert_eq!((slot("192.0.2.3:9"), slot("192.0.2.3:10"), slot("192.0.2.4:9")), (Some(3), Some(3), None));
+    assert_eq!(slot("192.0.2.1:8"), None);
+    let mut bare = datagram("192.0.2.1:7");
+    bare[12..14].copy_from_slice(&[0x88, 0xb5]);
+    assert_eq!(routes.slot_of(&bare), Some(5));
+    // Whatever is cut off, nothing panics.
+    for whole in [datagram("192.0.2.2:9"), datagram("[2001:db8::2]:9")] {
+        assert!((0..whole.len()).all(|len| routes.slot_of(&whole[..len]).is_none()));
+    }
+}
+
+#[test]
+fn a_change_is_applied_as_a_whole_and_gives_back_what_was_there() {
+    let change = |slot, port| {
+        let engine = || {
+            let config = crate::ServeConfig {
+                served: Arc::new(served(port, &[])),
+                addresses: [].into(),
+                reply_rate: 0,
+                kernel: crate::KernelSide::default(),
+            };
+            ServeEngine::new(Echo, config, Arc::default())
+        };
+        Change::new(Routes::of([(slot, &served(port, &[]))])).with(slot, engine(), Arc::default())
+    };
+    let mut demux = Demux::new(change(0, 7));
+    assert!(demux.is_single(0));
+    let mut second = change(3, 9);
+    demux.apply(&mut second);
+    assert_eq!(demux.used, [0, 3]);
+    assert!(!demux.is_single(0));
+    assert_eq!(demux.routes.slot_of(&datagram("192.0.2.1:9")), Some(3));
+    assert_eq!(
+        second.routes.slot_of(&datagram("192.0.2.1:7")),
+        Some(0),
+        "the former routes are control's to free"
+    );
+    assert!(second.add[0].1.is_none());
+}
