@@ -136,9 +136,15 @@ pub trait Program: Send {
     /// Bytes of the longest results a procedure writes: so much room is there whenever one is called.
     fn results_max(&self) -> usize;
 
-    /// Procedures, as (version, number), that must not run again when a datagram comes a second time: those whose second
+    /// Procedures, as (version, number), that must not run again when a call comes a second time: those whose second
     /// run does something else than their first, as REMOVE of NFS does. Their replies are kept for a while and sent
     /// again. A program names none by itself: then nothing is kept, and no memory taken for it.
+    ///
+    /// The promise: within one instance such a call runs once, whichever worker, path, transport or connection it comes by
+    /// again, as long as it comes from the same address and port, within the age and the number of calls that
+    /// [`DuplicateLimits`](crate::DuplicateLimits) say. It does not reach into another instance: a call that was answered before a
+    /// take-over, and whose reply was lost, runs again in the new one. A program to which that matters keeps what it needs for
+    /// it with its data.
     fn run_once(&self) -> &[(u32, u32)] {
         &[]
     }

@@ -13,7 +13,7 @@ use twinpath_time::Instant;
 
 use crate::auth::Credential;
 use crate::call::{Header, HeaderError, NULL, NullCall};
-use crate::duplicates::{DuplicateLimits, Duplicates, Key};
+use crate::duplicates::{DuplicateLimits, Duplicates, Known, Ticket};
 use crate::program::{Arrival, Handled, Program, Request, Results, Transport, Work};
 use crate::record::{MARK_LEN, mark};
 use crate::refusal::{self, Refusal};
@@ -47,10 +47,8 @@ pub enum TableError {
 /// A worker's server of a table of programs.
 pub struct Server {
     entries: Vec<Entry>,
-    limits: DuplicateLimits,
-    seed: u64,
-    /// Made where a program needs it.
-    duplicates: Option<Duplicates>,
+    /// Made where a program needs it; one for all workers.
+    duplicates: Option<Arc<Duplicates>>,
     /// The reply to a datagram, with room for a record mark in front.
     scratch: Vec<u8>,
     reply_max: usize,
@@ -86,20 +84,25 @@ impl Server {
         let kept_max = kept_max.map(|longest| longest.max(refusal::REPLY_MAX));
         Ok(Self {
             entries,
-            limits,
-            seed,
-            duplicates: kept_max.map(|kept_max| Duplicates::new(limits, kept_max, seed)),
+            duplicates: kept_max.map(|kept_max| Arc::new(Duplicates::new(limits, kept_max, seed))),
             scratch: Vec::with_capacity(MARK_LEN + reply_max),
             reply_max,
             counters: Arc::default(),
         })
     }
 
-    /// The same programs for one more worker, counted apart.
+    /// The same programs for one more worker, counted apart. Calls that must run once run once on all of them together.
     #[must_use]
     pub fn for_worker(&self) -> Self {
-        let programs = self.entries.iter().map(|entry| entry.program.for_worker()).collect();
-        Self::new(programs, self.limits, self.seed).expect("the same programs as before, which made a table")
+        let entries =
+            self.entries.iter().map(|entry| Entry { program: entry.program.for_worker(), ..*entry });
+        Self {
+            entries: entries.collect(),
+            duplicates: self.duplicates.clone(),
+            scratch: Vec::with_capacity(MARK_LEN + self.reply_max),
+            reply_max: self.reply_max,
+            counters: Arc::default(),
+        }
     }
 
     /// What it counts.
@@ -157,14 +160,6 @@ impl Server {
             Served::Later(call) => Ok(Err(call)),
             Served::NoRoom => Err(Reason::HandlersBusy),
             Served::Done => Ok(Ok(self.scratch.get(MARK_LEN..).unwrap_or_default())),
-        }
-    }
-
-    /// The reply to a datagram that was [deferred](Deferred::number) under `number`: kept if its call must run once.
-    pub fn late_reply(&mut self, now: Instant, number: u64, reply: &[u8]) {
-        if let Some(duplicates) = &mut self.duplicates {
-            let displaced = duplicates.finish(now, number, reply);
-            self.counters.forgotten.add(u64::from(displaced));
         }
     }
 
@@ -248,26 +243,26 @@ impl Server {
             Err(status) => return Ok(self.refuse(Refusal::Auth(status), xid, out)),
         };
         let entry = &self.entries[place];
-        let (mut key, mut blocks) = (None, false);
+        let (mut ticket, mut blocks) = (None, false);
         if entry.once || entry.defers {
             let called = (version, procedure);
-            let datagram = arrival.transport == Transport::Datagram;
             blocks = entry.defers && entry.program.answered_later().contains(&called);
-            if datagram && entry.program.run_once().contains(&called) {
-                key = self.duplicates.as_ref().map(|kept| kept.key(arrival.peer, &header, message));
+            if let Some(duplicates) =
+                self.duplicates.as_ref().filter(|_| entry.program.run_once().contains(&called))
+            {
+                // What came before takes no room.
+                ticket = match self.once(duplicates, arrival, &header, message, out) {
+                    Ok(ticket) => Some(ticket),
+                    Err(known) => return known,
+                };
             }
         }
-        // What came before takes no room.
-        if let Some(key) = &key
-            && self.repeats(arrival.now, key, out)?
-        {
-            return Ok(Served::Done);
-        }
-        if blocks && !(may_defer && self.has_place(key.as_ref())) {
+        if blocks && !may_defer {
             return Ok(Served::NoRoom);
         }
         let start = out.len();
         begin(xid, out);
+        ticket.iter_mut().for_each(Ticket::start);
         let request = Request { arrival: *arrival, xid, version, procedure, credential, args };
         match self.entries[place].program.call(&request, &mut Results(out)) {
             Ok(Handled::Now) => {
@@ -279,45 +274,52 @@ impl Server {
                 out.truncate(start);
                 self.counters.answered.add(1);
                 let counters = Arc::clone(&self.counters);
-                let number = match (key, &mut self.duplicates) {
-                    (Some(key), Some(duplicates)) => duplicates.begin(arrival.now, key),
-                    _ => 0,
-                };
-                return Ok(Served::Later(Box::new(Deferred { number, xid, work, counters })));
+                ticket.iter_mut().for_each(Ticket::defer);
+                return Ok(Served::Later(Box::new(Deferred { ticket, xid, work, counters })));
             }
             Err(refusal) => {
                 out.truncate(start);
                 self.refuse(refusal, xid, out);
             }
         }
-        if let (Some(key), Some(duplicates)) = (key, &mut self.duplicates) {
-            let displaced = duplicates.keep(arrival.now, key, &out[start + MARK_LEN..]);
+        if let Some(ticket) = ticket {
+            let displaced = ticket.finish(&out[start + MARK_LEN..]);
             self.counters.forgotten.add(u64::from(displaced));
         }
         Ok(Served::Done)
     }
 
-    /// Appends the reply kept for a call that must run once, as a record; says whether there was one.
-    ///
-    /// # Errors
-    /// It is being worked on: its reply is on its way.
-    fn repeats(&mut self, now: Instant, key: &Key, out: &mut Vec<u8>) -> Result<bool, Reason> {
-        let Some(duplicates) = &mut self.duplicates else { return Ok(false) };
-        if duplicates.is_working(now, key) {
-            self.counters.repeated.add(1);
-            return Err(Reason::NoReply);
+    /// A call that must run once: says that it is to be run, or what became of it.
+    fn once(
+        &self,
+        duplicates: &Arc<Duplicates>,
+        arrival: &Arrival,
+        header: &Header<'_>,
+        message: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<Ticket, Result<Served, Reason>> {
+        let (start, key) = (out.len(), duplicates.key(arrival.peer, header, message));
+        out.extend_from_slice(&[0; MARK_LEN]);
+        let known = duplicates.begin(arrival.now, key, out);
+        if !matches!(known, Known::Answered) {
+            out.truncate(start);
         }
-        let Some(reply) = duplicates.find(now, key) else { return Ok(false) };
-        out.extend_from_slice(&mark(reply.len() as u32, true));
-        out.extend_from_slice(reply);
+        match known {
+            Known::New(ticket) => return Ok(ticket),
+            Known::Answered => {
+                end(start, out);
+                self.counters.answered.add(1);
+            }
+            Known::Working if arrival.transport == Transport::Datagram => {
+                self.counters.repeated.add(1);
+                return Err(Err(Reason::NoReply));
+            }
+            // Its reply goes to where it came from first; who misses it asks again, and gets what was kept.
+            Known::Working => {}
+            Known::Full => return Err(Ok(Served::NoRoom)),
+        }
         self.counters.repeated.add(1);
-        self.counters.answered.add(1);
-        Ok(true)
-    }
-
-    /// Whether a call can be remembered while it is worked on, if it has to be.
-    fn has_place(&self, key: Option<&Key>) -> bool {
-        key.is_none() || self.duplicates.as_ref().is_none_or(|duplicates| !duplicates.is_full())
+        Err(Ok(Served::Done))
     }
 
     /// Appends a refusal as a record, and counts it.
@@ -342,25 +344,21 @@ pub enum Served {
 
 /// A call that is still to be answered.
 pub struct Deferred {
-    number: u64,
+    /// If it must run once.
+    ticket: Option<Ticket>,
     xid: u32,
     work: Work,
     counters: Arc<ServiceCounters>,
 }
 
 impl Deferred {
-    /// What [`Server::late_reply`] knows it by, of a datagram whose call must run once; 0 otherwise.
-    #[must_use]
-    pub const fn number(&self) -> u64 {
-        self.number
-    }
-
     /// As [`Self::run`], for a datagram: without a record's mark; and work that panics has failed, as its caller hears, rather than being
     /// repeated in vain until it is forgotten.
     #[must_use]
     pub fn run_datagram(self) -> Vec<u8> {
-        let (xid, counters) = (self.xid, Arc::clone(&self.counters));
-        let run = std::panic::AssertUnwindSafe(|| self.run());
+        let Self { mut ticket, xid, work, counters } = self;
+        ticket.iter_mut().for_each(Ticket::start);
+        let run = std::panic::AssertUnwindSafe(|| run(xid, work, &counters));
         let mut reply = std::panic::catch_unwind(run).unwrap_or_else(|_| {
             let mut out = Vec::new();
             write_refusal(Refusal::SystemError, xid, &mut out);
@@ -368,25 +366,40 @@ impl Deferred {
             out
         });
         reply.drain(..MARK_LEN);
+        keep(ticket, &reply, &counters);
         reply
     }
 
     /// Does what it takes, and returns the reply as a record.
     #[must_use]
     pub fn run(self) -> Vec<u8> {
-        let Self { xid, work, counters, .. } = self;
-        let mut out = Vec::new();
-        begin(xid, &mut out);
-        match work(&mut Results(&mut out)) {
-            Ok(()) => end(0, &mut out),
-            Err(refusal) => {
-                out.clear();
-                write_refusal(refusal, xid, &mut out);
-                counters.refuse_later(refusal.reason());
-            }
-        }
-        out
+        let Self { mut ticket, xid, work, counters } = self;
+        ticket.iter_mut().for_each(Ticket::start);
+        let reply = run(xid, work, &counters);
+        keep(ticket, &reply[MARK_LEN..], &counters);
+        reply
     }
+}
+
+/// Keeps the reply of a call that must run once.
+fn keep(ticket: Option<Ticket>, reply: &[u8], counters: &ServiceCounters) {
+    if ticket.is_some_and(|ticket| ticket.finish(reply)) {
+        counters.forget_later();
+    }
+}
+
+fn run(xid: u32, work: Work, counters: &ServiceCounters) -> Vec<u8> {
+    let mut out = Vec::new();
+    begin(xid, &mut out);
+    match work(&mut Results(&mut out)) {
+        Ok(()) => end(0, &mut out),
+        Err(refusal) => {
+            out.clear();
+            write_refusal(refusal, xid, &mut out);
+            counters.refuse_later(refusal.reason());
+        }
+    }
+    out
 }
 
 /// Ends the record that begins at `start`.

@@ -80,7 +80,7 @@ impl RpcService {
 }
 
 impl Clone for RpcService {
-    /// For one more worker: what it counts, and what it keeps of calls that run once, is its own.
+    /// For one more worker: what it counts is its own; what is kept of calls that run once is that of all workers.
     fn clone(&self) -> Self {
         Self::new(self.server.for_worker(), self.limits)
     }
@@ -109,7 +109,7 @@ impl Service for RpcService {
         if self.defers && datagram.may_defer() {
             return match self.server.datagram_or_later(datagram.now(), datagram.peer(), datagram.request()) {
                 Ok(Ok(reply)) => datagram.answer(reply),
-                Ok(Err(call)) => datagram.later_as(call.number(), || call.run_datagram()),
+                Ok(Err(call)) => datagram.later(|| call.run_datagram()),
                 Err(reason) => Answer::Drop(reason),
             };
         }
@@ -141,17 +141,6 @@ impl Service for RpcService {
 
     fn counters(&self) -> Option<Arc<ServiceCounters>> {
         Some(Arc::clone(self.server.counters()))
-    }
-
-    fn late_reply(
-        &mut self,
-        now: Instant,
-        _peer: SocketAddr,
-        number: u64,
-        reply: &[u8],
-    ) -> Result<(), Reason> {
-        self.server.late_reply(now, number, reply);
-        Ok(())
     }
 
     fn defers(&self) -> bool {

@@ -25,7 +25,9 @@ pub struct ServiceCounters {
     pub sessions_displaced: Counter,
     /// As `refused`, of those answered later by other threads: [`Self::refuse_later`].
     pub refused_later: Drops,
-    /// Whoever has it writes `refused_later`.
+    /// As `forgotten`, for replies kept by other threads: [`Self::forget_later`].
+    pub forgotten_later: Counter,
+    /// Whoever has it writes `refused_later` and `forgotten_later`.
     writer: Mutex<()>,
 }
 
@@ -34,6 +36,18 @@ impl ServiceCounters {
     pub fn refuse_later(&self, reason: Reason) {
         let _writing = self.writer.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         self.refused_later.add(reason, 1);
+    }
+
+    /// Counts a kept reply that made room, by a thread other than the worker. It may wait for another such thread.
+    pub fn forget_later(&self) {
+        let _writing = self.writer.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        self.forgotten_later.add(1);
+    }
+
+    /// Kept replies that made room for others before their age, by whichever thread.
+    #[must_use]
+    pub fn forgotten_in_all(&self) -> u64 {
+        self.forgotten.get() + self.forgotten_later.get()
     }
 
     /// Requests refused so far, by reason and by whichever thread.

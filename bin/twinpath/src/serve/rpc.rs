@@ -46,7 +46,7 @@ pub(super) struct OwnArgs {
     /// Fragments of a record, at most; a connection that sends more is closed [default: 32]
     #[arg(long, value_name = "N")]
     fragments: Option<u32>,
-    /// Calls by UDP that must run once whose replies each worker keeps [default: 1024]
+    /// Calls that must run once whose replies are kept, by all workers together [default: 1024]
     #[arg(long, value_name = "N")]
     duplicates: Option<u32>,
     /// How long they are kept, s [default: 120]

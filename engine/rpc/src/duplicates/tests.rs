@@ -13,11 +13,11 @@ fn message(xid: u32, args: &[u8]) -> Vec<u8> {
     message
 }
 
-struct Table(Duplicates);
+struct Table(Arc<Duplicates>);
 
 impl Table {
     fn new(calls: u32) -> Self {
-        Self(Duplicates::new(DuplicateLimits { calls, ..LIMITS }, 8, 7))
+        Self(Arc::new(Duplicates::new(DuplicateLimits { calls, ..LIMITS }, 8, 7)))
     }
 
     fn key(&self, peer: u16, message: &[u8]) -> Key {
@@ -25,69 +25,141 @@ impl Table {
         self.0.key(SocketAddr::from(([192, 0, 2, 1], peer)), &header, message)
     }
 
-    fn keep(&mut self, at_s: u64, peer: u16, message: &[u8], reply: &[u8]) -> bool {
-        let key = self.key(peer, message);
-        self.0.keep(Instant::ZERO + Duration::from_secs(at_s), key, reply)
+    fn begin(&self, at_s: u64, peer: u16, message: &[u8]) -> (Known, Vec<u8>) {
+        let mut out = Vec::new();
+        let now = Instant::ZERO + Duration::from_secs(at_s);
+        (self.0.begin(now, self.key(peer, message), &mut out), out)
     }
 
-    fn find(&self, at_s: u64, peer: u16, message: &[u8]) -> Option<&[u8]> {
-        self.0.find(Instant::ZERO + Duration::from_secs(at_s), &self.key(peer, message))
+    /// Runs a call that is not known, and keeps its reply; says whether another one had to go.
+    fn keep(&self, at_s: u64, peer: u16, message: &[u8], reply: &[u8]) -> bool {
+        let (Known::New(mut ticket), _) = self.begin(at_s, peer, message) else { panic!("known already") };
+        ticket.start();
+        ticket.finish(reply)
+    }
+
+    fn find(&self, at_s: u64, peer: u16, message: &[u8]) -> Option<Vec<u8>> {
+        let (known, reply) = self.begin(at_s, peer, message);
+        matches!(known, Known::Answered).then_some(reply)
     }
 }
 
 #[test]
 fn a_repeated_call_gets_the_first_reply_until_its_age() {
-    let mut table = Table::new(16);
+    let table = Table::new(16);
     let call = message(1, b"name");
     assert_eq!(table.find(0, 1, &call), None);
     assert!(!table.keep(0, 1, &call, b"reply"));
-    assert_eq!(table.find(59, 1, &call), Some(&b"reply"[..]));
+    assert_eq!(table.find(59, 1, &call), Some(b"reply".to_vec()));
     assert_eq!(table.find(60, 1, &call), None);
 }
 
 #[test]
 fn another_peer_number_length_or_byte_is_another_call() {
-    let mut table = Table::new(1024);
+    let table = Table::new(1024);
     let calls = [message(1, b"name"), message(2, b"name"), message(1, b"name0000"), message(1, b"mane")];
     for (call, reply) in calls.iter().zip([b"1", b"2", b"3", b"4"]) {
         assert_eq!(table.find(0, 1, call), None);
         table.keep(0, 1, call, reply);
     }
     let replies = calls.each_ref().map(|call| table.find(1, 1, call));
-    assert_eq!(replies, [b"1", b"2", b"3", b"4"].map(|reply| Some(&reply[..])));
+    assert_eq!(replies, [b"1", b"2", b"3", b"4"].map(|reply| Some(reply.to_vec())));
     assert_eq!(table.find(0, 2, &calls[0]), None);
-    // Beyond the bytes summed, only the length tells.
+    // Beyond the arguments that are hashed, only the length tells.
     let mut long = message(3, &[7; 400]);
     table.keep(0, 1, &long, b"5");
     assert_eq!(table.find(0, 1, &message(3, &[7; 404])), None);
     *long.last_mut().expect("bytes") = 8;
-    assert_eq!(table.find(0, 1, &long), Some(&b"5"[..]));
+    assert_eq!(table.find(0, 1, &long), Some(b"5".to_vec()));
+}
+
+#[test]
+fn every_byte_of_the_credential_the_verifier_and_the_first_arguments_tells_calls_apart() {
+    let table = Table::new(16);
+    // The longest credential there is: all of it counts, however long it makes the header.
+    let auth = Auth::sys(&"m".repeat(255), 1, 2, &[3; 16]).expect("within limits");
+    let mut call = Vec::new();
+    let args = [5; 300];
+    Call { xid: 1, program: 100_003, version: 3, procedure: 12, auth: &auth, args: &args }.write(&mut call);
+    let (first, args_at) = (table.key(1, &call), call.len() - args.len());
+    // The words before the credential decide whether it is this call at all.
+    for at in (0..4).chain(32..args_at + HASHED_ARGS_MAX) {
+        for bit in 0..8 {
+            let mut other = call.clone();
+            other[at] ^= 1 << bit;
+            let Ok(header) = Header::parse(&other) else { continue };
+            let key = table.0.key(SocketAddr::from(([192, 0, 2, 1], 1)), &header, &other);
+            // A length that reaches beyond moves where the arguments begin.
+            assert!(key != first, "byte {at}, bit {bit}");
+        }
+    }
+    assert!(table.key(2, &call) != first);
+    let unlike = Duplicates::new(LIMITS, 8, 8);
+    let peer = SocketAddr::from(([192, 0, 2, 1], 1));
+    assert!(unlike.key(peer, &Header::parse(&call).expect("a call"), &call) != first, "the seed is its key");
+}
+
+#[test]
+fn a_call_that_was_not_started_is_forgotten_and_one_that_broke_off_is_not_run_again() {
+    let table = Table::new(16);
+    let call = message(1, b"name");
+    assert!(matches!(table.begin(0, 1, &call), (Known::New(_), _)));
+    let (Known::New(mut ticket), _) = table.begin(0, 1, &call) else { panic!("forgotten") };
+    ticket.start();
+    assert!(matches!(table.begin(0, 1, &call), (Known::Working, _)));
+    drop(ticket);
+    assert!(matches!(table.begin(59, 1, &call), (Known::Working, _)), "its code panicked half-way");
+    assert!(matches!(table.begin(60, 1, &call), (Known::New(_), _)));
 }
 
 #[test]
 fn the_oldest_makes_room_and_what_is_too_old_makes_it_unasked() {
-    let mut table = Table::new(1);
+    let (table, mut shard) = (Table::new(1), Shard::new(DuplicateLimits { calls: 1, ..LIMITS }, 8));
+    let at = |seconds| Instant::ZERO + Duration::from_secs(seconds);
+    let key = |xid: u32| table.key(1, &message(xid, b""));
     for xid in 0..WAYS as u32 {
-        assert!(!table.keep(xid.into(), 1, &message(xid, b""), &[xid as u8]));
+        assert!(!shard.keep(at(xid.into()), key(xid), &[xid as u8]));
     }
-    assert!(table.keep(10, 1, &message(99, b""), b"new"));
-    assert_eq!(table.find(10, 1, &message(0, b"")), None);
-    assert_eq!(table.find(10, 1, &message(1, b"")), Some(&[1][..]));
-    assert_eq!(table.find(10, 1, &message(99, b"")), Some(&b"new"[..]));
-    assert!(!table.keep(61, 1, &message(100, b""), b"newer"), "one was a minute old");
+    assert!(shard.keep(at(10), key(99), b"new"));
+    assert_eq!(shard.find(at(10), &key(0)), None);
+    assert_eq!(shard.find(at(10), &key(1)), Some(&[1][..]));
+    assert_eq!(shard.find(at(10), &key(99)), Some(&b"new"[..]));
+    assert!(!shard.keep(at(61), key(100), b"newer"), "one was a minute old");
 }
 
 #[test]
 fn memory_is_what_the_limits_say() {
-    let Table(duplicates) = Table::new(100);
-    assert_eq!((duplicates.places.len(), duplicates.replies.len()), (128, 128 * 8));
+    let Table(table) = Table::new(1024);
+    let shards: Vec<_> = (0..SHARDS).map(|at| table.shard(at)).collect();
+    assert!(shards.iter().all(|shard| (shard.places.len(), shard.replies.len()) == (64, 64 * 8)));
+}
+
+#[test]
+fn a_call_that_comes_to_many_workers_at_once_runs_on_one_of_them() {
+    let table = Table::new(1024);
+    for xid in 0..200 {
+        let call = message(xid, b"name");
+        let runs: usize = std::thread::scope(|scope| {
+            let one = || match table.begin(0, 1, &call).0 {
+                Known::New(mut ticket) => {
+                    ticket.start();
+                    ticket.finish(b"reply");
+                    1
+                }
+                _ => 0,
+            };
+            let workers: Vec<_> = (0..4).map(|_| scope.spawn(one)).collect();
+            workers.into_iter().map(|worker| worker.join().expect("it ends")).sum()
+        });
+        assert_eq!((runs, table.find(1, 1, &call)), (1, Some(b"reply".to_vec())));
+    }
 }
 
 proptest! {
     /// Whatever comes in whatever order: what is found is what was kept last for that call, and not too old.
     #[test]
     fn what_is_found_is_what_was_kept(steps in proptest::collection::vec((0..30_u32, 0..3_u16, 0..20_u64), 0..200)) {
-        let mut table = Table::new(16);
+        let table = Table::new(16);
         let mut model: HashMap<(u32, u16), (u64, u8)> = HashMap::new();
         let (mut now_s, mut found) = (0, 0);
         for (step, (xid, peer, later_s)) in steps.iter().enumerate() {
@@ -96,7 +168,7 @@ proptest! {
             match table.find(now_s, *peer, &call) {
                 Some(reply) => {
                     let (kept_s, expected) = model[&(*xid, *peer)];
-                    prop_assert_eq!(reply, &[expected]);
+                    prop_assert_eq!(reply, [expected]);
                     prop_assert!(now_s - kept_s < 60);
                     found += 1;
                 }

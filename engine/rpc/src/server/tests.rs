@@ -6,6 +6,7 @@ use twinpath_time::Duration;
 
 use super::*;
 use crate::client::{Auth, Call, Reply};
+use crate::duplicates::WORKING_MAX;
 use crate::xdr::Reader;
 
 const NUMBER: u32 = 0x2000_0001;
@@ -245,18 +246,6 @@ fn a_datagram_that_comes_twice_runs_once() {
     assert_ne!(first, second);
 }
 
-#[test]
-fn a_record_that_comes_twice_runs_twice() {
-    let mut server = server();
-    let call = message(4, COUNT, &Auth::none(), &[]);
-    let mut out = Vec::new();
-    for _ in 0..2 {
-        server.record(&by_stream(), false, &call, &mut out).expect("a call");
-    }
-    let (first, second) = out.split_at(out.len() / 2);
-    assert_eq!((first.last(), second.last()), (Some(&1), Some(&2)), "a stream repeats nothing by itself");
-}
-
 /// What becomes of a call of [`DOUBLE_LATER`], by a record.
 fn double_later(server: &mut Server, may_defer: bool, number: u32) -> Served {
     let call = message(4, DOUBLE_LATER, &Auth::none(), &number.to_be_bytes());
@@ -292,27 +281,28 @@ fn a_datagram_is_answered_later_where_there_is_room_and_what_runs_once_does() {
     assert_eq!(server.datagram(Instant::ZERO, peer(), &call), Err(Reason::HandlersBusy));
     let later = |server: &mut Server, call: &[u8]| match server.datagram_or_later(Instant::ZERO, peer(), call)
     {
-        Ok(Err(deferred)) => Ok((deferred.number(), deferred.run_datagram())),
+        Ok(Err(deferred)) => Ok(deferred),
         Ok(Ok(kept)) => Err(kept.to_vec()),
         Err(reason) => panic!("{reason:?}"),
     };
-    let (number, reply) = later(&mut server, &call).expect("later");
-    assert_eq!((number, results(&reply)), (0, Ok(vec![0, 0, 0, 42])));
-    server.late_reply(Instant::ZERO, number, &reply);
+    let later_run =
+        |server: &mut Server, call: &[u8]| later(server, call).map(|deferred| deferred.run_datagram());
+    assert_eq!(results(&later_run(&mut server, &call).expect("later")), Ok(vec![0, 0, 0, 42]));
     // That may run twice; this may not, neither while it is worked on nor afterwards.
     call = message(4, COUNT_LATER, &Auth::none(), &[]);
-    let (number, reply) = later(&mut server, &call).expect("later");
+    let work = later(&mut server, &call).expect("later");
     let again = server.datagram_or_later(Instant::ZERO, peer(), &call).map(|_| ());
     assert_eq!(again, Err(Reason::NoReply), "its reply is on its way");
-    server.late_reply(Instant::ZERO, number, &reply);
-    assert_eq!(later(&mut server, &call), Err(reply.clone()), "kept");
+    let reply = work.run_datagram();
+    assert_eq!(later_run(&mut server, &call), Err(reply.clone()), "kept");
     assert_eq!(results(&reply), Ok(vec![0, 0, 0, 1]));
     // One that never came back is forgotten in time, and one that panics has failed.
     call[3] = 9;
-    later(&mut server, &call).expect("later");
+    let never_ends = later(&mut server, &call).expect("later");
     let much_later = Instant::ZERO + AGE;
     let Ok(Err(deferred)) = server.datagram_or_later(much_later, peer(), &call) else { panic!("forgotten") };
     assert_eq!(results(&deferred.run_datagram()), Err(Refusal::SystemError));
+    drop(never_ends);
 }
 
 fn results(reply: &[u8]) -> Result<Vec<u8>, Refusal> {
@@ -321,8 +311,13 @@ fn results(reply: &[u8]) -> Result<Vec<u8>, Refusal> {
 
 /// A call by datagram that is answered later.
 fn deferred(server: &mut Server, call: &[u8]) -> Box<Deferred> {
+    try_deferred(server, call).expect("there is room")
+}
+
+fn try_deferred(server: &mut Server, call: &[u8]) -> Option<Box<Deferred>> {
     match server.datagram_or_later(Instant::ZERO, peer(), call) {
-        Ok(Err(deferred)) => deferred,
+        Ok(Err(deferred)) => Some(deferred),
+        Err(Reason::HandlersBusy) => None,
         outcome => panic!("{:?}", outcome.map(|reply| reply.map_err(|_| "later"))),
     }
 }
@@ -335,15 +330,13 @@ fn a_client_that_starts_anew_with_the_same_xid_does_not_have_its_former_self_ans
     let anew = message(4, COUNT_LATER, &Auth::sys("b", 2, 3, &[]).expect("short"), &[]);
     let first = deferred(&mut server, &former);
     let second = deferred(&mut server, &anew);
-    let (second_number, second) = (second.number(), second.run_datagram());
+    let second = second.run_datagram();
     assert_eq!(results(&second), Ok(vec![0, 0, 0, 2]));
-    server.late_reply(Instant::ZERO, second_number, &second);
     // The second ended first.
     assert_eq!(server.datagram(Instant::ZERO, peer(), &former), Err(Reason::NoReply), "still worked on");
     assert_eq!(server.datagram(Instant::ZERO, peer(), &anew), Ok(&second[..]));
-    let (first_number, first) = (first.number(), first.run_datagram());
+    let first = first.run_datagram();
     assert_eq!(results(&first), Ok(vec![0, 0, 0, 1]));
-    server.late_reply(Instant::ZERO, first_number, &first);
     assert_eq!(server.datagram(Instant::ZERO, peer(), &former), Ok(&first[..]));
     assert_eq!(server.datagram(Instant::ZERO, peer(), &anew), Ok(&second[..]));
 }
@@ -355,8 +348,7 @@ fn what_was_answered_before_is_answered_again_whether_there_is_room_or_not() {
     assert_eq!(server.datagram(Instant::ZERO, peer(), &call), Err(Reason::HandlersBusy), "not seen before");
     let work = deferred(&mut server, &call);
     assert_eq!(server.datagram(Instant::ZERO, peer(), &call), Err(Reason::NoReply), "being worked on");
-    let (number, reply) = (work.number(), work.run_datagram());
-    server.late_reply(Instant::ZERO, number, &reply);
+    let reply = work.run_datagram();
     assert_eq!(server.datagram(Instant::ZERO, peer(), &call), Ok(&reply[..]), "kept");
     assert_eq!((server.counters().repeated.get(), server.counters().answered.get()), (2, 2));
 }
@@ -371,23 +363,72 @@ fn as_many_calls_are_worked_on_as_there_is_room_for_and_none_is_forgotten_to_mak
         call[..4].copy_from_slice(&xid.to_be_bytes());
         call
     };
-    let works: Vec<_> = (0..100).map(|xid| deferred(&mut server, &call(xid))).collect();
-    // The others up to the most there may be, unseen by their program.
-    let (duplicates, other) = (server.duplicates.as_mut().expect("made"), call(100));
-    let key = duplicates.key(peer(), &Header::parse(&other).expect("a call"), &other);
-    while !duplicates.is_full() {
-        duplicates.begin(Instant::ZERO, key);
-    }
-    let full = server.datagram_or_later(Instant::ZERO, peer(), &call(101)).map(|_| ());
-    assert_eq!(full, Err(Reason::HandlersBusy), "rather than being run unremembered");
+    let mut works: Vec<_> = (0..100).map(|xid| deferred(&mut server, &call(xid))).collect();
+    // The others, up to the most there may be.
+    let most = WORKING_MAX as u32;
+    let more: Vec<_> = (100..most + 1).map_while(|xid| try_deferred(&mut server, &call(xid))).collect();
+    assert!(more.len() < most as usize - 100, "it is bounded");
+    let full = 100 + more.len() as u32;
+    let refused = server.datagram_or_later(Instant::ZERO, peer(), &call(full)).map(|_| ());
+    assert_eq!(refused, Err(Reason::HandlersBusy), "rather than being run unremembered");
     for xid in 0..100 {
         assert_eq!(server.datagram(Instant::ZERO, peer(), &call(xid)), Err(Reason::NoReply));
     }
-    // One that ends makes room.
-    server.late_reply(Instant::ZERO, works[9].number(), b"the tenth");
-    assert_eq!(server.datagram(Instant::ZERO, peer(), &call(9)), Ok(&b"the tenth"[..]));
-    deferred(&mut server, &call(101));
-    assert_eq!(server.counters().forgotten.get(), 0);
+    // Those that end make room.
+    let tenth = works.remove(9).run_datagram();
+    assert_eq!(server.datagram(Instant::ZERO, peer(), &call(9)), Ok(&tenth[..]));
+    drop(more);
+    deferred(&mut server, &call(full));
+    assert_eq!(server.counters().forgotten_in_all(), 0);
+}
+
+/// A call of [`Sample`] that must run once comes as a datagram to one worker: its result, if it is answered.
+fn count(server: &mut Server, call: &[u8]) -> Result<Vec<u8>, Reason> {
+    server.datagram(Instant::ZERO, peer(), call).map(<[u8]>::to_vec)
+}
+
+/// The same as a record of a connection.
+fn count_in_stream(server: &mut Server, call: &[u8]) -> Vec<u8> {
+    let arrival = Arrival { now: Instant::ZERO, peer: peer(), transport: Transport::Stream };
+    let mut out = Vec::new();
+    assert!(matches!(server.record(&arrival, true, call, &mut out), Ok(Served::Done)));
+    out.get(MARK_LEN..).unwrap_or_default().to_vec()
+}
+
+#[test]
+fn a_call_that_must_run_once_does_whatever_way_it_comes_again() {
+    let mut first = server();
+    let mut second = first.for_worker();
+    let call = message(4, COUNT, &Auth::none(), &[]);
+    let reply = count(&mut first, &call).expect("answered");
+    assert_eq!(results(&reply), Ok(vec![0, 0, 0, 1]));
+    // By another worker, by a connection to that, and by a connection to the first.
+    assert_eq!(count(&mut second, &call), Ok(reply.clone()));
+    assert_eq!(count_in_stream(&mut second, &call), reply);
+    assert_eq!(count_in_stream(&mut first, &call), reply);
+    assert_eq!((first.counters().repeated.get(), second.counters().repeated.get()), (1, 2));
+    // The other way round: first by a connection.
+    let call = message(4, COUNT, &Auth::sys("b", 2, 3, &[]).expect("short"), &[]);
+    let reply = count_in_stream(&mut second, &call);
+    assert_eq!(count(&mut first, &call), Ok(reply));
+}
+
+#[test]
+fn a_call_that_is_being_worked_on_is_not_run_by_another_worker_either() {
+    let mut first = server();
+    let mut second = first.for_worker();
+    let call = message(4, COUNT_LATER, &Auth::none(), &[]);
+    let work = deferred(&mut first, &call);
+    assert_eq!(count(&mut second, &call), Err(Reason::NoReply));
+    // In a stream there is nothing to drop: its caller gets the reply when it asks again.
+    assert_eq!(count_in_stream(&mut second, &call), []);
+    let reply = work.run_datagram();
+    assert_eq!(count(&mut second, &call), Ok(reply.clone()));
+    assert_eq!(count_in_stream(&mut first, &call), reply);
+    // Work that nobody will do any more is as if it had never come.
+    let call = message(4, COUNT_LATER, &Auth::sys("b", 2, 3, &[]).expect("short"), &[]);
+    drop(deferred(&mut first, &call));
+    deferred(&mut second, &call);
 }
 
 #[test]

@@ -23,7 +23,7 @@ pub struct Rpc {
     pub record_bytes: u32,
     /// Fragments of a record, at most.
     pub fragments: u32,
-    /// Calls by UDP whose replies are kept, per worker.
+    /// Calls that must run once whose replies are kept, by all workers together.
     pub duplicates: u32,
     /// For how long, s.
     pub duplicate_age_s: u32,

@@ -75,7 +75,7 @@ impl<S: Service + 'static> Instance<S> {
                 answered: answered + counters.answered.get(),
                 refused: refused + refusals,
                 repeated: repeated + counters.repeated.get(),
-                forgotten: forgotten + counters.forgotten.get(),
+                forgotten: forgotten + counters.forgotten_in_all(),
             })
         })
     }
