@@ -5,6 +5,7 @@
 //! and updates, control gets copies of counters.
 
 pub mod bridge;
+mod bypassed;
 pub mod capture;
 pub mod choose;
 pub mod command;

@@ -281,7 +281,7 @@ fn announce(ready: &Ready) {
         }
     }
     for claim in &report.rules.claims {
-        let _ = writeln!(out, "  claimed: {claim}; what is claimed passes nftables and conntrack by");
+        let _ = writeln!(out, "  claimed: {claim}; it passes nftables, conntrack and cgroup programs by");
     }
     if let Some(worker) = report.workers.first() {
         let _ =

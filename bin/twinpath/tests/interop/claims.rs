@@ -28,6 +28,93 @@ fn next(socket: &PacketSocket, millis: i64) -> Option<Vec<u8>> {
 }
 
 #[test]
+fn a_port_under_an_ipsec_policy_is_the_kernels_and_claimed_again_when_that_is_gone() {
+    if !root_or_skip() {
+        return;
+    }
+    let port = PORT.to_string();
+    let policies = [
+        ["dir", "in", "src", "0.0.0.0/0", "dst", SERVER, "proto", "udp", "dport", &port],
+        ["dir", "out", "src", SERVER, "dst", "10.7.0.0/24", "proto", "udp", "sport", &port],
+    ];
+    for path in ["packet", "xdp"] {
+        let rig = Rig::new();
+        let policy =
+            |action: &str, policy: &[&str]| rig.ip_server(&[&["xfrm", "policy", action], policy].concat());
+        // One that was there before, and one that is of no concern.
+        policy("add", &policies[0]);
+        policy("add", &["dir", "in", "src", "0.0.0.0/0", "dst", SERVER, "proto", "udp", "dport", "9"]);
+        let server = rig.serve(&["--path", path]);
+        let socket = rig.client_udp(CLIENT, 0);
+        let held = || {
+            let claim = server.claim("udp port");
+            assert_eq!(claim["path"], "kernel");
+            assert!(claim["why"].as_str().unwrap().contains("IPsec policy"), "{claim}");
+            let before = server.claim("udp port")["kernel_requests"].as_u64().unwrap();
+            assert_eq!(ask(&socket, SERVER, PORT, b"by the kernel"), b"by the kernel");
+            assert_eq!(server.claim("udp port")["kernel_requests"].as_u64().unwrap(), before + 1);
+        };
+        let claimed = || {
+            until("it is claimed", || server.path().starts_with(path));
+            until("by the fast path", || {
+                let before = server.worker("frames_in");
+                assert_eq!(ask(&socket, SERVER, PORT, b"by the fast path"), b"by the fast path");
+                server.worker("frames_in") > before
+            });
+        };
+        held();
+        policy("delete", &policies[0]);
+        claimed();
+        policy("add", &policies[1]);
+        until("it is the kernel's", || server.path() == "kernel");
+        held();
+        policy("delete", &policies[1]);
+        claimed();
+        rig.ip_server(&["xfrm", "policy", "setdefault", "in", "block"]);
+        until("it is the kernel's", || server.path() == "kernel");
+        assert!(!answered(&socket, SERVER, b"blocked"), "{path}");
+        assert_eq!(server.interrupt(), Some(0));
+    }
+}
+
+#[test]
+fn with_a_strict_check_of_sources_the_kernel_decides_who_is_answered() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::new();
+    let strictness = |value: &str| {
+        let write = || std::fs::write("/proc/sys/net/ipv4/conf/vs/rp_filter", value);
+        rig.server.run(write).unwrap().unwrap();
+    };
+    // A sender whose address is routed by another interface of the server.
+    let elsewhere = "10.99.0.1";
+    rig.ip_client(&["address", "add", "10.99.0.1/32", "dev", "vc"]);
+    rig.ip_server(&["link", "add", "other", "type", "veth", "peer", "name", "end"]);
+    rig.ip_server(&["link", "set", "end", "up"]);
+    rig.ip_server(&["link", "set", "other", "up"]);
+    rig.ip_server(&["route", "add", "10.99.0.0/24", "dev", "other"]);
+    strictness("1");
+    let server = rig.serve(&["--path", "packet"]);
+    let claim = server.claim("udp port");
+    assert!(claim["path"] == "kernel" && claim["why"].as_str().unwrap().contains("rp_filter"), "{claim}");
+    let (spoofed, honest) = (rig.client_udp(elsewhere, 0), rig.client_udp(CLIENT, 0));
+    assert!(!answered(&spoofed, SERVER, b"from elsewhere"));
+    assert_eq!(ask(&honest, SERVER, PORT, b"from here"), b"from here");
+    assert_eq!((server.worker("frames_in"), server.worker("kernel_requests")), (0, 1));
+    strictness("2");
+    until("it is claimed", || server.path() == "packet");
+    until("by the fast path", || {
+        assert_eq!(ask(&honest, SERVER, PORT, b"from here"), b"from here");
+        server.worker("frames_in") > 0
+    });
+    strictness("1");
+    until("it is the kernel's", || server.path() == "kernel");
+    assert!(!answered(&spoofed, SERVER, b"from elsewhere"));
+    assert_eq!(server.interrupt(), Some(0));
+}
+
+#[test]
 fn frames_of_the_type_are_reflected_and_no_others() {
     if !root_or_skip() {
         return;

@@ -32,7 +32,7 @@ use crate::mirror::table::Link;
 use crate::outbox::RETRY_INTERVAL;
 use crate::report::{self, Report};
 
-/// How often to look at what nobody announces: programs of others at tc ingress; and, on the XDP path, the number of queues,
+/// How often to look at what nobody announces: programs of others at tc ingress, IPsec policies and rp_filter; and, on the XDP path, the number of queues,
 /// where one without a socket is served by the kernel, so that nothing is lost meanwhile.
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -144,7 +144,7 @@ impl<S: Service + 'static> Instance<S> {
         let mut check = tokio::time::interval(LOOK_INTERVAL);
         let mut rest = tokio::time::interval(REST_INTERVAL);
         loop {
-            let attached = self.interface.attachment.is_some();
+            let attached = self.interface.attachment.is_some() || self.interface.held_back;
             let due = self.drain_due();
             let flushed = self.flush_outboxes();
             let woken = tokio::select! {
@@ -166,6 +166,7 @@ impl<S: Service + 'static> Instance<S> {
                 Woken::Rest => self.measure_if_due(ask),
                 Woken::Check => {
                     self.look_at_neighbours();
+                    self.look_at_bypassed();
                     self.check_queues().await;
                 }
                 Woken::End => {
@@ -410,7 +411,7 @@ impl<S: Service + 'static> Instance<S> {
                 self.interface.choice.why = refusal.to_string();
             }
         }
-        if self.interface.choice.path == Path::Kernel {
+        if self.interface.choice.path == Path::Kernel || self.is_held_back() {
             return;
         }
         if let Err(held) = self.hold_frames_again(link.ifindex) {

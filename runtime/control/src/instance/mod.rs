@@ -7,6 +7,7 @@
 
 mod attach;
 mod begin;
+mod bypassed;
 mod capturing;
 mod client;
 mod drain;
@@ -370,6 +371,8 @@ struct Interface {
     frame_claims: Vec<FrameClaim>,
     /// It is to be attached, as soon as workers have given back every former queue.
     attach_due: bool,
+    /// Nothing is claimed for now, as claimed flows would pass by what the kernel is asked to check.
+    held_back: bool,
     /// Times that we went in front of others at tc ingress.
     went_in_front: u32,
     /// Number of the next port, so that a worker can tell an old one from a new one.

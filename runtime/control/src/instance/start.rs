@@ -69,6 +69,7 @@ impl<S: Service + Clone + 'static> Instance<S> {
             frame_claims,
             attach_due: false,
             next_port: 0,
+            held_back: false,
             went_in_front: 0,
         };
         let mut instance = Self {
@@ -185,6 +186,9 @@ impl<S: Service + Clone + 'static> Instance<S> {
 
     /// The first attachment. What was asked for by name must work; `auto` goes on to the next best path, saying why.
     async fn attach_first(&mut self) -> Result<(), InstanceError> {
+        if self.interface.choice.path != Path::Kernel && self.is_held_back() {
+            return Ok(());
+        }
         while self.interface.choice.path != Path::Kernel {
             let path = self.interface.choice.path;
             let Err(source) = self.attach().await else { return Ok(()) };

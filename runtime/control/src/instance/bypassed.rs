@@ -1,0 +1,51 @@
+//! Claims that are held back while somebody has asked the kernel to check what a claimed flow would pass by.
+
+use twinpath_service::Service;
+use twinpath_steer::{Claim, ClaimKind};
+
+use super::Instance;
+use crate::bypassed::{self, Bypassed, Claimed};
+use crate::choose::Path;
+
+impl<S: Service + 'static> Instance<S> {
+    /// Why nothing may be claimed now.
+    fn bypassed(&self) -> Option<Bypassed> {
+        let port_of = |claim: &Claim| match claim.kind {
+            ClaimKind::Port { port, .. } => Some(port),
+            ClaimKind::Flow(flow) => Some(flow.destination.port()),
+            ClaimKind::EtherType(_) => None,
+        };
+        bypassed::look(&Claimed {
+            ifindex: self.interface.ifindex?,
+            interface: self.interface.name.clone(),
+            addresses: self.addresses(),
+            ports: self.plan.claims().iter().filter_map(port_of).collect(),
+        })
+    }
+
+    /// Before attaching: whether it is to be left to the kernel for now. It is looked at again every two seconds.
+    pub(super) fn is_held_back(&mut self) -> bool {
+        let bypassed = self.bypassed();
+        self.interface.held_back = bypassed.is_some();
+        if let Some(bypassed) = bypassed {
+            tracing::warn!("nothing is claimed on {}: {bypassed}", self.interface.name);
+            self.interface.choice.path = Path::Kernel;
+            self.interface.choice.why = bypassed.to_string();
+        }
+        self.interface.held_back
+    }
+
+    /// What the kernel is asked to check may have changed: the claims go, or come back.
+    pub(super) fn look_at_bypassed(&mut self) {
+        let Some(ifindex) = self.interface.ifindex else { return };
+        if self.interface.held_back {
+            if self.drain.is_none() && self.bypassed().is_none() {
+                tracing::info!("nothing speaks against claims on {} any more", self.interface.name);
+                self.interface.held_back = false;
+                self.interface.attach_due = true;
+            }
+        } else if self.interface.attachment.is_some() && self.is_held_back() {
+            self.detach(ifindex);
+        }
+    }
+}
