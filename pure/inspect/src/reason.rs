@@ -44,8 +44,12 @@ pub enum Reason {
     KernelSocketFull,
     /// The kernel socket refused the reply (no route, unreachable, too large).
     KernelSocketRefused,
-    /// A connection was refused: the limit of connections is reached.
+    /// A connection was refused: the limit of connections is reached, and none of them is idle.
     ConnectionLimit,
+    /// A connection was closed: it was the idlest when the limit of connections was reached and one more came.
+    ConnectionDisplaced,
+    /// A connection was refused: its source has as many as one source may.
+    SourceLimit,
     /// A mailbox between control and a worker was full.
     MailboxFull,
     /// The process at the other end of a shared-memory ring broke the ring's rules.
@@ -102,7 +106,7 @@ pub enum Reason {
 
 impl Reason {
     /// All of them, in the order of their counters.
-    pub const ALL: [Self; 46] = [
+    pub const ALL: [Self; 48] = [
         Self::Truncated,
         Self::IpHeader,
         Self::IpChecksum,
@@ -123,6 +127,8 @@ impl Reason {
         Self::KernelSocketFull,
         Self::KernelSocketRefused,
         Self::ConnectionLimit,
+        Self::ConnectionDisplaced,
+        Self::SourceLimit,
         Self::MailboxFull,
         Self::PeerFault,
         Self::OffloadRefused,
@@ -175,6 +181,8 @@ impl Reason {
             Self::KernelSocketFull => "kernel_socket_full",
             Self::KernelSocketRefused => "kernel_socket_refused",
             Self::ConnectionLimit => "connection_limit",
+            Self::ConnectionDisplaced => "connection_displaced",
+            Self::SourceLimit => "source_limit",
             Self::MailboxFull => "mailbox_full",
             Self::PeerFault => "peer_fault",
             Self::OffloadRefused => "offload_refused",

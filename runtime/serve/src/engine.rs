@@ -60,6 +60,8 @@ pub struct KernelSide {
     pub receives: bool,
     /// The TCP listeners, at most [`SOCKETS_MAX`], if this worker is the one that accepts.
     pub listeners: Vec<OwnedFd>,
+    /// How many connections they may have at a time: this worker's part of [`TcpLimits::connections`].
+    pub connections: u32,
     /// What their connections may take, with those of the other workers.
     pub share: Arc<Share>,
     /// Who does what may block, if the service has such work.
@@ -72,7 +74,15 @@ impl Default for KernelSide {
     /// No sockets.
     fn default() -> Self {
         let share = Arc::new(Share::new(TcpLimits::default(), 1));
-        Self { udp: [].into(), receives: false, listeners: Vec::new(), share, desk: None, waits: false }
+        Self {
+            udp: [].into(),
+            receives: false,
+            listeners: Vec::new(),
+            connections: share.limits().connections,
+            share,
+            desk: None,
+            waits: false,
+        }
     }
 }
 
@@ -168,7 +178,7 @@ impl<S: Service> ServeEngine<S> {
     /// An engine for `service`.
     #[must_use]
     pub fn new(service: S, config: ServeConfig, counters: Arc<ServeCounters>) -> Self {
-        let KernelSide { udp, receives, listeners, share, desk, waits } = config.kernel;
+        let KernelSide { udp, receives, listeners, connections, share, desk, waits } = config.kernel;
         let served = config.served;
         let limited = config.reply_rate > 0 && service.may_loop();
         let reply_limit = limited.then(|| ReplyLimit::new(config.reply_rate, unforeseeable()));
@@ -179,7 +189,8 @@ impl<S: Service> ServeEngine<S> {
             reply_limit,
             udp,
             receives,
-            tcp: (!listeners.is_empty()).then(|| TcpServer::new(listeners, Arc::clone(&served), share)),
+            tcp: (!listeners.is_empty())
+                .then(|| TcpServer::new(listeners, Arc::clone(&served), share, connections)),
             desk,
             served,
             buffer: vec![0; DATAGRAM_MAX].into_boxed_slice(),

@@ -21,6 +21,8 @@ use twinpath_worker::{Command, Event, Worker, WorkerConfig, WorkerCounters};
 
 #[path = "tcp/crowd.rs"]
 mod crowd;
+#[path = "tcp/limits.rs"]
+mod limits;
 #[path = "tcp/panics.rs"]
 mod panics;
 #[path = "tcp/streaming.rs"]
@@ -99,6 +101,7 @@ struct Rig<S: Service = Lengths> {
 
 const LIMITS: TcpLimits = TcpLimits {
     connections: 600,
+    connections_per_source: 600,
     connection_bytes: 65_536,
     queued_bytes: 1 << 20,
     idle: Duration::from_secs(100),
@@ -135,6 +138,7 @@ impl<S: Closing + 'static> Rig<S> {
             reply_rate: 0,
             kernel: KernelSide {
                 listeners: vec![listener],
+                connections: limits.connections,
                 share: Arc::clone(&share),
                 desk: pool.map(|limits| Desk::new(limits, None).unwrap()),
                 ..KernelSide::default()
@@ -376,20 +380,6 @@ fn the_bytes_of_a_service_have_a_limit_that_holds_and_the_longest_held_go_first(
     drop((deaf, halves));
     rig.turns();
     assert_eq!(rig.share.bytes(), 0);
-}
-
-#[test]
-fn one_connection_too_many_is_closed_and_counted_and_a_place_is_used_again() {
-    let mut rig = Rig::new(TcpLimits { connections: 3, ..LIMITS });
-    let mut open: Vec<_> = (0..3).map(|_| rig.connect()).collect();
-    let mut refused = rig.connect();
-    assert_eq!(rig.read(&mut refused, 1), (0, true));
-    assert_eq!((rig.dropped(Reason::ConnectionLimit), rig.serve.connections.get()), (1, 3));
-    open.pop();
-    rig.turns();
-    let mut again = rig.connect();
-    again.write_all(b"4\n").unwrap();
-    assert_eq!(rig.read(&mut again, 4), (4, false));
 }
 
 #[test]

@@ -5,9 +5,12 @@ use twinpath_control::config::LimitOverrides;
 #[derive(clap::Args)]
 #[command(next_help_heading = "Limits")]
 pub(crate) struct LimitArgs {
-    /// TCP connections at once; the next one is refused [default: 1024]
+    /// TCP connections at once; for the next one the idlest is closed [default: 1024]
     #[arg(long, value_name = "N")]
     connections: Option<u32>,
+    /// Those of one source, an IPv4 address or 64 bits of an IPv6 address; the next one is refused [default: 256]
+    #[arg(long, value_name = "N")]
+    connections_per_source: Option<u32>,
     /// Bytes one connection may hold of a request that is not complete, and as many of replies not taken [default: 262144]
     #[arg(long, value_name = "BYTES")]
     connection_bytes: Option<u32>,
@@ -40,6 +43,7 @@ impl From<LimitArgs> for LimitOverrides {
     fn from(args: LimitArgs) -> Self {
         let LimitArgs {
             connections,
+            connections_per_source,
             connection_bytes,
             queued_bytes,
             idle_timeout_s,
@@ -51,6 +55,7 @@ impl From<LimitArgs> for LimitOverrides {
         } = args;
         Self {
             connections,
+            connections_per_source,
             connection_bytes,
             queued_bytes,
             idle_timeout_s,

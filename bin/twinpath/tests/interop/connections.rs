@@ -1,9 +1,10 @@
 //! TCP connections on real sockets: limits, peers that say nothing or never read, many idle ones, and stopping under load.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use rustix::net::{AddressFamily, SocketType, bind, socket};
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 
 use crate::rig::{CLIENT, PATIENCE, PORT, Rig, SERVER, Server, ask, until};
@@ -65,13 +66,64 @@ fn connections_that_say_nothing_have_a_limit_and_an_end() {
     let rig = Rig::new();
     let server = rig.serve(&["--connections", "20", "--idle-timeout-s", "1"]);
     let mut silent: Vec<_> = (0..40).map(|_| connect(&rig)).collect();
-    until("half of them are refused", || server.drops("connection_limit") == 20);
-    assert_eq!((service(&server, "connections"), service(&server, "accepted")), (20, 20));
+    until("half of them have made room", || server.drops("connection_displaced") == 20);
+    assert_eq!((service(&server, "connections"), service(&server, "accepted")), (20, 40));
     silent.iter_mut().for_each(is_closed);
     until("the others' time is over", || server.drops("idle_timeout") == 20);
     let mut polite = connect(&rig);
     echoes(&mut polite, b"there is room again");
     assert_eq!(service(&server, "connections"), 1);
+}
+
+/// Connects from an address of the client's.
+fn connect_from(rig: &Rig, source: &str) -> TcpStream {
+    let connect = || {
+        let own = socket(AddressFamily::INET, SocketType::STREAM, None)?;
+        bind(&own, &SocketAddr::new(source.parse().expect("an address"), 0))?;
+        rustix::net::connect(&own, &SocketAddr::new(SERVER.parse().expect("an address"), PORT))?;
+        rustix::io::Result::Ok(TcpStream::from(own))
+    };
+    let stream = rig.client.run(connect).unwrap().expect("connected");
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+#[test]
+fn one_source_cannot_take_all_connections_and_the_idlest_goes_when_many_do() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::new();
+    let sources: Vec<_> = (10..20).map(|last| format!("10.7.0.{last}")).collect();
+    for source in &sources {
+        rig.ip_client(&["address", "add", &format!("{source}/24"), "dev", "vc"]);
+    }
+    for workers in ["1", "2"] {
+        let bounds = ["--connections", "16", "--connections-per-source", "5"];
+        let server = rig.serve(&[&bounds[..], &["--path", "kernel", "--workers", workers]].concat());
+        let mut greedy: Vec<_> = (0..5).map(|_| connect(&rig)).collect();
+        greedy.iter_mut().for_each(|stream| echoes(stream, b"all that it may have"));
+        is_closed(&mut connect(&rig));
+        assert_eq!(server.drops("source_limit"), 1);
+        // More than there may be, of many sources: those of the greedy one make room, and then those that are idle for longest.
+        let mut others = Vec::new();
+        for _ in 0..3 {
+            for source in &sources {
+                let mut stream = connect_from(&rig, source);
+                echoes(&mut stream, b"there is room");
+                others.push(stream);
+                assert!(service(&server, "connections") <= 16);
+            }
+        }
+        let displaced = 35 - service(&server, "connections");
+        assert_eq!(server.drops("connection_displaced"), displaced, "{workers} workers");
+        assert_eq!((server.drops("connection_limit"), server.drops("source_limit")), (0, 1));
+        if workers == "1" {
+            greedy.iter_mut().take(4).for_each(is_closed);
+            others.iter_mut().take(10).for_each(is_closed);
+        }
+        assert_eq!(server.interrupt(), Some(0));
+    }
 }
 
 #[test]
@@ -125,7 +177,10 @@ fn ten_thousand_idle_connections_take_little_and_the_next_one_is_served() {
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).expect("up to the hard limit");
     let count = maximum.map_or(wanted, |most| most.saturating_sub(500).min(wanted));
     let rig = Rig::new();
-    let server = rig.serve(&["--connections", &(count + 10).to_string(), "--mode", "interrupt"]);
+    // All of them are of one source.
+    let most = (count + 10).to_string();
+    let server =
+        rig.serve(&["--connections", &most, "--connections-per-source", &most, "--mode", "interrupt"]);
     let mut first = connect(&rig);
     echoes(&mut first, b"first");
     let before = server.worker("heap_bytes");

@@ -27,8 +27,10 @@ const TAKE_OVER_MS: RangeInclusive<u32> = 100..=600_000;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// TCP connections at once; the next is refused.
+    /// TCP connections at once; for the next one the idlest is closed.
     pub connections: u32,
+    /// Those of one source: an IPv4 address, or 64 bits of an IPv6 address.
+    pub connections_per_source: u32,
     /// Bytes that one connection may hold of an incomplete request, and as many of replies not taken.
     pub connection_bytes: u32,
     /// Bytes that all connections may hold together.
@@ -54,6 +56,7 @@ impl Default for Limits {
         let tcp = TcpLimits::default();
         Self {
             connections: tcp.connections,
+            connections_per_source: tcp.connections_per_source,
             connection_bytes: tcp.connection_bytes,
             queued_bytes: tcp.queued_bytes,
             idle_timeout_s: tcp.idle.as_secs() as u32,
@@ -73,6 +76,8 @@ impl Default for Limits {
 pub struct LimitOverrides {
     /// `--connections`
     pub connections: Option<u32>,
+    /// `--connections-per-source`
+    pub connections_per_source: Option<u32>,
     /// `--connection-bytes`
     pub connection_bytes: Option<u32>,
     /// `--queued-bytes`
@@ -112,6 +117,7 @@ impl Limits {
     pub(super) fn apply(&mut self, overrides: &LimitOverrides) {
         let of = |named: Option<u32>, former: &mut u32| *former = named.unwrap_or(*former);
         of(overrides.connections, &mut self.connections);
+        of(overrides.connections_per_source, &mut self.connections_per_source);
         of(overrides.connection_bytes, &mut self.connection_bytes);
         of(overrides.idle_timeout_s, &mut self.idle_timeout_s);
         of(overrides.request_timeout_s, &mut self.request_timeout_s);
@@ -131,6 +137,11 @@ impl Limits {
                 !(1..=CONNECTIONS_MAX).contains(&self.connections),
                 "limits.connections",
                 format!("{}: give 1 to {CONNECTIONS_MAX}", self.connections),
+            ),
+            (
+                !(1..=CONNECTIONS_MAX).contains(&self.connections_per_source),
+                "limits.connections_per_source",
+                format!("{}: give 1 to {CONNECTIONS_MAX}", self.connections_per_source),
             ),
             (
                 !each.contains(&self.connection_bytes),
@@ -193,6 +204,7 @@ impl Limits {
         };
         TcpLimits {
             connections: self.connections,
+            connections_per_source: self.connections_per_source,
             connection_bytes: self.connection_bytes,
             queued_bytes: self.queued_bytes,
             idle: time(self.idle_timeout_s),

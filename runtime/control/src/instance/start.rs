@@ -159,12 +159,15 @@ impl<S: Service + Clone + 'static> Instance<S> {
         let served = Arc::new(plan.served());
         let share = Arc::new(Share::new(plan.tcp_limits, count as u32));
         let mut new = Vec::with_capacity(count);
-        for (number, listeners) in share_out(listeners, count).into_iter().enumerate() {
+        let shared_out = share_out(listeners, count);
+        let accepting = shared_out.iter().filter(|listeners| !listeners.is_empty()).count().max(1) as u32;
+        for (number, listeners) in shared_out.into_iter().enumerate() {
             let desk = service.defers().then(|| Desk::new(plan.pool, self.cpu_of(number))).transpose();
             let kernel = KernelSide {
                 udp: Arc::clone(&udp),
                 receives: number == 0,
                 listeners,
+                connections: part_of(plan.tcp_limits.connections, accepting, number as u32),
                 desk: desk.map_err(|source| StartError::Descriptors { worker: number, source })?,
                 share: Arc::clone(&share),
                 waits,
@@ -322,4 +325,9 @@ pub(super) async fn learn_facts(mirror: &Mirror, link: &Link) -> InterfaceFacts 
         facts.foreign_xdp = holder.map(ForeignXdp::from);
     }
     facts
+}
+
+/// The part of `connections` that the worker of that number has, of so many that accept: one at least.
+fn part_of(connections: u32, workers: u32, number: u32) -> u32 {
+    (connections / workers + u32::from(number < connections % workers)).max(1)
 }

@@ -12,6 +12,7 @@ use twinpath_time::{Duration, Instant};
 
 use super::deferred::Deferred;
 use super::limits::{CHUNK, TcpLimits};
+use super::sources::Source;
 use crate::counters::ServeCounters;
 use crate::guarded::Guarded;
 use crate::pool::Desk;
@@ -141,6 +142,9 @@ struct Served {
 
 pub(crate) struct Connection<C> {
     pub(crate) fd: OwnedFd,
+    pub(crate) source: Source,
+    /// The time under which it is listed among those that may be closed to make room, if it is.
+    pub(crate) idle_since: Option<Instant>,
     pub(crate) state: C,
     held: Option<Box<Held>>,
     /// When bytes moved last, either way.
@@ -157,9 +161,11 @@ pub(crate) struct Connection<C> {
 }
 
 impl<C> Connection<C> {
-    pub(crate) const fn new(now: Instant, fd: OwnedFd, state: C) -> Self {
+    pub(crate) const fn new(now: Instant, fd: OwnedFd, source: Source, state: C) -> Self {
         Self {
             fd,
+            source,
+            idle_since: Some(now),
             state,
             held: None,
             touched: now,
@@ -188,6 +194,11 @@ impl<C> Connection<C> {
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
         self.held.is_none() && self.asked == Instant::NEVER && self.stage == Stage::Open && !self.wrote
+    }
+
+    /// Whether no request is under way: the peer loses nothing but the connection when it is closed.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.is_plain() || matches!(self.stage, Stage::Lingering(_))
     }
 
     fn is_full(&self) -> bool {

@@ -4,14 +4,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use twinpath_time::Duration;
 
+use super::sources::{Source, SourceCounts};
+
 /// Bytes read at once, and the least that a connection may hold each way.
 pub const CHUNK: usize = 64 * 1024;
 
 /// Bounds of a service's TCP connections. A time of [`Duration::MAX`] is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpLimits {
-    /// Connections at a time, of all workers; one more is closed at once.
+    /// Connections at a time, of all workers, which have equal parts of it. For one more, the worker that it comes to closes the idlest of
+    /// its own, of the source that has most there; it is refused if none of them is idle.
     pub connections: u32,
+    /// Those of one source, at all workers together: an IPv4 address, or 64 bits of an IPv6 address. One more is refused.
+    pub connections_per_source: u32,
     /// Bytes that one connection may hold: of a request that is not complete, and as many of replies that its peer has not
     /// taken. At least [`CHUNK`].
     pub connection_bytes: u32,
@@ -30,6 +35,7 @@ impl Default for TcpLimits {
     fn default() -> Self {
         Self {
             connections: 1024,
+            connections_per_source: 256,
             connection_bytes: 256 << 10,
             queued_bytes: 64 << 20,
             idle: Duration::from_secs(600),
@@ -47,7 +53,7 @@ pub struct Share {
     /// Held bytes above which one is shed. Below the limit by what one connection of each worker may add before it is looked at,
     /// so that the limit holds at every instant.
     shed_above: u64,
-    connections: AtomicU64,
+    sources: SourceCounts,
     bytes: AtomicU64,
 }
 
@@ -57,7 +63,8 @@ impl Share {
     pub fn new(limits: TcpLimits, workers: u32) -> Self {
         let each = 2 * u64::from(limits.connection_bytes);
         let shed_above = limits.queued_bytes.saturating_sub(each * u64::from(workers));
-        Self { limits, shed_above, connections: AtomicU64::new(0), bytes: AtomicU64::new(0) }
+        let sources = SourceCounts::new(limits.connections);
+        Self { limits, shed_above, sources, bytes: AtomicU64::new(0) }
     }
 
     /// The limits.
@@ -73,17 +80,13 @@ impl Share {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Counts a connection; says whether it may be.
-    pub(crate) fn opened(&self) -> bool {
-        let fits = self.connections.fetch_add(1, Ordering::Relaxed) < u64::from(self.limits.connections);
-        if !fits {
-            self.closed();
-        }
-        fits
+    /// Counts a connection unless its source has as many as it may; says whether it did.
+    pub(crate) fn opened(&self, source: Source) -> bool {
+        self.sources.opened(source, self.limits.connections_per_source)
     }
 
-    pub(crate) fn closed(&self) {
-        self.connections.fetch_sub(1, Ordering::Relaxed);
+    pub(crate) fn closed(&self, source: Source) {
+        self.sources.closed(source);
     }
 
     /// A connection holds `now` bytes where it held `before`; says whether too many are held.

@@ -12,6 +12,7 @@ mod deferred;
 mod favourite;
 mod gather;
 mod limits;
+mod sources;
 mod table;
 mod waiting;
 
@@ -31,6 +32,7 @@ pub use self::limits::{CHUNK, Share, TcpLimits};
 use self::accept::Acceptor;
 use self::connection::{After, Connection, Scratch, Turn};
 use self::favourite::Favourite;
+use self::sources::{Source, Sources};
 use self::table::Table;
 use self::waiting::Waiting;
 use crate::counters::ServeCounters;
@@ -48,6 +50,9 @@ const TURN_BYTES: u64 = 1 << 20;
 
 /// Connections closed for their time, or told to end, in one turn.
 const CLOSE_BURST: u32 = 64;
+
+/// Connections looked at to find one that may make room for another. Those that are found busy are not looked at again while they are.
+const DISPLACE_LOOKS: u32 = 64;
 
 /// Times that a connection which is told to end is read before, as long as each read finds all the room filled.
 const LAST_READS: u32 = 8;
@@ -67,6 +72,9 @@ pub(crate) struct TcpServer<C> {
     served: Arc<Served>,
     share: Arc<Share>,
     table: Table<C>,
+    /// Connections that it may have at a time.
+    most: u32,
+    sources: Sources,
     deadlines: Wheel,
     favourite: Favourite,
     /// Those with more to do that no descriptor tells of.
@@ -85,12 +93,14 @@ pub(crate) struct TcpServer<C> {
 }
 
 impl<C: Send> TcpServer<C> {
-    pub(crate) fn new(listeners: Vec<OwnedFd>, served: Arc<Served>, share: Arc<Share>) -> Self {
+    pub(crate) fn new(listeners: Vec<OwnedFd>, served: Arc<Served>, share: Arc<Share>, most: u32) -> Self {
         let limits = share.limits();
         Self {
             acceptor: Acceptor::new(listeners),
             served,
-            table: Table::new(limits.connections),
+            table: Table::new(most),
+            most,
+            sources: Sources::default(),
             deadlines: Wheel::new(),
             favourite: Favourite::default(),
             again: Waiting::default(),
@@ -303,7 +313,7 @@ impl<C: Send> TcpServer<C> {
             written: (0, 0),
         };
         let after = connection.work(&mut turn);
-        if after == After::Keep && before == 0 && connection.is_plain() {
+        if after == After::Keep && before == 0 && connection.is_plain() && connection.idle_since.is_some() {
             return;
         }
         self.note(number, before, after, call);
@@ -334,6 +344,10 @@ impl<C: Send> TcpServer<C> {
             self.deadlines.set(number, deadline);
         }
         let (held, moved) = (connection.held(), connection.touched() == call.now);
+        if connection.idle_since.is_none() && connection.is_idle() {
+            connection.idle_since = Some(connection.touched());
+            self.sources.list(connection.source, connection.touched(), number);
+        }
         if held == 0 {
             self.table.holds_none(number);
         } else if moved || before == 0 {
@@ -421,23 +435,64 @@ impl<C: Send> TcpServer<C> {
         if !self.served.allows(peer.ip()) {
             return Err(Reason::SourceNotAllowed);
         }
-        if !self.share.opened() {
-            return Err(Reason::ConnectionLimit);
+        let source = Source::of(peer.ip());
+        if !self.share.opened(source) {
+            return Err(Reason::SourceLimit);
+        }
+        let opened = self.try_open_of(source, fd, peer, call);
+        opened.inspect_err(|_| self.share.closed(source))
+    }
+
+    fn try_open_of<S: Service<Connection = C>>(
+        &mut self,
+        source: Source,
+        fd: OwnedFd,
+        peer: SocketAddr,
+        call: &mut Call<'_, '_, S>,
+    ) -> Result<(), Reason> {
+        let is_full = self.table.open() >= self.most;
+        let displaced = if is_full { Some(self.idlest().ok_or(Reason::ConnectionLimit)?) } else { None };
+        let accepted = call.service.call("accept", |service| service.accept(call.now, peer));
+        let state = accepted.and_then(|accepted| accepted)?;
+        if let Some(number) = displaced {
+            let held = self.table.get(number).map_or(0, |connection| connection.held());
+            self.close(number, held, Closed::For(Reason::ConnectionDisplaced), call);
         }
         let number = self.table.next_place();
         self.deadlines.reserve(self.table.places() as usize);
-        let accepted = call.service.call("accept", |service| service.accept(call.now, peer));
-        let state = accepted.and_then(|accepted| accepted).inspect_err(|_| self.share.closed())?;
         if call.io.watch_edges(&fd, FIRST_CONNECTION_TOKEN + number).is_err() {
-            self.share.closed();
             close(state, Closed::Broken, call);
             return Err(Reason::ConnectionLimit);
         }
-        let connection = Connection::new(call.now, fd, state);
+        let connection = Connection::new(call.now, fd, source, state);
         self.deadlines.set(number, connection.deadline(self.share.limits()));
         self.table.insert(connection);
+        self.sources.opened(source);
+        self.sources.list(source, call.now, number);
         call.counters.accepted.add(1);
         Ok(())
+    }
+
+    /// The connection that has been idle for longest, of the source that has most.
+    fn idlest(&mut self) -> Option<u32> {
+        for _ in 0..DISPLACE_LOOKS {
+            let number = self.sources.first()?;
+            let connection = self.table.get(number)?;
+            let (source, touched) = (connection.source, connection.touched());
+            let since = connection.idle_since?;
+            // What has come and was not read yet is a request under way.
+            let is_idle = connection.is_idle() && !has_bytes(&connection.fd);
+            if is_idle && touched == since {
+                return Some(number);
+            }
+            // It stands elsewhere in the order, or is listed again once it is idle.
+            connection.idle_since = is_idle.then_some(touched);
+            self.sources.unlist(source, since, number);
+            if is_idle {
+                self.sources.list(source, touched, number);
+            }
+        }
+        None
     }
 
     fn close<S: Service<Connection = C>>(
@@ -457,7 +512,11 @@ impl<C: Send> TcpServer<C> {
             self.share.holds(held, 0);
             call.counters.queued_bytes.set(self.held);
         }
-        self.share.closed();
+        if let Some(since) = connection.idle_since {
+            self.sources.unlist(connection.source, since, number);
+        }
+        self.sources.closed(connection.source);
+        self.share.closed(connection.source);
         if let Closed::For(reason) = why {
             call.io.drops().add(reason, 1);
         }
@@ -500,11 +559,18 @@ fn close<S: Service>(state: S::Connection, why: Closed, call: &mut Call<'_, '_, 
     }
 }
 
+const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+
 /// Whether reading would find bytes, an end or an error. Unlike a read, it does not take the socket's lock, which the kernel needs
 /// for what the peer is just sending.
 #[inline]
 fn has_something(fd: &OwnedFd) -> bool {
-    const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
     // What cannot be asked is tried.
     poll(&mut [PollFd::new(fd, PollFlags::IN | PollFlags::RDHUP)], Some(&AT_ONCE)) != Ok(0)
+}
+
+/// Whether reading would find bytes, and not just an end or an error.
+fn has_bytes(fd: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(fd, PollFlags::IN | PollFlags::RDHUP)];
+    poll(&mut fds, Some(&AT_ONCE)) == Ok(1) && fds[0].revents() == PollFlags::IN
 }

@@ -38,7 +38,9 @@ const OTHERS: Asked = Asked { inflight: 16, ..BUSY };
 /// Alone and beside; `alone_first` says in which order.
 pub(super) async fn idle(stage: &Stage<'_>, alone_first: bool) -> anyhow::Result<[Sample; 2]> {
     let (connections, fewer) = connections();
-    let more = format!("--connections {}", connections + 16);
+    // All of them are of one source.
+    let most = connections + 16;
+    let more = format!("--connections {most} --connections-per-source {most}");
     let instance = stage.twinpath("adaptive", &more).await?;
     let result = idle_of(stage, &instance, alone_first, connections).await;
     instance.stop(&stage.session.launcher).await?;

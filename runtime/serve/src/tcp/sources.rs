@@ -1,0 +1,207 @@
+//! Where connections come from: how many each source has, and which of a worker's connections is to go when there are too many.
+//!
+//! A source is an IPv4 address, or the 64 upper bits of an IPv6 address: a host has that many for itself (RFC 4291, 2.5.4).
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, HashMap};
+use std::hash::{BuildHasher as _, RandomState};
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use twinpath_time::Instant;
+
+/// A source of connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Source(IpAddr);
+
+impl Source {
+    pub(crate) fn of(peer: IpAddr) -> Self {
+        const PREFIX: u128 = !0 << 64;
+        match peer.to_canonical() {
+            IpAddr::V6(v6) => Self(Ipv6Addr::from_bits(v6.to_bits() & PREFIX).into()),
+            v4 @ IpAddr::V4(_) => Self(v4),
+        }
+    }
+}
+
+/// Rows of counters: a source has one in each.
+const ROWS: usize = 4;
+
+/// Connections per source, of all workers, without a lock or an allocation when one opens: counters that sources share by a keyed hash, of
+/// which the least counts (a count-min sketch). A source is counted too high only if all of its counters are used by others as well: when as
+/// many sources as there may be connections have one each, by 1 for a source in 400, and by 2 for one in two million.
+#[derive(Debug)]
+pub(crate) struct SourceCounts {
+    rows: [Box<[AtomicU32]>; ROWS],
+    key: RandomState,
+}
+
+impl SourceCounts {
+    /// For so many connections: four times as many counters in a row.
+    pub(crate) fn new(connections: u32) -> Self {
+        let width = (4 * connections as usize).next_power_of_two();
+        let row = |_| (0..width).map(|_| AtomicU32::new(0)).collect();
+        Self { rows: std::array::from_fn(row), key: RandomState::new() }
+    }
+
+    fn counters(&self, source: Source) -> [&AtomicU32; ROWS] {
+        let hash = self.key.hash_one(source);
+        // Rows that are as good as independent, from two halves of one hash (Kirsch and Mitzenmacher 2006).
+        let (first, step) = (hash & 0xffff_ffff, hash >> 32 | 1);
+        std::array::from_fn(|number| {
+            let row = &self.rows[number];
+            &row[(first + number as u64 * step) as usize & (row.len() - 1)]
+        })
+    }
+
+    /// Counts a connection unless its source has `most` already; says whether it did.
+    pub(crate) fn opened(&self, source: Source, most: u32) -> bool {
+        let before = self.counters(source).map(|counter| counter.fetch_add(1, Ordering::Relaxed));
+        let fits = before.into_iter().min().is_some_and(|count| count < most);
+        if !fits {
+            self.closed(source);
+        }
+        fits
+    }
+
+    pub(crate) fn closed(&self, source: Source) {
+        for counter in self.counters(source) {
+            counter.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A worker's connections by source, and those of them that may be closed to make room, in the order in which they would be: the source
+/// with most connections first, and the one of it that has been idle for longest.
+///
+/// What a connection does is not noted here. Its time is as it was when it was listed, so whoever takes the first one looks whether it has
+/// been used since, and lists it anew.
+#[derive(Debug, Default)]
+pub(crate) struct Sources {
+    counts: HashMap<Source, u32>,
+    idle: BTreeSet<(Source, Instant, u32)>,
+    /// One per source with something in `idle`: its connections, and the time of its first one there.
+    order: BTreeSet<(Reverse<u32>, Instant, Source)>,
+}
+
+impl Sources {
+    /// Counts a new connection.
+    pub(crate) fn opened(&mut self, source: Source) {
+        self.change(source, |sources| *sources.counts.entry(source).or_default() += 1);
+    }
+
+    /// Forgets one, which is not listed any longer.
+    pub(crate) fn closed(&mut self, source: Source) {
+        self.change(source, |sources| {
+            let count = sources.counts.entry(source).or_default();
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                sources.counts.remove(&source);
+            }
+        });
+    }
+
+    /// Lists connection `number` as one that may be closed, used last at `since`.
+    pub(crate) fn list(&mut self, source: Source, since: Instant, number: u32) {
+        self.change(source, |sources| sources.idle.extend([(source, since, number)]));
+    }
+
+    /// Takes it off the list.
+    pub(crate) fn unlist(&mut self, source: Source, since: Instant, number: u32) {
+        self.change(source, |sources| {
+            sources.idle.remove(&(source, since, number));
+        });
+    }
+
+    /// The number of the one to be closed first.
+    pub(crate) fn first(&self) -> Option<u32> {
+        let (_, _, source) = self.order.first()?;
+        self.first_of(*source).map(|(_, number)| number)
+    }
+
+    fn first_of(&self, source: Source) -> Option<(Instant, u32)> {
+        let (of, since, number) = self.idle.range((source, Instant::ZERO, 0)..).next()?;
+        (*of == source).then_some((*since, *number))
+    }
+
+    fn place(&self, source: Source) -> Option<(Reverse<u32>, Instant, Source)> {
+        let count = self.counts.get(&source).copied().unwrap_or(0);
+        self.first_of(source).map(|(since, _)| (Reverse(count), since, source))
+    }
+
+    /// Makes a change that concerns one source, and keeps the order.
+    fn change(&mut self, source: Source, change: impl FnOnce(&mut Self)) {
+        let before = self.place(source);
+        change(self);
+        let after = self.place(source);
+        if before != after {
+            before.map(|place| self.order.remove(&place));
+            self.order.extend(after);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(address: &str) -> Source {
+        Source::of(address.parse().expect("an address"))
+    }
+
+    const fn at(ns: u64) -> Instant {
+        Instant::from_nanos(ns)
+    }
+
+    #[test]
+    fn a_source_is_an_ipv4_address_or_64_bits_of_an_ipv6_address() {
+        assert_eq!(source("::ffff:192.0.2.1"), source("192.0.2.1"));
+        assert_ne!(source("192.0.2.1"), source("192.0.2.2"));
+        assert_eq!(source("2001:db8:0:1::1"), source("2001:db8:0:1:ffff:ffff:ffff:ffff"));
+        assert_ne!(source("2001:db8:0:1::1"), source("2001:db8:0:2::1"));
+    }
+
+    #[test]
+    fn each_source_has_its_own_count_and_gets_back_what_it_closes() {
+        let counts = SourceCounts::new(1024);
+        let greedy = source("192.0.2.1");
+        assert_eq!((0..1000).filter(|_| counts.opened(greedy, 100)).count(), 100);
+        let others = |last: u32| Source(IpAddr::V4((0x0a00_0000 + last).into()));
+        // By chance one of them might be refused at a limit of 1.
+        assert_eq!((0..900).filter(|last| counts.opened(others(*last), 4)).count(), 900);
+        counts.closed(greedy);
+        assert_eq!((counts.opened(greedy, 100), counts.opened(greedy, 100)), (true, false));
+        (0..900).for_each(|last| counts.closed(others(last)));
+        (0..100).for_each(|_| counts.closed(greedy));
+        assert!(counts.rows.iter().flatten().all(|counter| counter.load(Ordering::Relaxed) == 0));
+    }
+
+    #[test]
+    fn the_source_with_most_goes_first_and_of_it_the_one_idle_for_longest() {
+        let mut sources = Sources::default();
+        let [one, two, three] = ["192.0.2.1", "192.0.2.2", "192.0.2.3"].map(source);
+        let open = |sources: &mut Sources, source, since, number| {
+            sources.opened(source);
+            sources.list(source, at(since), number);
+        };
+        open(&mut sources, one, 5, 10);
+        open(&mut sources, two, 3, 11);
+        open(&mut sources, three, 4, 12);
+        assert_eq!(sources.first(), Some(11), "all have as many");
+        open(&mut sources, three, 9, 13);
+        assert_eq!(sources.first(), Some(12), "it has two");
+        sources.unlist(three, at(4), 12);
+        assert_eq!(sources.first(), Some(13), "the other one of it, as the first is not idle");
+        sources.unlist(three, at(9), 13);
+        assert_eq!(sources.first(), Some(11));
+        sources.list(three, at(20), 12);
+        assert_eq!(sources.first(), Some(12), "it has two, though only one is idle");
+        sources.closed(three);
+        assert_eq!(sources.first(), Some(11), "it has one, of a later time");
+        for (source, since, number) in [(one, 5, 10), (two, 3, 11), (three, 20, 12)] {
+            sources.unlist(source, at(since), number);
+            sources.closed(source);
+        }
+        assert!(sources.counts.is_empty() && sources.idle.is_empty() && sources.order.is_empty());
+    }
+}
