@@ -148,6 +148,15 @@ pub fn withheld(ifindex: u32) -> Option<Withheld> {
     Some(Withheld { holder, kernel })
 }
 
+/// Whether an exception port has frames cross within the kernel between the interface and its device, so that what arrives there was
+/// redirected by a program. `false` too where the kernel does not say which programs there are.
+#[must_use]
+pub fn crosses(ifindex: u32) -> bool {
+    let Ok(interface) = interface_name(ifindex) else { return false };
+    let programs = SchedClassifier::query_tcx(&interface, TcAttachType::Egress);
+    programs.is_ok_and(|(_, programs)| programs.iter().any(|program| program.name_as_str() == Some(CROSS)))
+}
+
 /// Characters that the kernel keeps of a program's name (`BPF_OBJ_NAME_LEN`, with the zero at its end).
 const NAME_MAX: usize = 15;
 

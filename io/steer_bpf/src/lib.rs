@@ -33,7 +33,7 @@ mod steering;
 pub use cost::{ProgramCost, program_costs};
 pub use empty::EmptyXdp;
 pub use error::SteerError;
-pub use exclusive::{Exclusive, Withheld, withheld};
+pub use exclusive::{Exclusive, Withheld, crosses, withheld};
 pub use holder::{Attachment, XdpHolder, tool_of, xdp_holder, xdp_program};
 pub use layout::Crossed;
 pub use probe::{Probe, probe};

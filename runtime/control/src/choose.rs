@@ -208,7 +208,8 @@ pub fn choose_without(
 fn best(facts: &InterfaceFacts, ruled_out: &[WhyNot]) -> Choice {
     let ruled_out = |path: Path| ruled_out.iter().find(|not| not.path == path).map(|not| not.reason.clone());
     let no_xdp = xdp_obstacle(facts);
-    let no_packet = packet_obstacle(facts).or_else(|| ruled_out(Path::Packet));
+    let no_packet =
+        packet_obstacle(facts).or_else(|| slower_than_kernel(facts)).or_else(|| ruled_out(Path::Packet));
     let not = |path, reason: Option<String>| reason.map(|reason| WhyNot { path, reason });
 
     let zero_copy = no_xdp.clone().or_else(|| zero_copy_obstacle(facts)).or_else(|| {
@@ -273,6 +274,9 @@ fn packet_reason(facts: &InterfaceFacts) -> String {
 fn kernel_reason(facts: &InterfaceFacts) -> String {
     if facts.loopback {
         "loopback: its peers are on this host, and reach the kernel's sockets directly".to_owned()
+    } else if facts.crossed {
+        "frames of a bridge cross here within the kernel, so the kernel's sockets are the fastest way in and out"
+            .to_owned()
     } else {
         "no fast path can be had here".to_owned()
     }
@@ -397,6 +401,14 @@ fn slower_than_packet(facts: &InterfaceFacts) -> Option<String> {
         format!(
             "on a {kind} it has more latency than the packet ring, and costs the device its receive offloads"
         )
+    })
+}
+
+/// Replies from a ring pass the queueing discipline by, and with it the program that would redirect them: the bridge's worker has to be
+/// woken to carry each.
+fn slower_than_kernel(facts: &InterfaceFacts) -> Option<String> {
+    facts.crossed.then(|| {
+        "a bridge redirects what the kernel's sockets send, but what leaves a ring is carried by its worker, which takes longer".to_owned()
     })
 }
 

@@ -153,6 +153,8 @@ pub struct InterfaceFacts {
     pub vlan_rx_offload: Option<bool>,
     /// Somebody else's XDP program on it.
     pub foreign_xdp: Option<ForeignXdp>,
+    /// Frames come here from the device of an exception port by a redirect within the kernel, and its sockets can do what is asked.
+    pub crossed: bool,
     /// It has a usable address.
     pub has_addresses: bool,
     /// AF_XDP sockets.
@@ -180,7 +182,7 @@ impl InterfaceFacts {
 /// Gathers the facts of one link. What cannot be found out is left as unknown, which the choice treats with care.
 ///
 /// `foreign_xdp` is the program that the kernel names on the link, without its name and holder, which the BPF side
-/// can add; what the kernel supports is for it to tell too.
+/// can add; `crossed`, and what the kernel supports, are for it to tell too.
 pub async fn gather(link: &Link, tables: &Tables, kernel: KernelSupport) -> InterfaceFacts {
     let driver = ioctl::driver(&link.name).ok().map(|driver| driver.name);
     let (rx_queues, tx_queues) = queues(&link.name).await.unwrap_or((link.rx_queues, link.tx_queues));
@@ -204,6 +206,7 @@ pub async fn gather(link: &Link, tables: &Tables, kernel: KernelSupport) -> Inte
         xdp_features: xdp_features::query(link.ifindex).await,
         vlan_rx_offload: vlan_rx_offload(&link.name).await,
         foreign_xdp: link.xdp_program.map(|id| ForeignXdp { id, ..ForeignXdp::default() }),
+        crossed: false,
         has_addresses: tables.addresses(link.ifindex).next().is_some(),
         af_xdp: kernel.af_xdp,
         tcx: kernel.tcx,

@@ -28,6 +28,7 @@ pub(crate) fn nic() -> InterfaceFacts {
         xdp_features: Some(NATIVE),
         vlan_rx_offload: Some(false),
         foreign_xdp: None,
+        crossed: false,
         has_addresses: true,
         af_xdp: Support::Yes,
         tcx: Support::Yes,
@@ -95,6 +96,7 @@ fn auto_takes_the_path_that_the_device_and_the_kernel_allow() {
         ("veth", veth(), Path::Packet),
         ("veth, no tcx", InterfaceFacts { tcx: no("old"), ..veth() }, Path::Kernel),
         ("tap", InterfaceFacts { kind: "tun".to_owned(), ..veth() }, Path::Packet),
+        ("tap of a bridge", InterfaceFacts { kind: "tun".to_owned(), crossed: true, ..veth() }, Path::Kernel),
         (
             "virtio_net",
             InterfaceFacts { kind: "virtio_net".to_owned(), vlan_rx_offload: Some(false), ..nic() },

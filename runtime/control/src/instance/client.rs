@@ -100,7 +100,8 @@ impl Client {
     pub async fn find(interface: &str, asked: PathAsked, target: SocketAddr) -> Result<Self, ClientError> {
         let mut mirror = Mirror::open(MirrorLimits::default()).await.map_err(InstanceError::from)?;
         let link = find_link(&mirror, interface)?;
-        let facts = learn_facts(&mirror, &link).await;
+        // Who names an interface to a client asks for a fast path on it.
+        let facts = learn_facts(&mirror, &link, false).await;
         let choice = choose(&facts, asked).map_err(InstanceError::from)?;
         let no_way = |why| ClientError::NoWay { target: target.ip(), interface: interface.to_owned(), why };
         let Some(mac) = link.mac.filter(|_| choice.path != Path::Kernel) else {

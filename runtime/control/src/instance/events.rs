@@ -395,7 +395,7 @@ impl<S: Service + 'static> Instance<S> {
     }
 
     async fn attach_again(&mut self, link: &Link) {
-        self.interface.facts = learn_facts(&self.mirror, link).await;
+        self.interface.facts = learn_facts(&self.mirror, link, self.plan.ethertype().is_none()).await;
         match choose_without(&self.interface.facts, self.plan.path, &self.interface.fallback.ruled_out) {
             // The pools were sized at start, for another path.
             Ok(choice) if choice.path.is_xdp() && !self.pools_for_xdp => {

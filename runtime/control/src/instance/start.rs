@@ -51,7 +51,7 @@ impl<S: Service + Clone + 'static> Instance<S> {
         let held = Held::of_all(&sockets).map_err(InstanceError::Control)?;
         former.aside()?;
         let frame_claims = hold_frames(&plan.services, &plan.interface, link.ifindex)?;
-        let facts = learn_facts(&mirror, &link).await;
+        let facts = learn_facts(&mirror, &link, plan.ethertype().is_none()).await;
         let addresses = mirror.tables().addresses(link.ifindex).map(|(address, _)| address).collect();
         let (choice, fallback) = Fallback::settle(&plan, &facts, addresses)?;
         needs_fast_path(&plan, &choice)?;
@@ -314,8 +314,9 @@ fn needs_fast_path(plan: &Plan, choice: &Choice) -> Result<(), InstanceError> {
     Err(InstanceError::NoFastPath { ethertype, interface: plan.interface.clone(), why })
 }
 
-/// Gathers what the choice looks at, the BPF side's part of it as well.
-pub(super) async fn learn_facts(mirror: &Mirror, link: &Link) -> InterfaceFacts {
+/// Gathers what the choice looks at, the BPF side's part of it as well. `sockets`: the kernel's sockets could do all that is asked,
+/// which they can't for frames of an EtherType.
+pub(super) async fn learn_facts(mirror: &Mirror, link: &Link, sockets: bool) -> InterfaceFacts {
     let support = |probed: Result<(), String>| probed.map_or_else(Support::No, |()| Support::Yes);
     let probe = twinpath_steer_bpf::probe();
     let kernel = KernelSupport { tcx: support(probe.packet_path()), af_xdp: support(probe.xdp) };
@@ -324,6 +325,7 @@ pub(super) async fn learn_facts(mirror: &Mirror, link: &Link) -> InterfaceFacts 
     if let Ok(holder) = twinpath_steer_bpf::xdp_holder(link.ifindex) {
         facts.foreign_xdp = holder.map(ForeignXdp::from);
     }
+    facts.crossed = sockets && twinpath_steer_bpf::crosses(link.ifindex);
     facts
 }
 
