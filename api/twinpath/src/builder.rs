@@ -6,7 +6,7 @@ use std::path::{Path as FilePath, PathBuf};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use twinpath_control::choose::PathAsked;
-use twinpath_control::config::{Config, ConfigError, Mode, Pool, Service as Asked, ServiceKind};
+use twinpath_control::config::{Config, ConfigError, Mode, Pool, Sandbox, Service as Asked, ServiceKind};
 use twinpath_control::instance::{self, InstanceError, Plan, Ready};
 use twinpath_control::metrics::MetricsAddress;
 use twinpath_serve::PoolLimits;
@@ -132,6 +132,15 @@ impl<S: Service + Clone + 'static> Builder<S> {
     #[must_use]
     pub fn socket(mut self, path: impl Into<PathBuf>) -> Self {
         self.config.control.socket = Some(path.into());
+        self
+    }
+
+    /// Confined once it has started, as `twinpath serve` is: the calling thread, and those that the instance starts, give up
+    /// capabilities, files and system calls that serving does not need (docs/operations.md), for good. What the service itself
+    /// needs to open has to be open before. Other threads of the program stay as they are.
+    #[must_use]
+    pub const fn sandbox(mut self) -> Self {
+        self.config.control.sandbox = Some(Sandbox::On);
         self
     }
 

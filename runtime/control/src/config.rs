@@ -24,6 +24,7 @@ pub use service::{FlowText, Service, ServiceKind, SourceText};
 use self::reading::{Read, Unread};
 use crate::choose::PathAsked;
 use crate::metrics::MetricsAddress;
+pub use crate::sandbox::Sandbox;
 
 mod fault;
 mod goal;
@@ -207,6 +208,9 @@ pub struct Control {
     pub socket: Option<PathBuf>,
     /// Where metrics are offered over HTTP; none: nowhere.
     pub metrics: Option<MetricsAddress>,
+    /// Whether it confines itself once it has started; none: as the program says, which for `twinpath serve` is `on`, for a
+    /// library `off`.
+    pub sandbox: Option<Sandbox>,
 }
 
 /// What the command line says; it wins over the file.
@@ -264,6 +268,8 @@ pub struct Overrides {
     pub socket: Option<PathBuf>,
     /// `--metrics`
     pub metrics: Option<MetricsAddress>,
+    /// `--sandbox`
+    pub sandbox: Option<Sandbox>,
     /// Options of `[limits]`.
     pub limits: LimitOverrides,
     /// Options of `[rpc]`.
@@ -375,6 +381,7 @@ impl Config {
             spin_share_max,
             socket,
             metrics,
+            sandbox,
             limits,
             rpc,
             ..
@@ -402,6 +409,7 @@ impl Config {
         self.worker.spin_share_max = spin_share_max.unwrap_or(self.worker.spin_share_max);
         self.control.socket = socket.or(self.control.socket.take());
         self.control.metrics = metrics.or(self.control.metrics);
+        self.control.sandbox = sandbox.or(self.control.sandbox);
         self.limits.apply(&limits);
         self.rpc.apply(&rpc);
     }

@@ -23,5 +23,6 @@ mod outbox;
 pub mod privileges;
 pub mod report;
 pub mod rpcbind;
+mod sandbox;
 pub mod tune;
 mod xdp_features;

@@ -57,13 +57,13 @@ pub(crate) struct Machine {
     scope: String,
     measuring: again::Measuring,
     /// Set where requests are for single CPUs: where former values are kept.
-    former_values: Option<PathBuf>,
+    pub(crate) former_values: Option<PathBuf>,
 }
 
 impl Machine {
     /// Measures, for workers on `cpus` (none: anywhere) that serve `interface`.
     pub(crate) fn learn(wanted: Wanted, mode: Mode, cpus: &[usize], interface: &str) -> Self {
-        let directory = run_directory().join(FORMER_VALUES);
+        let directory = former_values();
         put_right(&directory);
         let facts = ScopeFacts {
             workers: cpus.to_vec(),
@@ -170,12 +170,17 @@ impl Standing {
     }
 }
 
+/// The folder where former values of CPUs' requests are kept.
+fn former_values() -> PathBuf {
+    run_directory().join(FORMER_VALUES)
+}
+
 /// Withdraws the latency requests for single CPUs that killed instances have left; the CPUs.
 ///
 /// # Errors
 /// When the folder of former values cannot be read, or others could have written what is in it.
 pub fn withdraw_abandoned_requests() -> Result<Vec<usize>, TrustError> {
-    cpu_request::restore_abandoned(&run_directory().join(FORMER_VALUES))
+    cpu_request::restore_abandoned(&former_values())
 }
 
 fn put_right(directory: &std::path::Path) {

@@ -49,6 +49,34 @@ pub struct Instance {
     /// How far it is, if it drains.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub draining: Option<Draining>,
+    /// What it has given up since it started.
+    pub sandbox: Sandbox,
+}
+
+/// How a running instance is confined.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Sandbox {
+    /// `on` or `off`.
+    pub setting: String,
+    /// No program that it might run gains rights (`PR_SET_NO_NEW_PRIVS`).
+    pub no_new_privs: bool,
+    /// Capabilities that it has.
+    pub capabilities: Vec<Capability>,
+    /// Which files it may open, and by what that holds, or what the kernel lacks.
+    pub files: String,
+    /// Which system calls are refused, likewise.
+    pub calls: String,
+}
+
+/// A capability that an instance has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Capability {
+    /// As `CAP_NET_RAW`.
+    pub name: String,
+    /// What for; empty if it is not needed.
+    pub needed_for: String,
 }
 
 /// An instance that answers what it has accepted, and ends.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use twinpath_control::bridge::{self, Carrier, Plan};
-use twinpath_control::config::{LatencyRequest, Mode, Priority, RequestScope, goal};
+use twinpath_control::config::{LatencyRequest, Mode, Priority, RequestScope, Sandbox, goal};
 use twinpath_control::instance::Ready;
 use twinpath_control::machine::Wanted;
 use twinpath_time::Duration;
@@ -50,6 +50,9 @@ pub(crate) struct Args {
     spin_share_max: Option<u32>,
     #[command(flatten)]
     goal: GoalArgs,
+    /// Give up rights, files and system calls that are not needed any more once it runs: on or off
+    #[arg(long, default_value = "on")]
+    sandbox: Sandbox,
     /// The command socket [default: in /run/twinpath]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
@@ -78,6 +81,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             priority: args.priority,
             spin_share_max: args.spin_share_max,
         },
+        sandbox: args.sandbox,
         socket: args.socket,
     };
     bridge::run(plan, announce)?;

@@ -14,7 +14,7 @@ use anyhow::bail;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use twinpath_control::choose::PathAsked;
 use twinpath_control::config::{
-    Config, CpuGoal, FlowText, LatencyGoal, LatencyRequest, Mode, Overrides, Priority, RequestScope,
+    Config, CpuGoal, FlowText, LatencyGoal, LatencyRequest, Mode, Overrides, Priority, RequestScope, Sandbox,
     ServiceKind, SourceText,
 };
 use twinpath_control::instance::{self, Plan, Ready};
@@ -120,6 +120,9 @@ struct CommonArgs {
     /// Take the sockets over from the running instance with this command socket, which then drains and ends
     #[arg(long, value_name = "PATH")]
     take_over: Option<PathBuf>,
+    /// Give up rights, files and system calls that are not needed any more once it runs: on (the default) or off
+    #[arg(long)]
+    sandbox: Option<Sandbox>,
     /// The command socket [default: in /run/twinpath]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
@@ -208,6 +211,7 @@ impl Args {
             latency_request_max_exit_us: common.latency_request_max_exit_us,
             priority: common.priority,
             spin_share_max: common.spin_share_max,
+            sandbox: common.sandbox,
             socket: common.socket,
             metrics: common.metrics,
             limits: common.limits.into(),
@@ -227,7 +231,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         );
     }
     let (overrides, file, take_over) = args.overrides();
-    let config = Config::load(file.as_deref(), &overrides, raise_open_files())?;
+    let mut config = Config::load(file.as_deref(), &overrides, raise_open_files())?;
+    config.control.sandbox.get_or_insert(Sandbox::On);
     let (plan, programs) = plan(&config)?;
     instance::run(Plan { take_over, ..plan }, &programs, announce)?;
     Ok(ExitCode::SUCCESS)

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
 use twinpath_control::command::Topic;
-use twinpath_control::report::{Device, Draining, Interface, Queue, Report, Service, Worker};
+use twinpath_control::report::{Device, Draining, Interface, Queue, Report, Sandbox, Service, Worker};
 
 /// In a file or a pipe.
 const WIDTH_WITHOUT_TERMINAL: u16 = 120;
@@ -52,6 +52,20 @@ fn instance(report: &Report) -> String {
         instance.version,
         instance.pool_mib
     ) + &instance.draining.map(draining).unwrap_or_default()
+        + &sandbox(&instance.sandbox)
+}
+
+fn sandbox(sandbox: &Sandbox) -> String {
+    let kept = sandbox.capabilities.iter().map(|kept| match kept.needed_for.as_str() {
+        "" => format!("\n    {}", kept.name),
+        reason => format!("\n    {}: {reason}", kept.name),
+    });
+    let Sandbox { setting, files, calls, no_new_privs, .. } = sandbox;
+    let privileges =
+        if *no_new_privs { "none can be gained" } else { "more can be gained by running programs" };
+    let none = if sandbox.capabilities.is_empty() { " none" } else { "" };
+    format!("\nsandbox {setting}\n  files: {files}\n  calls: {calls}\n  capabilities ({privileges}):{none}")
+        + &kept.collect::<String>()
 }
 
 fn draining(draining: Draining) -> String {
@@ -415,8 +429,8 @@ fn span(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use twinpath_control::report::{
-        Count, Drop, Instance, Interface, LatencyRequest, Neighbour, Offload, Queue, Rules, ServiceClaim,
-        WhyNot,
+        Capability, Count, Drop, Instance, Interface, LatencyRequest, Neighbour, Offload, Queue, Rules,
+        ServiceClaim, WhyNot,
     };
 
     use super::*;
@@ -429,6 +443,16 @@ mod tests {
             ports: vec!["udp/7".to_owned(), "tcp/7".to_owned()],
             uptime_s: 3725.5,
             pool_mib: 8.0,
+            sandbox: Sandbox {
+                setting: "on".to_owned(),
+                no_new_privs: true,
+                capabilities: vec![Capability {
+                    name: "CAP_NET_RAW".to_owned(),
+                    needed_for: "packet sockets".to_owned(),
+                }],
+                files: "by Landlock".to_owned(),
+                calls: "by seccomp".to_owned(),
+            },
             draining: Some(Draining { connections: 3, left_ms: 1_500, ..Draining::default() }),
         }
     }
@@ -531,7 +555,9 @@ mod tests {
         assert_eq!(
             line(Topic::Instance),
             "echo on udp/7 and tcp/7, pid 12, up 1 h 2 min, twinpath 0.1.0, 8.0 MiB of frame memory\n  \
-             draining: 3 connections left, 1.5 s until they are closed"
+             draining: 3 connections left, 1.5 s until they are closed\n\
+             sandbox on\n  files: by Landlock\n  calls: by seccomp\n  capabilities (none can be gained):\n    \
+             CAP_NET_RAW: packet sockets"
         );
         assert!(line(Topic::Workers).ends_with(
             "worker 0: CPU latency request auto, held; a wake-up takes 79.0 us without it, 4.2 us with it; it helps here"

@@ -18,6 +18,7 @@ mod once;
 mod other_users;
 mod rig;
 mod rpc;
+mod sandbox;
 mod serving;
 mod several;
 mod start;

@@ -14,9 +14,9 @@ use twinpath_worker::Event as WorkerEvent;
 
 use super::links::state;
 use super::sides::Action;
-use super::start::kernel_addresses;
+use super::start::{hold_port, kernel_addresses};
 use super::{Bridge, BridgeError, Carrier, PATH, Place};
-use crate::command::{Request, Server, default_socket, run_directory};
+use crate::command::{Request, Server};
 use crate::device;
 use crate::instance::{Ready, Signals, any_readable};
 use crate::mirror::Event;
@@ -40,14 +40,13 @@ enum Woken {
 }
 
 impl Bridge {
-    /// Opens the command socket, says that all is ready, and carries frames until a signal ends it.
+    /// Says that all is ready, and carries frames until a signal ends it.
     pub(super) async fn listen_and_serve(
         &mut self,
         signals: &mut Signals,
+        server: &Server,
         ready: impl FnOnce(&Ready),
     ) -> Result<(), BridgeError> {
-        let default = || default_socket(&run_directory(), "bridge", &self.port.name);
-        let server = Server::bind(&self.plan.socket.clone().unwrap_or_else(default))?;
         let (ask, asked) = mpsc::channel::<Asked>(ASKED_MAX);
         let hand_over = |request| {
             let ask = ask.clone();
@@ -187,7 +186,7 @@ impl Bridge {
     }
 
     async fn port_is_back(&mut self, link: &Link) {
-        match self.attach_port(link) {
+        match hold_port(link, self.plan.queues).and_then(|hold| self.attach_port(link, hold)) {
             Ok(()) => tracing::info!("{} is back", link.name),
             Err(error) => tracing::error!("{} is back, but not in use: {error}", link.name),
         }
@@ -369,6 +368,7 @@ impl Bridge {
                 uptime_s: clock::now().since(self.started).as_secs_f64(),
                 pool_mib: pool_bytes as f64 / f64::from(1 << 20),
                 draining: None,
+                sandbox: self.confined.clone(),
             },
             interfaces: vec![self.report_interface(Side::Port), self.report_interface(Side::Kernel)],
             machine: Some(self.machine.costs.clone()),

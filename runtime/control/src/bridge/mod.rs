@@ -29,10 +29,12 @@ use twinpath_worker::panics;
 use self::links::Links;
 use self::sides::Sides;
 use self::workers::WorkerHandle;
+use crate::command::{Server, default_socket, run_directory};
 use crate::instance::{Ready, Signals, StartError};
 use crate::mirror::table::Link;
 use crate::mirror::{Mirror, MirrorError};
 use crate::report;
+use crate::sandbox::Sandbox;
 
 /// What reports call the path of both interfaces.
 const PATH: &str = "exception";
@@ -95,6 +97,8 @@ pub struct Plan {
     pub idle: IdleConfig,
     /// Latency requests and priority.
     pub machine: crate::machine::Wanted,
+    /// Whether it confines the calling thread, and those that it starts, once it has started.
+    pub sandbox: Sandbox,
     /// The command socket.
     pub socket: Option<PathBuf>,
 }
@@ -234,6 +238,8 @@ struct Bridge {
     devices: [report::Device; 2],
     workers: Vec<WorkerHandle>,
     machine: crate::machine::Machine,
+    /// How it is confined.
+    confined: report::Sandbox,
     started: Instant,
     /// Interfaces attached so far, per side.
     attachments: [u16; 2],
@@ -259,8 +265,10 @@ pub fn run(plan: Plan, ready: impl FnOnce(&Ready)) -> Result<(), BridgeError> {
         runtime.block_on(async {
             // Before anything is changed, so that no signal finds it half done.
             let mut signals = Signals::new().map_err(BridgeError::Control)?;
-            let mut bridge = Bridge::start(plan).await?;
-            let outcome = bridge.listen_and_serve(&mut signals, ready).await;
+            let default = || default_socket(&run_directory(), "bridge", &plan.port);
+            let server = Server::bind(&plan.socket.clone().unwrap_or_else(default))?;
+            let mut bridge = Bridge::start(plan, server.path()).await?;
+            let outcome = bridge.listen_and_serve(&mut signals, &server, ready).await;
             bridge.stop();
             outcome
         })

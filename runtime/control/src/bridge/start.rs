@@ -16,21 +16,30 @@ use super::{Bridge, BridgeError, Carrier, KernelSide, Place, Plan, PortSide, QUE
 use crate::machine::Machine;
 use crate::mirror::table::{Link, Tables};
 use crate::mirror::{Mirror, MirrorLimits};
+use crate::sandbox::{self, Needs};
 
 /// What frames of ours are told by, on their way to a device with a queueing discipline ("twin").
 const MARK: u32 = 0x7477_696e;
 
 impl Bridge {
-    pub(super) async fn start(plan: Plan) -> Result<Self, BridgeError> {
+    pub(super) async fn start(plan: Plan, socket: &std::path::Path) -> Result<Self, BridgeError> {
         if plan.queues == 0 || plan.queues > QUEUES_MAX {
             return Err(BridgeError::Queues(plan.queues));
         }
-        set_aside(plan.queues as usize);
         let mirror = Mirror::open(MirrorLimits::default()).await?;
         let links = Links::open().map_err(BridgeError::Control)?;
         let link = fit_for_a_port(mirror.tables(), &plan)?;
         let machine = Machine::learn(plan.machine, plan.idle.mode, &plan.cpus, &link.name);
+        let needs = Needs {
+            socket: socket.to_owned(),
+            former_values: machine.former_values.clone(),
+            rpcbind: false,
+            tap: true,
+        };
         let tap = Tap::make(&plan.kernel, plan.queues)?;
+        // Before the sandbox: the one that holds the device already is named by looking into other processes.
+        let hold = hold_port(&link, plan.queues)?;
+        let confined = sandbox::enter(plan.sandbox, &needs);
         let kernel = KernelSide {
             name: plan.kernel.clone(),
             ifindex: tap.ifindex,
@@ -60,11 +69,12 @@ impl Bridge {
             devices: Default::default(),
             workers,
             machine,
+            confined,
             started,
             attachments: [0; 2],
         };
         let outcome = match bridge.start_workers() {
-            Ok(()) => bridge.attach_port(&link),
+            Ok(()) => bridge.attach_port(&link, hold),
             Err(error) => Err(error),
         };
         if let Err(error) = outcome {
@@ -88,11 +98,8 @@ impl Bridge {
         Ok(())
     }
 
-    /// Withholds the device from the kernel's stack, and gives each worker a socket on it.
-    pub(super) fn attach_port(&mut self, link: &Link) -> Result<(), BridgeError> {
-        // Before the programs: where the last attachment's sockets were, their links would come now.
-        set_aside(self.plan.queues as usize);
-        let hold = Exclusive::hold(link.ifindex, MARK)?;
+    /// Gives each worker a socket on the device, which is withheld from the kernel's stack.
+    pub(super) fn attach_port(&mut self, link: &Link, hold: Exclusive) -> Result<(), BridgeError> {
         // A software device has no queue of its own worth a discipline, and without one the program at egress, which our
         // frames would have to pass, is not asked.
         let bypass_qdisc = !link.kind.is_empty();
@@ -146,6 +153,13 @@ impl Bridge {
         *count = count.wrapping_add(1);
         side.port_number(*count)
     }
+}
+
+/// Withholds the device from the kernel's stack.
+pub(super) fn hold_port(link: &Link, queues: u32) -> Result<Exclusive, BridgeError> {
+    // Before the programs: where the last attachment's sockets were, their links would come now.
+    set_aside(queues as usize);
+    Ok(Exclusive::hold(link.ifindex, MARK)?)
 }
 
 fn handle_of(tap: &Tap) -> Result<TapHandle, BridgeError> {

@@ -57,6 +57,7 @@ fn the_documented_example_is_the_example_and_is_valid() {
         control: Control {
             socket: Some(PathBuf::from("/run/twinpath/echo.sock")),
             metrics: Some("9464".parse().unwrap()),
+            sandbox: Some(Sandbox::On),
         },
         ..Config::default()
     };

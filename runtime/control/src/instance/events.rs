@@ -488,6 +488,7 @@ impl<S: Service + 'static> Instance<S> {
                 uptime_s: clock::now().since(self.started).as_secs_f64(),
                 pool_mib: pool_bytes as f64 / f64::from(1 << 20),
                 draining: self.report_drain(),
+                sandbox: self.confined.clone(),
             },
             services: self.report_services(),
             interfaces: vec![self.report_interface()],

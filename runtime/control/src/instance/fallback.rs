@@ -117,6 +117,7 @@ mod tests {
             ring_frames: 64,
             take_over: None,
             take_over_patience: Duration::ZERO,
+            sandbox: crate::sandbox::Sandbox::Off,
             socket: None,
             metrics: None,
         }

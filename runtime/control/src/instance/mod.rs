@@ -50,6 +50,7 @@ use crate::metrics::{self, MetricsError};
 use crate::mirror::{Mirror, MirrorError};
 use crate::report;
 use crate::rpcbind::{Registered, Registration};
+use crate::sandbox::Sandbox;
 
 /// What an instance is to do.
 #[derive(Clone, Debug)]
@@ -84,6 +85,8 @@ pub struct Plan {
     pub take_over: Option<PathBuf>,
     /// How long an instance that takes over may be silent before it serves.
     pub take_over_patience: Duration,
+    /// Whether it confines the calling thread, and those that it starts, once it has started.
+    pub sandbox: Sandbox,
     /// The command socket.
     pub socket: Option<PathBuf>,
     /// Where metrics are offered.
@@ -348,6 +351,8 @@ struct Instance<S: Service> {
     takers: hand_over::Takers,
     /// Services of workers that serve what waits in the sockets of a former instance.
     begun: usize,
+    /// How it is confined.
+    confined: report::Sandbox,
     /// It is stopping.
     drain: Option<drain::Drain>,
     started: Instant,
@@ -401,7 +406,7 @@ where
             // Also before anything is changed: an instance that cannot be asked must not take another one's place.
             let socket = plan.socket.clone().unwrap_or_else(|| plan.default_socket());
             let server = command::Server::bind(&socket)?;
-            let mut instance = Instance::start(plan, services).await?;
+            let mut instance = Instance::start(plan, services, server.path()).await?;
             instance.scrapers = scrapes.as_ref().map(|scrapes| Arc::clone(scrapes.counters()));
             let registrations: Vec<_> =
                 instance.plan.services.iter().flat_map(|service| service.rpcbind.iter().copied()).collect();

@@ -8,6 +8,7 @@ use twinpath_worker::idle::IdleConfig;
 use super::{Plan, ServicePlan};
 use crate::config::{Config, Service, goal};
 use crate::machine::Wanted;
+use crate::sandbox::Sandbox;
 
 impl ServicePlan {
     /// What a configuration asks for, for one of its services.
@@ -62,6 +63,7 @@ impl Plan {
             ring_frames: config.interface.ring_frames,
             take_over: None,
             take_over_patience: Duration::from_millis(u64::from(config.limits.take_over_ms)),
+            sandbox: config.control.sandbox.unwrap_or(Sandbox::Off),
             socket: config.control.socket.clone(),
             metrics: config.control.metrics.map(|address| address.0),
         })

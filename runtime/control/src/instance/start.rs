@@ -25,6 +25,7 @@ use crate::facts::{self, ForeignXdp, InterfaceFacts, KernelSupport, Support};
 use crate::machine::Machine;
 use crate::mirror::table::Link;
 use crate::mirror::{Mirror, MirrorLimits};
+use crate::sandbox::{self, Needs};
 
 /// The socket that holds an EtherType is slow to close as well.
 const SLOW_SOCKETS_BESIDE: usize = 1;
@@ -39,7 +40,11 @@ fn slow_sockets(plan: &Plan) -> usize {
 
 impl<S: Service + Clone + 'static> Instance<S> {
     /// Everything up to the point where both paths serve.
-    pub(super) async fn start(plan: Plan, services: &[S]) -> Result<Self, InstanceError> {
+    pub(super) async fn start(
+        plan: Plan,
+        services: &[S],
+        socket: &std::path::Path,
+    ) -> Result<Self, InstanceError> {
         set_aside(slow_sockets(&plan));
         let mut limits = MirrorLimits::default();
         limits.book.peers = plan.peers_max as usize;
@@ -56,6 +61,13 @@ impl<S: Service + Clone + 'static> Instance<S> {
         let (choice, fallback) = Fallback::settle(&plan, &facts, addresses)?;
         needs_fast_path(&plan, &choice)?;
         let machine = Machine::learn(plan.machine, plan.idle.mode, &plan.cpus, &link.name);
+        let needs = Needs {
+            socket: socket.to_owned(),
+            former_values: machine.former_values.clone(),
+            rpcbind: plan.services.iter().any(|service| !service.rpcbind.is_empty()),
+            tap: false,
+        };
+        let confined = sandbox::enter(plan.sandbox, &needs);
         let pools_for_xdp = choice.path.is_xdp();
         let interface = Interface {
             name: link.name.clone(),
@@ -82,6 +94,7 @@ impl<S: Service + Clone + 'static> Instance<S> {
             scrapers: None,
             captures: Default::default(),
             registered: Default::default(),
+            confined,
             drain: None,
             takers: Default::default(),
             begun: 0,

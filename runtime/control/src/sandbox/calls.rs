@@ -1,0 +1,118 @@
+//! System calls that a running instance never makes, refused by seccomp (seccomp(2)) with EPERM: those that start programs, change who
+//! or where a process is, look into other processes, load code into the kernel, or set the machine's clock.
+//!
+//! A list of what is refused, not of what is allowed: a call that a new C library makes in place of an old one must not end a
+//! service. Another architecture's calls (int 0x80) end the process.
+
+use std::collections::BTreeMap;
+
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    TargetArch, apply_filter,
+};
+
+/// Refused whatever their arguments are.
+const REFUSED: &[i64] = &[
+    // Other programs.
+    libc::SYS_execve,
+    libc::SYS_execveat,
+    // Other processes.
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_process_madvise,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_kcmp,
+    // Who it is.
+    libc::SYS_setuid,
+    libc::SYS_setgid,
+    libc::SYS_setreuid,
+    libc::SYS_setregid,
+    libc::SYS_setresuid,
+    libc::SYS_setresgid,
+    libc::SYS_setfsuid,
+    libc::SYS_setfsgid,
+    libc::SYS_setgroups,
+    libc::SYS_capset,
+    libc::SYS_personality,
+    // Where it is.
+    libc::SYS_setns,
+    libc::SYS_unshare,
+    libc::SYS_chroot,
+    libc::SYS_pivot_root,
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_move_mount,
+    libc::SYS_open_tree,
+    libc::SYS_mount_setattr,
+    libc::SYS_fsopen,
+    libc::SYS_fspick,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_name_to_handle_at,
+    // The kernel and the machine.
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_kexec_load,
+    libc::SYS_kexec_file_load,
+    libc::SYS_reboot,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_sethostname,
+    libc::SYS_setdomainname,
+    libc::SYS_settimeofday,
+    libc::SYS_clock_settime,
+    libc::SYS_clock_adjtime,
+    libc::SYS_adjtimex,
+    libc::SYS_syslog,
+    libc::SYS_acct,
+    libc::SYS_quotactl,
+    libc::SYS_vhangup,
+    // Large surfaces that nothing here uses.
+    libc::SYS_perf_event_open,
+    libc::SYS_userfaultfd,
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    libc::SYS_keyctl,
+    libc::SYS_fanotify_init,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_fork,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_vfork,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_iopl,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_ioperm,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_modify_ldt,
+];
+
+/// Refuses them from now on. Says what is in force.
+pub(super) fn confine() -> Result<String, String> {
+    let lacking = |error: String| format!("system calls are not confined: {error}");
+    let programs = programs().map_err(|error| lacking(error.to_string()))?;
+    for program in &programs {
+        apply_filter(program).map_err(|error| lacking(error.to_string()))?;
+    }
+    Ok(format!("by seccomp: {} calls are refused, and new processes", REFUSED.len()))
+}
+
+fn programs() -> Result<[BpfProgram; 2], seccompiler::BackendError> {
+    let arch = TargetArch::try_from(std::env::consts::ARCH)?;
+    let refused = |errno: i32| SeccompAction::Errno(errno as u32);
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = REFUSED.iter().map(|call| (*call, Vec::new())).collect();
+    // A thread shares its process; anything else is a new process, or a namespace.
+    let no_thread = SeccompCmpOp::MaskedEq(libc::CLONE_THREAD as u64);
+    let no_thread = SeccompCondition::new(0, SeccompCmpArgLen::Qword, no_thread, 0)?;
+    rules.insert(libc::SYS_clone, vec![SeccompRule::new(vec![no_thread])?]);
+    let refuse = SeccompFilter::new(rules, SeccompAction::Allow, refused(libc::EPERM), arch)?;
+    // Its flags are in memory, where no filter looks. The C library then makes threads by clone(2).
+    let clone3 = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
+    let absent = SeccompFilter::new(clone3, SeccompAction::Allow, refused(libc::ENOSYS), arch)?;
+    Ok([refuse.try_into()?, absent.try_into()?])
+}

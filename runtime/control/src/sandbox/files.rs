@@ -1,0 +1,78 @@
+//! Files that are needed again after the start, by Landlock (landlock(7)): everything else is refused with EACCES, whoever's it is.
+//! What is open already stays open.
+
+use std::path::{Path, PathBuf};
+
+use landlock::{
+    ABI, Access as _, AccessFs, BitFlags, CompatLevel, Compatible as _, PathBeneath, PathFd, Ruleset,
+    RulesetAttr as _, RulesetCreated, RulesetCreatedAttr as _, RulesetError, RulesetStatus,
+};
+use twinpath_sys::TrustedDir;
+
+use super::Needs;
+
+/// The latest that we know; a kernel that has less is asked for less.
+const KNOWN: ABI = ABI::V5;
+
+/// Refuses all other files from now on. Says what is in force.
+pub(super) fn confine(needs: &Needs) -> Result<String, String> {
+    let lacking = |error: RulesetError| format!("files are not confined: {error}");
+    let status = restrict(needs).map_err(lacking)?;
+    match status {
+        RulesetStatus::NotEnforced => {
+            Err("files are not confined: this kernel has no Landlock, or it is not enabled (lsm=landlock)"
+                .to_owned())
+        }
+        RulesetStatus::PartiallyEnforced => {
+            Ok("by Landlock, as far as this older kernel can: /proc, /sys and the devices that it needs"
+                .to_owned())
+        }
+        RulesetStatus::FullyEnforced => {
+            Ok("by Landlock: /proc, /sys and the devices that it needs".to_owned())
+        }
+    }
+}
+
+fn restrict(needs: &Needs) -> Result<RulesetStatus, RulesetError> {
+    let all = AccessFs::from_all(KNOWN);
+    let looks: BitFlags<AccessFs> = AccessFs::ReadFile | AccessFs::ReadDir;
+    let writes = looks | AccessFs::WriteFile | AccessFs::Truncate;
+    let mut rules = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(all)?
+        .create()?
+        .set_compatibility(CompatLevel::BestEffort);
+    for folder in ["/proc", "/sys"] {
+        rules = allow(rules, Path::new(folder), looks)?;
+    }
+    if let Some(folder) = &needs.former_values {
+        // A rule is for a folder that is there. What is wrong with it is said where it is used.
+        let _ = TrustedDir::make(folder);
+        rules = allow(rules, folder, writes | AccessFs::MakeReg | AccessFs::RemoveFile)?;
+        rules = allow(rules, Path::new("/sys/devices/system/cpu"), writes)?;
+    }
+    let mut devices = vec!["/dev/cpu_dma_latency", "/dev/null", "/dev/urandom"];
+    if needs.tap {
+        devices.push("/dev/net/tun");
+    }
+    for device in devices {
+        rules =
+            allow(rules, Path::new(device), AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev)?;
+    }
+    let socket = needs.socket.parent().map_or_else(PathBuf::new, Path::to_owned);
+    let socket = if socket.as_os_str().is_empty() { PathBuf::from(".") } else { socket };
+    rules = allow(rules, &socket, AccessFs::RemoveFile.into())?;
+    Ok(rules.restrict_self()?.ruleset)
+}
+
+/// Adds a rule for what is there.
+fn allow(
+    rules: RulesetCreated,
+    path: &Path,
+    access: BitFlags<AccessFs>,
+) -> Result<RulesetCreated, RulesetError> {
+    match PathFd::new(path) {
+        Ok(opened) => rules.add_rule(PathBeneath::new(opened, access)),
+        Err(_) => Ok(rules),
+    }
+}
