@@ -7,11 +7,11 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use nfs3_types::rpc::{accept_stat, msg_type, reply_stat};
+use nfs3_types::rpc::{RPC_VERSION_2, accept_stat, msg_type, reply_stat};
 use twinpath_service::{Reason, ServiceCounters};
 use twinpath_time::Instant;
 
-use crate::auth::Credential;
+use crate::auth::{BODY_MAX, Credential};
 use crate::call::{Header, HeaderError, NULL, NullCall};
 use crate::duplicates::{DuplicateLimits, Duplicates, Known, Ticket};
 use crate::program::{Arrival, Handled, Program, Request, Results, Transport, Work};
@@ -134,10 +134,15 @@ impl Server {
         let arrival = Arrival { now, peer, transport: Transport::Datagram };
         let outcome = self.record(&arrival, false, message, &mut out);
         self.scratch = out;
-        match outcome? {
+        match outcome {
             // A datagram does not wait until there is room: its sender asks again.
-            Served::NoRoom => Err(Reason::HandlersBusy),
-            _ => Ok(self.scratch.get(MARK_LEN..).unwrap_or_default()),
+            Ok(Served::NoRoom) => Err(Reason::HandlersBusy),
+            Ok(_) => Ok(self.scratch.get(MARK_LEN..).unwrap_or_default()),
+            Err(Reason::RpcHeader) => match self.in_kind(&arrival, false, message)? {
+                Ok(reply) => Ok(reply),
+                Err(_) => Err(Reason::HandlersBusy),
+            },
+            Err(reason) => Err(reason),
         }
     }
 
@@ -156,10 +161,35 @@ impl Server {
         let arrival = Arrival { now, peer, transport: Transport::Datagram };
         let outcome = self.record(&arrival, true, message, &mut out);
         self.scratch = out;
+        match outcome {
+            Ok(Served::Later(call)) => Ok(Err(call)),
+            Ok(Served::NoRoom) => Err(Reason::HandlersBusy),
+            Ok(Served::Done) => Ok(Ok(self.scratch.get(MARK_LEN..).unwrap_or_default())),
+            Err(Reason::RpcHeader) => self.in_kind(&arrival, true, message),
+            Err(reason) => Err(reason),
+        }
+    }
+
+    /// A datagram that is no call as it stands: if it is one with a record mark, it is answered with one.
+    #[cold]
+    fn in_kind(
+        &mut self,
+        arrival: &Arrival,
+        may_defer: bool,
+        message: &[u8],
+    ) -> Result<Result<&[u8], Box<Deferred>>, Reason> {
+        let message = without_mark(message).ok_or(Reason::RpcHeader)?;
+        let mut out = std::mem::take(&mut self.scratch);
+        out.clear();
+        let outcome = self.record(arrival, may_defer, message, &mut out);
+        self.scratch = out;
         match outcome? {
-            Served::Later(call) => Ok(Err(call)),
+            Served::Later(mut call) => {
+                call.marked = true;
+                Ok(Err(call))
+            }
             Served::NoRoom => Err(Reason::HandlersBusy),
-            Served::Done => Ok(Ok(self.scratch.get(MARK_LEN..).unwrap_or_default())),
+            Served::Done => Ok(Ok(&self.scratch)),
         }
     }
 
@@ -195,6 +225,12 @@ impl Server {
     ) -> Result<Served, Reason> {
         let header = match Header::parse(message) {
             Ok(header) => header,
+            // With a mark and the xid 0 it looks like a call of version 0.
+            Err(HeaderError::Refused { .. })
+                if arrival.transport == Transport::Datagram && without_mark(message).is_some() =>
+            {
+                return Err(Reason::RpcHeader);
+            }
             Err(HeaderError::Refused { xid, refusal }) => return Ok(self.refuse(refusal, xid, out)),
             Err(HeaderError::NotACall) => return Err(Reason::RpcHeader),
         };
@@ -275,7 +311,7 @@ impl Server {
                 self.counters.answered.add(1);
                 let counters = Arc::clone(&self.counters);
                 ticket.iter_mut().for_each(Ticket::defer);
-                return Ok(Served::Later(Box::new(Deferred { ticket, xid, work, counters })));
+                return Ok(Served::Later(Box::new(Deferred { ticket, xid, marked: false, work, counters })));
             }
             Err(refusal) => {
                 out.truncate(start);
@@ -347,16 +383,18 @@ pub struct Deferred {
     /// If it must run once.
     ticket: Option<Ticket>,
     xid: u32,
+    /// It came as a datagram with a record mark, and is answered with one.
+    marked: bool,
     work: Work,
     counters: Arc<ServiceCounters>,
 }
 
 impl Deferred {
-    /// As [`Self::run`], for a datagram: without a record's mark; and work that panics has failed, as its caller hears, rather than being
+    /// As [`Self::run`], for a datagram: without a record's mark, unless its call had one; and work that panics has failed, as its caller hears, rather than being
     /// repeated in vain until it is forgotten.
     #[must_use]
     pub fn run_datagram(self) -> Vec<u8> {
-        let Self { mut ticket, xid, work, counters } = self;
+        let Self { mut ticket, xid, marked, work, counters } = self;
         ticket.iter_mut().for_each(Ticket::start);
         let run = std::panic::AssertUnwindSafe(|| run(xid, work, &counters));
         let mut reply = std::panic::catch_unwind(run).unwrap_or_else(|_| {
@@ -365,15 +403,17 @@ impl Deferred {
             counters.refuse_later(Reason::HandlerFailed);
             out
         });
-        reply.drain(..MARK_LEN);
-        keep(ticket, &reply, &counters);
+        keep(ticket, &reply[MARK_LEN..], &counters);
+        if !marked {
+            reply.drain(..MARK_LEN);
+        }
         reply
     }
 
     /// Does what it takes, and returns the reply as a record.
     #[must_use]
     pub fn run(self) -> Vec<u8> {
-        let Self { mut ticket, xid, work, counters } = self;
+        let Self { mut ticket, xid, work, counters, .. } = self;
         ticket.iter_mut().for_each(Ticket::start);
         let reply = run(xid, work, &counters);
         keep(ticket, &reply[MARK_LEN..], &counters);
@@ -400,6 +440,25 @@ fn run(xid: u32, work: Work, counters: &ServiceCounters) -> Vec<u8> {
         }
     }
     out
+}
+
+/// The call behind the record mark of a datagram that has one.
+///
+/// A datagram needs no record mark (RFC 5531, 11, is about streams), but ksf's rpctest sends one, and wants one back. Such a
+/// call begins with its mark, its xid, CALL (0), and 2, the version of RPC. No other message that is answered does:
+///
+/// - A call without a mark has 2 as its third word, where this one has 0.
+/// - A reply without a mark could have 0 (accepted) as its third word and 2 (AUTH_SHORT) as its fourth. Then its fifth is the
+///   length of its verifier, at most 400 (RFC 5531, 8.2). Here that is the program's number, and a smaller one is not
+///   taken for a call; those that are assigned begin at 100000 (RFC 5531, 13.2).
+/// - A reply with a mark has 1 (REPLY) as its third word.
+#[cold]
+fn without_mark(message: &[u8]) -> Option<&[u8]> {
+    let (first, call) = message.split_first_chunk::<MARK_LEN>()?;
+    let words = call.first_chunk::<16>()?.as_chunks::<4>().0;
+    let word = |at: usize| u32::from_be_bytes(words[at]);
+    let is_call = word(1) == msg_type::CALL as u32 && word(2) == RPC_VERSION_2 && word(3) > BODY_MAX;
+    (is_call && *first == mark(call.len() as u32, true)).then_some(call)
 }
 
 /// Ends the record that begins at `start`.

@@ -123,11 +123,39 @@ fn damaged_streams() {
     });
 }
 
+/// What follows a record mark, if that is what it begins with.
+fn without_mark(bytes: &[u8]) -> Option<&[u8]> {
+    let (first, rest) = bytes.split_first_chunk::<4>()?;
+    (u32::from_be_bytes(*first) == 1 << 31 | rest.len() as u32).then_some(rest)
+}
+
+/// A call with a record mark is answered as without, with one; and no call of this version without a mark is taken for one with it.
+fn check_mark(message: &[u8]) {
+    let marked = [&(1 << 31 | message.len() as u32).to_be_bytes()[..], message].concat();
+    let word = |at: usize| Some(u32::from_be_bytes(*message.get(4 * at..)?.first_chunk()?));
+    let is_call = word(1) == Some(0) && word(2) == Some(2) && word(3).is_some_and(|program| program > 400);
+    let plain = server().datagram(Instant::ZERO, peer(), message).map(<[u8]>::to_vec);
+    let mut server = server();
+    let in_kind = server.datagram(Instant::ZERO, peer(), &marked);
+    match (is_call, &plain, in_kind) {
+        (true, Ok(plain), Ok(reply)) => assert_eq!(without_mark(reply), Some(&plain[..])),
+        (true, Err(plain), Err(reason)) => assert_eq!(*plain, reason),
+        (true, ..) => panic!("answered with a mark, or without, alone"),
+        (false, ..) => {}
+    }
+}
+
 /// The results of a datagram, or why it was refused; `None` if it is no call.
 fn outcome(message: &[u8]) -> Option<Result<Vec<u8>, Refusal>> {
+    check_mark(message);
     let mut server = server();
+    // A call without a mark has the version of RPC where one with it has its type.
+    let has_mark = message.get(8..16) == Some(&[0, 0, 0, 0, 0, 0, 0, 2]);
+    let marked = without_mark(message).filter(|_| has_mark);
     match server.datagram(Instant::ZERO, peer(), message) {
         Ok(reply) => {
+            let in_kind = marked.zip(without_mark(reply));
+            let (message, reply) = in_kind.unwrap_or((message, reply));
             let reply = Reply::parse(reply).expect("a reply");
             assert_eq!(reply.xid.to_be_bytes(), message[..4], "under its number");
             Some(reply.outcome.map(<[u8]>::to_vec))

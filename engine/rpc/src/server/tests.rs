@@ -466,6 +466,66 @@ fn datagrams_of_every_length_are_answered_or_refused() {
     assert_eq!(server.scratch.capacity(), server.record_reply_max(), "no reply made it grow");
 }
 
+/// A message with a record mark in front.
+fn marked(message: &[u8]) -> Vec<u8> {
+    [&mark(message.len() as u32, true)[..], message].concat()
+}
+
+#[test]
+fn a_call_with_a_record_mark_in_a_datagram_is_answered_in_kind() {
+    let mut server = server();
+    for (procedure, args) in [(NULL, &[][..]), (DOUBLE, &[0, 0, 0, 21]), (FAIL, &[]), (COUNT, &[])] {
+        let call = message(4, procedure, &Auth::none(), args);
+        let plain = server.datagram(Instant::ZERO, peer(), &call).expect("a call").to_vec();
+        assert_eq!(server.datagram(Instant::ZERO, peer(), &marked(&call)), Ok(&marked(&plain)[..]));
+    }
+    assert_eq!(server.counters().repeated.get(), 1, "what runs once does, with a mark or without");
+    let later = message(4, DOUBLE_LATER, &Auth::none(), &21_u32.to_be_bytes());
+    let reply = deferred(&mut server, &marked(&later)).run_datagram();
+    assert_eq!(reply[..MARK_LEN], mark(reply.len() as u32 - 4, true));
+    assert_eq!(results(&reply[MARK_LEN..]), Ok(vec![0, 0, 0, 42]));
+    // Of any number: 0 makes it look like a call of another version.
+    for xid in [0, 1, 2, 0x8000_0028, u32::MAX] {
+        let mut call = message(4, DOUBLE, &Auth::none(), &[0, 0, 0, 21]);
+        call[..4].copy_from_slice(&xid.to_be_bytes());
+        let reply = server.datagram(Instant::ZERO, peer(), &marked(&call)).expect("a call").to_vec();
+        assert_eq!(Reply::parse(&reply[MARK_LEN..]).map(|reply| reply.xid), Ok(xid));
+    }
+    // A mark that says another length, or that more follows, is none.
+    let call = message(4, NULL, &Auth::none(), &[]);
+    for mark in [mark(call.len() as u32 - 1, true), mark(call.len() as u32, false)] {
+        let other = [&mark[..], &call].concat();
+        assert_eq!(server.datagram(Instant::ZERO, peer(), &other), Err(Reason::RpcHeader));
+    }
+}
+
+#[test]
+fn no_call_without_a_mark_and_no_reply_is_taken_for_a_call_with_one() {
+    // The xid is what a mark would be.
+    let mut call = message(4, DOUBLE, &Auth::none(), &[0, 0, 0, 21]);
+    let like_mark = mark(call.len() as u32 - 4, true);
+    call[..4].copy_from_slice(&like_mark);
+    assert_eq!(without_mark(&call), None);
+    let mut server = server();
+    let reply =
+        Reply::parse(server.datagram(Instant::ZERO, peer(), &call).expect("a call")).expect("a reply");
+    assert_eq!((reply.xid, reply.outcome), (u32::from_be_bytes(like_mark), Ok(&[0, 0, 0, 42][..])));
+    // Replies: accepted, with the one verifier whose flavour is 2; and one with a mark, to a call of any number.
+    for verifier_len in 0..=BODY_MAX {
+        let words = [0, 1, 0, 2, verifier_len];
+        let mut reply: Vec<u8> = words.iter().flat_map(|word: &u32| word.to_be_bytes()).collect();
+        reply.resize(20 + verifier_len as usize + 4, 0);
+        let like_mark = mark(reply.len() as u32 - 4, true);
+        reply[..4].copy_from_slice(&like_mark);
+        assert_eq!(server.datagram(Instant::ZERO, peer(), &reply), Err(Reason::RpcHeader));
+    }
+    let reply = server
+        .datagram(Instant::ZERO, peer(), &message(4, NULL, &Auth::none(), &[]))
+        .expect("a call")
+        .to_vec();
+    assert_eq!(server.datagram(Instant::ZERO, peer(), &marked(&reply)), Err(Reason::RpcHeader));
+}
+
 proptest! {
     /// Whatever stands in a call, its answer is one that a client can read, or none.
     #[test]
