@@ -27,9 +27,9 @@ pub(crate) struct Args {
     /// Pairs of queues, each with a worker of its own
     #[arg(long, value_name = "N", default_value_t = 1)]
     queues: u32,
-    /// How a worker idles: adaptive, interrupt or poll
-    #[arg(long, default_value_t = Mode::Adaptive)]
-    mode: Mode,
+    /// How a worker idles: adaptive, interrupt or poll [default: interrupt; adaptive if told what it is to reach]
+    #[arg(long)]
+    mode: Option<Mode>,
     /// CPUs for the workers, in turn, such as 0,2-3
     #[arg(long, value_name = "LIST", value_parser = parse_cpus)]
     cpu: Option<Cpus>,
@@ -68,7 +68,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         queues: args.queues,
         cpus: args.cpu.map(|cpus| cpus.0.into_iter().map(|cpu| cpu as usize).collect()).unwrap_or_default(),
         idle: IdleConfig {
-            mode: args.mode,
+            mode: args.mode.unwrap_or_else(|| mode_for(&args.goal)),
             goal: goal(args.goal.latency, args.goal.cpu_budget),
             spin: args.goal.spin_us.map(Duration::from_micros),
             linger: args.goal.linger_ms.map(Duration::from_millis),
@@ -86,6 +86,15 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     bridge::run(plan, announce)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// A carrier has no ring to look into: it spins by reading both fds, on CPU time that those who talk through it need for their next
+/// frame. So it sleeps, unless it was told what spinning is to reach.
+const fn mode_for(goal: &GoalArgs) -> Mode {
+    match (goal.latency, goal.cpu_budget, goal.spin_us) {
+        (None, None, None) => Mode::Interrupt,
+        _ => Mode::Adaptive,
+    }
 }
 
 /// Says that frames are carried: one line for programs, the rest for people.

@@ -224,12 +224,12 @@ impl<'a> Stage<'a> {
     /// Frames that cross within the kernel need no worker. One that carries them takes turns with the two that talk, as all
     /// three wait for each other: on another CPU it would wake theirs for every frame, which costs more than it does.
     async fn exception(&self, mode: Mode) -> anyhow::Result<Scene<'a>> {
-        let (carrier, idle, cpus) = match mode {
-            Mode::ExceptionWorkers => ("workers", "interrupt", &self.session.cpus[..1]),
-            _ => ("kernel", "adaptive", self.cpu()),
+        let (carrier, cpus) = match mode {
+            Mode::ExceptionWorkers => ("workers", &self.session.cpus[..1]),
+            _ => ("kernel", self.cpu()),
         };
         let mut args = words(&format!(
-            "bridge {} --kernel {TAP} --carrier {carrier} --mode {idle} --cpu {} --linger-ms {LINGER_MS}",
+            "bridge {} --kernel {TAP} --carrier {carrier} --cpu {} --linger-ms {LINGER_MS}",
             OWNED.interface, cpus[0]
         ));
         args.extend(["--socket".to_owned(), self.socket()]);

@@ -104,14 +104,16 @@ fn everything_passes_whole_in_every_mode_and_nothing_is_dropped() {
         return;
     }
     let workers = ["--carrier", "workers"];
-    for arguments in [
-        &["--carrier", "kernel"][..],
-        &[&workers[..], &["--mode", "interrupt"]].concat(),
-        &[&workers[..], &["--mode", "poll"]].concat(),
-        &[&workers[..], &["--queues", "2"]].concat(),
+    for (arguments, mode) in [
+        (&["--carrier", "kernel"][..], "interrupt"),
+        (&[&workers[..], &["--mode", "adaptive"]].concat(), "adaptive"),
+        (&[&workers[..], &["--latency", "50us"]].concat(), "adaptive"),
+        (&[&workers[..], &["--mode", "poll"]].concat(), "poll"),
+        (&[&workers[..], &["--queues", "2"]].concat(), "interrupt"),
     ] {
         let rig = rig();
         let server = bridge(&rig, arguments);
+        assert_eq!(server.show("workers")[0]["mode"], mode, "{arguments:?}");
         passes(&rig);
         // What the device's neighbour said before the kernel's interface was up went to a port that was down.
         let dropped = server.show("drops");
