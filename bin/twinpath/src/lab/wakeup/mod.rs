@@ -148,7 +148,7 @@ async fn step(session: &Session, record: &mut Record, round: usize, row: &'stati
             let length = if session.check { CHECK_SILENCE } else { QUICK_SILENCE };
             others::silence(session, draw, length).await
         }
-        (None, "idle-after-load") => others::idle_after_load(session, draw, AFTER_LOAD_SILENCE).await,
+        (None, "idle-after-load") => others::idle_after_load(session, AFTER_LOAD_SILENCE).await,
         (None, "mode-kept") => others::switching(session, draw, times.often, &["adaptive"]).await,
         (None, _) => others::switching(session, draw, times.often, &others::SWITCHED).await,
     };

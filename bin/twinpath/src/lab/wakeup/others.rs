@@ -16,7 +16,7 @@ use super::ticks::Ticks;
 use crate::bench::report::BenchReport;
 use crate::lab::instance::{Facts, Instance, voluntary_switches};
 use crate::lab::model::Sample;
-use crate::lab::peers::FAST_PORT;
+use crate::lab::peers::{self, FAST_PORT};
 use crate::lab::process::Side;
 use crate::lab::record::Record;
 use crate::lab::session::Session;
@@ -27,7 +27,7 @@ const BEFORE_SILENCE: Duration = Duration::from_millis(300);
 const LETS_GO: Duration = Duration::from_secs(4);
 const LETS_GO_LOOK: Duration = Duration::from_millis(200);
 /// Load that is followed by silence: how much, for how long, and from when on the silence is measured.
-const LOAD_PER_S: f64 = 20_000.0;
+const LOAD_PER_S: u32 = 20_000;
 const LOAD: Duration = Duration::from_secs(4);
 const AFTER_LOAD: Duration = Duration::from_secs(2);
 /// Slots of the ring while modes are switched: 40 ms of packets. The host of a virtual machine takes a CPU away for longer than
@@ -84,20 +84,20 @@ async fn quiet(
     Ok(Sample { values, path: Some(report.path()), ..Sample::default() })
 }
 
-/// Load beside a process that wants the CPU on each CPU, then silence, of which `length` is measured: what the worker uses.
-pub(super) async fn idle_after_load(
-    session: &Session,
-    draw: &Draw,
-    length: Duration,
-) -> anyhow::Result<Sample> {
+/// Load beside a process that wants the CPU on each CPU, then silence, of which `length` is measured: what the worker uses. Neither
+/// the worker nor the client is kept on a CPU: moved about among busy processes, a worker has learnt the worst.
+pub(super) async fn idle_after_load(session: &Session, length: Duration) -> anyhow::Result<Sample> {
     let launcher = &session.launcher;
-    let instance = Instance::start(launcher, &serve(session, &ADAPTIVE)?).await?;
+    let mut args = serve(session, &ADAPTIVE)?;
+    let cpu = args.iter().position(|arg| arg == "--cpu").context("serve is placed")?;
+    args.drain(cpu..cpu + 2);
+    let instance = Instance::start_at(launcher, Side::Both, &args).await?;
     let mut busy = Vec::new();
     let measured = async {
         for side in [Side::Client, Side::Server] {
             busy.push(launcher.background(side, &["plain", "neighbour"].map(str::to_owned))?);
         }
-        after_load(session, &instance, draw, length).await
+        after_load(session, &instance, length).await
     }
     .await;
     for neighbour in busy {
@@ -107,15 +107,15 @@ pub(super) async fn idle_after_load(
     measured
 }
 
-async fn after_load(
-    session: &Session,
-    instance: &Instance,
-    draw: &Draw,
-    length: Duration,
-) -> anyhow::Result<Sample> {
-    let offer = Offer { rate_per_s: LOAD_PER_S, arrivals: Arrivals::Even, seed: draw.seed };
-    let args = client(FAST_PORT, &offer, Duration::ZERO, LOAD);
-    session.launcher.client(Side::Client, &args, LOAD + SLACK, None).await?;
+async fn after_load(session: &Session, instance: &Instance, length: Duration) -> anyhow::Result<Sample> {
+    let line = format!(
+        "bench echo {} --udp --path kernel --rate {LOAD_PER_S} --duration {} --warmup 0 --json",
+        peers::server(FAST_PORT),
+        LOAD.as_secs()
+    );
+    let args: Vec<String> = line.split(' ').map(str::to_owned).collect();
+    let side = Side::At(&session.launcher.topology().client, &session.cpus);
+    session.launcher.client(side, &args, LOAD + SLACK, None).await?;
     tokio::time::sleep(AFTER_LOAD).await;
     let before = instance.report().await?;
     let begun = Instant::now();
