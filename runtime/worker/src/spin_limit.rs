@@ -14,13 +14,16 @@ const WAKES_MAX: u32 = 256;
 /// But no less than the policy's own bound, so that this one has something to do only where the policy fails; and no more than
 /// this, whatever was measured.
 const LEAST: Duration = twinpath_idle::SPIN_MAX;
-const MOST: Duration = Duration::from_millis(20);
+const MOST: Duration = Duration::from_millis(40);
 
 /// Once that is spent, a hundredth of the time asleep may be spent awake.
 const ASLEEP_PER_AWAKE: u64 = 100;
 
 /// A sleep shorter than this that no packet ended is no rest: it takes about as much CPU as spinning.
 const NAP: Duration = Duration::from_micros(100);
+
+/// A turn that finds nothing takes no longer than this: others had the CPU for the rest.
+const TURN_MAX: Duration = Duration::from_micros(100);
 
 /// How long a worker sleeps at least when nothing is left.
 pub(crate) const REST: Duration = Duration::from_millis(1);
@@ -73,7 +76,8 @@ impl SpinLimit {
     #[inline]
     pub(crate) fn turned(&mut self, now: Instant, found: Found) -> Allowed {
         if self.found == Found::Nothing {
-            self.left_ns = self.left_ns.saturating_sub(now.nanos_since(self.seen));
+            let spent_ns = now.nanos_since(self.seen).min(TURN_MAX.as_nanos() as u64);
+            self.left_ns = self.left_ns.saturating_sub(spent_ns);
         }
         (self.seen, self.found) = (now, found);
         if found == Found::Packets {
@@ -131,7 +135,7 @@ mod tests {
     #[test]
     fn a_policy_that_always_says_spin_costs_no_core() {
         for (wake_us, most_ms) in
-            [(0.0, 11), (50.0, 13), (142.0, 21), (f32::MAX, 21), (f32::NAN, 11), (-1.0, 11)]
+            [(0.0, 21), (50.0, 21), (142.0, 37), (f32::MAX, 41), (f32::NAN, 21), (-1.0, 21)]
         {
             let mut limit = SpinLimit::new(wake_us, None);
             let (awake, _) = lied_to(&mut limit, 1, 60 * SECOND, u64::MAX);
@@ -152,13 +156,13 @@ mod tests {
     #[test]
     fn packets_renew_it_and_nothing_else_does() {
         let at = Instant::from_nanos;
-        let spent = || {
-            let mut limit = SpinLimit::new(50.0, None);
-            assert_eq!(limit.turned(at(1), Found::Nothing), Allowed::Anything);
-            assert_eq!(limit.turned(at(SECOND), Found::Nothing), Allowed::Sleep);
-            limit
+        let turns = |limit: &mut SpinLimit, us: std::ops::Range<u64>| {
+            let turns = us.step_by(50).map(|us| limit.turned(at(1 + us * 1_000), Found::Nothing));
+            turns.last()
         };
-        let mut limit = spent();
+        let mut limit = SpinLimit::new(50.0, None);
+        assert_eq!(turns(&mut limit, 0..15_000), Some(Allowed::Anything));
+        assert_eq!(turns(&mut limit, 15_000..999_000), Some(Allowed::Sleep));
         assert_eq!(
             limit.turned(at(SECOND + 1), Found::Work),
             Allowed::Sleep,
@@ -172,8 +176,12 @@ mod tests {
         }
         // What a user set may be used up whole.
         let mut limit = SpinLimit::new(50.0, Some(Duration::from_secs(1)));
-        assert_eq!(limit.turned(at(1), Found::Nothing), Allowed::Anything);
-        assert_eq!(limit.turned(at(SECOND), Found::Nothing), Allowed::Anything);
-        assert_eq!(limit.turned(at(SECOND + SECOND / 10), Found::Nothing), Allowed::Sleep);
+        assert_eq!(turns(&mut limit, 0..1_000_000), Some(Allowed::Anything));
+        assert_eq!(turns(&mut limit, 1_000_000..1_100_000), Some(Allowed::Sleep));
+        // Others had the CPU for most of that time.
+        let mut limit = SpinLimit::new(50.0, None);
+        for turn in 0..100 {
+            assert_eq!(limit.turned(at(1 + turn * SECOND), Found::Nothing), Allowed::Anything);
+        }
     }
 }
