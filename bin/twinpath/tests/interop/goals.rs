@@ -1,6 +1,7 @@
 //! What a user asks of `adaptive`, on real packets: a goal is obeyed, shown, changed and dropped while running.
 
 use std::process::Child;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use twinpath_sys::clock;
@@ -8,6 +9,9 @@ use twinpath_worker::sleep::Sleeper;
 
 use crate::rig::{PORT, Rig, SERVER, Server};
 use crate::root_or_skip;
+
+/// Held by each test here: one counts the CPU time that another's busy processes would take.
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// The share of a core that the worker spins while packets come some 60 us apart, at random: no prediction helps, and a wake-up
 /// without a latency request costs as much as the gap.
@@ -32,6 +36,7 @@ fn a_share_of_a_core_bounds_what_is_spun_until_it_is_raised() {
     if !root_or_skip() {
         return;
     }
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let rig = Rig::new();
     let goal = |server: &Server| server.show("workers")[0]["idle"]["goal"].as_str().unwrap().to_owned();
     let server = rig.serve(&["--latency-request", "never", "--cpu-budget", "2%"]);
@@ -86,6 +91,7 @@ fn silence_after_load_beside_busy_processes_is_slept_through() {
     if !root_or_skip() {
         return;
     }
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let rig = Rig::new();
     let server = rig.serve(&[]);
     let busy = [Busy::new(&rig), Busy::new(&rig)];
