@@ -1,6 +1,7 @@
 //! `twinpath bench`: a load against a service, over kernel sockets or the fast path, and what came of it.
 
 pub(crate) mod attend;
+pub(crate) mod axis;
 mod compare;
 mod fast;
 mod kernel;

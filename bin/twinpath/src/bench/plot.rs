@@ -1,12 +1,16 @@
 //! The distribution, twice: how often each round-trip time occurred, and below it the percentiles, each decade to the
-//! right ten times rarer.
+//! right ten times rarer. Both mark the percentiles that people ask for.
 
+use std::fs;
 use std::path::Path;
 
 use anyhow::anyhow;
 use hdrhistogram::Histogram;
 use plotters::coord::Shift;
 use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use super::axis::{Unit, scalable};
 
 const SIZE: (u32, u32) = (1000, 800);
 /// Points per decade of rarity: the curve is smooth to the eye.
@@ -17,37 +21,57 @@ const BARS: usize = 400;
 /// long tail would leave no room for the rest.
 const CLIPPED_AT: f64 = 0.999;
 const BULKS: u64 = 4;
+/// The percentiles that are marked: name, and one reply in how many is slower.
+const MARKED: [(&str, f64); 4] = [("p50", 2.0), ("p90", 10.0), ("p99", 100.0), ("p99.9", 1_000.0)];
+/// The labels stand one below the other in the upper half, at so many pixels each.
+const LABEL_HEIGHT: i32 = 18;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn = Result<(), Box<dyn std::error::Error>>;
 
 /// Writes an SVG file. The histogram holds round-trip times in ns, at least one.
 pub(crate) fn draw(title: &str, histogram: &Histogram<u64>, file: &Path) -> anyhow::Result<()> {
-    let root = SVGBackend::new(file, SIZE).into_drawing_area();
-    let plot = || -> Drawn {
+    let svg = picture(title, histogram).map_err(|error| anyhow!("{error}"))?;
+    Ok(fs::write(file, scalable(&svg, SIZE))?)
+}
+
+fn picture(title: &str, histogram: &Histogram<u64>) -> Result<String, Box<dyn std::error::Error>> {
+    let mut svg = String::new();
+    {
+        let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
         root.fill(&WHITE)?;
         let (upper, lower) = root.titled(title, ("sans-serif", 18))?.split_vertically(SIZE.1 / 2 - 16);
         draw_bars(&upper, histogram)?;
         draw_percentiles(&lower, histogram)?;
         root.present()?;
-        Ok(())
-    };
-    plot().map_err(|error| anyhow!("{error}"))
+    }
+    Ok(svg)
+}
+
+/// A percentile that can be told from so many replies: name, one in how many is slower, time in us.
+fn marked(histogram: &Histogram<u64>) -> impl Iterator<Item = (&'static str, f64, f64)> {
+    let told = MARKED.into_iter().filter(|(_, rarity)| *rarity <= histogram.len() as f64);
+    told.map(|(name, rarity)| (name, rarity, histogram.value_at_quantile(1.0 - 1.0 / rarity) as f64 / 1000.0))
 }
 
 fn draw_bars(area: &Area<'_>, histogram: &Histogram<u64>) -> Drawn {
     let (from_us, width_us, bars) = bars(histogram);
     let shown = bars.iter().sum::<u64>() as f64 * 100.0 / histogram.len().max(1) as f64;
     let highest = bars.iter().copied().max().unwrap_or(1).max(1);
+    let to_us = from_us + width_us * bars.len() as f64;
+    // Room for the labels above the highest bar.
+    let top = highest + highest / 3 + 1;
+    let unit = Unit::from(from_us);
     let mut chart = ChartBuilder::on(area)
         .margin(16)
         .x_label_area_size(40)
         .y_label_area_size(72)
-        .build_cartesian_2d(from_us..from_us + width_us * bars.len() as f64, 0..highest + highest / 20 + 1)?;
+        .build_cartesian_2d(from_us..to_us, 0..top)?;
     chart
         .configure_mesh()
-        .x_desc(format!("round-trip time, us ({shown:.2} % of the replies)"))
+        .x_desc(format!("round-trip time, {} ({shown:.2} % of the replies)", unit.name))
         .y_desc("replies")
+        .x_label_formatter(&|us| unit.tick(*us))
         .label_style(("sans-serif", 13))
         .draw()?;
     let bar = |(index, count): (usize, &u64)| {
@@ -55,6 +79,18 @@ fn draw_bars(area: &Area<'_>, histogram: &Histogram<u64>) -> Drawn {
         Rectangle::new([(left, 0), (left + width_us, *count)], BLUE.filled())
     };
     chart.draw_series(bars.iter().enumerate().filter(|(_, count)| **count > 0).map(bar))?;
+    for (index, (name, _, us)) in marked(histogram).enumerate() {
+        let is_beyond = us > to_us;
+        if !is_beyond {
+            chart
+                .draw_series(std::iter::once(PathElement::new([(us, 0), (us, top)], RED.stroke_width(1))))?;
+        }
+        let arrow = if is_beyond { " →" } else { "" };
+        let text = format!("{name} {} {}{arrow}", unit.tick(us), unit.name);
+        // At the right edge the label stands left of its line.
+        let is_right = us > to_us - 0.2 * (to_us - from_us);
+        draw_label(&mut chart, text, (us.min(to_us), top), is_right, 2 + index as i32 * LABEL_HEIGHT)?;
+    }
     Ok(())
 }
 
@@ -80,20 +116,51 @@ fn draw_percentiles(area: &Area<'_>, histogram: &Histogram<u64>) -> Drawn {
     let points = points(histogram);
     let rarest = points.last().map_or(10.0, |(rarity, _)| *rarity).max(10.0);
     let (min_us, max_us) = (histogram.min() as f64 / 1000.0, histogram.max() as f64 / 1000.0);
+    let lowest = (min_us * 0.9).max(0.01);
+    let unit = Unit::from(lowest);
     let mut chart =
         ChartBuilder::on(area).margin(16).x_label_area_size(40).y_label_area_size(72).build_cartesian_2d(
             (1.0..rarest).log_scale(),
-            ((min_us * 0.9).max(0.01)..max_us.max(min_us * 1.1) * 1.1).log_scale(),
+            (lowest..max_us.max(min_us * 1.1) * 1.1).log_scale(),
         )?;
     chart
         .configure_mesh()
         .x_desc("percentile")
-        .y_desc("round-trip time, us")
+        .y_desc(format!("round-trip time, {}", unit.name))
         .x_label_formatter(&|rarity| percentile(*rarity))
-        .y_label_formatter(&|us| format!("{us}"))
+        .y_label_formatter(&|us| unit.tick(*us))
         .label_style(("sans-serif", 13))
         .draw()?;
     chart.draw_series(LineSeries::new(points.iter().copied(), BLUE.stroke_width(2)))?;
+    for (name, rarity, us) in marked(histogram) {
+        let line = PathElement::new([(rarity, lowest), (rarity, us)], RED.stroke_width(1));
+        chart.draw_series(std::iter::once(line))?;
+        let text = format!("{name} {} {}", unit.tick(us), unit.name);
+        // Below the curve, which rises to the right, there is room; at the right edge only left of the line.
+        let is_right = rarity.log10() > 0.85 * rarest.log10();
+        draw_label(&mut chart, text, (rarity, us), is_right, if is_right { -LABEL_HEIGHT } else { 4 })?;
+    }
+    Ok(())
+}
+
+/// A label `down` pixels below the point, beside the line through it.
+fn draw_label<'a, X, Y>(
+    chart: &mut ChartContext<'_, SVGBackend<'a>, Cartesian2d<X, Y>>,
+    text: String,
+    at: (X::ValueType, Y::ValueType),
+    is_right: bool,
+    down: i32,
+) -> Drawn
+where
+    X: Ranged,
+    Y: Ranged,
+    X::ValueType: Clone + 'static,
+    Y::ValueType: Clone + 'static,
+{
+    let (side, aside) = if is_right { (HPos::Right, -5) } else { (HPos::Left, 5) };
+    let style = ("sans-serif", 14).into_font().color(&RED).pos(Pos::new(side, VPos::Top));
+    let label = EmptyElement::at(at) + Text::new(text, (aside, down), style);
+    chart.draw_series(std::iter::once(label))?;
     Ok(())
 }
 
@@ -139,6 +206,25 @@ mod tests {
         let (from_us, width_us, bars) = bars(&histogram);
         assert!(from_us >= 10.0 && from_us + width_us * bars.len() as f64 <= 15.0);
         assert_eq!(bars.iter().sum::<u64>(), 95);
+    }
+
+    #[test]
+    fn percentiles_are_marked_in_both_halves_and_the_picture_scales() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("marked.svg");
+        let mut histogram = Histogram::<u64>::new_with_bounds(1, 60_000_000_000, 3).unwrap();
+        (0..20_000).for_each(|index| histogram.saturating_record(10_000 + index));
+        (0..100).for_each(|_| histogram.saturating_record(50_000_000));
+        draw("marked", &histogram, &file).unwrap();
+        if let Ok(path) = std::env::var("BENCH_SAMPLE") {
+            std::fs::copy(&file, path).unwrap();
+        }
+        let svg = std::fs::read_to_string(file).unwrap();
+        assert!(svg.contains("width=\"100%\" viewBox=\"0 0 1000 800\""));
+        for name in ["p50 20", "p90 28.1", "p99 29.9", "p99.9 50"] {
+            assert_eq!(svg.matches(name).count(), 2, "{name}\n{svg}");
+        }
+        assert!(svg.contains("p99.9 50,004 us →"), "{svg}");
     }
 
     #[test]

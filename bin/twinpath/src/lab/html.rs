@@ -8,6 +8,7 @@ use super::model::{Group, Lab, LabReport, Ratio, Row, RowSpec};
 use super::pareto::{self, Point};
 use super::plot::{self, Curve};
 use super::record::Record;
+use super::stats;
 use super::table::{self, label, of_group, to_base};
 
 /// Warm for the kernel, cool for twinpath, grey for the floor: legible on light and dark.
@@ -28,7 +29,7 @@ pub(crate) fn render(lab: &Lab, report: &LabReport, record: &Record) -> anyhow::
     );
     let _ = write!(
         page,
-        "<header><h1>{}</h1><p>{}</p><p class=\"meta\">twinpath {} · Linux {} · client on CPU {}, server on CPU {} · {} · {} rounds in {:.0} s</p></header>",
+        "<header><h1>{}</h1><p>{}</p><p class=\"meta\">twinpath {} · Linux {} · client on CPU {}, server on CPU {} · {} · {} in {:.0} s</p></header>",
         escape(&title),
         escape(lab.about),
         escape(&report.version),
@@ -36,7 +37,7 @@ pub(crate) fn render(lab: &Lab, report: &LabReport, record: &Record) -> anyhow::
         report.cpus.first().copied().unwrap_or_default(),
         report.cpus.get(1).copied().unwrap_or_default(),
         table::utc(report.unix_time_s),
-        report.rounds,
+        stats::counted(report.rounds, "round"),
         report.wall_s,
     );
     targets(&mut page, report)?;
@@ -58,22 +59,24 @@ fn targets(page: &mut String, report: &LabReport) -> anyhow::Result<()> {
     if report.ratios.is_empty() {
         return Ok(());
     }
-    let count = |holds| report.ratios.iter().filter(|ratio| ratio.holds == holds).count();
+    let count = |word| report.ratios.iter().filter(|ratio| table::verdict(ratio).0 == word).count();
     page.push_str("<section><h2>Targets</h2><div class=\"tiles\">");
     for (number, name, class) in [
-        (count(Some(true)), "hold", "good"),
-        (count(Some(false)), "miss", "bad"),
-        (count(None), "not measured", "none"),
+        (count("holds"), "hold", "good"),
+        (count("misses"), "miss", "bad"),
+        (count("undecided"), "undecided", "none"),
+        (count("not measured"), "not measured", "none"),
     ] {
         let class = if number == 0 { "zero" } else { class };
         let _ = write!(page, "<div class=\"tile {class}\"><b>{number}</b> {name}</div>");
     }
     page.push_str("</div>");
-    let measured: Vec<&Ratio> = report.ratios.iter().filter(|ratio| ratio.value.is_some()).collect();
+    let measured: Vec<&Ratio> =
+        report.ratios.iter().filter(|ratio| ratio.value.is_some() && ratio.target.is_some()).collect();
     if !measured.is_empty() {
         let _ = write!(
             page,
-            "<figure>{}<figcaption>How much of its target each ratio uses: left of the line it holds. The whisker is the 95 % interval of the median.</figcaption></figure>",
+            "<figure>{}<figcaption>How much of its target each ratio uses: left of the line it holds, if there are pairs enough to tell; grey is undecided. The whisker is the 95 % interval of the median.</figcaption></figure>",
             plot::targets(&measured)?
         );
     }
@@ -86,22 +89,26 @@ fn targets(page: &mut String, report: &LabReport) -> anyhow::Result<()> {
 }
 
 fn ratio_line(page: &mut String, ratio: &Ratio) {
-    let (word, _) = table::verdict(ratio);
     let class = match ratio.holds {
         Some(true) => "good",
         Some(false) => "bad",
         None => "none",
     };
+    let badge = match table::verdict(ratio).0 {
+        "" => String::new(),
+        word => format!("<span class=\"badge {class}\">{word}</span>"),
+    };
     let range = |range: Option<[f64; 2]>| {
-        range.map_or_else(String::new, |[low, high]| {
-            format!("{}&#8239;–&#8239;{}", table::short(low), table::short(high))
-        })
+        range.map_or_else(
+            || "–".to_owned(),
+            |[low, high]| format!("{}&#8239;–&#8239;{}", table::short(low), table::short(high)),
+        )
     };
     let reason =
         ratio.skipped.as_ref().map_or_else(String::new, |reason| format!("<br><em>{}</em>", escape(reason)));
     let _ = write!(
         page,
-        "<tr><td class=\"name\"><b>{}</b><br><span class=\"what\">{}{reason}</span><td class=\"value\">{}<td><span class=\"badge {class}\">{word}</span><td>{}<td>{}<td>{}<td>{}</tr>",
+        "<tr><td class=\"name\"><b>{}</b><br><span class=\"what\">{}{reason}</span><td class=\"value\">{}<td>{badge}<td>{}<td>{}<td>{}<td>{}</tr>",
         escape(&ratio.id),
         escape(&ratio.what),
         ratio.value.map_or_else(|| "–".to_owned(), table::short),
@@ -356,9 +363,15 @@ fn rows(page: &mut String, lab: &Lab, report: &LabReport, record: &Record, group
     for (_, heading, _) in &columns {
         let _ = write!(page, "<th>{heading}");
     }
-    page.push_str("<th>ratio to kernel</tr></thead><tbody>");
+    let to_kernel: Vec<Option<f64>> = rows.iter().map(|(spec, _)| to_base(spec, record)).collect();
+    let has_ratios = to_kernel.iter().any(Option::is_some);
+    page.push_str(if has_ratios {
+        "<th>ratio to kernel</tr></thead><tbody>"
+    } else {
+        "</tr></thead><tbody>"
+    });
     let mut skipped: Vec<(&str, Vec<String>)> = Vec::new();
-    for (spec, row) in rows {
+    for ((spec, row), to_kernel) in rows.into_iter().zip(to_kernel) {
         if let Some(reason) = &row.skipped {
             match skipped.iter_mut().find(|(known, _)| known == reason) {
                 Some((_, names)) => names.push(label(spec, row)),
@@ -374,21 +387,20 @@ fn rows(page: &mut String, lab: &Lab, report: &LabReport, record: &Record, group
                 Some(s) => {
                     let _ = write!(
                         page,
-                        "<td title=\"{} to {} over {} rounds\">{}",
+                        "<td title=\"{} to {} over {}\">{}",
                         write_value(s.min),
                         write_value(s.max),
-                        row.n,
+                        stats::counted(row.n, "round"),
                         write_value(s.median)
                     );
                 }
                 None => page.push_str("<td>"),
             }
         }
-        let _ = write!(
-            page,
-            "<td>{}</tr>",
-            to_base(spec, record).map_or_else(String::new, |ratio| format!("{ratio:.2}"))
-        );
+        if has_ratios {
+            let _ = write!(page, "<td>{}", to_kernel.map_or_else(String::new, |ratio| format!("{ratio:.2}")));
+        }
+        page.push_str("</tr>");
     }
     page.push_str("</tbody></table></div>");
     for (reason, names) in skipped {
@@ -491,6 +503,45 @@ mod tests {
             assert!(page.contains(ratio.id), "{}", ratio.id);
         }
         assert_eq!(page.matches("<svg").count(), 2);
+    }
+
+    /// A run of one round: one pair per ratio, and rows without a kernel to be compared with.
+    #[test]
+    fn a_single_pair_is_undecided_and_a_column_without_values_is_left_out() {
+        let lab = &quick::LAB;
+        let (mut report, _) = made_up();
+        let mut record = Record::default();
+        for row in ["twinpath-poll", "kernel-spinning"] {
+            let p50 = if row == "twinpath-poll" { 4.0 } else { 8.0 };
+            let values = BTreeMap::from([("p50_us", p50), ("cpu_server", 0.5)]);
+            record.add(row, 0, Sample { values, ..Sample::default() });
+        }
+        let mut shown = |record: &Record, rows: &[&str]| {
+            let rows = lab.rows.iter().filter(|spec| rows.contains(&spec.id));
+            report.rows = rows.map(|spec| record.row(spec)).collect();
+            report.ratios = lab
+                .ratios
+                .iter()
+                .filter(|spec| spec.id == "udp-rtt-poll")
+                .map(|spec| record.ratio(spec, false))
+                .collect();
+            report.rounds = 1;
+            report.notes = record::interval_note(1).into_iter().collect();
+            let page = render(lab, &report, record).unwrap();
+            [table::render(lab, &report, record), page.replace(include_str!("report/style.css"), "")]
+        };
+        for text in shown(&record, &["twinpath-poll", "kernel-spinning"]) {
+            assert!(text.contains("undecided") && text.contains("only 1 of"), "{text}");
+            assert!(text.contains("1 round in") && !text.contains("1 rounds"), "{text}");
+            assert!(!text.contains("holds<") && !text.contains("class=\"badge good"), "{text}");
+            assert!(!text.contains("ratio to") && !text.contains("p99.9") && text.contains("p50"), "{text}");
+        }
+        // What a row of ours is compared with is measured, too.
+        let values = BTreeMap::from([("p50_us", 8.0)]);
+        record.add("kernel-sleeping", 0, Sample { values, ..Sample::default() });
+        for text in shown(&record, &["twinpath-poll", "kernel-sleeping"]) {
+            assert!(text.contains("ratio to") && text.contains("0.50"), "{text}");
+        }
     }
 
     #[test]

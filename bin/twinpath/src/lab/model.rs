@@ -217,7 +217,8 @@ pub(crate) struct RatioSpec {
     pub(crate) target: Option<f64>,
     pub(crate) better: Better,
     pub(crate) judged: Judged,
-    /// Fewest pairs under `--check`; fewer leave the ratio unmeasured there.
+    /// Fewest pairs for a verdict under `--check`; fewer leave the ratio undecided. Below the six pairs that an interval
+    /// of the median needs only where each value is a count, or sums up many trials or a long time by itself.
     pub(crate) check_pairs: usize,
     /// What else must hold: value of a row and the limit its median must stay below.
     pub(crate) also: &'static [(Cell, f64)],
@@ -260,6 +261,7 @@ pub(crate) struct Ratio {
     pub(crate) value: Option<f64>,
     /// Lowest and highest pair.
     pub(crate) spread: Option<[f64; 2]>,
+    /// `None` with fewer pairs than an interval of the median needs.
     pub(crate) interval95: Option<[f64; 2]>,
     pub(crate) target: Option<f64>,
     pub(crate) better: Better,

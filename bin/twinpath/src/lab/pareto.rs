@@ -3,7 +3,8 @@
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::plot::{FAINT, INK, WIDTH, drawing, for_page, microseconds};
+use super::plot::{FAINT, INK, WIDTH, drawing, for_page};
+use crate::bench::axis::Unit;
 
 /// One way to wait.
 #[derive(Clone, Debug)]
@@ -25,13 +26,14 @@ pub(crate) fn draw(points: &[Point]) -> anyhow::Result<String> {
     let low_x = points.iter().map(cpu).fold(100.0, f64::min) * 0.7;
     let low = points.iter().map(|point| point.latency_us).fold(f64::MAX, f64::min).min(1e6) * 0.8;
     let high = points.iter().map(|point| point.latency_us).fold(0.0, f64::max).max(low * 4.0) * 1.25;
+    let unit = Unit::from(low);
     let mut svg = String::new();
     {
         let area = SVGBackend::with_string(&mut svg, (WIDTH, 380)).into_drawing_area();
         let mut chart = ChartBuilder::on(&area)
             .margin(8)
             .x_label_area_size(48)
-            .y_label_area_size(56)
+            .y_label_area_size(76)
             .build_cartesian_2d((low_x..140.0).log_scale(), (low..high).log_scale())
             .map_err(drawing)?;
         chart
@@ -39,9 +41,9 @@ pub(crate) fn draw(points: &[Point]) -> anyhow::Result<String> {
             .x_labels(8)
             .y_labels(8)
             .x_label_formatter(&|percent| format!("{percent} %"))
-            .y_label_formatter(&|us| microseconds(*us))
+            .y_label_formatter(&|us| unit.tick(*us))
             .x_desc("CPU of the receiver, share of a core")
-            .y_desc("average round trip, us")
+            .y_desc(format!("average round trip, {}", unit.name))
             .label_style(("sans-serif", 14).into_font().color(&INK))
             .axis_style(INK.mix(0.6))
             .bold_line_style(FAINT)
@@ -61,7 +63,7 @@ pub(crate) fn draw(points: &[Point]) -> anyhow::Result<String> {
         }
         area.present().map_err(drawing)?;
     }
-    Ok(for_page(svg))
+    Ok(for_page(&svg, (WIDTH, 380)))
 }
 
 /// The points that none beats in both CPU and latency, by CPU.

@@ -8,6 +8,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use super::model::{Better, Ratio};
 use super::stats::quantile_ns;
 use super::table;
+use crate::bench::axis::{Unit, scalable};
 
 /// Small enough for a phone; a wider screen scales it up.
 pub(super) const WIDTH: u32 = 480;
@@ -36,13 +37,14 @@ pub(crate) fn percentiles(curves: &[Curve]) -> anyhow::Result<String> {
     let right = all().map(|point| point.0).fold(1.0, f64::max);
     let low = all().map(|point| point.1).fold(f64::MAX, f64::min).min(1e6) * 0.8;
     let high = all().map(|point| point.1).fold(0.0, f64::max).max(low * 10.0) * 1.2;
+    let unit = Unit::from(low);
     let mut svg = String::new();
     {
         let area = SVGBackend::with_string(&mut svg, (WIDTH, 360)).into_drawing_area();
         let mut chart = ChartBuilder::on(&area)
             .margin(8)
             .x_label_area_size(48)
-            .y_label_area_size(56)
+            .y_label_area_size(76)
             .build_cartesian_2d(0.0..right, (low..high).log_scale())
             .map_err(drawing)?;
         chart
@@ -50,9 +52,9 @@ pub(crate) fn percentiles(curves: &[Curve]) -> anyhow::Result<String> {
             .x_labels(right.ceil() as usize + 1)
             .y_labels(8)
             .x_label_formatter(&|decades| percentile_name(*decades))
-            .y_label_formatter(&|us| microseconds(*us))
+            .y_label_formatter(&|us| unit.tick(*us))
             .x_desc("share of round trips that were faster")
-            .y_desc("round trip, us")
+            .y_desc(format!("round trip, {}", unit.name))
             .label_style(("sans-serif", 14).into_font().color(&INK))
             .axis_style(INK.mix(0.6))
             .bold_line_style(FAINT)
@@ -65,7 +67,7 @@ pub(crate) fn percentiles(curves: &[Curve]) -> anyhow::Result<String> {
         }
         area.present().map_err(drawing)?;
     }
-    Ok(for_page(svg))
+    Ok(for_page(&svg, (WIDTH, 360)))
 }
 
 /// (decades towards 100 %, us): 0 is the fastest, 1 is p90, 2 is p99, as far as there are counts to tell.
@@ -92,14 +94,6 @@ fn percentile_name(decades: f64) -> String {
     }
 }
 
-pub(super) fn microseconds(us: f64) -> String {
-    match us {
-        _ if us >= 1000.0 => format!("{:.0} ms", us / 1000.0),
-        _ if us >= 10.0 => format!("{us:.0}"),
-        _ => format!("{us}"),
-    }
-}
-
 /// Bars of ratios against their targets, all on one scale: how much of what is allowed is used. Those to the left
 /// of the line hold.
 pub(crate) fn targets(ratios: &[&Ratio]) -> anyhow::Result<String> {
@@ -107,7 +101,7 @@ pub(crate) fn targets(ratios: &[&Ratio]) -> anyhow::Result<String> {
     let bars: Vec<(&Ratio, Bar)> =
         ratios.iter().filter_map(|ratio| Some((*ratio, Bar::of(ratio)?))).collect();
     let height = bars.len() as u32 * BAND as u32 + 34;
-    let widest = bars.iter().map(|(_, bar)| bar.to).fold(1.25, f64::max).min(BAR_END);
+    let widest = bars.iter().map(|(_, bar)| bar.end()).fold(1.25, f64::max).min(BAR_END);
     let place = |share: f64| 8 + (share.clamp(0.0, widest) / widest * f64::from(WIDTH - 24)) as i32;
     let mut svg = String::new();
     {
@@ -122,24 +116,25 @@ pub(crate) fn targets(ratios: &[&Ratio]) -> anyhow::Result<String> {
         area.draw(&Text::new("target", (place(1.0), height as i32 - 4), text)).map_err(drawing)?;
         area.present().map_err(drawing)?;
     }
-    Ok(for_page(svg))
+    Ok(for_page(&svg, (WIDTH, height)))
 }
 
 /// Bars longer than this many targets are cut.
 const BAR_END: f64 = 2.5;
 const HOLDS: RGBColor = RGBColor(0x2d, 0xa4, 0x4e);
 const MISSES: RGBColor = RGBColor(0xe5, 0x53, 0x4b);
+const UNDECIDED: RGBColor = RGBColor(0x8b, 0x94, 0x9e);
 
 /// A ratio in units of its target, turned so that less is better.
 struct Bar {
     value: f64,
-    from: f64,
-    to: f64,
+    /// The 95 % interval; `None` with too few pairs for one.
+    interval: Option<[f64; 2]>,
 }
 
 impl Bar {
     fn of(ratio: &Ratio) -> Option<Self> {
-        let (value, target, [low, high]) = (ratio.value?, ratio.target?, ratio.interval95?);
+        let (value, target) = (ratio.value?, ratio.target?);
         let used = |x: f64| match ratio.better {
             // A target of nothing: any use of it is beyond the line.
             Better::Lower if target == 0.0 => {
@@ -158,7 +153,16 @@ impl Bar {
                 }
             }
         };
-        Some(Self { value: used(value), from: used(low).min(used(high)), to: used(low).max(used(high)) })
+        let interval = ratio.interval95.map(|[low, high]| {
+            let (low, high) = (used(low), used(high));
+            [low.min(high), low.max(high)]
+        });
+        Some(Self { value: used(value), interval })
+    }
+
+    /// How far to the right anything of it is drawn.
+    fn end(&self) -> f64 {
+        self.interval.map_or(self.value, |[_, to]| to.max(self.value))
     }
 }
 
@@ -169,7 +173,11 @@ fn draw_bar(
     top: i32,
     place: &impl Fn(f64) -> i32,
 ) -> anyhow::Result<()> {
-    let colour = if ratio.holds == Some(false) { MISSES } else { HOLDS };
+    let colour = match ratio.holds {
+        Some(true) => HOLDS,
+        Some(false) => MISSES,
+        None => UNDECIDED,
+    };
     let text = ("sans-serif", 14).into_font().color(&INK);
     area.draw(&Text::new(ratio.id.clone(), (8, top + 6), text.clone())).map_err(drawing)?;
     let figures =
@@ -181,10 +189,10 @@ fn draw_bar(
         .map_err(drawing)?;
     area.draw(&Rectangle::new([(8, bar_top), (place(bar.value).max(10), bar_end)], colour.filled()))
         .map_err(drawing)?;
-    let whisker =
-        PathElement::new([(place(bar.from), top + 33), (place(bar.to), top + 33)], INK.stroke_width(2));
+    let Some([from, to]) = bar.interval else { return Ok(()) };
+    let whisker = PathElement::new([(place(from), top + 33), (place(to), top + 33)], INK.stroke_width(2));
     area.draw(&whisker).map_err(drawing)?;
-    for end in [bar.from, bar.to] {
+    for end in [from, to] {
         let tick = PathElement::new([(place(end), top + 29), (place(end), top + 37)], INK.stroke_width(2));
         area.draw(&tick).map_err(drawing)?;
     }
@@ -192,10 +200,10 @@ fn draw_bar(
 }
 
 /// Text and lines in the colours of the page, and as wide as it allows.
-pub(super) fn for_page(svg: String) -> String {
+pub(super) fn for_page(svg: &str, size: (u32, u32)) -> String {
     let ink = format!("#{:02X}{:02X}{:02X}", INK.0, INK.1, INK.2);
     let faint = format!("#{:02X}{:02X}{:02X}", FAINT.0, FAINT.1, FAINT.2);
-    svg.replace(&ink, "currentColor").replace(&faint, "var(--faint)")
+    scalable(svg, size).replace(&ink, "currentColor").replace(&faint, "var(--faint)")
 }
 
 pub(super) fn drawing(error: impl std::fmt::Display) -> anyhow::Error {
@@ -217,6 +225,17 @@ mod tests {
         let svg =
             percentiles(&[Curve { colour: RED, histogram: vec![(2000, 9), (9000, 1)], ours: true }]).unwrap();
         assert!(svg.contains("currentColor") && svg.contains("90 %") && !svg.contains("#010203"));
+        assert!(svg.contains("width=\"100%\" viewBox"), "{svg}");
+    }
+
+    #[test]
+    fn an_axis_in_us_has_no_tick_in_another_unit() {
+        let histogram = vec![(2_000, 900), (5_000, 90), (900_000_000, 10)];
+        let svg = percentiles(&[Curve { colour: RED, histogram, ours: true }]).unwrap();
+        assert!(svg.contains("round trip, us") && svg.contains("100,000"), "{svg}");
+        assert!(!svg.contains(" ms"), "{svg}");
+        let svg = percentiles(&[Curve { colour: RED, histogram: vec![(8_000_000, 9)], ours: true }]).unwrap();
+        assert!(svg.contains("round trip, ms") && !svg.contains(" us"), "{svg}");
     }
 
     #[test]

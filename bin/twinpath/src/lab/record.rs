@@ -133,17 +133,22 @@ impl Record {
         self.by_round(top.0, top.1).into_iter().filter_map(over).collect()
     }
 
-    /// The ratio as reported. `check`: fewer pairs than it needs under `--check` leave it unjudged.
+    /// The ratio as reported. Fewer pairs than a verdict needs leave it undecided: under `--check` as many as the ratio
+    /// announces, otherwise as many as an interval of the median needs, or fewer where the ratio announces fewer.
     pub(crate) fn ratio(&self, spec: &RatioSpec, check: bool) -> Ratio {
         let values = self.pairs(&spec.formula);
         let summary = stats::summary(&values);
-        let interval95 = stats::interval95(&values);
+        // With fewer pairs it would be the spread, or no width at all: that is no interval.
+        let interval95 = (values.len() >= INTERVAL_PAIRS_MIN).then(|| stats::interval95(&values)).flatten();
         let mut holds = spec.target.and_then(|target| {
-            let (median, [low, high]) = (summary?.median, interval95?);
             let value = match (spec.judged, spec.better) {
-                (Judged::IntervalEnd, Better::Lower) | (Judged::IntervalBest, Better::Higher) => high,
-                (Judged::IntervalEnd, Better::Higher) | (Judged::IntervalBest, Better::Lower) => low,
-                _ => median,
+                (Judged::IntervalEnd, Better::Lower) | (Judged::IntervalBest, Better::Higher) => {
+                    interval95?[1]
+                }
+                (Judged::IntervalEnd, Better::Higher) | (Judged::IntervalBest, Better::Lower) => {
+                    interval95?[0]
+                }
+                _ => summary?.median,
             };
             Some(match spec.better {
                 _ if value == target => spec.judged != Judged::MedianStrictly,
@@ -161,9 +166,10 @@ impl Record {
                 }
             }
         }
-        if check && skipped.is_none() && values.len() < spec.check_pairs {
+        let needed = if check { spec.check_pairs } else { spec.check_pairs.min(INTERVAL_PAIRS_MIN) };
+        if spec.target.is_some() && skipped.is_none() && values.len() < needed {
             holds = None;
-            skipped = Some(format!("only {} of the {} pairs it needs", values.len(), spec.check_pairs));
+            skipped = Some(format!("only {} of the {needed} pairs it needs", values.len()));
         }
         Ratio {
             id: spec.id.to_owned(),
@@ -222,7 +228,11 @@ pub(crate) fn check_code(ratios: &[Ratio]) -> u8 {
 /// A sentence on how far the intervals of a run with this many rounds go.
 pub(crate) fn interval_note(rounds: usize) -> Option<String> {
     (rounds < INTERVAL_PAIRS_MIN).then(|| {
-        format!("{rounds} pairs are too few for a 95 % interval of a median ({INTERVAL_PAIRS_MIN} are needed): interval95 repeats the spread")
+        let pairs = stats::counted(rounds, "pair");
+        let verb = if rounds == 1 { "is" } else { "are" };
+        format!(
+            "{pairs} {verb} too few for a 95 % interval of a median: give --repeat {INTERVAL_PAIRS_MIN} or more for a verdict on every ratio"
+        )
     })
 }
 

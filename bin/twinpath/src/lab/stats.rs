@@ -17,6 +17,11 @@ pub(crate) fn summary(values: &[f64]) -> Option<Summary> {
     Some(Summary { median: twinpath_load::median(values)?, min, max })
 }
 
+/// `1 round`, `6 rounds`.
+pub(crate) fn counted(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
 /// Highest value of the histogram bucket below which the share `quantile` of all counts lies.
 pub(crate) fn quantile_ns(histogram: &[(u64, u64)], quantile: f64) -> Option<u64> {
     let total: u64 = histogram.iter().map(|(_, count)| count).sum();
@@ -37,6 +42,11 @@ mod tests {
         assert_eq!(summary(&[3.0, 1.0, 2.0]), Some(Summary { median: 2.0, min: 1.0, max: 3.0 }));
         assert_eq!(summary(&[4.0, 1.0]), Some(Summary { median: 2.5, min: 1.0, max: 4.0 }));
         assert_eq!(summary(&[]), None);
+    }
+
+    #[test]
+    fn one_is_not_many() {
+        assert_eq!([0, 1, 2].map(|number| counted(number, "round")), ["0 rounds", "1 round", "2 rounds"]);
     }
 
     #[test]

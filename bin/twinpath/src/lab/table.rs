@@ -28,8 +28,9 @@ pub(crate) fn render(lab: &Lab, report: &LabReport, record: &Record) -> String {
     }
     let _ = write!(
         text,
-        "{} rounds in {:.0} s; medians over the rounds; ratios are medians of pairs measured in the same round",
-        report.rounds, report.wall_s
+        "{} in {:.0} s; medians over the rounds; ratios are medians of pairs measured in the same round",
+        stats::counted(report.rounds, "round"),
+        report.wall_s
     );
     text
 }
@@ -54,20 +55,27 @@ kernel",
 
 fn measurements(lab: &Lab, report: &LabReport, record: &Record) -> Table {
     let mut table = new_table();
-    table.set_header(COLUMNS.iter().map(|name| Cell::new(name).add_attribute(Attribute::Bold)));
+    let mut groups: Vec<(Group, Vec<Vec<String>>)> = Vec::new();
     for group in Group::ALL {
-        let rows: Vec<_> = of_group(lab, report, group).filter(|(_, row)| row.skipped.is_none()).collect();
-        if rows.is_empty() {
-            continue;
+        let rows = of_group(lab, report, group).filter(|(_, row)| row.skipped.is_none());
+        let lines: Vec<_> = rows.map(|(spec, row)| line(spec, row, record)).collect();
+        if !lines.is_empty() {
+            groups.push((group, lines));
         }
+    }
+    // A column in which no row has a value is left out.
+    let has_value = |at: &usize| groups.iter().flat_map(|(_, lines)| lines).any(|line| !line[*at].is_empty());
+    let shown: Vec<usize> = (0..COLUMNS.len()).filter(|at| *at == 0 || has_value(at)).collect();
+    table.set_header(shown.iter().map(|at| Cell::new(COLUMNS[*at]).add_attribute(Attribute::Bold)));
+    for (group, lines) in &groups {
         let title = Cell::new(group.title()).add_attribute(Attribute::Bold).fg(Color::Cyan);
         table.add_row([""]);
         table.add_row(vec![title]);
-        for (spec, row) in rows {
-            table.add_row(line(spec, row, record));
+        for line in lines {
+            table.add_row(shown.iter().map(|at| &line[*at]));
         }
     }
-    for column in 1..COLUMNS.len() {
+    for column in 1..shown.len() {
         if let Some(column) = table.column_mut(column) {
             column.set_cell_alignment(CellAlignment::Right);
         }
@@ -75,11 +83,11 @@ fn measurements(lab: &Lab, report: &LabReport, record: &Record) -> Table {
     table
 }
 
-fn line(spec: &RowSpec, row: &Row, record: &Record) -> Vec<Cell> {
+fn line(spec: &RowSpec, row: &Row, record: &Record) -> Vec<String> {
     let value = |name: &str| row.values.get(name).map(|summary| summary.median);
-    let us = |name| Cell::new(value(name).map_or_else(String::new, significant));
-    let share = |name| Cell::new(value(name).map_or_else(String::new, percent));
-    let mut cells = vec![Cell::new(format!("  {}", label(spec, row)))];
+    let us = |name| value(name).map_or_else(String::new, significant);
+    let share = |name| value(name).map_or_else(String::new, percent);
+    let mut cells = vec![format!("  {}", label(spec, row))];
     cells.extend(["min_us", "mean_us", "p50_us", "p90_us", "p99_us", "p99_9_us", "max_us"].map(us));
     let middle = match spec.main {
         "p50_us" => "requests_per_s",
@@ -88,9 +96,9 @@ fn line(spec: &RowSpec, row: &Row, record: &Record) -> Vec<Cell> {
         "mean_us" | "p99_9_us" => "",
         main => main,
     };
-    cells.push(Cell::new(value(middle).map_or_else(String::new, |value| with_unit(middle, value))));
+    cells.push(value(middle).map_or_else(String::new, |value| with_unit(middle, value)));
     cells.extend(["cpu_server", "cpu_client"].map(share));
-    cells.push(Cell::new(to_base(spec, record).map_or_else(String::new, |ratio| format!("{ratio:.2}"))));
+    cells.push(to_base(spec, record).map_or_else(String::new, |ratio| format!("{ratio:.2}")));
     cells
 }
 
@@ -122,7 +130,7 @@ fn ratios(report: &LabReport) -> Table {
     }
     for ratio in &report.ratios {
         let range = |range: Option<[f64; 2]>| {
-            range.map_or_else(String::new, |[low, high]| format!("{} .. {}", short(low), short(high)))
+            range.map_or_else(|| "-".to_owned(), |[low, high]| format!("{} .. {}", short(low), short(high)))
         };
         let (word, colour) = verdict(ratio);
         table.add_row(vec![
@@ -139,7 +147,7 @@ fn ratios(report: &LabReport) -> Table {
     table
 }
 
-/// What it is; and if it was not measured, on which row that depends: the reason stands below.
+/// What it is; and why it was not judged: if a row is missing only which one, for the reason stands below.
 fn what(ratio: &Ratio) -> String {
     match ratio.skipped.as_deref().map(|reason| reason.split_once(": ").map_or(reason, |(row, _)| row)) {
         Some(missing) => format!("{} ({missing})", ratio.what),
@@ -147,10 +155,12 @@ fn what(ratio: &Ratio) -> String {
     }
 }
 
+/// How the ratio was judged, in a word.
 pub(crate) fn verdict(ratio: &Ratio) -> (&'static str, Color) {
     match (ratio.holds, ratio.target) {
         (Some(true), _) => ("holds", Color::Green),
         (Some(false), _) => ("misses", Color::Red),
+        (None, Some(_)) if ratio.value.is_some() => ("undecided", Color::Yellow),
         (None, Some(_)) => ("not measured", Color::Yellow),
         (None, None) => ("", Color::Reset),
     }

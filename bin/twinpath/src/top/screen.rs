@@ -10,13 +10,15 @@ use ratatui::DefaultTerminal;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Modifier, Style};
-use ratatui::text::Line;
 use ratatui::widgets::{Paragraph, Row, Table, Wrap};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use super::follow::{Followed, Look};
 use super::sections::{Section, sections};
+
+/// Blanks between two columns.
+const COLUMN_SPACING: usize = 2;
 
 /// What is on the screen.
 struct Screen {
@@ -133,10 +135,11 @@ impl Screen {
 
 fn draw_section(frame: &mut Frame<'_>, left: &mut Rect, section: &Section) {
     let bold = Style::new().add_modifier(Modifier::BOLD);
-    let area = take(left, 1);
-    frame.render_widget(Line::styled(section.title.as_str(), bold), area);
+    let area = take(left, lines(&section.title, left.width));
+    frame.render_widget(Paragraph::new(section.title.as_str()).style(bold).wrap(Wrap { trim: true }), area);
     if !section.rows.is_empty() {
         let widths = widths(section);
+        let shown = columns(section, &widths, left.width);
         let cell = |at: usize, text: &str| {
             if at >= section.first_number {
                 format!("{text:>width$}", width = widths[at])
@@ -144,16 +147,15 @@ fn draw_section(frame: &mut Frame<'_>, left: &mut Rect, section: &Section) {
                 text.to_owned()
             }
         };
-        let row = |cells: &[String]| {
-            Row::new(cells.iter().enumerate().map(|(at, text)| cell(at, text)).collect::<Vec<_>>())
-        };
+        let row =
+            |cells: &[String]| Row::new(shown.iter().map(|at| cell(*at, &cells[*at])).collect::<Vec<_>>());
         let header: Vec<_> = section.header.iter().map(|name| (*name).to_owned()).collect();
         let table = Table::new(
             section.rows.iter().map(|cells| row(cells)),
-            widths.iter().map(|width| Constraint::Length(*width as u16)),
+            shown.iter().map(|at| Constraint::Length(widths[*at] as u16)),
         )
         .header(row(&header).style(Style::new().add_modifier(Modifier::DIM)))
-        .column_spacing(2);
+        .column_spacing(COLUMN_SPACING as u16);
         let height = (section.rows.len() as u16 + 1).min(left.height);
         frame.render_widget(table, take(left, height));
     }
@@ -193,6 +195,20 @@ fn take(left: &mut Rect, height: u16) -> Rect {
     taken
 }
 
+/// The columns that fit side by side, whole: a figure cut short would be a wrong figure, so the least important columns
+/// are left out instead.
+fn columns(section: &Section, widths: &[usize], width: u16) -> Vec<usize> {
+    let mut shown: Vec<usize> = (0..widths.len()).collect();
+    for name in section.optional {
+        let needed = shown.iter().map(|at| widths[*at] + COLUMN_SPACING).sum::<usize>();
+        if needed <= usize::from(width) + COLUMN_SPACING {
+            break;
+        }
+        shown.retain(|at| section.header[*at] != *name);
+    }
+    shown
+}
+
 /// The widest text of each column.
 fn widths(section: &Section) -> Vec<usize> {
     let longest = |at: usize| section.rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0);
@@ -204,7 +220,7 @@ mod tests {
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
-    use super::super::rates::{Rates, ServiceRates};
+    use super::super::rates::{InterfaceRates, QueueRates, Rates, ServiceRates, WorkerRates};
     use super::*;
 
     fn drawn(width: u16, height: u16, look: Look) -> String {
@@ -218,6 +234,65 @@ mod tests {
     fn wrapped_sentences_take_as_many_lines_as_they_need() {
         assert_eq!((lines("", 5), lines("ab cd", 5), lines("ab cde", 5)), (1, 1, 2));
         assert_eq!((lines("abcdefghijk", 5), lines("a abcdefghijk", 5)), (3, 4));
+    }
+
+    /// Rates as wide as they get in everyday use, and zeros beside them.
+    fn busy() -> Look {
+        let queue =
+            QueueRates { frames_in_per_s: 123_456.0, bits_in_per_s: 98_760_000.0, ..Default::default() };
+        let rates = Rates {
+            serves: "echo on udp/7".to_owned(),
+            services: vec![ServiceRates {
+                name: "echo".to_owned(),
+                requests_per_s: 123_456.0,
+                kernel_share: Some(1.0),
+                p50_ns: Some(999_000),
+                p99_ns: Some(12_300_000),
+                p999_ns: Some(123_400_000),
+                ..Default::default()
+            }],
+            interfaces: vec![InterfaceRates { queues: vec![queue; 2], ..Default::default() }],
+            workers: vec![WorkerRates {
+                mode: "interrupt".to_owned(),
+                cpu_percent: 100.0,
+                pool_free: 4_000,
+                pool_frames: 4_096,
+                p50_ns: Some(999_000),
+                ..Default::default()
+            }],
+            ..Rates::default()
+        };
+        Look { instances: vec![rates], notes: Vec::new() }
+    }
+
+    #[test]
+    fn a_narrow_screen_leaves_out_whole_columns_and_cuts_no_figure() {
+        for (width, left_out) in [(80, &["connections", "kicks/s", "request ", "wakes/s"][..]), (140, &[])] {
+            let mut screen = Screen { look: busy(), scrolled: 0 };
+            let mut terminal = Terminal::new(TestBackend::new(width, 40)).expect("a terminal of memory");
+            terminal.draw(|frame| screen.draw(frame)).expect("drawn");
+            let drawn = terminal.backend().to_string();
+            for name in ["connections", "kicks/s", "request ", "wakes/s"] {
+                assert_eq!(drawn.contains(name), !left_out.contains(&name), "{name}\n{drawn}");
+            }
+            let lines: Vec<&str> = drawn.lines().map(|line| line.trim_matches('"')).collect();
+            for section in sections(&screen.look.instances[0]) {
+                let header = lines.iter().position(|line| {
+                    let line = line.trim_start();
+                    line.starts_with(section.header[0])
+                        && section.header[1..].iter().any(|name| line.contains(name))
+                });
+                let header = header.unwrap_or_else(|| panic!("no header of {}\n{drawn}", section.title));
+                let shown = columns(&section, &widths(&section), width);
+                let text: Vec<_> =
+                    lines[header].split("  ").map(str::trim).filter(|it| !it.is_empty()).collect();
+                assert_eq!(text, shown.iter().map(|at| section.header[*at]).collect::<Vec<_>>(), "{drawn}");
+                for (line, row) in lines[header + 1..].iter().zip(&section.rows) {
+                    let text: Vec<_> = line.split("  ").map(str::trim).filter(|it| !it.is_empty()).collect();
+                    assert_eq!(text, shown.iter().map(|at| row[*at].as_str()).collect::<Vec<_>>(), "{drawn}");
+                }
+            }
+        }
     }
 
     #[test]

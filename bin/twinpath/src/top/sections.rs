@@ -11,6 +11,8 @@ pub(crate) struct Section {
     pub(crate) notes: Vec<String>,
     /// Columns before this one hold words, the others numbers.
     pub(crate) first_number: usize,
+    /// Columns that a narrow screen leaves out, the least important first.
+    pub(crate) optional: &'static [&'static str],
 }
 
 /// An instance in sections.
@@ -44,6 +46,7 @@ fn services(rates: &Rates) -> Section {
         rows: rates.services.iter().map(row).collect(),
         notes: rates.services.iter().flat_map(notes).collect(),
         first_number: 1,
+        optional: &["connections", "p99.9", "p50", "replies/s", "by kernel", "p99"],
     }
 }
 
@@ -84,6 +87,7 @@ fn interface(interface: &InterfaceRates) -> Section {
         rows: queues.chain(crossed).map(row).collect(),
         notes: Vec::new(),
         first_number: 0,
+        optional: &["kicks/s", "ring full/s", "worker", "bit out/s", "bit in/s"],
     }
 }
 
@@ -123,6 +127,7 @@ fn workers(workers: &[WorkerRates]) -> Section {
         rows: workers.iter().map(row).collect(),
         notes: Vec::new(),
         first_number: 3,
+        optional: &["request", "wakes/s", "on", "p50", "p99.9", "free", "busy turns/s", "sleeps/s", "p99"],
     }
 }
 
@@ -136,6 +141,7 @@ fn drops(rates: &Rates) -> Section {
         rows: rates.drops.iter().map(row).collect(),
         notes: Vec::new(),
         first_number: 2,
+        optional: &["per second", "where"],
     }
 }
 
@@ -194,6 +200,7 @@ mod tests {
         assert_eq!(sections.len(), 4);
         for section in sections {
             assert!(section.rows.iter().all(|row| row.len() == section.header.len()), "{}", section.title);
+            assert!(section.optional.iter().all(|name| section.header.contains(name)), "{}", section.title);
         }
     }
 }

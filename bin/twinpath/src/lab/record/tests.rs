@@ -35,7 +35,9 @@ fn a_ratio_is_made_of_pairs_of_the_same_round_only() {
     ]);
     let ratio = record.ratio(&OVER, false);
     assert_eq!(ratio.values, [1.0, 1.5]);
-    assert_eq!((ratio.value, ratio.spread, ratio.holds), (Some(1.25), Some([1.0, 1.5]), Some(false)));
+    // Two pairs are no verdict, and no interval.
+    assert_eq!((ratio.value, ratio.spread, ratio.holds), (Some(1.25), Some([1.0, 1.5]), None));
+    assert_eq!((ratio.interval95, ratio.skipped.as_deref()), (None, Some("only 2 of the 3 pairs it needs")));
     // The third round gets its other side: 9 / (5 + 4).
     record.add("b", 2, sample("p50_us", 5.0));
     record.add("c", 2, sample("p50_us", 4.0));
@@ -58,7 +60,7 @@ fn the_best_of_some_is_compared_with_the_best_of_others() {
 
 #[test]
 fn a_target_is_met_by_the_median_or_by_the_end_of_the_interval() {
-    let record = record(&[("a", "x", &[0.8, 0.9, 1.2])]);
+    let record = record(&[("a", "x", &[0.8, 0.8, 0.9, 0.9, 1.2, 1.2])]);
     let spec = RatioSpec { formula: Formula::Value(("a", "x")), ..OVER };
     assert_eq!(record.ratio(&spec, false).holds, Some(true));
     let end = RatioSpec { judged: Judged::IntervalEnd, ..spec };
@@ -119,11 +121,30 @@ fn what_is_missing_is_said_and_decides_the_exit_code() {
 }
 
 #[test]
+fn too_few_pairs_for_an_interval_never_hold() {
+    let six = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6];
+    let spec = |judged| RatioSpec { formula: Formula::Value(("a", "x")), judged, check_pairs: 9, ..OVER };
+    for judged in [Judged::Median, Judged::IntervalEnd, Judged::IntervalBest] {
+        for pairs in 1..=6 {
+            let record = record(&[("a", "x", &six[..pairs])]);
+            let ratio = record.ratio(&spec(judged), false);
+            assert_eq!(ratio.holds, (pairs == 6).then_some(true), "{pairs} pairs, {judged:?}");
+            assert_eq!(ratio.interval95, (pairs == 6).then_some([0.1, 0.6]));
+            assert!(ratio.value.is_some() && ratio.skipped.is_some() == (pairs < 6));
+            // Under --check it takes all that the ratio announces, and undecided is 3.
+            let checked = record.ratio(&spec(judged), true);
+            assert_eq!((checked.holds, check_code(&[checked])), (None, 3));
+        }
+    }
+}
+
+#[test]
 fn a_side_condition_can_only_take_away() {
     let mut record = record(&[("idle", "cpu", &[0.001])]);
     let spec = RatioSpec {
         formula: Formula::Value(("idle", "cpu")),
         target: Some(0.005),
+        check_pairs: 1,
         also: &[(("idle", "wakeups_per_s"), 10.0)],
         ..OVER
     };
