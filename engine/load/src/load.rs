@@ -246,10 +246,14 @@ impl<C: Codec> Load<C> {
     }
 
     /// When something is to do without a reply: the next request of an open loop, or the next loss; in the past when
-    /// a request is due now, `NEVER` when nothing is left. Never later than needed, and earlier only once per loss
+    /// a request is due now, or when nothing is left. Never later than needed, and earlier only once per loss
     /// timeout if [`expire`](Self::expire) is called at each deadline.
     #[must_use]
     pub fn next_deadline(&self) -> Instant {
+        if self.done(self.now) {
+            // Whoever has looked whether it is done before the last request was given up would wait for ever.
+            return self.now;
+        }
         if self.free.is_empty() || self.issued_all(self.now) {
             return self.expiry_bound;
         }

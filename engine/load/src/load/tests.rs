@@ -106,6 +106,25 @@ fn an_open_loop_charges_a_late_send() {
 }
 
 #[test]
+fn nobody_waits_once_the_last_request_is_given_up() {
+    let limit = Limit::Duration(Duration::from_millis(10));
+    let config = LoadConfig { rate_per_s: Some(1000.0), limit, inflight: 64, ..LoadConfig::default() };
+    let mut load = Load::new(config, echo(), at(0)).unwrap();
+    let mut now = at(0);
+    while !load.done(now) {
+        while let Some(id) = load.due(now) {
+            load.sent(id, now);
+        }
+        load.expire(now);
+        // As a client does that has looked whether it is done before the last losses: it waits for this.
+        let deadline = load.next_deadline();
+        assert!(deadline < Instant::NEVER, "it would wait for ever at {now:?}");
+        now = now.max(deadline);
+    }
+    assert_eq!(load.summary().lost, 10);
+}
+
+#[test]
 fn an_open_loop_neither_bursts_nor_drifts() {
     let config = LoadConfig { rate_per_s: Some(3.0), inflight: 8, ..LoadConfig::default() };
     let config = LoadConfig { limit: Limit::Duration(Duration::from_secs(1000)), ..config };
