@@ -25,7 +25,7 @@ pub(crate) fn file(rig: &Rig, text: &str) -> PathBuf {
 pub(crate) fn two(more: &str) -> String {
     format!(
         "[interface]\nname = \"vs\"\n{more}\n\
-         [[service]]\nkind = \"echo\"\nudp = {PORT}\ntcp = {PORT}\nlimits.connections = 2\n\
+         [[service]]\nkind = \"echo\"\nudp = {PORT}\ntcp = {PORT}\nlimits.connections_per_source = 2\n\
          [[service]]\nname = \"nfs\"\nkind = \"rpc\"\nudp = {RPC}\ntcp = {RPC}\n"
     )
 }
@@ -88,10 +88,9 @@ fn one_instance_serves_what_a_file_says_on_each_path_with_counters_and_limits_of
         kept.iter_mut().for_each(|stream| echoes(stream, b"kept"));
         let mut third = connect(&rig);
         assert!(matches!(third.read(&mut [0; 1]), Ok(0) | Err(_)));
-        until("it is counted", || server.drops("connection_limit") == 1);
+        until("it is counted", || server.drops("source_limit") == 1);
         let drops = server.show("drops");
-        let place =
-            drops.as_array().unwrap().iter().find(|drop| drop["reason"] == "connection_limit").unwrap();
+        let place = drops.as_array().unwrap().iter().find(|drop| drop["reason"] == "source_limit").unwrap();
         assert!(place["place"].as_str().unwrap().ends_with(" echo"), "{place}");
         calls(&rig);
         assert_eq!(server.interrupt(), Some(0));
