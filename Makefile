@@ -14,7 +14,7 @@ LAB ?= quick
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: run build test lint lab instructions clean help setup
+.PHONY: run build test lint lab instructions conformance clean help setup
 
 run: ## build, then measure twinpath against the kernel's own sockets in namespaces of its own (root or sudo, under 60 s)
 	@xtask/host.sh may-be-root "twinpath lab quick builds network namespaces, which"
@@ -52,6 +52,18 @@ instructions: setup ## count the instructions that a call of RPC takes (valgrind
 	@xtask/host.sh need valgrind=valgrind
 	$(CARGO) run -q $(CARGO_FLAGS) -p xtask -- instructions --check
 
+conformance: ## run another project's suite against us: make conformance SUITE=ksf DIR=path/to/its/checkout (root or sudo)
+	@if [ ! -x "$(SUITE_SCRIPT)" ] || [ ! -d "$(DIR)" ]; then \
+	    echo "make conformance needs SUITE=NAME, one of: $(SUITES) (here: '$(SUITE)'), and DIR=PATH, a checkout of it (here: '$(DIR)')" >&2; \
+	    exit 2; \
+	fi
+	@xtask/host.sh may-be-root "make conformance builds network namespaces, which"
+	@xtask/host.sh need $(SUITE_PACKAGES_$(SUITE))
+	@$(MAKE) --no-print-directory build
+	@"$(SUITE_SCRIPT)" build "$(DIR)" $(TARGET_DIR)/conformance/$(SUITE)
+	@xtask/host.sh as-root "running $(SUITE) in network namespaces of its own" \
+	    "$(SUITE_SCRIPT)" run $(TARGET_DIR)/conformance/$(SUITE) $(TWINPATH)
+
 clean: ## remove what was built
 	$(CARGO) clean
 
@@ -75,6 +87,11 @@ DENY_VERSION := 0.20.2
 # says that it was skipped.
 TEST_PACKAGES := iproute2=ip rpcbind=rpcinfo ethtool=ethtool xdp-tools=xdp-filter util-linux=nsenter \
 	tcpdump=tcpdump $(LAB_PACKAGES_kni)
+
+# The suites that `make conformance` knows, and what building and running them takes.
+SUITES := $(basename $(notdir $(wildcard test/conformance/*.sh)))
+SUITE_SCRIPT = test/conformance/$(filter $(SUITES),$(SUITE)).sh
+SUITE_PACKAGES_ksf := libtirpc-dev=/usr/include/tirpc/rpc/rpc.h iproute2=ip util-linux=unshare
 
 # What building needs beside Rust: a linker and the C library's start files.
 setup:
