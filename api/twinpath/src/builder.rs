@@ -13,7 +13,9 @@ use twinpath_serve::PoolLimits;
 use twinpath_service::Service;
 
 /// Why a service does not run.
-#[derive(Debug, thiserror::Error)]
+///
+/// Its `Debug` is its `Display`: a `main` that returns it is what most programs have, and Rust prints its error by `Debug`.
+#[derive(thiserror::Error)]
 pub enum Error {
     /// Something asked of the builder, or in the file, does not work: one line for each.
     #[error("{}", .0.join("\n"))]
@@ -24,6 +26,12 @@ pub enum Error {
     /// It could not start.
     #[error("{0}")]
     Instance(#[from] InstanceError),
+}
+
+impl std::fmt::Debug for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
 }
 
 /// Serves `service`: say where with [`Builder::on`] and at least one of [`Builder::udp`], [`Builder::tcp`] and

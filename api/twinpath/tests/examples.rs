@@ -179,3 +179,11 @@ fn what_cannot_be_served_is_refused_in_a_sentence() {
     assert!(said(twinpath::serve(Nothing).tcp(1)).contains("which interface?"));
     assert!(said(twinpath::serve(Nothing).tcp(1).on("nosuch0")).contains("there is no interface nosuch0"));
 }
+
+#[test]
+fn an_example_that_cannot_start_says_why_in_a_sentence() {
+    let program = std::env::current_exe().unwrap().ancestors().nth(2).unwrap().join("examples/line_echo");
+    let output = Command::new(program).arg("nosuch0").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("Error: there is no interface nosuch0; there is"), "{said}");
+}

@@ -103,6 +103,24 @@ impl Set {
         }
     }
 
+    /// What somebody who makes this change should know: a goal has no effect on a worker that is in one of `modes`, each with its number,
+    /// but `adaptive`.
+    pub(crate) fn notes(&self, modes: impl Iterator<Item = (usize, Mode)>) -> Vec<String> {
+        let goes = self.latency.is_some() || self.cpu.is_some();
+        let idle = modes.filter(|(number, mode)| {
+            let meant = self.worker.is_none_or(|worker| worker as usize == *number);
+            goes && meant && self.mode.unwrap_or(*mode) != Mode::Adaptive
+        });
+        idle.map(|(number, mode)| {
+            format!(
+                "worker {number} is in mode {}, which has no goal to reach: this takes effect when it is in mode adaptive \
+                 (twinpath set worker {number} mode adaptive)",
+                self.mode.unwrap_or(mode).name()
+            )
+        })
+        .collect()
+    }
+
     /// What `adaptive` is to reach from now on, if that changes.
     #[must_use]
     pub fn goal(&self) -> Option<Goal> {
@@ -220,6 +238,11 @@ pub(crate) fn answer_line(value: serde_json::Value) -> Vec<u8> {
 /// The line that says no.
 pub(crate) fn refusal(sentence: &str) -> Vec<u8> {
     server::line(&Answer::Error(sentence.to_owned()))
+}
+
+/// An answer that has nothing to say but what one should know.
+pub(crate) fn with_notes(notes: Vec<String>) -> serde_json::Value {
+    if notes.is_empty() { serde_json::json!({}) } else { serde_json::json!({ "notes": notes }) }
 }
 
 /// The line that says yes, and nothing more.

@@ -19,6 +19,7 @@ pub mod instance;
 pub mod machine;
 pub mod metrics;
 pub mod mirror;
+mod notify;
 mod outbox;
 pub mod privileges;
 pub mod report;

@@ -7,8 +7,7 @@
 use std::collections::VecDeque;
 
 use twinpath_inspect::Counter;
-use twinpath_serve::{DemuxCommand, ServeCommand};
-use twinpath_service::Service;
+use twinpath_serve::ServeCommand;
 use twinpath_stack::egress::Update;
 use twinpath_time::Duration;
 use twinpath_worker::Command;
@@ -42,19 +41,6 @@ impl EngineCommand for ServeCommand {
 
     fn ask_again() -> Option<Self> {
         Some(Self::Egress(Update::Clear))
-    }
-}
-
-impl<S: Service> EngineCommand for DemuxCommand<S> {
-    fn voids(&self, earlier: &Self) -> bool {
-        match (self, earlier) {
-            (Self::All(command), Self::All(earlier)) => command.voids(earlier),
-            _ => false,
-        }
-    }
-
-    fn ask_again() -> Option<Self> {
-        ServeCommand::ask_again().map(Self::All)
     }
 }
 

@@ -18,8 +18,7 @@ use crate::counters::ServeCounters;
 use crate::engine::{ServeCommand, ServeEngine, ServeEvent};
 use crate::served::Served;
 
-/// Engines that a worker may hold at a time: the services served, and those that still answer what they had accepted when a reload
-/// replaced them.
+/// Services that a worker may have.
 pub const SLOTS_MAX: usize = 64;
 
 /// No service has the port.
@@ -30,8 +29,8 @@ const SEVERAL: u8 = u8::MAX - 1;
 const ETHERTYPE_V4: u16 = EtherType::IPV4.0;
 const ETHERTYPE_V6: u16 = EtherType::IPV6.0;
 
-// Of each: that it has begun, has drained, came with a change and is gone.
-const _: () = assert!(4 * SLOTS_MAX <= ENGINE_RESERVE as usize);
+// Of each: that it has begun, and that it has drained.
+const _: () = assert!(2 * SLOTS_MAX <= ENGINE_RESERVE as usize);
 const _: () = assert!(SLOTS_MAX <= SEVERAL as usize && SLOTS_MAX <= twinpath_worker::PARTS_MAX);
 
 /// Which slot gets which frames.
@@ -105,41 +104,6 @@ pub(crate) struct Slot<S: Service> {
     counters: Arc<ServeCounters>,
 }
 
-/// What a worker is to serve from now on: applied between two turns' frames, as a whole.
-pub struct Change<S: Service> {
-    /// Engines that come, with their slots, which are free.
-    add: Vec<(usize, Option<Box<Slot<S>>>)>,
-    routes: Routes,
-}
-
-impl<S: Service> Change<S> {
-    /// Frames go by `routes` from then on.
-    #[must_use]
-    pub const fn new(routes: Routes) -> Self {
-        Self { add: Vec::new(), routes }
-    }
-
-    /// And there is one engine more, in a slot that is free.
-    #[must_use]
-    pub fn with(mut self, slot: usize, engine: ServeEngine<S>, counters: Arc<ServeCounters>) -> Self {
-        let engine = engine.in_slot(slot);
-        self.add.push((slot, Some(Box::new(Slot { engine, counters }))));
-        self
-    }
-}
-
-/// What control tells a worker's services.
-pub enum DemuxCommand<S: Service> {
-    /// Something for all of them.
-    All(ServeCommand),
-    /// Something for one of them.
-    One(usize, ServeCommand),
-    /// Others come, or get other frames; answered by [`ServeEvent::Changed`].
-    Change(Box<Change<S>>),
-    /// That one goes; what it has open is closed. Answered by [`ServeEvent::Removed`].
-    Remove(usize),
-}
-
 /// The services of one worker.
 pub struct Demux<S: Service> {
     slots: Box<[Option<Box<Slot<S>>>]>,
@@ -151,31 +115,22 @@ pub struct Demux<S: Service> {
 }
 
 impl<S: Service> Demux<S> {
-    /// With what a first change brings.
+    /// Frames go by `routes`.
     #[must_use]
-    pub fn new(change: Change<S>) -> Self {
+    pub fn new(routes: Routes) -> Self {
         let slots = (0..SLOTS_MAX).map(|_| None).collect();
-        let mut demux =
-            Self { slots, used: Vec::with_capacity(SLOTS_MAX), routes: Routes::of([]), burst: Burst::new() };
-        let mut change = change;
-        demux.apply(&mut change);
-        demux
+        Self { slots, used: Vec::with_capacity(SLOTS_MAX), routes, burst: Burst::new() }
     }
 
-    /// Puts engines into their slots; afterwards `change` has what was there before, to be freed elsewhere.
-    fn apply(&mut self, change: &mut Change<S>) {
-        for (slot, engine) in &mut change.add {
-            if let Some(place) = self.slots.get_mut(*slot) {
-                std::mem::swap(place, engine);
-            }
+    /// With one engine more, in a slot that is free.
+    #[must_use]
+    pub fn with(mut self, slot: usize, engine: ServeEngine<S>, counters: Arc<ServeCounters>) -> Self {
+        if let Some(place) = self.slots.get_mut(slot) {
+            *place = Some(Box::new(Slot { engine, counters }));
         }
-        std::mem::swap(&mut self.routes, &mut change.routes);
-        self.count_used();
-    }
-
-    fn count_used(&mut self) {
         self.used.clear();
         self.used.extend((0u8..).zip(&self.slots).filter_map(|(slot, at)| at.as_ref().map(|_| slot)));
+        self
     }
 
     /// Has one service do something.
@@ -228,7 +183,7 @@ impl<S: Service> Demux<S> {
 }
 
 impl<S: Service + 'static> Engine for Demux<S> {
-    type Command = DemuxCommand<S>;
+    type Command = ServeCommand;
     type Event = ServeEvent;
 
     fn start(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) -> Result<(), Errno> {
@@ -292,31 +247,8 @@ impl<S: Service + 'static> Engine for Demux<S> {
         self.each(io, |engine, io| engine.rest(io));
     }
 
-    fn command(&mut self, now: Instant, command: DemuxCommand<S>, io: &mut Io<'_, ServeEvent>) {
-        match command {
-            DemuxCommand::All(command) => {
-                self.each(io, |engine, io| engine.command(now, command.clone(), io));
-            }
-            DemuxCommand::One(slot, command) => {
-                self.one(slot, io, |engine, io| engine.command(now, command, io));
-            }
-            DemuxCommand::Change(mut change) => {
-                self.apply(&mut change);
-                let mut outcome = Ok(());
-                for (slot, _) in &change.add {
-                    let started = self.one(*slot, io, |engine, io| engine.start(now, io));
-                    outcome = outcome.and(started.unwrap_or(Ok(())));
-                }
-                let former: Box<dyn Send> = change;
-                let _ = io.tell_reserved(ServeEvent::Changed { outcome, former });
-            }
-            DemuxCommand::Remove(slot) => {
-                self.one(slot, io, |engine, io| engine.leave(io));
-                let Some(former) = self.slots.get_mut(slot).and_then(Option::take) else { return };
-                self.count_used();
-                let _ = io.tell_reserved(ServeEvent::Removed { slot, former });
-            }
-        }
+    fn command(&mut self, now: Instant, command: ServeCommand, io: &mut Io<'_, ServeEvent>) {
+        self.each(io, |engine, io| engine.command(now, command.clone(), io));
     }
 }
 

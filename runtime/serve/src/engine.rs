@@ -118,26 +118,9 @@ pub enum ServeEvent {
     /// It serves the kernel's sockets, after [`ServeCommand::Begin`].
     Begun,
     /// There is no connection left after [`ServeCommand::Drain`].
-    Drained {
-        /// The slot of the service.
-        slot: usize,
-    },
+    Drained,
     /// The service has panicked.
     Panicked(Panicked),
-    /// Other services are served, after [`DemuxCommand::Change`](crate::DemuxCommand::Change).
-    Changed {
-        /// Whether their sockets are watched.
-        outcome: Result<(), Errno>,
-        /// What is no longer needed: control drops it, so that the worker frees nothing.
-        former: Box<dyn Send>,
-    },
-    /// That service is gone, after [`DemuxCommand::Remove`](crate::DemuxCommand::Remove).
-    Removed {
-        /// Its slot.
-        slot: usize,
-        /// What is left of it: control drops it.
-        former: Box<dyn Send>,
-    },
 }
 
 /// Serves one service on one worker.
@@ -162,8 +145,6 @@ pub struct ServeEngine<S: Service> {
     /// Told to, and control does not know yet that it is done.
     draining: bool,
     counters: Arc<ServeCounters>,
-    /// What control knows it by.
-    slot: usize,
 }
 
 /// What to do with a frame that was served.
@@ -200,24 +181,6 @@ impl<S: Service> ServeEngine<S> {
             stopping: false,
             draining: false,
             counters,
-            slot: 0,
-        }
-    }
-
-    /// The same, known to control by that slot.
-    #[must_use]
-    pub(crate) fn in_slot(self, slot: usize) -> Self {
-        Self { slot, ..self }
-    }
-
-    /// Watches nothing any more: it is about to go. A socket that has another descriptor elsewhere would be reported on for as long
-    /// as that one is open (epoll(7), questions and answers, 6).
-    pub(crate) fn leave(&mut self, io: &Io<'_, ServeEvent>) {
-        for socket in self.udp.iter().filter(|_| self.receives) {
-            let _ = io.unwatch(socket);
-        }
-        if let Some(tcp) = &mut self.tcp {
-            tcp.stop_listening(io);
         }
     }
 
@@ -429,7 +392,7 @@ impl<S: Service> Engine for ServeEngine<S> {
         }
         if self.draining && self.awaited.len() == 0 && self.tcp.as_ref().is_none_or(TcpServer::is_drained) {
             // Said once: it has room reserved in the mailbox, as a worker that sleeps has no later turn to say it in.
-            self.draining = io.tell_reserved(ServeEvent::Drained { slot: self.slot }).is_err();
+            self.draining = io.tell_reserved(ServeEvent::Drained).is_err();
         }
         busy
     }

@@ -17,7 +17,7 @@ mod served;
 mod tcp;
 
 pub use counters::{ClaimCounters, ServeCounters};
-pub use demux::{Change, Demux, DemuxCommand, Routes, SLOTS_MAX};
+pub use demux::{Demux, Routes, SLOTS_MAX};
 pub use engine::{KernelSide, SOCKETS_MAX, ServeCommand, ServeConfig, ServeEngine, ServeEvent};
 pub use guarded::Panicked;
 pub use pool::{Desk, PoolLimits};

@@ -1,6 +1,6 @@
 //! `twinpath bridge`: an interface that user space owns wholly, and one for the kernel's own stack in its place.
 
-use std::io::Write;
+use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -11,6 +11,7 @@ use twinpath_control::machine::Wanted;
 use twinpath_time::Duration;
 use twinpath_worker::idle::IdleConfig;
 
+use crate::log::{LogArgs, Voice};
 use crate::serve::{Cpus, GoalArgs, parse_cpus};
 
 #[derive(clap::Args)]
@@ -53,13 +54,15 @@ pub(crate) struct Args {
     /// Give up rights, files and system calls that are not needed any more once it runs: on or off
     #[arg(long, default_value = "on")]
     sandbox: Sandbox,
+    #[command(flatten)]
+    log: LogArgs,
     /// The command socket [default: in /run/twinpath]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    crate::log::start();
+    let voice = crate::log::start(&args.log)?;
     crate::tune::start::undo_what_died();
     let plan = Plan {
         port: args.port,
@@ -84,7 +87,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         sandbox: args.sandbox,
         socket: args.socket,
     };
-    bridge::run(plan, announce)?;
+    bridge::run(plan, |ready| announce(ready, voice))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -97,20 +100,18 @@ const fn mode_for(goal: &GoalArgs) -> Mode {
     }
 }
 
-/// Says that frames are carried: one line for programs, the rest for people.
-fn announce(ready: &Ready) {
+/// Says that frames are carried: a line for programs, the rest for people.
+fn announce(ready: &Ready, voice: Voice) {
     let report = &ready.report;
     let [port, kernel] = report.interfaces.as_slice() else { return };
-    let mut out = std::io::stdout().lock();
-    let line = serde_json::json!({
+    let mut out = String::new();
+    let facts = serde_json::json!({
         "pid": report.instance.pid,
         "socket": ready.socket,
         "interface": port.name,
         "kernel": kernel.name,
         "path": port.path,
     });
-    // A closed standard output is no reason not to carry frames.
-    let _ = writeln!(out, "ready {line}");
     let _ =
         writeln!(out, "{} is the kernel's {} from here on, with its address and MTU", kernel.name, port.name);
     for interface in [port, kernel] {
@@ -125,5 +126,5 @@ fn announce(ready: &Ready) {
         );
     }
     let _ = writeln!(out, "  frame memory {:.1} MiB; ask with: twinpath show", report.instance.pool_mib);
-    let _ = out.flush();
+    voice.ready(&[facts], &out);
 }

@@ -1,6 +1,6 @@
 //! `twinpath serve`: a service on two paths, from the command line or a file.
 
-use std::io::Write;
+use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::num::NonZeroU16;
 use std::path::PathBuf;
@@ -21,6 +21,7 @@ use twinpath_control::instance::{self, Plan, Ready};
 use twinpath_control::metrics::MetricsAddress;
 
 use self::program::Program;
+use crate::log::{LogArgs, Voice};
 
 #[derive(clap::Args)]
 #[command(
@@ -134,6 +135,8 @@ struct CommonArgs {
     config: Option<PathBuf>,
     #[command(flatten)]
     limits: limits::LimitArgs,
+    #[command(flatten)]
+    log: LogArgs,
 }
 
 /// What a worker is to reach by idling, and how experts say it; the same for every command that has workers.
@@ -176,6 +179,17 @@ pub(crate) fn parse_ethertype(text: &str) -> Result<u16, String> {
 }
 
 impl Args {
+    /// How it speaks.
+    const fn log(&self) -> &LogArgs {
+        let common = match &self.service {
+            None => &self.common,
+            Some(Service::Echo(args)) => &args.common,
+            Some(Service::Reflect(args)) => &args.common,
+            Some(Service::Rpc(args)) => &args.common,
+        };
+        &common.log
+    }
+
     /// What the command line says, the file it names, and the instance to take over from.
     fn overrides(self) -> (Overrides, Option<PathBuf>, Option<PathBuf>) {
         let (own, common) = match self.service {
@@ -222,7 +236,7 @@ impl Args {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    crate::log::start();
+    let voice = crate::log::start(args.log())?;
     crate::tune::start::undo_what_died();
     if args.service.is_none() && args.common.config.is_none() {
         bail!(
@@ -234,7 +248,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut config = Config::load(file.as_deref(), &overrides, raise_open_files())?;
     config.control.sandbox.get_or_insert(Sandbox::On);
     let (plan, programs) = plan(&config)?;
-    instance::run(Plan { take_over, ..plan }, &programs, announce)?;
+    instance::run(Plan { take_over, ..plan }, &programs, |ready| announce(ready, voice))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -261,20 +275,18 @@ fn plan(config: &Config) -> anyhow::Result<(Plan, Vec<Program>)> {
     Ok((plan, programs))
 }
 
-/// Says that it serves: one line for programs, the rest for people.
-fn announce(ready: &Ready) {
+/// Says that it serves: a line for programs, the rest for people.
+fn announce(ready: &Ready, voice: Voice) {
     let report = &ready.report;
-    let mut out = std::io::stdout().lock();
+    let (mut facts, mut out) = (Vec::new(), String::new());
     for interface in &report.interfaces {
-        let line = serde_json::json!({
+        facts.push(serde_json::json!({
             "pid": report.instance.pid,
             "socket": ready.socket,
             "interface": interface.name,
             "path": interface.path,
             "metrics": ready.metrics,
-        });
-        // A closed standard output is no reason not to serve.
-        let _ = writeln!(out, "ready {line}");
+        }));
         let ports = report.instance.ports.join(" and ");
         let _ = writeln!(out, "serving {} ({ports}) on {}", report.instance.service, interface.name);
         let _ = writeln!(out, "  path {}: {}", interface.path, interface.why);
@@ -288,6 +300,10 @@ fn announce(ready: &Ready) {
     for claim in &report.rules.claims {
         let _ = writeln!(out, "  claimed: {claim}; it passes nftables, conntrack and cgroup programs by");
     }
+    let claims = report.services.iter().flat_map(|service| &service.claims);
+    for claim in claims.filter(|claim| claim.why.contains("is no address of")) {
+        let _ = writeln!(out, "  not claimed: {}; {}", claim.claim, claim.why);
+    }
     if let Some(worker) = report.workers.first() {
         let _ =
             writeln!(out, "  mode {}; CPU latency request {}", worker.mode, worker.latency_request.verdict);
@@ -297,5 +313,5 @@ fn announce(ready: &Ready) {
         let _ = writeln!(out, "  metrics at http://{address}/metrics{open}");
     }
     let _ = writeln!(out, "  frame memory {:.1} MiB; ask with: twinpath show", report.instance.pool_mib);
-    let _ = out.flush();
+    voice.ready(&facts, &out);
 }

@@ -70,7 +70,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let What::Worker { worker: Which(worker), setting, value, socket } = args.what;
     let change = Set { worker, ..change(setting, &value)? };
     let socket = crate::show::socket(socket)?;
-    ask(&socket, &Request::Set(change))?;
+    let answer = ask(&socket, &Request::Set(change))?;
+    for note in answer["notes"].as_array().into_iter().flatten().filter_map(serde_json::Value::as_str) {
+        eprintln!("twinpath: {note}");
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -16,6 +16,7 @@ mod machine;
 mod metrics;
 mod once;
 mod other_users;
+mod output;
 mod rig;
 mod rpc;
 mod sandbox;

@@ -58,6 +58,7 @@ impl Bridge {
             }
         };
         ready(&Ready { socket: server.path().to_owned(), metrics: None, report: self.report() });
+        crate::notify::ready();
         tokio::select! {
             outcome = self.serve(asked, signals) => outcome,
             never = server.serve(hand_over) => match never {},
@@ -100,7 +101,10 @@ impl Bridge {
                     // Whoever asked may be gone by now.
                     let _ = answer.send(self.answer(&request));
                 }
-                Woken::End => return Ok(()),
+                Woken::End => {
+                    crate::notify::stopping();
+                    return Ok(());
+                }
             }
         }
     }

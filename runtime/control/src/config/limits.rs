@@ -101,10 +101,12 @@ impl LimitOverrides {
     pub(super) fn without(&mut self, named: &Self) {
         let of = |named: Option<u32>, own: &mut Option<u32>| *own = own.filter(|_| named.is_none());
         of(named.connections, &mut self.connections);
+        of(named.connections_per_source, &mut self.connections_per_source);
         of(named.connection_bytes, &mut self.connection_bytes);
         of(named.idle_timeout_s, &mut self.idle_timeout_s);
         of(named.request_timeout_s, &mut self.request_timeout_s);
         of(named.send_timeout_s, &mut self.send_timeout_s);
+        of(named.reply_rate, &mut self.reply_rate);
         self.queued_bytes = self.queued_bytes.filter(|_| named.queued_bytes.is_none());
     }
 }

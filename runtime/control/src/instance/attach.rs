@@ -66,10 +66,15 @@ pub struct Target {
 }
 
 impl Target {
-    /// The claims in words, for `show`.
+    /// The claims in words, for `show`: those that take something now. A claim at an address that is not there takes nothing.
     #[must_use]
     pub fn describe(&self) -> Vec<String> {
-        self.claims.iter().map(describe).collect()
+        let takes = |claim: &&Claim| match claim.kind {
+            ClaimKind::Port { address: Some(address), .. } => self.addresses.contains(&address),
+            ClaimKind::Flow(flow) => self.addresses.contains(&flow.destination.ip()),
+            ClaimKind::Port { address: None, .. } | ClaimKind::EtherType(_) => true,
+        };
+        self.claims.iter().filter(takes).map(describe).collect()
     }
 
     pub(crate) fn table(&self) -> Result<Table, AttachError> {

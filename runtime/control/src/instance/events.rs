@@ -29,6 +29,7 @@ use crate::machine::Answer;
 use crate::metrics;
 use crate::mirror::Event;
 use crate::mirror::table::Link;
+use crate::notify;
 use crate::outbox::RETRY_INTERVAL;
 use crate::report::{self, Report};
 
@@ -110,6 +111,7 @@ impl<S: Service + 'static> Instance<S> {
             metrics: scrapes.map(metrics::Server::address),
             report: self.report(),
         });
+        notify::ready();
         let scraped = async {
             match scrapes {
                 Some(scrapes) => scrapes.serve(scrape).await,
@@ -170,6 +172,7 @@ impl<S: Service + 'static> Instance<S> {
                     self.check_queues().await;
                 }
                 Woken::End => {
+                    notify::stopping();
                     // First, so that nobody is sent here any more.
                     std::mem::take(&mut self.registered).unset().await;
                     if !self.stop_by_signal() {
@@ -231,7 +234,7 @@ impl<S: Service + 'static> Instance<S> {
                     }
                     WorkerEvent::Engine(ServeEvent::Reclaim(addresses)) => drop(addresses),
                     WorkerEvent::Engine(ServeEvent::Begun) => self.begun += 1,
-                    WorkerEvent::Engine(ServeEvent::Drained { .. }) => {
+                    WorkerEvent::Engine(ServeEvent::Drained) => {
                         self.drain.iter_mut().for_each(Drain::service_drained);
                     }
                     WorkerEvent::Engine(ServeEvent::Panicked(Panicked { callback, why, count })) => {
@@ -240,8 +243,6 @@ impl<S: Service + 'static> Instance<S> {
                              counted as handler_failed ({count} so far since this was last said)"
                         );
                     }
-                    WorkerEvent::Engine(ServeEvent::Changed { former, .. }) => drop(former),
-                    WorkerEvent::Engine(ServeEvent::Removed { former, .. }) => drop(former),
                 }
             }
         }
@@ -463,7 +464,8 @@ impl<S: Service + 'static> Instance<S> {
             Request::Capture(_) => Err("a capture is not answered in a line".to_owned()),
             Request::Set(change) => {
                 change.meant(&mut self.workers)?.iter_mut().for_each(|worker| worker.set(*change));
-                Ok(serde_json::json!({}))
+                let modes = self.workers.iter().map(WorkerHandle::mode).enumerate();
+                Ok(command::with_notes(change.notes(modes)))
             }
         }
     }

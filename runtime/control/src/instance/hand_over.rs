@@ -91,8 +91,7 @@ pub(super) struct Name {
     pub(super) port: u16,
 }
 
-/// What control holds of a service: its slot in the workers, and second descriptors of its sockets, to be given to another instance, or
-/// to the service that takes its place in this one.
+/// What control holds of a service: its slot in the workers, and second descriptors of its sockets, to be given to another instance.
 pub(super) struct Held {
     pub(super) slot: usize,
     udp: Arc<[UdpSocket]>,

@@ -77,8 +77,6 @@ pub struct Plan {
     pub drain: Duration,
     /// Peers answered on the fast path at once.
     pub peers_max: u32,
-    /// Replies per second to one source that are as large as their requests, per worker; 0: no limit.
-    pub reply_rate: u32,
     /// Entries per ring.
     pub ring_frames: u32,
     /// The command socket of the instance to take over from.
@@ -114,6 +112,8 @@ pub struct ServicePlan {
     pub sources: Vec<Prefix>,
     /// What TCP connections may take.
     pub tcp_limits: TcpLimits,
+    /// Replies per second to one source that are as large as their requests, per worker; 0: no limit.
+    pub reply_rate: u32,
     /// Threads of each worker for what may block, if the service has such work.
     pub pool: PoolLimits,
 }

@@ -24,6 +24,7 @@ impl ServicePlan {
             flows: service.flows.iter().map(|flow| flow.0).collect(),
             sources: service.sources.iter().map(|source| source.0).collect(),
             tcp_limits: config.limits_of(service).tcp(),
+            reply_rate: config.limits_of(service).reply_rate,
             pool: config.pool.limits(),
         }
     }
@@ -59,7 +60,6 @@ impl Plan {
             },
             drain: Duration::from_millis(u64::from(config.limits.drain_ms)),
             peers_max: config.limits.peers,
-            reply_rate: config.limits.reply_rate,
             ring_frames: config.interface.ring_frames,
             take_over: None,
             take_over_patience: Duration::from_millis(u64::from(config.limits.take_over_ms)),

@@ -21,11 +21,11 @@ impl<S: Service + 'static> Instance<S> {
         services.map(|(plan, held)| self.report_service(plan, held.slot)).collect()
     }
 
-    /// What the service in that slot is called; one that a reload has replaced is called so.
+    /// What the service in that slot is called.
     pub(super) fn name_of(&self, slot: usize) -> String {
         let mut services = self.plan.services.iter().zip(&self.held);
         let found = services.find(|(_, held)| held.slot == slot);
-        found.map_or_else(|| "replaced".to_owned(), |(plan, _)| plan.name.clone())
+        found.map_or_else(String::new, |(plan, _)| plan.name.clone())
     }
 
     fn handles(&self, slot: usize) -> impl Iterator<Item = &ServiceHandle> {
@@ -122,7 +122,12 @@ impl<S: Service + 'static> Instance<S> {
         match (self.standing(), address) {
             ((path, _), Some(address)) if path != Path::Kernel && !self.addresses().contains(&address) => {
                 let name = &self.interface.name;
-                (Path::Kernel, format!("{address} is no address of {name} now: nothing of it is claimed"))
+                (
+                    Path::Kernel,
+                    format!(
+                        "{address} is no address of {name} now: nothing of it is claimed until it is, and it is served then"
+                    ),
+                )
             }
             (standing, _) => standing,
         }

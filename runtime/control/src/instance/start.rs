@@ -188,7 +188,7 @@ impl<S: Service + Clone + 'static> Instance<S> {
             let config = ServeConfig {
                 served: Arc::clone(&served),
                 addresses: Arc::clone(&addresses),
-                reply_rate: self.plan.reply_rate,
+                reply_rate: plan.reply_rate,
                 kernel,
             };
             new.push(NewService { slot, service: service.clone(), config });

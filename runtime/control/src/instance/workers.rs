@@ -9,8 +9,7 @@ use twinpath_idle::Goal;
 use twinpath_inspect::{Counter, Reason};
 use twinpath_port::{PortCounters, PortId, PortQueue};
 use twinpath_serve::{
-    Change, Demux, DemuxCommand, Desk, Routes, ServeCommand, ServeConfig, ServeCounters, ServeEngine,
-    ServeEvent,
+    Demux, Desk, Routes, ServeCommand, ServeConfig, ServeCounters, ServeEngine, ServeEvent,
 };
 use twinpath_service::{Service, ServiceCounters};
 use twinpath_worker::idle::{IdleConfig, Mode};
@@ -87,22 +86,19 @@ pub(super) struct NewService<S> {
     pub(super) config: ServeConfig,
 }
 
-/// What brings services to a worker, and control's ends of them.
-pub(super) fn change_with<S: Service>(
-    routes: Routes,
-    services: Vec<NewService<S>>,
-) -> (Change<S>, Vec<ServiceHandle>) {
-    let mut change = Change::new(routes);
+/// The engine of a worker with those services, and control's ends of them.
+fn engine_with<S: Service>(routes: Routes, services: Vec<NewService<S>>) -> (Demux<S>, Vec<ServiceHandle>) {
+    let mut demux = Demux::new(routes);
     let mut handles = Vec::with_capacity(services.len());
     for NewService { slot, service, config } in services {
         let serve = Arc::new(ServeCounters::for_entries(config.served.entries()));
         let counted = service.counters();
         let slow = config.kernel.desk.as_ref().map(Desk::threads);
         let engine = ServeEngine::new(service, config, Arc::clone(&serve));
-        change = change.with(slot, engine, Arc::clone(&serve));
+        demux = demux.with(slot, engine, Arc::clone(&serve));
         handles.push(ServiceHandle { slot, serve, service: counted, slow });
     }
-    (change, handles)
+    (demux, handles)
 }
 
 /// Control's end of one worker.
@@ -111,7 +107,7 @@ pub(super) struct WorkerHandle<S: Service> {
     cpu: Option<usize>,
     standing: Standing,
     goal: Goal,
-    pub(super) outbox: Outbox<DemuxCommand<S>>,
+    pub(super) outbox: Outbox<ServeCommand>,
     pub(super) events: Receiver<Event<ServeEvent>>,
     thread: JoinHandle<Remains<Demux<S>>>,
     pub(super) region: Arc<Region>,
@@ -140,8 +136,7 @@ impl<S: Service + 'static> WorkerHandle<S> {
         let (commands, inbox) = mailbox(MAILBOX_LEN).map_err(descriptors)?;
         let (outbox, events) = mailbox_with_reserve(MAILBOX_LEN, EVENTS_RESERVE).map_err(descriptors)?;
         let counters = Arc::new(WorkerCounters::default());
-        let (change, services) = change_with(routes, services);
-        let engine = Demux::new(change);
+        let (engine, services) = engine_with(routes, services);
         let worker = Worker::new(&WorkerConfig { idle }, engine, pool, inbox, outbox, Arc::clone(&counters))
             .map_err(descriptors)?;
         let Placed { thread, priority, shares } = place::spawn(worker, number as u32, placement)?;
@@ -164,13 +159,13 @@ impl<S: Service + 'static> WorkerHandle<S> {
     }
 
     /// Tells the worker, now or as soon as its mailbox has room.
-    pub(super) fn tell(&mut self, command: Command<DemuxCommand<S>>) {
+    pub(super) fn tell(&mut self, command: Command<ServeCommand>) {
         self.outbox.tell(command);
     }
 
     /// Tells all its services.
     pub(super) fn tell_services(&mut self, command: ServeCommand) {
-        self.tell(Command::Engine(DemuxCommand::All(command)));
+        self.tell(Command::Engine(command));
     }
 
     /// The service in that slot.

@@ -60,30 +60,19 @@ fn frames_go_to_the_service_whose_port_address_flow_or_type_they_are_for() {
 }
 
 #[test]
-fn a_change_is_applied_as_a_whole_and_gives_back_what_was_there() {
-    let change = |slot, port| {
-        let engine = || {
-            let config = crate::ServeConfig {
-                served: Arc::new(served(port, &[])),
-                addresses: [].into(),
-                reply_rate: 0,
-                kernel: crate::KernelSide::default(),
-            };
-            ServeEngine::new(Echo, config, Arc::default())
+fn a_single_service_needs_no_tokens_of_its_own() {
+    let engine = || {
+        let config = crate::ServeConfig {
+            served: Arc::default(),
+            addresses: [].into(),
+            reply_rate: 0,
+            kernel: crate::KernelSide::default(),
         };
-        Change::new(Routes::of([(slot, &served(port, &[]))])).with(slot, engine(), Arc::default())
+        ServeEngine::new(Echo, config, Arc::default())
     };
-    let mut demux = Demux::new(change(0, 7));
+    let demux = Demux::new(Routes::of([])).with(0, engine(), Arc::default());
     assert!(demux.is_single(0));
-    let mut second = change(3, 9);
-    demux.apply(&mut second);
+    let demux = demux.with(3, engine(), Arc::default());
     assert_eq!(demux.used, [0, 3]);
     assert!(!demux.is_single(0));
-    assert_eq!(demux.routes.slot_of(&datagram("192.0.2.1:9")), Some(3));
-    assert_eq!(
-        second.routes.slot_of(&datagram("192.0.2.1:7")),
-        Some(0),
-        "the former routes are control's to free"
-    );
-    assert!(second.add[0].1.is_none());
 }

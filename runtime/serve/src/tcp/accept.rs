@@ -93,11 +93,6 @@ impl Acceptor {
         for number in 0..own {
             while self.accept(number, now, io, &mut open) {}
         }
-        self.leave(io);
-    }
-
-    /// Listens no more.
-    pub(crate) fn leave(&mut self, io: &Io<'_, ServeEvent>) {
         for listener in self.listeners.drain(..) {
             let _ = io.unwatch(&listener);
         }

@@ -119,11 +119,6 @@ impl<C: Send> TcpServer<C> {
         self.acceptor.start(io)
     }
 
-    /// Accepts no more, and takes nothing of what waits.
-    pub(crate) fn stop_listening(&mut self, io: &Io<'_, ServeEvent>) {
-        self.acceptor.leave(io);
-    }
-
     /// When there is something to do although no descriptor tells of it.
     #[inline]
     pub(crate) fn next_deadline(&self) -> Instant {

@@ -1,0 +1,20 @@
+//! Tells the service manager how far an instance is: sd_notify(3), over the socket that `NOTIFY_SOCKET` names.
+
+use sd_notify::NotifyState;
+
+/// It serves.
+pub(crate) fn ready() {
+    tell(&[NotifyState::Ready]);
+}
+
+/// It is about to end.
+pub(crate) fn stopping() {
+    tell(&[NotifyState::Stopping]);
+}
+
+fn tell(states: &[NotifyState<'_>]) {
+    // Without a service manager nothing is sent, and that is no error.
+    if let Err(error) = sd_notify::notify(states) {
+        tracing::warn!("the service manager at NOTIFY_SOCKET cannot be told: {error}");
+    }
+}
