@@ -14,25 +14,38 @@ use rustix::io::DupFlags;
 use crate::EventFd;
 
 /// Numbers set aside, each held by a descriptor of no use.
-static SET_ASIDE: Mutex<Vec<OwnedFd>> = Mutex::new(Vec::new());
+struct Numbers(Mutex<Vec<OwnedFd>>);
+
+/// Those of this process.
+static SET_ASIDE: Numbers = Numbers(Mutex::new(Vec::new()));
 
 /// Sees to it that `count` numbers are set aside, the lowest that are free. As many as there are descriptors left.
 pub fn set_aside(count: usize) {
-    let mut numbers = SET_ASIDE.lock().unwrap_or_else(PoisonError::into_inner);
-    while numbers.len() < count {
-        let Ok(fd) = EventFd::new() else { return };
-        numbers.push(fd.into());
-    }
+    SET_ASIDE.fill(count);
 }
 
 /// Gives a socket that is slow to close one of the numbers set aside, if there is one left.
 #[must_use]
 pub fn close_late(socket: OwnedFd) -> OwnedFd {
-    let number = SET_ASIDE.lock().unwrap_or_else(PoisonError::into_inner).pop();
-    let Some(mut low) = number else { return socket };
-    match rustix::io::dup3(&socket, &mut low, DupFlags::CLOEXEC) {
-        Ok(()) => low,
-        Err(_) => socket,
+    SET_ASIDE.give(socket)
+}
+
+impl Numbers {
+    fn fill(&self, count: usize) {
+        let mut numbers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        while numbers.len() < count {
+            let Ok(fd) = EventFd::new() else { return };
+            numbers.push(fd.into());
+        }
+    }
+
+    fn give(&self, socket: OwnedFd) -> OwnedFd {
+        let number = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let Some(mut low) = number else { return socket };
+        match rustix::io::dup3(&socket, &mut low, DupFlags::CLOEXEC) {
+            Ok(()) => low,
+            Err(_) => socket,
+        }
     }
 }
 
@@ -40,17 +53,24 @@ pub fn close_late(socket: OwnedFd) -> OwnedFd {
 mod tests {
     use std::os::fd::AsRawFd;
 
+    use rustix::io::fcntl_dupfd_cloexec;
+
     use super::*;
 
     #[test]
     fn a_slow_socket_gets_a_number_below_what_was_opened_before_it() {
-        set_aside(1);
-        let link = EventFd::new().expect("a descriptor");
-        let slow = OwnedFd::from(EventFd::new().expect("a descriptor"));
-        let slow = close_late(slow);
-        assert!(slow.as_raw_fd() < OwnedFd::from(link).as_raw_fd());
-        let more = OwnedFd::from(EventFd::new().expect("a descriptor"));
+        // Other tests of this process open and close descriptors meanwhile, so those compared get numbers far above theirs.
+        let far_above = || {
+            let fd = OwnedFd::from(EventFd::new().expect("a descriptor"));
+            fcntl_dupfd_cloexec(fd, 500).expect("a descriptor")
+        };
+        let numbers = Numbers(Mutex::new(Vec::new()));
+        numbers.fill(1);
+        let link = far_above();
+        let slow = numbers.give(far_above());
+        assert!(slow.as_raw_fd() < link.as_raw_fd());
+        let more = far_above();
         let number = more.as_raw_fd();
-        assert_eq!(close_late(more).as_raw_fd(), number, "none is left");
+        assert_eq!(numbers.give(more).as_raw_fd(), number, "none is left");
     }
 }
