@@ -107,6 +107,8 @@ fn tcp_server(serve: impl FnOnce(TcpStream) + Send + 'static) -> String {
     let target = listener.local_addr().unwrap().to_string();
     std::thread::spawn(move || {
         let (stream, _) = listener.accept().unwrap();
+        // A second connection is refused from here on, instead of being taken and never served.
+        drop(listener);
         stream.set_nodelay(true).unwrap();
         serve(stream);
     });
