@@ -19,7 +19,7 @@ ARGS ?=
 run: ## build, then measure twinpath against the kernel's own sockets in namespaces of its own (root or sudo, under 60 s)
 	@xtask/host.sh may-be-root "twinpath lab quick builds network namespaces, which"
 	@$(MAKE) --no-print-directory build
-	@xtask/host.sh as-root "measuring in network namespaces of its own" $(TWINPATH) lab quick $(ARGS)
+	@xtask/host.sh as-root "measuring in network namespaces of its own" $(TWINPATH) lab quick $(if $(findstring --repeat,$(ARGS)),,--repeat 6) $(ARGS)
 
 build: setup ## build the release binary, target/release/twinpath
 	$(CARGO) build $(CARGO_FLAGS) --release -p twinpath
