@@ -327,7 +327,8 @@ fn needs_fast_path(plan: &Plan, choice: &Choice) -> Result<(), InstanceError> {
     Err(InstanceError::NoFastPath { ethertype, interface: plan.interface.clone(), why })
 }
 
-/// Gathers what the choice looks at, the BPF side's part of it as well. `sockets`: the kernel's sockets could do all that is asked,
+/// Collects the facts that the choice looks at, those of the BPF programs included. `sockets`: the kernel's sockets could do all
+/// that is asked,
 /// which they can't for frames of an EtherType.
 pub(super) async fn learn_facts(mirror: &Mirror, link: &Link, sockets: bool) -> InterfaceFacts {
     let support = |probed: Result<(), String>| probed.map_or_else(Support::No, |()| Support::Yes);
