@@ -339,7 +339,7 @@ fn columns(group: Group) -> &'static [Column] {
         Group::Idle => &IDLE_COLUMNS,
         Group::Walk | Group::Transit | Group::NextCall | Group::Ack => &WALK_COLUMNS,
         Group::Tick => &TICK_COLUMNS,
-        Group::Wake | Group::Paces | Group::Neighbour => &WAKE_COLUMNS,
+        Group::Wake | Group::Caps | Group::Paces | Group::Neighbour => &WAKE_COLUMNS,
         Group::Switching => &SWITCHING_COLUMNS,
         Group::Policy => &POLICY_COLUMNS,
         Group::NullOne

@@ -75,6 +75,8 @@ pub(crate) enum Group {
     Tick,
     /// One packet every now and then: latency against CPU.
     Wake,
+    /// The same while deep idle states are forbidden.
+    Caps,
     /// The same at other paces.
     Paces,
     /// The same beside a process that wants the CPU.
@@ -97,12 +99,13 @@ pub(crate) enum Group {
 }
 
 impl Group {
-    pub(crate) const ALL: [Self; 25] = [
+    pub(crate) const ALL: [Self; 26] = [
         Self::NullOne,
         Self::NullMany,
         Self::NullUdp,
         Self::Getattr,
         Self::Wake,
+        Self::Caps,
         Self::Paces,
         Self::Neighbour,
         Self::Switching,
@@ -142,6 +145,7 @@ impl Group {
             Self::Ack => "From a reply to its acknowledgement",
             Self::Tick => "Near a multiple of 1/HZ",
             Self::Wake => "One packet every 250 to 500 us",
+            Self::Caps => "One packet every 250 to 500 us, deep idle states forbidden",
             Self::Paces => "Other paces",
             Self::Neighbour => "One packet every 250 to 500 us, beside a process that wants the CPU",
             Self::Switching => "Modes switched under load",

@@ -23,6 +23,7 @@ use twinpath_plain::{
 use twinpath_sys::{LatencyRequest, affinity, clock};
 use twinpath_time::Duration;
 use twinpath_worker::idle::Mode;
+use twinpath_worker::priority::Priority;
 
 use crate::bench::attend::attend;
 use crate::bench::report::{RttUs, buckets};
@@ -49,6 +50,9 @@ enum Peer {
         /// Datagrams per system call, of the methods that take several
         #[arg(long, default_value_t = 64)]
         burst: usize,
+        /// Priority of the thread that serves: normal, nice:N, fifo:N (real time) or auto (the best that is granted)
+        #[arg(long, default_value_t = Priority::Normal)]
+        priority: Priority,
     },
     /// Answer every ONC RPC call over UDP as if it were NULL
     UdpNull {
@@ -185,8 +189,12 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))
         .context("cannot ask to end with the parent")?;
     match args.peer {
-        Peer::UdpEcho { server, method, burst } => udp_server::<Echo>(&server, method, burst)?,
-        Peer::UdpNull { server, method, burst } => udp_server::<Null>(&server, method, burst)?,
+        Peer::UdpEcho { server, method, burst, priority } => {
+            udp_server::<Echo>(&server, method, burst, priority)?;
+        }
+        Peer::UdpNull { server, method, burst } => {
+            udp_server::<Null>(&server, method, burst, Priority::Normal)?;
+        }
         Peer::TcpNull { server } => {
             let null = TcpNull::bind(server.listen, wait_of(server.mode))?;
             serve(&server, null.address(), |stop| Ok(echo_counts(&null.run(stop)?)))?;
@@ -227,7 +235,12 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn udp_server<R: Reply + Send>(server: &Server, method: Method, burst: usize) -> anyhow::Result<()> {
+fn udp_server<R: Reply + Send>(
+    server: &Server,
+    method: Method,
+    burst: usize,
+    priority: Priority,
+) -> anyhow::Result<()> {
     ensure!((1..=64).contains(&burst), "--burst {burst} is impossible: choose 1 to 64");
     let (method, peers) = match method {
         Method::Single => (EchoMethod::Single, Peers::Any),
@@ -238,7 +251,7 @@ fn udp_server<R: Reply + Send>(server: &Server, method: Method, burst: usize) ->
         Method::SegmentsConnected => (EchoMethod::Segments(burst), Peers::First),
     };
     let bound = UdpServer::<R>::bind(server.listen, wait_of(server.mode), method, peers)?;
-    serve(server, bound.address(), |stop| Ok(echo_counts(&bound.run(stop)?)))
+    serve_at(priority, server, bound.address(), |stop| Ok(echo_counts(&bound.run(stop)?)))
 }
 
 fn tcp_sink(server: &Server) -> anyhow::Result<()> {
@@ -259,13 +272,24 @@ fn serve(
     address: SocketAddr,
     run: impl FnOnce(&Stop) -> anyhow::Result<serde_json::Value> + Send,
 ) -> anyhow::Result<()> {
+    serve_at(Priority::Normal, server, address, run)
+}
+
+/// The same at a priority; the ready line says which was granted.
+fn serve_at(
+    priority: Priority,
+    server: &Server,
+    address: SocketAddr,
+    run: impl FnOnce(&Stop) -> anyhow::Result<serde_json::Value> + Send,
+) -> anyhow::Result<()> {
     let stop = Stop::new();
     let cpu_from = clock::process_cpu_time();
     let (counts, _) = attend(&stop, None, || {
         if let Some(cpu) = server.cpu {
             affinity::pin_current_thread(cpu)?;
         }
-        print(json!({ "ready": true, "address": address, "pid": std::process::id() }))?;
+        let priority = priority.apply()?.priority.to_string();
+        print(json!({ "ready": true, "address": address, "pid": std::process::id(), "priority": priority }))?;
         run(&stop)
     })?;
     let mut counts = counts?;

@@ -14,13 +14,15 @@ pub(super) enum Request {
     Always,
     /// As twinpath sees fit.
     Auto,
+    /// One is held by the lab throughout that forbids idle states deeper than this one of the receiver's CPU, the shallowest being 0.
+    Cap(usize),
 }
 
 /// Who answers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Receiver {
-    /// A plain server on kernel sockets.
-    Kernel { mode: &'static str, request: Request },
+    /// A plain server on kernel sockets; `fifo`: at real-time priority.
+    Kernel { mode: &'static str, request: Request, fifo: bool },
     /// The same, polling the device from `epoll_wait` for so long before it sleeps, while interrupts are suspended.
     KernelBusyPoll { us: u32 },
     /// `twinpath serve echo`.
@@ -61,10 +63,12 @@ pub(super) struct Case {
     pub(super) neighbour: bool,
     /// In every round: a ratio is made of it. The others are measured in the first rounds only.
     pub(super) often: bool,
+    /// A ratio is made of its p99.9, which takes many packets.
+    pub(super) tail: bool,
 }
 
 const fn kernel(mode: &'static str, request: Request) -> Receiver {
-    Receiver::Kernel { mode, request }
+    Receiver::Kernel { mode, request, fifo: false }
 }
 
 const fn twinpath(mode: &'static str, request: Request) -> Receiver {
@@ -76,6 +80,7 @@ const fn fifo(mode: &'static str) -> Receiver {
 }
 
 const SLEEPING: Receiver = kernel("interrupt", Request::Never);
+const SLEEPING_FIFO: Receiver = Receiver::Kernel { mode: "interrupt", request: Request::Never, fifo: true };
 const SPINNING: Receiver = kernel("poll", Request::Never);
 const SLEEPING_REQUEST: Receiver = kernel("interrupt", Request::Always);
 const INTERRUPT: Receiver = twinpath("interrupt", Request::Never);
@@ -98,6 +103,7 @@ const fn case(id: &'static str, label: &'static str, receiver: Receiver) -> Case
         pace: Pace::Drawn,
         neighbour: false,
         often: true,
+        tail: false,
     }
 }
 
@@ -105,6 +111,11 @@ impl Case {
     const fn at(self, pace: Pace) -> Self {
         let row = RowSpec { group: Group::Paces, ..self.row };
         Self { row, pace, often: false, ..self }
+    }
+
+    const fn capped(self) -> Self {
+        let row = RowSpec { group: Group::Caps, base: IDLE_BASE, ..self.row };
+        Self { row, often: false, ..self }
     }
 
     const fn beside(self) -> Self {
@@ -118,6 +129,10 @@ impl Case {
 
     const fn often(self) -> Self {
         Self { often: true, ..self }
+    }
+
+    const fn tail(self) -> Self {
+        Self { tail: true, ..self }
     }
 
     const fn over(self, base: &'static [&'static str]) -> Self {
@@ -167,8 +182,24 @@ const GAP_MAX_US: u32 = 1_000;
 const IDLE_BASE: &[&str] = &["kernel-sleeping"];
 const NEIGHBOUR_BASE: &[&str] = &["kernel-sleeping-neighbour"];
 
-const LONE: [Case; 12] = [
-    case("kernel-sleeping", "kernel, sleeping", SLEEPING),
+/// A ladder of caps: the machine's idle states by their place, the shallowest first.
+macro_rules! capped {
+    ($($place:literal),*) => {
+        [$(case(
+            concat!("twinpath-interrupt-cap-", $place),
+            concat!("twinpath, interrupt, no idle state deeper than number ", $place),
+            twinpath("interrupt", Request::Cap($place)),
+        )
+        .capped()),*]
+    };
+}
+
+/// Linux knows no more than ten (CPUIDLE_STATE_MAX); without a cap even the deepest may be entered.
+const CAPPED: [Case; 9] = capped!(0, 1, 2, 3, 4, 5, 6, 7, 8);
+
+const LONE: [Case; 13] = [
+    case("kernel-sleeping", "kernel, sleeping", SLEEPING).tail(),
+    case("kernel-sleeping-fifo", "kernel, sleeping, SCHED_FIFO", SLEEPING_FIFO).over(IDLE_BASE),
     case("kernel-request", "kernel, sleeping, request held", SLEEPING_REQUEST).over(IDLE_BASE),
     case("kernel-busy-poll", "kernel, epoll busy polling for 50 us", Receiver::KernelBusyPoll { us: 50 })
         .rarely()
@@ -184,9 +215,9 @@ const LONE: [Case; 12] = [
     case("twinpath-interrupt", "twinpath, interrupt", INTERRUPT).over(IDLE_BASE),
     case("twinpath-interrupt-request", "twinpath, interrupt, request held", INTERRUPT_REQUEST)
         .over(IDLE_BASE),
-    case("twinpath-adaptive", "twinpath, adaptive", ADAPTIVE).over(IDLE_BASE),
+    case("twinpath-adaptive", "twinpath, adaptive", ADAPTIVE).tail().over(IDLE_BASE),
     case("twinpath-adaptive-fifo", "twinpath, adaptive, SCHED_FIFO", fifo("adaptive")).over(IDLE_BASE),
-    case("twinpath-poll", "twinpath, poll", POLL).over(IDLE_BASE),
+    case("twinpath-poll", "twinpath, poll", POLL).tail().over(IDLE_BASE),
     case("floor-eventfd", "floor: one eventfd wake-up", Receiver::Floor { request: Request::Never }),
     case(
         "floor-eventfd-request",
@@ -238,7 +269,7 @@ const BESIDE: [Case; 11] = [
 /// Those of other paces that ratios are made of.
 const OFTEN: [&str; 3] = ["twinpath-adaptive-10us", "twinpath-poll-10us", "twinpath-interrupt-poisson"];
 
-const COUNT: usize = LONE.len() + PACED.len() * PACED[0].len() + 1 + BESIDE.len();
+const COUNT: usize = LONE.len() + CAPPED.len() + PACED.len() * PACED[0].len() + 1 + BESIDE.len();
 
 /// All cases, in the order of the table.
 pub(super) const CASES: [Case; COUNT] = {
@@ -247,6 +278,12 @@ pub(super) const CASES: [Case; COUNT] = {
     while next < LONE.len() {
         all[next] = LONE[next];
         next += 1;
+    }
+    let mut cap = 0;
+    while cap < CAPPED.len() {
+        all[next] = CAPPED[cap];
+        next += 1;
+        cap += 1;
     }
     let mut pace = 0;
     while pace < PACED.len() {

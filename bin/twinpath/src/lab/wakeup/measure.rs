@@ -39,12 +39,18 @@ pub(super) struct Times {
     pub(super) warmup: Duration,
     pub(super) often: Duration,
     pub(super) rarely: Duration,
+    /// Where the p99.9 is a side of a ratio: 10,000 packets and more, of which ten decide it.
+    pub(super) tail: Duration,
 }
 
 impl Times {
     /// Warm-up and measured time of a case: longer where packets are few.
     fn of(&self, case: &Case) -> (Duration, Duration) {
-        let length = if case.often { self.often } else { self.rarely };
+        let length = match case {
+            Case { tail: true, .. } => self.tail,
+            Case { often: true, .. } => self.often,
+            _ => self.rarely,
+        };
         match case.pace {
             Pace::Every(us) if us > 2_000.0 => (2 * self.warmup, 2 * length),
             _ => (self.warmup, length),
@@ -115,7 +121,7 @@ async fn packets(
     warmup: Duration,
     length: Duration,
 ) -> anyhow::Result<Sample> {
-    let scene = Scene::set(session, case).await?;
+    let mut scene = Scene::set(session, case).await?;
     let args = client(scene.port, offer, warmup, length);
     let polled = || match (case.receiver, scene.receiver.pid()) {
         (Receiver::KernelBusyPoll { .. }, Some(pid)) => polled_packets(pid),
@@ -129,11 +135,13 @@ async fn packets(
         _ => None,
     };
     let polled = polled().zip(polled_before).map(|(after, before)| after.saturating_sub(before));
+    let said = scene.said.take();
     let marks = scene.end(&session.launcher).await?;
     let (finished, (before, after)) = (finished?, watched?);
     let report: BenchReport =
         serde_json::from_str(&finished.stdout).context("cannot read the result of bench")?;
     let mut sample = sample_of(&report)?;
+    sample.notes.extend(said);
     accounts(&mut sample, case, &before, &after);
     if let Some(came) = came.transpose()? {
         // Those of the warm-up are among the frames, too.

@@ -38,11 +38,14 @@ const QUICK_TIMES: Times = Times {
     warmup: Duration::from_millis(300),
     often: Duration::from_millis(800),
     rarely: Duration::from_millis(400),
+    tail: Duration::from_millis(800),
 };
 const CHECK_TIMES: Times = Times {
     warmup: Duration::from_millis(500),
     often: Duration::from_millis(1000),
     rarely: Duration::from_millis(1000),
+    // One packet per 500 us at least.
+    tail: Duration::from_millis(5000),
 };
 const QUICK_SILENCE: Duration = Duration::from_secs(8);
 const CHECK_SILENCE: Duration = Duration::from_secs(60);

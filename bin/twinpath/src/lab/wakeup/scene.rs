@@ -3,6 +3,7 @@
 use anyhow::{Context, bail};
 use serde::Deserialize;
 use twinpath_sys::LatencyRequest;
+use twinpath_sys::cpuidle::{self, IdleState};
 use twinpath_time::Instant;
 
 use super::cases::{Case, Receiver, Request};
@@ -20,6 +21,8 @@ const BEST_PRIORITY: &str = "auto";
 pub(super) struct Scene {
     pub(super) port: u16,
     pub(super) receiver: Running,
+    /// What a reader should know of how it was set.
+    pub(super) said: Option<String>,
     neighbour: Option<Background>,
     _request: Option<LatencyRequest>,
     _polled: Option<Polled>,
@@ -53,10 +56,21 @@ struct Marks {
 impl Scene {
     pub(super) async fn set(session: &Session, case: &Case) -> anyhow::Result<Self> {
         let launcher = &session.launcher;
+        let (request, mut said) = held(session, &case.receiver)?;
         let mut polled = None;
         let (port, receiver) = match case.receiver {
-            Receiver::Kernel { mode, .. } => {
-                let server = launcher.server(Side::Server, &udp_echo("connected", mode)).await?;
+            Receiver::Kernel { mode, fifo, .. } => {
+                let mut args = udp_echo("connected", mode);
+                if fifo {
+                    args.extend(["--priority".to_owned(), BEST_PRIORITY.to_owned()]);
+                }
+                let server = launcher.server(Side::Server, &args).await?;
+                if fifo {
+                    said = Some(format!(
+                        "priority granted: {}",
+                        server.ready["priority"].as_str().unwrap_or("")
+                    ));
+                }
                 (PLAIN_PORT, Running::Kernel(server))
             }
             Receiver::KernelBusyPoll { us } => {
@@ -77,7 +91,7 @@ impl Scene {
             }
             Receiver::Floor { .. } => bail!("a floor has no server"),
         };
-        let mut scene = Self { port, receiver, neighbour: None, _request: None, _polled: polled };
+        let mut scene = Self { port, receiver, said, neighbour: None, _request: request, _polled: polled };
         if case.neighbour {
             match scene_neighbour(session) {
                 Ok(neighbour) => scene.neighbour = Some(neighbour),
@@ -86,9 +100,6 @@ impl Scene {
                     return Err(error);
                 }
             }
-        }
-        if let Receiver::Kernel { request: Request::Always, .. } = case.receiver {
-            scene._request = Some(LatencyRequest::open(0)?);
         }
         Ok(scene)
     }
@@ -111,6 +122,35 @@ impl Scene {
     }
 }
 
+/// The request that the lab holds during a row, and what it says of it.
+fn held(session: &Session, receiver: &Receiver) -> anyhow::Result<(Option<LatencyRequest>, Option<String>)> {
+    let open = |us| anyhow::Ok(Some(LatencyRequest::open(us)?));
+    match *receiver {
+        Receiver::Kernel { request: Request::Always, .. } => Ok((open(0)?, None)),
+        Receiver::Twinpath { request: Request::Cap(place), .. } => {
+            let states = cpuidle::states(session.cpus[1]);
+            let cap = cap(&states, place)?;
+            let said = format!("deepest idle state allowed: {}, {} us to leave it", cap.name, cap.exit_us);
+            Ok((open(i32::try_from(cap.exit_us)?)?, Some(said)))
+        }
+        _ => Ok((None, None)),
+    }
+}
+
+/// The idle state that is the deepest under the cap of that place.
+fn cap(states: &[IdleState], place: usize) -> anyhow::Result<&IdleState> {
+    let mut enabled: Vec<_> = states.iter().filter(|state| !state.disabled).collect();
+    enabled.sort_by_key(|state| state.exit_us);
+    // A request cannot tell those apart that take as long to leave.
+    enabled.dedup_by_key(|state| state.exit_us);
+    // The deepest is allowed without a cap.
+    enabled
+        .pop()
+        .context("the receiver's CPU has no idle states to cap: the kernel has no driver for them here")?;
+    let count = enabled.len();
+    enabled.into_iter().nth(place).with_context(|| format!("caps of the receiver's CPU: {count}"))
+}
+
 fn scene_neighbour(session: &Session) -> anyhow::Result<Background> {
     let args = [String::from("plain"), String::from("neighbour")];
     session.launcher.background(Side::Server, &args)
@@ -122,7 +162,7 @@ pub(super) fn serve(session: &Session, receiver: &Receiver) -> anyhow::Result<Ve
         bail!("not twinpath");
     };
     let request = match request {
-        Request::Never => "never",
+        Request::Never | Request::Cap(_) => "never",
         Request::Always => "always",
         Request::Auto => "auto",
     };
@@ -154,6 +194,21 @@ pub(super) fn work_per_s(marks: &[(u64, u64)], from: Instant, to: Instant) -> Op
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn caps_are_the_enabled_idle_states_but_the_deepest() {
+        let state = |(at, exit_us): (usize, u32)| IdleState {
+            name: format!("C{at}"),
+            exit_us,
+            residency_us: 0,
+            disabled: exit_us == 33,
+        };
+        let states: Vec<_> = [0, 2, 2, 33, 133, 200].into_iter().enumerate().map(state).collect();
+        let exits: Vec<_> = (0..9).map_while(|place| Some(cap(&states, place).ok()?.exit_us)).collect();
+        assert_eq!(exits, [0, 2, 133]);
+        assert!(cap(&states, 3).unwrap_err().to_string().contains("caps of the receiver's CPU: 3"));
+        assert!(cap(&[], 0).unwrap_err().to_string().contains("no idle states"));
+    }
 
     #[test]
     fn work_counts_between_the_marks_of_a_window() {
