@@ -8,6 +8,7 @@ CARGO ?= cargo
 CARGO_FLAGS ?= --locked
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 TWINPATH := $(TARGET_DIR)/release/twinpath
+TWINPATH_LAB := $(TARGET_DIR)/release/twinpath-lab
 
 # `make lab LAB=quick ARGS="--repeat 3"`
 LAB ?= quick
@@ -17,12 +18,12 @@ ARGS ?=
 .PHONY: run build test lint lab instructions conformance clean help setup
 
 run: ## build, then measure twinpath against the kernel's own sockets in namespaces of its own (root or sudo, under 60 s)
-	@xtask/host.sh may-be-root "twinpath lab quick builds network namespaces, which"
+	@xtask/host.sh may-be-root "twinpath-lab quick builds network namespaces, which"
 	@$(MAKE) --no-print-directory build
-	@xtask/host.sh as-root "measuring in network namespaces of its own" $(TWINPATH) lab quick $(if $(findstring --repeat,$(ARGS)),,--repeat 6) $(ARGS)
+	@xtask/host.sh as-root "measuring in network namespaces of its own" $(TWINPATH_LAB) quick $(if $(findstring --repeat,$(ARGS)),,--repeat 6) $(ARGS)
 
-build: setup ## build the release binary, target/release/twinpath
-	$(CARGO) build $(CARGO_FLAGS) --release -p twinpath
+build: setup ## build target/release/twinpath, and twinpath-lab, which measures it
+	$(CARGO) build $(CARGO_FLAGS) --release -p twinpath -p twinpath-lab
 
 test: setup ## run every test; say how many ran and why any was skipped (device tests need root)
 	@if [ "$$(id -u)" = 0 ]; then xtask/host.sh need $(TEST_PACKAGES); fi
@@ -43,10 +44,10 @@ lint: setup ## formatting, clippy, the house rules, dependencies, and the commit
 	fi
 
 lab: ## run one lab: make lab LAB=quick ARGS="--check --json out.json" (root or sudo); in a virtual machine: --guest
-	@xtask/host.sh may-be-root "twinpath lab $(LAB) builds network namespaces, which"
+	@xtask/host.sh may-be-root "twinpath-lab $(LAB) builds network namespaces, which"
 	@xtask/host.sh need $(if $(filter --guest --guest=%,$(ARGS)),$(GUEST_PACKAGES),$(LAB_PACKAGES_$(LAB)))
 	@$(MAKE) --no-print-directory build
-	@xtask/host.sh as-root "measuring in network namespaces of its own" $(TWINPATH) lab $(LAB) $(ARGS)
+	@xtask/host.sh as-root "measuring in network namespaces of its own" $(TWINPATH_LAB) $(LAB) $(ARGS)
 
 instructions: setup ## count the instructions that a call of RPC takes (valgrind); fail if more than what is committed
 	@xtask/host.sh need valgrind=valgrind

@@ -4,9 +4,7 @@ mod bench;
 mod bridge;
 mod capture;
 mod drain;
-mod lab;
 mod log;
-mod plain;
 mod serve;
 mod set;
 mod show;
@@ -52,14 +50,12 @@ enum Command {
     Tune(tune::Args),
     /// Measure a service, verifying every reply.
     Bench(bench::Args),
-    /// Reproduce a measurement against the kernel and its peers, both sides in one run.
-    Lab(lab::Args),
-    /// The plain kernel servers that the labs compare against.
-    #[command(hide = true)]
-    Plain(plain::Args),
-    /// The only program of a lab's guest.
-    #[command(hide = true)]
-    LabGuest,
+    /// Where the labs went.
+    #[command(hide = true, disable_help_flag = true)]
+    Lab(Moved),
+    /// Where the plain servers of the labs went.
+    #[command(hide = true, disable_help_flag = true)]
+    Plain(Moved),
 }
 
 fn main() -> ExitCode {
@@ -73,35 +69,36 @@ fn main() -> ExitCode {
         Command::Drain(args) => drain::run(args),
         Command::Tune(args) => tune::run(args),
         Command::Bench(args) => bench::run(args),
-        Command::Lab(args) => lab::run(args),
-        Command::Plain(args) => plain::run(args),
-        Command::LabGuest => lab::run_inside_guest(),
+        Command::Lab(args) => args.refuse("lab", ""),
+        Command::Plain(args) => args.refuse("plain", "plain "),
     };
     match outcome {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("twinpath: {}", in_words(&error));
+            eprintln!("twinpath: {}", twinpath_measure::in_words(error.as_ref()));
             ExitCode::FAILURE
         }
     }
 }
 
-/// The error and its causes as one sentence; a cause that its effect already tells is not told again.
-fn in_words(error: &anyhow::Error) -> String {
-    error.chain().map(ToString::to_string).fold(String::new(), |told, cause| match told {
-        told if told.is_empty() => cause,
-        told if told.contains(&cause) => told,
-        told => format!("{told}: {cause}"),
-    })
+/// As for a command line that is wrong.
+const MOVED: u8 = 2;
+
+/// The arguments of a command that another program has.
+#[derive(clap::Args)]
+struct Moved {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<String>,
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_cause_is_told_once() {
-        let error = anyhow::anyhow!("no route").context("cannot send: no route").context("the bench ended");
-        assert_eq!(in_words(&error), "the bench ended: cannot send: no route");
+impl Moved {
+    /// Says what to type instead of `twinpath COMMAND ...`.
+    fn refuse(&self, command: &str, there: &str) -> anyhow::Result<ExitCode> {
+        eprintln!(
+            "twinpath: `{command}` is in a program of its own, twinpath-lab, which `make build` builds beside this one: \
+             run `twinpath-lab {there}{}`",
+            self.arguments.join(" ")
+        );
+        Ok(ExitCode::from(MOVED))
     }
 }

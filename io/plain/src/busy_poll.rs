@@ -11,11 +11,8 @@ use std::sync::Arc;
 use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, connect, recv, recvfrom, send, sendto};
-
-use crate::PlainError;
-use crate::socket::{bind_udp, is_icmp, is_transient};
-use crate::stop::Stop;
-use crate::udp_echo::{DATAGRAM_BYTES, EchoCounts};
+use twinpath_socket_load::socket::{bind_udp, is_icmp, is_transient};
+use twinpath_socket_load::{DATAGRAM_BYTES, EchoCounts, SocketError, Stop};
 
 /// Packets per poll of a device: what the documentation of the kernel proposes.
 const BUDGET: u16 = 64;
@@ -34,9 +31,9 @@ impl BusyPollEcho {
     ///
     /// # Errors
     /// The address is taken, or the kernel is older than 6.9, which brought the parameters of epoll.
-    pub fn bind(address: SocketAddr, busy_poll_us: u32) -> Result<Self, PlainError> {
+    pub fn bind(address: SocketAddr, busy_poll_us: u32) -> Result<Self, SocketError> {
         let (socket, address) = bind_udp(address)?;
-        let option = |option| move |source: Errno| PlainError::Option { option, source: source.into() };
+        let option = |option| move |source: Errno| SocketError::Option { option, source: source.into() };
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(option("epoll_create1"))?;
         let data = epoll::EventData::new_u64(0);
         epoll::add(&epoll, &*socket, data, epoll::EventFlags::IN).map_err(option("EPOLL_CTL_ADD"))?;
@@ -50,7 +47,7 @@ impl BusyPollEcho {
         let code = unsafe { libc::ioctl(epoll.as_raw_fd(), libc::EPIOCSPARAMS, &raw const params) };
         if code != 0 {
             let source = std::io::Error::last_os_error();
-            return Err(PlainError::Option { option: "EPIOCSPARAMS", source });
+            return Err(SocketError::Option { option: "EPIOCSPARAMS", source });
         }
         Ok(Self { socket, address, epoll })
     }
@@ -65,7 +62,7 @@ impl BusyPollEcho {
     ///
     /// # Errors
     /// Receiving or waiting failed in a way that does not pass.
-    pub fn run(self, stop: &Stop) -> Result<EchoCounts, PlainError> {
+    pub fn run(self, stop: &Stop) -> Result<EchoCounts, SocketError> {
         stop.watch(&self.socket);
         let mut counts = EchoCounts::default();
         let mut buffer = vec![0; DATAGRAM_BYTES];
@@ -75,7 +72,7 @@ impl BusyPollEcho {
         while !stop.is_requested() {
             match epoll::wait(&self.epoll, &mut events, None) {
                 Ok(_) | Err(Errno::INTR) => {}
-                Err(error) => return Err(PlainError::Poll(error.into())),
+                Err(error) => return Err(SocketError::Poll(error.into())),
             }
             while !stop.is_requested() {
                 let answered = if is_connected {
@@ -87,7 +84,7 @@ impl BusyPollEcho {
                     Ok(()) => {}
                     Err(error) if is_transient(error) => break,
                     Err(error) if is_icmp(error) => {}
-                    Err(error) => return Err(PlainError::Receive(error.into())),
+                    Err(error) => return Err(SocketError::Receive(error.into())),
                 }
             }
         }

@@ -6,14 +6,13 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use twinpath_socket_load::SocketError;
 use twinpath_sys::packet_socket::interface_index;
 use twinpath_sys::udp_socket::enlarge_buffers;
 use twinpath_sys::{PacketSocket, clock};
 use twinpath_time::{Duration, Instant};
 use twinpath_wire::checksum::Sum;
 use twinpath_wire::{EtherType, Mac, eth, ipv4, ipv6, udp};
-
-use crate::PlainError;
 
 /// Most fragments of one datagram: the largest UDP datagram over Ethernet.
 pub const FRAGMENTS_MAX: usize = 45;
@@ -77,7 +76,7 @@ pub struct FragmentsOutcome {
 ///
 /// # Errors
 /// A socket that can't be had, or an interface without a link-layer address. Answers that stay out are counted instead.
-pub fn ask_in_fragments(config: &FragmentsConfig<'_>) -> Result<FragmentsOutcome, PlainError> {
+pub fn ask_in_fragments(config: &FragmentsConfig<'_>) -> Result<FragmentsOutcome, SocketError> {
     let mut client = Client::open(config)?;
     let groups = config.datagrams.div_ceil(FRAGMENTED_PER_GROUP);
     for group in 0..groups {
@@ -158,12 +157,12 @@ struct Client<'a> {
 }
 
 impl<'a> Client<'a> {
-    fn open(config: &'a FragmentsConfig<'a>) -> Result<Self, PlainError> {
+    fn open(config: &'a FragmentsConfig<'a>) -> Result<Self, SocketError> {
         let target = config.target;
-        let connect = |source| PlainError::Connect { target, source };
+        let connect = |source| SocketError::Connect { target, source };
         let any: IpAddr = if target.is_ipv4() { [0; 4].into() } else { [0_u16; 8].into() };
         let address = SocketAddr::new(any, 0);
-        let socket = UdpSocket::bind(address).map_err(|source| PlainError::Bind { address, source })?;
+        let socket = UdpSocket::bind(address).map_err(|source| SocketError::Bind { address, source })?;
         enlarge_buffers(&socket);
         socket.connect(target).map_err(connect)?;
         socket.set_nonblocking(true).map_err(connect)?;
@@ -189,7 +188,7 @@ impl<'a> Client<'a> {
         })
     }
 
-    fn send_group(&mut self, group: u64) -> Result<(), PlainError> {
+    fn send_group(&mut self, group: u64) -> Result<(), SocketError> {
         let units_max = if self.config.target.is_ipv4() { UNITS_MAX_V4 } else { UNITS_MAX_V6 };
         let left = self.config.datagrams - group * FRAGMENTED_PER_GROUP;
         let mut frames = Vec::new();
@@ -207,7 +206,7 @@ impl<'a> Client<'a> {
             self.sent.push((len - udp::HEADER_LEN, false, 0));
         }
         self.choices.shuffle(&mut frames);
-        let send = |source: Errno| PlainError::Send { target: self.config.target, source: source.into() };
+        let send = |source: Errno| SocketError::Send { target: self.config.target, source: source.into() };
         for frame in &frames {
             self.frames.send(frame).map_err(send)?;
         }
@@ -215,7 +214,9 @@ impl<'a> Client<'a> {
         self.open = left.min(FRAGMENTED_PER_GROUP) as usize + 1;
         let len = self.choices.within(8, 1400);
         let whole = payload(self.config.seed, self.sent.len() as u64, len);
-        self.socket.send(&whole).map_err(|source| PlainError::Send { target: self.config.target, source })?;
+        self.socket
+            .send(&whole)
+            .map_err(|source| SocketError::Send { target: self.config.target, source })?;
         self.sent.push((len, true, 0));
         Ok(())
     }
@@ -287,7 +288,7 @@ impl<'a> Client<'a> {
     }
 
     /// Takes answers until all that is open has one (if `enough`), or the deadline.
-    fn collect(&mut self, deadline: Instant, enough: bool) -> Result<(), PlainError> {
+    fn collect(&mut self, deadline: Instant, enough: bool) -> Result<(), SocketError> {
         let mut buffer = vec![0; PAYLOAD_MAX + 1];
         while !(enough && self.open == 0) {
             match self.socket.recv(&mut buffer) {
@@ -302,11 +303,11 @@ impl<'a> Client<'a> {
                         tv_nsec: left.subsec_nanos().into(),
                     };
                     let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
-                    poll(&mut fds, Some(&timeout)).map_err(|error| PlainError::Poll(error.into()))?;
+                    poll(&mut fds, Some(&timeout)).map_err(|error| SocketError::Poll(error.into()))?;
                 }
                 // Nobody is there, or a piece was late: what is missing shows.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
-                Err(error) => return Err(PlainError::Receive(error)),
+                Err(error) => return Err(SocketError::Receive(error)),
             }
         }
         Ok(())

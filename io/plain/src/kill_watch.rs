@@ -10,10 +10,9 @@ use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
+use twinpath_socket_load::SocketError;
 use twinpath_sys::clock;
 use twinpath_time::{Duration, Instant};
-
-use crate::PlainError;
 
 /// Pause between two requests of a probe.
 const PERIOD: Duration = Duration::from_micros(200);
@@ -60,7 +59,7 @@ impl Felt {
 pub enum KillWatchError {
     /// A socket.
     #[error(transparent)]
-    Socket(#[from] PlainError),
+    Socket(#[from] SocketError),
     /// A flow was not answered in time.
     #[error("{flow}: no answer within {DEADLINE:?} {when} the kill")]
     Silent {
@@ -107,11 +106,11 @@ enum Heard {
 }
 
 impl Probe {
-    fn open(kind: &str, target: SocketAddr) -> Result<Self, PlainError> {
+    fn open(kind: &str, target: SocketAddr) -> Result<Self, SocketError> {
         let any: IpAddr = if target.is_ipv4() { [0; 4].into() } else { [0_u16; 8].into() };
         let address = SocketAddr::new(any, 0);
-        let connect = |source| PlainError::Connect { target, source };
-        let socket = UdpSocket::bind(address).map_err(|source| PlainError::Bind { address, source })?;
+        let connect = |source| SocketError::Connect { target, source };
+        let socket = UdpSocket::bind(address).map_err(|source| SocketError::Bind { address, source })?;
         socket.connect(target).map_err(connect)?;
         socket.set_nonblocking(true).map_err(connect)?;
         Ok(Self { name: format!("{kind} {target}"), socket, asked: 0 })
@@ -148,8 +147,8 @@ struct TcpProbe {
 }
 
 impl TcpProbe {
-    fn open(target: SocketAddr) -> Result<Self, PlainError> {
-        let connect = |source| PlainError::Connect { target, source };
+    fn open(target: SocketAddr) -> Result<Self, SocketError> {
+        let connect = |source| SocketError::Connect { target, source };
         let stream = TcpStream::connect_timeout(&target, DEADLINE).map_err(connect)?;
         stream.set_nodelay(true).map_err(connect)?;
         stream.set_nonblocking(true).map_err(connect)?;
@@ -196,7 +195,7 @@ impl KillWatch {
     ///
     /// # Errors
     /// A socket, or the TCP connection.
-    pub fn open(config: &KillWatchConfig) -> Result<Self, PlainError> {
+    pub fn open(config: &KillWatchConfig) -> Result<Self, SocketError> {
         let claimed = config.claimed.iter().map(|target| Probe::open("claimed udp", *target));
         Ok(Self {
             claimed: claimed.collect::<Result<_, _>>()?,
@@ -290,7 +289,7 @@ impl KillWatch {
     }
 
     /// Until something comes, or the next request is due.
-    fn wait(&self) -> Result<(), PlainError> {
+    fn wait(&self) -> Result<(), SocketError> {
         let mut fds: Vec<_> = self
             .claimed
             .iter()
@@ -301,6 +300,6 @@ impl KillWatch {
             ])
             .collect();
         let timeout = Timespec { tv_sec: 0, tv_nsec: PERIOD.subsec_nanos().into() };
-        poll(&mut fds, Some(&timeout)).map(|_| ()).map_err(|error| PlainError::Poll(error.into()))
+        poll(&mut fds, Some(&timeout)).map(|_| ()).map_err(|error| SocketError::Poll(error.into()))
     }
 }

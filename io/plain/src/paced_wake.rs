@@ -5,11 +5,11 @@ use std::thread;
 
 use hdrhistogram::Histogram;
 use twinpath_load::{Arrivals, Schedule, Summary};
+use twinpath_socket_load::{SocketError, Stop};
 use twinpath_sys::{EventFd, affinity, clock};
 use twinpath_time::{Duration, Instant};
 
 use crate::PlainError;
-use crate::stop::Stop;
 
 /// When to signal, and for how long.
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +53,7 @@ pub fn paced_wake(
         let woken = join(waking);
         signalled.map(|signalled| signalled.and(woken))
     });
-    outcome.map_err(PlainError::Thread)?
+    outcome.map_err(SocketError::Thread)?
 }
 
 fn join<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {

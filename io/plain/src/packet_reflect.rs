@@ -5,12 +5,12 @@ use std::os::fd::AsFd;
 
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::io::Errno;
+use twinpath_socket_load::socket::set_receive_timeout;
+use twinpath_socket_load::{EchoCounts, SocketError, Stop, Wait};
 use twinpath_sys::packet_socket::PacketSocket;
 use twinpath_time::Duration;
 
-use crate::socket::set_receive_timeout;
-use crate::stop::Stop;
-use crate::{EchoCounts, PlainError, Wait};
+use crate::PlainError;
 
 /// Largest frame: one of MTU 1500, tagged, and room.
 const FRAME_BYTES: usize = 2048;
@@ -35,7 +35,7 @@ impl PacketReflect {
             .map_err(|source| PlainError::PacketSocket { ifindex, source })?;
         if wait != Wait::Sleep {
             fcntl_setfl(&socket, OFlags::NONBLOCK)
-                .map_err(|source| PlainError::Option { option: "O_NONBLOCK", source: source.into() })?;
+                .map_err(|source| SocketError::Option { option: "O_NONBLOCK", source: source.into() })?;
         } else {
             set_receive_timeout(socket.as_fd(), LOOK)?;
         }
@@ -46,7 +46,7 @@ impl PacketReflect {
     ///
     /// # Errors
     /// Receiving failed in a way that does not pass.
-    pub fn run(self, stop: &Stop) -> Result<EchoCounts, PlainError> {
+    pub fn run(self, stop: &Stop) -> Result<EchoCounts, SocketError> {
         let mut counts = EchoCounts::default();
         let mut frame = [0; FRAME_BYTES];
         while !stop.is_requested() {
@@ -54,7 +54,7 @@ impl PacketReflect {
                 Ok(len) => len,
                 // Nothing there, or nothing for a while; it asks again either way.
                 Err(Errno::AGAIN | Errno::INTR | Errno::NETDOWN) => continue,
-                Err(error) => return Err(PlainError::Receive(io::Error::from(error))),
+                Err(error) => return Err(SocketError::Receive(io::Error::from(error))),
             };
             counts.received += 1;
             if !(ADDRESSES..=FRAME_BYTES).contains(&len) {

@@ -4,10 +4,10 @@ use std::thread;
 
 use hdrhistogram::Histogram;
 use twinpath_load::{Limit, Summary};
+use twinpath_socket_load::{SocketError, Stop, Wait};
 use twinpath_sys::{EventFd, affinity, clock};
 
-use crate::stop::Stop;
-use crate::{PlainError, Wait};
+use crate::PlainError;
 
 /// Bounces a signal between a thread on `cpu_a` and one on `cpu_b`; returns the round trips in ns.
 ///
@@ -41,7 +41,7 @@ pub fn eventfd_pingpong(
         there.signal_many(LAST);
         asked.map(|asked| asked.and(join(answering)))
     });
-    outcome.map_err(PlainError::Thread)??;
+    outcome.map_err(SocketError::Thread)??;
     Ok(histogram)
 }
 

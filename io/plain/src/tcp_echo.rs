@@ -9,11 +9,8 @@ use std::thread;
 use rustix::io::Errno;
 use rustix::net::sockopt::set_tcp_nodelay;
 use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with, recv, send};
-
-use crate::socket::{is_transient, listen_tcp, may_pass};
-use crate::stop::Stop;
-use crate::udp_echo::EchoCounts;
-use crate::{PlainError, Wait};
+use twinpath_socket_load::socket::{is_transient, listen_tcp, may_pass};
+use twinpath_socket_load::{EchoCounts, SocketError, Stop, Wait};
 
 /// Most connections served at once; a further one is closed at once and counted as refused.
 const CONNECTIONS_MAX: usize = 64;
@@ -35,7 +32,7 @@ impl TcpEcho {
     ///
     /// # Errors
     /// The address is taken or not ours.
-    pub fn bind(address: SocketAddr, wait: Wait) -> Result<Self, PlainError> {
+    pub fn bind(address: SocketAddr, wait: Wait) -> Result<Self, SocketError> {
         let (listener, address) = listen_tcp(address)?;
         Ok(Self { listener, address, wait })
     }
@@ -52,19 +49,19 @@ impl TcpEcho {
     ///
     /// # Errors
     /// Accepting failed in a way that does not pass.
-    pub fn run(self, stop: &Stop) -> Result<EchoCounts, PlainError> {
+    pub fn run(self, stop: &Stop) -> Result<EchoCounts, SocketError> {
         stop.watch(&self.listener);
         let served = match self.wait {
             Wait::Spin => self.spin(stop),
             Wait::Sleep | Wait::SpinThenSleep(_) => self.sleep(stop),
         };
         match served {
-            Err(PlainError::Accept(_)) if stop.is_requested() => Ok(EchoCounts::default()),
+            Err(SocketError::Accept(_)) if stop.is_requested() => Ok(EchoCounts::default()),
             other => other,
         }
     }
 
-    fn sleep(&self, stop: &Stop) -> Result<EchoCounts, PlainError> {
+    fn sleep(&self, stop: &Stop) -> Result<EchoCounts, SocketError> {
         let (sent, open) = (AtomicU64::new(0), AtomicUsize::new(0));
         let mut refused = 0;
         thread::scope(|scope| {
@@ -76,7 +73,7 @@ impl TcpEcho {
                     Err(error) => {
                         // The others must end too, or the scope would wait for them for ever.
                         stop.request();
-                        return Err(PlainError::Accept(error.into()));
+                        return Err(SocketError::Accept(error.into()));
                     }
                 };
                 if open.load(Ordering::Relaxed) >= CONNECTIONS_MAX {
@@ -92,7 +89,7 @@ impl TcpEcho {
                 });
                 if let Err(error) = started {
                     stop.request();
-                    return Err(PlainError::Thread(error));
+                    return Err(SocketError::Thread(error));
                 }
             }
             Ok(())
@@ -101,9 +98,9 @@ impl TcpEcho {
         Ok(EchoCounts { received: sent, sent, refused })
     }
 
-    fn spin(&self, stop: &Stop) -> Result<EchoCounts, PlainError> {
+    fn spin(&self, stop: &Stop) -> Result<EchoCounts, SocketError> {
         rustix::io::ioctl_fionbio(&self.listener, true)
-            .map_err(|source| PlainError::Option { option: "O_NONBLOCK", source: source.into() })?;
+            .map_err(|source| SocketError::Option { option: "O_NONBLOCK", source: source.into() })?;
         let mut connections: Vec<SpinConnection> = Vec::with_capacity(CONNECTIONS_MAX);
         let mut buffer = vec![0; BUFFER_BYTES];
         let mut counts = EchoCounts::default();
@@ -117,7 +114,7 @@ impl TcpEcho {
                         connections.push(SpinConnection { socket, owed: Vec::with_capacity(BUFFER_BYTES) });
                     }
                     Err(error) if may_pass(error) => {}
-                    Err(error) => return Err(PlainError::Accept(error.into())),
+                    Err(error) => return Err(SocketError::Accept(error.into())),
                 }
             }
             rounds = rounds.wrapping_add(1);

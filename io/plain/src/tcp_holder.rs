@@ -10,12 +10,11 @@ use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_linger;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
 
+use twinpath_socket_load::socket::{connect_tcp, is_transient};
+use twinpath_socket_load::{SocketError, Stop};
 use twinpath_time::Duration;
 
-use crate::PlainError;
 use crate::rpc_null::null_call;
-use crate::socket::{connect_tcp, is_transient};
-use crate::stop::Stop;
 
 /// When nobody takes anything any more for so long, all buffers on the way are full.
 const FULL_AFTER: Timespec = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
@@ -56,8 +55,8 @@ pub fn tcp_hold(
     holding: Holding,
     stop: &Stop,
     ready: impl FnOnce(&Held),
-) -> Result<Held, PlainError> {
-    let wait = |source: Errno| PlainError::Poll(source.into());
+) -> Result<Held, SocketError> {
+    let wait = |source: Errno| SocketError::Poll(source.into());
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(wait)?;
     // What stops the others: any of the connections may be closed by then.
     let (ours, _theirs) =
@@ -73,7 +72,7 @@ pub fn tcp_hold(
         let socket = connect_tcp(target, false)?;
         // Ended by a reset: ports that wait after an orderly end are missing to whoever opens as many next.
         set_socket_linger(&socket, Some(Duration::ZERO))
-            .map_err(|source| PlainError::Option { option: "SO_LINGER", source: source.into() })?;
+            .map_err(|source| SocketError::Option { option: "SO_LINGER", source: source.into() })?;
         let mut flags = epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
         if holding == Holding::NeverReads {
             flags |= epoll::EventFlags::OUT;
@@ -102,12 +101,12 @@ struct Holder {
 
 impl Holder {
     /// Waits for events and handles them; whether there were any.
-    fn wait(&mut self, epoll: &OwnedFd, timeout: Option<&Timespec>) -> Result<bool, PlainError> {
+    fn wait(&mut self, epoll: &OwnedFd, timeout: Option<&Timespec>) -> Result<bool, SocketError> {
         let mut events = Vec::with_capacity(EVENTS_MAX);
         match epoll::wait(epoll, spare_capacity(&mut events), timeout) {
             Ok(0) => return Ok(false),
             Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(PlainError::Poll(error.into())),
+            Err(error) => return Err(SocketError::Poll(error.into())),
         }
         for event in events {
             self.turn(event.data.u64(), event.flags);

@@ -9,13 +9,11 @@ use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::net::sockopt::set_tcp_nodelay;
 use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with, recv, send};
+use twinpath_socket_load::socket::{is_transient, listen_tcp, may_pass};
+use twinpath_socket_load::{EchoCounts, SocketError, Stop, Wait};
 use twinpath_sys::clock;
 
 use crate::rpc_null::{RECORD_BYTES, Records, Replies};
-use crate::socket::{is_transient, listen_tcp, may_pass};
-use crate::stop::Stop;
-use crate::udp_echo::EchoCounts;
-use crate::{PlainError, Wait};
 
 /// Most connections served at once; a further one is closed at once and counted as refused.
 const CONNECTIONS_MAX: usize = 64;
@@ -37,7 +35,7 @@ impl TcpNull {
     ///
     /// # Errors
     /// The address is taken or not ours.
-    pub fn bind(address: SocketAddr, wait: Wait) -> Result<Self, PlainError> {
+    pub fn bind(address: SocketAddr, wait: Wait) -> Result<Self, SocketError> {
         let (listener, address) = listen_tcp(address)?;
         Ok(Self { listener, address, wait })
     }
@@ -53,11 +51,11 @@ impl TcpNull {
     ///
     /// # Errors
     /// Accepting or waiting failed in a way that does not pass.
-    pub fn run(self, stop: &Stop) -> Result<EchoCounts, PlainError> {
+    pub fn run(self, stop: &Stop) -> Result<EchoCounts, SocketError> {
         stop.watch(&self.listener);
         rustix::io::ioctl_fionbio(&self.listener, true)
-            .map_err(|source| PlainError::Option { option: "O_NONBLOCK", source: source.into() })?;
-        let wait = |source: Errno| PlainError::Poll(source.into());
+            .map_err(|source| SocketError::Option { option: "O_NONBLOCK", source: source.into() })?;
+        let wait = |source: Errno| SocketError::Poll(source.into());
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(wait)?;
         let listener = epoll::EventData::new_u64(LISTENER);
         epoll::add(&epoll, &self.listener, listener, epoll::EventFlags::IN).map_err(wait)?;
@@ -100,11 +98,11 @@ struct Server {
 }
 
 impl Server {
-    fn accept(&mut self, listener: &OwnedFd) -> Result<(), PlainError> {
+    fn accept(&mut self, listener: &OwnedFd) -> Result<(), SocketError> {
         let socket = match accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
             Ok(socket) => socket,
             Err(error) if may_pass(error) => return Ok(()),
-            Err(error) => return Err(PlainError::Accept(error.into())),
+            Err(error) => return Err(SocketError::Accept(error.into())),
         };
         let _ = set_tcp_nodelay(&socket, true);
         let place = match self.connections.iter().position(Option::is_none) {
@@ -123,7 +121,7 @@ impl Server {
         let flags =
             epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
         let data = epoll::EventData::new_u64(place as u64);
-        epoll::add(&self.epoll, &socket, data, flags).map_err(|source| PlainError::Poll(source.into()))?;
+        epoll::add(&self.epoll, &socket, data, flags).map_err(|source| SocketError::Poll(source.into()))?;
         self.connections[place] = Some(Connection::new(socket));
         Ok(())
     }

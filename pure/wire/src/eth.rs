@@ -1,5 +1,8 @@
 //! Ethernet II headers, with at most one VLAN tag.
 
+use core::fmt;
+use core::str::FromStr;
+
 use crate::{EmitError, Mac, ParseError, be16};
 
 /// Bytes of an untagged header.
@@ -30,6 +33,31 @@ impl EtherType {
     #[must_use]
     pub const fn is_tag(self) -> bool {
         self.0 == Self::VLAN.0 || self.0 == Self::SERVICE_VLAN.0
+    }
+}
+
+/// The text is no EtherType.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EtherTypeError;
+
+impl fmt::Display for EtherTypeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an EtherType is a number of 16 bits: write 0x88b5")
+    }
+}
+
+impl core::error::Error for EtherTypeError {}
+
+/// As everybody writes it, in hexadecimal, or as a number.
+impl FromStr for EtherType {
+    type Err = EtherTypeError;
+
+    fn from_str(text: &str) -> Result<Self, EtherTypeError> {
+        let parsed = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+            Some(digits) => u16::from_str_radix(digits, 16),
+            None => text.parse(),
+        };
+        parsed.map(Self).map_err(|_| EtherTypeError)
     }
 }
 
@@ -183,5 +211,20 @@ impl Repr {
         };
         rest[type_at..].copy_from_slice(&self.ethertype.0.to_be_bytes());
         Ok(self.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ethertype_is_read_in_hexadecimal_or_as_a_number() {
+        for text in ["0x88b5", "0X88B5", "34997"] {
+            assert_eq!(text.parse(), Ok(EtherType(0x88b5)), "{text}");
+        }
+        for bad in ["", "88b5", "0x188b5", "-1", "0x"] {
+            assert_eq!(bad.parse::<EtherType>(), Err(EtherTypeError), "{bad}");
+        }
     }
 }

@@ -19,7 +19,7 @@ pub mod udp_frame;
 
 pub use checksum::{ChecksumFound, ChecksumTrust};
 pub use error::{EmitError, ParseError};
-pub use eth::{EtherType, Tag};
+pub use eth::{EtherType, EtherTypeError, Tag};
 pub use flow_key::{FlowKey, Protocol};
 pub use mac::{Mac, MacError};
 

@@ -63,6 +63,7 @@ type Rule = fn(&Tree) -> Vec<Finding>;
 const RULES: &[Rule] = &[
     source::every_file_parses,
     tiers::crates_use_only_tiers_below,
+    tiers::labs_stay_out_of_the_product,
     tiers::manifests_follow_the_workspace,
     tiers::dependencies_are_used,
     tiers::each_tier_has_a_readme,

@@ -51,7 +51,7 @@ const WALL_CLOCKS: &[&str] = &["std::time::SystemTime", "UNIX_EPOCH", "CLOCK_REA
 /// Where it may be read: what is written down for people, and never compared with anything; and the one file that tells how old
 /// the kernel's stamp on a packet is, as those stamps are of this clock.
 const WALL_CLOCK_AT: &[&str] = &[
-    "bin/twinpath/src/lab/",
+    "bin/twinpath-lab/src/lab/",
     "bin/twinpath/src/bench/moment.rs",
     "runtime/control/src/capture.rs",
     "io/sys/src/stamp.rs",

@@ -135,6 +135,16 @@ fn manifests_take_lints_and_versions_from_the_workspace() {
 }
 
 #[test]
+fn a_product_that_is_built_with_what_labs_need_is_found() {
+    let rule = tiers::labs_stay_out_of_the_product;
+    let with = manifest("twinpath", &["twinpath-plain"]);
+    let part = "is built with twinpath-plain, which is for bin/twinpath-lab alone";
+    one_error(rule, "bin/twinpath/Cargo.toml", &with, 0, part, &with.replace("[dep", "[dev-dep"));
+    assert_eq!(errors(rule, &[("runtime/control/Cargo.toml", &with)]).len(), 1);
+    assert_eq!(errors(rule, &[("bin/twinpath-lab/Cargo.toml", &with)]), Vec::<String>::new());
+}
+
+#[test]
 fn a_tier_without_a_readme_is_found() {
     let found = errors(tiers::each_tier_has_a_readme, &[("pure/x/src/lib.rs", ""), ("mem/README.md", "")]);
     assert_eq!(found, ["pure/README.md: is missing: say what the tier holds and what it may use"]);
@@ -203,7 +213,7 @@ fn the_wall_clock_is_for_reports_only() {
     one_error(rule, "bin/x/src/a.rs", "fn f() { std::time::SystemTime::now(); }", 1, "may be set", good);
     one_error(rule, "io/x/src/a.rs", "fn f() { g(libc::CLOCK_REALTIME) }", 1, "CLOCK_REALTIME", good);
     one_error(rule, "io/x/src/a.rs", "fn f() { g(rustix::time::ClockId::Realtime) }", 1, "Realtime", good);
-    let report = [("bin/twinpath/src/lab/mod.rs", "use std::time::{SystemTime, UNIX_EPOCH};")];
+    let report = [("bin/twinpath-lab/src/lab/mod.rs", "use std::time::{SystemTime, UNIX_EPOCH};")];
     assert_eq!(errors(rule, &report), Vec::<String>::new());
 }
 

@@ -24,20 +24,38 @@ const TIERS: &[Tier] = &[
     Tier {
         folder: "io",
         below: &["pure", "mem"],
-        order: &["sys", "steer_bpf", "port", "port_xdp", "port_packet", "port_vnet", "port_shm", "plain"],
+        order: &[
+            "sys",
+            "steer_bpf",
+            "port",
+            "port_xdp",
+            "port_packet",
+            "port_vnet",
+            "port_shm",
+            "socket_load",
+            "plain",
+        ],
     },
     Tier {
         folder: "runtime",
         below: &["pure", "mem", "engine", "io"],
-        order: &["worker", "serve", "bridge", "control"],
+        order: &["worker", "serve", "bridge", "measure", "control"],
     },
     Tier { folder: "api", below: &["pure", "mem", "engine", "io", "runtime"], order: &["twinpath"] },
-    Tier { folder: "bin", below: &["pure", "mem", "engine", "io", "runtime"], order: &["twinpath"] },
+    Tier {
+        folder: "bin",
+        below: &["pure", "mem", "engine", "io", "runtime"],
+        order: &["twinpath", "twinpath-lab"],
+    },
 ];
 
-/// `io/plain` is what the labs compare against: it speaks the load generator's format, and is no part of the
-/// product's way of a packet. Pairs of (crate folder, crate folder it may use).
-const EXCEPTIONS: &[(&str, &str)] = &[("io/plain", "engine/load")];
+/// These two measure over kernel sockets: they speak the load generator's format, and are no part of the product's way of
+/// a packet. Pairs of (crate folder, crate folder it may use).
+const EXCEPTIONS: &[(&str, &str)] = &[("io/socket_load", "engine/load"), ("io/plain", "engine/load")];
+
+/// What only the labs need. Measuring is not in the product, so nothing but their own program is built with it; tests may be.
+const LAB_CRATES: &[&str] = &["twinpath-plain", "nfs3_client"];
+const LAB_PROGRAM: &str = "bin/twinpath-lab";
 
 /// Crates from outside that reach the host, kept out of the tiers that must not.
 const HOST_CRATES: &[&str] =
@@ -118,6 +136,23 @@ pub(super) fn crates_use_only_tiers_below(tree: &Tree) -> Vec<Finding> {
                     tier.folder
                 ))
             }));
+        }
+    }
+    findings
+}
+
+/// The product, and all that it is built from, know nothing of the labs.
+pub(super) fn labs_stay_out_of_the_product(tree: &Tree) -> Vec<Finding> {
+    let (members, mut findings) = members(tree);
+    let others = members.iter().filter(|member| {
+        member.folder != LAB_PROGRAM && TIERS.iter().any(|tier| tier.folder == tier_of(member.folder))
+    });
+    for member in others {
+        for name in member.built_with().into_iter().filter(|name| LAB_CRATES.contains(name)) {
+            let message = format!(
+                "is built with {name}, which is for {LAB_PROGRAM} alone: take what the product needs out of it"
+            );
+            findings.push(Finding::error(&member.manifest_path(), 0, message));
         }
     }
     findings

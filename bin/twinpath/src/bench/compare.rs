@@ -9,10 +9,10 @@ use anyhow::{Context, bail};
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 use twinpath_load::{Ratio, median, unpaired_ratio};
+use twinpath_measure::print;
+use twinpath_measure::report::{BenchReport, RttUs, RunReport};
 
 use super::output::REPORT;
-use super::report::{BenchReport, RttUs, RunReport};
-use super::show::print;
 
 /// Compare two saved measurements: how B stands to A, and whether that is beyond noise
 #[derive(Debug, clap::Args)]

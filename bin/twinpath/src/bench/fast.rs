@@ -13,7 +13,7 @@ use twinpath_control::instance::{Client, ClientPath};
 use twinpath_frame::Burst;
 use twinpath_inspect::Reason;
 use twinpath_load::{Codec, Load, Reply, Summary};
-use twinpath_plain::{Progress, Stop};
+use twinpath_socket_load::{Progress, Stop};
 use twinpath_stack::egress::Egress;
 use twinpath_stack::udp;
 use twinpath_sys::{affinity, allocations, clock};

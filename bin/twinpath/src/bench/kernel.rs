@@ -4,7 +4,9 @@ use std::thread;
 
 use anyhow::anyhow;
 use twinpath_load::Codec;
-use twinpath_plain::{ClientConfig, ClientOutcome, PlainError, Progress, Stop, TcpClient, UdpClient, Wait};
+use twinpath_socket_load::{
+    ClientConfig, ClientOutcome, Progress, SocketError, Stop, TcpClient, UdpClient, Wait,
+};
 use twinpath_time::Duration;
 use twinpath_worker::idle::Mode;
 
@@ -26,7 +28,7 @@ pub(crate) fn run<C: Codec + Send>(
     let clients = (0..plan.threads)
         .map(|index| Client::connect(plan, index, codec(index)?))
         .collect::<anyhow::Result<Vec<_>>>()?;
-    let outcomes: Vec<Result<ClientOutcome, PlainError>> = thread::scope(|scope| {
+    let outcomes: Vec<Result<ClientOutcome, SocketError>> = thread::scope(|scope| {
         let start = |(client, progress): (Client<C>, _)| {
             scope.spawn(move || {
                 let outcome = client.run(stop, progress);
@@ -50,7 +52,7 @@ pub(crate) fn run<C: Codec + Send>(
             let broken = broken.map(|error| format!("{:#}", anyhow!(error)));
             Ok(ThreadMeasured { summary, cpu_time, transfers: Some(transfers), complaint, broken })
         })
-        .collect::<Result<Vec<_>, PlainError>>()?;
+        .collect::<Result<Vec<_>, SocketError>>()?;
     let notes = match plan.mode {
         Mode::Adaptive => vec![format!(
             "adaptive on kernel sockets: asks without sleeping for {} us after each reply, then sleeps",
@@ -83,7 +85,7 @@ impl<C: Codec> Client<C> {
         })
     }
 
-    fn run(self, stop: &Stop, progress: &Progress) -> Result<ClientOutcome, PlainError> {
+    fn run(self, stop: &Stop, progress: &Progress) -> Result<ClientOutcome, SocketError> {
         match self {
             Self::Udp(client) => client.run(stop, progress),
             Self::Tcp(client) => client.run(stop, progress),

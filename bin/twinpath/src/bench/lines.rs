@@ -1,10 +1,10 @@
 //! A line per run, as ksf's tools print: the median (or average) of the runs so far, then what this run measured.
 
 use twinpath_load::median;
+use twinpath_measure::report::{RunReport, ThreadReport};
 
 use super::moment::Moment;
 use super::plan::Plan;
-use super::report::{RunReport, ThreadReport};
 use super::runs::summarise;
 
 /// The least width of a column; a longer name widens it.
@@ -113,8 +113,8 @@ mod tests {
     use clap::Parser;
 
     use super::super::options::EchoArgs;
-    use super::super::report::{QuantileUs, RttUs, SystemCalls};
     use super::*;
+    use twinpath_measure::report::{QuantileUs, RttUs, SystemCalls};
 
     #[derive(Parser)]
     struct Line {

@@ -1,7 +1,7 @@
 //! What a transport hands back from one run.
 
 use twinpath_load::Summary;
-use twinpath_plain::Transfers;
+use twinpath_socket_load::Transfers;
 use twinpath_time::Duration;
 
 /// One run.

@@ -1,7 +1,5 @@
 //! `twinpath bench`: a load against a service, over kernel sockets or the fast path, and what came of it.
 
-pub(crate) mod attend;
-pub(crate) mod axis;
 mod compare;
 mod fast;
 mod kernel;
@@ -11,18 +9,18 @@ mod moment;
 mod mount;
 mod options;
 mod output;
-pub(crate) mod plan;
+mod plan;
 mod plot;
-pub(crate) mod report;
 mod rpc;
 mod runs;
 mod service;
-pub(crate) mod show;
+mod show;
 mod target;
 
 use std::process::ExitCode;
 
-use twinpath_plain::Stop;
+use twinpath_measure::{attend, print};
+use twinpath_socket_load::Stop;
 use twinpath_sys::LatencyRequest;
 
 use self::compare::CompareArgs;
@@ -62,11 +60,11 @@ fn measure(plan: &Plan) -> anyhow::Result<ExitCode> {
     drop(request);
     let Done { report, histogram, failure } = done;
     if plan.shown.json {
-        show::print(serde_json::to_string(&report)?)?;
+        print(serde_json::to_string(&report)?)?;
     } else if !plan.shown.lines {
-        show::print(show::table(plan, &report))?;
+        print(show::table(plan, &report))?;
     } else if plan.shown.header {
-        show::print(format_args!("\n{}", show::table(plan, &report)))?;
+        print(format_args!("\n{}", show::table(plan, &report)))?;
     }
     output.finish(plan, &report, &histogram)?;
     if let Some(failure) = failure {
@@ -101,7 +99,7 @@ fn attended(plan: &Plan, output: &mut Output) -> anyhow::Result<(Done, bool)> {
         }
         output.run(plan, run)
     };
-    let (done, was_interrupted) = attend::attend(&stop, tick, || runs::run(plan, &stop, &watch, ended))?;
+    let (done, was_interrupted) = attend(&stop, tick, || runs::run(plan, &stop, &watch, ended))?;
     if let Some(bar) = bar {
         bar.clear();
     }

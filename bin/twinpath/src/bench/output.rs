@@ -11,12 +11,12 @@ use anyhow::{Context, anyhow, ensure};
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::IntervalLogWriterBuilder;
+use twinpath_measure::report::BenchReport;
 
 use super::measured::Measured;
 use super::moment::Moment;
 use super::plan::Plan;
 use super::plot;
-use super::report::BenchReport;
 use super::runs::Run;
 
 /// The report of a directory, which `bench compare` reads.

@@ -9,8 +9,7 @@ use hdrhistogram::Histogram;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
-
-use super::axis::{Unit, scalable};
+use twinpath_measure::axis::{Unit, scalable};
 
 const SIZE: (u32, u32) = (1000, 800);
 /// Points per decade of rarity: the curve is smooth to the eye.

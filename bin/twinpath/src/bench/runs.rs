@@ -4,12 +4,14 @@ use anyhow::Context;
 use hdrhistogram::Histogram;
 use twinpath_control::choose::PathAsked;
 use twinpath_load::{Codec, Echo, Summary, median};
-use twinpath_plain::Stop;
+use twinpath_measure::report::{
+    BenchReport, QuantileUs, RttUs, RunReport, SystemCalls, ThreadReport, buckets,
+};
+use twinpath_socket_load::Stop;
 
 use super::measured::{Measured, ThreadMeasured};
 use super::moment::Moment;
 use super::plan::Plan;
-use super::report::{BenchReport, QuantileUs, RttUs, RunReport, SystemCalls, ThreadReport, buckets};
 use super::service::Service;
 use super::show::Watch;
 use super::{fast, kernel};

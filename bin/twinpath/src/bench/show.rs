@@ -1,20 +1,20 @@
 //! What a person at a terminal sees.
 
 use std::fmt;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use anyhow::Context;
 use comfy_table::{CellAlignment, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 use twinpath_load::Limit;
-use twinpath_plain::Progress;
+use twinpath_measure::report::BenchReport;
+use twinpath_measure::{MeasureError, print};
+use twinpath_socket_load::Progress;
 use twinpath_sys::clock;
 use twinpath_time::{Duration, Instant};
 
 use super::lines::quantile_name;
 use super::plan::{Plan, Transport};
-use super::report::BenchReport;
 use super::target::Target;
 
 /// Steps of the bar.
@@ -105,16 +105,11 @@ impl Bar {
 }
 
 /// One text on standard output, above the bar if there is one.
-pub(crate) fn print_beside(bar: Option<&Bar>, text: impl fmt::Display) -> anyhow::Result<()> {
+pub(crate) fn print_beside(bar: Option<&Bar>, text: impl fmt::Display) -> Result<(), MeasureError> {
     match bar {
         Some(bar) => bar.0.suspend(|| print(text)),
         None => print(text),
     }
-}
-
-/// One text on standard output. A reader that went away is an error, not a panic.
-pub(crate) fn print(text: impl fmt::Display) -> anyhow::Result<()> {
-    writeln!(std::io::stdout(), "{text}").context("cannot print the result")
 }
 
 /// The report as two small tables and its notes.

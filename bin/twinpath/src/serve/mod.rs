@@ -19,6 +19,7 @@ use twinpath_control::config::{
 };
 use twinpath_control::instance::{self, Plan, Ready};
 use twinpath_control::metrics::MetricsAddress;
+use twinpath_wire::EtherType;
 
 use self::program::Program;
 use crate::log::{LogArgs, Voice};
@@ -69,8 +70,8 @@ struct EchoArgs {
 #[derive(clap::Args)]
 struct ReflectArgs {
     /// The type of the frames, such as 0x88b5
-    #[arg(long, value_name = "TYPE", value_parser = parse_ethertype)]
-    ethertype: Option<u16>,
+    #[arg(long, value_name = "TYPE")]
+    ethertype: Option<EtherType>,
     #[command(flatten)]
     common: CommonArgs,
 }
@@ -169,15 +170,6 @@ fn parse_port(text: &str) -> Result<NonZeroU16, String> {
     text.parse().map_err(|_| "ports are 1 to 65535".to_owned())
 }
 
-/// An EtherType as everybody writes it, in hexadecimal, or as a number.
-pub(crate) fn parse_ethertype(text: &str) -> Result<u16, String> {
-    let parsed = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
-        Some(digits) => u16::from_str_radix(digits, 16),
-        None => text.parse(),
-    };
-    parsed.map_err(|_| "an EtherType is a number of 16 bits: write 0x88b5".to_owned())
-}
-
 impl Args {
     /// How it speaks.
     const fn log(&self) -> &LogArgs {
@@ -199,7 +191,7 @@ impl Args {
                 (Overrides { kind, udp, tcp, addresses, flows, sources, ..Overrides::default() }, common)
             }
             Some(Service::Reflect(ReflectArgs { ethertype, common })) => {
-                let kind = Some(ServiceKind::Reflect);
+                let (kind, ethertype) = (Some(ServiceKind::Reflect), ethertype.map(|ethertype| ethertype.0));
                 (Overrides { kind, ethertype, ..Overrides::default() }, common)
             }
             Some(Service::Rpc(rpc::RpcArgs { udp, tcp, addresses, flows, sources, own, common })) => {

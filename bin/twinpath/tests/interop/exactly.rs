@@ -1,10 +1,13 @@
 //! Each datagram once, and each flow the kernel's again after a kill: what `lab kni` measures at length.
 
 use std::net::SocketAddr;
+use std::thread::{JoinHandle, spawn};
 use std::time::Duration;
 
+use twinpath_plain::TcpEcho;
 use twinpath_plain::fragments::{FragmentsConfig, FragmentsOutcome, ask_in_fragments};
 use twinpath_plain::kill_watch::{KillWatch, KillWatchConfig};
+use twinpath_socket_load::{EchoCounts, EchoMethod, Peers, Stop, UdpEcho, Wait};
 
 use crate::rig::{PORT, Rig, SERVER, SERVER_V6, until};
 use crate::root_or_skip;
@@ -39,6 +42,32 @@ fn fragments_in_any_order_and_whole_datagrams_of_one_flow_are_answered_once() {
     }
 }
 
+/// Plain kernel servers of echo in the server's namespace, until dropped.
+struct Plain {
+    stop: Stop,
+    serving: Vec<JoinHandle<EchoCounts>>,
+}
+
+impl Plain {
+    fn serve(rig: &Rig, udp: SocketAddr, tcp: SocketAddr) -> Self {
+        let stop = Stop::new();
+        let method = EchoMethod::Single;
+        let udp = rig.server.run(|| UdpEcho::bind(udp, Wait::Sleep, method, Peers::Any)).unwrap().unwrap();
+        let tcp = rig.server.run(|| TcpEcho::bind(tcp, Wait::Sleep)).unwrap().unwrap();
+        let (for_udp, for_tcp) = (stop.clone(), stop.clone());
+        let serving =
+            vec![spawn(move || udp.run(&for_udp).unwrap()), spawn(move || tcp.run(&for_tcp).unwrap())];
+        Self { stop, serving }
+    }
+}
+
+impl Drop for Plain {
+    fn drop(&mut self) {
+        self.stop.request();
+        self.serving.drain(..).for_each(|thread| _ = thread.join());
+    }
+}
+
 #[test]
 fn a_kill_under_load_gives_every_flow_to_the_kernel_and_resets_nothing() {
     if !root_or_skip() {
@@ -49,8 +78,7 @@ fn a_kill_under_load_gives_every_flow_to_the_kernel_and_resets_nothing() {
         rig.unlimited_icmp();
         let plain = |port: u16| SocketAddr::new(SERVER.parse().unwrap(), port);
         let (udp, tcp) = (plain(PORT + 1), plain(PORT + 2));
-        let _udp = rig.plain(&["udp-echo", "--listen", &udp.to_string()]);
-        let _tcp = rig.plain(&["tcp-echo", "--listen", &tcp.to_string()]);
+        let _plain = Plain::serve(&rig, udp, tcp);
         let claimed = [SERVER, SERVER_V6].map(|ip| SocketAddr::new(ip.parse().unwrap(), PORT)).to_vec();
         let config = KillWatchConfig { claimed, udp, tcp };
         let mut watch = rig.client.run(|| KillWatch::open(&config)).unwrap().unwrap();

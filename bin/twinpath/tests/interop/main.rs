@@ -7,6 +7,7 @@ mod bridge;
 mod capture;
 mod changes;
 mod claims;
+mod commands;
 mod connections;
 mod drain;
 mod exactly;

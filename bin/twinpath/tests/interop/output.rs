@@ -74,7 +74,7 @@ fn ready_comes_by_a_descriptor_of_its_own_and_the_log_as_json_or_without_colours
     end(child);
     assert_eq!(said("quiet").lines().count(), 1);
 
-    let mut child = by_shell(&rig, "--ready-fd 9 2>log", &[]);
+    let mut child = by_shell(&rig, "--ready-fd 9 9>&- 2>log", &[]);
     assert_eq!(child.wait().unwrap().code(), Some(1));
     assert!(said("log").contains("--ready-fd 9: open a pipe or a file there"), "{}", said("log"));
 }

@@ -42,12 +42,6 @@ pub(crate) struct Server {
     _stdout: BufReader<ChildStdout>,
 }
 
-/// A plain kernel server.
-pub(crate) struct Plain {
-    _child: Child,
-    _stdout: BufReader<ChildStdout>,
-}
-
 /// What a finished program said.
 pub(crate) struct Finished {
     pub(crate) code: Option<i32>,
@@ -121,20 +115,6 @@ impl Rig {
 
     pub(crate) fn ip_client(&self, arguments: &[&str]) {
         ip(&self.client, arguments);
-    }
-
-    /// Starts a plain kernel server, and waits until it is bound. It ends with the thread that started it.
-    pub(crate) fn plain(&self, arguments: &[&str]) -> Plain {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_twinpath"));
-        command.arg("plain").args(arguments).stdin(Stdio::null()).stdout(Stdio::piped());
-        place(&mut command, Placement { namespace: Some(&self.server), ..Placement::default() })
-            .expect("placed");
-        let mut child = command.spawn().expect("twinpath runs");
-        let mut line = String::new();
-        let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
-        stdout.read_line(&mut line).expect("readable");
-        assert!(line.contains("ready"), "{line}");
-        Plain { _child: child, _stdout: stdout }
     }
 
     /// Lets the server's kernel answer a closed port as often as it is asked.

@@ -90,22 +90,6 @@ fn every_call_over_udp_gets_its_reply_once() {
     }
 }
 
-#[test]
-fn glued_calls_are_answered_each() {
-    let mut burst = crate::burst::Burst::new(1, 4096);
-    let calls: Vec<u8> = (0..30).flat_map(|xid| null_call(xid)[4..].to_vec()).collect();
-    burst.payload_mut(0, calls.len()).copy_from_slice(&calls);
-    burst.glue(0, 40);
-    burst.rewrite(0, REPLY.len(), crate::udp_echo::Null::write);
-    assert_eq!(burst.payload(0), (0..30).flat_map(reply).collect::<Vec<_>>());
-    assert_eq!(burst.segment_size(0), 24);
-    // Pieces smaller than a reply: no call, and no reason to write beyond what was received.
-    burst.payload_mut(0, 4090);
-    burst.glue(0, 8);
-    burst.rewrite(0, REPLY.len(), crate::udp_echo::Null::write);
-    assert_eq!((burst.payload(0).len(), burst.segment_size(0)), (24, 0));
-}
-
 /// The server owes the one that never reads, and serves the other.
 #[test]
 fn connections_that_are_a_burden_are_held_until_told() {

@@ -6,11 +6,11 @@ use std::thread;
 
 use twinpath_frame::{Pool, PoolError};
 use twinpath_load::{Echo, Limit, LoadConfig};
-use twinpath_plain::{
-    ClientConfig, ClientOutcome, EchoMethod, Peers, PlainError, Progress, Stop, TcpSink, UdpEcho, Wait,
+use twinpath_port::PortQueue;
+use twinpath_socket_load::{
+    ClientConfig, ClientOutcome, EchoMethod, Peers, Progress, SocketError, Stop, TcpSink, UdpEcho, Wait,
     tcp_bulk, udp_client,
 };
-use twinpath_port::PortQueue;
 use twinpath_steer::{Claim, Table, TableError};
 use twinpath_steer_bpf::{EmptyXdp, ProgramCost, SteerError, XdpMode, program_costs};
 use twinpath_sys::netns::NetnsError;
@@ -141,7 +141,7 @@ pub enum FallbackError {
     Frames(#[from] EmitError),
     /// Servers and clients.
     #[error("{0}")]
-    Plain(#[from] PlainError),
+    Plain(#[from] SocketError),
     /// CPUs.
     #[error("{0}")]
     Cpus(#[from] affinity::AffinityError),
@@ -344,7 +344,7 @@ impl<'a> Bench<'a> {
         load: LoadConfig,
         payload_len: usize,
     ) -> Result<ClientOutcome, FallbackError> {
-        let requests = Echo::new(payload_len, 0).map_err(PlainError::from)?;
+        let requests = Echo::new(payload_len, 0).map_err(SocketError::from)?;
         let echo = self.unclaimed(
             Protocol::Udp,
             || UdpEcho::bind(host(), self.wait(), method, Peers::First),
@@ -397,7 +397,7 @@ impl<'a> Bench<'a> {
     fn unclaimed<T>(
         &self,
         protocol: Protocol,
-        bind: impl Fn() -> Result<T, PlainError>,
+        bind: impl Fn() -> Result<T, SocketError>,
         address: impl Fn(&T) -> SocketAddr,
     ) -> Result<T, FallbackError> {
         let claimed = |server: &T| {

@@ -1,0 +1,561 @@
+//! The report as one HTML file that needs nothing else: no script, no font, no request.
+
+use std::fmt::Write;
+
+use plotters::style::RGBColor;
+
+use super::model::{Group, Lab, LabReport, Ratio, Row, RowSpec};
+use super::pareto::{self, Point};
+use super::plot::{self, Curve};
+use super::record::Record;
+use super::stats;
+use super::table::{self, label, of_group, to_base};
+
+/// Warm for the kernel, cool for twinpath, grey for the floor: legible on light and dark.
+const KERNEL: [RGBColor; 3] =
+    [RGBColor(0xd9, 0x8a, 0x00), RGBColor(0xb8, 0x6a, 0x3c), RGBColor(0xe5, 0x53, 0x4b)];
+const OURS: [RGBColor; 3] =
+    [RGBColor(0x8b, 0x6c, 0xef), RGBColor(0x2f, 0x81, 0xf7), RGBColor(0x12, 0xa5, 0x94)];
+const FLOOR: RGBColor = RGBColor(0x8b, 0x94, 0x9e);
+
+/// The whole page.
+pub(crate) fn render(lab: &Lab, report: &LabReport, record: &Record) -> anyhow::Result<String> {
+    let mut page = String::new();
+    let title = format!("twinpath-lab {}", report.lab);
+    page.push_str(
+        &include_str!("report/head.html")
+            .replace("{title}", &escape(&title))
+            .replace("{style}", include_str!("report/style.css")),
+    );
+    let _ = write!(
+        page,
+        "<header><h1>{}</h1><p>{}</p><p class=\"meta\">twinpath {} · Linux {} · client on CPU {}, server on CPU {} · {} · {} in {:.0} s</p></header>",
+        escape(&title),
+        escape(lab.about),
+        escape(&report.version),
+        escape(&report.kernel),
+        report.cpus.first().copied().unwrap_or_default(),
+        report.cpus.get(1).copied().unwrap_or_default(),
+        table::utc(report.unix_time_s),
+        stats::counted(report.rounds, "round"),
+        report.wall_s,
+    );
+    targets(&mut page, report)?;
+    for group in [Group::NullOne, Group::NullMany, Group::Rtt, Group::Wake, Group::Walk, Group::Transit] {
+        latencies(&mut page, lab, report, record, group)?;
+    }
+    for group in [Group::Wake, Group::Neighbour] {
+        against_cpu(&mut page, lab, report, group)?;
+    }
+    for group in Group::ALL {
+        rows(&mut page, lab, report, record, group);
+    }
+    notes(&mut page, report);
+    page.push_str("</main></body></html>\n");
+    Ok(page)
+}
+
+fn targets(page: &mut String, report: &LabReport) -> anyhow::Result<()> {
+    if report.ratios.is_empty() {
+        return Ok(());
+    }
+    let count = |word| report.ratios.iter().filter(|ratio| table::verdict(ratio).0 == word).count();
+    page.push_str("<section><h2>Targets</h2><div class=\"tiles\">");
+    for (number, name, class) in [
+        (count("holds"), "hold", "good"),
+        (count("misses"), "miss", "bad"),
+        (count("undecided"), "undecided", "none"),
+        (count("not measured"), "not measured", "none"),
+    ] {
+        let class = if number == 0 { "zero" } else { class };
+        let _ = write!(page, "<div class=\"tile {class}\"><b>{number}</b> {name}</div>");
+    }
+    page.push_str("</div>");
+    let measured: Vec<&Ratio> =
+        report.ratios.iter().filter(|ratio| ratio.value.is_some() && ratio.target.is_some()).collect();
+    if !measured.is_empty() {
+        let _ = write!(
+            page,
+            "<figure>{}<figcaption>How much of its target each ratio uses: left of the line it holds, if there are pairs enough to tell; grey is undecided. The whisker is the 95 % interval of the median.</figcaption></figure>",
+            plot::targets(&measured)?
+        );
+    }
+    page.push_str("<div class=\"wide\"><table><thead><tr><th>ratio<th>value<th><th>target<th>spread<th>95 % interval<th>pairs</tr></thead><tbody>");
+    for ratio in &report.ratios {
+        ratio_line(page, ratio);
+    }
+    page.push_str("</tbody></table></div></section>");
+    Ok(())
+}
+
+fn ratio_line(page: &mut String, ratio: &Ratio) {
+    let class = match ratio.holds {
+        Some(true) => "good",
+        Some(false) => "bad",
+        None => "none",
+    };
+    let badge = match table::verdict(ratio).0 {
+        "" => String::new(),
+        word => format!("<span class=\"badge {class}\">{word}</span>"),
+    };
+    let range = |range: Option<[f64; 2]>| {
+        range.map_or_else(
+            || "–".to_owned(),
+            |[low, high]| format!("{}&#8239;–&#8239;{}", table::short(low), table::short(high)),
+        )
+    };
+    let reason =
+        ratio.skipped.as_ref().map_or_else(String::new, |reason| format!("<br><em>{}</em>", escape(reason)));
+    let _ = write!(
+        page,
+        "<tr><td class=\"name\"><b>{}</b><br><span class=\"what\">{}{reason}</span><td class=\"value\">{}<td>{badge}<td>{}<td>{}<td>{}<td>{}</tr>",
+        escape(&ratio.id),
+        escape(&ratio.what),
+        ratio.value.map_or_else(|| "–".to_owned(), table::short),
+        escape(&table::target(ratio)),
+        range(ratio.spread),
+        range(ratio.interval95),
+        ratio.pairs,
+    );
+}
+
+/// How the ids of rows begin that are twinpath's.
+const OUR_ROWS: [&str; 3] = ["twinpath", "direct", "shm"];
+
+fn is_ours(row: &Row) -> bool {
+    OUR_ROWS.iter().any(|ours| row.id.starts_with(ours)) || row.id.contains("-twinpath")
+}
+
+/// The curves of one group; nothing where it was not measured.
+fn latencies(
+    page: &mut String,
+    lab: &Lab,
+    report: &LabReport,
+    record: &Record,
+    group: Group,
+) -> anyhow::Result<()> {
+    let (mut kernels, mut ours) = (KERNEL.iter().cycle(), OURS.iter().cycle());
+    let mut curves = Vec::new();
+    let mut legend = String::new();
+    for (spec, row) in of_group(lab, report, group).filter(|(_, row)| row.skipped.is_none()) {
+        let is_ours = is_ours(row) || matches!(group, Group::Walk | Group::Transit) && row.path.is_some();
+        let next = if is_ours { ours.next() } else { kernels.next() };
+        let colour = if row.path.is_none() { FLOOR } else { *next.unwrap_or(&FLOOR) };
+        let value =
+            |name: &str| row.values.get(name).map_or_else(String::new, |s| table::significant(s.median));
+        let _ = write!(
+            legend,
+            "<li><i style=\"background:#{:02x}{:02x}{:02x}\"></i><span>{}</span><span class=\"meta\">p50 {} · p99 {} us</span></li>",
+            colour.0,
+            colour.1,
+            colour.2,
+            escape(&label(spec, row)),
+            value("p50_us"),
+            value("p99_us"),
+        );
+        curves.push(Curve { colour, histogram: record.histogram(spec.id), ours: is_ours });
+    }
+    if curves.iter().any(|curve| !curve.histogram.is_empty()) {
+        let _ = write!(
+            page,
+            "<section><h2>Latency</h2><figure>{}<ul class=\"legend\">{legend}</ul><figcaption>{}, all rounds together. Lower is better; thick lines are twinpath.</figcaption></figure></section>",
+            plot::percentiles(&curves)?,
+            group.title()
+        );
+    }
+    Ok(())
+}
+
+/// Latency against CPU, one point per row that has both.
+fn against_cpu(page: &mut String, lab: &Lab, report: &LabReport, group: Group) -> anyhow::Result<()> {
+    let (mut kernels, mut ours) = (KERNEL.iter().cycle(), OURS.iter().cycle());
+    let (mut points, mut names) = (Vec::new(), Vec::new());
+    for (spec, row) in of_group(lab, report, group) {
+        let value = |name: &str| row.values.get(name).map(|summary| summary.median);
+        let (Some(cpu), Some(latency_us)) = (value("cpu_server"), value("mean_us")) else { continue };
+        let is_ours = is_ours(row);
+        let next = if is_ours { ours.next() } else { kernels.next() };
+        points.push(Point { cpu, latency_us, colour: *next.unwrap_or(&FLOOR), ours: is_ours });
+        names.push(label(spec, row));
+    }
+    if points.is_empty() {
+        return Ok(());
+    }
+    let front = pareto::front(&points);
+    let _ = write!(
+        page,
+        "<section><h2>Latency against CPU</h2><figure>{}<ul class=\"legend\">",
+        pareto::draw(&points)?
+    );
+    for (at, (point, name)) in points.iter().zip(&names).enumerate() {
+        let _ = write!(
+            page,
+            "<li><i style=\"background:#{:02x}{:02x}{:02x}\"></i><span>{} {}{}</span><span class=\"meta\">{} us · {}</span></li>",
+            point.colour.0,
+            point.colour.1,
+            point.colour.2,
+            at + 1,
+            escape(name),
+            if front.contains(&at) { " (front)" } else { "" },
+            table::significant(point.latency_us),
+            table::percent(point.cpu),
+        );
+    }
+    let _ = write!(
+        page,
+        "</ul><figcaption>{}. Towards the lower left is better; what is on the line is beaten by nothing in both.</figcaption></figure></section>",
+        escape(group.title())
+    );
+    Ok(())
+}
+
+/// The columns of a group: value, heading, how it is written.
+type Column = (&'static str, &'static str, fn(f64) -> String);
+
+const RTT_COLUMNS: [Column; 9] = [
+    ("min_us", "min", table::significant),
+    ("p50_us", "p50", table::significant),
+    ("p90_us", "p90", table::significant),
+    ("p99_us", "p99", table::significant),
+    ("p99_9_us", "p99.9", table::significant),
+    ("max_us", "max us", table::significant),
+    ("requests_per_s", "requests/s", table::thousands),
+    ("cpu_server", "CPU server", table::percent),
+    ("cpu_client", "CPU client", table::percent),
+];
+const WALK_COLUMNS: [Column; 11] = [
+    ("wall_s", "wall s", table::significant),
+    ("calls", "calls", table::thousands),
+    ("p50_us", "p50", table::significant),
+    ("p90_us", "p90", table::significant),
+    ("p99_us", "p99", table::significant),
+    ("p99_9_us", "p99.9", table::significant),
+    ("max_us", "max us", table::significant),
+    ("tick_share", "near a tick", table::short),
+    ("load_per_s", "load/s", table::thousands),
+    ("cpu_server", "CPU server", table::percent),
+    ("cpu_client", "CPU client", table::percent),
+];
+const TICK_COLUMNS: [Column; 3] = [
+    ("excess_share", "share beyond plain", table::short),
+    ("excess_low", "lower end", table::short),
+    ("tick_ms", "tick ms", table::short),
+];
+const WAKE_COLUMNS: [Column; 17] = [
+    ("mean_us", "avg", table::significant),
+    ("min_us", "min", table::significant),
+    ("p50_us", "p50", table::significant),
+    ("p99_us", "p99", table::significant),
+    ("p99_9_us", "p99.9", table::significant),
+    ("max_us", "max us", table::significant),
+    ("cpu_server", "CPU", table::percent),
+    ("request_held", "request held", table::percent),
+    ("spun", "spinning", table::percent),
+    ("woken_by_prediction_per_s", "predicted/s", table::thousands),
+    ("voluntary_per_s", "sleeps/s", table::thousands),
+    ("involuntary_per_s", "preempted/s", table::thousands),
+    ("offered_per_s", "offered/s", table::thousands),
+    ("lost", "lost", table::thousands),
+    ("sent_late_p99_us", "sent late p99", table::significant),
+    ("neighbour_per_s", "neighbour's work/s", table::thousands),
+    ("worst", "worst", table::short),
+];
+const SWITCHING_COLUMNS: [Column; 5] = [
+    ("lost", "lost", table::thousands),
+    ("switches", "switches", table::thousands),
+    ("offered_per_s", "offered/s", table::thousands),
+    ("p99_us", "p99 us", table::significant),
+    ("max_us", "max us", table::significant),
+];
+const POLICY_COLUMNS: [Column; 2] = [("worst", "worst", table::short), ("median", "median", table::short)];
+const RATE_COLUMNS: [Column; 5] = [
+    ("requests_per_s", "replies/s", table::thousands),
+    ("p50_us", "p50 us", table::significant),
+    ("p99_us", "p99 us", table::significant),
+    ("cpu_server", "CPU server", table::percent),
+    ("cpu_client", "CPU client", table::percent),
+];
+const RPC_COLUMNS: [Column; 18] = [
+    ("min_us", "min", table::significant),
+    ("mean_us", "avg", table::significant),
+    ("p50_us", "p50", table::significant),
+    ("p99_us", "p99", table::significant),
+    ("p99_9_us", "p99.9 us", table::significant),
+    ("requests_per_s", "RPC/s", table::thousands),
+    ("cpu_us_per_call", "CPU us/call", table::significant),
+    ("cpu_server", "CPU server", table::percent),
+    ("cpu_client", "CPU client", table::percent),
+    ("lost", "lost", table::thousands),
+    ("connections", "connections", table::thousands),
+    ("bytes_per_connection", "bytes each", table::thousands),
+    ("memory_bytes", "memory", table::thousands),
+    ("memory_limit_bytes", "of at most", table::thousands),
+    ("memory_share", "share", table::short),
+    ("p99_alone_us", "p99 alone us", table::significant),
+    ("p99_ratio", "p99 beside / alone", table::short),
+    ("instructions_per_call", "instructions", table::thousands),
+];
+const COST_COLUMNS: [Column; 5] = [
+    ("cpu_us_per_reply", "CPU us/reply", table::significant),
+    ("cpu_us_per_call", "CPU us/call", table::significant),
+    ("offered_per_s", "offered/s", table::thousands),
+    ("cpu_server", "CPU server", table::percent),
+    ("p99_us", "p99 us", table::significant),
+];
+const MIXED_COLUMNS: [Column; 11] = [
+    ("p50_us", "p50 us", table::significant),
+    ("p99_us", "p99 us", table::significant),
+    ("requests_per_s", "requests/s", table::thousands),
+    ("gbit_per_s", "Gbit/s", table::significant),
+    ("cpu_server", "CPU server", table::percent),
+    ("requests", "requests", table::thousands),
+    ("failed", "failed", table::thousands),
+    ("before", "without", table::significant),
+    ("after", "with", table::significant),
+    ("ratio", "with / without", table::short),
+    ("added_ns", "added ns", table::significant),
+];
+const TROUBLE_COLUMNS: [Column; 6] = [
+    ("worst_ms", "worst ms", table::significant),
+    ("median_ms", "median ms", table::significant),
+    ("kills", "kills", table::thousands),
+    ("resets", "resets", table::thousands),
+    ("share", "answered once", table::percent),
+    ("datagrams", "datagrams", table::thousands),
+];
+const IDLE_COLUMNS: [Column; 3] = [
+    ("cpu_server", "CPU", table::percent),
+    ("wakeups_per_s", "wake-ups/s", table::significant),
+    ("request_held", "latency request held", table::short),
+];
+
+fn columns(group: Group) -> &'static [Column] {
+    match group {
+        Group::Rtt | Group::Frames | Group::FramesLoaded => &RTT_COLUMNS,
+        Group::Rate => &RATE_COLUMNS,
+        Group::Cpu => &COST_COLUMNS,
+        Group::Beside | Group::Other => &MIXED_COLUMNS,
+        Group::Trouble => &TROUBLE_COLUMNS,
+        Group::Idle => &IDLE_COLUMNS,
+        Group::Walk | Group::Transit | Group::NextCall | Group::Ack => &WALK_COLUMNS,
+        Group::Tick => &TICK_COLUMNS,
+        Group::Wake | Group::Caps | Group::Paces | Group::Neighbour => &WAKE_COLUMNS,
+        Group::Switching => &SWITCHING_COLUMNS,
+        Group::Policy => &POLICY_COLUMNS,
+        Group::NullOne
+        | Group::NullMany
+        | Group::NullUdp
+        | Group::Getattr
+        | Group::Burden
+        | Group::Instructions => &RPC_COLUMNS,
+    }
+}
+
+fn rows(page: &mut String, lab: &Lab, report: &LabReport, record: &Record, group: Group) {
+    let rows: Vec<(&RowSpec, &Row)> = of_group(lab, report, group).collect();
+    if rows.is_empty() {
+        return;
+    }
+    let measured = |name: &str| rows.iter().any(|(_, row)| row.values.contains_key(name));
+    let columns: Vec<&Column> = columns(group).iter().filter(|(name, ..)| measured(name)).collect();
+    let _ =
+        write!(page, "<section><h2>{}</h2><div class=\"wide\"><table><thead><tr><th>", escape(group.title()));
+    for (_, heading, _) in &columns {
+        let _ = write!(page, "<th>{heading}");
+    }
+    let to_kernel: Vec<Option<f64>> = rows.iter().map(|(spec, _)| to_base(spec, record)).collect();
+    let has_ratios = to_kernel.iter().any(Option::is_some);
+    page.push_str(if has_ratios {
+        "<th>ratio to kernel</tr></thead><tbody>"
+    } else {
+        "</tr></thead><tbody>"
+    });
+    let mut skipped: Vec<(&str, Vec<String>)> = Vec::new();
+    for ((spec, row), to_kernel) in rows.into_iter().zip(to_kernel) {
+        if let Some(reason) = &row.skipped {
+            match skipped.iter_mut().find(|(known, _)| known == reason) {
+                Some((_, names)) => names.push(label(spec, row)),
+                None => skipped.push((reason, vec![label(spec, row)])),
+            }
+            continue;
+        }
+        let ours = is_ours(row) || row.path.as_deref().is_some_and(|path| path != "kernel");
+        let class = if ours { " class=\"ours\"" } else { "" };
+        let _ = write!(page, "<tr{class}><td class=\"name\">{}", escape(&label(spec, row)));
+        for (name, _, write_value) in &columns {
+            match row.values.get(*name) {
+                Some(s) => {
+                    let _ = write!(
+                        page,
+                        "<td title=\"{} to {} over {}\">{}",
+                        write_value(s.min),
+                        write_value(s.max),
+                        stats::counted(row.n, "round"),
+                        write_value(s.median)
+                    );
+                }
+                None => page.push_str("<td>"),
+            }
+        }
+        if has_ratios {
+            let _ = write!(page, "<td>{}", to_kernel.map_or_else(String::new, |ratio| format!("{ratio:.2}")));
+        }
+        page.push_str("</tr>");
+    }
+    page.push_str("</tbody></table></div>");
+    for (reason, names) in skipped {
+        let _ = write!(
+            page,
+            "<p class=\"skipped\"><b>Skipped</b> {}: {}</p>",
+            escape(&names.join("; ")),
+            escape(reason)
+        );
+    }
+    page.push_str("</section>");
+}
+
+fn notes(page: &mut String, report: &LabReport) {
+    page.push_str("<section><h2>Notes</h2><ul class=\"notes\">");
+    for remark in table::remarks(report).iter().filter(|remark| !remark.starts_with("skipped ")) {
+        let _ = write!(page, "<li>{}</li>", escape(remark));
+    }
+    page.push_str(include_str!("report/notes.html"));
+    page.push_str("</ul></section>");
+}
+
+/// Text as text, in elements and attributes.
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::lab::model::Sample;
+    use crate::lab::quick;
+    use crate::lab::record;
+
+    /// A run in which every row was measured, but for one that says why not.
+    fn made_up() -> (LabReport, Record) {
+        let lab = &quick::LAB;
+        let mut record = Record::default();
+        for (index, row) in lab.rows.iter().enumerate() {
+            if row.id.starts_with("xdp-generic") {
+                record.fail(row.id, "refused: a peer may send <glued> segments".to_owned());
+                continue;
+            }
+            for round in 0..6 {
+                let p50 = [79.0, 7.5, 4.1, 7.0, 2.1, 2.0, 4.2].get(index).copied().unwrap_or(5.0)
+                    + 0.05 * f64::from(round);
+                let names =
+                    ["p50_us", "p99_us", "requests_per_s", "cpu_server", "cpu_us_per_reply", "gbit_per_s"];
+                let values = [p50, p50 * 3.0, 1e6 / p50, 0.5, p50 / 5.0, 20.0 - p50];
+                let mut values: BTreeMap<_, _> = names.into_iter().zip(values).collect();
+                values.extend([
+                    ("allocations_per_packet", 0.0),
+                    ("pool_mib_per_queue", 8.0),
+                    ("wakeups_per_s", 2.0),
+                ]);
+                values.extend([
+                    ("min_us", p50 * 0.9),
+                    ("p90_us", p50 * 1.2),
+                    ("p99_9_us", p50 * 9.0),
+                    ("max_us", 900.0),
+                ]);
+                values.extend([("request_held", 0.0), ("cpu_client", 0.99)]);
+                let ns = (p50 * 1000.0) as u64;
+                let histogram =
+                    vec![(ns, 60_000), (ns * 2, 9000), (ns * 3, 500), (ns * 10, 40), (900_000, 1)];
+                record.add(row.id, round as usize, Sample { values, histogram, ..Sample::default() });
+            }
+        }
+        let report = LabReport {
+            lab: lab.name.to_owned(),
+            version: "0.1.0".to_owned(),
+            kernel: "6.18.0".to_owned(),
+            cpus: vec![0, 1],
+            rows: lab.rows.iter().map(|spec| record.row(spec)).collect(),
+            ratios: lab.ratios.iter().map(|spec| record.ratio(spec, false)).collect(),
+            unix_time_s: 1_700_000_000,
+            wall_s: 47.0,
+            rounds: 6,
+            notes: Vec::new(),
+        };
+        assert_eq!(record::check_code(&report.ratios), 1);
+        (report, record)
+    }
+
+    #[test]
+    fn the_page_needs_nothing_from_elsewhere_and_takes_text_as_text() {
+        let (report, record) = made_up();
+        let page = render(&quick::LAB, &report, &record).unwrap();
+        if let Ok(path) = std::env::var("LAB_SAMPLE") {
+            std::fs::write(path, &page).unwrap();
+        }
+        for outside in ["<script", "src=", "@import", "url(", "href="] {
+            assert!(!page.contains(outside), "{outside}");
+        }
+        assert_eq!(page.matches("http").count(), page.matches("http://www.w3.org/2000/svg").count());
+        assert!(page.contains("&lt;glued&gt;") && !page.contains("<glued>"));
+        for ratio in quick::LAB.ratios {
+            assert!(page.contains(ratio.id), "{}", ratio.id);
+        }
+        assert_eq!(page.matches("<svg").count(), 2);
+    }
+
+    /// A run of one round: one pair per ratio, and rows without a kernel to be compared with.
+    #[test]
+    fn a_single_pair_is_undecided_and_a_column_without_values_is_left_out() {
+        let lab = &quick::LAB;
+        let (mut report, _) = made_up();
+        let mut record = Record::default();
+        for row in ["twinpath-poll", "kernel-spinning"] {
+            let p50 = if row == "twinpath-poll" { 4.0 } else { 8.0 };
+            let values = BTreeMap::from([("p50_us", p50), ("cpu_server", 0.5)]);
+            record.add(row, 0, Sample { values, ..Sample::default() });
+        }
+        let mut shown = |record: &Record, rows: &[&str]| {
+            let rows = lab.rows.iter().filter(|spec| rows.contains(&spec.id));
+            report.rows = rows.map(|spec| record.row(spec)).collect();
+            report.ratios = lab
+                .ratios
+                .iter()
+                .filter(|spec| spec.id == "udp-rtt-poll")
+                .map(|spec| record.ratio(spec, false))
+                .collect();
+            report.rounds = 1;
+            report.notes = record::interval_note(1).into_iter().collect();
+            let page = render(lab, &report, record).unwrap();
+            [table::render(lab, &report, record), page.replace(include_str!("report/style.css"), "")]
+        };
+        for text in shown(&record, &["twinpath-poll", "kernel-spinning"]) {
+            assert!(text.contains("undecided") && text.contains("only 1 of"), "{text}");
+            assert!(text.contains("1 round in") && !text.contains("1 rounds"), "{text}");
+            assert!(!text.contains("holds<") && !text.contains("class=\"badge good"), "{text}");
+            assert!(!text.contains("ratio to") && !text.contains("p99.9") && text.contains("p50"), "{text}");
+        }
+        // What a row of ours is compared with is measured, too.
+        let values = BTreeMap::from([("p50_us", 8.0)]);
+        record.add("kernel-sleeping", 0, Sample { values, ..Sample::default() });
+        for text in shown(&record, &["twinpath-poll", "kernel-sleeping"]) {
+            assert!(text.contains("ratio to") && text.contains("0.50"), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_terminal_shows_every_row_ratio_and_reason() {
+        let (report, record) = made_up();
+        let text = table::render(&quick::LAB, &report, &record);
+        for word in [
+            "kernel, sleeping",
+            "udp-rtt-interrupt-vs-kernel",
+            "xdp-generic-poll",
+            "refused: a peer",
+            "6 rounds",
+        ] {
+            assert!(text.contains(word), "{word}\n{text}");
+        }
+    }
+}

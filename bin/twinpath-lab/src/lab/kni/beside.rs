@@ -1,0 +1,103 @@
+//! What is measured beside the walks: what attaching costs the kernel's own traffic, what a killed instance costs, and
+//! datagrams that arrive in pieces.
+
+use super::{fragments, kill9, tables};
+use crate::lab::fallback;
+use crate::lab::model::Sample;
+use crate::lab::record::Record;
+use crate::lab::session::Session;
+
+/// Kills of a judged run, and of another.
+const CHECK_KILLS: usize = 20;
+const QUICK_KILLS: usize = 5;
+/// Fragmented datagrams over each family.
+const CHECK_DATAGRAMS: u64 = 400;
+const QUICK_DATAGRAMS: u64 = 100;
+/// Sizes, order and repetitions of fragments follow from it.
+const FRAGMENTS_SEED: u64 = 45;
+
+/// Steps for the progress bar.
+pub(super) fn steps(session: &Session) -> usize {
+    let parts = [tables::KILL9, tables::FRAGMENTS];
+    fallback::steps(session) + parts.iter().filter(|row| session.selection.rows.contains(*row)).count()
+}
+
+/// Measures what is selected, once. What fails is recorded as the row's reason.
+pub(super) async fn measure(session: &Session, record: &mut Record) {
+    fallback::round(session, record, 0).await;
+    let (kills, datagrams) =
+        if session.check { (CHECK_KILLS, CHECK_DATAGRAMS) } else { (QUICK_KILLS, QUICK_DATAGRAMS) };
+    if begin(session, tables::FRAGMENTS) {
+        let measured = fragments::measure(session, "auto", datagrams, FRAGMENTS_SEED).await;
+        note(session, record, tables::FRAGMENTS, measured);
+    }
+    if begin(session, tables::KILL9) {
+        note(session, record, tables::KILL9, kill9::measure(session, "auto", kills).await);
+    }
+}
+
+fn begin(session: &Session, row: &str) -> bool {
+    let wanted = session.selection.rows.contains(row);
+    if wanted {
+        session.progress.step(row);
+    }
+    wanted
+}
+
+fn note(session: &Session, record: &mut Record, row: &'static str, measured: anyhow::Result<Sample>) {
+    match measured {
+        Ok(sample) => record.add(row, 0, sample),
+        Err(error) => {
+            let reason = format!("{error:#}");
+            session.progress.line(&format!("{row}: {reason}"));
+            record.fail(row, reason);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::LAB;
+    use super::*;
+    use crate::lab::process::Launcher;
+    use crate::lab::programs::Programs;
+    use crate::lab::progress::Progress;
+    use crate::lab::session::{self, Selection};
+    use crate::lab::topology::Topology;
+
+    fn session() -> Session {
+        let cpus = session::cpus().unwrap();
+        // A test's own binary is neither of the programs, but lies below them.
+        let mut directory = std::env::current_exe().unwrap();
+        directory.pop();
+        directory.pop();
+        let programs = Programs { product: directory.join("twinpath"), own: directory.join("twinpath-lab") };
+        Session {
+            launcher: Launcher::new(programs, Topology::build().unwrap(), cpus),
+            cpus,
+            run_dir: session::run_dir().unwrap(),
+            selection: Selection::new(LAB.rows, LAB.ratios, LAB.together, &[]).unwrap(),
+            repeat: None,
+            files: None,
+            seed: 0,
+            check: false,
+            progress: Progress::new(),
+        }
+    }
+
+    #[test]
+    fn both_rows_measure() {
+        if !twinpath_test_skip::root_or_skip() {
+            return;
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let session = session();
+            let killed = kill9::measure(&session, "auto", 2).await.unwrap();
+            assert!(killed.values["worst_ms"] > 0.0 && killed.values["worst_ms"] < 2_000.0, "{killed:?}");
+            assert_eq!((killed.values["resets"], killed.values["kills"]), (0.0, 2.0), "{killed:?}");
+            let pieces = fragments::measure(&session, "auto", 20, 7).await.unwrap();
+            assert_eq!(pieces.values["share"], 1.0, "{pieces:?}");
+        });
+    }
+}

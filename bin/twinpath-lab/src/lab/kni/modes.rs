@@ -1,0 +1,336 @@
+//! What stands on the client's interface during a walk, and the programs that make it so.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use twinpath_measure::report::BenchReport;
+use twinpath_sys::Namespace;
+
+use crate::lab::instance::{Facts, Instance};
+use crate::lab::peers::{FAST_PORT, PLAIN_PORT};
+use crate::lab::process::{Background, Server, Side};
+use crate::lab::session::Session;
+use crate::lab::topology::{self, CLIENT, End, OWNED, OWNED_PEER, SERVER};
+use crate::plain::nfs::NFS_PORT;
+
+/// Requests per second of the load beside a walk.
+pub(super) const LOAD_PER_S: f64 = 50_000.0;
+/// So much of it must have been answered.
+const LOAD_SHARE: f64 = 0.95;
+/// Longer than any walk; the load is stopped when the walk is over.
+const LOAD_S: u32 = 600;
+/// A fifth of a second of it: twice what it warms up.
+const LOADED_FRAMES: u64 = 10_000;
+/// Between two looks whether it is there.
+const LOAD_LOOK: Duration = Duration::from_millis(10);
+/// Requests that prove an attachment.
+const PROBES: u64 = 16;
+const PROBE_DEADLINE: Duration = Duration::from_secs(5);
+/// Shorter than the default of a second: what is to be idle need not be waited for as long.
+const LINGER_MS: u64 = 100;
+/// How long twinpath may take to become idle after its last packet.
+const IDLE_DEADLINE: Duration = Duration::from_secs(3);
+/// Between two looks whether it is idle.
+const IDLE_LOOK: Duration = Duration::from_millis(60);
+/// The kernel's interface of the exception port.
+const TAP: &str = "tap0";
+
+/// What a walk is measured over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Mode {
+    Plain,
+    /// The same once more: how far two walks differ over the same thing.
+    Again,
+    Attached,
+    Busy,
+    BusyKernel,
+    Exception,
+    ExceptionWorkers,
+}
+
+impl Mode {
+    pub(super) const ALL: [Self; 7] = [
+        Self::Plain,
+        Self::Again,
+        Self::Attached,
+        Self::Busy,
+        Self::BusyKernel,
+        Self::Exception,
+        Self::ExceptionWorkers,
+    ];
+
+    /// The row of its walks.
+    pub(super) fn row(self) -> &'static str {
+        match self {
+            Self::Plain => "nfs-plain",
+            Self::Again => "nfs-plain-again",
+            Self::Attached => "nfs-attached",
+            Self::Busy => "nfs-busy",
+            Self::BusyKernel => "nfs-busy-kernel",
+            Self::Exception => "nfs-exception",
+            Self::ExceptionWorkers => "nfs-exception-workers",
+        }
+    }
+}
+
+/// A mode that has been set up.
+#[derive(Debug)]
+pub(super) struct Scene<'a> {
+    /// Where the client's socket lives, and by which interface it talks.
+    pub(super) namespace: &'a Namespace,
+    pub(super) interface: &'static str,
+    /// The server's end of the link, in the server's namespace.
+    pub(super) peer: &'static str,
+    pub(super) target: SocketAddr,
+    /// The path found in use.
+    pub(super) path: Option<String>,
+    pub(super) notes: Vec<String>,
+    running: Running,
+}
+
+#[derive(Debug)]
+enum Running {
+    Nothing,
+    Attached(Instance),
+    Busy(Instance, Background),
+    BusyKernel(Server, Background),
+    Exception(Instance),
+}
+
+/// What went on beside a walk.
+#[derive(Debug, Default)]
+pub(super) struct Beside {
+    pub(super) load: Option<BenchReport>,
+    /// Frames that twinpath received on the fast path over the whole scene.
+    pub(super) fast_path_frames: Option<u64>,
+}
+
+/// Sets scenes up and takes them down.
+pub(super) struct Stage<'a> {
+    pub(super) session: &'a Session,
+    /// A namespace whose interface user space may own wholly.
+    pub(super) owner: &'a Namespace,
+}
+
+impl<'a> Stage<'a> {
+    /// CPU of twinpath and of all load.
+    fn cpu(&self) -> &'a [usize] {
+        &self.session.cpus[1..]
+    }
+
+    fn client(&self) -> &'a Namespace {
+        &self.session.launcher.topology().client
+    }
+
+    fn server(&self) -> &'a Namespace {
+        &self.session.launcher.topology().server
+    }
+
+    pub(super) async fn set(&self, mode: Mode) -> anyhow::Result<Scene<'a>> {
+        match mode {
+            Mode::Plain | Mode::Again => Ok(self.scene(Running::Nothing)),
+            Mode::Attached => {
+                let (instance, path, why) = self.attach().await?;
+                self.until_idle(&instance).await?;
+                Ok(Scene { path: Some(path), notes: vec![why], ..self.scene(Running::Attached(instance)) })
+            }
+            Mode::Busy => {
+                let (instance, path, why) = self.attach().await?;
+                let load = self.load(FAST_PORT).await?;
+                let scene = self.scene(Running::Busy(instance, load));
+                Ok(Scene { path: Some(path), notes: vec![why], ..scene })
+            }
+            Mode::BusyKernel => {
+                let echo = words(&format!(
+                    "plain udp-echo --listen {}:{PLAIN_PORT} --method connected --mode interrupt",
+                    CLIENT.ipv4
+                ));
+                let launcher = &self.session.launcher;
+                let server = launcher.server(Side::At(self.client(), self.cpu()), &echo).await?;
+                let load = self.load(PLAIN_PORT).await?;
+                Ok(self.scene(Running::BusyKernel(server, load)))
+            }
+            Mode::Exception | Mode::ExceptionWorkers => self.exception(mode).await,
+        }
+    }
+
+    /// Over the veth pair, whatever else runs.
+    fn scene(&self, running: Running) -> Scene<'a> {
+        Scene {
+            namespace: self.client(),
+            interface: CLIENT.interface,
+            peer: SERVER.interface,
+            target: nfs_of(SERVER),
+            path: None,
+            notes: Vec::new(),
+            running,
+        }
+    }
+
+    /// twinpath on the client's interface; requests must arrive on the fast path.
+    async fn attach(&self) -> anyhow::Result<(Instance, String, String)> {
+        let mut args = words(&format!(
+            "serve echo --on {} --udp {FAST_PORT} --mode adaptive --workers 1 --cpu {} --linger-ms {LINGER_MS} --reply-rate 0",
+            CLIENT.interface, self.session.cpus[1]
+        ));
+        args.extend(["--socket".to_owned(), self.socket()]);
+        let launcher = &self.session.launcher;
+        let instance = Instance::start_at(launcher, Side::At(self.client(), self.cpu()), &args).await?;
+        let before = instance.report().await?;
+        let path = before.path();
+        ensure!(path != "kernel", "no fast path can be had on {}", CLIENT.interface);
+        let probe = self.load_args(FAST_PORT, &format!("--inflight 1 --count {PROBES} --warmup 0"));
+        let side = Side::At(self.server(), self.cpu());
+        launcher.client(side, &probe, PROBE_DEADLINE, None).await.context("the probe after attaching")?;
+        let claimed = instance.report().await?.frames_in() - before.frames_in();
+        ensure!(claimed >= PROBES, "attached on {path}, but only {claimed} of {PROBES} probes were claimed");
+        let why = before.interfaces.first().map_or_else(String::new, |interface| interface.why.clone());
+        Ok((instance, path.clone(), format!("attached on {path}, adaptive ({why})")))
+    }
+
+    /// Requests to a service on the client's side, from the server's, on the CPU that the walk does not use. They come at full
+    /// rate when this returns, so that the whole walk has them beside it.
+    async fn load(&self, port: u16) -> anyhow::Result<Background> {
+        let before = self.frames_received()?;
+        let options =
+            format!("--inflight 64 --batch --rate {LOAD_PER_S:.0} --duration {LOAD_S} --warmup 0.1");
+        let side = Side::At(self.server(), self.cpu());
+        let load = self.session.launcher.background(side, &self.load_args(port, &options))?;
+        let deadline = Instant::now() + PROBE_DEADLINE;
+        while self.frames_received()? < before + LOADED_FRAMES {
+            ensure!(Instant::now() < deadline, "the load did not come up to {LOAD_PER_S:.0} requests/s");
+            tokio::time::sleep(LOAD_LOOK).await;
+        }
+        Ok(load)
+    }
+
+    /// By the client's interface, on whatever path.
+    fn frames_received(&self) -> anyhow::Result<u64> {
+        // Of the calling thread: the process is in another namespace.
+        let text = self.client().run(|| std::fs::read_to_string("/proc/thread-self/net/dev"))??;
+        received_in(&text, CLIENT.interface).with_context(|| format!("no counters of {}", CLIENT.interface))
+    }
+
+    fn load_args(&self, port: u16, options: &str) -> Vec<String> {
+        words(&format!(
+            "bench echo {}:{port} --udp --path kernel --mode interrupt --size 64 {options} --json",
+            CLIENT.ipv4
+        ))
+    }
+
+    /// A TAP where the kernel's stack lives, and twinpath between it and an interface that the kernel has no use for.
+    ///
+    /// Frames that cross within the kernel need no worker. One that carries them takes turns with the two that talk, as all
+    /// three wait for each other: on another CPU it would wake theirs for every frame, which costs more than it does.
+    async fn exception(&self, mode: Mode) -> anyhow::Result<Scene<'a>> {
+        let (carrier, cpus) = match mode {
+            Mode::ExceptionWorkers => ("workers", &self.session.cpus[..1]),
+            _ => ("kernel", self.cpu()),
+        };
+        let mut args = words(&format!(
+            "bridge {} --kernel {TAP} --carrier {carrier} --cpu {} --linger-ms {LINGER_MS}",
+            OWNED.interface, cpus[0]
+        ));
+        args.extend(["--socket".to_owned(), self.socket()]);
+        let side = Side::At(self.owner, cpus);
+        let instance = Instance::start_at(&self.session.launcher, side, &args).await?;
+        let tap = End { interface: TAP, ..OWNED };
+        topology::address(self.owner, tap).context("the exception port's interface")?;
+        let report = instance.report().await?;
+        Ok(Scene {
+            namespace: self.owner,
+            // What crosses leaves the TAP before anybody could see it there.
+            interface: if mode == Mode::ExceptionWorkers { TAP } else { OWNED.interface },
+            peer: OWNED_PEER.interface,
+            target: nfs_of(OWNED_PEER),
+            path: Some(report.path()),
+            notes: vec![format!("bridge between {} and {TAP}, carrier {carrier}", OWNED.interface)],
+            running: Running::Exception(instance),
+        })
+    }
+
+    fn socket(&self) -> String {
+        self.session.run_dir.path().join("kni.sock").display().to_string()
+    }
+
+    /// Waits until no latency request is held any more: idle means idle.
+    async fn until_idle(&self, instance: &Instance) -> anyhow::Result<()> {
+        let deadline = Instant::now() + IDLE_DEADLINE;
+        while Instant::now() < deadline {
+            tokio::time::sleep(IDLE_LOOK).await;
+            if !instance.report().await?.request_held() {
+                return Ok(());
+            }
+        }
+        bail!("still holds a latency request {} s after its last packet", IDLE_DEADLINE.as_secs())
+    }
+
+    /// Ends everything, and says what went on beside the walk.
+    pub(super) async fn clear(&self, scene: Scene<'a>) -> anyhow::Result<Beside> {
+        let launcher = &self.session.launcher;
+        let mut beside = Beside::default();
+        match scene.running {
+            Running::Nothing => {}
+            Running::Attached(instance) | Running::Exception(instance) => {
+                beside.fast_path_frames = Some(instance.report().await?.frames_in());
+                instance.stop(launcher).await?;
+            }
+            Running::Busy(instance, load) => {
+                let result = launcher.finish(load).await;
+                beside.fast_path_frames = Some(instance.report().await?.frames_in());
+                instance.stop(launcher).await?;
+                beside.load = Some(load_of(&result?)?);
+            }
+            Running::BusyKernel(server, load) => {
+                let result = launcher.finish(load).await;
+                launcher.stop(server).await?;
+                beside.load = Some(load_of(&result?)?);
+            }
+        }
+        Ok(beside)
+    }
+}
+
+/// Second column of /proc/net/dev: bytes, then frames received.
+fn received_in(devices: &str, interface: &str) -> Option<u64> {
+    let line =
+        devices.lines().find_map(|line| line.trim_start().strip_prefix(interface)?.strip_prefix(':'))?;
+    line.split_whitespace().nth(1)?.parse().ok()
+}
+
+fn load_of(printed: &str) -> anyhow::Result<BenchReport> {
+    let report: BenchReport = serde_json::from_str(printed).context("cannot read the result of bench")?;
+    ensure!(report.corrupt == 0, "{} replies of the load were corrupt", report.corrupt);
+    Ok(report)
+}
+
+/// Fails a walk that had less beside it than it says.
+pub(super) fn ensure_full_load(load: &BenchReport) -> anyhow::Result<()> {
+    ensure!(
+        load.requests_per_s >= LOAD_SHARE * LOAD_PER_S,
+        "only {:.0} of the load's {LOAD_PER_S:.0} requests/s were answered",
+        load.requests_per_s
+    );
+    Ok(())
+}
+
+fn nfs_of(end: End) -> SocketAddr {
+    SocketAddr::new(IpAddr::V4(end.ipv4), NFS_PORT)
+}
+
+pub(super) fn words(line: &str) -> Vec<String> {
+    line.split_whitespace().map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_received_are_those_of_the_interface_itself() {
+        let text = "Inter-|   Receive\n face |bytes packets errs\nclient01: 7 8 0\n client0: 640 10 0 0\n    lo: 1 2 3\n";
+        assert_eq!(received_in(text, "client0"), Some(10));
+        assert_eq!(received_in(text, "client"), None);
+    }
+}

@@ -1,0 +1,255 @@
+//! `twinpath-lab NAME`: measurements against the kernel and its peers, both sides in one run, alternating.
+//!
+//! A lab is a [`model::Lab`]: two tables and a function that measures. This is the frame they all share: the network
+//! of their own, child processes, the choice of rows, statistics, verdicts, and the report as table, JSON and HTML.
+
+mod bystander;
+mod fallback;
+mod guest;
+mod html;
+mod instance;
+mod kni;
+mod model;
+mod pareto;
+mod peers;
+mod plot;
+mod process;
+mod programs;
+mod progress;
+mod quick;
+mod record;
+mod rpc;
+mod session;
+mod stats;
+mod table;
+mod three_rtts;
+mod topology;
+mod wakeup;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, anyhow, ensure};
+use clap::builder::PossibleValuesParser;
+use tokio::signal::unix::{SignalKind, signal};
+use twinpath_sys::netns::NetnsError;
+
+use self::model::{Lab, LabReport, RatioSpec, RowSpec};
+use self::process::Launcher;
+use self::programs::Programs;
+use self::progress::Progress;
+use self::record::Record;
+use self::session::{Selection, Session};
+use self::topology::Topology;
+
+/// Every lab there is, in the order of the help text.
+const LABS: &[&Lab] = &[&quick::LAB, &kni::LAB, &three_rtts::LAB, &wakeup::LAB, &fallback::LAB, &rpc::LAB];
+
+/// 128 + SIGINT and 128 + SIGTERM, as shells count.
+const INTERRUPTED: u8 = 130;
+const TERMINATED: u8 = 143;
+/// Under `--check`: nothing missed its target, but something could not be measured.
+const NOT_MEASURED: u8 = 3;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The lab: `quick` measures UDP and TCP echo, twinpath against the kernel's sockets; `kni` an NFS walk beside
+    /// twinpath and through its exception port; `three-rtts` frames reflected by a worker, by another process over shared
+    /// memory, and by a packet socket; `wakeup` latency against CPU, one packet every 350 us and otherwise, for every way to
+    /// wait; `fallback` what attaching costs the kernel's own traffic; `rpc` ONC RPC calls to twinpath, nfs-ganesha and
+    /// servers that do nothing but answer.
+    #[arg(value_parser = PossibleValuesParser::new(LABS.iter().map(|lab| lab.name)))]
+    name: String,
+    /// Also write everything as one JSON object.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Where to write the report. Default: lab-out/NAME-TIME.html
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Rounds, each with both sides of every ratio.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=500))]
+    repeat: Option<u16>,
+    /// Files in the tree that `kni` walks, for a quick look: a run that is judged takes at least 20,000.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
+    files: Option<u32>,
+    /// Draws the periods, gaps and orders of `wakeup`, the orders of `rpc`; a run says which it drew.
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Run only these ratios and rows, and what they need.
+    #[arg(long, value_name = "ID,...", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Measure long enough to judge, with as many pairs as each ratio needs. Ends with 1 if a ratio misses its target, else
+    /// with 3 if one could not be measured.
+    #[arg(long)]
+    check: bool,
+    /// Run the lab in a virtual machine (qemu; KVM where it works), with the kernel of this Debian package, .deb file or
+    /// directory with boot and lib/modules. Default: linux-image-cloud-amd64, fetched by apt-get and not installed.
+    #[arg(long, value_name = "KERNEL", num_args = 0..=1, require_equals = true, default_missing_value = guest::KERNEL)]
+    guest: Option<String>,
+    /// A sentence for the report's notes.
+    #[arg(long = "note", value_name = "TEXT", hide = true)]
+    notes: Vec<String>,
+}
+
+/// What the guest of a lab starts with.
+pub(crate) fn run_inside_guest() -> anyhow::Result<ExitCode> {
+    guest::inside::run()
+}
+
+/// How the measuring ended.
+enum Ended {
+    Measured(Record, usize),
+    Signal(u8),
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let lab =
+        LABS.iter().find(|lab| lab.name == args.name).with_context(|| format!("no lab {}", args.name))?;
+    let selection = Selection::new(lab.rows, lab.ratios, lab.together, &args.only)?;
+    if let Some(files) = args.files {
+        ensure!(lab.name == kni::LAB.name, "--files is for lab kni: lab {} walks no tree", lab.name);
+        ensure!(
+            !args.check || files >= kni::CHECK_FILES,
+            "--check judges a walk of at least {} files: leave out --files {files}, or --check",
+            kni::CHECK_FILES
+        );
+    }
+    if let Some(kernel) = &args.guest {
+        return guest::run(lab, &args, kernel);
+    }
+    let session = match session(lab, &args, selection) {
+        Ok(session) => session,
+        Err(error) => {
+            eprintln!("twinpath-lab: {error:#}");
+            return Ok(ExitCode::from(if args.check { NOT_MEASURED } else { 1 }));
+        }
+    };
+    let begun = Instant::now();
+    let ended = measure(lab, &session);
+    session.launcher.end_all();
+    session.progress.finish();
+    let (record, rounds) = match ended? {
+        Ended::Measured(record, rounds) => (record, rounds),
+        Ended::Signal(code) => {
+            eprintln!("twinpath-lab: stopped; every process, namespace and program of the lab is gone");
+            return Ok(ExitCode::from(code));
+        }
+    };
+    let mut report = report(lab, &args, &session, &record, rounds)?;
+    report.wall_s = begun.elapsed().as_secs_f64();
+    println!("{}", table::render(lab, &report, &record));
+    write_outputs(lab, &args, &report, &record)?;
+    Ok(ExitCode::from(if args.check { record::check_code(&report.ratios) } else { 0 }))
+}
+
+fn session(lab: &Lab, args: &Args, selection: Selection) -> anyhow::Result<Session> {
+    let topology = Topology::build().map_err(|error| match error.downcast_ref::<NetnsError>() {
+        Some(NetnsError::Unshare(_)) => anyhow!(
+            "lab {} needs root: it creates network namespaces (CAP_SYS_ADMIN), links in them (CAP_NET_ADMIN), packet \
+             and AF_XDP sockets (CAP_NET_RAW) and BPF programs (CAP_BPF). Run it with `sudo`, or `make run`",
+            lab.name
+        ),
+        _ => error,
+    })?;
+    let cpus = session::cpus()?;
+    Ok(Session {
+        launcher: Launcher::new(Programs::found()?, topology, cpus).adopting()?,
+        cpus,
+        run_dir: session::run_dir()?,
+        selection,
+        repeat: args.repeat.map(usize::from),
+        files: args.files.map(|files| files as usize),
+        seed: args.seed.unwrap_or_else(|| fastrand::u64(..1 << 32)),
+        check: args.check,
+        progress: Progress::new(),
+    })
+}
+
+/// Measures until done or told to stop. Children are spawned by this thread, and die with it.
+fn measure(lab: &Lab, session: &Session) -> anyhow::Result<Ended> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start an event loop")?;
+    let ended = runtime.block_on(async {
+        let mut interrupt = signal(SignalKind::interrupt()).context("cannot catch SIGINT")?;
+        let mut terminate = signal(SignalKind::terminate()).context("cannot catch SIGTERM")?;
+        tokio::select! {
+            biased;
+            _ = interrupt.recv() => Ok(Ended::Signal(INTERRUPTED)),
+            _ = terminate.recv() => Ok(Ended::Signal(TERMINATED)),
+            result = (lab.run)(session) => result.map(|(record, rounds)| Ended::Measured(record, rounds)),
+        }
+    });
+    // A measurement on a thread of its own may have seconds to go; it ends with the process.
+    runtime.shutdown_background();
+    ended
+}
+
+fn report(
+    lab: &Lab,
+    args: &Args,
+    session: &Session,
+    record: &Record,
+    rounds: usize,
+) -> anyhow::Result<LabReport> {
+    let rows = |spec: &&RowSpec| session.selection.rows.contains(spec.id);
+    let ratios = |spec: &&RatioSpec| session.selection.ratios.contains(spec.id);
+    let mut notes = args.notes.clone();
+    if session.cpus[0] == session.cpus[1] {
+        notes.push("only one CPU: both sides share it, so rows that spin measure the scheduler".to_owned());
+    }
+    notes.extend(record::interval_note(rounds));
+    let uname = rustix::system::uname();
+    Ok(LabReport {
+        lab: lab.name.to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        kernel: uname.release().to_string_lossy().into_owned(),
+        cpus: session.cpus.to_vec(),
+        rows: lab.rows.iter().filter(rows).map(|spec| record.row(spec)).collect(),
+        ratios: lab.ratios.iter().filter(ratios).map(|spec| record.ratio(spec, session.check)).collect(),
+        unix_time_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),
+        wall_s: 0.0,
+        rounds,
+        notes,
+    })
+}
+
+fn write_outputs(lab: &Lab, args: &Args, report: &LabReport, record: &Record) -> anyhow::Result<()> {
+    if let Some(path) = &args.json {
+        let mut text = serde_json::to_string_pretty(report)?;
+        text.push('\n');
+        write(path, &text)?;
+    }
+    let path = html_path(args, lab.name, report.unix_time_s)?;
+    write(&path, &html::render(lab, report, record)?)?;
+    let shown = std::fs::canonicalize(&path).unwrap_or(path);
+    println!("report: {}", shown.display());
+    Ok(())
+}
+
+/// Where the report goes: as asked, or into a directory that is made for it.
+fn html_path(args: &Args, name: &str, unix_time_s: u64) -> anyhow::Result<PathBuf> {
+    if let Some(path) = &args.html {
+        return Ok(path.clone());
+    }
+    let directory = Path::new("lab-out");
+    std::fs::create_dir_all(directory).context("cannot create lab-out; name a file with --html")?;
+    give_back(directory);
+    Ok(directory.join(format!("{name}-{}.html", table::utc(unix_time_s).replace(':', "-"))))
+}
+
+fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    give_back(path);
+    Ok(())
+}
+
+/// Under sudo, what is written belongs to the user who called it. Best effort: the report is there either way.
+fn give_back(path: &Path) {
+    let id = |name| std::env::var(name).ok().and_then(|id| id.parse().ok());
+    if let (Some(uid), Some(gid)) = (id("SUDO_UID"), id("SUDO_GID")) {
+        let _ = std::os::unix::fs::chown(path, Some(uid), Some(gid));
+    }
+}

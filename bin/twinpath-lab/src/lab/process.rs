@@ -1,0 +1,372 @@
+//! The lab's measurements are child processes of our own binary: servers that say when they are ready, clients that
+//! print one JSON object. Every wait has a deadline; what a child wrote to its error output is part of its failure.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow, bail};
+use rustix::event::{PollFd, PollFlags};
+use rustix::process::{Pid, PidfdFlags, Signal};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::process::{Child, Command};
+use twinpath_sys::Namespace;
+use twinpath_sys::child::{self, Placement};
+
+use super::programs::Programs;
+use super::topology::Topology;
+
+/// A server that is not ready by then will not be: attaching, and measuring wake-ups, take well below a second. In an emulated
+/// guest the kernel alone takes ten to verify the programs.
+const READY_DEADLINE: Duration = Duration::from_secs(40);
+/// From SIGINT to the end of a server, and from SIGKILL to the end of anything.
+const STOP_DEADLINE: Duration = Duration::from_secs(3);
+/// How often the CPU time of a server is read while a client runs.
+const USAGE_PERIOD: Duration = Duration::from_millis(40);
+/// The end of a child's error output that is worth showing.
+const STDERR_SHOWN: u64 = 2000;
+
+/// Where a child runs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Side<'a> {
+    Client,
+    Server,
+    /// On both CPUs, in the server's namespace: what places its threads itself.
+    Both,
+    /// In this namespace and on these CPUs, for labs with a layout of their own.
+    At(&'a Namespace, &'a [usize]),
+}
+
+/// Starts children on their side and knows all that live.
+#[derive(Debug)]
+pub(crate) struct Launcher {
+    programs: Programs,
+    topology: Topology,
+    client_cpu: usize,
+    server_cpu: usize,
+    live: RefCell<HashMap<u32, OwnedFd>>,
+    /// Whether children of a child that ends become ours.
+    adopts: bool,
+}
+
+/// A running server.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) pid: u32,
+    /// What it said when it was ready.
+    pub(crate) ready: serde_json::Value,
+    what: String,
+    child: Child,
+    stderr: File,
+}
+
+/// A client at work in the background.
+#[derive(Debug)]
+pub(crate) struct Background {
+    pid: u32,
+    what: String,
+    child: Child,
+    stderr: File,
+}
+
+/// What a client printed, and what the server used meanwhile.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    pub(crate) stdout: String,
+    usage: Vec<(Instant, Duration)>,
+    /// When the result came.
+    end: Instant,
+}
+
+impl Finished {
+    /// Share of a core that the watched process used over the last `measured` before the result came, its ends left
+    /// out: they may lie in the client's warm-up or tear-down.
+    pub(crate) fn cpu_share(&self, measured: Duration) -> Option<f64> {
+        let (from, to) =
+            (self.end.checked_sub(measured.mul_f64(0.9))?, self.end.checked_sub(measured.mul_f64(0.05))?);
+        let mut within = self.usage.iter().filter(|(time, _)| (from..=to).contains(time));
+        let (first, last) = (within.next()?, within.next_back()?);
+        Some(last.1.saturating_sub(first.1).as_secs_f64() / (last.0 - first.0).as_secs_f64())
+    }
+}
+
+impl Launcher {
+    pub(crate) fn new(programs: Programs, topology: Topology, cpus: [usize; 2]) -> Self {
+        Self {
+            programs,
+            topology,
+            client_cpu: cpus[0],
+            server_cpu: cpus[1],
+            live: RefCell::default(),
+            adopts: false,
+        }
+    }
+
+    /// From now on what children have started is ours to wait for when they end. For a process that has no children
+    /// but the launcher's.
+    pub(crate) fn adopting(mut self) -> anyhow::Result<Self> {
+        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
+            .context("cannot ask for the children of children")?;
+        self.adopts = true;
+        Ok(self)
+    }
+
+    pub(crate) fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// Starts a server and waits for its `ready` line.
+    pub(crate) async fn server(&self, side: Side<'_>, args: &[String]) -> anyhow::Result<Server> {
+        let (mut child, stderr) = self.spawn(side, args)?;
+        let pid = child.id().context("a server ended at once")?;
+        let mut lines = BufReader::new(child.stdout.take().context("no output of a server")?).lines();
+        let what = self.programs.command_line(args);
+        let first = tokio::time::timeout(READY_DEADLINE, lines.next_line()).await;
+        let mut server = Server { pid, ready: serde_json::Value::Null, what, child, stderr };
+        match first {
+            Ok(Ok(Some(line))) => {
+                let json = line.strip_prefix("ready ").unwrap_or(&line);
+                server.ready = serde_json::from_str(json).with_context(|| {
+                    format!("{}: its first line is not the ready line: {line}", server.what)
+                })?;
+            }
+            Ok(_) => {
+                let status = tokio::time::timeout(STOP_DEADLINE, server.child.wait()).await;
+                let status = status.context("it closed its output, but runs on")??;
+                self.live.borrow_mut().remove(&pid);
+                bail!("{}", failure(&server.what, status, &mut server.stderr));
+            }
+            Err(_) => bail!(
+                "not ready after {} s{} ({})",
+                READY_DEADLINE.as_secs(),
+                said(&mut server.stderr),
+                server.what
+            ),
+        }
+        // Whatever it prints from now on must not fill the pipe and stop it.
+        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+        Ok(server)
+    }
+
+    /// Stops a server the way an operator would.
+    pub(crate) async fn stop(&self, mut server: Server) -> anyhow::Result<()> {
+        if let Some(pid) = Pid::from_raw(server.pid.cast_signed()) {
+            // ESRCH: it is gone already, and `wait` tells how.
+            let _ = rustix::process::kill_process(pid, Signal::INT);
+        }
+        let status = match tokio::time::timeout(STOP_DEADLINE, server.child.wait()).await {
+            Ok(status) => status?,
+            Err(_) => {
+                server.child.kill().await?;
+                self.live.borrow_mut().remove(&server.pid);
+                bail!("{} did not end within {} s of SIGINT", server.what, STOP_DEADLINE.as_secs());
+            }
+        };
+        self.live.borrow_mut().remove(&server.pid);
+        if status.success() || status.signal() == Some(Signal::INT.as_raw()) {
+            return Ok(());
+        }
+        Err(anyhow!(failure(&server.what, status, &mut server.stderr)))
+    }
+
+    /// Runs a client to its end and reads the CPU time of `watched` meanwhile.
+    pub(crate) async fn client(
+        &self,
+        side: Side<'_>,
+        args: &[String],
+        deadline: Duration,
+        watched: Option<u32>,
+    ) -> anyhow::Result<Finished> {
+        let (mut child, mut stderr) = self.spawn(side, args)?;
+        let pid = child.id().unwrap_or_default();
+        let what = self.programs.command_line(args);
+        let mut usage = Vec::new();
+        let run = async {
+            let mut stdout = child.stdout.take().context("no output of a client")?;
+            let mut text = String::new();
+            let mut first = [0];
+            let begun = stdout.read(&mut first).await?;
+            let end = Instant::now();
+            text.push_str(std::str::from_utf8(&first[..begun]).unwrap_or("?"));
+            stdout.read_to_string(&mut text).await?;
+            anyhow::Ok((child.wait().await?, text, end))
+        };
+        let result = tokio::select! {
+            result = tokio::time::timeout(deadline, run) => result,
+            never = watch(watched, &mut usage) => match never {},
+        };
+        let Ok(result) = result else {
+            bail!("no end within {:.1} s{} ({what})", deadline.as_secs_f64(), said(&mut stderr));
+        };
+        self.live.borrow_mut().remove(&pid);
+        let (status, stdout, end) = result.with_context(|| what.clone())?;
+        if !status.success() {
+            bail!("{}", failure(&what, status, &mut stderr));
+        }
+        Ok(Finished { stdout, usage, end })
+    }
+
+    /// Starts a client that runs until it is told to stop.
+    pub(crate) fn background(&self, side: Side<'_>, args: &[String]) -> anyhow::Result<Background> {
+        let (child, stderr) = self.spawn(side, args)?;
+        let pid = child.id().context("a client ended at once")?;
+        Ok(Background { pid, what: self.programs.command_line(args), child, stderr })
+    }
+
+    /// Tells a client to stop, as Ctrl-C does, and gives what it printed.
+    pub(crate) async fn finish(&self, mut client: Background) -> anyhow::Result<String> {
+        if let Some(pid) = Pid::from_raw(client.pid.cast_signed()) {
+            // ESRCH: it is gone already, and `wait` tells how.
+            let _ = rustix::process::kill_process(pid, Signal::INT);
+        }
+        let mut stdout = client.child.stdout.take().context("no output of a client")?;
+        let mut text = String::new();
+        let end = async {
+            stdout.read_to_string(&mut text).await?;
+            anyhow::Ok(client.child.wait().await?)
+        };
+        let Ok(status) = tokio::time::timeout(STOP_DEADLINE, end).await else {
+            bail!("no end within {} s of SIGINT ({})", STOP_DEADLINE.as_secs(), client.what);
+        };
+        self.live.borrow_mut().remove(&client.pid);
+        let status = status?;
+        if !status.success() {
+            bail!("{}", failure(&client.what, status, &mut client.stderr));
+        }
+        Ok(text)
+    }
+
+    /// Ends what still lives and waits for it: programs, links and mounts are gone when this returns.
+    pub(crate) fn end_all(&self) {
+        self.live.borrow_mut().drain().for_each(|(_, pidfd)| end(&pidfd));
+        if self.adopts {
+            // What those had started was told by the kernel to end when they did, and is ours since.
+            children(std::process::id()).iter().for_each(end);
+        }
+    }
+
+    fn spawn(&self, side: Side<'_>, args: &[String]) -> anyhow::Result<(Child, File)> {
+        let stderr = tempfile::tempfile().context("cannot create a temporary file")?;
+        let both = [self.client_cpu, self.server_cpu];
+        let (namespace, cpus) = match side {
+            Side::Client => (&self.topology.client, &both[..1]),
+            Side::Server => (&self.topology.server, &both[1..]),
+            Side::Both => (&self.topology.server, &both[..]),
+            Side::At(namespace, cpus) => (namespace, cpus),
+        };
+        let mut command = std::process::Command::new(self.programs.of(args));
+        command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr.try_clone()?);
+        child::place(&mut command, Placement { namespace: Some(namespace), cpus })?;
+        let mut command = Command::from(command);
+        // A group of its own: Ctrl-C on the terminal reaches the lab alone, which then ends its children in order.
+        command.kill_on_drop(true).process_group(0);
+        let child =
+            command.spawn().with_context(|| format!("cannot start {}", self.programs.command_line(args)))?;
+        if let Some(pid) = child.id() {
+            let pidfd = Pid::from_raw(pid.cast_signed())
+                .context("a process id of 0")
+                .and_then(|raw| Ok(rustix::process::pidfd_open(raw, PidfdFlags::empty())?))?;
+            self.live.borrow_mut().insert(pid, pidfd);
+        }
+        Ok((child, stderr))
+    }
+}
+
+impl Drop for Launcher {
+    fn drop(&mut self) {
+        self.end_all();
+    }
+}
+
+/// Kills a process and waits until it has ended.
+pub(crate) fn end(process: &OwnedFd) {
+    // ESRCH: it ended by itself.
+    let _ = rustix::process::pidfd_send_signal(process, Signal::KILL);
+    let deadline = Instant::now() + STOP_DEADLINE;
+    let mut ended = [PollFd::new(process, PollFlags::IN)];
+    // Another one that ends meanwhile interrupts it: SIGCHLD has a handler.
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let left = rustix::event::Timespec {
+            tv_sec: left.as_secs().cast_signed(),
+            tv_nsec: left.subsec_nanos().into(),
+        };
+        if rustix::event::poll(&mut ended, Some(&left)) != Err(rustix::io::Errno::INTR) {
+            return;
+        }
+    }
+}
+
+/// What a process has started. Best effort: a kernel without `CONFIG_PROC_CHILDREN` does not tell.
+fn children(pid: u32) -> Vec<OwnedFd> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let listed = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+    let pids: Vec<i32> = listed
+        .flat_map(|line| line.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>())
+        .collect();
+    let open = |pid| rustix::process::pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok();
+    pids.into_iter().filter_map(open).collect()
+}
+
+/// Reads the CPU time of a process again and again. The reading itself costs the client's CPU 0.1 %.
+async fn watch(pid: Option<u32>, usage: &mut Vec<(Instant, Duration)>) -> std::convert::Infallible {
+    let Some(pid) = pid else { return std::future::pending().await };
+    let mut tick = tokio::time::interval(USAGE_PERIOD);
+    loop {
+        tick.tick().await;
+        if let Ok(used) = child::cpu_time(pid) {
+            usage.push((Instant::now(), used));
+        }
+    }
+}
+
+fn failure(what: &str, status: ExitStatus, stderr: &mut File) -> String {
+    let said = said(stderr);
+    // The reason first: it is what a table has room for.
+    if said.is_empty() { format!("{status} ({what})") } else { format!("{} ({what}: {status})", &said[2..]) }
+}
+
+/// The end of a child's error output, on one line, after a colon; empty if it said nothing.
+fn said(stderr: &mut File) -> String {
+    let mut text = Vec::new();
+    let start = stderr.metadata().map_or(0, |file| file.len().saturating_sub(STDERR_SHOWN));
+    let read = stderr.seek(SeekFrom::Start(start)).and_then(|_| stderr.read_to_end(&mut text));
+    let text = String::from_utf8_lossy(&text);
+    let without_name = |line: &str| {
+        let line = line.trim();
+        ["twinpath: ", "twinpath-lab: "]
+            .iter()
+            .find_map(|name| line.strip_prefix(name))
+            .unwrap_or(line)
+            .to_owned()
+    };
+    let lines = text.lines().map(without_name);
+    let lines: Vec<_> = lines.filter(|line| !line.is_empty()).collect();
+    match read {
+        Ok(_) if !lines.is_empty() => format!(": {}", lines.join("; ")),
+        _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_share_is_that_of_the_measured_window_without_its_ends() {
+        let start = Instant::now();
+        let at = |ms: u64| start + Duration::from_millis(ms);
+        // Idle for 100 ms of start-up, then half a core until 1100 ms, then a whole one while the client ends.
+        let used =
+            |ms: u64| Duration::from_millis(ms.saturating_sub(100).min(1000) / 2 + ms.saturating_sub(1100));
+        let usage = (0..=1200).step_by(50).map(|ms| (at(ms), used(ms))).collect();
+        let finished = Finished { stdout: String::new(), usage, end: at(1100) };
+        assert!((finished.cpu_share(Duration::from_secs(1)).unwrap() - 0.5).abs() < 1e-9);
+        assert_eq!(finished.cpu_share(Duration::from_millis(40)), None);
+    }
+}

@@ -1,0 +1,350 @@
+//! One measurement of one row.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use serde::Deserialize;
+use twinpath_control::report::Report;
+use twinpath_measure::report::BenchReport;
+use twinpath_sys::LatencyRequest;
+
+use super::tables::{PLAIN_RATES, SLEEPING_RATES};
+use super::{Times, plan};
+use crate::lab::instance::{Facts, Instance, voluntary_switches};
+use crate::lab::model::Sample;
+use crate::lab::peers::{self, Bench, FAST_PORT, PLAIN_PORT, TCP_PORT};
+use crate::lab::process::Side;
+use crate::lab::record::Record;
+use crate::lab::session::Session;
+
+/// Beyond what it should take: start-up, attaching, warm-up, tear-down.
+const SLACK: Duration = Duration::from_secs(5);
+/// Requests that prove an attachment.
+const PROBES: u64 = 16;
+/// How long a server may take to become idle after its last packet.
+const IDLE_DEADLINE: Duration = Duration::from_secs(3);
+/// Between two looks whether it is idle.
+const IDLE_LOOK: Duration = Duration::from_millis(60);
+
+/// twinpath on the server's interface, and the proof that it is.
+#[derive(Debug)]
+pub(super) struct Attachment {
+    instance: Instance,
+    /// As its clients ask for it.
+    path_asked: &'static str,
+    /// As it says itself.
+    path: String,
+    proof: String,
+}
+
+/// What `plain eventfd-pingpong` prints.
+#[derive(Deserialize)]
+struct PingPong {
+    rtt_us: twinpath_measure::report::RttUs,
+    histogram: Vec<(u64, u64)>,
+}
+
+/// What `plain tcp-bulk` prints.
+#[derive(Deserialize)]
+struct Bulk {
+    gbit_per_s: f64,
+}
+
+pub(super) struct Quick<'a> {
+    pub(super) session: &'a Session,
+    pub(super) times: Times,
+    pub(super) record: &'a RefCell<Record>,
+    pub(super) tcp_echo_pid: u32,
+    pub(super) tcp_sink_pid: u32,
+    /// Whether twinpath held a latency request in its last `interrupt` row: the floor is measured under the same.
+    pub(super) request_held: Cell<bool>,
+    /// The path `auto` chose, and why it chose no other: path and reason.
+    pub(super) chosen: RefCell<Option<String>>,
+    pub(super) why_not: RefCell<BTreeMap<String, String>>,
+}
+
+impl Quick<'_> {
+    /// Attaches twinpath and proves that its claim is in force: probes must arrive on the fast path.
+    pub(super) async fn attach(&self, path: &'static str) -> anyhow::Result<Attachment> {
+        let socket = self.session.run_dir.path().join("echo.sock");
+        let args = peers::serve(path, self.session.cpus[1], &socket);
+        let instance = Instance::start(&self.session.launcher, &args).await?;
+        let before = instance.report().await?;
+        let path_found = before.path();
+        if path == "auto" {
+            self.chosen.borrow_mut().get_or_insert_with(|| path_found.clone());
+            let reasons = before.interfaces.iter().flat_map(|interface| &interface.why_not);
+            self.why_not.borrow_mut().extend(reasons.map(|not| (not.path.clone(), not.reason.clone())));
+        }
+        if path_found == "kernel" {
+            instance.stop(&self.session.launcher).await?;
+            let reasons: Vec<_> =
+                self.why_not.borrow().iter().map(|(path, why)| format!("{path}: {why}")).collect();
+            bail!("no fast path can be had here: {}", reasons.join("; "));
+        }
+        let probe = Bench {
+            count: Some(PROBES),
+            ..Bench::round_trips(FAST_PORT, "kernel", "interrupt", Duration::from_secs(1))
+        };
+        self.bench(&probe, None).await.context("the probe after attaching")?;
+        let claimed = instance.report().await?.frames_in() - before.frames_in();
+        ensure!(
+            claimed >= PROBES,
+            "attached on {path_found}, but only {claimed} of {PROBES} probes were claimed"
+        );
+        let why = before.interfaces.first().map_or_else(String::new, |interface| interface.why.clone());
+        let proof =
+            format!("attached on {path_found}: {claimed} of {PROBES} probe frames came by it ({why})");
+        Ok(Attachment { instance, path_asked: path, path: path_found, proof })
+    }
+
+    pub(super) async fn detach(&self, attachment: Attachment) -> anyhow::Result<()> {
+        attachment.instance.stop(&self.session.launcher).await
+    }
+
+    /// Measures a row that needs no twinpath.
+    pub(super) async fn without(&self, row: &str) -> anyhow::Result<Sample> {
+        match row {
+            "kernel-sleeping" => self.kernel_round_trips("interrupt").await,
+            "kernel-spinning" => self.kernel_round_trips("poll").await,
+            "kernel-sleeping-request" => {
+                let _held = LatencyRequest::open(0)?;
+                self.kernel_round_trips("interrupt").await
+            }
+            "rate-kernel-single" => self.kernel_rate("single", "interrupt").await,
+            "rate-kernel-batch" => self.kernel_rate("batch", "interrupt").await,
+            "rate-kernel-segments" => self.kernel_rate("segments", "interrupt").await,
+            "rate-kernel-single-spinning" => self.kernel_rate("single", "poll").await,
+            "rate-kernel-batch-spinning" => self.kernel_rate("batch", "poll").await,
+            "rate-kernel-segments-spinning" => self.kernel_rate("segments", "poll").await,
+            "cpu-kernel" => self.kernel_cost().await,
+            "tcp-rr-without" => self.tcp_round_trips().await,
+            "tcp-bulk-without" => self.tcp_bulk().await,
+            "floor-eventfd" => self.floor().await,
+            _ => bail!("no such row: {row}"),
+        }
+    }
+
+    /// Measures a row of twinpath, or beside it.
+    pub(super) async fn with(&self, row: &str, attached: &Attachment) -> anyhow::Result<Sample> {
+        let kind = plan::other_path(row).map_or(row, |path| &row[path.len() + 1..]);
+        let mut sample = match kind {
+            "floor-eventfd" => return self.floor().await,
+            "twinpath-poll" | "poll" => self.fast_round_trips(attached, "poll").await?,
+            "twinpath-adaptive" | "adaptive" => self.fast_round_trips(attached, "adaptive").await?,
+            "twinpath-interrupt" | "interrupt" => self.fast_round_trips(attached, "interrupt").await?,
+            "rate-twinpath" | "rate" => self.fast_rate(attached).await?,
+            "cpu-twinpath" => self.fast_cost(attached).await?,
+            "idle-adaptive" => self.idle(attached).await?,
+            "tcp-rr-with" | "tcp-rr" => self.beside(attached, async || self.tcp_round_trips().await).await?,
+            "tcp-bulk-with" | "tcp-bulk" => self.beside(attached, async || self.tcp_bulk().await).await?,
+            _ => bail!("no such row: {row}"),
+        };
+        sample.path = Some(attached.path.clone());
+        Ok(sample)
+    }
+
+    async fn kernel_round_trips(&self, mode: &'static str) -> anyhow::Result<Sample> {
+        let server = self.session.launcher.server(Side::Server, &peers::udp_echo("connected", mode)).await?;
+        let bench = Bench::round_trips(PLAIN_PORT, "kernel", mode, self.times.rtt);
+        let result = self.bench(&bench, Some(server.pid)).await;
+        self.session.launcher.stop(server).await?;
+        result
+    }
+
+    async fn kernel_rate(&self, method: &str, mode: &str) -> anyhow::Result<Sample> {
+        let server = self.session.launcher.server(Side::Server, &peers::udp_echo(method, mode)).await?;
+        let result = self.bench(&Bench::flood(PLAIN_PORT, self.times.rate), Some(server.pid)).await;
+        self.session.launcher.stop(server).await?;
+        result
+    }
+
+    /// The best plain server that sleeps, at half of what the best of all reaches. One that spins costs a core whatever
+    /// the load: to need less than that would prove nothing.
+    async fn kernel_cost(&self) -> anyhow::Result<Sample> {
+        let rate = self.offered()?;
+        let best = self.record.borrow().best(SLEEPING_RATES, "requests_per_s");
+        let best = best.context("the rate of no sleeping plain server was measured")?;
+        let method = best.trim_start_matches("rate-kernel-");
+        let server =
+            self.session.launcher.server(Side::Server, &peers::udp_echo(method, "interrupt")).await?;
+        let bench = Bench { rate: Some(rate), ..Bench::flood(PLAIN_PORT, self.times.cost) };
+        let result = self.bench(&bench, Some(server.pid)).await;
+        self.session.launcher.stop(server).await?;
+        let mut sample = cost(result?, rate)?;
+        sample.notes.push(format!("the best plain server that sleeps is {best}"));
+        Ok(sample)
+    }
+
+    async fn fast_cost(&self, attached: &Attachment) -> anyhow::Result<Sample> {
+        let rate = self.offered()?;
+        attached.instance.set_mode("interrupt").await?;
+        let bench = Bench { rate: Some(rate), ..Bench::flood(FAST_PORT, self.times.cost) };
+        cost(self.bench(&bench, Some(attached.instance.pid())).await?, rate)
+    }
+
+    /// Half of what the best plain server reaches, by the medians so far.
+    fn offered(&self) -> anyhow::Result<f64> {
+        let record = self.record.borrow();
+        let best =
+            record.best(PLAIN_RATES, "requests_per_s").context("no plain server's rate was measured")?;
+        Ok(record.median(best, "requests_per_s").context("no rate")? / 2.0)
+    }
+
+    async fn fast_round_trips(&self, attached: &Attachment, mode: &'static str) -> anyhow::Result<Sample> {
+        attached.instance.set_mode(mode).await?;
+        let bench = Bench::round_trips(FAST_PORT, attached.path_asked, mode, self.times.rtt);
+        let before = attached.instance.report().await?;
+        let mut sample = self.bench(&bench, Some(attached.instance.pid())).await?;
+        let after = attached.instance.report().await?;
+        if mode == "interrupt" {
+            self.request_held.set(after.request_held());
+        }
+        let frames = after.frames_in() - before.frames_in();
+        ensure!(frames > 0, "no frame came by the fast path");
+        let allocated = (after.allocations() - before.allocations()) as f64 / frames as f64;
+        // Both ends are ours: the worse of them counts.
+        let client = sample.values.get("allocations_per_packet").copied().unwrap_or(0.0);
+        sample.values.insert("allocations_per_packet", allocated.max(client));
+        sample.notes.extend(after.request_verdict().map(|verdict| format!("CPU latency request: {verdict}")));
+        if let Some(mib) = after.pool_mib_per_queue() {
+            sample.values.insert("pool_mib_per_queue", mib);
+        }
+        Ok(sample)
+    }
+
+    async fn fast_rate(&self, attached: &Attachment) -> anyhow::Result<Sample> {
+        attached.instance.set_mode("poll").await?;
+        self.bench(&Bench::flood(FAST_PORT, self.times.rate), Some(attached.instance.pid())).await
+    }
+
+    async fn tcp_round_trips(&self) -> anyhow::Result<Sample> {
+        let bench =
+            Bench { tcp: true, ..Bench::round_trips(TCP_PORT, "kernel", "interrupt", self.times.tcp_rr) };
+        self.bench(&bench, Some(self.tcp_echo_pid)).await
+    }
+
+    async fn tcp_bulk(&self) -> anyhow::Result<Sample> {
+        let duration = self.times.tcp_bulk;
+        let args = peers::tcp_bulk(duration);
+        let watched = Some(self.tcp_sink_pid);
+        let finished = self.session.launcher.client(Side::Client, &args, duration + SLACK, watched).await?;
+        let bulk: Bulk =
+            serde_json::from_str(&finished.stdout).context("cannot read the result of plain tcp-bulk")?;
+        let mut values = BTreeMap::from([("gbit_per_s", bulk.gbit_per_s)]);
+        values.extend(finished.cpu_share(duration).map(|share| ("cpu_server", share)));
+        Ok(Sample { values, ..Sample::default() })
+    }
+
+    /// A row of the kernel's while twinpath is attached and has nothing to do; proves both.
+    async fn beside(
+        &self,
+        attached: &Attachment,
+        measure: impl AsyncFnOnce() -> anyhow::Result<Sample>,
+    ) -> anyhow::Result<Sample> {
+        attached.instance.set_mode("adaptive").await?;
+        let before = self.until_idle(attached).await?;
+        let mut sample = measure().await?;
+        let after = attached.instance.report().await?;
+        ensure!(after.path() == attached.path, "the path changed from {} to {}", attached.path, after.path());
+        sample
+            .values
+            .insert("request_held", f64::from(u8::from(before.request_held() || after.request_held())));
+        sample.values.insert("fast_path_frames_before", before.frames_in() as f64);
+        sample.values.insert("fast_path_frames_during", (after.frames_in() - before.frames_in()) as f64);
+        sample.notes.push(attached.proof.clone());
+        Ok(sample)
+    }
+
+    /// Waits until no latency request of the last traffic is held any more: idle means idle.
+    async fn until_idle(&self, attached: &Attachment) -> anyhow::Result<Report> {
+        let deadline = Instant::now() + IDLE_DEADLINE;
+        loop {
+            tokio::time::sleep(IDLE_LOOK).await;
+            let report = attached.instance.report().await?;
+            if !report.request_held() {
+                return Ok(report);
+            }
+            ensure!(
+                Instant::now() < deadline,
+                "still holds a latency request {} s after its last packet",
+                IDLE_DEADLINE.as_secs()
+            );
+        }
+    }
+
+    async fn floor(&self) -> anyhow::Result<Sample> {
+        let held = if self.request_held.get() { Some(LatencyRequest::open(0)?) } else { None };
+        let duration = self.times.floor;
+        let args = peers::eventfd_pingpong(self.session.cpus, duration);
+        let finished = self.session.launcher.client(Side::Both, &args, duration + SLACK, None).await?;
+        let result: PingPong = serde_json::from_str(&finished.stdout)
+            .context("cannot read the result of plain eventfd-pingpong")?;
+        let note = if held.is_some() { "latency request held" } else { "no latency request held" };
+        let values = result.rtt_us.values();
+        Ok(Sample { values, histogram: result.histogram, path: None, notes: vec![note.to_owned()] })
+    }
+
+    /// Nothing to do: waits until the linger is over, then watches.
+    async fn idle(&self, attached: &Attachment) -> anyhow::Result<Sample> {
+        attached.instance.set_mode("adaptive").await?;
+        self.until_idle(attached).await?;
+        let pid = attached.instance.pid();
+        let (cpu, switches, begun) =
+            (twinpath_sys::child::cpu_time(pid)?, voluntary_switches(pid)?, Instant::now());
+        tokio::time::sleep(self.times.idle).await;
+        let seconds = begun.elapsed().as_secs_f64();
+        let switches = (voluntary_switches(pid)? - switches) as f64;
+        let used = twinpath_sys::child::cpu_time(pid)?.saturating_sub(cpu).as_secs_f64();
+        let held = attached.instance.report().await?.request_held();
+        let values = BTreeMap::from([
+            ("cpu_server", used / seconds),
+            ("wakeups_per_s", switches / seconds),
+            ("request_held", f64::from(u8::from(held))),
+        ]);
+        Ok(Sample { values, ..Sample::default() })
+    }
+
+    /// Runs a client, and reads the CPU of the server meanwhile.
+    async fn bench(&self, bench: &Bench, watched: Option<u32>) -> anyhow::Result<Sample> {
+        let finished = self
+            .session
+            .launcher
+            .client(Side::Client, &bench.args(), bench.duration + SLACK, watched)
+            .await?;
+        let report: BenchReport =
+            serde_json::from_str(&finished.stdout).context("cannot read the result of bench")?;
+        ensure!(report.corrupt == 0, "{} of {} replies were corrupt", report.corrupt, report.received);
+        let rtt = report.rtt_us.as_ref().with_context(|| format!("no reply to {} requests", report.sent))?;
+        let mut values = rtt.values();
+        values.insert("requests_per_s", report.requests_per_s);
+        values.insert("cpu_client", report.cpu_client);
+        values.insert("lost", report.lost as f64);
+        values.extend(report.allocations_per_packet.map(|count| ("allocations_per_packet", count)));
+        let measured = Duration::from_secs_f64(report.duration_s);
+        values.extend(finished.cpu_share(measured).map(|share| ("cpu_server", share)));
+        // Which path it took, and why, is what the server's side says too, in fewer words.
+        let notes = report.notes.iter().filter(|note| !note.starts_with("path "));
+        let notes = notes.map(|note| format!("client: {note}")).collect();
+        Ok(Sample { values, histogram: report.histogram, path: None, notes })
+    }
+}
+
+/// CPU per reply, where the offered rate was really reached.
+fn cost(mut sample: Sample, offered: f64) -> anyhow::Result<Sample> {
+    let rate = sample.values["requests_per_s"];
+    ensure!(rate > 0.95 * offered, "only {rate:.0} of the offered {offered:.0} requests/s were answered");
+    let share = sample.values.get("cpu_server").context("the server's CPU was not read often enough")?;
+    sample.values.insert("cpu_us_per_reply", share * 1e6 / rate);
+    sample.values.insert("offered_per_s", offered);
+    Ok(sample)
+}
+
+impl Attachment {
+    /// The path found in use.
+    pub(super) fn path(&self) -> &str {
+        &self.path
+    }
+}

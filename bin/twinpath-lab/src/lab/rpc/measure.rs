@@ -1,0 +1,229 @@
+//! One measurement of one row.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use twinpath_measure::report::BenchReport;
+
+use super::cases::{Asked, Case, Client, PLAIN_MANY, RATE, Server as Peer};
+use super::peers;
+use crate::lab::instance::{Facts, Instance};
+use crate::lab::model::Sample;
+use crate::lab::process::{Server, Side};
+use crate::lab::record::Record;
+use crate::lab::session::Session;
+use crate::plain::nfs;
+
+/// Beyond what it should take: start-up, attaching, warm-up, tear-down.
+const SLACK: Duration = Duration::from_secs(6);
+/// What of the offered rate must have been answered.
+const ANSWERED: f64 = 0.95;
+
+/// What rows have in common.
+pub(super) struct Stage<'a> {
+    pub(super) session: &'a Session,
+    /// How long one measurement lasts.
+    pub(super) time: Duration,
+    pub(super) record: Record,
+    /// From its first row on.
+    ganesha: Option<Ganesha>,
+}
+
+struct Ganesha {
+    server: Server,
+    pid: u32,
+    /// The handle of its root, in hexadecimal digits.
+    root: String,
+}
+
+/// Whom a client asks.
+pub(super) struct Target {
+    address: SocketAddr,
+    /// Whose CPU time counts.
+    pid: u32,
+    /// The option that names a file of its tree.
+    file: String,
+}
+
+impl Target {
+    pub(super) fn twinpath(instance: &Instance) -> Self {
+        let file = peers::TWINPATH_FILE.to_owned();
+        Self { address: peers::twinpath(), pid: instance.pid(), file }
+    }
+}
+
+impl<'a> Stage<'a> {
+    pub(super) fn new(session: &'a Session, time: Duration) -> Self {
+        Self { session, time, record: Record::default(), ganesha: None }
+    }
+
+    pub(super) async fn end(self) -> anyhow::Result<Record> {
+        if let Some(ganesha) = self.ganesha {
+            self.session.launcher.stop(ganesha.server).await?;
+        }
+        Ok(self.record)
+    }
+
+    pub(super) async fn measure(&mut self, case: &Case) -> anyhow::Result<Sample> {
+        let rate = case.asked.at_half.then(|| self.half()).transpose()?;
+        match case.server {
+            Peer::Ganesha => {
+                let (pid, root) = self.ganesha().await?;
+                let target = Target { address: peers::ganesha(), pid, file: format!("--handle {root}") };
+                self.ask(&target, &case.asked, rate).await
+            }
+            Peer::Tcp(mode) => self.plain(&peers::tcp_null(mode), &case.asked, rate).await,
+            Peer::Udp(method, mode) => self.plain(&peers::udp_null(method, mode), &case.asked, rate).await,
+            Peer::Twinpath(mode) | Peer::Requestless(mode) => {
+                let more = match case.server {
+                    Peer::Requestless(_) => "--latency-request never",
+                    _ => "",
+                };
+                let instance = self.twinpath(mode, more).await?;
+                let result = self.ask_twinpath(&instance, &case.asked, rate).await;
+                instance.stop(&self.session.launcher).await?;
+                result
+            }
+        }
+    }
+
+    /// A running `twinpath serve rpc`, with more options.
+    pub(super) async fn twinpath(&self, mode: &str, more: &str) -> anyhow::Result<Instance> {
+        let socket = self.session.run_dir.path().join("rpc.sock");
+        let args = peers::serve(mode, self.session.cpus[1], &socket, more);
+        Instance::start(&self.session.launcher, &args).await
+    }
+
+    /// Also proves that calls over the fast path came by it, and counts what was allocated.
+    async fn ask_twinpath(
+        &self,
+        instance: &Instance,
+        asked: &Asked,
+        rate: Option<f64>,
+    ) -> anyhow::Result<Sample> {
+        if asked.client != Client::Fast {
+            return self.ask(&Target::twinpath(instance), asked, rate).await;
+        }
+        let before = instance.report().await?;
+        let mut sample = self.ask(&Target::twinpath(instance), asked, rate).await?;
+        let after = instance.report().await?;
+        let frames = after.frames_in() - before.frames_in();
+        ensure!(frames > 0, "no call came by the fast path: it is {}", after.path());
+        let allocated = (after.allocations() - before.allocations()) as f64 / frames as f64;
+        let client = sample.values.get("allocations_per_packet").copied().unwrap_or(0.0);
+        sample.values.insert("allocations_per_packet", allocated.max(client));
+        sample.path = Some(after.path());
+        Ok(sample)
+    }
+
+    async fn plain(&self, args: &[String], asked: &Asked, rate: Option<f64>) -> anyhow::Result<Sample> {
+        let server = self.session.launcher.server(Side::Server, args).await?;
+        let result = self
+            .ask(&Target { address: peers::plain(), pid: server.pid, file: String::new() }, asked, rate)
+            .await;
+        self.session.launcher.stop(server).await?;
+        result
+    }
+
+    /// Its process, and the handle of its root.
+    async fn ganesha(&mut self) -> anyhow::Result<(u32, String)> {
+        if let Some(ganesha) = &self.ganesha {
+            return Ok((ganesha.pid, ganesha.root.clone()));
+        }
+        nfs::find_ganesha()?;
+        let directory = self.session.run_dir.path().join("nfs");
+        std::fs::create_dir_all(&directory)
+            .with_context(|| format!("cannot create {}", directory.display()))?;
+        let mut args: Vec<_> = ["plain", "nfs-server", "--files", "100", "--directories", "1", "--directory"]
+            .map(str::to_owned)
+            .to_vec();
+        args.push(directory.display().to_string());
+        let server = self.session.launcher.server(Side::Server, &args).await.context("nfs-ganesha")?;
+        let pid = server.ready["ganesha_pid"].as_u64().context("nfs-ganesha's process is not known")? as u32;
+        let root = server.ready["root"].as_str().context("nfs-ganesha's root is not known")?.to_owned();
+        self.ganesha = Some(Ganesha { server, pid, root: root.clone() });
+        Ok((pid, root))
+    }
+
+    /// Half of what the best bare server reaches, by the medians so far.
+    fn half(&self) -> anyhow::Result<f64> {
+        let best = self.record.best(PLAIN_MANY, RATE).context("no bare server's rate was measured")?;
+        Ok(self.record.median(best, RATE).context("no rate")? / 2.0)
+    }
+
+    /// Runs a client, and reads the CPU of the server meanwhile.
+    pub(super) async fn ask(
+        &self,
+        target: &Target,
+        asked: &Asked,
+        rate: Option<f64>,
+    ) -> anyhow::Result<Sample> {
+        let args = peers::bench(target.address, asked, rate, &target.file, self.time);
+        let finished =
+            self.session.launcher.client(Side::Client, &args, self.time + SLACK, Some(target.pid)).await?;
+        let report: BenchReport =
+            serde_json::from_str(&finished.stdout).context("cannot read the result of bench")?;
+        let Some(rtt) = &report.rtt_us else { bail!("no reply to {} calls", report.sent) };
+        ensure!(report.corrupt == 0, "{} of {} replies were wrong", report.corrupt, report.received);
+        let mut values = rtt.values();
+        values.extend([
+            (RATE, report.requests_per_s),
+            ("cpu_client", report.cpu_client),
+            ("lost", report.lost as f64),
+        ]);
+        values.extend(report.allocations_per_packet.map(|count| ("allocations_per_packet", count)));
+        if let Some(offered) = rate {
+            let answered = report.requests_per_s;
+            ensure!(
+                answered > ANSWERED * offered,
+                "only {answered:.0} of the offered {offered:.0} calls/s were answered"
+            );
+            values.insert("offered_per_s", offered);
+        }
+        if let Some(share) = finished.cpu_share(Duration::from_secs_f64(report.duration_s)) {
+            values.extend([("cpu_server", share), (super::cases::COST, share * 1e6 / report.requests_per_s)]);
+        } else if rate.is_some() {
+            bail!("the server's CPU was not read often enough");
+        }
+        // Which path it took, and why, is what the server's side says too, in fewer words.
+        let notes = report.notes.iter().filter(|note| !note.starts_with("path "));
+        let notes = notes.map(|note| format!("client: {note}")).collect();
+        Ok(Sample { values, histogram: report.histogram, path: None, notes })
+    }
+}
+
+/// What `cargo run -p xtask -- instructions` counted last; CI holds it to what is built now.
+const INSTRUCTIONS: &str = include_str!("../../../../../test/instructions/committed.toml");
+
+/// Instructions of the pure part, as committed.
+pub(super) fn instructions() -> anyhow::Result<Sample> {
+    let counted = |case: &str| {
+        let line =
+            INSTRUCTIONS.lines().find_map(|line| line.strip_prefix(case)?.trim_start().strip_prefix('='));
+        let count = line.and_then(|count| count.trim().parse::<f64>().ok());
+        count.with_context(|| format!("test/instructions/committed.toml has no {case}"))
+    };
+    let values = BTreeMap::from([
+        ("instructions_per_call", counted("null-record")?),
+        ("instructions_of_100", counted("null-record-of-100")?),
+        ("instructions_per_datagram", counted("null-datagram")?),
+        ("instructions_per_getattr", counted("getattr-record-sys")?),
+    ]);
+    let notes = vec!["as counted under valgrind and committed: `make instructions` counts again".to_owned()];
+    Ok(Sample { values, notes, ..Sample::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_committed_instructions_are_found() {
+        let sample = instructions().unwrap();
+        for (name, count) in &sample.values {
+            assert!((50.0..10_000.0).contains(count), "{name}: {count}");
+        }
+    }
+}

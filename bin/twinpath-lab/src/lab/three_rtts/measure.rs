@@ -1,0 +1,206 @@
+//! One measurement of one row.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use serde::Deserialize;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use twinpath_measure::report::{BenchReport, RttUs, buckets};
+use twinpath_port::PortId;
+use twinpath_port_shm::{Listener, Offer, SLOTS_DEFAULT, ShmConfig, ShmPort};
+use twinpath_sys::LatencyRequest;
+use twinpath_worker::idle::Mode;
+
+use super::drive::{self, Driven, ETHERTYPE, Role};
+use crate::lab::instance::Instance;
+use crate::lab::model::Sample;
+use crate::lab::peers;
+use crate::lab::process::{Server, Side};
+use crate::lab::session::Session;
+use crate::lab::topology::SERVER;
+
+/// Beyond what it should take: start-up, attaching, warm-up, tear-down.
+const SLACK: Duration = Duration::from_secs(5);
+/// The other traffic: requests of a kilobyte at an even pace, some 80 Mbit/s each way, both ends sleeping in between.
+const TRAFFIC: &str =
+    "--udp --path kernel --mode interrupt --size 1000 --inflight 64 --batch --rate 10000 --json";
+/// It ends with the last row that it is for; never by itself.
+const TRAFFIC_TIME: Duration = Duration::from_secs(600);
+
+/// What `plain eventfd-pingpong` prints.
+#[derive(Deserialize)]
+struct PingPong {
+    rtt_us: RttUs,
+    histogram: Vec<(u64, u64)>,
+}
+
+pub(super) struct Bench<'a> {
+    pub(super) session: &'a Session,
+    /// How long one measurement lasts.
+    pub(super) time: Duration,
+}
+
+impl Bench<'_> {
+    pub(super) async fn measure(&self, row: &str) -> anyhow::Result<Sample> {
+        let kind = row.strip_suffix("-loaded").unwrap_or(row);
+        // All that sleep do so under the same latency request, and nothing else does: pairs differ in the path only.
+        let sleeps = ["direct-interrupt", "shm-sleeping", "packet-sleeping", "udp-sleeping", "floor-eventfd"];
+        let request = sleeps.contains(&kind).then(|| LatencyRequest::open(0));
+        let mut sample = match kind {
+            "direct-poll" => self.direct("poll").await?,
+            "direct-interrupt" => self.direct("interrupt").await?,
+            "direct-one-thread" => self.one_thread(Role::Direct, Mode::Poll).await?,
+            "shm-spinning" => self.shared_memory("poll").await?,
+            "shm-sleeping" => self.shared_memory("interrupt").await?,
+            "packet-spinning" => self.packet_socket("poll").await?,
+            "packet-sleeping" => self.packet_socket("interrupt").await?,
+            "udp-spinning" => self.kernel_udp("poll").await?,
+            "udp-sleeping" => self.kernel_udp("interrupt").await?,
+            "floor-eventfd" => self.floor().await?,
+            _ => bail!("no such row: {row}"),
+        };
+        sample.notes.extend(match request {
+            Some(Ok(_)) => Some("latency request held".to_owned()),
+            Some(Err(error)) => Some(format!("no latency request held: {error}")),
+            None => None,
+        });
+        Ok(sample)
+    }
+
+    /// Other traffic on the interface, until this is dropped.
+    pub(super) async fn traffic(&self) -> anyhow::Result<()> {
+        let target = peers::server(peers::PLAIN_PORT);
+        let line = format!("bench echo {target} {TRAFFIC} --duration {}", TRAFFIC_TIME.as_secs());
+        self.session.launcher.client(Side::Client, &words(&line), TRAFFIC_TIME + SLACK, None).await?;
+        Ok(())
+    }
+
+    /// The service on a worker of a process of its own, on the server's CPU.
+    async fn direct(&self, mode: &'static str) -> anyhow::Result<Sample> {
+        let socket = self.session.run_dir.path().join("reflect.sock");
+        let line = format!(
+            "serve reflect --on {} --ethertype {ETHERTYPE:#06x} --path packet --mode {mode} --workers 1 --cpu {} \
+             --latency-request never --socket",
+            SERVER.interface, self.session.cpus[1]
+        );
+        let mut args = words(&line);
+        args.push(socket.display().to_string());
+        let instance = Instance::start(&self.session.launcher, &args).await?;
+        let result = self.one_thread(Role::Generator, of_name(mode)).await;
+        instance.stop(&self.session.launcher).await?;
+        result
+    }
+
+    /// The application on a packet socket, on the server's CPU.
+    async fn packet_socket(&self, mode: &'static str) -> anyhow::Result<Sample> {
+        let line = format!(
+            "plain packet-reflect --on {} --ethertype {ETHERTYPE:#06x} --mode {mode}",
+            SERVER.interface
+        );
+        let server = self.session.launcher.server(Side::Server, &words(&line)).await?;
+        let result = self.one_thread(Role::Generator, of_name(mode)).await;
+        self.session.launcher.stop(server).await?;
+        result
+    }
+
+    /// The application behind the worker, on the server's CPU; the worker is in the generator's thread.
+    async fn shared_memory(&self, mode: &'static str) -> anyhow::Result<Sample> {
+        let path = self.session.run_dir.path().join("shm.sock");
+        let listener = Listener::bind(&path)
+            .with_context(|| format!("cannot listen for the application at {}", path.display()))?;
+        let config = ShmConfig { id: PortId { port: drive::APPLICATION, queue: 0 }, slots: SLOTS_DEFAULT };
+        let (port, offer) = ShmPort::create(&config)?;
+        let mut args = words(&format!("plain shm-reflect --mode {mode} --socket"));
+        args.push(path.display().to_string());
+        // It says that it is ready once it has been answered.
+        let (server, connection) = tokio::try_join!(self.launch(&args), answer(&listener, &offer))?;
+        let result = self.one_thread(Role::HandOver(Box::new(port)), of_name(mode)).await;
+        // Its hang-up ends the application.
+        drop(connection);
+        self.session.launcher.stop(server).await?;
+        result
+    }
+
+    async fn launch(&self, args: &[String]) -> anyhow::Result<Server> {
+        self.session.launcher.server(Side::Server, args).await
+    }
+
+    /// Runs the generator, and whatever shares its thread, on the client's CPU.
+    async fn one_thread(&self, role: Role, mode: Mode) -> anyhow::Result<Sample> {
+        let topology = self.session.launcher.topology();
+        let driven = Driven {
+            client: topology.client.duplicate()?,
+            server: topology.server.duplicate()?,
+            cpu: self.session.cpus[0],
+            mode,
+            time: self.time,
+            role,
+        };
+        let summary = tokio::task::spawn_blocking(move || drive::run(driven)).await??;
+        ensure!(summary.corrupt == 0, "{} of {} frames came back wrong", summary.corrupt, summary.received);
+        let rtt = RttUs::of(&summary.histogram)
+            .with_context(|| format!("none of {} frames came back", summary.sent))?;
+        let mut values = rtt.values();
+        values.insert("requests_per_s", summary.requests_per_s());
+        values.insert("lost", summary.lost as f64);
+        Ok(Sample { values, histogram: buckets(&summary.histogram), ..Sample::default() })
+    }
+
+    async fn kernel_udp(&self, mode: &'static str) -> anyhow::Result<Sample> {
+        let args = peers::udp_echo_on(peers::SCALE_PORT, "connected", mode);
+        let server = self.session.launcher.server(Side::Server, &args).await?;
+        let bench = peers::Bench::round_trips(peers::SCALE_PORT, "kernel", mode, self.time);
+        let finished = self
+            .session
+            .launcher
+            .client(Side::Client, &bench.args(), self.time + SLACK, Some(server.pid))
+            .await;
+        self.session.launcher.stop(server).await?;
+        let report: BenchReport =
+            serde_json::from_str(&finished?.stdout).context("cannot read the result of bench")?;
+        ensure!(report.corrupt == 0, "{} of {} replies were corrupt", report.corrupt, report.received);
+        let rtt = report.rtt_us.as_ref().with_context(|| format!("no reply to {} requests", report.sent))?;
+        let mut values = rtt.values();
+        values.insert("requests_per_s", report.requests_per_s);
+        values.insert("lost", report.lost as f64);
+        Ok(Sample { values, histogram: report.histogram, ..Sample::default() })
+    }
+
+    async fn floor(&self) -> anyhow::Result<Sample> {
+        let args = peers::eventfd_pingpong(self.session.cpus, self.time);
+        let finished = self.session.launcher.client(Side::Both, &args, self.time + SLACK, None).await?;
+        let result: PingPong = serde_json::from_str(&finished.stdout)
+            .context("cannot read the result of plain eventfd-pingpong")?;
+        Ok(Sample { values: result.rtt_us.values(), histogram: result.histogram, ..Sample::default() })
+    }
+}
+
+/// Waits for the application and gives it its end; what is returned hangs up when it dies.
+async fn answer(listener: &Listener, offer: &Offer) -> anyhow::Result<OwnedFd> {
+    let waiting = readable(listener.as_fd().try_clone_to_owned()?)?;
+    let connection = loop {
+        waiting.readable().await?.clear_ready();
+        if let Some(connection) = listener.accept()? {
+            break connection;
+        }
+    };
+    let spoken = readable(connection)?;
+    spoken.readable().await?.retain_ready();
+    offer.answer(spoken.get_ref())?;
+    Ok(spoken.into_inner())
+}
+
+#[allow(deprecated, reason = "AsyncFd asks for an fd that stays open: it owns this one")]
+fn readable(fd: OwnedFd) -> std::io::Result<AsyncFd<OwnedFd>> {
+    AsyncFd::with_interest(fd, Interest::READABLE)
+}
+
+fn of_name(mode: &str) -> Mode {
+    if mode == "poll" { Mode::Poll } else { Mode::Interrupt }
+}
+
+fn words(line: &str) -> Vec<String> {
+    line.split_whitespace().map(str::to_owned).collect()
+}

@@ -1,0 +1,281 @@
+//! One measurement of one row.
+
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use serde::Deserialize;
+use twinpath_control::report::{Idle, Report};
+use twinpath_measure::report::{BenchReport, RttUs};
+use twinpath_sys::{LatencyRequest, child, clock};
+use twinpath_time::Instant;
+
+use super::cases::{Case, Pace, Receiver, Request};
+use super::draw::{Draw, Offer};
+use super::polled::polled_packets;
+use super::scene::{Running, Scene, work_per_s};
+use crate::lab::instance::{Facts, context_switches};
+use crate::lab::model::Sample;
+use crate::lab::peers;
+use crate::lab::process::Side;
+use crate::lab::session::Session;
+
+/// Beyond what it should take: start-up, and a second until the last requests are given up.
+const SLACK: Duration = Duration::from_secs(6);
+/// A client is at work this long after it was started.
+const CLIENT_START: Duration = Duration::from_millis(60);
+/// Part of the measured time that the accounts of the receiver leave out at each end.
+const MARGIN: f64 = 0.08;
+/// Requests that may be unanswered: as many as a load can tell apart, so that no send ever waits for a reply.
+const INFLIGHT: u32 = twinpath_load::INFLIGHT_MAX;
+/// Share of the packets answered that must have come by the fast path.
+const FAST_SHARE: f64 = 0.95;
+
+/// A sender that is later than this with one packet in a hundred was kept from its CPU.
+const SENT_LATE_US: f64 = 50.0;
+
+/// How long a row takes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Times {
+    pub(super) warmup: Duration,
+    pub(super) often: Duration,
+    pub(super) rarely: Duration,
+    /// Where the p99.9 is a side of a ratio: 10,000 packets and more, of which ten decide it.
+    pub(super) tail: Duration,
+}
+
+impl Times {
+    /// Warm-up and measured time of a case: longer where packets are few.
+    fn of(&self, case: &Case) -> (Duration, Duration) {
+        let length = match case {
+            Case { tail: true, .. } => self.tail,
+            Case { often: true, .. } => self.often,
+            _ => self.rarely,
+        };
+        match case.pace {
+            Pace::Every(us) if us > 2_000.0 => (2 * self.warmup, 2 * length),
+            _ => (self.warmup, length),
+        }
+    }
+}
+
+/// What `plain eventfd-wake` prints.
+#[derive(Deserialize)]
+struct Woken {
+    wake_us: RttUs,
+    histogram: Vec<(u64, u64)>,
+}
+
+/// The receiver's accounts at one moment.
+struct Accounts {
+    at: Instant,
+    cpu: Duration,
+    switches: [u64; 2],
+    report: Option<Report>,
+}
+
+/// Measures the row of `case` as `draw` has it.
+pub(super) async fn measure(
+    session: &Session,
+    times: &Times,
+    case: &Case,
+    draw: &Draw,
+) -> anyhow::Result<Sample> {
+    let offer = draw.offer(case.pace);
+    let (warmup, length) = times.of(case);
+    let mut sample = match case.receiver {
+        Receiver::Floor { request } => floor(session, request, &offer, warmup, length).await?,
+        _ => packets(session, case, &offer, warmup, length).await?,
+    };
+    sample.values.insert("offered_per_s", offer.rate_per_s);
+    Ok(sample)
+}
+
+/// One eventfd wake-up at that pace: no socket, no packet.
+async fn floor(
+    session: &Session,
+    request: Request,
+    offer: &Offer,
+    warmup: Duration,
+    length: Duration,
+) -> anyhow::Result<Sample> {
+    let _held = if request == Request::Always { Some(LatencyRequest::open(0)?) } else { None };
+    let line = format!(
+        "plain eventfd-wake --cpus {},{} --warmup {:.3} --duration {:.3}",
+        session.cpus[0],
+        session.cpus[1],
+        warmup.as_secs_f64(),
+        length.as_secs_f64()
+    );
+    let mut args: Vec<String> = line.split(' ').map(str::to_owned).collect();
+    args.extend(offer.args());
+    let finished = session.launcher.client(Side::Both, &args, warmup + length + SLACK, None).await?;
+    let woken: Woken =
+        serde_json::from_str(&finished.stdout).context("cannot read the result of plain eventfd-wake")?;
+    Ok(Sample { values: woken.wake_us.values(), histogram: woken.histogram, ..Sample::default() })
+}
+
+async fn packets(
+    session: &Session,
+    case: &Case,
+    offer: &Offer,
+    warmup: Duration,
+    length: Duration,
+) -> anyhow::Result<Sample> {
+    let mut scene = Scene::set(session, case).await?;
+    let args = client(scene.port, offer, warmup, length);
+    let polled = || match (case.receiver, scene.receiver.pid()) {
+        (Receiver::KernelBusyPoll { .. }, Some(pid)) => polled_packets(pid),
+        _ => None,
+    };
+    let polled_before = polled();
+    let running = session.launcher.client(Side::Client, &args, warmup + length + SLACK, None);
+    let (finished, watched) = tokio::join!(running, watch(&scene.receiver, CLIENT_START + warmup, length));
+    let came = match &scene.receiver {
+        Running::Twinpath(instance) => Some(instance.report().await),
+        _ => None,
+    };
+    let polled = polled().zip(polled_before).map(|(after, before)| after.saturating_sub(before));
+    let said = scene.said.take();
+    let marks = scene.end(&session.launcher).await?;
+    let (finished, (before, after)) = (finished?, watched?);
+    let report: BenchReport =
+        serde_json::from_str(&finished.stdout).context("cannot read the result of bench")?;
+    let mut sample = sample_of(&report)?;
+    sample.notes.extend(said);
+    accounts(&mut sample, case, &before, &after);
+    if let Some(came) = came.transpose()? {
+        // Those of the warm-up are among the frames, too.
+        let (frames, received) = (came.frames_in() as f64, report.received as f64);
+        let no_fast_path = came.no_fast_path();
+        ensure!(
+            no_fast_path.is_some() || frames >= FAST_SHARE * received,
+            "only {frames} of {received} packets came by the fast path ({})",
+            came.path()
+        );
+        sample.notes.extend(no_fast_path);
+        sample.path = Some(came.path());
+        sample.notes.extend(came.request_verdict().map(|verdict| format!("CPU latency request: {verdict}")));
+        // One sentence per round: of the rows that the targets are about.
+        let told =
+            case.often && !case.neighbour && matches!(case.receiver, Receiver::Twinpath { fifo: false, .. });
+        if let Some(worker) = came.workers.first().filter(|worker| told && !worker.idle.decided.is_empty()) {
+            sample.notes.push(format!("decided last: {}", worker.idle.decided));
+        }
+        if let (Receiver::Twinpath { fifo: true, .. }, Some(worker)) = (case.receiver, came.workers.first()) {
+            sample.notes.push(format!("priority granted: {}", worker.priority));
+            if let Some(guard) = &worker.guard {
+                sample.values.insert("guard_sleeps", guard.sleeps as f64);
+                sample.values.insert("guard_pauses", guard.pauses as f64);
+            }
+        }
+    }
+    if let Some(polled) = polled {
+        sample.values.insert("polled", polled as f64);
+        let all = report.requests_per_s * (warmup + length).as_secs_f64();
+        sample.notes.push(format!(
+            "{:.0} % of the packets were taken by polling the device",
+            100.0 * polled as f64 / all
+        ));
+    }
+    if case.neighbour {
+        let work = work_per_s(&marks, before.at, after.at).context("the neighbour counted nothing")?;
+        sample.values.insert("neighbour_per_s", work);
+    }
+    Ok(sample)
+}
+
+/// The command line of the client: it spins on its own CPU and sends when a request is due, whatever came back.
+pub(super) fn client(port: u16, offer: &Offer, warmup: Duration, length: Duration) -> Vec<String> {
+    let line = format!(
+        "bench echo {} --udp --path kernel --mode poll --size 64 --inflight {INFLIGHT} --batch --duration {:.3} --warmup {:.3} --json",
+        peers::server(port),
+        length.as_secs_f64(),
+        warmup.as_secs_f64()
+    );
+    line.split(' ').map(str::to_owned).chain(offer.args()).collect()
+}
+
+/// What a client measured.
+pub(super) fn sample_of(report: &BenchReport) -> anyhow::Result<Sample> {
+    ensure!(report.corrupt == 0, "{} of {} replies were corrupt", report.corrupt, report.received);
+    let rtt = report.rtt_us.as_ref().with_context(|| format!("no reply to {} requests", report.sent))?;
+    let mut values = rtt.values();
+    values.insert("lost", report.lost as f64);
+    values.insert("requests", report.sent as f64);
+    values.insert("requests_per_s", report.requests_per_s);
+    values.insert("cpu_client", report.cpu_client);
+    if let Some(pacing) = &report.pacing_us {
+        values.insert("sent_late_p50_us", pacing.p50);
+        values.insert("sent_late_p99_us", pacing.p99);
+        values.insert("sent_late_max_us", pacing.max);
+    }
+    let late = report.pacing_us.as_ref().is_some_and(|pacing| pacing.p99 > SENT_LATE_US);
+    let note = || {
+        format!(
+            "in some rounds 1 % of the packets were sent more than {SENT_LATE_US} us late, which is in the latencies: others used \
+             the sender's CPU"
+        )
+    };
+    let notes = late.then(note).into_iter().collect();
+    Ok(Sample { values, histogram: report.histogram.clone(), notes, ..Sample::default() })
+}
+
+/// Reads the receiver's accounts twice, within the measured time. Nothing of the lab runs in between.
+async fn watch(
+    receiver: &Running,
+    begins_in: Duration,
+    length: Duration,
+) -> anyhow::Result<(Accounts, Accounts)> {
+    tokio::time::sleep(begins_in + length.mul_f64(MARGIN)).await;
+    let before = look(receiver, true).await?;
+    tokio::time::sleep(length.mul_f64(1.0 - 2.0 * MARGIN)).await;
+    Ok((before, look(receiver, false).await?))
+}
+
+/// Asking costs the receiver a little: what is asked first is not in what is counted.
+async fn look(receiver: &Running, asks_first: bool) -> anyhow::Result<Accounts> {
+    let ask = async || match receiver {
+        Running::Twinpath(instance) => instance.report().await.map(Some),
+        _ => Ok(None),
+    };
+    let early = if asks_first { ask().await? } else { None };
+    let at = clock::now();
+    let (cpu, switches) = match receiver.pid() {
+        Some(pid) => (child::cpu_time(pid)?, context_switches(pid)?),
+        None => (Duration::ZERO, [0; 2]),
+    };
+    let report = if asks_first { early } else { ask().await? };
+    Ok(Accounts { at, cpu, switches, report })
+}
+
+fn accounts(sample: &mut Sample, case: &Case, before: &Accounts, after: &Accounts) {
+    let seconds = after.at.since(before.at).as_secs_f64();
+    if !matches!(case.receiver, Receiver::Nobody) {
+        sample.values.insert("cpu_server", after.cpu.saturating_sub(before.cpu).as_secs_f64() / seconds);
+        for (name, kind) in [("voluntary_per_s", 0), ("involuntary_per_s", 1)] {
+            let switches = after.switches[kind].saturating_sub(before.switches[kind]);
+            sample.values.insert(name, switches as f64 / seconds);
+        }
+    }
+    if let Receiver::Kernel { request, .. } = case.receiver {
+        sample.values.insert("request_held", f64::from(u8::from(request == Request::Always)));
+    }
+    if let (Some(before), Some(after)) = (&before.report, &after.report) {
+        sample.values.extend(idle(before, after, seconds));
+    }
+}
+
+/// How the worker idled between two looks, by its own account, as shares of the time and per second.
+fn idle(before: &Report, after: &Report, seconds: f64) -> [(&'static str, f64); 4] {
+    let sum = |report: &Report, of: fn(&Idle) -> u64| {
+        report.workers.iter().map(|worker| of(&worker.idle)).sum::<u64>()
+    };
+    let per_s = |of: fn(&Idle) -> u64| sum(after, of).saturating_sub(sum(before, of)) as f64 / seconds;
+    [
+        // Asleep with it held: that is what it is for.
+        ("request_held", per_s(|idle| idle.held_ns) / 1e9),
+        ("spun", per_s(|idle| idle.spun_ns) / 1e9),
+        ("woken_by_packet_per_s", per_s(|idle| idle.woken_by_packet)),
+        ("woken_by_prediction_per_s", per_s(|idle| idle.woken_by_prediction)),
+    ]
+}

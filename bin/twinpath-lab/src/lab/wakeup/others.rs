@@ -1,0 +1,226 @@
+//! Rows that are not about the latency of packets: silence, modes switched under load, and what follows from other rows.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use twinpath_load::Arrivals;
+use twinpath_measure::report::BenchReport;
+use twinpath_sys::{child, clock};
+
+use super::cases::{Receiver, Request};
+use super::draw::{Draw, Offer};
+use super::measure::{client, sample_of};
+use super::scene::serve;
+use super::tables::{FLOOR_ROWS, TICK_ROWS};
+use super::ticks::Ticks;
+use crate::lab::instance::{Facts, Instance, voluntary_switches};
+use crate::lab::model::Sample;
+use crate::lab::peers::{self, FAST_PORT};
+use crate::lab::process::Side;
+use crate::lab::record::Record;
+use crate::lab::session::Session;
+
+/// Traffic before the silence, so that there is something to let go of.
+const BEFORE_SILENCE: Duration = Duration::from_millis(300);
+/// From the last packet on, until which nothing may be held any more: the linger is a second.
+const LETS_GO: Duration = Duration::from_secs(4);
+const LETS_GO_LOOK: Duration = Duration::from_millis(200);
+/// Load that is followed by silence: how much, for how long, and from when on the silence is measured.
+const LOAD_PER_S: u32 = 20_000;
+const LOAD: Duration = Duration::from_secs(4);
+const AFTER_LOAD: Duration = Duration::from_secs(2);
+/// Slots of the ring while modes are switched: 40 ms of packets. The host of a virtual machine takes a CPU away for longer than
+/// the 5 ms that the default holds, and what is lost then is not lost by switching.
+const SWITCHING_RING_FRAMES: u32 = 4096;
+/// Packets per second while modes are switched.
+const SWITCHING_PER_S: f64 = 100_000.0;
+/// Longest time between two switches.
+const SWITCH_EVERY: Duration = Duration::from_millis(20);
+const SLACK: Duration = Duration::from_secs(6);
+
+const ADAPTIVE: Receiver =
+    Receiver::Twinpath { mode: "adaptive", request: Request::Auto, cpu_budget: None, fifo: false };
+
+/// Some traffic, then silence for `length`.
+pub(super) async fn silence(session: &Session, draw: &Draw, length: Duration) -> anyhow::Result<Sample> {
+    let instance = Instance::start(&session.launcher, &serve(session, &ADAPTIVE)?).await?;
+    let measured = quiet(session, &instance, draw, length).await;
+    instance.stop(&session.launcher).await?;
+    measured
+}
+
+async fn quiet(
+    session: &Session,
+    instance: &Instance,
+    draw: &Draw,
+    length: Duration,
+) -> anyhow::Result<Sample> {
+    let offer = draw.offer(super::cases::Pace::Drawn);
+    let args = client(FAST_PORT, &offer, Duration::ZERO, BEFORE_SILENCE);
+    session.launcher.client(Side::Client, &args, BEFORE_SILENCE + SLACK, None).await?;
+    let deadline = Instant::now() + LETS_GO;
+    while instance.report().await?.request_held() {
+        ensure!(
+            Instant::now() < deadline,
+            "still holds a latency request {} s after its last packet",
+            LETS_GO.as_secs()
+        );
+        tokio::time::sleep(LETS_GO_LOOK).await;
+    }
+    let pid = instance.pid();
+    let (cpu, switches, begun) = (child::cpu_time(pid)?, voluntary_switches(pid)?, Instant::now());
+    tokio::time::sleep(length).await;
+    let seconds = begun.elapsed().as_secs_f64();
+    let used = child::cpu_time(pid)?.saturating_sub(cpu).as_secs_f64();
+    let switches = voluntary_switches(pid)? - switches;
+    let report = instance.report().await?;
+    let values = BTreeMap::from([
+        ("cpu_server", used / seconds),
+        ("wakeups_per_s", switches as f64 / seconds),
+        ("request_held", f64::from(u8::from(report.request_held()))),
+        ("silence_s", seconds),
+    ]);
+    Ok(Sample { values, path: Some(report.path()), ..Sample::default() })
+}
+
+/// Load beside a process that wants the CPU on each CPU, then silence, of which `length` is measured: what the worker uses. Neither
+/// the worker nor the client is kept on a CPU: moved about among busy processes, a worker has learnt the worst.
+pub(super) async fn idle_after_load(session: &Session, length: Duration) -> anyhow::Result<Sample> {
+    let launcher = &session.launcher;
+    let mut args = serve(session, &ADAPTIVE)?;
+    let cpu = args.iter().position(|arg| arg == "--cpu").context("serve is placed")?;
+    args.drain(cpu..cpu + 2);
+    let instance = Instance::start_at(launcher, Side::Both, &args).await?;
+    let mut busy = Vec::new();
+    let measured = async {
+        for side in [Side::Client, Side::Server] {
+            busy.push(launcher.background(side, &["plain", "neighbour"].map(str::to_owned))?);
+        }
+        after_load(session, &instance, length).await
+    }
+    .await;
+    for neighbour in busy {
+        launcher.finish(neighbour).await?;
+    }
+    instance.stop(launcher).await?;
+    measured
+}
+
+async fn after_load(session: &Session, instance: &Instance, length: Duration) -> anyhow::Result<Sample> {
+    let line = format!(
+        "bench echo {} --udp --path kernel --rate {LOAD_PER_S} --duration {} --warmup 0 --json",
+        peers::server(FAST_PORT),
+        LOAD.as_secs()
+    );
+    let args: Vec<String> = line.split(' ').map(str::to_owned).collect();
+    let side = Side::At(&session.launcher.topology().client, &session.cpus);
+    session.launcher.client(side, &args, LOAD + SLACK, None).await?;
+    tokio::time::sleep(AFTER_LOAD).await;
+    let before = instance.report().await?;
+    let begun = Instant::now();
+    tokio::time::sleep(length).await;
+    let (seconds, after) = (begun.elapsed().as_secs_f64(), instance.report().await?);
+    ensure!(after.frames_in() == before.frames_in(), "packets came in what was to be silence");
+    let [before, after] = [&before, &after].map(|report| report.workers.first());
+    let (before, after) = before.zip(after).context("no worker is reported")?;
+    let values = BTreeMap::from([
+        ("cpu_worker", (after.cpu_ns - before.cpu_ns) as f64 / 1e9 / seconds),
+        ("sleeps_per_s", (after.sleeps - before.sleeps) as f64 / seconds),
+        ("spin_limit_sleeps", after.idle.spin_limit_sleeps as f64),
+        ("silence_s", seconds),
+    ]);
+    let note = format!("decided last: {}", after.idle.decided);
+    Ok(Sample { values, notes: vec![note], path: Some(instance.report().await?.path()), ..Sample::default() })
+}
+
+/// The modes that `mode-switching` goes through.
+pub(super) const SWITCHED: [&str; 3] = ["poll", "interrupt", "adaptive"];
+
+/// Modes set again and again while packets come: one after the other, or, for comparison, always the same.
+pub(super) async fn switching(
+    session: &Session,
+    draw: &Draw,
+    length: Duration,
+    modes: &[&str],
+) -> anyhow::Result<Sample> {
+    let mut args = serve(session, &ADAPTIVE)?;
+    args.extend(["--ring-frames".to_owned(), SWITCHING_RING_FRAMES.to_string()]);
+    let instance = Instance::start(&session.launcher, &args).await?;
+    let offer = Offer { rate_per_s: SWITCHING_PER_S, arrivals: Arrivals::Jittered(0.03), seed: draw.seed };
+    let args = client(FAST_PORT, &offer, Duration::ZERO, length);
+    let running = session.launcher.client(Side::Client, &args, length + SLACK, None);
+    let mut random = fastrand::Rng::with_seed(draw.seed);
+    let mut switches = 0_u64;
+    let switch = async {
+        for mode in modes.iter().cycle() {
+            instance.set_mode(mode).await?;
+            switches += 1;
+            tokio::time::sleep(SWITCH_EVERY.mul_f64(random.f64())).await;
+        }
+        anyhow::Ok(())
+    };
+    let finished = tokio::select! {
+        finished = running => finished,
+        refused = switch => Err(refused.err().context("switching ended by itself")?),
+    };
+    let report = instance.report().await;
+    instance.stop(&session.launcher).await?;
+    let (finished, report) = (finished?, report?);
+    let bench: BenchReport =
+        serde_json::from_str(&finished.stdout).context("cannot read the result of bench")?;
+    let mut sample = sample_of(&bench)?;
+    ensure!(switches >= 3, "only {switches} switches within {:.1} s", length.as_secs_f64());
+    sample.values.insert("switches", switches as f64);
+    sample.values.insert("offered_per_s", offer.rate_per_s);
+    sample.path = Some(report.path());
+    for dropped in &report.drops {
+        sample.notes.push(format!("{} dropped at {}: {}", dropped.count, dropped.place, dropped.reason));
+    }
+    Ok(sample)
+}
+
+/// `interrupt` over its floor, round by round, where the round has all of it.
+pub(super) fn interrupt_floor(record: &mut Record) {
+    let [p50, held, floor, floor_held, poll] =
+        std::array::from_fn(|at| record.by_round(FLOOR_ROWS[at], "p50_us"));
+    for (round, poll) in poll {
+        let over = |top: &BTreeMap<usize, f64>, floor: &BTreeMap<usize, f64>| {
+            Some(top.get(&round)? / (floor.get(&round)? + poll))
+        };
+        let (Some(without), Some(with)) = (over(&p50, &floor), over(&held, &floor_held)) else { continue };
+        let values = BTreeMap::from([
+            ("worst", without.max(with)),
+            ("without_request", without),
+            ("with_request", with),
+        ]);
+        record.add("interrupt-floor", round, Sample { values, ..Sample::default() });
+    }
+}
+
+/// The worst of the rows whose receiver sleeps, all rounds together.
+pub(super) fn tick(record: &mut Record) {
+    let tick_ns = clock::tick().as_nanos() as u64;
+    let excess = |row: &&'static str| {
+        let ticks = Ticks::of(&record.histogram(row), tick_ns);
+        (ticks.total > 0).then(|| (*row, ticks, ticks.excess()))
+    };
+    let worst = TICK_ROWS.iter().filter_map(excess).max_by(|a, b| a.2.1.total_cmp(&b.2.1));
+    let Some((row, ticks, (share, low))) = worst else {
+        return record.fail("tick", "no row was measured whose receiver sleeps".to_owned());
+    };
+    let values = BTreeMap::from([
+        ("excess_low", low),
+        ("excess_share", share),
+        ("tick_ms", tick_ns as f64 / 1e6),
+        ("near", ticks.near as f64),
+        ("wakeups", ticks.total as f64),
+    ]);
+    let note = format!(
+        "worst: {row}, {} of {} near a multiple of {} ms",
+        ticks.near,
+        ticks.total,
+        tick_ns as f64 / 1e6
+    );
+    record.add("tick", 0, Sample { values, notes: vec![note], ..Sample::default() });
+}

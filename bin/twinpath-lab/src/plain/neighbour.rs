@@ -1,0 +1,55 @@
+//! `twinpath-lab plain neighbour`: a process that wants the CPU all the time, and counts what it got done.
+
+use anyhow::Context;
+use serde_json::json;
+use twinpath_measure::{attend, print};
+use twinpath_socket_load::Stop;
+use twinpath_sys::{affinity, clock};
+use twinpath_time::Instant;
+
+/// Steps of one unit of work: about a microsecond.
+const STEPS: u32 = 1000;
+/// How often it notes how far it is, ns.
+const MARK_NS: u64 = 5_000_000;
+/// Marks kept: an hour's.
+const MARKS_MAX: usize = 720_000;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The CPU to run on
+    #[arg(long)]
+    cpu: Option<usize>,
+}
+
+/// Works until a signal. Says when it begins, and at the end how far it was when: `[time, units]`, the time in ns of the
+/// monotonic clock.
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let stop = Stop::new();
+    let (marks, _) = attend(&stop, None, || -> anyhow::Result<_> {
+        if let Some(cpu) = args.cpu {
+            affinity::pin_current_thread(cpu)?;
+        }
+        print(json!({ "ready": true, "pid": std::process::id() }))?;
+        Ok(work(&stop))
+    })?;
+    let marks: Vec<_> =
+        marks.context("cannot work")?.iter().map(|(at, units)| (at.as_nanos(), *units)).collect();
+    Ok(print(json!({ "marks": marks }))?)
+}
+
+fn work(stop: &Stop) -> Vec<(Instant, u64)> {
+    let mut marks = vec![(clock::now(), 0)];
+    let (mut state, mut units) = (1_u64, 0);
+    while !stop.is_requested() && marks.len() < MARKS_MAX {
+        for _ in 0..STEPS {
+            // Each step needs the one before it: there is nothing to predict, to overlap or to leave out.
+            state = std::hint::black_box(state).wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        }
+        units += 1;
+        let now = clock::now();
+        if now.nanos_since(marks[marks.len() - 1].0) >= MARK_NS {
+            marks.push((now, units));
+        }
+    }
+    marks
+}

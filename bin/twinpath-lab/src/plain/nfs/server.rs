@@ -1,0 +1,152 @@
+//! `plain nfs-server`: nfs-ganesha over a tree of its own, in the namespace and on the CPU that its caller chose.
+
+use std::ffi::OsStr;
+use std::fmt::Write;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::{ExitCode, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use serde_json::json;
+use tokio::process::{Child, Command};
+use tokio::signal::unix::{SignalKind, signal};
+use twinpath_measure::print;
+use twinpath_sys::child::{self, Placement};
+use twinpath_sys::mounts;
+
+use super::tree::Tree;
+use super::{MOUNT_PORT, NFS_PORT, ServerArgs, portmapper, walk};
+
+/// What has to be installed, as Debian calls it.
+const PACKAGES: &str = "nfs-ganesha nfs-ganesha-vfs";
+const PROGRAM: &str = "ganesha.nfsd";
+/// A user's PATH may lack these.
+const ALSO_IN: [&str; 3] = ["/usr/bin", "/usr/sbin", "/usr/local/sbin"];
+/// It starts within a second or two on an idle machine.
+const READY_DEADLINE: Duration = Duration::from_secs(9);
+/// Between two looks whether it serves.
+const READY_LOOK: Duration = Duration::from_millis(25);
+/// The end of its log that is worth showing.
+const LOG_SHOWN: u64 = 4000;
+
+/// Where ganesha is.
+pub(crate) fn find_ganesha() -> anyhow::Result<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let places = std::env::split_paths(&path).chain(ALSO_IN.iter().map(PathBuf::from));
+    places.map(|place| place.join(PROGRAM)).find(|program| program.is_file()).with_context(|| {
+        format!("{PROGRAM} was not found: install it (on Debian: apt-get install {PACKAGES}), or run `make lab LAB=kni` or `make lab LAB=rpc`, which do")
+    })
+}
+
+/// Serves until a signal comes.
+pub(crate) fn serve(args: &ServerArgs) -> anyhow::Result<ExitCode> {
+    let program = find_ganesha()?;
+    let tree = Tree::new(&args.shape)?;
+    let directory = std::fs::canonicalize(&args.directory)
+        .with_context(|| format!("no directory {}", args.directory.display()))?;
+    let export = directory.join("tree");
+    std::fs::create_dir(&export).with_context(|| format!("cannot create {}", export.display()))?;
+    // Before the event loop: what it starts later must see the same mounts.
+    let (run, state) = (Path::new("/run"), Path::new("/var/lib/nfs"));
+    let hidden: Vec<_> = [run, state, &export].into_iter().filter(|path| path.is_dir()).collect();
+    mounts::hide(&hidden)?;
+    tree.create(&export)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.context("cannot start an event loop")?.block_on(run_ganesha(&program, &directory, &export))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn run_ganesha(program: &Path, directory: &Path, export: &Path) -> anyhow::Result<()> {
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let (config, log) = (directory.join("ganesha.conf"), directory.join("ganesha.log"));
+    std::fs::write(&config, configuration(export)?)
+        .with_context(|| format!("cannot write {}", config.display()))?;
+    let mut ganesha = start(program, directory, &config, &log)?;
+    let serving = async {
+        let root = wait_until_it_serves(export).await?;
+        let root: String = root.iter().map(|byte| format!("{byte:02x}")).collect();
+        let pid = ganesha.id().context("ganesha ended as soon as it served")?;
+        print(json!({
+            "ready": true, "pid": std::process::id(), "ganesha_pid": pid, "export": export, "root": root
+        }))?;
+        std::future::pending::<anyhow::Result<()>>().await
+    };
+    let ended = tokio::select! {
+        _ = interrupt.recv() => Ok(()),
+        _ = terminate.recv() => Ok(()),
+        failed = serving => failed,
+        never = portmapper::answer() => match never? {},
+    };
+    // ESRCH and the like: it ended by itself, and its log says why.
+    let _ = ganesha.start_kill();
+    let status = ganesha.wait().await.context("cannot wait for ganesha")?;
+    ended.with_context(|| format!("{PROGRAM} ({status}){}", last_complaints(&log)))
+}
+
+fn start(program: &Path, directory: &Path, config: &Path, log: &Path) -> anyhow::Result<Child> {
+    let mut command = std::process::Command::new(program);
+    let pid_file = directory.join("ganesha.pid");
+    let options = [("-f", config), ("-L", log), ("-p", &pid_file)];
+    command.arg("-F").args(options.iter().flat_map(|(option, path)| [OsStr::new(*option), path.as_os_str()]));
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).current_dir(directory);
+    child::place(&mut command, Placement::default())?;
+    let mut command = Command::from(command);
+    command.kill_on_drop(true).process_group(0);
+    command.spawn().with_context(|| format!("cannot start {}", program.display()))
+}
+
+/// NFSv3 over TCP and nothing else; no lock manager, no quota, no grace period.
+fn configuration(export: &Path) -> anyhow::Result<String> {
+    let path = std::str::from_utf8(export.as_os_str().as_bytes()).context("a path that is not UTF-8")?;
+    ensure!(!path.contains(['"', '\\', '\n']), "ganesha's configuration cannot hold the path {path}");
+    let mut text = String::new();
+    writeln!(
+        text,
+        "NFS_CORE_PARAM {{ Protocols = 3; NFS_Port = {NFS_PORT}; MNT_Port = {MOUNT_PORT}; Enable_NLM = false; \
+         Enable_RQUOTA = false; Enable_UDP = false; }}"
+    )?;
+    writeln!(text, "NFS_KRB5 {{ Active_krb5 = false; }}")?;
+    writeln!(text, "NFSv4 {{ Graceless = true; }}")?;
+    writeln!(
+        text,
+        "EXPORT {{ Export_Id = 1; Path = \"{path}\"; Pseudo = /tree; Protocols = 3; Transports = TCP; Access_Type = RO; \
+         Squash = No_Root_Squash; SecType = none, sys; FSAL {{ Name = VFS; }} }}"
+    )?;
+    Ok(text)
+}
+
+/// The calls a client begins with, over loopback, until they succeed; the root's handle.
+async fn wait_until_it_serves(export: &Path) -> anyhow::Result<Vec<u8>> {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, NFS_PORT));
+    let look = async {
+        let mut looks = tokio::time::interval(READY_LOOK);
+        loop {
+            looks.tick().await;
+            if let Ok(root) = walk::first_calls(address, export) {
+                return root;
+            }
+        }
+    };
+    let late = || format!("it did not serve within {} s", READY_DEADLINE.as_secs());
+    tokio::time::timeout(READY_DEADLINE, look).await.with_context(late)
+}
+
+/// Its critical lines, on one line after a colon; empty if it said nothing.
+fn last_complaints(log: &Path) -> String {
+    let mut text = Vec::new();
+    let read = File::open(log).and_then(|mut file| {
+        let from = file.metadata()?.len().saturating_sub(LOG_SHOWN);
+        file.seek(SeekFrom::Start(from))?;
+        file.read_to_end(&mut text)
+    });
+    let text = String::from_utf8_lossy(&text);
+    // DATE : epoch : host : program[thread] function :COMPONENT :LEVEL :what
+    let grave =
+        text.lines().filter(|line| [":CRIT :", ":MAJ :", ":FATAL :"].iter().any(|at| line.contains(at)));
+    let said: Vec<_> = grave.filter_map(|line| line.splitn(9, ':').last()).map(str::trim).collect();
+    if read.is_ok() && !said.is_empty() { format!(": {}", said.join("; ")) } else { String::new() }
+}

@@ -1,0 +1,246 @@
+//! `twinpath-lab` as its users run it. What it measures is not judged here: figures belong to the labs.
+
+mod kni;
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+use rustix::process::{Pid, Signal};
+use serde_json::Value;
+use twinpath_test_skip::root_or_skip;
+
+const NOBODY: u32 = 65534;
+
+fn lab(args: &[&str]) -> Command {
+    lab_named("quick", args)
+}
+
+fn lab_named(name: &str, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_twinpath-lab"));
+    command.arg(name).args(args);
+    command
+}
+
+/// Processes of our binary that run in a network namespace of their own.
+fn in_other_namespaces() -> Vec<String> {
+    let ours = std::fs::read_link("/proc/self/ns/net").expect("/proc is mounted");
+    let processes = std::fs::read_dir("/proc").expect("/proc is mounted").flatten().map(|entry| entry.path());
+    let strays = processes.filter(|process| {
+        std::fs::read_link(process.join("exe")).is_ok_and(|exe| exe.to_string_lossy() == env!("CARGO_BIN_EXE_twinpath-lab"))
+            && std::fs::read_link(process.join("ns/net")).is_ok_and(|namespace| namespace != ours)
+            // Other tests of this binary may run labs and servers of their own.
+            && std::fs::read_to_string(process.join("environ")).is_ok_and(|environ| environ.contains("LAB_STRAY_TEST=1"))
+    });
+    strays.map(|process| process.display().to_string()).collect()
+}
+
+#[test]
+fn a_named_ratio_is_reported_with_what_it_needs_and_nothing_else() {
+    if !root_or_skip() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let (json, html) = (directory.path().join("quick.json"), directory.path().join("quick.html"));
+    let output = lab(&["--only", "tcp-rr-beside,pool-mib", "--repeat", "1", "--json"])
+        .arg(&json)
+        .arg("--html")
+        .arg(&html)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert!(said.contains(&format!("report: {}", html.display())), "{said}");
+    let report: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    let ids = |list: &str| -> Vec<String> {
+        report[list].as_array().unwrap().iter().map(|item| item["id"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(ids("ratios"), ["tcp-rr-beside", "pool-mib"]);
+    assert_eq!(ids("rows"), ["twinpath-poll", "tcp-rr-without", "tcp-rr-with"]);
+    for row in report["rows"].as_array().unwrap() {
+        assert_eq!((&row["n"], &row["skipped"]), (&Value::from(1), &Value::Null), "{row}");
+        for name in ["median", "min", "max"] {
+            assert!(row["values"]["p50_us"][name].as_f64().unwrap() > 0.0, "{row}");
+        }
+    }
+    let beside = &report["rows"][2];
+    assert!(beside["values"]["fast_path_frames_before"]["median"].as_f64().unwrap() >= 16.0, "{beside}");
+    let ratio = &report["ratios"][0];
+    assert_eq!(ratio["spread"].as_array().unwrap().len(), 2);
+    assert_eq!(
+        (&ratio["target"], &ratio["better"], &ratio["pairs"]),
+        (&1.05.into(), &"lower".into(), &1.into())
+    );
+    // One pair is a value, but no verdict.
+    assert!(report["ratios"][1]["value"].is_number(), "{report}");
+    assert_eq!(
+        (&report["ratios"][1]["holds"], &report["ratios"][1]["interval95"]),
+        (&Value::Null, &Value::Null)
+    );
+}
+
+#[test]
+fn an_unknown_id_lists_the_known_ones() {
+    let output = lab(&["--only", "udp-rtt"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("no such id: udp-rtt\n") && said.contains("udp-rtt-poll"), "{said}");
+}
+
+#[test]
+fn without_root_one_sentence_says_what_needs_it() {
+    if !root_or_skip() {
+        return;
+    }
+    for (args, code) in [(&[][..], 1), (&["--check"][..], 3)] {
+        let mut command = lab(args);
+        command.uid(NOBODY).gid(NOBODY);
+        let output = match command.output() {
+            Ok(output) => output,
+            // The build directory may be closed to others.
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+                return twinpath_test_skip::skip("others may not run the binary from its build directory");
+            }
+            Err(error) => panic!("{error}"),
+        };
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{said}");
+        assert!(
+            said.contains("needs root") && said.contains("CAP_NET_RAW") && said.lines().count() == 1,
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn ctrl_c_ends_with_130_and_leaves_no_process() {
+    if !root_or_skip() {
+        return;
+    }
+    let mut child = lab(&["--repeat", "50"])
+        .env("LAB_STRAY_TEST", "1")
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    // Its servers run by now.
+    assert!(lines.any(|line| line == "round 1 of 50"));
+    assert!(!in_other_namespaces().is_empty());
+    rustix::process::kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(in_other_namespaces(), Vec::<String>::new());
+    let rest: Vec<_> = lines.collect();
+    assert!(rest.last().unwrap().contains("stopped"), "{rest:?}");
+}
+
+/// The application of the rows over shared memory is a process of its own: both ways of waiting, and the packet socket.
+#[test]
+fn frames_are_reflected_by_every_way_and_each_is_measured() {
+    if !root_or_skip() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let (json, html) = (directory.path().join("rtts.json"), directory.path().join("rtts.html"));
+    let rows = "direct-poll,direct-interrupt,packet-sleeping,udp-sleeping,shm-sleeping-loaded";
+    let ratios = "shm-spin-extra-us,shm-sleep-vs-floor";
+    let output = lab_named("three-rtts", &["--repeat", "1", "--only", &format!("{ratios},{rows}"), "--json"])
+        .arg(&json)
+        .arg("--html")
+        .arg(&html)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    let rows = report["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 9);
+    for row in rows {
+        assert_eq!((&row["n"], &row["skipped"]), (&Value::from(1), &Value::Null), "{row}");
+    }
+    // A difference of medians, of this round.
+    let p50 = |id: &str| {
+        let row = rows.iter().find(|row| row["id"] == id).unwrap();
+        row["values"]["p50_us"]["median"].as_f64().unwrap()
+    };
+    let extra = report["ratios"][0]["value"].as_f64().unwrap();
+    assert!((extra - (p50("shm-spinning") - p50("direct-one-thread"))).abs() < 1e-9, "{extra}");
+    assert_eq!(report["ratios"][1]["pairs"], Value::from(1));
+}
+
+/// A row of each kind: a receiver, a floor, a neighbour. The seed given is the one drawn from.
+#[test]
+fn packets_now_and_then_are_measured_with_what_they_cost() {
+    if !root_or_skip() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let (json, html) = (directory.path().join("wakeup.json"), directory.path().join("wakeup.html"));
+    let only = "wake350-cpu,neighbour-alone,floor-eventfd,kernel-request";
+    let output = lab_named("wakeup", &["--repeat", "1", "--seed", "7", "--only", only, "--json"])
+        .arg(&json)
+        .arg("--html")
+        .arg(&html)
+        .output()
+        .unwrap();
+    let (out, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{out}\n{said}");
+    assert!(said.contains("seed 7") && said.contains("one packet per "), "{said}");
+    let report: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    let row = |id: &str| {
+        let row = report["rows"].as_array().unwrap().iter().find(|row| row["id"] == id).unwrap();
+        assert_eq!((&row["n"], &row["skipped"]), (&Value::from(1), &Value::Null), "{row}");
+        row["values"].clone()
+    };
+    let value =
+        |row: &Value, name: &str| row[name]["median"].as_f64().unwrap_or_else(|| panic!("{name}: {row}"));
+    let adaptive = row("twinpath-adaptive");
+    for name in ["mean_us", "p99_9_us", "cpu_server", "voluntary_per_s", "request_held", "sent_late_p99_us"] {
+        assert!(value(&adaptive, name) >= 0.0, "{name}");
+    }
+    assert!((2000.0..=4000.0).contains(&value(&adaptive, "offered_per_s")), "{adaptive}");
+    assert_eq!(value(&row("kernel-request"), "request_held"), 1.0);
+    assert!(value(&row("neighbour-alone"), "neighbour_per_s") > 1000.0);
+    assert!(value(&row("floor-eventfd"), "p50_us") > 0.0);
+    assert_eq!(report["ratios"][0]["id"], "wake350-cpu");
+}
+
+/// A pair over TCP, with the server that spins, and the burdens, which start what holds connections.
+#[test]
+fn calls_are_measured_against_a_bare_server_and_beside_burdens() {
+    if !root_or_skip() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let (json, html) = (directory.path().join("rpc.json"), directory.path().join("rpc.html"));
+    let only = "null-tcp-1-vs-spin,never-reads,idle-10k-bytes";
+    let output = lab_named("rpc", &["--repeat", "1", "--seed", "7", "--only", only, "--json"])
+        .arg(&json)
+        .arg("--html")
+        .arg(&html)
+        .output()
+        .unwrap();
+    let (out, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{out}\n{said}");
+    assert!(said.contains("seed 7"), "{said}");
+    let report: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    let rows = report["rows"].as_array().unwrap();
+    let ids: Vec<_> = rows.iter().map(|row| row["id"].as_str().unwrap()).collect();
+    let expected =
+        ["null-tcp-1-spin", "null-tcp-1-twinpath-poll", "idle-10k-alone", "idle-10k-beside", "never-reads"];
+    assert_eq!(ids, expected);
+    for row in rows {
+        assert_eq!((&row["n"], &row["skipped"]), (&Value::from(1), &Value::Null), "{row}");
+        for name in ["mean_us", "p50_us", "p99_9_us", "requests_per_s", "cpu_client"] {
+            assert!(row["values"][name]["median"].as_f64().unwrap() > 0.0, "{name}: {row}");
+        }
+    }
+    assert!(rows[3]["values"]["connections"]["median"].as_f64().unwrap() >= 1000.0, "{}", rows[3]);
+    assert!(rows[4]["values"]["memory_limit_bytes"]["median"].as_f64().unwrap() > 4096.0, "{}", rows[4]);
+    let ratios = report["ratios"].as_array().unwrap();
+    assert_eq!(ratios[0]["judged"], "lower end of interval95");
+    for ratio in ratios {
+        assert_eq!((&ratio["pairs"], &ratio["holds"]), (&Value::from(1), &Value::Null), "{ratio}");
+        assert!(ratio["skipped"].as_str().unwrap().starts_with("only 1 of the "), "{ratio}");
+    }
+}

@@ -1,0 +1,147 @@
+//! What the two clients have in common: their configuration and their accounts.
+
+use std::net::SocketAddr;
+use std::num::NonZeroU64;
+
+use twinpath_load::{Codec, Load, LoadConfig, Summary};
+use twinpath_sys::clock;
+use twinpath_time::{Duration, Instant};
+
+use crate::{SocketError, Stop, Wait};
+
+/// What one client thread does.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientConfig {
+    /// The server.
+    pub target: SocketAddr,
+    /// How to wait for replies.
+    pub wait: Wait,
+    /// What to offer.
+    pub load: LoadConfig,
+    /// Whether requests that are due together share a system call, and replies that are there together another.
+    pub batch: bool,
+    /// Over TCP, whether the kernel may keep a request while earlier ones are unacknowledged, so that several leave in one
+    /// segment (Nagle's algorithm, RFC 9293, 3.7.4); without, `TCP_NODELAY` is set.
+    pub nagle: bool,
+    /// The CPU to run on; anywhere if `None`.
+    pub cpu: Option<usize>,
+}
+
+/// What one client thread measured.
+#[derive(Debug)]
+pub struct ClientOutcome {
+    /// Counts and round-trip times.
+    pub summary: Summary,
+    /// CPU time this thread used from the end of the warm-up to the end of the load.
+    pub cpu_time: Duration,
+    /// System calls and bytes over the same time.
+    pub transfers: Transfers,
+    /// What the first reply was that was refused or wrong, in words.
+    pub complaint: Option<String>,
+    /// What ended it early, some replies having come.
+    pub broken: Option<SocketError>,
+}
+
+/// System calls on the socket, and what they moved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Transfers {
+    /// Sends that moved something.
+    pub sends: u64,
+    /// Sends that the kernel had no room for.
+    pub sends_refused: u64,
+    /// Receives that moved something.
+    pub receives: u64,
+    /// Receives that found nothing.
+    pub receives_empty: u64,
+    /// Bytes of requests.
+    pub bytes_sent: u64,
+    /// Bytes of replies.
+    pub bytes_received: u64,
+}
+
+impl Transfers {
+    /// Adds what another thread moved.
+    pub fn merge(&mut self, other: &Self) {
+        self.sends += other.sends;
+        self.sends_refused += other.sends_refused;
+        self.receives += other.receives;
+        self.receives_empty += other.receives_empty;
+        self.bytes_sent += other.bytes_sent;
+        self.bytes_received += other.bytes_received;
+    }
+
+    fn since(&self, from: &Self) -> Self {
+        Self {
+            sends: self.sends - from.sends,
+            sends_refused: self.sends_refused - from.sends_refused,
+            receives: self.receives - from.receives,
+            receives_empty: self.receives_empty - from.receives_empty,
+            bytes_sent: self.bytes_sent - from.bytes_sent,
+            bytes_received: self.bytes_received - from.bytes_received,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn sent(&mut self, bytes: usize) {
+        self.sends += 1;
+        self.bytes_sent += bytes as u64;
+    }
+
+    #[inline]
+    pub(crate) fn received(&mut self, bytes: usize) {
+        self.receives += 1;
+        self.bytes_received += bytes as u64;
+    }
+}
+
+/// From when on there is something to account for, and what had been used by then.
+#[derive(Debug, Default)]
+pub(crate) struct Account {
+    from: Option<(Duration, Transfers)>,
+}
+
+impl Account {
+    /// Called every turn: takes the readings once, when the warm-up is over.
+    #[inline]
+    pub(crate) fn begin<C: Codec>(&mut self, load: &Load<C>, now: Instant, transfers: &Transfers) {
+        if self.from.is_none() && load.is_measuring(now) {
+            self.from = Some((clock::thread_cpu_time(), *transfers));
+        }
+    }
+
+    /// What came of it. A failure after the first reply does not undo what was measured until then; a socket that was
+    /// shut down by `stop` has not failed at all.
+    pub(crate) fn outcome(
+        &self,
+        load: &Load<impl Codec>,
+        transfers: Transfers,
+        ended: Result<(), SocketError>,
+        stop: &Stop,
+    ) -> Result<ClientOutcome, SocketError> {
+        let summary = load.summary();
+        let broken = match ended {
+            Ok(()) => None,
+            Err(_) if stop.is_requested() => None,
+            Err(SocketError::Closed(target)) if summary.received == 0 => {
+                return Err(SocketError::ClosedUnanswered(target));
+            }
+            Err(error) if summary.received == 0 => return Err(error),
+            Err(error) => Some(error),
+        };
+        let (cpu_from, transfers_from) = self.from.unwrap_or((clock::thread_cpu_time(), transfers));
+        let cpu_time = clock::thread_cpu_time().saturating_sub(cpu_from);
+        Ok(ClientOutcome {
+            summary,
+            cpu_time,
+            transfers: transfers.since(&transfers_from),
+            complaint: load.complaint(),
+            broken,
+        })
+    }
+}
+
+/// An open loop sleeps until the next request is due: to the nanosecond, not the default 50 us.
+pub(crate) fn set_timer_slack() -> Result<(), SocketError> {
+    rustix::thread::set_current_timer_slack(Some(NonZeroU64::MIN))
+        .map_err(|source| SocketError::Option { option: "PR_SET_TIMERSLACK", source: source.into() })
+}

@@ -1,0 +1,53 @@
+//! Load over the kernel's own sockets: the measured clients of `bench`, and what `--measure-fallback` has them ask: a UDP
+//! server that echoes and a TCP sink.
+//!
+//! The labs compare twinpath with these too, so they are as well tuned as ordinary sockets allow, and use nothing of
+//! twinpath's own data path. `docs/measuring.md` says how each was tuned and what was tried and rejected.
+
+mod burst;
+mod client;
+mod error;
+mod segments;
+pub mod socket;
+mod stop;
+mod tcp_bulk;
+mod tcp_client;
+mod udp_client;
+mod udp_echo;
+
+pub use client::{ClientConfig, ClientOutcome, Transfers};
+pub use error::SocketError;
+pub use stop::{Progress, Stop};
+pub use tcp_bulk::{BulkCounts, TcpSink, tcp_bulk};
+pub use tcp_client::{TcpClient, tcp_client};
+pub use udp_client::{UdpClient, udp_client};
+pub use udp_echo::{DATAGRAM_BYTES, Echo, EchoCounts, EchoMethod, Peers, Reply, UdpEcho, UdpServer};
+
+use twinpath_time::{Duration, Instant};
+
+/// How a thread waits for its socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// In the system call, until the kernel wakes it.
+    Sleep,
+    /// Never: it asks again and again.
+    Spin,
+    /// Asks again and again for so long after the last packet, then sleeps.
+    SpinThenSleep(Duration),
+}
+
+impl Wait {
+    /// Whether to ask without sleeping, the last packet having come at `last`.
+    #[inline]
+    #[must_use]
+    pub fn spins(self, last: Instant, now: Instant) -> bool {
+        match self {
+            Self::Sleep => false,
+            Self::Spin => true,
+            Self::SpinThenSleep(budget) => now.since(last) < budget,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

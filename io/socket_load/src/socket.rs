@@ -1,0 +1,77 @@
+//! Opening the sockets and what is set on them.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use twinpath_sys::udp_socket::enlarge_buffers;
+use twinpath_time::Duration;
+
+use crate::SocketError;
+
+/// Longest wait for a TCP connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A UDP socket bound to `address`; port 0 takes any.
+pub fn bind_udp(address: SocketAddr) -> Result<(Arc<OwnedFd>, SocketAddr), SocketError> {
+    let bound = |source| SocketError::Bind { address, source };
+    let socket = UdpSocket::bind(address).map_err(bound)?;
+    let local = socket.local_addr().map_err(bound)?;
+    enlarge_buffers(&socket);
+    Ok((Arc::new(socket.into()), local))
+}
+
+/// A UDP socket that knows its peer: no route lookup per packet, and errors of the far end are reported to it.
+pub(crate) fn connect_udp(target: SocketAddr) -> Result<Arc<OwnedFd>, SocketError> {
+    let any: SocketAddr = if target.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0_u16; 8], 0).into() };
+    let socket = UdpSocket::bind(any).map_err(|source| SocketError::Bind { address: any, source })?;
+    socket.connect(target).map_err(|source| SocketError::Connect { target, source })?;
+    enlarge_buffers(&socket);
+    Ok(Arc::new(socket.into()))
+}
+
+/// A listening TCP socket.
+pub fn listen_tcp(address: SocketAddr) -> Result<(Arc<OwnedFd>, SocketAddr), SocketError> {
+    let bound = |source| SocketError::Bind { address, source };
+    let socket = TcpListener::bind(address).map_err(bound)?;
+    let local = socket.local_addr().map_err(bound)?;
+    Ok((Arc::new(socket.into()), local))
+}
+
+/// A TCP connection, which sends every request at once unless `nagle`.
+pub fn connect_tcp(target: SocketAddr, nagle: bool) -> Result<Arc<OwnedFd>, SocketError> {
+    let stream = TcpStream::connect_timeout(&target, CONNECT_TIMEOUT).map_err(|source| {
+        if source.kind() == io::ErrorKind::ConnectionRefused {
+            SocketError::Refused(target)
+        } else {
+            SocketError::Connect { target, source }
+        }
+    })?;
+    stream.set_nodelay(!nagle).map_err(|source| SocketError::Option { option: "TCP_NODELAY", source })?;
+    Ok(Arc::new(stream.into()))
+}
+
+/// A blocking receive returns after this at the latest.
+pub fn set_receive_timeout(socket: impl AsFd, timeout: Duration) -> Result<(), SocketError> {
+    rustix::net::sockopt::set_socket_timeout(socket, rustix::net::sockopt::Timeout::Recv, Some(timeout))
+        .map_err(|source| SocketError::Option { option: "SO_RCVTIMEO", source: source.into() })
+}
+
+/// Whether a receive that failed so may simply be tried again.
+#[inline]
+pub fn is_transient(error: Errno) -> bool {
+    matches!(error, Errno::AGAIN | Errno::INTR | Errno::NOBUFS | Errno::NOMEM)
+}
+
+/// Whether a UDP socket reports so an ICMP error about a datagram sent earlier (udp(7), ip(7)).
+pub fn is_icmp(error: Errno) -> bool {
+    matches!(error, Errno::CONNREFUSED | Errno::HOSTUNREACH | Errno::NETUNREACH)
+}
+
+/// Errors of the connection that was about to be accepted, not of the listener (accept(2)).
+pub fn may_pass(error: Errno) -> bool {
+    is_transient(error)
+        || matches!(error, Errno::CONNABORTED | Errno::PROTO | Errno::NETDOWN | Errno::HOSTUNREACH)
+}

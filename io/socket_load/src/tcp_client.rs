@@ -1,0 +1,258 @@
+//! The TCP client: requests on one connection, its stream of replies cut by the codec.
+//!
+//! One request per send and one reply per receive, as a client has who asks for one thing at a time: a receive takes no
+//! more bytes than the next reply has, as far as that can be told. With `batch` a send carries all that is due, and a
+//! receive takes all that is there.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use twinpath_load::{Codec, Cut, Load};
+use twinpath_sys::{affinity, clock};
+use twinpath_time::Instant;
+
+use crate::client::{Account, Transfers, set_timer_slack};
+use crate::socket::{connect_tcp, is_transient, set_receive_timeout};
+use crate::stop::{Progress, Stop};
+use crate::{ClientConfig, ClientOutcome, SocketError};
+
+/// Requests gathered into one send are bounded by this many bytes (and by one request, if that is larger); so is what one
+/// receive takes.
+const GATHERED_BYTES_MAX: usize = 64 << 10;
+
+/// Connects, and offers the load in the calling thread until it is done or `stop` is requested.
+///
+/// # Errors
+/// The configuration is impossible, nothing listens at the target, or the connection breaks before a reply came.
+pub fn tcp_client<C: Codec>(
+    config: &ClientConfig,
+    codec: C,
+    stop: &Stop,
+    progress: &Progress,
+) -> Result<ClientOutcome, SocketError> {
+    TcpClient::connect(config, codec)?.run(stop, progress)
+}
+
+/// A client that is connected and has not begun.
+pub struct TcpClient<C> {
+    codec: C,
+    connection: Connection,
+}
+
+impl<C: Codec> TcpClient<C> {
+    /// Connects.
+    ///
+    /// # Errors
+    /// The configuration is impossible, or nothing listens at the target.
+    pub fn connect(config: &ClientConfig, codec: C) -> Result<Self, SocketError> {
+        config.load.validate()?;
+        let socket = connect_tcp(config.target, config.nagle)?;
+        set_receive_timeout(&socket, config.load.loss_timeout)?;
+        let request_len = codec.request_len();
+        let outgoing = if config.batch { GATHERED_BYTES_MAX.max(request_len) } else { request_len };
+        let incoming = GATHERED_BYTES_MAX.max(codec.reply_len_max());
+        let connection = Connection {
+            config: *config,
+            socket,
+            request_len,
+            outgoing: vec![0; outgoing].into(),
+            unsent: 0,
+            gathered: 0,
+            incoming: vec![0; incoming].into(),
+            partial: 0,
+            missing: 0,
+            transfers: Transfers::default(),
+        };
+        Ok(Self { codec, connection })
+    }
+
+    /// Offers the load in the calling thread until it is done or `stop` is requested.
+    ///
+    /// # Errors
+    /// The CPU is not ours, or the connection breaks before a reply came.
+    pub fn run(self, stop: &Stop, progress: &Progress) -> Result<ClientOutcome, SocketError> {
+        let Self { codec, mut connection } = self;
+        if let Some(cpu) = connection.config.cpu {
+            affinity::pin_current_thread(cpu)?;
+        }
+        set_timer_slack()?;
+        stop.watch(&connection.socket);
+        let mut load = Load::new(connection.config.load, codec, clock::now())?;
+        let mut account = Account::default();
+        let ended = connection.offer(&mut load, &mut account, stop, progress);
+        let mut outcome = account.outcome(&load, connection.transfers, ended, stop)?;
+        let begun = connection.partial;
+        if outcome.summary.received == 0 && begun > 0 {
+            let cut = || format!("a reply that ends after {begun} bytes, {} too early", connection.missing);
+            outcome.complaint.get_or_insert_with(cut);
+        }
+        Ok(outcome)
+    }
+}
+
+struct Connection {
+    config: ClientConfig,
+    socket: Arc<OwnedFd>,
+    request_len: usize,
+    /// Requests made and not yet taken by the kernel are at `unsent..gathered`.
+    outgoing: Box<[u8]>,
+    unsent: usize,
+    gathered: usize,
+    /// The beginning of a reply whose rest has not come is at `..partial`.
+    incoming: Box<[u8]>,
+    partial: usize,
+    /// Bytes that the next reply lacks, at least.
+    missing: usize,
+    transfers: Transfers,
+}
+
+impl Connection {
+    fn offer<C: Codec>(
+        &mut self,
+        load: &mut Load<C>,
+        account: &mut Account,
+        stop: &Stop,
+        progress: &Progress,
+    ) -> Result<(), SocketError> {
+        let mut now = clock::now();
+        let mut last_reply = now;
+        self.take_replies(0, load)?;
+        while !load.done(now) && !stop.is_requested() {
+            account.begin(load, now, &self.transfers);
+            load.expire(now);
+            self.gather_due(load, now);
+            self.send_gathered()?;
+            let received = self.receive(load, self.config.wait.spins(last_reply, now), now)?;
+            if received == 0 {
+                now = clock::now();
+            } else if !stop.is_requested() {
+                let replies;
+                (replies, now) = self.take_replies(received, load)?;
+                progress.add(replies);
+                last_reply = now;
+            }
+            if load.is_hopeless(now) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts what is due behind what is still to be sent, as far as there is room.
+    fn gather_due<C: Codec>(&mut self, load: &mut Load<C>, now: Instant) {
+        let len = self.request_len;
+        if self.unsent == self.gathered {
+            (self.unsent, self.gathered) = (0, 0);
+        }
+        while self.gathered + len <= self.outgoing.len()
+            && let Some(id) = load.due(now)
+        {
+            load.write(id, &mut self.outgoing[self.gathered..][..len]);
+            load.sent(id, now);
+            self.gathered += len;
+        }
+    }
+
+    /// As much as the kernel takes now: waiting here while the server waits for us to read would be for ever.
+    fn send_gathered(&mut self) -> Result<(), SocketError> {
+        while self.unsent < self.gathered {
+            let rest = &self.outgoing[self.unsent..self.gathered];
+            match send(&self.socket, rest, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+                Ok(sent) => {
+                    self.unsent += sent;
+                    self.transfers.sent(sent);
+                }
+                Err(Errno::INTR) => {}
+                Err(error) if is_transient(error) => {
+                    self.transfers.sends_refused += 1;
+                    return Ok(());
+                }
+                Err(Errno::PIPE | Errno::CONNRESET) => return Err(SocketError::Closed(self.config.target)),
+                Err(error) => {
+                    return Err(SocketError::Send { target: self.config.target, source: error.into() });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits as the mode says and takes bytes; returns how many.
+    fn receive<C: Codec>(&mut self, load: &Load<C>, spins: bool, now: Instant) -> Result<usize, SocketError> {
+        let stuck = self.unsent < self.gathered;
+        // While there is more to send, nobody waits.
+        let at_once = spins || (!stuck && load.has_due(now));
+        let mut flags = if at_once { RecvFlags::DONTWAIT } else { RecvFlags::empty() };
+        if !at_once && (stuck || load.config().rate_per_s.is_some()) {
+            self.sleep_until(load.next_deadline(), now, stuck)?;
+            flags = RecvFlags::DONTWAIT;
+        }
+        let room = &mut self.incoming[self.partial..];
+        let room = if self.config.batch { room } else { &mut room[..self.missing] };
+        match recv(&self.socket, room, flags) {
+            Ok((0, _)) => Err(SocketError::Closed(self.config.target)),
+            Ok((len, _)) => {
+                self.transfers.received(len);
+                Ok(len)
+            }
+            Err(error) if is_transient(error) => {
+                self.transfers.receives_empty += 1;
+                Ok(0)
+            }
+            Err(Errno::CONNRESET) => Err(SocketError::Closed(self.config.target)),
+            Err(error) => Err(SocketError::Receive(error.into())),
+        }
+    }
+
+    /// Cuts the stream into replies; returns how many were whole, and the time when the last was verified: with `batch`,
+    /// when the first was about to be.
+    fn take_replies<C: Codec>(
+        &mut self,
+        received: usize,
+        load: &mut Load<C>,
+    ) -> Result<(u64, Instant), SocketError> {
+        let available = self.partial + received;
+        let (mut taken, mut replies) = (0, 0);
+        let mut now = self.config.batch.then(clock::now);
+        loop {
+            let stream = &self.incoming[taken..available];
+            match load.codec().cut(stream) {
+                Cut::Whole(len) => {
+                    let answer = load.check(&stream[..len]);
+                    let at = now.filter(|_| self.config.batch).unwrap_or_else(clock::now);
+                    load.answer(answer, at);
+                    now = Some(at);
+                    (taken, replies) = (taken + len, replies + 1);
+                }
+                Cut::Partial { missing } => {
+                    self.missing = missing;
+                    break;
+                }
+                Cut::Broken => {
+                    load.corrupt(clock::now());
+                    return Err(SocketError::Unintelligible(self.config.target));
+                }
+            }
+        }
+        if taken > 0 {
+            self.incoming.copy_within(taken..available, 0);
+        }
+        self.partial = available - taken;
+        Ok((replies, now.unwrap_or_else(clock::now)))
+    }
+
+    /// Until bytes are there, the kernel takes more of ours (if `stuck`), or `deadline` has come.
+    fn sleep_until(&self, deadline: Instant, now: Instant, stuck: bool) -> Result<(), SocketError> {
+        let wait_ns = deadline.nanos_since(now);
+        let timeout =
+            Timespec { tv_sec: (wait_ns / 1_000_000_000) as i64, tv_nsec: (wait_ns % 1_000_000_000) as i64 };
+        let events = if stuck { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+        let mut fds = [PollFd::new(&self.socket, events)];
+        match poll(&mut fds, Some(&timeout)) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(SocketError::Poll(error.into())),
+        }
+    }
+}

@@ -1,0 +1,237 @@
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::mpsc;
+use std::thread;
+
+use twinpath_load::{Echo as Pattern, Limit, LoadConfig, Summary};
+use twinpath_time::Duration;
+
+use super::*;
+
+const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+const LOCAL_V6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
+const WAITS: [Wait; 3] = [Wait::Sleep, Wait::Spin, Wait::SpinThenSleep(Duration::from_micros(50))];
+
+fn udp_server(ip: IpAddr, wait: Wait, method: EchoMethod, peers: Peers) -> UdpEcho {
+    UdpEcho::bind(SocketAddr::new(ip, 0), wait, method, peers).unwrap()
+}
+
+fn client(target: SocketAddr, wait: Wait, inflight: u32, count: u64) -> ClientConfig {
+    let load = LoadConfig { inflight, limit: Limit::Count(count), ..LoadConfig::default() };
+    ClientConfig { target, wait, load, batch: false, nagle: false, cpu: None }
+}
+
+fn echo(len: usize) -> Pattern {
+    Pattern::new(len, 42).unwrap()
+}
+
+/// Runs a server beside `ask`, then stops it; returns what it counted.
+fn beside<T>(
+    run: impl FnOnce(&Stop) -> Result<EchoCounts, SocketError> + Send,
+    ask: impl FnOnce() -> T,
+) -> (EchoCounts, T) {
+    let stop = Stop::new();
+    thread::scope(|scope| {
+        let server = scope.spawn(|| run(&stop).unwrap());
+        let asked = ask();
+        stop.request();
+        (server.join().unwrap(), asked)
+    })
+}
+
+#[test]
+fn requests_leave_at_once_unless_they_may_wait() {
+    let (_listener, address) = crate::socket::listen_tcp(SocketAddr::new(LOCAL, 0)).unwrap();
+    for nagle in [false, true] {
+        let socket = crate::socket::connect_tcp(address, nagle).unwrap();
+        assert_eq!(rustix::net::sockopt::tcp_nodelay(socket).unwrap(), !nagle);
+    }
+}
+
+#[test]
+fn every_udp_server_answers_every_request_once() {
+    for wait in WAITS {
+        for method in [EchoMethod::Single, EchoMethod::Batch(64), EchoMethod::Segments(64)] {
+            for (peers, ip) in [(Peers::Any, LOCAL), (Peers::First, LOCAL), (Peers::Any, LOCAL_V6)] {
+                let server = udp_server(ip, wait, method, peers);
+                let config = client(server.address(), wait, 16, 200);
+                let (counts, outcome) = beside(
+                    |stop| server.run(stop),
+                    || udp_client(&config, echo(64), &Stop::new(), &Progress::default()).unwrap(),
+                );
+                let what = format!("{wait:?} {method:?} {peers:?} {ip}");
+                let Summary { sent, received, lost, corrupt, duplicates, .. } = outcome.summary;
+                assert_eq!((sent, received, lost, corrupt, duplicates), (200, 200, 0, 0, 0), "{what}");
+                assert_eq!(counts, EchoCounts { received: 200, sent: 200, refused: 0 }, "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_open_loop_keeps_its_rate() {
+    for wait in WAITS {
+        let server = udp_server(LOCAL, Wait::Sleep, EchoMethod::Single, Peers::Any);
+        let mut config = client(server.address(), wait, 64, 200);
+        config.load.rate_per_s = Some(2000.0);
+        let progress = Progress::default();
+        let (_, outcome) = beside(
+            |stop| server.run(stop),
+            || udp_client(&config, echo(64), &Stop::new(), &progress).unwrap(),
+        );
+        assert_eq!((outcome.summary.received, progress.answered()), (200, 200));
+        // The last of 200 is due after 99.5 ms; a busy machine may take longer, nothing may take less.
+        assert!(outcome.summary.elapsed >= Duration::from_micros(99_500), "{:?}", outcome.summary.elapsed);
+    }
+}
+
+/// Runs of equal datagrams are glued; another size, another peer, an empty or a large datagram is not.
+#[test]
+fn segments_keep_datagrams_apart() {
+    let server = udp_server(LOCAL, Wait::Sleep, EchoMethod::Segments(64), Peers::Any);
+    let target = server.address();
+    let peers: Vec<UdpSocket> = (0..2)
+        .map(|_| {
+            let socket = UdpSocket::bind((LOCAL, 0)).unwrap();
+            socket.connect(target).unwrap();
+            socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+            socket
+        })
+        .collect();
+    let sizes = [100, 100, 40, 40, 40, 0, 0, 2000, 2000, 60_000, 7, 100, 99, 99];
+    // All are there before the server looks, so that it gets them in one burst.
+    for (index, size) in sizes.iter().enumerate() {
+        for (peer, socket) in peers.iter().enumerate() {
+            socket.send(&vec![(2 * index + peer) as u8; *size]).unwrap();
+        }
+    }
+    let (counts, ()) = beside(
+        |stop| server.run(stop),
+        || {
+            let mut buffer = vec![0; 65_536];
+            for (peer, socket) in peers.iter().enumerate() {
+                for (index, size) in sizes.iter().enumerate() {
+                    let len = socket.recv(&mut buffer).unwrap();
+                    assert_eq!(buffer[..len], vec![(2 * index + peer) as u8; *size], "datagram {index}");
+                }
+            }
+        },
+    );
+    assert_eq!(counts, EchoCounts { received: 28, sent: 28, refused: 0 });
+}
+
+#[test]
+fn nobody_there_is_said_at_once() {
+    let closed = UdpSocket::bind((LOCAL, 0)).unwrap().local_addr().unwrap();
+    let config = client(closed, Wait::Sleep, 1, 1);
+    let refused = format!("nothing listens on {closed}");
+    for outcome in [
+        udp_client(&config, echo(64), &Stop::new(), &Progress::default()),
+        tcp_client(&config, echo(64), &Stop::new(), &Progress::default()),
+    ] {
+        assert!(outcome.unwrap_err().to_string().starts_with(&refused));
+    }
+}
+
+#[test]
+fn a_silent_server_is_given_up() {
+    let silent = UdpSocket::bind((LOCAL, 0)).unwrap();
+    let mut config = client(silent.local_addr().unwrap(), Wait::Sleep, 1, 1_000_000);
+    config.load.loss_timeout = Duration::from_millis(10);
+    let outcome = udp_client(&config, echo(64), &Stop::new(), &Progress::default()).unwrap();
+    assert_eq!(outcome.summary.received, 0);
+    assert!(outcome.summary.lost >= 1);
+}
+
+/// A server that lies: wrong bytes, a byte too many, an answer twice.
+#[test]
+fn wrong_answers_are_counted() {
+    let liar = UdpSocket::bind((LOCAL, 0)).unwrap();
+    let mut config = client(liar.local_addr().unwrap(), Wait::Sleep, 2, 2);
+    config.load.loss_timeout = Duration::from_secs(10);
+    let outcome = thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut request = [0; 65];
+            for _ in 0..2 {
+                let (_, client) = liar.recv_from(&mut request).unwrap();
+                let mut wrong = request;
+                wrong[40] ^= 1;
+                liar.send_to(&wrong[..64], client).unwrap();
+                liar.send_to(&request, client).unwrap();
+                liar.send_to(&request[..64], client).unwrap();
+                liar.send_to(&request[..64], client).unwrap();
+            }
+        });
+        udp_client(&config, echo(64), &Stop::new(), &Progress::default()).unwrap()
+    });
+    let Summary { received, corrupt, lost, .. } = outcome.summary;
+    assert_eq!((received, corrupt, lost), (2, 4, 0));
+}
+
+#[test]
+fn bulk_counts_agree_at_both_ends() {
+    let sink = TcpSink::bind(SocketAddr::new(LOCAL, 0)).unwrap();
+    let target = sink.address();
+    let stop = Stop::new();
+    let (finished, counts) = mpsc::channel();
+    thread::scope(|scope| {
+        scope.spawn(|| sink.run(&stop, |counts| finished.send(counts).unwrap()).unwrap());
+        let sent = tcp_bulk(target, Duration::from_millis(20), None, &Stop::new()).unwrap();
+        let received = counts.recv().unwrap();
+        stop.request();
+        assert!(sent.bytes > 0 && sent.bytes == received.bytes, "{sent:?} {received:?}");
+        assert!(sent.bytes_per_s() > 0.0);
+    });
+}
+
+#[test]
+fn a_stop_wakes_whoever_sleeps() {
+    let silent = UdpSocket::bind((LOCAL, 0)).unwrap();
+    let config = client(silent.local_addr().unwrap(), Wait::Sleep, 4, 1);
+    let config =
+        ClientConfig { load: LoadConfig { loss_timeout: Duration::from_secs(60), ..config.load }, ..config };
+    let stop = Stop::new();
+    let (asleep, is_asleep) = mpsc::channel();
+    thread::scope(|scope| {
+        for wait in WAITS {
+            for method in [EchoMethod::Single, EchoMethod::Batch(8), EchoMethod::Segments(8)] {
+                for peers in [Peers::Any, Peers::First] {
+                    let (stop, asleep) = (&stop, asleep.clone());
+                    scope.spawn(move || {
+                        let server = udp_server(LOCAL, wait, method, peers);
+                        asleep.send(()).unwrap();
+                        assert_eq!(server.run(stop).unwrap(), EchoCounts::default());
+                    });
+                }
+            }
+        }
+        scope.spawn(|| {
+            let outcome = udp_client(&config, echo(64), &stop, &Progress::default()).unwrap();
+            assert_eq!(outcome.summary.received, 0);
+        });
+        scope.spawn(|| TcpSink::bind(SocketAddr::new(LOCAL, 0)).unwrap().run(&stop, |_| {}).unwrap());
+        // The client's first request shows that it is about to sleep.
+        silent.recv(&mut [0; 64]).unwrap();
+        (0..18).for_each(|_| is_asleep.recv().unwrap());
+        stop.request();
+    });
+    assert!(stop.is_requested());
+}
+
+/// Each of several datagrams that the kernel glued together is written over, and shrinks to what is written.
+#[test]
+fn glued_datagrams_are_rewritten_each() {
+    let write = |reply: &mut [u8]| reply[1..24].fill(7);
+    let requests: Vec<u8> = (0..30).flat_map(|number| [number; 40]).collect();
+    let mut burst = crate::burst::Burst::new(1, 4096);
+    burst.payload_mut(0, requests.len()).copy_from_slice(&requests);
+    burst.glue(0, 40);
+    burst.rewrite(0, 24, write);
+    let replies: Vec<u8> = (0..30).flat_map(|number| [&[number][..], &[7; 23]].concat()).collect();
+    assert_eq!(burst.payload(0), replies);
+    assert_eq!(burst.segment_size(0), 24);
+    // Pieces smaller than a reply: no request, and no reason to write beyond what was received.
+    burst.payload_mut(0, 4090);
+    burst.glue(0, 8);
+    burst.rewrite(0, 24, write);
+    assert_eq!((burst.payload(0).len(), burst.segment_size(0)), (24, 0));
+}

@@ -1,0 +1,261 @@
+//! The UDP client: drives a [`Load`] over one connected socket.
+//!
+//! One request per send and one reply per receive; with `batch` a system call moves all that is due, or there, up to
+//! [`BURST_MAX`].
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use twinpath_load::{Codec, Load, RequestId};
+use twinpath_sys::{affinity, clock};
+use twinpath_time::Instant;
+
+use crate::burst::{BURST_MAX, Burst};
+use crate::client::{Account, Transfers, set_timer_slack};
+use crate::socket::{connect_udp, is_icmp, is_transient, set_receive_timeout};
+use crate::stop::{Progress, Stop};
+use crate::{ClientConfig, ClientOutcome, SocketError};
+
+/// Offers the load in the calling thread until it is done or `stop` is requested.
+///
+/// # Errors
+/// The configuration is impossible, nothing listens at the target, or the socket fails before a reply came.
+pub fn udp_client<C: Codec>(
+    config: &ClientConfig,
+    codec: C,
+    stop: &Stop,
+    progress: &Progress,
+) -> Result<ClientOutcome, SocketError> {
+    UdpClient::connect(config, codec)?.run(stop, progress)
+}
+
+/// A client that has its socket and has not begun.
+pub struct UdpClient<C> {
+    config: ClientConfig,
+    codec: C,
+    socket: Arc<OwnedFd>,
+}
+
+impl<C: Codec> UdpClient<C> {
+    /// Opens the socket; nothing is sent.
+    ///
+    /// # Errors
+    /// The configuration is impossible, or there is no way to the target.
+    pub fn connect(config: &ClientConfig, codec: C) -> Result<Self, SocketError> {
+        config.load.validate()?;
+        let socket = connect_udp(config.target)?;
+        set_receive_timeout(&socket, config.load.loss_timeout)?;
+        Ok(Self { config: *config, codec, socket })
+    }
+
+    /// Offers the load in the calling thread until it is done or `stop` is requested.
+    ///
+    /// # Errors
+    /// The CPU is not ours, or the socket fails before a reply came.
+    pub fn run(self, stop: &Stop, progress: &Progress) -> Result<ClientOutcome, SocketError> {
+        let Self { config, codec, socket } = self;
+        if let Some(cpu) = config.cpu {
+            affinity::pin_current_thread(cpu)?;
+        }
+        set_timer_slack()?;
+        stop.watch(&socket);
+        let mut flow = Flow::new(config, &codec, socket);
+        let mut load = Load::new(config.load, codec, clock::now())?;
+        let mut account = Account::default();
+        let ended = flow.offer(&mut load, &mut account, stop, progress);
+        account.outcome(&load, flow.transfers, ended, stop)
+    }
+}
+
+struct Flow {
+    config: ClientConfig,
+    socket: Arc<OwnedFd>,
+    request_len: usize,
+    reply_room: usize,
+    /// Requests on their way out, then replies on their way in.
+    burst: Burst,
+    ids: [RequestId; BURST_MAX],
+    /// Whether anything ever came back: before that, a refusal means that nobody is there.
+    answered: bool,
+    transfers: Transfers,
+}
+
+impl Flow {
+    fn new(config: ClientConfig, codec: &impl Codec, socket: Arc<OwnedFd>) -> Self {
+        let slots = if config.batch { (config.load.inflight as usize).min(BURST_MAX) } else { 1 };
+        let request_len = codec.request_len();
+        // One byte more than expected, so that a longer reply shows as such.
+        let reply_room = codec.reply_len_max() + 1;
+        Self {
+            config,
+            socket,
+            request_len,
+            reply_room,
+            burst: Burst::new(slots, reply_room.max(request_len)),
+            ids: [0; BURST_MAX],
+            answered: false,
+            transfers: Transfers::default(),
+        }
+    }
+
+    fn offer<C: Codec>(
+        &mut self,
+        load: &mut Load<C>,
+        account: &mut Account,
+        stop: &Stop,
+        progress: &Progress,
+    ) -> Result<(), SocketError> {
+        let mut now = clock::now();
+        let mut last_reply = now;
+        while !load.done(now) && !stop.is_requested() {
+            account.begin(load, now, &self.transfers);
+            load.expire(now);
+            self.send_due(load, now)?;
+            let spins = self.config.wait.spins(last_reply, now);
+            let count = self.receive(load, spins, now)?;
+            // A socket shut down reads as an empty datagram.
+            if stop.is_requested() {
+                break;
+            }
+            now = self.take_replies(count, load);
+            if count > 0 {
+                last_reply = now;
+                self.answered = true;
+                progress.add(count as u64);
+            }
+            if load.is_hopeless(now) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands over what was received; returns the time when the last was verified: with `batch`, when the first was about
+    /// to be.
+    #[inline]
+    fn take_replies<C: Codec>(&mut self, count: usize, load: &mut Load<C>) -> Instant {
+        if count == 1 {
+            let answer = load.check(self.burst.payload(0));
+            let now = clock::now();
+            load.answer(answer, now);
+            return now;
+        }
+        let now = clock::now();
+        for slot in 0..count {
+            load.reply(self.burst.payload(slot), now);
+        }
+        now
+    }
+
+    /// Sends the one request that is due, or all that are, in bursts.
+    fn send_due<C: Codec>(&mut self, load: &mut Load<C>, now: Instant) -> Result<(), SocketError> {
+        loop {
+            let mut count = 0;
+            while count < self.burst.slots()
+                && let Some(id) = load.due(now)
+            {
+                load.write(id, self.burst.payload_mut(count, self.request_len));
+                self.ids[count] = id;
+                count += 1;
+            }
+            if count == 0 {
+                return Ok(());
+            }
+            self.send_burst(count)?;
+            for &id in &self.ids[..count] {
+                load.sent(id, now);
+            }
+            if !self.config.batch || count < self.burst.slots() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn send_burst(&mut self, count: usize) -> Result<(), SocketError> {
+        let mut next = 0;
+        while next < count {
+            let sent = if count == 1 {
+                send(&self.socket, self.burst.payload(0), SendFlags::empty()).map(|_| 1)
+            } else {
+                self.burst.send(self.socket.as_fd(), next..count, false)
+            };
+            match sent {
+                Ok(sent) => {
+                    next += sent;
+                    self.transfers.sent(sent * self.request_len);
+                }
+                Err(Errno::INTR) => {}
+                // A refused datagram is a lost one.
+                Err(Errno::NOBUFS | Errno::NOMEM | Errno::AGAIN) => {
+                    next += 1;
+                    self.transfers.sends_refused += 1;
+                }
+                // Shut down: the caller will see.
+                Err(Errno::PIPE) => return Ok(()),
+                // An ICMP error about an earlier request: this one has not gone yet.
+                Err(error) if is_icmp(error) => self.tolerate(error)?,
+                Err(error) => {
+                    return Err(SocketError::Send { target: self.config.target, source: error.into() });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits as the mode says, no longer than until the load's next deadline, and takes what came.
+    fn receive<C: Codec>(&mut self, load: &Load<C>, spins: bool, now: Instant) -> Result<usize, SocketError> {
+        // While there is more to send, nobody waits.
+        let mut nonblocking = spins || load.has_due(now);
+        if !nonblocking && load.config().rate_per_s.is_some() {
+            self.sleep_until(load.next_deadline(), now)?;
+            nonblocking = true;
+        }
+        let received = if self.burst.slots() == 1 {
+            let flags = if nonblocking { RecvFlags::DONTWAIT } else { RecvFlags::empty() };
+            let received = recv(&self.socket, self.burst.payload_mut(0, self.reply_room), flags);
+            received.map(|(len, _)| {
+                self.burst.payload_mut(0, len);
+                1
+            })
+        } else {
+            self.burst.receive(self.socket.as_fd(), nonblocking, false, false)
+        };
+        match received {
+            Ok(count) => {
+                self.transfers.received((0..count).map(|slot| self.burst.payload(slot).len()).sum());
+                Ok(count)
+            }
+            Err(error) if is_transient(error) => {
+                self.transfers.receives_empty += 1;
+                Ok(0)
+            }
+            Err(error) if is_icmp(error) => self.tolerate(error).map(|()| 0),
+            Err(error) => Err(SocketError::Receive(error.into())),
+        }
+    }
+
+    /// A server that answered before may be restarting: its silence is counted, not fatal.
+    fn tolerate(&self, error: Errno) -> Result<(), SocketError> {
+        let target = self.config.target;
+        match error {
+            _ if self.answered => Ok(()),
+            Errno::CONNREFUSED => Err(SocketError::Refused(target)),
+            _ => Err(SocketError::Unreachable { target, source: error.into() }),
+        }
+    }
+
+    /// Until a datagram is there or `deadline` has come.
+    fn sleep_until(&self, deadline: Instant, now: Instant) -> Result<(), SocketError> {
+        let wait_ns = deadline.nanos_since(now);
+        let timeout =
+            Timespec { tv_sec: (wait_ns / 1_000_000_000) as i64, tv_nsec: (wait_ns % 1_000_000_000) as i64 };
+        let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
+        match poll(&mut fds, Some(&timeout)) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(SocketError::Poll(error.into())),
+        }
+    }
+}

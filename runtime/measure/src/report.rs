@@ -1,0 +1,309 @@
+//! What a run of `twinpath bench` measured: the object that `--json` prints and the labs read back.
+//!
+//! Names and units of the fields are a promise: fields are added, never renamed.
+
+use std::collections::BTreeMap;
+
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+use twinpath_socket_load::Transfers;
+
+/// One run, or several that were alike. Counts cover the measured window only, not the warm-up; of several runs they are
+/// sums.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct BenchReport {
+    /// `echo` or `rpc`.
+    #[serde(default = "echo")]
+    pub service: String,
+    /// As the user named it: `HOST:PORT`.
+    pub target: String,
+    /// `udp` or `tcp`.
+    pub transport: String,
+    /// The path that was used: `kernel`, `packet` or `xdp`; never `auto`.
+    pub path: String,
+    /// `adaptive`, `interrupt` or `poll`.
+    pub mode: String,
+    /// Payload bytes of a request.
+    pub size: usize,
+    /// Requests that may be unanswered at once, per thread.
+    pub inflight: u32,
+    /// Threads, each with its own flow.
+    pub threads: u32,
+    /// The offered rate of an open-loop run, all threads together; null when each reply triggers the next request.
+    pub rate_per_s: Option<f64>,
+    /// How requests of an open-loop run were spread over time, and what determined that.
+    #[serde(default)]
+    pub arrivals: Option<String>,
+    /// The seed of `arrivals`.
+    #[serde(default)]
+    pub arrivals_seed: Option<u64>,
+    /// From when a request was due until it was sent, of an open-loop run. It is in `rtt_us`, too.
+    #[serde(default)]
+    pub pacing_us: Option<RttUs>,
+    /// Requests sent.
+    pub sent: u64,
+    /// Requests answered in time, every byte right.
+    pub received: u64,
+    /// Requests given up after the loss timeout.
+    pub lost: u64,
+    /// Replies with a wrong byte.
+    pub corrupt: u64,
+    /// Second and later replies to one request.
+    pub duplicates: u64,
+    /// Replies to requests already counted as lost.
+    pub late: u64,
+    /// Length of the measured window; of several runs the sum.
+    pub duration_s: f64,
+    /// `received / duration_s` of a run; of several runs what `summarised` says.
+    pub requests_per_s: f64,
+    /// Null when no reply came. Of several runs each field is what `summarised` says of that field.
+    pub rtt_us: Option<RttUs>,
+    /// Share of a core that the client's threads used over the measured window (user and system), all together.
+    pub cpu_client: f64,
+    /// Heap allocations per packet in steady state, where counted.
+    pub allocations_per_packet: Option<f64>,
+    /// What the reader should know: how a mode was realised, why a path was not taken.
+    #[serde(default)]
+    pub notes: Vec<String>,
+    /// Non-empty buckets of the round-trip times of all runs: highest value of the bucket in ns, and its count.
+    pub histogram: Vec<(u64, u64)>,
+    /// Of `rpc`: `null` or `getattr`.
+    #[serde(default)]
+    pub procedure: Option<String>,
+    /// Of `rpc`: `none`, or `sys` (which was called `unix`).
+    #[serde(default)]
+    pub auth: Option<String>,
+    /// Of `rpc` over TCP: fragments that each call is split into.
+    #[serde(default)]
+    pub fragments: Option<u32>,
+    /// Whether requests shared system calls.
+    #[serde(default)]
+    pub batch: bool,
+    /// Over TCP, whether requests might wait for acknowledgements, to leave in one segment (Nagle's algorithm).
+    #[serde(default)]
+    pub nagle: bool,
+    /// Requests that the server refused in due form.
+    #[serde(default)]
+    pub refused: u64,
+    /// What the first reply was that was refused or wrong, in words.
+    #[serde(default)]
+    pub complaint: Option<String>,
+    /// What ended the measurement early.
+    #[serde(default)]
+    pub broken: Option<String>,
+    /// Percentiles that were asked for, as `rtt_us`.
+    #[serde(default)]
+    pub quantiles_us: Vec<QuantileUs>,
+    /// On kernel sockets.
+    #[serde(default)]
+    pub system_calls: Option<SystemCalls>,
+    /// CPU time of the client's threads per request received.
+    #[serde(default)]
+    pub cpu_us_per_request: Option<f64>,
+    /// Whether it ended before it was done: by a signal, the server, or a run that failed.
+    #[serde(default)]
+    pub partial: bool,
+    /// Runs that were asked for.
+    #[serde(default = "one")]
+    pub iterations: u32,
+    /// `median` or `average`: what is said of several runs.
+    #[serde(default)]
+    pub summarised: Option<String>,
+    /// Every run that is counted, in order.
+    #[serde(default)]
+    pub runs: Vec<RunReport>,
+    /// Of the program that measured.
+    #[serde(default)]
+    pub version: String,
+}
+
+fn echo() -> String {
+    "echo".to_owned()
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// One run of several. Fields are those of [`BenchReport`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RunReport {
+    /// Seconds since 1970 when it began.
+    pub started_unix_s: f64,
+    /// Length of the measured window.
+    pub duration_s: f64,
+    /// Requests sent.
+    pub sent: u64,
+    /// Answered in time, every byte right.
+    pub received: u64,
+    /// Refused in due form.
+    pub refused: u64,
+    /// Given up.
+    pub lost: u64,
+    /// With a wrong byte.
+    pub corrupt: u64,
+    /// Second and later replies.
+    pub duplicates: u64,
+    /// To requests already given up.
+    pub late: u64,
+    /// `received / duration_s`.
+    pub requests_per_s: f64,
+    /// Null when no reply came.
+    pub rtt_us: Option<RttUs>,
+    /// The percentiles that were asked for.
+    pub quantiles_us: Vec<QuantileUs>,
+    /// Share of a core, all threads together.
+    pub cpu_client: f64,
+    /// CPU time per request received.
+    pub cpu_us_per_request: Option<f64>,
+    /// On kernel sockets.
+    pub system_calls: Option<SystemCalls>,
+    /// Each thread by itself.
+    pub threads: Vec<ThreadReport>,
+}
+
+/// What one thread did in a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ThreadReport {
+    /// Length of its measured window.
+    pub duration_s: f64,
+    /// Requests answered.
+    pub received: u64,
+    /// `received / duration_s`.
+    pub requests_per_s: f64,
+    /// Median round trip.
+    pub p50_us: Option<f64>,
+}
+
+/// A percentile of the round-trip times.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct QuantileUs {
+    /// Which percentile.
+    pub percent: f64,
+    /// So many percent were not slower than this.
+    pub us: f64,
+}
+
+impl QuantileUs {
+    /// From round-trip times in ns; empty when there are none.
+    #[must_use]
+    pub fn of(histogram: &Histogram<u64>, percents: &[f64]) -> Vec<Self> {
+        // Rounded, as 99.9 / 100 is a little more than 0.999, and would be the value after it.
+        let quantile = |percent: f64| (percent * 1e7).round() / 1e9;
+        let at = |percent: &f64| Self {
+            percent: *percent,
+            us: histogram.value_at_quantile(quantile(*percent)) as f64 / 1000.0,
+        };
+        if histogram.is_empty() { Vec::new() } else { percents.iter().map(at).collect() }
+    }
+}
+
+/// System calls of the client on its sockets, and the bytes they moved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SystemCalls {
+    /// Sends that moved something.
+    pub sends: u64,
+    /// The kernel had no room.
+    pub sends_refused: u64,
+    /// Receives that moved something.
+    pub receives: u64,
+    /// Nothing was there.
+    pub receives_empty: u64,
+    /// Bytes of requests.
+    pub bytes_sent: u64,
+    /// Bytes of replies.
+    pub bytes_received: u64,
+}
+
+impl SystemCalls {
+    /// As a client counted them.
+    #[must_use]
+    pub fn of(transfers: &Transfers) -> Self {
+        let Transfers { sends, sends_refused, receives, receives_empty, bytes_sent, bytes_received } =
+            *transfers;
+        Self { sends, sends_refused, receives, receives_empty, bytes_sent, bytes_received }
+    }
+
+    /// The sum of both.
+    #[must_use]
+    pub fn plus(&self, other: &Self) -> Self {
+        Self {
+            sends: self.sends + other.sends,
+            sends_refused: self.sends_refused + other.sends_refused,
+            receives: self.receives + other.receives,
+            receives_empty: self.receives_empty + other.receives_empty,
+            bytes_sent: self.bytes_sent + other.bytes_sent,
+            bytes_received: self.bytes_received + other.bytes_received,
+        }
+    }
+}
+
+/// Round-trip times in microseconds. Three significant digits.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RttUs {
+    /// The fastest.
+    pub min: f64,
+    /// The median.
+    pub p50: f64,
+    /// The 90th percentile.
+    pub p90: f64,
+    /// The 99th.
+    pub p99: f64,
+    /// The 99.9th.
+    pub p99_9: f64,
+    /// The slowest.
+    pub max: f64,
+    /// The average.
+    pub mean: f64,
+}
+
+impl RttUs {
+    /// By the names that labs report them under.
+    #[must_use]
+    pub fn values(&self) -> BTreeMap<&'static str, f64> {
+        BTreeMap::from([
+            ("min_us", self.min),
+            ("p50_us", self.p50),
+            ("p90_us", self.p90),
+            ("p99_us", self.p99),
+            ("p99_9_us", self.p99_9),
+            ("max_us", self.max),
+            ("mean_us", self.mean),
+        ])
+    }
+
+    /// Each field of several, summarised.
+    pub fn summarise(each: &[Self], summarise: impl Fn(&[f64]) -> f64) -> Option<Self> {
+        let of = |field: fn(&Self) -> f64| summarise(&each.iter().map(field).collect::<Vec<_>>());
+        (!each.is_empty()).then(|| Self {
+            min: of(|rtt| rtt.min),
+            p50: of(|rtt| rtt.p50),
+            p90: of(|rtt| rtt.p90),
+            p99: of(|rtt| rtt.p99),
+            p99_9: of(|rtt| rtt.p99_9),
+            max: of(|rtt| rtt.max),
+            mean: of(|rtt| rtt.mean),
+        })
+    }
+
+    /// From round-trip times in ns; `None` when there are none.
+    #[must_use]
+    pub fn of(histogram: &Histogram<u64>) -> Option<Self> {
+        let at = |quantile| histogram.value_at_quantile(quantile) as f64 / 1000.0;
+        (!histogram.is_empty()).then(|| Self {
+            min: histogram.min() as f64 / 1000.0,
+            p50: at(0.5),
+            p90: at(0.9),
+            p99: at(0.99),
+            p99_9: at(0.999),
+            max: histogram.max() as f64 / 1000.0,
+            mean: histogram.mean() / 1000.0,
+        })
+    }
+}
+
+/// As [`BenchReport::histogram`].
+#[must_use]
+pub fn buckets(histogram: &Histogram<u64>) -> Vec<(u64, u64)> {
+    histogram.iter_recorded().map(|bucket| (bucket.value_iterated_to(), bucket.count_at_value())).collect()
+}
