@@ -132,6 +132,10 @@ impl<W: Write + Send> PortQueue for CapturePort<W> {
         self.inner.on_error();
     }
 
+    fn is_withdrawn(&self) -> bool {
+        self.inner.is_withdrawn()
+    }
+
     fn is_gone(&self) -> bool {
         self.inner.is_gone()
     }

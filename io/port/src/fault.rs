@@ -151,6 +151,10 @@ impl PortQueue for FaultPort {
         self.inner.on_error();
     }
 
+    fn is_withdrawn(&self) -> bool {
+        self.inner.is_withdrawn()
+    }
+
     fn is_gone(&self) -> bool {
         self.inner.is_gone()
     }

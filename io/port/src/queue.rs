@@ -56,6 +56,8 @@ pub struct PortCounters {
     pub kicks: Counter,
     /// Frames that the kernel could not hand over because the ring was full.
     pub ring_full: Counter,
+    /// Times that the worker found its claims withdrawn, as it had not looked for too long.
+    pub times_stuck: Counter,
     /// Times the device or socket reported an error condition, such as the interface going down.
     pub errors: Counter,
     /// Frames accepted whose transport checksum the sender had left to hardware.
@@ -100,6 +102,12 @@ pub trait PortQueue: WaitSource + Send {
 
     /// Its fd reported an error condition (interface down or gone): takes note, so that the fd falls silent.
     fn on_error(&mut self) {}
+
+    /// Whether the kernel has stopped claiming for this queue, as its worker has not looked for too long: frames that it gave before are
+    /// dropped, and what is to be sent in answer to them, as those who asked have asked again. The next [`Self::receive`] ends that.
+    fn is_withdrawn(&self) -> bool {
+        false
+    }
 
     /// Whether its device is gone for good: no call will move a frame again, and the fd would report the error for ever. The
     /// worker hands such a queue back by itself, after [`Self::on_error`].

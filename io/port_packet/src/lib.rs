@@ -34,6 +34,7 @@ use twinpath_port::{Capabilities, PortCounters, PortId, PortQueue, WaitSource};
 use twinpath_port_xdp::XdpPort;
 use twinpath_rings::direct::{DirectFrame, DirectRing};
 use twinpath_rings::packet::{PacketRing, Slot};
+use twinpath_rings::pending::Pending;
 use twinpath_time::Instant;
 
 use crate::transmit::Transmitter;
@@ -47,6 +48,8 @@ pub struct PacketPort {
     ring: PacketRing,
     /// Where frames come while the worker never sleeps.
     direct: Option<DirectRing>,
+    /// Where the program says since when something waits here.
+    pending: Option<Pending>,
     virtual_device: bool,
     transmitter: Transmitter,
     /// The stamps of the first and the last frame of the last burst; 0 if there was none.
@@ -82,11 +85,34 @@ impl PacketPort {
             receiver,
             ring,
             direct,
+            pending: None,
             virtual_device: config.bypass_qdisc,
             transmitter,
             stamps_ns: [0; 2],
             counters,
         })
+    }
+
+    /// Has it say when it looks, so that the program stops claiming for a worker that is stuck.
+    #[must_use]
+    pub fn failing_open(mut self, pending: Option<Pending>) -> Self {
+        self.pending = pending;
+        self
+    }
+
+    /// Claims were withdrawn: what came before is nobody's any more.
+    #[cold]
+    fn discard(&mut self) {
+        let mut frames = 0;
+        while self.direct.as_mut().is_some_and(|direct| direct.take(|_| ()).is_some()) {
+            frames += 1;
+        }
+        while self.ring.take(|_| ()).is_some() {
+            frames += 1;
+        }
+        self.counters.times_stuck.add(1);
+        self.counters.drops.add(Reason::WorkerStuck, frames);
+        self.pending.iter().for_each(Pending::resume);
     }
 
     /// The worker is going to sleep, and only the socket can wake it: from here on frames come there. In this order none is
@@ -188,6 +214,9 @@ impl PortQueue for PacketPort {
     }
 
     fn receive(&mut self, now: Instant, pool: &mut Pool, burst: &mut Burst) {
+        if self.pending.as_ref().is_some_and(|pending| !pending.may_take()) {
+            self.discard();
+        }
         let (mut frames, mut bytes, mut losing) = (0, 0, false);
         let [mut first, mut last] = [0; 2];
         while burst.room() > 0 {
@@ -233,6 +262,10 @@ impl PortQueue for PacketPort {
     }
 
     fn transmit(&mut self, pool: &mut Pool, burst: &mut Burst) {
+        if self.is_withdrawn() {
+            self.counters.drops.add(Reason::WorkerStuck, burst.len() as u64);
+            return burst.release(usize::MAX, pool);
+        }
         self.transmitter.take(pool, burst, &self.counters);
     }
 
@@ -242,6 +275,11 @@ impl PortQueue for PacketPort {
 
     fn stamps_ns(&self) -> Option<[u64; 2]> {
         (self.stamps_ns[0] != 0).then_some(self.stamps_ns)
+    }
+
+    #[inline]
+    fn is_withdrawn(&self) -> bool {
+        self.pending.as_ref().is_some_and(Pending::is_withdrawn)
     }
 
     fn on_error(&mut self) {

@@ -20,6 +20,7 @@ use rustix::net::SendFlags;
 use twinpath_frame::{Burst, CHUNK_SIZE, Frame, Pool, Region, UMEM_CHUNK_DATA_MAX};
 use twinpath_inspect::Reason;
 use twinpath_port::{Capabilities, PortCounters, PortId, PortQueue, WaitSource};
+use twinpath_rings::pending::Pending;
 use twinpath_rings::xsk::{Consumer, Descriptor, Producer};
 use twinpath_time::Instant;
 
@@ -52,6 +53,8 @@ pub struct XdpPort {
     receive: Consumer<Descriptor>,
     transmit: Producer<Descriptor>,
     lent: Lent,
+    /// Where the program says since when something waits here.
+    pending: Option<Pending>,
     /// Frames in the fill ring or filled by the kernel, and how many there should be.
     filled: u32,
     fill_target: u32,
@@ -79,6 +82,7 @@ impl XdpPort {
             receive: opened.receive,
             transmit: opened.transmit,
             lent: Lent::new((region.len() / CHUNK_SIZE as usize) as u32),
+            pending: None,
             filled: 0,
             fill_target: if config.receives { config.ring_frames } else { 0 },
             zero_copy: opened.zero_copy,
@@ -93,6 +97,31 @@ impl XdpPort {
     pub fn counting_in(mut self, counters: Arc<PortCounters>) -> Self {
         self.counters = counters;
         self
+    }
+
+    /// Has it say when it looks, so that the program stops claiming for a worker that is stuck.
+    #[must_use]
+    pub fn failing_open(mut self, pending: Option<Pending>) -> Self {
+        self.pending = pending;
+        self
+    }
+
+    /// Claims were withdrawn: what came before is nobody's any more.
+    #[cold]
+    fn discard(&mut self, pool: &mut Pool) {
+        let Self { receive, lent, counters, filled, .. } = self;
+        receive.take(u32::MAX, |descriptor| {
+            *filled = filled.saturating_sub(1);
+            match lent.back(descriptor.addr) {
+                Some((frame, _)) => {
+                    counters.drops.add(Reason::WorkerStuck, 1);
+                    pool.release(frame);
+                }
+                None => counters.drops.add(Reason::BadDescriptor, 1),
+            }
+        });
+        counters.times_stuck.add(1);
+        self.pending.iter().for_each(Pending::resume);
     }
 
     /// The registered memory, for the worker's next queue.
@@ -201,6 +230,9 @@ impl PortQueue for XdpPort {
     }
 
     fn receive(&mut self, now: Instant, pool: &mut Pool, burst: &mut Burst) {
+        if self.pending.as_ref().is_some_and(|pending| !pending.may_take()) {
+            self.discard(pool);
+        }
         let Self { receive, lent, counters, id, filled, .. } = self;
         let (mut frames, mut bytes) = (0, 0);
         receive.take(burst.room() as u32, |descriptor| {
@@ -232,6 +264,10 @@ impl PortQueue for XdpPort {
     }
 
     fn transmit(&mut self, pool: &mut Pool, burst: &mut Burst) {
+        if self.is_withdrawn() {
+            self.counters.drops.add(Reason::WorkerStuck, burst.len() as u64);
+            return burst.release(usize::MAX, pool);
+        }
         if self.transmit.free(burst.len() as u32) < burst.len() as u32 {
             self.flush(pool);
         }
@@ -257,6 +293,11 @@ impl PortQueue for XdpPort {
             self.kick();
         }
         self.complete(pool);
+    }
+
+    #[inline]
+    fn is_withdrawn(&self) -> bool {
+        self.pending.as_ref().is_some_and(Pending::is_withdrawn)
     }
 
     fn counters(&self) -> &Arc<PortCounters> {

@@ -10,6 +10,8 @@ typedef unsigned long long __u64;
 
 #define SECTION(name) __attribute__((section(name), used))
 #define INLINE static inline __attribute__((always_inline))
+/* Called: every program of an object that uses it shares one copy of its code in the object. */
+#define CALLED static __attribute__((noinline))
 /* Keeps the compiler from testing one copy of a value and using another: the verifiers of Linux before 6.4 do not see
  * that 32-bit copies are equal, and would take the one used to be unbounded. */
 #define OWN_REGISTER(value) __asm__ volatile("" : "+r"(value))
@@ -25,6 +27,7 @@ enum {
 	BPF_MAP_TYPE_LPM_TRIE = 11,
 	BPF_MAP_TYPE_ARRAY_OF_MAPS = 12,
 	BPF_MAP_TYPE_XSKMAP = 17,
+	BPF_MAP_TYPE_RINGBUF = 27,
 };
 
 enum { BPF_F_NO_PREALLOC = 1, BPF_F_INGRESS = 1, BPF_F_MMAPABLE = 1024 };
@@ -68,6 +71,9 @@ static long (*skb_load_bytes)(const void *skb, __u32 offset, void *to, __u32 len
 static long (*redirect_map)(void *map, __u64 key, __u64 flags) = (void *)51;
 static long (*skb_load_bytes_relative)(const void *skb, __u32 offset, void *to, __u32 len,
 				       __u32 start) = (void *)68;
+static long (*ringbuf_output)(void *ring, void *data, __u64 size, __u64 flags) = (void *)130;
+/* CLOCK_MONOTONIC, as of the last tick. */
+static __u64 (*ktime_get_coarse_ns)(void) = (void *)160;
 
 #define be16(number) __builtin_bswap16(number)
 

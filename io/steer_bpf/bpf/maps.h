@@ -28,6 +28,7 @@ enum number {
 	NO_SOCKET = 24,   /* XDP: claimed, but the queue has no socket: passed */
 	WITHHELD = 25,    /* tcx: the kernel's copy of a claimed frame was dropped */
 	OTHER_FRAME = 26, /* tcx: the note was about another frame: passed */
+	WORKER_STUCK = 27, /* a claim matched, but the worker has not looked for too long: passed */
 	COUNTERS = 32,
 };
 
@@ -184,6 +185,71 @@ struct {
 } grace SECTION(".maps");
 
 struct grace_inner grace_token SECTION(".maps");
+
+/* What is handed over to the worker of a queue waits until that worker looks for it. The word of the queue says since when:
+ * 0, or the time when the first frame since the last look was handed over. The program sets it before it hands the frame over,
+ * and the worker sets it to 0 before it looks, so it is never left set behind the worker's last look, however long the worker then
+ * sleeps. Once a frame comes and the word is older than `fail_open_ns`, the worker is stuck: the program marks the word,
+ * once, and from then on hands nothing over to this queue until the worker has set the word to 0. A worker that finds the
+ * mark discards what was handed over before. The layout is repeated in mem/rings/src/pending.rs. */
+enum { QUEUES_MAX = 1024 };
+#define WITHDRAWN (1ULL << 63)
+
+struct pending {
+	__u64 since;
+	__u64 reserved[7]; /* a cache line for each queue */
+};
+
+struct {
+	MAP_UINT(type, BPF_MAP_TYPE_ARRAY);
+	MAP_TYPE(key, __u32);
+	MAP_TYPE(value, struct pending);
+	MAP_UINT(max_entries, QUEUES_MAX);
+	MAP_UINT(map_flags, BPF_F_MMAPABLE);
+} pending SECTION(".maps");
+
+/* The numbers of queues whose word has been marked: wakes whoever serves in the worker's place. */
+struct {
+	MAP_UINT(type, BPF_MAP_TYPE_RINGBUF);
+	MAP_UINT(max_entries, 4096);
+} stuck SECTION(".maps");
+
+/* How long a worker may not look while something waits for it, ns; 0: for ever. Constant once loaded. */
+const volatile __u64 fail_open_ns = 0;
+
+/* Asked about a claimed frame, directly before it is handed over. Says whether it may be: not if the worker of the queue is stuck. */
+INLINE int may_hand_over(__u32 queue)
+{
+	struct pending *word;
+	__u64 now, since;
+
+	if (!fail_open_ns)
+		return 1;
+	word = map_lookup(&pending, &queue);
+	if (!word)
+		return 1;
+	now = ktime_get_coarse_ns();
+	since = *(volatile __u64 *)&word->since;
+	if (since == 0) {
+		/* If another CPU was first, its time is as good. */
+		__sync_val_compare_and_swap(&word->since, 0, now);
+		return 1;
+	}
+	if (since & WITHDRAWN)
+		return 0;
+	/* Another CPU may have a later time. */
+	if ((long long)(now - since) <= (long long)fail_open_ns)
+		return 1;
+	if (__sync_val_compare_and_swap(&word->since, since, since | WITHDRAWN) == since) {
+		ringbuf_output(&stuck, &queue, sizeof(queue), 0);
+		return 0;
+	}
+	/* Another CPU has marked it, or the worker has looked just now. */
+	since = *(volatile __u64 *)&word->since;
+	if (since == 0)
+		__sync_val_compare_and_swap(&word->since, 0, now);
+	return !(since & WITHDRAWN);
+}
 
 /* Set by tests before loading: return the verdict's number and claim instead of acting on it, and expect what
  * BPF_PROG_TEST_RUN hands to a socket filter. Constant once loaded, so it costs nothing. */

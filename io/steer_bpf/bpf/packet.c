@@ -92,13 +92,15 @@ INLINE verdict_t verdict_of(const struct __sk_buff *skb, struct frame *frame, __
 	return decide(frame);
 }
 
-SECTION("socket") int twinpath_filter(struct __sk_buff *skb)
+/* The filter of the socket whose queue is given: of several sockets that share the frames, each has one. */
+INLINE int filter(struct __sk_buff *skb, __u32 queue)
 {
 	__u64 head[HEAD_WORDS] = {};
 	struct frame frame = { .bytes = (const __u8 *)head + HEAD_AT, .vlan = VLAN_NONE };
 	const __u32 zero = 0;
 	struct per_cpu *cpu = map_lookup(&per_cpu, &zero);
 	verdict_t verdict;
+	__u32 number;
 
 	/* The socket should ignore outgoing frames by itself; no claim is on them in any case. */
 	if (!cpu || skb->pkt_type == PACKET_OUTGOING)
@@ -108,8 +110,11 @@ SECTION("socket") int twinpath_filter(struct __sk_buff *skb)
 		return 0;
 	}
 	verdict = verdict_of(skb, &frame, head);
-	cpu->counters[verdict & (COUNTERS - 1)]++;
-	if ((verdict & 0xff) != CLAIMED) {
+	number = verdict & 0xff;
+	if (number == CLAIMED && !test_run && !may_hand_over(queue))
+		number = WORKER_STUCK;
+	cpu->counters[number & (COUNTERS - 1)]++;
+	if (number != CLAIMED) {
 		cpu->note_len = 0;
 		return test_run ? verdict : 0;
 	}
@@ -117,6 +122,29 @@ SECTION("socket") int twinpath_filter(struct __sk_buff *skb)
 	__builtin_memcpy(cpu->note, head, sizeof(head));
 	return test_run ? verdict : ~0U;
 }
+
+SECTION("socket") int twinpath_filter(struct __sk_buff *skb)
+{
+	return filter(skb, 0);
+}
+
+CALLED int filter_of(struct __sk_buff *skb, __u32 queue)
+{
+	return filter(skb, queue);
+}
+
+/* A filter is not told whose it is, so each queue has a program of its own. As many as there can be workers. */
+#define FILTER(queue)                                                            \
+	SECTION("socket") int twinpath_filter_##queue(struct __sk_buff *skb)     \
+	{                                                                        \
+		return filter_of(skb, queue);                                    \
+	}
+#define FILTERS(tens)                                                                   \
+	FILTER(tens##0) FILTER(tens##1) FILTER(tens##2) FILTER(tens##3) FILTER(tens##4) \
+	FILTER(tens##5) FILTER(tens##6) FILTER(tens##7) FILTER(tens##8) FILTER(tens##9)
+FILTER(1) FILTER(2) FILTER(3) FILTER(4) FILTER(5) FILTER(6) FILTER(7) FILTER(8) FILTER(9)
+FILTERS(1) FILTERS(2) FILTERS(3) FILTERS(4) FILTERS(5)
+FILTER(60) FILTER(61) FILTER(62) FILTER(63)
 
 INLINE int is_noted(const struct __sk_buff *skb, const struct per_cpu *cpu, __u32 len)
 {
@@ -178,10 +206,13 @@ INLINE int take_direct(struct __sk_buff *skb, struct direct *ring, struct per_cp
 	verdict_t verdict = verdict_of(skb, &frame, head);
 	struct claimed_slot claimed;
 	struct slot *slot;
-	__u32 len = skb->len;
+	__u32 len = skb->len, number = verdict & 0xff;
 
-	cpu->counters[verdict & (COUNTERS - 1)]++;
-	if ((verdict & 0xff) != CLAIMED)
+	/* The ring is for one worker, whose queue is the first. */
+	if (number == CLAIMED && !may_hand_over(0))
+		number = WORKER_STUCK;
+	cpu->counters[number & (COUNTERS - 1)]++;
+	if (number != CLAIMED)
 		return TCX_NEXT;
 	claimed = claim_slot(ring);
 	slot = claimed.slot;

@@ -12,7 +12,7 @@ struct {
 	MAP_UINT(type, BPF_MAP_TYPE_XSKMAP);
 	MAP_TYPE(key, __u32);
 	MAP_TYPE(value, __u32);
-	MAP_UINT(max_entries, 1024);
+	MAP_UINT(max_entries, QUEUES_MAX);
 } sockets SECTION(".maps");
 
 SECTION("xdp") int twinpath_xdp(struct xdp_md *context)
@@ -34,8 +34,12 @@ SECTION("xdp") int twinpath_xdp(struct xdp_md *context)
 	__u32 number = verdict & 0xff;
 	if (number == CLAIMED) {
 		action = redirect_map(&sockets, context->rx_queue_index, XDP_PASS);
-		if (action != XDP_REDIRECT)
+		if (action != XDP_REDIRECT) {
 			number = NO_SOCKET;
+		} else if (!test_run && !may_hand_over(context->rx_queue_index)) {
+			number = WORKER_STUCK;
+			action = XDP_PASS;
+		}
 	}
 	cpu->counters[number & (COUNTERS - 1)]++;
 	return test_run ? verdict : action;

@@ -113,8 +113,13 @@ pub enum SteerError {
         error: Box<ProgramError>,
     },
     /// A queue beyond the map.
-    #[error("queue {0} is beyond the {max} that are steered", max = crate::QUEUES_MAX)]
-    Queue(u32),
+    #[error("queue {queue} is beyond the {max} that are steered")]
+    Queue {
+        /// The queue.
+        queue: u32,
+        /// How many there can be.
+        max: u32,
+    },
     /// Asking for an interface's XDP program failed.
     #[error("asking the kernel for the XDP program of interface {ifindex} ({step}): {error}")]
     Query {

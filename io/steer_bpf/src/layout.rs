@@ -21,8 +21,8 @@ pub(crate) const KIND_ETHERTYPE: u8 = 0;
 pub(crate) const VLAN_NONE: u16 = 0xffff;
 
 /// Counters that only the programs have, with their names.
-pub(crate) const PROGRAM_COUNTERS: [(usize, &str); 3] =
-    [(24, "no_socket"), (25, "withheld_from_kernel"), (26, "note_of_other_frame")];
+pub(crate) const PROGRAM_COUNTERS: [(usize, &str); 4] =
+    [(24, "no_socket"), (25, "withheld_from_kernel"), (26, "note_of_other_frame"), (27, "worker_stuck")];
 const COUNTERS: usize = 32;
 
 /// 4 or 6.

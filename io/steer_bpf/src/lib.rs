@@ -37,4 +37,4 @@ pub use exclusive::{Exclusive, Withheld, crosses, withheld};
 pub use holder::{Attachment, XdpHolder, tool_of, xdp_holder, xdp_program};
 pub use layout::Crossed;
 pub use probe::{Probe, probe};
-pub use steering::{DIRECT_SLOTS, Path, QUEUES_MAX, Steering, XdpMode};
+pub use steering::{DIRECT_SLOTS, FILTERS_MAX, Path, QUEUES_MAX, Steering, XdpMode};

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use aya::maps::{Map, MapData, XskMap};
+use aya::maps::{Map, MapData, RingBuf, XskMap};
 use aya::programs::links::FdLink;
 use aya::programs::tc::TcAttachOptions;
 use aya::programs::xdp::XdpLink;
@@ -13,6 +13,7 @@ use aya::util::KernelVersion;
 use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
 use twinpath_steer::Table;
+use twinpath_time::Duration;
 
 use crate::maps::{Maps, typed, wrote};
 use crate::{SteerError, XdpHolder, xdp_holder};
@@ -31,6 +32,9 @@ const OURS: &str = "twinpath_";
 
 /// Queues that can have a socket: the size of the map in bpf/xdp.c.
 pub const QUEUES_MAX: u32 = 1024;
+
+/// Queues that can have a socket filter of their own: as many as bpf/packet.c has programs.
+pub const FILTERS_MAX: u32 = 64;
 
 /// Slots for frames that come directly, as many as a receive ring has by default.
 pub const DIRECT_SLOTS: u32 = 512;
@@ -73,6 +77,9 @@ pub struct Steering {
     object: Ebpf,
     maps: Maps,
     sockets: Option<XskMap<MapData>>,
+    /// Says that the program has found a worker stuck.
+    stuck: RingBuf<MapData>,
+    fails_open: bool,
 }
 
 impl Steering {
@@ -81,17 +88,26 @@ impl Steering {
     /// # Errors
     /// [`SteerError::Object`], [`SteerError::Program`].
     pub fn load(path: Path) -> Result<Self, SteerError> {
-        Self::load_with(path, false)
+        Self::load_with(path, false, Duration::ZERO)
+    }
+
+    /// As [`Steering::load`], but with programs that stop claiming for a queue by themselves once something has waited there for longer
+    /// than `after`, until its worker looks again. [`Steering::pending`] is where the worker says that it looks.
+    ///
+    /// # Errors
+    /// As [`Steering::load`]; [`SteerError::Program`] also where the kernel has no coarse clock for programs (it came with Linux 5.11).
+    pub fn load_to_fail_open(path: Path, after: Duration) -> Result<Self, SteerError> {
+        Self::load_with(path, false, after)
     }
 
     /// As [`Steering::load`], but with programs that return their verdict rather than act on it: its number, and the
     /// claim's index shifted left by 8. For test runs only; they act on no traffic right.
     #[doc(hidden)]
     pub fn load_for_test_run(path: Path) -> Result<Self, SteerError> {
-        Self::load_with(path, true)
+        Self::load_with(path, true, Duration::ZERO)
     }
 
-    fn load_with(path: Path, test_run: bool) -> Result<Self, SteerError> {
+    fn load_with(path: Path, test_run: bool, fail_open: Duration) -> Result<Self, SteerError> {
         let bytes = match path {
             Path::Packet => PACKET,
             Path::Xdp => XDP,
@@ -102,6 +118,8 @@ impl Steering {
             loader.override_global("slot_mask", &slot_mask, true);
             loader.map_max_entries("slots", DIRECT_SLOTS);
         }
+        let fail_open_ns = u64::try_from(fail_open.as_nanos()).unwrap_or(0);
+        loader.override_global("fail_open_ns", &fail_open_ns, true);
         let test_run = u32::from(test_run);
         loader.override_global("test_run", &test_run, true);
         let mut object = loader.load(bytes).map_err(|error| SteerError::Object(Box::new(error)))?;
@@ -119,8 +137,10 @@ impl Steering {
             }
         };
         let maps = Maps::take(&mut object)?;
+        let stuck = typed(&mut object, "stuck")?;
         let (tcx_links, xdp_links) = (Vec::new(), Vec::new());
-        Ok(Self { tcx_links, ingress: INGRESS, xdp_links, object, maps, sockets })
+        let fails_open = fail_open_ns > 0;
+        Ok(Self { tcx_links, ingress: INGRESS, xdp_links, object, maps, sockets, stuck, fails_open })
     }
 
     /// Makes the rules equal the table, while traffic flows; see the crate's documentation for what a change can
@@ -135,15 +155,25 @@ impl Steering {
     /// Lets a packet socket (`SOCK_RAW`, bound to `ETH_P_ALL`) have what is claimed and nothing else. With
     /// `PACKET_FANOUT`, attach it to each socket of the group. Claims may be in force only while [`Steering::attach_tcx`] has
     /// been called and every socket is where it belongs: otherwise the kernel gets a copy of a claimed frame, or two sockets do. So
-    /// call [`Steering::apply`] last.
+    /// call [`Steering::apply`] last. `queue` is the number of the socket in the group, below [`FILTERS_MAX`].
     ///
     /// # Errors
-    /// [`SteerError::OtherPath`], [`SteerError::Filter`].
-    pub fn attach_socket_filter(&self, socket: BorrowedFd<'_>) -> Result<(), SteerError> {
-        let filter: &SocketFilter = match self.object.program(FILTER) {
-            Some(program) => program.try_into().map_err(|error| SteerError::Filter(Box::new(error)))?,
-            None => return Err(SteerError::OtherPath("the socket filter")),
+    /// [`SteerError::OtherPath`], [`SteerError::Queue`], [`SteerError::Filter`].
+    pub fn attach_socket_filter(&mut self, queue: u32, socket: BorrowedFd<'_>) -> Result<(), SteerError> {
+        if queue >= FILTERS_MAX {
+            return Err(SteerError::Queue { queue, max: FILTERS_MAX });
+        }
+        // Only the withdrawing of claims tells one queue from another.
+        let name =
+            if queue == 0 || !self.fails_open { FILTER.to_owned() } else { format!("{FILTER}_{queue}") };
+        let Some(program) = self.object.program_mut(&name) else {
+            return Err(SteerError::OtherPath("the socket filter"));
         };
+        let filter: &mut SocketFilter =
+            program.try_into().map_err(|error| SteerError::Filter(Box::new(error)))?;
+        if filter.fd().is_err() {
+            loaded(FILTER, filter.load())?;
+        }
         // The socket owns the attachment from here on; the identifier is of no use.
         filter.attach(socket).map_err(|error| SteerError::Filter(Box::new(error)))?;
         Ok(())
@@ -249,6 +279,27 @@ impl Steering {
         Ok([map("direct")?, map("slots")?])
     }
 
+    /// The words that say since when something waits for the worker of a queue, to be mapped: [`QUEUES_MAX`] times
+    /// `twinpath_rings::pending::STRIDE` bytes. `None` if claims are never withdrawn.
+    #[must_use]
+    pub fn pending(&self) -> Option<BorrowedFd<'_>> {
+        match self.object.map("pending") {
+            Some(Map::Array(data)) if self.fails_open => Some(data.fd().as_fd()),
+            _ => None,
+        }
+    }
+
+    /// Readable when the program has withdrawn the claims of a queue, until [`Steering::read_stuck`]. `None` if it never does.
+    #[must_use]
+    pub fn stuck(&self) -> Option<BorrowedFd<'_>> {
+        self.fails_open.then(|| self.stuck.as_fd())
+    }
+
+    /// Takes note of that.
+    pub fn read_stuck(&mut self) {
+        while self.stuck.next().is_some() {}
+    }
+
     /// Sends the claimed frames of a queue to an AF_XDP socket.
     ///
     /// # Errors
@@ -269,7 +320,7 @@ impl Steering {
 
     fn sockets_of(&mut self, queue: u32) -> Result<&mut XskMap<MapData>, SteerError> {
         let sockets = self.sockets.as_mut().ok_or(SteerError::OtherPath("the map of sockets"))?;
-        if queue < QUEUES_MAX { Ok(sockets) } else { Err(SteerError::Queue(queue)) }
+        if queue < QUEUES_MAX { Ok(sockets) } else { Err(SteerError::Queue { queue, max: QUEUES_MAX }) }
     }
 
     /// How many frames got which verdict, by stable name, summed over all CPUs.

@@ -5,6 +5,7 @@
 //! - [`xsk`]: the four rings of an AF_XDP socket, shared with the kernel.
 //! - [`direct`]: slots that a BPF program fills.
 //! - [`packet`]: the receive ring of an AF_PACKET socket, shared with the kernel.
+//! - [`pending`]: no ring, but what stands beside them all: since when something waits in one.
 //!
 //! A ring is a pair of positions that count up for ever (modulo 2^32) and a cached copy of the peer's, so that the
 //! other side's cache line is touched only when the ring looks full or empty (`cursor`). All atomics come from
@@ -19,6 +20,8 @@ pub mod direct;
 pub mod handoff;
 #[cfg(not(loom))]
 pub mod packet;
+#[cfg(not(loom))]
+pub mod pending;
 pub mod slots;
 mod sync;
 #[cfg(not(loom))]

@@ -38,6 +38,9 @@ pub enum Reason {
     PortFull,
     /// The port refused the frame or is gone.
     PortDown,
+    /// Handed over while the worker was stuck, and found when it moved on; or a reply to that. Its sender has asked again by then, and
+    /// was answered by somebody else.
+    WorkerStuck,
     /// The kernel handed back a descriptor that we did not give it.
     BadDescriptor,
     /// The kernel socket could not take the reply now.
@@ -106,7 +109,7 @@ pub enum Reason {
 
 impl Reason {
     /// All of them, in the order of their counters.
-    pub const ALL: [Self; 48] = [
+    pub const ALL: [Self; 49] = [
         Self::Truncated,
         Self::IpHeader,
         Self::IpChecksum,
@@ -123,6 +126,7 @@ impl Reason {
         Self::FrameTooLarge,
         Self::PortFull,
         Self::PortDown,
+        Self::WorkerStuck,
         Self::BadDescriptor,
         Self::KernelSocketFull,
         Self::KernelSocketRefused,
@@ -177,6 +181,7 @@ impl Reason {
             Self::FrameTooLarge => "frame_too_large",
             Self::PortFull => "port_full",
             Self::PortDown => "port_down",
+            Self::WorkerStuck => "worker_stuck",
             Self::BadDescriptor => "bad_descriptor",
             Self::KernelSocketFull => "kernel_socket_full",
             Self::KernelSocketRefused => "kernel_socket_refused",

@@ -47,6 +47,8 @@ const SPIN_US_MAX: u64 = 1_000_000;
 const LINGER_MS_MAX: u64 = 3_600_000;
 /// Percent: none at all would be mode interrupt, and more than that no worker runs (`twinpath_worker::guard::RUN_PERMILLE`).
 const SPIN_SHARES: RangeInclusive<u32> = 1..=90;
+/// Of `worker.fail_open_ms`, but for 0: two ticks of the kernel's coarsest clock, and what nobody waits for.
+const FAIL_OPEN_MS: RangeInclusive<u32> = 20..=60_000;
 /// A share in percent.
 const LOSS_MAX_PERCENT: u32 = 100;
 /// `interface.ring_frames`: what AF_XDP takes, and 16 MiB per ring at most.
@@ -162,6 +164,8 @@ pub struct Worker {
     pub priority: Priority,
     /// The share of a shared CPU that they spin at most, where others could not keep them from it, percent.
     pub spin_share_max: u32,
+    /// How long frames may wait for one of them before the kernel serves instead, ms; 0: for ever.
+    pub fail_open_ms: u32,
 }
 
 impl Default for Worker {
@@ -179,6 +183,7 @@ impl Default for Worker {
             latency_request_max_exit_us: None,
             priority: Priority::default(),
             spin_share_max: twinpath_worker::guard::SPIN_PERMILLE / 10,
+            fail_open_ms: 100,
         }
     }
 }
@@ -196,7 +201,12 @@ impl Worker {
             let (least, most) = (SPIN_SHARES.start(), SPIN_SHARES.end());
             ("worker.spin_share_max", format!("{share} %: give {least} to {most}, the rest is for others"))
         });
-        long.into_iter().chain(unknown).chain(much).chain(self.goal_faults())
+        let fail_open = self.fail_open_ms;
+        let odd = (fail_open != 0 && !FAIL_OPEN_MS.contains(&fail_open)).then(|| {
+            let (least, most) = (FAIL_OPEN_MS.start(), FAIL_OPEN_MS.end());
+            ("worker.fail_open_ms", format!("{fail_open} ms: give {least} to {most}, or 0 for never"))
+        });
+        long.into_iter().chain(unknown).chain(much).chain(odd).chain(self.goal_faults())
     }
 }
 
@@ -264,6 +274,8 @@ pub struct Overrides {
     pub priority: Option<Priority>,
     /// `--spin-share-max`
     pub spin_share_max: Option<u32>,
+    /// `--fail-open-ms`
+    pub fail_open_ms: Option<u32>,
     /// `--socket`
     pub socket: Option<PathBuf>,
     /// `--metrics`
@@ -379,6 +391,7 @@ impl Config {
             latency_request_max_exit_us,
             priority,
             spin_share_max,
+            fail_open_ms,
             socket,
             metrics,
             sandbox,
@@ -407,6 +420,7 @@ impl Config {
             latency_request_max_exit_us.or(self.worker.latency_request_max_exit_us);
         self.worker.priority = priority.unwrap_or(self.worker.priority);
         self.worker.spin_share_max = spin_share_max.unwrap_or(self.worker.spin_share_max);
+        self.worker.fail_open_ms = fail_open_ms.unwrap_or(self.worker.fail_open_ms);
         self.control.socket = socket.or(self.control.socket.take());
         self.control.metrics = metrics.or(self.control.metrics);
         self.control.sandbox = sandbox.or(self.control.sandbox);

@@ -225,6 +225,10 @@ impl<S: Service> ServeEngine<S> {
             self.counters.fast_replies.add(1);
             return Ok(Outcome::Send(place));
         }
+        if io.is_withdrawn(port) {
+            // By the port it would not leave any more, either.
+            return Err(Reason::WorkerStuck);
+        }
         self.counters.fast_replies_by_kernel.add(1);
         let reply = frame.bytes().get(at..at + len).ok_or(Reason::FrameTooLarge)?;
         self.send_by_kernel(reply, with_scope(peer, ifindex_of(port, io)), local)?;
@@ -355,7 +359,13 @@ impl<S: Service> Engine for ServeEngine<S> {
     fn receive(&mut self, now: Instant, port: usize, frames: &mut Burst, io: &mut Io<'_, ServeEvent>) {
         let partial =
             io.ports().get(port).is_some_and(|attached| attached.queue.capabilities().partial_checksums);
-        for mut frame in frames.drain(usize::MAX) {
+        for (number, mut frame) in frames.drain(usize::MAX).enumerate() {
+            // The first one has just come; a call for one before this may have taken for ever.
+            if number > 0 && io.is_withdrawn(port) {
+                io.drops().add(Reason::WorkerStuck, 1);
+                io.release(frame);
+                continue;
+            }
             match self.serve_frame(now, port, partial, &mut frame, io) {
                 Ok(Outcome::Send(place)) => io.send(place, frame),
                 Ok(Outcome::Done) => io.release(frame),

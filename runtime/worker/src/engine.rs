@@ -171,6 +171,14 @@ impl<E: Send> Io<'_, E> {
         self.ports.iter().position(on)
     }
 
+    /// Whether the kernel has stopped claiming for the port at this place, as this worker has not looked for too long: frames that
+    /// came by it before are served no longer.
+    #[inline]
+    #[must_use]
+    pub fn is_withdrawn(&self, port: usize) -> bool {
+        self.ports.get(port).is_some_and(|attached| attached.queue.is_withdrawn())
+    }
+
     /// Counters for what the engine drops.
     #[must_use]
     pub const fn drops(&self) -> &Drops {

@@ -117,6 +117,9 @@ struct CommonArgs {
     /// Where others could not keep them from it: the share of a CPU that they share which they spin at most, % [default: 10]
     #[arg(long, value_name = "PERCENT")]
     spin_share_max: Option<u32>,
+    /// When frames have waited so long for a worker, the kernel serves instead, ms; 0: never [default: 100]
+    #[arg(long, value_name = "MS")]
+    fail_open_ms: Option<u32>,
     #[command(flatten)]
     goal: GoalArgs,
     /// Take the sockets over from the running instance with this command socket, which then drains and ends
@@ -217,6 +220,7 @@ impl Args {
             latency_request_max_exit_us: common.latency_request_max_exit_us,
             priority: common.priority,
             spin_share_max: common.spin_share_max,
+            fail_open_ms: common.fail_open_ms,
             sandbox: common.sandbox,
             socket: common.socket,
             metrics: common.metrics,

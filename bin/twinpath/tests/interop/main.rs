@@ -11,6 +11,7 @@ mod commands;
 mod connections;
 mod drain;
 mod exactly;
+mod fail_open;
 mod goals;
 mod luck;
 mod machine;

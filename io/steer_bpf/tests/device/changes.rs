@@ -181,7 +181,7 @@ fn programs_that_are_put_on_and_taken_off_lose_and_double_nothing() {
         let instance = |round| {
             let mut steering = Steering::load(Path::Packet).unwrap();
             steering.attach_tcx(ifindex).unwrap();
-            let attach = |socket: BorrowedFd<'_>| steering.attach_socket_filter(socket).unwrap();
+            let attach = |socket: BorrowedFd<'_>| steering.attach_socket_filter(0, socket).unwrap();
             let socket = PacketSocket::receiver(ifindex, attach);
             steering.apply(&table_of(&claims)).unwrap();
             until(|| counter(&steering, "claimed") > 200);

@@ -41,7 +41,8 @@ fn the_packet_path_gives_the_verdicts_of_the_corpus() {
     let corpus = corpus::all().unwrap();
     let mut steering = Steering::load(Path::Packet).unwrap();
     steering.attach_tcx(lab.ifindex).unwrap();
-    let socket = PacketSocket::receiver(lab.ifindex, |socket| steering.attach_socket_filter(socket).unwrap());
+    let socket =
+        PacketSocket::receiver(lab.ifindex, |socket| steering.attach_socket_filter(0, socket).unwrap());
     let (mut wrong, mut claimed, mut shown) = (Vec::new(), 0, 0);
     for (name, table) in &corpus.tables {
         steering.apply(table).unwrap();

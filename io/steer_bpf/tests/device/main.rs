@@ -40,7 +40,8 @@ fn packet_path(lab: &Lab, claims: &[Claim]) -> (Steering, PacketSocket) {
     let mut steering = Steering::load(Path::Packet).unwrap();
     steering.apply(&table_of(claims)).unwrap();
     steering.attach_tcx(lab.ifindex).unwrap();
-    let socket = PacketSocket::receiver(lab.ifindex, |socket| steering.attach_socket_filter(socket).unwrap());
+    let socket =
+        PacketSocket::receiver(lab.ifindex, |socket| steering.attach_socket_filter(0, socket).unwrap());
     (steering, socket)
 }
 
@@ -175,8 +176,9 @@ fn workers_in_a_fanout_group_share_one_verdict_per_frame() {
         return;
     }
     let lab = Lab::new(true);
-    let (steering, first) = packet_path(&lab, &[Claim::port(Protocol::Udp, 7)]);
-    let second = PacketSocket::receiver(lab.ifindex, |socket| steering.attach_socket_filter(socket).unwrap());
+    let (mut steering, first) = packet_path(&lab, &[Claim::port(Protocol::Udp, 7)]);
+    let second =
+        PacketSocket::receiver(lab.ifindex, |socket| steering.attach_socket_filter(0, socket).unwrap());
     first.join_fanout(7);
     second.join_fanout(7);
     let kernel = near_udp("10.0.0.2:7");

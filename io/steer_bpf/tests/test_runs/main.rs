@@ -4,4 +4,5 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod direct_ring;
+mod fail_open;
 mod verdicts;

@@ -80,7 +80,7 @@ fn an_error_names_file_line_key_and_what_to_do() {
             "\n[worker]\ncuont = 1\n",
             "x.toml:3: worker.cuont: unknown field `cuont`, expected one of `count`, `cpus`, `mode`, `latency`, `cpu`, \
              `spin_us`, `linger_ms`, `latency_request`, `latency_request_scope`, `latency_request_max_exit_us`, `priority`, \
-             `spin_share_max` (docs/config.md lists the keys)",
+             `spin_share_max`, `fail_open_ms` (docs/config.md lists the keys)",
         ),
         (
             "[service]\nudp = \"seven\"\n",

@@ -262,6 +262,7 @@ impl<'a> Bench<'a> {
             ring_frames: self.question.ring_frames,
             virtual_device: true,
             port: 0,
+            fail_open: Duration::ZERO,
         };
         let regions = [Arc::clone(self.pool.region())];
         let runtime = event_loop().map_err(FallbackError::Runtime)?;

@@ -12,8 +12,9 @@ use twinpath_port::{PortId, PortQueue};
 use twinpath_port_packet::{PacketConfig, PacketPort};
 use twinpath_port_xdp::{CopyMode, XdpConfig, XdpPort};
 use twinpath_rings::direct::{self, DirectRing};
+use twinpath_rings::pending::{self, Pending};
 use twinpath_steer::{Claim, ClaimKind, Table, TableError};
-use twinpath_steer_bpf::{DIRECT_SLOTS, SteerError, Steering, XdpMode};
+use twinpath_steer_bpf::{DIRECT_SLOTS, QUEUES_MAX, SteerError, Steering, XdpMode};
 use twinpath_time::{Duration, Instant};
 use twinpath_wire::Mac;
 use twinpath_worker::PORTS_MAX;
@@ -141,6 +142,8 @@ pub struct Attachment {
     sockets: Vec<(PortId, OwnedFd)>,
     /// Queues that nothing is steered to yet.
     waiting: usize,
+    /// Where the programs say since when something waits for the worker of a queue; none if claims are never withdrawn.
+    pending: Option<Arc<Mapping>>,
     /// Whether runs of datagrams may leave as super-frames; read by the queues of the packet path.
     cut_here: Arc<AtomicBool>,
 }
@@ -158,6 +161,8 @@ pub struct AttachPlan {
     pub virtual_device: bool,
     /// Number of the port, as this process numbers them.
     pub port: u16,
+    /// How long something may wait for a worker before the kernel stops claiming for it; zero: for ever.
+    pub fail_open: Duration,
 }
 
 /// How long a queue that was just held by a dead process may stay busy: its memory is given back by a deferred work item
@@ -197,7 +202,7 @@ impl Attachment {
         regions: &[Arc<Region>],
     ) -> Result<(Self, Vec<Placed>), AttachError> {
         let workers = regions.len();
-        let mut steering = Steering::load(twinpath_steer_bpf::Path::Packet)?;
+        let (mut steering, pending) = load(twinpath_steer_bpf::Path::Packet, plan.fail_open)?;
         steering.attach_tcx(target.ifindex)?;
         let cut_here = Arc::<AtomicBool>::default();
         let (mut placed, mut waiting) = (Vec::with_capacity(workers), 0);
@@ -215,8 +220,9 @@ impl Attachment {
             let direct = fits.then(|| direct(&steering)).flatten();
             // The program fills it once its worker looks into it; a socket takes frames from the first on.
             waiting += usize::from(direct.is_some());
-            let filter = |socket: BorrowedFd<'_>| steering.attach_socket_filter(socket);
+            let filter = |socket: BorrowedFd<'_>| steering.attach_socket_filter(worker as u32, socket);
             let queue = PacketPort::open(&config, filter, sender, direct, Arc::clone(&cut_here))?;
+            let queue = queue.failing_open(word_of(pending.as_ref(), config.id));
             placed.push(Placed { worker, queue: Box::new(queue) });
         }
         // Claims last: a frame that a socket takes is withheld from the kernel from the first on, and no socket takes any
@@ -224,7 +230,16 @@ impl Attachment {
         steering.apply(table)?;
         let sockets = Vec::new();
         Ok((
-            Self { steering, target, path: Path::Packet, queues: workers as u32, sockets, waiting, cut_here },
+            Self {
+                steering,
+                target,
+                path: Path::Packet,
+                queues: workers as u32,
+                sockets,
+                waiting,
+                pending,
+                cut_here,
+            },
             placed,
         ))
     }
@@ -237,7 +252,7 @@ impl Attachment {
         mode: XdpMode,
         copy_mode: CopyMode,
     ) -> Result<(Self, Vec<Placed>), AttachError> {
-        let mut steering = Steering::load(twinpath_steer_bpf::Path::Xdp)?;
+        let (mut steering, pending) = load(twinpath_steer_bpf::Path::Xdp, plan.fail_open)?;
         steering.apply(table)?;
         // First the program, which passes everything while its map has no sockets: if another program holds the
         // interface, no socket has been opened for nothing.
@@ -261,6 +276,7 @@ impl Attachment {
                 virtual_device: plan.virtual_device,
             };
             let port = open_patiently(&config, umems[worker].as_ref(), &regions[worker]).await?;
+            let port = port.failing_open(word_of(pending.as_ref(), config.id));
             if umems[worker].is_none() {
                 umems[worker] = Some(port.umem().map_err(AttachError::Share)?);
             }
@@ -269,7 +285,7 @@ impl Attachment {
         }
         let waiting = sockets.len();
         let (path, queues, cut_here) = (plan.path, plan.rx_queues, Arc::default());
-        Ok((Self { steering, target, path, queues, sockets, waiting, cut_here }, placed))
+        Ok((Self { steering, target, path, queues, sockets, waiting, pending, cut_here }, placed))
     }
 
     /// A worker serves this queue now: frames are steered to it from here on. Until then the kernel serves them: a socket
@@ -301,6 +317,23 @@ impl Attachment {
     #[must_use]
     pub fn xdp_program_id(&self) -> Option<u32> {
         self.steering.xdp_program_id()
+    }
+
+    /// Readable when the kernel has stopped claiming for a queue, until [`Self::read_stuck`]; `None` if it never does.
+    #[must_use]
+    pub fn stuck(&self) -> Option<BorrowedFd<'_>> {
+        self.steering.stuck()
+    }
+
+    /// Takes note of that.
+    pub fn read_stuck(&mut self) {
+        self.steering.read_stuck();
+    }
+
+    /// If the kernel has stopped claiming for this queue: since when something has been waiting for its worker.
+    #[must_use]
+    pub fn stuck_since(&self, id: PortId) -> Option<Instant> {
+        word_of(self.pending.as_ref(), id)?.stuck_since()
     }
 
     /// Queues that nothing is steered to yet.
@@ -352,6 +385,37 @@ impl Attachment {
     pub fn verdicts(&self) -> Result<Vec<(&'static str, u64)>, SteerError> {
         self.steering.counters()
     }
+}
+
+/// Loads the programs of a path, with the words by which they tell whether a worker is stuck.
+fn load(
+    path: twinpath_steer_bpf::Path,
+    fail_open: Duration,
+) -> Result<(Steering, Option<Arc<Mapping>>), SteerError> {
+    if fail_open.is_zero() {
+        return Ok((Steering::load(path)?, None));
+    }
+    let failing_open = Steering::load_to_fail_open(path, fail_open).map_err(|error| error.to_string());
+    let mapped = failing_open.and_then(|steering| {
+        let words = steering.pending().ok_or("the programs have no words for it")?;
+        let words = Mapping::of_fd(words, QUEUES_MAX as usize * pending::STRIDE, 0);
+        let words = words.map_err(|error| format!("mapping their words: {error}"))?;
+        Ok((steering, Some(Arc::new(words))))
+    });
+    mapped.or_else(|why: String| {
+        // Without the right to load anything this fails as well, and says why.
+        let steering = Steering::load(path)?;
+        tracing::warn!(
+            "claims stay in force while a worker is stuck, whatever fail_open_ms says: this kernel does not take the programs that \
+             would withdraw them: {why}"
+        );
+        Ok((steering, None))
+    })
+}
+
+/// The word of a queue.
+fn word_of(words: Option<&Arc<Mapping>>, id: PortId) -> Option<Pending> {
+    Pending::new(Arc::clone(words?), u32::from(id.queue))
 }
 
 /// Opens a queue, trying again while a process that has just died may still hold it.

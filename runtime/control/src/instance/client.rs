@@ -154,6 +154,7 @@ impl Client {
             ring_frames,
             virtual_device: self.facts.is_virtual(),
             port: 0,
+            fail_open: Duration::ZERO,
         };
         let pool = Pool::new(pool_frames(plan.path, rx_queues, ring_frames))?;
         let regions = [std::sync::Arc::clone(pool.region())];

@@ -115,6 +115,7 @@ mod tests {
             drain: Duration::ZERO,
             peers_max: 1,
             ring_frames: 64,
+            fail_open: Duration::ZERO,
             take_over: None,
             take_over_patience: Duration::ZERO,
             sandbox: crate::sandbox::Sandbox::Off,

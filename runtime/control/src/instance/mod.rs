@@ -79,6 +79,8 @@ pub struct Plan {
     pub peers_max: u32,
     /// Entries per ring.
     pub ring_frames: u32,
+    /// How long something may wait for a worker before the kernel stops claiming for it; zero: for ever.
+    pub fail_open: Duration,
     /// The command socket of the instance to take over from.
     pub take_over: Option<PathBuf>,
     /// How long an instance that takes over may be silent before it serves.

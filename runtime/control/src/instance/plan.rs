@@ -61,6 +61,7 @@ impl Plan {
             drain: Duration::from_millis(u64::from(config.limits.drain_ms)),
             peers_max: config.limits.peers,
             ring_frames: config.interface.ring_frames,
+            fail_open: Duration::from_millis(u64::from(worker.fail_open_ms)),
             take_over: None,
             take_over_patience: Duration::from_millis(u64::from(config.limits.take_over_ms)),
             sandbox: config.control.sandbox.unwrap_or(Sandbox::Off),

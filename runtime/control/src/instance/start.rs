@@ -281,6 +281,7 @@ impl<S: Service + 'static> Instance<S> {
             ring_frames: self.plan.ring_frames,
             virtual_device: self.interface.facts.is_virtual(),
             port: self.interface.next_port,
+            fail_open: self.plan.fail_open,
         };
         let regions: Vec<_> = self.workers.iter().map(|worker| Arc::clone(&worker.region)).collect();
         let (attachment, placed) = Attachment::attach(target, &plan, &regions).await?;

@@ -142,6 +142,7 @@ fn attach(
             ring_frames: RING_FRAMES,
             virtual_device: true,
             port,
+            fail_open: twinpath_time::Duration::ZERO,
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let regions = [Arc::clone(region)];

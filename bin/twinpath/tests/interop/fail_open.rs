@@ -1,0 +1,231 @@
+//! A worker that is stuck takes nothing with it: the kernel serves, and no request is run twice.
+
+use std::collections::BTreeMap;
+use std::net::UdpSocket;
+use std::time::Duration;
+
+use rustix::process::{Signal, kill_process};
+use twinpath_sys::StoppedThread;
+
+use crate::changes::served_fast;
+use crate::rig::{CLIENT, PORT, Rig, SERVER, Server, until};
+use crate::root_or_skip;
+
+/// What the tests set, ms: long enough for a worker that others keep from its CPU.
+const FAIL_OPEN_MS: &str = "100";
+
+/// The thread of a worker.
+pub(crate) fn thread_of(server: &Server, worker: u32) -> u32 {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", server.child.id())).expect("it runs");
+    let named = |task: &std::path::Path| {
+        let name = std::fs::read_to_string(task.join("comm")).unwrap_or_default();
+        name.trim() == format!("worker-{worker}")
+    };
+    let mut found = tasks.filter_map(Result::ok).map(|task| task.path()).filter(|task| named(task));
+    let task = found.next().expect("each worker has a thread");
+    task.file_name().and_then(|tid| tid.to_str()?.parse().ok()).expect("a number")
+}
+
+/// How often the programs passed a claimed frame to the kernel as its worker was stuck.
+fn passed(server: &Server) -> u64 {
+    let rules = server.show("rules");
+    let counts = rules["verdicts"].as_array().expect("a list");
+    counts
+        .iter()
+        .find(|count| count["name"] == "worker_stuck")
+        .map_or(0, |count| count["count"].as_u64().unwrap())
+}
+
+/// A client that numbers what it asks, and counts the answers to each number.
+struct Client {
+    socket: UdpSocket,
+    asked: u32,
+    answers: BTreeMap<u32, u32>,
+}
+
+impl Client {
+    fn new(rig: &Rig) -> Self {
+        let socket = rig.client_udp(CLIENT, 0);
+        // Between two requests: so that few enough come for the ring of a stopped worker.
+        socket.set_read_timeout(Some(Duration::from_millis(2))).unwrap();
+        Self { socket, asked: 0, answers: BTreeMap::new() }
+    }
+
+    fn ask(&mut self) -> u32 {
+        self.socket.send_to(&self.asked.to_be_bytes(), (SERVER, PORT)).unwrap();
+        self.asked += 1;
+        self.asked - 1
+    }
+
+    fn listen(&mut self) {
+        let mut buffer = [0; 64];
+        while let Ok((4, _)) = self.socket.recv_from(&mut buffer) {
+            let number = u32::from_be_bytes(*buffer.first_chunk().unwrap());
+            *self.answers.entry(number).or_default() += 1;
+        }
+    }
+
+    fn is_answered(&mut self, number: u32) -> bool {
+        self.listen();
+        self.answers.contains_key(&number)
+    }
+}
+
+/// How many bytes wait in the kernel's UDP sockets of the server's namespace.
+fn waiting_in_the_kernel(rig: &Rig) -> u64 {
+    let tables = ["udp", "udp6"].map(|table| format!("/proc/thread-self/net/{table}"));
+    let text = rig.server.run(|| tables.map(std::fs::read_to_string).map(Result::unwrap).concat()).unwrap();
+    // The fifth column: what waits to be sent, and to be received.
+    let received =
+        |line: &str| u64::from_str_radix(line.split_whitespace().nth(4)?.split_once(':')?.1, 16).ok();
+    text.lines().filter_map(received).sum()
+}
+
+/// Stops what `stop` says, until what it returns is dropped, asking meanwhile; then all is as before. Requests that were handed over
+/// before the kernel took over are dropped and counted, every other one is answered once.
+fn stuck_and_back<T>(rig: &Rig, server: &Server, stop: impl FnOnce() -> T) {
+    served_fast(rig, server, CLIENT, SERVER);
+    let mut client = Client::new(rig);
+    let (passed_before, dropped_before) = (passed(server), server.drops("worker_stuck"));
+    let stopped = stop();
+    until("the kernel has taken over", || {
+        client.ask();
+        client.listen();
+        waiting_in_the_kernel(rig) > 0
+    });
+    let last = (0..10).map(|_| client.ask()).last().unwrap();
+    drop(stopped);
+    until("what the kernel took is answered", || client.is_answered(last));
+    served_fast(rig, server, CLIENT, SERVER);
+    let dropped = server.drops("worker_stuck") - dropped_before;
+    client.listen();
+    assert!(client.answers.values().all(|count| *count == 1), "answered twice: {:?}", client.answers);
+    assert!(dropped > 0, "what was handed over is dropped");
+    assert_eq!(client.answers.len() as u64 + dropped, u64::from(client.asked), "and nothing is lost unseen");
+    assert!(passed(server) > passed_before);
+}
+
+#[test]
+fn what_a_stopped_worker_claims_is_the_kernels_until_it_goes_on() {
+    if !root_or_skip() {
+        return;
+    }
+    // The direct ring, the packet socket, both in turn, and AF_XDP.
+    for [path, mode] in
+        [["packet", "poll"], ["packet", "interrupt"], ["packet", "adaptive"], ["xdp", "interrupt"]]
+    {
+        let rig = Rig::new();
+        let server = rig.serve(&["--path", path, "--mode", mode, "--fail-open-ms", FAIL_OPEN_MS]);
+        for _ in 0..2 {
+            stuck_and_back(&rig, &server, || StoppedThread::stop(thread_of(&server, 0)).unwrap());
+        }
+        assert_eq!(server.interrupt(), Some(0));
+    }
+}
+
+/// A process goes on when it is dropped.
+struct StoppedProcess<'a>(&'a Server);
+
+impl Drop for StoppedProcess<'_> {
+    fn drop(&mut self) {
+        kill_process(self.0.pid(), Signal::CONT).unwrap();
+    }
+}
+
+#[test]
+fn what_comes_to_a_stopped_process_waits_in_the_kernel_and_is_answered() {
+    if !root_or_skip() {
+        return;
+    }
+    for path in ["packet", "xdp"] {
+        let rig = Rig::new();
+        let server = rig.serve(&["--path", path, "--fail-open-ms", FAIL_OPEN_MS]);
+        stuck_and_back(&rig, &server, || {
+            kill_process(server.pid(), Signal::STOP).unwrap();
+            StoppedProcess(&server)
+        });
+        assert_eq!(server.interrupt(), Some(0));
+    }
+}
+
+/// A client whose frames worker `worker` gets: the kernel shares them out by flow.
+fn client_of(rig: &Rig, server: &Server, worker: usize) -> Client {
+    let frames_in = || server.show("workers")[worker]["frames_in"].as_u64().unwrap();
+    let mut found = None;
+    until("a flow of that worker", || {
+        let mut client = Client::new(rig);
+        let before = frames_in();
+        let number = client.ask();
+        until("an answer", || client.is_answered(number));
+        found = Some(client).filter(|_| frames_in() > before);
+        found.is_some()
+    });
+    found.unwrap()
+}
+
+#[test]
+fn of_several_workers_the_stuck_one_alone_loses_its_claims() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::new();
+    let arguments = ["--path", "packet", "--workers", "2", "--fail-open-ms", FAIL_OPEN_MS];
+    let server = rig.serve(&arguments);
+    let mut clients = [0, 1].map(|worker| client_of(&rig, &server, worker));
+    let stopped = StoppedThread::stop(thread_of(&server, 1)).unwrap();
+    let mut number = clients[1].ask();
+    until("the other worker answers, through the kernel", || {
+        if !clients[1].is_answered(number) {
+            number = clients[1].ask();
+        }
+        clients[1].is_answered(number)
+    });
+    let fast = |server: &Server| server.show("workers")[0]["frames_in"].as_u64().unwrap();
+    let (before, passed_before) = (fast(&server), passed(&server));
+    for _ in 0..20 {
+        let number = clients[0].ask();
+        until("its own flows are served as before", || clients[0].is_answered(number));
+    }
+    assert_eq!((fast(&server) - before, passed(&server) - passed_before), (20, 0));
+    drop(stopped);
+    until("it has its flows again", || {
+        let before = server.show("workers")[1]["frames_in"].as_u64().unwrap();
+        let number = clients[1].ask();
+        until("an answer", || clients[1].is_answered(number));
+        server.show("workers")[1]["frames_in"].as_u64().unwrap() > before
+    });
+    assert!(clients.iter().all(|client| client.answers.values().all(|count| *count == 1)));
+    assert_eq!(server.interrupt(), Some(0));
+}
+
+#[test]
+fn a_worker_that_sleeps_is_not_stuck_and_fail_open_can_be_off() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::new();
+    for fail_open_ms in ["20", "0"] {
+        let server = rig.serve(&["--path", "packet", "--mode", "interrupt", "--fail-open-ms", fail_open_ms]);
+        served_fast(&rig, &server, CLIENT, SERVER);
+        let mut client = Client::new(&rig);
+        for _ in 0..3 {
+            // Silence of several times that, which ends with a read that finds nothing.
+            client.socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+            client.listen();
+            let number = client.ask();
+            until("an answer", || client.is_answered(number));
+        }
+        assert_eq!((passed(&server), server.drops("worker_stuck")), (0, 0));
+        if fail_open_ms == "0" {
+            let stopped = StoppedThread::stop(thread_of(&server, 0)).unwrap();
+            for _ in 0..100 {
+                client.ask();
+            }
+            client.listen();
+            assert_eq!((waiting_in_the_kernel(&rig), passed(&server)), (0, 0), "it keeps its claims");
+            drop(stopped);
+            until("all are answered", || client.is_answered(102));
+        }
+        assert_eq!(server.interrupt(), Some(0));
+    }
+}

@@ -1,0 +1,162 @@
+//! Since when something waits for the worker of a queue: a word that the BPF program which hands frames over sets, and the worker
+//! sets back (`io/steer_bpf/bpf/maps.h`, whose layout this repeats). So the program can tell a worker that is stuck from one that has
+//! nothing to do, and stops claiming for it by itself.
+//!
+//! - 0: nothing has been handed over since the worker's last look;
+//! - a time: since then something waits, ns of `CLOCK_MONOTONIC` as of the last tick;
+//! - a time with the highest bit: a frame came when that was too long ago. Claims for this queue are withdrawn from there on.
+//!
+//! The program sets the word before it hands a frame over, and the worker sets it to 0 before it looks, also before the look that
+//! finds nothing. So whoever finds a ring empty and sleeps leaves a word of 0 behind, or one of a frame that will wake it. The other way
+//! round, a word set to 0 while a frame is on its way is harmless: the next frame sets it again.
+//!
+//! The mark is never removed without a look at it: a worker that finds it discards what was handed over before, as whoever sent that has
+//! asked again by then, and been answered by somebody else.
+#![allow(unsafe_code, reason = "the words lie in memory mapped from the kernel, whose programs change them")]
+
+use twinpath_frame::Mapping;
+use twinpath_time::Instant;
+
+use crate::sync::{Arc, AtomicU64, Ordering};
+
+const WITHDRAWN: u64 = 1 << 63;
+
+/// Bytes from the word of one queue to that of the next.
+pub const STRIDE: usize = 64;
+
+/// The word of one queue.
+#[derive(Clone, Debug)]
+pub struct Pending {
+    words: Arc<Mapping>,
+    at: usize,
+}
+
+impl Pending {
+    /// The word of queue `queue`; `None` if the mapping has none for it.
+    #[must_use]
+    pub fn new(words: Arc<Mapping>, queue: u32) -> Option<Self> {
+        let at = (queue as usize).checked_mul(STRIDE)?;
+        (at.checked_add(STRIDE)? <= words.len()).then_some(Self { words, at })
+    }
+
+    #[inline]
+    fn word(&self) -> &AtomicU64 {
+        // SAFETY: `new` checked that the mapping holds it; a multiple of 64 in a page is aligned; a 64-bit atomic takes any bits.
+        unsafe { self.words.base().add(self.at).cast::<AtomicU64>().as_ref() }
+    }
+
+    /// Called before the rings are looked at. `false` says that claims were withdrawn: what is in the rings is to be discarded, and
+    /// then [`Self::resume`] to be called.
+    #[inline]
+    #[must_use]
+    pub fn may_take(&self) -> bool {
+        let word = self.word();
+        let mut since = word.load(Ordering::Relaxed);
+        loop {
+            if since == 0 {
+                return true;
+            }
+            if since & WITHDRAWN != 0 {
+                return false;
+            }
+            // By exchange: the program may set the mark just now. Acquire and release keep the look behind it, and the former look before.
+            match word.compare_exchange(since, 0, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(changed) => since = changed,
+            }
+        }
+    }
+
+    /// Whether claims have been withdrawn: what was taken before is answered no longer.
+    #[inline]
+    #[must_use]
+    pub fn is_withdrawn(&self) -> bool {
+        self.word().load(Ordering::Relaxed) & WITHDRAWN != 0
+    }
+
+    /// Everything that was handed over has been discarded: claims come back.
+    pub fn resume(&self) {
+        self.word().store(0, Ordering::Release);
+    }
+
+    /// If claims are withdrawn: since when something has been waiting.
+    #[must_use]
+    pub fn stuck_since(&self) -> Option<Instant> {
+        let since = self.word().load(Ordering::Relaxed);
+        (since & WITHDRAWN != 0).then_some(Instant::from_nanos(since & !WITHDRAWN))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn two() -> [Pending; 2] {
+        let words = Arc::new(Mapping::of_memfd("pending-test", 2 * STRIDE).expect("memory").0);
+        assert!(Pending::new(Arc::clone(&words), 2).is_none());
+        [0, 1].map(|queue| Pending::new(Arc::clone(&words), queue).expect("it is there"))
+    }
+
+    #[test]
+    fn a_look_sets_back_what_is_no_mark() {
+        let [pending, other] = two();
+        other.word().store(7, Ordering::Relaxed);
+        assert!(pending.may_take());
+        pending.word().store(100, Ordering::Relaxed);
+        assert_eq!((pending.is_withdrawn(), pending.stuck_since()), (false, None));
+        assert!(pending.may_take());
+        assert_eq!(pending.word().load(Ordering::Relaxed), 0);
+        assert_eq!(other.word().load(Ordering::Relaxed), 7, "each queue has a word of its own");
+    }
+
+    #[test]
+    fn a_mark_stays_until_everything_is_discarded() {
+        let [pending, _] = two();
+        pending.word().store(100 | WITHDRAWN, Ordering::Relaxed);
+        assert!(!pending.may_take() && !pending.may_take());
+        assert_eq!(pending.stuck_since(), Some(Instant::from_nanos(100)));
+        pending.resume();
+        assert!(pending.may_take() && !pending.is_withdrawn());
+        assert_eq!(pending.stuck_since(), None);
+    }
+
+    /// The program marks the word while the worker sets it back, again and again: each mark that was set is seen.
+    #[test]
+    fn no_mark_is_lost_to_a_look() {
+        let [pending, _] = two();
+        let marked = std::thread::scope(|scope| {
+            let program = scope.spawn(|| {
+                let mut marked = 0u32;
+                for time in 1..200_000 {
+                    let word = pending.word();
+                    let _ = word.compare_exchange(0, time, Ordering::SeqCst, Ordering::SeqCst);
+                    let since = word.load(Ordering::SeqCst);
+                    if since != 0 && since & WITHDRAWN == 0 {
+                        let marks = word.compare_exchange(
+                            since,
+                            since | WITHDRAWN,
+                            Ordering::SeqCst,
+                            Ordering::SeqCst,
+                        );
+                        marked += u32::from(marks.is_ok());
+                    }
+                }
+                marked
+            });
+            let mut seen = 0u32;
+            let mut look = || {
+                if !pending.may_take() {
+                    seen += 1;
+                    pending.resume();
+                }
+            };
+            while !program.is_finished() {
+                look();
+            }
+            look();
+            assert_eq!(program.join().expect("no panic"), seen);
+            seen
+        });
+        assert!(marked > 0);
+    }
+}
