@@ -1,7 +1,7 @@
 //! How the kernel's scheduler treats the calling thread: its policy, and what there is of real-time CPU time.
 //!
 //! sched(7). It never decides which priority is right.
-#![allow(unsafe_code, reason = "sched_setscheduler is not in rustix")]
+#![allow(unsafe_code, reason = "sched_setscheduler and sched_setattr are not in rustix")]
 
 use std::fs;
 use std::mem;
@@ -12,6 +12,8 @@ use rustix::io::Errno;
 pub const FIFO_LEVELS: std::ops::RangeInclusive<u8> = 1..=99;
 /// Nice values, the best and the worst.
 pub const NICE_LEVELS: std::ops::RangeInclusive<i8> = -20..=19;
+/// Slices that a normal thread may ask for, us (kernel/sched/syscalls.c, `__setparam_fair`).
+pub const SLICES_US: std::ops::RangeInclusive<u32> = 100..=100_000;
 
 /// Why a thread's priority was not changed.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -41,6 +43,9 @@ pub enum SchedulingError {
         /// Why.
         source: Errno,
     },
+    /// The kernel took it and did nothing.
+    #[error("this kernel gives normal threads no slices of their own, which came with Linux 6.12")]
+    NoSlices,
 }
 
 /// Puts the calling thread under `SCHED_FIFO` at `level` (1 to 99): before everything of normal priority on its CPU. What it
@@ -71,6 +76,51 @@ pub fn set_nice(nice: i8) -> Result<(), SchedulingError> {
             Errno::PERM | Errno::ACCESS => SchedulingError::NotPermitted { wanted: wanted(), limit: 'e' },
             source => SchedulingError::Refused { wanted: wanted(), source },
         })
+}
+
+/// Puts the calling thread under the normal policy with slices of so many microseconds (100 to 100,000): the shorter they are, the
+/// sooner it runs when it is woken beside a busy thread, and the sooner the other goes on (kernel/sched/fair.c, `PREEMPT_SHORT`).
+/// Its share of the CPU is that of a thread of nice 0, or less if its nice value was worse, so anybody may ask for it.
+///
+/// # Errors
+/// [`SchedulingError`].
+pub fn set_slice(slice_us: u32) -> Result<(), SchedulingError> {
+    let wanted_ns = u64::from(slice_us) * 1000;
+    match set_fair(wanted_ns) {
+        Ok(slice_ns) if slice_ns == wanted_ns => Ok(()),
+        Ok(_) => Err(SchedulingError::NoSlices),
+        Err(source) => Err(SchedulingError::Refused { wanted: format!("slices of {slice_us} us"), source }),
+    }
+}
+
+/// Puts the calling thread under the normal policy as threads are: at nice 0, or its own nice value if that was worse.
+///
+/// # Errors
+/// [`SchedulingError`].
+pub fn set_normal() -> Result<(), SchedulingError> {
+    let refused = |source| SchedulingError::Refused { wanted: "normal priority".to_owned(), source };
+    set_fair(0).map(drop).map_err(refused)
+}
+
+/// The normal policy with such slices (0: the kernel's own); the slices that the thread has now, 0 where the kernel does not say.
+fn set_fair(slice_ns: u64) -> Result<u64, Errno> {
+    let nice = rustix::process::getpriority_process(None)?.max(0);
+    let size = size_of::<libc::sched_attr>() as u32;
+    // SAFETY: every field of the struct is a number.
+    let mut attributes: libc::sched_attr = unsafe { mem::zeroed() };
+    attributes.size = size;
+    attributes.sched_policy = libc::SCHED_OTHER as u32;
+    attributes.sched_flags = libc::SCHED_FLAG_RESET_ON_FORK as u64;
+    attributes.sched_nice = nice;
+    attributes.sched_runtime = slice_ns;
+    // SAFETY: the call reads as many bytes as the struct says that it has; it lives. Thread 0 is the caller, no flags.
+    let done = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
+    if done != 0 {
+        return Err(last_error());
+    }
+    // SAFETY: the call writes no more bytes than it is told the struct has, which lives and is all numbers.
+    let read = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0) };
+    if read == 0 { Ok(attributes.sched_runtime) } else { Err(last_error()) }
 }
 
 fn set_policy(policy: i32, level: i32) -> Result<(), Errno> {
@@ -169,6 +219,28 @@ mod tests {
             }
             Err(error) => twinpath_test_skip::skip(error),
         });
+    }
+
+    #[test]
+    fn slices_need_no_privilege_and_are_refused_where_the_kernel_has_none() {
+        let given = apart(|| {
+            // Whatever it was before.
+            let _ = set_fifo(1);
+            set_slice(100).map(|()| now())
+        });
+        let kept = apart(|| {
+            set_nice(7).unwrap();
+            let _ = set_slice(100);
+            let sliced = now();
+            set_normal().unwrap();
+            (sliced, now())
+        });
+        assert_eq!(kept, ((libc::SCHED_OTHER, 7), (libc::SCHED_OTHER, 7)), "a worse nice value is kept");
+        match given {
+            Ok(sliced) => assert_eq!(sliced, (libc::SCHED_OTHER, apart(now).1.max(0))),
+            Err(SchedulingError::NoSlices) => twinpath_test_skip::skip(SchedulingError::NoSlices),
+            Err(error) => panic!("{error}"),
+        }
     }
 
     #[test]

@@ -6,12 +6,10 @@ use std::path::PathBuf;
 use twinpath_sys::trusted_dir::TrustError;
 use twinpath_sys::{clock, cpu_request, cpuidle};
 use twinpath_time::Duration;
-use twinpath_worker::WorkerCounters;
 use twinpath_worker::costs::{self, Costs, Measurement, Scope};
-use twinpath_worker::guard::Shares;
 use twinpath_worker::idle::{Mode, RequestSetting};
 use twinpath_worker::place::Placement;
-use twinpath_worker::priority::{Granted, Priority};
+use twinpath_worker::priority::Priority;
 use twinpath_worker::request::{Request, RequestScope};
 
 use crate::command::run_directory;
@@ -19,8 +17,10 @@ use crate::report;
 use crate::tune::{Host, topology};
 
 mod again;
+mod standing;
 
 pub(crate) use again::Answer;
+pub(crate) use standing::Standing;
 
 /// How long measuring takes at start.
 const BUDGET: Duration = Duration::from_millis(120);
@@ -138,35 +138,6 @@ impl Machine {
             }
         }
         Request::machine(max_exit_us)
-    }
-}
-
-/// How a worker stands with the scheduler.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Standing {
-    pub(crate) priority: Priority,
-    shares: Option<Shares>,
-}
-
-impl Standing {
-    /// Says what a worker did not get, and what it will not take.
-    pub(crate) fn told(worker: usize, granted: Granted, shares: Option<Shares>) -> Self {
-        let Granted { priority, refused } = granted;
-        for refused in refused {
-            tracing::warn!("worker {worker} runs at {priority}: {refused}");
-        }
-        Self { priority, shares }
-    }
-
-    /// What `show workers` says of the guard.
-    pub(crate) fn guard(&self, counters: &WorkerCounters) -> Option<report::Guard> {
-        let shares = self.shares?;
-        Some(report::Guard {
-            spin_share_max: f64::from(shares.spin_permille) / 1e3,
-            run_share_max: f64::from(shares.run_permille) / 1e3,
-            sleeps: counters.guard_sleeps.get(),
-            pauses: counters.guard_pauses.get(),
-        })
     }
 }
 

@@ -419,9 +419,12 @@ pub struct Worker {
     pub cpu: Option<u32>,
     /// `poll`, `adaptive` or `interrupt`.
     pub mode: String,
-    /// Priority of its thread: `normal`, `nice:-20`, `fifo:1`.
+    /// Priority of its thread, the one in force: `normal`, `slice:100`, `nice:-20`, `fifo:1`.
     #[serde(default)]
     pub priority: String,
+    /// Why that one, in words.
+    #[serde(default)]
+    pub priority_why: String,
     /// What it may take of its CPU, where it keeps to a share.
     #[serde(default)]
     pub guard: Option<Guard>,
@@ -561,6 +564,10 @@ pub struct Guard {
     pub sleeps: u64,
     /// Times it paused because it had run for its share.
     pub pauses: u64,
+    /// The priority that it has instead, where it does not sleep or pause for that.
+    pub lower: Option<String>,
+    /// Times it took the other of its two priorities.
+    pub steps: u64,
 }
 
 /// A CPU latency request.

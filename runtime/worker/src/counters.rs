@@ -43,6 +43,12 @@ pub struct WorkerCounters {
     pub spin_limit_sleeps: Counter,
     /// Times it paused because it had run for its share of a shared CPU.
     pub guard_pauses: Counter,
+    /// 1 while it has the lower of its two priorities.
+    pub priority_lower: Counter,
+    /// Times it took the other one.
+    pub priority_steps: Counter,
+    /// 1 if the system refused it the higher one, which it had had.
+    pub priority_refused: Counter,
     /// Kernel thread id.
     pub tid: Counter,
     /// Idle mode, as the number of [`Mode`](crate::idle::Mode).

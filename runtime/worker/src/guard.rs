@@ -6,6 +6,10 @@
 //! an account and yields by sleeping, in small pieces: when it has spun for its share it sleeps as if it were in mode
 //! `interrupt`, woken by work at once; and when it has run for its share, work or not, it pauses whatever waits.
 //!
+//! Who asked for no priority by name (`auto`) does not yield so: when either share is used up the worker has a lower priority, at which
+//! the scheduler is fair, until both are saved up again. So a worker that takes little of its CPU has it at once, whoever is busy
+//! there, and one that takes much of it is one among its neighbours.
+//!
 //! A value, told what happened and what time it is.
 
 use twinpath_sys::scheduling::RealTimeBudget;
@@ -20,6 +24,9 @@ pub const SPIN_PERMILLE: u32 = 100;
 /// The share that it runs at most, work or not.
 pub const RUN_PERMILLE: u32 = 900;
 
+/// The share that it runs at most before it steps down, where it can: what the scheduler would give it beside one neighbour.
+pub const RUN_HIGH_PERMILLE: u32 = 500;
+
 /// Of the kernel's budget for real-time threads we use at most this, so that it never stops us.
 const OF_BUDGET_PERMILLE: u32 = 950;
 
@@ -28,6 +35,9 @@ const SAVED_MAX: Duration = Duration::from_millis(1);
 
 /// What has to be saved up before spinning or running goes on: fewer, longer pieces cost less than many short ones.
 const WORTH_IT: Duration = Duration::from_micros(100);
+
+/// A turn that finds nothing takes no longer than this: others had the CPU for the rest, at whatever priority (a hypervisor's).
+const TURN_MAX: Duration = Duration::from_micros(100);
 
 /// Sleeps in a row that may end early without work: a source that says it is readable and has nothing would turn sleeping into
 /// spinning.
@@ -55,7 +65,7 @@ impl Shares {
     ) -> Option<Self> {
         let run_permille = match priority {
             // At nice 0 and above a spinning worker gets no more than each of its neighbours.
-            Priority::Normal | Priority::Auto => return None,
+            Priority::Normal | Priority::Auto | Priority::Slice(_) => return None,
             Priority::Nice(nice) if nice >= 0 => return None,
             Priority::Nice(_) if isolated => return None,
             // Next to nice -20 a normal neighbour keeps a ninetieth.
@@ -66,6 +76,31 @@ impl Shares {
         let spin_permille = if isolated { run_permille } else { spin_permille.unwrap_or(SPIN_PERMILLE) };
         Some(Self { spin_permille: spin_permille.min(run_permille), run_permille })
     }
+
+    /// The same for a worker that steps down when they are used up: it always keeps to some. On a CPU of its own it is nobody's
+    /// neighbour.
+    #[must_use]
+    pub fn of_steps(
+        priority: Priority,
+        isolated: bool,
+        budget: RealTimeBudget,
+        spin_permille: Option<u32>,
+    ) -> Self {
+        let most = if isolated { 1000 } else { RUN_HIGH_PERMILLE };
+        let all = Self { spin_permille: most, run_permille: most };
+        let Self { spin_permille, run_permille } =
+            Self::of(priority, isolated, budget, spin_permille).unwrap_or(all);
+        Self { spin_permille: spin_permille.min(most), run_permille: run_permille.min(most) }
+    }
+}
+
+/// Which of its two priorities a worker has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// That which keeps others off its CPU.
+    High,
+    /// That at which the scheduler is fair.
+    Low,
 }
 
 /// What the worker has to do.
@@ -83,6 +118,8 @@ pub enum Verdict {
         /// Until then.
         until: Instant,
     },
+    /// Have the other priority from now on.
+    Step(Step),
 }
 
 /// Time saved up for something, which accrues at a share of the time that passes.
@@ -90,13 +127,16 @@ pub enum Verdict {
 struct Account {
     permille: u64,
     saved_ns: u64,
+    /// So much has to be saved up before it is worth using again.
+    worth_ns: u64,
     /// It was used up, and is not yet worth using again.
     closed: bool,
 }
 
 impl Account {
-    const fn new(permille: u32) -> Self {
-        Self { permille: permille as u64, saved_ns: SAVED_MAX.as_nanos() as u64, closed: false }
+    const fn new(permille: u32, worth: Duration) -> Self {
+        let (saved_ns, worth_ns) = (SAVED_MAX.as_nanos() as u64, worth.as_nanos() as u64);
+        Self { permille: permille as u64, saved_ns, worth_ns, closed: false }
     }
 
     /// `passed_ns` have passed, used up or not.
@@ -106,14 +146,14 @@ impl Account {
         self.saved_ns = (self.saved_ns + accrued).saturating_sub(spent).min(SAVED_MAX.as_nanos() as u64);
         if self.saved_ns == 0 {
             self.closed = true;
-        } else if self.saved_ns >= WORTH_IT.as_nanos() as u64 {
+        } else if self.saved_ns >= self.worth_ns {
             self.closed = false;
         }
     }
 
     /// When it will be worth using, if it is not.
     fn opens(&self, now: Instant) -> Option<Instant> {
-        let missing = (WORTH_IT.as_nanos() as u64).saturating_sub(self.saved_ns);
+        let missing = self.worth_ns.saturating_sub(self.saved_ns);
         // Rounded up, so that it is open then.
         let wait = missing.saturating_mul(1000).div_ceil(self.permille.max(1)) + 1;
         self.closed.then(|| now + Duration::from_nanos(wait))
@@ -132,37 +172,61 @@ pub struct Guard {
     worked: bool,
     /// Sleeps asked for since work was last found, or spinning was free.
     in_vain: u8,
+    /// Of a worker that steps down: which priority it has.
+    step: Option<Step>,
 }
 
 impl Guard {
-    /// Nothing is used up yet.
+    /// Nothing is used up yet; the worker yields.
     #[must_use]
     pub const fn new(shares: Shares) -> Self {
+        Self::with(shares, WORTH_IT, None)
+    }
+
+    /// Nothing is used up yet; the worker, at its higher priority, steps down instead of yielding. It steps up again when all is
+    /// saved up that may be: one that needs more than its share for long stays down, and none steps more often than needed.
+    #[must_use]
+    pub const fn stepping(shares: Shares) -> Self {
+        Self::with(shares, SAVED_MAX, Some(Step::High))
+    }
+
+    const fn with(shares: Shares, worth: Duration, step: Option<Step>) -> Self {
         Self {
             shares,
-            spin: Account::new(shares.spin_permille),
-            run: Account::new(shares.run_permille),
+            spin: Account::new(shares.spin_permille, worth),
+            run: Account::new(shares.run_permille, worth),
             seen: Instant::ZERO,
             worked: true,
             in_vain: 0,
+            step,
         }
     }
 
-    /// The share of the time that may be spun.
+    /// The share of the time that may be spun; `None` if it may spin more at its lower priority.
     #[must_use]
-    pub const fn spin_share(&self) -> f32 {
-        self.shares.spin_permille as f32 / 1e3
+    pub fn spin_share(&self) -> Option<f32> {
+        self.step.is_none().then(|| self.shares.spin_permille as f32 / 1e3)
     }
 
-    /// A turn that began at `now` has found work, or has not; what it has to do next.
+    /// A turn that began at `now` has found work, or has not; what it has to do next. `polls`: it never sleeps, whatever it finds.
     #[inline]
-    pub fn turned(&mut self, now: Instant, worked: bool) -> Verdict {
+    pub fn turned(&mut self, now: Instant, worked: bool, polls: bool) -> Verdict {
         // The first call has nothing before it.
         let passed_ns = if self.seen == Instant::ZERO { 0 } else { now.nanos_since(self.seen) };
         self.seen = now;
-        self.spin.pass(passed_ns, !self.worked);
-        self.run.pass(passed_ns, true);
+        let own_ns = match self.step {
+            Some(_) if !self.worked => passed_ns.min(TURN_MAX.as_nanos() as u64),
+            _ => passed_ns,
+        };
+        self.spin.pass(own_ns, !self.worked);
+        self.run.pass(own_ns, true);
         self.worked = worked;
+        if let Some(step) = self.step {
+            // Of the two priorities of who polls, the one at which others get on needs no account.
+            let next = if polls || self.spin.closed || self.run.closed { Step::Low } else { Step::High };
+            self.step = Some(next);
+            return if next == step { Verdict::Free } else { Verdict::Step(next) };
+        }
         if let Some(until) = self.run.opens(now) {
             return Verdict::Pause { until };
         }
@@ -222,6 +286,26 @@ mod tests {
         assert_eq!(Shares::of(Priority::Fifo(1), false, small, Some(500)), both);
     }
 
+    #[test]
+    fn who_steps_down_always_has_shares() {
+        let shares = |priority, isolated, budget, spin| Shares::of_steps(priority, isolated, budget, spin);
+        let shared = Shares { spin_permille: 100, run_permille: 500 };
+        for priority in [Priority::Fifo(1), Priority::Nice(-20)] {
+            assert_eq!(shares(priority, false, BUDGET, None), shared);
+        }
+        let wish = Shares { spin_permille: 500, run_permille: 500 };
+        assert_eq!(shares(Priority::Fifo(1), false, BUDGET, Some(700)), wish);
+        // Below the kernel's own limit, so that it is never stopped.
+        let small = RealTimeBudget { runtime_us: Some(100_000), ..BUDGET };
+        let both = Shares { spin_permille: 95, run_permille: 95 };
+        assert_eq!(shares(Priority::Fifo(1), false, small, Some(700)), both);
+        let alone = Shares { spin_permille: 900, run_permille: 900 };
+        assert_eq!(shares(Priority::Fifo(1), true, BUDGET, None), alone);
+        let unlimited = RealTimeBudget { runtime_us: None, ..BUDGET };
+        let all = Shares { spin_permille: 1000, run_permille: 1000 };
+        assert_eq!(shares(Priority::Fifo(1), true, unlimited, None), all);
+    }
+
     /// What a run over `for_ns` came to: ns of spinning, of work and asleep, and the longest piece without sleep.
     #[derive(Debug, Default, PartialEq)]
     struct Ran {
@@ -240,7 +324,7 @@ mod tests {
         while now < for_ns {
             let worked = now % period_ns < work_ns;
             let next_work = (now / period_ns + 1) * period_ns;
-            let until = match guard.turned(Instant::from_nanos(now), worked) {
+            let until = match guard.turned(Instant::from_nanos(now), worked, false) {
                 Verdict::Free => {
                     *(if worked { &mut ran.worked } else { &mut ran.spun }) += 1000;
                     now += 1000;
@@ -250,6 +334,7 @@ mod tests {
                 }
                 Verdict::Sleep { until } => until.as_nanos().min(next_work),
                 Verdict::Pause { until } => until.as_nanos(),
+                Verdict::Step(step) => panic!("it has one priority, and is to have the {step:?} one"),
             };
             assert!(until > now);
             ran.slept += until - now;
@@ -294,9 +379,9 @@ mod tests {
         // A packet per 350 us, 5 us of work and 20 us of spinning each.
         for packet in 0..10_000 {
             let at = |us: u64| Instant::from_nanos(1 + packet * 350_000 + us * 1000);
-            assert_eq!(guard.turned(at(0), true), Verdict::Free);
-            assert_eq!(guard.turned(at(5), false), Verdict::Free);
-            assert_eq!(guard.turned(at(25), false), Verdict::Free);
+            assert_eq!(guard.turned(at(0), true, false), Verdict::Free);
+            assert_eq!(guard.turned(at(5), false, false), Verdict::Free);
+            assert_eq!(guard.turned(at(25), false, false), Verdict::Free);
             guard.slept(at(350), true);
         }
     }
@@ -307,7 +392,7 @@ mod tests {
         let (mut now, mut asleep, mut paused) = (1, 0, 0);
         while now < SECOND {
             let at = Instant::from_nanos(now);
-            now = match guard.turned(at, false) {
+            now = match guard.turned(at, false, false) {
                 Verdict::Free => now + 1000,
                 Verdict::Sleep { .. } => {
                     asleep += 1;
@@ -320,6 +405,7 @@ mod tests {
                     guard.slept(until, false);
                     until.as_nanos()
                 }
+                Verdict::Step(_) => panic!("it has one priority"),
             };
         }
         assert!(asleep > 0 && paused > SECOND * 8 / 10, "{asleep} sleeps, paused for {paused} ns");
@@ -327,24 +413,103 @@ mod tests {
         let mut guard = Guard::new(Shares { spin_permille: 100, run_permille: 900 });
         let mut now = 1;
         while now < SECOND {
-            match guard.turned(Instant::from_nanos(now), false) {
+            match guard.turned(Instant::from_nanos(now), false, false) {
                 Verdict::Free => now += 1000,
                 Verdict::Sleep { until } => {
                     now = until.as_nanos() + 500;
                     guard.slept(Instant::from_nanos(now), false);
                 }
-                Verdict::Pause { .. } => panic!("paused at {now} ns"),
+                verdict => panic!("{verdict:?} at {now} ns"),
             }
         }
         let mut guard = Guard::new(Shares { spin_permille: 100, run_permille: 1000 });
         for step in 0..100_000 {
             let at = Instant::from_nanos(1 + step * 100_000);
-            match guard.turned(at, false) {
+            match guard.turned(at, false, false) {
                 Verdict::Free => {}
                 Verdict::Sleep { .. } => guard.slept(at, true),
-                Verdict::Pause { .. } => panic!("paused after {step} turns"),
+                verdict => panic!("{verdict:?} after {step} turns"),
             }
         }
+    }
+
+    /// A worker that steps: how often it did, and what it spun and worked at its higher priority, ns. Each packet comes after a gap of
+    /// `gaps`, us, takes `work_us`, and is followed by at most `spin_us` of spinning before it sleeps.
+    fn stepping(gaps: impl Iterator<Item = u64>, work_us: u64, spin_us: u64, polls: bool) -> (u64, [u64; 2]) {
+        let mut guard = Guard::stepping(Shares { spin_permille: 100, run_permille: 500 });
+        let (mut now, mut steps, mut high) = (1_000, 0, [0; 2]);
+        let (mut step, mut asleep) = (Step::High, false);
+        for gap in gaps {
+            let mut us = 0;
+            while us < gap {
+                let worked = us < work_us;
+                if !worked && us >= work_us + spin_us {
+                    now += (gap - us) * 1_000;
+                    guard.slept(Instant::from_nanos(now), true);
+                    asleep = true;
+                    break;
+                }
+                match guard.turned(Instant::from_nanos(now), worked, polls) {
+                    Verdict::Free => {}
+                    Verdict::Step(next) => {
+                        assert_ne!(next, step);
+                        (step, steps) = (next, steps + 1);
+                    }
+                    other => panic!("told to {other:?}, though it has a lower priority"),
+                }
+                high[usize::from(worked)] += if step == Step::High { 1_000 } else { 0 };
+                (now, us) = (now + 1_000, us + 1);
+            }
+        }
+        assert!(asleep || spin_us > 1_000);
+        (steps, high)
+    }
+
+    #[test]
+    fn who_takes_little_keeps_the_higher_priority() {
+        // Two seconds of a packet per 250 to 500 us, each 10 us of work and 20 of spinning.
+        let mut random = fastrand::Rng::with_seed(350);
+        let gaps = (0..5_000).map(|_| random.u64(250..=500));
+        let (steps, [spun, worked]) = stepping(gaps, 10, 20, false);
+        assert_eq!((steps, spun, worked), (0, 100_000_000, 50_000_000));
+    }
+
+    #[test]
+    fn who_takes_much_has_the_lower_priority_and_leaves_the_cpu_to_others() {
+        // Spinning from packet to packet: a millisecond of it, and no more.
+        let (steps, [spun, _]) = stepping((0..5_000).map(|_| 350), 10, 1_001, false);
+        assert!(steps == 1 && spun <= 1_200_000, "{steps} steps, spun for {spun} ns");
+        // A flood: all work.
+        let (steps, [_, worked]) = stepping((0..5_000).map(|_| 350), 350, 1_001, false);
+        assert!(steps == 1 && worked <= 2_100_000, "{steps} steps, worked for {worked} ns");
+        // Who polls is never there.
+        let (steps, high) = stepping((0..5_000).map(|_| 350), 10, 1_001, true);
+        assert_eq!((steps, high), (1, [0, 0]));
+    }
+
+    #[test]
+    fn whatever_comes_the_shares_hold_and_steps_are_few() {
+        let mut random = fastrand::Rng::with_seed(1);
+        for _ in 0..50 {
+            let (work, spin) = (random.u64(1..200), random.u64(1..400));
+            let gaps: Vec<u64> = (0..3_000).map(|_| random.u64(10..1_500)).collect();
+            let total_ns = 1_000 * gaps.iter().sum::<u64>();
+            let (steps, [spun, worked]) = stepping(gaps.into_iter(), work, spin, false);
+            // What was saved up at first, and a turn per step.
+            let most = |permille: u64| total_ns * permille / 1_000 + 1_000_000 + steps * 1_000;
+            assert!(spun <= most(100) && spun + worked <= most(500), "{spun} ns, {worked} ns");
+            // To step twice takes a millisecond of the higher priority's, and ten to save it up.
+            assert!(steps <= 2 + total_ns / 5_000_000, "{steps} steps in {total_ns} ns");
+        }
+    }
+
+    #[test]
+    fn quiet_brings_the_higher_priority_back() {
+        let busy = (0..1_000).map(|_| 350_u64);
+        let quiet = (0..1_000).map(|_| 2_000_u64);
+        // At the same work per packet: 300 us of spinning are much of 350, and little of 20,000.
+        let (steps, _) = stepping(busy.chain(quiet.map(|us| 10 * us)), 10, 300, false);
+        assert_eq!(steps, 2);
     }
 
     #[test]

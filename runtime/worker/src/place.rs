@@ -112,11 +112,14 @@ where
                 let outcome = prepare(&mut worker, number, cpu, priority).map(|granted| {
                     let isolated = cpu.is_some_and(|cpu| cpuidle::isolated_cpus().contains(&cpu));
                     let budget = RealTimeBudget::read();
-                    let shares = Shares::of(granted.priority, isolated, budget, spin_permille);
+                    let shares = match granted.lower {
+                        Some(_) => Some(Shares::of_steps(granted.priority, isolated, budget, spin_permille)),
+                        None => Shares::of(granted.priority, isolated, budget, spin_permille),
+                    };
                     (granted, shares)
                 });
-                let shares = outcome.as_ref().ok().and_then(|(_, shares)| *shares);
-                let worker = worker.with_guard(shares.map(Guard::new));
+                let (guard, priorities) = outcome.as_ref().map_or((None, None), guard_of);
+                let worker = worker.with_guard(guard, priorities);
                 let failed = outcome.is_err();
                 // The receiver waits below; it cannot be gone.
                 let _ = started.send(outcome);
@@ -126,6 +129,14 @@ where
         .map_err(|source| PlaceError::Thread { worker: number, source })?;
     let (priority, shares) = wait.recv().map_err(|_| PlaceError::Ended { worker: number })??;
     Ok(Placed { thread, priority, shares })
+}
+
+/// How the worker keeps to its shares, and the two priorities between which it steps if it does so by steps.
+fn guard_of((granted, shares): &(Granted, Option<Shares>)) -> (Option<Guard>, Option<[Priority; 2]>) {
+    match (*shares, granted.lower) {
+        (Some(shares), Some(lower)) => (Some(Guard::stepping(shares)), Some([granted.priority, lower])),
+        (shares, _) => (shares.map(Guard::new), None),
+    }
 }
 
 fn prepare<E: Engine>(

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use twinpath_sys::scheduling::{self, FIFO_LEVELS, NICE_LEVELS, SchedulingError};
+use twinpath_sys::scheduling::{self, FIFO_LEVELS, NICE_LEVELS, SLICES_US, SchedulingError};
 
 /// The real-time priority that `auto` takes: above everything normal, below everything else (sched_set_fifo_low of the kernel).
 const AUTO_FIFO: u8 = 1;
@@ -12,15 +12,22 @@ const AUTO_FIFO: u8 = 1;
 /// The nice value that `auto` falls back to.
 const AUTO_NICE: i8 = -20;
 
+/// The slices that `auto` takes where it takes neither of these: the shortest there are. What they cost is that a worker which is
+/// busy beside a busy process changes places with it more often.
+const AUTO_SLICE_US: u32 = *SLICES_US.start();
+
 /// What is asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Priority {
     /// That of every process.
-    #[default]
     Normal,
-    /// The best that is granted: `fifo:1`, else `nice:-20`, else normal.
+    /// The best that is granted, as long as the worker takes little of its CPU: `fifo:1`, else `nice:-20`. Otherwise slices of 100 us,
+    /// where the kernel has them.
+    #[default]
     Auto,
+    /// The normal policy at nice 0 with slices of so many us: run sooner when woken, and taken off the CPU sooner.
+    Slice(u32),
     /// The normal policy with a nice value, -20 (the best) to 19.
     Nice(i8),
     /// `SCHED_FIFO`, 1 to 99: before everything normal on its CPU.
@@ -28,12 +35,21 @@ pub enum Priority {
 }
 
 /// What was granted, and what was refused on the way.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Granted {
-    /// Never [`Priority::Auto`].
+    /// What is in force. Never [`Priority::Auto`].
     pub priority: Priority,
+    /// Of `auto`, what the worker has instead while it takes much of its CPU, or polls; `None` if it keeps what it has.
+    pub lower: Option<Priority>,
     /// Why `auto` did not get better.
     pub refused: Vec<SchedulingError>,
+}
+
+impl Granted {
+    /// That one, and no other.
+    const fn only(priority: Priority) -> Self {
+        Self { priority, lower: None, refused: Vec::new() }
+    }
 }
 
 impl Priority {
@@ -43,23 +59,38 @@ impl Priority {
     /// What the kernel says; `auto` takes the next best thing instead.
     pub fn apply(self) -> Result<Granted, SchedulingError> {
         match self {
-            Self::Normal => Ok(Granted::default()),
-            Self::Nice(nice) => {
-                scheduling::set_nice(nice).map(|()| Granted { priority: self, refused: Vec::new() })
-            }
-            Self::Fifo(level) => {
-                scheduling::set_fifo(level).map(|()| Granted { priority: self, refused: Vec::new() })
-            }
+            Self::Normal => Ok(Granted::only(self)),
+            Self::Slice(slice_us) => scheduling::set_slice(slice_us).map(|()| Granted::only(self)),
+            Self::Nice(nice) => scheduling::set_nice(nice).map(|()| Granted::only(self)),
+            Self::Fifo(level) => scheduling::set_fifo(level).map(|()| Granted::only(self)),
             Self::Auto => {
                 let mut refused = Vec::new();
-                for priority in [Self::Fifo(AUTO_FIFO), Self::Nice(AUTO_NICE)] {
-                    match priority.apply() {
-                        Ok(Granted { priority, .. }) => return Ok(Granted { priority, refused }),
-                        Err(error) => refused.push(error),
+                let mut grants = |wanted: Self| match wanted.apply() {
+                    Ok(Granted { priority, .. }) => Some(priority),
+                    Err(error) => {
+                        refused.push(error);
+                        None
                     }
-                }
-                Ok(Granted { priority: Self::Normal, refused })
+                };
+                // First, as a thread keeps its slices when it gets a nice value.
+                let lower = grants(Self::Slice(AUTO_SLICE_US)).unwrap_or(Self::Normal);
+                let high = [Self::Fifo(AUTO_FIFO), Self::Nice(AUTO_NICE)].into_iter().find_map(grants);
+                Ok(match high {
+                    Some(priority) => Granted { priority, lower: Some(lower), refused },
+                    None => Granted { priority: lower, lower: None, refused },
+                })
             }
+        }
+    }
+
+    /// Gives the calling thread this priority again, one of those that it was granted.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn resume(self) -> Result<(), SchedulingError> {
+        match self {
+            Self::Normal => scheduling::set_normal(),
+            granted => granted.apply().map(drop),
         }
     }
 
@@ -75,6 +106,7 @@ impl fmt::Display for Priority {
         match self {
             Self::Normal => f.write_str("normal"),
             Self::Auto => f.write_str("auto"),
+            Self::Slice(slice_us) => write!(f, "slice:{slice_us}"),
             Self::Nice(nice) => write!(f, "nice:{nice}"),
             Self::Fifo(level) => write!(f, "fifo:{level}"),
         }
@@ -101,7 +133,10 @@ impl FromStr for Priority {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
-                "unknown priority '{text}': choose normal, auto, nice:N ({} the best to {}) or fifo:N ({} to {} the best)",
+                "unknown priority '{text}': choose normal, auto, slice:US ({} to {}), nice:N ({} the best to {}) or fifo:N ({} to \
+                 {} the best)",
+                SLICES_US.start(),
+                SLICES_US.end(),
                 NICE_LEVELS.start(),
                 NICE_LEVELS.end(),
                 FIFO_LEVELS.start(),
@@ -111,6 +146,12 @@ impl FromStr for Priority {
         match text.split_once(':') {
             None if text == "normal" => Ok(Self::Normal),
             None if text == "auto" => Ok(Self::Auto),
+            Some(("slice", slice_us)) => slice_us
+                .parse()
+                .ok()
+                .filter(|slice_us| SLICES_US.contains(slice_us))
+                .map(Self::Slice)
+                .ok_or_else(wrong),
             Some(("nice", nice)) => {
                 nice.parse().ok().filter(|nice| NICE_LEVELS.contains(nice)).map(Self::Nice).ok_or_else(wrong)
             }
@@ -131,30 +172,69 @@ mod tests {
 
     #[test]
     fn priorities_read_back_their_own_names() {
-        for priority in
-            [Priority::Normal, Priority::Auto, Priority::Nice(-20), Priority::Nice(19), Priority::Fifo(1)]
+        let named = [Priority::Normal, Priority::Auto, Priority::Slice(100), Priority::Slice(100_000)];
+        for priority in named.into_iter().chain([Priority::Nice(-20), Priority::Nice(19), Priority::Fifo(1)])
         {
             assert_eq!(priority.to_string().parse(), Ok(priority));
         }
         for wrong in
             ["", "fifo", "fifo:0", "fifo:100", "nice:-21", "nice:20", "nice:x", "rr:1", "Normal", "fifo:1:2"]
+                .into_iter()
+                .chain(["slice", "slice:99", "slice:100001"])
         {
             let error = wrong.parse::<Priority>().expect_err("no such priority");
-            assert!(error.contains("choose normal, auto, nice:N"), "{error}");
+            assert!(error.contains("choose normal, auto, slice:US"), "{error}");
         }
+    }
+
+    /// What `auto` gets on a thread of its own, after `before`.
+    fn auto_after(before: impl FnOnce() + Send) -> Granted {
+        let granted = std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                before();
+                Priority::Auto.apply()
+            });
+            thread.join().expect("no panic")
+        });
+        granted.expect("auto is never refused")
+    }
+
+    /// Whether the kernel has slices; what was refused for want of them.
+    fn slices(granted: &Granted) -> usize {
+        usize::from(granted.refused.contains(&SchedulingError::NoSlices))
     }
 
     #[test]
     fn auto_always_gets_something() {
-        let granted =
-            std::thread::scope(|scope| scope.spawn(|| Priority::Auto.apply()).join().expect("no panic"));
-        let granted = granted.expect("auto is never refused");
-        let refusals = match granted.priority {
-            Priority::Fifo(1) => 0,
-            Priority::Nice(-20) => 1,
-            Priority::Normal => 2,
+        let granted = auto_after(|| {});
+        let lacking = slices(&granted);
+        let lowest = if lacking == 0 { Priority::Slice(100) } else { Priority::Normal };
+        let (lower, refusals) = match granted.priority {
+            Priority::Fifo(1) => (Some(lowest), 0),
+            Priority::Nice(-20) => (Some(lowest), 1),
+            priority if priority == lowest => (None, 2),
             other => panic!("auto gave {other}"),
         };
-        assert_eq!(granted.refused.len(), refusals);
+        assert_eq!((granted.lower, granted.refused.len()), (lower, refusals + lacking));
+    }
+
+    #[test]
+    fn without_the_privilege_auto_keeps_nobody_off_the_cpu() {
+        use rustix::process::{Resource, getrlimit};
+        use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+        // Limits would allow what the capability does not.
+        if getrlimit(Resource::Rtprio).current != Some(0) || getrlimit(Resource::Nice).current != Some(0) {
+            return twinpath_test_skip::skip("limits grant real time or nice values here");
+        }
+        let granted = auto_after(|| {
+            let mut sets = capabilities(None).expect("capabilities are told");
+            sets.effective.remove(CapabilitySet::SYS_NICE);
+            set_capabilities(None, sets).expect("anybody may give one up");
+        });
+        let lowest = if slices(&granted) == 0 { Priority::Slice(100) } else { Priority::Normal };
+        assert_eq!((granted.priority, granted.lower), (lowest, None));
+        let refused: Vec<_> = granted.refused.iter().map(ToString::to_string).collect();
+        assert!(refused.iter().all(|refused| refused.contains("CAP_SYS_NICE") || refused.contains("6.12")));
+        assert_eq!(granted.refused.len(), 2 + slices(&granted));
     }
 }

@@ -13,9 +13,10 @@ use twinpath_time::{Duration, Instant};
 
 use crate::counters::WorkerCounters;
 use crate::engine::{Attached, ENGINE_TOKENS, Engine, Io};
-use crate::guard::{Guard, Verdict};
+use crate::guard::{Guard, Step, Verdict};
 use crate::idle::{Decision, Idle, IdleConfig, Mode};
 use crate::mailbox::{Receiver, Sender};
+use crate::priority::Priority;
 use crate::request::Request;
 use crate::sleep::{Ready, Sleeper};
 use crate::spin_limit::{Allowed, Found, REST, SpinLimit};
@@ -126,6 +127,8 @@ pub struct Worker<E: Engine> {
     pub(crate) looked: Instant,
     /// Set where it shares its CPU and the scheduler would let it have everything.
     guard: Option<Guard>,
+    /// Its priorities, if it steps down from one to the other.
+    priorities: Option<[Priority; 2]>,
     /// Refused once: not asked for again.
     request_refused: bool,
     look_due: Instant,
@@ -177,6 +180,7 @@ impl<E: Engine> Worker<E> {
             found_packets: false,
             looked: Instant::ZERO,
             guard: None,
+            priorities: None,
             request_refused: false,
             look_due: Instant::ZERO,
             look_often_until: Instant::ZERO,
@@ -200,11 +204,11 @@ impl<E: Engine> Worker<E> {
         self
     }
 
-    /// Has it keep to its shares of a CPU.
+    /// Has it keep to its shares of a CPU: by yielding, or by stepping down from the first of two priorities to the second.
     #[must_use]
-    pub fn with_guard(mut self, guard: Option<Guard>) -> Self {
-        self.idle.set_spin_share(guard.as_ref().map(Guard::spin_share));
-        self.guard = guard;
+    pub fn with_guard(mut self, guard: Option<Guard>, priorities: Option<[Priority; 2]>) -> Self {
+        self.idle.set_spin_share(guard.as_ref().and_then(Guard::spin_share));
+        (self.guard, self.priorities) = (guard, priorities);
         self
     }
 
@@ -304,10 +308,15 @@ impl<E: Engine> Worker<E> {
         }
     }
 
-    /// What the guard says after a turn: until when to sleep instead of spinning. A pause is made here.
+    /// What the guard says after a turn: until when to sleep instead of spinning. A pause is made here, and so is a step.
     fn guarded(&mut self, now: Instant, busy: bool) -> Option<Instant> {
-        match self.guard.as_mut()?.turned(now, busy) {
+        let polls = self.idle.mode() == Mode::Poll;
+        match self.guard.as_mut()?.turned(now, busy, polls) {
             Verdict::Free => None,
+            Verdict::Step(step) => {
+                self.step(step);
+                None
+            }
             Verdict::Sleep { until } => Some(until),
             Verdict::Pause { until } => {
                 self.counters.guard_pauses.add(1);
@@ -316,6 +325,20 @@ impl<E: Engine> Worker<E> {
                 self.slept(clock::now(), false);
                 None
             }
+        }
+    }
+
+    /// Takes the other priority. Refused once, it keeps what it has: only the higher one can be, which keeps others off its CPU.
+    fn step(&mut self, step: Step) {
+        let Some([high, low]) = self.priorities else { return };
+        let (priority, lower) = if step == Step::High { (high, 0) } else { (low, 1) };
+        self.fresh = Instant::ZERO;
+        if priority.resume().is_ok() {
+            self.counters.priority_lower.set(lower);
+            self.counters.priority_steps.add(1);
+        } else {
+            (self.guard, self.priorities) = (None, None);
+            self.counters.priority_refused.set(1);
         }
     }
 

@@ -49,7 +49,7 @@ enum Peer {
         /// Datagrams per system call, of the methods that take several
         #[arg(long, default_value_t = 64)]
         burst: usize,
-        /// Priority of the thread that serves: normal, nice:N, fifo:N (real time) or auto (the best that is granted)
+        /// Priority of the thread that serves: normal, slice:US, nice:N, fifo:N (real time) or auto (the best that is granted)
         #[arg(long, default_value_t = Priority::Normal)]
         priority: Priority,
     },

@@ -111,7 +111,8 @@ struct CommonArgs {
     /// Idle states that take longer to leave are forbidden meanwhile, us; 0: all but the shallowest [default: measured]
     #[arg(long, value_name = "US")]
     latency_request_max_exit_us: Option<u32>,
-    /// Priority of the workers: normal (the default), nice:N, fifo:N (real time) or auto (the best that is granted)
+    /// Priority of the workers: auto (before others on a CPU while they take little of it; the default), normal, slice:US, nice:N or
+    /// fifo:N (real time)
     #[arg(long)]
     priority: Option<Priority>,
     /// Where others could not keep them from it: the share of a CPU that they share which they spin at most, % [default: 10]

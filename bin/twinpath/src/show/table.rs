@@ -294,19 +294,34 @@ fn workers(report: &Report) -> String {
     let mut text = format!("{work}\n{time}");
     for worker in &report.workers {
         let _ = write!(text, "\n{}\n{}", idle(worker), latency_request(worker));
-        if let Some(guard) = &worker.guard {
-            let _ = write!(
-                text,
-                "\nworker {}: at {} it spins at most {:.0} % of the time and runs at most {:.0} %, for others on its CPU; \
-                 it slept {} and paused {} times for that",
-                worker.worker,
-                worker.priority,
-                guard.spin_share_max * 100.0,
-                guard.run_share_max * 100.0,
-                guard.sleeps,
-                guard.pauses
-            );
-        }
+        text.push_str(&scheduling(worker));
+    }
+    text
+}
+
+/// Its priority, and what it leaves to others.
+fn scheduling(worker: &Worker) -> String {
+    let mut text = String::new();
+    if !worker.priority_why.is_empty() {
+        let _ =
+            write!(text, "\nworker {}: priority {}, {}", worker.worker, worker.priority, worker.priority_why);
+    }
+    if let Some(guard) = &worker.guard
+        && guard.lower.is_some()
+    {
+        let _ = write!(text, "; it has changed {} times", guard.steps);
+    } else if let Some(guard) = &worker.guard {
+        let _ = write!(
+            text,
+            "\nworker {}: at {} it spins at most {:.0} % of the time and runs at most {:.0} %, for others on its CPU; \
+             it slept {} and paused {} times for that",
+            worker.worker,
+            worker.priority,
+            guard.spin_share_max * 100.0,
+            guard.run_share_max * 100.0,
+            guard.sleeps,
+            guard.pauses
+        );
     }
     text
 }

@@ -41,10 +41,6 @@ fn what_waking_up_costs_is_shown() {
     assert_eq!(again["machine"], server.show("machine"));
     let said = rig.twinpath(&rig.server, &["show", "rules", "--measure", "--socket", &socket]);
     assert_eq!((said.code, said.stderr.contains("show machine")), (Some(1), true), "{}", said.stderr);
-
-    let workers = server.show("workers");
-    assert_eq!(workers[0]["priority"], "normal");
-    assert!(workers[0]["guard"].is_null(), "the scheduler is fair to normal threads: {workers}");
 }
 
 #[test]
@@ -159,6 +155,108 @@ fn a_real_time_worker_that_spins_leaves_its_cpu_to_a_busy_neighbour() {
     assert_eq!(server.interrupt(), Some(0));
 }
 
+/// The priorities that `auto` may have where it is before others, and beside them.
+const BEFORE: [&str; 2] = ["fifo:1", "nice:-20"];
+const BESIDE: [&str; 2] = ["slice:100", "normal"];
+
+fn priority(server: &Server) -> String {
+    server.show("workers")[0]["priority"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn by_default_a_worker_is_before_others_while_it_takes_little_and_never_in_mode_poll() {
+    if !root_or_skip() {
+        return;
+    }
+    let cpu = a_cpu();
+    let rig = Rig::new();
+    let server = rig.serve(&["--cpu", &cpu.to_string()]);
+    let worker = server.show("workers")[0].clone();
+    let before = worker["priority"].as_str().unwrap().to_owned();
+    if !BEFORE.contains(&before.as_str()) {
+        return twinpath_test_skip::skip(&worker["priority_why"]);
+    }
+    let guard = &worker["guard"];
+    assert_eq!((guard["spin_share_max"].as_f64(), guard["run_share_max"].as_f64()), (Some(0.1), Some(0.5)));
+    let set = |mode: &str| {
+        let socket = server.socket.display().to_string();
+        let said = rig.twinpath(&rig.server, &["set", "worker", "0", "mode", mode, "--socket", &socket]);
+        assert_eq!(said.code, Some(0), "{}", said.stderr);
+    };
+    set("poll");
+    until("it is beside others", || BESIDE.contains(&priority(&server).as_str()));
+    let worker = server.show("workers")[0].clone();
+    assert!(worker["priority_why"].as_str().unwrap().contains("mode poll"), "{worker}");
+    // What a neighbour gets done: as much as the scheduler gives it beside one that always runs.
+    let neighbour = Neighbour::on(cpu);
+    let begun = server.worker("cpu_ns");
+    until("both have had 100 ms", || {
+        neighbour.cpu_ns() > 100_000_000 && server.worker("cpu_ns") > begun + 100_000_000
+    });
+    drop(neighbour);
+    set("adaptive");
+    until("it is before others again", || priority(&server) == before);
+    assert!(server.show("workers")[0]["guard"]["steps"].as_u64().unwrap() >= 2);
+    assert_eq!(server.interrupt(), Some(0));
+}
+
+#[test]
+fn a_busy_worker_is_beside_others_by_default() {
+    if !root_or_skip() {
+        return;
+    }
+    let cpu = a_cpu();
+    let rig = Rig::new();
+    // Spins through every gap there is, which is what costs a neighbour most.
+    let server = rig.serve(&["--cpu", &cpu.to_string(), "--spin-us", "1000000"]);
+    if !BEFORE.contains(&priority(&server).as_str()) {
+        return twinpath_test_skip::skip(&server.show("workers")[0]["priority_why"]);
+    }
+    let neighbour = Neighbour::on(cpu);
+    let socket = rig.client_udp(CLIENT, 0);
+    until("it is beside its neighbour, which gets on", || {
+        ask(&socket, SERVER, PORT, b"beside a busy neighbour");
+        BESIDE.contains(&priority(&server).as_str()) && neighbour.cpu_ns() > 100_000_000
+    });
+    let why = server.show("workers")[0]["priority_why"].as_str().unwrap().to_owned();
+    assert!(why.contains("it would spin more than 10 %") || why.contains("as it spins at most"), "{why}");
+    assert_eq!(server.interrupt(), Some(0));
+}
+
+#[test]
+fn without_the_privilege_a_worker_says_that_it_is_beside_others() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::new();
+    let socket = rig.directory.path().join("plain.sock");
+    let mut command = Command::new("setpriv");
+    command.args([
+        "--bounding-set=-sys_nice",
+        "--inh-caps=-sys_nice",
+        env!("CARGO_BIN_EXE_twinpath"),
+        "serve",
+    ]);
+    command.args(["echo", "--on", "vs", "--udp", &PORT.to_string(), "--socket"]).arg(&socket);
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    place(&mut command, Placement { namespace: Some(&rig.server), ..Placement::default() }).unwrap();
+    let mut child = command.spawn().unwrap();
+    let mut workers = serde_json::Value::Null;
+    until("it tells", || {
+        let args = ["show", "workers", "--json", "--socket", &socket.display().to_string()];
+        let said = rig.twinpath(&rig.server, &args);
+        workers = serde_json::from_str(&said.stdout).unwrap_or_default();
+        said.code == Some(0)
+    });
+    assert_eq!(ask(&rig.client_udp(CLIENT, 0), SERVER, PORT, b"without"), b"without");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let worker = &workers["workers"][0];
+    assert!(BESIDE.contains(&worker["priority"].as_str().unwrap()), "{worker}");
+    assert!(worker["priority_why"].as_str().unwrap().contains("CAP_SYS_NICE"), "{worker}");
+    assert!(worker["guard"].is_null(), "the scheduler is fair to it: {worker}");
+}
+
 #[test]
 fn a_priority_that_does_not_exist_or_is_not_granted_is_told() {
     if !root_or_skip() {
@@ -168,14 +266,18 @@ fn a_priority_that_does_not_exist_or_is_not_granted_is_told() {
     let said =
         rig.twinpath(&rig.server, &["serve", "echo", "--on", "vs", "--udp", "7", "--priority", "fifo:100"]);
     assert_eq!(said.code, Some(2));
-    assert!(said.stderr.contains("choose normal, auto, nice:N"), "{}", said.stderr);
+    assert!(said.stderr.contains("choose normal, auto, slice:US"), "{}", said.stderr);
     let said = rig.twinpath(
         &rig.server,
         &["serve", "echo", "--on", "vs", "--udp", "7", "--latency-request-scope", "cpu"],
     );
     assert!(said.stderr.contains("--cpu"), "{}", said.stderr);
-    let server = rig.serve(&["--priority", "auto"]);
-    let priority = server.show("workers")[0]["priority"].as_str().unwrap().to_owned();
-    assert!(["fifo:1", "nice:-20", "normal"].contains(&priority.as_str()), "{priority}");
+    let server = rig.serve(&["--priority", "normal"]);
+    let worker = server.show("workers")[0].clone();
+    assert_eq!(
+        (worker["priority"].as_str(), worker["priority_why"].as_str()),
+        (Some("normal"), Some("as asked"))
+    );
+    assert!(worker["guard"].is_null(), "the scheduler is fair to normal threads: {worker}");
     assert_eq!(server.interrupt(), Some(0));
 }

@@ -61,8 +61,9 @@ impl WorkerHandle {
         let engine = BridgeEngine::new(Arc::clone(&bridge));
         let worker = Worker::new(&WorkerConfig { idle }, engine, pool, inbox, outbox, Arc::clone(&counters))
             .map_err(descriptors)?;
+        let asked = placement.priority;
         let Placed { thread, priority, shares } = place::spawn(worker, number as u32, placement)?;
-        let standing = Standing::told(number, priority, shares);
+        let standing = Standing::told(number, asked, priority, shares);
         Ok(Self {
             number,
             cpu,
@@ -162,7 +163,8 @@ impl WorkerHandle {
         report::Worker {
             worker: self.number as u32,
             cpu: self.cpu.map(|cpu| cpu as u32),
-            priority: self.standing.priority.to_string(),
+            priority: self.standing.priority(counters).to_string(),
+            priority_why: self.standing.why(counters, self.mode()),
             guard: self.standing.guard(counters),
             frames_in: sum(|port| &port.frames_in),
             frames_out: sum(|port| &port.frames_out),

@@ -346,6 +346,13 @@ pub const FAMILIES: &[Family] = &[
             })
         },
     ),
+    counter(
+        "twinpath_worker_priority_steps",
+        "Times it took the other of two priorities, as it took much of its CPU, or no longer.",
+        |report| {
+            of_workers(report, |worker| Value::Count(worker.guard.as_ref().map_or(0, |guard| guard.steps)))
+        },
+    ),
     counter("twinpath_worker_cpu_seconds", "CPU time of the worker's thread.", |report| {
         of_workers(report, |worker| Value::Number(worker.cpu_ns as f64 / 1e9))
     }),

@@ -13,7 +13,7 @@ const NEEDED: [(Capability, &str); 8] = [
     (Capability::CAP_PERFMON, "programs that look into packets in loops, as the kernel checks them"),
     (Capability::CAP_SYS_ADMIN, "seeing, and going in front of, programs of others on the interface"),
     (Capability::CAP_IPC_LOCK, "frame memory beyond `ulimit -l`, when it is registered again"),
-    (Capability::CAP_SYS_NICE, "the priority of threads that start later"),
+    (Capability::CAP_SYS_NICE, "the priority of workers, which changes with what they take of their CPU"),
     (Capability::CAP_NET_BIND_SERVICE, "telling rpcbind, from a port below 1024"),
 ];
 

@@ -31,8 +31,8 @@ pub(super) enum Receiver {
         request: Request,
         /// The share of a CPU it may use when quiet.
         cpu_budget: Option<&'static str>,
-        /// Its worker has real-time priority.
-        fifo: bool,
+        /// Of its worker; its own default without.
+        priority: Option<&'static str>,
     },
     /// A thread that an eventfd wakes.
     Floor { request: Request },
@@ -72,11 +72,15 @@ const fn kernel(mode: &'static str, request: Request) -> Receiver {
 }
 
 const fn twinpath(mode: &'static str, request: Request) -> Receiver {
-    Receiver::Twinpath { mode, request, cpu_budget: None, fifo: false }
+    Receiver::Twinpath { mode, request, cpu_budget: None, priority: None }
+}
+
+const fn at_priority(mode: &'static str, priority: &'static str) -> Receiver {
+    Receiver::Twinpath { mode, request: Request::Auto, cpu_budget: None, priority: Some(priority) }
 }
 
 const fn fifo(mode: &'static str) -> Receiver {
-    Receiver::Twinpath { mode, request: Request::Auto, cpu_budget: None, fifo: true }
+    at_priority(mode, "fifo:1")
 }
 
 const SLEEPING: Receiver = kernel("interrupt", Request::Never);
@@ -88,7 +92,7 @@ const INTERRUPT_REQUEST: Receiver = twinpath("interrupt", Request::Always);
 const ADAPTIVE: Receiver = twinpath("adaptive", Request::Auto);
 const POLL: Receiver = twinpath("poll", Request::Auto);
 const BUDGETED: Receiver =
-    Receiver::Twinpath { mode: "adaptive", request: Request::Auto, cpu_budget: Some("15%"), fifo: false };
+    Receiver::Twinpath { mode: "adaptive", request: Request::Auto, cpu_budget: Some("15%"), priority: None };
 
 const fn case(id: &'static str, label: &'static str, receiver: Receiver) -> Case {
     let (path, mode) = match receiver {
@@ -197,7 +201,7 @@ macro_rules! capped {
 /// Linux knows no more than ten (CPUIDLE_STATE_MAX); without a cap even the deepest may be entered.
 const CAPPED: [Case; 9] = capped!(0, 1, 2, 3, 4, 5, 6, 7, 8);
 
-const LONE: [Case; 13] = [
+const LONE: [Case; 15] = [
     case("kernel-sleeping", "kernel, sleeping", SLEEPING).tail(),
     case("kernel-sleeping-fifo", "kernel, sleeping, SCHED_FIFO", SLEEPING_FIFO).over(IDLE_BASE),
     case("kernel-request", "kernel, sleeping, request held", SLEEPING_REQUEST).over(IDLE_BASE),
@@ -216,7 +220,19 @@ const LONE: [Case; 13] = [
     case("twinpath-interrupt-request", "twinpath, interrupt, request held", INTERRUPT_REQUEST)
         .over(IDLE_BASE),
     case("twinpath-adaptive", "twinpath, adaptive", ADAPTIVE).tail().over(IDLE_BASE),
-    case("twinpath-adaptive-fifo", "twinpath, adaptive, SCHED_FIFO", fifo("adaptive")).over(IDLE_BASE),
+    case("twinpath-adaptive-fifo", "twinpath, adaptive, SCHED_FIFO", fifo("adaptive"))
+        .rarely()
+        .over(IDLE_BASE),
+    case("twinpath-adaptive-slice", "twinpath, adaptive, short slices", at_priority("adaptive", "slice:100"))
+        .rarely()
+        .over(IDLE_BASE),
+    case(
+        "twinpath-adaptive-normal",
+        "twinpath, adaptive, normal priority",
+        at_priority("adaptive", "normal"),
+    )
+    .rarely()
+    .over(IDLE_BASE),
     case("twinpath-poll", "twinpath, poll", POLL).tail().over(IDLE_BASE),
     case("floor-eventfd", "floor: one eventfd wake-up", Receiver::Floor { request: Request::Never }),
     case(
@@ -252,14 +268,13 @@ const BESIDE: [Case; 11] = [
     case("twinpath-interrupt-request-neighbour", "twinpath, interrupt, request held", INTERRUPT_REQUEST)
         .beside()
         .over(NEIGHBOUR_BASE),
-    case("twinpath-adaptive-neighbour", "twinpath, adaptive", ADAPTIVE).beside().over(NEIGHBOUR_BASE),
+    case("twinpath-adaptive-neighbour", "twinpath, adaptive", ADAPTIVE).beside().often().over(NEIGHBOUR_BASE),
     case("twinpath-poll-neighbour", "twinpath, poll", POLL).beside().over(NEIGHBOUR_BASE),
     case("twinpath-interrupt-fifo-neighbour", "twinpath, interrupt, SCHED_FIFO", fifo("interrupt"))
         .beside()
         .over(NEIGHBOUR_BASE),
     case("twinpath-adaptive-fifo-neighbour", "twinpath, adaptive, SCHED_FIFO", fifo("adaptive"))
         .beside()
-        .often()
         .over(NEIGHBOUR_BASE),
     case("twinpath-poll-fifo-neighbour", "twinpath, poll, SCHED_FIFO", fifo("poll"))
         .beside()

@@ -156,16 +156,16 @@ async fn packets(
         sample.path = Some(came.path());
         sample.notes.extend(came.request_verdict().map(|verdict| format!("CPU latency request: {verdict}")));
         // One sentence per round: of the rows that the targets are about.
-        let told =
-            case.often && !case.neighbour && matches!(case.receiver, Receiver::Twinpath { fifo: false, .. });
+        let told = case.often && !case.neighbour;
         if let Some(worker) = came.workers.first().filter(|worker| told && !worker.idle.decided.is_empty()) {
             sample.notes.push(format!("decided last: {}", worker.idle.decided));
         }
-        if let (Receiver::Twinpath { fifo: true, .. }, Some(worker)) = (case.receiver, came.workers.first()) {
-            sample.notes.push(format!("priority granted: {}", worker.priority));
+        if let (Receiver::Twinpath { .. }, Some(worker)) = (case.receiver, came.workers.first()) {
+            sample.notes.push(format!("priority at the end: {}", worker.priority));
             if let Some(guard) = &worker.guard {
                 sample.values.insert("guard_sleeps", guard.sleeps as f64);
                 sample.values.insert("guard_pauses", guard.pauses as f64);
+                sample.values.insert("priority_steps", guard.steps as f64);
             }
         }
     }

@@ -40,7 +40,7 @@ const SWITCH_EVERY: Duration = Duration::from_millis(20);
 const SLACK: Duration = Duration::from_secs(6);
 
 const ADAPTIVE: Receiver =
-    Receiver::Twinpath { mode: "adaptive", request: Request::Auto, cpu_budget: None, fifo: false };
+    Receiver::Twinpath { mode: "adaptive", request: Request::Auto, cpu_budget: None, priority: None };
 
 /// Some traffic, then silence for `length`.
 pub(super) async fn silence(session: &Session, draw: &Draw, length: Duration) -> anyhow::Result<Sample> {

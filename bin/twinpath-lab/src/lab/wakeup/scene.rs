@@ -158,7 +158,7 @@ fn scene_neighbour(session: &Session) -> anyhow::Result<Background> {
 
 /// The command line of a twinpath receiver.
 pub(super) fn serve(session: &Session, receiver: &Receiver) -> anyhow::Result<Vec<String>> {
-    let Receiver::Twinpath { mode, request, cpu_budget, fifo } = receiver else {
+    let Receiver::Twinpath { mode, request, cpu_budget, priority } = receiver else {
         bail!("not twinpath");
     };
     let request = match request {
@@ -177,8 +177,8 @@ pub(super) fn serve(session: &Session, receiver: &Receiver) -> anyhow::Result<Ve
     if let Some(budget) = cpu_budget {
         args.extend(["--cpu-budget".to_owned(), (*budget).to_owned()]);
     }
-    if *fifo {
-        args.extend(["--priority".to_owned(), BEST_PRIORITY.to_owned()]);
+    if let Some(priority) = priority {
+        args.extend(["--priority".to_owned(), (*priority).to_owned()]);
     }
     Ok(args)
 }

@@ -213,20 +213,20 @@ pub(super) const RATIOS: &[RatioSpec] = &[
     .of_pairs(1),
     ratio(
         "neighbour-avg",
-        average("twinpath-adaptive-fifo-neighbour", &[("twinpath-adaptive-fifo", AVERAGE)]),
+        average("twinpath-adaptive-neighbour", &[("twinpath-adaptive", AVERAGE)]),
         Better::Lower,
         1.5,
-        "average, worker SCHED_FIFO: beside a process that wants the CPU against without it",
+        "average: adaptive beside a process that wants the CPU against without it",
     ),
     ratio(
         "neighbour-work",
         Formula::Over {
-            top: ("twinpath-adaptive-fifo-neighbour", "neighbour_per_s"),
+            top: ("twinpath-adaptive-neighbour", "neighbour_per_s"),
             bottom: &[("neighbour-alone", "neighbour_per_s")],
         },
         Better::Higher,
         0.80,
-        "work that process gets done beside a SCHED_FIFO worker against its work alone on that CPU",
+        "work that process gets done beside adaptive against its work alone on that CPU",
     ),
     ratio(
         "mode-switch-lost",
