@@ -5,6 +5,7 @@ mod bridge;
 mod capture;
 mod drain;
 mod log;
+mod reload;
 mod serve;
 mod set;
 mod show;
@@ -44,6 +45,8 @@ enum Command {
     Top(top::Args),
     /// Change a running instance.
     Set(set::Args),
+    /// Have a running instance read its configuration again.
+    Reload(reload::Args),
     /// Have a running instance answer what it has accepted, and end.
     Drain(drain::Args),
     /// What of this machine and an interface makes services slow to answer; change it, and put it back.
@@ -66,6 +69,7 @@ fn main() -> ExitCode {
         Command::Capture(args) => capture::run(args),
         Command::Top(args) => top::run(args),
         Command::Set(args) => set::run(args),
+        Command::Reload(args) => reload::run(args),
         Command::Drain(args) => drain::run(args),
         Command::Tune(args) => tune::run(args),
         Command::Bench(args) => bench::run(args),

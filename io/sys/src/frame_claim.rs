@@ -21,6 +21,7 @@ use crate::descriptors::close_late;
 /// An EtherType held on an interface. Dropping it gives it up, which takes an RCU grace period of the kernel.
 #[derive(Debug)]
 pub struct FrameClaim {
+    ethertype: u16,
     _socket: OwnedFd,
 }
 
@@ -39,7 +40,13 @@ impl FrameClaim {
         join(&socket, ifindex, address)?;
         // From here on whoever else asks sees us, and we see whoever had asked before.
         let list = read_to_string("/proc/thread-self/net/dev_mcast")?;
-        Ok((count(&list, ifindex, address) == Some(1)).then_some(Self { _socket: socket }))
+        Ok((count(&list, ifindex, address) == Some(1)).then_some(Self { ethertype, _socket: socket }))
+    }
+
+    /// The EtherType.
+    #[must_use]
+    pub const fn ethertype(&self) -> u16 {
+        self.ethertype
     }
 }
 

@@ -28,6 +28,8 @@ pub const ANSWER_MAX: usize = 16 * 1024 * 1024;
 pub const CLIENTS_MAX: usize = 16;
 /// A client that says nothing, or does not read what it asked for, for so long is let go.
 pub const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a reload may take: programs and sockets come off after RCU grace periods of the kernel, which on a busy machine take seconds each.
+pub const RELOAD_PATIENCE: Duration = Duration::from_secs(60);
 /// How often who asked for a drain is told how far it is.
 pub const DRAIN_PROGRESS: Duration = Duration::from_millis(200);
 
@@ -48,6 +50,9 @@ pub enum Request {
     /// Answer what was accepted, and end: `{"drain":{"timeout_ms":1000}}`. The answer, and every [`DRAIN_PROGRESS`] another one, is a
     /// [`Draining`](crate::report::Draining); the last one says that it is over.
     Drain(Drain),
+    /// Read the configuration's file again, and do what it says: `"reload"`. The answer, once that is done, is what has changed, a line for
+    /// each: `{"changed":["worker.mode: \"adaptive\" -> \"poll\""]}`.
+    Reload,
     /// A change: `{"set":{"worker":0,"mode":"poll"}}`, `{"set":{"latency":"20us"}}`.
     Set(Set),
 }

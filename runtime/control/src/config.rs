@@ -14,6 +14,7 @@ pub use twinpath_worker::idle::{Mode, RequestSetting as LatencyRequest};
 pub use twinpath_worker::priority::Priority;
 pub use twinpath_worker::request::RequestScope;
 
+pub use changes::{Changes, Difference, Origin};
 pub use fault::{ConfigError, Fault, Mistake};
 pub use goal::{CpuGoal, LatencyGoal, goal};
 pub use limits::{LimitOverrides, Limits};
@@ -26,6 +27,7 @@ use crate::choose::PathAsked;
 use crate::metrics::MetricsAddress;
 pub use crate::sandbox::Sandbox;
 
+mod changes;
 mod fault;
 mod goal;
 mod limits;

@@ -25,5 +25,6 @@ pub mod privileges;
 pub mod report;
 pub mod rpcbind;
 mod sandbox;
+mod signals;
 pub mod tune;
 mod xdp_features;

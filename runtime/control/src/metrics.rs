@@ -17,6 +17,7 @@ use prometheus_client::registry::Registry;
 use serde::{Deserialize, Serialize};
 
 pub use self::families::FAMILIES;
+pub(crate) use self::http::serve_where_offered;
 pub use self::http::{CLIENTS_MAX, Counters, MetricsError, PATIENCE, Server};
 use crate::report::Report;
 

@@ -7,6 +7,15 @@ pub(crate) fn ready() {
     tell(&[NotifyState::Ready]);
 }
 
+/// Its configuration is read again; [`ready`] follows, whatever comes of it.
+pub(crate) fn reloading() {
+    // The time tells this notification from one of an earlier reload.
+    match NotifyState::monotonic_usec_now() {
+        Ok(now) => tell(&[NotifyState::Reloading, now]),
+        Err(error) => tracing::warn!("the service manager is not told of a reload: {error}"),
+    }
+}
+
 /// It is about to end.
 pub(crate) fn stopping() {
     tell(&[NotifyState::Stopping]);

@@ -7,7 +7,8 @@
 use std::collections::VecDeque;
 
 use twinpath_inspect::Counter;
-use twinpath_serve::ServeCommand;
+use twinpath_serve::{DemuxCommand, ServeCommand};
+use twinpath_service::Service;
 use twinpath_stack::egress::Update;
 use twinpath_time::Duration;
 use twinpath_worker::Command;
@@ -41,6 +42,16 @@ impl EngineCommand for ServeCommand {
 
     fn ask_again() -> Option<Self> {
         Some(Self::Egress(Update::Clear))
+    }
+}
+
+impl<S: Service> EngineCommand for DemuxCommand<S> {
+    fn voids(&self, earlier: &Self) -> bool {
+        matches!((self, earlier), (Self::Each(command), Self::Each(earlier)) if command.voids(earlier))
+    }
+
+    fn ask_again() -> Option<Self> {
+        ServeCommand::ask_again().map(Self::Each)
     }
 }
 

@@ -51,6 +51,25 @@ pub struct Instance {
     pub draining: Option<Draining>,
     /// What it has given up since it started.
     pub sandbox: Sandbox,
+    /// The file of its configuration, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub configuration: Option<Configuration>,
+}
+
+/// A configuration that can be read again.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Configuration {
+    /// The file.
+    pub file: String,
+    /// Seconds since what is in force was read.
+    pub read_s: f64,
+    /// Times that it was read again and done.
+    pub reloads: u64,
+    /// Times that it was read again and refused.
+    pub refused: u64,
+    /// Why it was refused, if the last time it was.
+    pub refusal: Option<String>,
 }
 
 /// How a running instance is confined.

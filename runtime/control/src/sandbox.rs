@@ -58,6 +58,8 @@ pub(crate) struct Needs {
     pub(crate) former_values: Option<PathBuf>,
     /// It speaks to rpcbind, from a port below 1024.
     pub(crate) rpcbind: bool,
+    /// The file of its configuration, if it may be read again: ports below 1024 may come with that.
+    pub(crate) configuration: Option<PathBuf>,
     /// It makes TAP interfaces.
     pub(crate) tap: bool,
 }

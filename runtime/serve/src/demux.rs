@@ -16,6 +16,7 @@ use twinpath_worker::{ENGINE_RESERVE, Engine, Io, part_of};
 
 use crate::counters::ServeCounters;
 use crate::engine::{ServeCommand, ServeEngine, ServeEvent};
+use crate::limits::Limits;
 use crate::served::Served;
 
 /// Services that a worker may have.
@@ -29,8 +30,8 @@ const SEVERAL: u8 = u8::MAX - 1;
 const ETHERTYPE_V4: u16 = EtherType::IPV4.0;
 const ETHERTYPE_V6: u16 = EtherType::IPV6.0;
 
-// Of each: that it has begun, and that it has drained.
-const _: () = assert!(2 * SLOTS_MAX <= ENGINE_RESERVE as usize);
+// Of each: that it has begun, that it has drained, and that it has left; and the answers to a change.
+const _: () = assert!(3 * SLOTS_MAX + 2 <= ENGINE_RESERVE as usize);
 const _: () = assert!(SLOTS_MAX <= SEVERAL as usize && SLOTS_MAX <= twinpath_worker::PARTS_MAX);
 
 /// Which slot gets which frames.
@@ -44,17 +45,24 @@ pub struct Routes {
 }
 
 impl Routes {
-    /// The routes to services, each with its slot (below [`SLOTS_MAX`]) and what it serves. No two of them serve the same port at the
-    /// same address, nor the same EtherType: the configuration is refused before.
+    /// The routes to services, each with its slot (below [`SLOTS_MAX`]) and what it serves. Of two that serve the same port at the same
+    /// address, or the same EtherType, the earlier one gets it. No two of them overlap otherwise: the configuration is refused before.
     #[must_use]
     pub fn of<'a>(services: impl IntoIterator<Item = (usize, &'a Served)>) -> Self {
         let mut ends = Vec::new();
         let mut ethertypes = Vec::new();
         for (slot, served) in services {
             let slot = slot as u8;
-            ends.extend(served.ports().iter().map(|port| (port.port, port.address, slot)));
-            let flows = served.flows().iter().map(|flow| flow.destination);
-            ends.extend(flows.map(|end| (end.port(), Some(end.ip()), slot)));
+            let ports = served.ports().iter().map(|port| (port.port, port.address));
+            let flows =
+                served.flows().iter().map(|flow| (flow.destination.port(), Some(flow.destination.ip())));
+            let earlier = ends.len();
+            for (port, address) in ports.chain(flows) {
+                let is = |(its, at, _): &(u16, Option<IpAddr>, u8)| (*its, *at) == (port, address);
+                if !ends[..earlier].iter().any(is) {
+                    ends.push((port, address, slot));
+                }
+            }
             ethertypes.extend(served.ethertype().map(|ethertype| (ethertype, slot)));
         }
         let mut ports = vec![NOBODY; 1 << u16::BITS].into_boxed_slice();
@@ -99,9 +107,55 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
 }
 
 /// One service of a worker.
-pub(crate) struct Slot<S: Service> {
+pub struct Slot<S: Service> {
     engine: ServeEngine<S>,
     counters: Arc<ServeCounters>,
+    /// Told to leave: it is taken out once it has drained.
+    leaving: bool,
+}
+
+impl<S: Service> Slot<S> {
+    /// That service, and what it counts.
+    #[must_use]
+    pub const fn new(engine: ServeEngine<S>, counters: Arc<ServeCounters>) -> Self {
+        Self { engine, counters, leaving: false }
+    }
+}
+
+/// What control tells the services of a worker.
+pub enum DemuxCommand<S: Service> {
+    /// The same to each of them.
+    Each(ServeCommand),
+    /// To the one in that slot.
+    One(usize, ServeCommand),
+    /// Take in services that wait, and hand frames on by other routes; answered by [`ServeEvent::Prepared`].
+    Prepare(Box<Prepare<S>>),
+    /// Other routes and limits, some services begin, and others leave; answered by [`ServeEvent::Switched`].
+    Switch(Box<Switch>),
+}
+
+/// Services to come, which serve nothing before a [`Switch`] has them begin but the frames that the routes give them.
+pub struct Prepare<S: Service> {
+    /// For the answer.
+    pub number: u32,
+    /// Each with its slot, which is free.
+    pub services: Vec<(usize, Box<Slot<S>>)>,
+    /// Routes from now on.
+    pub routes: Routes,
+}
+
+/// A change of all services at once.
+pub struct Switch {
+    /// For the answer.
+    pub number: u32,
+    /// Routes from now on.
+    pub routes: Routes,
+    /// Slots of services that serve the kernel's sockets from now on.
+    pub begin: Vec<usize>,
+    /// Slots of services that take no more, and go once what they have accepted is answered.
+    pub leave: Vec<usize>,
+    /// Limits of services that go on.
+    pub limits: Vec<(usize, Limits)>,
 }
 
 /// The services of one worker.
@@ -110,6 +164,8 @@ pub struct Demux<S: Service> {
     /// Slots in use, ascending.
     used: Vec<u8>,
     routes: Routes,
+    /// How many have been told to leave.
+    leaving: usize,
     /// Frames of one service on their way to it.
     burst: Burst,
 }
@@ -119,18 +175,22 @@ impl<S: Service> Demux<S> {
     #[must_use]
     pub fn new(routes: Routes) -> Self {
         let slots = (0..SLOTS_MAX).map(|_| None).collect();
-        Self { slots, used: Vec::with_capacity(SLOTS_MAX), routes, burst: Burst::new() }
+        Self { slots, used: Vec::with_capacity(SLOTS_MAX), routes, leaving: 0, burst: Burst::new() }
     }
 
-    /// With one engine more, in a slot that is free.
+    /// With one service more, in a slot that is free.
     #[must_use]
-    pub fn with(mut self, slot: usize, engine: ServeEngine<S>, counters: Arc<ServeCounters>) -> Self {
-        if let Some(place) = self.slots.get_mut(slot) {
-            *place = Some(Box::new(Slot { engine, counters }));
-        }
+    pub fn with(mut self, slot: usize, service: Box<Slot<S>>) -> Self {
+        self.put(slot, Some(service));
+        self
+    }
+
+    /// Puts a service into a slot, or nothing; what was there.
+    fn put(&mut self, slot: usize, service: Option<Box<Slot<S>>>) -> Option<Box<Slot<S>>> {
+        let former = self.slots.get_mut(slot).and_then(|place| std::mem::replace(place, service));
         self.used.clear();
         self.used.extend((0u8..).zip(&self.slots).filter_map(|(slot, at)| at.as_ref().map(|_| slot)));
-        self
+        former
     }
 
     /// Has one service do something.
@@ -142,7 +202,7 @@ impl<S: Service> Demux<S> {
         call: impl FnOnce(&mut ServeEngine<S>, &mut Io<'_, ServeEvent>) -> T,
     ) -> Option<T> {
         let alone = self.is_single(slot);
-        let Slot { engine, counters } = &mut **self.slots.get_mut(slot)?.as_mut()?;
+        let Slot { engine, counters, .. } = &mut **self.slots.get_mut(slot)?.as_mut()?;
         Some(if alone { call(engine, io) } else { call(engine, &mut io.part(slot, &counters.drops)) })
     }
 
@@ -171,7 +231,7 @@ impl<S: Service> Demux<S> {
     /// Hands what was collected to its service.
     fn hand_on(&mut self, now: Instant, port: usize, slot: usize, io: &mut Io<'_, ServeEvent>) {
         let Self { slots, burst, .. } = self;
-        if let Some(Slot { engine, counters }) = slots.get_mut(slot).and_then(Option::as_deref_mut) {
+        if let Some(Slot { engine, counters, .. }) = slots.get_mut(slot).and_then(Option::as_deref_mut) {
             engine.receive(now, port, burst, &mut io.part(slot, &counters.drops));
         }
         // Only without any service there is something left.
@@ -182,8 +242,56 @@ impl<S: Service> Demux<S> {
     }
 }
 
+impl<S: Service + 'static> Demux<S> {
+    fn prepare(&mut self, now: Instant, mut prepare: Box<Prepare<S>>, io: &mut Io<'_, ServeEvent>) {
+        let mut outcome = Ok(());
+        for (slot, service) in prepare.services.drain(..) {
+            self.put(slot, Some(service));
+            let started = self.one(slot, io, |engine, io| engine.start(now, io));
+            outcome = outcome.and(started.unwrap_or(Ok(())));
+        }
+        std::mem::swap(&mut self.routes, &mut prepare.routes);
+        let number = prepare.number;
+        // There is room: control has one change under way at a time.
+        let _ = io.tell_reserved(ServeEvent::Prepared { number, outcome, former: prepare });
+    }
+
+    fn switch(&mut self, now: Instant, mut switch: Box<Switch>, io: &mut Io<'_, ServeEvent>) {
+        std::mem::swap(&mut self.routes, &mut switch.routes);
+        for (slot, limits) in &mut switch.limits {
+            self.one(*slot, io, |engine, _| engine.exchange_limits(limits));
+        }
+        // First those that leave: what waits in a socket that both have is theirs.
+        for slot in &switch.leave {
+            self.one(*slot, io, |engine, io| engine.leave(now, io));
+            if let Some(service) = self.slots.get_mut(*slot).and_then(Option::as_deref_mut) {
+                self.leaving += usize::from(!std::mem::replace(&mut service.leaving, true));
+            }
+        }
+        for slot in &switch.begin {
+            self.one(*slot, io, |engine, io| engine.command(now, ServeCommand::Begin, io));
+        }
+        let number = switch.number;
+        let _ = io.tell_reserved(ServeEvent::Switched { number, former: switch });
+    }
+
+    /// Takes out those that were told to leave and have drained.
+    fn let_leave(&mut self, io: &mut Io<'_, ServeEvent>) {
+        for slot in 0..self.slots.len() {
+            let is_done = |service: &Slot<S>| service.leaving && service.engine.is_drained();
+            if self.slots[slot].as_deref().is_some_and(is_done) {
+                self.one(slot, io, |engine, io| engine.forget(io));
+                if let Some(service) = self.put(slot, None) {
+                    self.leaving -= 1;
+                    let _ = io.tell_reserved(ServeEvent::Left { slot, service });
+                }
+            }
+        }
+    }
+}
+
 impl<S: Service + 'static> Engine for Demux<S> {
-    type Command = ServeCommand;
+    type Command = DemuxCommand<S>;
     type Event = ServeEvent;
 
     fn start(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) -> Result<(), Errno> {
@@ -228,6 +336,9 @@ impl<S: Service + 'static> Engine for Demux<S> {
     fn run(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) -> bool {
         let mut busy = false;
         self.each(io, |engine, io| busy |= engine.run(now, io));
+        if self.leaving > 0 {
+            self.let_leave(io);
+        }
         busy
     }
 
@@ -247,8 +358,17 @@ impl<S: Service + 'static> Engine for Demux<S> {
         self.each(io, |engine, io| engine.rest(io));
     }
 
-    fn command(&mut self, now: Instant, command: ServeCommand, io: &mut Io<'_, ServeEvent>) {
-        self.each(io, |engine, io| engine.command(now, command.clone(), io));
+    fn command(&mut self, now: Instant, command: DemuxCommand<S>, io: &mut Io<'_, ServeEvent>) {
+        match command {
+            DemuxCommand::Each(command) => {
+                self.each(io, |engine, io| engine.command(now, command.clone(), io));
+            }
+            DemuxCommand::One(slot, command) => {
+                self.one(slot, io, |engine, io| engine.command(now, command, io));
+            }
+            DemuxCommand::Prepare(prepare) => self.prepare(now, prepare, io),
+            DemuxCommand::Switch(switch) => self.switch(now, switch, io),
+        }
     }
 }
 

@@ -2,7 +2,6 @@
 
 mod late;
 
-use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -23,12 +22,16 @@ use self::late::{Awaited, Way};
 use crate::counters::ServeCounters;
 use crate::frames;
 use crate::guarded::{Guarded, Panicked};
+use crate::limits::Limits;
 use crate::pool::Desk;
 use crate::served::Served;
 use crate::tcp::{self, Call, Share, TcpLimits, TcpServer};
 
 /// Datagrams taken from the kernel's socket per turn: a flood there does not starve the fast path.
 const KERNEL_BURST: usize = 64;
+
+/// Times that many that are taken from a socket before its service leaves: more than its buffer holds of small datagrams.
+const LAST_BURSTS: usize = 256;
 
 /// The longest UDP payload there is.
 const DATAGRAM_MAX: usize = 65_535;
@@ -45,8 +48,7 @@ pub struct ServeConfig {
     pub served: Arc<Served>,
     /// The addresses of the interface, as they are now.
     pub addresses: Arc<[IpAddr]>,
-    /// Replies per second to one source that are as large as their requests; 0: no limit. It does not hold for a service
-    /// whose replies cannot loop ([`Service::may_loop`]).
+    /// Replies per second to one source that are as large as their requests; 0: no limit. See [`Limits::new`].
     pub reply_rate: u32,
     /// The kernel's sockets.
     pub kernel: KernelSide,
@@ -119,6 +121,29 @@ pub enum ServeEvent {
     Begun,
     /// There is no connection left after [`ServeCommand::Drain`].
     Drained,
+    /// The worker has taken in what [`DemuxCommand::Prepare`](crate::DemuxCommand::Prepare) of that number brought, or why not.
+    Prepared {
+        /// The number.
+        number: u32,
+        /// What watching a descriptor of a new service returned.
+        outcome: Result<(), Errno>,
+        /// No longer used.
+        former: Box<dyn Send>,
+    },
+    /// The worker has done what [`DemuxCommand::Switch`](crate::DemuxCommand::Switch) of that number asks.
+    Switched {
+        /// The number.
+        number: u32,
+        /// No longer used.
+        former: Box<dyn Send>,
+    },
+    /// The service in that slot has left, as it was told to: the slot is free.
+    Left {
+        /// The slot.
+        slot: usize,
+        /// All of it, to be freed.
+        service: Box<dyn Send>,
+    },
     /// The service has panicked.
     Panicked(Panicked),
 }
@@ -144,6 +169,8 @@ pub struct ServeEngine<S: Service> {
     stopping: bool,
     /// Told to, and control does not know yet that it is done.
     draining: bool,
+    /// Told to leave: what becomes of it is told by whoever it leaves.
+    leaving: bool,
     counters: Arc<ServeCounters>,
 }
 
@@ -161,8 +188,8 @@ impl<S: Service> ServeEngine<S> {
     pub fn new(service: S, config: ServeConfig, counters: Arc<ServeCounters>) -> Self {
         let KernelSide { udp, receives, listeners, connections, share, desk, waits } = config.kernel;
         let served = config.served;
-        let limited = config.reply_rate > 0 && service.may_loop();
-        let reply_limit = limited.then(|| ReplyLimit::new(config.reply_rate, unforeseeable()));
+        let Limits { share, connections, reply_limit } =
+            Limits::new(&service, share, connections, config.reply_rate);
         Self {
             service: Guarded::new(service),
             addresses: config.addresses,
@@ -180,7 +207,51 @@ impl<S: Service> ServeEngine<S> {
             waits,
             stopping: false,
             draining: false,
+            leaving: false,
             counters,
+        }
+    }
+
+    /// Has these limits from now on; its former ones are left in their place, to be freed elsewhere. Connections that it has stay,
+    /// also where it has more than it may have now.
+    pub(crate) fn exchange_limits(&mut self, limits: &mut Limits) {
+        std::mem::swap(&mut self.reply_limit, &mut limits.reply_limit);
+        if let Some(tcp) = &mut self.tcp {
+            tcp.exchange_limits(&mut limits.share, limits.connections);
+        }
+    }
+
+    /// Serves what waits in its sockets, unless that is another one's, takes no more, and ends its connections once they are answered.
+    pub(crate) fn leave(&mut self, now: Instant, io: &Io<'_, ServeEvent>) {
+        if self.receives {
+            for number in 0..self.udp.len() {
+                let most = if self.waits { 0 } else { LAST_BURSTS };
+                for _ in 0..most {
+                    if !self.serve_kernel_udp(now, number, io) {
+                        break;
+                    }
+                }
+                // A descriptor that is closed while another one of the same socket is open would stay in the epoll.
+                let _ = io.unwatch(&self.udp[number]);
+            }
+        }
+        (self.stopping, self.leaving, self.draining) = (true, true, false);
+        let Self { tcp, service, counters, desk, waits, .. } = self;
+        let desk = desk.as_mut();
+        if let Some(tcp) = tcp {
+            tcp.drain(*waits, Call { now, service, counters, io, desk });
+        }
+    }
+
+    /// Whether everything that it had accepted is answered, or cut off.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.awaited.len() == 0 && self.tcp.as_ref().is_none_or(TcpServer::is_drained)
+    }
+
+    /// The last thing before it is taken away: nothing of its own is watched any more.
+    pub(crate) fn forget(&self, io: &Io<'_, ServeEvent>) {
+        if let Some(desk) = &self.desk {
+            let _ = io.unwatch(desk.fd());
         }
     }
 
@@ -400,7 +471,7 @@ impl<S: Service> Engine for ServeEngine<S> {
             // If the mailbox is full it is not told; it has been counted.
             let _ = io.tell(ServeEvent::Panicked(panicked));
         }
-        if self.draining && self.awaited.len() == 0 && self.tcp.as_ref().is_none_or(TcpServer::is_drained) {
+        if self.draining && self.is_drained() {
             // Said once: it has room reserved in the mailbox, as a worker that sleeps has no later turn to say it in.
             self.draining = io.tell_reserved(ServeEvent::Drained).is_err();
         }
@@ -445,6 +516,8 @@ impl<S: Service> Engine for ServeEngine<S> {
                     let _ = io.tell_reserved(ServeEvent::Begun);
                 }
             }
+            // It does already, and whoever it leaves tells when it is done.
+            ServeCommand::Drain { .. } if self.leaving => {}
             ServeCommand::Drain { handed_over } => {
                 if handed_over && self.receives {
                     for socket in self.udp.iter() {
@@ -495,11 +568,6 @@ fn with_scope(peer: SocketAddr, ifindex: u32) -> SocketAddr {
         }
         peer => peer,
     }
-}
-
-/// A number that nobody outside can know: from the keys that the standard library gets from the system.
-fn unforeseeable() -> u64 {
-    RandomState::new().build_hasher().finish()
 }
 
 /// The index of the interface that the port at this place is on.

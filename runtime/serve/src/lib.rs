@@ -12,14 +12,16 @@ mod demux;
 mod engine;
 mod frames;
 mod guarded;
+mod limits;
 mod pool;
 mod served;
 mod tcp;
 
 pub use counters::{ClaimCounters, ServeCounters};
-pub use demux::{Demux, Routes, SLOTS_MAX};
+pub use demux::{Demux, DemuxCommand, Prepare, Routes, SLOTS_MAX, Slot, Switch};
 pub use engine::{KernelSide, SOCKETS_MAX, ServeCommand, ServeConfig, ServeEngine, ServeEvent};
 pub use guarded::Panicked;
+pub use limits::Limits;
 pub use pool::{Desk, PoolLimits};
 pub use served::{Served, ServedPort};
 pub use tcp::{CHUNK, Share, TcpLimits};

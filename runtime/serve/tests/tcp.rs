@@ -19,6 +19,8 @@ use twinpath_time::{Duration, Instant};
 use twinpath_worker::mailbox::{Receiver, Sender, mailbox};
 use twinpath_worker::{Command, Event, Worker, WorkerConfig, WorkerCounters};
 
+#[path = "tcp/changes.rs"]
+mod changes;
 #[path = "tcp/crowd.rs"]
 mod crowd;
 #[path = "tcp/limits.rs"]

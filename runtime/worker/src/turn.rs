@@ -64,6 +64,8 @@ pub enum Command<C> {
     },
     /// Give back this queue: it comes as [`Event::Detached`].
     DetachQueue(PortId),
+    /// Serve what is in the rings before anything else: fewer claims are in force than when it came there.
+    ServeRings,
     /// Frames that a closed port held: they are the worker's again.
     Frames(Vec<Frame>),
     /// Idle like this from now on.
@@ -483,6 +485,7 @@ impl<E: Engine> Worker<E> {
                 Command::Attach(queue) => self.attach(queue),
                 Command::Detach { ifindex } => self.detach(now, |queue| queue.ifindex() == ifindex),
                 Command::DetachQueue(id) => self.detach(now, |queue| queue.id() == id),
+                Command::ServeRings => self.empty_ports(now),
                 Command::Frames(frames) => frames.into_iter().for_each(|frame| self.pool.release(frame)),
                 Command::SetMode(mode) => {
                     self.idle.set_mode(mode);

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::num::NonZeroU16;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 mod limits;
@@ -17,7 +17,7 @@ use twinpath_control::config::{
     Config, CpuGoal, FlowText, LatencyGoal, LatencyRequest, Mode, Overrides, Priority, RequestScope, Sandbox,
     ServiceKind, SourceText,
 };
-use twinpath_control::instance::{self, Plan, Ready};
+use twinpath_control::instance::{self, Loaded, Plan, Ready, Source};
 use twinpath_control::metrics::MetricsAddress;
 use twinpath_wire::EtherType;
 
@@ -242,11 +242,28 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         );
     }
     let (overrides, file, take_over) = args.overrides();
-    let mut config = Config::load(file.as_deref(), &overrides, raise_open_files())?;
-    config.control.sandbox.get_or_insert(Sandbox::On);
-    let (plan, programs) = plan(&config)?;
-    instance::run(Plan { take_over, ..plan }, &programs, |ready| announce(ready, voice))?;
+    let open_files = raise_open_files();
+    let Loaded { config, plan, services } = load(file.as_deref(), &overrides, open_files)?;
+    let source = file.map(|file| {
+        let read_from = file.clone();
+        let read =
+            move || load(Some(&read_from), &overrides, open_files).map_err(|error| crate::in_words(&error));
+        Source { file, config, read: Box::new(read) }
+    });
+    instance::run(Plan { take_over, ..plan }, &services, source, |ready| announce(ready, voice))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What is to be done, from the file and the command line.
+fn load(
+    file: Option<&Path>,
+    overrides: &Overrides,
+    open_files: Option<u64>,
+) -> anyhow::Result<Loaded<Program>> {
+    let mut config = Config::load(file, overrides, open_files)?;
+    config.control.sandbox.get_or_insert(Sandbox::On);
+    let (plan, services) = plan(&config)?;
+    Ok(Loaded { config, plan, services })
 }
 
 /// Takes as many open files as the process may have; that many, or `None` if there is no limit.

@@ -5,7 +5,9 @@ use std::fmt::Write as _;
 use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
 use twinpath_control::command::Topic;
-use twinpath_control::report::{Device, Draining, Interface, Queue, Report, Sandbox, Service, Worker};
+use twinpath_control::report::{
+    Configuration, Device, Draining, Interface, Queue, Report, Sandbox, Service, Worker,
+};
 
 /// In a file or a pipe.
 const WIDTH_WITHOUT_TERMINAL: u16 = 120;
@@ -52,7 +54,17 @@ fn instance(report: &Report) -> String {
         instance.version,
         instance.pool_mib
     ) + &instance.draining.map(draining).unwrap_or_default()
+        + &instance.configuration.as_ref().map(configuration).unwrap_or_default()
         + &sandbox(&instance.sandbox)
+}
+
+fn configuration(configuration: &Configuration) -> String {
+    let Configuration { file, read_s, refusal, .. } = configuration;
+    let refused = match refusal {
+        Some(why) => format!("; the last reload was refused:\n    {}", why.replace('\n', "\n    ")),
+        None => String::new(),
+    };
+    format!("\nconfiguration {file}, read {} ago{refused}", span(*read_s))
 }
 
 fn sandbox(sandbox: &Sandbox) -> String {

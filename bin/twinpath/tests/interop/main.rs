@@ -19,6 +19,7 @@ mod metrics;
 mod once;
 mod other_users;
 mod output;
+mod reload;
 mod rig;
 mod rpc;
 mod sandbox;

@@ -166,6 +166,13 @@ impl Rig {
             .unwrap_or_else(|stderr| panic!("serve {arguments:?} did not start: {stderr}"))
     }
 
+    /// The same with more in its environment.
+    pub(crate) fn start_with_env(&self, arguments: &[&str], environment: &[(&str, &str)]) -> Server {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_twinpath"));
+        command.arg("serve").args(arguments).envs(environment.iter().copied());
+        self.launch(command, &self.server).unwrap_or_else(|stderr| panic!("it did not start: {stderr}"))
+    }
+
     /// Starts any service; what it said on standard error if it ended instead.
     pub(crate) fn try_start(&self, arguments: &[&str]) -> Result<Server, String> {
         self.try_launch(&[&["serve"], arguments].concat())
@@ -178,10 +185,15 @@ impl Rig {
 
     /// The same in either namespace.
     pub(crate) fn try_launch_in(&self, namespace: &Namespace, arguments: &[&str]) -> Result<Server, String> {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_twinpath"));
+        command.args(arguments);
+        self.launch(command, namespace)
+    }
+
+    fn launch(&self, mut command: Command, namespace: &Namespace) -> Result<Server, String> {
         let number = std::fs::read_dir(self.directory.path()).expect("readable").count();
         let socket = self.directory.path().join(format!("{number}.sock"));
-        let mut command = Command::new(env!("CARGO_BIN_EXE_twinpath"));
-        command.args(arguments).arg("--socket").arg(&socket);
+        command.arg("--socket").arg(&socket);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         place(&mut command, Placement { namespace: Some(namespace), ..Placement::default() })
             .expect("placed");

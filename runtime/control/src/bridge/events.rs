@@ -18,14 +18,18 @@ use super::start::{hold_port, kernel_addresses};
 use super::{Bridge, BridgeError, Carrier, PATH, Place};
 use crate::command::{Request, Server};
 use crate::device;
-use crate::instance::{Ready, Signals, any_readable};
+use crate::instance::{Ready, any_readable};
 use crate::mirror::Event;
 use crate::mirror::table::Link;
 use crate::outbox::RETRY_INTERVAL;
 use crate::report::{self, Report};
+use crate::signals::{Signalled, Signals};
 
 /// Requests that may wait for the control loop; more wait in their sockets.
 const ASKED_MAX: usize = 64;
+
+/// Why it is not configured anew.
+const NO_RELOAD: &str = "there is no file to read again: a bridge is told everything on its command line; restart it with what is to change";
 
 /// A request from the command socket, and where its answer goes.
 type Asked = (Request, oneshot::Sender<Result<serde_json::Value, String>>);
@@ -36,7 +40,7 @@ enum Woken {
     Worker,
     Asked(Asked),
     Retry,
-    End,
+    Signal(Signalled),
 }
 
 impl Bridge {
@@ -89,7 +93,7 @@ impl Bridge {
                 event = self.mirror.next() => Woken::Mirror(event?),
                 () = any_readable(&watched) => Woken::Worker,
                 Some(asked) = asked.recv() => Woken::Asked(asked),
-                () = signals.next() => Woken::End,
+                signalled = signals.next() => Woken::Signal(signalled),
                 () = tokio::time::sleep(RETRY_INTERVAL), if !flushed => Woken::Retry,
             };
             match woken {
@@ -101,7 +105,12 @@ impl Bridge {
                     // Whoever asked may be gone by now.
                     let _ = answer.send(self.answer(&request));
                 }
-                Woken::End => {
+                Woken::Signal(Signalled::Reload) => {
+                    crate::notify::reloading();
+                    tracing::error!("not reloaded: {NO_RELOAD}");
+                    crate::notify::ready();
+                }
+                Woken::Signal(Signalled::End) => {
                     crate::notify::stopping();
                     return Ok(());
                 }
@@ -345,6 +354,7 @@ impl Bridge {
             Request::Sockets | Request::Drain(_) => {
                 Err("a bridge has no connections of its own: end it with a signal".to_owned())
             }
+            Request::Reload => Err(NO_RELOAD.to_owned()),
             Request::Measure => Err("a bridge measures what waking up costs at its start only".to_owned()),
             Request::Capture(_) => {
                 Err("a bridge has no captures: tcpdump on the device sees all it carries".to_owned())
@@ -373,6 +383,7 @@ impl Bridge {
                 pool_mib: pool_bytes as f64 / f64::from(1 << 20),
                 draining: None,
                 sandbox: self.confined.clone(),
+                configuration: None,
             },
             interfaces: vec![self.report_interface(Side::Port), self.report_interface(Side::Kernel)],
             machine: Some(self.machine.costs.clone()),

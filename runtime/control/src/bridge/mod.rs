@@ -30,11 +30,12 @@ use self::links::Links;
 use self::sides::Sides;
 use self::workers::WorkerHandle;
 use crate::command::{Server, default_socket, run_directory};
-use crate::instance::{Ready, Signals, StartError};
+use crate::instance::{Ready, StartError};
 use crate::mirror::table::Link;
 use crate::mirror::{Mirror, MirrorError};
 use crate::report;
 use crate::sandbox::Sandbox;
+use crate::signals::Signals;
 
 /// What reports call the path of both interfaces.
 const PATH: &str = "exception";

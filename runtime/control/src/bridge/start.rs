@@ -34,6 +34,7 @@ impl Bridge {
             socket: socket.to_owned(),
             former_values: machine.former_values.clone(),
             rpcbind: false,
+            configuration: None,
             tap: true,
         };
         let tap = Tap::make(&plan.kernel, plan.queues)?;

@@ -10,7 +10,7 @@ use serde_json::Value;
 use twinpath_sys::TrustedDir;
 use twinpath_sys::trusted_dir::TrustError;
 
-use super::{ANSWER_MAX, Answer, CommandError, Drain, PATIENCE, Request, is_trusted};
+use super::{ANSWER_MAX, Answer, CommandError, Drain, PATIENCE, RELOAD_PATIENCE, Request, is_trusted};
 use crate::report::Draining;
 
 /// A connection to the instance that listens there: root's, or this user's.
@@ -30,7 +30,7 @@ pub fn connect(socket: &Path) -> Result<UnixStream, CommandError> {
     }
 }
 
-/// Sends one request and waits for the answer, at most [`PATIENCE`] for each part of it.
+/// Sends one request and waits for the answer, at most [`PATIENCE`] for each part of it; for that of a reload [`RELOAD_PATIENCE`].
 ///
 /// # Errors
 /// Nobody answers there, or [`CommandError::Refused`] with the instance's own sentence.
@@ -96,7 +96,9 @@ pub fn interpret(socket: &Path, line: &[u8]) -> Result<Value, CommandError> {
 }
 
 fn converse(mut stream: &UnixStream, request: &Request) -> io::Result<Vec<u8>> {
-    stream.set_read_timeout(Some(PATIENCE))?;
+    // A reload is answered once it is done.
+    let patience = if *request == Request::Reload { RELOAD_PATIENCE } else { PATIENCE };
+    stream.set_read_timeout(Some(patience))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut text = serde_json::to_vec(request)?;
     text.push(b'\n');

@@ -332,6 +332,24 @@ impl Service {
         ports.chain(flows.map(|end| ("service.flows", (Protocol::Udp, end.port(), Some(end.ip())))))
     }
 
+    /// What of `new` cannot be bound while this one's sockets are open: a port at all addresses where this one has it at some, or the other
+    /// way round. A socket at the very same place is handed on instead.
+    pub(super) fn in_the_way_of(&self, new: &Self) -> Option<Fault> {
+        let held: Vec<End> = self.ends().map(|(_, end)| end).collect();
+        let meets = |(protocol, port, address): &End| {
+            let place = |end: &&End| (end.0, end.1) == (*protocol, *port);
+            let same = held.contains(&(*protocol, *port, *address));
+            !same && held.iter().filter(place).any(|(.., at)| at.is_none() || address.is_none())
+        };
+        let (key, (protocol, port, _)) = new.ends().find(|(_, end)| meets(end))?;
+        let (own, new) = (self.shown_name(), new.shown_name());
+        let sentence = format!(
+            "`{new}` wants {protocol} port {port} at other addresses than `{own}` holds it now, which cannot be bound beside each \
+             other: restart for that"
+        );
+        Some(Fault::new(key, sentence))
+    }
+
     /// What it wants that another service has.
     fn conflicts_with(&self, earlier: &Self) -> Vec<Wrong> {
         let (own, other) = (self.shown_name(), earlier.shown_name());

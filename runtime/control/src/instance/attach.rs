@@ -372,7 +372,18 @@ impl Attachment {
     /// # Errors
     /// [`AttachError`]; the former claims stay in force then.
     pub fn retarget(&mut self, mac: Mac, addresses: Vec<IpAddr>) -> Result<(), AttachError> {
-        let target = Target { mac, addresses, ..self.target.clone() };
+        self.apply(Target { mac, addresses, ..self.target.clone() })
+    }
+
+    /// Claims something else from now on.
+    ///
+    /// # Errors
+    /// [`AttachError`]; the former claims stay in force then.
+    pub fn claim(&mut self, claims: Vec<Claim>) -> Result<(), AttachError> {
+        self.apply(Target { claims, ..self.target.clone() })
+    }
+
+    fn apply(&mut self, target: Target) -> Result<(), AttachError> {
         self.steering.apply(&target.table()?)?;
         self.target = target;
         Ok(())

@@ -121,7 +121,9 @@ impl<S: Service + 'static> Instance<S> {
         let mut services = 0;
         for worker in &mut self.workers {
             worker.tell_services(ServeCommand::Drain { handed_over });
-            services += worker.services.len();
+            // Those that are leaving already are waited for besides.
+            let staying = worker.services.iter().filter(|service| !self.reloads.is_leaving(service.slot));
+            services += staying.count();
         }
         let now = Instant::now();
         let (cutting, followers) = (false, Vec::new());

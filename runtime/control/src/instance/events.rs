@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 use twinpath_port::PortId;
 use twinpath_serve::{Panicked, ServeCommand, ServeEvent};
@@ -19,6 +18,7 @@ use twinpath_worker::{Command, Event as WorkerEvent};
 use super::attach::{Attachment, kernel_ring_bytes};
 use super::drain::{self, Drain};
 use super::hold::hold_frames;
+use super::reload;
 use super::start::learn_facts;
 use super::workers::WorkerHandle;
 use super::{ASKED_MAX, Asked, Instance, InstanceError, Ready, ServicePlan};
@@ -32,6 +32,7 @@ use crate::mirror::table::Link;
 use crate::notify;
 use crate::outbox::RETRY_INTERVAL;
 use crate::report::{self, Report};
+use crate::signals::{Signalled, Signals};
 
 /// How often to look at what nobody announces: programs of others at tc ingress, IPsec policies and rp_filter; and, on the XDP path, the number of queues,
 /// where one without a socket is served by the kernel, so that nothing is lost meanwhile.
@@ -39,25 +40,6 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// How often to look whether the workers are at rest: what waking up costs is measured again then, in its time.
 const REST_INTERVAL: Duration = Duration::from_secs(60);
-
-/// The signals that end an instance.
-pub(crate) struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl Signals {
-    pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
-    }
-
-    pub(crate) async fn next(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
-    }
-}
 
 /// What woke the loop.
 enum Woken {
@@ -67,17 +49,17 @@ enum Woken {
     Check,
     Rest,
     Retry,
-    End,
+    Signal(Signalled),
+    Leaving,
     Drain(drain::Next),
 }
 
-impl<S: Service + 'static> Instance<S> {
+impl<S: Service + Clone + 'static> Instance<S> {
     /// Answers at the command socket, says that all is ready, and serves until a signal ends it.
     pub(super) async fn listen_and_serve(
         &mut self,
         signals: &mut Signals,
         server: &Server,
-        scrapes: Option<&metrics::Server>,
         ready: impl FnOnce(&Ready),
     ) -> Result<(), InstanceError> {
         let (ask, asked) = mpsc::channel::<Asked>(ASKED_MAX);
@@ -108,16 +90,11 @@ impl<S: Service + 'static> Instance<S> {
         };
         ready(&Ready {
             socket: server.path().to_owned(),
-            metrics: scrapes.map(metrics::Server::address),
+            metrics: self.offered.borrow().as_ref().map(|server| server.address()),
             report: self.report(),
         });
         notify::ready();
-        let scraped = async {
-            match scrapes {
-                Some(scrapes) => scrapes.serve(scrape).await,
-                None => std::future::pending().await,
-            }
-        };
+        let scraped = metrics::serve_where_offered(self.offered.subscribe(), scrape);
         tokio::select! {
             outcome = self.serve(asked, &ask, signals) => outcome,
             never = server.serve_aside(hand_over, Some(aside)) => match never {},
@@ -147,7 +124,7 @@ impl<S: Service + 'static> Instance<S> {
         let mut rest = tokio::time::interval(REST_INTERVAL);
         loop {
             let attached = self.interface.attachment.is_some() || self.interface.held_back;
-            let due = self.drain_due();
+            let (due, cut) = (self.drain_due(), self.reloads.cut_due());
             let flushed = self.flush_outboxes();
             let woken = tokio::select! {
                 event = self.mirror.next() => Woken::Mirror(event?),
@@ -155,7 +132,8 @@ impl<S: Service + 'static> Instance<S> {
                 Some(asked) = asked.recv() => Woken::Asked(asked),
                 _ = check.tick(), if attached => Woken::Check,
                 _ = rest.tick() => Woken::Rest,
-                () = signals.next() => Woken::End,
+                signalled = signals.next() => Woken::Signal(signalled),
+                () = reload::cut_is_due(cut) => Woken::Leaving,
                 next = drain::next(due) => Woken::Drain(next),
                 () = tokio::time::sleep(RETRY_INTERVAL), if !flushed => Woken::Retry,
             };
@@ -171,11 +149,11 @@ impl<S: Service + 'static> Instance<S> {
                     self.look_at_bypassed();
                     self.check_queues().await;
                 }
-                Woken::End => {
-                    notify::stopping();
-                    // First, so that nobody is sent here any more.
-                    std::mem::take(&mut self.registered).unset().await;
-                    if !self.stop_by_signal() {
+                // It is told in the log.
+                Woken::Signal(Signalled::Reload) => drop(self.reload().await),
+                Woken::Leaving => self.cut_leaving(),
+                Woken::Signal(Signalled::End) => {
+                    if !self.end_by_signal().await {
                         break;
                     }
                 }
@@ -186,7 +164,7 @@ impl<S: Service + 'static> Instance<S> {
                     }
                 }
             }
-            if self.drain.as_ref().is_some_and(Drain::is_done) {
+            if self.drain.as_ref().is_some_and(Drain::is_done) && !self.reloads.has_leaving() {
                 break;
             }
             self.answer_taker();
@@ -197,10 +175,22 @@ impl<S: Service + 'static> Instance<S> {
         Ok(())
     }
 
+    /// A signal that ends it. Says whether there is something to wait for.
+    async fn end_by_signal(&mut self) -> bool {
+        notify::stopping();
+        // First, so that nobody is sent here any more.
+        std::mem::take(&mut self.registered).unset().await;
+        self.stop_by_signal()
+    }
+
     /// Does what somebody asks.
     async fn asked(&mut self, asked: Asked, ask: &mpsc::Sender<Asked>) {
         match asked {
             Asked::Request(Request::Measure, answer) => self.measure(Some(answer), ask),
+            Asked::Request(Request::Reload, answer) => {
+                let changed = self.reload().await;
+                drop(answer.send(changed.map(|changed| serde_json::json!({ "changed": changed }))));
+            }
             // Whoever asked may be gone by now.
             Asked::Request(request, answer) => drop(answer.send(self.answer(&request))),
             Asked::Measured(costs) => self.measured(*costs),
@@ -220,7 +210,9 @@ impl<S: Service + 'static> Instance<S> {
             }
         }
     }
+}
 
+impl<S: Service + 'static> Instance<S> {
     pub(super) fn read_workers(&mut self) {
         for at in 0..self.workers.len() {
             self.workers[at].events.drain();
@@ -234,6 +226,11 @@ impl<S: Service + 'static> Instance<S> {
                     }
                     WorkerEvent::Engine(ServeEvent::Reclaim(addresses)) => drop(addresses),
                     WorkerEvent::Engine(ServeEvent::Begun) => self.begun += 1,
+                    WorkerEvent::Engine(ServeEvent::Prepared { number, outcome, .. }) => {
+                        self.reloads.prepared(number, at, outcome);
+                    }
+                    WorkerEvent::Engine(ServeEvent::Switched { .. }) => self.reloads.switched(),
+                    WorkerEvent::Engine(ServeEvent::Left { slot, .. }) => self.left(at, slot),
                     WorkerEvent::Engine(ServeEvent::Drained) => {
                         self.drain.iter_mut().for_each(Drain::service_drained);
                     }
@@ -460,7 +457,7 @@ impl<S: Service + 'static> Instance<S> {
         match request {
             Request::Show(topic) => topic.of(&self.report()),
             Request::Sockets | Request::Drain(_) => Err("it is not answered here".to_owned()),
-            Request::Measure => Err("a measurement is answered when it has ended".to_owned()),
+            Request::Measure | Request::Reload => Err("it is answered when it has ended".to_owned()),
             Request::Capture(_) => Err("a capture is not answered in a line".to_owned()),
             Request::Set(change) => {
                 change.meant(&mut self.workers)?.iter_mut().for_each(|worker| worker.set(*change));
@@ -491,6 +488,7 @@ impl<S: Service + 'static> Instance<S> {
                 pool_mib: pool_bytes as f64 / f64::from(1 << 20),
                 draining: self.report_drain(),
                 sandbox: self.confined.clone(),
+                configuration: self.reloads.report(),
             },
             services: self.report_services(),
             interfaces: vec![self.report_interface()],
@@ -525,10 +523,7 @@ impl<S: Service + 'static> Instance<S> {
             let place = format!("{} queue {}", self.interface.name, queue.id.queue);
             (count > 0).then(|| report::Drop { place, reason: "ring_full".to_owned(), count })
         });
-        let of_workers = self
-            .workers
-            .iter()
-            .flat_map(|worker| worker.drops(&self.interface.name, |slot| self.name_of(slot)));
+        let of_workers = self.workers.iter().flat_map(|worker| worker.drops(&self.interface.name));
         of_workers.chain(lost).chain(of_control).collect()
     }
 

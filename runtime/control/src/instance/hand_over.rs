@@ -198,6 +198,11 @@ impl<S: Service + 'static> Instance<S> {
         }
     }
 
+    /// Other sockets are served than those that a new instance was given.
+    pub(super) fn taker_is_outdated(&mut self) {
+        self.taker_failed("the configuration was read again meanwhile");
+    }
+
     /// Puts back what had been taken off for a new instance.
     fn taker_failed(&mut self, why: &str) {
         let Some(mut taker) = self.takers.current.take() else { return };

@@ -17,6 +17,7 @@ mod hand_over;
 mod hold;
 mod neighbours;
 mod plan;
+mod reload;
 mod standing;
 mod start;
 mod take_over;
@@ -25,12 +26,14 @@ mod workers;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::Arc;
 
 pub use attach::{AttachError, AttachPlan, Attachment, Placed, Target, kernel_ring_bytes, pool_frames};
 pub use client::{Client, ClientError, ClientPath};
-pub(crate) use events::{Signals, any_readable};
-use tokio::sync::oneshot;
+pub(crate) use events::any_readable;
+pub use reload::{Loaded, Source};
+use tokio::sync::{oneshot, watch};
 use twinpath_serve::{PoolLimits, Served, ServedPort, TcpLimits};
 use twinpath_service::Service;
 use twinpath_steer::{Claim, ClaimKind, Prefix};
@@ -51,6 +54,7 @@ use crate::mirror::{Mirror, MirrorError};
 use crate::report;
 use crate::rpcbind::{Registered, Registration};
 use crate::sandbox::Sandbox;
+use crate::signals::Signals;
 
 /// What an instance is to do.
 #[derive(Clone, Debug)]
@@ -228,6 +232,9 @@ pub enum InstanceError {
         /// Why.
         why: String,
     },
+    /// Services that have left have too many connections yet.
+    #[error("too many services are leaving: try again once their connections have ended")]
+    TooMany,
     /// Several things at once.
     #[error("{}", several(.0))]
     Several(Vec<InstanceError>),
@@ -351,8 +358,12 @@ struct Instance<S: Service> {
     held: Vec<hand_over::Held>,
     /// Instances that take over.
     takers: hand_over::Takers,
-    /// Services of workers that serve what waits in the sockets of a former instance.
+    /// Services of workers that have begun to serve what waits in sockets that others had before.
     begun: usize,
+    /// How its configuration is read again, and what has become of that.
+    reloads: reload::Reloads<S>,
+    /// Where metrics are offered now.
+    offered: watch::Sender<Option<Rc<metrics::Server>>>,
     /// How it is confined.
     confined: report::Sandbox,
     /// It is stopping.
@@ -387,11 +398,16 @@ struct Interface {
 }
 
 /// Serves until SIGINT or SIGTERM; `ready` is called once it does. `services` are those of the plan, in its order; every worker gets a
-/// clone of each.
+/// clone of each. With a `source`, SIGHUP and `twinpath reload` have its file read again.
 ///
 /// # Errors
 /// [`InstanceError`]; nothing is left changed then.
-pub fn run<S>(plan: Plan, services: &[S], ready: impl FnOnce(&Ready)) -> Result<(), InstanceError>
+pub fn run<S>(
+    plan: Plan,
+    services: &[S],
+    source: Option<Source<S>>,
+    ready: impl FnOnce(&Ready),
+) -> Result<(), InstanceError>
 where
     S: Service + Clone + 'static,
 {
@@ -400,20 +416,21 @@ where
     panics::end_process_on_panic(|| {
         runtime.block_on(async {
             // Before anything is changed, so that no signal finds it half done.
-            let mut signals = events::Signals::new().map_err(InstanceError::Control)?;
+            let mut signals = Signals::new().map_err(InstanceError::Control)?;
             let scrapes = match plan.metrics {
-                Some(address) => Some(metrics::Server::bind(address).await?),
+                Some(address) => Some(Rc::new(metrics::Server::bind(address).await?)),
                 None => None,
             };
             // Also before anything is changed: an instance that cannot be asked must not take another one's place.
             let socket = plan.socket.clone().unwrap_or_else(|| plan.default_socket());
             let server = command::Server::bind(&socket)?;
-            let mut instance = Instance::start(plan, services, server.path()).await?;
+            let mut instance = Instance::start(plan, services, source, server.path()).await?;
             instance.scrapers = scrapes.as_ref().map(|scrapes| Arc::clone(scrapes.counters()));
+            instance.offered.send_replace(scrapes);
             let registrations: Vec<_> =
                 instance.plan.services.iter().flat_map(|service| service.rpcbind.iter().copied()).collect();
             instance.registered = Registered::set(&registrations).await;
-            let outcome = instance.listen_and_serve(&mut signals, &server, scrapes.as_ref(), ready).await;
+            let outcome = instance.listen_and_serve(&mut signals, &server, ready).await;
             // Already undone, unless something failed.
             std::mem::take(&mut instance.registered).unset().await;
             instance.stop();

@@ -21,13 +21,6 @@ impl<S: Service + 'static> Instance<S> {
         services.map(|(plan, held)| self.report_service(plan, held.slot)).collect()
     }
 
-    /// What the service in that slot is called.
-    pub(super) fn name_of(&self, slot: usize) -> String {
-        let mut services = self.plan.services.iter().zip(&self.held);
-        let found = services.find(|(_, held)| held.slot == slot);
-        found.map_or_else(String::new, |(plan, _)| plan.name.clone())
-    }
-
     fn handles(&self, slot: usize) -> impl Iterator<Item = &ServiceHandle> {
         self.workers.iter().filter_map(move |worker| worker.service(slot))
     }

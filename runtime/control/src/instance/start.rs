@@ -5,17 +5,19 @@ use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use tokio::sync::watch;
 use twinpath_serve::{Desk, KernelSide, Routes, ServeConfig, Share};
 use twinpath_service::Service;
 use twinpath_steer_bpf::Withheld;
-use twinpath_sys::clock;
 use twinpath_sys::descriptors::set_aside;
 use twinpath_sys::tcp_listener::Group;
+use twinpath_sys::{FrameClaim, clock};
 
 use super::attach::{AttachPlan, Attachment, Placed, Target, pool_frames};
 use super::fallback::Fallback;
 use super::hand_over::Held;
 use super::hold::{KernelSockets, hold_frames, hold_ports};
+use super::reload::{Reloads, Source};
 use super::take_over::Inherited;
 use super::workers::{NewService, StartError, WorkerHandle};
 use super::{Instance, InstanceError, Interface, Plan, ServicePlan};
@@ -43,6 +45,7 @@ impl<S: Service + Clone + 'static> Instance<S> {
     pub(super) async fn start(
         plan: Plan,
         services: &[S],
+        source: Option<Source<S>>,
         socket: &std::path::Path,
     ) -> Result<Self, InstanceError> {
         set_aside(slow_sockets(&plan));
@@ -52,7 +55,7 @@ impl<S: Service + Clone + 'static> Instance<S> {
         let link = find_link(&mirror, &plan.interface)?;
         let mut former =
             plan.take_over.as_deref().map_or_else(|| Ok(Inherited::default()), Inherited::ask)?;
-        let sockets = hold_all_ports(&plan, &mut former)?;
+        let sockets = hold_all_ports(&plan.services, plan.workers, &mut former)?;
         let held = Held::of_all(&sockets).map_err(InstanceError::Control)?;
         former.aside()?;
         let frame_claims = hold_frames(&plan.services, &plan.interface, link.ifindex)?;
@@ -65,25 +68,12 @@ impl<S: Service + Clone + 'static> Instance<S> {
             socket: socket.to_owned(),
             former_values: machine.former_values.clone(),
             rpcbind: plan.services.iter().any(|service| !service.rpcbind.is_empty()),
+            configuration: source.as_ref().map(|source| source.file.clone()),
             tap: false,
         };
         let confined = sandbox::enter(plan.sandbox, &needs);
         let pools_for_xdp = choice.path.is_xdp();
-        let interface = Interface {
-            name: link.name.clone(),
-            ifindex: Some(link.ifindex),
-            device: device::look(&link.name).await,
-            device_due: false,
-            facts,
-            choice,
-            fallback,
-            attachment: None,
-            frame_claims,
-            attach_due: false,
-            next_port: 0,
-            held_back: false,
-            went_in_front: 0,
-        };
+        let interface = Interface::new(&link, facts, choice, fallback, frame_claims).await;
         let mut instance = Self {
             plan,
             mirror,
@@ -98,6 +88,8 @@ impl<S: Service + Clone + 'static> Instance<S> {
             drain: None,
             takers: Default::default(),
             begun: 0,
+            reloads: Reloads::new(source),
+            offered: watch::Sender::new(None),
             held,
             started: clock::now(),
         };
@@ -191,7 +183,7 @@ impl<S: Service + Clone + 'static> Instance<S> {
                 reply_rate: plan.reply_rate,
                 kernel,
             };
-            new.push(NewService { slot, service: service.clone(), config });
+            new.push(NewService { slot, name: plan.name.clone(), service: service.clone(), config });
         }
         Ok(new)
     }
@@ -231,12 +223,42 @@ impl<S: Service + Clone + 'static> Instance<S> {
     }
 }
 
-/// Holds the ports of all services.
-fn hold_all_ports(plan: &Plan, former: &mut Inherited) -> Result<Vec<KernelSockets>, InstanceError> {
-    let workers = plan.workers.max(1) as usize;
+impl Interface {
+    /// As it is before anything is attached.
+    async fn new(
+        link: &Link,
+        facts: InterfaceFacts,
+        choice: Choice,
+        fallback: Fallback,
+        frame_claims: Vec<FrameClaim>,
+    ) -> Self {
+        Self {
+            name: link.name.clone(),
+            ifindex: Some(link.ifindex),
+            device: device::look(&link.name).await,
+            device_due: false,
+            facts,
+            choice,
+            fallback,
+            attachment: None,
+            frame_claims,
+            attach_due: false,
+            next_port: 0,
+            held_back: false,
+            went_in_front: 0,
+        }
+    }
+}
+
+/// Holds the ports of several services, with a listener of each for so many workers.
+pub(super) fn hold_all_ports<'a>(
+    services: impl IntoIterator<Item = &'a ServicePlan>,
+    workers: u32,
+    former: &mut Inherited,
+) -> Result<Vec<KernelSockets>, InstanceError> {
     let (mut sockets, mut refused) = (Vec::new(), Vec::new());
-    for service in &plan.services {
-        match hold_ports(service, workers, former) {
+    for service in services {
+        match hold_ports(service, workers.max(1) as usize, former) {
             Ok(held) => sockets.push(held),
             Err(errors) => refused.extend(errors),
         }
@@ -321,7 +343,7 @@ pub(super) fn find_link(mirror: &Mirror, name: &str) -> Result<Link, InstanceErr
 }
 
 /// Frames of an EtherType are served on the fast path or not at all.
-fn needs_fast_path(plan: &Plan, choice: &Choice) -> Result<(), InstanceError> {
+pub(super) fn needs_fast_path(plan: &Plan, choice: &Choice) -> Result<(), InstanceError> {
     let Some(ethertype) = plan.ethertype().filter(|_| choice.path == Path::Kernel) else { return Ok(()) };
     let reasons = choice.why_not.iter().map(|not| format!("; not {}: {}", not.path, not.reason));
     let why = std::iter::once(choice.why.clone()).chain(reasons).collect();
@@ -345,6 +367,6 @@ pub(super) async fn learn_facts(mirror: &Mirror, link: &Link, sockets: bool) -> 
 }
 
 /// The part of `connections` that the worker of that number has, of so many that accept: one at least.
-fn part_of(connections: u32, workers: u32, number: u32) -> u32 {
+pub(super) fn part_of(connections: u32, workers: u32, number: u32) -> u32 {
     (connections / workers + u32::from(number < connections % workers)).max(1)
 }

@@ -13,7 +13,7 @@ use twinpath_sys::fd_passing;
 use twinpath_sys::tcp_listener::Group;
 
 use super::InstanceError;
-use super::hand_over::{Name, Step, Use};
+use super::hand_over::{Held, Name, Step, Use};
 use crate::command::{self, PATIENCE, Request};
 
 /// How long the former instance may take for a step: programs and sockets come off after RCU grace periods of the kernel, which on a
@@ -40,6 +40,17 @@ impl Inherited {
             return Err(failed("it has no sockets to hand over".to_owned()));
         }
         Ok(Self { from: from.to_owned(), stream: Some(stream), sockets })
+    }
+
+    /// Further descriptors of sockets that this instance has itself.
+    ///
+    /// # Errors
+    /// There is no descriptor left.
+    pub(super) fn own<'a>(held: impl IntoIterator<Item = &'a Held>) -> std::io::Result<Self> {
+        let sockets = held.into_iter().flat_map(Held::sockets);
+        let sockets: std::io::Result<_> =
+            sockets.map(|(name, fd)| Ok((name, fd.try_clone_to_owned()?))).collect();
+        Ok(Self { sockets: sockets?, ..Self::default() })
     }
 
     fn receive(from: &Path) -> std::io::Result<(UnixStream, Vec<(Name, OwnedFd)>)> {

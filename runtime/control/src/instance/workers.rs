@@ -9,7 +9,8 @@ use twinpath_idle::Goal;
 use twinpath_inspect::{Counter, Reason};
 use twinpath_port::{PortCounters, PortId, PortQueue};
 use twinpath_serve::{
-    Demux, Desk, Routes, ServeCommand, ServeConfig, ServeCounters, ServeEngine, ServeEvent,
+    Demux, DemuxCommand, Desk, Routes, ServeCommand, ServeConfig, ServeCounters, ServeEngine, ServeEvent,
+    Slot,
 };
 use twinpath_service::{Service, ServiceCounters};
 use twinpath_worker::idle::{IdleConfig, Mode};
@@ -65,6 +66,8 @@ pub(super) struct KnownQueue {
 pub(super) struct ServiceHandle {
     /// What the worker knows it by.
     pub(super) slot: usize,
+    /// What people know it by.
+    pub(super) name: String,
     pub(super) serve: Arc<ServeCounters>,
     /// What the service counts by itself.
     pub(super) service: Option<Arc<ServiceCounters>>,
@@ -82,21 +85,33 @@ impl ServiceHandle {
 /// A service for one worker, and what it is made with.
 pub(super) struct NewService<S> {
     pub(super) slot: usize,
+    pub(super) name: String,
     pub(super) service: S,
     pub(super) config: ServeConfig,
+}
+
+impl<S: Service> NewService<S> {
+    /// As its worker has it, and control's end of it.
+    pub(super) fn make(self) -> (Box<Slot<S>>, ServiceHandle) {
+        let Self { slot, name, service, config } = self;
+        let serve = Arc::new(ServeCounters::for_entries(config.served.entries()));
+        let counted = service.counters();
+        let slow = config.kernel.desk.as_ref().map(Desk::threads);
+        let engine = ServeEngine::new(service, config, Arc::clone(&serve));
+        let handle = ServiceHandle { slot, name, serve: Arc::clone(&serve), service: counted, slow };
+        (Box::new(Slot::new(engine, serve)), handle)
+    }
 }
 
 /// The engine of a worker with those services, and control's ends of them.
 fn engine_with<S: Service>(routes: Routes, services: Vec<NewService<S>>) -> (Demux<S>, Vec<ServiceHandle>) {
     let mut demux = Demux::new(routes);
     let mut handles = Vec::with_capacity(services.len());
-    for NewService { slot, service, config } in services {
-        let serve = Arc::new(ServeCounters::for_entries(config.served.entries()));
-        let counted = service.counters();
-        let slow = config.kernel.desk.as_ref().map(Desk::threads);
-        let engine = ServeEngine::new(service, config, Arc::clone(&serve));
-        demux = demux.with(slot, engine, Arc::clone(&serve));
-        handles.push(ServiceHandle { slot, serve, service: counted, slow });
+    for new in services {
+        let slot = new.slot;
+        let (service, handle) = new.make();
+        demux = demux.with(slot, service);
+        handles.push(handle);
     }
     (demux, handles)
 }
@@ -107,7 +122,7 @@ pub(super) struct WorkerHandle<S: Service> {
     cpu: Option<usize>,
     standing: Standing,
     goal: Goal,
-    pub(super) outbox: Outbox<ServeCommand>,
+    pub(super) outbox: Outbox<DemuxCommand<S>>,
     pub(super) events: Receiver<Event<ServeEvent>>,
     thread: JoinHandle<Remains<Demux<S>>>,
     pub(super) region: Arc<Region>,
@@ -160,13 +175,13 @@ impl<S: Service + 'static> WorkerHandle<S> {
     }
 
     /// Tells the worker, now or as soon as its mailbox has room.
-    pub(super) fn tell(&mut self, command: Command<ServeCommand>) {
+    pub(super) fn tell(&mut self, command: Command<DemuxCommand<S>>) {
         self.outbox.tell(command);
     }
 
     /// Tells all its services.
     pub(super) fn tell_services(&mut self, command: ServeCommand) {
-        self.tell(Command::Engine(command));
+        self.tell(Command::Engine(DemuxCommand::Each(command)));
     }
 
     /// The service in that slot.
@@ -274,8 +289,8 @@ impl<S: Service + 'static> WorkerHandle<S> {
         }
     }
 
-    /// Everything it and its ports dropped. Where it has several services, `name_of` says whose slot that is.
-    pub(super) fn drops(&self, interface: &str, name_of: impl Fn(usize) -> String) -> Vec<report::Drop> {
+    /// Everything it and its ports dropped, by service where it has several.
+    pub(super) fn drops(&self, interface: &str) -> Vec<report::Drop> {
         let mut drops = Vec::new();
         let mut add = |place: &str, reason: &str, count: u64| {
             if count > 0 {
@@ -287,10 +302,10 @@ impl<S: Service + 'static> WorkerHandle<S> {
             add(&place, reason.name(), count);
         }
         add(&place, "control_mailbox_full", self.outbox.delayed.get());
-        for ServiceHandle { slot, serve, service, .. } in &self.services {
+        for ServiceHandle { name, serve, service, .. } in &self.services {
             let place = match self.services.as_slice() {
                 [_] => place.clone(),
-                _ => format!("{place} {}", name_of(*slot)),
+                _ => format!("{place} {name}"),
             };
             for (reason, count) in serve.drops.happened() {
                 add(&place, reason.name(), count);

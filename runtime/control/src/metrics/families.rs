@@ -34,6 +34,18 @@ pub const FAMILIES: &[Family] = &[
     gauge("twinpath_draining", "1 while the instance answers what it has accepted, and ends.", |report| {
         vec![Row { labels: vec![], value: flag(report.instance.draining.is_some()) }]
     }),
+    counter(
+        "twinpath_reloads",
+        "Times that the configuration was read again, by what came of it.",
+        |report| {
+            let of = |outcome: &str, count| Row {
+                labels: vec![("outcome", outcome.to_owned())],
+                value: Value::Count(count),
+            };
+            let configuration = report.instance.configuration.iter();
+            configuration.flat_map(|it| [of("done", it.reloads), of("refused", it.refused)]).collect()
+        },
+    ),
     gauge(
         "twinpath_frame_memory_bytes",
         "Memory for frames: the workers' pools and the kernel's rings.",

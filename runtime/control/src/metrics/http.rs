@@ -6,6 +6,7 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
@@ -16,6 +17,7 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::time::timeout;
 use twinpath_inspect::Counter;
 use twinpath_time::Duration;
@@ -126,6 +128,30 @@ impl Server {
                     }
                 }
             }
+        }
+    }
+}
+
+/// Serves where the last one that came says; who is served by another one when one comes is cut off. Until dropped.
+pub(crate) async fn serve_where_offered<F, H>(
+    mut offered: watch::Receiver<Option<Rc<Server>>>,
+    scrape: F,
+) -> Infallible
+where
+    F: Fn() -> H,
+    H: Future<Output = Option<String>>,
+{
+    loop {
+        let server = offered.borrow_and_update().clone();
+        let served = async {
+            match &server {
+                Some(server) => server.serve(&scrape).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            never = served => match never {},
+            Ok(()) = offered.changed() => {}
         }
     }
 }

@@ -14,15 +14,16 @@ const NEEDED: [(Capability, &str); 8] = [
     (Capability::CAP_SYS_ADMIN, "seeing, and going in front of, programs of others on the interface"),
     (Capability::CAP_IPC_LOCK, "frame memory beyond `ulimit -l`, when it is registered again"),
     (Capability::CAP_SYS_NICE, "the priority of workers, which changes with what they take of their CPU"),
-    (Capability::CAP_NET_BIND_SERVICE, "telling rpcbind, from a port below 1024"),
+    (
+        Capability::CAP_NET_BIND_SERVICE,
+        "ports below 1024: a service of a configuration that is read again, asking rpcbind",
+    ),
 ];
 
 /// Those of them that this instance needs.
 fn needed(needs: &Needs) -> impl Iterator<Item = (Capability, &'static str)> {
-    let rpcbind = needs.rpcbind;
-    NEEDED
-        .into_iter()
-        .filter(move |(capability, _)| rpcbind || *capability != Capability::CAP_NET_BIND_SERVICE)
+    let binds = needs.rpcbind || needs.configuration.is_some();
+    NEEDED.into_iter().filter(move |(capability, _)| binds || *capability != Capability::CAP_NET_BIND_SERVICE)
 }
 
 /// Gives up all but those needed, for the calling thread: permitted, effective, inheritable, ambient and bounding. What is kept.

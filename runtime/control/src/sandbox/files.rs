@@ -59,10 +59,27 @@ fn restrict(needs: &Needs) -> Result<RulesetStatus, RulesetError> {
         rules =
             allow(rules, Path::new(device), AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev)?;
     }
+    for folder in needs.configuration.iter().flat_map(|file| folders_of(file)) {
+        rules = allow(rules, &folder, AccessFs::ReadFile.into())?;
+    }
     let socket = needs.socket.parent().map_or_else(PathBuf::new, Path::to_owned);
-    let socket = if socket.as_os_str().is_empty() { PathBuf::from(".") } else { socket };
+    let socket = or_here(socket);
     rules = allow(rules, &socket, AccessFs::RemoveFile.into())?;
     Ok(rules.restrict_self()?.ruleset)
+}
+
+/// Where a file is, and where it really is if its name is a link: editors put a new file in place of the former one, for which there can be
+/// no rule yet.
+fn folders_of(file: &Path) -> Vec<PathBuf> {
+    let folder = |file: &Path| or_here(file.parent().map_or_else(PathBuf::new, Path::to_owned));
+    let mut folders = vec![folder(file)];
+    folders.extend(file.canonicalize().ok().map(|file| folder(&file)));
+    folders
+}
+
+/// The working directory has no name in a path of a file alone.
+fn or_here(folder: PathBuf) -> PathBuf {
+    if folder.as_os_str().is_empty() { PathBuf::from(".") } else { folder }
 }
 
 /// Adds a rule for what is there.

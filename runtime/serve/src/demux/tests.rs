@@ -50,6 +50,10 @@ fn frames_go_to_the_service_whose_port_address_flow_or_type_they_are_for() {
     );
     assert_eq!((slot("192.0.2.3:9"), slot("192.0.2.3:10"), slot("192.0.2.4:9")), (Some(3), Some(3), None));
     assert_eq!(slot("192.0.2.1:8"), None);
+    // While one takes the place of another, the earlier one named gets what both serve.
+    let both = Routes::of([(0, &echo), (1, &here), (6, &echo), (7, &here), (8, &served(8, &[]))]);
+    let slot = |to: &str| both.slot_of(&datagram(to));
+    assert_eq!((slot("192.0.2.1:7"), slot("192.0.2.1:9"), slot("192.0.2.1:8")), (Some(0), Some(1), Some(8)));
     let mut bare = datagram("192.0.2.1:7");
     bare[12..14].copy_from_slice(&[0x88, 0xb5]);
     assert_eq!(routes.slot_of(&bare), Some(5));
@@ -68,11 +72,11 @@ fn a_single_service_needs_no_tokens_of_its_own() {
             reply_rate: 0,
             kernel: crate::KernelSide::default(),
         };
-        ServeEngine::new(Echo, config, Arc::default())
+        Box::new(Slot::new(ServeEngine::new(Echo, config, Arc::default()), Arc::default()))
     };
-    let demux = Demux::new(Routes::of([])).with(0, engine(), Arc::default());
+    let demux = Demux::new(Routes::of([])).with(0, engine());
     assert!(demux.is_single(0));
-    let demux = demux.with(3, engine(), Arc::default());
+    let demux = demux.with(3, engine());
     assert_eq!(demux.used, [0, 3]);
     assert!(!demux.is_single(0));
 }

@@ -85,6 +85,11 @@ impl Share {
         self.sources.opened(source, self.limits.connections_per_source)
     }
 
+    /// Counts a connection that was there before these limits.
+    pub(crate) fn adopted(&self, source: Source) {
+        self.sources.opened(source, u32::MAX);
+    }
+
     pub(crate) fn closed(&self, source: Source) {
         self.sources.closed(source);
     }

@@ -114,6 +114,24 @@ impl<C: Send> TcpServer<C> {
         }
     }
 
+    /// Takes a share of other limits; its former share is left in its place. What its connections take is counted there from now on, and their
+    /// times are those of the new limits.
+    pub(crate) fn exchange_limits(&mut self, share: &mut Arc<Share>, most: u32) {
+        std::mem::swap(&mut self.share, share);
+        self.most = most;
+        for number in 0..self.table.places() {
+            let Some(connection) = self.table.get(number) else { continue };
+            share.closed(connection.source);
+            self.share.adopted(connection.source);
+            let deadline = connection.deadline(self.share.limits());
+            if deadline < self.deadlines.deadline(number) {
+                self.deadlines.set(number, deadline);
+            }
+        }
+        share.holds(self.held as usize, 0);
+        self.share.holds(0, self.held as usize);
+    }
+
     /// Accepts from here on.
     pub(crate) fn listen(&self, io: &Io<'_, ServeEvent>) -> Result<(), Errno> {
         self.acceptor.start(io)

@@ -68,7 +68,7 @@ impl Rig {
         let service = Holds { held, go_on: may_go_on };
         let (placement, idle) = (Placement::on(None), IdleConfig::default());
         let routes = Routes::of([(0, &*config.served)]);
-        let services = vec![NewService { slot: 0, service, config }];
+        let services = vec![NewService { slot: 0, name: "echo".to_owned(), service, config }];
         let handle = WorkerHandle::start(0, placement, idle, 64, routes, services).expect("a worker");
         let client = std::net::UdpSocket::bind("127.0.0.1:0").expect("a free port");
         let (attached, engine_said) = (Vec::new(), Vec::new());

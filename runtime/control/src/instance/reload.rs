@@ -1,0 +1,520 @@
+//! Reading the configuration again while serving: all of what it says is done, or nothing.
+//!
+//! The whole file is judged first. Then everything that can fail comes before anything that a peer could notice: new ports are bound,
+//! sockets that both configurations have are held by a second descriptor; the workers take new services in, which wait; the claims
+//! change, which is the last step that can fail. Only then, in one message to each worker, new services begin, those that go leave as at
+//! stopping, and limits change. What a service goes on with, its sockets and connections, is never touched.
+
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use tokio::time::Instant as Deadline;
+use twinpath_serve::{DemuxCommand, Limits, Prepare, Routes, SLOTS_MAX, ServeCommand, Served, Share, Switch};
+use twinpath_service::Service;
+use twinpath_sys::FrameClaim;
+use twinpath_sys::clock;
+use twinpath_time::Instant;
+use twinpath_worker::Command;
+
+use super::hand_over::Held;
+use super::hold::hold_frames;
+use super::start::{hold_all_ports, needs_fast_path, part_of};
+use super::take_over::Inherited;
+use super::workers::{NewService, ServiceHandle};
+use super::{Instance, InstanceError, Plan, ServicePlan};
+use crate::choose::Path;
+use crate::command::Set;
+use crate::config::{Changes, Config, Fault, Origin};
+use crate::metrics;
+use crate::notify;
+use crate::report;
+use crate::rpcbind::Registered;
+
+/// Why an instance without a file is not configured anew.
+const NO_FILE: &str = "there is no file to read again: this instance was told everything on its command line; restart it with what is to \
+                       change, or start it with --config FILE";
+
+/// A configuration as it was read again, valid in itself.
+pub struct Loaded<S> {
+    /// What it says.
+    pub config: Config,
+    /// What that comes to.
+    pub plan: Plan,
+    /// The services, in the order of the plan.
+    pub services: Vec<S>,
+}
+
+/// The file that a configuration came from.
+pub struct Source<S> {
+    /// Its name.
+    pub file: PathBuf,
+    /// What is in force, as it was read.
+    pub config: Config,
+    /// Reads it again; everything that is wrong with it, a line for each. Called on the control thread.
+    pub read: Box<dyn Fn() -> Result<Loaded<S>, String>>,
+}
+
+/// How the configuration is read again, and what has become of that.
+pub(super) struct Reloads<S> {
+    source: Option<Source<S>>,
+    read_at: Instant,
+    done: u64,
+    refused: u64,
+    refusal: Option<String>,
+    /// Of the last change that workers were told of.
+    number: u32,
+    /// Answers of workers that are still to come.
+    owed: usize,
+    /// Workers that have taken that change in, and what went wrong there.
+    prepared: usize,
+    faults: Vec<String>,
+    leaving: Vec<Leaving>,
+}
+
+/// A service that takes no more, and goes once what it has accepted is answered.
+struct Leaving {
+    slot: usize,
+    /// Workers that still have it.
+    workers: usize,
+    /// When what it has not answered by then is closed; `None`: that has been done.
+    cut_at: Option<Deadline>,
+}
+
+impl<S> Reloads<S> {
+    pub(super) fn new(source: Option<Source<S>>) -> Self {
+        Self {
+            source,
+            read_at: clock::now(),
+            done: 0,
+            refused: 0,
+            refusal: None,
+            number: 0,
+            owed: 0,
+            prepared: 0,
+            faults: Vec::new(),
+            leaving: Vec::new(),
+        }
+    }
+
+    /// A worker has taken in what it was sent under that number.
+    pub(super) fn prepared(&mut self, number: u32, worker: usize, outcome: Result<(), Errno>) {
+        self.owed -= 1;
+        if number == self.number {
+            self.prepared += 1;
+            let fault = |error| format!("worker {worker} cannot watch what a new service needs: {error}");
+            self.faults.extend(outcome.err().map(fault));
+        }
+    }
+
+    /// A worker has done what it was sent.
+    pub(super) const fn switched(&mut self) {
+        self.owed -= 1;
+    }
+
+    /// Whether a service has yet to leave.
+    pub(super) const fn has_leaving(&self) -> bool {
+        !self.leaving.is_empty()
+    }
+
+    pub(super) fn is_leaving(&self, slot: usize) -> bool {
+        self.leaving.iter().any(|leaving| leaving.slot == slot)
+    }
+
+    /// When the next one of those that leave has taken as long as it may.
+    pub(super) fn cut_due(&self) -> Option<Deadline> {
+        self.leaving.iter().filter_map(|leaving| leaving.cut_at).min()
+    }
+
+    fn note(&mut self, outcome: &Result<Vec<String>, String>) {
+        match outcome {
+            Ok(_) => {
+                (self.read_at, self.refusal) = (clock::now(), None);
+                self.done += 1;
+            }
+            Err(why) => {
+                self.refusal = Some(why.clone());
+                self.refused += 1;
+            }
+        }
+    }
+
+    /// What `show` says of it.
+    pub(super) fn report(&self) -> Option<report::Configuration> {
+        let Self { read_at, done, refused, refusal, .. } = self;
+        Some(report::Configuration {
+            file: self.source.as_ref()?.file.display().to_string(),
+            read_s: clock::now().since(*read_at).as_secs_f64(),
+            reloads: *done,
+            refused: *refused,
+            refusal: refusal.clone(),
+        })
+    }
+}
+
+/// Waits until then; for ever without.
+pub(super) async fn cut_is_due(at: Option<Deadline>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// What is bound and made for a change, and not in use yet. Dropping it undoes it.
+struct Staged<S: Service> {
+    /// For each service of the new plan that is not kept: its slot, and what control holds of it.
+    fresh: Vec<Option<Held>>,
+    /// For each worker.
+    services: Vec<Vec<NewService<S>>>,
+    frame_claims: Vec<FrameClaim>,
+    /// Where metrics are to be offered, if that changes.
+    metrics: Option<Option<Rc<metrics::Server>>>,
+}
+
+impl<S: Service> Staged<S> {
+    fn slots(&self) -> Vec<usize> {
+        self.fresh.iter().flatten().map(|held| held.slot).collect()
+    }
+}
+
+impl<S: Service + Clone + 'static> Instance<S> {
+    /// Reads the configuration again and does what it says: what has changed, a line for each.
+    ///
+    /// # Errors
+    /// Why nothing was changed: all reasons, a line for each.
+    pub(super) async fn reload(&mut self) -> Result<Vec<String>, String> {
+        notify::reloading();
+        let outcome = self.try_reload().await;
+        match &outcome {
+            Ok(changed) if changed.is_empty() => {
+                tracing::info!("the configuration was read again: nothing differs");
+            }
+            Ok(changed) => tracing::info!("reloaded: {}", changed.join("; ")),
+            Err(why) => tracing::error!("not reloaded, and nothing was changed: {why}"),
+        }
+        self.reloads.note(&outcome);
+        notify::ready();
+        outcome
+    }
+
+    async fn try_reload(&mut self) -> Result<Vec<String>, String> {
+        let source = self.reloads.source.as_ref().ok_or(NO_FILE)?;
+        if self.drain.is_some() {
+            return Err("the instance is stopping".to_owned());
+        }
+        if self.stands_aside() {
+            return Err("another instance is taking over: reload that one once it serves".to_owned());
+        }
+        if self.reloads.owed > 0 {
+            return Err(
+                "a worker has not yet answered the last reload: it is stuck or very busy (twinpath show \
+                        workers); try again"
+                    .to_owned(),
+            );
+        }
+        let Loaded { config, plan, services } = (source.read)()?;
+        let (file, former) = (source.file.clone(), source.config.clone());
+        let refused = |faults: Vec<Fault>| {
+            let lines: Vec<_> = faults.iter().map(|fault| format!("{}: {fault}", file.display())).collect();
+            lines.join("\n")
+        };
+        let changes = Changes::between(&former, &config).map_err(refused)?;
+        let lines = changes.lines(&former, &config);
+        if config != former {
+            let plan = Plan { take_over: self.plan.take_over.clone(), ..plan };
+            self.change(&changes, plan, &services).await?;
+            self.set_workers(&changes, &config);
+        }
+        self.reloads.source.iter_mut().for_each(|source| source.config.clone_from(&config));
+        Ok(lines)
+    }
+
+    /// Makes the change, or nothing of it.
+    async fn change(&mut self, changes: &Changes, plan: Plan, services: &[S]) -> Result<(), String> {
+        let mut staged = match self.stage(changes, &plan, services).await {
+            Ok(staged) => staged,
+            Err(error) if self.reloads.has_leaving() => {
+                return Err(format!(
+                    "{error}\na service that left at an earlier reload has connections yet, and may hold that port: try again \
+                     once they have ended (limits.drain_ms)"
+                ));
+            }
+            Err(error) => return Err(error.to_string()),
+        };
+        let slots = staged.slots();
+        let handles = match self.prepare(&plan, &mut staged) {
+            Ok(handles) => handles,
+            Err(why) => {
+                self.undo(slots);
+                return Err(why);
+            }
+        };
+        let former = std::mem::replace(&mut self.plan, plan);
+        if let Err(why) = self.claim_anew(&former).await {
+            self.plan = former;
+            self.undo(slots);
+            return Err(why);
+        }
+        self.switch(changes, staged, handles, services);
+        self.register_anew(&former).await;
+        Ok(())
+    }
+
+    /// Binds and makes what is new.
+    async fn stage(
+        &mut self,
+        changes: &Changes,
+        plan: &Plan,
+        services: &[S],
+    ) -> Result<Staged<S>, InstanceError> {
+        let metrics = match plan.metrics {
+            same if same == self.plan.metrics => None,
+            None => Some(None),
+            Some(address) => Some(Some(Rc::new(metrics::Server::bind(address).await?))),
+        };
+        let is_fresh = |origin: &&Origin| !matches!(origin, Origin::Kept(..));
+        let fresh = changes.services.iter().zip(&plan.services).zip(services);
+        let fresh: Vec<_> = fresh.filter(|((origin, _), _)| is_fresh(origin)).collect();
+        let mut own = Inherited::own(changes.leaving.iter().map(|at| &self.held[*at]))
+            .map_err(InstanceError::Control)?;
+        let bound = hold_all_ports(fresh.iter().map(|((_, plan), _)| *plan), plan.workers, &mut own)?;
+        let held = |ethertype| self.interface.frame_claims.iter().any(|it| it.ethertype() == ethertype);
+        let types: Vec<ServicePlan> = fresh
+            .iter()
+            .map(|((_, plan), _)| (*plan).clone())
+            .filter(|plan| plan.ethertype.is_some_and(|ethertype| !held(ethertype)))
+            .collect();
+        if !types.is_empty() {
+            needs_fast_path(plan, &self.interface.choice)?;
+        }
+        let frame_claims = match self.interface.ifindex {
+            Some(ifindex) => hold_frames(&types, &plan.interface, ifindex)?,
+            None => Vec::new(),
+        };
+        let mut free = (0..SLOTS_MAX).filter(|slot| {
+            !self.held.iter().any(|held| held.slot == *slot) && !self.reloads.is_leaving(*slot)
+        });
+        let slots: Vec<_> = free.by_ref().take(fresh.len()).collect();
+        if slots.len() < fresh.len() {
+            return Err(InstanceError::TooMany);
+        }
+        let count = self.workers.len();
+        let mut each: Vec<Vec<_>> = (0..count).map(|_| Vec::new()).collect();
+        let mut helds = Vec::new();
+        for ((((_, plan), service), sockets), slot) in fresh.into_iter().zip(bound).zip(slots) {
+            helds.push(Held::of(slot, &sockets).map_err(InstanceError::Control)?);
+            let new = self.new_service(plan, slot, service, sockets, true, count)?;
+            each.iter_mut().zip(new).for_each(|(worker, new)| worker.push(new));
+        }
+        let mut helds = helds.into_iter();
+        let fresh = changes.services.iter().map(|origin| if is_fresh(&origin) { helds.next() } else { None });
+        Ok(Staged { fresh: fresh.collect(), services: each, frame_claims, metrics })
+    }
+
+    /// Has the workers take in the new services, and waits until all have. Frames of what only they serve are theirs from then on.
+    fn prepare(&mut self, plan: &Plan, staged: &mut Staged<S>) -> Result<Vec<Vec<ServiceHandle>>, String> {
+        let former = self.plan.services.iter().zip(&self.held);
+        let fresh = plan.services.iter().zip(&staged.fresh);
+        let fresh = fresh.filter_map(|(plan, held)| Some((plan, held.as_ref()?)));
+        let all: Vec<(usize, Served)> =
+            former.chain(fresh).map(|(plan, held)| (held.slot, plan.served())).collect();
+        let reloads = &mut self.reloads;
+        reloads.number = reloads.number.wrapping_add(1);
+        reloads.prepared = 0;
+        reloads.faults.clear();
+        let mut handles = Vec::new();
+        for (worker, new) in self.workers.iter_mut().zip(std::mem::take(&mut staged.services)) {
+            let (mut services, mut ends) = (Vec::new(), Vec::new());
+            for new in new {
+                let slot = new.slot;
+                let (service, handle) = new.make();
+                services.push((slot, service));
+                ends.push(handle);
+            }
+            let routes = Routes::of(all.iter().map(|(slot, served)| (*slot, served)));
+            let number = self.reloads.number;
+            worker.tell(Command::Engine(DemuxCommand::Prepare(Box::new(Prepare {
+                number,
+                services,
+                routes,
+            }))));
+            self.reloads.owed += 1;
+            handles.push(ends);
+        }
+        let count = self.workers.len();
+        if !self.wait_for_workers(|instance| instance.reloads.prepared < count) {
+            let prepared = self.reloads.prepared;
+            return Err(format!(
+                "{prepared} of {count} workers have taken the new configuration in, and the others are stuck or very busy: try again"
+            ));
+        }
+        if self.reloads.faults.is_empty() { Ok(handles) } else { Err(self.reloads.faults.join("\n")) }
+    }
+
+    /// Claims what the plan says, which is the new one by now; `former` is put back if that fails.
+    async fn claim_anew(&mut self, former: &Plan) -> Result<(), String> {
+        let claims = self.plan.claims();
+        let failed = |error| format!("the claims of the new configuration are refused: {error}");
+        let Some(ifindex) = self.interface.ifindex.filter(|_| !claims.is_empty()) else { return Ok(()) };
+        if self.interface.attachment.is_some() && self.is_held_back() {
+            self.detach(ifindex);
+            return Ok(());
+        }
+        if let Some(attachment) = &mut self.interface.attachment {
+            let Err(error) = attachment.claim(claims) else { return Ok(()) };
+            // The new ones may be in force all the same: where only the clearing up behind them failed.
+            if let Err(error) = attachment.claim(former.claims()) {
+                tracing::error!("the former claims cannot be put back: {error}");
+            }
+            return Err(failed(error));
+        }
+        let is_due = self.interface.attach_due || self.leaving() > 0;
+        if self.interface.choice.path == Path::Kernel || is_due || self.is_held_back() {
+            return Ok(());
+        }
+        self.attach().await.map_err(failed)?;
+        self.wait_until_steered();
+        Ok(())
+    }
+
+    /// From here on nothing can fail: what is new begins, what goes leaves, and limits change.
+    fn switch(
+        &mut self,
+        changes: &Changes,
+        staged: Staged<S>,
+        handles: Vec<Vec<ServiceHandle>>,
+        services: &[S],
+    ) {
+        let begin = staged.slots();
+        let Staged { fresh, frame_claims, metrics, .. } = staged;
+        let mut former: Vec<_> = std::mem::take(&mut self.held).into_iter().map(Some).collect();
+        let mut limits: Vec<Vec<(usize, Limits)>> = self.workers.iter().map(|_| Vec::new()).collect();
+        for (at, (origin, fresh)) in changes.services.iter().zip(fresh).enumerate() {
+            let held = match origin {
+                Origin::Kept(before, _) => former[*before].take(),
+                Origin::Replaces(..) | Origin::New => fresh,
+            };
+            // There is one of each.
+            let Some(held) = held else { continue };
+            if matches!(origin, Origin::Kept(_, differences) if !differences.is_empty()) {
+                let new = self.limits_for(&self.plan.services[at], &services[at]);
+                limits.iter_mut().zip(new).for_each(|(worker, new)| worker.push((held.slot, new)));
+            }
+            self.held.push(held);
+        }
+        let leave: Vec<_> = former.into_iter().flatten().map(|held| held.slot).collect();
+        let routes: Vec<_> = self.workers.iter().map(|_| self.routes()).collect();
+        let (number, expected) = (self.reloads.number, self.begun + begin.len() * self.workers.len());
+        for (((worker, handles), routes), limits) in
+            self.workers.iter_mut().zip(handles).zip(routes).zip(limits)
+        {
+            worker.services.extend(handles);
+            // What came for those that go, before the claims changed, is still theirs to answer.
+            worker.tell(Command::ServeRings);
+            let (begin, leave) = (begin.clone(), leave.clone());
+            let switch = Switch { number, routes, begin, leave, limits };
+            worker.tell(Command::Engine(DemuxCommand::Switch(Box::new(switch))));
+            self.reloads.owed += 1;
+        }
+        self.expect_to_leave(leave);
+        if !self.wait_for_workers(|instance| instance.reloads.owed > 0) || self.begun < expected {
+            tracing::warn!(
+                "not every worker serves the new services' sockets yet: they wait in the kernel meanwhile"
+            );
+        }
+        self.interface.frame_claims.extend(frame_claims);
+        let types: Vec<_> = self.plan.services.iter().filter_map(|service| service.ethertype).collect();
+        self.interface.frame_claims.retain(|claim| types.contains(&claim.ethertype()));
+        if let Some(ifindex) = self.interface.ifindex.filter(|_| self.plan.claims().is_empty()) {
+            self.detach(ifindex);
+        }
+        if let Some(metrics) = metrics {
+            self.scrapers = metrics.as_ref().map(|server| Arc::clone(server.counters()));
+            self.offered.send_replace(metrics);
+        }
+        self.taker_is_outdated();
+    }
+
+    /// The limits of a service for each worker.
+    fn limits_for(&self, plan: &ServicePlan, service: &S) -> Vec<Limits> {
+        let count = self.workers.len() as u32;
+        let share = Arc::new(Share::new(plan.tcp_limits, count));
+        let of = |number| {
+            let connections = part_of(plan.tcp_limits.connections, count, number);
+            Limits::new(service, Arc::clone(&share), connections, plan.reply_rate)
+        };
+        (0..count).map(of).collect()
+    }
+
+    /// Takes back what workers were told to prepare. Nothing of it has served anybody.
+    fn undo(&mut self, slots: Vec<usize>) {
+        let routes: Vec<_> = self.workers.iter().map(|_| self.routes()).collect();
+        let number = self.reloads.number;
+        for (worker, routes) in self.workers.iter_mut().zip(routes) {
+            let (begin, leave, limits) = (Vec::new(), slots.clone(), Vec::new());
+            let switch = Switch { number, routes, begin, leave, limits };
+            worker.tell(Command::Engine(DemuxCommand::Switch(Box::new(switch))));
+            self.reloads.owed += 1;
+        }
+        self.expect_to_leave(slots);
+        self.wait_for_workers(|instance| instance.reloads.owed > 0);
+    }
+
+    fn expect_to_leave(&mut self, slots: Vec<usize>) {
+        let (workers, cut_at) = (self.workers.len(), Some(Deadline::now() + self.plan.drain));
+        for slot in slots {
+            self.reloads.leaving.push(Leaving { slot, workers, cut_at });
+        }
+    }
+
+    /// Does what `[worker]` says otherwise than before. What `twinpath set` has changed since stays, unless the file changes it.
+    fn set_workers(&mut self, changes: &Changes, config: &Config) {
+        let differs = |key: &str| changes.settings.iter().any(|it| it.key == key);
+        let goal = differs("worker.latency") || differs("worker.cpu");
+        let worker = &config.worker;
+        let set = Set {
+            worker: None,
+            mode: differs("worker.mode").then_some(worker.mode),
+            latency: worker.latency.filter(|_| goal),
+            cpu: worker.cpu.filter(|_| goal),
+            no_goal: goal && worker.latency.is_none() && worker.cpu.is_none(),
+        };
+        self.workers.iter_mut().for_each(|worker| worker.set(set));
+    }
+
+    /// rpcbind is told what is served now, if that is something else.
+    async fn register_anew(&mut self, former: &Plan) {
+        let registrations = |plan: &Plan| -> Vec<_> {
+            plan.services.iter().flat_map(|service| service.rpcbind.iter().copied()).collect()
+        };
+        let now = registrations(&self.plan);
+        if now != registrations(former) {
+            std::mem::take(&mut self.registered).unset().await;
+            self.registered = Registered::set(&now).await;
+        }
+    }
+}
+
+impl<S: Service + 'static> Instance<S> {
+    /// A worker has let go of the service in that slot.
+    pub(super) fn left(&mut self, worker: usize, slot: usize) {
+        self.workers[worker].services.retain(|service| service.slot != slot);
+        let leaving = &mut self.reloads.leaving;
+        leaving.iter_mut().filter(|leaving| leaving.slot == slot).for_each(|leaving| leaving.workers -= 1);
+        leaving.retain(|leaving| leaving.workers > 0);
+    }
+
+    /// Closes what services that leave have not answered in time.
+    pub(super) fn cut_leaving(&mut self) {
+        let now = Deadline::now();
+        for leaving in &mut self.reloads.leaving {
+            if leaving.cut_at.is_some_and(|at| at <= now) {
+                leaving.cut_at = None;
+                for worker in &mut self.workers {
+                    worker.tell(Command::Engine(DemuxCommand::One(leaving.slot, ServeCommand::Cut)));
+                }
+            }
+        }
+    }
+}
