@@ -246,8 +246,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let Loaded { config, plan, services } = load(file.as_deref(), &overrides, open_files)?;
     let source = file.map(|file| {
         let read_from = file.clone();
-        let read =
-            move || load(Some(&read_from), &overrides, open_files).map_err(|error| crate::in_words(&error));
+        let read = move || {
+            load(Some(&read_from), &overrides, open_files)
+                .map_err(|error| twinpath_measure::in_words(error.as_ref()))
+        };
         Source { file, config, read: Box::new(read) }
     });
     instance::run(Plan { take_over, ..plan }, &services, source, |ready| announce(ready, voice))?;
