@@ -55,6 +55,18 @@ fn asks(rig: &Rig, port: u16) {
     assert_eq!(ask(&socket, SERVER, port, b"asked"), b"asked");
 }
 
+/// Waits until the kernel refuses what is sent to a port.
+fn until_nobody_has(rig: &Rig, port: u16) {
+    let socket = rig.client_udp(CLIENT, 0);
+    socket.connect((SERVER, port)).unwrap();
+    socket.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
+    until("nobody has the port any more", || {
+        let refused = socket.send(b"?").and_then(|_| socket.recv(&mut [0; 16]));
+        refused.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+    });
+    assert!(rig.client.run(|| TcpStream::connect((SERVER, port))).unwrap().is_err());
+}
+
 /// Asks for as long as the load is on; each request once, and each must be answered once.
 fn ask_each_once(socket: &UdpSocket, server: &Server, answered: &AtomicU64, over: &AtomicBool) {
     for number in 0u64.. {
@@ -131,14 +143,7 @@ fn services_come_and_go_under_load_and_kept_ones_lose_nothing() {
                 assert!(matches!(stays.read(&mut [0; 1]), Ok(0) | Err(_)));
                 busy();
                 drop(stays);
-                let socket = rig.client_udp(CLIENT, 0);
-                socket.connect((SERVER, LATER)).unwrap();
-                socket.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
-                until("nobody has the port any more", || {
-                    let refused = socket.send(b"?").and_then(|_| socket.recv(&mut [0; 16]));
-                    refused.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
-                });
-                assert!(rig.client.run(|| TcpStream::connect((SERVER, LATER))).unwrap().is_err());
+                until_nobody_has(&rig, LATER);
             }
             drop(ends);
         });
