@@ -481,6 +481,13 @@ mod tests {
                 calls: "by seccomp".to_owned(),
             },
             draining: Some(Draining { connections: 3, left_ms: 1_500, ..Draining::default() }),
+            configuration: Some(Configuration {
+                file: "/etc/twinpath/eth0.toml".to_owned(),
+                read_s: 65.0,
+                reloads: 2,
+                refused: 1,
+                refusal: Some("worker.count: 1 -> 2 cannot be done while it runs".to_owned()),
+            }),
         }
     }
 
@@ -583,6 +590,8 @@ mod tests {
             line(Topic::Instance),
             "echo on udp/7 and tcp/7, pid 12, up 1 h 2 min, twinpath 0.1.0, 8.0 MiB of frame memory\n  \
              draining: 3 connections left, 1.5 s until they are closed\n\
+             configuration /etc/twinpath/eth0.toml, read 1 min 5 s ago; the last reload was refused:\n    \
+             worker.count: 1 -> 2 cannot be done while it runs\n\
              sandbox on\n  files: by Landlock\n  calls: by seccomp\n  capabilities (none can be gained):\n    \
              CAP_NET_RAW: packet sockets"
         );
