@@ -11,7 +11,7 @@ use twinpath_control::fallback::{FrameCost, Question, measure as measure_on_scra
 use twinpath_sys::affinity;
 use twinpath_time::Duration;
 
-use super::model::{Better, Formula, Group, Judged, Lab, RatioSpec, RowSpec, Sample};
+use super::model::{Better, Formula, Group, InGuest, Judged, Lab, RatioSpec, RowSpec, Sample};
 use super::record::Record;
 use super::session::Session;
 
@@ -22,6 +22,7 @@ pub(crate) const LAB: Lab = Lab {
     rows: &ROWS,
     ratios: &[XDP_TAX],
     together: &[],
+    in_guest: &InGuest::SAME,
     run: |session| Box::pin(run(session)),
 };
 

@@ -84,9 +84,13 @@ pub(crate) struct Args {
     #[arg(long)]
     check: bool,
     /// Run the lab in a virtual machine (qemu; KVM where it works), with the kernel of this Debian package, .deb file or
-    /// directory with boot and lib/modules. Default: linux-image-cloud-amd64, fetched by apt-get and not installed.
+    /// directory with boot and lib/modules. Default: linux-image-cloud-amd64/backports, fetched by apt-get and not
+    /// installed.
     #[arg(long, value_name = "KERNEL", num_args = 0..=1, require_equals = true, default_missing_value = guest::KERNEL)]
     guest: Option<String>,
+    /// The lab is in a virtual machine.
+    #[arg(long, hide = true)]
+    inside: bool,
     /// A sentence for the report's notes.
     #[arg(long = "note", value_name = "TEXT", hide = true)]
     notes: Vec<String>,
@@ -116,8 +120,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         );
     }
     if let Some(kernel) = &args.guest {
-        return guest::run(lab, &args, kernel);
+        return guest::run(lab, &args, &selection, kernel);
     }
+    let selection = if args.inside { selection } else { selection.outside_a_guest(lab, &args.only)? };
     let session = match session(lab, &args, selection) {
         Ok(session) => session,
         Err(error) => {
@@ -199,6 +204,9 @@ fn report(
     let mut notes = args.notes.clone();
     if session.cpus[0] == session.cpus[1] {
         notes.push("only one CPU: both sides share it, so rows that spin measure the scheduler".to_owned());
+    }
+    if let ([first, ..], false) = (lab.in_guest.rows, args.inside) {
+        notes.push(format!("{first} and its like are measured in a virtual machine only: --guest"));
     }
     notes.extend(record::interval_note(rounds));
     let uname = rustix::system::uname();

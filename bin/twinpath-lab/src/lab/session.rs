@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use tempfile::TempDir;
 
-use super::model::{RatioSpec, RowSpec};
+use super::model::{Lab, RatioSpec, RowSpec};
 use super::process::Launcher;
 use super::progress::Progress;
 
@@ -70,6 +70,20 @@ impl Selection {
             bail!("--only names nothing");
         }
         Ok(chosen)
+    }
+
+    /// Without what is measured in a virtual machine only, for a machine that is none. `asked`: the ids of `--only`.
+    pub(crate) fn outside_a_guest(mut self, lab: &Lab, asked: &[String]) -> anyhow::Result<Self> {
+        let rows = lab.in_guest.rows;
+        let inside = |ratio: &&RatioSpec| ratio.formula.rows().iter().any(|row| rows.contains(row));
+        let ratios: Vec<_> = lab.ratios.iter().filter(inside).map(|ratio| ratio.id).collect();
+        let is_inside = |id: &str| rows.contains(&id) || ratios.contains(&id);
+        if let Some(id) = asked.iter().find(|id| is_inside(id.trim())) {
+            bail!("{id} is measured in a virtual machine only: add --guest");
+        }
+        self.rows.retain(|id| !is_inside(id));
+        self.ratios.retain(|id| !is_inside(id));
+        Ok(self)
     }
 }
 

@@ -109,6 +109,8 @@ enum Peer {
     NfsServer(nfs::ServerArgs),
     /// Walk such a tree as a kernel client's `ls -last -R` does
     NfsWalk(nfs::WalkArgs),
+    /// Mount such a tree by the kernel's own client and run `ls -last -R` over it
+    NfsLs(nfs::ListArgs),
     /// Note when each frame of a TCP port passes an interface
     Tap(tap::Args),
     /// Work on one CPU all the time, and count it
@@ -220,6 +222,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Peer::NfsServer(args) => return nfs::serve(&args),
         Peer::Tap(args) => return tap::run(&args),
         Peer::NfsWalk(args) => return nfs::walk(&args),
+        Peer::NfsLs(args) => return nfs::list(&args),
         Peer::Neighbour(args) => neighbour::run(&args)?,
         Peer::EventfdWake { cpus, rate, arrivals, arrivals_seed, duration, warmup } => {
             let (length, warmup) = (seconds(duration)?, seconds(warmup)?);

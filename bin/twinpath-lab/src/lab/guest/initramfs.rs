@@ -8,6 +8,7 @@ const DIRECTORY: u32 = 0o040_755;
 const FILE: u32 = 0o100_644;
 const PROGRAM: u32 = 0o100_755;
 const CHARACTER_DEVICE: u32 = 0o020_600;
+const LINK: u32 = 0o120_777;
 const TRAILER: &str = "TRAILER!!!";
 
 /// One thing in the archive. Names are relative to the root; missing parents of files are added.
@@ -16,6 +17,7 @@ pub(super) enum Entry<'a> {
     Directory(&'a str),
     File { name: &'a str, bytes: &'a [u8] },
     Program { name: &'a str, bytes: &'a [u8] },
+    Link { name: &'a str, to: &'a str },
     Device { name: &'a str, major: u32, minor: u32 },
 }
 
@@ -38,6 +40,7 @@ impl<W: Write> Archive<W> {
             Entry::Directory(name) => self.directory(name),
             Entry::File { name, bytes } => self.file(name, FILE, (0, 0), bytes),
             Entry::Program { name, bytes } => self.file(name, PROGRAM, (0, 0), bytes),
+            Entry::Link { name, to } => self.file(name, LINK, (0, 0), to.as_bytes()),
             Entry::Device { name, major, minor } => self.file(name, CHARACTER_DEVICE, (major, minor), &[]),
         }
     }

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
-use tokio::process::Command;
-
+use super::packages::{self, Source};
 use super::tools;
+use anyhow::{Context, bail};
 
 /// A kernel image and its modules.
 #[derive(Clone, Debug)]
@@ -22,38 +21,22 @@ pub(super) async fn find(asked: &str, directory: &Path) -> anyhow::Result<Kernel
     if path.is_dir() {
         return Kernel::within(path);
     }
-    let package = if asked.ends_with(".deb") {
-        std::fs::canonicalize(path).with_context(|| format!("cannot find {asked}"))?
-    } else {
-        download(asked, directory).await?
-    };
     let root = directory.join("kernel");
-    let mut unpack = Command::new("dpkg-deb");
-    unpack.arg("-x").args([&package, &root]);
-    tools::run(unpack, "dpkg", directory).await?;
-    Kernel::within(&root)
-}
-
-/// Fetches the package with the kernel itself, as apt on this machine would, into `directory`.
-async fn download(package: &str, directory: &Path) -> anyhow::Result<PathBuf> {
-    let mut depends = Command::new("apt-cache");
-    depends.args(["depends", "--important", package]);
-    let listed = tools::run(depends, "apt", directory).await.with_context(|| {
+    if asked.ends_with(".deb") {
+        let package = std::fs::canonicalize(path).with_context(|| format!("cannot find {asked}"))?;
+        packages::extract(&package, &root).await?;
+        return Kernel::within(&root);
+    }
+    let (source, package) = Source::of(asked, directory).await?;
+    let listed = source.depends(package, directory).await.with_context(|| {
         format!(
-            "no kernel {package}: --guest=KERNEL takes a Debian package that `apt-get update` has made known, a .deb file, or a \
-             directory with boot and lib/modules"
+            "no kernel {asked}: --guest=KERNEL takes a Debian package that `apt-get update` has made known, one of its \
+             backports as PACKAGE/backports, a .deb file, or a directory with boot and lib/modules"
         )
     })?;
-    let package = needed_image(&listed).unwrap_or_else(|| package.to_owned());
-    let mut fetch = Command::new("apt-get");
-    // As the user that apt would become it could not write here.
-    fetch.args(["-q", "-o", "APT::Sandbox::User=root", "download", &package]);
-    tools::run(fetch, "apt", directory)
-        .await
-        .context("cannot fetch the kernel: are the package lists fresh (apt-get update)?")?;
-    let is_package = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "deb");
-    let mut found = std::fs::read_dir(directory)?.flatten().map(|entry| entry.path());
-    found.find(is_package).with_context(|| format!("apt-get download {package} left no .deb"))
+    let image = needed_image(&listed).unwrap_or_else(|| package.to_owned());
+    source.unpack(&[&image], &root).await?;
+    Kernel::within(&root)
 }
 
 /// The image that a package which only stands for the newest one depends on.

@@ -3,12 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use tokio::process::Command;
-
-use super::tools;
-
-pub(super) const QEMU: &str = "qemu-system-x86_64";
-pub(super) const QEMU_PACKAGE: &str = "qemu-system-x86";
+use super::qemu::Qemu;
 
 /// The subcommand that the guest's first process runs.
 pub(super) const INSIDE: &str = "lab-guest";
@@ -21,13 +16,23 @@ pub(super) enum Accelerator {
     /// Software, as KVM cannot be had.
     Emulated {
         because: String,
+        /// The guest's clock counts its instructions, all of one CPU: so times do not depend on what else the host does, and are
+        /// good for comparing, though not for being times.
+        counted: bool,
     },
+}
+
+impl Accelerator {
+    pub(super) fn counts(&self) -> bool {
+        matches!(self, Self::Emulated { counted: true, .. })
+    }
 }
 
 /// What a guest is started from.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Machine<'a> {
     pub(super) accelerator: &'a Accelerator,
+    pub(super) qemu: &'a Qemu,
     pub(super) kernel: &'a Path,
     pub(super) initramfs: &'a Path,
     /// Where the kernel's own messages go.
@@ -37,10 +42,12 @@ pub(super) struct Machine<'a> {
 impl Machine<'_> {
     /// Its messages come on qemu's standard output.
     pub(super) fn args(&self) -> Vec<String> {
-        let (accelerator, cpu, clock) = match self.accelerator {
-            Accelerator::Kvm => ("kvm", "host", ""),
+        let (accelerator, cpu, cpus, clock) = match self.accelerator {
+            Accelerator::Kvm => ("kvm", "host", "2", ""),
             // The emulated counters of both CPUs are one; the kernel's test of that is too exact for them.
-            Accelerator::Emulated { .. } => ("tcg,thread=multi", "max", " tsc=reliable"),
+            Accelerator::Emulated { counted: false, .. } => ("tcg,thread=multi", "max", "2", " tsc=reliable"),
+            // Two CPUs would take turns of many milliseconds each.
+            Accelerator::Emulated { counted: true, .. } => ("tcg,thread=single", "max", "1", " tsc=reliable"),
         };
         let shown = |path: &Path| path.display().to_string();
         // qemu ends when the kernel restarts, so a panic ends it too.
@@ -49,7 +56,7 @@ impl Machine<'_> {
             ("-name", "guest=twinpath-lab,debug-threads=on".to_owned()),
             ("-accel", accelerator.to_owned()),
             ("-cpu", cpu.to_owned()),
-            ("-smp", "2".to_owned()),
+            ("-smp", cpus.to_owned()),
             ("-m", format!("{MEMORY_MIB}M")),
             ("-display", "none".to_owned()),
             ("-serial", format!("file:{}", shown(self.console))),
@@ -61,7 +68,11 @@ impl Machine<'_> {
             ("-append", append),
         ];
         let switches = ["-nodefaults", "-no-user-config", "-no-reboot"].map(str::to_owned);
-        let pairs = pairs.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
+        // One nanosecond per instruction; while the guest sleeps its clock goes on to whatever wakes it.
+        let counted = self.accelerator.counts().then(|| ("-icount", "shift=0,sleep=off".to_owned()));
+        let data = self.qemu.data.iter().map(|place| ("-L", shown(place)));
+        let pairs = pairs.into_iter().chain(counted).chain(data);
+        let pairs = pairs.flat_map(|(name, value)| [name.to_owned(), value]);
         switches.into_iter().chain(pairs).collect()
     }
 
@@ -69,19 +80,6 @@ impl Machine<'_> {
     pub(super) fn start_limit(&self) -> Duration {
         Duration::from_secs(if *self.accelerator == Accelerator::Kvm { 20 } else { 180 })
     }
-}
-
-/// qemu's version; and whether it is there at all.
-pub(super) async fn version() -> anyhow::Result<String> {
-    let mut command = Command::new(QEMU);
-    command.arg("--version");
-    let said = tools::run(command, QEMU_PACKAGE, Path::new("/")).await?;
-    Ok(version_of(&said))
-}
-
-/// `QEMU emulator version 7.2.22 (Debian ...)`.
-pub(super) fn version_of(said: &str) -> String {
-    said.split_whitespace().skip_while(|word| *word != "version").nth(1).unwrap_or("?").to_owned()
 }
 
 /// Why there is no point in trying KVM. That it may be opened does not yet say that it works.
@@ -94,8 +92,11 @@ pub(super) fn kvm_obstacle() -> Option<String> {
 pub(super) fn described(accelerator: &Accelerator) -> String {
     match accelerator {
         Accelerator::Kvm => "by KVM".to_owned(),
-        Accelerator::Emulated { because } => {
+        Accelerator::Emulated { because, counted: false } => {
             format!("by software emulation, because KVM does not work: {because}")
+        }
+        Accelerator::Emulated { because, counted: true } => {
+            format!("by software emulation that counts instructions, because KVM does not work: {because}")
         }
     }
 }
@@ -108,7 +109,11 @@ pub(super) fn note(accelerator: &Accelerator, qemu: &str, cpus: [usize; 2]) -> S
         Accelerator::Kvm => {
             format!("in a virtual machine: qemu {qemu} with KVM, {placed}; the host's Linux is {host}")
         }
-        Accelerator::Emulated { because } => format!(
+        Accelerator::Emulated { because, counted: true } => format!(
+            "in a virtual machine of software emulation (qemu {qemu}; one CPU; the host's Linux is {host}), whose clock counts \
+             instructions, 1 ns each: ratios hold and repeat, times are no times. KVM does not work here: {because}"
+        ),
+        Accelerator::Emulated { because, counted: false } => format!(
             "in a virtual machine of software emulation (qemu {qemu}; {placed}; the host's Linux is {host}): that everything works \
              there is all it tells, times and CPU shares mean nothing. KVM does not work here: {because}"
         ),

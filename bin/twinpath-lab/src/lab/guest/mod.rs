@@ -9,9 +9,12 @@ pub(super) mod inside;
 mod kernel;
 mod machine;
 mod message;
+mod packages;
+mod qemu;
 mod tools;
 mod watch;
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
@@ -25,14 +28,17 @@ use self::initramfs::Entry;
 use self::kernel::Kernel;
 use self::machine::{Accelerator, Machine};
 use self::message::Order;
+use self::qemu::Qemu;
 use self::watch::{Collected, End, Limits};
-use super::model::Lab;
+use super::model::{InGuest, Lab, RatioSpec};
 use super::programs::Programs;
 use super::progress::Progress;
+use super::session::Selection;
 use super::{Args, INTERRUPTED, NOT_MEASURED, TERMINATED, html_path, session, write};
 
-/// The Debian package whose kernel is booted unless another is asked for.
-pub(super) const KERNEL: &str = "linux-image-cloud-amd64";
+/// The Debian package whose kernel is booted unless another is asked for, and what there is where it has no backport.
+pub(super) const KERNEL: &str = "linux-image-cloud-amd64/backports";
+const OLDER_KERNEL: &str = "linux-image-cloud-amd64";
 
 /// Rounds of a lab take at most this long, its start and what precedes the rounds included: a limit for what hangs.
 const ROUND_MAX: Duration = Duration::from_secs(240);
@@ -41,6 +47,9 @@ const ROUNDS_MAX: u32 = 30;
 /// How much slower a guest may be whose instructions are emulated.
 const EMULATED: u32 = 4;
 
+/// Where the guest has programs.
+const PROGRAMS: &str = "/usr/bin";
+
 /// How it ended.
 enum Ended {
     Collected(Collected),
@@ -48,12 +57,13 @@ enum Ended {
 }
 
 /// Runs `lab` in a guest with the kernel `asked` for; writes its report where it belongs.
-pub(super) fn run(lab: &Lab, args: &Args, asked: &str) -> anyhow::Result<ExitCode> {
+pub(super) fn run(lab: &Lab, args: &Args, selection: &Selection, asked: &str) -> anyhow::Result<ExitCode> {
     ensure!(
         cfg!(target_arch = "x86_64"),
         "--guest runs this binary in an x86-64 machine, and it is built for another"
     );
     let directory = session::run_dir()?;
+    let asked = Asked { lab, args, selection, kernel: asked };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -66,7 +76,7 @@ pub(super) fn run(lab: &Lab, args: &Args, asked: &str) -> anyhow::Result<ExitCod
             biased;
             _ = interrupt.recv() => Ok(Ended::Signal(INTERRUPTED)),
             _ = terminate.recv() => Ok(Ended::Signal(TERMINATED)),
-            collected = collect(args, asked, directory.path(), &progress) => collected.map(Ended::Collected),
+            collected = collect(&asked, directory.path(), &progress) => collected.map(Ended::Collected),
         }
     });
     drop(runtime);
@@ -85,49 +95,95 @@ pub(super) fn run(lab: &Lab, args: &Args, asked: &str) -> anyhow::Result<ExitCod
     }
 }
 
+/// What is wanted of a guest.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    lab: &'a Lab,
+    args: &'a Args,
+    selection: &'a Selection,
+    kernel: &'a str,
+}
+
+impl Asked<'_> {
+    /// Whether all that is wanted holds where instructions are counted, too.
+    fn counted(&self) -> bool {
+        let rows = self.lab.in_guest.rows;
+        let all = self.selection.rows.iter().all(|row| rows.contains(row));
+        !rows.is_empty() && (self.args.only.is_empty() || all)
+    }
+
+    /// The ids of what is measured: as asked, or all, or all that holds where instructions are counted.
+    fn only(&self, accelerator: &Accelerator) -> Vec<String> {
+        if !self.args.only.is_empty() || !accelerator.counts() {
+            return self.args.only.clone();
+        }
+        let rows = self.lab.in_guest.rows;
+        let holds = |ratio: &&RatioSpec| ratio.formula.rows().iter().all(|row| rows.contains(row));
+        self.lab.ratios.iter().filter(holds).map(|ratio| ratio.id.to_owned()).collect()
+    }
+}
+
 /// Boots by KVM where that works, else by emulation, and waits for all the guest has to say.
-async fn collect(
-    args: &Args,
-    asked: &str,
-    directory: &Path,
-    progress: &Progress,
-) -> anyhow::Result<Collected> {
-    let qemu = machine::version().await?;
-    progress.line(&format!("guest: getting the kernel {asked}"));
-    let kernel = kernel::find(asked, directory).await?;
-    let contents = Contents::gather(&kernel).await?;
+async fn collect(asked: &Asked<'_>, directory: &Path, progress: &Progress) -> anyhow::Result<Collected> {
+    let qemu = Qemu::installed().await?;
+    let kernel = kernel(asked.kernel, directory, progress).await?;
+    let contents = Contents::gather(&kernel, asked.lab.in_guest).await?;
     let mut without_kvm = machine::kvm_obstacle();
     if without_kvm.is_none() {
-        match attempt(args, &kernel, &contents, directory, &Accelerator::Kvm, &qemu, progress).await? {
+        match attempt(asked, &kernel, &contents, directory, &Accelerator::Kvm, &qemu, progress).await? {
             End::Collected(collected) => return Ok(collected),
             End::NotStarted(reason) => without_kvm = Some(reason),
         }
     }
-    let emulated = Accelerator::Emulated { because: without_kvm.unwrap_or_default() };
-    match attempt(args, &kernel, &contents, directory, &emulated, &qemu, progress).await? {
+    let counted = asked.counted();
+    let qemu = if counted { qemu.at_least(qemu::COUNTS_FROM, directory).await? } else { qemu };
+    let emulated = Accelerator::Emulated { because: without_kvm.unwrap_or_default(), counted };
+    match attempt(asked, &kernel, &contents, directory, &emulated, &qemu, progress).await? {
         // Its times mean nothing, so no target is missed.
-        End::Collected(collected) if args.check => Ok(Collected { code: NOT_MEASURED, ..collected }),
+        End::Collected(collected) if asked.args.check && !counted => {
+            Ok(Collected { code: NOT_MEASURED, ..collected })
+        }
         End::Collected(collected) => Ok(collected),
         End::NotStarted(reason) => bail!("the guest did not start: {reason}"),
+    }
+}
+
+/// The kernel that was asked for; where none was, and there is no backport, the distribution's own.
+async fn kernel(asked: &str, directory: &Path, progress: &Progress) -> anyhow::Result<Kernel> {
+    progress.line(&format!("guest: getting the kernel {asked}"));
+    match kernel::find(asked, directory).await {
+        Err(error) if asked == KERNEL => {
+            progress.line(&format!("guest: {OLDER_KERNEL} instead: {error:#}"));
+            kernel::find(OLDER_KERNEL, directory).await
+        }
+        found => found,
     }
 }
 
 /// What every guest has inside, whatever runs it.
 struct Contents {
     programs: Programs,
-    libraries: Vec<PathBuf>,
+    /// Programs, libraries and what else a lab wants, by their paths in the guest, which libraries have here, too.
+    files: BTreeMap<PathBuf, PathBuf>,
+    links: &'static [(&'static str, &'static str)],
     /// Name and bytes, in the order of loading.
     modules: Vec<(String, Vec<u8>)>,
 }
 
 impl Contents {
-    async fn gather(kernel: &Kernel) -> anyhow::Result<Self> {
+    async fn gather(kernel: &Kernel, lab: &'static InGuest) -> anyhow::Result<Self> {
         let programs = Programs::found()?;
-        let mut libraries = tools::libraries(&programs.own).await?;
-        libraries.extend(tools::libraries(&programs.product).await?);
-        libraries.sort();
-        libraries.dedup();
-        Ok(Self { programs, libraries, modules: kernel.modules(inside::MODULES).await? })
+        let same = |path: PathBuf| (path.clone(), path);
+        let mut files: BTreeMap<_, _> =
+            tools::libraries(&programs.own).await?.into_iter().map(same).collect();
+        files.extend(tools::libraries(&programs.product).await?.into_iter().map(same));
+        for (name, program) in lab.programs.iter().filter_map(|name| Some((name, tools::find(name)?))) {
+            files.extend(tools::libraries(&program).await?.into_iter().map(same));
+            files.insert(Path::new(PROGRAMS).join(name), program);
+        }
+        files.extend(lab.files.iter().map(PathBuf::from).filter(|path| path.exists()).map(same));
+        let modules: Vec<_> = inside::MODULES.iter().chain(lab.modules).copied().collect();
+        Ok(Self { programs, files, links: lab.links, modules: kernel.modules(&modules).await? })
     }
 
     /// The guest's first file system, into `path`.
@@ -148,9 +204,12 @@ impl Contents {
         put(Entry::Program { name: "init", bytes: &read(&self.programs.own)? })?;
         // Beside the first one, where that looks for it.
         put(Entry::Program { name: "twinpath", bytes: &read(&self.programs.product)? })?;
-        for library in &self.libraries {
-            let name = library.to_str().context("a library's path is not UTF-8")?.trim_start_matches('/');
-            put(Entry::Program { name, bytes: &read(library)? })?;
+        for (inside, here) in &self.files {
+            let name = inside.to_str().context("a path that is not UTF-8")?.trim_start_matches('/');
+            put(Entry::Program { name, bytes: &read(here)? })?;
+        }
+        for (name, to) in self.links {
+            put(Entry::Link { name: name.trim_start_matches('/'), to })?;
         }
         for (name, bytes) in &self.modules {
             put(Entry::File { name: &inside::module_path(name)[1..], bytes })?;
@@ -163,30 +222,31 @@ impl Contents {
 
 /// One boot, to the end of the lab inside or to the reason why it did not come that far.
 async fn attempt(
-    args: &Args,
+    asked: &Asked<'_>,
     kernel: &Kernel,
     contents: &Contents,
     directory: &Path,
     accelerator: &Accelerator,
-    qemu: &str,
+    qemu: &Qemu,
     progress: &Progress,
 ) -> anyhow::Result<End> {
     let cpus = session::cpus()?;
     let initramfs = directory.join("initramfs");
     let order = Order {
         modules: contents.modules.iter().map(|(name, _)| name.clone()).collect(),
-        lab: lab_args(args, accelerator),
-        notes: vec![machine::note(accelerator, qemu, cpus)],
+        lab: lab_args(asked, accelerator),
+        notes: vec![machine::note(accelerator, &qemu.version, cpus)],
     };
     contents.write(&order, &initramfs)?;
     progress.line(&format!("guest: Linux {}, {}", kernel.release, machine::described(accelerator)));
     let machine = Machine {
         accelerator,
+        qemu,
         kernel: &kernel.image,
         initramfs: &initramfs,
         console: &directory.join("console"),
     };
-    let limits = Limits { start: machine.start_limit(), end: longest(args, accelerator) };
+    let limits = Limits { start: machine.start_limit(), end: longest(asked.args, accelerator) };
     watch::run(&machine, cpus, &limits, progress).await
 }
 
@@ -198,11 +258,13 @@ fn longest(args: &Args, accelerator: &Accelerator) -> Duration {
 }
 
 /// The command line of the lab inside. What means nothing need not be measured twice.
-fn lab_args(args: &Args, accelerator: &Accelerator) -> Vec<String> {
-    let Args { name, json: _, html: _, repeat, files, seed, only, check, guest: _, notes } = args;
-    let once = !check && matches!(accelerator, Accelerator::Emulated { .. });
+fn lab_args(asked: &Asked<'_>, accelerator: &Accelerator) -> Vec<String> {
+    let Args { name, json: _, html: _, repeat, files, seed, only: _, check, guest: _, inside: _, notes } =
+        asked.args;
+    let only = asked.only(accelerator);
+    let once = !check && matches!(accelerator, Accelerator::Emulated { counted: false, .. });
     let repeat = repeat.or(once.then_some(1));
-    let mut line = vec![name.clone()];
+    let mut line = vec![name.clone(), "--inside".to_owned()];
     let mut option = |name: &str, value: Option<String>| {
         line.extend(value.map(|value| format!("--{name}={value}")));
     };

@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 use clap::Parser;
 
 use super::initramfs::Archive;
-use super::machine::version_of;
 use super::message::Message;
+use super::packages::archive;
+use super::qemu::{major, version_of};
 use super::watch::guest_cpu;
 use super::*;
 
@@ -56,6 +57,7 @@ fn an_archive_holds_files_devices_and_every_parent_once() {
         Entry::Program { name: "init", bytes: b"12345" },
         Entry::File { name: "lib/x/a", bytes: b"" },
         Entry::File { name: "lib/x/b", bytes: b"123" },
+        Entry::Link { name: "lib/y", to: "/lib/x" },
     ] {
         archive.add(&entry).unwrap();
     }
@@ -68,6 +70,7 @@ fn an_archive_holds_files_devices_and_every_parent_once() {
         ("lib/x", 0o040_755, (0, 0), ""),
         ("lib/x/a", 0o100_644, (0, 0), ""),
         ("lib/x/b", 0o100_644, (0, 0), "123"),
+        ("lib/y", 0o120_777, (0, 0), "/lib/x"),
     ];
     let expected =
         expected.map(|(name, mode, device, text)| (name.to_owned(), mode, device, text.as_bytes().to_vec()));
@@ -110,44 +113,115 @@ fn packages_libraries_threads_and_versions_are_found_in_what_tools_print() {
         [PathBuf::from("/lib/x/libc.so.6"), PathBuf::from("/lib64/ld-linux-x86-64.so.2")]
     );
     assert_eq!(["CPU 0/KVM\n", "CPU 1/TCG\n", "qemu-system\n"].map(guest_cpu), [Some(0), Some(1), None]);
-    assert_eq!(version_of("QEMU emulator version 7.2.22 (Debian 1:7.2)\n"), "7.2.22");
+    let version = version_of("QEMU emulator version 7.2.22 (Debian 1:7.2)\n");
+    assert_eq!((version.as_str(), major(&version), major("10.0.2"), major("?")), ("7.2.22", 7, 10, 0));
+    let targets = "bookworm Other http://a/\nbookworm-updates Debian http://b/\nbookworm Debian http://c/\n";
+    assert_eq!((archive(targets, "bookworm"), archive(targets, "trixie")), (Some("http://c/"), None));
 }
 
 #[test]
 fn the_command_line_names_the_accelerator_and_gives_the_guest_no_network() {
-    let line = |accelerator: &Accelerator| {
+    let qemu = |data: &[&str]| Qemu {
+        program: "qemu".into(),
+        data: data.iter().map(PathBuf::from).collect(),
+        version: "8.0.0".to_owned(),
+    };
+    let line = |accelerator: &Accelerator, qemu: &Qemu| {
         let machine = Machine {
             accelerator,
+            qemu,
             kernel: Path::new("/t/vmlinuz"),
             initramfs: Path::new("/t/initramfs"),
             console: Path::new("/t/console"),
         };
         machine.args().join(" ")
     };
-    let kvm = line(&Accelerator::Kvm);
+    let kvm = line(&Accelerator::Kvm, &qemu(&[]));
     assert!(kvm.starts_with("-nodefaults -no-user-config -no-reboot "), "{kvm}");
     assert!(kvm.contains(" -accel kvm -cpu host -smp 2 "), "{kvm}");
     assert!(kvm.contains(" -kernel /t/vmlinuz -initrd /t/initramfs -append console=ttyS0 "), "{kvm}");
     assert!(kvm.ends_with(" -- lab-guest") && !kvm.contains("net") && !kvm.contains("tsc="), "{kvm}");
-    let emulated = line(&Accelerator::Emulated { because: "no".to_owned() });
-    assert!(emulated.contains(" -accel tcg,thread=multi -cpu max "), "{emulated}");
-    assert!(emulated.contains(" tsc=reliable "), "{emulated}");
+    let emulated = line(&emulated(false), &qemu(&["/t/share"]));
+    assert!(emulated.contains(" -accel tcg,thread=multi -cpu max -smp 2 "), "{emulated}");
+    assert!(emulated.contains(" tsc=reliable ") && !emulated.contains("icount"), "{emulated}");
+    assert!(emulated.ends_with(" -L /t/share"), "{emulated}");
+}
+
+fn emulated(counted: bool) -> Accelerator {
+    Accelerator::Emulated { because: "no".to_owned(), counted }
+}
+
+fn asked(line: &str, with: impl FnOnce(&Asked<'_>)) {
+    let args = args(line);
+    let lab = crate::lab::LABS.iter().find(|lab| lab.name == args.name).unwrap();
+    let selection = Selection::new(lab.rows, lab.ratios, lab.together, &args.only).unwrap();
+    with(&Asked { lab, args: &args, selection: &selection, kernel: KERNEL });
+}
+
+#[test]
+fn a_guest_whose_clock_counts_instructions_has_one_cpu_and_measures_what_holds_there() {
+    let qemu = Qemu { program: "qemu".into(), data: Vec::new(), version: "8.0.0".to_owned() };
+    let machine = Machine {
+        accelerator: &emulated(true),
+        qemu: &qemu,
+        kernel: Path::new("/t/vmlinuz"),
+        initramfs: Path::new("/t/initramfs"),
+        console: Path::new("/t/console"),
+    };
+    let line = machine.args().join(" ");
+    assert!(line.contains(" -accel tcg,thread=single -cpu max -smp 1 "), "{line}");
+    assert!(line.contains(" -icount shift=0,sleep=off"), "{line}");
+    let counted = "kni --inside --only=guest-walk-attached,guest-walk-exception";
+    asked("kni --guest", |asked| {
+        assert!(asked.counted());
+        assert_eq!(lab_args(asked, &emulated(true)).join(" "), counted);
+        assert_eq!(lab_args(asked, &Accelerator::Kvm).join(" "), "kni --inside");
+    });
+    asked("kni --guest --only guest-walk-exception --check", |asked| {
+        assert!(asked.counted());
+        let line = lab_args(asked, &emulated(true)).join(" ");
+        assert_eq!(line, "kni --inside --only=guest-walk-exception --check");
+    });
+    asked("kni --guest --only guest-walk-exception,walk-exception", |asked| assert!(!asked.counted()));
+    asked("wakeup --guest", |asked| assert!(!asked.counted()));
+}
+
+#[test]
+fn what_is_measured_in_a_guest_only_is_absent_elsewhere_and_refused_where_it_is_asked_for() {
+    asked("kni", |asked| {
+        let there = asked.selection.clone();
+        assert!(there.rows.contains("guest-nfs-plain") && there.ratios.contains("guest-walk-attached"));
+        let here = there.clone().outside_a_guest(asked.lab, &[]).unwrap();
+        assert_eq!((there.rows.len() - here.rows.len(), there.ratios.len() - here.ratios.len()), (3, 2));
+        assert!(here.rows.contains("nfs-plain"));
+        for id in ["guest-walk-exception", "guest-nfs-plain"] {
+            let error = there.clone().outside_a_guest(asked.lab, &[id.to_owned()]).unwrap_err().to_string();
+            assert!(error.contains(id) && error.contains("--guest"), "{error}");
+        }
+    });
 }
 
 #[test]
 fn the_guest_runs_the_lab_that_was_asked_for() {
-    let asked = args(
-        "wakeup --guest --only wake350-cpu,tick --seed 7 --repeat 2 --json x --html y --check --note hm",
-    );
-    assert_eq!(asked.guest.as_deref(), Some(KERNEL));
-    let inside = lab_args(&asked, &Accelerator::Kvm);
-    assert_eq!(inside.join(" "), "wakeup --repeat=2 --seed=7 --only=wake350-cpu,tick --note=hm --check");
-    let understood = args(&inside.join(" "));
-    assert_eq!((understood.seed, understood.only, understood.guest), (Some(7), asked.only, None));
+    let line =
+        "wakeup --guest --only wake350-cpu,tick --seed 7 --repeat 2 --json x --html y --check --note hm";
+    asked(line, |asked| {
+        assert_eq!(asked.args.guest.as_deref(), Some(KERNEL));
+        let inside = lab_args(asked, &Accelerator::Kvm);
+        let expected = "wakeup --inside --repeat=2 --seed=7 --only=wake350-cpu,tick --note=hm --check";
+        assert_eq!(inside.join(" "), expected);
+        let understood = args(&inside.join(" "));
+        assert_eq!((understood.seed, &understood.only), (Some(7), &asked.args.only));
+        assert!(understood.inside && understood.guest.is_none());
+    });
     assert_eq!(args("quick --guest=./linux.deb").guest.as_deref(), Some("./linux.deb"));
-    let emulated = Accelerator::Emulated { because: String::new() };
-    assert_eq!(lab_args(&args("quick"), &emulated), ["quick", "--repeat=1"]);
-    assert_eq!(lab_args(&args("quick --check"), &emulated), ["quick", "--check"]);
+    let emulated = emulated(false);
+    asked("quick", |asked| {
+        assert_eq!(lab_args(asked, &emulated), ["quick", "--inside", "--repeat=1"]);
+    });
+    asked("quick --check", |asked| {
+        assert_eq!(lab_args(asked, &emulated), ["quick", "--inside", "--check"]);
+    });
     assert_eq!(longest(&args("quick --repeat 1"), &emulated), ROUND_MAX * 2 * EMULATED);
 }
 

@@ -30,6 +30,13 @@ pub(super) fn missing(program: &str, package: &str) -> String {
     format!("cannot run {program}: is the Debian package {package} installed?")
 }
 
+/// A program in PATH or where a user's PATH may not look.
+pub(super) fn find(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let also = ["/usr/bin", "/usr/sbin"].map(PathBuf::from);
+    std::env::split_paths(&path).chain(also).map(|place| place.join(name)).find(|program| program.is_file())
+}
+
 /// The shared libraries of a program, its loader among them, by the paths that the loader looks for.
 pub(super) async fn libraries(program: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut command = Command::new(program);

@@ -15,14 +15,16 @@ use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::Instant;
 use twinpath_sys::child::{self, Placement};
 
-use super::machine::{Machine, QEMU, QEMU_PACKAGE};
+use super::machine::Machine;
 use super::message::Message;
-use super::tools;
+use super::{qemu, tools};
 use crate::lab::process;
 use crate::lab::progress::Progress;
 
 /// A guest says something every few seconds; one that is silent for this long has stopped.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
+/// The same where its seconds are instructions that are counted: they are as long as the host takes for them.
+const COUNTED_SILENCE_MAX: Duration = Duration::from_secs(300);
 /// From a guest's last word to qemu's end.
 const POWER_OFF_MAX: Duration = Duration::from_secs(10);
 /// How much of a console, or of what qemu complains about, is read, and how much of the former is worth showing.
@@ -62,20 +64,21 @@ pub(super) async fn run(
     progress: &Progress,
 ) -> anyhow::Result<End> {
     let mut complaints = tempfile::tempfile().context("cannot create a temporary file")?;
-    let mut command = Command::new(QEMU);
+    let mut command = Command::new(&machine.qemu.program);
     // The port counts as connected while its input is open, though nothing is ever said to the guest.
     command.args(machine.args()).stdin(Stdio::piped()).stdout(Stdio::piped());
     // A group of its own: Ctrl-C on the terminal reaches the lab alone, which then ends the guest.
     command.stderr(complaints.try_clone()?).kill_on_drop(true).process_group(0);
     child::place(command.as_std_mut(), Placement::default())?;
-    let mut child = command.spawn().with_context(|| tools::missing(QEMU, QEMU_PACKAGE))?;
+    let mut child = command.spawn().with_context(|| tools::missing(qemu::PROGRAM, qemu::PACKAGE))?;
     let _gone = Gone::with(&child)?;
     let mut lines = BufReader::new(child.stdout.take().context("no output of qemu")?).lines();
     let started = tokio::time::timeout(limits.start, next(&mut lines)).await;
     let end = match started {
         Ok(Ok(Some(Message::Started))) => {
             pin(&child, cpus)?;
-            Ok(listen(&mut lines, limits.end, progress).await)
+            let silence = if machine.accelerator.counts() { COUNTED_SILENCE_MAX } else { SILENCE_MAX };
+            Ok(listen(&mut lines, limits.end, silence, progress).await)
         }
         Ok(Ok(Some(Message::Failed(reason)))) => Ok(Err(anyhow::anyhow!(reason))),
         Ok(Ok(Some(other))) => Ok(Err(anyhow::anyhow!("its first word was {other:?}"))),
@@ -121,17 +124,18 @@ async fn next(lines: &mut Lines<BufReader<ChildStdout>>) -> anyhow::Result<Optio
 async fn listen(
     lines: &mut Lines<BufReader<ChildStdout>>,
     longest: Duration,
+    silence: Duration,
     progress: &Progress,
 ) -> anyhow::Result<Collected> {
     let mut collected = Collected::default();
     let deadline = Instant::now() + longest;
     loop {
-        let until = deadline.min(Instant::now() + SILENCE_MAX);
+        let until = deadline.min(Instant::now() + silence);
         let Ok(message) = tokio::time::timeout_at(until, next(lines)).await else {
             if until == deadline {
                 bail!("its lab has not ended after {} minutes", longest.as_secs() / 60);
             }
-            bail!("nothing more from it for {} s", SILENCE_MAX.as_secs());
+            bail!("nothing more from it for {} s", silence.as_secs());
         };
         match message?.context("it ended before its lab did")? {
             Message::Started | Message::Alive => {}

@@ -13,10 +13,10 @@ use super::modes::{Beside, Mode, Scene, Stage, ensure_full_load, words};
 use super::tick::Near;
 use super::{hops, tables};
 use crate::lab::model::Sample;
-use crate::lab::process::{Server, Side};
+use crate::lab::process::{Finished, Server, Side};
 use crate::lab::record::Record;
 use crate::lab::session::Session;
-use crate::plain::nfs::{self, NFS_PORT, Shape, WalkReport};
+use crate::plain::nfs::{self, ListReport, NFS_PORT, Shape, WalkReport};
 use crate::plain::tap::Passed;
 
 /// Three calls per name of 20,000 files are more than 60,000 calls.
@@ -46,6 +46,16 @@ pub(super) fn captured_rows(mode: Mode) -> impl Iterator<Item = &'static str> {
     PLACES.into_iter().filter_map(named)
 }
 
+/// Every row that a walk over this mode gives.
+pub(super) fn rows(mode: Mode) -> impl Iterator<Item = &'static str> {
+    walk_rows(mode).chain(mode.listing_row())
+}
+
+/// But for those of a guest.
+pub(super) fn walk_rows(mode: Mode) -> impl Iterator<Item = &'static str> {
+    captured_rows(mode).chain([mode.row()])
+}
+
 /// The NFS server and everything that walks it.
 pub(super) struct Walks<'a> {
     session: &'a Session,
@@ -71,7 +81,14 @@ impl<'a> Walks<'a> {
         let export = server.ready["export"].as_str().context("the NFS server did not say its export")?.into();
         let walks = Self { session, stage, server, ganesha: ganesha as u32, export };
         let scene = walks.stage.set(Mode::Plain).await?;
-        walks.walk(&scene, None).await.context("the first walk")?;
+        let walked =
+            Mode::ALL.into_iter().flat_map(walk_rows).any(|row| session.selection.rows.contains(row));
+        let first = if walked {
+            walks.walk(&scene, None).await.map(drop)
+        } else {
+            walks.list(&scene).await.map(drop)
+        };
+        first.context("the first walk")?;
         walks.stage.clear(scene).await?;
         Ok(walks)
     }
@@ -89,6 +106,12 @@ impl<'a> Walks<'a> {
             match self.whole(mode).await {
                 Ok(sample) => record.add(mode.row(), round, sample),
                 Err(error) => self.fail(record, &[mode.row()], &error),
+            }
+        }
+        if let Some(row) = mode.listing_row().filter(selected).filter(|row| !record.is_hopeless(row)) {
+            match self.listing(mode).await {
+                Ok(sample) => record.add(row, round, sample),
+                Err(error) => self.fail(record, &[row], &error),
             }
         }
         let rows: Vec<_> = captured_rows(mode).filter(selected).collect();
@@ -140,6 +163,25 @@ impl<'a> Walks<'a> {
         Ok(sample)
     }
 
+    /// The seed's own command over the whole tree, mounted afresh by the kernel.
+    async fn listing(&self, mode: Mode) -> anyhow::Result<Sample> {
+        let scene = self.stage.set(mode).await?;
+        let listed = self.list(&scene).await;
+        let (path, notes) = (scene.path.clone(), scene.notes.clone());
+        // Taken down also after a failure, whose reason comes first.
+        let beside = self.stage.clear(scene).await;
+        let ListReport { wall_s, lines } = listed?;
+        let values = BTreeMap::from([("wall_s", wall_s), ("lines", lines as f64)]);
+        let mut sample = Sample { values, path, notes, ..Sample::default() };
+        note_beside(&mut sample, &beside?)?;
+        Ok(sample)
+    }
+
+    async fn list(&self, scene: &Scene<'_>) -> anyhow::Result<ListReport> {
+        let finished = self.walker(scene, "nfs-ls", &[]).await?;
+        serde_json::from_str(&finished.stdout).context("cannot read the result of plain nfs-ls")
+    }
+
     /// A shorter walk with a tap at both ends of the way.
     async fn captured(&self, mode: Mode) -> anyhow::Result<Vec<(&'static str, Sample)>> {
         let scene = self.stage.set(mode).await?;
@@ -187,13 +229,18 @@ impl<'a> Walks<'a> {
     }
 
     async fn walk(&self, scene: &Scene<'_>, calls: Option<u64>) -> anyhow::Result<WalkReport> {
-        let mut args = words(&format!("plain nfs-walk {} --export", scene.target));
+        let calls: Vec<_> = calls.into_iter().flat_map(|calls| words(&format!("--calls {calls}"))).collect();
+        let finished = self.walker(scene, "nfs-walk", &calls).await?;
+        serde_json::from_str(&finished.stdout).context("cannot read the result of plain nfs-walk")
+    }
+
+    async fn walker(&self, scene: &Scene<'_>, how: &str, options: &[String]) -> anyhow::Result<Finished> {
+        let mut args = words(&format!("plain {how} {} --export", scene.target));
         args.push(self.export.display().to_string());
         args.extend(shape(self.session));
-        args.extend(calls.into_iter().flat_map(|calls| words(&format!("--calls {calls}"))));
+        args.extend_from_slice(options);
         let side = Side::At(scene.namespace, &self.session.cpus[..1]);
-        let finished = self.session.launcher.client(side, &args, WALK_DEADLINE, None).await?;
-        serde_json::from_str(&finished.stdout).context("cannot read the result of plain nfs-walk")
+        self.session.launcher.client(side, &args, WALK_DEADLINE, None).await
     }
 }
 

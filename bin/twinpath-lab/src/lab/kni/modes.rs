@@ -7,6 +7,7 @@ use anyhow::{Context, bail, ensure};
 use twinpath_measure::report::BenchReport;
 use twinpath_sys::Namespace;
 
+use super::tables;
 use crate::lab::instance::{Facts, Instance};
 use crate::lab::peers::{FAST_PORT, PLAIN_PORT};
 use crate::lab::process::{Background, Server, Side};
@@ -70,6 +71,18 @@ impl Mode {
             Self::BusyKernel => "nfs-busy-kernel",
             Self::Exception => "nfs-exception",
             Self::ExceptionWorkers => "nfs-exception-workers",
+        }
+    }
+}
+
+impl Mode {
+    /// The row of a listing in a guest, where there is one.
+    pub(super) fn listing_row(self) -> Option<&'static str> {
+        match self {
+            Self::Plain => Some(tables::LISTING_PLAIN),
+            Self::Attached => Some(tables::LISTING_ATTACHED),
+            Self::Exception => Some(tables::LISTING_EXCEPTION),
+            Self::Again | Self::Busy | Self::BusyKernel | Self::ExceptionWorkers => None,
         }
     }
 }

@@ -32,6 +32,15 @@ pub(super) const ROWS: &[RowSpec] = &[
     row("nfs-busy-kernel", Group::Walk, WALL, "a kernel service serving the same").kernels(),
     row("nfs-exception", Group::Walk, WALL, "through the exception port").ours("adaptive"),
     row("nfs-exception-workers", Group::Walk, WALL, "the same, workers carry").ours("interrupt"),
+    row(LISTING_PLAIN, Group::Walk, WALL, "in a guest, `ls -last -R`: plain veth"),
+    RowSpec {
+        base: &[LISTING_PLAIN],
+        ..row(LISTING_ATTACHED, Group::Walk, WALL, "the same, twinpath attached, idle").ours("adaptive")
+    },
+    RowSpec {
+        base: &[LISTING_PLAIN],
+        ..row(LISTING_EXCEPTION, Group::Walk, WALL, "the same, through the exception port").ours("adaptive")
+    },
     row("transit-plain", Group::Transit, P99_9, "plain veth"),
     row("transit-attached", Group::Transit, P99_9, "twinpath attached, idle"),
     row("transit-busy", Group::Transit, P99_9, "twinpath busy"),
@@ -86,6 +95,10 @@ pub(super) const ROWS: &[RowSpec] = &[
     },
 ];
 
+/// The seed's own command, by the kernel's own NFS client.
+pub(super) const LISTING_PLAIN: &str = "guest-nfs-plain";
+pub(super) const LISTING_ATTACHED: &str = "guest-nfs-attached";
+pub(super) const LISTING_EXCEPTION: &str = "guest-nfs-exception";
 /// The row of what waits for a timer tick.
 pub(super) const TICK: &str = "tick";
 /// What a killed instance costs.
@@ -160,6 +173,24 @@ pub(super) const RATIOS: &[RatioSpec] = &[
         None,
         "two walks over the same plain veth: what the method cannot tell apart",
     ),
+    RatioSpec {
+        check_pairs: super::LISTING_CHECK_PAIRS,
+        ..ratio(
+            "guest-walk-attached",
+            wall_over(LISTING_ATTACHED, &[(LISTING_PLAIN, WALL)]),
+            Some(1.05),
+            "in a guest: a kernel client's `ls -last -R`, twinpath attached and idle, against plain veth",
+        )
+    },
+    RatioSpec {
+        check_pairs: super::LISTING_CHECK_PAIRS,
+        ..ratio(
+            "guest-walk-exception",
+            wall_over(LISTING_EXCEPTION, &[(LISTING_PLAIN, WALL)]),
+            Some(1.25),
+            "in a guest: a kernel client's `ls -last -R` through the exception port, against plain veth (KNI: 7.3)",
+        )
+    },
     RatioSpec {
         check_pairs: 1,
         ..ratio(

@@ -14,7 +14,7 @@ use self::measure::{Attachment, Quick};
 use self::plan::{Rounds, Step};
 use crate::lab::bystander::{Bystander, Seen};
 use crate::lab::fallback;
-use crate::lab::model::{Lab, Sample};
+use crate::lab::model::{InGuest, Lab, Sample};
 use crate::lab::peers;
 use crate::lab::process::Side;
 use crate::lab::record::Record;
@@ -46,6 +46,7 @@ pub(crate) const LAB: Lab = Lab {
         ("cpu-twinpath", tables::PLAIN_RATES),
         ("floor-eventfd", &["twinpath-interrupt"]),
     ],
+    in_guest: &InGuest::SAME,
     run: |session| Box::pin(run(session)),
 };
 

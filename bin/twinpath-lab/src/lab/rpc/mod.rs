@@ -15,7 +15,7 @@ use fastrand::Rng;
 
 use self::cases::{IDLE, INSTRUCTIONS, NEVER_READS, SPIN_PAIR, TOGETHER, case_of};
 use self::measure::Stage;
-use crate::lab::model::{Lab, Sample};
+use crate::lab::model::{InGuest, Lab, Sample};
 use crate::lab::record::Record;
 use crate::lab::session::Session;
 
@@ -39,6 +39,7 @@ pub(crate) const LAB: Lab = Lab {
     rows: tables::ROWS,
     ratios: tables::RATIOS,
     together: tables::NEEDS,
+    in_guest: &InGuest::SAME,
     run: |session| Box::pin(run(session)),
 };
 

@@ -12,7 +12,7 @@ use anyhow::Context;
 
 use self::measure::Bench;
 use crate::lab::fallback;
-use crate::lab::model::Lab;
+use crate::lab::model::{InGuest, Lab};
 use crate::lab::peers;
 use crate::lab::process::Side;
 use crate::lab::record::Record;
@@ -62,6 +62,7 @@ pub(crate) const LAB: Lab = Lab {
     rows: tables::ROWS,
     ratios: tables::RATIOS,
     together: &[],
+    in_guest: &InGuest::SAME,
     run: |session| Box::pin(run(session)),
 };
 

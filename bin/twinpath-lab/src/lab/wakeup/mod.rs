@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use self::cases::{CASES, case_of};
 use self::draw::Draw;
 use self::measure::Times;
-use crate::lab::model::Lab;
+use crate::lab::model::{InGuest, Lab};
 use crate::lab::record::Record;
 use crate::lab::session::Session;
 
@@ -60,6 +60,7 @@ pub(crate) const LAB: Lab = Lab {
     rows: tables::ROWS,
     ratios: tables::RATIOS,
     together: tables::TOGETHER,
+    in_guest: &InGuest::SAME,
     run: |session| Box::pin(run(session)),
 };
 

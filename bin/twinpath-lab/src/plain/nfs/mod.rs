@@ -1,8 +1,10 @@
-//! NFSv3 for `lab kni`: nfs-ganesha over a tree from a seed, and the walk of a kernel client's cold `ls -last -R`.
+//! NFSv3 for `lab kni`: nfs-ganesha over a tree from a seed, and the walk of a kernel client's cold `ls -last -R`: its calls
+//! by a client of ours, or, where the kernel can be asked to mount the tree, that command itself.
 //!
-//! The server is Debian's; the client speaks NFSv3 over an ordinary blocking TCP socket, one call outstanding, as a kernel
+//! The server is Debian's; our client speaks NFSv3 over an ordinary blocking TCP socket, one call outstanding, as a kernel
 //! client's threads do when `ls` asks for one name after the other.
 
+mod listing;
 mod portmapper;
 mod server;
 mod transport;
@@ -12,6 +14,8 @@ mod walk;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+pub(crate) use self::listing::ListReport;
+pub(super) use self::listing::list;
 pub(crate) use self::server::find_ganesha;
 pub(super) use self::server::serve;
 pub(crate) use self::tree::Shape;
@@ -47,4 +51,15 @@ pub(crate) struct WalkArgs {
     /// What is done with each name, in order
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Step::Lookup, Step::Getattr, Step::Access])]
     steps: Vec<Step>,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct ListArgs {
+    /// The NFS server
+    target: SocketAddr,
+    /// The exported path
+    #[arg(long)]
+    export: PathBuf,
+    #[command(flatten)]
+    shape: Shape,
 }

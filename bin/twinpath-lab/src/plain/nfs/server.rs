@@ -110,7 +110,8 @@ fn configuration(export: &Path) -> anyhow::Result<String> {
          Enable_RQUOTA = false; Enable_UDP = false; }}"
     )?;
     writeln!(text, "NFS_KRB5 {{ Active_krb5 = false; }}")?;
-    writeln!(text, "NFSv4 {{ Graceless = true; }}")?;
+    // Without getpwnam(3) it would want the id mapper's configuration and plug-ins, which serve NFSv4 alone.
+    writeln!(text, "NFSv4 {{ Graceless = true; UseGetpwnam = true; }}")?;
     writeln!(
         text,
         "EXPORT {{ Export_Id = 1; Path = \"{path}\"; Pseudo = /tree; Protocols = 3; Transports = TCP; Access_Type = RO; \

@@ -1,0 +1,105 @@
+//! Debian packages, fetched and unpacked but never installed: of those that this machine's apt knows, or of the backports of its
+//! distribution, whether it knows them or not.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, ensure};
+use tokio::process::Command;
+
+use super::tools;
+
+/// Stands behind a package's name for the backports of this machine's distribution, as apt takes a suite there.
+const BACKPORTS: &str = "/backports";
+const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+
+/// Where packages come from: what apt is told beside the package's name.
+#[derive(Debug)]
+pub(super) struct Source(Vec<String>);
+
+impl Source {
+    /// For a package as it is asked for, NAME or NAME/backports, and its name. Lists of packages go below `directory`.
+    pub(super) async fn of<'a>(asked: &'a str, directory: &Path) -> anyhow::Result<(Self, &'a str)> {
+        // As the user that apt would become it could not write here.
+        let mut options = vec!["APT::Sandbox::User=root".to_owned()];
+        let Some(package) = asked.strip_suffix(BACKPORTS) else {
+            return Ok((Self(options), asked));
+        };
+        let place = directory.join("apt");
+        let list = place.join("sources.list");
+        options.extend([
+            format!("Dir::Etc::SourceList={}", list.display()),
+            "Dir::Etc::SourceParts=/dev/null".to_owned(),
+            format!("Dir::State::Lists={}", place.join("lists").display()),
+            format!("Dir::Cache={}", place.join("cache").display()),
+        ]);
+        let source = Self(options);
+        if !list.exists() {
+            for part in ["lists/partial", "cache/archives/partial"] {
+                std::fs::create_dir_all(place.join(part))
+                    .with_context(|| format!("cannot make directories in {}", place.display()))?;
+            }
+            std::fs::write(&list, backports(directory).await?)
+                .with_context(|| format!("cannot write {}", list.display()))?;
+            source.run("apt-get", &["-q", "update"], directory).await.context("cannot list the backports")?;
+        }
+        Ok((source, package))
+    }
+
+    /// What a package needs, as `apt-cache depends` prints it.
+    pub(super) async fn depends(&self, package: &str, directory: &Path) -> anyhow::Result<String> {
+        self.run("apt-cache", &["depends", "--important", package], directory).await
+    }
+
+    /// Fetches packages and unpacks them below `into`, which is made for them.
+    pub(super) async fn unpack(&self, packages: &[&str], into: &Path) -> anyhow::Result<()> {
+        let fetched = into.with_extension("deb");
+        std::fs::create_dir_all(&fetched)
+            .with_context(|| format!("cannot make the directory {}", fetched.display()))?;
+        let args: Vec<_> = ["-q", "download"].into_iter().chain(packages.iter().copied()).collect();
+        self.run("apt-get", &args, &fetched).await.with_context(|| {
+            format!("cannot fetch {}: are the package lists fresh (apt-get update)?", packages.join(", "))
+        })?;
+        for entry in std::fs::read_dir(&fetched)?.flatten() {
+            extract(&entry.path(), into).await?;
+        }
+        Ok(())
+    }
+
+    async fn run(&self, program: &str, args: &[&str], directory: &Path) -> anyhow::Result<String> {
+        let mut command = Command::new(program);
+        command.args(self.0.iter().flat_map(|option| ["-o", option])).args(args);
+        tools::run(command, "apt", directory).await
+    }
+}
+
+/// Unpacks one package below `into`.
+pub(super) async fn extract(package: &Path, into: &Path) -> anyhow::Result<()> {
+    let mut unpack = Command::new("dpkg-deb");
+    unpack.arg("-x").args([package, into]);
+    let parent: PathBuf = into.parent().map_or_else(|| "/".into(), Path::to_path_buf);
+    tools::run(unpack, "dpkg", &parent).await.map(drop)
+}
+
+/// The line of `sources.list` for the backports: of the archive that this machine takes its distribution from.
+async fn backports(directory: &Path) -> anyhow::Result<String> {
+    let os = std::fs::read_to_string("/etc/os-release").context("cannot read /etc/os-release")?;
+    let field = |name: &str| os.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+    let codename = field("VERSION_CODENAME").filter(|_| field("ID") == Some("debian"));
+    let codename =
+        codename.context("this machine does not run a release of Debian, so it has no backports")?;
+    let mut targets = Command::new("apt-get");
+    targets.args(["indextargets", "--format", "$(CODENAME) $(ORIGIN) $(REPO_URI)", "Created-By: Packages"]);
+    let targets = tools::run(targets, "apt", directory).await?;
+    let archive = archive(&targets, codename)
+        .with_context(|| format!("apt knows no archive of Debian's {codename} here"))?;
+    ensure!(Path::new(KEYRING).exists(), "no {KEYRING} to check backports with");
+    Ok(format!("deb [signed-by={KEYRING}] {archive} {codename}-backports main\n"))
+}
+
+/// The address of Debian's archive in what apt lists: codename, origin, address.
+pub(super) fn archive<'a>(targets: &'a str, codename: &str) -> Option<&'a str> {
+    targets.lines().find_map(|line| {
+        let mut words = line.split_whitespace();
+        (words.next()? == codename && words.next()? == "Debian").then(|| words.next()).flatten()
+    })
+}
