@@ -205,6 +205,8 @@ impl<C: Codec> Load<C> {
                 } else {
                     self.summary.refused += 1;
                 }
+            } else {
+                self.summary.warmup_replies += 1;
             }
             return if is_right { Reply::Matched } else { Reply::Refused };
         }

@@ -14,6 +14,8 @@ const PACING_DIGITS: u8 = 2;
 /// `refused`, `duplicates`, `late` and `corrupt`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
+    /// Replies during the warm-up, which count for nothing else.
+    pub warmup_replies: u64,
     /// Requests sent.
     pub sent: u64,
     /// Requests answered in time, every byte right.
@@ -45,6 +47,7 @@ impl Summary {
     #[must_use]
     pub fn empty() -> Self {
         Self {
+            warmup_replies: 0,
             sent: 0,
             received: 0,
             refused: 0,
@@ -64,6 +67,7 @@ impl Summary {
 
     /// Adds what another thread measured at the same time.
     pub fn merge(&mut self, other: &Self) {
+        self.warmup_replies += other.warmup_replies;
         self.sent += other.sent;
         self.received += other.received;
         self.refused += other.refused;

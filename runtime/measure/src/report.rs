@@ -40,6 +40,9 @@ pub struct BenchReport {
     /// From when a request was due until it was sent, of an open-loop run. It is in `rtt_us`, too.
     #[serde(default)]
     pub pacing_us: Option<RttUs>,
+    /// Replies during the warm-up, which count for nothing else.
+    #[serde(default)]
+    pub warmup_replies: u64,
     /// Requests sent.
     pub sent: u64,
     /// Requests answered in time, every byte right.

@@ -98,6 +98,17 @@ impl Plan {
         Self::new(common, target, transport, Service::echo(args.size)?)
     }
 
+    /// What a service that answered, and then no longer did, may have come to.
+    pub(crate) fn silence_may_be(&self) -> &'static str {
+        match (&self.service, self.transport) {
+            (Service::Echo { .. }, Transport::Udp) => {
+                "did the service end, or does it limit the replies to one source? `twinpath serve echo` gives one 50,000 a \
+                 second: start it with --reply-rate 0 to measure how many it can"
+            }
+            _ => "did the service end?",
+        }
+    }
+
     /// Checks what all services share.
     pub(crate) fn new(
         args: &CommonArgs,

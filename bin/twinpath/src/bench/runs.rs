@@ -166,6 +166,7 @@ impl<'a> Tally<'a> {
         let report = BenchReport {
             pacing_us: RttUs::of(&whole.pacing),
             path: self.path,
+            warmup_replies: whole.warmup_replies,
             sent: whole.sent,
             received: whole.received,
             refused: whole.refused,
@@ -201,7 +202,8 @@ impl<'a> Tally<'a> {
 fn went_quiet(plan: &Plan, summary: &Summary) -> Option<String> {
     let quiet = summary.quiet;
     (summary.received > 0 && quiet >= plan.load.loss_timeout).then(|| {
-        format!("nothing was answered in the last {:.1} s: did the service end?", quiet.as_secs_f64())
+        let may_be = plan.silence_may_be();
+        format!("nothing was answered in the last {:.1} s: {may_be}", quiet.as_secs_f64())
     })
 }
 

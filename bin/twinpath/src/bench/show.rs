@@ -240,6 +240,14 @@ pub(crate) fn complaint(plan: &Plan, report: &BenchReport, was_interrupted: bool
             "{address} answers no request, but sends {complaint}: does another service listen there?"
         ));
     }
+    if report.warmup_replies > 0 {
+        return Some(format!(
+            "{address} answered {} requests while warming up, and then no more for {} s: {}",
+            report.warmup_replies,
+            plan.load.loss_timeout.as_secs_f64(),
+            plan.silence_may_be()
+        ));
+    }
     let way = match plan.transport {
         Transport::Udp => "UDP",
         Transport::Tcp => "TCP",

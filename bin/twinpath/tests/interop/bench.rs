@@ -252,6 +252,28 @@ fn another_service_and_none_are_told_apart() {
     assert!(said(&output).contains(&format!("cannot ask {gone} to mount /")), "{}", said(&output));
 }
 
+/// An echo service that limits the replies to one source looks, to a load without a limit, like one that has ended.
+#[test]
+fn a_service_that_falls_silent_may_have_a_limit_and_bench_says_so() {
+    let echo = UdpSocket::bind(("127.0.0.1", 0)).unwrap();
+    let target = echo.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        let mut request = [0; 512];
+        for _ in 0..10 {
+            let (len, peer) = echo.recv_from(&mut request).unwrap();
+            echo.send_to(&request[..len], peer).unwrap();
+        }
+        while echo.recv_from(&mut request).is_ok() {}
+    });
+    // Ten requests are answered while it warms up.
+    let output =
+        twinpath(&["bench", "echo", &target, "--timeout", "0.05", "--warmup", "1", "--duration", "0.1"]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = said(&output);
+    assert!(said.contains("answered 10 requests while warming up, and then no more"), "{said}");
+    assert!(said.contains("--reply-rate 0"), "{said}");
+}
+
 /// A load that ends by silence, or by a signal in the midst of it, ends on the fast path as well, asleep or not.
 #[test]
 fn silence_on_the_fast_path_has_an_end() {
