@@ -9,6 +9,7 @@ mod reload;
 mod serve;
 mod set;
 mod show;
+mod tidy;
 mod top;
 mod tune;
 
@@ -49,6 +50,8 @@ enum Command {
     Reload(reload::Args),
     /// Have a running instance answer what it has accepted, and end.
     Drain(drain::Args),
+    /// Remove what instances that were killed have left on interfaces.
+    Tidy(tidy::Args),
     /// What of this machine and an interface makes services slow to answer; change it, and put it back.
     Tune(tune::Args),
     /// Measure a service, verifying every reply.
@@ -71,6 +74,7 @@ fn main() -> ExitCode {
         Command::Set(args) => set::run(args),
         Command::Reload(args) => reload::run(args),
         Command::Drain(args) => drain::run(args),
+        Command::Tidy(args) => tidy::run(&args),
         Command::Tune(args) => tune::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Lab(args) => args.refuse("lab", ""),

@@ -58,6 +58,31 @@ pub enum SteerError {
         #[source]
         error: Box<ProgramError>,
     },
+    /// The filter could not be added.
+    #[error("attaching at tc of {interface} by a filter ({step}): {error}{}", lacking(step, error))]
+    Clsact {
+        /// The interface's name.
+        interface: String,
+        /// What was tried.
+        step: &'static str,
+        /// The kernel's answer.
+        #[source]
+        error: std::io::Error,
+    },
+    /// Somebody else is asked before us and can't be passed.
+    #[error(
+        "{who} is asked before any filter of ours at tc of {interface}, and what it passes would be served twice: give it a \
+         higher number as its priority, or take it off"
+    )]
+    NotFirst {
+        /// The interface's name.
+        interface: String,
+        /// Its filter or program.
+        who: String,
+    },
+    /// Filters that dead instances have left can't be listed or removed.
+    #[error("asking the kernel for filters at tc: {0}; removing one takes CAP_NET_ADMIN")]
+    Leftovers(#[source] std::io::Error),
     /// The order of the programs at tc ingress can't be learnt.
     #[error("asking which programs are at tc ingress of {interface}: {error}; it takes CAP_SYS_ADMIN")]
     Order {
@@ -131,6 +156,20 @@ pub enum SteerError {
         #[source]
         error: std::io::Error,
     },
+}
+
+/// What to do about it, as far as the kernel's answer tells.
+fn lacking(step: &str, error: &std::io::Error) -> String {
+    let module = if step == "the filter" { "cls_bpf" } else { "sch_ingress" };
+    match error.raw_os_error() {
+        Some(libc::ENOENT | libc::EOPNOTSUPP) => {
+            format!(
+                "; this kernel lacks the module {module}: load it (modprobe {module}) or use another path"
+            )
+        }
+        Some(libc::EPERM) => "; CAP_NET_ADMIN is missing".to_owned(),
+        _ => String::new(),
+    }
 }
 
 /// Why the kernel refused to load a program: of the verifier's log, which can be thousands of lines, the one that says it.

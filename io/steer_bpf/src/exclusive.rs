@@ -1,16 +1,17 @@
 //! An interface withheld from the kernel's own stack, both ways; and the way across to the one where the stack lives.
 
 use aya::maps::{Array, MapData, PerCpuArray};
-use aya::programs::links::FdLink;
-use aya::programs::tc::TcAttachOptions;
-use aya::programs::{LinkOrder, ProgramInfo, SchedClassifier, TcAttachType};
+use aya::programs::{ProgramInfo, SchedClassifier, TcAttachType};
 use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
+use twinpath_sys::alive::is_alive;
 
 use crate::SteerError;
+use crate::clsact::{self, Listed};
 use crate::holder::{XdpHolder, processes_holding, tap_of, xdp_holder};
 use crate::layout::{Crossed, Crossing};
 use crate::maps::{typed, wrote};
-use crate::steering::{interface_name, loaded, program};
+use crate::steering::{OURS, interface_name, loaded, program};
+use crate::tc::{TcAttach, TcLink};
 
 static BRIDGE: &[u8] = include_bytes_aligned!("../object/bridge.o");
 
@@ -26,9 +27,9 @@ pub struct Exclusive {
     crossing: Array<MapData, Crossing>,
     crossed: PerCpuArray<MapData, Crossed>,
     // Held, not read: the programs are in force while these are open, and no longer.
-    _links: [FdLink; 2],
+    _links: [TcLink; 2],
     /// Of the kernel's interface, and its index.
-    cross: Option<(FdLink, u32)>,
+    cross: Option<(TcLink, u32)>,
 }
 
 impl std::fmt::Debug for Exclusive {
@@ -52,8 +53,8 @@ impl Exclusive {
         let mut object = loader.load(BRIDGE).map_err(|error| SteerError::Object(Box::new(error)))?;
         let (crossing, crossed) = (typed(&mut object, ".bss")?, typed(&mut object, "crossed")?);
         let links = [
-            attach(&mut object, INGRESS, &interface, TcAttachType::Ingress)?,
-            attach(&mut object, EGRESS, &interface, TcAttachType::Egress)?,
+            attach(&mut object, INGRESS, ifindex, TcAttachType::Ingress)?,
+            attach(&mut object, EGRESS, ifindex, TcAttachType::Egress)?,
         ];
         Ok(Self { object, ifindex, crossing, crossed, _links: links, cross: None })
     }
@@ -69,7 +70,7 @@ impl Exclusive {
     pub fn cross_to(&mut self, kernel: u32) -> Result<(), SteerError> {
         if self.cross.as_ref().is_none_or(|(_, ifindex)| *ifindex != kernel) {
             self.cross_no_more()?;
-            let link = attach(&mut self.object, CROSS, &interface_name(kernel)?, TcAttachType::Egress)?;
+            let link = attach(&mut self.object, CROSS, kernel, TcAttachType::Egress)?;
             self.cross = Some((link, kernel));
         }
         self.set(Crossing { port: self.ifindex, kernel })
@@ -110,19 +111,14 @@ impl Exclusive {
 fn attach(
     object: &mut Ebpf,
     name: &'static str,
-    interface: &str,
-    place: TcAttachType,
-) -> Result<FdLink, SteerError> {
+    ifindex: u32,
+    hook: TcAttachType,
+) -> Result<TcLink, SteerError> {
     let classifier: &mut SchedClassifier = program(object, name)?;
     if classifier.fd().is_err() {
         loaded(name, classifier.load())?;
     }
-    let order = TcAttachOptions::TcxOrder(LinkOrder::first());
-    let link = classifier
-        .attach_with_options(interface, place, order)
-        .and_then(|id| classifier.take_link(id))
-        .map_err(|error| SteerError::Tcx { interface: interface.to_owned(), error: Box::new(error) })?;
-    FdLink::try_from(link).map_err(|_| SteerError::TcxWithoutLink(interface.to_owned()))
+    crate::tc::attach(classifier, name, ifindex, hook, TcAttach::Tcx)
 }
 
 /// An interface that an exception port withholds: nothing reaches the kernel's stack there, nor any socket but the port's own.
@@ -139,11 +135,11 @@ pub struct Withheld {
 #[must_use]
 pub fn withheld(ifindex: u32) -> Option<Withheld> {
     let interface = interface_name(ifindex).ok()?;
-    let program = ours_at_ingress(&interface)?;
-    if !program.name_as_str().is_some_and(|name| name.len() == NAME_MAX && INGRESS.starts_with(name)) {
+    let Ours { name, program_id } = ours_at_ingress(ifindex, &interface)?;
+    if name.len() < NAME_MAX || !INGRESS.starts_with(&name) {
         return None;
     }
-    let holder = processes_holding(program.id()).into_iter().next();
+    let holder = processes_holding(program_id).into_iter().next();
     let kernel = holder.as_ref().and_then(|(pid, _)| tap_of(*pid));
     Some(Withheld { holder, kernel })
 }
@@ -160,14 +156,35 @@ pub fn crosses(ifindex: u32) -> bool {
 /// Characters that the kernel keeps of a program's name (`BPF_OBJ_NAME_LEN`, with the zero at its end).
 const NAME_MAX: usize = 15;
 
-/// The first program of a twinpath at tc ingress. What can't be asked for is taken for none: attaching will say why.
-fn ours_at_ingress(interface: &str) -> Option<ProgramInfo> {
-    let (_, programs) = SchedClassifier::query_tcx(interface, TcAttachType::Ingress).ok()?;
-    programs.into_iter().find(|program| program.name_as_str().is_some_and(is_ours))
+/// A program of a twinpath that lives.
+struct Ours {
+    /// As far as the kernel keeps it.
+    name: String,
+    program_id: u32,
+}
+
+/// The first one at tc ingress. What can't be asked for is taken for none: attaching will say why.
+fn ours_at_ingress(ifindex: u32, interface: &str) -> Option<Ours> {
+    let by_link = || {
+        let (_, programs) = SchedClassifier::query_tcx(interface, TcAttachType::Ingress).ok()?;
+        let ours = |program: ProgramInfo| {
+            let name = program.name_as_str().filter(|name| is_ours(name))?;
+            Some(Ours { name: name.to_owned(), program_id: program.id() })
+        };
+        programs.into_iter().find_map(ours)
+    };
+    let by_filter = || {
+        let living = |filter: &Listed| filter.tag().filter(|tag| is_alive(tag.id));
+        let filters = clsact::at(ifindex, TcAttachType::Ingress).ok()?;
+        filters
+            .iter()
+            .find_map(|filter| Some(Ours { name: living(filter)?.program, program_id: filter.program_id? }))
+    };
+    by_link().or_else(by_filter)
 }
 
 fn is_ours(program: &str) -> bool {
-    program.starts_with("twinpath_")
+    program.starts_with(OURS)
 }
 
 /// Another exception port would send every frame a second time, and a claim's owner would share its flows with ours.
@@ -179,8 +196,8 @@ fn refuse_if_held(ifindex: u32, interface: &str) -> Result<(), SteerError> {
         );
         Err(SteerError::TcxHeld { interface: interface.to_owned(), holder })
     };
-    if let Some(program) = ours_at_ingress(interface) {
-        return held(&processes_holding(program.id()));
+    if let Some(Ours { program_id, .. }) = ours_at_ingress(ifindex, interface) {
+        return held(&processes_holding(program_id));
     }
     // On the XDP path a service takes its frames before they get to tc.
     match xdp_holder(ifindex) {

@@ -5,15 +5,12 @@ use std::fs;
 use std::io;
 
 use aya::programs::{ProgramInfo, loaded_programs};
-use netlink_packet_core::{NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
+use netlink_packet_core::Parseable as _;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{LinkAttribute, LinkMessage, LinkXdp, XdpAttached};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with};
 
 use crate::SteerError;
-
-/// Largest answer about one link; with hundreds of virtual functions it is long.
-const ANSWER_MAX: usize = 256 * 1024;
+use crate::netlink::Netlink;
 
 /// In which mode a program is attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,29 +180,17 @@ fn attached(xdp: &[LinkXdp]) -> Option<(u32, Attachment)> {
 /// One RTM_GETLINK: a question and its answer.
 fn link_attributes(ifindex: u32) -> Result<Vec<LinkAttribute>, SteerError> {
     let failed = |step: &'static str, error: io::Error| SteerError::Query { ifindex, step, error };
-    // Protocol 0 is NETLINK_ROUTE.
-    let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)
-        .map_err(|error| failed("socket", error.into()))?;
     let mut link = LinkMessage::default();
     link.header.index = ifindex;
-    let mut header = NetlinkHeader::default();
-    header.flags = NLM_F_REQUEST;
-    let mut question = NetlinkMessage::new(header, NetlinkPayload::from(RouteNetlinkMessage::GetLink(link)));
-    question.finalize();
-    let mut bytes = vec![0; question.buffer_len()];
-    question.serialize(&mut bytes);
-    send(&socket, &bytes, SendFlags::empty()).map_err(|error| failed("send", error.into()))?;
-    let mut answer = vec![0; ANSWER_MAX];
-    // The kernel answers within the send: this never waits.
-    let (len, _) =
-        recv(&socket, &mut answer[..], RecvFlags::DONTWAIT).map_err(|error| failed("recv", error.into()))?;
-    let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&answer[..len])
+    let question = RouteNetlinkMessage::GetLink(link);
+    let answers = Netlink::open()
+        .and_then(|netlink| netlink.ask(question, 0))
+        .map_err(|error| failed("asking", error))?;
+    let said =
+        answers.first().ok_or_else(|| failed("answer", io::Error::other("an answer that is no link")))?;
+    let link = LinkMessage::parse(&said.payload[..])
         .map_err(|error| failed("answer", io::Error::other(error.to_string())))?;
-    match message.payload {
-        NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) => Ok(link.attributes),
-        NetlinkPayload::Error(error) => Err(failed("answer", error.to_io())),
-        _ => Err(failed("answer", io::Error::other("an answer that is no link"))),
-    }
+    Ok(link.attributes)
 }
 
 /// Processes with a descriptor of the program or of a link to it: both say `prog_id` (Linux, `bpf_link_show_fdinfo`).

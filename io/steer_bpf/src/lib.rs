@@ -1,13 +1,15 @@
 //! Steering inside the kernel: three programs with the verdict of `pure/steer`, their rules, their attachment. And the
 //! two that withhold a whole interface from the kernel's stack, for an exception port ([`Exclusive`]).
 //!
-//! - [`Path::Packet`]: a filter for packet sockets decides each frame and notes on its CPU what it claimed; a tcx
-//!   program at ingress, which the kernel runs directly after the packet sockets, drops the noted frame and nothing
+//! - [`Path::Packet`]: a filter for packet sockets decides each frame and notes on its CPU what it claimed; a
+//!   program at tc ingress, which the kernel runs directly after the packet sockets, drops the noted frame and nothing
 //!   else. A frame that the socket was not offered is therefore never lost: a socket or a process may go away at any
 //!   time. (What the socket was offered but had no room for is lost, and the socket counts it.)
 //! - [`Path::Xdp`]: claimed frames go to the AF_XDP socket of their queue; without one, to the kernel.
 //!
-//! All attachments are BPF links held by [`Steering`]: they end with the process, however it ends.
+//! Attachments are BPF links held by [`Steering`]: they end with the process, however it ends. Where the kernel has no links at
+//! tc, classic filters stand in their place ([`TcAttach::Clsact`]): one that outlives its process is without effect, and [`tidy`]
+//! removes it.
 //!
 //! # Changing rules while running
 //!
@@ -19,6 +21,7 @@
 //!
 //! Never here: a netlink change of settings, a decision about which path to take, packet memory.
 
+mod clsact;
 mod cost;
 mod empty;
 mod error;
@@ -26,10 +29,13 @@ mod exclusive;
 mod holder;
 mod layout;
 mod maps;
+mod netlink;
 mod probe;
 mod rules;
 mod steering;
+mod tc;
 
+pub use clsact::{Leftover, leftovers, tidy};
 pub use cost::{ProgramCost, program_costs};
 pub use empty::EmptyXdp;
 pub use error::SteerError;
@@ -37,4 +43,5 @@ pub use exclusive::{Exclusive, Withheld, crosses, withheld};
 pub use holder::{Attachment, XdpHolder, tool_of, xdp_holder, xdp_program};
 pub use layout::Crossed;
 pub use probe::{Probe, probe};
-pub use steering::{DIRECT_SLOTS, FILTERS_MAX, Path, QUEUES_MAX, Steering, XdpMode};
+pub use steering::{DIRECT_SLOTS, FILTERS_MAX, Kept, Path, QUEUES_MAX, Steering, XdpMode};
+pub use tc::TcAttach;

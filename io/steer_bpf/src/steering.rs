@@ -3,11 +3,9 @@
 use std::os::fd::{AsFd, BorrowedFd};
 
 use aya::maps::{Map, MapData, RingBuf, XskMap};
-use aya::programs::links::FdLink;
-use aya::programs::tc::TcAttachOptions;
 use aya::programs::xdp::XdpLink;
 use aya::programs::{
-    LinkOrder, Program, ProgramError, ProgramInfo, SchedClassifier, SocketFilter, TcAttachType, Xdp, xdp,
+    Program, ProgramError, ProgramInfo, SchedClassifier, SocketFilter, TcAttachType, Xdp, xdp,
 };
 use aya::util::KernelVersion;
 use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
@@ -15,8 +13,10 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with
 use twinpath_steer::Table;
 use twinpath_time::Duration;
 
+use crate::clsact::Standing;
 use crate::maps::{Maps, typed, wrote};
-use crate::{SteerError, XdpHolder, xdp_holder};
+use crate::tc::{TcLink, attach};
+use crate::{SteerError, TcAttach, XdpHolder, xdp_holder};
 
 static PACKET: &[u8] = include_bytes_aligned!("../object/packet.o");
 static XDP: &[u8] = include_bytes_aligned!("../object/xdp.o");
@@ -28,7 +28,7 @@ const INGRESS_AGAIN: &str = "twinpath_ingress_again";
 pub(crate) const REDIRECT: &str = "twinpath_xdp";
 
 /// Names of all our programs begin so.
-const OURS: &str = "twinpath_";
+pub(crate) const OURS: &str = "twinpath_";
 
 /// Queues that can have a socket: the size of the map in bpf/xdp.c.
 pub const QUEUES_MAX: u32 = 1024;
@@ -68,9 +68,22 @@ impl XdpMode {
     }
 }
 
+/// What [`Steering::keep_first`] found, and did about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// All is well.
+    First,
+    /// The program of that name stood in front, and stands behind now.
+    Passed(String),
+    /// Ours was not there any more, and is again.
+    PutBack,
+}
+
 /// The loaded programs and maps of one interface. Dropping it detaches everything, as [`Steering::detach`] does.
 pub struct Steering {
-    tcx_links: Vec<FdLink>,
+    tc_links: Vec<TcLink>,
+    /// How they are attached.
+    tc_attach: TcAttach,
     /// Which of the two equal programs is attached at tc ingress, or will be.
     ingress: &'static str,
     xdp_links: Vec<XdpLink>,
@@ -138,9 +151,10 @@ impl Steering {
         };
         let maps = Maps::take(&mut object)?;
         let stuck = typed(&mut object, "stuck")?;
-        let (tcx_links, xdp_links) = (Vec::new(), Vec::new());
+        let (tc_links, xdp_links) = (Vec::new(), Vec::new());
+        let (tc_attach, ingress) = (TcAttach::Tcx, INGRESS);
         let fails_open = fail_open_ns > 0;
-        Ok(Self { tcx_links, ingress: INGRESS, xdp_links, object, maps, sockets, stuck, fails_open })
+        Ok(Self { tc_links, tc_attach, ingress, xdp_links, object, maps, sockets, stuck, fails_open })
     }
 
     /// Makes the rules equal the table, while traffic flows; see the crate's documentation for what a change can
@@ -153,7 +167,7 @@ impl Steering {
     }
 
     /// Lets a packet socket (`SOCK_RAW`, bound to `ETH_P_ALL`) have what is claimed and nothing else. With
-    /// `PACKET_FANOUT`, attach it to each socket of the group. Claims may be in force only while [`Steering::attach_tcx`] has
+    /// `PACKET_FANOUT`, attach it to each socket of the group. Claims may be in force only while [`Steering::attach_tc`] has
     /// been called and every socket is where it belongs: otherwise the kernel gets a copy of a claimed frame, or two sockets do. So
     /// call [`Steering::apply`] last. `queue` is the number of the socket in the group, below [`FILTERS_MAX`].
     ///
@@ -179,34 +193,52 @@ impl Steering {
         Ok(())
     }
 
-    /// Withholds claimed frames from the kernel, by a link at tc ingress in front of all others.
+    /// Withholds claimed frames from the kernel, by a program at tc ingress in front of all others. One that stays behind when the
+    /// process is killed drops nothing, as nobody leaves notes any more: give no worker [`Steering::direct`] where
+    /// [`TcAttach::ends_with_process`] says that it would.
     ///
     /// # Errors
-    /// [`SteerError::OtherPath`], [`SteerError::NoInterface`], [`SteerError::Tcx`].
-    pub fn attach_tcx(&mut self, ifindex: u32) -> Result<(), SteerError> {
-        let interface = interface_name(ifindex)?;
+    /// [`SteerError::OtherPath`], [`SteerError::NoInterface`], [`SteerError::Tcx`], [`SteerError::Clsact`],
+    /// [`SteerError::NotFirst`].
+    pub fn attach_tc(&mut self, ifindex: u32, how: TcAttach) -> Result<(), SteerError> {
         let ingress: &mut SchedClassifier = program(&mut self.object, self.ingress)?;
-        // First: what changes the frame before us would make it look like another.
-        let order = TcAttachOptions::TcxOrder(LinkOrder::first());
-        let link = ingress
-            .attach_with_options(&interface, TcAttachType::Ingress, order)
-            .and_then(|id| ingress.take_link(id))
-            .map_err(|error| SteerError::Tcx { interface: interface.clone(), error: Box::new(error) })?;
-        let link = FdLink::try_from(link).map_err(|_| SteerError::TcxWithoutLink(interface))?;
-        self.tcx_links.push(link);
+        self.tc_links.push(attach(ingress, INGRESS, ifindex, TcAttachType::Ingress, how)?);
+        self.tc_attach = how;
         Ok(())
     }
 
-    /// Sees to it that the program at tc ingress is asked before those of others: one that stands in front and ends the chain
-    /// would hand the kernel what the socket has taken. Gives the name of the program that stood in front, if one did. After
-    /// an error all is as before; call it again.
+    /// Sees to it that the program at tc ingress is there, and is asked before those of others: one that stands in front and ends
+    /// the chain would hand the kernel what the socket has taken. After an error all is as before; call it again.
     ///
     /// # Errors
-    /// As [`Steering::attach_tcx`]; [`SteerError::Order`] without the right to ask (CAP_SYS_ADMIN).
-    pub fn keep_first(&mut self, ifindex: u32) -> Result<Option<String>, SteerError> {
-        if self.tcx_links.is_empty() {
-            return self.attach_tcx(ifindex).map(|()| None);
+    /// As [`Steering::attach_tc`]; [`SteerError::Order`] without the right to ask (CAP_SYS_ADMIN).
+    pub fn keep_first(&mut self, ifindex: u32) -> Result<Kept, SteerError> {
+        let kept = match self.tc_links.first() {
+            None => Kept::PutBack,
+            Some(TcLink::Tcx { .. }) => match self.before_us(ifindex)? {
+                None => return Ok(Kept::First),
+                Some(neighbour) => Kept::Passed(neighbour),
+            },
+            Some(TcLink::Clsact(filter)) => match filter.standing().map_err(SteerError::Leftovers)? {
+                Standing::First => return Ok(Kept::First),
+                Standing::Behind(neighbour) => Kept::Passed(neighbour),
+                Standing::Gone => Kept::PutBack,
+            },
+        };
+        // First the other one to the front, then this one off: at no time is nobody there to withhold what the socket takes.
+        let former = self.ingress;
+        self.ingress = if former == INGRESS { INGRESS_AGAIN } else { INGRESS };
+        let had = self.tc_links.len();
+        if let Err(error) = self.attach_tc(ifindex, self.tc_attach) {
+            self.ingress = former;
+            return Err(error);
         }
+        self.tc_links.drain(..had);
+        Ok(kept)
+    }
+
+    /// The program of somebody else that is asked before ours by links.
+    fn before_us(&mut self, ifindex: u32) -> Result<Option<String>, SteerError> {
         let interface = interface_name(ifindex)?;
         let order = |error| SteerError::Order { interface: interface.clone(), error: Box::new(error) };
         let ingress: &mut SchedClassifier = program(&mut self.object, self.ingress)?;
@@ -215,19 +247,8 @@ impl Steering {
         let name =
             |program: &ProgramInfo| program.name_as_str().unwrap_or("a program without a name").to_owned();
         // Another instance of ours drops its own frames and nothing else: it may stand in front.
-        let in_front = asked.iter().take_while(|program| program.id() != own).map(name);
-        let Some(neighbour) = in_front.into_iter().find(|name| !name.starts_with(OURS)) else {
-            return Ok(None);
-        };
-        // First the other one to the front, then this one off: at no time is nobody there to withhold what the socket takes.
-        let former = self.ingress;
-        self.ingress = if former == INGRESS { INGRESS_AGAIN } else { INGRESS };
-        if let Err(error) = self.attach_tcx(ifindex) {
-            self.ingress = former;
-            return Err(error);
-        }
-        self.tcx_links.remove(0);
-        Ok(Some(neighbour))
+        let mut in_front = asked.iter().take_while(|program| program.id() != own).map(name);
+        Ok(in_front.find(|name| !name.starts_with(OURS)))
     }
 
     /// Puts the XDP program on an interface, by a link. A program that is there already stays.
@@ -262,7 +283,7 @@ impl Steering {
     pub fn detach(&mut self) {
         // If that fails the links go all the same. Frames that the socket takes meanwhile then reach the kernel as well.
         let _ = self.maps.withdraw();
-        self.tcx_links.clear();
+        self.tc_links.clear();
         self.xdp_links.clear();
     }
 

@@ -4,6 +4,7 @@
 //! when to use what; that is the business of `runtime/`.
 
 pub mod affinity;
+pub mod alive;
 pub mod allocations;
 pub mod child;
 pub mod clock;
@@ -26,6 +27,7 @@ pub mod tcp_listener;
 pub mod trusted_dir;
 pub mod udp_socket;
 
+pub use alive::Alive;
 pub use cpu_request::CpuRequest;
 pub use eventfd::EventFd;
 pub use frame_claim::FrameClaim;

@@ -8,6 +8,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use twinpath_steer_bpf::TcAttach;
 
 use crate::facts::{InterfaceFacts, Support, XdpFeatures};
 use crate::report;
@@ -53,6 +54,55 @@ impl PathAsked {
 impl fmt::Display for PathAsked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+/// How the program at tc ingress is to be attached, on the packet path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AttachAsked {
+    /// By a BPF link where the kernel has them for tc, else by a classic filter.
+    #[default]
+    Auto,
+    /// By a BPF link.
+    Tcx,
+    /// By a classic filter.
+    Clsact,
+}
+
+impl AttachAsked {
+    /// What that means where `best` is the better way that the kernel has.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn settle(self, best: TcAttach) -> Result<TcAttach, String> {
+        match (self, best) {
+            (Self::Tcx, TcAttach::Clsact) => {
+                Err("this kernel has no BPF links at tc (tcx), which interface.attach asks for: leave \
+                 that key out, or set it to clsact"
+                    .to_owned())
+            }
+            (Self::Clsact, _) => Ok(TcAttach::Clsact),
+            (Self::Auto | Self::Tcx, best) => Ok(best),
+        }
+    }
+}
+
+/// Not a way to attach.
+#[derive(Debug, thiserror::Error)]
+#[error("`{0}` is no way to attach: use auto, tcx or clsact")]
+pub struct UnknownAttach(String);
+
+impl FromStr for AttachAsked {
+    type Err = UnknownAttach;
+
+    fn from_str(text: &str) -> Result<Self, UnknownAttach> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "tcx" => Ok(Self::Tcx),
+            "clsact" => Ok(Self::Clsact),
+            _ => Err(UnknownAttach(text.to_owned())),
+        }
     }
 }
 
@@ -365,7 +415,10 @@ fn packet_obstacle(facts: &InterfaceFacts) -> Option<String> {
                 ],
             )
         })
-        .or_else(|| facts.tcx.obstacle("a tcx link (Linux 6.6), which holds the claim at tc ingress,"))
+        .or_else(|| {
+            let reason = facts.tc.as_ref().err()?;
+            Some(format!("the claim at tc ingress cannot be had: {reason}"))
+        })
 }
 
 fn native_obstacle(facts: &InterfaceFacts) -> Option<String> {

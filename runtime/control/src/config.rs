@@ -23,7 +23,7 @@ pub use rpc::{Rpc, RpcOverrides};
 pub use service::{FlowText, Service, ServiceKind, SourceText};
 
 use self::reading::{Read, Unread};
-use crate::choose::PathAsked;
+use crate::choose::{AttachAsked, PathAsked};
 use crate::metrics::MetricsAddress;
 pub use crate::sandbox::Sandbox;
 
@@ -101,6 +101,8 @@ pub struct Interface {
     pub name: Option<String>,
     /// The path asked for.
     pub path: PathAsked,
+    /// How the packet path's program at tc ingress is attached.
+    pub attach: AttachAsked,
     /// Measure at start what attaching costs the kernel's own traffic.
     pub measure_fallback: bool,
     /// The share that it may cost, in percent, before `auto` goes on to the next path.
@@ -114,6 +116,7 @@ impl Default for Interface {
         Self {
             name: None,
             path: PathAsked::default(),
+            attach: AttachAsked::default(),
             measure_fallback: false,
             fallback_loss_max: 10,
             // Twice what a kernel socket's default buffer holds of small datagrams, and few enough that the slots in use stay in the
@@ -246,6 +249,8 @@ pub struct Overrides {
     pub interface: Option<String>,
     /// `--path`
     pub path: Option<PathAsked>,
+    /// `--attach`
+    pub attach: Option<AttachAsked>,
     /// `--measure-fallback`
     pub measure_fallback: bool,
     /// `--fallback-loss-max`
@@ -378,6 +383,7 @@ impl Config {
         let Overrides {
             interface,
             path,
+            attach,
             measure_fallback,
             fallback_loss_max,
             ring_frames,
@@ -404,6 +410,7 @@ impl Config {
         self.apply_to_services(overrides);
         self.interface.name = interface.or(self.interface.name.take());
         self.interface.path = path.unwrap_or(self.interface.path);
+        self.interface.attach = attach.unwrap_or(self.interface.attach);
         self.interface.measure_fallback |= measure_fallback;
         self.interface.fallback_loss_max = fallback_loss_max.unwrap_or(self.interface.fallback_loss_max);
         self.interface.ring_frames = ring_frames.unwrap_or(self.interface.ring_frames);

@@ -5,7 +5,7 @@ use std::fmt;
 
 use futures_util::stream::StreamExt as _;
 use tokio::time::timeout;
-use twinpath_steer_bpf::XdpHolder;
+use twinpath_steer_bpf::{TcAttach, XdpHolder};
 use twinpath_sys::ethtool as ioctl;
 use twinpath_time::Duration;
 
@@ -50,8 +50,8 @@ impl From<Result<(), String>> for Support {
 pub struct KernelSupport {
     /// AF_XDP sockets and XDP programs.
     pub af_xdp: Support,
-    /// BPF links at tc ingress (6.6), and filters on packet sockets.
-    pub tcx: Support,
+    /// How the program at tc ingress would be attached, or why the packet path cannot be had.
+    pub tc: Result<TcAttach, String>,
 }
 
 /// A program that somebody else put on the interface.
@@ -159,8 +159,8 @@ pub struct InterfaceFacts {
     pub has_addresses: bool,
     /// AF_XDP sockets.
     pub af_xdp: Support,
-    /// BPF links at tc ingress (6.6).
-    pub tcx: Support,
+    /// How the program at tc ingress would be attached, or why the packet path cannot be had.
+    pub tc: Result<TcAttach, String>,
     /// What this process may do.
     pub capabilities: Capabilities,
     /// How this program is called, for advice.
@@ -176,6 +176,12 @@ impl InterfaceFacts {
     #[must_use]
     pub fn is_virtual(&self) -> bool {
         self.software || PARAVIRTUAL.contains(&self.kind.as_str())
+    }
+
+    /// How the program at tc ingress is attached, where the packet path can be had.
+    #[must_use]
+    pub fn tc_attach(&self) -> TcAttach {
+        self.tc.clone().unwrap_or(TcAttach::Tcx)
     }
 }
 
@@ -209,7 +215,7 @@ pub async fn gather(link: &Link, tables: &Tables, kernel: KernelSupport) -> Inte
         crossed: false,
         has_addresses: tables.addresses(link.ifindex).next().is_some(),
         af_xdp: kernel.af_xdp,
-        tcx: kernel.tcx,
+        tc: kernel.tc,
         capabilities: Capabilities::held(),
         program: "twinpath".to_owned(),
     }

@@ -277,6 +277,12 @@ pub struct Interface {
     pub kind: String,
     /// `xdp-zerocopy`, `xdp-native`, `xdp-generic`, `packet` or `kernel`.
     pub path: String,
+    /// How the packet path's program is attached at tc: `tcx` or `clsact`; empty on the other paths.
+    #[serde(default)]
+    pub attach: String,
+    /// What instances that were killed have left on the interface; it does nothing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_behind: Vec<LeftBehind>,
     /// Link state: `up`, `down` or `gone`.
     pub link: String,
     /// MTU in bytes.
@@ -297,6 +303,16 @@ pub struct Interface {
     /// that is not `beyond` is in use. Empty if it was not asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fallback: Vec<Fallback>,
+}
+
+/// A program at tc whose process was killed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LeftBehind {
+    /// Its name.
+    pub program: String,
+    /// The process, as it was called in its own PID namespace.
+    pub pid: u32,
 }
 
 /// What attaching a path costs the kernel's own traffic.

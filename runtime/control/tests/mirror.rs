@@ -8,6 +8,7 @@ use std::time::Duration;
 use twinpath_control::choose::{Path, PathAsked, choose};
 use twinpath_control::egress_book::BookLimits;
 use twinpath_control::facts::{KernelSupport, Support, gather};
+use twinpath_control::instance::TcAttach;
 use twinpath_control::mirror::table::NeighbourState;
 use twinpath_control::mirror::{Event, Mirror, MirrorLimits};
 use twinpath_stack::egress::{Egress, KernelReason, Update};
@@ -345,7 +346,7 @@ fn a_full_neighbour_table_leaves_the_rest_out_and_counts() {
 }
 
 fn everything() -> KernelSupport {
-    KernelSupport { af_xdp: Support::Yes, tcx: Support::Yes }
+    KernelSupport { af_xdp: Support::Yes, tc: Ok(TcAttach::Tcx) }
 }
 
 #[test]

@@ -8,6 +8,7 @@ use tokio::task::spawn_blocking;
 use twinpath_control::choose::Path;
 use twinpath_control::fallback::loss::Measure;
 use twinpath_control::fallback::{FrameCost, Question, measure as measure_on_scratch, test_runs, traffic};
+use twinpath_control::instance::TcAttach;
 use twinpath_sys::affinity;
 use twinpath_time::Duration;
 
@@ -137,6 +138,7 @@ pub(crate) async fn measure(session: &Session, path: Path) -> anyhow::Result<Vec
         claims: traffic::table()?.claims().to_vec(),
         addresses: traffic::table()?.addresses().to_vec(),
         ring_frames: RING_FRAMES,
+        tc: TcAttach::here(),
         bare: true,
         pairs: if session.check { 2 * Question::PAIRS } else { Question::PAIRS },
         slice: if session.check { Duration::from_millis(100) } else { Question::SLICE },

@@ -12,7 +12,7 @@ mod rpc;
 
 use anyhow::bail;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use twinpath_control::choose::PathAsked;
+use twinpath_control::choose::{AttachAsked, PathAsked};
 use twinpath_control::config::{
     Config, CpuGoal, FlowText, LatencyGoal, LatencyRequest, Mode, Overrides, Priority, RequestScope, Sandbox,
     ServiceKind, SourceText,
@@ -84,6 +84,9 @@ struct CommonArgs {
     /// auto (the default), xdp, xdp-zerocopy, packet or kernel
     #[arg(long)]
     path: Option<PathAsked>,
+    /// How the packet path attaches at tc: auto (the default), tcx (BPF links) or clsact (classic filters)
+    #[arg(long, value_name = "HOW")]
+    attach: Option<AttachAsked>,
     /// Measure at start what attaching costs the kernel's own traffic (some 3 s), and let `--path auto` mind it
     #[arg(long)]
     measure_fallback: bool,
@@ -206,6 +209,7 @@ impl Args {
         let overrides = Overrides {
             interface: common.on,
             path: common.path,
+            attach: common.attach,
             measure_fallback: common.measure_fallback,
             fallback_loss_max: common.fallback_loss_max,
             ring_frames: common.ring_frames,

@@ -97,8 +97,9 @@ fn the_only_one(directories: &[PathBuf]) -> anyhow::Result<PathBuf> {
         ([only], _) => Ok(only.clone()),
         ([], []) => bail!(
             "no instance is running here (looked in {}): start one with `twinpath serve echo --on IFACE --udp 7`, or \
-             name its socket with --socket",
-            found.places()
+             name its socket with --socket{}",
+            found.places(),
+            crate::tidy::hint()
         ),
         ([], theirs) => {
             bail!("an instance is running, but as another user: ask as that user or as root{}", list(theirs))

@@ -168,6 +168,16 @@ fn interface(interface: &Interface) -> String {
         interface.path,
         interface.why
     );
+    if !interface.attach.is_empty() {
+        let _ = write!(text, "\n  attached at tc by {}", interface.attach);
+    }
+    for left in &interface.left_behind {
+        let (program, pid) = (&left.program, left.pid);
+        let _ = write!(
+            text,
+            "\n  left behind by process {pid}, which was killed: {program}; it does nothing, and `twinpath tidy` removes it"
+        );
+    }
     for not in &interface.why_not {
         let _ = write!(text, "\n  why not {}: {}", not.path, not.reason);
     }

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use twinpath_sys::Namespace;
 
-use crate::rig::{CLIENT, CLIENT_V6, PORT, Rig, SERVER, SERVER_V6, Server, answered, ask, until};
+use crate::rig::{CLIENT, CLIENT_V6, PORT, Rig, SERVER, SERVER_V6, Server, WAYS, answered, ask, until};
 use crate::root_or_skip;
 
 /// Asks until the answer came by the fast path, in and out.
@@ -24,9 +24,9 @@ fn addresses_come_and_go() {
     if !root_or_skip() {
         return;
     }
-    for path in ["packet", "xdp"] {
+    for way in WAYS {
         let rig = Rig::new();
-        let server = rig.serve(&["--path", path]);
+        let server = rig.serve(way);
         served_fast(&rig, &server, CLIENT, SERVER);
         rig.ip_server(&["address", "add", "10.7.0.9/24", "dev", "vs"]);
         served_fast(&rig, &server, CLIENT, "10.7.0.9");
@@ -43,9 +43,9 @@ fn the_interface_goes_down_and_up_and_changes_its_name() {
     if !root_or_skip() {
         return;
     }
-    for path in ["packet", "xdp"] {
+    for way in WAYS {
         let rig = Rig::new();
-        let server = rig.serve(&["--path", path]);
+        let server = rig.serve(way);
         served_fast(&rig, &server, CLIENT, SERVER);
         rig.ip_server(&["link", "set", "vs", "down"]);
         until("the link is seen down", || server.show("interfaces")[0]["link"] == "down");
@@ -62,9 +62,9 @@ fn the_interface_is_removed_and_comes_back() {
     if !root_or_skip() {
         return;
     }
-    for path in ["packet", "xdp"] {
+    for way in WAYS {
         let rig = Rig::new();
-        let server = rig.serve(&["--path", path]);
+        let server = rig.serve(way);
         served_fast(&rig, &server, CLIENT, SERVER);
         rig.ip_server(&["link", "del", "vs"]);
         until("the link is seen gone", || server.show("interfaces")[0]["link"] == "gone");

@@ -4,7 +4,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 use twinpath_sys::PacketSocket;
 
-use crate::rig::{CLIENT, PORT, Rig, SERVER, answered, ask, until};
+use crate::rig::{CLIENT, CLSACT, PACKET, PORT, Rig, SERVER, WAYS, answered, ask, until};
 use crate::root_or_skip;
 
 /// For local experiments (IEEE 802, Local Experimental EtherType 1).
@@ -37,14 +37,15 @@ fn a_port_under_an_ipsec_policy_is_the_kernels_and_claimed_again_when_that_is_go
         ["dir", "in", "src", "0.0.0.0/0", "dst", SERVER, "proto", "udp", "dport", &port],
         ["dir", "out", "src", SERVER, "dst", "10.7.0.0/24", "proto", "udp", "sport", &port],
     ];
-    for path in ["packet", "xdp"] {
+    for way in WAYS {
+        let path = way[1];
         let rig = Rig::new();
         let policy =
             |action: &str, policy: &[&str]| rig.ip_server(&[&["xfrm", "policy", action], policy].concat());
         // One that was there before, and one that is of no concern.
         policy("add", &policies[0]);
         policy("add", &["dir", "in", "src", "0.0.0.0/0", "dst", SERVER, "proto", "udp", "dport", "9"]);
-        let server = rig.serve(&["--path", path]);
+        let server = rig.serve(way);
         let socket = rig.client_udp(CLIENT, 0);
         let held = || {
             let claim = server.claim("udp port");
@@ -119,9 +120,10 @@ fn frames_of_the_type_are_reflected_and_no_others() {
     if !root_or_skip() {
         return;
     }
-    for path in ["packet", "xdp"] {
+    for way in WAYS {
+        let path = way[1];
         let rig = Rig::new();
-        let server = rig.start(&["reflect", "--on", "vs", "--ethertype", "0x88b5", "--path", path]);
+        let server = rig.start(&[&["reflect", "--on", "vs", "--ethertype", "0x88b5"], way].concat());
         let socket = rig.client_frames(ETHERTYPE);
         let (client_mac, server_mac) = rig.macs();
         for number in 0..200usize {
@@ -177,11 +179,12 @@ fn a_port_is_served_at_the_addresses_named_and_at_no_others() {
     if !root_or_skip() {
         return;
     }
-    for path in ["packet", "xdp"] {
+    for way in WAYS {
+        let path = way[1];
         let rig = Rig::new();
         rig.ip_server(&["address", "add", "10.7.0.8/24", "dev", "vs"]);
         // The second one is not there yet.
-        let server = rig.serve(&["--path", path, "--address", SERVER, "--address", "10.7.0.9"]);
+        let server = rig.serve(&[way, &["--address", SERVER, "--address", "10.7.0.9"]].concat());
         let client = rig.client_udp(CLIENT, 0);
         assert_eq!(ask(&client, SERVER, PORT, b"named"), b"named");
         assert!(!answered(&client, "10.7.0.8", b"not named"), "{path}");
@@ -209,9 +212,10 @@ fn a_flow_is_claimed_and_the_rest_of_its_port_is_the_kernels() {
         return;
     }
     let flow = format!("udp,{CLIENT}:4444,{SERVER}:{PORT}");
-    for path in ["packet", "xdp"] {
+    for way in WAYS {
+        let path = way[1];
         let rig = Rig::new();
-        let server = rig.serve(&["--path", path, "--flow", &flow]);
+        let server = rig.serve(&[way, &["--flow", &flow]].concat());
         let (claimed, other) = (rig.client_udp(CLIENT, 4444), rig.client_udp(CLIENT, 4445));
         for round in 0..20u8 {
             assert_eq!(ask(&claimed, SERVER, PORT, &[round; 100]), [round; 100]);
@@ -229,7 +233,7 @@ fn a_flow_is_claimed_and_the_rest_of_its_port_is_the_kernels() {
         assert!(why.as_str().unwrap().contains("only the flows named"), "{why}");
         assert_eq!(server.interrupt(), Some(0));
         // Without the port, our end of the flow is held, and nobody else is answered.
-        let server = rig.start(&["echo", "--on", "vs", "--path", path, "--flow", &flow]);
+        let server = rig.start(&[&["echo", "--on", "vs", "--flow", &flow], way].concat());
         assert_eq!(ask(&claimed, SERVER, PORT, b"alone"), b"alone");
         assert!(!answered(&other, SERVER, b"not named"), "{path}");
         assert_eq!((server.drops("not_claimed"), server.worker("frames_in")), (1, 1), "{path}");
@@ -242,10 +246,11 @@ fn senders_that_are_not_listed_are_served_on_neither_path() {
         return;
     }
     let stranger = "10.7.0.200";
-    for path in ["packet", "kernel"] {
+    for way in [PACKET, CLSACT, &["--path", "kernel"]] {
+        let path = way[1];
         let rig = Rig::new();
         rig.ip_client(&["address", "add", "10.7.0.200/24", "dev", "vc"]);
-        let server = rig.serve(&["--path", path, "--source", "10.7.0.0/25", "--source", "fd07::/64"]);
+        let server = rig.serve(&[way, &["--source", "10.7.0.0/25", "--source", "fd07::/64"]].concat());
         for payload in [&[1; 100][..], &[2; 5_000]] {
             assert_eq!(ask(&rig.client_udp(CLIENT, 0), SERVER, PORT, payload), payload, "{path}");
             assert!(!answered(&rig.client_udp(stranger, 0), SERVER, payload), "{path}");
@@ -262,41 +267,41 @@ fn a_second_instance_works_beside_the_first_or_is_refused_by_name() {
     if !root_or_skip() {
         return;
     }
-    let rig = Rig::new();
-    let (first, mut frames) = (
-        rig.serve(&["--path", "packet"]),
-        rig.start(&["reflect", "--on", "vs", "--ethertype", "0x88b5", "--path", "packet"]),
-    );
-    let port = (PORT + 1).to_string();
-    let second = rig.start(&["echo", "--on", "vs", "--udp", &port, "--path", "packet"]);
-    let client = rig.client_udp(CLIENT, 0);
-    let socket = rig.client_frames(ETHERTYPE);
-    let (client_mac, server_mac) = rig.macs();
-    for round in 0..50u8 {
-        assert_eq!(ask(&client, SERVER, PORT, &[round; 64]), [round; 64]);
-        assert_eq!(ask(&client, SERVER, PORT + 1, &[round; 64]), [round; 64]);
-        socket.send(&frame(server_mac, client_mac, ETHERTYPE, &[round; 46])).unwrap();
-        let back = next(&socket, 20_000).expect("reflected");
-        assert_eq!(back, frame(client_mac, server_mac, ETHERTYPE, &[round; 46]));
+    for way in [PACKET, CLSACT] {
+        let rig = Rig::new();
+        let (first, mut frames) =
+            (rig.serve(way), rig.start(&[&["reflect", "--on", "vs", "--ethertype", "0x88b5"], way].concat()));
+        let port = (PORT + 1).to_string();
+        let second = rig.start(&[&["echo", "--on", "vs", "--udp", &port], way].concat());
+        let client = rig.client_udp(CLIENT, 0);
+        let socket = rig.client_frames(ETHERTYPE);
+        let (client_mac, server_mac) = rig.macs();
+        for round in 0..50u8 {
+            assert_eq!(ask(&client, SERVER, PORT, &[round; 64]), [round; 64]);
+            assert_eq!(ask(&client, SERVER, PORT + 1, &[round; 64]), [round; 64]);
+            socket.send(&frame(server_mac, client_mac, ETHERTYPE, &[round; 46])).unwrap();
+            let back = next(&socket, 20_000).expect("reflected");
+            assert_eq!(back, frame(client_mac, server_mac, ETHERTYPE, &[round; 46]));
+        }
+        for (server, what) in
+            [(&first, "udp port 7007"), (&second, "udp port 7008"), (&frames, "ethertype 0x88b5")]
+        {
+            assert_eq!(server.claim(what)["fast_requests"], 50, "{what}: each frame to one of them");
+            assert_eq!(server.worker("frames_in"), 50, "{what}");
+        }
+        // The same claims a second time.
+        let said = rig.try_serve(&[]).err().unwrap();
+        assert!(said.contains(&format!("pid {}", first.child.id())), "{said}");
+        let again = [&["reflect", "--on", "vs", "--ethertype", "0x88b5"], way].concat();
+        let said = rig.try_start(&again).err().unwrap();
+        assert!(said.contains("0x88b5") && said.contains(&format!("pid {}", frames.child.id())), "{said}");
+        let another = rig.start(&[&["reflect", "--on", "vs", "--ethertype", "0x88b6"], way].concat());
+        assert_eq!(another.interrupt(), Some(0));
+        // What a killed instance had is free at once.
+        frames.child.kill().unwrap();
+        frames.child.wait().unwrap();
+        let again = rig.start(&again);
+        assert_eq!(again.interrupt(), Some(0));
+        assert_eq!(ask(&client, SERVER, PORT, b"still"), b"still");
     }
-    for (server, what) in
-        [(&first, "udp port 7007"), (&second, "udp port 7008"), (&frames, "ethertype 0x88b5")]
-    {
-        assert_eq!(server.claim(what)["fast_requests"], 50, "{what}: each frame to one of them");
-        assert_eq!(server.worker("frames_in"), 50, "{what}");
-    }
-    // The same claims a second time.
-    let said = rig.try_serve(&[]).err().unwrap();
-    assert!(said.contains(&format!("pid {}", first.child.id())), "{said}");
-    let again = ["reflect", "--on", "vs", "--ethertype", "0x88b5", "--path", "packet"];
-    let said = rig.try_start(&again).err().unwrap();
-    assert!(said.contains("0x88b5") && said.contains(&format!("pid {}", frames.child.id())), "{said}");
-    let another = rig.start(&["reflect", "--on", "vs", "--ethertype", "0x88b6", "--path", "packet"]);
-    assert_eq!(another.interrupt(), Some(0));
-    // What a killed instance had is free at once.
-    frames.child.kill().unwrap();
-    frames.child.wait().unwrap();
-    let again = rig.start(&again);
-    assert_eq!(again.interrupt(), Some(0));
-    assert_eq!(ask(&client, SERVER, PORT, b"still"), b"still");
 }

@@ -9,7 +9,7 @@ use twinpath_plain::fragments::{FragmentsConfig, FragmentsOutcome, ask_in_fragme
 use twinpath_plain::kill_watch::{KillWatch, KillWatchConfig};
 use twinpath_socket_load::{EchoCounts, EchoMethod, Peers, Stop, UdpEcho, Wait};
 
-use crate::rig::{PORT, Rig, SERVER, SERVER_V6, until};
+use crate::rig::{PORT, Rig, SERVER, SERVER_V6, WAYS, until};
 use crate::root_or_skip;
 
 #[test]
@@ -17,9 +17,10 @@ fn fragments_in_any_order_and_whole_datagrams_of_one_flow_are_answered_once() {
     if !root_or_skip() {
         return;
     }
-    for path in ["packet", "xdp"] {
+    for way in WAYS {
+        let path = way[1];
         let rig = Rig::new();
-        let server = rig.serve(&["--path", path]);
+        let server = rig.serve(way);
         let mut whole = 0;
         for (seed, target) in [(1, SERVER), (2, SERVER_V6)] {
             let target = SocketAddr::new(target.parse().unwrap(), PORT);
@@ -73,7 +74,8 @@ fn a_kill_under_load_gives_every_flow_to_the_kernel_and_resets_nothing() {
     if !root_or_skip() {
         return;
     }
-    for path in ["packet", "xdp"] {
+    for way in WAYS {
+        let path = way[1];
         let rig = Rig::new();
         rig.unlimited_icmp();
         let plain = |port: u16| SocketAddr::new(SERVER.parse().unwrap(), port);
@@ -85,7 +87,7 @@ fn a_kill_under_load_gives_every_flow_to_the_kernel_and_resets_nothing() {
         let target = format!("{SERVER}:{PORT}");
         let load = ["bench", "echo", &target, "--duration", "1", "--timeout", "0.2", "--json"];
         for _ in 0..3 {
-            let mut server = rig.serve(&["--path", path, "--mode", "poll"]);
+            let mut server = rig.serve(&[way, &["--mode", "poll"]].concat());
             std::thread::scope(|scope| {
                 let load = scope.spawn(|| rig.twinpath(&rig.client, &load));
                 until("the load has begun", || server.worker("frames_in") > 100);

@@ -13,6 +13,7 @@ mod drain;
 mod exactly;
 mod fail_open;
 mod goals;
+mod left_behind;
 mod luck;
 mod machine;
 mod metrics;

@@ -25,6 +25,11 @@ pub(crate) const PORT: u16 = 7007;
 /// Longest wait for anything that must happen.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
+/// Options for each way to a fast path; the second word is how `show` begins to call it.
+pub(crate) const PACKET: &[&str] = &["--path", "packet"];
+pub(crate) const CLSACT: &[&str] = &["--path", "packet", "--attach", "clsact"];
+pub(crate) const WAYS: [&[&str]; 3] = [PACKET, CLSACT, &["--path", "xdp"]];
+
 pub(crate) struct Rig {
     pub(crate) client: Namespace,
     pub(crate) server: Namespace,
@@ -98,6 +103,14 @@ impl Rig {
             ip(namespace, &["link", "set", "lo", "up"]);
             ip(namespace, &["link", "set", name, "up"]);
         }
+    }
+
+    /// What `tc` says in the server's namespace.
+    pub(crate) fn tc_server(&self, arguments: &[&str]) -> String {
+        let run = || Command::new("tc").args(arguments).output();
+        let output = self.server.run(run).expect("entered").expect("iproute2 is installed");
+        assert!(output.status.success(), "tc {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
     pub(crate) fn ip_server(&self, arguments: &[&str]) {

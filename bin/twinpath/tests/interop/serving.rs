@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use crate::rig::{CLIENT, CLIENT_V6, PORT, Rig, SERVER, SERVER_V6, ask, until};
+use crate::rig::{CLIENT, CLIENT_V6, PORT, Rig, SERVER, SERVER_V6, WAYS, ask, until};
 use crate::root_or_skip;
 
 const PATHS: [&str; 3] = ["packet", "xdp", "kernel"];
@@ -42,9 +42,10 @@ fn fragments_and_local_clients_reach_the_same_service_once() {
     if !root_or_skip() {
         return;
     }
-    for path in ["packet", "xdp"] {
+    for way in WAYS {
+        let path = way[1];
         let rig = Rig::new();
-        let server = rig.serve(&["--path", path]);
+        let server = rig.serve(way);
         let remote = rig.client_udp(CLIENT, 0);
         for (count, len) in [(1, 4_000), (2, 20_000), (3, 65_507)] {
             let payload: Vec<u8> = (0..len).map(|at| (at % 251) as u8).collect();

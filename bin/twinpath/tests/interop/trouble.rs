@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use twinpath_wire::Mac;
 use twinpath_wire::udp_frame::{UdpFrameRepr, write_headers};
 
-use crate::rig::{CLIENT, PORT, Rig, SERVER, ask, until};
+use crate::rig::{CLIENT, PORT, Rig, SERVER, WAYS, ask, until};
 use crate::root_or_skip;
 
 /// How soon after a flood a new peer has the fast path at the latest: a question that found no room is asked again after a
@@ -18,9 +18,9 @@ fn kill_9_under_load_gives_every_flow_back_and_a_restart_works_at_once() {
     if !root_or_skip() {
         return;
     }
-    for path in ["packet", "xdp"] {
+    for way in WAYS {
         let rig = Rig::new();
-        let server = rig.serve(&["--path", path, "--mode", "poll"]);
+        let server = rig.serve(&[way, &["--mode", "poll"]].concat());
         std::thread::scope(|scope| {
             let load = scope.spawn(|| {
                 let target = format!("{SERVER}:{PORT}");
@@ -37,7 +37,7 @@ fn kill_9_under_load_gives_every_flow_back_and_a_restart_works_at_once() {
             let (len, peer) = plain.recv_from(&mut buffer).expect("the flow is the kernel's again");
             plain.send_to(&buffer[..len], peer).unwrap();
             drop(plain);
-            let again = rig.serve(&["--path", path]);
+            let again = rig.serve(way);
             until("the same flow is on the fast path again", || again.worker("frames_in") > 100);
             assert_eq!(load.join().unwrap().code, Some(0));
             assert_eq!(again.interrupt(), Some(0));
@@ -53,9 +53,9 @@ fn an_interrupt_leaves_nothing_on_the_interface() {
     if !root_or_skip() {
         return;
     }
-    for path in ["packet", "xdp"] {
+    for way in WAYS {
         let rig = Rig::new();
-        let server = rig.serve(&["--path", path]);
+        let server = rig.serve(way);
         let socket = server.socket.clone();
         assert_eq!(ask(&rig.client_udp(CLIENT, 0), SERVER, PORT, b"up"), b"up");
         assert_eq!(server.interrupt(), Some(0));

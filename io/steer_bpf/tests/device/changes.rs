@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use twinpath_steer::{Claim, ClaimKind, Table};
-use twinpath_steer_bpf::{Path, Steering};
+use twinpath_steer_bpf::{Kept, Path, Steering, TcAttach};
 use twinpath_wire::{FlowKey, Protocol};
 
 use crate::lab::{Lab, PacketSocket, near_udp, take, wait_for};
 use crate::neighbours::Neighbour;
-use crate::{PAYLOAD_AT, counter, empty_table, fence, packet_path, table_of};
+use crate::{PAYLOAD_AT, counter, each_way, empty_table, fence, packet_path, table_of};
 
 const DATAGRAMS: u32 = 50_000;
 /// Few enough for the kernel's backlog of 1000 frames.
@@ -18,9 +18,8 @@ const BURST: u32 = 100;
 
 /// Sends numbered datagrams to the packet path while another thread switches between tables; says how many came by
 /// the socket, how many by the kernel, and how often the table was switched.
-fn toggle(tables: &[Table]) -> (u32, u32, u32) {
-    let lab = Lab::new(true);
-    let (mut steering, socket) = packet_path(&lab, &[]);
+fn toggle(lab: &Lab, how: TcAttach, tables: &[Table]) -> (u32, u32, u32) {
+    let (mut steering, socket) = packet_path(lab, how, &[]);
     steering.apply(&tables[0]).unwrap();
     let kernel = near_udp("10.0.0.2:7");
     let sender = lab.far_udp("10.0.0.1:4000");
@@ -78,52 +77,51 @@ fn times(seen: &[u8], wanted: u8) -> usize {
 
 #[test]
 fn claiming_and_releasing_a_port_loses_and_doubles_nothing() {
-    if !twinpath_test_skip::root_or_skip() {
-        return;
-    }
-    let (by_socket, by_kernel, switches) =
-        toggle(&[table_of(&[Claim::port(Protocol::Udp, 7)]), empty_table()]);
-    println!("{by_socket} by the socket, {by_kernel} by the kernel, {switches} switches");
-    assert!(by_socket > 0 && by_kernel > 0 && switches >= 4, "{by_socket} {by_kernel} {switches}");
+    each_way(true, |lab, how| {
+        let (by_socket, by_kernel, switches) =
+            toggle(&lab, how, &[table_of(&[Claim::port(Protocol::Udp, 7)]), empty_table()]);
+        println!("{by_socket} by the socket, {by_kernel} by the kernel, {switches} switches");
+        assert!(by_socket > 0 && by_kernel > 0 && switches >= 4, "{by_socket} {by_kernel} {switches}");
+    });
 }
 
 #[test]
 fn a_flow_claim_comes_and_goes_the_same_way() {
-    if !twinpath_test_skip::root_or_skip() {
-        return;
-    }
-    let flow = FlowKey::new(Protocol::Udp, "10.0.0.1:4000".parse().unwrap(), "10.0.0.2:7".parse().unwrap());
-    let (by_socket, by_kernel, switches) = toggle(&[table_of(&[Claim::flow(flow)]), empty_table()]);
-    assert!(by_socket > 0 && by_kernel > 0 && switches >= 4, "{by_socket} {by_kernel} {switches}");
+    each_way(true, |lab, how| {
+        let flow =
+            FlowKey::new(Protocol::Udp, "10.0.0.1:4000".parse().unwrap(), "10.0.0.2:7".parse().unwrap());
+        let (by_socket, by_kernel, switches) =
+            toggle(&lab, how, &[table_of(&[Claim::flow(flow)]), empty_table()]);
+        assert!(by_socket > 0 && by_kernel > 0 && switches >= 4, "{by_socket} {by_kernel} {switches}");
+    });
 }
 
 #[test]
 fn a_claim_that_both_tables_hold_never_flickers() {
-    if !twinpath_test_skip::root_or_skip() {
-        return;
-    }
-    // The claim moves to another index, gets and loses an allow-list that has the sender, and an address.
-    let from = |prefixes: &[&str]| Claim {
-        sources: prefixes.iter().map(|prefix| prefix.parse().unwrap()).collect(),
-        ..Claim::port(Protocol::Udp, 7)
-    };
-    let at = Claim {
-        kind: ClaimKind::Port {
-            protocol: Protocol::Udp,
-            port: 7,
-            address: Some("10.0.0.2".parse().unwrap()),
-        },
-        ..from(&["10.0.0.0/24", "fd00::/64"])
-    };
-    let tables = [
-        table_of(&[Claim::port(Protocol::Udp, 7)]),
-        table_of(&[Claim::port(Protocol::Udp, 9), from(&["10.0.0.0/8"])]),
-        table_of(&[Claim::port(Protocol::Tcp, 7), at]),
-        table_of(&[from(&["10.0.0.1/32", "192.168.0.0/16"]), Claim::ethertype(0x88b5)]),
-    ];
-    let (by_socket, by_kernel, switches) = toggle(&tables);
-    assert_eq!((by_socket, by_kernel), (DATAGRAMS, 0));
-    assert!(switches >= 4, "{switches}");
+    each_way(true, |lab, how| {
+        // The claim moves to another index, gets and loses an allow-list that has the sender, and an address.
+        let from = |prefixes: &[&str]| Claim {
+            sources: prefixes.iter().map(|prefix| prefix.parse().unwrap()).collect(),
+            ..Claim::port(Protocol::Udp, 7)
+        };
+        let at = Claim {
+            kind: ClaimKind::Port {
+                protocol: Protocol::Udp,
+                port: 7,
+                address: Some("10.0.0.2".parse().unwrap()),
+            },
+            ..from(&["10.0.0.0/24", "fd00::/64"])
+        };
+        let tables = [
+            table_of(&[Claim::port(Protocol::Udp, 7)]),
+            table_of(&[Claim::port(Protocol::Udp, 9), from(&["10.0.0.0/8"])]),
+            table_of(&[Claim::port(Protocol::Tcp, 7), at]),
+            table_of(&[from(&["10.0.0.1/32", "192.168.0.0/16"]), Claim::ethertype(0x88b5)]),
+        ];
+        let (by_socket, by_kernel, switches) = toggle(&lab, how, &tables);
+        assert_eq!((by_socket, by_kernel), (DATAGRAMS, 0));
+        assert!(switches >= 4, "{switches}");
+    });
 }
 
 /// Waits until the programs have got so far, at most five seconds.
@@ -171,48 +169,54 @@ fn while_sending(lab: &Lab, during: impl FnOnce() -> Vec<PacketSocket> + Send) -
 
 #[test]
 fn programs_that_are_put_on_and_taken_off_lose_and_double_nothing() {
-    if !twinpath_test_skip::root_or_skip() {
-        return;
-    }
-    let lab = Lab::new(true);
-    let claims = [Claim::port(Protocol::Udp, 7)];
-    let ifindex = lab.ifindex;
-    let seen = while_sending(&lab, || {
-        let instance = |round| {
-            let mut steering = Steering::load(Path::Packet).unwrap();
-            steering.attach_tcx(ifindex).unwrap();
-            let attach = |socket: BorrowedFd<'_>| steering.attach_socket_filter(0, socket).unwrap();
-            let socket = PacketSocket::receiver(ifindex, attach);
-            steering.apply(&table_of(&claims)).unwrap();
-            until(|| counter(&steering, "claimed") > 200);
-            if round % 2 == 0 {
-                steering.detach();
-            }
-            drop(steering);
-            socket
-        };
-        (0..10).map(instance).collect()
+    each_way(true, |lab, how| {
+        let claims = [Claim::port(Protocol::Udp, 7)];
+        let ifindex = lab.ifindex;
+        let seen = while_sending(&lab, || {
+            let instance = |round| {
+                let mut steering = Steering::load(Path::Packet).unwrap();
+                steering.attach_tc(ifindex, how).unwrap();
+                let attach = |socket: BorrowedFd<'_>| steering.attach_socket_filter(0, socket).unwrap();
+                let socket = PacketSocket::receiver(ifindex, attach);
+                steering.apply(&table_of(&claims)).unwrap();
+                until(|| counter(&steering, "claimed") > 200);
+                if round % 2 == 0 {
+                    steering.detach();
+                }
+                drop(steering);
+                socket
+            };
+            (0..10).map(instance).collect()
+        });
+        assert!(seen.len() > 2000, "{}", seen.len());
+        assert!(
+            seen.iter().all(|&times| times == 1),
+            "lost {}, doubled {}",
+            times(&seen, 0),
+            times(&seen, 2)
+        );
     });
-    assert!(seen.len() > 2000, "{}", seen.len());
-    assert!(seen.iter().all(|&times| times == 1), "lost {}, doubled {}", times(&seen, 0), times(&seen, 2));
 }
 
 #[test]
 fn going_in_front_of_another_program_loses_and_doubles_nothing() {
-    if !twinpath_test_skip::root_or_skip() {
-        return;
-    }
-    let lab = Lab::new(true);
-    let (mut steering, socket) = packet_path(&lab, &[Claim::port(Protocol::Udp, 7)]);
-    let ifindex = lab.ifindex;
-    let seen = while_sending(&lab, || {
-        for round in 1..=10 {
-            let neighbour = Neighbour::in_front("neighbour_next");
-            assert!(steering.keep_first(ifindex).unwrap().is_some());
-            until(|| counter(&steering, "claimed") > 200 * round);
-            neighbour.detach();
-        }
-        vec![socket]
+    each_way(true, |lab, how| {
+        let (mut steering, socket) = packet_path(&lab, how, &[Claim::port(Protocol::Udp, 7)]);
+        let ifindex = lab.ifindex;
+        let seen = while_sending(&lab, || {
+            for round in 1..=10 {
+                let neighbour = Neighbour::in_front("neighbour_next", how);
+                assert_ne!(steering.keep_first(ifindex).unwrap(), Kept::First);
+                until(|| counter(&steering, "claimed") > 200 * round);
+                neighbour.detach();
+            }
+            vec![socket]
+        });
+        assert!(
+            seen.iter().all(|&times| times == 1),
+            "lost {}, doubled {}",
+            times(&seen, 0),
+            times(&seen, 2)
+        );
     });
-    assert!(seen.iter().all(|&times| times == 1), "lost {}, doubled {}", times(&seen, 0), times(&seen, 2));
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use twinpath_steer::corpus::{self, Case};
 use twinpath_steer_bpf::{Path, Steering, XdpMode};
 
+use crate::each_way;
 use crate::lab::{Lab, PacketSocket};
 
 /// The one counter that moves when a frame is sent.
@@ -33,35 +34,33 @@ fn expected(case: &Case) -> &'static str {
 
 #[test]
 fn the_packet_path_gives_the_verdicts_of_the_corpus() {
-    if !twinpath_test_skip::root_or_skip() {
-        return;
-    }
-    let lab = Lab::new(false);
-    let injector = lab.injector();
-    let corpus = corpus::all().unwrap();
-    let mut steering = Steering::load(Path::Packet).unwrap();
-    steering.attach_tcx(lab.ifindex).unwrap();
-    let socket =
-        PacketSocket::receiver(lab.ifindex, |socket| steering.attach_socket_filter(0, socket).unwrap());
-    let (mut wrong, mut claimed, mut shown) = (Vec::new(), 0, 0);
-    for (name, table) in &corpus.tables {
-        steering.apply(table).unwrap();
-        for case in corpus.cases.iter().filter(|case| case.table == *name && case.context.segments < 2) {
-            let Some(frame) = on_the_wire(case) else { continue };
-            shown += 1;
-            match counted(&steering, || injector.send(&frame)) {
-                Ok("claimed") if expected(case) == "claimed" => claimed += 1,
-                Ok(found) if found == expected(case) => {}
-                other => wrong.push(format!("{}: {other:?}, not {}", case.name, expected(case))),
+    each_way(false, |lab, how| {
+        let injector = lab.injector();
+        let corpus = corpus::all().unwrap();
+        let mut steering = Steering::load(Path::Packet).unwrap();
+        steering.attach_tc(lab.ifindex, how).unwrap();
+        let socket =
+            PacketSocket::receiver(lab.ifindex, |socket| steering.attach_socket_filter(0, socket).unwrap());
+        let (mut wrong, mut claimed, mut shown) = (Vec::new(), 0, 0);
+        for (name, table) in &corpus.tables {
+            steering.apply(table).unwrap();
+            for case in corpus.cases.iter().filter(|case| case.table == *name && case.context.segments < 2) {
+                let Some(frame) = on_the_wire(case) else { continue };
+                shown += 1;
+                match counted(&steering, || injector.send(&frame)) {
+                    Ok("claimed") if expected(case) == "claimed" => claimed += 1,
+                    Ok(found) if found == expected(case) => {}
+                    other => wrong.push(format!("{}: {other:?}, not {}", case.name, expected(case))),
+                }
             }
         }
-    }
-    assert!(wrong.is_empty(), "{wrong:#?}");
-    assert!(shown > 195, "only {shown} frames were shown");
-    assert_eq!(std::iter::from_fn(|| socket.take()).count(), claimed);
-    let counters = steering.counters().unwrap();
-    let of = |wanted: &str| counters.iter().find(|(name, _)| *name == wanted).unwrap().1;
-    assert_eq!((of("withheld_from_kernel"), of("note_of_other_frame")), (claimed as u64, 0));
+        assert!(wrong.is_empty(), "{wrong:#?}");
+        assert!(shown > 195, "only {shown} frames were shown");
+        assert_eq!(std::iter::from_fn(|| socket.take()).count(), claimed);
+        let counters = steering.counters().unwrap();
+        let of = |wanted: &str| counters.iter().find(|(name, _)| *name == wanted).unwrap().1;
+        assert_eq!((of("withheld_from_kernel"), of("note_of_other_frame")), (claimed as u64, 0));
+    });
 }
 
 /// The bytes to send so that the kernel sees the case: it takes a tag out of the frame before it shows the frame to

@@ -5,7 +5,7 @@ use std::net::UdpSocket;
 use twinpath_frame::Mapping;
 use twinpath_rings::direct::{DirectRing, SLOT_LEN, STATE_LEN};
 use twinpath_steer::Claim;
-use twinpath_steer_bpf::{DIRECT_SLOTS, Steering};
+use twinpath_steer_bpf::{DIRECT_SLOTS, Steering, TcAttach};
 use twinpath_wire::Protocol;
 
 use super::lab::{Lab, near_udp, set_option, take};
@@ -33,7 +33,7 @@ fn while_it_is_on_a_claimed_frame_comes_there_and_nowhere_else() {
         return;
     }
     let lab = Lab::new(true);
-    let (steering, socket) = packet_path(&lab, &[Claim::port(Protocol::Udp, 7)]);
+    let (steering, socket) = packet_path(&lab, TcAttach::Tcx, &[Claim::port(Protocol::Udp, 7)]);
     let mut ring = ring(&steering);
     let kernel = near_udp("10.0.0.2:7");
     let sender = lab.far_udp("10.0.0.1:4000");
@@ -71,7 +71,7 @@ fn a_full_ring_drops_what_comes_and_counts_it() {
         return;
     }
     let lab = Lab::new(true);
-    let (steering, socket) = packet_path(&lab, &[Claim::port(Protocol::Udp, 7)]);
+    let (steering, socket) = packet_path(&lab, TcAttach::Tcx, &[Claim::port(Protocol::Udp, 7)]);
     let mut ring = ring(&steering);
     let kernel = near_udp("10.0.0.2:7");
     let sender = lab.far_udp("10.0.0.1:4000");

@@ -103,6 +103,13 @@ pub(crate) fn ip(arguments: &str) {
     assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
+/// What `tc` says.
+pub(crate) fn tc(arguments: &[&str]) -> String {
+    let output = Command::new("tc").args(arguments).output().unwrap();
+    assert!(output.status.success(), "tc {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
 fn index_of(name: &str) -> u32 {
     let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
     rustix::net::netdevice::name_to_index(socket, name).unwrap()

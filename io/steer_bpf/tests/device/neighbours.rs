@@ -1,13 +1,14 @@
 //! Programs of others at tc ingress.
 
-use aya::programs::tc::{SchedClassifierLinkId, TcAttachOptions};
+use aya::programs::tc::{NlOptions, SchedClassifierLinkId, TcAttachOptions};
 use aya::programs::{LinkOrder, SchedClassifier, TcAttachType};
 use aya::{Ebpf, include_bytes_aligned};
 use twinpath_steer::Claim;
+use twinpath_steer_bpf::{Kept, TcAttach};
 use twinpath_wire::Protocol;
 
-use crate::lab::{Lab, NEAR, near_udp, take};
-use crate::{attached, counter, fence, packet_path};
+use crate::lab::{NEAR, near_udp, take};
+use crate::{attached, counter, each_way, fence, packet_path};
 
 static NEIGHBOUR: &[u8] = include_bytes_aligned!("../../object/neighbour.o");
 
@@ -19,12 +20,16 @@ pub(crate) struct Neighbour {
 }
 
 impl Neighbour {
-    pub(crate) fn in_front(name: &'static str) -> Self {
+    pub(crate) fn in_front(name: &'static str, how: TcAttach) -> Self {
         let mut object = Ebpf::load(NEIGHBOUR).unwrap();
         let program: &mut SchedClassifier = object.program_mut(name).unwrap().try_into().unwrap();
         program.load().unwrap();
-        let order = TcAttachOptions::TcxOrder(LinkOrder::first());
-        let link = program.attach_with_options(NEAR, TcAttachType::Ingress, order).unwrap();
+        let options = match how {
+            TcAttach::Tcx => TcAttachOptions::TcxOrder(LinkOrder::first()),
+            // The newest of one priority is asked first.
+            TcAttach::Clsact => TcAttachOptions::Netlink(NlOptions { priority: 1, ..NlOptions::default() }),
+        };
+        let link = program.attach_with_options(NEAR, TcAttachType::Ingress, options).unwrap();
         Self { object, name, link: Some(link) }
     }
 
@@ -36,52 +41,49 @@ impl Neighbour {
 
 #[test]
 fn who_ends_the_chain_in_front_of_us_is_put_behind_and_nothing_is_taken_twice() {
-    if !twinpath_test_skip::root_or_skip() {
-        return;
-    }
-    let lab = Lab::new(true);
-    let (mut steering, socket) = packet_path(&lab, &[Claim::port(Protocol::Udp, 7)]);
-    let kernel = near_udp("10.0.0.2:7");
-    let sender = lab.far_udp("10.0.0.1:4000");
-    assert_eq!(steering.keep_first(lab.ifindex).unwrap(), None);
-    let neighbour = Neighbour::in_front("neighbour_pass");
-    sender.send_to(b"twice", "10.0.0.2:7").unwrap();
-    fence(&sender, 99);
-    // What it means to stand behind: both have it.
-    assert!(socket.take().is_some());
-    assert_eq!(take(&kernel).unwrap().0, b"twice");
-    assert_eq!(steering.keep_first(lab.ifindex).unwrap().as_deref(), Some("neighbour_pass"));
-    assert_eq!(steering.keep_first(lab.ifindex).unwrap(), None);
-    assert_eq!(attached(), 2, "both are there, ours once");
-    sender.send_to(b"once", "10.0.0.2:7").unwrap();
-    fence(&sender, 98);
-    assert!(socket.take().is_some());
-    assert_eq!(take(&kernel), None);
-    neighbour.detach();
-    sender.send_to(b"alone", "10.0.0.2:7").unwrap();
-    fence(&sender, 97);
-    assert!(socket.take().is_some());
-    assert_eq!((take(&kernel), attached()), (None, 1));
+    each_way(true, |lab, how| {
+        let (mut steering, socket) = packet_path(&lab, how, &[Claim::port(Protocol::Udp, 7)]);
+        let kernel = near_udp("10.0.0.2:7");
+        let sender = lab.far_udp("10.0.0.1:4000");
+        assert_eq!(steering.keep_first(lab.ifindex).unwrap(), Kept::First);
+        let neighbour = Neighbour::in_front("neighbour_pass", how);
+        sender.send_to(b"twice", "10.0.0.2:7").unwrap();
+        fence(&sender, 99);
+        // What it means to stand behind: both have it.
+        assert!(socket.take().is_some());
+        assert_eq!(take(&kernel).unwrap().0, b"twice");
+        let kept = steering.keep_first(lab.ifindex).unwrap();
+        assert!(matches!(&kept, Kept::Passed(name) if name.contains("neighbour_pass")), "{kept:?}");
+        assert_eq!(steering.keep_first(lab.ifindex).unwrap(), Kept::First);
+        assert_eq!(attached(how), 2, "both are there, ours once");
+        sender.send_to(b"once", "10.0.0.2:7").unwrap();
+        fence(&sender, 98);
+        assert!(socket.take().is_some());
+        assert_eq!(take(&kernel), None);
+        neighbour.detach();
+        sender.send_to(b"alone", "10.0.0.2:7").unwrap();
+        fence(&sender, 97);
+        assert!(socket.take().is_some());
+        assert_eq!((take(&kernel), attached(how)), (None, 1));
+    });
 }
 
 #[test]
 fn what_a_program_in_front_drops_was_the_sockets_before_and_leaves_no_note_behind() {
-    if !twinpath_test_skip::root_or_skip() {
-        return;
-    }
-    let lab = Lab::new(true);
-    let (steering, socket) = packet_path(&lab, &[Claim::port(Protocol::Udp, 7)]);
-    let kernel = near_udp("10.0.0.2:7");
-    let sender = lab.far_udp("10.0.0.1:4000");
-    let neighbour = Neighbour::in_front("neighbour_drop");
-    sender.send_to(b"claimed", "10.0.0.2:7").unwrap();
-    sender.send_to(b"not claimed", "10.0.0.2:8").unwrap();
-    neighbour.detach();
-    // Equal to the first byte by byte would be the worst case for a note that was left: it is decided anew all the same.
-    sender.send_to(b"claimed", "10.0.0.2:7").unwrap();
-    fence(&sender, 99);
-    let taken = std::iter::from_fn(|| socket.take()).count();
-    assert_eq!((taken, take(&kernel)), (2, None));
-    assert_eq!((counter(&steering, "claimed"), counter(&steering, "withheld_from_kernel")), (2, 1));
-    assert_eq!(counter(&steering, "note_of_other_frame"), 0);
+    each_way(true, |lab, how| {
+        let (steering, socket) = packet_path(&lab, how, &[Claim::port(Protocol::Udp, 7)]);
+        let kernel = near_udp("10.0.0.2:7");
+        let sender = lab.far_udp("10.0.0.1:4000");
+        let neighbour = Neighbour::in_front("neighbour_drop", how);
+        sender.send_to(b"claimed", "10.0.0.2:7").unwrap();
+        sender.send_to(b"not claimed", "10.0.0.2:8").unwrap();
+        neighbour.detach();
+        // Equal to the first byte by byte would be the worst case for a note that was left: it is decided anew all the same.
+        sender.send_to(b"claimed", "10.0.0.2:7").unwrap();
+        fence(&sender, 99);
+        let taken = std::iter::from_fn(|| socket.take()).count();
+        assert_eq!((taken, take(&kernel)), (2, None));
+        assert_eq!((counter(&steering, "claimed"), counter(&steering, "withheld_from_kernel")), (2, 1));
+        assert_eq!(counter(&steering, "note_of_other_frame"), 0);
+    });
 }

@@ -5,7 +5,9 @@ use std::os::fd::AsFd;
 use aya::programs::{TestRun, TestRunOptions, Xdp};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use twinpath_steer::{Claim, corpus};
-use twinpath_steer_bpf::{Attachment, Path, QUEUES_MAX, SteerError, Steering, XdpMode, probe, xdp_holder};
+use twinpath_steer_bpf::{
+    Attachment, Path, QUEUES_MAX, SteerError, Steering, TcAttach, XdpMode, probe, xdp_holder,
+};
 use twinpath_wire::Protocol;
 
 use crate::lab::{Lab, alone};
@@ -84,16 +86,18 @@ fn mistakes_have_their_own_errors() {
     }
     let lab = Lab::new(true);
     let probe = probe();
-    assert_eq!((probe.packet_path(), probe.xdp), (Ok(()), Ok(())));
+    assert_eq!((probe.packet, probe.xdp), (Ok(()), Ok(())));
     let mut packet = Steering::load(Path::Packet).unwrap();
     let mut xdp = Steering::load(Path::Xdp).unwrap();
     let socket = socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None).unwrap();
     assert!(matches!(packet.set_queue(0, socket.as_fd()), Err(SteerError::OtherPath(_))));
     assert!(matches!(packet.attach_xdp(lab.ifindex, XdpMode::Generic), Err(SteerError::OtherPath(_))));
-    assert!(matches!(xdp.attach_tcx(lab.ifindex), Err(SteerError::OtherPath(_))));
+    assert!(matches!(xdp.attach_tc(lab.ifindex, TcAttach::Tcx), Err(SteerError::OtherPath(_))));
     assert!(matches!(xdp.attach_socket_filter(0, socket.as_fd()), Err(SteerError::OtherPath(_))));
     assert!(matches!(xdp.set_queue(QUEUES_MAX, socket.as_fd()), Err(SteerError::Queue { .. })));
-    assert!(matches!(packet.attach_tcx(9999), Err(SteerError::NoInterface { ifindex: 9999, .. })));
+    for how in [TcAttach::Tcx, TcAttach::Clsact] {
+        assert!(matches!(packet.attach_tc(9999, how), Err(SteerError::NoInterface { ifindex: 9999, .. })));
+    }
     assert!(matches!(xdp_holder(9999), Err(SteerError::Query { ifindex: 9999, .. })));
     assert!(matches!(xdp.attach_xdp(9999, XdpMode::Native), Err(SteerError::Xdp { .. })));
 }

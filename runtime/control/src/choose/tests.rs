@@ -1,6 +1,7 @@
 use super::*;
 use crate::facts::ForeignXdp;
 use crate::privileges::Capabilities;
+use twinpath_steer_bpf::TcAttach;
 
 const NATIVE: XdpFeatures = XdpFeatures {
     basic: true,
@@ -31,7 +32,7 @@ pub(crate) fn nic() -> InterfaceFacts {
         crossed: false,
         has_addresses: true,
         af_xdp: Support::Yes,
-        tcx: Support::Yes,
+        tc: Ok(TcAttach::Tcx),
         capabilities: Capabilities::ALL,
         program: "twinpath".to_owned(),
     }
@@ -77,24 +78,29 @@ fn auto_takes_the_path_that_the_device_and_the_kernel_allow() {
         ("tags perhaps hidden", InterfaceFacts { vlan_rx_offload: None, ..nic() }, Path::Packet),
         ("foreign program", InterfaceFacts { foreign_xdp: foreign(None), ..nic() }, Path::Packet),
         ("no AF_XDP", InterfaceFacts { af_xdp: no("old"), ..nic() }, Path::Packet),
-        ("no tcx, XDP good", InterfaceFacts { tcx: no("old"), ..nic() }, Path::XdpNative),
+        ("no tcx, XDP good", InterfaceFacts { tc: Err("old".to_owned()), ..nic() }, Path::XdpNative),
         (
             "no tcx, no native",
-            InterfaceFacts { tcx: no("old"), xdp_features: Some(NONE), ..nic() },
+            InterfaceFacts { tc: Err("old".to_owned()), xdp_features: Some(NONE), ..nic() },
             Path::XdpGeneric,
         ),
         (
             "no tcx, no native, tags hidden",
-            InterfaceFacts { tcx: no("old"), xdp_features: Some(NONE), vlan_rx_offload: Some(true), ..nic() },
+            InterfaceFacts {
+                tc: Err("old".to_owned()),
+                xdp_features: Some(NONE),
+                vlan_rx_offload: Some(true),
+                ..nic()
+            },
             Path::Kernel,
         ),
         (
             "no tcx, foreign",
-            InterfaceFacts { tcx: no("old"), foreign_xdp: foreign(None), ..nic() },
+            InterfaceFacts { tc: Err("old".to_owned()), foreign_xdp: foreign(None), ..nic() },
             Path::Kernel,
         ),
         ("veth", veth(), Path::Packet),
-        ("veth, no tcx", InterfaceFacts { tcx: no("old"), ..veth() }, Path::Kernel),
+        ("veth, no tcx", InterfaceFacts { tc: Err("old".to_owned()), ..veth() }, Path::Kernel),
         ("tap", InterfaceFacts { kind: "tun".to_owned(), ..veth() }, Path::Packet),
         ("tap of a bridge", InterfaceFacts { kind: "tun".to_owned(), crossed: true, ..veth() }, Path::Kernel),
         (
@@ -200,10 +206,10 @@ fn a_missing_capability_is_named_with_its_purpose() {
 
 #[test]
 fn an_asked_for_path_is_taken_or_refused_never_another() {
-    let without_tcx = InterfaceFacts { tcx: no("Linux 6.1"), ..nic() };
+    let without_tcx = InterfaceFacts { tc: Err("old".to_owned()), ..nic() };
     assert_eq!(
         choose(&without_tcx, PathAsked::Packet).unwrap_err().reason,
-        "a tcx link (Linux 6.6), which holds the claim at tc ingress, cannot be had: Linux 6.1"
+        "the claim at tc ingress cannot be had: old"
     );
     assert_eq!(choose(&nic(), PathAsked::Packet).unwrap().path, Path::Packet);
     assert_eq!(choose(&nic(), PathAsked::Xdp).unwrap().path, Path::XdpNative);

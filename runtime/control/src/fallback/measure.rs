@@ -12,7 +12,7 @@ use twinpath_socket_load::{
     tcp_bulk, udp_client,
 };
 use twinpath_steer::{Claim, Table, TableError};
-use twinpath_steer_bpf::{EmptyXdp, ProgramCost, SteerError, XdpMode, program_costs};
+use twinpath_steer_bpf::{EmptyXdp, ProgramCost, SteerError, TcAttach, XdpMode, program_costs};
 use twinpath_sys::netns::NetnsError;
 use twinpath_sys::{affinity, clock};
 use twinpath_time::Duration;
@@ -45,6 +45,8 @@ pub struct Question {
     pub addresses: Vec<IpAddr>,
     /// Entries per ring.
     pub ring_frames: u32,
+    /// How the packet path's program is attached.
+    pub tc: TcAttach,
     /// Compare with the link as it is. Otherwise, on the XDP paths, with the link under an XDP program that does nothing:
     /// so that what a veth gives up for running XDP at all is not counted where the interface is no veth.
     pub bare: bool,
@@ -260,6 +262,7 @@ impl<'a> Bench<'a> {
             path: self.question.path,
             rx_queues: 1,
             ring_frames: self.question.ring_frames,
+            tc: self.question.tc,
             virtual_device: true,
             port: 0,
             fail_open: Duration::ZERO,
@@ -443,6 +446,7 @@ mod tests {
                 claims: vec![Claim::port(Protocol::Udp, 7)],
                 addresses: vec!["192.0.2.1".parse().unwrap()],
                 ring_frames: 64,
+                tc: TcAttach::here(),
                 bare,
                 pairs: 2,
                 slice: Duration::from_millis(20),

@@ -14,7 +14,7 @@ use twinpath_port_xdp::{CopyMode, XdpConfig, XdpPort};
 use twinpath_rings::direct::{self, DirectRing};
 use twinpath_rings::pending::{self, Pending};
 use twinpath_steer::{Claim, ClaimKind, Table, TableError};
-use twinpath_steer_bpf::{DIRECT_SLOTS, QUEUES_MAX, SteerError, Steering, XdpMode};
+use twinpath_steer_bpf::{DIRECT_SLOTS, Kept, QUEUES_MAX, SteerError, Steering, TcAttach, XdpMode};
 use twinpath_time::{Duration, Instant};
 use twinpath_wire::Mac;
 use twinpath_worker::PORTS_MAX;
@@ -137,6 +137,7 @@ pub struct Attachment {
     steering: Steering,
     target: Target,
     path: Path,
+    tc: Option<TcAttach>,
     queues: u32,
     /// The AF_XDP sockets, on descriptors of our own: to steer to once their worker serves them, and to ask what they lost.
     sockets: Vec<(PortId, OwnedFd)>,
@@ -157,6 +158,8 @@ pub struct AttachPlan {
     pub rx_queues: u32,
     /// Entries per ring.
     pub ring_frames: u32,
+    /// How the packet path's program at tc ingress is attached.
+    pub tc: TcAttach,
     /// A virtual device: partial checksums are to be expected, and it has no queueing discipline worth passing.
     pub virtual_device: bool,
     /// Number of the port, as this process numbers them.
@@ -203,7 +206,7 @@ impl Attachment {
     ) -> Result<(Self, Vec<Placed>), AttachError> {
         let workers = regions.len();
         let (mut steering, pending) = load(twinpath_steer_bpf::Path::Packet, plan.fail_open)?;
-        steering.attach_tcx(target.ifindex)?;
+        steering.attach_tc(target.ifindex, plan.tc)?;
         let cut_here = Arc::<AtomicBool>::default();
         let (mut placed, mut waiting) = (Vec::with_capacity(workers), 0);
         for (worker, region) in regions.iter().enumerate() {
@@ -215,8 +218,9 @@ impl Attachment {
                 bypass_qdisc: plan.virtual_device,
             };
             let sender = send_only(&config, plan, region);
-            // One ring that holds what is asked for, for one worker.
-            let fits = workers == 1 && plan.ring_frames <= DIRECT_SLOTS;
+            // One ring that holds what is asked for, for one worker; filled by a program that does not outlive it, as that would go
+            // on taking what nobody reads.
+            let fits = workers == 1 && plan.ring_frames <= DIRECT_SLOTS && plan.tc.ends_with_process();
             let direct = fits.then(|| direct(&steering)).flatten();
             // The program fills it once its worker looks into it; a socket takes frames from the first on.
             waiting += usize::from(direct.is_some());
@@ -229,19 +233,8 @@ impl Attachment {
         // before it has joined the others' fan-out group, as until then both would.
         steering.apply(table)?;
         let sockets = Vec::new();
-        Ok((
-            Self {
-                steering,
-                target,
-                path: Path::Packet,
-                queues: workers as u32,
-                sockets,
-                waiting,
-                pending,
-                cut_here,
-            },
-            placed,
-        ))
+        let (path, tc, queues) = (Path::Packet, Some(plan.tc), workers as u32);
+        Ok((Self { steering, target, path, tc, queues, sockets, waiting, pending, cut_here }, placed))
     }
 
     async fn attach_xdp(
@@ -284,8 +277,8 @@ impl Attachment {
             placed.push(Placed { worker, queue: Box::new(port) });
         }
         let waiting = sockets.len();
-        let (path, queues, cut_here) = (plan.path, plan.rx_queues, Arc::default());
-        Ok((Self { steering, target, path, queues, sockets, waiting, pending, cut_here }, placed))
+        let (path, tc, queues, cut_here) = (plan.path, None, plan.rx_queues, Arc::default());
+        Ok((Self { steering, target, path, tc, queues, sockets, waiting, pending, cut_here }, placed))
     }
 
     /// A worker serves this queue now: frames are steered to it from here on. Until then the kernel serves them: a socket
@@ -305,11 +298,11 @@ impl Attachment {
         self.cut_here.store(cut_here, Ordering::Relaxed);
     }
 
-    /// Sees to it that nobody at tc ingress is asked before us; the name of who was.
+    /// Sees to it that our program at tc ingress is there, and that nobody is asked before it.
     ///
     /// # Errors
     /// The order can't be learnt or changed.
-    pub fn keep_first(&mut self) -> Result<Option<String>, SteerError> {
+    pub fn keep_first(&mut self) -> Result<Kept, SteerError> {
         self.steering.keep_first(self.target.ifindex)
     }
 
@@ -353,6 +346,12 @@ impl Attachment {
     #[must_use]
     pub const fn path(&self) -> Path {
         self.path
+    }
+
+    /// How the program at tc ingress is attached; `None` on the XDP paths, which have none.
+    #[must_use]
+    pub const fn tc(&self) -> Option<TcAttach> {
+        self.tc
     }
 
     /// Queues served.

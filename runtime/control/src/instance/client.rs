@@ -11,7 +11,7 @@ use twinpath_wire::{FlowKey, Protocol};
 use super::InstanceError;
 use super::attach::{AttachError, AttachPlan, Attachment, Placed, Target, pool_frames};
 use super::start::{find_link, learn_facts};
-use crate::choose::{Choice, Path, PathAsked, choose};
+use crate::choose::{AttachAsked, Choice, Path, PathAsked, choose};
 use crate::facts::InterfaceFacts;
 use crate::mirror::{Mirror, MirrorLimits};
 
@@ -101,7 +101,7 @@ impl Client {
         let mut mirror = Mirror::open(MirrorLimits::default()).await.map_err(InstanceError::from)?;
         let link = find_link(&mirror, interface)?;
         // Who names an interface to a client asks for a fast path on it.
-        let facts = learn_facts(&mirror, &link, false).await;
+        let facts = learn_facts(&mirror, &link, false, AttachAsked::Auto).await;
         let choice = choose(&facts, asked).map_err(InstanceError::from)?;
         let no_way = |why| ClientError::NoWay { target: target.ip(), interface: interface.to_owned(), why };
         let Some(mac) = link.mac.filter(|_| choice.path != Path::Kernel) else {
@@ -152,6 +152,7 @@ impl Client {
             path: self.choice.path,
             rx_queues,
             ring_frames,
+            tc: self.facts.tc_attach(),
             virtual_device: self.facts.is_virtual(),
             port: 0,
             fail_open: Duration::ZERO,

@@ -19,7 +19,7 @@ use super::attach::{Attachment, kernel_ring_bytes};
 use super::drain::{self, Drain};
 use super::hold::hold_frames;
 use super::reload;
-use super::start::learn_facts;
+use super::start::{learn_facts, tidy};
 use super::workers::WorkerHandle;
 use super::{ASKED_MAX, Asked, Instance, InstanceError, Ready, ServicePlan};
 use crate::choose::{Path, choose_without};
@@ -393,7 +393,9 @@ impl<S: Service + 'static> Instance<S> {
     }
 
     async fn attach_again(&mut self, link: &Link) {
-        self.interface.facts = learn_facts(&self.mirror, link, self.plan.ethertype().is_none()).await;
+        tidy(link);
+        self.interface.facts =
+            learn_facts(&self.mirror, link, self.plan.ethertype().is_none(), self.plan.attach).await;
         match choose_without(&self.interface.facts, self.plan.path, &self.interface.fallback.ruled_out) {
             // The pools were sized at start, for another path.
             Ok(choice) if choice.path.is_xdp() && !self.pools_for_xdp => {
@@ -525,56 +527,6 @@ impl<S: Service + 'static> Instance<S> {
         });
         let of_workers = self.workers.iter().flat_map(|worker| worker.drops(&self.interface.name));
         of_workers.chain(lost).chain(of_control).collect()
-    }
-
-    fn report_interface(&self) -> report::Interface {
-        let interface = &self.interface;
-        let link = interface.ifindex.and_then(|ifindex| self.mirror.tables().link(ifindex));
-        let lost = |id| interface.attachment.as_ref().map_or(0, |attachment| attachment.lost_frames(id));
-        let queue = |(number, worker): (usize, &WorkerHandle<S>)| {
-            let mode = worker.mode().name().to_owned();
-            worker
-                .queues
-                .iter()
-                .map(|queue| report::Queue {
-                    queue: u32::from(queue.id.queue),
-                    worker: number as u32,
-                    path: interface.choice.path.name().to_owned(),
-                    mode: mode.clone(),
-                    frames_in: queue.counters.frames_in.get(),
-                    frames_out: queue.counters.frames_out.get(),
-                    bytes_in: queue.counters.bytes_in.get(),
-                    bytes_out: queue.counters.bytes_out.get(),
-                    frames_joined: queue.counters.frames_joined.get(),
-                    super_frames_refused: queue.counters.super_frames_refused.get(),
-                    kicks: queue.counters.kicks.get(),
-                    ring_full: queue.counters.ring_full.get() + lost(queue.id),
-                })
-                .collect::<Vec<_>>()
-        };
-        report::Interface {
-            name: interface.name.clone(),
-            ifindex: interface.ifindex.unwrap_or(0),
-            kind: interface.facts.kind.clone(),
-            path: interface.choice.path.name().to_owned(),
-            link: link.map_or("gone", Link::state).to_owned(),
-            mtu: link.map_or(0, |link| link.mtu),
-            why: interface.choice.why.clone(),
-            why_not: interface.choice.report_why_not(),
-            device: self.report_device(),
-            queues: self.workers.iter().enumerate().flat_map(queue).collect(),
-            crossed: None,
-            fallback: interface.fallback.reports.clone(),
-        }
-    }
-
-    fn report_rules(&self) -> report::Rules {
-        let Some(attachment) = &self.interface.attachment else { return report::Rules::default() };
-        let verdicts = attachment.verdicts().unwrap_or_default().into_iter().filter(|(_, count)| *count > 0);
-        report::Rules {
-            claims: attachment.target().describe(),
-            verdicts: verdicts.map(|(name, count)| report::Count { name: name.to_owned(), count }).collect(),
-        }
     }
 
     /// Takes the programs off, then ends the workers.

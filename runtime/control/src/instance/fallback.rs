@@ -31,6 +31,7 @@ impl Fallback {
             claims: plan.claims(),
             addresses: addresses.clone(),
             ring_frames: plan.ring_frames,
+            tc: facts.tc_attach(),
             // Only a veth itself loses what a veth loses by running XDP.
             bare: facts.kind == "veth",
             pairs: Question::PAIRS,
@@ -106,6 +107,7 @@ mod tests {
             }],
             interface: "eth0".to_owned(),
             path,
+            attach: Default::default(),
             measure_fallback: true,
             fallback_loss_max: 0.1,
             workers: 1,

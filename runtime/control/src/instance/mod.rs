@@ -37,6 +37,7 @@ use tokio::sync::{oneshot, watch};
 use twinpath_serve::{PoolLimits, Served, ServedPort, TcpLimits};
 use twinpath_service::Service;
 use twinpath_steer::{Claim, ClaimKind, Prefix};
+pub use twinpath_steer_bpf::TcAttach;
 use twinpath_sys::FrameClaim;
 use twinpath_time::{Duration, Instant};
 use twinpath_wire::{FlowKey, Protocol};
@@ -46,7 +47,7 @@ pub use workers::StartError;
 
 use self::fallback::Fallback;
 use self::workers::WorkerHandle;
-use crate::choose::{Choice, Path, PathAsked, Refusal};
+use crate::choose::{AttachAsked, Choice, Path, PathAsked, Refusal};
 use crate::command::{self, Request, default_socket, run_directory};
 use crate::facts::InterfaceFacts;
 use crate::metrics::{self, MetricsError};
@@ -65,6 +66,8 @@ pub struct Plan {
     pub interface: String,
     /// The path asked for.
     pub path: PathAsked,
+    /// How the packet path's program at tc ingress is to be attached.
+    pub attach: AttachAsked,
     /// Measure at start what attaching costs the kernel's own traffic, and let `auto` mind it.
     pub measure_fallback: bool,
     /// The share that it may cost: 0.1 is a tenth.

@@ -2,7 +2,7 @@
 //! which one is there.
 
 use twinpath_service::Service;
-use twinpath_steer_bpf::{xdp_holder, xdp_program};
+use twinpath_steer_bpf::{Kept, SteerError, xdp_holder, xdp_program};
 
 use super::{Instance, Interface};
 use crate::choose::{Path, choose_without};
@@ -27,12 +27,15 @@ impl<S: Service + 'static> Instance<S> {
             return;
         }
         match attachment.keep_first() {
-            Ok(None) => {}
-            Ok(Some(neighbour)) => {
+            Ok(Kept::First) => {}
+            Ok(kept) => {
                 *went_in_front += 1;
-                tracing::info!(
-                    "{neighbour} stood before us at tc ingress of {name}: it is asked after us now"
-                );
+                match kept {
+                    Kept::Passed(neighbour) => tracing::info!(
+                        "{neighbour} stood before us at tc ingress of {name}: it is asked after us now"
+                    ),
+                    _ => tracing::info!("our program at tc ingress of {name} was removed: it is back"),
+                }
                 if *went_in_front == IN_FRONT_MAX {
                     tracing::warn!(
                         "it or another has come back {IN_FRONT_MAX} times and stays in front from now on: requests that it \
@@ -40,6 +43,7 @@ impl<S: Service + 'static> Instance<S> {
                     );
                 }
             }
+            Err(error @ SteerError::NotFirst { .. }) => tracing::warn!("{error}"),
             // The right to ask for the order is not among those that serving takes.
             Err(error) => tracing::debug!("{error}"),
         }

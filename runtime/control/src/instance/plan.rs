@@ -40,6 +40,7 @@ impl Plan {
             services: config.services.iter().map(|service| ServicePlan::of(config, service)).collect(),
             interface,
             path: config.interface.path,
+            attach: config.interface.attach,
             measure_fallback: config.interface.measure_fallback,
             fallback_loss_max: f64::from(config.interface.fallback_loss_max) / 100.0,
             workers: worker.count,

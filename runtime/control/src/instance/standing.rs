@@ -6,12 +6,14 @@ use twinpath_inspect::Counter;
 use twinpath_serve::ServeCounters;
 use twinpath_service::{Service, ServiceCounters};
 use twinpath_steer::Claim;
+use twinpath_steer_bpf::Leftover;
 
-use super::attach::describe;
-use super::workers::ServiceHandle;
+use super::attach::{Attachment, describe};
+use super::workers::{ServiceHandle, WorkerHandle};
 use super::{Instance, ServicePlan, port_claim};
 use crate::choose::Path;
 use crate::device;
+use crate::mirror::table::Link;
 use crate::report::{self, ServiceClaim, ServiceRequests};
 
 impl<S: Service + 'static> Instance<S> {
@@ -150,6 +152,61 @@ impl<S: Service + 'static> Instance<S> {
         }
     }
 
+    /// The interface: its path, why, and its queues.
+    pub(super) fn report_interface(&self) -> report::Interface {
+        let interface = &self.interface;
+        let link = interface.ifindex.and_then(|ifindex| self.mirror.tables().link(ifindex));
+        let lost = |id| interface.attachment.as_ref().map_or(0, |attachment| attachment.lost_frames(id));
+        let queue = |(number, worker): (usize, &WorkerHandle<S>)| {
+            let mode = worker.mode().name().to_owned();
+            worker
+                .queues
+                .iter()
+                .map(|queue| report::Queue {
+                    queue: u32::from(queue.id.queue),
+                    worker: number as u32,
+                    path: interface.choice.path.name().to_owned(),
+                    mode: mode.clone(),
+                    frames_in: queue.counters.frames_in.get(),
+                    frames_out: queue.counters.frames_out.get(),
+                    bytes_in: queue.counters.bytes_in.get(),
+                    bytes_out: queue.counters.bytes_out.get(),
+                    frames_joined: queue.counters.frames_joined.get(),
+                    super_frames_refused: queue.counters.super_frames_refused.get(),
+                    kicks: queue.counters.kicks.get(),
+                    ring_full: queue.counters.ring_full.get() + lost(queue.id),
+                })
+                .collect::<Vec<_>>()
+        };
+        let tc = interface.attachment.as_ref().and_then(Attachment::tc);
+        report::Interface {
+            name: interface.name.clone(),
+            ifindex: interface.ifindex.unwrap_or(0),
+            kind: interface.facts.kind.clone(),
+            path: interface.choice.path.name().to_owned(),
+            attach: tc.map_or_else(String::new, |tc| tc.name().to_owned()),
+            left_behind: interface.ifindex.map_or_else(Vec::new, left_behind),
+            link: link.map_or("gone", Link::state).to_owned(),
+            mtu: link.map_or(0, |link| link.mtu),
+            why: interface.choice.why.clone(),
+            why_not: interface.choice.report_why_not(),
+            device: self.report_device(),
+            queues: self.workers.iter().enumerate().flat_map(queue).collect(),
+            crossed: None,
+            fallback: interface.fallback.reports.clone(),
+        }
+    }
+
+    /// What is claimed, and how often each verdict was given.
+    pub(super) fn report_rules(&self) -> report::Rules {
+        let Some(attachment) = &self.interface.attachment else { return report::Rules::default() };
+        let verdicts = attachment.verdicts().unwrap_or_default().into_iter().filter(|(_, count)| *count > 0);
+        report::Rules {
+            claims: attachment.target().describe(),
+            verdicts: verdicts.map(|(name, count)| report::Count { name: name.to_owned(), count }).collect(),
+        }
+    }
+
     /// Driver and device of the interface.
     pub(super) fn report_device(&self) -> report::Device {
         let interface = &self.interface;
@@ -163,4 +220,10 @@ impl<S: Service + 'static> Instance<S> {
             self.interface.device = device::look(&self.interface.name).await;
         }
     }
+}
+
+/// What instances that were killed have left on the interface: the next one to start removes it, or `twinpath tidy`.
+fn left_behind(ifindex: u32) -> Vec<report::LeftBehind> {
+    let leftovers = twinpath_steer_bpf::leftovers(Some(ifindex)).unwrap_or_default();
+    leftovers.into_iter().map(|Leftover { program, pid, .. }| report::LeftBehind { program, pid }).collect()
 }

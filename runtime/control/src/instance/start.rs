@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use twinpath_serve::{Desk, KernelSide, Routes, ServeConfig, Share};
 use twinpath_service::Service;
-use twinpath_steer_bpf::Withheld;
+use twinpath_steer_bpf::{Leftover, Withheld};
 use twinpath_sys::descriptors::set_aside;
 use twinpath_sys::tcp_listener::Group;
 use twinpath_sys::{FrameClaim, clock};
@@ -21,7 +21,7 @@ use super::reload::{Reloads, Source};
 use super::take_over::Inherited;
 use super::workers::{NewService, StartError, WorkerHandle};
 use super::{Instance, InstanceError, Interface, Plan, ServicePlan};
-use crate::choose::{Choice, Path, PathAsked, WhyNot};
+use crate::choose::{AttachAsked, Choice, Path, PathAsked, WhyNot};
 use crate::device;
 use crate::facts::{self, ForeignXdp, InterfaceFacts, KernelSupport, Support};
 use crate::machine::Machine;
@@ -59,7 +59,8 @@ impl<S: Service + Clone + 'static> Instance<S> {
         let held = Held::of_all(&sockets).map_err(InstanceError::Control)?;
         former.aside()?;
         let frame_claims = hold_frames(&plan.services, &plan.interface, link.ifindex)?;
-        let facts = learn_facts(&mirror, &link, plan.ethertype().is_none()).await;
+        tidy(&link);
+        let facts = learn_facts(&mirror, &link, plan.ethertype().is_none(), plan.attach).await;
         let addresses = mirror.tables().addresses(link.ifindex).map(|(address, _)| address).collect();
         let (choice, fallback) = Fallback::settle(&plan, &facts, addresses)?;
         needs_fast_path(&plan, &choice)?;
@@ -203,7 +204,7 @@ impl<S: Service + Clone + 'static> Instance<S> {
             if self.plan.path != PathAsked::Auto {
                 return Err(InstanceError::Attach { path, interface: self.interface.name.clone(), source });
             }
-            let next = if path == Path::Packet || self.interface.facts.tcx != Support::Yes {
+            let next = if path == Path::Packet || self.interface.facts.tc.is_err() {
                 Path::Kernel
             } else {
                 Path::Packet
@@ -301,6 +302,7 @@ impl<S: Service + 'static> Instance<S> {
             path: self.interface.choice.path,
             rx_queues: self.interface.facts.rx_queues.max(1),
             ring_frames: self.plan.ring_frames,
+            tc: self.interface.facts.tc_attach(),
             virtual_device: self.interface.facts.is_virtual(),
             port: self.interface.next_port,
             fail_open: self.plan.fail_open,
@@ -342,6 +344,21 @@ pub(super) fn find_link(mirror: &Mirror, name: &str) -> Result<Link, InstanceErr
     Err(InstanceError::Carried { name: link.name, kernel, holder: pid })
 }
 
+/// Removes what instances that were killed have left on the interface.
+pub(super) fn tidy(link: &Link) {
+    match twinpath_steer_bpf::tidy(Some(link.ifindex)) {
+        Ok(removed) => {
+            for Leftover { interface, program, pid } in removed {
+                tracing::info!(
+                    "removed from {interface}: {program}, which process {pid} had left when it was killed"
+                );
+            }
+        }
+        // Without the right to look, nothing can be attached either, which will say why.
+        Err(error) => tracing::debug!("{error}"),
+    }
+}
+
 /// Frames of an EtherType are served on the fast path or not at all.
 pub(super) fn needs_fast_path(plan: &Plan, choice: &Choice) -> Result<(), InstanceError> {
     let Some(ethertype) = plan.ethertype().filter(|_| choice.path == Path::Kernel) else { return Ok(()) };
@@ -351,12 +368,17 @@ pub(super) fn needs_fast_path(plan: &Plan, choice: &Choice) -> Result<(), Instan
 }
 
 /// Collects the facts that the choice looks at, those of the BPF programs included. `sockets`: the kernel's sockets could do all
-/// that is asked,
-/// which they can't for frames of an EtherType.
-pub(super) async fn learn_facts(mirror: &Mirror, link: &Link, sockets: bool) -> InterfaceFacts {
+/// that is asked, which they can't for frames of an EtherType.
+pub(super) async fn learn_facts(
+    mirror: &Mirror,
+    link: &Link,
+    sockets: bool,
+    asked: AttachAsked,
+) -> InterfaceFacts {
     let support = |probed: Result<(), String>| probed.map_or_else(Support::No, |()| Support::Yes);
     let probe = twinpath_steer_bpf::probe();
-    let kernel = KernelSupport { tcx: support(probe.packet_path()), af_xdp: support(probe.xdp) };
+    let kernel =
+        KernelSupport { tc: probe.packet.and_then(|()| asked.settle(probe.tc)), af_xdp: support(probe.xdp) };
     let mut facts = facts::gather(link, mirror.tables(), kernel).await;
     // Asked afresh: what the mirror knows of the link may still be a program of ours that has just come off.
     if let Ok(holder) = twinpath_steer_bpf::xdp_holder(link.ifindex) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use rustix::io::Errno;
 use twinpath_control::choose::Path;
-use twinpath_control::instance::{AttachPlan, Attachment, Placed, Target, pool_frames};
+use twinpath_control::instance::{AttachPlan, Attachment, Placed, Target, TcAttach, pool_frames};
 use twinpath_frame::{BURST_MAX, Burst, Frame, Pool, Region};
 use twinpath_inspect::Reason;
 use twinpath_load::{Echo, Limit, Load, LoadConfig, Summary};
@@ -140,6 +140,7 @@ fn attach(
             path: Path::Packet,
             rx_queues: 1,
             ring_frames: RING_FRAMES,
+            tc: TcAttach::here(),
             virtual_device: true,
             port,
             fail_open: twinpath_time::Duration::ZERO,

@@ -1,0 +1,282 @@
+//! Classic filters at tc: the way to attach there where the kernel has no links for it (tcx).
+//!
+//! A filter belongs to its interface and not to a process, so one stays behind when its process is killed. Programs attached
+//! this way must therefore do nothing by themselves once their process has gone, and each filter bears in its name who put
+//! it there: the program, a number that is taken while its process lives ([`Alive`]), and the process for people to read.
+//! Whoever comes later removes those whose number is free ([`tidy`]), and no others.
+//!
+//! Filters and queueing disciplines of others stay as they are. Ours have priority 1 and are the newest of those that have,
+//! which the kernel asks first (`cls_bpf_change` puts a new one at the head of the list). A discipline that was there stays; one
+//! that we made goes with the last filter on it. Between the look whether another filter is there and the removal, the kernel lets
+//! others in: whose filter came within that moment finds it gone, and puts it back as after any `tc qdisc del`.
+
+mod listed;
+
+use std::io;
+use std::os::fd::{AsRawFd as _, BorrowedFd};
+
+use aya::programs::TcAttachType;
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::tc::{
+    TcAttribute, TcBpfFlags, TcFilterBpf, TcFilterBpfOption, TcHandle, TcHeader, TcMessage, TcOption,
+    TcU32OptionFlags,
+};
+use rustix::io::Errno;
+use twinpath_sys::Alive;
+use twinpath_sys::alive::is_alive;
+
+pub(crate) use self::listed::Listed;
+use self::listed::{CLSACT, Tag, disciplines, filters};
+use crate::SteerError;
+use crate::netlink::{Netlink, is};
+use crate::steering::interface_name;
+
+/// Asked before all others.
+const PRIORITY: u16 = 1;
+/// All of them: `ETH_P_ALL`, in network byte order.
+const PROTOCOL: u16 = 3u16.to_be();
+
+/// Times that a discipline may vanish while we add a filter to it: another instance that ends removes its own.
+const ATTEMPTS: u32 = 3;
+
+/// A filter of ours. Dropping it takes it off, and the discipline too, if that was made for it and nobody else uses it.
+pub(crate) struct Filter {
+    netlink: Netlink,
+    ifindex: u32,
+    hook: TcAttachType,
+    handle: u32,
+    made_discipline: bool,
+    _alive: Alive,
+}
+
+/// How a filter of ours stands among others.
+pub(crate) enum Standing {
+    First,
+    /// Behind that one.
+    Behind(String),
+    /// Somebody has removed it.
+    Gone,
+}
+
+impl Filter {
+    /// Puts a program in front of all others.
+    pub(crate) fn attach(
+        program: BorrowedFd<'_>,
+        name: &str,
+        ifindex: u32,
+        hook: TcAttachType,
+    ) -> Result<Self, SteerError> {
+        let interface = interface_name(ifindex)?;
+        let failed = |step| {
+            let interface = interface.clone();
+            move |error| SteerError::Clsact { interface, step, error }
+        };
+        let netlink = Netlink::open().map_err(failed("netlink"))?;
+        let alive = Alive::new().map_err(failed("a name that ends with the process"))?;
+        // Of the numbers from 1 on; who finds it taken has drawn what another filter has.
+        let handle = (alive.id() as u32).max(1);
+        let mut attempts = 0..ATTEMPTS;
+        loop {
+            attempts.next();
+            let made_discipline = make_discipline(&netlink, ifindex).map_err(failed("the discipline"))?;
+            let tag =
+                Tag { program: name.to_owned(), id: alive.id(), pid: std::process::id(), made_discipline };
+            let added = add(&netlink, program, &tag, handle, ifindex, hook);
+            let there = filters(&netlink, ifindex, hook).map_err(failed("looking for filters"))?;
+            if there.iter().any(|filter| filter.handle == handle && filter.is_ours()) {
+                return Ok(Self { netlink, ifindex, hook, handle, made_discipline, _alive: alive });
+            }
+            let last = attempts.is_empty();
+            match added {
+                Err(error) if last || !is(&error, Errno::NOENT) => {
+                    let _ = remove_discipline(&netlink, ifindex, made_discipline);
+                    // Within one priority all filters are of one kind and for one protocol.
+                    let first = there.into_iter().find(|filter| filter.priority == PRIORITY);
+                    return Err(
+                        match first.filter(|first| first.kind != "bpf" || first.protocol != PROTOCOL) {
+                            Some(first) => SteerError::NotFirst { interface, who: first.to_string() },
+                            None => failed("the filter")(error),
+                        },
+                    );
+                }
+                Ok(()) if last => return Err(failed("the filter")(Errno::NOENT.into())),
+                _ => {}
+            }
+        }
+    }
+
+    /// Who is asked before it.
+    pub(crate) fn standing(&self) -> io::Result<Standing> {
+        let there = filters(&self.netlink, self.ifindex, self.hook)?;
+        let ours = |filter: &Listed| filter.handle == self.handle && filter.is_ours();
+        let Some(at) = there.iter().position(ours) else { return Ok(Standing::Gone) };
+        // Another instance of ours drops its own frames and nothing else: it may stand in front.
+        let in_front = there[..at].iter().find(|filter| !filter.is_ours());
+        Ok(in_front.map_or(Standing::First, |filter| Standing::Behind(filter.to_string())))
+    }
+}
+
+impl Drop for Filter {
+    fn drop(&mut self) {
+        // Whether it was there, or its interface still is: afterwards it is not.
+        let _ = remove(&self.netlink, self.ifindex, self.hook, self.handle, self.made_discipline);
+    }
+}
+
+/// A filter that a process has left behind: it drops nothing, and every frame asks it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leftover {
+    /// Name of the interface.
+    pub interface: String,
+    /// Name of the program.
+    pub program: String,
+    /// The process, as it was called in its own PID namespace.
+    pub pid: u32,
+}
+
+/// What dead instances have left on an interface, or on all of the calling thread's network namespace.
+///
+/// # Errors
+/// [`SteerError::Leftovers`]: the kernel does not tell.
+pub fn leftovers(interface: Option<u32>) -> Result<Vec<Leftover>, SteerError> {
+    each_leftover(interface, |_, _, _| Ok(true)).map_err(SteerError::Leftovers)
+}
+
+/// Removes what dead instances have left, and the disciplines that they made, where nobody else uses them. Gives what was removed.
+///
+/// # Errors
+/// [`SteerError::Leftovers`]: CAP_NET_ADMIN is missing, or the kernel does not tell.
+pub fn tidy(interface: Option<u32>) -> Result<Vec<Leftover>, SteerError> {
+    let removed = each_leftover(interface, |netlink, filter, tag| {
+        match remove(netlink, filter.ifindex, filter.hook, filter.handle, tag.made_discipline) {
+            Ok(()) => Ok(true),
+            // Somebody else was faster, or the interface has just gone.
+            Err(error) if is(&error, Errno::NOENT) || is(&error, Errno::NODEV) => Ok(false),
+            Err(error) => Err(error),
+        }
+    });
+    removed.map_err(SteerError::Leftovers)
+}
+
+/// Every filter on the interface, or on all, whose process has gone; those for which `act` says so.
+fn each_leftover(
+    interface: Option<u32>,
+    act: impl Fn(&Netlink, &Listed, &Tag) -> io::Result<bool>,
+) -> io::Result<Vec<Leftover>> {
+    let netlink = Netlink::open()?;
+    let mut found = Vec::new();
+    for (ifindex, kind) in disciplines(&netlink)? {
+        if interface.is_some_and(|only| only != ifindex) {
+            continue;
+        }
+        // The older discipline `ingress` has one list, whichever is asked for.
+        let hooks: &[_] = if kind == CLSACT {
+            &[TcAttachType::Ingress, TcAttachType::Egress]
+        } else {
+            &[TcAttachType::Ingress]
+        };
+        for hook in hooks {
+            for filter in filters(&netlink, ifindex, *hook)? {
+                let Some(tag) = filter.tag().filter(|tag| !is_alive(tag.id)) else { continue };
+                if act(&netlink, &filter, &tag)? {
+                    let interface =
+                        interface_name(ifindex).unwrap_or_else(|_| format!("interface {ifindex}"));
+                    found.push(Leftover { interface, program: tag.program, pid: tag.pid });
+                }
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Filters at a hook of the interface, in the order in which they are asked; none where there is no discipline for them.
+pub(crate) fn at(ifindex: u32, hook: TcAttachType) -> io::Result<Vec<Listed>> {
+    filters(&Netlink::open()?, ifindex, hook)
+}
+
+/// Makes the discipline that has the filters. Whether it goes with the last of them: it was not there, or was made by another
+/// instance, which has left it to the last one.
+fn make_discipline(netlink: &Netlink, ifindex: u32) -> io::Result<bool> {
+    let message = discipline(ifindex);
+    match netlink.ask(RouteNetlinkMessage::NewQueueDiscipline(message), NLM_F_CREATE | NLM_F_EXCL) {
+        Ok(_) => Ok(true),
+        Err(error) if is(&error, Errno::EXIST) => {
+            let made = |filter: &Listed| filter.tag().is_some_and(|tag| tag.made_discipline);
+            Ok(filters(netlink, ifindex, TcAttachType::Ingress)?.iter().any(made)
+                || filters(netlink, ifindex, TcAttachType::Egress)?.iter().any(made))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn discipline(ifindex: u32) -> TcMessage {
+    let handle = TcHandle { minor: 0, ..TcHandle::CLSACT };
+    let header =
+        TcHeader { index: ifindex.cast_signed(), handle, parent: TcHandle::CLSACT, ..TcHeader::default() };
+    TcMessage::from_parts(header, vec![TcAttribute::Kind(CLSACT.to_owned())])
+}
+
+fn add(
+    netlink: &Netlink,
+    program: BorrowedFd<'_>,
+    tag: &Tag,
+    handle: u32,
+    ifindex: u32,
+    hook: TcAttachType,
+) -> io::Result<()> {
+    let mut message = filter(ifindex, hook, handle);
+    let fd = u32::try_from(program.as_raw_fd()).map_err(io::Error::other)?;
+    let options = [
+        TcFilterBpfOption::ProgFd(fd),
+        TcFilterBpfOption::ProgName(tag.to_string()),
+        // What the program returns is what becomes of the frame.
+        TcFilterBpfOption::Flags(TcBpfFlags::DirectAction),
+        // No device is asked to run it by itself.
+        TcFilterBpfOption::FlagsGeneric(TcU32OptionFlags::SkipHw),
+    ];
+    message.attributes.push(TcAttribute::Options(options.into_iter().map(TcOption::Bpf).collect()));
+    netlink.ask(RouteNetlinkMessage::NewTrafficFilter(message), NLM_F_CREATE | NLM_F_EXCL).map(drop)
+}
+
+/// Takes a filter off, and the discipline if it was made by one of us and nobody else uses it.
+fn remove(
+    netlink: &Netlink,
+    ifindex: u32,
+    hook: TcAttachType,
+    handle: u32,
+    made_discipline: bool,
+) -> io::Result<()> {
+    netlink.ask(RouteNetlinkMessage::DelTrafficFilter(filter(ifindex, hook, handle)), 0)?;
+    remove_discipline(netlink, ifindex, made_discipline)
+}
+
+fn remove_discipline(netlink: &Netlink, ifindex: u32, made: bool) -> io::Result<()> {
+    if !made
+        || !filters(netlink, ifindex, TcAttachType::Ingress)?.is_empty()
+        || !filters(netlink, ifindex, TcAttachType::Egress)?.is_empty()
+    {
+        return Ok(());
+    }
+    netlink.ask(RouteNetlinkMessage::DelQueueDiscipline(discipline(ifindex)), 0).map(drop)
+}
+
+/// The filter of that number, as far as it takes to find it.
+fn filter(ifindex: u32, hook: TcAttachType, handle: u32) -> TcMessage {
+    let header = TcHeader {
+        index: ifindex.cast_signed(),
+        handle: handle.into(),
+        parent: parent(hook),
+        info: u32::from(PRIORITY) << 16 | u32::from(PROTOCOL),
+        ..TcHeader::default()
+    };
+    TcMessage::from_parts(header, vec![TcAttribute::Kind(TcFilterBpf::KIND.to_owned())])
+}
+
+fn parent(hook: TcAttachType) -> TcHandle {
+    let minor = match hook {
+        TcAttachType::Egress => TcHandle::MIN_EGRESS,
+        _ => TcHandle::MIN_INGRESS,
+    };
+    TcHandle { minor, ..TcHandle::CLSACT }
+}

@@ -1,0 +1,73 @@
+//! Questions to the kernel by rtnetlink, one after the other.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use netlink_packet_core::{
+    NLM_F_ACK, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, NetlinkBuffer, NetlinkHeader, NetlinkMessage,
+    NetlinkPayload, parse_i32,
+};
+use netlink_packet_route::RouteNetlinkMessage;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with};
+
+/// Largest answer about one link; with hundreds of virtual functions it is long.
+const ANSWER_MAX: usize = 256 * 1024;
+
+/// A socket to ask by. It belongs to the network namespace in which it was opened, whatever thread uses it later.
+#[derive(Debug)]
+pub(crate) struct Netlink(OwnedFd);
+
+/// One message of an answer: its type and what follows its header.
+pub(crate) struct Answer {
+    pub(crate) kind: u16,
+    pub(crate) payload: Vec<u8>,
+}
+
+impl Netlink {
+    pub(crate) fn open() -> io::Result<Self> {
+        // Protocol 0 is NETLINK_ROUTE.
+        Ok(Self(socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?))
+    }
+
+    /// Asks, and reads all that the kernel says to it.
+    pub(crate) fn ask(&self, message: RouteNetlinkMessage, flags: u16) -> io::Result<Vec<Answer>> {
+        let mut header = NetlinkHeader::default();
+        header.flags = NLM_F_REQUEST | NLM_F_ACK | flags;
+        let mut question = NetlinkMessage::new(header, NetlinkPayload::from(message));
+        question.finalize();
+        let mut bytes = vec![0; question.buffer_len()];
+        question.serialize(&mut bytes);
+        send(&self.0, &bytes, SendFlags::empty())?;
+        let mut buffer = vec![0; ANSWER_MAX];
+        let mut answers = Vec::new();
+        loop {
+            // The kernel answers within the send, and goes on with a long answer within each receive: this never waits.
+            let (len, _) = recv(&self.0, &mut buffer[..], RecvFlags::DONTWAIT)?;
+            if let Some(end) = take_apart(&buffer[..len], &mut answers) {
+                return end.map(|()| answers);
+            }
+        }
+    }
+}
+
+/// Adds the messages to the answers; says how it ended, if it did.
+fn take_apart(mut bytes: &[u8], answers: &mut Vec<Answer>) -> Option<io::Result<()>> {
+    while let Ok(message) = NetlinkBuffer::new_checked(bytes) {
+        let (kind, payload) = (message.message_type(), message.payload());
+        if matches!(kind, NLMSG_ERROR | NLMSG_DONE) {
+            let code = payload.get(..4).and_then(|code| parse_i32(code).ok()).unwrap_or(0);
+            return Some(if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(-code)) });
+        }
+        answers.push(Answer { kind, payload: payload.to_vec() });
+        // Each message begins at a multiple of four bytes.
+        let len = (message.length() as usize).next_multiple_of(4);
+        bytes = bytes.get(len..).unwrap_or_default();
+    }
+    None
+}
+
+/// Whether the kernel's answer is that number.
+pub(crate) fn is(error: &io::Error, errno: Errno) -> bool {
+    error.raw_os_error() == Some(errno.raw_os_error())
+}

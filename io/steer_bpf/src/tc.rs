@@ -1,0 +1,105 @@
+//! Attaching at tc, in either of the two ways.
+
+use std::fmt;
+use std::os::fd::AsFd as _;
+
+use aya::programs::links::FdLink;
+use aya::programs::tc::TcAttachOptions;
+use aya::programs::{LinkOrder, ProgramError, ProgramInfo, SchedClassifier, TcAttachType};
+
+use crate::SteerError;
+use crate::clsact::Filter;
+use crate::steering::{OURS, interface_name};
+
+/// How programs are attached at tc.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TcAttach {
+    /// By BPF links, which end with the process.
+    Tcx,
+    /// By classic filters, which stay behind if the process is killed, and then do nothing.
+    Clsact,
+}
+
+impl TcAttach {
+    /// The better way that this kernel has. Nothing is attached to find out: it is asked which programs hang on links.
+    #[must_use]
+    pub fn here() -> Self {
+        match SchedClassifier::query_tcx("lo", TcAttachType::Ingress) {
+            // Of an attachment that it does not know the kernel says EINVAL.
+            Err(ProgramError::SyscallError(error))
+                if error.call == "bpf_prog_query" && error.io_error.raw_os_error() == Some(libc::EINVAL) =>
+            {
+                Self::Clsact
+            }
+            _ => Self::Tcx,
+        }
+    }
+
+    /// `tcx` or `clsact`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tcx => "tcx",
+            Self::Clsact => "clsact",
+        }
+    }
+
+    /// Whether what is attached so goes with its process, however that ends.
+    #[must_use]
+    pub const fn ends_with_process(self) -> bool {
+        matches!(self, Self::Tcx)
+    }
+}
+
+impl fmt::Display for TcAttach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A program at tc. Dropping it takes it off.
+pub(crate) enum TcLink {
+    Tcx {
+        /// Held, not read: the program is in force while it is open.
+        _link: FdLink,
+    },
+    Clsact(Filter),
+}
+
+/// Puts a loaded program in front of all others: what changes a frame before it would make it look like another.
+pub(crate) fn attach(
+    program: &mut SchedClassifier,
+    name: &str,
+    ifindex: u32,
+    hook: TcAttachType,
+    how: TcAttach,
+) -> Result<TcLink, SteerError> {
+    let interface = interface_name(ifindex)?;
+    let failed = |error| SteerError::Tcx { interface: interface.clone(), error: Box::new(error) };
+    match how {
+        TcAttach::Tcx => {
+            let order = TcAttachOptions::TcxOrder(LinkOrder::first());
+            let link = program
+                .attach_with_options(&interface, hook, order)
+                .and_then(|id| program.take_link(id))
+                .map_err(failed)?;
+            let link = FdLink::try_from(link).map_err(|_| SteerError::TcxWithoutLink(interface))?;
+            Ok(TcLink::Tcx { _link: link })
+        }
+        TcAttach::Clsact => {
+            refuse_behind_tcx(&interface, hook)?;
+            let fd = program.fd().map_err(failed)?;
+            Filter::attach(fd.as_fd(), name, ifindex, hook).map(TcLink::Clsact)
+        }
+    }
+}
+
+/// Programs at tcx are asked before any filter, and can end the matter there.
+fn refuse_behind_tcx(interface: &str, hook: TcAttachType) -> Result<(), SteerError> {
+    // A kernel that has no tcx, or does not say, has nothing to tell.
+    let Ok((_, programs)) = SchedClassifier::query_tcx(interface, hook) else { return Ok(()) };
+    let name = |program: &ProgramInfo| program.name_as_str().unwrap_or("without a name").to_owned();
+    // Ours leave to the next one what they do not drop.
+    let Some(name) = programs.iter().map(name).find(|name| !name.starts_with(OURS)) else { return Ok(()) };
+    Err(SteerError::NotFirst { interface: interface.to_owned(), who: format!("the tcx program {name}") })
+}

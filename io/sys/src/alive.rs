@@ -1,0 +1,83 @@
+//! A number that says whether the process that took it still runs.
+//!
+//! What a process leaves in the kernel's tables is no evidence of that process, and its number may be another's by now, or mean
+//! nothing in another PID namespace. So whoever leaves something there takes a number beside it: the name of a socket in the
+//! abstract namespace (unix(7)), which belongs to the network namespace, as interfaces do, whatever files and processes are seen.
+//! The kernel gives the name back when the process ends, however it ends. Numbers are drawn at random, so none is ever taken twice.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::io;
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, socket_with};
+
+/// A number that is taken while this lives.
+#[derive(Debug)]
+pub struct Alive {
+    id: u64,
+    _socket: OwnedFd,
+}
+
+impl Alive {
+    /// Takes a number, in the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// What socket(2) and bind(2) return.
+    pub fn new() -> io::Result<Self> {
+        let socket = socket()?;
+        // The keys of such a state are drawn by the kernel, and differ from those of the one before.
+        let id = RandomState::new().hash_one(std::process::id());
+        bind(&socket, &address(id)?)?;
+        Ok(Self { id, _socket: socket })
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn id(&self) -> u64 {
+        self.id
+    }
+}
+
+/// Whether somebody in the calling thread's network namespace has that number. What cannot be asked is taken to be alive: a security
+/// module may forbid to ask.
+#[must_use]
+pub fn is_alive(id: u64) -> bool {
+    let asked = socket().and_then(|socket| Ok(connect(&socket, &address(id)?)?));
+    // Nobody has bound the name (`unix_find_other`).
+    !asked.is_err_and(|error| error.raw_os_error() == Some(Errno::CONNREFUSED.raw_os_error()))
+}
+
+fn socket() -> io::Result<OwnedFd> {
+    Ok(socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?)
+}
+
+fn address(id: u64) -> io::Result<SocketAddrUnix> {
+    Ok(SocketAddrUnix::new_abstract_name(format!("twinpath-{id:016x}").as_bytes())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_taken_while_it_is_held_and_no_longer() {
+        let (one, other) = (Alive::new().unwrap(), Alive::new().unwrap());
+        assert_ne!(one.id(), other.id());
+        assert!(is_alive(one.id()) && is_alive(other.id()));
+        let id = one.id();
+        drop(one);
+        assert!(!is_alive(id) && is_alive(other.id()));
+    }
+
+    #[test]
+    fn a_number_is_known_in_its_own_network_namespace_alone() {
+        if !twinpath_test_skip::root_or_skip() {
+            return;
+        }
+        let elsewhere = crate::Namespace::new().unwrap();
+        let there = elsewhere.run(Alive::new).unwrap().unwrap();
+        assert!(!is_alive(there.id()));
+        assert!(elsewhere.run(|| is_alive(there.id())).unwrap());
+    }
+}
