@@ -169,11 +169,24 @@ pub struct RealTimeBudget {
 }
 
 impl RealTimeBudget {
-    /// As the kernel says it; its own default (95 % of a second) if it does not.
+    /// That of all, or of the calling thread's control group where that has less (`CONFIG_RT_GROUP_SCHED`).
     #[must_use]
     pub fn read() -> Self {
+        let all = Self::read_from("/proc/sys/kernel/sched_rt");
+        // Version 1 alone has such budgets; where its controllers are mounted is a custom, not a rule.
+        let folders = ["/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct"].iter();
+        let own = folders.map(|folder| format!("{folder}{}", control_group().trim_end_matches('/')));
+        let own = own
+            .map(|folder| format!("{folder}/cpu.rt"))
+            .find(|files| fs::exists(format!("{files}_runtime_us")).is_ok_and(|is| is));
+        let own = own.map_or(all, |files| Self::read_from(&files));
+        if own.permille() < all.permille() { own } else { all }
+    }
+
+    /// As the kernel says it in two files; its own default (95 % of a second) if it does not.
+    fn read_from(files: &str) -> Self {
         let number = |name: &str| -> Option<i64> {
-            fs::read_to_string(format!("/proc/sys/kernel/sched_rt_{name}_us")).ok()?.trim().parse().ok()
+            fs::read_to_string(format!("{files}_{name}_us")).ok()?.trim().parse().ok()
         };
         let period_us = number("period").and_then(|us| u32::try_from(us).ok()).unwrap_or(1_000_000);
         let runtime_us = match number("runtime") {
@@ -254,11 +267,11 @@ mod tests {
     struct Group(std::path::PathBuf);
 
     impl Group {
-        fn new() -> std::io::Result<Self> {
+        fn new(name: &str) -> std::io::Result<Self> {
             let parent = std::path::Path::new("/sys/fs/cgroup/cpu");
             // Without it the group would have no budget for a reason that is not its own.
             fs::read_to_string(parent.join("cpu.rt_runtime_us"))?;
-            let path = parent.join(format!("twinpath-test-{}", std::process::id()));
+            let path = parent.join(format!("twinpath-test-{name}-{}", std::process::id()));
             fs::create_dir(&path)?;
             Ok(Self(path))
         }
@@ -276,7 +289,7 @@ mod tests {
 
     #[test]
     fn a_control_group_without_a_budget_is_named() {
-        let group = match Group::new() {
+        let group = match Group::new("named") {
             Ok(group) => group,
             Err(error) => {
                 return twinpath_test_skip::skip(format!(
@@ -293,6 +306,29 @@ mod tests {
         let SchedulingError::NoBudget { group: named } = &refused else { panic!("{refused:?}") };
         assert!(group.0.ends_with(named.trim_start_matches('/')), "{named}");
         assert!(refused.to_string().contains("cpu.rt_runtime_us"), "{refused}");
+    }
+
+    #[test]
+    fn a_control_group_with_less_than_all_have_is_what_counts() {
+        let group = Group::new("little").and_then(|group| {
+            fs::write(group.0.join("cpu.rt_runtime_us"), "7000")?;
+            Ok(group)
+        });
+        let group = match group {
+            Ok(group) => group,
+            Err(error) => {
+                return twinpath_test_skip::skip(format!(
+                    "no control group with a real-time budget: {error}"
+                ));
+            }
+        };
+        let all = RealTimeBudget::read();
+        let own = apart(|| {
+            group.enter().unwrap();
+            RealTimeBudget::read()
+        });
+        assert_eq!(own, RealTimeBudget { runtime_us: Some(7_000), period_us: 1_000_000 });
+        assert_ne!(all, own);
     }
 
     #[test]

@@ -208,6 +208,11 @@ impl Guard {
         self.step.is_none().then(|| self.shares.spin_permille as f32 / 1e3)
     }
 
+    /// It has no lower priority after all: it yields.
+    pub fn yields(&mut self) {
+        self.step = None;
+    }
+
     /// A turn that began at `now` has found work, or has not; what it has to do next. `polls`: it never sleeps, whatever it finds.
     #[inline]
     pub fn turned(&mut self, now: Instant, worked: bool, polls: bool) -> Verdict {
@@ -501,6 +506,16 @@ mod tests {
             // To step twice takes a millisecond of the higher priority's, and ten to save it up.
             assert!(steps <= 2 + total_ns / 5_000_000, "{steps} steps in {total_ns} ns");
         }
+    }
+
+    #[test]
+    fn who_cannot_step_down_after_all_yields() {
+        let mut guard = Guard::stepping(Shares { spin_permille: 100, run_permille: 500 });
+        guard.yields();
+        assert_eq!(guard.spin_share(), Some(0.1));
+        let mut verdicts = (1..3_000).map(|us| guard.turned(Instant::from_nanos(us * 1_000), false, true));
+        let told = verdicts.find(|verdict| *verdict != Verdict::Free);
+        assert!(matches!(told, Some(Verdict::Sleep { .. })), "{told:?}");
     }
 
     #[test]

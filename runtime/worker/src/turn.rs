@@ -339,7 +339,12 @@ impl<E: Engine> Worker<E> {
             self.counters.priority_lower.set(lower);
             self.counters.priority_steps.add(1);
         } else {
-            (self.guard, self.priorities) = (None, None);
+            // Should it be the lower one that is refused, it yields at the higher one, which nobody else could make it do.
+            self.priorities = None;
+            match (step, &mut self.guard) {
+                (Step::Low, Some(guard)) => guard.yields(),
+                _ => self.guard = None,
+            }
             self.counters.priority_refused.set(1);
         }
     }
