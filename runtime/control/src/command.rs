@@ -47,6 +47,9 @@ pub enum Request {
     /// The service's own sockets, for an instance that is to take over: `"sockets"`. Behind the answer, which names them, they come as
     /// descriptors; on the same connection it then says how far it is.
     Sockets,
+    /// The same sockets, for an instance that is to stand by: `"standby"`. The connection then stays open as long as the instance serves these.
+    #[serde(rename = "standby")]
+    StandBy,
     /// Answer what was accepted, and end: `{"drain":{"timeout_ms":1000}}`. The answer, and every [`DRAIN_PROGRESS`] another one, is a
     /// [`Draining`](crate::report::Draining); the last one says that it is over.
     Drain(Drain),

@@ -16,6 +16,11 @@ pub(crate) fn reloading() {
     }
 }
 
+/// It is alive, as the service manager has asked to be told.
+pub(crate) fn alive() {
+    tell(&[NotifyState::Watchdog]);
+}
+
 /// It is about to end.
 pub(crate) fn stopping() {
     tell(&[NotifyState::Stopping]);

@@ -54,6 +54,21 @@ pub struct Instance {
     /// The file of its configuration, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub configuration: Option<Configuration>,
+    /// Set while it stands by for another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub standing_by: Option<StandingBy>,
+}
+
+/// An instance that stands by for another one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StandingBy {
+    /// The other one's process.
+    pub pid: u32,
+    /// Serving in its place, as it is stuck.
+    pub serves: bool,
+    /// Times that it has.
+    pub times: u64,
 }
 
 /// A configuration that can be read again.

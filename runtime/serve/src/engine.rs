@@ -1,5 +1,6 @@
 //! The serving engine: frames and kernel sockets on one side, a service on the other.
 
+mod change;
 mod late;
 
 use std::net::{IpAddr, SocketAddr};
@@ -29,9 +30,6 @@ use crate::tcp::{self, Call, Share, TcpLimits, TcpServer};
 
 /// Datagrams taken from the kernel's socket per turn: a flood there does not starve the fast path.
 const KERNEL_BURST: usize = 64;
-
-/// Times that many that are taken from a socket before its service leaves: more than its buffer holds of small datagrams.
-const LAST_BURSTS: usize = 256;
 
 /// The longest UDP payload there is.
 const DATAGRAM_MAX: usize = 65_535;
@@ -97,6 +95,8 @@ pub enum ServeCommand {
     Addresses(Arc<[IpAddr]>),
     /// Serve what waits in the kernel's sockets, from here on.
     Begin,
+    /// What waits in the kernel's sockets is somebody else's again, until the next [`Self::Begin`]. Connections go on.
+    StepBack,
     /// Listen no more, and have every connection end once what it asked is answered.
     Drain {
         /// What waits in the listeners is left to somebody else who has them.
@@ -209,49 +209,6 @@ impl<S: Service> ServeEngine<S> {
             draining: false,
             leaving: false,
             counters,
-        }
-    }
-
-    /// Has these limits from now on; its former ones are left in their place, to be freed elsewhere. Connections that it has stay,
-    /// also where it has more than it may have now.
-    pub(crate) fn exchange_limits(&mut self, limits: &mut Limits) {
-        std::mem::swap(&mut self.reply_limit, &mut limits.reply_limit);
-        if let Some(tcp) = &mut self.tcp {
-            tcp.exchange_limits(&mut limits.share, limits.connections);
-        }
-    }
-
-    /// Serves what waits in its sockets, unless that is another one's, takes no more, and ends its connections once they are answered.
-    pub(crate) fn leave(&mut self, now: Instant, io: &Io<'_, ServeEvent>) {
-        if self.receives {
-            for number in 0..self.udp.len() {
-                let most = if self.waits { 0 } else { LAST_BURSTS };
-                for _ in 0..most {
-                    if !self.serve_kernel_udp(now, number, io) {
-                        break;
-                    }
-                }
-                // A descriptor that is closed while another one of the same socket is open would stay in the epoll.
-                let _ = io.unwatch(&self.udp[number]);
-            }
-        }
-        (self.stopping, self.leaving, self.draining) = (true, true, false);
-        let Self { tcp, service, counters, desk, waits, .. } = self;
-        let desk = desk.as_mut();
-        if let Some(tcp) = tcp {
-            tcp.drain(*waits, Call { now, service, counters, io, desk });
-        }
-    }
-
-    /// Whether everything that it had accepted is answered, or cut off.
-    pub(crate) fn is_drained(&self) -> bool {
-        self.awaited.len() == 0 && self.tcp.as_ref().is_none_or(TcpServer::is_drained)
-    }
-
-    /// The last thing before it is taken away: nothing of its own is watched any more.
-    pub(crate) fn forget(&self, io: &Io<'_, ServeEvent>) {
-        if let Some(desk) = &self.desk {
-            let _ = io.unwatch(desk.fd());
         }
     }
 
@@ -516,6 +473,7 @@ impl<S: Service> Engine for ServeEngine<S> {
                     let _ = io.tell_reserved(ServeEvent::Begun);
                 }
             }
+            ServeCommand::StepBack => self.step_back(io),
             // It does already, and whoever it leaves tells when it is done.
             ServeCommand::Drain { .. } if self.leaving => {}
             ServeCommand::Drain { handed_over } => {

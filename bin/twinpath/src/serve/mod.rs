@@ -129,6 +129,9 @@ struct CommonArgs {
     /// Take the sockets over from the running instance with this command socket, which then drains and ends
     #[arg(long, value_name = "PATH")]
     take_over: Option<PathBuf>,
+    /// Hold the sockets of the running instance with this command socket, and serve only when it is stuck as a whole, or gone
+    #[arg(long, value_name = "PATH", conflicts_with = "take_over")]
+    standby: Option<PathBuf>,
     /// Give up rights, files and system calls that are not needed any more once it runs: on (the default) or off
     #[arg(long)]
     sandbox: Option<Sandbox>,
@@ -189,8 +192,8 @@ impl Args {
         &common.log
     }
 
-    /// What the command line says, the file it names, and the instance to take over from.
-    fn overrides(self) -> (Overrides, Option<PathBuf>, Option<PathBuf>) {
+    /// What the command line says, the file it names, and the instances to take over from, or to stand by for.
+    fn overrides(self) -> (Overrides, Option<PathBuf>, [Option<PathBuf>; 2]) {
         let (own, common) = match self.service {
             None => (Overrides::default(), self.common),
             Some(Service::Echo(EchoArgs { udp, tcp, addresses, flows, sources, common })) => {
@@ -232,7 +235,7 @@ impl Args {
             limits: common.limits.into(),
             ..own
         };
-        (overrides, common.config, common.take_over)
+        (overrides, common.config, [common.take_over, common.standby])
     }
 }
 
@@ -245,7 +248,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
              `twinpath serve --config FILE` (docs/config.md shows one)"
         );
     }
-    let (overrides, file, take_over) = args.overrides();
+    let (overrides, file, [take_over, stand_by]) = args.overrides();
     let open_files = raise_open_files();
     let Loaded { config, plan, services } = load(file.as_deref(), &overrides, open_files)?;
     let source = file.map(|file| {
@@ -256,7 +259,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         };
         Source { file, config, read: Box::new(read) }
     });
-    instance::run(Plan { take_over, ..plan }, &services, source, |ready| announce(ready, voice))?;
+    instance::run(Plan { take_over, stand_by, ..plan }, &services, source, |ready| announce(ready, voice))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -6,7 +6,7 @@ use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
 use twinpath_control::command::Topic;
 use twinpath_control::report::{
-    Configuration, Device, Draining, Interface, Queue, Report, Sandbox, Service, Worker,
+    Configuration, Device, Draining, Interface, Queue, Report, Sandbox, Service, StandingBy, Worker,
 };
 
 /// In a file or a pipe.
@@ -55,7 +55,14 @@ fn instance(report: &Report) -> String {
         instance.pool_mib
     ) + &instance.draining.map(draining).unwrap_or_default()
         + &instance.configuration.as_ref().map(configuration).unwrap_or_default()
+        + &instance.standing_by.map(standing_by).unwrap_or_default()
         + &sandbox(&instance.sandbox)
+}
+
+fn standing_by(StandingBy { pid, serves, times }: StandingBy) -> String {
+    let now = if serves { "serving in its place, as it is stuck" } else { "serving nothing" };
+    let so_far = if times > 0 { format!(", {times} times in its place so far") } else { String::new() };
+    format!("\nstanding by for PID {pid}: {now}{so_far}")
 }
 
 fn configuration(configuration: &Configuration) -> String {
@@ -498,6 +505,7 @@ mod tests {
                 refused: 1,
                 refusal: Some("worker.count: 1 -> 2 cannot be done while it runs".to_owned()),
             }),
+            standing_by: Some(StandingBy { pid: 11, serves: true, times: 2 }),
         }
     }
 
@@ -602,6 +610,7 @@ mod tests {
              draining: 3 connections left, 1.5 s until they are closed\n\
              configuration /etc/twinpath/eth0.toml, read 1 min 5 s ago; the last reload was refused:\n    \
              worker.count: 1 -> 2 cannot be done while it runs\n\
+             standing by for PID 11: serving in its place, as it is stuck, 2 times in its place so far\n\
              sandbox on\n  files: by Landlock\n  calls: by seccomp\n  capabilities (none can be gained):\n    \
              CAP_NET_RAW: packet sockets"
         );

@@ -26,6 +26,7 @@ mod rpc;
 mod sandbox;
 mod serving;
 mod several;
+mod stand_by;
 mod start;
 mod take_over;
 mod top;

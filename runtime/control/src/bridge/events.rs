@@ -351,7 +351,7 @@ impl Bridge {
     fn answer(&mut self, request: &Request) -> Result<serde_json::Value, String> {
         match request {
             Request::Show(topic) => topic.of(&self.report()),
-            Request::Sockets | Request::Drain(_) => {
+            Request::Sockets | Request::StandBy | Request::Drain(_) => {
                 Err("a bridge has no connections of its own: end it with a signal".to_owned())
             }
             Request::Reload => Err(NO_RELOAD.to_owned()),
@@ -384,6 +384,7 @@ impl Bridge {
                 draining: None,
                 sandbox: self.confined.clone(),
                 configuration: None,
+                standing_by: None,
             },
             interfaces: vec![self.report_interface(Side::Port), self.report_interface(Side::Kernel)],
             machine: Some(self.machine.costs.clone()),

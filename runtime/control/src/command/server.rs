@@ -185,7 +185,7 @@ impl Server {
             }
             let asked = serde_json::from_slice(&request);
             if let (
-                Ok(request @ (Request::Capture(_) | Request::Sockets | Request::Drain(_))),
+                Ok(request @ (Request::Capture(_) | Request::Sockets | Request::StandBy | Request::Drain(_))),
                 Some(answered_by),
             ) = (&asked, aside)
             {

@@ -19,7 +19,9 @@ fn handle(request: Request) -> Result<Value, String> {
         Request::Set(_) => Ok(json!({})),
         Request::Measure => Ok(json!({ "machine": null })),
         Request::Capture(_) => Err("no captures here".to_owned()),
-        Request::Sockets | Request::Drain(_) | Request::Reload => Err("nothing to hand over".to_owned()),
+        Request::Sockets | Request::StandBy | Request::Drain(_) | Request::Reload => {
+            Err("nothing to hand over".to_owned())
+        }
     }
 }
 

@@ -116,6 +116,10 @@ impl<S: Service + 'static> Instance<S> {
 
     /// Has the workers end their connections within that time.
     pub(super) fn begin_to_drain(&mut self, handed_over: bool, timeout: Duration) {
+        // What waits is the first instance's, where this one stands by.
+        let handed_over = handed_over || self.standing_by.is_some();
+        // Who stands by serves from here on.
+        self.stood_by.clear();
         // They would keep the listeners open.
         self.held.iter_mut().for_each(Held::let_go);
         let mut services = 0;

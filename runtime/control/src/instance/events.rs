@@ -19,7 +19,9 @@ use super::attach::{Attachment, kernel_ring_bytes};
 use super::drain::{self, Drain};
 use super::hold::hold_frames;
 use super::reload;
+use super::stand_by::StandingBy;
 use super::start::{learn_facts, tidy};
+use super::watchdog::Watchdog;
 use super::workers::WorkerHandle;
 use super::{ASKED_MAX, Asked, Instance, InstanceError, Ready, ServicePlan};
 use crate::choose::{Path, choose_without};
@@ -47,6 +49,7 @@ enum Woken {
     Worker,
     Asked(Asked),
     Check,
+    Watchdog,
     Rest,
     Retry,
     Signal(Signalled),
@@ -85,6 +88,7 @@ impl<S: Service + Clone + 'static> Instance<S> {
             drop(match request {
                 Request::Capture(wish) => ask.try_send(Asked::Capture(wish, stream)),
                 Request::Drain(how) => ask.try_send(Asked::Drain(how, stream)),
+                Request::StandBy => ask.try_send(Asked::StandBy(stream)),
                 _ => ask.try_send(Asked::Sockets(stream)),
             });
         };
@@ -120,6 +124,8 @@ impl<S: Service + Clone + 'static> Instance<S> {
             })
             .collect();
         let watched = watched.map_err(InstanceError::Control)?;
+        self.watch_first(ask);
+        let mut watchdog = Watchdog::of_the_service_manager();
         let mut check = tokio::time::interval(LOOK_INTERVAL);
         let mut rest = tokio::time::interval(REST_INTERVAL);
         loop {
@@ -132,40 +138,20 @@ impl<S: Service + Clone + 'static> Instance<S> {
                 Some(asked) = asked.recv() => Woken::Asked(asked),
                 _ = check.tick(), if attached => Woken::Check,
                 _ = rest.tick() => Woken::Rest,
+                () = watchdog.is_due() => Woken::Watchdog,
                 signalled = signals.next() => Woken::Signal(signalled),
                 () = reload::cut_is_due(cut) => Woken::Leaving,
                 next = drain::next(due) => Woken::Drain(next),
                 () = tokio::time::sleep(RETRY_INTERVAL), if !flushed => Woken::Retry,
             };
-            match woken {
-                Woken::Mirror(event) => self.kernel_says(event),
-                // Only while a worker's mailbox is full: what waits is said at the top of the loop.
-                Woken::Retry => {}
-                Woken::Worker => self.read_workers(),
-                Woken::Asked(asked) => self.asked(asked, ask).await,
-                Woken::Rest => self.measure_if_due(ask),
-                Woken::Check => {
-                    self.look_at_neighbours();
-                    self.look_at_bypassed();
-                    self.check_queues().await;
-                }
-                // It is told in the log.
-                Woken::Signal(Signalled::Reload) => drop(self.reload().await),
-                Woken::Leaving => self.cut_leaving(),
-                Woken::Signal(Signalled::End) => {
-                    if !self.end_by_signal().await {
-                        break;
-                    }
-                }
-                Woken::Drain(drain::Next::Tell) => self.tell_followers(),
-                Woken::Drain(drain::Next::Late) => {
-                    if !self.drained_late() {
-                        break;
-                    }
-                }
+            if !self.follow(woken, ask, &mut watchdog).await {
+                break;
             }
             if self.drain.as_ref().is_some_and(Drain::is_done) && !self.reloads.has_leaving() {
                 break;
+            }
+            if let Some(error) = self.cannot_stand_by() {
+                return Err(error);
             }
             self.answer_taker();
             self.attach_when_drained().await;
@@ -173,6 +159,31 @@ impl<S: Service + Clone + 'static> Instance<S> {
         }
         self.tell_the_end();
         Ok(())
+    }
+
+    /// Does what follows from what woke the loop. Says whether it goes on.
+    async fn follow(&mut self, woken: Woken, ask: &mpsc::Sender<Asked>, watchdog: &mut Watchdog) -> bool {
+        match woken {
+            Woken::Mirror(event) => self.kernel_says(event),
+            // Only while a worker's mailbox is full: what waits is said at the top of the loop.
+            Woken::Retry => {}
+            Woken::Worker => self.read_workers(),
+            Woken::Asked(asked) => self.asked(asked, ask).await,
+            Woken::Rest => self.measure_if_due(ask),
+            Woken::Watchdog => self.feed(watchdog),
+            Woken::Check => {
+                self.look_at_neighbours();
+                self.look_at_bypassed();
+                self.check_queues().await;
+            }
+            // It is told in the log.
+            Woken::Signal(Signalled::Reload) => drop(self.reload().await),
+            Woken::Leaving => self.cut_leaving(),
+            Woken::Signal(Signalled::End) => return self.end_by_signal().await,
+            Woken::Drain(drain::Next::Tell) => self.tell_followers(),
+            Woken::Drain(drain::Next::Late) => return self.drained_late(),
+        }
+        true
     }
 
     /// A signal that ends it. Says whether there is something to wait for.
@@ -201,6 +212,8 @@ impl<S: Service + Clone + 'static> Instance<S> {
             Asked::Capture(wish, stream) => self.capture(wish, stream, ask.clone()),
             Asked::CaptureEnded(id) => self.capture_ended(id),
             Asked::Sockets(stream) => self.give_sockets(stream, ask),
+            Asked::StandBy(stream) => self.give_to_stand_by(stream),
+            Asked::First(first) => self.first_is(first).await,
             Asked::Taker(number, heard) => self.taker_heard(number, heard),
             Asked::Drain(command::Drain { timeout_ms }, stream) => {
                 // First, so that nobody is sent here any more.
@@ -458,7 +471,9 @@ impl<S: Service + 'static> Instance<S> {
         self.look_at_neighbours();
         match request {
             Request::Show(topic) => topic.of(&self.report()),
-            Request::Sockets | Request::Drain(_) => Err("it is not answered here".to_owned()),
+            Request::Sockets | Request::StandBy | Request::Drain(_) => {
+                Err("it is not answered here".to_owned())
+            }
             Request::Measure | Request::Reload => Err("it is answered when it has ended".to_owned()),
             Request::Capture(_) => Err("a capture is not answered in a line".to_owned()),
             Request::Set(change) => {
@@ -491,6 +506,7 @@ impl<S: Service + 'static> Instance<S> {
                 draining: self.report_drain(),
                 sandbox: self.confined.clone(),
                 configuration: self.reloads.report(),
+                standing_by: self.standing_by.as_ref().map(StandingBy::report),
             },
             services: self.report_services(),
             interfaces: vec![self.report_interface()],

@@ -119,6 +119,7 @@ mod tests {
             ring_frames: 64,
             fail_open: Duration::ZERO,
             take_over: None,
+            stand_by: None,
             take_over_patience: Duration::ZERO,
             sandbox: crate::sandbox::Sandbox::Off,
             socket: None,

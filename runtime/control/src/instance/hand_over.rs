@@ -91,6 +91,13 @@ pub(super) struct Name {
     pub(super) port: u16,
 }
 
+impl Name {
+    /// Whether something can wait in it.
+    pub(super) fn is_served(self) -> bool {
+        self.socket != Use::Guard
+    }
+}
+
 /// What control holds of a service: its slot in the workers, and second descriptors of its sockets, to be given to another instance.
 pub(super) struct Held {
     pub(super) slot: usize,
@@ -149,19 +156,17 @@ impl Held {
 
 impl<S: Service + 'static> Instance<S> {
     /// Another instance wants our sockets: their names in a line, then they themselves. Who has gone gets none.
-    pub(super) fn give_sockets(&mut self, mut stream: StdStream, ask: &mpsc::Sender<Asked>) {
-        if self.takers.current.as_ref().is_some_and(|taker| taker.aside.is_some()) {
-            let _ = stream.write_all(&command::refusal("another instance is taking over already"));
+    pub(super) fn give_sockets(&mut self, stream: StdStream, ask: &mpsc::Sender<Asked>) {
+        let taken = self.takers.current.as_ref().is_some_and(|taker| taker.aside.is_some());
+        let why = match &self.standing_by {
+            Some(other) => Some(format!("it is {}: take over from that one", other.sentence())),
+            None => taken.then(|| "another instance is taking over already".to_owned()),
+        };
+        if !self.refuse_or_send_sockets(&stream, why) {
             return;
         }
-        let (names, fds): (Vec<Name>, Vec<BorrowedFd<'_>>) = self.held.iter().flat_map(Held::sockets).unzip();
-        let Ok(names) = serde_json::to_value(&names) else { return };
-        let sent = stream.write_all(&command::answer_line(names));
-        let rest = |()| fds.chunks(FDS_MAX).try_for_each(|some| Ok(fd_passing::send(&stream, b"+", some)?));
-        let listened = sent.and_then(rest).and_then(|()| stream.try_clone()).and_then(UnixStream::from_std);
-        let heard = match listened {
-            Ok(heard) if !fds.is_empty() => heard,
-            Ok(_) => return,
+        let heard = match stream.try_clone().and_then(UnixStream::from_std) {
+            Ok(heard) => heard,
             Err(error) => return tracing::warn!("cannot hand over the sockets: {error}"),
         };
         let number = self.takers.next_number;
@@ -170,6 +175,25 @@ impl<S: Service + 'static> Instance<S> {
         self.takers.current = Some(Taker { number, stream, aside: None, waits: false });
         let (ask, patience) = (ask.clone(), self.plan.take_over_patience);
         tokio::spawn(async move { listen(heard, number, patience, ask).await });
+    }
+
+    /// Sends the names of all sockets in a line, then they themselves, unless there is a reason not to. Says whether they are sent.
+    pub(super) fn refuse_or_send_sockets(&self, mut stream: &StdStream, why: Option<String>) -> bool {
+        if let Some(why) = why {
+            let _ = stream.write_all(&command::refusal(&why));
+            return false;
+        }
+        let (names, fds): (Vec<Name>, Vec<BorrowedFd<'_>>) = self.held.iter().flat_map(Held::sockets).unzip();
+        let Ok(names) = serde_json::to_value(&names) else { return false };
+        let sent = stream.write_all(&command::answer_line(names));
+        let rest = |()| fds.chunks(FDS_MAX).try_for_each(|some| Ok(fd_passing::send(stream, b"+", some)?));
+        match sent.and_then(rest) {
+            Ok(()) => !fds.is_empty(),
+            Err(error) => {
+                tracing::warn!("cannot hand over the sockets: {error}");
+                false
+            }
+        }
     }
 
     /// What becomes of the new instance of that number.
@@ -227,8 +251,13 @@ impl<S: Service + 'static> Instance<S> {
         }
     }
 
-    /// Whether the programs are to stay off for a new instance.
+    /// Whether the programs are to stay off for another instance.
     pub(super) fn stands_aside(&self) -> bool {
+        self.standing_by.is_some() || self.is_taken_over()
+    }
+
+    /// Whether another instance is taking over.
+    pub(super) fn is_taken_over(&self) -> bool {
         self.takers.current.as_ref().is_some_and(|taker| taker.aside.is_some())
     }
 

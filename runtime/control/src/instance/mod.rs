@@ -18,9 +18,11 @@ mod hold;
 mod neighbours;
 mod plan;
 mod reload;
+mod stand_by;
 mod standing;
 mod start;
 mod take_over;
+mod watchdog;
 mod workers;
 
 use std::collections::BTreeSet;
@@ -90,6 +92,8 @@ pub struct Plan {
     pub fail_open: Duration,
     /// The command socket of the instance to take over from.
     pub take_over: Option<PathBuf>,
+    /// The command socket of the instance to stand by for; not together with the one before.
+    pub stand_by: Option<PathBuf>,
     /// How long an instance that takes over may be silent before it serves.
     pub take_over_patience: Duration,
     /// Whether it confines the calling thread, and those that it starts, once it has started.
@@ -238,6 +242,14 @@ pub enum InstanceError {
     /// Services that have left have too many connections yet.
     #[error("too many services are leaving: try again once their connections have ended")]
     TooMany,
+    /// There is nobody to stand by for, or not any longer.
+    #[error("cannot stand by for {}: {why}", from.display())]
+    StandBy {
+        /// Its command socket.
+        from: PathBuf,
+        /// Why.
+        why: String,
+    },
     /// Several things at once.
     #[error("{}", several(.0))]
     Several(Vec<InstanceError>),
@@ -330,6 +342,10 @@ enum Asked {
     Measured(Box<twinpath_worker::Costs>),
     /// From an instance that is to take over.
     Sockets(std::os::unix::net::UnixStream),
+    /// From an instance that is to stand by.
+    StandBy(std::os::unix::net::UnixStream),
+    /// What was found of the instance that this one stands by for.
+    First(stand_by::First),
     /// What became of the one of that number.
     Taker(u32, hand_over::Heard),
     /// From whoever wants it to end.
@@ -361,6 +377,10 @@ struct Instance<S: Service> {
     held: Vec<hand_over::Held>,
     /// Instances that take over.
     takers: hand_over::Takers,
+    /// Set while it stands by for another instance.
+    standing_by: Option<stand_by::StandingBy>,
+    /// Connections of instances that stand by for this one.
+    stood_by: Vec<std::os::unix::net::UnixStream>,
     /// Services of workers that have begun to serve what waits in sockets that others had before.
     begun: usize,
     /// How its configuration is read again, and what has become of that.
@@ -432,7 +452,9 @@ where
             instance.offered.send_replace(scrapes);
             let registrations: Vec<_> =
                 instance.plan.services.iter().flat_map(|service| service.rpcbind.iter().copied()).collect();
-            instance.registered = Registered::set(&registrations).await;
+            if instance.standing_by.is_none() {
+                instance.registered = Registered::set(&registrations).await;
+            }
             let outcome = instance.listen_and_serve(&mut signals, &server, ready).await;
             // Already undone, unless something failed.
             std::mem::take(&mut instance.registered).unset().await;

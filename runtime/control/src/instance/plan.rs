@@ -64,6 +64,7 @@ impl Plan {
             ring_frames: config.interface.ring_frames,
             fail_open: Duration::from_millis(u64::from(worker.fail_open_ms)),
             take_over: None,
+            stand_by: None,
             take_over_patience: Duration::from_millis(u64::from(config.limits.take_over_ms)),
             sandbox: config.control.sandbox.unwrap_or(Sandbox::Off),
             socket: config.control.socket.clone(),

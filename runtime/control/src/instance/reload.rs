@@ -203,7 +203,10 @@ impl<S: Service + Clone + 'static> Instance<S> {
         if self.drain.is_some() {
             return Err("the instance is stopping".to_owned());
         }
-        if self.stands_aside() {
+        if let Some(other) = &self.standing_by {
+            return Err(format!("it is {}: reload that one, and start this one again", other.sentence()));
+        }
+        if self.is_taken_over() {
             return Err("another instance is taking over: reload that one once it serves".to_owned());
         }
         if self.reloads.owed > 0 {
@@ -222,7 +225,8 @@ impl<S: Service + Clone + 'static> Instance<S> {
         let changes = Changes::between(&former, &config).map_err(refused)?;
         let lines = changes.lines(&former, &config);
         if config != former {
-            let plan = Plan { take_over: self.plan.take_over.clone(), ..plan };
+            let (take_over, stand_by) = (self.plan.take_over.clone(), self.plan.stand_by.clone());
+            let plan = Plan { take_over, stand_by, ..plan };
             self.change(&changes, plan, &services).await?;
             self.set_workers(&changes, &config);
         }
@@ -434,6 +438,8 @@ impl<S: Service + Clone + 'static> Instance<S> {
             self.offered.send_replace(metrics);
         }
         self.taker_is_outdated();
+        // They see by that that the sockets are others.
+        self.stood_by.clear();
     }
 
     /// The limits of a service for each worker.

@@ -18,6 +18,7 @@ use super::fallback::Fallback;
 use super::hand_over::Held;
 use super::hold::{KernelSockets, hold_frames, hold_ports};
 use super::reload::{Reloads, Source};
+use super::stand_by::StandingBy;
 use super::take_over::Inherited;
 use super::workers::{NewService, StartError, WorkerHandle};
 use super::{Instance, InstanceError, Interface, Plan, ServicePlan};
@@ -53,14 +54,18 @@ impl<S: Service + Clone + 'static> Instance<S> {
         limits.book.peers = plan.peers_max as usize;
         let mirror = Mirror::open(limits).await?;
         let link = find_link(&mirror, &plan.interface)?;
-        let mut former =
-            plan.take_over.as_deref().map_or_else(|| Ok(Inherited::default()), Inherited::ask)?;
+        let mut former = former_of(&plan)?;
         let sockets = hold_all_ports(&plan.services, plan.workers, &mut former)?;
         let held = Held::of_all(&sockets).map_err(InstanceError::Control)?;
+        let standing_by = stand_by(&plan, &mut former, &held)?;
         former.aside()?;
         let frame_claims = hold_frames(&plan.services, &plan.interface, link.ifindex)?;
         tidy(&link);
-        let facts = learn_facts(&mirror, &link, plan.ethertype().is_none(), plan.attach).await;
+        let mut facts = learn_facts(&mirror, &link, plan.ethertype().is_none(), plan.attach).await;
+        if standing_by.is_some() {
+            // The first instance's, which is gone when it is this one's turn.
+            facts.foreign_xdp = None;
+        }
         let addresses = mirror.tables().addresses(link.ifindex).map(|(address, _)| address).collect();
         let (choice, fallback) = Fallback::settle(&plan, &facts, addresses)?;
         needs_fast_path(&plan, &choice)?;
@@ -88,6 +93,8 @@ impl<S: Service + Clone + 'static> Instance<S> {
             confined,
             drain: None,
             takers: Default::default(),
+            standing_by,
+            stood_by: Vec::new(),
             begun: 0,
             reloads: Reloads::new(source),
             offered: watch::Sender::new(None),
@@ -110,7 +117,11 @@ impl<S: Service + Clone + 'static> Instance<S> {
         former: Inherited,
     ) -> Result<(), InstanceError> {
         // Until everything is ready, what waits in the sockets is the former instance's.
-        self.start_workers(sockets, services, former.is_some())?;
+        self.start_workers(sockets, services, former.is_some() || self.standing_by.is_some())?;
+        if let Some(standing_by) = &self.standing_by {
+            (self.interface.choice.path, self.interface.choice.why) = (Path::Kernel, standing_by.sentence());
+            return Ok(());
+        }
         self.attach_first().await?;
         self.wait_until_steered();
         if former.is_some() {
@@ -222,6 +233,45 @@ impl<S: Service + Clone + 'static> Instance<S> {
         *path = next;
         self.interface.choice.why = format!("what ranks above {next} could not be attached");
     }
+}
+
+/// The instance that was there before, and its sockets, if it is to be taken over or stood by for.
+fn former_of(plan: &Plan) -> Result<Inherited, InstanceError> {
+    match (&plan.stand_by, &plan.take_over) {
+        (Some(first), _) => {
+            let former = Inherited::ask_to_stand_by(first)?;
+            let missing = plan.services.iter().find(|service| !former.has_all(service));
+            match (missing, plan.ethertype()) {
+                (Some(service), _) => {
+                    let why =
+                        format!("it does not serve all ports of `{}`: give both the same", service.name);
+                    Err(InstanceError::StandBy { from: first.clone(), why })
+                }
+                (None, Some(ethertype)) => {
+                    let why = format!(
+                        "frames of EtherType {ethertype:#06x} have no socket that two instances could hold: serve them by an instance \
+                         of their own"
+                    );
+                    Err(InstanceError::StandBy { from: first.clone(), why })
+                }
+                (None, None) => Ok(former),
+            }
+        }
+        (None, Some(former)) => Inherited::ask(former),
+        (None, None) => Ok(Inherited::default()),
+    }
+}
+
+/// Stands by, if that is asked for, for the instance that the sockets came from.
+fn stand_by(plan: &Plan, former: &mut Inherited, held: &[Held]) -> Result<Option<StandingBy>, InstanceError> {
+    let Some(first) = &plan.stand_by else { return Ok(None) };
+    let failed = |why: String| InstanceError::StandBy { from: first.clone(), why };
+    let former = std::mem::take(former);
+    if former.left().is_some() {
+        return Err(failed("it serves more ports than this one: give both the same".to_owned()));
+    }
+    let watched = StandingBy::new(former, held, plan.fail_open);
+    watched.map(Some).map_err(|error| failed(format!("its process cannot be watched: {error}")))
 }
 
 impl Interface {

@@ -12,9 +12,9 @@ use twinpath_sys::UdpSocket;
 use twinpath_sys::fd_passing;
 use twinpath_sys::tcp_listener::Group;
 
-use super::InstanceError;
 use super::hand_over::{Held, Name, Step, Use};
-use crate::command::{self, PATIENCE, Request};
+use super::{InstanceError, ServicePlan};
+use crate::command::{self, CommandError, PATIENCE, Request};
 
 /// How long the former instance may take for a step: programs and sockets come off after RCU grace periods of the kernel, which on a
 /// busy machine take seconds each. It serves meanwhile.
@@ -35,11 +35,51 @@ impl Inherited {
     /// [`InstanceError::TakeOver`].
     pub(super) fn ask(from: &Path) -> Result<Self, InstanceError> {
         let failed = |why: String| InstanceError::TakeOver { from: from.to_owned(), why };
-        let (stream, sockets) = Self::receive(from).map_err(|error| failed(error.to_string()))?;
+        Self::ask_for(from, &Request::Sockets).map_err(failed)
+    }
+
+    /// Asks the instance whose command socket that is for its sockets, which it keeps.
+    ///
+    /// # Errors
+    /// [`InstanceError::StandBy`].
+    pub(super) fn ask_to_stand_by(from: &Path) -> Result<Self, InstanceError> {
+        let failed = |why: String| InstanceError::StandBy { from: from.to_owned(), why };
+        Self::ask_for(from, &Request::StandBy).map_err(failed)
+    }
+
+    fn ask_for(from: &Path, request: &Request) -> Result<Self, String> {
+        let (stream, sockets) = Self::receive(from, request).map_err(|error| error.to_string())?;
         if sockets.is_empty() {
-            return Err(failed("it has no sockets to hand over".to_owned()));
+            return Err("it has no sockets to hand over".to_owned());
         }
         Ok(Self { from: from.to_owned(), stream: Some(stream), sockets })
+    }
+
+    /// Whether all that a service holds is among its sockets.
+    pub(super) fn has_all(&self, service: &ServicePlan) -> bool {
+        let has = |socket, address, port| {
+            let wanted = Name { socket, address, port };
+            self.sockets.iter().any(|(name, _)| *name == wanted)
+        };
+        let addresses: Vec<Option<IpAddr>> = match service.addresses.as_slice() {
+            [] => vec![None],
+            some => some.iter().copied().map(Some).collect(),
+        };
+        let ports = [(Use::Udp, service.udp), (Use::Tcp, service.tcp)];
+        let ports = ports.into_iter().filter_map(|(socket, port)| Some((socket, port?)));
+        let held =
+            ports.flat_map(|(socket, port)| addresses.iter().map(move |address| (socket, *address, port)));
+        held.into_iter().all(|(socket, address, port)| has(socket, address, port))
+    }
+
+    /// The first socket that nobody has taken.
+    pub(super) fn left(&self) -> Option<Name> {
+        self.sockets.first().map(|(name, _)| *name)
+    }
+
+    /// Where the other instance is asked, and the connection to it.
+    pub(super) fn into_stream(self) -> (PathBuf, Option<UnixStream>) {
+        (self.from, self.stream)
     }
 
     /// Further descriptors of sockets that this instance has itself.
@@ -53,11 +93,18 @@ impl Inherited {
         Ok(Self { sockets: sockets?, ..Self::default() })
     }
 
-    fn receive(from: &Path) -> std::io::Result<(UnixStream, Vec<(Name, OwnedFd)>)> {
+    /// The names of the sockets of the instance that is asked there, with descriptors of them, and the connection to it.
+    ///
+    /// # Errors
+    /// `InvalidData` with its own sentence if it says no; anything else if it cannot be asked.
+    pub(super) fn receive(
+        from: &Path,
+        request: &Request,
+    ) -> std::io::Result<(UnixStream, Vec<(Name, OwnedFd)>)> {
         // Nothing is taken from anybody but root and this user.
         let mut stream = command::connect(from).map_err(std::io::Error::other)?;
         stream.set_read_timeout(Some(PATIENCE))?;
-        let mut request = serde_json::to_vec(&Request::Sockets)?;
+        let mut request = serde_json::to_vec(request)?;
         request.push(b'\n');
         stream.write_all(&request)?;
         // A byte at a time: what comes behind the line has descriptors with it, and must not be read ahead.
@@ -65,13 +112,16 @@ impl Inherited {
         let mut one_by_one = BufReader::with_capacity(1, &stream);
         one_by_one.read_until(b'\n', &mut line)?;
         let invalid = |why: String| std::io::Error::new(std::io::ErrorKind::InvalidData, why);
-        let value = command::interpret(from, &line).map_err(|error| invalid(error.to_string()))?;
+        let value = command::interpret(from, &line).map_err(|error| match error {
+            CommandError::Refused(why) => invalid(why),
+            error => std::io::Error::other(error),
+        })?;
         let names: Vec<Name> = serde_json::from_value(value)?;
         let mut fds = Vec::new();
         while fds.len() < names.len() {
             let received = fd_passing::receive(&stream, &mut [0; 1])?;
             if received.len == 0 || received.is_cut {
-                return Err(invalid(format!("{} of {} sockets came", fds.len(), names.len())));
+                return Err(std::io::Error::other(format!("{} of {} sockets came", fds.len(), names.len())));
             }
             fds.extend(received.fds);
         }

@@ -47,6 +47,14 @@ pub const FAMILIES: &[Family] = &[
         },
     ),
     gauge(
+        "twinpath_standing_by",
+        "0 while the instance stands by for another one, 1 while it serves in its place.",
+        |report| {
+            let standing_by = report.instance.standing_by.iter();
+            standing_by.map(|it| Row { labels: vec![], value: flag(it.serves) }).collect()
+        },
+    ),
+    gauge(
         "twinpath_frame_memory_bytes",
         "Memory for frames: the workers' pools and the kernel's rings.",
         |report| {

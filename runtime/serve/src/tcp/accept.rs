@@ -36,6 +36,14 @@ impl Acceptor {
             .try_for_each(|(token, listener)| io.watch(listener, token, false))
     }
 
+    /// Leaves what waits where it is.
+    pub(crate) fn stop(&mut self, io: &Io<'_, ServeEvent>) {
+        for listener in &self.listeners {
+            let _ = io.unwatch(listener);
+        }
+        self.resume_at = Instant::NEVER;
+    }
+
     pub(crate) const fn resume_at(&self) -> Instant {
         self.resume_at
     }

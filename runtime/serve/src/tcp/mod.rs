@@ -137,6 +137,11 @@ impl<C: Send> TcpServer<C> {
         self.acceptor.start(io)
     }
 
+    /// Accepts no more, until the next [`Self::listen`].
+    pub(crate) fn listen_no_more(&mut self, io: &Io<'_, ServeEvent>) {
+        self.acceptor.stop(io);
+    }
+
     /// When there is something to do although no descriptor tells of it.
     #[inline]
     pub(crate) fn next_deadline(&self) -> Instant {

@@ -216,3 +216,20 @@ fn limits_change_for_connections_that_there_are() {
     worker.turns();
     assert!(kept.iter_mut().all(|stream| read(stream) == (0, true)), "and so do the new times");
 }
+
+#[test]
+fn one_that_steps_back_leaves_what_waits_and_goes_on_with_what_it_has() {
+    let mut worker = Changing::new();
+    let listener = listen(Some(Ipv4Addr::LOCALHOST.into()), 0).unwrap();
+    let at = port_of(&listener);
+    worker.prepare(0, &listener, None);
+    worker.tell(DemuxCommand::Each(ServeCommand::Begin));
+    let mut kept = worker.connect(at);
+    worker.tell(DemuxCommand::Each(ServeCommand::StepBack));
+    let mut waits = worker.connect(at);
+    assert_eq!(worker.ask(&mut waits, 4), (0, false));
+    assert_eq!(worker.ask(&mut kept, 4), (4, false));
+    assert_eq!(worker.accepted(0), 1);
+    worker.tell(DemuxCommand::Each(ServeCommand::Begin));
+    assert_eq!((read(&mut waits), worker.accepted(0)), ((4, false), 2));
+}

@@ -1,0 +1,109 @@
+//! The service manager's watchdog (`WatchdogSec` of systemd.service(5)): it is told that an instance lives only while every worker does.
+//!
+//! A worker that has turned or gone to sleep since the last look is alive. One that has done neither may be asleep with nothing to do,
+//! or stuck: it is sent a message that asks for nothing, which wakes it, and if it has not turned by the next look, the manager is told
+//! nothing more until it has. Without a watchdog nobody looks.
+
+use tokio::time::Instant;
+use twinpath_service::Service;
+use twinpath_time::Duration;
+use twinpath_worker::{Command, WorkerCounters};
+
+use super::Instance;
+use crate::notify;
+
+/// Looks within the time after which the manager gives an instance up: one to miss a worker, one to find that it is stuck.
+const LOOKS: u32 = 4;
+
+/// When to look, and what was seen last.
+pub(super) struct Watchdog {
+    interval: Option<Duration>,
+    due: Instant,
+    seen: Vec<Seen>,
+}
+
+/// A worker, as it was seen last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Seen {
+    turns: u64,
+    /// It was sent a message, as it had not turned.
+    asked: bool,
+}
+
+/// What is found of a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    /// It has turned.
+    Alive,
+    /// It has not, and is to be asked.
+    Ask,
+    /// It was asked, and has not turned since.
+    Stuck,
+}
+
+impl Seen {
+    fn look(&mut self, turns: u64) -> Found {
+        let found = match (turns == self.turns, self.asked) {
+            (false, _) => Found::Alive,
+            (true, false) => Found::Ask,
+            (true, true) => Found::Stuck,
+        };
+        *self = Self { turns, asked: found != Found::Alive };
+        found
+    }
+}
+
+impl Watchdog {
+    /// As the service manager wants it (sd_watchdog_enabled(3)).
+    pub(super) fn of_the_service_manager() -> Self {
+        let interval = sd_notify::watchdog_enabled().map(|after| after / LOOKS);
+        Self { interval, due: Instant::now(), seen: Vec::new() }
+    }
+
+    /// Waits until it is time to look; for ever without a watchdog.
+    pub(super) async fn is_due(&self) {
+        match self.interval {
+            Some(_) => tokio::time::sleep_until(self.due).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// What is found of each worker, given what it counts; the next look is due an interval later.
+    fn look<'a>(&mut self, workers: impl Iterator<Item = &'a WorkerCounters>) -> Vec<Found> {
+        self.due = Instant::now() + self.interval.unwrap_or_default();
+        let turns = workers.map(|counters| counters.turns_busy.get() + counters.turns_empty.get());
+        let turns: Vec<_> = turns.collect();
+        self.seen.resize(turns.len(), Seen::default());
+        self.seen.iter_mut().zip(turns).map(|(seen, turns)| seen.look(turns)).collect()
+    }
+}
+
+impl<S: Service + 'static> Instance<S> {
+    /// Tells the service manager that all is well, if it is.
+    pub(super) fn feed(&mut self, watchdog: &mut Watchdog) {
+        let found = watchdog.look(self.workers.iter().map(|worker| &*worker.counters));
+        for (worker, found) in self.workers.iter_mut().zip(&found) {
+            if *found == Found::Ask {
+                worker.tell(Command::Frames(Vec::new()));
+            }
+        }
+        if !found.contains(&Found::Stuck) {
+            notify::alive();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_who_does_not_turn_although_it_was_asked_is_stuck() {
+        let mut seen = Seen::default();
+        assert_eq!((seen.look(5), seen.look(9)), (Found::Alive, Found::Alive));
+        assert_eq!(seen.look(9), Found::Ask);
+        assert_eq!(seen.look(10), Found::Alive, "it was asleep");
+        assert_eq!((seen.look(10), seen.look(10), seen.look(10)), (Found::Ask, Found::Stuck, Found::Stuck));
+        assert_eq!(seen.look(11), Found::Alive, "it goes on");
+    }
+}
