@@ -65,12 +65,15 @@ INLINE struct direct *direct_if_on(void)
 	return ring && *(volatile __u32 *)&ring->on ? ring : 0;
 }
 
-/* Copies the start of the frame into zeroes. */
+/* Copies the start of the frame into zeroes; what is shorter than an Ethernet header is refused. */
 INLINE long load_head(const struct __sk_buff *skb, __u64 words[HEAD_WORDS], __u32 len)
 {
 	__u8 *head = (__u8 *)words + HEAD_AT;
 
 	OWN_REGISTER(len);
+	/* Both bounds of one register: of a copy the verifiers of Linux before 6.4 would know neither. */
+	if (len < ETH_LEN)
+		return -1;
 	if (len > HEAD_LEN)
 		len = HEAD_LEN;
 	/* In a test run the Ethernet header stands before the data; on a device both start together. */
@@ -87,7 +90,7 @@ INLINE verdict_t verdict_of(const struct __sk_buff *skb, struct frame *frame, __
 		frame->vlan = skb->vlan_tci & 0xfff;
 		frame->service_tag = skb->vlan_proto != be16(VLAN);
 	}
-	if (frame->len < ETH_LEN || load_head(skb, head, frame->len) != 0)
+	if (load_head(skb, head, frame->len) != 0)
 		return TRUNCATED;
 	return decide(frame);
 }

@@ -18,7 +18,7 @@ use super::message::{Message, Order};
 
 /// What a lab needs of the kernel, and the way out; what is no module is part of the kernel.
 pub(super) const MODULES: &[&str] =
-    &["virtio_pci", "virtio_console", "veth", "tun", "sch_ingress", "af_packet", "ipv6"];
+    &["virtio_pci", "virtio_console", "veth", "tun", "sch_ingress", "cls_bpf", "af_packet", "ipv6"];
 pub(super) const DIRECTORIES: &[&str] = &["dev", "proc", "sys", "tmp", "run", "var/lib/nfs"];
 pub(super) const ORDER: &str = "/order.json";
 
