@@ -29,7 +29,7 @@ fn send(sender: &UdpSocket, numbers: std::ops::Range<u8>) {
 
 #[test]
 fn while_it_is_on_a_claimed_frame_comes_there_and_nowhere_else() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !crate::tcx_or_skip() {
         return;
     }
     let lab = Lab::new(true);
@@ -67,7 +67,7 @@ fn while_it_is_on_a_claimed_frame_comes_there_and_nowhere_else() {
 
 #[test]
 fn a_full_ring_drops_what_comes_and_counts_it() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !crate::tcx_or_skip() {
         return;
     }
     let lab = Lab::new(true);

@@ -18,7 +18,7 @@ fn frame(number: u8) -> Vec<u8> {
 
 #[test]
 fn while_it_is_held_only_packet_sockets_receive_and_only_marked_frames_leave() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !crate::tcx_or_skip() {
         return;
     }
     let lab = Lab::new(true);

@@ -94,6 +94,15 @@ fn attached(how: TcAttach) -> usize {
     }
 }
 
+/// Whether the kernel has BPF links at tc, which some of what we do takes.
+fn tcx_or_skip() -> bool {
+    if TcAttach::here() == TcAttach::Tcx {
+        return twinpath_test_skip::root_or_skip();
+    }
+    twinpath_test_skip::skip("this kernel has no BPF links at tc");
+    false
+}
+
 /// Runs a test once for each way to attach at tc that this kernel has, each time with a pair of its own.
 fn each_way(addresses: bool, test: impl Fn(Lab, TcAttach)) {
     if !twinpath_test_skip::root_or_skip() {
