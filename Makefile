@@ -15,7 +15,7 @@ LAB ?= quick
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: run build test lint lab instructions conformance clean help setup
+.PHONY: run build test test-guest lint lab instructions conformance clean help setup
 
 run: ## build, then measure twinpath against the kernel's own sockets in namespaces of its own (root or sudo, under 60 s)
 	@xtask/host.sh may-be-root "twinpath-lab quick builds network namespaces, which"
@@ -28,6 +28,17 @@ build: setup ## build target/release/twinpath, and twinpath-lab, which measures 
 test: setup ## run every test; say how many ran and why any was skipped (device tests need root)
 	@if [ "$$(id -u)" = 0 ]; then xtask/host.sh need $(TEST_PACKAGES); fi
 	@$(CARGO) run -q $(CARGO_FLAGS) -p xtask -- test-summary $(ARGS)
+
+test-guest: ## test the paths on the network cards of guests, for each of GUEST_KERNELS and GUEST_NICS (no root; skips say why)
+	@xtask/host.sh need $(GUEST_PACKAGES) ethtool=ethtool
+	@$(MAKE) --no-print-directory build
+	@mkdir -p $(TARGET_DIR)/test-guest
+	@failed=; for kernel in $(GUEST_KERNELS); do for nic in $(GUEST_NICS); do \
+	    echo "make test-guest: kernel $$kernel, card $$nic"; \
+	    code=0; $(TWINPATH_LAB) devices --check --guest=$$kernel --nic $$nic \
+	        --html $(TARGET_DIR)/test-guest/$$(echo $$kernel-$$nic | tr / -).html $(ARGS) || code=$$?; \
+	    [ $$code = 0 ] || [ $$code = 3 ] || failed="$$failed $$kernel:$$nic"; \
+	done; done; [ -z "$$failed" ] || { echo "make test-guest: failed:$$failed" >&2; exit 1; }
 
 lint: setup ## formatting, clippy, the house rules, dependencies, and the committed BPF object against its source
 	@xtask/host.sh component rustfmt
@@ -77,6 +88,10 @@ LAB_PACKAGES_rpc := $(LAB_PACKAGES_kni)
 
 # What runs a lab in a virtual machine. Its kernel is fetched by the lab and not installed.
 GUEST_PACKAGES := qemu-system-x86=qemu-system-x86_64
+
+# Debian's own kernel and its newest, with the drivers that a cloud kernel lacks; and the cards they drive.
+GUEST_KERNELS ?= linux-image-amd64 linux-image-amd64/backports
+GUEST_NICS ?= virtio-net igb e1000e
 
 # Only to prove that the committed object is what its source gives; the product needs no compiler for it.
 BPF_PACKAGES := clang-14=clang-14 llvm-14=llvm-strip-14

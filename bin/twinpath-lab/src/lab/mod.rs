@@ -4,6 +4,7 @@
 //! of their own, child processes, the choice of rows, statistics, verdicts, and the report as table, JSON and HTML.
 
 mod bystander;
+mod devices;
 mod fallback;
 mod guest;
 mod html;
@@ -44,7 +45,8 @@ use self::session::{Selection, Session};
 use self::topology::Topology;
 
 /// Every lab there is, in the order of the help text.
-const LABS: &[&Lab] = &[&quick::LAB, &kni::LAB, &three_rtts::LAB, &wakeup::LAB, &fallback::LAB, &rpc::LAB];
+const LABS: &[&Lab] =
+    &[&quick::LAB, &kni::LAB, &three_rtts::LAB, &wakeup::LAB, &fallback::LAB, &rpc::LAB, &devices::LAB];
 
 /// 128 + SIGINT and 128 + SIGTERM, as shells count.
 const INTERRUPTED: u8 = 130;
@@ -58,7 +60,7 @@ pub(crate) struct Args {
     /// twinpath and through its exception port; `three-rtts` frames reflected by a worker, by another process over shared
     /// memory, and by a packet socket; `wakeup` latency against CPU, one packet every 350 us and otherwise, for every way to
     /// wait; `fallback` what attaching costs the kernel's own traffic; `rpc` ONC RPC calls to twinpath, nfs-ganesha and
-    /// servers that do nothing but answer.
+    /// servers that do nothing but answer; `devices` whether each path works on the network cards of a guest.
     #[arg(value_parser = PossibleValuesParser::new(LABS.iter().map(|lab| lab.name)))]
     name: String,
     /// Also write everything as one JSON object.
@@ -88,6 +90,12 @@ pub(crate) struct Args {
     /// installed.
     #[arg(long, value_name = "KERNEL", num_args = 0..=1, require_equals = true, default_missing_value = guest::KERNEL)]
     guest: Option<String>,
+    /// With --guest: between two network cards of this kind, joined by a cable, instead of a veth pair.
+    #[arg(long, value_name = "DEVICE", requires = "guest")]
+    nic: Option<guest::Nic>,
+    /// Between these two interfaces, which are joined outside.
+    #[arg(long, hide = true, value_delimiter = ',')]
+    between: Vec<String>,
     /// The lab is in a virtual machine.
     #[arg(long, hide = true)]
     inside: bool,
@@ -149,7 +157,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 fn session(lab: &Lab, args: &Args, selection: Selection) -> anyhow::Result<Session> {
-    let topology = Topology::build().map_err(|error| match error.downcast_ref::<NetnsError>() {
+    let topology = match args.between.as_slice() {
+        [client, server] => Topology::over([client, server]),
+        _ => Topology::build(),
+    };
+    let topology = topology.map_err(|error| match error.downcast_ref::<NetnsError>() {
         Some(NetnsError::Unshare(_)) => anyhow!(
             "lab {} needs root: it creates network namespaces (CAP_SYS_ADMIN), links in them (CAP_NET_ADMIN), packet \
              and AF_XDP sockets (CAP_NET_RAW) and BPF programs (CAP_BPF). Run it with `sudo`, or `make run`",

@@ -71,6 +71,27 @@ impl Topology {
         Ok(topology)
     }
 
+    /// The same over two interfaces of this namespace, which are joined outside: each moves into its namespace and gets the name
+    /// and the addresses of its end.
+    pub(crate) fn over(interfaces: [&str; 2]) -> anyhow::Result<Self> {
+        let topology = Self { client: Namespace::new()?, server: Namespace::new()? };
+        let ends = [(&topology.client, CLIENT), (&topology.server, SERVER)];
+        for (interface, (namespace, end)) in interfaces.into_iter().zip(ends) {
+            take(interface, namespace)?;
+            inside(namespace, async |handle| {
+                let index = link(&handle, interface).await?.header.index;
+                let renamed = LinkUnspec::new_with_index(index).name(end.interface).address(end.mac.to_vec());
+                let done = handle.link().set(renamed.build()).execute().await;
+                done.with_context(|| format!("cannot make {interface} {}", end.interface))?;
+                configure(&handle, end).await
+            })?;
+        }
+        for (namespace, end) in ends {
+            wait_for_carrier(namespace, end.interface)?;
+        }
+        Ok(topology)
+    }
+
     /// A third namespace, whose interface [`OWNED`] is up and has no address: its kernel stack has no use for it.
     pub(crate) fn owned(&self) -> anyhow::Result<Namespace> {
         let owner = Namespace::new()?;
@@ -88,6 +109,20 @@ impl Topology {
 pub(crate) fn address(namespace: &Namespace, end: End) -> anyhow::Result<()> {
     inside(namespace, async |handle| configure(&handle, end).await)?;
     wait_for_carrier(namespace, end.interface)
+}
+
+/// Moves an interface of the caller's namespace.
+fn take(interface: &str, into: &Namespace) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.context("cannot start an event loop")?.block_on(async {
+        let (connection, handle, _) = rtnetlink::new_connection().context("cannot open a netlink socket")?;
+        let connection = tokio::spawn(connection);
+        let index = link(&handle, interface).await?.header.index;
+        let moved = LinkUnspec::new_with_index(index).setns_by_fd(into.as_fd().as_raw_fd()).build();
+        let done = handle.link().set(moved).execute().await;
+        connection.abort();
+        done.with_context(|| format!("cannot move {interface} into a namespace"))
+    })
 }
 
 /// One message makes both ends, the second of them in the other namespace from the start.

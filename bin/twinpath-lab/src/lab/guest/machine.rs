@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use super::nic::Nic;
 use super::qemu::Qemu;
 
 /// The subcommand that the guest's first process runs.
@@ -33,6 +34,7 @@ impl Accelerator {
 pub(super) struct Machine<'a> {
     pub(super) accelerator: &'a Accelerator,
     pub(super) qemu: &'a Qemu,
+    pub(super) nic: Option<Nic>,
     pub(super) kernel: &'a Path,
     pub(super) initramfs: &'a Path,
     /// Where the kernel's own messages go.
@@ -73,7 +75,8 @@ impl Machine<'_> {
         let data = self.qemu.data.iter().map(|place| ("-L", shown(place)));
         let pairs = pairs.into_iter().chain(counted).chain(data);
         let pairs = pairs.flat_map(|(name, value)| [name.to_owned(), value]);
-        switches.into_iter().chain(pairs).collect()
+        let network = self.nic.into_iter().flat_map(Nic::args);
+        switches.into_iter().chain(pairs).chain(network).collect()
     }
 
     /// A guest that has not said a word by then does not start.

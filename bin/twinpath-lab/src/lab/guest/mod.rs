@@ -9,6 +9,7 @@ pub(super) mod inside;
 mod kernel;
 mod machine;
 mod message;
+mod nic;
 mod packages;
 mod qemu;
 mod tools;
@@ -28,9 +29,10 @@ use self::initramfs::Entry;
 use self::kernel::Kernel;
 use self::machine::{Accelerator, Machine};
 use self::message::Order;
+pub(super) use self::nic::Nic;
 use self::qemu::Qemu;
 use self::watch::{Collected, End, Limits};
-use super::model::{InGuest, Lab, RatioSpec};
+use super::model::{Lab, RatioSpec};
 use super::programs::Programs;
 use super::progress::Progress;
 use super::session::Selection;
@@ -47,6 +49,8 @@ const ROUNDS_MAX: u32 = 30;
 /// How much slower a guest may be whose instructions are emulated.
 const EMULATED: u32 = 4;
 
+/// What its kernel calls two network cards.
+const BETWEEN: &str = "eth0,eth1";
 /// Where the guest has programs.
 const PROGRAMS: &str = "/usr/bin";
 
@@ -54,6 +58,8 @@ const PROGRAMS: &str = "/usr/bin";
 enum Ended {
     Collected(Collected),
     Signal(u8),
+    /// The guest had started, and did not come to its end.
+    Broken(anyhow::Error),
 }
 
 /// Runs `lab` in a guest with the kernel `asked` for; writes its report where it belongs.
@@ -76,7 +82,7 @@ pub(super) fn run(lab: &Lab, args: &Args, selection: &Selection, asked: &str) ->
             biased;
             _ = interrupt.recv() => Ok(Ended::Signal(INTERRUPTED)),
             _ = terminate.recv() => Ok(Ended::Signal(TERMINATED)),
-            collected = collect(&asked, directory.path(), &progress) => collected.map(Ended::Collected),
+            collected = collect(&asked, directory.path(), &progress) => collected,
         }
     });
     drop(runtime);
@@ -87,6 +93,12 @@ pub(super) fn run(lab: &Lab, args: &Args, selection: &Selection, asked: &str) ->
         Ok(Ended::Signal(code)) => {
             eprintln!("twinpath-lab: stopped; the guest and its files are gone");
             Ok(ExitCode::from(code))
+        }
+        Ok(Ended::Broken(error)) => {
+            eprintln!("twinpath-lab: lab {} in a guest: {error:#}", lab.name);
+            // A guest that does not live through what holds there is no guest that could not be had.
+            let missed = asked.counted() || !args.check;
+            Ok(ExitCode::from(if missed { 1 } else { NOT_MEASURED }))
         }
         Err(error) => {
             eprintln!("twinpath-lab: lab {} in a guest: {error:#}", lab.name);
@@ -124,14 +136,16 @@ impl Asked<'_> {
 }
 
 /// Boots by KVM where that works, else by emulation, and waits for all the guest has to say.
-async fn collect(asked: &Asked<'_>, directory: &Path, progress: &Progress) -> anyhow::Result<Collected> {
+async fn collect(asked: &Asked<'_>, directory: &Path, progress: &Progress) -> anyhow::Result<Ended> {
     let qemu = Qemu::installed().await?;
     let kernel = kernel(asked.kernel, directory, progress).await?;
-    let contents = Contents::gather(&kernel, asked.lab.in_guest).await?;
+    let contents = Contents::gather(&kernel, asked).await?;
+    let qemu = qemu.at_least(asked.args.nic.map_or(0, Nic::oldest_qemu), directory).await?;
     let mut without_kvm = machine::kvm_obstacle();
     if without_kvm.is_none() {
         match attempt(asked, &kernel, &contents, directory, &Accelerator::Kvm, &qemu, progress).await? {
-            End::Collected(collected) => return Ok(collected),
+            End::Collected(collected) => return Ok(Ended::Collected(collected)),
+            End::Broken(error) => return Ok(Ended::Broken(error)),
             End::NotStarted(reason) => without_kvm = Some(reason),
         }
     }
@@ -140,10 +154,11 @@ async fn collect(asked: &Asked<'_>, directory: &Path, progress: &Progress) -> an
     let emulated = Accelerator::Emulated { because: without_kvm.unwrap_or_default(), counted };
     match attempt(asked, &kernel, &contents, directory, &emulated, &qemu, progress).await? {
         // Its times mean nothing, so no target is missed.
-        End::Collected(collected) if asked.args.check && !counted => {
-            Ok(Collected { code: NOT_MEASURED, ..collected })
+        End::Collected(collected) if asked.args.check && !asked.counted() => {
+            Ok(Ended::Collected(Collected { code: NOT_MEASURED, ..collected }))
         }
-        End::Collected(collected) => Ok(collected),
+        End::Collected(collected) => Ok(Ended::Collected(collected)),
+        End::Broken(error) => Ok(Ended::Broken(error)),
         End::NotStarted(reason) => bail!("the guest did not start: {reason}"),
     }
 }
@@ -171,7 +186,8 @@ struct Contents {
 }
 
 impl Contents {
-    async fn gather(kernel: &Kernel, lab: &'static InGuest) -> anyhow::Result<Self> {
+    async fn gather(kernel: &Kernel, asked: &Asked<'_>) -> anyhow::Result<Self> {
+        let lab = asked.lab.in_guest;
         let programs = Programs::found()?;
         let same = |path: PathBuf| (path.clone(), path);
         let mut files: BTreeMap<_, _> =
@@ -183,6 +199,8 @@ impl Contents {
         }
         files.extend(lab.files.iter().map(PathBuf::from).filter(|path| path.exists()).map(same));
         let modules: Vec<_> = inside::MODULES.iter().chain(lab.modules).copied().collect();
+        let driver = asked.args.nic.map(Nic::driver);
+        let modules: Vec<_> = modules.into_iter().chain(driver).collect();
         Ok(Self { programs, files, links: lab.links, modules: kernel.modules(&modules).await? })
     }
 
@@ -242,6 +260,7 @@ async fn attempt(
     let machine = Machine {
         accelerator,
         qemu,
+        nic: asked.args.nic,
         kernel: &kernel.image,
         initramfs: &initramfs,
         console: &directory.join("console"),
@@ -259,8 +278,21 @@ fn longest(args: &Args, accelerator: &Accelerator) -> Duration {
 
 /// The command line of the lab inside. What means nothing need not be measured twice.
 fn lab_args(asked: &Asked<'_>, accelerator: &Accelerator) -> Vec<String> {
-    let Args { name, json: _, html: _, repeat, files, seed, only: _, check, guest: _, inside: _, notes } =
-        asked.args;
+    let Args {
+        name,
+        json: _,
+        html: _,
+        repeat,
+        files,
+        seed,
+        only: _,
+        check,
+        guest: _,
+        inside: _,
+        between: _,
+        nic,
+        notes,
+    } = asked.args;
     let only = asked.only(accelerator);
     let once = !check && matches!(accelerator, Accelerator::Emulated { counted: false, .. });
     let repeat = repeat.or(once.then_some(1));
@@ -270,6 +302,7 @@ fn lab_args(asked: &Asked<'_>, accelerator: &Accelerator) -> Vec<String> {
     };
     option("repeat", repeat.map(|rounds| rounds.to_string()));
     option("files", files.map(|files| files.to_string()));
+    option("between", nic.map(|_| BETWEEN.to_owned()));
     option("seed", seed.map(|seed| seed.to_string()));
     option("only", (!only.is_empty()).then(|| only.join(",")));
     notes.iter().for_each(|note| option("note", Some(note.clone())));

@@ -130,6 +130,7 @@ fn the_command_line_names_the_accelerator_and_gives_the_guest_no_network() {
         let machine = Machine {
             accelerator,
             qemu,
+            nic: None,
             kernel: Path::new("/t/vmlinuz"),
             initramfs: Path::new("/t/initramfs"),
             console: Path::new("/t/console"),
@@ -164,6 +165,7 @@ fn a_guest_whose_clock_counts_instructions_has_one_cpu_and_measures_what_holds_t
     let machine = Machine {
         accelerator: &emulated(true),
         qemu: &qemu,
+        nic: None,
         kernel: Path::new("/t/vmlinuz"),
         initramfs: Path::new("/t/initramfs"),
         console: Path::new("/t/console"),
@@ -184,6 +186,24 @@ fn a_guest_whose_clock_counts_instructions_has_one_cpu_and_measures_what_holds_t
     });
     asked("kni --guest --only guest-walk-exception,walk-exception", |asked| assert!(!asked.counted()));
     asked("wakeup --guest", |asked| assert!(!asked.counted()));
+}
+
+#[test]
+fn network_cards_have_slots_and_a_cable_and_the_lab_is_told_where_they_are() {
+    let line = Nic::Igb.args().join(" ");
+    for end in [1, 2] {
+        assert!(line.contains(&format!("-device pcie-root-port,id=slot-{end},chassis={end} ")), "{line}");
+        assert!(line.contains(&format!("-netdev hubport,id=cable-{end},hubid=0 ")), "{line}");
+        assert!(line.contains(&format!("-device igb,bus=slot-{end},netdev=cable-{end},romfile=")), "{line}");
+    }
+    asked("devices --guest --nic igb --check", |asked| {
+        assert!(asked.counted());
+        let line = lab_args(asked, &Accelerator::Kvm).join(" ");
+        assert_eq!(line, "devices --inside --between=eth0,eth1 --check");
+        let understood = args(&line);
+        assert_eq!(understood.between, ["eth0", "eth1"]);
+    });
+    assert!(Cli::try_parse_from(["lab", "devices", "--nic", "igb"]).is_err());
 }
 
 #[test]

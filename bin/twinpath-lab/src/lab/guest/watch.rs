@@ -54,6 +54,8 @@ pub(super) enum End {
     Collected(Collected),
     /// It never said a word, and why.
     NotStarted(String),
+    /// It started, and did not come to its end.
+    Broken(anyhow::Error),
 }
 
 /// Starts the machine and reads it to its end; its two CPUs run on `cpus`. It is gone when this returns or is dropped.
@@ -92,7 +94,7 @@ pub(super) async fn run(
     let mut said = || said(&mut complaints, machine.console);
     match end {
         Ok(Ok(collected)) => Ok(End::Collected(collected)),
-        Ok(Err(error)) => Err(error.context(format!("the guest failed{}", said()))),
+        Ok(Err(error)) => Ok(End::Broken(error.context(format!("the guest failed{}", said())))),
         Err(reason) => Ok(End::NotStarted(reason + &said())),
     }
 }

@@ -12,8 +12,9 @@ use crate::lab::peers::{self, FAST_PORT};
 use crate::lab::session::Session;
 use crate::lab::topology::{CLIENT, SERVER};
 
-/// Asks twinpath on `path` with `datagrams` over each family. Values: `share` and the number of `datagrams`.
-pub(super) async fn measure(
+/// Asks twinpath on `path` with `datagrams` over each family. Values: `share` and the number of `datagrams`;
+/// `whole_share` of whole datagrams of the same flows; `fast_path_frames`.
+pub(in crate::lab) async fn measure(
     session: &Session,
     path: &str,
     datagrams: u64,
@@ -22,7 +23,7 @@ pub(super) async fn measure(
     let socket = session.run_dir.path().join("fragments.sock");
     let instance = Instance::start(&session.launcher, &peers::serve(path, session.cpus[1], &socket)).await?;
     let mut sample = Sample::default();
-    let (mut sent, mut once, mut whole) = (0, 0, 0);
+    let (mut sent, mut once, mut whole, mut whole_once) = (0, 0, 0, 0);
     for ip in [IpAddr::V4(SERVER.ipv4), IpAddr::V6(SERVER.ipv6)] {
         let client = session.launcher.topology().client.duplicate()?;
         let ask = move || {
@@ -35,6 +36,7 @@ pub(super) async fn measure(
         sent += outcome.sent;
         once += outcome.answered_once.saturating_sub(outcome.corrupt);
         whole += outcome.whole_sent;
+        whole_once += outcome.whole_answered_once;
         sample.notes.push(note(ip, &outcome));
     }
     let report = instance.report().await?;
@@ -44,6 +46,10 @@ pub(super) async fn measure(
     sample.values.insert("datagrams", sent as f64);
     sample.path = Some(report.path());
     let fast = report.frames_in();
+    sample.values.extend([
+        ("whole_share", whole_once as f64 / whole.max(1) as f64),
+        ("fast_path_frames", fast as f64),
+    ]);
     sample.notes.push(format!("{fast} of {whole} whole datagrams of the same flows came by the fast path"));
     Ok(sample)
 }

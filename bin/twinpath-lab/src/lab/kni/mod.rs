@@ -4,9 +4,9 @@
 //! the walk, have the second.
 
 mod beside;
-mod fragments;
+pub(super) mod fragments;
 mod hops;
-mod kill9;
+pub(super) mod kill9;
 mod measure;
 mod modes;
 mod tables;
