@@ -97,6 +97,12 @@ pub enum SteerError {
         "this kernel attaches at tc ingress of {0} only in a way that outlives a crash: it needs Linux 6.6"
     )]
     TcxWithoutLink(String),
+    /// Programs that drop or redirect by themselves must go with their process.
+    #[error(
+        "an exception port on {0} takes BPF links at tc (tcx), which this kernel does not have: a classic filter would stay after a \
+         crash and cut the device off"
+    )]
+    ExclusiveWithoutTcx(String),
     /// Another twinpath has it.
     #[error(
         "{interface} is held already {holder}: stop that first; an exception port has its device to itself"

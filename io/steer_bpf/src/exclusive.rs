@@ -43,11 +43,14 @@ impl Exclusive {
     /// (SO_MARK, not 0) leave; the mark is taken off them.
     ///
     /// # Errors
-    /// [`SteerError::TcxHeld`] if another twinpath is at work there; [`SteerError::Object`], [`SteerError::Program`],
+    /// [`SteerError::TcxHeld`] if another twinpath is at work there; [`SteerError::ExclusiveWithoutTcx`]; [`SteerError::Object`], [`SteerError::Program`],
     /// [`SteerError::NoInterface`], [`SteerError::Tcx`].
     pub fn hold(ifindex: u32, mark: u32) -> Result<Self, SteerError> {
         let interface = interface_name(ifindex)?;
         refuse_if_held(ifindex, &interface)?;
+        if !TcAttach::here().ends_with_process() {
+            return Err(SteerError::ExclusiveWithoutTcx(interface));
+        }
         let mut loader = EbpfLoader::new();
         loader.override_global("mark", &mark, true);
         let mut object = loader.load(BRIDGE).map_err(|error| SteerError::Object(Box::new(error)))?;
