@@ -1,4 +1,5 @@
-//! A service that panics: what it was called for is closed or dropped, and nothing else; a thread that dies takes the process along.
+//! A service that panics: what it was called for is closed or dropped, and nothing else; a thread that dies takes the process along. And one
+//! that hangs: others serve meanwhile.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says what it needs, and its service panics")]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -6,6 +7,7 @@ use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::os::unix::net::UnixStream;
 use std::path::Path as FilePath;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant as StdInstant};
 
 use twinpath::{Answer, Datagram, Instant, Output, Path, Reason, Service};
@@ -17,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const SERVER: &str = "10.7.0.2";
 const PORT: u16 = 7007;
 
-/// Echoes lines and datagrams. `panic` panics. `die` panics in a way that cannot be caught: what it throws panics when it is dropped.
+/// Echoes lines and datagrams. `hang` is not done before somebody else is asked to `release`. `panic` panics. `die` panics in a way that cannot be caught: what it throws panics when it is dropped.
 #[derive(Clone)]
 struct Panics;
 
@@ -29,8 +31,16 @@ impl Drop for Bomb {
     }
 }
 
+static RELEASED: Mutex<bool> = Mutex::new(false);
+static RELEASE: Condvar = Condvar::new();
+
 fn obey(request: &[u8]) {
     match request {
+        b"hang" => drop(RELEASE.wait_while(RELEASED.lock().unwrap(), |released| !*released)),
+        b"release" => {
+            *RELEASED.lock().unwrap() = true;
+            RELEASE.notify_all();
+        }
         b"panic" | b"panic\n" => panic!("asked to"),
         b"die" => std::panic::panic_any(Bomb),
         _ => {}
@@ -143,12 +153,18 @@ fn is_closed(stream: &mut TcpStream) -> bool {
     !matches!(stream.read(&mut [0; 16]), Ok(1..))
 }
 
-/// How often the service failed, as the instance tells.
-fn failed(socket: &FilePath) -> u64 {
+/// What the instance tells of something.
+fn show(socket: &FilePath, topic: &str) -> String {
     let mut stream = UnixStream::connect(socket).unwrap();
-    stream.write_all(b"{\"show\":\"drops\"}\n").unwrap();
+    stream.write_all(format!("{{\"show\":\"{topic}\"}}\n").as_bytes()).unwrap();
     let mut line = String::new();
     BufReader::new(stream).read_line(&mut line).unwrap();
+    line
+}
+
+/// How often the service failed, as the instance tells.
+fn failed(socket: &FilePath) -> u64 {
+    let line = show(socket, "drops");
     let Some(at) = line.find("handler_failed") else { return 0 };
     // {"count":2,"place":"worker 0","reason":"handler_failed"}
     let count = line[..at].rsplit("\"count\":").next().unwrap();
@@ -197,4 +213,51 @@ fn a_panic_costs_what_it_was_called_for_and_a_thread_that_dies_the_process_and_i
         assert_eq!(plain.recv(&mut buffer).expect("it is not taken"), 16, "{path}");
         std::fs::remove_dir_all(&directory).unwrap();
     }
+}
+
+/// Asks until it is answered.
+fn ask_until_answered(socket: &UdpSocket, request: &[u8]) {
+    socket.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
+    let begun = StdInstant::now();
+    let mut buffer = [0; 16];
+    loop {
+        socket.send(request).unwrap();
+        if let Ok(len) = socket.recv(&mut buffer) {
+            assert_eq!(&buffer[..len], request);
+            return;
+        }
+        assert!(begun.elapsed() < PATIENCE, "nobody answers");
+    }
+}
+
+#[test]
+fn while_a_call_hangs_others_are_served_and_its_own_answer_leaves_no_more() {
+    if !root_or_skip() {
+        return;
+    }
+    let directory = std::env::temp_dir().join(format!("hangs-{}", std::process::id()));
+    std::fs::create_dir(&directory).unwrap();
+    let socket = directory.join("sock");
+    let mut rig = Rig::start("packet", &socket);
+    let mut stays = rig.connect();
+    echoes(&mut stays);
+    let [hung, other] = [rig.udp(), rig.udp()];
+    // Claims are there once a request has come that way.
+    let begun = StdInstant::now();
+    while show(&socket, "workers").contains("\"frames_in\":0") {
+        ask_until_answered(&other, b"warm");
+        assert!(begun.elapsed() < PATIENCE, "nothing is claimed");
+    }
+    hung.send(b"hang").unwrap();
+    ask_until_answered(&other, b"through the ker");
+    echoes(&mut rig.connect());
+    ask_until_answered(&other, b"release");
+    echoes(&mut stays);
+    // Its answer would have left before this one's.
+    ask_until_answered(&hung, b"later");
+    drop(stays);
+    rustix::process::kill_process(rustix::process::Pid::from_child(&rig.child), rustix::process::Signal::INT)
+        .unwrap();
+    assert!(rig.child.wait().unwrap().success());
+    std::fs::remove_dir_all(&directory).unwrap();
 }

@@ -403,6 +403,12 @@ pub struct Worker {
     pub frames_in: u64,
     /// Frames sent on the fast path.
     pub frames_out: u64,
+    /// It is stuck: for so long something has been waiting for it, and the kernel claims nothing for it, ms.
+    #[serde(default)]
+    pub stuck_ms: Option<u64>,
+    /// How often that happened.
+    #[serde(default)]
+    pub times_stuck: u64,
     /// Requests that came through kernel sockets.
     pub kernel_requests: u64,
     /// Replies that left through kernel sockets.

@@ -58,7 +58,7 @@ pub struct KernelSide {
     pub udp: Arc<[UdpSocket]>,
     /// Whether this worker is the one that receives from them.
     pub receives: bool,
-    /// The TCP listeners, at most [`SOCKETS_MAX`], if this worker is the one that accepts.
+    /// The TCP listeners, at most [`SOCKETS_MAX`] for each worker whose connections this one accepts; it may be none.
     pub listeners: Vec<OwnedFd>,
     /// How many connections they may have at a time: this worker's part of [`TcpLimits::connections`].
     pub connections: u32,

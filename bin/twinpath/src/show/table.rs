@@ -322,6 +322,7 @@ fn workers(report: &Report) -> String {
     }
     let mut text = format!("{work}\n{time}");
     for worker in &report.workers {
+        text += &stuck(worker);
         let _ = write!(text, "\n{}\n{}", idle(worker), latency_request(worker));
         text.push_str(&scheduling(worker));
     }
@@ -353,6 +354,21 @@ fn scheduling(worker: &Worker) -> String {
         );
     }
     text
+}
+
+/// What is said of a worker that is stuck, or was.
+fn stuck(worker: &Worker) -> String {
+    let (number, times) = (worker.worker, worker.times_stuck);
+    match worker.stuck_ms {
+        Some(ms) => format!(
+            "\nworker {number}: stuck for {ms} ms, for the {times}. time: the kernel claims nothing for it, and serves in its place"
+        ),
+        None if times > 0 => format!(
+            "\nworker {number}: was stuck {times} times; the kernel served in its place, and what it had not looked for is dropped \
+             (worker stuck)"
+        ),
+        None => String::new(),
+    }
 }
 
 fn idle(worker: &Worker) -> String {

@@ -8,6 +8,7 @@ use rustix::process::{Signal, kill_process};
 use twinpath_sys::StoppedThread;
 
 use crate::changes::served_fast;
+use crate::connections::{connect, echoes};
 use crate::rig::{CLIENT, PORT, Rig, SERVER, Server, until};
 use crate::root_or_skip;
 
@@ -81,18 +82,19 @@ fn waiting_in_the_kernel(rig: &Rig) -> u64 {
     text.lines().filter_map(received).sum()
 }
 
-/// Stops what `stop` says, until what it returns is dropped, asking meanwhile; then all is as before. Requests that were handed over
-/// before the kernel took over are dropped and counted, every other one is answered once.
-fn stuck_and_back<T>(rig: &Rig, server: &Server, stop: impl FnOnce() -> T) {
+/// Stops what `stop` says until what it returns is dropped, and `meanwhile` in between; then all is as before. Requests that were handed
+/// over before the kernel took over are dropped and counted, every other one is answered once.
+fn stuck_and_back<T>(
+    rig: &Rig,
+    server: &Server,
+    stop: impl FnOnce() -> T,
+    meanwhile: impl FnOnce(&mut Client),
+) {
     served_fast(rig, server, CLIENT, SERVER);
     let mut client = Client::new(rig);
     let (passed_before, dropped_before) = (passed(server), server.drops("worker_stuck"));
     let stopped = stop();
-    until("the kernel has taken over", || {
-        client.ask();
-        client.listen();
-        waiting_in_the_kernel(rig) > 0
-    });
+    meanwhile(&mut client);
     let last = (0..10).map(|_| client.ask()).last().unwrap();
     drop(stopped);
     until("what the kernel took is answered", || client.is_answered(last));
@@ -106,7 +108,7 @@ fn stuck_and_back<T>(rig: &Rig, server: &Server, stop: impl FnOnce() -> T) {
 }
 
 #[test]
-fn what_a_stopped_worker_claims_is_the_kernels_until_it_goes_on() {
+fn what_a_stopped_worker_claims_is_served_through_the_kernel_until_it_goes_on() {
     if !root_or_skip() {
         return;
     }
@@ -116,9 +118,31 @@ fn what_a_stopped_worker_claims_is_the_kernels_until_it_goes_on() {
     {
         let rig = Rig::new();
         let server = rig.serve(&["--path", path, "--mode", mode, "--fail-open-ms", FAIL_OPEN_MS]);
-        for _ in 0..2 {
-            stuck_and_back(&rig, &server, || StoppedThread::stop(thread_of(&server, 0)).unwrap());
+        let mut before = connect(&rig);
+        echoes(&mut before, b"before");
+        for time in 1..=2 {
+            let stop = || StoppedThread::stop(thread_of(&server, 0)).unwrap();
+            stuck_and_back(&rig, &server, stop, |client| {
+                until("somebody else answers", || {
+                    client.ask();
+                    client.listen();
+                    !client.answers.is_empty()
+                });
+                let worker = &server.show("workers")[0];
+                assert!(
+                    worker["stuck_ms"].as_u64().unwrap() >= 100 && worker["times_stuck"] == time,
+                    "{worker}"
+                );
+                for _ in 0..3 {
+                    echoes(&mut connect(&rig), b"accepted by somebody else");
+                }
+            });
+            until("it is known to have moved on", || server.show("workers")[0]["stuck_ms"].is_null());
+            assert_eq!(server.worker("times_stuck"), time);
+            echoes(&mut before, b"its own connections are still its own");
         }
+        server.wait_until_said("worker 0 is stuck");
+        server.wait_until_said("worker 0 moves on");
         assert_eq!(server.interrupt(), Some(0));
     }
 }
@@ -140,9 +164,16 @@ fn what_comes_to_a_stopped_process_waits_in_the_kernel_and_is_answered() {
     for path in ["packet", "xdp"] {
         let rig = Rig::new();
         let server = rig.serve(&["--path", path, "--fail-open-ms", FAIL_OPEN_MS]);
-        stuck_and_back(&rig, &server, || {
+        let stop = || {
             kill_process(server.pid(), Signal::STOP).unwrap();
             StoppedProcess(&server)
+        };
+        stuck_and_back(&rig, &server, stop, |client| {
+            until("the kernel has taken over", || {
+                client.ask();
+                client.listen();
+                waiting_in_the_kernel(&rig) > 0
+            });
         });
         assert_eq!(server.interrupt(), Some(0));
     }

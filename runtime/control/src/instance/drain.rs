@@ -122,13 +122,11 @@ impl<S: Service + 'static> Instance<S> {
         self.stood_by.clear();
         // They would keep the listeners open.
         self.held.iter_mut().for_each(Held::let_go);
-        let mut services = 0;
-        for worker in &mut self.workers {
-            worker.tell_services(ServeCommand::Drain { handed_over });
-            // Those that are leaving already are waited for besides.
-            let staying = worker.services.iter().filter(|service| !self.reloads.is_leaving(service.slot));
-            services += staying.count();
-        }
+        self.dismiss_stand_in();
+        self.everyone_mut().for_each(|worker| worker.tell_services(ServeCommand::Drain { handed_over }));
+        // Those that are leaving already are waited for besides.
+        let all = self.everyone().flat_map(|worker| &worker.services);
+        let services = all.filter(|service| !self.reloads.is_leaving(service.slot)).count();
         let now = Instant::now();
         let (cutting, followers) = (false, Vec::new());
         self.drain = Some(Drain {
@@ -152,7 +150,7 @@ impl<S: Service + 'static> Instance<S> {
         let Some(drain) = self.drain.as_mut().filter(|drain| !drain.cutting) else { return false };
         tracing::warn!("{connections} connections had not ended in time: they are closed now");
         (drain.cutting, drain.ends_at) = (true, Instant::now() + CUT_PATIENCE);
-        for worker in &mut self.workers {
+        for worker in self.everyone_mut() {
             worker.tell_services(ServeCommand::Cut);
         }
         true
@@ -183,14 +181,14 @@ impl<S: Service + 'static> Instance<S> {
             .as_ref()
             .map_or(Duration::ZERO, |drain| drain.ends_at.saturating_duration_since(Instant::now()));
         let serve = |count: fn(&ServeCounters) -> &Counter| {
-            let services = self.workers.iter().flat_map(|worker| &worker.services);
+            let services = self.everyone().flat_map(|worker| &worker.services);
             services.map(|service| count(&service.serve).get()).sum()
         };
         Draining {
             connections: serve(|serve| &serve.connections),
             deferred: serve(|serve| &serve.deferred),
             left_ms: left.as_millis() as u64,
-            cut_off: self.workers.iter().map(|worker| worker.dropped(Reason::DrainTimeout)).sum(),
+            cut_off: self.everyone().map(|worker| worker.dropped(Reason::DrainTimeout)).sum(),
             over: false,
         }
     }

@@ -1,25 +1,24 @@
 //! The control loop: what changes while an instance serves, what is asked of it, and its end.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, oneshot};
-use twinpath_port::PortId;
-use twinpath_serve::{Panicked, ServeCommand, ServeEvent};
+use twinpath_serve::ServeCommand;
 use twinpath_service::Service;
 use twinpath_sys::clock;
 use twinpath_time::Duration;
+use twinpath_worker::Command;
 use twinpath_worker::idle::Mode;
-use twinpath_worker::{Command, Event as WorkerEvent};
 
 use super::attach::{Attachment, kernel_ring_bytes};
 use super::drain::{self, Drain};
 use super::hold::hold_frames;
 use super::reload;
+use super::said::any_readable;
 use super::stand_by::StandingBy;
+use super::stand_in::{self, StandIn};
 use super::start::{learn_facts, tidy};
 use super::watchdog::Watchdog;
 use super::workers::WorkerHandle;
@@ -47,6 +46,7 @@ const REST_INTERVAL: Duration = Duration::from_secs(60);
 enum Woken {
     Mirror(Event),
     Worker,
+    Stuck,
     Asked(Asked),
     Check,
     Watchdog,
@@ -107,22 +107,14 @@ impl<S: Service + Clone + 'static> Instance<S> {
     }
 
     /// Keeps everything true until a signal ends it.
-    #[allow(deprecated, reason = "AsyncFd asks for an fd that stays open: it owns this one")]
     pub(super) async fn serve(
         &mut self,
         mut asked: mpsc::Receiver<Asked>,
         ask: &mpsc::Sender<Asked>,
         signals: &mut Signals,
     ) -> Result<(), InstanceError> {
-        let watched: io::Result<Vec<_>> = self
-            .workers
-            .iter()
-            .map(|worker| {
-                // A descriptor of its own, so that the loop may wait on it while the worker's handle is changed.
-                let events = worker.events.as_fd().try_clone_to_owned()?;
-                AsyncFd::with_interest(events, Interest::READABLE)
-            })
-            .collect();
+        let watched: io::Result<Vec<_>> =
+            self.workers.iter().map(|worker| stand_in::readable(worker.events.as_fd())).collect();
         let watched = watched.map_err(InstanceError::Control)?;
         self.watch_first(ask);
         let mut watchdog = Watchdog::of_the_service_manager();
@@ -135,6 +127,7 @@ impl<S: Service + Clone + 'static> Instance<S> {
             let woken = tokio::select! {
                 event = self.mirror.next() => Woken::Mirror(event?),
                 () = any_readable(&watched) => Woken::Worker,
+                () = stand_in::look_due(self.interface.stuck_said.as_ref(), self.stand_in.as_ref()) => Woken::Stuck,
                 Some(asked) = asked.recv() => Woken::Asked(asked),
                 _ = check.tick(), if attached => Woken::Check,
                 _ = rest.tick() => Woken::Rest,
@@ -168,6 +161,7 @@ impl<S: Service + Clone + 'static> Instance<S> {
             // Only while a worker's mailbox is full: what waits is said at the top of the loop.
             Woken::Retry => {}
             Woken::Worker => self.read_workers(),
+            Woken::Stuck => self.look_at_stuck(),
             Woken::Asked(asked) => self.asked(asked, ask).await,
             Woken::Rest => self.measure_if_due(ask),
             Woken::Watchdog => self.feed(watchdog),
@@ -226,38 +220,6 @@ impl<S: Service + Clone + 'static> Instance<S> {
 }
 
 impl<S: Service + 'static> Instance<S> {
-    pub(super) fn read_workers(&mut self) {
-        for at in 0..self.workers.len() {
-            self.workers[at].events.drain();
-            while let Some(event) = self.workers[at].events.take() {
-                match event {
-                    WorkerEvent::Detached(queue) => self.workers[at].close(queue),
-                    WorkerEvent::Attached(id) => self.steer_to(id),
-                    WorkerEvent::Untapped(tap) => drop(tap),
-                    WorkerEvent::Engine(ServeEvent::Resolve { peer, local }) => {
-                        self.mirror.ask(peer, Some(local))
-                    }
-                    WorkerEvent::Engine(ServeEvent::Reclaim(addresses)) => drop(addresses),
-                    WorkerEvent::Engine(ServeEvent::Begun) => self.begun += 1,
-                    WorkerEvent::Engine(ServeEvent::Prepared { number, outcome, .. }) => {
-                        self.reloads.prepared(number, at, outcome);
-                    }
-                    WorkerEvent::Engine(ServeEvent::Switched { .. }) => self.reloads.switched(),
-                    WorkerEvent::Engine(ServeEvent::Left { slot, .. }) => self.left(at, slot),
-                    WorkerEvent::Engine(ServeEvent::Drained) => {
-                        self.drain.iter_mut().for_each(Drain::service_drained);
-                    }
-                    WorkerEvent::Engine(ServeEvent::Panicked(Panicked { callback, why, count })) => {
-                        tracing::error!(
-                            "worker {at}: the service panicked in `{callback}`: {why}; what it was called for is dropped or closed, and \
-                             counted as handler_failed ({count} so far since this was last said)"
-                        );
-                    }
-                }
-            }
-        }
-    }
-
     /// Measures what waking up costs, on another thread; the control loop goes on.
     fn measure(&mut self, answer: Option<Answer>, ask: &mpsc::Sender<Asked>) {
         let ask = ask.clone();
@@ -283,13 +245,6 @@ impl<S: Service + 'static> Instance<S> {
             for worker in &mut self.workers {
                 worker.tell(Command::SetMachine(machine, hold));
             }
-        }
-    }
-
-    fn steer_to(&mut self, id: PortId) {
-        let Some(attachment) = &mut self.interface.attachment else { return };
-        if let Err(error) = attachment.serving(id) {
-            tracing::error!("queue {} of {} stays with the kernel: {error}", id.queue, self.interface.name);
         }
     }
 
@@ -375,7 +330,7 @@ impl<S: Service + 'static> Instance<S> {
 
     /// Says what waits for room in the mailboxes of workers. Says whether nothing waits any more.
     pub(super) fn flush_outboxes(&mut self) -> bool {
-        self.workers.iter_mut().filter_map(|worker| (!worker.outbox.flush()).then_some(())).count() == 0
+        self.everyone_mut().filter_map(|worker| (!worker.outbox.flush()).then_some(())).count() == 0
     }
 
     /// An interface of the same name is there again.
@@ -387,7 +342,7 @@ impl<S: Service + 'static> Instance<S> {
 
     fn tell_addresses(&mut self) {
         let addresses: Arc<[_]> = self.addresses().into();
-        for worker in &mut self.workers {
+        for worker in self.everyone_mut() {
             worker.tell_services(ServeCommand::Addresses(Arc::clone(&addresses)));
         }
     }
@@ -494,7 +449,7 @@ impl<S: Service + 'static> Instance<S> {
         let attached = self.interface.attachment.as_ref();
         let queues = attached.map_or(0, Attachment::queues);
         let ring_bytes = kernel_ring_bytes(path, self.plan.ring_frames) * u64::from(queues);
-        let pool_bytes = self.workers.iter().map(WorkerHandle::pool_bytes).sum::<u64>() + ring_bytes;
+        let pool_bytes = self.everyone().map(WorkerHandle::pool_bytes).sum::<u64>() + ring_bytes;
         Report {
             instance: report::Instance {
                 pid: std::process::id(),
@@ -541,23 +496,18 @@ impl<S: Service + 'static> Instance<S> {
             let place = format!("{} queue {}", self.interface.name, queue.id.queue);
             (count > 0).then(|| report::Drop { place, reason: "ring_full".to_owned(), count })
         });
-        let of_workers = self.workers.iter().flat_map(|worker| worker.drops(&self.interface.name));
+        let of_workers = self.everyone().flat_map(|worker| worker.drops(&self.interface.name));
         of_workers.chain(lost).chain(of_control).collect()
     }
 
     /// Takes the programs off, then ends the workers.
     pub(super) fn stop(mut self) {
+        self.look_at_stuck();
         self.interface.attachment = None;
         self.end_captures();
         self.workers.into_iter().for_each(WorkerHandle::stop);
-    }
-}
-
-/// Waits until one of the workers has something to say.
-pub(crate) async fn any_readable(watched: &[AsyncFd<OwnedFd>]) {
-    let waits = watched.iter().map(|fd| Box::pin(fd.readable()));
-    let (ready, ..) = futures_util::future::select_all(waits).await;
-    if let Ok(mut guard) = ready {
-        guard.clear_ready();
+        if let Some(StandIn { worker, .. }) = self.stand_in {
+            worker.stop();
+        }
     }
 }

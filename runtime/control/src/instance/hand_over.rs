@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdStream;
 use std::sync::Arc;
 
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::process::{PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
 use tokio::io::unix::AsyncFd;
@@ -107,6 +108,16 @@ pub(super) struct Held {
 }
 
 impl Held {
+    /// The sockets for one more that serves them: those for datagrams, and second descriptors of all listeners.
+    ///
+    /// # Errors
+    /// There is no descriptor left.
+    pub(super) fn for_stand_in(&self) -> Result<(Arc<[UdpSocket]>, Vec<OwnedFd>), Errno> {
+        let listeners = self.others.iter().filter(|(name, _)| name.socket == Use::Tcp);
+        let listeners: Result<_, _> = listeners.map(|(_, fd)| fcntl_dupfd_cloexec(fd, 0)).collect();
+        Ok((Arc::clone(&self.udp), listeners?))
+    }
+
     /// Those of several services, in slots from 0.
     ///
     /// # Errors

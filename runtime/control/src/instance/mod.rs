@@ -18,7 +18,9 @@ mod hold;
 mod neighbours;
 mod plan;
 mod reload;
+mod said;
 mod stand_by;
+mod stand_in;
 mod standing;
 mod start;
 mod take_over;
@@ -27,14 +29,16 @@ mod workers;
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
 pub use attach::{AttachError, AttachPlan, Attachment, Placed, Target, kernel_ring_bytes, pool_frames};
 pub use client::{Client, ClientError, ClientPath};
-pub(crate) use events::any_readable;
 pub use reload::{Loaded, Source};
+pub(crate) use said::any_readable;
+use tokio::io::unix::AsyncFd;
 use tokio::sync::{oneshot, watch};
 use twinpath_serve::{PoolLimits, Served, ServedPort, TcpLimits};
 use twinpath_service::Service;
@@ -48,6 +52,7 @@ use twinpath_worker::panics;
 pub use workers::StartError;
 
 use self::fallback::Fallback;
+use self::stand_in::StandIn;
 use self::workers::WorkerHandle;
 use crate::choose::{AttachAsked, Choice, Path, PathAsked, Refusal};
 use crate::command::{self, Request, default_socket, run_directory};
@@ -364,6 +369,8 @@ struct Instance<S: Service> {
     plan: Plan,
     mirror: Mirror,
     workers: Vec<WorkerHandle<S>>,
+    /// Who serves the kernel's sockets while one of them is stuck.
+    stand_in: Option<StandIn<S>>,
     interface: Interface,
     /// The workers' pools were sized for the XDP path.
     pools_for_xdp: bool,
@@ -408,6 +415,8 @@ struct Interface {
     /// What was measured at start, and the paths it rules out.
     fallback: Fallback,
     attachment: Option<Attachment>,
+    /// Readable when a worker is found stuck; `None` while that cannot be.
+    stuck_said: Option<AsyncFd<OwnedFd>>,
     /// What keeps others from claiming the same frames, one for each type served.
     frame_claims: Vec<FrameClaim>,
     /// It is to be attached, as soon as workers have given back every former queue.

@@ -261,6 +261,7 @@ impl<S: Service + Clone + 'static> Instance<S> {
             return Err(why);
         }
         self.switch(changes, staged, handles, services);
+        self.renew_stand_in(services);
         self.register_anew(&former).await;
         Ok(())
     }

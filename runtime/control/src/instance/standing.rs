@@ -24,7 +24,7 @@ impl<S: Service + 'static> Instance<S> {
     }
 
     fn handles(&self, slot: usize) -> impl Iterator<Item = &ServiceHandle> {
-        self.workers.iter().filter_map(move |worker| worker.service(slot))
+        self.everyone().filter_map(move |worker| worker.service(slot))
     }
 
     fn report_service(&self, plan: &ServicePlan, slot: usize) -> report::Service {

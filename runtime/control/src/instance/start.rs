@@ -19,6 +19,7 @@ use super::hand_over::Held;
 use super::hold::{KernelSockets, hold_frames, hold_ports};
 use super::reload::{Reloads, Source};
 use super::stand_by::StandingBy;
+use super::stand_in;
 use super::take_over::Inherited;
 use super::workers::{NewService, StartError, WorkerHandle};
 use super::{Instance, InstanceError, Interface, Plan, ServicePlan};
@@ -77,13 +78,13 @@ impl<S: Service + Clone + 'static> Instance<S> {
             configuration: source.as_ref().map(|source| source.file.clone()),
             tap: false,
         };
-        let confined = sandbox::enter(plan.sandbox, &needs);
-        let pools_for_xdp = choice.path.is_xdp();
+        let (confined, pools_for_xdp) = (sandbox::enter(plan.sandbox, &needs), choice.path.is_xdp());
         let interface = Interface::new(&link, facts, choice, fallback, frame_claims).await;
         let mut instance = Self {
             plan,
             mirror,
             workers: Vec::new(),
+            stand_in: None,
             interface,
             pools_for_xdp,
             machine,
@@ -118,6 +119,7 @@ impl<S: Service + Clone + 'static> Instance<S> {
     ) -> Result<(), InstanceError> {
         // Until everything is ready, what waits in the sockets is the former instance's.
         self.start_workers(sockets, services, former.is_some() || self.standing_by.is_some())?;
+        self.stand_in = self.new_stand_in(services)?;
         if let Some(standing_by) = &self.standing_by {
             (self.interface.choice.path, self.interface.choice.why) = (Path::Kernel, standing_by.sentence());
             return Ok(());
@@ -292,6 +294,7 @@ impl Interface {
             choice,
             fallback,
             attachment: None,
+            stuck_said: None,
             frame_claims,
             attach_due: false,
             next_port: 0,
@@ -363,6 +366,10 @@ impl<S: Service + 'static> Instance<S> {
         if let Some(link) = self.interface.ifindex.and_then(|ifindex| self.mirror.tables().link(ifindex)) {
             attachment.set_cut_here(link.cuts_super_frames());
         }
+        self.interface.stuck_said = stand_in::watch(&attachment).unwrap_or_else(|error| {
+            tracing::warn!("nobody serves in place of a worker that is stuck: {error}");
+            None
+        });
         self.interface.attachment = Some(attachment);
         self.mirror.serve_on([ifindex]);
         for placed in placed {

@@ -13,12 +13,14 @@ use twinpath_serve::{
     Slot,
 };
 use twinpath_service::{Service, ServiceCounters};
+use twinpath_sys::clock;
 use twinpath_worker::idle::{IdleConfig, Mode};
 use twinpath_worker::mailbox::{Receiver, mailbox, mailbox_with_reserve};
 use twinpath_worker::place::{self, PlaceError, Placed, Placement};
 use twinpath_worker::{Command, EVENTS_RESERVE, Event, Remains, Worker, WorkerConfig, WorkerCounters};
 
 use super::attach;
+use super::stand_in::Stuck;
 use crate::command::Set;
 use crate::machine::Standing;
 use crate::outbox::Outbox;
@@ -132,6 +134,9 @@ pub(super) struct WorkerHandle<S: Service> {
     pub(super) queues: Vec<KnownQueue>,
     /// Queues that it was told to give back, and has not yet.
     leaving: Vec<PortId>,
+    /// It is stuck.
+    pub(super) stuck: Option<Stuck>,
+    pub(super) times_seen_stuck: u64,
 }
 
 impl<S: Service + 'static> WorkerHandle<S> {
@@ -171,7 +176,14 @@ impl<S: Service + 'static> WorkerHandle<S> {
             services,
             queues: Vec::new(),
             leaving: Vec::new(),
+            stuck: None,
+            times_seen_stuck: 0,
         })
+    }
+
+    /// `worker 0`.
+    pub(super) fn name(&self) -> String {
+        format!("worker {}", self.number)
     }
 
     /// Tells the worker, now or as soon as its mailbox has room.
@@ -241,8 +253,12 @@ impl<S: Service + 'static> WorkerHandle<S> {
         }
     }
 
-    /// Ends it, waits for it, and closes what it leaves.
+    /// Ends it, waits for it, and closes what it leaves. One that is stuck is not waited for: it ends with the process.
     pub(super) fn stop(mut self) {
+        if self.stuck.is_some() {
+            tracing::error!("{} is stuck: it is left behind", self.name());
+            return;
+        }
         // A mailbox without a sender says that the worker is to stop, whether there is room for a message or not.
         drop(self.outbox);
         // A panic there would have ended the process.
@@ -260,6 +276,12 @@ impl<S: Service + 'static> WorkerHandle<S> {
 
     pub(super) fn mode(&self) -> Mode {
         Mode::ALL.get(self.counters.mode.get() as usize).copied().unwrap_or_default()
+    }
+
+    /// How often the kernel stopped claiming for it: what we saw or, if more, what one of its queues found when it moved on.
+    fn times_stuck(&self) -> u64 {
+        let found = self.queues.iter().map(|queue| queue.counters.times_stuck.get()).max();
+        self.times_seen_stuck.max(found.unwrap_or(0))
     }
 
     pub(super) fn pool_bytes(&self) -> u64 {
@@ -280,6 +302,8 @@ impl<S: Service + 'static> WorkerHandle<S> {
             guard: self.standing.guard(counters),
             frames_in: sum(|port| &port.frames_in),
             frames_out: sum(|port| &port.frames_out),
+            stuck_ms: self.stuck.map(|stuck| clock::now().since(stuck.since).as_millis() as u64),
+            times_stuck: self.times_stuck(),
             connections: self.sum(|serve| &serve.connections),
             kernel_requests: self.sum(|serve| &serve.kernel_requests),
             kernel_replies: self.sum(|serve| &serve.kernel_replies),
@@ -297,7 +321,7 @@ impl<S: Service + 'static> WorkerHandle<S> {
                 drops.push(report::Drop { place: place.to_owned(), reason: reason.to_owned(), count });
             }
         };
-        let place = format!("worker {}", self.number);
+        let place = self.name();
         for (reason, count) in self.counters.drops.happened() {
             add(&place, reason.name(), count);
         }

@@ -373,6 +373,14 @@ pub const FAMILIES: &[Family] = &[
             of_workers(report, |worker| Value::Count(worker.guard.as_ref().map_or(0, |guard| guard.steps)))
         },
     ),
+    gauge("twinpath_worker_stuck", "1 while it is stuck, and the kernel serves in its place.", |report| {
+        of_workers(report, |worker| flag(worker.stuck_ms.is_some()))
+    }),
+    counter(
+        "twinpath_worker_times_stuck",
+        "Times the kernel stopped claiming for it, as it was stuck.",
+        |report| of_workers(report, |worker| Value::Count(worker.times_stuck)),
+    ),
     counter("twinpath_worker_cpu_seconds", "CPU time of the worker's thread.", |report| {
         of_workers(report, |worker| Value::Number(worker.cpu_ns as f64 / 1e9))
     }),

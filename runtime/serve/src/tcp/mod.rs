@@ -42,7 +42,9 @@ use crate::pool::Desk;
 use crate::served::Served;
 
 const FIRST_LISTENER_TOKEN: u32 = FIRST_TCP_TOKEN;
-pub(crate) const DESK_TOKEN: u32 = FIRST_LISTENER_TOKEN + SOCKETS_MAX;
+/// Most listeners: those of as many workers as there may be, for one that stands in for all of them.
+const LISTENERS_MAX: u32 = 64 * SOCKETS_MAX;
+pub(crate) const DESK_TOKEN: u32 = FIRST_LISTENER_TOKEN + LISTENERS_MAX;
 const FIRST_CONNECTION_TOKEN: u32 = DESK_TOKEN + 1;
 
 /// Bytes sent in a turn after which other connections wait for the next one, so that ports and deadlines are looked at in between.

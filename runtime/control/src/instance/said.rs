@@ -1,0 +1,77 @@
+//! What workers say to control.
+
+use std::os::fd::OwnedFd;
+
+use tokio::io::unix::AsyncFd;
+use twinpath_port::PortId;
+use twinpath_serve::{Panicked, ServeEvent};
+use twinpath_service::Service;
+use twinpath_worker::Event as WorkerEvent;
+
+use super::Instance;
+use super::drain::Drain;
+use super::workers::WorkerHandle;
+
+impl<S: Service + 'static> Instance<S> {
+    pub(super) fn read_workers(&mut self) {
+        for at in 0..=self.workers.len() {
+            if let Some(worker) = self.worker_at(at) {
+                worker.events.drain();
+            }
+            while let Some((worker, event)) =
+                self.worker_at(at).and_then(|it| it.events.take().map(|event| (it, event)))
+            {
+                match event {
+                    WorkerEvent::Detached(queue) => worker.close(queue),
+                    WorkerEvent::Attached(id) => self.steer_to(id),
+                    WorkerEvent::Untapped(tap) => drop(tap),
+                    WorkerEvent::Engine(ServeEvent::Resolve { peer, local }) => {
+                        self.mirror.ask(peer, Some(local))
+                    }
+                    WorkerEvent::Engine(ServeEvent::Reclaim(addresses)) => drop(addresses),
+                    WorkerEvent::Engine(ServeEvent::Begun) => {
+                        self.begun += usize::from(at < self.workers.len());
+                    }
+                    WorkerEvent::Engine(ServeEvent::Prepared { number, outcome, .. }) => {
+                        self.reloads.prepared(number, at, outcome);
+                    }
+                    WorkerEvent::Engine(ServeEvent::Switched { .. }) => self.reloads.switched(),
+                    WorkerEvent::Engine(ServeEvent::Left { slot, .. }) => self.left(at, slot),
+                    WorkerEvent::Engine(ServeEvent::Drained) => {
+                        self.drain.iter_mut().for_each(Drain::service_drained);
+                    }
+                    WorkerEvent::Engine(ServeEvent::Panicked(Panicked { callback, why, count })) => {
+                        tracing::error!(
+                            "worker {at}: the service panicked in `{callback}`: {why}; what it was called for is dropped or closed, and \
+                             counted as handler_failed ({count} so far since this was last said)"
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    fn steer_to(&mut self, id: PortId) {
+        let Some(attachment) = &mut self.interface.attachment else { return };
+        if let Err(error) = attachment.serving(id) {
+            tracing::error!("queue {} of {} stays with the kernel: {error}", id.queue, self.interface.name);
+        }
+    }
+
+    /// The worker of that number; behind them all stands their stand-in.
+    fn worker_at(&mut self, at: usize) -> Option<&mut WorkerHandle<S>> {
+        match self.workers.get_mut(at) {
+            None => self.stand_in.as_mut().map(|stand_in| &mut stand_in.worker),
+            worker => worker,
+        }
+    }
+}
+
+/// Waits until one of the workers has something to say.
+pub(crate) async fn any_readable(watched: &[AsyncFd<OwnedFd>]) {
+    let waits = watched.iter().map(|fd| Box::pin(fd.readable()));
+    let (ready, ..) = futures_util::future::select_all(waits).await;
+    if let Ok(mut guard) = ready {
+        guard.clear_ready();
+    }
+}
