@@ -51,7 +51,7 @@ pub(crate) struct Filter {
 }
 
 /// How a filter of ours stands among others.
-pub(crate) enum Standing {
+pub(crate) enum Position {
     First,
     /// Behind that one.
     Behind(String),
@@ -107,13 +107,13 @@ impl Filter {
     }
 
     /// Who is asked before it.
-    pub(crate) fn standing(&self) -> io::Result<Standing> {
+    pub(crate) fn position(&self) -> io::Result<Position> {
         let there = filters(&self.netlink, self.ifindex, self.hook)?;
         let ours = |filter: &Listed| filter.handle == self.handle && filter.is_ours();
-        let Some(at) = there.iter().position(ours) else { return Ok(Standing::Gone) };
+        let Some(at) = there.iter().position(ours) else { return Ok(Position::Gone) };
         // Another instance of ours drops its own frames and nothing else: it may stand in front.
         let in_front = there[..at].iter().find(|filter| !filter.is_ours());
-        Ok(in_front.map_or(Standing::First, |filter| Standing::Behind(filter.to_string())))
+        Ok(in_front.map_or(Position::First, |filter| Position::Behind(filter.to_string())))
     }
 }
 

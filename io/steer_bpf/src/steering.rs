@@ -13,7 +13,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with
 use twinpath_steer::Table;
 use twinpath_time::Duration;
 
-use crate::clsact::Standing;
+use crate::clsact::Position;
 use crate::maps::{Maps, typed, wrote};
 use crate::tc::{TcLink, attach};
 use crate::{SteerError, TcAttach, XdpHolder, xdp_holder};
@@ -219,10 +219,10 @@ impl Steering {
                 None => return Ok(Kept::First),
                 Some(neighbour) => Kept::Passed(neighbour),
             },
-            Some(TcLink::Clsact(filter)) => match filter.standing().map_err(SteerError::Leftovers)? {
-                Standing::First => return Ok(Kept::First),
-                Standing::Behind(neighbour) => Kept::Passed(neighbour),
-                Standing::Gone => Kept::PutBack,
+            Some(TcLink::Clsact(filter)) => match filter.position().map_err(SteerError::Leftovers)? {
+                Position::First => return Ok(Kept::First),
+                Position::Behind(neighbour) => Kept::Passed(neighbour),
+                Position::Gone => Kept::PutBack,
             },
         };
         // First the other one to the front, then this one off: at no time is nobody there to withhold what the socket takes.

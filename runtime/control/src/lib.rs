@@ -22,6 +22,7 @@ pub mod mirror;
 mod notify;
 mod outbox;
 pub mod privileges;
+mod readable;
 pub mod report;
 pub mod rpcbind;
 mod sandbox;

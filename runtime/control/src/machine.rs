@@ -17,10 +17,10 @@ use crate::report;
 use crate::tune::{Host, topology};
 
 mod again;
-mod standing;
+mod scheduling;
 
 pub(crate) use again::Answer;
-pub(crate) use standing::Standing;
+pub(crate) use scheduling::Scheduling;
 
 /// How long measuring takes at start.
 const BUDGET: Duration = Duration::from_millis(120);

@@ -21,7 +21,7 @@ fn pair(rig: &Rig, arguments: &[&str]) -> (Server, Server) {
     (first, standby)
 }
 
-/// What is told of its standing by; null once it does not.
+/// What it reports of being a standby; null once it is none.
 fn standing_by(rig: &Rig, server: &Server) -> Value {
     let shown = rig.twinpath(&rig.server, &["show", "--json", "--socket", server.socket.to_str().unwrap()]);
     let report: Value = serde_json::from_str(&shown.stdout).unwrap();

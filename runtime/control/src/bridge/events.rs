@@ -1,10 +1,8 @@
 //! The control loop of an exception port: what becomes of either side, what is asked, and the end.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, oneshot};
 use twinpath_bridge::Side;
 use twinpath_port_vnet::{lost_frames, set_listening};
@@ -18,10 +16,11 @@ use super::start::{hold_port, kernel_addresses};
 use super::{Bridge, BridgeError, Carrier, PATH, Place};
 use crate::command::{Request, Server};
 use crate::device;
-use crate::instance::{Ready, any_readable};
+use crate::instance::Ready;
 use crate::mirror::Event;
 use crate::mirror::table::Link;
 use crate::outbox::RETRY_INTERVAL;
+use crate::readable::{any_readable, readable_copy};
 use crate::report::{self, Report};
 use crate::signals::{Signalled, Signals};
 
@@ -69,21 +68,13 @@ impl Bridge {
         }
     }
 
-    #[allow(deprecated, reason = "AsyncFd asks for an fd that stays open: it owns this one")]
     async fn serve(
         &mut self,
         mut asked: mpsc::Receiver<Asked>,
         signals: &mut Signals,
     ) -> Result<(), BridgeError> {
-        let watched: io::Result<Vec<AsyncFd<OwnedFd>>> = self
-            .workers
-            .iter()
-            .map(|worker| {
-                // A descriptor of its own, so that the loop may wait on it while the worker's handle is changed.
-                let events = worker.events.as_fd().try_clone_to_owned()?;
-                AsyncFd::with_interest(events, Interest::READABLE)
-            })
-            .collect();
+        let watched: io::Result<Vec<_>> =
+            self.workers.iter().map(|worker| readable_copy(worker.events.as_fd())).collect();
         let watched = watched.map_err(BridgeError::Control)?;
         loop {
             let flushed =

@@ -16,7 +16,7 @@ use twinpath_worker::{Command, EVENTS_RESERVE, Event, Remains, Worker, WorkerCon
 
 use crate::command::Set;
 use crate::instance::StartError;
-use crate::machine::Standing;
+use crate::machine::Scheduling;
 use crate::outbox::Outbox;
 use crate::report;
 
@@ -38,7 +38,7 @@ pub(super) struct KnownQueue {
 pub(super) struct WorkerHandle {
     number: usize,
     cpu: Option<usize>,
-    standing: Standing,
+    scheduling: Scheduling,
     goal: Goal,
     pub(super) outbox: Outbox<()>,
     pub(super) events: Receiver<Event<()>>,
@@ -63,11 +63,11 @@ impl WorkerHandle {
             .map_err(descriptors)?;
         let asked = placement.priority;
         let Placed { thread, priority, shares } = place::spawn(worker, number as u32, placement)?;
-        let standing = Standing::told(number, asked, priority, shares);
+        let scheduling = Scheduling::told(number, asked, priority, shares);
         Ok(Self {
             number,
             cpu,
-            standing,
+            scheduling,
             goal: idle.goal,
             outbox: Outbox::new(commands),
             events,
@@ -163,9 +163,9 @@ impl WorkerHandle {
         report::Worker {
             worker: self.number as u32,
             cpu: self.cpu.map(|cpu| cpu as u32),
-            priority: self.standing.priority(counters).to_string(),
-            priority_why: self.standing.why(counters, self.mode()),
-            guard: self.standing.guard(counters),
+            priority: self.scheduling.priority(counters).to_string(),
+            priority_why: self.scheduling.why(counters, self.mode()),
+            guard: self.scheduling.guard(counters),
             frames_in: sum(|port| &port.frames_in),
             frames_out: sum(|port| &port.frames_out),
             pool_mib: self.pool_bytes() as f64 / f64::from(1 << 20),

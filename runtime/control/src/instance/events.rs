@@ -16,7 +16,6 @@ use super::attach::{Attachment, kernel_ring_bytes};
 use super::drain::{self, Drain};
 use super::hold::hold_frames;
 use super::reload;
-use super::said::any_readable;
 use super::stand_by::StandingBy;
 use super::stand_in::{self, StandIn};
 use super::start::{learn_facts, tidy};
@@ -32,6 +31,7 @@ use crate::mirror::Event;
 use crate::mirror::table::Link;
 use crate::notify;
 use crate::outbox::RETRY_INTERVAL;
+use crate::readable::{any_readable, readable_copy};
 use crate::report::{self, Report};
 use crate::signals::{Signalled, Signals};
 
@@ -114,7 +114,7 @@ impl<S: Service + Clone + 'static> Instance<S> {
         signals: &mut Signals,
     ) -> Result<(), InstanceError> {
         let watched: io::Result<Vec<_>> =
-            self.workers.iter().map(|worker| stand_in::readable(worker.events.as_fd())).collect();
+            self.workers.iter().map(|worker| readable_copy(worker.events.as_fd())).collect();
         let watched = watched.map_err(InstanceError::Control)?;
         self.watch_first(ask);
         let mut watchdog = Watchdog::of_the_service_manager();

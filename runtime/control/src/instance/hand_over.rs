@@ -14,8 +14,7 @@ use std::sync::Arc;
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::process::{PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
-use tokio::io::unix::AsyncFd;
-use tokio::io::{AsyncBufReadExt as _, BufReader, Interest};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -30,6 +29,7 @@ use super::hold::KernelSockets;
 use super::{Asked, Instance};
 use crate::choose::Path as ChosenPath;
 use crate::command;
+use crate::readable::readable;
 
 /// How long the process of a new instance that failed may take to end, until what it had attached is off.
 const END_PATIENCE: Duration = Duration::from_secs(2);
@@ -319,9 +319,8 @@ async fn listen(stream: UnixStream, number: u32, patience: Duration, ask: mpsc::
 }
 
 /// Waits until a process has ended, and what it had attached has come off.
-#[allow(deprecated, reason = "AsyncFd asks for an fd that stays open: it owns this one")]
 async fn ended(process: Option<OwnedFd>) {
-    let Some(process) = process.and_then(|fd| AsyncFd::with_interest(fd, Interest::READABLE).ok()) else {
+    let Some(process) = process.and_then(|fd| readable(fd).ok()) else {
         return;
     };
     // If it takes longer, it hangs in its end.

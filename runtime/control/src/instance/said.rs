@@ -1,8 +1,5 @@
 //! What workers say to control.
 
-use std::os::fd::OwnedFd;
-
-use tokio::io::unix::AsyncFd;
 use twinpath_port::PortId;
 use twinpath_serve::{Panicked, ServeEvent};
 use twinpath_service::Service;
@@ -64,14 +61,5 @@ impl<S: Service + 'static> Instance<S> {
             None => self.stand_in.as_mut().map(|stand_in| &mut stand_in.worker),
             worker => worker,
         }
-    }
-}
-
-/// Waits until one of the workers has something to say.
-pub(crate) async fn any_readable(watched: &[AsyncFd<OwnedFd>]) {
-    let waits = watched.iter().map(|fd| Box::pin(fd.readable()));
-    let (ready, ..) = futures_util::future::select_all(waits).await;
-    if let Ok(mut guard) = ready {
-        guard.clear_ready();
     }
 }

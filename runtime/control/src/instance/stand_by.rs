@@ -1,4 +1,4 @@
-//! Standing by: an instance that holds the very sockets of another one, and serves nothing on them until that one is stuck as a whole, or
+//! A standby: an instance that holds the very sockets of another one, and serves nothing on them until that one is stuck as a whole, or
 //! gone.
 //!
 //! Nobody is asked whether the first instance lives: what is stuck does not answer, and what answers all the time keeps a host awake. The
@@ -19,8 +19,8 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::{PidfdFlags, pidfd_open};
+use tokio::io::AsyncReadExt as _;
 use tokio::io::unix::AsyncFd;
-use tokio::io::{AsyncReadExt as _, Interest};
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinError;
@@ -33,6 +33,7 @@ use super::hand_over::{Held, Name};
 use super::take_over::Inherited;
 use super::{Asked, Instance, InstanceError};
 use crate::command::Request;
+use crate::readable::readable;
 use crate::report;
 use crate::rpcbind::Registered;
 
@@ -58,7 +59,7 @@ pub(super) enum First {
     Changed(String),
 }
 
-/// Standing by for another instance.
+/// The instance that this one is a standby for.
 pub(super) struct StandingBy {
     pid: u32,
     /// What is watched, until the watch begins.
@@ -209,7 +210,7 @@ struct Watch {
 impl Watch {
     /// Tells what is found, until it has ended or changed.
     async fn run(self, ask: &mpsc::Sender<Asked>) -> io::Result<First> {
-        let process = watched(self.process.try_clone()?)?;
+        let process = readable(self.process.try_clone()?)?;
         let mut stream = UnixStream::from_std(nonblocking(self.stream.try_clone()?)?)?;
         let waiting = Waiting::new(&self.sockets)?;
         if self.progress().is_none() {
@@ -354,7 +355,7 @@ impl<'a> Waiting<'a> {
         for socket in sockets {
             epoll::add(&epoll, socket, EventData::new_u64(0), EventFlags::ONESHOT)?;
         }
-        Ok(Self { epoll: watched(epoll)?, sockets })
+        Ok(Self { epoll: readable(epoll)?, sockets })
     }
 
     /// Waits until something waits.
@@ -384,9 +385,4 @@ impl<'a> Waiting<'a> {
 fn nonblocking(stream: StdStream) -> io::Result<StdStream> {
     stream.set_nonblocking(true)?;
     Ok(stream)
-}
-
-#[allow(deprecated, reason = "AsyncFd asks for an fd that stays open: it owns this one")]
-fn watched(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
-    AsyncFd::with_interest(fd, Interest::READABLE)
 }

@@ -6,10 +6,9 @@
 //! when it moves on.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::time::Instant as Due;
 use twinpath_inspect::Reason;
@@ -25,6 +24,7 @@ use super::start::part_of;
 use super::workers::{NewService, StartError, WorkerHandle};
 use super::{Instance, InstanceError};
 use crate::choose::PathAsked;
+use crate::readable::readable_copy;
 
 /// How often to look whether a stuck worker has moved on.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
@@ -52,15 +52,9 @@ pub(super) struct StandIn<S: Service> {
     look_at: Option<Due>,
 }
 
-/// Readable as `fd` is, on a descriptor of its own, so that the control loop may wait on it while the owner is changed.
-#[allow(deprecated, reason = "AsyncFd asks for an fd that stays open: it owns this one")]
-pub(super) fn readable(fd: BorrowedFd<'_>) -> io::Result<AsyncFd<OwnedFd>> {
-    AsyncFd::with_interest(fd.try_clone_to_owned()?, Interest::READABLE)
-}
-
 /// What becomes readable when a worker is stuck; `None` if that is never said.
 pub(super) fn watch(attachment: &Attachment) -> io::Result<Option<AsyncFd<OwnedFd>>> {
-    attachment.stuck().map(readable).transpose()
+    attachment.stuck().map(readable_copy).transpose()
 }
 
 async fn until_readable(fd: Option<&AsyncFd<OwnedFd>>) {
@@ -123,7 +117,7 @@ impl<S: Service + Clone + 'static> Instance<S> {
         let idle = IdleConfig { mode: Mode::Interrupt, ..IdleConfig::default() };
         let placement = Placement::on(None);
         let worker = WorkerHandle::start(number, placement, idle, POOL_FRAMES, self.routes(), new)?;
-        let says = readable(worker.events.as_fd()).map_err(InstanceError::Control)?;
+        let says = readable_copy(worker.events.as_fd()).map_err(InstanceError::Control)?;
         Ok(Some(StandIn { worker, says, serves: false, look_at: None }))
     }
 

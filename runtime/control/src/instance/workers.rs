@@ -22,7 +22,7 @@ use twinpath_worker::{Command, EVENTS_RESERVE, Event, Remains, Worker, WorkerCon
 use super::attach;
 use super::stand_in::Stuck;
 use crate::command::Set;
-use crate::machine::Standing;
+use crate::machine::Scheduling;
 use crate::outbox::Outbox;
 use crate::report;
 
@@ -122,7 +122,7 @@ fn engine_with<S: Service>(routes: Routes, services: Vec<NewService<S>>) -> (Dem
 pub(super) struct WorkerHandle<S: Service> {
     number: usize,
     cpu: Option<usize>,
-    standing: Standing,
+    scheduling: Scheduling,
     goal: Goal,
     pub(super) outbox: Outbox<DemuxCommand<S>>,
     pub(super) events: Receiver<Event<ServeEvent>>,
@@ -161,11 +161,11 @@ impl<S: Service + 'static> WorkerHandle<S> {
             .map_err(descriptors)?;
         let asked = placement.priority;
         let Placed { thread, priority, shares } = place::spawn(worker, number as u32, placement)?;
-        let standing = Standing::told(number, asked, priority, shares);
+        let scheduling = Scheduling::told(number, asked, priority, shares);
         Ok(Self {
             number,
             cpu,
-            standing,
+            scheduling,
             goal: idle.goal,
             outbox: Outbox::new(commands),
             events,
@@ -297,9 +297,9 @@ impl<S: Service + 'static> WorkerHandle<S> {
         report::Worker {
             worker: self.number as u32,
             cpu: self.cpu.map(|cpu| cpu as u32),
-            priority: self.standing.priority(counters).to_string(),
-            priority_why: self.standing.why(counters, self.mode()),
-            guard: self.standing.guard(counters),
+            priority: self.scheduling.priority(counters).to_string(),
+            priority_why: self.scheduling.why(counters, self.mode()),
+            guard: self.scheduling.guard(counters),
             frames_in: sum(|port| &port.frames_in),
             frames_out: sum(|port| &port.frames_out),
             stuck_ms: self.stuck.map(|stuck| clock::now().since(stuck.since).as_millis() as u64),

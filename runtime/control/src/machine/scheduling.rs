@@ -1,4 +1,4 @@
-//! How a worker stands with the scheduler: the priority in force, why, and what it may take of its CPU.
+//! What the scheduler gives a worker: the priority in force, why that one, and the share of its CPU that it may take.
 
 use twinpath_worker::WorkerCounters;
 use twinpath_worker::guard::Shares;
@@ -9,7 +9,7 @@ use crate::report;
 
 /// What was asked for, and what came of it.
 #[derive(Clone, Debug)]
-pub(crate) struct Standing {
+pub(crate) struct Scheduling {
     asked: Priority,
     granted: Priority,
     /// What it has instead while it takes much of its CPU, or polls.
@@ -19,7 +19,7 @@ pub(crate) struct Standing {
     shares: Option<Shares>,
 }
 
-impl Standing {
+impl Scheduling {
     /// Says what a worker did not get.
     pub(crate) fn told(worker: usize, asked: Priority, granted: Granted, shares: Option<Shares>) -> Self {
         let Granted { priority, lower, refused } = granted;
@@ -79,17 +79,17 @@ impl Standing {
 mod tests {
     use super::*;
 
-    fn standing(asked: Priority, lower: Option<Priority>, refused: &[&str]) -> Standing {
+    fn scheduling(asked: Priority, lower: Option<Priority>, refused: &[&str]) -> Scheduling {
         let granted = if lower.is_some() { Priority::Fifo(1) } else { Priority::Slice(100) };
         let shares = lower.map(|_| Shares { spin_permille: 100, run_permille: 500 });
         let refused = refused.iter().map(ToString::to_string).collect();
-        Standing { asked, granted, lower, refused, shares }
+        Scheduling { asked, granted, lower, refused, shares }
     }
 
     #[test]
     fn the_priority_in_force_is_told_and_why() {
         let counters = WorkerCounters::default();
-        let stepping = standing(Priority::Auto, Some(Priority::Slice(100)), &[]);
+        let stepping = scheduling(Priority::Auto, Some(Priority::Slice(100)), &[]);
         assert_eq!(stepping.priority(&counters), Priority::Fifo(1));
         assert!(
             stepping
@@ -110,12 +110,12 @@ mod tests {
         counters.priority_refused.set(1);
         assert!(stepping.why(&counters, Mode::Adaptive).contains("now refuses it fifo:1"));
         // Without a second one, it has what it was granted.
-        let named = standing(Priority::Slice(100), None, &[]);
+        let named = scheduling(Priority::Slice(100), None, &[]);
         assert_eq!(
             (named.priority(&counters), named.why(&counters, Mode::Poll).as_str()),
             (Priority::Slice(100), "as asked")
         );
-        let refused = standing(Priority::Auto, None, &["no real time", "no nice values"]);
+        let refused = scheduling(Priority::Auto, None, &["no real time", "no nice values"]);
         assert_eq!(refused.why(&counters, Mode::Adaptive), "auto: no real time; no nice values");
         assert!(refused.guard(&counters).is_none());
     }

@@ -1,0 +1,33 @@
+//! Descriptors that the control loop waits on until they are readable.
+
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// A descriptor to wait on. Called within a tokio runtime.
+///
+/// # Errors
+/// What registering it returns.
+#[allow(deprecated, reason = "AsyncFd asks for an fd that stays open: it owns this one")]
+pub(crate) fn readable(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    AsyncFd::with_interest(fd, Interest::READABLE)
+}
+
+/// The same on a descriptor of its own, so that the loop may wait on it while the owner of `fd` is changed.
+///
+/// # Errors
+/// What duplicating or registering it returns.
+pub(crate) fn readable_copy(fd: BorrowedFd<'_>) -> io::Result<AsyncFd<OwnedFd>> {
+    readable(fd.try_clone_to_owned()?)
+}
+
+/// Waits until one of them is readable.
+pub(crate) async fn any_readable(fds: &[AsyncFd<OwnedFd>]) {
+    let waits = fds.iter().map(|fd| Box::pin(fd.readable()));
+    let (ready, ..) = futures_util::future::select_all(waits).await;
+    if let Ok(mut guard) = ready {
+        guard.clear_ready();
+    }
+}
