@@ -1,5 +1,8 @@
 //! The worker and its turn.
 
+mod limits;
+mod queues;
+
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
@@ -13,14 +16,15 @@ use twinpath_time::{Duration, Instant};
 
 use crate::counters::WorkerCounters;
 use crate::engine::{Attached, ENGINE_TOKENS, Engine, Io};
-use crate::guard::{Guard, Step, Verdict};
+use crate::guard::Guard;
 use crate::idle::{Decision, Idle, IdleConfig, Mode};
 use crate::mailbox::{Receiver, Sender};
 use crate::priority::Priority;
 use crate::request::Request;
 use crate::sleep::{Ready, Sleeper};
-use crate::spin_limit::{Allowed, Found, REST, SpinLimit};
+use crate::spin_limit::{Allowed, SpinLimit};
 use crate::tap::{Tap, Taps};
+use queues::port_token;
 
 /// Ports per worker, at most. Control gives a worker no more; one more is handed back at once.
 pub const PORTS_MAX: usize = 64;
@@ -46,9 +50,6 @@ const SPIN_LOOKS: u32 = 32;
 
 /// Busy turns without a sleep after which the ports' fds are taken out of the epoll.
 const BUSY_STREAK: u32 = 16;
-
-/// Turns that serving what is left in the rings may take: more than any ring has bursts.
-const EMPTYING_TURNS_MAX: u32 = 1024;
 
 /// Turns between two publications of what is too dear to publish every turn.
 const PUBLISH_TURNS: u64 = 1024;
@@ -228,25 +229,6 @@ impl<E: Engine> Worker<E> {
         Ok(())
     }
 
-    /// Attaches a queue before the worker runs; later it is [`Command::Attach`].
-    pub fn attach(&mut self, mut queue: Box<dyn PortQueue>) {
-        if self.ports.len() == PORTS_MAX {
-            self.counters.drops.add(Reason::PortDown, 1);
-            return self.hand_back(queue);
-        }
-        if self.watching_ports && watch(&self.sleeper, &*queue).is_err() {
-            // Without a place in the epoll it would be served only while spinning: better not at all.
-            return self.hand_back(queue);
-        }
-        queue.prepare(&mut self.pool);
-        let id = queue.id();
-        self.ports.push(Attached { queue, outbox: Burst::new() });
-        if self.events.send_reserved(Event::Attached(id)).is_err() {
-            // Nothing will be steered to it, and the kernel goes on serving: better than to lose frames unknown.
-            self.counters.drops.add(Reason::MailboxFull, 1);
-        }
-    }
-
     /// Turns and sleeps until told to stop.
     #[must_use]
     pub fn run(mut self) -> Remains<E> {
@@ -284,75 +266,6 @@ impl<E: Engine> Worker<E> {
             }
             (Decision::Sleep { until }, _) if allowed == Allowed::Pause => self.overrule(now, until, allowed),
             (Decision::Sleep { until }, _) => self.sleep(now, until),
-        }
-    }
-
-    /// What the limit on being awake without a packet says after a turn. Who asked for `poll` gets it.
-    fn allowed(&mut self, now: Instant, busy: bool) -> Allowed {
-        let found = match busy {
-            _ if std::mem::take(&mut self.found_packets) => Found::Packets,
-            true => Found::Work,
-            false => Found::Nothing,
-        };
-        let allowed = self.spin_limit.turned(now, found);
-        if self.idle.mode() == Mode::Poll { Allowed::Anything } else { allowed }
-    }
-
-    /// It has been awake without a packet for too long: sleeps, whatever was decided, until `until` or a little.
-    fn overrule(&mut self, now: Instant, until: Instant, allowed: Allowed) {
-        self.counters.spin_limit_sleeps.add(1);
-        if allowed == Allowed::Pause {
-            self.sleeper.pause(now + REST);
-            self.fresh = Instant::ZERO;
-            self.slept(clock::now(), false);
-        } else {
-            self.sleep(now, until.max(now + REST));
-        }
-    }
-
-    /// What the guard says after a turn: until when to sleep instead of spinning. A pause is made here, and so is a step.
-    fn guarded(&mut self, now: Instant, busy: bool) -> Option<Instant> {
-        let polls = self.idle.mode() == Mode::Poll;
-        match self.guard.as_mut()?.turned(now, busy, polls) {
-            Verdict::Free => None,
-            Verdict::Step(step) => {
-                self.step(step);
-                None
-            }
-            Verdict::Sleep { until } => Some(until),
-            Verdict::Pause { until } => {
-                self.counters.guard_pauses.add(1);
-                self.sleeper.pause(until);
-                self.fresh = Instant::ZERO;
-                self.slept(clock::now(), false);
-                None
-            }
-        }
-    }
-
-    /// Takes the other priority. Refused once, it keeps what it has: only the higher one can be, which keeps others off its CPU.
-    fn step(&mut self, step: Step) {
-        let Some([high, low]) = self.priorities else { return };
-        let (priority, lower) = if step == Step::High { (high, 0) } else { (low, 1) };
-        self.fresh = Instant::ZERO;
-        if priority.resume().is_ok() {
-            self.counters.priority_lower.set(lower);
-            self.counters.priority_steps.add(1);
-        } else {
-            // Should it be the lower one that is refused, it yields at the higher one, which nobody else could make it do.
-            self.priorities = None;
-            match (step, &mut self.guard) {
-                (Step::Low, Some(guard)) => guard.yields(),
-                _ => self.guard = None,
-            }
-            self.counters.priority_refused.set(1);
-        }
-    }
-
-    fn slept(&mut self, now: Instant, worked: bool) {
-        self.spin_limit.slept(now);
-        if let Some(guard) = &mut self.guard {
-            guard.slept(now, worked);
         }
     }
 
@@ -516,48 +429,10 @@ impl<E: Engine> Worker<E> {
         busy
     }
 
-    /// Serves what is in the queues' rings. Before a queue is taken away, and before the end: what the kernel has put there it
-    /// gives to nobody else. Nothing new is claimed for such a queue by then, so a few turns do.
-    fn empty_ports(&mut self, now: Instant) {
-        for _ in 0..EMPTYING_TURNS_MAX {
-            let taken = self.poll_ports(now);
-            self.flush();
-            if taken == 0 {
-                break;
-            }
-        }
-    }
-
-    fn detach(&mut self, now: Instant, is_meant: impl Fn(&dyn PortQueue) -> bool) {
-        self.empty_ports(now);
-        while let Some(place) = self.ports.iter().position(|port| is_meant(&*port.queue)) {
-            self.detach_place(place);
-        }
-    }
-
-    fn detach_place(&mut self, place: usize) {
-        let mut port = self.ports.remove(place);
-        if self.watching_ports {
-            unwatch(&self.sleeper, &*port.queue);
-        }
-        // Empty, unless the queue went in the middle of a turn.
-        port.outbox.release(usize::MAX, &mut self.pool);
-        self.hand_back(port.queue);
-    }
-
     /// Control frees it; if its mailbox is full it is freed here, once.
     fn give_back(&mut self, tap: Box<Tap>) {
         if self.events.send(Event::Untapped(tap)).is_err() {
             self.counters.drops.add(Reason::MailboxFull, 1);
-        }
-    }
-
-    /// Closing may block, so control does it, and the event has room reserved in its mailbox. Where a program made the mailbox
-    /// without that room and it is full, a blocking close here is the lesser evil.
-    fn hand_back(&mut self, queue: Box<dyn PortQueue>) {
-        if let Err(Event::Detached(queue)) = self.events.send_reserved(Event::Detached(queue)) {
-            self.counters.drops.add(Reason::MailboxFull, 1);
-            queue.close().into_iter().for_each(|frame| self.pool.release(frame));
         }
     }
 
@@ -622,26 +497,6 @@ impl<E: Engine> Worker<E> {
         }
     }
 
-    /// While it spins from packet to packet nobody waits on the ports' fds, and the kernel need not go through the motions of
-    /// waking somebody for every frame.
-    fn unwatch_ports(&mut self) {
-        if std::mem::take(&mut self.watching_ports) {
-            self.ports.iter().for_each(|port| unwatch(&self.sleeper, &*port.queue));
-        }
-    }
-
-    /// Before sleeping. Says whether all of them are watched.
-    fn watch_ports(&mut self) -> bool {
-        if !self.watching_ports {
-            let watched = self.ports.iter().all(|port| watch(&self.sleeper, &*port.queue).is_ok());
-            self.watching_ports = true;
-            if !watched {
-                self.unwatch_ports();
-            }
-        }
-        self.watching_ports
-    }
-
     fn hold_or_release(&mut self, now: Instant) {
         let wanted = self.idle.wants_request(now) && !self.request_refused;
         if wanted == self.request.is_held() {
@@ -675,21 +530,6 @@ impl<E: Engine> Worker<E> {
     pub fn fd(&self) -> impl AsFd + '_ {
         self.sleeper.as_fd()
     }
-}
-
-fn watch(sleeper: &Sleeper, queue: &dyn PortQueue) -> Result<(), Errno> {
-    queue.fd().map_or(Ok(()), |fd| sleeper.add(fd, port_token(queue), false))
-}
-
-fn unwatch(sleeper: &Sleeper, queue: &dyn PortQueue) {
-    if let Some(fd) = queue.fd() {
-        let _ = sleeper.remove(fd);
-    }
-}
-
-fn port_token(queue: &dyn PortQueue) -> u64 {
-    let id = queue.id();
-    1 + (u64::from(id.port) << 16 | u64::from(id.queue))
 }
 
 #[cfg(test)]

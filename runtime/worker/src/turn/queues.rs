@@ -1,0 +1,108 @@
+//! The queues that a worker serves: taking one on, giving it back, and having its fd in the epoll while the worker may sleep.
+
+use rustix::io::Errno;
+use twinpath_frame::Burst;
+use twinpath_inspect::Reason;
+use twinpath_port::PortQueue;
+use twinpath_time::Instant;
+
+use super::{Event, PORTS_MAX, Worker};
+use crate::engine::{Attached, Engine};
+use crate::sleep::Sleeper;
+
+/// Turns that serving what is left in the rings may take: more than any ring has bursts.
+const EMPTYING_TURNS_MAX: u32 = 1024;
+
+impl<E: Engine> Worker<E> {
+    /// Attaches a queue before the worker runs; later it is [`Command::Attach`].
+    pub fn attach(&mut self, mut queue: Box<dyn PortQueue>) {
+        if self.ports.len() == PORTS_MAX {
+            self.counters.drops.add(Reason::PortDown, 1);
+            return self.hand_back(queue);
+        }
+        if self.watching_ports && watch(&self.sleeper, &*queue).is_err() {
+            // Without a place in the epoll it would be served only while spinning: better not at all.
+            return self.hand_back(queue);
+        }
+        queue.prepare(&mut self.pool);
+        let id = queue.id();
+        self.ports.push(Attached { queue, outbox: Burst::new() });
+        if self.events.send_reserved(Event::Attached(id)).is_err() {
+            // Nothing will be steered to it, and the kernel goes on serving: better than to lose frames unknown.
+            self.counters.drops.add(Reason::MailboxFull, 1);
+        }
+    }
+
+    /// Serves what is in the queues' rings. Before a queue is taken away, and before the end: what the kernel has put there it
+    /// gives to nobody else. Nothing new is claimed for such a queue by then, so a few turns do.
+    pub(super) fn empty_ports(&mut self, now: Instant) {
+        for _ in 0..EMPTYING_TURNS_MAX {
+            let taken = self.poll_ports(now);
+            self.flush();
+            if taken == 0 {
+                break;
+            }
+        }
+    }
+
+    pub(super) fn detach(&mut self, now: Instant, is_meant: impl Fn(&dyn PortQueue) -> bool) {
+        self.empty_ports(now);
+        while let Some(place) = self.ports.iter().position(|port| is_meant(&*port.queue)) {
+            self.detach_place(place);
+        }
+    }
+
+    pub(super) fn detach_place(&mut self, place: usize) {
+        let mut port = self.ports.remove(place);
+        if self.watching_ports {
+            unwatch(&self.sleeper, &*port.queue);
+        }
+        // Empty, unless the queue went in the middle of a turn.
+        port.outbox.release(usize::MAX, &mut self.pool);
+        self.hand_back(port.queue);
+    }
+
+    /// Closing may block, so control does it, and the event has room reserved in its mailbox. Where a program made the mailbox
+    /// without that room and it is full, a blocking close here is the lesser evil.
+    pub(super) fn hand_back(&mut self, queue: Box<dyn PortQueue>) {
+        if let Err(Event::Detached(queue)) = self.events.send_reserved(Event::Detached(queue)) {
+            self.counters.drops.add(Reason::MailboxFull, 1);
+            queue.close().into_iter().for_each(|frame| self.pool.release(frame));
+        }
+    }
+
+    /// While it spins from packet to packet nobody waits on the ports' fds, and the kernel need not go through the motions of
+    /// waking somebody for every frame.
+    pub(super) fn unwatch_ports(&mut self) {
+        if std::mem::take(&mut self.watching_ports) {
+            self.ports.iter().for_each(|port| unwatch(&self.sleeper, &*port.queue));
+        }
+    }
+
+    /// Before sleeping. Says whether all of them are watched.
+    pub(super) fn watch_ports(&mut self) -> bool {
+        if !self.watching_ports {
+            let watched = self.ports.iter().all(|port| watch(&self.sleeper, &*port.queue).is_ok());
+            self.watching_ports = true;
+            if !watched {
+                self.unwatch_ports();
+            }
+        }
+        self.watching_ports
+    }
+}
+
+fn watch(sleeper: &Sleeper, queue: &dyn PortQueue) -> Result<(), Errno> {
+    queue.fd().map_or(Ok(()), |fd| sleeper.add(fd, port_token(queue), false))
+}
+
+fn unwatch(sleeper: &Sleeper, queue: &dyn PortQueue) {
+    if let Some(fd) = queue.fd() {
+        let _ = sleeper.remove(fd);
+    }
+}
+
+pub(super) fn port_token(queue: &dyn PortQueue) -> u64 {
+    let id = queue.id();
+    1 + (u64::from(id.port) << 16 | u64::from(id.queue))
+}
