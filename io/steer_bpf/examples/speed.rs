@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p twinpath-steer-bpf --example speed`, as root. A test run's own cost, some 20 to 30 ns, is
 //! in every figure: the column `tcx, no note` is little else. `direct ring` is the program at tc ingress while it fills the
-//! worker's ring.
+//! worker's ring. A second table has what it costs that claims end by themselves where a worker is stuck.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use common::{direct_ring, filter, ingress, run, xdp};
 use twinpath_rings::direct::DirectRing;
-use twinpath_steer::corpus;
+use twinpath_steer::corpus::{self, Corpus};
 use twinpath_steer_bpf::{DIRECT_SLOTS, Path, Steering};
 
 const REPEAT: u32 = 1_000_000;
@@ -59,13 +59,43 @@ fn main() -> Result<(), Box<dyn Error>> {
         ring.set_on(false);
         println!("{name:32} {table:8} {at_xdp:6} {at_filter:8} {at_tcx:12} {at_ring:11}");
     }
+    fail_open(&corpus)
+}
+
+/// What it costs a frame that programs ask whether the worker is stuck, on the packet path: medians of both programs' differences, measured
+/// in turns. The word of the queue is set, as it is for all frames of a burst but the first.
+fn fail_open(corpus: &Corpus) -> Result<(), Box<dyn Error>> {
+    let mut without = Steering::load(Path::Packet)?;
+    let mut with = Steering::load_to_fail_open(Path::Packet, Duration::from_secs(3600))?;
+    for steering in [&mut without, &mut with] {
+        steering.apply(&corpus.tables["basic"])?;
+    }
+    let mut rings = [direct_ring(&without), direct_ring(&with)];
+    rings.iter().for_each(|ring| ring.set_on(true));
+    println!("\nfail-open: ns more per frame at the filter, and with the direct ring");
+    for (what, name) in [("claimed-frame-ns", "ipv4_udp_claimed"), ("kernel-frame-ns", "tcp_ack")] {
+        let frame = &corpus.cases.iter().find(|case| case.name == name).ok_or("no such case")?.frame;
+        let doubled = [&frame[..14], frame].concat();
+        // The filter leaves everything to a ring that is on.
+        rings.iter().for_each(|ring| ring.set_on(false));
+        let at_filter = |steering| run(filter(steering), &doubled, None, REPEAT).duration.as_nanos() as i128;
+        let more_at_filter = median_of(|| at_filter(&with) - at_filter(&without));
+        rings.iter().for_each(|ring| ring.set_on(true));
+        let more_at_ring =
+            at_ring(&with, &mut rings[1], frame) as i128 - at_ring(&without, &mut rings[0], frame) as i128;
+        println!("{what:32} {more_at_filter:6} {more_at_ring:6}");
+    }
     Ok(())
 }
 
-fn median(measure: impl Fn() -> Duration) -> u128 {
-    let mut passes: Vec<_> = (0..PASSES).map(|_| measure().as_nanos()).collect();
+fn median_of<T: Ord + Copy>(measure: impl Fn() -> T) -> T {
+    let mut passes: Vec<_> = (0..PASSES).map(|_| measure()).collect();
     passes.sort_unstable();
     passes[PASSES / 2]
+}
+
+fn median(measure: impl Fn() -> Duration) -> u128 {
+    median_of(|| measure().as_nanos())
 }
 
 /// One lap of the ring per pass, which is emptied in between.
