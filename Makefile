@@ -33,12 +33,15 @@ test-guest: ## test the paths on the network cards of guests, for each of GUEST_
 	@xtask/host.sh need $(GUEST_PACKAGES) ethtool=ethtool
 	@$(MAKE) --no-print-directory build
 	@mkdir -p $(TARGET_DIR)/test-guest
-	@failed=; for kernel in $(GUEST_KERNELS); do for nic in $(GUEST_NICS); do \
+	@failed=; skipped=; measured=0; for kernel in $(GUEST_KERNELS); do for nic in $(GUEST_NICS); do \
 	    echo "make test-guest: kernel $$kernel, card $$nic"; \
-	    code=0; $(TWINPATH_LAB) devices --check --guest=$$kernel --nic $$nic \
-	        --html $(TARGET_DIR)/test-guest/$$(echo $$kernel-$$nic | tr / -).html $(ARGS) || code=$$?; \
+	    code=0; html=$(TARGET_DIR)/test-guest/$$(echo $$kernel-$$nic | tr / -).html; rm -f $$html; \
+	    $(TWINPATH_LAB) devices --check --guest=$$kernel --nic $$nic --html $$html $(ARGS) || code=$$?; \
 	    [ $$code = 0 ] || [ $$code = 3 ] || failed="$$failed $$kernel:$$nic"; \
-	done; done; [ -z "$$failed" ] || { echo "make test-guest: failed:$$failed" >&2; exit 1; }
+	    if [ -s $$html ]; then measured=$$((measured + 1)); else skipped="$$skipped $$kernel:$$nic"; fi; \
+	done; done; \
+	echo "make test-guest: $$measured measured; without a report:$${skipped:- none}; failed:$${failed:- none}"; \
+	[ -z "$$failed" ] && [ $$measured -gt 0 ]
 
 lint: setup ## formatting, clippy, the house rules, dependencies, and the committed BPF object against its source
 	@xtask/host.sh component rustfmt

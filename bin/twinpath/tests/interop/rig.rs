@@ -269,8 +269,8 @@ impl Rig {
 }
 
 impl Server {
-    /// A part of what it reports. Its control thread may be kept from answering for as long as `show` waits, where every CPU is busy: it
-    /// is asked again then, a few times.
+    /// A part of what it reports. An instance that was taking its place back has once not answered for as long as `show` waits, and why is
+    /// not known: it is asked again then, a few times.
     pub(crate) fn show(&self, topic: &str) -> Value {
         let ask = || {
             let mut command = Command::new(env!("CARGO_BIN_EXE_twinpath"));
