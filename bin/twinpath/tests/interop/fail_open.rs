@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::net::UdpSocket;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, kill_process};
 use twinpath_sys::StoppedThread;
+use twinpath_sys::child::cpu_time;
 
 use crate::changes::served_fast;
 use crate::connections::{connect, echoes};
@@ -145,6 +146,32 @@ fn what_a_stopped_worker_claims_is_served_through_the_kernel_until_it_goes_on() 
         server.wait_until_said("worker 0 moves on");
         assert_eq!(server.interrupt(), Some(0));
     }
+}
+
+/// The worker is looked at again only once there is a fast path again: until then control has nothing to do.
+#[test]
+fn while_the_interface_of_a_stuck_worker_is_gone_nobody_looks_at_it() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::new();
+    let server = rig.serve(&["--path", "packet", "--mode", "interrupt", "--fail-open-ms", FAIL_OPEN_MS]);
+    let stopped = StoppedThread::stop(thread_of(&server, 0)).unwrap();
+    let mut client = Client::new(&rig);
+    until("somebody else answers", || {
+        client.ask();
+        client.listen();
+        !client.answers.is_empty()
+    });
+    until("it is known to be stuck", || !server.show("workers")[0]["stuck_ms"].is_null());
+    rig.ip_server(&["link", "delete", "vs"]);
+    until("the interface is known to be gone", || server.path() == "kernel");
+    let (begun, before) = (Instant::now(), cpu_time(server.child.id()).unwrap());
+    (0..20).for_each(|_| drop(server.show("workers")));
+    let (passed, used) = (begun.elapsed(), cpu_time(server.child.id()).unwrap() - before);
+    assert!(used < passed / 2, "it used {used:?} of {passed:?}, and was asked 20 times");
+    drop(stopped);
+    assert_eq!(server.interrupt(), Some(0));
 }
 
 /// A process goes on when it is dropped.

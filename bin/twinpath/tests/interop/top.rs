@@ -33,8 +33,9 @@ fn top_tells_rates_and_says_when_an_instance_has_gone() {
         let service = &rates["services"][0];
         let (requests, frames) =
             (&service["requests_per_s"], &rates["interfaces"][0]["queues"][0]["frames_in_per_s"]);
-        assert_eq!(requests, frames, "none came through the kernel");
-        requests.as_f64().unwrap() > 100.0 && service["p99_ns"].as_u64().is_some_and(|p99| p99 > 0)
+        // Not the same number: frames and requests are counted one after the other, and may be read in between.
+        [requests, frames].iter().all(|rate| rate.as_f64().unwrap() > 100.0)
+            && service["p99_ns"].as_u64().is_some_and(|p99| p99 > 0)
     });
     server.kill();
     until("it says so", || next()["note"].as_str().is_some_and(|note| note.contains("is gone")));

@@ -122,8 +122,9 @@ impl<S: Service + 'static> Instance<S> {
         self.stood_by.clear();
         // They would keep the listeners open.
         self.held.iter_mut().for_each(Held::let_go);
-        self.dismiss_stand_in();
+        // The workers first, so that they accept nothing while the end of the stand-in is waited for.
         self.everyone_mut().for_each(|worker| worker.tell_services(ServeCommand::Drain { handed_over }));
+        self.dismiss_stand_in();
         // Those that are leaving already are waited for besides.
         let all = self.everyone().flat_map(|worker| &worker.services);
         let services = all.filter(|service| !self.reloads.is_leaving(service.slot)).count();

@@ -316,7 +316,7 @@ impl<S: Service + 'static> Instance<S> {
 
     pub(super) fn detach(&mut self, ifindex: u32) {
         // The programs first: from here on the kernel serves, and no frame goes to a socket that is about to close.
-        self.interface.attachment = None;
+        (self.interface.attachment, self.interface.stuck_said) = (None, None);
         self.mirror.serve_on([]);
         for worker in &mut self.workers {
             worker.detach(ifindex);

@@ -53,7 +53,7 @@ pub(super) struct StandIn<S: Service> {
 }
 
 /// What becomes readable when a worker is stuck; `None` if that is never said.
-pub(super) fn watch(attachment: &Attachment) -> io::Result<Option<AsyncFd<OwnedFd>>> {
+fn watch(attachment: &Attachment) -> io::Result<Option<AsyncFd<OwnedFd>>> {
     attachment.stuck().map(readable_copy).transpose()
 }
 
@@ -155,12 +155,27 @@ impl<S: Service + 'static> Instance<S> {
         }
     }
 
+    /// There is a fast path from now on: waits to hear that a worker is stuck, and looks whether one still is.
+    pub(super) fn watch_workers(&mut self) {
+        let said = self.interface.attachment.as_ref().map_or(Ok(None), watch);
+        self.interface.stuck_said = said.unwrap_or_else(|error| {
+            tracing::warn!("nobody serves in place of a worker that is stuck: {error}");
+            None
+        });
+        if let Some(stand_in) = self.stand_in.as_mut().filter(|stand_in| stand_in.serves) {
+            stand_in.look_at = Some(Due::now());
+        }
+    }
+
     /// Looks which workers are stuck, and has the stand-in serve while one is.
     pub(super) fn look_at_stuck(&mut self) {
         self.read_workers();
         let now = clock::now();
-        // While there is no fast path nobody says who is: who was is taken to be still.
-        let Some(attachment) = &mut self.interface.attachment else { return };
+        let Some(attachment) = &mut self.interface.attachment else {
+            // Without a fast path nothing is found out: who was stuck is taken to be still, and looked at once there is one again.
+            self.stand_in.iter_mut().for_each(|stand_in| stand_in.look_at = None);
+            return;
+        };
         attachment.read_stuck();
         for worker in &mut self.workers {
             let since = worker.queues.iter().filter_map(|queue| attachment.stuck_since(queue.id)).min();

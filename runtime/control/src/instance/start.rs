@@ -19,7 +19,6 @@ use super::hand_over::Held;
 use super::hold::{KernelSockets, hold_frames, hold_ports};
 use super::reload::{Reloads, Source};
 use super::stand_by::StandingBy;
-use super::stand_in;
 use super::take_over::Inherited;
 use super::workers::{NewService, StartError, WorkerHandle};
 use super::{Instance, InstanceError, Interface, Plan, ServicePlan};
@@ -366,11 +365,8 @@ impl<S: Service + 'static> Instance<S> {
         if let Some(link) = self.interface.ifindex.and_then(|ifindex| self.mirror.tables().link(ifindex)) {
             attachment.set_cut_here(link.cuts_super_frames());
         }
-        self.interface.stuck_said = stand_in::watch(&attachment).unwrap_or_else(|error| {
-            tracing::warn!("nobody serves in place of a worker that is stuck: {error}");
-            None
-        });
         self.interface.attachment = Some(attachment);
+        self.watch_workers();
         self.mirror.serve_on([ifindex]);
         for placed in placed {
             let Placed { worker, .. } = placed;
