@@ -6,7 +6,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -24,9 +24,6 @@ pub(crate) const PORT: u16 = 7007;
 
 /// Longest wait for anything that must happen.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
-
-/// How often an instance that did not answer in time is asked again.
-const SHOW_RETRIES: u32 = 2;
 
 /// Options for each way to a fast path; the second word is how `show` begins to call it.
 pub(crate) const PACKET: &[&str] = &["--path", "packet"];
@@ -269,23 +266,14 @@ impl Rig {
 }
 
 impl Server {
-    /// A part of what it reports. An instance that was taking its place back has once not answered for as long as `show` waits, and why is
-    /// not known: it is asked again then, a few times.
+    /// A part of what it reports.
     pub(crate) fn show(&self, topic: &str) -> Value {
-        let ask = || {
-            let mut command = Command::new(env!("CARGO_BIN_EXE_twinpath"));
-            command.args(["show", topic, "--json", "--socket"]).arg(&self.socket);
-            command.output().expect("twinpath runs")
-        };
-        let no_answer = |output: &Output| said(output).contains("stopped answering");
-        let mut output = ask();
-        for _ in 0..SHOW_RETRIES {
-            if !no_answer(&output) {
-                break;
-            }
-            output = ask();
-        }
-        assert!(output.status.success(), "show {topic}: {}", said(&output));
+        let output = Command::new(env!("CARGO_BIN_EXE_twinpath"))
+            .args(["show", topic, "--json", "--socket"])
+            .arg(&self.socket)
+            .output()
+            .expect("twinpath runs");
+        assert!(output.status.success(), "show {topic}: {}", String::from_utf8_lossy(&output.stderr));
         let answer: Value = serde_json::from_slice(&output.stdout).expect("JSON");
         answer.get(topic).cloned().unwrap_or(answer)
     }
@@ -383,10 +371,6 @@ fn link_json(namespace: &Namespace, name: &str) -> Value {
     let output = command.output().expect("iproute2 is installed");
     let links: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
     links[0].clone()
-}
-
-fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 fn end(mut child: Child) {
