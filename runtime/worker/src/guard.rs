@@ -252,6 +252,15 @@ impl Guard {
         }
     }
 
+    /// When a worker that has stepped down may step up again. One that sleeps for longer would be woken at the lower priority.
+    #[must_use]
+    pub fn steps_up_at(&self, now: Instant) -> Option<Instant> {
+        if self.step != Some(Step::Low) {
+            return None;
+        }
+        self.spin.opens(now).max(self.run.opens(now))
+    }
+
     /// It has slept until `now`, since the last turn began, and found work on waking, or not.
     #[inline]
     pub fn slept(&mut self, now: Instant, worked: bool) {
@@ -525,6 +534,22 @@ mod tests {
         // At the same work per packet: 300 us of spinning are much of 350, and little of 20,000.
         let (steps, _) = stepping(busy.chain(quiet.map(|us| 10 * us)), 10, 300, false);
         assert_eq!(steps, 2);
+    }
+
+    #[test]
+    fn who_falls_asleep_below_steps_up_in_time_for_the_next_packet() {
+        let mut guard = Guard::stepping(Shares { spin_permille: 100, run_permille: 500 });
+        let now = Instant::from_nanos(SECOND);
+        assert_eq!(guard.steps_up_at(now), None);
+        assert_eq!(guard.turned(now, true, true), Verdict::Step(Step::Low));
+        // It has polled for a second, and would sleep for ever now: a tenth of 10 ms is all that may be saved up.
+        let now = now + Duration::from_secs(1);
+        assert_eq!(guard.turned(now, false, false), Verdict::Free);
+        let up_at = guard.steps_up_at(now).expect("it is to step up again");
+        assert!(up_at <= now + Duration::from_millis(11), "{up_at:?}");
+        guard.slept(up_at, false);
+        assert_eq!(guard.turned(up_at, false, false), Verdict::Step(Step::High));
+        assert_eq!(guard.steps_up_at(up_at), None);
     }
 
     #[test]

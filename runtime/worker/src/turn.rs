@@ -468,7 +468,10 @@ impl<E: Engine> Worker<E> {
         self.publish();
         self.with_io(|engine, io| engine.rest(io));
         // What it could not put to rest is due at once.
-        let until = until.min(self.engine.next_deadline());
+        let mut until = until.min(self.engine.next_deadline());
+        if let Some(steps_up_at) = self.guard.as_ref().and_then(|guard| guard.steps_up_at(now)) {
+            until = until.min(steps_up_at);
+        }
         let armed = self.watch_ports() && self.ports.iter_mut().all(|port| port.queue.arm());
         let work = self.commands.look() || self.ports.iter().any(|port| port.queue.look());
         if armed && !work {

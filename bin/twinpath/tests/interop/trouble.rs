@@ -95,7 +95,6 @@ fn a_flood_of_forged_sources_does_not_starve_an_honest_peer() {
         let from = format!("10.128.{}.{}", number >> 8, number & 0xff);
         rig_send(&rig, &from);
     }
-    // Everything is learnt anew once while the link is young: when its IPv6 address has settled.
     let fast = (0..100).filter(|_| asks_fast(&honest)).count();
     assert!(fast >= 95, "it keeps the fast path: {fast} of 100");
     // One that was never seen before gets it, too.
