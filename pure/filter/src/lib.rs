@@ -1,12 +1,12 @@
-//! Which frames somebody wants to see: the everyday part of tcpdump's filter language (pcap-filter(7)), as a value.
+//! The everyday part of tcpdump's filter language (pcap-filter(7)), as a value: it says which frames a capture keeps.
 //!
-//! A text becomes a short list of steps, each a question about the frame and where to go on for either answer. Asking
-//! allocates nothing and always ends. What a filter says of a frame is what tcpdump says of it, to the letter: `and` and `or`
-//! have the same precedence and bind from the left, `not` binds closest, and a frame that ends before a byte that is asked
-//! for is not wanted, whatever stands before it.
+//! A filter text is compiled to a short list of steps. A step is one test of the frame and the number of the next
+//! step for either result. Matching allocates nothing and always ends. The result is tcpdump's, to the letter: `and`
+//! and `or` have the same precedence and bind from the left, `not` binds closest, and a frame that ends before a byte
+//! that a test reads does not match, whatever stands in front of that test.
 //!
-//! Not taken over: names in place of numbers, `proto` and arithmetic on bytes, `vlan`, `gateway`, lengths. A frame with a
-//! VLAN tag in it is of type 0x8100, as in tcpdump.
+//! Not supported: names in place of numbers, `proto` and arithmetic on bytes, `vlan`, `gateway`, lengths. A frame
+//! with a VLAN tag in it has EtherType 0x8100, as in tcpdump.
 
 mod parse;
 mod test;
@@ -15,11 +15,11 @@ pub use parse::{CONDITIONS_MAX, FilterError, TEXT_MAX};
 
 use self::test::Test;
 
-/// Go to no step: the frame is wanted, or not.
+/// Ends the list of steps: the frame matches (`WANTED`) or does not (`UNWANTED`).
 const WANTED: u16 = u16::MAX;
 const UNWANTED: u16 = u16::MAX - 1;
 
-/// A question, and the number of the next step for either answer.
+/// One test, and the number of the next step for either result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Step {
     test: Test,
@@ -27,7 +27,7 @@ struct Step {
     no: u16,
 }
 
-/// Which frames are wanted.
+/// A compiled filter: which frames are wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter {
     steps: Vec<Step>,
@@ -35,18 +35,18 @@ pub struct Filter {
 }
 
 impl Default for Filter {
-    /// All of them.
+    /// The filter that every frame matches.
     fn default() -> Self {
         Self { steps: Vec::new(), first: WANTED }
     }
 }
 
 impl Filter {
-    /// Whether an Ethernet frame is wanted.
+    /// Whether an Ethernet frame matches.
     #[must_use]
     pub fn wants(&self, frame: &[u8]) -> bool {
         let mut at = self.first;
-        // A step leads to earlier ones only: it ends.
+        // A step leads only to steps of lower numbers, so the loop ends.
         while let Some(step) = self.steps.get(usize::from(at)) {
             match step.test.of(frame) {
                 Some(true) => at = step.yes,
@@ -57,7 +57,7 @@ impl Filter {
         at == WANTED
     }
 
-    /// Whether it wants every frame, unseen.
+    /// Whether every frame matches, so that no frame has to be read.
     #[must_use]
     pub const fn is_everything(&self) -> bool {
         self.first == WANTED

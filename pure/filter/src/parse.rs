@@ -1,4 +1,4 @@
-//! From text to steps. Every error points at a word.
+//! Compiles the text of a filter to steps. Every error points at a word of the text.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
@@ -8,33 +8,33 @@ use crate::{Filter, Step, UNWANTED, WANTED};
 
 /// Longest text, bytes.
 pub const TEXT_MAX: usize = 4096;
-/// Most conditions in a filter: what a worker may be asked to look at, per frame.
+/// Most conditions in a filter. It bounds the work per frame.
 pub const CONDITIONS_MAX: usize = 64;
-/// Parentheses and `not`s within each other, at most.
+/// Deepest nesting of parentheses and `not`.
 const DEPTH_MAX: usize = 32;
 
 /// What is wrong with a filter, and where.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}\n  {text}\n  {mark}", mark = mark(text, *at, *len))]
 pub struct FilterError {
-    /// What is wrong and what was expected.
+    /// The fault, and what was expected instead.
     pub what: String,
-    /// The filter.
+    /// The text of the filter.
     pub text: String,
-    /// Where the word begins, bytes.
+    /// Offset of the word at fault, bytes.
     pub at: usize,
     /// Its length, bytes; 0 at the end of the text.
     pub len: usize,
 }
 
-/// Carets below the word.
+/// The line with carets below the word at fault.
 fn mark(text: &str, at: usize, len: usize) -> String {
     let column = text[..at].chars().count();
     let width = text[at..at + len].chars().count().max(1);
     format!("{}{}", " ".repeat(column), "^".repeat(width))
 }
 
-/// A condition, or several.
+/// The syntax tree: one condition, or several joined.
 enum Node {
     Test(Test),
     Not(Box<Node>),
@@ -45,7 +45,7 @@ enum Node {
 impl FromStr for Filter {
     type Err = FilterError;
 
-    /// Reads a filter; nothing but blanks wants everything.
+    /// Compiles a filter. A text of blanks only matches every frame.
     fn from_str(text: &str) -> Result<Self, FilterError> {
         let mut parser = Parser { text, words: Vec::new(), at: 0, conditions: 0, depth: 0 };
         if text.len() > TEXT_MAX {
@@ -66,7 +66,7 @@ impl FromStr for Filter {
 }
 
 impl Filter {
-    /// Lays the steps of `node`, the last ones first; where it begins.
+    /// Emits the steps of `node`, the last ones first, and returns the number of its first step.
     fn lay(&mut self, node: &Node, yes: u16, no: u16) -> u16 {
         match node {
             Node::Test(test) => {
@@ -86,7 +86,7 @@ impl Filter {
     }
 }
 
-/// Where each word begins and ends: separated by blanks; `(`, `)`, `!`, `&&` and `||` stand for themselves.
+/// Start and end of each word, bytes. Blanks separate words; `(`, `)`, `!`, `&&` and `||` are words by themselves.
 fn words(text: &str) -> Vec<(usize, usize)> {
     let mut words = Vec::new();
     let mut begun = None;
@@ -130,26 +130,26 @@ impl<'a> Parser<'a> {
         word
     }
 
-    /// Takes the next word if it is one of these.
+    /// Consumes and returns the next word if it is one of `wanted`.
     fn take(&mut self, wanted: &[&str]) -> Option<&'a str> {
         self.word().filter(|word| wanted.contains(word)).inspect(|_| self.at += 1)
     }
 
     fn error_at(&self, at: usize, len: usize, what: String) -> FilterError {
-        // Cut to what can be shown, at the border of a character.
+        // Cut to the length that is shown, at a character boundary.
         let end = (0..=self.text.len().min(TEXT_MAX)).rev().find(|end| self.text.is_char_boundary(*end));
         let text = self.text[..end.unwrap_or(0)].to_owned();
         let at = at.min(text.len());
         FilterError { what, len: len.min(text.len() - at), at, text }
     }
 
-    /// At the word that comes next.
+    /// An error at the word that comes next.
     fn error(&self, what: String) -> FilterError {
         let (begin, end) = self.words.get(self.at).copied().unwrap_or((self.text.len(), self.text.len()));
         self.error_at(begin, end - begin, what)
     }
 
-    /// At the word just taken.
+    /// An error at the word just consumed.
     fn error_before(&mut self, what: String) -> FilterError {
         self.at = self.at.saturating_sub(1);
         self.error(what)
@@ -164,7 +164,7 @@ impl<'a> Parser<'a> {
 
     fn expression(&mut self) -> Result<Node, FilterError> {
         let mut left = self.term()?;
-        // As in pcap-filter(7): equal precedence, from the left.
+        // Equal precedence, from the left, as in pcap-filter(7).
         while let Some(word) = self.take(&["and", "or", "&&", "||"]) {
             let right = Box::new(self.term()?);
             left = match word {
@@ -215,7 +215,7 @@ impl<'a> Parser<'a> {
             (protocol, side, Some("port")) => self.port(protocol, side.unwrap_or(Side::Either)),
             (protocol, side, Some("net")) => self.net(protocol, side.unwrap_or(Side::Either)),
             (protocol, side, Some(_)) => self.host(protocol, side.unwrap_or(Side::Either)),
-            // `src 10.0.0.1` says host.
+            // `src 10.0.0.1` is short for `src host 10.0.0.1`.
             (protocol, Some(side), None) if self.word().is_some_and(|word| word.parse::<IpAddr>().is_ok()) => {
                 self.host(protocol, side)
             }
@@ -237,7 +237,7 @@ impl<'a> Parser<'a> {
             None => word.parse(),
         };
         match number {
-            // Below, the field is a length (IEEE 802.3, 3.2.6), and the frame is another kind of thing.
+            // A smaller number is the length of an IEEE 802.3 frame (3.2.6), not an EtherType.
             Ok(number) if number >= 0x600 => Ok(Test::EtherType(number)),
             _ => Err(self.error_before(format!("`{word}` is no EtherType: give 0x600 to 0xffff"))),
         }
@@ -319,7 +319,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// The condition that a protocol's name is by itself.
+/// The condition that a protocol's name stands for when it is used alone.
 fn alone(protocol: &str) -> Test {
     match protocol {
         "udp" => Test::Over(17),

@@ -1,5 +1,5 @@
-//! One question about a frame, asked as tcpdump's compiler asks it: the same bytes in the same order, so that a frame that
-//! ends early gets the same answer.
+//! One test of a frame. It reads the same bytes in the same order as the code of tcpdump's compiler, so that a frame
+//! that ends early gets the same result.
 
 const IPV4: u16 = 0x0800;
 const ARP: u16 = 0x0806;
@@ -15,7 +15,7 @@ const FRAGMENT: u8 = 44;
 /// Length of the Ethernet header.
 const ETHERNET: usize = 14;
 
-/// Which end of a packet.
+/// Which end of a packet an address or port belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Source,
@@ -30,7 +30,7 @@ pub(crate) enum Net {
     V6 { address: [u32; 4], mask: [u32; 4] },
 }
 
-/// Where an IPv4 address may stand.
+/// Which headers hold the IPv4 address: IPv4's, ARP's or RARP's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Family {
     Any,
@@ -42,11 +42,11 @@ pub(crate) enum Family {
 pub(crate) enum Test {
     /// The type field of the Ethernet header.
     EtherType(u16),
-    /// Over IPv4.
+    /// This protocol over IPv4.
     Over4(u8),
-    /// Over IPv6, also as what a fragment belongs to.
+    /// This protocol over IPv6, also in a fragment.
     Over6(u8),
-    /// Over either.
+    /// This protocol over IPv4 or IPv6.
     Over(u8),
     Address {
         net: Net,
@@ -62,7 +62,7 @@ pub(crate) enum Test {
 }
 
 impl Test {
-    /// The answer; `None` if the frame ends before a byte that is asked for.
+    /// The result; `None` if the frame ends before a byte that the test reads.
     pub(crate) fn of(self, frame: &[u8]) -> Option<bool> {
         match self {
             Self::EtherType(wanted) => Some(half(frame, 12)? == wanted),
@@ -106,7 +106,7 @@ fn over6(frame: &[u8], protocol: u8) -> Option<bool> {
     Some(next == protocol || next == FRAGMENT && byte(frame, 54)? == protocol)
 }
 
-/// Tests the source, the destination, or the one and then the other, at these places.
+/// Tests the source, the destination, or either in turn, at the given offsets.
 fn ends(side: Side, source: usize, destination: usize, test: impl Fn(usize) -> Option<bool>) -> Option<bool> {
     match side {
         Side::Source => test(source),
@@ -146,7 +146,7 @@ fn carries_ports(found: u8, wanted: Option<u8>) -> bool {
 }
 
 fn port4(frame: &[u8], port: u16, side: Side, protocol: Option<u8>) -> Option<bool> {
-    // A later fragment has no ports.
+    // Only the first fragment has the ports.
     if half(frame, 12)? != IPV4
         || !carries_ports(byte(frame, 23)?, protocol)
         || half(frame, ETHERNET + 6)? & 0x1fff != 0

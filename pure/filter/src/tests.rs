@@ -4,7 +4,7 @@ fn read(text: &str) -> Result<Filter, FilterError> {
     text.parse()
 }
 
-/// What is said of a filter, and the word that is pointed at.
+/// The message of the error, and the word it points at.
 fn fault(text: &str) -> (String, String) {
     let error = read(text).unwrap_err();
     (error.what.clone(), error.text[error.at..error.at + error.len].to_owned())
@@ -93,7 +93,7 @@ fn no_text_and_no_frame_does_harm() {
                 let frame: Vec<u8> = (0..rng.usize(0..70)).map(|_| rng.u8(..)).collect();
                 let _ = filter.wants(&frame);
             }
-            // The mark, too, is drawn at the border of a character.
+            // The carets, too, start at a character boundary.
             Err(error) => assert!(error.to_string().contains('^'), "{text}"),
         }
     }

@@ -1,4 +1,4 @@
-//! The same verdicts as tcpdump's, on the steering corpus and on frames and filters made from a seed.
+//! Compares our filters with tcpdump's, on the steering corpus and on frames and filters generated from a seed.
 #![allow(clippy::unwrap_used, reason = "a test says what it needs")]
 
 use std::fs::File;
@@ -108,10 +108,10 @@ fn write_capture(frames: &[Vec<u8>]) -> tempfile::NamedTempFile {
     file
 }
 
-/// The numbers of the frames that tcpdump wants.
+/// The numbers of the frames that tcpdump selects.
 fn asked(capture: &tempfile::NamedTempFile, filter: &str) -> Option<Vec<usize>> {
     let output = Command::new("tcpdump")
-        // Not optimised: an optimised filter may skip a look beyond the end of a frame.
+        // Not optimised: tcpdump's optimiser may remove a read beyond the end of a frame, and with it the mismatch.
         .args(["-O", "-r", "-", "-w", "-", filter])
         .stdin(File::open(capture.path()).unwrap())
         .stderr(Stdio::piped())

@@ -1,8 +1,8 @@
-//! A counter with one writer.
+//! A counter that one thread writes and any thread reads.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts; written by one thread, read by any. Two writers would lose counts, not memory safety.
+/// A counter with a single writer. Two writers would lose counts, but not memory safety.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
@@ -13,13 +13,13 @@ impl Counter {
         Self(AtomicU64::new(0))
     }
 
-    /// Adds `count`. A load and a store, not a locked instruction: that is what the single writer buys.
+    /// Adds `count` with a load and a store. A single writer needs no locked instruction.
     #[inline]
     pub fn add(&self, count: u64) {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
     }
 
-    /// Sets it, for gauges and for counts kept elsewhere.
+    /// Sets the value, for gauges and for counts kept elsewhere.
     #[inline]
     pub fn set(&self, count: u64) {
         self.0.store(count, Ordering::Relaxed);

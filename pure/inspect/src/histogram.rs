@@ -1,8 +1,8 @@
-//! How often something took how long, in buckets of fixed width: one writer, any reader, no allocation.
+//! Histograms of durations: one writer, any reader, no allocation.
 //!
-//! The buckets are log-linear: below 16 ns one per nanosecond, above that sixteen per doubling, so that a value is known to
-//! 1/16 of itself. Writing is a shift and two additions to memory, once per burst: 0.7 ns more per turn of a
-//! loop here, with the buckets in the cache.
+//! The buckets are log-linear: one per nanosecond below 16 ns, sixteen per doubling above, so that a value is known
+//! to 1/16. Recording is a shift and two additions to memory, once per burst. It adds 0.7 ns to a turn of a loop,
+//! with the buckets in the cache.
 
 use crate::Counter;
 
@@ -10,13 +10,13 @@ use crate::Counter;
 const SUB_BUCKETS: u64 = 16;
 const SUB_BITS: u32 = SUB_BUCKETS.trailing_zeros();
 
-/// Values from 2^34 ns (17 s) on share the last bucket.
+/// Values from 2^34 ns (17 s) up share the last bucket.
 const VALUE_BITS: u32 = 34;
 
 /// Number of buckets.
 const BUCKETS: usize = ((VALUE_BITS - SUB_BITS + 1) * SUB_BUCKETS as u32) as usize;
 
-/// Counts of times taken; written by one thread.
+/// A histogram of durations; written by one thread.
 #[derive(Debug)]
 pub struct Histogram {
     counts: [Counter; BUCKETS],
@@ -37,7 +37,7 @@ impl Histogram {
         self.sum_ns.add(nanos.wrapping_mul(count));
     }
 
-    /// What was counted so far.
+    /// A copy of the counts so far.
     #[must_use]
     pub fn read(&self) -> Times {
         let counted = self.counts.iter().enumerate().map(|(at, count)| (upper_ns(at), count.get()));
@@ -45,12 +45,12 @@ impl Histogram {
     }
 }
 
-/// A copy of a histogram: only buckets that hold something.
+/// A copy of a histogram, without its empty buckets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Times {
     /// Sum of all times, ns.
     pub sum_ns: u64,
-    /// Upper bound of a bucket, ns (inclusive), and how many events fell into it; ascending.
+    /// Pairs of a bucket's upper bound (ns, inclusive) and its number of events, ascending.
     pub buckets: Vec<(u64, u64)>,
 }
 
@@ -61,7 +61,7 @@ impl Times {
         self.buckets.iter().map(|(_, count)| count).sum()
     }
 
-    /// The time, ns, that `quantile` (0 to 1) of the events did not exceed, to 1/16; `None` without events.
+    /// The `quantile` (0 to 1) of the durations, ns, to 1/16; `None` without events.
     #[must_use]
     pub fn quantile(&self, quantile: f64) -> Option<u64> {
         let wanted = (quantile.clamp(0.0, 1.0) * self.count() as f64).ceil().max(1.0) as u64;
@@ -78,7 +78,7 @@ impl Times {
         self.buckets.iter().take_while(|(upper, _)| *upper <= nanos).map(|(_, count)| count).sum()
     }
 
-    /// What was counted since `earlier`; a bucket that shrank belongs to another instance, and counts whole.
+    /// The counts since `earlier`. A bucket that shrank belongs to a restarted instance and counts in full.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let before = |upper| {
@@ -95,7 +95,7 @@ impl Times {
         }
     }
 
-    /// Counts of both.
+    /// The sum of both.
     #[must_use]
     pub fn with(&self, other: &Self) -> Self {
         let mut buckets = self.buckets.clone();
@@ -109,7 +109,7 @@ impl Times {
     }
 }
 
-/// The bucket of a value: its exponent, and the four bits below its highest one.
+/// The index of a value's bucket: its exponent and the four bits below its highest bit.
 #[inline]
 const fn bucket(nanos: u64) -> usize {
     let exponent = (nanos | SUB_BUCKETS).ilog2();
@@ -119,7 +119,7 @@ const fn bucket(nanos: u64) -> usize {
     if at < BUCKETS { at } else { BUCKETS - 1 }
 }
 
-/// The largest value of a bucket; the last one has no bound but is given its own.
+/// The largest value of a bucket. The last bucket is unbounded; its nominal bound is returned.
 const fn upper_ns(bucket: usize) -> u64 {
     let bucket = bucket as u64;
     if bucket < 2 * SUB_BUCKETS {

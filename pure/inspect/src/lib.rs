@@ -1,7 +1,8 @@
-//! Live state: counters and histograms that one thread writes and any may read, and the closed list of reasons for a drop.
+//! Live state: counters and histograms that one thread writes and any thread reads, and the closed list of reasons
+//! for a drop.
 //!
-//! A worker owns its counters and adds to them with a plain load and store; the control thread reads them whenever
-//! somebody asks. Nothing here locks, and a reader never slows the writer down beyond one cache miss.
+//! A worker adds to its own counters with a plain load and store; the control thread reads them on demand. Nothing
+//! here locks, and a reader costs the writer one cache miss at most.
 
 mod counter;
 mod histogram;

@@ -1,12 +1,13 @@
-//! Why something was dropped or refused: a closed list, each with a stable name and a counter.
+//! The closed list of reasons for which a frame, datagram or connection is dropped or refused, each with a stable
+//! name and a counter.
 
 use crate::Counter;
 
-/// Why a frame, datagram or connection was dropped or refused.
+/// The reason for which a frame, datagram or connection was dropped or refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(usize)]
 pub enum Reason {
-    /// Shorter than its headers say.
+    /// The frame is shorter than its headers say.
     Truncated,
     /// The IP version, header length or total length contradicts itself or the frame.
     IpHeader,
@@ -16,19 +17,21 @@ pub enum Reason {
     UdpLength,
     /// The UDP checksum is wrong, or absent over IPv6 (RFC 8200, 8.1).
     UdpChecksum,
-    /// Claimed by the kernel-side program, but not by our own reading: the claim was just withdrawn, or a bug.
+    /// The steering program in the kernel claimed the frame, but the worker's own check does not: the claim was just
+    /// withdrawn, or one of them has a bug.
     NotClaimed,
-    /// The source address can be nobody's: unspecified, multicast, broadcast, loopback or our own (RFC 1812, 5.3.7).
+    /// No host can have the source address: it is unspecified, multicast, broadcast, loopback or our own (RFC 1812,
+    /// 5.3.7).
     MartianSource,
-    /// The source port is that of a service which answers by itself: answering could loop for ever.
+    /// The source port belongs to a service that answers every datagram, so that a reply could loop for ever.
     ServiceSourcePort,
-    /// It came through the kernel to an address that is not one of the interface's.
+    /// The destination address of a datagram from a kernel socket is not one of the interface's.
     NotOwnAddress,
     /// The sender is not on the service's list of sources.
     SourceNotAllowed,
-    /// A reply was not sent: its source had as many as it may have that are as large as their requests.
+    /// A reply was not sent: its source had reached the rate limit for replies that are as large as their requests.
     ReplyRate,
-    /// The service does not answer this.
+    /// The service gave no reply.
     NoReply,
     /// The pool had no free frame.
     PoolEmpty,
@@ -38,60 +41,61 @@ pub enum Reason {
     PortFull,
     /// The port refused the frame or is gone.
     PortDown,
-    /// Handed over while the worker was stuck, and found when it moved on; or a reply to that. Its sender has asked again by then, and
-    /// was answered by somebody else.
+    /// The frame waited while the worker was stuck, or the reply is to such a frame. Its sender has sent again
+    /// meanwhile and was answered through the kernel, so it is dropped when the worker moves on.
     WorkerStuck,
-    /// The kernel handed back a descriptor that we did not give it.
+    /// The kernel handed back a descriptor that we had not given it.
     BadDescriptor,
     /// The kernel socket could not take the reply now.
     KernelSocketFull,
     /// The kernel socket refused the reply (no route, unreachable, too large).
     KernelSocketRefused,
-    /// A connection was refused: the limit of connections is reached, and none of them is idle.
+    /// A connection was refused: the limit of connections is reached and none of them is idle.
     ConnectionLimit,
-    /// A connection was closed: it was the idlest when the limit of connections was reached and one more came.
+    /// A connection was closed: it had been idle longest when the limit of connections was reached and a new one
+    /// came.
     ConnectionDisplaced,
-    /// A connection was refused: its source has as many as one source may.
+    /// A connection was refused: its source has reached the limit of connections per source.
     SourceLimit,
     /// A mailbox between control and a worker was full.
     MailboxFull,
     /// The process at the other end of a shared-memory ring broke the ring's rules.
     PeerFault,
-    /// Segments still to be cut, or a checksum still to be completed, in a way that port or kernel does not know.
+    /// Segmentation or a checksum was left to the device, in a form that the port or the kernel does not support.
     OffloadRefused,
-    /// A connection was closed: nothing came on it for as long as one may be idle.
+    /// A connection was closed: nothing came on it within the idle time-out.
     IdleTimeout,
-    /// A connection was closed: part of a request came, and the rest did not in time.
+    /// A connection was closed: a request was not complete within the request time-out.
     RequestTimeout,
-    /// A connection was closed: its peer did not take its replies in time.
+    /// A connection was closed: its peer did not read its replies within the send time-out.
     PeerNotReading,
-    /// A connection was closed: a request is larger than what is kept of one.
+    /// A connection was closed: a request is larger than the buffer of a connection.
     RequestTooLarge,
-    /// A connection was closed, or a datagram dropped: what came is not the protocol served.
+    /// A connection was closed or a datagram dropped: the bytes violate the protocol served.
     ProtocolError,
     /// A connection was refused by the service.
     ServiceRefused,
-    /// A connection was closed: the service had as many bytes queued as it may, over all its connections.
+    /// A connection was closed: the service had reached its limit of queued bytes, over all its connections.
     ServiceBytes,
-    /// A reply came when its connection was closed already, or the session or address gone that it was for.
+    /// A reply was discarded: its connection or session was closed before it came, or its local address was gone.
     LateReply,
     /// A datagram was refused: its peer has no session, and the limit of sessions is reached.
     SessionLimit,
-    /// A connection was closed, or a datagram not answered: the service's code panicked while it worked on a request.
+    /// A connection was closed or a datagram not answered: the service's code panicked while it handled the request.
     HandlerFailed,
-    /// A datagram was dropped: as much work that may block waits as there may.
+    /// A datagram was dropped: the queue of the handler threads is full.
     HandlersBusy,
-    /// A reply was dropped: it is longer than a datagram can be.
+    /// A reply was dropped: it is longer than a datagram may be.
     ReplyTooLarge,
-    /// A connection was closed, or a datagram not answered: it was not done when a drain had taken as long as it may.
+    /// A connection was closed or a datagram not answered: it was not done within the time limit of a drain.
     DrainTimeout,
-    /// A connection was closed: an RPC record is larger than what is taken of one.
+    /// A connection was closed: an RPC record is larger than the limit.
     RecordTooLarge,
-    /// A connection was closed: an RPC record has more fragments than are taken.
+    /// A connection was closed: an RPC record has more fragments than the limit.
     TooManyFragments,
-    /// What came is no RPC call, or ends in its header: a datagram was dropped, or a connection closed.
+    /// The bytes are no RPC call, or end within its header: a datagram was dropped, or a connection closed.
     RpcHeader,
-    /// A call was answered with RPC_MISMATCH: it is of another version of RPC (RFC 5531, 9).
+    /// A call was answered with RPC_MISMATCH: it has another RPC version (RFC 5531, 9).
     RpcVersion,
     /// A call was answered with AUTH_ERROR: its credential or verifier is bad, or of a flavour not served.
     RpcAuth,
@@ -101,14 +105,14 @@ pub enum Reason {
     RpcProgramVersion,
     /// A call was answered with PROC_UNAVAIL: the program has no such procedure.
     RpcProcedure,
-    /// A call was answered with GARBAGE_ARGS: its arguments are not the procedure's.
+    /// A call was answered with GARBAGE_ARGS: its arguments could not be decoded.
     RpcArguments,
     /// A call was answered with SYSTEM_ERR: the program failed.
     RpcFailed,
 }
 
 impl Reason {
-    /// All of them, in the order of their counters.
+    /// All reasons, in the order of their counters.
     pub const ALL: [Self; 49] = [
         Self::Truncated,
         Self::IpHeader,
@@ -161,7 +165,7 @@ impl Reason {
         Self::RpcFailed,
     ];
 
-    /// The stable name, for `show` and metrics.
+    /// The stable name that `show` and the metrics use.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -241,7 +245,7 @@ impl Drops {
         self.0[reason as usize].get()
     }
 
-    /// The reasons that have happened, with their counts.
+    /// The reasons with a count above zero.
     pub fn happened(&self) -> impl Iterator<Item = (Reason, u64)> + '_ {
         Reason::ALL.into_iter().map(|reason| (reason, self.get(reason))).filter(|(_, count)| *count > 0)
     }

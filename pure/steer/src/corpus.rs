@@ -1,7 +1,7 @@
 //! The corpus: tables, frames and the verdicts they must get, as text in `corpus/`.
 //!
-//! Test support, here because every place that decides about a frame is held to it: user space, the XDP program, the
-//! socket filter, the tcx program. A file is lines of words; `#` starts a comment.
+//! It is test support. It stands here because every implementation of the verdict is tested against it: user space,
+//! the XDP program, the socket filter and the tcx program. A file is lines of words; `#` starts a comment.
 //!
 //! ```text
 //! table NAME                      a table, followed by its rules, one a line:
@@ -15,9 +15,9 @@
 //! case NAME                       a frame, followed by:
 //!   under NAME                    its table
 //!   tag 8100 100                  a VLAN tag beside the frame: protocol, control
-//!   segments 4                    how many segments were glued together
-//!   not PROGRAM: REASON           a program that a test run cannot ask: xdp, filter
-//!   frame                         bytes in hexadecimal until the next word
+//!   segments 4                    number of segments that were coalesced
+//!   not PROGRAM: REASON           a test run of this program can't decide it: xdp, filter
+//!   frame                         bytes in hexadecimal until the next keyword
 //!     0200 0000 0002              digits; white space means nothing
 //!     fill 00 1400                one byte, that many times
 //!   is claimed 0                  or `is pass REASON`; ends the case
@@ -44,9 +44,9 @@ const FILES: [(&str, &str); 7] = [
 /// All tables and cases.
 #[derive(Debug, Default)]
 pub struct Corpus {
-    /// By name.
+    /// Tables by name.
     pub tables: BTreeMap<String, Table>,
-    /// In the order of the files.
+    /// Cases in the order of the files.
     pub cases: Vec<Case>,
 }
 
@@ -57,19 +57,19 @@ pub struct Case {
     pub name: String,
     /// The table it is decided under, by name.
     pub table: String,
-    /// What is known besides the bytes.
+    /// What the kernel knows of the frame besides its bytes.
     pub context: Context,
-    /// From the MAC header on.
+    /// The bytes, from the MAC header on.
     pub frame: Vec<u8>,
-    /// What must come out.
+    /// The verdict it must get.
     pub verdict: Verdict,
-    /// Why a test run of the XDP program cannot tell, if so.
+    /// Why a test run of the XDP program cannot decide this case, if so.
     pub not_xdp: Option<String>,
-    /// Why a test run of the socket filter cannot tell, if so.
+    /// Why a test run of the socket filter cannot decide this case, if so.
     pub not_filter: Option<String>,
 }
 
-/// A line of the corpus that means nothing.
+/// A line of the corpus that cannot be parsed.
 #[derive(Debug, thiserror::Error)]
 #[error("corpus/{file}:{line}: {what}")]
 pub struct CorpusError {

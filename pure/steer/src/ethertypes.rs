@@ -1,10 +1,10 @@
-//! EtherTypes that are never claimed, by name: a host, or the network it is part of, stops working when a service takes them.
+//! EtherTypes that may never be claimed, by name: the host, or the network it is part of, stops working without them.
 //!
-//! Numbers are those of include/uapi/linux/if_ether.h in Linux 6.18, which keeps to the IEEE's registry.
+//! The numbers are those of include/uapi/linux/if_ether.h in Linux 6.18, which follows the IEEE's registry.
 
 use twinpath_wire::EtherType;
 
-/// Those types, with the name and what would be lost. In order of number.
+/// These EtherTypes with their names and what would stop working, in ascending order.
 const RESERVED: [(u16, &str, &str); 43] = [
     (0x0800, "IPv4", "IP is claimed by port"),
     (0x0806, "ARP", "no peer would find this host any more"),
@@ -54,7 +54,7 @@ const RESERVED: [(u16, &str, &str); 43] = [
 /// Switch chips put these in front of every frame between them and the host (`ETH_P_EDSA` and those behind it).
 const SWITCH_TAGS: [u16; 3] = [0xdada, 0xdadb, 0xe001];
 
-/// Why a type cannot be claimed, in words that go on after "it is"; `None` if it can.
+/// The reason why a type cannot be claimed, as the end of a sentence that begins with "it is"; `None` if it can.
 #[must_use]
 pub fn reserved(ethertype: EtherType) -> Option<String> {
     if ethertype < EtherType::SMALLEST {
@@ -100,7 +100,7 @@ mod tests {
             let why = reserved(EtherType(number)).unwrap_or_else(|| panic!("{number:#06x} is free"));
             assert!(why.contains(name), "{number:#06x}: {why}");
         }
-        // Local experiments (IEEE 802 clause 9.2.3), OUI extended, and numbers that nobody has.
+        // Local experiments (IEEE 802 clause 9.2.3), OUI extended, and numbers that are not assigned.
         for number in [0x0600, 0x88b5, 0x88b6, 0x88b7, 0x1234, 0xffff] {
             assert_eq!(reserved(EtherType(number)), None, "{number:#06x}");
         }

@@ -1,8 +1,8 @@
-//! What is ours; all else is the kernel's.
+//! Decides which frames of an interface the fast path takes; all others stay with the kernel.
 //!
-//! A [`Table`] says which frames of one interface are claimed; [`verdict`] decides one frame. The same decision is
-//! made inside the kernel by the programs of `io/steer_bpf`; the [`corpus`] of frames and verdicts holds them
-//! together.
+//! A [`Table`] holds the claims of one interface; [`verdict`] decides one frame. The programs of `io/steer_bpf` make
+//! the same decision inside the kernel. The [`corpus`] of frames and verdicts holds the two implementations to each
+//! other.
 //!
 //! Never here: a guess. A frame that is not understood passes to the kernel, with the reason.
 

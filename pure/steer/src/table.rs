@@ -1,4 +1,4 @@
-//! The rules of one interface.
+//! The claims of one interface, and the limits and errors of such a table.
 
 use core::fmt;
 use core::net::IpAddr;
@@ -16,16 +16,16 @@ pub const ADDRESSES_MAX: usize = 256;
 pub const SOURCES_MAX: usize = 64;
 /// Most prefixes in all allow-lists of one table.
 pub const SOURCES_TOTAL_MAX: usize = 4096;
-/// The least `frame_len_max`: what every Ethernet device carries without a tag.
+/// The least `frame_len_max`: the shortest Ethernet frame without its checksum, bytes.
 pub const FRAME_LEN_MIN: u32 = 60;
 
-// A claim's index fits a verdict.
+// A claim's index fits into the verdict's `u16`.
 const _: () = assert!(CLAIMS_MAX <= u16::MAX as usize + 1);
 
-/// What a claim takes.
+/// What a claim matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ClaimKind {
-    /// Every frame of a type that is not IP and not a tag. No IP checks apply.
+    /// Every frame of this type, which is neither IP nor a VLAN tag. No IP checks apply.
     EtherType(u16),
     /// Datagrams to a port (UDP), or segments that open a connection to it (TCP).
     Port {
@@ -33,26 +33,26 @@ pub enum ClaimKind {
         protocol: Protocol,
         /// The destination port, never 0.
         port: u16,
-        /// Only at this own address; `None`: at each.
+        /// Only this local address; `None`: every local address.
         address: Option<IpAddr>,
     },
-    /// Everything of one connection: source and destination as in the arriving frame.
+    /// Every packet of one connection: source and destination as in the arriving frame.
     Flow(FlowKey),
 }
 
 /// One claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// What it takes.
+    /// What it matches.
     pub kind: ClaimKind,
-    /// The 802.1Q VLAN it takes it from; `None`: only frames without any tag.
+    /// The 802.1Q VLAN of the frames; `None`: only frames without any tag.
     pub vlan: Option<u16>,
-    /// From whom; empty: from anybody. Only for [`ClaimKind::Port`].
+    /// Source prefixes that may use it; empty: every source. Only for [`ClaimKind::Port`].
     pub sources: Vec<Prefix>,
 }
 
 impl Claim {
-    /// A claim on a port at every own address, untagged, from anybody.
+    /// A claim on a port at every local address, untagged, from every source.
     #[must_use]
     pub const fn port(protocol: Protocol, port: u16) -> Self {
         Self { kind: ClaimKind::Port { protocol, port, address: None }, vlan: None, sources: Vec::new() }
@@ -70,10 +70,10 @@ impl Claim {
         Self { kind: ClaimKind::EtherType(ethertype), vlan: None, sources: Vec::new() }
     }
 
-    /// Whether it makes sense by itself.
+    /// Checks the claim by itself, without the other claims of a table.
     ///
     /// # Errors
-    /// Every variant of [`TableError`] that speaks of one claim.
+    /// Every variant of [`TableError`] that concerns a single claim.
     pub fn check(&self) -> Result<(), TableError> {
         check_claim(self)
     }
@@ -89,7 +89,7 @@ impl Claim {
     }
 }
 
-/// An address prefix; the bits behind it are zero.
+/// An address prefix; the bits after it are zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Prefix {
     address: IpAddr,
@@ -97,7 +97,7 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// The prefix of the first `len` bits of `address`; bits behind them are dropped.
+    /// The prefix of the first `len` bits of `address`; the other bits are cleared.
     ///
     /// # Errors
     /// [`PrefixError`], if the address has fewer bits.
@@ -116,25 +116,25 @@ impl Prefix {
         Ok(Self { address: masked, len })
     }
 
-    /// The first address.
+    /// The first address of the prefix.
     #[must_use]
     pub const fn address(&self) -> IpAddr {
         self.address
     }
 
-    /// How many leading bits count.
+    /// Length of the prefix, bits.
     #[must_use]
     pub const fn len(&self) -> u8 {
         self.len
     }
 
-    /// Whether no bit counts: every address of the family matches.
+    /// Whether the length is 0: every address of the family matches.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Whether an address lies within.
+    /// Whether an address is in the prefix.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         Self::new(address, self.len).is_ok_and(|other| other == *self)
@@ -147,7 +147,7 @@ impl fmt::Display for Prefix {
     }
 }
 
-/// Not an address, a slash and a number of bits the address has.
+/// The text is not an address, a slash and a prefix length that fits the address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a prefix is an address, or an address, a slash and a number of bits, as in 10.0.0.0/8")]
 pub struct PrefixError;
@@ -184,10 +184,10 @@ pub enum TableError {
         "more than {SOURCES_MAX} source prefixes for one claim, or {SOURCES_TOTAL_MAX} for all; join some"
     )]
     TooManySources,
-    /// Two claims take the same.
+    /// Two claims match the same frames.
     #[error("claim {0} takes the same as an earlier one; drop one of them")]
     Duplicate(usize),
-    /// An EtherType that a host lives on: see [`ethertypes`].
+    /// An EtherType that a host depends on: see [`ethertypes`].
     #[error(
         "EtherType {number:#06x} cannot be claimed: it is {why}; 0x88b5 and 0x88b6 are for local experiments",
         number = .0,
@@ -200,15 +200,15 @@ pub enum TableError {
     /// A VLAN identifier that names no VLAN (IEEE 802.1Q table 9-2).
     #[error("VLAN {0} does not exist: identifiers are 1 to 4094")]
     Vlan(u16),
-    /// A flow between families.
+    /// A flow with one IPv4 and one IPv6 address.
     #[error("flow {0} has ends of different IP families")]
     Flow(FlowKey),
-    /// An allow-list where there is no source to look at, or only one.
+    /// An allow-list on a claim that has no IP source, or only one.
     #[error("source prefixes go with a port claim only")]
     SourcesMisplaced,
 }
 
-/// What is claimed on one interface. Valid by construction, bounded by this module's limits.
+/// The claims of one interface. Valid by construction, and bounded by this module's limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
     mac: Mac,
@@ -219,8 +219,8 @@ pub struct Table {
 }
 
 impl Table {
-    /// An empty table, which claims nothing. `frame_len_max`: the longest frame, in bytes from the MAC header on,
-    /// that whoever receives the claimed frames can hold.
+    /// An empty table, which claims nothing. `frame_len_max` is the longest frame that the receiver of claimed frames
+    /// can hold, bytes from the MAC header on.
     ///
     /// # Errors
     /// [`TableError::Mac`], [`TableError::FrameLenMax`].
@@ -234,7 +234,7 @@ impl Table {
         Ok(Self { mac, frame_len_max, addresses: Vec::new(), claims: Vec::new(), sources_total: 0 })
     }
 
-    /// Adds an own address; one that is there already changes nothing.
+    /// Adds a local address; adding it again changes nothing.
     ///
     /// # Errors
     /// [`TableError::TooManyAddresses`].
@@ -252,7 +252,7 @@ impl Table {
     /// Adds a claim and returns its index.
     ///
     /// # Errors
-    /// Every variant of [`TableError`] that speaks of claims.
+    /// Every variant of [`TableError`] that concerns claims.
     pub fn add_claim(&mut self, claim: Claim) -> Result<u16, TableError> {
         if self.claims.len() == CLAIMS_MAX {
             return Err(TableError::TooManyClaims);
@@ -281,7 +281,7 @@ impl Table {
         self.frame_len_max
     }
 
-    /// The host's own addresses.
+    /// The host's local addresses.
     #[must_use]
     pub fn addresses(&self) -> &[IpAddr] {
         &self.addresses

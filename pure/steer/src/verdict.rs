@@ -1,4 +1,4 @@
-//! One frame's verdict. `io/steer_bpf/bpf/verdict.h` says the same in C, check by check and in the same order.
+//! The verdict on one frame. `io/steer_bpf/bpf/verdict.h` is the same in C, check by check and in the same order.
 
 use core::net::IpAddr;
 
@@ -7,52 +7,52 @@ use twinpath_wire::{EtherType, FlowKey, Mac, Protocol, Tag, eth, ipv4, ipv6, tcp
 
 use crate::{ClaimKind, Table};
 
-/// What is known of a frame besides its bytes.
+/// What the kernel knows of a frame besides its bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Context {
-    /// A VLAN tag that travels beside the frame, taken out by the device or the kernel.
+    /// A VLAN tag outside the frame's bytes: the device or the kernel has removed it from them.
     pub tag: Option<Tag>,
-    /// How many segments a sender's offload or the receiver's coalescing glued together; 0 or 1: none. Where only
-    /// a segment size is known, a size above 0 means glued: say 2.
+    /// Number of segments that GSO at the sender or GRO at the receiver coalesced; 0 or 1: none. Where only a segment
+    /// size is known, a size above 0 means coalesced: pass 2.
     pub segments: u32,
 }
 
-/// To whom a frame goes.
+/// Where a frame goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
-    /// To us, by the claim of this index.
+    /// To the fast path, by the claim of this index.
     Claimed(u16),
     /// To the kernel.
     Pass(PassReason),
 }
 
-/// Why a frame is the kernel's. The numbers are those of the kernel's counters; they only ever grow.
+/// Why a frame passes to the kernel. The numbers index the kernel-side counters; numbers are only ever added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum PassReason {
-    /// No claim speaks of it.
+    /// No claim matches.
     Unclaimed = 1,
     /// The destination MAC is not the interface's.
     NotForThisHost = 2,
     /// Sent to a multicast or broadcast MAC.
     Multicast = 3,
-    /// The destination address is not an own one: to be forwarded, or multicast.
+    /// The destination address is not a local one: the packet is to be forwarded, or is multicast.
     NotOwnAddress = 4,
-    /// A VLAN tag that no claim on this traffic names, a service tag, or two tags.
+    /// The frame has a VLAN tag that no claim on this traffic names, a service tag, or two tags.
     VlanTag = 5,
     /// An IP fragment, first or later.
     Fragment = 6,
-    /// IPv4 options, an IPv6 extension header, or an IP version that belies the EtherType.
+    /// The packet has IPv4 options, an IPv6 extension header, or an IP version that contradicts the EtherType.
     HeaderNotUnderstood = 7,
-    /// It ends before its headers do.
+    /// The frame ends before its headers do.
     Truncated = 8,
-    /// A length field disagrees with the headers or with the frame.
+    /// A length field contradicts the headers or the frame.
     BadLength = 9,
-    /// Longer than the receiver of claimed frames can hold.
+    /// The frame is longer than the receiver of claimed frames can hold.
     TooLong = 10,
-    /// Several segments glued together by an offload.
+    /// Several segments coalesced by an offload (GSO or GRO).
     Glued = 11,
-    /// TCP that does not open a connection and belongs to none we claimed.
+    /// A TCP segment that does not open a connection and belongs to no claimed one.
     TcpNotOpening = 12,
     /// The sender is not on the claim's allow-list.
     SourceNotAllowed = 13,
@@ -98,7 +98,7 @@ impl PassReason {
 }
 
 impl Verdict {
-    /// How many different numbers [`Verdict::number`] gives.
+    /// How many different numbers [`Verdict::number`] returns.
     pub const NUMBERS: usize = PassReason::ALL.len() + 1;
 
     /// The index of this verdict's counter: 0 for claimed, else the reason's number.
@@ -110,7 +110,7 @@ impl Verdict {
         }
     }
 
-    /// The stable name of a counter index.
+    /// The stable name of the counter with this index.
     #[must_use]
     pub fn name_of(number: u8) -> Option<&'static str> {
         match number {
@@ -120,7 +120,7 @@ impl Verdict {
     }
 }
 
-/// Decides one frame, `frame` starting at its MAC header.
+/// Decides one frame; `frame` starts at its MAC header.
 #[must_use]
 pub fn verdict(frame: &[u8], context: &Context, table: &Table) -> Verdict {
     match decide(frame, context, table) {
@@ -165,19 +165,19 @@ struct Frame<'a> {
 }
 
 impl Frame<'_> {
-    /// The claim of this kind on this frame's VLAN.
+    /// The index of the claim of this kind on this frame's VLAN.
     fn claim(&self, table: &Table, kind: ClaimKind) -> Option<u16> {
         let vlan = self.tag.map(Tag::id);
         let index = table.claims().iter().position(|claim| claim.kind == kind && claim.vlan == vlan)?;
         Some(index as u16)
     }
 
-    /// What it means that no claim was found.
+    /// The reason to report when no claim matches.
     fn unclaimed(&self) -> PassReason {
         if self.tag.is_some() { PassReason::VlanTag } else { PassReason::Unclaimed }
     }
 
-    /// What every claim asks of a frame, whatever it carries.
+    /// The checks that every claim makes, whatever the frame carries.
     fn check_frame(&self, table: &Table) -> Result<(), PassReason> {
         if self.glued {
             return Err(PassReason::Glued);
@@ -207,9 +207,9 @@ struct Packet {
     protocol: Protocol,
     source: IpAddr,
     destination: IpAddr,
-    /// Where the transport header stands in the frame.
+    /// Offset of the transport header in the frame.
     transport_at: usize,
-    /// Bytes behind the IP header, as that header says; `None` if it says less than its own length.
+    /// Bytes after the IP header, by that header's length field; `None` if the field is less than the header itself.
     transport_len: Option<usize>,
 }
 
@@ -259,7 +259,7 @@ fn ipv6(frame: &Frame<'_>, table: &Table) -> Result<u16, PassReason> {
 fn transport(frame: &Frame<'_>, packet: &Packet, table: &Table) -> Result<u16, PassReason> {
     let source_port = be16(frame.bytes, packet.transport_at)?;
     let port = be16(frame.bytes, packet.transport_at + 2)?;
-    // The kernel's programs look this up in a bitmap: the one look-up that an unclaimed frame costs.
+    // The kernel's programs look this up in a bitmap. It is the only look-up that an unclaimed frame costs.
     if !table.claims().iter().any(|claim| claim.transport() == Some((packet.protocol, port))) {
         return Err(frame.unclaimed());
     }
@@ -288,8 +288,8 @@ fn transport(frame: &Frame<'_>, packet: &Packet, table: &Table) -> Result<u16, P
     Ok(claim)
 }
 
-/// Holds the transport header's lengths against the packet's and the frame's. Says whether the packet may open
-/// something new: TCP only by its SYN, UDP always.
+/// Checks the transport header's lengths against the packet's and the frame's. Returns whether the packet may open a
+/// new flow: TCP only by its SYN, UDP always.
 fn check_lengths(frame: &[u8], packet: &Packet) -> Result<bool, PassReason> {
     let len = packet.transport_len.ok_or(PassReason::BadLength)?;
     if packet.transport_at + len > frame.len() {

@@ -1,7 +1,7 @@
-//! Time as a value.
+//! Time as a value that is passed as an argument.
 //!
-//! Nothing below `runtime/` reads a clock: it is told what time it is. An [`Instant`] can be built from any
-//! number, so a test starts at zero and jumps where it likes.
+//! Nothing below `runtime/` reads a clock. An [`Instant`] can be built from any number, so a test starts at zero and
+//! advances time as it likes.
 
 use core::ops::{Add, AddAssign, Sub};
 pub use core::time::Duration;
@@ -10,10 +10,10 @@ pub mod wheel;
 
 pub use wheel::Wheel;
 
-/// A point in time: nanoseconds since an origin that only its maker knows.
+/// A point in time: nanoseconds since an origin that only the code that made it knows.
 ///
-/// In the product the origin is that of `CLOCK_MONOTONIC`; in a test it is whatever the test says. 2^64 ns are
-/// 584 years, so arithmetic saturates rather than wraps: an overflow is a mistake elsewhere, not a reason to stop.
+/// In the product the origin is that of `CLOCK_MONOTONIC`; a test chooses its own. 2^64 ns are 584 years, so
+/// arithmetic saturates rather than wraps: an overflow is a bug elsewhere and no reason to stop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(u64);
 
@@ -35,13 +35,13 @@ impl Instant {
         self.0
     }
 
-    /// Time from `earlier` to `self`; zero if `earlier` is in fact later.
+    /// Time from `earlier` to `self`; zero if `earlier` is later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// Nanoseconds from `earlier` to `self`; zero if `earlier` is in fact later.
+    /// Nanoseconds from `earlier` to `self`; zero if `earlier` is later.
     #[must_use]
     pub const fn nanos_since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)

@@ -1,40 +1,40 @@
-//! Deadlines of many things, one each: set, moved and taken in constant time, with nothing to do while none is due.
+//! A hierarchical timer wheel: one deadline each for many entries, set, moved and expired in constant time (Varghese
+//! and Lauck, 1987).
 //!
-//! A hierarchy of rings of slots, each slot of a ring as long as the whole ring below it (Varghese and Lauck, 1987). What is
-//! due is exact to a [`TICK`] and never early. Things are small numbers, so the wheel is two arrays and no allocation per
-//! deadline.
+//! Each slot of a level spans the whole level below it. Expiry is exact to a [`TICK`] and never early. Entries are
+//! small numbers, so the wheel is two arrays and needs no allocation per deadline.
 
 use crate::Instant;
 
-/// Bits of nanoseconds that are left off: about a millisecond.
+/// Low bits of a time in nanoseconds that are cut off: a tick is about a millisecond.
 const TICK_BITS: u32 = 20;
-/// What a deadline is rounded up to, ns.
+/// The granularity to which deadlines are rounded up, ns.
 pub const TICK: u64 = 1 << TICK_BITS;
 
 const SLOT_BITS: u32 = 6;
 const SLOTS: usize = 1 << SLOT_BITS;
-/// As many as the 44 bits of ticks need.
+/// As many levels as the 44 bits of a tick number need.
 const LEVELS: usize = 8;
 
-/// No number, no slot.
+/// No entry, or no slot.
 const NONE: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]
 struct Link {
     before: u32,
     after: u32,
-    /// Level and slot it stands in; `NONE` if it has no deadline.
+    /// Level and slot in which the entry is linked; `NONE` without a deadline.
     place: u32,
-    /// The tick it is due at.
+    /// The tick at which it expires.
     tick: u64,
 }
 
 const UNSET: Link = Link { before: NONE, after: NONE, place: NONE, tick: 0 };
 
-/// One deadline for each of some small numbers.
+/// A timer wheel over small numbers, each with at most one deadline.
 #[derive(Clone, Debug)]
 pub struct Wheel {
-    /// Everything before this has been taken.
+    /// All deadlines before this tick have been taken.
     tick: u64,
     heads: Box<[[u32; SLOTS]; LEVELS]>,
     occupied: [u64; LEVELS],
@@ -55,23 +55,24 @@ impl Default for Wheel {
 }
 
 impl Wheel {
-    /// Bytes per number.
+    /// Bytes per entry.
     pub const BYTES_EACH: usize = size_of::<Link>();
 
-    /// One without deadlines.
+    /// A wheel without deadlines.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Makes room for the numbers below `count`, so that setting their deadlines allocates nothing.
+    /// Makes room for the entries below `count`, so that setting their deadlines allocates nothing.
     pub fn reserve(&mut self, count: usize) {
         if count > self.links.len() {
             self.links.resize(count, UNSET);
         }
     }
 
-    /// When [`Self::take_due`] must be called next; there may be nothing due yet then, but a later time to say.
+    /// When [`Self::take_due`] must be called next. It may find nothing due then, and this returns a later time
+    /// afterwards.
     #[inline]
     #[must_use]
     pub const fn next(&self) -> Instant {

@@ -1,38 +1,38 @@
 //! The Internet checksum (RFC 1071).
 //!
-//! Sums run in the machine's own byte order and eight bytes at a time: one's complement addition does not care about
-//! either (RFC 1071 section 2), as long as every piece but the last has an even length.
+//! Sums run in the machine's byte order, eight bytes at a time: one's complement addition depends on neither (RFC
+//! 1071 section 2), as long as every piece but the last has an even length.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::ParseError;
 
-/// How far the checksum of a received frame may be believed. The port knows, from the frame's metadata.
+/// How far the checksum of a received frame can be trusted. The port knows this from the frame's metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChecksumTrust {
-    /// It crossed a wire: the sum must be right.
+    /// The frame crossed a wire: the checksum must be right.
     Verify,
-    /// A virtual device: the sender may have left the sum to hardware that never came, with only the pseudo-header's
-    /// sum filled in. Either that or a right sum will do.
+    /// The frame came from a virtual device, whose sender may have left the checksum to hardware: the field then
+    /// holds only the pseudo-header's sum. Either that or a right checksum is accepted.
     AcceptPartial,
-    /// Hardware or the kernel checked it already: do not look.
+    /// Hardware or the kernel has checked it already: do not check again.
     Trusted,
 }
 
-/// What a checksum was found to be.
+/// The result of checking a checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChecksumFound {
     /// Verified over all bytes.
     Right,
-    /// Only the pseudo-header's sum: complete it before the frame leaves by another port.
+    /// Only the pseudo-header's sum is there: complete it before the frame leaves by another port.
     Partial,
-    /// UDP over IPv4 without one (RFC 768).
+    /// A UDP datagram over IPv4 without a checksum (RFC 768).
     Absent,
-    /// Not looked at.
+    /// Not checked.
     Trusted,
 }
 
-/// A one's complement sum under way.
+/// A one's complement sum in progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum(u64);
 
@@ -44,7 +44,7 @@ impl Sum {
     #[inline]
     #[must_use]
     pub fn bytes(self, bytes: &[u8]) -> Self {
-        // Two chains of additions, so that one does not wait for the other's carry.
+        // Two independent chains of additions, so that neither waits for the other's carry.
         let (pairs, rest) = bytes.as_chunks::<16>();
         let (mut sum, mut other) = (self.0, 0);
         for &[a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] in pairs {
@@ -60,7 +60,7 @@ impl Sum {
         for word in fours {
             sum = add_carry(sum, u64::from(u32::from_ne_bytes(*word)));
         }
-        // Padding with zeros does not change a sum, whichever byte order it runs in.
+        // Padding with zeros does not change the sum, in either byte order.
         let last = match *rest {
             [a, b, c] => u32::from_ne_bytes([a, b, c, 0]),
             [a, b] => u32::from_ne_bytes([a, b, 0, 0]),
@@ -96,7 +96,7 @@ impl Sum {
         Self(add_carry(self.bytes(&source.octets()).bytes(&destination.octets()).0, rest))
     }
 
-    /// The sum as 16 bits in host order, not complemented: 0xffff if all that was added is right.
+    /// The sum as 16 bits in host order, not complemented: 0xffff if the checksum that was added is right.
     #[inline]
     #[must_use]
     pub const fn fold(self) -> u16 {
@@ -107,7 +107,7 @@ impl Sum {
         u16::from_be(sum as u16)
     }
 
-    /// The checksum field that makes the sum right, in host order.
+    /// The value for the checksum field, in host order.
     #[inline]
     #[must_use]
     pub const fn checksum(self) -> u16 {
@@ -122,7 +122,7 @@ const fn add_carry(a: u64, b: u64) -> u64 {
     sum + carry as u64
 }
 
-/// Judges the checksum field of a transport segment.
+/// Checks the checksum field of a transport segment.
 ///
 /// `pseudo` is the pseudo-header's sum, `segment` the whole segment with its checksum field, `field` that field.
 ///
@@ -145,11 +145,11 @@ pub fn judge(
     if pseudo.bytes(segment).fold() == 0xffff { Ok(ChecksumFound::Right) } else { Err(wrong) }
 }
 
-/// Completes a checksum that the sender left to hardware: the sum from `start` to the end of `packet`, in which the field
-/// at `start + offset` holds the pseudo-header's sum, goes into that field (`skb_checksum_help`, net/core/dev.c). Tags and
-/// tunnels in front of `start` do not matter.
+/// Completes a checksum that the sender left to hardware, as `skb_checksum_help` does (net/core/dev.c). The field at
+/// `start + offset` holds the pseudo-header's sum; it is replaced by the checksum from `start` to the end of
+/// `packet`. Tags and tunnels in front of `start` do not matter.
 ///
-/// A sum of zero is written as 0xffff, as UDP asks for (RFC 768) and TCP allows: they are one number.
+/// A sum of zero is written as 0xffff, which UDP requires (RFC 768) and TCP allows: both are the same number.
 ///
 /// # Errors
 /// [`OutOfPacket`] if the field is not within the packet; nothing is changed then.
@@ -168,7 +168,7 @@ pub fn complete(packet: &mut [u8], start: usize, offset: usize) -> Result<(), Ou
     Ok(())
 }
 
-/// The checksum asked for would stand, or begin, behind the end of the packet.
+/// The checksum field, or the range it covers, is beyond the end of the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfPacket;
 
@@ -178,7 +178,7 @@ mod tests {
 
     use super::*;
 
-    /// RFC 1071 section 4.1, as plainly as it can be said.
+    /// RFC 1071 section 4.1, in its simplest form.
     fn plain(bytes: &[u8]) -> u16 {
         let mut sum = 0u32;
         for pair in bytes.chunks(2) {

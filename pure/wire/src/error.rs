@@ -1,4 +1,4 @@
-//! Why bytes were refused, and why a header could not be written.
+//! Why received bytes were refused, and why a header could not be written.
 
 /// Why a received frame was refused. Closed: each variant is the name of one drop counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -6,7 +6,7 @@
 pub enum ParseError {
     /// Shorter than an Ethernet header and its tag.
     EthTruncated,
-    /// Two tags, or one that is not 802.1Q.
+    /// Two VLAN tags, or one that is not 802.1Q.
     EthTag,
     /// Neither IPv4 nor IPv6.
     EtherType,
@@ -20,11 +20,11 @@ pub enum ParseError {
     IpHeaderChecksum,
     /// The IP length is below its headers or beyond the frame.
     IpLength,
-    /// A fragment; reassembly is the kernel's.
+    /// A fragment; the kernel reassembles those.
     IpFragment,
     /// An IPv6 extension header.
     Ipv6Extension,
-    /// IP carries another protocol than the one asked for.
+    /// IP carries another protocol than the expected one.
     IpProtocol,
     /// Shorter than a UDP header.
     UdpTruncated,
@@ -102,11 +102,11 @@ impl core::error::Error for ParseError {}
 /// Why headers could not be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EmitError {
-    /// The buffer is smaller than the headers and the payload said to stand behind them.
+    /// The buffer is smaller than the headers and the payload that should follow them.
     BufferTooShort,
     /// Source and destination are of different IP families.
     MixedFamilies,
-    /// The payload is longer than the length fields can say.
+    /// The payload is longer than the length fields can express.
     PayloadTooLong,
 }
 

@@ -25,10 +25,10 @@ impl EtherType {
     pub const SERVICE_VLAN: Self = Self(0x88a8);
     /// IPv6 (RFC 2464).
     pub const IPV6: Self = Self(0x86dd);
-    /// Smaller numbers are an 802.3 length.
+    /// Smaller numbers are the length field of IEEE 802.3.
     pub const SMALLEST: Self = Self(0x0600);
 
-    /// Whether a tag follows rather than a payload.
+    /// Whether a tag follows instead of a payload.
     #[inline]
     #[must_use]
     pub const fn is_tag(self) -> bool {
@@ -36,7 +36,7 @@ impl EtherType {
     }
 }
 
-/// The text is no EtherType.
+/// The text is not an EtherType.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EtherTypeError;
 
@@ -48,7 +48,7 @@ impl fmt::Display for EtherTypeError {
 
 impl core::error::Error for EtherTypeError {}
 
-/// As everybody writes it, in hexadecimal, or as a number.
+/// Parses hexadecimal, as EtherTypes are usually written, or decimal.
 impl FromStr for EtherType {
     type Err = EtherTypeError;
 
@@ -61,7 +61,7 @@ impl FromStr for EtherType {
     }
 }
 
-/// A VLAN tag, in the frame or beside it.
+/// A VLAN tag, in the frame's bytes or outside them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tag {
     /// The tag's own EtherType: [`EtherType::VLAN`] or [`EtherType::SERVICE_VLAN`].
@@ -112,7 +112,7 @@ impl<'a> Frame<'a> {
         Ok(Self { header, tag: Some(tag), payload })
     }
 
-    /// Where the frame goes.
+    /// The destination address.
     #[inline]
     #[must_use]
     pub fn destination(&self) -> Mac {
@@ -120,7 +120,7 @@ impl<'a> Frame<'a> {
         Mac([a, b, c, d, e, f])
     }
 
-    /// Who sent the frame.
+    /// The source address.
     #[inline]
     #[must_use]
     pub fn source(&self) -> Mac {
@@ -139,7 +139,7 @@ impl<'a> Frame<'a> {
         })
     }
 
-    /// The type of the payload, behind the tag if there is one.
+    /// The type of the payload, after the tag if there is one.
     #[inline]
     #[must_use]
     pub fn ethertype(&self) -> EtherType {
@@ -156,7 +156,7 @@ impl<'a> Frame<'a> {
         if self.tag.is_some() { HEADER_LEN + TAG_LEN } else { HEADER_LEN }
     }
 
-    /// Everything behind the header, padding included.
+    /// Everything after the header, padding included.
     #[inline]
     #[must_use]
     pub fn payload(&self) -> &'a [u8] {

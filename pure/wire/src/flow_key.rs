@@ -1,4 +1,4 @@
-//! What names a flow.
+//! The key of a flow: its 5-tuple.
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -31,7 +31,7 @@ impl Protocol {
         }
     }
 
-    /// `tcp` or `udp`.
+    /// The name in lower case: `tcp` or `udp`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -47,22 +47,22 @@ impl core::fmt::Display for Protocol {
     }
 }
 
-/// The exact 5-tuple of an arriving frame: `source` is the peer, `destination` is us.
+/// The exact 5-tuple of an arriving frame: `source` is the peer, `destination` is the local end.
 ///
-/// [`FlowKey::new`] drops IPv6 flow information and scope, which are no part of a flow's identity on one interface,
-/// so that equal flows compare equal.
+/// [`FlowKey::new`] drops IPv6 flow information and scope, which do not identify a flow on one interface, so that
+/// equal flows compare equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowKey {
     /// The transport.
     pub protocol: Protocol,
-    /// Who sent the frame.
+    /// The peer.
     pub source: SocketAddr,
-    /// To whom.
+    /// The local end.
     pub destination: SocketAddr,
 }
 
 impl FlowKey {
-    /// A key whose addresses are reduced to address and port.
+    /// A key whose addresses are reduced to IP address and port.
     #[inline]
     #[must_use]
     pub fn new(protocol: Protocol, source: SocketAddr, destination: SocketAddr) -> Self {
@@ -80,7 +80,7 @@ impl FlowKey {
         Self { protocol: self.protocol, source: self.destination, destination: self.source }
     }
 
-    /// Whether both ends are of one IP family, as those of any real flow are.
+    /// Whether both ends have the same IP family.
     #[inline]
     #[must_use]
     pub const fn is_consistent(&self) -> bool {
@@ -97,7 +97,7 @@ impl core::fmt::Display for FlowKey {
     }
 }
 
-/// Four bytes of an IPv4 address, or sixteen of an IPv6 one, the rest zero: a key of one size for both.
+/// The four bytes of an IPv4 address, padded with zeros, or the sixteen of an IPv6 one: a key of one size for both.
 #[inline]
 #[must_use]
 pub fn address_bytes(address: IpAddr) -> [u8; 16] {

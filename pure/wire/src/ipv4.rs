@@ -17,7 +17,7 @@ pub struct Packet<'a> {
 }
 
 impl<'a> Packet<'a> {
-    /// Checks the header; bytes behind the total length (Ethernet padding) are cut off.
+    /// Checks the header and cuts off bytes after the total length (Ethernet padding).
     ///
     /// # Errors
     /// The `Ip*` variants of [`ParseError`].
@@ -75,28 +75,28 @@ impl<'a> Packet<'a> {
         self.header[8]
     }
 
-    /// The IANA number of what is carried.
+    /// The IANA protocol number of the payload.
     #[inline]
     #[must_use]
     pub fn protocol(&self) -> u8 {
         self.header[9]
     }
 
-    /// Who sent the packet.
+    /// The source address.
     #[inline]
     #[must_use]
     pub fn source(&self) -> Ipv4Addr {
         Ipv4Addr::new(self.header[12], self.header[13], self.header[14], self.header[15])
     }
 
-    /// To whom.
+    /// The destination address.
     #[inline]
     #[must_use]
     pub fn destination(&self) -> Ipv4Addr {
         Ipv4Addr::new(self.header[16], self.header[17], self.header[18], self.header[19])
     }
 
-    /// What is carried, without Ethernet padding.
+    /// The payload, without Ethernet padding.
     #[inline]
     #[must_use]
     pub fn payload(&self) -> &'a [u8] {
@@ -111,21 +111,21 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// A header without options to be written. "Don't fragment" is always set: a datagram that needs fragments leaves
-/// through the kernel.
+/// A header to be written, without options. "Don't fragment" is always set: a datagram that needs fragmentation is
+/// sent through the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repr {
-    /// Who sends.
+    /// The source address.
     pub source: Ipv4Addr,
-    /// To whom.
+    /// The destination address.
     pub destination: Ipv4Addr,
-    /// The IANA number of what follows.
+    /// The IANA protocol number of the payload.
     pub protocol: u8,
     /// Time to live.
     pub hop_limit: u8,
     /// Identification; free to choose, as the packet is never fragmented (RFC 6864 section 4.1).
     pub identification: u16,
-    /// Bytes behind the header.
+    /// Bytes after the header.
     pub payload_len: usize,
 }
 

@@ -1,4 +1,4 @@
-//! IPv6 headers (RFC 8200). Extension headers are not walked: what has them is the kernel's.
+//! IPv6 headers (RFC 8200). Extension headers are not parsed: packets with them stay with the kernel.
 
 use core::net::Ipv6Addr;
 
@@ -22,7 +22,7 @@ pub struct Packet<'a> {
 }
 
 impl<'a> Packet<'a> {
-    /// Checks the fixed header; bytes behind the payload length (Ethernet padding) are cut off.
+    /// Checks the fixed header and cuts off bytes after the payload length (Ethernet padding).
     ///
     /// # Errors
     /// [`ParseError::IpTruncated`], [`ParseError::IpVersion`], [`ParseError::IpLength`].
@@ -44,7 +44,7 @@ impl<'a> Packet<'a> {
         self.header[0] << 4 | self.header[1] >> 4
     }
 
-    /// The number of the next header or of what is carried.
+    /// The type of the next header or of the payload.
     #[inline]
     #[must_use]
     pub fn next_header(&self) -> u8 {
@@ -58,21 +58,21 @@ impl<'a> Packet<'a> {
         self.header[7]
     }
 
-    /// Who sent the packet.
+    /// The source address.
     #[inline]
     #[must_use]
     pub fn source(&self) -> Ipv6Addr {
         address(self.header, 8)
     }
 
-    /// To whom.
+    /// The destination address.
     #[inline]
     #[must_use]
     pub fn destination(&self) -> Ipv6Addr {
         address(self.header, 24)
     }
 
-    /// What is carried, without Ethernet padding.
+    /// The payload, without Ethernet padding.
     #[inline]
     #[must_use]
     pub fn payload(&self) -> &'a [u8] {
@@ -97,15 +97,15 @@ fn address(header: &[u8; HEADER_LEN], at: usize) -> Ipv6Addr {
 /// A fixed header to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repr {
-    /// Who sends.
+    /// The source address.
     pub source: Ipv6Addr,
-    /// To whom.
+    /// The destination address.
     pub destination: Ipv6Addr,
-    /// The IANA number of what follows.
+    /// The IANA protocol number of what follows.
     pub next_header: u8,
     /// Hop limit.
     pub hop_limit: u8,
-    /// Bytes behind the header.
+    /// Bytes after the header.
     pub payload_len: usize,
 }
 

@@ -1,10 +1,11 @@
-//! Bytes of the wire: checked views over received headers, and headers written from their meaning.
+//! Parsing and writing of Ethernet, IP, UDP and TCP headers: checked views over received bytes, and headers written
+//! from a description.
 //!
 //! Every protocol has up to two types. A *view* borrows received bytes; building it checks the lengths once, after
 //! which no accessor can fail or panic. A *repr* holds only what may legally be sent, and `emit`s it. The packet path
 //! uses [`udp_frame`], which does Ethernet, IP and UDP in one pass.
 //!
-//! Never here: a decision about what is ours (`pure/steer`), sockets, clocks, allocation.
+//! Never here: the decision which frames are claimed (`pure/steer`), sockets, clocks, allocation.
 
 pub mod checksum;
 mod error;

@@ -26,7 +26,7 @@ impl fmt::Display for Mac {
     }
 }
 
-/// Not six hexadecimal bytes joined by colons.
+/// The text is not six hexadecimal bytes joined by colons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MacError;
 

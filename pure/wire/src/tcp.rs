@@ -1,4 +1,4 @@
-//! TCP headers (RFC 9293): ports and flags, all that steering and demultiplexing need so far.
+//! TCP headers (RFC 9293): the ports and flags, which steering and demultiplexing need.
 
 use crate::checksum::{Sum, judge};
 use crate::{ChecksumFound, ChecksumTrust, ParseError, be16};
@@ -17,10 +17,10 @@ impl Flags {
     pub const SYN: u8 = 0x02;
     /// Reset.
     pub const RST: u8 = 0x04;
-    /// The acknowledgement field counts.
+    /// The acknowledgement field is valid.
     pub const ACK: u8 = 0x10;
 
-    /// Whether the segment opens a connection: SYN alone of SYN, ACK, RST and FIN.
+    /// Whether the segment opens a connection: SYN is set; ACK, RST and FIN are not.
     #[inline]
     #[must_use]
     pub const fn opens(self) -> bool {
@@ -37,7 +37,7 @@ pub struct Segment<'a> {
 }
 
 impl<'a> Segment<'a> {
-    /// Checks that the header and its options are there.
+    /// Checks that the header and its options are complete.
     ///
     /// # Errors
     /// [`ParseError::TcpTruncated`], [`ParseError::TcpHeaderLength`].
@@ -75,14 +75,14 @@ impl<'a> Segment<'a> {
         Flags(self.header[13])
     }
 
-    /// What is carried.
+    /// The payload.
     #[inline]
     #[must_use]
     pub fn payload(&self) -> &'a [u8] {
         self.whole.get(self.header_len..).unwrap_or_default()
     }
 
-    /// Judges the checksum.
+    /// Checks the checksum.
     ///
     /// # Errors
     /// [`ParseError::TcpChecksum`].

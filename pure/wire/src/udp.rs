@@ -6,7 +6,8 @@ use crate::{ChecksumFound, ChecksumTrust, EmitError, ParseError, be16};
 /// Bytes of the header.
 pub const HEADER_LEN: usize = 8;
 
-/// A checked view over a datagram: the length is right, the checksum is for [`Datagram::verify`].
+/// A checked view over a datagram: the length is right; [`Datagram::verify_ipv4`] and [`Datagram::verify_ipv6`] check
+/// the checksum.
 #[derive(Clone, Copy, Debug)]
 pub struct Datagram<'a> {
     header: &'a [u8; HEADER_LEN],
@@ -14,7 +15,7 @@ pub struct Datagram<'a> {
 }
 
 impl<'a> Datagram<'a> {
-    /// Checks the length; what the IP payload holds behind the datagram is cut off.
+    /// Checks the length and cuts off bytes of the IP payload after the datagram.
     ///
     /// # Errors
     /// [`ParseError::UdpTruncated`], [`ParseError::UdpLength`].
@@ -43,7 +44,7 @@ impl<'a> Datagram<'a> {
         be16(self.header[2], self.header[3])
     }
 
-    /// Bytes of header and payload, as the header says.
+    /// Length of header and payload, from the header, bytes.
     #[inline]
     #[must_use]
     pub fn len(&self) -> u16 {
@@ -64,14 +65,14 @@ impl<'a> Datagram<'a> {
         be16(self.header[6], self.header[7])
     }
 
-    /// What is carried.
+    /// The payload.
     #[inline]
     #[must_use]
     pub fn payload(&self) -> &'a [u8] {
         self.whole.get(HEADER_LEN..).unwrap_or_default()
     }
 
-    /// Judges the checksum over IPv4, where zero means none.
+    /// Checks the checksum over IPv4, where zero means that there is none.
     ///
     /// # Errors
     /// [`ParseError::UdpChecksum`].
@@ -83,7 +84,7 @@ impl<'a> Datagram<'a> {
         judge(pseudo, self.whole, self.checksum(), trust, ParseError::UdpChecksum)
     }
 
-    /// Judges the checksum over IPv6, where it is mandatory (RFC 8200 section 8.1).
+    /// Checks the checksum over IPv6, where it is mandatory (RFC 8200 section 8.1).
     ///
     /// # Errors
     /// [`ParseError::UdpChecksum`], [`ParseError::UdpChecksumZero`].
@@ -96,7 +97,7 @@ impl<'a> Datagram<'a> {
     }
 }
 
-/// A header to be written in front of a payload that is already there.
+/// A header to be written in front of a payload that is already in the buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repr {
     /// The sender's port.
@@ -108,8 +109,8 @@ pub struct Repr {
 }
 
 impl Repr {
-    /// Writes the header at the start of `buffer`, with the checksum over the payload that stands behind it.
-    /// `pseudo` is the pseudo-header's sum, its length included.
+    /// Writes the header at the start of `buffer`, with the checksum over the payload that follows it. `pseudo` is
+    /// the pseudo-header's sum, its length included.
     ///
     /// # Errors
     /// [`EmitError::BufferTooShort`], [`EmitError::PayloadTooLong`].

@@ -1,4 +1,4 @@
-//! The packet path's own pass over a frame: Ethernet, IP and UDP at once, in and out.
+//! Parses and writes Ethernet, IP and UDP headers in one pass, for the packet path.
 
 use core::net::{IpAddr, SocketAddr};
 use core::ops::Range;
@@ -8,29 +8,30 @@ use crate::{
     ChecksumFound, ChecksumTrust, EmitError, EtherType, Mac, ParseError, Protocol, Tag, eth, ipv4, ipv6, udp,
 };
 
-/// The most bytes [`write_headers`] puts in front of a payload: tag, IPv6, UDP. Leave this much headroom.
+/// The most bytes that [`write_headers`] puts in front of a payload: Ethernet with a tag, IPv6, UDP. A caller must
+/// leave this much headroom.
 pub const HEADER_LEN_MAX: usize = eth::HEADER_LEN + eth::TAG_LEN + ipv6::HEADER_LEN + udp::HEADER_LEN;
 
 /// A UDP datagram in a received frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UdpFrame {
-    /// Who sent the frame.
+    /// The sender's MAC address.
     pub source_mac: Mac,
-    /// To whom.
+    /// The receiver's MAC address.
     pub destination_mac: Mac,
     /// The tag in the frame.
     pub tag: Option<Tag>,
-    /// Who sent the datagram.
+    /// Source address and port of the datagram.
     pub source: SocketAddr,
-    /// To whom.
+    /// Destination address and port of the datagram.
     pub destination: SocketAddr,
     /// IPv4 time to live or IPv6 hop limit.
     pub hop_limit: u8,
     /// DSCP (6 bits) and ECN (2).
     pub traffic_class: u8,
-    /// Where the payload stands in the frame; within its bounds by construction.
+    /// Where the payload is in the frame; within its bounds by construction.
     pub payload: Range<usize>,
-    /// What the UDP checksum was found to be.
+    /// The result of checking the UDP checksum.
     pub checksum: ChecksumFound,
 }
 
@@ -102,15 +103,15 @@ fn parse_ipv6(eth: &eth::Frame<'_>, ip_at: usize, trust: ChecksumTrust) -> Resul
 /// The headers of a UDP datagram to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UdpFrameRepr {
-    /// Who sends the frame.
+    /// The sender's MAC address.
     pub source_mac: Mac,
-    /// To whom.
+    /// The receiver's MAC address.
     pub destination_mac: Mac,
     /// The tag to put in.
     pub tag: Option<Tag>,
-    /// Who sends the datagram.
+    /// Source address and port of the datagram.
     pub source: SocketAddr,
-    /// To whom; of the same family.
+    /// Destination address and port; of the same family.
     pub destination: SocketAddr,
     /// IPv4 time to live or IPv6 hop limit.
     pub hop_limit: u8,
@@ -129,8 +130,8 @@ impl UdpFrameRepr {
     }
 }
 
-/// Writes complete headers, checksums included, at the start of `buffer`. The payload must already stand
-/// [`UdpFrameRepr::header_len`] bytes into it. Returns that length.
+/// Writes complete headers, checksums included, at the start of `buffer`, and returns their length. The payload must
+/// already be in the buffer, [`UdpFrameRepr::header_len`] bytes from its start.
 ///
 /// # Errors
 /// [`EmitError`]; the buffer's contents are then undefined.

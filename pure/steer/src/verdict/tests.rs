@@ -35,7 +35,7 @@ fn the_corpus_knows_every_verdict() {
 #[test]
 fn the_corpus_says_what_cannot_be_asked() {
     for case in &CORPUS.cases {
-        // What Linux 6.18 takes in a test run, net/bpf/test_run.c.
+        // What Linux 6.18 accepts in a test run, net/bpf/test_run.c.
         let invisible = case.context != Context::default();
         assert_eq!(case.not_xdp.is_some(), invisible || case.frame.len() < 14, "{}", case.name);
         let least = match case.frame.get(12..14) {
