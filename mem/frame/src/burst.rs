@@ -1,13 +1,13 @@
-//! Bursts: the unit of work.
+//! Bursts: the unit in which frames are received, handled and sent.
 
 use crate::frame::Frame;
 use crate::pool::Pool;
 
-/// Most frames in a burst. Enough to amortise a system call or a cache miss over, small enough that the first frame
-/// does not wait for the last: 64 frames of 2 KiB headers touch 8 KiB of cache.
+/// Most frames in a burst. Large enough to amortise a system call or a cache miss, small enough that the first frame
+/// does not wait long for the last: the headers of 64 frames touch 8 KiB of cache.
 pub const BURST_MAX: usize = 64;
 
-/// Up to [`BURST_MAX`] frames in order. Its room is taken once; pushing never allocates.
+/// Up to [`BURST_MAX`] frames in order. Its memory is allocated once; pushing never allocates.
 #[derive(Debug)]
 pub struct Burst {
     frames: Vec<Frame>,
@@ -20,7 +20,7 @@ impl Default for Burst {
 }
 
 impl Burst {
-    /// An empty burst with all its room.
+    /// An empty burst with memory for all its frames.
     #[must_use]
     pub fn new() -> Self {
         Self { frames: Vec::with_capacity(BURST_MAX) }
@@ -38,7 +38,7 @@ impl Burst {
         self.frames.len()
     }
 
-    /// Whether it holds none.
+    /// Whether it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.frames.is_empty()
@@ -66,7 +66,7 @@ impl Burst {
         &self.frames
     }
 
-    /// The frames, in order, to be changed.
+    /// The frames, in order, mutable.
     pub fn frames_mut(&mut self) -> &mut [Frame] {
         &mut self.frames
     }

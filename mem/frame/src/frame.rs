@@ -1,4 +1,4 @@
-//! The frame: one owner, metadata in a header of its own.
+//! The frame: a move-only handle on a chunk of packet memory, with its metadata in a separate header.
 #![allow(
     unsafe_code,
     reason = "a frame owns its header and chunk through a pointer; the pool proves that it is the only one"
@@ -10,36 +10,36 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use twinpath_time::Instant;
 
-/// Bytes left free in front of a fresh frame's data, so that headers can be put in front of a payload without moving
-/// it. AF_XDP keeps as many free in front of what it receives (`XDP_PACKET_HEADROOM`, linux/bpf.h).
+/// Bytes left free in front of the data of a new frame, so that headers can be put in front of a payload without
+/// moving it. AF_XDP leaves as many in front of what it receives (`XDP_PACKET_HEADROOM`, linux/bpf.h).
 pub const HEADROOM: u32 = 256;
 
 static LEAKED: AtomicU64 = AtomicU64::new(0);
 
-/// Frames that were dropped rather than released to their pool, in this process, ever. Always 0 in a sound program;
-/// tests assert it and `show` would tell.
+/// Number of frames, since the process started, that were dropped rather than released to their pool. It is 0 unless
+/// there is a bug; tests assert that, and `show` reports it.
 #[must_use]
 pub fn leaked() -> u64 {
     LEAKED.load(Ordering::Relaxed)
 }
 
-/// What is known of a frame's transport checksum.
+/// What is known about a frame's transport checksum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Checksum {
-    /// Nothing is known: whoever cares computes it.
+    /// Nothing is known: code that needs the checksum computes it.
     #[default]
     Unverified,
-    /// The device or the kernel has found it right.
+    /// The device or the kernel has verified it.
     Verified,
     /// Only the pseudo-header sum is filled in; the sender left the rest to hardware it does not have
     /// (`CHECKSUM_PARTIAL`, include/linux/skbuff.h).
     Partial,
 }
 
-/// What kind of segments a frame holds that a device or the kernel still has to cut.
+/// The kind of segmentation that a device or the kernel still has to do on a frame (generic segmentation offload).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GsoKind {
-    /// An ordinary frame.
+    /// No segmentation: an ordinary frame.
     #[default]
     None,
     /// TCP over IPv4.
@@ -50,36 +50,37 @@ pub enum GsoKind {
     UdpSegments,
 }
 
-/// Segmentation still to be done.
+/// The segmentation still to be done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gso {
     /// The kind.
     pub kind: GsoKind,
-    /// The sender speaks ECN: CWR belongs into the first segment only (TCP, RFC 3168).
+    /// The sender uses ECN: CWR belongs into the first segment only (TCP, RFC 3168).
     pub ecn: bool,
     /// Payload bytes per segment.
     pub size: u16,
 }
 
-/// What travels beside the bytes.
+/// Metadata of a frame, outside its bytes.
 #[derive(Debug, Default)]
 pub struct Meta {
-    /// When it arrived: the time of the turn that took it from its port.
+    /// Arrival time: the time of the turn in which the worker received it.
     pub arrival: Instant,
-    /// The port it came from, as its worker numbers ports.
+    /// The port it came from, by its number in the worker.
     pub port: u16,
     /// The queue of that port.
     pub queue: u16,
     /// State of the transport checksum.
     pub checksum: Checksum,
-    /// Where the bytes that the checksum covers begin, from the start of the data, where [`Self::checksum`] is
+    /// Where the checksummed range begins, bytes from the start of the data, if [`Self::checksum`] is
     /// [`Checksum::Partial`] and the port knows it; else 0.
     pub checksum_start: u16,
-    /// Where the checksum itself stands, from there; known together with [`Self::checksum_start`].
+    /// Offset of the checksum field from there; known together with [`Self::checksum_start`].
     pub checksum_offset: u16,
-    /// Length of all headers, up to and with the transport's, of a frame with segmentation to be done; 0 if not known.
+    /// Length of all headers up to and including the transport header, for a frame with segmentation to be done; 0 if
+    /// not known.
     pub headers_len: u16,
-    /// An 802.1Q tag that travels beside the frame (TCI, host order).
+    /// TCI (host order) of an 802.1Q tag that is not in the frame's bytes.
     pub vlan: Option<u16>,
     /// Segmentation still to be done.
     pub gso: Gso,
@@ -87,7 +88,7 @@ pub struct Meta {
     pub next: Option<Frame>,
 }
 
-/// Beside each chunk; one cache line.
+/// A frame's header, stored beside its chunk; one cache line.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct Header {
@@ -117,7 +118,7 @@ impl Header {
     }
 }
 
-/// A frame: a chunk of packet memory and what is known of it. Whoever holds it owns both; give it back with
+/// A frame: a chunk of packet memory and its metadata. The holder owns both, and gives them back with
 /// [`Pool::release`](crate::Pool::release).
 #[derive(Debug)]
 #[must_use = "a frame that is not released is lost to its pool"]
@@ -133,7 +134,7 @@ impl Frame {
         Self(header)
     }
 
-    /// Ends ownership without counting a leak.
+    /// Gives up ownership without counting a leak.
     pub(crate) fn into_header(self) -> NonNull<Header> {
         let header = self.0;
         std::mem::forget(self);
@@ -150,13 +151,13 @@ impl Frame {
         unsafe { self.0.as_mut() }
     }
 
-    /// The chunk's number in its pool.
+    /// The chunk's index in its pool.
     #[must_use]
     pub fn index(&self) -> u32 {
         self.header().index
     }
 
-    /// Where the data begin, in bytes from the start of the pool's region: the address AF_XDP knows it by.
+    /// Where the data begin, in bytes from the start of the pool's region: the address that AF_XDP uses for it.
     #[must_use]
     pub fn region_offset(&self) -> u64 {
         let header = self.header();
@@ -186,7 +187,7 @@ impl Frame {
         }
     }
 
-    /// The data, to be changed.
+    /// The data, mutable.
     #[must_use]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         let header = self.header_mut();
@@ -196,7 +197,7 @@ impl Frame {
         }
     }
 
-    /// Lays the data at `offset` from the chunk's start, `len` bytes long, keeping whatever bytes stand there.
+    /// Makes the data begin `offset` bytes from the chunk's start, `len` bytes long. The chunk's bytes are unchanged.
     ///
     /// # Errors
     /// [`OutOfChunk`] if that does not fit; the frame is unchanged then.
@@ -206,12 +207,12 @@ impl Frame {
         if offset.checked_add(len).is_none_or(|end| end > header.chunk_len) {
             return Err(OutOfChunk);
         }
-        // Both are within the chunk, whose length fits.
+        // Both are within the chunk, whose length fits into 16 bits.
         (header.offset, header.len) = (offset as u16, len as u16);
         Ok(())
     }
 
-    /// Sets the length, keeping the start.
+    /// Sets the length and keeps the start.
     ///
     /// # Errors
     /// [`OutOfChunk`] if the chunk has no room for it.
@@ -219,7 +220,7 @@ impl Frame {
         self.place(u32::from(self.header().offset), len)
     }
 
-    /// Drops the first `count` bytes of the data: the rest begins where it stands.
+    /// Removes the first `count` bytes from the data by moving its start; no byte is copied.
     ///
     /// # Errors
     /// [`OutOfChunk`] if there are fewer.
@@ -229,7 +230,7 @@ impl Frame {
         self.place(offset, rest)
     }
 
-    /// Puts `count` bytes, of whatever value, in front of the data.
+    /// Extends the data by `count` bytes in front, whose values are unspecified.
     ///
     /// # Errors
     /// [`OutOfChunk`] if there is no room in front.
@@ -239,7 +240,7 @@ impl Frame {
         self.place(offset, self.len() + count as usize)
     }
 
-    /// Makes it a copy of `bytes`, behind [`HEADROOM`].
+    /// Replaces the data by a copy of `bytes`, with [`HEADROOM`] in front.
     ///
     /// # Errors
     /// [`OutOfChunk`] if it does not fit; the frame is unchanged then.
@@ -249,14 +250,14 @@ impl Frame {
         Ok(())
     }
 
-    /// Largest length that fits behind the present start, bytes.
+    /// Largest length that fits with the present start, bytes.
     #[must_use]
     pub fn capacity(&self) -> usize {
         let header = self.header();
         header.chunk_len as usize - usize::from(header.offset)
     }
 
-    /// Length of the whole packet: of this frame and all that follow in its chain.
+    /// Length of the whole packet: this frame and all that follow in its chain, bytes.
     #[must_use]
     pub fn chain_len(&self) -> usize {
         self.chain().map(Self::len).sum()
@@ -267,19 +268,19 @@ impl Frame {
         std::iter::successors(Some(self), |frame| frame.meta().next.as_ref())
     }
 
-    /// What travels beside the bytes.
+    /// The metadata.
     #[must_use]
     pub fn meta(&self) -> &Meta {
         &self.header().meta
     }
 
-    /// What travels beside the bytes, to be changed.
+    /// The metadata, mutable.
     #[must_use]
     pub fn meta_mut(&mut self) -> &mut Meta {
         &mut self.header_mut().meta
     }
 
-    /// Empties it: no data, [`HEADROOM`] in front, nothing known.
+    /// Empties the frame: no data, [`HEADROOM`] in front, default metadata.
     pub(crate) fn reset(&mut self) {
         let header = self.header_mut();
         header.offset = HEADROOM.min(header.chunk_len) as u16;
@@ -294,7 +295,7 @@ impl Drop for Frame {
     }
 }
 
-/// The place asked for is not within the frame's chunk.
+/// The range is not within the frame's chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the data would reach beyond the frame's chunk")]
 pub struct OutOfChunk;

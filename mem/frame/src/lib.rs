@@ -1,10 +1,9 @@
-//! Frames: packet memory with one owner.
+//! Frames: packet memory in which every packet has exactly one owner.
 //!
 //! A [`Pool`] cuts one shared mapping into chunks of equal size and hands them out as [`Frame`]s. A frame is
-//! move-only: whoever holds it owns the bytes, and giving it to the kernel, another core or the pool means moving it
-//! there. So no two parties can ever write the same packet, and that is checked by the compiler rather than by a
-//! comment. Metadata lives beside the chunk, not in it: a chunk may be mapped into the kernel's AF_XDP memory, and
-//! what we believe about a frame must not stand where somebody else can write.
+//! move-only: its holder owns the bytes, and passing it to the kernel, another core or the pool moves it. So the
+//! compiler makes sure that no two parties write the same packet. Metadata is stored outside the chunk: a chunk may
+//! be mapped into the kernel's AF_XDP memory, where another party could change it.
 //!
 //! Never here: a clock, a lock, an allocation after [`Pool::new`].
 

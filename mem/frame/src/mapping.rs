@@ -1,4 +1,4 @@
-//! One shared mapping, unmapped when dropped.
+//! A shared memory mapping that is unmapped when dropped.
 #![allow(unsafe_code, reason = "memory shared with the kernel is mapped and unmapped here, and only here")]
 
 use std::ffi::c_void;
@@ -9,10 +9,10 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
-/// A `MAP_SHARED` mapping of `len` bytes that nobody but its owner unmaps.
+/// A `MAP_SHARED` mapping of `len` bytes that only its owner unmaps.
 ///
-/// Shared, because a private mapping would be copied behind our back for a child after `fork(2)`, silently parting
-/// what we see from what the kernel sees; and `MADV_DONTFORK`, so that a child does not see it at all.
+/// It is shared, because after `fork(2)` a private mapping would be copied on write, and the process and the kernel
+/// would see different bytes. It is also `MADV_DONTFORK`, so that a child does not have it at all.
 #[derive(Debug)]
 pub struct Mapping {
     base: NonNull<u8>,
@@ -26,7 +26,8 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps `len` bytes of `fd` from `offset` (a multiple of the page size, or one of the kernel's magic ring offsets).
+    /// Maps `len` bytes of `fd` from `offset` (a multiple of the page size, or one of the ring offsets that the
+    /// kernel defines for a socket).
     ///
     /// # Errors
     /// What `mmap(2)` returns.
@@ -42,7 +43,7 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Maps `len` fresh zeroed bytes in a memfd of their own, and returns it with the mapping.
+    /// Maps `len` zeroed bytes of a new memfd, and returns it with the mapping.
     ///
     /// # Errors
     /// What `memfd_create(2)`, `ftruncate(2)` or `mmap(2)` returns.
@@ -64,7 +65,7 @@ impl Mapping {
         self.len
     }
 
-    /// Whether it has no bytes; never, in practice: the kernel refuses to map nothing.
+    /// Always false: the kernel refuses to map nothing.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0

@@ -1,4 +1,4 @@
-//! Pools: frames taken at start, handed out and taken back by one worker.
+//! Frame pools: a fixed number of frames, allocated at start, taken and released by one worker.
 #![allow(
     unsafe_code,
     reason = "the pool makes frames from raw memory and proves that each chunk has one owner"
@@ -14,33 +14,34 @@ use rustix::io::Errno;
 use crate::frame::{Frame, HEADROOM, Header};
 use crate::mapping::Mapping;
 
-/// Bytes per chunk. AF_XDP's aligned mode takes 2048 or a page (Documentation/networking/af_xdp.rst, "UMEM"); 2048 holds an
-/// Ethernet frame of MTU 1500 with all headroom. What does not fit is never claimed: it stays the kernel's.
+/// Bytes per chunk. AF_XDP's aligned mode takes 2048 or a page (Documentation/networking/af_xdp.rst, "UMEM"); 2048
+/// holds an Ethernet frame of MTU 1500 with all headroom. Frames that do not fit are not claimed and stay with the
+/// kernel.
 pub const CHUNK_SIZE: u32 = 2048;
 
-/// Largest frame the kernel can put into an AF_XDP chunk of ours: what [`HEADROOM`] leaves.
+/// Largest frame that the kernel can put into an AF_XDP chunk: the chunk without [`HEADROOM`].
 pub const UMEM_CHUNK_DATA_MAX: u32 = CHUNK_SIZE - HEADROOM;
 
 /// Why a pool cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum PoolError {
-    /// The sum of its terms is zero or beyond 2^20 frames (2 GiB).
+    /// The number of frames is zero or beyond 2^20 (2 GiB).
     #[error("a pool of {frames} frames is not possible: choose 1 to 1048576")]
     Size {
-        /// What was asked for.
+        /// The number requested.
         frames: u32,
     },
-    /// The memory was refused.
+    /// The kernel refused the memory.
     #[error("cannot map {bytes} bytes of frame memory: {source}; free memory or lower ring_frames")]
     Memory {
-        /// How much.
+        /// The size requested.
         bytes: usize,
-        /// Why.
+        /// The kernel's error.
         source: Errno,
     },
 }
 
-/// The memory behind a pool, in a memfd that can be registered with AF_XDP or passed to another process.
+/// The memory of a pool, in a memfd that can be registered with AF_XDP or passed to another process.
 #[derive(Debug)]
 pub struct Region {
     mapping: Mapping,
@@ -54,7 +55,7 @@ impl Region {
         self.mapping.base()
     }
 
-    /// Bytes.
+    /// Length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.mapping.len()
@@ -78,16 +79,17 @@ impl Region {
 pub struct Pool {
     region: Arc<Region>,
     headers: NonNull<[Header]>,
-    /// Chunks at home: a stack, so that the warmest goes out first.
+    /// Free chunks, as a stack: the one released last, which is most likely in the cache, is taken first.
     free: Vec<NonNull<Header>>,
     id: u32,
 }
 
-// SAFETY: the pool is the only holder of the headers in `free`; frames out of it own theirs. Nothing is tied to a thread.
+// SAFETY: the pool is the only holder of the headers in `free`; frames taken from it own theirs. Nothing is tied to a
+// thread.
 unsafe impl Send for Pool {}
 
 impl Pool {
-    /// Takes memory for `frames` frames, all of it now.
+    /// Allocates memory for `frames` frames, all of it now.
     ///
     /// # Errors
     /// [`PoolError`].
@@ -110,25 +112,26 @@ impl Pool {
             .collect();
         let headers = NonNull::from(Box::leak(headers));
         let first = headers.cast::<Header>();
-        // Highest first, so that frames go out in ascending order at the start.
+        // Highest first, so that frames are taken in ascending order at the start.
         // SAFETY: index < frames = the length of `headers`.
         let free = (0..frames as usize).rev().map(|index| unsafe { first.add(index) }).collect();
         Ok(Self { region: Arc::new(Region { mapping, memfd }), headers, free, id })
     }
 
-    /// Takes an empty frame; `None` when all are out: the caller drops and counts, or leaves work where it is.
+    /// Takes an empty frame; `None` if none is free: the caller then drops and counts, or leaves its input queued.
     #[inline]
     pub fn take(&mut self) -> Option<Frame> {
         let header = self.free.pop()?;
-        // SAFETY: a header in `free` is held by nobody else, and lives until the pool is dropped with all frames home.
+        // SAFETY: a header in `free` is held by nobody else, and lives until the pool is dropped with all frames back
+        // in it.
         let mut frame = unsafe { Frame::from_header(header) };
         frame.reset();
         Some(frame)
     }
 
-    /// Takes a frame back, and the chain behind it.
+    /// Takes a frame back, and the chain that follows it.
     ///
-    /// A frame of another pool is not taken (its memory is not ours to hand out): it counts as leaked.
+    /// A frame of another pool is refused, as its memory is not this pool's; it counts as leaked.
     #[inline]
     pub fn release(&mut self, frame: Frame) {
         let mut next = Some(frame);
@@ -141,19 +144,19 @@ impl Pool {
         }
     }
 
-    /// Frames in all.
+    /// Number of frames of the pool.
     #[must_use]
     pub fn frames(&self) -> u32 {
         self.headers.len() as u32
     }
 
-    /// Frames at home.
+    /// Number of free frames.
     #[must_use]
     pub fn free(&self) -> u32 {
         self.free.len() as u32
     }
 
-    /// The memory behind it.
+    /// The pool's memory.
     #[must_use]
     pub fn region(&self) -> &Arc<Region> {
         &self.region
@@ -163,10 +166,10 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         if self.free.len() == self.headers.len() {
-            // SAFETY: every header is home, so no frame points at any; it came from `Box::leak` in `new`.
+            // SAFETY: every header is back, so no frame points at any; the memory came from `Box::leak` in `new`.
             drop(unsafe { Box::from_raw(self.headers.as_ptr()) });
         } else {
-            // Somebody still owns a frame: its memory must outlive us. Keeping it is the only sound answer.
+            // Somebody still owns a frame, so its memory must outlive the pool: it is leaked.
             std::mem::forget(Arc::clone(&self.region));
         }
     }

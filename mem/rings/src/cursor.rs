@@ -1,21 +1,22 @@
-//! Positions in a ring of a power of two, counted modulo 2^32, with the peer's position cached.
+//! Producer and consumer positions of a ring of a power of two, counted modulo 2^32, with a cached copy of the peer's
+//! position.
 
-/// The producer's view: how much it may write.
+/// The producer's positions: they tell how many entries can be written.
 #[derive(Debug)]
 pub(crate) struct ProducerCursor {
     /// Next entry to write.
     head: u32,
-    /// Where the consumer was when we last looked; it can only have moved on since.
+    /// The consumer's position when it was last read; it can only have advanced since.
     tail: u32,
     len: u32,
 }
 
-/// The consumer's view: how much it may read.
+/// The consumer's positions: they tell how many entries can be read.
 #[derive(Debug)]
 pub(crate) struct ConsumerCursor {
     /// Next entry to read.
     tail: u32,
-    /// Where the producer was when we last looked; it can only have moved on since.
+    /// The producer's position when it was last read; it can only have advanced since.
     head: u32,
     len: u32,
 }
@@ -27,9 +28,10 @@ impl ProducerCursor {
         Self { head: at, tail: at, len }
     }
 
-    /// Entries that can be written now. Looks at the peer only when the cached view has fewer than `want`.
+    /// Entries that can be written now. Reads the peer's position only if the cached one leaves fewer than `want`.
     ///
-    /// A peer that lies (a position we cannot have reached) yields 0: nothing is written over.
+    /// An invalid peer position, which the peer cannot have reached, yields 0, so that no unread entry is
+    /// overwritten.
     #[inline]
     pub(crate) fn free(&mut self, want: u32, peer: impl FnOnce() -> u32) -> u32 {
         if self.cached() < want {
@@ -38,13 +40,13 @@ impl ProducerCursor {
         self.cached()
     }
 
-    /// As [`Self::free`], for a peer that may lie: `None` if it claims a position that it cannot have reached from where
-    /// we last saw it.
+    /// As [`Self::free`], for an untrusted peer: `None` if its position is one that it cannot have reached from the
+    /// last one.
     #[inline]
     pub(crate) fn checked_free(&mut self, want: u32, peer: impl FnOnce() -> u32) -> Option<u32> {
         if self.cached() < want {
             let tail = peer();
-            // It may have moved on as far as to us, and no further.
+            // The consumer may have advanced up to our position and no further.
             if tail.wrapping_sub(self.tail) > self.head.wrapping_sub(self.tail) {
                 return None;
             }
@@ -64,7 +66,7 @@ impl ProducerCursor {
         (self.head.wrapping_add(nth) & (self.len - 1)) as usize
     }
 
-    /// Moves on by `count`; returns the position to publish.
+    /// Advances by `count`; returns the position to publish.
     #[inline]
     pub(crate) const fn advance(&mut self, count: u32) -> u32 {
         self.head = self.head.wrapping_add(count);
@@ -79,9 +81,9 @@ impl ConsumerCursor {
         Self { tail: at, head: at, len }
     }
 
-    /// Entries that can be read now. Looks at the peer only when the cached view has fewer than `want`.
+    /// Entries that can be read now. Reads the peer's position only if the cached one gives fewer than `want`.
     ///
-    /// A peer that lies (more entries than the ring has) yields 0: stale entries are not read twice.
+    /// An invalid peer position (more entries than the ring has) yields 0, so that no stale entry is read twice.
     #[inline]
     pub(crate) fn available(&mut self, want: u32, peer: impl FnOnce() -> u32) -> u32 {
         if self.cached() < want {
@@ -90,15 +92,15 @@ impl ConsumerCursor {
         self.cached()
     }
 
-    /// As [`Self::available`], for a peer that may lie: `None` if it claims a position that it cannot have reached from
-    /// where we last saw it.
+    /// As [`Self::available`], for an untrusted peer: `None` if its position is one that it cannot have reached from
+    /// the last one.
     #[inline]
     pub(crate) fn checked_available(&mut self, want: u32, peer: impl FnOnce() -> u32) -> Option<u32> {
         let cached = self.cached();
         if cached < want {
             let head = peer();
             let available = head.wrapping_sub(self.tail);
-            // It may have moved on to a full ring, and no further.
+            // The producer may have advanced until the ring is full and no further.
             if available < cached || available > self.len {
                 return None;
             }
@@ -119,14 +121,14 @@ impl ConsumerCursor {
         (self.tail.wrapping_add(nth) & (self.len - 1)) as usize
     }
 
-    /// Moves on by `count`; returns the position to publish.
+    /// Advances by `count`; returns the position to publish.
     #[inline]
     pub(crate) const fn advance(&mut self, count: u32) -> u32 {
         self.tail = self.tail.wrapping_add(count);
         self.tail
     }
 
-    /// Whether the producer stands elsewhere than where we have read to.
+    /// Whether there are entries to read, judged by the peer's position alone.
     #[inline]
     pub(crate) fn peek(&self, peer: impl FnOnce() -> u32) -> bool {
         self.cached() > 0 || peer() != self.tail
@@ -140,7 +142,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Against a naive model: a queue of numbers, from any starting position, over the wrap of 2^32.
+        /// Checks the cursors against a simple model: a queue of numbers, from any starting position, across the wrap
+        /// at 2^32.
         #[test]
         fn cursors_agree_with_a_queue(
             at in prop_oneof![Just(0), Just(u32::MAX - 5), any::<u32>()],
@@ -175,7 +178,7 @@ mod tests {
             }
         }
 
-        /// A peer that writes nonsense into its position can stop the ring, never corrupt it.
+        /// A peer that writes an invalid position can stop the ring but never corrupt it.
         #[test]
         fn a_lying_peer_gets_nothing(at in any::<u32>(), lie in any::<u32>()) {
             let mut producer = ProducerCursor::new(8, at);

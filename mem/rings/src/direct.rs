@@ -1,16 +1,17 @@
-//! A ring of slots that a BPF program fills (`io/steer_bpf/bpf/packet.c`, whose layout this repeats): each frame as it comes,
-//! found without a system call.
+//! The direct ring: slots that a BPF program (`io/steer_bpf/bpf/packet.c`, which has the same layout) fills with
+//! frames as they arrive, and that the worker reads without a system call.
 //!
-//! It is a bounded queue with many producers and one consumer, after Dmitry Vyukov: the program may run on any CPU, and each
-//! slot has a sequence number that says whose turn it is. With `lap` = position rounded down to a multiple of the slots:
+//! It is Dmitry Vyukov's bounded queue, with many producers and one consumer: the program may run on any CPU, and
+//! each slot has a sequence number that says who may use it. With `lap` = position rounded down to a multiple of the
+//! number of slots:
 //!
 //! - `lap`: the program may take the slot for this position, which it does by moving the head;
 //! - `lap + 1`: the slot holds a frame;
-//! - the next lap: the worker has read it and given it back.
+//! - the next lap: the worker has read the slot and given it back.
 //!
-//! So a program that is held up between taking a slot and filling it keeps the slot, however far the others get: they find
-//! the ring full. Frames come in the order of their positions, and the worker waits for one that is still being filled. Positions
-//! are 64 bits wide and never wrap. Memory of zeroes is an empty ring.
+//! So a program that is held up between taking a slot and filling it keeps the slot, however far the others get: they
+//! find the ring full. Frames come in the order of their positions, and the worker waits for one that is still being
+//! filled. Positions are 64 bits wide and never wrap. Zeroed memory is an empty ring.
 #![allow(
     unsafe_code,
     reason = "slots lie in memory mapped from the kernel, whose program owns them until their sequence says so"
@@ -29,12 +30,12 @@ const NO_VLAN: u16 = 0xffff;
 pub const SLOT_LEN: usize = 2048;
 /// Bytes in front of a frame in its slot: sequence, length, tag.
 const HEADER_LEN: usize = 16;
-/// Bytes of what worker and program say to each other beside the slots.
+/// Bytes of the state that worker and program share beside the slots.
 pub const STATE_LEN: usize = 128;
-/// Where in it the program counts frames for which there was no slot.
+/// Offset in the state of the program's count of frames for which there was no slot.
 const FULL_AT: usize = 72;
 
-/// A slot behind its sequence. A length of 0 means that the program could not read the frame.
+/// The header of a slot, after its sequence number. A length of 0 means that the program could not read the frame.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct SlotHeader {
@@ -47,7 +48,7 @@ struct SlotHeader {
 pub struct DirectFrame<'a> {
     /// The bytes, from the Ethernet header.
     pub bytes: &'a [u8],
-    /// The 802.1Q tag beside the frame.
+    /// TCI of the 802.1Q tag that is not in the bytes.
     pub vlan_tci: Option<u16>,
 }
 
@@ -57,7 +58,7 @@ pub struct DirectRing {
     state: Mapping,
     slots: Mapping,
     count: usize,
-    /// Position of the frame that is taken next.
+    /// Position of the frame to be read next.
     next: u64,
     full_seen: u32,
 }
@@ -67,7 +68,8 @@ pub struct DirectRing {
 pub struct BadLayout;
 
 impl DirectRing {
-    /// Over `count` slots, a power of two and at least two, all of them zeroes: nobody may have taken frames from them before.
+    /// A ring of `count` slots, a power of two and at least two. All memory must be zeroed: no frame may have been
+    /// read from it before.
     ///
     /// # Errors
     /// [`BadLayout`].
@@ -96,18 +98,19 @@ impl DirectRing {
         unsafe { self.slot(index).cast::<AtomicU64>().as_ref() }
     }
 
-    /// Where in the ring the next frame comes, and the lap that is.
+    /// The slot of the next frame, and its lap.
     const fn next_place(&self) -> (usize, u64) {
         let place = self.next & (self.count as u64 - 1);
         (place as usize, self.next - place)
     }
 
-    /// Has the program put frames here from now on, or no longer. One that is at it may still put its frame.
+    /// Tells the program to put frames into the ring from now on, or to stop. A program run that has begun may still
+    /// put its frame after a stop.
     pub fn set_on(&self, on: bool) {
         self.word(0).store(u32::from(on), Ordering::SeqCst);
     }
 
-    /// Whether the program puts frames here.
+    /// Whether the program is to put frames into the ring.
     #[must_use]
     pub fn is_on(&self) -> bool {
         self.word(0).load(Ordering::Relaxed) != 0
@@ -122,7 +125,7 @@ impl DirectRing {
         self.sequence(place).load(Ordering::Acquire) == lap + 1
     }
 
-    /// Shows the oldest frame to `see`, then gives its slot back. `None` if none is waiting.
+    /// Passes the oldest frame to `see`, then gives its slot back. `None` if no frame is waiting.
     #[inline]
     pub fn take<R>(&mut self, see: impl FnOnce(DirectFrame<'_>) -> R) -> Option<R> {
         while self.look() {

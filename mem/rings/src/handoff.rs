@@ -1,7 +1,7 @@
 //! A bounded ring from one thread to one other.
 //!
-//! The mailboxes between control and workers are made of it. At the limit the producer gets its value back and
-//! decides (drop and count, or keep it); nothing blocks and nothing is overwritten.
+//! The mailboxes between control and workers are such rings. When the ring is full, the producer gets its value back
+//! and decides what to do (drop and count, or keep it); nothing blocks and nothing is overwritten.
 #![allow(
     unsafe_code,
     reason = "slots are shared between two threads; the cursors prove that only one of them touches a slot at a time"
@@ -68,10 +68,10 @@ impl<T> Producer<T> {
         self.push_leaving(0, value)
     }
 
-    /// Hands `value` over if `room` entries stay free behind it.
+    /// Hands `value` over if `room` entries stay free after it.
     ///
     /// # Errors
-    /// Gives it back when they would not.
+    /// Gives it back if they would not.
     pub fn push_leaving(&mut self, room: u32, value: T) -> Result<(), T> {
         let shared = &self.shared;
         let wanted = room.saturating_add(1);
@@ -86,12 +86,12 @@ impl<T> Producer<T> {
         Ok(())
     }
 
-    /// Says that nothing more will come; dropping this end says so too.
+    /// Tells the reader that no more values follow; dropping this end does the same.
     pub fn close(&self) {
         self.shared.closed.store(true, Ordering::Release);
     }
 
-    /// Whether the reading end is gone, and nothing pushed from now on will ever be read.
+    /// Whether the reading end has been dropped: values pushed from now on are never read.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.shared.closed.load(Ordering::Acquire)
@@ -119,7 +119,7 @@ impl<T> Consumer<T> {
         self.cursor.peek(|| self.shared.head.0.load(Ordering::Acquire))
     }
 
-    /// Whether the writing end is gone; values it left can still be taken.
+    /// Whether the writing end is closed; values that it left can still be taken.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.shared.closed.load(Ordering::Acquire)
@@ -140,7 +140,7 @@ impl<T> Drop for Consumer<T> {
 
 impl<T> Drop for Shared<T> {
     fn drop(&mut self) {
-        // The last end is gone: whatever was never taken is dropped here, by whichever thread that is.
+        // Both ends are gone: the last one drops the values that were never taken, on its own thread.
         let head = self.head.0.load(Ordering::Acquire);
         let mut tail = self.tail.0.load(Ordering::Acquire);
         while tail != head {
@@ -197,7 +197,7 @@ mod tests {
 mod model {
     use super::*;
 
-    /// Every interleaving of a producer and a consumer over a ring that is full half the time.
+    /// Checks every interleaving of a producer and a consumer over a ring that is full half the time.
     #[test]
     fn values_arrive_once_and_in_order() {
         loom::model(|| {
@@ -226,7 +226,7 @@ mod model {
         });
     }
 
-    /// The ends may go in any order; a value is dropped exactly once.
+    /// The ends may be dropped in any order; a value is dropped exactly once.
     #[test]
     fn either_end_may_go_first() {
         loom::model(|| {

@@ -1,7 +1,7 @@
 //! The receive ring of an AF_PACKET socket, version 2 (include/uapi/linux/if_packet.h;
 //! Documentation/networking/packet_mmap.rst).
 //!
-//! Version 2, because it hands over each frame as it comes; version 3 hands over blocks on a timer, which costs a
+//! Version 2 hands over each frame as it comes; version 3 hands over blocks on a timer, which would cost a
 //! millisecond of latency.
 #![allow(
     unsafe_code,
@@ -40,26 +40,26 @@ struct SlotHeader {
     padding: [u8; 4],
 }
 
-/// A received frame, still in the kernel's memory.
+/// A received frame, still in the ring.
 #[derive(Debug)]
 pub struct Slot<'a> {
     /// The bytes, from the Ethernet header; shorter than `len` if the slot was too small for the frame.
     pub bytes: &'a [u8],
     /// Length of the frame on the wire.
     pub len: usize,
-    /// The sender left the transport checksum to hardware.
+    /// Whether the sender left the transport checksum to hardware.
     pub checksum_not_ready: bool,
-    /// When the kernel took the frame, ns of its `CLOCK_REALTIME`.
+    /// When the kernel received the frame, ns of its `CLOCK_REALTIME`.
     pub stamp_ns: u64,
-    /// The kernel knows the transport checksum to be right.
+    /// Whether the kernel has verified the transport checksum.
     pub checksum_valid: bool,
-    /// The 802.1Q tag beside the frame.
+    /// TCI of an 802.1Q tag that is not in the bytes.
     pub vlan_tci: Option<u16>,
-    /// Frames were lost before this one because the ring was full.
+    /// Whether frames were lost before this one because the ring was full.
     pub losing: bool,
 }
 
-/// The ring: `slots` slots of `slot_len` bytes each.
+/// The ring: a number of slots of equal length.
 #[derive(Debug)]
 pub struct PacketRing {
     mapping: Mapping,
@@ -101,8 +101,8 @@ impl PacketRing {
         self.status(self.next).load(Ordering::Acquire) & STATUS_USER != 0
     }
 
-    /// Shows the oldest frame to `see`, then gives its slot back: whatever is to be kept is copied out. A slot held
-    /// back would keep `poll(2)` readable. `None` if none is waiting.
+    /// Passes the oldest frame to `see`, then gives its slot back to the kernel; `see` copies out what it needs. A
+    /// slot that is not given back would keep `poll(2)` readable. `None` if no frame is waiting.
     #[inline]
     pub fn take<R>(&mut self, see: impl FnOnce(Slot<'_>) -> R) -> Option<R> {
         // Acquire: the kernel wrote the slot before its status (`__packet_set_status`, net/packet/af_packet.c).
@@ -113,7 +113,7 @@ impl PacketRing {
         let base = self.slot(self.next);
         // SAFETY: the slot is ours until we set its status; the header follows the status word, and any bits are a value.
         let header = unsafe { base.add(size_of::<u32>()).cast::<SlotHeader>().read() };
-        // The kernel's offsets are bounded to the slot before they are used.
+        // The kernel's offsets are clamped to the slot before they are used.
         let start = usize::from(header.mac).clamp(HEADER_LEN, self.slot_len);
         let captured = (header.captured_len as usize).min(self.slot_len - start);
         // SAFETY: start + captured <= slot_len, so the bytes lie in this slot, which the kernel does not touch now.

@@ -1,17 +1,19 @@
-//! Since when something waits for the worker of a queue: a word that the BPF program which hands frames over sets, and the worker
-//! sets back (`io/steer_bpf/bpf/maps.h`, whose layout this repeats). So the program can tell a worker that is stuck from one that has
-//! nothing to do, and stops claiming for it by itself.
+//! One word per queue that says since when a frame has been waiting for the queue's worker. The BPF program that
+//! hands frames over sets it, the worker clears it (`io/steer_bpf/bpf/maps.h` has the same layout). From it the
+//! program can tell a stuck worker from one that has nothing to do, and withdraws the queue's claims by itself.
 //!
-//! - 0: nothing has been handed over since the worker's last look;
-//! - a time: since then something waits, ns of `CLOCK_MONOTONIC` as of the last tick;
-//! - a time with the highest bit: a frame came when that was too long ago. Claims for this queue are withdrawn from there on.
+//! - 0: nothing has been handed over since the worker last looked into its rings;
+//! - a time: a frame has been waiting since then, ns of `CLOCK_MONOTONIC` as of the last tick;
+//! - a time with the highest bit set (the mark): a frame came when that time was too long ago. From then on the
+//!   claims of this queue are withdrawn.
 //!
-//! The program sets the word before it hands a frame over, and the worker sets it to 0 before it looks, also before the look that
-//! finds nothing. So whoever finds a ring empty and sleeps leaves a word of 0 behind, or one of a frame that will wake it. The other way
-//! round, a word set to 0 while a frame is on its way is harmless: the next frame sets it again.
+//! The program sets the word before it hands a frame over. The worker clears it before each look into its rings, also
+//! before the look that finds nothing. So when a worker finds its rings empty and sleeps, the word is 0, or it
+//! belongs to a frame that will wake the worker. If the worker clears the word while a frame is being handed over, no
+//! harm is done: the next frame sets it again.
 //!
-//! The mark is never removed without a look at it: a worker that finds it discards what was handed over before, as whoever sent that has
-//! asked again by then, and been answered by somebody else.
+//! A worker never clears the mark unseen: it first discards what was handed over before, since the senders have sent
+//! again by then and were answered through the kernel.
 #![allow(unsafe_code, reason = "the words lie in memory mapped from the kernel, whose programs change them")]
 
 use twinpath_frame::Mapping;
@@ -21,7 +23,7 @@ use crate::sync::{Arc, AtomicU64, Ordering};
 
 const WITHDRAWN: u64 = 1 << 63;
 
-/// Bytes from the word of one queue to that of the next.
+/// Bytes from one queue's word to the next.
 pub const STRIDE: usize = 64;
 
 /// The word of one queue.
@@ -32,7 +34,7 @@ pub struct Pending {
 }
 
 impl Pending {
-    /// The word of queue `queue`; `None` if the mapping has none for it.
+    /// The word of queue `queue`; `None` if the mapping has no word for it.
     #[must_use]
     pub fn new(words: Arc<Mapping>, queue: u32) -> Option<Self> {
         let at = (queue as usize).checked_mul(STRIDE)?;
@@ -45,8 +47,8 @@ impl Pending {
         unsafe { self.words.base().add(self.at).cast::<AtomicU64>().as_ref() }
     }
 
-    /// Called before the rings are looked at. `false` says that claims were withdrawn: what is in the rings is to be discarded, and
-    /// then [`Self::resume`] to be called.
+    /// To be called before the rings are read. `false` means that claims were withdrawn: the caller must discard what
+    /// is in the rings and then call [`Self::resume`].
     #[inline]
     #[must_use]
     pub fn may_take(&self) -> bool {
@@ -59,7 +61,8 @@ impl Pending {
             if since & WITHDRAWN != 0 {
                 return false;
             }
-            // By exchange: the program may set the mark just now. Acquire and release keep the look behind it, and the former look before.
+            // By compare and exchange, as the program may set the mark at this moment. Acquire and release keep the
+            // next look into the rings after this and the former look before it.
             match word.compare_exchange(since, 0, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => return true,
                 Err(changed) => since = changed,
@@ -67,19 +70,19 @@ impl Pending {
         }
     }
 
-    /// Whether claims have been withdrawn: what was taken before is answered no longer.
+    /// Whether claims are withdrawn: frames taken before are then no longer answered.
     #[inline]
     #[must_use]
     pub fn is_withdrawn(&self) -> bool {
         self.word().load(Ordering::Relaxed) & WITHDRAWN != 0
     }
 
-    /// Everything that was handed over has been discarded: claims come back.
+    /// Restores the claims, after everything that was handed over has been discarded.
     pub fn resume(&self) {
         self.word().store(0, Ordering::Release);
     }
 
-    /// If claims are withdrawn: since when something has been waiting.
+    /// Since when a frame has been waiting, if claims are withdrawn.
     #[must_use]
     pub fn stuck_since(&self) -> Option<Instant> {
         let since = self.word().load(Ordering::Relaxed);
@@ -120,7 +123,7 @@ mod tests {
         assert_eq!(pending.stuck_since(), None);
     }
 
-    /// The program marks the word while the worker sets it back, again and again: each mark that was set is seen.
+    /// The program sets the mark while the worker clears the word, again and again: the worker sees every mark.
     #[test]
     fn no_mark_is_lost_to_a_look() {
         let [pending, _] = two();

@@ -1,17 +1,20 @@
-//! A bounded ring of slots that are copied into and out of, to a peer that may die or lie at any instruction: another
-//! process, or just another thread.
+//! A bounded ring of slots, copied into and out of, to an untrusted peer: another process, which may die or violate
+//! the protocol at any instruction, or another thread.
 //!
-//! Slots, not descriptors of frames: nothing is ever lent to the peer, so nothing has to come back when it dies, and
-//! neither side can change bytes that the other has begun to believe. A packet is copied out of its slot into private
-//! memory before anything in it is looked at. That costs a copy each way, tens of nanoseconds for a small packet.
+//! The ring holds slots and not descriptors of frames: nothing is lent to the peer, so nothing has to be returned
+//! when it dies, and neither side can change bytes that the other has already checked. A packet is copied out of its
+//! slot into private memory before any byte of it is looked at. That costs a copy each way, tens of nanoseconds for a
+//! small packet.
 //!
-//! What each side believes:
+//! What each side trusts:
 //!
 //! - Its own position is private; what it publishes in the shared memory it never reads back.
 //! - The peer's position is read once and must be one that the peer can have reached; any other is
-//!   [`Fault::Position`]: the ring is broken from then on, as nothing the peer says can be placed any more.
-//! - A length is read once and must fit the slot; else [`Fault::Length`]: that slot is dropped, the next one counts.
-//! - The waiting word is a hint. A peer that lies in it costs us one wake-up call per burst, or itself a wake-up.
+//!   [`Fault::Position`]: the ring is broken from then on.
+//! - A length is read once and must fit the slot; else [`Fault::Length`]: that slot is dropped, and the next one is
+//!   read as usual.
+//! - The waiting word is a hint. With a wrong one the peer costs us one wake-up call per burst, or loses its own
+//!   wake-up.
 //!
 //! Sleeping: the consumer [arms](SlotConsumer::arm), looks once more, and sleeps on a descriptor. The producer asks
 //! [`SlotProducer::consumer_waits`] once per burst and signals that descriptor if so; the descriptor is the caller's.
@@ -26,31 +29,31 @@ use crate::sync::{Arc, Ordering, fence};
 /// Most slots of a ring.
 pub const SLOTS_MAX: u32 = 1 << 16;
 
-/// Most bytes of data per slot: any frame a device can hand over.
+/// Most bytes of data per slot: the largest frame that a device can deliver.
 pub const SLOT_BYTES_MAX: u32 = 1 << 16;
 
-/// How many slots, and how large.
+/// The number of slots and their size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     slots: u32,
     slot_bytes: u32,
 }
 
-/// A ring of that shape can't be.
+/// Why a ring cannot have this shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadShape {
-    /// The number of slots.
+    /// The number of slots is out of range.
     #[error("a ring of {0} slots is not possible: choose a power of two, at most {SLOTS_MAX}")]
     Slots(u32),
-    /// The size of a slot.
+    /// The size of a slot is out of range.
     #[error("slots of {0} bytes are not possible: choose 1 to {SLOT_BYTES_MAX}")]
     SlotBytes(u32),
     /// The memory given is too small for it, or does not begin at a multiple of 128 bytes.
     #[error("the ring needs {needs} bytes at a multiple of 128, and there are {has}")]
     Memory {
-        /// What it needs.
+        /// Bytes needed.
         needs: usize,
-        /// What there is from where it should begin.
+        /// Bytes available from the offset of the ring.
         has: usize,
     },
 }
@@ -74,21 +77,21 @@ impl Shape {
         self.slots
     }
 
-    /// Most bytes of data in one.
+    /// Bytes of data that a slot holds.
     #[must_use]
     pub const fn slot_bytes(self) -> u32 {
         self.slot_bytes
     }
 }
 
-/// What travels beside the bytes. Its meaning is the two ends' business.
+/// Metadata of a packet. Its meaning is up to the two ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Note {
     /// Length of the packet before it was cut to what was pushed.
     pub original_len: u32,
     /// A time, nanoseconds.
     pub time_ns: u64,
-    /// Anything.
+    /// Any number.
     pub tag: u32,
 }
 
@@ -108,34 +111,34 @@ impl Note {
 /// Why nothing was pushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// The consumer has not taken what is there.
+    /// The ring is full.
     #[error("the ring is full")]
     Full,
-    /// More bytes than a slot has.
+    /// The bytes do not fit into a slot.
     #[error("the data are larger than a slot")]
     TooLarge,
-    /// The consumer has lied.
+    /// The consumer violated the protocol.
     #[error(transparent)]
     Fault(#[from] Fault),
 }
 
-/// What a peer did that no sound peer does.
+/// How the peer violated the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// Its position is none that it can have reached. The ring is broken.
+    /// It published a position that it cannot have reached. The ring is broken.
     #[error("the other side of the ring claims a position it cannot have: the ring is broken")]
     Position,
-    /// A slot says that it holds more than a slot has. It was dropped.
+    /// A slot's length exceeds the size of a slot. The slot was dropped.
     #[error("a slot claims more bytes than it has: it was dropped")]
     Length,
 }
 
-/// A slot taken.
+/// What is known about a slot that was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
-    /// Bytes it held; at most those of a slot. More than were copied, if the buffer was shorter.
+    /// Bytes that it held. More than were copied, if the buffer was shorter.
     pub len: usize,
-    /// What came beside them.
+    /// The packet's metadata.
     pub note: Note,
 }
 
@@ -163,7 +166,7 @@ impl SlotProducer {
         Self { memory, shape, cursor: ProducerCursor::new(shape.slots, 0), broken: false }
     }
 
-    /// Copies `bytes` into the next slot and shows it to the consumer. Ask [`Self::consumer_waits`] after the last of a
+    /// Copies `bytes` into the next slot and publishes it. Call [`Self::consumer_waits`] after the last one of a
     /// burst.
     ///
     /// # Errors
@@ -182,7 +185,7 @@ impl SlotProducer {
         Ok(())
     }
 
-    /// Slots free now: none only if the consumer was looked at.
+    /// Free slots. Returns none only after reading the consumer's position.
     #[inline]
     fn free(&mut self) -> Result<u32, Fault> {
         if self.broken {
@@ -196,19 +199,19 @@ impl SlotProducer {
         })
     }
 
-    /// Whether the consumer wants to be woken: then signal its descriptor. Says so once per sleep.
+    /// Whether the consumer sleeps and must be signalled by its descriptor. Returns true once per sleep.
     #[inline]
     #[must_use = "a consumer that waits is not woken by this"]
     pub fn consumer_waits(&mut self) -> bool {
-        // Between our publishing and this look, as between its announcement and its last look (`SlotConsumer::arm`): one of
-        // the two sees what the other wrote.
+        // This fence stands between publishing and this read, as the consumer's stands between its announcement and
+        // its last look (`SlotConsumer::arm`): one of the two sees what the other wrote.
         fence(Ordering::SeqCst);
         let waiting = self.memory.waiting();
         waiting.load(Ordering::Relaxed) == 1
             && waiting.compare_exchange(1, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Whether the consumer has lied about its position.
+    /// Whether the consumer published an impossible position.
     #[must_use]
     pub const fn is_broken(&self) -> bool {
         self.broken
@@ -226,10 +229,11 @@ impl SlotConsumer {
         Self { memory, shape, cursor: ConsumerCursor::new(shape.slots, 0), broken: false, armed: false }
     }
 
-    /// Takes the oldest slot, copying as much of it into `into` as fits there.
+    /// Takes the oldest slot and copies as much of it into `into` as fits there.
     ///
     /// # Errors
-    /// [`Fault::Length`]: that slot is gone, go on. [`Fault::Position`]: told once; a broken ring is empty.
+    /// [`Fault::Length`]: that slot was dropped; continue. [`Fault::Position`]: returned once; a broken ring reads as
+    /// empty.
     #[inline]
     pub fn pop_into(&mut self, into: &mut [u8]) -> Option<Result<Slot, Fault>> {
         if self.broken {
@@ -246,7 +250,7 @@ impl SlotConsumer {
             }
         }
         let index = self.cursor.index(0);
-        // Read once: what is checked is what is used.
+        // Read once: the value checked is the value used.
         let (len, note) = Note::of_words(self.memory.note(index));
         let fits = len <= self.shape.slot_bytes;
         let copied = into.len().min(len as usize);
@@ -265,8 +269,8 @@ impl SlotConsumer {
         !self.broken && self.cursor.peek(|| self.memory.head().load(Ordering::Acquire))
     }
 
-    /// Announces that this end is going to sleep: the next burst is told by a signal. [Look](Self::look) again before
-    /// sleeping, and drain the descriptor only before arming or after disarming.
+    /// Announces that the consumer is about to sleep: the producer signals the next burst. [Look](Self::look) again
+    /// before sleeping, and drain the descriptor only before arming or after disarming.
     pub fn arm(&mut self) {
         self.armed = true;
         self.memory.waiting().store(1, Ordering::Relaxed);
@@ -274,12 +278,12 @@ impl SlotConsumer {
         fence(Ordering::SeqCst);
     }
 
-    /// This end is awake. Says whether the producer has taken note that it slept, so that a signal has come or will.
+    /// Ends the announcement. Returns whether the producer has seen it, so that a signal has come or will come.
     pub fn disarm(&mut self) -> bool {
         std::mem::take(&mut self.armed) && self.memory.waiting().swap(0, Ordering::Relaxed) == 0
     }
 
-    /// Whether the producer has lied about its position.
+    /// Whether the producer published an impossible position.
     #[must_use]
     pub const fn is_broken(&self) -> bool {
         self.broken

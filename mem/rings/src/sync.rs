@@ -1,4 +1,4 @@
-//! The one place atomics come from: the core's in the product, the model checker's under `--cfg loom`.
+//! The only source of atomics: the core library's in the product, the model checker's under `--cfg loom`.
 
 #[cfg(loom)]
 pub(crate) use loom::cell::UnsafeCell;
@@ -12,7 +12,7 @@ pub(crate) use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, 
 #[cfg(not(loom))]
 pub(crate) use std::sync::Arc;
 
-/// The core's cell with the model checker's interface.
+/// The core library's cell with the model checker's interface.
 #[cfg(not(loom))]
 #[derive(Debug)]
 pub(crate) struct UnsafeCell<T>(core::cell::UnsafeCell<T>);

@@ -12,7 +12,7 @@ use twinpath_frame::Mapping;
 use crate::cursor::{ConsumerCursor, ProducerCursor};
 use crate::sync::{AtomicU32, Ordering};
 
-/// `XDP_RING_NEED_WAKEUP`: the kernel wants to be called before it works this ring.
+/// `XDP_RING_NEED_WAKEUP`: the kernel needs a system call before it processes this ring.
 const NEED_WAKEUP: u32 = 1;
 
 /// A descriptor of the RX and TX rings (`struct xdp_desc`).
@@ -27,7 +27,7 @@ pub struct Descriptor {
     pub options: u32,
 }
 
-/// Where the parts of a ring lie in its mapping (`struct xdp_ring_offset`).
+/// Where the parts of a ring are in its mapping (`struct xdp_ring_offset`).
 #[derive(Clone, Copy, Debug)]
 pub struct Offsets {
     /// The producer position.
@@ -40,10 +40,10 @@ pub struct Offsets {
     pub entries: u64,
 }
 
-/// Entries of a ring: what the kernel and we agree to put there.
+/// A type of ring entry.
 ///
 /// # Safety
-/// Any bit pattern must be a value: the kernel writes them.
+/// Any bit pattern must be a valid value: the kernel writes them.
 pub unsafe trait Entry: Copy {}
 // SAFETY: plain integers.
 unsafe impl Entry for Descriptor {}
@@ -98,7 +98,7 @@ impl<E: Entry> Shared<E> {
     }
 
     fn needs_wakeup(&self) -> bool {
-        // SAFETY: as `producer`. Relaxed: it is a hint; whoever sleeps looks again after arming.
+        // SAFETY: as `producer`. Relaxed: it is a hint; a worker that sleeps looks again after arming.
         unsafe { self.flags.as_ref() }.load(Ordering::Relaxed) & NEED_WAKEUP != 0
     }
 }
@@ -129,7 +129,7 @@ impl<E: Entry> Producer<E> {
         Ok(Self { shared, cursor: ProducerCursor::new(len, at), written: 0 })
     }
 
-    /// Entries that can be written, if at least `want` are wanted.
+    /// Entries that can be written. Reads the kernel's position only if fewer than `want` are known to be free.
     #[inline]
     pub fn free(&mut self, want: u32) -> u32 {
         let Self { shared, cursor, written } = self;
@@ -137,7 +137,7 @@ impl<E: Entry> Producer<E> {
         cursor.free(want + *written, || shared.consumer().load(Ordering::Acquire)).saturating_sub(*written)
     }
 
-    /// Writes one entry; `false` if the ring is full. The kernel sees it at the next [`Self::publish`].
+    /// Writes one entry; `false` if the ring is full. The kernel sees it after the next [`Self::publish`].
     #[inline]
     pub fn write(&mut self, entry: E) -> bool {
         if self.free(1) == 0 {
@@ -149,7 +149,7 @@ impl<E: Entry> Producer<E> {
         true
     }
 
-    /// Shows the kernel what was written since the last call.
+    /// Publishes the entries written since the last call to the kernel.
     #[inline]
     pub fn publish(&mut self) {
         if self.written > 0 {
@@ -159,7 +159,7 @@ impl<E: Entry> Producer<E> {
         }
     }
 
-    /// Whether the kernel wants a system call before it works this ring.
+    /// Whether the kernel needs a system call before it processes this ring.
     #[inline]
     #[must_use]
     pub fn needs_wakeup(&self) -> bool {
@@ -187,7 +187,7 @@ impl<E: Entry> Consumer<E> {
         Ok(Self { shared, cursor: ConsumerCursor::new(len, at) })
     }
 
-    /// Takes up to `max` entries in order, then gives the room back to the kernel at once.
+    /// Takes up to `max` entries in order, then gives their room back to the kernel.
     #[inline]
     pub fn take(&mut self, max: u32, mut each: impl FnMut(E)) -> u32 {
         let Self { shared, cursor } = self;
@@ -211,7 +211,7 @@ impl<E: Entry> Consumer<E> {
         self.cursor.peek(|| self.shared.producer().load(Ordering::Acquire))
     }
 
-    /// Bytes of the mapping behind it.
+    /// Bytes of the mapping.
     #[must_use]
     pub fn mapped_bytes(&self) -> usize {
         self.shared.mapping.len()

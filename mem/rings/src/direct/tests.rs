@@ -1,4 +1,4 @@
-//! The ring against a model of the program that fills it, which takes the same steps in the same order
+//! Tests the ring against a model of the program that fills it. The model takes the same steps in the same order
 //! (`claim_slot` and `take_direct` in io/steer_bpf/bpf/packet.c) and can be held up between any two of them.
 #![allow(unsafe_code, reason = "the model writes into slots as the program does")]
 
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Where in the state the position of the next frame stands.
+/// Offset in the state of the position of the next frame.
 const HEAD_AT: usize = 64;
 
 fn ring(slots: usize) -> DirectRing {
@@ -21,10 +21,11 @@ fn head(ring: &DirectRing) -> &AtomicU64 {
     unsafe { ring.state.base().add(HEAD_AT).cast::<AtomicU64>().as_ref() }
 }
 
-/// Bytes of a frame of the model: all the same, so that one that two producers wrote at once shows.
+/// Bytes of a frame of the model. All have the same value, so that a frame written by two producers at once is
+/// detected.
 const FRAME_LEN: usize = 6;
 
-/// One run of the program with one frame.
+/// One run of the program, for one frame.
 #[derive(Clone, Copy, Debug)]
 enum Producer {
     ReadHead,
@@ -37,7 +38,8 @@ enum Producer {
 }
 
 impl Producer {
-    /// The next step of putting a frame whose bytes are all `number`; a length of 0 stands for one that can't be read.
+    /// Does the next step of putting a frame whose bytes are all `number`. A length of 0 stands for a frame that
+    /// cannot be read.
     fn step(self, ring: &DirectRing, number: u8, len: u32) -> Self {
         let place = |head: u64| (head & (ring.count as u64 - 1)) as usize;
         let lap = |head: u64| head - place(head) as u64;
@@ -76,7 +78,7 @@ impl Producer {
         }
     }
 
-    /// All steps; whether the frame was taken.
+    /// Does all steps; returns whether the ring took the frame.
     fn run(mut self, ring: &DirectRing, number: u8, len: u32) -> bool {
         loop {
             if let Self::Done { taken } = self {
@@ -91,7 +93,7 @@ fn put(ring: &DirectRing, number: u8) -> bool {
     Producer::ReadHead.run(ring, number, FRAME_LEN as u32)
 }
 
-/// The number of the next frame, whose bytes must be of one producer.
+/// Takes the next frame and returns its number; all its bytes must be one producer's.
 fn take(ring: &mut DirectRing) -> Option<u8> {
     ring.take(|frame| {
         let number = frame.bytes[0];
@@ -110,7 +112,7 @@ fn a_producer_that_is_held_up_keeps_its_slot_while_others_come_round() {
         for _ in 0..steps_until_it_has_a_slot {
             held = held.step(&ring, 200, FRAME_LEN as u32);
         }
-        // The rest of the ring, and then it is full: the held slot is not given away.
+        // Fills the rest of the ring. Then it is full: the slot that is held is not given away.
         let taken = (0..20).filter(|&number| put(&ring, number)).count();
         assert_eq!((taken, ring.lost() as usize), (slots - 1, 21 - slots));
         assert!(!ring.look(), "the first frame is still being filled");
@@ -120,7 +122,7 @@ fn a_producer_that_is_held_up_keeps_its_slot_while_others_come_round() {
             std::iter::from_fn(|| take(&mut ring)).collect::<Vec<_>>(),
             std::iter::once(200).chain(rest).collect::<Vec<_>>()
         );
-        // And it goes on as if nothing had been.
+        // The ring works as before.
         for number in 0..20 {
             assert!(put(&ring, number));
             assert_eq!((take(&mut ring), take(&mut ring), ring.lost()), (Some(number), None, 0));
@@ -159,8 +161,8 @@ fn lost_frames_are_told_once_and_a_layout_beyond_the_mapping_is_refused() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
-    /// Any order of the steps of three CPUs and the worker, with stalls of any length: each frame that was taken comes out
-    /// whole and once, the rest is counted, and the ring never gets stuck.
+    /// For any order of the steps of three CPUs and the worker, with stalls of any length: each frame that the ring
+    /// took comes out complete and once, the others are counted, and the ring never gets stuck.
     #[test]
     fn concurrent_producers_never_share_a_slot(schedule in prop::collection::vec(0usize..5, 0..600)) {
         let mut ring = ring(2);
@@ -184,7 +186,7 @@ proptest! {
                 None => seen.extend(take(&mut ring)),
             }
         }
-        // All are let go on.
+        // All producers may finish.
         while cpus.iter().any(Option::is_some) {
             cpus.iter_mut().for_each(|cpu| step(&ring, cpu, false));
         }

@@ -1,8 +1,8 @@
-//! Where the words and bytes of a ring of slots lie: in a mapping, or in the model checker's cells.
+//! The memory of a ring of slots: a part of a mapping, or the model checker's cells.
 //!
-//! All access to shared memory is atomic, the bytes of slots too, as relaxed 64-bit words. A plain read that races with
-//! another process's write would be undefined, and a `&[u8]` would promise the compiler that bytes stand still which do
-//! not. Words may be torn against each other; nothing is believed before it is private.
+//! All access to shared memory is atomic, also to the bytes of slots, as relaxed 64-bit words. A plain read that
+//! races with another process's write would be undefined behaviour, and a `&[u8]` would promise the compiler that the
+//! bytes do not change. Words may be torn against each other; no value is used before it is private.
 
 /// Words in front of the data of a slot.
 pub(super) const NOTE_WORDS: usize = 3;
@@ -27,8 +27,8 @@ mod mapped {
     use crate::slots::{BadShape, Shape};
     use crate::sync::{Arc, AtomicU32, AtomicU64, Ordering};
 
-    /// Each of the three words has lines of its own (128: adjacent lines are fetched in pairs). The waiting word too, or
-    /// the producer would fetch the consumer's position with it after every burst.
+    /// Each of the three words is on cache lines of its own (128 bytes: adjacent lines are fetched in pairs). So is
+    /// the waiting word, or the producer would fetch the consumer's position with it after every burst.
     const HEAD: usize = 0;
     const TAIL: usize = 128;
     const WAITING: usize = 256;
@@ -36,7 +36,7 @@ mod mapped {
 
     const WORD: usize = size_of::<u64>();
 
-    /// From one slot to the next: whole cache lines.
+    /// Bytes from one slot to the next: whole cache lines.
     const fn stride(slot_bytes: u32) -> usize {
         (NOTE_WORDS * WORD + slot_bytes as usize).next_multiple_of(64)
     }
@@ -179,7 +179,7 @@ mod modelled {
         }
 
         pub(in crate::slots) fn write(&self, index: usize, note: [u64; NOTE_WORDS], bytes: &[u8]) {
-            // SAFETY: the model checker fails if anybody else touches the slot meanwhile.
+            // SAFETY: the model checker fails if another thread touches the slot meanwhile.
             self.slots[index].with_mut(|slot| unsafe { *slot = (note, bytes.to_vec()) });
         }
 

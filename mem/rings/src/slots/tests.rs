@@ -1,4 +1,5 @@
-//! Order and limits of a ring of slots, peers that lie, and every interleaving of push, sleep and wake (loom).
+//! Order and limits of a ring of slots, peers that violate the protocol, and every interleaving of push, sleep and
+//! wake (loom).
 
 use super::*;
 
@@ -76,7 +77,7 @@ mod exact {
         }
         consumer.pop_into(&mut []).expect("a slot").expect("sound");
         producer.push(Note::default(), &[]).expect("room");
-        // Back to where it was seen before: impossible, though it would make no difference to what is free.
+        // Back to a position that was seen before: impossible, although the number of free slots would be the same.
         consumer.memory.tail().store(0, Ordering::Relaxed);
         assert_eq!(producer.push(Note::default(), &[]), Err(Refused::Fault(Fault::Position)));
         consumer.memory.tail().store(4, Ordering::Relaxed);
@@ -100,8 +101,8 @@ mod exact {
         assert_eq!(&into[..6], b"second");
     }
 
-    /// Seeded nonsense into every word of the ring between any two calls: no panic, nothing out of bounds, and every call
-    /// ends with a word about it.
+    /// Writes seeded random values into every word of the ring between any two calls: no panic, no access out of
+    /// bounds, and every call returns a result or a fault.
     #[test]
     fn nonsense_everywhere_is_survived() {
         let mut random = 0x0123_4567_89ab_cdef_u64;
@@ -168,8 +169,8 @@ mod model {
         (SlotProducer::new(Arc::clone(&memory), shape), SlotConsumer::new(memory, shape))
     }
 
-    /// A producer that signals only who waits, and a consumer that sleeps whenever there is nothing: all arrives, in
-    /// order, and nobody sleeps for ever (the model checker calls that a deadlock).
+    /// The producer signals only a sleeping consumer, and the consumer sleeps whenever the ring is empty: all packets
+    /// arrive in order, and the consumer never sleeps for ever (the model checker would report a deadlock).
     #[test]
     fn no_wake_up_is_lost() {
         let model = || {
@@ -202,12 +203,12 @@ mod model {
             thread.join().expect("the producer ends");
         };
         let mut builder = loom::model::Builder::new();
-        // Every interleaving takes half a minute; a wake-up is lost with fewer switches than these.
+        // Exploring every interleaving takes half a minute; a lost wake-up shows with fewer preemptions than these.
         builder.preemption_bound = Some(3);
         builder.check(model);
     }
 
-    /// Over a ring that is full half the time: no slot is touched by both sides at once, none comes twice.
+    /// Over a ring that is full half the time: both sides never touch a slot at once, and no packet comes twice.
     #[test]
     fn slots_are_reused_only_when_read() {
         loom::model(|| {

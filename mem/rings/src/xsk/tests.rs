@@ -1,5 +1,5 @@
-//! Our ends of the rings against each other: a producer of ours stands in for the kernel's and the other way round,
-//! over one memfd mapped twice, as it is with the real one.
+//! Tests both ends of the rings against each other: our producer stands in for the kernel's, our consumer for the
+//! kernel's consumer, over one memfd that is mapped twice, as with the kernel.
 
 use super::*;
 
