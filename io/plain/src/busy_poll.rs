@@ -1,6 +1,6 @@
-//! A UDP echo server that polls the device from `epoll_wait`, so that the device need not interrupt (Documentation/networking/napi.rst,
-//! "epoll-based busy polling" and "IRQ suspension"). Whether the device has queues that can be polled so is the device's
-//! business: without, this is a server that sleeps.
+//! A UDP echo server that polls the device from `epoll_wait`, so that the device need not interrupt
+//! (Documentation/networking/napi.rst, "epoll-based busy polling" and "IRQ suspension"). On a device whose queues
+//! cannot be polled it is a server that sleeps.
 
 #![allow(unsafe_code, reason = "the ioctl by which an epoll is told to poll devices")]
 
@@ -14,10 +14,10 @@ use rustix::net::{RecvFlags, SendFlags, connect, recv, recvfrom, send, sendto};
 use twinpath_socket_load::socket::{bind_udp, is_icmp, is_transient};
 use twinpath_socket_load::{DATAGRAM_BYTES, EchoCounts, SocketError, Stop};
 
-/// Packets per poll of a device: what the documentation of the kernel proposes.
+/// Packets per poll of a device: the value that the kernel's documentation recommends.
 const BUDGET: u16 = 64;
 
-/// A bound server that does not run yet.
+/// A bound server that has not been started.
 #[derive(Debug)]
 pub struct BusyPollEcho {
     socket: Arc<OwnedFd>,
@@ -26,11 +26,11 @@ pub struct BusyPollEcho {
 }
 
 impl BusyPollEcho {
-    /// Binds `address`. An `epoll_wait` that finds nothing polls the device for up to `busy_poll_us` before it sleeps; with 0
-    /// it polls once.
+    /// Binds `address`. An `epoll_wait` that finds nothing polls the device for up to `busy_poll_us` before it
+    /// sleeps; with 0 it polls once.
     ///
     /// # Errors
-    /// The address is taken, or the kernel is older than 6.9, which brought the parameters of epoll.
+    /// The address is in use, or the kernel is older than 6.9, which added these parameters of epoll.
     pub fn bind(address: SocketAddr, busy_poll_us: u32) -> Result<Self, SocketError> {
         let (socket, address) = bind_udp(address)?;
         let option = |option| move |source: Errno| SocketError::Option { option, source: source.into() };
@@ -52,16 +52,16 @@ impl BusyPollEcho {
         Ok(Self { socket, address, epoll })
     }
 
-    /// Where it listens.
+    /// The address that it is bound to.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves whoever speaks first, in the calling thread, until `stop` is requested.
+    /// Serves the first peer that sends, on the calling thread, until `stop` is requested.
     ///
     /// # Errors
-    /// Receiving or waiting failed in a way that does not pass.
+    /// Receiving or waiting failed with an error that is not temporary.
     pub fn run(self, stop: &Stop) -> Result<EchoCounts, SocketError> {
         stop.watch(&self.socket);
         let mut counts = EchoCounts::default();
@@ -97,10 +97,10 @@ impl BusyPollEcho {
         Ok(())
     }
 
-    /// The first datagram: the socket is connected to its sender.
+    /// Receives the first datagram and connects the socket to its sender.
     fn meet(&self, buffer: &mut [u8], counts: &mut EchoCounts) -> Result<(), Errno> {
         let (len, _, sender) = recvfrom(&self.socket, &mut *buffer, RecvFlags::DONTWAIT)?;
-        // Without a sender it was shut down.
+        // A receive without a sender means that the socket was shut down.
         let Some(sender) = sender else { return Ok(()) };
         count(sendto(&self.socket, &buffer[..len], SendFlags::empty(), &sender), counts);
         connect(&self.socket, &sender)

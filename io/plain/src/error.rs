@@ -4,10 +4,10 @@ use twinpath_load::LoadError;
 use twinpath_socket_load::SocketError;
 use twinpath_sys::affinity::AffinityError;
 
-/// Why a plain peer could not start or go on. One variant per step.
+/// Why a plain peer could not start or continue. One variant per step.
 #[derive(Debug, thiserror::Error)]
 pub enum PlainError {
-    /// No packet socket.
+    /// The packet socket could not be opened.
     #[error("cannot open a packet socket on interface {ifindex} ({source}): this needs CAP_NET_RAW")]
     PacketSocket {
         /// Index of the interface.
@@ -15,16 +15,16 @@ pub enum PlainError {
         /// From `socket(2)` or `bind(2)`.
         source: io::Error,
     },
-    /// No eventfd to be had.
+    /// The eventfd could not be made.
     #[error("cannot make an eventfd: {0}")]
     EventFd(io::Error),
-    /// The CPU is not ours.
+    /// The thread could not be moved to its CPU.
     #[error(transparent)]
     Affinity(#[from] AffinityError),
-    /// The pace is not possible.
+    /// The requested rate is not possible.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// As for every server and client over sockets.
+    /// A step that all servers and clients over sockets share.
     #[error(transparent)]
     Socket(#[from] SocketError),
 }

@@ -1,5 +1,6 @@
-//! A client whose datagrams arrive in pieces: fragments in any order, some of them twice, two datagrams mixed, and whole
-//! datagrams of the same flow in between. It counts how often each is answered, and holds the answers against what it sent.
+//! A client that sends fragmented datagrams: fragments in any order, some of them twice, two datagrams interleaved,
+//! and whole datagrams of the same flow in between. It counts how often each is answered, and compares the answers
+//! with what it sent.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -17,65 +18,66 @@ use twinpath_wire::{EtherType, Mac, eth, ipv4, ipv6, udp};
 /// Most fragments of one datagram: the largest UDP datagram over Ethernet.
 pub const FRAGMENTS_MAX: usize = 45;
 
-/// Bytes behind the IP header that a frame of 1500 bytes carries, in units of fragment offsets (8 bytes): behind an IPv4
-/// header of 20, or an IPv6 header of 40 and a fragment header of 8.
+/// Bytes after the IP header in a frame of 1500 bytes, in units of fragment offsets (8 bytes): after an IPv4 header
+/// of 20, or an IPv6 header of 40 and a fragment header of 8.
 const UNITS_MAX_V4: usize = (1500 - ipv4::HEADER_LEN) / 8;
 const UNITS_MAX_V6: usize = (1500 - ipv6::HEADER_LEN - FRAGMENT_HEADER_LEN) / 8;
 
-/// RFC 8200, 4.5.
+/// Length of the fragment header (RFC 8200, 4.5).
 const FRAGMENT_HEADER_LEN: usize = 8;
 
-/// The longest payload of UDP over IPv4, kept to over IPv6 as well.
+/// The longest payload of UDP over IPv4; used over IPv6 as well.
 const PAYLOAD_MAX: usize = 65_507;
 
-/// Two datagrams in pieces, then a whole one: the pieces of two stay within the distance that the kernel puts up with
-/// between pieces of one (`net.ipv4.ipfrag_max_dist`, 64).
+/// Two fragmented datagrams, then a whole one. Interleaving only two keeps the fragments of one datagram within the
+/// distance that the kernel accepts (`net.ipv4.ipfrag_max_dist`, 64).
 const FRAGMENTED_PER_GROUP: u64 = 2;
 
-/// An answer that has not come by then is missing; a second one that comes later than this after the last is not seen.
+/// An answer is missing after this time. A second answer that comes later than this after the last datagram is not
+/// seen.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(2);
 const STRAGGLER_WAIT: Duration = Duration::from_millis(200);
 
-/// What to ask.
+/// What the client sends, and where.
 #[derive(Clone, Copy, Debug)]
 pub struct FragmentsConfig<'a> {
-    /// Our interface towards the server.
+    /// The local interface that leads to the server.
     pub interface: &'a str,
     /// The server's link-layer address.
     pub mac: [u8; 6],
-    /// The server.
+    /// The server's address and port.
     pub target: SocketAddr,
-    /// How many datagrams in pieces.
+    /// How many fragmented datagrams to send.
     pub datagrams: u64,
-    /// What all choices follow from.
+    /// The seed of all choices.
     pub seed: u64,
 }
 
-/// What came of it. Only datagrams that were sent in pieces count, but for `whole_*`.
+/// The result. Only fragmented datagrams count, except in `whole_*`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FragmentsOutcome {
-    /// Datagrams sent in pieces.
+    /// Fragmented datagrams sent.
     pub sent: u64,
-    /// Frames they took, duplicates among them.
+    /// Frames sent for them, duplicates included.
     pub frames: u64,
-    /// Of them answered exactly once, byte by byte.
+    /// Those answered exactly once, with the right bytes.
     pub answered_once: u64,
-    /// Answered more than once.
+    /// Those answered more than once.
     pub answered_again: u64,
-    /// Not answered.
+    /// Those not answered.
     pub missing: u64,
-    /// Answers, to whatever, that were not what was sent.
+    /// Answers, to any datagram, whose bytes were wrong.
     pub corrupt: u64,
     /// Whole datagrams sent.
     pub whole_sent: u64,
-    /// Of them answered exactly once.
+    /// Those answered exactly once.
     pub whole_answered_once: u64,
 }
 
-/// Asks in the calling thread, from its network namespace.
+/// Runs the client on the calling thread, in its network namespace.
 ///
 /// # Errors
-/// A socket that can't be had, or an interface without a link-layer address. Answers that stay out are counted instead.
+/// A socket could not be opened, or the interface has no link-layer address. Missing answers are counted instead.
 pub fn ask_in_fragments(config: &FragmentsConfig<'_>) -> Result<FragmentsOutcome, SocketError> {
     let mut client = Client::open(config)?;
     let groups = config.datagrams.div_ceil(FRAGMENTED_PER_GROUP);
@@ -87,7 +89,7 @@ pub fn ask_in_fragments(config: &FragmentsConfig<'_>) -> Result<FragmentsOutcome
     Ok(client.outcome())
 }
 
-/// A seeded stream of choices (splitmix64).
+/// A seeded sequence of choices (splitmix64).
 struct Choices(u64);
 
 impl Choices {
@@ -99,7 +101,7 @@ impl Choices {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number from `from` to `to`, both possible.
+    /// A number from `from` to `to`, both included.
     fn within(&mut self, from: usize, to: usize) -> usize {
         from + (self.next() % (to - from + 1) as u64) as usize
     }
@@ -111,7 +113,7 @@ impl Choices {
     }
 }
 
-/// The payload of datagram `id`: its number, then bytes that follow from it and the seed.
+/// The payload of datagram `id`: its number, then bytes derived from it and the seed.
 fn payload(seed: u64, id: u64, len: usize) -> Vec<u8> {
     let mut bytes = Choices(seed ^ id.rotate_left(32));
     let mut payload = id.to_be_bytes().to_vec();
@@ -122,16 +124,17 @@ fn payload(seed: u64, id: u64, len: usize) -> Vec<u8> {
     payload
 }
 
-/// Where the pieces of an IP payload begin and end: 2 to 45 of them, every one but the last a multiple of 8 bytes long.
+/// Start and end of the fragments of an IP payload: 2 to 45 of them, each but the last a multiple of 8 bytes long.
 fn cut(choices: &mut Choices, units_max: usize) -> Vec<(usize, usize)> {
     let count = choices.within(2, FRAGMENTS_MAX);
-    // Sometimes as long as can be.
+    // One in four has the maximum length.
     let full = choices.within(0, 3) == 0;
     let limit = PAYLOAD_MAX + udp::HEADER_LEN;
     let (mut pieces, mut at) = (Vec::with_capacity(count), 0);
     for number in 0..count {
         let units = if full { units_max } else { choices.within(1, units_max) };
-        // The UDP header and the number of the datagram: the last piece may be as short as a byte, not empty.
+        // The first fragment holds the UDP header and the datagram's number; the last one may be as short as a byte,
+        // but not empty.
         let len = if number + 1 == count && number > 1 { choices.within(1, units * 8) } else { units * 8 };
         let end = (at + len).min(limit);
         if end > at {
@@ -168,7 +171,7 @@ impl<'a> Client<'a> {
         socket.set_nonblocking(true).map_err(connect)?;
         let local = socket.local_addr().map_err(connect)?;
         let ifindex = interface_index(config.interface).map_err(connect)?;
-        // Protocol 0: it only sends.
+        // Protocol 0: the socket only sends.
         let frames = PacketSocket::open(ifindex, 0).map_err(connect)?;
         let source = frames.mac().map_err(connect)?.ok_or_else(|| connect(Errno::NODEV.into()))?;
         let ethertype = if target.is_ipv4() { EtherType::IPV4 } else { EtherType::IPV6 };
@@ -199,7 +202,8 @@ impl<'a> Client<'a> {
             let whole = self.datagram(id, len - udp::HEADER_LEN);
             let mut own: Vec<_> = pieces.iter().map(|&piece| self.fragment(id, &whole, piece)).collect();
             for _ in 0..self.choices.within(0, 3) {
-                // Never the first piece: twice all pieces would be a datagram sent twice, and rightly answered twice.
+                // Never the first fragment: a second set of all fragments would be a second datagram, rightly
+                // answered twice.
                 own.push(own[self.choices.within(1, pieces.len() - 1)].clone());
             }
             frames.extend(own);
@@ -221,7 +225,7 @@ impl<'a> Client<'a> {
         Ok(())
     }
 
-    /// The UDP datagram of a number, header and checksum included.
+    /// The UDP datagram with this number, header and checksum included.
     fn datagram(&self, id: u64, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; udp::HEADER_LEN];
         bytes.extend(payload(self.config.seed, id, len));
@@ -287,7 +291,7 @@ impl<'a> Client<'a> {
         frame
     }
 
-    /// Takes answers until all that is open has one (if `enough`), or the deadline.
+    /// Receives answers until every outstanding datagram has one (if `enough`), or until the deadline.
     fn collect(&mut self, deadline: Instant, enough: bool) -> Result<(), SocketError> {
         let mut buffer = vec![0; PAYLOAD_MAX + 1];
         while !(enough && self.open == 0) {
@@ -305,7 +309,7 @@ impl<'a> Client<'a> {
                     let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
                     poll(&mut fds, Some(&timeout)).map_err(|error| SocketError::Poll(error.into()))?;
                 }
-                // Nobody is there, or a piece was late: what is missing shows.
+                // ICMP says that nobody listens, or that a fragment was late: the answer will be counted as missing.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
                 Err(error) => return Err(SocketError::Receive(error)),
             }
@@ -346,7 +350,8 @@ impl<'a> Client<'a> {
     }
 }
 
-/// Makes an IPv4 header one of a fragment (RFC 791, 3.1): the offset in units of 8 bytes, and whether more follow.
+/// Makes an IPv4 header one of a fragment (RFC 791, 3.1): sets the offset in units of 8 bytes and the "more
+/// fragments" bit.
 fn make_fragment(header: &mut [u8; ipv4::HEADER_LEN], offset: usize, more: bool) {
     let field = (offset / 8) as u16 | if more { 0x2000 } else { 0 };
     header[6..8].copy_from_slice(&field.to_be_bytes());

@@ -1,9 +1,9 @@
-//! How long a `kill -9` is felt: from the signal until the kernel has answered every flow again.
+//! Measures how long a `kill -9` interrupts service: from the signal until the kernel has answered every flow again.
 //!
-//! Every probe is asked again and again. A *claimed* port counts as the kernel's from the first ICMP "port unreachable" on:
-//! nobody but the kernel sends that, and it does when the dead program's socket is closed and its claim is gone. The other
-//! probes are served by other programs over kernel sockets: they count from the first answer to a request that was sent
-//! after the signal. A TCP connection is kept from one kill to the next: a reset is an error.
+//! Every probe repeats its request. A *claimed* port is back with the kernel at the first ICMP "port unreachable":
+//! only the kernel sends that, once the dead program's socket is closed and its claim is gone. The other probes are
+//! served by other programs over kernel sockets: they count from the first answer to a request that was sent after
+//! the signal. A TCP connection is kept from one kill to the next: a reset is an error.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
@@ -16,14 +16,14 @@ use twinpath_time::{Duration, Instant};
 
 /// Pause between two requests of a probe.
 const PERIOD: Duration = Duration::from_micros(200);
-/// Before the kill every probe must have been answered within this time, and after it.
+/// Every probe must be answered within this time, both before and after the kill.
 pub const DEADLINE: Duration = Duration::from_secs(5);
 const REQUEST_LEN: usize = 8;
 
-/// Whom to ask.
+/// The servers that the probes ask.
 #[derive(Clone, Debug)]
 pub struct KillWatchConfig {
-    /// UDP ports that the program to be killed claims; nobody else may hold them.
+    /// UDP ports that the program to be killed claims; no other program may hold them.
     pub claimed: Vec<SocketAddr>,
     /// A plain UDP echo server on the same interface.
     pub udp: SocketAddr,
@@ -31,7 +31,7 @@ pub struct KillWatchConfig {
     pub tcp: SocketAddr,
 }
 
-/// The probes. Their sockets belong to the network namespace they were opened in.
+/// The probes. Their sockets belong to the network namespace in which they were opened.
 #[derive(Debug)]
 pub struct KillWatch {
     claimed: Vec<Probe>,
@@ -39,15 +39,15 @@ pub struct KillWatch {
     tcp: TcpProbe,
 }
 
-/// What one kill was like.
+/// The result of one kill.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Felt {
-    /// Per flow, by name: from the signal until the kernel answered it.
+    /// Per flow, by name: the time from the signal until the kernel answered it.
     pub flows: Vec<(String, Duration)>,
 }
 
 impl Felt {
-    /// The flow that took longest.
+    /// The longest of these times.
     #[must_use]
     pub fn worst(&self) -> Duration {
         self.flows.iter().map(|flow| flow.1).max().unwrap_or_default()
@@ -57,13 +57,13 @@ impl Felt {
 /// Why a kill could not be measured.
 #[derive(Debug, thiserror::Error)]
 pub enum KillWatchError {
-    /// A socket.
+    /// A socket could not be opened or used.
     #[error(transparent)]
     Socket(#[from] SocketError),
     /// A flow was not answered in time.
     #[error("{flow}: no answer within {DEADLINE:?} {when} the kill")]
     Silent {
-        /// Which.
+        /// Name of the flow.
         flow: String,
         /// `before` or `after`.
         when: &'static str,
@@ -71,15 +71,15 @@ pub enum KillWatchError {
     /// The TCP connection broke.
     #[error("{flow}: the connection broke: {source}")]
     Broken {
-        /// Which.
+        /// Name of the flow.
         flow: String,
-        /// How.
+        /// The socket's error.
         source: io::Error,
     },
     /// There is no such process.
     #[error("cannot kill process {pid}: {source}")]
     Kill {
-        /// Its number.
+        /// The process ID.
         pid: u32,
         /// From `kill(2)`.
         source: io::Error,
@@ -91,11 +91,11 @@ pub enum KillWatchError {
 struct Probe {
     name: String,
     socket: UdpSocket,
-    /// The number of the last request; they only grow.
+    /// Number of the last request; numbers only increase.
     asked: u64,
 }
 
-/// What came of asking.
+/// The result of asking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Heard {
     Nothing,
@@ -116,12 +116,12 @@ impl Probe {
         Ok(Self { name: format!("{kind} {target}"), socket, asked: 0 })
     }
 
-    /// Sends the next request; what an earlier one brought back may be told here.
+    /// Sends the next request. The socket may report the result of an earlier one here.
     fn ask(&mut self) -> Heard {
         self.asked += 1;
         match self.socket.send(&self.asked.to_be_bytes()) {
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => Heard::Refused,
-            // A full queue, or no way there just now: it is asked again soon.
+            // The send queue is full or there is no route at the moment: the next request follows soon.
             _ => Heard::Nothing,
         }
     }
@@ -136,7 +136,7 @@ impl Probe {
     }
 }
 
-/// A TCP connection with at most one request under way.
+/// A TCP connection with at most one request outstanding.
 #[derive(Debug)]
 struct TcpProbe {
     name: String,
@@ -155,7 +155,7 @@ impl TcpProbe {
         Ok(Self { name: format!("tcp {target}"), stream, asked: 0, answered: 0, answer: Vec::new() })
     }
 
-    /// Sends the next request if none is under way, and takes what has come.
+    /// Sends the next request if none is outstanding, and reads what has arrived.
     fn work(&mut self) -> Result<(), KillWatchError> {
         let broken = |source| KillWatchError::Broken { flow: self.name.clone(), source };
         if self.asked == self.answered {
@@ -207,7 +207,7 @@ impl KillWatch {
     /// Asks until every flow is answered, kills process `pid`, and asks until the kernel has answered every flow.
     ///
     /// # Errors
-    /// A flow that stays silent, a connection that breaks, no such process.
+    /// A flow that is not answered, a connection that breaks, no such process.
     pub fn kill(&mut self, pid: u32) -> Result<Felt, KillWatchError> {
         self.all_are_served()?;
         let before = Before { udp: self.udp.asked, tcp: self.tcp.asked };
@@ -233,7 +233,7 @@ impl KillWatch {
                 };
                 return Err(KillWatchError::Silent { flow, when: "before" });
             }
-            // Answers of an earlier round, and refusals after its kill, are of no interest.
+            // Answers and refusals that belong to an earlier kill do not count.
             for ((probe, from), silent) in self.claimed.iter_mut().zip(&claimed).zip(&mut silent) {
                 probe.ask();
                 *silent &= !matches!(probe.hear(), Heard::Answer(id) if id > *from);
@@ -288,7 +288,7 @@ impl KillWatch {
         Ok(Felt { flows: names.cloned().zip(felt).collect() })
     }
 
-    /// Until something comes, or the next request is due.
+    /// Waits until an answer comes or the next request is due.
     fn wait(&self) -> Result<(), SocketError> {
         let mut fds: Vec<_> = self
             .claimed

@@ -1,8 +1,10 @@
-//! The plain kernel peers of the labs: servers and measurements over ordinary sockets, as well tuned as ordinary sockets allow.
+//! The plain kernel peers of the labs: servers and measurements over ordinary sockets, as well tuned as ordinary
+//! sockets allow.
 //!
-//! Every lab compares twinpath with these and with [`twinpath_socket_load`], so they are written first, reviewed, and then
-//! left alone. They use nothing that a program without privileges could not, and nothing of twinpath's own data path.
-//! `docs/measuring.md` says how each was tuned and what was tried and rejected. The product is not built with this crate.
+//! Every lab compares twinpath with these and with [`twinpath_socket_load`], so they were written first and reviewed,
+//! and change no more. They use nothing that needs privileges, and nothing of twinpath's own data path.
+//! `docs/measuring.md` says how each was tuned and what was tried and rejected. The product is not built with this
+//! crate.
 
 mod busy_poll;
 mod error;

@@ -1,4 +1,5 @@
-//! The floor under one wake-up at a given pace: a thread that spins until a request is due signals one that sleeps.
+//! Measures the least that one wake-up costs at a given rate: a thread that spins until a signal is due wakes one
+//! that sleeps.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -16,25 +17,25 @@ use crate::PlainError;
 pub struct Pace {
     /// Signals per second.
     pub rate_per_s: f64,
-    /// How they are spread.
+    /// How they are distributed over time.
     pub arrivals: Arrivals,
-    /// Determines when exactly.
+    /// The seed of the distribution.
     pub seed: u64,
-    /// Signals of this first time are not recorded.
+    /// Signals in this first period are not recorded.
     pub warmup: Duration,
-    /// The time after it.
+    /// The period after it.
     pub length: Duration,
 }
 
-/// More than all signals of a run add up to.
+/// A value above any sum of a run's signals; it ends the other thread.
 const LAST: u64 = 1 << 32;
 
-/// Signals at `pace` from a thread on `from_cpu` that spins; a thread on `to_cpu` sleeps in between. Returns the times, ns,
-/// from just before the signalling system call until the other thread has read the clock. Stops early when `stop` is
-/// requested.
+/// Signals at `pace` from a thread on `from_cpu` that spins; a thread on `to_cpu` sleeps in between. Returns the
+/// times, ns, from just before the signalling system call until the other thread has read the clock. Stops early when
+/// `stop` is requested.
 ///
 /// # Errors
-/// An impossible pace, no eventfd, no thread, or a CPU that is not ours.
+/// An impossible pace, no eventfd, no thread, or a CPU that may not be used.
 pub fn paced_wake(
     from_cpu: usize,
     to_cpu: usize,
@@ -44,7 +45,7 @@ pub fn paced_wake(
     let event = EventFd::new_blocking().map_err(|error| PlainError::EventFd(error.into()))?;
     let signalled_ns = AtomicU64::new(0);
     let outcome = thread::scope(|scope| {
-        // Threads of our own, so that the caller stays where it was.
+        // Separate threads, so that the caller stays on its CPU.
         let waking = thread::Builder::new().spawn_scoped(scope, || wake(to_cpu, &event, &signalled_ns))?;
         let signalling = thread::Builder::new()
             .spawn_scoped(scope, || signal(from_cpu, pace, stop, &event, &signalled_ns));
@@ -60,7 +61,7 @@ fn join<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// Tells the other side a time of 0 for a signal that does not count.
+/// Signals, and tells the other thread the time of the signal; 0 for one that is not to be recorded.
 fn signal(
     cpu: usize,
     pace: &Pace,
@@ -99,7 +100,8 @@ fn wake(cpu: usize, event: &EventFd, signalled_ns: &AtomicU64) -> Result<Histogr
             return Ok(histogram);
         }
         let signalled = Instant::from_nanos(signalled_ns.load(Ordering::Acquire));
-        // One that found this thread awake is no wake-up. Several in one: the latest has overwritten the others.
+        // A signal that found this thread awake is no wake-up. If several came at once, the latest has overwritten
+        // the others.
         if signals == 1 && signalled > waiting {
             histogram.saturating_record(now.nanos_since(signalled));
         }

@@ -1,4 +1,4 @@
-//! The packet-socket application: whole frames in, addresses swapped, out again.
+//! An echo server over a packet socket: it receives whole frames, swaps their addresses and sends them back.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -12,21 +12,21 @@ use twinpath_time::Duration;
 
 use crate::PlainError;
 
-/// Largest frame: one of MTU 1500, tagged, and room.
+/// Largest frame: MTU 1500, a VLAN tag, and some reserve.
 const FRAME_BYTES: usize = 2048;
-/// The two addresses that a frame begins with, six bytes each.
+/// The two addresses at the start of a frame, six bytes each.
 const ADDRESSES: usize = 12;
-/// A packet socket can't be shut down, so one that sleeps looks this often whether to end.
+/// A packet socket cannot be shut down, so one that sleeps checks this often whether it is to stop.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// A packet socket bound to one interface and EtherType, which the kernel alone delivers to.
+/// A packet socket bound to one interface and EtherType, to which only the kernel delivers.
 #[derive(Debug)]
 pub struct PacketReflect {
     socket: PacketSocket,
 }
 
 impl PacketReflect {
-    /// Opens the socket on the interface of that index. It spins or sleeps; it has no adaptive form.
+    /// Opens the socket on the interface with that index. It spins or sleeps; it has no adaptive mode.
     ///
     /// # Errors
     /// Without CAP_NET_RAW, or if there is no such interface.
@@ -42,17 +42,17 @@ impl PacketReflect {
         Ok(Self { socket })
     }
 
-    /// Serves in the calling thread until `stop` is requested: one system call to receive, one to send.
+    /// Serves on the calling thread until `stop` is requested: one system call to receive, one to send.
     ///
     /// # Errors
-    /// Receiving failed in a way that does not pass.
+    /// Receiving failed with an error that is not temporary.
     pub fn run(self, stop: &Stop) -> Result<EchoCounts, SocketError> {
         let mut counts = EchoCounts::default();
         let mut frame = [0; FRAME_BYTES];
         while !stop.is_requested() {
             let len = match self.socket.receive(&mut frame) {
                 Ok(len) => len,
-                // Nothing there, or nothing for a while; it asks again either way.
+                // No frame now, or none within the time-out: it tries again.
                 Err(Errno::AGAIN | Errno::INTR | Errno::NETDOWN) => continue,
                 Err(error) => return Err(SocketError::Receive(io::Error::from(error))),
             };

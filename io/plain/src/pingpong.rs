@@ -1,4 +1,4 @@
-//! The floor under every wake-up: two threads, two eventfds, nothing else.
+//! Measures the least that a wake-up between two threads costs: two threads, two eventfds, nothing else.
 
 use std::thread;
 
@@ -9,12 +9,13 @@ use twinpath_sys::{EventFd, affinity, clock};
 
 use crate::PlainError;
 
-/// Bounces a signal between a thread on `cpu_a` and one on `cpu_b`; returns the round trips in ns.
+/// Bounces a signal between a thread on `cpu_a` and one on `cpu_b`; returns the round-trip times in ns.
 ///
-/// A further tenth of the `limit` goes first to warm up and is not recorded. Stops early when `stop` is requested.
+/// A further tenth of the `limit` is spent first on a warm-up that is not recorded. Stops early when `stop` is
+/// requested.
 ///
 /// # Errors
-/// No eventfd, no thread, or a CPU that is not ours.
+/// No eventfd, no thread, or a CPU that may not be used.
 pub fn eventfd_pingpong(
     cpu_a: usize,
     cpu_b: usize,
@@ -30,7 +31,7 @@ pub fn eventfd_pingpong(
     let back = make().map_err(|error| PlainError::EventFd(error.into()))?;
     let mut histogram = Summary::empty().histogram;
     let outcome = thread::scope(|scope| {
-        // Threads of our own, so that the caller stays where it was.
+        // Separate threads, so that the caller stays on its CPU.
         let answering = thread::Builder::new().spawn_scoped(scope, || answer(cpu_b, &there, &back))?;
         let asking = thread::Builder::new().spawn_scoped(scope, || {
             let asked = ask(cpu_a, limit, stop, &there, &back, &mut histogram);
@@ -49,7 +50,7 @@ fn join<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// More than any round adds up to.
+/// A value above any sum of signals; it ends the other thread.
 const LAST: u64 = 1 << 32;
 
 fn ask(
@@ -98,7 +99,7 @@ fn answer(cpu: usize, there: &EventFd, back: &EventFd) -> Result<(), PlainError>
     Ok(())
 }
 
-/// Sleeps if the eventfd blocks, else asks until there is something.
+/// Takes a signal: sleeps if the eventfd blocks, else tries until there is one.
 fn take(event: &EventFd) -> u64 {
     loop {
         match event.drain() {

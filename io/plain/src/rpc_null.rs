@@ -1,16 +1,17 @@
-//! What the bare RPC servers know of ONC RPC: where a call's record ends, its xid, and one fixed reply. They check nothing.
+//! The little that the bare RPC servers implement of ONC RPC: where a call's record ends, its xid, and one fixed
+//! reply. They check nothing.
 
-/// A NULL call's whole answer behind its record mark: xid, REPLY, MSG_ACCEPTED, a verifier of AUTH_NONE without a body,
-/// SUCCESS (RFC 5531, section 9). The xid is written over the first four bytes.
+/// The whole reply to a NULL call, after its record mark: xid, REPLY, MSG_ACCEPTED, a verifier of AUTH_NONE without a
+/// body, SUCCESS (RFC 5531, section 9). The xid is written over the first four bytes.
 pub(crate) const REPLY: [u8; 24] = [0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
-/// A record mark's bit that says: the last fragment (RFC 5531, section 11).
+/// The bit of a record mark that marks the last fragment (RFC 5531, section 11).
 const LAST_FRAGMENT: u32 = 1 << 31;
-/// A record mark, and the xid.
+/// Length of a record mark, and of the xid.
 const WORD: usize = 4;
 /// A reply over TCP: the mark of its one fragment, then [`REPLY`].
 pub(crate) const RECORD_BYTES: usize = WORD + REPLY.len();
-/// Replies gathered into one send at most.
+/// Most replies that are sent with one system call.
 pub(crate) const GATHERED_MAX: usize = 1024;
 
 /// A NULL call of NFSv3 without credentials, as one record (RFC 5531, section 9): xid, CALL, version 2, the program and its
@@ -21,7 +22,7 @@ pub(crate) fn null_call(xid: u32) -> Vec<u8> {
     std::iter::once(mark).chain(words).flat_map(u32::to_be_bytes).collect()
 }
 
-/// Replies of one connection, whose bytes are all there from the start: of each only the xid is ever written.
+/// The replies of one connection. All their bytes are written in advance, except the xid of each.
 pub(crate) struct Replies {
     bytes: Box<[u8]>,
     count: usize,
@@ -35,7 +36,7 @@ impl Replies {
         Self { bytes: record.repeat(GATHERED_MAX).into(), count: 0 }
     }
 
-    /// What is gathered.
+    /// The replies not yet sent, as bytes.
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes[..self.count * RECORD_BYTES]
@@ -53,16 +54,16 @@ impl Replies {
     }
 }
 
-/// Where a stream of records stands.
+/// The position in a stream of records.
 #[derive(Debug, Default)]
 pub(crate) struct Records {
-    /// The xid of a record whose later fragments are still to come.
+    /// The xid of a record whose later fragments are yet to come.
     open: Option<[u8; WORD]>,
 }
 
 impl Records {
-    /// Adds a reply for every record that ends within `input`, as far as there is room; returns the bytes used: whole
-    /// fragments only.
+    /// Adds a reply for every record that ends within `input`, as far as there is room; returns the number of bytes
+    /// consumed: whole fragments only.
     #[inline]
     pub(crate) fn answer(&mut self, input: &[u8], replies: &mut Replies) -> usize {
         let mut used = 0;

@@ -1,4 +1,4 @@
-//! The TCP echo server: whatever comes on a connection goes back on it.
+//! The TCP echo server: it sends back the bytes that it receives on a connection.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -12,14 +12,14 @@ use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with, recv, send};
 use twinpath_socket_load::socket::{is_transient, listen_tcp, may_pass};
 use twinpath_socket_load::{EchoCounts, SocketError, Stop, Wait};
 
-/// Most connections served at once; a further one is closed at once and counted as refused.
+/// Most connections served at the same time; a further one is closed and counted as refused.
 const CONNECTIONS_MAX: usize = 64;
-/// What is read and sent back at once.
+/// Bytes that are read and sent back at once.
 const BUFFER_BYTES: usize = 256 << 10;
-/// A spinning server looks for new connections once in so many rounds: asking costs as much as a receive.
+/// A spinning server checks for new connections once in so many rounds, as the check costs as much as a receive.
 const ACCEPT_EVERY_ROUNDS: u32 = 1024;
 
-/// A listening echo server that does not run yet.
+/// A listening echo server that has not been started.
 #[derive(Debug)]
 pub struct TcpEcho {
     listener: Arc<OwnedFd>,
@@ -28,27 +28,27 @@ pub struct TcpEcho {
 }
 
 impl TcpEcho {
-    /// Listens on `address`; port 0 takes any.
+    /// Listens on `address`; port 0 takes any free port.
     ///
     /// # Errors
-    /// The address is taken or not ours.
+    /// The address is in use or not a local one.
     pub fn bind(address: SocketAddr, wait: Wait) -> Result<Self, SocketError> {
         let (listener, address) = listen_tcp(address)?;
         Ok(Self { listener, address, wait })
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves until `stop` is requested. Sleeping: the calling thread accepts, and each connection has a thread of
-    /// its own (a blocking receive wakes faster than epoll and a receive), on the same CPUs. Spinning: all in the
-    /// calling thread. Counts are of chunks, as the stream delivered them.
+    /// Serves until `stop` is requested. A sleeping server accepts on the calling thread, and each connection has its
+    /// own thread (a blocking receive wakes faster than epoll and a receive), on the same CPUs. A spinning server
+    /// does all on the calling thread. It counts chunks, as the stream delivered them.
     ///
     /// # Errors
-    /// Accepting failed in a way that does not pass.
+    /// Accepting failed with an error that is not temporary.
     pub fn run(self, stop: &Stop) -> Result<EchoCounts, SocketError> {
         stop.watch(&self.listener);
         let served = match self.wait {
@@ -71,7 +71,7 @@ impl TcpEcho {
                     Err(error) if may_pass(error) => continue,
                     Err(_) if stop.is_requested() => break,
                     Err(error) => {
-                        // The others must end too, or the scope would wait for them for ever.
+                        // The other threads must end too, or the scope would wait for them for ever.
                         stop.request();
                         return Err(SocketError::Accept(error.into()));
                     }
@@ -126,12 +126,12 @@ impl TcpEcho {
 
 struct SpinConnection {
     socket: OwnedFd,
-    /// What the peer has sent and cannot take back yet: bounded by what is read at once.
+    /// Bytes received that could not be sent back yet; bounded by the size of a read.
     owed: Vec<u8>,
 }
 
 impl SpinConnection {
-    /// Reads and answers what is there, without waiting; an error when the connection is over.
+    /// Reads and answers what has arrived, without waiting; an error when the connection is closed.
     #[inline]
     fn turn(&mut self, buffer: &mut [u8], counts: &mut EchoCounts) -> Result<(), Errno> {
         if !self.owed.is_empty() {
@@ -160,7 +160,7 @@ fn transient_as_zero(sent: Result<usize, Errno>) -> Result<usize, Errno> {
     }
 }
 
-/// Returns how many chunks were echoed.
+/// Echoes until the connection is closed; returns the number of chunks.
 fn echo_until_closed(connection: &OwnedFd) -> u64 {
     let _ = set_tcp_nodelay(connection, true);
     let mut buffer = vec![0; BUFFER_BYTES];

@@ -1,4 +1,4 @@
-//! Connections that are a burden: those that say nothing, and those that send calls and never read a reply.
+//! Connections that burden a server: idle ones, and ones that send calls and never read a reply.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -16,12 +16,12 @@ use twinpath_time::Duration;
 
 use crate::rpc_null::null_call;
 
-/// When nobody takes anything any more for so long, all buffers on the way are full.
+/// When no bytes have been accepted for this long, all buffers on the way are full.
 const FULL_AFTER: Timespec = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
-/// Calls handed to the kernel at once.
+/// Calls passed to the kernel at once.
 const CALLS_AT_ONCE: usize = 512;
 const EVENTS_MAX: usize = 256;
-/// Of the request to stop among the events; connections have their place.
+/// The epoll token of the request to stop; a connection's token is its index.
 const STOP: u64 = u64::MAX;
 
 /// What the connections do.
@@ -33,22 +33,23 @@ pub enum Holding {
     NeverReads,
 }
 
-/// How it went so far.
+/// What has happened so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
     /// Connections opened.
     pub connections: usize,
-    /// Those of them that the server has closed.
+    /// Connections that the server has closed.
     pub closed: usize,
-    /// Bytes the kernel took.
+    /// Bytes that the kernel took for sending.
     pub sent_bytes: u64,
 }
 
 /// Holds connections to `target` until `stop` is requested. Calls `ready` once: when all are open, and no more bytes
-/// go.
+/// are accepted.
 ///
 /// # Errors
-/// A connection could not be opened: nothing listens, or one of the two processes may not open so many descriptors.
+/// A connection could not be opened: nothing listens, or one of the two processes has reached its limit of
+/// descriptors.
 pub fn tcp_hold(
     target: SocketAddr,
     connections: usize,
@@ -58,7 +59,7 @@ pub fn tcp_hold(
 ) -> Result<Held, SocketError> {
     let wait = |source: Errno| SocketError::Poll(source.into());
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(wait)?;
-    // What stops the others: any of the connections may be closed by then.
+    // This socket stops the thread: any of the connections may be closed by then.
     let (ours, _theirs) =
         socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).map_err(wait)?;
     let ours = Arc::new(ours);
@@ -70,7 +71,7 @@ pub fn tcp_hold(
             return Ok(holder.held);
         }
         let socket = connect_tcp(target, false)?;
-        // Ended by a reset: ports that wait after an orderly end are missing to whoever opens as many next.
+        // They end with a reset: ports in TIME_WAIT would be missing to a later run that opens as many.
         set_socket_linger(&socket, Some(Duration::ZERO))
             .map_err(|source| SocketError::Option { option: "SO_LINGER", source: source.into() })?;
         let mut flags = epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
@@ -94,13 +95,13 @@ pub fn tcp_hold(
 #[derive(Default)]
 struct Holder {
     held: Held,
-    /// Those not closed by the server, and where among the calls each goes on.
+    /// The connections that the server has not closed, each with its position in the calls it sends.
     open: Vec<Option<(Arc<OwnedFd>, usize)>>,
     calls: Vec<u8>,
 }
 
 impl Holder {
-    /// Waits for events and handles them; whether there were any.
+    /// Waits for events and handles them; returns whether there were any.
     fn wait(&mut self, epoll: &OwnedFd, timeout: Option<&Timespec>) -> Result<bool, SocketError> {
         let mut events = Vec::with_capacity(EVENTS_MAX);
         match epoll::wait(epoll, spare_capacity(&mut events), timeout) {

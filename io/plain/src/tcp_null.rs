@@ -15,14 +15,14 @@ use twinpath_sys::clock;
 
 use crate::rpc_null::{RECORD_BYTES, Records, Replies};
 
-/// Most connections served at once; a further one is closed at once and counted as refused.
+/// Most connections served at the same time; a further one is closed and counted as refused.
 const CONNECTIONS_MAX: usize = 64;
-/// What is read at once: more than 1024 calls, and it stays in the second-level cache.
+/// Bytes read at once: more than 1024 calls, and still within the second-level cache.
 const INPUT_BYTES: usize = 64 << 10;
-/// Of the listener among the events; connections have their place.
+/// The epoll token of the listener; a connection's token is its index.
 const LISTENER: u64 = u64::MAX;
 
-/// A listening server that does not run yet.
+/// A listening server that has not been started.
 #[derive(Debug)]
 pub struct TcpNull {
     listener: Arc<OwnedFd>,
@@ -31,26 +31,26 @@ pub struct TcpNull {
 }
 
 impl TcpNull {
-    /// Listens on `address`; port 0 takes any.
+    /// Listens on `address`; port 0 takes any free port.
     ///
     /// # Errors
-    /// The address is taken or not ours.
+    /// The address is in use or not a local one.
     pub fn bind(address: SocketAddr, wait: Wait) -> Result<Self, SocketError> {
         let (listener, address) = listen_tcp(address)?;
         Ok(Self { listener, address, wait })
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves in the calling thread until `stop` is requested: one wait, then per connection that is ready one receive
-    /// and one send of all replies. Counts are of calls and replies.
+    /// Serves on the calling thread until `stop` is requested: one wait, then for each ready connection one receive
+    /// and one send of all replies. It counts calls and replies.
     ///
     /// # Errors
-    /// Accepting or waiting failed in a way that does not pass.
+    /// Accepting or waiting failed with an error that is not temporary.
     pub fn run(self, stop: &Stop) -> Result<EchoCounts, SocketError> {
         stop.watch(&self.listener);
         rustix::io::ioctl_fionbio(&self.listener, true)
@@ -92,7 +92,7 @@ impl TcpNull {
 
 struct Server {
     epoll: OwnedFd,
-    /// By the number that their events bear; closed ones leave their place to the next.
+    /// The connections, by epoll token; a closed one leaves its slot to the next.
     connections: Vec<Option<Connection>>,
     counts: EchoCounts,
 }
@@ -116,8 +116,8 @@ impl Server {
                 return Ok(());
             }
         };
-        // By edges: the kernel need not look at a socket again that was read to its end. It tells that one may be written
-        // to again only after it had refused, so asking for that from the start costs nothing.
+        // Edge-triggered: the kernel need not check a socket again that was read to its end. It reports that a socket
+        // can be written to only after a write was refused, so registering for that from the start costs nothing.
         let flags =
             epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
         let data = epoll::EventData::new_u64(place as u64);
@@ -140,10 +140,10 @@ impl Server {
 struct Connection {
     socket: OwnedFd,
     records: Records,
-    /// What was read and is not yet answered is at `..filled`: the beginning of a fragment.
+    /// Bytes read and not answered yet: the beginning of a fragment, at `..filled`.
     input: Box<[u8]>,
     filled: usize,
-    /// What the kernel has taken of them is before `sent`.
+    /// The bytes of the replies before `sent` were passed to the kernel.
     replies: Replies,
     sent: usize,
 }
@@ -154,7 +154,8 @@ impl Connection {
         Self { socket, records: Records::default(), input, filled: 0, replies: Replies::new(), sent: 0 }
     }
 
-    /// Reads and answers what is there; an error when the connection is over. `ends`: nothing may tell of what is left.
+    /// Reads and answers what has arrived; an error when the connection is closed. `ends`: no event will report bytes
+    /// that are left, so all must be read now.
     #[inline]
     fn turn(&mut self, ends: bool, counts: &mut EchoCounts) -> Result<(), Errno> {
         let owes = !self.replies.bytes().is_empty();
@@ -167,7 +168,7 @@ impl Connection {
         loop {
             let room = self.input.len() - self.filled;
             match recv(&self.socket, &mut self.input[self.filled..], RecvFlags::empty()) {
-                // Closed, or a fragment that is larger than any call here.
+                // The connection was closed, or a fragment is larger than any call of the lab.
                 Ok((0, _)) => return Err(Errno::PIPE),
                 Ok((len, _)) => {
                     self.filled += len;
@@ -181,7 +182,7 @@ impl Connection {
         }
     }
 
-    /// Answers all records that are there; whether all replies are the kernel's.
+    /// Answers all complete records; returns whether the kernel took all replies.
     #[inline]
     fn answer(&mut self, counts: &mut EchoCounts) -> Result<bool, Errno> {
         let mut used = 0;
@@ -204,7 +205,7 @@ impl Connection {
         Ok(all)
     }
 
-    /// Whether all is the kernel's.
+    /// Sends the rest of the replies; returns whether the kernel took all of it.
     #[inline]
     fn send_rest(&mut self) -> Result<bool, Errno> {
         let rest = &self.replies.bytes()[self.sent..];

@@ -29,7 +29,7 @@ fn echo(len: usize) -> Pattern {
     Pattern::new(len, 42).unwrap()
 }
 
-/// Runs a server beside `ask`, then stops it; returns what it counted.
+/// Runs a server while `ask` runs, then stops it; returns what it counted.
 fn beside<T>(
     run: impl FnOnce(&Stop) -> Result<EchoCounts, SocketError> + Send,
     ask: impl FnOnce() -> T,
@@ -43,7 +43,8 @@ fn beside<T>(
     })
 }
 
-/// Loopback has no queue to poll: it answers all the same, asleep or not, and ends when told to.
+/// Loopback has no queue that could be polled. The server answers nevertheless, spinning or sleeping, and stops on
+/// request.
 #[test]
 fn a_server_that_would_poll_its_device_answers_without_one() {
     for busy_poll_us in [0, 50] {
@@ -77,7 +78,7 @@ fn a_paced_wake_up_is_recorded_once_per_signal_after_the_warm_up() {
         length: Duration::from_millis(100),
     };
     let woken = paced_wake(from, to, &pace, &Stop::new()).unwrap();
-    // On a busy machine the signaller may be late, and several signals be one wake-up.
+    // On a busy machine the signalling thread may be late, and several signals become one wake-up.
     assert!((1..=101).contains(&woken.len()), "{}", woken.len());
     assert!(woken.max() < 10_000_000_000);
     let stopped = Stop::new();
@@ -123,7 +124,7 @@ fn a_stop_wakes_whoever_sleeps() {
     });
 }
 
-/// What was measured until then is kept: an interrupted run is a run.
+/// Results up to the stop are kept: an interrupted run is still a result.
 #[test]
 fn a_stop_in_mid_run_is_no_error() {
     for wait in WAITS {

@@ -1,7 +1,7 @@
-//! A port that records what passes, as pcapng (draft-ietf-opsawg-pcapng), for the eyes of Wireshark and tcpdump.
+//! A port that records the frames that pass, as pcapng (draft-ietf-opsawg-pcapng), for Wireshark and tcpdump.
 //!
-//! For tests and for looking at fast-path frames that the kernel never sees. Writing allocates and may block, so this
-//! port is put in front of a real one only when somebody asked for it.
+//! It is for tests and for frames of the fast path, which the kernel never sees. Writing allocates and may block, so
+//! it wraps a real port only on request.
 
 use std::borrow::Cow;
 use std::io::Write;
@@ -24,7 +24,7 @@ use crate::{Capabilities, PortCounters, PortId, PortQueue, WaitSource};
 const INBOUND: u32 = 1;
 const OUTBOUND: u32 = 2;
 
-/// Records frames in both directions, then lets the inner port have them.
+/// Records frames in both directions and passes them to the inner port.
 pub struct CapturePort<W: Write + Send> {
     inner: Box<dyn PortQueue>,
     writer: PcapNgWriter<W>,

@@ -1,4 +1,4 @@
-//! A port that misbehaves on purpose: loses, doubles, reorders, corrupts and truncates, from a seed.
+//! A port that injects faults: it loses, duplicates, reorders, corrupts and truncates frames, from a seed.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -11,15 +11,15 @@ use crate::{Capabilities, PortCounters, PortId, PortQueue, WaitSource};
 /// How often each fault happens, in thousandths of received frames.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
-    /// The frame is gone.
+    /// The frame is lost.
     pub lose: u16,
-    /// It comes twice.
+    /// The frame comes twice.
     pub double: u16,
-    /// It changes places with the one before it.
+    /// The frame is swapped with the one before it.
     pub swap: u16,
-    /// One bit of it is flipped.
+    /// One bit of the frame is flipped.
     pub flip: u16,
-    /// It is cut short.
+    /// The frame is truncated.
     pub cut: u16,
 }
 
@@ -28,7 +28,7 @@ pub struct FaultPort {
     inner: Box<dyn PortQueue>,
     faults: Faults,
     random: fastrand::Rng,
-    /// Room kept from turn to turn.
+    /// A burst kept between turns, so that nothing is allocated.
     arrived: Burst,
     scratch: Burst,
 }
@@ -60,7 +60,7 @@ impl FaultPort {
         }
         if self.happens(self.faults.cut) {
             let len = self.random.usize(0..frame.len());
-            // Shorter always fits.
+            // A shorter length always fits.
             let _ = frame.set_len(len);
         }
     }
@@ -103,7 +103,7 @@ impl PortQueue for FaultPort {
 
     fn receive(&mut self, now: Instant, pool: &mut Pool, burst: &mut Burst) {
         let mut scratch = std::mem::take(&mut self.scratch);
-        // Bursts of its own: what is lost or doubled changes the count.
+        // Separate bursts, as losing and duplicating frames changes their number.
         let mut arrived = std::mem::take(&mut self.arrived);
         self.inner.receive(now, pool, &mut arrived);
         for mut frame in arrived.drain(usize::MAX) {

@@ -1,10 +1,10 @@
 //! Ports: how frames enter and leave the process.
 //!
 //! The contract is [`PortQueue`] (one queue of one port, owned by one worker) on top of [`WaitSource`] (how a worker
-//! sleeps until there is something). Real devices live in crates of their own (`port_packet`, `port_xdp`); here are
+//! sleeps until there is work). Real devices have crates of their own (`port_packet`, `port_xdp`). This crate holds
 //! the ports that need no device: [`loopback`], [`null`], and the two that wrap another port: [`fault`] and
-//! [`capture`]. They satisfy the same contract, so everything above can be tested without a NIC and any real port can
-//! be made to misbehave or be recorded.
+//! [`capture`]. All satisfy the same contract, so the layers above can be tested without a NIC, and faults can be
+//! injected into any real port or its frames recorded.
 
 pub mod capture;
 pub mod fault;

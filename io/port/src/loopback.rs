@@ -1,7 +1,7 @@
-//! Two ports joined back to back, in memory: what one sends the other receives.
+//! Two ports joined back to back, in memory: each receives what the other sends.
 //!
-//! Bytes are copied, as on a wire: a frame never changes pools. An eventfd per end makes it sleepable, so a worker can be
-//! tested over it with all its moves.
+//! Bytes are copied, as on a wire: a frame never changes pools. Each end has an eventfd, so a worker can sleep on it,
+//! and all of its states can be tested.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,10 +14,10 @@ use twinpath_time::Instant;
 
 use crate::{Capabilities, PortCounters, PortId, PortQueue, WaitSource};
 
-/// Frames on their way in one direction, at most; one more is dropped as a full ring would.
+/// Most frames in transit in one direction; a further one is dropped, as by a full ring.
 pub const WIRE_FRAMES_MAX: usize = 1024;
 
-/// What travels: the bytes, and whether their checksum is only partial.
+/// A frame in transit: its bytes and the state of its checksum.
 type OnWire = (Vec<u8>, Checksum);
 
 #[derive(Debug)]
@@ -37,7 +37,7 @@ impl Wire {
     }
 }
 
-/// One end.
+/// One end of the pair.
 #[derive(Debug)]
 pub struct LoopbackPort {
     id: PortId,
@@ -47,7 +47,7 @@ pub struct LoopbackPort {
     counters: Arc<PortCounters>,
 }
 
-/// Makes two ends.
+/// Makes both ends.
 ///
 /// # Errors
 /// What `eventfd(2)` returns.
@@ -64,7 +64,7 @@ pub fn pair(first: PortId, second: PortId) -> std::io::Result<(LoopbackPort, Loo
 }
 
 impl LoopbackPort {
-    /// As if it were a port of the interface of that index.
+    /// Makes it report the index of an interface as its own.
     #[must_use]
     pub const fn on_interface(mut self, ifindex: u32) -> Self {
         self.ifindex = ifindex;
@@ -82,7 +82,7 @@ impl WaitSource for LoopbackPort {
     }
 
     fn disarm(&mut self) {
-        // Level-triggered: leave it readable only while frames are waiting.
+        // Level-triggered: the eventfd stays readable only while frames are waiting.
         let frames = self.incoming.frames();
         if frames.is_empty() {
             let _ = rustix::io::read(&self.incoming.ready, &mut [0u8; 8]);
@@ -136,7 +136,7 @@ impl PortQueue for LoopbackPort {
         for frame in burst.drain(usize::MAX) {
             let mut frames = self.outgoing.frames();
             if frames.len() < WIRE_FRAMES_MAX {
-                // That we computed a checksum is not something a wire can tell.
+                // A wire does not transport the fact that the checksum was verified.
                 let checksum = match frame.meta().checksum {
                     Checksum::Partial => Checksum::Partial,
                     Checksum::Verified | Checksum::Unverified => Checksum::Unverified,

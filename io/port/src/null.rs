@@ -1,4 +1,4 @@
-//! A port that swallows what it is given and never receives.
+//! A port that discards what is sent and never receives.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use twinpath_time::Instant;
 
 use crate::{Capabilities, PortCounters, PortId, PortQueue, WaitSource};
 
-/// Swallows and counts.
+/// Discards and counts the frames sent.
 #[derive(Debug, Default)]
 pub struct NullPort {
     id: PortId,

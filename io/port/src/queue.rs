@@ -1,4 +1,4 @@
-//! The contract of a port's queue.
+//! The contract of a port's queue: how a worker receives and sends frames.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use twinpath_time::Instant;
 
 use crate::wait::WaitSource;
 
-/// Which port and queue, as the process numbers ports; stable while the port is attached.
+/// The number of a port and of one of its queues in this process; stable while the port is attached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PortId {
     /// Number of the port.
@@ -17,27 +17,27 @@ pub struct PortId {
     pub queue: u16,
 }
 
-/// What a queue can do beyond moving plain frames. Whoever builds frames asks here, per burst and not per frame.
+/// What a queue supports beyond plain frames. Code that builds frames checks this per burst and not per frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
-    /// Largest frame it takes and gives, bytes from the Ethernet header.
+    /// Largest frame it receives and sends, bytes from the Ethernet header.
     pub frame_len_max: u32,
     /// It completes transport checksums of frames marked [`Checksum::Partial`](twinpath_frame::Checksum).
     pub checksum: bool,
-    /// Frames may arrive with a transport checksum that the sender left to hardware, and nothing says which: a virtual
-    /// device on the XDP path. Elsewhere [`Meta::checksum`](twinpath_frame::Meta) tells.
+    /// Frames may arrive with a transport checksum that the sender left to hardware, and the metadata does not say
+    /// which do: a virtual device on the XDP path. On other paths [`Meta::checksum`](twinpath_frame::Meta) says it.
     pub partial_checksums: bool,
-    /// It cuts frames whose [`Gso`](twinpath_frame::Gso) says so.
+    /// It segments frames whose [`Gso`](twinpath_frame::Gso) asks for it.
     pub segmentation: bool,
-    /// It takes and gives packets that span several frames (`Meta::next`).
+    /// It receives and sends packets that span several frames (`Meta::next`).
     pub multi_buffer: bool,
     /// Its frames must come from, and stay in, one registered region (AF_XDP's UMEM).
     pub own_region: bool,
-    /// Device and kernel work on our memory without a copy.
+    /// Device and kernel access the frames' memory without a copy.
     pub zero_copy: bool,
 }
 
-/// What a queue counts. Written by its worker, read by control.
+/// The counters of a queue. Written by its worker, read by control.
 #[derive(Debug, Default)]
 pub struct PortCounters {
     /// Frames received.
@@ -46,31 +46,32 @@ pub struct PortCounters {
     pub bytes_in: Counter,
     /// Frames sent.
     pub frames_out: Counter,
-    /// Of those, the ones that left within super-frames.
+    /// Frames sent that left within GSO frames.
     pub frames_joined: Counter,
-    /// Super-frames that the kernel refused; after the first, every frame leaves by itself.
+    /// GSO frames that the kernel refused; after the first one, every frame is sent by itself.
     pub super_frames_refused: Counter,
     /// Bytes sent, from the Ethernet header.
     pub bytes_out: Counter,
     /// System calls made to send or to wake the kernel.
     pub kicks: Counter,
-    /// Frames that the kernel could not hand over because the ring was full.
+    /// Frames that the kernel could not deliver because the ring was full.
     pub ring_full: Counter,
-    /// Times that the worker found its claims withdrawn, as it had not looked for too long.
+    /// How often the worker found its claims withdrawn because it had not read its rings for too long.
     pub times_stuck: Counter,
     /// Times the device or socket reported an error condition, such as the interface going down.
     pub errors: Counter,
     /// Frames accepted whose transport checksum the sender had left to hardware.
     pub partial_checksums: Counter,
-    /// Everything dropped, by reason.
+    /// All drops, by reason.
     pub drops: Drops,
 }
 
 /// One queue of a port, owned by one worker.
 ///
-/// All calls are made from that worker, none of them blocks, allocates or logs. A queue is made and closed by control.
+/// All calls except [`Self::close`] are made from that worker; none of them blocks, allocates or logs. Control opens
+/// and closes a queue.
 pub trait PortQueue: WaitSource + Send {
-    /// Which queue this is.
+    /// The queue's number.
     fn id(&self) -> PortId;
 
     /// Kernel index of the interface, 0 if there is none.
@@ -79,38 +80,40 @@ pub trait PortQueue: WaitSource + Send {
     /// What it can do.
     fn capabilities(&self) -> Capabilities;
 
-    /// Called once by the worker before anything is steered here: takes from `pool` what it needs to receive into.
+    /// Called once by the worker before frames are steered here: takes the frames that it receives into from `pool`.
     fn prepare(&mut self, _pool: &mut Pool) {}
 
-    /// Moves what has arrived into `burst`, as far as there is room there and in `pool`. Frames that cannot be handed
-    /// over are counted under a reason.
+    /// Moves received frames into `burst`, as far as there is room there and in `pool`. Frames that cannot be passed
+    /// on are counted under a reason.
     fn receive(&mut self, now: Instant, pool: &mut Pool, burst: &mut Burst);
 
-    /// When the kernel took the first and the last frame of the last burst, ns of its `CLOCK_REALTIME`; `None` if there was
-    /// none, or if this way in has no stamps.
+    /// When the kernel received the first and the last frame of the last burst, ns of its `CLOCK_REALTIME`; `None` if
+    /// the burst was empty or the path has no time stamps.
     fn stamps_ns(&self) -> Option<[u64; 2]> {
         None
     }
 
-    /// Takes all of `burst` for sending, in order. What cannot be sent is dropped, counted and released. The frames may
-    /// still be unsent when it returns: [`Self::flush`] comes once per turn.
+    /// Takes all of `burst` for sending, in order. Frames that cannot be sent are dropped, counted and released.
+    /// Frames may still be unsent when it returns: [`Self::flush`] is called once per turn.
     fn transmit(&mut self, pool: &mut Pool, burst: &mut Burst);
 
-    /// Sees to it that everything taken by [`Self::transmit`] leaves, with at most one wake-up of the kernel where its
-    /// rules allow, and takes sent frames home.
+    /// Makes sure that all frames taken by [`Self::transmit`] leave, with at most one wake-up of the kernel where its
+    /// rules allow, and releases sent frames.
     fn flush(&mut self, pool: &mut Pool);
 
-    /// Its fd reported an error condition (interface down or gone): takes note, so that the fd falls silent.
+    /// The fd reported an error condition (interface down or gone): clears it, so that the fd does not report it
+    /// again.
     fn on_error(&mut self) {}
 
-    /// Whether the kernel has stopped claiming for this queue, as its worker has not looked for too long: frames that it gave before are
-    /// dropped, and what is to be sent in answer to them, as those who asked have asked again. The next [`Self::receive`] ends that.
+    /// Whether the kernel has withdrawn the claims of this queue because its worker had not read the rings for too
+    /// long. Frames received before, and replies to them, are then dropped, as their senders have sent again. The
+    /// next [`Self::receive`] restores the claims.
     fn is_withdrawn(&self) -> bool {
         false
     }
 
-    /// Whether its device is gone for good: no call will move a frame again, and the fd would report the error for ever. The
-    /// worker hands such a queue back by itself, after [`Self::on_error`].
+    /// Whether the device is gone for good: no call will move a frame again, and the fd would report the error for
+    /// ever. The worker then gives the queue back to control, after [`Self::on_error`].
     fn is_gone(&self) -> bool {
         false
     }
@@ -118,6 +121,6 @@ pub trait PortQueue: WaitSource + Send {
     /// The counters.
     fn counters(&self) -> &Arc<PortCounters>;
 
-    /// Closes the device (this may block: control calls it) and gives back the frames it held.
+    /// Closes the device (it may block, so control calls it) and returns the frames it held.
     fn close(self: Box<Self>) -> Vec<Frame>;
 }

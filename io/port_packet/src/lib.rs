@@ -1,20 +1,23 @@
-//! The packet path's port: an AF_PACKET receive ring, and a second socket to send on.
+//! The port of the packet path: an AF_PACKET receive ring, and a second socket for sending.
 //!
-//! The receive socket is bound to all protocols (protocol hooks run after tc, which drops what is claimed), sees only
-//! what its filter accepts (the verdict, attached by the caller before the first frame can come), and ignores what the
-//! host itself sends. A frame is copied out of its slot at once and the slot given back: a slot held back would keep
-//! the socket readable.
+//! The receive socket is bound to all protocols (protocol hooks run after tc, which drops claimed frames), receives
+//! only what its filter accepts (the verdict; the caller attaches it before the first frame can come), and ignores
+//! what the host itself sends. A frame is copied out of its slot at once and the slot given back: a slot that is kept
+//! would keep the socket readable.
 //!
-//! While its worker has not slept yet, which in mode `poll` is always, no socket is needed to wake it: the program at tc ingress
-//! puts claimed frames into a ring that the worker has mapped, and the socket is not offered them at all. (A round trip took
-//! 3.2 us instead of 3.7.) Before the first sleep the socket takes over, for good.
+//! While its worker has not slept yet (in mode `poll`: always), no socket is needed to wake it. The program at tc
+//! ingress then puts claimed frames into the direct ring, which the worker has mapped, and the socket does not
+//! receive frames at all. (A round trip took 3.2 us instead of 3.7.) Before the first sleep the socket takes over,
+//! for good.
 //!
-//! Sending happens once per turn, by an AF_XDP socket that only sends: no XDP program, so nothing changes for the kernel's
-//! traffic, and one system call per burst without a way through the socket layer per frame (a round trip took 3.55 us
-//! instead of 4.0, and bursts went out a sixth faster). Where that queue can't be had, `sendmmsg(2)` on a socket without a
-//! ring does it, which beats the packet socket's own transmit ring by 7 to 15 %.
+//! Sending happens once per turn, through an AF_XDP socket that only sends. It needs no XDP program, so nothing
+//! changes for the kernel's traffic, and it takes one system call per burst without passing the socket layer per
+//! frame (a round trip took 3.55 us instead of 4.0, and bursts went out a sixth faster). Where such a queue cannot be
+//! opened, `sendmmsg(2)` on a socket without a ring is used, which is 7 to 15 % faster than the packet socket's own
+//! transmit ring.
 //!
-//! Runs of datagrams leave as super-frames where the kernel cuts them before anybody else sees them (`segments.rs`).
+//! Runs of datagrams leave as GSO frames where the kernel segments them before anybody else sees them
+//! (`segments.rs`).
 //!
 //! Never here: a decision about what is claimed.
 
@@ -39,29 +42,30 @@ use twinpath_time::Instant;
 
 use crate::transmit::Transmitter;
 
-/// A queue on the packet path. Several workers on one interface each have one, joined by PACKET_FANOUT.
+/// A queue on the packet path. Several workers on one interface have one each, joined by PACKET_FANOUT.
 #[derive(Debug)]
 pub struct PacketPort {
     id: PortId,
     ifindex: u32,
     receiver: OwnedFd,
     ring: PacketRing,
-    /// Where frames come while the worker never sleeps.
+    /// The ring through which frames come while the worker has not slept.
     direct: Option<DirectRing>,
-    /// Where the program says since when something waits here.
+    /// The word that says since when a frame has been waiting.
     pending: Option<Pending>,
     virtual_device: bool,
     transmitter: Transmitter,
-    /// The stamps of the first and the last frame of the last burst; 0 if there was none.
+    /// The time stamps of the first and the last frame of the last burst; 0 if it was empty.
     stamps_ns: [u64; 2],
     counters: Arc<PortCounters>,
 }
 
 impl PacketPort {
-    /// Opens both sockets. `attach_filter` is called with the receiving one before it can receive anything. `sender_queue` is an
-    /// AF_XDP queue on the same interface that only sends, its memory the pool's. `direct` is the ring that the program at tc
-    /// ingress fills; without it all frames come by the socket. `cut_here` says whether the kernel cuts super-frames before anybody
-    /// else sees them: only then are runs of datagrams sent as such.
+    /// Opens both sockets. `attach_filter` is called with the receiving one before it can receive anything.
+    /// `sender_queue` is an AF_XDP queue on the same interface that only sends; its memory is the pool's. `direct` is
+    /// the ring that the program at tc ingress fills; without it all frames come through the socket. `cut_here` says
+    /// whether the kernel segments GSO frames before anybody else sees them: only then are runs of datagrams sent as
+    /// GSO frames.
     ///
     /// # Errors
     /// [`OpenError`], one variant per step.
@@ -72,7 +76,7 @@ impl PacketPort {
         direct: Option<DirectRing>,
         cut_here: Arc<AtomicBool>,
     ) -> Result<Self, OpenError<E>> {
-        // A socket that is not needed yet is not offered frames: each would cost it a run of its filter.
+        // A socket that is not needed yet is not bound to the interface: each frame would cost a run of its filter.
         let (receiver, ring) = open::receiver(config, attach_filter, direct.is_none())?;
         let sender = open::sender(config)?;
         let counters = Arc::<PortCounters>::default();
@@ -93,14 +97,14 @@ impl PacketPort {
         })
     }
 
-    /// Has it say when it looks, so that the program stops claiming for a worker that is stuck.
+    /// Makes the queue report when it reads its rings, so that the program withdraws the claims of a stuck worker.
     #[must_use]
     pub fn failing_open(mut self, pending: Option<Pending>) -> Self {
         self.pending = pending;
         self
     }
 
-    /// Claims were withdrawn: what came before is nobody's any more.
+    /// Claims were withdrawn: discards the frames that came before.
     #[cold]
     fn discard(&mut self) {
         let mut frames = 0;
@@ -115,8 +119,9 @@ impl PacketPort {
         self.pending.iter().for_each(Pending::resume);
     }
 
-    /// The worker is going to sleep, and only the socket can wake it: from here on frames come there. In this order none is
-    /// lost and none comes twice: the socket's filter takes nothing while the ring is on. Says whether anything changed.
+    /// To be called before the worker sleeps, as only the socket can wake it: from now on frames come through the
+    /// socket. In this order no frame is lost or comes twice: the socket's filter takes nothing while the ring is on.
+    /// Returns whether anything changed.
     fn leave_direct(&mut self) -> bool {
         let Some(direct) = self.direct.as_ref().filter(|direct| direct.is_on()) else { return false };
         if open::receive_all::<Infallible>(&self.receiver, self.ifindex).is_err() {
@@ -128,13 +133,13 @@ impl PacketPort {
     }
 }
 
-/// What became of one slot.
+/// The result of reading one slot.
 enum Taken {
     Frame(Frame),
     Dropped(Reason),
 }
 
-/// Copies a slot into a frame of the pool.
+/// Copies the frame of a slot into a frame of the pool.
 fn copy_out(slot: &Slot<'_>, pool: &mut Pool) -> Taken {
     if slot.bytes.len() < slot.len {
         return Taken::Dropped(Reason::FrameTooLarge);
@@ -156,7 +161,7 @@ fn copy_out(slot: &Slot<'_>, pool: &mut Pool) -> Taken {
     Taken::Frame(frame)
 }
 
-/// Copies a frame out of its slot into one of the pool.
+/// Copies the frame of a direct ring's slot into a frame of the pool.
 fn copy_direct(slot: &DirectFrame<'_>, pool: &mut Pool) -> Taken {
     let Some(mut frame) = pool.take() else {
         return Taken::Dropped(Reason::PoolEmpty);
@@ -175,9 +180,10 @@ impl WaitSource for PacketPort {
         self.direct.as_ref().is_some_and(DirectRing::look) || self.ring.look()
     }
 
-    /// The socket is readable whenever the ring is not empty: nothing to do, save for what has not left yet.
+    /// The socket is readable whenever the ring is not empty, so there is nothing to arm, except for frames that have
+    /// not left yet.
     fn arm(&mut self) -> bool {
-        // A program that was running may still put a frame into the ring: one more turn before sleeping.
+        // A run of the program that has begun may still put a frame into the ring: one more turn before sleeping.
         !self.leave_direct() && self.transmitter.arm()
     }
 
@@ -247,7 +253,7 @@ impl PortQueue for PacketPort {
         }
         self.stamps_ns = [first, last];
         if burst.room() == 0 {
-            // Only a ring that has much was full.
+            // The loss counter is read only if the ring holds much: else it has not been full.
             if let Some(direct) = &mut self.direct {
                 self.counters.ring_full.add(u64::from(direct.lost()));
             }
@@ -283,7 +289,7 @@ impl PortQueue for PacketPort {
     }
 
     fn on_error(&mut self) {
-        // Reading SO_ERROR clears it. After NETDEV_DOWN the kernel hooks the socket up again by itself on NETDEV_UP
+        // Reading SO_ERROR clears it. After NETDEV_DOWN the kernel re-registers the socket by itself on NETDEV_UP
         // (`packet_notifier`, net/packet/af_packet.c).
         let _ = rustix::net::sockopt::socket_error(&self.receiver);
         self.counters.errors.add(1);

@@ -1,4 +1,4 @@
-//! Opening the two sockets, one error per step.
+//! Opens the two sockets of a queue on the packet path, with one error per step.
 #![allow(unsafe_code, reason = "packet-socket options and addresses have no safe wrapper")]
 
 use std::ffi::{c_int, c_void};
@@ -11,57 +11,57 @@ use twinpath_port::PortId;
 use twinpath_rings::packet::PacketRing;
 use twinpath_sys::descriptors::close_late;
 
-/// What a queue on the packet path is made of.
+/// The configuration of a queue on the packet path.
 #[derive(Clone, Copy, Debug)]
 pub struct PacketConfig {
-    /// Number of the queue.
+    /// Number of the port and queue.
     pub id: PortId,
     /// Kernel index of the interface.
     pub ifindex: u32,
     /// Slots of the receive ring, of [`CHUNK_SIZE`] bytes each.
     pub ring_slots: u32,
-    /// Joins the fan-out group of this number: its members share the interface's frames by flow hash.
+    /// The fan-out group to join: its members share the interface's frames by flow hash.
     pub fanout_group: Option<u16>,
-    /// Hands frames to the driver without a queueing discipline (PACKET_QDISC_BYPASS).
+    /// Whether to pass frames to the driver without a queueing discipline (PACKET_QDISC_BYPASS).
     pub bypass_qdisc: bool,
 }
 
 /// Which step of opening failed. `E` is what attaching the filter returns.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError<E> {
-    /// `socket(2)`.
+    /// `socket(2)` failed.
     #[error("cannot open a packet socket: {0}; it needs CAP_NET_RAW (run as root, or grant the capability)")]
     Socket(Errno),
-    /// The filter that holds the verdict.
+    /// The filter with the verdict could not be attached.
     #[error("cannot attach the verdict to the packet socket: {0}")]
     Filter(E),
-    /// A socket option.
+    /// A socket option was refused.
     #[error("packet socket option {option}: {source}")]
     Option {
         /// Its name.
         option: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: Errno,
     },
-    /// The ring's memory.
+    /// The ring's memory was refused.
     #[error("cannot make a receive ring of {bytes} bytes: {source}; lower ring_slots or free memory")]
     Ring {
-        /// Bytes asked for.
+        /// Bytes requested.
         bytes: usize,
-        /// What the kernel said.
+        /// The kernel's error.
         source: Errno,
     },
-    /// `bind(2)` to the interface.
+    /// `bind(2)` to the interface failed.
     #[error("cannot bind the packet socket to interface index {ifindex}: {source}")]
     Bind {
-        /// The index.
+        /// Index of the interface.
         ifindex: u32,
-        /// What the kernel said.
+        /// The kernel's error.
         source: Errno,
     },
 }
 
-/// Slots are gathered in blocks of this many bytes: what the kernel allocates in one piece, so not too large.
+/// Bytes of a block, in which the kernel allocates slots; one contiguous allocation, so not too large.
 const BLOCK_SIZE: u32 = 64 * 1024;
 
 pub(crate) fn receiver<E>(
@@ -70,7 +70,7 @@ pub(crate) fn receiver<E>(
     receives: bool,
 ) -> Result<(OwnedFd, PacketRing), OpenError<E>> {
     let socket = packet_socket()?;
-    // Protocol 0 receives nothing, so the filter stands before the first frame can come.
+    // Protocol 0 receives nothing, so the filter is attached before the first frame can come.
     attach_filter(socket.as_fd()).map_err(OpenError::Filter)?;
     set_option(
         &socket,
@@ -104,10 +104,10 @@ pub(crate) fn receiver<E>(
     Ok((socket, ring))
 }
 
-/// Joins the fan-out group, whose members share frames by flow hash. The kernel then takes the frames with a hook of the group's, to
-/// which PACKET_IGNORE_OUTGOING of the socket means nothing: the group has a flag of its own for it (`fanout_add`,
-/// net/packet/af_packet.c). A kernel that does not know the flag ignores or refuses it; there the filter, which lets no outgoing frame
-/// pass, is run for each of them.
+/// Joins the fan-out group, whose members share frames by flow hash. The kernel then receives the frames with one
+/// hook for the group, which ignores the socket's PACKET_IGNORE_OUTGOING: the group has its own flag for that
+/// (`fanout_add`, net/packet/af_packet.c). A kernel without that flag ignores or refuses it; there the filter, which
+/// rejects outgoing frames, runs for each of them.
 fn join_fanout<E>(socket: &OwnedFd, group: u16) -> Result<(), OpenError<E>> {
     let join = |mode| {
         let argument = c_int::from(group) | (mode as c_int) << 16;
@@ -117,7 +117,8 @@ fn join_fanout<E>(socket: &OwnedFd, group: u16) -> Result<(), OpenError<E>> {
         .or_else(|_: OpenError<E>| join(libc::PACKET_FANOUT_HASH))
 }
 
-/// Has the socket be offered every frame of the interface. Before, it costs these frames nothing.
+/// Binds the socket to all protocols, so that it receives the interface's frames. Until then it costs these frames
+/// nothing.
 pub(crate) fn receive_all<E>(socket: &OwnedFd, ifindex: u32) -> Result<(), OpenError<E>> {
     bind(socket, ifindex, libc::ETH_P_ALL as u16)
 }
@@ -138,8 +139,9 @@ pub(crate) fn sender<E>(config: &PacketConfig) -> Result<OwnedFd, OpenError<E>> 
     Ok(socket)
 }
 
-/// A socket for super-frames; `None` where the kernel has no virtio-net header for them. It passes the queueing discipline:
-/// what bypasses it must not need cutting (`__dev_direct_xmit`, net/core/dev.c).
+/// Opens a socket for GSO frames; `None` where the kernel has no virtio-net header for them. It does not bypass the
+/// queueing discipline, because a frame that bypasses it must not need segmentation (`__dev_direct_xmit`,
+/// net/core/dev.c).
 pub(crate) fn super_frame_sender<E>(config: &PacketConfig) -> Result<Option<OwnedFd>, OpenError<E>> {
     let socket = packet_socket()?;
     if set_option::<_, E>(&socket, "PACKET_VNET_HDR", libc::PACKET_VNET_HDR, &1).is_err() {
@@ -149,7 +151,7 @@ pub(crate) fn super_frame_sender<E>(config: &PacketConfig) -> Result<Option<Owne
     Ok(Some(socket))
 }
 
-/// Frames lost since the last call because the ring was full (PACKET_STATISTICS resets itself).
+/// Frames lost since the last call because the ring was full (reading PACKET_STATISTICS resets it).
 pub(crate) fn lost_frames(socket: &OwnedFd) -> u32 {
     let mut statistics = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
     let mut len = size_of_val(&statistics) as libc::socklen_t;

@@ -1,16 +1,16 @@
-//! Runs of datagrams that leave as one super-frame, for the kernel or the device to cut (`UDP_SEGMENT`'s way in for packet
+//! Joins runs of UDP datagrams to GSO frames, which the kernel or the device segments (`UDP_SEGMENT` for packet
 //! sockets).
 //!
-//! Datagrams of one flow and one length that follow each other become one frame: the headers of the first, all payloads, and
-//! a virtio-net header that says where to cut. A shorter one may be the last. The kernel then passes its send path once for
-//! all of them, and cuts where the way out can't. Bytes in, bytes out: nothing here knows a socket.
+//! Consecutive datagrams of one flow and one length become one frame: the headers of the first, all payloads, and a
+//! virtio-net header with the segment size. The last one may be shorter. The kernel then passes its send path once
+//! for all of them, and segments where the device cannot. This file works on bytes only and knows no socket.
 
 use twinpath_wire::checksum::Sum;
 use twinpath_wire::{eth, ipv4, ipv6, udp};
 
 /// Bytes of `struct virtio_net_hdr` in its legacy form (linux/virtio_net.h), in the machine's byte order.
 pub(crate) const VNET_LEN: usize = 10;
-/// Largest super-frame with its virtio-net header: what the length of an IPv4 packet can say.
+/// Largest GSO frame with its virtio-net header: bounded by the length field of IPv4.
 pub(crate) const SUPER_FRAME_MAX: usize = VNET_LEN + eth::HEADER_LEN + IP_LEN_MAX;
 
 const IP_LEN_MAX: usize = u16::MAX as usize;
@@ -19,7 +19,7 @@ const GSO_UDP_L4: u8 = 5;
 const UDP: u8 = 17;
 const DONT_FRAGMENT: u16 = 0x4000;
 
-/// Where the headers of a UDP frame end.
+/// The offsets at which the headers of a UDP frame end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Shape {
     version: u8,
@@ -27,7 +27,7 @@ struct Shape {
 }
 
 impl Shape {
-    /// The shape of a frame that is one whole UDP datagram with a payload and nothing behind it, its headers without
+    /// The shape of a frame that is one whole UDP datagram with a payload, nothing after it, and headers without
     /// options.
     fn of(frame: &[u8]) -> Option<Self> {
         let field = |at: usize| frame.get(at..at + 2).map(|bytes| u16::from_be_bytes([bytes[0], bytes[1]]));
@@ -53,22 +53,22 @@ impl Shape {
         whole.then_some(Self { version, headers_len })
     }
 
-    /// Whether `other`, of the same shape, is of the same flow and says the same about it.
+    /// Whether `other`, of the same shape, has the same headers except for lengths, identification and checksums.
     fn same_flow(self, frame: &[u8], other: &[u8]) -> bool {
-        // All but lengths, identification and checksums.
+        // The ranges of the headers without lengths, identification and checksums.
         let ranges: [std::ops::Range<usize>; 3] =
             if self.version == 4 { [0..16, 20..24, 26..38] } else { [0..18, 20..58, 0..0] };
         ranges.into_iter().all(|range| frame[range.clone()] == other[range])
     }
 }
 
-/// How many of `frames`, from the first on, fit one super-frame; 1 if none follows that does.
+/// How many of `frames`, from the first on, form one GSO frame; 1 if the next one does not fit.
 pub(crate) fn run<'a>(mut frames: impl Iterator<Item = &'a [u8]>) -> usize {
     let Some(first) = frames.next() else { return 0 };
     let Some(shape) = Shape::of(first) else { return 1 };
     let (mut count, mut len) = (1, first.len());
     for frame in frames {
-        // A longer one does not fit, and a shorter one is the last.
+        // A longer one does not fit, and a shorter one ends the run.
         if frame.len() > first.len() || Shape::of(frame) != Some(shape) || !shape.same_flow(first, frame) {
             break;
         }
@@ -84,7 +84,8 @@ pub(crate) fn run<'a>(mut frames: impl Iterator<Item = &'a [u8]>) -> usize {
     count
 }
 
-/// Joins frames that are a [`run`] into `into`, the virtio-net header in front; the length. `None` if they are none.
+/// Joins frames that are a [`run`] into `into`, with the virtio-net header in front, and returns the length. `None`
+/// if they are not a run.
 pub(crate) fn join<'a>(mut frames: impl Iterator<Item = &'a [u8]>, into: &mut [u8]) -> Option<usize> {
     let first = frames.next()?;
     let Shape { version, headers_len } = Shape::of(first)?;
@@ -116,7 +117,8 @@ pub(crate) fn join<'a>(mut frames: impl Iterator<Item = &'a [u8]>, into: &mut [u
         ip[4..6].copy_from_slice(&udp_len.to_be_bytes());
         8..40
     };
-    // What the kernel completes: the pseudo-header's sum, not complemented (Documentation/networking/checksum-offloads).
+    // The kernel completes this: the pseudo-header's sum, not complemented
+    // (Documentation/networking/checksum-offloads).
     let pseudo = Sum::ZERO.bytes(&ip[addresses]).field(u16::from(UDP)).field(udp_len).fold();
     let udp = &mut ip[udp_at - eth::HEADER_LEN..];
     udp[4..6].copy_from_slice(&udp_len.to_be_bytes());
@@ -179,7 +181,7 @@ mod tests {
         let mut marked = v4(b"two");
         marked[15] = 3;
         assert_eq!(run_of(&[v4(b"one"), marked]), 1, "a congestion mark is of one datagram");
-        // What an IPv4 packet can say of its length.
+        // The limit of an IPv4 packet's length.
         let large = vec![v4(&[0; 1472]); 64];
         assert_eq!(run_of(&large), (IP_LEN_MAX - 28) / 1472);
     }
@@ -198,7 +200,7 @@ mod tests {
             let field = |at: usize| u16::from_ne_bytes([vnet[at], vnet[at + 1]]);
             assert_eq!((vnet[0], vnet[1]), (NEEDS_CSUM, GSO_UDP_L4));
             assert_eq!([field(2), field(4), field(6), field(8)], [headers_len, 3, headers_len - 8, 6]);
-            // Its lengths and the IP checksum are right, and the UDP checksum is the pseudo-header's.
+            // Its lengths and the IP checksum are right, and the UDP checksum is the pseudo-header's sum.
             let parsed = parse(whole, ChecksumTrust::AcceptPartial).expect("a datagram");
             assert_eq!(parsed.checksum, ChecksumFound::Partial);
             assert_eq!(&whole[parsed.payload], b"abcdefghi");

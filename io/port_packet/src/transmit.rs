@@ -1,4 +1,5 @@
-//! Sending: frames gathered over a turn. Runs of one flow leave as super-frames, the rest with one system call for all of them.
+//! Sends the frames of a turn on the packet path: runs of one flow as GSO frames, the others with one system call for
+//! all.
 #![allow(unsafe_code, reason = "sendmmsg(2) takes arrays of pointers")]
 
 use std::ffi::c_void;
@@ -16,31 +17,31 @@ use twinpath_port_xdp::XdpPort;
 use crate::open::last_errno;
 use crate::segments::{self, SUPER_FRAME_MAX};
 
-/// Frames of a run from which on a super-frame costs less than each on its own.
+/// From this many frames on, one GSO frame costs less than single frames.
 const RUN_MIN: usize = 3;
 
 #[derive(Debug)]
 pub(crate) struct Transmitter {
     socket: OwnedFd,
-    /// Where it can be had, frames leave by it.
+    /// The AF_XDP queue that frames leave through, where there is one.
     queue: Option<Box<XdpPort>>,
-    /// Where runs leave as super-frames; `None` once the kernel has refused one.
+    /// Joins runs to GSO frames; `None` once the kernel has refused one.
     joiner: Option<Joiner>,
-    /// What was taken since the last flush.
+    /// Frames taken since the last flush.
     taken: Burst,
-    /// Of that, what leaves frame by frame.
+    /// Those of them that leave one by one.
     pending: Burst,
-    /// Message headers and their vectors, made once; only the vectors' contents change.
+    /// Message headers and their vectors, allocated once; only the vectors' contents change.
     messages: Box<[libc::mmsghdr]>,
     vectors: Box<[libc::iovec]>,
 }
 
-/// The way out of super-frames.
+/// The socket and buffer for GSO frames.
 #[derive(Debug)]
 struct Joiner {
     socket: OwnedFd,
     buffer: Box<[u8]>,
-    /// Whether the kernel cuts them before anybody else sees them; control knows.
+    /// Whether the kernel segments them before anybody else sees them; control sets it.
     cut_here: Arc<AtomicBool>,
 }
 
@@ -103,7 +104,7 @@ impl Transmitter {
             let run =
                 if joins { segments::run(self.taken.frames().iter().map(Frame::bytes)) } else { usize::MAX };
             if joins && run >= RUN_MIN {
-                // What came before leaves before.
+                // Earlier frames leave first.
                 self.send_pending(pool, counters);
                 if self.send_joined(run, pool, counters) {
                     continue;
@@ -117,12 +118,13 @@ impl Transmitter {
         }
         self.send_pending(pool, counters);
         if let Some(queue) = &mut self.queue {
-            // Also when nothing was added: frames sent earlier come home, and what the kernel did not take goes again.
+            // Also when nothing was added: frames sent earlier are released, and what the kernel did not take is
+            // tried again.
             queue.flush(pool);
         }
     }
 
-    /// Sends the first `run` frames as one; says whether they are dealt with.
+    /// Sends the first `run` frames as one; returns whether they are dealt with.
     fn send_joined(&mut self, run: usize, pool: &mut Pool, counters: &PortCounters) -> bool {
         let Some(Joiner { socket, buffer, .. }) = &mut self.joiner else { return false };
         let frames = &self.taken.frames()[..run];
@@ -146,7 +148,8 @@ impl Transmitter {
                 Errno::INTR => return false,
                 Errno::AGAIN | Errno::NOBUFS => counters.drops.add(Reason::PortFull, run as u64),
                 Errno::NETDOWN | Errno::NXIO => counters.drops.add(Reason::PortDown, run as u64),
-                // The kernel does not know this kind (before Linux 6.2), or not on this device: each on its own then.
+                // The kernel does not support this kind (before Linux 6.2), or not on this device: the frames leave
+                // one by one.
                 _ => {
                     counters.super_frames_refused.add(1);
                     self.joiner = None;
@@ -158,7 +161,7 @@ impl Transmitter {
         true
     }
 
-    /// Sends frame by frame what is pending.
+    /// Sends the pending frames one by one.
     fn send_pending(&mut self, pool: &mut Pool, counters: &PortCounters) {
         if let Some(queue) = &mut self.queue {
             let count = self.pending.len() as u32;
@@ -180,14 +183,14 @@ impl Transmitter {
                     done += count;
                     sent += count;
                 }
-                // A signal came before anything was sent.
+                // A signal came before any frame was sent.
                 Err(Errno::INTR) => {}
-                // The socket's or the device's queue is full: more now would only fail the same way.
+                // The queue of the socket or the device is full: further frames would fail the same way.
                 Err(Errno::AGAIN | Errno::NOBUFS) => {
                     counters.drops.add(Reason::PortFull, (total - done) as u64);
                     break;
                 }
-                // Longer than the interface takes now; the next one may be shorter.
+                // The frame is longer than the interface's present MTU allows; the next one may be shorter.
                 Err(Errno::MSGSIZE) => {
                     counters.drops.add(Reason::FrameTooLarge, 1);
                     done += 1;
@@ -199,7 +202,7 @@ impl Transmitter {
                 }
             }
         }
-        // Frames were copied into the kernel: they go home now.
+        // The kernel has copied the frames: they are released now.
         counters.frames_out.add(sent as u64);
         counters.bytes_out.add(bytes as u64);
         self.pending.release(usize::MAX, pool);
@@ -209,7 +212,7 @@ impl Transmitter {
     fn send(&mut self, first: usize) -> Result<usize, Errno> {
         let frames = &self.pending.frames()[first..];
         if let [frame] = frames {
-            // One frame is the case where latency counts: `send` saves the array's way in and out.
+            // A single frame is the case in which latency counts: `send` saves copying the array in and out.
             let bytes = frame.bytes();
             // SAFETY: the pointer and length describe the frame's bytes, which the kernel copies before it returns.
             let sent = unsafe {
@@ -239,12 +242,12 @@ impl Transmitter {
         if sent < 0 { Err(last_errno()) } else { Ok(sent as usize) }
     }
 
-    /// Whether all has left, or nothing can: then sleeping is right.
+    /// Whether sleeping is right: all frames have left, or none can leave at the moment.
     pub(crate) fn arm(&mut self) -> bool {
         self.queue.as_mut().is_none_or(|queue| queue.arm())
     }
 
-    /// After a sleep: what could not leave then may be able to now.
+    /// After a sleep frames may be able to leave that could not before.
     pub(crate) fn disarm(&mut self) {
         self.queue.iter_mut().for_each(|queue| queue.disarm());
     }

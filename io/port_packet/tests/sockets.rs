@@ -1,4 +1,5 @@
-//! What the sockets of a port are offered, and what becomes of frames that can't leave: a veth pair, no program anywhere.
+//! Tests which frames the sockets of a port receive, and what happens to frames that cannot leave: on a veth pair
+//! without any BPF program.
 #![allow(clippy::unwrap_used, reason = "a test says what it needs")]
 
 use std::convert::Infallible;
@@ -18,7 +19,7 @@ fn ip(arguments: &str) {
     assert!(Command::new("ip").args(arguments.split(' ')).status().unwrap().success(), "ip {arguments}");
 }
 
-/// A pair in the current namespace. What is sent to 10.1.0.9 leaves by `near`, what is sent to 10.2.0.9 arrives there.
+/// Makes a pair in the current namespace. Packets to 10.1.0.9 leave through `near`, packets to 10.2.0.9 arrive there.
 fn pair() -> u32 {
     ip("link add near address 02:00:00:00:00:01 type veth peer name far address 02:00:00:00:00:02");
     for (name, subnet, peer) in [("near", 1, 2), ("far", 2, 1)] {
@@ -35,13 +36,13 @@ fn config(ifindex: u32, fanout_group: Option<u16>) -> PacketConfig {
     PacketConfig { id: PortId::default(), ifindex, ring_slots: 128, fanout_group, bypass_qdisc: true }
 }
 
-/// No filter: what the socket is offered it takes.
+/// Without a filter: the socket takes every frame it receives.
 fn open(config: &PacketConfig, queue: Option<XdpPort>) -> PacketPort {
     let filter = |_: BorrowedFd<'_>| Ok::<(), Infallible>(());
     PacketPort::open(config, filter, queue, None, Arc::default()).unwrap()
 }
 
-/// Empties the ports until a frame that holds `last` has come; how many hold `word`.
+/// Empties the ports until a frame that holds `last` has come; returns how many held `word`.
 fn count(ports: &mut [PacketPort], word: &[u8], last: &[u8]) -> usize {
     let (mut pool, mut burst) = (Pool::new(128).unwrap(), Burst::new());
     let (begun, mut found, mut over) = (Instant::now(), 0, false);

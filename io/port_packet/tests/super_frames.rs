@@ -1,4 +1,4 @@
-//! Runs of datagrams that leave as super-frames, and what kernel sockets make of them: a veth pair, no program anywhere.
+//! Tests GSO frames of runs of datagrams against kernel sockets as receivers: on a veth pair without any BPF program.
 #![allow(clippy::unwrap_used, reason = "a test says what it needs")]
 #![allow(unsafe_code, reason = "one socket option has no safe wrapper")]
 
@@ -24,7 +24,8 @@ fn ip(arguments: &str) {
     assert!(Command::new("ip").args(arguments.split(' ')).status().unwrap().success(), "ip {arguments}");
 }
 
-/// A pair in the current namespace; the sender's end has no address, so that what it sends comes from elsewhere.
+/// Makes a pair in the current namespace; the sender's end has no address, so that the source addresses are not local
+/// ones.
 fn pair() -> u32 {
     ip("link add near address 02:00:00:00:00:01 type veth peer name far address 02:00:00:00:00:02");
     ip("addr add 10.0.0.2/24 dev far");
@@ -57,7 +58,7 @@ fn datagram(pool: &mut Pool, family: usize, payload: &[u8]) -> Frame {
     frame
 }
 
-/// Payloads of these lengths, each told from every other.
+/// Payloads of these lengths, all different.
 fn payloads(lengths: &[usize]) -> Vec<Vec<u8>> {
     lengths
         .iter()
@@ -108,7 +109,8 @@ fn check() {
     let filter = |_: std::os::fd::BorrowedFd<'_>| Ok::<(), Infallible>(());
     let mut port = PacketPort::open(&config, filter, None, None, Arc::clone(&cut_here)).unwrap();
     let mut pool = Pool::new(64).unwrap();
-    // A run with a short end; two that are too few; a run of large ones that is followed by its short end and a longer one.
+    // A run with a short last one; two that are too few for a run; a run of large ones, its short last one, and a
+    // longer one.
     let lengths = [100, 100, 100, 100, 30, 50, 50, 1400, 1400, 1400, 1400, 1, 9];
     let sent = payloads(&lengths);
     for (family, far) in FAR.iter().enumerate() {
@@ -139,12 +141,12 @@ fn check() {
                 assert_eq!(got.iter().map(Vec::len).collect::<Vec<_>>(), lengths, "{far}");
             }
         }
-        // A super-frame, the two, a super-frame, the last one; or all at once.
+        // A GSO frame, the two, a GSO frame, the last one; or all at once.
         assert_eq!(kicks, [4, 4, 1], "{far}");
     }
     let counters = port.counters();
     assert_eq!(counters.frames_out.get(), 6 * lengths.len() as u64);
-    // Five and five of those that were sent as runs, twice each.
+    // Five and five datagrams were sent as runs, twice each.
     assert_eq!((counters.frames_joined.get(), counters.super_frames_refused.get()), (4 * 10, 0));
     assert_eq!(counters.drops.happened().count(), 0);
 }

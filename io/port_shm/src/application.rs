@@ -1,4 +1,5 @@
-//! The application's end, for a process of its own: with its own loop, or spinning, or sleeping.
+//! The application's end of a shared-memory port, for another process: with its own event loop, spinning, or
+//! sleeping.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,25 +18,25 @@ use twinpath_time::{Duration, Instant};
 use crate::offer::{MESSAGE_BYTES, VERSION, message, version_of};
 use crate::region::{self, FRAME_LEN_MAX};
 
-/// What a note's tag says of a frame: the VLAN's TCI in the low 16 bits, and these.
+/// The tag of a slot's note: the VLAN's TCI in the low 16 bits, and these flags.
 pub(crate) mod tag {
     pub(crate) const VLAN: u32 = 1 << 16;
     pub(crate) const CHECKSUM_PARTIAL: u32 = 1 << 17;
     pub(crate) const CHECKSUM_VERIFIED: u32 = 1 << 18;
 }
 
-/// How long the owner may take to answer.
+/// How long the application waits for the owner's answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why an application did not get its end.
+/// Why an application could not connect.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// Nobody listens there.
+    /// Nobody listens at the path.
     #[error("cannot connect to {path}: {source}; does the owner run, and does it listen there?")]
     Connect {
-        /// The socket.
+        /// Path of the socket.
         path: PathBuf,
-        /// Why.
+        /// The kernel's error.
         source: Errno,
     },
     /// The connection failed.
@@ -43,51 +44,51 @@ pub enum ConnectError {
     Socket {
         /// The system call.
         step: &'static str,
-        /// Why.
+        /// The kernel's error.
         source: Errno,
     },
-    /// No answer came.
+    /// No answer came in time.
     #[error("the owner of the shared memory did not answer within 5 s: is it stopped?")]
     Silent,
-    /// It hung up.
+    /// The owner closed the connection.
     #[error(
         "the owner of the shared memory closed the connection without an answer: it may be ending, or serve somebody else"
     )]
     Closed,
-    /// It is something else.
+    /// The answer is not one of a shared-memory port.
     #[error("what listens there is no owner of twinpath's shared memory: its answer is something else")]
     Stranger,
-    /// It is of another release.
+    /// The owner is of another release.
     #[error(
         "the owner speaks version {theirs} of shared-memory ports and this process version {VERSION}: use the same release of twinpath for both"
     )]
     Version {
-        /// What it speaks.
+        /// The owner's version.
         theirs: u32,
     },
-    /// Something is missing.
+    /// The answer came without all its descriptors.
     #[error(
         "the owner's answer came with {found} descriptors instead of 3: is the limit of open files (ulimit -n) reached?"
     )]
     Descriptors {
-        /// How many came.
+        /// Number of descriptors received.
         found: usize,
     },
-    /// The memory is not as agreed.
+    /// The memory has another layout.
     #[error(
         "the shared memory has another layout than version {VERSION}: use the same release of twinpath for both"
     )]
     Memory,
 }
 
-/// A frame received, beside its bytes.
+/// Metadata of a received frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
     /// Length, bytes.
     pub len: usize,
-    /// When the owner took it from its port (`CLOCK_MONOTONIC`).
+    /// When the owner received it from its port (`CLOCK_MONOTONIC`).
     pub arrival: Instant,
-    /// An 802.1Q tag that travels beside the frame.
+    /// TCI of an 802.1Q tag that is not in the frame's bytes.
     pub vlan: Option<u16>,
     /// State of the transport checksum.
     pub checksum: Checksum,
@@ -98,9 +99,9 @@ pub struct Packet {
 pub enum Woken {
     /// There may be frames.
     Frames,
-    /// The owner is gone; frames it sent before may still be there.
+    /// The owner has closed its end; frames it sent before may still be there.
     OwnerGone,
-    /// Neither, in the time given; or a signal came.
+    /// The time-out passed, or a signal came.
     Timeout,
 }
 
@@ -109,10 +110,10 @@ pub enum Woken {
 pub struct Application {
     from_owner: SlotConsumer,
     to_owner: SlotProducer,
-    /// An epoll set: the owner's signal, which only the owner holds, and the connection.
+    /// An epoll set of the owner's eventfd, which only the owner holds, and the connection.
     waits_on: OwnedFd,
     signals: EventFd,
-    /// Its closing tells the owner of our end, and the other way round.
+    /// When one side closes it, the other one notices.
     _connection: OwnedFd,
     unflushed: bool,
 }
@@ -131,7 +132,7 @@ impl Application {
         Self::over(socket)
     }
 
-    /// The same over a connection made otherwise (SOCK_SEQPACKET, blocking).
+    /// As [`Self::connect`], over a connection made by the caller (SOCK_SEQPACKET, blocking).
     ///
     /// # Errors
     /// [`ConnectError`].
@@ -158,17 +159,17 @@ impl Application {
             received.fds.try_into().map_err(|_| ConnectError::Descriptors { found })?;
         let ends = region::application_ends(&memfd).map_err(socket("mapping the memory"))?;
         let (from_owner, to_owner) = ends.ok_or(ConnectError::Memory)?;
-        // With it in the set, one descriptor tells of frames and of the owner's end.
+        // With the connection in the set, one descriptor reports frames and the owner's end.
         let flags = EventFlags::RDHUP;
         epoll::add(&waits_on, &connection, EventData::new_u64(1), flags).map_err(socket("epoll_ctl"))?;
         let signals = EventFd::from_fd(signals);
         Ok(Self { from_owner, to_owner, waits_on, signals, _connection: connection, unflushed: false })
     }
 
-    /// Takes the oldest frame into `into`; of a frame longer than that, the beginning.
+    /// Takes the oldest frame into `into`; a longer frame is truncated.
     ///
     /// # Errors
-    /// [`Fault`]: the owner broke the ring's rules, or somebody else wrote into the memory.
+    /// [`Fault`]: the owner violated the ring's protocol, or another process wrote into the memory.
     #[inline]
     pub fn receive(&mut self, into: &mut [u8]) -> Option<Result<Packet, Fault>> {
         let slot = match self.from_owner.pop_into(into)? {
@@ -186,10 +187,11 @@ impl Application {
         Some(Ok(Packet { len: slot.len, arrival, vlan, checksum }))
     }
 
-    /// Sends a frame, at most [`frame_len_max`](Self::frame_len_max) bytes. Call [`Self::flush`] after the last of a burst.
+    /// Sends a frame of at most [`frame_len_max`](Self::frame_len_max) bytes. Call [`Self::flush`] after the last one
+    /// of a burst.
     ///
     /// # Errors
-    /// [`Refused`]: full, when the owner's worker has not taken what is there; try again when it has.
+    /// [`Refused`]: full, if the owner's worker has not read the ring yet; try again later.
     #[inline]
     pub fn send(&mut self, frame: &[u8]) -> Result<(), Refused> {
         let note = Note { original_len: frame.len() as u32, ..Note::default() };
@@ -198,7 +200,7 @@ impl Application {
         Ok(())
     }
 
-    /// Wakes the owner's worker if it sleeps and something was sent.
+    /// Wakes the owner's worker if it sleeps and frames were sent.
     #[inline]
     pub fn flush(&mut self) {
         if std::mem::take(&mut self.unflushed) && self.to_owner.consumer_waits() {
@@ -206,25 +208,26 @@ impl Application {
         }
     }
 
-    /// Largest frame that can be sent, and most that one received can hold.
+    /// Largest frame that can be sent or received, bytes.
     #[must_use]
     pub const fn frame_len_max(&self) -> usize {
         FRAME_LEN_MAX as usize
     }
 
-    /// Whether a frame waits. Cheap: no system call.
+    /// Whether a frame is waiting. Cheap: no system call.
     #[inline]
     #[must_use]
     pub fn look(&self) -> bool {
         self.from_owner.look()
     }
 
-    /// Before sleeping in a loop of one's own on [`Self::fd`]: from here on frames make it readable. Look again after it.
+    /// To be called before an event loop sleeps on [`Self::fd`]: from now on frames make it readable.
+    /// [Look](Self::look) again afterwards.
     pub fn arm(&mut self) {
         self.from_owner.arm();
     }
 
-    /// After it: awake. Says whether the owner is gone.
+    /// To be called after the sleep. Returns whether the owner has closed its end.
     ///
     /// # Errors
     /// What `epoll_wait(2)` returns.
@@ -232,7 +235,7 @@ impl Application {
         Ok(self.sleep(Some(Duration::ZERO))? == Woken::OwnerGone)
     }
 
-    /// Sleeps until there are frames, the owner is gone, or `timeout` is over.
+    /// Sleeps until there are frames, the owner closes its end, or `timeout` has passed.
     ///
     /// # Errors
     /// What `epoll_wait(2)` returns.
@@ -270,8 +273,8 @@ impl Application {
         })
     }
 
-    /// For a loop of one's own: readable after [`Self::arm`] when frames come, and when the owner is gone. Level-triggered,
-    /// until [`Self::disarm`].
+    /// The descriptor for an event loop: readable when frames come after [`Self::arm`], and when the owner closes its
+    /// end. Level-triggered, until [`Self::disarm`].
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.waits_on.as_fd()

@@ -1,8 +1,9 @@
-//! How an application gets its end: it connects, says its version, and is sent the memory and two descriptors.
+//! The handshake by which an application gets its end: it connects, states its version, and receives the memory and
+//! two descriptors.
 //!
-//! Messages are whole (SOCK_SEQPACKET), 16 bytes each way: `MAGIC`, the sender's version, zero. Beside the owner's answer
-//! travel, in this order: the memory; what to wait on; what to signal. An owner of another version answers with that
-//! version and nothing beside it.
+//! Messages are whole (SOCK_SEQPACKET), 16 bytes each way: `MAGIC`, the sender's version, zero. The owner's answer
+//! carries three descriptors, in this order: the memory; the one to wait on; the one to signal. An owner of another
+//! version answers with that version and no descriptors.
 
 use std::fs::remove_file;
 use std::io;
@@ -16,16 +17,16 @@ use rustix::net::{
 };
 use twinpath_sys::fd_passing;
 
-/// What every message, and the memory, begin with.
+/// The first bytes of every message and of the memory.
 pub const MAGIC: u64 = u64::from_ne_bytes(*b"twinpshm");
 
-/// The version of messages and memory.
+/// The version of messages and memory layout.
 pub const VERSION: u32 = 1;
 
 /// Bytes of a message.
 pub(crate) const MESSAGE_BYTES: usize = 16;
 
-/// Connections that may wait to be accepted.
+/// Backlog of the listener.
 const BACKLOG: i32 = 16;
 
 pub(crate) fn message(version: u32) -> [u8; MESSAGE_BYTES] {
@@ -35,14 +36,14 @@ pub(crate) fn message(version: u32) -> [u8; MESSAGE_BYTES] {
     bytes
 }
 
-/// The version a message says; `None` if it is none of ours.
+/// The version in a message; `None` if the message is not of this protocol.
 pub(crate) fn version_of(message: &[u8]) -> Option<u32> {
     let message: &[u8; MESSAGE_BYTES] = message.try_into().ok()?;
     let version = u32::from_ne_bytes(*message[8..].first_chunk()?);
     (message[..8] == MAGIC.to_ne_bytes()).then_some(version)
 }
 
-/// The other end of a port, to be given to one application. Dropping it gives it to nobody.
+/// The other end of a port, to be given to one application. Dropping it closes that end.
 #[derive(Debug)]
 pub struct Offer {
     pub(crate) memfd: OwnedFd,
@@ -50,16 +51,16 @@ pub struct Offer {
     pub(crate) signals: OwnedFd,
 }
 
-/// Why an application did not get it.
+/// Why an application was not given its end.
 #[derive(Debug, thiserror::Error)]
 pub enum OfferError {
-    /// It has not said anything yet: answer when its socket is readable.
+    /// It has not sent its message yet: answer when its socket is readable.
     #[error("the application has not said its version yet")]
     Silent,
     /// It closed the connection.
     #[error("the application closed the connection before it was served")]
     Closed,
-    /// It is something else.
+    /// Its message is not of this protocol.
     #[error("what connected is no twinpath application: its first message is {len} bytes of something else")]
     Stranger {
         /// Length of the message.
@@ -70,7 +71,7 @@ pub enum OfferError {
         "the application speaks version {theirs} of shared-memory ports and this process version {VERSION}: use the same release of twinpath for both"
     )]
     Version {
-        /// What it speaks.
+        /// The application's version.
         theirs: u32,
     },
     /// The answer could not be sent.
@@ -79,13 +80,14 @@ pub enum OfferError {
 }
 
 impl Offer {
-    /// Answers an application that has connected and spoken. Keep the connection: it hangs up when the application dies.
+    /// Answers an application that has connected and sent its message. Keep the connection: it hangs up when the
+    /// application dies.
     ///
     /// # Errors
-    /// [`OfferError`]; the application gets nothing then, and of another version it is told ours.
+    /// [`OfferError`]; the application receives nothing then, or our version if its own differs.
     pub fn answer(&self, connection: impl AsFd) -> Result<(), OfferError> {
         let mut hello = [0; MESSAGE_BYTES + 1];
-        // Without room for descriptors: whatever comes beside the message is not taken.
+        // Without room for descriptors: any that come with the message are discarded.
         let (_, len) = match recv(&connection, &mut hello, RecvFlags::DONTWAIT) {
             Ok(received) => received,
             Err(Errno::AGAIN) => return Err(OfferError::Silent),
@@ -104,7 +106,7 @@ impl Offer {
     }
 }
 
-/// Where applications connect. The file goes with it.
+/// The socket to which applications connect. Its file is removed when it is dropped.
 #[derive(Debug)]
 pub struct Listener {
     socket: OwnedFd,
@@ -112,7 +114,7 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens at `path`, which must not exist. Who may connect is what the directory's permissions say.
+    /// Listens at `path`, which must not exist. The directory's permissions decide who may connect.
     ///
     /// # Errors
     /// What `socket(2)`, `bind(2)` or `listen(2)` returns.
@@ -125,10 +127,10 @@ impl Listener {
         Ok(listener)
     }
 
-    /// The next application; `None` when none waits.
+    /// The next application; `None` when none is waiting.
     ///
     /// # Errors
-    /// What `accept(2)` returns: no descriptor left, most likely.
+    /// What `accept(2)` returns: most likely the limit of descriptors.
     pub fn accept(&self) -> io::Result<Option<OwnedFd>> {
         match accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
             Ok(connection) => Ok(Some(connection)),
@@ -139,7 +141,7 @@ impl Listener {
 }
 
 impl AsFd for Listener {
-    /// Readable when an application waits.
+    /// Readable when an application is waiting.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }

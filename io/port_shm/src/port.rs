@@ -1,4 +1,4 @@
-//! The owner's end: a queue like any other, to the worker.
+//! The owner's end of a shared-memory port; for the worker it is a queue like any other.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -16,32 +16,32 @@ use crate::application::tag;
 use crate::offer::Offer;
 use crate::region::{self, FRAME_LEN_MAX, Layout, ShmConfig};
 
-/// Shorter than this is no frame: two addresses and a type.
+/// Shortest frame: two addresses and a type.
 const FRAME_LEN_MIN: usize = 14;
 
-/// Wake-ups after which the descriptor is drained though the ring says that nobody signalled: an application that signals
-/// without saying so would keep the worker awake else.
+/// Number of wake-ups after which the descriptor is drained although the ring announced no signal. Else an
+/// application that signals without announcing it would keep the worker awake.
 const DRAIN_INTERVAL: u32 = 16;
 
-/// Why a port could not be made.
+/// Why a port could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum CreateError {
-    /// The number of slots.
+    /// The number of slots is not possible.
     #[error("{0}")]
     Shape(#[from] BadShape),
-    /// The memory.
+    /// The memory could not be made.
     #[error(
         "cannot make {bytes} bytes of shared memory ({step}: {source}); free memory or choose fewer slots"
     )]
     Memory {
-        /// How much.
+        /// Bytes requested.
         bytes: usize,
         /// The system call.
         step: &'static str,
-        /// Why.
+        /// The kernel's error.
         source: Errno,
     },
-    /// A descriptor.
+    /// A descriptor could not be made.
     #[error(
         "cannot make a descriptor to wake the application by ({0}); raise the limit of open files (ulimit -n)"
     )]
@@ -54,20 +54,20 @@ pub struct ShmPort {
     id: PortId,
     to_application: SlotProducer,
     from_application: SlotConsumer,
-    /// Signalled by us, private to us; the application has an epoll set that it is in.
+    /// Signalled by us and private to us; the application has an epoll set that contains it.
     wake_application: EventFd,
     /// Signalled by the application, which holds it too.
     woken: EventFd,
-    /// A signal was announced that has not been drained.
+    /// The ring announced a signal that has not been drained.
     signal_due: bool,
     disarms: u32,
-    /// Something was pushed since the last flush.
+    /// Frames were pushed since the last flush.
     unflushed: bool,
     counters: Arc<PortCounters>,
 }
 
 impl ShmPort {
-    /// Makes the port, and the offer of its other end.
+    /// Creates the port, and the offer of its other end.
     ///
     /// # Errors
     /// [`CreateError`].
@@ -83,7 +83,7 @@ impl ShmPort {
         let wake_application = EventFd::new().map_err(descriptor)?;
         let woken = EventFd::new().map_err(descriptor)?;
         let waits_on = epoll::create(CreateFlags::CLOEXEC).map_err(descriptor)?;
-        // Edge-triggered: nobody has to drain the eventfd, which the application could not anyway.
+        // Edge-triggered: nobody has to drain the eventfd, which the application could not do.
         let flags = EventFlags::IN | EventFlags::ET;
         epoll::add(&waits_on, &wake_application, EventData::new_u64(0), flags).map_err(descriptor)?;
         let signals = woken.as_fd().try_clone_to_owned();
@@ -103,7 +103,7 @@ impl ShmPort {
         Ok((port, Offer { memfd, waits_on, signals }))
     }
 
-    /// Copies the oldest slot into a frame of the pool. `Err` with the reason if it was dropped.
+    /// Copies the oldest slot into a frame of the pool. `Err` with the reason if the slot was dropped.
     fn take(&mut self, pool: &mut Pool) -> Option<Result<Frame, Reason>> {
         let Some(mut frame) = pool.take() else {
             return self
@@ -111,7 +111,7 @@ impl ShmPort {
                 .pop_into(&mut [])
                 .map(|slot| Err(if slot.is_ok() { Reason::PoolEmpty } else { Reason::PeerFault }));
         };
-        // A frame has room for what a slot holds: `FRAME_LEN_MAX`.
+        // A frame has room for the largest slot: `FRAME_LEN_MAX`.
         let placed = frame.place(HEADROOM, FRAME_LEN_MAX as usize);
         let slot = self.from_application.pop_into(frame.bytes_mut());
         let reason = match slot {
@@ -165,7 +165,8 @@ impl PortQueue for ShmPort {
 
     fn receive(&mut self, now: Instant, pool: &mut Pool, burst: &mut Burst) {
         let (mut frames, mut bytes) = (0, 0);
-        // Slots taken are what is bounded, not frames: an application that sends only what is dropped gets no more of a turn.
+        // The bound counts slots, not frames: an application whose frames are all dropped gets no more of a turn than
+        // others.
         for _ in 0..BURST_MAX.min(burst.room()) {
             if !self.from_application.look() {
                 break;
@@ -219,7 +220,7 @@ impl PortQueue for ShmPort {
     }
 
     fn on_error(&mut self) {
-        // A counter driven to its very end reads as an error until it is drained.
+        // A counter at its maximum reads as an error until it is drained.
         self.woken.drain_shared();
         self.counters.errors.add(1);
     }

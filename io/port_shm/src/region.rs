@@ -1,7 +1,7 @@
-//! The memory that both sides map: a page of header, then the ring to the application, then the one from it.
+//! The memory that both sides map: a page of header, then the ring to the application, then the ring from it.
 //!
-//! The header is written once, before anybody else has the memory, and read by the application only: the owner goes by
-//! what it knows.
+//! The header is written once, before the memory is shared, and only the application reads it: the owner relies on
+//! its own copy.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -14,24 +14,24 @@ use twinpath_rings::slots::{BadShape, Shape, SlotConsumer, SlotProducer, consume
 
 use crate::offer::{MAGIC, VERSION};
 
-/// Largest frame that crosses: what a frame of the owner's pool holds.
+/// Largest frame in either direction: what a frame of the owner's pool holds.
 pub const FRAME_LEN_MAX: u32 = CHUNK_SIZE - HEADROOM;
 
-/// Slots per direction, as other ports have ring entries: 2 x 512 x 1856 bytes = 1.8 MiB.
+/// Default number of slots per direction, as many as other ports have ring entries: 2 x 512 x 1856 bytes = 1.8 MiB.
 pub const SLOTS_DEFAULT: u32 = 512;
 
 /// Bytes in front of the first ring.
 const HEADER_BYTES: usize = 4096;
 
-/// `MAGIC`, `VERSION`, slots, bytes per slot: what of the header is used.
+/// Bytes of the header in use: `MAGIC`, `VERSION`, slots, bytes per slot.
 const HEADER_USED: usize = 24;
 
-/// What a port is made of.
+/// The configuration of a port.
 #[derive(Clone, Copy, Debug)]
 pub struct ShmConfig {
-    /// Which port and queue it is.
+    /// Number of the port and queue.
     pub id: PortId,
-    /// Slots per direction, a power of two; [`SLOTS_DEFAULT`] as a rule.
+    /// Slots per direction, a power of two; usually [`SLOTS_DEFAULT`].
     pub slots: u32,
 }
 
@@ -74,10 +74,10 @@ impl Layout {
     }
 }
 
-/// A step of making a region that failed.
+/// The system call that failed while making a region, and its error.
 pub(crate) type Failed = (&'static str, Errno);
 
-/// Makes the memory, sealed so that nobody can change its size: a page cut off would be a SIGBUS for the owner.
+/// Makes the memory, sealed so that nobody can change its size: a missing page would be a SIGBUS for the owner.
 pub(crate) fn create(layout: Layout) -> Result<(OwnedFd, Arc<Mapping>), Failed> {
     let step = |what| move |errno| (what, errno);
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
@@ -90,7 +90,7 @@ pub(crate) fn create(layout: Layout) -> Result<(OwnedFd, Arc<Mapping>), Failed> 
     Ok((memfd, Arc::new(mapping)))
 }
 
-/// The owner's ends: to the application, from the application.
+/// The owner's ends: of the ring to the application, and of the ring from it.
 pub(crate) fn owner_ends(
     layout: Layout,
     mapping: &Arc<Mapping>,
@@ -101,7 +101,8 @@ pub(crate) fn owner_ends(
     ))
 }
 
-/// The application's ends: from the owner, to the owner. `None` if the memory is not what an owner makes.
+/// The application's ends: of the ring from the owner, and of the ring to it. `None` if the memory does not have an
+/// owner's layout.
 pub(crate) fn application_ends(memfd: impl AsFd) -> Result<Option<(SlotConsumer, SlotProducer)>, Errno> {
     let mut header = [0; HEADER_USED];
     let read = pread(&memfd, &mut header, 0)?;

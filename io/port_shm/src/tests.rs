@@ -1,4 +1,4 @@
-//! Both ends in one process: frames across, limits, and what is told when the other side is not what it should be.
+//! Tests with both ends in one process: frames across, limits, and errors when the other side violates the protocol.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
@@ -48,7 +48,7 @@ fn transmit(port: &mut ShmPort, pool: &mut Pool, frames: &[&[u8]]) {
     port.flush(pool);
 }
 
-/// Everything the port has, as bytes; the frames go home.
+/// Receives everything and returns it as bytes; the frames are released.
 fn receive(port: &mut ShmPort, pool: &mut Pool) -> Vec<Vec<u8>> {
     let mut burst = Burst::new();
     port.receive(Instant::from_nanos(9), pool, &mut burst);
@@ -94,7 +94,7 @@ fn full_rings_refuse_on_one_side_and_drop_with_a_count_on_the_other() {
     }
     assert_eq!(application.send(&[0; 60]), Err(Refused::Full));
     assert_eq!(application.send(&[0; FRAME_LEN_MAX as usize + 1]), Err(Refused::TooLarge));
-    // A pool that is out of frames drops what came, and says so: the ring must not stay full for ever.
+    // A port whose pool is empty drops and counts received frames, so that the ring does not stay full for ever.
     let held: Vec<_> = std::iter::from_fn(|| pool.take()).collect();
     assert!(receive(&mut port, &mut pool).is_empty());
     assert_eq!(port.counters().drops.get(Reason::PoolEmpty), u64::from(SLOTS));
@@ -142,7 +142,7 @@ fn a_signal_that_nobody_announced_is_drained_before_long() {
 fn an_application_cannot_block_its_owner_through_a_descriptor() {
     let (mut port, mut application, _near, mut pool) = both();
     let fd = port.fd().expect("an fd").try_clone_to_owned().expect("a copy");
-    // What it holds too, it may set to blocking, and drain behind our back.
+    // The application may set a descriptor that it shares to blocking, and drain it at any time.
     rustix::fs::fcntl_setfl(&fd, rustix::fs::OFlags::empty()).expect("set");
     port.arm();
     application.send(&[0; 60]).expect("room");
@@ -150,7 +150,7 @@ fn an_application_cannot_block_its_owner_through_a_descriptor() {
     rustix::io::read(&fd, &mut [0; 8]).expect("stolen");
     port.disarm();
     port.on_error();
-    // What we signal it has only in a set: it can neither read it nor write it.
+    // The eventfd that the owner signals it has only in a set: it can neither read nor write it.
     let mut held = [0u8; 8];
     assert_eq!(rustix::io::read(application.fd(), &mut held), Err(Errno::INVAL));
     assert_eq!(rustix::io::write(application.fd(), &held), Err(Errno::INVAL));
@@ -194,7 +194,7 @@ fn an_owner_tells_strangers_and_other_versions_apart() {
     assert!(matches!(offer.answer(&near), Err(OfferError::Closed)));
 }
 
-/// An owner that answers with `message` and `fds`.
+/// Connects to an owner that answers with `message` and `fds`.
 fn answered_by(message: &[u8], fds: &[std::os::fd::BorrowedFd<'_>]) -> ConnectError {
     let (near, far) = connection();
     fd_passing::send(&near, message, fds).expect("answered in advance");
@@ -210,7 +210,7 @@ fn an_application_tells_what_is_wrong_with_its_owner() {
     assert!(matches!(answered_by(&offer::message(9), &[]), ConnectError::Version { theirs: 9 }));
     assert!(matches!(answered_by(&hello, &[memfd, waits_on]), ConnectError::Descriptors { found: 2 }));
     assert!(matches!(answered_by(&hello, &[signals, waits_on, memfd]), ConnectError::Socket { .. }));
-    // Memory of another layout, and memory cut short.
+    // Memory of another layout, and memory that is too short.
     for (bytes, len) in [(b"twinpshm\x09", 4096), (b"nonsense ", 1 << 20), (b"         ", 0)] {
         let other = rustix::fs::memfd_create("other", rustix::fs::MemfdFlags::CLOEXEC).expect("memory");
         rustix::io::pwrite(&other, bytes, 0).expect("written");

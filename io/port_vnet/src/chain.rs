@@ -1,4 +1,5 @@
-//! Frames laid out for one read: room for the largest packet, of which an ordinary one uses only the first chunk.
+//! Buffers for one read or write of a packet that may span several frames: room for the largest packet, of which an
+//! ordinary one uses only the first chunk.
 #![allow(unsafe_code, reason = "readv(2) and recvmsg(2) write through pointers to the frames' chunks")]
 
 use std::ffi::c_void;
@@ -8,31 +9,33 @@ use twinpath_frame::{CHUNK_SIZE, Frame, HEADROOM, Pool};
 
 use crate::header;
 
-/// Bytes that one read can take: an IP packet of 65,535, an Ethernet header, two tags, and one more, so that what is longer
-/// shows.
+/// Bytes of one read: an IP packet of 65,535, an Ethernet header, two tags, and one more, so that a longer packet is
+/// detected.
 const ROOM: usize = 65_535 + 14 + 8 + 1;
 
-/// Chunks that hold so much: the first keeps its headroom, for a tag or a tunnel's header to be put in front.
+/// Chunks that hold as much: the first one keeps its headroom, so that a tag or a tunnel's header can be put in
+/// front.
 pub(crate) const CHAIN: usize = 1 + (ROOM - FIRST).div_ceil(CHUNK_SIZE as usize);
 const FIRST: usize = (CHUNK_SIZE - HEADROOM) as usize;
 
-/// Longest packet that is taken, bytes from the Ethernet header.
+/// Longest packet that is received, bytes from the Ethernet header.
 pub(crate) const PACKET_LEN_MAX: usize = FIRST + (CHAIN - 1) * CHUNK_SIZE as usize - 1;
 
-/// Most frames of a chain that is sent: one that was built elsewhere may have headroom in each.
+/// Most frames of a chain that is sent: a chain built elsewhere may have headroom in each frame.
 const SENT_MAX: usize = 64;
 
-/// A header and a chain's worth of frames, ready to be read into.
+/// A header and a chain of frames, ready to be read into.
 #[derive(Debug)]
 pub(crate) struct Prepared {
     frames: Box<[Option<Frame>; CHAIN]>,
     header: Box<[u8; header::LEN]>,
-    /// The header's, then one per run of chunks that stand side by side: in a pool that has rested, three in all.
+    /// The vectors of the read: one for the header, then one per run of adjacent chunks; with a pool whose frames are
+    /// in order there are three in all.
     vectors: Box<[libc::iovec; 1 + CHAIN]>,
     vectors_len: usize,
-    /// Which frames are missing: those before this place.
+    /// The frames before this index are missing.
     missing: usize,
-    /// More than the first frame has changed since the vectors were laid out.
+    /// Whether more than the first frame has changed since the vectors were built.
     stale: bool,
 }
 
@@ -52,7 +55,7 @@ impl Prepared {
         }
     }
 
-    /// The first time: frames go in as they come from a fresh pool, one beside the other.
+    /// Fills the chain for the first time: the frames of a fresh pool come in order, with adjacent chunks.
     pub(crate) fn fill(&mut self, pool: &mut Pool) {
         if (pool.free() as usize) < CHAIN || self.missing < CHAIN {
             return;
@@ -64,14 +67,14 @@ impl Prepared {
         self.lay_out();
     }
 
-    /// Takes from `pool` what the last packet took along. Says whether there is room for one now.
+    /// Replaces the frames that the last packet took, from `pool`. Returns whether there is room for a packet now.
     #[inline]
     pub(crate) fn refill(&mut self, pool: &mut Pool) -> bool {
         if self.missing == 0 {
             return true;
         }
-        // From the back: a chain comes home in order, so it leaves the pool's stack in reverse order, and its chunks stand
-        // side by side again.
+        // From the back: a chain is released in order, so its frames leave the pool's stack in reverse order, and
+        // their chunks are adjacent again.
         while let Some(at) = self.missing.checked_sub(1) {
             let Some(frame) = pool.take() else { return false };
             self.frames[at] = Some(placed(frame, at));
@@ -91,7 +94,7 @@ impl Prepared {
         for (at, frame) in self.frames.iter_mut().flatten().enumerate() {
             let next = vector(frame.bytes_mut());
             let last = &mut self.vectors[self.vectors_len - 1];
-            // The first stays by itself: it is the one that changes with every packet.
+            // The first chunk keeps a vector of its own: it changes with every packet.
             if at > 1 && last.iov_base.wrapping_byte_add(last.iov_len) == next.iov_base {
                 last.iov_len += next.iov_len;
             } else {
@@ -102,7 +105,7 @@ impl Prepared {
         self.stale = false;
     }
 
-    /// Where to read to. Only after [`Self::refill`] said yes.
+    /// The vectors to read into. To be called only after [`Self::refill`] returned true.
     pub(crate) fn vectors(&mut self) -> &mut [libc::iovec] {
         debug_assert_eq!(self.missing, 0);
         &mut self.vectors[..self.vectors_len]
@@ -113,7 +116,7 @@ impl Prepared {
         &self.header
     }
 
-    /// Takes the packet of `len` bytes that was read, as a frame or a chain of them.
+    /// Takes the packet of `len` bytes that was read, as a frame or a chain.
     pub(crate) fn take(&mut self, len: usize) -> Option<Frame> {
         let count = 1 + len.saturating_sub(FIRST).div_ceil(CHUNK_SIZE as usize);
         let mut rest = len;
@@ -133,7 +136,7 @@ impl Prepared {
         behind
     }
 
-    /// Gives up what it holds.
+    /// Returns the frames it holds.
     pub(crate) fn into_frames(self) -> Vec<Frame> {
         self.frames.into_iter().flatten().collect()
     }
@@ -150,7 +153,7 @@ fn vector(bytes: &mut [u8]) -> libc::iovec {
     libc::iovec { iov_base: bytes.as_mut_ptr().cast::<c_void>(), iov_len: bytes.len() }
 }
 
-/// The other way: a frame or chain laid out to be written, with its header in front.
+/// The vectors of a frame or chain to be written, with its header in front.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     header: Box<[u8; header::LEN]>,
@@ -166,7 +169,8 @@ impl Outgoing {
         Self { header: Box::new([0; header::LEN]), vectors: Box::new([nothing; 1 + SENT_MAX]) }
     }
 
-    /// Pointers to `frame`'s packet, for reading only, good while it lives. `None` if it has more than [`SENT_MAX`] parts.
+    /// Vectors over `frame`'s packet, for reading only, valid while it lives. `None` if it has more than [`SENT_MAX`]
+    /// parts.
     pub(crate) fn lay_out(&mut self, frame: &Frame) -> Option<&[libc::iovec]> {
         *self.header = header::encode(frame.meta());
         self.vectors[0] = vector(&mut self.header[..]);

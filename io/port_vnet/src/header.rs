@@ -1,4 +1,4 @@
-//! The virtio-net header: what travels beside a frame when it crosses a TAP or a packet socket with PACKET_VNET_HDR.
+//! The virtio-net header, which carries a frame's offloads across a TAP or a packet socket with PACKET_VNET_HDR.
 //!
 //! `struct virtio_net_hdr` of linux/virtio_net.h in its legacy form: 10 bytes, in the machine's own byte order.
 
@@ -16,7 +16,7 @@ const GSO_TCPV6: u8 = 4;
 const GSO_UDP_L4: u8 = 5;
 const GSO_ECN: u8 = 0x80;
 
-/// A kind of segmentation that is not known here (whole UDP datagrams to be fragmented, or a later invention).
+/// A kind of segmentation that is not supported (UDP fragmentation, or a later one).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct UnknownKind;
 
@@ -46,11 +46,11 @@ pub(crate) fn decode(header: &[u8; LEN], meta: &mut Meta) -> Result<(), UnknownK
     Ok(())
 }
 
-/// The header that says what `meta` does.
+/// The header for `meta`.
 pub(crate) fn encode(meta: &Meta) -> [u8; LEN] {
     let mut header = [0; LEN];
     match meta.checksum {
-        // Without its place a checksum can't be completed by the kernel; as it stands the receiver will judge it.
+        // Without the offsets the kernel cannot complete the checksum; the receiver will check it as it is.
         Checksum::Partial if meta.checksum_start != 0 => {
             header[0] = NEEDS_CSUM;
             header[6..8].copy_from_slice(&meta.checksum_start.to_ne_bytes());
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(meta.gso, Gso { kind: GsoKind::TcpV6, ecn: true, size: 1428 });
         assert_eq!((meta.checksum, meta.headers_len), (Checksum::Partial, 86));
         assert_eq!((meta.checksum_start, meta.checksum_offset), (54, 16));
-        // What the last frame left in the memory does not stay.
+        // Values of the previous frame in the same memory are cleared.
         decode(&bytes(0, 0, [0, 0, 54, 16]), &mut meta).expect("known");
         assert_eq!((meta.checksum, meta.checksum_start), (Checksum::Unverified, 0));
         assert_eq!(meta.gso, Gso::default());

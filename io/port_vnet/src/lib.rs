@@ -1,15 +1,15 @@
-//! One port over two kinds of fd: each read or write moves one packet with its virtio-net header.
+//! A port over a TAP queue or a packet socket: each read or write moves one packet with its virtio-net header.
 //!
-//! A TAP queue ([`Tap`]) and a packet socket with PACKET_VNET_HDR ([`open_socket`]) speak the same format, so
-//! [`VnetPort`] serves both: together they carry frames between a device and the kernel's own stack (the exception port).
-//! Packets keep what their sender left to hardware, checksums to be completed and segments to be cut, so that a packet of
-//! 64 KiB crosses whole, as a chain of frames.
+//! A TAP queue ([`Tap`]) and a packet socket with PACKET_VNET_HDR ([`open_socket`]) use the same format, so
+//! [`VnetPort`] serves both: together they carry frames between a device and the kernel's own stack (the exception
+//! port). Packets keep the offloads of their sender, checksums to be completed and segmentation to be done, so that a
+//! packet of 64 KiB crosses whole, as a chain of frames.
 //!
-//! There is no ring to look into: [`VnetPort::receive`] tries to read, one system call, and waiting is the worker's epoll.
-//! How many tries a turn makes follows what the last turns found: one while frames come singly, a few under load.
-//! What does not fit into the pool stays in the kernel.
+//! There is no ring that could be checked: [`VnetPort::receive`] tries to read, one system call, and the worker waits
+//! on its epoll. The number of tries per turn depends on what the last turns found: one while frames come singly, a
+//! few under load. Packets that do not fit into the pool stay in the kernel.
 //!
-//! An 802.1Q tag that travelled beside the frame is put into it: neither fd can take one any other way.
+//! An 802.1Q tag that came beside the frame is inserted into it: neither fd accepts one any other way.
 //!
 //! Never here: a timer, a sleep, a decision about where a frame goes.
 #![allow(unsafe_code, reason = "readv(2), writev(2) and recvmsg(2) take arrays of pointers")]
@@ -34,14 +34,14 @@ pub use crate::socket::{SocketConfig, SocketError, lost_frames, open_socket, set
 use crate::tap::last_errno;
 pub use crate::tap::{NAME_LEN_MAX, Offloads, Tap, TapError, TapHandle};
 
-/// Tries that one call of [`VnetPort::receive`] makes. Few: each frame costs a system call on either side however many come
-/// at once, so a larger burst would save nothing, and would only be longer in our hands, in front of the other direction's.
+/// Most reads that one call of [`VnetPort::receive`] tries. It is small: each frame costs a system call on either
+/// side in any case, so a larger burst would save nothing, and would delay the frames of the other direction.
 const TRIES_MAX: usize = 8;
 
-/// Chunks that one call of [`VnetPort::receive`] takes, at most by one packet's more: two of the largest packets.
+/// Chunks that one call of [`VnetPort::receive`] takes, exceeded by one packet at most: two of the largest packets.
 const CHUNKS_PER_TURN: usize = 2 * CHAIN;
 
-/// Frames that one queue may have in hand: what it is about to read into, and a burst on its way, with one packet more.
+/// Frames that one queue may hold: those it is about to read into, and a burst in transit with one packet more.
 pub const QUEUE_FRAMES: u32 = (CHAIN + CHUNKS_PER_TURN + CHAIN) as u32;
 
 const _: () = assert!(TRIES_MAX <= BURST_MAX && TRIES_MAX <= CHUNKS_PER_TURN);
@@ -58,7 +58,7 @@ enum Kind {
     Socket,
 }
 
-/// A queue over such an fd.
+/// A queue over a TAP queue or a packet socket.
 #[derive(Debug)]
 pub struct VnetPort {
     id: PortId,
@@ -69,14 +69,14 @@ pub struct VnetPort {
     outgoing: Outgoing,
     /// Reads to try in the next turn.
     tries: usize,
-    /// The TAP interface was removed.
+    /// Whether the TAP interface was removed.
     gone: bool,
     counters: Arc<PortCounters>,
 }
 
-/// What became of one try to read.
+/// The result of one read.
 enum Read {
-    /// Bytes without the header, and a tag that travelled beside them.
+    /// Bytes without the header, and a tag that came beside them.
     Packet {
         len: usize,
         tag: Option<Tag>,
@@ -117,14 +117,14 @@ impl VnetPort {
             Ok(len) if len > header::LEN + PACKET_LEN_MAX => Read::Dropped(Reason::FrameTooLarge),
             Ok(len) => Read::Packet { len: len - header::LEN, tag },
             Err(Errno::AGAIN | Errno::INTR) => Read::Nothing,
-            // The packet is gone: its kind of segmentation has no name in a virtio-net header.
+            // The kernel dropped the packet: its kind of segmentation cannot be expressed in a virtio-net header.
             Err(Errno::INVAL) => Read::Dropped(Reason::OffloadRefused),
             // ENETDOWN once when the device goes down; EBADFD when the TAP interface is gone; EIO while it is down.
             Err(_) => Read::Broken,
         }
     }
 
-    /// The packet that was read, as a frame or a chain of them.
+    /// The packet that was read, as a frame or a chain.
     fn packet(
         &mut self,
         now: Instant,
@@ -153,7 +153,8 @@ impl VnetPort {
 }
 
 impl WaitSource for VnetPort {
-    /// There is nothing to look into without a system call; the fd is level-triggered, so nothing is missed by sleeping.
+    /// There is nothing to check without a system call; the fd is level-triggered, so a sleeping worker misses
+    /// nothing.
     #[inline]
     fn look(&self) -> bool {
         false
@@ -224,7 +225,7 @@ impl PortQueue for VnetPort {
             }
         }
         if tried == tries {
-            // There may be more: the next turn tries twice as often.
+            // There may be more: the next turn tries twice as many reads.
             self.tries = (2 * self.tries).min(TRIES_MAX);
         }
         if frames > 0 {
@@ -252,15 +253,15 @@ impl PortQueue for VnetPort {
         }
     }
 
-    /// All has left: each frame is a system call of its own.
+    /// Nothing to do: each frame was sent with its own system call.
     fn flush(&mut self, _pool: &mut Pool) {}
 
     fn on_error(&mut self) {
         if self.kind == Kind::Tap {
-            // The one error that a TAP queue reports: its interface is gone.
+            // The only error that a TAP queue reports is that its interface is gone.
             self.gone = true;
         } else {
-            // Reading SO_ERROR clears it. After NETDEV_DOWN the kernel hooks the socket up again by itself on NETDEV_UP
+            // Reading SO_ERROR clears it. After NETDEV_DOWN the kernel re-registers the socket by itself on NETDEV_UP
             // (`packet_notifier`, net/packet/af_packet.c).
             let _ = rustix::net::sockopt::socket_error(&self.fd);
         }
@@ -280,21 +281,21 @@ impl PortQueue for VnetPort {
     }
 }
 
-/// Why the kernel did not take a frame.
+/// The reason for which the kernel did not take a frame.
 fn refusal(error: Errno) -> Reason {
     match error {
         // The socket's or the device's queue is full.
         Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM => Reason::PortFull,
-        // Longer than the interface takes now.
+        // The frame is longer than the interface's present MTU allows.
         Errno::MSGSIZE => Reason::FrameTooLarge,
-        // What the header asks for contradicts the frame, or is not known.
+        // The header's offloads contradict the frame, or are not supported.
         Errno::INVAL => Reason::OffloadRefused,
         // ENETDOWN, ENXIO, EIO (a TAP interface that is down), EBADFD (one that is gone).
         _ => Reason::PortDown,
     }
 }
 
-/// Puts a tag behind the addresses (IEEE 802.1Q). Says whether there was room.
+/// Inserts a tag after the addresses (IEEE 802.1Q). Returns whether there was room.
 fn insert_tag(frame: &mut Frame, tag: Tag) -> bool {
     const ADDRESSES_LEN: usize = 12;
     if frame.len() < ETHERNET_LEN || frame.retreat(TAG_LEN).is_err() {
@@ -340,7 +341,7 @@ fn read_socket(fd: &OwnedFd, vectors: &mut [libc::iovec]) -> (Result<usize, Errn
     (Ok(len), tag_of(&message))
 }
 
-/// The tag that travelled beside a frame (PACKET_AUXDATA).
+/// The tag that came beside a frame (PACKET_AUXDATA).
 fn tag_of(message: &libc::msghdr) -> Option<Tag> {
     const VLAN_VALID: u32 = 1 << 4;
     const VLAN_TPID_VALID: u32 = 1 << 6;

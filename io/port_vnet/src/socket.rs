@@ -1,4 +1,4 @@
-//! A packet socket with virtio-net headers: the device's end of an exception port.
+//! A packet socket with virtio-net headers: the device's side of an exception port.
 #![allow(unsafe_code, reason = "packet-socket options and addresses have no safe wrapper")]
 
 use std::ffi::{c_int, c_void};
@@ -10,17 +10,18 @@ use twinpath_sys::descriptors::close_late;
 
 use crate::tap::last_errno;
 
-/// What may wait in a socket, bytes, each way: 64 of the largest packets. What is beyond is lost, and counted.
+/// Size of each of the socket's two buffers, bytes: 64 of the largest packets. Packets beyond it are lost, and
+/// counted.
 const BUFFER_BYTES: usize = 4 * 1024 * 1024;
 
-/// What a queue on a packet socket is made of.
+/// The configuration of a queue on a packet socket.
 #[derive(Clone, Copy, Debug)]
 pub struct SocketConfig {
     /// Kernel index of the interface.
     pub ifindex: u32,
-    /// Joins the fan-out group of this number: its members share the interface's frames by flow hash.
+    /// The fan-out group to join: its members share the interface's frames by flow hash.
     pub fanout_group: Option<u16>,
-    /// Hands frames to the driver without a queueing discipline (PACKET_QDISC_BYPASS).
+    /// Whether to pass frames to the driver without a queueing discipline (PACKET_QDISC_BYPASS).
     pub bypass_qdisc: bool,
     /// The mark that its frames carry (SO_MARK).
     pub mark: u32,
@@ -29,28 +30,28 @@ pub struct SocketConfig {
 /// Which step of opening failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
-    /// `socket(2)`.
+    /// `socket(2)` failed.
     #[error("cannot open a packet socket: {0}; it needs CAP_NET_RAW (run as root, or grant the capability)")]
     Socket(Errno),
-    /// A socket option.
+    /// A socket option was refused.
     #[error("packet socket option {option}: {source}")]
     Option {
         /// Its name.
         option: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: Errno,
     },
-    /// `bind(2)` to the interface.
+    /// `bind(2)` to the interface failed.
     #[error("cannot bind the packet socket to interface index {ifindex}: {source}")]
     Bind {
-        /// The index.
+        /// Index of the interface.
         ifindex: u32,
-        /// What the kernel said.
+        /// The kernel's error.
         source: Errno,
     },
 }
 
-/// Opens it: every frame that arrives on the interface, whole, and the way out.
+/// Opens a socket that receives every frame that arrives on the interface, and can send there.
 ///
 /// # Errors
 /// [`SocketError`].
@@ -59,7 +60,7 @@ pub fn open_socket(config: &SocketConfig) -> Result<OwnedFd, SocketError> {
     let socket = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)
         .map(close_late)
         .map_err(SocketError::Socket)?;
-    // Protocol 0 receives nothing, so all is set before the first frame can come.
+    // Protocol 0 receives nothing, so all options are set before the first frame can come.
     set_option(&socket, "PACKET_IGNORE_OUTGOING", libc::PACKET_IGNORE_OUTGOING, &1)?;
     set_option(&socket, "PACKET_VNET_HDR", libc::PACKET_VNET_HDR, &1)?;
     set_option(&socket, "PACKET_AUXDATA", libc::PACKET_AUXDATA, &1)?;
@@ -76,8 +77,8 @@ pub fn open_socket(config: &SocketConfig) -> Result<OwnedFd, SocketError> {
     set_socket_option(&socket, "SO_MARK", libc::SO_MARK, &config.mark)?;
 
     bind(&socket, config.ifindex, libc::ETH_P_ALL as u16)?;
-    // The interface stands for another: what that one listens to (groups, VLANs, addresses behind a bridge) is not known to
-    // this device's filters. The membership ends with the socket.
+    // Promiscuous mode: the TAP interface uses this device, whose filters do not know the TAP interface's groups,
+    // VLANs and bridged addresses. The membership ends with the socket.
     let membership = libc::packet_mreq {
         mr_ifindex: config.ifindex as c_int,
         mr_type: libc::PACKET_MR_PROMISC as u16,
@@ -86,7 +87,7 @@ pub fn open_socket(config: &SocketConfig) -> Result<OwnedFd, SocketError> {
     };
     set_option(&socket, "PACKET_ADD_MEMBERSHIP", libc::PACKET_ADD_MEMBERSHIP, &membership)?;
     if let Some(group) = config.fanout_group {
-        // The group has a hook of its own, to be told as well not to see what leaves.
+        // The group has its own hook, which must be told separately to ignore outgoing frames.
         const FLAG_IGNORE_OUTGOING: c_int = 0x4000;
         let kind = libc::PACKET_FANOUT_HASH as c_int | FLAG_IGNORE_OUTGOING;
         set_option(&socket, "PACKET_FANOUT", libc::PACKET_FANOUT, &(c_int::from(group) | kind << 16))?;
@@ -94,25 +95,26 @@ pub fn open_socket(config: &SocketConfig) -> Result<OwnedFd, SocketError> {
     Ok(socket)
 }
 
-/// Whether the socket takes what arrives, or lets all of it pass by: for frames that cross to the other side in another way.
+/// Makes the socket receive arriving frames, or ignore all of them, as needed while programs at tc redirect the
+/// frames.
 ///
 /// # Errors
 /// What `setsockopt(2)` returns.
 pub fn set_listening(socket: &OwnedFd, listening: bool) -> Result<(), Errno> {
     if listening {
-        // Without a filter there is nothing to detach, which is as good.
+        // If there is no filter to detach, the result is the same.
         return match set(socket.as_fd(), libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0) {
             Err(Errno::NOENT) => Ok(()),
             result => result,
         };
     }
-    // Keeps no byte of any frame (`ret #0`).
+    // Accepts no byte of any frame (`ret #0`).
     let mut nothing = libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 };
     let program = libc::sock_fprog { len: 1, filter: &raw mut nothing };
     set(socket.as_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
 }
 
-/// Frames lost since the last call because the socket was full (PACKET_STATISTICS resets itself).
+/// Frames lost since the last call because the socket's buffer was full (reading PACKET_STATISTICS resets it).
 #[must_use]
 pub fn lost_frames(socket: &OwnedFd) -> u32 {
     let mut statistics = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };

@@ -1,4 +1,4 @@
-//! A TAP interface: the kernel's end of an exception port.
+//! A TAP interface: the kernel's side of an exception port.
 #![allow(unsafe_code, reason = "the TAP driver's ioctls have no safe wrapper")]
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -11,18 +11,18 @@ use crate::header;
 
 const DEVICE: &str = "/dev/net/tun";
 
-/// Longest name of an interface, bytes (IFNAMSIZ less its end).
+/// Longest name of an interface, bytes (IFNAMSIZ without the terminating zero).
 pub const NAME_LEN_MAX: usize = libc::IFNAMSIZ - 1;
 
-/// Which step of making a TAP interface failed.
+/// Which step of creating a TAP interface failed.
 #[derive(Debug, thiserror::Error)]
 pub enum TapError {
-    /// The name is no name for an interface.
+    /// The name is not valid for an interface.
     #[error(
         "'{0}' cannot be the name of an interface: choose 1 to {NAME_LEN_MAX} letters, digits, '-', '_' or '.'"
     )]
     Name(String),
-    /// No TAP driver, or no right to it.
+    /// There is no TAP driver, or no permission to use it.
     #[error("cannot open {DEVICE}: {0}; it needs the kernel's tun driver (modprobe tun), and root")]
     Open(Errno),
     /// An interface of that name exists.
@@ -33,7 +33,7 @@ pub enum TapError {
     Make {
         /// Its name.
         name: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: Errno,
     },
     /// A setting was refused.
@@ -43,20 +43,20 @@ pub enum TapError {
         name: String,
         /// The ioctl.
         setting: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: Errno,
     },
 }
 
-/// What the kernel leaves to whoever reads from the interface.
+/// The offloads that the kernel leaves to the reader of the interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offloads {
-    /// UDP segments as well (Linux 6.2); TCP segments and checksums always.
+    /// Also UDP segmentation (Linux 6.2); TCP segmentation and checksums always.
     pub udp_segments: bool,
 }
 
 impl Offloads {
-    /// As `ethtool -k` would name them.
+    /// The names that `ethtool -k` uses.
     #[must_use]
     pub const fn names(self) -> &'static str {
         if self.udp_segments {
@@ -70,17 +70,17 @@ impl Offloads {
 /// A TAP interface with its queues, before they are given to workers.
 #[derive(Debug)]
 pub struct Tap {
-    /// Its queues, one fd each. The interface goes when the last one is closed.
+    /// Its queues, one fd each. The interface is removed when the last one is closed.
     pub queues: Vec<OwnedFd>,
-    /// Its kernel index at birth.
+    /// Its kernel index when it was created.
     pub ifindex: u32,
-    /// What is left to us.
+    /// The offloads left to the reader.
     pub offloads: Offloads,
 }
 
 impl Tap {
-    /// Makes the interface `name` with so many queues, in the network namespace of the calling thread, down and without
-    /// carrier. It must not exist.
+    /// Creates the interface `name` with that many queues, in the network namespace of the calling thread, down and
+    /// without carrier. It must not exist.
     ///
     /// # Errors
     /// [`TapError`]; nothing is left then.
@@ -98,7 +98,7 @@ impl Tap {
             tap.queues.push(open_queue(name, queues > 1, number == 0)?);
         }
         let Some(first) = tap.queues.first() else { return Err(TapError::Name(name.to_owned())) };
-        // Without carrier until somebody says otherwise: nothing is sent into a port that is not there yet.
+        // Without carrier at first, so that the kernel sends nothing into a port that is not attached yet.
         set_carrier(first.as_fd(), false).map_err(setting(name, "TUNSETCARRIER"))?;
         tap.offloads = set_offloads(name, first.as_fd())?;
         let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
@@ -126,7 +126,7 @@ fn open_queue(name: &str, multi_queue: bool, first: bool) -> Result<OwnedFd, Tap
         flags |= libc::IFF_MULTI_QUEUE;
     }
     if first {
-        // Somebody else's interface of that name, left behind persistent, is not ours to take.
+        // An existing persistent interface of that name belongs to somebody else and is not taken over.
         flags |= libc::IFF_TUN_EXCL;
     }
     request.ifr_ifru.ifru_flags = flags as libc::c_short;
@@ -140,7 +140,7 @@ fn open_queue(name: &str, multi_queue: bool, first: bool) -> Result<OwnedFd, Tap
     Ok(fd)
 }
 
-/// Has the kernel leave us checksums and segmentation.
+/// Makes the kernel leave checksums and segmentation to us.
 fn set_offloads(name: &str, fd: BorrowedFd<'_>) -> Result<Offloads, TapError> {
     let base = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
     let all = base | libc::TUN_F_USO4 | libc::TUN_F_USO6;
@@ -151,22 +151,22 @@ fn set_offloads(name: &str, fd: BorrowedFd<'_>) -> Result<Offloads, TapError> {
     Ok(Offloads { udp_segments: false })
 }
 
-/// What control does with a TAP interface wherever it is, by one of its queues: also when it has been renamed, or moved to
-/// another network namespace.
+/// Control's handle on a TAP interface, through one of its queues. It works even if the interface has been renamed or
+/// moved to another network namespace.
 #[derive(Debug)]
 pub struct TapHandle(OwnedFd);
 
 impl TapHandle {
-    /// A handle on that interface. It lives on while the handle does.
+    /// Makes a handle on that interface. The interface exists while the handle does.
     ///
     /// # Errors
-    /// No descriptor left.
+    /// The limit of descriptors is reached.
     pub fn of(tap: &Tap) -> std::io::Result<Self> {
         let queue = tap.queues.first().ok_or_else(|| std::io::Error::from(Errno::BADF))?;
         Ok(Self(queue.try_clone()?))
     }
 
-    /// Whether the interface still exists, in whatever namespace.
+    /// Whether the interface still exists, in any namespace.
     #[must_use]
     pub fn exists(&self) -> bool {
         // SAFETY: an all-zero ifreq is a valid value.
@@ -174,7 +174,7 @@ impl TapHandle {
         ioctl(self.0.as_fd(), libc::TUNGETIFF, (&raw mut request).cast()).is_ok()
     }
 
-    /// Gives it carrier, or takes it away, as a cable would.
+    /// Sets the carrier on or off, as plugging a cable would.
     ///
     /// # Errors
     /// What the ioctl returns; EBADFD if the interface is gone.
@@ -182,7 +182,8 @@ impl TapHandle {
         set_carrier(self.0.as_fd(), carrier)
     }
 
-    /// Whether it is in the network namespace of the calling thread. Where that can't be told (before Linux 5.2), it is not.
+    /// Whether it is in the network namespace of the calling thread. False where the kernel cannot tell (before Linux
+    /// 5.2).
     #[must_use]
     pub fn is_here(&self) -> bool {
         let Ok(fd) = ioctl_value(self.0.as_fd(), libc::TUNGETDEVNETNS, 0) else { return false };
@@ -196,7 +197,7 @@ impl TapHandle {
         there.and_then(|there| Ok((there, here?))).is_ok_and(same)
     }
 
-    /// Its name now, in its namespace.
+    /// Its present name, in its namespace.
     ///
     /// # Errors
     /// EBADFD if the interface is gone.
@@ -214,14 +215,14 @@ fn set_carrier(fd: BorrowedFd<'_>, carrier: bool) -> Result<(), Errno> {
     ioctl(fd, libc::TUNSETCARRIER, (&raw mut value).cast()).map(|_| ())
 }
 
-/// For requests that read or write `argument`, which must be what the request asks for.
+/// An ioctl that reads or writes `argument`, which must have the type that the request needs.
 fn ioctl(fd: BorrowedFd<'_>, request: libc::Ioctl, argument: *mut libc::c_void) -> Result<i32, Errno> {
     // SAFETY: every caller passes a pointer to a live value of the type that its request reads or writes.
     let result = unsafe { libc::ioctl(fd.as_raw_fd(), request, argument) };
     if result < 0 { Err(last_errno()) } else { Ok(result) }
 }
 
-/// For requests whose argument is a number.
+/// An ioctl whose argument is a number.
 fn ioctl_value(fd: BorrowedFd<'_>, request: libc::Ioctl, argument: u64) -> Result<i32, Errno> {
     // SAFETY: these requests take their argument by value and touch none of our memory.
     let result = unsafe { libc::ioctl(fd.as_raw_fd(), request, argument) };

@@ -1,4 +1,4 @@
-//! The port on a real TAP interface and a real packet socket.
+//! Tests of the port without a device.
 #![allow(clippy::unwrap_used, reason = "a test says what it needs")]
 
 use super::*;

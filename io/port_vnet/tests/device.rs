@@ -24,7 +24,7 @@ fn ip(namespace: &Namespace, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// A namespace without IPv6, so that nobody sends anything by itself.
+/// A namespace without IPv6, so that the kernel sends nothing by itself.
 fn quiet() -> Namespace {
     let namespace = Namespace::new().unwrap();
     namespace.run(|| std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1").unwrap()).unwrap();
@@ -55,7 +55,7 @@ impl End {
         Self { port, pool }
     }
 
-    /// The next packet, waited for.
+    /// Waits for the next packet.
     fn receive(&mut self) -> Frame {
         let mut burst = Burst::new();
         loop {
@@ -104,7 +104,7 @@ fn bytes(frame: &Frame) -> Vec<u8> {
 
 const PORT: PortId = PortId { port: 3, queue: 1 };
 
-/// Two ports joined by a cable: each over a packet socket on one end of a veth.
+/// Two ports joined by a veth pair, each over a packet socket on one end.
 fn cable() -> (End, End) {
     let namespace = quiet();
     ip(&namespace, &["link", "add", "va", "type", "veth", "peer", "name", "vb"]);
@@ -116,7 +116,7 @@ fn cable() -> (End, End) {
     (a, b)
 }
 
-/// UDP over IPv4 from 10.0.0.1 to 10.0.0.2, its checksum to be completed, with a tag if asked for.
+/// A UDP packet over IPv4 from 10.0.0.1 to 10.0.0.2 whose checksum is to be completed, with a tag if requested.
 fn udp(tag: bool, payload: usize) -> (Vec<u8>, u16) {
     let mut bytes = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
     if tag {
@@ -215,7 +215,7 @@ fn a_burst_is_found_whole_and_what_the_pool_cannot_hold_stays_in_the_kernel() {
             held.push(frame);
         }
         assert!(calls < 40, "tries double with each success: 1, 2, 4, 8, 8, ...");
-        // Nothing is lost while the pool has nothing: here it is given everything back now and then.
+        // Nothing is lost while the pool is empty: the test releases all frames now and then.
         if calls % 3 == 0 {
             held.drain(..).for_each(|frame| b.pool.release(frame));
         }
@@ -255,7 +255,7 @@ fn a_tap_interface_gives_and_takes_tagged_super_frames() {
             to.release(frame);
         }
     }
-    // Down: what is written is refused under a name. Gone: the queue says so, once its fd reports it.
+    // Down: a write is refused with a reason. Removed: the queue reports it once its fd has.
     ip(&namespace, &["link", "set", "tap7", "down"]);
     let frame = ours.frame(&udp(false, 10).0);
     ours.send(frame);

@@ -1,8 +1,8 @@
-//! Frames that the kernel has: moved in when lent, moved out when their address comes back.
+//! The frames that the kernel holds: moved in when they are lent, moved out when their address comes back.
 
 use twinpath_frame::{CHUNK_SIZE, Frame};
 
-/// One place per chunk of the region.
+/// One slot per chunk of the region.
 #[derive(Debug)]
 pub(crate) struct Lent(Box<[Option<Frame>]>);
 
@@ -18,7 +18,8 @@ impl Lent {
         *place = Some(frame);
     }
 
-    /// The frame in whose chunk `addr` lies, and the offset of `addr` in it; `None` if the kernel does not have it.
+    /// Removes and returns the frame whose chunk contains `addr`, and the offset of `addr` in it; `None` if the
+    /// kernel does not hold it.
     pub(crate) fn back(&mut self, addr: u64) -> Option<(Frame, u32)> {
         let chunk = usize::try_from(addr / u64::from(CHUNK_SIZE)).ok()?;
         let frame = self.0.get_mut(chunk)?.take()?;

@@ -1,11 +1,11 @@
-//! The XDP path's port: one AF_XDP socket per queue, its memory the worker's own pool.
+//! The port of the XDP path: one AF_XDP socket per queue, over the memory of the worker's own pool.
 //!
-//! Copy mode by default, `need_wakeup` always: the kernel says when it wants a system call, and every batch then costs
-//! one. The queues of one worker share the pool's region as one UMEM (XDP_SHARED_UMEM), so a frame that came by one
-//! can leave by another without a copy.
+//! Copy mode by default, `need_wakeup` always: the kernel says when it needs a system call, and every batch then
+//! costs one. The queues of one worker share the pool's region as one UMEM (XDP_SHARED_UMEM), so a frame that came
+//! through one can leave through another without a copy.
 //!
-//! Giving a frame to the kernel moves it into this port's table, and only a frame in the table comes back out: a
-//! descriptor that the kernel should not have handed us is counted, never believed.
+//! A frame given to the kernel moves into this port's table, and only a frame in the table comes back: an invalid
+//! descriptor from the kernel is counted and never used.
 //!
 //! Never here: a decision about what is claimed; the XDP program and its map of sockets belong to `steer_bpf`.
 
@@ -28,12 +28,12 @@ pub use open::{CopyMode, OpenError, Umem, XdpConfig};
 
 use crate::lent::Lent;
 
-/// System calls in a row to get one batch sent: the kernel takes 32 frames per call in copy mode
-/// (`TX_BATCH_SIZE`, net/xdp/xsk.c), and says EAGAIN while there are more.
+/// Most consecutive system calls to get one batch sent: the kernel takes 32 frames per call in copy mode
+/// (`TX_BATCH_SIZE`, net/xdp/xsk.c), and returns EAGAIN while there are more.
 const KICKS_MAX: u32 = 64;
 
-/// Frames that the kernel could not hand to an AF_XDP socket: no room in its receive ring, or no frame in its fill ring. For
-/// control, on a descriptor of its own.
+/// Frames that the kernel could not deliver to an AF_XDP socket: no room in its receive ring, or no frame in its fill
+/// ring. Control calls it, on a descriptor of its own.
 #[must_use]
 pub fn lost_frames(socket: impl AsFd) -> u64 {
     rustix::net::sockopt::xdp_statistics(socket).map_or(0, |statistics| {
@@ -53,21 +53,21 @@ pub struct XdpPort {
     receive: Consumer<Descriptor>,
     transmit: Producer<Descriptor>,
     lent: Lent,
-    /// Where the program says since when something waits here.
+    /// The word that says since when a frame has been waiting.
     pending: Option<Pending>,
-    /// Frames in the fill ring or filled by the kernel, and how many there should be.
+    /// Frames in the fill ring or filled by the kernel.
     filled: u32,
     fill_target: u32,
     zero_copy: bool,
     virtual_device: bool,
-    /// The interface is down or gone: what waits in the transmit ring can't leave, so sleeping is right.
+    /// Whether the interface is down or gone: frames in the transmit ring cannot leave, so sleeping is right.
     stuck: bool,
     counters: Arc<PortCounters>,
 }
 
 impl XdpPort {
-    /// Opens a socket on one queue, its memory the `region` of the worker's pool. The first queue of a worker registers
-    /// the memory (`umem: None`), the others share it.
+    /// Opens a socket on one queue, over the `region` of the worker's pool. The first queue of a worker registers the
+    /// memory (`umem: None`), the others share it.
     ///
     /// # Errors
     /// [`OpenError`], one variant per step; [`OpenError::Busy`] may pass within 100 ms after another process died.
@@ -92,21 +92,21 @@ impl XdpPort {
         })
     }
 
-    /// Counts in `counters`, for a port that this queue is a part of.
+    /// Makes it count in `counters`, those of a port that this queue is a part of.
     #[must_use]
     pub fn counting_in(mut self, counters: Arc<PortCounters>) -> Self {
         self.counters = counters;
         self
     }
 
-    /// Has it say when it looks, so that the program stops claiming for a worker that is stuck.
+    /// Makes the queue report when it reads its rings, so that the program withdraws the claims of a stuck worker.
     #[must_use]
     pub fn failing_open(mut self, pending: Option<Pending>) -> Self {
         self.pending = pending;
         self
     }
 
-    /// Claims were withdrawn: what came before is nobody's any more.
+    /// Claims were withdrawn: discards the frames that came before.
     #[cold]
     fn discard(&mut self, pool: &mut Pool) {
         let Self { receive, lent, counters, filled, .. } = self;
@@ -138,16 +138,17 @@ impl XdpPort {
         self.socket.as_fd()
     }
 
-    /// How many frames it can take for sending now, if at least `want` are wanted.
+    /// How many frames it can take for sending. Reads the kernel's position only if fewer than `want` are known to
+    /// fit.
     pub fn room(&mut self, want: u32) -> u32 {
         self.transmit.free(want)
     }
 
-    /// Gives the kernel frames to receive into, up to the target.
+    /// Gives the kernel frames to receive into, up to the target number.
     fn refill(&mut self, pool: &mut Pool) {
         while self.filled < self.fill_target && self.fill.free(1) > 0 {
             let Some(mut frame) = pool.take() else { break };
-            // Received data are placed by the kernel: it gets the chunk from its start.
+            // The kernel decides where received data begin: it gets the chunk from its start.
             let _ = frame.place(0, 0);
             let written = self.fill.write(frame.region_offset());
             debug_assert!(written, "the ring had room");
@@ -157,7 +158,7 @@ impl XdpPort {
         self.fill.publish();
     }
 
-    /// Takes sent frames home.
+    /// Releases sent frames to the pool.
     fn complete(&mut self, pool: &mut Pool) {
         let Self { completion, lent, counters, .. } = self;
         completion.take(u32::MAX, |addr| match lent.back(addr) {
@@ -166,7 +167,7 @@ impl XdpPort {
         });
     }
 
-    /// Calls the kernel until it has taken all of the transmit ring, or says why it can't.
+    /// Calls the kernel until it has taken all of the transmit ring, or returns an error that makes it impossible.
     fn kick(&mut self) {
         for _ in 0..KICKS_MAX {
             self.counters.kicks.add(1);
@@ -193,7 +194,7 @@ impl WaitSource for XdpPort {
             self.counters.kicks.add(1);
             let _ = rustix::net::recv(&self.socket, &mut [0u8; 0][..], rustix::net::RecvFlags::DONTWAIT);
         }
-        // What is not sent yet needs another turn, unless nothing can be sent now.
+        // Unsent frames need another turn, unless none can be sent at the moment.
         self.stuck || self.transmit.pending() == 0
     }
 
@@ -306,7 +307,7 @@ impl PortQueue for XdpPort {
 
     fn close(self: Box<Self>) -> Vec<Frame> {
         let Self { socket, lent, .. } = *self;
-        // After this the kernel no longer touches the memory; only then are the frames ours again.
+        // After this the kernel no longer accesses the memory; only then may the frames be used again.
         drop(socket);
         lent.into_frames()
     }

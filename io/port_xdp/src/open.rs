@@ -1,4 +1,4 @@
-//! Opening an AF_XDP socket, one error per step (Documentation/networking/af_xdp.rst).
+//! Opens an AF_XDP socket, with one error per step (Documentation/networking/af_xdp.rst).
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -17,55 +17,55 @@ use twinpath_port::PortId;
 use twinpath_rings::xsk::{Consumer, Descriptor, Offsets, Producer};
 use twinpath_sys::descriptors::close_late;
 
-/// Where each ring is mapped (`XDP_PGOFF_*`, include/uapi/linux/if_xdp.h).
+/// The offset at which each ring is mapped (`XDP_PGOFF_*`, include/uapi/linux/if_xdp.h).
 const RX_OFFSET: u64 = 0;
 const TX_OFFSET: u64 = 0x8000_0000;
 const FILL_OFFSET: u64 = 0x1_0000_0000;
 const COMPLETION_OFFSET: u64 = 0x1_8000_0000;
 
-/// Whether the driver works on our memory itself.
+/// Whether the driver accesses the registered memory itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CopyMode {
     /// The kernel copies: works with every driver.
     #[default]
     Copy,
-    /// The driver must do without a copy, or opening fails.
+    /// The driver must work without a copy, or opening fails.
     ZeroCopy,
 }
 
-/// What a queue on the XDP path is made of.
+/// The configuration of a queue on the XDP path.
 #[derive(Clone, Copy, Debug)]
 pub struct XdpConfig {
-    /// Number of the queue.
+    /// Number of the port and queue.
     pub id: PortId,
     /// Kernel index of the interface.
     pub ifindex: u32,
-    /// Entries of each of the four rings, and frames kept with the kernel if it receives; a power of two.
+    /// Entries of each of the four rings, and frames lent to the kernel if the queue receives; a power of two.
     pub ring_frames: u32,
-    /// Whether it receives. A queue that only sends needs no XDP program, and takes no frames from the pool to wait for
-    /// what never comes.
+    /// Whether it receives. A queue that only sends needs no XDP program, and lends the kernel no frames to receive
+    /// into.
     pub receives: bool,
-    /// Copy or not.
+    /// Whether the kernel copies.
     pub copy_mode: CopyMode,
-    /// Whether frames come from a program on this host or its hypervisor (veth, virtio), so that their transport checksum
-    /// may not be filled in.
+    /// Whether frames come from a program on this host or its hypervisor (veth, virtio), so that their transport
+    /// checksum may be incomplete.
     pub virtual_device: bool,
 }
 
 /// Which step of opening failed.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// `socket(2)`.
+    /// `socket(2)` failed.
     #[error("cannot open an AF_XDP socket: {0}; it needs CAP_NET_RAW and a kernel with CONFIG_XDP_SOCKETS")]
     Socket(Errno),
-    /// Registering the memory.
+    /// The memory could not be registered.
     #[error(
         "cannot register {bytes} bytes of frame memory with AF_XDP: {source}; raise RLIMIT_MEMLOCK (ulimit -l) above that, grant CAP_IPC_LOCK, or lower ring_frames"
     )]
     Memory {
         /// Bytes to be registered.
         bytes: usize,
-        /// What the kernel said.
+        /// The kernel's error.
         source: Errno,
     },
     /// A ring could not be made or mapped.
@@ -73,35 +73,35 @@ pub enum OpenError {
     Ring {
         /// Which ring.
         ring: &'static str,
-        /// Entries asked for.
+        /// Entries requested.
         frames: u32,
-        /// What the kernel said.
+        /// The kernel's error.
         source: Errno,
     },
-    /// The kernel's rings have no flags word: older than 5.4.
+    /// The kernel's rings have no flags word: it is older than 5.4.
     #[error("this kernel's AF_XDP has no need_wakeup (it came with Linux 5.4)")]
     NoWakeup,
     /// Another socket holds the queue.
     #[error("queue {queue} of interface index {ifindex} is in use by another AF_XDP socket")]
     Busy {
-        /// The index.
+        /// Index of the interface.
         ifindex: u32,
         /// The queue.
         queue: u16,
     },
-    /// `bind(2)`.
+    /// `bind(2)` failed.
     #[error("cannot bind an AF_XDP socket to queue {queue} of interface index {ifindex}: {source}")]
     Bind {
-        /// The index.
+        /// Index of the interface.
         ifindex: u32,
         /// The queue.
         queue: u16,
-        /// What the kernel said.
+        /// The kernel's error.
         source: Errno,
     },
 }
 
-/// Memory registered by a worker's first queue, for its others.
+/// The memory registered by a worker's first queue, for its other queues.
 #[derive(Debug)]
 pub struct Umem(OwnedFd);
 
@@ -164,7 +164,7 @@ fn register(socket: &OwnedFd, region: &Region) -> Result<(), OpenError> {
         addr: region.base().as_ptr() as u64,
         len: region.len() as u64,
         chunk_size: CHUNK_SIZE,
-        // The kernel keeps XDP_PACKET_HEADROOM free by itself; more is not needed.
+        // The kernel leaves XDP_PACKET_HEADROOM free by itself; no more is needed.
         headroom: 0,
         flags: XdpUmemRegFlags::empty(),
         tx_metadata_len: 0,
@@ -183,7 +183,7 @@ fn bind_queue(socket: &OwnedFd, config: &XdpConfig, umem: Option<&Umem>) -> Resu
             let flags = mode | SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
             bind(socket, &SocketAddrXdp::new(flags, ifindex, u32::from(queue)))
         }
-        // A sharer takes its modes from the one it shares with (`xsk_bind`, net/xdp/xsk.c).
+        // A socket that shares a UMEM takes its modes from the first one (`xsk_bind`, net/xdp/xsk.c).
         Some(Umem(shared)) => {
             let addr = SocketAddrXdp::new(SocketAddrXdpFlags::XDP_SHARED_UMEM, ifindex, u32::from(queue));
             bind(socket, &SocketAddrXdpWithSharedUmem { addr, shared_umem_fd: shared.as_fd() })

@@ -1,4 +1,4 @@
-//! Many datagrams per system call: `recvmmsg(2)` and `sendmmsg(2)` over memory taken once.
+//! Many datagrams per system call: `recvmmsg(2)` and `sendmmsg(2)` over buffers that are allocated once.
 #![allow(unsafe_code, reason = "rustix has no recvmmsg; the kernel is handed arrays of pointers")]
 
 use std::mem::zeroed;
@@ -25,14 +25,14 @@ pub(crate) struct Burst {
     names: Box<[libc::sockaddr_storage]>,
     name_lens: Box<[u32]>,
     controls: Box<[Control]>,
-    /// Segment size that the kernel reported per datagram, zero where it was not several glued together.
+    /// Segment size that the kernel reported per datagram; zero if the datagram was not coalesced (GRO).
     segment_sizes: Box<[u16]>,
     vectors: Box<[libc::iovec]>,
     headers: Box<[libc::mmsghdr]>,
 }
 
 impl Burst {
-    /// Room for `slots` datagrams (at most [`BURST_MAX`]) of `slot_bytes` each.
+    /// Buffers for `slots` datagrams (at most [`BURST_MAX`]) of `slot_bytes` each.
     pub(crate) fn new(slots: usize, slot_bytes: usize) -> Self {
         let slots = slots.clamp(1, BURST_MAX);
         // SAFETY: all zeroes is a value of each of these plain C structs (null pointers, no family).
@@ -61,7 +61,7 @@ impl Burst {
         &self.buffers[slot * self.slot_bytes..][..self.lens[slot]]
     }
 
-    /// Room for a datagram of `len` bytes in `slot`.
+    /// A buffer for a datagram of `len` bytes in `slot`.
     #[inline]
     pub(crate) fn payload_mut(&mut self, slot: usize, len: usize) -> &mut [u8] {
         self.lens[slot] = len;
@@ -73,8 +73,8 @@ impl Burst {
         self.segment_sizes[slot]
     }
 
-    /// Makes of each request in `slot`, glued together or not, a reply of `bytes` in its place: `write` turns what stands
-    /// at the beginning of a buffer into it. Of glued requests that are smaller than that, the first alone is answered.
+    /// Replaces each request in `slot`, coalesced or not, by a reply of `bytes`: `write` turns the beginning of a
+    /// buffer into the reply. If coalesced requests are smaller than a reply, only the first one is answered.
     #[inline]
     pub(crate) fn rewrite(&mut self, slot: usize, bytes: usize, write: impl Fn(&mut [u8])) {
         let buffer = &mut self.buffers[slot * self.slot_bytes..][..self.slot_bytes];
@@ -89,14 +89,14 @@ impl Burst {
         self.segment_sizes[slot] = if requests > 1 { bytes as u16 } else { 0 };
     }
 
-    /// As if the kernel had glued it together.
+    /// Makes the datagram in `slot` look as if the kernel had coalesced it.
     #[cfg(test)]
     pub(crate) fn glue(&mut self, slot: usize, segment_bytes: u16) {
         self.segment_sizes[slot] = segment_bytes;
     }
 
-    /// Receives up to `slots()` datagrams: sleeping for the first one unless `nonblocking`, never for the others.
-    /// With `named`, remembers their senders; with `glued`, the sizes of segments (`UDP_GRO`).
+    /// Receives up to `slots()` datagrams: sleeps for the first one unless `nonblocking`, never for the others. With
+    /// `named`, stores their senders; with `glued`, the segment sizes (`UDP_GRO`).
     #[inline]
     pub(crate) fn receive(
         &mut self,
@@ -133,7 +133,7 @@ impl Burst {
         Ok(count)
     }
 
-    /// Sends `slots`, to their senders when `named`, else to the connected peer; returns how many went.
+    /// Sends `slots`, to their senders if `named`, else to the connected peer; returns how many were sent.
     #[inline]
     pub(crate) fn send(
         &mut self,
@@ -156,8 +156,9 @@ impl Burst {
         usize::try_from(result).map_err(|_| last_error())
     }
 
-    /// Sends `slots` as one message, to the sender of the first when `named`, cut into datagrams of `segment_bytes` by
-    /// the kernel or the device (`UDP_SEGMENT`, udp(7)). All but the last must hold a multiple of that.
+    /// Sends `slots` as one message, to the sender of the first one if `named`; the kernel or the device segments it
+    /// into datagrams of `segment_bytes` (`UDP_SEGMENT`, udp(7)). All slots but the last must hold a multiple of
+    /// that.
     pub(crate) fn send_segmented(
         &mut self,
         socket: BorrowedFd<'_>,
@@ -222,7 +223,7 @@ impl Burst {
         };
     }
 
-    /// The `UDP_GRO` control message of a received datagram; zero without one.
+    /// The segment size from the `UDP_GRO` control message of a received datagram; zero without one.
     fn reported_segment_size(&self, slot: usize) -> u16 {
         let header = &self.headers[slot].msg_hdr;
         // SAFETY: the kernel filled the control area up to the length now in the header; CMSG_FIRSTHDR returns null
@@ -239,7 +240,7 @@ impl Burst {
     }
 }
 
-/// Has the kernel hand over datagrams of one flow glued together, with their size.
+/// Makes the kernel coalesce datagrams of one flow and report their size (`UDP_GRO`).
 pub(crate) fn receive_glued(socket: impl AsFd) -> Result<(), Errno> {
     let on: libc::c_int = 1;
     // SAFETY: the option's value is an int, whose address and size are given.

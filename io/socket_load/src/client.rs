@@ -1,4 +1,4 @@
-//! What the two clients have in common: their configuration and their accounts.
+//! What the UDP and the TCP client have in common: their configuration and their accounting.
 
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
@@ -9,16 +9,16 @@ use twinpath_time::{Duration, Instant};
 
 use crate::{SocketError, Stop, Wait};
 
-/// What one client thread does.
+/// The configuration of one client thread.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientConfig {
     /// The server.
     pub target: SocketAddr,
     /// How to wait for replies.
     pub wait: Wait,
-    /// What to offer.
+    /// The load to offer.
     pub load: LoadConfig,
-    /// Whether requests that are due together share a system call, and replies that are there together another.
+    /// Whether requests that are due at the same time share a system call, and likewise replies that have arrived.
     pub batch: bool,
     /// Over TCP, whether the kernel may keep a request while earlier ones are unacknowledged, so that several leave in one
     /// segment (Nagle's algorithm, RFC 9293, 3.7.4); without, `TCP_NODELAY` is set.
@@ -27,7 +27,7 @@ pub struct ClientConfig {
     pub cpu: Option<usize>,
 }
 
-/// What one client thread measured.
+/// The result of one client thread.
 #[derive(Debug)]
 pub struct ClientOutcome {
     /// Counts and round-trip times.
@@ -36,22 +36,22 @@ pub struct ClientOutcome {
     pub cpu_time: Duration,
     /// System calls and bytes over the same time.
     pub transfers: Transfers,
-    /// What the first reply was that was refused or wrong, in words.
+    /// A description of the first reply that was refused or wrong.
     pub complaint: Option<String>,
-    /// What ended it early, some replies having come.
+    /// The error that ended it early, after some replies had come.
     pub broken: Option<SocketError>,
 }
 
 /// System calls on the socket, and what they moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Transfers {
-    /// Sends that moved something.
+    /// Send calls that moved bytes.
     pub sends: u64,
-    /// Sends that the kernel had no room for.
+    /// Send calls that the kernel had no room for.
     pub sends_refused: u64,
-    /// Receives that moved something.
+    /// Receive calls that returned bytes.
     pub receives: u64,
-    /// Receives that found nothing.
+    /// Receive calls that found nothing.
     pub receives_empty: u64,
     /// Bytes of requests.
     pub bytes_sent: u64,
@@ -60,7 +60,7 @@ pub struct Transfers {
 }
 
 impl Transfers {
-    /// Adds what another thread moved.
+    /// Adds the counts of another thread.
     pub fn merge(&mut self, other: &Self) {
         self.sends += other.sends;
         self.sends_refused += other.sends_refused;
@@ -94,14 +94,14 @@ impl Transfers {
     }
 }
 
-/// From when on there is something to account for, and what had been used by then.
+/// The readings at the end of the warm-up, from which on CPU time and transfers are accounted.
 #[derive(Debug, Default)]
 pub(crate) struct Account {
     from: Option<(Duration, Transfers)>,
 }
 
 impl Account {
-    /// Called every turn: takes the readings once, when the warm-up is over.
+    /// To be called every turn: takes the readings once, when the warm-up is over.
     #[inline]
     pub(crate) fn begin<C: Codec>(&mut self, load: &Load<C>, now: Instant, transfers: &Transfers) {
         if self.from.is_none() && load.is_measuring(now) {
@@ -109,8 +109,8 @@ impl Account {
         }
     }
 
-    /// What came of it. A failure after the first reply does not undo what was measured until then; a socket that was
-    /// shut down by `stop` has not failed at all.
+    /// The result. A failure after the first reply keeps what was measured until then; a socket that `stop` has shut
+    /// down has not failed.
     pub(crate) fn outcome(
         &self,
         load: &Load<impl Codec>,
@@ -140,7 +140,8 @@ impl Account {
     }
 }
 
-/// An open loop sleeps until the next request is due: to the nanosecond, not the default 50 us.
+/// Sets the timer slack to a nanosecond, from the default of 50 us: an open loop sleeps until the next request is
+/// due.
 pub(crate) fn set_timer_slack() -> Result<(), SocketError> {
     rustix::thread::set_current_timer_slack(Some(NonZeroU64::MIN))
         .map_err(|source| SocketError::Option { option: "PR_SET_TIMERSLACK", source: source.into() })

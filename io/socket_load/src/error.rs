@@ -4,21 +4,21 @@ use std::net::SocketAddr;
 use twinpath_load::LoadError;
 use twinpath_sys::affinity::AffinityError;
 
-/// Why a server or client over kernel sockets could not start or go on. One variant per step.
+/// Why a server or client over kernel sockets could not start or continue. One variant per step.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
-    /// The address is not free or not ours.
+    /// The address is in use or not a local one.
     #[error("cannot bind {address}: {source}")]
     Bind {
-        /// Where to.
+        /// The address.
         address: SocketAddr,
         /// From `bind(2)`.
         source: io::Error,
     },
-    /// No connection, or no route.
+    /// The connection failed, or there is no route.
     #[error("cannot connect to {target}: {source}")]
     Connect {
-        /// Where to.
+        /// The target's address.
         target: SocketAddr,
         /// From `connect(2)`.
         source: io::Error,
@@ -26,28 +26,28 @@ pub enum SocketError {
     /// The target's host answers that the port is closed.
     #[error("nothing listens on {0}: does the service run, at that port and over that protocol?")]
     Refused(SocketAddr),
-    /// A router, or our own neighbour table, knows no way there.
+    /// A router, or the local neighbour table, reports that the target cannot be reached.
     #[error("cannot reach {target}: {source}")]
     Unreachable {
-        /// Where to.
+        /// The target's address.
         target: SocketAddr,
-        /// From the ICMP error.
+        /// The error that ICMP reported.
         source: io::Error,
     },
-    /// The server ended the connection in mid-run.
+    /// The server closed the connection during the run.
     #[error("{0} closed the connection")]
     Closed(SocketAddr),
-    /// The server ended the connection and had answered nothing.
+    /// The server closed the connection without a reply.
     #[error(
         "{0} closed the connection and answered nothing: does another service listen there, or has it no room for one more?"
     )]
     ClosedUnanswered(SocketAddr),
-    /// A stream in which replies can't be told apart.
+    /// The stream cannot be divided into replies.
     #[error(
         "what {0} sends is no reply, and where the next one begins can't be told: does another service listen there?"
     )]
     Unintelligible(SocketAddr),
-    /// A socket option that the peers depend on was refused.
+    /// A socket option was refused.
     #[error("cannot set {option}: {source}")]
     Option {
         /// Its name.
@@ -55,13 +55,13 @@ pub enum SocketError {
         /// From `setsockopt(2)`.
         source: io::Error,
     },
-    /// Receiving failed for good.
+    /// Receiving failed with an error that is not temporary.
     #[error("cannot receive: {0}")]
     Receive(io::Error),
-    /// Sending failed for good.
+    /// Sending failed with an error that is not temporary.
     #[error("cannot send to {target}: {source}")]
     Send {
-        /// Where to.
+        /// The target's address.
         target: SocketAddr,
         /// From the send call.
         source: io::Error,
@@ -69,13 +69,13 @@ pub enum SocketError {
     /// Waiting failed.
     #[error("cannot wait for the socket: {0}")]
     Poll(io::Error),
-    /// Accepting failed for good.
+    /// Accepting failed with an error that is not temporary.
     #[error("cannot accept connections: {0}")]
     Accept(io::Error),
     /// A thread could not be started.
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),
-    /// The CPU is not ours.
+    /// The thread could not be moved to its CPU.
     #[error(transparent)]
     Affinity(#[from] AffinityError),
     /// The load is not possible.

@@ -1,5 +1,5 @@
-//! Load over the kernel's own sockets: the measured clients of `bench`, and what `--measure-fallback` has them ask: a UDP
-//! server that echoes and a TCP sink.
+//! Load over the kernel's own sockets: the measuring clients of `bench`, and the servers of `--measure-fallback`: a
+//! UDP echo server and a TCP sink.
 //!
 //! The labs compare twinpath with these too, so they are as well tuned as ordinary sockets allow, and use nothing of
 //! twinpath's own data path. `docs/measuring.md` says how each was tuned and what was tried and rejected.
@@ -28,16 +28,16 @@ use twinpath_time::{Duration, Instant};
 /// How a thread waits for its socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// In the system call, until the kernel wakes it.
+    /// It sleeps in the system call until the kernel wakes it.
     Sleep,
-    /// Never: it asks again and again.
+    /// It never sleeps: it polls the socket.
     Spin,
-    /// Asks again and again for so long after the last packet, then sleeps.
+    /// It polls the socket for this long after the last packet, then sleeps.
     SpinThenSleep(Duration),
 }
 
 impl Wait {
-    /// Whether to ask without sleeping, the last packet having come at `last`.
+    /// Whether to poll without sleeping, if the last packet came at `last`.
     #[inline]
     #[must_use]
     pub fn spins(self, last: Instant, now: Instant) -> bool {

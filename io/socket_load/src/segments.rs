@@ -1,4 +1,4 @@
-//! Replies glued together: what one pass through the kernel's stack can carry, it carries.
+//! Sends replies of equal size to one peer as one message, which the kernel or the device segments (`UDP_SEGMENT`).
 
 use std::ops::Range;
 
@@ -10,13 +10,14 @@ use crate::udp_echo::EchoCounts;
 
 /// `UDP_MAX_SEGMENTS` (include/linux/udp.h) was 64 before Linux 6.9.
 const SEGMENTS_MAX: usize = 64;
-/// A segment must fit the path's MTU, else the kernel refuses the whole message: the smallest MTU of IPv6, 1280,
-/// less 48 of headers.
+/// A segment must fit the path's MTU, or the kernel refuses the whole message: the smallest MTU of IPv6, 1280, less
+/// 48 of headers.
 const SEGMENT_BYTES_MAX: usize = 1232;
 /// Most payload of one message.
 const MESSAGE_BYTES_MAX: usize = 65_487;
 
-/// Sends the first `count` datagrams of `burst` back, runs of equal size to one peer as one message each.
+/// Sends the first `count` datagrams of `burst` back; consecutive ones of equal size to one peer leave as one
+/// message.
 pub(crate) fn send_segments(
     burst: &mut Burst,
     socket: BorrowedFd<'_>,
@@ -46,7 +47,7 @@ pub(crate) fn send_segments(
     }
 }
 
-/// Neighbouring slots that can leave as one message.
+/// Consecutive slots that can leave as one message.
 struct Run {
     slots: Range<usize>,
     segment_bytes: usize,
@@ -74,7 +75,7 @@ fn run_from(burst: &Burst, first: usize, count: usize, named: bool) -> Run {
     Run { slots: first..end, segment_bytes, datagrams }
 }
 
-/// What the kernel says it glued, else the datagram itself.
+/// The segment size that the kernel reported for a coalesced datagram; else the length of the datagram.
 fn segment_bytes_of(burst: &Burst, slot: usize) -> usize {
     match burst.segment_size(slot) {
         0 => burst.payload(slot).len(),

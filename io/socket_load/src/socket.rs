@@ -1,4 +1,4 @@
-//! Opening the sockets and what is set on them.
+//! Opens the sockets and sets their options.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -14,7 +14,7 @@ use crate::SocketError;
 /// Longest wait for a TCP connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A UDP socket bound to `address`; port 0 takes any.
+/// A UDP socket bound to `address`; port 0 takes any free port.
 pub fn bind_udp(address: SocketAddr) -> Result<(Arc<OwnedFd>, SocketAddr), SocketError> {
     let bound = |source| SocketError::Bind { address, source };
     let socket = UdpSocket::bind(address).map_err(bound)?;
@@ -23,7 +23,7 @@ pub fn bind_udp(address: SocketAddr) -> Result<(Arc<OwnedFd>, SocketAddr), Socke
     Ok((Arc::new(socket.into()), local))
 }
 
-/// A UDP socket that knows its peer: no route lookup per packet, and errors of the far end are reported to it.
+/// A connected UDP socket: it needs no route look-up per packet, and the kernel reports ICMP errors to it.
 pub(crate) fn connect_udp(target: SocketAddr) -> Result<Arc<OwnedFd>, SocketError> {
     let any: SocketAddr = if target.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0_u16; 8], 0).into() };
     let socket = UdpSocket::bind(any).map_err(|source| SocketError::Bind { address: any, source })?;
@@ -40,7 +40,7 @@ pub fn listen_tcp(address: SocketAddr) -> Result<(Arc<OwnedFd>, SocketAddr), Soc
     Ok((Arc::new(socket.into()), local))
 }
 
-/// A TCP connection, which sends every request at once unless `nagle`.
+/// A TCP connection; without `nagle` it sends every request at once.
 pub fn connect_tcp(target: SocketAddr, nagle: bool) -> Result<Arc<OwnedFd>, SocketError> {
     let stream = TcpStream::connect_timeout(&target, CONNECT_TIMEOUT).map_err(|source| {
         if source.kind() == io::ErrorKind::ConnectionRefused {
@@ -53,24 +53,24 @@ pub fn connect_tcp(target: SocketAddr, nagle: bool) -> Result<Arc<OwnedFd>, Sock
     Ok(Arc::new(stream.into()))
 }
 
-/// A blocking receive returns after this at the latest.
+/// Limits how long a blocking receive may take.
 pub fn set_receive_timeout(socket: impl AsFd, timeout: Duration) -> Result<(), SocketError> {
     rustix::net::sockopt::set_socket_timeout(socket, rustix::net::sockopt::Timeout::Recv, Some(timeout))
         .map_err(|source| SocketError::Option { option: "SO_RCVTIMEO", source: source.into() })
 }
 
-/// Whether a receive that failed so may simply be tried again.
+/// Whether this error of a receive is temporary.
 #[inline]
 pub fn is_transient(error: Errno) -> bool {
     matches!(error, Errno::AGAIN | Errno::INTR | Errno::NOBUFS | Errno::NOMEM)
 }
 
-/// Whether a UDP socket reports so an ICMP error about a datagram sent earlier (udp(7), ip(7)).
+/// Whether a UDP socket reports with this error an ICMP error about a datagram sent earlier (udp(7), ip(7)).
 pub fn is_icmp(error: Errno) -> bool {
     matches!(error, Errno::CONNREFUSED | Errno::HOSTUNREACH | Errno::NETUNREACH)
 }
 
-/// Errors of the connection that was about to be accepted, not of the listener (accept(2)).
+/// Whether this error is one of the connection to be accepted, and not of the listener (accept(2)).
 pub fn may_pass(error: Errno) -> bool {
     is_transient(error)
         || matches!(error, Errno::CONNABORTED | Errno::PROTO | Errno::NETDOWN | Errno::HOSTUNREACH)

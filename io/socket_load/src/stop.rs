@@ -1,4 +1,4 @@
-//! How another thread ends a peer that may be asleep in a system call.
+//! Stops a peer that runs on another thread and may be asleep in a system call.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use rustix::net::{Shutdown, shutdown};
 
-/// A request to stop, shared by whoever makes it and whoever obeys.
+/// A request to stop, shared by the thread that makes it and the peers that obey it.
 ///
-/// Sockets are shut down, which wakes their sleepers (for an unconnected UDP socket too: `inet_shutdown` in
-/// net/ipv4/af_inet.c reports ENOTCONN and does it all the same). Nothing is left behind: no signal, no extra fd to
-/// watch in the loops that are measured.
+/// It shuts down their sockets, which wakes the threads that sleep on them (an unconnected UDP socket too:
+/// `inet_shutdown` in net/ipv4/af_inet.c reports ENOTCONN and shuts it down nevertheless). So the measured loops need
+/// neither a signal nor a further descriptor.
 #[derive(Clone, Debug, Default)]
 pub struct Stop(Arc<Shared>);
 
@@ -21,13 +21,13 @@ struct Shared {
 }
 
 impl Stop {
-    /// Not requested yet.
+    /// A request that has not been made yet.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Ends every peer that was given this.
+    /// Stops every peer that shares this.
     pub fn request(&self) {
         self.0.requested.store(true, Ordering::SeqCst);
         let mut sockets = self.0.sockets.lock().unwrap_or_else(PoisonError::into_inner);
@@ -36,14 +36,14 @@ impl Stop {
         }
     }
 
-    /// Whether to end now.
+    /// Whether to stop now.
     #[inline]
     #[must_use]
     pub fn is_requested(&self) -> bool {
         self.0.requested.load(Ordering::Relaxed)
     }
 
-    /// Has `socket` shut down when the time comes; at once if it has come.
+    /// Registers `socket` to be shut down when the request is made; at once if it has been made.
     pub fn watch(&self, socket: &Arc<OwnedFd>) {
         let mut sockets = self.0.sockets.lock().unwrap_or_else(PoisonError::into_inner);
         if self.0.requested.load(Ordering::SeqCst) {
@@ -56,11 +56,11 @@ impl Stop {
 }
 
 fn wake(socket: &OwnedFd) {
-    // ENOTCONN is expected; anything else means the socket is ending by itself.
+    // ENOTCONN is expected; any other error means that the socket is closing already.
     let _ = shutdown(socket, Shutdown::Both);
 }
 
-/// How far a client is, for whoever draws a progress bar.
+/// The progress of a client, for a progress bar.
 #[derive(Debug, Default)]
 pub struct Progress(AtomicU64);
 
@@ -71,7 +71,7 @@ impl Progress {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Counts replies. Only one thread may add, so no locked instruction is needed; give each its own.
+    /// Counts replies. Only one thread may add to it, so no locked instruction is needed; give each thread its own.
     #[inline]
     pub fn add(&self, replies: u64) {
         self.0.store(self.0.load(Ordering::Relaxed) + replies, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Bulk TCP, one way: as many bytes as one connection moves.
+//! Bulk transfer over one TCP connection, in one direction.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -13,10 +13,10 @@ use crate::SocketError;
 use crate::socket::{connect_tcp, is_transient, listen_tcp};
 use crate::stop::Stop;
 
-/// Large enough that system calls do not matter, small enough to stay in the second-level cache.
+/// Bytes per system call: large enough that system calls do not matter, small enough for the second-level cache.
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// What went through.
+/// The result of a transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct BulkCounts {
     /// Payload bytes.
@@ -33,7 +33,7 @@ impl BulkCounts {
     }
 }
 
-/// A listening receiver that throws away what it gets.
+/// A listening receiver that discards what it receives.
 #[derive(Debug)]
 pub struct TcpSink {
     listener: Arc<OwnedFd>,
@@ -41,25 +41,26 @@ pub struct TcpSink {
 }
 
 impl TcpSink {
-    /// Listens on `address`; port 0 takes any.
+    /// Listens on `address`; port 0 takes any free port.
     ///
     /// # Errors
-    /// The address is taken or not ours.
+    /// The address is in use or not a local one.
     pub fn bind(address: SocketAddr) -> Result<Self, SocketError> {
         let (listener, address) = listen_tcp(address)?;
         Ok(Self { listener, address })
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Takes one connection after the other until `stop` is requested, and calls `finished` with what each brought.
+    /// Accepts one connection after the other until `stop` is requested, and calls `finished` with the result of
+    /// each.
     ///
     /// # Errors
-    /// Accepting failed for good.
+    /// Accepting failed with an error that is not temporary.
     pub fn run(self, stop: &Stop, mut finished: impl FnMut(BulkCounts)) -> Result<(), SocketError> {
         stop.watch(&self.listener);
         let mut buffer = vec![0; CHUNK_BYTES];
@@ -79,7 +80,7 @@ impl TcpSink {
     }
 }
 
-/// Reads until the far end closes.
+/// Reads until the peer closes the connection.
 fn drain(connection: &OwnedFd, buffer: &mut [u8]) -> BulkCounts {
     let mut bytes = 0;
     let (mut first, mut last) = (None, Instant::ZERO);
@@ -97,10 +98,10 @@ fn drain(connection: &OwnedFd, buffer: &mut [u8]) -> BulkCounts {
     BulkCounts { bytes, elapsed: last.since(first.unwrap_or(last)) }
 }
 
-/// Sends to `target` for `duration`, or until `stop` is requested, from the calling thread.
+/// Sends to `target` from the calling thread for `duration`, or until `stop` is requested.
 ///
 /// # Errors
-/// No connection, or it broke.
+/// The connection failed or broke.
 pub fn tcp_bulk(
     target: SocketAddr,
     duration: Duration,

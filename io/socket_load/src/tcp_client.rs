@@ -1,8 +1,8 @@
-//! The TCP client: requests on one connection, its stream of replies cut by the codec.
+//! The TCP client: it sends requests on one connection, and its codec divides the stream into replies.
 //!
-//! One request per send and one reply per receive, as a client has who asks for one thing at a time: a receive takes no
-//! more bytes than the next reply has, as far as that can be told. With `batch` a send carries all that is due, and a
-//! receive takes all that is there.
+//! One request per send and one reply per receive, as a client does that waits for each answer: a receive reads no
+//! more bytes than the next reply has, as far as its length is known. With `batch`, a send carries all requests that
+//! are due, and a receive takes all bytes that have arrived.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -19,11 +19,10 @@ use crate::socket::{connect_tcp, is_transient, set_receive_timeout};
 use crate::stop::{Progress, Stop};
 use crate::{ClientConfig, ClientOutcome, SocketError};
 
-/// Requests gathered into one send are bounded by this many bytes (and by one request, if that is larger); so is what one
-/// receive takes.
+/// Most bytes of requests that are sent at once (or one request, if that is larger), and of a receive.
 const GATHERED_BYTES_MAX: usize = 64 << 10;
 
-/// Connects, and offers the load in the calling thread until it is done or `stop` is requested.
+/// Connects, and offers the load on the calling thread until it is done or `stop` is requested.
 ///
 /// # Errors
 /// The configuration is impossible, nothing listens at the target, or the connection breaks before a reply came.
@@ -36,7 +35,7 @@ pub fn tcp_client<C: Codec>(
     TcpClient::connect(config, codec)?.run(stop, progress)
 }
 
-/// A client that is connected and has not begun.
+/// A connected client that has not sent anything.
 pub struct TcpClient<C> {
     codec: C,
     connection: Connection,
@@ -69,10 +68,10 @@ impl<C: Codec> TcpClient<C> {
         Ok(Self { codec, connection })
     }
 
-    /// Offers the load in the calling thread until it is done or `stop` is requested.
+    /// Offers the load on the calling thread until it is done or `stop` is requested.
     ///
     /// # Errors
-    /// The CPU is not ours, or the connection breaks before a reply came.
+    /// The CPU may not be used, or the connection breaks before a reply came.
     pub fn run(self, stop: &Stop, progress: &Progress) -> Result<ClientOutcome, SocketError> {
         let Self { codec, mut connection } = self;
         if let Some(cpu) = connection.config.cpu {
@@ -97,14 +96,14 @@ struct Connection {
     config: ClientConfig,
     socket: Arc<OwnedFd>,
     request_len: usize,
-    /// Requests made and not yet taken by the kernel are at `unsent..gathered`.
+    /// Requests that the kernel has not taken yet are at `unsent..gathered`.
     outgoing: Box<[u8]>,
     unsent: usize,
     gathered: usize,
-    /// The beginning of a reply whose rest has not come is at `..partial`.
+    /// The received beginning of an incomplete reply is at `..partial`.
     incoming: Box<[u8]>,
     partial: usize,
-    /// Bytes that the next reply lacks, at least.
+    /// Bytes that are missing of the next reply, at least.
     missing: usize,
     transfers: Transfers,
 }
@@ -141,7 +140,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Puts what is due behind what is still to be sent, as far as there is room.
+    /// Adds the requests that are due after those not sent yet, as far as there is room.
     fn gather_due<C: Codec>(&mut self, load: &mut Load<C>, now: Instant) {
         let len = self.request_len;
         if self.unsent == self.gathered {
@@ -156,7 +155,7 @@ impl Connection {
         }
     }
 
-    /// As much as the kernel takes now: waiting here while the server waits for us to read would be for ever.
+    /// Sends as much as the kernel takes now. It never waits: the server may be waiting for us to read.
     fn send_gathered(&mut self) -> Result<(), SocketError> {
         while self.unsent < self.gathered {
             let rest = &self.outgoing[self.unsent..self.gathered];
@@ -179,10 +178,10 @@ impl Connection {
         Ok(())
     }
 
-    /// Waits as the mode says and takes bytes; returns how many.
+    /// Waits as configured and receives bytes; returns how many.
     fn receive<C: Codec>(&mut self, load: &Load<C>, spins: bool, now: Instant) -> Result<usize, SocketError> {
         let stuck = self.unsent < self.gathered;
-        // While there is more to send, nobody waits.
+        // If there are requests to send, it does not wait.
         let at_once = spins || (!stuck && load.has_due(now));
         let mut flags = if at_once { RecvFlags::DONTWAIT } else { RecvFlags::empty() };
         if !at_once && (stuck || load.config().rate_per_s.is_some()) {
@@ -206,8 +205,8 @@ impl Connection {
         }
     }
 
-    /// Cuts the stream into replies; returns how many were whole, and the time when the last was verified: with `batch`,
-    /// when the first was about to be.
+    /// Divides the stream into replies. Returns how many were complete, and when the last one was verified; with
+    /// `batch`, when the first one was about to be verified.
     fn take_replies<C: Codec>(
         &mut self,
         received: usize,
@@ -243,7 +242,7 @@ impl Connection {
         Ok((replies, now.unwrap_or_else(clock::now)))
     }
 
-    /// Until bytes are there, the kernel takes more of ours (if `stuck`), or `deadline` has come.
+    /// Sleeps until bytes have come, the kernel can take more (if `stuck`), or `deadline` has come.
     fn sleep_until(&self, deadline: Instant, now: Instant, stuck: bool) -> Result<(), SocketError> {
         let wait_ns = deadline.nanos_since(now);
         let timeout =

@@ -24,7 +24,7 @@ fn echo(len: usize) -> Pattern {
     Pattern::new(len, 42).unwrap()
 }
 
-/// Runs a server beside `ask`, then stops it; returns what it counted.
+/// Runs a server while `ask` runs, then stops it; returns what it counted.
 fn beside<T>(
     run: impl FnOnce(&Stop) -> Result<EchoCounts, SocketError> + Send,
     ask: impl FnOnce() -> T,
@@ -79,12 +79,13 @@ fn an_open_loop_keeps_its_rate() {
             || udp_client(&config, echo(64), &Stop::new(), &progress).unwrap(),
         );
         assert_eq!((outcome.summary.received, progress.answered()), (200, 200));
-        // The last of 200 is due after 99.5 ms; a busy machine may take longer, nothing may take less.
+        // The last of 200 is due after 99.5 ms. On a busy machine it may take longer, but never less.
         assert!(outcome.summary.elapsed >= Duration::from_micros(99_500), "{:?}", outcome.summary.elapsed);
     }
 }
 
-/// Runs of equal datagrams are glued; another size, another peer, an empty or a large datagram is not.
+/// Consecutive datagrams of equal size are coalesced; another size, another peer, an empty or a large datagram is
+/// not.
 #[test]
 fn segments_keep_datagrams_apart() {
     let server = udp_server(LOCAL, Wait::Sleep, EchoMethod::Segments(64), Peers::Any);
@@ -98,7 +99,7 @@ fn segments_keep_datagrams_apart() {
         })
         .collect();
     let sizes = [100, 100, 40, 40, 40, 0, 0, 2000, 2000, 60_000, 7, 100, 99, 99];
-    // All are there before the server looks, so that it gets them in one burst.
+    // All are sent before the server reads, so that it receives them in one burst.
     for (index, size) in sizes.iter().enumerate() {
         for (peer, socket) in peers.iter().enumerate() {
             socket.send(&vec![(2 * index + peer) as u8; *size]).unwrap();
@@ -142,7 +143,7 @@ fn a_silent_server_is_given_up() {
     assert!(outcome.summary.lost >= 1);
 }
 
-/// A server that lies: wrong bytes, a byte too many, an answer twice.
+/// A faulty server: wrong bytes, a byte too many, an answer twice.
 #[test]
 fn wrong_answers_are_counted() {
     let liar = UdpSocket::bind((LOCAL, 0)).unwrap();
@@ -209,7 +210,7 @@ fn a_stop_wakes_whoever_sleeps() {
             assert_eq!(outcome.summary.received, 0);
         });
         scope.spawn(|| TcpSink::bind(SocketAddr::new(LOCAL, 0)).unwrap().run(&stop, |_| {}).unwrap());
-        // The client's first request shows that it is about to sleep.
+        // The client sleeps after its first request.
         silent.recv(&mut [0; 64]).unwrap();
         (0..18).for_each(|_| is_asleep.recv().unwrap());
         stop.request();
@@ -217,7 +218,7 @@ fn a_stop_wakes_whoever_sleeps() {
     assert!(stop.is_requested());
 }
 
-/// Each of several datagrams that the kernel glued together is written over, and shrinks to what is written.
+/// Each of several coalesced datagrams is replaced by a reply, and shrinks to the reply's length.
 #[test]
 fn glued_datagrams_are_rewritten_each() {
     let write = |reply: &mut [u8]| reply[1..24].fill(7);
@@ -229,7 +230,7 @@ fn glued_datagrams_are_rewritten_each() {
     let replies: Vec<u8> = (0..30).flat_map(|number| [&[number][..], &[7; 23]].concat()).collect();
     assert_eq!(burst.payload(0), replies);
     assert_eq!(burst.segment_size(0), 24);
-    // Pieces smaller than a reply: no request, and no reason to write beyond what was received.
+    // Segments smaller than a reply are no requests, and nothing is written beyond the received bytes.
     burst.payload_mut(0, 4090);
     burst.glue(0, 8);
     burst.rewrite(0, 24, write);

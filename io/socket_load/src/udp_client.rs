@@ -1,7 +1,7 @@
-//! The UDP client: drives a [`Load`] over one connected socket.
+//! The UDP client: it offers a [`Load`] over one connected socket.
 //!
-//! One request per send and one reply per receive; with `batch` a system call moves all that is due, or there, up to
-//! [`BURST_MAX`].
+//! One request per send and one reply per receive; with `batch`, a system call sends all requests that are due, or
+//! receives all replies that have arrived, up to [`BURST_MAX`].
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::socket::{connect_udp, is_icmp, is_transient, set_receive_timeout};
 use crate::stop::{Progress, Stop};
 use crate::{ClientConfig, ClientOutcome, SocketError};
 
-/// Offers the load in the calling thread until it is done or `stop` is requested.
+/// Offers the load on the calling thread until it is done or `stop` is requested.
 ///
 /// # Errors
 /// The configuration is impossible, nothing listens at the target, or the socket fails before a reply came.
@@ -32,7 +32,7 @@ pub fn udp_client<C: Codec>(
     UdpClient::connect(config, codec)?.run(stop, progress)
 }
 
-/// A client that has its socket and has not begun.
+/// A client with a connected socket that has not sent anything.
 pub struct UdpClient<C> {
     config: ClientConfig,
     codec: C,
@@ -43,7 +43,7 @@ impl<C: Codec> UdpClient<C> {
     /// Opens the socket; nothing is sent.
     ///
     /// # Errors
-    /// The configuration is impossible, or there is no way to the target.
+    /// The configuration is impossible, or there is no route to the target.
     pub fn connect(config: &ClientConfig, codec: C) -> Result<Self, SocketError> {
         config.load.validate()?;
         let socket = connect_udp(config.target)?;
@@ -51,10 +51,10 @@ impl<C: Codec> UdpClient<C> {
         Ok(Self { config: *config, codec, socket })
     }
 
-    /// Offers the load in the calling thread until it is done or `stop` is requested.
+    /// Offers the load on the calling thread until it is done or `stop` is requested.
     ///
     /// # Errors
-    /// The CPU is not ours, or the socket fails before a reply came.
+    /// The CPU may not be used, or the socket fails before a reply came.
     pub fn run(self, stop: &Stop, progress: &Progress) -> Result<ClientOutcome, SocketError> {
         let Self { config, codec, socket } = self;
         if let Some(cpu) = config.cpu {
@@ -75,10 +75,10 @@ struct Flow {
     socket: Arc<OwnedFd>,
     request_len: usize,
     reply_room: usize,
-    /// Requests on their way out, then replies on their way in.
+    /// Requests to be sent, then received replies.
     burst: Burst,
     ids: [RequestId; BURST_MAX],
-    /// Whether anything ever came back: before that, a refusal means that nobody is there.
+    /// Whether any reply has come: before the first one, a refusal means that nobody listens.
     answered: bool,
     transfers: Transfers,
 }
@@ -87,7 +87,7 @@ impl Flow {
     fn new(config: ClientConfig, codec: &impl Codec, socket: Arc<OwnedFd>) -> Self {
         let slots = if config.batch { (config.load.inflight as usize).min(BURST_MAX) } else { 1 };
         let request_len = codec.request_len();
-        // One byte more than expected, so that a longer reply shows as such.
+        // One byte more than expected, so that a longer reply is detected.
         let reply_room = codec.reply_len_max() + 1;
         Self {
             config,
@@ -116,7 +116,7 @@ impl Flow {
             self.send_due(load, now)?;
             let spins = self.config.wait.spins(last_reply, now);
             let count = self.receive(load, spins, now)?;
-            // A socket shut down reads as an empty datagram.
+            // A socket that was shut down reads as an empty datagram.
             if stop.is_requested() {
                 break;
             }
@@ -133,8 +133,8 @@ impl Flow {
         Ok(())
     }
 
-    /// Hands over what was received; returns the time when the last was verified: with `batch`, when the first was about
-    /// to be.
+    /// Passes on the received replies. Returns when the last one was verified; with `batch`, when the first one was
+    /// about to be verified.
     #[inline]
     fn take_replies<C: Codec>(&mut self, count: usize, load: &mut Load<C>) -> Instant {
         if count == 1 {
@@ -150,7 +150,7 @@ impl Flow {
         now
     }
 
-    /// Sends the one request that is due, or all that are, in bursts.
+    /// Sends the one request that is due, or all of them, in bursts.
     fn send_due<C: Codec>(&mut self, load: &mut Load<C>, now: Instant) -> Result<(), SocketError> {
         loop {
             let mut count = 0;
@@ -188,14 +188,14 @@ impl Flow {
                     self.transfers.sent(sent * self.request_len);
                 }
                 Err(Errno::INTR) => {}
-                // A refused datagram is a lost one.
+                // A datagram that the kernel refuses counts as lost.
                 Err(Errno::NOBUFS | Errno::NOMEM | Errno::AGAIN) => {
                     next += 1;
                     self.transfers.sends_refused += 1;
                 }
-                // Shut down: the caller will see.
+                // Shut down: the caller will notice.
                 Err(Errno::PIPE) => return Ok(()),
-                // An ICMP error about an earlier request: this one has not gone yet.
+                // An ICMP error about an earlier request: this one was not sent yet.
                 Err(error) if is_icmp(error) => self.tolerate(error)?,
                 Err(error) => {
                     return Err(SocketError::Send { target: self.config.target, source: error.into() });
@@ -205,9 +205,9 @@ impl Flow {
         Ok(())
     }
 
-    /// Waits as the mode says, no longer than until the load's next deadline, and takes what came.
+    /// Waits as configured, but at most until the load's next deadline, and receives.
     fn receive<C: Codec>(&mut self, load: &Load<C>, spins: bool, now: Instant) -> Result<usize, SocketError> {
-        // While there is more to send, nobody waits.
+        // If there are requests to send, it does not wait.
         let mut nonblocking = spins || load.has_due(now);
         if !nonblocking && load.config().rate_per_s.is_some() {
             self.sleep_until(load.next_deadline(), now)?;
@@ -237,7 +237,7 @@ impl Flow {
         }
     }
 
-    /// A server that answered before may be restarting: its silence is counted, not fatal.
+    /// A server that answered before may be restarting: missing replies are counted and do not end the run.
     fn tolerate(&self, error: Errno) -> Result<(), SocketError> {
         let target = self.config.target;
         match error {
@@ -247,7 +247,7 @@ impl Flow {
         }
     }
 
-    /// Until a datagram is there or `deadline` has come.
+    /// Sleeps until a datagram has come or `deadline` has come.
     fn sleep_until(&self, deadline: Instant, now: Instant) -> Result<(), SocketError> {
         let wait_ns = deadline.nanos_since(now);
         let timeout =

@@ -1,4 +1,4 @@
-//! UDP servers, which differ in what they write over a request: nothing, for echo.
+//! UDP servers over kernel sockets, which differ in the reply that they write over a request.
 
 use std::marker::PhantomData;
 use std::net::SocketAddr;
@@ -16,16 +16,16 @@ use crate::socket::{bind_udp, is_icmp, is_transient};
 use crate::stop::Stop;
 use crate::{SocketError, Wait};
 
-/// Largest datagram, and what `UDP_GRO` may glue together.
+/// Largest datagram, and largest result of coalescing (`UDP_GRO`).
 pub const DATAGRAM_BYTES: usize = 65_535;
 
-/// Whom a server answers.
+/// Which peers a server answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peers {
-    /// Everybody.
+    /// Every peer.
     Any,
-    /// Whoever speaks first, and nobody else from then on: its socket is connected, which saves a route lookup and
-    /// an address per packet. Not a service, but the fastest that sockets can be for one flow.
+    /// Only the first peer that sends: the socket is connected to it, which saves a route look-up and an address per
+    /// packet. It is no usable service, but the fastest that sockets can be for one flow.
     First,
 }
 
@@ -34,33 +34,33 @@ pub enum Peers {
 pub enum EchoMethod {
     /// One per system call.
     Single,
-    /// `recvmmsg` and `sendmmsg`, up to so many at once.
+    /// `recvmmsg` and `sendmmsg`, with at most this many datagrams.
     Batch(usize),
-    /// `recvmmsg` with `UDP_GRO`, and runs of equal replies sent as one message (`UDP_SEGMENT`).
+    /// `recvmmsg` with `UDP_GRO`; consecutive replies of equal size are sent as one message (`UDP_SEGMENT`).
     Segments(usize),
 }
 
-/// What a server did.
+/// The counts of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EchoCounts {
-    /// Requests taken from the kernel.
+    /// Requests received.
     pub received: u64,
-    /// Replies the kernel took.
+    /// Replies that the kernel took.
     pub sent: u64,
-    /// Replies it refused.
+    /// Replies that the kernel refused.
     pub refused: u64,
 }
 
-/// What a server answers.
+/// The reply of a server.
 pub trait Reply {
-    /// Bytes of every reply; `None`: those of its request.
+    /// Length of every reply; `None`: that of its request.
     const BYTES: Option<usize>;
 
-    /// Turns the request at the beginning of `buffer` into its reply, which has room there.
+    /// Replaces the request at the beginning of `buffer` by its reply, for which there is room.
     fn write(buffer: &mut [u8]);
 }
 
-/// The request itself.
+/// The reply is the request itself.
 #[derive(Clone, Copy, Debug)]
 pub struct Echo;
 
@@ -71,7 +71,7 @@ impl Reply for Echo {
     fn write(_buffer: &mut [u8]) {}
 }
 
-/// A bound server that does not run yet.
+/// A bound server that has not been started.
 #[derive(Debug)]
 pub struct UdpServer<R> {
     socket: Arc<OwnedFd>,
@@ -86,10 +86,10 @@ pub struct UdpServer<R> {
 pub type UdpEcho = UdpServer<Echo>;
 
 impl<R: Reply> UdpServer<R> {
-    /// Binds `address`; port 0 takes any. A wildcard IPv6 address also serves IPv4, at the cost of mapping.
+    /// Binds `address`; port 0 takes any free port. A wildcard IPv6 address also serves IPv4, at the cost of mapping.
     ///
     /// # Errors
-    /// The address is taken or not ours, or the kernel lacks `UDP_GRO`.
+    /// The address is in use or not a local one, or the kernel lacks `UDP_GRO`.
     pub fn bind(
         address: SocketAddr,
         wait: Wait,
@@ -104,16 +104,16 @@ impl<R: Reply> UdpServer<R> {
         Ok(Self { socket, address, wait, method, peers, reply: PhantomData })
     }
 
-    /// Where it listens.
+    /// The address that it is bound to.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves in the calling thread until `stop` is requested.
+    /// Serves on the calling thread until `stop` is requested.
     ///
     /// # Errors
-    /// Receiving failed in a way that does not pass.
+    /// Receiving failed with an error that is not temporary.
     pub fn run(self, stop: &Stop) -> Result<EchoCounts, SocketError> {
         stop.watch(&self.socket);
         let mut counts = EchoCounts::default();
@@ -147,7 +147,7 @@ impl<R: Reply> UdpServer<R> {
                     let reply = reply::<R>(&mut buffer, len);
                     count(sendto(&self.socket, reply, SendFlags::empty(), &sender), counts);
                 }
-                // Shut down.
+                // The socket was shut down.
                 Ok((_, _, None)) => {}
                 Err(error) => tolerate(error)?,
             }
@@ -155,7 +155,7 @@ impl<R: Reply> UdpServer<R> {
         Ok(())
     }
 
-    /// Answers the first datagram and connects to its sender.
+    /// Answers the first datagram and connects the socket to its sender.
     fn meet(&self, stop: &Stop, counts: &mut EchoCounts) -> Result<(), Errno> {
         let mut buffer = vec![0; DATAGRAM_BYTES];
         let waiter = Waiter::new(self.wait);
@@ -179,7 +179,7 @@ impl<R: Reply> UdpServer<R> {
         let mut waiter = Waiter::new(self.wait);
         while !stop.is_requested() {
             match recv(&self.socket, &mut buffer[..], waiter.flags()) {
-                // Shut down.
+                // The socket was shut down.
                 Ok((0, _)) if stop.is_requested() => {}
                 Ok((len, _)) => {
                     waiter.came();
@@ -229,7 +229,7 @@ impl<R: Reply> UdpServer<R> {
     }
 }
 
-/// The reply to the request of `len` bytes in `buffer`, which it overwrites.
+/// Writes the reply over the request of `len` bytes in `buffer` and returns it.
 #[inline]
 fn reply<R: Reply>(buffer: &mut [u8], len: usize) -> &[u8] {
     R::write(buffer);
@@ -243,7 +243,7 @@ fn count(sent: Result<usize, Errno>, counts: &mut EchoCounts) {
     }
 }
 
-/// Sends the first `count` datagrams back. One that the kernel refuses is counted and skipped.
+/// Sends the first `count` datagrams back. A datagram that the kernel refuses is counted and skipped.
 fn send_burst(burst: &mut Burst, socket: BorrowedFd<'_>, count: usize, named: bool, counts: &mut EchoCounts) {
     let mut next = 0;
     while next < count {
@@ -261,12 +261,12 @@ fn send_burst(burst: &mut Burst, socket: BorrowedFd<'_>, count: usize, named: bo
     }
 }
 
-/// Nothing there, or an ICMP error about an earlier reply: no reason to stop serving.
+/// Ignores errors that are no reason to stop: nothing was received, or ICMP reports an error about an earlier reply.
 fn tolerate(error: Errno) -> Result<(), Errno> {
     if is_transient(error) || is_icmp(error) { Ok(()) } else { Err(error) }
 }
 
-/// When to sleep. Reads the clock only where a budget is kept.
+/// Decides when to sleep. It reads the clock only in mode [`Wait::SpinThenSleep`].
 struct Waiter {
     wait: Wait,
     last: Instant,

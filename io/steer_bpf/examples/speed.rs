@@ -1,8 +1,8 @@
-//! What a verdict costs: nanoseconds per frame of the programs as they run in production.
+//! Measures what a verdict costs: nanoseconds per frame of the programs as they run in production.
 //!
 //! `cargo run --release -p twinpath-steer-bpf --example speed`, as root. A test run's own cost, some 20 to 30 ns, is
-//! in every figure: the column `tcx, no note` is little else. `direct ring` is the program at tc ingress while it fills the
-//! worker's ring. A second table has what it costs that claims end by themselves where a worker is stuck.
+//! in every figure: the column `tcx, no note` is little else. `direct ring` is the program at tc ingress while it
+//! fills the worker's direct ring. A second table shows the cost of checking whether the worker is stuck.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -17,10 +17,10 @@ use twinpath_steer_bpf::{DIRECT_SLOTS, Path, Steering};
 
 const REPEAT: u32 = 1_000_000;
 const PASSES: usize = 7;
-/// Passes of the direct ring, each of which can be no longer than the ring.
+/// Passes over the direct ring. A pass can be no longer than the ring.
 const RING_PASSES: usize = 2001;
 
-/// Cases of the corpus whose cost is of interest.
+/// The cases of the corpus to be measured.
 const CASES: [(&str, &str); 8] = [
     ("tcp_ack", "empty"),
     ("tcp_syn_unclaimed_port", "basic"),
@@ -42,8 +42,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         "{:32} {:8} {:>6} {:>8} {:>12} {:>11}",
         "frame", "table", "XDP", "filter", "tcx, no note", "direct ring"
     );
-    // The production filter reads from the data's start, which in a test run is the IP header: the same work needs a
-    // frame with a second Ethernet header in front.
+    // The production filter reads from the start of the data, which in a test run is the IP header: a frame with a
+    // second Ethernet header in front makes it do the same work.
     let doubled = |frame: &[u8]| [&frame[..14], frame].concat();
     for (name, table) in CASES {
         let frame = &case_of(name)?.frame;
@@ -51,7 +51,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         packet.apply(&corpus.tables[table])?;
         let at_xdp = median(|| run(xdp(&redirect), frame, None, REPEAT).duration);
         let at_filter = median(|| run(filter(&packet), &doubled(frame), None, REPEAT).duration);
-        // An unclaimed frame through the filter clears the note.
+        // The filter clears the note when it decides an unclaimed frame.
         run(filter(&packet), &doubled(&case_of("arp_broadcast")?.frame), None, 1);
         let at_tcx = median(|| run(ingress(&packet), frame, None, REPEAT).duration);
         ring.set_on(true);
@@ -62,8 +62,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     fail_open(&corpus)
 }
 
-/// What it costs a frame that programs ask whether the worker is stuck, on the packet path: medians of both programs' differences, measured
-/// in turns. The word of the queue is set, as it is for all frames of a burst but the first.
+/// Measures what the check for a stuck worker costs a frame on the packet path: medians of the differences of both
+/// programs, measured in turns. The word of the queue is set, as it is for all frames of a burst but the first.
 fn fail_open(corpus: &Corpus) -> Result<(), Box<dyn Error>> {
     let mut without = Steering::load(Path::Packet)?;
     let mut with = Steering::load_to_fail_open(Path::Packet, Duration::from_secs(3600))?;
@@ -76,7 +76,7 @@ fn fail_open(corpus: &Corpus) -> Result<(), Box<dyn Error>> {
     for (what, name) in [("claimed-frame-ns", "ipv4_udp_claimed"), ("kernel-frame-ns", "tcp_ack")] {
         let frame = &corpus.cases.iter().find(|case| case.name == name).ok_or("no such case")?.frame;
         let doubled = [&frame[..14], frame].concat();
-        // The filter leaves everything to a ring that is on.
+        // While the ring is on, the filter passes every frame.
         rings.iter().for_each(|ring| ring.set_on(false));
         let at_filter = |steering| run(filter(steering), &doubled, None, REPEAT).duration.as_nanos() as i128;
         let more_at_filter = median_of(|| at_filter(&with) - at_filter(&without));
@@ -98,7 +98,7 @@ fn median(measure: impl Fn() -> Duration) -> u128 {
     median_of(|| measure().as_nanos())
 }
 
-/// One lap of the ring per pass, which is emptied in between.
+/// Each pass fills the whole ring, which is emptied in between.
 fn at_ring(steering: &Steering, ring: &mut DirectRing, frame: &[u8]) -> u128 {
     let mut passes: Vec<_> = (0..RING_PASSES)
         .map(|_| {

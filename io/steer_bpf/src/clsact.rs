@@ -1,14 +1,14 @@
-//! Classic filters at tc: the way to attach there where the kernel has no links for it (tcx).
+//! Classic filters at tc: the way to attach programs at tc where the kernel has no BPF links there (tcx).
 //!
-//! A filter belongs to its interface and not to a process, so one stays behind when its process is killed. Programs attached
-//! this way must therefore do nothing by themselves once their process has gone, and each filter bears in its name who put
-//! it there: the program, a number that is taken while its process lives ([`Alive`]), and the process for people to read.
-//! Whoever comes later removes those whose number is free ([`tidy`]), and no others.
+//! A filter belongs to its interface and not to a process, so it stays when its process is killed. Programs attached
+//! this way must therefore do nothing by themselves once their process is gone. Each filter's name says which process
+//! put it there: the program, a number that is held while the process lives ([`Alive`]), and the process ID for
+//! people to read. A later instance removes the filters whose number is free ([`tidy`]), and no others.
 //!
-//! Filters and queueing disciplines of others stay as they are. Ours have priority 1 and are the newest of those that have,
-//! which the kernel asks first (`cls_bpf_change` puts a new one at the head of the list). A discipline that was there stays; one
-//! that we made goes with the last filter on it. Between the look whether another filter is there and the removal, the kernel lets
-//! others in: whose filter came within that moment finds it gone, and puts it back as after any `tc qdisc del`.
+//! Foreign filters and queueing disciplines are not changed. Ours have priority 1 and are the newest of that
+//! priority, which the kernel runs first (`cls_bpf_change` puts a new one at the head of the list). A discipline that
+//! existed before stays; one that we made is removed with the last filter on it. Between our check that no other
+//! filter is left and the removal, another process may add one: its filter is lost, as after any `tc qdisc del`.
 
 mod listed;
 
@@ -32,15 +32,15 @@ use crate::SteerError;
 use crate::netlink::{Netlink, is};
 use crate::steering::interface_name;
 
-/// Asked before all others.
+/// Runs before all others.
 const PRIORITY: u16 = 1;
-/// All of them: `ETH_P_ALL`, in network byte order.
+/// For all protocols: `ETH_P_ALL`, in network byte order.
 const PROTOCOL: u16 = 3u16.to_be();
 
-/// Times that a discipline may vanish while we add a filter to it: another instance that ends removes its own.
+/// How often the discipline may vanish while we add a filter to it: another instance that ends removes its own.
 const ATTEMPTS: u32 = 3;
 
-/// A filter of ours. Dropping it takes it off, and the discipline too, if that was made for it and nobody else uses it.
+/// One of our filters. Dropping it removes it, and also its discipline if we made that and nobody else uses it.
 pub(crate) struct Filter {
     netlink: Netlink,
     ifindex: u32,
@@ -50,17 +50,17 @@ pub(crate) struct Filter {
     _alive: Alive,
 }
 
-/// How a filter of ours stands among others.
+/// The position of our filter among the others.
 pub(crate) enum Position {
     First,
-    /// Behind that one.
+    /// After the filter of this name.
     Behind(String),
     /// Somebody has removed it.
     Gone,
 }
 
 impl Filter {
-    /// Puts a program in front of all others.
+    /// Attaches a program before all others.
     pub(crate) fn attach(
         program: BorrowedFd<'_>,
         name: &str,
@@ -74,7 +74,7 @@ impl Filter {
         };
         let netlink = Netlink::open().map_err(failed("netlink"))?;
         let alive = Alive::new().map_err(failed("a name that ends with the process"))?;
-        // Of the numbers from 1 on; who finds it taken has drawn what another filter has.
+        // Handles start at 1. If another filter has this one, the kernel refuses and the caller draws a new number.
         let handle = (alive.id() as u32).max(1);
         let mut attempts = 0..ATTEMPTS;
         loop {
@@ -91,7 +91,7 @@ impl Filter {
             match added {
                 Err(error) if last || !is(&error, Errno::NOENT) => {
                     let _ = remove_discipline(&netlink, ifindex, made_discipline);
-                    // Within one priority all filters are of one kind and for one protocol.
+                    // Within one priority all filters have the same kind and protocol.
                     let first = there.into_iter().find(|filter| filter.priority == PRIORITY);
                     return Err(
                         match first.filter(|first| first.kind != "bpf" || first.protocol != PROTOCOL) {
@@ -106,12 +106,12 @@ impl Filter {
         }
     }
 
-    /// Who is asked before it.
+    /// Which filter runs before it.
     pub(crate) fn position(&self) -> io::Result<Position> {
         let there = filters(&self.netlink, self.ifindex, self.hook)?;
         let ours = |filter: &Listed| filter.handle == self.handle && filter.is_ours();
         let Some(at) = there.iter().position(ours) else { return Ok(Position::Gone) };
-        // Another instance of ours drops its own frames and nothing else: it may stand in front.
+        // Another twinpath instance drops only its own frames: it may run before us.
         let in_front = there[..at].iter().find(|filter| !filter.is_ours());
         Ok(in_front.map_or(Position::First, |filter| Position::Behind(filter.to_string())))
     }
@@ -119,39 +119,40 @@ impl Filter {
 
 impl Drop for Filter {
     fn drop(&mut self) {
-        // Whether it was there, or its interface still is: afterwards it is not.
+        // Whether the filter existed or its interface still does: afterwards the filter is gone.
         let _ = remove(&self.netlink, self.ifindex, self.hook, self.handle, self.made_discipline);
     }
 }
 
-/// A filter that a process has left behind: it drops nothing, and every frame asks it.
+/// A filter whose process is gone: it drops nothing, but runs for every frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leftover {
     /// Name of the interface.
     pub interface: String,
     /// Name of the program.
     pub program: String,
-    /// The process, as it was called in its own PID namespace.
+    /// The process ID, in that process's own PID namespace.
     pub pid: u32,
 }
 
-/// What dead instances have left on an interface, or on all of the calling thread's network namespace.
+/// The filters of dead instances on an interface, or on all interfaces of the calling thread's network namespace.
 ///
 /// # Errors
-/// [`SteerError::Leftovers`]: the kernel does not tell.
+/// [`SteerError::Leftovers`]: the kernel does not list them.
 pub fn leftovers(interface: Option<u32>) -> Result<Vec<Leftover>, SteerError> {
     each_leftover(interface, |_, _, _| Ok(true)).map_err(SteerError::Leftovers)
 }
 
-/// Removes what dead instances have left, and the disciplines that they made, where nobody else uses them. Gives what was removed.
+/// Removes the filters of dead instances, and the disciplines that those made and nobody else uses. Returns the
+/// filters removed.
 ///
 /// # Errors
-/// [`SteerError::Leftovers`]: CAP_NET_ADMIN is missing, or the kernel does not tell.
+/// [`SteerError::Leftovers`]: CAP_NET_ADMIN is missing, or the kernel does not list them.
 pub fn tidy(interface: Option<u32>) -> Result<Vec<Leftover>, SteerError> {
     let removed = each_leftover(interface, |netlink, filter, tag| {
         match remove(netlink, filter.ifindex, filter.hook, filter.handle, tag.made_discipline) {
             Ok(()) => Ok(true),
-            // Somebody else was faster, or the interface has just gone.
+            // Another process removed it first, or the interface is gone.
             Err(error) if is(&error, Errno::NOENT) || is(&error, Errno::NODEV) => Ok(false),
             Err(error) => Err(error),
         }
@@ -159,7 +160,7 @@ pub fn tidy(interface: Option<u32>) -> Result<Vec<Leftover>, SteerError> {
     removed.map_err(SteerError::Leftovers)
 }
 
-/// Every filter on the interface, or on all, whose process has gone; those for which `act` says so.
+/// The filters on the interface, or on all, whose process is gone and for which `act` returns true.
 fn each_leftover(
     interface: Option<u32>,
     act: impl Fn(&Netlink, &Listed, &Tag) -> io::Result<bool>,
@@ -170,7 +171,7 @@ fn each_leftover(
         if interface.is_some_and(|only| only != ifindex) {
             continue;
         }
-        // The older discipline `ingress` has one list, whichever is asked for.
+        // The older discipline `ingress` has a single list, returned for either hook.
         let hooks: &[_] = if kind == CLSACT {
             &[TcAttachType::Ingress, TcAttachType::Egress]
         } else {
@@ -190,13 +191,13 @@ fn each_leftover(
     Ok(found)
 }
 
-/// Filters at a hook of the interface, in the order in which they are asked; none where there is no discipline for them.
+/// The filters at a hook of the interface, in the order in which they run; none where no discipline holds filters.
 pub(crate) fn at(ifindex: u32, hook: TcAttachType) -> io::Result<Vec<Listed>> {
     filters(&Netlink::open()?, ifindex, hook)
 }
 
-/// Makes the discipline that has the filters. Whether it goes with the last of them: it was not there, or was made by another
-/// instance, which has left it to the last one.
+/// Makes the discipline that holds the filters. Returns whether to remove it with the last of them: if it did not
+/// exist, or another instance made it and left it to the last one.
 fn make_discipline(netlink: &Netlink, ifindex: u32) -> io::Result<bool> {
     let message = discipline(ifindex);
     match netlink.ask(RouteNetlinkMessage::NewQueueDiscipline(message), NLM_F_CREATE | NLM_F_EXCL) {
@@ -230,16 +231,16 @@ fn add(
     let options = [
         TcFilterBpfOption::ProgFd(fd),
         TcFilterBpfOption::ProgName(tag.to_string()),
-        // What the program returns is what becomes of the frame.
+        // The program's return value decides about the frame.
         TcFilterBpfOption::Flags(TcBpfFlags::DirectAction),
-        // No device is asked to run it by itself.
+        // The device is not asked to run it in hardware.
         TcFilterBpfOption::FlagsGeneric(TcU32OptionFlags::SkipHw),
     ];
     message.attributes.push(TcAttribute::Options(options.into_iter().map(TcOption::Bpf).collect()));
     netlink.ask(RouteNetlinkMessage::NewTrafficFilter(message), NLM_F_CREATE | NLM_F_EXCL).map(drop)
 }
 
-/// Takes a filter off, and the discipline if it was made by one of us and nobody else uses it.
+/// Removes a filter, and also its discipline if one of our instances made it and nobody else uses it.
 fn remove(
     netlink: &Netlink,
     ifindex: u32,
@@ -261,7 +262,7 @@ fn remove_discipline(netlink: &Netlink, ifindex: u32, made: bool) -> io::Result<
     netlink.ask(RouteNetlinkMessage::DelQueueDiscipline(discipline(ifindex)), 0).map(drop)
 }
 
-/// The filter of that number, as far as it takes to find it.
+/// A message that identifies the filter of that handle.
 fn filter(ifindex: u32, hook: TcAttachType, handle: u32) -> TcMessage {
     let header = TcHeader {
         index: ifindex.cast_signed(),

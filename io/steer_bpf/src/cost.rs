@@ -1,8 +1,9 @@
-//! What the programs cost a frame that stays the kernel's, by the kernel's own test runs (BPF_PROG_TEST_RUN).
+//! Measures what the programs cost a frame that passes to the kernel, by the kernel's own test runs
+//! (BPF_PROG_TEST_RUN).
 //!
-//! A test run gives the same frame to a program again and again and says how long one run took, in whole nanoseconds.
-//! Its own work is part of that, so each program is run in turns with one that does nothing at the same hook: the
-//! difference is what the program costs with warm caches. Nothing is attached and no packet is sent.
+//! A test run executes a program on the same frame again and again and reports the time of one run in whole
+//! nanoseconds. Its own overhead is part of that, so each program is run in turns with an empty one at the same hook:
+//! the difference is the program's cost with warm caches. Nothing is attached and no packet is sent.
 
 use std::cmp::Ordering;
 
@@ -21,12 +22,12 @@ const TURNS: usize = 3;
 /// Runs of one turn: some 0.5 ms.
 const REPEAT: u32 = 20_000;
 
-/// What one program costs one kind of frame, ns, as the median of the turns.
+/// The cost of one program for one kind of frame, ns, as the median of the turns.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ProgramCost {
     /// `xdp`, `socket filter` or `tc ingress`.
     pub program: &'static str,
-    /// One run of the program, the test run's own work included.
+    /// One run of the program, the overhead of the test run included.
     pub run_ns: f64,
     /// One run of an empty program at the same hook.
     pub empty_ns: f64,
@@ -40,8 +41,9 @@ impl ProgramCost {
     }
 }
 
-/// Runs the programs of a path, under the rules of `table`, on frames that no rule claims; each starts with its Ethernet
-/// header. Gives one list of programs per frame. Takes some 0.5 s; the calling thread should stay on its CPU meanwhile.
+/// Runs the programs of a path, under the rules of `table`, on frames that no rule claims; each starts with its
+/// Ethernet header. Returns one list of programs per frame. Takes some 0.5 s; the calling thread should stay on its
+/// CPU meanwhile.
 ///
 /// # Errors
 /// The programs cannot be loaded, or [`SteerError::TestRun`].
@@ -58,13 +60,13 @@ pub fn program_costs(
         let at_xdp = compare("xdp", xdp(us.loaded(REDIRECT)?)?, xdp(none.program("empty_xdp")?)?, &frames)?;
         return Ok(at_xdp.into_iter().map(|cost| vec![cost]).collect());
     }
-    // A filter of a packet socket reads from the data's start. In a test run that is the IP header: a second Ethernet
-    // header in front makes the same bytes be read.
+    // A packet socket's filter reads from the start of the data. In a test run that is the IP header: with a second
+    // Ethernet header in front it reads the same bytes as on a device.
     let double = |frame: &Vec<u8>| [frame.get(..ETHERNET_LEN).unwrap_or_default(), frame].concat();
     let doubled: Vec<Vec<u8>> = frames.iter().map(double).collect();
     let (filter, nothing) = (us.loaded(FILTER)?, none.program("empty_filter")?);
     let at_filter = compare("socket filter", socket(filter)?, socket(nothing)?, &doubled)?;
-    // The filter, which has just passed a frame, left no note: as it is for every frame of the kernel's.
+    // The filter has just passed a frame and left no note, as for every frame that stays with the kernel.
     let (ingress, nothing) = (us.loaded(INGRESS)?, none.program("empty_ingress")?);
     let at_ingress = compare("tc ingress", tc(ingress)?, tc(nothing)?, &frames)?;
     Ok(at_filter.into_iter().zip(at_ingress).map(|(filter, ingress)| vec![filter, ingress]).collect())
@@ -72,7 +74,7 @@ pub fn program_costs(
 
 const ETHERNET_LEN: usize = 14;
 
-/// The cost of a program on each frame, in turns with the empty one.
+/// Measures a program on each frame, in turns with the empty one.
 fn compare<P: RunTest>(
     name: &'static str,
     program: &P,
@@ -99,7 +101,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// A program that a test run can be made of.
+/// A program that a test run can execute.
 trait RunTest {
     /// One run, ns.
     fn time(&self, frame: &[u8]) -> Result<f64, ProgramError>;

@@ -1,4 +1,4 @@
-//! Programs that do nothing: what a hook costs by itself.
+//! Programs that do nothing: they measure what a hook costs by itself.
 
 use aya::programs::xdp::XdpLink;
 use aya::programs::{Program, SchedClassifier, SocketFilter, Xdp, xdp};
@@ -28,16 +28,16 @@ impl Empty {
     }
 }
 
-/// An XDP program on an interface that passes every frame. Dropping it takes it off.
+/// An XDP program on an interface that passes every frame. Dropping it detaches it.
 ///
-/// What an interface loses by this is what its driver asks for running XDP at all, whatever the program.
+/// The cost for the interface is what its driver needs to run XDP at all, for any program.
 pub struct EmptyXdp {
     _link: XdpLink,
     _object: Empty,
 }
 
 impl EmptyXdp {
-    /// Puts it on an interface, by a link.
+    /// Attaches it to an interface, by a link.
     ///
     /// # Errors
     /// As [`crate::Steering::attach_xdp`].

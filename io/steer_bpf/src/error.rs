@@ -1,4 +1,4 @@
-//! What can fail between a table and the kernel.
+//! Errors of loading, attaching and configuring the programs.
 
 use aya::maps::MapError;
 use aya::programs::ProgramError;
@@ -11,7 +11,7 @@ pub enum SteerError {
     /// The kernel refused the object or its maps.
     #[error("loading the BPF object: {0}; CAP_BPF and CAP_NET_ADMIN (or root) are needed")]
     Object(#[source] Box<aya::EbpfError>),
-    /// The object lacks something: it does not belong to this program.
+    /// The object lacks a program or map: it is not this program's object.
     #[error("the BPF object has no {0}; rebuild it with `cargo run -p xtask -- bpf`")]
     Missing(&'static str),
     /// The kernel refused a program.
@@ -28,7 +28,7 @@ pub enum SteerError {
     Map {
         /// The map.
         map: &'static str,
-        /// What was tried.
+        /// The operation that failed.
         action: &'static str,
         /// The kernel's answer.
         #[source]
@@ -40,10 +40,10 @@ pub enum SteerError {
     /// The filter could not be attached to the socket.
     #[error("attaching the filter to the packet socket: {0}")]
     Filter(#[source] Box<ProgramError>),
-    /// There is no such interface in this network namespace.
+    /// The network namespace has no such interface.
     #[error("there is no interface with index {ifindex} in this network namespace: {error}")]
     NoInterface {
-        /// The index asked for.
+        /// Its index.
         ifindex: u32,
         /// The kernel's answer.
         #[source]
@@ -63,13 +63,13 @@ pub enum SteerError {
     Clsact {
         /// The interface's name.
         interface: String,
-        /// What was tried.
+        /// The step that failed.
         step: &'static str,
         /// The kernel's answer.
         #[source]
         error: std::io::Error,
     },
-    /// Somebody else is asked before us and can't be passed.
+    /// A foreign program runs before ours and we cannot get in front of it.
     #[error(
         "{who} is asked before any filter of ours at tc of {interface}, and what it passes would be served twice: give it a \
          higher number as its priority, or take it off"
@@ -77,13 +77,13 @@ pub enum SteerError {
     NotFirst {
         /// The interface's name.
         interface: String,
-        /// Its filter or program.
+        /// Name of that filter or program.
         who: String,
     },
-    /// Filters that dead instances have left can't be listed or removed.
+    /// The filters of dead instances cannot be listed or removed.
     #[error("asking the kernel for filters at tc: {0}; removing one takes CAP_NET_ADMIN")]
     Leftovers(#[source] std::io::Error),
-    /// The order of the programs at tc ingress can't be learnt.
+    /// The order of the programs at tc ingress cannot be read.
     #[error("asking which programs are at tc ingress of {interface}: {error}; it takes CAP_SYS_ADMIN")]
     Order {
         /// The interface's name.
@@ -97,20 +97,20 @@ pub enum SteerError {
         "this kernel attaches at tc ingress of {0} only in a way that outlives a crash: it needs Linux 6.6"
     )]
     TcxWithoutLink(String),
-    /// Programs that drop or redirect by themselves must go with their process.
+    /// Programs that drop or redirect by themselves must not outlive their process.
     #[error(
         "an exception port on {0} takes BPF links at tc (tcx), which this kernel does not have: a classic filter would stay after a \
          crash and cut the device off"
     )]
     ExclusiveWithoutTcx(String),
-    /// Another twinpath has it.
+    /// Another twinpath instance holds the interface.
     #[error(
         "{interface} is held already {holder}: stop that first; an exception port has its device to itself"
     )]
     TcxHeld {
         /// The interface's name.
         interface: String,
-        /// By whom.
+        /// A description of that instance.
         holder: String,
     },
     /// The XDP link could not be made.
@@ -124,7 +124,7 @@ pub enum SteerError {
         #[source]
         error: Box<ProgramError>,
     },
-    /// The kernel has no links for XDP: a program would outlive a crash.
+    /// The kernel has no links for XDP: the program would outlive a crash.
     #[error(
         "this kernel attaches XDP only in a way that outlives a crash (links need Linux 5.9): use the packet path"
     )]
@@ -143,20 +143,20 @@ pub enum SteerError {
         #[source]
         error: Box<ProgramError>,
     },
-    /// A queue beyond the map.
+    /// The queue number exceeds the map.
     #[error("queue {queue} is beyond the {max} that are steered")]
     Queue {
         /// The queue.
         queue: u32,
-        /// How many there can be.
+        /// Number of queues of the map.
         max: u32,
     },
-    /// Asking for an interface's XDP program failed.
+    /// The interface's XDP program could not be read.
     #[error("asking the kernel for the XDP program of interface {ifindex} ({step}): {error}")]
     Query {
         /// The interface.
         ifindex: u32,
-        /// What failed.
+        /// The step that failed.
         step: &'static str,
         /// The kernel's answer.
         #[source]
@@ -164,7 +164,7 @@ pub enum SteerError {
     },
 }
 
-/// What to do about it, as far as the kernel's answer tells.
+/// Advice for the user, as far as the kernel's error allows.
 fn lacking(step: &str, error: &std::io::Error) -> String {
     let module = if step == "the filter" { "cls_bpf" } else { "sch_ingress" };
     match error.raw_os_error() {
@@ -178,7 +178,8 @@ fn lacking(step: &str, error: &std::io::Error) -> String {
     }
 }
 
-/// Why the kernel refused to load a program: of the verifier's log, which can be thousands of lines, the one that says it.
+/// Why the kernel refused to load a program: the decisive line of the verifier's log, which can have thousands of
+/// lines.
 fn refusal(error: &ProgramError) -> String {
     let ProgramError::LoadError { io_error, verifier_log } = error else { return error.to_string() };
     match reason_in(&verifier_log.to_string()) {
@@ -187,7 +188,7 @@ fn refusal(error: &ProgramError) -> String {
     }
 }
 
-/// The last line before the statistics.
+/// The last line before the log's statistics.
 fn reason_in(log: &str) -> Option<&str> {
     let statistics = |line: &str| {
         ["verification time", "stack depth", "processed "].iter().any(|start| line.starts_with(start))

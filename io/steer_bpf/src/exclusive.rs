@@ -1,4 +1,5 @@
-//! An interface withheld from the kernel's own stack, both ways; and the way across to the one where the stack lives.
+//! Withholds an interface from the kernel's own stack, in both directions, and redirects its frames to and from the
+//! interface where that stack lives instead.
 
 use aya::maps::{Array, MapData, PerCpuArray};
 use aya::programs::{ProgramInfo, SchedClassifier, TcAttachType};
@@ -19,16 +20,17 @@ const INGRESS: &str = "twinpath_withhold";
 const EGRESS: &str = "twinpath_only_ours";
 const CROSS: &str = "twinpath_cross";
 
-/// While it lives, the kernel's stack receives nothing from the interface and sends nothing by it. Packet sockets see
-/// what arrives all the same; what leaves must carry the mark, or have crossed from the kernel's interface.
+/// While this exists, the kernel's stack receives nothing from the interface and sends nothing through it. Packet
+/// sockets still receive arriving frames; a frame leaves only if it has the mark or was redirected from the kernel's
+/// interface.
 pub struct Exclusive {
     object: Ebpf,
     ifindex: u32,
     crossing: Array<MapData, Crossing>,
     crossed: PerCpuArray<MapData, Crossed>,
-    // Held, not read: the programs are in force while these are open, and no longer.
+    // Held, not read: the programs are in force while these links are open.
     _links: [TcLink; 2],
-    /// Of the kernel's interface, and its index.
+    /// The link on the kernel's interface, and that interface's index.
     cross: Option<(TcLink, u32)>,
 }
 
@@ -39,12 +41,12 @@ impl std::fmt::Debug for Exclusive {
 }
 
 impl Exclusive {
-    /// Withholds the interface, by links at tc ingress and egress in front of all others. Frames that are sent with `mark`
-    /// (SO_MARK, not 0) leave; the mark is taken off them.
+    /// Withholds the interface, by links at tc ingress and egress in front of all others. Frames sent with `mark`
+    /// (SO_MARK, not 0) leave; the mark is removed.
     ///
     /// # Errors
-    /// [`SteerError::TcxHeld`] if another twinpath is at work there; [`SteerError::ExclusiveWithoutTcx`]; [`SteerError::Object`], [`SteerError::Program`],
-    /// [`SteerError::NoInterface`], [`SteerError::Tcx`].
+    /// [`SteerError::TcxHeld`] if another twinpath instance uses the interface; [`SteerError::ExclusiveWithoutTcx`];
+    /// [`SteerError::Object`], [`SteerError::Program`], [`SteerError::NoInterface`], [`SteerError::Tcx`].
     pub fn hold(ifindex: u32, mark: u32) -> Result<Self, SteerError> {
         let interface = interface_name(ifindex)?;
         refuse_if_held(ifindex, &interface)?;
@@ -62,14 +64,14 @@ impl Exclusive {
         Ok(Self { object, ifindex, crossing, crossed, _links: links, cross: None })
     }
 
-    /// From now on frames cross within the kernel between the device and that interface, which must be in the same network
-    /// namespace: what arrives on the one has arrived on the other, what is sent by that one leaves by the device. A
-    /// super-frame crosses whole; what the device cannot do (segmentation, checksums) the kernel does before it leaves.
-    /// Packet sockets on the device still see what arrives. What is sent past the queueing discipline
-    /// (PACKET_QDISC_BYPASS) does not cross.
+    /// Starts redirecting frames within the kernel between the device and that interface, which must be in the same
+    /// network namespace: a frame that arrives on the device arrives on the interface, a frame sent through the
+    /// interface leaves by the device. A GSO frame crosses whole; the kernel does the offloads that the device cannot
+    /// (segmentation, checksums) before it leaves. Packet sockets on the device still see arriving frames. Frames
+    /// sent past the queueing discipline (PACKET_QDISC_BYPASS) are not redirected.
     ///
     /// # Errors
-    /// [`SteerError::NoInterface`], [`SteerError::Tcx`], [`SteerError::Map`]: then nothing crosses.
+    /// [`SteerError::NoInterface`], [`SteerError::Tcx`], [`SteerError::Map`]: then nothing is redirected.
     pub fn cross_to(&mut self, kernel: u32) -> Result<(), SteerError> {
         if self.cross.as_ref().is_none_or(|(_, ifindex)| *ifindex != kernel) {
             self.cross_no_more()?;
@@ -79,7 +81,7 @@ impl Exclusive {
         self.set(Crossing { port: self.ifindex, kernel })
     }
 
-    /// From now on nothing crosses within the kernel.
+    /// Stops redirecting frames within the kernel.
     ///
     /// # Errors
     /// [`SteerError::Map`].
@@ -92,7 +94,7 @@ impl Exclusive {
         self.crossing.set(0, crossing, 0).map_err(wrote(".bss"))
     }
 
-    /// What has crossed so far.
+    /// Counts of the frames redirected so far.
     ///
     /// # Errors
     /// [`SteerError::Map`].
@@ -124,17 +126,19 @@ fn attach(
     crate::tc::attach(classifier, name, ifindex, hook, TcAttach::Tcx)
 }
 
-/// An interface that an exception port withholds: nothing reaches the kernel's stack there, nor any socket but the port's own.
+/// An interface that an exception port withholds: its frames reach neither the kernel's stack nor any socket but the
+/// port's own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Withheld {
-    /// The process that holds it, if it can be seen from here: number and command.
+    /// The process that holds it, if we may see it: process ID and command.
     pub holder: Option<(u32, String)>,
-    /// The kernel's interface in its place, if the process can be looked into.
+    /// The interface where the kernel's stack lives instead, if we may look into the process.
     pub kernel: Option<String>,
 }
 
-/// Whether an exception port withholds the interface. It is found by its program, so also one of another user, or with another
-/// folder for its command socket. `None` too where the kernel does not say which programs there are (without CAP_SYS_ADMIN).
+/// Whether an exception port withholds the interface. It is found by its program, so also if it belongs to another
+/// user or has its command socket in another directory. `None` too where the kernel does not list programs (without
+/// CAP_SYS_ADMIN).
 #[must_use]
 pub fn withheld(ifindex: u32) -> Option<Withheld> {
     let interface = interface_name(ifindex).ok()?;
@@ -147,8 +151,8 @@ pub fn withheld(ifindex: u32) -> Option<Withheld> {
     Some(Withheld { holder, kernel })
 }
 
-/// Whether an exception port has frames cross within the kernel between the interface and its device, so that what arrives there was
-/// redirected by a program. `false` too where the kernel does not say which programs there are.
+/// Whether an exception port redirects frames between the interface and its device, so that frames that arrive there
+/// come from a program. `false` too where the kernel does not list programs.
 #[must_use]
 pub fn crosses(ifindex: u32) -> bool {
     let Ok(interface) = interface_name(ifindex) else { return false };
@@ -156,17 +160,18 @@ pub fn crosses(ifindex: u32) -> bool {
     programs.is_ok_and(|(_, programs)| programs.iter().any(|program| program.name_as_str() == Some(CROSS)))
 }
 
-/// Characters that the kernel keeps of a program's name (`BPF_OBJ_NAME_LEN`, with the zero at its end).
+/// Characters of a program's name that the kernel keeps (`BPF_OBJ_NAME_LEN`, without the terminating zero).
 const NAME_MAX: usize = 15;
 
-/// A program of a twinpath that lives.
+/// A program of a running twinpath instance.
 struct Ours {
-    /// As far as the kernel keeps it.
+    /// The name, as far as the kernel keeps it.
     name: String,
     program_id: u32,
 }
 
-/// The first one at tc ingress. What can't be asked for is taken for none: attaching will say why.
+/// The first such program at tc ingress. If the kernel does not list programs, none is assumed: attaching will report
+/// the reason.
 fn ours_at_ingress(ifindex: u32, interface: &str) -> Option<Ours> {
     let by_link = || {
         let (_, programs) = SchedClassifier::query_tcx(interface, TcAttachType::Ingress).ok()?;
@@ -190,7 +195,8 @@ fn is_ours(program: &str) -> bool {
     program.starts_with(OURS)
 }
 
-/// Another exception port would send every frame a second time, and a claim's owner would share its flows with ours.
+/// Refuses an interface that another instance holds: another exception port would send every frame a second time, and
+/// a service's claims would share their flows with ours.
 fn refuse_if_held(ifindex: u32, interface: &str) -> Result<(), SteerError> {
     let held = |processes: &[(u32, String)]| {
         let holder = processes.first().map_or_else(
@@ -202,7 +208,7 @@ fn refuse_if_held(ifindex: u32, interface: &str) -> Result<(), SteerError> {
     if let Some(Ours { program_id, .. }) = ours_at_ingress(ifindex, interface) {
         return held(&processes_holding(program_id));
     }
-    // On the XDP path a service takes its frames before they get to tc.
+    // On the XDP path a service takes its frames before they reach tc.
     match xdp_holder(ifindex) {
         Ok(Some(XdpHolder { name: Some(name), processes, .. })) if is_ours(&name) => held(&processes),
         _ => Ok(()),

@@ -1,4 +1,4 @@
-//! Who holds an interface's XDP hook.
+//! Finds the program on an interface's XDP hook, and the processes that hold it.
 
 use std::fmt;
 use std::fs;
@@ -12,12 +12,12 @@ use netlink_packet_route::link::{LinkAttribute, LinkMessage, LinkXdp, XdpAttache
 use crate::SteerError;
 use crate::netlink::Netlink;
 
-/// In which mode a program is attached.
+/// The mode in which a program is attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attachment {
-    /// In the driver.
+    /// In the driver (native).
     Native,
-    /// On socket buffers.
+    /// On socket buffers (generic).
     Generic,
     /// In the device.
     Offloaded,
@@ -26,7 +26,7 @@ pub enum Attachment {
 }
 
 impl Attachment {
-    /// A word for it.
+    /// The name of the mode.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -41,23 +41,23 @@ impl Attachment {
 /// The program on an interface's XDP hook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct XdpHolder {
-    /// The kernel's number for the program; 0 if it could not be learnt.
+    /// The program's ID; 0 if it could not be read.
     pub program_id: u32,
-    /// The program's name, if we may ask for it and it has one.
+    /// The program's name, if we may read it and it has one.
     pub name: Option<String>,
     /// The hash of its instructions, as `bpftool prog` shows it.
     pub tag: Option<u64>,
     /// How it is attached.
     pub mode: Attachment,
-    /// The processes that hold the program or its link, as far as we may look: number and command.
+    /// The processes that hold the program or its link, as far as we may look: process ID and command.
     pub processes: Vec<(u32, String)>,
-    /// The programs that it calls one after the other, where it is libxdp's dispatcher and its pins can be read.
+    /// The programs that it calls in turn, if it is libxdp's dispatcher and its pins can be read.
     pub parts: Vec<String>,
-    /// What one run took on average, ns, where the kernel keeps count (`kernel.bpf_stats_enabled`).
+    /// Average time of one run, ns, if the kernel keeps count (`kernel.bpf_stats_enabled`).
     pub run_ns: Option<u64>,
 }
 
-/// Tools that are known by the names of their programs, as long as those begin so: (name, tool).
+/// Known tools, by the beginning of their programs' names: (beginning of the name, tool).
 const TOOLS: [(&str, &str); 4] = [
     ("xdpfilt_", "xdp-filter"),
     ("xdpdump", "xdpdump"),
@@ -65,7 +65,7 @@ const TOOLS: [(&str, &str); 4] = [
     ("cil_xdp_", "Cilium"),
 ];
 
-/// The tool that loads programs of this name, if it is one we know.
+/// The tool that loads programs of this name, if it is a known one.
 #[must_use]
 pub fn tool_of(program: &str) -> Option<&'static str> {
     TOOLS.iter().find(|(prefix, _)| program.starts_with(prefix)).map(|(_, tool)| *tool)
@@ -112,13 +112,13 @@ impl fmt::Display for XdpHolder {
 /// [`SteerError::Query`].
 pub fn xdp_holder(ifindex: u32) -> Result<Option<XdpHolder>, SteerError> {
     let Some((program_id, mode)) = on_hook(ifindex)? else { return Ok(None) };
-    // Without CAP_SYS_ADMIN the kernel does not tell; the number alone is still worth something.
+    // Without CAP_SYS_ADMIN the kernel does not tell; the ID alone is still useful.
     let info = loaded_programs().filter_map(Result::ok).find(|info| info.id() == program_id);
     let name = info.as_ref().and_then(|info| info.name_as_str()).filter(|name| !name.is_empty());
     Ok(Some(XdpHolder {
         program_id,
         name: name.map(str::to_owned),
-        // The library gives the tag as a number of the machine's byte order; tools print its bytes.
+        // The library returns the tag as a number in the machine's byte order; tools print its bytes.
         tag: info.as_ref().map(|info| u64::from_be(info.tag())),
         mode,
         processes: processes_holding(program_id),
@@ -127,7 +127,7 @@ pub fn xdp_holder(ifindex: u32) -> Result<Option<XdpHolder>, SteerError> {
     }))
 }
 
-/// The kernel's number of the program on an interface's XDP hook: one question, cheap enough for every look.
+/// The ID of the program on an interface's XDP hook: one netlink request, cheap enough for every periodic check.
 ///
 /// # Errors
 /// [`SteerError::Query`].
@@ -143,7 +143,8 @@ fn on_hook(ifindex: u32) -> Result<Option<(u32, Attachment)>, SteerError> {
     Ok(xdp.as_deref().and_then(attached))
 }
 
-/// Of libxdp: it calls up to ten programs, which it pins as `prog0-prog`, `prog1-prog`, ... in the order of their calls.
+/// libxdp's dispatcher: it calls up to ten programs, which it pins as `prog0-prog`, `prog1-prog`, ... in the order of
+/// their calls.
 const DISPATCHER: &str = "xdp_dispatcher";
 const DISPATCHER_PARTS_MAX: usize = 10;
 
@@ -177,7 +178,7 @@ fn attached(xdp: &[LinkXdp]) -> Option<(u32, Attachment)> {
     Some((program_id, mode))
 }
 
-/// One RTM_GETLINK: a question and its answer.
+/// One RTM_GETLINK request and its answer.
 fn link_attributes(ifindex: u32) -> Result<Vec<LinkAttribute>, SteerError> {
     let failed = |step: &'static str, error: io::Error| SteerError::Query { ifindex, step, error };
     let mut link = LinkMessage::default();
@@ -193,7 +194,8 @@ fn link_attributes(ifindex: u32) -> Result<Vec<LinkAttribute>, SteerError> {
     Ok(link.attributes)
 }
 
-/// Processes with a descriptor of the program or of a link to it: both say `prog_id` (Linux, `bpf_link_show_fdinfo`).
+/// Processes with a descriptor of the program or of a link to it: the fdinfo of both has `prog_id` (Linux,
+/// `bpf_link_show_fdinfo`).
 pub(crate) fn processes_holding(program_id: u32) -> Vec<(u32, String)> {
     let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
     let line = format!("prog_id:\t{program_id}");
@@ -213,7 +215,7 @@ pub(crate) fn processes_holding(program_id: u32) -> Vec<(u32, String)> {
         .collect()
 }
 
-/// The TAP interface that a process has open: the kernel names it beside the descriptor (`tun_chr_show_fdinfo`).
+/// The TAP interface that a process has open: the kernel names it in the descriptor's fdinfo (`tun_chr_show_fdinfo`).
 pub(crate) fn tap_of(pid: u32) -> Option<String> {
     let files = fs::read_dir(format!("/proc/{pid}/fdinfo")).ok()?;
     let mut texts = files.flatten().filter_map(|file| fs::read_to_string(file.path()).ok());
@@ -242,7 +244,7 @@ mod tests {
             tap_in("pos:\t0\nflags:\t02104002\nmnt_id:\t15\nino:\t97\niff:\tk1\n").as_deref(),
             Some("k1")
         );
-        // Open, but of no interface yet.
+        // Open, but not attached to an interface yet.
         assert_eq!(tap_in("pos:\t0\niff:\t\n"), None);
         assert_eq!(tap_in("pos:\t0\nprog_id:\t7\n"), None);
     }
@@ -250,7 +252,7 @@ mod tests {
     #[test]
     fn a_time_per_run_needs_runs_that_were_timed() {
         assert_eq!(run_ns(0, 0), None);
-        // Loaded while statistics were off: runs are not counted either.
+        // Loaded while statistics were off: then runs are not counted either.
         assert_eq!(run_ns(0, 5), None);
         assert_eq!(run_ns(300, 4), Some(75));
     }

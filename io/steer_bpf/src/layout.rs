@@ -20,12 +20,12 @@ pub(crate) const MANY_IPV6: u16 = 128;
 pub(crate) const KIND_ETHERTYPE: u8 = 0;
 pub(crate) const VLAN_NONE: u16 = 0xffff;
 
-/// Counters that only the programs have, with their names.
+/// The names of the counters that only the programs have.
 pub(crate) const PROGRAM_COUNTERS: [(usize, &str); 4] =
     [(24, "no_socket"), (25, "withheld_from_kernel"), (26, "note_of_other_frame"), (27, "worker_stuck")];
 const COUNTERS: usize = 32;
 
-/// 4 or 6.
+/// The number of the IP family: 4 or 6.
 pub(crate) const fn family(address: IpAddr) -> u8 {
     if address.is_ipv4() { 4 } else { 6 }
 }
@@ -41,7 +41,7 @@ pub(crate) struct Config {
     pub(crate) ipv6: [[u8; 16]; 2],
 }
 
-/// A claim on a port that can be found without a hash table.
+/// A claim on a port that is found without a hash table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct Plain {
@@ -52,10 +52,10 @@ pub(crate) struct Plain {
     pub(crate) reserved_too: u16,
 }
 
-/// By the low byte of the port.
+/// Indexed by the low byte of the port.
 pub(crate) type PlainClaims = [Plain; 256];
 
-/// Bits of ports by protocol (UDP, TCP).
+/// Bitmaps of ports, by protocol (UDP, TCP).
 pub(crate) type Ports = [[u64; 1024]; 2];
 
 #[derive(Clone, Copy)]
@@ -69,7 +69,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// As the kernel starts it: nothing is claimed.
+    /// The kernel's initial state: nothing is claimed.
     pub(crate) const EMPTY: Self = Self {
         active: 0,
         reserved: 0,
@@ -132,7 +132,7 @@ pub(crate) struct FlowKeyBytes {
     pub(crate) destination: [u8; 16],
 }
 
-/// What follows the prefix length in a key of the allow-lists.
+/// The part of an allow-list's key after the prefix length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(C)]
 pub(crate) struct SourceKey {
@@ -159,8 +159,8 @@ pub(crate) struct Crossing {
     pub(crate) kernel: u32,
 }
 
-/// What has crossed within the kernel (`struct crossed` of bpf/bridge.c); super-frames count once. `in` is what arrived on
-/// the device.
+/// Counts of frames redirected within the kernel (`struct crossed` of bpf/bridge.c); a GSO frame counts once. `in`
+/// counts frames that arrived on the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 #[allow(missing_docs, reason = "the names say it")]

@@ -1,23 +1,26 @@
-//! Steering inside the kernel: three programs with the verdict of `pure/steer`, their rules, their attachment. And the
-//! two that withhold a whole interface from the kernel's stack, for an exception port ([`Exclusive`]).
+//! Steering inside the kernel: the BPF programs that make the verdict of `pure/steer` for each frame, their rules and
+//! how they are attached. And the programs that withhold a whole interface from the kernel's stack, for an exception
+//! port ([`Exclusive`]).
 //!
-//! - [`Path::Packet`]: a filter for packet sockets decides each frame and notes on its CPU what it claimed; a
-//!   program at tc ingress, which the kernel runs directly after the packet sockets, drops the noted frame and nothing
-//!   else. A frame that the socket was not offered is therefore never lost: a socket or a process may go away at any
-//!   time. (What the socket was offered but had no room for is lost, and the socket counts it.)
+//! - [`Path::Packet`]: a filter on packet sockets decides each frame and leaves a note of what it claimed on its CPU;
+//!   a
+//!   program at tc ingress, which the kernel runs directly after the packet sockets, drops the noted frame and
+//!   nothing
+//!   else. A frame that no socket received is therefore never dropped: a socket or a process may go away at any
+//!   time. (A frame for which the socket had no room is lost, and the socket counts it.)
 //! - [`Path::Xdp`]: claimed frames go to the AF_XDP socket of their queue; without one, to the kernel.
 //!
-//! Attachments are BPF links held by [`Steering`]: they end with the process, however it ends. Where the kernel has no links at
-//! tc, classic filters stand in their place ([`TcAttach::Clsact`]): one that outlives its process is without effect, and [`tidy`]
-//! removes it.
+//! Attachments are BPF links held by [`Steering`]: they end with the process, however it ends. Where the kernel has
+//! no links at tc, classic filters are used instead ([`TcAttach::Clsact`]): one that outlives its process has no
+//! effect, and [`tidy`] removes it.
 //!
 //! # Changing rules while running
 //!
-//! [`Steering::apply`] writes the new rules beside those in force, then puts all of them in force by one store, waits
-//! until no program runs that saw the old ones, and only then removes those. Each frame is decided once, wholly by the
-//! old table or wholly by the new one. On the packet path a change therefore neither loses nor doubles a frame; on
-//! XDP each frame goes either way, never both. Only claims on flows are added just before and removed just after that
-//! store, which for each of them again means old or new.
+//! [`Steering::apply`] writes the new rules beside those in force, puts all of them in force by one store, waits
+//! until no program runs that saw the old ones, and only then removes the old ones. Each frame is decided once,
+//! wholly by the old table or wholly by the new one. On the packet path a change therefore neither loses nor
+//! duplicates a frame; on XDP each frame goes either way, never both. Only claims on flows are added just before and
+//! removed just after that store, which for each of them again means old or new.
 //!
 //! Never here: a netlink change of settings, a decision about which path to take, packet memory.
 

@@ -1,4 +1,4 @@
-//! The rules in the kernel, and how they change while programs run.
+//! The rules in the kernel's maps, and how they change while programs run.
 
 use std::collections::{HashMap as Known, HashSet};
 
@@ -24,13 +24,13 @@ pub(crate) struct Maps {
     per_cpu: PerCpuArray<MapData, PerCpu>,
     grace: ArrayOfMaps<MapData, Array<MapData, u32>>,
     grace_token: Array<MapData, u32>,
-    /// What the kernel's state is.
+    /// A copy of the state that the kernel has.
     written: Box<State>,
     /// The table in force.
     table: Option<Table>,
-    /// Entries in the maps, and whether they are those of the generation in force.
+    /// Entries in the maps of the generation in force.
     current: Entries,
-    /// Entries out of force, to be removed once no program can be using them.
+    /// Entries of the other generation, to be removed once no program can be using them.
     retired: Entries,
 }
 
@@ -77,8 +77,8 @@ impl Maps {
         })
     }
 
-    /// Makes the maps equal the table. On an error the rules in force are the old ones, or, if only the clearing up
-    /// behind them failed, the new ones; the next call clears up.
+    /// Makes the maps equal the table. After an error the old rules are in force, or the new ones if only removing
+    /// the old ones failed; the next call removes them.
     pub(crate) fn apply(&mut self, table: &Table) -> Result<(), SteerError> {
         if self.table.as_ref() == Some(table) {
             return Ok(());
@@ -88,7 +88,7 @@ impl Maps {
         let rules = Rules::of(table, generation as u8);
         let mut new = Entries::default();
         if let Err(error) = self.insert(&rules, &mut new) {
-            // Out of force, so that they can go at once; flows that were there before stay.
+            // Of the other generation, so that they can be removed at once; flows that were there before stay.
             new.flows.retain(|key, _| !self.current.flows.contains_key(key));
             self.retired = new;
             self.reclaim()?;
@@ -107,7 +107,7 @@ impl Maps {
         self.reclaim()
     }
 
-    /// Claims nothing from now on, and returns when no program is running that still did.
+    /// Withdraws all claims, and returns when no program is running that still saw them.
     pub(crate) fn withdraw(&mut self) -> Result<(), SteerError> {
         let generation = self.written.active as usize ^ 1;
         self.written.config[generation] = State::EMPTY.config[0];
@@ -148,7 +148,7 @@ impl Maps {
         self.state.set(0, state, 0).map_err(wrote(".bss"))
     }
 
-    /// Removes what is out of force, after waiting until nobody can be using it.
+    /// Removes the entries out of force, after waiting until no program can be using them.
     fn reclaim(&mut self) -> Result<(), SteerError> {
         if self.retired.is_empty() {
             return Ok(());
@@ -184,7 +184,7 @@ impl Maps {
     }
 }
 
-/// The map of a name, as the type it must have.
+/// The map of this name, as the type it must have.
 pub(crate) fn typed<M: TryFrom<Map, Error = MapError>>(
     object: &mut Ebpf,
     name: &'static str,
@@ -197,7 +197,7 @@ pub(crate) fn wrote(map: &'static str) -> impl Fn(MapError) -> SteerError {
     move |error| SteerError::Map { map, action: "writing", error: Box::new(error) }
 }
 
-/// Removing what is not there is no error.
+/// Removing a missing entry is no error.
 fn gone(result: Result<(), MapError>, map: &'static str) -> Result<(), SteerError> {
     match result {
         Ok(()) | Err(MapError::KeyNotFound) => Ok(()),

@@ -1,4 +1,4 @@
-//! Questions to the kernel by rtnetlink, one after the other.
+//! Sends requests to the kernel by rtnetlink, one after the other.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -11,14 +11,14 @@ use netlink_packet_route::RouteNetlinkMessage;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with};
 
-/// Largest answer about one link; with hundreds of virtual functions it is long.
+/// Largest answer about one link, bytes; with hundreds of virtual functions it is long.
 const ANSWER_MAX: usize = 256 * 1024;
 
-/// A socket to ask by. It belongs to the network namespace in which it was opened, whatever thread uses it later.
+/// A netlink socket. It belongs to the network namespace in which it was opened, on whatever thread it is used later.
 #[derive(Debug)]
 pub(crate) struct Netlink(OwnedFd);
 
-/// One message of an answer: its type and what follows its header.
+/// One message of an answer: its type and the bytes after its header.
 pub(crate) struct Answer {
     pub(crate) kind: u16,
     pub(crate) payload: Vec<u8>,
@@ -30,7 +30,7 @@ impl Netlink {
         Ok(Self(socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?))
     }
 
-    /// Asks, and reads all that the kernel says to it.
+    /// Sends a request and reads all of the kernel's answer.
     pub(crate) fn ask(&self, message: RouteNetlinkMessage, flags: u16) -> io::Result<Vec<Answer>> {
         let mut header = NetlinkHeader::default();
         header.flags = NLM_F_REQUEST | NLM_F_ACK | flags;
@@ -42,7 +42,7 @@ impl Netlink {
         let mut buffer = vec![0; ANSWER_MAX];
         let mut answers = Vec::new();
         loop {
-            // The kernel answers within the send, and goes on with a long answer within each receive: this never waits.
+            // The kernel answers within the send, and continues a long answer within each receive: this never waits.
             let (len, _) = recv(&self.0, &mut buffer[..], RecvFlags::DONTWAIT)?;
             if let Some(end) = take_apart(&buffer[..len], &mut answers) {
                 return end.map(|()| answers);
@@ -51,7 +51,7 @@ impl Netlink {
     }
 }
 
-/// Adds the messages to the answers; says how it ended, if it did.
+/// Adds the messages in `bytes` to the answers; returns the result once the answer is complete.
 fn take_apart(mut bytes: &[u8], answers: &mut Vec<Answer>) -> Option<io::Result<()>> {
     while let Ok(message) = NetlinkBuffer::new_checked(bytes) {
         let (kind, payload) = (message.message_type(), message.payload());
@@ -67,7 +67,7 @@ fn take_apart(mut bytes: &[u8], answers: &mut Vec<Answer>) -> Option<io::Result<
     None
 }
 
-/// Whether the kernel's answer is that number.
+/// Whether the kernel's error is this one.
 pub(crate) fn is(error: &io::Error, errno: Errno) -> bool {
     error.raw_os_error() == Some(errno.raw_os_error())
 }

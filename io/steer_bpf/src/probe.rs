@@ -1,22 +1,22 @@
-//! What this kernel and our capabilities allow.
+//! Finds out what this kernel and our capabilities allow.
 
 use caps::{CapSet, Capability, CapsHashSet};
 
 use crate::{Path, Steering, TcAttach};
 
-/// What can be had, or a sentence why not. Nothing is attached to find out.
+/// What is available, or a sentence that says why not. Nothing is attached to find out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
     /// The programs of the packet path: the filter of its sockets, and the one at tc ingress.
     pub packet: Result<(), String>,
-    /// The better way to attach at tc that there is.
+    /// The better of the available ways to attach at tc.
     pub tc: TcAttach,
     /// XDP programs and AF_XDP sockets.
     pub xdp: Result<(), String>,
 }
 
-/// Finds out by loading the programs and by asking, which has no effect on any interface. Never by the kernel's version: what a newer
-/// one brought may have been taken over into an older one, or not be configured.
+/// Finds out by loading the programs and by queries, which has no effect on any interface. It never goes by the
+/// kernel's version: a newer feature may have been backported, or not be configured.
 #[must_use]
 pub fn probe() -> Probe {
     let held = caps::read(None, CapSet::Effective).unwrap_or_default();

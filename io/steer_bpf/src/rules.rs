@@ -1,4 +1,4 @@
-//! A table as the entries of the maps.
+//! Translates a table to the entries of the maps.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use crate::layout::{
     SourceKey, VLAN_NONE, family,
 };
 
-/// Everything a table puts into the maps for one generation.
+/// All map entries of a table, for one generation.
 pub(crate) struct Rules {
     pub(crate) config: Config,
     pub(crate) ports: Box<Ports>,
@@ -106,7 +106,7 @@ impl Rules {
     }
 }
 
-/// The configuration with the first own addresses; flags of claims are added with them.
+/// The configuration with the first local addresses; flags of claims are added with the claims.
 fn config(table: &Table) -> Config {
     let mut config = Config { mac: table.mac().0, frame_len_max: table.frame_len_max(), ..Config::default() };
     let of = |v4: bool| table.addresses().iter().filter(move |address| address.is_ipv4() == v4);
@@ -122,7 +122,7 @@ fn config(table: &Table) -> Config {
     config
 }
 
-/// Fills the slots, the rest with the last value: an empty slot must not look like an address.
+/// Fills the slots, the rest with the last value: an unused slot must not look like an address.
 fn fill<T: Copy>(slots: &mut [T], values: impl Iterator<Item = T>) {
     let mut values = values;
     let mut last = None;

@@ -1,4 +1,4 @@
-//! The programs of one interface: loaded, given rules, attached.
+//! The programs of one interface: loads them, gives them rules, attaches them.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -23,23 +23,23 @@ static XDP: &[u8] = include_bytes_aligned!("../object/xdp.o");
 
 pub(crate) const FILTER: &str = "twinpath_filter";
 pub(crate) const INGRESS: &str = "twinpath_ingress";
-/// The same program again.
+/// A second copy of the program.
 const INGRESS_AGAIN: &str = "twinpath_ingress_again";
 pub(crate) const REDIRECT: &str = "twinpath_xdp";
 
-/// Names of all our programs begin so.
+/// The names of all our programs begin with this.
 pub(crate) const OURS: &str = "twinpath_";
 
 /// Queues that can have a socket: the size of the map in bpf/xdp.c.
 pub const QUEUES_MAX: u32 = 1024;
 
-/// Queues that can have a socket filter of their own: as many as bpf/packet.c has programs.
+/// Queues that can have their own socket filter: bpf/packet.c has as many programs.
 pub const FILTERS_MAX: u32 = 64;
 
-/// Slots for frames that come directly, as many as a receive ring has by default.
+/// Slots of the direct ring, as many as a receive ring has by default.
 pub const DIRECT_SLOTS: u32 = 512;
 
-/// How claimed frames reach us.
+/// How claimed frames reach user space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Path {
     /// A packet socket, with the claim enforced at tc ingress.
@@ -68,14 +68,14 @@ impl XdpMode {
     }
 }
 
-/// What [`Steering::keep_first`] found, and did about it.
+/// What [`Steering::keep_first`] found and did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kept {
-    /// All is well.
+    /// The program was there and ran first.
     First,
-    /// The program of that name stood in front, and stands behind now.
+    /// The foreign program of that name ran before ours, and now runs after it.
     Passed(String),
-    /// Ours was not there any more, and is again.
+    /// Our program had been removed and was attached again.
     PutBack,
 }
 
@@ -90,7 +90,7 @@ pub struct Steering {
     object: Ebpf,
     maps: Maps,
     sockets: Option<XskMap<MapData>>,
-    /// Says that the program has found a worker stuck.
+    /// Records of the program that it has found a worker stuck.
     stuck: RingBuf<MapData>,
     fails_open: bool,
 }
@@ -104,17 +104,19 @@ impl Steering {
         Self::load_with(path, false, Duration::ZERO)
     }
 
-    /// As [`Steering::load`], but with programs that stop claiming for a queue by themselves once something has waited there for longer
-    /// than `after`, until its worker looks again. [`Steering::pending`] is where the worker says that it looks.
+    /// As [`Steering::load`], but with programs that withdraw the claims of a queue once a frame has been waiting
+    /// there for longer than `after`, until its worker reads its rings again. The worker reports that through
+    /// [`Steering::pending`].
     ///
     /// # Errors
-    /// As [`Steering::load`]; [`SteerError::Program`] also where the kernel has no coarse clock for programs (it came with Linux 5.11).
+    /// As [`Steering::load`]; [`SteerError::Program`] also where the kernel has no coarse clock for programs (added
+    /// in Linux 5.11).
     pub fn load_to_fail_open(path: Path, after: Duration) -> Result<Self, SteerError> {
         Self::load_with(path, false, after)
     }
 
-    /// As [`Steering::load`], but with programs that return their verdict rather than act on it: its number, and the
-    /// claim's index shifted left by 8. For test runs only; they act on no traffic right.
+    /// As [`Steering::load`], but with programs that return their verdict instead of acting on it: its number, and
+    /// the claim's index shifted left by 8. For test runs only; they handle traffic wrongly.
     #[doc(hidden)]
     pub fn load_for_test_run(path: Path) -> Result<Self, SteerError> {
         Self::load_with(path, true, Duration::ZERO)
@@ -157,19 +159,20 @@ impl Steering {
         Ok(Self { tc_links, tc_attach, ingress, xdp_links, object, maps, sockets, stuck, fails_open })
     }
 
-    /// Makes the rules equal the table, while traffic flows; see the crate's documentation for what a change can
-    /// mean for a frame. Waits for running programs to end, which may take tens of milliseconds.
+    /// Makes the rules equal the table while traffic flows; the crate's documentation says what a change can mean for
+    /// a frame. Waits for running programs to end, which may take tens of milliseconds.
     ///
     /// # Errors
-    /// [`SteerError::Map`]; the old rules are then in force, or the new ones if only clearing up behind them failed.
+    /// [`SteerError::Map`]; the old rules are then in force, or the new ones if only removing the old ones failed.
     pub fn apply(&mut self, table: &Table) -> Result<(), SteerError> {
         self.maps.apply(table)
     }
 
-    /// Lets a packet socket (`SOCK_RAW`, bound to `ETH_P_ALL`) have what is claimed and nothing else. With
-    /// `PACKET_FANOUT`, attach it to each socket of the group. Claims may be in force only while [`Steering::attach_tc`] has
-    /// been called and every socket is where it belongs: otherwise the kernel gets a copy of a claimed frame, or two sockets do. So
-    /// call [`Steering::apply`] last. `queue` is the number of the socket in the group, below [`FILTERS_MAX`].
+    /// Makes a packet socket (`SOCK_RAW`, bound to `ETH_P_ALL`) receive claimed frames and nothing else. With
+    /// `PACKET_FANOUT`, attach it to each socket of the group. Claims may be in force only after
+    /// [`Steering::attach_tc`] and while every socket is in place: otherwise the kernel gets a copy of a claimed
+    /// frame, or two sockets do. So call [`Steering::apply`] last. `queue` is the number of the socket in the group,
+    /// below [`FILTERS_MAX`].
     ///
     /// # Errors
     /// [`SteerError::OtherPath`], [`SteerError::Queue`], [`SteerError::Filter`].
@@ -177,7 +180,7 @@ impl Steering {
         if queue >= FILTERS_MAX {
             return Err(SteerError::Queue { queue, max: FILTERS_MAX });
         }
-        // Only the withdrawing of claims tells one queue from another.
+        // Filters differ by queue only if they withdraw claims.
         let name =
             if queue == 0 || !self.fails_open { FILTER.to_owned() } else { format!("{FILTER}_{queue}") };
         let Some(program) = self.object.program_mut(&name) else {
@@ -188,14 +191,14 @@ impl Steering {
         if filter.fd().is_err() {
             loaded(FILTER, filter.load())?;
         }
-        // The socket owns the attachment from here on; the identifier is of no use.
+        // The socket owns the attachment from here on; the identifier is not needed.
         filter.attach(socket).map_err(|error| SteerError::Filter(Box::new(error)))?;
         Ok(())
     }
 
-    /// Withholds claimed frames from the kernel, by a program at tc ingress in front of all others. One that stays behind when the
-    /// process is killed drops nothing, as nobody leaves notes any more: give no worker [`Steering::direct`] where
-    /// [`TcAttach::ends_with_process`] says that it would.
+    /// Withholds claimed frames from the kernel, by a program at tc ingress that runs before all others. A classic
+    /// filter whose process was killed drops nothing, as no filter leaves notes any more. For the same reason give no
+    /// worker [`Steering::direct`] if [`TcAttach::ends_with_process`] is false.
     ///
     /// # Errors
     /// [`SteerError::OtherPath`], [`SteerError::NoInterface`], [`SteerError::Tcx`], [`SteerError::Clsact`],
@@ -207,11 +210,12 @@ impl Steering {
         Ok(())
     }
 
-    /// Sees to it that the program at tc ingress is there, and is asked before those of others: one that stands in front and ends
-    /// the chain would hand the kernel what the socket has taken. After an error all is as before; call it again.
+    /// Makes sure that our program at tc ingress is attached and runs before foreign ones: one that runs first and
+    /// ends the chain would pass frames to the kernel that the socket has taken. After an error nothing has changed;
+    /// call it again.
     ///
     /// # Errors
-    /// As [`Steering::attach_tc`]; [`SteerError::Order`] without the right to ask (CAP_SYS_ADMIN).
+    /// As [`Steering::attach_tc`]; [`SteerError::Order`] without the right to query (CAP_SYS_ADMIN).
     pub fn keep_first(&mut self, ifindex: u32) -> Result<Kept, SteerError> {
         let kept = match self.tc_links.first() {
             None => Kept::PutBack,
@@ -225,7 +229,8 @@ impl Steering {
                 Position::Gone => Kept::PutBack,
             },
         };
-        // First the other one to the front, then this one off: at no time is nobody there to withhold what the socket takes.
+        // Attaches the other copy first, then detaches this one: at every moment one of them withholds what the
+        // socket takes.
         let former = self.ingress;
         self.ingress = if former == INGRESS { INGRESS_AGAIN } else { INGRESS };
         let had = self.tc_links.len();
@@ -237,7 +242,7 @@ impl Steering {
         Ok(kept)
     }
 
-    /// The program of somebody else that is asked before ours by links.
+    /// The foreign program that runs before ours by tcx links.
     fn before_us(&mut self, ifindex: u32) -> Result<Option<String>, SteerError> {
         let interface = interface_name(ifindex)?;
         let order = |error| SteerError::Order { interface: interface.clone(), error: Box::new(error) };
@@ -246,12 +251,12 @@ impl Steering {
         let (_, asked) = SchedClassifier::query_tcx(&interface, TcAttachType::Ingress).map_err(order)?;
         let name =
             |program: &ProgramInfo| program.name_as_str().unwrap_or("a program without a name").to_owned();
-        // Another instance of ours drops its own frames and nothing else: it may stand in front.
+        // Another twinpath instance drops only its own frames: it may run before us.
         let mut in_front = asked.iter().take_while(|program| program.id() != own).map(name);
         Ok(in_front.find(|name| !name.starts_with(OURS)))
     }
 
-    /// Puts the XDP program on an interface, by a link. A program that is there already stays.
+    /// Attaches the XDP program to an interface, by a link. A program that is attached already stays.
     ///
     /// # Errors
     /// [`SteerError::XdpHeld`] naming that program, [`SteerError::XdpWithoutLink`], [`SteerError::Xdp`],
@@ -270,25 +275,27 @@ impl Steering {
         Ok(())
     }
 
-    /// The kernel's number of our program on the XDP hook, to tell it from another's; `None` on the packet path.
+    /// The ID of our program on the XDP hook, to tell it from a foreign one; `None` on the packet path.
     #[must_use]
     pub fn xdp_program_id(&self) -> Option<u32> {
         let redirect: &Xdp = self.object.program(REDIRECT)?.try_into().ok()?;
         redirect.info().ok().map(|info| info.id())
     }
 
-    /// Ends all claims, waits until no program runs that still saw them, then takes the programs off the interface: in this
-    /// order no frame goes both ways. From then on nothing is added to a ring, and what is there already is to be served. Takes some
-    /// tens of milliseconds (an RCU grace period).
+    /// Withdraws all claims, waits until no program runs that still saw them, then detaches the programs: in this
+    /// order no frame goes both ways. From then on nothing is added to a ring; frames that are in a ring should still
+    /// be served. Takes some tens of milliseconds (an RCU grace period).
     pub fn detach(&mut self) {
-        // If that fails the links go all the same. Frames that the socket takes meanwhile then reach the kernel as well.
+        // If this fails, the links are removed nevertheless. Frames that the socket takes meanwhile then reach the
+        // kernel as well.
         let _ = self.maps.withdraw();
         self.tc_links.clear();
         self.xdp_links.clear();
     }
 
-    /// The memory into which the program at tc ingress puts claimed frames while a worker wants it: what both say to each
-    /// other, and [`DIRECT_SLOTS`] slots. Both are to be mapped. For one worker only: whoever asks gets the same.
+    /// The memory of the direct ring, into which the program at tc ingress puts claimed frames while a worker wants
+    /// it: the shared state, and [`DIRECT_SLOTS`] slots. The caller maps both. It is for one worker only: every call
+    /// returns the same memory.
     ///
     /// # Errors
     /// [`SteerError::OtherPath`].
@@ -300,8 +307,8 @@ impl Steering {
         Ok([map("direct")?, map("slots")?])
     }
 
-    /// The words that say since when something waits for the worker of a queue, to be mapped: [`QUEUES_MAX`] times
-    /// `twinpath_rings::pending::STRIDE` bytes. `None` if claims are never withdrawn.
+    /// The words that say since when a frame has been waiting for the worker of a queue, to be mapped: [`QUEUES_MAX`]
+    /// times `twinpath_rings::pending::STRIDE` bytes. `None` if claims are never withdrawn.
     #[must_use]
     pub fn pending(&self) -> Option<BorrowedFd<'_>> {
         match self.object.map("pending") {
@@ -310,13 +317,14 @@ impl Steering {
         }
     }
 
-    /// Readable when the program has withdrawn the claims of a queue, until [`Steering::read_stuck`]. `None` if it never does.
+    /// A descriptor that becomes readable when the program has withdrawn the claims of a queue, until
+    /// [`Steering::read_stuck`]. `None` if it never does.
     #[must_use]
     pub fn stuck(&self) -> Option<BorrowedFd<'_>> {
         self.fails_open.then(|| self.stuck.as_fd())
     }
 
-    /// Takes note of that.
+    /// Discards these records, so that the descriptor is no longer readable.
     pub fn read_stuck(&mut self) {
         while self.stuck.next().is_some() {}
     }
@@ -344,7 +352,7 @@ impl Steering {
         if queue < QUEUES_MAX { Ok(sockets) } else { Err(SteerError::Queue { queue, max: QUEUES_MAX }) }
     }
 
-    /// How many frames got which verdict, by stable name, summed over all CPUs.
+    /// Number of frames per verdict, by its stable name, summed over all CPUs.
     ///
     /// # Errors
     /// [`SteerError::Map`].
@@ -370,7 +378,7 @@ impl Drop for Steering {
     }
 }
 
-/// On older kernels the library would attach in the way that outlives a crash.
+/// On older kernels the library would attach in a way that outlives a crash.
 pub(crate) fn xdp_links() -> Result<(), SteerError> {
     if KernelVersion::current().is_ok_and(|version| version >= KernelVersion::new(5, 9, 0)) {
         Ok(())
@@ -391,11 +399,11 @@ pub(crate) fn loaded(name: &'static str, result: Result<(), ProgramError>) -> Re
     result.map_err(|error| SteerError::Program { name, error: Box::new(error) })
 }
 
-/// Why XDP was refused; who holds the interface, if that is why.
+/// The error for a refused XDP program; names the program that holds the interface, if that is the reason.
 pub(crate) fn refused(ifindex: u32, mode: XdpMode, error: ProgramError) -> SteerError {
     let held = match &error {
         ProgramError::SyscallError(error) => {
-            // EEXIST: a program in the other mode.
+            // EEXIST: a program is attached in the other mode.
             matches!(error.io_error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST))
         }
         _ => false,

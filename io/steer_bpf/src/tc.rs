@@ -1,4 +1,4 @@
-//! Attaching at tc, in either of the two ways.
+//! Attaches programs at tc, by BPF links or by classic filters.
 
 use std::fmt;
 use std::os::fd::AsFd as _;
@@ -16,16 +16,17 @@ use crate::steering::{OURS, interface_name};
 pub enum TcAttach {
     /// By BPF links, which end with the process.
     Tcx,
-    /// By classic filters, which stay behind if the process is killed, and then do nothing.
+    /// By classic filters, which stay if the process is killed, and then do nothing.
     Clsact,
 }
 
 impl TcAttach {
-    /// The better way that this kernel has. Nothing is attached to find out: it is asked which programs hang on links.
+    /// The better way that this kernel has. To find out, it is asked which programs are attached by links; nothing is
+    /// attached.
     #[must_use]
     pub fn here() -> Self {
         match SchedClassifier::query_tcx("lo", TcAttachType::Ingress) {
-            // Of an attachment that it does not know the kernel says EINVAL.
+            // The kernel returns EINVAL for an attachment type that it does not know.
             Err(ProgramError::SyscallError(error))
                 if error.call == "bpf_prog_query" && error.io_error.raw_os_error() == Some(libc::EINVAL) =>
             {
@@ -44,7 +45,7 @@ impl TcAttach {
         }
     }
 
-    /// Whether what is attached so goes with its process, however that ends.
+    /// Whether such an attachment ends with its process, however that ends.
     #[must_use]
     pub const fn ends_with_process(self) -> bool {
         matches!(self, Self::Tcx)
@@ -57,7 +58,7 @@ impl fmt::Display for TcAttach {
     }
 }
 
-/// A program at tc. Dropping it takes it off.
+/// A program at tc. Dropping it detaches it.
 pub(crate) enum TcLink {
     Tcx {
         /// Held, not read: the program is in force while it is open.
@@ -66,7 +67,8 @@ pub(crate) enum TcLink {
     Clsact(Filter),
 }
 
-/// Puts a loaded program in front of all others: what changes a frame before it would make it look like another.
+/// Attaches a loaded program before all others: a program that changed the frame first would make it look like
+/// another one.
 pub(crate) fn attach(
     program: &mut SchedClassifier,
     name: &str,
@@ -94,12 +96,12 @@ pub(crate) fn attach(
     }
 }
 
-/// Programs at tcx are asked before any filter, and can end the matter there.
+/// Refuses if a foreign tcx program is attached: those run before any filter and may end the chain.
 fn refuse_behind_tcx(interface: &str, hook: TcAttachType) -> Result<(), SteerError> {
-    // A kernel that has no tcx, or does not say, has nothing to tell.
+    // A kernel without tcx, or one that does not answer the query, has no such programs.
     let Ok((_, programs)) = SchedClassifier::query_tcx(interface, hook) else { return Ok(()) };
     let name = |program: &ProgramInfo| program.name_as_str().unwrap_or("without a name").to_owned();
-    // Ours leave to the next one what they do not drop.
+    // Our own programs pass on what they do not drop.
     let Some(name) = programs.iter().map(name).find(|name| !name.starts_with(OURS)) else { return Ok(()) };
     Err(SteerError::NotFirst { interface: interface.to_owned(), who: format!("the tcx program {name}") })
 }

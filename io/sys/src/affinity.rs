@@ -10,9 +10,9 @@ pub enum AffinityError {
     /// The CPU does not exist, is offline, or lies outside this process's cpuset.
     #[error("cannot run on CPU {cpu}: {source}; this process may use CPUs {allowed:?}")]
     Pin {
-        /// The CPU asked for.
+        /// The CPU requested.
         cpu: usize,
-        /// What may be used instead.
+        /// The CPUs that may be used.
         allowed: Vec<usize>,
         /// From `sched_setaffinity(2)`.
         source: rustix::io::Errno,
@@ -20,12 +20,12 @@ pub enum AffinityError {
     /// `sched_getaffinity(2)` failed.
     #[error("cannot read which CPUs this process may use: {0}")]
     Read(rustix::io::Errno),
-    /// A list of CPUs is not of the form `0,2-3`.
+    /// A list of CPUs does not have the form `0,2-3`.
     #[error("\"{list}\" is not a list of CPUs such as 0,2-3")]
     Parse {
         /// The text given.
         list: String,
-        /// The number in it that is none, where it is that.
+        /// The error of the number in it that cannot be parsed, if that is the reason.
         source: Option<ParseIntError>,
     },
 }
@@ -47,13 +47,13 @@ pub fn pin_current_thread(cpu: usize) -> Result<(), AffinityError> {
 /// The CPUs the calling thread may run on, in ascending order.
 ///
 /// # Errors
-/// [`AffinityError::Read`] when the kernel does not say.
+/// [`AffinityError::Read`] when the system call fails.
 pub fn allowed_cpus() -> Result<Vec<usize>, AffinityError> {
     let set = sched_getaffinity(None).map_err(AffinityError::Read)?;
     Ok((0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
 }
 
-/// Reads a list such as `0,2-3` (the kernel's own notation), in the order written.
+/// Parses a list such as `0,2-3` (the kernel's own notation), in the order written.
 ///
 /// # Errors
 /// [`AffinityError::Parse`] when the text is no such list, or names more CPUs than the kernel can have.

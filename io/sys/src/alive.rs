@@ -1,9 +1,10 @@
-//! A number that says whether the process that took it still runs.
+//! A number by which other processes can tell whether the process that holds it still runs.
 //!
-//! What a process leaves in the kernel's tables is no evidence of that process, and its number may be another's by now, or mean
-//! nothing in another PID namespace. So whoever leaves something there takes a number beside it: the name of a socket in the
-//! abstract namespace (unix(7)), which belongs to the network namespace, as interfaces do, whatever files and processes are seen.
-//! The kernel gives the name back when the process ends, however it ends. Numbers are drawn at random, so none is ever taken twice.
+//! What a process leaves in the kernel's tables does not prove that it still runs, and its process ID may belong to
+//! another process by now, or mean nothing in another PID namespace. So a process that leaves something there adds
+//! such a number: the name of a socket in the abstract namespace (unix(7)). That namespace belongs to the network
+//! namespace, as interfaces do, whatever files and processes are visible. The kernel frees the name when the process
+//! ends, however it ends. Numbers are drawn at random, so none is used twice.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
@@ -12,7 +13,7 @@ use std::os::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, socket_with};
 
-/// A number that is taken while this lives.
+/// A number, held while this exists.
 #[derive(Debug)]
 pub struct Alive {
     id: u64,
@@ -26,7 +27,7 @@ impl Alive {
     /// What socket(2) and bind(2) return.
     pub fn new() -> io::Result<Self> {
         let socket = socket()?;
-        // The keys of such a state are drawn by the kernel, and differ from those of the one before.
+        // The kernel draws the keys of such a state, and they differ from those of the previous one.
         let id = RandomState::new().hash_one(std::process::id());
         bind(&socket, &address(id)?)?;
         Ok(Self { id, _socket: socket })
@@ -39,8 +40,8 @@ impl Alive {
     }
 }
 
-/// Whether somebody in the calling thread's network namespace has that number. What cannot be asked is taken to be alive: a security
-/// module may forbid to ask.
+/// Whether a process in the calling thread's network namespace holds this number. If that cannot be asked, as a
+/// security module may forbid it, the answer is yes.
 #[must_use]
 pub fn is_alive(id: u64) -> bool {
     let asked = socket().and_then(|socket| Ok(connect(&socket, &address(id)?)?));

@@ -1,4 +1,4 @@
-//! Heap allocations, counted per thread: how a worker proves that it makes none while packets flow.
+//! Counts heap allocations per thread: tests use it to prove that a worker makes none while packets flow.
 #![allow(unsafe_code, reason = "a global allocator is an unsafe trait; every call is passed on unchanged")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -10,24 +10,26 @@ thread_local! {
     static BYTES: Cell<i64> = const { Cell::new(0) };
 }
 
-/// The system's allocator with a count per thread. A program that wants the count declares it its global allocator.
+/// The system's allocator with a count per thread. A program that needs the count declares it as its global
+/// allocator.
 #[derive(Debug)]
 pub struct Counting;
 
-/// Allocations this thread has made so far; always 0 in a program whose allocator is not [`Counting`].
+/// Number of allocations by this thread so far; always 0 in a program whose allocator is not [`Counting`].
 #[must_use]
 pub fn of_this_thread() -> u64 {
     COUNT.with(Cell::get)
 }
 
-/// Bytes this thread has allocated and not freed, as they were asked for; what it freed of another thread's counts against it.
+/// Bytes allocated minus bytes freed by this thread, by requested sizes. Freeing another thread's memory counts
+/// against this one.
 #[must_use]
 pub fn bytes_of_this_thread() -> i64 {
     BYTES.with(Cell::get)
 }
 
 fn count(bytes: usize) {
-    // A thread that is going away may have lost its locals already; its last allocations don't matter.
+    // A thread that is ending may have lost its thread-local storage already; its last allocations do not matter.
     let _ = COUNT.try_with(|count| count.set(count.get() + 1));
     let _ = BYTES.try_with(|held| held.set(held.get() + bytes as i64));
 }

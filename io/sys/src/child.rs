@@ -1,4 +1,4 @@
-//! Child processes that cannot outlive us, placed in a namespace and on CPUs before they run.
+//! Child processes that cannot outlive their parent, placed in a namespace and on CPUs before they run.
 
 #![allow(unsafe_code, reason = "hooks between fork and exec; the CPU clock of another process")]
 
@@ -13,12 +13,12 @@ use rustix::thread::CpuSet;
 
 use crate::netns::{self, Namespace};
 
-/// Where a child runs. The default is: where its parent does.
+/// Where a child runs. The default is the placement of its parent.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Placement<'a> {
     /// The network namespace.
     pub namespace: Option<&'a Namespace>,
-    /// The CPUs it may run on, all its threads; empty: those of its parent.
+    /// The CPUs that all its threads may run on; empty: those of its parent.
     pub cpus: &'a [usize],
 }
 
@@ -65,7 +65,7 @@ fn cpu_set(cpus: &[usize]) -> CpuSet {
     set
 }
 
-/// CPU time that a process has used, user and system, all its threads, those that ended included: exact to the
+/// CPU time that all threads of a process have used, user and system, ended threads included. It is exact to the
 /// nanosecond also while they run, unlike `/proc/PID/stat`, which counts ticks.
 ///
 /// # Errors
@@ -95,7 +95,7 @@ mod tests {
     use crate::affinity::allowed_cpus;
 
     fn sleeper(placement: Placement<'_>) -> Child {
-        // `cat` waits for its input to end, which it does not while the child handle lives.
+        // `cat` ends when its input does, which stays open while the child handle exists.
         let mut command = Command::new("cat");
         command.stdin(Stdio::piped()).stdout(Stdio::null());
         place(&mut command, placement).unwrap();
@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn a_child_dies_with_the_thread_that_spawned_it() {
         let mut child = std::thread::spawn(|| sleeper(Placement::default())).join().unwrap();
-        // Held here, so that `wait` does not end the input, and with it `cat`, first.
+        // Held here, so that `wait` does not close the input, and thereby end `cat`, first.
         let input = child.stdin.take();
         assert_eq!(child.wait().unwrap().signal(), Some(Signal::KILL.as_raw()));
         drop(input);

@@ -1,9 +1,10 @@
-//! The clocks of this host. Only `runtime/`, `bin/` and the plain peers read them; everything else is told the time.
+//! The clocks of this host. Only `runtime/`, `bin/` and the plain peers read them; all other code gets the time as an
+//! argument.
 
 use rustix::time::{ClockId, Timespec, clock_getres, clock_gettime};
 use twinpath_time::{Duration, Instant};
 
-/// Now, on `CLOCK_MONOTONIC`: through the vDSO, some 25 ns where the clock source is the TSC.
+/// The time of `CLOCK_MONOTONIC`: read through the vDSO, some 25 ns where the clock source is the TSC.
 #[must_use]
 pub fn now() -> Instant {
     Instant::from_nanos(nanos(clock_gettime(ClockId::Monotonic)))
@@ -21,13 +22,13 @@ pub fn process_cpu_time() -> Duration {
     Duration::from_nanos(nanos(clock_gettime(ClockId::ProcessCPUTime)))
 }
 
-/// The kernel's timer tick, 1/HZ: it is what the coarse clocks are advanced by (`KTIME_LOW_RES` in kernel/time/timekeeping.c).
+/// The kernel's timer tick, 1/HZ: the step of the coarse clocks (`KTIME_LOW_RES` in kernel/time/timekeeping.c).
 #[must_use]
 pub fn tick() -> Duration {
     Duration::from_nanos(nanos(clock_getres(ClockId::MonotonicCoarse)))
 }
 
-/// These clocks start at zero and never show a negative time.
+/// These clocks start at zero and never return a negative time.
 fn nanos(time: Timespec) -> u64 {
     (time.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(time.tv_nsec as u64)
 }

@@ -1,9 +1,11 @@
-//! A latency request for one CPU: while it is held, that CPU enters only idle states it can leave within the given time.
+//! A latency request for one CPU: while it is held, that CPU enters only idle states it can leave within the given
+//! time.
 //!
-//! `/sys/devices/system/cpu/cpuN/power/pm_qos_resume_latency_us` (Documentation/ABI/testing/sysfs-devices-power). Other CPUs
-//! stay free to rest deeply, and a change interrupts none of them, unlike [`LatencyRequest`](crate::LatencyRequest). But the
-//! value is one for everybody, and it stays when its writer dies. So it is taken only where nobody else has set one, under a
-//! lock, and what it was is kept in a file: whoever comes next puts back what the dead left ([`restore_abandoned`]).
+//! `/sys/devices/system/cpu/cpuN/power/pm_qos_resume_latency_us` (Documentation/ABI/testing/sysfs-devices-power).
+//! Other CPUs may still use deep idle states, and a change interrupts none of them, unlike
+//! [`LatencyRequest`](crate::LatencyRequest). But the kernel keeps one value for all writers, and it stays when its
+//! writer dies. So it is set only where nobody else has set one, under a lock, and the former value is kept in a
+//! file: the next instance restores what a dead one left ([`restore_abandoned`]).
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, Write as _};
@@ -16,19 +18,20 @@ use rustix::io::Errno;
 
 use crate::trusted_dir::{TrustError, TrustedDir};
 
-/// The kernel's word for "no time at all": only the shallowest state. (A zero means: no request.)
+/// The value for "no latency at all": only the shallowest state. (A zero means: no request.)
 const NONE_AT_ALL: &str = "n/a\n";
 
-/// The kernel's word for "no request".
+/// The value for "no request".
 const NO_REQUEST: &str = "0\n";
 
-/// Longest text in a file of former values, bytes: a number of 32 bits.
+/// Longest text in a file with a former value, bytes: a number of 32 bits.
 const LEFT_MAX: u64 = 32;
 
-/// Times to try for a file that others remove at the same time.
+/// How often to retry opening a file that others remove at the same time.
 const TRIES: usize = 16;
 
-/// The right to make requests for one CPU, and the request itself while it is held. Dropping it puts everything back.
+/// The right to make requests for one CPU, and the request itself while it is held. Dropping it restores the former
+/// value.
 #[derive(Debug)]
 pub struct CpuRequest {
     value: File,
@@ -40,49 +43,49 @@ pub struct CpuRequest {
 /// Why no request can be made for a CPU.
 #[derive(Debug, thiserror::Error)]
 pub enum CpuRequestError {
-    /// The kernel's file is not there, or not for us.
+    /// The kernel's file is missing or may not be opened.
     #[error("cannot open {}: {source}; a latency request for one CPU needs root and a writable /sys", path.display())]
     Open {
-        /// The file.
+        /// Its path.
         path: PathBuf,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
-    /// Somebody else has made one.
+    /// Another program has made a request.
     #[error("CPU {cpu} already has a latency request of {found} us that is not ours")]
     Foreign {
         /// The CPU.
         cpu: usize,
-        /// What it is.
+        /// The value found.
         found: String,
     },
-    /// Another instance of ours makes requests for it.
+    /// Another twinpath instance makes requests for this CPU.
     #[error("another instance makes latency requests for CPU {cpu} ({} is locked)", path.display())]
     Shared {
         /// The CPU.
         cpu: usize,
-        /// Whose lock it is.
+        /// The lock that it holds.
         path: PathBuf,
     },
-    /// What was there before cannot be written down.
+    /// The former value could not be saved.
     #[error("cannot keep {}: {source}; without it nobody could put back the value after a crash", path.display())]
     Journal {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
-    /// The folder for that, or the file, is somebody else's.
+    /// The directory of saved values, or the file, belongs to another user.
     #[error("{0}; without it nobody could put back the value after a crash")]
     Trust(#[from] TrustError),
 }
 
 impl CpuRequest {
-    /// The right to ask that `cpu` leaves idle within `max_exit_us` (0: only the shallowest state). Nothing is asked for yet.
-    /// `directory` is where the former value is kept; it is made if it is missing.
+    /// Acquires the right to limit the exit latency of `cpu` to `max_exit_us` (0: only the shallowest state). No
+    /// request is made yet. `directory` is where the former value is kept; it is created if it is missing.
     ///
     /// # Errors
-    /// [`CpuRequestError`]: nothing is changed then.
+    /// [`CpuRequestError`]: nothing has changed then.
     pub fn open(cpu: usize, max_exit_us: u32, directory: &Path) -> Result<Self, CpuRequestError> {
         Self::open_at(&value_path(cpu), cpu, max_exit_us, directory)
     }
@@ -119,9 +122,9 @@ impl CpuRequest {
         Ok(())
     }
 
-    /// Withdraws it. One system call, none if it is not held.
+    /// Withdraws the request. One system call, none if it is not held.
     pub fn release(&mut self) {
-        // The kernel takes this value always (`pm_qos_resume_latency_us_store` in drivers/base/power/sysfs.c).
+        // The kernel always accepts this value (`pm_qos_resume_latency_us_store` in drivers/base/power/sysfs.c).
         if self.held && self.value.write_all_at(NO_REQUEST.as_bytes(), 0).is_ok() {
             self.held = false;
         }
@@ -137,11 +140,12 @@ impl Drop for CpuRequest {
     }
 }
 
-/// Puts back what dead processes left: the CPUs whose request is withdrawn. A value that somebody changed since stays.
+/// Restores the values that dead processes left, and returns the CPUs concerned. A value that somebody changed since
+/// stays.
 ///
 /// # Errors
-/// [`TrustError`], unless there is no such folder: one that others own or could write is not acted upon, nor is such a file.
-/// CPUs that cannot be put right are left for the next one.
+/// [`TrustError`], unless there is no such directory: a directory or file that others own or can write is not used.
+/// CPUs that cannot be restored are left for the next call.
 pub fn restore_abandoned(directory: &Path) -> Result<Vec<usize>, TrustError> {
     let directory = match TrustedDir::open(directory) {
         Ok(directory) => Arc::new(directory),
@@ -164,7 +168,7 @@ pub fn restore_abandoned(directory: &Path) -> Result<Vec<usize>, TrustError> {
     Ok(restored)
 }
 
-/// The file of a CPU, in the folder of former values.
+/// The name of a CPU's file in the directory of former values.
 fn name_of(cpu: usize) -> String {
     format!("cpu{cpu}")
 }
@@ -180,7 +184,8 @@ fn read(value: &File) -> io::Result<String> {
     Ok(text.lines().next().unwrap_or_default().trim().to_owned())
 }
 
-/// A locked file with what we write, there as long as we may have written it. Its lock goes with its process.
+/// A locked file with the value that we write. It exists while we may have written it. The kernel releases the lock
+/// with the process.
 #[derive(Debug)]
 struct Journal {
     directory: Arc<TrustedDir>,
@@ -189,7 +194,7 @@ struct Journal {
 }
 
 impl Journal {
-    /// `None` if somebody who lives has it.
+    /// `None` if a living process holds it.
     fn lock(directory: &Arc<TrustedDir>, cpu: usize) -> Result<Option<Self>, TrustError> {
         let name = name_of(cpu);
         let failed = |error: io::Error| TrustError::Open { path: directory.path().join(&name), error };
@@ -200,7 +205,7 @@ impl Journal {
                 Err(Errno::WOULDBLOCK) => return Ok(None),
                 Err(error) => return Err(failed(error.into())),
             }
-            // Its last owner may have removed it between the two calls: then this is a file that nobody else will find.
+            // Its last owner may have removed it between the two calls: then no other process will find this file.
             if file.metadata().map_err(failed)?.nlink() > 0 {
                 return Ok(Some(Self { directory: Arc::clone(directory), name, file }));
             }
@@ -208,7 +213,7 @@ impl Journal {
         Ok(None)
     }
 
-    /// Undoes what the last owner left: whether there was anything to undo.
+    /// Restores what the last owner left; returns whether there was anything to restore.
     fn put_back(&mut self, value: &File) -> io::Result<bool> {
         let mut left = String::new();
         self.file.rewind()?;
@@ -221,7 +226,7 @@ impl Journal {
         Ok(ours)
     }
 
-    /// Writes down what we will write, before it is written.
+    /// Saves the value that we are about to write.
     fn keep(&mut self, ours: &str) -> io::Result<()> {
         self.file.set_len(0)?;
         self.file.rewind()?;
@@ -229,7 +234,8 @@ impl Journal {
     }
 
     fn remove(&mut self) {
-        // Only while it is locked, so that nobody else's is removed; what cannot be removed is found empty.
+        // Removed only while it is locked, so that nobody else's is removed. A file that cannot be removed is left
+        // empty.
         let _ = self.file.set_len(0);
         let _ = self.directory.remove(&self.name);
     }
@@ -242,7 +248,7 @@ mod tests {
 
     use super::*;
 
-    /// A file that behaves like the kernel's, and a directory for what is kept. Both go at the end.
+    /// A file that behaves like the kernel's, and a directory for saved values. Both are removed at the end.
     struct Scene(PathBuf);
 
     impl Scene {
@@ -258,7 +264,7 @@ mod tests {
             CpuRequest::open_at(&self.0.join("value"), 3, max_exit_us, &self.0.join("kept"))
         }
 
-        /// The first line: a file, unlike the kernel, keeps the end of a longer value.
+        /// The first line: a regular file, unlike the kernel's, keeps the end of a longer value.
         fn value(&self) -> String {
             read(&File::open(self.0.join("value")).unwrap()).unwrap()
         }
@@ -305,10 +311,10 @@ mod tests {
         fs::create_dir_all(scene.0.join("kept")).unwrap();
         fs::write(scene.0.join("kept/cpu3"), "n/a").unwrap();
         fs::write(scene.0.join("value"), "n/a\n").unwrap();
-        // Found by the next one that wants this CPU: it can have it.
+        // The next instance that wants this CPU finds it and can use it.
         drop(scene.open(0).unwrap());
         assert_eq!(scene.value(), "0");
-        // Somebody else has changed it in between: it stays.
+        // Somebody else has changed the value in between: it stays.
         fs::write(scene.0.join("kept/cpu3"), "n/a").unwrap();
         fs::write(scene.0.join("value"), "7\n").unwrap();
         assert!(matches!(scene.open(0), Err(CpuRequestError::Foreign { .. })));
@@ -321,20 +327,20 @@ mod tests {
         let (kept, victim) = (scene.0.join("kept"), scene.0.join("victim"));
         fs::create_dir_all(&kept).unwrap();
         fs::write(&victim, "n/a").unwrap();
-        // A link in place of the file: neither locked, emptied nor removed.
+        // A symbolic link in place of the file is neither locked, emptied nor removed.
         std::os::unix::fs::symlink(&victim, kept.join("cpu3")).unwrap();
         assert!(matches!(scene.open(0), Err(CpuRequestError::Trust(TrustError::Link { .. }))));
         assert!(matches!(restore_abandoned(&kept), Err(TrustError::Link { .. })));
         assert_eq!(fs::read_to_string(&victim).unwrap(), "n/a");
         fs::remove_file(kept.join("cpu3")).unwrap();
-        // A file, then a folder, that a group could write.
+        // A file, then a directory, that a group can write.
         fs::write(kept.join("cpu3"), "n/a").unwrap();
         fs::set_permissions(kept.join("cpu3"), fs::Permissions::from_mode(0o660)).unwrap();
         assert!(matches!(restore_abandoned(&kept), Err(TrustError::Mode { .. })));
         fs::set_permissions(&kept, fs::Permissions::from_mode(0o770)).unwrap();
         assert!(matches!(scene.open(0), Err(CpuRequestError::Trust(TrustError::Mode { .. }))));
         assert!(matches!(restore_abandoned(&kept), Err(TrustError::Mode { .. })));
-        // A link in place of the folder.
+        // A symbolic link in place of the directory.
         fs::rename(&kept, scene.0.join("real")).unwrap();
         std::os::unix::fs::symlink(scene.0.join("real"), &kept).unwrap();
         assert!(matches!(restore_abandoned(&kept), Err(TrustError::Link { .. })));
@@ -356,7 +362,7 @@ mod tests {
         request.release();
         assert_eq!(now(), NO_REQUEST);
         request.hold().unwrap();
-        // As kill -9 leaves it: the lock goes, the value and the file stay.
+        // The state after kill -9: the lock is released, the value and the file stay.
         assert_eq!(restore_abandoned(&kept).unwrap(), [0; 0]);
         let CpuRequest { ref journal, .. } = request;
         flock(&journal.file, FlockOperation::Unlock).unwrap();

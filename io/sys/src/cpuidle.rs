@@ -1,7 +1,8 @@
-//! What the kernel says of idle CPUs: driver, governor, idle states, polling before a halt, CPUs set apart.
+//! Reads the kernel's information about idle CPUs: driver, governor, idle states, polling before a halt, isolated
+//! CPUs.
 //!
-//! It reads and never writes. What an idle state really costs is another matter: virtual machines say 1 us where it takes 50
-//! (`twinpath_worker::costs` measures it). Documentation/admin-guide/pm/cpuidle.rst.
+//! It reads and never writes. The values need not be true: virtual machines state 1 us for an idle state that takes
+//! 50 (`twinpath_worker::costs` measures it). Documentation/admin-guide/pm/cpuidle.rst.
 
 use std::fs;
 
@@ -16,11 +17,11 @@ const CPUS: &str = "/sys/devices/system/cpu";
 pub struct IdleState {
     /// Name, as `POLL`, `C1`, `C6`.
     pub name: String,
-    /// Longest time to leave it, us.
+    /// Exit latency, us.
     pub exit_us: u32,
-    /// Shortest stay that is worth entering it, us.
+    /// Target residency: the shortest stay for which entering it pays, us.
     pub residency_us: u32,
-    /// Switched off by somebody.
+    /// Whether it was disabled by an administrator.
     pub disabled: bool,
 }
 
@@ -41,7 +42,7 @@ pub fn states(cpu: usize) -> Vec<IdleState> {
         .collect()
 }
 
-/// The cpuidle driver; `None` where there is none: a request can do nothing then.
+/// The cpuidle driver; `None` where there is none: then a latency request has no effect.
 #[must_use]
 pub fn driver() -> Option<String> {
     value(&format!("{CPUS}/cpuidle/current_driver")).filter(|driver| driver != "none")
@@ -55,20 +56,21 @@ pub fn governor() -> Option<String> {
         .filter(|governor| governor != "none")
 }
 
-/// How long an idle CPU of this guest polls before it halts, at most, ns (`guest_halt_poll_ns`); `None` without that driver.
+/// How long an idle CPU of this guest polls before it halts, at most, ns (`guest_halt_poll_ns`); `None` without that
+/// driver.
 #[must_use]
 pub fn guest_halt_poll_ns() -> Option<u64> {
     value("/sys/module/haltpoll/parameters/guest_halt_poll_ns")?.parse().ok()
 }
 
-/// How long `cpu` has been idle since the system started, as /proc/stat tells it: to 10 ms. `None` if it does not.
+/// How long `cpu` has been idle since boot, from /proc/stat, to 10 ms. `None` if it is not listed.
 #[must_use]
 pub fn idle_time(cpu: usize) -> Option<Duration> {
     let ticks = idle_ticks(&fs::read_to_string("/proc/stat").ok()?, cpu)?;
     Some(Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64))
 }
 
-/// Ticks of that CPU's line, idle and waiting for disks (proc_stat(5)).
+/// Ticks in that CPU's line: idle and waiting for I/O (proc_stat(5)).
 fn idle_ticks(stat: &str, cpu: usize) -> Option<u64> {
     let name = format!("cpu{cpu}");
     let line = stat.lines().find(|line| line.split_whitespace().next() == Some(&name))?;
@@ -76,13 +78,13 @@ fn idle_ticks(stat: &str, cpu: usize) -> Option<u64> {
     Some(fields.get(3)? + fields.get(4)?)
 }
 
-/// CPUs online, in ascending order; empty if the kernel does not say.
+/// CPUs online, in ascending order; empty if the kernel does not list them.
 #[must_use]
 pub fn online_cpus() -> Vec<usize> {
     cpus("online")
 }
 
-/// CPUs that the scheduler keeps other work off (`isolcpus=` or an isolated cpuset partition), in ascending order.
+/// CPUs isolated from other work by the scheduler (`isolcpus=` or an isolated cpuset partition), in ascending order.
 #[must_use]
 pub fn isolated_cpus() -> Vec<usize> {
     cpus("isolated")
@@ -92,7 +94,7 @@ fn cpus(list: &str) -> Vec<usize> {
     value(&format!("{CPUS}/{list}")).and_then(|text| parse_cpu_list(&text).ok()).unwrap_or_default()
 }
 
-/// What a file says, if it can be read and says anything.
+/// The content of a file, if it can be read and is not empty.
 fn value(path: &str) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     Some(text.trim().to_owned()).filter(|text| !text.is_empty())

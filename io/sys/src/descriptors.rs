@@ -1,10 +1,10 @@
-//! Which descriptors a dying process gives up last.
+//! Reserves low descriptor numbers, which a dying process closes last, for sockets that are slow to close.
 //!
-//! The kernel closes what a dead process held from the highest number down (`task_work_run`, kernel/task_work.c: last in,
-//! first out since Linux 4.3). To close a packet or AF_XDP socket takes up to two RCU grace periods of some 10 to 20 ms,
-//! in which the programs that claim frames and the sockets that hold ports would go on holding them. So these slow ones get
-//! low numbers, which are set aside before anything else is opened. On a kernel with another order all is closed as well,
-//! only later.
+//! The kernel closes a dead process's descriptors from the highest number down (`task_work_run`, kernel/task_work.c:
+//! last in, first out since Linux 4.3). Closing a packet or AF_XDP socket takes up to two RCU grace periods of some
+//! 10 to 20 ms, during which the programs that claim frames and the sockets that hold ports would stay in force. So
+//! these slow ones get low numbers, which are reserved before anything else is opened. On a kernel with another order
+//! everything is closed as well, only later.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, PoisonError};
@@ -13,18 +13,18 @@ use rustix::io::DupFlags;
 
 use crate::EventFd;
 
-/// Numbers set aside, each held by a descriptor of no use.
+/// Reserved numbers, each occupied by an unused descriptor.
 struct Numbers(Mutex<Vec<OwnedFd>>);
 
-/// Those of this process.
+/// The reserved numbers of this process.
 static SET_ASIDE: Numbers = Numbers(Mutex::new(Vec::new()));
 
-/// Sees to it that `count` numbers are set aside, the lowest that are free. As many as there are descriptors left.
+/// Reserves `count` numbers in all, the lowest that are free; fewer if the limit of descriptors is reached.
 pub fn set_aside(count: usize) {
     SET_ASIDE.fill(count);
 }
 
-/// Gives a socket that is slow to close one of the numbers set aside, if there is one left.
+/// Moves a socket that is slow to close to a reserved number, if there is one left.
 #[must_use]
 pub fn close_late(socket: OwnedFd) -> OwnedFd {
     SET_ASIDE.give(socket)
@@ -59,7 +59,8 @@ mod tests {
 
     #[test]
     fn a_slow_socket_gets_a_number_below_what_was_opened_before_it() {
-        // Other tests of this process open and close descriptors meanwhile, so those compared get numbers far above theirs.
+        // Other tests of this process open and close descriptors meanwhile, so those compared get numbers far above
+        // theirs.
         let far_above = || {
             let fd = OwnedFd::from(EventFd::new().expect("a descriptor"));
             fcntl_dupfd_cloexec(fd, 500).expect("a descriptor")

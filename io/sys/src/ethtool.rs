@@ -1,5 +1,5 @@
-//! What of an interface only the old ethtool ioctl tells: its driver, firmware and bus; and a switch. In a namespace of our
-//! own /sys shows the devices of its mount, not ours, so it is not asked.
+//! The ethtool ioctl: an interface's driver, firmware and bus, and switching its offloads. /sys is not used, as it
+//! shows the devices of the network namespace it was mounted in, which may not be ours.
 
 #![allow(unsafe_code, reason = "one ioctl with structs of fixed size")]
 
@@ -27,18 +27,18 @@ struct DriverInfo {
 
 const _: () = assert!(size_of::<DriverInfo>() == 196, "the size of struct ethtool_drvinfo");
 
-/// What is behind an interface.
+/// The driver of an interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Driver {
     /// Name of the driver.
     pub name: String,
-    /// Version of the firmware; empty without.
+    /// Version of the firmware; empty if there is none.
     pub firmware: String,
-    /// Address on its bus; empty without.
+    /// Bus address; empty if there is none.
     pub bus: String,
 }
 
-/// The driver behind the interface `name` of the calling thread's namespace. Needs no capability.
+/// The driver of the interface `name` in the calling thread's network namespace. Needs no capability.
 ///
 /// # Errors
 /// ENODEV for no such interface, EOPNOTSUPP for one without a driver name.
@@ -66,7 +66,7 @@ struct Value {
 /// An offload that can be switched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offload {
-    /// Segmentation of TCP by the device.
+    /// TCP segmentation offload.
     Segmentation,
     /// Generic receive offload.
     Receive,
@@ -86,7 +86,7 @@ pub fn set_offload(name: &str, offload: Offload, on: bool) -> io::Result<()> {
     unsafe { command(name, (&raw mut value).cast()) }
 }
 
-/// One ethtool command about an interface of the calling thread's namespace.
+/// Runs one ethtool command for an interface of the calling thread's namespace.
 ///
 /// # Safety
 /// `data` points to the live, writable struct of the command that its first field names.
@@ -94,7 +94,7 @@ unsafe fn command(name: &str, data: *mut libc::c_char) -> io::Result<()> {
     let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
     // SAFETY: `ifreq` is plain data, for which all zeroes is a valid value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    // One byte less than there is room for: the kernel expects a terminated name.
+    // One byte shorter than the field: the kernel expects a terminated name.
     if name.is_empty() || name.len() >= request.ifr_name.len() || name.contains('\0') {
         return Err(io::Error::from(rustix::io::Errno::NODEV));
     }
@@ -111,7 +111,7 @@ unsafe fn command(name: &str, data: *mut libc::c_char) -> io::Result<()> {
     Ok(())
 }
 
-/// Up to the terminator. Drivers say `N/A` for what they do not have.
+/// The text up to the terminator; empty for `N/A`, which drivers use for a missing value.
 fn text(field: &[u8; 32]) -> String {
     let length = field.iter().position(|byte| *byte == 0).unwrap_or(field.len());
     let text = String::from_utf8_lossy(&field[..length]).into_owned();

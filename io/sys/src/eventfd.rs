@@ -11,23 +11,23 @@ use rustix::io::{Errno, ReadWriteFlags, preadv2, read, retry_on_intr, write};
 pub struct EventFd(OwnedFd);
 
 impl EventFd {
-    /// One whose [`drain`](Self::drain) never blocks: for use with epoll or poll.
+    /// An eventfd whose [`drain`](Self::drain) never blocks: for use with epoll or poll.
     ///
     /// # Errors
-    /// From `eventfd(2)`: no file descriptor left.
+    /// From `eventfd(2)`: the limit of descriptors is reached.
     pub fn new() -> Result<Self, Errno> {
         eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(Self)
     }
 
-    /// One whose [`drain`](Self::drain) sleeps until it is signalled.
+    /// An eventfd whose [`drain`](Self::drain) sleeps until it is signalled.
     ///
     /// # Errors
-    /// From `eventfd(2)`: no file descriptor left.
+    /// From `eventfd(2)`: the limit of descriptors is reached.
     pub fn new_blocking() -> Result<Self, Errno> {
         eventfd(0, EventfdFlags::CLOEXEC).map(Self)
     }
 
-    /// One that another process passed to us.
+    /// An eventfd that another process passed to us.
     #[must_use]
     pub const fn from_fd(fd: OwnedFd) -> Self {
         Self(fd)
@@ -38,9 +38,9 @@ impl EventFd {
         self.signal_many(1);
     }
 
-    /// As `count` signals at once.
+    /// Signals `count` times at once.
     pub fn signal_many(&self, count: u64) {
-        // A full counter, 2^64 - 2 signals, is readable already; that is all a signal promises.
+        // A full counter, 2^64 - 2 signals, is readable already, which is all that a signal must achieve.
         let _ = retry_on_intr(|| write(&self.0, &count.to_ne_bytes()));
     }
 
@@ -53,10 +53,11 @@ impl EventFd {
         }
     }
 
-    /// As [`Self::drain`], and certain not to block: whoever else holds the descriptor shares its flags, and could have
-    /// taken `O_NONBLOCK` off it. (A write has no such form: never signal what an untrusted process holds.)
+    /// As [`Self::drain`], and guaranteed not to block: every holder of the descriptor shares its flags, and could
+    /// have cleared `O_NONBLOCK`. (There is no such form of a write: never signal an eventfd that an untrusted
+    /// process holds.)
     pub fn drain_shared(&self) -> u64 {
-        /// The present position: eventfds have none other.
+        /// The current position: eventfds have no other.
         const HERE: u64 = u64::MAX;
         let mut count = [0; 8];
         let mut into = [IoSliceMut::new(&mut count)];

@@ -1,4 +1,4 @@
-//! Descriptors to another process, over a UNIX socket (unix(7), SCM_RIGHTS).
+//! Passes descriptors to another process over a UNIX socket (unix(7), SCM_RIGHTS).
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -13,18 +13,18 @@ use rustix::net::{
 /// Most descriptors in one message.
 pub const FDS_MAX: usize = 8;
 
-/// What came.
+/// A received message.
 #[derive(Debug)]
 pub struct Received {
-    /// Bytes; 0 when the other side has closed.
+    /// Length in bytes; 0 when the peer has closed the socket.
     pub len: usize,
-    /// Descriptors, close-on-exec.
+    /// The descriptors, close-on-exec.
     pub fds: Vec<OwnedFd>,
-    /// There were more bytes, or more descriptors, than there was room for.
+    /// Whether bytes or descriptors were cut off because there was no room for them.
     pub is_cut: bool,
 }
 
-/// Sends `bytes`, and `fds` beside them, without waiting.
+/// Sends `bytes` together with `fds`, without waiting.
 ///
 /// # Errors
 /// EINVAL for more than [`FDS_MAX`]; else what `sendmsg(2)` returns.
@@ -38,7 +38,7 @@ pub fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(
     Ok(())
 }
 
-/// Receives one message into `into`, with the descriptors beside it; waits for it if the socket does.
+/// Receives one message into `into`, with its descriptors; waits for it if the socket blocks.
 ///
 /// # Errors
 /// What `recvmsg(2)` returns.

@@ -1,11 +1,12 @@
-//! An EtherType on an interface, held against other processes.
+//! Holds an EtherType on an interface against other processes.
 //!
-//! The kernel has no such lock, but it counts: each interface has a list of link-layer multicast addresses that it is to hear,
-//! with the number of those that asked for each (`__dev_mc_add` in net/core/dev_addr_lists.c; /proc/net/dev_mcast). So a
-//! claim is a packet socket with an address of our own in that list, made of interface and EtherType. It takes CAP_NET_RAW in
-//! the interface's network namespace, as the claim itself does, so no other user can take it or stand in its way; it belongs to
-//! the interface, whatever files the process sees; and it goes with the socket, however the process ends. The address is local
-//! (IEEE 802, bit 1 of the first byte), nobody sends to it, and the socket receives nothing.
+//! The kernel has no such lock, but it keeps a count: each interface has a list of link-layer multicast addresses to
+//! receive, with the number of users of each (`__dev_mc_add` in net/core/dev_addr_lists.c; /proc/net/dev_mcast). So a
+//! claim is a packet socket that adds an address derived from interface and EtherType to that list. This takes
+//! CAP_NET_RAW in the interface's network namespace, as the claim itself does, so no unprivileged user can take it or
+//! block it. It belongs to the interface, whatever files the process sees, and it ends with the socket, however the
+//! process ends. The address is locally administered (IEEE 802, bit 1 of the first byte), nobody sends to it, and the
+//! socket receives nothing.
 #![allow(unsafe_code, reason = "memberships of packet sockets have no safe wrapper")]
 
 use std::ffi::c_void;
@@ -18,7 +19,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use crate::descriptors::close_late;
 
-/// An EtherType held on an interface. Dropping it gives it up, which takes an RCU grace period of the kernel.
+/// An EtherType held on an interface. Dropping it releases it, which takes an RCU grace period of the kernel.
 #[derive(Debug)]
 pub struct FrameClaim {
     ethertype: u16,
@@ -26,19 +27,19 @@ pub struct FrameClaim {
 }
 
 impl FrameClaim {
-    /// Takes it, in the calling thread's network namespace; `None` if another process holds it. Of two that ask in the same
-    /// moment, neither gets it.
+    /// Takes the EtherType, in the calling thread's network namespace; `None` if another process holds it. If two
+    /// processes try at the same moment, neither gets it.
     ///
     /// # Errors
     /// What socket(2), bind(2) and setsockopt(2) return: `EPERM` without CAP_NET_RAW.
     pub fn take(ifindex: u32, ethertype: u16) -> io::Result<Option<Self>> {
-        // No protocol: it receives nothing, on no interface.
+        // Without a protocol it receives nothing, on no interface.
         let socket = socket_with(AddressFamily::PACKET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
         let socket = close_late(socket);
         bind(&socket, ifindex)?;
         let address = address(ifindex, ethertype);
         join(&socket, ifindex, address)?;
-        // From here on whoever else asks sees us, and we see whoever had asked before.
+        // From now on every other process sees us, and we see every process that came before.
         let list = read_to_string("/proc/thread-self/net/dev_mcast")?;
         Ok((count(&list, ifindex, address) == Some(1)).then_some(Self { ethertype, _socket: socket }))
     }
@@ -50,8 +51,8 @@ impl FrameClaim {
     }
 }
 
-/// Inodes of the sockets by which some process holds an EtherType on the interface, in the calling thread's network namespace:
-/// which EtherType cannot be seen. For a message.
+/// Inodes of the sockets with which processes hold EtherTypes on the interface, in the calling thread's network
+/// namespace, for an error message. Which EtherType it is cannot be seen.
 ///
 /// # Errors
 /// Reading /proc/net/packet.
@@ -67,14 +68,16 @@ pub fn holders(ifindex: u32) -> io::Result<Vec<u64>> {
     Ok(table.lines().skip(1).filter_map(inode).collect())
 }
 
-/// The address that stands for the claim. The interface is part of it, as a VLAN's list is copied to the device below.
+/// The address that represents the claim. The interface is part of it, as a VLAN's list is copied to the device
+/// below.
 fn address(ifindex: u32, ethertype: u16) -> [u8; 6] {
     let [_, a, b, c] = ifindex.to_be_bytes();
     let [d, e] = ethertype.to_be_bytes();
     [0x03, a, b, c, d, e]
 }
 
-/// How many have asked for the address, as a line of the list says: index, name, users, users that count for all, address.
+/// The number of users of the address, from the list's columns: index, name, users, users that count for all,
+/// address.
 fn count(list: &str, ifindex: u32, address: [u8; 6]) -> Option<u32> {
     let mut digits = String::new();
     for byte in address {
@@ -155,7 +158,7 @@ mod tests {
             let nobody = rustix::fs::Uid::from_raw(65_534);
             rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
             let taken = FrameClaim::take(LO, 0x88b5).unwrap_err();
-            // A capability in a namespace of its own is none in this one.
+            // A capability in a user namespace of its own is none in this one.
             // SAFETY: only this short-lived thread's user and network namespaces are unshared, no descriptors.
             let own = unsafe {
                 rustix::thread::unshare_unsafe(
@@ -164,7 +167,7 @@ mod tests {
             };
             (taken.kind(), own.ok().map(|()| FrameClaim::take(LO, 0x88b5)))
         };
-        // The threads' ends are kept until we have asked.
+        // The threads' sockets are kept until the test has checked.
         let (kind, _elsewhere) = namespace.run(squat).unwrap();
         assert_eq!(kind, io::ErrorKind::PermissionDenied);
         assert!(namespace.run(|| FrameClaim::take(LO, 0x88b5).unwrap().is_some()).unwrap());

@@ -1,4 +1,5 @@
-//! A packet socket that sees what passes an interface both ways, each frame with the kernel's own time (packet(7)).
+//! A packet socket that receives the frames of an interface in both directions, with the kernel's time stamps
+//! (packet(7)).
 #![allow(
     unsafe_code,
     reason = "recvmsg(2) with a timestamp beside the bytes; sockaddr_ll has no safe wrapper"
@@ -12,17 +13,17 @@ use std::ptr;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 
-/// Enough for every frame that may pass between two looks: each is charged with the memory of its whole buffer.
+/// Bytes; enough for all frames between two reads: each is charged with the memory of its whole buffer.
 const RECEIVE_BUFFER: usize = 64 << 20;
 
-/// What is known of a frame beside its bytes.
+/// Metadata of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tapped {
-    /// When the kernel took it in, or handed it to the device; nanoseconds since 1970.
+    /// When the kernel received it, or passed it to the device; nanoseconds since 1970.
     pub at_ns: u64,
-    /// Whether it leaves by the interface.
+    /// Whether it is an outgoing frame.
     pub outgoing: bool,
-    /// Bytes that were kept.
+    /// Bytes that were copied.
     pub kept: usize,
     /// Its length, from the MAC header on.
     pub length: usize,
@@ -32,7 +33,7 @@ pub struct Tapped {
 #[repr(C, align(8))]
 struct Control([u8; 64]);
 
-/// Sees every frame of one interface. It never blocks.
+/// A tap on one interface: it sees every frame and never blocks.
 #[derive(Debug)]
 pub struct FrameTap {
     fd: OwnedFd,
@@ -45,7 +46,7 @@ impl FrameTap {
     /// What the kernel returned: ENODEV without such an interface, EPERM without CAP_NET_RAW.
     pub fn open(interface: &str) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        // No protocol yet: until it is bound it would get the frames of every interface.
+        // No protocol yet: before the bind it would get the frames of every interface.
         let fd = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?;
         let index = rustix::net::netdevice::name_to_index(&fd, interface)?;
         sockopt::set_socket_recv_buffer_size_force(&fd, RECEIVE_BUFFER)?;
@@ -65,7 +66,7 @@ impl FrameTap {
         Ok(Self { fd })
     }
 
-    /// Takes the next frame; cut, if `buffer` is shorter.
+    /// Takes the next frame; truncated if `buffer` is shorter.
     ///
     /// # Errors
     /// [`Errno::AGAIN`] when there is none; what recvmsg(2) returns otherwise.
@@ -95,7 +96,7 @@ impl FrameTap {
         })
     }
 
-    /// Frames that found the socket's buffer full since the last call.
+    /// Frames lost since the last call because the socket's buffer was full.
     ///
     /// # Errors
     /// What getsockopt(2) returns.

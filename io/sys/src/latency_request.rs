@@ -9,7 +9,7 @@ use rustix::io::{Errno, write};
 
 const DEVICE: &str = "/dev/cpu_dma_latency";
 
-/// A request in force, withdrawn on drop.
+/// A request in force; dropping it withdraws it.
 #[derive(Debug)]
 pub struct LatencyRequest {
     _device: OwnedFd,
@@ -19,7 +19,7 @@ pub struct LatencyRequest {
 /// Why no request could be made.
 #[derive(Debug, thiserror::Error)]
 pub enum LatencyRequestError {
-    /// No such device, or not for us.
+    /// The device is missing or may not be opened.
     #[error("cannot open {DEVICE}: {0}; a CPU latency request needs root or write access to that device")]
     Open(Errno),
     /// The kernel refused the value.
@@ -33,9 +33,9 @@ pub enum LatencyRequestError {
 }
 
 impl LatencyRequest {
-    /// Asks that no CPU takes longer than `max_latency_us` to leave idle; 0 keeps them in the shallowest state.
+    /// Requests that no CPU takes longer than `max_latency_us` to leave idle; 0 keeps them in the shallowest state.
     ///
-    /// Whether that shortens a wake-up is the machine's business: without a cpuidle driver it does nothing.
+    /// Whether that shortens a wake-up depends on the machine: without a cpuidle driver it has no effect.
     ///
     /// # Errors
     /// [`LatencyRequestError`] when the device cannot be opened or refuses the value.
@@ -48,7 +48,7 @@ impl LatencyRequest {
         Ok(Self { _device: device, max_latency_us })
     }
 
-    /// The latency asked for.
+    /// The latency requested, us.
     #[must_use]
     pub fn max_latency_us(&self) -> i32 {
         self.max_latency_us
@@ -59,7 +59,7 @@ impl LatencyRequest {
 mod tests {
     use super::*;
 
-    /// The smallest request in force on the machine, as the device tells it.
+    /// The smallest request in force on the machine, from the device.
     fn in_force_us() -> i32 {
         let device = open(DEVICE, OFlags::RDONLY, Mode::empty()).unwrap();
         let mut value = [0; 4];

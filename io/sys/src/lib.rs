@@ -1,7 +1,8 @@
-//! What the kernel offers a process besides packets: clocks, CPUs, wake-ups, requests, sockets, settings.
+//! Thin, typed wrappers of the kernel's interfaces other than packet I/O: clocks, CPUs, wake-ups, latency requests,
+//! sockets, settings.
 //!
-//! Thin and typed: each module wraps one kernel interface, its errors naming the call that failed. It never decides
-//! when to use what; that is the business of `runtime/`.
+//! Each module wraps one kernel interface; its errors name the call that failed. Decisions when to use what belong to
+//! `runtime/`.
 
 pub mod affinity;
 pub mod alive;

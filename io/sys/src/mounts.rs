@@ -1,4 +1,4 @@
-//! Directories of one's own over those of the host: a private mount namespace.
+//! Private mounts that hide directories of the host.
 
 #![allow(unsafe_code, reason = "unshare(2) of the calling thread")]
 
@@ -14,36 +14,36 @@ use rustix::mount::{
 };
 use rustix::thread::UnshareFlags;
 
-/// What can go wrong while hiding the host's directories.
+/// What can fail while hiding the host's directories.
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
     /// The kernel refused a new mount namespace.
     #[error("cannot create a mount namespace ({0}): this needs CAP_SYS_ADMIN, so run as root or with sudo")]
     Unshare(Errno),
-    /// The mounts could not be cut off from the host's.
+    /// The mounts could not be made private.
     #[error("cannot make the mounts private ({0}): nothing was mounted")]
     Private(Errno),
-    /// A path that no mount call can take.
+    /// The path contains a zero byte.
     #[error("{}: a path with a zero byte cannot be mounted on", .0.display())]
     Path(PathBuf),
-    /// No /sys of our own.
+    /// A private /sys could not be mounted.
     #[error("cannot make a /sys of our own ({0}): this needs CAP_SYS_ADMIN, so run as root or with sudo")]
     Sysfs(Errno),
     /// An empty file system could not be mounted.
     #[error("cannot mount an empty tmpfs on {} ({error}): does the directory exist?", path.display())]
     Tmpfs {
-        /// Where.
+        /// The mount point.
         path: PathBuf,
         /// What mount(2) returned.
         error: Errno,
     },
 }
 
-/// Gives the calling thread, and what it starts from now on, an empty tmpfs of its own on each of `directories`. The host
-/// sees nothing of it, and it ends with the last process inside.
+/// Gives the calling thread, and what it starts from now on, an empty private tmpfs on each of `directories`. The
+/// host sees nothing of it, and it ends with the last process inside.
 ///
 /// # Errors
-/// [`MountError`]; the thread may then be in a namespace of its own with some of the mounts made.
+/// [`MountError`]; the thread may then be in a private mount namespace with some of the mounts made.
 pub fn hide(directories: &[&Path]) -> Result<(), MountError> {
     // SAFETY: only the mounts of this thread are unshared (and with them its working directory, as always with
     // CLONE_NEWNS). What makes `unshare` unsafe is CLONE_FILES, and that flag is not set.
@@ -59,8 +59,8 @@ pub fn hide(directories: &[&Path]) -> Result<(), MountError> {
     Ok(())
 }
 
-/// A /sys that shows the devices of the calling thread's network namespace, whatever is mounted at /sys. It is mounted
-/// nowhere: nobody sees it but who holds the descriptor, below `/proc/self/fd/N`, and it goes with it.
+/// A /sys that shows the devices of the calling thread's network namespace, whatever is mounted at /sys. It is not
+/// mounted anywhere: it is reached only through its descriptor, below `/proc/self/fd/N`, and ends with it.
 ///
 /// # Errors
 /// [`MountError::Sysfs`] without CAP_SYS_ADMIN.
@@ -112,7 +112,7 @@ mod tests {
             let devices = format!("/proc/self/fd/{}/class/net", sys.as_raw_fd());
             std::fs::read_dir(devices).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>()
         });
-        // ifb devices come with some kernels.
+        // Some kernels create ifb devices in every namespace.
         let names: Vec<_> =
             names.unwrap().into_iter().filter(|name| !name.to_string_lossy().starts_with("ifb")).collect();
         assert_eq!(names, ["lo"]);

@@ -1,8 +1,8 @@
-//! Anonymous network namespaces: nothing has to clean them up.
+//! Anonymous network namespaces, which nobody has to clean up.
 //!
-//! A namespace lives as long as somebody holds it: here one file descriptor, close-on-exec, never a name in
-//! `/run/netns`. When the holder ends, even by `kill -9`, the kernel takes the namespace down with every link,
-//! address and program in it.
+//! A namespace exists as long as it is held: here by one descriptor, close-on-exec, never by a name in `/run/netns`.
+//! When the holder ends, even by `kill -9`, the kernel removes the namespace with every link, address and program in
+//! it.
 
 #![allow(unsafe_code, reason = "unshare(2) of the calling thread")]
 
@@ -12,7 +12,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
-/// The calling thread's network namespace. `/sys` shows that of its mount instead, so nothing here reads it.
+/// The calling thread's network namespace. (`/sys` shows that of its mount instead.)
 const OWN_NAMESPACE: &str = "/proc/thread-self/ns/net";
 
 /// What can go wrong with a namespace.
@@ -24,7 +24,7 @@ pub enum NetnsError {
     /// The namespace exists, but its file cannot be opened.
     #[error("cannot open {OWN_NAMESPACE} ({0}): is /proc mounted?")]
     Open(Errno),
-    /// No file descriptor is left for a second holder.
+    /// The limit of descriptors is reached.
     #[error("cannot hold a network namespace a second time: {0}")]
     Duplicate(std::io::Error),
     /// A thread could not move into it.
@@ -38,14 +38,14 @@ pub enum NetnsError {
     Panicked,
 }
 
-/// A network namespace that only this value keeps alive (and the processes and sockets inside it).
+/// A network namespace that is kept only by this value (and by the processes and sockets inside it).
 #[derive(Debug)]
 pub struct Namespace {
     fd: OwnedFd,
 }
 
 impl Namespace {
-    /// A new, empty namespace: `lo`, down, and nothing else. The calling thread stays where it is.
+    /// Makes a new, empty namespace: it contains only `lo`, which is down. The calling thread stays in its own.
     ///
     /// # Errors
     /// [`NetnsError::Unshare`] without CAP_SYS_ADMIN.
@@ -60,16 +60,16 @@ impl Namespace {
         })?
     }
 
-    /// A second holder of the same namespace: it lives until both are gone.
+    /// A second holder of the same namespace, which exists until both are gone.
     ///
     /// # Errors
-    /// [`NetnsError::Duplicate`] when this process may open no more files.
+    /// [`NetnsError::Duplicate`] when the limit of descriptors is reached.
     pub fn duplicate(&self) -> Result<Self, NetnsError> {
         Ok(Self { fd: self.fd.try_clone().map_err(NetnsError::Duplicate)? })
     }
 
-    /// Runs `work` on a thread of its own inside this namespace and waits for it. Sockets it opens stay in the
-    /// namespace wherever they are used later.
+    /// Runs `work` on a new thread inside this namespace and waits for it. Sockets it opens stay in the namespace
+    /// wherever they are used later.
     ///
     /// # Errors
     /// [`NetnsError::Enter`] without CAP_SYS_ADMIN; [`NetnsError::Panicked`] if `work` panicked.

@@ -1,4 +1,4 @@
-//! An ordinary packet socket: whole frames of one type, one system call each (packet(7)).
+//! A plain packet socket for whole frames of one EtherType, one system call each (packet(7)).
 #![allow(unsafe_code, reason = "sockaddr_ll has no safe wrapper")]
 
 use std::ffi::{CString, c_void};
@@ -8,20 +8,20 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with};
 
-/// A packet socket bound to one interface. It blocks unless its descriptor is told otherwise.
+/// A packet socket bound to one interface. It blocks unless its descriptor is set to non-blocking.
 #[derive(Debug)]
 pub struct PacketSocket {
     fd: OwnedFd,
 }
 
 impl PacketSocket {
-    /// Opens a socket that gets the frames of `ethertype` that `ifindex` receives, from the MAC header on, and sends whole
-    /// frames by it. With an `ethertype` of 0 it only sends.
+    /// Opens a socket that receives the frames of `ethertype` on `ifindex`, from the MAC header on, and sends whole
+    /// frames there. With an `ethertype` of 0 it only sends.
     ///
     /// # Errors
     /// What `socket(2)` and `bind(2)` return.
     pub fn open(ifindex: u32, ethertype: u16) -> io::Result<Self> {
-        // No protocol yet: until it is bound it would get the frames of every interface.
+        // No protocol yet: before the bind it would get the frames of every interface.
         let fd = socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
         // SAFETY: an all-zero sockaddr_ll is a valid value of a struct of plain integers.
         let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
@@ -56,7 +56,7 @@ impl PacketSocket {
         Ok(Self { fd })
     }
 
-    /// The link-layer address of its interface; `None` if that has none of six bytes.
+    /// The link-layer address of its interface; `None` if it does not have six bytes.
     ///
     /// # Errors
     /// What `getsockname(2)` returns.
@@ -83,7 +83,7 @@ impl PacketSocket {
         send(&self.fd, frame, SendFlags::empty()).map(|_| ())
     }
 
-    /// Takes one frame; its whole length, also where it was cut to the buffer's.
+    /// Receives one frame and returns its whole length, also if it was truncated to the buffer.
     ///
     /// # Errors
     /// What `recv(2)` returns.
@@ -92,7 +92,7 @@ impl PacketSocket {
     }
 }
 
-/// The index of an interface of the calling thread's namespace.
+/// The index of an interface in the calling thread's namespace.
 ///
 /// # Errors
 /// `ENODEV` if there is none of that name.

@@ -1,4 +1,4 @@
-//! How the kernel's scheduler treats the calling thread: its policy, and what there is of real-time CPU time.
+//! The scheduling policy and priority of the calling thread, and the budget of real-time CPU time.
 //!
 //! sched(7). It never decides which priority is right.
 #![allow(unsafe_code, reason = "sched_setscheduler and sched_setattr are not in rustix")]
@@ -8,17 +8,18 @@ use std::mem;
 
 use rustix::io::Errno;
 
-/// Real-time priorities of the kernel (`SCHED_FIFO`), the lowest and the highest.
+/// Real-time priorities of the kernel (`SCHED_FIFO`), from the lowest to the highest.
 pub const FIFO_LEVELS: std::ops::RangeInclusive<u8> = 1..=99;
-/// Nice values, the best and the worst.
+/// Nice values, from the highest priority to the lowest.
 pub const NICE_LEVELS: std::ops::RangeInclusive<i8> = -20..=19;
-/// Slices that a normal thread may ask for, us (kernel/sched/syscalls.c, `__setparam_fair`).
+/// Slices that a normal thread may request, us (kernel/sched/syscalls.c, `__setparam_fair`).
 pub const SLICES_US: std::ops::RangeInclusive<u32> = 100..=100_000;
 
 /// Why a thread's priority was not changed.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum SchedulingError {
-    /// The control group has no real-time budget (`RT_GROUP_SCHED`), though we might otherwise.
+    /// The control group has no real-time budget (`RT_GROUP_SCHED`), although the thread would be permitted
+    /// otherwise.
     #[error(
         "the kernel refuses SCHED_FIFO in control group {group}: it has no real-time budget; give it one \
          (cpu.rt_runtime_us of it and of each group above it), start outside it, or choose nice:-20"
@@ -27,29 +28,29 @@ pub enum SchedulingError {
         /// The group.
         group: String,
     },
-    /// Not for us.
+    /// The process lacks the permission.
     #[error("no permission for {wanted}: it takes CAP_SYS_NICE, or a limit that allows it (ulimit -{limit})")]
     NotPermitted {
-        /// `SCHED_FIFO 1`, `nice -20`
+        /// What was requested: `SCHED_FIFO 1`, `nice -20`.
         wanted: String,
-        /// The limit's letter in bash.
+        /// The letter of the limit in bash's `ulimit`.
         limit: char,
     },
-    /// Anything else.
+    /// Any other error.
     #[error("the kernel refuses {wanted}: {source}")]
     Refused {
-        /// `SCHED_FIFO 1`, `nice -20`
+        /// What was requested: `SCHED_FIFO 1`, `nice -20`.
         wanted: String,
-        /// Why.
+        /// The kernel's error.
         source: Errno,
     },
-    /// The kernel took it and did nothing.
+    /// The kernel accepted the slice and ignored it.
     #[error("this kernel gives normal threads no slices of their own, which came with Linux 6.12")]
     NoSlices,
 }
 
-/// Puts the calling thread under `SCHED_FIFO` at `level` (1 to 99): before everything of normal priority on its CPU. What it
-/// forks is of normal priority.
+/// Puts the calling thread under `SCHED_FIFO` at `level` (1 to 99): it runs before every thread of normal priority on
+/// its CPU. Its children get normal priority.
 ///
 /// # Errors
 /// [`SchedulingError`].
@@ -78,9 +79,10 @@ pub fn set_nice(nice: i8) -> Result<(), SchedulingError> {
         })
 }
 
-/// Puts the calling thread under the normal policy with slices of so many microseconds (100 to 100,000): the shorter they are, the
-/// sooner it runs when it is woken beside a busy thread, and the sooner the other goes on (kernel/sched/fair.c, `PREEMPT_SHORT`).
-/// Its share of the CPU is that of a thread of nice 0, or less if its nice value was worse, so anybody may ask for it.
+/// Puts the calling thread under the normal policy with slices of so many microseconds (100 to 100,000). The shorter
+/// they are, the sooner it runs when it is woken beside a busy thread, and the sooner that one continues
+/// (kernel/sched/fair.c, `PREEMPT_SHORT`). Its share of the CPU is that of a thread of nice 0, or less if its nice
+/// value was higher, so it needs no privilege.
 ///
 /// # Errors
 /// [`SchedulingError`].
@@ -93,7 +95,7 @@ pub fn set_slice(slice_us: u32) -> Result<(), SchedulingError> {
     }
 }
 
-/// Puts the calling thread under the normal policy as threads are: at nice 0, or its own nice value if that was worse.
+/// Puts the calling thread under the default policy: at nice 0, or its own nice value if that was higher.
 ///
 /// # Errors
 /// [`SchedulingError`].
@@ -102,7 +104,8 @@ pub fn set_normal() -> Result<(), SchedulingError> {
     set_fair(0).map(drop).map_err(refused)
 }
 
-/// The normal policy with such slices (0: the kernel's own); the slices that the thread has now, 0 where the kernel does not say.
+/// Sets the normal policy with such slices (0: the kernel's default). Returns the slices that the thread now has, 0
+/// where the kernel does not report them.
 fn set_fair(slice_ns: u64) -> Result<u64, Errno> {
     let nice = rustix::process::getpriority_process(None)?.max(0);
     let size = size_of::<libc::sched_attr>() as u32;
@@ -137,7 +140,7 @@ fn last_error() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL)
 }
 
-/// Whether capabilities or limits allow it, so that a refusal must be the control group's.
+/// Whether capabilities or limits permit it, so that a refusal must come from the control group.
 fn may_be_real_time(level: u8) -> bool {
     let capable = rustix::thread::capabilities(None)
         .is_ok_and(|sets| sets.effective.contains(rustix::thread::CapabilitySet::SYS_NICE));
@@ -145,7 +148,7 @@ fn may_be_real_time(level: u8) -> bool {
     capable || limit.is_none_or(|limit| limit >= u64::from(level))
 }
 
-/// The control group that decides on real-time time: that of the `cpu` controller, or the only one.
+/// The control group that sets the real-time budget: that of the `cpu` controller, or the only one.
 fn control_group() -> String {
     let text = fs::read_to_string("/proc/thread-self/cgroup").unwrap_or_default();
     let path_of = |wanted: &str| {
@@ -158,22 +161,24 @@ fn control_group() -> String {
     path_of("cpu").or_else(|| path_of("")).unwrap_or_else(|| "of this process".to_owned())
 }
 
-/// What all real-time threads together may have of each CPU (sched_rt_period_us and sched_rt_runtime_us under
-/// /proc/sys/kernel; Documentation/scheduler/sched-rt-group.rst): beyond it they stand still until the period ends.
+/// The CPU time that all real-time threads together may use of each CPU (sched_rt_period_us and sched_rt_runtime_us
+/// under /proc/sys/kernel; Documentation/scheduler/sched-rt-group.rst): beyond it they are stopped until the period
+/// ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RealTimeBudget {
-    /// Microseconds per period; `None` if nothing limits them.
+    /// Microseconds per period; `None` without a limit.
     pub runtime_us: Option<u32>,
     /// The period, us.
     pub period_us: u32,
 }
 
 impl RealTimeBudget {
-    /// That of all, or of the calling thread's control group where that has less (`CONFIG_RT_GROUP_SCHED`).
+    /// Reads the global budget, or that of the calling thread's control group if it is smaller
+    /// (`CONFIG_RT_GROUP_SCHED`).
     #[must_use]
     pub fn read() -> Self {
         let all = Self::read_from("/proc/sys/kernel/sched_rt");
-        // Version 1 alone has such budgets; where its controllers are mounted is a custom, not a rule.
+        // Only cgroup version 1 has such budgets. These are the usual mount points of its controllers.
         let folders = ["/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct"].iter();
         let own = folders.map(|folder| format!("{folder}{}", control_group().trim_end_matches('/')));
         let own = own
@@ -183,7 +188,7 @@ impl RealTimeBudget {
         if own.permille() < all.permille() { own } else { all }
     }
 
-    /// As the kernel says it in two files; its own default (95 % of a second) if it does not.
+    /// The budget in the kernel's two files; its default (95 % of a second) if they cannot be read.
     fn read_from(files: &str) -> Self {
         let number = |name: &str| -> Option<i64> {
             fs::read_to_string(format!("{files}_{name}_us")).ok()?.trim().parse().ok()
@@ -208,12 +213,12 @@ impl RealTimeBudget {
 mod tests {
     use super::*;
 
-    /// On a thread of its own, so that no other test runs with what it sets.
+    /// Runs a test on a separate thread, so that no other test inherits its settings.
     fn apart<T: Send>(test: impl FnOnce() -> T + Send) -> T {
         std::thread::scope(|scope| scope.spawn(test).join().unwrap())
     }
 
-    /// `(policy, nice)` of the calling thread, as the kernel tells it (proc_pid_stat(5)).
+    /// `(policy, nice)` of the calling thread, from the kernel (proc_pid_stat(5)).
     fn now() -> (i32, i32) {
         let text = fs::read_to_string("/proc/thread-self/stat").unwrap();
         let fields: Vec<&str> = text.rsplit_once(')').unwrap().1.split_whitespace().collect();
@@ -237,7 +242,7 @@ mod tests {
     #[test]
     fn slices_need_no_privilege_and_are_refused_where_the_kernel_has_none() {
         let given = apart(|| {
-            // Whatever it was before.
+            // Any priority may have been set before.
             let _ = set_fifo(1);
             set_slice(100).map(|()| now())
         });
@@ -263,13 +268,13 @@ mod tests {
         assert_eq!(error, SchedulingError::Refused { wanted: "SCHED_FIFO 100".to_owned(), source });
     }
 
-    /// A control group of ours for the `cpu` controller, version 1; it goes at the end.
+    /// A control group of the `cpu` controller, version 1, that is removed at the end.
     struct Group(std::path::PathBuf);
 
     impl Group {
         fn new(name: &str) -> std::io::Result<Self> {
             let parent = std::path::Path::new("/sys/fs/cgroup/cpu");
-            // Without it the group would have no budget for a reason that is not its own.
+            // If the parent has no budget, the group could have none either, which would prove nothing.
             fs::read_to_string(parent.join("cpu.rt_runtime_us"))?;
             let path = parent.join(format!("twinpath-test-{name}-{}", std::process::id()));
             fs::create_dir(&path)?;

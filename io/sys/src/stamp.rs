@@ -1,12 +1,13 @@
-//! How long ago the kernel stamped a packet. Its stamps are of `CLOCK_REALTIME`, which somebody may set at any time: so this is
-//! asked only of moments just passed, and nothing but the difference leaves this file.
+//! Computes how long ago the kernel stamped a packet. The stamps are of `CLOCK_REALTIME`, which may be set at any
+//! time. So this is used only for very recent stamps, and only the difference leaves this file.
 
 use rustix::time::{ClockId, clock_gettime};
 use twinpath_time::{Duration, Instant};
 
 use crate::clock;
 
-/// How long before `now` the stamp was made, if that was after `since`; `None` if it can't be true, as the clock was set.
+/// How long before `now` the stamp was made, if it was after `since`; `None` if that is impossible because the clock
+/// was set.
 #[must_use]
 pub fn age(stamp_ns: u64, since: Instant, now: Instant) -> Option<Duration> {
     let passed_ns = clock::now().nanos_since(now);

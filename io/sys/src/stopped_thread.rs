@@ -1,12 +1,12 @@
-//! One thread of another process, stopped as by a debugger (ptrace(2)): for tests and measurements of what the others do meanwhile.
+//! Stops one thread of another process as a debugger does (ptrace(2)), for tests and measurements of a stuck worker.
 #![allow(unsafe_code, reason = "ptrace has no safe wrapper")]
 
 use std::io;
 use std::marker::PhantomData;
 use std::ptr;
 
-/// A thread that does not run. It goes on when this is dropped, or the thread that stopped it ends. Only that one may let it go on, so the
-/// value stays where it is.
+/// A stopped thread. It continues when this is dropped or when the thread that stopped it ends. Only that thread may
+/// continue it, so the value is not `Send`.
 #[derive(Debug)]
 pub struct StoppedThread {
     tid: libc::pid_t,
@@ -14,10 +14,10 @@ pub struct StoppedThread {
 }
 
 impl StoppedThread {
-    /// Stops thread `tid`, whatever it is doing, and waits until it has stopped.
+    /// Stops thread `tid` and waits until it has stopped.
     ///
     /// # Errors
-    /// What `ptrace(2)` or `waitpid(2)` returns: no such thread, no right to (CAP_SYS_PTRACE), somebody else traces it.
+    /// What `ptrace(2)` or `waitpid(2)` returns: no such thread, no permission (CAP_SYS_PTRACE), or another tracer.
     pub fn stop(tid: u32) -> io::Result<Self> {
         let tid = libc::pid_t::try_from(tid).map_err(|_| io::Error::from_raw_os_error(libc::ESRCH))?;
         request(libc::PTRACE_SEIZE, tid)?;
@@ -38,7 +38,7 @@ impl StoppedThread {
 
 impl Drop for StoppedThread {
     fn drop(&mut self) {
-        // The thread may be gone, with its process.
+        // The thread may have ended with its process.
         let _ = request(libc::PTRACE_DETACH, self.tid);
     }
 }

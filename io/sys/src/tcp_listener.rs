@@ -1,4 +1,4 @@
-//! Listening for TCP: one socket, or a group of them among which the kernel shares out what comes.
+//! TCP listeners: a single socket, or a group among which the kernel distributes new connections.
 #![allow(unsafe_code, reason = "TCP_REPAIR has no safe wrapper")]
 
 use std::ffi::c_int;
@@ -10,7 +10,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, soc
 
 use crate::udp_socket::bind_address;
 
-/// Connections waiting to be accepted, per socket; the host may allow fewer (`net.core.somaxconn`).
+/// Backlog per socket: connections that wait to be accepted; the host may allow fewer (`net.core.somaxconn`).
 const BACKLOG: i32 = 4096;
 
 /// `TCP_REPAIR_OFF` and `TCP_REPAIR_ON` of linux/tcp.h.
@@ -20,14 +20,15 @@ const REPAIR_ON: c_int = 1;
 /// Sockets that listen at one address and port.
 #[derive(Debug)]
 pub struct Group {
-    /// One for each who accepts.
+    /// One for each thread that accepts.
     pub listeners: Vec<OwnedFd>,
-    /// Keeps programs of the same user out of the group, who could join it otherwise; `None` for a single socket, which nobody can
-    /// join, and where the guard was refused (it needs CAP_NET_ADMIN).
+    /// Keeps programs of the same user from joining the group; `None` for a single socket, which nobody can join, and
+    /// where the guard was refused (it needs CAP_NET_ADMIN).
     pub guard: Option<OwnedFd>,
 }
 
-/// Listens on all addresses of both families, or at one, which need not be there yet, for nobody else to share.
+/// Listens on all addresses of both families, or on one, which need not exist yet. No other socket can share the
+/// port.
 ///
 /// # Errors
 /// What the kernel returns; `AddrInUse` if another socket listens there.
@@ -48,7 +49,7 @@ pub fn listen_group(address: Option<IpAddr>, port: u16, count: usize) -> io::Res
     if count <= 1 {
         return Ok(Group { listeners: vec![alone], guard: None });
     }
-    // Whoever holds the port already was found by that; from here on only a group may have it.
+    // If another socket held the port, that call has failed; from now on only a group may have it.
     let port = SocketAddr::try_from(getsockname(&alone)?).map_or(port, |local| local.port());
     drop(alone);
     let mut listeners = Vec::with_capacity(count);
@@ -66,16 +67,17 @@ fn open() -> io::Result<OwnedFd> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let fd = socket_with(AddressFamily::INET6, SocketType::STREAM, flags, None)?;
     sockopt::set_ipv6_v6only(&fd, false)?;
-    // A restart need not wait for the former instance's connections to time out (TIME_WAIT).
+    // A restart need not wait for the former instance's connections to leave TIME_WAIT.
     sockopt::set_socket_reuseaddr(&fd, true)?;
-    // Who answers gathers its replies, so the kernel need not wait for more; connections inherit it.
+    // The worker writes its replies in one call, so the kernel need not wait for more; connections inherit the
+    // option.
     sockopt::set_tcp_nodelay(&fd, true)?;
     Ok(fd)
 }
 
-/// A socket that is bound where a group listens, and shares with nobody: the kernel lets a socket join only if every one that is
-/// bound there would have it. To be bound there itself it is in repair for that moment, which passes the check by (tcp_repair_on()
-/// in net/ipv4/tcp.c, `inet_csk_get_port`).
+/// A socket that is bound to the group's address and does not share it: the kernel lets a socket join only if every
+/// one that is bound there shares. To be bound there itself it is put into TCP repair mode for that moment, which
+/// bypasses the check (tcp_repair_on() in net/ipv4/tcp.c, `inet_csk_get_port`).
 fn guard(address: Option<IpAddr>, port: u16) -> io::Result<OwnedFd> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let fd = socket_with(AddressFamily::INET6, SocketType::STREAM, flags, None)?;
@@ -114,7 +116,7 @@ mod tests {
         SocketAddr::try_from(getsockname(fd).expect("bound")).expect("an IP address").port()
     }
 
-    /// Another program of the same user that is ready to share.
+    /// Whether another program of the same user can join.
     fn joins(port: u16) -> bool {
         let fd = open().expect("a socket");
         sockopt::set_socket_reuseport(&fd, true).expect("set");

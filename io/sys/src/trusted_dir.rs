@@ -1,10 +1,10 @@
-//! A folder that only root and this user can change, and the files in it.
+//! A directory that only root and this user can change, and the files in it.
 //!
-//! What a process reads back and acts upon (a journal of settings, a command socket, a lock) has to come from itself or from
-//! root. A path says nothing about that: anybody may have made `/tmp/twinpath-1000`. So the folder is opened first, without
-//! following a link in its last part; owner and mode are taken from the open folder; and files are opened from there by a
-//! single name, again without following links, and checked in the same way. Folders above it decide only *which* folder is
-//! found, never what is in it.
+//! A process may act only on files (a journal of settings, a command socket, a lock) that it or root wrote. A path
+//! does not prove that: anybody may have made `/tmp/twinpath-1000`. So the directory is opened first, without
+//! following a symbolic link in its last component; owner and mode are read from the open directory; and files are
+//! opened from there by a single name, again without following links, and checked in the same way. The directories
+//! above only decide *which* directory is found, never what is in it.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -20,28 +20,28 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-/// Bits of a mode that let somebody else write: `S_IWGRP` and `S_IWOTH` of linux/stat.h.
+/// The mode bits that let others write: `S_IWGRP` and `S_IWOTH` of linux/stat.h.
 const OTHERS_WRITE: u32 = 0o022;
 
-/// `S_ISVTX`: in such a folder a file is removed or renamed only by its owner or the folder's.
+/// `S_ISVTX`: in such a directory a file can be removed or renamed only by its owner or the directory's.
 const STICKY: u32 = 0o1000;
 
-/// An open folder that was checked.
+/// An open directory that passed the checks.
 #[derive(Debug)]
 pub struct TrustedDir {
     fd: OwnedFd,
     path: PathBuf,
 }
 
-/// Why a folder or a file in it is not used.
+/// Why a directory or a file in it is not used.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
-    /// It cannot be opened or made.
+    /// It cannot be opened or created.
     #[error("cannot open {}: {error}", path.display())]
     Open {
-        /// The folder or file.
+        /// The directory or file.
         path: PathBuf,
-        /// Why.
+        /// The error.
         error: io::Error,
     },
     /// It is a symbolic link, which could lead anywhere.
@@ -50,31 +50,31 @@ pub enum TrustError {
         /// The link.
         path: PathBuf,
     },
-    /// It belongs to somebody else.
+    /// It belongs to another user.
     #[error(
         "{} belongs to user {uid}, not to root or this user ({own}): it is not used; remove it, or name another place",
         path.display()
     )]
     Owner {
-        /// The folder or file.
+        /// The directory or file.
         path: PathBuf,
-        /// Whose it is.
+        /// Its owner.
         uid: u32,
         /// Our effective user.
         own: u32,
     },
-    /// Somebody else could change it.
+    /// Others can change it.
     #[error(
         "{} can be written by others (mode {mode:03o}): it is not used; `chmod go-w` it if all that is in it is yours",
         path.display()
     )]
     Mode {
-        /// The folder or file.
+        /// The directory or file.
         path: PathBuf,
         /// Its mode.
         mode: u32,
     },
-    /// It is neither a folder nor an ordinary file, whichever was wanted.
+    /// It is not of the expected kind: a directory or a regular file.
     #[error("{} is not an ordinary file: it is not used; remove it, or name another place", path.display())]
     Kind {
         /// The file.
@@ -83,7 +83,7 @@ pub enum TrustError {
 }
 
 impl TrustError {
-    /// There is no such folder or file.
+    /// Whether there is no such directory or file.
     #[must_use]
     pub fn is_absent(&self) -> bool {
         matches!(self, Self::Open { error, .. } if error.kind() == io::ErrorKind::NotFound)
@@ -92,7 +92,7 @@ impl TrustError {
     fn open(path: &Path, error: Errno) -> Self {
         let path = path.to_owned();
         match error {
-            // With O_NOFOLLOW: ELOOP for a file, and for a folder ENOTDIR, as the link itself is none (open(2)).
+            // With O_NOFOLLOW: ELOOP for a file; for a directory ENOTDIR, as the link itself is none (open(2)).
             Errno::LOOP => Self::Link { path },
             Errno::NOTDIR if path.symlink_metadata().is_ok_and(|found| found.is_symlink()) => {
                 Self::Link { path }
@@ -103,7 +103,7 @@ impl TrustError {
 }
 
 impl TrustedDir {
-    /// Opens a folder that is there.
+    /// Opens an existing directory.
     ///
     /// # Errors
     /// [`TrustError`].
@@ -111,8 +111,8 @@ impl TrustedDir {
         Self::open_if(path, false)
     }
 
-    /// The same, but others may have files of their own in it, if it is sticky, as /tmp is. A name in such a folder may be
-    /// taken by anybody; what has been made there can be removed only by its owner.
+    /// As [`Self::open`], but others may have files of their own in it, if it is sticky, as /tmp is. Anybody may take
+    /// a name in such a directory; an existing file can be removed only by its owner.
     ///
     /// # Errors
     /// [`TrustError`].
@@ -133,7 +133,7 @@ impl TrustedDir {
         Ok(Self { fd, path: path.to_owned() })
     }
 
-    /// Opens a folder, and makes it first if it is missing, with those above it: mode 0755.
+    /// Opens a directory; first creates it, and those above it, if it is missing: mode 0755.
     ///
     /// # Errors
     /// [`TrustError`].
@@ -142,7 +142,7 @@ impl TrustedDir {
         Self::open(path)
     }
 
-    /// As [`Self::make`], for a folder that [`Self::open_shared`] would take.
+    /// As [`Self::make`], for a directory that [`Self::open_shared`] accepts.
     ///
     /// # Errors
     /// [`TrustError`].
@@ -151,26 +151,26 @@ impl TrustedDir {
         Self::open_shared(path)
     }
 
-    /// Where it was found.
+    /// The path by which it was opened.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The open folder.
+    /// The open directory.
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// Opens an ordinary file in it. With [`OFlags::CREATE`], one that is missing is made, mode 0600.
+    /// Opens a regular file in it. With [`OFlags::CREATE`] a missing one is created, mode 0600.
     ///
     /// # Errors
     /// [`TrustError`].
     pub fn file(&self, name: &str, flags: OFlags) -> Result<File, TrustError> {
         let path = self.path.join(name);
         single(name).map_err(|error| TrustError::open(&path, error))?;
-        // A pipe that somebody put there must not hold us up.
+        // Opening a pipe that somebody put there must not block.
         let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let fd = openat(&self.fd, name, flags, Mode::RUSR | Mode::WUSR)
             .map_err(|error| TrustError::open(&path, error))?;
@@ -182,7 +182,7 @@ impl TrustedDir {
         Ok(fd.into())
     }
 
-    /// What a name in it is, without following a link; `None` if there is nothing.
+    /// The status of a name in it, without following a link; `None` if it does not exist.
     ///
     /// # Errors
     /// [`TrustError::Open`].
@@ -194,7 +194,7 @@ impl TrustedDir {
         }
     }
 
-    /// Renames a file in it; one of the new name is replaced.
+    /// Renames a file in it; an existing one of the new name is replaced.
     ///
     /// # Errors
     /// What renameat(2) returns.
@@ -203,7 +203,7 @@ impl TrustedDir {
         Ok(())
     }
 
-    /// Removes a file; it is well if there is none.
+    /// Removes a file; a missing one is no error.
     ///
     /// # Errors
     /// What unlinkat(2) returns.
@@ -214,7 +214,7 @@ impl TrustedDir {
         }
     }
 
-    /// Brings what was renamed and removed to the disk.
+    /// Writes renames and removals to the disk.
     ///
     /// # Errors
     /// What fsync(2) returns.
@@ -248,7 +248,7 @@ fn make(path: &Path) -> Result<(), TrustError> {
     std::fs::DirBuilder::new().recursive(true).mode(0o755).create(path).map_err(failed)
 }
 
-/// A name, and no path: nothing else is opened from a folder that was checked.
+/// Checks that a name is not a path: files are opened only from the directory that was checked.
 fn single(name: &str) -> rustix::io::Result<()> {
     if name.is_empty() || name == "." || name == ".." || name.contains('/') {
         Err(Errno::INVAL)
@@ -282,7 +282,7 @@ mod tests {
 
     use super::*;
 
-    /// A folder that goes at the end.
+    /// A directory that is removed at the end.
     struct Scene(PathBuf);
 
     impl Scene {

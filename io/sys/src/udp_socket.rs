@@ -1,4 +1,5 @@
-//! A kernel UDP socket for a service: tells which of our addresses was asked, and answers from it.
+//! A kernel UDP socket for a service: it reports to which local address a datagram was sent, and sends replies from
+//! it.
 #![allow(unsafe_code, reason = "recvmsg(2) and sendmsg(2) with packet information have no safe wrapper")]
 
 use std::ffi::{c_int, c_void};
@@ -9,24 +10,24 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
 
-/// Room for one `in6_pktinfo` and its header, aligned as the kernel wants it.
+/// Room for one `in6_pktinfo` and its header, aligned as the kernel requires.
 #[repr(align(8))]
 struct Control([u8; 64]);
 
-/// Bytes that may wait in the kernel, each way, as it charges them: a datagram of 64 KiB in 45 fragments is charged up to
-/// 200 KiB, so the kernel's default of 208 KiB holds one; 1024 requests of 64 bytes are charged some 800 KiB.
+/// Size of each socket buffer, as the kernel charges it: a datagram of 64 KiB in 45 fragments is charged up to 200
+/// KiB, so the kernel's default of 208 KiB holds one; 1024 requests of 64 bytes are charged some 800 KiB.
 const BUFFER_BYTES: usize = 4 << 20;
 
-/// A datagram that came.
+/// A received datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// Bytes; more than the buffer has if it was cut.
+    /// Its length; more than the buffer's if it was truncated.
     pub len: usize,
-    /// Who sent it.
+    /// Its source.
     pub peer: SocketAddr,
-    /// Our address it was sent to.
+    /// Its destination, a local address.
     pub local: IpAddr,
-    /// The interface it came by.
+    /// The interface on which it arrived.
     pub ifindex: u32,
 }
 
@@ -39,7 +40,7 @@ pub struct UdpSocket {
 }
 
 impl UdpSocket {
-    /// Binds `[::]:port` for both families, for nobody else to share.
+    /// Binds `[::]:port` for both families; no other socket can share it.
     ///
     /// # Errors
     /// What the kernel returns; `AddrInUse` if another socket holds the port.
@@ -47,7 +48,7 @@ impl UdpSocket {
         Self::bind_at(None, port)
     }
 
-    /// Binds the port at one address, or as [`UdpSocket::bind`]. The address need not be there yet, and may come and go.
+    /// Binds the port at one address, or as [`UdpSocket::bind`]. The address need not exist yet, and may come and go.
     ///
     /// # Errors
     /// As [`UdpSocket::bind`].
@@ -63,32 +64,32 @@ impl UdpSocket {
         Ok(Self { fd, address, port })
     }
 
-    /// One that another process has bound, as [`UdpSocket::bind_at`] does.
+    /// A socket that another process has bound as [`UdpSocket::bind_at`] does.
     #[must_use]
     pub const fn inherited(fd: OwnedFd, address: Option<IpAddr>, port: u16) -> Self {
         Self { fd, address, port }
     }
 
-    /// The one address it is bound at; `None`: all.
+    /// The one address it is bound to; `None`: all.
     #[must_use]
     pub const fn address(&self) -> Option<IpAddr> {
         self.address
     }
 
-    /// Whether a reply from that address and port can leave through it.
+    /// Whether a reply from that address and port can leave through this socket.
     #[inline]
     #[must_use]
     pub fn is_at(&self, local: SocketAddr) -> bool {
         self.port == local.port() && self.address.is_none_or(|address| address == local.ip())
     }
 
-    /// The port, also where 0 was asked for.
+    /// The port, also if 0 was requested.
     #[must_use]
     pub const fn port(&self) -> u16 {
         self.port
     }
 
-    /// Takes one datagram into `buffer`.
+    /// Receives one datagram into `buffer`.
     ///
     /// # Errors
     /// `AGAIN` if there is none; what `recvmsg(2)` returns otherwise.
@@ -106,7 +107,7 @@ impl UdpSocket {
         message.msg_iovlen = 1;
         message.msg_control = control.0.as_mut_ptr().cast::<c_void>();
         message.msg_controllen = control.0.len();
-        // MSG_TRUNC: the length of the datagram rather than of what fitted.
+        // MSG_TRUNC: the length of the datagram rather than of the copied part.
         // SAFETY: every pointer in `message` leads to a local that lives across the call, with its length.
         let len = unsafe { libc::recvmsg(self.fd.as_raw_fd(), &raw mut message, libc::MSG_TRUNC) };
         if len < 0 {
@@ -126,7 +127,7 @@ impl UdpSocket {
         Ok(Received { len: len as usize, peer, local, ifindex })
     }
 
-    /// Sends `payload` to `peer` from our address `local`; the kernel chooses the way.
+    /// Sends `payload` to `peer` from the local address `local`; the kernel chooses the route.
     ///
     /// # Errors
     /// `AGAIN` if the socket is full; what `sendmsg(2)` returns otherwise.
@@ -166,7 +167,7 @@ impl AsFd for UdpSocket {
     }
 }
 
-/// Writes the one control message that says which source to use; returns its length.
+/// Writes the control message with the source address to use; returns its length.
 fn put_source(control: &mut Control, local: IpAddr) -> usize {
     let local = match local {
         IpAddr::V4(v4) => v4.to_ipv6_mapped(),
@@ -192,7 +193,7 @@ fn put_source(control: &mut Control, local: IpAddr) -> usize {
     space
 }
 
-/// Finds where a datagram was sent to, and by which interface it came.
+/// Finds the local address that a datagram was sent to, and the interface on which it arrived.
 fn packet_information(message: &libc::msghdr) -> Option<(IpAddr, u32)> {
     // SAFETY: `message` was filled in by recvmsg(2): its control buffer lives, and its length is what was written.
     let mut header = unsafe { libc::CMSG_FIRSTHDR(message) };
@@ -212,7 +213,7 @@ fn packet_information(message: &libc::msghdr) -> Option<(IpAddr, u32)> {
     None
 }
 
-/// What an IPv6 socket for both families is bound to; for one address it may be one that is not there yet.
+/// The address to bind an IPv6 socket for both families to; one that does not exist yet is allowed.
 ///
 /// # Errors
 /// What `setsockopt(2)` returns.
@@ -228,7 +229,8 @@ pub fn bind_address(socket: impl AsFd, address: Option<IpAddr>, port: u16) -> io
     Ok(SocketAddrV6::new(ip, port, 0, 0))
 }
 
-/// As far as the host allows: with CAP_NET_ADMIN beyond `net.core.rmem_max` and `wmem_max`, else up to them.
+/// Enlarges the buffers as far as the host allows: with CAP_NET_ADMIN beyond `net.core.rmem_max` and `wmem_max`, else
+/// up to them.
 pub fn enlarge_buffers(socket: impl AsFd) {
     let socket = socket.as_fd();
     if sockopt::set_socket_recv_buffer_size_force(socket, BUFFER_BYTES).is_err() {
@@ -239,7 +241,8 @@ pub fn enlarge_buffers(socket: impl AsFd) {
     }
 }
 
-/// Has the kernel cut every send on `socket` into datagrams of `size` bytes, as late as it can (UDP_SEGMENT, udp(7)).
+/// Makes the kernel segment every send on `socket` into datagrams of `size` bytes, as late as it can (UDP_SEGMENT,
+/// udp(7)).
 ///
 /// # Errors
 /// What `setsockopt(2)` returns.

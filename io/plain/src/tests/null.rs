@@ -1,4 +1,4 @@
-//! The bare RPC servers, and the connections that are a burden to a server.
+//! Tests of the bare RPC servers, and of the connections that burden a server.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -41,7 +41,7 @@ fn every_call_over_tcp_gets_its_reply_in_order() {
                     bytewise.write_all(&[byte]).unwrap();
                 }
                 assert_eq!(replies(&mut bytewise, 1), expected(5..6));
-                // More than one reading of the server takes, and replies more than the kernel does while nobody reads.
+                // More than the server reads at once, and more replies than the kernel buffers while nobody reads.
                 let mut stream = connect(address);
                 let calls: Vec<u8> = (0..50_000).flat_map(null_call).collect();
                 let sender = stream.try_clone().unwrap();
@@ -69,7 +69,7 @@ fn every_call_over_udp_gets_its_reply_once() {
                         socket.connect(address).unwrap();
                         socket.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
                         for xid in 0..40 {
-                            // Sizes as calls with and without credentials have them.
+                            // The sizes of calls with and without credentials.
                             let call = [&null_call(xid)[4..], &vec![0; (xid as usize / 7) * 12]].concat();
                             socket.send(&call).unwrap();
                         }
@@ -90,7 +90,7 @@ fn every_call_over_udp_gets_its_reply_once() {
     }
 }
 
-/// The server owes the one that never reads, and serves the other.
+/// The server keeps replies for the connection that never reads, and serves the other one.
 #[test]
 fn connections_that_are_a_burden_are_held_until_told() {
     for (holding, connections) in [(Holding::Idle, 60), (Holding::NeverReads, 3)] {

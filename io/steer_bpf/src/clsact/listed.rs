@@ -1,4 +1,4 @@
-//! Filters and disciplines as the kernel lists them, and what the name of one of ours says.
+//! Reads the kernel's list of filters and disciplines, and the names that we give to our own filters.
 
 use std::fmt;
 use std::io;
@@ -35,16 +35,16 @@ pub(crate) struct Listed {
     pub(crate) priority: u16,
     /// In network byte order.
     pub(crate) protocol: u16,
-    /// `bpf`, `flower`, ...
+    /// The kind: `bpf`, `flower`, ...
     pub(crate) kind: String,
-    /// What its owner calls it; empty for any kind but `bpf`.
+    /// Name that its owner gave it; empty for kinds other than `bpf`.
     pub(crate) name: String,
-    /// The kernel's number of its program.
+    /// ID of its program.
     pub(crate) program_id: Option<u32>,
 }
 
 impl Listed {
-    /// What its name says, if it is one of ours.
+    /// The parsed name, if the filter is one of ours.
     pub(crate) fn tag(&self) -> Option<Tag> {
         self.name.parse().ok()
     }
@@ -65,11 +65,12 @@ impl fmt::Display for Listed {
     }
 }
 
-/// What the name of a filter of ours says: `twinpath_ingress:0123456789abcdef:4711`, and `:discipline` if it was made for it.
+/// The parsed name of one of our filters: `twinpath_ingress:0123456789abcdef:4711`, and `:discipline` if the
+/// discipline was made for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Tag {
     pub(crate) program: String,
-    /// Taken while its process lives.
+    /// The number held while its process lives.
     pub(crate) id: u64,
     pub(crate) pid: u32,
     pub(crate) made_discipline: bool,
@@ -103,7 +104,7 @@ impl FromStr for Tag {
     }
 }
 
-/// Filters at a hook, in the order in which they are asked; none where there is no discipline for them.
+/// Filters at a hook, in the order in which they run; none where no discipline holds filters.
 pub(super) fn filters(netlink: &Netlink, ifindex: u32, hook: TcAttachType) -> io::Result<Vec<Listed>> {
     let header = TcHeader { index: ifindex.cast_signed(), parent: parent(hook), ..TcHeader::default() };
     let question = RouteNetlinkMessage::GetTrafficFilter(TcMessage::from_parts(header, Vec::new()));
@@ -111,7 +112,7 @@ pub(super) fn filters(netlink: &Netlink, ifindex: u32, hook: TcAttachType) -> io
     Ok(answers.iter().filter_map(|answer| listed(answer, hook)).collect())
 }
 
-/// Interfaces with a discipline that can have filters for what arrives, and its kind: `clsact` or `ingress`.
+/// Interfaces with a discipline that holds ingress filters, and its kind: `clsact` or `ingress`.
 pub(super) fn disciplines(netlink: &Netlink) -> io::Result<Vec<(u32, String)>> {
     let question = RouteNetlinkMessage::GetQueueDiscipline(TcMessage::default());
     let answers = netlink.ask(question, NLM_F_DUMP)?;
@@ -123,11 +124,12 @@ pub(super) fn disciplines(netlink: &Netlink) -> io::Result<Vec<(u32, String)>> {
     Ok(found.collect())
 }
 
-/// Only what we ask of a filter is read: options of any kind may be of any shape.
+/// Reads only the attributes that we need: options of other kinds may have any layout.
 fn listed(answer: &Answer, hook: TcAttachType) -> Option<Listed> {
     let (header, attributes) = parts(answer).filter(|_| answer.kind == RTM_NEWTFILTER)?;
     let number = |bytes: &[u8]| parse_u32(bytes).ok();
-    // Other chains are asked only where a filter of this one says so. Without a number it is no filter but the head of some.
+    // Other chains run only if a filter of this one refers to them. An entry without a handle is not a filter but the
+    // head of several.
     let (chain, handle) = (value(attributes, TCA_CHAIN).and_then(number), u32::from(header.handle));
     if chain.unwrap_or(0) != 0 || handle == 0 {
         return None;
@@ -153,7 +155,7 @@ fn parts(answer: &Answer) -> Option<(TcHeader, &[u8])> {
 
 fn value(attributes: &[u8], kind: u16) -> Option<&[u8]> {
     let mut rest = attributes;
-    // The iterator of the library gives values that it borrows from its own items.
+    // The library's iterator returns values that borrow from its own items.
     while let [a, b, c, d, ..] = *rest {
         let len = usize::from(u16::from_ne_bytes([a, b]));
         if u16::from_ne_bytes([c, d]) & KIND_MASK == kind {
@@ -164,7 +166,7 @@ fn value(attributes: &[u8], kind: u16) -> Option<&[u8]> {
     None
 }
 
-/// The other bits say how the value is written.
+/// The other bits describe the encoding of the value.
 const KIND_MASK: u16 = 0x3fff;
 
 #[cfg(test)]

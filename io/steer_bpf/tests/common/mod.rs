@@ -1,11 +1,11 @@
-//! Frames through the loaded programs without a device (BPF_PROG_TEST_RUN).
+//! Passes frames through the loaded programs without a device (BPF_PROG_TEST_RUN).
 
 use aya::programs::{Program, SchedClassifier, SocketFilter, TestRun, TestRunOptions, TestRunResult, Xdp};
 use twinpath_frame::Mapping;
 use twinpath_rings::direct::{DirectRing, SLOT_LEN, STATE_LEN};
 use twinpath_steer_bpf::{DIRECT_SLOTS, Steering};
 
-/// The worker's end of the ring that the program at tc ingress fills.
+/// The worker's end of the direct ring.
 pub(crate) fn direct_ring(steering: &Steering) -> DirectRing {
     let [state, slots] = steering.direct().expect("the packet path has a ring");
     let slots = Mapping::of_fd(slots, DIRECT_SLOTS as usize * SLOT_LEN, 0).expect("mapped");

@@ -1,4 +1,4 @@
-//! Rules that change while packets flow.
+//! Tests that rules can change while packets flow.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,11 +13,11 @@ use crate::neighbours::Neighbour;
 use crate::{PAYLOAD_AT, counter, each_way, empty_table, fence, packet_path, table_of};
 
 const DATAGRAMS: u32 = 50_000;
-/// Few enough for the kernel's backlog of 1000 frames.
+/// Small enough for the kernel's backlog of 1000 frames.
 const BURST: u32 = 100;
 
-/// Sends numbered datagrams to the packet path while another thread switches between tables; says how many came by
-/// the socket, how many by the kernel, and how often the table was switched.
+/// Sends numbered datagrams to the packet path while another thread switches between tables. Returns how many came
+/// through the socket, how many through the kernel, and how often the table was switched.
 fn toggle(lab: &Lab, how: TcAttach, tables: &[Table]) -> (u32, u32, u32) {
     let (mut steering, socket) = packet_path(lab, how, &[]);
     steering.apply(&tables[0]).unwrap();
@@ -99,7 +99,7 @@ fn a_flow_claim_comes_and_goes_the_same_way() {
 #[test]
 fn a_claim_that_both_tables_hold_never_flickers() {
     each_way(true, |lab, how| {
-        // The claim moves to another index, gets and loses an allow-list that has the sender, and an address.
+        // The claim gets another index, gains and loses an allow-list with the sender in it, and an address.
         let from = |prefixes: &[&str]| Claim {
             sources: prefixes.iter().map(|prefix| prefix.parse().unwrap()).collect(),
             ..Claim::port(Protocol::Udp, 7)
@@ -124,7 +124,7 @@ fn a_claim_that_both_tables_hold_never_flickers() {
     });
 }
 
-/// Waits until the programs have got so far, at most five seconds.
+/// Waits until the condition holds, at most five seconds.
 fn until(so: impl Fn() -> bool) {
     let begun = Instant::now();
     while !so() {
@@ -133,7 +133,8 @@ fn until(so: impl Fn() -> bool) {
     }
 }
 
-/// Sends numbered datagrams until `during` is over; how often each came, given what the packet sockets took in it.
+/// Sends numbered datagrams while `during` runs. Returns how often each arrived, including those that its packet
+/// sockets received.
 fn while_sending(lab: &Lab, during: impl FnOnce() -> Vec<PacketSocket> + Send) -> Vec<u8> {
     let kernel = near_udp("10.0.0.2:7");
     let sender = lab.far_udp("10.0.0.1:4000");

@@ -1,4 +1,4 @@
-//! Classic filters beside those of others, and what becomes of the discipline that holds them.
+//! Tests classic filters beside foreign ones, and what happens to the discipline that holds them.
 
 use twinpath_steer::Claim;
 use twinpath_steer_bpf::{Kept, Path, SteerError, Steering, TcAttach, leftovers, tidy};
@@ -18,7 +18,7 @@ fn discipline() -> bool {
     tc(&["qdisc", "show", "dev", NEAR]).contains("clsact")
 }
 
-/// A filter of somebody else: classic bytecode that matches nothing.
+/// Adds a foreign filter: classic bytecode that matches nothing.
 fn foreign(priority: &str, protocol: &str) {
     let place = ["filter", "add", "dev", NEAR, "ingress", "prio", priority, "protocol", protocol];
     tc(&[&place[..], &["bpf", "bytecode", "1,6 0 0 0", "flowid", "1:1"]].concat());
@@ -93,7 +93,7 @@ fn who_cannot_be_passed_is_named_and_nothing_is_attached() {
     let lab = Lab::new(true);
     let refused = || Steering::load(Path::Packet).unwrap().attach_tc(lab.ifindex, CLSACT).unwrap_err();
     tc(&["qdisc", "add", "dev", NEAR, "clsact"]);
-    // Within one priority all are of one kind and for one protocol.
+    // Within one priority all filters have the same kind and protocol.
     foreign("1", "ip");
     let error = refused();
     assert!(matches!(&error, SteerError::NotFirst { who, .. } if who.contains("priority 1")), "{error}");
@@ -123,7 +123,7 @@ fn what_a_living_process_has_attached_is_no_leftover() {
     let ours = claim(&lab);
     assert_eq!((leftovers(None).unwrap(), tidy(None).unwrap()), (Vec::new(), Vec::new()));
     assert_eq!(attached(CLSACT), 1);
-    // Who looks with other tools reads there whose it is.
+    // Other tools can read from the name to whom the filter belongs.
     let listed = tc(&["filter", "show", "dev", NEAR, "ingress"]);
     let words = format!(":{}:discipline", std::process::id());
     assert!(listed.contains("twinpath_ingress:") && listed.contains(&words), "{listed}");

@@ -1,4 +1,5 @@
-//! The corpus on the wire: the programs as they run in production, and what test runs cannot express.
+//! Sends the corpus over a real device: the programs as they run in production, and cases that test runs cannot
+//! express.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +9,7 @@ use twinpath_steer_bpf::{Path, Steering, XdpMode};
 use crate::each_way;
 use crate::lab::{Lab, PacketSocket};
 
-/// The one counter that moves when a frame is sent.
+/// The one counter that changes when a frame is sent.
 fn counted(steering: &Steering, inject: impl FnOnce()) -> Result<&'static str, String> {
     let before = steering.counters().unwrap();
     inject();
@@ -19,7 +20,7 @@ fn counted(steering: &Steering, inject: impl FnOnce()) -> Result<&'static str, S
             before.iter().zip(&after).filter(|(old, new)| old.1 != new.1).map(|(_, new)| new.0).collect();
         match moved[..] {
             [name] => return Ok(name),
-            // A claimed frame also moves the counter of the tcx program.
+            // A claimed frame also changes the counter of the tcx program.
             ["claimed", "withheld_from_kernel"] => return Ok("claimed"),
             [] if Instant::now() < deadline => std::thread::yield_now(),
             [] => return Err("no counter moved".to_owned()),
@@ -63,8 +64,8 @@ fn the_packet_path_gives_the_verdicts_of_the_corpus() {
     });
 }
 
-/// The bytes to send so that the kernel sees the case: it takes a tag out of the frame before it shows the frame to
-/// packet sockets, and drops a tagged frame that is too short for that.
+/// The bytes to send so that the kernel sees the case: it removes a tag from the frame before packet sockets see it,
+/// and drops a tagged frame that is too short for that.
 fn on_the_wire(case: &Case) -> Option<Vec<u8>> {
     let mut frame = case.frame.clone();
     if let Some(tag) = case.context.tag {
@@ -92,7 +93,7 @@ fn xdp_gives_the_verdicts_of_the_corpus() {
             steering.apply(table).unwrap();
             for case in corpus.cases.iter().filter(|case| case.table == *name && case.not_xdp.is_none()) {
                 shown += 1;
-                // Without a socket a claimed frame goes to the kernel, and is counted as such.
+                // Without a socket a claimed frame passes to the kernel, and is counted as such.
                 let expected = if expected(case) == "claimed" { "no_socket" } else { expected(case) };
                 match counted(&steering, || injector.send(&case.frame)) {
                     Ok(found) if found == expected => {}

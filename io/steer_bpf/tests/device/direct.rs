@@ -1,4 +1,4 @@
-//! The ring that the program at tc ingress fills while a worker does not sleep.
+//! Tests the direct ring, which the program at tc ingress fills while a worker does not sleep.
 
 use std::net::UdpSocket;
 
@@ -49,14 +49,14 @@ fn while_it_is_on_a_claimed_frame_comes_there_and_nowhere_else() {
     assert_eq!(take(&kernel), None);
     assert_eq!((counter(&steering, "claimed"), counter(&steering, "withheld_from_kernel")), (120, 120));
 
-    // What is not claimed, and a sender's super-frame, are the kernel's as ever.
+    // Unclaimed frames, and a sender's GSO frame, still pass to the kernel.
     ring.set_on(true);
     set_option(&sender, libc::SOL_UDP, libc::UDP_SEGMENT, 64);
     sender.send_to(&[1; 256], "10.0.0.2:7").unwrap();
     fence(&lab.far_udp("10.0.0.1:4001"), 98);
     assert_eq!(std::iter::from_fn(|| take(&kernel)).count(), 4);
     assert!(!ring.look());
-    // And all is once the program is off.
+    // Everything passes to the kernel once the program is detached.
     drop(steering);
     set_option(&sender, libc::SOL_UDP, libc::UDP_SEGMENT, 0);
     send(&sender, 0..1);
@@ -82,7 +82,7 @@ fn a_full_ring_drops_what_comes_and_counts_it() {
     fence(&sender, 99);
     assert_eq!(payloads(&mut ring), (0..DIRECT_SLOTS).map(|number| number as u8).collect::<Vec<u8>>());
     assert_eq!((ring.lost(), socket.take(), take(&kernel)), (30, None, None));
-    // There is room again, and nothing is out of order.
+    // There is room again, and the order is right.
     send(&sender, 5..8);
     fence(&sender, 98);
     assert_eq!((payloads(&mut ring), ring.lost()), (vec![5, 6, 7], 0));

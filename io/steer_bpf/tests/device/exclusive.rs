@@ -1,4 +1,4 @@
-//! A device withheld from the kernel's stack, both ways.
+//! Tests a device that is withheld from the kernel's stack, in both directions.
 
 use std::os::fd::AsFd;
 
@@ -8,7 +8,7 @@ use crate::lab::{Lab, PacketSocket, near_udp, set_option, take, wait_for};
 
 const MARK: u32 = 0x7477_696e;
 
-/// A frame of an EtherType that no stack answers, told by its last byte.
+/// A frame of an EtherType that no stack answers, identified by its last byte.
 fn frame(number: u8) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xb5];
     frame.resize(60, 0);
@@ -28,7 +28,7 @@ fn while_it_is_held_only_packet_sockets_receive_and_only_marked_frames_leave() {
         (PacketSocket::new(lab.ifindex, 0, |_| {}), PacketSocket::new(lab.ifindex, 0, |_| {}));
     set_option(ours.as_fd(), libc::SOL_SOCKET, libc::SO_MARK, MARK as i32);
     let held = Exclusive::hold(lab.ifindex, MARK).unwrap();
-    // From here on nothing is on the cable that was sent before.
+    // Frames sent before are no longer in transit.
     let cable = lab.far_listener();
     let seen = |number: u8| {
         let mut all = Vec::new();

@@ -17,14 +17,14 @@ pub(crate) const NEAR: &str = "tpnear";
 const FAR: &str = "tpfar";
 const DEADLINE: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 
-/// Held while a test closes descriptors and looks at what follows: `ip`, started by another test, would for a moment
-/// hold copies of them, between its fork and its exec.
+/// Held while a test closes descriptors and checks the effect: when another test starts `ip`, the child holds copies
+/// of them for a moment, between fork and exec.
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The pair; the calling thread is in the near namespace. One at a time.
+/// The pair; the calling thread is in the near namespace. Only one at a time.
 pub(crate) struct Lab {
     near: File,
     far: File,
@@ -33,8 +33,8 @@ pub(crate) struct Lab {
 }
 
 impl Lab {
-    /// With addresses (10.0.0.2 near, 10.0.0.1 far, fd00:: likewise) and fixed neighbours, or with neither, so that no
-    /// frame is sent by itself.
+    /// With addresses (10.0.0.2 near, 10.0.0.1 far, fd00:: likewise) and static neighbour entries, or with neither,
+    /// so that the kernel sends no frame by itself.
     pub(crate) fn new(addresses: bool) -> Self {
         let alone = alone();
         let far = new_namespace();
@@ -64,7 +64,7 @@ impl Lab {
         }
     }
 
-    /// Runs something on this thread in the far namespace; sockets it makes stay there.
+    /// Runs `action` on this thread in the far namespace; sockets it makes stay there.
     pub(crate) fn in_far<T>(&self, action: impl FnOnce() -> T) -> T {
         enter(&self.far);
         let result = action();
@@ -77,7 +77,7 @@ impl Lab {
         self.in_far(|| PacketSocket::new(index_of(FAR), 0, |_| {}))
     }
 
-    /// Every frame that arrives at the far end.
+    /// A packet socket that receives every frame that arrives at the far end.
     pub(crate) fn far_listener(&self) -> PacketSocket {
         self.in_far(|| PacketSocket::receiver(index_of(FAR), |_| {}))
     }
@@ -103,7 +103,7 @@ pub(crate) fn ip(arguments: &str) {
     assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// What `tc` says.
+/// Runs `tc` and returns its output.
 pub(crate) fn tc(arguments: &[&str]) -> String {
     let output = Command::new("tc").args(arguments).output().unwrap();
     assert!(output.status.success(), "tc {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -141,7 +141,7 @@ impl PacketSocket {
         socket
     }
 
-    /// All frames of an interface, as the packet path wants them.
+    /// A packet socket that receives all frames of an interface, as the packet path needs it.
     pub(crate) fn receiver(ifindex: u32, prepare: impl FnOnce(BorrowedFd<'_>)) -> Self {
         Self::new(ifindex, libc::ETH_P_ALL as u16, prepare)
     }
@@ -150,7 +150,7 @@ impl PacketSocket {
         rustix::net::send(&self.0, frame, rustix::net::SendFlags::empty()).unwrap();
     }
 
-    /// The next frame, if one is there.
+    /// The next frame, if there is one.
     pub(crate) fn take(&self) -> Option<Vec<u8>> {
         let mut buffer = vec![0; 70_000];
         match rustix::net::recv(&self.0, &mut buffer[..], rustix::net::RecvFlags::DONTWAIT) {
@@ -164,7 +164,7 @@ impl PacketSocket {
     }
 
     pub(crate) fn join_fanout(&self, group: u16) {
-        // Round robin, so that both members surely get some.
+        // Round robin, so that both members get some.
         set_option(&self.0, libc::SOL_PACKET, libc::PACKET_FANOUT, i32::from(group) | 1 << 16);
     }
 }
@@ -189,7 +189,7 @@ pub(crate) fn set_option(socket: impl AsFd, level: i32, name: i32, value: i32) {
     assert_eq!(result, 0, "{}", io::Error::last_os_error());
 }
 
-/// A kernel UDP socket at the near end that holds whatever arrives.
+/// A kernel UDP socket at the near end that keeps what arrives.
 pub(crate) fn near_udp(address: &str) -> UdpSocket {
     let socket = UdpSocket::bind(address).unwrap();
     set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, 512 << 20);
@@ -197,7 +197,7 @@ pub(crate) fn near_udp(address: &str) -> UdpSocket {
     socket
 }
 
-/// The next datagram, if one is there.
+/// The next datagram, if there is one.
 pub(crate) fn take(socket: &UdpSocket) -> Option<(Vec<u8>, SocketAddr)> {
     let mut buffer = vec![0; 70_000];
     match socket.recv_from(&mut buffer) {
@@ -210,7 +210,7 @@ pub(crate) fn take(socket: &UdpSocket) -> Option<(Vec<u8>, SocketAddr)> {
     }
 }
 
-/// Waits until one of the sockets has something, at most five seconds.
+/// Waits until one of the sockets is readable, at most five seconds.
 pub(crate) fn wait_for(sockets: &[BorrowedFd<'_>]) {
     let mut fds: Vec<_> = sockets.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
     let ready = poll(&mut fds, Some(&DEADLINE)).unwrap();

@@ -1,4 +1,4 @@
-//! The programs on a real device: a veth pair between namespaces.
+//! Tests of the programs on a real device: a veth pair between namespaces.
 #![allow(clippy::unwrap_used, reason = "a test says what it needs")]
 
 mod changes;
@@ -19,7 +19,7 @@ use twinpath_steer::{Claim, Table};
 use twinpath_steer_bpf::{Path, Steering, TcAttach};
 use twinpath_wire::{Mac, Protocol};
 
-/// Where the payload stands in an IPv4 UDP frame without options.
+/// Offset of the payload in an IPv4 UDP frame without options.
 const PAYLOAD_AT: usize = 42;
 
 fn empty_table() -> Table {
@@ -37,7 +37,7 @@ fn table_of(claims: &[Claim]) -> Table {
     table
 }
 
-/// The packet path on the near end, as the product sets it up.
+/// Sets up the packet path on the near end as the product does.
 fn packet_path(lab: &Lab, how: TcAttach, claims: &[Claim]) -> (Steering, PacketSocket) {
     let mut steering = Steering::load(Path::Packet).unwrap();
     steering.apply(&table_of(claims)).unwrap();
@@ -52,7 +52,7 @@ fn counter(steering: &Steering, name: &str) -> u64 {
     counters.iter().find(|(other, _)| *other == name).unwrap_or_else(|| panic!("no counter {name}")).1
 }
 
-/// A datagram that arrives somewhere after everything sent before it: what has not come by then will not.
+/// Sends a datagram that arrives after everything sent before it: a frame that has not come by then will not come.
 fn fence(sender: &UdpSocket, port: u16) -> UdpSocket {
     let fence = near_udp(&format!("10.0.0.2:{port}"));
     sender.send_to(b"fence", ("10.0.0.2", port)).unwrap();
@@ -74,7 +74,7 @@ fn a_claimed_datagram_arrives_once_and_the_kernel_takes_over_when_the_socket_goe
         assert_eq!(taken, (0..100).collect::<Vec<u8>>());
         assert_eq!(take(&kernel), None);
         assert_eq!((counter(&steering, "claimed"), counter(&steering, "withheld_from_kernel")), (100, 100));
-        // The socket goes first, while the program at tc stays: nothing may be dropped.
+        // The socket goes first, while the program at tc stays: no frame may be dropped.
         drop(socket);
         sender.send_to(b"after", "10.0.0.2:7").unwrap();
         fence(&sender, 98);
@@ -86,7 +86,7 @@ fn a_claimed_datagram_arrives_once_and_the_kernel_takes_over_when_the_socket_goe
     });
 }
 
-/// Programs at the near end's tc ingress.
+/// Number of programs at the near end's tc ingress.
 fn attached(how: TcAttach) -> usize {
     match how {
         TcAttach::Tcx => SchedClassifier::query_tcx(NEAR, TcAttachType::Ingress).unwrap().1.len(),
@@ -94,7 +94,7 @@ fn attached(how: TcAttach) -> usize {
     }
 }
 
-/// Whether the kernel has BPF links at tc, which some of what we do takes.
+/// Whether the kernel has BPF links at tc, which some tests need; skips the test if not.
 fn tcx_or_skip() -> bool {
     if TcAttach::here() == TcAttach::Tcx {
         return twinpath_test_skip::root_or_skip();
@@ -103,7 +103,7 @@ fn tcx_or_skip() -> bool {
     false
 }
 
-/// Runs a test once for each way to attach at tc that this kernel has, each time with a pair of its own.
+/// Runs a test once for each way to attach at tc that this kernel has, each time with a new pair.
 fn each_way(addresses: bool, test: impl Fn(Lab, TcAttach)) {
     if !twinpath_test_skip::root_or_skip() {
         return;
@@ -136,7 +136,7 @@ fn fragments_and_glued_segments_reach_the_kernel_and_only_it() {
         let (steering, socket) = packet_path(&lab, how, &[Claim::port(Protocol::Udp, 7)]);
         let (kernel, kernel6) = (near_udp("10.0.0.2:7"), near_udp("[fd00::2]:7"));
         let (sender, sender6) = (lab.far_udp("10.0.0.1:4000"), lab.far_udp("[fd00::1]:4000"));
-        // The MTU is 3000: three fragments.
+        // The MTU is 3000, so this makes three fragments.
         let long: Vec<u8> = (0..8000u32).map(|i| i as u8).collect();
         sender.send_to(&long, "10.0.0.2:7").unwrap();
         sender6.send_to(&long, "[fd00::2]:7").unwrap();
@@ -147,7 +147,7 @@ fn fragments_and_glued_segments_reach_the_kernel_and_only_it() {
         assert_eq!(take(&kernel6).unwrap().0, long);
         assert_eq!(counter(&steering, "fragment"), 6);
 
-        // Four datagrams leave the sender as one frame, whose segments the kernel takes apart for its own socket.
+        // Four datagrams leave the sender as one GSO frame, which the kernel segments for its own socket.
         for sender in [&sender, &sender6] {
             set_option(sender, libc::SOL_UDP, libc::UDP_SEGMENT, 64);
         }

@@ -1,4 +1,4 @@
-//! Programs of others at tc ingress.
+//! Tests with foreign programs at tc ingress.
 
 use aya::programs::tc::{NlOptions, SchedClassifierLinkId, TcAttachOptions};
 use aya::programs::{LinkOrder, SchedClassifier, TcAttachType};
@@ -12,7 +12,7 @@ use crate::{attached, counter, each_way, fence, packet_path};
 
 static NEIGHBOUR: &[u8] = include_bytes_aligned!("../../object/neighbour.o");
 
-/// A program in front of all others.
+/// A foreign program that runs before all others.
 pub(crate) struct Neighbour {
     object: Ebpf,
     name: &'static str,
@@ -26,7 +26,7 @@ impl Neighbour {
         program.load().unwrap();
         let options = match how {
             TcAttach::Tcx => TcAttachOptions::TcxOrder(LinkOrder::first()),
-            // The newest of one priority is asked first.
+            // The newest filter of one priority runs first.
             TcAttach::Clsact => TcAttachOptions::Netlink(NlOptions { priority: 1, ..NlOptions::default() }),
         };
         let link = program.attach_with_options(NEAR, TcAttachType::Ingress, options).unwrap();
@@ -49,7 +49,7 @@ fn who_ends_the_chain_in_front_of_us_is_put_behind_and_nothing_is_taken_twice() 
         let neighbour = Neighbour::in_front("neighbour_pass", how);
         sender.send_to(b"twice", "10.0.0.2:7").unwrap();
         fence(&sender, 99);
-        // What it means to stand behind: both have it.
+        // Running after it means that both get the frame.
         assert!(socket.take().is_some());
         assert_eq!(take(&kernel).unwrap().0, b"twice");
         let kept = steering.keep_first(lab.ifindex).unwrap();
@@ -78,7 +78,8 @@ fn what_a_program_in_front_drops_was_the_sockets_before_and_leaves_no_note_behin
         sender.send_to(b"claimed", "10.0.0.2:7").unwrap();
         sender.send_to(b"not claimed", "10.0.0.2:8").unwrap();
         neighbour.detach();
-        // Equal to the first byte by byte would be the worst case for a note that was left: it is decided anew all the same.
+        // A frame that equals the noted one in every byte would be the worst case for a stale note: it is decided
+        // anew nevertheless.
         sender.send_to(b"claimed", "10.0.0.2:7").unwrap();
         fence(&sender, 99);
         let taken = std::iter::from_fn(|| socket.take()).count();

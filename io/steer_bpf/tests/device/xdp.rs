@@ -1,4 +1,4 @@
-//! XDP: the queue's socket, and who holds the hook.
+//! Tests of XDP: the queue's socket, and the program that holds the hook.
 
 use std::os::fd::AsFd;
 
@@ -42,7 +42,7 @@ fn a_claimed_frame_goes_to_the_socket_of_its_queue_and_else_to_the_kernel() {
     steering.clear_queue(0).unwrap();
     steering.clear_queue(0).unwrap();
     assert_eq!(run(&steering, &claimed), XDP_PASS);
-    // A socket that goes away leaves its queue to the kernel.
+    // When a socket closes, its queue's frames pass to the kernel.
     steering.set_queue(0, socket.as_fd()).unwrap();
     drop(socket);
     assert_eq!(run(&steering, &claimed), XDP_PASS);

@@ -1,5 +1,4 @@
-//! The ring that the program at tc ingress fills, with several CPUs at it: by test runs of the program, which do run at the same
-//! time.
+//! Tests the direct ring with several CPUs that fill it, by test runs of the program, which do run at the same time.
 #![allow(unsafe_code, reason = "the test plays a second producer in the memory of the ring")]
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,10 +14,10 @@ use crate::common::{direct_ring, ingress, run};
 const HEAD_AT: usize = 64;
 const LEN_AT: usize = 8;
 const BYTES_AT: usize = 16;
-/// Where the payload stands in an IPv4 UDP frame.
+/// Offset of the payload in an IPv4 UDP frame.
 const PAYLOAD_AT: usize = 42;
 
-/// The packet path with a port claimed, and a frame to it.
+/// The packet path with a claimed port, and a frame to that port.
 fn packet_path() -> (Steering, Vec<u8>) {
     let corpus = corpus::all().unwrap();
     let mut steering = Steering::load(Path::Packet).unwrap();
@@ -27,7 +26,7 @@ fn packet_path() -> (Steering, Vec<u8>) {
     (steering, case.frame.clone())
 }
 
-/// The same frame, long, with a payload of one byte throughout: what is made of two of them shows.
+/// The same frame, long, with a payload of one repeated byte: a mixture of two frames is detected.
 fn frame_of(frame: &[u8], number: u8) -> Vec<u8> {
     let mut frame = frame[..PAYLOAD_AT].to_vec();
     frame.resize(1400, number);
@@ -58,19 +57,19 @@ fn a_cpu_that_is_held_up_keeps_its_slot_while_the_program_fills_the_rest() {
     let slots = Mapping::of_fd(slots, DIRECT_SLOTS as usize * SLOT_LEN, 0).unwrap();
     // SAFETY: the state is that long, and the place aligned to eight; a 64-bit atomic takes any bits.
     let head = unsafe { state.base().add(HEAD_AT).cast::<AtomicU64>().as_ref() };
-    // In the second lap, so that more than the zeroes of the start is looked at.
+    // In the second lap, so that the slots no longer hold the initial zeros.
     let before = DIRECT_SLOTS + 7;
     for _ in 0..before {
         run(ingress(&steering), &frame_of(&frame, 1), None, 1);
         assert_eq!(take(&mut ring), Some(1));
     }
-    // Another CPU takes the next slot, as the program does, and is held up.
+    // The test takes the next slot as the program does on another CPU, and is held up.
     assert_eq!(head.fetch_add(1, Ordering::SeqCst), u64::from(before));
     run(ingress(&steering), &frame_of(&frame, 2), None, 3 * DIRECT_SLOTS);
     assert!(!ring.look(), "the slot is not filled yet");
     assert_eq!(ring.lost(), 2 * DIRECT_SLOTS + 1);
-    // It goes on: what it writes is still its own.
-    // SAFETY: the slot lies in the mapping and is this producer's, whom the program no longer disturbs.
+    // It continues: the slot is still its own.
+    // SAFETY: the slot lies in the mapping and belongs to this producer; the program no longer touches it.
     unsafe {
         let slot = slots.base().add(7 * SLOT_LEN);
         assert_eq!(slot.cast::<AtomicU64>().as_ref().load(Ordering::SeqCst), u64::from(DIRECT_SLOTS));
@@ -89,7 +88,7 @@ fn a_cpu_that_is_held_up_keeps_its_slot_while_the_program_fills_the_rest() {
 /// Frames of one test run.
 const FRAMES: u32 = 100;
 const PRODUCERS: usize = 4;
-/// Frames that each producer is to get through.
+/// Frames that each producer must get into the ring.
 const ENOUGH: u32 = 3_000;
 const PATIENCE: Duration = Duration::from_secs(60);
 

@@ -1,5 +1,5 @@
-//! Claims are withdrawn from a queue whose worker does not look, and come back once it does. The test plays the worker, and time: it
-//! writes into the word of the queue when something was handed over first.
+//! Tests that the claims of a queue whose worker is stuck are withdrawn, and restored afterwards. The test plays the
+//! worker, and time: it writes into the queue's word when the first frame was handed over.
 #![allow(unsafe_code, reason = "the test writes into the words that program and worker share")]
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,11 +17,11 @@ use twinpath_steer_bpf::{FILTERS_MAX, Path, QUEUES_MAX, Steering};
 
 use crate::common::{direct_ring, filter, ingress, run, xdp};
 
-/// So long that no test takes it.
+/// Longer than any test takes.
 const FOR_EVER: Duration = Duration::from_secs(3600);
-/// The start of the machine's clock.
+/// The start of the machine's monotonic clock.
 const LONG_AGO: u64 = 1;
-/// Shorter than the machine has run.
+/// Shorter than the machine's uptime.
 const A_LITTLE: Duration = Duration::from_millis(1);
 
 const TAKEN: u32 = u32::MAX;
@@ -33,7 +33,7 @@ const TCX_DROP: u32 = 2;
 struct Rig {
     steering: Steering,
     words: Arc<Mapping>,
-    /// To a claimed port, and to another.
+    /// Frames to a claimed port, and to another one.
     claimed: Vec<u8>,
     unclaimed: Vec<u8>,
 }
@@ -60,12 +60,12 @@ impl Rig {
         unsafe { self.words.base().add(queue as usize * STRIDE).cast::<AtomicU64>().as_ref() }
     }
 
-    /// Something has been waiting for too long.
+    /// Makes it look as if a frame had been waiting for too long.
     fn wait(&self, queue: u32) {
         self.word(queue).store(LONG_AGO, Ordering::SeqCst);
     }
 
-    /// The production filter reads from the data's start, which in a test run is the IP header.
+    /// The production filter reads from the start of the data, which in a test run is the IP header.
     fn filtered(&self, filter: &SocketFilter, frame: &[u8]) -> u32 {
         run(filter, &[&frame[..14], frame].concat(), None, 1).return_value
     }
@@ -86,17 +86,18 @@ impl Rig {
     }
 }
 
-/// The same for each program: `runs` gives it a frame that is claimed (or not), and says whether it was claimed.
+/// The same test for each program: `runs` gives it a claimed frame (or an unclaimed one), and returns whether it was
+/// claimed.
 fn claims_are_withdrawn_and_come_back(mut rig: Rig, queue: u32, runs: impl Fn(&Rig, bool) -> bool) {
     let worker = rig.worker(queue);
-    // What is not claimed says nothing about the worker.
+    // An unclaimed frame does not set the worker's word.
     assert!(!runs(&rig, false));
     assert_eq!(rig.word(queue).load(Ordering::SeqCst), 0);
-    // Handed over: from here on something waits.
+    // The frame is handed over: from now on it waits.
     assert!(runs(&rig, true));
     let since = rig.word(queue).load(Ordering::SeqCst);
     assert!(since > LONG_AGO && worker.stuck_since().is_none());
-    // The worker looks; then it does not, for too long. It is found out by the next frame.
+    // The worker reads its rings, then does not for too long. The next frame detects it.
     assert!(worker.may_take());
     rig.wait(queue);
     assert!(!rig.says_stuck());
@@ -105,9 +106,9 @@ fn claims_are_withdrawn_and_come_back(mut rig: Rig, queue: u32, runs: impl Fn(&R
     assert!(worker.stuck_since().is_some() && worker.is_withdrawn());
     assert!(rig.says_stuck());
     assert_eq!((rig.count("claimed"), rig.count("worker_stuck")), (1, 2));
-    // Nobody else is.
+    // No other queue is affected.
     assert_eq!(rig.word(queue + 1).load(Ordering::SeqCst), 0);
-    // Until it has discarded what was there.
+    // Until the worker has discarded what was there.
     assert!(!worker.may_take() && !runs(&rig, true));
     worker.resume();
     assert!(runs(&rig, true));
@@ -122,7 +123,7 @@ fn from_a_packet_socket() {
     let runs = |rig: &Rig, claimed: bool| {
         let frame = if claimed { &rig.claimed } else { &rig.unclaimed };
         let taken = rig.filtered(filter(&rig.steering), frame) == TAKEN;
-        // The program at tc ingress drops what was taken, and nothing else.
+        // The program at tc ingress drops what the filter took, and nothing else.
         let dropped = run(ingress(&rig.steering), frame, None, 1).return_value == TCX_DROP;
         assert_eq!(taken, dropped);
         taken
@@ -191,7 +192,7 @@ fn from_an_xdp_queue() {
     claims_are_withdrawn_and_come_back(rig, 0, runs);
 }
 
-/// Nothing waits where nothing is handed over to: a queue without a socket keeps its word.
+/// A frame that is not handed over does not wait: the word of a queue without a socket does not change.
 #[test]
 fn a_queue_without_a_socket_has_no_worker_to_be_stuck() {
     if !twinpath_test_skip::root_or_skip() {

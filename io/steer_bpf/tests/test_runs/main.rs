@@ -1,4 +1,4 @@
-//! The programs without a device, by the kernel's own test runs.
+//! Tests of the programs without a device, by the kernel's own test runs.
 #![allow(clippy::unwrap_used, reason = "a test says what it needs")]
 
 #[path = "../common/mod.rs"]

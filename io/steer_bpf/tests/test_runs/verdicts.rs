@@ -1,4 +1,4 @@
-//! The kernel's programs against user space: the corpus, and thousands of frames broken from it.
+//! Compares the kernel's programs with user space: on the corpus, and on thousands of frames corrupted from it.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use twinpath_steer::corpus::{self, Case};
@@ -53,11 +53,11 @@ fn only_the_frame_that_the_filter_claimed_last_is_withheld_and_only_once() {
 
     decide(&claimed);
     assert_eq!((ask(&claimed), ask(&claimed)), (TCX_DROP, TCX_NEXT));
-    // A frame decided in between takes the note away.
+    // Deciding another frame removes the note.
     decide(&claimed);
     decide(&unclaimed);
     assert_eq!(ask(&claimed), TCX_NEXT);
-    // Another frame than the noted one: the same but for one byte, for one more byte, for its length.
+    // A frame that differs from the noted one: in one byte, by one more byte, in its length.
     for at in [0, 19, 26, 35, claimed.len() - 1] {
         let mut other = claimed.clone();
         other[at] ^= 1;
@@ -73,7 +73,7 @@ fn only_the_frame_that_the_filter_claimed_last_is_withheld_and_only_once() {
 
 /// Frames per run.
 const FRAMES: usize = 40_000;
-/// So that a failure can be had again.
+/// Fixed, so that a failure can be reproduced.
 const SEED: u64 = 20_261_121;
 
 #[test]
@@ -111,7 +111,7 @@ fn broken_frames_get_the_same_verdict_everywhere() {
     assert!(claimed > FRAMES / 50, "only {claimed} frames were claimed: the test looks at too little");
 }
 
-/// A frame of the corpus, damaged in a few places that matter.
+/// A frame of the corpus, corrupted in a few relevant places.
 fn broken(random: &mut fastrand::Rng, case: &Case, table: &Table) -> Vec<u8> {
     const TELLING: [u8; 24] =
         [0, 1, 2, 4, 5, 6, 7, 8, 9, 10, 16, 17, 20, 40, 43, 44, 53, 60, 0x45, 0x46, 0x60, 0x81, 0xdd, 0xff];
@@ -128,7 +128,7 @@ fn broken(random: &mut fastrand::Rng, case: &Case, table: &Table) -> Vec<u8> {
             _ => TELLING[random.usize(..TELLING.len())],
         };
     }
-    // Half of them to an address that is ours, so that the checks behind it are reached.
+    // Half of them have a local destination address, so that the later checks are reached.
     if random.bool() && frame.len() > 6 {
         frame[..6].copy_from_slice(&table.mac().0);
     }
@@ -142,12 +142,12 @@ fn broken(random: &mut fastrand::Rng, case: &Case, table: &Table) -> Vec<u8> {
     if random.u8(..16) == 0 {
         frame.resize(frame.len() + random.usize(..200), random.u8(..));
     }
-    // The kernel runs nothing shorter.
+    // The kernel runs no test with a shorter frame.
     frame.resize(frame.len().max(14), 0);
     frame
 }
 
-/// What Linux 6.18 wants of a socket buffer in a test run (net/bpf/test_run.c).
+/// The least length that Linux 6.18 accepts for a socket buffer in a test run (net/bpf/test_run.c).
 fn least_for_filter(frame: &[u8]) -> usize {
     match frame[12..14] {
         [0x08, 0x00] => 34,
@@ -156,11 +156,11 @@ fn least_for_filter(frame: &[u8]) -> usize {
     }
 }
 
-/// What tcx answers to let the next program decide, and to drop.
+/// What a tcx program returns to pass the frame to the next program, and to drop it.
 const TCX_NEXT: u32 = u32::MAX;
 const TCX_DROP: u32 = 2;
 
-/// All three programs, told to return their verdict.
+/// All three programs, loaded to return their verdict.
 struct Programs {
     packet: Steering,
     xdp: Steering,
@@ -184,7 +184,7 @@ impl Programs {
         verdict_of(run(xdp(&self.xdp), frame, None, 1).return_value)
     }
 
-    /// The filter's verdict; holds the tcx program to it for the same frame.
+    /// The filter's verdict; checks that the tcx program gives the same one for this frame.
     fn filter_verdict(&self, frame: &[u8], context: &Context) -> Verdict {
         let beside = beside(context);
         let verdict = verdict_of(run(filter(&self.packet), frame, Some(&beside), 1).return_value);
@@ -195,7 +195,7 @@ impl Programs {
     }
 }
 
-/// The start of a `struct __sk_buff` that says how many segments were glued together.
+/// The start of a `struct __sk_buff` with the number of coalesced segments.
 fn beside(context: &Context) -> [u8; 184] {
     let mut bytes = [0; 184];
     bytes[164..168].copy_from_slice(&context.segments.to_ne_bytes());
@@ -209,7 +209,7 @@ fn verdict_of(returned: u32) -> Verdict {
     }
 }
 
-/// The filter's note is per CPU.
+/// The filter's note is per CPU, so the test must not migrate.
 fn stay_on_one_cpu() {
     let allowed = sched_getaffinity(None).unwrap();
     let cpu = (0..CpuSet::MAX_CPU).find(|&cpu| allowed.is_set(cpu)).unwrap();
