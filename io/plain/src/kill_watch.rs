@@ -15,10 +15,10 @@ use twinpath_sys::clock;
 use twinpath_time::{Duration, Instant};
 
 /// Pause between two requests of a probe.
-const PERIOD: Duration = Duration::from_micros(200);
+pub(crate) const PERIOD: Duration = Duration::from_micros(200);
 /// Every probe must be answered within this time, both before and after the kill.
 pub const DEADLINE: Duration = Duration::from_secs(5);
-const REQUEST_LEN: usize = 8;
+pub(crate) const REQUEST_LEN: usize = 8;
 
 /// The servers that the probes ask.
 #[derive(Clone, Debug)]
@@ -88,16 +88,16 @@ pub enum KillWatchError {
 
 /// A UDP flow.
 #[derive(Debug)]
-struct Probe {
-    name: String,
-    socket: UdpSocket,
+pub(crate) struct Probe {
+    pub(crate) name: String,
+    pub(crate) socket: UdpSocket,
     /// Number of the last request; numbers only increase.
-    asked: u64,
+    pub(crate) asked: u64,
 }
 
 /// The result of asking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Heard {
+pub(crate) enum Heard {
     Nothing,
     /// The answer to this request.
     Answer(u64),
@@ -106,7 +106,7 @@ enum Heard {
 }
 
 impl Probe {
-    fn open(kind: &str, target: SocketAddr) -> Result<Self, SocketError> {
+    pub(crate) fn open(kind: &str, target: SocketAddr) -> Result<Self, SocketError> {
         let any: IpAddr = if target.is_ipv4() { [0; 4].into() } else { [0_u16; 8].into() };
         let address = SocketAddr::new(any, 0);
         let connect = |source| SocketError::Connect { target, source };
@@ -117,7 +117,7 @@ impl Probe {
     }
 
     /// Sends the next request. The socket may report the result of an earlier one here.
-    fn ask(&mut self) -> Heard {
+    pub(crate) fn ask(&mut self) -> Heard {
         self.asked += 1;
         match self.socket.send(&self.asked.to_be_bytes()) {
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => Heard::Refused,
@@ -126,7 +126,7 @@ impl Probe {
         }
     }
 
-    fn hear(&self) -> Heard {
+    pub(crate) fn hear(&self) -> Heard {
         let mut answer = [0; REQUEST_LEN];
         match self.socket.recv(&mut answer) {
             Ok(REQUEST_LEN) => Heard::Answer(u64::from_be_bytes(answer)),
@@ -138,16 +138,16 @@ impl Probe {
 
 /// A TCP connection with at most one request outstanding.
 #[derive(Debug)]
-struct TcpProbe {
-    name: String,
-    stream: TcpStream,
+pub(crate) struct TcpProbe {
+    pub(crate) name: String,
+    pub(crate) stream: TcpStream,
     asked: u64,
-    answered: u64,
+    pub(crate) answered: u64,
     answer: Vec<u8>,
 }
 
 impl TcpProbe {
-    fn open(target: SocketAddr) -> Result<Self, SocketError> {
+    pub(crate) fn open(target: SocketAddr) -> Result<Self, SocketError> {
         let connect = |source| SocketError::Connect { target, source };
         let stream = TcpStream::connect_timeout(&target, DEADLINE).map_err(connect)?;
         stream.set_nodelay(true).map_err(connect)?;
@@ -156,7 +156,7 @@ impl TcpProbe {
     }
 
     /// Sends the next request if none is outstanding, and reads what has arrived.
-    fn work(&mut self) -> Result<(), KillWatchError> {
+    pub(crate) fn work(&mut self) -> Result<(), KillWatchError> {
         let broken = |source| KillWatchError::Broken { flow: self.name.clone(), source };
         if self.asked == self.answered {
             match self.stream.write(&(self.asked + 1).to_be_bytes()) {
@@ -290,7 +290,7 @@ impl KillWatch {
 
     /// Waits until an answer comes or the next request is due.
     fn wait(&self) -> Result<(), SocketError> {
-        let mut fds: Vec<_> = self
+        let fds = self
             .claimed
             .iter()
             .map(|probe| PollFd::new(&probe.socket, PollFlags::IN))
@@ -299,7 +299,12 @@ impl KillWatch {
                 PollFd::new(&self.tcp.stream, PollFlags::IN),
             ])
             .collect();
-        let timeout = Timespec { tv_sec: 0, tv_nsec: PERIOD.subsec_nanos().into() };
-        poll(&mut fds, Some(&timeout)).map(|_| ()).map_err(|error| SocketError::Poll(error.into()))
+        until_due(fds)
     }
+}
+
+/// Until something comes to one of these, or the next request is due.
+pub(crate) fn until_due(mut fds: Vec<PollFd<'_>>) -> Result<(), SocketError> {
+    let timeout = Timespec { tv_sec: 0, tv_nsec: PERIOD.subsec_nanos().into() };
+    poll(&mut fds, Some(&timeout)).map(|_| ()).map_err(|error| SocketError::Poll(error.into()))
 }

@@ -14,6 +14,7 @@ mod paced_wake;
 mod packet_reflect;
 mod pingpong;
 mod rpc_null;
+pub mod stuck_watch;
 mod tcp_echo;
 mod tcp_holder;
 mod tcp_null;

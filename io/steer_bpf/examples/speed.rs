@@ -3,22 +3,31 @@
 //! `cargo run --release -p twinpath-steer-bpf --example speed`, as root. A test run's own cost, some 20 to 30 ns, is
 //! in every figure: the column `tcx, no note` is little else. `direct ring` is the program at tc ingress while it
 //! fills the worker's direct ring. A second table shows the cost of checking whether the worker is stuck.
+#![allow(unsafe_code, reason = "the example plays the worker: it writes the words shared with the programs")]
 
 #[path = "../tests/common/mod.rs"]
 mod common;
 
 use std::error::Error;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use common::{direct_ring, filter, ingress, run, xdp};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use twinpath_frame::Mapping;
 use twinpath_rings::direct::DirectRing;
+use twinpath_rings::pending::STRIDE;
 use twinpath_steer::corpus::{self, Corpus};
-use twinpath_steer_bpf::{DIRECT_SLOTS, Path, Steering};
+use twinpath_steer_bpf::{DIRECT_SLOTS, Path, QUEUES_MAX, Steering};
+use twinpath_sys::affinity;
 
 const REPEAT: u32 = 1_000_000;
 const PASSES: usize = 7;
 /// Passes over the direct ring. A pass can be no longer than the ring.
 const RING_PASSES: usize = 2001;
+/// Passes that start a thread each.
+const PASSES_SHARED: usize = 501;
 
 /// The cases of the corpus to be measured.
 const CASES: [(&str, &str); 8] = [
@@ -33,6 +42,8 @@ const CASES: [(&str, &str); 8] = [
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {
+    let cpus = affinity::allowed_cpus()?;
+    affinity::pin_current_thread(*cpus.first().ok_or("no CPU")?)?;
     let corpus = corpus::all()?;
     let case_of = |name: &str| corpus.cases.iter().find(|case| case.name == name).ok_or("no such case");
     let mut redirect = Steering::load(Path::Xdp)?;
@@ -59,33 +70,139 @@ fn main() -> Result<(), Box<dyn Error>> {
         ring.set_on(false);
         println!("{name:32} {table:8} {at_xdp:6} {at_filter:8} {at_tcx:12} {at_ring:11}");
     }
-    fail_open(&corpus)
+    fail_open(&corpus, *cpus.last().unwrap_or(&0))
 }
 
-/// Measures what the check for a stuck worker costs a frame on the packet path: medians of the differences of both
-/// programs, measured in turns. The word of the queue is set, as it is for all frames of a burst but the first.
-fn fail_open(corpus: &Corpus) -> Result<(), Box<dyn Error>> {
-    let mut without = Steering::load(Path::Packet)?;
-    let mut with = Steering::load_to_fail_open(Path::Packet, Duration::from_secs(3600))?;
-    for steering in [&mut without, &mut with] {
-        steering.apply(&corpus.tables["basic"])?;
-    }
-    let mut rings = [direct_ring(&without), direct_ring(&with)];
-    rings.iter().for_each(|ring| ring.set_on(true));
-    println!("\nfail-open: ns more per frame at the filter, and with the direct ring");
-    for (what, name) in [("claimed-frame-ns", "ipv4_udp_claimed"), ("kernel-frame-ns", "tcp_ack")] {
-        let frame = &corpus.cases.iter().find(|case| case.name == name).ok_or("no such case")?.frame;
-        let doubled = [&frame[..14], frame].concat();
-        // While the ring is on, the filter passes every frame.
-        rings.iter().for_each(|ring| ring.set_on(false));
-        let at_filter = |steering| run(filter(steering), &doubled, None, REPEAT).duration.as_nanos() as i128;
-        let more_at_filter = median_of(|| at_filter(&with) - at_filter(&without));
-        rings.iter().for_each(|ring| ring.set_on(true));
-        let more_at_ring =
-            at_ring(&with, &mut rings[1], frame) as i128 - at_ring(&without, &mut rings[0], frame) as i128;
-        println!("{what:32} {more_at_filter:6} {more_at_ring:6}");
-    }
+/// Measures what the check for a stuck worker costs a frame: medians of the differences of two programs, measured in
+/// turns. All frames of a burst but the first find the word of their queue set. The first one sets it.
+fn fail_open(corpus: &Corpus, other_cpu: usize) -> Result<(), Box<dyn Error>> {
+    let mut ways = [Way::filter(corpus)?, Way::direct_ring(corpus)?, Way::xdp(corpus)?];
+    ways.iter_mut().for_each(|way| way.other_cpu = other_cpu);
+    println!("\nfail-open: ns more per frame {:>12} {:>12} {:>12}", ways[0].name, ways[1].name, ways[2].name);
+    let frame_of = |name: &str| {
+        let case = corpus.cases.iter().find(|case| case.name == name).ok_or("no such case")?;
+        Ok::<_, Box<dyn Error>>(case.frame.clone())
+    };
+    let (claimed, kernel) = (frame_of("ipv4_udp_claimed")?, frame_of("tcp_ack")?);
+    let mut line = |what: &str, measure: fn(&mut Way, &[u8]) -> i128, frame: &[u8]| {
+        let [filter, ring, xdp] = ways.each_mut().map(|way| measure(way, frame));
+        println!("{what:28} {filter:12} {ring:12} {xdp:12}");
+    };
+    line("claimed-frame-ns", Way::more, &claimed);
+    line("claimed-first-ns", Way::more_for_first, &claimed);
+    line("claimed-first-shared-ns", Way::more_for_first_shared, &claimed);
+    line("kernel-frame-ns", Way::more, &kernel);
     Ok(())
+}
+
+/// A way for frames to reach their worker: the programs without the check for a stuck worker, and with it.
+struct Way {
+    name: &'static str,
+    steerings: [Steering; 2],
+    /// The direct rings of both programs, if frames take that way.
+    rings: Option<[DirectRing; 2]>,
+    /// The AF_XDP socket, on the XDP path.
+    _socket: Option<OwnedFd>,
+    words: Mapping,
+    /// The worker's CPU.
+    other_cpu: usize,
+}
+
+impl Way {
+    fn new(name: &'static str, path: Path, corpus: &Corpus) -> Result<Self, Box<dyn Error>> {
+        let mut steerings =
+            [Steering::load(path)?, Steering::load_to_fail_open(path, Duration::from_secs(3600))?];
+        for steering in &mut steerings {
+            steering.apply(&corpus.tables["basic"])?;
+        }
+        let words = steerings[1].pending().ok_or("it has words")?;
+        let words = Mapping::of_fd(words, QUEUES_MAX as usize * STRIDE, 0)?;
+        Ok(Self { name, steerings, rings: None, _socket: None, words, other_cpu: 0 })
+    }
+
+    fn filter(corpus: &Corpus) -> Result<Self, Box<dyn Error>> {
+        Self::new("filter", Path::Packet, corpus)
+    }
+
+    fn direct_ring(corpus: &Corpus) -> Result<Self, Box<dyn Error>> {
+        let mut way = Self::new("direct ring", Path::Packet, corpus)?;
+        let rings = way.steerings.each_ref().map(direct_ring);
+        rings.iter().for_each(|ring| ring.set_on(true));
+        way.rings = Some(rings);
+        Ok(way)
+    }
+
+    /// The program checks the worker only where the queue has a socket.
+    fn xdp(corpus: &Corpus) -> Result<Self, Box<dyn Error>> {
+        let mut way = Self::new("XDP", Path::Xdp, corpus)?;
+        let socket = socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
+        for steering in &mut way.steerings {
+            steering.set_queue(0, socket.as_fd())?;
+        }
+        way._socket = Some(socket);
+        Ok(way)
+    }
+
+    /// The word of the first queue.
+    fn word(&self) -> &AtomicU64 {
+        // SAFETY: the mapping is longer than this, and aligned to a page; a 64-bit atomic takes any bits.
+        unsafe { self.words.base().cast::<AtomicU64>().as_ref() }
+    }
+
+    /// Nanoseconds per frame over `repeat` frames, without the check (`which` is 0) or with it (1).
+    fn duration(&mut self, which: usize, frame: &[u8], repeat: u32) -> i128 {
+        let steering = &self.steerings[which];
+        let run = match (&mut self.rings, self.name) {
+            (Some(rings), _) => {
+                let duration = run(ingress(steering), frame, None, repeat).duration;
+                while rings[which].take(|_| ()).is_some() {}
+                duration
+            }
+            (None, "XDP") => run(xdp(steering), frame, None, repeat).duration,
+            (None, _) => run(filter(steering), &[&frame[..14], frame].concat(), None, repeat).duration,
+        };
+        run.as_nanos() as i128
+    }
+
+    fn difference(&mut self, passes: usize, repeat: u32, frame: &[u8], before: fn(&Self)) -> i128 {
+        let mut differences: Vec<_> = (0..passes)
+            .map(|_| {
+                before(self);
+                let without = self.duration(0, frame, repeat);
+                before(self);
+                self.duration(1, frame, repeat) - without
+            })
+            .collect();
+        differences.sort_unstable();
+        differences[passes / 2]
+    }
+
+    /// A frame that finds the word set, or is not claimed.
+    fn more(&mut self, frame: &[u8]) -> i128 {
+        let (passes, repeat) =
+            if self.rings.is_some() { (RING_PASSES, DIRECT_SLOTS) } else { (PASSES, REPEAT) };
+        self.difference(passes, repeat, frame, |_| ())
+    }
+
+    /// The frame that sets the word, in runs of one frame.
+    fn more_for_first(&mut self, frame: &[u8]) -> i128 {
+        self.difference(RING_PASSES, 1, frame, |way| way.word().store(0, Ordering::SeqCst))
+    }
+
+    /// The same after a thread on another CPU has cleared the word, as a worker does. Starting that thread cools the
+    /// caches for both programs alike.
+    fn more_for_first_shared(&mut self, frame: &[u8]) -> i128 {
+        let set_back = |way: &Self| {
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    // With a single CPU the figure is that of the line above.
+                    let _ = affinity::pin_current_thread(way.other_cpu);
+                    way.word().store(0, Ordering::SeqCst);
+                });
+            });
+        };
+        self.difference(PASSES_SHARED, 1, frame, set_back)
+    }
 }
 
 fn median_of<T: Ord + Copy>(measure: impl Fn() -> T) -> T {

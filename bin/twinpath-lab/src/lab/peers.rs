@@ -89,8 +89,13 @@ impl Bench {
 
 /// `twinpath serve echo` on the server's interface. A lab asks as fast as it can from one source, so the limit for that is off.
 pub(crate) fn serve(path: &str, cpu: usize, socket: &Path) -> Vec<String> {
+    serve_in(path, "adaptive", cpu, socket)
+}
+
+/// The same in another mode.
+pub(crate) fn serve_in(path: &str, mode: &str, cpu: usize, socket: &Path) -> Vec<String> {
     let mut args = words(&format!(
-        "serve echo --on {} --udp {FAST_PORT} --path {path} --mode adaptive --workers 1 --cpu {cpu} --linger-ms {LINGER_MS} \
+        "serve echo --on {} --udp {FAST_PORT} --path {path} --mode {mode} --workers 1 --cpu {cpu} --linger-ms {LINGER_MS} \
          --reply-rate 0 --socket",
         SERVER.interface
     ));

@@ -1,13 +1,13 @@
-//! What is measured beside the walks: what attaching costs the kernel's own traffic, what a killed instance costs, and
+//! What is measured beside the walks: what attaching costs the kernel's own traffic, what a killed instance and a stuck worker cost, and
 //! datagrams that arrive in pieces.
 
-use super::{fragments, kill9, tables};
+use super::{fail_open, fragments, kill9, tables};
 use crate::lab::fallback;
 use crate::lab::model::Sample;
 use crate::lab::record::Record;
 use crate::lab::session::Session;
 
-/// Kills of a judged run, and of another.
+/// Kills of a judged run, and of another; as many times a worker is stopped.
 const CHECK_KILLS: usize = 20;
 const QUICK_KILLS: usize = 5;
 /// Fragmented datagrams over each family.
@@ -18,8 +18,9 @@ const FRAGMENTS_SEED: u64 = 45;
 
 /// Steps for the progress bar.
 pub(super) fn steps(session: &Session) -> usize {
-    let parts = [tables::KILL9, tables::FRAGMENTS];
-    fallback::steps(session) + parts.iter().filter(|row| session.selection.rows.contains(*row)).count()
+    let of_fail_open = fail_open::WAYS.iter().map(|way| way.row);
+    let parts = [tables::KILL9, tables::FRAGMENTS].into_iter().chain(of_fail_open);
+    fallback::steps(session) + parts.filter(|row| session.selection.rows.contains(row)).count()
 }
 
 /// Measures what is selected, once. What fails is recorded as the row's reason.
@@ -33,6 +34,11 @@ pub(super) async fn measure(session: &Session, record: &mut Record) {
     }
     if begin(session, tables::KILL9) {
         note(session, record, tables::KILL9, kill9::measure(session, "auto", kills).await);
+    }
+    for way in &fail_open::WAYS {
+        if begin(session, way.row) {
+            note(session, record, way.row, fail_open::measure(session, way, kills).await);
+        }
     }
 }
 
@@ -86,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn both_rows_measure() {
+    fn every_row_measures() {
         if !twinpath_test_skip::root_or_skip() {
             return;
         }
@@ -98,6 +104,13 @@ mod tests {
             assert_eq!((killed.values["resets"], killed.values["kills"]), (0.0, 2.0), "{killed:?}");
             let pieces = fragments::measure(&session, "auto", 20, 7).await.unwrap();
             assert_eq!(pieces.values["share"], 1.0, "{pieces:?}");
+            for way in &fail_open::WAYS {
+                let stuck = fail_open::measure(&session, way, 2).await.unwrap();
+                assert_eq!((stuck.values["stops"], stuck.values["twice"]), (2.0, 0.0), "{stuck:?}");
+                // Not before the time has passed after which a worker is stuck.
+                assert!(stuck.values["worst_ms"] > 90.0 && stuck.values["worst_ms"] < 5_000.0, "{stuck:?}");
+                assert!(stuck.values["back_worst_ms"] > 0.0, "{stuck:?}");
+            }
         });
     }
 }

@@ -4,6 +4,7 @@
 //! the walk, have the second.
 
 mod beside;
+mod fail_open;
 pub(super) mod fragments;
 mod hops;
 pub(super) mod kill9;
@@ -43,7 +44,7 @@ const ORDER_SEED: u64 = 2015;
 /// The lab as the frame sees it.
 pub(crate) const LAB: Lab = Lab {
     name: "kni",
-    about: "An NFS walk beside twinpath and through its exception port, against plain veth; kills; fragments",
+    about: "An NFS walk beside twinpath and through its exception port, against plain veth; kills; stuck workers; fragments",
     rows: tables::ROWS,
     ratios: tables::RATIOS,
     together: tables::TOGETHER,

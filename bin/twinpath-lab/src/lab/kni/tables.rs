@@ -1,7 +1,7 @@
 //! What `lab kni` measures: its rows and its ratios. Ids are stable; docs/measuring.md explains each.
 
 use crate::lab::fallback;
-use crate::lab::model::{Better, Formula, Group, Judged, RatioSpec, RowSpec};
+use crate::lab::model::{Better, Cell, Formula, Group, Judged, RatioSpec, RowSpec};
 
 const WALL: &str = "wall_s";
 const P99_9: &str = "p99_9_us";
@@ -19,6 +19,11 @@ impl RowSpec {
     const fn kernels(self) -> Self {
         Self { base: PLAIN, ..self }
     }
+}
+
+/// A worker that is stopped and runs again.
+const fn stuck(id: &'static str, path: &'static str, mode: &'static str, label: &'static str) -> RowSpec {
+    RowSpec { path: Some(path), mode: Some(mode), ..row(id, Group::Trouble, "worst_ms", label) }
 }
 
 const PLAIN: &[&str] = &["nfs-plain"];
@@ -89,6 +94,14 @@ pub(super) const ROWS: &[RowSpec] = &[
         path: Some("auto"),
         ..row(KILL9, Group::Trouble, "worst_ms", "kill -9 until the kernel answers every flow")
     },
+    stuck(
+        FAIL_OPEN_PACKET,
+        "packet",
+        "interrupt",
+        "a worker stopped, packet socket, until the kernel serves",
+    ),
+    stuck(FAIL_OPEN_DIRECT, "packet", "poll", "the same, direct ring"),
+    stuck(FAIL_OPEN_XDP, "xdp", "interrupt", "the same, AF_XDP"),
     RowSpec {
         path: Some("auto"),
         ..row(FRAGMENTS, Group::Trouble, "share", "datagrams of 2 to 45 fragments")
@@ -103,6 +116,10 @@ pub(super) const LISTING_EXCEPTION: &str = "guest-nfs-exception";
 pub(super) const TICK: &str = "tick";
 /// What a killed instance costs.
 pub(super) const KILL9: &str = "kill9";
+/// A stuck worker, by the way that its frames take.
+pub(super) const FAIL_OPEN_PACKET: &str = "fail-open-packet";
+pub(super) const FAIL_OPEN_DIRECT: &str = "fail-open-direct";
+pub(super) const FAIL_OPEN_XDP: &str = "fail-open-xdp";
 /// Datagrams that arrive in pieces.
 pub(super) const FRAGMENTS: &str = "fragments";
 
@@ -136,6 +153,22 @@ const fn ratio(id: &'static str, formula: Formula, target: Option<f64>, what: &'
 const fn wall_over(top: &'static str, bottom: &'static [(&'static str, &'static str)]) -> Formula {
     Formula::Over { top: (top, WALL), bottom }
 }
+
+/// A time of a stuck worker's row. No request may be answered twice.
+const fn felt(
+    id: &'static str,
+    time: Cell,
+    twice: &'static [(Cell, f64)],
+    target_ms: f64,
+    what: &'static str,
+) -> RatioSpec {
+    RatioSpec { check_pairs: 1, also: twice, ..ratio(id, Formula::Value(time), Some(target_ms), what) }
+}
+
+const TWICE: &str = "twice";
+const PACKET_TWICE: &[(Cell, f64)] = &[((FAIL_OPEN_PACKET, TWICE), 0.5)];
+const DIRECT_TWICE: &[(Cell, f64)] = &[((FAIL_OPEN_DIRECT, TWICE), 0.5)];
+const XDP_TWICE: &[(Cell, f64)] = &[((FAIL_OPEN_XDP, TWICE), 0.5)];
 
 /// The table of what has to be reached.
 pub(super) const RATIOS: &[RatioSpec] = &[
@@ -220,6 +253,48 @@ pub(super) const RATIOS: &[RatioSpec] = &[
             "kill -9 under load until the kernel answers every flow again, worst of all kills, ms; no connection reset",
         )
     },
+    felt(
+        "fail-open-ms",
+        (FAIL_OPEN_PACKET, "worst_ms"),
+        PACKET_TWICE,
+        150.0,
+        "a worker stopped under load until clients have answers, packet socket, worst of all stops, ms; none answered twice",
+    ),
+    felt(
+        "fail-open-direct-ms",
+        (FAIL_OPEN_DIRECT, "worst_ms"),
+        DIRECT_TWICE,
+        150.0,
+        "the same where frames come by the direct ring",
+    ),
+    felt(
+        "fail-open-xdp-ms",
+        (FAIL_OPEN_XDP, "worst_ms"),
+        XDP_TWICE,
+        150.0,
+        "the same where frames come by AF_XDP",
+    ),
+    felt(
+        "fail-open-back-ms",
+        (FAIL_OPEN_PACKET, "back_worst_ms"),
+        PACKET_TWICE,
+        50.0,
+        "from the end of the stop until the fast path answers again, packet socket, worst of all stops, ms",
+    ),
+    felt(
+        "fail-open-direct-back-ms",
+        (FAIL_OPEN_DIRECT, "back_worst_ms"),
+        DIRECT_TWICE,
+        50.0,
+        "the same where frames come by the direct ring",
+    ),
+    felt(
+        "fail-open-xdp-back-ms",
+        (FAIL_OPEN_XDP, "back_worst_ms"),
+        XDP_TWICE,
+        50.0,
+        "the same where frames come by AF_XDP",
+    ),
     RatioSpec {
         check_pairs: 1,
         better: Better::Higher,

@@ -1,0 +1,135 @@
+//! `fail-open-ms`: a worker of a serving twinpath is stopped under load, as by a debugger, and runs again later. Measures
+//! how long the clients notice either.
+//!
+//! Two flows over each family send requests all the time, and a TCP connection is opened at each stop. One server serves
+//! through all stops. Requests answered twice are counted: one misses the target, whatever the times. Requests without an
+//! answer are counted too. They were in the worker's rings, or arrived before the kernel took over.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::{IpAddr, SocketAddr};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use twinpath_plain::stuck_watch::{Asked, DEADLINE, Felt, StuckWatch, StuckWatchConfig, StuckWatchError};
+
+use super::tables;
+use crate::lab::instance::{Facts, Instance};
+use crate::lab::model::Sample;
+use crate::lab::peers::{self, FAST_PORT, TCP_PORT};
+use crate::lab::session::Session;
+use crate::lab::topology::SERVER;
+
+/// A way for claimed frames to reach their worker.
+pub(super) struct Way {
+    pub(super) row: &'static str,
+    path: &'static str,
+    mode: &'static str,
+}
+
+/// The packet socket, which a sleeping worker needs; the direct ring, for a worker that never sleeps; AF_XDP.
+pub(super) const WAYS: [Way; 3] = [
+    Way { row: tables::FAIL_OPEN_PACKET, path: "packet", mode: "interrupt" },
+    Way { row: tables::FAIL_OPEN_DIRECT, path: "packet", mode: "poll" },
+    Way { row: tables::FAIL_OPEN_XDP, path: "xdp", mode: "interrupt" },
+];
+
+/// Flows over each family.
+const FLOWS: usize = 2;
+
+/// Stops the worker `stops` times. Values: `worst_ms` and `median_ms` from a stop until every flow had an answer,
+/// `back_worst_ms` and `back_median_ms` from its end until the fast path served; `stops`, `requests`, `lost`, `twice`.
+pub(super) async fn measure(session: &Session, way: &Way, stops: usize) -> anyhow::Result<Sample> {
+    let socket = session.run_dir.path().join(format!("{}.sock", way.row));
+    let mut serve = peers::serve_in(way.path, way.mode, session.cpus[1], &socket);
+    serve.extend(["--tcp".to_owned(), TCP_PORT.to_string()]);
+    let instance = Instance::start(&session.launcher, &serve).await?;
+    let stopped = stop_all(session, &instance, &socket, way, stops).await;
+    // The server ends after a failure, too. The first failure is the one to report.
+    let ended = instance.stop(&session.launcher).await;
+    let sample = stopped?;
+    ended?;
+    Ok(sample)
+}
+
+async fn stop_all(
+    session: &Session,
+    instance: &Instance,
+    socket: &Path,
+    way: &Way,
+    stops: usize,
+) -> anyhow::Result<Sample> {
+    let found = instance.report().await?.path();
+    if !found.starts_with(way.path) {
+        bail!("the path is {found}: there are no claims on {} to withdraw", way.path);
+    }
+    let tid = worker_thread(instance.pid())?;
+    let (client, socket) = (session.launcher.topology().client.duplicate()?, socket.to_owned());
+    let families = [IpAddr::V4(SERVER.ipv4), IpAddr::V6(SERVER.ipv6)];
+    let udp = families.into_iter().flat_map(|ip| vec![SocketAddr::new(ip, FAST_PORT); FLOWS]).collect();
+    let config = StuckWatchConfig { udp, tcp: peers::server(TCP_PORT) };
+    let watch = move || {
+        client.run(|| -> Result<(Vec<Felt>, Asked), StuckWatchError> {
+            let mut watch = StuckWatch::open(&config)?;
+            // A socket found by its path can be reached from any network namespace.
+            let felt =
+                (0..stops).map(|_| watch.stop(tid, || frames_in(&socket))).collect::<Result<_, _>>()?;
+            Ok((felt, watch.end()?))
+        })
+    };
+    let (felt, asked) = tokio::task::spawn_blocking(watch).await.context("the watch panicked")???;
+    let mut sample = summarise(&felt, asked).context("the worker was never stopped")?;
+    sample.path = Some(found);
+    Ok(sample)
+}
+
+fn summarise(felt: &[Felt], asked: Asked) -> Option<Sample> {
+    let ms = |time: twinpath_time::Duration| time.as_secs_f64() * 1e3;
+    let sorted = |of: fn(&Felt) -> twinpath_time::Duration| {
+        let mut times: Vec<_> = felt.iter().map(of).collect();
+        times.sort();
+        times
+    };
+    let (stuck, back) = (sorted(Felt::worst), sorted(|felt| felt.back));
+    let mut sample = Sample::default();
+    sample.values.extend([
+        ("worst_ms", ms(*stuck.last()?)),
+        ("median_ms", ms(stuck[stuck.len() / 2])),
+        ("back_worst_ms", ms(*back.last()?)),
+        ("back_median_ms", ms(back[back.len() / 2])),
+        ("stops", felt.len() as f64),
+        ("requests", asked.requests as f64),
+        ("lost", asked.lost as f64),
+        ("twice", asked.twice as f64),
+    ]);
+    let (name, time) = felt.iter().flat_map(|felt| &felt.flows).max_by_key(|flow| flow.1)?;
+    let silent = if *time >= DEADLINE { ", where it was given up" } else { "" };
+    sample.notes.push(format!("slowest of {} stops: {name}, {:.1} ms{silent}", felt.len(), ms(*time)));
+    Some(sample)
+}
+
+/// The thread of the only worker.
+fn worker_thread(pid: u32) -> anyhow::Result<u32> {
+    for task in std::fs::read_dir(format!("/proc/{pid}/task"))? {
+        let task = task?;
+        let name = std::fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+        if name.trim() == "worker-0" {
+            return task.file_name().to_str().and_then(|tid| tid.parse().ok()).context("a task is a number");
+        }
+    }
+    bail!("process {pid} has no thread named worker-0")
+}
+
+/// Frames that a server's workers have received on the fast path. Asked without the event loop: the thread that has
+/// stopped a worker is the only one that can let it run again.
+fn frames_in(socket: &Path) -> io::Result<u64> {
+    let mut stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    stream.write_all(b"{\"show\":\"workers\"}\n")?;
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line)?;
+    let answer: serde_json::Value = serde_json::from_str(&line)?;
+    let workers = answer["ok"]["workers"].as_array().ok_or_else(|| io::Error::other(line.clone()))?;
+    Ok(workers.iter().filter_map(|worker| worker["frames_in"].as_u64()).sum())
+}
