@@ -5,10 +5,10 @@ use std::num::NonZeroU16;
 use std::path::{Path as FilePath, PathBuf};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use twinpath_control::choose::PathAsked;
-use twinpath_control::config::{Config, ConfigError, Mode, Pool, Sandbox, Service as Asked, ServiceKind};
+use twinpath_config::{
+    Config, ConfigError, MetricsAddress, Mode, PathAsked, Pool, Sandbox, Service as Asked, ServiceKind,
+};
 use twinpath_control::instance::{self, InstanceError, Plan, Ready};
-use twinpath_control::metrics::MetricsAddress;
 use twinpath_serve::PoolLimits;
 use twinpath_service::Service;
 

@@ -42,8 +42,7 @@
 mod builder;
 
 pub use builder::{Builder, Error, serve};
-pub use twinpath_control::choose::PathAsked as Path;
-pub use twinpath_control::config::{Config, Mode};
+pub use twinpath_config::{Config, Mode, PathAsked as Path};
 pub use twinpath_control::instance::Ready;
 /// ONC RPC: programs with procedures, and the service that joins them to connections and datagrams.
 pub use twinpath_rpc as rpc;

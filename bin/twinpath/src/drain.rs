@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use twinpath_control::command::{Drain, follow_drain};
-use twinpath_control::report::Draining;
+use twinpath_command::{Drain, follow_drain};
+use twinpath_report::Draining;
 
 /// Connections had to be closed before everything they had asked was answered.
 const CUT_OFF: u8 = 3;

@@ -7,7 +7,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use twinpath_control::config::EXAMPLE;
+use twinpath_config::EXAMPLE;
 use twinpath_test_fuzz::seed;
 
 /// Edits that reach past the first check: none, a cut, and one field each of Ethernet, IP and UDP.

@@ -1,6 +1,6 @@
 //! Requests on the command socket: what was understood is what was asked.
 
-use twinpath_control::command::{Request, Topic};
+use twinpath_command::{Request, Topic};
 
 use crate::fuzz;
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use twinpath_control::config::{Config, ConfigError, EXAMPLE, Mistake, parse_cpu_list};
+use twinpath_config::{Config, ConfigError, EXAMPLE, Mistake, parse_cpu_list};
 
 use crate::fuzz;
 

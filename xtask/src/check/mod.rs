@@ -78,6 +78,7 @@ const RULES: &[Rule] = &[
     source::functions_are_short,
     source::crates_say_what_they_are,
     text::files_are_short,
+    text::crates_of_runtime_are_small,
     text::links_resolve,
     text::no_machine_paths,
 ];

@@ -53,7 +53,7 @@ const WALL_CLOCKS: &[&str] = &["std::time::SystemTime", "UNIX_EPOCH", "CLOCK_REA
 const WALL_CLOCK_AT: &[&str] = &[
     "bin/twinpath-lab/src/lab/",
     "bin/twinpath/src/bench/moment.rs",
-    "runtime/control/src/capture.rs",
+    "runtime/capture/src/lib.rs",
     "io/sys/src/stamp.rs",
 ];
 

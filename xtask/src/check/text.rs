@@ -1,11 +1,19 @@
 //! Rules about files as text: lengths, links, machine paths.
 
+use std::collections::BTreeMap;
+
 use super::{Finding, Tree};
 
 /// A source file may be this long before its tests.
 const FILE_LINES: usize = 800;
 /// From here on it is two rooms that share a door.
 const FILE_LINES_WARNING: usize = 600;
+
+/// A crate of runtime/ may have so many lines before its tests: whoever reads one need not read the others.
+const CRATE_LINES: usize = 3000;
+/// Those that are longer yet, and how long they may be until they are parted. These numbers only go down.
+const LONG_CRATES: &[(&str, usize)] =
+    &[("runtime/control", 8000), ("runtime/serve", 4100), ("runtime/worker", 3500)];
 
 /// Spelled in two parts so that this file does not hold what it looks for.
 const MACHINE: &[(&str, &str)] = &[
@@ -17,12 +25,34 @@ const MACHINE: &[(&str, &str)] = &[
     (concat!("replace", "-with"), "a registry's mirror: it belongs into the user's own cargo configuration"),
 ];
 
+/// The Rust files that are not tests, each with its lines up to its tests.
+fn rust_files(tree: &Tree) -> impl Iterator<Item = (&str, usize)> {
+    tree.parsed().filter(|(source, _)| !source.test).map(|(source, facts)| {
+        let lines = facts.tests_from.map_or(facts.lines.len(), |line| line - 1);
+        (source.path.as_str(), lines)
+    })
+}
+
+/// A crate of runtime/ has one job.
+pub(super) fn crates_of_runtime_are_small(tree: &Tree) -> Vec<Finding> {
+    let mut crates = BTreeMap::<&str, usize>::new();
+    for (path, lines) in rust_files(tree).filter(|(path, _)| path.starts_with("runtime/")) {
+        let Some((folder, _)) = path.split_once("/src/") else { continue };
+        *crates.entry(folder).or_default() += lines;
+    }
+    let judge = |(folder, lines): (&str, usize)| {
+        let long = LONG_CRATES.iter().find(|(long, _)| *long == folder);
+        let most = long.map_or(CRATE_LINES, |(_, most)| *most);
+        let message =
+            || format!("{lines} lines of {most}: which two crates are these? Part them by what they do");
+        (lines > most).then(|| Finding::error(folder, 0, message()))
+    };
+    crates.into_iter().filter_map(judge).collect()
+}
+
 /// Long files hide things. Rust files are counted up to their tests.
 pub(super) fn files_are_short(tree: &Tree) -> Vec<Finding> {
-    let rust = tree.parsed().filter(|(source, _)| !source.test).map(|(source, facts)| {
-        let tests = facts.tests_from.map_or(facts.lines.len(), |line| line - 1);
-        (source.path.as_str(), tests)
-    });
+    let rust = rust_files(tree);
     let others =
         tree.texts.iter().filter(|(path, _)| [".c", ".h", ".sh"].iter().any(|end| path.ends_with(end)));
     let others = others.map(|(path, text)| (path.as_str(), text.lines().count()));

@@ -39,7 +39,10 @@ const TIERS: &[Tier] = &[
     Tier {
         folder: "runtime",
         below: &["pure", "mem", "engine", "io"],
-        order: &["worker", "serve", "bridge", "measure", "control"],
+        order: &[
+            "worker", "serve", "bridge", "measure", "holders", "tune", "capture", "rpcbind", "report",
+            "config", "command", "sandbox", "machine", "metrics", "mirror", "path", "control",
+        ],
     },
     Tier { folder: "api", below: &["pure", "mem", "engine", "io", "runtime"], order: &["twinpath"] },
     Tier {

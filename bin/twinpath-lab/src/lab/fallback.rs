@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Context;
 use tokio::task::spawn_blocking;
-use twinpath_control::choose::Path;
+use twinpath_config::Path;
 use twinpath_control::fallback::loss::Measure;
 use twinpath_control::fallback::{FrameCost, Question, measure as measure_on_scratch, test_runs, traffic};
 use twinpath_control::instance::TcAttach;

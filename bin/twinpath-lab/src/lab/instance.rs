@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
-use twinpath_control::report::Report;
+use twinpath_report::Report;
 
 use super::process::{Launcher, Server, Side};
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use twinpath_control::choose::PathAsked;
+use twinpath_config::PathAsked;
 use twinpath_load::Arrivals;
 use twinpath_worker::idle::Mode;
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use anyhow::{Context, bail, ensure};
-use twinpath_control::choose::PathAsked;
+use twinpath_config::PathAsked;
 use twinpath_load::{INFLIGHT_MAX, Limit, LoadConfig};
 use twinpath_sys::affinity;
 use twinpath_time::Duration;

@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 use hdrhistogram::Histogram;
-use twinpath_control::choose::PathAsked;
+use twinpath_config::PathAsked;
 use twinpath_load::{Codec, Echo, Summary, median};
 use twinpath_measure::report::{
     BenchReport, QuantileUs, RttUs, RunReport, SystemCalls, ThreadReport, buckets,

@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use twinpath_config::{LatencyRequest, Mode, Priority, RequestScope, Sandbox, goal};
 use twinpath_control::bridge::{self, Carrier, Plan};
-use twinpath_control::config::{LatencyRequest, Mode, Priority, RequestScope, Sandbox, goal};
 use twinpath_control::instance::Ready;
-use twinpath_control::machine::Wanted;
+use twinpath_machine::Wanted;
 use twinpath_time::Duration;
 use twinpath_worker::idle::IdleConfig;
 

@@ -15,12 +15,12 @@ use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep_until, timeout};
-use twinpath_control::capture::SNAPLEN_MAX;
-use twinpath_control::command::{
-    self, Capture, PATIENCE, Request, Topic, ask, find_instances, run_directories,
+use twinpath_capture::SNAPLEN_MAX;
+use twinpath_command::{
+    self as command, Capture, PATIENCE, Request, Topic, ask, find_instances, run_directories,
 };
-use twinpath_control::report::Report;
 use twinpath_filter::Filter;
+use twinpath_report::Report;
 
 use self::blocks::Blocks;
 

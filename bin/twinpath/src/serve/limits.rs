@@ -1,6 +1,6 @@
 //! Options that bound what peers may take; the same for every service.
 
-use twinpath_control::config::LimitOverrides;
+use twinpath_config::LimitOverrides;
 
 #[derive(clap::Args)]
 #[command(next_help_heading = "Limits")]

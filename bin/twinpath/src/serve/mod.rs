@@ -12,13 +12,11 @@ mod rpc;
 
 use anyhow::bail;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use twinpath_control::choose::{AttachAsked, PathAsked};
-use twinpath_control::config::{
-    Config, CpuGoal, FlowText, LatencyGoal, LatencyRequest, Mode, Overrides, Priority, RequestScope, Sandbox,
-    ServiceKind, SourceText,
+use twinpath_config::{
+    AttachAsked, Config, CpuGoal, FlowText, LatencyGoal, LatencyRequest, MetricsAddress, Mode, Overrides,
+    PathAsked, Priority, RequestScope, Sandbox, ServiceKind, SourceText,
 };
 use twinpath_control::instance::{self, Loaded, Plan, Ready, Source};
-use twinpath_control::metrics::MetricsAddress;
 use twinpath_wire::EtherType;
 
 use self::program::Program;
@@ -172,7 +170,7 @@ pub(crate) struct GoalArgs {
 pub(crate) struct Cpus(pub(crate) Vec<u32>);
 
 pub(crate) fn parse_cpus(text: &str) -> Result<Cpus, String> {
-    twinpath_control::config::parse_cpu_list(text).map(Cpus).map_err(|error| error.to_string())
+    twinpath_config::parse_cpu_list(text).map(Cpus).map_err(|error| error.to_string())
 }
 
 /// A port that can be served.

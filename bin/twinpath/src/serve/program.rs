@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::bail;
-use twinpath_control::config::{Config, Service as Asked, ServiceKind};
+use twinpath_config::{Config, Service as Asked, ServiceKind};
 use twinpath_rpc::{RpcConnection, RpcService};
 use twinpath_service::{
     Answer, Closed, Datagram, Echo, EthernetFrame, Instant, Output, Reason, Reflect, Service, ServiceCounters,

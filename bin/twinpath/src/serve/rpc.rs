@@ -4,12 +4,12 @@ use std::net::IpAddr;
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
-use twinpath_control::config::{FlowText, Rpc, RpcOverrides, Service, SourceText};
-use twinpath_control::rpcbind::Registration;
+use twinpath_config::{FlowText, Rpc, RpcOverrides, Service, SourceText};
 use twinpath_rpc::mount3::Mount3;
 use twinpath_rpc::nfs3::{Nfs3, Tree};
 use twinpath_rpc::record::RecordLimits;
 use twinpath_rpc::{DuplicateLimits, Program, RpcService, Server};
+use twinpath_rpcbind::Registration;
 use twinpath_time::Duration;
 
 use super::{CommonArgs, parse_port};

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Subcommand, ValueEnum};
-use twinpath_control::command::{Request, Set, ask};
+use twinpath_command::{Request, Set, ask};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {

@@ -1,6 +1,6 @@
 //! What attaching costs the kernel's own traffic, in words: at start and in `show`.
 
-use twinpath_control::report::{Fallback, FallbackMeasure};
+use twinpath_report::{Fallback, FallbackMeasure};
 
 /// A few lines about one path that was measured.
 pub(crate) fn lines(fallback: &Fallback) -> Vec<String> {
@@ -51,7 +51,7 @@ fn programs(fallback: &Fallback) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use twinpath_control::report::FallbackProgram;
+    use twinpath_report::FallbackProgram;
 
     use super::*;
 

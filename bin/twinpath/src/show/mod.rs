@@ -10,8 +10,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use clap::ValueEnum;
-use twinpath_control::command::{Request, Topic, ask, find_instances, run_directories};
-use twinpath_control::report::Report;
+use twinpath_command::{Request, Topic, ask, find_instances, run_directories};
+use twinpath_report::Report;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
-use twinpath_control::command::Topic;
-use twinpath_control::report::{
+use twinpath_command::Topic;
+use twinpath_report::{
     Configuration, Device, Draining, Interface, Queue, Report, Sandbox, Service, StandingBy, Worker,
 };
 

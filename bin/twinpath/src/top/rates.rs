@@ -1,8 +1,8 @@
 //! What happened between two reports of one instance, per second. Pure: reports in, figures out.
 
 use serde::Serialize;
-use twinpath_control::report::{Crossed, Interface, Queue, Report, Service, ServiceClaim, Worker};
 use twinpath_inspect::Times;
+use twinpath_report::{Crossed, Interface, Queue, Report, Service, ServiceClaim, Worker};
 
 /// An instance over an interval.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -274,7 +274,7 @@ impl Interval {
 
 #[cfg(test)]
 mod tests {
-    use twinpath_control::report::{self, Count, Drop, Instance};
+    use twinpath_report::{self as report, Count, Drop, Instance};
 
     use super::*;
 

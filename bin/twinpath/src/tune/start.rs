@@ -3,15 +3,15 @@
 use std::path::Path;
 
 use anyhow::Context as _;
-use twinpath_control::command::{Request, Topic, ask, find_instances, run_directories};
-use twinpath_control::config::Mode;
-use twinpath_control::report::Report;
-use twinpath_control::tune::Host;
-use twinpath_control::tune::apply::Outcome;
-use twinpath_control::tune::journal::{self, Journal, JournalError, Stage};
-use twinpath_control::tune::restore::recover;
+use twinpath_command::{Request, Topic, ask, find_instances, run_directories};
+use twinpath_config::Mode;
+use twinpath_report::Report;
 use twinpath_sys::affinity;
 use twinpath_time::Duration;
+use twinpath_tune::Host;
+use twinpath_tune::apply::Outcome;
+use twinpath_tune::journal::{self, Journal, JournalError, Stage};
+use twinpath_tune::restore::recover;
 use twinpath_worker::costs::{self, Costs};
 
 /// How long measuring wake-ups takes: as at the start of an instance.

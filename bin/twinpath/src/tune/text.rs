@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use twinpath_control::tune::apply::{Done, Outcome};
-use twinpath_control::tune::{Line, State};
+use twinpath_tune::apply::{Done, Outcome};
+use twinpath_tune::{Line, State};
 
 use super::Report;
 

@@ -1,7 +1,7 @@
 //! What a running instance has given up. That everything still works without it is what all other tests here show.
 
 use serde_json::Value;
-use twinpath_control::command::{Request, Topic, ask};
+use twinpath_command::{Request, Topic, ask};
 
 use crate::rig::{Rig, Server};
 

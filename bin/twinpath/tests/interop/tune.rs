@@ -7,8 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use twinpath_control::tune::{At, Host, Parameter, System as _};
 use twinpath_sys::child::{Placement, place};
+use twinpath_tune::{At, Host, Parameter, System as _};
 
 use crate::rig::{Finished, Rig};
 

@@ -5,7 +5,12 @@ use std::os::fd::AsFd;
 
 use tokio::sync::{mpsc, oneshot};
 use twinpath_bridge::Side;
+use twinpath_command::{Request, Server};
+use twinpath_mirror::Event;
+use twinpath_mirror::table::Link;
+use twinpath_path::device;
 use twinpath_port_vnet::{lost_frames, set_listening};
+use twinpath_report::{self as report, Report};
 use twinpath_steer_bpf::Crossed;
 use twinpath_sys::clock;
 use twinpath_worker::Event as WorkerEvent;
@@ -14,14 +19,9 @@ use super::links::state;
 use super::sides::Action;
 use super::start::{hold_port, kernel_addresses};
 use super::{Bridge, BridgeError, Carrier, PATH, Place};
-use crate::command::{Request, Server};
-use crate::device;
 use crate::instance::Ready;
-use crate::mirror::Event;
-use crate::mirror::table::Link;
 use crate::outbox::RETRY_INTERVAL;
 use crate::readable::{any_readable, readable_copy};
-use crate::report::{self, Report};
 use crate::signals::{Signalled, Signals};
 
 /// Requests that may wait for the control loop; more wait in their sockets.

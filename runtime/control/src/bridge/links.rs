@@ -4,11 +4,11 @@ use futures_util::stream::StreamExt as _;
 use netlink_packet_route::RouteNetlinkMessage;
 use rtnetlink::LinkUnspec;
 use tokio::task::JoinHandle;
+use twinpath_mirror::message;
+use twinpath_mirror::table::{Change, Link};
 use twinpath_wire::Mac;
 
 use super::sides::LinkState;
-use crate::mirror::message;
-use crate::mirror::table::{Change, Link};
 
 /// A netlink socket for requests about links. Its answers are waited for: what is read is what is.
 pub(super) struct Links {

@@ -20,7 +20,12 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use twinpath_bridge::Side;
+use twinpath_command::{Server, default_socket, run_directory};
+use twinpath_config::Sandbox;
+use twinpath_mirror::table::Link;
+use twinpath_mirror::{Mirror, MirrorError};
 use twinpath_port_vnet::{Offloads, SocketError, TapError, TapHandle};
+use twinpath_report as report;
 use twinpath_steer_bpf::{Crossed, Exclusive, SteerError};
 use twinpath_time::Instant;
 use twinpath_worker::idle::IdleConfig;
@@ -29,12 +34,7 @@ use twinpath_worker::panics;
 use self::links::Links;
 use self::sides::Sides;
 use self::workers::WorkerHandle;
-use crate::command::{Server, default_socket, run_directory};
 use crate::instance::{Ready, StartError};
-use crate::mirror::table::Link;
-use crate::mirror::{Mirror, MirrorError};
-use crate::report;
-use crate::sandbox::Sandbox;
 use crate::signals::Signals;
 
 /// What reports call the path of both interfaces.
@@ -97,7 +97,7 @@ pub struct Plan {
     /// How they idle; `request` is set by what is measured.
     pub idle: IdleConfig,
     /// Latency requests and priority.
-    pub machine: crate::machine::Wanted,
+    pub machine: twinpath_machine::Wanted,
     /// Whether it confines the calling thread, and those that it starts, once it has started.
     pub sandbox: Sandbox,
     /// The command socket.
@@ -165,7 +165,7 @@ pub enum BridgeError {
     Workers(#[from] StartError),
     /// The command socket.
     #[error("{0}")]
-    Command(#[from] crate::command::CommandError),
+    Command(#[from] twinpath_command::CommandError),
     /// The runtime or a descriptor.
     #[error("cannot start the control thread: {0}")]
     Control(std::io::Error),
@@ -238,7 +238,7 @@ struct Bridge {
     /// Their drivers and offloads.
     devices: [report::Device; 2],
     workers: Vec<WorkerHandle>,
-    machine: crate::machine::Machine,
+    machine: twinpath_machine::Machine,
     /// How it is confined.
     confined: report::Sandbox,
     started: Instant,

@@ -3,8 +3,12 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use twinpath_bridge::Side;
+use twinpath_machine::Machine;
+use twinpath_mirror::table::{Link, Tables};
+use twinpath_mirror::{Mirror, MirrorLimits};
 use twinpath_port::PortId;
 use twinpath_port_vnet::{SocketConfig, Tap, TapHandle, VnetPort, open_socket};
+use twinpath_sandbox::{self as sandbox, Needs};
 use twinpath_steer_bpf::{Crossed, Exclusive};
 use twinpath_sys::clock;
 use twinpath_sys::descriptors::set_aside;
@@ -13,10 +17,6 @@ use super::links::Links;
 use super::sides::Sides;
 use super::workers::WorkerHandle;
 use super::{Bridge, BridgeError, Carrier, KernelSide, Place, Plan, PortSide, QUEUES_MAX};
-use crate::machine::Machine;
-use crate::mirror::table::{Link, Tables};
-use crate::mirror::{Mirror, MirrorLimits};
-use crate::sandbox::{self, Needs};
 
 /// What frames of ours are told by, on their way to a device with a queueing discipline ("twin").
 const MARK: u32 = 0x7477_696e;

@@ -4,21 +4,21 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use twinpath_bridge::{BridgeCounters, BridgeEngine, Side};
+use twinpath_command::Set;
 use twinpath_frame::{Pool, Region};
 use twinpath_idle::Goal;
 use twinpath_inspect::Counter;
+use twinpath_machine::Scheduling;
 use twinpath_port::{PortCounters, PortId, PortQueue};
 use twinpath_port_vnet::QUEUE_FRAMES;
+use twinpath_report as report;
 use twinpath_worker::idle::{IdleConfig, Mode};
 use twinpath_worker::mailbox::{Receiver, mailbox, mailbox_with_reserve};
 use twinpath_worker::place::{self, Placed, Placement};
 use twinpath_worker::{Command, EVENTS_RESERVE, Event, Remains, Worker, WorkerConfig, WorkerCounters};
 
-use crate::command::Set;
 use crate::instance::StartError;
-use crate::machine::Scheduling;
 use crate::outbox::Outbox;
-use crate::report;
 
 /// Messages between control and one worker, each way: an attachment of two queues at a time is all that is ever said.
 const MAILBOX_LEN: u32 = 64;

@@ -4,7 +4,7 @@ use std::fmt;
 
 use twinpath_load::{INTERVAL_PAIRS_MIN, interval95, median};
 
-use crate::report;
+use twinpath_report as report;
 
 /// What is measured on kernel sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

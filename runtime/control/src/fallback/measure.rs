@@ -4,9 +4,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, mpsc};
 use std::thread;
 
+use twinpath_config::Path;
 use twinpath_frame::{Pool, PoolError};
 use twinpath_load::{Echo, Limit, LoadConfig};
 use twinpath_port::PortQueue;
+use twinpath_report as report;
 use twinpath_socket_load::{
     ClientConfig, ClientOutcome, EchoMethod, Peers, Progress, SocketError, Stop, TcpSink, UdpEcho, Wait,
     tcp_bulk, udp_client,
@@ -21,9 +23,7 @@ use twinpath_wire::{EmitError, Protocol};
 use super::loss::{Loss, Measure, Pair};
 use super::scratch::{HOST, Scratch, ScratchError, event_loop};
 use super::traffic;
-use crate::choose::Path;
 use crate::instance::{AttachError, AttachPlan, Attachment, Target, pool_frames};
-use crate::report;
 
 /// Requests in flight where throughput is measured, and messages per system call of its server.
 const IN_FLIGHT: u32 = 64;

@@ -19,7 +19,7 @@ use twinpath_time::{Duration, Instant};
 use twinpath_wire::Mac;
 use twinpath_worker::PORTS_MAX;
 
-use crate::choose::Path;
+use twinpath_config::Path;
 
 /// Frames a worker can have in hand at once: a burst taken and a burst waiting to leave, per queue, and as many again for
 /// replies that an engine holds back.

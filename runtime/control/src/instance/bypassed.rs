@@ -1,11 +1,11 @@
 //! Claims that are held back while somebody has asked the kernel to check what a claimed flow would pass by.
 
+use twinpath_config::Path;
+use twinpath_path::bypassed::{self, Bypassed, Claimed};
 use twinpath_service::Service;
 use twinpath_steer::{Claim, ClaimKind};
 
 use super::Instance;
-use crate::bypassed::{self, Bypassed, Claimed};
-use crate::choose::Path;
 
 impl<S: Service + 'static> Instance<S> {
     /// Why nothing may be claimed now.

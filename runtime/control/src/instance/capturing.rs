@@ -6,6 +6,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use tokio::sync::mpsc;
+use twinpath_capture::{CAPTURES_MAX, Plan, Running, SLOTS, SNAPLEN_MAX, Source};
+use twinpath_command as command;
 use twinpath_filter::Filter;
 use twinpath_rings::slots::{self, Shape};
 use twinpath_service::Service;
@@ -13,8 +15,6 @@ use twinpath_sys::EventFd;
 use twinpath_worker::{Command, Tap, TapCounters};
 
 use super::{Asked, Instance};
-use crate::capture::{CAPTURES_MAX, Plan, Running, SLOTS, SNAPLEN_MAX, Source};
-use crate::command;
 
 /// Captures by number.
 #[derive(Default)]

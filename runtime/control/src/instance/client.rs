@@ -2,7 +2,11 @@
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
+use twinpath_config::{AttachAsked, Path, PathAsked};
 use twinpath_frame::{Pool, PoolError};
+use twinpath_mirror::{Mirror, MirrorLimits};
+use twinpath_path::choose::{Choice, choose};
+use twinpath_path::facts::InterfaceFacts;
 use twinpath_stack::egress::{Egress, KernelReason};
 use twinpath_steer::Claim;
 use twinpath_time::Duration;
@@ -11,9 +15,6 @@ use twinpath_wire::{FlowKey, Protocol};
 use super::InstanceError;
 use super::attach::{AttachError, AttachPlan, Attachment, Placed, Target, pool_frames};
 use super::start::{find_link, learn_facts};
-use crate::choose::{AttachAsked, Choice, Path, PathAsked, choose};
-use crate::facts::InterfaceFacts;
-use crate::mirror::{Mirror, MirrorLimits};
 
 /// How long a neighbour may take to answer: the kernel itself asks three times, a second apart.
 const RESOLVE_PATIENCE: Duration = Duration::from_secs(4);

@@ -5,6 +5,15 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
+use twinpath_command::{self as command, Request, Server};
+use twinpath_config::Path;
+use twinpath_machine::Answer;
+use twinpath_metrics as metrics;
+use twinpath_mirror::Event;
+use twinpath_mirror::table::Link;
+use twinpath_path::choose::choose_without;
+use twinpath_path::facts;
+use twinpath_report::{self as report, Report};
 use twinpath_serve::ServeCommand;
 use twinpath_service::Service;
 use twinpath_sys::clock;
@@ -22,17 +31,9 @@ use super::start::{learn_facts, tidy};
 use super::watchdog::Watchdog;
 use super::workers::WorkerHandle;
 use super::{ASKED_MAX, Asked, Instance, InstanceError, Ready, ServicePlan};
-use crate::choose::{Path, choose_without};
-use crate::command::{self, Request, Server};
-use crate::facts;
-use crate::machine::Answer;
-use crate::metrics;
-use crate::mirror::Event;
-use crate::mirror::table::Link;
 use crate::notify;
 use crate::outbox::RETRY_INTERVAL;
 use crate::readable::{any_readable, readable_copy};
-use crate::report::{self, Report};
 use crate::signals::{Signalled, Signals};
 
 /// How often to look at what nobody announces: programs of others at tc ingress, IPsec policies and rp_filter; and, on the XDP path, the number of queues,

@@ -3,11 +3,13 @@
 
 use std::net::IpAddr;
 
+use twinpath_config::{Path, PathAsked};
+use twinpath_path::choose::{Choice, WhyNot, choose_without};
+use twinpath_path::facts::InterfaceFacts;
+use twinpath_report as report;
+
 use super::{InstanceError, Plan};
-use crate::choose::{Choice, Path, PathAsked, WhyNot, choose_without};
-use crate::facts::InterfaceFacts;
 use crate::fallback::{FallbackError, Found, Question, measure};
-use crate::report;
 
 /// What was measured.
 #[derive(Clone, Debug, Default)]
@@ -87,8 +89,10 @@ mod tests {
 
     use super::super::ServicePlan;
     use super::*;
-    use crate::choose::tests::nic;
     use crate::fallback::loss::{Loss, Measure, Pair};
+    use twinpath_path::facts::{InterfaceFacts, Support, XdpFeatures};
+    use twinpath_path::privileges::Capabilities;
+    use twinpath_steer_bpf::TcAttach;
 
     fn plan(path: PathAsked) -> Plan {
         Plan {
@@ -121,9 +125,41 @@ mod tests {
             take_over: None,
             stand_by: None,
             take_over_patience: Duration::ZERO,
-            sandbox: crate::sandbox::Sandbox::Off,
+            sandbox: twinpath_config::Sandbox::Off,
             socket: None,
             metrics: None,
+        }
+    }
+
+    /// A network card with native XDP, on a kernel that has everything.
+    fn nic() -> InterfaceFacts {
+        InterfaceFacts {
+            name: "eth0".to_owned(),
+            ifindex: 2,
+            kind: "ice".to_owned(),
+            software: false,
+            loopback: false,
+            ethernet: true,
+            mtu: 1500,
+            port_of: None,
+            rx_queues: 8,
+            tx_queues: 8,
+            xdp_features: Some(XdpFeatures {
+                basic: true,
+                redirect: true,
+                transmit: true,
+                zero_copy: false,
+                multi_buffer: false,
+                zero_copy_segments: 0,
+            }),
+            vlan_rx_offload: Some(false),
+            foreign_xdp: None,
+            crossed: false,
+            has_addresses: true,
+            af_xdp: Support::Yes,
+            tc: Ok(TcAttach::Tcx),
+            capabilities: Capabilities::ALL,
+            program: "twinpath".to_owned(),
         }
     }
 

@@ -18,6 +18,8 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
+use twinpath_command as command;
+use twinpath_config::Path as ChosenPath;
 use twinpath_inspect::Counter;
 use twinpath_service::Service;
 use twinpath_sys::UdpSocket;
@@ -27,8 +29,6 @@ use twinpath_time::Duration;
 
 use super::hold::KernelSockets;
 use super::{Asked, Instance};
-use crate::choose::Path as ChosenPath;
-use crate::command;
 use crate::readable::readable;
 
 /// How long the process of a new instance that failed may take to end, until what it had attached is off.

@@ -5,13 +5,13 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use twinpath_holders::{Transport, holder_of_socket, holders};
 use twinpath_sys::UdpSocket;
 use twinpath_sys::frame_claim::{self, FrameClaim};
 use twinpath_sys::tcp_listener::{Group, listen_group};
 
 use super::take_over::Inherited;
 use super::{InstanceError, ServicePlan};
-use crate::holders::{Transport, holder_of_socket, holders};
 
 /// The kernel's sockets of a service, before they are given to workers.
 pub(super) struct KernelSockets {

@@ -39,6 +39,14 @@ pub use client::{Client, ClientError, ClientPath};
 pub use reload::{Loaded, Source};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{oneshot, watch};
+use twinpath_command::{self as command, Request, default_socket, run_directory};
+use twinpath_config::{AttachAsked, Path, PathAsked, Sandbox};
+use twinpath_metrics::{self as metrics, MetricsError};
+use twinpath_mirror::{Mirror, MirrorError};
+use twinpath_path::choose::{Choice, Refusal};
+use twinpath_path::facts::InterfaceFacts;
+use twinpath_report as report;
+use twinpath_rpcbind::{Registered, Registration};
 use twinpath_serve::{PoolLimits, Served, ServedPort, TcpLimits};
 use twinpath_service::Service;
 use twinpath_steer::{Claim, ClaimKind, Prefix};
@@ -53,14 +61,6 @@ pub use workers::StartError;
 use self::fallback::Fallback;
 use self::stand_in::StandIn;
 use self::workers::WorkerHandle;
-use crate::choose::{AttachAsked, Choice, Path, PathAsked, Refusal};
-use crate::command::{self, Request, default_socket, run_directory};
-use crate::facts::InterfaceFacts;
-use crate::metrics::{self, MetricsError};
-use crate::mirror::{Mirror, MirrorError};
-use crate::report;
-use crate::rpcbind::{Registered, Registration};
-use crate::sandbox::Sandbox;
 use crate::signals::Signals;
 
 /// What an instance is to do.
@@ -85,7 +85,7 @@ pub struct Plan {
     /// How they idle; `request` is set by what is measured.
     pub idle: IdleConfig,
     /// Latency requests and priority.
-    pub machine: crate::machine::Wanted,
+    pub machine: twinpath_machine::Wanted,
     /// How long connections may take to end when it stops.
     pub drain: Duration,
     /// Peers answered on the fast path at once.
@@ -312,7 +312,7 @@ pub enum InstanceError {
     Workers(#[from] StartError),
     /// The command socket.
     #[error("{0}")]
-    Command(#[from] crate::command::CommandError),
+    Command(#[from] twinpath_command::CommandError),
     /// The listener for metrics.
     #[error("{0}")]
     Metrics(#[from] MetricsError),
@@ -353,9 +353,9 @@ enum Asked {
     /// What became of the one of that number.
     Taker(u32, hand_over::Heard),
     /// From whoever wants it to end.
-    Drain(crate::command::Drain, std::os::unix::net::UnixStream),
+    Drain(twinpath_command::Drain, std::os::unix::net::UnixStream),
     /// From a client that is to be sent a file.
-    Capture(crate::command::Capture, std::os::unix::net::UnixStream),
+    Capture(twinpath_command::Capture, std::os::unix::net::UnixStream),
     /// From the thread of a capture that has ended.
     CaptureEnded(u32),
 }
@@ -373,7 +373,7 @@ struct Instance<S: Service> {
     interface: Interface,
     /// The workers' pools were sized for the XDP path.
     pools_for_xdp: bool,
-    machine: crate::machine::Machine,
+    machine: twinpath_machine::Machine,
     /// What became of scrapers.
     scrapers: Option<Arc<metrics::Counters>>,
     captures: capturing::Captures,

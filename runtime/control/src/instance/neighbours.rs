@@ -1,12 +1,13 @@
 //! Other XDP programs on the interface, while an instance serves: they come and go as they like; we keep serving, and say
 //! which one is there.
 
+use twinpath_config::Path;
+use twinpath_path::choose::choose_without;
+use twinpath_path::facts::ForeignXdp;
 use twinpath_service::Service;
 use twinpath_steer_bpf::{Kept, SteerError, xdp_holder, xdp_program};
 
 use super::{Instance, Interface};
-use crate::choose::{Path, choose_without};
-use crate::facts::ForeignXdp;
 
 /// Times that we go in front of others at tc ingress: somebody who does the same would otherwise never end.
 const IN_FRONT_MAX: u32 = 16;

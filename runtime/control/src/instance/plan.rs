@@ -2,13 +2,12 @@
 
 use std::num::NonZeroU16;
 
+use twinpath_config::{Config, Sandbox, Service, goal};
+use twinpath_machine::Wanted;
 use twinpath_time::Duration;
 use twinpath_worker::idle::IdleConfig;
 
 use super::{Plan, ServicePlan};
-use crate::config::{Config, Service, goal};
-use crate::machine::Wanted;
-use crate::sandbox::Sandbox;
 
 impl ServicePlan {
     /// What a configuration asks for, for one of its services.

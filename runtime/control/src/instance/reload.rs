@@ -11,10 +11,14 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use tokio::time::Instant as Deadline;
+use twinpath_command::Set;
+use twinpath_config::{Changes, Config, Fault, Origin, Path};
+use twinpath_metrics as metrics;
+use twinpath_report as report;
+use twinpath_rpcbind::Registered;
 use twinpath_serve::{DemuxCommand, Limits, Prepare, Routes, SLOTS_MAX, ServeCommand, Served, Share, Switch};
 use twinpath_service::Service;
-use twinpath_sys::FrameClaim;
-use twinpath_sys::clock;
+use twinpath_sys::{FrameClaim, clock};
 use twinpath_time::Instant;
 use twinpath_worker::Command;
 
@@ -24,13 +28,7 @@ use super::start::{hold_all_ports, needs_fast_path, part_of};
 use super::take_over::Inherited;
 use super::workers::{NewService, ServiceHandle};
 use super::{Instance, InstanceError, Plan, ServicePlan};
-use crate::choose::Path;
-use crate::command::Set;
-use crate::config::{Changes, Config, Fault, Origin};
-use crate::metrics;
 use crate::notify;
-use crate::report;
-use crate::rpcbind::Registered;
 
 /// Why an instance without a file is not configured anew.
 const NO_FILE: &str = "there is no file to read again: this instance was told everything on its command line; restart it with what is to \

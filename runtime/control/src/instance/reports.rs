@@ -2,7 +2,11 @@
 
 use std::net::IpAddr;
 
+use twinpath_config::Path;
 use twinpath_inspect::Counter;
+use twinpath_mirror::table::Link;
+use twinpath_path::device;
+use twinpath_report::{self as report, ServiceClaim, ServiceRequests};
 use twinpath_serve::ServeCounters;
 use twinpath_service::{Service, ServiceCounters};
 use twinpath_steer::Claim;
@@ -11,10 +15,6 @@ use twinpath_steer_bpf::Leftover;
 use super::attach::{Attachment, describe};
 use super::workers::{ServiceHandle, WorkerHandle};
 use super::{Instance, ServicePlan, port_claim};
-use crate::choose::Path;
-use crate::device;
-use crate::mirror::table::Link;
-use crate::report::{self, ServiceClaim, ServiceRequests};
 
 impl<S: Service + 'static> Instance<S> {
     /// The services, in the order of the plan, over all workers.
@@ -211,7 +211,8 @@ impl<S: Service + 'static> Instance<S> {
     pub(super) fn report_device(&self) -> report::Device {
         let interface = &self.interface;
         let link = interface.ifindex.and_then(|ifindex| self.mirror.tables().link(ifindex));
-        interface.device.clone().with_facts(&interface.facts, link.is_some_and(|link| link.running))
+        let carrier = link.is_some_and(|link| link.running);
+        device::with_facts(interface.device.clone(), &interface.facts, carrier)
     }
 
     /// Asks for the state of the device again, if it may have changed.

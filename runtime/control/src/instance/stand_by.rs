@@ -25,6 +25,9 @@ use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinError;
 use tokio::time::{sleep, timeout};
+use twinpath_command::Request;
+use twinpath_report as report;
+use twinpath_rpcbind::Registered;
 use twinpath_serve::ServeCommand;
 use twinpath_service::Service;
 use twinpath_time::Duration;
@@ -32,10 +35,7 @@ use twinpath_time::Duration;
 use super::hand_over::{Held, Name};
 use super::take_over::Inherited;
 use super::{Asked, Instance, InstanceError};
-use crate::command::Request;
 use crate::readable::readable;
-use crate::report;
-use crate::rpcbind::Registered;
 
 /// How often it is looked whether a first instance that was stuck goes on, while its place is taken: no longer than this are both there.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use tokio::io::unix::AsyncFd;
 use tokio::time::Instant as Due;
+use twinpath_config::PathAsked;
 use twinpath_inspect::Reason;
 use twinpath_serve::{Desk, KernelSide, ServeCommand, ServeConfig, Share};
 use twinpath_service::Service;
@@ -23,7 +24,6 @@ use super::attach::Attachment;
 use super::start::part_of;
 use super::workers::{NewService, StartError, WorkerHandle};
 use super::{Instance, InstanceError};
-use crate::choose::PathAsked;
 use crate::readable::readable_copy;
 
 /// How often to look whether a stuck worker has moved on.

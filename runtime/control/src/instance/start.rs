@@ -6,6 +6,14 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use tokio::sync::watch;
+use twinpath_config::{AttachAsked, Path, PathAsked};
+use twinpath_machine::Machine;
+use twinpath_mirror::table::Link;
+use twinpath_mirror::{Mirror, MirrorLimits};
+use twinpath_path::choose::{Choice, WhyNot, settle};
+use twinpath_path::device;
+use twinpath_path::facts::{self, ForeignXdp, InterfaceFacts, KernelSupport, Support};
+use twinpath_sandbox::{self as sandbox, Needs};
 use twinpath_serve::{Desk, KernelSide, Routes, ServeConfig, Share};
 use twinpath_service::Service;
 use twinpath_steer_bpf::{Leftover, Withheld};
@@ -22,13 +30,6 @@ use super::stand_by::StandingBy;
 use super::take_over::Inherited;
 use super::workers::{NewService, StartError, WorkerHandle};
 use super::{Instance, InstanceError, Interface, Plan, ServicePlan};
-use crate::choose::{AttachAsked, Choice, Path, PathAsked, WhyNot};
-use crate::device;
-use crate::facts::{self, ForeignXdp, InterfaceFacts, KernelSupport, Support};
-use crate::machine::Machine;
-use crate::mirror::table::Link;
-use crate::mirror::{Mirror, MirrorLimits};
-use crate::sandbox::{self, Needs};
 
 /// The socket that holds an EtherType is slow to close as well.
 const SLOW_SOCKETS_BESIDE: usize = 1;
@@ -431,7 +432,7 @@ pub(super) async fn learn_facts(
     let support = |probed: Result<(), String>| probed.map_or_else(Support::No, |()| Support::Yes);
     let probe = twinpath_steer_bpf::probe();
     let kernel =
-        KernelSupport { tc: probe.packet.and_then(|()| asked.settle(probe.tc)), af_xdp: support(probe.xdp) };
+        KernelSupport { tc: probe.packet.and_then(|()| settle(asked, probe.tc)), af_xdp: support(probe.xdp) };
     let mut facts = facts::gather(link, mirror.tables(), kernel).await;
     // Asked afresh: what the mirror knows of the link may still be a program of ours that has just come off.
     if let Ok(holder) = twinpath_steer_bpf::xdp_holder(link.ifindex) {

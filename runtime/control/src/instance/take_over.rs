@@ -8,13 +8,12 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use twinpath_sys::UdpSocket;
-use twinpath_sys::fd_passing;
+use twinpath_command::{self as command, CommandError, PATIENCE, Request};
 use twinpath_sys::tcp_listener::Group;
+use twinpath_sys::{UdpSocket, fd_passing};
 
 use super::hand_over::{Held, Name, Step, Use};
 use super::{InstanceError, ServicePlan};
-use crate::command::{self, CommandError, PATIENCE, Request};
 
 /// How long the former instance may take for a step: programs and sockets come off after RCU grace periods of the kernel, which on a
 /// busy machine take seconds each. It serves meanwhile.

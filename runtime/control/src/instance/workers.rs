@@ -4,10 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 
+use twinpath_command::Set;
 use twinpath_frame::{Pool, PoolError, Region};
 use twinpath_idle::Goal;
 use twinpath_inspect::{Counter, Reason};
+use twinpath_machine::Scheduling;
 use twinpath_port::{PortCounters, PortId, PortQueue};
+use twinpath_report as report;
 use twinpath_serve::{
     Demux, DemuxCommand, Desk, Routes, ServeCommand, ServeConfig, ServeCounters, ServeEngine, ServeEvent,
     Slot,
@@ -21,10 +24,7 @@ use twinpath_worker::{Command, EVENTS_RESERVE, Event, Remains, Worker, WorkerCon
 
 use super::attach;
 use super::stand_in::Stuck;
-use crate::command::Set;
-use crate::machine::Scheduling;
 use crate::outbox::Outbox;
-use crate::report;
 
 /// Messages between control and one worker, each way. Control answers each question of a worker with one update, and a
 /// worker asks about at most 4096 peers per ten seconds. What does not fit waits: on control's side in its

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use serde::Deserialize;
-use twinpath_control::report::Report;
 use twinpath_measure::report::BenchReport;
+use twinpath_report::Report;
 use twinpath_sys::LatencyRequest;
 
 use super::tables::{PLAIN_RATES, SLEEPING_RATES};

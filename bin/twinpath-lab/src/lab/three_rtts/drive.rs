@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use rustix::io::Errno;
-use twinpath_control::choose::Path;
+use twinpath_config::Path;
 use twinpath_control::instance::{AttachPlan, Attachment, Placed, Target, TcAttach, pool_frames};
 use twinpath_frame::{BURST_MAX, Burst, Frame, Pool, Region};
 use twinpath_inspect::Reason;

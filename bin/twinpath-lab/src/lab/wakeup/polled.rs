@@ -4,10 +4,10 @@
 use std::fs;
 
 use anyhow::{Context, bail};
-use twinpath_control::tune::{Parameter, set_napis};
 use twinpath_sys::Namespace;
 use twinpath_sys::ethtool::{Offload, set_offload};
 use twinpath_sys::packet_socket::interface_index;
+use twinpath_tune::{Parameter, set_napis};
 
 use crate::lab::topology::{CLIENT, SERVER, Topology};
 

@@ -1,4 +1,4 @@
-use twinpath_control::report::{
+use twinpath_report::{
     Capability, Count, Drop, Instance, Interface, LatencyRequest, Neighbour, Offload, Queue, Rules,
     ServiceClaim, WhyNot,
 };

@@ -1,0 +1,206 @@
+//! The asking end of the command socket: blocking, for the command line.
+
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FileType;
+use rustix::net::sockopt::socket_peercred;
+use serde_json::Value;
+use twinpath_report::Draining;
+use twinpath_sys::TrustedDir;
+use twinpath_sys::trusted_dir::TrustError;
+
+use super::{ANSWER_MAX, Answer, CommandError, Drain, PATIENCE, RELOAD_PATIENCE, Request, is_trusted};
+
+/// A connection to the instance that listens there: root's, or this user's.
+///
+/// # Errors
+/// Nobody answers there, or [`CommandError::Stranger`]: then nothing was sent, and nothing that comes is to be believed.
+pub fn connect(socket: &Path) -> Result<UnixStream, CommandError> {
+    let failed = |error| CommandError::Connect { path: socket.to_owned(), error };
+    let stream = UnixStream::connect(socket).map_err(failed)?;
+    // The user at the time of listen(2).
+    let uid = socket_peercred(&stream).map_err(|error| failed(error.into()))?.uid.as_raw();
+    if is_trusted(uid) {
+        Ok(stream)
+    } else {
+        let own = rustix::process::geteuid().as_raw();
+        Err(CommandError::Stranger { path: socket.to_owned(), uid, own })
+    }
+}
+
+/// Sends one request and waits for the answer, at most [`PATIENCE`] for each part of it; for that of a reload [`RELOAD_PATIENCE`].
+///
+/// # Errors
+/// Nobody answers there, or [`CommandError::Refused`] with the instance's own sentence.
+pub fn ask(socket: &Path, request: &Request) -> Result<Value, CommandError> {
+    let path = || socket.to_owned();
+    let stream = connect(socket)?;
+    let talk = |error| CommandError::Talk { path: path(), error };
+    let text = converse(&stream, request).map_err(talk)?;
+    interpret(socket, &text)
+}
+
+/// Has an instance drain, and tells `seen` how far it is each time that it says so. The last of them, once it has ended.
+///
+/// # Errors
+/// Nobody answers there, it says no, or it ended without saying that it had drained.
+pub fn follow_drain(
+    socket: &Path,
+    wish: Drain,
+    mut seen: impl FnMut(Draining),
+) -> Result<Draining, CommandError> {
+    let path = || socket.to_owned();
+    let mut stream = connect(socket)?;
+    let talk = |error| CommandError::Talk { path: path(), error };
+    let mut request = serde_json::to_vec(&Request::Drain(wish)).map_err(io::Error::other).map_err(talk)?;
+    request.push(b'\n');
+    stream.set_read_timeout(Some(PATIENCE)).map_err(talk)?;
+    // A full server answers and closes before it reads: the answer is still there then.
+    let sent = stream.write_all(&request);
+    let mut reader = BufReader::new(stream);
+    let mut last = None;
+    loop {
+        let mut line = Vec::new();
+        match reader.by_ref().take(ANSWER_MAX as u64).read_until(b'\n', &mut line) {
+            Ok(0) => break,
+            Ok(_) => {}
+            // It closes its sockets in its own time, and has said all that it had to.
+            Err(_) if last.is_some_and(|last: Draining| last.over) => break,
+            Err(error) => return Err(talk(error)),
+        }
+        let invalid = |error| talk(io::Error::new(io::ErrorKind::InvalidData, error));
+        let draining = serde_json::from_value(interpret(socket, &line)?).map_err(invalid)?;
+        seen(draining);
+        last = Some(draining);
+    }
+    sent.map_err(talk)?;
+    let cut_short = || talk(io::Error::new(io::ErrorKind::UnexpectedEof, "it ended before it had drained"));
+    last.filter(|last| last.over).ok_or_else(cut_short)
+}
+
+/// What an answer says, given its line.
+///
+/// # Errors
+/// [`CommandError::Refused`] with the instance's own sentence, or no answer of ours.
+pub fn interpret(socket: &Path, line: &[u8]) -> Result<Value, CommandError> {
+    match serde_json::from_slice(line) {
+        Ok(Answer::Ok(value)) => Ok(value),
+        Ok(Answer::Error(sentence)) => Err(CommandError::Refused(sentence)),
+        Err(error) => {
+            let error = io::Error::new(io::ErrorKind::InvalidData, error);
+            Err(CommandError::Talk { path: socket.to_owned(), error })
+        }
+    }
+}
+
+fn converse(mut stream: &UnixStream, request: &Request) -> io::Result<Vec<u8>> {
+    // A reload is answered once it is done.
+    let patience = if *request == Request::Reload { RELOAD_PATIENCE } else { PATIENCE };
+    stream.set_read_timeout(Some(patience))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut text = serde_json::to_vec(request)?;
+    text.push(b'\n');
+    // A full server answers and closes before it reads: the answer is still there then.
+    let sent = stream.write_all(&text);
+    let mut answer = Vec::new();
+    let length = BufReader::new(stream.take(ANSWER_MAX as u64)).read_until(b'\n', &mut answer)?;
+    match answer.last() {
+        Some(b'\n') => Ok(answer),
+        _ if length == ANSWER_MAX => {
+            Err(io::Error::new(io::ErrorKind::InvalidData, "the answer is too long"))
+        }
+        _ => {
+            sent?;
+            Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it closed the connection"))
+        }
+    }
+}
+
+/// What is in run directories.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Sockets of running instances, in order of name.
+    pub running: Vec<PathBuf>,
+    /// Sockets of running instances that are not ours to ask, and folders that may hold some (another user's).
+    pub closed_to_us: Vec<PathBuf>,
+    /// Where they were looked for.
+    pub looked: Vec<PathBuf>,
+}
+
+impl Found {
+    /// The places, for a sentence that says where there was nothing.
+    #[must_use]
+    pub fn places(&self) -> String {
+        let places: Vec<String> = self.looked.iter().map(|place| place.display().to_string()).collect();
+        places.join(" and ")
+    }
+}
+
+/// The instances whose sockets are in these folders, or in a folder of theirs, as units have; removes the sockets of instances
+/// that are gone. A folder that is not there holds none.
+///
+/// # Errors
+/// One of them cannot be read, or somebody else could change what is in it.
+pub fn find_instances(directories: &[PathBuf]) -> Result<Found, TrustError> {
+    let mut found = Found { looked: directories.to_vec(), ..Found::default() };
+    for directory in directories {
+        let folder = match TrustedDir::open_shared(directory) {
+            Ok(folder) => folder,
+            Err(error) if error.is_absent() => continue,
+            Err(error) => return Err(error),
+        };
+        for within in look_through(&folder, &mut found)? {
+            match TrustedDir::open(&within) {
+                Ok(folder) => drop(look_through(&folder, &mut found)?),
+                Err(TrustError::Owner { path, .. }) => found.closed_to_us.push(path),
+                // Gone, closed, or open to all: nobody who is to be believed listens there.
+                Err(_) => {}
+            }
+        }
+    }
+    found.running.sort();
+    found.closed_to_us.sort();
+    Ok(found)
+}
+
+/// Adds what is in one folder; the folders in it.
+fn look_through(folder: &TrustedDir, found: &mut Found) -> Result<Vec<PathBuf>, TrustError> {
+    let unread = |error| TrustError::Open { path: folder.path().to_owned(), error };
+    let mut folders = Vec::new();
+    for name in folder.names().map_err(unread)? {
+        let path = folder.path().join(&name);
+        let Some(name) = name.to_str() else { continue };
+        let Some(file) = folder.stat(name)? else { continue };
+        match FileType::from_raw_mode(file.st_mode) {
+            FileType::Directory => folders.push(path),
+            FileType::Socket if path.extension().is_some_and(|extension| extension == "sock") => {
+                sort_in(folder, name, path, found);
+            }
+            _ => {}
+        }
+    }
+    Ok(folders)
+}
+
+fn sort_in(folder: &TrustedDir, name: &str, path: PathBuf, found: &mut Found) {
+    match connect(&path) {
+        Ok(_) => found.running.push(path),
+        Err(CommandError::Stranger { .. }) => found.closed_to_us.push(path),
+        Err(CommandError::Connect { error, .. }) => match error.kind() {
+            // Somebody else may have removed it first, or may have to.
+            io::ErrorKind::ConnectionRefused => drop(folder.remove(name)),
+            io::ErrorKind::PermissionDenied => found.closed_to_us.push(path),
+            // Full of waiting clients: it is alive.
+            io::ErrorKind::WouldBlock => found.running.push(path),
+            _ => {}
+        },
+        Err(_) => {}
+    }
+}
+
+/// Nobody listens on that socket any more.
+pub(super) fn is_dead(path: &Path) -> bool {
+    UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+}

@@ -1,0 +1,392 @@
+use super::*;
+
+fn parse(text: &str) -> Result<Config, ConfigError> {
+    Config::parse(text, FilePath::new("x.toml"))
+}
+
+/// What `load` says of a file with that text.
+fn faults(text: &str) -> String {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("x.toml");
+    std::fs::write(&file, text).unwrap();
+    // Where the file does not say which service, the command line does.
+    let kind = (!text.contains("kind")).then_some(ServiceKind::Echo);
+    let overrides = Overrides { kind, ..Overrides::default() };
+    let message = Config::load(Some(&file), &overrides, None).unwrap_err().to_string();
+    message.replace(&format!("{}/", directory.path().display()), "")
+}
+
+fn port(number: u16) -> Option<NonZeroU16> {
+    NonZeroU16::new(number)
+}
+
+#[test]
+fn the_documented_example_is_the_example_and_is_valid() {
+    let documented = include_str!("../../../docs/config.md");
+    assert!(
+        documented.contains(&format!("```toml\n{EXAMPLE}```\n")),
+        "docs/config.md shows config/example.toml"
+    );
+    let config = parse(EXAMPLE).unwrap();
+    assert_eq!(config.validate(), []);
+    let all_keys = toml::Table::try_from(&config).unwrap();
+    for (table, keys) in &all_keys {
+        for key in keys.as_table().unwrap().keys() {
+            assert!(
+                documented.contains(&format!("| `{table}.{key}` |")),
+                "docs/config.md describes {table}.{key}"
+            );
+        }
+    }
+    // What the example says besides the keys without a default is the default.
+    let expected = Config {
+        services: vec![Service {
+            kind: Some(ServiceKind::Echo),
+            udp: port(7),
+            tcp: port(7),
+            ..Service::default()
+        }],
+        interface: Interface { name: Some("eth0".to_owned()), ..Interface::default() },
+        worker: Worker {
+            cpus: vec![1],
+            latency: Some("20us".parse().unwrap()),
+            linger_ms: Some(1000),
+            latency_request_max_exit_us: Some(2),
+            ..Worker::default()
+        },
+        control: Control {
+            socket: Some(PathBuf::from("/run/twinpath/echo.sock")),
+            metrics: Some("9464".parse().unwrap()),
+            sandbox: Some(Sandbox::On),
+        },
+        ..Config::default()
+    };
+    assert_eq!(config, expected);
+}
+
+#[test]
+fn an_error_names_file_line_key_and_what_to_do() {
+    for (text, message) in [
+        (
+            "[worker]\ncount = 1\nmode = \"polling\"\n",
+            "x.toml:3: worker.mode: unknown variant `polling`, expected one of `adaptive`, `interrupt`, `poll`",
+        ),
+        (
+            "[worker]\nsockets = \"io_uring\"\n",
+            "x.toml:2: worker.sockets: this key is gone: TCP connections are always served through epoll, as `auto` chose before; \
+             delete the line (docs/decisions/0006 says why)",
+        ),
+        (
+            "\n[worker]\ncuont = 1\n",
+            "x.toml:3: worker.cuont: unknown field `cuont`, expected one of `count`, `cpus`, `mode`, `latency`, `cpu`, \
+             `spin_us`, `linger_ms`, `latency_request`, `latency_request_scope`, `latency_request_max_exit_us`, `priority`, \
+             `spin_share_max`, `fail_open_ms` (docs/config.md lists the keys)",
+        ),
+        (
+            "[service]\nudp = \"seven\"\n",
+            "x.toml:2: service.udp: invalid type: string \"seven\", expected a nonzero u16 (a port is 1 to 65535; \
+             leave the key out for none)",
+        ),
+        (
+            "[service]\nudp = 0\n",
+            "x.toml:2: service.udp: invalid value: integer `0`, expected a nonzero u16 (a port is 1 to 65535; leave \
+             the key out for none)",
+        ),
+        (
+            "[interface]\npath = \"dpdk\"\n",
+            "x.toml:2: interface.path: unknown variant `dpdk`, expected one of `auto`, `xdp`, `xdp-zerocopy`, \
+             `packet`, `kernel`",
+        ),
+        ("[worker]\ncpus = [0, -1]\n", "x.toml:2: worker.cpus[1]: invalid value: integer `-1`, expected u32"),
+    ] {
+        assert_eq!(parse(text).unwrap_err().to_string(), message);
+    }
+    let not_toml = parse("[worker]\ncount = \n").unwrap_err().to_string();
+    assert!(not_toml.starts_with("x.toml:2: "), "{not_toml}");
+}
+
+/// Loads a file as `serve KIND --config FILE` does, or as `serve --config FILE`.
+fn load(text: &str, kind: Option<ServiceKind>) -> Result<Config, String> {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("x.toml");
+    std::fs::write(&file, text).unwrap();
+    let overrides = Overrides { kind, ..Overrides::default() };
+    let loaded = Config::load(Some(&file), &overrides, Some(20_000));
+    loaded.map_err(|error| error.to_string().replace(&format!("{}/", directory.path().display()), ""))
+}
+
+#[test]
+fn all_mistakes_of_a_file_are_told_at_once_in_the_order_of_lines() {
+    let text = "[service]\nkind = \"ecko\"\nudp = \"7\"\n[interface]\nname = \"eth0\"\npath = 5\n[sevrice]\nudp = 7\n\
+                [worker]\ncount = 100\ncpus = [0, -1]\n[limits]\npeers = 5000\n";
+    assert_eq!(
+        load(text, None).unwrap_err(),
+        "x.toml:2: service.kind: unknown variant `ecko`, expected one of `echo`, `reflect`, `rpc`\n\
+         x.toml:3: service.udp: invalid type: string \"7\", expected a nonzero u16 (a port is 1 to 65535; leave the key out for \
+         none)\n\
+         x.toml:6: interface.path: a word in quotes is expected here (docs/config.md lists those that each key knows)\n\
+         x.toml:7: sevrice: unknown field `sevrice`, expected one of `service`, `interface`, `worker`, `limits`, `pool`, `rpc`, \
+         `control` (docs/config.md lists the keys)\n\
+         x.toml:10: worker.count: 100 workers: give 1 to 64\n\
+         x.toml:11: worker.cpus[1]: invalid value: integer `-1`, expected u32\n\
+         x.toml:13: limits.peers: 5000: give 1 to 4096"
+    );
+    let broken = load("[service\nkind = \n[worker]\ncount = = 1\n", None).unwrap_err();
+    assert!(broken.lines().count() >= 2 && broken.starts_with("x.toml:1: "), "{broken}");
+}
+
+const TWO: &str = "[interface]\nname = \"eth0\"\n[[service]]\nkind = \"echo\"\nudp = 7\ntcp = 7\n[[service]]\nkind = \"rpc\"\n\
+                   udp = 2049\n";
+
+#[test]
+fn a_file_has_one_service_or_several_each_with_limits_of_its_own() {
+    let config = load(&format!("{TWO}limits.connections = 10\nrpc.duplicates = 8\n"), None).unwrap();
+    let [echo, rpc] = config.services.as_slice() else { panic!("{config:?}") };
+    assert_eq!((echo.shown_name(), rpc.shown_name()), ("echo", "rpc"));
+    assert_eq!((config.limits_of(echo).connections, config.limits_of(rpc).connections), (1024, 10));
+    assert_eq!((config.rpc_of(rpc).duplicates, config.rpc_of(rpc).fragments), (8, 32));
+    let written = toml::to_string(&config).unwrap();
+    assert_eq!(parse(&written).unwrap(), config, "{written}");
+    // What the command line names is meant for all.
+    let mut config = config;
+    let limits = LimitOverrides { connections: Some(5), ..LimitOverrides::default() };
+    config.apply(&Overrides { limits, ..Overrides::default() });
+    assert_eq!(config.limits_of(&config.services[1]).connections, 5);
+}
+
+#[test]
+fn services_that_want_the_same_are_refused_with_both_names() {
+    let fault = |rest: &str| load(&format!("{TWO}{rest}"), None).unwrap_err();
+    assert_eq!(
+        fault("[[service]]\nname = \"mine\"\nkind = \"echo\"\nudp = 7\naddresses = [\"192.0.2.1\"]\n"),
+        "x.toml:13: service[2].udp: udp port 7 is served by `echo` already: give `mine` another port, or each of them addresses \
+         of its own"
+    );
+    assert_eq!(
+        fault("[[service]]\nkind = \"echo\"\nflows = [\"udp,192.0.2.9:5,192.0.2.1:2049\"]\n"),
+        "x.toml:12: service[2].flows: udp port 2049 is served by `rpc` already: give `echo` another port, or each of them \
+         addresses of its own\n\
+         service[2].name: two services are called `echo`: give each a name of its own"
+    );
+    assert_eq!(
+        fault("limits.drain_ms = 5\nlimits.idle_timeout_s = 90000\n"),
+        "x.toml:10: service[1].limits.drain_ms: the whole instance stops at once: set it in [limits]\n\
+         x.toml:11: service[1].limits.idle_timeout_s: 90000: give 1 to 86400, or 0 for none"
+    );
+    assert_eq!(
+        fault("[[service]]\nname = \"no name\"\nkind = \"echo\"\ntcp = 70\nrpc.fragments = 5\n"),
+        "x.toml:11: service[2].name: `no name`: give 1 to 32 letters, digits, `-`, `_` or `.`\n\
+         x.toml:14: service[2].rpc: echo has no such keys: they are rpc's"
+    );
+    assert_eq!(
+        fault(
+            "rpc.rpcbind = true\n[[service]]\nname = \"b\"\nkind = \"rpc\"\ntcp = 70\nrpc.rpcbind = true\n"
+        ),
+        "x.toml:15: service[2].rpc.rpcbind: `rpc` and `b` serve the same programs, and rpcbind names one port for each: let one of \
+         them register"
+    );
+    // The same port at addresses of their own.
+    let at = |text: &str, address| format!("{text}addresses = [\"192.0.2.{address}\"]\n");
+    let apart = format!("{}[[service]]\nname = \"b\"\nkind = \"echo\"\nudp = 2049\n", at(TWO, 1));
+    assert_eq!(load(&at(&apart, 2), None).unwrap().services.len(), 3);
+    let many = "[[service]]\nkind = \"echo\"\n".repeat(17);
+    assert_eq!(
+        load(&format!("[interface]\nname = \"eth0\"\n{many}"), None).unwrap_err(),
+        "service: 17 services: one instance serves at most 16"
+    );
+}
+
+#[test]
+fn a_command_for_one_kind_refuses_a_file_that_says_another_or_several() {
+    let other =
+        load("[service]\nkind = \"rpc\"\nudp = 7\n[interface]\nname = \"eth0\"\n", Some(ServiceKind::Echo));
+    assert_eq!(
+        other.unwrap_err(),
+        "x.toml:2: service.kind: the file says rpc and the command line says echo: run `twinpath serve --config x.toml` for what \
+         the file says"
+    );
+    assert_eq!(
+        load(TWO, Some(ServiceKind::Rpc)).unwrap_err(),
+        "x.toml has 2 services and `serve rpc` serves one: run `twinpath serve --config x.toml`"
+    );
+    let unsaid = load("[service]\nudp = 7\n[interface]\nname = \"eth0\"\n", None).unwrap_err();
+    assert_eq!(unsaid, "service.kind: which service? Set kind to \"echo\", \"reflect\" or \"rpc\"");
+}
+
+#[test]
+fn values_that_cannot_work_are_all_named_with_their_lines() {
+    assert_eq!(
+        faults(
+            "[service]\nudp = 7\n[interface]\nname = \"eth0\"\n\n[worker]\ncount = 2\ncpus = [1]\nspin_us = 2000000\n\
+             [limits]\npeers = 5000\n"
+        ),
+        "x.toml:8: worker.cpus: 1 CPUs for 2 workers: name one for each, or none\n\
+         x.toml:9: worker.spin_us: 2000000 us is more than 1000000: for a worker that never sleeps set mode = \"poll\"\n\
+         x.toml:11: limits.peers: 5000: give 1 to 4096"
+    );
+    assert_eq!(
+        faults(""),
+        "interface.name: which interface? Set it here or give --on IFACE\n\
+         service.udp: no port: give --udp PORT, --tcp PORT or both, or set service.udp or service.tcp (7 is echo's)"
+    );
+    assert_eq!(
+        faults(
+            "[service]\ntcp = 7\n[interface]\nname = \"not/an/interface\"\nring_frames = 500\n[worker]\ncount = 2\ncpus = [3, 3]\n"
+        ),
+        "x.toml:4: interface.name: `not/an/interface` is no name of an interface: see `ip link`\n\
+         x.toml:5: interface.ring_frames: 500: give a power of two, 64 to 8192\n\
+         x.toml:8: worker.cpus: CPU 3 twice: two workers would take turns on it"
+    );
+}
+
+#[test]
+fn what_a_record_may_take_fits_what_a_connection_may_hold() {
+    let fault = |rpc: &str| {
+        faults(&format!("[interface]\nname = \"eth0\"\n[service]\nkind = \"rpc\"\ntcp = 2049\n[rpc]\n{rpc}"))
+    };
+    assert_eq!(
+        fault("record_bytes = 262144\nfragments = 1\n"),
+        "x.toml:7: rpc.record_bytes: a record of 262144 bytes in 1 fragments takes 262148 bytes with its marks, and \
+         limits.connection_bytes are 262144: raise those, or lower this"
+    );
+    assert_eq!(
+        fault("record_bytes = 100\nfragments = 0\nduplicates = 70000\nduplicate_age_s = 0\n"),
+        "x.toml:7: rpc.record_bytes: 100: give 1024 to 16777216\n\
+         x.toml:8: rpc.fragments: 0: give 1 to 1024\n\
+         x.toml:9: rpc.duplicates: 70000: give 8 to 65536\n\
+         x.toml:10: rpc.duplicate_age_s: 0: give 1 to 86400"
+    );
+    let config = parse("[rpc]\nrpcbind = true\n").unwrap();
+    assert_eq!(config.rpc, Rpc { rpcbind: true, ..Rpc::default() });
+}
+
+#[test]
+fn a_service_is_refused_what_it_does_not_serve() {
+    let fault = |service: &str| faults(&format!("[interface]\nname = \"eth0\"\n[service]\n{service}"));
+    assert_eq!(
+        fault("kind = \"reflect\"\n"),
+        "service.ethertype: which frames? Set it, or give --ethertype 0x88b5 (IEEE 802 leaves that to local experiments)"
+    );
+    assert_eq!(
+        fault("kind = \"reflect\"\nethertype = 0x0800\n"),
+        "x.toml:5: service.ethertype: EtherType 0x0800 cannot be claimed: it is IPv4: IP is claimed by port; 0x88b5 \
+         and 0x88b6 are for local experiments"
+    );
+    assert_eq!(
+        fault("kind = \"reflect\"\nethertype = 0x88b5\nudp = 7\n"),
+        "x.toml:6: service.udp: reflect serves frames of an EtherType: leave out udp and tcp"
+    );
+    assert_eq!(
+        fault("kind = \"rpc\"\n"),
+        "service.udp: no port: give --udp PORT, --tcp PORT or both, or set service.udp or service.tcp (2049 is NFS's; clients find others by rpcbind)"
+    );
+    assert_eq!(
+        fault("udp = 7\nethertype = 0x88b5\n"),
+        "x.toml:5: service.ethertype: echo serves ports: frames are served by reflect"
+    );
+    let reflect =
+        parse("service.kind = \"reflect\"\nservice.ethertype = 0x88b5\ninterface.name = \"eth0\"\n");
+    assert_eq!(reflect.unwrap().validate(), []);
+}
+
+#[test]
+fn claims_by_address_flow_and_sender_are_checked() {
+    let fault =
+        |service: &str| faults(&format!("[interface]\nname = \"eth0\"\n[service]\nudp = 7\n{service}"));
+    assert_eq!(
+        fault("addresses = [\"fe80::1\"]\n"),
+        "x.toml:5: service.addresses: fe80::1 is not an address of its own to serve at: name an interface's, not a \
+         link-local one"
+    );
+    assert_eq!(
+        fault("addresses = [\"10.0.0.1\", \"10.0.0.1\"]\n"),
+        "x.toml:5: service.addresses: 10.0.0.1 stands there twice"
+    );
+    let flow = fault("flows = [\"udp 10.9.0.1:4444\"]\n");
+    assert!(flow.contains("no flow: write udp, the peer and our end"), "{flow}");
+    assert_eq!(
+        fault("flows = [\"tcp,10.9.0.1:4444,10.9.0.2:7\"]\n"),
+        "x.toml:5: service.flows: tcp,10.9.0.1:4444,10.9.0.2:7: TCP has the kernel path only, so there is nothing to claim"
+    );
+    let mixed = fault("flows = [\"udp,[fd00::1]:4444,10.9.0.2:7\"]\n");
+    assert!(mixed.contains("different IP families"), "{mixed}");
+    let many: Vec<_> = (1..=65).map(|end| format!("\"udp,10.9.0.1:4444,10.9.0.{end}:9\"")).collect();
+    assert!(fault(&format!("flows = [{}]\n", many.join(","))).contains("at most 64 have a socket"));
+    assert!(fault("sources = [\"10.0.0.0/33\"]\n").contains("a prefix is an address"));
+    let text = "service.udp = 7\nservice.flows = [\"udp, 10.9.0.1:4444, 10.9.0.2:7\"]\nservice.sources = [\"10.1.2.3/8\"]";
+    let config = parse(text).unwrap();
+    assert_eq!(String::from(config.services[0].flows[0]), "udp,10.9.0.1:4444,10.9.0.2:7");
+    assert_eq!(String::from(config.services[0].sources[0]), "10.0.0.0/8");
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_named() {
+    let error =
+        Config::load(Some(FilePath::new("/nonesuch/x.toml")), &Overrides::default(), None).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "cannot read the configuration /nonesuch/x.toml: No such file or directory (os error 2)"
+    );
+}
+
+#[test]
+fn the_command_line_wins_over_the_file() {
+    let overrides = Overrides {
+        udp: port(9),
+        interface: Some("veth0".to_owned()),
+        path: Some(PathAsked::Packet),
+        workers: Some(2),
+        cpus: Some(vec![2, 3]),
+        mode: Some(Mode::Poll),
+        linger_ms: Some(5),
+        ..Overrides::default()
+    };
+    let mut config = parse(EXAMPLE).unwrap();
+    config.apply(&overrides);
+    // The file's TCP port is not meant when the command line names ports.
+    assert_eq!((config.services[0].udp, config.services[0].tcp), (port(9), None));
+    assert_eq!(
+        config.interface,
+        Interface { name: Some("veth0".to_owned()), path: PathAsked::Packet, ..Interface::default() }
+    );
+    assert_eq!((config.worker.count, config.worker.cpus.as_slice()), (2, [2, 3].as_slice()));
+    assert_eq!(
+        (config.worker.mode, config.worker.spin_us, config.worker.linger_ms),
+        (Mode::Poll, None, Some(5))
+    );
+    let before = config.clone();
+    config.apply(&Overrides::default());
+    assert_eq!(config, before);
+}
+
+#[test]
+fn more_connections_than_open_files_are_refused_with_the_number_that_fits() {
+    let config = parse(EXAMPLE).unwrap();
+    assert_eq!(config.check_open_files(20_000), None);
+    assert_eq!(config.check_open_files(1120), None);
+    assert_eq!(
+        config.check_open_files(1024).unwrap().to_string(),
+        "limits.connections: 1024 connections need 1120 open files and this process may have 1024: set it to 928 or \
+         less, or raise the hard limit (ulimit -Hn, LimitNOFILE=)"
+    );
+}
+
+#[test]
+fn cpu_lists_are_read_as_the_kernel_writes_them() {
+    assert_eq!(parse_cpu_list("0,2-4").unwrap(), [0, 2, 3, 4]);
+    assert_eq!(parse_cpu_list("1").unwrap(), [1]);
+    for wrong in ["", "a", "1-", "3-1", "1,,2", "0-4294967295"] {
+        assert!(parse_cpu_list(wrong).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn an_address_is_on_loopback_unless_told_otherwise() {
+    let read = |text: &str| text.parse::<MetricsAddress>().map(|address| address.to_string());
+    assert_eq!(read("9464").unwrap(), "127.0.0.1:9464");
+    assert_eq!(read("0.0.0.0:80").unwrap(), "0.0.0.0:80");
+    assert_eq!(read("[::1]:9464").unwrap(), "[::1]:9464");
+    for wrong in ["", "localhost", "127.0.0.1", "70000", ":9464", "::1:9464x"] {
+        assert!(read(wrong).unwrap_err().to_string().contains("ADDRESS:PORT"), "{wrong}");
+    }
+}

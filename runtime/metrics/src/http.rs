@@ -1,0 +1,209 @@
+//! The HTTP side: a listener for scrapes, bounded in clients and in time.
+//!
+//! hyper without a framework: there is one page. A framework's router would double what is built for it.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use hyper::body::Incoming;
+use hyper::header::{ALLOW, CONTENT_TYPE};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::time::timeout;
+use twinpath_inspect::Counter;
+use twinpath_time::Duration;
+
+use twinpath_holders::{Transport, holders};
+
+/// Clients at once; the next one is let go.
+pub const CLIENTS_MAX: usize = 16;
+/// A client has so long from connecting until it has read its answer.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+/// Pause after an accept that failed for want of descriptors: it would fail again at once.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Most bytes of a request's header.
+const HEADER_MAX: usize = 16 * 1024;
+
+/// What became of clients; written by the control thread.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Clients let go because there were [`CLIENTS_MAX`] already.
+    pub refused_full: Counter,
+    /// Clients let go because they were too slow, or spoke no HTTP.
+    pub cut_off: Counter,
+}
+
+/// Why metrics can't be offered.
+#[derive(Debug, thiserror::Error)]
+pub enum MetricsError {
+    /// Somebody listens there.
+    #[error("cannot offer metrics on {address}: {holder}; choose another port with --metrics")]
+    InUse {
+        /// The address.
+        address: SocketAddr,
+        /// Who.
+        holder: String,
+    },
+    /// Anything else.
+    #[error(
+        "cannot offer metrics on {address}: {source}; choose another place with --metrics [ADDRESS:]PORT"
+    )]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// The listener.
+#[derive(Debug)]
+pub struct Server {
+    listener: TcpListener,
+    address: SocketAddr,
+    counters: Arc<Counters>,
+}
+
+impl Server {
+    /// Listens on `address`; with port 0 the kernel chooses one. Needs a tokio runtime with I/O.
+    ///
+    /// # Errors
+    /// [`MetricsError`], with the process that holds the port if it can be told.
+    pub async fn bind(address: SocketAddr) -> Result<Self, MetricsError> {
+        let failed = |source: io::Error| match source.kind() {
+            io::ErrorKind::AddrInUse => MetricsError::InUse { address, holder: holder(address) },
+            _ => MetricsError::Listen { address, source },
+        };
+        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(|source| MetricsError::Listen { address, source })?;
+        Ok(Self { listener, address, counters: Arc::default() })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What became of clients.
+    #[must_use]
+    pub const fn counters(&self) -> &Arc<Counters> {
+        &self.counters
+    }
+
+    /// Serves until dropped. `scrape` gives the text of one scrape; `None` while the instance stops.
+    pub async fn serve<F, H>(&self, scrape: F) -> Infallible
+    where
+        F: Fn() -> H,
+        H: Future<Output = Option<String>>,
+    {
+        let mut clients = FuturesUnordered::new();
+        loop {
+            tokio::select! {
+                accepted = self.listener.accept() => match accepted {
+                    Ok((stream, _)) if clients.len() < CLIENTS_MAX => {
+                        clients.push(timeout(PATIENCE, client(stream, &scrape)));
+                    }
+                    Ok(_) => self.counters.refused_full.add(1),
+                    Err(error) => {
+                        tracing::warn!(%error, "metrics: cannot accept a client");
+                        tokio::select! {
+                            () = tokio::time::sleep(PAUSE) => {}
+                            Some(_) = clients.next() => {}
+                        }
+                    }
+                },
+                Some(served) = clients.next() => {
+                    if !matches!(served, Ok(Ok(()))) {
+                        self.counters.cut_off.add(1);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Serves where the last one that came says; who is served by another one when one comes is cut off. Until dropped.
+pub async fn serve_where_offered<F, H>(
+    mut offered: watch::Receiver<Option<Rc<Server>>>,
+    scrape: F,
+) -> Infallible
+where
+    F: Fn() -> H,
+    H: Future<Output = Option<String>>,
+{
+    loop {
+        let server = offered.borrow_and_update().clone();
+        let served = async {
+            match &server {
+                Some(server) => server.serve(&scrape).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            never = served => match never {},
+            Ok(()) = offered.changed() => {}
+        }
+    }
+}
+
+async fn client<F, H>(stream: TcpStream, scrape: &F) -> Result<(), hyper::Error>
+where
+    F: Fn() -> H,
+    H: Future<Output = Option<String>>,
+{
+    let service = service_fn(|request| async move { Ok::<_, Infallible>(answer(&request, scrape).await) });
+    // A connection per scrape: a scraper that goes away holds no place.
+    http1::Builder::new()
+        .keep_alive(false)
+        .max_buf_size(HEADER_MAX)
+        .serve_connection(TokioIo::new(stream), service)
+        .await
+}
+
+async fn answer<F, H>(request: &Request<Incoming>, scrape: &F) -> Response<String>
+where
+    F: Fn() -> H,
+    H: Future<Output = Option<String>>,
+{
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        let mut refusal = plain(StatusCode::METHOD_NOT_ALLOWED, "ask with GET\n");
+        refusal.headers_mut().insert(ALLOW, hyper::header::HeaderValue::from_static("GET, HEAD"));
+        return refusal;
+    }
+    if request.uri().path() != "/metrics" {
+        return plain(StatusCode::NOT_FOUND, "the metrics are at /metrics\n");
+    }
+    match scrape().await {
+        Some(text) => {
+            let mut page = Response::new(text);
+            let kind = hyper::header::HeaderValue::from_static(super::CONTENT_TYPE);
+            page.headers_mut().insert(CONTENT_TYPE, kind);
+            page
+        }
+        None => plain(StatusCode::SERVICE_UNAVAILABLE, "the instance is stopping\n"),
+    }
+}
+
+fn plain(status: StatusCode, text: &str) -> Response<String> {
+    let mut response = Response::new(text.to_owned());
+    *response.status_mut() = status;
+    response
+}
+
+/// Who listens on that port, in words.
+fn holder(address: SocketAddr) -> String {
+    let fits = |ip: IpAddr| ip == address.ip() || ip.is_unspecified() || address.ip().is_unspecified();
+    let found = holders(Transport::Tcp, address.port());
+    let names: Vec<_> = found.iter().filter(|holder| fits(holder.address)).map(ToString::to_string).collect();
+    if names.is_empty() { "another socket holds the port".to_owned() } else { names.join(", ") }
+}

@@ -1,0 +1,133 @@
+//! Metrics for Prometheus, from the same report as `show`: each family has a stable name, a type and a sentence.
+//!
+//! A scrape is a question to the control thread like any other; no worker takes part. docs/metrics.md is the list for
+//! operators, and a test scrapes an instance and compares.
+
+mod families;
+mod http;
+
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+use twinpath_report::Report;
+
+pub use self::families::FAMILIES;
+pub use self::http::{CLIENTS_MAX, Counters, MetricsError, PATIENCE, Server, serve_where_offered};
+
+/// The content type of [`encode`].
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// One family of metrics.
+pub struct Family {
+    /// Its name, without the suffix that its type adds in the text (`_total`, `_info`, `_bucket`, ...).
+    pub name: &'static str,
+    /// Its type.
+    pub kind: Kind,
+    /// What it is, in a sentence.
+    pub help: &'static str,
+    /// Its metrics, from a report.
+    rows: fn(&Report) -> Vec<Row>,
+}
+
+/// Type of a family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Only grows, save when what it counts on is attached anew.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// Times in buckets.
+    Histogram,
+    /// Always 1: its labels say something.
+    Info,
+}
+
+impl Kind {
+    /// As the text format says it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
+            Self::Info => "info",
+        }
+    }
+}
+
+type Labels = Vec<(&'static str, String)>;
+
+struct Row {
+    labels: Labels,
+    value: Value,
+}
+
+enum Value {
+    /// Whole.
+    Count(u64),
+    /// Seconds, or a gauge.
+    Number(f64),
+    /// Sum, s, and times by upper bound, s: not cumulative.
+    Times { sum_s: f64, count: u64, buckets: Vec<(f64, u64)> },
+    /// All is in the labels.
+    Labels,
+}
+
+/// The metrics of a report, as text.
+#[must_use]
+pub fn encode(report: Report) -> String {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Scrape(report)));
+    let mut text = String::new();
+    // Writing to a string can't fail.
+    let _ = prometheus_client::encoding::text::encode(&mut text, &registry);
+    text
+}
+
+#[derive(Debug)]
+struct Scrape(Report);
+
+impl Collector for Scrape {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        for family in FAMILIES {
+            let kind = match family.kind {
+                Kind::Counter => MetricType::Counter,
+                Kind::Gauge => MetricType::Gauge,
+                Kind::Histogram => MetricType::Histogram,
+                Kind::Info => MetricType::Info,
+            };
+            let mut encoder = encoder.encode_descriptor(family.name, family.help, None, kind)?;
+            for row in (family.rows)(&self.0) {
+                write(&mut encoder, family.kind, &row)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn write(encoder: &mut MetricEncoder<'_>, kind: Kind, row: &Row) -> fmt::Result {
+    match (&row.value, kind) {
+        (Value::Labels, _) => encoder.encode_info(&row.labels),
+        (value, _) if row.labels.is_empty() => write_value(encoder, kind, value),
+        (value, _) => write_value(&mut encoder.encode_family(&row.labels)?, kind, value),
+    }
+}
+
+fn write_value(encoder: &mut MetricEncoder<'_>, kind: Kind, value: &Value) -> fmt::Result {
+    match (value, kind) {
+        (Value::Count(count), Kind::Counter) => encoder.encode_counter::<NoLabelSet, _, f64>(count, None),
+        (Value::Number(number), Kind::Counter) => encoder.encode_counter::<NoLabelSet, _, f64>(number, None),
+        (Value::Count(count), _) => encoder.encode_gauge(count),
+        (Value::Number(number), _) => encoder.encode_gauge(number),
+        (Value::Times { sum_s, count, buckets }, _) => {
+            encoder.encode_histogram::<NoLabelSet>(*sum_s, *count, buckets, None)
+        }
+        (Value::Labels, _) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

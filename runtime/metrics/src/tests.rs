@@ -1,0 +1,116 @@
+use twinpath_report::{
+    Drop, Fallback, FallbackMeasure, FallbackProgram, Interface, Offload, Queue, Service, ServiceClaim,
+    ServiceRequests, Times, Worker,
+};
+
+use super::*;
+
+fn report() -> Report {
+    Report {
+        interfaces: vec![Interface {
+            name: "veth0".to_owned(),
+            path: "packet".to_owned(),
+            link: "up".to_owned(),
+            device: twinpath_report::Device {
+                speed_mbps: Some(10_000),
+                offloads: vec![Offload { name: "rx-checksumming".to_owned(), on: true }],
+                ..Default::default()
+            },
+            fallback: vec![Fallback {
+                path: "packet".to_owned(),
+                measures: vec![FallbackMeasure {
+                    name: "kernel-rtt".to_owned(),
+                    ratio: 1.25,
+                    ..FallbackMeasure::default()
+                }],
+                programs: vec![FallbackProgram {
+                    program: "xdp".to_owned(),
+                    frame: "udp".to_owned(),
+                    added_ns: 6.0,
+                    ..FallbackProgram::default()
+                }],
+                ..Fallback::default()
+            }],
+            queues: vec![Queue { frames_in: 42, ..Queue::default() }],
+            ..Interface::default()
+        }],
+        services: vec![Service {
+            name: "echo".to_owned(),
+            fast_requests: 9,
+            kernel_requests: 1,
+            requests: Some(ServiceRequests { answered: 10, refused: 2, repeated: 1, forgotten: 4 }),
+            claims: vec![ServiceClaim {
+                claim: "udp port 7".to_owned(),
+                path: "packet".to_owned(),
+                ..Default::default()
+            }],
+            ..Service::default()
+        }],
+        workers: vec![Worker {
+            mode: "poll".to_owned(),
+            cpu_ns: 1_500_000_000,
+            service_time: Times {
+                sum_ns: 3_000,
+                buckets: vec![(255, 2), (271, 1), (1 << 33, 4)],
+                ..Times::default()
+            },
+            ..Worker::default()
+        }],
+        drops: vec![Drop { place: "odd \"place\"\n".to_owned(), reason: "truncated".to_owned(), count: 3 }],
+        ..Report::default()
+    }
+}
+
+#[test]
+fn a_report_is_written_as_open_metrics() {
+    let text = encode(report());
+    for line in [
+        "twinpath_interface_path{interface=\"veth0\",path=\"packet\"} 1",
+        "twinpath_interface_path{interface=\"veth0\",path=\"kernel\"} 0",
+        "twinpath_interface_speed_bytes_per_second{interface=\"veth0\"} 1250000000",
+        "twinpath_interface_offload{interface=\"veth0\",offload=\"rx-checksumming\"} 1",
+        "twinpath_fallback_ratio{interface=\"veth0\",path=\"packet\",measure=\"kernel-rtt\"} 1.25",
+        "twinpath_fallback_program_seconds{interface=\"veth0\",path=\"packet\",program=\"xdp\",frame=\"udp\"} 6e-9",
+        "twinpath_queue_frames_received_total{interface=\"veth0\",queue=\"0\",worker=\"0\"} 42",
+        "twinpath_service_requests_total{service=\"echo\",path=\"kernel\"} 1",
+        "twinpath_service_requests_answered_total{service=\"echo\",outcome=\"answered\"} 7",
+        "twinpath_service_requests_answered_total{service=\"echo\",outcome=\"refused\"} 2",
+        "twinpath_service_replies_forgotten_total{service=\"echo\"} 4",
+        "twinpath_claim_fast{service=\"echo\",claim=\"udp port 7\"} 1",
+        "twinpath_worker_mode{worker=\"0\",mode=\"poll\"} 1",
+        "twinpath_worker_cpu_seconds_total{worker=\"0\"} 1.5",
+        "twinpath_worker_service_time_seconds_count{worker=\"0\"} 7",
+        "twinpath_worker_service_time_seconds_sum{worker=\"0\"} 0.000003",
+        "twinpath_worker_service_time_seconds_bucket{le=\"2.55e-7\",worker=\"0\"} 2",
+        "twinpath_worker_service_time_seconds_bucket{le=\"3.83e-7\",worker=\"0\"} 3",
+        "twinpath_worker_service_time_seconds_bucket{le=\"+Inf\",worker=\"0\"} 7",
+        "twinpath_drops_total{place=\"odd \\\"place\\\"\\n\",reason=\"truncated\"} 3",
+    ] {
+        assert!(text.lines().any(|written| written == line), "{line} is not in\n{text}");
+    }
+    assert!(text.ends_with("# EOF\n"));
+    // Every line is a comment or a metric of a family that was announced.
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        assert!(FAMILIES.iter().any(|family| line.starts_with(family.name)), "{line}");
+    }
+}
+
+#[test]
+fn every_bound_of_the_histogram_is_one_of_the_fine_one() {
+    for bound in families::bounds_ns() {
+        let fine = twinpath_inspect::Histogram::default();
+        fine.record(bound, 1);
+        assert_eq!(fine.read().buckets, [(bound, 1)]);
+    }
+}
+
+#[test]
+fn the_document_lists_every_family_with_its_type_and_sentence() {
+    let document = include_str!("../../../docs/metrics.md");
+    for Family { name, kind, help, .. } in FAMILIES {
+        let row = format!("| `{name}` | {} | {help} |", kind.name());
+        assert!(document.contains(&row), "docs/metrics.md lacks: {row}");
+    }
+    let rows = document.lines().filter(|line| line.starts_with("| `twinpath_"));
+    assert_eq!(rows.count(), FAMILIES.len(), "docs/metrics.md lists nothing else");
+}

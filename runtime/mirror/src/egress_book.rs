@@ -1,0 +1,482 @@
+//! Which peers we answer, and by what way: the questions still open with the kernel and the answers given to workers.
+//!
+//! A value without I/O: it is told what was asked, what the kernel answered and what changed, and says what to do
+//! next as [`Step`]s. `mirror` carries those out.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::net::{IpAddr, Ipv4Addr};
+
+use twinpath_report as report;
+use twinpath_stack::egress::{Egress, KernelReason, Update};
+use twinpath_time::{Duration, Instant};
+
+use crate::table::{NeighbourState, Tables};
+
+/// Bounds of the book. What is beyond a bound is served through the kernel's sockets, and counted.
+#[derive(Clone, Copy, Debug)]
+pub struct BookLimits {
+    /// Peers known at once. A new peer beyond it takes the place of one that was asked about only once, or is refused: a
+    /// worker asks again about whoever talks to it, so a flood of forged sources cannot push out the peers in use.
+    pub peers: usize,
+    /// Route questions with the kernel at once; more wait their turn.
+    pub questions: usize,
+    /// A peer nobody asked about for this long is dropped.
+    pub keep: Duration,
+    /// A peer asked about only once keeps its place for this long when others want it.
+    pub keep_newcomer: Duration,
+    /// An answer older than this is asked for again when its peer is: a learnt path MTU comes without notice.
+    pub refresh: Duration,
+    /// The kernel is asked to resolve or confirm one neighbour at most once in this time.
+    pub resolve_again: Duration,
+}
+
+impl Default for BookLimits {
+    fn default() -> Self {
+        Self {
+            peers: 4096,
+            questions: 64,
+            keep: Duration::from_secs(60),
+            keep_newcomer: Duration::from_secs(1),
+            refresh: Duration::from_secs(5),
+            resolve_again: Duration::from_secs(1),
+        }
+    }
+}
+
+/// A plain way out, as the kernel's route table says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// Interface it leaves by.
+    pub ifindex: u32,
+    /// Who takes the frame on that link: the peer itself or a gateway, of either family.
+    pub next_hop: IpAddr,
+    /// MTU of the route or path in bytes, where one is set or was learnt.
+    pub mtu: Option<u32>,
+}
+
+/// What the book wants done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Ask the kernel for the route, then call [`EgressBook::route_answered`].
+    AskRoute(Question),
+    /// Ask the kernel to resolve or confirm a neighbour (`NTF_USE`); it tells the mirror what comes of it.
+    Resolve {
+        /// The link.
+        ifindex: u32,
+        /// The neighbour.
+        next_hop: IpAddr,
+    },
+    /// Post this to every worker.
+    Tell(Update),
+}
+
+/// A question for the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// The peer.
+    pub peer: IpAddr,
+    /// The address replies leave from, where policy routing may look at it.
+    pub source: Option<IpAddr>,
+    /// Which state of the routes it was asked under; handed back with the answer.
+    pub generation: u64,
+}
+
+/// What happened in the book, for `show`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BookCounters {
+    /// Peers refused because the book was full.
+    pub peers_refused: u64,
+    /// Peers dropped because nobody asked about them, or only once and others wanted their places.
+    pub peers_dropped: u64,
+    /// Route questions put to the kernel.
+    pub questions: u64,
+    /// Times the kernel was asked to resolve or confirm a neighbour.
+    pub resolves: u64,
+    /// Times everything was forgotten because routes, links or addresses changed.
+    pub clears: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    /// Waits for its turn to be asked.
+    Queued,
+    /// With the kernel.
+    Asked,
+    /// Answered at that time.
+    Answered(Instant),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    source: Option<IpAddr>,
+    asked_at: Instant,
+    /// It was asked about once, at that time.
+    newcomer: bool,
+    progress: Progress,
+    route: Option<Result<Route, KernelReason>>,
+    /// Two of our addresses were asked about and the kernel sends them different ways: a table by peer alone cannot
+    /// hold that.
+    by_source: bool,
+    /// The question under way is the first with this source.
+    comparing: bool,
+    told: Option<Result<Egress, KernelReason>>,
+    resolved_at: Option<Instant>,
+}
+
+/// The book.
+#[derive(Debug)]
+pub struct EgressBook {
+    limits: BookLimits,
+    /// Interfaces served on a fast path.
+    fast: BTreeSet<u32>,
+    entries: HashMap<IpAddr, Entry>,
+    /// (interface, next hop, peer): whom a neighbour's change concerns.
+    by_next_hop: BTreeSet<(u32, IpAddr, IpAddr)>,
+    /// Peers asked about only once, the oldest first.
+    newcomers: BTreeSet<(Instant, IpAddr)>,
+    queue: VecDeque<IpAddr>,
+    with_kernel: usize,
+    generation: u64,
+    steps: VecDeque<Step>,
+    swept_at: Instant,
+    counters: BookCounters,
+}
+
+impl EgressBook {
+    /// An empty book.
+    #[must_use]
+    pub fn new(limits: BookLimits) -> Self {
+        Self {
+            limits,
+            fast: BTreeSet::new(),
+            entries: HashMap::new(),
+            by_next_hop: BTreeSet::new(),
+            newcomers: BTreeSet::new(),
+            queue: VecDeque::new(),
+            with_kernel: 0,
+            generation: 0,
+            steps: VecDeque::new(),
+            swept_at: Instant::ZERO,
+            counters: BookCounters::default(),
+        }
+    }
+
+    /// The counters.
+    #[must_use]
+    pub const fn counters(&self) -> BookCounters {
+        self.counters
+    }
+
+    /// The interfaces that are served on a fast path.
+    #[must_use]
+    pub const fn fast(&self) -> &BTreeSet<u32> {
+        &self.fast
+    }
+
+    /// Peers known.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// No peer is known.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Sets the interfaces that are served on a fast path. Forgets everything if they are others than before.
+    pub fn serve_on(&mut self, ifindexes: impl IntoIterator<Item = u32>) {
+        let fast: BTreeSet<u32> = ifindexes.into_iter().collect();
+        if fast != self.fast {
+            self.fast = fast;
+            self.routes_changed();
+        }
+    }
+
+    /// A worker wants to know the way to `peer`, or still uses it.
+    pub fn ask(&mut self, peer: IpAddr, source: Option<IpAddr>, now: Instant, tables: &Tables) {
+        let Some(entry) = self.entries.get_mut(&peer) else {
+            self.admit(peer, source, now);
+            return;
+        };
+        if std::mem::take(&mut entry.newcomer) {
+            self.newcomers.remove(&(entry.asked_at, peer));
+        }
+        entry.asked_at = now;
+        let Progress::Answered(at) = entry.progress else { return };
+        let other_source = source.is_some() && source != entry.source && !entry.by_source;
+        if other_source || now.since(at) >= self.limits.refresh {
+            entry.source = if other_source { source } else { entry.source };
+            entry.comparing = other_source;
+            entry.progress = Progress::Queued;
+            self.queue.push_back(peer);
+        }
+        let before = entry.told;
+        self.settle(peer, now, tables);
+        // The workers' tables are theirs: one that asks again may have lost what it was told.
+        if let Some(answer) = self.told(peer).filter(|answer| before == Some(*answer)) {
+            self.steps.push_back(Step::Tell(Update::Learn { peer, answer }));
+        }
+    }
+
+    /// The kernel answered a question.
+    pub fn route_answered(
+        &mut self,
+        question: Question,
+        answer: Result<Route, KernelReason>,
+        now: Instant,
+        tables: &Tables,
+    ) {
+        self.with_kernel = self.with_kernel.saturating_sub(1);
+        // Asked under routes that are no longer: whoever still cares has asked again.
+        if question.generation != self.generation {
+            return;
+        }
+        let peer = question.peer;
+        let Some(entry) = self.entries.get_mut(&peer) else { return };
+        let before = entry.route.replace(answer);
+        entry.progress = Progress::Answered(now);
+        if let Some(Ok(before)) = before {
+            self.by_next_hop.remove(&(before.ifindex, before.next_hop, peer));
+            let same_way =
+                answer.is_ok_and(|now| (now.ifindex, now.next_hop) == (before.ifindex, before.next_hop));
+            entry.by_source |= entry.comparing && !same_way;
+        }
+        entry.comparing = false;
+        if entry.by_source {
+            entry.route = Some(Err(KernelReason::NotPlain));
+        }
+        if let Some(Ok(route)) = entry.route {
+            self.by_next_hop.insert((route.ifindex, route.next_hop, peer));
+        }
+        self.settle(peer, now, tables);
+    }
+
+    /// What the mirror knows of a neighbour changed.
+    ///
+    /// A neighbour that failed is asked for again when somebody asks for the peer, not by itself.
+    pub fn neighbour_changed(&mut self, ifindex: u32, next_hop: IpAddr, tables: &Tables) {
+        // The least of all addresses, so that the range starts at the first peer of that next hop.
+        let lowest = (ifindex, next_hop, IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+        let peers: Vec<IpAddr> = self
+            .by_next_hop
+            .range(lowest..)
+            .take_while(|(index, hop, _)| (*index, *hop) == (ifindex, next_hop))
+            .map(|(_, _, peer)| *peer)
+            .collect();
+        for peer in peers {
+            self.refresh_told(peer, tables);
+        }
+    }
+
+    /// Routes, links or addresses changed: nothing is known of anybody, and who is asked for is learnt anew.
+    pub fn routes_changed(&mut self) {
+        self.generation += 1;
+        // What still waits to be told of peers no longer known ends in their being forgotten, or all cleared.
+        if self.entries.is_empty() {
+            return;
+        }
+        self.steps.clear();
+        self.entries.clear();
+        self.by_next_hop.clear();
+        self.newcomers.clear();
+        self.queue.clear();
+        self.counters.clears += 1;
+        self.steps.push_back(Step::Tell(Update::Clear));
+    }
+
+    /// Drops the peers nobody asked about. To be called when [`Self::deadline`] is reached.
+    pub fn sweep(&mut self, now: Instant) {
+        self.swept_at = now;
+        let keep = self.limits.keep;
+        let idle: Vec<IpAddr> = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| now.since(entry.asked_at) >= keep && entry.progress != Progress::Queued)
+            .map(|(peer, _)| *peer)
+            .collect();
+        for peer in idle {
+            self.drop_peer(peer);
+        }
+    }
+
+    fn drop_peer(&mut self, peer: IpAddr) {
+        let Some(entry) = self.entries.remove(&peer) else { return };
+        if entry.newcomer {
+            self.newcomers.remove(&(entry.asked_at, peer));
+        }
+        if let Some(Ok(route)) = entry.route {
+            self.by_next_hop.remove(&(route.ifindex, route.next_hop, peer));
+        }
+        self.counters.peers_dropped += 1;
+        self.steps.push_back(Step::Tell(Update::Forget { peer }));
+    }
+
+    /// When to call [`Self::sweep`]; `None` while the book is empty. An idle peer is dropped at most an eighth of
+    /// the keeping time late.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        (!self.entries.is_empty()).then(|| self.swept_at + self.limits.keep / 8)
+    }
+
+    /// The next thing to do.
+    pub fn step(&mut self) -> Option<Step> {
+        if let Some(step) = self.steps.pop_front() {
+            return Some(step);
+        }
+        while self.with_kernel < self.limits.questions {
+            let peer = self.queue.pop_front()?;
+            let Some(entry) = self.entries.get_mut(&peer) else { continue };
+            entry.progress = Progress::Asked;
+            self.with_kernel += 1;
+            self.counters.questions += 1;
+            let generation = self.generation;
+            return Some(Step::AskRoute(Question { peer, source: entry.source, generation }));
+        }
+        None
+    }
+
+    /// What workers were told of `peer`; `None` before the kernel answered.
+    #[must_use]
+    pub fn told(&self, peer: IpAddr) -> Option<Result<Egress, KernelReason>> {
+        self.entries.get(&peer)?.told
+    }
+
+    /// The peers and their ways out, for `show`, in order of address.
+    #[must_use]
+    pub fn report(&self, tables: &Tables) -> Vec<report::Neighbour> {
+        let mut peers: Vec<_> = self.entries.iter().collect();
+        peers.sort_by_key(|(peer, _)| **peer);
+        peers.into_iter().map(|(peer, entry)| row(*peer, entry, tables)).collect()
+    }
+
+    fn admit(&mut self, peer: IpAddr, source: Option<IpAddr>, now: Instant) {
+        if self.entries.len() >= self.limits.peers && !self.drop_newcomer(now) {
+            self.counters.peers_refused += 1;
+            return;
+        }
+        let entry = Entry {
+            source,
+            asked_at: now,
+            newcomer: true,
+            progress: Progress::Queued,
+            route: None,
+            by_source: false,
+            comparing: false,
+            told: None,
+            resolved_at: None,
+        };
+        self.entries.insert(peer, entry);
+        self.newcomers.insert((now, peer));
+        self.queue.push_back(peer);
+    }
+
+    /// Drops the peer that was asked about once and longest ago, if that is long enough. Says whether there was one.
+    fn drop_newcomer(&mut self, now: Instant) -> bool {
+        let Some((asked_at, peer)) = self.newcomers.first().copied() else { return false };
+        // One that is still queued stands in the queue: dropped, it could stand there a second time.
+        let queued = self.entries.get(&peer).is_some_and(|entry| entry.progress == Progress::Queued);
+        let drops = now.since(asked_at) >= self.limits.keep_newcomer && !queued;
+        if drops {
+            self.drop_peer(peer);
+        }
+        drops
+    }
+
+    /// Joins the route with the tables, tells what is new, and asks the kernel for the neighbour where that helps.
+    fn settle(&mut self, peer: IpAddr, now: Instant, tables: &Tables) {
+        let Some((answer, route)) = self.refresh_told(peer, tables) else { return };
+        let wanted = match answer {
+            Ok(_) => tables
+                .neighbour(route.ifindex, route.next_hop)
+                .is_some_and(|known| known.state == NeighbourState::Stale && !known.kept_by_other),
+            Err(KernelReason::Unresolved) => tables
+                .neighbour(route.ifindex, route.next_hop)
+                .is_none_or(|known| known.state != NeighbourState::Incomplete && !known.kept_by_other),
+            Err(_) => false,
+        };
+        let Some(entry) = self.entries.get_mut(&peer) else { return };
+        let again = self.limits.resolve_again;
+        if wanted && entry.resolved_at.is_none_or(|at| now.since(at) >= again) {
+            entry.resolved_at = Some(now);
+            self.counters.resolves += 1;
+            self.steps.push_back(Step::Resolve { ifindex: route.ifindex, next_hop: route.next_hop });
+        }
+    }
+
+    /// Tells workers what is known of `peer` now, if that is not what they were told.
+    fn refresh_told(
+        &mut self,
+        peer: IpAddr,
+        tables: &Tables,
+    ) -> Option<(Result<Egress, KernelReason>, Route)> {
+        let entry = self.entries.get_mut(&peer)?;
+        let route = entry.route?;
+        let answer = route.and_then(|route| egress(&self.fast, &route, tables));
+        if entry.told != Some(answer) {
+            entry.told = Some(answer);
+            self.steps.push_back(Step::Tell(Update::Learn { peer, answer }));
+        }
+        route.ok().map(|route| (answer, route))
+    }
+}
+
+/// The interface to name when asking for the route to `peer`: the VRF whose table is meant, the link of a link-local
+/// address, or none.
+///
+/// # Errors
+/// [`KernelReason::NotPlain`] where the peer's address alone says too little: the interfaces are in several VRFs, or
+/// there are several links it could be local to.
+pub fn lookup_interface(
+    peer: IpAddr,
+    fast: &BTreeSet<u32>,
+    tables: &Tables,
+) -> Result<Option<u32>, KernelReason> {
+    if matches!(peer, IpAddr::V6(v6) if v6.is_unicast_link_local()) {
+        return if fast.len() > 1 { Err(KernelReason::NotPlain) } else { Ok(fast.first().copied()) };
+    }
+    let vrf = |ifindex: &u32| {
+        tables.link(*ifindex).filter(|link| link.port_kind == "vrf").and_then(|link| link.master)
+    };
+    let mut all = fast.iter().map(vrf);
+    let Some(first) = all.next() else { return Ok(None) };
+    if all.all(|other| other == first) { Ok(first) } else { Err(KernelReason::NotPlain) }
+}
+
+/// The frame's way along a plain route.
+fn egress(fast: &BTreeSet<u32>, route: &Route, tables: &Tables) -> Result<Egress, KernelReason> {
+    if !fast.contains(&route.ifindex) {
+        return Err(KernelReason::OtherInterface);
+    }
+    let link = tables.link(route.ifindex).filter(|link| link.up).ok_or(KernelReason::NoRoute)?;
+    let source_mac = link.mac.filter(|_| !link.loopback).ok_or(KernelReason::NotPlain)?;
+    let neighbour = tables.neighbour(route.ifindex, route.next_hop).filter(|known| known.state.usable());
+    let next_hop_mac = neighbour.and_then(|known| known.mac).ok_or(KernelReason::Unresolved)?;
+    let mtu = route.mtu.map_or(link.mtu, |mtu| mtu.min(link.mtu));
+    Ok(Egress { ifindex: route.ifindex, source_mac, next_hop_mac, mtu })
+}
+
+fn row(peer: IpAddr, entry: &Entry, tables: &Tables) -> report::Neighbour {
+    let route = entry.route.and_then(Result::ok);
+    let known = route.and_then(|route| tables.neighbour(route.ifindex, route.next_hop));
+    let link = route.and_then(|route| tables.link(route.ifindex));
+    let link_mtu = link.map_or(0, |link| link.mtu);
+    report::Neighbour {
+        peer: peer.to_string(),
+        next_hop: route.map_or_else(String::new, |route| route.next_hop.to_string()),
+        interface: link.map_or_else(String::new, |link| link.name.clone()),
+        mac: known.and_then(|known| known.mac).map(|mac| mac.to_string()),
+        state: known.map_or("none", |known| known.state.name()).to_owned(),
+        mtu: route.and_then(|route| route.mtu).map_or(link_mtu, |mtu| mtu.min(link_mtu)),
+        egress: match entry.told {
+            Some(Ok(_)) => "fast",
+            Some(Err(reason)) => reason.name(),
+            None => KernelReason::Unknown.name(),
+        }
+        .to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

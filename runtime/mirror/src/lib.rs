@@ -1,0 +1,363 @@
+//! The mirror of the kernel's tables, and the kernel as the one who knows the way to a peer.
+//!
+//! Lives on the control thread (tokio, current thread). It subscribes before it reads the tables, reads them again
+//! when the kernel could not keep up telling it (counted), and keeps no truth of its own: a route is asked for per
+//! peer, a neighbour is resolved and confirmed by the kernel.
+
+pub mod egress_book;
+pub mod message;
+pub mod table;
+
+mod ask;
+mod watch;
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::IpAddr;
+
+use futures_util::future::{FutureExt as _, LocalBoxFuture};
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use twinpath_report as report;
+use twinpath_stack::egress::{Egress, KernelReason, Update};
+use twinpath_sys::clock;
+use twinpath_time::Duration;
+
+use self::table::{Change, Effect, Link, Tables};
+use self::watch::{Heard, Watch};
+use crate::egress_book::{BookCounters, BookLimits, EgressBook, Question, Route, Step, lookup_interface};
+
+/// Bounds of the mirror.
+#[derive(Clone, Copy, Debug)]
+pub struct MirrorLimits {
+    /// Neighbours mirrored; those beyond are left out and counted.
+    pub neighbours: usize,
+    /// Notifications that may wait in the kernel, bytes; beyond it the kernel drops some and we read everything
+    /// again, counted.
+    pub notification_bytes: usize,
+    /// Bounds of the peers and questions.
+    pub book: BookLimits,
+}
+
+impl Default for MirrorLimits {
+    fn default() -> Self {
+        // A notification takes about 1 KiB of buffer: room for some two thousand at once.
+        Self { neighbours: 16_384, notification_bytes: 2 * 1024 * 1024, book: BookLimits::default() }
+    }
+}
+
+/// What happened, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A link appeared, or one of its properties changed.
+    Link(Link),
+    /// A link has another name; nothing else changed by that.
+    Renamed {
+        /// Its index.
+        ifindex: u32,
+        /// Name before.
+        from: String,
+        /// Name now.
+        to: String,
+    },
+    /// A link is gone (removed, or moved to another namespace).
+    LinkGone {
+        /// Its index.
+        ifindex: u32,
+        /// Its last name.
+        name: String,
+    },
+    /// The usable addresses of a link changed: see [`Tables::addresses`].
+    Addresses {
+        /// The link.
+        ifindex: u32,
+    },
+    /// A neighbour's entry changed: see [`Tables::neighbour`].
+    Neighbour {
+        /// The link.
+        ifindex: u32,
+        /// The neighbour.
+        address: IpAddr,
+    },
+    /// Routes, rules, links or addresses changed so that replies may leave another way. The update that says so to
+    /// workers follows as [`Event::Egress`], if there is anything for them to forget.
+    Routes,
+    /// For every worker.
+    Egress(Update),
+}
+
+/// What went wrong with the netlink sockets.
+#[derive(Debug, thiserror::Error)]
+pub enum MirrorError {
+    /// No socket.
+    #[error("cannot open a netlink socket: {0}")]
+    Open(#[source] io::Error),
+    /// No buffer.
+    #[error("cannot give the netlink socket a buffer of {bytes} bytes: {error}")]
+    Buffer {
+        /// Its size.
+        bytes: usize,
+        /// Why.
+        error: io::Error,
+    },
+    /// No subscription.
+    #[error("cannot subscribe to link, address, neighbour and route notifications: {0}")]
+    Subscribe(#[source] io::Error),
+    /// No notifications any more.
+    #[error("cannot read netlink notifications: {0}")]
+    Receive(#[source] io::Error),
+    /// No tables.
+    #[error("cannot read the kernel's {what}: {error}")]
+    Dump {
+        /// Which table.
+        what: &'static str,
+        /// Why.
+        error: ask::AskError,
+    },
+}
+
+pub use self::ask::AskError;
+
+/// Counters of the mirror, for `show`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MirrorCounters {
+    /// Times notifications were lost and everything was read again.
+    pub overruns: u64,
+    /// Notifications that could not be decoded.
+    pub undecoded: u64,
+    /// Neighbours left out because the table was full.
+    pub neighbours_refused: u64,
+    /// Neighbours that the kernel was asked to resolve and refused to (without CAP_NET_ADMIN it does).
+    pub resolves_refused: u64,
+    /// What happened in the book of peers.
+    pub book: BookCounters,
+}
+
+enum Done {
+    Route(Question, Result<Route, KernelReason>),
+    Resolved(Result<(), AskError>),
+    Dump(Result<Vec<Change>, MirrorError>),
+}
+
+/// The mirror. Poll it by [`Mirror::next`]; it does nothing by itself.
+pub struct Mirror {
+    tables: Tables,
+    book: EgressBook,
+    watch: Watch,
+    kernel: ask::Kernel,
+    under_way: FuturesUnordered<LocalBoxFuture<'static, Done>>,
+    /// The tables are being read again: notifications wait in the kernel until that is done.
+    dumping: bool,
+    events: VecDeque<Event>,
+    effects: Vec<Effect>,
+    overruns: u64,
+    resolves_refused: u64,
+}
+
+impl Mirror {
+    /// Subscribes and reads the tables. Needs a tokio runtime with I/O and time; no capability.
+    ///
+    /// # Errors
+    /// Any step that failed, by name.
+    pub async fn open(limits: MirrorLimits) -> Result<Self, MirrorError> {
+        let watch = Watch::open(limits.notification_bytes)?;
+        let kernel = ask::Kernel::open()?;
+        let mut tables = Tables::new(limits.neighbours);
+        tables.replace(kernel.clone().dump().await?, &mut Vec::new());
+        Ok(Self {
+            tables,
+            book: EgressBook::new(limits.book),
+            watch,
+            kernel,
+            under_way: FuturesUnordered::new(),
+            dumping: false,
+            events: VecDeque::new(),
+            effects: Vec::new(),
+            overruns: 0,
+            resolves_refused: 0,
+        })
+    }
+
+    /// The tables as of the events taken so far (at the latest: they may be a little ahead of them).
+    #[must_use]
+    pub const fn tables(&self) -> &Tables {
+        &self.tables
+    }
+
+    /// Sets the interfaces that are served on a fast path: replies by others are for the kernel.
+    pub fn serve_on(&mut self, ifindexes: impl IntoIterator<Item = u32>) {
+        self.book.serve_on(ifindexes);
+    }
+
+    /// A worker wants to know the way to `peer`, or still uses it; `source` is the address replies leave from, if
+    /// policy routing should look at it. The answer comes as [`Event::Egress`]; until it does, and where it is not
+    /// a plain way out, the kernel's socket serves.
+    pub fn ask(&mut self, peer: IpAddr, source: Option<IpAddr>) {
+        self.book.ask(peer, source, clock::now(), &self.tables);
+    }
+
+    /// Waits for what happens next. Cancelling it loses nothing.
+    ///
+    /// # Errors
+    /// The netlink socket failed; the tables stay as they are.
+    pub async fn next(&mut self) -> Result<Event, MirrorError> {
+        loop {
+            self.take_steps();
+            if let Some(event) = self.events.pop_front() {
+                return Ok(event);
+            }
+            let wait = self.book.deadline().map(|at| at.since(clock::now()));
+            tokio::select! {
+                heard = self.watch.next(), if !self.dumping => match heard? {
+                    Heard::Changes(changes) => self.changed(changes),
+                    Heard::Overrun => self.overrun(),
+                },
+                Some(done) = self.under_way.next() => self.done(done)?,
+                () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => self.book.sweep(clock::now()),
+            }
+        }
+    }
+
+    /// The way to one peer, waiting up to `patience` for its neighbour to be resolved. Events of that time are kept
+    /// for [`Mirror::next`].
+    ///
+    /// # Errors
+    /// Why the kernel's socket has to be used instead.
+    pub async fn resolve(
+        &mut self,
+        peer: IpAddr,
+        source: Option<IpAddr>,
+        patience: Duration,
+    ) -> Result<Egress, KernelReason> {
+        let mut kept = VecDeque::new();
+        self.ask(peer, source);
+        let answer = tokio::time::timeout(patience, async {
+            loop {
+                match self.next().await {
+                    Ok(event) => {
+                        let forgotten = event == Event::Egress(Update::Clear)
+                            || event == Event::Egress(Update::Forget { peer });
+                        kept.push_back(event);
+                        // The routes changed while we asked, or nobody else asks.
+                        if forgotten {
+                            self.ask(peer, source);
+                        }
+                    }
+                    Err(_) => return Err(KernelReason::Unknown),
+                }
+                match self.book.told(peer) {
+                    None | Some(Err(KernelReason::Unknown | KernelReason::Unresolved)) => {}
+                    Some(answer) => return answer,
+                }
+            }
+        })
+        .await;
+        kept.append(&mut self.events);
+        self.events = kept;
+        answer.unwrap_or_else(|_| self.book.told(peer).unwrap_or(Err(KernelReason::Unknown)))
+    }
+
+    /// The counters.
+    #[must_use]
+    pub fn counters(&self) -> MirrorCounters {
+        MirrorCounters {
+            overruns: self.overruns,
+            undecoded: self.watch.undecoded(),
+            neighbours_refused: self.tables.neighbours_refused(),
+            resolves_refused: self.resolves_refused,
+            book: self.book.counters(),
+        }
+    }
+
+    /// The peers and their ways out, for `show`.
+    #[must_use]
+    pub fn report(&self) -> Vec<report::Neighbour> {
+        self.book.report(&self.tables)
+    }
+
+    fn changed(&mut self, changes: Vec<Change>) {
+        for change in changes {
+            self.tables.apply(change, &mut self.effects);
+        }
+        self.take_effects();
+    }
+
+    /// Everything the kernel could not tell is read again; what it says meanwhile waits and is applied after.
+    fn overrun(&mut self) {
+        self.overruns += 1;
+        tracing::warn!(
+            times = self.overruns,
+            "netlink notifications were lost: reading links, addresses and neighbours again"
+        );
+        self.dumping = true;
+        self.under_way.push(self.kernel.clone().dump().map(Done::Dump).boxed_local());
+    }
+
+    fn done(&mut self, done: Done) -> Result<(), MirrorError> {
+        match done {
+            Done::Route(question, answer) => {
+                self.book.route_answered(question, answer, clock::now(), &self.tables);
+            }
+            Done::Resolved(outcome) => {
+                if let Err(error) = outcome {
+                    self.resolves_refused += 1;
+                    tracing::debug!(%error, "the kernel did not take the request to resolve a neighbour");
+                }
+            }
+            Done::Dump(dump) => {
+                self.dumping = false;
+                self.tables.replace(dump?, &mut self.effects);
+                self.take_effects();
+            }
+        }
+        Ok(())
+    }
+
+    fn take_effects(&mut self) {
+        let mut routes = false;
+        for effect in std::mem::take(&mut self.effects) {
+            self.events.push_back(match effect {
+                Effect::Link(link) => Event::Link(link),
+                Effect::Renamed { ifindex, from, to } => Event::Renamed { ifindex, from, to },
+                Effect::LinkGone { ifindex, name } => Event::LinkGone { ifindex, name },
+                Effect::Addresses(ifindex) => Event::Addresses { ifindex },
+                Effect::Neighbour(ifindex, address) => {
+                    self.book.neighbour_changed(ifindex, address, &self.tables);
+                    Event::Neighbour { ifindex, address }
+                }
+                Effect::Routes => {
+                    routes = true;
+                    continue;
+                }
+            });
+        }
+        // Once per batch: a thousand routes that change together mean one thing to us.
+        if routes {
+            self.book.routes_changed();
+            self.events.push_back(Event::Routes);
+        }
+    }
+
+    fn take_steps(&mut self) {
+        while let Some(step) = self.book.step() {
+            match step {
+                Step::Tell(update) => self.events.push_back(Event::Egress(update)),
+                Step::Resolve { ifindex, next_hop } => {
+                    let kernel = self.kernel.clone();
+                    self.under_way.push(kernel.resolve(ifindex, next_hop).map(Done::Resolved).boxed_local());
+                }
+                Step::AskRoute(question) => {
+                    match lookup_interface(question.peer, self.book.fast(), &self.tables) {
+                        Ok(interface) => {
+                            let answer = self.kernel.clone().route(question.peer, question.source, interface);
+                            self.under_way
+                                .push(answer.map(move |answer| Done::Route(question, answer)).boxed_local());
+                        }
+                        Err(reason) => {
+                            self.book.route_answered(question, Err(reason), clock::now(), &self.tables);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,343 @@
+//! The mirror against the kernel: two namespaces joined by a veth, every change made by `ip`, every wait on an event.
+
+use std::net::IpAddr;
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::process::Command;
+use std::time::Duration;
+
+use twinpath_mirror::egress_book::BookLimits;
+use twinpath_mirror::table::NeighbourState;
+use twinpath_mirror::{Event, Mirror, MirrorLimits};
+use twinpath_stack::egress::{Egress, KernelReason, Update};
+use twinpath_sys::Namespace;
+use twinpath_test_skip::root_or_skip;
+use twinpath_wire::Mac;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+const OURS: Mac = Mac([2, 0, 0, 0, 0, 1]);
+const THEIRS: Mac = Mac([2, 0, 0, 0, 0, 2]);
+
+/// Two namespaces: ours with `veth0` (10.0.0.1/24, fd00::1/64), theirs with `veth1` (.2 and ::2).
+struct Pair {
+    ours: Namespace,
+    theirs: Namespace,
+}
+
+impl Pair {
+    fn new() -> Self {
+        let pair = Self { ours: namespace(), theirs: namespace() };
+        let theirs = format!("/proc/{}/fd/{}", std::process::id(), pair.theirs.as_fd().as_raw_fd());
+        pair.ip(&format!(
+            "link add veth0 address {OURS} type veth peer name veth1 address {THEIRS} netns {theirs}"
+        ));
+        // No duplicate address detection: addresses are usable at once.
+        pair.ip("addr add 10.0.0.1/24 dev veth0");
+        pair.ip("addr add fd00::1/64 dev veth0 nodad");
+        pair.there("addr add 10.0.0.2/24 dev veth1");
+        pair.there("addr add fd00::2/64 dev veth1 nodad");
+        pair.there("addr add fe80::2/64 dev veth1 nodad");
+        for setting in ["link set lo up", "link set veth1 up"] {
+            pair.there(setting);
+        }
+        for setting in ["link set lo up", "link set veth0 up"] {
+            pair.ip(setting);
+        }
+        pair
+    }
+
+    fn ip(&self, arguments: &str) {
+        self.ours.run(|| ip(arguments)).expect("ip succeeds in our namespace");
+    }
+
+    fn there(&self, arguments: &str) {
+        self.theirs.run(|| ip(arguments)).expect("ip succeeds in their namespace");
+    }
+
+    /// Runs `test` with a mirror of our namespace, which serves on `veth0`.
+    fn mirrored(&self, limits: MirrorLimits, test: impl AsyncFnOnce(&mut Mirror, u32) + Send) {
+        let work = || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .expect("a runtime can be built");
+            runtime.block_on(async {
+                let mut mirror = Mirror::open(limits).await.expect("the mirror opens");
+                let ifindex = mirror.tables().link_named("veth0").expect("veth0 is there").ifindex;
+                mirror.serve_on([ifindex]);
+                test(&mut mirror, ifindex).await;
+            });
+        };
+        self.ours.run(work).expect("the test holds");
+    }
+}
+
+fn namespace() -> Namespace {
+    Namespace::new().expect("root may create a namespace")
+}
+
+fn ip(arguments: &str) {
+    let output = Command::new("ip").args(arguments.split_whitespace()).output().expect("ip can be run");
+    assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn address(text: &str) -> IpAddr {
+    text.parse().expect("an IP address")
+}
+
+/// The first event that `wanted` accepts.
+async fn until<R>(mirror: &mut Mirror, mut wanted: impl FnMut(&Mirror, &Event) -> Option<R>) -> R {
+    tokio::time::timeout(PATIENCE, async {
+        loop {
+            let event = mirror.next().await.expect("netlink works");
+            if let Some(found) = wanted(mirror, &event) {
+                return found;
+            }
+        }
+    })
+    .await
+    .expect("the kernel tells within the deadline")
+}
+
+async fn until_event(mirror: &mut Mirror, expected: Event) {
+    until(mirror, |_, event| (*event == expected).then_some(())).await;
+}
+
+/// Asks again after each clear until the way to `peer` is the expected one: one change may come in several messages.
+async fn until_resolved(
+    mirror: &mut Mirror,
+    peer: IpAddr,
+    wanted: impl Fn(Result<Egress, KernelReason>) -> bool,
+) {
+    while !wanted(mirror.resolve(peer, None, PATIENCE).await) {
+        until_event(mirror, Event::Egress(Update::Clear)).await;
+    }
+}
+
+#[test]
+fn links_addresses_and_neighbours_are_seen_as_they_change() {
+    if !root_or_skip() {
+        return;
+    }
+    let pair = Pair::new();
+    pair.mirrored(MirrorLimits::default(), async |mirror, ifindex| {
+        let link = mirror.tables().link(ifindex).unwrap().clone();
+        assert_eq!((link.mac, link.mtu, link.kind.as_str(), link.ethernet), (Some(OURS), 1500, "veth", true));
+        assert!(mirror.tables().addresses(ifindex).any(|held| held == (address("10.0.0.1"), 24)));
+        assert!(mirror.tables().host_addresses().any(|held| held == address("fd00::1")));
+        assert!(!mirror.tables().host_addresses().any(|held| held.is_loopback()));
+
+        ip("link set veth0 mtu 1400");
+        until(mirror, |_, event| matches!(event, Event::Link(link) if link.mtu == 1400).then_some(())).await;
+        ip("addr add 10.0.0.9/24 dev veth0");
+        until_event(mirror, Event::Addresses { ifindex }).await;
+        assert!(mirror.tables().addresses(ifindex).any(|held| held == (address("10.0.0.9"), 24)));
+        ip("addr del 10.0.0.9/24 dev veth0");
+        until_event(mirror, Event::Addresses { ifindex }).await;
+        assert!(!mirror.tables().host_addresses().any(|held| held == address("10.0.0.9")));
+
+        ip("neigh replace 10.0.0.77 lladdr 02:00:00:00:00:77 dev veth0 nud permanent");
+        until_event(mirror, Event::Neighbour { ifindex, address: address("10.0.0.77") }).await;
+        let neighbour = *mirror.tables().neighbour(ifindex, address("10.0.0.77")).unwrap();
+        assert_eq!(
+            (neighbour.mac, neighbour.state),
+            (Some(Mac([2, 0, 0, 0, 0, 0x77])), NeighbourState::Permanent)
+        );
+        ip("neigh del 10.0.0.77 dev veth0");
+        until(mirror, |mirror, _| {
+            mirror.tables().neighbour(ifindex, address("10.0.0.77")).is_none().then_some(())
+        })
+        .await;
+
+        ip("link set veth0 down");
+        until(mirror, |_, event| matches!(event, Event::Link(link) if !link.up).then_some(())).await;
+        ip("link set veth0 name wan0");
+        until_event(mirror, Event::Renamed { ifindex, from: "veth0".to_owned(), to: "wan0".to_owned() })
+            .await;
+        ip("link del wan0");
+        until_event(mirror, Event::LinkGone { ifindex, name: "wan0".to_owned() }).await;
+        assert_eq!(mirror.tables().addresses(ifindex).count(), 0);
+    });
+}
+
+#[test]
+fn peers_are_resolved_on_link_and_via_gateways_of_both_families() {
+    if !root_or_skip() {
+        return;
+    }
+    let pair = Pair::new();
+    pair.ip("route add 10.8.0.0/16 via 10.0.0.2 mtu 1300");
+    pair.ip("route add 10.9.0.0/16 via inet6 fd00::2 dev veth0");
+    pair.ip("route add fd08::/16 via fd00::2");
+    pair.ip("route add blackhole 10.66.0.0/16");
+    pair.ip("link add other0 type veth peer name other1");
+    pair.ip("link set other1 up");
+    pair.ip("addr add 10.1.0.1/24 dev other0");
+    pair.ip("link set other0 up");
+    pair.mirrored(MirrorLimits::default(), async |mirror, ifindex| {
+        let expected = |mtu| Ok(Egress { ifindex, source_mac: OURS, next_hop_mac: THEIRS, mtu });
+        for (peer, answer) in [
+            ("10.0.0.2", expected(1500)),
+            ("fd00::2", expected(1500)),
+            ("fe80::2", expected(1500)),
+            ("10.8.1.2", expected(1300)),
+            ("10.9.1.2", expected(1500)),
+            ("fd08::1", expected(1500)),
+            ("10.1.0.7", Err(KernelReason::OtherInterface)),
+            ("10.0.0.1", Err(KernelReason::NotPlain)),
+            ("127.0.0.1", Err(KernelReason::NotPlain)),
+            ("10.0.0.255", Err(KernelReason::NotPlain)),
+            ("10.66.0.1", Err(KernelReason::NoRoute)),
+            ("192.0.2.1", Err(KernelReason::NoRoute)),
+        ] {
+            let found = mirror.resolve(address(peer), None, PATIENCE).await;
+            assert_eq!(found, answer, "{peer}");
+        }
+        let rows = mirror.report();
+        let row = rows.iter().find(|row| row.peer == "10.8.1.2").unwrap();
+        assert_eq!(
+            (row.next_hop.as_str(), row.interface.as_str(), row.mac.as_deref(), row.mtu, row.egress.as_str()),
+            ("10.0.0.2", "veth0", Some("02:00:00:00:00:02"), 1300, "fast")
+        );
+    });
+}
+
+#[test]
+fn a_peer_that_comes_later_is_learnt_when_it_answers() {
+    if !root_or_skip() {
+        return;
+    }
+    let pair = Pair::new();
+    pair.mirrored(MirrorLimits::default(), async |mirror, ifindex| {
+        let peer = address("10.0.0.33");
+        mirror.ask(peer, None);
+        let unresolved = Event::Egress(Update::Learn { peer, answer: Err(KernelReason::Unresolved) });
+        until_event(mirror, unresolved).await;
+        // The kernel asks three times, a second apart: within that time the peer appears.
+        pair.there("addr add 10.0.0.33/24 dev veth1");
+        let learnt = Ok(Egress { ifindex, source_mac: OURS, next_hop_mac: THEIRS, mtu: 1500 });
+        until_event(mirror, Event::Egress(Update::Learn { peer, answer: learnt })).await;
+        assert_eq!(mirror.counters().resolves_refused, 0);
+    });
+}
+
+#[test]
+fn a_change_of_route_link_or_address_clears_and_is_learnt_anew() {
+    if !root_or_skip() {
+        return;
+    }
+    let pair = Pair::new();
+    pair.mirrored(MirrorLimits::default(), async |mirror, _| {
+        let peer = address("10.8.1.2");
+        until_resolved(mirror, peer, |way| way == Err(KernelReason::NoRoute)).await;
+        ip("route add 10.8.0.0/16 via 10.0.0.2");
+        until_resolved(mirror, peer, |way| way.is_ok_and(|egress| egress.mtu == 1500)).await;
+        ip("link set veth0 mtu 1400");
+        until_resolved(mirror, peer, |way| way.is_ok_and(|egress| egress.mtu == 1400)).await;
+        ip("rule add to 10.8.0.0/16 prohibit");
+        until_resolved(mirror, peer, |way| way == Err(KernelReason::NoRoute)).await;
+        ip("rule del to 10.8.0.0/16 prohibit");
+        until_resolved(mirror, peer, |way| way.is_ok()).await;
+        ip("link set veth0 address 02:00:00:00:00:aa");
+        let moved = Mac([2, 0, 0, 0, 0, 0xaa]);
+        until_resolved(mirror, peer, |way| way.is_ok_and(|egress| egress.source_mac == moved)).await;
+    });
+}
+
+#[test]
+fn policy_routing_by_source_is_asked_for_with_the_source() {
+    if !root_or_skip() {
+        return;
+    }
+    let pair = Pair::new();
+    pair.ip("addr add 10.0.0.5/24 dev veth0");
+    pair.ip("rule add from 10.0.0.5 prohibit");
+    pair.mirrored(MirrorLimits::default(), async |mirror, _| {
+        let peer = address("10.0.0.2");
+        assert!(mirror.resolve(peer, Some(address("10.0.0.1")), PATIENCE).await.is_ok());
+        mirror.ask(peer, Some(address("10.0.0.5")));
+        let refused = Event::Egress(Update::Learn { peer, answer: Err(KernelReason::NotPlain) });
+        until_event(mirror, refused).await;
+    });
+}
+
+#[test]
+fn a_stale_neighbour_in_use_is_confirmed_by_the_kernel() {
+    if !root_or_skip() {
+        return;
+    }
+    let pair = Pair::new();
+    // A short first wait: the kernel confirms 0.1 s after the first use, not 5.
+    let quick = || std::fs::write("/proc/sys/net/ipv4/neigh/veth0/delay_first_probe_time", "0").unwrap();
+    pair.ours.run(quick).unwrap();
+    pair.ip(&format!("neigh replace 10.0.0.2 lladdr {THEIRS} dev veth0 nud stale"));
+    pair.mirrored(MirrorLimits::default(), async |mirror, ifindex| {
+        let peer = address("10.0.0.2");
+        assert!(mirror.resolve(peer, None, PATIENCE).await.is_ok());
+        until(mirror, |mirror, _| {
+            let neighbour = mirror.tables().neighbour(ifindex, peer)?;
+            (neighbour.state == NeighbourState::Reachable).then_some(())
+        })
+        .await;
+        assert_eq!(mirror.counters().book.resolves, 1);
+    });
+}
+
+#[test]
+fn an_idle_peer_is_forgotten() {
+    if !root_or_skip() {
+        return;
+    }
+    let pair = Pair::new();
+    let book = BookLimits { keep: Duration::from_millis(80), ..BookLimits::default() };
+    pair.mirrored(MirrorLimits { book, ..MirrorLimits::default() }, async |mirror, _| {
+        let peer = address("10.0.0.2");
+        loop {
+            assert!(mirror.resolve(peer, None, PATIENCE).await.is_ok());
+            let forgotten = until(mirror, |_, event| match event {
+                Event::Egress(Update::Forget { peer: forgotten }) => Some(*forgotten == peer),
+                // An address of the fresh link has just become usable, and everybody is forgotten at once: ask again.
+                Event::Egress(Update::Clear) => Some(false),
+                _ => None,
+            });
+            if forgotten.await {
+                return;
+            }
+        }
+    });
+}
+
+#[test]
+fn lost_notifications_are_noticed_and_everything_is_read_again() {
+    if !root_or_skip() {
+        return;
+    }
+    let pair = Pair::new();
+    let limits = MirrorLimits { notification_bytes: 4096, ..MirrorLimits::default() };
+    pair.mirrored(limits, async |mirror, ifindex| {
+        for number in 1..=60 {
+            ip(&format!("neigh add 10.0.0.{} lladdr {THEIRS} dev veth0 nud permanent", number + 100));
+        }
+        ip("addr add 10.0.0.9/24 dev veth0");
+        ip("link set veth0 down");
+        ip("link set veth0 name wan0");
+        ip("link set wan0 up");
+        until(mirror, |mirror, _| (mirror.tables().link(ifindex)?.name == "wan0").then_some(())).await;
+        assert!(mirror.counters().overruns > 0);
+        assert!(mirror.tables().addresses(ifindex).any(|held| held == (address("10.0.0.9"), 24)));
+    });
+}
+
+#[test]
+fn a_full_neighbour_table_leaves_the_rest_out_and_counts() {
+    if !root_or_skip() {
+        return;
+    }
+    let pair = Pair::new();
+    for number in 1..=5 {
+        pair.ip(&format!("neigh add 10.0.0.{} lladdr {THEIRS} dev veth0 nud permanent", number + 100));
+    }
+    pair.mirrored(MirrorLimits { neighbours: 2, ..MirrorLimits::default() }, async |mirror, _| {
+        assert_eq!(mirror.tables().neighbours_len(), 2);
+        assert!(mirror.counters().neighbours_refused >= 3);
+    });
+}

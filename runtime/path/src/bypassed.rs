@@ -1,0 +1,79 @@
+//! What the kernel would do to arriving packets that a claimed flow passes by, and that somebody has asked it to do: then nothing
+//! is claimed, and the kernel's sockets serve.
+//!
+//! Looked at when attaching and every two seconds, on the control thread. A process without CAP_NET_ADMIN is not told which IPsec
+//! policies there are.
+
+use std::fmt;
+use std::net::IpAddr;
+
+mod xfrm;
+
+/// What is claimed, as a policy names it.
+#[derive(Clone, Debug)]
+pub struct Claimed {
+    /// Kernel index of the interface.
+    pub ifindex: u32,
+    /// Its name.
+    pub interface: String,
+    /// Own addresses there.
+    pub addresses: Vec<IpAddr>,
+    /// UDP ports, host order.
+    pub ports: Vec<u16>,
+}
+
+/// Why nothing may be claimed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Bypassed {
+    /// An IPsec policy selects what is claimed, or its replies.
+    Policy(xfrm::Direction),
+    /// The host drops what no IPsec policy selects.
+    DefaultBlocks(xfrm::Direction),
+    /// `rp_filter` is strict (RFC 3704 section 2.2).
+    StrictSourceCheck,
+}
+
+impl fmt::Display for Bypassed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Policy(direction) => {
+                write!(f, "an IPsec policy ({direction}) is on what would be claimed, and the fast path knows none (ip xfrm policy)")
+            }
+            Self::DefaultBlocks(direction) => write!(
+                f,
+                "the host blocks what no IPsec policy selects ({direction}), and the fast path knows none (ip xfrm policy getdefault)"
+            ),
+            Self::StrictSourceCheck => f.write_str(
+                "rp_filter is strict here (1), and the fast path does not check by which interface a sender's address is routed: set \
+                 net.ipv4.conf.all.rp_filter and that of the interface to 2 or 0 to claim it",
+            ),
+        }
+    }
+}
+
+/// Why nothing may be claimed now, if that is so. What can't be found out is taken not to be there.
+pub fn look(claimed: &Claimed) -> Option<Bypassed> {
+    if claimed.ports.is_empty() {
+        return None;
+    }
+    if claimed.addresses.iter().any(IpAddr::is_ipv4) && is_strict(&claimed.interface) {
+        return Some(Bypassed::StrictSourceCheck);
+    }
+    match xfrm::look(claimed) {
+        Ok(found) => found,
+        Err(error) => {
+            tracing::debug!("cannot ask for IPsec policies: {error}");
+            None
+        }
+    }
+}
+
+/// The kernel takes the larger of the two values (Documentation/networking/ip-sysctl.rst); 2 is loose: a sender that is routed by no
+/// interface gets no reply from us, either.
+fn is_strict(interface: &str) -> bool {
+    let value = |of: &str| {
+        let text = std::fs::read_to_string(format!("/proc/sys/net/ipv4/conf/{of}/rp_filter"));
+        text.ok().and_then(|text| text.trim().parse::<u8>().ok()).unwrap_or(0)
+    };
+    value("all").max(value(interface)) == 1
+}

@@ -1,0 +1,215 @@
+//! IPsec policies, as the kernel lists them (NETLINK_XFRM, linux/xfrm.h). What a policy demands is of no interest: one that selects
+//! what is claimed is enough.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST};
+use netlink_sys::protocols::NETLINK_XFRM;
+use netlink_sys::{Socket, SocketAddr};
+
+use super::{Bypassed, Claimed};
+
+// linux/xfrm.h, linux/netlink.h
+const XFRM_MSG_NEWPOLICY: u16 = 0x13;
+const XFRM_MSG_GETPOLICY: u16 = 0x15;
+const XFRM_MSG_GETDEFAULT: u16 = 0x28;
+const XFRM_USERPOLICY_BLOCK: u8 = 1;
+const NLMSG_ERROR: u16 = 2;
+const NLMSG_DONE: u16 = 3;
+const HEADER_LEN: usize = 16;
+/// Bytes of `struct xfrm_userpolicy_info`.
+const POLICY_LEN: usize = 168;
+const UDP: u8 = 17;
+const AF_INET: u16 = 2;
+/// Datagrams of answers that are read, each with several policies.
+const MESSAGES_MAX: usize = 4096;
+
+/// Which way a policy looks at packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    In,
+    Out,
+}
+
+impl fmt::Display for Direction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::In => "dir in",
+            Self::Out => "dir out",
+        })
+    }
+}
+
+/// Asks in the calling thread's network namespace.
+pub(super) fn look(claimed: &Claimed) -> io::Result<Option<Bypassed>> {
+    let mut socket = match Socket::new(NETLINK_XFRM) {
+        Ok(socket) => socket,
+        // A kernel without IPsec.
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::PROTONOSUPPORT.raw_os_error()) => {
+            return Ok(None);
+        }
+        Err(error) => return Err(error),
+    };
+    socket.bind_auto()?;
+    socket.connect(&SocketAddr::new(0, 0))?;
+    // Before Linux 5.16 there is no default to ask for: an error then.
+    let default = ask(&socket, XFRM_MSG_GETDEFAULT, NLM_F_REQUEST, &[0; 4], default_of).ok().flatten();
+    if let Some(direction) = default {
+        return Ok(Some(Bypassed::DefaultBlocks(direction)));
+    }
+    let found = |kind, body: &[u8]| (kind == XFRM_MSG_NEWPOLICY).then(|| policy_on(body, claimed)).flatten();
+    let policy = ask(&socket, XFRM_MSG_GETPOLICY, NLM_F_REQUEST | NLM_F_DUMP, &[0; 64], found)?;
+    Ok(policy.map(Bypassed::Policy))
+}
+
+/// One question; the first thing found in the answers, all of which are read.
+fn ask<T>(
+    socket: &Socket,
+    kind: u16,
+    flags: u16,
+    body: &[u8],
+    mut find: impl FnMut(u16, &[u8]) -> Option<T>,
+) -> io::Result<Option<T>> {
+    let len = (HEADER_LEN + body.len()) as u32;
+    let header = [&len.to_ne_bytes()[..], &kind.to_ne_bytes(), &flags.to_ne_bytes(), &[0; 8]].concat();
+    socket.send(&[&header[..], body].concat(), 0)?;
+    let dumps = flags & NLM_F_DUMP == NLM_F_DUMP;
+    let mut found = None;
+    for _ in 0..MESSAGES_MAX {
+        let (datagram, _) = socket.recv_from_full()?;
+        let mut rest = &datagram[..];
+        while let Some((kind, body, next)) = message(rest) {
+            match kind {
+                NLMSG_DONE => return Ok(found),
+                NLMSG_ERROR => {
+                    let errno = body.first_chunk().map_or(0, |errno| i32::from_ne_bytes(*errno));
+                    return Err(io::Error::from_raw_os_error(-errno));
+                }
+                _ if found.is_none() => found = find(kind, body),
+                _ => {}
+            }
+            rest = next;
+        }
+        if !dumps {
+            return Ok(found);
+        }
+    }
+    Err(io::Error::other("the kernel's list does not end"))
+}
+
+/// The first message of a datagram: kind, body, and what follows it.
+fn message(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
+    let len = u32::from_ne_bytes(*bytes.first_chunk()?) as usize;
+    let kind = u16::from_ne_bytes(*bytes.get(4..)?.first_chunk()?);
+    let body = bytes.get(HEADER_LEN..len)?;
+    Some((kind, body, bytes.get(len.next_multiple_of(4)..).unwrap_or_default()))
+}
+
+/// The direction in which what no policy selects is blocked (`struct xfrm_userpolicy_default`: in, forward, out).
+fn default_of(kind: u16, body: &[u8]) -> Option<Direction> {
+    let [into, _, out] = *body.first_chunk()?;
+    match (kind == XFRM_MSG_GETDEFAULT, into, out) {
+        (true, XFRM_USERPOLICY_BLOCK, _) => Some(Direction::In),
+        (true, _, XFRM_USERPOLICY_BLOCK) => Some(Direction::Out),
+        _ => None,
+    }
+}
+
+/// The direction of a policy (`struct xfrm_userpolicy_info`) if it selects some of what is claimed, or of the replies to it. Policies on
+/// one socket (directions from 3 on) are of nobody else's concern.
+fn policy_on(body: &[u8], claimed: &Claimed) -> Option<Direction> {
+    let body: &[u8; POLICY_LEN] = body.first_chunk()?;
+    let word = |at: usize| u16::from_ne_bytes([body[at], body[at + 1]]);
+    let port = |at: usize| u16::from_be_bytes([body[at], body[at + 1]]);
+    let (daddr, saddr) = (&body[..16], &body[16..32]);
+    let (own, prefix_len, wanted, mask, direction) = match body[160] {
+        0 => (daddr, body[42], port(32), port(34), Direction::In),
+        1 => (saddr, body[43], port(36), port(38), Direction::Out),
+        _ => return None,
+    };
+    let family = word(40);
+    let ifindex = u32::from_ne_bytes([body[48], body[49], body[50], body[51]]);
+    let at_address = |address: &IpAddr| {
+        // Without a family it selects both (`xfrm_selector_match`).
+        let same_family = family == 0 || (family == AF_INET) == address.is_ipv4();
+        same_family && starts_alike(*address, own, prefix_len)
+    };
+    let selects = (body[44] == 0 || body[44] == UDP)
+        && (ifindex == 0 || ifindex == claimed.ifindex)
+        && claimed.ports.iter().any(|port| port & mask == wanted & mask)
+        && claimed.addresses.iter().any(at_address);
+    selects.then_some(direction)
+}
+
+/// Whether the first bits of an address are those of the selector's, which has room for IPv6.
+fn starts_alike(address: IpAddr, of_selector: &[u8], prefix_len: u8) -> bool {
+    let bits = |bytes: &[u8; 16]| u128::from_be_bytes(*bytes);
+    let Some(selector) = of_selector.first_chunk::<16>() else { return false };
+    let own = match address {
+        IpAddr::V4(address) => u128::from(Ipv4Addr::to_bits(address)) << 96,
+        IpAddr::V6(address) => Ipv6Addr::to_bits(address),
+    };
+    let differ = own ^ bits(selector);
+    prefix_len == 0 || differ.leading_zeros() >= u32::from(prefix_len)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A policy on UDP port 7 of 10.7.0.0/24, changed.
+    fn policy(direction: u8, change: impl Fn(&mut [u8])) -> Vec<u8> {
+        let mut body = vec![0; POLICY_LEN];
+        let own = if direction == 0 { 0 } else { 16 };
+        body[own..own + 4].copy_from_slice(&[10, 7, 0, 0]);
+        body[if direction == 0 { 42 } else { 43 }] = 24;
+        let port_at = if direction == 0 { 32 } else { 36 };
+        body[port_at..port_at + 4].copy_from_slice(&[0, 7, 0xff, 0xff]);
+        body[40..42].copy_from_slice(&AF_INET.to_ne_bytes());
+        (body[44], body[160]) = (UDP, direction);
+        change(&mut body);
+        body
+    }
+
+    #[test]
+    fn a_policy_is_on_what_is_claimed_if_protocol_port_address_and_interface_agree() {
+        let claimed = Claimed {
+            ifindex: 3,
+            interface: "eth0".to_owned(),
+            addresses: vec!["10.7.0.2".parse().expect("ip"), "fd00::2".parse().expect("ip")],
+            ports: vec![9, 7],
+        };
+        let on = |direction, change: &dyn Fn(&mut [u8])| policy_on(&policy(direction, change), &claimed);
+        for (number, direction) in [(0, Direction::In), (1, Direction::Out)] {
+            assert_eq!(on(number, &|_| {}), Some(direction));
+            assert_eq!(on(number, &|body| body[44] = 0), Some(direction), "any protocol");
+            assert_eq!(on(number, &|body| body[32..40].fill(0)), Some(direction), "any port");
+            assert_eq!(on(number, &|body| body[48] = 3), Some(direction), "this interface");
+            // All addresses of either family.
+            assert_eq!(on(number, &|body| (body[40], body[42], body[43]) = (0, 0, 0)), Some(direction));
+            assert_eq!(on(number, &|body| body[44] = 6), None, "TCP");
+            assert_eq!(on(number, &|body| (body[33], body[37]) = (8, 8)), None, "another port");
+            assert_eq!(on(number, &|body| body[48] = 4), None, "another interface");
+            assert_eq!(on(number, &|body| (body[2], body[18]) = (1, 1)), None, "another address");
+            assert_eq!(on(number, &|body| body[40] = 10), None, "another family");
+        }
+        assert_eq!(on(2, &|_| {}), None, "forwarded");
+        assert_eq!(on(3, &|_| {}), None, "of one socket");
+        assert_eq!(policy_on(&policy(0, |_| {})[..100], &claimed), None, "cut short");
+    }
+
+    #[test]
+    fn a_default_that_blocks_is_seen_and_messages_that_lie_about_their_length_are_not_read() {
+        assert_eq!(default_of(XFRM_MSG_GETDEFAULT, &[1, 2, 2, 0]), Some(Direction::In));
+        assert_eq!(default_of(XFRM_MSG_GETDEFAULT, &[2, 1, 1, 0]), Some(Direction::Out));
+        assert_eq!(default_of(XFRM_MSG_GETDEFAULT, &[2, 1, 2, 0]), None);
+        assert_eq!(default_of(XFRM_MSG_GETDEFAULT, &[1]), None);
+        let mut bytes = vec![0; 20];
+        for len in [0u32, 15, 21, u32::MAX] {
+            bytes[..4].copy_from_slice(&len.to_ne_bytes());
+            assert_eq!(message(&bytes), None);
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! What is known of an interface and of this process before a path is chosen. Plain values; [`gather`] fills most of
+//! them by asking, and never attaches anything to find out.
+
+use std::fmt;
+
+use futures_util::stream::StreamExt as _;
+use tokio::time::timeout;
+use twinpath_mirror::table::{Link, Tables};
+use twinpath_steer_bpf::{TcAttach, XdpHolder};
+use twinpath_sys::ethtool as ioctl;
+use twinpath_time::Duration;
+
+use crate::privileges::Capabilities;
+use crate::xdp_features;
+
+/// XDP features of a device, as its driver reports them (`netdev` family, `enum netdev_xdp_act`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct XdpFeatures {
+    /// `XDP_PASS`, `XDP_DROP`, `XDP_TX` in the driver.
+    pub basic: bool,
+    /// `XDP_REDIRECT` in the driver.
+    pub redirect: bool,
+    /// Takes frames redirected to it.
+    pub transmit: bool,
+    /// AF_XDP zero-copy.
+    pub zero_copy: bool,
+    /// Frames in several buffers on receive.
+    pub multi_buffer: bool,
+    /// Most buffers of one frame in zero-copy mode.
+    pub zero_copy_segments: u32,
+}
+
+/// Whether this kernel has something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Support {
+    /// It does, as far as can be told without using it.
+    Yes,
+    /// It does not, and why.
+    No(String),
+}
+
+impl From<Result<(), String>> for Support {
+    fn from(probed: Result<(), String>) -> Self {
+        probed.map_or_else(Self::No, |()| Self::Yes)
+    }
+}
+
+/// What the BPF side found out about this kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelSupport {
+    /// AF_XDP sockets and XDP programs.
+    pub af_xdp: Support,
+    /// How the program at tc ingress would be attached, or why the packet path cannot be had.
+    pub tc: Result<TcAttach, String>,
+}
+
+/// A program that somebody else put on the interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ForeignXdp {
+    /// Id of the program.
+    pub id: u32,
+    /// Its name, where it has one.
+    pub name: Option<String>,
+    /// The process that holds it, as `xdp-filter (pid 12)`, where it is known.
+    pub held_by: Option<String>,
+    /// How it is attached: `native`, `generic`, ...; empty if unknown.
+    pub mode: &'static str,
+    /// The programs that it calls, where it is libxdp's dispatcher.
+    pub parts: Vec<String>,
+    /// What one run takes on average, ns, where the kernel keeps count.
+    pub run_ns: Option<u64>,
+}
+
+impl ForeignXdp {
+    /// What it costs, as far as it is known without measuring anything.
+    #[must_use]
+    pub fn cost(&self) -> String {
+        match self.run_ns {
+            Some(ns) => format!("every packet passes it first, and it takes {ns} ns of each"),
+            None => "every packet passes it first; how long it takes is told once sysctl \
+                     kernel.bpf_stats_enabled is 1"
+                .to_owned(),
+        }
+    }
+
+    /// The program with the tool that loads it: `xdpfilt_alw_udp of xdp-filter`.
+    fn with_tool(name: &str) -> String {
+        twinpath_steer_bpf::tool_of(name).map_or_else(|| name.to_owned(), |tool| format!("{name} of {tool}"))
+    }
+}
+
+impl fmt::Display for ForeignXdp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let id = self.id;
+        match &self.name {
+            Some(name) => write!(f, "the XDP program {} (id {id}", Self::with_tool(name))?,
+            None => write!(f, "the XDP program with id {id}")?,
+        }
+        match (&self.name, self.mode) {
+            (Some(_), "") => f.write_str(")")?,
+            (Some(_), mode) => write!(f, ", {mode})")?,
+            (None, "") => {}
+            (None, mode) => write!(f, " ({mode})")?,
+        }
+        if !self.parts.is_empty() {
+            let parts: Vec<String> = self.parts.iter().map(|part| Self::with_tool(part)).collect();
+            write!(f, ", which runs {},", parts.join(", "))?;
+        }
+        self.held_by.as_ref().map_or(Ok(()), |holder| write!(f, " of {holder}"))
+    }
+}
+
+impl From<XdpHolder> for ForeignXdp {
+    fn from(holder: XdpHolder) -> Self {
+        let held_by = holder.processes.first().map(|(pid, name)| format!("{name} (pid {pid})"));
+        Self {
+            id: holder.program_id,
+            name: holder.name,
+            held_by,
+            mode: holder.mode.name(),
+            parts: holder.parts,
+            run_ns: holder.run_ns,
+        }
+    }
+}
+
+/// All that the choice of a path looks at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InterfaceFacts {
+    /// Name of the interface.
+    pub name: String,
+    /// Its index.
+    pub ifindex: u32,
+    /// Kind of software device (`veth`, `vlan`, ...) or name of the driver (`virtio_net`, `ice`, ...); may be empty.
+    pub kind: String,
+    /// A software device: the kernel names a kind for it.
+    pub software: bool,
+    /// The loopback interface.
+    pub loopback: bool,
+    /// Carries Ethernet frames.
+    pub ethernet: bool,
+    /// MTU in bytes.
+    pub mtu: u32,
+    /// Bridge or bond it is a port of: name and kind. A VRF is none: it takes no frames.
+    pub port_of: Option<(String, String)>,
+    /// Receive queues in use.
+    pub rx_queues: u32,
+    /// Transmit queues in use.
+    pub tx_queues: u32,
+    /// What the driver reports; `None` if the kernel cannot say (before 6.3).
+    pub xdp_features: Option<XdpFeatures>,
+    /// VLAN tags of received frames are taken out of the frame; `None` if unknown.
+    pub vlan_rx_offload: Option<bool>,
+    /// Somebody else's XDP program on it.
+    pub foreign_xdp: Option<ForeignXdp>,
+    /// Frames come here from the device of an exception port by a redirect within the kernel, and its sockets can do what is asked.
+    pub crossed: bool,
+    /// It has a usable address.
+    pub has_addresses: bool,
+    /// AF_XDP sockets.
+    pub af_xdp: Support,
+    /// How the program at tc ingress would be attached, or why the packet path cannot be had.
+    pub tc: Result<TcAttach, String>,
+    /// What this process may do.
+    pub capabilities: Capabilities,
+    /// How this program is called, for advice.
+    pub program: String,
+}
+
+/// Paravirtual drivers: what is behind them is another system's network stack, not a wire.
+const PARAVIRTUAL: [&str; 5] = ["virtio_net", "vif", "vmxnet3", "hv_netvsc", "netvsc"];
+
+impl InterfaceFacts {
+    /// A software or paravirtual device: no XDP mode beats the packet ring there, and the other side may hand over
+    /// frames that its own sender left to hardware to segment.
+    #[must_use]
+    pub fn is_virtual(&self) -> bool {
+        self.software || PARAVIRTUAL.contains(&self.kind.as_str())
+    }
+
+    /// How the program at tc ingress is attached, where the packet path can be had.
+    #[must_use]
+    pub fn tc_attach(&self) -> TcAttach {
+        self.tc.clone().unwrap_or(TcAttach::Tcx)
+    }
+}
+
+/// Gathers the facts of one link. What cannot be found out is left as unknown, which the choice treats with care.
+///
+/// `foreign_xdp` is the program that the kernel names on the link, without its name and holder, which the BPF side
+/// can add; `crossed`, and what the kernel supports, are for it to tell too.
+pub async fn gather(link: &Link, tables: &Tables, kernel: KernelSupport) -> InterfaceFacts {
+    let driver = ioctl::driver(&link.name).ok().map(|driver| driver.name);
+    let (rx_queues, tx_queues) = queues(&link.name).await.unwrap_or((link.rx_queues, link.tx_queues));
+    let port_of = link.master.filter(|_| link.port_kind != "vrf").map(|master| {
+        let master = tables.link(master);
+        let name = master.map_or_else(|| "another device".to_owned(), |master| master.name.clone());
+        let kind = if link.port_kind.is_empty() { "bridge".to_owned() } else { link.port_kind.clone() };
+        (name, kind)
+    });
+    InterfaceFacts {
+        name: link.name.clone(),
+        ifindex: link.ifindex,
+        kind: if link.kind.is_empty() { driver.unwrap_or_default() } else { link.kind.clone() },
+        software: !link.kind.is_empty(),
+        loopback: link.loopback,
+        ethernet: link.ethernet,
+        mtu: link.mtu,
+        port_of,
+        rx_queues,
+        tx_queues,
+        xdp_features: xdp_features::query(link.ifindex).await,
+        vlan_rx_offload: vlan_rx_offload(&link.name).await,
+        foreign_xdp: link.xdp_program.map(|id| ForeignXdp { id, ..ForeignXdp::default() }),
+        crossed: false,
+        has_addresses: tables.addresses(link.ifindex).next().is_some(),
+        af_xdp: kernel.af_xdp,
+        tc: kernel.tc,
+        capabilities: Capabilities::held(),
+        program: "twinpath".to_owned(),
+    }
+}
+
+/// The kernel answers at once; an answer that the library cannot decode never comes.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Queues in use: (receive, transmit). `None` where the driver does not say.
+pub async fn queues(name: &str) -> Option<(u32, u32)> {
+    use ethtool::EthtoolChannelAttr as Channel;
+    let (connection, mut handle, _) = ethtool::new_connection().ok()?;
+    let connection = tokio::spawn(connection);
+    let answer = async { handle.channel().get(Some(name)).execute().await.ok()?.next().await?.ok() };
+    let answer = timeout(PATIENCE, answer).await.ok().flatten();
+    connection.abort();
+    let (mut receive, mut transmit, mut combined) = (0, 0, 0);
+    for attribute in answer?.payload.nlas {
+        if let ethtool::EthtoolAttr::Channel(channel) = attribute {
+            match channel {
+                Channel::RxCount(count) => receive = count,
+                Channel::TxCount(count) => transmit = count,
+                Channel::CombinedCount(count) => combined = count,
+                _ => {}
+            }
+        }
+    }
+    let sum = (receive + combined, transmit + combined);
+    (sum.0 > 0 && sum.1 > 0).then_some(sum)
+}
+
+/// The feature `rx-vlan-hw-parse`; `None` where the kernel does not say.
+async fn vlan_rx_offload(name: &str) -> Option<bool> {
+    let (connection, mut handle, _) = ethtool::new_connection().ok()?;
+    let connection = tokio::spawn(connection);
+    let answer = async { handle.feature().get(Some(name)).execute().await.ok()?.next().await?.ok() };
+    let answer = timeout(PATIENCE, answer).await.ok().flatten();
+    connection.abort();
+    // Only features that are on are listed as active.
+    answer?.payload.nlas.iter().find_map(|attribute| match attribute {
+        ethtool::EthtoolAttr::Feature(ethtool::EthtoolFeatureAttr::Active(bits)) => {
+            Some(bits.iter().any(|bit| bit.name == "rx-vlan-hw-parse" && bit.value))
+        }
+        _ => None,
+    })
+}

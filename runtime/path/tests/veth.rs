@@ -1,0 +1,63 @@
+//! What is found out of a veth and of loopback, in a network namespace of the test's own, and which path follows.
+
+use std::process::Command;
+
+use twinpath_config::{Path, PathAsked};
+use twinpath_mirror::{Mirror, MirrorLimits};
+use twinpath_path::choose::choose;
+use twinpath_path::facts::{KernelSupport, Support, gather};
+use twinpath_steer_bpf::TcAttach;
+use twinpath_sys::Namespace;
+use twinpath_test_skip::root_or_skip;
+
+fn ip(arguments: &str) {
+    let output = Command::new("ip").args(arguments.split_whitespace()).output().expect("ip can be run");
+    assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Runs `test` with a mirror of a namespace that has `veth0`, up and with an address.
+fn with_veth(test: impl AsyncFnOnce(&mut Mirror) + Send) {
+    let namespace = Namespace::new().expect("root may create a namespace");
+    let work = || {
+        ip("link add veth0 type veth peer name veth1");
+        ip("addr add 10.0.0.1/24 dev veth0");
+        for link in ["lo", "veth0", "veth1"] {
+            ip(&format!("link set {link} up"));
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime can be built");
+        runtime.block_on(async {
+            let mut mirror = Mirror::open(MirrorLimits::default()).await.expect("the mirror opens");
+            test(&mut mirror).await;
+        });
+    };
+    namespace.run(work).expect("the test holds");
+}
+
+fn everything() -> KernelSupport {
+    KernelSupport { af_xdp: Support::Yes, tc: Ok(TcAttach::Tcx) }
+}
+
+#[test]
+fn the_facts_of_a_veth_lead_to_the_packet_path_and_those_of_loopback_to_the_kernel() {
+    if !root_or_skip() {
+        return;
+    }
+    with_veth(async |mirror| {
+        let veth = mirror.tables().link_named("veth0").expect("veth0 is there");
+        let facts = gather(veth, mirror.tables(), everything()).await;
+        assert_eq!((facts.kind.as_str(), facts.software, facts.foreign_xdp.clone()), ("veth", true, None));
+        let features = facts.xdp_features.expect("this kernel has the netdev family");
+        assert!(features.basic && features.redirect && !features.zero_copy);
+        assert_eq!(facts.vlan_rx_offload, Some(true));
+        assert_eq!((facts.rx_queues, facts.tx_queues), (1, 1));
+        assert!(facts.has_addresses && facts.capabilities.net_admin);
+        assert_eq!(choose(&facts, PathAsked::Auto).unwrap().path, Path::Packet);
+
+        let lo = mirror.tables().link_named("lo").unwrap();
+        let facts = gather(lo, mirror.tables(), everything()).await;
+        assert_eq!(choose(&facts, PathAsked::Auto).unwrap().path, Path::Kernel);
+    });
+}

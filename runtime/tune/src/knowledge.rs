@@ -1,0 +1,122 @@
+//! Why each setting should be what is advised, and what that may cost: the sentences, apart from the logic.
+//!
+//! Sources: Documentation/networking/{napi,scaling}.rst, Documentation/admin-guide/pm/{cpuidle,cpufreq}.rst,
+//! Documentation/admin-guide/kernel-parameters.txt, include/uapi/linux/ethtool.h of Linux 6.18; where a sentence speaks of
+//! our test machines, our own labs.
+
+use twinpath_worker::idle::Mode;
+
+use super::setting::Id;
+
+/// What is known of a setting.
+pub(crate) struct Knowledge {
+    /// Why it should be as advised.
+    pub(crate) why: &'static str,
+    /// What the advised value may cost; empty for nothing.
+    pub(crate) cost: &'static str,
+}
+
+/// What is known of a setting, for a mode.
+pub(crate) const fn of(id: Id, mode: Mode) -> Knowledge {
+    let (why, cost) = match id {
+        Id::IrqAffinity => irq_affinity(mode),
+        Id::Coalescing => (
+            "the device waits before it interrupts: that much later every packet is seen, in every mode",
+            "more interrupts per second under load, until the kernel goes over to polling",
+        ),
+        Id::DeferredIrqs | Id::GroFlushTimeout => (
+            "they keep interrupts off between packets, for programs that poll the device themselves; twinpath does \
+             not, so a packet would wait for the timer",
+            "a program that does poll the device itself (SO_PREFER_BUSY_POLL) loses what it gained",
+        ),
+        Id::IrqSuspension => (
+            "it keeps interrupts off while a program polls by epoll; twinpath does not, and after such a program has \
+             stalled, packets wait for this long",
+            "a program that does poll by epoll gets interrupts under load",
+        ),
+        Id::ThreadedNapi => (
+            "packets would be received by a kernel thread, which has to be woken and scheduled first: one more wake-up",
+            "reception goes back to softirq: a worker at real-time priority on that CPU may be held up by it",
+        ),
+        Id::Rps => (
+            "each packet would be handed to another CPU by an interrupt between CPUs before anybody sees it",
+            "with fewer queues than CPUs, the kernel's own traffic is received on fewer CPUs",
+        ),
+        Id::Xps => (
+            "a worker that shares no transmit queue never waits for another CPU's lock",
+            "other CPUs share the remaining transmit queues",
+        ),
+        Id::NumaNode => ("every frame would cross to the other memory node", ""),
+        Id::BusyPoll | Id::BusyRead => (
+            "with it every sleep on sockets begins with spinning, in every program: the worker's own policy decides \
+             that, by what it has learnt",
+            "kernel sockets of other programs lose the spinning",
+        ),
+        Id::Governor => governor(mode),
+        Id::IdleStates => (
+            "what leaving the deepest state takes is what the first packet after a silence waits; while traffic lasts, \
+             a worker's own request keeps the CPU out of it where that helps",
+            "",
+        ),
+        Id::CpuLatency => (
+            "a standing request costs power at all times; a worker makes its own and lets go of it when it is quiet",
+            "",
+        ),
+        Id::HaltPolling => (
+            "a guest CPU spins so long before it halts: wake-ups are cheaper, for every program, and the host sees a \
+             busy CPU; a worker's own request does the same only while traffic lasts",
+            "",
+        ),
+        Id::IsolatedCpus => isolated(mode),
+        Id::Irqbalance => (
+            "it moves interrupts to other CPUs every 10 s, whatever was set by hand",
+            "other devices' interrupts stay where they are",
+        ),
+        Id::Thp => (
+            "with `always` the kernel puts pages together behind every program's back: a fault may wait for it",
+            "programs that profit from huge pages without asking for them lose them",
+        ),
+        Id::Memlock => ("frame memory is locked; without enough of it the AF_XDP path can't be opened", ""),
+    };
+    Knowledge { why, cost }
+}
+
+const fn irq_affinity(mode: Mode) -> (&'static str, &'static str) {
+    match mode {
+        Mode::Poll => (
+            "the worker never sleeps, so nobody has to be woken: on its CPU, receiving would take turns with it",
+            "another CPU does the receiving",
+        ),
+        Mode::Interrupt | Mode::Adaptive => (
+            "a sleeper is woken by the interrupt itself, if both are on one CPU; from another, or from a sibling, \
+             its CPU has to be woken as well (on our test machines that took 2 to 30 times as long)",
+            "receiving and serving share one CPU: under full load another CPU for the interrupt carries more, and a \
+             worker at real-time priority can hold receiving up",
+        ),
+    }
+}
+
+const fn governor(mode: Mode) -> (&'static str, &'static str) {
+    let why = match mode {
+        Mode::Poll => {
+            "a spinning worker needs full speed all the time; other governors take time to find that out"
+        }
+        Mode::Interrupt | Mode::Adaptive => {
+            "other governors lower the clock of a CPU that mostly sleeps, so each wake-up runs at the lowest speed"
+        }
+    };
+    (why, "more power while the CPU works; asleep it takes the same")
+}
+
+const fn isolated(mode: Mode) -> (&'static str, &'static str) {
+    match mode {
+        Mode::Poll => (
+            "whatever else runs on a spinning worker's CPU takes its time, up to a whole time slice",
+            "nothing else uses these CPUs; only a boot parameter (isolcpus=, nohz_full=) or an isolated cpuset \
+             partition sets it",
+        ),
+        Mode::Interrupt | Mode::Adaptive => {
+            ("a worker that sleeps shares its CPU; isolation only helps where others keep that CPU busy", "")
+        }
+    }
+}
