@@ -224,7 +224,7 @@ const LONE: [Case; 15] = [
         .rarely()
         .over(IDLE_BASE),
     case("twinpath-adaptive-slice", "twinpath, adaptive, short slices", at_priority("adaptive", "slice:100"))
-        .rarely()
+        .tail()
         .over(IDLE_BASE),
     case(
         "twinpath-adaptive-normal",
@@ -257,9 +257,9 @@ const BUDGET: Case =
         .often()
         .over(&["kernel-sleeping-poisson"]);
 
-const BESIDE: [Case; 11] = [
+const BESIDE: [Case; 13] = [
     case("neighbour-alone", "nobody but the neighbour", Receiver::Nobody).beside().often(),
-    case("kernel-sleeping-neighbour", "kernel, sleeping", SLEEPING).beside(),
+    case("kernel-sleeping-neighbour", "kernel, sleeping", SLEEPING).beside().often().tail(),
     case("kernel-request-neighbour", "kernel, sleeping, request held", SLEEPING_REQUEST)
         .beside()
         .over(NEIGHBOUR_BASE),
@@ -269,6 +269,22 @@ const BESIDE: [Case; 11] = [
         .beside()
         .over(NEIGHBOUR_BASE),
     case("twinpath-adaptive-neighbour", "twinpath, adaptive", ADAPTIVE).beside().often().over(NEIGHBOUR_BASE),
+    case(
+        "twinpath-adaptive-slice-neighbour",
+        "twinpath, adaptive, short slices",
+        at_priority("adaptive", "slice:100"),
+    )
+    .beside()
+    .often()
+    .tail()
+    .over(NEIGHBOUR_BASE),
+    case(
+        "twinpath-adaptive-normal-neighbour",
+        "twinpath, adaptive, normal priority",
+        at_priority("adaptive", "normal"),
+    )
+    .beside()
+    .over(NEIGHBOUR_BASE),
     case("twinpath-poll-neighbour", "twinpath, poll", POLL).beside().over(NEIGHBOUR_BASE),
     case("twinpath-interrupt-fifo-neighbour", "twinpath, interrupt, SCHED_FIFO", fifo("interrupt"))
         .beside()

@@ -171,6 +171,46 @@ pub(super) const RATIOS: &[RatioSpec] = &[
         "p99: adaptive against kernel sockets sleeping, at the priority that adaptive may have",
     ),
     ratio(
+        "slice-p99-vs-sleep",
+        Formula::Over {
+            top: ("twinpath-adaptive-slice", "p99_us"),
+            bottom: &[("kernel-sleeping", "p99_us")],
+        },
+        Better::Lower,
+        1.0,
+        "p99: adaptive without the privilege against kernel sockets sleeping, at normal priority",
+    ),
+    ratio(
+        "slice-p999-vs-sleep",
+        Formula::Over {
+            top: ("twinpath-adaptive-slice", "p99_9_us"),
+            bottom: &[("kernel-sleeping", "p99_9_us")],
+        },
+        Better::Lower,
+        1.0,
+        "p99.9 of the same",
+    ),
+    ratio(
+        "slice-neighbour-p99-vs-sleep",
+        Formula::Over {
+            top: ("twinpath-adaptive-slice-neighbour", "p99_us"),
+            bottom: &[("kernel-sleeping-neighbour", "p99_us")],
+        },
+        Better::Lower,
+        1.0,
+        "p99 of the same, both beside a process that wants the CPU",
+    ),
+    ratio(
+        "slice-neighbour-p999-vs-sleep",
+        Formula::Over {
+            top: ("twinpath-adaptive-slice-neighbour", "p99_9_us"),
+            bottom: &[("kernel-sleeping-neighbour", "p99_9_us")],
+        },
+        Better::Lower,
+        1.0,
+        "p99.9 of the same, both beside a process that wants the CPU",
+    ),
+    ratio(
         "interrupt-vs-kernel-sleeping",
         Formula::Over { top: ("twinpath-interrupt", "p50_us"), bottom: &[("kernel-sleeping", "p50_us")] },
         Better::Lower,
