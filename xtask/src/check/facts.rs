@@ -10,6 +10,16 @@ pub(super) struct Place {
     pub(super) line: usize,
     /// Inside an item that only tests compile.
     pub(super) test: bool,
+    /// Number of inline modules around it.
+    pub(super) inline: usize,
+}
+
+/// A name that a `use` imports.
+pub(super) struct Import {
+    /// Its name in this file.
+    pub(super) name: String,
+    pub(super) path: String,
+    pub(super) at: Place,
 }
 
 /// A function with a body.
@@ -36,6 +46,7 @@ pub(super) struct Facts {
     pub(super) unsafes: Vec<Unsafe>,
     /// Paths as written or imported, `a::b::c`; a method call is `.name`, a macro call `name!`.
     pub(super) names: Vec<(String, Place)>,
+    pub(super) imports: Vec<Import>,
     /// Attributes without `#[]` and without spaces.
     pub(super) attributes: Vec<(String, Place)>,
     /// Modules in files of their own that only tests compile.
@@ -50,7 +61,7 @@ impl Facts {
     pub(super) fn of(text: &str) -> Result<Self, syn::Error> {
         let file = syn::parse_file(text)?;
         let facts = Self { lines: text.lines().map(str::to_owned).collect(), ..Self::default() };
-        let mut walk = Walk { facts, test: is_test(&file.attrs), statement_line: 0 };
+        let mut walk = Walk { facts, test: is_test(&file.attrs), inline: 0, statement_line: 0 };
         walk.visit_file(&file);
         Ok(walk.facts)
     }
@@ -72,12 +83,13 @@ impl Facts {
 struct Walk {
     facts: Facts,
     test: bool,
+    inline: usize,
     statement_line: usize,
 }
 
 impl Walk {
     fn at(&self, line: usize) -> Place {
-        Place { line, test: self.test }
+        Place { line, test: self.test, inline: self.inline }
     }
 
     /// Runs `visit` with the test mark that `attributes` adds.
@@ -107,18 +119,22 @@ impl Walk {
         let join = |name: &syn::Ident| {
             if prefix.is_empty() { name.to_string() } else { format!("{prefix}::{name}") }
         };
-        let (name, ident) = match tree {
+        let (path, name, ident) = match tree {
             syn::UseTree::Path(path) => return self.import(&join(&path.ident), &path.tree),
             syn::UseTree::Group(group) => {
                 return group.items.iter().for_each(|item| self.import(prefix, item));
             }
-            syn::UseTree::Name(name) => (join(&name.ident), name.ident.span()),
-            syn::UseTree::Rename(rename) => (join(&rename.ident), rename.ident.span()),
-            syn::UseTree::Glob(glob) => (format!("{prefix}::*"), glob.span()),
+            syn::UseTree::Name(name) => (join(&name.ident), name.ident.to_string(), name.ident.span()),
+            syn::UseTree::Rename(rename) => {
+                (join(&rename.ident), rename.rename.to_string(), rename.ident.span())
+            }
+            syn::UseTree::Glob(glob) => (format!("{prefix}::*"), "*".to_owned(), glob.span()),
         };
-        let name = name.strip_suffix("::self").unwrap_or(&name).to_owned();
+        let path = path.strip_suffix("::self").unwrap_or(&path).to_owned();
+        let name = if name == "self" { last_of(&path).to_owned() } else { name };
         let at = self.at(ident.start().line);
-        self.facts.names.push((name, at));
+        self.facts.names.push((path.clone(), at));
+        self.facts.imports.push(Import { name, path, at });
     }
 
     /// Looks for the same things in a macro's arguments, which are tokens rather than syntax.
@@ -169,6 +185,11 @@ fn spelled_path(trees: &[TokenTree], start: usize) -> (String, usize) {
         next += 3;
     }
     (name, next)
+}
+
+/// The last segment of a path.
+fn last_of(path: &str) -> &str {
+    path.rsplit("::").next().unwrap_or(path)
 }
 
 fn is_punct(tree: &TokenTree, sign: char) -> bool {
@@ -235,7 +256,10 @@ impl<'ast> Visit<'ast> for Walk {
         if self.test && item.content.is_none() {
             self.facts.test_modules.push(item.ident.to_string());
         }
+        let inside = usize::from(item.content.is_some());
+        self.inline += inside;
         visit::visit_item_mod(self, item);
+        self.inline -= inside;
     }
 
     fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {

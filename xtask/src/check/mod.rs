@@ -3,6 +3,7 @@
 //! A rule is a function from the tree to findings; each finding says where, what, and what to do instead. Rules
 //! that cannot hold at once tighten by ratchet: the list of exceptions in [`source`] may only shrink.
 
+mod circles;
 mod facts;
 mod source;
 mod text;
@@ -77,6 +78,7 @@ const RULES: &[Rule] = &[
     source::nothing_is_unfinished_or_silenced,
     source::functions_are_short,
     source::crates_say_what_they_are,
+    circles::no_files_import_in_a_circle,
     text::files_are_short,
     text::crates_of_runtime_are_small,
     text::links_resolve,

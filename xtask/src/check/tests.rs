@@ -306,6 +306,45 @@ fn a_crate_without_a_header_is_found() {
 }
 
 #[test]
+fn files_that_import_each_other_are_found() {
+    let found = |files: &[(&str, &str)]| -> Vec<String> {
+        let files = files.iter().map(|(path, text)| (format!("pure/x/src/{path}"), Some((*text).to_owned())));
+        let found = circles::no_files_import_in_a_circle(&Tree::new(files.collect()));
+        found.into_iter().map(|finding| finding.message).collect()
+    };
+    let root = ("lib.rs", "mod a;\nmod b;\npub use b::B;");
+    let one = |b: &str| found(&[root, ("a.rs", "use crate::b::B;"), ("b.rs", b)]);
+    let named = "2 files import each other in a circle (a.rs:1 -> b.rs, b.rs:1 -> a.rs)";
+    for b in [
+        "use crate::a::A;",
+        "use super::a::{self, A};",
+        "fn f() { crate::a::f() }",
+        "mod m { use super::super::a::A; }",
+    ] {
+        assert!(matches!(one(b).as_slice(), [message] if message.starts_with(named)), "{b}: {:?}", one(b));
+    }
+    for b in [
+        "",
+        "use a::A;",
+        "use crate::c::A;",
+        "#[cfg(test)]\nmod tests { use crate::a::A; }",
+        "mod m { use super::a; }",
+    ] {
+        assert_eq!(one(b), Vec::<String>::new(), "{b}");
+    }
+    // A name is followed through the file that passes it on, under another name too.
+    let through =
+        |name: &str| found(&[("lib.rs", "pub use b::B as C;"), ("a.rs", name), ("b.rs", "use crate::a::A;")]);
+    assert_eq!((through("use crate::C;").len(), through("use crate::D;").len()), (1, 0));
+    // Of three, and with a parent that uses its children, which use it.
+    let three = [("a.rs", "use crate::b::B;"), ("b.rs", "use crate::c::C;"), ("c.rs", "use crate::a::A;")];
+    assert!(found(&three)[0].starts_with("3 files"));
+    let family =
+        [("a.rs", "mod b;\nuse b::B;"), ("a/b.rs", "use super::A;"), ("a/c/d.rs", "use crate::a::A;")];
+    assert_eq!(found(&family), Vec::<String>::new());
+}
+
+#[test]
 fn long_files_are_found_up_to_their_tests() {
     let lines = |count: usize| "fn f() {}\n".repeat(count);
     let with_tests = format!("{}#[cfg(test)]\nmod tests {{\n{}}}\n", lines(500), lines(500));
