@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn lists_are_the_kernels() {
         assert_eq!(parse_cpu_list("0,2-4,1").unwrap(), [0, 2, 3, 4, 1]);
-        for wrong in ["", "a", "3-1", "1,,2", "0-99999999999", "-1"] {
+        for wrong in ["", "a", "1-", "3-1", "1,,2", "0-99999999999", "0-4294967295", "-1"] {
             assert!(parse_cpu_list(wrong).is_err(), "{wrong:?}");
         }
     }

@@ -548,29 +548,5 @@ fn replace_if_any<T: Clone>(list: &mut Vec<T>, named: &[T]) {
     }
 }
 
-/// Not a list of CPUs.
-#[derive(Debug, thiserror::Error)]
-#[error("`{0}` is no list of CPUs: write 0,2-3")]
-pub struct CpuListError(String);
-
-/// Reads a list of CPUs as the kernel writes it: `0,2-3`.
-///
-/// # Errors
-/// Anything else, and more CPUs than workers can be.
-pub fn parse_cpu_list(text: &str) -> Result<Vec<u32>, CpuListError> {
-    let error = || CpuListError(text.to_owned());
-    let mut cpus = Vec::new();
-    for part in text.split(',') {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let first: u32 = first.trim().parse().map_err(|_| error())?;
-        let last: u32 = last.trim().parse().map_err(|_| error())?;
-        if last < first || last - first >= WORKERS_MAX || cpus.len() > WORKERS_MAX as usize {
-            return Err(error());
-        }
-        cpus.extend(first..=last);
-    }
-    Ok(cpus)
-}
-
 #[cfg(test)]
 mod tests;

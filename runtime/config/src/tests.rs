@@ -372,15 +372,6 @@ fn more_connections_than_open_files_are_refused_with_the_number_that_fits() {
 }
 
 #[test]
-fn cpu_lists_are_read_as_the_kernel_writes_them() {
-    assert_eq!(parse_cpu_list("0,2-4").unwrap(), [0, 2, 3, 4]);
-    assert_eq!(parse_cpu_list("1").unwrap(), [1]);
-    for wrong in ["", "a", "1-", "3-1", "1,,2", "0-4294967295"] {
-        assert!(parse_cpu_list(wrong).is_err(), "{wrong}");
-    }
-}
-
-#[test]
 fn an_address_is_on_loopback_unless_told_otherwise() {
     let read = |text: &str| text.parse::<MetricsAddress>().map(|address| address.to_string());
     assert_eq!(read("9464").unwrap(), "127.0.0.1:9464");

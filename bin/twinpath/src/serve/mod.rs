@@ -17,6 +17,7 @@ use twinpath_config::{
     PathAsked, Priority, RequestScope, Sandbox, ServiceKind, SourceText,
 };
 use twinpath_control::instance::{self, Loaded, Plan, Ready, Source};
+use twinpath_sys::affinity;
 use twinpath_wire::EtherType;
 
 use self::program::Program;
@@ -170,7 +171,9 @@ pub(crate) struct GoalArgs {
 pub(crate) struct Cpus(pub(crate) Vec<u32>);
 
 pub(crate) fn parse_cpus(text: &str) -> Result<Cpus, String> {
-    twinpath_config::parse_cpu_list(text).map(Cpus).map_err(|error| error.to_string())
+    let cpus = affinity::parse_cpu_list(text).map_err(|error| error.to_string())?;
+    // The kernel knows no more than 1024.
+    Ok(Cpus(cpus.into_iter().map(|cpu| cpu as u32).collect()))
 }
 
 /// A port that can be served.
