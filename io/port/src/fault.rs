@@ -1,12 +1,11 @@
 //! A port that injects faults: it loses, duplicates, reorders, corrupts and truncates frames, from a seed.
 
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
 
 use twinpath_frame::{Burst, Frame, Pool};
 use twinpath_time::Instant;
 
-use crate::{Capabilities, PortCounters, PortId, PortQueue, WaitSource};
+use crate::{Capabilities, PortQueue, QueueInfo, WaitSource};
 
 /// How often each fault happens, in thousandths of received frames.
 #[derive(Clone, Copy, Debug, Default)]
@@ -85,12 +84,8 @@ impl WaitSource for FaultPort {
 }
 
 impl PortQueue for FaultPort {
-    fn id(&self) -> PortId {
-        self.inner.id()
-    }
-
-    fn ifindex(&self) -> u32 {
-        self.inner.ifindex()
+    fn info(&self) -> &QueueInfo {
+        self.inner.info()
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -159,10 +154,6 @@ impl PortQueue for FaultPort {
         self.inner.is_gone()
     }
 
-    fn counters(&self) -> &Arc<PortCounters> {
-        self.inner.counters()
-    }
-
     fn close(self: Box<Self>) -> Vec<Frame> {
         self.inner.close()
     }
@@ -171,6 +162,7 @@ impl PortQueue for FaultPort {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::PortId;
     use crate::loopback::pair;
 
     fn run(seed: u64) -> Vec<Vec<u8>> {

@@ -12,7 +12,7 @@ use twinpath_frame::{Burst, CHUNK_SIZE, Checksum, Frame, HEADROOM, Pool};
 use twinpath_inspect::Reason;
 use twinpath_time::Instant;
 
-use crate::{Capabilities, PortCounters, PortId, PortQueue, WaitSource};
+use crate::{Capabilities, PortId, PortQueue, QueueInfo, Received, WaitSource};
 
 /// Most frames in transit in one direction; a further one is dropped, as by a full ring.
 pub const WIRE_FRAMES_MAX: usize = 1024;
@@ -40,11 +40,9 @@ impl Wire {
 /// One end of the pair.
 #[derive(Debug)]
 pub struct LoopbackPort {
-    id: PortId,
-    ifindex: u32,
+    info: QueueInfo,
     incoming: Arc<Wire>,
     outgoing: Arc<Wire>,
-    counters: Arc<PortCounters>,
 }
 
 /// Makes both ends.
@@ -54,11 +52,9 @@ pub struct LoopbackPort {
 pub fn pair(first: PortId, second: PortId) -> std::io::Result<(LoopbackPort, LoopbackPort)> {
     let (there, back) = (Wire::new()?, Wire::new()?);
     let end = |id, incoming: &Arc<Wire>, outgoing: &Arc<Wire>| LoopbackPort {
-        id,
-        ifindex: 0,
+        info: QueueInfo::new(id, 0),
         incoming: Arc::clone(incoming),
         outgoing: Arc::clone(outgoing),
-        counters: Arc::default(),
     };
     Ok((end(first, &back, &there), end(second, &there, &back)))
 }
@@ -67,7 +63,7 @@ impl LoopbackPort {
     /// Makes it report the index of an interface as its own.
     #[must_use]
     pub const fn on_interface(mut self, ifindex: u32) -> Self {
-        self.ifindex = ifindex;
+        self.info.ifindex = ifindex;
         self
     }
 }
@@ -95,12 +91,8 @@ impl WaitSource for LoopbackPort {
 }
 
 impl PortQueue for LoopbackPort {
-    fn id(&self) -> PortId {
-        self.id
-    }
-
-    fn ifindex(&self) -> u32 {
-        self.ifindex
+    fn info(&self) -> &QueueInfo {
+        &self.info
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -108,28 +100,25 @@ impl PortQueue for LoopbackPort {
     }
 
     fn receive(&mut self, now: Instant, pool: &mut Pool, burst: &mut Burst) {
+        let counters = &self.info.counters;
+        let mut received = Received::new(now, self.info.id);
         let mut frames = self.incoming.frames();
         while burst.room() > 0
             && let Some((bytes, checksum)) = frames.pop_front()
         {
             let Some(mut frame) = pool.take() else {
-                self.counters.drops.add(Reason::PoolEmpty, 1);
+                counters.drops.add(Reason::PoolEmpty, 1);
                 continue;
             };
             if frame.copy_from(&bytes).is_err() {
-                self.counters.drops.add(Reason::FrameTooLarge, 1);
+                counters.drops.add(Reason::FrameTooLarge, 1);
                 pool.release(frame);
                 continue;
             }
-            let meta = frame.meta_mut();
-            (meta.arrival, meta.port, meta.queue, meta.checksum) =
-                (now, self.id.port, self.id.queue, checksum);
-            self.counters.frames_in.add(1);
-            self.counters.bytes_in.add(bytes.len() as u64);
-            if let Err(frame) = burst.push(frame) {
-                pool.release(frame);
-            }
+            frame.meta_mut().checksum = checksum;
+            received.push(frame, bytes.len(), pool, burst);
         }
+        received.count(counters);
     }
 
     fn transmit(&mut self, pool: &mut Pool, burst: &mut Burst) {
@@ -142,10 +131,10 @@ impl PortQueue for LoopbackPort {
                     Checksum::Verified | Checksum::Unverified => Checksum::Unverified,
                 };
                 frames.push_back((frame.bytes().to_vec(), checksum));
-                self.counters.frames_out.add(1);
-                self.counters.bytes_out.add(frame.len() as u64);
+                self.info.counters.frames_out.add(1);
+                self.info.counters.bytes_out.add(frame.len() as u64);
             } else {
-                self.counters.drops.add(Reason::PortFull, 1);
+                self.info.counters.drops.add(Reason::PortFull, 1);
             }
             drop(frames);
             pool.release(frame);
@@ -156,10 +145,6 @@ impl PortQueue for LoopbackPort {
         if !self.outgoing.frames().is_empty() {
             let _ = rustix::io::write(&self.outgoing.ready, &1u64.to_ne_bytes());
         }
-    }
-
-    fn counters(&self) -> &Arc<PortCounters> {
-        &self.counters
     }
 
     fn close(self: Box<Self>) -> Vec<Frame> {

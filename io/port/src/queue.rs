@@ -17,6 +17,63 @@ pub struct PortId {
     pub queue: u16,
 }
 
+/// The identity and the counters of a queue.
+#[derive(Debug, Default)]
+pub struct QueueInfo {
+    /// Number of the port and queue.
+    pub id: PortId,
+    /// Kernel index of the interface, 0 if there is none.
+    pub ifindex: u32,
+    /// Its counters.
+    pub counters: Arc<PortCounters>,
+}
+
+impl QueueInfo {
+    /// The identity of a queue, with counters at zero.
+    #[must_use]
+    pub fn new(id: PortId, ifindex: u32) -> Self {
+        Self { id, ifindex, counters: Arc::default() }
+    }
+}
+
+/// Marks the frames of one call of [`PortQueue::receive`] with their arrival time and queue, and counts them.
+#[derive(Debug)]
+pub struct Received {
+    now: Instant,
+    id: PortId,
+    frames: u64,
+    bytes: u64,
+}
+
+impl Received {
+    /// Starts with no frames, for queue `id`.
+    #[must_use]
+    pub const fn new(now: Instant, id: PortId) -> Self {
+        Self { now, id, frames: 0, bytes: 0 }
+    }
+
+    /// Puts a frame of `bytes` bytes into the burst; releases it if there is no room.
+    #[inline]
+    pub fn push(&mut self, mut frame: Frame, bytes: usize, pool: &mut Pool, burst: &mut Burst) {
+        let meta = frame.meta_mut();
+        (meta.arrival, meta.port, meta.queue) = (self.now, self.id.port, self.id.queue);
+        self.frames += 1;
+        self.bytes += bytes as u64;
+        if let Err(frame) = burst.push(frame) {
+            pool.release(frame);
+        }
+    }
+
+    /// Adds the frames to the queue's counters.
+    #[inline]
+    pub fn count(self, counters: &PortCounters) {
+        if self.frames > 0 {
+            counters.frames_in.add(self.frames);
+            counters.bytes_in.add(self.bytes);
+        }
+    }
+}
+
 /// What a queue supports beyond plain frames. Code that builds frames checks this per burst and not per frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
@@ -31,10 +88,6 @@ pub struct Capabilities {
     pub segmentation: bool,
     /// It receives and sends packets that span several frames (`Meta::next`).
     pub multi_buffer: bool,
-    /// Its frames must come from, and stay in, one registered region (AF_XDP's UMEM).
-    pub own_region: bool,
-    /// Device and kernel access the frames' memory without a copy.
-    pub zero_copy: bool,
 }
 
 /// The counters of a queue. Written by its worker, read by control.
@@ -71,11 +124,18 @@ pub struct PortCounters {
 /// All calls except [`Self::close`] are made from that worker; none of them blocks, allocates or logs. Control opens
 /// and closes a queue.
 pub trait PortQueue: WaitSource + Send {
+    /// Its identity and counters.
+    fn info(&self) -> &QueueInfo;
+
     /// The queue's number.
-    fn id(&self) -> PortId;
+    fn id(&self) -> PortId {
+        self.info().id
+    }
 
     /// Kernel index of the interface, 0 if there is none.
-    fn ifindex(&self) -> u32;
+    fn ifindex(&self) -> u32 {
+        self.info().ifindex
+    }
 
     /// What it can do.
     fn capabilities(&self) -> Capabilities;
@@ -119,7 +179,9 @@ pub trait PortQueue: WaitSource + Send {
     }
 
     /// The counters.
-    fn counters(&self) -> &Arc<PortCounters>;
+    fn counters(&self) -> &Arc<PortCounters> {
+        &self.info().counters
+    }
 
     /// Closes the device (it may block, so control calls it) and returns the frames it held.
     fn close(self: Box<Self>) -> Vec<Frame>;

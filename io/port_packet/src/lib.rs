@@ -25,7 +25,6 @@ mod open;
 mod segments;
 mod transmit;
 
-use std::convert::Infallible;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -33,7 +32,7 @@ use std::sync::atomic::AtomicBool;
 pub use open::{OpenError, PacketConfig};
 use twinpath_frame::{Burst, CHUNK_SIZE, Checksum, Frame, HEADROOM, OutOfChunk, Pool};
 use twinpath_inspect::Reason;
-use twinpath_port::{Capabilities, PortCounters, PortId, PortQueue, WaitSource};
+use twinpath_port::{Capabilities, PortQueue, QueueInfo, Received, WaitSource};
 use twinpath_port_xdp::XdpPort;
 use twinpath_rings::direct::{DirectFrame, DirectRing};
 use twinpath_rings::packet::{PacketRing, Slot};
@@ -45,8 +44,7 @@ use crate::transmit::Transmitter;
 /// A queue on the packet path. Several workers on one interface have one each, joined by PACKET_FANOUT.
 #[derive(Debug)]
 pub struct PacketPort {
-    id: PortId,
-    ifindex: u32,
+    info: QueueInfo,
     receiver: OwnedFd,
     ring: PacketRing,
     /// The ring through which frames come while the worker has not slept.
@@ -57,7 +55,6 @@ pub struct PacketPort {
     transmitter: Transmitter,
     /// The time stamps of the first and the last frame of the last burst; 0 if it was empty.
     stamps_ns: [u64; 2],
-    counters: Arc<PortCounters>,
 }
 
 impl PacketPort {
@@ -79,13 +76,12 @@ impl PacketPort {
         // A socket that is not needed yet is not bound to the interface: each frame would cost a run of its filter.
         let (receiver, ring) = open::receiver(config, attach_filter, direct.is_none())?;
         let sender = open::sender(config)?;
-        let counters = Arc::<PortCounters>::default();
-        let sender_queue = sender_queue.map(|queue| queue.counting_in(Arc::clone(&counters)));
+        let info = QueueInfo::new(config.id, config.ifindex);
+        let sender_queue = sender_queue.map(|queue| queue.counting_in(Arc::clone(&info.counters)));
         let super_frames = open::super_frame_sender(config)?;
         let transmitter = Transmitter::new(sender, sender_queue, super_frames, cut_here);
         Ok(Self {
-            id: config.id,
-            ifindex: config.ifindex,
+            info,
             receiver,
             ring,
             direct,
@@ -93,7 +89,6 @@ impl PacketPort {
             virtual_device: config.bypass_qdisc,
             transmitter,
             stamps_ns: [0; 2],
-            counters,
         })
     }
 
@@ -114,8 +109,8 @@ impl PacketPort {
         while self.ring.take(|_| ()).is_some() {
             frames += 1;
         }
-        self.counters.times_stuck.add(1);
-        self.counters.drops.add(Reason::WorkerStuck, frames);
+        self.info.counters.times_stuck.add(1);
+        self.info.counters.drops.add(Reason::WorkerStuck, frames);
         self.pending.iter().for_each(Pending::resume);
     }
 
@@ -124,9 +119,9 @@ impl PacketPort {
     /// Returns whether anything changed.
     fn leave_direct(&mut self) -> bool {
         let Some(direct) = self.direct.as_ref().filter(|direct| direct.is_on()) else { return false };
-        if open::receive_all::<Infallible>(&self.receiver, self.ifindex).is_err() {
+        if open::receive_all(&self.receiver, self.info.ifindex).is_err() {
             // The interface is gone; no frame will come either way.
-            self.counters.errors.add(1);
+            self.info.counters.errors.add(1);
         }
         direct.set_on(false);
         true
@@ -197,12 +192,8 @@ impl WaitSource for PacketPort {
 }
 
 impl PortQueue for PacketPort {
-    fn id(&self) -> PortId {
-        self.id
-    }
-
-    fn ifindex(&self) -> u32 {
-        self.ifindex
+    fn info(&self) -> &QueueInfo {
+        &self.info
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -223,7 +214,7 @@ impl PortQueue for PacketPort {
         if self.pending.as_ref().is_some_and(|pending| !pending.may_take()) {
             self.discard();
         }
-        let (mut frames, mut bytes, mut losing) = (0, 0, false);
+        let (mut received, mut losing) = (Received::new(now, self.info.id), false);
         let [mut first, mut last] = [0; 2];
         while burst.room() > 0 {
             let direct = self.direct.as_mut().and_then(|direct| direct.take(|slot| copy_direct(&slot, pool)));
@@ -238,16 +229,11 @@ impl PortQueue for PacketPort {
                 })
             });
             match taken {
-                Some(Taken::Frame(mut frame)) => {
-                    let meta = frame.meta_mut();
-                    (meta.arrival, meta.port, meta.queue) = (now, self.id.port, self.id.queue);
-                    frames += 1;
-                    bytes += frame.len() as u64;
-                    if let Err(frame) = burst.push(frame) {
-                        pool.release(frame);
-                    }
+                Some(Taken::Frame(frame)) => {
+                    let len = frame.len();
+                    received.push(frame, len, pool, burst);
                 }
-                Some(Taken::Dropped(reason)) => self.counters.drops.add(reason, 1),
+                Some(Taken::Dropped(reason)) => self.info.counters.drops.add(reason, 1),
                 None => break,
             }
         }
@@ -255,28 +241,25 @@ impl PortQueue for PacketPort {
         if burst.room() == 0 {
             // The loss counter is read only if the ring holds much: else it has not been full.
             if let Some(direct) = &mut self.direct {
-                self.counters.ring_full.add(u64::from(direct.lost()));
+                self.info.counters.ring_full.add(u64::from(direct.lost()));
             }
         }
-        if frames > 0 {
-            self.counters.frames_in.add(frames);
-            self.counters.bytes_in.add(bytes);
-        }
+        received.count(&self.info.counters);
         if losing {
-            self.counters.ring_full.add(u64::from(open::lost_frames(&self.receiver)));
+            self.info.counters.ring_full.add(u64::from(open::lost_frames(&self.receiver)));
         }
     }
 
     fn transmit(&mut self, pool: &mut Pool, burst: &mut Burst) {
         if self.is_withdrawn() {
-            self.counters.drops.add(Reason::WorkerStuck, burst.len() as u64);
+            self.info.counters.drops.add(Reason::WorkerStuck, burst.len() as u64);
             return burst.release(usize::MAX, pool);
         }
-        self.transmitter.take(pool, burst, &self.counters);
+        self.transmitter.take(pool, burst, &self.info.counters);
     }
 
     fn flush(&mut self, pool: &mut Pool) {
-        self.transmitter.flush(pool, &self.counters);
+        self.transmitter.flush(pool, &self.info.counters);
     }
 
     fn stamps_ns(&self) -> Option<[u64; 2]> {
@@ -292,11 +275,7 @@ impl PortQueue for PacketPort {
         // Reading SO_ERROR clears it. After NETDEV_DOWN the kernel re-registers the socket by itself on NETDEV_UP
         // (`packet_notifier`, net/packet/af_packet.c).
         let _ = rustix::net::sockopt::socket_error(&self.receiver);
-        self.counters.errors.add(1);
-    }
-
-    fn counters(&self) -> &Arc<PortCounters> {
-        &self.counters
+        self.info.counters.errors.add(1);
     }
 
     fn close(self: Box<Self>) -> Vec<Frame> {

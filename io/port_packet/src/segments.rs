@@ -5,19 +5,19 @@
 //! virtio-net header with the segment size. The last one may be shorter. The kernel then passes its send path once
 //! for all of them, and segments where the device cannot. This file works on bytes only and knows no socket.
 
+use twinpath_frame::{Checksum, Gso, GsoKind, Meta};
+use twinpath_port::vnet_header;
 use twinpath_wire::checksum::Sum;
 use twinpath_wire::{eth, ipv4, ipv6, udp};
 
-/// Bytes of `struct virtio_net_hdr` in its legacy form (linux/virtio_net.h), in the machine's byte order.
-pub(crate) const VNET_LEN: usize = 10;
 /// Largest GSO frame with its virtio-net header: bounded by the length field of IPv4.
-pub(crate) const SUPER_FRAME_MAX: usize = VNET_LEN + eth::HEADER_LEN + IP_LEN_MAX;
+pub(crate) const SUPER_FRAME_MAX: usize = vnet_header::LEN + eth::HEADER_LEN + IP_LEN_MAX;
 
 const IP_LEN_MAX: usize = u16::MAX as usize;
-const NEEDS_CSUM: u8 = 1;
-const GSO_UDP_L4: u8 = 5;
 const UDP: u8 = 17;
 const DONT_FRAGMENT: u16 = 0x4000;
+/// Where a UDP header has its checksum.
+const CHECKSUM_AT: u16 = 6;
 
 /// The offsets at which the headers of a UDP frame end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,24 +89,27 @@ pub(crate) fn run<'a>(mut frames: impl Iterator<Item = &'a [u8]>) -> usize {
 pub(crate) fn join<'a>(mut frames: impl Iterator<Item = &'a [u8]>, into: &mut [u8]) -> Option<usize> {
     let first = frames.next()?;
     let Shape { version, headers_len } = Shape::of(first)?;
-    let mut end = VNET_LEN + first.len();
-    into.get_mut(VNET_LEN..end)?.copy_from_slice(first);
+    let mut end = vnet_header::LEN + first.len();
+    into.get_mut(vnet_header::LEN..end)?.copy_from_slice(first);
     for frame in frames {
         let payload = frame.get(headers_len..)?;
         into.get_mut(end..end + payload.len())?.copy_from_slice(payload);
         end += payload.len();
     }
-    let (vnet, frame) = into.split_at_mut(VNET_LEN);
+    let (vnet, frame) = into.split_at_mut(vnet_header::LEN);
     let udp_at = headers_len - udp::HEADER_LEN;
     let segment_len = (first.len() - headers_len) as u16;
-    vnet.fill(0);
-    (vnet[0], vnet[1]) = (NEEDS_CSUM, GSO_UDP_L4);
-    for (at, field) in [(2, headers_len as u16), (4, segment_len), (6, udp_at as u16), (8, 6)] {
-        vnet[at..at + 2].copy_from_slice(&field.to_ne_bytes());
-    }
-    let ip = &mut frame[eth::HEADER_LEN..end - VNET_LEN];
+    vnet.copy_from_slice(&vnet_header::encode(&Meta {
+        checksum: Checksum::Partial,
+        checksum_start: udp_at as u16,
+        checksum_offset: CHECKSUM_AT,
+        headers_len: headers_len as u16,
+        gso: Gso { kind: GsoKind::UdpSegments, size: segment_len, ecn: false },
+        ..Meta::default()
+    }));
+    let ip = &mut frame[eth::HEADER_LEN..end - vnet_header::LEN];
     let ip_len = ip.len() as u16;
-    let udp_len = (end - VNET_LEN - udp_at) as u16;
+    let udp_len = (end - vnet_header::LEN - udp_at) as u16;
     let addresses = if version == 4 {
         ip[2..4].copy_from_slice(&ip_len.to_be_bytes());
         ip[10..12].fill(0);
@@ -195,10 +198,11 @@ mod tests {
                 [b"abc", b"def", b"ghi"].iter().map(|part| frame(source, destination, *part)).collect();
             let mut into = vec![0xff; SUPER_FRAME_MAX];
             let len = join(frames.iter().map(Vec::as_slice), &mut into).expect("a run");
-            let (vnet, whole) = into[..len].split_at(VNET_LEN);
+            let (vnet, whole) = into[..len].split_at(vnet_header::LEN);
             let headers_len = (frames[0].len() - 3) as u16;
             let field = |at: usize| u16::from_ne_bytes([vnet[at], vnet[at + 1]]);
-            assert_eq!((vnet[0], vnet[1]), (NEEDS_CSUM, GSO_UDP_L4));
+            // VIRTIO_NET_HDR_F_NEEDS_CSUM and VIRTIO_NET_HDR_GSO_UDP_L4.
+            assert_eq!((vnet[0], vnet[1]), (1, 5));
             assert_eq!([field(2), field(4), field(6), field(8)], [headers_len, 3, headers_len - 8, 6]);
             // Its lengths and the IP checksum are right, and the UDP checksum is the pseudo-header's sum.
             let parsed = parse(whole, ChecksumTrust::AcceptPartial).expect("a datagram");

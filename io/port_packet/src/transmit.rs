@@ -13,8 +13,8 @@ use twinpath_frame::{BURST_MAX, Burst, Frame, Pool};
 use twinpath_inspect::Reason;
 use twinpath_port::{PortCounters, PortQueue, WaitSource};
 use twinpath_port_xdp::XdpPort;
+use twinpath_sys::last_errno;
 
-use crate::open::last_errno;
 use crate::segments::{self, SUPER_FRAME_MAX};
 
 /// From this many frames on, one GSO frame costs less than single frames.

@@ -1,13 +1,12 @@
 //! The owner's end of a shared-memory port; for the worker it is a queue like any other.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use twinpath_frame::{BURST_MAX, Burst, Checksum, Frame, HEADROOM, Pool};
 use twinpath_inspect::Reason;
-use twinpath_port::{Capabilities, PortCounters, PortId, PortQueue, WaitSource};
+use twinpath_port::{Capabilities, PortQueue, QueueInfo, Received, WaitSource};
 use twinpath_rings::slots::{BadShape, Note, Refused, SlotConsumer, SlotProducer};
 use twinpath_sys::EventFd;
 use twinpath_time::Instant;
@@ -51,7 +50,7 @@ pub enum CreateError {
 /// A port to another process.
 #[derive(Debug)]
 pub struct ShmPort {
-    id: PortId,
+    info: QueueInfo,
     to_application: SlotProducer,
     from_application: SlotConsumer,
     /// Signalled by us and private to us; the application has an epoll set that contains it.
@@ -63,7 +62,6 @@ pub struct ShmPort {
     disarms: u32,
     /// Frames were pushed since the last flush.
     unflushed: bool,
-    counters: Arc<PortCounters>,
 }
 
 impl ShmPort {
@@ -90,7 +88,7 @@ impl ShmPort {
         let signals =
             signals.map_err(|error| descriptor(Errno::from_io_error(&error).unwrap_or(Errno::MFILE)))?;
         let port = Self {
-            id: config.id,
+            info: QueueInfo::new(config.id, 0),
             to_application,
             from_application,
             wake_application,
@@ -98,7 +96,6 @@ impl ShmPort {
             signal_due: false,
             disarms: 0,
             unflushed: false,
-            counters: Arc::default(),
         };
         Ok((port, Offer { memfd, waits_on, signals }))
     }
@@ -151,12 +148,8 @@ impl WaitSource for ShmPort {
 }
 
 impl PortQueue for ShmPort {
-    fn id(&self) -> PortId {
-        self.id
-    }
-
-    fn ifindex(&self) -> u32 {
-        0
+    fn info(&self) -> &QueueInfo {
+        &self.info
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -164,7 +157,7 @@ impl PortQueue for ShmPort {
     }
 
     fn receive(&mut self, now: Instant, pool: &mut Pool, burst: &mut Burst) {
-        let (mut frames, mut bytes) = (0, 0);
+        let mut received = Received::new(now, self.info.id);
         // The bound counts slots, not frames: an application whose frames are all dropped gets no more of a turn than
         // others.
         for _ in 0..BURST_MAX.min(burst.room()) {
@@ -173,22 +166,14 @@ impl PortQueue for ShmPort {
             }
             match self.take(pool) {
                 None => break,
-                Some(Err(reason)) => self.counters.drops.add(reason, 1),
-                Some(Ok(mut frame)) => {
-                    let meta = frame.meta_mut();
-                    (meta.arrival, meta.port, meta.queue) = (now, self.id.port, self.id.queue);
-                    frames += 1;
-                    bytes += frame.len() as u64;
-                    if let Err(frame) = burst.push(frame) {
-                        pool.release(frame);
-                    }
+                Some(Err(reason)) => self.info.counters.drops.add(reason, 1),
+                Some(Ok(frame)) => {
+                    let len = frame.len();
+                    received.push(frame, len, pool, burst);
                 }
             }
         }
-        if frames > 0 {
-            self.counters.frames_in.add(frames);
-            self.counters.bytes_in.add(bytes);
-        }
+        received.count(&self.info.counters);
     }
 
     fn transmit(&mut self, pool: &mut Pool, burst: &mut Burst) {
@@ -199,34 +184,30 @@ impl PortQueue for ShmPort {
                     frames += 1;
                     bytes += frame.len() as u64;
                 }
-                Err(Refused::Full) => self.counters.drops.add(Reason::PortFull, 1),
-                Err(Refused::TooLarge) => self.counters.drops.add(Reason::FrameTooLarge, 1),
-                Err(Refused::Fault(_)) => self.counters.drops.add(Reason::PeerFault, 1),
+                Err(Refused::Full) => self.info.counters.drops.add(Reason::PortFull, 1),
+                Err(Refused::TooLarge) => self.info.counters.drops.add(Reason::FrameTooLarge, 1),
+                Err(Refused::Fault(_)) => self.info.counters.drops.add(Reason::PeerFault, 1),
             }
             pool.release(frame);
         }
         if frames > 0 {
             self.unflushed = true;
-            self.counters.frames_out.add(frames);
-            self.counters.bytes_out.add(bytes);
+            self.info.counters.frames_out.add(frames);
+            self.info.counters.bytes_out.add(bytes);
         }
     }
 
     fn flush(&mut self, _pool: &mut Pool) {
         if std::mem::take(&mut self.unflushed) && self.to_application.consumer_waits() {
             self.wake_application.signal();
-            self.counters.kicks.add(1);
+            self.info.counters.kicks.add(1);
         }
     }
 
     fn on_error(&mut self) {
         // A counter at its maximum reads as an error until it is drained.
         self.woken.drain_shared();
-        self.counters.errors.add(1);
-    }
-
-    fn counters(&self) -> &Arc<PortCounters> {
-        &self.counters
+        self.info.counters.errors.add(1);
     }
 
     fn close(self: Box<Self>) -> Vec<Frame> {

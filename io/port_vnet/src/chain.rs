@@ -6,8 +6,7 @@ use std::ffi::c_void;
 use std::ptr;
 
 use twinpath_frame::{CHUNK_SIZE, Frame, HEADROOM, Pool};
-
-use crate::header;
+use twinpath_port::vnet_header;
 
 /// Bytes of one read: an IP packet of 65,535, an Ethernet header, two tags, and one more, so that a longer packet is
 /// detected.
@@ -28,7 +27,7 @@ const SENT_MAX: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Prepared {
     frames: Box<[Option<Frame>; CHAIN]>,
-    header: Box<[u8; header::LEN]>,
+    header: Box<[u8; vnet_header::LEN]>,
     /// The vectors of the read: one for the header, then one per run of adjacent chunks; with a pool whose frames are
     /// in order there are three in all.
     vectors: Box<[libc::iovec; 1 + CHAIN]>,
@@ -47,7 +46,7 @@ impl Prepared {
         let nothing = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
         Self {
             frames: Box::new([const { None }; CHAIN]),
-            header: Box::new([0; header::LEN]),
+            header: Box::new([0; vnet_header::LEN]),
             vectors: Box::new([nothing; 1 + CHAIN]),
             vectors_len: 0,
             missing: CHAIN,
@@ -112,7 +111,7 @@ impl Prepared {
     }
 
     /// The header that was read.
-    pub(crate) const fn header(&self) -> &[u8; header::LEN] {
+    pub(crate) const fn header(&self) -> &[u8; vnet_header::LEN] {
         &self.header
     }
 
@@ -156,7 +155,7 @@ fn vector(bytes: &mut [u8]) -> libc::iovec {
 /// The vectors of a frame or chain to be written, with its header in front.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
-    header: Box<[u8; header::LEN]>,
+    header: Box<[u8; vnet_header::LEN]>,
     vectors: Box<[libc::iovec; 1 + SENT_MAX]>,
 }
 
@@ -166,13 +165,13 @@ unsafe impl Send for Outgoing {}
 impl Outgoing {
     pub(crate) fn new() -> Self {
         let nothing = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
-        Self { header: Box::new([0; header::LEN]), vectors: Box::new([nothing; 1 + SENT_MAX]) }
+        Self { header: Box::new([0; vnet_header::LEN]), vectors: Box::new([nothing; 1 + SENT_MAX]) }
     }
 
     /// Vectors over `frame`'s packet, for reading only, valid while it lives. `None` if it has more than [`SENT_MAX`]
     /// parts.
     pub(crate) fn lay_out(&mut self, frame: &Frame) -> Option<&[libc::iovec]> {
-        *self.header = header::encode(frame.meta());
+        *self.header = vnet_header::encode(frame.meta());
         self.vectors[0] = vector(&mut self.header[..]);
         let mut count = 1;
         for part in frame.chain() {
@@ -226,7 +225,7 @@ mod tests {
             assert!(bytes(&frame) == wanted, "{len} bytes");
             let laid_out: usize =
                 outgoing.lay_out(&frame).expect("few").iter().map(|vector| vector.iov_len).sum();
-            assert_eq!(laid_out, header::LEN + len);
+            assert_eq!(laid_out, vnet_header::LEN + len);
             pool.release(frame);
         }
         prepared.into_frames().into_iter().for_each(|frame| pool.release(frame));

@@ -15,23 +15,22 @@
 #![allow(unsafe_code, reason = "readv(2), writev(2) and recvmsg(2) take arrays of pointers")]
 
 mod chain;
-mod header;
 mod socket;
 mod tap;
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 
 use rustix::io::Errno;
 use twinpath_frame::{BURST_MAX, Burst, Checksum, Frame, Pool};
 use twinpath_inspect::Reason;
-use twinpath_port::{Capabilities, PortCounters, PortId, PortQueue, WaitSource};
+use twinpath_port::{Capabilities, PortId, PortQueue, QueueInfo, Received, WaitSource, vnet_header};
+use twinpath_sys::last_errno;
 use twinpath_time::Instant;
+use twinpath_wire::eth::{self, EtherType, TAG_LEN};
 
 use crate::chain::{CHAIN, Outgoing, PACKET_LEN_MAX, Prepared};
-pub use crate::socket::{SocketConfig, SocketError, lost_frames, open_socket, set_listening};
-use crate::tap::last_errno;
+pub use crate::socket::{SocketConfig, open_socket, set_listening};
 pub use crate::tap::{NAME_LEN_MAX, Offloads, Tap, TapError, TapHandle};
 
 /// Most reads that one call of [`VnetPort::receive`] tries. It is small: each frame costs a system call on either
@@ -46,12 +45,6 @@ pub const QUEUE_FRAMES: u32 = (CHAIN + CHUNKS_PER_TURN + CHAIN) as u32;
 
 const _: () = assert!(TRIES_MAX <= BURST_MAX && TRIES_MAX <= CHUNKS_PER_TURN);
 
-/// Shortest frame: its Ethernet header.
-const ETHERNET_LEN: usize = 14;
-
-/// Length of an 802.1Q tag.
-const TAG_LEN: usize = 4;
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Tap,
@@ -61,8 +54,7 @@ enum Kind {
 /// A queue over a TAP queue or a packet socket.
 #[derive(Debug)]
 pub struct VnetPort {
-    id: PortId,
-    ifindex: u32,
+    info: QueueInfo,
     kind: Kind,
     fd: OwnedFd,
     prepared: Prepared,
@@ -71,7 +63,6 @@ pub struct VnetPort {
     tries: usize,
     /// Whether the TAP interface was removed.
     gone: bool,
-    counters: Arc<PortCounters>,
 }
 
 /// The result of one read.
@@ -104,7 +95,7 @@ impl VnetPort {
 
     fn new(id: PortId, ifindex: u32, kind: Kind, fd: OwnedFd) -> Self {
         let (prepared, outgoing) = (Prepared::new(), Outgoing::new());
-        Self { id, ifindex, kind, fd, prepared, outgoing, tries: 1, gone: false, counters: Arc::default() }
+        Self { info: QueueInfo::new(id, ifindex), kind, fd, prepared, outgoing, tries: 1, gone: false }
     }
 
     fn read(&mut self) -> Read {
@@ -113,9 +104,9 @@ impl VnetPort {
             Kind::Socket => read_socket(&self.fd, self.prepared.vectors()),
         };
         match read {
-            Ok(len) if len < header::LEN + ETHERNET_LEN => Read::Dropped(Reason::Truncated),
-            Ok(len) if len > header::LEN + PACKET_LEN_MAX => Read::Dropped(Reason::FrameTooLarge),
-            Ok(len) => Read::Packet { len: len - header::LEN, tag },
+            Ok(len) if len < vnet_header::LEN + eth::HEADER_LEN => Read::Dropped(Reason::Truncated),
+            Ok(len) if len > vnet_header::LEN + PACKET_LEN_MAX => Read::Dropped(Reason::FrameTooLarge),
+            Ok(len) => Read::Packet { len: len - vnet_header::LEN, tag },
             Err(Errno::AGAIN | Errno::INTR) => Read::Nothing,
             // The kernel dropped the packet: its kind of segmentation cannot be expressed in a virtio-net header.
             Err(Errno::INVAL) => Read::Dropped(Reason::OffloadRefused),
@@ -125,18 +116,10 @@ impl VnetPort {
     }
 
     /// The packet that was read, as a frame or a chain.
-    fn packet(
-        &mut self,
-        now: Instant,
-        pool: &mut Pool,
-        len: usize,
-        tag: Option<Tag>,
-    ) -> Result<Frame, Reason> {
+    fn packet(&mut self, pool: &mut Pool, len: usize, tag: Option<Tag>) -> Result<Frame, Reason> {
         let header = *self.prepared.header();
         let mut frame = self.prepared.take(len).ok_or(Reason::FrameTooLarge)?;
-        let meta = frame.meta_mut();
-        (meta.arrival, meta.port, meta.queue) = (now, self.id.port, self.id.queue);
-        let known = header::decode(&header, meta).is_ok();
+        let known = vnet_header::decode(&header, frame.meta_mut()).is_ok();
         if known && tag.is_none_or(|tag| insert_tag(&mut frame, tag)) {
             return Ok(frame);
         }
@@ -172,12 +155,8 @@ impl WaitSource for VnetPort {
 }
 
 impl PortQueue for VnetPort {
-    fn id(&self) -> PortId {
-        self.id
-    }
-
-    fn ifindex(&self) -> u32 {
-        self.ifindex
+    fn info(&self) -> &QueueInfo {
+        &self.info
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -195,61 +174,56 @@ impl PortQueue for VnetPort {
     }
 
     fn receive(&mut self, now: Instant, pool: &mut Pool, burst: &mut Burst) {
-        let (mut frames, mut bytes, mut chunks) = (0, 0, 0);
+        let mut received = Received::new(now, self.info.id);
+        let mut chunks = 0;
         let tries = self.tries.min(burst.room());
         let mut tried = 0;
         while tried < tries && chunks < CHUNKS_PER_TURN && self.prepared.refill(pool) {
             let outcome = match self.read() {
-                Read::Packet { len, tag } => self.packet(now, pool, len, tag),
+                Read::Packet { len, tag } => self.packet(pool, len, tag),
                 Read::Dropped(reason) => Err(reason),
                 Read::Nothing => {
                     self.tries = 1;
                     break;
                 }
                 Read::Broken => {
-                    self.counters.errors.add(1);
+                    self.info.counters.errors.add(1);
                     break;
                 }
             };
             tried += 1;
             match outcome {
                 Ok(frame) => {
-                    frames += 1;
-                    bytes += frame.chain_len() as u64;
                     chunks += frame.chain().count();
-                    if let Err(frame) = burst.push(frame) {
-                        pool.release(frame);
-                    }
+                    let len = frame.chain_len();
+                    received.push(frame, len, pool, burst);
                 }
-                Err(reason) => self.counters.drops.add(reason, 1),
+                Err(reason) => self.info.counters.drops.add(reason, 1),
             }
         }
         if tried == tries {
             // There may be more: the next turn tries twice as many reads.
             self.tries = (2 * self.tries).min(TRIES_MAX);
         }
-        if frames > 0 {
-            self.counters.frames_in.add(frames);
-            self.counters.bytes_in.add(bytes);
-        }
+        received.count(&self.info.counters);
     }
 
     fn transmit(&mut self, pool: &mut Pool, burst: &mut Burst) {
         let (mut frames, mut bytes) = (0, 0);
         for frame in burst.drain(usize::MAX) {
-            self.counters.kicks.add(1);
+            self.info.counters.kicks.add(1);
             match self.write(&frame) {
                 Ok(()) => {
                     frames += 1;
                     bytes += frame.chain_len() as u64;
                 }
-                Err(error) => self.counters.drops.add(refusal(error), 1),
+                Err(error) => self.info.counters.drops.add(refusal(error), 1),
             }
             pool.release(frame);
         }
         if frames > 0 {
-            self.counters.frames_out.add(frames);
-            self.counters.bytes_out.add(bytes);
+            self.info.counters.frames_out.add(frames);
+            self.info.counters.bytes_out.add(bytes);
         }
     }
 
@@ -265,15 +239,11 @@ impl PortQueue for VnetPort {
             // (`packet_notifier`, net/packet/af_packet.c).
             let _ = rustix::net::sockopt::socket_error(&self.fd);
         }
-        self.counters.errors.add(1);
+        self.info.counters.errors.add(1);
     }
 
     fn is_gone(&self) -> bool {
         self.gone
-    }
-
-    fn counters(&self) -> &Arc<PortCounters> {
-        &self.counters
     }
 
     fn close(self: Box<Self>) -> Vec<Frame> {
@@ -298,7 +268,7 @@ fn refusal(error: Errno) -> Reason {
 /// Inserts a tag after the addresses (IEEE 802.1Q). Returns whether there was room.
 fn insert_tag(frame: &mut Frame, tag: Tag) -> bool {
     const ADDRESSES_LEN: usize = 12;
-    if frame.len() < ETHERNET_LEN || frame.retreat(TAG_LEN).is_err() {
+    if frame.len() < eth::HEADER_LEN || frame.retreat(TAG_LEN).is_err() {
         return false;
     }
     let bytes = frame.bytes_mut();
@@ -358,8 +328,7 @@ fn tag_of(message: &libc::msghdr) -> Option<Tag> {
     if data.tp_status & VLAN_VALID == 0 {
         return None;
     }
-    const CUSTOMER_TAG: u16 = 0x8100;
-    let protocol = if data.tp_status & VLAN_TPID_VALID != 0 { data.tp_vlan_tpid } else { CUSTOMER_TAG };
+    let protocol = if data.tp_status & VLAN_TPID_VALID != 0 { data.tp_vlan_tpid } else { EtherType::VLAN.0 };
     let ([p0, p1], [c0, c1]) = (protocol.to_be_bytes(), data.tp_vlan_tci.to_be_bytes());
     Some([p0, p1, c0, c1])
 }

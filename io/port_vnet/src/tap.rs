@@ -6,8 +6,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
-
-use crate::header;
+use twinpath_port::vnet_header;
+use twinpath_sys::last_errno;
 
 const DEVICE: &str = "/dev/net/tun";
 
@@ -134,7 +134,7 @@ fn open_queue(name: &str, multi_queue: bool, first: bool) -> Result<OwnedFd, Tap
         Errno::BUSY | Errno::EXIST | Errno::INVAL if first => TapError::Exists(name.to_owned()),
         source => TapError::Make { name: name.to_owned(), source },
     })?;
-    let mut len = header::LEN as libc::c_int;
+    let mut len = vnet_header::LEN as libc::c_int;
     ioctl(fd.as_fd(), libc::TUNSETVNETHDRSZ, (&raw mut len).cast())
         .map_err(setting(name, "TUNSETVNETHDRSZ"))?;
     Ok(fd)
@@ -227,8 +227,4 @@ fn ioctl_value(fd: BorrowedFd<'_>, request: libc::Ioctl, argument: u64) -> Resul
     // SAFETY: these requests take their argument by value and touch none of our memory.
     let result = unsafe { libc::ioctl(fd.as_raw_fd(), request, argument) };
     if result < 0 { Err(last_errno()) } else { Ok(result) }
-}
-
-pub(crate) fn last_errno() -> Errno {
-    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }

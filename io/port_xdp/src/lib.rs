@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use rustix::net::SendFlags;
 use twinpath_frame::{Burst, CHUNK_SIZE, Frame, Pool, Region, UMEM_CHUNK_DATA_MAX};
 use twinpath_inspect::Reason;
-use twinpath_port::{Capabilities, PortCounters, PortId, PortQueue, WaitSource};
+use twinpath_port::{Capabilities, PortCounters, PortQueue, QueueInfo, Received, WaitSource};
 use twinpath_rings::pending::Pending;
 use twinpath_rings::xsk::{Consumer, Descriptor, Producer};
 use twinpath_time::Instant;
@@ -45,8 +45,7 @@ pub fn lost_frames(socket: impl AsFd) -> u64 {
 /// One queue on the XDP path.
 #[derive(Debug)]
 pub struct XdpPort {
-    id: PortId,
-    ifindex: u32,
+    info: QueueInfo,
     socket: OwnedFd,
     fill: Producer<u64>,
     completion: Consumer<u64>,
@@ -58,11 +57,9 @@ pub struct XdpPort {
     /// Frames in the fill ring or filled by the kernel.
     filled: u32,
     fill_target: u32,
-    zero_copy: bool,
     virtual_device: bool,
     /// Whether the interface is down or gone: frames in the transmit ring cannot leave, so sleeping is right.
     stuck: bool,
-    counters: Arc<PortCounters>,
 }
 
 impl XdpPort {
@@ -74,8 +71,7 @@ impl XdpPort {
     pub fn open(config: &XdpConfig, umem: Option<&Umem>, region: &Region) -> Result<Self, OpenError> {
         let opened = open::open(config, umem, region)?;
         Ok(Self {
-            id: config.id,
-            ifindex: config.ifindex,
+            info: QueueInfo::new(config.id, config.ifindex),
             socket: opened.socket,
             fill: opened.fill,
             completion: opened.completion,
@@ -85,17 +81,15 @@ impl XdpPort {
             pending: None,
             filled: 0,
             fill_target: if config.receives { config.ring_frames } else { 0 },
-            zero_copy: opened.zero_copy,
             virtual_device: config.virtual_device,
             stuck: false,
-            counters: Arc::default(),
         })
     }
 
     /// Makes it count in `counters`, those of a port that this queue is a part of.
     #[must_use]
     pub fn counting_in(mut self, counters: Arc<PortCounters>) -> Self {
-        self.counters = counters;
+        self.info.counters = counters;
         self
     }
 
@@ -109,7 +103,7 @@ impl XdpPort {
     /// Claims were withdrawn: discards the frames that came before.
     #[cold]
     fn discard(&mut self, pool: &mut Pool) {
-        let Self { receive, lent, counters, filled, .. } = self;
+        let Self { receive, lent, info: QueueInfo { counters, .. }, filled, .. } = self;
         receive.take(u32::MAX, |descriptor| {
             *filled = filled.saturating_sub(1);
             match lent.back(descriptor.addr) {
@@ -160,7 +154,7 @@ impl XdpPort {
 
     /// Releases sent frames to the pool.
     fn complete(&mut self, pool: &mut Pool) {
-        let Self { completion, lent, counters, .. } = self;
+        let Self { completion, lent, info: QueueInfo { counters, .. }, .. } = self;
         completion.take(u32::MAX, |addr| match lent.back(addr) {
             Some((frame, _)) => pool.release(frame),
             None => counters.drops.add(Reason::BadDescriptor, 1),
@@ -170,7 +164,7 @@ impl XdpPort {
     /// Calls the kernel until it has taken all of the transmit ring, or returns an error that makes it impossible.
     fn kick(&mut self) {
         for _ in 0..KICKS_MAX {
-            self.counters.kicks.add(1);
+            self.info.counters.kicks.add(1);
             match rustix::net::send(&self.socket, &[], SendFlags::DONTWAIT) {
                 Ok(_) | Err(Errno::AGAIN) if self.transmit.pending() > 0 => {}
                 Ok(_) | Err(Errno::AGAIN | Errno::BUSY | Errno::NOBUFS | Errno::INTR) => return,
@@ -191,7 +185,7 @@ impl WaitSource for XdpPort {
 
     fn arm(&mut self) -> bool {
         if self.fill.needs_wakeup() {
-            self.counters.kicks.add(1);
+            self.info.counters.kicks.add(1);
             let _ = rustix::net::recv(&self.socket, &mut [0u8; 0][..], rustix::net::RecvFlags::DONTWAIT);
         }
         // Unsent frames need another turn, unless none can be sent at the moment.
@@ -208,20 +202,14 @@ impl WaitSource for XdpPort {
 }
 
 impl PortQueue for XdpPort {
-    fn id(&self) -> PortId {
-        self.id
-    }
-
-    fn ifindex(&self) -> u32 {
-        self.ifindex
+    fn info(&self) -> &QueueInfo {
+        &self.info
     }
 
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             frame_len_max: UMEM_CHUNK_DATA_MAX,
             partial_checksums: self.virtual_device,
-            own_region: true,
-            zero_copy: self.zero_copy,
             ..Capabilities::default()
         }
     }
@@ -234,8 +222,8 @@ impl PortQueue for XdpPort {
         if self.pending.as_ref().is_some_and(|pending| !pending.may_take()) {
             self.discard(pool);
         }
-        let Self { receive, lent, counters, id, filled, .. } = self;
-        let (mut frames, mut bytes) = (0, 0);
+        let Self { receive, lent, info: QueueInfo { id, counters, .. }, filled, .. } = self;
+        let mut received = Received::new(now, *id);
         receive.take(burst.room() as u32, |descriptor| {
             *filled = filled.saturating_sub(1);
             let Some((mut frame, offset)) = lent.back(descriptor.addr) else {
@@ -247,18 +235,9 @@ impl PortQueue for XdpPort {
                 pool.release(frame);
                 return;
             }
-            let meta = frame.meta_mut();
-            (meta.arrival, meta.port, meta.queue) = (now, id.port, id.queue);
-            frames += 1;
-            bytes += u64::from(descriptor.len);
-            if let Err(frame) = burst.push(frame) {
-                pool.release(frame);
-            }
+            received.push(frame, descriptor.len as usize, pool, burst);
         });
-        if frames > 0 {
-            self.counters.frames_in.add(frames);
-            self.counters.bytes_in.add(bytes);
-        }
+        received.count(counters);
         if self.filled < self.fill_target {
             self.refill(pool);
         }
@@ -266,7 +245,7 @@ impl PortQueue for XdpPort {
 
     fn transmit(&mut self, pool: &mut Pool, burst: &mut Burst) {
         if self.is_withdrawn() {
-            self.counters.drops.add(Reason::WorkerStuck, burst.len() as u64);
+            self.info.counters.drops.add(Reason::WorkerStuck, burst.len() as u64);
             return burst.release(usize::MAX, pool);
         }
         if self.transmit.free(burst.len() as u32) < burst.len() as u32 {
@@ -280,12 +259,12 @@ impl PortQueue for XdpPort {
                 bytes += frame.len() as u64;
                 self.lent.lend(frame);
             } else {
-                self.counters.drops.add(Reason::PortFull, 1);
+                self.info.counters.drops.add(Reason::PortFull, 1);
                 pool.release(frame);
             }
         }
-        self.counters.frames_out.add(frames);
-        self.counters.bytes_out.add(bytes);
+        self.info.counters.frames_out.add(frames);
+        self.info.counters.bytes_out.add(bytes);
     }
 
     fn flush(&mut self, pool: &mut Pool) {
@@ -299,10 +278,6 @@ impl PortQueue for XdpPort {
     #[inline]
     fn is_withdrawn(&self) -> bool {
         self.pending.as_ref().is_some_and(Pending::is_withdrawn)
-    }
-
-    fn counters(&self) -> &Arc<PortCounters> {
-        &self.counters
     }
 
     fn close(self: Box<Self>) -> Vec<Frame> {

@@ -5,11 +5,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::sockopt::{
     set_xdp_rx_ring_size, set_xdp_tx_ring_size, set_xdp_umem_completion_ring_size,
-    set_xdp_umem_fill_ring_size, set_xdp_umem_reg, xdp_mmap_offsets, xdp_options,
+    set_xdp_umem_fill_ring_size, set_xdp_umem_reg, xdp_mmap_offsets,
 };
 use rustix::net::xdp::{
-    SocketAddrXdp, SocketAddrXdpFlags, SocketAddrXdpWithSharedUmem, XdpOptionsFlags, XdpRingOffset,
-    XdpUmemReg, XdpUmemRegFlags,
+    SocketAddrXdp, SocketAddrXdpFlags, SocketAddrXdpWithSharedUmem, XdpRingOffset, XdpUmemReg,
+    XdpUmemRegFlags,
 };
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
 use twinpath_frame::{CHUNK_SIZE, Mapping, Region};
@@ -117,7 +117,6 @@ pub(crate) struct Opened {
     pub(crate) completion: Consumer<u64>,
     pub(crate) receive: Consumer<Descriptor>,
     pub(crate) transmit: Producer<Descriptor>,
-    pub(crate) zero_copy: bool,
 }
 
 pub(crate) fn open(config: &XdpConfig, umem: Option<&Umem>, region: &Region) -> Result<Opened, OpenError> {
@@ -154,9 +153,7 @@ pub(crate) fn open(config: &XdpConfig, umem: Option<&Umem>, region: &Region) -> 
     let transmit = Producer::new(mapping, at, frames).map_err(bad("transmit"))?;
 
     bind_queue(&socket, config, umem)?;
-    let zero_copy =
-        xdp_options(&socket).is_ok_and(|options| options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY));
-    Ok(Opened { socket, fill, completion, receive, transmit, zero_copy })
+    Ok(Opened { socket, fill, completion, receive, transmit })
 }
 
 fn register(socket: &OwnedFd, region: &Region) -> Result<(), OpenError> {

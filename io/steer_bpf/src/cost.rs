@@ -11,6 +11,7 @@ use aya::programs::{
     ProgramError, SchedClassifier, SocketFilter, TestRun, TestRunOptions, TestRunResult, Xdp,
 };
 use twinpath_steer::Table;
+use twinpath_wire::eth;
 
 use crate::empty::Empty;
 use crate::steering::{FILTER, INGRESS, REDIRECT};
@@ -62,7 +63,7 @@ pub fn program_costs(
     }
     // A packet socket's filter reads from the start of the data. In a test run that is the IP header: with a second
     // Ethernet header in front it reads the same bytes as on a device.
-    let double = |frame: &Vec<u8>| [frame.get(..ETHERNET_LEN).unwrap_or_default(), frame].concat();
+    let double = |frame: &Vec<u8>| [frame.get(..eth::HEADER_LEN).unwrap_or_default(), frame].concat();
     let doubled: Vec<Vec<u8>> = frames.iter().map(double).collect();
     let (filter, nothing) = (us.loaded(FILTER)?, none.program("empty_filter")?);
     let at_filter = compare("socket filter", socket(filter)?, socket(nothing)?, &doubled)?;
@@ -71,8 +72,6 @@ pub fn program_costs(
     let at_ingress = compare("tc ingress", tc(ingress)?, tc(nothing)?, &frames)?;
     Ok(at_filter.into_iter().zip(at_ingress).map(|(filter, ingress)| vec![filter, ingress]).collect())
 }
-
-const ETHERNET_LEN: usize = 14;
 
 /// Measures a program on each frame, in turns with the empty one.
 fn compare<P: RunTest>(

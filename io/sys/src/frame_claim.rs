@@ -7,17 +7,20 @@
 //! block it. It belongs to the interface, whatever files the process sees, and it ends with the socket, however the
 //! process ends. The address is locally administered (IEEE 802, bit 1 of the first byte), nobody sends to it, and the
 //! socket receives nothing.
-#![allow(unsafe_code, reason = "memberships of packet sockets have no safe wrapper")]
+#![cfg_attr(test, allow(unsafe_code, reason = "a test gives up its user's rights on a thread of its own"))]
 
-use std::ffi::c_void;
 use std::fmt::Write as _;
 use std::fs::read_to_string;
 use std::io;
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use rustix::net::{SocketFlags, SocketType};
 
 use crate::descriptors::close_late;
+use crate::packet_socket::{self, Membership};
+
+/// A socket of this protocol receives nothing.
+const NO_PROTOCOL: u16 = 0;
 
 /// An EtherType held on an interface. Dropping it releases it, which takes an RCU grace period of the kernel.
 #[derive(Debug)]
@@ -33,12 +36,10 @@ impl FrameClaim {
     /// # Errors
     /// What socket(2), bind(2) and setsockopt(2) return: `EPERM` without CAP_NET_RAW.
     pub fn take(ifindex: u32, ethertype: u16) -> io::Result<Option<Self>> {
-        // Without a protocol it receives nothing, on no interface.
-        let socket = socket_with(AddressFamily::PACKET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
-        let socket = close_late(socket);
-        bind(&socket, ifindex)?;
+        let socket = close_late(packet_socket::open(SocketType::DGRAM, SocketFlags::empty())?);
+        packet_socket::bind(&socket, ifindex, NO_PROTOCOL)?;
         let address = address(ifindex, ethertype);
-        join(&socket, ifindex, address)?;
+        packet_socket::add_membership(&socket, ifindex, Membership::Multicast(address))?;
         // From now on every other process sees us, and we see every process that came before.
         let list = read_to_string("/proc/thread-self/net/dev_mcast")?;
         Ok((count(&list, ifindex, address) == Some(1)).then_some(Self { ethertype, _socket: socket }))
@@ -89,39 +90,6 @@ fn count(list: &str, ifindex: u32, address: [u8; 6]) -> Option<u32> {
         let [index, _, users, _, found] = columns.as_slice() else { return None };
         (index.parse() == Ok(ifindex) && *found == digits).then(|| users.parse().ok())?
     })
-}
-
-fn bind(socket: &OwnedFd, ifindex: u32) -> io::Result<()> {
-    // SAFETY: an all-zero sockaddr_ll is a valid value of a struct of plain integers.
-    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
-    address.sll_family = libc::AF_PACKET as u16;
-    address.sll_ifindex = ifindex as i32;
-    let length = size_of_val(&address) as libc::socklen_t;
-    // SAFETY: the pointer and length describe `address`, which lives across the call.
-    let bound =
-        unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast::<libc::sockaddr>(), length) };
-    if bound == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
-fn join(socket: &OwnedFd, ifindex: u32, address: [u8; 6]) -> io::Result<()> {
-    let [a, b, c, d, e, f] = address;
-    let wanted = libc::packet_mreq {
-        mr_ifindex: ifindex as i32,
-        mr_type: libc::PACKET_MR_MULTICAST as u16,
-        mr_alen: address.len() as u16,
-        mr_address: [a, b, c, d, e, f, 0, 0],
-    };
-    // SAFETY: the pointer and length describe `wanted`, which lives across the call.
-    let joined = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_PACKET,
-            libc::PACKET_ADD_MEMBERSHIP,
-            (&raw const wanted).cast::<c_void>(),
-            size_of_val(&wanted) as libc::socklen_t,
-        )
-    };
-    if joined == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 #[cfg(test)]

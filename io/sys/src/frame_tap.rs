@@ -1,9 +1,6 @@
 //! A packet socket that receives the frames of an interface in both directions, with the kernel's time stamps
 //! (packet(7)).
-#![allow(
-    unsafe_code,
-    reason = "recvmsg(2) with a timestamp beside the bytes; sockaddr_ll has no safe wrapper"
-)]
+#![allow(unsafe_code, reason = "recvmsg(2) with a timestamp beside the bytes has no safe wrapper")]
 
 use std::io;
 use std::mem::{self, MaybeUninit};
@@ -11,7 +8,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr;
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
+use rustix::net::{SocketFlags, SocketType, sockopt};
+
+use crate::errno::last_errno;
+use crate::packet_socket;
 
 /// Bytes; enough for all frames between two reads: each is charged with the memory of its whole buffer.
 const RECEIVE_BUFFER: usize = 64 << 20;
@@ -45,24 +45,11 @@ impl FrameTap {
     /// # Errors
     /// What the kernel returned: ENODEV without such an interface, EPERM without CAP_NET_RAW.
     pub fn open(interface: &str) -> io::Result<Self> {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        // No protocol yet: before the bind it would get the frames of every interface.
-        let fd = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?;
+        let fd = packet_socket::open(SocketType::RAW, SocketFlags::NONBLOCK)?;
         let index = rustix::net::netdevice::name_to_index(&fd, interface)?;
         sockopt::set_socket_recv_buffer_size_force(&fd, RECEIVE_BUFFER)?;
         set(&fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS)?;
-        // SAFETY: an all-zero sockaddr_ll is a valid value of a struct of plain integers.
-        let mut address: libc::sockaddr_ll = unsafe { mem::zeroed() };
-        address.sll_family = libc::AF_PACKET as u16;
-        address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
-        address.sll_ifindex = index as i32;
-        // SAFETY: the pointer and length describe `address`, which lives across the call.
-        let bound = unsafe {
-            libc::bind(fd.as_raw_fd(), (&raw const address).cast(), size_of_val(&address) as libc::socklen_t)
-        };
-        if bound != 0 {
-            return Err(io::Error::last_os_error());
-        }
+        packet_socket::bind(&fd, index, libc::ETH_P_ALL as u16)?;
         Ok(Self { fd })
     }
 
@@ -84,8 +71,7 @@ impl FrameTap {
         message.msg_controllen = control.0.len();
         // SAFETY: every pointer in `message` is to a live value of the length said there, for the length of the call.
         let length = unsafe { libc::recvmsg(self.fd.as_raw_fd(), &raw mut message, libc::MSG_TRUNC) };
-        let length = usize::try_from(length)
-            .map_err(|_| Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO))?;
+        let length = usize::try_from(length).map_err(|_| last_errno())?;
         // SAFETY: all-zero bytes are a valid sockaddr_ll, and the kernel wrote nothing but integers into it.
         let address = unsafe { address.assume_init() };
         Ok(Tapped {
@@ -101,20 +87,7 @@ impl FrameTap {
     /// # Errors
     /// What getsockopt(2) returns.
     pub fn dropped(&self) -> io::Result<u32> {
-        // SAFETY: an all-zero tpacket_stats is a valid value of a struct of plain integers.
-        let mut stats: libc::tpacket_stats = unsafe { mem::zeroed() };
-        let mut length = size_of_val(&stats) as libc::socklen_t;
-        // SAFETY: the pointers describe `stats` and its length, which live across the call.
-        let result = unsafe {
-            libc::getsockopt(
-                self.fd.as_raw_fd(),
-                libc::SOL_PACKET,
-                libc::PACKET_STATISTICS,
-                (&raw mut stats).cast(),
-                &raw mut length,
-            )
-        };
-        if result == 0 { Ok(stats.tp_drops) } else { Err(io::Error::last_os_error()) }
+        Ok(packet_socket::lost_frames(&self.fd)?)
     }
 }
 

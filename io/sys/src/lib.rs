@@ -12,6 +12,7 @@ pub mod clock;
 pub mod cpu_request;
 pub mod cpuidle;
 pub mod descriptors;
+pub mod errno;
 pub mod ethtool;
 pub mod eventfd;
 pub mod fd_passing;
@@ -30,6 +31,7 @@ pub mod udp_socket;
 
 pub use alive::Alive;
 pub use cpu_request::CpuRequest;
+pub use errno::last_errno;
 pub use eventfd::EventFd;
 pub use frame_claim::FrameClaim;
 pub use frame_tap::FrameTap;

@@ -1,12 +1,190 @@
-//! A plain packet socket for whole frames of one EtherType, one system call each (packet(7)).
-#![allow(unsafe_code, reason = "sockaddr_ll has no safe wrapper")]
+//! Packet sockets (packet(7)): their system calls, which the ports use step by step, and a plain socket for whole frames
+//! of one EtherType, one system call each.
+#![allow(unsafe_code, reason = "sockaddr_ll and the options of packet sockets have no safe wrapper")]
 
-use std::ffi::{CString, c_void};
+use std::ffi::{CString, c_int, c_void};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with};
+
+use crate::errno::last_errno;
+
+/// Which step of opening failed.
+#[derive(Debug, thiserror::Error)]
+pub enum PacketSocketError {
+    /// `socket(2)` failed.
+    #[error("cannot open a packet socket: {0}; it needs CAP_NET_RAW (run as root, or grant the capability)")]
+    Socket(Errno),
+    /// A socket option was refused.
+    #[error("packet socket option {option}: {source}")]
+    Option {
+        /// Its name.
+        option: &'static str,
+        /// The kernel's error.
+        source: Errno,
+    },
+    /// `bind(2)` to the interface failed.
+    #[error("cannot bind the packet socket to interface index {ifindex}: {source}")]
+    Bind {
+        /// Index of the interface.
+        ifindex: u32,
+        /// The kernel's error.
+        source: Errno,
+    },
+}
+
+impl PacketSocketError {
+    /// The kernel's error.
+    #[must_use]
+    pub const fn errno(&self) -> Errno {
+        match self {
+            Self::Socket(source) | Self::Option { source, .. } | Self::Bind { source, .. } => *source,
+        }
+    }
+}
+
+impl From<PacketSocketError> for io::Error {
+    fn from(error: PacketSocketError) -> Self {
+        error.errno().into()
+    }
+}
+
+/// Opens a socket that is not bound yet. Without a protocol it receives nothing, on no interface. It is always closed on
+/// exec.
+///
+/// # Errors
+/// [`PacketSocketError::Socket`].
+pub fn open(kind: SocketType, flags: SocketFlags) -> Result<OwnedFd, PacketSocketError> {
+    socket_with(AddressFamily::PACKET, kind, flags | SocketFlags::CLOEXEC, None)
+        .map_err(PacketSocketError::Socket)
+}
+
+/// Binds the socket to an interface, to receive the frames of EtherType `protocol` (`ETH_P_ALL`: all; 0: none).
+///
+/// # Errors
+/// [`PacketSocketError::Bind`].
+pub fn bind(socket: impl AsFd, ifindex: u32, protocol: u16) -> Result<(), PacketSocketError> {
+    // SAFETY: an all-zero sockaddr_ll is a valid value of a struct of plain integers.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = protocol.to_be();
+    address.sll_ifindex = ifindex as c_int;
+    // SAFETY: the pointer and length describe `address`, which lives across the call.
+    let result = unsafe {
+        libc::bind(
+            socket.as_fd().as_raw_fd(),
+            (&raw const address).cast::<libc::sockaddr>(),
+            size_of_val(&address) as libc::socklen_t,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(PacketSocketError::Bind { ifindex, source: last_errno() }) }
+}
+
+/// Sets an integer option of packet sockets; `option` is its name, for the error.
+///
+/// # Errors
+/// [`PacketSocketError::Option`].
+pub fn set(
+    socket: impl AsFd,
+    option: &'static str,
+    number: c_int,
+    value: c_int,
+) -> Result<(), PacketSocketError> {
+    set_option(socket.as_fd(), option, number, &value)
+}
+
+/// Requests a receive ring (PACKET_RX_RING), which the caller then maps.
+///
+/// # Errors
+/// [`PacketSocketError::Option`].
+pub fn make_receive_ring(socket: impl AsFd, ring: &libc::tpacket_req) -> Result<(), PacketSocketError> {
+    set_option(socket.as_fd(), "PACKET_RX_RING", libc::PACKET_RX_RING, ring)
+}
+
+/// Joins the fan-out group, whose members share frames by flow hash. The kernel then receives the frames with one hook
+/// for the group, which ignores the socket's PACKET_IGNORE_OUTGOING: `ignores_outgoing` sets the group's own flag for
+/// that (`fanout_add`, net/packet/af_packet.c). A kernel without that flag ignores or refuses it.
+///
+/// # Errors
+/// [`PacketSocketError::Option`].
+pub fn join_fanout(socket: impl AsFd, group: u16, ignores_outgoing: bool) -> Result<(), PacketSocketError> {
+    let flags = if ignores_outgoing { libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING } else { 0 };
+    let mode = (libc::PACKET_FANOUT_HASH | flags) as c_int;
+    set(socket, "PACKET_FANOUT", libc::PACKET_FANOUT, c_int::from(group) | mode << 16)
+}
+
+/// Frames that an interface receives in addition to its own, as long as the socket is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Membership {
+    /// All frames.
+    Promiscuous,
+    /// Frames for this link-layer multicast address.
+    Multicast([u8; 6]),
+}
+
+/// Adds a membership to the interface (PACKET_ADD_MEMBERSHIP).
+///
+/// # Errors
+/// [`PacketSocketError::Option`].
+pub fn add_membership(
+    socket: impl AsFd,
+    ifindex: u32,
+    membership: Membership,
+) -> Result<(), PacketSocketError> {
+    let mut wanted = libc::packet_mreq {
+        mr_ifindex: ifindex as c_int,
+        mr_type: libc::PACKET_MR_PROMISC as u16,
+        mr_alen: 0,
+        mr_address: [0; 8],
+    };
+    if let Membership::Multicast(address) = membership {
+        wanted.mr_type = libc::PACKET_MR_MULTICAST as u16;
+        wanted.mr_alen = address.len() as u16;
+        wanted.mr_address[..address.len()].copy_from_slice(&address);
+    }
+    set_option(socket.as_fd(), "PACKET_ADD_MEMBERSHIP", libc::PACKET_ADD_MEMBERSHIP, &wanted)
+}
+
+fn set_option<T>(
+    socket: BorrowedFd<'_>,
+    option: &'static str,
+    number: c_int,
+    value: &T,
+) -> Result<(), PacketSocketError> {
+    // SAFETY: the pointer and length describe `value`, which lives across the call.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_PACKET,
+            number,
+            std::ptr::from_ref(value).cast::<c_void>(),
+            size_of::<T>() as libc::socklen_t,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(PacketSocketError::Option { option, source: last_errno() }) }
+}
+
+/// Frames lost since the last call because the socket's buffer or ring was full (reading PACKET_STATISTICS resets it).
+///
+/// # Errors
+/// What `getsockopt(2)` returns.
+pub fn lost_frames(socket: impl AsFd) -> Result<u32, Errno> {
+    let mut statistics = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
+    let mut len = size_of_val(&statistics) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes into a struct of that size, made of plain integers.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_PACKET,
+            libc::PACKET_STATISTICS,
+            (&raw mut statistics).cast::<c_void>(),
+            &raw mut len,
+        )
+    };
+    if result == 0 { Ok(statistics.tp_drops) } else { Err(last_errno()) }
+}
 
 /// A packet socket bound to one interface. It blocks unless its descriptor is set to non-blocking.
 #[derive(Debug)]
@@ -19,40 +197,11 @@ impl PacketSocket {
     /// frames there. With an `ethertype` of 0 it only sends.
     ///
     /// # Errors
-    /// What `socket(2)` and `bind(2)` return.
+    /// What `socket(2)`, `setsockopt(2)` and `bind(2)` return.
     pub fn open(ifindex: u32, ethertype: u16) -> io::Result<Self> {
-        // No protocol yet: before the bind it would get the frames of every interface.
-        let fd = socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
-        // SAFETY: an all-zero sockaddr_ll is a valid value of a struct of plain integers.
-        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
-        address.sll_family = libc::AF_PACKET as u16;
-        address.sll_protocol = ethertype.to_be();
-        address.sll_ifindex = ifindex as i32;
-        // SAFETY: the pointer and length describe `address`, which lives across the call.
-        let bound = unsafe {
-            libc::bind(
-                fd.as_raw_fd(),
-                (&raw const address).cast::<libc::sockaddr>(),
-                size_of_val(&address) as libc::socklen_t,
-            )
-        };
-        if bound != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        let on: libc::c_int = 1;
-        // SAFETY: the pointer and length describe `on`, which lives across the call.
-        let ignored = unsafe {
-            libc::setsockopt(
-                fd.as_raw_fd(),
-                libc::SOL_PACKET,
-                libc::PACKET_IGNORE_OUTGOING,
-                (&raw const on).cast::<c_void>(),
-                size_of_val(&on) as libc::socklen_t,
-            )
-        };
-        if ignored != 0 {
-            return Err(io::Error::last_os_error());
-        }
+        let fd = open(SocketType::RAW, SocketFlags::empty())?;
+        set(&fd, "PACKET_IGNORE_OUTGOING", libc::PACKET_IGNORE_OUTGOING, 1)?;
+        bind(&fd, ifindex, ethertype)?;
         Ok(Self { fd })
     }
 

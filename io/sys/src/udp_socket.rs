@@ -10,6 +10,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
 
+use crate::errno::last_errno;
+
 /// Room for one `in6_pktinfo` and its header, aligned as the kernel requires.
 #[repr(align(8))]
 struct Control([u8; 64]);
@@ -262,10 +264,6 @@ fn set_option(fd: impl AsFd, level: c_int, option: c_int, value: c_int) -> Resul
         )
     };
     if result == 0 { Ok(()) } else { Err(last_errno()) }
-}
-
-fn last_errno() -> Errno {
-    Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
 
 #[cfg(test)]

@@ -15,8 +15,6 @@ const ALL: Capabilities = Capabilities {
     partial_checksums: false,
     segmentation: true,
     multi_buffer: true,
-    own_region: false,
-    zero_copy: false,
 };
 const NONE: Capabilities = Capabilities {
     frame_len_max: 1_792,
@@ -24,8 +22,6 @@ const NONE: Capabilities = Capabilities {
     partial_checksums: false,
     segmentation: false,
     multi_buffer: false,
-    own_region: false,
-    zero_copy: false,
 };
 
 /// UDP 192.0.2.1:7 to 192.0.2.2:9 behind 20 bytes of anything, its checksum left to hardware (see the tests of

@@ -6,12 +6,14 @@
 use std::fs::File;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{SocketFlags, SocketType};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
+use twinpath_sys::packet_socket;
 
 pub(crate) const NEAR: &str = "tpnear";
 const FAR: &str = "tpfar";
@@ -121,23 +123,11 @@ pub(crate) struct PacketSocket(OwnedFd);
 impl PacketSocket {
     /// `protocol` 0: only for sending. `prepare` runs before the first frame can arrive.
     pub(crate) fn new(ifindex: u32, protocol: u16, prepare: impl FnOnce(BorrowedFd<'_>)) -> Self {
-        // SAFETY: a plain system call that returns a new descriptor or -1.
-        let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
-        assert!(fd >= 0, "{}", io::Error::last_os_error());
-        // SAFETY: the descriptor is new and ours.
-        let socket = Self(unsafe { OwnedFd::from_raw_fd(fd) });
+        let socket = Self(packet_socket::open(SocketType::RAW, SocketFlags::empty()).unwrap());
         set_option(&socket.0, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1);
         set_option(&socket.0, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, 512 << 20);
         prepare(socket.0.as_fd());
-        // SAFETY: all zeroes is a value of this struct of integers.
-        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
-        address.sll_family = libc::AF_PACKET as u16;
-        address.sll_protocol = protocol.to_be();
-        address.sll_ifindex = ifindex as i32;
-        // SAFETY: the address outlives the call, its size is given.
-        let bound =
-            unsafe { libc::bind(fd, (&raw const address).cast(), size_of::<libc::sockaddr_ll>() as u32) };
-        assert_eq!(bound, 0, "{}", io::Error::last_os_error());
+        packet_socket::bind(&socket, ifindex, protocol).unwrap();
         socket
     }
 

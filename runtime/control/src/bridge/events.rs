@@ -9,10 +9,11 @@ use twinpath_command::{Request, Server};
 use twinpath_mirror::Event;
 use twinpath_mirror::table::Link;
 use twinpath_path::device;
-use twinpath_port_vnet::{lost_frames, set_listening};
+use twinpath_port_vnet::set_listening;
 use twinpath_report::{self as report, Report};
 use twinpath_steer_bpf::Crossed;
 use twinpath_sys::clock;
+use twinpath_sys::packet_socket;
 use twinpath_worker::Event as WorkerEvent;
 
 use super::links::state;
@@ -361,7 +362,7 @@ impl Bridge {
     fn report(&mut self) -> Report {
         // Reading what a socket lost sets it to zero there.
         for (socket, lost) in &mut self.port.sockets {
-            *lost += u64::from(lost_frames(socket));
+            *lost += u64::from(packet_socket::lost_frames(socket).unwrap_or(0));
         }
         let pool_bytes = self.workers.iter().map(super::WorkerHandle::pool_bytes).sum::<u64>();
         Report {

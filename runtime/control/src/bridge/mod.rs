@@ -24,9 +24,10 @@ use twinpath_command::{Server, default_socket, run_directory};
 use twinpath_config::Sandbox;
 use twinpath_mirror::table::Link;
 use twinpath_mirror::{Mirror, MirrorError};
-use twinpath_port_vnet::{Offloads, SocketError, TapError, TapHandle};
+use twinpath_port_vnet::{Offloads, TapError, TapHandle};
 use twinpath_report as report;
 use twinpath_steer_bpf::{Crossed, Exclusive, SteerError};
+use twinpath_sys::packet_socket::PacketSocketError;
 use twinpath_time::Instant;
 use twinpath_worker::idle::IdleConfig;
 use twinpath_worker::panics;
@@ -153,7 +154,7 @@ pub enum BridgeError {
     Tap(#[from] TapError),
     /// A packet socket.
     #[error("{0}")]
-    Socket(#[from] SocketError),
+    Socket(#[from] PacketSocketError),
     /// The BPF side.
     #[error("{0}")]
     Steer(#[from] SteerError),

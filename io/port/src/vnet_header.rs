@@ -5,7 +5,7 @@
 use twinpath_frame::{Checksum, Gso, GsoKind, Meta};
 
 /// Bytes in front of each frame.
-pub(crate) const LEN: usize = 10;
+pub const LEN: usize = 10;
 
 const NEEDS_CSUM: u8 = 1;
 const DATA_VALID: u8 = 2;
@@ -18,10 +18,13 @@ const GSO_ECN: u8 = 0x80;
 
 /// A kind of segmentation that is not supported (UDP fragmentation, or a later one).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct UnknownKind;
+pub struct UnknownKind;
 
 /// Reads `header` into `meta`.
-pub(crate) fn decode(header: &[u8; LEN], meta: &mut Meta) -> Result<(), UnknownKind> {
+///
+/// # Errors
+/// [`UnknownKind`].
+pub fn decode(header: &[u8; LEN], meta: &mut Meta) -> Result<(), UnknownKind> {
     let [flags, kind, h0, h1, g0, g1, s0, s1, o0, o1] = *header;
     meta.gso = Gso {
         kind: match kind & !GSO_ECN {
@@ -47,7 +50,8 @@ pub(crate) fn decode(header: &[u8; LEN], meta: &mut Meta) -> Result<(), UnknownK
 }
 
 /// The header for `meta`.
-pub(crate) fn encode(meta: &Meta) -> [u8; LEN] {
+#[must_use]
+pub fn encode(meta: &Meta) -> [u8; LEN] {
     let mut header = [0; LEN];
     match meta.checksum {
         // Without the offsets the kernel cannot complete the checksum; the receiver will check it as it is.
