@@ -207,6 +207,6 @@ impl<S: Service + Clone + 'static> Builder<S> {
         let faults: Vec<String> =
             config.validate().into_iter().chain(files).map(|fault| fault.to_string()).collect();
         let plan = Plan::of(&config).filter(|_| faults.is_empty()).ok_or(Error::Invalid(faults))?;
-        Ok(instance::run(plan, &[service], None, ready)?)
+        Ok(instance::run(plan, &[Box::new(service)], None, ready)?)
     }
 }

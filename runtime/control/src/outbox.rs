@@ -8,7 +8,6 @@ use std::collections::VecDeque;
 
 use twinpath_inspect::Counter;
 use twinpath_serve::{DemuxCommand, ServeCommand};
-use twinpath_service::Service;
 use twinpath_stack::egress::Update;
 use twinpath_time::Duration;
 use twinpath_worker::Command;
@@ -45,7 +44,7 @@ impl EngineCommand for ServeCommand {
     }
 }
 
-impl<S: Service> EngineCommand for DemuxCommand<S> {
+impl EngineCommand for DemuxCommand {
     fn voids(&self, earlier: &Self) -> bool {
         matches!((self, earlier), (Self::Each(command), Self::Each(earlier)) if command.voids(earlier))
     }

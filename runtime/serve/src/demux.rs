@@ -106,40 +106,73 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
     v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok()
 }
 
+/// What a demultiplexer asks of the engine of one service. So services of several types are on one worker, and the code of each is
+/// compiled where its type is named.
+trait ServiceEngine: Engine<Command = ServeCommand, Event = ServeEvent> {
+    fn exchange_limits(&mut self, limits: &mut Limits);
+    fn leave(&mut self, now: Instant, io: &Io<'_, ServeEvent>);
+    fn is_drained(&self) -> bool;
+    fn forget(&self, io: &Io<'_, ServeEvent>);
+}
+
+impl<S: Service + 'static> ServiceEngine for ServeEngine<S> {
+    fn exchange_limits(&mut self, limits: &mut Limits) {
+        self.exchange_limits(limits);
+    }
+
+    fn leave(&mut self, now: Instant, io: &Io<'_, ServeEvent>) {
+        self.leave(now, io);
+    }
+
+    fn is_drained(&self) -> bool {
+        self.is_drained()
+    }
+
+    fn forget(&self, io: &Io<'_, ServeEvent>) {
+        self.forget(io);
+    }
+}
+
 /// One service of a worker.
-pub struct Slot<S: Service> {
-    engine: ServeEngine<S>,
+pub struct Slot {
+    engine: Box<dyn ServiceEngine>,
     counters: Arc<ServeCounters>,
     /// Told to leave: it is taken out once it has drained.
     leaving: bool,
 }
 
-impl<S: Service> Slot<S> {
+impl Slot {
     /// That service, and what it counts.
     #[must_use]
-    pub const fn new(engine: ServeEngine<S>, counters: Arc<ServeCounters>) -> Self {
-        Self { engine, counters, leaving: false }
+    pub fn new<S: Service + 'static>(engine: ServeEngine<S>, counters: Arc<ServeCounters>) -> Self {
+        Self { engine: Box::new(engine), counters, leaving: false }
+    }
+
+    /// What it counts.
+    #[must_use]
+    pub const fn counters(&self) -> &Arc<ServeCounters> {
+        &self.counters
     }
 }
 
 /// What control tells the services of a worker.
-pub enum DemuxCommand<S: Service> {
+pub enum DemuxCommand {
     /// The same to each of them.
     Each(ServeCommand),
     /// To the one in that slot.
     One(usize, ServeCommand),
     /// Take in services that wait, and hand frames on by other routes; answered by [`ServeEvent::Prepared`].
-    Prepare(Box<Prepare<S>>),
+    Prepare(Box<Prepare>),
     /// Other routes and limits, some services begin, and others leave; answered by [`ServeEvent::Switched`].
     Switch(Box<Switch>),
 }
 
 /// Services to come, which serve nothing before a [`Switch`] has them begin but the frames that the routes give them.
-pub struct Prepare<S: Service> {
+pub struct Prepare {
     /// For the answer.
     pub number: u32,
     /// Each with its slot, which is free.
-    pub services: Vec<(usize, Box<Slot<S>>)>,
+    pub services: Vec<(usize, Slot)>,
     /// Routes from now on.
     pub routes: Routes,
 }
@@ -159,8 +192,8 @@ pub struct Switch {
 }
 
 /// The services of one worker.
-pub struct Demux<S: Service> {
-    slots: Box<[Option<Box<Slot<S>>>]>,
+pub struct Demux {
+    slots: Box<[Option<Slot>]>,
     /// Slots in use, ascending.
     used: Vec<u8>,
     routes: Routes,
@@ -170,7 +203,7 @@ pub struct Demux<S: Service> {
     burst: Burst,
 }
 
-impl<S: Service> Demux<S> {
+impl Demux {
     /// Frames go by `routes`.
     #[must_use]
     pub fn new(routes: Routes) -> Self {
@@ -180,13 +213,13 @@ impl<S: Service> Demux<S> {
 
     /// With one service more, in a slot that is free.
     #[must_use]
-    pub fn with(mut self, slot: usize, service: Box<Slot<S>>) -> Self {
+    pub fn with(mut self, slot: usize, service: Slot) -> Self {
         self.put(slot, Some(service));
         self
     }
 
     /// Puts a service into a slot, or nothing; what was there.
-    fn put(&mut self, slot: usize, service: Option<Box<Slot<S>>>) -> Option<Box<Slot<S>>> {
+    fn put(&mut self, slot: usize, service: Option<Slot>) -> Option<Slot> {
         let former = self.slots.get_mut(slot).and_then(|place| std::mem::replace(place, service));
         self.used.clear();
         self.used.extend((0u8..).zip(&self.slots).filter_map(|(slot, at)| at.as_ref().map(|_| slot)));
@@ -199,10 +232,11 @@ impl<S: Service> Demux<S> {
         &mut self,
         slot: usize,
         io: &mut Io<'_, ServeEvent>,
-        call: impl FnOnce(&mut ServeEngine<S>, &mut Io<'_, ServeEvent>) -> T,
+        call: impl FnOnce(&mut dyn ServiceEngine, &mut Io<'_, ServeEvent>) -> T,
     ) -> Option<T> {
         let alone = self.is_single(slot);
-        let Slot { engine, counters, .. } = &mut **self.slots.get_mut(slot)?.as_mut()?;
+        let Slot { engine, counters, .. } = self.slots.get_mut(slot)?.as_mut()?;
+        let engine = &mut **engine;
         Some(if alone { call(engine, io) } else { call(engine, &mut io.part(slot, &counters.drops)) })
     }
 
@@ -217,21 +251,21 @@ impl<S: Service> Demux<S> {
     fn each(
         &mut self,
         io: &mut Io<'_, ServeEvent>,
-        mut call: impl FnMut(&mut ServeEngine<S>, &mut Io<'_, ServeEvent>),
+        mut call: impl FnMut(&mut dyn ServiceEngine, &mut Io<'_, ServeEvent>),
     ) {
         for at in 0..self.used.len() {
             self.one(usize::from(self.used[at]), io, &mut call);
         }
     }
 
-    fn engines(&self) -> impl Iterator<Item = &ServeEngine<S>> {
-        self.used.iter().filter_map(|slot| Some(&self.slots.get(usize::from(*slot))?.as_ref()?.engine))
+    fn engines(&self) -> impl Iterator<Item = &dyn ServiceEngine> {
+        self.used.iter().filter_map(|slot| Some(&*self.slots.get(usize::from(*slot))?.as_ref()?.engine))
     }
 
     /// Hands what was collected to its service.
     fn hand_on(&mut self, now: Instant, port: usize, slot: usize, io: &mut Io<'_, ServeEvent>) {
         let Self { slots, burst, .. } = self;
-        if let Some(Slot { engine, counters, .. }) = slots.get_mut(slot).and_then(Option::as_deref_mut) {
+        if let Some(Slot { engine, counters, .. }) = slots.get_mut(slot).and_then(Option::as_mut) {
             engine.receive(now, port, burst, &mut io.part(slot, &counters.drops));
         }
         // Only without any service there is something left.
@@ -242,8 +276,8 @@ impl<S: Service> Demux<S> {
     }
 }
 
-impl<S: Service + 'static> Demux<S> {
-    fn prepare(&mut self, now: Instant, mut prepare: Box<Prepare<S>>, io: &mut Io<'_, ServeEvent>) {
+impl Demux {
+    fn prepare(&mut self, now: Instant, mut prepare: Box<Prepare>, io: &mut Io<'_, ServeEvent>) {
         let mut outcome = Ok(());
         for (slot, service) in prepare.services.drain(..) {
             self.put(slot, Some(service));
@@ -264,7 +298,7 @@ impl<S: Service + 'static> Demux<S> {
         // First those that leave: what waits in a socket that both have is theirs.
         for slot in &switch.leave {
             self.one(*slot, io, |engine, io| engine.leave(now, io));
-            if let Some(service) = self.slots.get_mut(*slot).and_then(Option::as_deref_mut) {
+            if let Some(service) = self.slots.get_mut(*slot).and_then(Option::as_mut) {
                 self.leaving += usize::from(!std::mem::replace(&mut service.leaving, true));
             }
         }
@@ -278,20 +312,21 @@ impl<S: Service + 'static> Demux<S> {
     /// Takes out those that were told to leave and have drained.
     fn let_leave(&mut self, io: &mut Io<'_, ServeEvent>) {
         for slot in 0..self.slots.len() {
-            let is_done = |service: &Slot<S>| service.leaving && service.engine.is_drained();
-            if self.slots[slot].as_deref().is_some_and(is_done) {
+            let is_done = |service: &Slot| service.leaving && service.engine.is_drained();
+            if self.slots[slot].as_ref().is_some_and(is_done) {
                 self.one(slot, io, |engine, io| engine.forget(io));
-                if let Some(service) = self.put(slot, None) {
+                // Its counters are the engine's as well, so nothing is freed here.
+                if let Some(Slot { engine, .. }) = self.put(slot, None) {
                     self.leaving -= 1;
-                    let _ = io.tell_reserved(ServeEvent::Left { slot, service });
+                    let _ = io.tell_reserved(ServeEvent::Left { slot, service: engine });
                 }
             }
         }
     }
 }
 
-impl<S: Service + 'static> Engine for Demux<S> {
-    type Command = DemuxCommand<S>;
+impl Engine for Demux {
+    type Command = DemuxCommand;
     type Event = ServeEvent;
 
     fn start(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) -> Result<(), Errno> {
@@ -343,22 +378,22 @@ impl<S: Service + 'static> Engine for Demux<S> {
     }
 
     fn next_deadline(&self) -> Instant {
-        self.engines().map(Engine::next_deadline).min().unwrap_or(Instant::NEVER)
+        self.engines().map(|engine| engine.next_deadline()).min().unwrap_or(Instant::NEVER)
     }
 
     fn spins(&self) -> bool {
-        self.engines().any(Engine::spins)
+        self.engines().any(|engine| engine.spins())
     }
 
     fn found(&self) -> bool {
-        self.engines().any(Engine::found)
+        self.engines().any(|engine| engine.found())
     }
 
     fn rest(&mut self, io: &mut Io<'_, ServeEvent>) {
         self.each(io, |engine, io| engine.rest(io));
     }
 
-    fn command(&mut self, now: Instant, command: DemuxCommand<S>, io: &mut Io<'_, ServeEvent>) {
+    fn command(&mut self, now: Instant, command: DemuxCommand, io: &mut Io<'_, ServeEvent>) {
         match command {
             DemuxCommand::Each(command) => {
                 self.each(io, |engine, io| engine.command(now, command.clone(), io));

@@ -189,7 +189,7 @@ impl<S: Service> ServeEngine<S> {
         let KernelSide { udp, receives, listeners, connections, share, desk, waits } = config.kernel;
         let served = config.served;
         let Limits { share, connections, reply_limit } =
-            Limits::new(&service, share, connections, config.reply_rate);
+            Limits::new(service.may_loop(), share, connections, config.reply_rate);
         Self {
             service: Guarded::new(service),
             addresses: config.addresses,

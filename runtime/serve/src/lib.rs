@@ -14,6 +14,7 @@ mod frames;
 mod guarded;
 mod limits;
 mod pool;
+mod prototype;
 mod served;
 mod tcp;
 
@@ -23,5 +24,6 @@ pub use engine::{KernelSide, SOCKETS_MAX, ServeCommand, ServeConfig, ServeEngine
 pub use guarded::Panicked;
 pub use limits::Limits;
 pub use pool::{Desk, PoolLimits};
+pub use prototype::Prototype;
 pub use served::{Served, ServedPort};
 pub use tcp::{CHUNK, Share, TcpLimits};

@@ -3,7 +3,6 @@
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::Arc;
 
-use twinpath_service::Service;
 use twinpath_stack::reply_limit::ReplyLimit;
 
 use crate::tcp::Share;
@@ -18,11 +17,12 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// For one worker's engine of `service`: its part of the `connections`, and replies per second to one source that are as large as
-    /// their requests; 0: no limit. That does not hold for a service whose replies cannot loop ([`Service::may_loop`]).
+    /// For one worker's engine of a service: its part of the `connections`, and replies per second to one source that are as large as
+    /// their requests; 0: no limit. That does not hold for a service whose replies cannot loop
+    /// ([`Service::may_loop`](twinpath_service::Service::may_loop)).
     #[must_use]
-    pub fn new<S: Service>(service: &S, share: Arc<Share>, connections: u32, reply_rate: u32) -> Self {
-        let limited = reply_rate > 0 && service.may_loop();
+    pub fn new(may_loop: bool, share: Arc<Share>, connections: u32, reply_rate: u32) -> Self {
+        let limited = reply_rate > 0 && may_loop;
         let reply_limit = limited.then(|| ReplyLimit::new(reply_rate, unforeseeable()));
         Self { share, connections, reply_limit }
     }

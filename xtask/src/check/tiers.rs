@@ -41,7 +41,7 @@ const TIERS: &[Tier] = &[
         below: &["pure", "mem", "engine", "io"],
         order: &[
             "worker", "serve", "bridge", "measure", "holders", "tune", "capture", "rpcbind", "report",
-            "config", "command", "sandbox", "machine", "metrics", "mirror", "path", "control",
+            "config", "command", "sandbox", "machine", "metrics", "mirror", "path", "services", "control",
         ],
     },
     Tier { folder: "api", below: &["pure", "mem", "engine", "io", "runtime"], order: &["twinpath"] },

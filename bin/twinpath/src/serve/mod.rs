@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 mod limits;
-mod program;
 mod rpc;
 
 use anyhow::bail;
@@ -17,10 +16,10 @@ use twinpath_config::{
     PathAsked, Priority, RequestScope, Sandbox, ServiceKind, SourceText,
 };
 use twinpath_control::instance::{self, Loaded, Plan, Ready, Source};
+use twinpath_serve::Prototype;
 use twinpath_sys::affinity;
 use twinpath_wire::EtherType;
 
-use self::program::Program;
 use crate::log::{LogArgs, Voice};
 
 #[derive(clap::Args)]
@@ -265,11 +264,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 /// What is to be done, from the file and the command line.
-fn load(
-    file: Option<&Path>,
-    overrides: &Overrides,
-    open_files: Option<u64>,
-) -> anyhow::Result<Loaded<Program>> {
+fn load(file: Option<&Path>, overrides: &Overrides, open_files: Option<u64>) -> anyhow::Result<Loaded> {
     let mut config = Config::load(file, overrides, open_files)?;
     config.control.sandbox.get_or_insert(Sandbox::On);
     let (plan, services) = plan(&config)?;
@@ -285,18 +280,15 @@ fn raise_open_files() -> Option<u64> {
 }
 
 /// What the configuration asks for, and the services themselves.
-fn plan(config: &Config) -> anyhow::Result<(Plan, Vec<Program>)> {
+fn plan(config: &Config) -> anyhow::Result<(Plan, Vec<Box<dyn Prototype>>)> {
     let Some(mut plan) = Plan::of(config) else {
         bail!("which interface? add --on IFACE, or name it under [interface] in the configuration");
     };
     for (planned, asked) in plan.services.iter_mut().zip(&config.services) {
-        if asked.kind == Some(ServiceKind::Rpc) {
-            planned.rpcbind = rpc::registrations(asked, &config.rpc_of(asked));
-        }
+        planned.rpcbind = twinpath_services::registrations(config, asked);
     }
-    let programs =
-        config.services.iter().map(|asked| Program::of(config, asked)).collect::<Result<_, _>>()?;
-    Ok((plan, programs))
+    let services = config.services.iter().map(|asked| twinpath_services::prototype(config, asked));
+    Ok((plan, services.collect::<Result<_, _>>()?))
 }
 
 /// Says that it serves: a line for programs, the rest for people.

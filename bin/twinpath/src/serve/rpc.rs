@@ -1,16 +1,9 @@
-//! `twinpath serve rpc`: its options, and the programs it serves.
+//! `twinpath serve rpc`: its options.
 
 use std::net::IpAddr;
 use std::num::NonZeroU16;
-use std::sync::Arc;
 
-use twinpath_config::{FlowText, Rpc, RpcOverrides, Service, SourceText};
-use twinpath_rpc::mount3::Mount3;
-use twinpath_rpc::nfs3::{Nfs3, Tree};
-use twinpath_rpc::record::RecordLimits;
-use twinpath_rpc::{DuplicateLimits, Program, RpcService, Server};
-use twinpath_rpcbind::Registration;
-use twinpath_time::Duration;
+use twinpath_config::{FlowText, RpcOverrides, SourceText};
 
 use super::{CommonArgs, parse_port};
 
@@ -62,38 +55,4 @@ impl From<OwnArgs> for RpcOverrides {
         let OwnArgs { record_bytes, fragments, duplicates, duplicate_age_s, rpcbind } = args;
         Self { record_bytes, fragments, duplicates, duplicate_age_s, rpcbind: rpcbind.then_some(true) }
     }
-}
-
-/// What is served: NFSv3 and MOUNT on a small fixed tree.
-fn programs() -> Vec<Box<dyn Program>> {
-    let tree = Arc::new(Tree::small());
-    vec![Box::new(Nfs3::new(Arc::clone(&tree))), Box::new(Mount3::new(tree))]
-}
-
-/// The service that the configuration asks for.
-pub(super) fn service(rpc: &Rpc) -> anyhow::Result<RpcService> {
-    let age = Duration::from_secs(u64::from(rpc.duplicate_age_s));
-    let duplicates = DuplicateLimits { calls: rpc.duplicates, age };
-    let server = Server::new(programs(), duplicates, fastrand::u64(..))?;
-    let records = RecordLimits { record_bytes: rpc.record_bytes, fragments: rpc.fragments };
-    Ok(RpcService::new(server, records))
-}
-
-/// What is to be registered with rpcbind: nothing, unless asked for.
-pub(super) fn registrations(service: &Service, rpc: &Rpc) -> Vec<Registration> {
-    let ports = [(Registration::UDP, service.udp), (Registration::TCP, service.tcp)];
-    let each = |program: Box<dyn Program>| {
-        program.versions().flat_map(move |version| {
-            let number = program.number();
-            let served = ports.iter().filter_map(|(protocol, port)| Some((*protocol, (*port)?)));
-            let registration = move |(protocol, port)| Registration {
-                program: number,
-                version,
-                protocol,
-                port: NonZeroU16::get(port),
-            };
-            served.map(registration).collect::<Vec<_>>()
-        })
-    };
-    if rpc.rpcbind { programs().into_iter().flat_map(each).collect() } else { Vec::new() }
 }

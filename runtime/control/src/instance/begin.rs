@@ -3,7 +3,6 @@
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 use twinpath_serve::ServeCommand;
-use twinpath_service::Service;
 use twinpath_sys::clock;
 use twinpath_time::Duration;
 
@@ -13,7 +12,7 @@ use crate::outbox::RETRY_INTERVAL;
 /// How long workers may take to serve what they were given: they do in the turn after, unless the machine is very busy.
 const STEERED_PATIENCE: Duration = Duration::from_millis(900);
 
-impl<S: Service + 'static> Instance<S> {
+impl Instance {
     /// Waits until every queue that was attached is steered to, so that who is told "ready" finds it so.
     pub(super) fn wait_until_steered(&mut self) {
         let waits = |instance: &Self| {

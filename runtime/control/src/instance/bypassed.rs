@@ -2,12 +2,11 @@
 
 use twinpath_config::Path;
 use twinpath_path::bypassed::{self, Bypassed, Claimed};
-use twinpath_service::Service;
 use twinpath_steer::{Claim, ClaimKind};
 
 use super::Instance;
 
-impl<S: Service + 'static> Instance<S> {
+impl Instance {
     /// Why nothing may be claimed now.
     fn bypassed(&self) -> Option<Bypassed> {
         let port_of = |claim: &Claim| match claim.kind {

@@ -10,7 +10,6 @@ use twinpath_capture::{CAPTURES_MAX, Plan, Running, SLOTS, SNAPLEN_MAX, Source};
 use twinpath_command as command;
 use twinpath_filter::Filter;
 use twinpath_rings::slots::{self, Shape};
-use twinpath_service::Service;
 use twinpath_sys::EventFd;
 use twinpath_worker::{Command, Tap, TapCounters};
 
@@ -36,7 +35,7 @@ fn missed(counters: &[Arc<TapCounters>]) -> u64 {
     counters.iter().map(|counters| counters.missed.get()).sum()
 }
 
-impl<S: Service + 'static> Instance<S> {
+impl Instance {
     /// A client wants to look on: answers it in a line; what follows on its connection is the file.
     pub(super) fn capture(
         &mut self,

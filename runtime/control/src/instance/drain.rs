@@ -9,7 +9,6 @@ use twinpath_command::{self as command, DRAIN_PROGRESS};
 use twinpath_inspect::{Counter, Reason};
 use twinpath_report::Draining;
 use twinpath_serve::{ServeCommand, ServeCounters};
-use twinpath_service::Service;
 use twinpath_time::Duration;
 
 use super::Instance;
@@ -76,7 +75,7 @@ pub(super) async fn next(due: Option<Due>) -> Next {
     }
 }
 
-impl<S: Service + 'static> Instance<S> {
+impl Instance {
     /// A signal. Says whether there is something to wait for; at the second one there is not.
     pub(super) fn stop_by_signal(&mut self) -> bool {
         if self.drain.is_some() || self.plan.drain == Duration::ZERO {

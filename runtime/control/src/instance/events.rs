@@ -15,7 +15,6 @@ use twinpath_path::choose::choose_without;
 use twinpath_path::facts;
 use twinpath_report::{self as report, Report};
 use twinpath_serve::ServeCommand;
-use twinpath_service::Service;
 use twinpath_sys::clock;
 use twinpath_time::Duration;
 use twinpath_worker::Command;
@@ -58,7 +57,7 @@ enum Woken {
     Drain(drain::Next),
 }
 
-impl<S: Service + Clone + 'static> Instance<S> {
+impl Instance {
     /// Answers at the command socket, says that all is ready, and serves until a signal ends it.
     pub(super) async fn listen_and_serve(
         &mut self,
@@ -220,7 +219,7 @@ impl<S: Service + Clone + 'static> Instance<S> {
     }
 }
 
-impl<S: Service + 'static> Instance<S> {
+impl Instance {
     /// Measures what waking up costs, on another thread; the control loop goes on.
     fn measure(&mut self, answer: Option<Answer>, ask: &mpsc::Sender<Asked>) {
         let ask = ask.clone();

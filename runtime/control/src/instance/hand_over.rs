@@ -21,7 +21,6 @@ use tokio::time::timeout;
 use twinpath_command as command;
 use twinpath_config::Path as ChosenPath;
 use twinpath_inspect::Counter;
-use twinpath_service::Service;
 use twinpath_sys::UdpSocket;
 use twinpath_sys::fd_passing::{self, FDS_MAX};
 use twinpath_sys::tcp_listener::Group;
@@ -165,7 +164,7 @@ impl Held {
     }
 }
 
-impl<S: Service + 'static> Instance<S> {
+impl Instance {
     /// Another instance wants our sockets: their names in a line, then they themselves. Who has gone gets none.
     pub(super) fn give_sockets(&mut self, stream: StdStream, ask: &mpsc::Sender<Asked>) {
         let taken = self.takers.current.as_ref().is_some_and(|taker| taker.aside.is_some());

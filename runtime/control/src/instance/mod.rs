@@ -47,8 +47,7 @@ use twinpath_path::choose::{Choice, Refusal};
 use twinpath_path::facts::InterfaceFacts;
 use twinpath_report as report;
 use twinpath_rpcbind::{Registered, Registration};
-use twinpath_serve::{PoolLimits, Served, ServedPort, TcpLimits};
-use twinpath_service::Service;
+use twinpath_serve::{PoolLimits, Prototype, Served, ServedPort, TcpLimits};
 use twinpath_steer::{Claim, ClaimKind, Prefix};
 pub use twinpath_steer_bpf::TcAttach;
 use twinpath_sys::FrameClaim;
@@ -364,12 +363,12 @@ enum Asked {
 const ASKED_MAX: usize = 64;
 
 /// One running instance.
-struct Instance<S: Service> {
+struct Instance {
     plan: Plan,
     mirror: Mirror,
-    workers: Vec<WorkerHandle<S>>,
+    workers: Vec<WorkerHandle>,
     /// Who serves the kernel's sockets while one of them is stuck.
-    stand_in: Option<StandIn<S>>,
+    stand_in: Option<StandIn>,
     interface: Interface,
     /// The workers' pools were sized for the XDP path.
     pools_for_xdp: bool,
@@ -390,7 +389,7 @@ struct Instance<S: Service> {
     /// Services of workers that have begun to serve what waits in sockets that others had before.
     begun: usize,
     /// How its configuration is read again, and what has become of that.
-    reloads: reload::Reloads<S>,
+    reloads: reload::Reloads,
     /// Where metrics are offered now.
     offered: watch::Sender<Option<Rc<metrics::Server>>>,
     /// How it is confined.
@@ -433,15 +432,12 @@ struct Interface {
 ///
 /// # Errors
 /// [`InstanceError`]; nothing is left changed then.
-pub fn run<S>(
+pub fn run(
     plan: Plan,
-    services: &[S],
-    source: Option<Source<S>>,
+    services: &[Box<dyn Prototype>],
+    source: Option<Source>,
     ready: impl FnOnce(&Ready),
-) -> Result<(), InstanceError>
-where
-    S: Service + Clone + 'static,
-{
+) -> Result<(), InstanceError> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(InstanceError::Control)?;
     panics::end_process_on_panic(|| {

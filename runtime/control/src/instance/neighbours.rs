@@ -4,7 +4,6 @@
 use twinpath_config::Path;
 use twinpath_path::choose::choose_without;
 use twinpath_path::facts::ForeignXdp;
-use twinpath_service::Service;
 use twinpath_steer_bpf::{Kept, SteerError, xdp_holder, xdp_program};
 
 use super::{Instance, Interface};
@@ -12,7 +11,7 @@ use super::{Instance, Interface};
 /// Times that we go in front of others at tc ingress: somebody who does the same would otherwise never end.
 const IN_FRONT_MAX: u32 = 16;
 
-impl<S: Service + 'static> Instance<S> {
+impl Instance {
     /// Looks for programs of others: in XDP, and at tc ingress in front of ours.
     pub(super) fn look_at_neighbours(&mut self) {
         self.notice_foreign_xdp();

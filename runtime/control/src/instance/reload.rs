@@ -16,8 +16,9 @@ use twinpath_config::{Changes, Config, Fault, Origin, Path};
 use twinpath_metrics as metrics;
 use twinpath_report as report;
 use twinpath_rpcbind::Registered;
-use twinpath_serve::{DemuxCommand, Limits, Prepare, Routes, SLOTS_MAX, ServeCommand, Served, Share, Switch};
-use twinpath_service::Service;
+use twinpath_serve::{
+    DemuxCommand, Limits, Prepare, Prototype, Routes, SLOTS_MAX, ServeCommand, Served, Share, Switch,
+};
 use twinpath_sys::{FrameClaim, clock};
 use twinpath_time::Instant;
 use twinpath_worker::Command;
@@ -35,28 +36,28 @@ const NO_FILE: &str = "there is no file to read again: this instance was told ev
                        change, or start it with --config FILE";
 
 /// A configuration as it was read again, valid in itself.
-pub struct Loaded<S> {
+pub struct Loaded {
     /// What it says.
     pub config: Config,
     /// What that comes to.
     pub plan: Plan,
     /// The services, in the order of the plan.
-    pub services: Vec<S>,
+    pub services: Vec<Box<dyn Prototype>>,
 }
 
 /// The file that a configuration came from.
-pub struct Source<S> {
+pub struct Source {
     /// Its name.
     pub file: PathBuf,
     /// What is in force, as it was read.
     pub config: Config,
     /// Reads it again; everything that is wrong with it, a line for each. Called on the control thread.
-    pub read: Box<dyn Fn() -> Result<Loaded<S>, String>>,
+    pub read: Box<dyn Fn() -> Result<Loaded, String>>,
 }
 
 /// How the configuration is read again, and what has become of that.
-pub(super) struct Reloads<S> {
-    source: Option<Source<S>>,
+pub(super) struct Reloads {
+    source: Option<Source>,
     read_at: Instant,
     done: u64,
     refused: u64,
@@ -80,8 +81,8 @@ struct Leaving {
     cut_at: Option<Deadline>,
 }
 
-impl<S> Reloads<S> {
-    pub(super) fn new(source: Option<Source<S>>) -> Self {
+impl Reloads {
+    pub(super) fn new(source: Option<Source>) -> Self {
         Self {
             source,
             read_at: clock::now(),
@@ -160,23 +161,23 @@ pub(super) async fn cut_is_due(at: Option<Deadline>) {
 }
 
 /// What is bound and made for a change, and not in use yet. Dropping it undoes it.
-struct Staged<S: Service> {
+struct Staged {
     /// For each service of the new plan that is not kept: its slot, and what control holds of it.
     fresh: Vec<Option<Held>>,
     /// For each worker.
-    services: Vec<Vec<NewService<S>>>,
+    services: Vec<Vec<NewService>>,
     frame_claims: Vec<FrameClaim>,
     /// Where metrics are to be offered, if that changes.
     metrics: Option<Option<Rc<metrics::Server>>>,
 }
 
-impl<S: Service> Staged<S> {
+impl Staged {
     fn slots(&self) -> Vec<usize> {
         self.fresh.iter().flatten().map(|held| held.slot).collect()
     }
 }
 
-impl<S: Service + Clone + 'static> Instance<S> {
+impl Instance {
     /// Reads the configuration again and does what it says: what has changed, a line for each.
     ///
     /// # Errors
@@ -233,7 +234,12 @@ impl<S: Service + Clone + 'static> Instance<S> {
     }
 
     /// Makes the change, or nothing of it.
-    async fn change(&mut self, changes: &Changes, plan: Plan, services: &[S]) -> Result<(), String> {
+    async fn change(
+        &mut self,
+        changes: &Changes,
+        plan: Plan,
+        services: &[Box<dyn Prototype>],
+    ) -> Result<(), String> {
         let mut staged = match self.stage(changes, &plan, services).await {
             Ok(staged) => staged,
             Err(error) if self.reloads.has_leaving() => {
@@ -269,8 +275,8 @@ impl<S: Service + Clone + 'static> Instance<S> {
         &mut self,
         changes: &Changes,
         plan: &Plan,
-        services: &[S],
-    ) -> Result<Staged<S>, InstanceError> {
+        services: &[Box<dyn Prototype>],
+    ) -> Result<Staged, InstanceError> {
         let metrics = match plan.metrics {
             same if same == self.plan.metrics => None,
             None => Some(None),
@@ -307,7 +313,7 @@ impl<S: Service + Clone + 'static> Instance<S> {
         let mut helds = Vec::new();
         for ((((_, plan), service), sockets), slot) in fresh.into_iter().zip(bound).zip(slots) {
             helds.push(Held::of(slot, &sockets).map_err(InstanceError::Control)?);
-            let new = self.new_service(plan, slot, service, sockets, true, count)?;
+            let new = self.new_service(plan, slot, &**service, sockets, true, count)?;
             each.iter_mut().zip(new).for_each(|(worker, new)| worker.push(new));
         }
         let mut helds = helds.into_iter();
@@ -316,7 +322,7 @@ impl<S: Service + Clone + 'static> Instance<S> {
     }
 
     /// Has the workers take in the new services, and waits until all have. Frames of what only they serve are theirs from then on.
-    fn prepare(&mut self, plan: &Plan, staged: &mut Staged<S>) -> Result<Vec<Vec<ServiceHandle>>, String> {
+    fn prepare(&mut self, plan: &Plan, staged: &mut Staged) -> Result<Vec<Vec<ServiceHandle>>, String> {
         let former = self.plan.services.iter().zip(&self.held);
         let fresh = plan.services.iter().zip(&staged.fresh);
         let fresh = fresh.filter_map(|(plan, held)| Some((plan, held.as_ref()?)));
@@ -330,9 +336,8 @@ impl<S: Service + Clone + 'static> Instance<S> {
         for (worker, new) in self.workers.iter_mut().zip(std::mem::take(&mut staged.services)) {
             let (mut services, mut ends) = (Vec::new(), Vec::new());
             for new in new {
-                let slot = new.slot;
-                let (service, handle) = new.make();
-                services.push((slot, service));
+                let (service, handle) = new.parts();
+                services.push((handle.slot, service));
                 ends.push(handle);
             }
             let routes = Routes::of(all.iter().map(|(slot, served)| (*slot, served)));
@@ -385,9 +390,9 @@ impl<S: Service + Clone + 'static> Instance<S> {
     fn switch(
         &mut self,
         changes: &Changes,
-        staged: Staged<S>,
+        staged: Staged,
         handles: Vec<Vec<ServiceHandle>>,
-        services: &[S],
+        services: &[Box<dyn Prototype>],
     ) {
         let begin = staged.slots();
         let Staged { fresh, frame_claims, metrics, .. } = staged;
@@ -401,7 +406,7 @@ impl<S: Service + Clone + 'static> Instance<S> {
             // There is one of each.
             let Some(held) = held else { continue };
             if matches!(origin, Origin::Kept(_, differences) if !differences.is_empty()) {
-                let new = self.limits_for(&self.plan.services[at], &services[at]);
+                let new = self.limits_for(&self.plan.services[at], &*services[at]);
                 limits.iter_mut().zip(new).for_each(|(worker, new)| worker.push((held.slot, new)));
             }
             self.held.push(held);
@@ -442,12 +447,12 @@ impl<S: Service + Clone + 'static> Instance<S> {
     }
 
     /// The limits of a service for each worker.
-    fn limits_for(&self, plan: &ServicePlan, service: &S) -> Vec<Limits> {
+    fn limits_for(&self, plan: &ServicePlan, service: &dyn Prototype) -> Vec<Limits> {
         let count = self.workers.len() as u32;
         let share = Arc::new(Share::new(plan.tcp_limits, count));
         let of = |number| {
             let connections = part_of(plan.tcp_limits.connections, count, number);
-            Limits::new(service, Arc::clone(&share), connections, plan.reply_rate)
+            Limits::new(service.may_loop(), Arc::clone(&share), connections, plan.reply_rate)
         };
         (0..count).map(of).collect()
     }
@@ -501,7 +506,7 @@ impl<S: Service + Clone + 'static> Instance<S> {
     }
 }
 
-impl<S: Service + 'static> Instance<S> {
+impl Instance {
     /// A worker has let go of the service in that slot.
     pub(super) fn left(&mut self, worker: usize, slot: usize) {
         self.workers[worker].services.retain(|service| service.slot != slot);

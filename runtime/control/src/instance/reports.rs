@@ -8,7 +8,7 @@ use twinpath_mirror::table::Link;
 use twinpath_path::device;
 use twinpath_report::{self as report, ServiceClaim, ServiceRequests};
 use twinpath_serve::ServeCounters;
-use twinpath_service::{Service, ServiceCounters};
+use twinpath_service::ServiceCounters;
 use twinpath_steer::Claim;
 use twinpath_steer_bpf::Leftover;
 
@@ -16,7 +16,7 @@ use super::attach::{Attachment, describe};
 use super::workers::{ServiceHandle, WorkerHandle};
 use super::{Instance, ServicePlan, port_claim};
 
-impl<S: Service + 'static> Instance<S> {
+impl Instance {
     /// The services, in the order of the plan, over all workers.
     pub(super) fn report_services(&self) -> Vec<report::Service> {
         let services = self.plan.services.iter().zip(&self.held);
@@ -157,7 +157,7 @@ impl<S: Service + 'static> Instance<S> {
         let interface = &self.interface;
         let link = interface.ifindex.and_then(|ifindex| self.mirror.tables().link(ifindex));
         let lost = |id| interface.attachment.as_ref().map_or(0, |attachment| attachment.lost_frames(id));
-        let queue = |(number, worker): (usize, &WorkerHandle<S>)| {
+        let queue = |(number, worker): (usize, &WorkerHandle)| {
             let mode = worker.mode().name().to_owned();
             worker
                 .queues

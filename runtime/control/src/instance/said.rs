@@ -2,14 +2,13 @@
 
 use twinpath_port::PortId;
 use twinpath_serve::{Panicked, ServeEvent};
-use twinpath_service::Service;
 use twinpath_worker::Event as WorkerEvent;
 
 use super::Instance;
 use super::drain::Drain;
 use super::workers::WorkerHandle;
 
-impl<S: Service + 'static> Instance<S> {
+impl Instance {
     pub(super) fn read_workers(&mut self) {
         for at in 0..=self.workers.len() {
             if let Some(worker) = self.worker_at(at) {
@@ -56,7 +55,7 @@ impl<S: Service + 'static> Instance<S> {
     }
 
     /// The worker of that number; behind them all stands their stand-in.
-    fn worker_at(&mut self, at: usize) -> Option<&mut WorkerHandle<S>> {
+    fn worker_at(&mut self, at: usize) -> Option<&mut WorkerHandle> {
         match self.workers.get_mut(at) {
             None => self.stand_in.as_mut().map(|stand_in| &mut stand_in.worker),
             worker => worker,

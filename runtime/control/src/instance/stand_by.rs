@@ -29,7 +29,6 @@ use twinpath_command::Request;
 use twinpath_report as report;
 use twinpath_rpcbind::Registered;
 use twinpath_serve::ServeCommand;
-use twinpath_service::Service;
 use twinpath_time::Duration;
 
 use super::hand_over::{Held, Name};
@@ -108,7 +107,7 @@ impl StandingBy {
     }
 }
 
-impl<S: Service + 'static> Instance<S> {
+impl Instance {
     /// Begins to watch the first instance, if it stands by for one.
     pub(super) fn watch_first(&mut self, ask: &mpsc::Sender<Asked>) {
         if let Some(watch) = self.standing_by.as_mut().and_then(|it| it.watch.take()) {

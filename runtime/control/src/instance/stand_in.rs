@@ -13,8 +13,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::time::Instant as Due;
 use twinpath_config::PathAsked;
 use twinpath_inspect::Reason;
-use twinpath_serve::{Desk, KernelSide, ServeCommand, ServeConfig, Share};
-use twinpath_service::Service;
+use twinpath_serve::{Desk, KernelSide, Prototype, ServeCommand, ServeConfig, Share};
 use twinpath_sys::clock;
 use twinpath_time::{Duration, Instant};
 use twinpath_worker::idle::{IdleConfig, Mode};
@@ -42,8 +41,8 @@ pub(super) struct Stuck {
 }
 
 /// The worker that serves in place of others.
-pub(super) struct StandIn<S: Service> {
-    pub(super) worker: WorkerHandle<S>,
+pub(super) struct StandIn {
+    pub(super) worker: WorkerHandle,
     /// Readable when it has something to say.
     says: AsyncFd<OwnedFd>,
     /// It was told to serve.
@@ -69,7 +68,7 @@ async fn until_readable(fd: Option<&AsyncFd<OwnedFd>>) {
 
 /// Waits until a worker is said to be stuck, the stand-in says something or, while a worker is stuck, it is time to look whether it has moved
 /// on.
-pub(super) async fn look_due<S: Service>(said: Option<&AsyncFd<OwnedFd>>, stand_in: Option<&StandIn<S>>) {
+pub(super) async fn look_due(said: Option<&AsyncFd<OwnedFd>>, stand_in: Option<&StandIn>) {
     let late = async {
         match stand_in.and_then(|stand_in| stand_in.look_at) {
             Some(at) => tokio::time::sleep_until(at).await,
@@ -83,10 +82,13 @@ pub(super) async fn look_due<S: Service>(said: Option<&AsyncFd<OwnedFd>>, stand_
     }
 }
 
-impl<S: Service + Clone + 'static> Instance<S> {
+impl Instance {
     /// A stand-in for services of the plan, which are held by now; none where claims are never withdrawn. It has limits of its own, as
     /// those of one worker more, and is pinned to no CPU: that of the stuck worker may be taken.
-    pub(super) fn new_stand_in(&self, services: &[S]) -> Result<Option<StandIn<S>>, InstanceError> {
+    pub(super) fn new_stand_in(
+        &self,
+        services: &[Box<dyn Prototype>],
+    ) -> Result<Option<StandIn>, InstanceError> {
         if self.plan.fail_open.is_zero() || self.plan.path == PathAsked::Kernel {
             return Ok(None);
         }
@@ -107,12 +109,7 @@ impl<S: Service + Clone + 'static> Instance<S> {
             };
             let (served, addresses) = (Arc::new(plan.served()), Arc::clone(&addresses));
             let config = ServeConfig { served, addresses, reply_rate: plan.reply_rate, kernel };
-            new.push(NewService {
-                slot: held.slot,
-                name: plan.name.clone(),
-                service: service.clone(),
-                config,
-            });
+            new.push(NewService::new(held.slot, &plan.name, &**service, config));
         }
         let idle = IdleConfig { mode: Mode::Interrupt, ..IdleConfig::default() };
         let placement = Placement::on(None);
@@ -122,7 +119,7 @@ impl<S: Service + Clone + 'static> Instance<S> {
     }
 
     /// The plan is another one: so is its stand-in. Connections that the former one has accepted end.
-    pub(super) fn renew_stand_in(&mut self, services: &[S]) {
+    pub(super) fn renew_stand_in(&mut self, services: &[Box<dyn Prototype>]) {
         if let Some(StandIn { worker, .. }) = self.stand_in.take() {
             worker.stop();
         }
@@ -133,20 +130,20 @@ impl<S: Service + Clone + 'static> Instance<S> {
     }
 }
 
-impl<S: Service + 'static> Instance<S> {
+impl Instance {
     /// All workers, the stand-in among them.
-    pub(super) fn everyone(&self) -> impl Iterator<Item = &WorkerHandle<S>> {
+    pub(super) fn everyone(&self) -> impl Iterator<Item = &WorkerHandle> {
         self.workers.iter().chain(self.stand_in.iter().map(|stand_in| &stand_in.worker))
     }
 
     /// The same, to be told something.
-    pub(super) fn everyone_mut(&mut self) -> impl Iterator<Item = &mut WorkerHandle<S>> {
+    pub(super) fn everyone_mut(&mut self) -> impl Iterator<Item = &mut WorkerHandle> {
         self.workers.iter_mut().chain(self.stand_in.iter_mut().map(|stand_in| &mut stand_in.worker))
     }
 
     /// Ends the stand-in unless it has something to do: its listeners close before anybody is told that they do.
     pub(super) fn dismiss_stand_in(&mut self) {
-        let is_idle = |stand_in: &mut StandIn<S>| {
+        let is_idle = |stand_in: &mut StandIn| {
             let mut services = stand_in.worker.services.iter();
             !stand_in.serves && services.all(|service| service.serve.connections.get() == 0)
         };
@@ -192,7 +189,7 @@ impl<S: Service + 'static> Instance<S> {
     }
 }
 
-impl<S: Service + 'static> WorkerHandle<S> {
+impl WorkerHandle {
     /// Something has been waiting for it `since` then, for too long; or nothing has.
     fn look_at_stuck(&mut self, since: Option<Instant>, now: Instant) {
         let name = self.name();

@@ -14,8 +14,7 @@ use twinpath_path::choose::{Choice, WhyNot, settle};
 use twinpath_path::device;
 use twinpath_path::facts::{self, ForeignXdp, InterfaceFacts, KernelSupport, Support};
 use twinpath_sandbox::{self as sandbox, Needs};
-use twinpath_serve::{Desk, KernelSide, Routes, ServeConfig, Share};
-use twinpath_service::Service;
+use twinpath_serve::{Desk, KernelSide, Prototype, Routes, ServeConfig, Share};
 use twinpath_steer_bpf::{Leftover, Withheld};
 use twinpath_sys::descriptors::set_aside;
 use twinpath_sys::tcp_listener::Group;
@@ -42,12 +41,12 @@ fn slow_sockets(plan: &Plan) -> usize {
     SLOW_SOCKETS_EACH * plan.workers.max(1) as usize + SLOW_SOCKETS_BESIDE
 }
 
-impl<S: Service + Clone + 'static> Instance<S> {
+impl Instance {
     /// Everything up to the point where both paths serve.
     pub(super) async fn start(
         plan: Plan,
-        services: &[S],
-        source: Option<Source<S>>,
+        services: &[Box<dyn Prototype>],
+        source: Option<Source>,
         socket: &std::path::Path,
     ) -> Result<Self, InstanceError> {
         set_aside(slow_sockets(&plan));
@@ -114,7 +113,7 @@ impl<S: Service + Clone + 'static> Instance<S> {
     async fn begin_to_serve(
         &mut self,
         sockets: Vec<KernelSockets>,
-        services: &[S],
+        services: &[Box<dyn Prototype>],
         former: Inherited,
     ) -> Result<(), InstanceError> {
         // Until everything is ready, what waits in the sockets is the former instance's.
@@ -135,7 +134,7 @@ impl<S: Service + Clone + 'static> Instance<S> {
     fn start_workers(
         &mut self,
         sockets: Vec<KernelSockets>,
-        services: &[S],
+        services: &[Box<dyn Prototype>],
         waits: bool,
     ) -> Result<(), InstanceError> {
         let path = self.interface.choice.path;
@@ -150,7 +149,7 @@ impl<S: Service + Clone + 'static> Instance<S> {
         for (at, sockets) in sockets.into_iter().enumerate() {
             let plan = self.plan.services[at].clone();
             let new =
-                self.new_service(&plan, self.held[at].slot, &services[at], sockets, waits, count as usize)?;
+                self.new_service(&plan, self.held[at].slot, &*services[at], sockets, waits, count as usize)?;
             each.iter_mut().zip(new).for_each(|(worker, new)| worker.push(new));
         }
         for (number, services) in each.into_iter().enumerate() {
@@ -168,11 +167,11 @@ impl<S: Service + Clone + 'static> Instance<S> {
         &mut self,
         plan: &ServicePlan,
         slot: usize,
-        service: &S,
+        service: &dyn Prototype,
         sockets: KernelSockets,
         waits: bool,
         count: usize,
-    ) -> Result<Vec<NewService<S>>, InstanceError> {
+    ) -> Result<Vec<NewService>, InstanceError> {
         let addresses: Arc<[IpAddr]> = self.addresses().into();
         let KernelSockets { udp, listeners } = sockets;
         let served = Arc::new(plan.served());
@@ -197,7 +196,7 @@ impl<S: Service + Clone + 'static> Instance<S> {
                 reply_rate: plan.reply_rate,
                 kernel,
             };
-            new.push(NewService { slot, name: plan.name.clone(), service: service.clone(), config });
+            new.push(NewService::new(slot, &plan.name, service, config));
         }
         Ok(new)
     }
@@ -333,7 +332,7 @@ fn share_out(groups: Vec<(Option<IpAddr>, u16, Group)>, workers: usize) -> Vec<V
     shares
 }
 
-impl<S: Service + 'static> Instance<S> {
+impl Instance {
     /// Which service of a worker gets which frames.
     pub(super) fn routes(&self) -> Routes {
         let served: Vec<_> = self.plan.services.iter().map(ServicePlan::served).collect();

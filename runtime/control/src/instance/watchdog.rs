@@ -5,7 +5,6 @@
 //! nothing more until it has. Without a watchdog nobody looks.
 
 use tokio::time::Instant;
-use twinpath_service::Service;
 use twinpath_time::Duration;
 use twinpath_worker::{Command, WorkerCounters};
 
@@ -78,7 +77,7 @@ impl Watchdog {
     }
 }
 
-impl<S: Service + 'static> Instance<S> {
+impl Instance {
     /// Tells the service manager that all is well, if it is.
     pub(super) fn feed(&mut self, watchdog: &mut Watchdog) {
         let found = watchdog.look(self.workers.iter().map(|worker| &*worker.counters));

@@ -12,10 +12,9 @@ use twinpath_machine::Scheduling;
 use twinpath_port::{PortCounters, PortId, PortQueue};
 use twinpath_report as report;
 use twinpath_serve::{
-    Demux, DemuxCommand, Desk, Routes, ServeCommand, ServeConfig, ServeCounters, ServeEngine, ServeEvent,
-    Slot,
+    Demux, DemuxCommand, Desk, Prototype, Routes, ServeCommand, ServeConfig, ServeCounters, ServeEvent, Slot,
 };
-use twinpath_service::{Service, ServiceCounters};
+use twinpath_service::ServiceCounters;
 use twinpath_sys::clock;
 use twinpath_worker::idle::{IdleConfig, Mode};
 use twinpath_worker::mailbox::{Receiver, mailbox, mailbox_with_reserve};
@@ -84,49 +83,47 @@ impl ServiceHandle {
     }
 }
 
-/// A service for one worker, and what it is made with.
-pub(super) struct NewService<S> {
-    pub(super) slot: usize,
-    pub(super) name: String,
-    pub(super) service: S,
-    pub(super) config: ServeConfig,
+/// A service for one worker.
+pub(super) struct NewService {
+    service: Slot,
+    handle: ServiceHandle,
 }
 
-impl<S: Service> NewService<S> {
-    /// As its worker has it, and control's end of it.
-    pub(super) fn make(self) -> (Box<Slot<S>>, ServiceHandle) {
-        let Self { slot, name, service, config } = self;
-        let serve = Arc::new(ServeCounters::for_entries(config.served.entries()));
-        let counted = service.counters();
+impl NewService {
+    pub(super) fn new(slot: usize, name: &str, prototype: &dyn Prototype, config: ServeConfig) -> Self {
         let slow = config.kernel.desk.as_ref().map(Desk::threads);
-        let engine = ServeEngine::new(service, config, Arc::clone(&serve));
-        let handle = ServiceHandle { slot, name, serve: Arc::clone(&serve), service: counted, slow };
-        (Box::new(Slot::new(engine, serve)), handle)
+        let (service, counted) = prototype.slot(config);
+        let serve = Arc::clone(service.counters());
+        Self { service, handle: ServiceHandle { slot, name: name.to_owned(), serve, service: counted, slow } }
+    }
+
+    /// As its worker has it, and control's end of it.
+    pub(super) fn parts(self) -> (Slot, ServiceHandle) {
+        (self.service, self.handle)
     }
 }
 
 /// The engine of a worker with those services, and control's ends of them.
-fn engine_with<S: Service>(routes: Routes, services: Vec<NewService<S>>) -> (Demux<S>, Vec<ServiceHandle>) {
+fn engine_with(routes: Routes, services: Vec<NewService>) -> (Demux, Vec<ServiceHandle>) {
     let mut demux = Demux::new(routes);
     let mut handles = Vec::with_capacity(services.len());
     for new in services {
-        let slot = new.slot;
-        let (service, handle) = new.make();
-        demux = demux.with(slot, service);
+        let (service, handle) = new.parts();
+        demux = demux.with(handle.slot, service);
         handles.push(handle);
     }
     (demux, handles)
 }
 
 /// Control's end of one worker.
-pub(super) struct WorkerHandle<S: Service> {
+pub(super) struct WorkerHandle {
     number: usize,
     cpu: Option<usize>,
     scheduling: Scheduling,
     goal: Goal,
-    pub(super) outbox: Outbox<DemuxCommand<S>>,
+    pub(super) outbox: Outbox<DemuxCommand>,
     pub(super) events: Receiver<Event<ServeEvent>>,
-    thread: JoinHandle<Remains<Demux<S>>>,
+    thread: JoinHandle<Remains<Demux>>,
     pub(super) region: Arc<Region>,
     pool_frames: u32,
     pub(super) counters: Arc<WorkerCounters>,
@@ -139,7 +136,7 @@ pub(super) struct WorkerHandle<S: Service> {
     pub(super) times_seen_stuck: u64,
 }
 
-impl<S: Service + 'static> WorkerHandle<S> {
+impl WorkerHandle {
     /// Starts worker `number` where `placement` says, with those services.
     pub(super) fn start(
         number: usize,
@@ -147,7 +144,7 @@ impl<S: Service + 'static> WorkerHandle<S> {
         idle: IdleConfig,
         pool_frames: u32,
         routes: Routes,
-        services: Vec<NewService<S>>,
+        services: Vec<NewService>,
     ) -> Result<Self, StartError> {
         let cpu = placement.cpu;
         let descriptors = |source| StartError::Descriptors { worker: number, source };
@@ -187,7 +184,7 @@ impl<S: Service + 'static> WorkerHandle<S> {
     }
 
     /// Tells the worker, now or as soon as its mailbox has room.
-    pub(super) fn tell(&mut self, command: Command<DemuxCommand<S>>) {
+    pub(super) fn tell(&mut self, command: Command<DemuxCommand>) {
         self.outbox.tell(command);
     }
 

@@ -72,7 +72,7 @@ fn a_single_service_needs_no_tokens_of_its_own() {
             reply_rate: 0,
             kernel: crate::KernelSide::default(),
         };
-        Box::new(Slot::new(ServeEngine::new(Echo, config, Arc::default()), Arc::default()))
+        Slot::new(ServeEngine::new(Echo, config, Arc::default()), Arc::default())
     };
     let demux = Demux::new(Routes::of([])).with(0, engine());
     assert!(demux.is_single(0));

@@ -11,8 +11,8 @@ use super::*;
 
 /// A worker whose services are the test's to change.
 struct Changing {
-    worker: Worker<Demux<Lengths>>,
-    commands: Sender<Command<DemuxCommand<Lengths>>>,
+    worker: Worker<Demux>,
+    commands: Sender<Command<DemuxCommand>>,
     events: Receiver<Event<ServeEvent>>,
     serve: HashMap<usize, Arc<ServeCounters>>,
     now: Instant,
@@ -50,7 +50,7 @@ impl Changing {
         }
     }
 
-    fn tell(&mut self, command: DemuxCommand<Lengths>) {
+    fn tell(&mut self, command: DemuxCommand) {
         assert!(self.commands.send(Command::Engine(command)).is_ok());
         self.turns();
     }
@@ -71,7 +71,7 @@ impl Changing {
         let serve = Arc::<ServeCounters>::default();
         let engine = ServeEngine::new(Lengths::default(), config, Arc::clone(&serve));
         self.serve.insert(slot, Arc::clone(&serve));
-        let services = vec![(slot, Box::new(Slot::new(engine, serve)))];
+        let services = vec![(slot, Slot::new(engine, serve))];
         self.tell(DemuxCommand::Prepare(Box::new(Prepare { number: 7, services, routes: routes() })));
         assert!(self.told(|event| matches!(event, ServeEvent::Prepared { number: 7, outcome: Ok(()), .. })));
     }
@@ -202,7 +202,7 @@ fn limits_change_for_connections_that_there_are() {
     worker.switch(&[0], &[], vec![]);
     let mut kept: Vec<_> = (0..3).map(|_| worker.connect(at)).collect();
     let limits = TcpLimits { connections_per_source: 4, idle: Duration::from_secs(5), ..LIMITS };
-    let exchanged = Limits::new(&Lengths::default(), share(limits), limits.connections, 0);
+    let exchanged = Limits::new(true, share(limits), limits.connections, 0);
     worker.switch(&[], &[], vec![(0, exchanged)]);
     let mut fourth = worker.connect(at);
     let mut fifth = worker.connect(at);

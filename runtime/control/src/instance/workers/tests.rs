@@ -7,8 +7,8 @@ use rustix::time::Timespec;
 use twinpath_inspect::Reason;
 use twinpath_port::PortQueue;
 use twinpath_port::loopback::pair;
-use twinpath_serve::{KernelSide, Served};
-use twinpath_service::{Answer, Datagram};
+use twinpath_serve::{KernelSide, ServeEngine, Served};
+use twinpath_service::{Answer, Datagram, Service};
 use twinpath_stack::egress::{KernelReason, Update};
 use twinpath_sys::UdpSocket;
 use twinpath_time::Instant;
@@ -41,7 +41,7 @@ impl Service for Holds {
 }
 
 struct Rig {
-    handle: WorkerHandle<Holds>,
+    handle: WorkerHandle,
     server: SocketAddr,
     addresses: Arc<[IpAddr]>,
     client: std::net::UdpSocket,
@@ -68,7 +68,14 @@ impl Rig {
         let service = Holds { held, go_on: may_go_on };
         let (placement, idle) = (Placement::on(None), IdleConfig::default());
         let routes = Routes::of([(0, &*config.served)]);
-        let services = vec![NewService { slot: 0, name: "echo".to_owned(), service, config }];
+        let serve = Arc::<ServeCounters>::default();
+        let engine = ServeEngine::new(service, config, Arc::clone(&serve));
+        let service = Slot::new(engine, Arc::clone(&serve));
+        let name = "echo".to_owned();
+        let services = vec![NewService {
+            service,
+            handle: ServiceHandle { slot: 0, name, serve, service: None, slow: None },
+        }];
         let handle = WorkerHandle::start(0, placement, idle, 64, routes, services).expect("a worker");
         let client = std::net::UdpSocket::bind("127.0.0.1:0").expect("a free port");
         let (attached, engine_said) = (Vec::new(), Vec::new());

@@ -1,0 +1,55 @@
+//! The program's own services: echo, reflect, and the programs of ONC RPC. What serves by their types is compiled here.
+
+mod rpc;
+
+use twinpath_config::{Config, Service, ServiceKind};
+use twinpath_rpc::TableError;
+use twinpath_rpcbind::Registration;
+use twinpath_serve::Prototype;
+use twinpath_service::{Echo, Reflect};
+
+/// Why there is no such service.
+#[derive(Debug, thiserror::Error)]
+pub enum ServiceError {
+    /// Its kind is not said.
+    #[error("service.kind: which service?")]
+    NoKind,
+    /// The programs of ONC RPC exclude each other.
+    #[error("{0}")]
+    Programs(#[from] TableError),
+}
+
+/// The service that a configuration asks for.
+///
+/// # Errors
+/// [`ServiceError`]
+pub fn prototype(config: &Config, asked: &Service) -> Result<Box<dyn Prototype>, ServiceError> {
+    Ok(match asked.kind {
+        Some(ServiceKind::Echo) => Box::new(Echo),
+        Some(ServiceKind::Reflect) => Box::new(Reflect),
+        Some(ServiceKind::Rpc) => Box::new(rpc::service(&config.rpc_of(asked))?),
+        None => return Err(ServiceError::NoKind),
+    })
+}
+
+/// What is to be registered with rpcbind for it: nothing, unless asked for.
+#[must_use]
+pub fn registrations(config: &Config, asked: &Service) -> Vec<Registration> {
+    match asked.kind {
+        Some(ServiceKind::Rpc) => rpc::registrations(asked, &config.rpc_of(asked)),
+        _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rpc_tells_calls_from_replies_and_so_has_no_limit_of_replies_to_one_source() {
+        let config = Config::default();
+        let of = |kind| prototype(&config, &Service { kind: Some(kind), ..Service::default() }).unwrap();
+        assert!(of(ServiceKind::Echo).may_loop());
+        assert!(!of(ServiceKind::Rpc).may_loop());
+    }
+}
