@@ -5,7 +5,8 @@
 pub enum Order {
     /// As the requests came: everything written after it waits for it.
     AsAsked,
-    /// As they are ready: for protocols whose replies name their request.
+    /// As they are ready, between other replies: for protocols whose replies name their request. One that would come in the middle of a
+    /// reply that is still being written waits for the end of that.
     AsDone,
 }
 

@@ -319,6 +319,17 @@ impl<S: Service> ServeEngine<S> {
         }
     }
 
+    /// The TCP server, if there is one, and what a call of it needs.
+    #[inline]
+    fn tcp<'a, 'io>(
+        &'a mut self,
+        now: Instant,
+        io: &'a Io<'io, ServeEvent>,
+    ) -> Option<(&'a mut TcpServer<S::Connection>, Call<'a, 'io, S>)> {
+        let Self { tcp, service, counters, desk, .. } = self;
+        Some((tcp.as_mut()?, Call { now, service, counters, io, desk: desk.as_mut() }))
+    }
+
     /// Serves what waits in the kernel's sockets from here on.
     fn listen(&self, io: &Io<'_, ServeEvent>) -> Result<(), Errno> {
         for (token, socket) in (UDP_TOKEN..).zip(self.udp.iter()).filter(|_| self.receives) {
@@ -409,21 +420,14 @@ impl<S: Service> Engine for ServeEngine<S> {
         if token < FIRST_TCP_TOKEN {
             self.serve_kernel_udp(now, (token - UDP_TOKEN) as usize, io)
         } else if token == tcp::DESK_TOKEN {
-            let before = self.counters.deferred_done.get();
-            self.take_replies(now, io);
-            self.counters.deferred_done.get() > before
-        } else if let Some(tcp) = &mut self.tcp {
-            let Self { service, counters, desk, .. } = self;
-            tcp.ready(token, error, Call { now, service, counters, io, desk: desk.as_mut() })
+            self.take_replies(now, io) > 0
         } else {
-            false
+            self.tcp(now, io).is_some_and(|(tcp, call)| tcp.ready(token, error, call))
         }
     }
 
     fn run(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) -> bool {
-        let Self { tcp, service, counters, desk, .. } = self;
-        let desk = desk.as_mut();
-        let busy = tcp.as_mut().is_some_and(|tcp| tcp.run(Call { now, service, counters, io, desk }));
+        let busy = self.tcp(now, io).is_some_and(|(tcp, call)| tcp.run(call));
         if let Some(panicked) = self.service.panicked(now) {
             // If the mailbox is full it is not told; it has been counted.
             let _ = io.tell(ServeEvent::Panicked(panicked));
@@ -484,19 +488,15 @@ impl<S: Service> Engine for ServeEngine<S> {
                     }
                 }
                 (self.draining, self.stopping) = (true, true);
-                let Self { tcp, service, counters, desk, .. } = self;
-                let desk = desk.as_mut();
-                if let Some(tcp) = tcp {
-                    tcp.drain(handed_over, Call { now, service, counters, io, desk });
+                if let Some((tcp, call)) = self.tcp(now, io) {
+                    tcp.drain(handed_over, call);
                 }
             }
             ServeCommand::Cut => {
                 io.drops().add(Reason::DrainTimeout, self.awaited.len() as u64);
                 self.awaited.clear();
-                let Self { tcp, service, counters, desk, .. } = self;
-                let desk = desk.as_mut();
-                if let Some(tcp) = tcp {
-                    tcp.cut(Call { now, service, counters, io, desk });
+                if let Some((tcp, call)) = self.tcp(now, io) {
+                    tcp.cut(call);
                 }
             }
         }

@@ -1,4 +1,5 @@
-//! Connections of a worker, driven turn by turn over loopback: no thread, no sleep, and time is what the test says.
+//! Connections of a worker over the kernel's sockets, driven turn by turn over loopback: no thread, no sleep, and time is what the test says.
+//! What one connection does, whoever moves its bytes, is tested where it is defined (`engine/stream`).
 #![allow(clippy::unwrap_used, reason = "all of it is a test")]
 
 use std::io::{ErrorKind, Read, Write};
@@ -217,7 +218,7 @@ impl<S: Closing + 'static> Rig<S> {
 }
 
 /// A line `N` is answered with itself, later: in order as it came, or, `!N`, as soon as it is done. `wait` is answered when the
-/// test says so, `fail` panics, a line that begins with `=` is answered at once, and one with `#` at once with 60,000 bytes.
+/// test says so, `fail` panics, and a line that begins with `=` is answered at once.
 #[derive(Clone, Default)]
 struct Later {
     closes: Arc<Mutex<Vec<Closed>>>,
@@ -236,9 +237,6 @@ impl Service for Later {
         let line = input[..=end].to_vec();
         if line[0] == b'=' {
             return if output.write(&line) { end + 1 } else { 0 };
-        }
-        if line[0] == b'#' {
-            return if output.write(&[b'#'; 60_000]) { end + 1 } else { 0 };
         }
         if !output.may_defer() {
             return 0;
@@ -327,31 +325,6 @@ fn each_time_out_closes_at_its_time_under_its_name() {
 }
 
 #[test]
-fn progress_puts_a_time_out_off() {
-    let mut rig = Rig::new(LIMITS);
-    let mut stream = rig.connect();
-    for _ in 0..50 {
-        // Always half a request behind a whole one.
-        stream.write_all(b"3\n3").unwrap();
-        rig.turns();
-        rig.pass(Duration::from_secs(6));
-        stream.write_all(b"\n+").unwrap();
-        rig.turns();
-        rig.pass(Duration::from_secs(6));
-        stream.write_all(b"0\n").unwrap();
-        rig.turns();
-    }
-    for _ in 0..5 {
-        rig.pass(Duration::from_secs(90));
-        stream.write_all(b"1\n").unwrap();
-        rig.turns();
-    }
-    assert_eq!(rig.closes(), []);
-    rig.pass(Duration::from_secs(101));
-    assert_eq!(rig.closes(), [Closed::For(Reason::IdleTimeout)]);
-}
-
-#[test]
 fn the_bytes_of_a_service_have_a_limit_that_holds_and_the_longest_held_go_first() {
     let mut rig = Rig::new(LIMITS);
     let mut deaf: Vec<_> = (0..60).map(|_| rig.connect()).collect();
@@ -381,16 +354,6 @@ fn the_bytes_of_a_service_have_a_limit_that_holds_and_the_longest_held_go_first(
     assert!(rig.dropped(Reason::ServiceBytes) > before);
     drop((deaf, halves));
     rig.turns();
-    assert_eq!(rig.share.bytes(), 0);
-}
-
-#[test]
-fn a_request_that_can_never_be_answered_is_too_large() {
-    let mut rig = Rig::new(LIMITS);
-    let mut stream = rig.connect();
-    let _ = stream.write(&[b'1'; 200_000]);
-    rig.turns();
-    assert_eq!(rig.closes(), [Closed::For(Reason::RequestTooLarge)]);
     assert_eq!(rig.share.bytes(), 0);
 }
 
@@ -518,35 +481,6 @@ impl<S: Closing + 'static> Rig<S> {
 fn go(on: &(Mutex<u32>, Condvar)) {
     *on.0.lock().unwrap() += 1;
     on.1.notify_one();
-}
-
-#[test]
-fn later_replies_leave_in_order_unless_they_need_none() {
-    let (mut rig, on) = Rig::later(POOL);
-    let mut stream = rig.connect();
-    stream.write_all(b"=a\nwait\n=b\n1\n!2\n=c\n").unwrap();
-    rig.hear(&mut stream, "=a\n!2\n");
-    go(&on);
-    rig.hear(&mut stream, "wait\n=b\n1\n=c\n");
-    // In one order, whoever is done first.
-    let asked: String = (0..500).map(|number| format!("{number}\n")).collect();
-    stream.write_all(asked.as_bytes()).unwrap();
-    rig.hear(&mut stream, &asked);
-    assert_eq!((rig.serve.queued_bytes.get(), rig.serve.deferred.get()), (0, 0));
-}
-
-#[test]
-fn what_waits_behind_a_reply_to_come_is_bounded_and_leaves_after_it() {
-    let (mut rig, on) = Rig::later(POOL);
-    let mut stream = rig.connect();
-    write!(stream, "wait\n{}wait\n=x\n", "#\n".repeat(100)).unwrap();
-    rig.turns();
-    assert!(rig.serve.queued_bytes.get() < 3 * 65_536, "{}", rig.serve.queued_bytes.get());
-    go(&on);
-    go(&on);
-    let expected = format!("wait\n{}wait\n=x\n", "#".repeat(6_000_000));
-    rig.hear(&mut stream, &expected);
-    assert_eq!((rig.serve.queued_bytes.get(), rig.closes().len()), (0, 0));
 }
 
 #[test]

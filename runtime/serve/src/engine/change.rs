@@ -6,7 +6,7 @@ use twinpath_worker::Io;
 
 use super::{ServeEngine, ServeEvent};
 use crate::limits::Limits;
-use crate::tcp::{Call, TcpServer};
+use crate::tcp::TcpServer;
 
 /// Times that many that are taken from a socket before its service leaves: more than its buffer holds of small datagrams.
 const LAST_BURSTS: usize = 256;
@@ -36,10 +36,9 @@ impl<S: Service> ServeEngine<S> {
             }
         }
         (self.stopping, self.leaving, self.draining) = (true, true, false);
-        let Self { tcp, service, counters, desk, waits, .. } = self;
-        let desk = desk.as_mut();
-        if let Some(tcp) = tcp {
-            tcp.drain(*waits, Call { now, service, counters, io, desk });
+        let handed_over = self.waits;
+        if let Some((tcp, call)) = self.tcp(now, io) {
+            tcp.drain(handed_over, call);
         }
     }
 

@@ -11,7 +11,6 @@ use twinpath_worker::Io;
 
 use super::{ServeEngine, ServeEvent, ifindex_of, with_scope};
 use crate::pool::{Asker, Desk, Done};
-use crate::tcp::Call;
 
 /// A datagram whose reply is still to come.
 #[derive(Clone, Copy, Debug)]
@@ -109,23 +108,20 @@ impl<S: Service> ServeEngine<S> {
         Ok(())
     }
 
-    /// Replies of work that may block have come back.
-    pub(super) fn take_replies(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) {
+    /// Replies of work that may block have come back: how many.
+    pub(super) fn take_replies(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) -> u64 {
+        let mut count = 0;
         if let Some(desk) = &self.desk {
             desk.drain();
         }
         while let Some(Done { asker, ticket, reply }) = self.desk.as_mut().and_then(Desk::take) {
             self.counters.deferred_done.add(1);
+            count += 1;
             match asker {
-                Asker::Connection(number) => {
-                    let Self { tcp, service, counters, desk, .. } = self;
-                    let desk = desk.as_mut();
-                    let call = &mut Call { now, service, counters, io, desk };
-                    match tcp {
-                        Some(tcp) => tcp.take_reply(number, ticket, reply, call),
-                        None => io.drops().add(Reason::LateReply, 1),
-                    }
-                }
+                Asker::Connection(number) => match self.tcp(now, io) {
+                    Some((tcp, mut call)) => tcp.take_reply(number, ticket, reply, &mut call),
+                    None => io.drops().add(Reason::LateReply, 1),
+                },
                 Asker::Peer => {
                     if let Err(reason) = self.reply_late(now, ticket, reply, io) {
                         io.drops().add(reason, 1);
@@ -138,6 +134,7 @@ impl<S: Service> ServeEngine<S> {
         if let Some(tcp) = &mut self.tcp {
             tcp.has_room();
         }
+        count
     }
 
     /// The reply to a datagram has come, or what the panic said that its work ended with.

@@ -12,8 +12,8 @@ use twinpath_worker::Io;
 use super::FIRST_LISTENER_TOKEN;
 use crate::engine::ServeEvent;
 
-/// Connections accepted per turn.
-const ACCEPT_BURST: usize = 64;
+/// Peers in a row that may have left before they were accepted; whoever waits behind them is accepted in the next turn.
+const GONE_MAX: usize = 64;
 
 /// How long accepting pauses when the process has no descriptor left, unless one is freed before.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -53,32 +53,35 @@ impl Acceptor {
         self.listeners.is_empty()
     }
 
-    /// Gives `open` what waits at listener `number`, up to a burst; says whether there may be more.
+    /// How many listeners there are.
+    pub(crate) const fn len(&self) -> usize {
+        self.listeners.len()
+    }
+
+    /// Takes one of the connections that wait at listener `number`.
     pub(crate) fn accept(
         &mut self,
         number: usize,
         now: Instant,
         io: &Io<'_, ServeEvent>,
-        mut open: impl FnMut(OwnedFd, SocketAddr),
-    ) -> bool {
-        for _ in 0..ACCEPT_BURST {
-            let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-            let Some(listener) = self.listeners.get(number) else { return false };
-            match acceptfrom_with(listener, flags) {
-                Ok((fd, peer)) => open(fd, canonical(peer)),
-                Err(Errno::AGAIN) => return false,
+    ) -> Option<(OwnedFd, SocketAddr)> {
+        let listener = self.listeners.get(number)?;
+        for _ in 0..GONE_MAX {
+            match acceptfrom_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+                Ok((fd, peer)) => return Some((fd, canonical(peer))),
+                Err(Errno::AGAIN) => break,
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
                     // Still readable: without a pause it would spin.
                     self.watch(false, io);
                     self.resume_at = now + ACCEPT_PAUSE;
                     io.drops().add(Reason::ConnectionLimit, 1);
-                    return false;
+                    break;
                 }
                 // The peer left before it was accepted.
                 Err(_) => {}
             }
         }
-        true
+        None
     }
 
     /// Goes on after a pause, if there is one: its time has come, or a descriptor was freed.
@@ -89,18 +92,8 @@ impl Acceptor {
         }
     }
 
-    /// Takes what waits, unless it is somebody else's, and listens no more.
-    pub(crate) fn close(
-        &mut self,
-        handed_over: bool,
-        now: Instant,
-        io: &Io<'_, ServeEvent>,
-        mut open: impl FnMut(OwnedFd, SocketAddr),
-    ) {
-        let own = if handed_over { 0 } else { self.listeners.len() };
-        for number in 0..own {
-            while self.accept(number, now, io, &mut open) {}
-        }
+    /// Listens no more.
+    pub(crate) fn close(&mut self, io: &Io<'_, ServeEvent>) {
         for listener in self.listeners.drain(..) {
             let _ = io.unwatch(&listener);
         }

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use twinpath_stream::Limits;
 use twinpath_time::Duration;
 
 use super::sources::{Source, SourceCounts};
@@ -50,6 +51,7 @@ impl Default for TcpLimits {
 #[derive(Debug)]
 pub struct Share {
     limits: TcpLimits,
+    each: Limits,
     /// Held bytes above which one is shed. Below the limit by what one connection of each worker may add before it is looked at,
     /// so that the limit holds at every instant.
     shed_above: u64,
@@ -61,10 +63,12 @@ impl Share {
     /// For so many workers. If `queued_bytes` is too small for that many, it is taken as what they need to work at all.
     #[must_use]
     pub fn new(limits: TcpLimits, workers: u32) -> Self {
-        let each = 2 * u64::from(limits.connection_bytes);
-        let shed_above = limits.queued_bytes.saturating_sub(each * u64::from(workers));
+        let TcpLimits { connection_bytes, idle, request, send, .. } = limits;
+        let each = Limits { bytes: connection_bytes as usize, idle, request, send };
+        let both_ways = 2 * u64::from(connection_bytes);
+        let shed_above = limits.queued_bytes.saturating_sub(both_ways * u64::from(workers));
         let sources = SourceCounts::new(limits.connections);
-        Self { limits, shed_above, sources, bytes: AtomicU64::new(0) }
+        Self { limits, each, shed_above, sources, bytes: AtomicU64::new(0) }
     }
 
     /// The limits.
@@ -72,6 +76,12 @@ impl Share {
     #[must_use]
     pub const fn limits(&self) -> &TcpLimits {
         &self.limits
+    }
+
+    /// Those of one connection.
+    #[inline]
+    pub(crate) const fn each(&self) -> &Limits {
+        &self.each
     }
 
     /// Bytes held now.

@@ -7,11 +7,11 @@
 //! wheel that is touched when a connection begins to wait for something, not when it is served.
 
 mod accept;
-mod connection;
-mod deferred;
 mod favourite;
 mod gather;
+mod host;
 mod limits;
+mod socket;
 mod sources;
 mod table;
 mod waiting;
@@ -20,18 +20,19 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use twinpath_inspect::Reason;
 use twinpath_service::{Closed, Service};
+use twinpath_stream::{After, Connection, Scratch, Turn};
 use twinpath_time::{Instant, Wheel};
 use twinpath_worker::Io;
 
 pub use self::limits::{CHUNK, Share, TcpLimits};
 
 use self::accept::Acceptor;
-use self::connection::{After, Connection, Scratch, Turn};
 use self::favourite::Favourite;
+use self::host::Lent;
+use self::socket::Socket;
 use self::sources::{Source, Sources};
 use self::table::Table;
 use self::waiting::Waiting;
@@ -48,7 +49,10 @@ pub(crate) const DESK_TOKEN: u32 = FIRST_LISTENER_TOKEN + LISTENERS_MAX;
 const FIRST_CONNECTION_TOKEN: u32 = DESK_TOKEN + 1;
 
 /// Bytes sent in a turn after which other connections wait for the next one, so that ports and deadlines are looked at in between.
-const TURN_BYTES: u64 = 1 << 20;
+const TURN_BYTES: usize = 1 << 20;
+
+/// Connections accepted per turn.
+const ACCEPT_BURST: usize = 64;
 
 /// Connections closed for their time, or told to end, in one turn.
 const CLOSE_BURST: u32 = 64;
@@ -69,11 +73,20 @@ pub(crate) struct Call<'a, 'io, S> {
     pub(crate) desk: Option<&'a mut Desk>,
 }
 
+/// One of its connections.
+struct Entry<C> {
+    socket: Socket,
+    connection: Connection<C>,
+    source: Source,
+    /// The time under which it is listed among those that may be closed to make room, if it is.
+    idle_since: Option<Instant>,
+}
+
 pub(crate) struct TcpServer<C> {
     acceptor: Acceptor,
     served: Arc<Served>,
     share: Arc<Share>,
-    table: Table<C>,
+    table: Table<Entry<C>>,
     /// Connections that it may have at a time.
     most: u32,
     sources: Sources,
@@ -88,8 +101,9 @@ pub(crate) struct TcpServer<C> {
     found: bool,
     /// Bytes that its connections hold.
     held: u64,
-    /// Bytes that had been sent when the turn began.
-    written_before: u64,
+    /// Bytes that its connections have sent since the turn began, and received.
+    sent: usize,
+    received: usize,
     /// The next connection to be told to end, while all are.
     ending: Option<u32>,
 }
@@ -106,9 +120,10 @@ impl<C: Send> TcpServer<C> {
             deadlines: Wheel::new(),
             favourite: Favourite::default(),
             again: Waiting::default(),
-            written_before: 0,
+            sent: 0,
+            received: 0,
             want_room: Waiting::default(),
-            scratch: Scratch::new(limits),
+            scratch: Scratch::new(CHUNK, limits.connection_bytes as usize),
             found: false,
             held: 0,
             ending: None,
@@ -122,10 +137,10 @@ impl<C: Send> TcpServer<C> {
         std::mem::swap(&mut self.share, share);
         self.most = most;
         for number in 0..self.table.places() {
-            let Some(connection) = self.table.get(number) else { continue };
-            share.closed(connection.source);
-            self.share.adopted(connection.source);
-            let deadline = connection.deadline(self.share.limits());
+            let Some(Entry { connection, source, .. }) = self.table.get(number) else { continue };
+            share.closed(*source);
+            self.share.adopted(*source);
+            let deadline = connection.deadline(self.share.each());
             if deadline < self.deadlines.deadline(number) {
                 self.deadlines.set(number, deadline);
             }
@@ -175,8 +190,8 @@ impl<C: Send> TcpServer<C> {
         // Nor does one begin to be one over sleeps: it would go out of the epoll only to come back.
         self.favourite.forget();
         if let Some(number) = favourite
-            && let Some(connection) = self.table.get(number)
-            && io.watch_edges(&connection.fd, FIRST_CONNECTION_TOKEN + number).is_err()
+            && let Some(Entry { socket, connection, .. }) = self.table.get(number)
+            && io.watch_edges(&*socket, FIRST_CONNECTION_TOKEN + number).is_err()
         {
             // No memory for its place there: nobody would hear of it again.
             connection.end(Closed::For(Reason::ConnectionLimit));
@@ -186,9 +201,11 @@ impl<C: Send> TcpServer<C> {
 
     /// Has every connection end once what it asked is answered, and takes no more.
     pub(crate) fn drain<S: Service<Connection = C>>(&mut self, handed_over: bool, mut call: Call<'_, '_, S>) {
-        let mut acceptor = std::mem::replace(&mut self.acceptor, Acceptor::new(Vec::new()));
-        let (now, io) = (call.now, call.io);
-        acceptor.close(handed_over, now, io, |fd, peer| self.open(fd, peer, &mut call));
+        let own = if handed_over { 0 } else { self.acceptor.len() };
+        for listener in 0..own {
+            while self.accept(listener, &mut call) == ACCEPT_BURST {}
+        }
+        self.acceptor.close(call.io);
         self.ending = Some(0);
     }
 
@@ -196,7 +213,7 @@ impl<C: Send> TcpServer<C> {
     pub(crate) fn cut<S: Service<Connection = C>>(&mut self, mut call: Call<'_, '_, S>) {
         self.ending = None;
         for number in 0..self.table.places() {
-            if let Some(connection) = self.table.get(number) {
+            if let Some(Entry { connection, .. }) = self.table.get(number) {
                 let (held, why) = (connection.held(), connection.cut_off());
                 self.close(number, held, why, &mut call);
             }
@@ -211,18 +228,18 @@ impl<C: Send> TcpServer<C> {
     /// What is due, and what is left from the last turn; says whether there was anything.
     #[inline]
     pub(crate) fn run<S: Service<Connection = C>>(&mut self, mut call: Call<'_, '_, S>) -> bool {
-        let (spins, before) = (self.spins(), call.counters.stream_bytes_in.get());
-        self.written_before = call.counters.stream_bytes_out.get();
+        let spins = self.spins();
+        (self.sent, self.received) = (0, 0);
         let busy = spins && self.ask_favourite(&mut call);
         let busy = self.run_due(&mut call) || busy;
-        self.found = spins && call.counters.stream_bytes_in.get() > before;
+        self.found = spins && self.received > 0;
         busy
     }
 
     /// Whether so much was sent in this turn that everybody else comes first.
     #[inline]
-    fn is_turn_over<S>(&self, call: &Call<'_, '_, S>) -> bool {
-        call.counters.stream_bytes_out.get() - self.written_before >= TURN_BYTES
+    const fn is_turn_over(&self) -> bool {
+        self.sent >= TURN_BYTES
     }
 
     #[inline]
@@ -239,7 +256,7 @@ impl<C: Send> TcpServer<C> {
         }
         // Each once: one that has yet more to do stands behind them, for the next turn.
         for _ in 0..self.again.len() {
-            if self.is_turn_over(call) {
+            if self.is_turn_over() {
                 break;
             }
             let Some(number) = self.again.take() else { break };
@@ -253,20 +270,19 @@ impl<C: Send> TcpServer<C> {
     #[inline]
     fn ask_favourite<S: Service<Connection = C>>(&mut self, call: &mut Call<'_, '_, S>) -> bool {
         let Some(number) = self.favourite.number() else { return false };
-        let Some(connection) = self.table.get(number) else { return false };
+        let Some(Entry { socket, connection, .. }) = self.table.get(number) else { return false };
         if !self.favourite.may_ask(call.now) {
             // Nothing came, as far as is known: who idles may even sleep, as everything is in the epoll then.
             return false;
         }
-        let before = call.counters.stream_bytes_in.get();
-        if !self.favourite.asks_in_bursts() || has_something(&connection.fd) {
+        let before = self.received;
+        if !self.favourite.asks_in_bursts() || socket.has_something() {
             connection.woken(false);
             self.work(number, call);
         }
-        let taken = call.counters.stream_bytes_in.get() - before;
-        self.favourite.asked(call.now, taken);
+        self.favourite.asked(call.now, (self.received - before) as u64);
         // It may be gone by now, and with it the favour.
-        let Some(connection) = self.table.get(number) else { return true };
+        let Some(Entry { connection, .. }) = self.table.get(number) else { return true };
         let moved = connection.touched() == call.now;
         let well = connection.is_plain();
         if !well || self.favourite.is_over(call.now) {
@@ -284,9 +300,9 @@ impl<C: Send> TcpServer<C> {
     ) -> bool {
         if let Some(number) = token.checked_sub(FIRST_CONNECTION_TOKEN) {
             // Its place may be empty: it was closed earlier in this very turn.
-            let Some(connection) = self.table.get(number) else { return false };
+            let Some(Entry { connection, .. }) = self.table.get(number) else { return false };
             connection.woken(ends);
-            if self.is_turn_over(&call) {
+            if self.is_turn_over() {
                 self.again.add(number);
                 return true;
             }
@@ -294,24 +310,27 @@ impl<C: Send> TcpServer<C> {
             if self.favourite.named(number, call.now) {
                 self.favour(number, call.io);
             }
-            self.table.get(number).is_none_or(|connection| connection.touched() == call.now)
+            self.table.get(number).is_none_or(|entry| entry.connection.touched() == call.now)
         } else {
             let listener = (token - FIRST_LISTENER_TOKEN) as usize;
-            let mut acceptor = std::mem::replace(&mut self.acceptor, Acceptor::new(Vec::new()));
-            let (now, io) = (call.now, call.io);
-            let mut came = false;
-            acceptor.accept(listener, now, io, |fd, peer| {
-                came = true;
-                self.open(fd, peer, &mut call);
-            });
-            self.acceptor = acceptor;
-            came
+            self.accept(listener, &mut call) > 0
         }
     }
 
+    /// Opens what waits at a listener, up to a burst; says how many there were.
+    fn accept<S: Service<Connection = C>>(&mut self, listener: usize, call: &mut Call<'_, '_, S>) -> usize {
+        for count in 0..ACCEPT_BURST {
+            let Some((fd, peer)) = self.acceptor.accept(listener, call.now, call.io) else { return count };
+            self.open(fd, peer, call);
+        }
+        ACCEPT_BURST
+    }
+
     fn favour(&mut self, number: u32, io: &Io<'_, ServeEvent>) {
-        let well = self.table.get(number).is_some_and(|connection| connection.is_plain());
-        let out = well && self.table.get(number).is_some_and(|connection| io.unwatch(&connection.fd).is_ok());
+        let out = self
+            .table
+            .get(number)
+            .is_some_and(|entry| entry.connection.is_plain() && io.unwatch(&entry.socket).is_ok());
         if !out {
             self.favourite.forget();
         }
@@ -320,20 +339,16 @@ impl<C: Send> TcpServer<C> {
     #[inline]
     fn work<S: Service<Connection = C>>(&mut self, number: u32, call: &mut Call<'_, '_, S>) {
         let Self { table, scratch, share, .. } = self;
-        let Some(connection) = table.get(number) else { return };
+        let Some(Entry { socket, connection, idle_since, .. }) = table.get(number) else { return };
         let before = connection.held();
-        let mut turn = Turn {
-            now: call.now,
-            service: &mut *call.service,
-            counters: call.counters,
-            limits: share.limits(),
-            scratch,
-            desk: call.desk.as_deref_mut(),
-            number,
-            written: (0, 0),
-        };
-        let after = connection.work(&mut turn);
-        if after == After::Keep && before == 0 && connection.is_plain() && connection.idle_since.is_some() {
+        let mut host = Lent { service: &mut *call.service, desk: call.desk.as_deref_mut(), number };
+        let mut turn = Turn::new(call.now, share.each(), scratch, &mut host);
+        let after = connection.work(socket, &mut turn);
+        let (received, sent) = (turn.received(), turn.sent());
+        (self.received, self.sent) = (self.received + received, self.sent + sent);
+        call.counters.stream_bytes_in.add(received as u64);
+        call.counters.stream_bytes_out.add(sent as u64);
+        if after == After::Keep && before == 0 && connection.is_plain() && idle_since.is_some() {
             return;
         }
         self.note(number, before, after, call);
@@ -350,7 +365,7 @@ impl<C: Send> TcpServer<C> {
         if let After::Close(why) = after {
             return self.close(number, before, why, call);
         }
-        let Some(connection) = self.table.get(number) else { return };
+        let Some(Entry { connection, source, idle_since, .. }) = self.table.get(number) else { return };
         match after {
             After::Again => self.again.add(number),
             After::WhenRoom => {
@@ -359,14 +374,14 @@ impl<C: Send> TcpServer<C> {
             }
             After::Keep | After::Close(_) => {}
         }
-        let deadline = connection.deadline(self.share.limits());
+        let deadline = connection.deadline(self.share.each());
         if deadline < self.deadlines.deadline(number) {
             self.deadlines.set(number, deadline);
         }
         let (held, moved) = (connection.held(), connection.touched() == call.now);
-        if connection.idle_since.is_none() && connection.is_idle() {
-            connection.idle_since = Some(connection.touched());
-            self.sources.list(connection.source, connection.touched(), number);
+        if idle_since.is_none() && connection.is_idle() {
+            *idle_since = Some(connection.touched());
+            self.sources.list(*source, connection.touched(), number);
         }
         if held == 0 {
             self.table.holds_none(number);
@@ -383,7 +398,7 @@ impl<C: Send> TcpServer<C> {
         self.held = self.held + now as u64 - before as u64;
         let mut too_many = self.share.holds(before, now);
         while too_many && let Some(number) = self.table.longest_held() {
-            let held = self.table.get(number).map_or(0, |connection| connection.held());
+            let held = self.table.get(number).map_or(0, |entry| entry.connection.held());
             self.close(number, held, Closed::For(Reason::ServiceBytes), call);
             too_many = self.share.holds(0, 0);
         }
@@ -405,7 +420,7 @@ impl<C: Send> TcpServer<C> {
         reply: Result<Vec<u8>, String>,
         call: &mut Call<'_, '_, S>,
     ) {
-        let Some(connection) = self.table.get(number) else {
+        let Some(Entry { connection, .. }) = self.table.get(number) else {
             return call.io.drops().add(Reason::LateReply, 1);
         };
         let before = connection.held();
@@ -423,13 +438,13 @@ impl<C: Send> TcpServer<C> {
 
     /// Its deadline has come, if it has not moved on meanwhile.
     fn came_due<S: Service<Connection = C>>(&mut self, number: u32, call: &mut Call<'_, '_, S>) {
-        let limits = *self.share.limits();
-        let Some(connection) = self.table.get(number) else { return };
-        let deadline = connection.deadline(&limits);
+        let limits = self.share.each();
+        let Some(Entry { connection, .. }) = self.table.get(number) else { return };
+        let deadline = connection.deadline(limits);
         if call.now < deadline {
             return self.deadlines.set(number, deadline);
         }
-        let (held, why) = (connection.held(), connection.expired(&limits));
+        let (held, why) = (connection.held(), connection.expired(limits));
         self.close(number, held, why, call);
     }
 
@@ -475,7 +490,7 @@ impl<C: Send> TcpServer<C> {
         let accepted = call.service.call("accept", |service| service.accept(call.now, peer));
         let state = accepted.and_then(|accepted| accepted)?;
         if let Some(number) = displaced {
-            let held = self.table.get(number).map_or(0, |connection| connection.held());
+            let held = self.table.get(number).map_or(0, |entry| entry.connection.held());
             self.close(number, held, Closed::For(Reason::ConnectionDisplaced), call);
         }
         let number = self.table.next_place();
@@ -484,9 +499,9 @@ impl<C: Send> TcpServer<C> {
             close(state, Closed::Broken, call);
             return Err(Reason::ConnectionLimit);
         }
-        let connection = Connection::new(call.now, fd, source, state);
-        self.deadlines.set(number, connection.deadline(self.share.limits()));
-        self.table.insert(connection);
+        let (socket, connection) = (Socket::new(fd), Connection::new(call.now, state));
+        self.deadlines.set(number, connection.deadline(self.share.each()));
+        self.table.insert(Entry { socket, connection, source, idle_since: Some(call.now) });
         self.sources.opened(source);
         self.sources.list(source, call.now, number);
         call.counters.accepted.add(1);
@@ -497,16 +512,16 @@ impl<C: Send> TcpServer<C> {
     fn idlest(&mut self) -> Option<u32> {
         for _ in 0..DISPLACE_LOOKS {
             let number = self.sources.first()?;
-            let connection = self.table.get(number)?;
-            let (source, touched) = (connection.source, connection.touched());
-            let since = connection.idle_since?;
+            let Entry { socket, connection, source, idle_since } = self.table.get(number)?;
+            let (source, touched) = (*source, connection.touched());
+            let since = (*idle_since)?;
             // What has come and was not read yet is a request under way.
-            let is_idle = connection.is_idle() && !has_bytes(&connection.fd);
+            let is_idle = connection.is_idle() && !socket.has_bytes();
             if is_idle && touched == since {
                 return Some(number);
             }
             // It stands elsewhere in the order, or is listed again once it is idle.
-            connection.idle_since = is_idle.then_some(touched);
+            *idle_since = is_idle.then_some(touched);
             self.sources.unlist(source, since, number);
             if is_idle {
                 self.sources.list(source, touched, number);
@@ -522,7 +537,7 @@ impl<C: Send> TcpServer<C> {
         why: Closed,
         call: &mut Call<'_, '_, S>,
     ) {
-        let Some(connection) = self.table.remove(number) else { return };
+        let Some(Entry { connection, source, idle_since, .. }) = self.table.remove(number) else { return };
         self.deadlines.set(number, Instant::NEVER);
         if self.favourite.number() == Some(number) {
             self.favourite.forget();
@@ -532,15 +547,15 @@ impl<C: Send> TcpServer<C> {
             self.share.holds(held, 0);
             call.counters.queued_bytes.set(self.held);
         }
-        if let Some(since) = connection.idle_since {
-            self.sources.unlist(connection.source, since, number);
+        if let Some(since) = idle_since {
+            self.sources.unlist(source, since, number);
         }
-        self.sources.closed(connection.source);
-        self.share.closed(connection.source);
+        self.sources.closed(source);
+        self.share.closed(source);
         if let Closed::For(reason) = why {
             call.io.drops().add(reason, 1);
         }
-        close(connection.state, why, call);
+        close(connection.into_state(), why, call);
         call.counters.connections.set(u64::from(self.table.open()));
         self.acceptor.resume(call.io);
     }
@@ -558,14 +573,14 @@ impl<C: Send> TcpServer<C> {
 
     fn answer_and_end<S: Service<Connection = C>>(&mut self, number: u32, call: &mut Call<'_, '_, S>) {
         for _ in 0..LAST_READS {
-            let Some(connection) = self.table.get(number) else { return };
+            let Some(Entry { connection, .. }) = self.table.get(number) else { return };
             connection.woken(false);
             self.work(number, call);
-            if !self.table.get(number).is_some_and(|connection| connection.may_have_more()) {
+            if !self.table.get(number).is_some_and(|entry| entry.connection.may_have_more()) {
                 break;
             }
         }
-        if let Some(connection) = self.table.get(number) {
+        if let Some(Entry { connection, .. }) = self.table.get(number) {
             connection.stop();
             self.work(number, call);
         }
@@ -577,20 +592,4 @@ fn close<S: Service>(state: S::Connection, why: Closed, call: &mut Call<'_, '_, 
     if let Err(reason) = call.service.call("close", |service| service.close(state, why)) {
         call.io.drops().add(reason, 1);
     }
-}
-
-const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
-
-/// Whether reading would find bytes, an end or an error. Unlike a read, it does not take the socket's lock, which the kernel needs
-/// for what the peer is just sending.
-#[inline]
-fn has_something(fd: &OwnedFd) -> bool {
-    // What cannot be asked is tried.
-    poll(&mut [PollFd::new(fd, PollFlags::IN | PollFlags::RDHUP)], Some(&AT_ONCE)) != Ok(0)
-}
-
-/// Whether reading would find bytes, and not just an end or an error.
-fn has_bytes(fd: &OwnedFd) -> bool {
-    let mut fds = [PollFd::new(fd, PollFlags::IN | PollFlags::RDHUP)];
-    poll(&mut fds, Some(&AT_ONCE)) == Ok(1) && fds[0].revents() == PollFlags::IN
 }

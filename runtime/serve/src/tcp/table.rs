@@ -1,24 +1,22 @@
 //! Where connections stand: places with numbers, made as they are needed, and the order in which those that hold bytes
 //! last got rid of some.
 
-use super::connection::Connection;
-
 /// Places made at once: an idle service has none, and a busy one allocates once in so many connections.
 const CHUNK: usize = 256;
 
 /// No place.
 const NONE: u32 = u32::MAX;
 
-struct Place<C> {
-    connection: Option<Connection<C>>,
+struct Place<T> {
+    entry: Option<T>,
     /// Neighbours among those that hold bytes; of a free place, `newer` is the next free one.
     older: u32,
     newer: u32,
     holds: bool,
 }
 
-pub(crate) struct Table<C> {
-    chunks: Vec<Box<[Place<C>]>>,
+pub(crate) struct Table<T> {
+    chunks: Vec<Box<[Place<T>]>>,
     places: u32,
     free: u32,
     open: u32,
@@ -27,7 +25,7 @@ pub(crate) struct Table<C> {
     newest: u32,
 }
 
-impl<C> Table<C> {
+impl<T> Table<T> {
     /// Room for `most` connections, made as they come.
     pub(crate) fn new(most: u32) -> Self {
         let chunks = Vec::with_capacity((most as usize).div_ceil(CHUNK));
@@ -48,7 +46,7 @@ impl<C> Table<C> {
         if self.free == NONE {
             let first = self.places;
             self.places += CHUNK as u32;
-            let place = |number| Place { connection: None, older: NONE, newer: number, holds: false };
+            let place = |number| Place { entry: None, older: NONE, newer: number, holds: false };
             let last = self.places - 1;
             self.chunks
                 .push((first..self.places).map(|n| place(if n == last { NONE } else { n + 1 })).collect());
@@ -58,30 +56,30 @@ impl<C> Table<C> {
     }
 
     /// Puts it at the place that [`Self::next_place`] says.
-    pub(crate) fn insert(&mut self, connection: Connection<C>) {
+    pub(crate) fn insert(&mut self, entry: T) {
         let number = self.next_place();
         let place = self.place(number);
-        place.connection = Some(connection);
+        place.entry = Some(entry);
         self.free = std::mem::replace(&mut self.place(number).newer, NONE);
         self.open += 1;
     }
 
     #[inline]
-    pub(crate) fn get(&mut self, number: u32) -> Option<&mut Connection<C>> {
+    pub(crate) fn get(&mut self, number: u32) -> Option<&mut T> {
         let chunk = self.chunks.get_mut(number as usize / CHUNK)?;
-        chunk[number as usize % CHUNK].connection.as_mut()
+        chunk[number as usize % CHUNK].entry.as_mut()
     }
 
-    pub(crate) fn remove(&mut self, number: u32) -> Option<Connection<C>> {
+    pub(crate) fn remove(&mut self, number: u32) -> Option<T> {
         self.get(number)?;
         self.holds_none(number);
         let free = self.free;
         let place = self.place(number);
         place.newer = free;
-        let connection = place.connection.take();
+        let entry = place.entry.take();
         self.free = number;
         self.open -= 1;
-        connection
+        entry
     }
 
     /// It holds bytes, and some have just moved: it is the newest of those now.
@@ -124,7 +122,7 @@ impl<C> Table<C> {
         if self.oldest == NONE { None } else { Some(self.oldest) }
     }
 
-    fn place(&mut self, number: u32) -> &mut Place<C> {
+    fn place(&mut self, number: u32) -> &mut Place<T> {
         &mut self.chunks[number as usize / CHUNK][number as usize % CHUNK]
     }
 }

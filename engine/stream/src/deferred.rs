@@ -1,0 +1,132 @@
+//! Replies of a connection that are still to come, and what was written after them and waits.
+
+use std::collections::VecDeque;
+
+use twinpath_service::{Job, Later, Order};
+
+use crate::host::Host;
+
+/// What leaves in order.
+enum Part {
+    Bytes(Vec<u8>),
+    Awaited(u64),
+}
+
+#[derive(Default)]
+pub(crate) struct Deferred {
+    /// From the oldest reply on that is awaited in order.
+    parts: VecDeque<Part>,
+    /// Numbers of replies that leave as soon as they are there, and those of them that wait for another reply to be complete.
+    unordered: Vec<u64>,
+    ready: Vec<u8>,
+    ordered: usize,
+    /// Bytes in `parts`.
+    bytes: usize,
+}
+
+impl Deferred {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.awaited() == 0 && self.parts.is_empty() && self.ready.is_empty()
+    }
+
+    /// Replies still to come.
+    pub(crate) const fn awaited(&self) -> usize {
+        self.ordered + self.unordered.len()
+    }
+
+    /// Whether what is written now has to wait for a reply.
+    pub(crate) fn holds_back(&self) -> bool {
+        !self.parts.is_empty()
+    }
+
+    /// Bytes that wait for a reply.
+    pub(crate) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Bytes of replies that wait for the end of another one. They take no room from that: without any it could not be told from one that
+    /// has ended.
+    pub(crate) const fn ready_bytes(&self) -> usize {
+        self.ready.len()
+    }
+
+    /// Gives the host what a service handed over while it wrote `output`, and keeps back what has to wait.
+    pub(crate) fn hand_over(&mut self, output: &mut Vec<u8>, later: &mut Later, host: &mut impl Host) {
+        // From the first reply on that is awaited in order, everything waits.
+        let (mut at, mut kept) = if self.parts.is_empty() { (0, None) } else { (0, Some(0)) };
+        for Job { at: before, order, work, .. } in later.take() {
+            let number = host.hand_over(work);
+            if order == Order::AsDone {
+                self.unordered.push(number);
+                continue;
+            }
+            if kept.is_some() {
+                self.push(&output[at..before]);
+            } else {
+                kept = Some(before);
+            }
+            at = before;
+            self.parts.push_back(Part::Awaited(number));
+            self.ordered += 1;
+        }
+        if let Some(kept) = kept {
+            self.push(&output[at..]);
+            output.truncate(kept);
+        }
+    }
+
+    /// Keeps `output` back if it has to wait for a reply.
+    pub(crate) fn hold_back(&mut self, output: &mut Vec<u8>) {
+        if !self.parts.is_empty() {
+            self.push(output);
+            output.clear();
+        }
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        self.bytes += bytes.len();
+        match self.parts.back_mut() {
+            Some(Part::Bytes(last)) => last.extend_from_slice(bytes),
+            _ => self.parts.push_back(Part::Bytes(bytes.to_vec())),
+        }
+    }
+
+    /// Takes the reply of that number, and adds to `unsent` what may leave now. One that leaves in no order waits while another reply is
+    /// half written. Says whether it was awaited.
+    pub(crate) fn done(
+        &mut self,
+        number: u64,
+        reply: Vec<u8>,
+        half_written: bool,
+        unsent: &mut Vec<u8>,
+    ) -> bool {
+        if let Some(at) = self.unordered.iter().position(|awaited| *awaited == number) {
+            self.unordered.swap_remove(at);
+            self.ready.extend_from_slice(&reply);
+            if !half_written {
+                self.release_ready(unsent);
+            }
+            return true;
+        }
+        let is = |part: &Part| matches!(part, Part::Awaited(awaited) if *awaited == number);
+        let Some(at) = self.parts.iter().position(is) else { return false };
+        self.bytes += reply.len();
+        self.parts[at] = Part::Bytes(reply);
+        self.ordered -= 1;
+        while let Some(Part::Bytes(_)) = self.parts.front() {
+            if let Some(Part::Bytes(bytes)) = self.parts.pop_front() {
+                self.bytes -= bytes.len();
+                unsent.extend_from_slice(&bytes);
+            }
+        }
+        true
+    }
+
+    /// Lets replies leave that have waited for the end of another one.
+    pub(crate) fn release_ready(&mut self, unsent: &mut Vec<u8>) {
+        unsent.append(&mut self.ready);
+    }
+}

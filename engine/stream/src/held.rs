@@ -1,0 +1,65 @@
+//! What a connection holds beyond itself: bytes that wait for more of a request, for the transport, or for a reply.
+
+use crate::deferred::Deferred;
+use crate::transport::{Broken, Transport};
+
+#[derive(Default)]
+pub(crate) struct Held {
+    /// Input that the service has not used yet.
+    pub(crate) unread: Vec<u8>,
+    /// Output that the transport has not taken yet, from `sent` on.
+    unsent: Vec<u8>,
+    sent: usize,
+    /// Replies that are still to come, and what waits for them.
+    pub(crate) deferred: Deferred,
+}
+
+impl Held {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.unread.is_empty() && self.unsent.is_empty() && self.deferred.is_empty()
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn bytes(&self) -> usize {
+        let deferred = self.deferred.bytes() + self.deferred.ready_bytes();
+        size_of::<Self>() + self.unread.capacity() + self.unsent.capacity() + deferred
+    }
+
+    /// Whether the transport takes no more for now.
+    pub(crate) const fn is_full(&self) -> bool {
+        !self.unsent.is_empty()
+    }
+
+    /// Keeps what the transport did not take; there is nothing else that it has to take before.
+    pub(crate) fn keep_unsent(&mut self, bytes: &[u8]) {
+        (self.unsent, self.sent) = (bytes.to_vec(), 0);
+    }
+
+    /// Sends what waits; the bytes that the transport took.
+    pub(crate) fn send_unsent(&mut self, transport: &mut impl Transport) -> Result<usize, Broken> {
+        let sent = transport.send(&self.unsent[self.sent..])?;
+        self.sent += sent;
+        if self.sent == self.unsent.len() {
+            (self.unsent, self.sent) = (Vec::new(), 0);
+        }
+        Ok(sent)
+    }
+
+    /// Takes the reply of that number, which leaves as soon as those before it have and, if it may leave out of order, no other reply is
+    /// half written. Says whether it was awaited.
+    pub(crate) fn done(&mut self, number: u64, reply: Vec<u8>, half_written: bool) -> bool {
+        self.drop_sent();
+        self.deferred.done(number, reply, half_written, &mut self.unsent)
+    }
+
+    /// Lets replies leave that have waited for the end of another one.
+    pub(crate) fn release_ready(&mut self) {
+        self.drop_sent();
+        self.deferred.release_ready(&mut self.unsent);
+    }
+
+    fn drop_sent(&mut self) {
+        self.unsent.drain(..self.sent);
+        self.sent = 0;
+    }
+}

@@ -1,0 +1,121 @@
+//! What a connection is lent while it works, and what it says afterwards.
+
+use twinpath_service::{Closed, Later, Output};
+use twinpath_time::{Duration, Instant};
+
+use crate::held::Held;
+use crate::host::Host;
+
+/// Bytes after which a connection waits for the next turn, so that one reply without end does not hold up the others; and sends, for
+/// a service that writes little at a time.
+const TURN_BYTES: usize = 256 << 10;
+const TURN_SENDS: u32 = 16;
+
+/// Bounds of one connection. A time of [`Duration::MAX`] is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes that it may hold of a request that is not complete, and as many of replies that its peer has not taken.
+    pub bytes: usize,
+    /// Without a byte either way, and nothing asked.
+    pub idle: Duration,
+    /// From the first byte of a request to its last.
+    pub request: Duration,
+    /// With replies waiting of which the peer takes nothing.
+    pub send: Duration,
+}
+
+/// What to do with a connection after work on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum After {
+    /// Nothing until its transport or its deadline says so.
+    Keep,
+    /// Have it work again in the next turn: there is more to do that no edge tells of.
+    Again,
+    /// Have it work again when work that may block has been done: there was no room for its own.
+    WhenRoom,
+    /// Close it.
+    Close(Closed),
+}
+
+/// Buffers that connections take turns with: an idle one has none.
+pub struct Scratch {
+    pub(crate) input: Vec<u8>,
+    pub(crate) output: Vec<u8>,
+    pub(crate) later: Later,
+}
+
+impl Scratch {
+    /// To receive up to `input` bytes at once, and to send up to `output`.
+    #[must_use]
+    pub fn new(input: usize, output: usize) -> Self {
+        Self { input: Vec::with_capacity(input), output: Vec::with_capacity(output), later: Later::default() }
+    }
+}
+
+/// One connection's part of a turn of its host.
+pub struct Turn<'a, H> {
+    pub(crate) now: Instant,
+    pub(crate) limits: &'a Limits,
+    pub(crate) scratch: &'a mut Scratch,
+    pub(crate) host: &'a mut H,
+    /// Bytes that the service has written, and in how many sends.
+    pub(crate) written: usize,
+    sends: u32,
+    received: usize,
+    sent: usize,
+}
+
+impl<'a, H: Host> Turn<'a, H> {
+    /// A turn at `now`.
+    #[inline]
+    pub const fn new(now: Instant, limits: &'a Limits, scratch: &'a mut Scratch, host: &'a mut H) -> Self {
+        Self { now, limits, scratch, host, written: 0, sends: 0, received: 0, sent: 0 }
+    }
+
+    /// Bytes that the connection has received in this turn, from its first one to its end.
+    #[inline]
+    #[must_use]
+    pub const fn received(&self) -> usize {
+        self.received
+    }
+
+    /// Bytes that the transport has taken in this turn.
+    #[inline]
+    #[must_use]
+    pub const fn sent(&self) -> usize {
+        self.sent
+    }
+
+    /// Whether the connection has had its part.
+    pub(crate) const fn is_over(&self) -> bool {
+        self.written >= TURN_BYTES || self.sends >= TURN_SENDS
+    }
+
+    pub(crate) const fn count_received(&mut self, bytes: usize) {
+        self.received += bytes;
+    }
+
+    pub(crate) const fn count_sent(&mut self, bytes: usize) {
+        self.sent += bytes;
+    }
+
+    pub(crate) const fn count_written(&mut self, bytes: usize) {
+        self.written += bytes;
+        self.sends += 1;
+    }
+}
+
+/// What the service may write into, behind what it has written already: as much as fits beside what waits for replies to come.
+#[inline]
+pub(crate) fn output<'a, H: Host>(
+    scratch: &'a mut Scratch,
+    host: &H,
+    limits: &Limits,
+    held: Option<&Held>,
+) -> Output<'a> {
+    let (awaited, waiting) = held.map_or((0, 0), |held| (held.deferred.awaited(), held.deferred.bytes()));
+    let Scratch { output, later, .. } = scratch;
+    let Some(room) = host.room_for_work(awaited) else { return Output::new(output, limits.bytes) };
+    later.allow(room);
+    Output::with_later(output, limits.bytes.saturating_sub(waiting), later)
+}

@@ -1,0 +1,220 @@
+//! Requests and replies that are there at once: limits, deadlines, ends.
+
+use std::net::SocketAddr;
+
+use twinpath_inspect::Reason;
+use twinpath_service::{Closed, Output, Service};
+use twinpath_time::{Duration, Instant};
+
+use crate::simulated::{LIMITS, Rig};
+
+/// Answers a line with as many bytes as it says; `end` and `bad` end the connection, one way and the other, and `fail` panics. A `+` alone is
+/// used and said to be part of a request.
+#[derive(Default)]
+struct Lengths {
+    closes: Vec<Closed>,
+}
+
+impl Service for Lengths {
+    type Connection = ();
+
+    fn accept(&mut self, _now: Instant, _peer: SocketAddr) -> Result<(), Reason> {
+        Ok(())
+    }
+
+    fn stream(&mut self, _now: Instant, _: &mut (), input: &[u8], output: &mut Output<'_>) -> usize {
+        if input.first() == Some(&b'+') {
+            output.unfinished();
+            return 1;
+        }
+        let Some(end) = input.iter().position(|byte| *byte == b'\n') else { return 0 };
+        match std::str::from_utf8(&input[..end]).unwrap() {
+            "end" => output.end(),
+            "bad" => output.refuse(Reason::ProtocolError),
+            "fail" => panic!("as it was told to"),
+            line if !output.write(&vec![b'x'; line.parse().unwrap()]) => return 0,
+            _ => {}
+        }
+        end + 1
+    }
+
+    fn close(&mut self, _connection: (), why: Closed) {
+        self.closes.push(why);
+    }
+}
+
+fn rig() -> Rig<Lengths> {
+    Rig::new(Lengths::default(), LIMITS, None)
+}
+
+/// One whose peer takes nothing of what it has asked for.
+fn deaf() -> Rig<Lengths> {
+    let mut rig = rig();
+    rig.transport.close_window();
+    rig.say("60000\n".repeat(1_000));
+    assert!(rig.connection().held() > 0);
+    rig
+}
+
+#[test]
+fn requests_in_pieces_and_in_numbers_are_answered_once_each() {
+    let mut rig = rig();
+    for byte in b"12\n" {
+        rig.say([*byte]);
+    }
+    rig.hears([b'x'; 12]);
+    rig.say("7\n".repeat(3_000) + "1000");
+    rig.hears([b'x'; 21_000]);
+    rig.say("0\n");
+    rig.hears([b'x'; 10_000]);
+    assert_eq!(rig.connection().held(), 0, "an idle connection holds nothing");
+    assert_eq!((rig.received, rig.sent), (3 + 6_000 + 4 + 2, 12 + 21_000 + 10_000));
+    rig.half_close();
+    assert_eq!((rig.closed, &*rig.hosting.service.closes), (Some(Closed::Ended), &[Closed::Ended][..]));
+}
+
+#[test]
+fn a_peer_that_does_not_read_is_not_read_and_gets_everything_once_it_does() {
+    let mut rig = deaf();
+    assert!(rig.connection().held() <= 2 * LIMITS.bytes + 1_000);
+    let mut got = 0;
+    while got < 60_000_000 {
+        rig.transport.open_window(100_000);
+        rig.turns();
+        let heard = rig.heard();
+        assert!(heard.iter().all(|byte| *byte == b'x') && !heard.is_empty(), "after {got}");
+        got += heard.len();
+    }
+    assert_eq!((got, rig.connection().held()), (60_000_000, 0));
+    rig.transport.open_window(5);
+    rig.say("5\n");
+    rig.hears("xxxxx");
+}
+
+#[test]
+fn each_time_out_comes_at_its_time_under_its_name() {
+    let at = |mut rig: Rig<Lengths>, seconds, reason| {
+        rig.pass(Duration::from_secs(seconds) - Duration::from_nanos(1));
+        assert_eq!(rig.closed, None);
+        rig.pass(Duration::from_nanos(1));
+        assert_eq!(rig.closed, Some(Closed::For(reason)));
+    };
+    at(rig(), 100, Reason::IdleTimeout);
+    at(deaf(), 20, Reason::PeerNotReading);
+    for part in ["12", "+"] {
+        let mut rig = rig();
+        rig.pass(Duration::from_secs(50));
+        rig.say(part);
+        at(rig, 10, Reason::RequestTimeout);
+    }
+}
+
+#[test]
+fn progress_puts_a_time_out_off() {
+    let mut rig = rig();
+    for _ in 0..50 {
+        // Always half a request behind a whole one.
+        rig.say("3\n3");
+        rig.pass(Duration::from_secs(6));
+        rig.say("\n+");
+        rig.pass(Duration::from_secs(6));
+        rig.say("0\n");
+    }
+    for _ in 0..5 {
+        rig.pass(Duration::from_secs(90));
+        rig.say("1\n");
+    }
+    assert!(rig.is_open());
+    // A byte that a deaf peer takes does, too.
+    let mut deaf = deaf();
+    for _ in 0..50 {
+        deaf.pass(Duration::from_secs(19));
+        deaf.transport.open_window(1);
+        deaf.turns();
+    }
+    assert_eq!(deaf.heard().len(), 50);
+    deaf.pass(Duration::from_secs(20));
+    assert_eq!(deaf.closed, Some(Closed::For(Reason::PeerNotReading)));
+}
+
+#[test]
+fn a_request_that_can_never_be_answered_is_too_large() {
+    let mut rig = rig();
+    rig.say([b'1'; 200_000]);
+    assert_eq!(rig.closed, Some(Closed::For(Reason::RequestTooLarge)));
+}
+
+#[test]
+fn a_service_ends_a_connection_after_its_last_words_and_waits_for_the_peer_a_moment() {
+    for (word, why) in [("end", Closed::Ended), ("bad", Closed::For(Reason::ProtocolError))] {
+        for peer_ends in [true, false] {
+            let mut rig = rig();
+            rig.transport.close_window();
+            rig.say(format!("50000\n{word}\n{}", "7\n".repeat(100_000)));
+            assert!(!rig.transport.finished, "there are words yet to be said");
+            rig.transport.open_window(usize::MAX);
+            rig.turns();
+            rig.hears([b'x'; 50_000]);
+            assert!(rig.transport.finished && rig.is_open(), "it waits for its peer");
+            if peer_ends {
+                rig.half_close();
+            } else {
+                rig.pass(Duration::from_secs(2));
+            }
+            assert_eq!(rig.closed, Some(why));
+        }
+    }
+}
+
+#[test]
+fn a_stop_answers_what_has_come_and_then_ends() {
+    let mut asked = rig();
+    asked.transport.arrive(b"30\n5\n6");
+    asked.stop();
+    asked.hears([b'x'; 35]);
+    assert!(asked.transport.finished);
+    asked.half_close();
+    assert_eq!(asked.closed, Some(Closed::Stopped));
+
+    let mut deaf = deaf();
+    deaf.stop();
+    assert!(!deaf.transport.finished, "it has not taken its replies yet");
+    assert_eq!(deaf.connection().cut_off(), Closed::For(Reason::DrainTimeout));
+    deaf.transport.open_window(usize::MAX);
+    deaf.turns();
+    let got = deaf.heard().len();
+    assert!(got.is_multiple_of(60_000) && got > 0, "whole replies, then the end: {got}");
+    assert!(deaf.transport.finished);
+    assert_eq!(deaf.connection().cut_off(), Closed::Stopped, "it is only the peer that has not ended");
+}
+
+#[test]
+fn a_reset_breaks_it_in_any_state() {
+    let mut half = rig();
+    half.say("12");
+    let mut ending = deaf();
+    ending.connection().end(Closed::For(Reason::ConnectionLimit));
+    let broken = [(rig(), Closed::Broken), (half, Closed::Broken), (deaf(), Closed::Broken)];
+    for (mut rig, why) in broken.into_iter().chain([(ending, Closed::For(Reason::ConnectionLimit))]) {
+        rig.transport.reset();
+        rig.turns();
+        assert_eq!(rig.closed, Some(why));
+    }
+}
+
+#[test]
+fn a_half_close_within_a_request_is_no_orderly_end() {
+    for part in ["12", "+", "5\n1"] {
+        let mut rig = rig();
+        rig.say(part);
+        rig.half_close();
+        assert_eq!(rig.closed, Some(Closed::Broken), "{part}");
+    }
+}
+
+#[test]
+fn a_panic_of_the_service_ends_the_connection_under_its_name() {
+    let mut rig = rig();
+    rig.say("3\nfail\n4\n");
+    assert_eq!(rig.closed, Some(Closed::For(Reason::HandlerFailed)));
+}

@@ -1,0 +1,9 @@
+//! Connections over a simulated transport: short reads and writes, refusals, edges in any order, half closes and resets, work that is done
+//! whenever the test says so.
+#![allow(clippy::unwrap_used, reason = "all of it is a test")]
+
+mod later;
+mod lengths;
+mod schedules;
+mod simulated;
+mod streaming;

@@ -1,0 +1,301 @@
+//! A transport, a host and a peer that are values: no descriptor, no thread, and time is what the test says.
+
+use std::collections::VecDeque;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use twinpath_inspect::Reason;
+use twinpath_service::{Closed, Service, Work};
+use twinpath_stream::{After, Broken, Connection, Host, Limits, Received, Scratch, Transport, Turn};
+use twinpath_time::{Duration, Instant};
+
+pub(crate) const LIMITS: Limits = Limits {
+    bytes: 65_536,
+    idle: Duration::from_secs(100),
+    request: Duration::from_secs(10),
+    send: Duration::from_secs(20),
+};
+
+/// A socket of the kernel's as it is seen from above: it holds what has come, takes as much as its window lets it, and tells of changes by
+/// edges.
+#[derive(Default)]
+pub(crate) struct Simulated {
+    /// What has come and was not received yet.
+    arrived: VecDeque<u8>,
+    peer_ended: bool,
+    reset: bool,
+    /// How much more it takes.
+    window: usize,
+    /// It has refused bytes and will tell when it takes more.
+    refused: bool,
+    /// An edge that nobody has been told of yet; whether the peer had ended by then.
+    edge: Option<bool>,
+    /// Bytes that it has taken, and the peer has not.
+    pub(crate) taken: Vec<u8>,
+    pub(crate) finished: bool,
+}
+
+impl Simulated {
+    fn edge(&mut self) {
+        self.edge = Some(self.peer_ended || self.reset);
+    }
+
+    pub(crate) fn arrive(&mut self, bytes: &[u8]) {
+        self.arrived.extend(bytes);
+        self.edge();
+    }
+
+    pub(crate) fn open_window(&mut self, bytes: usize) {
+        self.window = self.window.saturating_add(bytes);
+        if bytes > 0 && std::mem::take(&mut self.refused) {
+            self.edge();
+        }
+    }
+
+    pub(crate) fn close_window(&mut self) {
+        self.window = 0;
+    }
+
+    pub(crate) fn end(&mut self) {
+        self.peer_ended = true;
+        self.edge();
+    }
+
+    pub(crate) fn reset(&mut self) {
+        self.reset = true;
+        self.edge();
+    }
+
+    /// An edge that says nothing new.
+    pub(crate) fn nudge(&mut self) {
+        self.edge();
+    }
+}
+
+impl Transport for Simulated {
+    fn receive(&mut self, into: &mut Vec<u8>) -> Result<Received, Broken> {
+        let room = into.capacity() - into.len();
+        assert!(room > 0, "asked for nothing");
+        if self.reset {
+            return Err(Broken);
+        }
+        let len = room.min(self.arrived.len());
+        into.extend(self.arrived.drain(..len));
+        Ok(match len {
+            0 if self.peer_ended => Received::End,
+            0 => Received::Nothing,
+            len => Received::Bytes(len),
+        })
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> Result<usize, Broken> {
+        assert!(!self.finished, "the peer was told that no more comes");
+        assert!(!bytes.is_empty(), "a send of nothing");
+        if self.reset {
+            return Err(Broken);
+        }
+        let len = bytes.len().min(self.window);
+        self.window -= len;
+        self.refused |= len < bytes.len();
+        self.taken.extend_from_slice(&bytes[..len]);
+        Ok(len)
+    }
+
+    fn finish(&mut self) -> Result<(), Broken> {
+        assert!(!std::mem::replace(&mut self.finished, true), "told once");
+        if self.reset { Err(Broken) } else { Ok(()) }
+    }
+}
+
+/// A service, and work that is done when the test says so.
+pub(crate) struct Hosting<S> {
+    pub(crate) service: S,
+    /// Pieces of work that may be under way at a time; `None`: there is nobody to do any.
+    pub(crate) workers: Option<usize>,
+    pub(crate) work: Vec<(u64, Work)>,
+    next: u64,
+}
+
+impl<S: Service> Host for Hosting<S> {
+    type Service = S;
+
+    fn call<R>(&mut self, _: &'static str, call: impl FnOnce(&mut S) -> R) -> Result<R, Reason> {
+        catch_unwind(AssertUnwindSafe(|| call(&mut self.service))).map_err(|_| Reason::HandlerFailed)
+    }
+
+    fn room_for_work(&self, _awaited: usize) -> Option<usize> {
+        self.workers.map(|workers| workers.saturating_sub(self.work.len()))
+    }
+
+    fn hand_over(&mut self, work: Work) -> u64 {
+        assert!(self.room_for_work(0) > Some(0), "more than there is room for");
+        self.next += 1;
+        self.work.push((self.next, work));
+        self.next
+    }
+}
+
+/// One connection, and what its worker would do with it.
+pub(crate) struct Rig<S: Service> {
+    pub(crate) transport: Simulated,
+    pub(crate) hosting: Hosting<S>,
+    connection: Option<Connection<S::Connection>>,
+    scratch: Scratch,
+    pub(crate) limits: Limits,
+    pub(crate) now: Instant,
+    again: bool,
+    waits_for_room: bool,
+    /// Why it was closed, if it was.
+    pub(crate) closed: Option<Closed>,
+    /// Bytes in and out, as they were told.
+    pub(crate) received: usize,
+    pub(crate) sent: usize,
+}
+
+/// Calls of one turn after which a connection is taken to spin for ever.
+const TURNS_MAX: usize = 100_000;
+
+impl<S: Service> Rig<S> {
+    pub(crate) fn new(mut service: S, limits: Limits, workers: Option<usize>) -> Self {
+        let now = Instant::from_nanos(1_000_000_000);
+        let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 900));
+        let state = service.accept(now, peer).expect("nobody is refused");
+        Self {
+            transport: Simulated { window: usize::MAX, ..Simulated::default() },
+            hosting: Hosting { service, workers, work: Vec::new(), next: 0 },
+            connection: Some(Connection::new(now, state)),
+            scratch: Scratch::new(limits.bytes, limits.bytes),
+            limits,
+            now,
+            again: false,
+            waits_for_room: false,
+            closed: None,
+            received: 0,
+            sent: 0,
+        }
+    }
+
+    pub(crate) fn connection(&mut self) -> &mut Connection<S::Connection> {
+        self.connection.as_mut().expect("it is open")
+    }
+
+    pub(crate) const fn is_open(&self) -> bool {
+        self.connection.is_some()
+    }
+
+    /// Has it work once, if an edge or itself says that there is something to do; says whether there was.
+    pub(crate) fn turn(&mut self) -> bool {
+        let edge = self.transport.edge.take();
+        if edge.is_none() && !self.again {
+            return false;
+        }
+        let Some(connection) = &mut self.connection else { return false };
+        if let Some(ends) = edge {
+            connection.woken(ends);
+        }
+        self.work();
+        true
+    }
+
+    pub(crate) fn work(&mut self) {
+        let Some(connection) = &mut self.connection else { return };
+        let mut turn = Turn::new(self.now, &self.limits, &mut self.scratch, &mut self.hosting);
+        let after = connection.work(&mut self.transport, &mut turn);
+        (self.received, self.sent) = (self.received + turn.received(), self.sent + turn.sent());
+        self.again = after == After::Again;
+        self.waits_for_room |= after == After::WhenRoom;
+        if let After::Close(why) = after {
+            self.close(why);
+        }
+    }
+
+    /// Turns until there is nothing to do.
+    pub(crate) fn turns(&mut self) {
+        let mut turns = 0;
+        while self.turn() {
+            turns += 1;
+            assert!(turns < TURNS_MAX, "it spins");
+        }
+    }
+
+    fn close(&mut self, why: Closed) {
+        if let Some(connection) = self.connection.take() {
+            self.hosting.service.close(connection.into_state(), why);
+            self.closed = Some(why);
+        }
+    }
+
+    /// The peer says this.
+    pub(crate) fn say(&mut self, bytes: impl AsRef<[u8]>) {
+        self.transport.arrive(bytes.as_ref());
+        self.turns();
+    }
+
+    /// What the peer has got since it was asked last.
+    pub(crate) fn heard(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.transport.taken)
+    }
+
+    /// The peer hears this, and nothing else.
+    #[track_caller]
+    pub(crate) fn hears(&mut self, expected: impl AsRef<[u8]>) {
+        let heard = self.heard();
+        // Not both of them in a message: they may be long.
+        assert!(
+            heard == expected.as_ref(),
+            "heard {} bytes: {:.100}",
+            heard.len(),
+            String::from_utf8_lossy(&heard)
+        );
+    }
+
+    /// Lets that time pass, and closes the connection if its deadline is then.
+    pub(crate) fn pass(&mut self, time: Duration) {
+        self.now += time;
+        if let Some(connection) = &self.connection
+            && self.now >= connection.deadline(&self.limits)
+        {
+            let why = connection.expired(&self.limits);
+            self.close(why);
+        }
+    }
+
+    /// Does one of the pieces of work that were handed over, and brings its reply back.
+    pub(crate) fn do_work(&mut self, at: usize) {
+        let (number, work) = self.hosting.work.remove(at);
+        let reply = catch_unwind(AssertUnwindSafe(work));
+        if let Some(connection) = &mut self.connection {
+            match reply {
+                Ok(reply) => assert!(connection.done(number, reply), "it is awaited"),
+                Err(_) => return self.close(Closed::For(Reason::HandlerFailed)),
+            }
+            self.work();
+        }
+        self.again |= std::mem::take(&mut self.waits_for_room);
+    }
+
+    /// So many pieces of work may be under way from now on.
+    pub(crate) fn set_workers(&mut self, workers: usize) {
+        self.hosting.workers = Some(workers);
+        self.again |= std::mem::take(&mut self.waits_for_room);
+    }
+
+    /// The peer says no more.
+    pub(crate) fn half_close(&mut self) {
+        self.transport.end();
+        self.turns();
+    }
+
+    /// The instance stops.
+    pub(crate) fn stop(&mut self) {
+        if let Some(connection) = &mut self.connection {
+            connection.woken(false);
+            self.work();
+        }
+        if let Some(connection) = &mut self.connection {
+            connection.stop();
+            self.work();
+        }
+        self.turns();
+    }
+}
