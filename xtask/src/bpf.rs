@@ -1,6 +1,6 @@
-//! The BPF objects: built from their C sources, compared with the committed ones.
+//! Builds the BPF objects from their C sources, and compares them with the committed ones.
 //!
-//! Users need no compiler: the objects are part of the tree. The sources include no header from outside the tree, the
+//! Users need no compiler: the objects are committed. The sources include no header from outside the tree, the
 //! compiler's major version is pinned, and paths are mapped, so two checkouts give the same bytes.
 
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 const CRATE: &str = "io/steer_bpf";
-const OBJECTS: [&str; 5] = ["packet", "xdp", "bridge", "empty", "neighbour"];
+const OBJECTS: [&str; 5] = ["packet", "xdp", "bridge", "empty", "foreign"];
 const COMPILER: &str = "clang-14";
 const STRIP: &str = "llvm-strip-14";
 const INSTALL: &str = "install it with: apt-get install clang-14 llvm-14";
@@ -41,7 +41,7 @@ fn build_one(home: &Path, scratch: &Path, name: &str, check: bool) -> Result<()>
     Ok(())
 }
 
-/// Compiles one source, away from the tree's place on this machine.
+/// Compiles one source, without this machine's paths in the object.
 fn compile(home: &Path, scratch: &Path, name: &str) -> Result<PathBuf> {
     let object = scratch.join(format!("{name}.o"));
     let mut clang = Command::new(COMPILER);

@@ -1,7 +1,8 @@
-//! Instructions per call of the pure part of RPC, counted under valgrind and held to what is committed.
+//! Counts the instructions per RPC call under valgrind, and compares them with the committed figures.
 //!
-//! Each case runs twice with different counts of calls; the difference, over the calls between, has no start-up in it.
-//! Callgrind counts instructions, not time: the figure is nearly the same on every machine, but not with every compiler.
+//! Each case runs twice with different numbers of calls; the difference, divided by the difference of the numbers,
+//! does not contain the start-up. Callgrind counts instructions, not time: the figure is nearly the same on every
+//! machine, but not with every compiler.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,15 +11,16 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// What was counted when this was last written.
+/// The file with the committed figures.
 const COMMITTED: &str = "test/instructions/committed.toml";
-/// Calls of the shorter run, and of the longer one.
+/// Number of calls of the shorter run, and of the longer one.
 const CALLS: [u64; 2] = [1_000, 3_000];
-/// What a figure may be above the committed one: with the compiler that it was counted with, and with others.
+/// How far a figure may exceed the committed one, per cent: with the compiler of the committed figures, and with
+/// others.
 const TOLERANCE_PERCENT: [f64; 2] = [3.0, 15.0];
 
-/// Counts every case and prints it beside the committed figure. With `check`, a case that takes more fails; with
-/// `write`, what was counted becomes the committed figure.
+/// Counts every case and prints it beside the committed figure. With `check`, a case that exceeds it fails; with
+/// `write`, the counts become the committed figures.
 pub(crate) fn run(root: &Path, check: bool, write: bool) -> Result<()> {
     let rustc = output(Command::new("rustc").arg("--version"))?.trim().to_owned();
     let program = build_counted(root)?;
@@ -56,7 +58,7 @@ pub(crate) fn run(root: &Path, check: bool, write: bool) -> Result<()> {
     Ok(())
 }
 
-/// The program that is counted, optimised as the product is.
+/// Builds the program to be measured, optimised as the product is.
 fn build_counted(root: &Path) -> Result<std::path::PathBuf> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let arguments = ["build", "--locked", "--release", "-q", "-p", "twinpath-test-instructions"];
@@ -65,7 +67,7 @@ fn build_counted(root: &Path) -> Result<std::path::PathBuf> {
     let metadata = output(
         Command::new(&cargo).args(["metadata", "--format-version", "1", "--no-deps"]).current_dir(root),
     )?;
-    // One string of a document whose shape is cargo's to keep; no need for a parser of JSON.
+    // Extracts one string from cargo's JSON, which is not worth a parser.
     let target = metadata.split_once("\"target_directory\":\"").and_then(|(_, rest)| rest.split_once('"'));
     let (target, _) = target.context("cargo metadata names no target directory")?;
     Ok(Path::new(target).join("release/twinpath-test-instructions"))

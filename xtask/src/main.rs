@@ -1,6 +1,6 @@
-//! `xtask`: the work that is not the product: house checks, the BPF object, the test summary.
+//! `xtask`: tasks for developers: house checks, the BPF objects, instruction counts, the test summary.
 //!
-//! Run as `cargo run -p xtask -- COMMAND`; `make lint` and `make test` call it. It never touches the network or
+//! Run as `cargo run -p xtask -- COMMAND`; `make lint` and `make test` call it. It never uses the network or changes
 //! the host's settings.
 
 mod bpf;
@@ -66,7 +66,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The top of the checkout.
+/// The root of the checkout.
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_path_buf).unwrap_or_default()
 }

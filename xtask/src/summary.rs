@@ -1,7 +1,7 @@
-//! Runs the tests, passes their output through, and says at the end how many ran and why any was skipped.
+//! Runs the tests, passes their output through, and reports at the end how many ran and why any was skipped.
 //!
-//! A test that cannot run here appends `SKIPPED: <crate> <test>: <reason>` to the file named by `TWINPATH_SKIP_LOG` and
-//! returns; to libtest it has passed, so it is taken off the passed ones here. With
+//! A test that cannot run here appends `SKIPPED: <crate> <test>: <reason>` to the file named by `TWINPATH_SKIP_LOG`
+//! and returns; for libtest it has passed, so it is subtracted from the passed ones here. With
 //! `TWINPATH_REQUIRE_ROOT_TESTS=1` a skip counts as a failure.
 
 use std::collections::BTreeMap;
@@ -11,28 +11,28 @@ use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result};
 
-/// Where a test says that it could not run.
+/// The variable with the file in which tests record that they could not run.
 const SKIP_LOG: &str = "TWINPATH_SKIP_LOG";
-/// Set where every test has to run.
+/// The variable that is set where every test has to run.
 const REQUIRE_ALL: &str = "TWINPATH_REQUIRE_ROOT_TESTS";
-/// Where to leave `passed failed skipped` for a calling script.
+/// The variable with the file for `passed failed skipped`, for a calling script.
 const COUNTS_FILE: &str = "TWINPATH_TEST_COUNTS";
 
 /// Device tests share few cores with the kernel work that they cause.
 const TEST_THREADS: &str = "2";
 
-/// What the tests of one or more steps came to.
+/// The result of one or more steps of tests.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Tally {
     passed: usize,
     failed: usize,
-    /// `#[ignore]`d, which the house rules forbid.
+    /// Tests with `#[ignore]`, which the house rules forbid.
     ignored: usize,
     failures: Vec<String>,
 }
 
 impl Tally {
-    /// Takes in one line of a test program's output.
+    /// Parses one line of a test program's output.
     fn take_line(&mut self, line: &str) {
         if let Some(rest) = line.strip_prefix("test result: ") {
             self.passed += count_of(rest, "passed");
@@ -59,7 +59,7 @@ fn count_of(result: &str, word: &str) -> usize {
     result.split(';').find_map(before).unwrap_or(0)
 }
 
-/// Reasons by test, from the lines that the tests left. A test that says so twice is skipped once.
+/// Reasons by test, from the lines in the log. A test with two lines counts as skipped once.
 fn skips_in(log: &str) -> BTreeMap<String, String> {
     let entry = |line: &str| {
         let (test, reason) = line.strip_prefix("SKIPPED: ")?.split_once(": ")?;
@@ -82,7 +82,8 @@ pub(crate) fn run(root: &Path, cargo_args: &[String]) -> Result<ExitCode> {
         tests.arg("--workspace");
         tally.add(run_step("tests of the workspace", &mut tests, &mut out)?);
         let mut models = cargo_test(root, &skip_log);
-        // Optimised, since a model checker runs each test thousands of times; apart, since the flag changes every crate.
+        // Optimised, since a model checker runs each test thousands of times; in a separate directory, since the flag
+        // changes every crate.
         models.args(["--release", "-p", "twinpath-rings", "--lib", "--target-dir"]).arg(target.join("loom"));
         models.env("RUSTFLAGS", "--cfg loom").env("CARGO_PROFILE_RELEASE_LTO", "off");
         tally.add(run_step("models of what crosses cores (loom)", &mut models, &mut out)?);
@@ -123,14 +124,14 @@ fn run_step(what: &str, command: &mut Command, out: &mut impl Write) -> Result<T
     }
     let status = child.wait().with_context(|| format!("waiting for {what}"))?;
     if !status.success() && tally.failed == 0 {
-        // It did not compile, or a test program was killed before it could say how many failed.
+        // The test program did not compile, or was killed before it could report.
         tally.failed = 1;
         tally.failures.push(format!("{what}: ended with {status}, see above"));
     }
     Ok(tally)
 }
 
-/// Says how it went; the last line is the count alone.
+/// Prints the result; the last line has only the counts.
 fn conclude(mut tally: Tally, skips: &BTreeMap<String, String>, strict: bool) -> Result<ExitCode> {
     let skipped = skips.len() + tally.ignored;
     tally.passed = tally.passed.saturating_sub(skips.len());

@@ -4,18 +4,18 @@ use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 use twinpath::{Answer, Datagram, Error, Instant, Output, Reason, Service};
 
-/// Keys taken at most, and mistakes that a connection may make.
+/// Most keys of the store, and most mistakes of a connection.
 const KEYS_MAX: usize = 100_000;
 const MISTAKES_MAX: u32 = 10;
 
-/// Every worker has a clone; they share the map.
+/// Every worker has a clone; all clones share the map.
 #[derive(Clone, Default)]
 struct Store {
     values: Arc<RwLock<HashMap<String, String>>>,
 }
 
 impl Store {
-    /// The answer to a line, or what is wrong with it.
+    /// The answer to a line, or an error message.
     fn answer(&self, line: &[u8]) -> Result<String, &'static str> {
         let line = std::str::from_utf8(line).map_err(|_| "error: not text")?;
         match line.split_whitespace().collect::<Vec<_>>()[..] {

@@ -1,4 +1,4 @@
-//! Every line comes back: `cargo run --example line_echo eth0`
+//! A service that sends every line back: `cargo run --example line_echo eth0`
 use std::net::SocketAddr;
 use twinpath::{Error, Instant, Output, Reason, Service};
 

@@ -10,7 +10,7 @@ const NAME_MAX: u32 = 255;
 const LENGTH: u32 = 1;
 const SIZE_OF: u32 = 2;
 
-/// LENGTH returns the bytes of a string; SIZE_OF those of the file of that name.
+/// LENGTH returns the length of a string, SIZE_OF that of the file of this name, bytes.
 struct Sizes;
 
 impl Program for Sizes {
@@ -57,7 +57,7 @@ impl Program for Sizes {
 fn main() -> Result<(), Error> {
     let interface = std::env::args().nth(1).unwrap_or("lo".to_owned());
     let duplicates = DuplicateLimits { calls: 64, age: Duration::from_secs(120) };
-    // The seed makes it unforeseeable where replies are kept; nothing is kept for these procedures.
+    // The seed keys the hash of the table of kept replies; for these procedures no replies are kept.
     let server = Server::new(vec![Box::new(Sizes)], duplicates, 0).expect("one program with one version");
     let service = RpcService::new(server, RecordLimits { record_bytes: 4096, fragments: 8 });
     twinpath::serve(service).named("sizes").on(&interface).tcp(7009).udp(7009).run()

@@ -1,7 +1,9 @@
-//! Network services on two paths: the fast one in user space for what they claim, the kernel's own for everything else.
+//! Network services on two paths: a fast path in user space for the flows they claim, and the kernel's own for
+//! everything else.
 //!
-//! A service is a value with a few callbacks ([`Service`]); [`serve`] runs it on an interface until SIGINT or SIGTERM, and
-//! drains it then. The same service answers on TCP, on UDP through the kernel's sockets, and on UDP by the fast path.
+//! A service is a value with a few callbacks ([`Service`]); [`serve`] runs it on an interface until SIGINT or
+//! SIGTERM, and then drains it. The same service answers on TCP, on UDP through the kernel's sockets, and on UDP over
+//! the fast path.
 //!
 //! ```no_run
 //! use std::net::SocketAddr;
@@ -13,15 +15,15 @@
 //! impl Service for Echo {
 //!     type Connection = ();
 //!
-//!     fn datagram(&mut self, datagram: &mut Datagram<'_>) -> Answer {
+//!    fn datagram(&mut self, datagram: &mut Datagram<'_>) -> Answer {
 //!         datagram.echo()
 //!     }
 //!
-//!     fn accept(&mut self, _now: Instant, _peer: SocketAddr) -> Result<(), Reason> {
+//!    fn accept(&mut self, _now: Instant, _peer: SocketAddr) -> Result<(), Reason> {
 //!         Ok(())
 //!     }
 //!
-//!     fn stream(&mut self, _now: Instant, _: &mut (), input: &[u8], output: &mut Output<'_>) -> usize {
+//!    fn stream(&mut self, _now: Instant, _: &mut (), input: &[u8], output: &mut Output<'_>) -> usize {
 //!         let len = input.len().min(output.room());
 //!         if output.write(&input[..len]) { len } else { 0 }
 //!     }
@@ -32,19 +34,20 @@
 //! # }
 //! ```
 //!
-//! A panic in a callback of the service closes the connection it was called for, or drops the datagram, and is counted. Any other panic on a
-//! thread of the instance, the one that called [`Builder::run`] included, ends the process with exit code 70; for that, a panic
-//! hook is set that leaves the panics of other threads to the one there was.
+//! A panic in a callback of the service closes its connection or drops its datagram, and is counted. Any other panic
+//! on a thread of the instance, including the one that called [`Builder::run`], ends the process with exit code 70.
+//! For that a panic hook is installed, which passes the panics of other threads on to the previous hook.
 //!
-//! It needs no rights to serve through the kernel's sockets, and says in the log what it lacks for the fast path. The instance
-//! has a command socket: `twinpath show`, `top`, `set` and `capture` work on it as on the program's own services.
+//! Serving through the kernel's sockets needs no privileges; the log says which ones are missing for the fast path.
+//! The instance has a command socket: `twinpath show`, `top`, `set` and `capture` work on it as on the program's own
+//! services.
 
 mod builder;
 
 pub use builder::{Builder, Error, serve};
 pub use twinpath_config::{Config, Mode, PathAsked as Path};
 pub use twinpath_control::instance::Ready;
-/// ONC RPC: programs with procedures, and the service that joins them to connections and datagrams.
+/// ONC RPC: programs with procedures, and the service that connects them to streams and datagrams.
 pub use twinpath_rpc as rpc;
 pub use twinpath_serve::{PoolLimits, TcpLimits};
 pub use twinpath_service::{

@@ -1,4 +1,4 @@
-//! The examples, as somebody who copies them runs them: in a namespace of their own, asked over loopback.
+//! Runs the examples as a user would: in a network namespace, with requests over loopback.
 #![allow(clippy::unwrap_used, reason = "a test says what it needs")]
 
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ impl Example {
         let mut up = Command::new("ip");
         within(up.args(["link", "set", "lo", "up"]));
         assert!(up.status().unwrap().success());
-        // Cargo builds examples with the tests of a package, beside them.
+        // Cargo builds a package's examples together with its tests, in a directory beside them.
         let tests = std::env::current_exe().unwrap();
         let program = tests.ancestors().nth(2).unwrap().join("examples").join(name);
         let mut example = Command::new(program);
@@ -153,7 +153,7 @@ fn the_rpc_program_answers_at_once_and_later() {
         }
     }
     let number = |number: u32| Ok(number.to_be_bytes().to_vec());
-    // The thread that reads its own name is called otherwise than the program, and not longer than 15 bytes and a line's end.
+    // The thread that reads its own name is not named like the program; the name has at most 15 bytes and a newline.
     let comm = replies.remove(&1).unwrap().unwrap();
     assert!(comm[..3] == [0; 3] && (2..=16).contains(&comm[3]), "{comm:?}");
     let expected = [(0, number(12)), (2, Err(Refusal::SystemError)), (3, Err(Refusal::ProcedureUnavailable))];
@@ -162,7 +162,7 @@ fn the_rpc_program_answers_at_once_and_later() {
 }
 
 #[test]
-fn what_cannot_be_served_is_refused_in_a_sentence() {
+fn an_impossible_configuration_is_refused_with_a_message() {
     #[derive(Clone)]
     struct Nothing;
     impl twinpath::Service for Nothing {
@@ -181,7 +181,7 @@ fn what_cannot_be_served_is_refused_in_a_sentence() {
 }
 
 #[test]
-fn an_example_that_cannot_start_says_why_in_a_sentence() {
+fn an_example_that_cannot_start_prints_the_reason() {
     let program = std::env::current_exe().unwrap().ancestors().nth(2).unwrap().join("examples/line_echo");
     let output = Command::new(program).arg("nosuch0").output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);

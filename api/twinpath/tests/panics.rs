@@ -1,5 +1,5 @@
-//! A service that panics: what it was called for is closed or dropped, and nothing else; a thread that dies takes the process along. And one
-//! that hangs: others serve meanwhile.
+//! Tests a service that panics: its connection is closed or its datagram dropped, and nothing else happens; a thread
+//! that dies ends the process. And one that hangs: other clients are served meanwhile.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says what it needs, and its service panics")]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -19,7 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const SERVER: &str = "10.7.0.2";
 const PORT: u16 = 7007;
 
-/// Echoes lines and datagrams. `hang` is not done before somebody else is asked to `release`. `panic` panics. `die` panics in a way that cannot be caught: what it throws panics when it is dropped.
+/// Echoes lines and datagrams. `hang` does not return before another request says `release`. `panic` panics. `die`
+/// panics in a way that cannot be caught: the panic's payload panics when it is dropped.
 #[derive(Clone)]
 struct Panics;
 
@@ -153,7 +154,7 @@ fn is_closed(stream: &mut TcpStream) -> bool {
     !matches!(stream.read(&mut [0; 16]), Ok(1..))
 }
 
-/// What the instance tells of something.
+/// The instance's report on a topic.
 fn show(socket: &FilePath, topic: &str) -> String {
     let mut stream = UnixStream::connect(socket).unwrap();
     stream.write_all(format!("{{\"show\":\"{topic}\"}}\n").as_bytes()).unwrap();
@@ -162,7 +163,7 @@ fn show(socket: &FilePath, topic: &str) -> String {
     line
 }
 
-/// How often the service failed, as the instance tells.
+/// How often the service has panicked, by the instance's report.
 fn failed(socket: &FilePath) -> u64 {
     let line = show(socket, "drops");
     let Some(at) = line.find("handler_failed") else { return 0 };
@@ -172,7 +173,7 @@ fn failed(socket: &FilePath) -> u64 {
 }
 
 #[test]
-fn a_panic_costs_what_it_was_called_for_and_a_thread_that_dies_the_process_and_its_claims() {
+fn a_panic_closes_its_connection_and_a_dead_thread_ends_the_process_and_its_claims() {
     if !root_or_skip() {
         return;
     }
@@ -205,7 +206,7 @@ fn a_panic_costs_what_it_was_called_for_and_a_thread_that_dies_the_process_and_i
         assert!(said.contains(expected) && said.contains("exit code 70"), "{said}");
         assert_eq!(said.matches("asked to").count(), 0, "one that is caught is not printed: {said}");
         assert!(is_closed(&mut stays) && is_closed(&mut panics), "{path}");
-        // No claim is left: another one has the port, and gets what comes for it.
+        // No claim is left: another socket can bind the port, and receives its datagrams.
         let plain = rig.server.run(|| UdpSocket::bind((SERVER, PORT))).unwrap().unwrap();
         plain.set_read_timeout(Some(PATIENCE)).unwrap();
         udp.send(b"to whoever is there").ok();
@@ -215,7 +216,7 @@ fn a_panic_costs_what_it_was_called_for_and_a_thread_that_dies_the_process_and_i
     }
 }
 
-/// Asks until it is answered.
+/// Repeats a request until it is answered.
 fn ask_until_answered(socket: &UdpSocket, request: &[u8]) {
     socket.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
     let begun = StdInstant::now();
@@ -231,7 +232,7 @@ fn ask_until_answered(socket: &UdpSocket, request: &[u8]) {
 }
 
 #[test]
-fn while_a_call_hangs_others_are_served_and_its_own_answer_leaves_no_more() {
+fn while_a_call_hangs_others_are_served_and_its_late_answer_is_dropped() {
     if !root_or_skip() {
         return;
     }
@@ -242,7 +243,7 @@ fn while_a_call_hangs_others_are_served_and_its_own_answer_leaves_no_more() {
     let mut stays = rig.connect();
     echoes(&mut stays);
     let [hung, other] = [rig.udp(), rig.udp()];
-    // Claims are there once a request has come that way.
+    // The claims are in force once a request has come over the fast path.
     let begun = StdInstant::now();
     while show(&socket, "workers").contains("\"frames_in\":0") {
         ask_until_answered(&other, b"warm");
@@ -253,7 +254,7 @@ fn while_a_call_hangs_others_are_served_and_its_own_answer_leaves_no_more() {
     echoes(&mut rig.connect());
     ask_until_answered(&other, b"release");
     echoes(&mut stays);
-    // Its answer would have left before this one's.
+    // The answer to the dropped request would have come before this one's.
     ask_until_answered(&hung, b"later");
     drop(stays);
     rustix::process::kill_process(rustix::process::Pid::from_child(&rig.child), rustix::process::Signal::INT)

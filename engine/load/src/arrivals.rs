@@ -1,4 +1,4 @@
-//! When the requests of an open loop are due: from a rate, a shape and a seed, never from what the replies do.
+//! When the requests of an open loop are due: determined by a rate, a distribution and a seed, never by the replies.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,21 +8,22 @@ use twinpath_time::{Duration, Instant};
 
 use crate::LoadError;
 
-/// How requests of an open loop are spread over time. The mean rate is the same for all of them.
+/// How the requests of an open loop are distributed over time. The mean rate is the same for all variants.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Arrivals {
-    /// At an even pace.
+    /// At equal intervals.
     #[default]
     Even,
-    /// At that pace, every gap longer or shorter by up to this share of it, evenly distributed.
+    /// At such intervals, each longer or shorter by up to this share of it, evenly distributed.
     Jittered(f64),
-    /// Independent of each other: exponentially distributed gaps.
+    /// A Poisson process: exponentially distributed gaps.
     Poisson,
-    /// So many in a row with `gap` between them, then a pause; gaps and pauses are jittered by [`BURST_JITTER`].
+    /// Bursts of `size` requests with `gap` between them, then a pause; gaps and pauses are jittered by
+    /// [`BURST_JITTER`].
     Bursts {
-        /// Requests of a burst.
+        /// Requests per burst.
         size: u32,
-        /// Between two of them.
+        /// Between two requests of a burst.
         gap: Duration,
     },
 }
@@ -31,7 +32,7 @@ pub enum Arrivals {
 pub const BURST_JITTER: f64 = 0.03;
 
 impl Arrivals {
-    /// Whether they can keep `rate_per_s`.
+    /// Checks that this distribution is possible at `rate_per_s`.
     pub(crate) fn validate(self, rate_per_s: f64) -> Result<(), LoadError> {
         let fits = match self {
             Self::Even | Self::Poisson => true,
@@ -95,7 +96,7 @@ impl FromStr for Arrivals {
     }
 }
 
-/// The due times of an open loop, one after the other.
+/// The due times of an open loop's requests, in order.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     arrivals: Arrivals,
@@ -107,10 +108,10 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// The first request is due at `started`; `rate_per_s` follow per second, in the mean.
+    /// A schedule whose first request is due at `started`, with `rate_per_s` requests per second on average.
     ///
     /// # Errors
-    /// No such rate, or no such shape at that rate.
+    /// The rate is impossible, or this distribution is at that rate.
     pub fn new(arrivals: Arrivals, rate_per_s: f64, seed: u64, started: Instant) -> Result<Self, LoadError> {
         if !(rate_per_s > 0.0 && rate_per_s <= 1e9) {
             return Err(LoadError::Rate(rate_per_s));
@@ -127,11 +128,11 @@ impl Schedule {
         self.started + Duration::from_nanos(self.offset_ns as u64)
     }
 
-    /// On to the one after it.
+    /// Moves to the next request.
     #[inline]
     pub fn advance(&mut self) {
         self.offset_ns = if self.arrivals == Arrivals::Even {
-            // From the start each time, so that rounding never adds up.
+            // Computed from the start each time, so that rounding errors do not add up.
             (self.index + 1) as f64 * self.mean_ns
         } else {
             self.offset_ns + self.arrivals.gap_ns(self.index, self.mean_ns, &mut self.random)
@@ -210,8 +211,8 @@ mod tests {
             assert!(text.parse::<Arrivals>().unwrap_err().contains("jitter:PERCENT"), "{text}");
         }
         let impossible = [Arrivals::Jittered(1.5), Arrivals::Jittered(f64::NAN)];
-        let crowded = Arrivals::Bursts { size: 4, gap: Duration::from_millis(2) };
-        for arrivals in impossible.into_iter().chain([crowded]) {
+        let overlapping = Arrivals::Bursts { size: 4, gap: Duration::from_millis(2) };
+        for arrivals in impossible.into_iter().chain([overlapping]) {
             assert!(Schedule::new(arrivals, 1000.0, 0, Instant::ZERO).is_err(), "{arrivals}");
         }
     }

@@ -1,5 +1,5 @@
-//! Calls of ONC RPC (RFC 5531) as a load: the xid is the request's number, and every reply is read and held to what was
-//! asked.
+//! Load of ONC RPC calls (RFC 5531): the xid is the request's number, and every reply is decoded and checked against
+//! the call.
 
 use twinpath_rpc::client::{Auth, Call, Reply, ReplyError, handle_arguments};
 use twinpath_rpc::nfs3_types::nfs3;
@@ -10,19 +10,19 @@ use crate::load::RequestId;
 
 /// Most fragments of a record, in either direction.
 pub const FRAGMENTS_MAX: usize = 16;
-/// The longest reply that can be right: 24 bytes around a verifier of at most 400 (RFC 5531, 8.2), and the attributes.
+/// The longest valid reply: 24 bytes around a verifier of at most 400 (RFC 5531, 8.2), and the attributes.
 const REPLY_MAX: usize = 24 + 400 + GETATTR_RESULTS;
-/// A status and a `fattr3` (RFC 1813, 2.6).
+/// The results of GETATTR: a status and a `fattr3` (RFC 1813, 2.6).
 const GETATTR_RESULTS: usize = 4 + 84;
-/// An accepted reply without a verifier and without results.
+/// The shortest reply: accepted, without a verifier and without results.
 const REPLY_MIN: usize = 24;
 const RECORD_MAX: usize = REPLY_MAX + FRAGMENTS_MAX * MARK_LEN;
-/// A mark's bit that says: the record's last fragment (RFC 5531, section 11).
+/// The bit of a record mark that marks the record's last fragment (RFC 5531, section 11).
 const LAST_FRAGMENT: u32 = 1 << 31;
 
-/// What a server is asked, of NFS version 3.
+/// The procedure of NFS version 3 that is called.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Asked {
+pub enum NfsProcedure {
     /// NULL (RFC 1813, 3.3.0).
     Null,
     /// GETATTR (RFC 1813, 3.3.1) of the file with this handle.
@@ -32,34 +32,34 @@ pub enum Asked {
     },
 }
 
-/// How a call travels.
+/// How a call is transported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// As a datagram.
+    /// As a UDP datagram.
     Datagram,
-    /// As a record of so many fragments, 1 to [`FRAGMENTS_MAX`]: the first carries one byte, with three or more the
-    /// last as well, and those between share the rest.
+    /// As a record of so many fragments, 1 to [`FRAGMENTS_MAX`]. The first one carries one byte, with three or more
+    /// also the last one, and those between share the rest.
     Record {
-        /// That many.
+        /// Number of fragments.
         fragments: usize,
     },
 }
 
-/// What was wrong with a reply.
+/// What is wrong with a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
-    /// It can't be read, or says no.
+    /// It cannot be decoded, or it reports an error.
     #[error(transparent)]
     Reply(#[from] ReplyError),
-    /// It came in fragments that don't add up.
+    /// The lengths of its fragments do not add up.
     #[error("the reply's fragments are not those of one record")]
     Fragments,
-    /// Two replies about one handle are about two files.
+    /// Two replies for one handle are about two files.
     #[error("GETATTR told of file {found}, and before of file {before}, for one handle")]
     AnotherFile {
-        /// The number of the file now.
+        /// The file's number in this reply.
         found: u64,
-        /// In the first reply.
+        /// The file's number in the first reply.
         before: u64,
     },
 }
@@ -71,26 +71,26 @@ pub struct Calls {
     args: Vec<u8>,
     framing: Framing,
     request_len: usize,
-    /// Bytes of each fragment.
+    /// Length of each fragment, bytes.
     pieces: Vec<usize>,
-    /// What tells this run's xids from those of another.
+    /// Distinguishes this run's xids from those of another.
     xids: u32,
-    /// Bytes of the latest reply, with its marks.
+    /// Length of the latest reply, marks included, bytes.
     reply_len: usize,
-    /// A reply whose fragments are joined.
+    /// The joined fragments of a reply.
     joined: Vec<u8>,
-    /// The file that the first reply told of.
+    /// The file number in the first reply.
     file: Option<u64>,
     complaint: Option<CallError>,
 }
 
 impl Calls {
-    /// Calls with `auth`, whose xids are numbered from somewhere that `seed` determines.
+    /// Calls with `auth`, whose xids start at a number derived from `seed`.
     #[must_use]
-    pub fn new(asked: &Asked, auth: Auth, framing: Framing, seed: u64) -> Self {
-        let (procedure, args, results) = match asked {
-            Asked::Null => (0, Vec::new(), 0),
-            Asked::GetAttr { handle } => (1, handle_arguments(handle), GETATTR_RESULTS),
+    pub fn new(procedure_called: &NfsProcedure, auth: Auth, framing: Framing, seed: u64) -> Self {
+        let (procedure, args, results) = match procedure_called {
+            NfsProcedure::Null => (0, Vec::new(), 0),
+            NfsProcedure::GetAttr { handle } => (1, handle_arguments(handle), GETATTR_RESULTS),
         };
         let mut calls = Self {
             auth,
@@ -113,7 +113,7 @@ impl Calls {
         calls
     }
 
-    /// Bytes of a call without record marks.
+    /// Length of a call without record marks, bytes.
     #[must_use]
     pub fn message_len(&self) -> usize {
         self.request_len - self.pieces.len() * MARK_LEN
@@ -130,7 +130,7 @@ impl Calls {
         }
     }
 
-    /// Reads a message, and holds it to what was asked.
+    /// Decodes a message and checks it against its call.
     #[inline]
     fn verify(&mut self, message: &[u8]) -> Answer {
         let reply = match Reply::parse(message) {
@@ -146,7 +146,7 @@ impl Calls {
         }
     }
 
-    /// The attributes are those of the file that the first reply told of.
+    /// Checks that the attributes are those of the file in the first reply.
     fn verify_file(&mut self, reply: &Reply<'_>, id: u64) -> Answer {
         match reply.verify_getattr() {
             Ok(attributes) => {
@@ -175,7 +175,7 @@ impl Calls {
         answer
     }
 
-    /// A record of several fragments, or one that is none.
+    /// Checks a record of several fragments, or bytes that are no record.
     #[cold]
     fn verify_joined(&mut self, record: &[u8]) -> Answer {
         let mut joined = std::mem::take(&mut self.joined);
@@ -267,7 +267,8 @@ fn pieces(message: usize, fragments: usize) -> Vec<usize> {
     }
 }
 
-/// Moves the pieces of a message, which stands behind the room for all marks, each behind a mark of its own.
+/// Puts a record mark in front of each fragment of a message, which is at the end of `request`, after the room for
+/// all marks.
 fn split(pieces: &[usize], request: &mut [u8]) {
     let (mut from, mut to) = (pieces.len() * MARK_LEN, 0);
     for (index, &piece) in pieces.iter().enumerate() {
@@ -278,13 +279,13 @@ fn split(pieces: &[usize], request: &mut [u8]) {
     }
 }
 
-/// The message of a record; `None` if it is not exactly one.
+/// Joins the fragments of a record into `message`; `None` if the bytes are not exactly one record.
 fn join(mut record: &[u8], message: &mut Vec<u8>) -> Option<()> {
     loop {
         let (first, rest) = record.split_first_chunk()?;
         let mark = u32::from_be_bytes(*first);
         let (piece, rest) = rest.split_at_checked((mark & !LAST_FRAGMENT) as usize)?;
-        // Within the capacity, so nothing is allocated: `cut` lets nothing longer pass.
+        // Within the capacity, so nothing is allocated: `cut` accepts nothing longer.
         if message.len() + piece.len() > message.capacity() {
             return None;
         }

@@ -1,57 +1,58 @@
-//! What a load speaks: the bytes of a request, and what a reply says.
+//! The protocol of a load: how requests are written and replies checked.
 
 use crate::load::RequestId;
 
-/// Requests and replies of one service, over one transport. All requests are equally long.
+/// Requests and replies of one service, over one transport. All requests have the same length.
 ///
 /// A codec neither allocates nor panics, whatever the bytes of a reply are.
 pub trait Codec {
-    /// A reply names its request by so many low bits of its number; 64: by the whole number. At least 32.
+    /// How many low bits of its request's number a reply carries; 64: the whole number. At least 32.
     const ID_BITS: u32;
 
-    /// Bytes of each request, the framing of its transport included.
+    /// Length of each request, the transport's framing included, bytes.
     fn request_len(&self) -> usize;
 
-    /// The longest reply that can be right. What holds datagrams has room for one byte more, so that a longer one shows.
+    /// Length of the longest valid reply, bytes. A receive buffer for datagrams has one byte more, so that a longer
+    /// one is detected.
     fn reply_len_max(&self) -> usize;
 
     /// Fills request `id`, [`request_len`](Self::request_len) bytes.
     fn write(&self, id: RequestId, request: &mut [u8]);
 
-    /// What a whole reply says; with its framing if it came in a stream.
+    /// Checks a whole reply; with its framing if it came in a stream.
     fn check(&mut self, reply: &[u8]) -> Answer;
 
-    /// Where the first reply of a stream ends. Of an empty stream it lacks what a client may take at once without taking
-    /// a part of the reply after it, as far as that can be told.
+    /// Finds the end of the first reply in a stream. For an empty stream it returns how many bytes a client may read
+    /// at once without reading a part of the following reply, as far as that is known.
     fn cut(&self, stream: &[u8]) -> Cut;
 
-    /// What the first reply was that was refused or wrong, in words; `None` where there is nothing to say about it.
+    /// A description of the first reply that was refused or wrong; `None` if there is nothing to report.
     fn complaint(&self) -> Option<String> {
         None
     }
 }
 
-/// What a reply says.
+/// The result of checking a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It is right in every byte, and answers the request with these low bits.
+    /// Every byte is right; it answers the request with these low bits.
     Right(u64),
-    /// It answers that request, and says in due form that the service won't do it.
+    /// It is a well-formed refusal of the request with these low bits.
     Refused(u64),
-    /// Anything else.
+    /// It is anything else.
     Wrong,
 }
 
-/// How a stream begins.
+/// What a stream begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// With a reply of so many bytes.
+    /// A complete reply of so many bytes.
     Whole(usize),
-    /// With a part of one: it takes at least so many bytes more.
+    /// A part of a reply: at least so many bytes are missing.
     Partial {
         /// At least 1.
         missing: usize,
     },
-    /// With nothing that could be one: where the next begins is not to be told.
+    /// Bytes that are no reply: the start of the next one cannot be found.
     Broken,
 }

@@ -2,34 +2,34 @@ use twinpath_time::Duration;
 
 use crate::Arrivals;
 
-/// Smallest payload: 8 bytes of request number and 8 that prove it is ours.
+/// Smallest payload: 8 bytes of request number and 8 that verify that it is ours.
 pub const PAYLOAD_MIN: usize = 16;
 /// Largest payload of a UDP datagram over IPv4: 65,535 less 20 of IP header and 8 of UDP header.
 pub const PAYLOAD_MAX: usize = 65_507;
-/// Most requests that may be unanswered at once.
+/// Most requests that may be outstanding at once.
 pub const INFLIGHT_MAX: u32 = 1024;
-/// Loss timeouts without any answer after which there is no hope for one.
+/// After so many loss time-outs without any reply the run is given up.
 pub const SILENT_TIMEOUTS: u32 = 3;
-/// A reply later than this is beyond the histogram's range, so waiting longer would tell nothing.
+/// Replies later than this are beyond the histogram's range, so a longer time-out would be useless.
 const LOSS_TIMEOUT_MAX: Duration = Duration::from_secs(60);
 
-/// What to offer.
+/// The configuration of a load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LoadConfig {
-    /// Requests that may be unanswered at once, 1 to [`INFLIGHT_MAX`].
+    /// Requests that may be outstanding at once, 1 to [`INFLIGHT_MAX`].
     pub inflight: u32,
-    /// `None`: closed loop, each answer makes room for the next request. `Some`: open loop, so many requests per
-    /// second are due whatever the answers do, and their latency counts from when they were due.
+    /// `None`: closed loop, in which each reply makes room for the next request. `Some`: open loop, in which so many
+    /// requests per second are due independently of the replies, and latency counts from the due time.
     pub rate_per_s: Option<f64>,
-    /// How those of an open loop are spread over time.
+    /// How the requests of an open loop are distributed over time.
     pub arrivals: Arrivals,
-    /// Determines when exactly requests of an open loop are due.
+    /// The seed of that distribution.
     pub arrivals_seed: u64,
     /// When to stop.
     pub limit: Limit,
-    /// Requests begun before this has passed are sent but not counted.
+    /// Requests that begin within this time are sent but not counted.
     pub warmup: Duration,
-    /// A request unanswered for this long is lost and frees its place in the window.
+    /// A request unanswered for this long is lost and frees its slot in the window.
     pub loss_timeout: Duration,
 }
 
@@ -57,36 +57,36 @@ pub enum Limit {
     Duration(Duration),
 }
 
-/// Why a load cannot be as asked.
+/// Why a load is impossible.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum LoadError {
-    /// Too small to be verified, or more than a datagram holds.
+    /// The request is too small to be verified, or larger than a datagram.
     #[error(
         "a request of {0} bytes is impossible: it takes at least {PAYLOAD_MIN} (8 of request number, 8 that prove \
          the reply is ours) and a UDP datagram holds at most {PAYLOAD_MAX}"
     )]
     PayloadLen(usize),
-    /// Outside the window's range.
+    /// `inflight` is out of range.
     #[error("{0} requests in flight are impossible: choose 1 to {INFLIGHT_MAX}")]
     Inflight(u32),
-    /// No rate to keep.
+    /// The rate is not positive.
     #[error("a rate of {0} requests per second is impossible: choose one above 0 and up to 1e9")]
     Rate(f64),
-    /// The shape is impossible, by itself or at that rate.
+    /// The distribution is impossible, by itself or at that rate.
     #[error(
         "arrivals {arrivals} are impossible at {rate_per_s} requests per second: a jitter is 0 to 100 %, a burst has a \
          request, and its gaps must leave time for a pause"
     )]
     Arrivals {
-        /// The shape.
+        /// The distribution.
         arrivals: Arrivals,
-        /// The rate it was to keep.
+        /// The rate.
         rate_per_s: f64,
     },
-    /// Nothing would be measured.
+    /// The limit is zero: nothing would be measured.
     #[error("nothing to measure: the count or duration is zero")]
     Empty,
-    /// No time to answer, or more than can be recorded.
+    /// The loss time-out is zero, or longer than the histogram can record.
     #[error("a loss timeout of {0:?} is impossible: choose one above 0 and up to {LOSS_TIMEOUT_MAX:?}")]
     LossTimeout(Duration),
 }

@@ -1,9 +1,9 @@
-//! The load generator as a value: what to send when, and what each reply means.
+//! The load generator as a value: it determines what to send when, and checks each reply.
 //!
-//! A client asks [`Load::due`] for the next request, lets [`Load::write`] fill its payload, reports it with
-//! [`Load::sent`], and hands every reply it receives to [`Load::reply`]. The same value drives kernel sockets
-//! and the fast path, so both are measured by one yardstick. What requests and replies look like is a [`Codec`]. A load
-//! never reads a clock, touches a socket, or allocates after [`Load::new`].
+//! A client calls [`Load::due`] for the next request, [`Load::write`] to fill its payload, [`Load::sent`] when it has
+//! been sent, and [`Load::reply`] for every reply it receives. The same value drives kernel sockets and the fast
+//! path, so both are measured in the same way. A [`Codec`] defines requests and replies. A load never reads a clock,
+//! uses a socket, or allocates after [`Load::new`].
 
 mod arrivals;
 mod calls;
@@ -16,7 +16,7 @@ mod summary;
 mod unpaired;
 
 pub use arrivals::{Arrivals, BURST_JITTER, Schedule};
-pub use calls::{Asked, CallError, Calls, FRAGMENTS_MAX, Framing};
+pub use calls::{CallError, Calls, FRAGMENTS_MAX, Framing, NfsProcedure};
 pub use codec::{Answer, Codec, Cut};
 pub use config::{INFLIGHT_MAX, Limit, LoadConfig, LoadError, PAYLOAD_MAX, PAYLOAD_MIN, SILENT_TIMEOUTS};
 pub use load::{Load, Reply, RequestId};

@@ -6,78 +6,78 @@ use crate::config::{Limit, LoadConfig, LoadError, SILENT_TIMEOUTS};
 use crate::pattern::Echo;
 use crate::summary::Summary;
 
-/// Names one request: its sequence number above [`SLOT_BITS`] bits of window slot.
+/// The number of a request: its sequence number above [`SLOT_BITS`] bits of window slot.
 pub type RequestId = u64;
 
 /// Enough for `INFLIGHT_MAX` slots; leaves 54 bits of sequence, 500 years at a million a second.
 const SLOT_BITS: u32 = 10;
 const SLOT_MASK: u64 = (1 << SLOT_BITS) - 1;
 const _: () = assert!(crate::INFLIGHT_MAX as u64 <= 1 << SLOT_BITS);
-/// Lost requests remembered per slot, to tell a late reply from a duplicate. One older than that counts as a
-/// duplicate: its reply took more than this many loss timeouts.
+/// Lost requests remembered per slot, to tell a late reply from a duplicate. A reply to an older one counts as a
+/// duplicate: it took more than this many loss time-outs.
 const LOST_MEMORY: usize = 4;
-/// No request has this number: its sequence would be the last of 2^54.
+/// Not the number of any request: its sequence would be the last of 2^54.
 const NO_REQUEST: RequestId = RequestId::MAX;
 
-/// What a reply turned out to be.
+/// How a reply was classified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// The first right answer to an open request: its round trip is recorded.
+    /// The first right answer to an outstanding request: its round trip is recorded.
     Matched,
-    /// The first answer to an open request, and a refusal.
+    /// The first answer to an outstanding request, and a refusal.
     Refused,
-    /// Another answer to a request that has one.
+    /// A further answer to a request that has been answered.
     Duplicate,
-    /// The answer to a request given up as lost.
+    /// The answer to a request that was counted as lost.
     Late,
-    /// Not an answer to anything we asked: a wrong byte, a wrong length, an unknown number.
+    /// No answer to any request: a wrong byte, a wrong length, an unknown number.
     Corrupt,
 }
 
-/// A load being offered.
+/// A load in progress.
 pub struct Load<C = Echo> {
     config: LoadConfig,
     codec: C,
     started: Instant,
-    /// Of an open loop.
+    /// The schedule of an open loop.
     schedule: Option<Schedule>,
     measured_from: Instant,
-    /// `NEVER` when a count ends it.
+    /// When the load ends; `NEVER` if a count ends it.
     until: Instant,
-    /// The latest time heard of.
+    /// The latest time that was passed in.
     now: Instant,
     last_reply: Instant,
     answered: bool,
-    /// Replies that answer nothing we asked, the warm-up's included.
+    /// Replies that answer no request of ours, those during the warm-up included.
     strange: u64,
     /// Requests made so far; the next one's sequence number.
     sequence: u64,
     /// Sequence number of the first request after the warm-up, once there is one.
     first_measured: Option<u64>,
     slots: Box<[Slot]>,
-    /// Unused slots; the most recently used, whose lines are warm, is last.
+    /// Free slots; the one used most recently, which is in the cache, is last.
     free: Vec<u16>,
     lost_ids: Box<[[RequestId; LOST_MEMORY]]>,
-    /// No open request expires before this.
+    /// No outstanding request expires before this.
     expiry_bound: Instant,
     summary: Summary,
 }
 
-/// One place in the window.
+/// One slot of the window.
 #[derive(Clone, Copy)]
 struct Slot {
-    /// `NO_REQUEST` when free.
+    /// The request's number; `NO_REQUEST` if the slot is free.
     id: RequestId,
-    /// Where the round trip is counted from: due time in an open loop, send time in a closed one.
+    /// Start of the round trip: the due time in an open loop, the send time in a closed one.
     begun: Instant,
-    /// `NEVER` until sent.
+    /// The send time; `NEVER` before that.
     sent: Instant,
 }
 
 const FREE_SLOT: Slot = Slot { id: NO_REQUEST, begun: Instant::ZERO, sent: Instant::NEVER };
 
 impl<C: Codec> Load<C> {
-    /// A load that starts at `now`. All memory it ever uses is taken here.
+    /// A load that starts at `now`. It allocates all its memory here.
     ///
     /// # Errors
     /// A field of `config` is out of range.
@@ -114,15 +114,15 @@ impl<C: Codec> Load<C> {
         })
     }
 
-    /// As if so many requests had been made and answered.
+    /// Counts so many requests as made and answered.
     #[cfg(test)]
     pub(crate) fn made_before(&mut self, requests: u64) {
         self.sequence = requests;
     }
 
-    /// The next request to send now, if there is one: the window has room and, in an open loop, its time has come.
+    /// The next request to send now, if there is one: the window has room and, in an open loop, the request is due.
     ///
-    /// Each call takes a place in the window; the caller owes a [`sent`](Self::sent) for it.
+    /// Each call takes a slot of the window; the caller must call [`sent`](Self::sent) for it.
     #[inline]
     pub fn due(&mut self, now: Instant) -> Option<RequestId> {
         self.now = now;
@@ -146,14 +146,14 @@ impl<C: Codec> Load<C> {
         Some(id)
     }
 
-    /// Fills request `id`: [`Codec::request_len`] bytes.
+    /// Writes request `id`: [`Codec::request_len`] bytes.
     #[inline]
     pub fn write(&self, id: RequestId, payload: &mut [u8]) {
         self.codec.write(id, payload);
     }
 
-    /// Request `id` was handed to the transport; `now` is the time just before that, so that sending is part of
-    /// the round trip.
+    /// To be called after request `id` was passed to the transport; `now` is the time just before that, so that
+    /// sending is part of the round trip.
     #[inline]
     pub fn sent(&mut self, id: RequestId, now: Instant) {
         let Some(slot) = self.slots.get_mut((id & SLOT_MASK) as usize) else { return };
@@ -169,15 +169,15 @@ impl<C: Codec> Load<C> {
         self.summary.sent += u64::from(self.is_measured(id));
     }
 
-    /// A reply came. Checks every byte of it and, when it answers an open request, records the round trip.
+    /// Handles a reply: checks every byte of it and, if it answers an outstanding request, records the round trip.
     #[inline]
     pub fn reply(&mut self, reply: &[u8], now: Instant) -> Reply {
         let answer = self.check(reply);
         self.answer(answer, now)
     }
 
-    /// The first half of [`reply`](Self::reply), which takes its time: whoever reads the clock between the two has that
-    /// in the round trip.
+    /// The first half of [`reply`](Self::reply), which takes most of the time. A caller that reads the clock between
+    /// the two halves has the check in the round trip.
     #[inline]
     pub fn check(&mut self, reply: &[u8]) -> Answer {
         self.codec.check(reply)
@@ -213,7 +213,7 @@ impl<C: Codec> Load<C> {
         if id >> SLOT_BITS < self.sequence && slot.id != id { self.stray(id) } else { self.corrupt(now) }
     }
 
-    /// Bytes came that are no reply at all.
+    /// Counts bytes that are no reply at all.
     #[cold]
     pub fn corrupt(&mut self, now: Instant) -> Reply {
         self.now = now;
@@ -222,7 +222,7 @@ impl<C: Codec> Load<C> {
         Reply::Corrupt
     }
 
-    /// The newest request made whose number ends in the bits of `low` that replies carry.
+    /// The latest request whose number ends in the bits of `low`, which are those that replies carry.
     #[inline]
     fn widen(&self, low: u64) -> RequestId {
         if C::ID_BITS == u64::BITS {
@@ -232,7 +232,7 @@ impl<C: Codec> Load<C> {
         newest.wrapping_sub(newest.wrapping_sub(low) & ((1 << C::ID_BITS) - 1))
     }
 
-    /// Gives up what has been unanswered for the loss timeout; returns how many requests that were. Cheap when
+    /// Counts as lost what has been outstanding for the loss time-out; returns the number of such requests. Cheap if
     /// nothing can have expired, so it may be called every turn.
     #[inline]
     pub fn expire(&mut self, now: Instant) -> u32 {
@@ -240,20 +240,21 @@ impl<C: Codec> Load<C> {
         if now < self.expiry_bound { 0 } else { self.expire_slots(now) }
     }
 
-    /// Whether [`due`](Self::due) would give a request now.
+    /// Whether [`due`](Self::due) would return a request now.
     #[inline]
     #[must_use]
     pub fn has_due(&self, now: Instant) -> bool {
         !self.free.is_empty() && !self.issued_all(now) && self.next_begin(now) <= now
     }
 
-    /// When something is to do without a reply: the next request of an open loop, or the next loss; in the past when
-    /// a request is due now, or when nothing is left. Never later than needed, and earlier only once per loss
-    /// timeout if [`expire`](Self::expire) is called at each deadline.
+    /// When the client must act without a reply: at the next due request of an open loop, or the next loss. It is in
+    /// the past if a request is due now, or if nothing is left. It is never later than needed, and earlier only once
+    /// per loss time-out if [`expire`](Self::expire) is called at each deadline.
     #[must_use]
     pub fn next_deadline(&self) -> Instant {
         if self.done(self.now) {
-            // Whoever has looked whether it is done before the last request was given up would wait for ever.
+            // A client that called [`done`](Self::done) before the last request was counted as lost would wait for
+            // ever.
             return self.now;
         }
         if self.free.is_empty() || self.issued_all(self.now) {
@@ -262,7 +263,7 @@ impl<C: Codec> Load<C> {
         self.expiry_bound.min(self.next_begin(self.started))
     }
 
-    /// Whether everything was sent, and answered or given up.
+    /// Whether all requests were sent, and answered or lost.
     #[inline]
     #[must_use]
     pub fn done(&self, now: Instant) -> bool {
@@ -276,30 +277,30 @@ impl<C: Codec> Load<C> {
         now >= self.measured_from
     }
 
-    /// Requests that hold a place in the window.
+    /// Requests that occupy a slot of the window.
     #[inline]
     #[must_use]
     pub fn open_requests(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    /// Whether nothing at all was answered for [`SILENT_TIMEOUTS`] loss timeouts, the warm-up's included: nobody is there, or
-    /// nobody who knows.
+    /// Whether nothing was answered for [`SILENT_TIMEOUTS`] loss time-outs, the warm-up included: no server is there,
+    /// or none that knows the protocol.
     #[inline]
     #[must_use]
     pub fn is_hopeless(&self, now: Instant) -> bool {
         !self.answered && now.since(self.started) > self.config.loss_timeout * SILENT_TIMEOUTS
     }
 
-    /// What the first reply was that was refused or wrong, in words; or, if nothing was answered, how many came that answer
-    /// nothing we asked.
+    /// A description of the first reply that was refused or wrong; if nothing was answered, the number of replies
+    /// that belong to no request of ours.
     #[must_use]
     pub fn complaint(&self) -> Option<String> {
         let strange = || format!("replies to requests that were never made: {}", self.strange);
         self.codec.complaint().or_else(|| (!self.answered && self.strange > 0).then(strange))
     }
 
-    /// How much is done of it, 0 to 1.
+    /// The completed share, 0 to 1.
     #[must_use]
     pub fn progress(&self, now: Instant) -> f64 {
         let fraction = match self.config.limit {
@@ -311,24 +312,25 @@ impl<C: Codec> Load<C> {
         fraction.min(1.0)
     }
 
-    /// As it was asked for.
+    /// The configuration.
     #[must_use]
     pub fn config(&self) -> &LoadConfig {
         &self.config
     }
 
-    /// What it speaks.
+    /// The codec.
     #[inline]
     #[must_use]
     pub fn codec(&self) -> &C {
         &self.codec
     }
 
-    /// What was measured so far.
+    /// The result so far.
     #[must_use]
     pub fn summary(&self) -> Summary {
         let ended = match self.config.limit {
-            // What ends a count is its last reply: a loss at the end would charge its timeout to the rate.
+            // A load with a count ends with its last reply: otherwise a loss at the end would add its time-out to the
+            // duration.
             Limit::Count(_) => self.last_reply,
             Limit::Duration(_) => self.until.min(self.now),
         };
@@ -342,7 +344,7 @@ impl<C: Codec> Load<C> {
         }
     }
 
-    /// When the next request is to begin: at once in a closed loop, as scheduled in an open one.
+    /// When the next request begins: at once in a closed loop, as scheduled in an open one.
     #[inline]
     fn next_begin(&self, now: Instant) -> Instant {
         self.schedule.as_ref().map_or(now, Schedule::due)
@@ -373,7 +375,7 @@ impl<C: Codec> Load<C> {
         self.free.push(slot);
     }
 
-    /// A right payload for a request that is not open any more.
+    /// Classifies a right payload for a request that is no longer outstanding.
     #[cold]
     fn stray(&mut self, id: RequestId) -> Reply {
         let counted = u64::from(self.is_measured(id));

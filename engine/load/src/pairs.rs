@@ -1,6 +1,6 @@
-//! What repeated measurements say: medians, and how sure a median is.
+//! Statistics of repeated measurements: medians and their confidence intervals.
 
-/// Fewest values whose whole spread is a 95 % interval of the median: 1 - 2 / 2^6 = 96.9 %.
+/// Fewest values whose whole range is a 95 % confidence interval of the median: 1 - 2 / 2^6 = 96.9 %.
 pub const INTERVAL_PAIRS_MIN: usize = 6;
 
 /// The median; `None` without values.
@@ -12,13 +12,13 @@ pub fn median(values: &[f64]) -> Option<f64> {
     Some(if sorted.len() % 2 == 1 { upper } else { f64::midpoint(sorted[middle - 1], upper) })
 }
 
-/// The exact interval that holds the true median with at least 95 %: two of the measured values.
+/// The exact confidence interval of the median with at least 95 %: two of the measured values.
 ///
-/// How many of n values lie below the true median is binomial (n, 1/2) whatever their distribution, so the k-th
-/// lowest and k-th highest enclose it with probability 1 - 2 P(Bin(n, 1/2) < k); k is the largest that still
-/// reaches 95 %. It needs no assumption and no random numbers, which is why it is used here instead of a bootstrap,
-/// whose intervals are too narrow for ten or twenty values. Below [`INTERVAL_PAIRS_MIN`] values no pair of them
-/// reaches 95 %: the whole spread is returned then. `None` without values.
+/// The number of values below the true median is binomial (n, 1/2) for any distribution, so the k-th lowest and k-th
+/// highest enclose it with probability 1 - 2 P(Bin(n, 1/2) < k); k is the largest that still reaches 95 %. It needs
+/// no assumption and no random numbers, and is used here instead of a bootstrap, whose intervals are too narrow for
+/// ten or twenty values. Below [`INTERVAL_PAIRS_MIN`] values no pair of them reaches 95 %: then the whole range is
+/// returned. `None` without values.
 #[must_use]
 pub fn interval95(values: &[f64]) -> Option<[f64; 2]> {
     let sorted = sorted(values);

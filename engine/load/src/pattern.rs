@@ -1,14 +1,14 @@
-//! What an echo service is sent: the request number, then words that follow from it and a seed, so that any wrong byte
-//! shows.
+//! The requests of an echo load: the request number, then words derived from it and a seed, so that any wrong byte is
+//! detected.
 
 use crate::codec::{Answer, Codec, Cut};
 use crate::config::{LoadError, PAYLOAD_MAX, PAYLOAD_MIN};
 use crate::load::RequestId;
 
-/// Added from word to word: odd, so the words of one payload differ, and cheap enough to be vectorised.
+/// Added from word to word. It is odd, so that the words of one payload differ, and cheap enough to be vectorised.
 const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// Requests that come back as they are, all of one length, each with bytes of its own.
+/// The codec of echo requests, all of one length, each with different bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Echo {
     len: usize,
@@ -19,7 +19,7 @@ impl Echo {
     /// Requests of `len` bytes, [`PAYLOAD_MIN`] to [`PAYLOAD_MAX`]; `seed` determines every one of them.
     ///
     /// # Errors
-    /// No such length.
+    /// The length is out of range.
     pub fn new(len: usize, seed: u64) -> Result<Self, LoadError> {
         if (PAYLOAD_MIN..=PAYLOAD_MAX).contains(&len) {
             Ok(Self { len, seed })
@@ -81,7 +81,7 @@ fn fill(seed: u64, id: u64, payload: &mut [u8]) {
     tail.copy_from_slice(&word.to_le_bytes()[..tail.len()]);
 }
 
-/// The request number, if every byte after it is what [`fill`] wrote.
+/// The request number, if every byte after it is as [`fill`] wrote it.
 fn check(seed: u64, payload: &[u8]) -> Option<u64> {
     let (number, rest) = payload.split_first_chunk::<8>()?;
     let id = u64::from_le_bytes(*number);
@@ -95,7 +95,7 @@ fn check(seed: u64, payload: &[u8]) -> Option<u64> {
     (difference == 0 && tail == &word.to_le_bytes()[..tail.len()]).then_some(id)
 }
 
-/// A bijection of `seed ^ id` (splitmix64's finaliser), so that no two requests of a run begin alike.
+/// A bijection of `seed ^ id` (splitmix64's finaliser), so that no two requests of a run begin with the same word.
 fn first_word(seed: u64, id: u64) -> u64 {
     let mut mixed = seed ^ id;
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

@@ -1,30 +1,30 @@
 use hdrhistogram::Histogram;
 use twinpath_time::Duration;
 
-/// Longest round trip the histogram tells apart; a longer one is recorded as this.
+/// Longest round trip of the histogram; a longer one is recorded as this.
 const RTT_MAX_NS: u64 = 60_000_000_000;
 /// Three digits: buckets no wider than 0.1 % of their value.
 const SIGNIFICANT_DIGITS: u8 = 3;
-/// Two are enough to say how well a pace was kept.
+/// Two digits are enough to show how well the schedule was kept.
 const PACING_DIGITS: u8 = 2;
 
-/// What a load measured. Requests of the warm-up are nowhere in it.
+/// The result of a load. Requests of the warm-up are not part of it.
 ///
-/// `sent == received + refused + lost + unanswered`, and every reply handed in after the warm-up is one of `received`,
+/// `sent == received + refused + lost + unanswered`, and every reply after the warm-up is one of `received`,
 /// `refused`, `duplicates`, `late` and `corrupt`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
-    /// Replies during the warm-up, which count for nothing else.
+    /// Replies during the warm-up, which are counted nowhere else.
     pub warmup_replies: u64,
     /// Requests sent.
     pub sent: u64,
     /// Requests answered in time, every byte right.
     pub received: u64,
-    /// Requests answered in time by a refusal in due form.
+    /// Requests answered in time by a well-formed refusal.
     pub refused: u64,
-    /// Requests unanswered for the loss timeout.
+    /// Requests unanswered after the loss time-out.
     pub lost: u64,
-    /// Requests still open when the summary was made.
+    /// Requests still outstanding when the summary was made.
     pub unanswered: u64,
     /// Replies with a wrong byte or length, or to requests never made.
     pub corrupt: u64,
@@ -32,18 +32,18 @@ pub struct Summary {
     pub duplicates: u64,
     /// Replies to requests already lost.
     pub late: u64,
-    /// From the end of the warm-up to the end of the load.
+    /// Time from the end of the warm-up to the end of the load.
     pub elapsed: Duration,
-    /// From the last reply to the end, if requests were lost.
+    /// Time from the last reply to the end, if requests were lost.
     pub quiet: Duration,
-    /// Round-trip times of the received, in ns.
+    /// Round-trip times of `received`, ns.
     pub histogram: Histogram<u64>,
-    /// Of an open loop: from when a request was due until it was sent, ns. It is in the round trip too.
+    /// In an open loop: time from when a request was due until it was sent, ns. It is part of the round trip.
     pub pacing: Histogram<u64>,
 }
 
 impl Summary {
-    /// Nothing measured yet.
+    /// An empty summary.
     #[must_use]
     pub fn empty() -> Self {
         Self {
@@ -65,7 +65,7 @@ impl Summary {
         }
     }
 
-    /// Adds what another thread measured at the same time.
+    /// Adds another thread's measurement of the same time.
     pub fn merge(&mut self, other: &Self) {
         self.warmup_replies += other.warmup_replies;
         self.sent += other.sent;

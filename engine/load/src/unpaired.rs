@@ -1,24 +1,25 @@
-//! What two sets of measurements say that were not taken in pairs: by how much one is above the other, and how sure that
-//! is.
+//! Statistics of two sets of measurements that were not taken in pairs: by which factor one exceeds the other, with a
+//! confidence interval.
 
-/// Products of the sizes up to which the distribution is counted out; above, the normal one is as good as equal.
+/// Up to this product of the two sizes the exact distribution is computed; above, the normal distribution is a good
+/// approximation.
 const EXACT_MAX: usize = 2500;
-/// Of the standard normal distribution: 2.5 % lie above.
+/// The quantile of the standard normal distribution above which 2.5 % lie.
 const NORMAL_975: f64 = 1.959_963_984_540_054;
 
-/// How much larger the second of two sets is.
+/// The ratio of the second set to the first.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ratio {
-    /// The median of all ratios of one value of the second set to one of the first (Hodges and Lehmann's estimate, of
-    /// the logarithms).
+    /// The median of all ratios of one value of the second set to one of the first (Hodges and Lehmann's estimator,
+    /// on the logarithms).
     pub ratio: f64,
-    /// Holds the true ratio with at least 95 %, if the sets differ by a factor alone; `None` if they are too small for
-    /// any such interval.
+    /// Confidence interval of at least 95 %, if the sets differ by a factor alone; `None` if they are too small for
+    /// one.
     pub interval95: Option<[f64; 2]>,
 }
 
-/// Compares `second` with `first`. The interval is that of Mann and Whitney's test: as many of the ratios are cut off at
-/// either end as leave 95 % whatever the distribution of the values. `None` if a set is empty or has a value that is
+/// Compares `second` with `first`. The interval is that of Mann and Whitney's test: as many of the ratios are cut off
+/// at either end as leave 95 % for any distribution of the values. `None` if a set is empty or has a value that is
 /// not above zero.
 #[must_use]
 pub fn unpaired_ratio(first: &[f64], second: &[f64]) -> Option<Ratio> {
@@ -31,18 +32,18 @@ pub fn unpaired_ratio(first: &[f64], second: &[f64]) -> Option<Ratio> {
         second.iter().flat_map(|above| first.iter().map(move |below| above / below)).collect();
     ratios.sort_by(f64::total_cmp);
     let last = ratios.len() - 1;
-    // In the middle of two ratios lies their geometric mean, so that swapping the sets inverts the result.
+    // Between the two middle ratios: their geometric mean, so that swapping the sets inverts the result.
     let ratio = (ratios[last / 2] * ratios[last.div_ceil(2)]).sqrt();
     let cut = cut_off(first.len(), second.len());
     Some(Ratio { ratio, interval95: cut.map(|cut| [ratios[cut], ratios[last - cut]]) })
 }
 
-/// How many of all ratios to leave out at either end; `None` if not even all of them are a 95 % interval.
+/// How many of all ratios to cut off at either end; `None` if even all of them are no 95 % interval.
 fn cut_off(first: usize, second: usize) -> Option<usize> {
     let product = first * second;
     if product > EXACT_MAX {
         let deviation = (product as f64 * (first + second + 1) as f64 / 12.0).sqrt();
-        // The critical value of U, by the normal distribution with its correction for whole numbers.
+        // The critical value of U, by the normal distribution with continuity correction.
         return Some((product as f64 / 2.0 - NORMAL_975 * deviation - 0.5).max(0.0) as usize);
     }
     let mut below = 0.0;
@@ -55,11 +56,12 @@ fn cut_off(first: usize, second: usize) -> Option<usize> {
     None
 }
 
-/// How likely each value of Mann and Whitney's U is, from 0 on, where there is no difference.
+/// The probability of each value of Mann and Whitney's U, from 0 on, if both sets have the same distribution.
 ///
-/// The largest of all values is from the first set with probability i / (i + j), and is then above all j of the second.
+/// The largest of all values is from the first set with probability i / (i + j), and is then above all j of the
+/// second.
 fn u_distribution(first: usize, second: usize) -> Vec<f64> {
-    // Of sets of i and 0..=second; i = 0 to begin with.
+    // For sets of i and 0..=second values, starting with i = 0.
     let mut rows: Vec<Vec<f64>> = vec![vec![1.0]; second + 1];
     for i in 1..=first {
         for j in 1..=second {
@@ -82,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_many_are_cut_off_as_the_tables_say() {
+    fn as_many_ratios_are_cut_off_as_published_tables_say() {
         // The critical values of Mann and Whitney's U at 5 %, two-sided.
         for (first, second, critical) in [
             (4, 4, 0),
@@ -127,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_factor_is_found_and_swapping_inverts_it() {
+    fn a_known_ratio_is_estimated_and_swapping_the_sets_inverts_it() {
         let first: Vec<f64> = (0..9).map(|index| 100.0 + f64::from(index)).collect();
         let second: Vec<f64> = first.iter().map(|value| value * 0.5).collect();
         let found = unpaired_ratio(&first, &second).unwrap();
@@ -140,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn too_little_is_said_to_be() {
+    fn too_few_values_have_no_interval() {
         assert_eq!(unpaired_ratio(&[2.0], &[3.0]), Some(Ratio { ratio: 1.5, interval95: None }));
         for (first, second) in [(&[][..], &[1.0][..]), (&[1.0], &[]), (&[0.0], &[1.0]), (&[f64::NAN], &[1.0])]
         {

@@ -1,58 +1,59 @@
-//! Who calls: the flavours of authentication served, and their limits (RFC 5531, section 8.2 and appendix A).
+//! Credentials and verifiers: the flavours of authentication served, and their limits (RFC 5531, section 8.2 and
+//! appendix A).
 
 use nfs3_types::rpc::{auth_flavor, auth_stat};
 
 use crate::xdr::{Reader, XdrError};
 
-/// Bytes of a credential's or verifier's body, at most (RFC 5531, 8.2).
+/// Most bytes of a credential's or verifier's body (RFC 5531, 8.2).
 pub const BODY_MAX: u32 = 400;
-/// Bytes of the caller's machine name in AUTH_SYS, at most (RFC 5531, appendix A).
+/// Most bytes of the caller's machine name in AUTH_SYS (RFC 5531, appendix A).
 pub const MACHINE_NAME_MAX: u32 = 255;
-/// Further groups in AUTH_SYS, at most (RFC 5531, appendix A).
+/// Most further groups in AUTH_SYS (RFC 5531, appendix A).
 pub const GIDS_MAX: u32 = 16;
 
 const NONE: u32 = auth_flavor::AUTH_NULL as u32;
 const SYS: u32 = auth_flavor::AUTH_UNIX as u32;
 
-/// A credential or verifier as it came: a flavour, and a body of at most [`BODY_MAX`] bytes.
+/// A received credential or verifier: a flavour, and a body of at most [`BODY_MAX`] bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpaqueAuth<'a> {
-    /// Its number.
+    /// The flavour's number.
     pub flavour: u32,
     /// Its body.
     pub body: &'a [u8],
 }
 
 impl<'a> OpaqueAuth<'a> {
-    /// Reads one.
+    /// Decodes a credential or verifier.
     ///
     /// # Errors
-    /// It is cut, or its body is longer than the RFC allows.
+    /// It is truncated, or its body is longer than the RFC allows.
     #[inline]
     pub fn read(reader: &mut Reader<'a>) -> Result<Self, XdrError> {
         Ok(Self { flavour: reader.u32()?, body: reader.opaque(BODY_MAX)? })
     }
 }
 
-/// A credential that is served.
+/// A credential of a flavour that is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Credential<'a> {
-    /// AUTH_NONE: nobody in particular.
+    /// AUTH_NONE: an anonymous caller.
     None,
-    /// AUTH_SYS, once called AUTH_UNIX: whom the caller says it is, without proof.
+    /// AUTH_SYS, once called AUTH_UNIX: the caller's own statement of its identity, without proof.
     Sys(Sys<'a>),
 }
 
 /// The body of AUTH_SYS (RFC 5531, appendix A).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sys<'a> {
-    /// An arbitrary number of the caller's.
+    /// An arbitrary number chosen by the caller.
     pub stamp: u32,
-    /// The caller's machine, in no particular character set.
+    /// The caller's machine name, in no particular character set.
     pub machine_name: &'a [u8],
-    /// User.
+    /// User ID.
     pub uid: u32,
-    /// Group.
+    /// Group ID.
     pub gid: u32,
     gids: &'a [[u8; 4]],
 }
@@ -71,19 +72,19 @@ impl<'a> Sys<'a> {
         Ok(Self { stamp, machine_name, uid, gid, gids })
     }
 
-    /// Further groups.
+    /// Further group IDs.
     pub fn gids(&self) -> impl ExactSizeIterator<Item = u32> + 'a {
         self.gids.iter().map(|gid| u32::from_be_bytes(*gid))
     }
 }
 
 impl<'a> Credential<'a> {
-    /// Reads a credential and looks at its verifier, which is AUTH_NONE with both flavours served (RFC 5531, 10.1 and
-    /// appendix A). What stands in the body of AUTH_NONE is left undefined there, and not looked at here.
+    /// Decodes a credential and checks its verifier, which is AUTH_NONE for both flavours served (RFC 5531, 10.1 and
+    /// appendix A). The RFC leaves the body of AUTH_NONE undefined, so it is ignored.
     ///
     /// # Errors
-    /// What to answer with AUTH_ERROR. A flavour that is not served, AUTH_SHORT among them, gets AUTH_REJECTEDCRED: that
-    /// asks the client to begin with another one.
+    /// The status to answer with AUTH_ERROR. A flavour that is not served, AUTH_SHORT included, gets
+    /// AUTH_REJECTEDCRED, which makes the client try another one.
     #[inline]
     pub fn read(credential: OpaqueAuth<'a>, verifier: OpaqueAuth<'_>) -> Result<Self, auth_stat> {
         let read = match credential.flavour {

@@ -1,4 +1,4 @@
-//! The header of a call (RFC 5531, section 9), read without a copy.
+//! The header of a call (RFC 5531, section 9), decoded without a copy.
 
 use nfs3_types::rpc::{RPC_VERSION_2, auth_stat, msg_type};
 
@@ -8,13 +8,14 @@ use crate::xdr::{Reader, XdrError};
 
 /// Procedure 0 of every program.
 pub const NULL: u32 = 0;
-/// Bytes from the xid to the length of the credential: xid, type, RPC version, program, version, procedure, flavour, length.
+/// Bytes from the xid to the length of the credential: xid, type, RPC version, program, version, procedure, flavour,
+/// length.
 const FIXED_LEN: usize = 32;
 
-/// The header of a call, and what follows it.
+/// The header of a call, and its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header<'a> {
-    /// The number its reply goes under.
+    /// Transaction ID, which the reply repeats.
     pub xid: u32,
     /// The program called.
     pub program: u32,
@@ -22,38 +23,38 @@ pub struct Header<'a> {
     pub version: u32,
     /// The procedure.
     pub procedure: u32,
-    /// Who calls.
+    /// The caller's credential.
     pub credential: OpaqueAuth<'a>,
-    /// What proves it.
+    /// Its verifier.
     pub verifier: OpaqueAuth<'a>,
-    /// The procedure's arguments.
+    /// The procedure's arguments, still encoded.
     pub args: &'a [u8],
 }
 
-/// Why a message is no call that can be looked into.
+/// Why a message is not a call that can be served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderError {
-    /// It ends before its header does, or is a reply: there is nothing to be said to it.
+    /// It ends within its header, or is a reply: it gets no answer.
     #[error("no call: it ends in its header, or is none")]
     NotACall,
-    /// The RFC says what to answer.
+    /// It must be answered with a refusal.
     #[error("call {xid} is refused: {refusal}")]
     Refused {
-        /// The call's number.
+        /// Transaction ID of the call.
         xid: u32,
-        /// The answer.
+        /// The refusal.
         refusal: Refusal,
     },
 }
 
 impl<'a> Header<'a> {
-    /// Reads the header of a message.
+    /// Decodes the header of a message.
     ///
     /// # Errors
-    /// It is none of a call of RPC version 2, or a credential is longer than the RFC allows.
+    /// It is not a call of RPC version 2, or a credential is longer than the RFC allows.
     #[inline(always)]
     pub fn parse(message: &'a [u8]) -> Result<Self, HeaderError> {
-        // Up to the length of the credential, which is looked at in one piece: a call is at least as long.
+        // The fixed part up to the length of the credential is decoded in one piece: every call is at least as long.
         let Some((fixed, rest)) = message.split_first_chunk::<FIXED_LEN>() else { return Err(cut(message)) };
         let words = fixed.as_chunks::<4>().0;
         let word = |at: usize| u32::from_be_bytes(words[at]);
@@ -71,11 +72,11 @@ impl<'a> Header<'a> {
     }
 }
 
-/// A call of procedure NULL as clients make it: nothing follows a verifier without a body. Whoever calls it, nobody asks, so
-/// it is read without a look at the credential.
+/// A call of procedure NULL in its usual form: nothing follows an empty verifier. NULL is answered for any caller, so
+/// the credential is not decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NullCall {
-    /// The number its reply goes under.
+    /// Transaction ID, which the reply repeats.
     pub xid: u32,
     /// The program called.
     pub program: u32,
@@ -84,7 +85,7 @@ pub struct NullCall {
 }
 
 impl NullCall {
-    /// Reads `message` if it is one. Any other is for [`Header::parse`].
+    /// Decodes `message` if it has this form. Any other message is for [`Header::parse`].
     #[inline(always)]
     pub fn parse(message: &[u8]) -> Option<Self> {
         let (fixed, rest) = message.split_first_chunk::<FIXED_LEN>()?;
@@ -102,12 +103,12 @@ impl NullCall {
     }
 }
 
-/// What a message is that ends in its fixed part, or whose fixed part is not that of a call of ours.
+/// Classifies a message that ends within the fixed part, or whose fixed part is not that of a call.
 #[cold]
 fn cut(message: &[u8]) -> HeaderError {
     let mut reader = Reader::new(message);
     match [reader.u32(), reader.u32(), reader.u32()] {
-        // Of another version nothing more is known: its header need not be longer.
+        // The header of another RPC version may be shorter, so nothing more is read of it.
         [Ok(xid), Ok(kind), Ok(version)] if kind == msg_type::CALL as u32 && version != RPC_VERSION_2 => {
             HeaderError::Refused { xid, refusal: Refusal::RPC_MISMATCH }
         }
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_writes_is_read() {
+    fn the_clients_calls_can_be_parsed() {
         let auth = Auth::sys("client", 1, 2, &[3]).expect("within limits");
         let message = message(&auth, b"args");
         let header = Header::parse(&message).expect("a call");
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_of_null_is_known_whoever_calls_and_nothing_else_is() {
+    fn only_calls_of_null_take_the_short_parse_whatever_their_credential() {
         let sys = |name: &str| Auth::sys(name, 1, 2, &[3]).expect("within limits");
         for auth in [Auth::none(), sys("client"), sys("a-client"), sys("")] {
             let mut null = Vec::new();
@@ -177,7 +178,7 @@ mod tests {
             for len in 0..null.len() {
                 assert_eq!(NullCall::parse(&null[..len]), None, "{len} bytes");
             }
-            // One that says more, or is no call of NULL, of RPC version 2, or with such a length.
+            // Messages with trailing bytes, of another procedure or RPC version, or with such a length.
             assert_eq!(NullCall::parse(&[&null[..], &[0; 4]].concat()), None);
             for at in [4, 11, 23, 28, 31, null.len() - 1] {
                 let mut other = null.clone();

@@ -1,17 +1,18 @@
-//! Calls that must run once: their replies are kept, and sent again when the call comes again.
+//! The duplicate request cache: keeps the replies of non-idempotent calls and sends them again when a call is
+//! repeated.
 //!
-//! A client that misses a reply repeats its call under the same xid: by datagram, or over a new connection from the same
-//! port. A call is known again by who sent it (address and port), its length, and a keyed hash of its header, credential and
-//! verifier included, and of the start of its arguments. So a client that starts anew and reuses an xid is not taken for its
-//! former self.
+//! A client that misses a reply repeats its call under the same xid: by datagram, or over a new connection from the
+//! same port. A repeated call is recognised by its source (address and port), its length, and a keyed hash of its
+//! header, credential and verifier included, and of the start of its arguments. So a restarted client that reuses an
+//! xid does not get the reply to an earlier call.
 //!
-//! The table is one for all workers of an instance: it does not matter to which of them a call comes, by which path, or whether
-//! its first run is still under way. It is cut into shards, each with a lock, which is held for the time of a search and of a
-//! copy of one reply, and only for calls that must run once: no other call comes here.
+//! All workers of an instance share the table: it does not matter to which of them a call comes, by which path, or
+//! whether its first run is still in progress. It is divided into shards, each with a lock, which is held for the
+//! time of a search and of a copy of one reply, and only for calls that must run once: no other call comes here.
 //!
-//! Memory is taken at the start: sets of [`WAYS`] places, and a reply's room beside each. At the limit the oldest of a set
-//! makes room; a reply older than the age is forgotten. Calls that are being worked on are never forgotten to make room: there
-//! are as many of them as their core has room for, and [`WORKING_MAX`] at most.
+//! Memory is allocated at the start: sets of [`WAYS`] entries, and room for a reply beside each. A new entry replaces
+//! the oldest of its set; a reply older than the age is forgotten. Calls in progress are never replaced: there are at
+//! most as many as the service may have in progress, and never more than [`WORKING_MAX`].
 
 use std::collections::VecDeque;
 use std::hash::Hasher as _;
@@ -23,28 +24,29 @@ use twinpath_time::{Duration, Instant};
 
 use crate::call::Header;
 
-/// Places that a call may be kept in; its hash says which.
+/// Associativity: the entries in which a call may be kept; its hash selects the set.
 pub(crate) const WAYS: usize = 8;
 
-/// Parts with a lock of their own.
+/// Number of shards, each with its own lock.
 const SHARDS: usize = 16;
 
-/// Bytes of a call's arguments that are hashed: those that tell calls apart, at a price that does not grow with a WRITE.
+/// Bytes of a call's arguments that are hashed: enough to tell calls apart, at a cost that does not grow with a
+/// WRITE.
 const HASHED_ARGS_MAX: usize = 256;
 
-/// Most calls that are being worked on: what a core may be configured to have under way at once.
+/// Most calls in progress: the most that a service may be configured to have at once.
 pub(crate) const WORKING_MAX: usize = 65_536;
 
-/// How much is kept, and for how long.
+/// How many replies are kept, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DuplicateLimits {
-    /// Calls, of all workers; rounded up to whole sets in each shard, and to a power of two of those.
+    /// Calls, over all workers; rounded up to whole sets in each shard, and to a power of two of those.
     pub calls: u32,
-    /// How long: longer than a client goes on repeating a call.
+    /// How long a reply is kept: longer than a client repeats a call.
     pub age: Duration,
 }
 
-/// What tells one call from another.
+/// What identifies a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
     peer: SocketAddr,
@@ -56,35 +58,35 @@ pub(crate) struct Key {
 struct Place {
     key: Key,
     since: Instant,
-    /// Bytes of its reply.
+    /// Length of its reply, bytes.
     len: u32,
 }
 
-/// A call that is being worked on.
+/// A call in progress.
 #[derive(Clone, Copy, Debug)]
 struct Working {
-    /// Ascends. Its reply is known by it: another call of the same peer may have the same xid.
+    /// Ascending. It identifies the call when its reply comes: another call of the same peer may have the same xid.
     number: u64,
     key: Key,
     since: Instant,
 }
 
-/// What is known of a call that comes.
+/// What the table has on a received call.
 pub(crate) enum Known {
-    /// Nothing: it is to be run now.
+    /// Nothing: it must run now.
     New(Ticket),
-    /// Its reply was appended to what was given.
+    /// Its reply, which was appended to the output.
     Answered,
-    /// It is being worked on.
+    /// It is in progress.
     Working,
-    /// Nothing, and it could not be remembered while it is worked on.
+    /// Nothing, and there is no room to remember it while it is in progress.
     Full,
 }
 
-/// The table, of all workers.
+/// The table, shared by all workers.
 pub(crate) struct Duplicates {
     shards: Box<[Mutex<Shard>]>,
-    /// Makes it unforeseeable which calls share a place, and which have the same hash.
+    /// Keyed, so that nobody can choose calls of the same set or the same hash.
     hasher: SipHasher13,
 }
 
@@ -96,7 +98,7 @@ impl Duplicates {
         Self { shards, hasher: SipHasher13::new_with_keys(seed, !seed) }
     }
 
-    /// What a call is known by.
+    /// The key of a call.
     pub(crate) fn key(&self, peer: SocketAddr, header: &Header<'_>, message: &[u8]) -> Key {
         let header_len = message.len() - header.args.len();
         let mut hasher = self.hasher;
@@ -104,7 +106,7 @@ impl Duplicates {
         Key { peer, len: message.len() as u32, hash: hasher.finish128().as_u128() }
     }
 
-    /// A call that must run once has come. The reply it had, if there was one, is appended to `out`.
+    /// Looks up a received call that must run once. Its reply, if there is one, is appended to `out`.
     pub(crate) fn begin(self: &Arc<Self>, now: Instant, key: Key, out: &mut Vec<u8>) -> Known {
         let at = key.hash as usize % SHARDS;
         let mut shard = self.shard(at);
@@ -120,13 +122,13 @@ impl Duplicates {
     }
 
     fn shard(&self, at: usize) -> MutexGuard<'_, Shard> {
-        // Nothing in there panics half-way.
+        // No code under this lock panics half-way.
         self.shards[at].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A call that is being worked on. Dropped before it [started](Self::start), it is as if it had never come; dropped after that
-/// without a reply, its code panicked half-way: then it is not run again.
+/// A call in progress. If it is dropped before it [started](Self::start), the call is forgotten. If it is dropped
+/// afterwards without a reply, its code panicked: then the call is not run again.
 pub(crate) struct Ticket {
     table: Arc<Duplicates>,
     shard: usize,
@@ -136,17 +138,18 @@ pub(crate) struct Ticket {
 }
 
 impl Ticket {
-    /// From here on it must not be run again.
+    /// Marks that the call must not run again from now on.
     pub(crate) const fn start(&mut self) {
         self.started = true;
     }
 
-    /// What it takes is still to be done, by another thread.
+    /// Marks that another thread will do the work.
     pub(crate) const fn defer(&mut self) {
         self.started = false;
     }
 
-    /// Keeps its reply, from when it came. Says whether another, still live, made room for it.
+    /// Keeps its reply, with the age counted from the call's arrival. Returns whether it replaced another one that
+    /// was still live.
     pub(crate) fn finish(mut self, reply: &[u8]) -> bool {
         self.done = true;
         self.table.shard(self.shard).finish(self.number, reply)
@@ -161,17 +164,17 @@ impl Drop for Ticket {
     }
 }
 
-/// A part of the table.
+/// A shard of the table.
 struct Shard {
     age: Duration,
-    /// Whole sets, a power of two of them.
+    /// A power of two of whole sets.
     places: Box<[Option<Place>]>,
-    /// Room for a reply per place.
+    /// Room for a reply per entry.
     replies: Box<[u8]>,
     reply_max: usize,
-    /// Calls that are being worked on, the oldest first.
+    /// Calls in progress, the oldest first.
     working: VecDeque<Working>,
-    /// The number of the last one that was.
+    /// The number of the last call in progress.
     last: u64,
 }
 
@@ -190,7 +193,7 @@ impl Shard {
         }
     }
 
-    /// The place of the first of a call's set.
+    /// Index of the first entry of a call's set.
     fn first(&self, key: &Key) -> usize {
         let sets = self.places.len() / WAYS;
         ((key.hash >> 64) as usize & (sets - 1)) * WAYS
@@ -200,7 +203,7 @@ impl Shard {
         self.places[place].filter(|place| now.since(place.since) < self.age)
     }
 
-    /// The reply that was kept for a call.
+    /// The kept reply to a call.
     fn find(&self, now: Instant, key: &Key) -> Option<&[u8]> {
         let first = self.first(key);
         let known = |at: usize| Some((at, self.live(now, at).filter(|place| place.key == *key)?));
@@ -209,7 +212,7 @@ impl Shard {
         Some(&self.replies[start..start + place.len as usize])
     }
 
-    /// A call is worked on from now on: its number; `None` if too many are.
+    /// Marks a call as in progress and returns its number; `None` if too many are.
     fn begin(&mut self, now: Instant, key: Key) -> Option<u64> {
         if self.working.len() >= WORKING_MAX / SHARDS {
             return None;
@@ -219,9 +222,9 @@ impl Shard {
         Some(self.last)
     }
 
-    /// Whether it is being worked on: what comes again then is neither run nor answered.
+    /// Whether the call is in progress: a repetition is then neither run nor answered.
     fn is_working(&mut self, now: Instant, key: &Key) -> bool {
-        // One whose work never ended is forgotten, as its reply would be.
+        // A call whose work never ended is forgotten at the age at which its reply would be.
         while self.working.front().is_some_and(|oldest| now.since(oldest.since) >= self.age) {
             self.working.pop_front();
         }
@@ -238,15 +241,15 @@ impl Shard {
         ended.is_some_and(|ended| self.keep(ended.since, ended.key, reply))
     }
 
-    /// Keeps the reply of a call that has none; one that is longer than its program said is not kept, rather than cut.
-    /// Says whether another, still live, made room for it.
+    /// Keeps the reply of a call. A reply that is longer than its program announced is not kept. Returns whether it
+    /// replaced another one that was still live.
     fn keep(&mut self, now: Instant, key: Key, reply: &[u8]) -> bool {
         debug_assert!(reply.len() <= self.reply_max, "a reply of {} bytes", reply.len());
         if reply.len() > self.reply_max {
             return false;
         }
         let first = self.first(&key);
-        // Free places first, then the oldest.
+        // Free entries first, then the oldest.
         let since = |place: usize| self.live(now, place).map(|place| place.since);
         let at = (first..first + WAYS).min_by_key(|place| since(*place)).unwrap_or(first);
         let displaced = since(at).is_some();

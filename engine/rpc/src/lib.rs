@@ -1,11 +1,11 @@
 //! ONC RPC version 2 (RFC 5531) and the programs served with it, as values.
 //!
-//! Bytes in, bytes out: nothing here owns a socket or reads a clock, and what a peer sends never causes a panic or an
-//! allocation that the peer can size. Headers are read by hand, without a copy; every number and type of the protocols is
-//! that of `nfs3_types` (`docs/decisions/0005-types-of-rpc-and-nfs.md` says why).
+//! Nothing here owns a socket or reads a clock, and a peer's bytes never cause a panic or an allocation whose size
+//! the peer can choose. Headers are decoded by hand, without a copy; every number and type of the protocols is that
+//! of `nfs3_types` (`docs/decisions/0005-types-of-rpc-and-nfs.md` says why).
 //!
-//! A [`Server`] judges calls and lets [`Program`]s answer them; [`RpcService`] joins it to sockets and ports. The other
-//! end is [`client`].
+//! A [`Server`] checks calls and passes them to [`Program`]s; [`RpcService`] connects it to sockets and ports. The
+//! other end is [`client`].
 
 pub mod auth;
 pub mod call;
@@ -24,5 +24,5 @@ pub use duplicates::DuplicateLimits;
 pub use nfs3_types;
 pub use program::{Arrival, Handled, Program, Request, Results, Transport, Work};
 pub use refusal::Refusal;
-pub use server::{Deferred, Served, Server, TableError};
+pub use server::{Deferred, Outcome, Server, TableError};
 pub use service::{RpcConnection, RpcService};

@@ -1,4 +1,5 @@
-//! MOUNT version 3 (RFC 1813, appendix I): how a client learns the handle of a directory. Nothing is remembered of who asked.
+//! The server of MOUNT version 3 (RFC 1813, appendix I), from which a client gets the handle of a directory. It keeps
+//! no list of clients.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -17,11 +18,11 @@ const UMNT: u32 = MOUNT_PROGRAM::MOUNTPROC3_UMNT as u32;
 const UMNTALL: u32 = MOUNT_PROGRAM::MOUNTPROC3_UMNTALL as u32;
 const EXPORT: u32 = MOUNT_PROGRAM::MOUNTPROC3_EXPORT as u32;
 
-/// The flavours that files of the tree may be asked for with, the better first.
+/// The flavours accepted for files of the tree, in order of preference.
 const FLAVOURS: [u32; 2] = [auth_flavor::AUTH_UNIX as u32, auth_flavor::AUTH_NULL as u32];
-/// Ends a list (RFC 4506, 4.19).
+/// The word that ends a list (RFC 4506, 4.19).
 const NO_MORE: u32 = 0;
-/// Precedes an entry of a list.
+/// The word in front of an entry of a list.
 const ONE_MORE: u32 = 1;
 
 /// The program.
@@ -31,7 +32,7 @@ pub struct Mount3 {
 }
 
 impl Mount3 {
-    /// Offers every directory of `tree`, the root as `/`.
+    /// Exports every directory of `tree`, the root as `/`.
     #[must_use]
     pub const fn new(tree: Arc<Tree>) -> Self {
         Self { tree }
@@ -76,12 +77,12 @@ impl Program for Mount3 {
                 let path = args.opaque(MNTPATHLEN as u32)?;
                 self.mount(path, results);
             }
-            // Nothing was remembered, so there is nothing to forget.
+            // No mounts are recorded, so there is nothing to remove.
             UMNT => drop(args.opaque(MNTPATHLEN as u32)?),
             UMNTALL => {}
             DUMP => results.write_u32(NO_MORE),
             EXPORT => {
-                // One entry: its path, no groups, so that everybody may mount it.
+                // One entry: its path without groups, so that everybody may mount it.
                 results.write_u32(ONE_MORE);
                 results.write_opaque(b"/");
                 results.write_u32(NO_MORE);
@@ -89,7 +90,7 @@ impl Program for Mount3 {
             }
             _ => return Err(Refusal::ProcedureUnavailable),
         }
-        // What was written is dropped if arguments are followed by something.
+        // The results are discarded if bytes follow the arguments.
         args.finish()?;
         Ok(Handled::Now)
     }

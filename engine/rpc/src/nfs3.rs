@@ -1,4 +1,4 @@
-//! NFS version 3 (RFC 1813): NULL and GETATTR, on a tree in memory.
+//! The server of NFS version 3 (RFC 1813): NULL and GETATTR, on a tree in memory.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;

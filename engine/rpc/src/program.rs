@@ -1,4 +1,4 @@
-//! What a program is: a number, its versions, and procedures that read arguments and write results.
+//! The interface of an RPC program: a number, its versions, and procedures that decode arguments and write results.
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -10,55 +10,56 @@ use crate::auth::Credential;
 use crate::refusal::Refusal;
 use crate::xdr::write_opaque;
 
-/// By what a call came.
+/// The transport of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
-    /// A datagram of its own: it may be lost, and then comes again.
+    /// A datagram: it may be lost, and the client then repeats it.
     Datagram,
     /// A record in a stream.
     Stream,
 }
 
-/// How a call came.
+/// When and from whom a call came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
     /// The time of the turn in which it is served.
     pub now: Instant,
-    /// Who sent it.
+    /// The source of the call.
     pub peer: SocketAddr,
-    /// By what.
+    /// Its transport.
     pub transport: Transport,
 }
 
-/// A call as its program sees it: of a version it has, with a credential that is served.
+/// A call as its program sees it: of a version that the program has, with a credential of a flavour that is served.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
-    /// How it came.
+    /// When and from whom it came.
     pub arrival: Arrival,
-    /// Its number.
+    /// Transaction ID.
     pub xid: u32,
     /// The version called, one of [`Program::versions`].
     pub version: u32,
-    /// The procedure, never NULL (0): that is answered for every program.
+    /// The procedure, never NULL (0): the server answers that for every program.
     pub procedure: u32,
-    /// Who calls.
+    /// The caller's credential.
     pub credential: Credential<'a>,
     /// The procedure's arguments.
     pub args: &'a [u8],
 }
 
-/// Work that may block: it writes the results of a procedure, or says why there are none.
+/// Work that may block: it writes the results of a procedure, or returns a refusal.
 pub type Work = Box<dyn FnOnce(&mut Results<'_>) -> Result<(), Refusal> + Send>;
 
-/// What became of a request.
+/// How a request was handled.
 pub enum Handled {
-    /// Its results are written.
+    /// Its results have been written.
     Now,
-    /// A thread that may block is to do this; its caller waits, other calls do not. What was written is dropped.
+    /// A thread that may block must do this work; its caller waits, other calls do not. Results written so far are
+    /// discarded.
     Later(Work),
 }
 
-/// Where a procedure writes its results: behind the header of the reply, in the buffer that is sent.
+/// The output of a procedure: the part of the send buffer after the header of the reply.
 #[derive(Debug)]
 pub struct Results<'a>(pub(crate) &'a mut Vec<u8>);
 
@@ -80,7 +81,7 @@ impl Results<'_> {
         write_opaque(bytes, self.0);
     }
 
-    /// Appends a value of the library's.
+    /// Encodes and appends a value of a type of `nfs3_types`.
     ///
     /// # Errors
     /// SYSTEM_ERR: it cannot be encoded.
@@ -89,7 +90,7 @@ impl Results<'_> {
     }
 }
 
-/// A program served: what it has for each worker, one value each.
+/// An RPC program; each worker has one value of it.
 ///
 /// ```
 /// use twinpath_rpc::{Handled, Program, Refusal, Request, Results, xdr::Reader};
@@ -102,15 +103,15 @@ impl Results<'_> {
 ///         0x2000_0001
 ///     }
 ///
-///     fn versions(&self) -> std::ops::RangeInclusive<u32> {
+///    fn versions(&self) -> std::ops::RangeInclusive<u32> {
 ///         1..=1
 ///     }
 ///
-///     fn results_max(&self) -> usize {
+///    fn results_max(&self) -> usize {
 ///         4
 ///     }
 ///
-///     fn call(&mut self, request: &Request<'_>, results: &mut Results<'_>) -> Result<Handled, Refusal> {
+///    fn call(&mut self, request: &Request<'_>, results: &mut Results<'_>) -> Result<Handled, Refusal> {
 ///         if request.procedure != 1 {
 ///             return Err(Refusal::ProcedureUnavailable);
 ///         }
@@ -121,48 +122,48 @@ impl Results<'_> {
 ///         Ok(Handled::Now)
 ///     }
 ///
-///     fn for_worker(&self) -> Box<dyn Program> {
+///    fn for_worker(&self) -> Box<dyn Program> {
 ///         Box::new(Adder)
 ///     }
 /// }
 /// ```
 pub trait Program: Send {
-    /// Its number.
+    /// The program number.
     fn number(&self) -> u32;
 
-    /// The versions it has.
+    /// The versions served.
     fn versions(&self) -> RangeInclusive<u32>;
 
-    /// Bytes of the longest results a procedure writes: so much room is there whenever one is called.
+    /// Length of the longest results that a procedure writes, bytes: that much room is free whenever one is called.
     fn results_max(&self) -> usize;
 
-    /// Procedures, as (version, number), that must not run again when a call comes a second time: those whose second
-    /// run does something else than their first, as REMOVE of NFS does. Their replies are kept for a while and sent
-    /// again. A program names none by itself: then nothing is kept, and no memory taken for it.
+    /// Procedures, as (version, number), that are not idempotent and must not run again when a call is repeated, as
+    /// REMOVE of NFS. Their replies are kept for a while and sent again. By default there are none: then nothing is
+    /// kept, and no memory allocated for it.
     ///
-    /// The promise: within one instance such a call runs once, whichever worker, path, transport or connection it comes by
-    /// again, as long as it comes from the same address and port, within the age and the number of calls that
-    /// [`DuplicateLimits`](crate::DuplicateLimits) say. It does not reach into another instance: a call that was answered before a
-    /// take-over, and whose reply was lost, runs again in the new one. A program to which that matters keeps what it needs for
-    /// it with its data.
+    /// The guarantee: within one instance such a call runs once, whichever worker, path, transport or connection its
+    /// repetition uses, as long as it comes from the same address and port, within the age and the number of calls of
+    /// [`DuplicateLimits`](crate::DuplicateLimits). The guarantee does not extend to another instance: a call that
+    /// was answered before a take-over, and whose reply was lost, runs again in the new one. A program that needs
+    /// more must keep it with its own data.
     fn run_once(&self) -> &[(u32, u32)] {
         &[]
     }
 
-    /// Procedures, as (version, number), that may be answered [`Handled::Later`], for one that has to wait for a disk, say.
-    /// They are called only while there is room for more work: a record waits for that, a datagram is dropped (`handlers_busy`),
-    /// as its caller asks again by itself.
+    /// Procedures, as (version, number), that may return [`Handled::Later`], for example because they wait for a
+    /// disk. They are called only while there is room for more work: without room a record waits, and a datagram is
+    /// dropped (`handlers_busy`), as its caller repeats it.
     fn answered_later(&self) -> &[(u32, u32)] {
         &[]
     }
 
-    /// Runs a procedure. It must not block, and what it answers now it answers without an allocation.
+    /// Runs a procedure. It must not block, and if it answers now, it must not allocate.
     ///
     /// # Errors
-    /// What the caller is told instead of results. Arguments that cannot be read, or are followed by more bytes, are
-    /// GARBAGE_ARGS.
+    /// The refusal that the caller gets instead of results. Arguments that cannot be decoded, or that bytes follow,
+    /// are GARBAGE_ARGS.
     fn call(&mut self, request: &Request<'_>, results: &mut Results<'_>) -> Result<Handled, Refusal>;
 
-    /// The same program for one more worker. What workers share, they share here.
+    /// Makes the same program for one more worker. State that workers share is shared here.
     fn for_worker(&self) -> Box<dyn Program>;
 }

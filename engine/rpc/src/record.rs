@@ -1,26 +1,27 @@
-//! Record marking (RFC 5531, section 11): messages in a stream of bytes, each in one fragment or several.
+//! Record marking (RFC 5531, section 11): messages in a byte stream, each in one or several fragments.
 
 use nfs3_types::rpc::fragment_header;
 
-/// Bytes before each fragment: its length, and whether it is the record's last.
+/// Length of a record mark, in front of each fragment: the fragment's length, and whether it is the last one; bytes.
 pub const MARK_LEN: usize = 4;
 
-/// Bytes of its buffers that a reader keeps between records: what comes cut in two is joined without a new allocation.
+/// Bytes of its buffers that a reader keeps between records, so that joining the parts of a small record needs no
+/// allocation.
 const KEPT_MAX: usize = 1024;
 
-/// How much a peer may make a reader hold.
+/// Limits on the memory that a peer can make a reader hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordLimits {
-    /// Bytes of a record, its marks apart.
+    /// Most bytes of a record, without its marks.
     pub record_bytes: u32,
-    /// Fragments of a record, empty ones included.
+    /// Most fragments of a record, empty ones included.
     pub fragments: u32,
 }
 
-/// Why a stream is not read any further: where the next record begins is no longer known, or too costly to find.
+/// Why a stream cannot be read any further: the start of the next record is unknown, or too costly to find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
-    /// The record's fragments add up to more than the limit.
+    /// The fragments' lengths add up to more than the limit.
     #[error("a record of {len} bytes or more; at most {max} are taken")]
     TooLarge {
         /// Bytes announced so far.
@@ -28,7 +29,7 @@ pub enum RecordError {
         /// The limit.
         max: u32,
     },
-    /// The record's last fragment has not come within the limit.
+    /// The record has more fragments than the limit.
     #[error("a record of more than {max} fragments")]
     TooManyFragments {
         /// The limit.
@@ -44,14 +45,14 @@ pub const fn mark(len: u32, last: bool) -> [u8; MARK_LEN] {
     (len & fragment_header::MASK | end).to_be_bytes()
 }
 
-/// How far the first record of a stream reaches.
+/// How much of the first record of a stream has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Extent {
-    /// It is here, in one fragment of so many bytes.
+    /// All of it, in one fragment of so many bytes.
     Whole(usize),
-    /// It is here, in fragments; it takes so many bytes, marks included.
+    /// All of it, in several fragments; it takes so many bytes, marks included.
     InFragments(usize),
-    /// At least so many bytes are missing.
+    /// A part: at least so many bytes are missing.
     Missing(usize),
 }
 
@@ -95,7 +96,7 @@ fn measure_fragments(stream: &[u8], limits: RecordLimits) -> Result<Extent, Reco
     }
 }
 
-/// Joins the fragments of a record that is here whole, marks included, in `joined`.
+/// Joins the fragments of a complete record, marks included, in `joined`.
 fn join(mut fragments: &[u8], joined: &mut Vec<u8>) {
     joined.clear();
     while let Some((bytes, rest)) = fragments.split_first_chunk::<MARK_LEN>() {
@@ -105,11 +106,11 @@ fn join(mut fragments: &[u8], joined: &mut Vec<u8>) {
     }
 }
 
-/// Takes the next record off `input`; `None` if it is not there whole: then `input` is left as it is, and more is to
-/// come. A record in one fragment is handed out where it lies, one in several is joined in `joined`.
+/// Takes the next record from `input`; `None` if it is incomplete: then `input` is unchanged. A record in one
+/// fragment is returned in place, one in several is joined in `joined`.
 ///
 /// # Errors
-/// A limit is passed, which the marks tell before the bytes come: the stream can't be read any further.
+/// A limit is exceeded, which is known from the marks before the bytes come: the stream cannot be read any further.
 #[inline]
 pub fn next<'r, 'i: 'r>(
     input: &mut &'i [u8],
@@ -132,15 +133,15 @@ pub fn next<'r, 'i: 'r>(
     }
 }
 
-/// Takes records out of a stream that comes in pieces of any size, for whoever has no buffer of the stream: what has come
-/// of a record is kept, and no byte more.
+/// Takes records from a stream that arrives in pieces of any size, for a caller that does not buffer the stream: it
+/// keeps the received part of an incomplete record, and nothing else.
 ///
-/// A record that lies in one piece in one fragment is handed out where it lies. What is kept grows with what has come,
-/// never with what was announced.
+/// A record that is complete in one piece and one fragment is returned in place. The memory kept grows with the bytes
+/// received, never with the length announced.
 #[derive(Debug)]
 pub struct RecordReader {
     limits: RecordLimits,
-    /// What has come of the record under way, marks included; or the record last handed out.
+    /// The received part of an incomplete record, marks included; or the record returned last.
     kept: Vec<u8>,
     joined: Vec<u8>,
     handed_out: bool,
@@ -153,11 +154,11 @@ impl RecordReader {
         Self { limits, kept: Vec::new(), joined: Vec::new(), handed_out: false }
     }
 
-    /// The next record. Takes what it reads off `input`: after `None` that is empty, and the rest of the record has not
-    /// come yet.
+    /// The next record. It consumes what it reads of `input`: after `None`, `input` is empty and the rest of the
+    /// record has not come yet.
     ///
     /// # Errors
-    /// A limit is passed: the stream can't be read any further.
+    /// A limit is exceeded: the stream cannot be read any further.
     #[inline]
     pub fn next<'r, 'i: 'r>(&'r mut self, input: &mut &'i [u8]) -> Result<Option<&'r [u8]>, RecordError> {
         if self.kept.is_empty()
@@ -167,10 +168,10 @@ impl RecordReader {
             *input = rest;
             return Ok(Some(record));
         }
-        self.gather(input)
+        self.next_copied(input)
     }
 
-    /// Whether part of a record has come.
+    /// Whether part of a record has been received.
     #[inline]
     #[must_use]
     pub const fn is_unfinished(&self) -> bool {
@@ -179,7 +180,7 @@ impl RecordReader {
 
     /// As [`Self::next`], by copying.
     #[inline(never)]
-    fn gather<'r>(&'r mut self, input: &mut &[u8]) -> Result<Option<&'r [u8]>, RecordError> {
+    fn next_copied<'r>(&'r mut self, input: &mut &[u8]) -> Result<Option<&'r [u8]>, RecordError> {
         if std::mem::take(&mut self.handed_out) {
             self.kept.clear();
             self.kept.shrink_to(KEPT_MAX);

@@ -1,11 +1,11 @@
-//! Why a procedure was not run, as RFC 5531 has it: what a server answers, and what a client reads.
+//! Refusals: why a server did not execute a procedure, as RFC 5531 defines it, for both sides.
 
 use nfs3_types::rpc::{RPC_VERSION_2, accept_stat, auth_stat, msg_type, reject_stat, reply_stat};
 use twinpath_inspect::Reason;
 
 use crate::xdr::XdrError;
 
-/// Bytes of the longest reply that refuses: an accepted one with two versions.
+/// Length of the longest refusal, bytes: an accepted reply with two versions.
 pub(crate) const REPLY_MAX: usize = 32;
 
 /// Why a server did not run a procedure (RFC 5531, section 9).
@@ -45,17 +45,17 @@ pub enum Refusal {
 }
 
 impl From<XdrError> for Refusal {
-    /// Arguments that cannot be read.
+    /// Arguments that cannot be decoded are GARBAGE_ARGS.
     fn from(_: XdrError) -> Self {
         Self::GarbageArguments
     }
 }
 
 impl Refusal {
-    /// To a call of another version of RPC than ours.
+    /// The refusal of a call of another RPC version.
     pub(crate) const RPC_MISMATCH: Self = Self::RpcMismatch { low: RPC_VERSION_2, high: RPC_VERSION_2 };
 
-    /// What it is counted under.
+    /// The reason under which it is counted.
     #[must_use]
     pub const fn reason(self) -> Reason {
         match self {
@@ -69,7 +69,7 @@ impl Refusal {
         }
     }
 
-    /// Appends the reply that says so, without a record mark.
+    /// Appends the reply with this refusal, without a record mark.
     pub(crate) fn write(self, xid: u32, out: &mut Vec<u8>) {
         let accepted = |status: accept_stat| (reply_stat::MSG_ACCEPTED, status as u32);
         let denied = |status: reject_stat| (reply_stat::MSG_DENIED, status as u32);

@@ -1,8 +1,9 @@
-//! The served side: a message comes, a reply is appended.
+//! The RPC server: takes a message and appends the reply.
 //!
-//! Nothing is allocated per call: headers and arguments are read where they lie, and replies are written into the buffer
-//! that is sent. The order in which a call is judged: RPC version, header, program, program's version, credential, procedure,
-//! arguments. NULL is answered here, for every program, without a look at the credential (RFC 5531, 12.1).
+//! Nothing is allocated per call: headers and arguments are decoded in place, and replies are written into the buffer
+//! that is sent. A call is checked in this order: RPC version, header, program, program's version, credential,
+//! procedure, arguments. NULL is answered here, for every program, without a check of the credential (RFC 5531,
+//! 12.1).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,15 +19,15 @@ use crate::program::{Arrival, Handled, Program, Request, Results, Transport, Wor
 use crate::record::{MARK_LEN, mark};
 use crate::refusal::{self, Refusal};
 
-/// Bytes of the header of a reply that succeeds: xid, type, status, verifier (two words), status.
+/// Length of the header of a successful reply: xid, type, status, verifier (two words), status; bytes.
 const SUCCESS_LEN: usize = 24;
 
-/// A program in the table.
+/// A program of the server's table.
 struct Entry {
     number: u32,
     low: u32,
     high: u32,
-    /// Whether it has procedures that run once.
+    /// Whether it has procedures that must run once.
     once: bool,
     /// Whether it has procedures that may be answered later.
     defers: bool,
@@ -36,18 +37,18 @@ struct Entry {
 /// Why programs cannot be served together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TableError {
-    /// Two of a number.
+    /// Two programs have the same number.
     #[error("program {0} is there twice: give one value all its versions")]
     Twice(u32),
-    /// No version.
+    /// A program has no version.
     #[error("program {0} has no version")]
     NoVersion(u32),
 }
 
-/// A worker's server of a table of programs.
+/// The RPC server of one worker, for a table of programs.
 pub struct Server {
     entries: Vec<Entry>,
-    /// Made where a program needs it; one for all workers.
+    /// Exists if a program needs it; shared by all workers.
     duplicates: Option<Arc<Duplicates>>,
     /// The reply to a datagram, with room for a record mark in front.
     scratch: Vec<u8>,
@@ -59,7 +60,7 @@ impl Server {
     /// A server of `programs`. `seed` should be one that no caller can guess.
     ///
     /// # Errors
-    /// The programs exclude each other.
+    /// The programs cannot be served together.
     pub fn new(
         programs: Vec<Box<dyn Program>>,
         limits: DuplicateLimits,
@@ -91,7 +92,8 @@ impl Server {
         })
     }
 
-    /// The same programs for one more worker, counted apart. Calls that must run once run once on all of them together.
+    /// The same programs for one more worker, with its own counters. Calls that must run once run once over all
+    /// workers.
     #[must_use]
     pub fn for_worker(&self) -> Self {
         let entries =
@@ -105,13 +107,13 @@ impl Server {
         }
     }
 
-    /// What it counts.
+    /// The server's counters.
     #[must_use]
     pub const fn counters(&self) -> &Arc<ServiceCounters> {
         &self.counters
     }
 
-    /// Bytes that a reply in a record takes, at most. Whoever calls [`Self::record`] has that much room.
+    /// Length of the longest reply in a record, bytes. A caller of [`Self::record`] must have that much room.
     #[must_use]
     pub const fn record_reply_max(&self) -> usize {
         MARK_LEN + self.reply_max
@@ -123,10 +125,10 @@ impl Server {
         self.entries.iter().any(|entry| entry.defers)
     }
 
-    /// Serves a message that came as a datagram, without room for work that may block. Returns the reply.
+    /// Serves a message that came as a datagram, when there is no room for work that may block. Returns the reply.
     ///
     /// # Errors
-    /// It is no call, it is being worked on already, or it would take such work: it is dropped, for this reason.
+    /// The reason to drop it: it is not a call, it is in progress already, or it would need such work.
     #[inline]
     pub fn datagram(&mut self, now: Instant, peer: SocketAddr, message: &[u8]) -> Result<&[u8], Reason> {
         let mut out = std::mem::take(&mut self.scratch);
@@ -135,8 +137,8 @@ impl Server {
         let outcome = self.record(&arrival, false, message, &mut out);
         self.scratch = out;
         match outcome {
-            // A datagram does not wait until there is room: its sender asks again.
-            Ok(Served::NoRoom) => Err(Reason::HandlersBusy),
+            // A datagram does not wait for room: its sender repeats it.
+            Ok(Outcome::NoRoom) => Err(Reason::HandlersBusy),
             Ok(_) => Ok(self.scratch.get(MARK_LEN..).unwrap_or_default()),
             Err(Reason::RpcHeader) => match self.in_kind(&arrival, false, message)? {
                 Ok(reply) => Ok(reply),
@@ -146,7 +148,7 @@ impl Server {
         }
     }
 
-    /// The same, where there is room for work that may block. `Err`: the reply comes later, from there.
+    /// As [`Self::datagram`], when there is room for work that may block. `Err`: this work produces the reply later.
     ///
     /// # Errors
     /// As [`Self::datagram`].
@@ -162,15 +164,15 @@ impl Server {
         let outcome = self.record(&arrival, true, message, &mut out);
         self.scratch = out;
         match outcome {
-            Ok(Served::Later(call)) => Ok(Err(call)),
-            Ok(Served::NoRoom) => Err(Reason::HandlersBusy),
-            Ok(Served::Done) => Ok(Ok(self.scratch.get(MARK_LEN..).unwrap_or_default())),
+            Ok(Outcome::Later(call)) => Ok(Err(call)),
+            Ok(Outcome::NoRoom) => Err(Reason::HandlersBusy),
+            Ok(Outcome::Done) => Ok(Ok(self.scratch.get(MARK_LEN..).unwrap_or_default())),
             Err(Reason::RpcHeader) => self.in_kind(&arrival, true, message),
             Err(reason) => Err(reason),
         }
     }
 
-    /// A datagram that is no call as it stands: if it is one with a record mark, it is answered with one.
+    /// Handles a datagram that is not a call in itself: a call after a record mark is answered with a record mark.
     #[cold]
     fn in_kind(
         &mut self,
@@ -184,20 +186,21 @@ impl Server {
         let outcome = self.record(arrival, may_defer, message, &mut out);
         self.scratch = out;
         match outcome? {
-            Served::Later(mut call) => {
+            Outcome::Later(mut call) => {
                 call.marked = true;
                 Ok(Err(call))
             }
-            Served::NoRoom => Err(Reason::HandlersBusy),
-            Served::Done => Ok(Ok(&self.scratch)),
+            Outcome::NoRoom => Err(Reason::HandlersBusy),
+            Outcome::Done => Ok(Ok(&self.scratch)),
         }
     }
 
-    /// Serves a message; its reply, if there is one now, is appended to `out` as a record.
-    /// `may_defer` says whether there is room for work that may block.
+    /// Serves a message; its reply, if there is one now, is appended to `out` as a record. `may_defer` says whether
+    /// there is room for work that may block.
     ///
     /// # Errors
-    /// It is no call: a stream is not one of calls, and ends. By datagram: it came before, and is being worked on.
+    /// It is not a call: then the stream is not one of calls and must be closed. By datagram: it is a repetition of a
+    /// call in progress.
     #[inline]
     pub fn record(
         &mut self,
@@ -205,12 +208,12 @@ impl Server {
         may_defer: bool,
         message: &[u8],
         out: &mut Vec<u8>,
-    ) -> Result<Served, Reason> {
+    ) -> Result<Outcome, Reason> {
         if let Some(null) = NullCall::parse(message)
             && self.find(null.program, null.version).is_ok()
         {
             self.succeed(null.xid, out);
-            return Ok(Served::Done);
+            return Ok(Outcome::Done);
         }
         self.answer(arrival, may_defer, message, out)
     }
@@ -222,10 +225,10 @@ impl Server {
         may_defer: bool,
         message: &[u8],
         out: &mut Vec<u8>,
-    ) -> Result<Served, Reason> {
+    ) -> Result<Outcome, Reason> {
         let header = match Header::parse(message) {
             Ok(header) => header,
-            // With a mark and the xid 0 it looks like a call of version 0.
+            // With a record mark and the xid 0 it looks like a call of RPC version 0.
             Err(HeaderError::Refused { .. })
                 if arrival.transport == Transport::Datagram && without_mark(message).is_some() =>
             {
@@ -240,7 +243,7 @@ impl Server {
             }
             Ok(_) if header.args.is_empty() => {
                 self.succeed(header.xid, out);
-                Served::Done
+                Outcome::Done
             }
             Ok(_) => self.refuse(Refusal::GarbageArguments, header.xid, out),
             Err(refusal) => self.refuse(refusal, header.xid, out),
@@ -254,7 +257,7 @@ impl Server {
         self.counters.answered.add(1);
     }
 
-    /// Whose call it is.
+    /// Finds the program of a call.
     #[inline(always)]
     fn find(&self, program: u32, version: u32) -> Result<usize, Refusal> {
         let place = self.entries.iter().position(|entry| entry.number == program);
@@ -263,7 +266,7 @@ impl Server {
         if (low..=high).contains(&version) { Ok(place) } else { Err(Refusal::ProgramMismatch { low, high }) }
     }
 
-    /// Lets a program answer.
+    /// Passes a call to its program.
     fn call(
         &mut self,
         place: usize,
@@ -272,7 +275,7 @@ impl Server {
         header: Header<'_>,
         message: &[u8],
         out: &mut Vec<u8>,
-    ) -> Result<Served, Reason> {
+    ) -> Result<Outcome, Reason> {
         let Header { xid, version, procedure, args, .. } = header;
         let credential = match Credential::read(header.credential, header.verifier) {
             Ok(credential) => credential,
@@ -286,7 +289,7 @@ impl Server {
             if let Some(duplicates) =
                 self.duplicates.as_ref().filter(|_| entry.program.run_once().contains(&called))
             {
-                // What came before takes no room.
+                // A repetition takes no room.
                 ticket = match self.once(duplicates, arrival, &header, message, out) {
                     Ok(ticket) => Some(ticket),
                     Err(known) => return known,
@@ -294,7 +297,7 @@ impl Server {
             }
         }
         if blocks && !may_defer {
-            return Ok(Served::NoRoom);
+            return Ok(Outcome::NoRoom);
         }
         let start = out.len();
         begin(xid, out);
@@ -311,7 +314,7 @@ impl Server {
                 self.counters.answered.add(1);
                 let counters = Arc::clone(&self.counters);
                 ticket.iter_mut().for_each(Ticket::defer);
-                return Ok(Served::Later(Box::new(Deferred { ticket, xid, marked: false, work, counters })));
+                return Ok(Outcome::Later(Box::new(Deferred { ticket, xid, marked: false, work, counters })));
             }
             Err(refusal) => {
                 out.truncate(start);
@@ -322,10 +325,10 @@ impl Server {
             let displaced = ticket.finish(&out[start + MARK_LEN..]);
             self.counters.forgotten.add(u64::from(displaced));
         }
-        Ok(Served::Done)
+        Ok(Outcome::Done)
     }
 
-    /// A call that must run once: says that it is to be run, or what became of it.
+    /// Looks up a call that must run once: returns its ticket if it must run, else how it was handled.
     fn once(
         &self,
         duplicates: &Arc<Duplicates>,
@@ -333,7 +336,7 @@ impl Server {
         header: &Header<'_>,
         message: &[u8],
         out: &mut Vec<u8>,
-    ) -> Result<Ticket, Result<Served, Reason>> {
+    ) -> Result<Ticket, Result<Outcome, Reason>> {
         let (start, key) = (out.len(), duplicates.key(arrival.peer, header, message));
         out.extend_from_slice(&[0; MARK_LEN]);
         let known = duplicates.begin(arrival.now, key, out);
@@ -350,48 +353,49 @@ impl Server {
                 self.counters.repeated.add(1);
                 return Err(Err(Reason::NoReply));
             }
-            // Its reply goes to where it came from first; who misses it asks again, and gets what was kept.
+            // Its reply goes to where the call came from first; a client that misses it repeats the call and gets the
+            // kept reply.
             Known::Working => {}
-            Known::Full => return Err(Ok(Served::NoRoom)),
+            Known::Full => return Err(Ok(Outcome::NoRoom)),
         }
         self.counters.repeated.add(1);
-        Err(Ok(Served::Done))
+        Err(Ok(Outcome::Done))
     }
 
     /// Appends a refusal as a record, and counts it.
     #[cold]
-    fn refuse(&self, refusal: Refusal, xid: u32, out: &mut Vec<u8>) -> Served {
+    fn refuse(&self, refusal: Refusal, xid: u32, out: &mut Vec<u8>) -> Outcome {
         write_refusal(refusal, xid, out);
         self.counters.refused.add(refusal.reason(), 1);
         self.counters.answered.add(1);
-        Served::Done
+        Outcome::Done
     }
 }
 
-/// What became of a message.
-pub enum Served {
-    /// Its reply is written.
+/// How a message was handled.
+pub enum Outcome {
+    /// Its reply has been written.
     Done,
-    /// This is to be done by a thread that may block. In a box, so that what calls usually come to fits registers.
+    /// A thread that may block must do this work. Boxed, so that the common results fit into registers.
     Later(Box<Deferred>),
-    /// Nothing: its program may have to answer later, and there is no room for that: it is to come again when there is.
+    /// Not at all: its program may have to answer later, and there is no room for that. Pass it again when there is.
     NoRoom,
 }
 
-/// A call that is still to be answered.
+/// A call that is yet to be answered, by a thread that may block.
 pub struct Deferred {
-    /// If it must run once.
+    /// Present if the call must run once.
     ticket: Option<Ticket>,
     xid: u32,
-    /// It came as a datagram with a record mark, and is answered with one.
+    /// Whether it came as a datagram with a record mark, and is answered with one.
     marked: bool,
     work: Work,
     counters: Arc<ServiceCounters>,
 }
 
 impl Deferred {
-    /// As [`Self::run`], for a datagram: without a record's mark, unless its call had one; and work that panics has failed, as its caller hears, rather than being
-    /// repeated in vain until it is forgotten.
+    /// As [`Self::run`], for a datagram: the reply has no record mark unless the call had one. If the work panics,
+    /// the caller gets SYSTEM_ERR, as it would otherwise repeat the call in vain until it is forgotten.
     #[must_use]
     pub fn run_datagram(self) -> Vec<u8> {
         let Self { mut ticket, xid, marked, work, counters } = self;
@@ -410,7 +414,7 @@ impl Deferred {
         reply
     }
 
-    /// Does what it takes, and returns the reply as a record.
+    /// Does the work and returns the reply as a record.
     #[must_use]
     pub fn run(self) -> Vec<u8> {
         let Self { mut ticket, xid, work, counters, .. } = self;
@@ -442,15 +446,17 @@ fn run(xid: u32, work: Work, counters: &ServiceCounters) -> Vec<u8> {
     out
 }
 
-/// The call behind the record mark of a datagram that has one.
+/// The call after the record mark of a datagram that has one.
 ///
-/// A datagram needs no record mark (RFC 5531, 11, is about streams), but ksf's rpctest sends one, and wants one back. Such a
-/// call begins with its mark, its xid, CALL (0), and 2, the version of RPC. No other message that is answered does:
+/// A datagram needs no record mark (RFC 5531, 11, is about streams), but ksf's rpctest sends one and expects one in
+/// the reply. Such a call begins with its mark, its xid, CALL (0), and 2, the RPC version. No other message that is
+/// answered does:
 ///
 /// - A call without a mark has 2 as its third word, where this one has 0.
-/// - A reply without a mark could have 0 (accepted) as its third word and 2 (AUTH_SHORT) as its fourth. Then its fifth is the
+/// - A reply without a mark could have 0 (accepted) as its third word and 2 (AUTH_SHORT) as its fourth. Then its
+///   fifth is the
 ///   length of its verifier, at most 400 (RFC 5531, 8.2). Here that is the program's number, and a smaller one is not
-///   taken for a call; those that are assigned begin at 100000 (RFC 5531, 13.2).
+///   taken for a call; assigned numbers begin at 100000 (RFC 5531, 13.2).
 /// - A reply with a mark has 1 (REPLY) as its third word.
 #[cold]
 fn without_mark(message: &[u8]) -> Option<&[u8]> {
@@ -461,7 +467,7 @@ fn without_mark(message: &[u8]) -> Option<&[u8]> {
     (is_call && *first == mark(call.len() as u32, true)).then_some(call)
 }
 
-/// Ends the record that begins at `start`.
+/// Writes the record mark of the record that begins at `start`.
 #[inline]
 fn end(start: usize, out: &mut [u8]) {
     let len = out.len() - start - MARK_LEN;
@@ -475,7 +481,7 @@ fn write_refusal(refusal: Refusal, xid: u32, out: &mut Vec<u8>) {
     end(start, out);
 }
 
-/// The header of a reply that succeeds, in a record that ends with it; its xid is still to be set.
+/// The header of a successful reply without results, as a record; its xid must still be set.
 const SUCCESS: [u8; MARK_LEN + SUCCESS_LEN] = {
     // Type, accepted; the flavour and length of a verifier of AUTH_NONE; success.
     let words = [msg_type::REPLY as u32, reply_stat::MSG_ACCEPTED as u32, 0, 0, accept_stat::SUCCESS as u32];
@@ -493,7 +499,7 @@ const SUCCESS: [u8; MARK_LEN + SUCCESS_LEN] = {
     header
 };
 
-/// Appends the header of a reply that succeeds, in a record that ends there unless results follow.
+/// Appends the header of a successful reply, as a record that ends there unless results follow.
 #[inline]
 fn begin(xid: u32, out: &mut Vec<u8>) {
     let mut header = SUCCESS;

@@ -1,4 +1,4 @@
-//! The server as a service: on kernel sockets and on the fast path alike.
+//! The RPC server as a service, for kernel sockets and the fast path.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -7,26 +7,27 @@ use twinpath_service::{Answer, Datagram, Instant, Order, Output, Reason, Service
 
 use crate::program::{Arrival, Transport};
 use crate::record::{self, RecordError, RecordLimits};
-use crate::server::{Deferred, Served, Server};
+use crate::server::{Deferred, Outcome, Server};
 
-/// A table of programs, served over TCP by record marking and over UDP.
+/// A table of programs, served over TCP with record marking and over UDP.
 pub struct RpcService {
     server: Server,
     limits: RecordLimits,
-    /// A record that came in fragments.
+    /// A record joined from fragments.
     joined: Vec<u8>,
     /// Whether a program may answer later.
     defers: bool,
 }
 
-/// What is kept of a connection. The part of a record that has come is kept, and accounted for, by whoever has its socket.
+/// The state of a connection. The received part of an incomplete record is kept, and accounted for, by the owner of
+/// the socket.
 #[derive(Clone, Copy, Debug)]
 pub struct RpcConnection {
     peer: SocketAddr,
 }
 
 impl RpcService {
-    /// Serves what `server` has; records within `limits`.
+    /// Serves the programs of `server`; records within `limits`.
     #[must_use]
     pub fn new(server: Server, limits: RecordLimits) -> Self {
         Self { defers: server.defers(), server, limits, joined: Vec::new() }
@@ -34,7 +35,7 @@ impl RpcService {
 }
 
 impl RpcService {
-    /// Answers what has come, as far as there is room; stops at a call that is to be answered later.
+    /// Answers the received calls, as far as there is room; stops at a call that is to be answered later.
     #[inline]
     fn answer(
         &mut self,
@@ -48,7 +49,7 @@ impl RpcService {
         let (room, longest) = (output.room(), self.server.record_reply_max());
         let mut stopped = Ok(None);
         let fits = output.write_with(|out| {
-            // Without room for the longest reply, input is left for when there is.
+            // Without room for the longest reply, the input stays until there is.
             let Some(spare) = room.checked_sub(longest) else { return };
             let (full, limits, mut input) = (out.len() + spare, self.limits, *rest);
             while !input.is_empty() && out.len() <= full {
@@ -59,9 +60,9 @@ impl RpcService {
                     Err(error) => Err(error.reason()),
                 };
                 stopped = match served {
-                    Ok(Served::Done) => continue,
-                    Ok(Served::Later(call)) => Ok(Some(call)),
-                    Ok(Served::NoRoom) => {
+                    Ok(Outcome::Done) => continue,
+                    Ok(Outcome::Later(call)) => Ok(Some(call)),
+                    Ok(Outcome::NoRoom) => {
                         input = before;
                         Ok(None)
                     }
@@ -80,14 +81,14 @@ impl RpcService {
 }
 
 impl Clone for RpcService {
-    /// For one more worker: what it counts is its own; what is kept of calls that run once is that of all workers.
+    /// A service for one more worker: it has its own counters; kept replies of calls that run once are shared.
     fn clone(&self) -> Self {
         Self::new(self.server.for_worker(), self.limits)
     }
 }
 
 impl RecordError {
-    /// What a close is counted under.
+    /// The reason under which a close is counted.
     #[must_use]
     pub const fn reason(self) -> Reason {
         match self {
@@ -100,7 +101,7 @@ impl RecordError {
 impl Service for RpcService {
     type Connection = RpcConnection;
 
-    /// A reply says that it is one (RFC 5531, 9: msg_type), and a reply is never answered.
+    /// A reply is marked as one (RFC 5531, 9: msg_type), and a reply is never answered.
     fn may_loop(&self) -> bool {
         false
     }
@@ -132,7 +133,7 @@ impl Service for RpcService {
     ) -> usize {
         let mut rest = input;
         while let Some(call) = self.answer(now, connection, &mut rest, output) {
-            // Replies name their calls, so they may leave in any order.
+            // Replies carry the xid of their calls, so they may leave in any order.
             let taken = output.later(Order::AsDone, || call.run());
             debug_assert!(taken, "there was room");
         }

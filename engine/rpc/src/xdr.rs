@@ -1,51 +1,51 @@
 //! XDR (RFC 4506) as far as headers and short arguments need it: a cursor that never copies and never panics.
 
-/// Bytes of zeroes that follow `len` bytes of opaque data (RFC 4506, 4.10).
+/// Number of zero bytes that follow `len` bytes of opaque data (RFC 4506, 4.10).
 #[must_use]
 pub const fn padding(len: usize) -> usize {
     len.wrapping_neg() & 3
 }
 
-/// Why XDR could not be read.
+/// Why XDR could not be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum XdrError {
     /// The bytes end before the value does.
     #[error("the message ends {0} bytes too early")]
     Short(usize),
-    /// A length says more than the type allows.
+    /// A length exceeds the type's maximum.
     #[error("a length of {len} where the protocol allows {max}")]
     TooLong {
-        /// What the peer said.
+        /// The length received.
         len: u32,
-        /// What its type allows.
+        /// The type's maximum.
         max: u32,
     },
-    /// There is more than the type has.
+    /// Bytes follow the end of the value.
     #[error("{0} bytes follow where nothing should")]
     Trailing(usize),
 }
 
-/// Reads XDR from a slice, front to back.
+/// Decodes XDR from a slice, front to back.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    /// Reads `bytes`.
+    /// A reader of `bytes`.
     #[must_use]
     pub const fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
 
-    /// What has not been read.
+    /// The bytes not read yet.
     #[must_use]
     pub const fn rest(&self) -> &'a [u8] {
         self.0
     }
 
-    /// Holds what was read to be all there is.
+    /// Checks that all bytes have been read.
     ///
     /// # Errors
-    /// Something follows.
+    /// Bytes are left.
     #[inline]
     pub const fn finish(&self) -> Result<(), XdrError> {
         match self.0.len() {
@@ -54,7 +54,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// So many bytes as they are.
+    /// The next `N` bytes, unchanged.
     ///
     /// # Errors
     /// There are fewer.
@@ -65,7 +65,7 @@ impl<'a> Reader<'a> {
         Ok(read)
     }
 
-    /// So many words as they are, each big-endian.
+    /// The next `count` words, unchanged: each is big-endian.
     ///
     /// # Errors
     /// There are fewer.
@@ -86,7 +86,7 @@ impl<'a> Reader<'a> {
         self.array().map(|bytes| u32::from_be_bytes(*bytes))
     }
 
-    /// Opaque data of variable length (RFC 4506, 4.10), borrowed. What stands in its padding is not looked at.
+    /// Opaque data of variable length (RFC 4506, 4.10), borrowed. The padding's content is ignored.
     ///
     /// # Errors
     /// It is longer than `max`, or than the bytes there are.

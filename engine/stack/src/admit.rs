@@ -1,20 +1,21 @@
-//! Which datagrams a service may see: no martians, and nobody who would answer our answer.
+//! Decides which datagrams a service may receive: none from an impossible source address, and none from a service
+//! that would answer the answer.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use twinpath_inspect::Reason;
 
-/// Well-known UDP services that answer whatever they are sent. A datagram from such a port is refused, or a forged one
-/// could set two services on each other for ever (CERT CA-1996-01). Sorted.
+/// Well-known UDP services that answer any datagram. A datagram from such a port is refused: a forged one could make
+/// two services answer each other for ever (CERT CA-1996-01). Sorted.
 ///
-/// echo 7, discard 9, daytime 13, qotd 17, chargen 19, time 37, DNS 53, TFTP 69, portmap 111, NTP 123, NetBIOS 137, SNMP 161,
-/// kpasswd 464, SSDP 1900, mDNS 5353, memcached 11211.
+/// echo 7, discard 9, daytime 13, qotd 17, chargen 19, time 37, DNS 53, TFTP 69, portmap 111, NTP 123, NetBIOS 137,
+/// SNMP 161, kpasswd 464, SSDP 1900, mDNS 5353, memcached 11211.
 const ANSWERING_PORTS: [u16; 16] = [7, 9, 13, 17, 19, 37, 53, 69, 111, 123, 137, 161, 464, 1900, 5353, 11211];
 
-/// Decides about a datagram to `local` from `peer`, where `own` are the addresses of this host on that interface.
+/// Decides about a datagram to `local` from `peer`; `own` are the addresses of this host on that interface.
 ///
 /// # Errors
-/// Why it is refused. The same rule holds on both paths.
+/// The reason to refuse it. The same rule holds on both paths.
 pub fn admit(peer: SocketAddr, local: SocketAddr, own: &[IpAddr]) -> Result<(), Reason> {
     if is_martian(peer.ip()) || own.contains(&peer.ip()) {
         return Err(Reason::MartianSource);
@@ -25,16 +26,16 @@ pub fn admit(peer: SocketAddr, local: SocketAddr, own: &[IpAddr]) -> Result<(), 
 /// The part of [`admit`] that also holds for clients on this host, whose source may be one of our own addresses.
 ///
 /// # Errors
-/// Why it is refused.
+/// The reason to refuse it.
 pub fn admit_port(peer: SocketAddr, local: SocketAddr) -> Result<(), Reason> {
-    // Port 0 can't be answered (RFC 768); our own port is another instance of us.
+    // Port 0 cannot be answered (RFC 768); our own port belongs to another instance of this service.
     let answers = peer.port() == 0
         || peer.port() == local.port()
         || ANSWERING_PORTS.binary_search(&peer.port()).is_ok();
     if answers { Err(Reason::ServiceSourcePort) } else { Ok(()) }
 }
 
-/// Addresses that nobody can have as a source on a wire (RFC 1812, 5.3.7; RFC 4291, 2.5 and 2.7).
+/// Whether no host can have this source address on a wire (RFC 1812, 5.3.7; RFC 4291, 2.5 and 2.7).
 fn is_martian(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => {
@@ -50,7 +51,7 @@ fn is_martian(address: IpAddr) -> bool {
     }
 }
 
-/// 240.0.0.0/4 is reserved, and holds the limited broadcast address.
+/// 240.0.0.0/4 is reserved, and contains the limited broadcast address.
 const CLASS_E: Ipv4Addr = Ipv4Addr::new(240, 0, 0, 0);
 
 #[cfg(test)]
@@ -83,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_would_answer_our_answer_is_refused() {
+    fn sources_that_would_answer_a_reply_are_refused() {
         assert!(ANSWERING_PORTS.is_sorted());
         for port in ANSWERING_PORTS.into_iter().chain([0, 7000]) {
             assert_eq!(verdict(&format!("192.0.2.9:{port}")), Err(Reason::ServiceSourcePort), "{port}");
@@ -91,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_else_is_served() {
+    fn other_sources_are_served() {
         for peer in ["192.0.2.9:4000", "10.0.0.1:65535", "[2001:db8::9]:1024", "[fe80::9]:5000"] {
             assert_eq!(verdict(peer), Ok(()), "{peer}");
         }

@@ -1,18 +1,23 @@
-//! Where a reply leaves: the worker's copy of what the kernel's route and neighbour tables say.
+//! The egress table: a worker's copy of the kernel's routes and neighbour entries, by peer.
 //!
-//! We keep no truth of our own. The control thread asks the kernel for the route to a peer (`RTM_GETROUTE`), joins it
-//! with the neighbour mirror, and posts the answer as an [`Update`]; the worker looks it up per reply. While there is
-//! no answer, or where the answer is "not by this interface", the reply leaves through the kernel's own socket, which
-//! resolves the neighbour, queues within its own bounds and fragments as needed.
+//! The kernel's tables are the only source. The control thread asks the kernel for the route to a peer
+//! (`RTM_GETROUTE`), joins it with the mirrored neighbour entry, and posts the answer as an [`Update`]; the worker
+//! looks it up per reply. Until there is an answer, or if the answer is "not through this interface", the reply
+//! leaves through the kernel's own socket, which resolves the neighbour, queues within its own bounds and fragments
+//! as needed.
 //!
-//! Anybody can forge sources, so the table is built to hold under a flood of them:
+//! Anybody can forge source addresses, so the table is built to withstand a flood of them:
 //!
-//! - A peer without an answer is only pending. There is room for [`PENDING_MAX`] of them, a pending one that got no answer
-//!   is asked about again when it is looked up and gives way after [`RETRY_INTERVAL`], and new peers are asked about at most
-//!   [`QUESTIONS_PER_S`] times a second. A question that is lost costs its peer that time and nobody else anything.
-//! - Once the table of answers is full, an answer that is no use (not a way out), or that was not used
-//!   [`PROVEN_USES`] times and rests, gives way to a new one. Peers in use keep their place until they have been silent
-//!   for [`KEEP`].
+//! - A peer without an answer is only pending. There is room for [`PENDING_MAX`] of them. Control is asked about a
+//!   pending
+//!   peer again when it is looked up after [`RETRY_INTERVAL`], from which time it may also be replaced. New peers are
+//!   asked
+//!   about at most [`QUESTIONS_PER_S`] times a second. A lost question costs its peer that time and no other peer
+//!   anything.
+//! - Once the table of answers is full, a new answer replaces one that is useless (no way out), or that was used
+//!   fewer
+//!   than [`PROVEN_USES`] times and is idle. Active peers keep their entries until they have been silent for
+//!   [`KEEP`].
 
 mod bounded;
 
@@ -26,13 +31,13 @@ use self::bounded::Bounded;
 /// How frames to one peer leave on the fast path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Egress {
-    /// Index of the interface, as the kernel numbers it.
+    /// Kernel index of the interface.
     pub ifindex: u32,
-    /// Our own address on that link.
+    /// Our link-layer address on that interface.
     pub source_mac: Mac,
-    /// Address of the next hop on that link.
+    /// Link-layer address of the next hop.
     pub next_hop_mac: Mac,
-    /// Largest IP packet the path takes, bytes (route, link or learnt path MTU, whichever is least).
+    /// Largest IP packet on the path, bytes (the least of route, link and learnt path MTU).
     pub mtu: u32,
 }
 
@@ -43,9 +48,10 @@ pub enum KernelReason {
     Unknown,
     /// The next hop's link-layer address is not known yet; the kernel resolves it.
     Unresolved,
-    /// The route leaves by an interface we do not serve.
+    /// The route leaves through an interface that we do not serve.
     OtherInterface,
-    /// The route needs something that we do not do: a tunnel, an encapsulation, a VLAN, a local peer.
+    /// The route needs something that the fast path does not support: a tunnel, an encapsulation, a VLAN, a local
+    /// peer.
     NotPlain,
     /// The kernel has no route.
     NoRoute,
@@ -68,24 +74,24 @@ impl KernelReason {
 /// A change to a worker's egress table, posted by the control thread through a bounded mailbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Update {
-    /// What the kernel says of `peer` now; replaces what was known.
+    /// The kernel's present answer for `peer`; replaces the former one.
     Learn {
         /// The peer's address.
         peer: IpAddr,
-        /// The way out.
+        /// The egress, or why there is none.
         answer: Result<Egress, KernelReason>,
     },
-    /// Nothing is known of `peer` any more.
+    /// The entry of `peer` is no longer valid.
     Forget {
         /// The peer's address.
         peer: IpAddr,
     },
-    /// Routes, links or addresses changed: nothing is known of anybody.
+    /// Routes, links or addresses changed: no entry is valid.
     Clear,
 }
 
 impl Update {
-    /// The peer it is about; `None`: all of them.
+    /// The peer concerned; `None`: all of them.
     #[must_use]
     pub const fn peer(&self) -> Option<IpAddr> {
         match self {
@@ -95,31 +101,31 @@ impl Update {
     }
 }
 
-/// Peers that a worker keeps an answer for. At the limit further peers are answered through the kernel, which costs
-/// them latency and nobody anything else.
+/// Peers for which a worker keeps an answer. Beyond the limit, further peers are answered through the kernel: their
+/// latency is higher, and no other peer is affected.
 pub const PEERS_MAX: usize = 4096;
 
-/// Peers that wait for an answer at a time.
+/// Most peers that wait for an answer.
 pub const PENDING_MAX: usize = 512;
 
-/// New peers that are asked about per second: what control can answer beside its other work. Up to [`PENDING_MAX`] of them
-/// may come at once.
+/// New peers per second that control is asked about: what it can answer beside its other work. Up to [`PENDING_MAX`]
+/// questions may come at once.
 pub const QUESTIONS_PER_S: u64 = 2048;
 
-/// Uses of an answer after which its peer counts as one that talks, not as a forged source that was seen once.
+/// Uses of an answer after which its peer counts as active, and not as a forged source that was seen once.
 pub const PROVEN_USES: u8 = 4;
 
-/// How long a peer that talks keeps its place while it is silent, as long as control keeps it.
+/// How long a silent peer stays active, if control keeps its entry.
 pub const KEEP: Duration = Duration::from_secs(60);
 
-/// How often a peer in use is asked about again: that keeps it known, and has the kernel keep its neighbour fresh, which
-/// our traffic alone does not.
+/// How often control is asked again about a peer in use. That keeps its entry, and makes the kernel confirm its
+/// neighbour entry, which fast-path traffic alone does not.
 const ASK_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How long to wait before asking again about a peer whose question got no answer.
+/// Time after which control is asked again about a peer that got no answer.
 pub const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Time between two questions about new peers, where they come all the time.
+/// Least average time between two questions about new peers.
 const QUESTION_INTERVAL: Duration = Duration::from_nanos(1_000_000_000 / QUESTIONS_PER_S);
 
 #[derive(Clone, Copy, Debug)]
@@ -137,19 +143,19 @@ impl Peer {
         Self { answer, ask_at: now + interval, used_at: now, uses: 0 }
     }
 
-    /// Whether it may be dropped for another one.
+    /// Whether another peer's entry may replace it.
     fn gives_way(&self, now: Instant) -> bool {
         let proven = self.answer.is_ok() && self.uses == PROVEN_USES;
         now.since(self.used_at) >= if proven { KEEP } else { RETRY_INTERVAL }
     }
 }
 
-/// What a lookup found.
+/// The result of a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lookup {
-    /// The way out, or why it is the kernel's socket.
+    /// The egress, or why the reply leaves through the kernel's socket.
     pub answer: Result<Egress, KernelReason>,
-    /// The peer should be asked about: nothing is known, or it has not been asked about for a while.
+    /// Whether to ask control about the peer: it is unknown, or it has not been asked about for a while.
     pub ask: bool,
 }
 
@@ -157,9 +163,9 @@ pub struct Lookup {
 #[derive(Debug)]
 pub struct EgressTable {
     known: Bounded<Peer>,
-    /// When each was asked about.
+    /// When control was asked about each.
     pending: Bounded<Instant>,
-    /// When the next question about a new peer would be due if they came evenly; questions may run ahead of it.
+    /// When the next question about a new peer would be due at an even rate; questions may run ahead of it.
     question_due: Instant,
     /// Lookups of peers for which there was no room.
     overflows: u64,
@@ -172,7 +178,7 @@ impl Default for EgressTable {
 }
 
 impl EgressTable {
-    /// An empty table with all its room.
+    /// An empty table with all its memory.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -183,7 +189,7 @@ impl EgressTable {
         }
     }
 
-    /// Where a reply to `peer` leaves.
+    /// Finds the egress of a reply to `peer`.
     #[inline]
     pub fn lookup(&mut self, peer: IpAddr, now: Instant) -> Lookup {
         let Some(known) = self.known.get_mut(&peer) else { return self.lookup_unknown(peer, now) };
@@ -191,7 +197,7 @@ impl EgressTable {
         let mut ask = now >= known.ask_at;
         if known.uses < PROVEN_USES {
             known.uses += 1;
-            // Control learns which peers talk: their entries are the last it drops.
+            // Control learns which peers are active: it drops their entries last.
             ask |= known.uses == PROVEN_USES && known.answer.is_ok();
         }
         if ask {
@@ -211,7 +217,7 @@ impl EgressTable {
             return Lookup { answer, ask };
         }
         let ask = self.may_ask(now) && {
-            // Pending peers whose answer is late make room: their question was lost, or nobody can answer it.
+            // Pending peers with an overdue answer make room: their question was lost, or there is no answer.
             self.pending.make_room(|asked_at| now >= *asked_at + RETRY_INTERVAL)
         };
         if ask {
@@ -223,7 +229,8 @@ impl EgressTable {
         Lookup { answer, ask }
     }
 
-    /// Whether the rate of questions about new peers allows one more (a token bucket, kept as the time at which it is full).
+    /// Whether the rate of questions about new peers allows one more (a token bucket, stored as the time at which it
+    /// is full).
     fn may_ask(&mut self, now: Instant) -> bool {
         let burst = QUESTION_INTERVAL * PENDING_MAX as u32;
         if self.question_due.since(now) > burst {
@@ -233,7 +240,7 @@ impl EgressTable {
         self.question_due.since(now) + QUESTION_INTERVAL <= burst
     }
 
-    /// The question could not be posted (the mailbox was full): it will be asked again at the next lookup.
+    /// To be called if the question could not be posted (the mailbox was full): the next lookup asks again.
     pub fn not_asked(&mut self, peer: IpAddr) {
         if let Some(known) = self.known.get_mut(&peer) {
             known.ask_at = Instant::ZERO;
@@ -241,7 +248,7 @@ impl EgressTable {
         self.pending.remove(&peer);
     }
 
-    /// Takes over what control learnt from the kernel at about `now`.
+    /// Applies what control learnt from the kernel at about `now`.
     pub fn update(&mut self, update: Update, now: Instant) {
         match update {
             Update::Learn { peer, answer } => {
@@ -251,7 +258,7 @@ impl EgressTable {
                     *known = Peer { used_at, uses, ..Peer::new(answer, now) };
                 } else if !self.known.is_full() || asked && self.known.make_room(|known| known.gives_way(now))
                 {
-                    // What another worker asked about takes nobody's place here.
+                    // An answer to another worker's question replaces no entry here.
                     self.known.insert(peer, Peer::new(answer, now));
                 } else if asked {
                     self.overflows += 1;
@@ -267,7 +274,7 @@ impl EgressTable {
         }
     }
 
-    /// Peers known, or asked about.
+    /// Number of peers that are known or pending.
     #[must_use]
     pub fn len(&self) -> usize {
         self.known.len() + self.pending.len()

@@ -1,13 +1,13 @@
-//! The stack: what a claimed frame means, and how a reply is made into one.
+//! The UDP/IP stack of the fast path: from claimed frames to datagrams, and from replies to frames.
 //!
-//! - [`admit`]: which datagrams a service may see at all.
+//! - [`admit`]: which datagrams a service may receive.
 //! - [`udp`]: frames to datagrams and back.
-//! - [`egress`]: where a reply leaves.
-//! - [`reply_limit`]: how often one source is answered, so that no two services can be set on each other.
+//! - [`egress`]: through which interface and to which next hop a reply leaves.
+//! - [`reply_limit`]: the rate of replies to one source, so that two services cannot answer each other for ever.
 //!
-//! ARP, neighbour discovery, ICMP, fragments, routing and everything unclaimed are the kernel's: there is no code for
-//! them here, and no table that is not a copy of the kernel's. Nothing here reads a clock, owns an fd or allocates per
-//! packet.
+//! ARP, neighbour discovery, ICMP, fragments, routing and everything unclaimed are left to the kernel: there is no
+//! code for them here, and no table that is not a copy of the kernel's. Nothing here reads a clock, owns an fd or
+//! allocates per packet.
 
 pub mod admit;
 pub mod egress;

@@ -1,13 +1,13 @@
-//! How often one source is answered with as much as it sent.
+//! Limits the rate of replies to one source that are as large as its requests.
 //!
-//! Two services that answer everything can be set on each other by one datagram with a forged source: each answers the
-//! other's answer, for ever, as fast as both can (CERT CA-1996-01). A reply that is as large as its request, or larger, keeps such
-//! a loop going, and makes a forged source worth something to whoever forges it. So each source has a rate of such replies; above
-//! it they are dropped. A loop needs every one of its datagrams, so one whose rate is above the limit ends at the first drop,
-//! and slower ones cost no more than the limit.
+//! A datagram with a forged source can make two services that answer everything answer each other for ever, as fast
+//! as both can (CERT CA-1996-01). A reply that is as large as its request, or larger, keeps such a loop going, and
+//! makes forged sources attractive for amplification. So each source has a rate of such replies; above it they are
+//! dropped. A loop needs every one of its datagrams, so one that exceeds the limit ends at the first drop, and slower
+//! ones cost no more than the limit.
 //!
-//! Sources share a fixed table by a keyed hash: nothing grows under forged sources, nobody can choose whose place is shared,
-//! and an honest source shares that of a loop with a probability of 1 in [`PLACES`].
+//! Sources share a fixed table by a keyed hash: nothing grows under forged sources, nobody can choose sources that
+//! share an entry, and an honest source shares that of a loop with a probability of 1 in [`PLACES`].
 
 use std::hash::BuildHasher as _;
 use std::net::IpAddr;
@@ -15,19 +15,19 @@ use std::net::IpAddr;
 use foldhash::fast::FixedState;
 use twinpath_time::Instant;
 
-/// Places of the table: 64 KiB.
+/// Entries of the table: 64 KiB.
 pub const PLACES: usize = 8192;
 
-/// What a source that was silent may have at once: replies of so much time, ns.
+/// The burst allowed after silence: replies of so much time, ns.
 const BURST_NS: u64 = 200_000_000;
 
-/// The rates of all sources, by one worker.
+/// The reply rates of all sources, for one worker.
 ///
-/// Each place is a token bucket kept as one number, the time at which it is full again (a virtual schedule, as ITU-T I.371
-/// describes it).
+/// Each entry is a token bucket stored as one number, the time at which it is full again (the virtual scheduling
+/// algorithm of ITU-T I.371).
 #[derive(Debug)]
 pub struct ReplyLimit {
-    /// In ns of the clock that [`Instant`] is read from.
+    /// In ns of the clock of [`Instant`].
     full_at_ns: Box<[u64; PLACES]>,
     hash: FixedState,
     /// Time that one reply takes from the bucket, ns.
@@ -35,15 +35,15 @@ pub struct ReplyLimit {
 }
 
 impl ReplyLimit {
-    /// At most `per_s` replies a second to one source (an IPv4 address, or a /64 of IPv6), at least 1. `seed` keys the hash:
-    /// a number that nobody outside can know.
+    /// Allows at most `per_s` replies a second to one source (an IPv4 address, or a /64 of IPv6), at least 1. `seed`
+    /// keys the hash and must be secret.
     #[must_use]
     pub fn new(per_s: u32, seed: u64) -> Self {
         let interval_ns = 1_000_000_000 / u64::from(per_s.max(1));
         Self { full_at_ns: Box::new([0; PLACES]), hash: FixedState::with_seed(seed), interval_ns }
     }
 
-    /// Whether `source` may be sent one more reply at `now`; takes it from the source's share then.
+    /// Whether one more reply may be sent to `source` at `now`; counts it if so.
     #[inline]
     pub fn allows(&mut self, source: IpAddr, now: Instant) -> bool {
         let place = self.hash.hash_one(key(source)) as usize % PLACES;
@@ -61,7 +61,7 @@ impl ReplyLimit {
     }
 }
 
-/// What a source is known by: whoever has an address of IPv6 has its whole /64.
+/// The key of a source: an IPv6 host has its whole /64.
 #[inline]
 const fn key(source: IpAddr) -> u64 {
     match source {

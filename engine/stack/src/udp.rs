@@ -1,4 +1,4 @@
-//! UDP on the fast path: a frame becomes a datagram, a payload becomes a frame.
+//! UDP on the fast path: parses a frame to a datagram, and makes a frame of a reply.
 
 use std::net::SocketAddr;
 
@@ -9,13 +9,13 @@ use twinpath_wire::{ChecksumFound, ChecksumTrust, ParseError};
 
 use crate::egress::Egress;
 
-/// Hop limit of what we send: the kernel's own default (net.ipv4.ip_default_ttl).
+/// Hop limit of what we send: the kernel's default (net.ipv4.ip_default_ttl).
 const HOP_LIMIT: u8 = 64;
 
-/// Reads a claimed frame. `partial_checksums`: the port may hand over sums that the sender left to hardware.
+/// Parses a claimed frame. `partial_checksums`: the port may deliver checksums that the sender left to hardware.
 ///
 /// # Errors
-/// The reason to drop it under.
+/// The reason under which to drop it.
 #[inline]
 pub fn receive(frame: &Frame, partial_checksums: bool) -> Result<UdpFrame, Reason> {
     let trust = match frame.meta().checksum {
@@ -27,13 +27,13 @@ pub fn receive(frame: &Frame, partial_checksums: bool) -> Result<UdpFrame, Reaso
     udp_frame::parse(frame.bytes(), trust).map_err(reason)
 }
 
-/// Whether its checksum was one that the sender had left to hardware.
+/// Whether the sender had left its checksum to hardware.
 #[must_use]
 pub fn was_partial(datagram: &UdpFrame) -> bool {
     datagram.checksum == ChecksumFound::Partial
 }
 
-/// The verdict took the frame on the strength of its headers, so what contradicts them here was corrupted or forged.
+/// The verdict claimed the frame by its headers, so one that contradicts them here was corrupted or forged.
 fn reason(error: ParseError) -> Reason {
     match error {
         ParseError::EthTruncated
@@ -55,10 +55,10 @@ fn reason(error: ParseError) -> Reason {
 }
 
 /// Makes `frame`, whose payload of `payload_len` bytes begins `payload_at` bytes into its data, into a datagram from
-/// `source` to `destination` that leaves by `egress`. The payload is not moved.
+/// `source` to `destination` that leaves through `egress`. The payload is not moved.
 ///
 /// # Errors
-/// [`Reason::FrameTooLarge`] if it is longer than the path takes, or headers do not fit in front.
+/// [`Reason::FrameTooLarge`] if it exceeds the path's MTU, or the headers do not fit in front.
 #[inline]
 pub fn send_in_place(
     frame: &mut Frame,
@@ -75,7 +75,7 @@ pub fn send_in_place(
         source,
         destination,
         hop_limit: HOP_LIMIT,
-        // "Don't fragment" is set, so it means nothing (RFC 6864, 4.1).
+        // "Don't fragment" is set, so the value does not matter (RFC 6864, 4.1).
         identification: 0,
     };
     let header_len = repr.header_len();
@@ -95,7 +95,7 @@ fn fits(frame_len: usize, egress: &Egress) -> bool {
     frame_len <= egress.mtu as usize + twinpath_wire::eth::HEADER_LEN
 }
 
-/// Makes an empty `frame` into a datagram whose payload is written by `write` into `payload_len` bytes.
+/// Makes an empty `frame` into a datagram; `write` writes its payload of `payload_len` bytes.
 ///
 /// # Errors
 /// As [`send_in_place`].

@@ -12,7 +12,7 @@ const WORD: usize = 4;
 /// A reply over TCP: the mark of its one fragment, then [`REPLY`].
 pub(crate) const RECORD_BYTES: usize = WORD + REPLY.len();
 /// Most replies that are sent with one system call.
-pub(crate) const GATHERED_MAX: usize = 1024;
+pub(crate) const REPLIES_MAX: usize = 1024;
 
 /// A NULL call of NFSv3 without credentials, as one record (RFC 5531, section 9): xid, CALL, version 2, the program and its
 /// version, procedure 0, AUTH_NONE twice.
@@ -33,7 +33,7 @@ impl Replies {
         let mut record = [0; RECORD_BYTES];
         record[..WORD].copy_from_slice(&(LAST_FRAGMENT | REPLY.len() as u32).to_be_bytes());
         record[WORD..].copy_from_slice(&REPLY);
-        Self { bytes: record.repeat(GATHERED_MAX).into(), count: 0 }
+        Self { bytes: record.repeat(REPLIES_MAX).into(), count: 0 }
     }
 
     /// The replies not yet sent, as bytes.
@@ -67,7 +67,7 @@ impl Records {
     #[inline]
     pub(crate) fn answer(&mut self, input: &[u8], replies: &mut Replies) -> usize {
         let mut used = 0;
-        while replies.count < GATHERED_MAX
+        while replies.count < REPLIES_MAX
             && let Some((mark, rest)) = input[used..].split_first_chunk::<WORD>()
         {
             let mark = u32::from_be_bytes(*mark);
@@ -119,11 +119,11 @@ mod tests {
     }
 
     #[test]
-    fn a_full_gathering_leaves_the_rest_for_the_next_one() {
-        let stream = fragment(true, &[7; 40]).repeat(GATHERED_MAX + 3);
+    fn a_full_reply_buffer_leaves_the_rest_for_the_next_one() {
+        let stream = fragment(true, &[7; 40]).repeat(REPLIES_MAX + 3);
         let (mut records, mut replies) = (Records::default(), Replies::new());
         let used = records.answer(&stream, &mut replies);
-        assert_eq!((used, replies.bytes().len()), (44 * GATHERED_MAX, RECORD_BYTES * GATHERED_MAX));
+        assert_eq!((used, replies.bytes().len()), (44 * REPLIES_MAX, RECORD_BYTES * REPLIES_MAX));
         replies.clear();
         assert_eq!(records.answer(&stream[used..], &mut replies), 3 * 44);
         assert_eq!(replies.bytes().len(), 3 * RECORD_BYTES);

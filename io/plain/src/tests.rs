@@ -46,7 +46,7 @@ fn beside<T>(
 /// Loopback has no queue that could be polled. The server answers nevertheless, spinning or sleeping, and stops on
 /// request.
 #[test]
-fn a_server_that_would_poll_its_device_answers_without_one() {
+fn a_busy_polling_server_answers_without_a_pollable_device() {
     for busy_poll_us in [0, 50] {
         let server = match BusyPollEcho::bind(SocketAddr::new(LOCAL, 0), busy_poll_us) {
             Err(SocketError::Option { option: "EPIOCSPARAMS", source }) => {
@@ -107,7 +107,7 @@ fn both_tcp_servers_answer_pipelined_and_huge_requests() {
 }
 
 #[test]
-fn a_stop_wakes_whoever_sleeps() {
+fn a_stop_wakes_sleeping_threads() {
     let stop = Stop::new();
     let (asleep, is_asleep) = mpsc::channel();
     thread::scope(|scope| {

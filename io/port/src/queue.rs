@@ -99,9 +99,9 @@ pub struct PortCounters {
     pub bytes_in: Counter,
     /// Frames sent.
     pub frames_out: Counter,
-    /// Frames sent that left within GSO frames.
+    /// Frames sent that left within super-frames.
     pub frames_joined: Counter,
-    /// GSO frames that the kernel refused; after the first one, every frame is sent by itself.
+    /// super-frames that the kernel refused; after the first one, every frame is sent by itself.
     pub super_frames_refused: Counter,
     /// Bytes sent, from the Ethernet header.
     pub bytes_out: Counter,

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fields_mean_what_the_kernel_says() {
+    fn header_fields_match_the_kernels_definition() {
         let mut meta = Meta::default();
         decode(&bytes(NEEDS_CSUM, GSO_TCPV6 | GSO_ECN, [86, 1428, 54, 16]), &mut meta).expect("known");
         assert_eq!(meta.gso, Gso { kind: GsoKind::TcpV6, ecn: true, size: 1428 });

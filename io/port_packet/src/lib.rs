@@ -16,7 +16,7 @@
 //! opened, `sendmmsg(2)` on a socket without a ring is used, which is 7 to 15 % faster than the packet socket's own
 //! transmit ring.
 //!
-//! Runs of datagrams leave as GSO frames where the kernel segments them before anybody else sees them
+//! Runs of datagrams leave as super-frames where the kernel segments them before anybody else sees them
 //! (`segments.rs`).
 //!
 //! Never here: a decision about what is claimed.
@@ -61,8 +61,8 @@ impl PacketPort {
     /// Opens both sockets. `attach_filter` is called with the receiving one before it can receive anything.
     /// `sender_queue` is an AF_XDP queue on the same interface that only sends; its memory is the pool's. `direct` is
     /// the ring that the program at tc ingress fills; without it all frames come through the socket. `cut_here` says
-    /// whether the kernel segments GSO frames before anybody else sees them: only then are runs of datagrams sent as
-    /// GSO frames.
+    /// whether the kernel segments super-frames before anybody else sees them: only then are runs of datagrams sent as
+    /// super-frames.
     ///
     /// # Errors
     /// [`OpenError`], one variant per step.

@@ -106,7 +106,7 @@ pub(crate) fn sender(config: &PacketConfig) -> Result<OwnedFd, PacketSocketError
     Ok(socket)
 }
 
-/// Opens a socket for GSO frames; `None` where the kernel has no virtio-net header for them. It does not bypass the
+/// Opens a socket for super-frames; `None` where the kernel has no virtio-net header for them. It does not bypass the
 /// queueing discipline, because a frame that bypasses it must not need segmentation (`__dev_direct_xmit`,
 /// net/core/dev.c).
 pub(crate) fn super_frame_sender(config: &PacketConfig) -> Result<Option<OwnedFd>, PacketSocketError> {

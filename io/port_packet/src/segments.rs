@@ -1,4 +1,4 @@
-//! Joins runs of UDP datagrams to GSO frames, which the kernel or the device segments (`UDP_SEGMENT` for packet
+//! Joins runs of UDP datagrams to super-frames, which the kernel or the device segments (`UDP_SEGMENT` for packet
 //! sockets).
 //!
 //! Consecutive datagrams of one flow and one length become one frame: the headers of the first, all payloads, and a
@@ -10,7 +10,7 @@ use twinpath_port::vnet_header;
 use twinpath_wire::checksum::Sum;
 use twinpath_wire::{eth, ipv4, ipv6, udp};
 
-/// Largest GSO frame with its virtio-net header: bounded by the length field of IPv4.
+/// Largest super-frame with its virtio-net header: bounded by the length field of IPv4.
 pub(crate) const SUPER_FRAME_MAX: usize = vnet_header::LEN + eth::HEADER_LEN + IP_LEN_MAX;
 
 const IP_LEN_MAX: usize = u16::MAX as usize;
@@ -62,7 +62,7 @@ impl Shape {
     }
 }
 
-/// How many of `frames`, from the first on, form one GSO frame; 1 if the next one does not fit.
+/// How many of `frames`, from the first on, form one super-frame; 1 if the next one does not fit.
 pub(crate) fn run<'a>(mut frames: impl Iterator<Item = &'a [u8]>) -> usize {
     let Some(first) = frames.next() else { return 0 };
     let Some(shape) = Shape::of(first) else { return 1 };

@@ -1,4 +1,4 @@
-//! Sends the frames of a turn on the packet path: runs of one flow as GSO frames, the others with one system call for
+//! Sends the frames of a turn on the packet path: runs of one flow as super-frames, the others with one system call for
 //! all.
 #![allow(unsafe_code, reason = "sendmmsg(2) takes arrays of pointers")]
 
@@ -17,7 +17,7 @@ use twinpath_sys::last_errno;
 
 use crate::segments::{self, SUPER_FRAME_MAX};
 
-/// From this many frames on, one GSO frame costs less than single frames.
+/// From this many frames on, one super-frame costs less than single frames.
 const RUN_MIN: usize = 3;
 
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub(crate) struct Transmitter {
     socket: OwnedFd,
     /// The AF_XDP queue that frames leave through, where there is one.
     queue: Option<Box<XdpPort>>,
-    /// Joins runs to GSO frames; `None` once the kernel has refused one.
+    /// Joins runs to super-frames; `None` once the kernel has refused one.
     joiner: Option<Joiner>,
     /// Frames taken since the last flush.
     taken: Burst,
@@ -36,7 +36,7 @@ pub(crate) struct Transmitter {
     vectors: Box<[libc::iovec]>,
 }
 
-/// The socket and buffer for GSO frames.
+/// The socket and buffer for super-frames.
 #[derive(Debug)]
 struct Joiner {
     socket: OwnedFd,

@@ -60,7 +60,7 @@ fn count(ports: &mut [PacketPort], word: &[u8], last: &[u8]) -> usize {
 }
 
 #[test]
-fn what_the_host_sends_is_not_offered_to_one_socket_nor_to_a_group_of_them() {
+fn outgoing_frames_reach_neither_a_single_socket_nor_a_group() {
     if !twinpath_test_skip::root_or_skip() {
         return;
     }

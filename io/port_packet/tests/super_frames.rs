@@ -1,4 +1,4 @@
-//! Tests GSO frames of runs of datagrams against kernel sockets as receivers: on a veth pair without any BPF program.
+//! Tests super-frames of runs of datagrams against kernel sockets as receivers: on a veth pair without any BPF program.
 #![allow(clippy::unwrap_used, reason = "a test says what it needs")]
 #![allow(unsafe_code, reason = "one socket option has no safe wrapper")]
 
@@ -74,7 +74,7 @@ fn receive(socket: &UdpSocket) -> Vec<u8> {
     buffer
 }
 
-fn gather(socket: &UdpSocket) {
+fn coalesce(socket: &UdpSocket) {
     let on: libc::c_int = 1;
     // SAFETY: the pointer and length describe `on`, which lives across the call.
     let result = unsafe {
@@ -117,10 +117,10 @@ fn check() {
         let socket = UdpSocket::bind(far).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
         let mut kicks = Vec::new();
-        for (joined, gathered) in [(true, false), (true, true), (false, false)] {
+        for (joined, coalesced) in [(true, false), (true, true), (false, false)] {
             cut_here.store(joined, std::sync::atomic::Ordering::Relaxed);
-            if gathered {
-                gather(&socket);
+            if coalesced {
+                coalesce(&socket);
             }
             let before = port.counters().kicks.get();
             let mut burst = Burst::new();
@@ -137,11 +137,11 @@ fn check() {
                 got.push(receive(&socket));
             }
             assert!(got.concat() == whole, "{far}: in order, and nothing changed");
-            if !gathered && joined {
+            if !coalesced && joined {
                 assert_eq!(got.iter().map(Vec::len).collect::<Vec<_>>(), lengths, "{far}");
             }
         }
-        // A GSO frame, the two, a GSO frame, the last one; or all at once.
+        // A super-frame, the two, a super-frame, the last one; or all at once.
         assert_eq!(kicks, [4, 4, 1], "{far}");
     }
     let counters = port.counters();

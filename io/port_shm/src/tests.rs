@@ -63,7 +63,7 @@ fn is_readable(fd: impl AsFd) -> bool {
 }
 
 #[test]
-fn frames_cross_both_ways_with_what_is_known_of_them() {
+fn frames_cross_in_both_directions_with_their_metadata() {
     let (mut port, mut application, _near, mut pool) = both();
     transmit(&mut port, &mut pool, &[&[1; 60], &[2; 1514]]);
     let mut into = [0; 2048];
@@ -126,7 +126,7 @@ fn both_sides_sleep_and_are_woken_once() {
 }
 
 #[test]
-fn a_signal_that_nobody_announced_is_drained_before_long() {
+fn an_unannounced_signal_is_drained_after_some_wake_ups() {
     let (mut port, _application, _near, _pool) = both();
     let fd = port.fd().expect("an fd").try_clone_to_owned().expect("a copy");
     rustix::io::write(&fd, &1u64.to_ne_bytes()).expect("signalled");
@@ -158,7 +158,7 @@ fn an_application_cannot_block_its_owner_through_a_descriptor() {
 }
 
 #[test]
-fn the_owner_s_end_is_told_also_to_who_sleeps() {
+fn a_sleeping_application_notices_the_owners_end() {
     let (port, mut application, near, _pool) = both();
     drop((port, near));
     assert_eq!(application.wait(None), Ok(Woken::OwnerGone));
@@ -174,7 +174,7 @@ fn the_memory_cannot_be_cut_short() {
 }
 
 #[test]
-fn an_owner_tells_strangers_and_other_versions_apart() {
+fn an_owner_distinguishes_unknown_protocols_from_other_versions() {
     let (_port, offer) = ShmPort::create(&ShmConfig { id: PortId::default(), slots: SLOTS }).expect("a port");
     let answer = |message: &[u8]| {
         let (near, far) = connection();
@@ -202,7 +202,7 @@ fn answered_by(message: &[u8], fds: &[std::os::fd::BorrowedFd<'_>]) -> ConnectEr
 }
 
 #[test]
-fn an_application_tells_what_is_wrong_with_its_owner() {
+fn an_application_reports_what_is_wrong_with_its_owner() {
     let (_port, offer) = ShmPort::create(&ShmConfig { id: PortId::default(), slots: SLOTS }).expect("a port");
     let [memfd, waits_on, signals] = [offer.memfd.as_fd(), offer.waits_on.as_fd(), offer.signals.as_fd()];
     let hello = offer::message(VERSION);

@@ -4,7 +4,7 @@
 use super::*;
 
 #[test]
-fn a_tag_goes_behind_the_addresses_and_moves_what_is_counted_from_the_start() {
+fn inserting_a_tag_adjusts_the_checksum_and_header_offsets() {
     let mut pool = Pool::new(1).unwrap();
     let mut frame = pool.take().unwrap();
     let untagged: Vec<u8> = (0..60).collect();

@@ -172,7 +172,7 @@ fn packets_of_all_sizes_cross_a_cable_with_what_travels_beside_them() {
 }
 
 #[test]
-fn what_the_kernel_does_not_take_is_counted_under_its_reason() {
+fn frames_refused_by_the_kernel_are_counted_under_a_reason() {
     if !root_or_skip() {
         return;
     }

@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_was_lent_comes_back_and_only_once() {
+    fn only_lent_frames_come_back_and_only_once() {
         let mut pool = Pool::new(4).expect("pool");
         let mut lent = Lent::new(pool.frames());
         let frame = pool.take().expect("free");

@@ -91,23 +91,23 @@ impl Burst {
 
     /// Makes the datagram in `slot` look as if the kernel had coalesced it.
     #[cfg(test)]
-    pub(crate) fn glue(&mut self, slot: usize, segment_bytes: u16) {
+    pub(crate) fn mark_coalesced(&mut self, slot: usize, segment_bytes: u16) {
         self.segment_sizes[slot] = segment_bytes;
     }
 
     /// Receives up to `slots()` datagrams: sleeps for the first one unless `nonblocking`, never for the others. With
-    /// `named`, stores their senders; with `glued`, the segment sizes (`UDP_GRO`).
+    /// `named`, stores their senders; with `coalesced`, the segment sizes (`UDP_GRO`).
     #[inline]
     pub(crate) fn receive(
         &mut self,
         socket: BorrowedFd<'_>,
         nonblocking: bool,
         named: bool,
-        glued: bool,
+        coalesced: bool,
     ) -> Result<usize, Errno> {
         for slot in 0..self.slots() {
             self.lens[slot] = self.slot_bytes;
-            self.point(slot, named, glued);
+            self.point(slot, named, coalesced);
         }
         let flags = if nonblocking { libc::MSG_DONTWAIT } else { libc::MSG_WAITFORONE };
         // SAFETY: `point` made each header refer to live memory of this burst: a vector of one buffer, and a name
@@ -126,7 +126,7 @@ impl Burst {
             let header = &self.headers[slot];
             self.lens[slot] = header.msg_len as usize;
             self.name_lens[slot] = header.msg_hdr.msg_namelen;
-            if glued {
+            if coalesced {
                 self.segment_sizes[slot] = self.reported_segment_size(slot);
             }
         }
@@ -241,7 +241,7 @@ impl Burst {
 }
 
 /// Makes the kernel coalesce datagrams of one flow and report their size (`UDP_GRO`).
-pub(crate) fn receive_glued(socket: impl AsFd) -> Result<(), Errno> {
+pub(crate) fn receive_coalesced(socket: impl AsFd) -> Result<(), Errno> {
     let on: libc::c_int = 1;
     // SAFETY: the option's value is an int, whose address and size are given.
     let result = unsafe {

@@ -79,6 +79,6 @@ fn run_from(burst: &Burst, first: usize, count: usize, named: bool) -> Run {
 fn segment_bytes_of(burst: &Burst, slot: usize) -> usize {
     match burst.segment_size(slot) {
         0 => burst.payload(slot).len(),
-        glued => usize::from(glued),
+        size => usize::from(size),
     }
 }

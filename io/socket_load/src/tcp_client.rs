@@ -20,7 +20,7 @@ use crate::stop::{Progress, Stop};
 use crate::{ClientConfig, ClientOutcome, SocketError};
 
 /// Most bytes of requests that are sent at once (or one request, if that is larger), and of a receive.
-const GATHERED_BYTES_MAX: usize = 64 << 10;
+const QUEUED_BYTES_MAX: usize = 64 << 10;
 
 /// Connects, and offers the load on the calling thread until it is done or `stop` is requested.
 ///
@@ -51,15 +51,15 @@ impl<C: Codec> TcpClient<C> {
         let socket = connect_tcp(config.target, config.nagle)?;
         set_receive_timeout(&socket, config.load.loss_timeout)?;
         let request_len = codec.request_len();
-        let outgoing = if config.batch { GATHERED_BYTES_MAX.max(request_len) } else { request_len };
-        let incoming = GATHERED_BYTES_MAX.max(codec.reply_len_max());
+        let outgoing = if config.batch { QUEUED_BYTES_MAX.max(request_len) } else { request_len };
+        let incoming = QUEUED_BYTES_MAX.max(codec.reply_len_max());
         let connection = Connection {
             config: *config,
             socket,
             request_len,
             outgoing: vec![0; outgoing].into(),
             unsent: 0,
-            gathered: 0,
+            queued: 0,
             incoming: vec![0; incoming].into(),
             partial: 0,
             missing: 0,
@@ -96,10 +96,10 @@ struct Connection {
     config: ClientConfig,
     socket: Arc<OwnedFd>,
     request_len: usize,
-    /// Requests that the kernel has not taken yet are at `unsent..gathered`.
+    /// Requests that the kernel has not taken yet are at `unsent..queued`.
     outgoing: Box<[u8]>,
     unsent: usize,
-    gathered: usize,
+    queued: usize,
     /// The received beginning of an incomplete reply is at `..partial`.
     incoming: Box<[u8]>,
     partial: usize,
@@ -122,8 +122,8 @@ impl Connection {
         while !load.done(now) && !stop.is_requested() {
             account.begin(load, now, &self.transfers);
             load.expire(now);
-            self.gather_due(load, now);
-            self.send_gathered()?;
+            self.queue_due(load, now);
+            self.send_queued()?;
             let received = self.receive(load, self.config.wait.spins(last_reply, now), now)?;
             if received == 0 {
                 now = clock::now();
@@ -141,24 +141,24 @@ impl Connection {
     }
 
     /// Adds the requests that are due after those not sent yet, as far as there is room.
-    fn gather_due<C: Codec>(&mut self, load: &mut Load<C>, now: Instant) {
+    fn queue_due<C: Codec>(&mut self, load: &mut Load<C>, now: Instant) {
         let len = self.request_len;
-        if self.unsent == self.gathered {
-            (self.unsent, self.gathered) = (0, 0);
+        if self.unsent == self.queued {
+            (self.unsent, self.queued) = (0, 0);
         }
-        while self.gathered + len <= self.outgoing.len()
+        while self.queued + len <= self.outgoing.len()
             && let Some(id) = load.due(now)
         {
-            load.write(id, &mut self.outgoing[self.gathered..][..len]);
+            load.write(id, &mut self.outgoing[self.queued..][..len]);
             load.sent(id, now);
-            self.gathered += len;
+            self.queued += len;
         }
     }
 
     /// Sends as much as the kernel takes now. It never waits: the server may be waiting for us to read.
-    fn send_gathered(&mut self) -> Result<(), SocketError> {
-        while self.unsent < self.gathered {
-            let rest = &self.outgoing[self.unsent..self.gathered];
+    fn send_queued(&mut self) -> Result<(), SocketError> {
+        while self.unsent < self.queued {
+            let rest = &self.outgoing[self.unsent..self.queued];
             match send(&self.socket, rest, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
                 Ok(sent) => {
                     self.unsent += sent;
@@ -180,7 +180,7 @@ impl Connection {
 
     /// Waits as configured and receives bytes; returns how many.
     fn receive<C: Codec>(&mut self, load: &Load<C>, spins: bool, now: Instant) -> Result<usize, SocketError> {
-        let stuck = self.unsent < self.gathered;
+        let stuck = self.unsent < self.queued;
         // If there are requests to send, it does not wait.
         let at_once = spins || (!stuck && load.has_due(now));
         let mut flags = if at_once { RecvFlags::DONTWAIT } else { RecvFlags::empty() };

@@ -121,7 +121,7 @@ fn segments_keep_datagrams_apart() {
 }
 
 #[test]
-fn nobody_there_is_said_at_once() {
+fn a_closed_port_is_reported_at_once() {
     let closed = UdpSocket::bind((LOCAL, 0)).unwrap().local_addr().unwrap();
     let config = client(closed, Wait::Sleep, 1, 1);
     let refused = format!("nothing listens on {closed}");
@@ -140,7 +140,8 @@ fn a_silent_server_is_given_up() {
     config.load.loss_timeout = Duration::from_millis(10);
     let outcome = udp_client(&config, echo(64), &Stop::new(), &Progress::default()).unwrap();
     assert_eq!(outcome.summary.received, 0);
-    assert!(outcome.summary.lost >= 1);
+    // A client that was kept off its CPU for three loss time-outs ends before it counts the request as lost.
+    assert!(outcome.summary.lost + outcome.summary.unanswered >= 1);
 }
 
 /// A faulty server: wrong bytes, a byte too many, an answer twice.
@@ -185,7 +186,7 @@ fn bulk_counts_agree_at_both_ends() {
 }
 
 #[test]
-fn a_stop_wakes_whoever_sleeps() {
+fn a_stop_wakes_sleeping_threads() {
     let silent = UdpSocket::bind((LOCAL, 0)).unwrap();
     let config = client(silent.local_addr().unwrap(), Wait::Sleep, 4, 1);
     let config =
@@ -220,19 +221,19 @@ fn a_stop_wakes_whoever_sleeps() {
 
 /// Each of several coalesced datagrams is replaced by a reply, and shrinks to the reply's length.
 #[test]
-fn glued_datagrams_are_rewritten_each() {
+fn coalesced_datagrams_are_each_rewritten() {
     let write = |reply: &mut [u8]| reply[1..24].fill(7);
     let requests: Vec<u8> = (0..30).flat_map(|number| [number; 40]).collect();
     let mut burst = crate::burst::Burst::new(1, 4096);
     burst.payload_mut(0, requests.len()).copy_from_slice(&requests);
-    burst.glue(0, 40);
+    burst.mark_coalesced(0, 40);
     burst.rewrite(0, 24, write);
     let replies: Vec<u8> = (0..30).flat_map(|number| [&[number][..], &[7; 23]].concat()).collect();
     assert_eq!(burst.payload(0), replies);
     assert_eq!(burst.segment_size(0), 24);
     // Segments smaller than a reply are no requests, and nothing is written beyond the received bytes.
     burst.payload_mut(0, 4090);
-    burst.glue(0, 8);
+    burst.mark_coalesced(0, 8);
     burst.rewrite(0, 24, write);
     assert_eq!((burst.payload(0).len(), burst.segment_size(0)), (24, 0));
 }

@@ -10,7 +10,7 @@ use rustix::net::{RecvFlags, SendFlags, connect, recv, recvfrom, send, sendto};
 use twinpath_sys::clock;
 use twinpath_time::Instant;
 
-use crate::burst::{Burst, receive_glued};
+use crate::burst::{Burst, receive_coalesced};
 use crate::segments::send_segments;
 use crate::socket::{bind_udp, is_icmp, is_transient};
 use crate::stop::Stop;
@@ -98,7 +98,7 @@ impl<R: Reply> UdpServer<R> {
     ) -> Result<Self, SocketError> {
         let (socket, address) = bind_udp(address)?;
         if matches!(method, EchoMethod::Segments(_)) {
-            receive_glued(&socket)
+            receive_coalesced(&socket)
                 .map_err(|source| SocketError::Option { option: "UDP_GRO", source: source.into() })?;
         }
         Ok(Self { socket, address, wait, method, peers, reply: PhantomData })

@@ -1,16 +1,16 @@
-/* An interface that user space owns wholly: the kernel's own stack neither receives from it nor sends by it, but lives on
+/* Withholds an interface from the kernel's own stack, which neither receives from it nor sends through it, but uses
  * another interface instead.
  *
- * Frames cross between the two right here, where both are interfaces of one network namespace. Otherwise workers carry
- * them: packet sockets see a frame before tc ingress, so what is dropped here has reached the exception port already
- * (net/core/dev.c, __netif_receive_skb_core). Towards the device our frames carry a mark; everything else that the
- * kernel would send there (router solicitations, group reports, what a stray route leads to) is dropped. */
+ * If both are interfaces of one network namespace, the programs redirect frames between them. Otherwise workers carry
+ * the frames: packet sockets see a frame before tc ingress, so a frame that is dropped here has reached the exception
+ * port already (net/core/dev.c, __netif_receive_skb_core). Frames that we send to the device carry a mark; all others
+ * that the kernel would send there (router solicitations, group reports, packets of a stray route) are dropped. */
 #include "kernel.h"
 
-/* What our sockets mark their frames with. */
+/* The mark of frames that our sockets send. */
 const volatile __u32 mark = 0;
 
-/* Where frames go that cross here: kernel indices. 0: workers carry them. */
+/* Interfaces between which frames are redirected: kernel indices. 0: workers carry the frames. */
 struct crossing {
 	__u32 port;
 	__u32 kernel;
@@ -32,7 +32,7 @@ struct {
 	MAP_UINT(max_entries, 1);
 } crossed SECTION(".maps");
 
-/* On the device. */
+/* At ingress of the device: redirects arriving frames to the kernel's interface, or drops them if workers carry them. */
 SECTION("classifier") int twinpath_withhold(struct __sk_buff *skb)
 {
 	__u32 kernel = crossing.kernel, first = 0;
@@ -48,17 +48,17 @@ SECTION("classifier") int twinpath_withhold(struct __sk_buff *skb)
 	return redirect(kernel, BPF_F_INGRESS);
 }
 
-/* On the device. */
+/* At egress of the device: drops frames without the mark. */
 SECTION("classifier") int twinpath_only_ours(struct __sk_buff *skb)
 {
 	if (skb->mark != mark)
 		return TCX_DROP;
-	/* Not to be seen by whoever is at the other end of a virtual cable. */
+	/* The peer of a veth pair must not see the mark. */
 	skb->mark = 0;
 	return TCX_NEXT;
 }
 
-/* On the kernel's interface. */
+/* At egress of the kernel's interface: redirects frames to the device. */
 SECTION("classifier") int twinpath_cross(struct __sk_buff *skb)
 {
 	__u32 port = crossing.port, first = 0;

@@ -1,5 +1,5 @@
-/* What the programs need of the kernel's BPF interface (include/uapi/linux/bpf.h), written out: the object's bytes
- * must not depend on which headers happen to be installed. */
+/* The part of the kernel's BPF interface (include/uapi/linux/bpf.h) that the programs need, written out: the object's
+ * bytes must not depend on which headers are installed. */
 #ifndef TWINPATH_KERNEL_H
 #define TWINPATH_KERNEL_H
 
@@ -10,10 +10,10 @@ typedef unsigned long long __u64;
 
 #define SECTION(name) __attribute__((section(name), used))
 #define INLINE static inline __attribute__((always_inline))
-/* Called: every program of an object that uses it shares one copy of its code in the object. */
+/* A function that is called and not inlined: all programs of an object share one copy of its code. */
 #define CALLED static __attribute__((noinline))
 /* Keeps the compiler from testing one copy of a value and using another: the verifiers of Linux before 6.4 do not see
- * that 32-bit copies are equal, and would take the one used to be unbounded. */
+ * that 32-bit copies are equal, and would regard the one that is used as unbounded. */
 #define OWN_REGISTER(value) __asm__ volatile("" : "+r"(value))
 
 /* Map definitions, as the loader reads them from the type information. */
@@ -33,7 +33,7 @@ enum {
 enum { BPF_F_NO_PREALLOC = 1, BPF_F_INGRESS = 1, BPF_F_MMAPABLE = 1024 };
 enum { BPF_HDR_START_MAC = 0 };
 enum { XDP_PASS = 2, XDP_REDIRECT = 4 };
-/* tcx: ask the next program; to the kernel at once; drop. Named so there. */
+/* Return values of tcx: run the next program; pass to the kernel at once; drop. */
 enum { TCX_NEXT = -1, TCX_PASS = 0, TCX_DROP = 2 };
 /* linux/if_packet.h */
 enum { PACKET_OUTGOING = 4 };
@@ -72,7 +72,7 @@ static long (*redirect_map)(void *map, __u64 key, __u64 flags) = (void *)51;
 static long (*skb_load_bytes_relative)(const void *skb, __u32 offset, void *to, __u32 len,
 				       __u32 start) = (void *)68;
 static long (*ringbuf_output)(void *ring, void *data, __u64 size, __u64 flags) = (void *)130;
-/* CLOCK_MONOTONIC, as of the last tick. */
+/* CLOCK_MONOTONIC at the last tick. */
 static __u64 (*ktime_get_coarse_ns)(void) = (void *)160;
 
 #define be16(number) __builtin_bswap16(number)

@@ -1,8 +1,8 @@
-/* The rules and the counters. One instance of these belongs to one interface of one process.
+/* The rules and the counters of one interface of one process.
  *
  * Every rule but a flow exists in one of two generations; `state.active` says which one is in force. A change is
- * written into the other generation and then put in force by one store, so a frame is decided by the old rules or
- * by the new ones, never by a mixture. Layouts are repeated in src/layout.rs. */
+ * written into the other generation and then put in force by one store, so a frame is decided by the old rules or by
+ * the new ones, never by a mixture. src/layout.rs has the same layouts. */
 #ifndef TWINPATH_MAPS_H
 #define TWINPATH_MAPS_H
 
@@ -21,18 +21,18 @@ enum number {
 	TRUNCATED = 8,
 	BAD_LENGTH = 9,
 	TOO_LONG = 10,
-	GLUED = 11,
+	COALESCED = 11,
 	TCP_NOT_OPENING = 12,
 	SOURCE_NOT_ALLOWED = 13,
-	/* Counted by the programs only. */
+	/* Counters that only the programs have. */
 	NO_SOCKET = 24,   /* XDP: claimed, but the queue has no socket: passed */
 	WITHHELD = 25,    /* tcx: the kernel's copy of a claimed frame was dropped */
 	OTHER_FRAME = 26, /* tcx: the note was about another frame: passed */
-	WORKER_STUCK = 27, /* a claim matched, but the worker has not looked for too long: passed */
+	WORKER_STUCK = 27, /* a claim matched, but the worker is stuck: passed */
 	COUNTERS = 32,
 };
 
-/* What the tables hold at all, so that most look-ups need not be made. */
+/* Which kinds of rules exist, so that most look-ups can be skipped. */
 enum flag {
 	HAS_VLANS = 1,
 	HAS_ETHERTYPES = 2,
@@ -40,7 +40,7 @@ enum flag {
 	HAS_ADDRESS_CLAIMS = 8,
 	HAS_IPV4 = 16,
 	HAS_IPV6 = 32,
-	MANY_IPV4 = 64, /* more own addresses than the configuration holds */
+	MANY_IPV4 = 64, /* more local addresses than the configuration holds */
 	MANY_IPV6 = 128,
 };
 
@@ -49,13 +49,13 @@ struct config {
 	__u16 flags;
 	__u32 frame_len_max;
 	__u32 reserved;
-	/* Own addresses; the last one fills what is left. */
+	/* Local addresses; unused slots repeat the last one. */
 	__u32 ipv4[4];
 	__u32 ipv6[2][4];
 };
 
-/* A plain claim on a port, the only one on it: untagged, at any own address, from anybody. Found by the port's low
- * byte; what collides is found in the claims. */
+/* A plain claim on a port, the only one on it: untagged, at every local address, from every source. It is found by
+ * the port's low byte; on a collision the claim is found in `claims`. */
 struct plain {
 	__u16 port;    /* as on the wire */
 	__u8 protocol; /* 0: none */
@@ -64,8 +64,8 @@ struct plain {
 	__u16 reserved_too;
 };
 
-/* Bits of ports: by generation, by protocol (UDP 0, TCP 1), by destination port. A set bit means that some port or
- * flow claim may want the frame; a clear one that none does. */
+/* Bitmaps of ports: by generation, by protocol (UDP 0, TCP 1), by destination port. A set bit means that some port or
+ * flow claim may match the frame; a clear one that none does. */
 struct state {
 	__u32 active;
 	__u32 reserved;
@@ -82,7 +82,7 @@ enum { VLAN_NONE = 0xffff };
 struct claim_key {
 	__u8 generation;
 	__u8 kind;
-	__u8 family; /* 4 or 6, or 0: at any own address */
+	__u8 family; /* 4 or 6, or 0: every local address */
 	__u8 reserved;
 	__u16 vlan;   /* host order */
 	__u16 number; /* port or EtherType, as on the wire */
@@ -120,12 +120,12 @@ struct source_key {
 };
 
 /* A copy of the start of a frame, which also identifies it: addresses, ports, IP identification, lengths, the UDP
- * checksum. It stands two bytes in, which aligns the IP header to four (the verifier wants stack reads aligned). */
+ * checksum. It begins at offset 2, which aligns the IP header to four (the verifier requires aligned stack reads). */
 enum { HEAD_WORDS = 10, HEAD_AT = 2, HEAD_LEN = HEAD_WORDS * 8 - HEAD_AT };
 
 struct per_cpu {
 	__u64 counters[COUNTERS];
-	/* The frame the filter claimed last on this CPU; len 0: none, or the last one was not claimed. */
+	/* The last frame that the filter claimed on this CPU; length 0: none, or the last frame was not claimed. */
 	__u32 note_len;
 	__u32 reserved;
 	__u64 note[HEAD_WORDS];
@@ -174,8 +174,8 @@ struct grace_inner {
 	MAP_UINT(max_entries, 1);
 };
 
-/* No program looks here. The kernel lets an update of a map of maps return only when every program that was running
- * has ended (maybe_wait_bpf_programs): afterwards nobody uses the generation that was in force before. */
+/* No program uses this map. The kernel lets an update of a map of maps return only when every program that was
+ * running has ended (maybe_wait_bpf_programs): afterwards no program uses the generation that was in force before. */
 struct {
 	MAP_UINT(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
 	MAP_TYPE(key, __u32);
@@ -186,12 +186,12 @@ struct {
 
 struct grace_inner grace_token SECTION(".maps");
 
-/* What is handed over to the worker of a queue waits until that worker looks for it. The word of the queue says since when:
- * 0, or the time when the first frame since the last look was handed over. The program sets it before it hands the frame over,
- * and the worker sets it to 0 before it looks, so it is never left set behind the worker's last look, however long the worker then
- * sleeps. Once a frame comes and the word is older than `fail_open_ns`, the worker is stuck: the program marks the word,
- * once, and from then on hands nothing over to this queue until the worker has set the word to 0. A worker that finds the
- * mark discards what was handed over before. The layout is repeated in mem/rings/src/pending.rs. */
+/* One word per queue says since when a frame has been waiting for the queue's worker: 0, or the time when the first
+ * frame since the worker's last look was handed over. The program sets it before it hands a frame over, and the
+ * worker clears it before it reads its rings, so it is never set when the worker has found its rings empty and
+ * sleeps. If a frame comes and the word is older than `fail_open_ns`, the worker is stuck: the program marks the
+ * word, once, and from then on hands nothing over to this queue until the worker clears the word. A worker that finds
+ * the mark first discards what was handed over before. mem/rings/src/pending.rs has the same layout. */
 enum { QUEUES_MAX = 1024 };
 #define WITHDRAWN (1ULL << 63)
 
@@ -208,16 +208,16 @@ struct {
 	MAP_UINT(map_flags, BPF_F_MMAPABLE);
 } pending SECTION(".maps");
 
-/* The numbers of queues whose word has been marked: wakes whoever serves in the worker's place. */
+/* Numbers of the queues whose word has been marked; it wakes the control thread. */
 struct {
 	MAP_UINT(type, BPF_MAP_TYPE_RINGBUF);
 	MAP_UINT(max_entries, 4096);
 } stuck SECTION(".maps");
 
-/* How long a worker may not look while something waits for it, ns; 0: for ever. Constant once loaded. */
+/* How long a frame may wait for a worker, ns; 0: for ever. Constant once loaded. */
 const volatile __u64 fail_open_ns = 0;
 
-/* Asked about a claimed frame, directly before it is handed over. Says whether it may be: not if the worker of the queue is stuck. */
+/* Whether a claimed frame may be handed over; called directly before that. Not if the worker of the queue is stuck. */
 INLINE int may_hand_over(__u32 queue)
 {
 	struct pending *word;
@@ -237,22 +237,22 @@ INLINE int may_hand_over(__u32 queue)
 	}
 	if (since & WITHDRAWN)
 		return 0;
-	/* Another CPU may have a later time. */
+	/* Another CPU may have set a later time. */
 	if ((long long)(now - since) <= (long long)fail_open_ns)
 		return 1;
 	if (__sync_val_compare_and_swap(&word->since, since, since | WITHDRAWN) == since) {
 		ringbuf_output(&stuck, &queue, sizeof(queue), 0);
 		return 0;
 	}
-	/* Another CPU has marked it, or the worker has looked just now. */
+	/* Another CPU has marked it, or the worker has just cleared it. */
 	since = *(volatile __u64 *)&word->since;
 	if (since == 0)
 		__sync_val_compare_and_swap(&word->since, 0, now);
 	return !(since & WITHDRAWN);
 }
 
-/* Set by tests before loading: return the verdict's number and claim instead of acting on it, and expect what
- * BPF_PROG_TEST_RUN hands to a socket filter. Constant once loaded, so it costs nothing. */
+/* Set by tests before loading: the programs return the verdict's number and claim instead of acting on it, and expect
+ * the context that BPF_PROG_TEST_RUN passes to a socket filter. Constant once loaded, so it costs nothing. */
 const volatile __u32 test_run = 0;
 
 #endif

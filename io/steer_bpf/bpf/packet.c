@@ -1,8 +1,9 @@
-/* The packet path: a packet socket gets what is claimed, and tc ingress keeps the kernel from getting it too.
+/* The packet path: a packet socket receives the claimed frames, and a program at tc ingress keeps the kernel from
+ * getting them too.
  *
- * Each frame is decided once. Packet sockets are served directly before tc ingress, for the same frame, on the same
- * CPU (net/core/dev.c, __netif_receive_skb_core). So the filter decides, and leaves a note of what it claimed; the
- * classifier drops the frame of the note, and nothing else. A frame the socket did not take is never dropped,
+ * Each frame is decided once. The kernel runs packet sockets directly before tc ingress, for the same frame, on the
+ * same CPU (net/core/dev.c, __netif_receive_skb_core). So the filter decides, and leaves a note of what it claimed;
+ * the classifier drops the noted frame, and nothing else. A frame that the socket did not take is never dropped,
  * whatever happens to socket, process or rules in between. */
 #include "kernel.h"
 
@@ -10,14 +11,14 @@
 
 #include "verdict.h"
 
-/* The furthest byte that decide() reads: TCP flags behind a tag and an IPv6 header. */
+/* The last byte that decide() reads: TCP flags after a tag and an IPv6 header. */
 _Static_assert(ETH_LEN + TAG_LEN + IPV6_LEN + 14 <= HEAD_LEN, "the copied head covers every header read");
 
-/* A bounded queue with many producers (any CPU) and one consumer (the worker), after Dmitry Vyukov. The sequence of a slot says
- * whose turn it is. With `lap` = position & ~slot_mask: `lap` means that a producer may take the slot for this position,
- * `lap + 1` that it holds a frame, and the worker writes the next lap when it gives the slot back. A producer that is held up
- * between taking a slot and filling it therefore keeps the slot: others that come round find the former lap, and the ring is full.
- * The layout is repeated in mem/rings/src/direct.rs. */
+/* The direct ring: Dmitry Vyukov's bounded queue, with many producers (any CPU) and one consumer (the worker). The
+ * sequence of a slot says who may use it. With `lap` = position & ~slot_mask: `lap` means that a producer may take
+ * the slot for this position, `lap + 1` that it holds a frame, and the worker writes the next lap when it gives the
+ * slot back. A producer that is held up between taking a slot and filling it therefore keeps the slot: others find
+ * the former lap there, and the ring is full. mem/rings/src/direct.rs has the same layout. */
 enum { SLOT_LEN = 2048, SLOT_DATA = SLOT_LEN - 16 };
 
 struct slot {
@@ -29,10 +30,10 @@ struct slot {
 };
 
 struct direct {
-	/* Written by the worker: it looks into the slots, and does not sleep. */
+	/* Written by the worker: whether it reads the ring and does not sleep. */
 	__u32 on;
 	__u32 reserved[15];
-	/* Written here. */
+	/* Written by the program. */
 	__u64 head; /* the next position */
 	__u32 full;
 	__u32 reserved_too[13];
@@ -46,7 +47,7 @@ struct {
 	MAP_UINT(map_flags, BPF_F_MMAPABLE);
 } direct SECTION(".maps");
 
-/* As many as the loader says; a power of two. */
+/* The loader sets the number of slots, a power of two. */
 struct {
 	MAP_UINT(type, BPF_MAP_TYPE_ARRAY);
 	MAP_TYPE(key, __u32);
@@ -65,18 +66,19 @@ INLINE struct direct *direct_if_on(void)
 	return ring && *(volatile __u32 *)&ring->on ? ring : 0;
 }
 
-/* Copies the start of the frame into zeroes; what is shorter than an Ethernet header is refused. */
+/* Copies the start of the frame into zeroed memory; a frame shorter than an Ethernet header is refused. */
 INLINE long load_head(const struct __sk_buff *skb, __u64 words[HEAD_WORDS], __u32 len)
 {
 	__u8 *head = (__u8 *)words + HEAD_AT;
 
 	OWN_REGISTER(len);
-	/* Both bounds of one register: of a copy the verifiers of Linux before 6.4 would know neither. */
+	/* Both bounds are tested in one register: the verifiers of Linux before 6.4 would know neither bound of a
+	 * copy. */
 	if (len < ETH_LEN)
 		return -1;
 	if (len > HEAD_LEN)
 		len = HEAD_LEN;
-	/* In a test run the Ethernet header stands before the data; on a device both start together. */
+	/* In a test run the Ethernet header is in front of the data; on a device both start together. */
 	if (test_run)
 		return skb_load_bytes_relative(skb, 0, head, len, BPF_HDR_START_MAC);
 	return skb_load_bytes(skb, 0, head, len);
@@ -85,7 +87,7 @@ INLINE long load_head(const struct __sk_buff *skb, __u64 words[HEAD_WORDS], __u3
 INLINE verdict_t verdict_of(const struct __sk_buff *skb, struct frame *frame, __u64 head[HEAD_WORDS])
 {
 	frame->len = skb->len + (test_run ? ETH_LEN : 0);
-	frame->glued = skb->gso_segs > 1 || skb->gso_size > 0;
+	frame->coalesced = skb->gso_segs > 1 || skb->gso_size > 0;
 	if (skb->vlan_present) {
 		frame->vlan = skb->vlan_tci & 0xfff;
 		frame->service_tag = skb->vlan_proto != be16(VLAN);
@@ -95,7 +97,7 @@ INLINE verdict_t verdict_of(const struct __sk_buff *skb, struct frame *frame, __
 	return decide(frame);
 }
 
-/* The filter of the socket whose queue is given: of several sockets that share the frames, each has one. */
+/* The filter of the socket of this queue: if several sockets share the frames, each has its own. */
 INLINE int filter(struct __sk_buff *skb, __u32 queue)
 {
 	__u64 head[HEAD_WORDS] = {};
@@ -105,7 +107,7 @@ INLINE int filter(struct __sk_buff *skb, __u32 queue)
 	verdict_t verdict;
 	__u32 number;
 
-	/* The socket should ignore outgoing frames by itself; no claim is on them in any case. */
+	/* The socket should ignore outgoing frames by itself; they are never claimed in any case. */
 	if (!cpu || skb->pkt_type == PACKET_OUTGOING)
 		return 0;
 	if (!test_run && direct_if_on()) {
@@ -136,7 +138,7 @@ CALLED int filter_of(struct __sk_buff *skb, __u32 queue)
 	return filter(skb, queue);
 }
 
-/* A filter is not told whose it is, so each queue has a program of its own. As many as there can be workers. */
+/* A filter cannot tell for which socket it runs, so each queue has its own program; as many as there can be workers. */
 #define FILTER(queue)                                                            \
 	SECTION("socket") int twinpath_filter_##queue(struct __sk_buff *skb)     \
 	{                                                                        \
@@ -157,7 +159,7 @@ INLINE int is_noted(const struct __sk_buff *skb, const struct per_cpu *cpu, __u3
 	if (skb->len != len)
 		return 0;
 	OWN_REGISTER(len);
-	/* Nothing shorter is noted, which the verifier cannot know. */
+	/* No shorter frame is ever noted, which the verifier cannot know. */
 	if (len < ETH_LEN)
 		return 0;
 	if (len > HEAD_LEN)
@@ -170,11 +172,11 @@ INLINE int is_noted(const struct __sk_buff *skb, const struct per_cpu *cpu, __u3
 	return differs == 0;
 }
 
-/* Another CPU can take the same position first; each time one of them gets on. */
+/* Another CPU can take the same position first; in each attempt at least one CPU succeeds. */
 enum { CLAIM_ATTEMPTS = 16 };
 
 struct claimed_slot {
-	struct slot *slot; /* none if the ring is full */
+	struct slot *slot; /* null if the ring is full */
 	__u64 filled;	   /* its sequence once it holds the frame */
 };
 
@@ -191,17 +193,17 @@ INLINE struct claimed_slot claim_slot(struct direct *ring)
 		if (!slot)
 			return none;
 		__u64 sequence = *(volatile __u64 *)&slot->sequence;
-		/* Of the former lap: not filled yet, or not read yet. */
+		/* The slot is of the former lap: it is not filled yet, or not read yet. */
 		if (sequence < lap)
 			return none;
-		/* Otherwise others have moved the head since it was read. */
+		/* If this fails, other CPUs have moved the head since it was read. */
 		if (sequence == lap && __sync_val_compare_and_swap(&ring->head, head, head + 1) == head)
 			return (struct claimed_slot){ .slot = slot, .filled = lap + 1 };
 	}
 	return none;
 }
 
-/* The worker looks into its slots: a frame that is claimed goes there, past the packet socket. */
+/* While the worker reads the direct ring, a claimed frame goes there and not to the packet socket. */
 INLINE int take_direct(struct __sk_buff *skb, struct direct *ring, struct per_cpu *cpu)
 {
 	__u64 head[HEAD_WORDS] = {};
@@ -211,7 +213,7 @@ INLINE int take_direct(struct __sk_buff *skb, struct direct *ring, struct per_cp
 	struct slot *slot;
 	__u32 len = skb->len, number = verdict & 0xff;
 
-	/* The ring is for one worker, whose queue is the first. */
+	/* The ring is for a single worker, whose queue is the first one. */
 	if (number == CLAIMED && !may_hand_over(0))
 		number = WORKER_STUCK;
 	cpu->counters[number & (COUNTERS - 1)]++;
@@ -226,7 +228,7 @@ INLINE int take_direct(struct __sk_buff *skb, struct direct *ring, struct per_cp
 	slot->len = len;
 	slot->vlan = skb->vlan_present ? (__u16)skb->vlan_tci : VLAN_NONE;
 	OWN_REGISTER(len);
-	/* The verdict lets nothing longer or shorter pass, which the verifier cannot know. */
+	/* The verdict claims nothing longer or shorter, which the verifier cannot know. */
 	if (len < ETH_LEN || len > SLOT_DATA || skb_load_bytes(skb, 0, slot->bytes, len) != 0)
 		slot->len = 0;
 	/* With a barrier: the worker reads the slot after its sequence. */
@@ -262,8 +264,9 @@ SECTION("classifier") int twinpath_ingress(struct __sk_buff *skb)
 	return ingress(skb);
 }
 
-/* The same again, as the kernel takes a program only once per hook: to move to the front, one is attached there before the other
- * is taken off behind. While both are attached the first one has decided all that is claimed. */
+/* A second copy of the program, as the kernel attaches a program only once per hook: to move to the front, one copy
+ * is attached there before the other one is detached. While both are attached, the first one decides every claimed
+ * frame. */
 SECTION("classifier") int twinpath_ingress_again(struct __sk_buff *skb)
 {
 	return ingress(skb);

@@ -1,4 +1,4 @@
-/* One frame's verdict: pure/steer/src/verdict.rs in C, check by check and in the same order.
+/* The verdict on one frame: pure/steer/src/verdict.rs in C, check by check and in the same order.
  *
  * The including program defines HAS(frame, n): whether the first n bytes of the frame can be read. */
 #ifndef TWINPATH_VERDICT_H
@@ -18,10 +18,10 @@ struct frame {
 	__u32 generation;
 	__u16 vlan; /* host order, or VLAN_NONE */
 	__u8 service_tag;
-	__u8 glued;
+	__u8 coalesced;
 };
 
-/* A verdict: its number, and the claim's index above it. */
+/* A verdict: its number in the low byte, and the claim's index above it. */
 typedef __u32 verdict_t;
 #define CLAIMED_BY(claim_) (CLAIMED | (verdict_t)(claim_)->index << 8)
 
@@ -48,13 +48,13 @@ INLINE void copy_address(__u32 to[4], const struct frame *frame, __u32 at, int w
 	}
 }
 
-/* What every claim asks of a frame; 0 if nothing speaks against it. */
+/* The checks that every claim makes of a frame; 0 if all pass. */
 INLINE verdict_t check_frame(const struct frame *frame)
 {
 	const struct config *config = config_of(frame);
 
-	if (frame->glued)
-		return GLUED;
+	if (frame->coalesced)
+		return COALESCED;
 	if (frame->bytes[0] & 1)
 		return MULTICAST;
 	if (AT16(frame, 0) != config->mac[0] || AT16(frame, 2) != config->mac[1] || AT16(frame, 4) != config->mac[2])
@@ -83,20 +83,20 @@ INLINE verdict_t decide_other(const struct frame *frame, __u16 ethertype)
 	return wrong ? wrong : CLAIMED_BY(claim);
 }
 
-/* Where things stand in a packet; all but the length constant once inlined. */
+/* Offsets in a packet; all but the length are constant once inlined. */
 struct packet {
 	__u8 family;
 	__u8 protocol;
-	int words; /* of an address */
+	int words; /* words of an address */
 	__u32 source_at;
 	__u32 destination_at;
 	__u32 transport_at;
-	int transport_len; /* as the IP header says; negative if it lies */
+	int transport_len; /* from the IP header; negative if that is invalid */
 };
 
 enum { OPENING = 0x100, NOT_OPENING = 0x200 };
 
-/* OPENING, NOT_OPENING, or what is wrong with the lengths. */
+/* OPENING, NOT_OPENING, or the number of the check that failed. */
 INLINE verdict_t check_lengths(const struct frame *frame, const struct packet *packet)
 {
 	const __u32 at = packet->transport_at;
@@ -203,7 +203,7 @@ INLINE int own_address(const struct frame *frame, const struct packet *packet)
 	return map_lookup(&addresses, &key) != 0;
 }
 
-/* The plain claim on the packet's port. As it is the only claim there, it decides alone. */
+/* Decides by the plain claim on the packet's port, which is the only claim on it. */
 INLINE const struct plain *find_plain(const struct frame *frame, const struct packet *packet, __u32 port)
 {
 	const struct plain *plain = &state.plain[frame->generation & 1][port & 0xff];
@@ -318,7 +318,7 @@ INLINE int is_tag(__u16 ethertype)
 	return ethertype == be16(VLAN) || ethertype == be16(SERVICE_VLAN);
 }
 
-/* The tag, in the frame or beside it, is one that some claim may name. */
+/* Whether some claim may name the tag, which is in the frame or outside it. */
 INLINE int tag_may_be_named(const struct frame *frame)
 {
 	return !frame->service_tag && config_of(frame)->flags & HAS_VLANS;
@@ -328,7 +328,7 @@ INLINE verdict_t decide(struct frame *frame)
 {
 	__u16 ethertype;
 
-	/* Read once: the whole frame is decided by one generation. */
+	/* Read once, so that one generation decides the whole frame. */
 	frame->generation = *(volatile __u32 *)&state.active & 1;
 	if (!HAS(frame, ETH_LEN))
 		return TRUNCATED;

@@ -1,7 +1,7 @@
-/* AF_XDP: a claimed frame goes to the socket of its queue, the rest to the kernel.
+/* The XDP path: a claimed frame goes to the AF_XDP socket of its queue, all others to the kernel.
  *
- * XDP cannot see a VLAN tag that the device took out of the frame, nor that a sender's offload glued segments
- * together: the tag looks absent, the glued frame like one. Do not attach where either happens. */
+ * XDP sees neither a VLAN tag that the device removed from the frame, nor that segments were coalesced: the tag looks
+ * absent, the coalesced frame like a single one. Do not attach where either happens. */
 #include "kernel.h"
 
 #define HAS(frame, n) ((const void *)((frame)->bytes + (n)) <= (frame)->end)

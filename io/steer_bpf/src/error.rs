@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_the_verifiers_log_the_reason_is_told() {
+    fn the_reason_is_extracted_from_the_verifiers_log() {
         let log = "69: (85) call bpf_skb_load_bytes#26\nR4 unbounded memory access, use 'var &= const'\n\
                    verification time 268193 usec\nstack depth 168\nprocessed 3858 insns (limit 1000000)\n\n";
         assert_eq!(reason_in(log), Some("R4 unbounded memory access, use 'var &= const'"));

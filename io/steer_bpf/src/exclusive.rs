@@ -66,7 +66,7 @@ impl Exclusive {
 
     /// Starts redirecting frames within the kernel between the device and that interface, which must be in the same
     /// network namespace: a frame that arrives on the device arrives on the interface, a frame sent through the
-    /// interface leaves by the device. A GSO frame crosses whole; the kernel does the offloads that the device cannot
+    /// interface leaves by the device. A super-frame crosses whole; the kernel does the offloads that the device cannot
     /// (segmentation, checksums) before it leaves. Packet sockets on the device still see arriving frames. Frames
     /// sent past the queueing discipline (PACKET_QDISC_BYPASS) are not redirected.
     ///

@@ -159,7 +159,7 @@ pub(crate) struct Crossing {
     pub(crate) kernel: u32,
 }
 
-/// Counts of frames redirected within the kernel (`struct crossed` of bpf/bridge.c); a GSO frame counts once. `in`
+/// Counts of frames redirected within the kernel (`struct crossed` of bpf/bridge.c); a super-frame counts once. `in`
 /// counts frames that arrived on the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]

@@ -221,11 +221,11 @@ impl Steering {
             None => Kept::PutBack,
             Some(TcLink::Tcx { .. }) => match self.before_us(ifindex)? {
                 None => return Ok(Kept::First),
-                Some(neighbour) => Kept::Passed(neighbour),
+                Some(name) => Kept::Passed(name),
             },
             Some(TcLink::Clsact(filter)) => match filter.position().map_err(SteerError::Leftovers)? {
                 Position::First => return Ok(Kept::First),
-                Position::Behind(neighbour) => Kept::Passed(neighbour),
+                Position::Behind(name) => Kept::Passed(name),
                 Position::Gone => Kept::PutBack,
             },
         };

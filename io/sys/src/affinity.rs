@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_goes_where_it_is_put_and_says_where_it_could() {
+    fn a_thread_is_pinned_and_an_error_lists_the_allowed_cpus() {
         let allowed = allowed_cpus().unwrap();
         let last = *allowed.last().unwrap();
         std::thread::spawn(move || {

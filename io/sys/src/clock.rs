@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tick_is_that_of_some_hz() {
+    fn the_tick_corresponds_to_a_valid_hz() {
         // 100 to 1000; TICK_NSEC is rounded to the nanosecond.
         let hz = 1e9 / tick().as_nanos() as f64;
         assert!((99.0..1001.0).contains(&hz), "{hz}");

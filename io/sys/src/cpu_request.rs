@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_is_withdrawn_and_nothing_is_left_behind() {
+    fn a_request_is_withdrawn_and_nothing_is_left_behind() {
         let scene = Scene::new("held");
         let mut request = scene.open(2).unwrap();
         assert_eq!((scene.value(), scene.kept()), ("0".to_owned(), vec!["cpu3".to_owned()]));
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn others_are_left_alone_and_two_of_ours_do_not_meet() {
+    fn foreign_requests_stay_and_two_instances_exclude_each_other() {
         let scene = Scene::new("others");
         let first = scene.open(0).unwrap();
         assert!(matches!(scene.open(0), Err(CpuRequestError::Shared { cpu: 3, .. })));
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_dead_one_left_is_undone_unless_it_was_changed_since() {
+    fn a_dead_instances_request_is_undone_unless_changed_since() {
         let scene = Scene::new("dead");
         fs::create_dir_all(scene.0.join("kept")).unwrap();
         fs::write(scene.0.join("kept/cpu3"), "n/a").unwrap();
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_or_file_that_others_could_have_put_there_is_not_acted_upon() {
+    fn a_directory_or_file_that_others_can_write_is_not_used() {
         let scene = Scene::new("hostile");
         let (kept, victim) = (scene.0.join("kept"), scene.0.join("victim"));
         fs::create_dir_all(&kept).unwrap();
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_takes_it_and_a_dead_process_is_cleaned_up_after() {
+    fn the_kernel_accepts_a_request_and_a_dead_process_is_cleaned_up() {
         let kept = std::env::temp_dir().join(format!("twinpath-cpu-request-kernel-{}", std::process::id()));
         let cpu = *crate::affinity::allowed_cpus().unwrap().last().unwrap();
         let now = || fs::read_to_string(value_path(cpu)).unwrap();

@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn too_much_is_told() {
+    fn truncation_is_reported() {
         let (near, far) = UnixDatagram::pair().unwrap();
         let event = EventFd::new().unwrap();
         assert_eq!(send(&near, b"x", &[event.as_fd(); FDS_MAX + 1]), Err(Errno::INVAL));

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn another_user_can_neither_take_it_nor_stand_in_its_way() {
+    fn another_user_can_neither_take_nor_block_a_frame_claim() {
         if !twinpath_test_skip::root_or_skip() {
             return;
         }

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_hidden_from_a_thread_is_still_there_for_others() {
+    fn hidden_directories_stay_visible_to_other_threads() {
         if !twinpath_test_skip::root_or_skip() {
             return;
         }

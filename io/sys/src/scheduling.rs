@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_gets_what_it_asks_for_or_is_told_why_not() {
+    fn a_thread_gets_the_requested_priority_or_an_error_with_the_reason() {
         apart(|| match set_fifo(1) {
             Ok(()) => {
                 assert_eq!(now().0, libc::SCHED_FIFO);
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_control_group_with_less_than_all_have_is_what_counts() {
+    fn the_control_groups_budget_counts_if_it_is_smaller() {
         let group = Group::new("little").and_then(|group| {
             fs::write(group.0.join("cpu.rt_runtime_us"), "7000")?;
             Ok(group)

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_shares_out_connections_and_keeps_others_off() {
+    fn a_group_distributes_connections_and_nobody_else_can_join() {
         if !root_or_skip() {
             return;
         }

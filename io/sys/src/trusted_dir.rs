@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_others_could_write_is_refused_unless_a_sticky_one_will_do() {
+    fn a_directory_that_others_can_write_is_refused_unless_a_sticky_one_is_allowed() {
         let scene = Scene::new("mode");
         TrustedDir::open(&scene.0).unwrap();
         for mode in [0o720, 0o702, 0o777] {
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_or_file_of_somebody_else_is_refused() {
+    fn a_directory_or_file_of_another_user_is_refused() {
         if !twinpath_test_skip::root_or_skip() {
             return;
         }

@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_frame_is_out_once_and_comes_home() {
+    fn a_frame_is_taken_once_and_can_be_released() {
         let mut pool = Pool::new(2).expect("two frames");
         let mut first = pool.take().expect("one free");
         let second = pool.take().expect("another");
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_comes_home_whole() {
+    fn releasing_a_chain_releases_all_its_frames() {
         let mut pool = Pool::new(3).expect("three frames");
         let mut head = pool.take().expect("free");
         let mut middle = pool.take().expect("free");
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_refused_in_words() {
+    fn impossible_sizes_are_refused_with_a_message() {
         assert!(Pool::new(0).expect_err("nothing").to_string().contains("choose 1 to"));
         assert!(Pool::new(u32::MAX).is_err());
     }

@@ -180,7 +180,7 @@ mod tests {
 
         /// A peer that writes an invalid position can stop the ring but never corrupt it.
         #[test]
-        fn a_lying_peer_gets_nothing(at in any::<u32>(), lie in any::<u32>()) {
+        fn an_invalid_peer_position_yields_no_entries(at in any::<u32>(), lie in any::<u32>()) {
             let mut producer = ProducerCursor::new(8, at);
             prop_assert!(producer.free(8, || lie) <= 8);
             let mut consumer = ConsumerCursor::new(8, at);

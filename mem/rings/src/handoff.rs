@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn room_that_is_left_free_is_there_for_others() {
+    fn reserved_room_is_left_for_other_messages() {
         let (mut producer, mut consumer) = ring(4);
         assert_eq!((producer.push_leaving(2, 1), producer.push_leaving(2, 2)), (Ok(()), Ok(())));
         assert_eq!(producer.push_leaving(2, 3), Err(3));
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_in_the_ring_is_dropped_once() {
+    fn values_left_in_the_ring_are_dropped_once() {
         let value = std::sync::Arc::new(());
         let (mut producer, mut consumer) = ring(4);
         for _ in 0..3 {

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_sets_back_what_is_no_mark() {
+    fn a_look_clears_the_word_unless_it_is_marked() {
         let [pending, other] = two();
         other.word().store(7, Ordering::Relaxed);
         assert!(pending.may_take());
@@ -125,7 +125,7 @@ mod tests {
 
     /// The program sets the mark while the worker clears the word, again and again: the worker sees every mark.
     #[test]
-    fn no_mark_is_lost_to_a_look() {
+    fn clearing_the_word_never_loses_a_mark() {
         let [pending, _] = two();
         let marked = std::thread::scope(|scope| {
             let program = scope.spawn(|| {

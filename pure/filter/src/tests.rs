@@ -49,7 +49,7 @@ fn size_and_depth_are_bounded() {
 }
 
 #[test]
-fn no_text_and_no_frame_does_harm() {
+fn arbitrary_texts_and_frames_cause_no_panic() {
     let words = [
         "udp",
         "tcp",
@@ -101,7 +101,7 @@ fn no_text_and_no_frame_does_harm() {
 }
 
 #[test]
-fn nothing_wants_everything() {
+fn an_empty_filter_matches_everything() {
     assert!(read("").unwrap().is_everything() && read("  ").unwrap().wants(&[]));
     assert!(!read("not udp").unwrap().wants(&[]), "as in tcpdump: what ends early is not wanted");
 }

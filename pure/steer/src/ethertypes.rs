@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_host_lives_on_is_refused_by_name_and_the_rest_is_free() {
+    fn ethertypes_a_host_depends_on_are_refused_and_others_allowed() {
         assert!(RESERVED.is_sorted_by_key(|(number, ..)| *number));
         for (number, name) in [
             (0x0000, "a length"),

@@ -51,7 +51,7 @@ pub enum PassReason {
     /// The frame is longer than the receiver of claimed frames can hold.
     TooLong = 10,
     /// Several segments coalesced by an offload (GSO or GRO).
-    Glued = 11,
+    Coalesced = 11,
     /// A TCP segment that does not open a connection and belongs to no claimed one.
     TcpNotOpening = 12,
     /// The sender is not on the claim's allow-list.
@@ -71,7 +71,7 @@ impl PassReason {
         Self::Truncated,
         Self::BadLength,
         Self::TooLong,
-        Self::Glued,
+        Self::Coalesced,
         Self::TcpNotOpening,
         Self::SourceNotAllowed,
     ];
@@ -90,7 +90,7 @@ impl PassReason {
             Self::Truncated => "truncated",
             Self::BadLength => "bad_length",
             Self::TooLong => "too_long",
-            Self::Glued => "glued",
+            Self::Coalesced => "coalesced",
             Self::TcpNotOpening => "tcp_not_opening",
             Self::SourceNotAllowed => "source_not_allowed",
         }
@@ -144,7 +144,7 @@ fn decide(frame: &[u8], context: &Context, table: &Table) -> Result<u16, PassRea
         ethertype = inner;
         ip_at += eth::TAG_LEN;
     }
-    let frame = Frame { bytes: frame, tag, ip_at, glued: context.segments > 1 };
+    let frame = Frame { bytes: frame, tag, ip_at, coalesced: context.segments > 1 };
     let names_vlans = table.claims().iter().any(|claim| claim.vlan.is_some());
     if tag.is_some_and(|tag| tag.protocol != EtherType::VLAN || !names_vlans) {
         return Err(PassReason::VlanTag);
@@ -161,7 +161,7 @@ struct Frame<'a> {
     bytes: &'a [u8],
     tag: Option<Tag>,
     ip_at: usize,
-    glued: bool,
+    coalesced: bool,
 }
 
 impl Frame<'_> {
@@ -179,8 +179,8 @@ impl Frame<'_> {
 
     /// The checks that every claim makes, whatever the frame carries.
     fn check_frame(&self, table: &Table) -> Result<(), PassReason> {
-        if self.glued {
-            return Err(PassReason::Glued);
+        if self.coalesced {
+            return Err(PassReason::Coalesced);
         }
         let destination = Mac(*self.bytes.first_chunk().ok_or(PassReason::Truncated)?);
         if destination.is_group() {

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn it_agrees_with_a_map_whatever_is_set_and_however_time_goes() {
+    fn the_wheel_agrees_with_a_map_for_any_deadlines_and_times() {
         for seed in 1..=20 {
             let mut seed = Seed(seed);
             let (mut wheel, mut model) = (Wheel::new(), BTreeMap::new());
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn following_what_it_says_is_exact_and_takes_a_few_steps() {
+    fn polling_at_the_returned_times_is_exact_and_takes_few_steps() {
         let mut wheel = Wheel::new();
         for (number, seconds) in [(0, 600), (1, 30), (2, 86_400 * 365)] {
             wheel.set(number, Instant::from_nanos(seconds * 1_000_000_000));

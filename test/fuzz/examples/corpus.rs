@@ -10,7 +10,7 @@ use std::path::Path;
 use twinpath_config::EXAMPLE;
 use twinpath_test_fuzz::seed;
 
-/// Edits that reach past the first check: none, a cut, and one field each of Ethernet, IP and UDP.
+/// Edits that reach beyond the first check: none, a truncation, and one field each of Ethernet, IP and UDP.
 const EDITS: [&[u8]; 8] = [
     &[],
     &[0x80, 20, 0],
@@ -34,7 +34,7 @@ fn write(target: &str, inputs: impl IntoIterator<Item = Vec<u8>>) -> io::Result<
 
 fn main() -> io::Result<()> {
     let frames = seed::frames();
-    // UDP over both families, tagged both ways, and TCP: the rest differs only in what is damaged anyway.
+    // UDP over both families, tagged in both forms, and TCP; other frames would take the same branches.
     let damaged: Vec<Vec<u8>> = [0_u8, 1, 2, 3, 6]
         .into_iter()
         .flat_map(|frame| EDITS.map(|edits| [&[frame], edits].concat()))
@@ -42,7 +42,7 @@ fn main() -> io::Result<()> {
     let hinted = |hint: u8, inputs: &[Vec<u8>]| -> Vec<Vec<u8>> {
         inputs.iter().map(|input| [&[hint], input.as_slice()].concat()).collect()
     };
-    // A tag beside the frame; glued segments.
+    // A tag outside the frame; coalesced segments.
     let beside = [hinted(0, &frames), hinted(1, &frames[..1]), hinted(4, &frames[..1])].concat();
     write("wire__frames", frames.clone())?;
     write("wire__damaged_frames", damaged.clone())?;
@@ -87,7 +87,7 @@ fn main() -> io::Result<()> {
     let lists = ["", "0", "0,2-3", "3-1", "0-4294967295", "0-63,0-63,0-63", "1,,2", " 1 - 2 "];
     write("config__cpu_lists", lists.map(Into::into))?;
     write("load__replies", [vec![], vec![0; 7], vec![0; 27], vec![0xff; 28], vec![1; 200]])?;
-    // Right, right again, one bit wrong, cut, and the others.
+    // A right reply, the same again, one with a wrong bit, a truncated one, and the others.
     let replies: [&[u8]; 3] =
         [&[0, 0, 0, 0, 0, 0, 0, 0], &[1, 0, 3, 1, 1, 0x80, 8, 0], &[3, 0, 26, 0x80, 2, 0, 0, 0, 3, 0, 0, 0]];
     write("load__damaged_replies", replies.map(<[u8]>::to_vec))?;
@@ -104,7 +104,7 @@ fn rpc() -> io::Result<()> {
         stream(1, &records),
         stream(3, &fragments),
         stream(255, &fragments),
-        // Too many fragments, a record too large, one of no bytes, one that has not come.
+        // Too many fragments, a record that is too large, an empty one, an incomplete one.
         stream(2, &[&records[..44], &endless].concat()),
         stream(4, &[0x80, 0, 2, 0x59]),
         stream(4, &[0x80, 0, 0, 0]),
@@ -112,7 +112,8 @@ fn rpc() -> io::Result<()> {
         Vec::new(),
     ];
     write("rpc__streams", streams)?;
-    // Calls in one to four fragments; an edit of nothing, a cut, and fields: a mark, the type, RPC's version, the program.
+    // Calls in one to four fragments. The edits: none, a truncation, and single fields: a mark, the message type, the
+    // RPC version, the program.
     let damaged: [&[u8]; 6] = [
         &[1, 0, 0, 0, 0, 0x41, 0, 0, 0, 0x82, 0, 0, 0, 0xc3, 0, 0, 0],
         &[7, 1, 0x80, 20, 0, 0, 0, 0, 0],
@@ -131,7 +132,7 @@ fn rpc() -> io::Result<()> {
         .flat_map(|args| [0, 1, 2, 24, 25, 26, 27, 28, 29].map(|procedure| [&[procedure], args].concat()));
     let lies = [[1, 0xff, 0xff, 0xff, 0xff], [1, 0, 0, 0, 64], [24, 0, 0, 4, 1]].map(|lie| lie.to_vec());
     write("rpc__arguments", arguments.chain(lies))?;
-    // Success with nothing and with a status, the refusals, what no server says.
+    // Success without results and with a status, the refusals, and messages that no server sends.
     let words = |words: &[u32]| words.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<u8>>();
     let attributes = [&words(&[9, 1, 0, 0, 0, 0, 0, 1])[..], &[0; 80]].concat();
     let replies = [

@@ -1,4 +1,4 @@
-//! Requests on the command socket: what was understood is what was asked.
+//! Fuzzes requests on the command socket: a request that is accepted reads back as it was written.
 
 use twinpath_command::{Request, Topic};
 
@@ -19,7 +19,7 @@ fn lines() {
     fuzz!("command__lines", check);
 }
 
-/// Pieces that requests are made of, in every order.
+/// Parts of requests, combined in every order.
 const PIECES: [&str; 16] = [
     "{",
     "}",

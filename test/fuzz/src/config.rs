@@ -1,4 +1,4 @@
-//! Configuration files: a mistake has a line, and what was understood is what was written.
+//! Fuzzes configuration files: an error names a line, and a file that is accepted reads back as it was written.
 
 use std::path::Path;
 
@@ -37,7 +37,7 @@ fn texts() {
     fuzz!("config__texts", |input: &[u8]| check(&String::from_utf8_lossy(input)));
 }
 
-/// Values that a key may be given, some of them right somewhere.
+/// Values for the keys; each is valid for some key.
 const VALUES: [&str; 16] = [
     "0",
     "1",
@@ -57,7 +57,7 @@ const VALUES: [&str; 16] = [
     "\"",
 ];
 
-/// The example with, for each three bytes, one line that is taken out, doubled, or given another value.
+/// The example file; for each three bytes of input one line is removed, duplicated, or given another value.
 #[test]
 fn damaged_examples() {
     fuzz!("config__damaged_examples", |input: &[u8]| {

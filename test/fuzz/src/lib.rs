@@ -1,7 +1,7 @@
-//! Every parser against a committed corpus and a bounded number of random inputs.
+//! Runs every parser on a committed corpus and a bounded number of random inputs.
 //!
-//! Each module is one parser's fuzz targets, as ordinary tests on stable Rust; `docs/testing.md` says how to look
-//! for longer. [`seed`] makes valid inputs, which targets then damage: pure noise rarely gets past the first check.
+//! Each module has one parser's fuzz targets, as ordinary tests on stable Rust; `docs/testing.md` says how to fuzz
+//! for longer. [`seed`] makes valid inputs, which targets then corrupt: random bytes rarely pass the first check.
 
 pub mod seed;
 
@@ -18,7 +18,7 @@ mod steer;
 #[cfg(test)]
 mod wire;
 
-/// Random inputs per target, after its corpus. `BOLERO_RANDOM_ITERATIONS` asks for more.
+/// Random inputs per target, after its corpus. `BOLERO_RANDOM_ITERATIONS` sets another number.
 #[cfg(test)]
 const ITERATIONS: usize = 10_000;
 
@@ -28,8 +28,8 @@ const INPUT_LEN_MAX: usize = 2048;
 
 /// Runs `check` on the inputs of `corpus` (`<module>__<target>`) and on random ones.
 ///
-/// bolero finds the corpus by the place and name of the test that calls it, and says nothing if there is none, so
-/// that is checked here.
+/// bolero finds the corpus by the file and name of the test that calls it, and reports no error if there is none, so
+/// this macro checks that it exists.
 #[cfg(test)]
 macro_rules! fuzz {
     ($corpus:literal, $check:expr) => {{

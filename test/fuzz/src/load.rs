@@ -1,13 +1,13 @@
-//! Replies to the load generator: only the exact bytes of an open request are an answer.
+//! Fuzzes replies to the load generator: only the exact bytes of an outstanding request are an answer.
 
-use twinpath_load::{Answer, Asked, Calls, Codec, Cut, Echo, Framing, Limit, Load, LoadConfig, Reply};
+use twinpath_load::{Answer, Calls, Codec, Cut, Echo, Framing, Limit, Load, LoadConfig, NfsProcedure, Reply};
 use twinpath_rpc::client::{Auth, Reply as RpcReply};
 use twinpath_rpc::record::{RecordLimits, RecordReader, mark};
 use twinpath_time::{Duration, Instant};
 
 use crate::{fuzz, seed};
 
-/// Odd, so that the last word of the pattern is cut.
+/// Odd, so that the last word of the pattern is truncated.
 const PAYLOAD_LEN: usize = 27;
 const REQUESTS: u32 = 4;
 
@@ -32,7 +32,7 @@ fn load_in_flight() -> (Load, Vec<Vec<u8>>) {
     (load, requests)
 }
 
-/// Hands in `replies` and holds each verdict, and the sums, to what was sent.
+/// Passes `replies` in and checks each result, and the sums, against what was sent.
 fn check(replies: impl Iterator<Item = Vec<u8>>) {
     let (mut load, requests) = load_in_flight();
     let mut answered = vec![false; requests.len()];
@@ -58,10 +58,10 @@ fn replies() {
     fuzz!("load__replies", |input: &[u8]| check(input.chunks(PAYLOAD_LEN).map(<[u8]>::to_vec)));
 }
 
-/// Cuts a stream as a client does, and holds each record, and what is read in it, to what the server's reader and a plain
-/// look at the message say.
+/// Cuts a stream as a client does, and compares each record and its result with the server's reader and a simple
+/// decoder.
 fn check_stream(mut stream: &[u8]) {
-    let mut calls = Calls::new(&Asked::Null, Auth::none(), Framing::Record { fragments: 1 }, 7);
+    let mut calls = Calls::new(&NfsProcedure::Null, Auth::none(), Framing::Record { fragments: 1 }, 7);
     let limits = RecordLimits { record_bytes: 4096, fragments: 64 };
     loop {
         let len = match calls.cut(stream) {
@@ -94,7 +94,7 @@ fn rpc_streams() {
     fuzz!("load__rpc_streams", check_stream);
 }
 
-/// Three right replies, in one fragment, in three and in two, with edits.
+/// Three right replies, in one, three and two fragments, with edits.
 #[test]
 fn damaged_rpc_streams() {
     fuzz!("load__damaged_rpc_streams", |input: &[u8]| {
@@ -111,7 +111,7 @@ fn damaged_rpc_streams() {
     });
 }
 
-/// Four bytes a reply: which request, and one edit of it; an edit of nothing leaves the reply right.
+/// Four bytes per reply: its request and one edit; an edit that changes nothing leaves the reply right.
 #[test]
 fn damaged_replies() {
     fuzz!("load__damaged_replies", |input: &[u8]| {

@@ -1,4 +1,5 @@
-//! ONC RPC: how bytes are cut shows in nothing, and whatever comes gets an answer that a client can read, or none.
+//! Fuzzes ONC RPC: how a stream is divided changes nothing, and any input gets an answer that a client can decode, or
+//! none.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use twinpath_time::{Duration, Instant};
 use crate::{fuzz, seed};
 
 const LIMITS: RecordLimits = RecordLimits { record_bytes: 600, fragments: 5 };
-/// What a connection's output holds: a few replies.
+/// Room in a connection's output: a few replies, bytes.
 const OUTPUT_MAX: usize = 300;
 
 fn peer() -> SocketAddr {
@@ -32,7 +33,7 @@ fn server() -> Server {
     Server::new(programs, duplicates, 7).expect("two programs of different numbers")
 }
 
-/// The records of a stream that comes in pieces of so many bytes, and what ends it.
+/// The records of a stream that arrives in pieces of that length, and what ends it.
 fn records(stream: &[u8], piece: usize) -> (Vec<Vec<u8>>, Option<RecordError>) {
     let mut reader = RecordReader::new(LIMITS);
     let mut records = Vec::new();
@@ -48,7 +49,7 @@ fn records(stream: &[u8], piece: usize) -> (Vec<Vec<u8>>, Option<RecordError>) {
     (records, None)
 }
 
-/// What a connection is answered, and how it ends, if its bytes come in such pieces and replies are taken each time.
+/// The answers on a connection, and how it ends, if its bytes arrive in such pieces and replies are sent each time.
 fn served(stream: &[u8], piece: usize) -> (Vec<u8>, Next) {
     let mut service = RpcService::new(server(), LIMITS);
     let mut connection = service.accept(Instant::ZERO, peer()).expect("nobody is refused");
@@ -90,14 +91,14 @@ fn check_stream(stream: &[u8], piece: usize) {
         Some(RecordError::TooManyFragments { .. }) => Next::Refuse(Reason::TooManyFragments),
         None => Next::Keep,
     };
-    // A record that is no call ends the stream before what breaks a limit.
+    // A record that is no call ends the stream before a record that exceeds a limit.
     assert!(end == reason || end == Next::Refuse(Reason::RpcHeader), "{end:?}, not {reason:?}");
     if end == reason {
         assert_eq!(replies.len(), whole.0.len(), "each call has a reply");
     }
 }
 
-/// The length of pieces, then a stream.
+/// The first byte of the input is the length of pieces, the others are the stream.
 #[test]
 fn streams() {
     fuzz!("rpc__streams", |input: &[u8]| {
@@ -106,7 +107,7 @@ fn streams() {
     });
 }
 
-/// The length of pieces, then four bytes a call: which, in how many fragments, and one edit of it.
+/// The first byte is the length of pieces, then four bytes per call: its kind, its number of fragments, and one edit.
 #[test]
 fn damaged_streams() {
     fuzz!("rpc__damaged_streams", |input: &[u8]| {
@@ -123,13 +124,14 @@ fn damaged_streams() {
     });
 }
 
-/// What follows a record mark, if that is what it begins with.
+/// The bytes after the record mark, if the message begins with one.
 fn without_mark(bytes: &[u8]) -> Option<&[u8]> {
     let (first, rest) = bytes.split_first_chunk::<4>()?;
     (u32::from_be_bytes(*first) == 1 << 31 | rest.len() as u32).then_some(rest)
 }
 
-/// A call with a record mark is answered as without, with one; and no call of this version without a mark is taken for one with it.
+/// A call with a record mark gets the same answer as without, with a mark; and no call of this RPC version without a
+/// mark is taken for one with a mark.
 fn check_mark(message: &[u8]) {
     let marked = [&(1 << 31 | message.len() as u32).to_be_bytes()[..], message].concat();
     let word = |at: usize| Some(u32::from_be_bytes(*message.get(4 * at..)?.first_chunk()?));
@@ -145,11 +147,11 @@ fn check_mark(message: &[u8]) {
     }
 }
 
-/// The results of a datagram, or why it was refused; `None` if it is no call.
+/// The results for a datagram, or the refusal; `None` if it is no call.
 fn outcome(message: &[u8]) -> Option<Result<Vec<u8>, Refusal>> {
     check_mark(message);
     let mut server = server();
-    // A call without a mark has the version of RPC where one with it has its type.
+    // In a call without a mark the RPC version is in the place of the message type of a call with one.
     let has_mark = message.get(8..16) == Some(&[0, 0, 0, 0, 0, 0, 0, 2]);
     let marked = without_mark(message).filter(|_| has_mark);
     match server.datagram(Instant::ZERO, peer(), message) {
@@ -172,7 +174,7 @@ fn calls() {
     fuzz!("rpc__calls", |message: &[u8]| drop(outcome(message)));
 }
 
-/// Which call, then edits of it.
+/// The first byte selects a call, the others are edits.
 #[test]
 fn damaged_calls() {
     fuzz!("rpc__damaged_calls", |input: &[u8]| {
@@ -184,15 +186,15 @@ fn damaged_calls() {
     });
 }
 
-/// Whether the library reads the arguments of GETATTR to their end. It takes memory of the length said before it looks, so
-/// a length that no handle has is not shown to it.
+/// Whether the library decodes the arguments of GETATTR to their end. It allocates the announced length before it
+/// checks it, so it is not given a length that no handle has.
 fn is_getattr(args: &[u8]) -> bool {
     let length = args.first_chunk::<4>().map_or(u32::MAX, |length| u32::from_be_bytes(*length));
     let mut rest = args;
     length as usize <= nfs3::NFS3_FHSIZE && GETATTR3args::unpack(&mut rest).is_ok() && rest.is_empty()
 }
 
-/// A procedure, then its arguments.
+/// The first byte selects a procedure, the others are its arguments.
 #[test]
 fn arguments() {
     fuzz!("rpc__arguments", |input: &[u8]| {
@@ -215,7 +217,7 @@ fn arguments() {
     });
 }
 
-/// What a client makes of bytes: an answer, or a name for what is wrong.
+/// A client takes any bytes for an answer or for a named error.
 #[test]
 fn replies() {
     fuzz!("rpc__replies", |message: &[u8]| {
@@ -223,7 +225,7 @@ fn replies() {
         assert_eq!(reply.xid.to_be_bytes(), message[..4]);
         if let Ok(results) = reply.outcome {
             assert_eq!(reply.verify_null().is_ok(), results.is_empty());
-            // A fixed length decides what is too long, and what too short.
+            // The length is fixed, so any other one is an error.
             assert!(reply.verify_getattr().is_err() || results.len() == 88);
             let _ = root_handle(results);
         }

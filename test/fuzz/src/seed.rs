@@ -1,4 +1,4 @@
-//! Valid inputs, and ways to damage them.
+//! Valid inputs, and functions that corrupt them.
 
 use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -9,18 +9,18 @@ use twinpath_rpc::record::mark;
 use twinpath_wire::udp_frame::{UdpFrameRepr, write_headers};
 use twinpath_wire::{EtherType, Mac, Protocol, Tag, eth, ipv4};
 
-/// The host that receives.
+/// MAC address of the receiving host.
 pub const OWN_MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);
-/// Its address.
+/// Its IPv4 address.
 pub const OWN_V4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
-/// Its other address.
+/// Its IPv6 address.
 pub const OWN_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
 /// The port that is claimed, for UDP and TCP.
 pub const PORT: u16 = 7;
-/// The VLAN on which [`PORT`] is claimed for UDP, too.
+/// The VLAN on which [`PORT`] is also claimed for UDP.
 pub const VLAN: u16 = 100;
 
-/// One frame of each kind that a steering decision tells apart, all but one of them well formed.
+/// One frame of each kind that the verdict distinguishes, all but one of them well formed.
 #[must_use]
 pub fn frames() -> Vec<Vec<u8>> {
     let v4 = (SocketAddr::from(([192, 0, 2, 9], 40000)), SocketAddr::from((OWN_V4, PORT)));
@@ -58,12 +58,12 @@ fn udp((source, destination): (SocketAddr, SocketAddr), tag: Option<Tag>, payloa
     frame
 }
 
-/// A TCP segment that opens a connection to [`PORT`]; its checksum is left to hardware, as a veth hands it over.
+/// A TCP segment that opens a connection to [`PORT`]; its checksum is left to hardware, as on a veth.
 fn tcp_syn() -> Vec<u8> {
     let mut segment = [0; 20];
     segment[..2].copy_from_slice(&40000_u16.to_be_bytes());
     segment[2..4].copy_from_slice(&PORT.to_be_bytes());
-    // Five words of header; SYN.
+    // A header of five words; SYN.
     segment[12] = 5 << 4;
     segment[13] = 2;
     let repr = ipv4::Repr {
@@ -88,8 +88,8 @@ fn eth_header(ethertype: EtherType, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Damages `bytes` by `edits`, three bytes each: a place (big-endian) and what to XOR there. A place from 0x8000 on
-/// cuts the bytes off instead, so that random edits reach every header and every truncation.
+/// Corrupts `bytes` by `edits`, three bytes each: an offset (big-endian) and the value to XOR there. An offset of
+/// 0x8000 or more truncates instead, so that random edits reach every header and every truncation.
 pub fn damage(bytes: &mut Vec<u8>, edits: &[u8]) {
     for edit in edits.as_chunks::<3>().0 {
         let place = usize::from(u16::from_be_bytes([edit[0], edit[1]]));
@@ -98,14 +98,14 @@ pub fn damage(bytes: &mut Vec<u8>, edits: &[u8]) {
         } else if place >= 0x8000 {
             bytes.truncate((place - 0x8000) % (bytes.len() + 1));
         } else {
-            // Headers are where the decisions are.
+            // The decisions depend on the headers.
             let reach = bytes.len().min(80);
             bytes[place % reach] ^= edit[2];
         }
     }
 }
 
-/// The frame that an input names by its first byte, damaged by the rest of it.
+/// The frame selected by the first byte of an input, corrupted by the others.
 #[must_use]
 pub fn damaged_frame(input: &[u8]) -> Vec<u8> {
     let frames = frames();
@@ -115,7 +115,7 @@ pub fn damaged_frame(input: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// The program and procedure that a byte stands for: all of NFS, all of MOUNT, and one beyond each.
+/// The program and procedure selected by a byte: all of NFS, all of MOUNT, and one beyond each.
 #[must_use]
 pub fn procedure(number: u8) -> (u32, u32) {
     match u32::from(number) % 30 {
@@ -132,7 +132,7 @@ pub fn call(program: u32, procedure: u32, args: &[u8]) -> Vec<u8> {
     message
 }
 
-/// One call of each kind that the server tells apart, all but the last three to be answered with results.
+/// One call of each kind that the server distinguishes; all but the last three are answered with results.
 #[must_use]
 pub fn calls() -> Vec<Vec<u8>> {
     let sys = Auth::sys("client", 1000, 100, &[4, 24]).expect("within limits");

@@ -1,4 +1,5 @@
-//! The verdict: what it claims is whole, for us, and named by the claim; anything else is the kernel's.
+//! Fuzzes the verdict: a claimed frame is complete, for this host, and matches its claim; any other passes to the
+//! kernel.
 
 use twinpath_steer::{Claim, ClaimKind, Context, Table, Verdict, corpus, verdict};
 use twinpath_wire::{ChecksumTrust, EtherType, FlowKey, ParseError, Protocol, Tag, eth, udp_frame};
@@ -7,7 +8,7 @@ use crate::{fuzz, seed};
 
 const FRAME_LEN_MAX: u32 = 1518;
 
-/// Claims of every kind on what [`seed::frames`] holds.
+/// Claims of every kind on the frames of [`seed::frames`].
 fn table() -> Table {
     let mut table = Table::new(seed::OWN_MAC, FRAME_LEN_MAX).expect("a unicast address");
     for address in [seed::OWN_V4.into(), seed::OWN_V6.into()] {
@@ -28,13 +29,13 @@ fn table() -> Table {
     table
 }
 
-/// What the kernel would know of a frame beside its bytes.
+/// What the kernel knows of a frame besides its bytes.
 fn context(hint: u8) -> Context {
     let tag = (hint & 1 != 0).then_some(Tag { protocol: EtherType::VLAN, control: seed::VLAN });
     Context { tag, segments: u32::from(hint >> 1 & 3) }
 }
 
-/// What holds of every verdict.
+/// Checks the invariants of every verdict.
 fn check(frame: &[u8], context: &Context, table: &Table) {
     let found = verdict(frame, context, table);
     assert_eq!(found, verdict(frame, context, table), "a function of its arguments");
@@ -44,7 +45,7 @@ fn check(frame: &[u8], context: &Context, table: &Table) {
     let claim = &table.claims()[usize::from(index)];
     let eth = eth::Frame::parse(frame).expect("what is claimed has a whole header");
     assert_eq!(eth.destination(), table.mac());
-    assert!(context.segments <= 1, "glued segments are the kernel's");
+    assert!(context.segments <= 1, "coalesced segments are the kernel's");
     assert!(frame.len() <= table.frame_len_max() as usize);
     assert_eq!(claim.vlan, context.tag.or(eth.tag()).map(Tag::id), "the claim names the frame's VLAN");
     let ClaimKind::Port { protocol: Protocol::Udp, port, .. } = claim.kind else { return };
@@ -57,7 +58,7 @@ fn check(frame: &[u8], context: &Context, table: &Table) {
                 claim.sources.is_empty() || claim.sources.iter().any(|prefix| prefix.contains(source));
             assert!(allowed, "{source} is not on the claim's list");
         }
-        // The verdict leaves sums to whoever receives the frame.
+        // The verdict does not check checksums; the receiver does.
         Err(error) => assert_eq!(error, ParseError::IpHeaderChecksum, "what is claimed can be read"),
     }
 }
@@ -80,7 +81,7 @@ fn damaged_frames() {
     });
 }
 
-/// A case of the steering corpus, named by two bytes, with the rest of the input as damage.
+/// A case of the steering corpus, selected by two bytes and corrupted by the others.
 #[test]
 fn damaged_cases() {
     let corpus = corpus::all().expect("the steering corpus can be read");

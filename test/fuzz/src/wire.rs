@@ -1,4 +1,4 @@
-//! Headers: no bytes panic, and what is read is what was meant.
+//! Fuzzes header parsing: no bytes cause a panic, and a header that is parsed and written again is the same.
 
 use twinpath_wire::checksum::Sum;
 use twinpath_wire::udp_frame::{self, UdpFrame, UdpFrameRepr};
@@ -8,7 +8,7 @@ use crate::{fuzz, seed};
 
 const TRUSTS: [ChecksumTrust; 2] = [ChecksumTrust::Verify, ChecksumTrust::AcceptPartial];
 
-/// Every accessor of every view that the bytes allow.
+/// Calls every accessor of every view that the bytes allow.
 fn walk(frame: &[u8]) {
     let Ok(eth) = eth::Frame::parse(frame) else { return };
     assert_eq!(eth.header_len() + eth.payload().len(), frame.len());
@@ -45,7 +45,7 @@ fn walk_transport(ip_payload: &[u8], pseudo: impl Fn(u16) -> Sum) {
     }
 }
 
-/// What was read, written again, reads the same.
+/// Writes a parsed frame and parses it again.
 fn same_when_written_again(frame: &[u8], read: &UdpFrame) {
     let repr = UdpFrameRepr {
         source_mac: read.source_mac,

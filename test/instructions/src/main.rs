@@ -1,5 +1,5 @@
-//! Serves one case of call over and over, for counting instructions: `cargo run -p xtask -- instructions` runs it under
-//! valgrind with two counts of calls and takes the difference.
+//! Serves one kind of call repeatedly, for counting instructions: `cargo run -p xtask -- instructions` runs it under
+//! valgrind with two numbers of calls and takes the difference.
 //!
 //! `twinpath-test-instructions CASE CALLS`; without arguments it lists the cases.
 
@@ -17,22 +17,22 @@ use twinpath_rpc::{DuplicateLimits, Program, RpcService, Server};
 use twinpath_service::{Answer, Datagram, Duration, Instant, Output, Service};
 use twinpath_stack::reply_limit::ReplyLimit;
 
-/// What one connection's output may hold; more than any reply.
+/// Room in a connection's output: more than any reply, bytes.
 const OUTPUT_MAX: usize = 65_536;
 
-/// How a call comes.
+/// How a call arrives.
 #[derive(Clone, Copy)]
 enum By {
     Datagram,
-    /// In so many fragments.
+    /// As a record of so many fragments.
     Record(usize),
-    /// With so many others in one read.
+    /// In one read with so many records.
     Records(u64),
-    /// Not at all: what a reply by UDP adds where its rate is limited.
+    /// Not at all: measures what the rate limit adds to a reply over UDP.
     ReplyLimit,
 }
 
-/// A name, the procedure, whether the caller says who it is, and how it comes.
+/// Name of the case, the procedure, whether the call has an AUTH_SYS credential, and how it arrives.
 type Case = (&'static str, u32, bool, By);
 
 const CASES: [Case; 8] = [
@@ -86,7 +86,7 @@ fn peer() -> SocketAddr {
     SocketAddr::from(([192, 0, 2, 1], 900))
 }
 
-/// So many records per read: one, as a client sends them that waits for each reply, or more.
+/// Serves so many records per read: one, as from a client that waits for each reply, or more.
 fn serve_records(call: &Call<'_>, fragments: usize, each: u64, reads: u64) {
     let (mut service, mut stream, mut out) = (service(), Vec::new(), Vec::with_capacity(OUTPUT_MAX));
     (0..each).for_each(|_| call.write_record(fragments, &mut stream));
@@ -113,7 +113,7 @@ fn serve_datagrams(call: &Call<'_>, calls: u64) {
     let len = call.write_to(&mut buffer).expect("a call is short");
     let request = buffer;
     for _ in 0..calls {
-        // The reply is built where the request was.
+        // The reply is built over the request.
         buffer[..len].copy_from_slice(&request[..len]);
         let mut datagram = Datagram::new(Instant::ZERO, peer(), peer(), black_box(&mut buffer), len);
         let answer = service.datagram(&mut datagram);

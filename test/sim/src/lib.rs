@@ -1,3 +1,4 @@
-//! A seeded network: our own engines over ports that lose, double, reorder, corrupt and cut, with time as a number.
+//! A simulated network from a seed: our engines over ports that lose, duplicate, reorder, corrupt and truncate
+//! frames, with time as a number.
 //!
-//! There is nothing to import here; the simulation is in `tests/`. A failure names its seed, and the seed repeats it exactly.
+//! This library is empty; the simulation is in `tests/`. A failure names its seed, which repeats it exactly.

@@ -1,24 +1,24 @@
-//! How a test says that it cannot run here.
+//! Records that a test cannot run here, and why.
 //!
-//! libtest has no word for "skipped": such a test returns early and counts as passed. [`skip`] therefore leaves a
-//! line in the file that `make test` names, and the summary tells it with its reason. With
+//! libtest has no notion of a skipped test: such a test returns early and counts as passed. [`skip`] therefore writes
+//! a line to the file that `make test` names, and the test summary reports it with its reason. With
 //! `TWINPATH_REQUIRE_ROOT_TESTS=1`, as in `.ci/run`, it panics instead. Only tests depend on this crate.
 
 use std::fmt::Display;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 
-/// What the device tests use, as bits of `CapEff` (`linux/capability.h`): CAP_NET_ADMIN, CAP_NET_RAW,
+/// The capabilities that device tests need, as bits of `CapEff` (`linux/capability.h`): CAP_NET_ADMIN, CAP_NET_RAW,
 /// CAP_SYS_ADMIN.
 const NEEDED: [(u32, &str); 3] = [(12, "CAP_NET_ADMIN"), (13, "CAP_NET_RAW"), (21, "CAP_SYS_ADMIN")];
 
-/// Records that the calling test was skipped, and why. The test returns after it.
+/// Records that the calling test is skipped, and why. The test must return after it.
 ///
 /// # Panics
-/// Where every test has to run (`TWINPATH_REQUIRE_ROOT_TESTS=1`), and where the log cannot be written.
+/// If every test has to run (`TWINPATH_REQUIRE_ROOT_TESTS=1`), or the log cannot be written.
 pub fn skip(reason: impl Display) {
     let thread = std::thread::current();
-    // libtest names a test's thread after the test, and cargo tells which crate is tested.
+    // libtest names a test's thread after the test, and cargo sets the name of the tested crate.
     let package = std::env::var("CARGO_PKG_NAME").unwrap_or_default();
     let line = entry(&package, thread.name().unwrap_or("a test"), &reason.to_string());
     assert!(
@@ -28,18 +28,18 @@ pub fn skip(reason: impl Display) {
     eprint!("{line}");
     if let Some(log) = std::env::var_os("TWINPATH_SKIP_LOG") {
         let file = OpenOptions::new().append(true).create(true).open(&log);
-        // One write: lines of tests that skip at the same time do not mix.
+        // A single write, so that lines of tests that skip at the same time do not mix.
         file.and_then(|mut file| file.write_all(line.as_bytes())).expect("the skip log can be written");
     }
 }
 
-/// One line of the log, whatever the reason holds.
+/// One line of the log, whatever characters the reason has.
 fn entry(package: &str, test: &str, reason: &str) -> String {
     format!("SKIPPED: {package} {test}: {}\n", reason.replace('\n', " "))
 }
 
-/// Whether the calling test has the capabilities to make namespaces and devices; if not, it is noted as skipped
-/// and returns.
+/// Whether the calling test has the capabilities to make namespaces and devices; if not, it is recorded as skipped
+/// and must return.
 #[must_use]
 pub fn root_or_skip() -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -50,7 +50,7 @@ pub fn root_or_skip() -> bool {
     missing.is_empty()
 }
 
-/// The needed capabilities that a `/proc/PID/status` does not show as effective.
+/// The needed capabilities that are not effective according to a `/proc/PID/status`.
 fn missing_in(status: &str) -> Vec<&'static str> {
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     let bits = effective.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()).unwrap_or(0);

@@ -1,14 +1,14 @@
-//! What one Rust file contains, as plain lists that the rules go through.
+//! Extracts from a Rust file the lists of functions, names and attributes that the rules check.
 
 use proc_macro2::{Delimiter, Spacing, TokenStream, TokenTree};
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
-/// A place in a file. Lines count from 1.
+/// A position in a file. Lines count from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) line: usize,
-    /// Inside an item that only tests compile.
+    /// Whether it is inside an item that is compiled only for tests.
     pub(super) test: bool,
     /// Number of inline modules around it.
     pub(super) inline: usize,
@@ -26,20 +26,20 @@ pub(super) struct Import {
 pub(super) struct Function {
     pub(super) name: String,
     pub(super) at: Place,
-    /// From the line of its signature to that of its closing brace, both counted.
+    /// Number of lines from its signature to its closing brace, both included.
     pub(super) lines: usize,
 }
 
-/// Where the file leaves the checked language.
+/// A use of `unsafe`.
 pub(super) struct Unsafe {
     pub(super) at: Place,
-    /// The line on which the statement or item around it begins; its remark may stand above that one.
+    /// The first line of the statement or item around it; the SAFETY comment may be above that line.
     pub(super) statement_line: usize,
-    /// An `unsafe fn`: its callers need a `# Safety` section rather than a remark.
+    /// Whether it is an `unsafe fn`, which needs a `# Safety` section instead of a SAFETY comment.
     pub(super) function: bool,
 }
 
-/// Everything the rules ask about a file.
+/// Everything that the rules check of a file.
 #[derive(Default)]
 pub(super) struct Facts {
     pub(super) functions: Vec<Function>,
@@ -49,15 +49,15 @@ pub(super) struct Facts {
     pub(super) imports: Vec<Import>,
     /// Attributes without `#[]` and without spaces.
     pub(super) attributes: Vec<(String, Place)>,
-    /// Modules in files of their own that only tests compile.
+    /// Modules in separate files that are compiled only for tests.
     pub(super) test_modules: Vec<String>,
-    /// The line of the first item that only tests compile.
+    /// The line of the first item that is compiled only for tests.
     pub(super) tests_from: Option<usize>,
     pub(super) lines: Vec<String>,
 }
 
 impl Facts {
-    /// Reads a file.
+    /// Parses a file.
     pub(super) fn of(text: &str) -> Result<Self, syn::Error> {
         let file = syn::parse_file(text)?;
         let facts = Self { lines: text.lines().map(str::to_owned).collect(), ..Self::default() };
@@ -66,7 +66,7 @@ impl Facts {
         Ok(walk.facts)
     }
 
-    /// The text of a line, without its indentation; empty past either end.
+    /// The text of a line, without its indentation; empty beyond either end.
     pub(super) fn line(&self, number: usize) -> &str {
         number.checked_sub(1).and_then(|index| self.lines.get(index)).map_or("", |line| line.trim())
     }
@@ -137,7 +137,7 @@ impl Walk {
         self.facts.imports.push(Import { name, path, at });
     }
 
-    /// Looks for the same things in a macro's arguments, which are tokens rather than syntax.
+    /// Looks for the same items in a macro's arguments, which are tokens rather than syntax.
     fn tokens(&mut self, stream: TokenStream) {
         let trees: Vec<TokenTree> = stream.into_iter().collect();
         let mut index = 0;
@@ -171,7 +171,7 @@ impl Walk {
     }
 }
 
-/// The path that begins at `start`, and the index behind it.
+/// The path that begins at `start`, and the index after it.
 fn spelled_path(trees: &[TokenTree], start: usize) -> (String, usize) {
     let mut name = trees[start].to_string();
     let mut next = start + 1;
@@ -201,7 +201,7 @@ fn line_of(node: &impl Spanned) -> usize {
     node.span().start().line
 }
 
-/// Whether one of the attributes leaves an item to tests: `#[test]`, `#[cfg(test)]`, `#[cfg(all(test, ...))]`.
+/// Whether one of the attributes restricts an item to tests: `#[test]`, `#[cfg(test)]`, `#[cfg(all(test, ...))]`.
 fn is_test(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         let path = spell(attribute.path());
@@ -279,7 +279,7 @@ impl<'ast> Visit<'ast> for Walk {
         if let Some(keyword) = &item.unsafety {
             self.unsafe_at(line_of(keyword), line_of(item), false);
         }
-        // A trait's `unsafe fn` states its contract in the trait; here only what is our own.
+        // The contract of a trait's `unsafe fn` is in the trait; here only functions of inherent impls count.
         for function in &item.items {
             if let (None, syn::ImplItem::Fn(function)) = (&item.trait_, function)
                 && function.sig.unsafety.is_some()
@@ -338,7 +338,7 @@ impl<'ast> Visit<'ast> for Walk {
         let text: String = match &attribute.meta {
             syn::Meta::Path(path) => spell(path),
             syn::Meta::List(list) => format!("{}({})", spell(&list.path), list.tokens),
-            // Doc comments are many, and no rule asks about them.
+            // Doc comments are many, and no rule needs them.
             syn::Meta::NameValue(pair) => spell(&pair.path),
         };
         let at = self.at(line_of(attribute));

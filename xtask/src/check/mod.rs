@@ -1,7 +1,7 @@
-//! House rules, held by a program instead of by reviewers.
+//! House rules that a program checks.
 //!
-//! A rule is a function from the tree to findings; each finding says where, what, and what to do instead. Rules
-//! that cannot hold at once tighten by ratchet: the list of exceptions in [`source`] may only shrink.
+//! A rule is a function from the tree to findings; each finding says where, what, and what to do instead. For a rule
+//! that cannot hold at once, a list of exceptions (in [`source`] and [`words`]) may only shrink.
 
 mod circles;
 mod facts;
@@ -21,14 +21,14 @@ use anyhow::{Context, Result, bail};
 
 use self::facts::Facts;
 
-/// One broken rule at one place.
+/// One violation of a rule, at one place.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Finding {
     path: String,
     /// Counted from 1; 0 for the file as a whole.
     line: usize,
     message: String,
-    /// Told, but breaks nothing.
+    /// Whether it is only reported, and does not fail the check.
     warning: bool,
 }
 
@@ -51,7 +51,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What [`run`] found.
+/// The result of [`run`].
 pub(crate) struct Report {
     pub(crate) rules: usize,
     pub(crate) errors: Vec<Finding>,
@@ -60,7 +60,7 @@ pub(crate) struct Report {
 
 type Rule = fn(&Tree) -> Vec<Finding>;
 
-/// Every rule, in the order in which it is told.
+/// Every rule, in the order of the report.
 const RULES: &[Rule] = &[
     source::every_file_parses,
     tiers::crates_use_only_tiers_below,
@@ -85,7 +85,7 @@ const RULES: &[Rule] = &[
     text::no_machine_paths,
 ];
 
-/// Holds the tree to every rule.
+/// Checks the tree against every rule.
 pub(crate) fn run(tree: &Tree) -> Report {
     let (warnings, errors) = RULES.iter().flat_map(|rule| rule(tree)).partition(|finding| finding.warning);
     Report { rules: RULES.len(), errors, warnings }
@@ -95,11 +95,11 @@ pub(crate) fn run(tree: &Tree) -> Report {
 pub(crate) struct Source {
     path: String,
     facts: Result<Facts, syn::Error>,
-    /// The whole file is test code: by its place, or because its `mod` line says `#[cfg(test)]`.
+    /// Whether the whole file is test code: by its path, or because its `mod` line has `#[cfg(test)]`.
     test: bool,
 }
 
-/// What the rules look at: the tracked files, read once. Paths are relative to the root, with `/`.
+/// The input of the rules: the tracked files, read once. Paths are relative to the root, with `/`.
 pub(crate) struct Tree {
     /// Text by path; files that are not UTF-8 (the BPF object, fuzz corpora) are in `paths` only.
     texts: BTreeMap<String, String>,
@@ -110,7 +110,7 @@ pub(crate) struct Tree {
 impl Tree {
     /// Reads every tracked file of the checkout at `root`.
     pub(crate) fn of_checkout(root: &Path) -> Result<Self> {
-        // The checkout may belong to somebody else than who checks it (a container, `sudo make lint`).
+        // The checkout may belong to another user than the one who checks it (a container, `sudo make lint`).
         let listing = Command::new("git")
             .args(["-c", "safe.directory=*", "ls-files", "-z"])
             .current_dir(root)
@@ -133,7 +133,7 @@ impl Tree {
         Ok(Self::new(files))
     }
 
-    /// Builds a tree from paths and their texts (`None`: not text).
+    /// Builds a tree from paths and texts (`None`: not text).
     fn new(files: Vec<(String, Option<String>)>) -> Self {
         let paths: BTreeSet<String> = files.iter().map(|(path, _)| path.clone()).collect();
         let texts: BTreeMap<String, String> =
@@ -159,7 +159,7 @@ impl Tree {
         Self { texts, paths, sources }
     }
 
-    /// How many files the tree has.
+    /// The number of files.
     pub(crate) fn file_count(&self) -> usize {
         self.paths.len()
     }
@@ -183,7 +183,7 @@ fn tier_of(path: &str) -> &str {
     path.split('/').next().unwrap_or(path)
 }
 
-/// Whether a file is test code by its place alone.
+/// Whether the path alone makes a file test code.
 fn is_test_path(path: &str) -> bool {
     tier_of(path) == "test" || path.split('/').any(|part| matches!(part, "tests" | "benches" | "tests.rs"))
 }

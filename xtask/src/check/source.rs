@@ -3,21 +3,21 @@
 use super::facts::{Facts, Function, Place};
 use super::{Finding, Source, Tree, tier_of};
 
-/// A function may be this long, from its signature to its closing brace.
+/// Most lines of a function, from its signature to its closing brace.
 const FUNCTION_LINES: usize = 70;
 
 /// At most one function in so many may be longer.
 const ONE_LONG_IN: usize = 100;
 
-/// The functions that are longer, each with its reason: `(file, function, reason)`.
+/// Longer functions, each with its reason: `(file, function, reason)`.
 ///
-/// The ratchet: an entry whose function has become short, or is gone, must be removed, so the list only shrinks.
+/// An entry whose function has become short, or is gone, must be removed, so the list only shrinks.
 const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[];
 
 /// Names that a tier must not use outside its tests, with what to use instead.
 struct Banned {
     tiers: &'static [&'static str],
-    /// A path as it is imported or written in full; everything below it is meant too.
+    /// A path as it is imported or written in full; everything below it is included.
     name: &'static str,
     instead: &'static str,
 }
@@ -45,11 +45,11 @@ const BANNED: &[Banned] = &[
     Banned { tiers: BELOW_IO, name: "std::net::UdpSocket", instead: OUTSIDE },
 ];
 
-/// Names of the clock that somebody may set, forward or back.
+/// Names of the clock that can be set, forward or back.
 const WALL_CLOCKS: &[&str] = &["std::time::SystemTime", "UNIX_EPOCH", "CLOCK_REALTIME", "ClockId::Realtime"];
 
-/// Where it may be read: what is written down for people, and never compared with anything; and the one file that tells how old
-/// the kernel's stamp on a packet is, as those stamps are of this clock.
+/// Where it may be read: for output that people read, which is never compared with anything; and in the one file that
+/// computes how old the kernel's stamp on a packet is, as those stamps are of this clock.
 const WALL_CLOCK_AT: &[&str] = &[
     "bin/twinpath-lab/src/lab/",
     "bin/twinpath/src/bench/moment.rs",
@@ -57,18 +57,18 @@ const WALL_CLOCK_AT: &[&str] = &[
     "io/sys/src/stamp.rs",
 ];
 
-/// Ways to wait that end on a timer tick. They are wrong in tests too.
+/// Calls that wait for a timer tick. They are forbidden in tests too.
 const SLEEPS: &[&str] =
     &["thread::sleep", "thread::sleep_until", "thread::park_timeout", "usleep", "nanosleep"];
 
-/// Macros that mark what is not finished.
+/// Macros that mark unfinished code.
 const UNFINISHED: &[(&str, &str)] = &[
     ("todo!", "write it, or return an error that says what is missing"),
     ("unimplemented!", "write it, or return an error that says what is missing"),
     ("dbg!", "use tracing, or a counter"),
 ];
 
-/// Words in comments that mark what is not finished, spelled so that this file does not hold them.
+/// Words in comments that mark unfinished code, written so that this file does not contain them.
 const UNFINISHED_WORDS: &[&str] =
     &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X:"), concat!("(being ", "written)")];
 
@@ -80,7 +80,8 @@ pub(super) fn every_file_parses(tree: &Tree) -> Vec<Finding> {
     tree.sources.iter().filter_map(failing).collect()
 }
 
-/// `unsafe` belongs to the two tiers that share memory with somebody else; nowhere else, not even in tests.
+/// `unsafe` is allowed only in the two tiers that share memory with the kernel or another process, and not even in
+/// tests elsewhere.
 pub(super) fn unsafe_stays_in_mem_and_io(tree: &Tree) -> Vec<Finding> {
     let outside = tree.parsed().filter(|(source, _)| !matches!(tier_of(&source.path), "mem" | "io"));
     let in_file = |(source, facts): (&Source, &Facts)| -> Vec<Finding> {
@@ -90,7 +91,7 @@ pub(super) fn unsafe_stays_in_mem_and_io(tree: &Tree) -> Vec<Finding> {
     outside.flat_map(in_file).collect()
 }
 
-/// Each block and impl has its remark directly above it, or above the statement that it is part of.
+/// Each unsafe block and impl has its SAFETY comment directly above it, or above the statement that contains it.
 pub(super) fn each_unsafe_says_why_it_is_sound(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (source, facts) in tree.parsed() {
@@ -109,7 +110,7 @@ pub(super) fn each_unsafe_says_why_it_is_sound(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// A file with `unsafe` opts in, and says why it must.
+/// A file with `unsafe` must allow it explicitly, with a reason.
 pub(super) fn unsafe_is_allowed_with_a_reason(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (source, facts) in tree.parsed() {
@@ -130,7 +131,7 @@ pub(super) fn unsafe_is_allowed_with_a_reason(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Engines and what is below them are told the time and are given their input.
+/// Engines and the tiers below get the time and their input as arguments.
 pub(super) fn tiers_keep_off_clocks_threads_and_files(tree: &Tree) -> Vec<Finding> {
     each_name(tree, |source, name, at| {
         if source.test || at.test {
@@ -143,7 +144,7 @@ pub(super) fn tiers_keep_off_clocks_threads_and_files(tree: &Tree) -> Vec<Findin
     })
 }
 
-/// A clock that is set while a program runs must not be felt: durations and deadlines are CLOCK_MONOTONIC's.
+/// Setting the clock of a running machine must have no effect: durations and deadlines are of CLOCK_MONOTONIC.
 pub(super) fn nothing_depends_on_the_wall_clock(tree: &Tree) -> Vec<Finding> {
     each_name(tree, |source, name, at| {
         let free = source.test
@@ -156,7 +157,7 @@ pub(super) fn nothing_depends_on_the_wall_clock(tree: &Tree) -> Vec<Finding> {
     })
 }
 
-/// `name` is `banned`, something below it, or ends with it where `banned` is a single word (a function's name).
+/// Whether `name` is `banned`, something below it, or ends with it if `banned` is a single word (a function's name).
 fn is_or_below(name: &str, banned: &str) -> bool {
     let below = name.strip_prefix(banned).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"));
     below || (!banned.contains("::") && name.rsplit("::").next() == Some(banned))
@@ -179,7 +180,7 @@ pub(super) fn nothing_sleeps_on_a_tick(tree: &Tree) -> Vec<Finding> {
     })
 }
 
-/// Nothing is left for later, and no warning about dead code is silenced.
+/// No code is unfinished, and no warning about dead code is silenced.
 pub(super) fn nothing_is_unfinished_or_silenced(tree: &Tree) -> Vec<Finding> {
     let mut findings = each_name(tree, |_, name, _| {
         UNFINISHED.iter().find(|(banned, _)| *banned == name).map(|(_, instead)| format!("{name}: {instead}"))
@@ -206,7 +207,7 @@ pub(super) fn nothing_is_unfinished_or_silenced(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Short functions, by ratchet.
+/// Functions are short, with a list of exceptions that only shrinks.
 pub(super) fn functions_are_short(tree: &Tree) -> Vec<Finding> {
     let all = product_functions(tree);
     let long: Vec<_> = all.iter().filter(|(_, function)| function.lines > FUNCTION_LINES).copied().collect();
@@ -255,7 +256,7 @@ pub(super) fn ratchet(
     findings
 }
 
-/// A crate's first file says what the crate is.
+/// The first file of a crate begins with a description of the crate.
 pub(super) fn crates_say_what_they_are(tree: &Tree) -> Vec<Finding> {
     let roots = tree
         .parsed()

@@ -12,7 +12,7 @@ fn errors(rule: Rule, files: &[(&str, &str)]) -> Vec<String> {
         .collect()
 }
 
-/// `rule` finds exactly one thing in `bad`, at its line, and its message has `part`; `good` keeps it.
+/// Checks that `rule` finds exactly one error in `bad`, at that line, with `part` in its message, and none in `good`.
 fn one_error(rule: Rule, path: &str, bad: &str, line: usize, part: &str, good: &str) {
     let found = errors(rule, &[(path, bad)]);
     assert_eq!(found.len(), 1, "one finding in {bad:?}: {found:?}");
@@ -37,7 +37,7 @@ fn this_tree_keeps_the_house_rules() {
 }
 
 #[test]
-fn what_does_not_parse_is_found() {
+fn files_that_do_not_parse_are_found() {
     one_error(
         source::every_file_parses,
         "pure/x/src/lib.rs",
@@ -55,7 +55,7 @@ fn a_dependency_that_nobody_names_is_found() {
     let found =
         |code: &str| errors(rule, &[("pure/wire/Cargo.toml", &manifest), ("pure/wire/src/lib.rs", code)]);
     assert_eq!(found("fn a() {}"), ["pure/wire/Cargo.toml: some-crate is not used: remove it"]);
-    // Neither its name in words, nor a name that only begins alike.
+    // Neither the name as a word of a comment, nor a name that only begins with it.
     assert_eq!(found("// some_crate\nuse some_crate_of_others::b;").len(), 1);
     for used in [
         "use some_crate::b;",
@@ -117,7 +117,7 @@ fn a_dependency_for_tests_or_one_target_counts_too() {
 }
 
 #[test]
-fn only_tests_lean_on_the_test_folder() {
+fn only_tests_use_the_test_folder() {
     for (section, findings) in [("dependencies", 1), ("dev-dependencies", 0)] {
         let sys = format!("[package]\nname = \"sys\"\n[{section}]\nskip.workspace = true\n");
         let files = [("io/sys/Cargo.toml", sys.as_str()), ("test/skip/Cargo.toml", &manifest("skip", &[]))];

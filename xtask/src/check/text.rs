@@ -4,18 +4,18 @@ use std::collections::BTreeMap;
 
 use super::{Finding, Tree};
 
-/// A source file may be this long before its tests.
+/// Most lines of a source file, without its tests.
 const FILE_LINES: usize = 800;
-/// From here on it is two rooms that share a door.
+/// From this length on, a file probably has two subjects.
 const FILE_LINES_WARNING: usize = 600;
 
-/// A crate of runtime/ may have so many lines before its tests: whoever reads one need not read the others.
+/// Most lines of a crate of runtime/, without its tests: a reader of one need not read the others.
 const CRATE_LINES: usize = 3000;
-/// Those that are longer yet, and how long they may be until they are parted. These numbers only go down.
+/// Crates that are still longer, and their limit until they are split. These numbers only shrink.
 const LONG_CRATES: &[(&str, usize)] =
     &[("runtime/control", 8000), ("runtime/serve", 4100), ("runtime/worker", 3500)];
 
-/// Spelled in two parts so that this file does not hold what it looks for.
+/// Written in two parts so that this file does not contain what it looks for.
 const MACHINE: &[(&str, &str)] = &[
     (concat!("/wo", "rk/"), "a path of one machine: use a path relative to the checkout"),
     (concat!("/ho", "me/"), "a path of one machine: use a path relative to the checkout, or $HOME"),
@@ -25,7 +25,7 @@ const MACHINE: &[(&str, &str)] = &[
     (concat!("replace", "-with"), "a registry's mirror: it belongs into the user's own cargo configuration"),
 ];
 
-/// The Rust files that are not tests, each with its lines up to its tests.
+/// The Rust files that are not tests, each with its number of lines up to its tests.
 fn rust_files(tree: &Tree) -> impl Iterator<Item = (&str, usize)> {
     tree.parsed().filter(|(source, _)| !source.test).map(|(source, facts)| {
         let lines = facts.tests_from.map_or(facts.lines.len(), |line| line - 1);
@@ -50,7 +50,7 @@ pub(super) fn crates_of_runtime_are_small(tree: &Tree) -> Vec<Finding> {
     crates.into_iter().filter_map(judge).collect()
 }
 
-/// Long files hide things. Rust files are counted up to their tests.
+/// Source files are short. Rust files are counted up to their tests.
 pub(super) fn files_are_short(tree: &Tree) -> Vec<Finding> {
     let rust = rust_files(tree);
     let others =
@@ -153,7 +153,7 @@ fn resolve(from: &str, target: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// What is committed works on anybody's machine.
+/// Committed files work on any machine.
 pub(super) fn no_machine_paths(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in &tree.texts {

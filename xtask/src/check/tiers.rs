@@ -1,4 +1,4 @@
-//! Folders are tiers, and a tier is a dependency rule.
+//! Rules about dependencies: folders are tiers, and each tier may use only certain others.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use toml::{Table, Value};
 use super::facts::Facts;
 use super::{Finding, Source, Tree, tier_of};
 
-/// One tier: what its crates may use.
+/// A tier, and the crates it may use.
 struct Tier {
     folder: &'static str,
     /// Tiers that its crates may use beside their own.
@@ -16,7 +16,7 @@ struct Tier {
     order: &'static [&'static str],
 }
 
-/// The whole rule. `test/` and `xtask/` may use everything; nothing may use them, but for tests.
+/// The tiers. `test/` and `xtask/` may use everything; other crates may use them only for tests.
 const TIERS: &[Tier] = &[
     Tier { folder: "pure", below: &[], order: &["time", "inspect", "wire", "steer", "filter", "idle"] },
     Tier { folder: "mem", below: &["pure"], order: &["frame", "rings"] },
@@ -52,15 +52,15 @@ const TIERS: &[Tier] = &[
     },
 ];
 
-/// These two measure over kernel sockets: they speak the load generator's format, and are no part of the product's way of
-/// a packet. Pairs of (crate folder, crate folder it may use).
+/// These two crates measure over kernel sockets: they use the load generator's protocol, and are no part of the
+/// product's packet path. Pairs of (crate folder, crate folder it may use).
 const EXCEPTIONS: &[(&str, &str)] = &[("io/socket_load", "engine/load"), ("io/plain", "engine/load")];
 
-/// What only the labs need. Measuring is not in the product, so nothing but their own program is built with it; tests may be.
+/// Crates that only the labs need. Only the labs' own program is built with them; tests may use them.
 const LAB_CRATES: &[&str] = &["twinpath-plain", "nfs3_client"];
 const LAB_PROGRAM: &str = "bin/twinpath-lab";
 
-/// Crates from outside that reach the host, kept out of the tiers that must not.
+/// Third-party crates that access the host, forbidden in the tiers that must not.
 const HOST_CRATES: &[&str] =
     &["aya", "caps", "ethtool", "libc", "mio", "nix", "procfs", "rtnetlink", "rustix", "socket2", "tokio"];
 
@@ -72,7 +72,7 @@ struct Member<'a> {
 }
 
 impl Member<'_> {
-    /// Every crate it names, for building and for its tests, on any target.
+    /// All crates that it names, for building and for its tests, on any target.
     fn uses(&self) -> Vec<&str> {
         let targets = self.manifest.get("target").and_then(Value::as_table);
         let tables = targets.into_iter().flat_map(Table::values).filter_map(Value::as_table);
@@ -84,7 +84,7 @@ impl Member<'_> {
             .collect()
     }
 
-    /// Every crate that it is built with, its tests apart.
+    /// All crates that it is built with, without those for its tests.
     fn built_with(&self) -> Vec<&str> {
         let section = self.manifest.get("dependencies").and_then(Value::as_table);
         section.into_iter().flat_map(|section| section.keys().map(String::as_str)).collect()
@@ -108,7 +108,7 @@ fn members(tree: &Tree) -> (Vec<Member<'_>>, Vec<Finding>) {
     (members, findings)
 }
 
-/// Layers: a crate uses only its tier's lower neighbours and the tiers below.
+/// A crate uses only crates listed before it in its own tier, and the tiers below.
 pub(super) fn crates_use_only_tiers_below(tree: &Tree) -> Vec<Finding> {
     let (members, mut findings) = members(tree);
     let package =
@@ -127,7 +127,7 @@ pub(super) fn crates_use_only_tiers_below(tree: &Tree) -> Vec<Finding> {
         };
         let built_with = member.built_with();
         let used = member.uses().into_iter().filter_map(|name| Some((name, *folders.get(name)?)));
-        // Tests may lean on test/; what is built may not.
+        // Tests may use test/; the product may not.
         let used = used.filter(|(name, used)| tier_of(used) != "test" || built_with.contains(name));
         let used = used.map(|(_, used)| used);
         findings.extend(used.filter_map(|used| judge(member.folder, tier, used)).map(report));
@@ -144,7 +144,7 @@ pub(super) fn crates_use_only_tiers_below(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// The product, and all that it is built from, know nothing of the labs.
+/// The product, and everything it is built from, does not use the crates of the labs.
 pub(super) fn labs_stay_out_of_the_product(tree: &Tree) -> Vec<Finding> {
     let (members, mut findings) = members(tree);
     let others = members.iter().filter(|member| {
@@ -216,12 +216,12 @@ pub(super) fn manifests_follow_the_workspace(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Who builds a crate pays for every dependency: each is named in the code, and one that only tests name is theirs alone.
+/// Every dependency costs build time: each is named in the code, and one that only tests use is a dev-dependency.
 pub(super) fn dependencies_are_used(tree: &Tree) -> Vec<Finding> {
     let (members, mut findings) = members(tree);
     for member in &members {
         let folder = format!("{}/", member.folder);
-        // Only the names of this crate's own files: a crate may lie in the folder of another.
+        // Only the crate's own files: its folder may contain another crate.
         let inner = |path: &str| {
             members.iter().any(|other| {
                 other.folder.len() > member.folder.len() && path.starts_with(&format!("{}/", other.folder))
@@ -239,7 +239,7 @@ pub(super) fn dependencies_are_used(tree: &Tree) -> Vec<Finding> {
                 let uses = sources.iter().flat_map(|(source, facts)| uses_of(name, source, facts));
                 let message = match uses.max() {
                     None => format!("{name} is not used: remove it"),
-                    // All of test/ is for tests.
+                    // Everything in test/ is for tests.
                     Some(Use::ByTests) if section == "dependencies" && tier_of(member.folder) != "test" => {
                         format!("{name} is used by tests only: move it to [dev-dependencies]")
                     }
@@ -253,7 +253,7 @@ pub(super) fn dependencies_are_used(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Versions that the root manifest keeps for nobody.
+/// Versions in the root manifest that no member uses.
 fn unnamed_in_members(tree: &Tree, members: &[Member<'_>]) -> Vec<Finding> {
     let root = tree.texts.get("Cargo.toml").and_then(|text| text.parse::<Table>().ok()).unwrap_or_default();
     let Some(kept) = root.get("workspace").and_then(|it| it.get("dependencies")).and_then(Value::as_table)
@@ -267,14 +267,14 @@ fn unnamed_in_members(tree: &Tree, members: &[Member<'_>]) -> Vec<Finding> {
         .collect()
 }
 
-/// How code names a dependency.
+/// How code uses a dependency.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Use {
     ByTests,
     ByProduct,
 }
 
-/// Each place in a file where a crate is named: by a path, or within an attribute.
+/// Each place in a file where a crate is named: in a path, or in an attribute.
 fn uses_of(dependency: &str, source: &Source, facts: &Facts) -> Vec<Use> {
     let ident = dependency.replace('-', "_");
     let told = |test: bool| if test || source.test { Use::ByTests } else { Use::ByProduct };
@@ -286,7 +286,7 @@ fn uses_of(dependency: &str, source: &Source, facts: &Facts) -> Vec<Use> {
     names.chain(attributes).map(|(_, place)| told(place.test)).collect()
 }
 
-/// Each tier states what it may use where a reader looks first.
+/// Each tier has a README that says what it may use.
 pub(super) fn each_tier_has_a_readme(tree: &Tree) -> Vec<Finding> {
     let folders = TIERS.iter().map(|tier| tier.folder).chain(["test"]).filter(|folder| tree.exists(folder));
     let missing = folders.map(|folder| format!("{folder}/README.md")).filter(|path| !tree.exists(path));

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, ensure};
 use rustix::process::{getgid, getgroups, getuid};
-use twinpath_load::{Asked, FRAGMENTS_MAX, Framing};
+use twinpath_load::{FRAGMENTS_MAX, Framing, NfsProcedure};
 use twinpath_rpc::auth::{GIDS_MAX, MACHINE_NAME_MAX};
 use twinpath_rpc::client::Auth;
 
@@ -97,8 +97,8 @@ pub(crate) fn plan(args: &RpcArgs) -> anyhow::Result<Plan> {
     // A plan with any handle, so that whatever else is wrong is said before the server is asked.
     let rpc = |asked| Service::Rpc(Rpc { asked, auth: auth.clone(), auth_name, framing });
     let asked = match args.proc {
-        Procedure::Null => Asked::Null,
-        Procedure::Getattr => Asked::GetAttr { handle: handle.unwrap_or_default() },
+        Procedure::Null => NfsProcedure::Null,
+        Procedure::Getattr => NfsProcedure::GetAttr { handle: handle.unwrap_or_default() },
     };
     let mut plan = Plan::new(common, target, transport, rpc(asked))?;
     if let Some(path) = &args.export {
@@ -112,7 +112,7 @@ pub(crate) fn plan(args: &RpcArgs) -> anyhow::Result<Plan> {
             auth: &credential,
             patience: plan.load.loss_timeout,
         };
-        plan.service = rpc(Asked::GetAttr { handle: mount::root_handle(&exported)? });
+        plan.service = rpc(NfsProcedure::GetAttr { handle: mount::root_handle(&exported)? });
     }
     Ok(plan)
 }
@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn a_handle_is_hexadecimal() {
         let plan = plan("127.0.0.1 --proc getattr --handle 0x00fFa1").unwrap();
-        assert_eq!(rpc(&plan).asked, Asked::GetAttr { handle: vec![0, 0xff, 0xa1] });
+        assert_eq!(rpc(&plan).asked, NfsProcedure::GetAttr { handle: vec![0, 0xff, 0xa1] });
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use twinpath_load::{Asked, Calls, Echo, Framing};
+use twinpath_load::{Calls, Echo, Framing, NfsProcedure};
 use twinpath_rpc::client::Auth;
 
 /// A service, and what it is asked.
@@ -20,7 +20,7 @@ pub(crate) enum Service {
 /// The calls of an RPC service.
 #[derive(Clone, Debug)]
 pub(crate) struct Rpc {
-    pub(crate) asked: Asked,
+    pub(crate) asked: NfsProcedure,
     pub(crate) auth: Auth,
     /// As it is spoken of: `none` or `sys`.
     pub(crate) auth_name: &'static str,
@@ -36,8 +36,8 @@ impl Rpc {
     /// As it is spoken of.
     pub(crate) fn procedure(&self) -> &'static str {
         match self.asked {
-            Asked::Null => "null",
-            Asked::GetAttr { .. } => "getattr",
+            NfsProcedure::Null => "null",
+            NfsProcedure::GetAttr { .. } => "getattr",
         }
     }
 

@@ -12,6 +12,7 @@ mod connections;
 mod drain;
 mod exactly;
 mod fail_open;
+mod foreign_programs;
 mod goals;
 mod left_behind;
 mod luck;
@@ -32,6 +33,5 @@ mod take_over;
 mod top;
 mod trouble;
 mod tune;
-mod xdp_neighbours;
 
 use twinpath_test_skip::root_or_skip;

@@ -8,12 +8,12 @@ use crate::{Limit, Load, LoadConfig, Reply as Verdict};
 const HANDLE: &[u8] = b"a handle";
 
 fn null(framing: Framing) -> Calls {
-    Calls::new(&Asked::Null, Auth::none(), framing, 0x1234_5678_9abc_def0)
+    Calls::new(&NfsProcedure::Null, Auth::none(), framing, 0x1234_5678_9abc_def0)
 }
 
 fn getattr(framing: Framing) -> Calls {
     let auth = Auth::sys("client", 1000, 100, &[4]).unwrap();
-    Calls::new(&Asked::GetAttr { handle: HANDLE.to_vec() }, auth, framing, 7)
+    Calls::new(&NfsProcedure::GetAttr { handle: HANDLE.to_vec() }, auth, framing, 7)
 }
 
 fn request(calls: &Calls, id: RequestId) -> Vec<u8> {
@@ -26,12 +26,12 @@ fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
-/// A reply to request `id`: accepted, with `rest` behind the verifier.
+/// A reply to request `id`: accepted, with `rest` after the verifier.
 fn accepted(calls: &Calls, id: RequestId, rest: &[u32]) -> Vec<u8> {
     words(&[&[id as u32 ^ calls.xids, 1, 0, 0, 0], rest].concat())
 }
 
-/// A successful GETATTR of a file with this number.
+/// A successful GETATTR reply for the file with this number.
 fn attributes(calls: &Calls, id: RequestId, file: u32) -> Vec<u8> {
     let mut rest = [0; 23];
     // accept_stat, status, ftype3 NF3REG, ..., fileid's lower half.
@@ -105,7 +105,7 @@ fn a_reply_of_any_shape_is_cut_and_read() {
 }
 
 #[test]
-fn what_is_no_record_breaks_the_stream() {
+fn bytes_that_are_no_record_break_the_stream() {
     let calls = null(Framing::Record { fragments: 1 });
     assert_eq!(calls.cut(b"HTTP/1.1 400 Bad Request"), Cut::Broken);
     assert_eq!(calls.cut(&words(&[LAST_FRAGMENT | 4000])), Cut::Broken);
@@ -140,7 +140,7 @@ fn attributes_are_of_the_file_of_the_first_reply() {
     assert!(calls.complaint().unwrap().contains("STALE"), "{:?}", calls.complaint());
 }
 
-/// A reply carries 32 bits of a request's number: the load knows the rest.
+/// A reply carries 32 bits of a request's number; the load knows the others.
 #[test]
 fn replies_find_their_requests_beyond_32_bits() {
     let config = LoadConfig { limit: Limit::Count(1 << 40), ..LoadConfig::default() };
@@ -194,12 +194,12 @@ fn a_reply_before_any_call_is_corrupt() {
 }
 
 proptest! {
-    /// Whatever comes is cut within its bounds, and never read as an answer unless it is one.
+    /// Arbitrary bytes are cut within their bounds, and taken for an answer only if they are one.
     #[test]
-    fn no_stream_is_too_strange(bytes in prop::collection::vec(any::<u8>(), 0..200), small in any::<bool>()) {
+    fn arbitrary_streams_are_cut_within_bounds(bytes in prop::collection::vec(any::<u8>(), 0..200), small in any::<bool>()) {
         let mut stream = bytes;
         if small && stream.len() >= 4 {
-            // A mark that fits.
+            // A valid record mark.
             stream[..3].copy_from_slice(&[0x80, 0, 0]);
         }
         let mut calls = getattr(Framing::Record { fragments: 1 });

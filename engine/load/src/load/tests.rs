@@ -72,7 +72,7 @@ fn the_warm_up_is_sent_and_not_counted() {
     assert_eq!(summary.elapsed, Duration::from_millis(1));
 }
 
-/// A stall of the server must show in every request that was due meanwhile, not only in the one that met it.
+/// A stall of the server must show in every request that was due meanwhile, not only in the one that it delayed.
 #[test]
 fn an_open_loop_charges_a_late_send() {
     let config = LoadConfig {
@@ -91,7 +91,7 @@ fn an_open_loop_charges_a_late_send() {
             continue;
         };
         load.sent(id, now);
-        // The first answer takes 10 ms, the others none.
+        // The first reply takes 10 ms, the others no time.
         now = if answered == 0 { at(10 * MS) } else { now };
         assert_eq!(load.reply(&payload_of(&load, id), now), Reply::Matched);
         answered += 1;
@@ -107,7 +107,7 @@ fn an_open_loop_charges_a_late_send() {
 }
 
 #[test]
-fn nobody_waits_once_the_last_request_is_given_up() {
+fn a_client_wakes_once_the_last_request_is_lost() {
     let limit = Limit::Duration(Duration::from_millis(10));
     let config = LoadConfig { rate_per_s: Some(1000.0), limit, inflight: 64, ..LoadConfig::default() };
     let mut load = Load::new(config, echo(), at(0)).unwrap();
@@ -117,7 +117,7 @@ fn nobody_waits_once_the_last_request_is_given_up() {
             load.sent(id, now);
         }
         load.expire(now);
-        // As a client does that has looked whether it is done before the last losses: it waits for this.
+        // The client checks for the end before the last losses and then waits for this deadline.
         let deadline = load.next_deadline();
         assert!(deadline < Instant::NEVER, "it would wait for ever at {now:?}");
         now = now.max(deadline);
@@ -161,7 +161,7 @@ fn a_lost_request_frees_its_place_and_its_answer_is_late() {
 }
 
 #[test]
-fn what_was_never_asked_is_corrupt() {
+fn a_reply_to_no_request_is_corrupt() {
     let mut load = Load::new(LoadConfig::default(), echo(), at(0)).unwrap();
     let id = load.due(at(0)).unwrap();
     for unknown in [id, id + 1, id + (1 << SLOT_BITS), NO_REQUEST] {
@@ -209,20 +209,20 @@ fn summaries_of_threads_add_up() {
     assert!((one.requests_per_s() - 3.0).abs() < 1e-9);
 }
 
-/// What the network does next.
+/// The next event in the simulated network.
 #[derive(Clone, Debug)]
 enum Step {
-    /// Sends whatever is due.
+    /// Sends the requests that are due.
     Send,
-    /// Hands over one of the datagrams under way.
+    /// Delivers one of the datagrams in transit.
     Deliver(prop::sample::Index),
-    /// The same, leaving a copy under way.
+    /// Delivers one and leaves a copy in transit.
     Copy(prop::sample::Index),
     /// Loses one.
     Drop(prop::sample::Index),
-    /// Hands over one with a bit flipped.
+    /// Delivers one with a bit flipped.
     Corrupt(prop::sample::Index, prop::sample::Index),
-    /// Time passes.
+    /// Advances the time.
     Wait(u64),
 }
 
@@ -239,7 +239,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..200)
 }
 
-/// The naive model: everything remembered for ever, except what the load says it forgets.
+/// The simple model: it remembers everything for ever, except what the load is documented to forget.
 #[derive(Default)]
 struct Model {
     open: HashMap<RequestId, Instant>,

@@ -1,4 +1,4 @@
-//! A call, written: as a datagram, or as a record in one or more fragments.
+//! Encodes a call: as a datagram, or as a record in one or more fragments.
 
 use nfs3_types::rpc::{RPC_VERSION_2, auth_flavor, msg_type};
 
@@ -18,13 +18,13 @@ pub struct Auth {
     credential: Vec<u8>,
 }
 
-/// A credential that no server has to take (RFC 5531, appendix A).
+/// The credential exceeds the limits of RFC 5531, appendix A.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AuthTooLong {
-    /// The machine's name.
+    /// The machine name is too long.
     #[error("a machine name of {0} bytes: AUTH_SYS carries at most {MACHINE_NAME_MAX}")]
     MachineName(usize),
-    /// The list of groups.
+    /// The list of groups is too long.
     #[error("{0} further groups: AUTH_SYS carries at most {GIDS_MAX}")]
     Groups(usize),
 }
@@ -36,10 +36,10 @@ impl Auth {
         Self { credential: vec![0; 8] }
     }
 
-    /// AUTH_SYS (RFC 5531, appendix A), which was called AUTH_UNIX before: the same flavour, number 1.
+    /// AUTH_SYS (RFC 5531, appendix A), formerly AUTH_UNIX: the same flavour, number 1.
     ///
     /// # Errors
-    /// The machine's name or the list of groups is longer than the protocol allows.
+    /// The machine name or the list of groups is longer than the protocol allows.
     pub fn sys(machine_name: &str, uid: u32, gid: u32, gids: &[u32]) -> Result<Self, AuthTooLong> {
         if machine_name.len() > MACHINE_NAME_MAX as usize {
             return Err(AuthTooLong::MachineName(machine_name.len()));
@@ -48,7 +48,7 @@ impl Auth {
             return Err(AuthTooLong::Groups(gids.len()));
         }
         let mut body = Vec::new();
-        // The stamp: an arbitrary number of the caller's.
+        // The stamp: an arbitrary number chosen by the caller.
         body.extend(0_u32.to_be_bytes());
         write_opaque(machine_name.as_bytes(), &mut body);
         let count = gids.len() as u32;
@@ -63,7 +63,7 @@ impl Auth {
 /// A call to be sent.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
-    /// The number its reply comes under.
+    /// Transaction ID, which the reply repeats.
     pub xid: u32,
     /// The program called.
     pub program: u32,
@@ -71,14 +71,14 @@ pub struct Call<'a> {
     pub version: u32,
     /// The procedure.
     pub procedure: u32,
-    /// Who calls.
+    /// The caller's credential.
     pub auth: &'a Auth,
     /// The procedure's arguments, encoded.
     pub args: &'a [u8],
 }
 
 impl Call<'_> {
-    /// Bytes of the message, without record marks.
+    /// Length of the message without record marks, bytes.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a call is never empty")]
     pub fn len(&self) -> usize {
@@ -95,7 +95,7 @@ impl Call<'_> {
         bytes
     }
 
-    /// Appends the message as a datagram carries it.
+    /// Appends the message in the form of a datagram.
     pub fn write(&self, out: &mut Vec<u8>) {
         out.reserve(self.len());
         out.extend_from_slice(&self.fixed());
@@ -104,8 +104,8 @@ impl Call<'_> {
         out.extend_from_slice(self.args);
     }
 
-    /// Writes the message to the start of `buffer`, as a datagram carries it, and returns its length; `None` if it does
-    /// not fit.
+    /// Writes the message in the form of a datagram to the start of `buffer` and returns its length; `None` if it
+    /// does not fit.
     pub fn write_to(&self, buffer: &mut [u8]) -> Option<usize> {
         let buffer = buffer.get_mut(..self.len())?;
         let (fixed, rest) = buffer.split_first_chunk_mut::<FIXED_LEN>()?;
@@ -118,8 +118,8 @@ impl Call<'_> {
         Some(self.len())
     }
 
-    /// Appends the message as a record of so many fragments, as equal as they can be; at least one, and never an
-    /// empty one.
+    /// Appends the message as a record of so many fragments of nearly equal length; at least one, and never an empty
+    /// one.
     pub fn write_record(&self, fragments: usize, out: &mut Vec<u8>) {
         let len = self.len();
         let fragments = fragments.clamp(1, len);
@@ -128,7 +128,7 @@ impl Call<'_> {
             out.extend_from_slice(&mark(len as u32, true));
             return self.write(out);
         }
-        // Written behind the room for all marks, then moved piece by piece towards the front.
+        // The message is written after the room for all marks, then moved fragment by fragment towards the front.
         let start = out.len();
         out.resize(start + fragments * MARK_LEN, 0);
         self.write(out);
@@ -142,14 +142,14 @@ impl Call<'_> {
         }
     }
 
-    /// Bytes of the message as a record of so many fragments.
+    /// Length of the message as a record of so many fragments, bytes.
     #[must_use]
     pub fn record_len(&self, fragments: usize) -> usize {
         self.len() + fragments.clamp(1, self.len()) * MARK_LEN
     }
 }
 
-/// The arguments of NFSv3 GETATTR (RFC 1813, 3.3.1), and of all that take a handle alone.
+/// The arguments of NFSv3 GETATTR (RFC 1813, 3.3.1), and of all procedures that take only a handle.
 #[must_use]
 pub fn handle_arguments(handle: &[u8]) -> Vec<u8> {
     let mut args = Vec::with_capacity(4 + handle.len() + padding(handle.len()));

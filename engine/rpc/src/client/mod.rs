@@ -1,7 +1,7 @@
-//! The calling side: what a client sends, and what a reply to it must be.
+//! The client side of ONC RPC: encodes calls, and decodes and checks their replies.
 //!
 //! A [`Call`] is written into a buffer as a datagram or as a record; [`RecordReader`](crate::record::RecordReader)
-//! takes replies out of a stream; [`Reply`] reads one, and says by name what is wrong with it.
+//! extracts replies from a stream; [`Reply`] decodes one, and its errors name what is wrong.
 //!
 //! ```
 //! use twinpath_rpc::client::{Auth, Call, Reply};

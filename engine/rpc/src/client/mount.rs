@@ -1,4 +1,4 @@
-//! MOUNT version 3 (RFC 1813, appendix I), as far as a client needs it to learn a root handle.
+//! A client of MOUNT version 3 (RFC 1813, appendix I), as far as it is needed to get a root handle.
 
 use nfs3_types::mount::{FHSIZE3, MNTPATHLEN, mountstat3};
 use nfs3_types::xdr_codec::Unpack;
@@ -6,27 +6,27 @@ use nfs3_types::xdr_codec::Unpack;
 use crate::client::ReplyError;
 use crate::xdr::{Reader, XdrError, write_opaque};
 
-/// Flavours of authentication that a server may list beside a handle: more than are registered.
+/// Most flavours of authentication that a server may list with a handle: more than are registered.
 const FLAVOURS_MAX: u32 = 64;
 
-/// Why there is no root handle.
+/// Why no root handle was obtained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MountError {
-    /// The server did not run MNT.
+    /// The server did not execute MNT.
     #[error(transparent)]
     Reply(#[from] ReplyError),
-    /// MNT ran and failed.
+    /// MNT returned an error status.
     #[error("MNT failed with {0}")]
     Status(MountStatus),
-    /// The results are no `mountres3`.
+    /// The results are not a `mountres3`.
     #[error("the results of MNT can't be read: {0}")]
     Xdr(#[from] XdrError),
-    /// The results hold an unknown status.
+    /// The results have an unknown status.
     #[error("the results of MNT have the status {0}, which RFC 1813 does not know")]
     Unknown(u32),
 }
 
-/// A `mountstat3` other than success, comparable.
+/// A `mountstat3` other than success, in a form that can be compared.
 #[derive(Clone, Copy, Debug)]
 pub struct MountStatus(pub mountstat3);
 
@@ -44,7 +44,7 @@ impl std::fmt::Display for MountStatus {
     }
 }
 
-/// The arguments of MNT: the path of an export. Servers take paths of up to 1024 bytes.
+/// The arguments of MNT: the path of an export. Servers accept paths of up to 1024 bytes.
 #[must_use]
 pub fn mount_arguments(path: &str) -> Vec<u8> {
     debug_assert!(path.len() <= MNTPATHLEN, "MNTPATHLEN");
@@ -56,7 +56,7 @@ pub fn mount_arguments(path: &str) -> Vec<u8> {
 /// The handle in the results of MNT.
 ///
 /// # Errors
-/// MNT failed, or its results do not decode.
+/// MNT failed, or its results cannot be decoded.
 pub fn root_handle(results: &[u8]) -> Result<&[u8], MountError> {
     let mut reader = Reader::new(results);
     let status = reader.u32()?;
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_have_names_and_lengths_that_lie_no_memory() {
+    fn failures_have_names_and_wrong_lengths_allocate_nothing() {
         let status = |status: u32| status.to_be_bytes();
         assert_eq!(root_handle(&status(13)), Err(MountError::Status(MountStatus(mountstat3::MNT3ERR_ACCES))));
         assert_eq!(root_handle(&status(77)), Err(MountError::Unknown(77)));

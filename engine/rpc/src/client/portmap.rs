@@ -1,4 +1,4 @@
-//! The port mapper, version 2 (RFC 1833, section 3): what registering with rpcbind, and asking it, takes.
+//! A client of the port mapper, version 2 (RFC 1833, section 3): registering with rpcbind, and looking up a port.
 
 use nfs3_types::portmap::mapping;
 
@@ -17,7 +17,7 @@ pub fn portmap_arguments(mapping: &mapping) -> Vec<u8> {
 /// The result of SET and UNSET: whether it was done.
 ///
 /// # Errors
-/// The results are no boolean.
+/// The results are not a boolean.
 pub fn portmap_boolean(results: &[u8]) -> Result<bool, ReplyError> {
     match word(results)? {
         0 => Ok(false),
@@ -29,7 +29,7 @@ pub fn portmap_boolean(results: &[u8]) -> Result<bool, ReplyError> {
 /// The result of GETPORT: the port, if the program is registered.
 ///
 /// # Errors
-/// The results are no port.
+/// The results are not a port.
 pub fn portmap_port(results: &[u8]) -> Result<Option<u16>, ReplyError> {
     match word(results)? {
         0 => Ok(None),
@@ -37,7 +37,7 @@ pub fn portmap_port(results: &[u8]) -> Result<Option<u16>, ReplyError> {
     }
 }
 
-/// The only word there is.
+/// The single word of the results.
 fn word(results: &[u8]) -> Result<u32, ReplyError> {
     let mut reader = Reader::new(results);
     let word = reader.u32()?;

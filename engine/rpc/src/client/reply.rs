@@ -1,4 +1,4 @@
-//! A reply, read and held to what was asked.
+//! Decodes a reply and checks it against its call.
 
 use nfs3_types::nfs3::{GETATTR3res, GETATTR3resok, Nfs3Result, fattr3, nfsstat3};
 use nfs3_types::rpc::{accept_stat, auth_stat, msg_type, reject_stat, reply_stat};
@@ -11,45 +11,45 @@ use crate::xdr::{Reader, XdrError};
 /// A reply to some call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reply<'a> {
-    /// The number of the call it is for.
+    /// Transaction ID of its call.
     pub xid: u32,
-    /// The procedure's results, encoded; or why it did not run.
+    /// The procedure's results, still encoded; or why it was not executed.
     pub outcome: Result<&'a [u8], Refusal>,
 }
 
-/// Why a message is not the reply it should be.
+/// What is wrong with a message that should be a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReplyError {
-    /// It ends early, or one of its lengths lies.
+    /// It is truncated, or one of its lengths is wrong.
     #[error("the reply can't be read: {0}")]
     Xdr(#[from] XdrError),
-    /// A call came where a reply was due.
+    /// It is a call.
     #[error("a message of type {0} where a reply (1) is due")]
     NotAReply(u32),
-    /// A field has a value that RFC 5531 does not give it.
+    /// A field has a value that RFC 5531 does not define.
     #[error("{field} is {value}, which RFC 5531 does not know")]
     Unknown {
-        /// Which field.
+        /// Name of the field.
         field: &'static str,
         /// Its value.
         value: u32,
     },
-    /// The server did not run the procedure.
+    /// The server refused to execute the procedure.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// GETATTR ran and failed.
+    /// GETATTR returned an error status.
     #[error("GETATTR failed with {0:?}")]
     GetAttr(nfsstat3),
-    /// The results are no `GETATTR3res` (RFC 1813, 3.3.1).
+    /// The results are not a `GETATTR3res` (RFC 1813, 3.3.1).
     #[error("the results of GETATTR can't be read")]
     Attributes,
 }
 
 impl<'a> Reply<'a> {
-    /// Reads the header of a reply; results are left as they are.
+    /// Decodes the header of a reply; the results stay encoded.
     ///
     /// # Errors
-    /// It is no reply of RPC version 2. That a server refused the call is an outcome, not an error of this kind.
+    /// It is not a reply of RPC version 2. A server's refusal is an outcome and no such error.
     #[inline]
     pub fn parse(message: &'a [u8]) -> Result<Self, ReplyError> {
         let mut reader = Reader::new(message);
@@ -71,19 +71,19 @@ impl<'a> Reply<'a> {
         Ok(Self { xid, outcome })
     }
 
-    /// Holds it to what NULL returns: nothing.
+    /// Checks that the results are those of NULL: empty.
     ///
     /// # Errors
-    /// The call was refused, or something was returned.
+    /// The call was refused, or the results are not empty.
     #[inline]
     pub fn verify_null(&self) -> Result<(), ReplyError> {
         Ok(Reader::new(self.outcome?).finish()?)
     }
 
-    /// Holds it to what NFSv3 GETATTR returns, and returns the attributes.
+    /// Decodes the results of NFSv3 GETATTR and returns the attributes.
     ///
     /// # Errors
-    /// The call was refused, it failed, or the results do not decode.
+    /// The call was refused, it failed, or the results cannot be decoded.
     #[inline]
     pub fn verify_getattr(&self) -> Result<fattr3, ReplyError> {
         let mut results = self.outcome?;
@@ -160,7 +160,7 @@ mod tests {
         fattr3 { mode: 0o644, size: 1 << 40, fileid: 7, ..zeroes }
     }
 
-    /// The library's attributes do not compare.
+    /// The library's attributes cannot be compared.
     fn fileid(reply: &Reply<'_>) -> Result<u64, ReplyError> {
         reply.verify_getattr().map(|attributes| attributes.fileid)
     }

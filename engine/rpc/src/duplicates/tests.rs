@@ -31,7 +31,7 @@ impl Table {
         (self.0.begin(now, self.key(peer, message), &mut out), out)
     }
 
-    /// Runs a call that is not known, and keeps its reply; says whether another one had to go.
+    /// Runs an unknown call and keeps its reply; returns whether another one was replaced.
     fn keep(&self, at_s: u64, peer: u16, message: &[u8], reply: &[u8]) -> bool {
         let (Known::New(mut ticket), _) = self.begin(at_s, peer, message) else { panic!("known already") };
         ticket.start();
@@ -65,7 +65,7 @@ fn another_peer_number_length_or_byte_is_another_call() {
     let replies = calls.each_ref().map(|call| table.find(1, 1, call));
     assert_eq!(replies, [b"1", b"2", b"3", b"4"].map(|reply| Some(reply.to_vec())));
     assert_eq!(table.find(0, 2, &calls[0]), None);
-    // Beyond the arguments that are hashed, only the length tells.
+    // Calls that differ only after the hashed part of their arguments are told apart by their length alone.
     let mut long = message(3, &[7; 400]);
     table.keep(0, 1, &long, b"5");
     assert_eq!(table.find(0, 1, &message(3, &[7; 404])), None);
@@ -76,7 +76,7 @@ fn another_peer_number_length_or_byte_is_another_call() {
 #[test]
 fn every_byte_of_the_credential_the_verifier_and_the_first_arguments_tells_calls_apart() {
     let table = Table::new(16);
-    // The longest credential there is: all of it counts, however long it makes the header.
+    // The longest credential there is: all of it is hashed.
     let auth = Auth::sys(&"m".repeat(255), 1, 2, &[3; 16]).expect("within limits");
     let mut call = Vec::new();
     let args = [5; 300];
@@ -89,7 +89,7 @@ fn every_byte_of_the_credential_the_verifier_and_the_first_arguments_tells_calls
             other[at] ^= 1 << bit;
             let Ok(header) = Header::parse(&other) else { continue };
             let key = table.0.key(SocketAddr::from(([192, 0, 2, 1], 1)), &header, &other);
-            // A length that reaches beyond moves where the arguments begin.
+            // A length that reaches further changes where the arguments begin.
             assert!(key != first, "byte {at}, bit {bit}");
         }
     }
@@ -100,7 +100,7 @@ fn every_byte_of_the_credential_the_verifier_and_the_first_arguments_tells_calls
 }
 
 #[test]
-fn a_call_that_was_not_started_is_forgotten_and_one_that_broke_off_is_not_run_again() {
+fn an_unstarted_call_is_forgotten_and_one_whose_code_panicked_is_not_rerun() {
     let table = Table::new(16);
     let call = message(1, b"name");
     assert!(matches!(table.begin(0, 1, &call), (Known::New(_), _)));
@@ -113,7 +113,7 @@ fn a_call_that_was_not_started_is_forgotten_and_one_that_broke_off_is_not_run_ag
 }
 
 #[test]
-fn the_oldest_makes_room_and_what_is_too_old_makes_it_unasked() {
+fn the_oldest_reply_is_replaced_and_expired_ones_are_forgotten() {
     let (table, mut shard) = (Table::new(1), Shard::new(DuplicateLimits { calls: 1, ..LIMITS }, 8));
     let at = |seconds| Instant::ZERO + Duration::from_secs(seconds);
     let key = |xid: u32| table.key(1, &message(xid, b""));
@@ -128,7 +128,7 @@ fn the_oldest_makes_room_and_what_is_too_old_makes_it_unasked() {
 }
 
 #[test]
-fn memory_is_what_the_limits_say() {
+fn memory_is_bounded_by_the_limits() {
     let Table(table) = Table::new(1024);
     let shards: Vec<_> = (0..SHARDS).map(|at| table.shard(at)).collect();
     assert!(shards.iter().all(|shard| (shard.places.len(), shard.replies.len()) == (64, 64 * 8)));
@@ -156,9 +156,9 @@ fn a_call_that_comes_to_many_workers_at_once_runs_on_one_of_them() {
 }
 
 proptest! {
-    /// Whatever comes in whatever order: what is found is what was kept last for that call, and not too old.
+    /// For any sequence of calls: the reply found is the last one kept for that call, and not too old.
     #[test]
-    fn what_is_found_is_what_was_kept(steps in proptest::collection::vec((0..30_u32, 0..3_u16, 0..20_u64), 0..200)) {
+    fn the_reply_found_is_the_last_one_kept(steps in proptest::collection::vec((0..30_u32, 0..3_u16, 0..20_u64), 0..200)) {
         let table = Table::new(16);
         let mut model: HashMap<(u32, u16), (u64, u8)> = HashMap::new();
         let (mut now_s, mut found) = (0, 0);

@@ -73,7 +73,7 @@ fn a_file_has_its_size() {
 }
 
 #[test]
-fn what_cannot_be_mounted_is_said() {
+fn mount_errors_are_reported() {
     let mut caller = Caller::new(Tree::small());
     let failed = |status| Err(MountError::Status(MountStatus(status)));
     assert_eq!(caller.mount("/README"), failed(mountstat3::MNT3ERR_NOTDIR));
@@ -87,7 +87,7 @@ fn what_cannot_be_mounted_is_said() {
 }
 
 #[test]
-fn the_rest_of_mount_needs_no_memory() {
+fn the_other_procedures_of_mount_keep_no_state() {
     let mut caller = Caller::new(Tree::small());
     assert_eq!(caller.call(mount::PROGRAM, 2, &[]).outcome, Ok(&[0; 4][..]), "DUMP: nobody");
     assert_eq!(caller.call(mount::PROGRAM, 3, &mount_arguments("/")).verify_null(), Ok(()));
@@ -105,7 +105,7 @@ fn the_rest_of_mount_needs_no_memory() {
 }
 
 #[test]
-fn a_handle_that_was_never_ours_is_bad() {
+fn a_foreign_handle_is_bad() {
     let tree = Tree::small();
     let good = tree.handle(ROOT);
     let mut caller = Caller::new(tree);
@@ -122,10 +122,10 @@ fn a_handle_that_was_never_ours_is_bad() {
 }
 
 #[test]
-fn a_handle_of_what_is_gone_is_stale() {
+fn a_handle_of_a_removed_node_is_stale() {
     let good = Tree::small().handle(ROOT);
     let mut caller = Caller::new(Tree::small());
-    // File system, generation, node.
+    // Offsets of file system, generation and node.
     for at in [7, 11, 15] {
         let mut other = good;
         other[at] ^= 0x40;
@@ -152,7 +152,7 @@ fn arguments_of_getattr_are_one_handle() {
 }
 
 #[test]
-fn a_tree_holds_names_once_and_only_in_directories() {
+fn names_are_unique_and_only_directories_have_children() {
     let mut builder = TreeBuilder::new(1, 1);
     let file = builder.file(ROOT, "file", b"").expect("a name");
     let name = |name: &str| Err(TreeError::Name(name.to_owned()));

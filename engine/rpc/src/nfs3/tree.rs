@@ -1,4 +1,5 @@
-//! A tree of directories and files in memory, fixed once it is built; and the handles by which clients name its nodes.
+//! A tree of directories and files in memory, fixed once it is built, and the handles by which clients refer to its
+//! nodes.
 
 use nfs3_types::nfs3::{
     GETATTR3res, GETATTR3resok, Nfs3Result, fattr3, ftype3, nfsstat3, nfstime3, specdata3,
@@ -7,39 +8,39 @@ use nfs3_types::xdr_codec::Pack;
 
 use crate::xdr::Reader;
 
-/// Bytes of the results of a GETATTR that succeeds: status and `fattr3` (RFC 1813, 3.3.1 and 2.6).
+/// Length of the results of a successful GETATTR: status and `fattr3` (RFC 1813, 3.3.1 and 2.6), bytes.
 pub(super) const GETATTR_LEN: usize = 88;
-/// Bytes of a handle: mark, file system, generation, node.
+/// Length of a handle: magic number, file system, generation, node, bytes.
 pub const HANDLE_LEN: usize = 16;
-/// Begins every handle of ours: anything else was never one.
+/// The magic number that begins every handle.
 const HANDLE_MARK: u32 = u32::from_be_bytes(*b"tpfh");
-/// Bytes of a name, at most: what file systems commonly have.
+/// Most bytes of a name: the usual limit of file systems.
 const NAME_MAX: usize = 255;
-/// When everything here was made and last changed: 2026-01-01, 00:00 UTC. A fixed tree has no other times to tell.
+/// The time stamp of all nodes: 2026-01-01, 00:00 UTC. A fixed tree has no others.
 const MADE: nfstime3 = nfstime3 { seconds: 1_767_225_600, nseconds: 0 };
 
 /// A directory or file of one tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Node(u32);
 
-/// The directory that everything else is in.
+/// The root directory.
 pub const ROOT: Node = Node(0);
 
 /// Why a node cannot be added.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TreeError {
-    /// Files hold no files.
+    /// The parent is a file.
     #[error("{0:?} would be in a file: only directories hold anything")]
     NotADirectory(String),
-    /// Two of a name in a directory.
+    /// The directory has an entry of that name.
     #[error("{0:?} is there already")]
     Taken(String),
-    /// No name of a file.
+    /// The name is not valid for a file.
     #[error("{0:?} is no name: it takes 1 to {NAME_MAX} bytes without /, and . and .. have a meaning")]
     Name(String),
 }
 
-/// What a node is.
+/// The type of a node.
 #[derive(Debug)]
 enum Kind {
     Directory(Vec<Node>),
@@ -73,8 +74,8 @@ pub struct TreeBuilder {
 }
 
 impl TreeBuilder {
-    /// An empty root directory. Handles are good for trees of the same file system and generation: change the generation
-    /// where a node's number comes to mean another file.
+    /// An empty root directory. Handles are valid for trees of the same file system and generation: change the
+    /// generation if a node's number comes to mean another file.
     #[must_use]
     pub fn new(filesystem: u32, generation: u32) -> Self {
         let root = Entry { name: String::new(), kind: Kind::Directory(Vec::new()) };
@@ -128,13 +129,13 @@ impl TreeBuilder {
         Tree { filesystem: self.filesystem, generation: self.generation, entries: self.entries, attributes }
     }
 
-    /// What GETATTR returns for a node.
+    /// The encoded results of GETATTR for a node.
     fn encode(&self, node: Node, entry: &Entry) -> [u8; GETATTR_LEN] {
         let (type_, mode, nlink, size) = match &entry.kind {
             Kind::Directory(children) => {
                 let inside = children.iter().map(|child| &self.entries[child.0 as usize].kind);
                 let directories = inside.filter(|kind| matches!(kind, Kind::Directory(_))).count();
-                // Its name, its own ".", and the ".." of each directory in it.
+                // The links to a directory: its name, its own ".", and the ".." of each directory in it.
                 (ftype3::NF3DIR, 0o755, 2 + directories as u32, children.len() as u64)
             }
             Kind::File(contents) => (ftype3::NF3REG, 0o644, 1, contents.len() as u64),
@@ -149,7 +150,7 @@ impl TreeBuilder {
             used: size,
             rdev: specdata3 { specdata1: 0, specdata2: 0 },
             fsid: u64::from(self.filesystem),
-            // 0 is no file's number.
+            // 0 is not a valid file number.
             fileid: u64::from(node.0) + 1,
             atime: MADE,
             mtime: MADE,
@@ -163,13 +164,13 @@ impl TreeBuilder {
     }
 }
 
-/// A tree that is served.
+/// A tree that is being served.
 #[derive(Debug)]
 pub struct Tree {
     filesystem: u32,
     generation: u32,
     entries: Vec<Entry>,
-    /// What GETATTR returns, by node.
+    /// The encoded results of GETATTR, by node.
     attributes: Vec<[u8; GETATTR_LEN]>,
 }
 
@@ -200,7 +201,7 @@ impl Tree {
     /// The node of a handle.
     ///
     /// # Errors
-    /// NFS3ERR_BADHANDLE: it was never a handle of ours. NFS3ERR_STALE: what it names is gone (RFC 1813, 2.6).
+    /// NFS3ERR_BADHANDLE: it is not a handle of ours. NFS3ERR_STALE: its node no longer exists (RFC 1813, 2.6).
     #[inline]
     pub fn find(&self, handle: &[u8]) -> Result<Node, nfsstat3> {
         let mut reader = Reader::new(handle);
@@ -218,7 +219,7 @@ impl Tree {
         }
     }
 
-    /// What GETATTR returns for a node of this tree.
+    /// The encoded results of GETATTR for a node of this tree.
     #[inline]
     pub(super) fn attributes(&self, node: Node) -> &[u8; GETATTR_LEN] {
         &self.attributes[node.0 as usize]
@@ -246,7 +247,7 @@ impl Tree {
         children.iter().copied().find(|child| self.entries[child.0 as usize].name == name)
     }
 
-    /// The node at a path from the root on; a slash too many does no harm.
+    /// The node at a path from the root; a redundant slash is ignored.
     #[must_use]
     pub fn path(&self, path: &str) -> Option<Node> {
         let names = path.strip_prefix('/')?.split('/').filter(|name| !name.is_empty());

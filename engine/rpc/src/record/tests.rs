@@ -4,7 +4,7 @@ use super::*;
 
 const LIMITS: RecordLimits = RecordLimits { record_bytes: 100, fragments: 4 };
 
-/// `record` in fragments that end at `ends`, each at most its length, and at its end.
+/// `record` in fragments that end at `ends`, each limited to the record's length, and at its end.
 fn marked(record: &[u8], ends: &[usize]) -> Vec<u8> {
     let mut stream = Vec::new();
     let mut at = 0;
@@ -19,7 +19,7 @@ fn marked(record: &[u8], ends: &[usize]) -> Vec<u8> {
     stream
 }
 
-/// All records of a stream that comes in pieces, or the error that ends it.
+/// All records of a stream that arrives in pieces, or the error that ends it.
 fn read<'a>(
     limits: RecordLimits,
     pieces: impl Iterator<Item = &'a [u8]>,
@@ -54,7 +54,7 @@ fn a_whole_record_is_not_copied() {
     assert_eq!(reader.kept.capacity(), 0);
 }
 
-/// All records of a stream that somebody else keeps, who shows all of it that has not been used.
+/// All records of a stream whose caller buffers it and always passes all unconsumed bytes.
 fn read_kept(limits: RecordLimits, stream: &[u8], cut: usize) -> (Vec<Vec<u8>>, Option<RecordError>) {
     let (mut kept, mut joined, mut records) = (Vec::new(), Vec::new(), Vec::new());
     for piece in stream.chunks(cut) {
@@ -115,7 +115,7 @@ fn memory_follows_what_came_not_what_was_announced() {
 }
 
 proptest! {
-    /// The cut of the stream into reads, and of records into fragments, shows in nothing.
+    /// Neither how the stream is divided into reads, nor how records are divided into fragments, changes the result.
     #[test]
     fn any_pieces_give_the_same_records(
         records in proptest::collection::vec(
@@ -138,7 +138,7 @@ proptest! {
         prop_assert_eq!(read(LIMITS, pieces), (expected, None));
     }
 
-    /// Whatever comes, in whatever pieces: the same records, the same error, and no more memory than the limit.
+    /// Arbitrary bytes, in any pieces, give the same records, the same error, and no more memory than the limit.
     #[test]
     fn noise_reads_alike_in_any_pieces(noise in proptest::collection::vec(0..6_u8, 0..400), cut in 1..9_usize) {
         let noise: Vec<u8> = noise.iter().map(|byte| [0, 0, 0, 1, 0x80, 9][usize::from(*byte)]).collect();

@@ -10,15 +10,15 @@ use crate::duplicates::WORKING_MAX;
 use crate::xdr::Reader;
 
 const NUMBER: u32 = 0x2000_0001;
-/// Doubles its argument.
+/// A procedure that doubles its argument.
 const DOUBLE: u32 = 1;
-/// Fails.
+/// A procedure that fails.
 const FAIL: u32 = 2;
-/// Counts how often it ran, and must run once.
+/// A procedure that counts its runs and must run once.
 const COUNT: u32 = 3;
-/// Waits for something, then doubles its argument; but not what is above a hundred.
+/// A procedure that doubles its argument later; it refuses an argument above a hundred.
 const DOUBLE_LATER: u32 = 4;
-/// Waits for something, then counts how often it ran; must run once.
+/// A procedure that counts its runs later and must run once.
 const COUNT_LATER: u32 = 5;
 /// How long replies are kept.
 const AGE: Duration = Duration::from_secs(60);
@@ -109,12 +109,12 @@ fn message(version: u32, procedure: u32, auth: &Auth, args: &[u8]) -> Vec<u8> {
     message
 }
 
-/// The reply to a datagram; a record is answered alike, with its mark.
+/// The reply to a datagram; checks that a record gets the same reply, with its mark.
 fn reply(server: &mut Server, message: &[u8]) -> Vec<u8> {
     let reply = server.datagram(Instant::ZERO, peer(), message).expect("a call").to_vec();
     let mut stream = b"before".to_vec();
     let served = server.record(&by_stream(), false, message, &mut stream).expect("a call");
-    assert!(matches!(served, Served::Done));
+    assert!(matches!(served, Outcome::Done));
     assert_eq!(stream[..6], *b"before");
     assert_eq!(stream[6..10], mark(reply.len() as u32, true));
     assert_eq!(stream[10..], reply);
@@ -176,7 +176,7 @@ fn every_refusal_is_the_rfcs() {
     }
 }
 
-/// A call whose credential and verifier are as given.
+/// A call with the given credential and verifier.
 fn with_auth(procedure: u32, credential: (u32, &[u8]), verifier: (u32, &[u8])) -> Vec<u8> {
     let mut message = message(4, procedure, &Auth::none(), &[]);
     message.truncate(24);
@@ -202,7 +202,7 @@ fn bad_credentials_are_refused_but_for_null() {
         let mut server = server();
         assert_eq!(outcome(&mut server, &message), Err(Refusal::Auth(status)));
         assert_eq!(server.counters().refused.get(Reason::RpcAuth), 2);
-        // What is too long can't be passed over, whatever is called.
+        // A credential that is too long cannot be skipped, whatever procedure is called.
         let long = message.len() > 440;
         message[23] = NULL as u8;
         let expected = if long { Err(Refusal::Auth(status)) } else { Ok(Vec::new()) };
@@ -211,7 +211,7 @@ fn bad_credentials_are_refused_but_for_null() {
 }
 
 #[test]
-fn what_is_no_call_is_not_answered() {
+fn messages_that_are_no_calls_are_not_answered() {
     let whole = message(4, DOUBLE, &Auth::none(), &[0; 4]);
     let mut reply = whole.clone();
     reply[7] = 1;
@@ -246,8 +246,8 @@ fn a_datagram_that_comes_twice_runs_once() {
     assert_ne!(first, second);
 }
 
-/// What becomes of a call of [`DOUBLE_LATER`], by a record.
-fn double_later(server: &mut Server, may_defer: bool, number: u32) -> Served {
+/// Serves a call of [`DOUBLE_LATER`] that came as a record.
+fn double_later(server: &mut Server, may_defer: bool, number: u32) -> Outcome {
     let call = message(4, DOUBLE_LATER, &Auth::none(), &number.to_be_bytes());
     let mut out = b"others".to_vec();
     let served = server.record(&by_stream(), may_defer, &call, &mut out).expect("a call");
@@ -256,12 +256,14 @@ fn double_later(server: &mut Server, may_defer: bool, number: u32) -> Served {
 }
 
 #[test]
-fn what_is_answered_later_is_a_record_of_its_own() {
+fn a_deferred_reply_is_a_record_of_its_own() {
     let mut server = server();
-    assert!(server.defers() && matches!(double_later(&mut server, false, 21), Served::NoRoom));
+    assert!(server.defers() && matches!(double_later(&mut server, false, 21), Outcome::NoRoom));
     assert_eq!(server.counters().answered.get(), 0, "it comes again");
     let outcomes = [21, 101].map(|number| {
-        let Served::Later(call) = double_later(&mut server, true, number) else { panic!("answered at once") };
+        let Outcome::Later(call) = double_later(&mut server, true, number) else {
+            panic!("answered at once")
+        };
         let record = call.run();
         assert_eq!(record[..MARK_LEN], mark(record.len() as u32 - 4, true));
         let reply = Reply::parse(&record[MARK_LEN..]).expect("a reply");
@@ -275,7 +277,7 @@ fn what_is_answered_later_is_a_record_of_its_own() {
 }
 
 #[test]
-fn a_datagram_is_answered_later_where_there_is_room_and_what_runs_once_does() {
+fn a_datagram_is_answered_later_if_there_is_room_and_non_idempotent_calls_run_once() {
     let mut server = server();
     let mut call = message(4, DOUBLE_LATER, &Auth::none(), &21_u32.to_be_bytes());
     assert_eq!(server.datagram(Instant::ZERO, peer(), &call), Err(Reason::HandlersBusy));
@@ -288,7 +290,7 @@ fn a_datagram_is_answered_later_where_there_is_room_and_what_runs_once_does() {
     let later_run =
         |server: &mut Server, call: &[u8]| later(server, call).map(|deferred| deferred.run_datagram());
     assert_eq!(results(&later_run(&mut server, &call).expect("later")), Ok(vec![0, 0, 0, 42]));
-    // That may run twice; this may not, neither while it is worked on nor afterwards.
+    // That procedure may run twice; this one may not, neither while a call is in progress nor afterwards.
     call = message(4, COUNT_LATER, &Auth::none(), &[]);
     let work = later(&mut server, &call).expect("later");
     let again = server.datagram_or_later(Instant::ZERO, peer(), &call).map(|_| ());
@@ -296,7 +298,7 @@ fn a_datagram_is_answered_later_where_there_is_room_and_what_runs_once_does() {
     let reply = work.run_datagram();
     assert_eq!(later_run(&mut server, &call), Err(reply.clone()), "kept");
     assert_eq!(results(&reply), Ok(vec![0, 0, 0, 1]));
-    // One that never came back is forgotten in time, and one that panics has failed.
+    // A call whose work was lost is forgotten in time, and one whose work panics has failed.
     call[3] = 9;
     let never_ends = later(&mut server, &call).expect("later");
     let much_later = Instant::ZERO + AGE;
@@ -309,7 +311,7 @@ fn results(reply: &[u8]) -> Result<Vec<u8>, Refusal> {
     Reply::parse(reply).expect("a reply").outcome.map(<[u8]>::to_vec)
 }
 
-/// A call by datagram that is answered later.
+/// A datagram whose call is answered later.
 fn deferred(server: &mut Server, call: &[u8]) -> Box<Deferred> {
     try_deferred(server, call).expect("there is room")
 }
@@ -323,16 +325,16 @@ fn try_deferred(server: &mut Server, call: &[u8]) -> Option<Box<Deferred>> {
 }
 
 #[test]
-fn a_client_that_starts_anew_with_the_same_xid_does_not_have_its_former_self_answered_by_its_replies() {
+fn a_restarted_client_that_reuses_an_xid_gets_no_reply_to_its_earlier_call() {
     let mut server = server();
-    // The same peer and xid; another credential, so another call.
+    // The same peer and xid with another credential is another call.
     let former = message(4, COUNT_LATER, &Auth::none(), &[]);
     let anew = message(4, COUNT_LATER, &Auth::sys("b", 2, 3, &[]).expect("short"), &[]);
     let first = deferred(&mut server, &former);
     let second = deferred(&mut server, &anew);
     let second = second.run_datagram();
     assert_eq!(results(&second), Ok(vec![0, 0, 0, 2]));
-    // The second ended first.
+    // The second call ended first.
     assert_eq!(server.datagram(Instant::ZERO, peer(), &former), Err(Reason::NoReply), "still worked on");
     assert_eq!(server.datagram(Instant::ZERO, peer(), &anew), Ok(&second[..]));
     let first = first.run_datagram();
@@ -342,7 +344,7 @@ fn a_client_that_starts_anew_with_the_same_xid_does_not_have_its_former_self_ans
 }
 
 #[test]
-fn what_was_answered_before_is_answered_again_whether_there_is_room_or_not() {
+fn a_repeated_call_is_answered_again_with_or_without_room() {
     let mut server = server();
     let call = message(4, COUNT_LATER, &Auth::none(), &[]);
     assert_eq!(server.datagram(Instant::ZERO, peer(), &call), Err(Reason::HandlersBusy), "not seen before");
@@ -354,7 +356,7 @@ fn what_was_answered_before_is_answered_again_whether_there_is_room_or_not() {
 }
 
 #[test]
-fn as_many_calls_are_worked_on_as_there_is_room_for_and_none_is_forgotten_to_make_some() {
+fn calls_in_progress_are_limited_and_none_is_replaced() {
     // Far fewer replies are kept.
     let limits = DuplicateLimits { calls: 8, age: AGE };
     let mut server = Server::new(vec![Box::new(Sample::default())], limits, 7).expect("a table");
@@ -364,7 +366,7 @@ fn as_many_calls_are_worked_on_as_there_is_room_for_and_none_is_forgotten_to_mak
         call
     };
     let mut works: Vec<_> = (0..100).map(|xid| deferred(&mut server, &call(xid))).collect();
-    // The others, up to the most there may be.
+    // The other calls, up to the limit.
     let most = WORKING_MAX as u32;
     let more: Vec<_> = (100..most + 1).map_while(|xid| try_deferred(&mut server, &call(xid))).collect();
     assert!(more.len() < most as usize - 100, "it is bounded");
@@ -374,7 +376,7 @@ fn as_many_calls_are_worked_on_as_there_is_room_for_and_none_is_forgotten_to_mak
     for xid in 0..100 {
         assert_eq!(server.datagram(Instant::ZERO, peer(), &call(xid)), Err(Reason::NoReply));
     }
-    // Those that end make room.
+    // Calls that end make room.
     let tenth = works.remove(9).run_datagram();
     assert_eq!(server.datagram(Instant::ZERO, peer(), &call(9)), Ok(&tenth[..]));
     drop(more);
@@ -382,7 +384,7 @@ fn as_many_calls_are_worked_on_as_there_is_room_for_and_none_is_forgotten_to_mak
     assert_eq!(server.counters().forgotten_in_all(), 0);
 }
 
-/// A call of [`Sample`] that must run once comes as a datagram to one worker: its result, if it is answered.
+/// Passes a call of [`Sample`] that must run once to a worker as a datagram; returns its result if it is answered.
 fn count(server: &mut Server, call: &[u8]) -> Result<Vec<u8>, Reason> {
     server.datagram(Instant::ZERO, peer(), call).map(<[u8]>::to_vec)
 }
@@ -391,23 +393,23 @@ fn count(server: &mut Server, call: &[u8]) -> Result<Vec<u8>, Reason> {
 fn count_in_stream(server: &mut Server, call: &[u8]) -> Vec<u8> {
     let arrival = Arrival { now: Instant::ZERO, peer: peer(), transport: Transport::Stream };
     let mut out = Vec::new();
-    assert!(matches!(server.record(&arrival, true, call, &mut out), Ok(Served::Done)));
+    assert!(matches!(server.record(&arrival, true, call, &mut out), Ok(Outcome::Done)));
     out.get(MARK_LEN..).unwrap_or_default().to_vec()
 }
 
 #[test]
-fn a_call_that_must_run_once_does_whatever_way_it_comes_again() {
+fn a_non_idempotent_call_runs_once_whichever_worker_or_transport_repeats_it() {
     let mut first = server();
     let mut second = first.for_worker();
     let call = message(4, COUNT, &Auth::none(), &[]);
     let reply = count(&mut first, &call).expect("answered");
     assert_eq!(results(&reply), Ok(vec![0, 0, 0, 1]));
-    // By another worker, by a connection to that, and by a connection to the first.
+    // To another worker, on a connection of that one, and on a connection of the first.
     assert_eq!(count(&mut second, &call), Ok(reply.clone()));
     assert_eq!(count_in_stream(&mut second, &call), reply);
     assert_eq!(count_in_stream(&mut first, &call), reply);
     assert_eq!((first.counters().repeated.get(), second.counters().repeated.get()), (1, 2));
-    // The other way round: first by a connection.
+    // The other way round: first on a connection.
     let call = message(4, COUNT, &Auth::sys("b", 2, 3, &[]).expect("short"), &[]);
     let reply = count_in_stream(&mut second, &call);
     assert_eq!(count(&mut first, &call), Ok(reply));
@@ -420,26 +422,26 @@ fn a_call_that_is_being_worked_on_is_not_run_by_another_worker_either() {
     let call = message(4, COUNT_LATER, &Auth::none(), &[]);
     let work = deferred(&mut first, &call);
     assert_eq!(count(&mut second, &call), Err(Reason::NoReply));
-    // In a stream there is nothing to drop: its caller gets the reply when it asks again.
+    // In a stream nothing is dropped: the caller gets the reply when it repeats the call.
     assert_eq!(count_in_stream(&mut second, &call), []);
     let reply = work.run_datagram();
     assert_eq!(count(&mut second, &call), Ok(reply.clone()));
     assert_eq!(count_in_stream(&mut first, &call), reply);
-    // Work that nobody will do any more is as if it had never come.
+    // After its work was dropped, the call is as unknown as before.
     let call = message(4, COUNT_LATER, &Auth::sys("b", 2, 3, &[]).expect("short"), &[]);
     drop(deferred(&mut first, &call));
     deferred(&mut second, &call);
 }
 
 #[test]
-fn programs_that_exclude_each_other_are_no_table() {
+fn conflicting_programs_are_refused() {
     let limits = DuplicateLimits { calls: 8, age: Duration::from_secs(1) };
     let twice: Vec<Box<dyn Program>> = vec![Box::new(Sample::default()), Box::new(Sample::default())];
     assert_eq!(Server::new(twice, limits, 0).err(), Some(TableError::Twice(NUMBER)));
 }
 
 #[test]
-fn another_worker_counts_apart() {
+fn each_worker_has_its_own_counters() {
     let mut server = server();
     let mut other = server.for_worker();
     let call = message(4, NULL, &Auth::none(), &[]);
@@ -484,14 +486,14 @@ fn a_call_with_a_record_mark_in_a_datagram_is_answered_in_kind() {
     let reply = deferred(&mut server, &marked(&later)).run_datagram();
     assert_eq!(reply[..MARK_LEN], mark(reply.len() as u32 - 4, true));
     assert_eq!(results(&reply[MARK_LEN..]), Ok(vec![0, 0, 0, 42]));
-    // Of any number: 0 makes it look like a call of another version.
+    // Any xid is possible: 0 makes it look like a call of another RPC version.
     for xid in [0, 1, 2, 0x8000_0028, u32::MAX] {
         let mut call = message(4, DOUBLE, &Auth::none(), &[0, 0, 0, 21]);
         call[..4].copy_from_slice(&xid.to_be_bytes());
         let reply = server.datagram(Instant::ZERO, peer(), &marked(&call)).expect("a call").to_vec();
         assert_eq!(Reply::parse(&reply[MARK_LEN..]).map(|reply| reply.xid), Ok(xid));
     }
-    // A mark that says another length, or that more follows, is none.
+    // A mark with another length, or one of a fragment that is not the last, is no mark.
     let call = message(4, NULL, &Auth::none(), &[]);
     for mark in [mark(call.len() as u32 - 1, true), mark(call.len() as u32, false)] {
         let other = [&mark[..], &call].concat();
@@ -501,7 +503,7 @@ fn a_call_with_a_record_mark_in_a_datagram_is_answered_in_kind() {
 
 #[test]
 fn no_call_without_a_mark_and_no_reply_is_taken_for_a_call_with_one() {
-    // The xid is what a mark would be.
+    // The xid has the value of a record mark.
     let mut call = message(4, DOUBLE, &Auth::none(), &[0, 0, 0, 21]);
     let like_mark = mark(call.len() as u32 - 4, true);
     call[..4].copy_from_slice(&like_mark);
@@ -510,7 +512,7 @@ fn no_call_without_a_mark_and_no_reply_is_taken_for_a_call_with_one() {
     let reply =
         Reply::parse(server.datagram(Instant::ZERO, peer(), &call).expect("a call")).expect("a reply");
     assert_eq!((reply.xid, reply.outcome), (u32::from_be_bytes(like_mark), Ok(&[0, 0, 0, 42][..])));
-    // Replies: accepted, with the one verifier whose flavour is 2; and one with a mark, to a call of any number.
+    // Replies: accepted, with the one verifier whose flavour is 2; and one with a mark, to a call of any xid.
     for verifier_len in 0..=BODY_MAX {
         let words = [0, 1, 0, 2, verifier_len];
         let mut reply: Vec<u8> = words.iter().flat_map(|word: &u32| word.to_be_bytes()).collect();
@@ -527,7 +529,7 @@ fn no_call_without_a_mark_and_no_reply_is_taken_for_a_call_with_one() {
 }
 
 proptest! {
-    /// Whatever stands in a call, its answer is one that a client can read, or none.
+    /// Whatever bytes a call has, its answer is one that a client can decode, or none.
     #[test]
     fn a_damaged_call_gets_a_readable_answer(
         procedure in 0..6_u32,
@@ -548,7 +550,7 @@ proptest! {
                 let reply = Reply::parse(reply).expect("a reply");
                 prop_assert_eq!(&reply.xid.to_be_bytes(), &message[..4]);
             }
-            // What would be answered later has nobody to do it.
+            // Calls that would be answered later are refused: there are no threads for them.
             Err(Reason::HandlersBusy) => prop_assert!(procedure >= DOUBLE_LATER || message[23] >= 4),
             Err(reason) => prop_assert_eq!(reason, Reason::RpcHeader),
         }

@@ -11,7 +11,7 @@ use crate::record::RecordReader;
 use crate::{DuplicateLimits, Handled, Program, Refusal, Request, Results};
 
 const LIMITS: RecordLimits = RecordLimits { record_bytes: 1000, fragments: 8 };
-/// What the reply to NULL takes as a record.
+/// Length of the reply to NULL as a record.
 const NULL_REPLY: usize = 28;
 
 fn service() -> RpcService {
@@ -24,7 +24,7 @@ fn peer() -> SocketAddr {
     SocketAddr::from(([192, 0, 2, 1], 900))
 }
 
-/// Calls in turn of NULL and GETATTR, in so many fragments each.
+/// Alternating calls of NULL and GETATTR, in so many fragments each.
 fn calls(fragments: &[usize]) -> Vec<u8> {
     let auth = Auth::sys("client", 1, 2, &[3]).expect("within limits");
     let args = handle_arguments(&Tree::small().handle(ROOT));
@@ -37,7 +37,7 @@ fn calls(fragments: &[usize]) -> Vec<u8> {
     stream
 }
 
-/// A connection as its host drives it: what was not used comes again.
+/// Drives a connection as its host does: unconsumed input is passed again.
 struct Driven {
     service: RpcService,
     connection: RpcConnection,
@@ -52,7 +52,7 @@ impl Driven {
         Self { service, connection, unread: Vec::new(), next: Next::Keep }
     }
 
-    /// What is sent in answer to `more` where `room` is left.
+    /// What is sent in answer to `more` if `room` bytes are free.
     fn feed(&mut self, more: &[u8], room: usize) -> Vec<u8> {
         self.unread.extend(more);
         let mut bytes = Vec::new();
@@ -64,7 +64,7 @@ impl Driven {
     }
 }
 
-/// The numbers of the calls answered, each reply being right.
+/// The xids of the calls answered; checks each reply.
 fn answered(replies: &[u8]) -> Vec<u32> {
     let mut reader = RecordReader::new(LIMITS);
     let mut rest = replies;
@@ -119,7 +119,7 @@ fn a_stream_that_breaks_a_limit_ends_after_what_was_right() {
 }
 
 #[test]
-fn half_a_record_is_left_where_it_is() {
+fn an_incomplete_record_stays_in_the_input() {
     let call = calls(&[1]);
     for len in 1..call.len() {
         let mut driven = Driven::new();
@@ -143,7 +143,7 @@ fn a_datagram_is_answered_in_its_buffer() {
     assert_eq!((reply.xid, reply.verify_null()), (0, Ok(())));
 }
 
-/// Answers everything later, with its argument.
+/// A program that answers everything later, with its argument.
 struct Slow;
 
 impl Program for Slow {
@@ -184,7 +184,7 @@ fn calls_answered_later_are_handed_over_while_there_is_room_and_wait_otherwise()
     let mut connection = service.accept(Instant::ZERO, peer()).expect("nobody is refused");
     let auth = Auth::none();
     let mut stream = Vec::new();
-    // NULL is answered at once, whatever waits.
+    // NULL is answered at once, whatever is waiting.
     for (xid, procedure, args) in [(0, 1, &[0, 0, 0, 7][..]), (1, 0, &[]), (2, 1, &[0, 0, 0, 8]), (3, 1, &[])]
     {
         Call { xid, program: 0x2000_0001, version: 1, procedure, auth: &auth, args }
@@ -210,7 +210,7 @@ fn calls_answered_later_are_handed_over_while_there_is_room_and_wait_otherwise()
 }
 
 proptest! {
-    /// However calls are cut into fragments, reads, and turns with little room, the replies are the same bytes.
+    /// However calls are divided into fragments, reads, and turns with little room, the replies are the same bytes.
     #[test]
     fn any_cut_gives_the_same_replies(
         fragments in proptest::collection::vec(1..8_usize, 1..12),

@@ -1,23 +1,23 @@
-//! A map of peers with a fixed number of places, from which some can be dropped for others at a bounded cost.
+//! A map of peers with a fixed capacity, in which new entries can replace old ones at a bounded cost.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-/// Entries looked at to find one that gives way: what a newcomer may cost while the map is full.
+/// Entries examined to find one to replace: the cost of an insertion while the map is full.
 const LOOKS: usize = 8;
 
 #[derive(Debug)]
 struct Entry<V> {
     value: V,
-    /// Where its key stands in `keys`.
+    /// Index of its key in `keys`.
     place: u32,
 }
 
-/// The map. It takes all its memory when it is made.
+/// The map. It allocates all its memory when it is made.
 #[derive(Debug)]
 pub(super) struct Bounded<V> {
     entries: HashMap<IpAddr, Entry<V>>,
-    /// Every key once, so that entries can be looked at one after the other.
+    /// Every key once, so that entries can be examined in turn.
     keys: Vec<IpAddr>,
     /// Where the next search begins.
     hand: usize,
@@ -25,9 +25,9 @@ pub(super) struct Bounded<V> {
 }
 
 impl<V> Bounded<V> {
-    /// An empty map with `max` places.
+    /// An empty map for `max` entries.
     pub(super) fn new(max: usize) -> Self {
-        // Twice the limit: a map at most half full sweeps its deleted entries in place and never allocates again.
+        // Twice the limit: a map at most half full removes its tombstones in place and never allocates again.
         Self { entries: HashMap::with_capacity(2 * max), keys: Vec::with_capacity(max), hand: 0, max }
     }
 
@@ -52,7 +52,7 @@ impl<V> Bounded<V> {
         self.entries.insert(peer, Entry { value, place });
     }
 
-    /// Says whether it was there.
+    /// Removes a peer; returns whether it was there.
     pub(super) fn remove(&mut self, peer: &IpAddr) -> bool {
         let Some(Entry { place, .. }) = self.entries.remove(peer) else { return false };
         self.keys.swap_remove(place as usize);
@@ -62,8 +62,8 @@ impl<V> Bounded<V> {
         true
     }
 
-    /// Sees to it that there is a place, if need be by dropping an entry that gives way. Looks at a few entries each time, and
-    /// goes on where it was. Says whether there is one.
+    /// Makes room for an entry, if necessary by dropping one for which `gives_way` is true. It examines a few entries
+    /// each time, and continues where it stopped. Returns whether there is room.
     pub(super) fn make_room(&mut self, gives_way: impl Fn(&V) -> bool) -> bool {
         if !self.is_full() {
             return true;

@@ -18,7 +18,7 @@ fn at(seconds: u64) -> Instant {
 }
 
 #[test]
-fn a_peer_is_asked_about_once_then_now_and_then() {
+fn control_is_asked_about_a_peer_once_and_then_periodically() {
     let mut table = EgressTable::new();
     let unknown = |ask| Lookup { answer: Err(KernelReason::Unknown), ask };
     assert_eq!(table.lookup(peer(1), at(0)), unknown(true));
@@ -43,7 +43,7 @@ fn a_question_that_could_not_be_posted_is_asked_again() {
 }
 
 #[test]
-fn what_is_forgotten_or_cleared_is_unknown() {
+fn forgotten_and_cleared_peers_are_unknown() {
     let mut table = EgressTable::new();
     for number in 0..3 {
         table.update(Update::Learn { peer: peer(number), answer: Ok(WAY) }, at(0));
@@ -54,7 +54,7 @@ fn what_is_forgotten_or_cleared_is_unknown() {
     assert!(table.is_empty());
 }
 
-/// What control answers, unless it is too slow for that.
+/// Control's answer.
 fn answer(table: &mut EgressTable, number: u32, now: Instant) {
     table.update(Update::Learn { peer: peer(number), answer: Ok(WAY) }, now);
 }
@@ -67,7 +67,7 @@ fn after_ms(millis: u64) -> Instant {
 fn the_table_is_bounded_and_never_allocates() {
     let mut table = EgressTable::new();
     let room = (table.known.capacity(), table.pending.capacity());
-    // Peers come and go far more often than there is room for, as under a flood of forged sources.
+    // Peers come and go far more often than there is room for, as in a flood of forged sources.
     for number in 0..20 * PEERS_MAX as u32 {
         let now = after_ms(u64::from(number));
         if table.lookup(peer(number), now).ask && number % 3 != 0 {
@@ -78,7 +78,7 @@ fn the_table_is_bounded_and_never_allocates() {
         }
         assert!(table.known.len() <= PEERS_MAX && table.pending.len() <= PENDING_MAX);
     }
-    // Places of deleted peers don't count as room until they are swept; growing would double it.
+    // Tombstones of deleted peers do not count as capacity until they are removed; growing would double it.
     let now = (table.known.capacity(), table.pending.capacity());
     assert!(now.0.0 <= room.0.0 && now.1.0 <= room.1.0, "no growth, so no allocation");
     assert_eq!((now.0.1, now.1.1), (room.0.1, room.1.1));
@@ -87,7 +87,7 @@ fn the_table_is_bounded_and_never_allocates() {
 #[test]
 fn questions_that_all_get_lost_cost_new_peers_a_second() {
     let mut table = EgressTable::new();
-    // Nobody answers.
+    // No question is answered.
     for number in 0..100_000 {
         table.lookup(peer(number), at(1));
     }
@@ -104,7 +104,7 @@ fn questions_that_all_get_lost_cost_new_peers_a_second() {
 fn new_peers_are_asked_about_at_a_bounded_rate() {
     let mut table = EgressTable::new();
     let mut asked = 0;
-    // A million new peers a second, for two seconds; control answers all at once.
+    // A million new peers a second for two seconds; control answers every question at once.
     for number in 0..2_000_000 {
         let now = Instant::from_nanos(1_000_000_000 + u64::from(number) * 1_000);
         if table.lookup(peer(number), now).ask {
@@ -119,7 +119,7 @@ fn new_peers_are_asked_about_at_a_bounded_rate() {
 }
 
 #[test]
-fn a_peer_that_talks_is_asked_about_again_at_once() {
+fn control_is_told_at_once_that_a_peer_became_active() {
     let mut table = EgressTable::new();
     assert!(table.lookup(peer(1), at(0)).ask);
     answer(&mut table, 1, at(0));
@@ -128,10 +128,10 @@ fn a_peer_that_talks_is_asked_about_again_at_once() {
     assert_eq!(asks, expected, "control learns once that it talks");
 }
 
-/// A model of a server under forged sources, from a seed: every peer that talked before keeps the fast path throughout, and a
-/// new one gets it soon after the flood, whatever control lost meanwhile.
+/// Simulates a server under forged sources, from a seed: every formerly active peer keeps the fast path throughout,
+/// and a new one gets it soon after the flood, whatever control lost meanwhile.
 #[test]
-fn forged_sources_cost_no_peer_that_talks_its_place() {
+fn forged_sources_displace_no_active_peer() {
     for seed in 0..8 {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut table = EgressTable::new();
@@ -145,7 +145,8 @@ fn forged_sources_cost_no_peer_that_talks_its_place() {
             }
         }
         let (mut now, mut overflowed) = (at(10), false);
-        // A minute of flood at 20,000 sources a second, some of them seen twice; control loses some of the questions.
+        // A flood for one minute at 20,000 sources a second, some of them seen twice; control loses some of the
+        // questions.
         for tick in 0..60_000u32 {
             now += Duration::from_millis(1);
             for _ in 0..20 {
@@ -155,7 +156,7 @@ fn forged_sources_cost_no_peer_that_talks_its_place() {
                 }
             }
             overflowed |= table.overflows() > 0;
-            // Each honest peer asks every 500 ms.
+            // Each honest peer sends a request every 500 ms.
             let number = tick % 500;
             let found = table.lookup(peer(number), now);
             assert_eq!(found.answer, Ok(WAY), "seed {seed}: peer {number} at {tick} ms");
@@ -164,7 +165,7 @@ fn forged_sources_cost_no_peer_that_talks_its_place() {
             }
         }
         assert!(overflowed, "it was more than the table takes");
-        // The flood is over: a new peer is asked about within a second.
+        // After the flood, control is asked about a new peer within a second.
         let newcomer = peer(600);
         let waited = (0..1_100).find(|millis| {
             let now = now + Duration::from_millis(*millis);

@@ -8,7 +8,7 @@ fn source(number: u32) -> IpAddr {
     Ipv4Addr::from_bits(number).into()
 }
 
-/// Of `per_s` requests a second, evenly over `seconds`: how many are answered.
+/// Sends `per_s` requests a second, evenly over `seconds`; returns how many are answered.
 fn answered(limit: &mut ReplyLimit, from: IpAddr, start_s: u64, seconds: u64, per_s: u64) -> u64 {
     (0..seconds * per_s)
         .filter(|number| {
@@ -21,10 +21,10 @@ fn answered(limit: &mut ReplyLimit, from: IpAddr, start_s: u64, seconds: u64, pe
 fn a_source_below_the_rate_is_always_answered_and_one_above_it_gets_the_rate() {
     let mut limit = ReplyLimit::new(50_000, 1);
     assert_eq!(answered(&mut limit, source(1), 1, 2, 50_000), 100_000);
-    // 200 ms of it at once, and the rate from then on.
+    // The burst of 200 ms, and the rate from then on.
     let many = answered(&mut limit, source(2), 1, 4, 1_000_000);
     assert!((210_000 - 2..=210_000 + 2).contains(&many), "{many}");
-    // A pause gives back the burst, and no more.
+    // A pause restores the burst, and no more.
     let at = |nanos| Instant::from_nanos(100 * SECOND + nanos);
     let burst = (0..50_000).filter(|_| limit.allows(source(2), at(0))).count();
     assert_eq!(burst, 10_000);
@@ -33,17 +33,17 @@ fn a_source_below_the_rate_is_always_answered_and_one_above_it_gets_the_rate() {
 #[test]
 fn a_loop_that_is_faster_than_the_rate_ends() {
     let mut limit = ReplyLimit::new(50_000, 1);
-    // One datagram goes round in 10 us; the first reply that is not sent ends it.
+    // One datagram takes 10 us per round; the first reply that is dropped ends the loop.
     let rounds = (0..).take_while(|round| limit.allows(source(7), Instant::from_nanos(round * 10_000)));
     assert_eq!(rounds.count(), 20_000);
 }
 
 #[test]
-fn sources_do_not_pay_for_each_other_and_forged_ones_cost_honest_ones_nothing() {
+fn sources_are_limited_separately_and_forged_ones_do_not_affect_honest_ones() {
     for seed in 0..4 {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut limit = ReplyLimit::new(50_000, random.u64(..));
-        // A million forged sources a second; an honest one asks 10,000 times a second.
+        // A million forged sources a second; an honest one sends 10,000 requests a second.
         let (mut now, mut refused) = (SECOND, 0);
         for round in 0..2_000_000u32 {
             now += 1_000;
@@ -57,7 +57,7 @@ fn sources_do_not_pay_for_each_other_and_forged_ones_cost_honest_ones_nothing() 
 }
 
 #[test]
-fn a_key_decides_who_shares_a_place() {
+fn the_hash_key_decides_which_sources_share_an_entry() {
     let shares = |seed| {
         let mut limit = ReplyLimit::new(1, seed);
         let now = Instant::from_nanos(SECOND);
@@ -80,7 +80,7 @@ fn addresses_of_one_network_of_ipv6_share_a_rate() {
 }
 
 #[test]
-fn a_clock_that_goes_back_silences_nobody() {
+fn a_clock_that_goes_back_blocks_no_source() {
     let mut limit = ReplyLimit::new(1_000, 3);
     assert_eq!(answered(&mut limit, source(1), 1_000_000, 1, 1_000), 1_000);
     assert_eq!(answered(&mut limit, source(1), 1, 1, 1_000), 1_000);

@@ -15,7 +15,7 @@ fn address(text: &str) -> SocketAddr {
 }
 
 #[test]
-fn what_is_sent_is_received_over_both_families() {
+fn sent_datagrams_are_received_over_both_families() {
     let mut pool = Pool::new(1).expect("pool");
     for (from, to) in [("192.0.2.1:7", "192.0.2.2:4000"), ("[2001:db8::1]:7", "[2001:db8::2]:4000")] {
         let mut frame = pool.take().expect("free");
@@ -28,7 +28,7 @@ fn what_is_sent_is_received_over_both_families() {
         assert_eq!((datagram.source_mac, datagram.destination_mac), (NEAR, FAR));
         assert_eq!(&frame.bytes()[datagram.payload.clone()], b"hello");
 
-        // And back, without moving the payload.
+        // Send it back without moving the payload.
         let (at, len) = (datagram.payload.start, datagram.payload.len());
         send_in_place(&mut frame, at, len, datagram.destination, datagram.source, &egress(1500))
             .expect("fits");
@@ -60,14 +60,14 @@ fn a_flipped_bit_anywhere_is_dropped_or_harmless() {
     })
     .expect("fits");
     let mut dropped = std::collections::HashMap::new();
-    // The link-layer addresses are covered by the link's own checksum, so bits are flipped from the EtherType on.
+    // The link's own checksum covers the link-layer addresses, so bits are flipped from the EtherType on.
     for bit in 12 * 8..frame.len() * 8 {
         let mut damaged = pool.take().expect("free");
         damaged.copy_from(frame.bytes()).expect("fits");
         damaged.bytes_mut()[bit / 8] ^= 1 << (bit % 8);
         let reason = receive(&damaged, false).expect_err("every bit is covered by a checksum or a check");
         *dropped.entry(reason.name()).or_insert(0) += 1;
-        // A sum left to hardware can't be told from a wrong one unless it is exactly the pseudo-header's.
+        // A checksum left to hardware can be told from a wrong one only if it is exactly the pseudo-header's sum.
         assert!(receive(&damaged, true).is_err());
         pool.release(damaged);
     }

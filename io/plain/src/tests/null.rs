@@ -92,7 +92,7 @@ fn every_call_over_udp_gets_its_reply_once() {
 
 /// The server keeps replies for the connection that never reads, and serves the other one.
 #[test]
-fn connections_that_are_a_burden_are_held_until_told() {
+fn burdening_connections_are_held_until_the_stop() {
     for (holding, connections) in [(Holding::Idle, 60), (Holding::NeverReads, 3)] {
         let server = TcpNull::bind(SocketAddr::new(LOCAL, 0), Wait::Sleep).unwrap();
         let address = server.address();

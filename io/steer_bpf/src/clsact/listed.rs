@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_of_ours_says_who_put_the_filter_there() {
+    fn the_name_of_our_filter_identifies_its_process() {
         let tag = Tag { program: "twinpath_ingress".to_owned(), id: 0x12, pid: 4711, made_discipline: true };
         assert_eq!(tag.to_string(), "twinpath_ingress:0000000000000012:4711:discipline");
         for tag in [Tag { made_discipline: false, ..tag.clone() }, tag] {
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_others_say_nothing() {
+    fn foreign_filter_names_are_not_parsed() {
         for name in [
             "",
             "twinpath_ingress",

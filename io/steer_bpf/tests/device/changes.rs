@@ -8,8 +8,8 @@ use twinpath_steer::{Claim, ClaimKind, Table};
 use twinpath_steer_bpf::{Kept, Path, Steering, TcAttach};
 use twinpath_wire::{FlowKey, Protocol};
 
+use crate::foreign::ForeignProgram;
 use crate::lab::{Lab, PacketSocket, near_udp, take, wait_for};
-use crate::neighbours::Neighbour;
 use crate::{PAYLOAD_AT, counter, each_way, empty_table, fence, packet_path, table_of};
 
 const DATAGRAMS: u32 = 50_000;
@@ -76,7 +76,7 @@ fn times(seen: &[u8], wanted: u8) -> usize {
 }
 
 #[test]
-fn claiming_and_releasing_a_port_loses_and_doubles_nothing() {
+fn claiming_and_releasing_a_port_loses_and_duplicates_nothing() {
     each_way(true, |lab, how| {
         let (by_socket, by_kernel, switches) =
             toggle(&lab, how, &[table_of(&[Claim::port(Protocol::Udp, 7)]), empty_table()]);
@@ -97,7 +97,7 @@ fn a_flow_claim_comes_and_goes_the_same_way() {
 }
 
 #[test]
-fn a_claim_that_both_tables_hold_never_flickers() {
+fn a_claim_in_both_tables_stays_in_force_throughout() {
     each_way(true, |lab, how| {
         // The claim gets another index, gains and loses an allow-list with the sender in it, and an address.
         let from = |prefixes: &[&str]| Claim {
@@ -169,7 +169,7 @@ fn while_sending(lab: &Lab, during: impl FnOnce() -> Vec<PacketSocket> + Send) -
 }
 
 #[test]
-fn programs_that_are_put_on_and_taken_off_lose_and_double_nothing() {
+fn attaching_and_detaching_programs_loses_and_duplicates_nothing() {
     each_way(true, |lab, how| {
         let claims = [Claim::port(Protocol::Udp, 7)];
         let ifindex = lab.ifindex;
@@ -200,16 +200,16 @@ fn programs_that_are_put_on_and_taken_off_lose_and_double_nothing() {
 }
 
 #[test]
-fn going_in_front_of_another_program_loses_and_doubles_nothing() {
+fn moving_in_front_of_another_program_loses_and_duplicates_nothing() {
     each_way(true, |lab, how| {
         let (mut steering, socket) = packet_path(&lab, how, &[Claim::port(Protocol::Udp, 7)]);
         let ifindex = lab.ifindex;
         let seen = while_sending(&lab, || {
             for round in 1..=10 {
-                let neighbour = Neighbour::in_front("neighbour_next", how);
+                let foreign = ForeignProgram::in_front("foreign_next", how);
                 assert_ne!(steering.keep_first(ifindex).unwrap(), Kept::First);
                 until(|| counter(&steering, "claimed") > 200 * round);
-                neighbour.detach();
+                foreign.detach();
             }
             vec![socket]
         });

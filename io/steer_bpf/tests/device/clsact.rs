@@ -4,8 +4,8 @@ use twinpath_steer::Claim;
 use twinpath_steer_bpf::{Kept, Path, SteerError, Steering, TcAttach, leftovers, tidy};
 use twinpath_wire::Protocol;
 
+use crate::foreign::ForeignProgram;
 use crate::lab::{Lab, NEAR, PacketSocket, near_udp, take, tc};
-use crate::neighbours::Neighbour;
 use crate::{attached, counter, fence, packet_path};
 
 const CLSACT: TcAttach = TcAttach::Clsact;
@@ -25,7 +25,7 @@ fn foreign(priority: &str, protocol: &str) {
 }
 
 #[test]
-fn a_discipline_of_others_stays_and_so_do_their_filters() {
+fn a_foreign_discipline_and_its_filters_stay() {
     if !twinpath_test_skip::root_or_skip() {
         return;
     }
@@ -66,7 +66,7 @@ fn a_discipline_of_ours_goes_with_its_last_filter() {
 }
 
 #[test]
-fn what_is_removed_behind_our_back_is_put_back() {
+fn a_filter_removed_by_others_is_attached_again() {
     if !twinpath_test_skip::root_or_skip() {
         return;
     }
@@ -86,7 +86,7 @@ fn what_is_removed_behind_our_back_is_put_back() {
 }
 
 #[test]
-fn who_cannot_be_passed_is_named_and_nothing_is_attached() {
+fn a_program_that_cannot_be_overtaken_is_named_and_nothing_is_attached() {
     if !twinpath_test_skip::root_or_skip() {
         return;
     }
@@ -103,19 +103,19 @@ fn who_cannot_be_passed_is_named_and_nothing_is_attached() {
     );
     tc(&["filter", "del", "dev", NEAR, "ingress", "prio", "1"]);
     if TcAttach::here() == TcAttach::Tcx {
-        let neighbour = Neighbour::in_front("neighbour_pass", TcAttach::Tcx);
+        let foreign = ForeignProgram::in_front("foreign_pass", TcAttach::Tcx);
         let error = refused();
         assert!(
-            matches!(&error, SteerError::NotFirst { who, .. } if who.contains("neighbour_pass")),
+            matches!(&error, SteerError::NotFirst { who, .. } if who.contains("foreign_pass")),
             "{error}"
         );
-        neighbour.detach();
+        foreign.detach();
     }
     drop(claim(&lab));
 }
 
 #[test]
-fn what_a_living_process_has_attached_is_no_leftover() {
+fn filters_of_a_living_process_are_no_leftovers() {
     if !twinpath_test_skip::root_or_skip() {
         return;
     }

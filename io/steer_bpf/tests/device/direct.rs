@@ -28,7 +28,7 @@ fn send(sender: &UdpSocket, numbers: std::ops::Range<u8>) {
 }
 
 #[test]
-fn while_it_is_on_a_claimed_frame_comes_there_and_nowhere_else() {
+fn while_the_ring_is_on_claimed_frames_come_only_through_it() {
     if !crate::tcx_or_skip() {
         return;
     }
@@ -49,7 +49,7 @@ fn while_it_is_on_a_claimed_frame_comes_there_and_nowhere_else() {
     assert_eq!(take(&kernel), None);
     assert_eq!((counter(&steering, "claimed"), counter(&steering, "withheld_from_kernel")), (120, 120));
 
-    // Unclaimed frames, and a sender's GSO frame, still pass to the kernel.
+    // Unclaimed frames, and a sender's super-frame, still pass to the kernel.
     ring.set_on(true);
     set_option(&sender, libc::SOL_UDP, libc::UDP_SEGMENT, 64);
     sender.send_to(&[1; 256], "10.0.0.2:7").unwrap();

@@ -17,7 +17,7 @@ fn frame(number: u8) -> Vec<u8> {
 }
 
 #[test]
-fn while_it_is_held_only_packet_sockets_receive_and_only_marked_frames_leave() {
+fn on_a_withheld_device_only_packet_sockets_receive_and_only_marked_frames_leave() {
     if !crate::tcx_or_skip() {
         return;
     }

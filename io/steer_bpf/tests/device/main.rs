@@ -6,8 +6,8 @@ mod clsact;
 mod corpus;
 mod direct;
 mod exclusive;
+mod foreign;
 mod lab;
-mod neighbours;
 mod xdp;
 
 use std::net::UdpSocket;
@@ -131,7 +131,7 @@ fn after_detach_the_socket_gets_nothing_and_the_kernel_everything() {
 }
 
 #[test]
-fn fragments_and_glued_segments_reach_the_kernel_and_only_it() {
+fn fragments_and_coalesced_segments_reach_the_kernel_only() {
     each_way(true, |lab, how| {
         let (steering, socket) = packet_path(&lab, how, &[Claim::port(Protocol::Udp, 7)]);
         let (kernel, kernel6) = (near_udp("10.0.0.2:7"), near_udp("[fd00::2]:7"));
@@ -147,7 +147,7 @@ fn fragments_and_glued_segments_reach_the_kernel_and_only_it() {
         assert_eq!(take(&kernel6).unwrap().0, long);
         assert_eq!(counter(&steering, "fragment"), 6);
 
-        // Four datagrams leave the sender as one GSO frame, which the kernel segments for its own socket.
+        // Four datagrams leave the sender as one super-frame, which the kernel segments for its own socket.
         for sender in [&sender, &sender6] {
             set_option(sender, libc::SOL_UDP, libc::UDP_SEGMENT, 64);
         }
@@ -159,7 +159,7 @@ fn fragments_and_glued_segments_reach_the_kernel_and_only_it() {
             assert_eq!(parts.concat(), &long[..256]);
             assert_eq!(parts.len(), 4);
         }
-        assert_eq!(counter(&steering, "glued"), 2);
+        assert_eq!(counter(&steering, "coalesced"), 2);
         assert_eq!((socket.take(), counter(&steering, "claimed")), (None, 0));
     });
 }

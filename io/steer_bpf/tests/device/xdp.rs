@@ -80,7 +80,7 @@ fn another_program_on_the_hook_is_named_and_stays() {
 }
 
 #[test]
-fn mistakes_have_their_own_errors() {
+fn each_misuse_has_its_own_error() {
     if !twinpath_test_skip::root_or_skip() {
         return;
     }

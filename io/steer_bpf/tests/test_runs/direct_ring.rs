@@ -45,7 +45,7 @@ fn take(ring: &mut DirectRing) -> Option<u8> {
 }
 
 #[test]
-fn a_cpu_that_is_held_up_keeps_its_slot_while_the_program_fills_the_rest() {
+fn a_delayed_producer_keeps_its_slot_while_the_program_fills_the_rest() {
     if !twinpath_test_skip::root_or_skip() {
         return;
     }

@@ -220,7 +220,7 @@ fn a_time_not_yet_over_or_still_to_come_withdraws_nothing() {
 }
 
 #[test]
-fn asked_not_to_it_never_withdraws_a_claim() {
+fn with_fail_open_disabled_no_claim_is_withdrawn() {
     if !twinpath_test_skip::root_or_skip() {
         return;
     }

@@ -104,7 +104,7 @@ fn take(ring: &mut DirectRing) -> Option<u8> {
 }
 
 #[test]
-fn a_producer_that_is_held_up_keeps_its_slot_while_others_come_round() {
+fn a_delayed_producer_keeps_its_slot_when_others_wrap_around() {
     for slots in [2, 4] {
         let mut ring = ring(slots);
         let steps_until_it_has_a_slot = 3;
@@ -131,7 +131,7 @@ fn a_producer_that_is_held_up_keeps_its_slot_while_others_come_round() {
 }
 
 #[test]
-fn what_could_not_be_read_is_passed_over_and_a_length_is_bounded() {
+fn unreadable_frames_are_skipped_and_lengths_are_bounded() {
     let mut ring = ring(4);
     assert!(Producer::ReadHead.run(&ring, 1, 0));
     assert!(ring.look());

@@ -49,7 +49,7 @@ mod exact {
     }
 
     #[test]
-    fn a_sleeper_is_announced_once_per_sleep() {
+    fn the_producer_is_told_once_per_sleep_of_the_consumer() {
         let (mut producer, mut consumer) = ring(SHAPE).expect("memory");
         assert!(!producer.consumer_waits());
         consumer.arm();
@@ -63,7 +63,7 @@ mod exact {
     }
 
     #[test]
-    fn a_position_that_cannot_be_breaks_the_ring_and_is_told_once() {
+    fn an_impossible_position_breaks_the_ring_and_is_reported_once() {
         let (mut producer, mut consumer) = ring(SHAPE).expect("memory");
         for lie in [5, u32::MAX, 1 << 31] {
             let (_, mut lied_to) = ring(SHAPE).expect("memory");
@@ -104,7 +104,7 @@ mod exact {
     /// Writes seeded random values into every word of the ring between any two calls: no panic, no access out of
     /// bounds, and every call returns a result or a fault.
     #[test]
-    fn nonsense_everywhere_is_survived() {
+    fn random_values_in_the_shared_memory_cause_no_panic() {
         let mut random = 0x0123_4567_89ab_cdef_u64;
         let mut next = move || {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -143,7 +143,7 @@ mod exact {
     }
 
     #[test]
-    fn impossible_shapes_are_refused_in_words() {
+    fn impossible_shapes_are_refused_with_a_message() {
         assert_eq!(Shape::new(3, 20), Err(BadShape::Slots(3)));
         assert_eq!(Shape::new(0, 20), Err(BadShape::Slots(0)));
         assert_eq!(Shape::new(1 << 17, 20), Err(BadShape::Slots(1 << 17)));

@@ -33,7 +33,7 @@ fn the_corpus_knows_every_verdict() {
 }
 
 #[test]
-fn the_corpus_says_what_cannot_be_asked() {
+fn the_corpus_marks_cases_that_test_runs_cannot_express() {
     for case in &CORPUS.cases {
         // What Linux 6.18 accepts in a test run, net/bpf/test_run.c.
         let invisible = case.context != Context::default();

@@ -152,7 +152,7 @@ fn writing_refuses_what_does_not_fit() {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read_back(v6: bool, id in proptest::option::of(0u16..4096), payload: Vec<u8>) {
+    fn written_headers_parse_back(v6: bool, id in proptest::option::of(0u16..4096), payload: Vec<u8>) {
         let repr = repr(v6, id.map(Tag::customer));
         let frame = build(&repr, &payload);
         let parsed = parse(&frame, ChecksumTrust::Verify).unwrap();

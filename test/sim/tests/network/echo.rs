@@ -1,4 +1,5 @@
-//! A worker that echoes, behind a bad wire: whatever arrives, what leaves is right, and nothing is unaccounted for.
+//! A worker that echoes over a faulty wire: whatever arrives, its replies are right, and every frame is accounted
+//! for.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -28,19 +29,19 @@ fn peer(number: u16) -> SocketAddr {
 }
 
 #[test]
-fn what_leaves_is_right_whatever_arrives() {
+fn replies_are_right_whatever_arrives() {
     for seed in crate::seeds() {
         simulate(seed);
     }
 }
 
-/// The far end of the wire: asks, and holds every reply to what was asked.
+/// The far end of the wire: sends requests and checks every reply.
 struct Client {
     seed: u64,
     wire: LoopbackPort,
     pool: Pool,
     burst: Burst,
-    /// By peer and payload: how many replies may still come. The wire may double a request.
+    /// By peer and payload: how many replies may still come. The wire may duplicate a request.
     asked: HashMap<(SocketAddr, Vec<u8>), u32>,
     number: u64,
     replies: u64,
@@ -87,7 +88,7 @@ impl Client {
     }
 }
 
-/// What control would say, now and then: a peer is known, or nobody is any more.
+/// A message that control might send: a peer is known, or none is any more.
 fn update(random: &mut fastrand::Rng) -> Update {
     let way_out = Egress { ifindex: 0, source_mac: SERVER_MAC, next_hop_mac: CLIENT_MAC, mtu: 1500 };
     match random.u8(0..10) {
@@ -143,8 +144,8 @@ fn simulate(seed: u64) {
     while worker.turn(Instant::from_nanos(now)) {}
     client.check_replies(server, Instant::from_nanos(now));
 
-    // Everything that arrived was served or is counted under a reason. The wire's faults add and lose frames between the
-    // port's count and the worker, so the sum is over what the worker saw.
+    // Every frame that arrived was served or is counted under a reason. The wire's faults add and remove frames
+    // between the port's count and the worker, so the sum is over the frames that the worker received.
     let dropped: u64 = counters.drops.happened().map(|(_, count)| count).sum();
     assert_eq!(serve.fast_replies.get(), client.replies, "seed {seed}");
     assert!(client.replies > 0 || faults.lose > 150, "seed {seed}: something was served");

@@ -1,5 +1,5 @@
-//! The egress table against a kernel whose truth changes, over a mailbox that delays and loses: what a worker believes was
-//! true a moment ago, and is true once things are quiet.
+//! Simulates the egress table with a kernel whose routes change, and a mailbox that delays and loses messages: what a
+//! worker uses was true a moment ago, and is true again once nothing changes any more.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr};
@@ -10,11 +10,11 @@ use twinpath_wire::Mac;
 
 type Answer = Result<Egress, KernelReason>;
 
-/// Peers that take part; fewer than the table holds.
+/// Number of peers; fewer than the table holds.
 const PEERS: u32 = 200;
-/// Updates under way, at most; one more is lost, as by a full mailbox.
+/// Most updates in transit; a further one is lost, as with a full mailbox.
 const MAILBOX: usize = 16;
-/// How long an update may be under way, ns.
+/// Longest time that an update is in transit, ns.
 const DELAY_NS: u64 = 5_000_000;
 
 fn peer(number: u32) -> IpAddr {
@@ -23,7 +23,7 @@ fn peer(number: u32) -> IpAddr {
 
 struct Kernel {
     truth: HashMap<IpAddr, Answer>,
-    /// When each peer's truth last changed, ns.
+    /// When the kernel's answer for each peer last changed, ns.
     changed: HashMap<IpAddr, u64>,
     under_way: VecDeque<(u64, Update)>,
     lost: u64,
@@ -55,7 +55,7 @@ impl Kernel {
 }
 
 #[test]
-fn a_worker_believes_what_was_just_true_and_learns_what_is() {
+fn a_worker_uses_only_recent_answers_and_converges_to_the_present_ones() {
     for seed in crate::seeds() {
         simulate(seed);
     }
@@ -83,12 +83,12 @@ fn simulate(seed: u64) {
             && kernel.lost == 0
             && kernel.truth.get(&asked) != Some(&Ok(believed))
         {
-            // It was true until a moment ago, and the news is on its way.
+            // It was true until a moment ago, and the update is in transit.
             let since = now - kernel.changed[&asked];
             assert!(since <= 2 * DELAY_NS, "seed {seed}: believed {since} ns after it had changed");
         }
     }
-    // Quiet: every peer is asked about again in time, and nothing more changes.
+    // Nothing changes any more: control is asked about every peer again in time.
     for _ in 0..3 {
         for number in 0..PEERS {
             now += 60_000_000;

@@ -1,4 +1,4 @@
-//! Simulated networks, from seeds. `TWINPATH_SIM_SEEDS=1000` runs more of them; `TWINPATH_SIM_SEED=7` that one.
+//! Runs the simulated networks. `TWINPATH_SIM_SEEDS=1000` runs more seeds; `TWINPATH_SIM_SEED=7` only that one.
 #![allow(clippy::unwrap_used, reason = "a test says what it needs")]
 
 mod echo;

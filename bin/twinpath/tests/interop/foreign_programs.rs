@@ -10,7 +10,7 @@ use crate::rig::{CLIENT, PATIENCE, PORT, Rig, SERVER, Server, answered, ask, unt
 use crate::root_or_skip;
 
 /// Programs as others put them on an interface.
-const NEIGHBOUR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../io/steer_bpf/object/neighbour.o");
+const FOREIGN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../io/steer_bpf/object/foreign.o");
 
 /// The server's side of a rig with a BPF file system and a run directory of its own: xdp-tools keep pins and locks there.
 struct Tools<'a> {
@@ -174,8 +174,8 @@ fn nobody_gets_in_beside_us_on_the_xdp_path_and_we_go_on() {
         assert!(!success, "{mode}: {said}");
     }
     for (arguments, why) in [
-        (vec!["link", "set", "dev", "vs", "xdp", "obj", NEIGHBOUR, "sec", "xdp"], "not replaced"),
-        (vec!["-force", "link", "set", "dev", "vs", "xdp", "obj", NEIGHBOUR, "sec", "xdp"], "not by force"),
+        (vec!["link", "set", "dev", "vs", "xdp", "obj", FOREIGN, "sec", "xdp"], "not replaced"),
+        (vec!["-force", "link", "set", "dev", "vs", "xdp", "obj", FOREIGN, "sec", "xdp"], "not by force"),
         (vec!["link", "set", "dev", "vs", "xdp", "off"], "not taken off"),
     ] {
         let (success, said) = tools.run("ip", &arguments);
@@ -194,15 +194,15 @@ fn a_program_that_iproute2_attached_is_named_and_stays() {
     }
     let rig = Rig::new();
     let tools = Tools::new(&rig);
-    tools.must("ip", &["link", "set", "dev", "vs", "xdp", "obj", NEIGHBOUR, "sec", "xdp"]);
+    tools.must("ip", &["link", "set", "dev", "vs", "xdp", "obj", FOREIGN, "sec", "xdp"]);
     let server = rig.serve(&[]);
     assert_eq!(server.path(), "packet");
     let name = named(&server).unwrap();
-    assert!(name.starts_with("the XDP program neighbour_xdp (id ") && name.ends_with(", native)"), "{name}");
+    assert!(name.starts_with("the XDP program foreign_xdp (id ") && name.ends_with(", native)"), "{name}");
     serves(&rig, &server);
     assert_eq!(server.interrupt(), Some(0));
     let (_, links) = tools.run("ip", &["-d", "link", "show", "vs"]);
-    assert!(links.contains("neighbour_xdp"), "it stays when we go: {links}");
+    assert!(links.contains("foreign_xdp"), "it stays when we go: {links}");
 }
 
 /// Runs xdpdump while requests are answered; what it said.
@@ -287,7 +287,7 @@ fn filters_at_clsact_stand_behind_us_and_see_only_what_is_the_kernels() {
     }
     let rig = Rig::new();
     let tools = Tools::new(&rig);
-    let filter = ["filter", "add", "dev", "vs", "ingress", "bpf", "da", "obj", NEIGHBOUR, "sec"];
+    let filter = ["filter", "add", "dev", "vs", "ingress", "bpf", "da", "obj", FOREIGN, "sec"];
     tools.must("tc", &["qdisc", "add", "dev", "vs", "clsact"]);
     for program in ["classifier/pass", "classifier/drop"] {
         // Before us.
@@ -295,7 +295,7 @@ fn filters_at_clsact_stand_behind_us_and_see_only_what_is_the_kernels() {
         let server = rig.serve(&["--path", "packet"]);
         let client = rig.client_udp(CLIENT, 0);
         let drops = program.ends_with("drop");
-        // A neighbour that drops all takes the kernel's own traffic, ARP with it: what is claimed is served all the same.
+        // A foreign program that drops every frame takes the kernel's own traffic, ARP included: claimed frames are served nevertheless.
         if drops {
             let (client_mac, _) = rig.macs();
             let mac = client_mac.map(|byte| format!("{byte:02x}")).join(":");

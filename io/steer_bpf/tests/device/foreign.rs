@@ -10,16 +10,16 @@ use twinpath_wire::Protocol;
 use crate::lab::{NEAR, near_udp, take};
 use crate::{attached, counter, each_way, fence, packet_path};
 
-static NEIGHBOUR: &[u8] = include_bytes_aligned!("../../object/neighbour.o");
+static NEIGHBOUR: &[u8] = include_bytes_aligned!("../../object/foreign.o");
 
 /// A foreign program that runs before all others.
-pub(crate) struct Neighbour {
+pub(crate) struct ForeignProgram {
     object: Ebpf,
     name: &'static str,
     link: Option<SchedClassifierLinkId>,
 }
 
-impl Neighbour {
+impl ForeignProgram {
     pub(crate) fn in_front(name: &'static str, how: TcAttach) -> Self {
         let mut object = Ebpf::load(NEIGHBOUR).unwrap();
         let program: &mut SchedClassifier = object.program_mut(name).unwrap().try_into().unwrap();
@@ -40,27 +40,27 @@ impl Neighbour {
 }
 
 #[test]
-fn who_ends_the_chain_in_front_of_us_is_put_behind_and_nothing_is_taken_twice() {
+fn a_program_that_ends_the_chain_before_ours_is_overtaken_and_no_frame_is_served_twice() {
     each_way(true, |lab, how| {
         let (mut steering, socket) = packet_path(&lab, how, &[Claim::port(Protocol::Udp, 7)]);
         let kernel = near_udp("10.0.0.2:7");
         let sender = lab.far_udp("10.0.0.1:4000");
         assert_eq!(steering.keep_first(lab.ifindex).unwrap(), Kept::First);
-        let neighbour = Neighbour::in_front("neighbour_pass", how);
+        let foreign = ForeignProgram::in_front("foreign_pass", how);
         sender.send_to(b"twice", "10.0.0.2:7").unwrap();
         fence(&sender, 99);
         // Running after it means that both get the frame.
         assert!(socket.take().is_some());
         assert_eq!(take(&kernel).unwrap().0, b"twice");
         let kept = steering.keep_first(lab.ifindex).unwrap();
-        assert!(matches!(&kept, Kept::Passed(name) if name.contains("neighbour_pass")), "{kept:?}");
+        assert!(matches!(&kept, Kept::Passed(name) if name.contains("foreign_pass")), "{kept:?}");
         assert_eq!(steering.keep_first(lab.ifindex).unwrap(), Kept::First);
         assert_eq!(attached(how), 2, "both are there, ours once");
         sender.send_to(b"once", "10.0.0.2:7").unwrap();
         fence(&sender, 98);
         assert!(socket.take().is_some());
         assert_eq!(take(&kernel), None);
-        neighbour.detach();
+        foreign.detach();
         sender.send_to(b"alone", "10.0.0.2:7").unwrap();
         fence(&sender, 97);
         assert!(socket.take().is_some());
@@ -69,15 +69,15 @@ fn who_ends_the_chain_in_front_of_us_is_put_behind_and_nothing_is_taken_twice() 
 }
 
 #[test]
-fn what_a_program_in_front_drops_was_the_sockets_before_and_leaves_no_note_behind() {
+fn a_frame_dropped_by_a_program_in_front_still_reaches_the_socket_and_leaves_no_stale_note() {
     each_way(true, |lab, how| {
         let (steering, socket) = packet_path(&lab, how, &[Claim::port(Protocol::Udp, 7)]);
         let kernel = near_udp("10.0.0.2:7");
         let sender = lab.far_udp("10.0.0.1:4000");
-        let neighbour = Neighbour::in_front("neighbour_drop", how);
+        let foreign = ForeignProgram::in_front("foreign_drop", how);
         sender.send_to(b"claimed", "10.0.0.2:7").unwrap();
         sender.send_to(b"not claimed", "10.0.0.2:8").unwrap();
-        neighbour.detach();
+        foreign.detach();
         // A frame that equals the noted one in every byte would be the worst case for a stale note: it is decided
         // anew nevertheless.
         sender.send_to(b"claimed", "10.0.0.2:7").unwrap();
