@@ -9,7 +9,8 @@ use twinpath_config::{
     Config, ConfigError, MetricsAddress, Mode, PathAsked, Pool, Sandbox, Service as ServiceConfig,
     ServiceKind,
 };
-use twinpath_control::instance::{self, InstanceError, Plan, Ready};
+use twinpath_control::instance::{self, InstanceError, Plan};
+use twinpath_host::Ready;
 use twinpath_serve::PoolLimits;
 use twinpath_service::Service;
 

@@ -46,7 +46,7 @@ mod builder;
 
 pub use builder::{Builder, Error, serve};
 pub use twinpath_config::{Config, Mode, PathAsked as Path};
-pub use twinpath_control::instance::Ready;
+pub use twinpath_host::Ready;
 /// ONC RPC: programs with procedures, and the service that connects them to streams and datagrams.
 pub use twinpath_rpc as rpc;
 pub use twinpath_serve::{PoolLimits, TcpLimits};

@@ -3,9 +3,9 @@
 use std::thread;
 
 use tokio::sync::oneshot;
+use twinpath_costs::again::Again;
+use twinpath_costs::{Costs, Measurement, Scope, measure_as};
 use twinpath_time::{Duration, Instant};
-use twinpath_worker::costs::again::Again;
-use twinpath_worker::costs::{Costs, Measurement, Scope, measure_as};
 use twinpath_worker::priority::Priority;
 
 /// Where the result goes, as the command socket answers.

@@ -3,10 +3,10 @@
 
 use std::path::PathBuf;
 
+use twinpath_costs::{self as costs, Costs, Measurement, Scope};
 use twinpath_sys::trusted_dir::TrustError;
 use twinpath_sys::{clock, cpu_request, cpuidle};
 use twinpath_time::Duration;
-use twinpath_worker::costs::{self, Costs, Measurement, Scope};
 use twinpath_worker::idle::{Mode, RequestSetting};
 use twinpath_worker::place::Placement;
 use twinpath_worker::priority::Priority;

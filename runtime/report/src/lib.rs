@@ -26,7 +26,7 @@ pub struct Report {
     /// What is claimed, and how often each verdict was given.
     pub rules: Rules,
     /// What waking up costs on this machine, as measured last.
-    pub machine: Option<twinpath_worker::Costs>,
+    pub machine: Option<twinpath_costs::Costs>,
     /// One entry per worker.
     pub workers: Vec<Worker>,
     /// Next hops in use, as mirrored from the kernel.

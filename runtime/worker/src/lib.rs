@@ -8,7 +8,6 @@
 //! A worker never blocks, locks, allocates or logs while packets flow. What control wants of it arrives through a bounded
 //! mailbox ([`mailbox`]), and what it must not do itself (closing a device) it hands back the same way.
 
-pub mod costs;
 mod counters;
 mod engine;
 pub mod guard;
@@ -24,7 +23,6 @@ mod tap;
 mod turn;
 mod wake;
 
-pub use costs::Costs;
 pub use counters::WorkerCounters;
 pub use engine::{Attached, Engine, Io, PARTS_MAX, part_of};
 pub use request::Request;

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use anyhow::Context;
 use tokio::task::spawn_blocking;
 use twinpath_config::Path;
-use twinpath_control::fallback::loss::Measure;
-use twinpath_control::fallback::{FrameCost, Question, measure as measure_on_scratch, test_runs, traffic};
-use twinpath_control::instance::TcAttach;
+use twinpath_fallback::loss::Measure;
+use twinpath_fallback::{FrameCost, Question, measure as measure_on_scratch, test_runs, traffic};
+use twinpath_steer_bpf::TcAttach;
 use twinpath_sys::affinity;
 use twinpath_time::Duration;
 
@@ -184,7 +184,7 @@ pub(crate) async fn taxes(session: &Session) -> anyhow::Result<Vec<(&'static str
 
 /// The costliest kind of frame, all programs of the path together.
 fn tax(costs: &[FrameCost]) -> Sample {
-    let sum = |cost: &FrameCost, of: fn(&twinpath_control::fallback::ProgramCost) -> f64| {
+    let sum = |cost: &FrameCost, of: fn(&twinpath_fallback::ProgramCost) -> f64| {
         cost.programs.iter().map(of).sum::<f64>()
     };
     let worst = costs.iter().max_by(|a, b| sum(a, |p| p.added_ns()).total_cmp(&sum(b, |p| p.added_ns())));

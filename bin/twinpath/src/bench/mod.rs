@@ -1,10 +1,7 @@
 //! `twinpath bench`: a load against a service, over kernel sockets or the fast path, and what came of it.
 
 mod compare;
-mod fast;
-mod kernel;
 mod lines;
-mod measured;
 mod moment;
 mod mount;
 mod options;

@@ -13,7 +13,7 @@ use twinpath_rpc::nfs3_types::portmap::{self, IPPROTO_TCP, IPPROTO_UDP, mapping}
 use twinpath_rpc::record::{RecordLimits, RecordReader};
 use twinpath_time::Duration;
 
-use super::plan::Transport;
+use twinpath_clients::Transport;
 
 /// MNT (RFC 1813, appendix I).
 const MNT: u32 = 1;

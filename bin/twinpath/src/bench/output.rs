@@ -11,9 +11,9 @@ use anyhow::{Context, anyhow, ensure};
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::IntervalLogWriterBuilder;
+use twinpath_clients::Measured;
 use twinpath_measure::report::BenchReport;
 
-use super::measured::Measured;
 use super::moment::Moment;
 use super::plan::Plan;
 use super::plot;

@@ -1,9 +1,9 @@
 //! From arguments to what is to be done: every combination that makes no sense ends here, with one sentence.
 
-use std::fmt;
 use std::path::PathBuf;
 
 use anyhow::{Context, bail, ensure};
+use twinpath_clients::{RunPlan, Transport};
 use twinpath_config::PathAsked;
 use twinpath_load::{INFLIGHT_MAX, Limit, LoadConfig};
 use twinpath_sys::affinity;
@@ -24,22 +24,6 @@ const DEFAULT_WARMUP_S: f64 = 0.2;
 const THREADS_MAX: u32 = 64;
 /// More say nothing more, and a comparison looks at all pairs of two measurements' runs.
 const ITERATIONS_MAX: u32 = 1000;
-
-/// What carries the requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Transport {
-    Udp,
-    Tcp,
-}
-
-impl fmt::Display for Transport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Udp => "udp",
-            Self::Tcp => "tcp",
-        })
-    }
-}
 
 /// How a user sees it.
 #[derive(Clone, Debug)]
@@ -163,27 +147,22 @@ impl Plan {
         })
     }
 
-    /// The part of thread `index`, which counts from 0.
-    pub(crate) fn thread_load(&self, index: u32) -> LoadConfig {
-        let threads = u64::from(self.threads);
-        let limit = match self.load.limit {
-            // The first threads take what cannot be divided; no thread has nothing, see `load_config`.
-            Limit::Count(count) => {
-                Limit::Count(count / threads + u64::from(u64::from(index) < count % threads))
-            }
-            duration @ Limit::Duration(_) => duration,
-        };
-        LoadConfig {
-            limit,
-            rate_per_s: self.load.rate_per_s.map(|rate| rate / f64::from(self.threads)),
-            arrivals_seed: self.load.arrivals_seed.wrapping_add(u64::from(index)),
-            ..self.load
+    /// What the clients do in a run of that number, which counts from 1.
+    pub(crate) fn run(&self, number: u32) -> RunPlan {
+        RunPlan {
+            target: self.target.address,
+            requests: self.service.requests(),
+            seed: self.seed.wrapping_add(u64::from(number) << 32),
+            transport: self.transport,
+            interface: self.interface.clone(),
+            path: self.path,
+            mode: self.mode,
+            threads: self.threads,
+            batch: self.batch,
+            nagle: self.nagle,
+            cpus: self.cpus.clone(),
+            load: self.load,
         }
-    }
-
-    /// The CPU of thread `index`.
-    pub(crate) fn thread_cpu(&self, index: u32) -> Option<usize> {
-        self.cpus.iter().cycle().nth(index as usize).copied()
     }
 }
 
@@ -295,11 +274,11 @@ mod tests {
     #[test]
     fn threads_share_the_count_and_the_rate() {
         let plan = plan("127.0.0.1:7 --threads 3 --count 10 --rate 30 --cpu 1,0").unwrap();
-        let counts: Vec<_> = (0..3).map(|index| plan.thread_load(index).limit).collect();
+        let counts: Vec<_> = (0..3).map(|index| plan.run(1).thread_load(index).limit).collect();
         assert_eq!(counts, [Limit::Count(4), Limit::Count(3), Limit::Count(3)]);
-        assert_eq!((plan.thread_load(2).rate_per_s, plan.load.inflight), (Some(10.0), 1024));
+        assert_eq!((plan.run(1).thread_load(2).rate_per_s, plan.load.inflight), (Some(10.0), 1024));
         assert_eq!(
-            (0..3).map(|index| plan.thread_cpu(index)).collect::<Vec<_>>(),
+            (0..3).map(|index| plan.run(1).thread_cpu(index)).collect::<Vec<_>>(),
             [Some(1), Some(0), Some(1)]
         );
     }

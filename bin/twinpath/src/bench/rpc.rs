@@ -5,13 +5,14 @@ use std::path::PathBuf;
 
 use anyhow::{Context, ensure};
 use rustix::process::{getgid, getgroups, getuid};
+use twinpath_clients::Transport;
 use twinpath_load::{FRAGMENTS_MAX, Framing, NfsProcedure};
 use twinpath_rpc::auth::{GIDS_MAX, MACHINE_NAME_MAX};
 use twinpath_rpc::client::Auth;
 
 use super::mount::{self, Exported};
 use super::options::CommonArgs;
-use super::plan::{Plan, Transport};
+use super::plan::Plan;
 use super::service::{Rpc, Service};
 use super::target::Target;
 

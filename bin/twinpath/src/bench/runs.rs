@@ -2,19 +2,17 @@
 
 use anyhow::Context;
 use hdrhistogram::Histogram;
-use twinpath_config::PathAsked;
-use twinpath_load::{Codec, Echo, Summary, median};
+use twinpath_clients::{Measured, ThreadMeasured};
+use twinpath_load::{Summary, median};
 use twinpath_measure::report::{
     BenchReport, QuantileUs, RttUs, RunReport, SystemCalls, ThreadReport, buckets,
 };
 use twinpath_socket_load::Stop;
 
-use super::measured::{Measured, ThreadMeasured};
 use super::moment::Moment;
 use super::plan::Plan;
 use super::service::Service;
 use super::show::Watch;
-use super::{fast, kernel};
 
 /// What share of the offered rate must have been sent for nothing to be said about it.
 const OFFERED: f64 = 0.95;
@@ -52,12 +50,14 @@ pub(crate) fn run(
     for number in 1..=plan.iterations {
         let started = Moment::now();
         watch.begin(number);
-        let measured = match once(plan, number, stop, watch) {
+        let measured = match twinpath_clients::run(&plan.run(number), stop, watch.progress()) {
             Ok(measured) => measured,
-            Err(error) if tally.runs.is_empty() => return Err(error),
+            Err(error) if tally.runs.is_empty() => return Err(error.into()),
             Err(error) => {
                 tally.partial = true;
-                tally.failure = Some(error.context(format!("run {number} of {} failed", plan.iterations)));
+                tally.failure = Some(
+                    anyhow::Error::from(error).context(format!("run {number} of {} failed", plan.iterations)),
+                );
                 break;
             }
         };
@@ -81,27 +81,6 @@ pub(crate) fn run(
         }
     }
     tally.done()
-}
-
-/// One run, by the path and with the codec of the plan.
-fn once(plan: &Plan, number: u32, stop: &Stop, watch: &Watch) -> anyhow::Result<Measured> {
-    let seed = |thread: u32| plan.seed.wrapping_add(u64::from(number) << 32 | u64::from(thread));
-    match &plan.service {
-        Service::Echo { size } => by_path(plan, stop, watch, |thread| Ok(Echo::new(*size, seed(thread))?)),
-        Service::Rpc(rpc) => by_path(plan, stop, watch, |thread| Ok(rpc.calls(seed(thread)))),
-    }
-}
-
-fn by_path<C: Codec + Send>(
-    plan: &Plan,
-    stop: &Stop,
-    watch: &Watch,
-    codec: impl Fn(u32) -> anyhow::Result<C>,
-) -> anyhow::Result<Measured> {
-    match plan.path {
-        PathAsked::Kernel => kernel::run(plan, stop, watch.progress(), codec),
-        _ => fast::run(plan, stop, watch.progress(), codec),
-    }
 }
 
 /// What the runs so far add up to.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use twinpath_clients::Requests;
 use twinpath_load::{Calls, Echo, Framing, NfsProcedure};
 use twinpath_rpc::client::Auth;
 
@@ -28,11 +29,6 @@ pub(crate) struct Rpc {
 }
 
 impl Rpc {
-    /// What a thread speaks.
-    pub(crate) fn calls(&self, seed: u64) -> Calls {
-        Calls::new(&self.asked, self.auth.clone(), self.framing, seed)
-    }
-
     /// As it is spoken of.
     pub(crate) fn procedure(&self) -> &'static str {
         match self.asked {
@@ -65,11 +61,21 @@ impl Service {
         }
     }
 
+    /// What the clients ask.
+    pub(crate) fn requests(&self) -> Requests {
+        match self {
+            Self::Echo { size } => Requests::Echo { size: *size },
+            Self::Rpc(Rpc { asked, auth, framing, .. }) => {
+                Requests::Rpc { asked: asked.clone(), auth: auth.clone(), framing: *framing }
+            }
+        }
+    }
+
     /// Bytes of a request, the framing of a stream apart.
     pub(crate) fn size(&self) -> usize {
         match self {
             Self::Echo { size } => *size,
-            Self::Rpc(rpc) => rpc.calls(0).message_len(),
+            Self::Rpc(rpc) => Calls::new(&rpc.asked, rpc.auth.clone(), rpc.framing, 0).message_len(),
         }
     }
 }

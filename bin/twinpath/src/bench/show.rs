@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use comfy_table::{CellAlignment, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
+use twinpath_clients::Transport;
 use twinpath_load::Limit;
 use twinpath_measure::report::BenchReport;
 use twinpath_measure::{MeasureError, print};
@@ -14,7 +15,7 @@ use twinpath_sys::clock;
 use twinpath_time::{Duration, Instant};
 
 use super::lines::quantile_name;
-use super::plan::{Plan, Transport};
+use super::plan::Plan;
 use super::target::Target;
 
 /// Steps of the bar.

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use twinpath_config::{LatencyRequest, Mode, Priority, RequestScope, Sandbox, goal};
-use twinpath_control::bridge::{self, Carrier, Plan};
-use twinpath_control::instance::Ready;
+use twinpath_exception_port::{self as bridge, Carrier, Plan};
+use twinpath_host::Ready;
 use twinpath_machine::Wanted;
 use twinpath_time::Duration;
 use twinpath_worker::idle::IdleConfig;

@@ -15,7 +15,8 @@ use twinpath_config::{
     AttachAsked, Config, CpuGoal, FlowText, LatencyGoal, LatencyRequest, MetricsAddress, Mode, Overrides,
     PathAsked, Priority, RequestScope, Sandbox, ServiceKind, SourceText,
 };
-use twinpath_control::instance::{self, Loaded, Plan, Ready, Source};
+use twinpath_control::instance::{self, Loaded, Plan, Source};
+use twinpath_host::Ready;
 use twinpath_serve::Prototype;
 use twinpath_sys::affinity;
 use twinpath_wire::EtherType;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use twinpath_worker::costs::{Costs, Pair, Spread};
+use twinpath_costs::{Costs, Pair, Spread};
 
 use super::table::table;
 
@@ -96,7 +96,7 @@ fn request(costs: &Costs) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use twinpath_worker::costs::{Cap, IdleState, RequestCosts};
+    use twinpath_costs::{Cap, IdleState, RequestCosts};
 
     #[test]
     fn a_virtual_machine_where_the_request_helps() {

@@ -12,12 +12,12 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use serde::Serialize;
 use twinpath_config::Mode;
+use twinpath_costs::Costs;
 use twinpath_machine::withdraw_abandoned_requests;
 use twinpath_tune::apply::{MACHINE, Outcome, apply};
 use twinpath_tune::journal::{self, Journal, Stage};
 use twinpath_tune::restore::{Which, recover, restore};
 use twinpath_tune::{Host, Id, Line, State, System, Wish, advise, apply::Done, survey, topology};
-use twinpath_worker::Costs;
 
 /// `--apply` would change something.
 const EXIT_WOULD_CHANGE: u8 = 3;

@@ -2,12 +2,12 @@
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
+use twinpath_host::RETRY_INTERVAL;
 use twinpath_serve::ServeCommand;
 use twinpath_sys::clock;
 use twinpath_time::Duration;
 
 use super::{Instance, InstanceError};
-use crate::outbox::RETRY_INTERVAL;
 
 /// How long workers may take to serve what they were given: they do in the turn after, unless the machine is very busy.
 const STEERED_PATIENCE: Duration = Duration::from_millis(900);

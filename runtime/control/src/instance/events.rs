@@ -1,12 +1,15 @@
 //! The control loop: what changes while an instance serves, what is asked of it, and its end.
 
-use std::io;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
+use twinpath_attach::{Attachment, kernel_ring_bytes, learn_facts, tidy};
 use twinpath_command::{self as command, Request, Server};
 use twinpath_config::Path;
+use twinpath_host::{
+    ASKED_MAX, RETRY_INTERVAL, Ready, Signalled, Signals, any_readable, flush, hand_over, notify,
+    report_process, watched,
+};
 use twinpath_machine::Answer;
 use twinpath_metrics as metrics;
 use twinpath_mirror::Event;
@@ -15,25 +18,18 @@ use twinpath_path::choose::choose_without;
 use twinpath_path::facts;
 use twinpath_report::{self as report, Report};
 use twinpath_serve::ServeCommand;
-use twinpath_sys::clock;
 use twinpath_time::Duration;
 use twinpath_worker::Command;
 use twinpath_worker::idle::Mode;
 
-use super::attach::{Attachment, kernel_ring_bytes};
 use super::drain::{self, Drain};
 use super::hold::hold_frames;
 use super::reload;
 use super::stand_by::StandingBy;
 use super::stand_in::{self, StandIn};
-use super::start::{learn_facts, tidy};
 use super::watchdog::Watchdog;
 use super::workers::WorkerHandle;
-use super::{ASKED_MAX, Asked, Instance, InstanceError, Ready, ServicePlan};
-use crate::notify;
-use crate::outbox::RETRY_INTERVAL;
-use crate::readable::{any_readable, readable_copy};
-use crate::signals::{Signalled, Signals};
+use super::{Asked, Instance, InstanceError, ServicePlan};
 
 /// How often to look at what nobody announces: programs of others at tc ingress, IPsec policies and rp_filter; and, on the XDP path, the number of queues,
 /// where one without a socket is served by the kernel, so that nothing is lost meanwhile.
@@ -66,14 +62,9 @@ impl Instance {
         ready: impl FnOnce(&Ready),
     ) -> Result<(), InstanceError> {
         let (ask, asked) = mpsc::channel::<Asked>(ASKED_MAX);
-        let hand_over = |request| {
+        let ask_loop = |request| {
             let ask = ask.clone();
-            async move {
-                let (answer, wait) = oneshot::channel();
-                let stopping = || "the instance is stopping".to_owned();
-                ask.send(Asked::Request(request, answer)).await.map_err(|_| stopping())?;
-                wait.await.map_err(|_| stopping())?
-            }
+            async move { hand_over(&ask, "the instance", |answer| Asked::Request(request, answer)).await }
         };
         let scrape = || {
             let ask = ask.clone();
@@ -101,7 +92,7 @@ impl Instance {
         let scraped = metrics::serve_where_offered(self.offered.subscribe(), scrape);
         tokio::select! {
             outcome = self.serve(asked, &ask, signals) => outcome,
-            never = server.serve_aside(hand_over, Some(aside)) => match never {},
+            never = server.serve_aside(ask_loop, Some(aside)) => match never {},
             never = scraped => match never {},
         }
     }
@@ -113,9 +104,7 @@ impl Instance {
         ask: &mpsc::Sender<Asked>,
         signals: &mut Signals,
     ) -> Result<(), InstanceError> {
-        let watched: io::Result<Vec<_>> =
-            self.workers.iter().map(|worker| readable_copy(worker.events.as_fd())).collect();
-        let watched = watched.map_err(InstanceError::Control)?;
+        let watched = watched(self.workers.iter().map(|worker| &**worker)).map_err(InstanceError::Control)?;
         self.watch_first(ask);
         let mut watchdog = Watchdog::of_the_service_manager();
         let mut check = tokio::time::interval(LOOK_INTERVAL);
@@ -238,7 +227,7 @@ impl Instance {
         }
     }
 
-    fn measured(&mut self, costs: twinpath_worker::Costs) {
+    fn measured(&mut self, costs: twinpath_costs::Costs) {
         if self.machine.learnt(costs) {
             let hold = self.machine.may_hold();
             let machine = self.machine.costs.machine(hold);
@@ -325,12 +314,12 @@ impl Instance {
 
     /// Queues that workers have yet to give back.
     pub(super) fn leaving(&self) -> usize {
-        self.workers.iter().map(WorkerHandle::leaving).sum()
+        self.workers.iter().map(|worker| worker.leaving()).sum()
     }
 
     /// Says what waits for room in the mailboxes of workers. Says whether nothing waits any more.
     pub(super) fn flush_outboxes(&mut self) -> bool {
-        self.everyone_mut().filter_map(|worker| (!worker.outbox.flush()).then_some(())).count() == 0
+        flush(self.everyone_mut().map(|worker| &mut **worker))
     }
 
     /// An interface of the same name is there again.
@@ -432,8 +421,9 @@ impl Instance {
             Request::Measure | Request::Reload => Err("it is answered when it has ended".to_owned()),
             Request::Capture(_) => Err("a capture is not answered in a line".to_owned()),
             Request::Set(change) => {
-                change.meant(&mut self.workers)?.iter_mut().for_each(|worker| worker.set(*change));
-                let modes = self.workers.iter().map(WorkerHandle::mode).enumerate();
+                let (mode, goal) = (change.mode, change.goal());
+                change.meant(&mut self.workers)?.iter_mut().for_each(|worker| worker.set(mode, goal));
+                let modes = self.workers.iter().map(|worker| worker.mode()).enumerate();
                 Ok(command::with_notes(change.notes(modes)))
             }
         }
@@ -449,19 +439,15 @@ impl Instance {
         let attached = self.interface.attachment.as_ref();
         let queues = attached.map_or(0, Attachment::queues);
         let ring_bytes = kernel_ring_bytes(path, self.plan.ring_frames) * u64::from(queues);
-        let pool_bytes = self.everyone().map(WorkerHandle::pool_bytes).sum::<u64>() + ring_bytes;
+        let pool_bytes = self.everyone().map(|worker| worker.pool_bytes()).sum::<u64>() + ring_bytes;
         Report {
             instance: report::Instance {
-                pid: std::process::id(),
-                version: env!("CARGO_PKG_VERSION").to_owned(),
                 service: self.plan.names(),
                 ports: self.plan.services.iter().flat_map(ServicePlan::ports).collect(),
-                uptime_s: clock::now().since(self.started).as_secs_f64(),
-                pool_mib: pool_bytes as f64 / f64::from(1 << 20),
                 draining: self.report_drain(),
-                sandbox: self.confined.clone(),
                 configuration: self.reloads.report(),
                 standing_by: self.standing_by.as_ref().map(StandingBy::report),
+                ..report_process(self.started, pool_bytes, &self.confined)
             },
             services: self.report_services(),
             interfaces: vec![self.report_interface()],
@@ -490,7 +476,7 @@ impl Instance {
             control.into_iter().chain(scrapers).filter(|(_, count)| *count > 0).map(|(reason, count)| {
                 report::Drop { place: "control".to_owned(), reason: reason.to_owned(), count }
             });
-        let queues = self.workers.iter().flat_map(|worker| &worker.queues);
+        let queues = self.workers.iter().flat_map(|worker| worker.queues());
         let lost = queues.filter_map(|queue| {
             let count = self.interface.attachment.as_ref()?.lost_frames(queue.id);
             let place = format!("{} queue {}", self.interface.name, queue.id.queue);

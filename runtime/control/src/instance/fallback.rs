@@ -4,12 +4,12 @@
 use std::net::IpAddr;
 
 use twinpath_config::{Path, PathAsked};
+use twinpath_fallback::{FallbackError, Found, Question, measure};
 use twinpath_path::choose::{Choice, WhyNot, choose_without};
 use twinpath_path::facts::InterfaceFacts;
 use twinpath_report as report;
 
 use super::{InstanceError, Plan};
-use crate::fallback::{FallbackError, Found, Question, measure};
 
 /// What was measured.
 #[derive(Clone, Debug, Default)]
@@ -89,7 +89,7 @@ mod tests {
 
     use super::super::ServicePlan;
     use super::*;
-    use crate::fallback::loss::{Loss, Measure, Pair};
+    use twinpath_fallback::loss::{Loss, Measure, Pair};
     use twinpath_path::facts::{InterfaceFacts, Support, XdpFeatures};
     use twinpath_path::privileges::Capabilities;
     use twinpath_steer_bpf::TcAttach;

@@ -20,6 +20,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use twinpath_command as command;
 use twinpath_config::Path as ChosenPath;
+use twinpath_host::readable;
 use twinpath_inspect::Counter;
 use twinpath_sys::UdpSocket;
 use twinpath_sys::fd_passing::{self, FDS_MAX};
@@ -28,7 +29,6 @@ use twinpath_time::Duration;
 
 use super::hold::KernelSockets;
 use super::{Asked, Instance};
-use crate::readable::readable;
 
 /// How long the process of a new instance that failed may take to end, until what it had attached is off.
 const END_PATIENCE: Duration = Duration::from_secs(2);

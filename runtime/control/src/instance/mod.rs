@@ -5,11 +5,9 @@
 //! addresses and routes change. Stopping goes the other way: the programs come off first, so that the kernel serves every
 //! flow again before a socket closes.
 
-mod attach;
 mod begin;
 mod bypassed;
 mod capturing;
-mod client;
 mod drain;
 mod events;
 mod fallback;
@@ -34,13 +32,13 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
-pub use attach::{AttachError, AttachPlan, Attachment, Placed, Target, kernel_ring_bytes, pool_frames};
-pub use client::{Client, ClientError, ClientPath};
 pub use reload::{Loaded, Source};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{oneshot, watch};
+use twinpath_attach::{AttachError, Attachment, InterfaceError};
 use twinpath_command::{self as command, Request, default_socket, run_directory};
 use twinpath_config::{AttachAsked, Path, PathAsked, Sandbox};
+use twinpath_host::{Ready, Signals, StartError};
 use twinpath_metrics::{self as metrics, MetricsError};
 use twinpath_mirror::{Mirror, MirrorError};
 use twinpath_path::choose::{Choice, Refusal};
@@ -49,18 +47,15 @@ use twinpath_report as report;
 use twinpath_rpcbind::{Registered, Registration};
 use twinpath_serve::{PoolLimits, Prototype, Served, ServedPort, TcpLimits};
 use twinpath_steer::{Claim, ClaimKind, Prefix};
-pub use twinpath_steer_bpf::TcAttach;
 use twinpath_sys::FrameClaim;
 use twinpath_time::{Duration, Instant};
 use twinpath_wire::{FlowKey, Protocol};
 use twinpath_worker::idle::IdleConfig;
 use twinpath_worker::panics;
-pub use workers::StartError;
 
 use self::fallback::Fallback;
 use self::stand_in::StandIn;
 use self::workers::WorkerHandle;
-use crate::signals::Signals;
 
 /// What an instance is to do.
 #[derive(Clone, Debug)]
@@ -206,26 +201,9 @@ fn port_claim(served: ServedPort, sources: &[Prefix]) -> Claim {
 /// Why an instance could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum InstanceError {
-    /// There is no such interface.
-    #[error("there is no interface {name}; there is {available}")]
-    NoInterface {
-        /// The name.
-        name: String,
-        /// Those there are.
-        available: String,
-    },
-    /// It is the device of an exception port.
-    #[error(
-        "{name} is carried to {kernel} by a twinpath bridge ({holder}), and nothing else gets its frames: use {kernel} instead"
-    )]
-    Carried {
-        /// The device.
-        name: String,
-        /// The kernel's interface in its place.
-        kernel: String,
-        /// `pid 12`.
-        holder: String,
-    },
+    /// The interface.
+    #[error("{0}")]
+    Interface(#[from] InterfaceError),
     /// Another socket holds the port.
     #[error("cannot serve {port}: {holder}; stop it or choose another port")]
     PortHeld {
@@ -324,17 +302,6 @@ fn several(errors: &[InstanceError]) -> String {
     errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
-/// What is known once an instance serves.
-#[derive(Clone, Debug)]
-pub struct Ready {
-    /// Where it can be asked.
-    pub socket: PathBuf,
-    /// Where metrics are, if they are offered.
-    pub metrics: Option<SocketAddr>,
-    /// What it says of itself.
-    pub report: report::Report,
-}
-
 /// A question to the control loop, and where its answer goes.
 enum Asked {
     /// From the command socket.
@@ -342,7 +309,7 @@ enum Asked {
     /// For a scrape: the report without its neighbours, of which there may be thousands.
     Scrape(oneshot::Sender<report::Report>),
     /// What waking up costs, measured again.
-    Measured(Box<twinpath_worker::Costs>),
+    Measured(Box<twinpath_costs::Costs>),
     /// From an instance that is to take over.
     Sockets(std::os::unix::net::UnixStream),
     /// From an instance that is to stand by.
@@ -358,9 +325,6 @@ enum Asked {
     /// From the thread of a capture that has ended.
     CaptureEnded(u32),
 }
-
-/// Requests that may wait for the control loop; more wait in their sockets.
-const ASKED_MAX: usize = 64;
 
 /// One running instance.
 struct Instance {

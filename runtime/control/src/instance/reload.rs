@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use tokio::time::Instant as Deadline;
 use twinpath_command::Set;
 use twinpath_config::{Changes, Config, Fault, Origin, Path};
+use twinpath_host::notify;
 use twinpath_metrics as metrics;
 use twinpath_report as report;
 use twinpath_rpcbind::Registered;
@@ -29,7 +30,6 @@ use super::start::{hold_all_ports, needs_fast_path, part_of};
 use super::take_over::Inherited;
 use super::workers::{NewService, ServiceHandle};
 use super::{Instance, InstanceError, Plan, ServicePlan};
-use crate::notify;
 
 /// Why an instance without a file is not configured anew.
 const NO_FILE: &str = "there is no file to read again: this instance was told everything on its command line; restart it with what is to \
@@ -490,7 +490,7 @@ impl Instance {
             cpu: worker.cpu.filter(|_| goal),
             no_goal: goal && worker.latency.is_none() && worker.cpu.is_none(),
         };
-        self.workers.iter_mut().for_each(|worker| worker.set(set));
+        self.workers.iter_mut().for_each(|worker| worker.set(set.mode, set.goal()));
     }
 
     /// rpcbind is told what is served now, if that is something else.

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use twinpath_attach::{Attachment, describe};
 use twinpath_config::Path;
 use twinpath_inspect::Counter;
 use twinpath_mirror::table::Link;
@@ -12,7 +13,6 @@ use twinpath_service::ServiceCounters;
 use twinpath_steer::Claim;
 use twinpath_steer_bpf::Leftover;
 
-use super::attach::{Attachment, describe};
 use super::workers::{ServiceHandle, WorkerHandle};
 use super::{Instance, ServicePlan, port_claim};
 
@@ -158,25 +158,9 @@ impl Instance {
         let link = interface.ifindex.and_then(|ifindex| self.mirror.tables().link(ifindex));
         let lost = |id| interface.attachment.as_ref().map_or(0, |attachment| attachment.lost_frames(id));
         let queue = |(number, worker): (usize, &WorkerHandle)| {
-            let mode = worker.mode().name().to_owned();
-            worker
-                .queues
-                .iter()
-                .map(|queue| report::Queue {
-                    queue: u32::from(queue.id.queue),
-                    worker: number as u32,
-                    path: interface.choice.path.name().to_owned(),
-                    mode: mode.clone(),
-                    frames_in: queue.counters.frames_in.get(),
-                    frames_out: queue.counters.frames_out.get(),
-                    bytes_in: queue.counters.bytes_in.get(),
-                    bytes_out: queue.counters.bytes_out.get(),
-                    frames_joined: queue.counters.frames_joined.get(),
-                    super_frames_refused: queue.counters.super_frames_refused.get(),
-                    kicks: queue.counters.kicks.get(),
-                    ring_full: queue.counters.ring_full.get() + lost(queue.id),
-                })
-                .collect::<Vec<_>>()
+            let (path, mode) = (interface.choice.path.name(), worker.mode());
+            let queues = worker.queues().iter();
+            queues.map(|queue| queue.report(number, path, mode, lost(queue.id))).collect::<Vec<_>>()
         };
         let tc = interface.attachment.as_ref().and_then(Attachment::tc);
         report::Interface {

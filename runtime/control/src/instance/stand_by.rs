@@ -26,6 +26,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinError;
 use tokio::time::{sleep, timeout};
 use twinpath_command::Request;
+use twinpath_host::readable;
 use twinpath_report as report;
 use twinpath_rpcbind::Registered;
 use twinpath_serve::ServeCommand;
@@ -34,7 +35,6 @@ use twinpath_time::Duration;
 use super::hand_over::{Held, Name};
 use super::take_over::Inherited;
 use super::{Asked, Instance, InstanceError};
-use crate::readable::readable;
 
 /// How often it is looked whether a first instance that was stuck goes on, while its place is taken: no longer than this are both there.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);

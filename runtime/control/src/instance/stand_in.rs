@@ -11,7 +11,9 @@ use std::sync::Arc;
 
 use tokio::io::unix::AsyncFd;
 use tokio::time::Instant as Due;
+use twinpath_attach::Attachment;
 use twinpath_config::PathAsked;
+use twinpath_host::{StartError, readable_copy};
 use twinpath_inspect::Reason;
 use twinpath_serve::{Desk, KernelSide, Prototype, ServeCommand, ServeConfig, Share};
 use twinpath_sys::clock;
@@ -19,11 +21,9 @@ use twinpath_time::{Duration, Instant};
 use twinpath_worker::idle::{IdleConfig, Mode};
 use twinpath_worker::place::Placement;
 
-use super::attach::Attachment;
 use super::start::part_of;
-use super::workers::{NewService, StartError, WorkerHandle};
+use super::workers::{NewService, WorkerHandle};
 use super::{Instance, InstanceError};
-use crate::readable::readable_copy;
 
 /// How often to look whether a stuck worker has moved on.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
@@ -175,7 +175,7 @@ impl Instance {
         };
         attachment.read_stuck();
         for worker in &mut self.workers {
-            let since = worker.queues.iter().filter_map(|queue| attachment.stuck_since(queue.id)).min();
+            let since = worker.queues().iter().filter_map(|queue| attachment.stuck_since(queue.id)).min();
             worker.look_at_stuck(since, now);
         }
         let is_stuck = self.drain.is_none() && self.workers.iter().any(|worker| worker.stuck.is_some());
@@ -218,7 +218,7 @@ impl WorkerHandle {
     /// What it dropped as others had served it meanwhile.
     fn dropped_as_stuck(&self) -> u64 {
         let by_ports =
-            self.queues.iter().map(|queue| queue.counters.drops.get(Reason::WorkerStuck)).sum::<u64>();
+            self.queues().iter().map(|queue| queue.counters.drops.get(Reason::WorkerStuck)).sum::<u64>();
         by_ports + self.dropped(Reason::WorkerStuck)
     }
 }

@@ -1,33 +1,34 @@
 //! Starting an instance, step by step.
 
-use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use tokio::sync::watch;
-use twinpath_config::{AttachAsked, Path, PathAsked};
+use twinpath_attach::{
+    AttachError, AttachPlan, Attachment, Placed, Target, find_link, learn_facts, pool_frames, tidy,
+};
+use twinpath_config::{Path, PathAsked};
+use twinpath_host::StartError;
 use twinpath_machine::Machine;
 use twinpath_mirror::table::Link;
 use twinpath_mirror::{Mirror, MirrorLimits};
-use twinpath_path::choose::{Choice, WhyNot, settle};
+use twinpath_path::choose::{Choice, WhyNot};
 use twinpath_path::device;
-use twinpath_path::facts::{self, ForeignXdp, InterfaceFacts, KernelSupport, Support};
+use twinpath_path::facts::InterfaceFacts;
 use twinpath_sandbox::{self as sandbox, Needs};
 use twinpath_serve::{Desk, KernelSide, Prototype, Routes, ServeConfig, Share};
-use twinpath_steer_bpf::{Leftover, Withheld};
 use twinpath_sys::descriptors::set_aside;
 use twinpath_sys::tcp_listener::Group;
 use twinpath_sys::{FrameClaim, clock};
 
-use super::attach::{AttachPlan, Attachment, Placed, Target, pool_frames};
 use super::fallback::Fallback;
 use super::hand_over::Held;
 use super::hold::{KernelSockets, hold_frames, hold_ports};
 use super::reload::{Reloads, Source};
 use super::stand_by::StandingBy;
 use super::take_over::Inherited;
-use super::workers::{NewService, StartError, WorkerHandle};
+use super::workers::{NewService, WorkerHandle};
 use super::{Instance, InstanceError, Interface, Plan, ServicePlan};
 
 /// The socket that holds an EtherType is slow to close as well.
@@ -340,7 +341,7 @@ impl Instance {
     }
 
     /// Puts the interface on the chosen path and gives the queues to the workers.
-    pub(super) async fn attach(&mut self) -> Result<(), super::AttachError> {
+    pub(super) async fn attach(&mut self) -> Result<(), AttachError> {
         // Before the programs: where the last attachment's sockets were, their links would come now.
         set_aside(slow_sockets(&self.plan));
         let Some(ifindex) = self.interface.ifindex else { return Ok(()) };
@@ -369,8 +370,8 @@ impl Instance {
         self.watch_workers();
         self.mirror.serve_on([ifindex]);
         for placed in placed {
-            let Placed { worker, .. } = placed;
-            self.workers[worker].attach(placed);
+            let Placed { worker, queue } = placed;
+            self.workers[worker].attach(queue);
         }
         Ok(())
     }
@@ -382,63 +383,12 @@ impl Instance {
     }
 }
 
-/// The interface of that name, if frames that arrive there can be ours.
-pub(super) fn find_link(mirror: &Mirror, name: &str) -> Result<Link, InstanceError> {
-    let link = mirror.tables().link_named(name).cloned().ok_or_else(|| {
-        let names: BTreeSet<&str> = mirror.tables().links().map(|link| link.name.as_str()).collect();
-        let available = names.into_iter().collect::<Vec<_>>().join(", ");
-        InstanceError::NoInterface { name: name.to_owned(), available }
-    })?;
-    let Some(Withheld { holder, kernel }) = twinpath_steer_bpf::withheld(link.ifindex) else {
-        return Ok(link);
-    };
-    let kernel = kernel.unwrap_or_else(|| "the interface it was given as --kernel".to_owned());
-    let pid = holder.map_or_else(|| "not to be seen from here".to_owned(), |(pid, _)| format!("pid {pid}"));
-    Err(InstanceError::Carried { name: link.name, kernel, holder: pid })
-}
-
-/// Removes what instances that were killed have left on the interface.
-pub(super) fn tidy(link: &Link) {
-    match twinpath_steer_bpf::tidy(Some(link.ifindex)) {
-        Ok(removed) => {
-            for Leftover { interface, program, pid } in removed {
-                tracing::info!(
-                    "removed from {interface}: {program}, which process {pid} had left when it was killed"
-                );
-            }
-        }
-        // Without the right to look, nothing can be attached either, which will say why.
-        Err(error) => tracing::debug!("{error}"),
-    }
-}
-
 /// Frames of an EtherType are served on the fast path or not at all.
 pub(super) fn needs_fast_path(plan: &Plan, choice: &Choice) -> Result<(), InstanceError> {
     let Some(ethertype) = plan.ethertype().filter(|_| choice.path == Path::Kernel) else { return Ok(()) };
     let reasons = choice.why_not.iter().map(|not| format!("; not {}: {}", not.path, not.reason));
     let why = std::iter::once(choice.why.clone()).chain(reasons).collect();
     Err(InstanceError::NoFastPath { ethertype, interface: plan.interface.clone(), why })
-}
-
-/// Collects the facts that the choice looks at, those of the BPF programs included. `sockets`: the kernel's sockets could do all
-/// that is asked, which they can't for frames of an EtherType.
-pub(super) async fn learn_facts(
-    mirror: &Mirror,
-    link: &Link,
-    sockets: bool,
-    asked: AttachAsked,
-) -> InterfaceFacts {
-    let support = |probed: Result<(), String>| probed.map_or_else(Support::No, |()| Support::Yes);
-    let probe = twinpath_steer_bpf::probe();
-    let kernel =
-        KernelSupport { tc: probe.packet.and_then(|()| settle(asked, probe.tc)), af_xdp: support(probe.xdp) };
-    let mut facts = facts::gather(link, mirror.tables(), kernel).await;
-    // Asked afresh: what the mirror knows of the link may still be a program of ours that has just come off.
-    if let Ok(holder) = twinpath_steer_bpf::xdp_holder(link.ifindex) {
-        facts.foreign_xdp = holder.map(ForeignXdp::from);
-    }
-    facts.crossed = sockets && twinpath_steer_bpf::crosses(link.ifindex);
-    facts
 }
 
 /// The part of `connections` that the worker of that number has, of so many that accept: one at least.

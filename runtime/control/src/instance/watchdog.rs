@@ -5,11 +5,11 @@
 //! nothing more until it has. Without a watchdog nobody looks.
 
 use tokio::time::Instant;
+use twinpath_host::notify;
 use twinpath_time::Duration;
 use twinpath_worker::{Command, WorkerCounters};
 
 use super::Instance;
-use crate::notify;
 
 /// Looks within the time after which the manager gives an instance up: one to miss a worker, one to find that it is stuck.
 const LOOKS: u32 = 4;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use rustix::io::Errno;
+use twinpath_attach::{AttachPlan, Attachment, Placed, Target, pool_frames};
 use twinpath_config::Path;
-use twinpath_control::instance::{AttachPlan, Attachment, Placed, Target, TcAttach, pool_frames};
 use twinpath_frame::{BURST_MAX, Burst, Frame, Pool, Region};
 use twinpath_inspect::Reason;
 use twinpath_load::{Echo, Limit, Load, LoadConfig, Summary};
@@ -15,6 +15,7 @@ use twinpath_port_shm::ShmPort;
 use twinpath_serve::{KernelSide, ServeCommand, ServeConfig, ServeCounters, ServeEngine, ServeEvent, Served};
 use twinpath_service::Reflect;
 use twinpath_steer::Claim;
+use twinpath_steer_bpf::TcAttach;
 use twinpath_sys::{Namespace, affinity, clock};
 use twinpath_time::Instant;
 use twinpath_wire::Mac;

@@ -5,13 +5,15 @@ use std::time::{Duration as Wait, Instant as Deadline};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 use twinpath_inspect::Reason;
-use twinpath_port::PortQueue;
 use twinpath_port::loopback::pair;
-use twinpath_serve::{KernelSide, ServeEngine, Served};
+use twinpath_port::{PortId, PortQueue};
+use twinpath_serve::{KernelSide, ServeEngine, ServeEvent, Served};
 use twinpath_service::{Answer, Datagram, Service};
 use twinpath_stack::egress::{KernelReason, Update};
 use twinpath_sys::UdpSocket;
 use twinpath_time::Instant;
+use twinpath_worker::Event;
+use twinpath_worker::idle::Mode;
 
 use super::*;
 
@@ -87,7 +89,7 @@ impl Rig {
         self.queues += 1;
         let (near, _) = pair(id, PortId { port: 99, queue: 0 }).expect("eventfds");
         let queue: Box<dyn PortQueue> = Box::new(near.on_interface(ifindex));
-        self.handle.attach(attach::Placed { worker: 0, queue });
+        self.handle.attach(queue);
         id
     }
 
@@ -101,7 +103,7 @@ impl Rig {
     fn until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) {
         let deadline = Deadline::now() + PATIENCE;
         loop {
-            let flushed = self.handle.outbox.flush();
+            let flushed = self.handle.flush();
             self.handle.events.drain();
             while let Some(event) = self.handle.events.take() {
                 match event {
@@ -138,7 +140,7 @@ impl Rig {
     }
 }
 
-const RETRY_NANOS: i64 = crate::outbox::RETRY_INTERVAL.as_nanos() as i64;
+const RETRY_NANOS: i64 = twinpath_host::RETRY_INTERVAL.as_nanos() as i64;
 
 #[test]
 fn a_full_mailbox_to_a_worker_loses_no_detaching_attaching_or_addresses() {
@@ -148,7 +150,7 @@ fn a_full_mailbox_to_a_worker_loses_no_detaching_attaching_or_addresses() {
     rig.until("it serves", |rig| rig.attached == [first] && !rig.engine_said.is_empty());
     rig.hold();
     rig.tell_peers(3000);
-    assert!(rig.handle.outbox.delayed.get() >= 3000 - u64::from(MAILBOX_LEN), "the mailbox is full");
+    assert!(rig.handle.delayed() >= 3000 - u64::from(MAILBOX_LEN), "the mailbox is full");
     rig.handle.detach(NEAR);
     assert_eq!(rig.handle.leaving(), 1);
     rig.tell_addresses();
@@ -161,7 +163,7 @@ fn a_full_mailbox_to_a_worker_loses_no_detaching_attaching_or_addresses() {
         rig.said(|event| matches!(event, ServeEvent::Reclaim(former) if Arc::ptr_eq(former, &rig.addresses)))
             == 1
     });
-    assert_eq!(rig.handle.queues.iter().map(|queue| queue.id).collect::<Vec<_>>(), [second]);
+    assert_eq!(rig.handle.queues().iter().map(|queue| queue.id).collect::<Vec<_>>(), [second]);
     rig.handle.stop();
 }
 
@@ -173,7 +175,7 @@ fn a_full_mailbox_to_control_loses_nothing_that_detaching_and_taking_over_wait_f
     // Each makes the worker say something that may be lost, and control reads nothing meanwhile.
     for _ in 0..4 * MAILBOX_LEN {
         rig.tell_addresses();
-        while !rig.handle.outbox.flush() {
+        while !rig.handle.flush() {
             std::thread::yield_now();
         }
     }
@@ -186,7 +188,7 @@ fn a_full_mailbox_to_control_loses_nothing_that_detaching_and_taking_over_wait_f
     let deadline = Deadline::now() + PATIENCE;
     while rig.handle.mode() != Mode::Interrupt {
         assert!(Deadline::now() < deadline, "the worker reads no more");
-        rig.handle.outbox.flush();
+        rig.handle.flush();
         std::thread::yield_now();
     }
     rig.until("the queue is back", |rig| rig.handle.leaving() == 0);
@@ -207,7 +209,7 @@ fn a_queue_whose_device_goes_before_it_is_detached_is_waited_for_once() {
     rig.until("it is served", |rig| rig.attached == [id]);
     // The worker gives it back by itself, as it does when its device is gone.
     rig.handle.tell(Command::DetachQueue(id));
-    rig.until("it is back", |rig| rig.handle.queues.is_empty());
+    rig.until("it is back", |rig| rig.handle.queues().is_empty());
     rig.handle.detach(NEAR);
     assert_eq!(rig.handle.leaving(), 0);
     rig.handle.stop();

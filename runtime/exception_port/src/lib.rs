@@ -22,6 +22,7 @@ use std::str::FromStr;
 use twinpath_bridge::Side;
 use twinpath_command::{Server, default_socket, run_directory};
 use twinpath_config::Sandbox;
+use twinpath_host::{Ready, Signals, StartError};
 use twinpath_mirror::table::Link;
 use twinpath_mirror::{Mirror, MirrorError};
 use twinpath_port_vnet::{Offloads, TapError, TapHandle};
@@ -35,8 +36,6 @@ use twinpath_worker::panics;
 use self::links::Links;
 use self::sides::Sides;
 use self::workers::WorkerHandle;
-use crate::instance::{Ready, StartError};
-use crate::signals::Signals;
 
 /// What reports call the path of both interfaces.
 const PATH: &str = "exception";

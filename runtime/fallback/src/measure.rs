@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, mpsc};
 use std::thread;
 
+use twinpath_attach::{AttachError, AttachPlan, Attachment, Target, pool_frames};
 use twinpath_config::Path;
 use twinpath_frame::{Pool, PoolError};
 use twinpath_load::{Echo, Limit, LoadConfig};
@@ -23,7 +24,6 @@ use twinpath_wire::{EmitError, Protocol};
 use super::loss::{Loss, Measure, Pair};
 use super::scratch::{HOST, Scratch, ScratchError, event_loop};
 use super::traffic;
-use crate::instance::{AttachError, AttachPlan, Attachment, Target, pool_frames};
 
 /// Requests in flight where throughput is measured, and messages per system call of its server.
 const IN_FLIGHT: u32 = 64;

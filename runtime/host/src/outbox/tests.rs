@@ -1,6 +1,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
-use twinpath_stack::egress::KernelReason;
+use twinpath_serve::ServeCommand;
+use twinpath_stack::egress::{KernelReason, Update};
 use twinpath_worker::idle::Mode;
 use twinpath_worker::mailbox::{Receiver, mailbox};
 

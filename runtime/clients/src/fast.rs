@@ -7,9 +7,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread;
 
-use anyhow::{Context, anyhow, ensure};
 use rustix::io::Errno;
-use twinpath_control::instance::{Client, ClientPath};
+use twinpath_attach::{Client, ClientPath};
 use twinpath_frame::Burst;
 use twinpath_inspect::Reason;
 use twinpath_load::{Codec, Load, Reply, Summary};
@@ -22,8 +21,9 @@ use twinpath_worker::idle::IdleConfig;
 use twinpath_worker::mailbox::mailbox;
 use twinpath_worker::{Engine, Io, Worker, WorkerConfig, WorkerCounters};
 
-use super::measured::{Measured, ThreadMeasured};
-use super::plan::Plan;
+use crate::error::RunError;
+use crate::measured::{Measured, ThreadMeasured};
+use crate::plan::RunPlan;
 
 /// Entries per ring, at least: as a server has by default.
 const RING_FRAMES_MIN: u32 = 512;
@@ -33,36 +33,31 @@ const HEED_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Runs the plan once to its end, or until `stop` is requested. `progress` has one entry per thread. `codec` makes what
 /// the thread of that number speaks.
-pub(crate) fn run<C: Codec + Send>(
-    plan: &Plan,
+pub(super) fn run<C: Codec + Send>(
+    plan: &RunPlan,
     stop: &Stop,
     progress: &[Progress],
-    codec: impl Fn(u32) -> anyhow::Result<C>,
-) -> anyhow::Result<Measured> {
-    let interface = plan.interface.as_deref().context("the fast path needs an interface: add --on IFACE")?;
+    codec: impl Fn(u32) -> Result<C, RunError>,
+) -> Result<Measured, RunError> {
+    let interface = plan.interface.as_deref().ok_or(RunError::NoInterface)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let client = runtime.block_on(Client::find(interface, plan.path, plan.target.address))?;
+    let client = runtime.block_on(Client::find(interface, plan.path, plan.target))?;
     let path = client.choice().path;
-    let codecs = (0..plan.threads).map(codec).collect::<anyhow::Result<Vec<_>>>()?;
+    let codecs = (0..plan.threads).map(codec).collect::<Result<Vec<_>, RunError>>()?;
     let request_len = codecs.iter().map(Codec::request_len).max().unwrap_or(0);
-    ensure!(
-        request_len <= client.payload_max(),
-        "a request of {} bytes does not leave {interface} in one frame (at most {}): choose a smaller --size, or \
-         leave out --on, as kernel sockets fragment",
-        request_len,
-        client.payload_max()
-    );
-    ensure!(
-        plan.threads == 1 || !path.is_xdp(),
-        "{} threads can't share the queues of {interface} on the path {path}: choose --threads 1 or --path packet",
-        plan.threads
-    );
+    let most = client.payload_max();
+    if request_len > most {
+        return Err(RunError::TooLong { request_len, interface: interface.to_owned(), most });
+    }
+    if plan.threads > 1 && path.is_xdp() {
+        return Err(RunError::SharedQueues { threads: plan.threads, interface: interface.to_owned(), path });
+    }
     // The window fits twice, so that what is lost is not lost here.
     let ring_frames = (2 * plan.load.inflight).next_power_of_two().max(RING_FRAMES_MIN);
     let flows = (0..plan.threads)
         .map(|_| runtime.block_on(client.open(ring_frames)))
         .collect::<Result<Vec<_>, _>>()?;
-    let outcomes: Vec<anyhow::Result<Outcome>> = thread::scope(|scope| {
+    let outcomes: Vec<Result<Outcome, RunError>> = thread::scope(|scope| {
         let threads: Vec<_> = (0..plan.threads)
             .zip(flows)
             .zip(codecs)
@@ -76,7 +71,7 @@ pub(crate) fn run<C: Codec + Send>(
         };
         threads.into_iter().map(join).collect()
     });
-    let outcomes = outcomes.into_iter().collect::<anyhow::Result<Vec<_>>>()?;
+    let outcomes = outcomes.into_iter().collect::<Result<Vec<_>, RunError>>()?;
     let packets: u64 = outcomes.iter().map(|outcome| outcome.packets()).sum();
     let allocations: u64 = outcomes.iter().map(|outcome| outcome.allocations).sum();
     let mut notes = vec![format!("path {path}: {}", client.choice().why)];
@@ -113,13 +108,13 @@ impl Outcome {
 
 /// One thread: a worker with the flow's queues, run to the end of the load.
 fn run_flow<C: Codec + Send>(
-    plan: &Plan,
+    plan: &RunPlan,
     index: u32,
     flow: ClientPath,
     codec: C,
     stop: &Stop,
     progress: &Progress,
-) -> anyhow::Result<Outcome> {
+) -> Result<Outcome, RunError> {
     if let Some(cpu) = plan.thread_cpu(index) {
         affinity::pin_current_thread(cpu)?;
     }
@@ -164,8 +159,7 @@ fn run_flow<C: Codec + Send>(
         port.close().into_iter().for_each(|frame| pool.release(frame));
     }
     let engine = remains.engine;
-    let (start, end) =
-        engine.at_start.zip(engine.at_end).ok_or_else(|| anyhow!("the worker ended before its load"))?;
+    let (start, end) = engine.at_start.zip(engine.at_end).ok_or(RunError::EndedEarly)?;
     Ok(Outcome {
         complaint: engine.load.complaint(),
         summary: engine.load.summary(),

@@ -4,17 +4,16 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 use twinpath_config::{AttachAsked, Path, PathAsked};
 use twinpath_frame::{Pool, PoolError};
-use twinpath_mirror::{Mirror, MirrorLimits};
-use twinpath_path::choose::{Choice, choose};
+use twinpath_mirror::{Mirror, MirrorError, MirrorLimits};
+use twinpath_path::choose::{Choice, Refusal, choose};
 use twinpath_path::facts::InterfaceFacts;
 use twinpath_stack::egress::{Egress, KernelReason};
 use twinpath_steer::Claim;
 use twinpath_time::Duration;
 use twinpath_wire::{FlowKey, Protocol};
 
-use super::InstanceError;
-use super::attach::{AttachError, AttachPlan, Attachment, Placed, Target, pool_frames};
-use super::start::{find_link, learn_facts};
+use crate::attachment::{AttachError, AttachPlan, Attachment, Placed, Target, pool_frames};
+use crate::interface::{InterfaceError, find_link, learn_facts};
 
 /// How long a neighbour may take to answer: the kernel itself asks three times, a second apart.
 const RESOLVE_PATIENCE: Duration = Duration::from_secs(4);
@@ -22,9 +21,15 @@ const RESOLVE_PATIENCE: Duration = Duration::from_secs(4);
 /// Why a client can't have the fast path.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// The interface, or the choice of its path.
+    /// The interface.
     #[error("{0}")]
-    Interface(#[from] InstanceError),
+    Interface(#[from] InterfaceError),
+    /// The path asked for can't be had.
+    #[error("{0}")]
+    Path(#[from] Refusal),
+    /// Netlink.
+    #[error("{0}")]
+    Mirror(#[from] MirrorError),
     /// The choice fell on the kernel.
     #[error("{interface} has no fast path: {why}; leave out --on to measure over kernel sockets")]
     NoFastPath {
@@ -99,11 +104,11 @@ impl Client {
     /// # Errors
     /// [`ClientError`]; nothing is attached yet.
     pub async fn find(interface: &str, asked: PathAsked, target: SocketAddr) -> Result<Self, ClientError> {
-        let mut mirror = Mirror::open(MirrorLimits::default()).await.map_err(InstanceError::from)?;
+        let mut mirror = Mirror::open(MirrorLimits::default()).await?;
         let link = find_link(&mirror, interface)?;
         // Who names an interface to a client asks for a fast path on it.
         let facts = learn_facts(&mirror, &link, false, AttachAsked::Auto).await;
-        let choice = choose(&facts, asked).map_err(InstanceError::from)?;
+        let choice = choose(&facts, asked)?;
         let no_way = |why| ClientError::NoWay { target: target.ip(), interface: interface.to_owned(), why };
         let Some(mac) = link.mac.filter(|_| choice.path != Path::Kernel) else {
             return Err(ClientError::NoFastPath { interface: interface.to_owned(), why: choice.why });

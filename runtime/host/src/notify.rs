@@ -3,12 +3,12 @@
 use sd_notify::NotifyState;
 
 /// It serves.
-pub(crate) fn ready() {
+pub fn ready() {
     tell(&[NotifyState::Ready]);
 }
 
 /// Its configuration is read again; [`ready`] follows, whatever comes of it.
-pub(crate) fn reloading() {
+pub fn reloading() {
     // The time tells this notification from one of an earlier reload.
     match NotifyState::monotonic_usec_now() {
         Ok(now) => tell(&[NotifyState::Reloading, now]),
@@ -17,12 +17,12 @@ pub(crate) fn reloading() {
 }
 
 /// It is alive, as the service manager has asked to be told.
-pub(crate) fn alive() {
+pub fn alive() {
     tell(&[NotifyState::Watchdog]);
 }
 
 /// It is about to end.
-pub(crate) fn stopping() {
+pub fn stopping() {
     tell(&[NotifyState::Stopping]);
 }
 

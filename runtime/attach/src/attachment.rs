@@ -78,7 +78,11 @@ impl Target {
         self.claims.iter().filter(takes).map(describe).collect()
     }
 
-    pub(crate) fn table(&self) -> Result<Table, AttachError> {
+    /// The same, as the verdict is given by it.
+    ///
+    /// # Errors
+    /// [`AttachError::Table`]
+    pub fn table(&self) -> Result<Table, AttachError> {
         // The least that any path's frames hold: a claim means the same on all of them.
         let mut table = Table::new(self.mac, UMEM_CHUNK_DATA_MAX.min(twinpath_frame::CHUNK_SIZE - HEADROOM))?;
         for address in &self.addresses {
@@ -492,7 +496,8 @@ fn fanout_group(ifindex: u32) -> u16 {
 }
 
 /// A claim in words.
-pub(super) fn describe(claim: &Claim) -> String {
+#[must_use]
+pub fn describe(claim: &Claim) -> String {
     let what = match claim.kind {
         ClaimKind::EtherType(ethertype) => format!("ethertype {ethertype:#06x}"),
         ClaimKind::Port { protocol, port, address: None } => format!("{protocol} port {port}"),

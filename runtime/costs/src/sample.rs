@@ -8,7 +8,7 @@ use twinpath_sys::{EventFd, affinity, clock};
 use twinpath_time::Duration;
 
 use super::judge::Set;
-use crate::sleep::Sleeper;
+use twinpath_worker::sleep::Sleeper;
 
 /// Wake-ups and timers per sample.
 const ROUNDS: usize = 12;

@@ -120,7 +120,7 @@ impl Bridge {
         self.port.sockets.clear();
         for (queue, (socket, watched)) in sockets.into_iter().enumerate() {
             let id = PortId { port, queue: queue as u16 };
-            self.workers[queue].attach(Box::new(VnetPort::socket(id, link.ifindex, socket)));
+            self.workers[queue].host.attach(Box::new(VnetPort::socket(id, link.ifindex, socket)));
             self.port.sockets.push((watched, 0));
         }
         (self.port.ifindex, self.port.hold) = (Some(link.ifindex), Some(hold));
@@ -135,7 +135,7 @@ impl Bridge {
         let ifindex = tap.ifindex;
         for (queue, fd) in tap.queues.into_iter().enumerate() {
             let id = PortId { port, queue: queue as u16 };
-            self.workers[queue].attach(Box::new(VnetPort::tap(id, ifindex, fd)));
+            self.workers[queue].host.attach(Box::new(VnetPort::tap(id, ifindex, fd)));
         }
     }
 

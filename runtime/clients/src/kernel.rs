@@ -2,32 +2,33 @@
 
 use std::thread;
 
-use anyhow::anyhow;
 use twinpath_load::Codec;
+use twinpath_measure::in_words;
 use twinpath_socket_load::{
     ClientConfig, ClientOutcome, Progress, SocketError, Stop, TcpClient, UdpClient, Wait,
 };
 use twinpath_time::Duration;
 use twinpath_worker::idle::Mode;
 
-use super::measured::{Measured, ThreadMeasured};
-use super::plan::{Plan, Transport};
+use crate::error::RunError;
+use crate::measured::{Measured, ThreadMeasured};
+use crate::plan::{RunPlan, Transport};
 
 /// How long an adaptive client asks without sleeping after the last reply: some ten round trips between machines.
 const ADAPTIVE_SPIN: Duration = Duration::from_micros(50);
 
 /// Runs the plan once to its end, or until `stop` is requested. `progress` has one entry per thread. `codec` makes what
 /// the thread of that number speaks.
-pub(crate) fn run<C: Codec + Send>(
-    plan: &Plan,
+pub(super) fn run<C: Codec + Send>(
+    plan: &RunPlan,
     stop: &Stop,
     progress: &[Progress],
-    codec: impl Fn(u32) -> anyhow::Result<C>,
-) -> anyhow::Result<Measured> {
+    codec: impl Fn(u32) -> Result<C, RunError>,
+) -> Result<Measured, RunError> {
     // All are connected before the first begins.
     let clients = (0..plan.threads)
         .map(|index| Client::connect(plan, index, codec(index)?))
-        .collect::<anyhow::Result<Vec<_>>>()?;
+        .collect::<Result<Vec<_>, RunError>>()?;
     let outcomes: Vec<Result<ClientOutcome, SocketError>> = thread::scope(|scope| {
         let start = |(client, progress): (Client<C>, _)| {
             scope.spawn(move || {
@@ -49,7 +50,7 @@ pub(crate) fn run<C: Codec + Send>(
         .into_iter()
         .map(|outcome| {
             let ClientOutcome { summary, cpu_time, transfers, complaint, broken } = outcome?;
-            let broken = broken.map(|error| format!("{:#}", anyhow!(error)));
+            let broken = broken.map(|error| in_words(&error));
             Ok(ThreadMeasured { summary, cpu_time, transfers: Some(transfers), complaint, broken })
         })
         .collect::<Result<Vec<_>, SocketError>>()?;
@@ -70,9 +71,9 @@ enum Client<C> {
 }
 
 impl<C: Codec> Client<C> {
-    fn connect(plan: &Plan, index: u32, codec: C) -> anyhow::Result<Self> {
+    fn connect(plan: &RunPlan, index: u32, codec: C) -> Result<Self, RunError> {
         let config = ClientConfig {
-            target: plan.target.address,
+            target: plan.target,
             wait: wait_of(plan.mode),
             load: plan.thread_load(index),
             batch: plan.batch,

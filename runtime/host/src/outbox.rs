@@ -7,61 +7,25 @@
 use std::collections::VecDeque;
 
 use twinpath_inspect::Counter;
-use twinpath_serve::{DemuxCommand, ServeCommand};
-use twinpath_stack::egress::Update;
 use twinpath_time::Duration;
 use twinpath_worker::Command;
 use twinpath_worker::mailbox::Sender;
 
 /// How soon a full mailbox is tried again. A worker reads all of its mailbox in one turn, so one that is alive has
 /// room within microseconds.
-pub(crate) const RETRY_INTERVAL: Duration = Duration::from_millis(1);
+pub const RETRY_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Commands that may wait before those that describe peers are replaced by one that says that nothing is known of any peer.
 /// That is above what the book of peers can hold, so only a worker that is stuck for minutes gets there.
 const WAITING_MAX: usize = 8192;
 
 /// A command for an engine, as far as an outbox has to know it.
-pub(crate) trait EngineCommand: Sized {
+pub trait EngineCommand: Sized {
     /// Whether `earlier`, which has not been read, means nothing once this command follows it.
     fn voids(&self, earlier: &Self) -> bool;
 
     /// A command that voids as many others as possible, and after which the engine asks for what it lost.
     fn ask_again() -> Option<Self>;
-}
-
-impl EngineCommand for ServeCommand {
-    fn voids(&self, earlier: &Self) -> bool {
-        match (self, earlier) {
-            (Self::Egress(Update::Clear), Self::Egress(_)) | (Self::Addresses(_), Self::Addresses(_)) => true,
-            (Self::Egress(update), Self::Egress(earlier)) => earlier.peer() == update.peer(),
-            _ => false,
-        }
-    }
-
-    fn ask_again() -> Option<Self> {
-        Some(Self::Egress(Update::Clear))
-    }
-}
-
-impl EngineCommand for DemuxCommand {
-    fn voids(&self, earlier: &Self) -> bool {
-        matches!((self, earlier), (Self::Each(command), Self::Each(earlier)) if command.voids(earlier))
-    }
-
-    fn ask_again() -> Option<Self> {
-        ServeCommand::ask_again().map(Self::Each)
-    }
-}
-
-impl EngineCommand for () {
-    fn voids(&self, &(): &()) -> bool {
-        true
-    }
-
-    fn ask_again() -> Option<Self> {
-        None
-    }
 }
 
 /// Control's end of the mailbox to one worker.

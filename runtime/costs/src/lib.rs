@@ -15,9 +15,9 @@ use serde::{Deserialize, Serialize};
 use twinpath_sys::{affinity, clock, cpuidle};
 use twinpath_time::Duration;
 
-use crate::priority::Priority;
-use crate::request::Request;
 use judge::{Judged, Set};
+use twinpath_worker::priority::Priority;
+use twinpath_worker::request::Request;
 
 /// Caps tried beside 0, at most: each takes 5 ms per pair.
 const CAPS_MAX: usize = 2;
@@ -178,7 +178,7 @@ pub struct Measurement {
     pub max_exit_us: Option<u32>,
     /// The priority that the woken thread runs at.
     pub priority: Priority,
-    /// The scope of the requests that it tries; see [`crate::request`].
+    /// The scope of the requests that it tries; see [`twinpath_worker::request`].
     pub scope: Scope,
 }
 

@@ -11,7 +11,7 @@ use tokio::io::unix::AsyncFd;
 /// # Errors
 /// What registering it returns.
 #[allow(deprecated, reason = "AsyncFd asks for an fd that stays open: it owns this one")]
-pub(crate) fn readable(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+pub fn readable(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::with_interest(fd, Interest::READABLE)
 }
 
@@ -19,12 +19,12 @@ pub(crate) fn readable(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
 ///
 /// # Errors
 /// What duplicating or registering it returns.
-pub(crate) fn readable_copy(fd: BorrowedFd<'_>) -> io::Result<AsyncFd<OwnedFd>> {
+pub fn readable_copy(fd: BorrowedFd<'_>) -> io::Result<AsyncFd<OwnedFd>> {
     readable(fd.try_clone_to_owned()?)
 }
 
 /// Waits until one of them is readable.
-pub(crate) async fn any_readable(fds: &[AsyncFd<OwnedFd>]) {
+pub async fn any_readable(fds: &[AsyncFd<OwnedFd>]) {
     let waits = fds.iter().map(|fd| Box::pin(fd.readable()));
     let (ready, ..) = futures_util::future::select_all(waits).await;
     if let Ok(mut guard) = ready {

@@ -1,18 +1,19 @@
 //! The control loop of an exception port: what becomes of either side, what is asked, and the end.
 
-use std::io;
-use std::os::fd::AsFd;
-
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use twinpath_bridge::Side;
 use twinpath_command::{Request, Server};
+use twinpath_host::{
+    ASKED_MAX, RETRY_INTERVAL, Ready, Signalled, Signals, any_readable, flush, hand_over, notify,
+    report_process, watched,
+};
+use twinpath_machine::Answer;
 use twinpath_mirror::Event;
 use twinpath_mirror::table::Link;
 use twinpath_path::device;
 use twinpath_port_vnet::set_listening;
 use twinpath_report::{self as report, Report};
 use twinpath_steer_bpf::Crossed;
-use twinpath_sys::clock;
 use twinpath_sys::packet_socket;
 use twinpath_worker::Event as WorkerEvent;
 
@@ -20,19 +21,12 @@ use super::links::state;
 use super::sides::Action;
 use super::start::{hold_port, kernel_addresses};
 use super::{Bridge, BridgeError, Carrier, PATH, Place};
-use crate::instance::Ready;
-use crate::outbox::RETRY_INTERVAL;
-use crate::readable::{any_readable, readable_copy};
-use crate::signals::{Signalled, Signals};
-
-/// Requests that may wait for the control loop; more wait in their sockets.
-const ASKED_MAX: usize = 64;
 
 /// Why it is not configured anew.
 const NO_RELOAD: &str = "there is no file to read again: a bridge is told everything on its command line; restart it with what is to change";
 
 /// A request from the command socket, and where its answer goes.
-type Asked = (Request, oneshot::Sender<Result<serde_json::Value, String>>);
+type Asked = (Request, Answer);
 
 /// What woke the loop.
 enum Woken {
@@ -52,20 +46,15 @@ impl Bridge {
         ready: impl FnOnce(&Ready),
     ) -> Result<(), BridgeError> {
         let (ask, asked) = mpsc::channel::<Asked>(ASKED_MAX);
-        let hand_over = |request| {
+        let ask_loop = |request| {
             let ask = ask.clone();
-            async move {
-                let (answer, wait) = oneshot::channel();
-                let stopping = || "the exception port is stopping".to_owned();
-                ask.send((request, answer)).await.map_err(|_| stopping())?;
-                wait.await.map_err(|_| stopping())?
-            }
+            async move { hand_over(&ask, "the exception port", |answer| (request, answer)).await }
         };
         ready(&Ready { socket: server.path().to_owned(), metrics: None, report: self.report() });
-        crate::notify::ready();
+        notify::ready();
         tokio::select! {
             outcome = self.serve(asked, signals) => outcome,
-            never = server.serve(hand_over) => match never {},
+            never = server.serve(ask_loop) => match never {},
         }
     }
 
@@ -74,13 +63,10 @@ impl Bridge {
         mut asked: mpsc::Receiver<Asked>,
         signals: &mut Signals,
     ) -> Result<(), BridgeError> {
-        let watched: io::Result<Vec<_>> =
-            self.workers.iter().map(|worker| readable_copy(worker.events.as_fd())).collect();
-        let watched = watched.map_err(BridgeError::Control)?;
+        let watched =
+            watched(self.workers.iter().map(|worker| &worker.host)).map_err(BridgeError::Control)?;
         loop {
-            let flushed =
-                self.workers.iter_mut().filter_map(|worker| (!worker.outbox.flush()).then_some(())).count()
-                    == 0;
+            let flushed = flush(self.workers.iter_mut().map(|worker| &mut worker.host));
             let woken = tokio::select! {
                 event = self.mirror.next() => Woken::Mirror(event?),
                 () = any_readable(&watched) => Woken::Worker,
@@ -98,12 +84,12 @@ impl Bridge {
                     let _ = answer.send(self.answer(&request));
                 }
                 Woken::Signal(Signalled::Reload) => {
-                    crate::notify::reloading();
+                    notify::reloading();
                     tracing::error!("not reloaded: {NO_RELOAD}");
-                    crate::notify::ready();
+                    notify::ready();
                 }
                 Woken::Signal(Signalled::End) => {
-                    crate::notify::stopping();
+                    notify::stopping();
                     return Ok(());
                 }
             }
@@ -114,11 +100,11 @@ impl Bridge {
     async fn read_workers(&mut self) {
         let mut gone = false;
         for worker in &mut self.workers {
-            worker.events.drain();
-            while let Some(event) = worker.events.take() {
+            worker.host.events.drain();
+            while let Some(event) = worker.host.events.take() {
                 if let WorkerEvent::Detached(queue) = event {
                     gone |= Side::of(queue.id()) == Side::Kernel;
-                    worker.close(queue);
+                    worker.host.close(queue);
                 }
             }
         }
@@ -185,7 +171,7 @@ impl Bridge {
         self.port.carrier = Carrier::Workers;
         self.port.sockets.clear();
         for worker in &mut self.workers {
-            worker.detach(Side::Port, ifindex);
+            worker.host.detach(ifindex);
         }
         self.settle().await;
     }
@@ -224,7 +210,7 @@ impl Bridge {
 
     async fn kernel_removed(&mut self) {
         for worker in &mut self.workers {
-            worker.detach(Side::Kernel, self.kernel.ifindex);
+            worker.host.detach(self.kernel.ifindex);
         }
         self.kernel.place = Place::Nowhere;
         self.choose_carrier();
@@ -352,7 +338,8 @@ impl Bridge {
                 Err("a bridge has no captures: tcpdump on the device sees all it carries".to_owned())
             }
             Request::Set(change) => {
-                change.meant(&mut self.workers)?.iter_mut().for_each(|worker| worker.set(*change));
+                let (mode, goal) = (change.mode, change.goal());
+                change.meant(&mut self.workers)?.iter_mut().for_each(|worker| worker.host.set(mode, goal));
                 Ok(serde_json::json!({}))
             }
         }
@@ -364,23 +351,19 @@ impl Bridge {
         for (socket, lost) in &mut self.port.sockets {
             *lost += u64::from(packet_socket::lost_frames(socket).unwrap_or(0));
         }
-        let pool_bytes = self.workers.iter().map(super::WorkerHandle::pool_bytes).sum::<u64>();
+        let pool_bytes = self.workers.iter().map(|worker| worker.host.pool_bytes()).sum::<u64>();
         Report {
             instance: report::Instance {
-                pid: std::process::id(),
-                version: env!("CARGO_PKG_VERSION").to_owned(),
                 service: "bridge".to_owned(),
-                ports: Vec::new(),
-                uptime_s: clock::now().since(self.started).as_secs_f64(),
-                pool_mib: pool_bytes as f64 / f64::from(1 << 20),
-                draining: None,
-                sandbox: self.confined.clone(),
-                configuration: None,
-                standing_by: None,
+                ..report_process(self.started, pool_bytes, &self.confined)
             },
             interfaces: vec![self.report_interface(Side::Port), self.report_interface(Side::Kernel)],
             machine: Some(self.machine.costs.clone()),
-            workers: self.workers.iter().map(|worker| worker.report(self.machine.request.clone())).collect(),
+            workers: self
+                .workers
+                .iter()
+                .map(|worker| worker.host.report(self.machine.request.clone()))
+                .collect(),
             rules: report::Rules {
                 claims: vec![format!("everything that arrives on {}", self.port.name)],
                 verdicts: self.report_counts(),
@@ -497,7 +480,7 @@ impl Bridge {
 
     /// Ends the workers; then the kernel has the device again.
     pub(super) fn stop(self) {
-        self.workers.into_iter().for_each(super::WorkerHandle::stop);
+        self.workers.into_iter().for_each(|worker| worker.host.stop());
         drop(self.port);
     }
 }

@@ -6,7 +6,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// What a signal asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Signalled {
+pub enum Signalled {
     /// SIGINT, SIGTERM: its end.
     End,
     /// SIGHUP: its configuration is to be read again.
@@ -14,14 +14,18 @@ pub(crate) enum Signalled {
 }
 
 /// The signals that an instance listens to.
-pub(crate) struct Signals {
+pub struct Signals {
     interrupt: Signal,
     terminate: Signal,
     hangup: Signal,
 }
 
 impl Signals {
-    pub(crate) fn new() -> io::Result<Self> {
+    /// Listens to them from now on. Called within a tokio runtime.
+    ///
+    /// # Errors
+    /// What registering a handler returns.
+    pub fn new() -> io::Result<Self> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
@@ -29,7 +33,8 @@ impl Signals {
         })
     }
 
-    pub(crate) async fn next(&mut self) -> Signalled {
+    /// The next one.
+    pub async fn next(&mut self) -> Signalled {
         tokio::select! {
             _ = self.interrupt.recv() => Signalled::End,
             _ = self.terminate.recv() => Signalled::End,

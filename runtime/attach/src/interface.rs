@@ -1,0 +1,84 @@
+//! The interface before anything is attached: whether it can be ours, what is left on it, and what is known of it.
+
+use std::collections::BTreeSet;
+
+use twinpath_config::AttachAsked;
+use twinpath_mirror::Mirror;
+use twinpath_mirror::table::Link;
+use twinpath_path::choose::settle;
+use twinpath_path::facts::{self, ForeignXdp, InterfaceFacts, KernelSupport, Support};
+use twinpath_steer_bpf::{Leftover, Withheld};
+
+/// Why frames that arrive on an interface cannot be ours.
+#[derive(Debug, thiserror::Error)]
+pub enum InterfaceError {
+    /// There is no such interface.
+    #[error("there is no interface {name}; there is {available}")]
+    NoInterface {
+        /// The name.
+        name: String,
+        /// Those there are.
+        available: String,
+    },
+    /// It is the device of an exception port.
+    #[error(
+        "{name} is carried to {kernel} by a twinpath bridge ({holder}), and nothing else gets its frames: use {kernel} instead"
+    )]
+    Carried {
+        /// The device.
+        name: String,
+        /// The kernel's interface in its place.
+        kernel: String,
+        /// `pid 12`.
+        holder: String,
+    },
+}
+
+/// The interface of that name, if frames that arrive there can be ours.
+///
+/// # Errors
+/// [`InterfaceError`]
+pub fn find_link(mirror: &Mirror, name: &str) -> Result<Link, InterfaceError> {
+    let link = mirror.tables().link_named(name).cloned().ok_or_else(|| {
+        let names: BTreeSet<&str> = mirror.tables().links().map(|link| link.name.as_str()).collect();
+        let available = names.into_iter().collect::<Vec<_>>().join(", ");
+        InterfaceError::NoInterface { name: name.to_owned(), available }
+    })?;
+    let Some(Withheld { holder, kernel }) = twinpath_steer_bpf::withheld(link.ifindex) else {
+        return Ok(link);
+    };
+    let kernel = kernel.unwrap_or_else(|| "the interface it was given as --kernel".to_owned());
+    let pid = holder.map_or_else(|| "not to be seen from here".to_owned(), |(pid, _)| format!("pid {pid}"));
+    Err(InterfaceError::Carried { name: link.name, kernel, holder: pid })
+}
+
+/// Removes what instances that were killed have left on the interface.
+pub fn tidy(link: &Link) {
+    match twinpath_steer_bpf::tidy(Some(link.ifindex)) {
+        Ok(removed) => {
+            for Leftover { interface, program, pid } in removed {
+                tracing::info!(
+                    "removed from {interface}: {program}, which process {pid} had left when it was killed"
+                );
+            }
+        }
+        // Without the right to look, nothing can be attached either, which will say why.
+        Err(error) => tracing::debug!("{error}"),
+    }
+}
+
+/// Collects the facts that the choice looks at, those of the BPF programs included. `sockets`: the kernel's sockets could do all
+/// that is asked, which they can't for frames of an EtherType.
+pub async fn learn_facts(mirror: &Mirror, link: &Link, sockets: bool, asked: AttachAsked) -> InterfaceFacts {
+    let support = |probed: Result<(), String>| probed.map_or_else(Support::No, |()| Support::Yes);
+    let probe = twinpath_steer_bpf::probe();
+    let kernel =
+        KernelSupport { tc: probe.packet.and_then(|()| settle(asked, probe.tc)), af_xdp: support(probe.xdp) };
+    let mut facts = facts::gather(link, mirror.tables(), kernel).await;
+    // Asked afresh: what the mirror knows of the link may still be a program of ours that has just come off.
+    if let Ok(holder) = twinpath_steer_bpf::xdp_holder(link.ifindex) {
+        facts.foreign_xdp = holder.map(ForeignXdp::from);
+    }
+    facts.crossed = sockets && twinpath_steer_bpf::crosses(link.ifindex);
+    facts
+}

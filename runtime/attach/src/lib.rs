@@ -1,0 +1,11 @@
+//! Putting an interface on a fast path, and taking it off again: for an instance's claims, or for a client's own flows.
+
+mod attachment;
+mod client;
+mod interface;
+
+pub use attachment::{
+    AttachError, AttachPlan, Attachment, Placed, Target, describe, kernel_ring_bytes, pool_frames,
+};
+pub use client::{Client, ClientError, ClientPath};
+pub use interface::{InterfaceError, find_link, learn_facts, tidy};

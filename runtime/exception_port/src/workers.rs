@@ -1,0 +1,47 @@
+//! The workers of an exception port: one per pair of queues.
+
+use std::sync::Arc;
+
+use twinpath_bridge::{BridgeCounters, BridgeEngine, Side};
+use twinpath_host::{KnownQueue, StartError, WorkerPlan};
+use twinpath_port_vnet::QUEUE_FRAMES;
+use twinpath_report as report;
+use twinpath_worker::idle::IdleConfig;
+use twinpath_worker::place::Placement;
+
+/// Messages between control and one worker, each way: an attachment of two queues at a time is all that is ever said.
+const MAILBOX_LEN: u32 = 64;
+
+/// Frames of one worker's pool: what the queues of both sides may have in hand.
+///
+/// (2 x (33 + 66 + 33)) x 2 KiB = 0.5 MiB.
+const POOL_FRAMES: u32 = 2 * QUEUE_FRAMES;
+
+/// Control's end of one worker.
+pub(super) struct WorkerHandle {
+    pub(super) host: twinpath_host::WorkerHandle<BridgeEngine>,
+    pub(super) bridge: Arc<BridgeCounters>,
+}
+
+impl WorkerHandle {
+    pub(super) fn start(number: usize, placement: Placement, idle: IdleConfig) -> Result<Self, StartError> {
+        let bridge = Arc::new(BridgeCounters::default());
+        let plan = WorkerPlan { number, placement, idle, pool_frames: POOL_FRAMES, mailbox_len: MAILBOX_LEN };
+        let host = twinpath_host::WorkerHandle::start(plan, BridgeEngine::new(Arc::clone(&bridge)))?;
+        Ok(Self { host, bridge })
+    }
+
+    /// What `show interfaces` says of its queue on one side. `lost` is what its socket had no room for.
+    pub(super) fn report_queue(&self, side: Side, lost: u64) -> Option<report::Queue> {
+        let is = |queue: &&KnownQueue| Side::of(queue.id) == side;
+        let queue = self.host.queues().iter().find(is)?;
+        Some(queue.report(self.host.number(), super::PATH, self.host.mode(), lost))
+    }
+
+    /// Everything it and its queues dropped.
+    pub(super) fn drops(&self, name_of: impl Fn(Side) -> String) -> Vec<report::Drop> {
+        let mut drops = self.host.drops();
+        drops.extend(self.host.drops_of_queues(|id| name_of(Side::of(id))));
+        drops
+    }
+}

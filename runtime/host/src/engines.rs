@@ -1,0 +1,64 @@
+//! The engines that instances run on workers of their own. Their workers' loops are compiled here, whoever starts them.
+
+use twinpath_bridge::BridgeEngine;
+use twinpath_serve::{Demux, DemuxCommand, ServeCommand};
+use twinpath_stack::egress::Update;
+use twinpath_worker::place::{self, PlaceError, Placed, Placement};
+use twinpath_worker::{Engine, Worker};
+
+use crate::outbox::EngineCommand;
+
+/// An engine that an instance runs.
+pub trait Hosted: Engine<Command: EngineCommand> + Sized {
+    /// Gives a worker a thread as `placement` says, and waits until it has started.
+    ///
+    /// # Errors
+    /// [`PlaceError`]
+    fn spawn(worker: Worker<Self>, number: u32, placement: Placement) -> Result<Placed<Self>, PlaceError>;
+}
+
+impl Hosted for Demux {
+    fn spawn(worker: Worker<Self>, number: u32, placement: Placement) -> Result<Placed<Self>, PlaceError> {
+        place::spawn(worker, number, placement)
+    }
+}
+
+impl Hosted for BridgeEngine {
+    fn spawn(worker: Worker<Self>, number: u32, placement: Placement) -> Result<Placed<Self>, PlaceError> {
+        place::spawn(worker, number, placement)
+    }
+}
+
+impl EngineCommand for ServeCommand {
+    fn voids(&self, earlier: &Self) -> bool {
+        match (self, earlier) {
+            (Self::Egress(Update::Clear), Self::Egress(_)) | (Self::Addresses(_), Self::Addresses(_)) => true,
+            (Self::Egress(update), Self::Egress(earlier)) => earlier.peer() == update.peer(),
+            _ => false,
+        }
+    }
+
+    fn ask_again() -> Option<Self> {
+        Some(Self::Egress(Update::Clear))
+    }
+}
+
+impl EngineCommand for DemuxCommand {
+    fn voids(&self, earlier: &Self) -> bool {
+        matches!((self, earlier), (Self::Each(command), Self::Each(earlier)) if command.voids(earlier))
+    }
+
+    fn ask_again() -> Option<Self> {
+        ServeCommand::ask_again().map(Self::Each)
+    }
+}
+
+impl EngineCommand for () {
+    fn voids(&self, &(): &()) -> bool {
+        true
+    }
+
+    fn ask_again() -> Option<Self> {
+        None
+    }
+}
