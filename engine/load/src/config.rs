@@ -1,3 +1,5 @@
+//! The configuration of a load, its limits, and why one is impossible.
+
 use twinpath_time::Duration;
 
 use crate::Arrivals;

@@ -1,3 +1,5 @@
+//! A load in progress: the window of outstanding requests, and the accounting of replies.
+
 use twinpath_time::{Duration, Instant};
 
 use crate::arrivals::Schedule;

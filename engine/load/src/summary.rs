@@ -1,3 +1,5 @@
+//! The result of a load: counts and histograms, which can be merged.
+
 use hdrhistogram::Histogram;
 use twinpath_time::Duration;
 

@@ -10,7 +10,7 @@
 //! whether its first run is still in progress. It is divided into shards, each with a lock, which is held for the
 //! time of a search and of a copy of one reply, and only for calls that must run once: no other call comes here.
 //!
-//! Memory is allocated at the start: sets of [`WAYS`] entries, and room for a reply beside each. A new entry replaces
+//! Memory is allocated at the start: sets of [`SET_ENTRIES`] entries, and room for a reply beside each. A new entry replaces
 //! the oldest of its set; a reply older than the age is forgotten. Calls in progress are never replaced: there are at
 //! most as many as the service may have in progress, and never more than [`WORKING_MAX`].
 
@@ -25,7 +25,7 @@ use twinpath_time::{Duration, Instant};
 use crate::call::Header;
 
 /// Associativity: the entries in which a call may be kept; its hash selects the set.
-pub(crate) const WAYS: usize = 8;
+pub(crate) const SET_ENTRIES: usize = 8;
 
 /// Number of shards, each with its own lock.
 const SHARDS: usize = 16;
@@ -180,8 +180,8 @@ struct Shard {
 
 impl Shard {
     fn new(limits: DuplicateLimits, reply_max: usize) -> Self {
-        let sets = (limits.calls as usize).div_ceil(WAYS).max(1).next_power_of_two();
-        let places = sets * WAYS;
+        let sets = (limits.calls as usize).div_ceil(SET_ENTRIES).max(1).next_power_of_two();
+        let places = sets * SET_ENTRIES;
         Self {
             age: limits.age,
             places: vec![None; places].into_boxed_slice(),
@@ -195,8 +195,8 @@ impl Shard {
 
     /// Index of the first entry of a call's set.
     fn first(&self, key: &Key) -> usize {
-        let sets = self.places.len() / WAYS;
-        ((key.hash >> 64) as usize & (sets - 1)) * WAYS
+        let sets = self.places.len() / SET_ENTRIES;
+        ((key.hash >> 64) as usize & (sets - 1)) * SET_ENTRIES
     }
 
     fn live(&self, now: Instant, place: usize) -> Option<Place> {
@@ -207,7 +207,7 @@ impl Shard {
     fn find(&self, now: Instant, key: &Key) -> Option<&[u8]> {
         let first = self.first(key);
         let known = |at: usize| Some((at, self.live(now, at).filter(|place| place.key == *key)?));
-        let (at, place) = (first..first + WAYS).find_map(known)?;
+        let (at, place) = (first..first + SET_ENTRIES).find_map(known)?;
         let start = at * self.reply_max;
         Some(&self.replies[start..start + place.len as usize])
     }
@@ -251,7 +251,7 @@ impl Shard {
         let first = self.first(&key);
         // Free entries first, then the oldest.
         let since = |place: usize| self.live(now, place).map(|place| place.since);
-        let at = (first..first + WAYS).min_by_key(|place| since(*place)).unwrap_or(first);
+        let at = (first..first + SET_ENTRIES).min_by_key(|place| since(*place)).unwrap_or(first);
         let displaced = since(at).is_some();
         let start = at * self.reply_max;
         self.replies[start..start + reply.len()].copy_from_slice(reply);

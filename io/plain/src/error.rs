@@ -1,3 +1,5 @@
+//! The errors of the plain peers.
+
 use std::io;
 
 use twinpath_load::LoadError;

@@ -50,7 +50,7 @@ impl Felt {
 
 /// Totals over all stops.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Asked {
+pub struct RequestCounts {
     /// Datagrams sent, one request each.
     pub requests: u64,
     /// Requests without an answer.
@@ -160,7 +160,7 @@ impl StuckWatch {
     ///
     /// # Errors
     /// Waiting.
-    pub fn end(mut self) -> Result<Asked, StuckWatchError> {
+    pub fn end(mut self) -> Result<RequestCounts, StuckWatchError> {
         let mut last = clock::now();
         while clock::now().since(last) < SILENCE {
             self.wait(None)?;
@@ -168,7 +168,7 @@ impl StuckWatch {
                 last = clock::now();
             }
         }
-        let mut asked = Asked::default();
+        let mut asked = RequestCounts::default();
         for flow in &self.flows {
             let answered = flow.answers.iter().filter(|answers| **answers > 0).count() as u64;
             asked.requests += flow.probe.asked;

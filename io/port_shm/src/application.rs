@@ -57,7 +57,7 @@ pub enum ConnectError {
     Closed,
     /// The answer is not one of a shared-memory port.
     #[error("what listens there is no owner of twinpath's shared memory: its answer is something else")]
-    Stranger,
+    UnknownProtocol,
     /// The owner is of another release.
     #[error(
         "the owner speaks version {theirs} of shared-memory ports and this process version {VERSION}: use the same release of twinpath for both"
@@ -150,7 +150,7 @@ impl Application {
         if received.len == 0 {
             return Err(ConnectError::Closed);
         }
-        let theirs = version_of(&answer[..received.len]).ok_or(ConnectError::Stranger)?;
+        let theirs = version_of(&answer[..received.len]).ok_or(ConnectError::UnknownProtocol)?;
         if theirs != VERSION {
             return Err(ConnectError::Version { theirs });
         }

@@ -62,7 +62,7 @@ pub enum OfferError {
     Closed,
     /// Its message is not of this protocol.
     #[error("what connected is no twinpath application: its first message is {len} bytes of something else")]
-    Stranger {
+    UnknownProtocol {
         /// Length of the message.
         len: usize,
     },
@@ -96,7 +96,7 @@ impl Offer {
         if len == 0 {
             return Err(OfferError::Closed);
         }
-        let theirs = version_of(&hello[..len.min(hello.len())]).ok_or(OfferError::Stranger { len })?;
+        let theirs = version_of(&hello[..len.min(hello.len())]).ok_or(OfferError::UnknownProtocol { len })?;
         if theirs != VERSION {
             let _ = fd_passing::send(connection, &message(VERSION), &[]);
             return Err(OfferError::Version { theirs });

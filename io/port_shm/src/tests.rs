@@ -181,8 +181,8 @@ fn an_owner_distinguishes_unknown_protocols_from_other_versions() {
         rustix::net::send(&far, message, rustix::net::SendFlags::empty()).expect("sent");
         (offer.answer(&near), far)
     };
-    assert!(matches!(answer(b"GET / HTTP/1.0").0, Err(OfferError::Stranger { len: 14 })));
-    assert!(matches!(answer(&[0; 4000]).0, Err(OfferError::Stranger { len: 4000 | 17 })));
+    assert!(matches!(answer(b"GET / HTTP/1.0").0, Err(OfferError::UnknownProtocol { len: 14 })));
+    assert!(matches!(answer(&[0; 4000]).0, Err(OfferError::UnknownProtocol { len: 4000 | 17 })));
     let (outcome, far) = answer(&offer::message(VERSION + 1));
     assert!(matches!(outcome, Err(OfferError::Version { theirs: 2 })));
     let mut told = [0; 32];
@@ -206,7 +206,7 @@ fn an_application_reports_what_is_wrong_with_its_owner() {
     let (_port, offer) = ShmPort::create(&ShmConfig { id: PortId::default(), slots: SLOTS }).expect("a port");
     let [memfd, waits_on, signals] = [offer.memfd.as_fd(), offer.waits_on.as_fd(), offer.signals.as_fd()];
     let hello = offer::message(VERSION);
-    assert!(matches!(answered_by(b"220 smtp", &[]), ConnectError::Stranger));
+    assert!(matches!(answered_by(b"220 smtp", &[]), ConnectError::UnknownProtocol));
     assert!(matches!(answered_by(&offer::message(9), &[]), ConnectError::Version { theirs: 9 }));
     assert!(matches!(answered_by(&hello, &[memfd, waits_on]), ConnectError::Descriptors { found: 2 }));
     assert!(matches!(answered_by(&hello, &[signals, waits_on, memfd]), ConnectError::Socket { .. }));

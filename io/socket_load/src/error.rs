@@ -1,3 +1,5 @@
+//! The errors of the servers and clients over kernel sockets.
+
 use std::io;
 use std::net::SocketAddr;
 

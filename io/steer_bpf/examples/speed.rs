@@ -76,16 +76,19 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// Measures what the check for a stuck worker costs a frame: medians of the differences of two programs, measured in
 /// turns. All frames of a burst but the first find the word of their queue set. The first one sets it.
 fn fail_open(corpus: &Corpus, other_cpu: usize) -> Result<(), Box<dyn Error>> {
-    let mut ways = [Way::filter(corpus)?, Way::direct_ring(corpus)?, Way::xdp(corpus)?];
-    ways.iter_mut().for_each(|way| way.other_cpu = other_cpu);
-    println!("\nfail-open: ns more per frame {:>12} {:>12} {:>12}", ways[0].name, ways[1].name, ways[2].name);
+    let mut setups = [Way::filter(corpus)?, Way::direct_ring(corpus)?, Way::xdp(corpus)?];
+    setups.iter_mut().for_each(|way| way.other_cpu = other_cpu);
+    println!(
+        "\nfail-open: ns more per frame {:>12} {:>12} {:>12}",
+        setups[0].name, setups[1].name, setups[2].name
+    );
     let frame_of = |name: &str| {
         let case = corpus.cases.iter().find(|case| case.name == name).ok_or("no such case")?;
         Ok::<_, Box<dyn Error>>(case.frame.clone())
     };
     let (claimed, kernel) = (frame_of("ipv4_udp_claimed")?, frame_of("tcp_ack")?);
     let mut line = |what: &str, measure: fn(&mut Way, &[u8]) -> i128, frame: &[u8]| {
-        let [filter, ring, xdp] = ways.each_mut().map(|way| measure(way, frame));
+        let [filter, ring, xdp] = setups.each_mut().map(|way| measure(way, frame));
         println!("{what:28} {filter:12} {ring:12} {xdp:12}");
     };
     line("claimed-frame-ns", Way::more, &claimed);

@@ -9,7 +9,7 @@ use crate::{Path, Steering, TcAttach};
 pub struct Probe {
     /// The programs of the packet path: the filter of its sockets, and the one at tc ingress.
     pub packet: Result<(), String>,
-    /// The better of the available ways to attach at tc.
+    /// The better of the available methods to attach at tc.
     pub tc: TcAttach,
     /// XDP programs and AF_XDP sockets.
     pub xdp: Result<(), String>,

@@ -283,7 +283,7 @@ impl Steering {
     }
 
     /// Withdraws all claims, waits until no program runs that still saw them, then detaches the programs: in this
-    /// order no frame goes both ways. From then on nothing is added to a ring; frames that are in a ring should still
+    /// order no frame goes to both sides. From then on nothing is added to a ring; frames that are in a ring should still
     /// be served. Takes some tens of milliseconds (an RCU grace period).
     pub fn detach(&mut self) {
         // If this fails, the links are removed nevertheless. Frames that the socket takes meanwhile then reach the

@@ -8,6 +8,7 @@ mod facts;
 mod source;
 mod text;
 mod tiers;
+mod words;
 
 #[cfg(test)]
 mod tests;
@@ -78,11 +79,16 @@ const RULES: &[Rule] = &[
     source::nothing_is_unfinished_or_silenced,
     source::functions_are_short,
     source::crates_say_what_they_are,
+    source::files_say_what_they_are_for,
     circles::no_files_import_in_a_circle,
     text::files_are_short,
     text::crates_of_runtime_are_small,
     text::links_resolve,
     text::no_machine_paths,
+    words::retired_words_stay_retired,
+    words::ambiguous_types_are_defined_once,
+    words::markdown_lines_are_short,
+    words::named_files_exist,
 ];
 
 /// Checks the tree against every rule.

@@ -266,6 +266,13 @@ pub(super) fn crates_say_what_they_are(tree: &Tree) -> Vec<Finding> {
     silent.map(|(source, _)| Finding::error(&source.path, 1, message)).collect()
 }
 
+/// Every file of the product begins with a sentence on what it is for.
+pub(super) fn files_say_what_they_are_for(tree: &Tree) -> Vec<Finding> {
+    let silent = tree.parsed().filter(|(source, facts)| !source.test && !facts.line(1).starts_with("//!"));
+    let message = "no first comment: begin with a `//!` sentence that says what the file is for";
+    silent.map(|(source, _)| Finding::error(&source.path, 1, message)).collect()
+}
+
 /// One finding per name for which `judge` has a message.
 fn each_name(tree: &Tree, judge: impl Fn(&Source, &str, Place) -> Option<String>) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();

@@ -400,3 +400,87 @@ fn paths_of_one_machine_are_found() {
     let bad = concat!("see\n/ho", "me/me/x");
     one_error(text::no_machine_paths, "docs/a.md", bad, 2, "relative to the checkout", "see docs/");
 }
+
+#[test]
+fn retired_words_are_found_in_names_and_prose() {
+    let rule = words::retired_words_stay_retired;
+    one_error(
+        rule,
+        "io/a/src/lib.rs",
+        "\nstruct FavouriteConnection;",
+        2,
+        "read directly",
+        "struct Connection;",
+    );
+    one_error(rule, "docs/a.md", "Gathered in one send.", 1, "batch", "Batched in one send.");
+    one_error(
+        rule,
+        "runtime/worker/src/a.rs",
+        "// a busy neighbour",
+        1,
+        "competing process",
+        "// a busy process",
+    );
+    // The kernel's tables have neighbours, and an offload of devices is called so.
+    assert_eq!(
+        errors(rule, &[("engine/stack/src/egress.rs", "// a neighbour\n// tx-scatter-gather")]),
+        [""; 0]
+    );
+}
+
+#[test]
+fn the_uses_still_allowed_only_shrink() {
+    let found = |uses: usize| {
+        let findings = (1..=uses).map(|line| Finding::error("bin/a.rs", line, "retired")).collect();
+        std::collections::BTreeMap::from([(("bin", "desk"), findings)])
+    };
+    let count = |uses: usize, allowed: usize| {
+        let findings = words::allowed(found(uses), &[("bin", "desk", allowed)]);
+        let errors = findings.iter().filter(|finding| !finding.warning).count();
+        (errors, findings.len() - errors)
+    };
+    assert_eq!([count(2, 2), count(3, 2), count(1, 2), count(0, 2)], [(0, 0), (3, 0), (0, 1), (0, 1)]);
+}
+
+#[test]
+fn a_type_name_that_means_several_types_gets_no_more_definitions() {
+    let rule = words::ambiguous_types_are_defined_once;
+    let files: Vec<_> = (0..6)
+        .map(|number| (format!("bin/{number}/src/main.rs"), "pub(crate) struct Plan;\nstruct Planned;"))
+        .collect();
+    let found = |count: usize| {
+        let files: Vec<_> = files.iter().take(count).map(|(path, text)| (path.as_str(), *text)).collect();
+        errors(rule, &files)
+    };
+    assert_eq!(found(5), [""; 0]);
+    assert!(found(6).len() == 1 && found(6)[0].starts_with("bin/5/src/main.rs:1: "), "{:?}", found(6));
+}
+
+#[test]
+fn long_lines_of_markdown_are_found_but_not_in_tables() {
+    let rule = words::markdown_lines_are_short;
+    let (long, row) = ("a ".repeat(61), format!("| {} |", "a ".repeat(61)));
+    one_error(rule, "docs/a.md", &long, 1, "break the line", &row);
+}
+
+#[test]
+fn a_file_that_a_document_names_exists() {
+    let rule = words::named_files_exist;
+    let file = ("io/a/src/lib.rs", "");
+    assert_eq!(errors(rule, &[file, ("docs/a.md", "`a/src/lib.rs` and `lib.rs`, `x*.rs`")]), [""; 0]);
+    assert_eq!(errors(rule, &[file, ("docs/a.md", "`b/src/lib.rs`")]).len(), 1);
+}
+
+#[test]
+fn a_file_without_a_first_comment_is_found() {
+    let rule = source::files_say_what_they_are_for;
+    one_error(
+        rule,
+        "io/a/src/b.rs",
+        "use std::io;",
+        1,
+        "what the file is for",
+        "//! Reads frames.\nuse std::io;",
+    );
+    assert_eq!(errors(rule, &[("io/a/src/tests.rs", "use super::*;")]), [""; 0]);
+}

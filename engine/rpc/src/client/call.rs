@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn three_ways_to_write_are_the_same_message() {
+    fn datagram_buffer_and_record_hold_the_same_message() {
         let auth = Auth::none();
         let call = call(&auth, b"args");
         let mut message = Vec::new();

@@ -117,7 +117,7 @@ fn the_oldest_reply_is_replaced_and_expired_ones_are_forgotten() {
     let (table, mut shard) = (Table::new(1), Shard::new(DuplicateLimits { calls: 1, ..LIMITS }, 8));
     let at = |seconds| Instant::ZERO + Duration::from_secs(seconds);
     let key = |xid: u32| table.key(1, &message(xid, b""));
-    for xid in 0..WAYS as u32 {
+    for xid in 0..SET_ENTRIES as u32 {
         assert!(!shard.keep(at(xid.into()), key(xid), &[xid as u8]));
     }
     assert!(shard.keep(at(10), key(99), b"new"));

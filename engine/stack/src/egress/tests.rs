@@ -166,14 +166,14 @@ fn forged_sources_displace_no_active_peer() {
         }
         assert!(overflowed, "it was more than the table takes");
         // After the flood, control is asked about a new peer within a second.
-        let newcomer = peer(600);
+        let new_peer = peer(600);
         let waited = (0..1_100).find(|millis| {
             let now = now + Duration::from_millis(*millis);
-            let found = table.lookup(newcomer, now);
+            let found = table.lookup(new_peer, now);
             if found.ask {
                 answer(&mut table, 600, now);
             }
-            table.lookup(newcomer, now).answer.is_ok()
+            table.lookup(new_peer, now).answer.is_ok()
         });
         assert!(waited.is_some_and(|millis| millis <= 1_001), "seed {seed}: {waited:?}");
     }

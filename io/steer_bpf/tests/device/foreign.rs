@@ -10,7 +10,7 @@ use twinpath_wire::Protocol;
 use crate::lab::{NEAR, near_udp, take};
 use crate::{attached, counter, each_way, fence, packet_path};
 
-static NEIGHBOUR: &[u8] = include_bytes_aligned!("../../object/foreign.o");
+static FOREIGN: &[u8] = include_bytes_aligned!("../../object/foreign.o");
 
 /// A foreign program that runs before all others.
 pub(crate) struct ForeignProgram {
@@ -21,7 +21,7 @@ pub(crate) struct ForeignProgram {
 
 impl ForeignProgram {
     pub(crate) fn in_front(name: &'static str, how: TcAttach) -> Self {
-        let mut object = Ebpf::load(NEIGHBOUR).unwrap();
+        let mut object = Ebpf::load(FOREIGN).unwrap();
         let program: &mut SchedClassifier = object.program_mut(name).unwrap().try_into().unwrap();
         program.load().unwrap();
         let options = match how {

@@ -90,7 +90,7 @@ mod mapped {
             debug_assert!(index < self.slots);
             let at = self.offset + SLOTS + index * self.stride;
             // SAFETY: an index is masked by the number of slots, all of which lie in the mapping, at multiples of 64. Atomic words
-            // take any bits and any changes of them, whoever makes them: this is no `&[u8]`, which would forbid them.
+            // take any bits and any changes of them by anybody: this is no `&[u8]`, which would forbid them.
             unsafe {
                 let first = self.mapping.base().add(at).cast::<AtomicU64>();
                 slice::from_raw_parts(first.as_ptr(), self.stride / WORD)

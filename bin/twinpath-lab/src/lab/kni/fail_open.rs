@@ -12,7 +12,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use twinpath_plain::stuck_watch::{Asked, DEADLINE, Felt, StuckWatch, StuckWatchConfig, StuckWatchError};
+use twinpath_plain::stuck_watch::{
+    DEADLINE, Felt, RequestCounts, StuckWatch, StuckWatchConfig, StuckWatchError,
+};
 
 use super::tables;
 use crate::lab::instance::{Facts, Instance};
@@ -70,7 +72,7 @@ async fn stop_all(
     let udp = families.into_iter().flat_map(|ip| vec![SocketAddr::new(ip, FAST_PORT); FLOWS]).collect();
     let config = StuckWatchConfig { udp, tcp: peers::server(TCP_PORT) };
     let watch = move || {
-        client.run(|| -> Result<(Vec<Felt>, Asked), StuckWatchError> {
+        client.run(|| -> Result<(Vec<Felt>, RequestCounts), StuckWatchError> {
             let mut watch = StuckWatch::open(&config)?;
             // A socket found by its path can be reached from any network namespace.
             let felt =
@@ -84,7 +86,7 @@ async fn stop_all(
     Ok(sample)
 }
 
-fn summarise(felt: &[Felt], asked: Asked) -> Option<Sample> {
+fn summarise(felt: &[Felt], asked: RequestCounts) -> Option<Sample> {
     let ms = |time: twinpath_time::Duration| time.as_secs_f64() * 1e3;
     let sorted = |of: fn(&Felt) -> twinpath_time::Duration| {
         let mut times: Vec<_> = felt.iter().map(of).collect();
