@@ -3,8 +3,8 @@
 
 use crate::costs::Costs;
 use crate::density::{Density, Leads};
-use crate::experts::Expert;
-use crate::gaps::{CLASSES, Decaying, Ring, class_of};
+use crate::expert::Expert;
+use crate::gaps::{Decaying, Ring, class_of};
 use crate::plan::Plan;
 use crate::solve::solve;
 
@@ -61,8 +61,8 @@ impl Branch {
 }
 
 /// The beliefs that hold in every context.
-const OVERALL: [(Expert, usize); 4] =
-    [(Expert::Last24, 24), (Expert::Last96, 96), (Expert::Last512, LAST), (Expert::Histogram, LAST)];
+const OVERALL: [(Expert, usize); 3] =
+    [(Expert::Last24, 24), (Expert::Last512, LAST), (Expert::Histogram, LAST)];
 
 /// All beliefs.
 #[derive(Clone, Debug)]
@@ -70,7 +70,6 @@ pub(crate) struct Beliefs {
     last: Ring<LAST>,
     histogram: Decaying,
     overall: [(Plan, u16); OVERALL.len()],
-    classes: [Branch; CLASSES],
     places: [Branch; PLACES],
     /// Whose turn it is to plan.
     turn: usize,
@@ -82,7 +81,6 @@ impl Beliefs {
             last: Ring::new(),
             histogram: Decaying::new(4096.0),
             overall: [(Plan::SLEEP, 0); OVERALL.len()],
-            classes: [Branch::EMPTY; CLASSES],
             places: [Branch::EMPTY; PLACES],
             turn: 0,
         }
@@ -92,21 +90,15 @@ impl Beliefs {
         &self.histogram
     }
 
-    /// The plan that follows from one belief; in a context never met, from the last 96 gaps.
+    /// The plan of an expert; at a place in a burst that was never seen, from the last 24 gaps.
     pub(crate) fn plan(&self, expert: Expert, context: Context) -> Plan {
-        let branch = match expert {
-            Expert::AfterGap => self.classes[usize::from(context.class)].plan,
+        let placed = match expert {
             Expert::InBurst => self.places[usize::from(context.place)].plan,
             _ => None,
         };
-        branch.unwrap_or_else(|| {
-            let at = match expert {
-                Expert::Last24 => 0,
-                Expert::Last512 => 2,
-                Expert::Histogram => 3,
-                _ => 1,
-            };
-            self.overall[at].0
+        placed.unwrap_or_else(|| {
+            let at = OVERALL.iter().position(|(overall, _)| *overall == expert);
+            self.overall[at.unwrap_or(0)].0
         })
     }
 
@@ -118,28 +110,25 @@ impl Beliefs {
         self.overall.iter_mut().for_each(|(_, since)| *since = since.saturating_add(fresh));
         let mut at = context;
         for _ in 0..fresh {
-            for branch in [&mut self.classes[usize::from(at.class)], &mut self.places[usize::from(at.place)]]
-            {
-                branch.gaps.push(gap_us);
-                branch.fresh = branch.fresh.saturating_add(1);
-            }
+            let branch = &mut self.places[usize::from(at.place)];
+            branch.gaps.push(gap_us);
+            branch.fresh = branch.fresh.saturating_add(1);
             at = at.after(gap_us, 1);
         }
     }
 
     pub(crate) fn forget_plans(&mut self) {
         self.overall.iter_mut().for_each(|(_, fresh)| *fresh = u16::MAX);
-        self.classes.iter_mut().chain(&mut self.places).for_each(|branch| branch.fresh = u16::MAX);
+        self.places.iter_mut().for_each(|branch| branch.fresh = u16::MAX);
     }
 
     /// Makes one plan anew, if one is due; each belief in its turn. Says whether one was.
     pub(crate) fn replan(&mut self, context: Context, costs: &Costs, leads: Leads) -> bool {
-        (0..OVERALL.len() + 2).any(|_| {
-            self.turn = (self.turn + 1) % (OVERALL.len() + 2);
-            match self.turn {
-                0 => self.classes[usize::from(context.class)].replan(costs, leads),
-                1 => self.places[usize::from(context.place)].replan(costs, leads),
-                overall => self.replan_overall(overall - 2, costs, leads),
+        (0..=OVERALL.len()).any(|_| {
+            self.turn = (self.turn + 1) % (OVERALL.len() + 1);
+            match self.turn.checked_sub(1) {
+                None => self.places[usize::from(context.place)].replan(costs, leads),
+                Some(overall) => self.replan_overall(overall, costs, leads),
             }
         })
     }

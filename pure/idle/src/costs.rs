@@ -5,10 +5,7 @@ use twinpath_time::Duration;
 use crate::crowd::Crowd;
 use crate::density::Leads;
 use crate::gaps::{CLASSES, Decaying, class_of};
-use crate::machine::{Learnt, Machine};
-
-/// Points that stand for the timer's overshoot, of equal weight.
-pub(crate) const POINTS: usize = 12;
+use crate::machine::{Learnt, Machine, POINTS};
 
 /// What a packet later than a latency goal costs, us of latency.
 const LATE_COST: f32 = 100.0;

@@ -1,85 +1,15 @@
-//! Several ways to believe when the next packet comes, each with a plan. For each there is an imaginary worker that follows its
-//! plans through the very arrivals that were seen; the one that would have been cheapest lately is in charge.
+//! The choice among the experts. A simulated worker follows the plans of each through the arrivals that really came; the
+//! policy follows the expert whose worker would have cost least lately.
 
 use crate::beliefs::{Beliefs, Context};
-use crate::costs::{Costs, POINTS};
+use crate::costs::Costs;
 use crate::density::Leads;
+use crate::expert::Expert;
 use crate::gaps::Decaying;
+use crate::machine::POINTS;
 use crate::plan::{Plan, SHORTEST_NAP_US, Window};
 
-/// Who may be in charge.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Expert {
-    /// Knows nothing, and spins as long as a wake-up costs: never worse than twice the best without predictions.
-    Unknowing,
-    /// Spins for so long after each packet, us, then sleeps; 0 sleeps at once, infinity spins for as long as is ever allowed.
-    Spin(f32),
-    /// Expects the mean of the last eight gaps, is woken so long before it, and spins until as long after; in medians of the
-    /// timer's lateness.
-    Mean(f32),
-    /// The last 24 gaps.
-    Last24,
-    /// The last 96.
-    Last96,
-    /// The last 512.
-    Last512,
-    /// A histogram of the last few thousand, fading.
-    Histogram,
-    /// The gaps that followed one as long as the last.
-    AfterGap,
-    /// The gaps at this place in a burst.
-    InBurst,
-}
-
-impl Expert {
-    /// All.
-    pub const ALL: [Self; 28] = [
-        Self::Unknowing,
-        Self::Spin(0.0),
-        Self::Spin(2.0),
-        Self::Spin(4.0),
-        Self::Spin(8.0),
-        Self::Spin(16.0),
-        Self::Spin(32.0),
-        Self::Spin(64.0),
-        Self::Spin(128.0),
-        Self::Spin(256.0),
-        Self::Spin(512.0),
-        Self::Spin(1024.0),
-        Self::Spin(4096.0),
-        Self::Spin(f32::INFINITY),
-        Self::Mean(0.35),
-        Self::Mean(0.55),
-        Self::Mean(0.8),
-        Self::Mean(1.1),
-        Self::Mean(1.4),
-        Self::Mean(1.8),
-        Self::Mean(2.5),
-        Self::Mean(3.5),
-        Self::Last24,
-        Self::Last96,
-        Self::Last512,
-        Self::Histogram,
-        Self::AfterGap,
-        Self::InBurst,
-    ];
-}
-
 const EXPERTS: usize = Expert::ALL.len();
-
-/// The first of them only spin, so long, us. How long the unknowing does is known to the table of costs.
-const SPINNERS: usize = 14;
-const SPINS_US: [f32; SPINNERS] = {
-    let mut spins_us = [0.0; SPINNERS];
-    let mut at = 0;
-    while at < SPINNERS {
-        if let Expert::Spin(us) = Expert::ALL[at] {
-            spins_us[at] = us;
-        }
-        at += 1;
-    }
-    spins_us
-};
 
 /// How far an expert may fall behind, in wake-ups: what a change of the traffic costs at most until another takes over.
 const BEHIND_MAX: f32 = 40.0;
@@ -193,12 +123,8 @@ impl Experts {
         self.chance =
             self.chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let overshoot_us = costs.overshoot_us[(self.chance >> 33) as usize % POINTS];
-        let spinners = if count > 1.0 { 0 } else { SPINNERS };
-        if spinners > 0 {
-            self.spinners_live(gap_us, costs);
-        }
-        for at in spinners..EXPERTS {
-            let plan = self.plan(Expert::ALL[at], context, costs);
+        for (at, expert) in Expert::ALL.into_iter().enumerate() {
+            let plan = self.plan(expert, context, costs);
             self.followers[at].live(&plan, gap_us, count, costs, overshoot_us);
         }
         let behind = self.followers.iter().map(|follower| follower.behind);
@@ -209,26 +135,6 @@ impl Experts {
         let rate = if self.mean_us == 0.0 { 1.0 } else { 1.0 - 0.875f32.powf(count) };
         self.mean_us += (gap_us - self.mean_us) * rate;
         self.beliefs.learn(context, gap_us, count);
-    }
-
-    /// One packet came: [`Follower::live`] for all that only spin, at once.
-    fn spinners_live(&mut self, gap_us: f32, costs: &Costs) {
-        let slept = (costs.sleep_cpu() + costs.alone(gap_us), costs.alone_us(gap_us));
-        let mut spins_us = SPINS_US;
-        spins_us[0] = costs.wake_us / costs.weight;
-        for (follower, until_us) in self.followers.iter_mut().zip(spins_us) {
-            let until_us = until_us.min(costs.spin_max_us);
-            let ahead_us = follower.ahead_us;
-            let (cost, late_us) = if ahead_us >= gap_us {
-                (costs.late(ahead_us - gap_us), ahead_us - gap_us)
-            } else if gap_us < until_us {
-                (costs.spin(gap_us - ahead_us), 0.0)
-            } else {
-                (costs.spin((until_us - ahead_us).max(0.0)) + slept.0, slept.1)
-            };
-            follower.behind += cost;
-            follower.ahead_us = late_us;
-        }
     }
 
     /// Makes a plan anew if one is due. Says whether one was.

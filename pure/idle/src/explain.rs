@@ -4,9 +4,9 @@ use std::fmt;
 
 use twinpath_time::Instant;
 
-use crate::experts::Expert;
+use crate::expert::Expert;
+use crate::gaps::is_silence;
 use crate::plan::Plan;
-use crate::policy::is_silence;
 
 /// Counted since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -156,10 +156,8 @@ impl fmt::Display for Summary {
             return write!(f, "spins for {until} after each packet, then sleeps, as set");
         };
         write!(f, "packets come about every {gap}")?;
-        match leader {
-            Expert::AfterGap => f.write_str(", a gap telling the next")?,
-            Expert::InBurst => f.write_str(", in bursts")?,
-            _ => {}
+        if leader == Expert::InBurst {
+            f.write_str(", in bursts")?;
         }
         if self.wake_us.is_finite() {
             let lead = Time((self.gap_us - self.wake_us).max(0.0));
@@ -188,7 +186,7 @@ mod tests {
     #[test]
     fn a_summary_survives_as_numbers_and_reads_as_a_sentence() {
         let summary = Summary {
-            leader: Some(Expert::Last96),
+            leader: Some(Expert::Last512),
             gaps: 1_000,
             gap_us: 352.0,
             last: Instant::from_nanos(5_000_000_000),

@@ -8,6 +8,15 @@ pub(crate) const CLASSES: usize = 24;
 /// Longest gap that is told from longer ones, us. A prediction further ahead would be none.
 pub(crate) const GAP_MAX_US: f32 = 10e6;
 
+/// After a second without a packet, if that is as long as this many gaps, what was learnt before may no longer hold.
+const SILENCE_US: f32 = 1e6;
+const SILENCE_GAPS: f32 = 64.0;
+
+/// Whether this time without a packet is longer than a gap of the traffic so far can be.
+pub(crate) fn is_silence(passed_us: f32, mean_gap_us: f32) -> bool {
+    passed_us >= SILENCE_US && passed_us >= SILENCE_GAPS * mean_gap_us
+}
+
 /// The octave of a gap.
 #[inline]
 pub(crate) const fn class_of(gap_us: f32) -> usize {

@@ -5,23 +5,29 @@
 //! made. [`replay`] holds it against fixed settings and a clairvoyant on traces made from seeds.
 
 mod beliefs;
+mod config;
 mod costs;
 mod crowd;
 mod density;
+mod event;
+mod expert;
 mod experts;
 mod explain;
 mod gaps;
 mod goal;
 mod machine;
+mod pending;
 mod plan;
 mod policy;
 pub mod replay;
 mod solve;
 
+pub use config::Config;
 pub use costs::{SPIN_MAX, SPIN_MAX_WAKES};
-pub use experts::Expert;
+pub use event::{Arrival, Decision, Woken};
+pub use expert::Expert;
 pub use explain::{Counts, Explanation, Summary};
 pub use goal::Goal;
 pub use machine::Machine;
 pub use plan::{Plan, Window};
-pub use policy::{Arrival, Config, Decision, Policy, Woken};
+pub use policy::Policy;

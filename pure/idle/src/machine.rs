@@ -1,7 +1,9 @@
 //! What waking up takes on this machine: given at first, learnt from each wake-up.
 
-use crate::costs::POINTS;
 use crate::gaps::{CLASSES, Decaying, class_of};
+
+/// Points of equal weight that represent the distribution of a latency.
+pub(crate) const POINTS: usize = 12;
 
 /// What is known of a machine before anything has been learnt: medians, as measured at start.
 #[derive(Clone, Copy, Debug, PartialEq)]

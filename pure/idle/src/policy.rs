@@ -3,104 +3,18 @@
 use twinpath_time::{Duration, Instant};
 
 use crate::beliefs::Context;
-use crate::costs::{Costs, POINTS, best_release};
+use crate::config::Config;
+use crate::costs::{Costs, best_release};
 use crate::crowd::Crowd;
-use crate::experts::{Expert, Experts};
+use crate::event::{Arrival, Decision, Woken};
+use crate::expert::Expert;
+use crate::experts::Experts;
 use crate::explain::{Counts, Explanation, Summary};
-use crate::gaps::{GAP_MAX_US, class_of};
+use crate::gaps::{GAP_MAX_US, class_of, is_silence};
 use crate::goal::{Controller, Goal};
-use crate::machine::{Learnt, Machine};
+use crate::machine::{Learnt, Machine, POINTS};
+use crate::pending::Pending;
 use crate::plan::Plan;
-
-/// What the policy is made of.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Config {
-    /// What it is to reach.
-    pub goal: Goal,
-    /// What is known of the machine.
-    pub machine: Machine,
-    /// For experts: spin for just so long after each arrival, predict nothing.
-    pub spin: Option<Duration>,
-    /// For experts: hold the latency request for just so long after each arrival.
-    pub linger: Option<Duration>,
-    /// At most this share of the time may be spent spinning, in pieces of less than a millisecond, whatever the goal: a guard
-    /// would interfere. `None` or 1: no bound.
-    pub spin_share: Option<f32>,
-    /// What holding the latency request for a us costs, in us of latency: power. It decides when to let go.
-    pub held_price: f32,
-}
-
-impl Default for Config {
-    /// A us of CPU is worth a us of latency. To hold a request for 10 s may cost as much as it takes to save 100 us once.
-    fn default() -> Self {
-        Self {
-            goal: Goal::Weight(1.0),
-            machine: Machine::default(),
-            spin: None,
-            linger: None,
-            spin_share: None,
-            held_price: 1e-5,
-        }
-    }
-}
-
-/// What to do now that there is no work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Decision {
-    /// Look for work again, and go on until then without asking.
-    Spin {
-        /// What is decided lasts so long.
-        until: Instant,
-    },
-    /// Sleep until something comes, but no later than this.
-    Sleep {
-        /// [`Instant::NEVER`] if nothing is due or predicted.
-        until: Instant,
-    },
-}
-
-/// Packets found by one turn.
-#[derive(Clone, Copy, Debug)]
-pub struct Arrival {
-    /// When the first one came: the kernel's time stamp where there is one, else what [`Self::since_look`] says, or the time of the
-    /// turn.
-    pub first: Instant,
-    /// When the last one came.
-    pub last: Instant,
-    /// How many.
-    pub count: u32,
-}
-
-impl Arrival {
-    /// `count` packets without stamps, found at `now` by a worker that was awake and last looked at `looked`: they are taken to have
-    /// come evenly in between. That is a moment, unless others had the CPU. To take what waited for the CPU for a burst would be to
-    /// believe in gaps of nothing.
-    #[must_use]
-    pub fn since_look(looked: Instant, now: Instant, count: u32) -> Self {
-        let count = count.max(1);
-        let apart = Duration::from_nanos(now.nanos_since(looked)) / count;
-        let first = looked + apart / 2;
-        Self { first, last: first + apart * (count - 1), count }
-    }
-}
-
-/// How a sleep ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Woken {
-    /// A packet came; from its arrival to the worker's first instruction, where known.
-    Packet(Option<Duration>),
-    /// The time that [`Decision::Sleep`] gave had come.
-    Timer,
-    /// Anything else: a command, a signal, another deadline.
-    Other,
-}
-
-/// Gaps shorter than this are learnt together: no choice hangs on them, and there may be millions per second.
-const SHORT_US: f32 = 1.0;
-
-/// Gaps that wait to be learnt, and how many at most at the beginning of an idle time.
-const PENDING: usize = 64;
-const LEARN_AT_ONCE: usize = 8;
 
 /// Gaps learnt after which the table of costs is made anew.
 const COSTS_EVERY: u64 = 128;
@@ -120,10 +34,6 @@ const WORTH_WAKING: Duration = Duration::from_micros(5);
 
 /// A request is held for this long while nothing is known of the gaps.
 const LINGER_UNKNOWN: Duration = Duration::from_secs(3);
-
-/// So long without a packet, and so many gaps as they had been, is a silence: what was learnt before may no longer hold.
-const SILENCE: Duration = Duration::from_secs(1);
-const SILENCE_GAPS: f32 = 64.0;
 
 /// It is never held for longer than this without an arrival.
 const LINGER_MAX_US: f32 = 10e6;
@@ -150,7 +60,7 @@ struct Idling {
     plan: Plan,
 }
 
-/// The policy's state: about 30 KiB, no allocation.
+/// The policy's state: about 22 KiB, no allocation.
 #[derive(Clone, Debug)]
 pub struct Policy {
     config: Config,
@@ -160,9 +70,7 @@ pub struct Policy {
     costs: Costs,
     costs_due: u64,
     experts: Experts,
-    /// Gaps not learnt yet, and how many packets came after such a gap.
-    pending: [(f32, u32); PENDING],
-    pending_len: usize,
+    pending: Pending,
     context: Context,
     leader: Expert,
     last: Option<Instant>,
@@ -198,8 +106,7 @@ impl Policy {
             costs,
             costs_due: 0,
             experts: Experts::new(),
-            pending: [(0.0, 0); PENDING],
-            pending_len: 0,
+            pending: Pending::new(),
             context: Context::default(),
             leader: Expert::Unknowing,
             last: None,
@@ -233,7 +140,7 @@ impl Policy {
 
     /// Time passes that it is not told of: what was under way is forgotten, what was learnt is kept.
     pub fn pause(&mut self) {
-        (self.idling, self.last, self.pending_len) = (None, None, 0);
+        (self.idling, self.last, self.pending) = (None, None, Pending::new());
     }
 
     /// The machine was measured again.
@@ -314,25 +221,10 @@ impl Policy {
             if is_silence(gap_us, self.experts.mean_us()) {
                 self.learnt.doubt();
             }
-            self.remember(gap_us.min(GAP_MAX_US), 1);
+            self.pending.push(gap_us.min(GAP_MAX_US), 1);
         }
         if arrival.count > 1 {
-            self.remember(inside_us, arrival.count - 1);
-        }
-    }
-
-    /// Keeps gaps to be learnt when there is time.
-    fn remember(&mut self, gap_us: f32, count: u32) {
-        if let Some((gap, so_far)) = self.pending[..self.pending_len].last_mut()
-            && gap_us < SHORT_US
-            && *gap < SHORT_US
-        {
-            let all = *so_far + count;
-            *gap += (gap_us - *gap) * count as f32 / all as f32;
-            *so_far = all;
-        } else if self.pending_len < PENDING {
-            self.pending[self.pending_len] = (gap_us, count);
-            self.pending_len += 1;
+            self.pending.push(inside_us, arrival.count - 1);
         }
     }
 
@@ -443,15 +335,12 @@ impl Policy {
     }
 
     fn learn(&mut self) {
-        let count = self.pending_len.min(LEARN_AT_ONCE);
-        for at in 0..count {
-            let (gap_us, packets) = self.pending[at];
+        for &(gap_us, packets) in self.pending.oldest() {
             self.crowd.learn(gap_us, packets as f32, &self.costs.alone_us, self.costs.weight);
             self.experts.learn(self.context, gap_us, packets as f32, &self.costs);
             self.context = self.context.after(gap_us, packets);
         }
-        self.pending.copy_within(count..self.pending_len, 0);
-        self.pending_len -= count;
+        self.pending.remove_oldest();
         let gaps = self.experts.gaps();
         let moved = (self.control.weight() / self.costs.weight).ln().abs() > 0.1;
         if gaps >= self.costs_due || self.learnt.is_news() || moved {
@@ -608,11 +497,6 @@ impl Policy {
             counts: self.counts,
         }
     }
-}
-
-/// Whether so long without a packet is more than one gap among others.
-pub(crate) fn is_silence(passed_us: f32, mean_gap_us: f32) -> bool {
-    passed_us >= us(SILENCE.as_nanos() as u64) && passed_us >= SILENCE_GAPS * mean_gap_us
 }
 
 fn us(nanos: u64) -> f32 {

@@ -5,8 +5,9 @@
 //! wake-up's cost, for those that come in the cell) or has set a timer for the edge (its CPU; what comes before the timer has
 //! really fired is found late; then it is awake).
 
-use crate::costs::{Costs, POINTS};
+use crate::costs::Costs;
 use crate::density::{CELLS, Density};
+use crate::machine::POINTS;
 use crate::plan::{Plan, SHORTEST_NAP_US, Window};
 
 /// Sums over the cells below an edge: of gaps, and of gaps times their length.

@@ -81,7 +81,6 @@ const STILL: &[(&str, &str, usize)] = &[
     ("pure/idle", "clairvoyant*", 20),
     ("pure/idle", "crowd*", 19),
     ("pure/idle", "neighbour*", 7),
-    ("pure/idle", "ways", 1),
     ("pure/idle", "whoever", 1),
     ("runtime", "crowd*", 10),
     ("runtime", "desk", 101),
