@@ -4,3 +4,4 @@
 //! counters.
 
 pub mod instance;
+mod waiting;

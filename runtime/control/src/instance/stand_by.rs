@@ -15,12 +15,10 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdStream;
 use std::path::{Path, PathBuf};
 
-use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::{PidfdFlags, pidfd_open};
 use tokio::io::AsyncReadExt as _;
-use tokio::io::unix::AsyncFd;
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinError;
@@ -35,9 +33,14 @@ use twinpath_time::Duration;
 use super::hand_over::{Held, Name};
 use super::take_over::Inherited;
 use super::{Asked, Instance, InstanceError};
+use crate::waiting::{AT_ONCE, Waiting, is_something};
 
 /// How often it is looked whether a first instance that was stuck goes on, while its place is taken: no longer than this are both there.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// How long a process whose threads are all stopped (SIGSTOP, a debugger) must stay so until its place is taken. A fast path has waited for
+/// `worker.fail_open_ms` before anything comes to the sockets.
+const STOPPED_PATIENCE: Duration = Duration::from_millis(20);
 
 /// How long a process that ends takes from closing its sockets until it is gone: packet sockets take tens of milliseconds each.
 const END_PATIENCE: Duration = Duration::from_secs(2);
@@ -191,8 +194,6 @@ impl Instance {
 /// What an instance says that is about to end.
 const ENDING: &str = "the instance is stopping";
 
-const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
-
 /// The first instance, from outside.
 struct Watch {
     pid: u32,
@@ -259,16 +260,19 @@ impl Watch {
     }
 
     /// Waits until something has waited for so long without any of its threads having run; what they had done by then.
-    async fn until_stuck(&self, waiting: &Waiting<'_>) -> io::Result<Progress> {
+    async fn until_stuck(&self, waiting: &Waiting) -> io::Result<Progress> {
         if self.patience == Duration::ZERO {
             std::future::pending::<()>().await;
         }
         loop {
-            waiting.for_something().await?;
+            waiting.arm(&self.sockets)?;
+            waiting.something().await?;
             let mut before = self.progress();
             loop {
-                sleep(self.patience).await;
-                if !waiting.is_something() {
+                // The kernel says of a stopped thread that it is: a process that is merely kept from its CPU looks otherwise.
+                let is_stopped = before.as_ref().is_some_and(Progress::is_stopped);
+                sleep(if is_stopped { self.patience.min(STOPPED_PATIENCE) } else { self.patience }).await;
+                if !is_something(&self.sockets) {
                     break;
                 }
                 let now = self.progress();
@@ -289,16 +293,17 @@ impl Watch {
 
     /// What each of its threads has run so far; `None`: that cannot be seen.
     fn progress(&self) -> Option<Progress> {
-        let mut progress = Progress::new();
+        let mut threads = BTreeMap::new();
         for thread in fs::read_dir(format!("/proc/{}/task", self.pid)).ok()? {
             let thread = thread.ok()?.path();
             // Time run and times run (Documentation/scheduler/sched-stats.rst); ticks, where the kernel does not count that.
             let run = fs::read_to_string(thread.join("schedstat")).ok().filter(|run| !run.starts_with("0 "));
-            let run = run.or_else(|| fs::read_to_string(thread.join("stat")).ok());
+            let stat = fs::read_to_string(thread.join("stat")).unwrap_or_default();
+            let is_stopped = is_stopped(&stat);
             // It has just ended: that is progress.
-            progress.insert(thread, run.unwrap_or_default());
+            threads.insert(thread, Run { ran: run.unwrap_or(stat), is_stopped });
         }
-        Some(progress)
+        Some(Progress { threads })
     }
 
     /// Asks for the sockets again.
@@ -308,8 +313,34 @@ impl Watch {
     }
 }
 
-/// What threads have run, as the kernel tells it.
-type Progress = BTreeMap<PathBuf, String>;
+/// How far the threads of a process have come, as the kernel tells it.
+#[derive(Debug, PartialEq, Eq)]
+struct Progress {
+    threads: BTreeMap<PathBuf, Run>,
+}
+
+/// How far one thread has come.
+#[derive(Debug, PartialEq, Eq)]
+struct Run {
+    /// Time run and times run.
+    ran: String,
+    /// By a signal, or a debugger.
+    is_stopped: bool,
+}
+
+impl Progress {
+    /// Whether every thread is stopped.
+    fn is_stopped(&self) -> bool {
+        !self.threads.is_empty() && self.threads.values().all(|thread| thread.is_stopped)
+    }
+}
+
+/// Whether a thread is stopped, by its state in the third field of `stat` (proc_pid_stat(5)). The second one is a name,
+/// which may hold anything.
+fn is_stopped(stat: &str) -> bool {
+    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    matches!(state, Some('T' | 't'))
+}
 
 /// What the first instance says when it is asked again.
 enum Again {
@@ -342,46 +373,26 @@ fn again(from: &Path, names: &[Name]) -> Again {
     }
 }
 
-/// Sockets of which each says once that something waits in it, until it is asked for again.
-struct Waiting<'a> {
-    epoll: AsyncFd<OwnedFd>,
-    sockets: &'a [OwnedFd],
-}
-
-impl<'a> Waiting<'a> {
-    fn new(sockets: &'a [OwnedFd]) -> io::Result<Self> {
-        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        for socket in sockets {
-            epoll::add(&epoll, socket, EventData::new_u64(0), EventFlags::ONESHOT)?;
-        }
-        Ok(Self { epoll: readable(epoll)?, sockets })
-    }
-
-    /// Waits until something waits.
-    async fn for_something(&self) -> io::Result<()> {
-        for socket in self.sockets {
-            let once = EventFlags::IN | EventFlags::ONESHOT;
-            epoll::modify(self.epoll.get_ref(), socket, EventData::new_u64(0), once)?;
-        }
-        loop {
-            let mut ready = self.epoll.readable().await?;
-            let mut events = Vec::with_capacity(self.sockets.len().max(1));
-            epoll::wait(self.epoll.get_ref(), rustix::buffer::spare_capacity(&mut events), Some(&AT_ONCE))?;
-            if !events.is_empty() {
-                return Ok(());
-            }
-            ready.clear_ready();
-        }
-    }
-
-    /// Whether something waits now.
-    fn is_something(&self) -> bool {
-        let mut fds: Vec<_> = self.sockets.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
-        poll(&mut fds, Some(&AT_ONCE)).is_ok_and(|ready| ready > 0)
-    }
-}
-
 fn nonblocking(stream: StdStream) -> io::Result<StdStream> {
     stream.set_nonblocking(true)?;
     Ok(stream)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_stopped_if_every_thread_of_it_is() {
+        let of = |stats: &[&str]| {
+            let threads = stats.iter().enumerate().map(|(at, stat)| {
+                (PathBuf::from(at.to_string()), Run { ran: String::new(), is_stopped: is_stopped(stat) })
+            });
+            Progress { threads: threads.collect() }.is_stopped()
+        };
+        assert!(of(&["7 (worker-0) T 1 7", "8 (a) S (b) t 1 7"]));
+        assert!(!of(&["7 (worker-0) T 1 7", "8 (a) T (b) S 1 7"]));
+        assert!(!of(&["7 (worker-0) T 1 7", ""]), "one has just ended");
+        assert!(!of(&[]));
+    }
 }

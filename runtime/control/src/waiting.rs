@@ -1,0 +1,71 @@
+//! Sockets watched until something waits in one of them.
+//!
+//! They are watched by an epoll of their own, each for one event. So a silent host is never woken, and a busy one is woken
+//! once per [`Waiting::arm`], not once per packet.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tokio::io::unix::AsyncFd;
+use twinpath_host::readable;
+
+/// A timeout that returns at once.
+pub(crate) const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+
+/// Events read at a time. Any one of them is enough to know.
+const EVENTS: usize = 16;
+
+/// An epoll over some sockets, which it does not keep open.
+pub(crate) struct Waiting {
+    epoll: AsyncFd<OwnedFd>,
+}
+
+impl Waiting {
+    /// Registers the sockets, to be armed later. Called within a tokio runtime.
+    ///
+    /// # Errors
+    /// What `epoll_create1(2)` or `epoll_ctl(2)` returns.
+    pub(crate) fn new<'a>(sockets: impl IntoIterator<Item = &'a OwnedFd>) -> io::Result<Self> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        for socket in sockets {
+            epoll::add(&epoll, socket, EventData::new_u64(0), EventFlags::ONESHOT)?;
+        }
+        Ok(Self { epoll: readable(epoll)? })
+    }
+
+    /// Has each of these sockets report once that it is readable. A socket that is readable now reports at once.
+    ///
+    /// # Errors
+    /// What `epoll_ctl(2)` returns.
+    pub(crate) fn arm<'a>(&self, sockets: impl IntoIterator<Item = &'a OwnedFd>) -> io::Result<()> {
+        let once = EventFlags::IN | EventFlags::ONESHOT;
+        for socket in sockets {
+            epoll::modify(self.epoll.get_ref(), socket, EventData::new_u64(0), once)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until an armed socket is readable.
+    ///
+    /// # Errors
+    /// What `epoll_wait(2)` returns.
+    pub(crate) async fn something(&self) -> io::Result<()> {
+        loop {
+            let mut ready = self.epoll.readable().await?;
+            let mut events = Vec::with_capacity(EVENTS);
+            epoll::wait(self.epoll.get_ref(), rustix::buffer::spare_capacity(&mut events), Some(&AT_ONCE))?;
+            if !events.is_empty() {
+                return Ok(());
+            }
+            ready.clear_ready();
+        }
+    }
+}
+
+/// Whether something waits in one of these sockets now.
+pub(crate) fn is_something<'a>(sockets: impl IntoIterator<Item = &'a OwnedFd>) -> bool {
+    let mut fds: Vec<_> = sockets.into_iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+    poll(&mut fds, Some(&AT_ONCE)).is_ok_and(|ready| ready > 0)
+}
