@@ -287,3 +287,61 @@ fn a_worker_that_sleeps_is_not_stuck_and_fail_open_can_be_off() {
         assert_eq!(server.interrupt(), Some(0));
     }
 }
+
+/// No frame is claimed for it, so no program finds it: its sockets tell.
+#[test]
+fn a_worker_that_leaves_what_waits_in_its_sockets_is_stuck_too() {
+    if !root_or_skip() {
+        return;
+    }
+    for (path, workers) in [("packet", "1"), ("kernel", "1"), ("kernel", "2")] {
+        let rig = Rig::new();
+        let server = rig.serve(&["--path", path, "--workers", workers, "--fail-open-ms", FAIL_OPEN_MS]);
+        let mut before = connect(&rig);
+        echoes(&mut before, b"before");
+        for time in 1..=2 {
+            let stopped = StoppedThread::stop(thread_of(&server, 0)).unwrap();
+            // With several workers each connection is one of theirs: some are the stuck one's.
+            for _ in 0..8 {
+                echoes(&mut connect(&rig), b"accepted by another thread");
+            }
+            until("it is known to be stuck", || {
+                echoes(&mut connect(&rig), b"still");
+                !server.show("workers")[0]["stuck_ms"].is_null()
+            });
+            let worker = &server.show("workers")[0];
+            assert_eq!(worker["times_stuck"], time, "{path}: {worker}");
+            if path == "kernel" {
+                let mut client = Client::new(&rig);
+                let number = client.ask();
+                until("an answer", || client.is_answered(number));
+            }
+            drop(stopped);
+            until("it is known to have moved on", || server.show("workers")[0]["stuck_ms"].is_null());
+            echoes(&mut before, b"its own connections are still its own");
+        }
+        server.wait_until_said("worker 0 is stuck");
+        server.wait_until_said("worker 0 moves on");
+        assert_eq!(server.interrupt(), Some(0));
+    }
+}
+
+#[test]
+fn a_worker_that_sleeps_over_its_sockets_is_not_stuck() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::new();
+    let server = rig.serve(&["--path", "kernel", "--mode", "interrupt", "--fail-open-ms", "20"]);
+    let mut client = Client::new(&rig);
+    for _ in 0..10 {
+        // Silence of twice that, which ends with a read that finds nothing.
+        client.socket.set_read_timeout(Some(Duration::from_millis(40))).unwrap();
+        client.listen();
+        let number = client.ask();
+        until("an answer", || client.is_answered(number));
+        echoes(&mut connect(&rig), b"and a connection");
+    }
+    assert_eq!(server.worker("times_stuck"), 0);
+    assert_eq!(server.interrupt(), Some(0));
+}

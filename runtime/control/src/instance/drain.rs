@@ -121,6 +121,7 @@ impl Instance {
         self.stood_by.clear();
         // They would keep the listeners open.
         self.held.iter_mut().for_each(Held::let_go);
+        self.unserved = None;
         // The workers first, so that they accept nothing while the end of the stand-in is waited for.
         self.everyone_mut().for_each(|worker| worker.tell_services(ServeCommand::Drain { handed_over }));
         self.dismiss_stand_in();

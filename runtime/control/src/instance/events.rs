@@ -106,6 +106,7 @@ impl Instance {
     ) -> Result<(), InstanceError> {
         let watched = watched(self.workers.iter().map(|worker| &**worker)).map_err(InstanceError::Control)?;
         self.watch_first(ask);
+        self.watch_sockets(ask);
         let mut watchdog = Watchdog::of_the_service_manager();
         let mut check = tokio::time::interval(LOOK_INTERVAL);
         let mut rest = tokio::time::interval(REST_INTERVAL);
@@ -160,7 +161,10 @@ impl Instance {
                 self.check_queues().await;
             }
             // It is told in the log.
-            Woken::Signal(Signalled::Reload) => drop(self.reload().await),
+            Woken::Signal(Signalled::Reload) => {
+                drop(self.reload().await);
+                self.watch_sockets(ask);
+            }
             Woken::Leaving => self.cut_leaving(),
             Woken::Signal(Signalled::End) => return self.end_by_signal().await,
             Woken::Drain(drain::Next::Tell) => self.tell_followers(),
@@ -183,6 +187,7 @@ impl Instance {
             Asked::Request(Request::Measure, answer) => self.measure(Some(answer), ask),
             Asked::Request(Request::Reload, answer) => {
                 let changed = self.reload().await;
+                self.watch_sockets(ask);
                 drop(answer.send(changed.map(|changed| serde_json::json!({ "changed": changed }))));
             }
             // Whoever asked may be gone by now.
@@ -196,7 +201,11 @@ impl Instance {
             Asked::CaptureEnded(id) => self.capture_ended(id),
             Asked::Sockets(stream) => self.give_sockets(stream, ask),
             Asked::StandBy(stream) => self.give_to_stand_by(stream),
-            Asked::First(first) => self.first_is(first).await,
+            Asked::First(first) => {
+                self.first_is(first).await;
+                self.watch_sockets(ask);
+            }
+            Asked::Unserved(found) => self.unserved(found),
             Asked::Taker(number, heard) => self.taker_heard(number, heard),
             Asked::Drain(command::Drain { timeout_ms }, stream) => {
                 // First, so that nobody is sent here any more.

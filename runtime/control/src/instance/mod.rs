@@ -22,6 +22,7 @@ mod stand_by;
 mod stand_in;
 mod start;
 mod take_over;
+mod unserved;
 mod watchdog;
 mod workers;
 
@@ -316,6 +317,8 @@ enum Asked {
     StandBy(std::os::unix::net::UnixStream),
     /// What was found of the instance that this one stands by for.
     First(stand_by::First),
+    /// What was found of workers whose sockets are not served.
+    Unserved(unserved::Found),
     /// What became of the one of that number.
     Taker(u32, hand_over::Heard),
     /// From whoever wants it to end.
@@ -333,6 +336,8 @@ struct Instance {
     workers: Vec<WorkerHandle>,
     /// Who serves the kernel's sockets while one of them is stuck.
     stand_in: Option<StandIn>,
+    /// The watch over the sockets of the workers, while they serve them.
+    unserved: Option<unserved::Watched>,
     interface: Interface,
     /// The workers' pools were sized for the XDP path.
     pools_for_xdp: bool,

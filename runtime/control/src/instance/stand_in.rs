@@ -12,7 +12,6 @@ use std::sync::Arc;
 use tokio::io::unix::AsyncFd;
 use tokio::time::Instant as Due;
 use twinpath_attach::Attachment;
-use twinpath_config::PathAsked;
 use twinpath_host::{StartError, readable_copy};
 use twinpath_inspect::Reason;
 use twinpath_serve::{Desk, KernelSide, Prototype, ServeCommand, ServeConfig, Share};
@@ -22,6 +21,7 @@ use twinpath_worker::idle::{IdleConfig, Mode};
 use twinpath_worker::place::Placement;
 
 use super::start::part_of;
+use super::unserved::Unserved;
 use super::workers::{NewService, WorkerHandle};
 use super::{Instance, InstanceError};
 
@@ -83,13 +83,13 @@ pub(super) async fn look_due(said: Option<&AsyncFd<OwnedFd>>, stand_in: Option<&
 }
 
 impl Instance {
-    /// A stand-in for services of the plan, which are held by now; none where claims are never withdrawn. It has limits of its own, as
+    /// A stand-in for services of the plan, which are held by now; none where nobody looks for stuck workers. It has limits of its own, as
     /// those of one worker more, and is pinned to no CPU: that of the stuck worker may be taken.
     pub(super) fn new_stand_in(
         &self,
         services: &[Box<dyn Prototype>],
     ) -> Result<Option<StandIn>, InstanceError> {
-        if self.plan.fail_open.is_zero() || self.plan.path == PathAsked::Kernel {
+        if self.plan.fail_open.is_zero() {
             return Ok(None);
         }
         let number = self.workers.len();
@@ -168,15 +168,16 @@ impl Instance {
     pub(super) fn look_at_stuck(&mut self) {
         self.read_workers();
         let now = clock::now();
-        let Some(attachment) = &mut self.interface.attachment else {
-            // Without a fast path nothing is found out: who was stuck is taken to be still, and looked at once there is one again.
-            self.stand_in.iter_mut().for_each(|stand_in| stand_in.look_at = None);
-            return;
-        };
-        attachment.read_stuck();
+        if let Some(attachment) = &mut self.interface.attachment {
+            attachment.read_stuck();
+        }
+        let attachment = self.interface.attachment.as_ref();
         for worker in &mut self.workers {
-            let since = worker.queues().iter().filter_map(|queue| attachment.stuck_since(queue.id)).min();
-            worker.look_at_stuck(since, now);
+            worker.unserved = worker.unserved.filter(|unserved| unserved.is_stuck(&worker.counters));
+            let queues = worker.queues().iter();
+            let by_claims = queues.filter_map(|queue| attachment?.stuck_since(queue.id)).min();
+            let by_sockets = worker.unserved.map(|unserved| unserved.since);
+            worker.look_at_stuck(by_claims.or(by_sockets), by_claims.is_some(), now);
         }
         let is_stuck = self.drain.is_none() && self.workers.iter().any(|worker| worker.stuck.is_some());
         let Some(stand_in) = &mut self.stand_in else { return };
@@ -190,22 +191,31 @@ impl Instance {
 }
 
 impl WorkerHandle {
-    /// Something has been waiting for it `since` then, for too long; or nothing has.
-    fn look_at_stuck(&mut self, since: Option<Instant>, now: Instant) {
+    /// Something has been waiting for it `since` then, for too long: what is claimed for it, or in its sockets. Or nothing has.
+    fn look_at_stuck(&mut self, since: Option<Instant>, by_claims: bool, now: Instant) {
         let name = self.name();
         match (self.stuck, since) {
             (None, Some(since)) => {
-                tracing::warn!(
-                    "{name} is stuck: for {} ms it has not looked for what was handed over to it. The kernel claims nothing for it any more, \
-                     and what comes is served through the kernel's sockets until it moves on",
-                    now.since(since).as_millis()
-                );
+                let waited = now.since(since).as_millis();
+                if by_claims {
+                    tracing::warn!(
+                        "{name} is stuck: for {waited} ms it has not looked for what was handed over to it. The kernel claims nothing for it \
+                         any more, and what comes is served through the kernel's sockets until it moves on"
+                    );
+                } else {
+                    tracing::warn!(
+                        "{name} is stuck: for {waited} ms it has left what waits in its sockets. Another thread serves them until it moves on"
+                    );
+                }
+                // Its claims may end meanwhile, with the interface: it is stuck until it turns.
+                let unserved = Unserved::now(self.number(), since, &self.counters);
+                self.unserved.get_or_insert(unserved);
                 self.stuck = Some(Stuck { since, dropped_before: self.dropped_as_stuck() });
                 self.times_seen_stuck += 1;
             }
             (Some(stuck), None) => {
                 tracing::warn!(
-                    "{name} moves on after {} ms: it has its claims again, and dropped {} frames that came before the kernel served",
+                    "{name} moves on after {} ms; it dropped {} frames that came before the kernel served",
                     now.since(stuck.since).as_millis(),
                     self.dropped_as_stuck() - stuck.dropped_before
                 );

@@ -85,6 +85,7 @@ impl Instance {
             mirror,
             workers: Vec::new(),
             stand_in: None,
+            unserved: None,
             interface,
             pools_for_xdp,
             machine,

@@ -17,6 +17,7 @@ use twinpath_worker::idle::IdleConfig;
 use twinpath_worker::place::Placement;
 
 use super::stand_in::Stuck;
+use super::unserved::Unserved;
 
 /// Messages between control and one worker, each way. Control answers each question of a worker with one update, and a
 /// worker asks about at most 4096 peers per ten seconds. What does not fit waits: on control's side with
@@ -81,6 +82,8 @@ pub(super) struct WorkerHandle {
     pub(super) services: Vec<ServiceHandle>,
     /// It is stuck.
     pub(super) stuck: Option<Stuck>,
+    /// It was found to leave what waits in its sockets.
+    pub(super) unserved: Option<Unserved>,
     pub(super) times_seen_stuck: u64,
 }
 
@@ -111,7 +114,7 @@ impl WorkerHandle {
         let (engine, services) = engine_with(routes, services);
         let plan = WorkerPlan { number, placement, idle, pool_frames, mailbox_len: MAILBOX_LEN };
         let host = twinpath_host::WorkerHandle::start(plan, engine)?;
-        Ok(Self { host, services, stuck: None, times_seen_stuck: 0 })
+        Ok(Self { host, services, stuck: None, unserved: None, times_seen_stuck: 0 })
     }
 
     /// Tells all its services.
