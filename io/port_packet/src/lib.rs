@@ -179,7 +179,10 @@ impl WaitSource for PacketPort {
     /// not left yet.
     fn arm(&mut self) -> bool {
         // A run of the program that has begun may still put a frame into the ring: one more turn before sleeping.
-        !self.leave_direct() && self.transmitter.arm()
+        let has_left = !self.leave_direct();
+        // Frames of before the mark are to be discarded first.
+        let is_clear = self.pending.as_ref().is_none_or(Pending::clear);
+        has_left && is_clear && self.transmitter.arm()
     }
 
     fn disarm(&mut self) {
@@ -211,7 +214,7 @@ impl PortQueue for PacketPort {
     }
 
     fn receive(&mut self, now: Instant, pool: &mut Pool, burst: &mut Burst) {
-        if self.pending.as_ref().is_some_and(|pending| !pending.may_take()) {
+        if self.pending.as_ref().is_some_and(|pending| !pending.may_take(now)) {
             self.discard();
         }
         let (mut received, mut losing) = (Received::new(now, self.info.id), false);

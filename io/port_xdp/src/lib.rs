@@ -188,8 +188,10 @@ impl WaitSource for XdpPort {
             self.info.counters.kicks.add(1);
             let _ = rustix::net::recv(&self.socket, &mut [0u8; 0][..], rustix::net::RecvFlags::DONTWAIT);
         }
+        // Frames of before the mark are to be discarded first.
+        let is_clear = self.pending.as_ref().is_none_or(Pending::clear);
         // Unsent frames need another turn, unless none can be sent at the moment.
-        self.stuck || self.transmit.pending() == 0
+        is_clear && (self.stuck || self.transmit.pending() == 0)
     }
 
     fn disarm(&mut self) {
@@ -219,7 +221,7 @@ impl PortQueue for XdpPort {
     }
 
     fn receive(&mut self, now: Instant, pool: &mut Pool, burst: &mut Burst) {
-        if self.pending.as_ref().is_some_and(|pending| !pending.may_take()) {
+        if self.pending.as_ref().is_some_and(|pending| !pending.may_take(now)) {
             self.discard(pool);
         }
         let Self { receive, lent, info: QueueInfo { id, counters, .. }, filled, .. } = self;

@@ -10,6 +10,7 @@ use aya::programs::{
 use aya::util::KernelVersion;
 use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
+use twinpath_rings::pending::kept_for;
 use twinpath_steer::Table;
 use twinpath_time::Duration;
 
@@ -133,7 +134,7 @@ impl Steering {
             loader.override_global("slot_mask", &slot_mask, true);
             loader.map_max_entries("slots", DIRECT_SLOTS);
         }
-        let fail_open_ns = u64::try_from(fail_open.as_nanos()).unwrap_or(0);
+        let fail_open_ns = withdrawn_after_ns(fail_open);
         loader.override_global("fail_open_ns", &fail_open_ns, true);
         let test_run = u32::from(test_run);
         loader.override_global("test_run", &test_run, true);
@@ -385,6 +386,11 @@ pub(crate) fn xdp_links() -> Result<(), SteerError> {
     } else {
         Err(SteerError::XdpWithoutLink)
     }
+}
+
+/// How old a word may be that a worker has set back as late as it may, ns.
+pub(crate) fn withdrawn_after_ns(fail_open: Duration) -> u64 {
+    u64::try_from((fail_open + kept_for(fail_open)).as_nanos()).unwrap_or(0)
 }
 
 pub(crate) fn program<'a, P>(object: &'a mut Ebpf, name: &'static str) -> Result<&'a mut P, SteerError>

@@ -2,22 +2,23 @@
 //! hands frames over sets it, the worker clears it (`io/steer_bpf/bpf/maps.h` has the same layout). From it the
 //! program can tell a stuck worker from one that has nothing to do, and withdraws the queue's claims by itself.
 //!
-//! - 0: nothing has been handed over since the worker last looked into its rings;
-//! - a time: a frame has been waiting since then, ns of `CLOCK_MONOTONIC` as of the last tick;
+//! - 0: nothing has been handed over since the worker cleared the word;
+//! - a time: the first frame since then was handed over at that time, ns of `CLOCK_MONOTONIC` as of the last tick;
 //! - a time with the highest bit set (the mark): a frame came when that time was too long ago. From then on the
 //!   claims of this queue are withdrawn.
 //!
-//! The program sets the word before it hands a frame over. The worker clears it before each look into its rings, also
-//! before the look that finds nothing. So when a worker finds its rings empty and sleeps, the word is 0, or it
-//! belongs to a frame that will wake the worker. If the worker clears the word while a frame is being handed over, no
-//! harm is done: the next frame sets it again.
+//! The program sets the word before it hands a frame over. The worker clears it before the last look into its rings that
+//! precedes a sleep. So when a worker sleeps, the word is 0, or it belongs to a frame that will wake the worker. If the
+//! worker clears the word while a frame is being handed over, no harm is done: the next frame sets it again. A worker that
+//! does not sleep clears the word only when it has become older than [`kept_for`], long before it is too old. Otherwise the
+//! word would travel between two CPUs with each frame, which took 60 to 90 ns.
 //!
 //! A worker never clears the mark unseen: it first discards what was handed over before, since the senders have sent
 //! again by then and were answered through the kernel.
 #![allow(unsafe_code, reason = "the words lie in memory mapped from the kernel, whose programs change them")]
 
 use twinpath_frame::Mapping;
-use twinpath_time::Instant;
+use twinpath_time::{Duration, Instant};
 
 use crate::sync::{Arc, AtomicU64, Ordering};
 
@@ -26,19 +27,28 @@ const WITHDRAWN: u64 = 1 << 63;
 /// Bytes from one queue's word to the next.
 pub const STRIDE: usize = 64;
 
+/// How old a worker that does not sleep lets its word become, where a worker is stuck after `fail_open`. The program adds
+/// as much to that time, so that no worker is taken to be stuck before.
+#[must_use]
+pub const fn kept_for(fail_open: Duration) -> Duration {
+    Duration::from_nanos(fail_open.as_nanos() as u64 / 8)
+}
+
 /// The word of one queue.
 #[derive(Clone, Debug)]
 pub struct Pending {
     words: Arc<Mapping>,
     at: usize,
+    kept_ns: u64,
 }
 
 impl Pending {
-    /// The word of queue `queue`; `None` if the mapping has no word for it.
+    /// The word of queue `queue`, where a worker is stuck after `fail_open`; `None` if the mapping has no word for it.
     #[must_use]
-    pub fn new(words: Arc<Mapping>, queue: u32) -> Option<Self> {
+    pub fn new(words: Arc<Mapping>, queue: u32, fail_open: Duration) -> Option<Self> {
         let at = (queue as usize).checked_mul(STRIDE)?;
-        (at.checked_add(STRIDE)? <= words.len()).then_some(Self { words, at })
+        let kept_ns = kept_for(fail_open).as_nanos() as u64;
+        (at.checked_add(STRIDE)? <= words.len()).then_some(Self { words, at, kept_ns })
     }
 
     #[inline]
@@ -51,7 +61,15 @@ impl Pending {
     /// is in the rings and then call [`Self::resume`].
     #[inline]
     #[must_use]
-    pub fn may_take(&self) -> bool {
+    pub fn may_take(&self, now: Instant) -> bool {
+        let since = self.word().load(Ordering::Relaxed);
+        let is_young = since & WITHDRAWN == 0 && now.as_nanos() < since.saturating_add(self.kept_ns);
+        since == 0 || is_young || self.clear()
+    }
+
+    /// To be called before the last look into the rings that precedes a sleep. `false` means that claims were withdrawn, as
+    /// [`Self::may_take`] will say.
+    pub fn clear(&self) -> bool {
         let word = self.word();
         let mut since = word.load(Ordering::Relaxed);
         loop {
@@ -94,32 +112,52 @@ impl Pending {
 mod tests {
     use super::*;
 
+    const PATIENCE: Duration = Duration::from_nanos(800);
+    const LATER: Instant = Instant::from_nanos(1_000_000);
+
     fn two() -> [Pending; 2] {
         let words = Arc::new(Mapping::of_memfd("pending-test", 2 * STRIDE).expect("memory").0);
-        assert!(Pending::new(Arc::clone(&words), 2).is_none());
-        [0, 1].map(|queue| Pending::new(Arc::clone(&words), queue).expect("it is there"))
+        assert!(Pending::new(Arc::clone(&words), 2, PATIENCE).is_none());
+        [0, 1].map(|queue| Pending::new(Arc::clone(&words), queue, PATIENCE).expect("it is there"))
     }
 
     #[test]
     fn a_look_clears_the_word_unless_it_is_marked() {
         let [pending, other] = two();
         other.word().store(7, Ordering::Relaxed);
-        assert!(pending.may_take());
+        assert!(pending.may_take(LATER));
         pending.word().store(100, Ordering::Relaxed);
         assert_eq!((pending.is_withdrawn(), pending.stuck_since()), (false, None));
-        assert!(pending.may_take());
+        assert!(pending.may_take(LATER));
         assert_eq!(pending.word().load(Ordering::Relaxed), 0);
         assert_eq!(other.word().load(Ordering::Relaxed), 7, "each queue has a word of its own");
+    }
+
+    #[test]
+    fn a_worker_that_does_not_sleep_leaves_a_young_word_alone() {
+        let [pending, _] = two();
+        let at = |now| pending.may_take(Instant::from_nanos(now));
+        pending.word().store(1_000, Ordering::Relaxed);
+        // An eighth of the time after which the worker is stuck; another CPU may have a later time.
+        assert!(at(900) && at(1_099));
+        assert_eq!(pending.word().load(Ordering::Relaxed), 1_000);
+        assert!(at(1_100));
+        assert_eq!(pending.word().load(Ordering::Relaxed), 0);
+        pending.word().store(1_000, Ordering::Relaxed);
+        assert!(pending.clear(), "before it sleeps");
+        assert_eq!(pending.word().load(Ordering::Relaxed), 0);
+        pending.word().store(1_000 | WITHDRAWN, Ordering::Relaxed);
+        assert!(!at(900) && !pending.clear(), "a mark is never young");
     }
 
     #[test]
     fn a_mark_stays_until_everything_is_discarded() {
         let [pending, _] = two();
         pending.word().store(100 | WITHDRAWN, Ordering::Relaxed);
-        assert!(!pending.may_take() && !pending.may_take());
+        assert!(!pending.may_take(LATER) && !pending.may_take(LATER));
         assert_eq!(pending.stuck_since(), Some(Instant::from_nanos(100)));
         pending.resume();
-        assert!(pending.may_take() && !pending.is_withdrawn());
+        assert!(pending.may_take(LATER) && !pending.is_withdrawn());
         assert_eq!(pending.stuck_since(), None);
     }
 
@@ -148,7 +186,7 @@ mod tests {
             });
             let mut seen = 0u32;
             let mut look = || {
-                if !pending.may_take() {
+                if !pending.may_take(LATER) {
                     seen += 1;
                     pending.resume();
                 }

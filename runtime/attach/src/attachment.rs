@@ -148,7 +148,7 @@ pub struct Attachment {
     /// Queues that nothing is steered to yet.
     waiting: usize,
     /// Where the programs say since when something waits for the worker of a queue; none if claims are never withdrawn.
-    pending: Option<Arc<Mapping>>,
+    pending: Option<Words>,
     /// Whether runs of datagrams may leave as super-frames; read by the queues of the packet path.
     cut_here: Arc<AtomicBool>,
 }
@@ -401,11 +401,14 @@ impl Attachment {
     }
 }
 
+/// The words of all queues, and the time after which a worker is stuck.
+type Words = (Arc<Mapping>, Duration);
+
 /// Loads the programs of a path, with the words by which they tell whether a worker is stuck.
 fn load(
     path: twinpath_steer_bpf::Path,
     fail_open: Duration,
-) -> Result<(Steering, Option<Arc<Mapping>>), SteerError> {
+) -> Result<(Steering, Option<Words>), SteerError> {
     if fail_open.is_zero() {
         return Ok((Steering::load(path)?, None));
     }
@@ -414,7 +417,7 @@ fn load(
         let words = steering.pending().ok_or("the programs have no words for it")?;
         let words = Mapping::of_fd(words, QUEUES_MAX as usize * pending::STRIDE, 0);
         let words = words.map_err(|error| format!("mapping their words: {error}"))?;
-        Ok((steering, Some(Arc::new(words))))
+        Ok((steering, Some((Arc::new(words), fail_open))))
     });
     mapped.or_else(|why: String| {
         // Without the right to load anything this fails as well, and says why.
@@ -428,8 +431,9 @@ fn load(
 }
 
 /// The word of a queue.
-fn word_of(words: Option<&Arc<Mapping>>, id: PortId) -> Option<Pending> {
-    Pending::new(Arc::clone(words?), u32::from(id.queue))
+fn word_of(words: Option<&Words>, id: PortId) -> Option<Pending> {
+    let (words, fail_open) = words?;
+    Pending::new(Arc::clone(words), u32::from(id.queue), *fail_open)
 }
 
 /// Opens a queue, trying again while a process that has just died may still hold it.

@@ -14,6 +14,7 @@ use twinpath_frame::Mapping;
 use twinpath_rings::pending::{Pending, STRIDE};
 use twinpath_steer::corpus;
 use twinpath_steer_bpf::{FILTERS_MAX, Path, QUEUES_MAX, Steering};
+use twinpath_time::Instant;
 
 use crate::common::{direct_ring, filter, ingress, run, xdp};
 
@@ -23,6 +24,9 @@ const FOR_EVER: Duration = Duration::from_secs(3600);
 const LONG_AGO: u64 = 1;
 /// Shorter than the machine's uptime.
 const A_LITTLE: Duration = Duration::from_millis(1);
+
+/// Later than any time that a program has seen.
+const LATER: Instant = Instant::NEVER;
 
 const TAKEN: u32 = u32::MAX;
 const XDP_PASS: u32 = 2;
@@ -51,7 +55,7 @@ impl Rig {
     }
 
     fn worker(&self, queue: u32) -> Pending {
-        Pending::new(Arc::clone(&self.words), queue).unwrap()
+        Pending::new(Arc::clone(&self.words), queue, Duration::ZERO).unwrap()
     }
 
     fn word(&self, queue: u32) -> &AtomicU64 {
@@ -98,7 +102,7 @@ fn claims_are_withdrawn_and_come_back(mut rig: Rig, queue: u32, runs: impl Fn(&R
     let since = rig.word(queue).load(Ordering::SeqCst);
     assert!(since > LONG_AGO && worker.stuck_since().is_none());
     // The worker reads its rings, then does not for too long. The next frame detects it.
-    assert!(worker.may_take());
+    assert!(worker.may_take(LATER));
     rig.wait(queue);
     assert!(!rig.says_stuck());
     assert!(!runs(&rig, true), "claimed for a worker that is stuck");
@@ -109,10 +113,10 @@ fn claims_are_withdrawn_and_come_back(mut rig: Rig, queue: u32, runs: impl Fn(&R
     // No other queue is affected.
     assert_eq!(rig.word(queue + 1).load(Ordering::SeqCst), 0);
     // Until the worker has discarded what was there.
-    assert!(!worker.may_take() && !runs(&rig, true));
+    assert!(!worker.may_take(LATER) && !runs(&rig, true));
     worker.resume();
     assert!(runs(&rig, true));
-    assert!(worker.may_take() && !rig.says_stuck());
+    assert!(worker.may_take(LATER) && !rig.says_stuck());
 }
 
 #[test]
