@@ -25,12 +25,13 @@ use rustix::io::Errno;
 use twinpath_frame::{BURST_MAX, Burst, Checksum, Frame, Pool};
 use twinpath_inspect::Reason;
 use twinpath_port::{Capabilities, PortId, PortQueue, QueueInfo, Received, WaitSource, vnet_header};
+use twinpath_rings::pending::Pending;
 use twinpath_sys::last_errno;
 use twinpath_time::Instant;
 use twinpath_wire::eth::{self, EtherType, TAG_LEN};
 
 use crate::chain::{CHAIN, Outgoing, PACKET_LEN_MAX, Prepared};
-pub use crate::socket::{SocketConfig, open_socket, set_listening};
+pub use crate::socket::{SocketConfig, open_socket};
 pub use crate::tap::{NAME_LEN_MAX, Offloads, Tap, TapError, TapHandle};
 
 /// Most reads that one call of [`VnetPort::receive`] tries. It is small: each frame costs a system call on either
@@ -42,6 +43,9 @@ const CHUNKS_PER_TURN: usize = 2 * CHAIN;
 
 /// Frames that one queue may hold: those it is about to read into, and a burst in transit with one packet more.
 pub const QUEUE_FRAMES: u32 = (CHAIN + CHUNKS_PER_TURN + CHAIN) as u32;
+
+/// Frames dropped at once after the worker was stuck: more than a queue on either side holds, also of small frames.
+const DISCARDS_MAX: u64 = 1 << 16;
 
 const _: () = assert!(TRIES_MAX <= BURST_MAX && TRIES_MAX <= CHUNKS_PER_TURN);
 
@@ -63,6 +67,8 @@ pub struct VnetPort {
     tries: usize,
     /// Whether the TAP interface was removed.
     gone: bool,
+    /// The words of the frames that wait here, and of those that wait on the other side of the same worker.
+    pending: Option<[Pending; 2]>,
 }
 
 /// The result of one read.
@@ -95,7 +101,42 @@ impl VnetPort {
 
     fn new(id: PortId, ifindex: u32, kind: Kind, fd: OwnedFd) -> Self {
         let (prepared, outgoing) = (Prepared::new(), Outgoing::new());
-        Self { info: QueueInfo::new(id, ifindex), kind, fd, prepared, outgoing, tries: 1, gone: false }
+        Self {
+            info: QueueInfo::new(id, ifindex),
+            kind,
+            fd,
+            prepared,
+            outgoing,
+            tries: 1,
+            gone: false,
+            pending: None,
+        }
+    }
+
+    /// Has the queue clear its word (the first of the two) before each look, so that a BPF program can tell when the worker is
+    /// stuck. The second word belongs to the queue on the other side of the same worker. If the program has withdrawn either,
+    /// the kernel has carried later frames by itself: those that the worker still holds are dropped.
+    #[must_use]
+    pub fn failing_open(mut self, pending: Option<[Pending; 2]>) -> Self {
+        self.pending = pending;
+        self
+    }
+
+    /// Drops the frames that waited while the worker was stuck.
+    #[cold]
+    fn discard(&mut self, pool: &mut Pool) {
+        let mut frames = 0;
+        while frames < DISCARDS_MAX && self.prepared.refill(pool) {
+            match self.read() {
+                Read::Packet { .. } | Read::Dropped(_) => frames += 1,
+                Read::Nothing | Read::Broken => break,
+            }
+        }
+        self.info.counters.times_stuck.add(1);
+        self.info.counters.drops.add(Reason::WorkerStuck, frames);
+        if let Some([own, _]) = &self.pending {
+            own.resume();
+        }
     }
 
     fn read(&mut self) -> Read {
@@ -144,7 +185,8 @@ impl WaitSource for VnetPort {
     }
 
     fn arm(&mut self) -> bool {
-        true
+        // Frames of before the mark are to be discarded first.
+        self.pending.as_ref().is_none_or(|[own, _]| own.clear())
     }
 
     fn disarm(&mut self) {}
@@ -174,6 +216,9 @@ impl PortQueue for VnetPort {
     }
 
     fn receive(&mut self, now: Instant, pool: &mut Pool, burst: &mut Burst) {
+        if self.pending.as_ref().is_some_and(|[own, _]| !own.may_take(now)) {
+            self.discard(pool);
+        }
         let mut received = Received::new(now, self.info.id);
         let mut chunks = 0;
         let tries = self.tries.min(burst.room());
@@ -209,6 +254,10 @@ impl PortQueue for VnetPort {
     }
 
     fn transmit(&mut self, pool: &mut Pool, burst: &mut Burst) {
+        if self.is_withdrawn() {
+            self.info.counters.drops.add(Reason::WorkerStuck, burst.len() as u64);
+            return burst.release(usize::MAX, pool);
+        }
         let (mut frames, mut bytes) = (0, 0);
         for frame in burst.drain(usize::MAX) {
             self.info.counters.kicks.add(1);
@@ -246,7 +295,16 @@ impl PortQueue for VnetPort {
         self.gone
     }
 
+    #[inline]
+    fn is_withdrawn(&self) -> bool {
+        self.pending.as_ref().is_some_and(|words| words.iter().any(Pending::is_withdrawn))
+    }
+
     fn close(self: Box<Self>) -> Vec<Frame> {
+        // A frame that waited here waits no longer: a queue that uses the word after this one starts afresh.
+        if let Some([own, _]) = &self.pending {
+            own.resume();
+        }
         self.prepared.into_frames()
     }
 }

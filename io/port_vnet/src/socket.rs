@@ -59,25 +59,6 @@ pub fn open_socket(config: &SocketConfig) -> Result<OwnedFd, PacketSocketError> 
     Ok(socket)
 }
 
-/// Makes the socket receive arriving frames, or ignore all of them, as needed while programs at tc redirect the
-/// frames.
-///
-/// # Errors
-/// What `setsockopt(2)` returns.
-pub fn set_listening(socket: &OwnedFd, listening: bool) -> Result<(), Errno> {
-    if listening {
-        // If there is no filter to detach, the result is the same.
-        return match set(socket.as_fd(), libc::SO_DETACH_FILTER, &0) {
-            Err(Errno::NOENT) => Ok(()),
-            result => result,
-        };
-    }
-    // Accepts no byte of any frame (`ret #0`).
-    let mut nothing = libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 };
-    let program = libc::sock_fprog { len: 1, filter: &raw mut nothing };
-    set(socket.as_fd(), libc::SO_ATTACH_FILTER, &program)
-}
-
 fn set<T>(socket: BorrowedFd<'_>, number: c_int, value: &T) -> Result<(), Errno> {
     // SAFETY: the pointer and length describe `value`, which lives across the call.
     let result = unsafe {

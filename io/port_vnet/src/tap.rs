@@ -182,6 +182,15 @@ impl TapHandle {
         set_carrier(self.0.as_fd(), carrier)
     }
 
+    /// Has the interface run this BPF program for each frame that it puts into a queue, instead of the one before.
+    ///
+    /// # Errors
+    /// What the ioctl returns; EBADFD if the interface is gone.
+    pub fn set_queue_filter(&self, program: BorrowedFd<'_>) -> Result<(), Errno> {
+        let mut fd = program.as_raw_fd();
+        ioctl(self.0.as_fd(), libc::TUNSETFILTEREBPF, (&raw mut fd).cast()).map(|_| ())
+    }
+
     /// Whether it is in the network namespace of the calling thread. False where the kernel cannot tell (before Linux
     /// 5.2).
     #[must_use]

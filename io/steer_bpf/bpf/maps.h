@@ -7,6 +7,7 @@
 #define TWINPATH_MAPS_H
 
 #include "kernel.h"
+#include "pending.h"
 
 /* Numbers of Verdict and PassReason in pure/steer; one counter each. */
 enum number {
@@ -185,71 +186,6 @@ struct {
 } grace SECTION(".maps");
 
 struct grace_inner grace_token SECTION(".maps");
-
-/* One word per queue says since when a frame has been waiting for the queue's worker: 0, or the time when the first
- * frame since the worker's last look was handed over. The program sets it before it hands a frame over, and the
- * worker clears it before it reads its rings, so it is never set when the worker has found its rings empty and
- * sleeps. If a frame comes and the word is older than `fail_open_ns`, the worker is stuck: the program marks the
- * word, once, and from then on hands nothing over to this queue until the worker clears the word. A worker that finds
- * the mark first discards what was handed over before. mem/rings/src/pending.rs has the same layout. */
-enum { QUEUES_MAX = 1024 };
-#define WITHDRAWN (1ULL << 63)
-
-struct pending {
-	__u64 since;
-	__u64 reserved[7]; /* a cache line for each queue */
-};
-
-struct {
-	MAP_UINT(type, BPF_MAP_TYPE_ARRAY);
-	MAP_TYPE(key, __u32);
-	MAP_TYPE(value, struct pending);
-	MAP_UINT(max_entries, QUEUES_MAX);
-	MAP_UINT(map_flags, BPF_F_MMAPABLE);
-} pending SECTION(".maps");
-
-/* Numbers of the queues whose word has been marked; it wakes the control thread. */
-struct {
-	MAP_UINT(type, BPF_MAP_TYPE_RINGBUF);
-	MAP_UINT(max_entries, 4096);
-} stuck SECTION(".maps");
-
-/* How long a frame may wait for a worker, ns; 0: for ever. Constant once loaded. */
-const volatile __u64 fail_open_ns = 0;
-
-/* Whether a claimed frame may be handed over; called directly before that. Not if the worker of the queue is stuck. */
-INLINE int may_hand_over(__u32 queue)
-{
-	struct pending *word;
-	__u64 now, since;
-
-	if (!fail_open_ns)
-		return 1;
-	word = map_lookup(&pending, &queue);
-	if (!word)
-		return 1;
-	now = ktime_get_coarse_ns();
-	since = *(volatile __u64 *)&word->since;
-	if (since == 0) {
-		/* If another CPU was first, its time is as good. */
-		__sync_val_compare_and_swap(&word->since, 0, now);
-		return 1;
-	}
-	if (since & WITHDRAWN)
-		return 0;
-	/* Another CPU may have set a later time. */
-	if ((long long)(now - since) <= (long long)fail_open_ns)
-		return 1;
-	if (__sync_val_compare_and_swap(&word->since, since, since | WITHDRAWN) == since) {
-		ringbuf_output(&stuck, &queue, sizeof(queue), 0);
-		return 0;
-	}
-	/* Another CPU has marked it, or the worker has just cleared it. */
-	since = *(volatile __u64 *)&word->since;
-	if (since == 0)
-		__sync_val_compare_and_swap(&word->since, 0, now);
-	return !(since & WITHDRAWN);
-}
 
 /* Set by tests before loading: the programs return the verdict's number and claim instead of acting on it, and expect
  * the context that BPF_PROG_TEST_RUN passes to a socket filter. Constant once loaded, so it costs nothing. */

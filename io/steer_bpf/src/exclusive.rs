@@ -1,17 +1,20 @@
 //! Withholds an interface from the kernel's own stack, in both directions, and redirects its frames to and from the
 //! interface where that stack lives instead.
 
-use aya::maps::{Array, MapData, PerCpuArray};
-use aya::programs::{ProgramInfo, SchedClassifier, TcAttachType};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use aya::maps::{Array, Map, MapData, PerCpuArray, RingBuf};
+use aya::programs::{ProgramInfo, SchedClassifier, SocketFilter, TcAttachType};
 use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
 use twinpath_sys::alive::is_alive;
+use twinpath_time::Duration;
 
 use crate::SteerError;
 use crate::clsact::{self, Listed};
 use crate::holder::{XdpHolder, processes_holding, tap_of, xdp_holder};
 use crate::layout::{Crossed, Crossing};
 use crate::maps::{typed, wrote};
-use crate::steering::{OURS, interface_name, loaded, program};
+use crate::steering::{FILTERS_MAX, OURS, interface_name, loaded, program, withdrawn_after_ns};
 use crate::tc::{TcAttach, TcLink};
 
 static BRIDGE: &[u8] = include_bytes_aligned!("../object/bridge.o");
@@ -19,49 +22,129 @@ static BRIDGE: &[u8] = include_bytes_aligned!("../object/bridge.o");
 const INGRESS: &str = "twinpath_withhold";
 const EGRESS: &str = "twinpath_only_ours";
 const CROSS: &str = "twinpath_cross";
+const CROSS_WHEN_STUCK: &str = "twinpath_cross_when_stuck";
+/// One program for each worker, with the worker's number at the end.
+const LISTEN: &str = "twinpath_listen";
+const QUEUE: &str = "twinpath_queue";
 
-/// While this exists, the kernel's stack receives nothing from the interface and sends nothing through it. Packet
-/// sockets still receive arriving frames; a frame leaves only if it has the mark or was redirected from the kernel's
-/// interface.
+/// The programs that withhold an interface. While one is withheld, the kernel's stack receives nothing from it and sends
+/// nothing through it. Packet sockets still receive arriving frames; a frame leaves only if it has the mark or was
+/// redirected from the kernel's interface. Dropping this gives the interface back.
 pub struct Exclusive {
     object: Ebpf,
-    ifindex: u32,
     crossing: Array<MapData, Crossing>,
     crossed: PerCpuArray<MapData, Crossed>,
-    // Held, not read: the programs are in force while these links are open.
-    _links: [TcLink; 2],
-    /// The link on the kernel's interface, and that interface's index.
-    cross: Option<(TcLink, u32)>,
+    /// The programs report here that they have found a worker stuck.
+    stuck: RingBuf<MapData>,
+    fails_open: bool,
+    /// The withheld interface. The programs are in force while these links are open.
+    held: Option<(u32, [TcLink; 2])>,
+    /// The link on the kernel's interface, that interface's index, and the name of the program.
+    cross: Option<(TcLink, u32, &'static str)>,
 }
 
 impl std::fmt::Debug for Exclusive {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Exclusive").field("ifindex", &self.ifindex).finish_non_exhaustive()
+        f.debug_struct("Exclusive").field("ifindex", &self.ifindex()).finish_non_exhaustive()
     }
 }
 
 impl Exclusive {
-    /// Withholds the interface, by links at tc ingress and egress in front of all others. Frames sent with `mark`
-    /// (SO_MARK, not 0) leave; the mark is removed.
+    /// Loads the programs for up to `workers` workers. Nothing is withheld yet. Frames sent with `mark` (SO_MARK, not 0)
+    /// will leave; the mark is removed. A worker is stuck when a frame has waited for it for longer than `fail_open`. Then
+    /// frames are redirected within the kernel instead, after [`Exclusive::cross_when_stuck`]. With 0, no worker is ever
+    /// taken to be stuck.
+    ///
+    /// # Errors
+    /// [`SteerError::Object`], [`SteerError::Map`]; [`SteerError::Queue`] for more than [`FILTERS_MAX`] workers.
+    pub fn load(mark: u32, workers: u32, fail_open: Duration) -> Result<Self, SteerError> {
+        if workers > FILTERS_MAX {
+            return Err(SteerError::Queue { queue: workers, max: FILTERS_MAX });
+        }
+        let fail_open_ns = withdrawn_after_ns(fail_open);
+        let mut loader = EbpfLoader::new();
+        loader.override_global("mark", &mark, true);
+        loader.override_global("workers", &workers, true);
+        loader.override_global("fail_open_ns", &fail_open_ns, true);
+        let mut object = loader.load(BRIDGE).map_err(|error| SteerError::Object(Box::new(error)))?;
+        let (crossing, crossed) = (typed(&mut object, ".bss")?, typed(&mut object, "crossed")?);
+        let stuck = typed(&mut object, "stuck")?;
+        let fails_open = fail_open_ns > 0;
+        Ok(Self { object, crossing, crossed, stuck, fails_open, held: None, cross: None })
+    }
+
+    /// Withholds the interface, by links at tc ingress and egress in front of all others.
     ///
     /// # Errors
     /// [`SteerError::TcxHeld`] if another twinpath instance uses the interface; [`SteerError::ExclusiveWithoutTcx`];
-    /// [`SteerError::Object`], [`SteerError::Program`], [`SteerError::NoInterface`], [`SteerError::Tcx`].
-    pub fn hold(ifindex: u32, mark: u32) -> Result<Self, SteerError> {
+    /// [`SteerError::Program`], [`SteerError::NoInterface`], [`SteerError::Tcx`].
+    pub fn hold(&mut self, ifindex: u32) -> Result<(), SteerError> {
         let interface = interface_name(ifindex)?;
         refuse_if_held(ifindex, &interface)?;
         if !TcAttach::here().ends_with_process() {
             return Err(SteerError::ExclusiveWithoutTcx(interface));
         }
-        let mut loader = EbpfLoader::new();
-        loader.override_global("mark", &mark, true);
-        let mut object = loader.load(BRIDGE).map_err(|error| SteerError::Object(Box::new(error)))?;
-        let (crossing, crossed) = (typed(&mut object, ".bss")?, typed(&mut object, "crossed")?);
         let links = [
-            attach(&mut object, INGRESS, ifindex, TcAttachType::Ingress)?,
-            attach(&mut object, EGRESS, ifindex, TcAttachType::Egress)?,
+            attach(&mut self.object, INGRESS, ifindex, TcAttachType::Ingress)?,
+            attach(&mut self.object, EGRESS, ifindex, TcAttachType::Egress)?,
         ];
-        Ok(Self { object, ifindex, crossing, crossed, _links: links, cross: None })
+        self.held = Some((ifindex, links));
+        Ok(())
+    }
+
+    /// Stops redirecting and gives the interface back. It may be gone already.
+    ///
+    /// # Errors
+    /// [`SteerError::Map`]; the interface is given back all the same.
+    pub fn release(&mut self) -> Result<(), SteerError> {
+        let outcome = self.cross_no_more();
+        self.held = None;
+        outcome
+    }
+
+    /// The withheld interface.
+    #[must_use]
+    pub fn ifindex(&self) -> Option<u32> {
+        self.held.as_ref().map(|(ifindex, _)| *ifindex)
+    }
+
+    /// Attaches the filter to a worker's packet socket. The socket then takes the frames that this worker is to carry, and
+    /// no others.
+    ///
+    /// # Errors
+    /// [`SteerError::Queue`], [`SteerError::OtherPath`], [`SteerError::Program`], [`SteerError::Filter`].
+    pub fn attach_socket_filter(&mut self, worker: u32, socket: BorrowedFd<'_>) -> Result<(), SteerError> {
+        if worker >= FILTERS_MAX {
+            return Err(SteerError::Queue { queue: worker, max: FILTERS_MAX });
+        }
+        let Some(program) = self.object.program_mut(&format!("{LISTEN}_{worker}")) else {
+            return Err(SteerError::OtherPath(LISTEN));
+        };
+        let filter: &mut SocketFilter =
+            program.try_into().map_err(|error| SteerError::Filter(Box::new(error)))?;
+        if filter.fd().is_err() {
+            loaded(LISTEN, filter.load())?;
+        }
+        // The socket owns the attachment from here on; the identifier is not needed.
+        filter.attach(socket).map_err(|error| SteerError::Filter(Box::new(error)))?;
+        Ok(())
+    }
+
+    /// The program that a TAP interface must run for each frame that it puts into a queue (TUNSETFILTEREBPF). The queues
+    /// belong to the workers in their order. `None` if no worker is ever taken to be stuck.
+    ///
+    /// # Errors
+    /// [`SteerError::Program`].
+    pub fn queue_filter(&mut self) -> Result<Option<BorrowedFd<'_>>, SteerError> {
+        if !self.fails_open {
+            return Ok(None);
+        }
+        let filter: &mut SocketFilter = program(&mut self.object, QUEUE)?;
+        if filter.fd().is_err() {
+            loaded(QUEUE, filter.load())?;
+        }
+        let fd = filter.fd().map_err(|error| SteerError::Program { name: QUEUE, error: Box::new(error) })?;
+        Ok(Some(fd.as_fd()))
     }
 
     /// Starts redirecting frames within the kernel between the device and that interface, which must be in the same
@@ -73,12 +156,27 @@ impl Exclusive {
     /// # Errors
     /// [`SteerError::NoInterface`], [`SteerError::Tcx`], [`SteerError::Map`]: then nothing is redirected.
     pub fn cross_to(&mut self, kernel: u32) -> Result<(), SteerError> {
-        if self.cross.as_ref().is_none_or(|(_, ifindex)| *ifindex != kernel) {
+        self.cross(kernel, false)
+    }
+
+    /// Redirects frames so only while a worker is stuck. Workers carry them otherwise.
+    ///
+    /// # Errors
+    /// As [`Exclusive::cross_to`].
+    pub fn cross_when_stuck(&mut self, kernel: u32) -> Result<(), SteerError> {
+        self.cross(kernel, true)
+    }
+
+    fn cross(&mut self, kernel: u32, only_when_stuck: bool) -> Result<(), SteerError> {
+        let Some(port) = self.ifindex() else { return Ok(()) };
+        let name = if only_when_stuck { CROSS_WHEN_STUCK } else { CROSS };
+        if self.cross.as_ref().is_none_or(|(_, ifindex, attached)| (*ifindex, *attached) != (kernel, name)) {
             self.cross_no_more()?;
-            let link = attach(&mut self.object, CROSS, kernel, TcAttachType::Egress)?;
-            self.cross = Some((link, kernel));
+            let link = attach(&mut self.object, name, kernel, TcAttachType::Egress)?;
+            self.cross = Some((link, kernel, name));
         }
-        self.set(Crossing { port: self.ifindex, kernel })
+        // The next frame shows whether a worker is stuck now.
+        self.set(Crossing { port, kernel, only_when_stuck: only_when_stuck.into(), one_stuck: 1 })
     }
 
     /// Stops redirecting frames within the kernel.
@@ -109,7 +207,31 @@ impl Exclusive {
             bytes_in: sum.bytes_in + cpu.bytes_in,
             frames_out: sum.frames_out + cpu.frames_out,
             bytes_out: sum.bytes_out + cpu.bytes_out,
+            given: 0,
         }))
+    }
+
+    /// The words that tell since when a frame has waited for a worker, to be mapped as those of
+    /// [`Steering::pending`](crate::Steering::pending). A worker has two: for frames of the device, and for frames of the
+    /// kernel's interface. `None` if no worker is ever taken to be stuck.
+    #[must_use]
+    pub fn pending(&self) -> Option<BorrowedFd<'_>> {
+        match self.object.map("pending") {
+            Some(Map::Array(data)) if self.fails_open => Some(data.fd().as_fd()),
+            _ => None,
+        }
+    }
+
+    /// Becomes readable when the programs have found a worker stuck, and stays so until [`Exclusive::read_stuck`]. `None` if
+    /// no worker is ever taken to be stuck.
+    #[must_use]
+    pub fn stuck(&self) -> Option<BorrowedFd<'_>> {
+        self.fails_open.then(|| self.stuck.as_fd())
+    }
+
+    /// Acknowledges that.
+    pub fn read_stuck(&mut self) {
+        while self.stuck.next().is_some() {}
     }
 }
 

@@ -157,6 +157,10 @@ pub(crate) struct PerCpu {
 pub(crate) struct Crossing {
     pub(crate) port: u32,
     pub(crate) kernel: u32,
+    /// Not 0: frames cross only while a worker is stuck.
+    pub(crate) only_when_stuck: u32,
+    /// Written by the programs.
+    pub(crate) one_stuck: u32,
 }
 
 /// Counts of frames redirected within the kernel (`struct crossed` of bpf/bridge.c); a super-frame counts once. `in`
@@ -169,6 +173,9 @@ pub struct Crossed {
     pub bytes_in: u64,
     pub frames_out: u64,
     pub bytes_out: u64,
+    /// Used by the programs.
+    #[doc(hidden)]
+    pub given: u64,
 }
 
 const _: () = {
@@ -191,7 +198,7 @@ unsafe impl Pod for FlowKeyBytes {}
 unsafe impl Pod for SourceKey {}
 // SAFETY: repr(C); 32 and 10 words around two half words leave no padding; any bytes are a value.
 unsafe impl Pod for PerCpu {}
-// SAFETY: two plain integers, without padding.
-unsafe impl Pod for Crossing {}
 // SAFETY: four plain integers, without padding.
+unsafe impl Pod for Crossing {}
+// SAFETY: five plain integers, without padding.
 unsafe impl Pod for Crossed {}

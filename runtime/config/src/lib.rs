@@ -174,6 +174,14 @@ pub struct Worker {
     pub fail_open_ms: u32,
 }
 
+/// What is wrong with a time after which a worker is stuck, if anything is.
+#[must_use]
+pub fn fail_open_fault(ms: u32) -> Option<String> {
+    let (least, most) = (FAIL_OPEN_MS.start(), FAIL_OPEN_MS.end());
+    let is_odd = ms != 0 && !FAIL_OPEN_MS.contains(&ms);
+    is_odd.then(|| format!("{ms} ms: give {least} to {most}, or 0 for never"))
+}
+
 impl Default for Worker {
     fn default() -> Self {
         Self {
@@ -207,11 +215,7 @@ impl Worker {
             let (least, most) = (SPIN_SHARES.start(), SPIN_SHARES.end());
             ("worker.spin_share_max", format!("{share} %: give {least} to {most}, the rest is for others"))
         });
-        let fail_open = self.fail_open_ms;
-        let odd = (fail_open != 0 && !FAIL_OPEN_MS.contains(&fail_open)).then(|| {
-            let (least, most) = (FAIL_OPEN_MS.start(), FAIL_OPEN_MS.end());
-            ("worker.fail_open_ms", format!("{fail_open} ms: give {least} to {most}, or 0 for never"))
-        });
+        let odd = fail_open_fault(self.fail_open_ms).map(|fault| ("worker.fail_open_ms", fault));
         long.into_iter().chain(unknown).chain(much).chain(odd).chain(self.goal_faults())
     }
 }

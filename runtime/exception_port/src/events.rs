@@ -1,37 +1,47 @@
 //! The control loop of an exception port: what becomes of either side, what is asked, and the end.
 
-use tokio::sync::mpsc;
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, oneshot};
 use twinpath_bridge::Side;
 use twinpath_command::{Request, Server};
 use twinpath_host::{
-    ASKED_MAX, RETRY_INTERVAL, Ready, Signalled, Signals, any_readable, flush, hand_over, notify,
+    ASKED_MAX, RETRY_INTERVAL, Ready, Signalled, Signals, Watchdog, any_readable, flush, hand_over, notify,
     report_process, watched,
 };
 use twinpath_machine::Answer;
+use twinpath_metrics as metrics;
 use twinpath_mirror::Event;
 use twinpath_mirror::table::Link;
 use twinpath_path::device;
-use twinpath_port_vnet::set_listening;
 use twinpath_report::{self as report, Report};
 use twinpath_steer_bpf::Crossed;
 use twinpath_sys::packet_socket;
-use twinpath_worker::Event as WorkerEvent;
+use twinpath_worker::{Command, Event as WorkerEvent};
 
 use super::links::state;
 use super::sides::Action;
 use super::start::{hold_port, kernel_addresses};
+use super::workers::WorkerHandle;
 use super::{Bridge, BridgeError, Carrier, PATH, Place};
 
 /// Why it is not configured anew.
 const NO_RELOAD: &str = "there is no file to read again: a bridge is told everything on its command line; restart it with what is to change";
 
-/// A request from the command socket, and where its answer goes.
-type Asked = (Request, Answer);
+/// What is asked of the control loop, and where the answer goes.
+enum Asked {
+    /// By the command socket.
+    Request(Request, Answer),
+    /// By a scraper of metrics.
+    Scrape(oneshot::Sender<Report>),
+}
 
 /// What woke the loop.
 enum Woken {
     Mirror(Event),
     Worker,
+    Stuck,
+    Watchdog,
     Asked(Asked),
     Retry,
     Signal(Signalled),
@@ -43,18 +53,35 @@ impl Bridge {
         &mut self,
         signals: &mut Signals,
         server: &Server,
+        scrapes: Option<metrics::Server>,
         ready: impl FnOnce(&Ready),
     ) -> Result<(), BridgeError> {
         let (ask, asked) = mpsc::channel::<Asked>(ASKED_MAX);
         let ask_loop = |request| {
             let ask = ask.clone();
-            async move { hand_over(&ask, "the exception port", |answer| (request, answer)).await }
+            async move { hand_over(&ask, "the exception port", |answer| Asked::Request(request, answer)).await }
         };
-        ready(&Ready { socket: server.path().to_owned(), metrics: None, report: self.report() });
+        let scrape = || {
+            let ask = ask.clone();
+            async move {
+                let (answer, wait) = oneshot::channel();
+                ask.send(Asked::Scrape(answer)).await.ok()?;
+                wait.await.ok().map(metrics::encode)
+            }
+        };
+        let scraped = async {
+            match &scrapes {
+                Some(scrapes) => scrapes.serve(&scrape).await,
+                None => std::future::pending().await,
+            }
+        };
+        let offered = scrapes.as_ref().map(metrics::Server::address);
+        ready(&Ready { socket: server.path().to_owned(), metrics: offered, report: self.report() });
         notify::ready();
         tokio::select! {
             outcome = self.serve(asked, signals) => outcome,
             never = server.serve(ask_loop) => match never {},
+            never = scraped => match never {},
         }
     }
 
@@ -65,11 +92,14 @@ impl Bridge {
     ) -> Result<(), BridgeError> {
         let watched =
             watched(self.workers.iter().map(|worker| &worker.host)).map_err(BridgeError::Control)?;
+        let mut watchdog = Watchdog::of_the_service_manager();
         loop {
             let flushed = flush(self.workers.iter_mut().map(|worker| &mut worker.host));
             let woken = tokio::select! {
                 event = self.mirror.next() => Woken::Mirror(event?),
                 () = any_readable(&watched) => Woken::Worker,
+                () = self.stuck.is_due() => Woken::Stuck,
+                () = watchdog.is_due() => Woken::Watchdog,
                 Some(asked) = asked.recv() => Woken::Asked(asked),
                 signalled = signals.next() => Woken::Signal(signalled),
                 () = tokio::time::sleep(RETRY_INTERVAL), if !flushed => Woken::Retry,
@@ -79,10 +109,11 @@ impl Bridge {
                 // Only while a worker's mailbox is full: what waits is said at the top of the loop.
                 Woken::Retry => {}
                 Woken::Worker => self.read_workers().await,
-                Woken::Asked((request, answer)) => {
-                    // Whoever asked may be gone by now.
-                    let _ = answer.send(self.answer(&request));
-                }
+                Woken::Stuck => self.look_at_stuck(),
+                Woken::Watchdog => self.feed(&mut watchdog),
+                // Whoever asked may be gone by now.
+                Woken::Asked(Asked::Request(request, answer)) => drop(answer.send(self.answer(&request))),
+                Woken::Asked(Asked::Scrape(answer)) => drop(answer.send(self.report())),
                 Woken::Signal(Signalled::Reload) => {
                     notify::reloading();
                     tracing::error!("not reloaded: {NO_RELOAD}");
@@ -93,6 +124,14 @@ impl Bridge {
                     return Ok(());
                 }
             }
+        }
+    }
+
+    /// Tells the service manager that all is well, if it is.
+    fn feed(&mut self, watchdog: &mut Watchdog) {
+        let counters: Vec<_> = self.workers.iter().map(|worker| Arc::clone(&worker.host.counters)).collect();
+        for late in watchdog.feed(counters.iter().map(|counters| &**counters)) {
+            self.workers[late].host.tell(Command::Frames(Vec::new()));
         }
     }
 
@@ -165,10 +204,11 @@ impl Bridge {
 
     async fn port_is_gone(&mut self, ifindex: u32) {
         tracing::warn!("{} is gone: {} has no carrier until it is back", self.port.name, self.kernel.name);
-        self.port.crossed = self.crossed();
+        if let Err(error) = self.exclusive.release() {
+            tracing::error!("{error}");
+        }
         self.port.ifindex = None;
-        self.port.hold = None;
-        self.port.carrier = Carrier::Workers;
+        (self.port.carrier, self.port.fails_open) = (Carrier::Workers, false);
         self.port.sockets.clear();
         for worker in &mut self.workers {
             worker.host.detach(ifindex);
@@ -177,9 +217,14 @@ impl Bridge {
     }
 
     async fn port_is_back(&mut self, link: &Link) {
-        match hold_port(link, self.plan.queues).and_then(|hold| self.attach_port(link, hold)) {
+        let held = hold_port(&mut self.exclusive, link, self.plan.queues);
+        match held.and_then(|()| self.attach_port(link)) {
             Ok(()) => tracing::info!("{} is back", link.name),
-            Err(error) => tracing::error!("{} is back, but not in use: {error}", link.name),
+            Err(error) => {
+                // Its kernel's stack is to have it rather than nobody.
+                let _ = self.exclusive.release();
+                tracing::error!("{} is back, but not in use: {error}", link.name);
+            }
         }
         self.settle().await;
     }
@@ -255,32 +300,37 @@ impl Bridge {
         }
     }
 
-    /// Has frames cross within the kernel where that is wanted and possible, and workers listen where it is not.
+    /// Has frames cross within the kernel where that is wanted and possible, always or while a worker is stuck. Which frames a worker's socket
+    /// takes follows from the same words, so no frame crosses twice.
     fn choose_carrier(&mut self) {
-        let Some(hold) = &mut self.port.hold else { return };
-        let possible = self.plan.carrier == Carrier::Kernel && self.kernel.place == Place::Home;
-        let carrier = match possible.then(|| hold.cross_to(self.kernel.ifindex)) {
-            Some(Ok(())) => Carrier::Kernel,
-            Some(Err(error)) => {
-                // An interface that has just gone is told of by itself, and settled then.
-                tracing::warn!("frames cannot cross within the kernel: {error}; workers carry them");
-                Carrier::Workers
+        if self.exclusive.ifindex().is_none() {
+            return;
+        }
+        let (kernel, is_home) = (self.kernel.ifindex, self.kernel.place == Place::Home);
+        let crossing = match self.plan.carrier {
+            Carrier::Kernel if is_home => self.exclusive.cross_to(kernel).map(|()| (Carrier::Kernel, true)),
+            Carrier::Workers if is_home && !self.plan.fail_open.is_zero() => {
+                self.exclusive.cross_when_stuck(kernel).map(|()| (Carrier::Workers, true))
             }
-            None => Carrier::Workers,
+            _ => self.exclusive.cross_no_more().map(|()| (Carrier::Workers, false)),
         };
-        if carrier == Carrier::Workers
-            && let Err(error) = hold.cross_no_more()
-        {
-            tracing::error!("{error}");
-        }
-        // A socket would have workers send what has crossed a second time.
-        for (socket, _) in &self.port.sockets {
-            if let Err(error) = set_listening(socket, carrier == Carrier::Workers) {
-                tracing::error!("packet socket on {}: {error}", self.port.name);
+        let (carrier, fails_open) = crossing.unwrap_or_else(|error| {
+            // An interface that has just gone is told of by itself, and settled then.
+            tracing::warn!("frames cannot cross within the kernel: {error}; workers carry them");
+            if let Err(error) = self.exclusive.cross_no_more() {
+                tracing::error!("{error}");
             }
-        }
-        if std::mem::replace(&mut self.port.carrier, carrier) != carrier {
+            (Carrier::Workers, false)
+        });
+        let former = (self.port.carrier, self.port.fails_open);
+        (self.port.carrier, self.port.fails_open) = (carrier, fails_open);
+        if former.0 != carrier {
             tracing::debug!("{} carries frames of {}", carrier, self.port.name);
+        }
+        // Where the kernel has never been able to, `show` says so, and the first lines of a start.
+        if former.1 && !fails_open {
+            let (port, why) = (&self.port.name, self.why_not_open());
+            tracing::warn!("workers carry frames of {port}, and nobody does while one is stuck: {why}");
         }
     }
 
@@ -359,11 +409,7 @@ impl Bridge {
             },
             interfaces: vec![self.report_interface(Side::Port), self.report_interface(Side::Kernel)],
             machine: Some(self.machine.costs.clone()),
-            workers: self
-                .workers
-                .iter()
-                .map(|worker| worker.host.report(self.machine.request.clone()))
-                .collect(),
+            workers: self.workers.iter().map(|worker| worker.report(self.machine.request.clone())).collect(),
             rules: report::Rules {
                 claims: vec![format!("everything that arrives on {}", self.port.name)],
                 verdicts: self.report_counts(),
@@ -374,22 +420,15 @@ impl Bridge {
     }
 
     /// What has crossed within the kernel since the start, seen from the device.
-    pub(super) fn crossed(&self) -> Crossed {
-        let now = self.port.hold.as_ref().and_then(|hold| hold.crossed().ok()).unwrap_or_default();
-        let before = self.port.crossed;
-        Crossed {
-            frames_in: before.frames_in + now.frames_in,
-            bytes_in: before.bytes_in + now.bytes_in,
-            frames_out: before.frames_out + now.frames_out,
-            bytes_out: before.bytes_out + now.bytes_out,
-        }
+    fn crossed(&self) -> Crossed {
+        self.exclusive.crossed().unwrap_or_default()
     }
 
     fn report_crossed(&self, side: Side) -> Option<report::Crossed> {
-        if self.plan.carrier != Carrier::Kernel {
+        if self.plan.carrier != Carrier::Kernel && self.plan.fail_open.is_zero() {
             return None;
         }
-        let Crossed { frames_in, bytes_in, frames_out, bytes_out } = self.crossed();
+        let Crossed { frames_in, bytes_in, frames_out, bytes_out, .. } = self.crossed();
         Some(match side {
             Side::Port => report::Crossed { frames_in, frames_out, bytes_in, bytes_out },
             // What came in there leaves for the stack here.
@@ -410,8 +449,8 @@ impl Bridge {
                     Carrier::Kernel => "frames cross within the kernel",
                     Carrier::Workers => "workers carry frames",
                 };
-                let why =
-                    format!("withheld from the kernel's stack, which lives on {}; {by}", self.kernel.name);
+                let (kernel, open) = (&self.kernel.name, self.fail_open_sentence());
+                let why = format!("withheld from the kernel's stack, which lives on {kernel}; {by}{open}");
                 (self.port.ifindex.unwrap_or(0), self.port.kind.clone(), why)
             }
             Side::Kernel => {
@@ -479,9 +518,10 @@ impl Bridge {
     }
 
     /// Ends the workers; then the kernel has the device again.
-    pub(super) fn stop(self) {
-        self.workers.into_iter().for_each(|worker| worker.host.stop());
-        drop(self.port);
+    pub(super) fn stop(mut self) {
+        self.look_at_stuck();
+        self.workers.into_iter().for_each(WorkerHandle::stop);
+        drop((self.port, self.exclusive));
     }
 }
 

@@ -11,10 +11,11 @@ mod events;
 mod links;
 pub mod sides;
 mod start;
+mod stuck;
 mod workers;
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -23,13 +24,14 @@ use twinpath_bridge::Side;
 use twinpath_command::{Server, default_socket, run_directory};
 use twinpath_config::Sandbox;
 use twinpath_host::{Ready, Signals, StartError};
+use twinpath_metrics::{self as metrics, MetricsError};
 use twinpath_mirror::table::Link;
 use twinpath_mirror::{Mirror, MirrorError};
 use twinpath_port_vnet::{Offloads, TapError, TapHandle};
 use twinpath_report as report;
-use twinpath_steer_bpf::{Crossed, Exclusive, SteerError};
+use twinpath_steer_bpf::{Exclusive, SteerError};
 use twinpath_sys::packet_socket::PacketSocketError;
-use twinpath_time::Instant;
+use twinpath_time::{Duration, Instant};
 use twinpath_worker::idle::IdleConfig;
 use twinpath_worker::panics;
 
@@ -94,6 +96,8 @@ pub struct Plan {
     pub queues: u32,
     /// CPUs for the workers, in order; empty: not pinned.
     pub cpus: Vec<usize>,
+    /// When frames have waited for a worker for so long, it is stuck, and the kernel carries frames where it can; 0: never.
+    pub fail_open: Duration,
     /// How they idle; `request` is set by what is measured.
     pub idle: IdleConfig,
     /// Latency requests and priority.
@@ -102,6 +106,8 @@ pub struct Plan {
     pub sandbox: Sandbox,
     /// The command socket.
     pub socket: Option<PathBuf>,
+    /// Where metrics are offered.
+    pub metrics: Option<SocketAddr>,
 }
 
 /// Why an exception port could not start.
@@ -154,6 +160,9 @@ pub enum BridgeError {
     /// A packet socket.
     #[error("{0}")]
     Socket(#[from] PacketSocketError),
+    /// The words by which programs and workers tell each other who is stuck.
+    #[error("cannot map the words that say since when a frame waits for a worker: {0}")]
+    Words(rustix::io::Errno),
     /// The BPF side.
     #[error("{0}")]
     Steer(#[from] SteerError),
@@ -163,6 +172,9 @@ pub enum BridgeError {
     /// Workers.
     #[error("{0}")]
     Workers(#[from] StartError),
+    /// The listener for metrics.
+    #[error("{0}")]
+    Metrics(#[from] MetricsError),
     /// The command socket.
     #[error("{0}")]
     Command(#[from] twinpath_command::CommandError),
@@ -195,12 +207,10 @@ struct PortSide {
     /// `None` while it is gone.
     ifindex: Option<u32>,
     kind: String,
-    /// In force while it lives.
-    hold: Option<Exclusive>,
     /// What carried frames there when it was last looked; `Workers` while it is gone.
     carrier: Carrier,
-    /// What had crossed by way of holds that are gone.
-    crossed: Crossed,
+    /// Whether the kernel carries frames while a worker is stuck.
+    fails_open: bool,
     /// The sockets, on descriptors of our own, to ask what they lost; and what they had lost before.
     sockets: Vec<(OwnedFd, u64)>,
 }
@@ -230,6 +240,9 @@ struct Bridge {
     plan: Plan,
     mirror: Mirror,
     links: Links,
+    /// The programs that withhold the device, and have frames cross.
+    exclusive: Exclusive,
+    stuck: stuck::Watch,
     port: PortSide,
     kernel: KernelSide,
     sides: Sides,
@@ -268,8 +281,12 @@ pub fn run(plan: Plan, ready: impl FnOnce(&Ready)) -> Result<(), BridgeError> {
             let mut signals = Signals::new().map_err(BridgeError::Control)?;
             let default = || default_socket(&run_directory(), "bridge", &plan.port);
             let server = Server::bind(&plan.socket.clone().unwrap_or_else(default))?;
+            let scrapes = match plan.metrics {
+                Some(address) => Some(metrics::Server::bind(address).await?),
+                None => None,
+            };
             let mut bridge = Bridge::start(plan, server.path()).await?;
-            let outcome = bridge.listen_and_serve(&mut signals, &server, ready).await;
+            let outcome = bridge.listen_and_serve(&mut signals, &server, scrapes, ready).await;
             bridge.stop();
             outcome
         })

@@ -1,6 +1,7 @@
 //! Starting an exception port, and putting a side back that has come again.
 
 use std::net::{IpAddr, Ipv6Addr};
+use std::os::fd::AsFd;
 
 use twinpath_bridge::Side;
 use twinpath_machine::Machine;
@@ -9,12 +10,13 @@ use twinpath_mirror::{Mirror, MirrorLimits};
 use twinpath_port::PortId;
 use twinpath_port_vnet::{SocketConfig, Tap, TapHandle, VnetPort, open_socket};
 use twinpath_sandbox::{self as sandbox, Needs};
-use twinpath_steer_bpf::{Crossed, Exclusive};
+use twinpath_steer_bpf::Exclusive;
 use twinpath_sys::clock;
 use twinpath_sys::descriptors::set_aside;
 
 use super::links::Links;
 use super::sides::Sides;
+use super::stuck::Watch;
 use super::workers::WorkerHandle;
 use super::{Bridge, BridgeError, Carrier, KernelSide, Place, Plan, PortSide, QUEUES_MAX};
 
@@ -38,8 +40,10 @@ impl Bridge {
             tap: true,
         };
         let tap = Tap::make(&plan.kernel, plan.queues)?;
+        let mut exclusive = Exclusive::load(MARK, plan.queues, plan.fail_open)?;
         // Before the sandbox: the one that holds the device already is named by looking into other processes.
-        let hold = hold_port(&link, plan.queues)?;
+        hold_port(&mut exclusive, &link, plan.queues)?;
+        let stuck = Watch::new(&exclusive, plan.fail_open)?;
         let confined = sandbox::enter(plan.sandbox, &needs);
         let kernel = KernelSide {
             name: plan.kernel.clone(),
@@ -52,9 +56,8 @@ impl Bridge {
             name: link.name.clone(),
             ifindex: Some(link.ifindex),
             kind: link.kind.clone(),
-            hold: None,
             carrier: Carrier::Workers,
-            crossed: Crossed::default(),
+            fails_open: false,
             sockets: Vec::new(),
         };
         let (started, sides) = (clock::now(), Sides::default());
@@ -63,6 +66,8 @@ impl Bridge {
             plan,
             mirror,
             links,
+            exclusive,
+            stuck,
             port,
             kernel,
             sides,
@@ -75,7 +80,7 @@ impl Bridge {
             attachments: [0; 2],
         };
         let outcome = match bridge.start_workers() {
-            Ok(()) => bridge.attach_port(&link, hold),
+            Ok(()) => bridge.attach_port(&link),
             Err(error) => Err(error),
         };
         if let Err(error) = outcome {
@@ -100,7 +105,7 @@ impl Bridge {
     }
 
     /// Gives each worker a socket on the device, which is withheld from the kernel's stack.
-    pub(super) fn attach_port(&mut self, link: &Link, hold: Exclusive) -> Result<(), BridgeError> {
+    pub(super) fn attach_port(&mut self, link: &Link) -> Result<(), BridgeError> {
         // A software device has no queue of its own worth a discipline, and without one the program at egress, which our
         // frames would have to pass, is not asked.
         let bypass_qdisc = !link.kind.is_empty();
@@ -111,8 +116,9 @@ impl Bridge {
             mark: if bypass_qdisc { 0 } else { MARK },
         };
         let mut sockets = Vec::new();
-        for _ in 0..self.plan.queues {
+        for worker in 0..self.plan.queues {
             let socket = open_socket(&config)?;
+            self.exclusive.attach_socket_filter(worker, socket.as_fd())?;
             let watched = socket.try_clone().map_err(BridgeError::Control)?;
             sockets.push((socket, watched));
         }
@@ -120,10 +126,12 @@ impl Bridge {
         self.port.sockets.clear();
         for (queue, (socket, watched)) in sockets.into_iter().enumerate() {
             let id = PortId { port, queue: queue as u16 };
-            self.workers[queue].host.attach(Box::new(VnetPort::socket(id, link.ifindex, socket)));
+            let socket = VnetPort::socket(id, link.ifindex, socket);
+            let socket = socket.failing_open(self.stuck.words_of(queue, Side::Port));
+            self.workers[queue].host.attach(Box::new(socket));
             self.port.sockets.push((watched, 0));
         }
-        (self.port.ifindex, self.port.hold) = (Some(link.ifindex), Some(hold));
+        self.port.ifindex = Some(link.ifindex);
         self.port.carrier = Carrier::Workers;
         self.port.kind.clone_from(&link.kind);
         Ok(())
@@ -133,9 +141,23 @@ impl Bridge {
     pub(super) fn attach_kernel(&mut self, tap: Tap) {
         let port = self.next_number(Side::Kernel);
         let ifindex = tap.ifindex;
+        let handle = &self.kernel.handle;
+        let filtered = self.exclusive.queue_filter().map_err(|error| error.to_string());
+        let filtered = filtered.and_then(|filter| {
+            filter.map_or(Ok(()), |filter| handle.set_queue_filter(filter).map_err(|error| error.to_string()))
+        });
+        if let Err(error) = filtered {
+            tracing::warn!(
+                "a worker that is stuck is found by frames of {} only: {}: {error}",
+                self.port.name,
+                self.kernel.name
+            );
+        }
         for (queue, fd) in tap.queues.into_iter().enumerate() {
             let id = PortId { port, queue: queue as u16 };
-            self.workers[queue].host.attach(Box::new(VnetPort::tap(id, ifindex, fd)));
+            let tap = VnetPort::tap(id, ifindex, fd);
+            let tap = tap.failing_open(self.stuck.words_of(queue, Side::Kernel));
+            self.workers[queue].host.attach(Box::new(tap));
         }
     }
 
@@ -157,10 +179,10 @@ impl Bridge {
 }
 
 /// Withholds the device from the kernel's stack.
-pub(super) fn hold_port(link: &Link, queues: u32) -> Result<Exclusive, BridgeError> {
+pub(super) fn hold_port(exclusive: &mut Exclusive, link: &Link, queues: u32) -> Result<(), BridgeError> {
     // Before the programs: where the last attachment's sockets were, their links would come now.
     set_aside(queues as usize);
-    Ok(Exclusive::hold(link.ifindex, MARK)?)
+    Ok(exclusive.hold(link.ifindex)?)
 }
 
 fn handle_of(tap: &Tap) -> Result<TapHandle, BridgeError> {

@@ -6,6 +6,8 @@ use twinpath_bridge::{BridgeCounters, BridgeEngine, Side};
 use twinpath_host::{KnownQueue, StartError, WorkerPlan};
 use twinpath_port_vnet::QUEUE_FRAMES;
 use twinpath_report as report;
+use twinpath_sys::clock;
+use twinpath_time::Instant;
 use twinpath_worker::idle::IdleConfig;
 use twinpath_worker::place::Placement;
 
@@ -17,10 +19,22 @@ const MAILBOX_LEN: u32 = 64;
 /// (2 x (33 + 66 + 33)) x 2 KiB = 0.5 MiB.
 const POOL_FRAMES: u32 = 2 * QUEUE_FRAMES;
 
+/// A worker that is stuck.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stuck {
+    /// The time since which a frame waits for it.
+    pub(super) since: Instant,
+    /// Frames that it had dropped for that reason before.
+    pub(super) dropped_before: u64,
+}
+
 /// Control's end of one worker.
 pub(super) struct WorkerHandle {
     pub(super) host: twinpath_host::WorkerHandle<BridgeEngine>,
     pub(super) bridge: Arc<BridgeCounters>,
+    /// It is stuck.
+    pub(super) stuck: Option<Stuck>,
+    pub(super) times_seen_stuck: u64,
 }
 
 impl WorkerHandle {
@@ -28,7 +42,26 @@ impl WorkerHandle {
         let bridge = Arc::new(BridgeCounters::default());
         let plan = WorkerPlan { number, placement, idle, pool_frames: POOL_FRAMES, mailbox_len: MAILBOX_LEN };
         let host = twinpath_host::WorkerHandle::start(plan, BridgeEngine::new(Arc::clone(&bridge)))?;
-        Ok(Self { host, bridge })
+        Ok(Self { host, bridge, stuck: None, times_seen_stuck: 0 })
+    }
+
+    /// Ends it, waits for it, and closes what it leaves. One that is stuck is not waited for: it ends with the process.
+    pub(super) fn stop(self) {
+        if self.stuck.is_some() {
+            return tracing::error!("{} is stuck: it is left behind", self.host.name());
+        }
+        self.host.stop();
+    }
+
+    /// What `show workers` says of it.
+    pub(super) fn report(&self, request: report::LatencyRequest) -> report::Worker {
+        // As control saw it or, if more, as one of its queues found it.
+        let found = self.host.queues().iter().map(|queue| queue.counters.times_stuck.get()).max();
+        report::Worker {
+            stuck_ms: self.stuck.map(|stuck| clock::now().since(stuck.since).as_millis() as u64),
+            times_stuck: self.times_seen_stuck.max(found.unwrap_or(0)),
+            ..self.host.report(request)
+        }
     }
 
     /// What `show interfaces` says of its queue on one side. `lost` is what its socket had no room for.

@@ -7,6 +7,7 @@ pub mod notify;
 mod outbox;
 mod readable;
 mod signals;
+mod watchdog;
 mod worker;
 
 pub use control::{ASKED_MAX, Ready, flush, hand_over, report_process, watched};
@@ -14,4 +15,5 @@ pub use engines::Hosted;
 pub use outbox::{EngineCommand, RETRY_INTERVAL};
 pub use readable::{any_readable, readable, readable_copy};
 pub use signals::{Signalled, Signals};
+pub use watchdog::Watchdog;
 pub use worker::{KnownQueue, StartError, WorkerHandle, WorkerPlan, rows};

@@ -4,7 +4,9 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use twinpath_config::{LatencyRequest, Mode, Priority, RequestScope, Sandbox, goal};
+use twinpath_config::{
+    LatencyRequest, MetricsAddress, Mode, Priority, RequestScope, Sandbox, Worker, fail_open_fault, goal,
+};
 use twinpath_exception_port::{self as bridge, Carrier, Plan};
 use twinpath_host::Ready;
 use twinpath_machine::Wanted;
@@ -28,6 +30,9 @@ pub(crate) struct Args {
     /// Pairs of queues, each with a worker of its own
     #[arg(long, value_name = "N", default_value_t = 1)]
     queues: u32,
+    /// When frames have waited so long for a worker, the kernel carries them, ms; 0: never
+    #[arg(long, value_name = "MS", default_value_t = Worker::default().fail_open_ms, value_parser = parse_fail_open_ms)]
+    fail_open_ms: u32,
     /// How a worker idles: adaptive, interrupt or poll [default: interrupt; adaptive if told what it is to reach]
     #[arg(long)]
     mode: Option<Mode>,
@@ -57,6 +62,9 @@ pub(crate) struct Args {
     sandbox: Sandbox,
     #[command(flatten)]
     log: LogArgs,
+    /// Offer metrics for Prometheus over HTTP at /metrics, on loopback unless told otherwise
+    #[arg(long, value_name = "[ADDRESS:]PORT")]
+    metrics: Option<MetricsAddress>,
     /// The command socket [default: in /run/twinpath]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
@@ -70,6 +78,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         kernel: args.kernel,
         carrier: args.carrier,
         queues: args.queues,
+        fail_open: Duration::from_millis(args.fail_open_ms.into()),
         cpus: args.cpu.map(|cpus| cpus.0.into_iter().map(|cpu| cpu as usize).collect()).unwrap_or_default(),
         idle: IdleConfig {
             mode: args.mode.unwrap_or_else(|| mode_for(&args.goal)),
@@ -87,9 +96,15 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         },
         sandbox: args.sandbox,
         socket: args.socket,
+        metrics: args.metrics.map(|address| address.0),
     };
     bridge::run(plan, |ready| announce(ready, voice))?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn parse_fail_open_ms(text: &str) -> Result<u32, String> {
+    let ms = text.parse().map_err(|error: std::num::ParseIntError| error.to_string())?;
+    fail_open_fault(ms).map_or(Ok(ms), Err)
 }
 
 /// A carrier has no ring to look into: it spins by reading both fds, on CPU time that those who talk through it need for their next
@@ -112,6 +127,7 @@ fn announce(ready: &Ready, voice: Voice) {
         "interface": port.name,
         "kernel": kernel.name,
         "path": port.path,
+        "metrics": ready.metrics,
     });
     let _ =
         writeln!(out, "{} is the kernel's {} from here on, with its address and MTU", kernel.name, port.name);

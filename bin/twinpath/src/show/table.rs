@@ -321,8 +321,9 @@ fn workers(report: &Report) -> String {
         ]);
     }
     let mut text = format!("{work}\n{time}");
+    let is_bridge = report.instance.service == "bridge";
     for worker in &report.workers {
-        text += &stuck(worker);
+        text += &stuck(worker, is_bridge);
         let _ = write!(text, "\n{}\n{}", idle(worker), latency_request(worker));
         text.push_str(&scheduling(worker));
     }
@@ -357,9 +358,18 @@ fn scheduling(worker: &Worker) -> String {
 }
 
 /// What is said of a worker that is stuck, or was.
-fn stuck(worker: &Worker) -> String {
+fn stuck(worker: &Worker, is_bridge: bool) -> String {
     let (number, times) = (worker.worker, worker.times_stuck);
     match worker.stuck_ms {
+        Some(ms) if is_bridge => {
+            format!(
+                "\nworker {number}: stuck for {ms} ms, for the {times}. time: the kernel carries all frames meanwhile"
+            )
+        }
+        None if is_bridge && times > 0 => format!(
+            "\nworker {number}: was stuck {times} times; the kernel carried all frames, and those that had waited for it are dropped \
+             (worker stuck)"
+        ),
         Some(ms) => format!(
             "\nworker {number}: stuck for {ms} ms, for the {times}. time: the kernel claims nothing for it, and serves in its place"
         ),

@@ -2,6 +2,7 @@
 
 mod luck;
 mod refusals;
+mod stuck;
 mod traffic;
 
 use serde_json::Value;

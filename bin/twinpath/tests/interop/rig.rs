@@ -187,8 +187,13 @@ impl Rig {
 
     /// The same with more in its environment.
     pub(crate) fn start_with_env(&self, arguments: &[&str], environment: &[(&str, &str)]) -> Server {
+        self.launch_with_env(&[&["serve"], arguments].concat(), environment)
+    }
+
+    /// Starts our program with a command that says `ready`, and with more in its environment.
+    pub(crate) fn launch_with_env(&self, arguments: &[&str], environment: &[(&str, &str)]) -> Server {
         let mut command = Command::new(env!("CARGO_BIN_EXE_twinpath"));
-        command.arg("serve").args(arguments).envs(environment.iter().copied());
+        command.args(arguments).envs(environment.iter().copied());
         self.launch(command, &self.server).unwrap_or_else(|stderr| panic!("it did not start: {stderr}"))
     }
 

@@ -3,6 +3,7 @@
 use std::os::fd::AsFd;
 
 use twinpath_steer_bpf::{Exclusive, SteerError};
+use twinpath_time::Duration;
 
 use crate::lab::{Lab, PacketSocket, near_udp, set_option, take, wait_for};
 
@@ -27,7 +28,8 @@ fn on_a_withheld_device_only_packet_sockets_receive_and_only_marked_frames_leave
     let (plain, ours) =
         (PacketSocket::new(lab.ifindex, 0, |_| {}), PacketSocket::new(lab.ifindex, 0, |_| {}));
     set_option(ours.as_fd(), libc::SOL_SOCKET, libc::SO_MARK, MARK as i32);
-    let held = Exclusive::hold(lab.ifindex, MARK).unwrap();
+    let mut held = Exclusive::load(MARK, 1, Duration::ZERO).unwrap();
+    held.hold(lab.ifindex).unwrap();
     // Frames sent before are no longer in transit.
     let cable = lab.far_listener();
     let seen = |number: u8| {
@@ -53,11 +55,11 @@ fn on_a_withheld_device_only_packet_sockets_receive_and_only_marked_frames_leave
     ours.send(&frame(2));
     assert_eq!(seen(2), [frame(2)], "what came before it did not leave");
 
-    let again = Exclusive::hold(lab.ifindex, MARK).expect_err("held");
+    let again = Exclusive::load(MARK, 1, Duration::ZERO).unwrap().hold(lab.ifindex).expect_err("held");
     assert!(matches!(again, SteerError::TcxHeld { .. }), "{again}");
     assert!(again.to_string().contains(&format!("(pid {})", std::process::id())), "{again}");
 
-    drop(held);
+    held.release().unwrap();
     far.send_to(b"the stack's again", "10.0.0.2:4791").unwrap();
     wait_for(&[near.as_fd()]);
     assert!(take(&near).is_some_and(|(bytes, _)| bytes == b"the stack's again"));

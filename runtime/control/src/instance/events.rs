@@ -7,7 +7,7 @@ use twinpath_attach::{Attachment, kernel_ring_bytes, learn_facts, tidy};
 use twinpath_command::{self as command, Request, Server};
 use twinpath_config::Path;
 use twinpath_host::{
-    ASKED_MAX, RETRY_INTERVAL, Ready, Signalled, Signals, any_readable, flush, hand_over, notify,
+    ASKED_MAX, RETRY_INTERVAL, Ready, Signalled, Signals, Watchdog, any_readable, flush, hand_over, notify,
     report_process, watched,
 };
 use twinpath_machine::Answer;
@@ -27,7 +27,6 @@ use super::hold::hold_frames;
 use super::reload;
 use super::stand_by::StandingBy;
 use super::stand_in::{self, StandIn};
-use super::watchdog::Watchdog;
 use super::workers::WorkerHandle;
 use super::{Asked, Instance, InstanceError, ServicePlan};
 
@@ -218,6 +217,13 @@ impl Instance {
 }
 
 impl Instance {
+    /// Tells the service manager that all is well, if it is.
+    fn feed(&mut self, watchdog: &mut Watchdog) {
+        for late in watchdog.feed(self.workers.iter().map(|worker| &*worker.counters)) {
+            self.workers[late].tell(Command::Frames(Vec::new()));
+        }
+    }
+
     /// Measures what waking up costs, on another thread; the control loop goes on.
     fn measure(&mut self, answer: Option<Answer>, ask: &mpsc::Sender<Asked>) {
         let ask = ask.clone();

@@ -23,7 +23,6 @@ mod stand_in;
 mod start;
 mod take_over;
 mod unserved;
-mod watchdog;
 mod workers;
 
 use std::collections::BTreeSet;

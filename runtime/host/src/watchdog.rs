@@ -5,17 +5,16 @@
 //! nothing more until it has. Without a watchdog nobody looks.
 
 use tokio::time::Instant;
-use twinpath_host::notify;
 use twinpath_time::Duration;
-use twinpath_worker::{Command, WorkerCounters};
+use twinpath_worker::WorkerCounters;
 
-use super::Instance;
+use crate::notify;
 
 /// Looks within the time after which the manager gives an instance up: one to miss a worker, one to find that it is stuck.
 const LOOKS: u32 = 4;
 
 /// When to look, and what was seen last.
-pub(super) struct Watchdog {
+pub struct Watchdog {
     interval: Option<Duration>,
     due: Instant,
     seen: Vec<Seen>,
@@ -54,17 +53,29 @@ impl Seen {
 
 impl Watchdog {
     /// As the service manager wants it (sd_watchdog_enabled(3)).
-    pub(super) fn of_the_service_manager() -> Self {
+    #[must_use]
+    pub fn of_the_service_manager() -> Self {
         let interval = sd_notify::watchdog_enabled().map(|after| after / LOOKS);
         Self { interval, due: Instant::now(), seen: Vec::new() }
     }
 
     /// Waits until it is time to look; for ever without a watchdog.
-    pub(super) async fn is_due(&self) {
+    pub async fn is_due(&self) {
         match self.interval {
             Some(_) => tokio::time::sleep_until(self.due).await,
             None => std::future::pending().await,
         }
+    }
+
+    /// Tells the service manager that all is well, if it is, given what each worker counts. Returns the numbers of the workers that are to be sent
+    /// a message.
+    pub fn feed<'a>(&mut self, workers: impl Iterator<Item = &'a WorkerCounters>) -> Vec<usize> {
+        let found = self.look(workers);
+        if !found.contains(&Found::Stuck) {
+            notify::alive();
+        }
+        let asked = found.iter().enumerate().filter(|(_, found)| **found == Found::Ask);
+        asked.map(|(number, _)| number).collect()
     }
 
     /// What is found of each worker, given what it counts; the next look is due an interval later.
@@ -74,21 +85,6 @@ impl Watchdog {
         let turns: Vec<_> = turns.collect();
         self.seen.resize(turns.len(), Seen::default());
         self.seen.iter_mut().zip(turns).map(|(seen, turns)| seen.look(turns)).collect()
-    }
-}
-
-impl Instance {
-    /// Tells the service manager that all is well, if it is.
-    pub(super) fn feed(&mut self, watchdog: &mut Watchdog) {
-        let found = watchdog.look(self.workers.iter().map(|worker| &*worker.counters));
-        for (worker, found) in self.workers.iter_mut().zip(&found) {
-            if *found == Found::Ask {
-                worker.tell(Command::Frames(Vec::new()));
-            }
-        }
-        if !found.contains(&Found::Stuck) {
-            notify::alive();
-        }
     }
 }
 
