@@ -72,7 +72,7 @@ fn has_colours() -> bool {
     std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// A descriptor that whoever started us has opened.
+/// A descriptor that the parent process has opened.
 fn open(number: u32) -> anyhow::Result<File> {
     let file = OpenOptions::new().write(true).open(format!("/proc/self/fd/{number}"));
     file.with_context(|| {

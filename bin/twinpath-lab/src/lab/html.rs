@@ -443,7 +443,7 @@ mod tests {
         let mut record = Record::default();
         for (index, row) in lab.rows.iter().enumerate() {
             if row.id.starts_with("xdp-generic") {
-                record.fail(row.id, "refused: a peer may send <glued> segments".to_owned());
+                record.fail(row.id, "refused: a peer may send <coalesced> segments".to_owned());
                 continue;
             }
             for round in 0..6 {
@@ -498,7 +498,7 @@ mod tests {
             assert!(!page.contains(outside), "{outside}");
         }
         assert_eq!(page.matches("http").count(), page.matches("http://www.w3.org/2000/svg").count());
-        assert!(page.contains("&lt;glued&gt;") && !page.contains("<glued>"));
+        assert!(page.contains("&lt;coalesced&gt;") && !page.contains("<coalesced>"));
         for ratio in quick::LAB.ratios {
             assert!(page.contains(ratio.id), "{}", ratio.id);
         }

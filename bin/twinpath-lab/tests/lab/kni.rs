@@ -34,7 +34,7 @@ fn ganesha_or_skip() -> bool {
 }
 
 /// A namespace with a loopback interface, and a small tree served in it.
-struct Served {
+struct TestServer {
     namespace: Namespace,
     child: Child,
     ready: Value,
@@ -43,7 +43,7 @@ struct Served {
 
 const SHAPE: [&str; 4] = ["--files", "500", "--directories", "10"];
 
-impl Served {
+impl TestServer {
     fn start() -> Self {
         let namespace = Namespace::new().expect("a namespace");
         let directory = tempfile::tempdir().expect("a directory");
@@ -92,7 +92,7 @@ fn a_walk_finds_every_name_of_the_tree_and_another_tree_is_noticed() {
     if !ganesha_or_skip() {
         return;
     }
-    let mut served = Served::start();
+    let mut served = TestServer::start();
     // The tree is on a file system that only the server sees.
     assert_eq!(std::fs::read_dir(served.export()).unwrap().count(), 0);
     let walked = served.walk("127.0.0.1:2049", &[]);
@@ -120,7 +120,7 @@ fn ganesha_ends_with_its_server_also_by_kill_9() {
     if !ganesha_or_skip() {
         return;
     }
-    let mut served = Served::start();
+    let mut served = TestServer::start();
     let ganesha = served.ganesha();
     served.child.kill().unwrap();
     served.child.wait().unwrap();

@@ -134,7 +134,7 @@ fn ctrl_c_ends_with_130_and_leaves_no_process() {
     assert!(rest.last().unwrap().contains("stopped"), "{rest:?}");
 }
 
-/// The application of the rows over shared memory is a process of its own: both ways of waiting, and the packet socket.
+/// The application of the rows over shared memory is a process of its own: both wait modes, and the packet socket.
 #[test]
 fn frames_are_reflected_by_every_way_and_each_is_measured() {
     if !root_or_skip() {

@@ -4,7 +4,7 @@ use twinpath_load::median;
 use twinpath_measure::report::{RunReport, ThreadReport};
 
 use super::moment::Moment;
-use super::plan::Plan;
+use super::plan::BenchPlan;
 use super::runs::summarise;
 
 /// The least width of a column; a longer name widens it.
@@ -13,13 +13,13 @@ const WIDTH: usize = 8;
 const NOTHING: &str = "-";
 
 /// The columns' names.
-pub(crate) fn header(plan: &Plan) -> String {
+pub(crate) fn header(plan: &BenchPlan) -> String {
     let cells = cells(plan, &[RunReport::default()]);
     joined(cells.iter().map(|cell| (cell.name.len(), cell.name.as_str())))
 }
 
 /// The last of `runs`; empty without runs.
-pub(crate) fn row(plan: &Plan, runs: &[RunReport]) -> String {
+pub(crate) fn row(plan: &BenchPlan, runs: &[RunReport]) -> String {
     joined(cells(plan, runs).iter().map(|cell| (cell.name.len(), cell.value.as_str())))
 }
 
@@ -37,7 +37,7 @@ fn cell(name: impl Into<String>, value: impl Into<Option<String>>) -> Cell {
     Cell { name: name.into(), value: value.into().unwrap_or_else(|| NOTHING.to_owned()) }
 }
 
-fn cells(plan: &Plan, runs: &[RunReport]) -> Vec<Cell> {
+fn cells(plan: &BenchPlan, runs: &[RunReport]) -> Vec<Cell> {
     let (Some(run), Some(said)) = (runs.last(), summarise(runs, plan.running_average)) else {
         return Vec::new();
     };
@@ -122,9 +122,9 @@ mod tests {
         echo: EchoArgs,
     }
 
-    fn plan(options: &str) -> Plan {
+    fn plan(options: &str) -> BenchPlan {
         let words = ["echo", "127.0.0.1:7"].into_iter().chain(options.split_whitespace());
-        Plan::echo(&Line::try_parse_from(words).unwrap().echo).unwrap()
+        BenchPlan::echo(&Line::try_parse_from(words).unwrap().echo).unwrap()
     }
 
     fn run(p50: f64) -> RunReport {

@@ -23,7 +23,7 @@ use twinpath_sys::LatencyRequest;
 use self::compare::CompareArgs;
 use self::options::EchoArgs;
 use self::output::Output;
-use self::plan::Plan;
+use self::plan::BenchPlan;
 use self::rpc::RpcArgs;
 use self::runs::{Done, Run};
 use self::show::{Bar, Watch};
@@ -43,14 +43,14 @@ enum What {
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.what {
-        What::Echo(args) => measure(&Plan::echo(&args)?),
+        What::Echo(args) => measure(&BenchPlan::echo(&args)?),
         What::Rpc(args) => measure(&rpc::plan(&args)?),
         What::Compare(args) => compare::run(&args),
     }
 }
 
 /// Measures as planned, and says what came of it.
-fn measure(plan: &Plan) -> anyhow::Result<ExitCode> {
+fn measure(plan: &BenchPlan) -> anyhow::Result<ExitCode> {
     let mut output = Output::open(plan)?;
     let request = plan.latency_request.then(|| LatencyRequest::open(0)).transpose()?;
     let (done, was_interrupted) = attended(plan, &mut output)?;
@@ -77,7 +77,7 @@ fn measure(plan: &Plan) -> anyhow::Result<ExitCode> {
 }
 
 /// Runs the plan; also tells whether a signal ended it.
-fn attended(plan: &Plan, output: &mut Output) -> anyhow::Result<(Done, bool)> {
+fn attended(plan: &BenchPlan, output: &mut Output) -> anyhow::Result<(Done, bool)> {
     let (stop, watch) = (Stop::new(), Watch::new(plan));
     let bar = Bar::on_terminal(plan);
     let mut draw = || {

@@ -15,7 +15,7 @@ use twinpath_clients::Measured;
 use twinpath_measure::report::BenchReport;
 
 use super::moment::Moment;
-use super::plan::Plan;
+use super::plan::BenchPlan;
 use super::plot;
 use super::runs::Run;
 
@@ -46,7 +46,7 @@ struct Interval {
 
 impl Output {
     /// Makes sure that the end of a long measurement finds its place: what can't be written is said before it begins.
-    pub(crate) fn open(plan: &Plan) -> anyhow::Result<Self> {
+    pub(crate) fn open(plan: &BenchPlan) -> anyhow::Result<Self> {
         let mut logs: Vec<PathBuf> = plan.files.hdr.iter().cloned().collect();
         let directory = plan.files.directory.clone();
         if let Some(directory) = &directory {
@@ -67,7 +67,7 @@ impl Output {
     }
 
     /// A run has ended.
-    pub(crate) fn run(&mut self, plan: &Plan, run: &Run<'_>) -> anyhow::Result<()> {
+    pub(crate) fn run(&mut self, plan: &BenchPlan, run: &Run<'_>) -> anyhow::Result<()> {
         if !self.logs.is_empty() {
             self.intervals.push(Interval {
                 started: run.started,
@@ -91,7 +91,7 @@ impl Output {
     /// All runs have ended.
     pub(crate) fn finish(
         &self,
-        plan: &Plan,
+        plan: &BenchPlan,
         report: &BenchReport,
         histogram: &Histogram<u64>,
     ) -> anyhow::Result<()> {
@@ -143,7 +143,7 @@ fn plot_to(title: &str, histogram: &Histogram<u64>, file: &Path) -> anyhow::Resu
     plot::draw(title, histogram, file).with_context(|| format!("cannot draw {}", file.display()))
 }
 
-fn caption(plan: &Plan, path: &str) -> String {
+fn caption(plan: &BenchPlan, path: &str) -> String {
     format!(
         "{} of {}, {}, {path} path, {}, {} x {} in flight",
         plan.service, plan.target.name, plan.transport, plan.mode, plan.threads, plan.load.inflight

@@ -48,7 +48,7 @@ pub(crate) struct Files {
 
 /// A checked measurement.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct BenchPlan {
     pub(crate) target: Target,
     pub(crate) service: Service,
     pub(crate) transport: Transport,
@@ -73,7 +73,7 @@ pub(crate) struct Plan {
     pub(crate) files: Files,
 }
 
-impl Plan {
+impl BenchPlan {
     /// Checks the arguments and resolves the target.
     pub(crate) fn echo(args: &EchoArgs) -> anyhow::Result<Self> {
         let common = &args.common;
@@ -246,10 +246,10 @@ mod tests {
         echo: EchoArgs,
     }
 
-    fn plan(line: &str) -> Result<Plan, String> {
+    fn plan(line: &str) -> Result<BenchPlan, String> {
         let words = std::iter::once("echo").chain(line.split_whitespace());
         let line = Line::try_parse_from(words).map_err(|error| error.to_string())?;
-        Plan::echo(&line.echo).map_err(|error| format!("{error:#}"))
+        BenchPlan::echo(&line.echo).map_err(|error| format!("{error:#}"))
     }
 
     #[test]

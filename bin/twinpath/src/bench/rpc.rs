@@ -12,7 +12,7 @@ use twinpath_rpc::client::Auth;
 
 use super::mount::{self, Exported};
 use super::options::CommonArgs;
-use super::plan::Plan;
+use super::plan::BenchPlan;
 use super::service::{Rpc, Service};
 use super::target::Target;
 
@@ -72,7 +72,7 @@ enum Flavour {
 }
 
 /// Checks the arguments, resolves the target and gets the handle, if one is needed.
-pub(crate) fn plan(args: &RpcArgs) -> anyhow::Result<Plan> {
+pub(crate) fn plan(args: &RpcArgs) -> anyhow::Result<BenchPlan> {
     let common = &args.common;
     let transport = if common.udp { Transport::Udp } else { Transport::Tcp };
     let framing = framing(args, transport)?;
@@ -101,7 +101,7 @@ pub(crate) fn plan(args: &RpcArgs) -> anyhow::Result<Plan> {
         Procedure::Null => NfsProcedure::Null,
         Procedure::Getattr => NfsProcedure::GetAttr { handle: handle.unwrap_or_default() },
     };
-    let mut plan = Plan::new(common, target, transport, rpc(asked))?;
+    let mut plan = BenchPlan::new(common, target, transport, rpc(asked))?;
     if let Some(path) = &args.export {
         let path = path.to_str().context("--export: the path is not UTF-8")?;
         let credential = own_credential()?;
@@ -174,13 +174,13 @@ mod tests {
         rpc: RpcArgs,
     }
 
-    fn plan(line: &str) -> Result<Plan, String> {
+    fn plan(line: &str) -> Result<BenchPlan, String> {
         let words = std::iter::once("rpc").chain(line.split_whitespace());
         let line = Line::try_parse_from(words).map_err(|error| error.to_string())?;
         super::plan(&line.rpc).map_err(|error| format!("{error:#}"))
     }
 
-    fn rpc(plan: &Plan) -> &Rpc {
+    fn rpc(plan: &BenchPlan) -> &Rpc {
         let Service::Rpc(rpc) = &plan.service else { panic!("not rpc") };
         rpc
     }

@@ -10,7 +10,7 @@ use twinpath_measure::report::{
 use twinpath_socket_load::Stop;
 
 use super::moment::Moment;
-use super::plan::Plan;
+use super::plan::BenchPlan;
 use super::service::Service;
 use super::show::Watch;
 
@@ -41,7 +41,7 @@ pub(crate) struct Done {
 ///
 /// A run that was cut short, by a signal or the server, counts only if there is no other.
 pub(crate) fn run(
-    plan: &Plan,
+    plan: &BenchPlan,
     stop: &Stop,
     watch: &Watch,
     mut ended: impl FnMut(&Run<'_>) -> anyhow::Result<()>,
@@ -85,7 +85,7 @@ pub(crate) fn run(
 
 /// What the runs so far add up to.
 struct Tally<'a> {
-    plan: &'a Plan,
+    plan: &'a BenchPlan,
     whole: Summary,
     cpu_s: f64,
     runs: Vec<RunReport>,
@@ -99,7 +99,7 @@ struct Tally<'a> {
 }
 
 impl<'a> Tally<'a> {
-    fn new(plan: &'a Plan) -> Self {
+    fn new(plan: &'a BenchPlan) -> Self {
         Self {
             plan,
             whole: Summary::empty(),
@@ -178,7 +178,7 @@ impl<'a> Tally<'a> {
 }
 
 /// What is to be known when replies stopped coming, and it did not show otherwise.
-fn went_quiet(plan: &Plan, summary: &Summary) -> Option<String> {
+fn went_quiet(plan: &BenchPlan, summary: &Summary) -> Option<String> {
     let quiet = summary.quiet;
     (summary.received > 0 && quiet >= plan.load.loss_timeout).then(|| {
         let may_be = plan.silence_may_be();
@@ -187,7 +187,7 @@ fn went_quiet(plan: &Plan, summary: &Summary) -> Option<String> {
 }
 
 /// What is to be known when an open loop did not send what it was to offer.
-fn shortfall(plan: &Plan, sent: u64, duration_s: f64) -> Option<String> {
+fn shortfall(plan: &BenchPlan, sent: u64, duration_s: f64) -> Option<String> {
     let offered = plan.load.rate_per_s?;
     let reached = sent as f64 / duration_s;
     (duration_s > 0.0 && reached < OFFERED * offered).then(|| {
@@ -200,7 +200,7 @@ fn shortfall(plan: &Plan, sent: u64, duration_s: f64) -> Option<String> {
 }
 
 /// What was asked for.
-fn settings(plan: &Plan) -> BenchReport {
+fn settings(plan: &BenchPlan) -> BenchReport {
     let rpc = match &plan.service {
         Service::Echo { .. } => None,
         Service::Rpc(rpc) => Some(rpc),

@@ -15,13 +15,13 @@ use twinpath_sys::clock;
 use twinpath_time::{Duration, Instant};
 
 use super::lines::quantile_name;
-use super::plan::Plan;
+use super::plan::BenchPlan;
 use super::target::Target;
 
 /// Steps of the bar.
 const STEPS: u64 = 1000;
 
-/// How far a measurement is, told by the threads that measure and read by whoever draws.
+/// How far a measurement is, written by the threads that measure and read by the progress display.
 pub(crate) struct Watch {
     progress: Vec<Progress>,
     iterations: u32,
@@ -35,7 +35,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    pub(crate) fn new(plan: &Plan) -> Self {
+    pub(crate) fn new(plan: &BenchPlan) -> Self {
         Self {
             progress: (0..plan.threads).map(|_| Progress::default()).collect(),
             iterations: plan.iterations,
@@ -78,7 +78,7 @@ pub(crate) struct Bar(ProgressBar);
 
 impl Bar {
     /// None when nobody looks, or only a machine.
-    pub(crate) fn on_terminal(plan: &Plan) -> Option<Self> {
+    pub(crate) fn on_terminal(plan: &BenchPlan) -> Option<Self> {
         if plan.shown.json || !std::io::stderr().is_terminal() {
             return None;
         }
@@ -114,7 +114,7 @@ pub(crate) fn print_beside(bar: Option<&Bar>, text: impl fmt::Display) -> Result
 }
 
 /// The report as two small tables and its notes.
-pub(crate) fn table(plan: &Plan, report: &BenchReport) -> String {
+pub(crate) fn table(plan: &BenchPlan, report: &BenchReport) -> String {
     let shape = report.arrivals.as_deref().unwrap_or("even");
     let offered =
         report.rate_per_s.map_or(String::new(), |rate| format!(", {rate} requests/s offered, {shape}"));
@@ -217,7 +217,7 @@ fn row(header: &[impl AsRef<str>], values: &[String]) -> String {
 }
 
 /// Why the measurement does not count as a success; `None` when it does.
-pub(crate) fn complaint(plan: &Plan, report: &BenchReport, was_interrupted: bool) -> Option<String> {
+pub(crate) fn complaint(plan: &BenchPlan, report: &BenchReport, was_interrupted: bool) -> Option<String> {
     let Target { address, .. } = &plan.target;
     let first = report.complaint.as_ref().map_or(String::new(), |first| format!("; the first: {first}"));
     if let Some(broken) = &report.broken {

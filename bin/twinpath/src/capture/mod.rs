@@ -165,7 +165,7 @@ async fn follow(
                 blocks.see(&room[..read]);
                 match out.write_all(&room[..read]).and_then(|()| out.flush()) {
                     Ok(()) => continue,
-                    // Whoever reads us has seen enough.
+                    // The reader has closed its end of the pipe.
                     Err(error) if error.kind() == io::ErrorKind::BrokenPipe => break,
                     Err(error) => return Err(error).context("cannot write the file"),
                 }

@@ -1,4 +1,4 @@
-//! What a screen or a page shows of an instance: titled tables and sentences, whoever draws them.
+//! The content of a screen or page about an instance: titled tables and sentences, independent of how they are drawn.
 
 use super::rates::{InterfaceRates, Rates, ServiceRates, WorkerRates};
 

@@ -17,7 +17,7 @@ use twinpath_tune::restore::recover;
 /// How long measuring wake-ups takes: as at the start of an instance.
 const MEASURE: Duration = Duration::from_millis(120);
 
-/// Puts back what a `tune --apply` that died has left behind. Whoever serves does so first; it says what it did, and is never a
+/// Restores what a `tune --apply` that died has left behind. `serve` and `bridge` do so first; it says what it did, and is never a
 /// reason not to serve.
 pub(crate) fn undo_what_died() {
     match undo(Path::new(journal::DEFAULT)) {

@@ -56,7 +56,7 @@ fn passes(rig: &Rig) {
     let client = rig.client_udp(CLIENT, 0);
     client.set_read_timeout(Some(std::time::Duration::from_millis(100))).expect("set");
     server.set_read_timeout(Some(std::time::Duration::from_millis(100))).expect("set");
-    until("a datagram passes both ways", || {
+    until("a datagram passes in both directions", || {
         let Ok(9) = client.send_to(b"there and", (SERVER, 9000)) else { return false };
         let mut buffer = [0; 64];
         let Ok((_, peer)) = server.recv_from(&mut buffer) else { return false };

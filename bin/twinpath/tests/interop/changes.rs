@@ -4,7 +4,7 @@ use std::process::Command;
 
 use twinpath_sys::Namespace;
 
-use crate::rig::{CLIENT, CLIENT_V6, PORT, Rig, SERVER, SERVER_V6, Server, WAYS, answered, ask, until};
+use crate::rig::{CLIENT, CLIENT_V6, PORT, Rig, SERVER, SERVER_V6, SETUPS, Server, answered, ask, until};
 use crate::root_or_skip;
 
 /// Asks until the answer came by the fast path, in and out.
@@ -24,7 +24,7 @@ fn addresses_come_and_go() {
     if !root_or_skip() {
         return;
     }
-    for way in WAYS {
+    for way in SETUPS {
         let rig = Rig::new();
         let server = rig.serve(way);
         served_fast(&rig, &server, CLIENT, SERVER);
@@ -43,7 +43,7 @@ fn the_interface_goes_down_and_up_and_changes_its_name() {
     if !root_or_skip() {
         return;
     }
-    for way in WAYS {
+    for way in SETUPS {
         let rig = Rig::new();
         let server = rig.serve(way);
         served_fast(&rig, &server, CLIENT, SERVER);
@@ -62,7 +62,7 @@ fn the_interface_is_removed_and_comes_back() {
     if !root_or_skip() {
         return;
     }
-    for way in WAYS {
+    for way in SETUPS {
         let rig = Rig::new();
         let server = rig.serve(way);
         served_fast(&rig, &server, CLIENT, SERVER);

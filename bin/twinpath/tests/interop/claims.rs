@@ -4,7 +4,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 use twinpath_sys::PacketSocket;
 
-use crate::rig::{CLIENT, CLSACT, PACKET, PORT, Rig, SERVER, WAYS, answered, ask, until};
+use crate::rig::{CLIENT, CLSACT, PACKET, PORT, Rig, SERVER, SETUPS, answered, ask, until};
 use crate::root_or_skip;
 
 /// For local experiments (IEEE 802, Local Experimental EtherType 1).
@@ -37,7 +37,7 @@ fn a_port_under_an_ipsec_policy_is_the_kernels_and_claimed_again_when_that_is_go
         ["dir", "in", "src", "0.0.0.0/0", "dst", SERVER, "proto", "udp", "dport", &port],
         ["dir", "out", "src", SERVER, "dst", "10.7.0.0/24", "proto", "udp", "sport", &port],
     ];
-    for way in WAYS {
+    for way in SETUPS {
         let path = way[1];
         let rig = Rig::new();
         let policy =
@@ -120,7 +120,7 @@ fn frames_of_the_type_are_reflected_and_no_others() {
     if !root_or_skip() {
         return;
     }
-    for way in WAYS {
+    for way in SETUPS {
         let path = way[1];
         let rig = Rig::new();
         let server = rig.start(&[&["reflect", "--on", "vs", "--ethertype", "0x88b5"], way].concat());
@@ -136,9 +136,9 @@ fn frames_of_the_type_are_reflected_and_no_others() {
         // Another type, another host, a group, a sender that is a group, no sender: not ours, or not to be answered.
         let other = rig.client_frames(ETHERTYPE + 1);
         other.send(&frame(server_mac, client_mac, ETHERTYPE + 1, &[1; 46])).unwrap();
-        let stranger = [2, 0xfe, 0, 0, 0, 9];
+        let unknown_mac = [2, 0xfe, 0, 0, 0, 9];
         for (destination, source) in [
-            (stranger, client_mac),
+            (unknown_mac, client_mac),
             ([0xff; 6], client_mac),
             (server_mac, [3, 0, 0, 0, 0, 1]),
             (server_mac, server_mac),
@@ -179,7 +179,7 @@ fn a_port_is_served_at_the_addresses_named_and_at_no_others() {
     if !root_or_skip() {
         return;
     }
-    for way in WAYS {
+    for way in SETUPS {
         let path = way[1];
         let rig = Rig::new();
         rig.ip_server(&["address", "add", "10.7.0.8/24", "dev", "vs"]);
@@ -188,7 +188,7 @@ fn a_port_is_served_at_the_addresses_named_and_at_no_others() {
         let client = rig.client_udp(CLIENT, 0);
         assert_eq!(ask(&client, SERVER, PORT, b"named"), b"named");
         assert!(!answered(&client, "10.7.0.8", b"not named"), "{path}");
-        // Whoever likes may serve the port there.
+        // Any program may serve the port there.
         let other = rig.server_udp("10.7.0.8", PORT);
         client.send_to(b"to the other", ("10.7.0.8", PORT)).unwrap();
         assert_eq!(other.recv_from(&mut [0; 64]).unwrap().0, 12, "{path}");
@@ -212,7 +212,7 @@ fn a_flow_is_claimed_and_the_rest_of_its_port_is_the_kernels() {
         return;
     }
     let flow = format!("udp,{CLIENT}:4444,{SERVER}:{PORT}");
-    for way in WAYS {
+    for way in SETUPS {
         let path = way[1];
         let rig = Rig::new();
         let server = rig.serve(&[way, &["--flow", &flow]].concat());
@@ -245,7 +245,7 @@ fn senders_that_are_not_listed_are_served_on_neither_path() {
     if !root_or_skip() {
         return;
     }
-    let stranger = "10.7.0.200";
+    let unlisted = "10.7.0.200";
     for way in [PACKET, CLSACT, &["--path", "kernel"]] {
         let path = way[1];
         let rig = Rig::new();
@@ -253,7 +253,7 @@ fn senders_that_are_not_listed_are_served_on_neither_path() {
         let server = rig.serve(&[way, &["--source", "10.7.0.0/25", "--source", "fd07::/64"]].concat());
         for payload in [&[1; 100][..], &[2; 5_000]] {
             assert_eq!(ask(&rig.client_udp(CLIENT, 0), SERVER, PORT, payload), payload, "{path}");
-            assert!(!answered(&rig.client_udp(stranger, 0), SERVER, payload), "{path}");
+            assert!(!answered(&rig.client_udp(unlisted, 0), SERVER, payload), "{path}");
         }
         assert_eq!(server.drops("source_not_allowed"), 2, "{path}: the program passes such a frame on");
         let said = rig.bench(&format!("{SERVER}:{PORT}"), &["--tcp", "--count", "10"]);

@@ -326,7 +326,7 @@ fn a_new_instance_takes_over_under_load_and_nobody_is_refused_or_left_without_an
             let _ends = EndsLoad(&over);
             for _ in 0..4 {
                 let (rig, answered, broken, over) = (&rig, &answered, &broken, &over);
-                // Whoever is told that it is over comes again at once, and must be let in.
+                // A client that is told of the end connects again at once, and must be accepted.
                 scope.spawn(move || {
                     while !over.load(Ordering::Relaxed) {
                         ask_until_ended(connect(rig), answered, broken, over);

@@ -95,7 +95,7 @@ fn a_drain_is_followed_left_joined_and_ended_at_its_bound() {
     assert!(line.contains("draining: 1 connections left, 600.0 s until"), "{line}");
     assert!(line.contains("it goes on if this command ends"), "{line}");
     assert!(show(&server).contains("draining: 1 connections left, "), "{}", show(&server));
-    // Nobody new is let in, and whoever has asked may go: the drain goes on.
+    // No new connection is accepted, and the command that asked may end: the drain continues.
     assert!(rig.client.run(|| TcpStream::connect((crate::rig::SERVER, crate::rig::PORT))).unwrap().is_err());
     // A background job of a shell without job control ignores SIGINT, and so would this child of a test that runs there.
     kill_process(Pid::from_child(&first), Signal::TERM).unwrap();

@@ -9,7 +9,7 @@ use twinpath_plain::fragments::{FragmentsConfig, FragmentsOutcome, ask_in_fragme
 use twinpath_plain::kill_watch::{KillWatch, KillWatchConfig};
 use twinpath_socket_load::{EchoCounts, EchoMethod, Peers, Stop, UdpEcho, Wait};
 
-use crate::rig::{PORT, Rig, SERVER, SERVER_V6, WAYS, until};
+use crate::rig::{PORT, Rig, SERVER, SERVER_V6, SETUPS, until};
 use crate::root_or_skip;
 
 #[test]
@@ -17,7 +17,7 @@ fn fragments_in_any_order_and_whole_datagrams_of_one_flow_are_answered_once() {
     if !root_or_skip() {
         return;
     }
-    for way in WAYS {
+    for way in SETUPS {
         let path = way[1];
         let rig = Rig::new();
         let server = rig.serve(way);
@@ -74,7 +74,7 @@ fn a_kill_under_load_gives_every_flow_to_the_kernel_and_resets_nothing() {
     if !root_or_skip() {
         return;
     }
-    for way in WAYS {
+    for way in SETUPS {
         let path = way[1];
         let rig = Rig::new();
         rig.unlimited_icmp();

@@ -68,7 +68,7 @@ fn a_filter_of_a_killed_instance_drops_nothing_and_tidy_removes_it_and_no_other(
     assert_eq!(ask(&client, SERVER, PORT + 1, b"after"), b"after");
     assert_eq!(living.worker("frames_in"), before + 1);
     assert_eq!(living.interrupt(), Some(0));
-    assert!(!has_discipline(&rig), "the last one takes it off, whoever made it");
+    assert!(!has_discipline(&rig), "the last one removes it, whichever instance made it");
 }
 
 #[test]

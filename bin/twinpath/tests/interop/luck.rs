@@ -8,7 +8,7 @@ use twinpath_sys::Namespace;
 use twinpath_sys::child::{Placement, place};
 
 use crate::changes::served_fast;
-use crate::rig::{CLIENT, PORT, Rig, SERVER, SERVER_V6, WAYS, answered, ask, udp_in, until};
+use crate::rig::{CLIENT, PORT, Rig, SERVER, SERVER_V6, SETUPS, answered, ask, udp_in, until};
 use crate::root_or_skip;
 
 /// What `ip` calls a namespace that has no name.
@@ -21,7 +21,7 @@ fn an_interface_that_is_moved_away_is_the_other_namespaces_and_comes_back() {
     if !root_or_skip() {
         return;
     }
-    for way in WAYS {
+    for way in SETUPS {
         let path = way[1];
         let rig = Rig::new();
         let server = rig.serve(way);
@@ -56,7 +56,7 @@ fn a_namespace_that_is_deleted_under_traffic_takes_only_itself_along() {
     if !root_or_skip() {
         return;
     }
-    for way in WAYS {
+    for way in SETUPS {
         let path = way[1];
         let mut rig = Rig::new();
         let server = rig.serve(way);

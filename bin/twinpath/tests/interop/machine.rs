@@ -63,7 +63,7 @@ fn a_request_for_one_cpu_is_withdrawn_at_exit_and_after_a_kill() {
         server
     };
     serve_one().kill();
-    // Whoever starts next puts it right, and can have the CPU.
+    // The next instance restores the value, and can use the CPU.
     let server = serve_one();
     assert_eq!(server.interrupt(), Some(0));
     assert_eq!(now(), "0", "the kernel's word for no request");
@@ -97,9 +97,9 @@ fn arrivals_on_the_kernel_path_are_work_and_the_request_is_held_for_them() {
 }
 
 /// A process that always has something to do, on one CPU.
-struct Neighbour(Child);
+struct BusyProcess(Child);
 
-impl Neighbour {
+impl BusyProcess {
     fn on(cpu: usize) -> Self {
         let mut command = Command::new("sh");
         command.args(["-c", "while :; do :; done"]).stdin(Stdio::null());
@@ -112,7 +112,7 @@ impl Neighbour {
     }
 }
 
-impl Drop for Neighbour {
+impl Drop for BusyProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -120,7 +120,7 @@ impl Drop for Neighbour {
 }
 
 #[test]
-fn a_real_time_worker_that_spins_leaves_its_cpu_to_a_busy_neighbour() {
+fn a_real_time_worker_that_spins_leaves_its_cpu_to_a_busy_process() {
     if !root_or_skip() {
         return;
     }
@@ -137,21 +137,21 @@ fn a_real_time_worker_that_spins_leaves_its_cpu_to_a_busy_neighbour() {
         (worker["priority"].as_str(), worker["guard"]["spin_share_max"].as_f64()),
         (Some("fifo:1"), Some(0.1))
     );
-    let neighbour = Neighbour::on(cpu);
+    let busy = BusyProcess::on(cpu);
     let stops = || server.show("workers")[0]["guard"]["sleeps"].as_u64().unwrap();
     let (wall, cpu_before, stops_before) = (Instant::now(), server.worker("cpu_ns"), stops());
-    let neighbour_before = neighbour.cpu_ns();
+    let busy_before = busy.cpu_ns();
     let socket = rig.client_udp(CLIENT, 0);
     let mut asked = 0;
     until("it has stopped spinning many times", || {
         asked += 1;
-        ask(&socket, SERVER, PORT, b"beside a busy neighbour");
+        ask(&socket, SERVER, PORT, b"beside a busy process");
         stops() > stops_before + 200
     });
     let spent = (server.worker("cpu_ns") - cpu_before) as f64;
     let share = spent / wall.elapsed().as_nanos() as f64;
     assert!(share < 0.3, "it took {share:.2} of its CPU in mode poll, {asked} requests among them");
-    until("the neighbour gets on", || neighbour.cpu_ns() > neighbour_before);
+    until("the busy process makes progress", || busy.cpu_ns() > busy_before);
     assert_eq!(server.interrupt(), Some(0));
 }
 
@@ -187,13 +187,13 @@ fn by_default_a_worker_is_before_others_while_it_takes_little_and_never_in_mode_
     until("it is beside others", || BESIDE.contains(&priority(&server).as_str()));
     let worker = server.show("workers")[0].clone();
     assert!(worker["priority_why"].as_str().unwrap().contains("mode poll"), "{worker}");
-    // What a neighbour gets done: as much as the scheduler gives it beside one that always runs.
-    let neighbour = Neighbour::on(cpu);
+    // The busy process gets as much as the scheduler gives it beside one that always runs.
+    let busy = BusyProcess::on(cpu);
     let begun = server.worker("cpu_ns");
     until("both have had 100 ms", || {
-        neighbour.cpu_ns() > 100_000_000 && server.worker("cpu_ns") > begun + 100_000_000
+        busy.cpu_ns() > 100_000_000 && server.worker("cpu_ns") > begun + 100_000_000
     });
-    drop(neighbour);
+    drop(busy);
     set("adaptive");
     until("it is before others again", || priority(&server) == before);
     assert!(server.show("workers")[0]["guard"]["steps"].as_u64().unwrap() >= 2);
@@ -207,16 +207,16 @@ fn a_busy_worker_is_beside_others_by_default() {
     }
     let cpu = a_cpu();
     let rig = Rig::new();
-    // Spins through every gap there is, which is what costs a neighbour most.
+    // Spins through every gap, which costs a competing process most.
     let server = rig.serve(&["--cpu", &cpu.to_string(), "--spin-us", "1000000"]);
     if !BEFORE.contains(&priority(&server).as_str()) {
         return twinpath_test_skip::skip(&server.show("workers")[0]["priority_why"]);
     }
-    let neighbour = Neighbour::on(cpu);
+    let busy = BusyProcess::on(cpu);
     let socket = rig.client_udp(CLIENT, 0);
-    until("it is beside its neighbour, which gets on", || {
-        ask(&socket, SERVER, PORT, b"beside a busy neighbour");
-        BESIDE.contains(&priority(&server).as_str()) && neighbour.cpu_ns() > 100_000_000
+    until("it shares the CPU with the busy process, which makes progress", || {
+        ask(&socket, SERVER, PORT, b"beside a busy process");
+        BESIDE.contains(&priority(&server).as_str()) && busy.cpu_ns() > 100_000_000
     });
     let why = server.show("workers")[0]["priority_why"].as_str().unwrap().to_owned();
     assert!(why.contains("it would spin more than 10 %") || why.contains("as it spins at most"), "{why}");

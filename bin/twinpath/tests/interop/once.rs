@@ -110,8 +110,8 @@ impl Load {
     }
 }
 
-/// The ways a fast path can be set up: by the packet socket, by the direct ring, with several workers, over XDP.
-const WAYS: [&[&str]; 4] = [
+/// The setups of a fast path: by the packet socket, by the direct ring, with several workers, over XDP.
+const SETUPS: [&[&str]; 4] = [
     &["--path", "packet", "--mode", "interrupt"],
     &["--path", "packet", "--mode", "poll"],
     &["--path", "packet", "--mode", "interrupt", "--workers", "2"],
@@ -127,7 +127,7 @@ fn a_take_over_under_load_answers_each_datagram_once() {
     if !root_or_skip() {
         return;
     }
-    for (way, rate) in WAYS.into_iter().flat_map(|way| [(way, FAST), (way, SLOW)]) {
+    for (way, rate) in SETUPS.into_iter().flat_map(|way| [(way, FAST), (way, SLOW)]) {
         let rig = Rig::new();
         let mut former = rig.serve(way);
         let mut next = None;
@@ -147,7 +147,7 @@ fn an_instance_that_puts_its_programs_back_answers_each_datagram_once() {
     if !root_or_skip() {
         return;
     }
-    for way in WAYS {
+    for way in SETUPS {
         let rig = Rig::new();
         let former = rig.serve(&[way, &["--take-over-ms", "300"]].concat());
         let outcome = Load::on(&rig, FAST, |load| {
@@ -173,7 +173,7 @@ fn addresses_that_come_and_go_double_nothing() {
     if !root_or_skip() {
         return;
     }
-    for way in WAYS {
+    for way in SETUPS {
         let rig = Rig::new();
         let server = rig.serve(way);
         let outcome = Load::on(&rig, FAST, |load| {
@@ -195,7 +195,7 @@ fn an_instance_that_ends_under_load_answers_nothing_twice() {
     if !root_or_skip() {
         return;
     }
-    for way in WAYS {
+    for way in SETUPS {
         for by_command in [false, true] {
             let rig = Rig::new();
             let mut server = rig.serve(way);

@@ -9,7 +9,7 @@ use crate::tune::with_own_run_directory;
 
 const NOBODY: u32 = 65_534;
 
-/// Does something on a thread of its own that is another user: to the kernel, and to whoever asks it for the peer's.
+/// Runs something on a thread that is another user, also for a peer that asks the kernel for its credentials.
 pub(crate) fn as_nobody<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {

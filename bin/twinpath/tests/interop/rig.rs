@@ -28,7 +28,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// Options for each way to a fast path; the second word is how `show` begins to call it.
 pub(crate) const PACKET: &[&str] = &["--path", "packet"];
 pub(crate) const CLSACT: &[&str] = &["--path", "packet", "--attach", "clsact"];
-pub(crate) const WAYS: [&[&str]; 3] = [PACKET, CLSACT, &["--path", "xdp"]];
+pub(crate) const SETUPS: [&[&str]; 3] = [PACKET, CLSACT, &["--path", "xdp"]];
 
 pub(crate) struct Rig {
     pub(crate) client: Namespace,

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use crate::rig::{CLIENT, CLIENT_V6, PORT, Rig, SERVER, SERVER_V6, WAYS, ask, until};
+use crate::rig::{CLIENT, CLIENT_V6, PORT, Rig, SERVER, SERVER_V6, SETUPS, ask, until};
 use crate::root_or_skip;
 
 const PATHS: [&str; 3] = ["packet", "xdp", "kernel"];
@@ -42,7 +42,7 @@ fn fragments_and_local_clients_reach_the_same_service_once() {
     if !root_or_skip() {
         return;
     }
-    for way in WAYS {
+    for way in SETUPS {
         let path = way[1];
         let rig = Rig::new();
         let server = rig.serve(way);

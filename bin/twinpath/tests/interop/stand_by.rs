@@ -139,7 +139,7 @@ fn asks_first(rig: &Rig) {
 }
 
 #[test]
-fn what_waits_for_a_stopped_instance_is_answered_once_by_whoever_comes_first() {
+fn requests_to_a_stopped_instance_are_answered_once_by_either_instance() {
     if !root_or_skip() {
         return;
     }

@@ -6,19 +6,19 @@ use std::time::{Duration, Instant};
 use twinpath_wire::Mac;
 use twinpath_wire::udp_frame::{UdpFrameRepr, write_headers};
 
-use crate::rig::{CLIENT, PORT, Rig, SERVER, WAYS, ask, until};
+use crate::rig::{CLIENT, PORT, Rig, SERVER, SETUPS, ask, until};
 use crate::root_or_skip;
 
 /// How soon after a flood a new peer has the fast path at the latest: a question that found no room is asked again after a
 /// second, and a forged source gives way after another one.
-const NEWCOMER_PATIENCE: Duration = Duration::from_secs(5);
+const NEW_PEER_PATIENCE: Duration = Duration::from_secs(5);
 
 #[test]
 fn kill_9_under_load_gives_every_flow_back_and_a_restart_works_at_once() {
     if !root_or_skip() {
         return;
     }
-    for way in WAYS {
+    for way in SETUPS {
         let rig = Rig::new();
         let server = rig.serve(&[way, &["--mode", "poll"]].concat());
         std::thread::scope(|scope| {
@@ -53,7 +53,7 @@ fn an_interrupt_leaves_nothing_on_the_interface() {
     if !root_or_skip() {
         return;
     }
-    for way in WAYS {
+    for way in SETUPS {
         let rig = Rig::new();
         let server = rig.serve(way);
         let socket = server.socket.clone();
@@ -98,11 +98,11 @@ fn a_flood_of_forged_sources_does_not_starve_an_honest_peer() {
     let fast = (0..100).filter(|_| asks_fast(&honest)).count();
     assert!(fast >= 95, "it keeps the fast path: {fast} of 100");
     // One that was never seen before gets it, too.
-    let newcomer = rig.client_udp("10.128.255.1", 0);
+    let new_peer = rig.client_udp("10.128.255.1", 0);
     let since = Instant::now();
-    until("a new peer has the fast path", || asks_fast(&newcomer));
-    assert!(since.elapsed() < NEWCOMER_PATIENCE, "after {:?}", since.elapsed());
-    let fast = (0..20).filter(|_| asks_fast(&newcomer)).count();
+    until("a new peer has the fast path", || asks_fast(&new_peer));
+    assert!(since.elapsed() < NEW_PEER_PATIENCE, "after {:?}", since.elapsed());
+    let fast = (0..20).filter(|_| asks_fast(&new_peer)).count();
     assert!(fast >= 15, "and keeps it: {fast} of 20");
     assert_eq!(server.interrupt(), Some(0));
 }

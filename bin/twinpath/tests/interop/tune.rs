@@ -248,7 +248,7 @@ pub(crate) fn with_own_run_directory(test: impl FnOnce() + Send) {
 }
 
 #[test]
-fn whoever_serves_puts_back_first_what_died() {
+fn serve_and_bridge_first_restore_what_a_dead_tune_changed() {
     if !twinpath_test_skip::root_or_skip() {
         return;
     }

@@ -1,7 +1,7 @@
 //! `twinpath-lab NAME --guest`: the same lab inside a small virtual machine, started for it and gone with it.
 //!
 //! It is part of the lab, not of `xtask`: what the guest runs is this very program, as its first one, and the product
-//! beside it, so whoever has these two and qemu can repeat it. Nothing is installed and no network is given to the guest; what it measured comes out
+//! beside it, so that anybody with these two and qemu can repeat it. Nothing is installed and no network is given to the guest; what it measured comes out
 //! through one virtio port. It never measures anything of the host.
 
 mod initramfs;
@@ -69,7 +69,7 @@ pub(super) fn run(lab: &Lab, args: &Args, selection: &Selection, asked: &str) ->
         "--guest runs this binary in an x86-64 machine, and it is built for another"
     );
     let directory = session::run_dir()?;
-    let asked = Asked { lab, args, selection, kernel: asked };
+    let asked = LabRequest { lab, args, selection, kernel: asked };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -109,14 +109,14 @@ pub(super) fn run(lab: &Lab, args: &Args, selection: &Selection, asked: &str) ->
 
 /// What is wanted of a guest.
 #[derive(Clone, Copy)]
-struct Asked<'a> {
+struct LabRequest<'a> {
     lab: &'a Lab,
     args: &'a Args,
     selection: &'a Selection,
     kernel: &'a str,
 }
 
-impl Asked<'_> {
+impl LabRequest<'_> {
     /// Whether all that is wanted holds where instructions are counted, too.
     fn counted(&self) -> bool {
         let rows = self.lab.in_guest.rows;
@@ -136,10 +136,10 @@ impl Asked<'_> {
 }
 
 /// Boots by KVM where that works, else by emulation, and waits for all the guest has to say.
-async fn collect(asked: &Asked<'_>, directory: &Path, progress: &Progress) -> anyhow::Result<Ended> {
+async fn collect(asked: &LabRequest<'_>, directory: &Path, progress: &Progress) -> anyhow::Result<Ended> {
     let qemu = Qemu::installed().await?;
     let kernel = kernel(asked.kernel, directory, progress).await?;
-    let contents = Contents::gather(&kernel, asked).await?;
+    let contents = Contents::collect(&kernel, asked).await?;
     let qemu = qemu.at_least(asked.args.nic.map_or(0, Nic::oldest_qemu), directory).await?;
     let mut without_kvm = machine::kvm_obstacle();
     if without_kvm.is_none() {
@@ -186,7 +186,7 @@ struct Contents {
 }
 
 impl Contents {
-    async fn gather(kernel: &Kernel, asked: &Asked<'_>) -> anyhow::Result<Self> {
+    async fn collect(kernel: &Kernel, asked: &LabRequest<'_>) -> anyhow::Result<Self> {
         let lab = asked.lab.in_guest;
         let programs = Programs::found()?;
         let same = |path: PathBuf| (path.clone(), path);
@@ -240,7 +240,7 @@ impl Contents {
 
 /// One boot, to the end of the lab inside or to the reason why it did not come that far.
 async fn attempt(
-    asked: &Asked<'_>,
+    asked: &LabRequest<'_>,
     kernel: &Kernel,
     contents: &Contents,
     directory: &Path,
@@ -277,7 +277,7 @@ fn longest(args: &Args, accelerator: &Accelerator) -> Duration {
 }
 
 /// The command line of the lab inside. What means nothing need not be measured twice.
-fn lab_args(asked: &Asked<'_>, accelerator: &Accelerator) -> Vec<String> {
+fn lab_args(asked: &LabRequest<'_>, accelerator: &Accelerator) -> Vec<String> {
     let Args {
         name,
         json: _,

@@ -152,11 +152,11 @@ fn emulated(counted: bool) -> Accelerator {
     Accelerator::Emulated { because: "no".to_owned(), counted }
 }
 
-fn asked(line: &str, with: impl FnOnce(&Asked<'_>)) {
+fn asked(line: &str, with: impl FnOnce(&LabRequest<'_>)) {
     let args = args(line);
     let lab = crate::lab::LABS.iter().find(|lab| lab.name == args.name).unwrap();
     let selection = Selection::new(lab.rows, lab.ratios, lab.together, &args.only).unwrap();
-    with(&Asked { lab, args: &args, selection: &selection, kernel: KERNEL });
+    with(&LabRequest { lab, args: &args, selection: &selection, kernel: KERNEL });
 }
 
 #[test]

@@ -18,7 +18,7 @@ const FRAGMENTS_SEED: u64 = 45;
 
 /// Steps for the progress bar.
 pub(super) fn steps(session: &Session) -> usize {
-    let of_fail_open = fail_open::WAYS.iter().map(|way| way.row);
+    let of_fail_open = fail_open::PATHS.iter().map(|way| way.row);
     let parts = [tables::KILL9, tables::FRAGMENTS].into_iter().chain(of_fail_open);
     fallback::steps(session) + parts.filter(|row| session.selection.rows.contains(row)).count()
 }
@@ -35,7 +35,7 @@ pub(super) async fn measure(session: &Session, record: &mut Record) {
     if begin(session, tables::KILL9) {
         note(session, record, tables::KILL9, kill9::measure(session, "auto", kills).await);
     }
-    for way in &fail_open::WAYS {
+    for way in &fail_open::PATHS {
         if begin(session, way.row) {
             note(session, record, way.row, fail_open::measure(session, way, kills).await);
         }
@@ -104,7 +104,7 @@ mod tests {
             assert_eq!((killed.values["resets"], killed.values["kills"]), (0.0, 2.0), "{killed:?}");
             let pieces = fragments::measure(&session, "auto", 20, 7).await.unwrap();
             assert_eq!(pieces.values["share"], 1.0, "{pieces:?}");
-            for way in &fail_open::WAYS {
+            for way in &fail_open::PATHS {
                 let stuck = fail_open::measure(&session, way, 2).await.unwrap();
                 assert_eq!((stuck.values["stops"], stuck.values["twice"]), (2.0, 0.0), "{stuck:?}");
                 // Not before the time has passed after which a worker is stuck.

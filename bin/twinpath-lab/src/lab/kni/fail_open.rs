@@ -31,7 +31,7 @@ pub(super) struct Way {
 }
 
 /// The packet socket, which a sleeping worker needs; the direct ring, for a worker that never sleeps; AF_XDP.
-pub(super) const WAYS: [Way; 3] = [
+pub(super) const PATHS: [Way; 3] = [
     Way { row: tables::FAIL_OPEN_PACKET, path: "packet", mode: "interrupt" },
     Way { row: tables::FAIL_OPEN_DIRECT, path: "packet", mode: "poll" },
     Way { row: tables::FAIL_OPEN_XDP, path: "xdp", mode: "interrupt" },

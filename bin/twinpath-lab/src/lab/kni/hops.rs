@@ -20,7 +20,7 @@ pub(super) struct Gaps {
 /// How long each frame of one direction took from one place to the other.
 ///
 /// Frames are matched by what they carry. Data: by the first byte's place in the stream, so a frame that is cut into
-/// segments on the way counts once per segment, and one that is glued to an earlier one counts from when the earlier one
+/// segments on the way counts once per segment, and one that is coalesced with an earlier one counts from when the earlier one
 /// passed: never less than what it really took. A frame without data: by its sequence and acknowledgement numbers, the
 /// first with the first. Repetitions of data count once.
 pub(super) fn transit(from: &[Passed], to: &[Passed], from_server: bool) -> Times {
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_glued_and_repeated_data_and_empty_frames_are_matched() {
+    fn segmented_coalesced_and_repeated_data_and_empty_frames_are_matched() {
         let near_the_end = u32::MAX - 99;
         let from = [
             frame(0, true, near_the_end, 7, 3000),
@@ -114,7 +114,7 @@ mod tests {
             frame(1000, true, near_the_end, 7, 1448),
             frame(1001, true, near_the_end.wrapping_add(1448), 7, 1448),
             frame(1002, true, near_the_end.wrapping_add(2896), 7, 104),
-            // Glued together, and repeated.
+            // Coalesced, and repeated.
             frame(1100, true, near_the_end.wrapping_add(3000), 7, 20),
             frame(9000, true, near_the_end, 7, 1448),
             frame(1170, true, near_the_end.wrapping_add(3020), 7, 0),

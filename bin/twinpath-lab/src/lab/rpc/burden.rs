@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use rustix::process::{Resource, getrlimit};
 
-use super::cases::{Asked, Client};
+use super::cases::{Client, ClientSpec};
 use super::measure::{Stage, Target};
 use super::peers;
 use crate::lab::instance::Instance;
@@ -30,10 +30,16 @@ const SETTLED_LOOKS: u32 = 10;
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(50);
 
-const BUSY: Asked =
-    Asked { client: Client::Tcp, mode: "poll", inflight: 128, batch: false, getattr: false, at_half: false };
+const BUSY: ClientSpec = ClientSpec {
+    client: Client::Tcp,
+    mode: "poll",
+    inflight: 128,
+    batch: false,
+    getattr: false,
+    at_half: false,
+};
 /// The others of one that never reads.
-const OTHERS: Asked = Asked { inflight: 16, ..BUSY };
+const OTHERS: ClientSpec = ClientSpec { inflight: 16, ..BUSY };
 
 /// Alone and beside; `alone_first` says in which order.
 pub(super) async fn idle(stage: &Stage<'_>, alone_first: bool) -> anyhow::Result<[Sample; 2]> {

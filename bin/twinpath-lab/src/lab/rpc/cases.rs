@@ -34,7 +34,7 @@ pub(super) enum Client {
 
 /// How it asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Asked {
+pub(super) struct ClientSpec {
     pub(super) client: Client,
     /// How it waits.
     pub(super) mode: &'static str,
@@ -52,10 +52,10 @@ pub(super) struct Asked {
 pub(super) struct Case {
     pub(super) row: RowSpec,
     pub(super) server: Server,
-    pub(super) asked: Asked,
+    pub(super) asked: ClientSpec,
 }
 
-const ONE: Asked = Asked {
+const ONE: ClientSpec = ClientSpec {
     client: Client::Tcp,
     mode: "interrupt",
     inflight: 1,
@@ -63,14 +63,14 @@ const ONE: Asked = Asked {
     getattr: false,
     at_half: false,
 };
-const ONE_SPINNING: Asked = Asked { mode: "poll", ..ONE };
+const ONE_SPINNING: ClientSpec = ClientSpec { mode: "poll", ..ONE };
 /// The client spins, so that a sleeping one's wake-ups are not what is measured.
-const MANY: Asked = Asked { inflight: 128, ..ONE_SPINNING };
-const BATCH: Asked = Asked { batch: true, ..MANY };
-const HALF: Asked = Asked { at_half: true, ..MANY };
-const UDP_ONE: Asked = Asked { client: Client::Udp, ..ONE_SPINNING };
-const FAST_ONE: Asked = Asked { client: Client::Fast, ..ONE_SPINNING };
-const FAST_MANY: Asked = Asked { client: Client::Fast, ..MANY };
+const MANY: ClientSpec = ClientSpec { inflight: 128, ..ONE_SPINNING };
+const BATCH: ClientSpec = ClientSpec { batch: true, ..MANY };
+const HALF: ClientSpec = ClientSpec { at_half: true, ..MANY };
+const UDP_ONE: ClientSpec = ClientSpec { client: Client::Udp, ..ONE_SPINNING };
+const FAST_ONE: ClientSpec = ClientSpec { client: Client::Fast, ..ONE_SPINNING };
+const FAST_MANY: ClientSpec = ClientSpec { client: Client::Fast, ..MANY };
 
 /// The bare servers under load: the best of them is what `null-tcp-128-vs-plain` compares with.
 pub(super) const PLAIN_MANY: &[&str] = &["null-tcp-128-plain", "null-tcp-128-spin"];
@@ -95,7 +95,7 @@ pub(super) const fn row(id: &'static str, group: Group, main: &'static str, labe
     RowSpec { id, label, group, path: None, mode: None, main, base: &[] }
 }
 
-pub(super) const fn case(row: RowSpec, server: Server, asked: Asked) -> Case {
+pub(super) const fn case(row: RowSpec, server: Server, asked: ClientSpec) -> Case {
     let (path, mode) = match server {
         Server::Ganesha => ("kernel", "interrupt"),
         Server::Tcp(mode) | Server::Udp(_, mode) => ("kernel", mode),
@@ -113,11 +113,11 @@ impl Case {
     }
 }
 
-const fn one(id: &'static str, label: &'static str, server: Server, asked: Asked) -> Case {
+const fn one(id: &'static str, label: &'static str, server: Server, asked: ClientSpec) -> Case {
     case(row(id, Group::NullOne, P50, label), server, asked)
 }
 
-const fn many(id: &'static str, label: &'static str, server: Server, asked: Asked) -> Case {
+const fn many(id: &'static str, label: &'static str, server: Server, asked: ClientSpec) -> Case {
     case(row(id, Group::NullMany, RATE, label), server, asked)
 }
 
@@ -125,8 +125,8 @@ const fn udp(id: &'static str, label: &'static str, method: &'static str, mode: 
     case(row(id, Group::NullUdp, RATE, label), Server::Udp(method, mode), FAST_MANY)
 }
 
-const fn getattr(id: &'static str, label: &'static str, server: Server, asked: Asked) -> Case {
-    case(row(id, Group::Getattr, RATE, label), server, Asked { getattr: true, ..asked })
+const fn getattr(id: &'static str, label: &'static str, server: Server, asked: ClientSpec) -> Case {
+    case(row(id, Group::Getattr, RATE, label), server, ClientSpec { getattr: true, ..asked })
 }
 
 use Server::{Ganesha, Requestless, Tcp, Twinpath, Udp};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use twinpath_measure::report::BenchReport;
 
-use super::cases::{Asked, Case, Client, PLAIN_MANY, RATE, Server as Peer};
+use super::cases::{Case, Client, ClientSpec, PLAIN_MANY, RATE, Server as Peer};
 use super::peers;
 use crate::lab::instance::{Facts, Instance};
 use crate::lab::model::Sample;
@@ -100,7 +100,7 @@ impl<'a> Stage<'a> {
     async fn ask_twinpath(
         &self,
         instance: &Instance,
-        asked: &Asked,
+        asked: &ClientSpec,
         rate: Option<f64>,
     ) -> anyhow::Result<Sample> {
         if asked.client != Client::Fast {
@@ -118,7 +118,7 @@ impl<'a> Stage<'a> {
         Ok(sample)
     }
 
-    async fn plain(&self, args: &[String], asked: &Asked, rate: Option<f64>) -> anyhow::Result<Sample> {
+    async fn plain(&self, args: &[String], asked: &ClientSpec, rate: Option<f64>) -> anyhow::Result<Sample> {
         let server = self.session.launcher.server(Side::Server, args).await?;
         let result = self
             .ask(&Target { address: peers::plain(), pid: server.pid, file: String::new() }, asked, rate)
@@ -157,7 +157,7 @@ impl<'a> Stage<'a> {
     pub(super) async fn ask(
         &self,
         target: &Target,
-        asked: &Asked,
+        asked: &ClientSpec,
         rate: Option<f64>,
     ) -> anyhow::Result<Sample> {
         let args = peers::bench(target.address, asked, rate, &target.file, self.time);

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use super::cases::{Asked, Client};
+use super::cases::{Client, ClientSpec};
 use crate::lab::peers::server;
 use crate::lab::topology::{CLIENT, SERVER};
 use crate::plain::nfs::NFS_PORT;
@@ -62,7 +62,7 @@ pub(super) fn serve(mode: &str, cpu: usize, socket: &Path, more: &str) -> Vec<St
 /// A client. `rate`: calls per second; `file`: the option that says whose attributes are asked for.
 pub(super) fn bench(
     target: SocketAddr,
-    asked: &Asked,
+    asked: &ClientSpec,
     rate: Option<f64>,
     file: &str,
     time: Duration,

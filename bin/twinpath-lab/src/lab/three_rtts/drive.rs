@@ -43,7 +43,7 @@ const LOSS_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// What shares the generator's thread.
 pub(super) enum Role {
-    /// Nothing: whoever sends the frames back has a process of its own.
+    /// Nothing: another process sends the frames back.
     Generator,
     /// The service.
     Direct,

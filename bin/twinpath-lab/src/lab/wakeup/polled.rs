@@ -27,7 +27,7 @@ pub(super) struct Polled {
 impl Polled {
     pub(super) fn new(topology: &Topology) -> anyhow::Result<Self> {
         let this = Self { client: topology.client.duplicate()?, server: topology.server.duplicate()? };
-        // A veth puts a datagram into its peer's queue, which can be polled, only if the peer glues and it does not segment
+        // A veth puts a datagram into its peer's queue, which can be polled, only if the peer coalesces (GRO) and it does not segment
         // itself (drivers/net/veth.c, veth_skb_is_eligible_for_gro); else it hands it over on the spot.
         this.switch(true)
             .with_context(|| format!("cannot give {} queues that can be polled", SERVER.interface))?;

@@ -1,5 +1,5 @@
 //! The policy by itself: its cost on simulated machines and traffic from fresh seeds, against the best fixed setting found
-//! with hindsight and against a clairvoyant. No packet, and no clock: it takes as long as it takes to compute.
+//! with hindsight and against an oracle. No packet, and no clock: it takes as long as it takes to compute.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use twinpath_idle::replay::traces::Trace;
 use crate::lab::model::Sample;
 use crate::lab::stats;
 
-/// The row against fixed settings, and that against the clairvoyant.
+/// The row against fixed settings, and that against the oracle.
 pub(super) const ROWS: [&str; 2] = ["policy-fixed", "policy-oracle"];
 /// What cannot be beaten at all, in figures that JSON has.
 const BEYOND: f64 = 1e6;

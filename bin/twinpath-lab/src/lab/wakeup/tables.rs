@@ -45,7 +45,7 @@ const OTHERS: [RowSpec; 8] = [
     },
     row("tick", Group::Tick, "excess_low", "wake-ups near a multiple of 1/HZ, beyond chance, worst row"),
     row("policy-fixed", Group::Policy, "worst", "cost against the best fixed setting, worst trace"),
-    row("policy-oracle", Group::Policy, "worst", "cost against a clairvoyant, worst regular trace"),
+    row("policy-oracle", Group::Policy, "worst", "cost against an oracle, worst regular trace"),
 ];
 
 /// Rows in the order of the table.
@@ -289,7 +289,7 @@ pub(super) const RATIOS: &[RatioSpec] = &[
         Formula::Value(("policy-oracle", "worst")),
         Better::Lower,
         1.3,
-        "replay: cost against a clairvoyant, worst over regular traces and weights",
+        "replay: cost against an oracle, worst over regular traces and weights",
     )
     .of_pairs(1),
     ratio(

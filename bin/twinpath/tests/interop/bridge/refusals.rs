@@ -77,7 +77,7 @@ fn an_interface_left_behind_is_nobodys_to_take() {
     assert!(!rig.link_server(KERNEL).is_null(), "and it stays");
 }
 
-/// Its frames are the exception port's, whoever carries them and wherever that one's command socket is.
+/// The exception port holds its frames, whichever process carries them and wherever its command socket is.
 #[test]
 fn a_device_that_is_carried_cannot_be_served_nor_measured_on() {
     if !root_or_skip() {
