@@ -3,8 +3,6 @@
 //!
 //! `twinpath-test-instructions CASE CALLS`; without arguments it lists the cases.
 
-mod turn;
-
 use std::hint::black_box;
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -16,7 +14,7 @@ use twinpath_rpc::nfs3::{Nfs3, ROOT, Tree};
 use twinpath_rpc::nfs3_types::nfs3;
 use twinpath_rpc::record::RecordLimits;
 use twinpath_rpc::{DuplicateLimits, Program, RpcService, Server};
-use twinpath_service::{Answer, Datagram, Duration, Echo, Instant, Output, Service};
+use twinpath_service::{Answer, Datagram, Duration, Instant, Output, Service};
 use twinpath_stack::reply_limit::ReplyLimit;
 
 /// Room in a connection's output: more than any reply, bytes.
@@ -30,10 +28,6 @@ enum By {
     Record(usize),
     /// In one read with so many records.
     Records(u64),
-    /// By datagram to the last one of so many services of a worker; all that a turn does is counted.
-    Turn(usize),
-    /// An echo instead, by datagram to a worker that serves nothing else.
-    EchoTurn,
     /// Not at all: measures what the rate limit adds to a reply over UDP.
     ReplyLimit,
 }
@@ -41,7 +35,7 @@ enum By {
 /// Name of the case, the procedure, whether the call has an AUTH_SYS credential, and how it arrives.
 type Case = (&'static str, u32, bool, By);
 
-const CASES: [Case; 11] = [
+const CASES: [Case; 8] = [
     ("null-record", 0, false, By::Record(1)),
     ("null-record-sys", 0, true, By::Record(1)),
     ("null-record-3-fragments", 0, false, By::Record(3)),
@@ -49,9 +43,6 @@ const CASES: [Case; 11] = [
     ("null-datagram", 0, false, By::Datagram),
     ("getattr-record-sys", 1, true, By::Record(1)),
     ("getattr-datagram-sys", 1, true, By::Datagram),
-    ("turn-echo-datagram", 0, false, By::EchoTurn),
-    ("turn-null-datagram", 0, false, By::Turn(1)),
-    ("turn-null-datagram-of-two", 0, false, By::Turn(2)),
     ("reply-limit", 0, false, By::ReplyLimit),
 ];
 
@@ -86,12 +77,6 @@ fn main() -> ExitCode {
         By::Datagram => serve_datagrams(&call, calls),
         By::Record(fragments) => serve_records(&call, fragments, 1, calls),
         By::Records(each) => serve_records(&call, 1, each, calls / each),
-        By::Turn(services) => {
-            let mut buffer = [0; 2048];
-            let len = call.write_to(&mut buffer).expect("a call is short");
-            turn::serve(&service(), services, &buffer[..len], peer(), calls);
-        }
-        By::EchoTurn => turn::serve(&Echo, 1, &[7; 32], peer(), calls),
         By::ReplyLimit => limit_replies(calls),
     }
     ExitCode::SUCCESS
