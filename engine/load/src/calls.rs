@@ -5,8 +5,7 @@ use twinpath_rpc::client::{Auth, Call, Reply, ReplyError, handle_arguments};
 use twinpath_rpc::nfs3_types::nfs3;
 use twinpath_rpc::record::{MARK_LEN, mark};
 
-use crate::codec::{Answer, Codec, Cut};
-use crate::load::RequestId;
+use crate::codec::{Answer, Codec, Cut, RequestId};
 
 /// Most fragments of a record, in either direction.
 pub const FRAGMENTS_MAX: usize = 16;

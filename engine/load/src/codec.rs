@@ -1,6 +1,7 @@
 //! The protocol of a load: how requests are written and replies checked.
 
-use crate::load::RequestId;
+/// The number of a request: its sequence number above [`SLOT_BITS`] bits of window slot.
+pub type RequestId = u64;
 
 /// Requests and replies of one service, over one transport. All requests have the same length.
 ///

@@ -107,8 +107,10 @@ impl LoadConfig {
         {
             return Err(LoadError::Rate(rate));
         }
-        if let Some(rate) = self.rate_per_s {
-            self.arrivals.validate(rate)?;
+        if let Some(rate_per_s) = self.rate_per_s
+            && !self.arrivals.is_possible(rate_per_s)
+        {
+            return Err(LoadError::Arrivals { arrivals: self.arrivals, rate_per_s });
         }
         if matches!(self.limit, Limit::Count(0) | Limit::Duration(Duration::ZERO)) {
             return Err(LoadError::Empty);

@@ -2,14 +2,11 @@
 
 use twinpath_time::{Duration, Instant};
 
-use crate::arrivals::Schedule;
-use crate::codec::{Answer, Codec};
+use crate::codec::{Answer, Codec, RequestId};
 use crate::config::{Limit, LoadConfig, LoadError, SILENT_TIMEOUTS};
 use crate::pattern::Echo;
+use crate::schedule::Schedule;
 use crate::summary::Summary;
-
-/// The number of a request: its sequence number above [`SLOT_BITS`] bits of window slot.
-pub type RequestId = u64;
 
 /// Enough for `INFLIGHT_MAX` slots; leaves 54 bits of sequence, 500 years at a million a second.
 const SLOT_BITS: u32 = 10;

@@ -1,9 +1,8 @@
 //! The requests of an echo load: the request number, then words derived from it and a seed, so that any wrong byte is
 //! detected.
 
-use crate::codec::{Answer, Codec, Cut};
+use crate::codec::{Answer, Codec, Cut, RequestId};
 use crate::config::{LoadError, PAYLOAD_MAX, PAYLOAD_MIN};
-use crate::load::RequestId;
 
 /// Added from word to word. It is odd, so that the words of one payload differ, and cheap enough to be vectorised.
 const STEP: u64 = 0x9E37_79B9_7F4A_7C15;

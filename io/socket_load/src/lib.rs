@@ -6,6 +6,7 @@
 
 mod burst;
 mod client;
+mod counts;
 mod error;
 mod segments;
 pub mod socket;
@@ -16,12 +17,13 @@ mod udp_client;
 mod udp_echo;
 
 pub use client::{ClientConfig, ClientOutcome, Transfers};
+pub use counts::EchoCounts;
 pub use error::SocketError;
 pub use stop::{Progress, Stop};
 pub use tcp_bulk::{BulkCounts, TcpSink, tcp_bulk};
 pub use tcp_client::{TcpClient, tcp_client};
 pub use udp_client::{UdpClient, udp_client};
-pub use udp_echo::{DATAGRAM_BYTES, Echo, EchoCounts, EchoMethod, Peers, Reply, UdpEcho, UdpServer};
+pub use udp_echo::{DATAGRAM_BYTES, Echo, EchoMethod, Peers, Reply, UdpEcho, UdpServer};
 
 use twinpath_time::{Duration, Instant};
 

@@ -6,7 +6,7 @@ use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 
 use crate::burst::Burst;
-use crate::udp_echo::EchoCounts;
+use crate::counts::EchoCounts;
 
 /// `UDP_MAX_SEGMENTS` (include/linux/udp.h) was 64 before Linux 6.9.
 const SEGMENTS_MAX: usize = 64;

@@ -11,6 +11,7 @@ use twinpath_sys::clock;
 use twinpath_time::Instant;
 
 use crate::burst::{Burst, receive_coalesced};
+use crate::counts::EchoCounts;
 use crate::segments::send_segments;
 use crate::socket::{bind_udp, is_icmp, is_transient};
 use crate::stop::Stop;
@@ -38,17 +39,6 @@ pub enum EchoMethod {
     Batch(usize),
     /// `recvmmsg` with `UDP_GRO`; consecutive replies of equal size are sent as one message (`UDP_SEGMENT`).
     Segments(usize),
-}
-
-/// The counts of a server.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EchoCounts {
-    /// Requests received.
-    pub received: u64,
-    /// Replies that the kernel took.
-    pub sent: u64,
-    /// Replies that the kernel refused.
-    pub refused: u64,
 }
 
 /// The reply of a server.

@@ -29,8 +29,8 @@ use twinpath_sys::alive::is_alive;
 pub(crate) use self::listed::Listed;
 use self::listed::{CLSACT, Tag, disciplines, filters};
 use crate::SteerError;
+use crate::names::interface_name;
 use crate::netlink::{Netlink, is};
-use crate::steering::interface_name;
 
 /// Runs before all others.
 const PRIORITY: u16 = 1;

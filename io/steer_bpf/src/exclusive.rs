@@ -10,11 +10,13 @@ use twinpath_sys::alive::is_alive;
 use twinpath_time::Duration;
 
 use crate::SteerError;
+use crate::XdpHolder;
 use crate::clsact::{self, Listed};
-use crate::holder::{XdpHolder, processes_holding, tap_of, xdp_holder};
+use crate::holder::{processes_holding, tap_of, xdp_holder};
 use crate::layout::{Crossed, Crossing};
 use crate::maps::{typed, wrote};
-use crate::steering::{FILTERS_MAX, OURS, interface_name, loaded, program, withdrawn_after_ns};
+use crate::names::{OURS, interface_name};
+use crate::steering::{FILTERS_MAX, loaded, program, withdrawn_after_ns};
 use crate::tc::{TcAttach, TcLink};
 
 static BRIDGE: &[u8] = include_bytes_aligned!("../object/bridge.o");

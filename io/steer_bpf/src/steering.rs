@@ -9,13 +9,13 @@ use aya::programs::{
 };
 use aya::util::KernelVersion;
 use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
 use twinpath_rings::pending::kept_for;
 use twinpath_steer::Table;
 use twinpath_time::Duration;
 
 use crate::clsact::Position;
 use crate::maps::{Maps, typed, wrote};
+use crate::names::{OURS, interface_name};
 use crate::tc::{TcLink, attach};
 use crate::{SteerError, TcAttach, XdpHolder, xdp_holder};
 
@@ -27,9 +27,6 @@ pub(crate) const INGRESS: &str = "twinpath_ingress";
 /// A second copy of the program.
 const INGRESS_AGAIN: &str = "twinpath_ingress_again";
 pub(crate) const REDIRECT: &str = "twinpath_xdp";
-
-/// The names of all our programs begin with this.
-pub(crate) const OURS: &str = "twinpath_";
 
 /// Queues that can have a socket: the size of the map in bpf/xdp.c.
 pub const QUEUES_MAX: u32 = 1024;
@@ -420,11 +417,4 @@ pub(crate) fn refused(ifindex: u32, mode: XdpMode, error: ProgramError) -> Steer
         None if held => SteerError::XdpHeld(Box::new(XdpHolder::UNKNOWN)),
         None => SteerError::Xdp { ifindex, mode: mode.name(), error: Box::new(error) },
     }
-}
-
-pub(crate) fn interface_name(ifindex: u32) -> Result<String, SteerError> {
-    let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
-    socket
-        .and_then(|socket| netdevice::index_to_name(socket, ifindex))
-        .map_err(|error| SteerError::NoInterface { ifindex, error: error.into() })
 }

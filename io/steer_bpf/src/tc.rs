@@ -9,7 +9,7 @@ use aya::programs::{LinkOrder, ProgramError, ProgramInfo, SchedClassifier, TcAtt
 
 use crate::SteerError;
 use crate::clsact::Filter;
-use crate::steering::{OURS, interface_name};
+use crate::names::{OURS, interface_name};
 
 /// How programs are attached at tc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

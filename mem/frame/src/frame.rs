@@ -10,6 +10,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use twinpath_time::Instant;
 
+/// Bytes per chunk. AF_XDP's aligned mode takes 2048 or a page (Documentation/networking/af_xdp.rst, "UMEM"); 2048
+/// holds an Ethernet frame of MTU 1500 with all headroom. Frames that do not fit are not claimed and stay with the
+/// kernel.
+pub const CHUNK_SIZE: u32 = 2048;
+
 /// Bytes left free in front of the data of a new frame, so that headers can be put in front of a payload without
 /// moving it. AF_XDP leaves as many in front of what it receives (`XDP_PACKET_HEADROOM`, linux/bpf.h).
 pub const HEADROOM: u32 = 256;
@@ -102,7 +107,7 @@ pub(crate) struct Header {
 }
 
 const _: () = assert!(size_of::<Header>() == 64, "one cache line");
-const _: () = assert!(crate::pool::CHUNK_SIZE <= u16::MAX as u32, "an offset within a chunk fits its field");
+const _: () = assert!(CHUNK_SIZE <= u16::MAX as u32, "an offset within a chunk fits its field");
 
 impl Header {
     pub(crate) fn new(chunk: NonNull<u8>, chunk_len: u32, index: u32, pool: u32) -> Self {

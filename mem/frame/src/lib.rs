@@ -13,6 +13,6 @@ mod mapping;
 mod pool;
 
 pub use burst::{BURST_MAX, Burst};
-pub use frame::{Checksum, Frame, Gso, GsoKind, HEADROOM, Meta, OutOfChunk, leaked};
+pub use frame::{CHUNK_SIZE, Checksum, Frame, Gso, GsoKind, HEADROOM, Meta, OutOfChunk, leaked};
 pub use mapping::Mapping;
-pub use pool::{CHUNK_SIZE, Pool, PoolError, Region, UMEM_CHUNK_DATA_MAX};
+pub use pool::{Pool, PoolError, Region, UMEM_CHUNK_DATA_MAX};

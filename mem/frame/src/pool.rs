@@ -11,13 +11,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::io::Errno;
 
-use crate::frame::{Frame, HEADROOM, Header};
+use crate::frame::{CHUNK_SIZE, Frame, HEADROOM, Header};
 use crate::mapping::Mapping;
-
-/// Bytes per chunk. AF_XDP's aligned mode takes 2048 or a page (Documentation/networking/af_xdp.rst, "UMEM"); 2048
-/// holds an Ethernet frame of MTU 1500 with all headroom. Frames that do not fit are not claimed and stay with the
-/// kernel.
-pub const CHUNK_SIZE: u32 = 2048;
 
 /// Largest frame that the kernel can put into an AF_XDP chunk: the chunk without [`HEADROOM`].
 pub const UMEM_CHUNK_DATA_MAX: u32 = CHUNK_SIZE - HEADROOM;

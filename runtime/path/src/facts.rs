@@ -12,23 +12,7 @@ use twinpath_time::Duration;
 
 use crate::privileges::Capabilities;
 use crate::xdp_features;
-
-/// XDP features of a device, as its driver reports them (`netdev` family, `enum netdev_xdp_act`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct XdpFeatures {
-    /// `XDP_PASS`, `XDP_DROP`, `XDP_TX` in the driver.
-    pub basic: bool,
-    /// `XDP_REDIRECT` in the driver.
-    pub redirect: bool,
-    /// Takes frames redirected to it.
-    pub transmit: bool,
-    /// AF_XDP zero-copy.
-    pub zero_copy: bool,
-    /// Frames in several buffers on receive.
-    pub multi_buffer: bool,
-    /// Most buffers of one frame in zero-copy mode.
-    pub zero_copy_segments: u32,
-}
+pub use crate::xdp_features::XdpFeatures;
 
 /// Whether this kernel has something.
 #[derive(Clone, Debug, PartialEq, Eq)]

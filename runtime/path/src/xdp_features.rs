@@ -8,8 +8,6 @@ use netlink_packet_core::{
 };
 use netlink_packet_generic::{GenlFamily, GenlHeader, GenlMessage};
 
-use crate::facts::XdpFeatures;
-
 // linux/netdev.h
 const NETDEV_CMD_DEV_GET: u8 = 1;
 const NETDEV_A_DEV_IFINDEX: u16 = 1;
@@ -20,6 +18,23 @@ const NETDEV_XDP_ACT_REDIRECT: u64 = 2;
 const NETDEV_XDP_ACT_NDO_XMIT: u64 = 4;
 const NETDEV_XDP_ACT_XSK_ZEROCOPY: u64 = 8;
 const NETDEV_XDP_ACT_RX_SG: u64 = 32;
+
+/// XDP features of a device, as its driver reports them (`netdev` family, `enum netdev_xdp_act`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct XdpFeatures {
+    /// `XDP_PASS`, `XDP_DROP`, `XDP_TX` in the driver.
+    pub basic: bool,
+    /// `XDP_REDIRECT` in the driver.
+    pub redirect: bool,
+    /// Takes frames redirected to it.
+    pub transmit: bool,
+    /// AF_XDP zero-copy.
+    pub zero_copy: bool,
+    /// Frames in several buffers on receive.
+    pub multi_buffer: bool,
+    /// Most buffers of one frame in zero-copy mode.
+    pub zero_copy_segments: u32,
+}
 
 /// One NETDEV_CMD_DEV_GET, question or answer.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use twinpath_worker::idle::Mode;
 
 use super::form::cpu_list;
 use super::knowledge;
-use super::napi::Parameter;
+use super::parameter::Parameter;
 use super::setting::{Id, Owner, Place, Setting};
 use super::topology::{Cpu, Interface, Topology};
 

@@ -10,7 +10,7 @@ use netlink_packet_core::{
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_GENERIC};
 use rustix::io::Errno;
 
-use super::napi::Parameter;
+use super::parameter::Parameter;
 use super::system::Trouble;
 
 /// `nlmsghdr` and `genlmsghdr`, bytes.

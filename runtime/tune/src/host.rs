@@ -10,7 +10,8 @@ use rustix::io::Errno;
 use twinpath_sys::mounts;
 
 use super::genl::Genl;
-use super::napi::{self, Parameter};
+use super::napi;
+use super::parameter::Parameter;
 use super::system::{At, System, Trouble};
 
 /// Times to open a file while others rename or mount something.

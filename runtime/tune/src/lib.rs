@@ -13,6 +13,7 @@ mod host;
 pub mod journal;
 mod knowledge;
 mod napi;
+mod parameter;
 pub mod restore;
 pub mod setting;
 pub mod survey;
@@ -21,7 +22,8 @@ pub mod topology;
 
 pub use advise::Wish;
 pub use host::{Host, HostError};
-pub use napi::{Parameter, set_all as set_napis};
+pub use napi::set_all as set_napis;
+pub use parameter::Parameter;
 pub use setting::Id;
 pub use survey::{Line, State};
 pub use system::{At, System, Trouble};

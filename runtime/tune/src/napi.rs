@@ -3,46 +3,9 @@
 //! As text: the one value that all have, or `2, by instance 0,2` (the device's, then each instance's in the order of their
 //! ids). Writing the device's first sets all instances.
 
-use serde::{Deserialize, Serialize};
-
 use super::genl::Genl;
+use super::parameter::Parameter;
 use super::system::Trouble;
-
-/// A parameter of NAPI (Documentation/networking/napi.rst).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Parameter {
-    /// Empty polls before interrupts are on again.
-    DeferHardIrqs,
-    /// Pause before the next such poll, ns.
-    GroFlushTimeout,
-    /// How long interrupts stay off while a program polls, ns. The device has none of it.
-    IrqSuspendTimeout,
-    /// Whether a kernel thread polls.
-    Threaded,
-}
-
-impl Parameter {
-    /// The device's file in its directory of /sys.
-    pub(crate) const fn file(self) -> Option<&'static str> {
-        match self {
-            Self::DeferHardIrqs => Some("napi_defer_hard_irqs"),
-            Self::GroFlushTimeout => Some("gro_flush_timeout"),
-            Self::IrqSuspendTimeout => None,
-            Self::Threaded => Some("threaded"),
-        }
-    }
-
-    /// The instance's attribute (linux/netdev.h, `NETDEV_A_NAPI_...`).
-    pub(crate) const fn attribute(self) -> u16 {
-        match self {
-            Self::DeferHardIrqs => 5,
-            Self::GroFlushTimeout => 6,
-            Self::IrqSuspendTimeout => 7,
-            Self::Threaded => 8,
-        }
-    }
-}
 
 /// Sets a parameter of every instance of an interface in the calling thread's namespace, and nothing of the device's; returns
 /// how many there are.

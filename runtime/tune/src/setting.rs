@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use super::form::Form;
-use super::napi::Parameter;
+use super::parameter::Parameter;
 use super::system::{At, System};
 
 /// Longest name of an interface, bytes: IFNAMSIZ of linux/if.h, less its end.

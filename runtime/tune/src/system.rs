@@ -4,7 +4,7 @@ use std::io;
 
 use rustix::io::Errno;
 
-use super::napi::Parameter;
+use super::parameter::Parameter;
 
 /// Something that has a value.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,9 +9,9 @@ use twinpath_port::PortQueue;
 use twinpath_time::Instant;
 
 use crate::mailbox::Sender;
+use crate::message::Event;
 use crate::sleep::Sleeper;
 use crate::tap::Taps;
-use crate::turn::Event;
 
 /// What handles frames on a worker: a server, a load generator, later a switch.
 ///

@@ -13,6 +13,7 @@ mod engine;
 pub mod guard;
 pub mod idle;
 pub mod mailbox;
+mod message;
 pub mod panics;
 pub mod place;
 pub mod priority;
@@ -25,6 +26,7 @@ mod wake;
 
 pub use counters::WorkerCounters;
 pub use engine::{Attached, Engine, Io, PARTS_MAX, part_of};
+pub use message::{Command, Event};
 pub use request::Request;
 pub use tap::{SENT, TAPS_MAX, Tap, TapCounters};
-pub use turn::{Command, ENGINE_RESERVE, EVENTS_RESERVE, Event, PORTS_MAX, Remains, Worker, WorkerConfig};
+pub use turn::{ENGINE_RESERVE, EVENTS_RESERVE, PORTS_MAX, Remains, Worker, WorkerConfig};

@@ -7,10 +7,10 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use twinpath_frame::{Burst, Frame, Pool};
-use twinpath_idle::{Arrival, Goal, Machine};
+use twinpath_frame::{Burst, Pool};
+use twinpath_idle::Arrival;
 use twinpath_inspect::Reason;
-use twinpath_port::{PortId, PortQueue};
+use twinpath_port::PortQueue;
 use twinpath_sys::{allocations, clock};
 use twinpath_time::{Duration, Instant};
 
@@ -19,6 +19,7 @@ use crate::engine::{Attached, ENGINE_TOKENS, Engine, Io};
 use crate::guard::Guard;
 use crate::idle::{Decision, Idle, IdleConfig, Mode};
 use crate::mailbox::{Receiver, Sender};
+use crate::message::{Command, Event};
 use crate::priority::Priority;
 use crate::request::Request;
 use crate::sleep::{Ready, Sleeper};
@@ -53,47 +54,6 @@ const BUSY_STREAK: u32 = 16;
 
 /// Turns between two publications of what is too dear to publish every turn.
 const PUBLISH_TURNS: u64 = 1024;
-
-/// What control tells a worker.
-pub enum Command<C> {
-    /// Serve this queue from now on.
-    Attach(Box<dyn PortQueue>),
-    /// Give back every queue of this interface: each comes as [`Event::Detached`].
-    Detach {
-        /// Kernel index of the interface.
-        ifindex: u32,
-    },
-    /// Give back this queue: it comes as [`Event::Detached`].
-    DetachQueue(PortId),
-    /// Serve what is in the rings before anything else: fewer claims are in force than when it came there.
-    ServeRings,
-    /// Frames that a closed port held: they are the worker's again.
-    Frames(Vec<Frame>),
-    /// Idle like this from now on.
-    SetMode(Mode),
-    /// What waking up costs was measured again, and whether a latency request may be held from now on.
-    SetMachine(Machine, bool),
-    /// Reach this, in `adaptive`, from now on.
-    SetGoal(Goal),
-    /// Show this one copies of frames from now on.
-    Tap(Box<Tap>),
-    /// Give back the tap of that number: it comes as [`Event::Untapped`].
-    Untap(u32),
-    /// For the engine.
-    Engine(C),
-}
-
-/// What a worker tells control.
-pub enum Event<E> {
-    /// A queue it serves from now on: frames may be steered to it.
-    Attached(PortId),
-    /// A queue it no longer serves; close it, and send its frames back.
-    Detached(Box<dyn PortQueue>),
-    /// A tap it no longer uses: free it.
-    Untapped(Box<Tap>),
-    /// From the engine.
-    Engine(E),
-}
 
 /// What a worker is made of.
 pub struct WorkerConfig {

@@ -9,10 +9,11 @@ use twinpath_sys::Namespace;
 
 use super::instance::{Facts, Instance};
 use super::kni::{fragments, kill9};
-use super::model::{Better, Formula, Group, InGuest, Judged, Lab, RatioSpec, RowSpec, Sample};
+use super::model::{Better, Formula, Group, Judged, RatioSpec, RowSpec, Sample};
 use super::peers;
 use super::record::Record;
 use super::session::Session;
+use super::session::{InGuest, Lab};
 use super::topology::{CLIENT, SERVER};
 
 pub(crate) const LAB: Lab = Lab {

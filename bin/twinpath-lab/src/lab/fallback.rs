@@ -12,9 +12,10 @@ use twinpath_steer_bpf::TcAttach;
 use twinpath_sys::affinity;
 use twinpath_time::Duration;
 
-use super::model::{Better, Formula, Group, InGuest, Judged, Lab, RatioSpec, RowSpec, Sample};
+use super::model::{Better, Formula, Group, Judged, RatioSpec, RowSpec, Sample};
 use super::record::Record;
 use super::session::Session;
+use super::session::{InGuest, Lab};
 
 /// The lab that measures nothing else.
 pub(crate) const LAB: Lab = Lab {

@@ -4,10 +4,11 @@ use std::fmt::Write;
 
 use plotters::style::RGBColor;
 
-use super::model::{Group, Lab, LabReport, Ratio, Row, RowSpec};
+use super::model::{Group, LabReport, Ratio, Row, RowSpec};
 use super::pareto::{self, Point};
 use super::plot::{self, Curve};
 use super::record::Record;
+use super::session::Lab;
 use super::stats;
 use super::table::{self, label, of_group, to_base};
 

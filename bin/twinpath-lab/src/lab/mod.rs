@@ -1,6 +1,6 @@
 //! `twinpath-lab NAME`: measurements against the kernel and its peers, both sides in one run, alternating.
 //!
-//! A lab is a [`model::Lab`]: two tables and a function that measures. This is the frame they all share: the network
+//! A lab is a [`session::Lab`]: two tables and a function that measures. This is the frame they all share: the network
 //! of their own, child processes, the choice of rows, statistics, verdicts, and the report as table, JSON and HTML.
 
 mod bystander;
@@ -36,11 +36,12 @@ use clap::builder::PossibleValuesParser;
 use tokio::signal::unix::{SignalKind, signal};
 use twinpath_sys::netns::NetnsError;
 
-use self::model::{Lab, LabReport, RatioSpec, RowSpec};
+use self::model::{LabReport, RatioSpec, RowSpec};
 use self::process::Launcher;
 use self::programs::Programs;
 use self::progress::Progress;
 use self::record::Record;
+use self::session::Lab;
 use self::session::{Selection, Session};
 use self::topology::Topology;
 

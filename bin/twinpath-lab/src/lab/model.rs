@@ -4,54 +4,10 @@
 //! what to run, statistics, verdicts, output) is the frame's.
 
 use std::collections::BTreeMap;
-use std::future::Future;
-use std::pin::Pin;
 
 use serde::{Deserialize, Serialize};
 
-use super::record::Record;
-use super::session::Session;
 use super::stats::Summary;
-
-/// A lab as the frame sees it. To add one, write its two tables and its function, and list it in `lab/mod.rs`.
-#[derive(Debug)]
-pub(crate) struct Lab {
-    pub(crate) name: &'static str,
-    pub(crate) about: &'static str,
-    pub(crate) rows: &'static [RowSpec],
-    pub(crate) ratios: &'static [RatioSpec],
-    /// Rows that need others measured before them.
-    pub(crate) together: &'static [(&'static str, &'static [&'static str])],
-    /// What it has in a virtual machine beyond what it has on this one.
-    pub(crate) in_guest: &'static InGuest,
-    /// Measures what is selected; gives the samples and the number of rounds.
-    pub(crate) run: for<'a> fn(&'a Session) -> Running<'a>,
-}
-
-/// What a lab measures in a virtual machine only, and what is put into one for it. What this machine lacks of the latter is left
-/// out: the lab inside says what it misses.
-#[derive(Debug)]
-pub(crate) struct InGuest {
-    /// Rows that are measured there only. Where the guest's instructions are emulated, its clock can count them: so these rows hold
-    /// there, too, and are all that is measured unless others are named.
-    pub(crate) rows: &'static [&'static str],
-    /// Kernel modules; what these need comes with them.
-    pub(crate) modules: &'static [&'static str],
-    /// Programs, looked for in PATH; their libraries come with them.
-    pub(crate) programs: &'static [&'static str],
-    /// Other files, by their paths.
-    pub(crate) files: &'static [&'static str],
-    /// Links: path, and what it leads to.
-    pub(crate) links: &'static [(&'static str, &'static str)],
-}
-
-impl InGuest {
-    /// The lab is the same there.
-    pub(crate) const SAME: Self = Self { rows: &[], modules: &[], programs: &[], files: &[], links: &[] };
-}
-
-/// A lab at work.
-pub(crate) type Running<'a> = Pin<Box<dyn Future<Output = anyhow::Result<(Record, usize)>> + 'a>>;
 
 /// A row as the lab announces it. Ids are stable and documented in docs/measuring.md.
 #[derive(Clone, Copy, Debug)]

@@ -1,14 +1,57 @@
 //! What every lab works with: the network, the children, the choice of what to run, and how far it is.
 
 use std::collections::BTreeSet;
+use std::future::Future;
 use std::path::Path;
+use std::pin::Pin;
 
 use anyhow::{Context, bail};
 use tempfile::TempDir;
 
-use super::model::{Lab, RatioSpec, RowSpec};
+use super::model::{RatioSpec, RowSpec};
 use super::process::Launcher;
 use super::progress::Progress;
+use super::record::Record;
+
+/// A lab as the frame sees it. To add one, write its two tables and its function, and list it in `lab/mod.rs`.
+#[derive(Debug)]
+pub(crate) struct Lab {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    pub(crate) rows: &'static [RowSpec],
+    pub(crate) ratios: &'static [RatioSpec],
+    /// Rows that need others measured before them.
+    pub(crate) together: &'static [(&'static str, &'static [&'static str])],
+    /// What it has in a virtual machine beyond what it has on this one.
+    pub(crate) in_guest: &'static InGuest,
+    /// Measures what is selected; gives the samples and the number of rounds.
+    pub(crate) run: for<'a> fn(&'a Session) -> Running<'a>,
+}
+
+/// What a lab measures in a virtual machine only, and what is put into one for it. What this machine lacks of the latter is left
+/// out: the lab inside says what it misses.
+#[derive(Debug)]
+pub(crate) struct InGuest {
+    /// Rows that are measured there only. Where the guest's instructions are emulated, its clock can count them: so these rows hold
+    /// there, too, and are all that is measured unless others are named.
+    pub(crate) rows: &'static [&'static str],
+    /// Kernel modules; what these need comes with them.
+    pub(crate) modules: &'static [&'static str],
+    /// Programs, looked for in PATH; their libraries come with them.
+    pub(crate) programs: &'static [&'static str],
+    /// Other files, by their paths.
+    pub(crate) files: &'static [&'static str],
+    /// Links: path, and what it leads to.
+    pub(crate) links: &'static [(&'static str, &'static str)],
+}
+
+impl InGuest {
+    /// The lab is the same there.
+    pub(crate) const SAME: Self = Self { rows: &[], modules: &[], programs: &[], files: &[], links: &[] };
+}
+
+/// A lab at work.
+pub(crate) type Running<'a> = Pin<Box<dyn Future<Output = anyhow::Result<(Record, usize)>> + 'a>>;
 
 /// One run of a lab.
 #[derive(Debug)]

@@ -9,8 +9,9 @@ use comfy_table::{
     Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, Table, TableComponent,
 };
 
-use super::model::{Better, Group, Lab, LabReport, Ratio, Row, RowSpec};
+use super::model::{Better, Group, LabReport, Ratio, Row, RowSpec};
 use super::record::Record;
+use super::session::Lab;
 use super::stats;
 
 /// In a file or a pipe.

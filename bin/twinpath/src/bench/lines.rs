@@ -4,7 +4,7 @@ use twinpath_load::median;
 use twinpath_measure::report::{RunReport, ThreadReport};
 
 use super::moment::Moment;
-use super::plan::BenchPlan;
+use super::plan::{BenchPlan, quantile_name};
 use super::runs::summarise;
 
 /// The least width of a column; a longer name widens it.
@@ -21,11 +21,6 @@ pub(crate) fn header(plan: &BenchPlan) -> String {
 /// The last of `runs`; empty without runs.
 pub(crate) fn row(plan: &BenchPlan, runs: &[RunReport]) -> String {
     joined(cells(plan, runs).iter().map(|cell| (cell.name.len(), cell.value.as_str())))
-}
-
-/// As it is spoken of: p99.9.
-pub(crate) fn quantile_name(percent: f64) -> String {
-    format!("p{percent}")
 }
 
 struct Cell {

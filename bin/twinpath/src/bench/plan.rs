@@ -234,6 +234,11 @@ fn seconds(option: &str, value: f64) -> anyhow::Result<Duration> {
         .with_context(|| format!("{option} {value} is no time: give seconds, 0 or more and at most a day"))
 }
 
+/// As it is spoken of: p99.9.
+pub(crate) fn quantile_name(percent: f64) -> String {
+    format!("p{percent}")
+}
+
 #[cfg(test)]
 mod tests {
     use clap::Parser;

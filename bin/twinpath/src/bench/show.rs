@@ -14,8 +14,7 @@ use twinpath_socket_load::Progress;
 use twinpath_sys::clock;
 use twinpath_time::{Duration, Instant};
 
-use super::lines::quantile_name;
-use super::plan::BenchPlan;
+use super::plan::{BenchPlan, quantile_name};
 use super::target::Target;
 
 /// Steps of the bar.

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use twinpath_costs::{Costs, Pair, Spread};
 
-use super::table::table;
+use super::grid::table;
 
 /// A paragraph and a table.
 pub(crate) fn render(costs: &Costs) -> String {

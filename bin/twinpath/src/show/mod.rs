@@ -1,6 +1,7 @@
 //! `twinpath show`: what a running instance does, and why not something better.
 
 pub(crate) mod fallback;
+pub(crate) mod grid;
 pub(crate) mod machine;
 pub(crate) mod table;
 

@@ -2,15 +2,12 @@
 
 use std::fmt::Write as _;
 
-use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
-use comfy_table::{CellAlignment, ContentArrangement, Table};
 use twinpath_command::Topic;
 use twinpath_report::{
     Configuration, Device, Draining, Interface, Queue, Report, Sandbox, Service, StandingBy, Worker,
 };
 
-/// In a file or a pipe.
-const WIDTH_WITHOUT_TERMINAL: u16 = 120;
+use super::grid::table;
 
 /// The part of the report that was asked for.
 pub(crate) fn render(topic: Topic, report: &Report) -> String {
@@ -469,20 +466,6 @@ fn drops(report: &Report) -> String {
         table.add_row([drop.place.clone(), drop.reason.replace('_', " "), drop.count.to_string()]);
     }
     table.to_string()
-}
-
-/// An empty table whose columns from `first_number` on hold numbers.
-pub(crate) fn table(header: &[&str], first_number: usize) -> Table {
-    let mut table = Table::new();
-    table.load_preset(UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Dynamic);
-    table.set_header(header);
-    if !table.is_tty() {
-        table.set_width(WIDTH_WITHOUT_TERMINAL);
-    }
-    for column in table.column_iter_mut().skip(first_number) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
 }
 
 /// A length of time as people say it.

@@ -14,7 +14,7 @@ use anyhow::bail;
 
 use self::follow::{Followed, Look};
 use self::sections::sections;
-use crate::show::table::table;
+use crate::show::grid::table;
 
 /// The shortest interval: below it the asking would be part of what is seen.
 const INTERVAL_MIN_S: f64 = 0.1;

@@ -10,8 +10,8 @@ use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::tc::{TcHandle, TcHeader, TcMessage};
 
 use super::parent;
+use crate::names::OURS;
 use crate::netlink::{Answer, Netlink};
-use crate::steering::OURS;
 
 pub(super) const CLSACT: &str = "clsact";
 

@@ -32,9 +32,10 @@ use self::message::Order;
 pub(super) use self::nic::Nic;
 use self::qemu::Qemu;
 use self::watch::{Collected, End, Limits};
-use super::model::{Lab, RatioSpec};
+use super::model::RatioSpec;
 use super::programs::Programs;
 use super::progress::Progress;
+use super::session::Lab;
 use super::session::Selection;
 use super::{Args, INTERRUPTED, NOT_MEASURED, TERMINATED, html_path, session, write};
 

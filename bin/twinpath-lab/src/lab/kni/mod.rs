@@ -19,9 +19,9 @@ use std::time::{Duration, Instant};
 
 use self::measure::Walks;
 use self::modes::{Mode, Stage};
-use crate::lab::model::{InGuest, Lab};
 use crate::lab::record::Record;
 use crate::lab::session::Session;
+use crate::lab::session::{InGuest, Lab};
 
 /// Pairs per ratio under `--check`, at least.
 const CHECK_PAIRS: usize = 10;

@@ -14,11 +14,12 @@ use self::measure::{Attachment, Quick};
 use self::plan::{Rounds, Step};
 use crate::lab::bystander::{Bystander, Seen};
 use crate::lab::fallback;
-use crate::lab::model::{InGuest, Lab, Sample};
+use crate::lab::model::Sample;
 use crate::lab::peers;
 use crate::lab::process::Side;
 use crate::lab::record::Record;
 use crate::lab::session::Session;
+use crate::lab::session::{InGuest, Lab};
 
 /// Pairs per ratio under `--check`, at least.
 const CHECK_PAIRS: usize = 9;

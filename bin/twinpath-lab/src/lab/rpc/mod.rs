@@ -15,9 +15,10 @@ use fastrand::Rng;
 
 use self::cases::{IDLE, INSTRUCTIONS, NEVER_READS, SPIN_PAIR, TOGETHER, case_of};
 use self::measure::Stage;
-use crate::lab::model::{InGuest, Lab, Sample};
+use crate::lab::model::Sample;
 use crate::lab::record::Record;
 use crate::lab::session::Session;
+use crate::lab::session::{InGuest, Lab};
 
 /// Pairs per ratio under `--check`, at least.
 const CHECK_PAIRS: usize = 7;

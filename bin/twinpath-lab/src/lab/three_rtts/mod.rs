@@ -12,11 +12,11 @@ use anyhow::Context;
 
 use self::measure::Bench;
 use crate::lab::fallback;
-use crate::lab::model::{InGuest, Lab};
 use crate::lab::peers;
 use crate::lab::process::Side;
 use crate::lab::record::Record;
 use crate::lab::session::Session;
+use crate::lab::session::{InGuest, Lab};
 
 /// Pairs per ratio under `--check`, at least.
 const CHECK_PAIRS: usize = 9;

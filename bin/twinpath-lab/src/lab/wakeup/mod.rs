@@ -18,9 +18,9 @@ use std::time::{Duration, Instant};
 use self::cases::{CASES, case_of};
 use self::draw::Draw;
 use self::measure::Times;
-use crate::lab::model::{InGuest, Lab};
 use crate::lab::record::Record;
 use crate::lab::session::Session;
+use crate::lab::session::{InGuest, Lab};
 
 /// Pairs per ratio under `--check`, at least. One stall of the host of a virtual machine is worth a hundred good round trips in an
 /// average: many short rounds tell more than few long ones.

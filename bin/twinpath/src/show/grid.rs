@@ -1,0 +1,21 @@
+//! The form of all tables that are shown.
+
+use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
+use comfy_table::{CellAlignment, ContentArrangement, Table};
+
+/// In a file or a pipe.
+const WIDTH_WITHOUT_TERMINAL: u16 = 120;
+
+/// An empty table whose columns from `first_number` on hold numbers.
+pub(crate) fn table(header: &[&str], first_number: usize) -> Table {
+    let mut table = Table::new();
+    table.load_preset(UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_header(header);
+    if !table.is_tty() {
+        table.set_width(WIDTH_WITHOUT_TERMINAL);
+    }
+    for column in table.column_iter_mut().skip(first_number) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}

@@ -1,0 +1,12 @@
+//! The counts of an echo server.
+
+/// The counts of a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EchoCounts {
+    /// Requests received.
+    pub received: u64,
+    /// Replies that the kernel took.
+    pub sent: u64,
+    /// Replies that the kernel refused.
+    pub refused: u64,
+}

@@ -1,0 +1,16 @@
+//! The names of interfaces, and of our own programs.
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
+
+use crate::SteerError;
+
+/// The names of all our programs begin with this.
+pub(crate) const OURS: &str = "twinpath_";
+
+/// The name of an interface of the calling thread's network namespace.
+pub(crate) fn interface_name(ifindex: u32) -> Result<String, SteerError> {
+    let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
+    socket
+        .and_then(|socket| netdevice::index_to_name(socket, ifindex))
+        .map_err(|error| SteerError::NoInterface { ifindex, error: error.into() })
+}
