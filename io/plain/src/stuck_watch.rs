@@ -9,6 +9,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use rustix::event::{PollFd, PollFlags};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use twinpath_socket_load::SocketError;
 use twinpath_sys::{StoppedThread, clock};
 use twinpath_time::{Duration, Instant};
@@ -29,6 +30,15 @@ pub struct StuckWatchConfig {
     pub udp: Vec<SocketAddr>,
     /// The server's TCP port.
     pub tcp: SocketAddr,
+}
+
+/// What is stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Victim {
+    /// One thread, as by a debugger.
+    Thread(u32),
+    /// A whole process, by SIGSTOP: a child of this one.
+    Process(u32),
 }
 
 /// The times of one stop.
@@ -71,17 +81,48 @@ pub enum StuckWatchError {
     /// A flow was not answered in time although the worker ran.
     #[error("{0}: no answer within {DEADLINE:?} from a worker that runs")]
     Silent(String),
-    /// The thread cannot be stopped.
-    #[error("cannot stop thread {tid}: {source}")]
+    /// The thread or process cannot be stopped.
+    #[error("cannot stop {victim:?}: {source}")]
     Stop {
-        /// Its number.
-        tid: u32,
-        /// From `ptrace(2)`.
+        /// Which one.
+        victim: Victim,
+        /// From `ptrace(2)` or `kill(2)`.
         source: io::Error,
     },
     /// The server did not report the frames that its fast path took.
     #[error("the server does not say how much its fast path has served: {0}")]
     Fast(io::Error),
+}
+
+/// What was stopped; it runs again when this is dropped.
+enum Stopped {
+    Thread { _thread: StoppedThread },
+    Process(Pid),
+}
+
+impl Stopped {
+    fn stop(victim: Victim) -> io::Result<Self> {
+        match victim {
+            Victim::Thread(tid) => Ok(Self::Thread { _thread: StoppedThread::stop(tid)? }),
+            Victim::Process(pid) => {
+                let pid = Pid::from_raw(pid.cast_signed()).ok_or(io::ErrorKind::InvalidInput)?;
+                kill_process(pid, Signal::STOP)?;
+                let stopped = Self::Process(pid);
+                // Until all of its threads have stopped: one that still runs could accept a connection and keep it.
+                waitid(WaitId::Pid(pid), WaitIdOptions::STOPPED)?;
+                Ok(stopped)
+            }
+        }
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        if let Self::Process(pid) = self {
+            // It may have ended.
+            let _ = kill_process(*pid, Signal::CONT);
+        }
+    }
 }
 
 /// A UDP flow, and how often each of its requests was answered.
@@ -130,28 +171,33 @@ impl StuckWatch {
         Ok(Self { flows, tcp: config.tcp, due: Instant::ZERO })
     }
 
-    /// Stops thread `tid`, a worker of the server, until every flow has had an answer and a little longer. Then lets the
-    /// thread run, and waits until the fast path serves again. All flows send requests meanwhile. `fast` returns the number of
+    /// Stops a worker of the server, or all of it, until every flow has had an answer and a little longer. Then lets it
+    /// run, and waits until the fast path serves again. All flows send requests meanwhile. `fast` returns the number of
     /// frames that the fast path has taken so far.
     ///
     /// # Errors
-    /// [`StuckWatchError`]. The thread runs again in any case.
+    /// [`StuckWatchError`]. What was stopped runs again in any case.
     pub fn stop(
         &mut self,
-        tid: u32,
+        victim: Victim,
         mut fast: impl FnMut() -> io::Result<u64>,
     ) -> Result<Felt, StuckWatchError> {
         let taken = fast().map_err(StuckWatchError::Fast)?;
         self.until_fast(taken, &mut fast)?;
         let stopped_at = clock::now();
-        let stopped = StoppedThread::stop(tid).map_err(|source| StuckWatchError::Stop { tid, source })?;
+        let stopped = Stopped::stop(victim).map_err(|source| StuckWatchError::Stop { victim, source })?;
         let flows = self.until_answered(stopped_at)?;
         let held = clock::now() + HELD;
         while clock::now() < held {
             self.round(None)?;
         }
-        let taken = fast().map_err(StuckWatchError::Fast)?;
+        // A process that is stopped as a whole answers nothing.
+        let before = match victim {
+            Victim::Thread(_) => Some(fast().map_err(StuckWatchError::Fast)?),
+            Victim::Process(_) => None,
+        };
         drop(stopped);
+        let taken = before.map_or_else(|| fast().map_err(StuckWatchError::Fast), Ok)?;
         let back = self.until_fast(taken, &mut fast)?;
         Ok(Felt { flows, back })
     }

@@ -25,6 +25,11 @@ fn get(rig: &Rig, address: SocketAddr, path: &str) -> (String, String) {
     (head.to_owned(), body.to_owned())
 }
 
+/// One of the metrics that a server offers.
+pub(crate) fn scraped(rig: &Rig, server: &Server, wanted: &str) -> f64 {
+    metric(&get(rig, offered(server), "/metrics").1, wanted)
+}
+
 fn offered(server: &Server) -> SocketAddr {
     server.ready["metrics"].as_str().expect("it says where").parse().expect("an address")
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use twinpath_plain::stuck_watch::{
-    DEADLINE, Felt, RequestCounts, StuckWatch, StuckWatchConfig, StuckWatchError,
+    DEADLINE, Felt, RequestCounts, StuckWatch, StuckWatchConfig, StuckWatchError, Victim,
 };
 
 use super::tables;
@@ -28,13 +28,17 @@ pub(super) struct Way {
     pub(super) row: &'static str,
     path: &'static str,
     mode: &'static str,
+    /// Whether the whole process is stopped, beside a second instance that stands by.
+    whole: bool,
 }
 
-/// The packet socket, which a sleeping worker needs; the direct ring, for a worker that never sleeps; AF_XDP.
-pub(super) const PATHS: [Way; 3] = [
-    Way { row: tables::FAIL_OPEN_PACKET, path: "packet", mode: "interrupt" },
-    Way { row: tables::FAIL_OPEN_DIRECT, path: "packet", mode: "poll" },
-    Way { row: tables::FAIL_OPEN_XDP, path: "xdp", mode: "interrupt" },
+/// The packet socket, which a sleeping worker needs; the direct ring, for a worker that never sleeps; AF_XDP. And all of
+/// a process.
+pub(super) const PATHS: [Way; 4] = [
+    Way { row: tables::FAIL_OPEN_PACKET, path: "packet", mode: "interrupt", whole: false },
+    Way { row: tables::FAIL_OPEN_DIRECT, path: "packet", mode: "poll", whole: false },
+    Way { row: tables::FAIL_OPEN_XDP, path: "xdp", mode: "interrupt", whole: false },
+    Way { row: tables::FAIL_OPEN_STANDBY, path: "packet", mode: "interrupt", whole: true },
 ];
 
 /// Flows over each family.
@@ -47,12 +51,41 @@ pub(super) async fn measure(session: &Session, way: &Way, stops: usize) -> anyho
     let mut serve = peers::serve_in(way.path, way.mode, session.cpus[1], &socket);
     serve.extend(["--tcp".to_owned(), TCP_PORT.to_string()]);
     let instance = Instance::start(&session.launcher, &serve).await?;
-    let stopped = stop_all(session, &instance, &socket, way, stops).await;
+    let stopped = match standby(session, way, serve, &socket).await {
+        Ok(standby) => {
+            let stopped = stop_all(session, &instance, &socket, way, stops).await;
+            if let Some(standby) = standby {
+                standby.stop(&session.launcher).await?;
+            }
+            stopped
+        }
+        Err(error) => Err(error),
+    };
     // The server ends after a failure, too. The first failure is the one to report.
     let ended = instance.stop(&session.launcher).await;
     let sample = stopped?;
     ended?;
     Ok(sample)
+}
+
+/// A second instance that stands by for the one at `socket`, if this way has one.
+async fn standby(
+    session: &Session,
+    way: &Way,
+    mut serve: Vec<String>,
+    socket: &Path,
+) -> anyhow::Result<Option<Instance>> {
+    if !way.whole {
+        return Ok(None);
+    }
+    let own = socket.with_extension("standby.sock");
+    for argument in &mut serve {
+        if Path::new(&*argument) == socket {
+            *argument = own.display().to_string();
+        }
+    }
+    serve.extend(["--standby".to_owned(), socket.display().to_string()]);
+    Ok(Some(Instance::start(&session.launcher, &serve).await?))
 }
 
 async fn stop_all(
@@ -66,7 +99,10 @@ async fn stop_all(
     if !found.starts_with(way.path) {
         bail!("the path is {found}: there are no claims on {} to withdraw", way.path);
     }
-    let tid = worker_thread(instance.pid())?;
+    let victim = match way.whole {
+        true => Victim::Process(instance.pid()),
+        false => Victim::Thread(worker_thread(instance.pid())?),
+    };
     let (client, socket) = (session.launcher.topology().client.duplicate()?, socket.to_owned());
     let families = [IpAddr::V4(SERVER.ipv4), IpAddr::V6(SERVER.ipv6)];
     let udp = families.into_iter().flat_map(|ip| vec![SocketAddr::new(ip, FAST_PORT); FLOWS]).collect();
@@ -76,7 +112,7 @@ async fn stop_all(
             let mut watch = StuckWatch::open(&config)?;
             // A socket found by its path can be reached from any network namespace.
             let felt =
-                (0..stops).map(|_| watch.stop(tid, || frames_in(&socket))).collect::<Result<_, _>>()?;
+                (0..stops).map(|_| watch.stop(victim, || frames_in(&socket))).collect::<Result<_, _>>()?;
             Ok((felt, watch.end()?))
         })
     };

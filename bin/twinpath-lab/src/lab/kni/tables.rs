@@ -102,6 +102,12 @@ pub(super) const ROWS: &[RowSpec] = &[
     ),
     stuck(FAIL_OPEN_DIRECT, "packet", "poll", "the same, direct ring"),
     stuck(FAIL_OPEN_XDP, "xdp", "interrupt", "the same, AF_XDP"),
+    stuck(
+        FAIL_OPEN_STANDBY,
+        "packet",
+        "interrupt",
+        "a process stopped, until the instance that stands by serves",
+    ),
     RowSpec {
         path: Some("auto"),
         ..row(FRAGMENTS, Group::Trouble, "share", "datagrams of 2 to 45 fragments")
@@ -120,6 +126,7 @@ pub(super) const KILL9: &str = "kill9";
 pub(super) const FAIL_OPEN_PACKET: &str = "fail-open-packet";
 pub(super) const FAIL_OPEN_DIRECT: &str = "fail-open-direct";
 pub(super) const FAIL_OPEN_XDP: &str = "fail-open-xdp";
+pub(super) const FAIL_OPEN_STANDBY: &str = "fail-open-standby";
 /// Datagrams that arrive in pieces.
 pub(super) const FRAGMENTS: &str = "fragments";
 
@@ -169,6 +176,7 @@ const TWICE: &str = "twice";
 const PACKET_TWICE: &[(Cell, f64)] = &[((FAIL_OPEN_PACKET, TWICE), 0.5)];
 const DIRECT_TWICE: &[(Cell, f64)] = &[((FAIL_OPEN_DIRECT, TWICE), 0.5)];
 const XDP_TWICE: &[(Cell, f64)] = &[((FAIL_OPEN_XDP, TWICE), 0.5)];
+const STANDBY_TWICE: &[(Cell, f64)] = &[((FAIL_OPEN_STANDBY, TWICE), 0.5)];
 
 /// The table of what has to be reached.
 pub(super) const RATIOS: &[RatioSpec] = &[
@@ -273,6 +281,13 @@ pub(super) const RATIOS: &[RatioSpec] = &[
         XDP_TWICE,
         150.0,
         "the same where frames come by AF_XDP",
+    ),
+    felt(
+        "fail-open-standby-ms",
+        (FAIL_OPEN_STANDBY, "worst_ms"),
+        STANDBY_TWICE,
+        150.0,
+        "a process stopped under load until clients have answers from the instance that stands by, packet socket, worst, ms",
     ),
     felt(
         "fail-open-back-ms",

@@ -11,6 +11,7 @@ use twinpath_sys::StoppedThread;
 
 use super::{KERNEL, PORT, add_addresses, bridge, passes, rig};
 use crate::fail_open::thread_of;
+use crate::metrics::scraped;
 use crate::rig::{CLIENT, PATIENCE, Rig, SERVER, Server, until};
 use crate::root_or_skip;
 
@@ -158,7 +159,7 @@ fn while_a_worker_is_stuck_the_kernel_carries_frames_in_both_directions() {
         let rig = rig();
         let arguments =
             ["--carrier", "workers", "--mode", mode, "--queues", queues, "--fail-open-ms", FAIL_OPEN_MS];
-        let server = bridge(&rig, &arguments);
+        let server = bridge(&rig, &[&arguments[..], &["--metrics", "0"]].concat());
         let why = server.show("interfaces")[0]["why"].to_string();
         assert!(why.contains("workers carry frames; the kernel does while one is stuck"), "{why}");
         for (time, from_client) in [(1, true), (2, false)] {
@@ -167,6 +168,9 @@ fn while_a_worker_is_stuck_the_kernel_carries_frames_in_both_directions() {
                 let worker = &server.show("workers")[0];
                 assert!(worker["stuck_ms"].as_u64().unwrap() >= 100, "{mode} {queues}: {worker}");
                 assert_eq!(worker["times_stuck"], time, "{mode} {queues}: {worker}");
+                let scraped = |name: &str| scraped(&rig, server, &format!("{name}{{worker=\"0\"}}"));
+                let told = ["twinpath_worker_stuck", "twinpath_worker_times_stuck_total"].map(scraped);
+                assert_eq!(told, [1.0, f64::from(time)]);
             });
             until("it is known to have moved on", || server.show("workers")[0]["stuck_ms"].is_null());
         }
