@@ -173,9 +173,10 @@ impl<C> Connection<C> {
         transport: &mut impl Transport,
         turn: &mut Turn<'_, H>,
     ) -> Result<(), Broken> {
-        let half_written = self.is_half_written();
-        let Some(held) = self.held.as_mut().filter(|held| held.deferred.ready_bytes() > 0 && !half_written)
-        else {
+        if self.held.is_none() || self.is_half_written() {
+            return Ok(());
+        }
+        let Some(held) = self.held.as_mut().filter(|held| held.deferred.ready_bytes() > 0) else {
             return Ok(());
         };
         held.release_ready();
