@@ -8,8 +8,10 @@ use twinpath_time::Instant;
 
 use crate::wait::WaitSource;
 
-/// The number of a port and of one of its queues in this process; stable while the port is attached.
+/// The number of a port and of one of its queues in this process; stable while the port is attached. Aligned so that two are compared
+/// at once: that is done for each frame that is sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(C, align(4))]
 pub struct PortId {
     /// Number of the port.
     pub port: u16,

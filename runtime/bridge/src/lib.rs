@@ -31,6 +31,14 @@ impl Side {
         if id.port.is_multiple_of(2) { Self::Port } else { Self::Kernel }
     }
 
+    /// The side across.
+    const fn other(self) -> Self {
+        match self {
+            Self::Port => Self::Kernel,
+            Self::Kernel => Self::Port,
+        }
+    }
+
     /// The number of the `attachment`th port on this side.
     #[must_use]
     pub const fn port_number(self, attachment: u16) -> u16 {
@@ -49,13 +57,15 @@ pub struct BridgeCounters {
 #[derive(Debug)]
 pub struct BridgeEngine {
     counters: Arc<BridgeCounters>,
+    /// The port on each side.
+    sides: [Option<PortId>; 2],
 }
 
 impl BridgeEngine {
     /// An engine that has carried nothing yet.
     #[must_use]
     pub const fn new(counters: Arc<BridgeCounters>) -> Self {
-        Self { counters }
+        Self { counters, sides: [None; 2] }
     }
 
     /// Makes `frame` one that a port of these capabilities can send.
@@ -89,18 +99,26 @@ impl Engine for BridgeEngine {
         Ok(())
     }
 
-    fn receive(&mut self, _now: Instant, port: usize, frames: &mut Burst, io: &mut Io<'_, ()>) {
-        let from = Side::of(io.ports()[port].queue.id());
-        let other = io.ports().iter().position(|port| Side::of(port.queue.id()) != from);
-        let capabilities = other.map(|place| io.ports()[place].queue.capabilities());
+    fn attached(&mut self, port: PortId, _io: &mut Io<'_, ()>) {
+        self.sides[Side::of(port) as usize] = Some(port);
+    }
+
+    fn detached(&mut self, port: PortId, _io: &mut Io<'_, ()>) {
+        let side = &mut self.sides[Side::of(port) as usize];
+        side.take_if(|attached| *attached == port);
+    }
+
+    fn receive(&mut self, _now: Instant, port: PortId, frames: &mut Burst, io: &mut Io<'_, ()>) {
+        let other = self.sides[Side::of(port).other() as usize];
+        let other = other.and_then(|port| Some((port, io.port(port)?.queue.capabilities())));
         for mut frame in frames.drain(usize::MAX) {
-            let (Some(place), Some(capabilities)) = (other, &capabilities) else {
+            let Some((port, capabilities)) = &other else {
                 io.drops().add(Reason::PortDown, 1);
                 io.release(frame);
                 continue;
             };
             match self.fit(&mut frame, capabilities) {
-                Ok(()) => io.send(place, frame),
+                Ok(()) => io.send(*port, frame),
                 Err(reason) => {
                     io.drops().add(reason, 1);
                     io.release(frame);

@@ -12,6 +12,7 @@ use twinpath_attach::{Client, ClientPath};
 use twinpath_frame::Burst;
 use twinpath_inspect::Reason;
 use twinpath_load::{Codec, Load, Reply, Summary};
+use twinpath_port::PortId;
 use twinpath_socket_load::{Progress, Stop};
 use twinpath_stack::egress::Egress;
 use twinpath_stack::udp;
@@ -129,6 +130,7 @@ fn run_flow<C: Codec + Send>(
         local,
         target,
         egress,
+        port: queues.first().map_or_else(PortId::default, |placed| placed.queue.id()),
         stop,
         progress,
         at_start: None,
@@ -188,6 +190,8 @@ struct LoadEngine<'a, C> {
     local: SocketAddr,
     target: SocketAddr,
     egress: Egress,
+    /// By which requests leave.
+    port: PortId,
     stop: &'a Stop,
     progress: &'a Progress,
     /// When measuring began, and when it ended.
@@ -213,7 +217,7 @@ impl<C: Codec> LoadEngine<'_, C> {
             let load = &self.load;
             let write = |payload: &mut [u8]| load.write(id, payload);
             match udp::send(&mut frame, len, self.local, self.target, &self.egress, write) {
-                Ok(()) => io.send(0, frame),
+                Ok(()) => io.send(self.port, frame),
                 Err(reason) => {
                     io.drops().add(reason, 1);
                     io.release(frame);
@@ -232,9 +236,8 @@ impl<C: Codec + Send> Engine for LoadEngine<'_, C> {
         Ok(())
     }
 
-    fn receive(&mut self, now: Instant, port: usize, frames: &mut Burst, io: &mut Io<'_, ()>) {
-        let partial =
-            io.ports().get(port).is_some_and(|attached| attached.queue.capabilities().partial_checksums);
+    fn receive(&mut self, now: Instant, port: PortId, frames: &mut Burst, io: &mut Io<'_, ()>) {
+        let partial = io.port(port).is_some_and(|attached| attached.queue.capabilities().partial_checksums);
         let mut matched = 0;
         for frame in frames.drain(usize::MAX) {
             match udp::receive(&frame, partial) {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use twinpath_frame::Burst;
 use twinpath_inspect::Reason;
+use twinpath_port::PortId;
 use twinpath_service::Service;
 use twinpath_time::Instant;
 use twinpath_wire::{EtherType, eth};
@@ -263,7 +264,7 @@ impl Demux {
     }
 
     /// Hands what was collected to its service.
-    fn hand_on(&mut self, now: Instant, port: usize, slot: usize, io: &mut Io<'_, ServeEvent>) {
+    fn hand_on(&mut self, now: Instant, port: PortId, slot: usize, io: &mut Io<'_, ServeEvent>) {
         let Self { slots, burst, .. } = self;
         if let Some(Slot { engine, counters, .. }) = slots.get_mut(slot).and_then(Option::as_mut) {
             engine.receive(now, port, burst, &mut io.part(slot, &counters.drops));
@@ -339,7 +340,15 @@ impl Engine for Demux {
         outcome
     }
 
-    fn receive(&mut self, now: Instant, port: usize, frames: &mut Burst, io: &mut Io<'_, ServeEvent>) {
+    fn attached(&mut self, port: PortId, io: &mut Io<'_, ServeEvent>) {
+        self.each(io, |engine, io| engine.attached(port, io));
+    }
+
+    fn detached(&mut self, port: PortId, io: &mut Io<'_, ServeEvent>) {
+        self.each(io, |engine, io| engine.detached(port, io));
+    }
+
+    fn receive(&mut self, now: Instant, port: PortId, frames: &mut Burst, io: &mut Io<'_, ServeEvent>) {
         if let [only] = *self.used {
             self.one(only.into(), io, |engine, io| engine.receive(now, port, frames, io));
             return;

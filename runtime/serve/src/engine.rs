@@ -10,6 +10,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use twinpath_frame::{Burst, Frame};
 use twinpath_inspect::Reason;
+use twinpath_port::PortId;
 use twinpath_service::{Answer, Beside, Datagram, Service};
 use twinpath_stack::admit::{admit, admit_port};
 use twinpath_stack::egress::{Egress, EgressTable, Update};
@@ -17,7 +18,7 @@ use twinpath_stack::reply_limit::ReplyLimit;
 use twinpath_stack::udp;
 use twinpath_sys::UdpSocket;
 use twinpath_time::Instant;
-use twinpath_worker::{Engine, Io};
+use twinpath_worker::{Attached, Engine, Io};
 
 use self::late::{Awaited, Way};
 use crate::counters::ServeCounters;
@@ -176,8 +177,8 @@ pub struct ServeEngine<S: Service> {
 
 /// What to do with a frame that was served.
 enum Outcome {
-    /// Send it by the port at this place.
-    Send(usize),
+    /// Send it by this port.
+    Send(PortId),
     /// Its reply has left another way, or there is none.
     Done,
 }
@@ -220,7 +221,7 @@ impl<S: Service> ServeEngine<S> {
     fn serve_frame(
         &mut self,
         now: Instant,
-        port: usize,
+        port: PortId,
         partial: bool,
         frame: &mut Frame,
         io: &mut Io<'_, ServeEvent>,
@@ -268,11 +269,11 @@ impl<S: Service> ServeEngine<S> {
     fn way_out(
         &mut self,
         now: Instant,
-        port: usize,
+        port: PortId,
         peer: SocketAddr,
         local: SocketAddr,
         io: &mut Io<'_, ServeEvent>,
-    ) -> Option<(usize, Egress)> {
+    ) -> Option<(PortId, Egress)> {
         let (peer, local) = (peer.ip(), local.ip());
         if is_link_local(peer) {
             // One address may stand on several links: the kernel's socket names the link.
@@ -395,9 +396,8 @@ impl<S: Service> Engine for ServeEngine<S> {
         if self.waits { Ok(()) } else { self.listen(io) }
     }
 
-    fn receive(&mut self, now: Instant, port: usize, frames: &mut Burst, io: &mut Io<'_, ServeEvent>) {
-        let partial =
-            io.ports().get(port).is_some_and(|attached| attached.queue.capabilities().partial_checksums);
+    fn receive(&mut self, now: Instant, port: PortId, frames: &mut Burst, io: &mut Io<'_, ServeEvent>) {
+        let partial = io.port(port).is_some_and(|attached| attached.queue.capabilities().partial_checksums);
         for (number, mut frame) in frames.drain(usize::MAX).enumerate() {
             // The first one has just come; a call for one before this may have taken for ever.
             if number > 0 && io.is_withdrawn(port) {
@@ -528,9 +528,9 @@ fn with_scope(peer: SocketAddr, ifindex: u32) -> SocketAddr {
     }
 }
 
-/// The index of the interface that the port at this place is on.
-fn ifindex_of(port: usize, io: &Io<'_, ServeEvent>) -> u32 {
-    io.ports().get(port).map_or(0, |attached| attached.queue.ifindex())
+/// The index of the interface that a port is on.
+fn ifindex_of(port: PortId, io: &Io<'_, ServeEvent>) -> u32 {
+    io.port(port).map_or(0, Attached::ifindex)
 }
 
 fn is_link_local(address: IpAddr) -> bool {

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use rustix::io::Errno;
 use twinpath_frame::{Burst, Frame, Pool};
 use twinpath_inspect::Drops;
-use twinpath_port::PortQueue;
+use twinpath_port::{PortId, PortQueue};
 use twinpath_time::Instant;
 
 use crate::mailbox::Sender;
@@ -29,8 +29,15 @@ pub trait Engine: Send {
     /// What registering them returns; the worker does not start then.
     fn start(&mut self, now: Instant, io: &mut Io<'_, Self::Event>) -> Result<(), Errno>;
 
-    /// Frames that arrived on the port at place `port`; takes all of them.
-    fn receive(&mut self, now: Instant, port: usize, frames: &mut Burst, io: &mut Io<'_, Self::Event>);
+    /// A port was attached: frames may come by it and be sent by it from now on. For ports that a worker begins with it is called before
+    /// [`Self::start`], on the thread that puts the worker together.
+    fn attached(&mut self, _port: PortId, _io: &mut Io<'_, Self::Event>) {}
+
+    /// A port was detached: no frames come by it any more, and what is sent by it is dropped.
+    fn detached(&mut self, _port: PortId, _io: &mut Io<'_, Self::Event>) {}
+
+    /// Frames that arrived on a port; takes all of them.
+    fn receive(&mut self, now: Instant, port: PortId, frames: &mut Burst, io: &mut Io<'_, Self::Event>);
 
     /// An fd registered with [`Io::watch`] is ready, or reports an error. Says whether something had come or could leave: an fd that
     /// is ready for nothing keeps no worker awake.
@@ -68,12 +75,30 @@ pub trait Engine: Send {
 
 /// A port attached to a worker, with what waits to leave by it this turn.
 pub struct Attached {
+    id: PortId,
+    ifindex: u32,
     /// The port.
     pub queue: Box<dyn PortQueue>,
     pub(crate) outbox: Burst,
 }
 
 impl Attached {
+    pub(crate) fn new(queue: Box<dyn PortQueue>) -> Self {
+        Self { id: queue.id(), ifindex: queue.ifindex(), queue, outbox: Burst::new() }
+    }
+
+    /// Its name, which stays for as long as it is attached.
+    #[must_use]
+    pub const fn id(&self) -> PortId {
+        self.id
+    }
+
+    /// Kernel index of the interface that it is on, 0 if there is none.
+    #[must_use]
+    pub const fn ifindex(&self) -> u32 {
+        self.ifindex
+    }
+
     /// Sends what waits; who looks on sees it before it leaves.
     pub(crate) fn transmit(&mut self, pool: &mut Pool, taps: &mut Taps) {
         taps.sent(&*self.queue, self.outbox.frames());
@@ -89,8 +114,22 @@ pub struct Io<'a, E> {
     pub(crate) sleeper: &'a Sleeper,
     pub(crate) events: &'a mut Sender<Event<E>>,
     pub(crate) drops: &'a Drops,
+    /// The port whose frames the engine is given, and its place: most that it asks about a port is about this one.
+    pub(crate) here: Here,
     /// Where the tokens of its part begin; 0 unless the engine hands on calls to engines that it is made of.
     pub(crate) first_token: u32,
+}
+
+/// A port, and its place among those of the worker for the length of a call.
+#[derive(Clone, Copy)]
+pub(crate) struct Here {
+    pub(crate) port: PortId,
+    pub(crate) place: u32,
+}
+
+impl Here {
+    /// No port: there is none of that number.
+    pub(crate) const NOWHERE: Self = Self { port: PortId { port: u16::MAX, queue: u16::MAX }, place: 0 };
 }
 
 /// Engine tokens stand above those of the worker's own fds.
@@ -121,6 +160,7 @@ impl<E: Send> Io<'_, E> {
             sleeper: self.sleeper,
             events: &mut *self.events,
             drops,
+            here: self.here,
             first_token: (part as u32) << PART_BITS,
         }
     }
@@ -139,10 +179,9 @@ impl<E: Send> Io<'_, E> {
         self.pool.release(frame);
     }
 
-    /// Sends a frame by the port at place `port`, when the turn ends or its burst is full. A place that no longer exists
-    /// releases the frame.
-    pub fn send(&mut self, port: usize, frame: Frame) {
-        let Some(attached) = self.ports.get_mut(port) else {
+    /// Sends a frame by a port, when the turn ends or its burst is full. If that is not attached any more, the frame is released.
+    pub fn send(&mut self, port: PortId, frame: Frame) {
+        let Some(attached) = self.place_of(port).and_then(|place| self.ports.get_mut(place)) else {
             self.drops.add(twinpath_inspect::Reason::PortDown, 1);
             return self.pool.release(frame);
         };
@@ -155,28 +194,46 @@ impl<E: Send> Io<'_, E> {
         }
     }
 
-    /// The attached ports; their places are what `port` means elsewhere, until control attaches or detaches one.
+    /// The attached ports.
     #[must_use]
     pub fn ports(&self) -> &[Attached] {
         self.ports
     }
 
-    /// The place of a port on interface `ifindex`: `preferred` if it is one, else the first.
-    #[must_use]
-    pub fn port_on(&self, ifindex: u32, preferred: usize) -> Option<usize> {
-        let on = |attached: &Attached| attached.queue.ifindex() == ifindex;
-        if self.ports.get(preferred).is_some_and(on) {
-            return Some(preferred);
-        }
-        self.ports.iter().position(on)
-    }
-
-    /// Whether the kernel has stopped claiming for the port at this place, as this worker has not looked for too long: frames that
-    /// came by it before are served no longer.
+    /// A port, if it is attached.
     #[inline]
     #[must_use]
-    pub fn is_withdrawn(&self, port: usize) -> bool {
-        self.ports.get(port).is_some_and(|attached| attached.queue.is_withdrawn())
+    pub fn port(&self, port: PortId) -> Option<&Attached> {
+        self.ports.get(self.place_of(port)?)
+    }
+
+    /// Where a port stands, for the length of a call.
+    #[inline]
+    fn place_of(&self, port: PortId) -> Option<usize> {
+        if port == self.here.port {
+            Some(self.here.place as usize)
+        } else {
+            self.ports.iter().position(|attached| attached.id == port)
+        }
+    }
+
+    /// A port on interface `ifindex`: `preferred` if it is one, else the first.
+    #[inline]
+    #[must_use]
+    pub fn port_on(&self, ifindex: u32, preferred: PortId) -> Option<PortId> {
+        let on = |attached: &&Attached| attached.ifindex == ifindex;
+        if self.port(preferred).as_ref().is_some_and(on) {
+            return Some(preferred);
+        }
+        self.ports.iter().find(on).map(Attached::id)
+    }
+
+    /// Whether the kernel has stopped claiming for a port, as this worker has not looked for too long: frames that came by it before
+    /// are served no longer.
+    #[inline]
+    #[must_use]
+    pub fn is_withdrawn(&self, port: PortId) -> bool {
+        self.port(port).is_some_and(|attached| attached.queue.is_withdrawn())
     }
 
     /// Counters for what the engine drops.

@@ -15,7 +15,7 @@ use twinpath_sys::{allocations, clock};
 use twinpath_time::{Duration, Instant};
 
 use crate::counters::WorkerCounters;
-use crate::engine::{Attached, ENGINE_TOKENS, Engine, Io};
+use crate::engine::{Attached, ENGINE_TOKENS, Engine, Here, Io};
 use crate::guard::Guard;
 use crate::idle::{Decision, Idle, IdleConfig, Mode};
 use crate::mailbox::{Receiver, Sender};
@@ -297,6 +297,7 @@ impl<E: Engine> Worker<E> {
             }
             taken += burst.len() as u64;
             taps.received(now, &*ports[place].queue, burst.frames());
+            let port = ports[place].id();
             let mut io = Io {
                 pool: &mut *pool,
                 ports: &mut *ports,
@@ -304,9 +305,10 @@ impl<E: Engine> Worker<E> {
                 sleeper,
                 events,
                 drops: &counters.drops,
+                here: Here { port, place: place as u32 },
                 first_token: 0,
             };
-            engine.receive(now, place, burst, &mut io);
+            engine.receive(now, port, burst, &mut io);
             debug_assert!(burst.is_empty(), "an engine takes all it is given");
             burst.release(usize::MAX, pool);
         }
@@ -485,7 +487,11 @@ impl<E: Engine> Worker<E> {
 
     fn with_io<R>(&mut self, call: impl FnOnce(&mut E, &mut Io<'_, E::Event>) -> R) -> R {
         let Self { engine, pool, ports, taps, sleeper, events, counters, .. } = self;
-        call(engine, &mut Io { pool, ports, taps, sleeper, events, drops: &counters.drops, first_token: 0 })
+        let drops = &counters.drops;
+        call(
+            engine,
+            &mut Io { pool, ports, taps, sleeper, events, drops, here: Here::NOWHERE, first_token: 0 },
+        )
     }
 
     /// The fd for an application's own loop: readable when a turn has something to do.

@@ -7,6 +7,7 @@ use std::thread;
 
 use rustix::io::Errno;
 use twinpath_frame::{Burst, Pool};
+use twinpath_port::PortId;
 use twinpath_time::Instant;
 use twinpath_worker::idle::IdleConfig;
 use twinpath_worker::mailbox::mailbox;
@@ -33,7 +34,7 @@ impl Engine for Dies {
         Ok(())
     }
 
-    fn receive(&mut self, _: Instant, _: usize, _: &mut Burst, _: &mut Io<'_, ()>) {}
+    fn receive(&mut self, _: Instant, _: PortId, _: &mut Burst, _: &mut Io<'_, ()>) {}
 
     fn ready(&mut self, _: Instant, _: u32, _: bool, _: &mut Io<'_, ()>) -> bool {
         false

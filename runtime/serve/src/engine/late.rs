@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 
 use twinpath_inspect::Reason;
+use twinpath_port::PortId;
 use twinpath_service::{Answer, Job, Service};
 use twinpath_stack::udp;
 use twinpath_time::Instant;
@@ -21,9 +22,8 @@ struct Asked {
     request_len: usize,
     peer: SocketAddr,
     local: SocketAddr,
-    /// The place of the port it came by, which may be another's by then, and the index of its interface; `None`: through the kernel's
-    /// socket.
-    port: Option<(usize, u32)>,
+    /// The port it came by, which may be gone by then, and the index of its interface; `None`: through the kernel's socket.
+    port: Option<(PortId, u32)>,
 }
 
 /// Those whose replies are still to come, the oldest first. There are no more of them than the desk takes.
@@ -55,8 +55,8 @@ impl Awaited {
 pub(super) struct Way {
     pub(super) peer: SocketAddr,
     pub(super) local: SocketAddr,
-    /// The place of the port it came by; `None`: through the kernel's socket.
-    pub(super) port: Option<usize>,
+    /// The port it came by; `None`: through the kernel's socket.
+    pub(super) port: Option<PortId>,
 }
 
 impl<S: Service> ServeEngine<S> {
@@ -158,7 +158,7 @@ impl<S: Service> ServeEngine<S> {
         self.limit(now, peer, request_len, reply.len())?;
         let Some((port, ifindex)) = port else { return self.send_by_kernel(&reply, peer, local) };
         // If that interface has gone, its way out may still lead by another one.
-        let port = io.port_on(ifindex, port).unwrap_or_default();
+        let port = io.port_on(ifindex, port).unwrap_or(port);
         if self.send_by_port(now, port, &reply, (local, peer), io) {
             self.counters.fast_replies.add(1);
             return Ok(());
@@ -171,7 +171,7 @@ impl<S: Service> ServeEngine<S> {
     fn send_by_port(
         &mut self,
         now: Instant,
-        port: usize,
+        port: PortId,
         reply: &[u8],
         (local, peer): (SocketAddr, SocketAddr),
         io: &mut Io<'_, ServeEvent>,

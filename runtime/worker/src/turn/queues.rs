@@ -1,7 +1,6 @@
 //! The queues that a worker serves: taking one on, giving it back, and having its fd in the epoll while the worker may sleep.
 
 use rustix::io::Errno;
-use twinpath_frame::Burst;
 use twinpath_inspect::Reason;
 use twinpath_port::PortQueue;
 use twinpath_time::Instant;
@@ -26,7 +25,8 @@ impl<E: Engine> Worker<E> {
         }
         queue.prepare(&mut self.pool);
         let id = queue.id();
-        self.ports.push(Attached { queue, outbox: Burst::new() });
+        self.ports.push(Attached::new(queue));
+        self.with_io(|engine, io| engine.attached(id, io));
         if self.events.send_reserved(Event::Attached(id)).is_err() {
             // Nothing will be steered to it, and the kernel goes on serving: better than to lose frames unknown.
             self.counters.drops.add(Reason::MailboxFull, 1);
@@ -59,6 +59,7 @@ impl<E: Engine> Worker<E> {
         }
         // Empty, unless the queue went in the middle of a turn.
         port.outbox.release(usize::MAX, &mut self.pool);
+        self.with_io(|engine, io| engine.detached(port.id(), io));
         self.hand_back(port.queue);
     }
 

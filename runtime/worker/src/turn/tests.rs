@@ -1,3 +1,4 @@
+use twinpath_port::PortId;
 use twinpath_sys::EventFd;
 
 use super::*;
@@ -25,7 +26,7 @@ impl Engine for Does {
         self.readable.as_ref().map_or(Ok(()), |fd| io.watch(fd, 0, false))
     }
 
-    fn receive(&mut self, _: Instant, _: usize, _: &mut Burst, _: &mut Io<'_, ()>) {}
+    fn receive(&mut self, _: Instant, _: PortId, _: &mut Burst, _: &mut Io<'_, ()>) {}
 
     fn ready(&mut self, _: Instant, _: u32, _: bool, _: &mut Io<'_, ()>) -> bool {
         false

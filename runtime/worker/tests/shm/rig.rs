@@ -14,7 +14,7 @@ use twinpath_port_shm::{ShmConfig, ShmPort};
 use twinpath_time::Instant;
 use twinpath_worker::idle::{IdleConfig, Mode};
 use twinpath_worker::mailbox::{Receiver, Sender, mailbox};
-use twinpath_worker::{Command, Engine, Event, Io, Remains, Worker, WorkerConfig, WorkerCounters};
+use twinpath_worker::{Attached, Command, Engine, Event, Io, Remains, Worker, WorkerConfig, WorkerCounters};
 
 use crate::peer::{Kind, Peer};
 
@@ -41,9 +41,9 @@ impl Engine for HandOver {
         Ok(())
     }
 
-    fn receive(&mut self, _now: Instant, port: usize, frames: &mut Burst, io: &mut Io<'_, ()>) {
-        let is_wire = io.ports()[port].queue.id() == WIRE;
-        let other = io.ports().iter().position(|port| (port.queue.id() == WIRE) != is_wire);
+    fn receive(&mut self, _now: Instant, port: PortId, frames: &mut Burst, io: &mut Io<'_, ()>) {
+        let is_wire = port == WIRE;
+        let other = io.ports().iter().find(|port| (port.id() == WIRE) != is_wire).map(Attached::id);
         for frame in frames.drain(usize::MAX) {
             let is_of = |ethertype: u16| frame.bytes().get(12..14) == Some(&ethertype.to_be_bytes());
             match other {

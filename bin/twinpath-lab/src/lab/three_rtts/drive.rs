@@ -11,6 +11,7 @@ use twinpath_config::Path;
 use twinpath_frame::{BURST_MAX, Burst, Frame, Pool, Region};
 use twinpath_inspect::Reason;
 use twinpath_load::{Echo, Limit, Load, LoadConfig, Summary};
+use twinpath_port::PortId;
 use twinpath_port_shm::ShmPort;
 use twinpath_serve::{KernelSide, ServeCommand, ServeConfig, ServeCounters, ServeEngine, ServeEvent, Served};
 use twinpath_service::Reflect;
@@ -33,6 +34,11 @@ pub(super) const ETHERTYPE: u16 = 0x88b5;
 const GENERATOR: u16 = 0;
 const SERVICE: u16 = 1;
 pub(super) const APPLICATION: u16 = 2;
+
+/// The name of the port of that number: each has one queue.
+const fn name(port: u16) -> PortId {
+    PortId { port, queue: 0 }
+}
 
 const HEADER_LEN: usize = 14;
 /// 64 bytes from the Ethernet header on, without the check sequence.
@@ -197,7 +203,7 @@ impl Generator {
             header[6..12].copy_from_slice(&CLIENT.mac);
             header[12..].copy_from_slice(&ETHERTYPE.to_be_bytes());
             self.load.write(id, payload);
-            io.send(usize::from(GENERATOR), frame);
+            io.send(name(GENERATOR), frame);
         }
         busy
     }
@@ -218,19 +224,18 @@ impl Engine for Generator {
         Ok(())
     }
 
-    fn receive(&mut self, now: Instant, port: usize, frames: &mut Burst, io: &mut Io<'_, ServeEvent>) {
-        const AT: [usize; 3] = [GENERATOR as usize, SERVICE as usize, APPLICATION as usize];
-        match (port, &mut self.service) {
-            (port, _) if port == AT[0] => {
+    fn receive(&mut self, now: Instant, port: PortId, frames: &mut Burst, io: &mut Io<'_, ServeEvent>) {
+        match (port.port, &mut self.service) {
+            (GENERATOR, _) => {
                 for frame in frames.drain(usize::MAX) {
                     self.returned(now, &frame);
                     io.release(frame);
                 }
                 self.send_due(now, io);
             }
-            (port, Service::Here(service)) if port == AT[1] => service.receive(now, port, frames, io),
-            (port, _) => {
-                let other = if port == AT[1] { AT[2] } else { AT[1] };
+            (SERVICE, Service::Here(service)) => service.receive(now, port, frames, io),
+            (from, _) => {
+                let other = name(if from == SERVICE { APPLICATION } else { SERVICE });
                 frames.drain(usize::MAX).for_each(|frame| io.send(other, frame));
             }
         }
