@@ -2,15 +2,15 @@
 //!
 //! A turn reads a connection once, has the service answer all that came, and sends the answers at once: two system calls, and
 //! none that only finds out that there is nothing more. Connections are watched by edges, registered once; one that is alone
-//! is asked without the epoll ([`favourite`]). What a connection cannot send waits in a bounded buffer of its own, and it is
+//! is polled without the epoll ([`polled`]). What a connection cannot send waits in a bounded buffer of its own, and it is
 //! not read until that has drained: a client that sends and never reads stops itself, and nobody else. Times are kept in a
 //! wheel that is touched when a connection begins to wait for something, not when it is served.
 
 mod accept;
-mod favourite;
-mod gather;
 mod host;
 mod limits;
+mod polled;
+mod read_delay;
 mod socket;
 mod sources;
 mod table;
@@ -30,8 +30,8 @@ use twinpath_worker::Io;
 pub use self::limits::{CHUNK, Share, TcpLimits};
 
 use self::accept::Acceptor;
-use self::favourite::Favourite;
 use self::host::Lent;
+use self::polled::Polled;
 use self::socket::Socket;
 use self::sources::{Source, Sources};
 use self::table::Table;
@@ -91,7 +91,7 @@ pub(crate) struct TcpServer<C> {
     most: u32,
     sources: Sources,
     deadlines: Wheel,
-    favourite: Favourite,
+    polled: Polled,
     /// Those with more to do that no descriptor tells of.
     again: Waiting,
     /// Those that want work done that may block, and found no room.
@@ -118,7 +118,7 @@ impl<C: Send> TcpServer<C> {
             most,
             sources: Sources::default(),
             deadlines: Wheel::new(),
-            favourite: Favourite::default(),
+            polled: Polled::default(),
             again: Waiting::default(),
             sent: 0,
             received: 0,
@@ -171,7 +171,7 @@ impl<C: Send> TcpServer<C> {
     /// Whether connections are asked without the epoll.
     #[inline]
     pub(crate) const fn spins(&self) -> bool {
-        self.favourite.number().is_some()
+        self.polled.number().is_some()
     }
 
     /// Whether the last run found bytes on such a connection.
@@ -182,14 +182,14 @@ impl<C: Send> TcpServer<C> {
 
     /// Before the worker sleeps: everything stands in the epoll.
     pub(crate) fn rest(&mut self, io: &Io<'_, ServeEvent>) {
-        self.favour_nobody(io);
+        self.poll_nobody(io);
     }
 
-    fn favour_nobody(&mut self, io: &Io<'_, ServeEvent>) {
-        let favourite = self.favourite.number();
+    fn poll_nobody(&mut self, io: &Io<'_, ServeEvent>) {
+        let polled = self.polled.number();
         // Nor does one begin to be one over sleeps: it would go out of the epoll only to come back.
-        self.favourite.forget();
-        if let Some(number) = favourite
+        self.polled.forget();
+        if let Some(number) = polled
             && let Some(Entry { socket, connection, .. }) = self.table.get(number)
             && io.watch_edges(&*socket, FIRST_CONNECTION_TOKEN + number).is_err()
         {
@@ -230,7 +230,7 @@ impl<C: Send> TcpServer<C> {
     pub(crate) fn run<S: Service<Connection = C>>(&mut self, mut call: Call<'_, '_, S>) -> bool {
         let spins = self.spins();
         (self.sent, self.received) = (0, 0);
-        let busy = spins && self.ask_favourite(&mut call);
+        let busy = spins && self.read_polled(&mut call);
         let busy = self.run_due(&mut call) || busy;
         self.found = spins && self.received > 0;
         busy
@@ -268,25 +268,25 @@ impl<C: Send> TcpServer<C> {
 
     /// Says whether it had something.
     #[inline]
-    fn ask_favourite<S: Service<Connection = C>>(&mut self, call: &mut Call<'_, '_, S>) -> bool {
-        let Some(number) = self.favourite.number() else { return false };
+    fn read_polled<S: Service<Connection = C>>(&mut self, call: &mut Call<'_, '_, S>) -> bool {
+        let Some(number) = self.polled.number() else { return false };
         let Some(Entry { socket, connection, .. }) = self.table.get(number) else { return false };
-        if !self.favourite.may_ask(call.now) {
+        if !self.polled.may_read(call.now) {
             // Nothing came, as far as is known: who idles may even sleep, as everything is in the epoll then.
             return false;
         }
         let before = self.received;
-        if !self.favourite.asks_in_bursts() || socket.has_something() {
+        if !self.polled.pipelines() || socket.has_something() {
             connection.woken(false);
             self.work(number, call);
         }
-        self.favourite.asked(call.now, (self.received - before) as u64);
-        // It may be gone by now, and with it the favour.
+        self.polled.was_read(call.now, (self.received - before) as u64);
+        // It may be gone by now.
         let Some(Entry { connection, .. }) = self.table.get(number) else { return true };
         let moved = connection.touched() == call.now;
         let well = connection.is_plain();
-        if !well || self.favourite.is_over(call.now) {
-            self.favour_nobody(call.io);
+        if !well || self.polled.is_over(call.now) {
+            self.poll_nobody(call.io);
         }
         moved
     }
@@ -307,8 +307,8 @@ impl<C: Send> TcpServer<C> {
                 return true;
             }
             self.work(number, &mut call);
-            if self.favourite.named(number, call.now) {
-                self.favour(number, call.io);
+            if self.polled.named(number, call.now) {
+                self.poll(number, call.io);
             }
             self.table.get(number).is_none_or(|entry| entry.connection.touched() == call.now)
         } else {
@@ -326,13 +326,13 @@ impl<C: Send> TcpServer<C> {
         ACCEPT_BURST
     }
 
-    fn favour(&mut self, number: u32, io: &Io<'_, ServeEvent>) {
+    fn poll(&mut self, number: u32, io: &Io<'_, ServeEvent>) {
         let out = self
             .table
             .get(number)
             .is_some_and(|entry| entry.connection.is_plain() && io.unwatch(&entry.socket).is_ok());
         if !out {
-            self.favourite.forget();
+            self.polled.forget();
         }
     }
 
@@ -539,8 +539,8 @@ impl<C: Send> TcpServer<C> {
     ) {
         let Some(Entry { connection, source, idle_since, .. }) = self.table.remove(number) else { return };
         self.deadlines.set(number, Instant::NEVER);
-        if self.favourite.number() == Some(number) {
-            self.favourite.forget();
+        if self.polled.number() == Some(number) {
+            self.polled.forget();
         }
         if held > 0 {
             self.held -= held as u64;
@@ -563,7 +563,7 @@ impl<C: Send> TcpServer<C> {
     /// While it drains: the next few connections answer what has come, and end.
     fn end_some<S: Service<Connection = C>>(&mut self, call: &mut Call<'_, '_, S>) {
         let Some(first) = self.ending else { return };
-        self.favour_nobody(call.io);
+        self.poll_nobody(call.io);
         let beyond = self.table.places().min(first + CLOSE_BURST);
         for number in first..beyond {
             self.answer_and_end(number, call);

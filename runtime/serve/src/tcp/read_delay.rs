@@ -1,15 +1,15 @@
-//! Whether a favourite that does not wait for its answers is given a moment to ask more.
+//! Decides how long to delay reading a pipelining connection so that requests batch.
 //!
-//! Every answer that leaves by itself costs both sides a system call, a packet, and the lock of the peer's socket. A peer with
-//! several requests under way need not have each answered at once: if a few more are let come, they share a read and a
-//! send. How long to wait for them nobody can know, so it is tried: the wait that brings the most bytes in a time is kept for
-//! a while, and none at all unless one brings clearly more. A peer that waits for its answers is held
-//! up by no more than a trial of the shortest wait now and then, and only if its requests differ in size.
+//! Every reply that is sent by itself costs both sides a system call, a packet, and the lock of the peer's socket. A peer that has several
+//! requests under way need not have each answered at once: if reading waits until a few more have come, they share one read and one send. How
+//! long is best cannot be known, so it is tried: the delay that brings the most bytes in a time is kept for a while, and none at all unless
+//! one brings clearly more. A peer that waits for each reply is delayed only by a trial of the shortest delay now and then, and only if its
+//! requests differ in size.
 
 use twinpath_time::{Duration, Instant};
 
-/// Waits that are tried, one after the other.
-const WAITS: [Duration; 4] =
+/// Delays that are tried, one after the other.
+const DELAYS: [Duration; 4] =
     [Duration::ZERO, Duration::from_micros(10), Duration::from_micros(20), Duration::from_micros(40)];
 /// How long each is tried: for so many of the least requests, within these times.
 const TRIAL_REQUESTS: u64 = 2048;
@@ -20,18 +20,18 @@ const SILENCE: Duration = Duration::from_micros(500);
 /// How long the best is kept before all are tried again; the second if that is none, and longer each time it is.
 const KEPT_MIN: Duration = Duration::from_millis(250);
 const KEPT_MAX: Duration = Duration::from_secs(4);
-/// More bytes in a time, by which a wait must win: one part of this, and what chance may make of them.
+/// More bytes in a time, by which a delay must win: one part of this, and what chance may make of them.
 const CLEARLY: u64 = 32;
-/// Reads in a row that brought no more than they would have without a wait, after which it ends.
+/// Reads in a row that brought no more than they would have without a delay, after which it ends.
 const IN_VAIN: u32 = 8;
 
 #[derive(Debug)]
-pub(crate) struct Gather {
-    /// Which of the waits is in force, whether it is tried or kept, and until when if kept.
-    wait: usize,
+pub(crate) struct ReadDelay {
+    /// Which of the delays is in force, whether it is tried or kept, and until when if kept.
+    delay: usize,
     trying: bool,
     until: Instant,
-    /// Not to be asked before.
+    /// Not to be read before.
     next: Instant,
     /// When something was found last, and what since the trial began: bytes, reads, and the least of one read.
     found: Instant,
@@ -43,16 +43,16 @@ pub(crate) struct Gather {
     best: usize,
     to_pass: u64,
     best_rate: u64,
-    /// Bytes of a read without a wait, and reads in a row that held no more with one.
+    /// Bytes of a read without a delay, and reads in a row that held no more with one.
     alone_bytes: u64,
     in_vain: u32,
     kept: Duration,
 }
 
-impl Default for Gather {
+impl Default for ReadDelay {
     fn default() -> Self {
         Self {
-            wait: 0,
+            delay: 0,
             until: Instant::ZERO,
             trying: false,
             next: Instant::ZERO,
@@ -71,16 +71,16 @@ impl Default for Gather {
     }
 }
 
-impl Gather {
-    /// Whether the connection is to be asked now.
+impl ReadDelay {
+    /// Whether the connection is to be read now.
     #[inline]
-    pub(crate) fn may_ask(&self, now: Instant) -> bool {
+    pub(crate) fn may_read(&self, now: Instant) -> bool {
         now >= self.next
     }
 
-    /// It was asked, and gave so many bytes.
+    /// It was read, and gave so many bytes.
     #[inline]
-    pub(crate) fn asked(&mut self, now: Instant, bytes: u64) {
+    pub(crate) fn was_read(&mut self, now: Instant, bytes: u64) {
         if bytes == 0 {
             return;
         }
@@ -88,15 +88,15 @@ impl Gather {
         self.reads += 1;
         self.bytes += bytes;
         self.least = self.least.min(bytes);
-        (self.found, self.next) = (now, now + WAITS[self.wait]);
+        (self.found, self.next) = (now, now + DELAYS[self.delay]);
         if !self.trying {
-            // A peer that has changed its ways is looked at anew.
+            // A peer that behaves differently from before is looked at anew.
             self.in_vain = if bytes <= self.alone_bytes { self.in_vain + 1 } else { 0 };
-            if now >= self.until || (self.in_vain >= IN_VAIN && self.wait > 0) {
-                self.try_wait(0, now);
+            if now >= self.until || (self.in_vain >= IN_VAIN && self.delay > 0) {
+                self.try_delay(0, now);
             }
         } else if silent {
-            self.try_wait(self.wait, now);
+            self.try_delay(self.delay, now);
         } else if now >= self.began + TRIAL_MIN
             && (self.bytes / self.least >= TRIAL_REQUESTS || now >= self.began + TRIAL_MAX)
         {
@@ -104,11 +104,11 @@ impl Gather {
         }
     }
 
-    /// The wait that was tried has had its time.
+    /// The delay that was tried has had its time.
     fn judge(&mut self, now: Instant) {
         let (rate, each) = (self.bytes * 1_000_000 / now.nanos_since(self.began), self.bytes / self.reads);
         // Whether a longer one may be better still.
-        let go_on = if self.wait == 0 {
+        let go_on = if self.delay == 0 {
             (self.alone_bytes, self.best, self.best_rate) = (each, 0, rate);
             // Requests come by chance, too: twice the root of their number is what that may make of it.
             let requests = self.bytes / self.least;
@@ -116,28 +116,28 @@ impl Gather {
             // Reads that all hold as much as the least hold one request: the next one comes after its answer.
             clearly_more(each, self.least)
         } else if rate > self.to_pass.max(self.best_rate) {
-            (self.best, self.best_rate) = (self.wait, rate);
+            (self.best, self.best_rate) = (self.delay, rate);
             true
         } else {
-            // Nor do those that differ hold more than one, if they grow by no wait.
+            // Nor do those that differ hold more than one, if they grow by no delay.
             clearly_more(each, self.alone_bytes) && rate >= self.best_rate - self.best_rate / CLEARLY
         };
-        if go_on && self.wait + 1 < WAITS.len() {
-            return self.try_wait(self.wait + 1, now);
+        if go_on && self.delay + 1 < DELAYS.len() {
+            return self.try_delay(self.delay + 1, now);
         }
         self.keep_best(now);
     }
 
     fn keep_best(&mut self, now: Instant) {
         self.kept = if self.best > 0 { KEPT_MIN } else { (2 * self.kept).min(KEPT_MAX) };
-        (self.wait, self.trying, self.until, self.in_vain) = (self.best, false, now + self.kept, 0);
-        self.next = now + WAITS[self.wait];
+        (self.delay, self.trying, self.until, self.in_vain) = (self.best, false, now + self.kept, 0);
+        self.next = now + DELAYS[self.delay];
     }
 
-    fn try_wait(&mut self, wait: usize, now: Instant) {
-        (self.wait, self.trying) = (wait, true);
+    fn try_delay(&mut self, delay: usize, now: Instant) {
+        (self.delay, self.trying) = (delay, true);
         (self.began, self.bytes, self.reads, self.least) = (now, 0, 0, u64::MAX);
-        self.next = now + WAITS[wait];
+        self.next = now + DELAYS[delay];
     }
 }
 
@@ -171,7 +171,7 @@ mod tests {
         }
 
         /// Is answered for so long by one who asks as it is told to; the calls answered per ms.
-        fn play(&mut self, gather: &mut Gather, for_ms: u64) -> u64 {
+        fn play(&mut self, delay: &mut ReadDelay, for_ms: u64) -> u64 {
             let (end, mut answered) = (self.now + for_ms * 1_000_000, 0);
             while self.now < end {
                 while self.sends_at <= self.now && self.unanswered < self.window {
@@ -180,10 +180,10 @@ mod tests {
                 }
                 self.now += ASK_NS;
                 let now = Instant::from_nanos(self.now);
-                if !gather.may_ask(now) {
+                if !delay.may_read(now) {
                     continue;
                 }
-                gather.asked(now, self.unanswered * CALL_BYTES);
+                delay.was_read(now, self.unanswered * CALL_BYTES);
                 if self.unanswered > 0 {
                     self.now += ANSWER_NS;
                     if self.unanswered == self.window {
@@ -197,61 +197,61 @@ mod tests {
         }
     }
 
-    fn wait_for(gap_ns: u64, window: u64, answer_ns: u64) -> Duration {
-        let mut gather = Gather::default();
-        Peer::new(gap_ns, window, answer_ns).play(&mut gather, 1_000);
-        WAITS[gather.best]
+    fn delay_for(gap_ns: u64, window: u64, answer_ns: u64) -> Duration {
+        let mut delay = ReadDelay::default();
+        Peer::new(gap_ns, window, answer_ns).play(&mut delay, 1_000);
+        DELAYS[delay.best]
     }
 
     #[test]
-    fn a_peer_that_is_slowed_down_by_every_answer_is_let_ask_more() {
-        let mut gather = Gather::default();
+    fn a_peer_that_is_slowed_down_by_every_answer_is_read_later() {
+        let mut delay = ReadDelay::default();
         let mut peer = Peer::new(4_500, 128, 1_500);
-        peer.play(&mut gather, 1_000);
-        assert!(gather.best >= 2, "{:?}", WAITS[gather.best]);
-        let (rate, without) = (peer.play(&mut gather, 1_000), 1_000_000 / (4_500 + 1_500));
+        peer.play(&mut delay, 1_000);
+        assert!(delay.best >= 2, "{:?}", DELAYS[delay.best]);
+        let (rate, without) = (peer.play(&mut delay, 1_000), 1_000_000 / (4_500 + 1_500));
         assert!(rate > without * 115 / 100, "{rate} calls per ms, {without} without");
     }
 
     #[test]
     fn a_peer_that_waits_for_its_answers_is_not_held_up() {
-        assert_eq!(wait_for(6_000, 1, 0), Duration::ZERO);
-        assert_eq!(wait_for(8_000, 2, 0), Duration::ZERO, "its window is small");
-        assert_eq!(wait_for(20_000, 128, 1_500), Duration::ZERO, "it asks at its own pace");
+        assert_eq!(delay_for(6_000, 1, 0), Duration::ZERO);
+        assert_eq!(delay_for(8_000, 2, 0), Duration::ZERO, "its window is small");
+        assert_eq!(delay_for(20_000, 128, 1_500), Duration::ZERO, "it asks at its own pace");
     }
 
     #[test]
     fn nor_is_one_whose_requests_differ_in_size() {
-        let mut gather = Gather::default();
+        let mut delay = ReadDelay::default();
         let (mut now, mut held) = (1_000_000, 0);
         for request in 0..200_000_u64 {
             now += 9_000;
-            while !gather.may_ask(Instant::from_nanos(now)) {
+            while !delay.may_read(Instant::from_nanos(now)) {
                 (now, held) = (now + ASK_NS, held + 1);
             }
-            gather.asked(Instant::from_nanos(now), if request * 2_654_435_761 % 7 < 3 { 100 } else { 160 });
+            delay.was_read(Instant::from_nanos(now), if request * 2_654_435_761 % 7 < 3 { 100 } else { 160 });
         }
-        assert_eq!(gather.best, 0);
+        assert_eq!(delay.best, 0);
         let (held, now) = (held * ASK_NS, now - 1_000_000);
         assert!(held < now / 200, "held up for {held} of {now} ns");
     }
 
     #[test]
-    fn a_wait_that_brings_nothing_is_not_kept() {
-        assert_eq!(wait_for(6_000, 128, 0), Duration::ZERO, "answers cost this one nothing");
-        // A window of eight calls is full within the shortest of the waits.
-        assert_eq!(wait_for(1_000, 8, 500), Duration::ZERO);
+    fn a_delay_that_brings_nothing_is_not_kept() {
+        assert_eq!(delay_for(6_000, 128, 0), Duration::ZERO, "answers cost this one nothing");
+        // A window of eight calls is full within the shortest of the delays.
+        assert_eq!(delay_for(1_000, 8, 500), Duration::ZERO);
     }
 
     #[test]
     fn it_ends_as_soon_as_the_peer_waits_again() {
-        let mut gather = Gather::default();
+        let mut delay = ReadDelay::default();
         let mut peer = Peer::new(4_500, 128, 1_500);
-        while gather.trying || gather.wait == 0 {
-            peer.play(&mut gather, 1);
+        while delay.trying || delay.delay == 0 {
+            peer.play(&mut delay, 1);
         }
         peer.window = 1;
-        peer.play(&mut gather, 1);
-        assert_eq!(WAITS[gather.wait], Duration::ZERO);
+        peer.play(&mut delay, 1);
+        assert_eq!(DELAYS[delay.delay], Duration::ZERO);
     }
 }
