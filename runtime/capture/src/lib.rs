@@ -53,7 +53,7 @@ pub struct Source {
 }
 
 /// What a capture is to do.
-pub struct Plan {
+pub struct CapturePlan {
     /// Name of the interface, for the file's header.
     pub interface: String,
     /// The filter as it was written, for the file's header.
@@ -86,7 +86,7 @@ impl Running {
     /// # Errors
     /// No thread.
     pub fn start(
-        plan: Plan,
+        plan: CapturePlan,
         sources: Vec<Source>,
         wake: Arc<EventFd>,
         stream: UnixStream,
@@ -164,7 +164,7 @@ struct Capture {
 type Writer = PcapNgWriter<Vec<u8>>;
 
 impl Capture {
-    fn run(&mut self, plan: &Plan) -> Result<(), PcapError> {
+    fn run(&mut self, plan: &CapturePlan) -> Result<(), PcapError> {
         // Big-endian: the two halves of a time in the statistics then stand as the format wants them.
         let mut writer = Writer::with_endianness(Vec::new(), Endianness::Big)?;
         let mut options = vec![

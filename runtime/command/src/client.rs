@@ -16,7 +16,7 @@ use super::{ANSWER_MAX, Answer, CommandError, Drain, PATIENCE, RELOAD_PATIENCE, 
 /// A connection to the instance that listens there: root's, or this user's.
 ///
 /// # Errors
-/// Nobody answers there, or [`CommandError::Stranger`]: then nothing was sent, and nothing that comes is to be believed.
+/// Nobody answers there, or [`CommandError::OtherUser`]: then nothing was sent, and nothing received may be trusted.
 pub fn connect(socket: &Path) -> Result<UnixStream, CommandError> {
     let failed = |error| CommandError::Connect { path: socket.to_owned(), error };
     let stream = UnixStream::connect(socket).map_err(failed)?;
@@ -26,7 +26,7 @@ pub fn connect(socket: &Path) -> Result<UnixStream, CommandError> {
         Ok(stream)
     } else {
         let own = rustix::process::geteuid().as_raw();
-        Err(CommandError::Stranger { path: socket.to_owned(), uid, own })
+        Err(CommandError::OtherUser { path: socket.to_owned(), uid, own })
     }
 }
 
@@ -187,7 +187,7 @@ fn look_through(folder: &TrustedDir, found: &mut Found) -> Result<Vec<PathBuf>, 
 fn sort_in(folder: &TrustedDir, name: &str, path: PathBuf, found: &mut Found) {
     match connect(&path) {
         Ok(_) => found.running.push(path),
-        Err(CommandError::Stranger { .. }) => found.closed_to_us.push(path),
+        Err(CommandError::OtherUser { .. }) => found.closed_to_us.push(path),
         Err(CommandError::Connect { error, .. }) => match error.kind() {
             // Somebody else may have removed it first, or may have to.
             io::ErrorKind::ConnectionRefused => drop(folder.remove(name)),

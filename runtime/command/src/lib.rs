@@ -269,7 +269,7 @@ pub enum CommandError {
         "{} is listened on by user {uid}, not by root or this user ({own}): it is not believed; ask as that user",
         path.display()
     )]
-    Stranger {
+    OtherUser {
         /// The socket.
         path: PathBuf,
         /// Whose listener it is.

@@ -58,7 +58,7 @@ impl Server {
         let folder = TrustedDir::make_shared(path.parent().unwrap_or_else(|| Path::new("/")))?;
         clear_stale(path, &folder, &name)?;
         let listener = UnixListener::bind(path).map_err(failed)?;
-        // From here on the file is removed again whatever fails. Whoever comes between the two calls is asked for the user
+        // From here on the file is removed again whatever fails. A client that connects between the two calls is asked for the user
         // like everybody else.
         let server = Self {
             listener,

@@ -213,7 +213,7 @@ fn running_instances_are_found_and_dead_ones_swept() {
     drop((running, other));
 }
 
-/// Does something on a thread of its own that is another user: to the kernel, and to whoever asks it for the peer's.
+/// Runs something on a thread that is another user, also for a peer that asks the kernel for its credentials.
 fn as_user<R: Send>(uid: u32, work: impl FnOnce() -> R + Send) -> R {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
@@ -247,9 +247,9 @@ fn an_impostor_is_not_asked_believed_or_taken_over_from() {
         listener
     });
     let refused = ask(&path, &Request::Show(Topic::All)).unwrap_err();
-    assert!(matches!(refused, CommandError::Stranger { uid: NOBODY, own: 0, .. }), "{refused}");
+    assert!(matches!(refused, CommandError::OtherUser { uid: NOBODY, own: 0, .. }), "{refused}");
     let refused = follow_drain(&path, Drain::default(), |_| unreachable!()).unwrap_err();
-    assert!(matches!(refused, CommandError::Stranger { .. }), "{refused}");
+    assert!(matches!(refused, CommandError::OtherUser { .. }), "{refused}");
     let found = find_instances(&[folder.path().to_owned()]).unwrap();
     assert_eq!((found.running.len(), found.closed_to_us), (0, vec![path.clone()]));
     // Nothing was sent to it.

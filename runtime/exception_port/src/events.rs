@@ -29,7 +29,7 @@ use super::{Bridge, BridgeError, Carrier, PATH, Place};
 const NO_RELOAD: &str = "there is no file to read again: a bridge is told everything on its command line; restart it with what is to change";
 
 /// What is asked of the control loop, and where the answer goes.
-enum Asked {
+enum Message {
     /// By the command socket.
     Request(Request, Answer),
     /// By a scraper of metrics.
@@ -42,7 +42,7 @@ enum Woken {
     Worker,
     Stuck,
     Watchdog,
-    Asked(Asked),
+    Message(Message),
     Retry,
     Signal(Signalled),
 }
@@ -56,16 +56,16 @@ impl Bridge {
         scrapes: Option<metrics::Server>,
         ready: impl FnOnce(&Ready),
     ) -> Result<(), BridgeError> {
-        let (ask, asked) = mpsc::channel::<Asked>(ASKED_MAX);
+        let (ask, asked) = mpsc::channel::<Message>(ASKED_MAX);
         let ask_loop = |request| {
             let ask = ask.clone();
-            async move { hand_over(&ask, "the exception port", |answer| Asked::Request(request, answer)).await }
+            async move { hand_over(&ask, "the exception port", |answer| Message::Request(request, answer)).await }
         };
         let scrape = || {
             let ask = ask.clone();
             async move {
                 let (answer, wait) = oneshot::channel();
-                ask.send(Asked::Scrape(answer)).await.ok()?;
+                ask.send(Message::Scrape(answer)).await.ok()?;
                 wait.await.ok().map(metrics::encode)
             }
         };
@@ -87,7 +87,7 @@ impl Bridge {
 
     async fn serve(
         &mut self,
-        mut asked: mpsc::Receiver<Asked>,
+        mut asked: mpsc::Receiver<Message>,
         signals: &mut Signals,
     ) -> Result<(), BridgeError> {
         let watched =
@@ -100,7 +100,7 @@ impl Bridge {
                 () = any_readable(&watched) => Woken::Worker,
                 () = self.stuck.is_due() => Woken::Stuck,
                 () = watchdog.is_due() => Woken::Watchdog,
-                Some(asked) = asked.recv() => Woken::Asked(asked),
+                Some(asked) = asked.recv() => Woken::Message(asked),
                 signalled = signals.next() => Woken::Signal(signalled),
                 () = tokio::time::sleep(RETRY_INTERVAL), if !flushed => Woken::Retry,
             };
@@ -111,9 +111,9 @@ impl Bridge {
                 Woken::Worker => self.read_workers().await,
                 Woken::Stuck => self.look_at_stuck(),
                 Woken::Watchdog => self.feed(&mut watchdog),
-                // Whoever asked may be gone by now.
-                Woken::Asked(Asked::Request(request, answer)) => drop(answer.send(self.answer(&request))),
-                Woken::Asked(Asked::Scrape(answer)) => drop(answer.send(self.report())),
+                // The client may be gone by now.
+                Woken::Message(Message::Request(request, answer)) => drop(answer.send(self.answer(&request))),
+                Woken::Message(Message::Scrape(answer)) => drop(answer.send(self.report())),
                 Woken::Signal(Signalled::Reload) => {
                     notify::reloading();
                     tracing::error!("not reloaded: {NO_RELOAD}");

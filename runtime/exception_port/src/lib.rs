@@ -85,7 +85,7 @@ impl FromStr for Carrier {
 
 /// What an exception port is to be.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct BridgePlan {
     /// Name of the device.
     pub port: String,
     /// Name of the interface to make for the kernel's stack.
@@ -237,7 +237,7 @@ struct KernelSide {
 
 /// One running exception port.
 struct Bridge {
-    plan: Plan,
+    plan: BridgePlan,
     mirror: Mirror,
     links: Links,
     /// The programs that withhold the device, and have frames cross.
@@ -272,7 +272,7 @@ impl Bridge {
 ///
 /// # Errors
 /// [`BridgeError`]; nothing is left changed then.
-pub fn run(plan: Plan, ready: impl FnOnce(&Ready)) -> Result<(), BridgeError> {
+pub fn run(plan: BridgePlan, ready: impl FnOnce(&Ready)) -> Result<(), BridgeError> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(BridgeError::Control)?;
     panics::end_process_on_panic(|| {

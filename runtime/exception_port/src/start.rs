@@ -18,13 +18,13 @@ use super::links::Links;
 use super::sides::Sides;
 use super::stuck::Watch;
 use super::workers::WorkerHandle;
-use super::{Bridge, BridgeError, Carrier, KernelSide, Place, Plan, PortSide, QUEUES_MAX};
+use super::{Bridge, BridgeError, BridgePlan, Carrier, KernelSide, Place, PortSide, QUEUES_MAX};
 
 /// What frames of ours are told by, on their way to a device with a queueing discipline ("twin").
 const MARK: u32 = 0x7477_696e;
 
 impl Bridge {
-    pub(super) async fn start(plan: Plan, socket: &std::path::Path) -> Result<Self, BridgeError> {
+    pub(super) async fn start(plan: BridgePlan, socket: &std::path::Path) -> Result<Self, BridgeError> {
         if plan.queues == 0 || plan.queues > QUEUES_MAX {
             return Err(BridgeError::Queues(plan.queues));
         }
@@ -191,7 +191,7 @@ fn handle_of(tap: &Tap) -> Result<TapHandle, BridgeError> {
 }
 
 /// The device, if it can be one side of an exception port.
-fn fit_for_a_port(tables: &Tables, plan: &Plan) -> Result<Link, BridgeError> {
+fn fit_for_a_port(tables: &Tables, plan: &BridgePlan) -> Result<Link, BridgeError> {
     let Some(link) = tables.link_named(&plan.port) else {
         let names: Vec<_> = tables.links().map(|link| link.name.as_str()).collect();
         return Err(BridgeError::NoInterface { name: plan.port.clone(), available: names.join(", ") });

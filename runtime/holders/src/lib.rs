@@ -132,14 +132,14 @@ mod tests {
     }
 
     #[test]
-    fn a_free_port_is_held_by_nobody_and_a_stranger_is_named_by_user() {
+    fn a_free_port_has_no_holder_and_an_invisible_process_is_named_by_its_user() {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let port = socket.local_addr().unwrap().port();
         drop(socket);
         assert_eq!(holders(Transport::Udp, port), []);
-        let stranger = Holder { uid: 1000, ..holder(Transport::Udp, IpAddr::from([0; 4]), 7, 0) };
+        let other = Holder { uid: 1000, ..holder(Transport::Udp, IpAddr::from([0; 4]), 7, 0) };
         assert_eq!(
-            stranger.to_string(),
+            other.to_string(),
             "port 7/udp is held by a process of user 1000 (run as root to see which)"
         );
     }

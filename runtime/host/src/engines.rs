@@ -1,4 +1,4 @@
-//! The engines that instances run on workers of their own. Their workers' loops are compiled here, whoever starts them.
+//! The engines that instances run on workers of their own. Their workers' loops are compiled here, for every caller.
 
 use twinpath_bridge::BridgeEngine;
 use twinpath_serve::{Demux, DemuxCommand, ServeCommand};

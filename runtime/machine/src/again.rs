@@ -50,7 +50,7 @@ impl Measuring {
     /// Begins, unless it has begun; `answer` is told the result, and so is `done`.
     pub(super) fn begin(&mut self, answer: Option<Answer>, done: impl FnOnce(Costs) + Send + 'static) {
         if self.waiting.len() == WAITING_MAX {
-            // Dropped: whoever asked is told that nothing came of it.
+            // Dropped: the client is told that it failed.
             return;
         }
         self.waiting.extend(answer);
@@ -78,7 +78,7 @@ impl Measuring {
         self.under_way = false;
         self.due = Again::after(now, cpu_time(costs), costs.is_disturbed());
         for answer in self.waiting.drain(..) {
-            // Whoever asked may be gone by now.
+            // The client may be gone by now.
             let _ = answer.send(Ok(told.clone()));
         }
     }

@@ -16,14 +16,14 @@ use crate::table::{NeighbourState, Tables};
 #[derive(Clone, Copy, Debug)]
 pub struct BookLimits {
     /// Peers known at once. A new peer beyond it takes the place of one that was asked about only once, or is refused: a
-    /// worker asks again about whoever talks to it, so a flood of forged sources cannot push out the peers in use.
+    /// worker asks again about active peers, so a flood of forged sources cannot push out the peers in use.
     pub peers: usize,
     /// Route questions with the kernel at once; more wait their turn.
     pub questions: usize,
     /// A peer nobody asked about for this long is dropped.
     pub keep: Duration,
     /// A peer asked about only once keeps its place for this long when others want it.
-    pub keep_newcomer: Duration,
+    pub keep_new_peer: Duration,
     /// An answer older than this is asked for again when its peer is: a learnt path MTU comes without notice.
     pub refresh: Duration,
     /// The kernel is asked to resolve or confirm one neighbour at most once in this time.
@@ -36,7 +36,7 @@ impl Default for BookLimits {
             peers: 4096,
             questions: 64,
             keep: Duration::from_secs(60),
-            keep_newcomer: Duration::from_secs(1),
+            keep_new_peer: Duration::from_secs(1),
             refresh: Duration::from_secs(5),
             resolve_again: Duration::from_secs(1),
         }
@@ -111,10 +111,10 @@ struct Entry {
     source: Option<IpAddr>,
     asked_at: Instant,
     /// It was asked about once, at that time.
-    newcomer: bool,
+    is_new: bool,
     progress: Progress,
     route: Option<Result<Route, KernelReason>>,
-    /// Two of our addresses were asked about and the kernel sends them different ways: a table by peer alone cannot
+    /// Two local addresses were asked about and the kernel has different routes for them: a table by peer alone cannot
     /// hold that.
     by_source: bool,
     /// The question under way is the first with this source.
@@ -133,7 +133,7 @@ pub struct EgressBook {
     /// (interface, next hop, peer): whom a neighbour's change concerns.
     by_next_hop: BTreeSet<(u32, IpAddr, IpAddr)>,
     /// Peers asked about only once, the oldest first.
-    newcomers: BTreeSet<(Instant, IpAddr)>,
+    new_peers: BTreeSet<(Instant, IpAddr)>,
     queue: VecDeque<IpAddr>,
     with_kernel: usize,
     generation: u64,
@@ -151,7 +151,7 @@ impl EgressBook {
             fast: BTreeSet::new(),
             entries: HashMap::new(),
             by_next_hop: BTreeSet::new(),
-            newcomers: BTreeSet::new(),
+            new_peers: BTreeSet::new(),
             queue: VecDeque::new(),
             with_kernel: 0,
             generation: 0,
@@ -200,8 +200,8 @@ impl EgressBook {
             self.admit(peer, source, now);
             return;
         };
-        if std::mem::take(&mut entry.newcomer) {
-            self.newcomers.remove(&(entry.asked_at, peer));
+        if std::mem::take(&mut entry.is_new) {
+            self.new_peers.remove(&(entry.asked_at, peer));
         }
         entry.asked_at = now;
         let Progress::Answered(at) = entry.progress else { return };
@@ -229,7 +229,7 @@ impl EgressBook {
         tables: &Tables,
     ) {
         self.with_kernel = self.with_kernel.saturating_sub(1);
-        // Asked under routes that are no longer: whoever still cares has asked again.
+        // Asked under routes that are no longer: workers that still need the answer have asked again.
         if question.generation != self.generation {
             return;
         }
@@ -280,7 +280,7 @@ impl EgressBook {
         self.steps.clear();
         self.entries.clear();
         self.by_next_hop.clear();
-        self.newcomers.clear();
+        self.new_peers.clear();
         self.queue.clear();
         self.counters.clears += 1;
         self.steps.push_back(Step::Tell(Update::Clear));
@@ -303,8 +303,8 @@ impl EgressBook {
 
     fn drop_peer(&mut self, peer: IpAddr) {
         let Some(entry) = self.entries.remove(&peer) else { return };
-        if entry.newcomer {
-            self.newcomers.remove(&(entry.asked_at, peer));
+        if entry.is_new {
+            self.new_peers.remove(&(entry.asked_at, peer));
         }
         if let Some(Ok(route)) = entry.route {
             self.by_next_hop.remove(&(route.ifindex, route.next_hop, peer));
@@ -343,7 +343,7 @@ impl EgressBook {
         self.entries.get(&peer)?.told
     }
 
-    /// The peers and their ways out, for `show`, in order of address.
+    /// The peers and their egress, for `show`, in order of address.
     #[must_use]
     pub fn report(&self, tables: &Tables) -> Vec<report::Neighbour> {
         let mut peers: Vec<_> = self.entries.iter().collect();
@@ -352,14 +352,14 @@ impl EgressBook {
     }
 
     fn admit(&mut self, peer: IpAddr, source: Option<IpAddr>, now: Instant) {
-        if self.entries.len() >= self.limits.peers && !self.drop_newcomer(now) {
+        if self.entries.len() >= self.limits.peers && !self.drop_new_peer(now) {
             self.counters.peers_refused += 1;
             return;
         }
         let entry = Entry {
             source,
             asked_at: now,
-            newcomer: true,
+            is_new: true,
             progress: Progress::Queued,
             route: None,
             by_source: false,
@@ -368,16 +368,16 @@ impl EgressBook {
             resolved_at: None,
         };
         self.entries.insert(peer, entry);
-        self.newcomers.insert((now, peer));
+        self.new_peers.insert((now, peer));
         self.queue.push_back(peer);
     }
 
     /// Drops the peer that was asked about once and longest ago, if that is long enough. Says whether there was one.
-    fn drop_newcomer(&mut self, now: Instant) -> bool {
-        let Some((asked_at, peer)) = self.newcomers.first().copied() else { return false };
+    fn drop_new_peer(&mut self, now: Instant) -> bool {
+        let Some((asked_at, peer)) = self.new_peers.first().copied() else { return false };
         // One that is still queued stands in the queue: dropped, it could stand there a second time.
         let queued = self.entries.get(&peer).is_some_and(|entry| entry.progress == Progress::Queued);
-        let drops = now.since(asked_at) >= self.limits.keep_newcomer && !queued;
+        let drops = now.since(asked_at) >= self.limits.keep_new_peer && !queued;
         if drops {
             self.drop_peer(peer);
         }

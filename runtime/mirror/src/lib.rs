@@ -268,7 +268,7 @@ impl Mirror {
         }
     }
 
-    /// The peers and their ways out, for `show`.
+    /// The peers and their egress, for `show`.
     #[must_use]
     pub fn report(&self) -> Vec<report::Neighbour> {
         self.book.report(&self.tables)

@@ -462,7 +462,7 @@ pub struct Idle {
 }
 
 impl Worker {
-    /// What its counters say, and how it idles; the rest is for whoever runs it to add.
+    /// What its counters say, and how it idles; the caller adds the rest.
     pub fn of(counters: &WorkerCounters, mode: Mode, goal: Goal, mut request: LatencyRequest) -> Self {
         request.held = counters.request_held.get() != 0;
         if counters.request_refused.get() != 0 {

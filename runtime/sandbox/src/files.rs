@@ -1,4 +1,4 @@
-//! Files that are needed again after the start, by Landlock (landlock(7)): everything else is refused with EACCES, whoever's it is.
+//! Files that are needed again after the start, by Landlock (landlock(7)): everything else is refused with EACCES, for any owner.
 //! What is open already stays open.
 
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! What a running instance gives up once it has started, so that a fault in it is worth little to whoever finds it: rights that it
+//! What a running instance gives up once it has started, so that a fault in it is worth little to an attacker: rights that it
 //! will not need again, files that are none of its business, and system calls that only an attacker would make.
 //!
 //! It is entered by the control thread, before workers start, and holds for that thread and all that it starts from then on.

@@ -1,4 +1,4 @@
-//! The ways in which the kernel writes a value down, and the one in which it is compared and shown here.
+//! The formats in which the kernel writes values, and the one in which they are compared and shown here.
 
 use twinpath_sys::affinity::parse_cpu_list;
 

@@ -172,7 +172,7 @@ fn interrupts(system: &dyn System, directory: &str) -> Vec<Interrupt> {
     numbers.sort_unstable();
     let mut found = Vec::new();
     for irq in numbers {
-        // A directory of /proc/irq/N has the name of whoever handles it; without one nobody does.
+        // A directory of /proc/irq/N has the name of its handler; without one there is none.
         let named = |name: &String| system.file(&format!("proc/irq/{irq}/{name}")).is_none();
         let Some(name) = system.list(&format!("proc/irq/{irq}")).into_iter().find(named) else { continue };
         if !serves_no_queue(&name) {

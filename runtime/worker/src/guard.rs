@@ -1,14 +1,14 @@
 //! What a worker may take of a CPU that it shares, where the scheduler alone would give it everything.
 //!
-//! A worker at real-time priority that spins keeps everything normal off its CPU: first its neighbours, then the kernel threads that
+//! A worker at real-time priority that spins keeps every normal thread off its CPU: first competing processes, then the kernel threads that
 //! would deliver its packets; and once real-time threads have used up their budget (`sched_rt_runtime_us`), the kernel stops it for
 //! the rest of the second, 54 ms as measured. A signal at a limit (`RLIMIT_RTTIME`) would end the process. So the worker keeps
 //! an account and yields by sleeping, in small pieces: when it has spun for its share it sleeps as if it were in mode
 //! `interrupt`, woken by work at once; and when it has run for its share, work or not, it pauses whatever waits.
 //!
 //! Who asked for no priority by name (`auto`) does not yield so: when either share is used up the worker has a lower priority, at which
-//! the scheduler is fair, until both are saved up again. So a worker that takes little of its CPU has it at once, whoever is busy
-//! there, and one that takes much of it is one among its neighbours.
+//! the scheduler is fair, until both are saved up again. So a worker that takes little of its CPU has it at once, whatever else is busy
+//! there, and one that takes much of it is a normal thread among others.
 //!
 //! A value, told what happened and what time it is.
 
@@ -18,13 +18,13 @@ use twinpath_time::{Duration, Instant};
 use crate::priority::Priority;
 
 /// The share of a shared CPU, in thousandths, that a worker spins if nothing else is asked for: at one packet per 350 us it
-/// leaves its neighbour nine tenths less what the packets take.
+/// leaves a competing process nine tenths less what the packets take.
 pub const SPIN_PERMILLE: u32 = 100;
 
 /// The share that it runs at most, work or not.
 pub const RUN_PERMILLE: u32 = 900;
 
-/// The share that it runs at most before it steps down, where it can: what the scheduler would give it beside one neighbour.
+/// The share that it runs at most before it steps down, where it can: what the scheduler would give it beside one competing process.
 pub const RUN_HIGH_PERMILLE: u32 = 500;
 
 /// Of the kernel's budget for real-time threads we use at most this, so that it never stops us.
@@ -64,11 +64,11 @@ impl Shares {
         spin_permille: Option<u32>,
     ) -> Option<Self> {
         let run_permille = match priority {
-            // At nice 0 and above a spinning worker gets no more than each of its neighbours.
+            // At nice 0 and above a spinning worker gets no more than each competing thread.
             Priority::Normal | Priority::Auto | Priority::Slice(_) => return None,
             Priority::Nice(nice) if nice >= 0 => return None,
             Priority::Nice(_) if isolated => return None,
-            // Next to nice -20 a normal neighbour keeps a ninetieth.
+            // Beside nice -20 a competing thread of nice 0 keeps a ninetieth.
             Priority::Nice(_) => RUN_PERMILLE,
             Priority::Fifo(_) if isolated && budget.runtime_us.is_none() => return None,
             Priority::Fifo(_) => RUN_PERMILLE.min(budget.permille() * OF_BUDGET_PERMILLE / 1000),
@@ -77,8 +77,8 @@ impl Shares {
         Some(Self { spin_permille: spin_permille.min(run_permille), run_permille })
     }
 
-    /// The same for a worker that steps down when they are used up: it always keeps to some. On a CPU of its own it is nobody's
-    /// neighbour.
+    /// The same for a worker that steps down when they are used up: it always keeps to some. On a CPU of its own it has no
+    /// competing processes.
     #[must_use]
     pub fn of_steps(
         priority: Priority,

@@ -88,7 +88,7 @@ fn text(payload: &(dyn Any + Send)) -> String {
 fn end_process(why: &str) -> ! {
     let thread = std::thread::current();
     let name = thread.name().unwrap_or("without a name");
-    // Not by the log: whoever uses the library may have none. If it cannot be written, the exit code says it.
+    // Not by the log: a user of the library may have none. If it cannot be written, the exit code says it.
     let _ = writeln!(
         std::io::stderr(),
         "twinpath: thread {name} panicked: {why}. It cannot go on, so this process ends (exit code {EXIT_CODE}), and the kernel \

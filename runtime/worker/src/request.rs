@@ -84,7 +84,7 @@ impl Request {
         Self { by: By::Machine { max_exit_us, held: None } }
     }
 
-    /// For one CPU; `directory` is where the former value is kept, for whoever cleans up after a crash.
+    /// For one CPU; `directory` is where the former value is kept, for the next instance to restore after a crash.
     ///
     /// # Errors
     /// [`CpuRequestError`]: not writable, or somebody else's.

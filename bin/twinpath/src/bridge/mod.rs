@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use twinpath_config::{
     LatencyRequest, MetricsAddress, Mode, Priority, RequestScope, Sandbox, Worker, fail_open_fault, goal,
 };
-use twinpath_exception_port::{self as bridge, Carrier, Plan};
+use twinpath_exception_port::{self as bridge, BridgePlan, Carrier};
 use twinpath_host::Ready;
 use twinpath_machine::Wanted;
 use twinpath_time::Duration;
@@ -73,7 +73,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let voice = crate::log::start(&args.log)?;
     crate::tune::start::undo_what_died();
-    let plan = Plan {
+    let plan = BridgePlan {
         port: args.port,
         kernel: args.kernel,
         carrier: args.carrier,

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use tokio::sync::mpsc;
-use twinpath_capture::{CAPTURES_MAX, Plan, Running, SLOTS, SNAPLEN_MAX, Source};
+use twinpath_capture::{CAPTURES_MAX, CapturePlan, Running, SLOTS, SNAPLEN_MAX, Source};
 use twinpath_command as command;
 use twinpath_filter::Filter;
 use twinpath_rings::slots::{self, Shape};
@@ -87,7 +87,8 @@ impl Instance {
         }
         let mut stream = stream.try_clone().map_err(failed)?;
         stream.write_all(&command::agreement()).map_err(failed)?;
-        let plan = Plan { interface: name.clone(), filter: wish.filter.clone(), snaplen, count: wish.count };
+        let plan =
+            CapturePlan { interface: name.clone(), filter: wish.filter.clone(), snaplen, count: wish.count };
         let ended = move || drop(ask.blocking_send(Asked::CaptureEnded(id)));
         let running = Running::start(plan, sources, wake, stream, ended).map_err(failed)?;
         for (worker, tap) in self.workers.iter_mut().zip(taps) {

@@ -254,10 +254,10 @@ fn a_full_book_drops_whoever_was_asked_about_once_and_keeps_whoever_talks() {
     assert!(ask("10.0.0.5", at(3)).contains(&forget("10.0.0.3")));
     ask("10.0.0.4", at(3));
     ask("10.0.0.5", at(3));
-    assert!(!ask("10.0.0.6", at(30)).contains(&forget("10.0.0.1")), "whoever talks stays");
-    assert_eq!((book.len(), book.newcomers.len(), book.counters().peers_refused), (3, 0, 3));
+    assert!(!ask("10.0.0.6", at(30)).contains(&forget("10.0.0.1")), "active peers stay");
+    assert_eq!((book.len(), book.new_peers.len(), book.counters().peers_refused), (3, 0, 3));
     book.sweep(at(63));
-    assert!(book.is_empty() && book.newcomers.is_empty() && book.deadline().is_none());
+    assert!(book.is_empty() && book.new_peers.is_empty() && book.deadline().is_none());
 }
 
 /// From a seed: a flood of sources that are asked about once each, at the rate that a worker allows itself, while peers that talk are

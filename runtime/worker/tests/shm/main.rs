@@ -46,7 +46,7 @@ fn a_killed_application_takes_nothing_with_it() {
     rig.finish();
 }
 
-/// Seeded nonsense into every byte that it can reach, without a pause, while frames go both ways.
+/// Writes seeded random values into every byte that it can reach, without a pause, while frames go in both directions.
 #[test]
 fn an_application_that_writes_nonsense_everywhere_breaks_its_own_port_only() {
     let mut rig = Rig::new(Mode::Adaptive);
