@@ -61,6 +61,8 @@ pub struct Explanation {
 pub struct Summary {
     /// Who is in charge; `None` where a user fixed how long to spin.
     pub leader: Option<Expert>,
+    /// It sleeps at once, as others want the CPU.
+    pub gives_way: bool,
     /// Gaps learnt.
     pub gaps: u64,
     /// Mean of the last eight gaps, us.
@@ -79,6 +81,9 @@ pub struct Summary {
     pub weight: f32,
 }
 
+/// Where the first word says that.
+const GIVES_WAY_BIT: u32 = 32;
+
 impl Summary {
     /// Numbers it is made of.
     pub const WORDS: usize = 9;
@@ -89,7 +94,7 @@ impl Summary {
         let leader = self.leader.and_then(|leader| Expert::ALL.iter().position(|expert| *expert == leader));
         let word = |value: f32| u64::from(value.to_bits());
         [
-            leader.map_or(0, |at| at as u64 + 1),
+            leader.map_or(0, |at| at as u64 + 1) | (u64::from(self.gives_way) << GIVES_WAY_BIT),
             self.gaps,
             word(self.gap_us),
             word(self.wake_us),
@@ -105,10 +110,13 @@ impl Summary {
     #[must_use]
     pub fn of_words(words: [u64; Self::WORDS]) -> Self {
         let value = |at: usize| f32::from_bits(words[at] as u32);
-        let leader =
-            usize::try_from(words[0]).ok().and_then(|at| Expert::ALL.get(at.checked_sub(1)?)).copied();
+        let leader = usize::try_from(words[0] & ((1 << GIVES_WAY_BIT) - 1))
+            .ok()
+            .and_then(|at| Expert::ALL.get(at.checked_sub(1)?))
+            .copied();
         Self {
             leader,
+            gives_way: (words[0] >> GIVES_WAY_BIT) & 1 == 1,
             gaps: words[1],
             gap_us: value(2),
             wake_us: value(3),
@@ -159,7 +167,9 @@ impl fmt::Display for Summary {
         if leader == Expert::InBurst {
             f.write_str(", in bursts")?;
         }
-        if self.wake_us.is_finite() {
+        if self.gives_way {
+            f.write_str(": sleeps at once, as others want the CPU and it has no priority over them")?;
+        } else if self.wake_us.is_finite() {
             let lead = Time((self.gap_us - self.wake_us).max(0.0));
             write!(
                 f,
@@ -187,6 +197,7 @@ mod tests {
     fn a_summary_survives_as_numbers_and_reads_as_a_sentence() {
         let summary = Summary {
             leader: Some(Expert::Last512),
+            gives_way: false,
             gaps: 1_000,
             gap_us: 352.0,
             last: Instant::from_nanos(5_000_000_000),
@@ -200,6 +211,11 @@ mod tests {
         assert_eq!(
             summary.to_string(),
             "packets come about every 352 us: sleeps until 18 us before the next is due, then spins until 361 us after the last"
+        );
+        let gives_way = Summary { gives_way: true, ..summary };
+        assert_eq!(Summary::of_words(gives_way.to_words()), gives_way);
+        assert!(
+            gives_way.to_string().starts_with("packets come about every 352 us: sleeps at once, as others")
         );
         assert_eq!(Summary::of_words([u64::MAX; Summary::WORDS]).leader, None);
         let later = |seconds| summary.said_at(summary.last + Duration::from_secs(seconds));

@@ -6,6 +6,7 @@
 
 mod beliefs;
 mod config;
+mod contention;
 mod costs;
 mod crowd;
 mod density;
@@ -23,6 +24,7 @@ pub mod replay;
 mod solve;
 
 pub use config::Config;
+pub use contention::Contention;
 pub use costs::{SPIN_MAX, SPIN_MAX_WAKES};
 pub use event::{Arrival, Decision, Woken};
 pub use expert::Expert;

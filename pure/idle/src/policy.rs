@@ -73,6 +73,7 @@ pub struct Policy {
     pending: Pending,
     context: Context,
     leader: Expert,
+    contended: bool,
     last: Option<Instant>,
     idling: Option<Idling>,
     release_us: f32,
@@ -109,6 +110,7 @@ impl Policy {
             pending: Pending::new(),
             context: Context::default(),
             leader: Expert::Unknowing,
+            contended: false,
             last: None,
             idling: None,
             release_us,
@@ -136,6 +138,16 @@ impl Policy {
         self.config.spin_share = share;
         self.control = Controller::new(self.config.goal, share);
         self.make_costs();
+    }
+
+    /// Others want the CPU, and the scheduler is fair: from the next idle time on it sleeps at once, as who spins is woken late. Not where
+    /// the time of spinning was set, or a latency is the goal.
+    pub const fn set_contended(&mut self, contended: bool) {
+        self.contended = contended;
+    }
+
+    const fn gives_way(&self) -> bool {
+        self.contended && self.config.spin.is_none() && !matches!(self.config.goal, Goal::Latency(_))
     }
 
     /// Time passes that it is not told of: what was under way is forgotten, what was learnt is kept.
@@ -312,6 +324,8 @@ impl Policy {
         self.replan(now);
         let plan = if let Some(spin) = self.config.spin {
             Plan::spin(us(spin.as_nanos() as u64))
+        } else if self.gives_way() {
+            Plan::SLEEP
         } else {
             let (leader, plan) = self.experts.leader(self.context, &self.costs);
             if leader != self.leader {
@@ -464,8 +478,10 @@ impl Policy {
     pub fn summary(&self) -> Summary {
         let (leader, plan) = self.experts.leader(self.context, &self.costs);
         let fixed = self.config.spin.map(|spin| Plan::spin(us(spin.as_nanos() as u64)));
+        let plan = if self.gives_way() { Plan::SLEEP } else { plan };
         let first = fixed.unwrap_or(plan).windows().next();
         Summary {
+            gives_way: self.gives_way(),
             leader: if fixed.is_some() { None } else { Some(leader) },
             gaps: self.experts.gaps(),
             gap_us: self.experts.mean_us(),

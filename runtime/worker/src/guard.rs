@@ -252,6 +252,12 @@ impl Guard {
         }
     }
 
+    /// Whether it has stepped down.
+    #[must_use]
+    pub fn is_low(&self) -> bool {
+        self.step == Some(Step::Low)
+    }
+
     /// When a worker that has stepped down may step up again. One that sleeps for longer would be woken at the lower priority.
     #[must_use]
     pub fn steps_up_at(&self, now: Instant) -> Option<Instant> {

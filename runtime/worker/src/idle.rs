@@ -201,6 +201,12 @@ impl Idle {
         self.policy.set_spin_share(share);
     }
 
+    /// Whether others want the CPU, and the scheduler is fair: it rather sleeps then.
+    #[inline]
+    pub fn set_contended(&mut self, contended: bool) {
+        self.policy.set_contended(contended);
+    }
+
     /// A turn that began at `now` found work.
     #[inline]
     pub const fn worked(&mut self, now: Instant) {

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use twinpath_frame::{Burst, Pool};
-use twinpath_idle::Arrival;
+use twinpath_idle::{Arrival, Contention};
 use twinpath_inspect::Reason;
 use twinpath_port::PortQueue;
-use twinpath_sys::{allocations, clock};
+use twinpath_sys::{RunDelay, allocations, clock};
 use twinpath_time::{Duration, Instant};
 
 use crate::counters::WorkerCounters;
@@ -90,6 +90,10 @@ pub struct Worker<E: Engine> {
     pub(crate) looked: Instant,
     /// Set where it shares its CPU and the scheduler would let it have everything.
     guard: Option<Guard>,
+    /// Whether others want its CPU; for how long it has waited for that, and had before the last sleep.
+    contention: Contention,
+    run_delay: Option<RunDelay>,
+    waited_before: Option<Duration>,
     /// Its priorities, if it steps down from one to the other.
     priorities: Option<[Priority; 2]>,
     /// Refused once: not asked for again.
@@ -143,6 +147,9 @@ impl<E: Engine> Worker<E> {
             found_packets: false,
             looked: Instant::ZERO,
             guard: None,
+            contention: Contention::default(),
+            run_delay: None,
+            waited_before: None,
             priorities: None,
             request_refused: false,
             look_due: Instant::ZERO,
@@ -183,6 +190,8 @@ impl<E: Engine> Worker<E> {
         let now = clock::now();
         self.looked = now;
         self.with_io(|engine, io| engine.start(now, io))?;
+        // What is open stays readable.
+        self.run_delay = RunDelay::of_this_thread();
         self.counters.tid.set(u64::from(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()));
         self.allocations_at_start = allocations::of_this_thread();
         self.heap_bytes_at_start = allocations::bytes_of_this_thread();
@@ -440,6 +449,7 @@ impl<E: Engine> Worker<E> {
             self.counters.sleeps.add(1);
             self.busy_streak = 0;
             self.sleeper.put_off(now, until);
+            self.before_sleep(now);
             self.sleeper.sleep(until);
             // The fds were just looked at: what is ready is dispatched now, with a fresh time.
             let woken = clock::now();
@@ -447,6 +457,7 @@ impl<E: Engine> Worker<E> {
             let for_engine = self.dispatch(woken);
             self.found_packets |= for_engine;
             self.slept(woken, for_engine);
+            self.woken_after(woken, Duration::from_nanos(woken.nanos_since(until)));
             self.woke(now, woken, for_engine);
             if for_engine {
                 self.idle.worked(woken);

@@ -93,6 +93,7 @@ impl<E: Engine> Worker<E> {
         if by_port {
             self.counters.woken_by_packet.add(1);
             if let Some(latency) = latency {
+                self.woken_after(now, latency);
                 self.counters.wake_latency.record(latency.as_nanos() as u64, 1);
             }
             self.idle.woke(now, Woken::Packet(latency));

@@ -93,6 +93,8 @@ pub struct Simulated {
     /// Others take the CPU about once in so long, and for how long, us; nobody does if infinite.
     stolen_every_us: f64,
     stolen_us: [f64; 2],
+    /// A process always wants the CPU, and the scheduler is fair: see [`Self::beside_fair`].
+    pub fair: bool,
     /// Packets carry a stamp, so that a worker which others kept from its CPU knows when they came.
     pub stamps: bool,
     /// CPU of a timer wake-up, us.
@@ -120,6 +122,7 @@ impl Simulated {
             overshoot: timer,
             stolen_every_us: f64::INFINITY,
             stolen_us: [100.0, 2_000.0],
+            fair: false,
             stamps: true,
             timer_cpu_us: 3.0,
         };
@@ -143,6 +146,13 @@ impl Simulated {
     #[must_use]
     pub const fn beside_busy(self) -> Self {
         Self { stolen_every_us: 4_000.0, stolen_us: [2_000.0, 6_000.0], ..self }
+    }
+
+    /// The same beside a process that always wants the CPU, under a scheduler that lets a thread which is woken go first unless it has
+    /// run for longer than the other since (Linux's EEVDF, 250 Hz): then it waits for a tick.
+    #[must_use]
+    pub const fn beside_fair(self) -> Self {
+        Self { fair: true, ..self }
     }
 
     /// The same with a port that stamps nothing: when a packet came is known only if it ended a sleep.

@@ -53,6 +53,8 @@ pub struct Outcome {
     pub held_us: f64,
     /// Length of the trace, us.
     pub length_us: f64,
+    /// Wake-ups that waited for a tick, as the worker was ahead of the competing process.
+    pub stalls: u64,
     /// Each packet's latency, us, if asked for.
     pub latencies: Vec<f32>,
     /// Each stretch of spinning, ns: from, to; if asked for.
@@ -67,10 +69,15 @@ impl Outcome {
     }
 }
 
+/// Beside a competing process under a fair scheduler: ticks, and what a wake-up and a packet take, ns.
+const TICK_NS: u64 = 4_000_000;
+const CYCLE_NS: u64 = 8_000;
+
 /// Replays. It begins with the first packet, found at once: nobody can expect it, so all are alike until then.
 pub fn simulate(trace: &Trace, rule: &mut dyn Rule, machine: &Simulated, details: bool) -> Outcome {
     let stolen = machine.stolen_until(trace.end_ns, trace.seed);
-    let mut run = Run { trace, machine, stolen, at: 0, now: 0, details, outcome: Outcome::default() };
+    let outcome = Outcome::default();
+    let mut run = Run { trace, machine, stolen, at: 0, now: 0, ahead_ns: 0, details, outcome };
     run.outcome.length_us = trace.end_ns as f64 / 1e3;
     run.now = trace.arrivals_ns.first().copied().unwrap_or(0);
     run.deliver(rule, None);
@@ -90,6 +97,8 @@ struct Run<'a> {
     /// The next packet.
     at: usize,
     now: u64,
+    /// What the worker has run beyond the competing process.
+    ahead_ns: u64,
     details: bool,
     outcome: Outcome,
 }
@@ -105,11 +114,22 @@ impl Run<'_> {
         self.stolen.get(next).filter(|(start, _)| *start <= at).map_or(at, |(_, end)| *end)
     }
 
+    /// When it runs that has slept until it is woken at this time.
+    fn let_in(&mut self, at: u64) -> u64 {
+        let ahead_ns = std::mem::replace(&mut self.ahead_ns, CYCLE_NS).saturating_sub(at - self.now);
+        if !self.machine.fair || ahead_ns == 0 {
+            return at;
+        }
+        self.outcome.stalls += 1;
+        at.next_multiple_of(TICK_NS)
+    }
+
     fn spin(&mut self, rule: &mut dyn Rule, until: u64) {
         let end = self.next().max(self.now).min(until.max(self.now + 100)).min(self.trace.end_ns);
         let looked = Instant::from_nanos(end);
         let end = self.runs(end);
         self.outcome.spun_us += (end - self.now) as f64 / 1e3;
+        self.ahead_ns += end - self.now;
         if self.details {
             self.outcome.stretches.push((self.now, end));
         }
@@ -164,6 +184,7 @@ impl Run<'_> {
         let fires = if packet < until { u64::MAX } else { fires };
         let first = fires.min(woken).min(self.trace.end_ns.max(self.now));
         let end = self.runs(first);
+        let end = self.let_in(end);
         self.outcome.sleeps += 1;
         if held {
             self.outcome.held_us += (end - self.now) as f64 / 1e3;

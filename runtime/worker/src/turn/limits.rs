@@ -1,12 +1,13 @@
 //! What keeps a worker from taking more of its CPU than it may, whatever its policy decides: the limit on being awake without a packet, and
 //! the guard of a CPU that it shares.
 
+use twinpath_idle::Contention;
 use twinpath_sys::clock;
-use twinpath_time::Instant;
+use twinpath_time::{Duration, Instant};
 
 use super::Worker;
 use crate::engine::Engine;
-use crate::guard::{Step, Verdict};
+use crate::guard::{Guard, Step, Verdict};
 use crate::idle::Mode;
 use crate::spin_limit::{Allowed, Found, REST};
 
@@ -71,6 +72,34 @@ impl<E: Engine> Worker<E> {
             }
             self.counters.priority_refused.set(1);
         }
+    }
+
+    /// Whether the scheduler decides between this worker and others on its CPU as between any two.
+    fn is_fair(&self) -> bool {
+        self.guard.as_ref().is_none_or(Guard::is_low)
+    }
+
+    /// It is about to sleep.
+    pub(super) fn before_sleep(&mut self, now: Instant) {
+        self.idle.set_contended(self.is_fair() && self.contention.is_there(now));
+        self.waited_before = match &self.run_delay {
+            Some(account) if self.contention.is_suspected(now) => account.read(),
+            _ => None,
+        };
+    }
+
+    /// It is awake at `now`, so long after what was to wake it had come. Where the kernel keeps no account of waiting nothing is
+    /// concluded: who runs where a hypervisor takes the CPU is late as well.
+    #[inline]
+    pub(crate) fn woken_after(&mut self, now: Instant, late: Duration) {
+        if !Contention::is_late(late) || !self.is_fair() {
+            return;
+        }
+        let Some(account) = &self.run_delay else { return };
+        // Taken: packets that come with the alarm are one wake-up.
+        let before = self.waited_before.take();
+        let waited = before.and_then(|before| Some(account.read()?.saturating_sub(before)));
+        self.contention.woken(now, late, waited);
     }
 
     pub(super) fn slept(&mut self, now: Instant, worked: bool) {
