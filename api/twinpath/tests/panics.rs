@@ -209,9 +209,10 @@ fn a_panic_closes_its_connection_and_a_dead_thread_ends_the_process_and_its_clai
         // No claim is left: another socket can bind the port, and receives its datagrams.
         let plain = rig.server.run(|| UdpSocket::bind((SERVER, PORT))).unwrap().unwrap();
         plain.set_read_timeout(Some(PATIENCE)).unwrap();
-        udp.send(b"to any listener").ok();
-        udp.send(b"to any listener").unwrap();
-        assert_eq!(plain.recv(&mut buffer).expect("it is not taken"), 16, "{path}");
+        let last = b"to any listener";
+        udp.send(last).ok();
+        udp.send(last).unwrap();
+        assert_eq!(plain.recv(&mut buffer).expect("it is not taken"), last.len(), "{path}");
         std::fs::remove_dir_all(&directory).unwrap();
     }
 }
