@@ -28,7 +28,7 @@ impl<S: Service> Host for Lent<'_, S> {
     }
 
     fn hand_over(&mut self, work: Work) -> u64 {
-        // Without a desk there was no room, and nothing is handed over.
+        // Without a pool for blocking work there was no room, and nothing is handed over.
         self.desk.as_mut().map_or(u64::MAX, |desk| desk.hand_over(Asker::Connection(self.number), work))
     }
 }
