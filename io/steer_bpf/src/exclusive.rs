@@ -3,7 +3,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use aya::maps::{Array, Map, MapData, PerCpuArray, RingBuf};
+use aya::maps::{Array, MapData, PerCpuArray};
 use aya::programs::{ProgramInfo, SchedClassifier, SocketFilter, TcAttachType};
 use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
 use twinpath_sys::alive::is_alive;
@@ -16,7 +16,8 @@ use crate::holder::{processes_holding, tap_of, xdp_holder};
 use crate::layout::{Crossed, Crossing};
 use crate::maps::{typed, wrote};
 use crate::names::{OURS, interface_name};
-use crate::steering::{FILTERS_MAX, loaded, program, withdrawn_after_ns};
+use crate::steering::{FILTERS_MAX, loaded, program};
+use crate::stuck::{StuckRecords, stuck_after_ns};
 use crate::tc::{TcAttach, TcLink};
 
 static BRIDGE: &[u8] = include_bytes_aligned!("../object/bridge.o");
@@ -36,9 +37,7 @@ pub struct Exclusive {
     object: Ebpf,
     crossing: Array<MapData, Crossing>,
     crossed: PerCpuArray<MapData, Crossed>,
-    /// The programs report here that they have found a worker stuck.
-    stuck: RingBuf<MapData>,
-    fails_open: bool,
+    stuck: StuckRecords,
     /// The withheld interface. The programs are in force while these links are open.
     held: Option<(u32, [TcLink; 2])>,
     /// The link on the kernel's interface, that interface's index, and the name of the program.
@@ -63,16 +62,15 @@ impl Exclusive {
         if workers > FILTERS_MAX {
             return Err(SteerError::Queue { queue: workers, max: FILTERS_MAX });
         }
-        let fail_open_ns = withdrawn_after_ns(fail_open);
+        let fail_open_ns = stuck_after_ns(fail_open);
         let mut loader = EbpfLoader::new();
         loader.override_global("mark", &mark, true);
         loader.override_global("workers", &workers, true);
         loader.override_global("fail_open_ns", &fail_open_ns, true);
         let mut object = loader.load(BRIDGE).map_err(|error| SteerError::Object(Box::new(error)))?;
         let (crossing, crossed) = (typed(&mut object, ".bss")?, typed(&mut object, "crossed")?);
-        let stuck = typed(&mut object, "stuck")?;
-        let fails_open = fail_open_ns > 0;
-        Ok(Self { object, crossing, crossed, stuck, fails_open, held: None, cross: None })
+        let stuck = StuckRecords::take(&mut object, fail_open_ns)?;
+        Ok(Self { object, crossing, crossed, stuck, held: None, cross: None })
     }
 
     /// Withholds the interface, by links at tc ingress and egress in front of all others.
@@ -138,7 +136,7 @@ impl Exclusive {
     /// # Errors
     /// [`SteerError::Program`].
     pub fn queue_filter(&mut self) -> Result<Option<BorrowedFd<'_>>, SteerError> {
-        if !self.fails_open {
+        if !self.stuck.fails_open() {
             return Ok(None);
         }
         let filter: &mut SocketFilter = program(&mut self.object, QUEUE)?;
@@ -218,22 +216,19 @@ impl Exclusive {
     /// kernel's interface. `None` if no worker is ever taken to be stuck.
     #[must_use]
     pub fn pending(&self) -> Option<BorrowedFd<'_>> {
-        match self.object.map("pending") {
-            Some(Map::Array(data)) if self.fails_open => Some(data.fd().as_fd()),
-            _ => None,
-        }
+        self.stuck.words()
     }
 
     /// Becomes readable when the programs have found a worker stuck, and stays so until [`Exclusive::read_stuck`]. `None` if
     /// no worker is ever taken to be stuck.
     #[must_use]
     pub fn stuck(&self) -> Option<BorrowedFd<'_>> {
-        self.fails_open.then(|| self.stuck.as_fd())
+        self.stuck.readable()
     }
 
     /// Acknowledges that.
     pub fn read_stuck(&mut self) {
-        while self.stuck.next().is_some() {}
+        self.stuck.discard();
     }
 }
 

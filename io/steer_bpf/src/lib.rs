@@ -37,6 +37,7 @@ mod netlink;
 mod probe;
 mod rules;
 mod steering;
+mod stuck;
 mod tc;
 mod xdp_holder;
 

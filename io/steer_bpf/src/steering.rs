@@ -2,20 +2,20 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use aya::maps::{Map, MapData, RingBuf, XskMap};
+use aya::maps::{Map, MapData, XskMap};
 use aya::programs::xdp::XdpLink;
 use aya::programs::{
     Program, ProgramError, ProgramInfo, SchedClassifier, SocketFilter, TcAttachType, Xdp, xdp,
 };
 use aya::util::KernelVersion;
 use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
-use twinpath_rings::pending::kept_for;
 use twinpath_steer::Table;
 use twinpath_time::Duration;
 
 use crate::clsact::Position;
 use crate::maps::{Maps, typed, wrote};
 use crate::names::{OURS, interface_name};
+use crate::stuck::{StuckRecords, stuck_after_ns};
 use crate::tc::{TcLink, attach};
 use crate::{SteerError, TcAttach, XdpHolder, xdp_holder};
 
@@ -88,9 +88,7 @@ pub struct Steering {
     object: Ebpf,
     maps: Maps,
     sockets: Option<XskMap<MapData>>,
-    /// Records of the program that it has found a worker stuck.
-    stuck: RingBuf<MapData>,
-    fails_open: bool,
+    stuck: StuckRecords,
 }
 
 impl Steering {
@@ -131,7 +129,7 @@ impl Steering {
             loader.override_global("slot_mask", &slot_mask, true);
             loader.map_max_entries("slots", DIRECT_SLOTS);
         }
-        let fail_open_ns = withdrawn_after_ns(fail_open);
+        let fail_open_ns = stuck_after_ns(fail_open);
         loader.override_global("fail_open_ns", &fail_open_ns, true);
         let test_run = u32::from(test_run);
         loader.override_global("test_run", &test_run, true);
@@ -150,11 +148,10 @@ impl Steering {
             }
         };
         let maps = Maps::take(&mut object)?;
-        let stuck = typed(&mut object, "stuck")?;
+        let stuck = StuckRecords::take(&mut object, fail_open_ns)?;
         let (tc_links, xdp_links) = (Vec::new(), Vec::new());
         let (tc_attach, ingress) = (TcAttach::Tcx, INGRESS);
-        let fails_open = fail_open_ns > 0;
-        Ok(Self { tc_links, tc_attach, ingress, xdp_links, object, maps, sockets, stuck, fails_open })
+        Ok(Self { tc_links, tc_attach, ingress, xdp_links, object, maps, sockets, stuck })
     }
 
     /// Makes the rules equal the table while traffic flows; the crate's documentation says what a change can mean for
@@ -179,8 +176,11 @@ impl Steering {
             return Err(SteerError::Queue { queue, max: FILTERS_MAX });
         }
         // Filters differ by queue only if they withdraw claims.
-        let name =
-            if queue == 0 || !self.fails_open { FILTER.to_owned() } else { format!("{FILTER}_{queue}") };
+        let name = if queue == 0 || !self.stuck.fails_open() {
+            FILTER.to_owned()
+        } else {
+            format!("{FILTER}_{queue}")
+        };
         let Some(program) = self.object.program_mut(&name) else {
             return Err(SteerError::OtherPath("the socket filter"));
         };
@@ -309,22 +309,19 @@ impl Steering {
     /// times `twinpath_rings::pending::STRIDE` bytes. `None` if claims are never withdrawn.
     #[must_use]
     pub fn pending(&self) -> Option<BorrowedFd<'_>> {
-        match self.object.map("pending") {
-            Some(Map::Array(data)) if self.fails_open => Some(data.fd().as_fd()),
-            _ => None,
-        }
+        self.stuck.words()
     }
 
     /// A descriptor that becomes readable when the program has withdrawn the claims of a queue, until
     /// [`Steering::read_stuck`]. `None` if it never does.
     #[must_use]
     pub fn stuck(&self) -> Option<BorrowedFd<'_>> {
-        self.fails_open.then(|| self.stuck.as_fd())
+        self.stuck.readable()
     }
 
     /// Discards these records, so that the descriptor is no longer readable.
     pub fn read_stuck(&mut self) {
-        while self.stuck.next().is_some() {}
+        self.stuck.discard();
     }
 
     /// Sends the claimed frames of a queue to an AF_XDP socket.
@@ -383,11 +380,6 @@ pub(crate) fn xdp_links() -> Result<(), SteerError> {
     } else {
         Err(SteerError::XdpWithoutLink)
     }
-}
-
-/// How old a word may be that a worker has set back as late as it may, ns.
-pub(crate) fn withdrawn_after_ns(fail_open: Duration) -> u64 {
-    u64::try_from((fail_open + kept_for(fail_open)).as_nanos()).unwrap_or(0)
 }
 
 pub(crate) fn program<'a, P>(object: &'a mut Ebpf, name: &'static str) -> Result<&'a mut P, SteerError>
