@@ -208,6 +208,12 @@ impl Topic {
         }
     }
 
+    /// Whether the next hops in use belong to it. There may be thousands, so they are listed for no other topic.
+    #[must_use]
+    pub const fn has_neighbours(self) -> bool {
+        matches!(self, Self::All | Self::Neighbours)
+    }
+
     /// That part of a report: the report itself, or an object with the one topic.
     ///
     /// # Errors

@@ -17,7 +17,7 @@ use twinpath_path::device;
 use twinpath_report::{self as report, Report};
 use twinpath_steer_bpf::Crossed;
 use twinpath_sys::packet_socket;
-use twinpath_worker::{Command, Event as WorkerEvent};
+use twinpath_worker::Event as WorkerEvent;
 
 use super::links::state;
 use super::sides::Action;
@@ -131,7 +131,7 @@ impl Bridge {
     fn feed(&mut self, watchdog: &mut Watchdog) {
         let counters: Vec<_> = self.workers.iter().map(|worker| Arc::clone(&worker.host.counters)).collect();
         for late in watchdog.feed(counters.iter().map(|counters| &**counters)) {
-            self.workers[late].host.tell(Command::Frames(Vec::new()));
+            self.workers[late].host.wake();
         }
     }
 

@@ -81,7 +81,7 @@ impl Watchdog {
     /// What is found of each worker, given what it counts; the next look is due an interval later.
     fn look<'a>(&mut self, workers: impl Iterator<Item = &'a WorkerCounters>) -> Vec<Found> {
         self.due = Instant::now() + self.interval.unwrap_or_default();
-        let turns = workers.map(|counters| counters.turns_busy.get() + counters.turns_empty.get());
+        let turns = workers.map(WorkerCounters::turns);
         let turns: Vec<_> = turns.collect();
         self.seen.resize(turns.len(), Seen::default());
         self.seen.iter_mut().zip(turns).map(|(seen, turns)| seen.look(turns)).collect()

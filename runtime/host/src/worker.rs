@@ -163,6 +163,11 @@ impl<E: Hosted> WorkerHandle<E> {
         self.outbox.tell(command);
     }
 
+    /// Wakes the worker, with a message that asks for nothing: one that is not stuck turns.
+    pub fn wake(&mut self) {
+        self.tell(Command::Frames(Vec::new()));
+    }
+
     /// Says what waits for room in its mailbox. Says whether nothing waits any more.
     pub fn flush(&mut self) -> bool {
         self.outbox.flush()

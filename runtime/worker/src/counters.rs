@@ -64,3 +64,11 @@ pub struct WorkerCounters {
     /// Everything dropped above the ports, by reason.
     pub drops: Drops,
 }
+
+impl WorkerCounters {
+    /// All turns so far. A worker is alive if this number grows, or if it sleeps and has nothing to do.
+    #[must_use]
+    pub fn turns(&self) -> u64 {
+        self.turns_busy.get() + self.turns_empty.get()
+    }
+}

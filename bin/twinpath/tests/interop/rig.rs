@@ -384,7 +384,7 @@ fn link_json(namespace: &Namespace, name: &str) -> Value {
     links[0].clone()
 }
 
-fn end(mut child: Child) {
+pub(crate) fn end(mut child: Child) {
     let _ = child.kill();
     let _ = child.wait();
 }

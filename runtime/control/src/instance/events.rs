@@ -220,7 +220,7 @@ impl Instance {
     /// Tells the service manager that all is well, if it is.
     fn feed(&mut self, watchdog: &mut Watchdog) {
         for late in watchdog.feed(self.workers.iter().map(|worker| &*worker.counters)) {
-            self.workers[late].tell(Command::Frames(Vec::new()));
+            self.workers[late].wake();
         }
     }
 
@@ -429,7 +429,8 @@ impl Instance {
         // Not everything that others attach is announced.
         self.look_at_neighbours();
         match request {
-            Request::Show(topic) => topic.of(&self.report()),
+            Request::Show(topic) if topic.has_neighbours() => topic.of(&self.report()),
+            Request::Show(topic) => topic.of(&self.report_without_neighbours()),
             Request::Sockets | Request::StandBy | Request::Drain(_) => {
                 Err("it is not answered here".to_owned())
             }

@@ -16,7 +16,7 @@ use tokio::task::AbortHandle;
 use tokio::time::sleep;
 use twinpath_sys::clock;
 use twinpath_time::{Duration, Instant};
-use twinpath_worker::{Command, WorkerCounters};
+use twinpath_worker::WorkerCounters;
 
 use super::hand_over::{Held, Use};
 use super::{Asked, Instance};
@@ -44,17 +44,13 @@ pub(super) struct Unserved {
 impl Unserved {
     /// The worker of that number, as it is now.
     pub(super) fn now(worker: usize, since: Instant, counters: &WorkerCounters) -> Self {
-        Self { worker, since, turns: turns(counters) }
+        Self { worker, since, turns: counters.turns() }
     }
 
     /// Whether the worker has not turned since.
     pub(super) fn is_stuck(&self, counters: &WorkerCounters) -> bool {
-        self.turns == turns(counters)
+        self.turns == counters.turns()
     }
-}
-
-fn turns(counters: &WorkerCounters) -> u64 {
-    counters.turns_busy.get() + counters.turns_empty.get()
 }
 
 /// The sockets that one worker serves.
@@ -126,14 +122,14 @@ impl Watch {
     fn arm(&self) -> io::Result<Option<Vec<u64>>> {
         let Some(shares) = self.shares.upgrade() else { return Ok(None) };
         self.waiting.arm(shares.iter().flat_map(|share| &share.sockets))?;
-        Ok(Some(shares.iter().map(|share| turns(&share.counters)).collect()))
+        Ok(Some(shares.iter().map(|share| share.counters.turns()).collect()))
     }
 
     /// The workers that have not turned since, with something in their sockets; `None` if the watch has ended.
     fn unserved(&self, before: &[u64], since: Instant) -> Option<Vec<Unserved>> {
         let shares = self.shares.upgrade()?;
         let stuck = shares.iter().zip(before).enumerate().filter(|(_, (share, before))| {
-            turns(&share.counters) == **before && is_something(&share.sockets)
+            share.counters.turns() == **before && is_something(&share.sockets)
         });
         Some(stuck.map(|(worker, (_, turns))| Unserved { worker, since, turns: *turns }).collect())
     }
@@ -168,7 +164,7 @@ impl Instance {
             Found::Late(workers) => {
                 for worker in workers {
                     if let Some(worker) = self.workers.get_mut(worker) {
-                        worker.tell(Command::Frames(Vec::new()));
+                        worker.wake();
                     }
                 }
             }
