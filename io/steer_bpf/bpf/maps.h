@@ -65,14 +65,22 @@ struct plain {
 	__u16 reserved_too;
 };
 
-/* Bitmaps of ports: by generation, by protocol (UDP 0, TCP 1), by destination port. A set bit means that some port or
- * flow claim may match the frame; a clear one that none does. */
+/* The protocols that can be claimed; each has a place in tables that are kept by protocol. `Protocol::index` in
+ * pure/wire. */
+enum protocol_index {
+	UDP_INDEX = 0,
+	TCP_INDEX = 1,
+	PROTOCOLS = 2,
+};
+
+/* Bitmaps of ports: by generation, by protocol, by destination port. A set bit means that some port or flow claim may
+ * match the frame; a clear one that none does. */
 struct state {
 	__u32 active;
 	__u32 reserved;
 	struct config config[2];
 	struct plain plain[2][256];
-	__u64 ports[2][2][1024];
+	__u64 ports[2][PROTOCOLS][1024];
 };
 
 struct state state;

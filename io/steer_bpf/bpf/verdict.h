@@ -87,6 +87,7 @@ INLINE verdict_t decide_other(const struct frame *frame, __u16 ethertype)
 struct packet {
 	__u8 family;
 	__u8 protocol;
+	__u8 index; /* of the protocol, below PROTOCOLS */
 	int words; /* words of an address */
 	__u32 source_at;
 	__u32 destination_at;
@@ -96,30 +97,60 @@ struct packet {
 
 enum { OPENING = 0x100, NOT_OPENING = 0x200 };
 
-/* OPENING, NOT_OPENING, or the number of the check that failed. */
+/* The index of an IP protocol; PROTOCOLS if it cannot be claimed. */
+INLINE __u8 index_of(__u8 protocol)
+{
+	switch (protocol) {
+	case UDP:
+		return UDP_INDEX;
+	case TCP:
+		return TCP_INDEX;
+	default:
+		return PROTOCOLS;
+	}
+}
+
+/* The checks of each protocol's header give OPENING, NOT_OPENING, or the number of the check that failed. */
+
+INLINE verdict_t check_udp(const struct frame *frame, const __u32 at, const int len)
+{
+	int udp_len;
+
+	if (len < UDP_LEN || !HAS(frame, at + UDP_LEN))
+		return BAD_LENGTH;
+	udp_len = be16(AT16(frame, at + 4));
+	if (udp_len < UDP_LEN || udp_len > len)
+		return BAD_LENGTH;
+	return OPENING;
+}
+
+INLINE verdict_t check_tcp(const struct frame *frame, const __u32 at, const int len)
+{
+	int header_len;
+
+	if (len < TCP_LEN || !HAS(frame, at + 14))
+		return BAD_LENGTH;
+	header_len = (frame->bytes[at + 12] >> 4) * 4;
+	if (header_len < TCP_LEN || header_len > len)
+		return BAD_LENGTH;
+	return (frame->bytes[at + 13] & (SYN | ACK | RST | FIN)) == SYN ? OPENING : NOT_OPENING;
+}
+
 INLINE verdict_t check_lengths(const struct frame *frame, const struct packet *packet)
 {
 	const __u32 at = packet->transport_at;
 	const int len = packet->transport_len;
 
-	if (len < UDP_LEN || at + len > frame->len)
+	if (len < 0 || at + len > frame->len)
 		return BAD_LENGTH;
-	if (packet->protocol == UDP) {
-		int udp_len;
-
-		if (!HAS(frame, at + UDP_LEN))
-			return BAD_LENGTH;
-		udp_len = be16(AT16(frame, at + 4));
-		if (udp_len < UDP_LEN || udp_len > len)
-			return BAD_LENGTH;
-		return OPENING;
+	switch (packet->protocol) {
+	case UDP:
+		return check_udp(frame, at, len);
+	case TCP:
+		return check_tcp(frame, at, len);
+	default: /* index_of has refused it */
+		return UNCLAIMED;
 	}
-	if (len < TCP_LEN || !HAS(frame, at + 14))
-		return BAD_LENGTH;
-	int header_len = (frame->bytes[at + 12] >> 4) * 4;
-	if (header_len < TCP_LEN || header_len > len)
-		return BAD_LENGTH;
-	return (frame->bytes[at + 13] & (SYN | ACK | RST | FIN)) == SYN ? OPENING : NOT_OPENING;
 }
 
 INLINE const __u32 *find_flow(const struct frame *frame, const struct packet *packet)
@@ -223,7 +254,7 @@ INLINE verdict_t decide_transport(const struct frame *frame, const struct packet
 	if (!HAS(frame, packet->transport_at + 4))
 		return TRUNCATED;
 	__u32 port = be16(AT16(frame, packet->transport_at + 2));
-	__u64 bits = state.ports[frame->generation & 1][packet->protocol == TCP][port >> 6];
+	__u64 bits = state.ports[frame->generation & 1][packet->index][port >> 6];
 	if (!(bits >> (port & 63) & 1))
 		return unclaimed(frame);
 	wrong = check_frame(frame);
@@ -265,7 +296,8 @@ INLINE verdict_t decide_ipv4(const struct frame *frame, const __u32 at)
 	if (frame->bytes[at] != 0x45)
 		return HEADER_NOT_UNDERSTOOD;
 	packet.protocol = frame->bytes[at + 9];
-	if (packet.protocol != UDP && packet.protocol != TCP)
+	packet.index = index_of(packet.protocol);
+	if (packet.index == PROTOCOLS)
 		return unclaimed(frame);
 	if (AT16(frame, at + 6) & be16(0x3fff))
 		return FRAGMENT;
@@ -295,7 +327,8 @@ INLINE verdict_t decide_ipv6(const struct frame *frame, const __u32 at)
 	if (frame->bytes[at] >> 4 != 6)
 		return HEADER_NOT_UNDERSTOOD;
 	packet.protocol = frame->bytes[at + 6];
-	if (packet.protocol != UDP && packet.protocol != TCP) {
+	packet.index = index_of(packet.protocol);
+	if (packet.index == PROTOCOLS) {
 		if (packet.protocol == FRAGMENT_HEADER)
 			return FRAGMENT;
 		return is_extension(packet.protocol) ? HEADER_NOT_UNDERSTOOD : unclaimed(frame);

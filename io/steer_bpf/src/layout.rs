@@ -7,6 +7,7 @@
 use std::net::IpAddr;
 
 use aya::Pod;
+use twinpath_wire::Protocol;
 use twinpath_wire::flow_key::address_bytes;
 
 pub(crate) const HAS_VLANS: u16 = 1;
@@ -55,8 +56,10 @@ pub(crate) struct Plain {
 /// Indexed by the low byte of the port.
 pub(crate) type PlainClaims = [Plain; 256];
 
-/// Bitmaps of ports, by protocol (UDP, TCP).
-pub(crate) type Ports = [[u64; 1024]; 2];
+/// Bitmaps of ports, by [`Protocol::index`].
+pub(crate) type Ports = [[u64; 1024]; Protocol::COUNT];
+/// No port of any protocol.
+pub(crate) const NO_PORTS: Ports = [[0; 1024]; Protocol::COUNT];
 
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -82,7 +85,7 @@ impl State {
             ipv6: [[0; 16]; 2],
         }; 2],
         plain: [[Plain { port: [0; 2], protocol: 0, reserved: 0, index: 0, reserved_too: 0 }; 256]; 2],
-        ports: [[[0; 1024]; 2]; 2],
+        ports: [NO_PORTS; 2],
     };
 }
 
@@ -179,7 +182,7 @@ pub struct Crossed {
 }
 
 const _: () = {
-    assert!(size_of::<State>() == 8 + 2 * 64 + 2 * 256 * 8 + 2 * 2 * 8192);
+    assert!(size_of::<State>() == 8 + 2 * 64 + 2 * 256 * 8 + 2 * Protocol::COUNT * 8192);
     assert!(size_of::<ClaimKey>() == 24 && size_of::<ClaimValue>() == 4);
     assert!(size_of::<AddressKey>() == 20 && size_of::<FlowKeyBytes>() == 40 && size_of::<SourceKey>() == 20);
 };

@@ -8,7 +8,7 @@ use twinpath_wire::flow_key::address_bytes;
 
 use crate::layout::{
     AddressKey, ClaimKey, ClaimValue, Config, FlowKeyBytes, HAS_ADDRESS_CLAIMS, HAS_ETHERTYPES, HAS_FLOWS,
-    HAS_IPV4, HAS_IPV6, HAS_VLANS, KIND_ETHERTYPE, MANY_IPV4, MANY_IPV6, Plain, PlainClaims, Ports,
+    HAS_IPV4, HAS_IPV6, HAS_VLANS, KIND_ETHERTYPE, MANY_IPV4, MANY_IPV6, NO_PORTS, Plain, PlainClaims, Ports,
     SourceKey, VLAN_NONE, family,
 };
 
@@ -28,7 +28,7 @@ impl Rules {
     pub(crate) fn of(table: &Table, generation: u8) -> Self {
         let mut rules = Self {
             config: config(table),
-            ports: Box::new([[0; 1024]; 2]),
+            ports: Box::new(NO_PORTS),
             plain: plain_claims(table),
             claims: Vec::new(),
             addresses: table
@@ -61,7 +61,7 @@ impl Rules {
             self.config.flags |= HAS_VLANS;
         }
         if let Some((protocol, port)) = claim.transport() {
-            let bits = &mut self.ports[usize::from(protocol == Protocol::Tcp)];
+            let bits = &mut self.ports[protocol.index()];
             bits[usize::from(port >> 6)] |= 1 << (port & 63);
         }
         match claim.kind {

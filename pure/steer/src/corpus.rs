@@ -284,11 +284,7 @@ fn hex_bytes(line: &str, bytes: &mut Vec<u8>) -> Result<(), String> {
 }
 
 fn protocol(word: Option<&str>) -> Result<Protocol, String> {
-    match word {
-        Some("udp") => Ok(Protocol::Udp),
-        Some("tcp") => Ok(Protocol::Tcp),
-        other => Err(format!("no protocol {other:?}")),
-    }
+    word.and_then(Protocol::from_name).ok_or_else(|| format!("no protocol {word:?}"))
 }
 
 fn hexadecimal(word: Option<&str>) -> Result<u16, String> {

@@ -2,7 +2,7 @@
 
 use core::net::{IpAddr, SocketAddr};
 
-/// A transport protocol that has ports.
+/// A transport protocol that has ports. Tables that are kept by protocol have one place for each, [`Protocol::index`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Protocol {
@@ -13,6 +13,22 @@ pub enum Protocol {
 }
 
 impl Protocol {
+    /// Every protocol, in the order of [`Protocol::index`].
+    pub const ALL: [Self; 2] = [Self::Udp, Self::Tcp];
+
+    /// How many there are: the length of a table that is kept by protocol.
+    pub const COUNT: usize = Self::ALL.len();
+
+    /// Its place in a table that is kept by protocol, below [`Protocol::COUNT`].
+    #[inline]
+    #[must_use]
+    pub const fn index(self) -> usize {
+        match self {
+            Self::Udp => 0,
+            Self::Tcp => 1,
+        }
+    }
+
     /// The IANA protocol number.
     #[inline]
     #[must_use]
@@ -24,11 +40,20 @@ impl Protocol {
     #[inline]
     #[must_use]
     pub const fn from_number(number: u8) -> Option<Self> {
-        match number {
-            6 => Some(Self::Tcp),
-            17 => Some(Self::Udp),
-            _ => None,
+        let mut index = 0;
+        while index < Self::COUNT {
+            if Self::ALL[index].number() == number {
+                return Some(Self::ALL[index]);
+            }
+            index += 1;
         }
+        None
+    }
+
+    /// The protocol of a name in lower case, if it is one of these.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|protocol| protocol.name() == name)
     }
 
     /// The name in lower case: `tcp` or `udp`.
@@ -108,5 +133,20 @@ pub fn address_bytes(address: IpAddr) -> [u8; 16] {
             bytes
         }
         IpAddr::V6(v6) => v6.octets(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_protocol_has_its_own_index_number_and_name() {
+        for (index, protocol) in Protocol::ALL.into_iter().enumerate() {
+            assert_eq!(protocol.index(), index);
+            assert_eq!(Protocol::from_number(protocol.number()), Some(protocol));
+            assert_eq!(Protocol::from_name(protocol.name()), Some(protocol));
+        }
+        assert_eq!((Protocol::from_number(0), Protocol::from_name("icmp")), (None, None));
     }
 }

@@ -135,11 +135,7 @@ impl FromStr for FlowText {
     fn from_str(text: &str) -> Result<Self, FlowTextError> {
         let error = || FlowTextError(text.to_owned());
         let mut parts = text.split(',').map(str::trim);
-        let protocol = match parts.next() {
-            Some("udp") => Protocol::Udp,
-            Some("tcp") => Protocol::Tcp,
-            _ => return Err(error()),
-        };
+        let protocol = parts.next().and_then(Protocol::from_name).ok_or_else(error)?;
         let mut end = || parts.next().and_then(|part| part.parse::<SocketAddr>().ok()).ok_or_else(error);
         let flow = FlowKey::new(protocol, end()?, end()?);
         if parts.next().is_some() { Err(error()) } else { Ok(Self(flow)) }

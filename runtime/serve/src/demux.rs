@@ -1,7 +1,6 @@
 //! Several services on one worker: each is an engine of its own, and every call is handed to the engine that it is for.
 //!
-//! A frame goes by its destination port, with one look into a table; the rest goes by the token or the slot that it names. A worker
-//! that serves a single service hands its calls on as they are.
+//! A frame goes by its protocol and port, with one look-up; the rest by the token or slot that it names. One service alone needs neither.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -12,7 +11,7 @@ use twinpath_inspect::Reason;
 use twinpath_port::PortId;
 use twinpath_service::Service;
 use twinpath_time::Instant;
-use twinpath_wire::{EtherType, eth};
+use twinpath_wire::{EtherType, Protocol, eth};
 use twinpath_worker::{ENGINE_RESERVE, Engine, Io, part_of};
 
 use crate::counters::ServeCounters;
@@ -35,13 +34,13 @@ const ETHERTYPE_V6: u16 = EtherType::IPV6.0;
 const _: () = assert!(3 * SLOTS_MAX + 2 <= ENGINE_RESERVE as usize);
 const _: () = assert!(SLOTS_MAX <= SEVERAL as usize && SLOTS_MAX <= twinpath_worker::PARTS_MAX);
 
-/// Which slot gets which frames.
+/// The slot that each frame goes to.
 #[derive(Debug)]
 pub struct Routes {
-    /// By UDP port, 65,536 of them.
-    ports: Box<[u8]>,
-    /// Of the ports that several services share: port, our address, slot.
-    shared: Vec<(u16, IpAddr, u8)>,
+    /// By protocol and port: 65,536 of each.
+    ports: [Box<[u8]>; Protocol::COUNT],
+    /// Of the ports that several services share: protocol and port, our address, slot.
+    shared: Vec<((Protocol, u16), IpAddr, u8)>,
     ethertypes: Vec<(u16, u8)>,
 }
 
@@ -54,25 +53,29 @@ impl Routes {
         let mut ethertypes = Vec::new();
         for (slot, served) in services {
             let slot = slot as u8;
-            let ports = served.ports().iter().map(|port| (port.port, port.address));
-            let flows =
-                served.flows().iter().map(|flow| (flow.destination.port(), Some(flow.destination.ip())));
+            let ports = served.ports().iter().map(|port| ((port.protocol, port.port), port.address));
+            let flows = served
+                .flows()
+                .iter()
+                .map(|flow| ((flow.protocol, flow.destination.port()), Some(flow.destination.ip())));
             let earlier = ends.len();
             for (port, address) in ports.chain(flows) {
-                let is = |(its, at, _): &(u16, Option<IpAddr>, u8)| (*its, *at) == (port, address);
+                let is =
+                    |(its, at, _): &((Protocol, u16), Option<IpAddr>, u8)| (*its, *at) == (port, address);
                 if !ends[..earlier].iter().any(is) {
                     ends.push((port, address, slot));
                 }
             }
             ethertypes.extend(served.ethertype().map(|ethertype| (ethertype, slot)));
         }
-        let mut ports = vec![NOBODY; 1 << u16::BITS].into_boxed_slice();
-        for (port, _, slot) in &ends {
-            let found = &mut ports[usize::from(*port)];
+        let mut ports = Protocol::ALL.map(|_| vec![NOBODY; 1 << u16::BITS].into_boxed_slice());
+        for ((protocol, port), _, slot) in &ends {
+            let found = &mut ports[protocol.index()][usize::from(*port)];
             *found = if *found == NOBODY || found == slot { *slot } else { SEVERAL };
         }
-        let is_shared = |port: u16| ports[usize::from(port)] == SEVERAL;
-        let shared = ends.iter().filter(|(port, ..)| is_shared(*port));
+        let shared = ends
+            .iter()
+            .filter(|((protocol, port), ..)| ports[protocol.index()][usize::from(*port)] == SEVERAL);
         let shared = shared.filter_map(|(port, address, slot)| Some((*port, (*address)?, *slot))).collect();
         Self { ports, shared, ethertypes }
     }
@@ -84,17 +87,22 @@ impl Routes {
         if let Some((_, slot)) = self.ethertypes.iter().find(|(claimed, _)| *claimed == ethertype) {
             return Some(usize::from(*slot));
         }
-        let (port_at, address_at) = match ethertype {
-            ETHERTYPE_V4 => (eth::HEADER_LEN + 4 * usize::from(frame.get(eth::HEADER_LEN)? & 15) + 2, 30..34),
-            ETHERTYPE_V6 => (eth::HEADER_LEN + 40 + 2, 38..54),
+        let (protocol_at, port_at, address_at) = match ethertype {
+            ETHERTYPE_V4 => {
+                (23, eth::HEADER_LEN + 4 * usize::from(frame.get(eth::HEADER_LEN)? & 15) + 2, 30..34)
+            }
+            ETHERTYPE_V6 => (20, eth::HEADER_LEN + 40 + 2, 38..54),
             _ => return None,
         };
+        let protocol = Protocol::from_number(*frame.get(protocol_at)?)?;
         let port = u16::from_be_bytes(*frame.get(port_at..)?.first_chunk()?);
-        match self.ports[usize::from(port)] {
+        match self.ports[protocol.index()][usize::from(port)] {
             NOBODY => None,
             SEVERAL => {
                 let address = address(frame.get(address_at)?)?;
-                let is = |(shared, at, _): &&(u16, IpAddr, u8)| *shared == port && *at == address;
+                let is = |(shared, at, _): &&((Protocol, u16), IpAddr, u8)| {
+                    *shared == (protocol, port) && *at == address
+                };
                 self.shared.iter().find(is).map(|(.., slot)| usize::from(*slot))
             }
             slot => Some(usize::from(slot)),

@@ -18,6 +18,7 @@ use twinpath_stack::reply_limit::ReplyLimit;
 use twinpath_stack::udp;
 use twinpath_sys::UdpSocket;
 use twinpath_time::Instant;
+use twinpath_wire::Protocol;
 use twinpath_worker::{Attached, Engine, Io};
 
 use self::late::{Awaited, Way};
@@ -231,7 +232,7 @@ impl<S: Service> ServeEngine<S> {
             return Ok(Outcome::Send(port));
         }
         let request = udp::receive(frame, partial)?;
-        let entry = self.served.find(request.source, request.destination)?;
+        let entry = self.served.find(Protocol::Udp, request.source, request.destination)?;
         admit(request.source, request.destination, &self.addresses)?;
         self.counters.came_fast(entry);
         if udp::was_partial(&request) {
@@ -363,7 +364,7 @@ impl<S: Service> ServeEngine<S> {
             } else {
                 Err(Reason::NotOwnAddress)
             };
-            let found = admitted.and_then(|()| self.served.find(received.peer, local));
+            let found = admitted.and_then(|()| self.served.find(Protocol::Udp, received.peer, local));
             let served = found.and_then(|entry| {
                 self.counters.came_by_kernel(entry);
                 self.allow_later(received.peer);

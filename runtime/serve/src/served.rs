@@ -7,9 +7,11 @@ use twinpath_inspect::Reason;
 use twinpath_steer::Prefix;
 use twinpath_wire::{FlowKey, Protocol};
 
-/// A UDP port, at every address or at one.
+/// A port, at every address or at one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServedPort {
+    /// The transport.
+    pub protocol: Protocol,
     /// The port.
     pub port: u16,
     /// `None`: at every address.
@@ -33,10 +35,10 @@ impl Served {
         Self::default()
     }
 
-    /// A UDP port, at each of `addresses`, or at every address if there are none.
+    /// A port, at each of `addresses`, or at every address if there are none.
     #[must_use]
-    pub fn with_port(mut self, port: u16, addresses: &[IpAddr]) -> Self {
-        let at = |address| ServedPort { port, address };
+    pub fn with_port(mut self, protocol: Protocol, port: u16, addresses: &[IpAddr]) -> Self {
+        let at = |address| ServedPort { protocol, port, address };
         if addresses.is_empty() {
             self.ports.push(at(None));
         }
@@ -44,7 +46,7 @@ impl Served {
         self
     }
 
-    /// UDP flows, whoever else asks their ports.
+    /// Flows, whether their ports are served as well or not.
     #[must_use]
     pub fn with_flows(mut self, flows: &[FlowKey]) -> Self {
         self.flows.extend(flows);
@@ -97,20 +99,21 @@ impl Served {
         self.ethertype_entry() + usize::from(self.ethertype.is_some())
     }
 
-    /// The entry that a datagram from `peer` to `local` belongs to.
+    /// The entry that a packet from `peer` to `local` belongs to.
     ///
     /// # Errors
     /// Why it is not served.
     #[inline]
-    pub fn find(&self, peer: SocketAddr, local: SocketAddr) -> Result<usize, Reason> {
+    pub fn find(&self, protocol: Protocol, peer: SocketAddr, local: SocketAddr) -> Result<usize, Reason> {
         if !self.flows.is_empty() {
-            let flow = FlowKey::new(Protocol::Udp, peer, local);
+            let flow = FlowKey::new(protocol, peer, local);
             if let Ok(entry) = self.flows.binary_search(&flow) {
                 return Ok(entry);
             }
         }
         let is = |port: &ServedPort| {
-            port.port == local.port() && port.address.is_none_or(|address| address == local.ip())
+            (port.protocol, port.port) == (protocol, local.port())
+                && port.address.is_none_or(|address| address == local.ip())
         };
         let entry = self.ports.iter().position(is).ok_or(Reason::NotClaimed)?;
         if !self.allows(peer.ip()) {
@@ -142,26 +145,35 @@ mod tests {
         let flow = |peer| FlowKey::new(Protocol::Udp, at(peer), at("192.0.2.1:7"));
         let addresses = ["192.0.2.1", "2001:db8::1"].map(|ip| ip.parse().expect("ip"));
         let served = Served::new()
-            .with_port(9, &addresses)
+            .with_port(Protocol::Udp, 9, &addresses)
             .with_flows(&[flow("192.0.2.9:2"), flow("192.0.2.9:1"), flow("192.0.2.9:1")])
             .with_ethertype(Some(0x88b5));
         assert_eq!((served.flows().len(), served.ethertype_entry(), served.entries()), (2, 4, 5));
-        assert_eq!(served.find(at("192.0.2.9:1"), at("192.0.2.1:7")), Ok(0));
-        assert_eq!(served.find(at("192.0.2.9:2"), at("192.0.2.1:7")), Ok(1));
-        assert_eq!(served.find(at("192.0.2.9:3"), at("192.0.2.1:7")), Err(Reason::NotClaimed));
-        assert_eq!(served.find(at("192.0.2.9:3"), at("192.0.2.1:9")), Ok(2));
-        assert_eq!(served.find(at("[2001:db8::9]:3"), at("[2001:db8::1]:9")), Ok(3));
-        assert_eq!(served.find(at("192.0.2.9:3"), at("192.0.2.2:9")), Err(Reason::NotClaimed));
+        assert_eq!(served.find(Protocol::Udp, at("192.0.2.9:1"), at("192.0.2.1:7")), Ok(0));
+        assert_eq!(served.find(Protocol::Udp, at("192.0.2.9:2"), at("192.0.2.1:7")), Ok(1));
+        assert_eq!(served.find(Protocol::Udp, at("192.0.2.9:3"), at("192.0.2.1:7")), Err(Reason::NotClaimed));
+        assert_eq!(served.find(Protocol::Udp, at("192.0.2.9:3"), at("192.0.2.1:9")), Ok(2));
+        assert_eq!(served.find(Protocol::Tcp, at("192.0.2.9:3"), at("192.0.2.1:9")), Err(Reason::NotClaimed));
+        assert_eq!(served.find(Protocol::Udp, at("[2001:db8::9]:3"), at("[2001:db8::1]:9")), Ok(3));
+        assert_eq!(served.find(Protocol::Udp, at("192.0.2.9:3"), at("192.0.2.2:9")), Err(Reason::NotClaimed));
     }
 
     #[test]
     fn only_listed_senders_are_served_at_a_port() {
         let prefixes = ["192.0.2.0/28", "2001:db8::/64"].map(|prefix| prefix.parse().expect("a prefix"));
         let flow = FlowKey::new(Protocol::Udp, at("203.0.113.1:5"), at("192.0.2.1:7"));
-        let served = Served::new().with_port(7, &[]).with_sources(&prefixes).with_flows(&[flow]);
-        assert_eq!(served.find(at("192.0.2.9:1"), at("192.0.2.1:7")), Ok(1));
-        assert_eq!(served.find(at("192.0.2.19:1"), at("192.0.2.1:7")), Err(Reason::SourceNotAllowed));
-        assert_eq!(served.find(at("[2001:db8::5]:1"), at("[2001:db8::1]:7")), Ok(1));
-        assert_eq!(served.find(at("203.0.113.1:5"), at("192.0.2.1:7")), Ok(0), "a flow names its sender");
+        let served =
+            Served::new().with_port(Protocol::Udp, 7, &[]).with_sources(&prefixes).with_flows(&[flow]);
+        assert_eq!(served.find(Protocol::Udp, at("192.0.2.9:1"), at("192.0.2.1:7")), Ok(1));
+        assert_eq!(
+            served.find(Protocol::Udp, at("192.0.2.19:1"), at("192.0.2.1:7")),
+            Err(Reason::SourceNotAllowed)
+        );
+        assert_eq!(served.find(Protocol::Udp, at("[2001:db8::5]:1"), at("[2001:db8::1]:7")), Ok(1));
+        assert_eq!(
+            served.find(Protocol::Udp, at("203.0.113.1:5"), at("192.0.2.1:7")),
+            Ok(0),
+            "a flow names its sender"
+        );
     }
 }

@@ -147,7 +147,7 @@ impl ServicePlan {
         let served = Served::new().with_flows(&self.flows).with_sources(&self.sources);
         let served = served.with_ethertype(self.ethertype);
         match self.udp {
-            Some(port) => served.with_port(port, &self.addresses),
+            Some(port) => served.with_port(Protocol::Udp, port, &self.addresses),
             None => served,
         }
     }
@@ -191,10 +191,10 @@ impl Plan {
     }
 }
 
-/// The claim on a UDP port, for those senders.
+/// The claim on a port, for those senders.
 fn port_claim(served: ServedPort, sources: &[Prefix]) -> Claim {
-    let ServedPort { port, address } = served;
-    let kind = ClaimKind::Port { protocol: Protocol::Udp, port, address };
+    let ServedPort { protocol, port, address } = served;
+    let kind = ClaimKind::Port { protocol, port, address };
     Claim { kind, vlan: None, sources: sources.to_vec() }
 }
 

@@ -1,11 +1,11 @@
 use twinpath_service::Echo;
-use twinpath_wire::FlowKey;
+use twinpath_wire::{FlowKey, Protocol};
 
 use super::*;
 
 fn served(port: u16, addresses: &[&str]) -> Served {
     let addresses: Vec<IpAddr> = addresses.iter().map(|address| address.parse().unwrap()).collect();
-    Served::new().with_port(port, &addresses)
+    Served::new().with_port(Protocol::Udp, port, &addresses)
 }
 
 /// The beginning of a datagram to our end.
@@ -34,9 +34,7 @@ fn datagram(to: &str) -> Vec<u8> {
 
 #[test]
 fn frames_go_to_the_service_whose_port_address_flow_or_type_they_are_for() {
-    let flow = |to: &str| {
-        FlowKey::new(twinpath_wire::Protocol::Udp, "192.0.2.9:5".parse().unwrap(), to.parse().unwrap())
-    };
+    let flow = |to: &str| FlowKey::new(Protocol::Udp, "192.0.2.9:5".parse().unwrap(), to.parse().unwrap());
     let (echo, here, there) =
         (served(7, &[]), served(9, &["192.0.2.1"]), served(9, &["192.0.2.2", "2001:db8::2"]));
     let flows = Served::new().with_flows(&[flow("192.0.2.3:9"), flow("192.0.2.3:10")]);
@@ -50,6 +48,9 @@ fn frames_go_to_the_service_whose_port_address_flow_or_type_they_are_for() {
     );
     assert_eq!((slot("192.0.2.3:9"), slot("192.0.2.3:10"), slot("192.0.2.4:9")), (Some(3), Some(3), None));
     assert_eq!(slot("192.0.2.1:8"), None);
+    let mut segment = datagram("192.0.2.1:7");
+    segment[23] = Protocol::Tcp.number();
+    assert_eq!(routes.slot_of(&segment), None, "the port is served over UDP only");
     // While one takes the place of another, the earlier one named gets what both serve.
     let both = Routes::of([(0, &echo), (1, &here), (6, &echo), (7, &here), (8, &served(8, &[]))]);
     let slot = |to: &str| both.slot_of(&datagram(to));

@@ -14,7 +14,7 @@ use twinpath_stack::egress::{Egress, KernelReason, Update};
 use twinpath_stack::udp;
 use twinpath_sys::UdpSocket;
 use twinpath_time::Instant;
-use twinpath_wire::Mac;
+use twinpath_wire::{Mac, Protocol};
 use twinpath_worker::mailbox::{Receiver, Sender, mailbox};
 use twinpath_worker::{Command, Event, Worker, WorkerConfig, WorkerCounters};
 
@@ -53,7 +53,7 @@ impl<S: Service + 'static> Rig<S> {
         let (counters, serve) =
             (Arc::new(WorkerCounters::default()), Arc::new(ServeCounters::for_entries(1)));
         let socket = UdpSocket::bind(0).expect("a free port");
-        let served = Served::new().with_port(socket.port(), &[]);
+        let served = Served::new().with_port(Protocol::Udp, socket.port(), &[]);
         let ip: IpAddr = "127.0.0.1".parse().expect("ip");
         let server = SocketAddr::new(ip, socket.port());
         let config = ServeConfig {

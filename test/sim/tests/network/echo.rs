@@ -14,7 +14,7 @@ use twinpath_service::Echo;
 use twinpath_stack::egress::{Egress, Update};
 use twinpath_stack::udp;
 use twinpath_time::Instant;
-use twinpath_wire::Mac;
+use twinpath_wire::{Mac, Protocol};
 use twinpath_worker::idle::IdleConfig;
 use twinpath_worker::mailbox::mailbox;
 use twinpath_worker::{Command, Worker, WorkerConfig, WorkerCounters};
@@ -115,7 +115,7 @@ fn simulate(seed: u64) {
     let (outbox, _events) = mailbox(1024).unwrap();
     let (counters, serve) = (Arc::new(WorkerCounters::default()), Arc::new(ServeCounters::default()));
     let config = ServeConfig {
-        served: Served::new().with_port(server.port(), &[]).into(),
+        served: Served::new().with_port(Protocol::Udp, server.port(), &[]).into(),
         addresses: [server.ip()].into(),
         reply_rate: 0,
         kernel: KernelSide::default(),

@@ -12,6 +12,7 @@ use twinpath_service::{Answer, Datagram, Service};
 use twinpath_stack::egress::{KernelReason, Update};
 use twinpath_sys::UdpSocket;
 use twinpath_time::Instant;
+use twinpath_wire::Protocol;
 use twinpath_worker::Event;
 use twinpath_worker::idle::Mode;
 
@@ -62,7 +63,7 @@ impl Rig {
         let server = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), socket.port());
         let addresses: Arc<[IpAddr]> = [server.ip()].into();
         let config = ServeConfig {
-            served: Arc::new(Served::new().with_port(socket.port(), &[])),
+            served: Arc::new(Served::new().with_port(Protocol::Udp, socket.port(), &[])),
             addresses: Arc::clone(&addresses),
             reply_rate: 0,
             kernel: KernelSide { udp: [socket].into(), receives: true, waits: true, ..KernelSide::default() },
