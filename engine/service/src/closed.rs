@@ -2,16 +2,16 @@
 
 use twinpath_inspect::Reason;
 
-/// What a service is told when a connection is over.
+/// The reason that a service is given when its connection is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Closed {
-    /// Its peer or the service ended it, and everything asked was answered.
+    /// The peer or the service ended it, and all requests were answered.
     Ended,
     /// The peer or the network broke it off.
     Broken,
-    /// The instance stops.
+    /// The instance is stopping.
     Stopped,
-    /// Closed by us for a reason, under which it is counted.
+    /// We closed it, and counted it under this reason.
     For(Reason),
 }
 

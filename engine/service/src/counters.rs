@@ -1,56 +1,56 @@
-//! What a service counts by itself.
+//! The counters that a service keeps itself.
 
 use std::sync::Mutex;
 
 use twinpath_inspect::{Counter, Drops, Reason};
 
-/// Counters of one clone of a service: its worker writes them, whoever asks reads them.
+/// Counters of one clone of a service: only its worker writes them, and any thread may read them.
 #[derive(Debug, Default)]
 pub struct ServiceCounters {
-    /// Requests answered, by whichever transport; refusals are answers too, and so is what is handed over to be answered later.
+    /// Requests answered, over any transport. Refusals are answers too, and so is work handed over for a later reply.
     pub answered: Counter,
-    /// Of those: answered again, with a reply that had been kept.
+    /// The answered requests whose reply was a kept one, sent again.
     pub repeated: Counter,
-    /// Kept replies that made room for others before their age.
+    /// Kept replies dropped before their age, to make room for others.
     pub forgotten: Counter,
-    /// Of those answered: told that they were refused, by reason.
+    /// The answered requests that were refused, by reason.
     pub refused: Drops,
     /// UDP peers that have a session.
     pub sessions: Counter,
-    /// Sessions made so far.
+    /// Sessions opened so far.
     pub sessions_opened: Counter,
-    /// Of those, ended for their age.
+    /// Sessions ended because of their age.
     pub sessions_aged: Counter,
-    /// Of those, ended to make room for others.
+    /// Sessions ended to make room for others.
     pub sessions_displaced: Counter,
-    /// As `refused`, of those answered later by other threads: [`Self::refuse_later`].
+    /// Like `refused`, for requests answered later by other threads: [`Self::refuse_later`].
     pub refused_later: Drops,
-    /// As `forgotten`, for replies kept by other threads: [`Self::forget_later`].
+    /// Like `forgotten`, for replies kept by other threads: [`Self::forget_later`].
     pub forgotten_later: Counter,
-    /// Whoever has it writes `refused_later` and `forgotten_later`.
+    /// Its holder may write `refused_later` and `forgotten_later`.
     writer: Mutex<()>,
 }
 
 impl ServiceCounters {
-    /// Counts a refusal by a thread other than the worker. It may wait for another such thread.
+    /// Counts a refusal by a thread other than the worker. The call may wait for another such thread.
     pub fn refuse_later(&self, reason: Reason) {
         let _writing = self.writer.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         self.refused_later.add(reason, 1);
     }
 
-    /// Counts a kept reply that made room, by a thread other than the worker. It may wait for another such thread.
+    /// Counts a dropped reply by a thread other than the worker. The call may wait for another such thread.
     pub fn forget_later(&self) {
         let _writing = self.writer.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         self.forgotten_later.add(1);
     }
 
-    /// Kept replies that made room for others before their age, by whichever thread.
+    /// Kept replies dropped before their age, by all threads.
     #[must_use]
     pub fn forgotten_in_all(&self) -> u64 {
         self.forgotten.get() + self.forgotten_later.get()
     }
 
-    /// Requests refused so far, by reason and by whichever thread.
+    /// Requests refused so far, by reason, by all threads.
     pub fn refusals(&self) -> impl Iterator<Item = (Reason, u64)> + '_ {
         let both = |reason| (reason, self.refused.get(reason) + self.refused_later.get(reason));
         Reason::ALL.into_iter().map(both).filter(|(_, count)| *count > 0)

@@ -1,6 +1,7 @@
-//! A datagram being served.
+//! A datagram that is being served.
 //!
-//! Its reply is built in the buffer it came in; one that does not fit there, or comes later, leaves another way.
+//! Its reply is built in the buffer it came in. A reply that is too long for it, or that comes later, is sent through
+//! the kernel's socket or the handler pool.
 
 use std::net::SocketAddr;
 
@@ -9,20 +10,20 @@ use twinpath_time::Instant;
 
 use crate::later::{Job, Later, Order};
 
-/// Bytes of the longest reply: what is left of an IPv6 packet without its UDP header (RFC 8200, 3; RFC 768). Over IPv4 it is
-/// 65,507: the kernel's socket knows.
+/// The longest reply in bytes: an IPv6 packet's payload without the UDP header (RFC 8200, 3; RFC 768). The limit over
+/// IPv4 is 65,507, which the kernel's socket enforces.
 const REPLY_MAX: usize = 65_527;
 
-/// What a datagram may need besides its buffer: lent by whoever calls the service.
+/// The caller's resources that a datagram may need besides its buffer.
 #[derive(Default)]
 pub struct Beside {
     /// A reply that is longer than the buffer.
     pub reply: Vec<u8>,
-    /// What is to be done later.
+    /// Work to be done later.
     pub later: Later,
 }
 
-/// A request in the buffer that its reply is built in: where request and reply are alike, nothing is copied.
+/// A request in a buffer in which its reply is built, so that nothing is copied where request and reply are alike.
 pub struct Datagram<'a> {
     now: Instant,
     peer: SocketAddr,
@@ -32,22 +33,22 @@ pub struct Datagram<'a> {
     beside: Option<&'a mut Beside>,
 }
 
-/// What to do after a datagram, or a frame.
+/// What the caller must do after a datagram or a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Answer {
-    /// Nothing is sent; counted as `no_reply`.
+    /// Send nothing; counted as `no_reply`.
     Nothing,
-    /// Nothing is sent, for this reason, under which it is counted.
+    /// Send nothing, and count this reason.
     Drop(Reason),
-    /// The first `len` bytes of the buffer are the reply.
+    /// Send the first `len` bytes of the buffer.
     Reply {
         /// Bytes; at most the buffer's length.
         len: usize,
     },
-    /// The reply stands in [`Beside::reply`]: [`Datagram::answer`] says so.
+    /// Send the reply in [`Beside::reply`]; returned by [`Datagram::answer`].
     Long,
-    /// The reply comes from work that was handed over: [`Datagram::later`] says so.
+    /// Work that was handed over will give the reply; returned by [`Datagram::later`].
     Later,
 }
 
@@ -60,7 +61,7 @@ impl<'a> Datagram<'a> {
         Self { now, peer, local, buffer, len, beside: None }
     }
 
-    /// With room for a reply that is longer than the buffer, and somebody to do what may block.
+    /// Adds room for a reply that is longer than the buffer, and for work that may block.
     #[inline]
     #[must_use]
     pub const fn with(mut self, beside: &'a mut Beside) -> Self {
@@ -74,13 +75,13 @@ impl<'a> Datagram<'a> {
         self.now
     }
 
-    /// Who sent it.
+    /// The sender's address.
     #[must_use]
     pub const fn peer(&self) -> SocketAddr {
         self.peer
     }
 
-    /// Our address it was sent to.
+    /// Our address, to which it was sent.
     #[must_use]
     pub const fn local(&self) -> SocketAddr {
         self.local
@@ -102,8 +103,8 @@ impl<'a> Datagram<'a> {
         Answer::Reply { len: self.len }
     }
 
-    /// Answers with a copy of `reply`. One that is longer than the buffer leaves through the kernel's socket, in fragments; one that
-    /// is longer than a datagram is not sent, and counted as `reply_too_large`.
+    /// Answers with a copy of `reply`. A reply longer than the buffer is sent through the kernel's socket, in
+    /// fragments; one longer than a datagram is not sent, and counted as `reply_too_large`.
     #[inline]
     pub fn answer(&mut self, reply: &[u8]) -> Answer {
         let Some(room) = self.buffer.get_mut(..reply.len()) else { return self.answer_beside(reply) };
@@ -127,14 +128,16 @@ impl<'a> Datagram<'a> {
         self.beside.as_ref().is_some_and(|beside| beside.later.jobs.len() < beside.later.room)
     }
 
-    /// Has `work` done by a thread that may block; what it returns is sent to the datagram's sender, by whichever path leads there then.
-    /// A service that does so says so with [`Service::defers`](crate::Service::defers). A datagram for which there is no room is
-    /// dropped, and counted as `handlers_busy`: its sender has to ask again anyway when a datagram is lost.
+    /// Hands over `work` to a thread that may block, and sends the returned bytes to the datagram's sender, by the path
+    /// that leads there then. A service that calls this must return true from
+    /// [`Service::defers`](crate::Service::defers). If there is no room, the datagram is dropped and counted as
+    /// `handlers_busy`: its sender must handle lost datagrams anyway.
     pub fn later(&mut self, work: impl FnOnce() -> Vec<u8> + Send + 'static) -> Answer {
         self.later_as(0, work)
     }
 
-    /// The same, by a number that the service is told again with the reply: see [`Service::late_reply`](crate::Service::late_reply).
+    /// Like [`Self::later`], with a number that the service gets back with the reply: see
+    /// [`Service::late_reply`](crate::Service::late_reply).
     pub fn later_as(&mut self, number: u64, work: impl FnOnce() -> Vec<u8> + Send + 'static) -> Answer {
         if !self.may_defer() {
             return Answer::Drop(Reason::HandlersBusy);

@@ -1,11 +1,11 @@
-//! A whole frame being served: for services that claim an EtherType rather than a port.
+//! A whole frame that is being served: for services that claim an EtherType rather than a port.
 
 use crate::Answer;
 
 /// Bytes of the two addresses at the start of a frame (IEEE 802.3, 3.1.1): destination, then source.
 const ADDRESSES_LEN: usize = 12;
 
-/// A frame, from its destination address on, in the buffer that its answer is built in.
+/// A frame, from its destination address on, in the buffer in which its answer is built.
 #[derive(Debug)]
 pub struct EthernetFrame<'a> {
     buffer: &'a mut [u8],
@@ -20,7 +20,7 @@ impl<'a> EthernetFrame<'a> {
         Self { buffer, len }
     }
 
-    /// The frame as it came.
+    /// The frame as it was received.
     #[must_use]
     pub fn request(&self) -> &[u8] {
         &self.buffer[..self.len]
@@ -31,14 +31,14 @@ impl<'a> EthernetFrame<'a> {
         self.buffer
     }
 
-    /// Addresses it back to its sender. A frame too short for addresses stays as it is.
+    /// Swaps its addresses, so that it goes back to its sender. A frame too short for addresses is not changed.
     pub fn swap_addresses(&mut self) {
         if let Some(addresses) = self.buffer[..self.len].first_chunk_mut::<ADDRESSES_LEN>() {
             addresses.rotate_left(ADDRESSES_LEN / 2);
         }
     }
 
-    /// Answers with the frame as it now is, in the length it came.
+    /// Answers with the frame as it is now, at the length received.
     pub const fn echo(&self) -> Answer {
         Answer::Reply { len: self.len }
     }

@@ -1,31 +1,30 @@
-//! Requests that are answered later, by a thread that may block.
+//! Requests that a thread which may block answers later.
 
-/// In which order replies leave that are given later.
+/// The order in which later replies are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// As the requests came: everything written after it waits for it.
+    /// In the order of requests: everything written afterwards waits for this reply.
     AsAsked,
-    /// As they are ready, between other replies: for protocols whose replies name their request. One that would come in the middle of a
-    /// reply that is still being written waits for the end of that.
+    /// In the order of completion, between other replies: for protocols whose replies identify their request. A reply
+    /// that would come in the middle of one that is still being written waits for its end.
     AsDone,
 }
 
-/// Work that may block; what it returns is sent.
+/// Work that may block, and returns the reply.
 pub type Work = Box<dyn FnOnce() -> Vec<u8> + Send>;
 
 /// A piece of work that a service has handed over.
 pub struct Job {
-    /// How many bytes had been written before it.
+    /// The number of bytes written before it.
     pub at: usize,
     /// When its reply leaves.
     pub order: Order,
-    /// What the service knows a datagram by, for [`Service::late_reply`](crate::Service::late_reply).
+    /// The service's number for a datagram, for [`Service::late_reply`](crate::Service::late_reply).
     pub number: u64,
-    /// What is to be done.
     pub work: Work,
 }
 
-/// What a service hands over during a call: for whoever calls it.
+/// The work that a service hands over during a call. The caller takes it afterwards.
 #[derive(Default)]
 pub struct Later {
     pub(crate) jobs: Vec<Job>,
@@ -34,12 +33,12 @@ pub struct Later {
 }
 
 impl Later {
-    /// Lets so many more be handed over in the next call.
+    /// Sets how many pieces may be handed over in the next call.
     pub const fn allow(&mut self, room: usize) {
         (self.room, self.refused) = (room, false);
     }
 
-    /// Takes what was handed over, oldest first.
+    /// Takes the work that was handed over, oldest first.
     pub fn take(&mut self) -> impl Iterator<Item = Job> + '_ {
         self.jobs.drain(..)
     }
@@ -50,7 +49,7 @@ impl Later {
         self.jobs.is_empty()
     }
 
-    /// Whether the service had to be told that there is no room: it is to be called again when there is.
+    /// Whether work was refused for lack of room: the service must be called again when there is room.
     #[must_use]
     pub const fn is_refused(&self) -> bool {
         self.refused

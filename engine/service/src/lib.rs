@@ -1,9 +1,9 @@
-//! Services: what is done with a request, whichever path it came by.
+//! Services: the code that answers requests, independent of the path they came by.
 //!
-//! Two nouns, as in ksf: a *service* and its *connections*. A service is told of a datagram or of bytes on a connection
-//! and says what to answer; it knows no sockets, so one service runs unchanged on the kernel's sockets and on the fast
-//! path. A service of an EtherType is told of whole frames: the kernel has no socket for those, so it has one path only.
-//! It is called on a worker and must not block.
+//! There are two nouns, as in ksf: a *service* and its *connections*. A service gets a datagram, or bytes of a
+//! connection, and returns the answer. It does not know sockets, so one service runs unchanged on the kernel's sockets
+//! and on the fast path. A service of an EtherType gets whole frames: the kernel has no socket for those, so it has one
+//! path only. All calls are made on a worker and must not block.
 
 mod closed;
 mod counters;
@@ -30,10 +30,11 @@ pub use sessions::{SessionLimits, Sessions, WhenFull};
 pub use twinpath_inspect::Reason;
 pub use twinpath_time::{Duration, Instant};
 
-/// A network service. What it does not say, it does not answer: a service of datagrams leaves out frames and streams.
+/// A network service. The default methods answer nothing, so a service of datagrams need not implement frames and
+/// streams.
 ///
-/// A panic in one of the calls of a worker is caught: its connection is closed, or its datagram or frame dropped, and that is counted as
-/// `handler_failed`. The service goes on as the panic has left it.
+/// A panic in a call by a worker is caught: the connection is closed, or the datagram or frame dropped, and counted as
+/// `handler_failed`. The service continues in the state that the panic has left.
 ///
 /// ```
 /// use std::net::SocketAddr;
@@ -62,30 +63,29 @@ pub use twinpath_time::{Duration, Instant};
 /// }
 /// ```
 pub trait Service: Send {
-    /// What the service keeps per connection.
+    /// The service's state per connection.
     type Connection: Send;
 
-    /// A datagram came; say what to answer.
+    /// A datagram came; returns the answer.
     fn datagram(&mut self, _datagram: &mut Datagram<'_>) -> Answer {
         Answer::Nothing
     }
 
-    /// A frame of a claimed EtherType came; say what to answer. The first `len` bytes of its buffer are the answer, a whole
-    /// frame, and leave by the port it came from.
+    /// A frame of a claimed EtherType came; returns the answer. The first `len` bytes of the buffer are the answer, a
+    /// whole frame, which leaves by the port it came from.
     fn frame(&mut self, _frame: &mut EthernetFrame<'_>) -> Answer {
         Answer::Nothing
     }
 
     /// A connection was opened.
     ///
-    /// # Errors
-    /// Why the service does not take it: it is closed at once, and counted under the reason.
+    /// # Errors The reason to refuse it: the connection is closed at once, and counted under the reason.
     fn accept(&mut self, now: Instant, peer: SocketAddr) -> Result<Self::Connection, Reason>;
 
-    /// Bytes came on a connection. Returns how many were used: as many requests as there are, or one; it is called again at once
-    /// while it uses some. The others come again, with more behind them, once more has come or what was written has been sent and
-    /// [`Self::writable`] has nothing to add. It may also be called while a long reply is under way: a service that is not to be asked
-    /// more meanwhile returns 0.
+    /// Bytes came on a connection. Returns how many were used: any number of whole requests. It is called again at once
+    /// as long as it uses some. Unused bytes are passed again, with more behind them, once more have come, or once what
+    /// was written has been sent and [`Self::writable`] has nothing to add. It may also be called while a long reply is
+    /// being sent: a service that wants no further request meanwhile returns 0.
     fn stream(
         &mut self,
         _now: Instant,
@@ -98,26 +98,25 @@ pub trait Service: Send {
 
     /// What was written to a connection has been sent: there is room again for as much as an output may hold.
     ///
-    /// It is called after every call of [`Self::stream`] or of itself that wrote something, as soon as the peer's socket has taken all
-    /// of it and no earlier reply is [still to come](Output::later); whether the output was full does not matter. So a reply
-    /// that is longer than an output is written as far as it fits, and goes on here until a call writes nothing. It is also called
-    /// when a reply that was to come later has left, and when there is room for work that [`Output::may_defer`] refused here. It is
-    /// not called once the service has ended the connection.
+    /// It is called after every call of [`Self::stream`] or of itself that wrote something, as soon as the peer's
+    /// socket has taken all of it and no earlier reply is [still to come](Output::later), whether or not the output was
+    /// full. So a service writes as much of a long reply as fits, and continues here until a call writes nothing. It is
+    /// also called when a later reply has been sent, and when there is room for work that [`Output::may_defer`] refused
+    /// here. It is not called once the service has ended the connection.
     ///
-    /// A connection is given 256 KiB per turn of its worker, or one output if that is more; then others are served, and it goes on in
-    /// the next turn.
+    /// A connection may send 256 KiB per turn of its worker, or one output if that is more; then others are served, and
+    /// it continues in the next turn.
     fn writable(&mut self, _now: Instant, _connection: &mut Self::Connection, _output: &mut Output<'_>) {}
 
-    /// What it counts by itself, if it does; each clone has its own.
+    /// The service's own counters, if it has any; each clone has its own.
     fn counters(&self) -> Option<Arc<ServiceCounters>> {
         None
     }
 
-    /// The reply to a datagram that was to come [later](Datagram::later) is there; it is sent now if there is still a way. `number`
-    /// is what the service gave it, 0 otherwise.
+    /// The [later](Datagram::later) reply to a datagram is ready; it is sent now if the peer can still be reached.
+    /// `number` is the service's number for the datagram, 0 if it gave none.
     ///
-    /// # Errors
-    /// Why it is not: its peer's session is gone, say, which is `late_reply`.
+    /// # Errors The reason not to send it, such as `late_reply` if its peer's session is gone.
     fn late_reply(
         &mut self,
         _now: Instant,
@@ -128,18 +127,19 @@ pub trait Service: Send {
         Ok(())
     }
 
-    /// Whether it uses [`Output::later`] or [`Datagram::later`]: threads that may block are kept ready for it then.
+    /// Whether it uses [`Output::later`] or [`Datagram::later`]: if so, threads that may block are kept ready for it.
     fn defers(&self) -> bool {
         false
     }
 
-    /// Whether a reply of such a service to a datagram could make the same service answer again. Two of them can be set on each
-    /// other by one datagram with a forged source, so the rate of replies to one source that are as large as their requests is
-    /// limited (`limits.reply_rate`). Say no only if the service tells requests from replies and never answers a reply.
+    /// Whether a reply of such a service to a datagram could make the same service answer again. One datagram with a
+    /// forged source could start an endless exchange between two of them, so the rate of replies to one source that are
+    /// as large as their requests is limited (`limits.reply_rate`). Return false only if the service can tell requests
+    /// from replies and never answers a reply.
     fn may_loop(&self) -> bool {
         true
     }
 
-    /// A connection is over. Its replies still to come are dropped, and counted as `late_reply`.
+    /// A connection is over. Its later replies are dropped, and counted as `late_reply`.
     fn close(&mut self, _connection: Self::Connection, _why: Closed) {}
 }

@@ -1,10 +1,10 @@
-//! What a service writes to a connection: gathered, bounded, sent once per turn.
+//! The output of a service to a connection: collected, bounded, sent once per turn.
 
 use twinpath_inspect::Reason;
 
 use crate::later::{Job, Later, Order};
 
-/// Bytes to be sent on a connection, up to a limit, and what is to become of it.
+/// Bytes to send on a connection, up to a limit, and the fate of the connection afterwards.
 pub struct Output<'a> {
     bytes: &'a mut Vec<u8>,
     limit: usize,
@@ -13,38 +13,38 @@ pub struct Output<'a> {
     unfinished: bool,
 }
 
-/// What a service wants of a connection after a call.
+/// The service's decision on a connection after a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Next {
-    /// It goes on.
+    /// The connection continues.
     #[default]
     Keep,
-    /// It ends once what was written has been sent.
+    /// It ends once the output has been sent.
     End,
-    /// It is closed once what was written has been sent, and that is counted under the reason.
+    /// It is closed once the output has been sent, and counted under the reason.
     Refuse(Reason),
 }
 
 impl<'a> Output<'a> {
-    /// Gathers in `bytes`, which may grow to `limit`.
+    /// Collects output in `bytes`, which may grow to `limit`.
     #[must_use]
     pub const fn new(bytes: &'a mut Vec<u8>, limit: usize) -> Self {
         Self { bytes, limit, later: None, next: Next::Keep, unfinished: false }
     }
 
-    /// As [`Self::new`], with somebody to do what may block.
+    /// Like [`Self::new`], with room for work that may block.
     #[must_use]
     pub const fn with_later(bytes: &'a mut Vec<u8>, limit: usize, later: &'a mut Later) -> Self {
         Self { bytes, limit, later: Some(later), next: Next::Keep, unfinished: false }
     }
 
-    /// Bytes that still fit. What does not may be written in [`Service::writable`](crate::Service::writable).
+    /// Bytes that still fit. The rest may be written in [`Service::writable`](crate::Service::writable).
     #[must_use]
     pub fn room(&self) -> usize {
         self.limit.saturating_sub(self.bytes.len())
     }
 
-    /// Adds `bytes`, all or nothing; says whether they fitted.
+    /// Adds `bytes`, all or nothing; returns whether they fitted.
     #[must_use]
     pub fn write(&mut self, bytes: &[u8]) -> bool {
         let fits = bytes.len() <= self.room();
@@ -54,8 +54,8 @@ impl<'a> Output<'a> {
         fits
     }
 
-    /// Adds what `write` appends to the buffer, all or nothing; says whether it fitted. For replies that are built in place:
-    /// `write` only appends.
+    /// Adds the bytes that `write` appends to the buffer, all or nothing; returns whether they fitted. This is for
+    /// replies that are built in place: `write` must only append.
     #[must_use]
     pub fn write_with(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> bool {
         let before = self.bytes.len();
@@ -67,7 +67,8 @@ impl<'a> Output<'a> {
         fits
     }
 
-    /// Whether [`Self::later`] takes another piece of work. If not, leave the request unused: it comes again when there is room.
+    /// Whether [`Self::later`] accepts another piece of work. If not, leave the request unused: it is passed again when
+    /// there is room.
     #[must_use]
     pub fn may_defer(&mut self) -> bool {
         let Some(later) = &mut self.later else { return false };
@@ -76,8 +77,9 @@ impl<'a> Output<'a> {
         room
     }
 
-    /// Has `work` done by a thread that may block; what it returns is sent. A service that does so says so with
-    /// [`Service::defers`](crate::Service::defers). Says whether it was taken: ask [`Self::may_defer`] before.
+    /// Hands over `work` to a thread that may block, and sends the returned bytes. A service that calls this must
+    /// return true from [`Service::defers`](crate::Service::defers). Returns whether the work was accepted: ask
+    /// [`Self::may_defer`] before.
     #[must_use]
     pub fn later(&mut self, order: Order, work: impl FnOnce() -> Vec<u8> + Send + 'static) -> bool {
         let taken = self.may_defer();
@@ -87,31 +89,31 @@ impl<'a> Output<'a> {
         taken
     }
 
-    /// Ends the connection once everything written has been sent. No more of its input is read.
+    /// Ends the connection once all output has been sent. No more of its input is read.
     pub const fn end(&mut self) {
         if matches!(self.next, Next::Keep) {
             self.next = Next::End;
         }
     }
 
-    /// As [`Self::end`], because of something the peer did: the close is counted under `reason`.
+    /// Like [`Self::end`], because of a fault of the peer: the close is counted under `reason`.
     pub const fn refuse(&mut self, reason: Reason) {
         self.next = Next::Refuse(reason);
     }
 
-    /// Says that the request is not complete although its bytes were used: the peer has
-    /// the time that one request may take, not that of an idle connection. Bytes left unused say so by themselves.
+    /// Declares that the request is not complete although its bytes were used: the peer then has the time for one
+    /// request, not that for an idle connection. It is not needed if bytes were left unused.
     pub const fn unfinished(&mut self) {
         self.unfinished = true;
     }
 
-    /// What is to become of the connection: for whoever called the service.
+    /// The fate of the connection, for the caller of the service.
     #[must_use]
     pub const fn next(&self) -> Next {
         self.next
     }
 
-    /// Whether the service waits for the rest of a request: for whoever called it.
+    /// Whether the service waits for the rest of a request, for the caller of the service.
     #[must_use]
     pub const fn is_unfinished(&self) -> bool {
         self.unfinished

@@ -1,4 +1,4 @@
-//! Reflect: every frame goes back to its sender, its addresses swapped. The smallest service there is, to copy from.
+//! Reflect: every frame goes back to its sender with its addresses swapped. It is the smallest service, to copy from.
 
 use std::net::SocketAddr;
 

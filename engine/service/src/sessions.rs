@@ -1,5 +1,5 @@
-//! Sessions: state per UDP peer, bounded in number and aged out. A service that wants them holds a [`Sessions`]; one that does
-//! not pays nothing.
+//! Sessions: state per UDP peer, limited in number and by age. A service that needs them holds a [`Sessions`]; others
+//! have no cost.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -9,25 +9,24 @@ use twinpath_time::{Duration, Instant};
 
 use crate::ServiceCounters;
 
-/// What happens when there is no room for a peer's session.
+/// What happens to a new peer when there is no room for its session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenFull {
-    /// The session used least lately makes room (`sessions_displaced`): who comes is served, and a flood of forged senders
-    /// displaces everybody.
+    /// The least recently used session is dropped (`sessions_displaced`): every new peer is served, but a flood of
+    /// forged senders displaces all sessions.
     #[default]
     DropOldest,
-    /// The newcomer is refused (`session_limit`): who has a session keeps it.
+    /// The new peer is refused (`session_limit`), and existing sessions are kept.
     Refuse,
 }
 
-/// Bounds of sessions; per worker, as each has its clone of the service.
+/// Limits of sessions, per worker, as each worker has its own clone of the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionLimits {
-    /// Sessions at a time.
+    /// Most sessions at a time.
     pub sessions: u32,
-    /// How long one is kept without a datagram.
+    /// How long a session is kept without a datagram.
     pub idle: Duration,
-    /// At the limit.
     pub when_full: WhenFull,
 }
 
@@ -37,23 +36,23 @@ impl Default for SessionLimits {
     }
 }
 
-/// No place.
+/// The index that means none.
 const NONE: u32 = u32::MAX;
 
-/// Aged sessions dropped per use, at most: more than can be made by one.
+/// Most aged sessions dropped per use: more than one use can create.
 const AGED_PER_USE: usize = 2;
 
 struct Place<T> {
     peer: SocketAddr,
     used: Instant,
-    /// Neighbours in the order of use.
+    /// The next older and newer place in the order of use.
     older: u32,
     newer: u32,
     /// `None` while the place is free; then `newer` is the next free one.
     state: Option<T>,
 }
 
-/// A session for each of some peers. A clone is empty, with the same bounds: every worker has its own.
+/// The sessions of peers. A clone is empty and has the same limits: every worker has its own.
 pub struct Sessions<T> {
     limits: SessionLimits,
     by_peer: HashMap<SocketAddr, u32>,
@@ -78,7 +77,7 @@ impl<T> Clone for Sessions<T> {
 }
 
 impl<T> Sessions<T> {
-    /// None yet, and room for as many as there may be.
+    /// An empty table, with room for all sessions allocated.
     #[must_use]
     pub fn new(limits: SessionLimits) -> Self {
         let room = limits.sessions as usize;
@@ -93,7 +92,7 @@ impl<T> Sessions<T> {
         }
     }
 
-    /// Sessions now.
+    /// The number of sessions.
     #[must_use]
     pub fn len(&self) -> usize {
         self.by_peer.len()
@@ -105,10 +104,9 @@ impl<T> Sessions<T> {
         self.by_peer.is_empty()
     }
 
-    /// The session of `peer`, made if it has none, in use as of `now`.
+    /// The session of `peer`, created if it has none, and marked as used at `now`.
     ///
-    /// # Errors
-    /// [`Reason::SessionLimit`]: there is no room; give it to [`Answer::Drop`](crate::Answer::Drop).
+    /// # Errors [`Reason::SessionLimit`] if there is no room; return it in [`Answer::Drop`](crate::Answer::Drop).
     #[inline]
     pub fn at(&mut self, now: Instant, peer: SocketAddr, make: impl FnOnce() -> T) -> Result<&mut T, Reason> {
         self.forget_aged(now);
@@ -120,13 +118,13 @@ impl<T> Sessions<T> {
         self.places[place as usize].state.as_mut().ok_or(Reason::SessionLimit)
     }
 
-    /// The session of `peer`, if it has one; that is no use of it.
+    /// The session of `peer`, if it has one; it does not count as used.
     pub fn get(&mut self, peer: SocketAddr) -> Option<&mut T> {
         let place = *self.by_peer.get(&peer)?;
         self.places.get_mut(place as usize)?.state.as_mut()
     }
 
-    /// Ends the session of `peer`; its state, if it had one.
+    /// Ends the session of `peer`, and returns its state if it had one.
     pub fn end(&mut self, peer: SocketAddr) -> Option<T> {
         let place = self.by_peer.remove(&peer)?;
         self.unlink(place);
@@ -136,7 +134,7 @@ impl<T> Sessions<T> {
         place.state.take()
     }
 
-    /// Says how many there are and what became of others.
+    /// Updates the counters of open, aged and displaced sessions.
     pub fn publish(&self, counters: &ServiceCounters) {
         counters.sessions.set(self.len() as u64);
         counters.sessions_opened.set(self.counts.opened);
@@ -258,11 +256,11 @@ mod tests {
             for number in 0..5 {
                 sessions.at(at(u64::from(number)), peer(number), || number).expect("room");
             }
-            // The first was used again, so that the second is the oldest now.
+            // The first one was used again, so the second is the oldest now.
             sessions.at(at(5), peer(0), || 99).expect("its own");
-            let newcomer = sessions.at(at(5), peer(9), || 9).map(|state| *state);
+            let new_peer = sessions.at(at(5), peer(9), || 9).map(|state| *state);
             let refused = when_full == WhenFull::Refuse;
-            assert_eq!(newcomer, if refused { Err(Reason::SessionLimit) } else { Ok(9) });
+            assert_eq!(new_peer, if refused { Err(Reason::SessionLimit) } else { Ok(9) });
             assert_eq!(sessions.end(peer(1)), refused.then_some(1));
             assert_eq!(sessions.end(peer(0)), Some(0));
             let counters = ServiceCounters::default();

@@ -1,5 +1,6 @@
-//! One connection: received once, answered, sent once. What its peer does not take waits in a buffer of its own, and nothing is received
-//! until that has drained; what is not a whole request yet waits in another. An idle connection has neither.
+//! One connection: bytes are received once per turn, answered, and sent once. Output that the peer does not take waits
+//! in a buffer of its own, and nothing is received until that is empty; an incomplete request waits in another. An idle
+//! connection has neither.
 
 mod answer;
 
@@ -15,28 +16,28 @@ use crate::turn::{After, Limits, Scratch, Turn};
 /// The least that a buffer for an incomplete request grows by.
 const GROW_MIN: usize = 4096;
 
-/// How long the last bytes to a peer may take to arrive. Closing at once would have the kernel throw them away if the peer
-/// has sent something that nobody has read (RFC 2525, 2.17).
+/// How long the last bytes to a peer may take to arrive. If we closed at once and the peer had sent something that was
+/// not read, the kernel would discard our last bytes (RFC 2525, 2.17).
 const LINGER: Duration = Duration::from_secs(2);
 
-/// Where it is on its way.
+/// The stages of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Open,
-    /// The peer has sent its last byte; over once everything is answered.
+    /// The peer has sent its last byte; the connection is over once everything is answered.
     PeerEnded,
-    /// The instance stops: no more is received, and it ends once everything that was received is answered.
+    /// The instance is stopping: no more is received, and the connection ends once everything received is answered.
     Stopping,
-    /// We end it, once what waits has been sent.
+    /// We end it once the waiting output has been sent.
     Ending(Closed),
-    /// The peer has been told that it is over; what it still sends is thrown away until it ends, too.
+    /// We have sent the end to the peer; what it still sends is discarded until it ends, too.
     Lingering(Closed),
 }
 
-/// Why a connection cannot go on.
+/// A reason that a connection cannot continue.
 enum Fault {
     Broken,
-    /// The service panicked: the reason to count that under.
+    /// The service panicked; this reason is counted.
     Service(Reason),
 }
 
@@ -52,36 +53,36 @@ impl From<Reason> for Fault {
     }
 }
 
-/// What the service wants next.
+/// What the service can do next.
 #[derive(Default)]
-struct Served {
+struct Progress {
     /// Bytes of input that it used.
     used: usize,
-    /// It could go on at once.
+    /// It could continue at once.
     again: bool,
-    /// It could go on when there is room for work that may block.
+    /// It could continue when there is room for work that may block.
     when_room: bool,
 }
 
-/// One connection, with what its service keeps for it (`C`).
+/// One connection, with the state that its service keeps for it (`C`).
 pub struct Connection<C> {
     state: C,
     held: Option<Box<Held>>,
-    /// When bytes moved last, either way.
+    /// When bytes last moved, in either direction.
     touched: Instant,
-    /// When the request began of which only a part is here; `NEVER`: there is none.
+    /// When the incomplete request began; `NEVER`: there is none.
     asked: Instant,
     stage: Stage,
-    /// The transport may have more, and no edge will tell of it.
+    /// The transport may have more input without a further edge.
     readable: bool,
-    /// The peer has sent its last byte, or the transport has failed: no edge will come after this one.
+    /// The peer has sent its last byte, or the transport has failed: no edge will follow.
     ends: bool,
-    /// The service has written something, and has not been told since that there is room again.
+    /// The service has written something, and has not been told of room since then.
     wrote: bool,
 }
 
 impl<C> Connection<C> {
-    /// One that was just opened.
+    /// A connection that was just opened.
     #[must_use]
     pub const fn new(now: Instant, state: C) -> Self {
         Self {
@@ -96,39 +97,39 @@ impl<C> Connection<C> {
         }
     }
 
-    /// What the service keeps for it, when it is over.
+    /// The service's state, when the connection is over.
     #[must_use]
     pub fn into_state(self) -> C {
         self.state
     }
 
-    /// Bytes of memory that it holds beyond itself.
+    /// Bytes of memory that it holds besides itself.
     #[must_use]
     pub fn held(&self) -> usize {
         self.held.as_ref().map_or(0, |held| held.bytes())
     }
 
-    /// When bytes moved last.
+    /// When bytes last moved.
     #[inline]
     #[must_use]
     pub const fn touched(&self) -> Instant {
         self.touched
     }
 
-    /// Whether it is idle in the plain way: its deadline only moves away from now.
+    /// Whether it is open without anything unusual: its deadline only moves into the future.
     #[inline]
     #[must_use]
     pub fn is_plain(&self) -> bool {
         self.held.is_none() && self.asked == Instant::NEVER && self.stage == Stage::Open && !self.wrote
     }
 
-    /// Whether no request is under way: the peer loses nothing but the connection when it is closed.
+    /// Whether no request is in progress: closing it loses nothing but the connection.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.is_plain() || matches!(self.stage, Stage::Lingering(_))
     }
 
-    /// Replies still to come.
+    /// The number of replies still to come.
     #[must_use]
     pub fn awaited(&self) -> usize {
         self.held.as_ref().map_or(0, |held| held.deferred.awaited())
@@ -140,60 +141,61 @@ impl<C> Connection<C> {
         self.waits_for(limits).0
     }
 
-    /// Why it is closed when its deadline has come.
+    /// The reason for closing it when its deadline has come.
     #[must_use]
     pub fn expired(&self, limits: &Limits) -> Closed {
         self.waits_for(limits).1
     }
 
-    /// Why it is closed when a drain has taken too long.
+    /// The reason for closing it when a drain has taken too long.
     #[must_use]
     pub const fn cut_off(&self) -> Closed {
         match self.stage {
-            // Everything was answered: it is only its peer that has not ended.
+            // Everything was answered: only the peer has not ended.
             Stage::Lingering(why) => why,
             _ => Closed::For(Reason::DrainTimeout),
         }
     }
 
-    /// An edge came: there may be something to receive, or room to send. `ends`: it was the last one, as the peer has sent its last byte or
-    /// the transport has failed.
+    /// An edge came: there may be input, or room for output. `ends`: it was the last edge, because the peer has sent
+    /// its last byte or the transport has failed.
     #[inline]
     pub const fn woken(&mut self, ends: bool) {
         self.readable = true;
         self.ends |= ends;
     }
 
-    /// Whether the transport may have more although no edge will tell of it.
+    /// Whether the transport may have more input without a further edge.
     #[must_use]
     pub const fn may_have_more(&self) -> bool {
         self.readable
     }
 
-    /// Has it end once what waits has been sent, and what is still to come.
+    /// Ends the connection once all waiting output and all later replies have been sent.
     pub fn end(&mut self, why: Closed) {
         if self.still_answers() {
             self.stage = Stage::Ending(why);
         }
     }
 
-    /// Has it end once everything that was received is answered.
+    /// Ends the connection once everything received is answered.
     pub fn stop(&mut self) {
         if self.stage == Stage::Open {
             self.stage = Stage::Stopping;
         }
     }
 
-    /// A reply that was to come has: it leaves in its place when the connection works next. Says whether it is one of this connection's.
+    /// A later reply is ready: it is sent in its place when the connection works next. Returns whether it belongs to
+    /// this connection.
     pub fn done(&mut self, number: u64, reply: Vec<u8>) -> bool {
         let half_written = self.is_half_written();
         let Some(held) = &mut self.held else { return false };
-        // What the service was refused for want of room may fit once this has left.
+        // Output that was refused for lack of room may fit once this reply has been sent.
         self.wrote = true;
         held.done(number, reply, half_written)
     }
 
-    /// Sends what waits, else receives and answers; once per call, so that the others get their turn.
+    /// Sends the waiting output, or else receives and answers; once per call, so that other connections get their turn.
     #[inline]
     pub fn work<H>(&mut self, transport: &mut impl Transport, turn: &mut Turn<'_, H>) -> After
     where
@@ -219,12 +221,12 @@ impl<C> Connection<C> {
         self.held.as_ref().is_some_and(|held| held.is_full())
     }
 
-    /// Whether what is written now waits for replies that are still to come.
+    /// Whether output written now waits for replies that are still to come.
     fn is_held_back(&self) -> bool {
         self.held.as_ref().is_some_and(|held| held.deferred.holds_back())
     }
 
-    /// Whether what has been sent or waits to be may end in the middle of a reply, with the rest of it still to be written.
+    /// Whether the output may end in the middle of a reply whose rest is not written yet.
     fn is_half_written(&self) -> bool {
         self.wrote && self.still_answers() && !self.is_held_back()
     }
@@ -239,7 +241,7 @@ impl<C> Connection<C> {
         } else if self.is_full() {
             (self.touched + limits.send, Closed::For(Reason::PeerNotReading))
         } else if self.awaited() > 0 {
-            // It is we who are slow.
+            // The delay is ours, not the peer's.
             (Instant::NEVER, Closed::Broken)
         } else if self.asked != Instant::NEVER {
             (self.asked + limits.request, Closed::For(Reason::RequestTimeout))
@@ -248,7 +250,7 @@ impl<C> Connection<C> {
         }
     }
 
-    /// Why it is closed when its transport fails.
+    /// The reason for closing it when its transport fails.
     const fn broken(&self) -> Closed {
         match self.stage {
             Stage::Ending(why) | Stage::Lingering(why) => why,
@@ -256,7 +258,7 @@ impl<C> Connection<C> {
         }
     }
 
-    /// The common case: what comes is a number of whole requests, is answered, and nothing is kept.
+    /// The common case: the input is a number of whole requests, which are answered, and nothing is kept.
     #[inline]
     fn read_and_answer<H>(
         &mut self,
@@ -269,7 +271,7 @@ impl<C> Connection<C> {
         let mut input = std::mem::take(&mut turn.scratch.input);
         input.clear();
         let received = transport.receive(&mut input);
-        let served = match received {
+        let progress = match received {
             Ok(Received::Bytes(len)) => {
                 self.was_read(len, input.capacity(), turn);
                 turn.scratch.output.clear();
@@ -277,7 +279,7 @@ impl<C> Connection<C> {
             }
             Ok(Received::End) => {
                 self.stage = Stage::PeerEnded;
-                Ok(Served::default())
+                Ok(Progress::default())
             }
             Ok(Received::Nothing) => {
                 self.readable = false;
@@ -286,22 +288,22 @@ impl<C> Connection<C> {
             }
             Err(broken) => Err(broken.into()),
         };
-        if let Ok(Served { used, .. }) = served
+        if let Ok(Progress { used, .. }) = progress
             && used < input.len()
             && !matches!(self.stage, Stage::Ending(_))
         {
             self.held.get_or_insert_default().unread = input[used..].to_vec();
         }
         turn.scratch.input = input;
-        let served = served?;
+        let progress = progress?;
         if self.is_plain() && !self.readable {
             Ok(After::Keep)
         } else {
-            Ok(self.settle(transport, turn, &served)?)
+            Ok(self.settle(transport, turn, &progress)?)
         }
     }
 
-    /// Notes bytes that came into room for `room`: fewer than that, and an edge will tell of the next.
+    /// Notes that bytes were received into `room`: if they are fewer than that, an edge announces the next.
     #[inline]
     fn was_read<H: Host>(&mut self, len: usize, room: usize, turn: &mut Turn<'_, H>) {
         self.touched = turn.now;
@@ -309,26 +311,27 @@ impl<C> Connection<C> {
         turn.count_received(len);
     }
 
-    /// Some bytes wait in one of its buffers, the service has more to write, or it is about to end.
+    /// The general case: bytes wait in one of its buffers, the service has more to write, or the connection is about to
+    /// end.
     fn go_on<H>(&mut self, transport: &mut impl Transport, turn: &mut Turn<'_, H>) -> Result<After, Fault>
     where
         H: Host<Service: Service<Connection = C>>,
     {
         turn.scratch.output.clear();
-        let mut served = Served::default();
+        let mut progress = Progress::default();
         self.send_unsent(transport, turn)?;
         if self.is_full() {
-            return Ok(self.settle(transport, turn, &served)?);
+            return Ok(self.settle(transport, turn, &progress)?);
         }
-        // What waited for room comes before what waits in the transport.
-        self.tell_of_room(transport, turn, &mut served)?;
+        // Output that waited for room comes before input that waits in the transport.
+        self.tell_of_room(transport, turn, &mut progress)?;
         if self.stage == Stage::Open && !self.is_full() {
             self.read_behind(transport, turn)?;
         }
         let mut unread = self.held.as_mut().map(|held| std::mem::take(&mut held.unread)).unwrap_or_default();
         if self.still_answers() && !self.is_full() && !unread.is_empty() {
-            served = self.serve(&unread, transport, turn)?;
-            unread.drain(..served.used);
+            progress = self.serve(&unread, transport, turn)?;
+            unread.drain(..progress.used);
         }
         if matches!(self.stage, Stage::Ending(_)) || unread.is_empty() {
             unread = Vec::new();
@@ -337,10 +340,10 @@ impl<C> Connection<C> {
             self.held.get_or_insert_default().unread = unread;
         }
         self.let_go();
-        Ok(self.settle(transport, turn, &served)?)
+        Ok(self.settle(transport, turn, &progress)?)
     }
 
-    /// Does what the service wants of the connection.
+    /// Carries out the service's decision on the connection.
     fn heed(&mut self, next: Next) {
         match next {
             Next::Keep => {}
@@ -349,26 +352,26 @@ impl<C> Connection<C> {
         }
     }
 
-    /// Decides what becomes of it.
+    /// Decides how the connection continues.
     fn settle<H: Host>(
         &mut self,
         transport: &mut impl Transport,
         turn: &Turn<'_, H>,
-        served: &Served,
+        progress: &Progress,
     ) -> Result<After, Broken> {
         let unread = self.held.as_ref().map_or(0, |held| held.unread.len());
         let room = unread < turn.limits.bytes;
         if self.is_full() {
             return Ok(After::Keep);
         }
-        if served.again || served.when_room {
-            return Ok(if served.again { After::Again } else { After::WhenRoom });
+        if progress.again || progress.when_room {
+            return Ok(if progress.again { After::Again } else { After::WhenRoom });
         }
         if self.awaited() > 0 && !matches!(self.stage, Stage::Open | Stage::Lingering(_)) {
             return Ok(After::Keep);
         }
         match self.stage {
-            // A service that makes nothing of a full buffer never will, unless it waits for replies.
+            // A service that uses nothing of a full buffer never will, unless it waits for replies.
             Stage::Open if !room && self.awaited() > 0 => Ok(After::Keep),
             Stage::Open if !room => Ok(After::Close(Closed::For(Reason::RequestTooLarge))),
             Stage::Open => Ok(if self.readable { After::Again } else { After::Keep }),
@@ -381,14 +384,14 @@ impl<C> Connection<C> {
                 self.stage = Stage::Lingering(why);
                 (self.touched, self.held) = (turn.now, None);
                 transport.finish()?;
-                // What came meanwhile is thrown away, and the peer's end may be among it.
+                // Input that came meanwhile is discarded, and may contain the peer's end.
                 Ok(After::Again)
             }
             Stage::Lingering(_) => Ok(After::Keep),
         }
     }
 
-    /// Receives what the peer still sends after the end was said, for nobody.
+    /// Receives and discards input after our end was sent.
     fn discard(&mut self, transport: &mut impl Transport, why: Closed, scratch: &mut Scratch) -> After {
         scratch.input.clear();
         match transport.receive(&mut scratch.input) {
@@ -401,7 +404,7 @@ impl<C> Connection<C> {
         }
     }
 
-    /// Receives behind what is there already.
+    /// Appends received bytes to the unread input.
     fn read_behind<H: Host>(
         &mut self,
         transport: &mut impl Transport,
@@ -427,7 +430,7 @@ impl<C> Connection<C> {
         Ok(())
     }
 
-    /// Gives back memory that nothing waits in.
+    /// Frees empty buffers.
     fn let_go(&mut self) {
         if self.held.as_ref().is_some_and(|held| held.is_empty()) {
             self.held = None;

@@ -1,4 +1,4 @@
-//! Replies of a connection that are still to come, and what was written after them and waits.
+//! The later replies of a connection, and the output written after them that has to wait.
 
 use std::collections::VecDeque;
 
@@ -6,7 +6,7 @@ use twinpath_service::{Job, Later, Order};
 
 use crate::host::Host;
 
-/// What leaves in order.
+/// A part of the output that is sent in order.
 enum Part {
     Bytes(Vec<u8>),
     Awaited(u64),
@@ -14,9 +14,10 @@ enum Part {
 
 #[derive(Default)]
 pub(crate) struct Deferred {
-    /// From the oldest reply on that is awaited in order.
+    /// Starts with the oldest reply that is awaited in order.
     parts: VecDeque<Part>,
-    /// Numbers of replies that leave as soon as they are there, and those of them that wait for another reply to be complete.
+    /// Numbers of replies that may be sent as soon as they are ready, and the ready ones that wait for another reply to
+    /// be complete.
     unordered: Vec<u64>,
     ready: Vec<u8>,
     ordered: usize,
@@ -29,12 +30,12 @@ impl Deferred {
         self.awaited() == 0 && self.parts.is_empty() && self.ready.is_empty()
     }
 
-    /// Replies still to come.
+    /// The number of replies still to come.
     pub(crate) const fn awaited(&self) -> usize {
         self.ordered + self.unordered.len()
     }
 
-    /// Whether what is written now has to wait for a reply.
+    /// Whether output written now has to wait for a reply.
     pub(crate) fn holds_back(&self) -> bool {
         !self.parts.is_empty()
     }
@@ -44,15 +45,16 @@ impl Deferred {
         self.bytes
     }
 
-    /// Bytes of replies that wait for the end of another one. They take no room from that: without any it could not be told from one that
-    /// has ended.
+    /// Bytes of replies that wait for the end of another one. They do not reduce its room: without room it could not be
+    /// distinguished from one that has ended.
     pub(crate) const fn ready_bytes(&self) -> usize {
         self.ready.len()
     }
 
-    /// Gives the host what a service handed over while it wrote `output`, and keeps back what has to wait.
+    /// Hands over to the host the work that a service deferred while it wrote `output`, and keeps back the output that
+    /// has to wait.
     pub(crate) fn hand_over(&mut self, output: &mut Vec<u8>, later: &mut Later, host: &mut impl Host) {
-        // From the first reply on that is awaited in order, everything waits.
+        // Everything after the first reply that is awaited in order has to wait.
         let (mut at, mut kept) = if self.parts.is_empty() { (0, None) } else { (0, Some(0)) };
         for Job { at: before, order, work, .. } in later.take() {
             let number = host.hand_over(work);
@@ -94,8 +96,8 @@ impl Deferred {
         }
     }
 
-    /// Takes the reply of that number, and adds to `unsent` what may leave now. One that leaves in no order waits while another reply is
-    /// half written. Says whether it was awaited.
+    /// Takes the reply of that number, and adds to `unsent` everything that can be sent now. An unordered reply waits
+    /// while another reply is half written. Returns whether the reply was awaited.
     pub(crate) fn done(
         &mut self,
         number: u64,
@@ -125,7 +127,7 @@ impl Deferred {
         true
     }
 
-    /// Lets replies leave that have waited for the end of another one.
+    /// Releases replies that have waited for the end of another one.
     pub(crate) fn release_ready(&mut self, unsent: &mut Vec<u8>) {
         unsent.append(&mut self.ready);
     }

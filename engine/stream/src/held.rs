@@ -1,4 +1,4 @@
-//! What a connection holds beyond itself: bytes that wait for more of a request, for the transport, or for a reply.
+//! The buffers of a connection: input of an incomplete request, and output that waits for the transport or for a reply.
 
 use crate::deferred::Deferred;
 use crate::transport::{Broken, Transport};
@@ -10,7 +10,7 @@ pub(crate) struct Held {
     /// Output that the transport has not taken yet, from `sent` on.
     unsent: Vec<u8>,
     sent: usize,
-    /// Replies that are still to come, and what waits for them.
+    /// Later replies, and the output that waits for them.
     pub(crate) deferred: Deferred,
 }
 
@@ -25,17 +25,17 @@ impl Held {
         size_of::<Self>() + self.unread.capacity() + self.unsent.capacity() + deferred
     }
 
-    /// Whether the transport takes no more for now.
+    /// Whether the transport takes no more at the moment.
     pub(crate) const fn is_full(&self) -> bool {
         !self.unsent.is_empty()
     }
 
-    /// Keeps what the transport did not take; there is nothing else that it has to take before.
+    /// Keeps output that the transport did not take; no other output may be waiting.
     pub(crate) fn keep_unsent(&mut self, bytes: &[u8]) {
         (self.unsent, self.sent) = (bytes.to_vec(), 0);
     }
 
-    /// Sends what waits; the bytes that the transport took.
+    /// Sends waiting output; returns the number of bytes that the transport took.
     pub(crate) fn send_unsent(&mut self, transport: &mut impl Transport) -> Result<usize, Broken> {
         let sent = transport.send(&self.unsent[self.sent..])?;
         self.sent += sent;
@@ -45,14 +45,14 @@ impl Held {
         Ok(sent)
     }
 
-    /// Takes the reply of that number, which leaves as soon as those before it have and, if it may leave out of order, no other reply is
-    /// half written. Says whether it was awaited.
+    /// Takes the reply of that number. It is sent as soon as those before it, or if it is unordered, when no other
+    /// reply is half written. Returns whether it was awaited.
     pub(crate) fn done(&mut self, number: u64, reply: Vec<u8>, half_written: bool) -> bool {
         self.drop_sent();
         self.deferred.done(number, reply, half_written, &mut self.unsent)
     }
 
-    /// Lets replies leave that have waited for the end of another one.
+    /// Releases replies that have waited for the end of another one.
     pub(crate) fn release_ready(&mut self) {
         self.drop_sent();
         self.deferred.release_ready(&mut self.unsent);

@@ -1,11 +1,11 @@
-//! What a connection needs beside its transport.
+//! The interface to a connection's host: its service, and the threads for work that may block.
 
 use twinpath_inspect::Reason;
 use twinpath_service::{Service, Work};
 
-/// Hosts a connection for the length of a call: has its service, and whatever does the work that may block.
+/// Hosts a connection for the duration of a call.
 pub trait Host {
-    /// What answers.
+    /// The service that answers.
     type Service: Service;
 
     /// Calls the service; `callback` is the method's name.
@@ -18,11 +18,11 @@ pub trait Host {
         call: impl FnOnce(&mut Self::Service) -> R,
     ) -> Result<R, Reason>;
 
-    /// Pieces of work that may block, of which a connection that awaits the replies of `awaited` may hand over so many more now. `None` if
-    /// there is nobody to do such work.
+    /// How many more pieces of work that may block a connection with `awaited` replies still to come may hand over now.
+    /// `None` if there are no threads for such work.
     fn room_for_work(&self, awaited: usize) -> Option<usize>;
 
-    /// Has work done for this connection; there is room for it. Its reply comes back to [`Connection::done`](crate::Connection::done) with
-    /// the number that is returned, which is never used again.
+    /// Starts work for this connection; there is room for it. Its reply comes back to
+    /// [`Connection::done`](crate::Connection::done) with the returned number, which is never used again.
     fn hand_over(&mut self, work: Work) -> u64;
 }

@@ -1,11 +1,12 @@
-//! What a connection is, whoever moves its bytes.
+//! Stream connections of a service, over any transport that moves bytes.
 //!
-//! A [`Connection`] reads requests, has a [service](twinpath_service::Service) answer them, and sends the replies: whole, in
-//! order, once, within limits and deadlines. It also ends in order: after a half close by its peer, when its service says so, or when the
-//! instance stops. It is a function of (state, now, input): bytes move over a [`Transport`], which is the kernel's sockets, a TCP engine,
-//! or a test's simulation, and everything else that it needs is asked of its [`Host`].
+//! A [`Connection`] reads requests, has a [service](twinpath_service::Service) answer them, and sends the replies:
+//! whole, in order, once, within limits and deadlines. It also ends in an orderly way: after a half close by its peer,
+//! when its service says so, or when the instance stops. It is a function of (state, now, input): bytes move over a
+//! [`Transport`], which is the kernel's sockets, a TCP engine, or a simulation in tests, and everything else comes from
+//! its [`Host`].
 //!
-//! How many connections there are, which of them work in which order, and when their deadlines come is the host's to know.
+//! The host decides how many connections there may be, in which order they work, and keeps track of their deadlines.
 
 mod connection;
 mod deferred;

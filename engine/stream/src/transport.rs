@@ -1,34 +1,31 @@
-//! What moves the bytes of one connection.
+//! The interface to the transport that moves the bytes of one connection.
 
-/// Moves bytes in order, both ways, and never waits.
+/// Moves bytes in order, in both directions, and never blocks.
 ///
-/// It tells by edges: whoever hosts the connection calls [`Connection::woken`](crate::Connection::woken), and has it work, each time that
-/// there is something to receive, or room to send, where there was none when the connection asked last.
+/// It reports changes by edges: the host calls [`Connection::woken`](crate::Connection::woken), and lets the connection
+/// work, each time that there is input, or room for output, where there was none at the connection's last call.
 pub trait Transport {
-    /// Appends bytes that have come to `into`, as many as its capacity has room for; there is some. If it appends fewer than that, there is
-    /// no more, and an edge tells when there is.
+    /// Appends received bytes to `into`, up to its capacity, which has room for some. If it appends fewer than fit,
+    /// there are no more, and an edge announces the next.
     ///
-    /// # Errors
-    /// It failed; nothing more comes and nothing more leaves.
+    /// # Errors The transport has failed: no more bytes move in either direction.
     fn receive(&mut self, into: &mut Vec<u8>) -> Result<Received, Broken>;
 
-    /// Takes `bytes` to be sent; returns how many. If these are not all, an edge tells when it takes more.
+    /// Takes `bytes` to be sent; returns how many. If these are not all, an edge announces when it takes more.
     ///
-    /// # Errors
-    /// As [`Self::receive`].
+    /// # Errors As for [`Self::receive`].
     fn send(&mut self, bytes: &[u8]) -> Result<usize, Broken>;
 
-    /// Says to the peer that nothing more will be sent. It may send for as long as it likes.
+    /// Announces to the peer that nothing more will be sent. The peer may still send for any time.
     ///
-    /// # Errors
-    /// As [`Self::receive`].
+    /// # Errors As for [`Self::receive`].
     fn finish(&mut self) -> Result<(), Broken>;
 }
 
-/// What a transport had when it was asked.
+/// The result of a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// So many bytes, at least one.
+    /// This many bytes, at least one.
     Bytes(usize),
     /// Nothing yet.
     Nothing,
@@ -36,6 +33,6 @@ pub enum Received {
     End,
 }
 
-/// A transport has failed: the peer has reset it, or it has given the peer up.
+/// The transport has failed: the peer has reset the connection, or does not answer any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Broken;

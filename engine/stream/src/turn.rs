@@ -1,4 +1,4 @@
-//! What a connection is lent while it works, and what it says afterwards.
+//! A connection's part in a turn of its host: the limits and buffers it may use, and the result.
 
 use twinpath_service::{Closed, Later, Output};
 use twinpath_time::{Duration, Instant};
@@ -6,38 +6,38 @@ use twinpath_time::{Duration, Instant};
 use crate::held::Held;
 use crate::host::Host;
 
-/// Bytes after which a connection waits for the next turn, so that one reply without end does not hold up the others; and sends, for
-/// a service that writes little at a time.
+/// Bytes after which a connection waits for the next turn, so that one endless reply does not delay the others; and the
+/// most sends, for a service that writes little at a time.
 const TURN_BYTES: usize = 256 << 10;
 const TURN_SENDS: u32 = 16;
 
-/// Bounds of one connection. A time of [`Duration::MAX`] is none.
+/// The limits of one connection. A time of [`Duration::MAX`] means no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes that it may hold of a request that is not complete, and as many of replies that its peer has not taken.
+    /// Bytes of an incomplete request that it may hold, and as many of replies that its peer has not taken.
     pub bytes: usize,
-    /// Without a byte either way, and nothing asked.
+    /// The longest time without a byte in either direction and without a request in progress.
     pub idle: Duration,
-    /// From the first byte of a request to its last.
+    /// The longest time from the first byte of a request to its last.
     pub request: Duration,
-    /// With replies waiting of which the peer takes nothing.
+    /// The longest time with replies waiting of which the peer takes nothing.
     pub send: Duration,
 }
 
-/// What to do with a connection after work on it.
+/// What the host must do with a connection after its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum After {
-    /// Nothing until its transport or its deadline says so.
+    /// Nothing, until its transport or its deadline says so.
     Keep,
-    /// Have it work again in the next turn: there is more to do that no edge tells of.
+    /// Let it work again in the next turn: there is more to do, and no edge announces it.
     Again,
-    /// Have it work again when work that may block has been done: there was no room for its own.
+    /// Let it work again when work that may block has been completed: there was no room for more.
     WhenRoom,
     /// Close it.
     Close(Closed),
 }
 
-/// Buffers that connections take turns with: an idle one has none.
+/// Buffers that connections use one after another: an idle connection has none.
 pub struct Scratch {
     pub(crate) input: Vec<u8>,
     pub(crate) output: Vec<u8>,
@@ -45,7 +45,7 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// To receive up to `input` bytes at once, and to send up to `output`.
+    /// Buffers to receive up to `input` bytes at once, and to send up to `output`.
     #[must_use]
     pub fn new(input: usize, output: usize) -> Self {
         Self { input: Vec::with_capacity(input), output: Vec::with_capacity(output), later: Later::default() }
@@ -58,7 +58,7 @@ pub struct Turn<'a, H> {
     pub(crate) limits: &'a Limits,
     pub(crate) scratch: &'a mut Scratch,
     pub(crate) host: &'a mut H,
-    /// Bytes that the service has written, and in how many sends.
+    /// Bytes that the service has written, and the number of sends.
     pub(crate) written: usize,
     sends: u32,
     received: usize,
@@ -72,7 +72,7 @@ impl<'a, H: Host> Turn<'a, H> {
         Self { now, limits, scratch, host, written: 0, sends: 0, received: 0, sent: 0 }
     }
 
-    /// Bytes that the connection has received in this turn, from its first one to its end.
+    /// Bytes that the connection has received in this turn.
     #[inline]
     #[must_use]
     pub const fn received(&self) -> usize {
@@ -86,7 +86,7 @@ impl<'a, H: Host> Turn<'a, H> {
         self.sent
     }
 
-    /// Whether the connection has had its part.
+    /// Whether the connection has used up its share of the turn.
     pub(crate) const fn is_over(&self) -> bool {
         self.written >= TURN_BYTES || self.sends >= TURN_SENDS
     }
@@ -105,7 +105,7 @@ impl<'a, H: Host> Turn<'a, H> {
     }
 }
 
-/// What the service may write into, behind what it has written already: as much as fits beside what waits for replies to come.
+/// The service's output, behind what it has written already: as much as fits, less the bytes that wait for replies.
 #[inline]
 pub(crate) fn output<'a, H: Host>(
     scratch: &'a mut Scratch,

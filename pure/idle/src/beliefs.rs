@@ -1,5 +1,5 @@
-//! What is believed of the next gap, and the plans made from it: by the last gaps, by a histogram, by the gap before, by the
-//! place in a burst.
+//! The estimates of the next gap, and the plans made from them: by the last gaps, by a histogram, by the gap before, by
+//! the place in a burst.
 
 use crate::costs::Costs;
 use crate::density::{Density, Leads};
@@ -12,13 +12,13 @@ use crate::solve::solve;
 const LAST: usize = 512;
 const PER_CONTEXT: usize = 40;
 
-/// Places in a burst that are told apart.
+/// Places in a burst that are distinguished.
 const PLACES: usize = 40;
 
-/// Of packets found at once, so many are remembered one by one.
+/// Of packets found at once, at most this many gaps are remembered one by one.
 const ALIKE: f32 = 16.0;
 
-/// Where a gap stands among others: what the next one may depend on.
+/// Where a gap is in a burst, and the class of the gap before it: what the next gap may depend on.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Context {
     class: u8,
@@ -26,7 +26,7 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// The context after `count` such gaps. A gap much longer than the one before starts a burst anew.
+    /// The context after `count` such gaps. A gap much longer than the one before starts a new burst.
     pub(crate) fn after(self, gap_us: f32, count: u32) -> Self {
         let class = class_of(gap_us) as u8;
         let last = PLACES as u8 - 1;
@@ -60,18 +60,18 @@ impl Branch {
     }
 }
 
-/// The beliefs that hold in every context.
+/// The experts whose estimates do not depend on the context.
 const OVERALL: [(Expert, usize); 3] =
     [(Expert::Last24, 24), (Expert::Last512, LAST), (Expert::Histogram, LAST)];
 
-/// All beliefs.
+/// All estimates.
 #[derive(Clone, Debug)]
 pub(crate) struct Beliefs {
     last: Ring<LAST>,
     histogram: Decaying,
     overall: [(Plan, u16); OVERALL.len()],
     places: [Branch; PLACES],
-    /// Whose turn it is to plan.
+    /// The estimate that is checked next for a due plan.
     turn: usize,
 }
 
@@ -90,7 +90,7 @@ impl Beliefs {
         &self.histogram
     }
 
-    /// The plan of an expert; at a place in a burst that was never seen, from the last 24 gaps.
+    /// The plan of an expert. At a place in a burst that was never seen, it comes from the last 24 gaps.
     pub(crate) fn plan(&self, expert: Expert, context: Context) -> Plan {
         let placed = match expert {
             Expert::InBurst => self.places[usize::from(context.place)].plan,
@@ -122,7 +122,7 @@ impl Beliefs {
         self.places.iter_mut().for_each(|branch| branch.fresh = u16::MAX);
     }
 
-    /// Makes one plan anew, if one is due; each belief in its turn. Says whether one was.
+    /// Makes one plan anew if one is due; the estimates take turns. Returns whether one was made.
     pub(crate) fn replan(&mut self, context: Context, costs: &Costs, leads: Leads) -> bool {
         (0..=OVERALL.len()).any(|_| {
             self.turn = (self.turn + 1) % (OVERALL.len() + 1);
@@ -150,7 +150,8 @@ impl Beliefs {
     }
 }
 
-/// Whether a plan is to be made anew: when what is held has grown by a third, and at last every so many gaps.
+/// Whether a plan must be made anew: once the number of gaps held has grown by a third, and at the latest after `most`
+/// gaps.
 fn is_due(fresh: u16, held: usize, most: u16) -> bool {
     held > 0 && fresh > 0 && usize::from(fresh) * 4 > held.min(usize::from(most) * 4)
 }

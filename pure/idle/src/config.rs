@@ -5,26 +5,27 @@ use twinpath_time::Duration;
 use crate::goal::Goal;
 use crate::machine::Machine;
 
-/// What the policy is made of.
+/// The settings of a policy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Config {
-    /// What it is to reach.
+    /// The goal of the policy.
     pub goal: Goal,
-    /// What is known of the machine.
+    /// The costs known of the machine at start.
     pub machine: Machine,
-    /// For experts: spin for just so long after each arrival, predict nothing.
+    /// For expert users: spin for exactly this long after each arrival, and predict nothing.
     pub spin: Option<Duration>,
-    /// For experts: hold the latency request for just so long after each arrival.
+    /// For expert users: hold the latency request for exactly this long after each arrival.
     pub linger: Option<Duration>,
-    /// At most this share of the time may be spent spinning, in pieces of less than a millisecond, whatever the goal: a guard
-    /// would interfere. `None` or 1: no bound.
+    /// At most this share of the time may be spent spinning, in pieces of less than a millisecond, whatever the goal,
+    /// because a guard would interfere otherwise. `None` or 1: no bound.
     pub spin_share: Option<f32>,
-    /// What holding the latency request for a us costs, in us of latency: power. It decides when to let go.
+    /// The cost of holding the latency request for a us (power), in us of latency. It decides when the request is
+    /// released.
     pub held_price: f32,
 }
 
 impl Default for Config {
-    /// A us of CPU is worth a us of latency. To hold a request for 10 s may cost as much as it takes to save 100 us once.
+    /// A us of CPU is worth a us of latency. Holding a request for 10 s may cost as much as saving 100 us once.
     fn default() -> Self {
         Self {
             goal: Goal::Weight(1.0),

@@ -1,47 +1,49 @@
-//! Whether others want the CPU that a worker runs on, where the scheduler is fair to all.
+//! Decides whether other threads compete for a worker's CPU, where the scheduler is fair to all.
 //!
-//! Linux's scheduler (EEVDF) lets a thread that is woken go before the one that runs only if it is not ahead of it: if it has run no
-//! longer than the others since (Documentation/scheduler/sched-eevdf.rst: lag, eligible). A worker gets ahead by running,
-//! spinning or not. Woken ahead of others it waits until the next tick, up to 4 ms, and all packets with it. Beside a busy process, a
-//! worker that spun for a twentieth of the time waited so twice as often as one that slept, and was never taken off the CPU while it
-//! spun. So where others want the CPU it pays to sleep.
+//! Linux's scheduler (EEVDF) lets a woken thread preempt the running one only if the woken one is not ahead, that is if
+//! it has run no longer than the others since (Documentation/scheduler/sched-eevdf.rst: lag, eligible). A worker gets
+//! ahead by running, spinning or not. If it is woken while it is ahead, it waits until the next tick, up to 4 ms, and
+//! so do all its packets. Beside a busy process, a worker that spun for a twentieth of the time waited so twice as
+//! often as one that slept, and was never preempted while it spun. So it pays to sleep where others compete for the
+//! CPU.
 //!
-//! That they do shows when a wake-up takes longer than any wake-up does. A hypervisor that had the CPU looks the same, and there it
-//! pays to spin. So a late wake-up raises a suspicion, and the next ones are looked into: did the thread wait for its CPU, by
-//! the kernel's own account? One that did has met some thread, as there always are; several in a row have met a competing process. That
-//! is believed for a while, each time for longer.
+//! A wake-up that takes longer than usual is the sign of it. A hypervisor that had the CPU looks the same, and there it
+//! pays to spin. So a late wake-up raises a suspicion, and the next wake-ups are examined: did the thread wait for its
+//! CPU, by the kernel's own account? A single wait proves little, because some thread always runs now and then; several
+//! in a row prove a competing process. That result holds for a while, longer each time it is confirmed.
 //!
-//! A value, told what happened and what time it is.
+//! This is a value: the caller passes in events and the time.
 
 use twinpath_time::{Duration, Instant};
 
 /// A wake-up that takes longer has waited for something: idle states take less, and ticks come every 1 to 10 ms.
 const LATE: Duration = Duration::from_micros(300);
 
-/// A suspicion lasts for so long after each late wake-up that waited for the CPU. Meanwhile the kernel is asked before each sleep.
+/// A suspicion lasts this long after each late wake-up that waited for the CPU. Meanwhile the kernel is asked before
+/// each sleep.
 const SUSPECTED: Duration = Duration::from_secs(1);
 
-/// So many such wake-ups in a row are believed.
+/// This many such wake-ups in a row prove contention.
 const PROOF: u8 = 3;
 
-/// For how long others are believed to want the CPU, at first and at most. To find out that they still do costs a few late
+/// How long contention is assumed to last, at first and at most. Each check whether it still exists costs a few late
 /// wake-ups.
 const BELIEVED_MIN: Duration = Duration::from_secs(10);
 const BELIEVED_MAX: Duration = Duration::from_secs(160);
 
-/// What one worker knows of the others on its CPU.
+/// The state of one worker's contention detection.
 #[derive(Clone, Copy, Debug)]
 pub struct Contention {
     suspected_until: Instant,
-    /// Late wake-ups since that waited for the CPU.
+    /// Late wake-ups that waited for the CPU since the suspicion began.
     waits: u8,
     believed_until: Instant,
-    /// How long it will be believed the next time.
+    /// How long contention will be assumed the next time it is proven.
     believed_next: Duration,
 }
 
 impl Default for Contention {
-    /// Nobody else is known of.
+    /// No contention is known.
     fn default() -> Self {
         let never = Instant::ZERO;
         Self { suspected_until: never, waits: 0, believed_until: never, believed_next: BELIEVED_MIN }
@@ -49,15 +51,15 @@ impl Default for Contention {
 }
 
 impl Contention {
-    /// Whether a wake-up that took so long has waited for something.
+    /// Whether a wake-up that took this long has waited for something.
     #[inline]
     #[must_use]
     pub fn is_late(late: Duration) -> bool {
         late >= LATE
     }
 
-    /// It is awake at `now`, `late` after what was to wake it had happened: a packet had come, or its time. `waited`: for how long it
-    /// waited for its CPU since it went to sleep, if that was asked for.
+    /// The worker is awake at `now`, `late` after the event that was to wake it (a packet, or its timer). `waited`: for
+    /// how long it waited for its CPU since it went to sleep, if the kernel was asked.
     #[inline]
     pub fn woken(&mut self, now: Instant, late: Duration, waited: Option<Duration>) {
         if Self::is_late(late) && now >= self.believed_until {
@@ -79,7 +81,7 @@ impl Contention {
         if self.waits < PROOF {
             return;
         }
-        // Gone for as long as they were believed to be there, they are somebody else when they come back.
+        // If others were absent for as long as contention had been assumed, a new proof is of a different process.
         let again = now.nanos_since(self.believed_until) < self.believed_next.as_nanos() as u64;
         let believed = if again { self.believed_next } else { BELIEVED_MIN };
         self.believed_until = now + believed;
@@ -87,14 +89,15 @@ impl Contention {
         self.suspected_until = now;
     }
 
-    /// Whether the kernel is to be asked, before the next sleep and after it, for how long the thread has waited for its CPU.
+    /// Whether the caller should ask the kernel, before the next sleep and after it, for how long the thread has waited
+    /// for its CPU.
     #[inline]
     #[must_use]
     pub fn is_suspected(&self, now: Instant) -> bool {
         now < self.suspected_until
     }
 
-    /// Whether others want the CPU.
+    /// Whether other threads compete for the CPU.
     #[inline]
     #[must_use]
     pub fn is_there(&self, now: Instant) -> bool {
@@ -112,7 +115,8 @@ mod tests {
         Instant::from_nanos(1 + ms * 1_000_000)
     }
 
-    /// Late wake-ups from `ms` on that waited for the CPU, as many as are believed; when the last one was.
+    /// Reports late wake-ups from `ms` on that waited for the CPU, as many as prove contention; returns the time of the
+    /// last one.
     fn proof(seen: &mut Contention, ms: u64) -> u64 {
         seen.woken(at(ms), 3 * MS, None);
         for wait in 1..=u64::from(PROOF) {
@@ -139,7 +143,7 @@ mod tests {
             let waited = seen.is_suspected(at(ms)).then_some(MS / 100);
             seen.woken(at(ms), 3 * MS, waited);
         }
-        // One wait in two seconds: each has its own suspicion.
+        // One wait in two seconds: each raises its own suspicion.
         for ms in (100_000..200_000).step_by(2_000) {
             seen.woken(at(ms), 3 * MS, None);
             seen.woken(at(ms + 10), 3 * MS, Some(3 * MS));

@@ -1,35 +1,37 @@
-//! What the choices cost on this machine, as the solver and the imaginary workers see it: all in us of latency.
+//! The table of costs on this machine, in us of latency, that the solver and the simulated workers use.
 
 use twinpath_time::Duration;
 
-use crate::crowd::Crowd;
 use crate::density::Leads;
+use crate::during_wakeup::DuringWakeup;
 use crate::gaps::{CLASSES, Decaying, class_of};
 use crate::machine::{Learnt, Machine, POINTS};
 
-/// What a packet later than a latency goal costs, us of latency.
+/// The cost of a packet that is later than a latency goal, us of latency.
 const LATE_COST: f32 = 100.0;
 
-/// Without a packet a worker spins for at most as long as this many of its wake-ups take. To spin for eight of them costs as much as
-/// one wake-up at the usual weight. The bound is far above that, as with bursts that come irregularly it pays to spin through a long
-/// gap in between: in replays, 64 wake-ups cost a fifth more there than never sleeping does.
+/// Without a packet a worker spins for at most as long as this many of its wake-ups take. Spinning for eight of them
+/// costs as much as one wake-up at the default weight. The bound is far above that, because with irregular bursts it
+/// pays to spin through a long gap in between: in replays, 64 wake-ups cost a fifth more there than never sleeping
+/// does.
 pub const SPIN_MAX_WAKES: f32 = 256.0;
 
-/// It never spins for longer than this without a packet, whatever a wake-up was found to take: beside busy processes that may be
-/// any time.
+/// A worker never spins for longer than this without a packet, whatever a wake-up was measured to take: beside busy
+/// processes that may be any time.
 pub const SPIN_MAX: Duration = Duration::from_millis(20);
 
-/// A table of costs, made anew now and then from what was measured.
+/// The costs, recomputed now and then from measurements.
 #[derive(Clone, Debug)]
 pub(crate) struct Costs {
-    /// What a us of CPU costs.
+    /// The cost of a us of CPU.
     pub(crate) weight: f32,
-    /// What it costs in all to be asleep when the packet comes that ends a gap of this class: others are found late as well.
+    /// The total cost of being asleep when the packet comes that ends a gap of this class: packets that arrive during
+    /// the wake-up are late as well.
     pub(crate) sleep: [f32; CLASSES],
-    /// What it costs that packet, and the wake-up's latency, us.
+    /// The cost for that packet alone, by class: the wake-up's latency, us.
     pub(crate) alone: [f32; CLASSES],
     pub(crate) alone_us: [f32; CLASSES],
-    /// Below this a latency costs nothing, above it as much as any other; `None`: each us counts.
+    /// A latency below this costs nothing, and any above it costs the same; `None`: each us counts.
     pub(crate) budget_us: Option<f32>,
     /// A wake-up's latency, us.
     pub(crate) wake_us: f32,
@@ -38,16 +40,16 @@ pub(crate) struct Costs {
     /// CPU of a timer wake-up, and of entering and leaving sleep, us.
     pub(crate) timer_cpu_us: f32,
     pub(crate) sleep_cpu_us: f32,
-    /// By how much a timer is late, us, ascending.
+    /// How late timers are, us, ascending.
     pub(crate) overshoot_us: [f32; POINTS],
 }
 
 impl Costs {
-    /// From what was learnt. A request is held until `release_us` after an arrival.
+    /// Computes the table from what was learnt. A request is held until `release_us` after an arrival.
     pub(crate) fn of(
         machine: &Machine,
         learnt: &Learnt,
-        crowd: &Crowd,
+        during_wakeup: &DuringWakeup,
         weight: f32,
         budget_us: Option<f32>,
         release_us: f32,
@@ -64,7 +66,7 @@ impl Costs {
         };
         let sleep = std::array::from_fn(|class| match budget_us {
             Some(_) => alone[class],
-            None => (alone[class] + crowd.more(class)).max(0.1 * alone[class]),
+            None => (alone[class] + during_wakeup.more(class)).max(0.1 * alone[class]),
         });
         let wake_us = learnt.wake[usize::from(request)].overall().max(0.1);
         Self {
@@ -111,7 +113,7 @@ impl Costs {
         self.weight * self.sleep_cpu_us
     }
 
-    /// What a us of lateness costs.
+    /// The cost of a us of lateness.
     #[inline]
     pub(crate) const fn slope(&self) -> f32 {
         if self.budget_us.is_some() { 0.0 } else { 1.0 }
@@ -123,7 +125,7 @@ impl Costs {
         self.budget_us.unwrap_or(self.wake_us)
     }
 
-    /// What being so late costs a packet.
+    /// The cost of a packet that is found this late.
     #[inline]
     pub(crate) fn late(&self, late_us: f32) -> f32 {
         match self.budget_us {
@@ -133,7 +135,8 @@ impl Costs {
         }
     }
 
-    /// What it costs packets, one per gap, that come while one is being woken who is there `ahead_us` after the last one.
+    /// The cost of packets, one per gap, that come while a worker is being woken that will be awake `ahead_us` after
+    /// the last one.
     #[inline]
     pub(crate) fn late_packets(&self, ahead_us: f32, gap_us: f32, count: f32) -> f32 {
         match self.budget_us {
@@ -166,9 +169,9 @@ impl Costs {
     }
 }
 
-/// Until when, after an arrival, holding a latency request pays, us.
+/// The time after an arrival until which it pays to hold a latency request, us.
 ///
-/// `price` is what holding it for a us costs, in us of latency; `timer` what the wake-up costs that lets it go.
+/// `price` is the cost of holding it for a us, in us of latency; `timer` the cost of the wake-up that releases it.
 pub(crate) fn best_release(
     histogram: &Decaying,
     learnt: &Learnt,
@@ -181,7 +184,7 @@ pub(crate) fn best_release(
         Some(budget_us) => LATE_COST * (wakes[0].above(budget_us) - wakes[1].above(budget_us)),
         None => wakes[0].overall() - wakes[1].overall(),
     };
-    // Relative to never holding; half a gap is believed to be longer than all.
+    // Relative to never holding. Half a gap is assumed to be longer than all seen.
     let mut alive = histogram.total() + 0.5;
     let (mut value, mut best, mut best_us, mut from) = (0.0, 0.0, 0.0, 0.0);
     for (_, hi, mass) in histogram.buckets() {
@@ -194,7 +197,8 @@ pub(crate) fn best_release(
             (best, best_us) = (value, hi);
         }
     }
-    // As one who knows nothing would, for a quarter as long: a change of the traffic costs little then.
+    // Holds at least as long as without any knowledge, for a quarter as long, so that a change of the traffic costs
+    // little.
     let unknowing = 0.25 * gain.max(0.0) / price.max(1e-9);
     best_us.max(unknowing)
 }

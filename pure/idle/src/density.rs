@@ -1,17 +1,17 @@
-//! When the next arrival may come, as cells between edges: what the solver works on.
+//! A density of the next arrival's time, as cells between edges: the solver's input.
 
 use crate::gaps::Decaying;
 
 /// Most cells of a density.
 pub(crate) const CELLS: usize = 256;
 
-/// Most boxes that are put into one: each may take an empty cell and three that a wake-up ahead of it may start at.
+/// Most boxes of a density: each may need an empty cell before it, and three where a wake-up ahead of it may start.
 const BOXES: usize = 48;
 
-/// How long before a box a timer may be set, us, descending: from the timer's own overshoot.
+/// How long before a box a timer may be set, us, descending; computed from the timer's own lateness.
 pub(crate) type Leads = [f32; 8];
 
-/// A density of the next gap: `mass[i]` gaps within `edges[i]..edges[i + 1]`, evenly.
+/// A density of the next gap: `mass[i]` gaps lie within `edges[i]..edges[i + 1]`, evenly.
 #[derive(Clone, Debug)]
 pub(crate) struct Density {
     pub(crate) edges: [f32; CELLS + 1],
@@ -22,7 +22,7 @@ pub(crate) struct Density {
     leads: Leads,
 }
 
-/// What is believed of gaps never seen: so many of them are longer than all.
+/// The mass assumed for gaps never seen: this many are longer than all others.
 const UNSEEN: f32 = 0.5;
 
 impl Density {
@@ -44,14 +44,14 @@ impl Density {
         }
     }
 
-    /// Adds a box above all former ones, with an empty cell before it where it does not touch, and with edges ahead of it
-    /// where a timer may start if the box is denser than what is before.
+    /// Adds a box above all earlier ones, with an empty cell before it if it does not touch them, and with edges ahead
+    /// of it where a timer may start if the box is denser than the one before.
     fn push_box(&mut self, lo: f32, hi: f32, mass: f32) {
         let lo = lo.max(self.end());
         if lo > self.end() {
             self.push(lo, 0.0);
         }
-        // Not narrower than the clock.
+        // Not narrower than the clock's resolution.
         let hi = hi.max(lo + 0.01).max(lo * (1.0 + 4.0 * f32::EPSILON));
         if self.cells > 0 && self.cells + 12 < CELLS {
             let at = self.cells - 1;
@@ -72,24 +72,24 @@ impl Density {
         self.push(hi, mass);
     }
 
-    /// From gaps as they were. Sorts them.
+    /// Builds a density from single gaps, and sorts them.
     ///
-    /// Each gap stands for a box as wide as the distance to its nearest neighbours: narrow where many are alike, wide where
-    /// one stands alone.
+    /// Each gap becomes a box as wide as the distance to the gaps next to it: narrow where many are alike, wide where a
+    /// gap is alone.
     pub(crate) fn of_gaps(gaps: &mut [f32], leads: Leads) -> Self {
         let mut density = Self::new(leads);
         gaps.sort_unstable_by(f32::total_cmp);
         let count = gaps.len();
-        let neighbours = if count < 64 { 2 } else { 4 };
+        let adjacent = if count < 64 { 2 } else { 4 };
         let spread = |at: usize| {
-            let from = at.saturating_sub(neighbours);
-            let to = (at + neighbours).min(count - 1);
-            let span = neighbours.min(count - 1);
+            let from = at.saturating_sub(adjacent);
+            let to = (at + adjacent).min(count - 1);
+            let span = adjacent.min(count - 1);
             let widths = (from..=to - span.min(to)).map(|lo| (lo, (lo + span).min(count - 1)));
             let nearest = widths
                 .map(|(lo, hi)| (gaps[at] - gaps[lo]).max(gaps[hi] - gaps[at]))
                 .fold(f32::INFINITY, f32::min);
-            // Alone, it says as much as a gap of an octave.
+            // A single gap is taken for any gap of about the same octave.
             if count == 1 { gaps[at] * 0.03 } else { nearest }.clamp(0.05, 0.5 * gaps[at].max(0.1))
         };
         let per_box = count.div_ceil(BOXES).max(1);
@@ -109,7 +109,7 @@ impl Density {
                 hi = hi.max(gaps[at] + reach);
                 at += 1;
             }
-            // Neighbours that overlap meet half way.
+            // Boxes that overlap meet half way.
             if at < count && gaps[at] - spread(at) < hi {
                 hi = f32::midpoint(gaps[at - 1], gaps[at]);
             }
@@ -121,8 +121,8 @@ impl Density {
         density
     }
 
-    /// Adds boxes; about each cluster of them there is room for what was not seen yet: one gap's worth, as far out as few
-    /// gaps leave it open.
+    /// Adds boxes. Around each cluster of them it leaves room for values not seen yet, with the mass of one gap, and
+    /// wider the fewer gaps there are.
     fn push_clusters(&mut self, boxes: &[(f32, f32, f32)]) {
         let mut from = 0;
         while from < boxes.len() {
@@ -143,7 +143,7 @@ impl Density {
         }
     }
 
-    /// From a histogram: neighbouring buckets are joined until they hold enough to say something.
+    /// Builds a density from a histogram: adjacent buckets are joined until they hold enough gaps to be significant.
     pub(crate) fn of_histogram(histogram: &Decaying, leads: Leads) -> Self {
         let mut density = Self::new(leads);
         let enough = histogram.total() / BOXES as f32;
@@ -151,7 +151,7 @@ impl Density {
         for (lo, hi, mass) in histogram.buckets() {
             open = match open {
                 None => Some((lo, hi, mass)),
-                // Joined if it touches, or nearly so; never a thin stretch to a thick one.
+                // Buckets are joined if they touch, or nearly so, but never a sparse stretch to a dense one.
                 Some((from, to, held))
                     if lo < to * 1.1 + 0.1 && held + mass < enough && hi < from * 2.0 + 1.0 =>
                 {
@@ -169,7 +169,7 @@ impl Density {
         density
     }
 
-    /// All gaps, also those beyond the last cell.
+    /// The number of all gaps, including those beyond the last cell.
     pub(crate) fn total(&self) -> f32 {
         self.mass[..self.cells].iter().sum::<f32>() + self.tail
     }

@@ -1,16 +1,16 @@
-//! What a policy is told, and what it answers.
+//! The policy's inputs and its decisions.
 
 use twinpath_time::{Duration, Instant};
 
-/// What to do now that there is no work.
+/// What the worker should do while it has no work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Look for work again, and go on until then without asking.
+    /// Look for work again, and do not ask before `until`.
     Spin {
-        /// What is decided lasts so long.
+        /// The end of this decision.
         until: Instant,
     },
-    /// Sleep until something comes, but no later than this.
+    /// Sleep until something comes, but no later than `until`.
     Sleep {
         /// [`Instant::NEVER`] if nothing is due or predicted.
         until: Instant,
@@ -20,8 +20,8 @@ pub enum Decision {
 /// Packets found by one turn.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival {
-    /// When the first one came: the kernel's time stamp where there is one, else what [`Self::since_look`] says, or the time of the
-    /// turn.
+    /// When the first one came: the kernel's time stamp if there is one, otherwise the value of [`Self::since_look`],
+    /// or the time of the turn.
     pub first: Instant,
     /// When the last one came.
     pub last: Instant,
@@ -30,9 +30,9 @@ pub struct Arrival {
 }
 
 impl Arrival {
-    /// `count` packets without stamps, found at `now` by a worker that was awake and last looked at `looked`: they are taken to have
-    /// come evenly in between. That is a moment, unless others had the CPU. To take what waited for the CPU for a burst would be to
-    /// believe in gaps of nothing.
+    /// `count` packets without stamps, found at `now` by a worker that was awake and last looked at `looked`. They are
+    /// assumed to have come evenly in between. That is a moment, unless others had the CPU. If packets that waited for
+    /// the CPU were taken for a burst, the policy would learn gaps of zero length.
     #[must_use]
     pub fn since_look(looked: Instant, now: Instant, count: u32) -> Self {
         let count = count.max(1);
@@ -45,9 +45,9 @@ impl Arrival {
 /// How a sleep ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Woken {
-    /// A packet came; from its arrival to the worker's first instruction, where known.
+    /// A packet came; the time from its arrival to the worker's first instruction, if known.
     Packet(Option<Duration>),
-    /// The time that [`Decision::Sleep`] gave had come.
+    /// The time given in [`Decision::Sleep`] was reached.
     Timer,
     /// Anything else: a command, a signal, another deadline.
     Other,

@@ -3,7 +3,8 @@
 /// A predictor of when the next packet comes. Decision 0009 (`docs/decisions`) says what each brings.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Expert {
-    /// No prediction: spins as long as a wake-up costs, which is never worse than twice the best without predictions.
+    /// No prediction: spins for as long as a wake-up costs, which is never worse than twice the best without
+    /// predictions.
     Unknowing,
     /// Spins for this long after each packet, us, then sleeps; 0: sleeps at once; infinity: as long as is ever allowed.
     Spin(f32),

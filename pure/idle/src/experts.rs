@@ -1,5 +1,5 @@
-//! The choice among the experts. A simulated worker follows the plans of each through the arrivals that really came; the
-//! policy follows the expert whose worker would have cost least lately.
+//! The choice among the experts. A simulated worker follows each expert's plans through the real arrivals; the policy
+//! follows the expert whose simulated worker has cost least lately.
 
 use crate::beliefs::{Beliefs, Context};
 use crate::costs::Costs;
@@ -11,16 +11,17 @@ use crate::plan::{Plan, SHORTEST_NAP_US, Window};
 
 const EXPERTS: usize = Expert::ALL.len();
 
-/// How far an expert may fall behind, in wake-ups: what a change of the traffic costs at most until another takes over.
+/// How far an expert may fall behind, in wake-ups: the most that a change of the traffic costs until another expert
+/// leads.
 const BEHIND_MAX: f32 = 40.0;
 
-/// Sleeps lived through, at most, for packets that were found at once: the others say nothing new.
+/// Most sleeps simulated for packets that were found at once; further ones give the same result.
 const ROUNDS: usize = 4;
 
-/// An imaginary worker.
+/// A simulated worker.
 #[derive(Clone, Copy, Debug, Default)]
 struct Follower {
-    /// It finds what has come at this time after the last arrival: it is being woken. 0 if it was awake.
+    /// It finds packets at this time after the last arrival, as it is being woken; 0 if it was awake.
     ahead_us: f32,
     /// How far it is behind the best, us of latency.
     behind: f32,
@@ -41,7 +42,7 @@ impl Follower {
                 break;
             }
             let (cost, late_us) = plan.live(gap_us, self.ahead_us, costs, overshoot_us);
-            // Awake, one is as the other.
+            // An awake worker finds each of them alike.
             let alike = if late_us > 0.0 { 1.0 } else { left };
             self.behind += cost * alike;
             self.ahead_us = late_us;
@@ -50,14 +51,14 @@ impl Follower {
     }
 }
 
-/// The experts.
+/// The experts, their simulated workers and their estimates.
 #[derive(Clone, Debug)]
 pub(crate) struct Experts {
     beliefs: Beliefs,
     followers: [Follower; EXPERTS],
     /// Mean of the last eight gaps, us.
     mean_us: f32,
-    /// Draws how late timers are: all imaginary workers meet the same.
+    /// Random state for the lateness of timers: it is the same for all simulated workers.
     chance: u64,
     gaps: u64,
 }
@@ -77,7 +78,6 @@ impl Experts {
         self.gaps
     }
 
-    /// Mean of the last eight gaps, us.
     pub(crate) const fn mean_us(&self) -> f32 {
         self.mean_us
     }
@@ -90,7 +90,7 @@ impl Experts {
         self.followers.map(|follower| follower.behind)
     }
 
-    /// A plan, which keeps to the bound on spinning.
+    /// An expert's plan, cut to the bound on spinning.
     fn plan(&self, expert: Expert, context: Context, costs: &Costs) -> Plan {
         let plan = match expert {
             Expert::Unknowing => Plan::spin(costs.wake_us / costs.weight),
@@ -105,7 +105,7 @@ impl Experts {
         plan.within(costs.spin_max_us)
     }
 
-    /// Who is in charge, and its plan.
+    /// The leading expert and its plan.
     pub(crate) fn leader(&self, context: Context, costs: &Costs) -> (Expert, Plan) {
         let mut best = 0;
         for (at, follower) in self.followers.iter().enumerate() {
@@ -117,9 +117,10 @@ impl Experts {
         (expert, self.plan(expert, context, costs))
     }
 
-    /// `count` packets came, each `gap_us` after the one before: all live through it, then remember it.
+    /// `count` packets came, each `gap_us` after the one before: all simulated workers handle them, then the gaps are
+    /// remembered.
     pub(crate) fn learn(&mut self, context: Context, gap_us: f32, count: f32, costs: &Costs) {
-        // By chance, as a fixed order would fall in step with regular arrivals; one of Knuth's generators.
+        // At random, because a fixed order would fall in step with regular arrivals; one of Knuth's generators.
         self.chance =
             self.chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let overshoot_us = costs.overshoot_us[(self.chance >> 33) as usize % POINTS];
@@ -137,12 +138,12 @@ impl Experts {
         self.beliefs.learn(context, gap_us, count);
     }
 
-    /// Makes a plan anew if one is due. Says whether one was.
+    /// Makes a plan anew if one is due. Returns whether one was made.
     pub(crate) fn replan(&mut self, context: Context, costs: &Costs, leads: Leads) -> bool {
         self.beliefs.replan(context, costs, leads)
     }
 
-    /// The price of CPU moved: all plans are made anew as their turn comes.
+    /// The price of CPU changed: all plans are made anew in turn.
     pub(crate) fn forget_plans(&mut self) {
         self.beliefs.forget_plans();
     }

@@ -1,4 +1,4 @@
-//! What the policy decided, and why, for a user to read.
+//! A report of the policy's decisions and their reasons, for users.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use crate::plan::Plan;
 /// Counted since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Packets told of.
+    /// Packets reported to the policy.
     pub packets: u64,
     /// Stretches of spinning.
     pub spins: u64,
@@ -21,28 +21,28 @@ pub struct Counts {
     pub woken_by_packet: u64,
     /// Wake-ups ahead of a predicted arrival.
     pub woken_by_prediction: u64,
-    /// Wake-ups by anything else: commands, other deadlines, the release of a latency request.
+    /// Other wake-ups: commands, other deadlines, the release of a latency request.
     pub woken_by_other: u64,
     /// Time spent spinning, ns.
     pub spun_ns: u64,
     /// Time spent asleep, ns.
     pub slept_ns: u64,
-    /// Of that with the latency request held, ns.
+    /// The part of that with the latency request held, ns.
     pub held_ns: u64,
     /// Plans made.
     pub plans: u64,
-    /// How often another expert took over.
+    /// Changes of the leading expert.
     pub leader_changes: u64,
 }
 
-/// A picture of the policy's mind.
+/// A snapshot of the policy's state.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Explanation {
-    /// Whose plan is followed.
+    /// The expert whose plan is followed.
     pub leader: Expert,
-    /// What it says for an idle time that would begin now.
+    /// Its plan for an idle time that would begin now.
     pub plan: Plan,
-    /// What a us of CPU is worth, in us of latency.
+    /// The value of a us of CPU, in us of latency.
     pub weight: f32,
     /// How far each expert is behind the best, us of latency, in the order of [`Expert::ALL`].
     pub behind_us: [f32; Expert::ALL.len()],
@@ -50,20 +50,19 @@ pub struct Explanation {
     pub release_us: f32,
     /// Wake-up latency without and with a request: median and p99, us.
     pub wake_us: [[f32; 2]; 2],
-    /// How late timers are, likewise.
+    /// Lateness of timers, without and with a request: median and p99, us.
     pub overshoot_us: [[f32; 2]; 2],
-    /// Counted since the start.
     pub counts: Counts,
 }
 
-/// What the policy does now, and why, as few numbers: they fit into counters. Shown as a sentence.
+/// The policy's current behaviour and its reason, as a few numbers that fit into counters. Shown as a sentence.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Summary {
-    /// Who is in charge; `None` where a user fixed how long to spin.
+    /// The leading expert; `None` if a user has fixed how long to spin.
     pub leader: Option<Expert>,
-    /// It sleeps at once, as others want the CPU.
+    /// Whether it sleeps at once because others compete for the CPU.
     pub gives_way: bool,
-    /// Gaps learnt.
+    /// Number of gaps learnt.
     pub gaps: u64,
     /// Mean of the last eight gaps, us.
     pub gap_us: f32,
@@ -73,22 +72,22 @@ pub struct Summary {
     pub wake_us: f32,
     /// Where spinning ends, us after the last arrival; 0 if it sleeps at once.
     pub until_us: f32,
-    /// What a wake-up takes, us.
+    /// The latency of a wake-up, us.
     pub cost_us: f32,
     /// How long after an arrival a latency request is held, us.
     pub release_us: f32,
-    /// What a us of CPU is worth, in us of latency.
+    /// The value of a us of CPU, in us of latency.
     pub weight: f32,
 }
 
-/// Where the first word says that.
+/// The bit of the first word that holds `gives_way`.
 const GIVES_WAY_BIT: u32 = 32;
 
 impl Summary {
-    /// Numbers it is made of.
+    /// Length of the encoding in words.
     pub const WORDS: usize = 9;
 
-    /// As numbers.
+    /// Encodes it as words.
     #[must_use]
     pub fn to_words(&self) -> [u64; Self::WORDS] {
         let leader = self.leader.and_then(|leader| Expert::ALL.iter().position(|expert| *expert == leader));
@@ -106,7 +105,7 @@ impl Summary {
         ]
     }
 
-    /// From numbers, whatever they are.
+    /// Decodes it from words, whatever they contain.
     #[must_use]
     pub fn of_words(words: [u64; Self::WORDS]) -> Self {
         let value = |at: usize| f32::from_bits(words[at] as u32);
@@ -128,7 +127,7 @@ impl Summary {
         }
     }
 
-    /// As a sentence for somebody who reads it at `now`.
+    /// A sentence about the state as of `now`.
     #[must_use]
     pub fn said_at(&self, now: Instant) -> String {
         let silent_us = now.nanos_since(self.last) as f32 / 1e3;
@@ -140,7 +139,7 @@ impl Summary {
     }
 }
 
-/// Three digits, with a unit that fits.
+/// Formats a time with three digits and a suitable unit.
 struct Time(f32);
 
 impl fmt::Display for Time {

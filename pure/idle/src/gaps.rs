@@ -1,18 +1,19 @@
-//! What is remembered of gaps between arrivals: the last ones as they were, and a decaying histogram of many.
+//! Memory of gaps between arrivals: the last ones exactly, and a decaying histogram of many.
 //!
-//! Gaps are `f32` microseconds: 24 bits say 350 us to 0.03 ns and 10 s to 1 us, both finer than any wake-up.
+//! Gaps are `f32` microseconds. Their 24 bits resolve 350 us to 0.03 ns and 10 s to 1 us, both finer than any wake-up.
 
-/// Octaves told apart where a coarse class of a gap is enough: below 1 us, then doublings up to 8 s and all above.
+/// Octaves that are distinguished where a coarse class of a gap is enough: below 1 us, then doublings up to 8 s and all
+/// above.
 pub(crate) const CLASSES: usize = 24;
 
-/// Longest gap that is told from longer ones, us. A prediction further ahead would be none.
+/// Longer gaps are treated as this long, us. A prediction further ahead would be worthless.
 pub(crate) const GAP_MAX_US: f32 = 10e6;
 
-/// After a second without a packet, if that is as long as this many gaps, what was learnt before may no longer hold.
+/// After a second without a packet, if that is as long as this many gaps, earlier observations may no longer hold.
 const SILENCE_US: f32 = 1e6;
 const SILENCE_GAPS: f32 = 64.0;
 
-/// Whether this time without a packet is longer than a gap of the traffic so far can be.
+/// Whether this time without a packet is too long to be a gap of the traffic so far.
 pub(crate) fn is_silence(passed_us: f32, mean_gap_us: f32) -> bool {
     passed_us >= SILENCE_US && passed_us >= SILENCE_GAPS * mean_gap_us
 }
@@ -20,7 +21,7 @@ pub(crate) fn is_silence(passed_us: f32, mean_gap_us: f32) -> bool {
 /// The octave of a gap.
 #[inline]
 pub(crate) const fn class_of(gap_us: f32) -> usize {
-    // The exponent: 127 stands for [1, 2).
+    // The exponent: 127 represents [1, 2).
     let exponent = (gap_us.to_bits() >> 23) as usize & 0xff;
     let class = exponent.saturating_sub(126);
     if class < CLASSES { class } else { CLASSES - 1 }
@@ -52,7 +53,7 @@ impl<const N: usize> Ring<N> {
         self.len as usize
     }
 
-    /// The last `count` gaps, oldest first, into `out`; how many there were.
+    /// Copies the last `count` gaps, oldest first, into `out`; returns how many there were.
     pub(crate) fn last(&self, count: usize, out: &mut [f32]) -> usize {
         let count = count.min(self.len()).min(out.len());
         let start = self.next as usize + N - count;
@@ -74,18 +75,18 @@ pub(crate) const BUCKETS: usize = PER_OCTAVE * CLASSES;
 #[derive(Clone, Debug)]
 pub(crate) struct Decaying {
     mass: [f32; BUCKETS],
-    /// What the next gap weighs: it grows instead of all else shrinking, until all is scaled back.
+    /// The weight of the next gap: it grows, instead of all others shrinking, until all are scaled back.
     unit: f32,
-    /// By how much, per gap.
+    /// The factor by which it grows with each gap.
     growth: f32,
     total: f32,
 }
 
-/// Where the weights are scaled back: long before `f32` loses the small ones.
+/// The weight at which all are scaled back, long before `f32` loses the small ones.
 const UNIT_MAX: f32 = 1e6;
 
 impl Decaying {
-    /// One that remembers about `memory` gaps.
+    /// A histogram that remembers about `memory` gaps.
     pub(crate) fn new(memory: f32) -> Self {
         Self { mass: [0.0; BUCKETS], unit: 1.0, growth: 1.0 + 1.0 / memory, total: 0.0 }
     }
@@ -129,7 +130,7 @@ impl Decaying {
         self.unit = 1.0;
     }
 
-    /// All that was counted weighs as much as `gaps` from now on, if it weighed more.
+    /// From now on all earlier gaps together weigh no more than `gaps`.
     pub(crate) fn keep(&mut self, gaps: f32) {
         let scale = gaps / self.total;
         if scale * self.unit < 1.0 {
@@ -138,12 +139,12 @@ impl Decaying {
         }
     }
 
-    /// How many gaps it amounts to.
+    /// The sum of all weights, in gaps.
     pub(crate) fn total(&self) -> f32 {
         self.total / self.unit
     }
 
-    /// Buckets that hold something: lower edge, upper edge, gaps; ascending.
+    /// The buckets that are not empty: lower edge, upper edge, gaps; ascending.
     pub(crate) fn buckets(&self) -> impl Iterator<Item = (f32, f32, f32)> + '_ {
         let scale = 1.0 / self.unit;
         let held = self.mass.iter().enumerate().filter(|(_, mass)| **mass > 0.0);

@@ -1,23 +1,24 @@
-//! What a user asks for, and the price of CPU that it comes to.
+//! The user's goals, and the controller that finds the price of CPU for them.
 //!
-//! The policy weighs latency against CPU by one number, the weight. A goal sets it by feedback: spent too much, the weight
-//! rises; a budget left over, it falls. Each step is bounded, and so is the weight.
+//! The policy weighs latency against CPU by one number, the weight. A controller adjusts it by feedback: if too much
+//! CPU was spent, the weight rises; if budget is left over, it falls. Each step is bounded, and so is the weight.
 
 use twinpath_time::{Duration, Instant};
 
-/// What the policy is to reach.
+/// What the policy must achieve.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Goal {
-    /// A us of CPU spent waiting is worth so many us of a packet's latency.
+    /// A us of CPU spent waiting is worth this many us of a packet's latency.
     Weight(f32),
-    /// 99 % of the packets are found within this, at the least CPU; where the machine can't, as near as it gets.
+    /// 99 % of the packets are found within this time, at the least CPU; if the machine cannot do that, as close as
+    /// possible.
     Latency(Duration),
-    /// At most this share of a core is spent waiting, in any second, where it shortens latency most.
+    /// At most this share of a core is spent waiting in any second, where it shortens latency most.
     Cpu(f32),
 }
 
 impl std::fmt::Display for Goal {
-    /// As `twinpath show workers` says it.
+    /// Formats it as `twinpath show workers` prints it.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Weight(_) => f.write_str("latency and CPU are weighed"),
@@ -41,25 +42,26 @@ impl Goal {
 pub(crate) const WEIGHT_MIN: f32 = 1e-3;
 pub(crate) const WEIGHT_MAX: f32 = 1e3;
 
-/// Of the budget of a second, what may be spent at once; the rest comes evenly. Together they are the budget.
+/// The part of a second's budget that may be spent at once; the rest is granted evenly. Together they are the budget.
 const AT_ONCE: f32 = 0.2;
 
-/// Under a bound set from outside, which interferes when it is reached: so much of it is used, and so much may be spent at once, ns.
+/// For a bound set from outside, whose enforcement would interfere: the share of it that is used, and what may be spent
+/// at once, ns.
 const OF_BOUND: f32 = 0.9;
 const BOUND_AT_ONCE: f32 = 800e3;
 
-/// How often the weight that keeps to a share is adjusted.
+/// How often the weight is adjusted to keep to a share of CPU.
 const PERIOD: Duration = Duration::from_millis(50);
 
 /// The share of packets that may be later than a latency goal.
 const LATE_SHARE: f32 = 0.01;
 
-/// CPU that may be spent: it comes in at a share of the time that passes.
+/// A budget of CPU time (a token bucket): it fills at a share of the time that passes.
 #[derive(Clone, Copy, Debug)]
 struct Purse {
     share: f32,
     most_ns: f32,
-    /// What is in it, ns; what was spent beyond it is owed.
+    /// What is left, ns; negative if more was spent.
     left_ns: f32,
     filled: Instant,
 }
@@ -69,14 +71,14 @@ impl Purse {
         Self { share, most_ns, left_ns: most_ns, filled: Instant::ZERO }
     }
 
-    /// Of a goal; none where it is all.
+    /// The budget of a goal; `None` if the goal allows the whole CPU.
     fn of_goal(goal: Goal) -> Option<Self> {
         let Goal::Cpu(share) = goal else { return None };
         let share = share.clamp(0.0, 1.0);
         (share < 1.0).then(|| Self::new(share * (1.0 - AT_ONCE), share * AT_ONCE * 1e9))
     }
 
-    /// Of a bound.
+    /// The budget of a bound.
     fn of_bound(share: f32) -> Option<Self> {
         (share < 1.0).then(|| Self::new(share.max(0.0) * OF_BOUND, BOUND_AT_ONCE))
     }
@@ -93,15 +95,15 @@ impl Purse {
     }
 }
 
-/// The controller: a value told what was spent and how late packets were.
+/// The controller: a value that is told how much CPU was spent and how late packets were.
 #[derive(Clone, Debug)]
 pub(crate) struct Controller {
     goal: Goal,
-    /// What the goal asks for.
+    /// The weight that the goal asks for.
     log_weight: f32,
-    /// The least that keeps to the shares of CPU.
+    /// The lowest weight that keeps to the shares of CPU.
     log_least: f32,
-    /// By the goal, and by a bound.
+    /// One for the goal, and one for a bound.
     purses: [Option<Purse>; 2],
     period_end: Instant,
     wanted_ns: f32,
@@ -132,14 +134,14 @@ impl Controller {
         self.log_weight.max(self.log_least).exp()
     }
 
-    /// How long may be spun from a time on, if nothing is spent until then; `None` without a limit.
+    /// How long the worker may spin from a time on if it spends nothing until then; `None` without a limit.
     pub(crate) fn allowance(&self, from: Instant) -> Option<Duration> {
         let left = self.purses.iter().flatten().map(|purse| purse.at(from)).reduce(f32::min)?;
-        // What comes in while it is spent is for the next time.
+        // Budget that is granted meanwhile is kept for the next time.
         Some(Duration::from_nanos(left.max(0.0) as u64))
     }
 
-    /// So much CPU was spent waiting until `now`; without limits it would have been `wanted_ns`.
+    /// This much CPU was spent waiting until `now`; without limits it would have been `wanted_ns`.
     pub(crate) fn spent(&mut self, now: Instant, spent_ns: u64, wanted_ns: u64) {
         let Some(share) = self.purses.iter().flatten().map(|purse| purse.share).reduce(f32::min) else {
             return;
@@ -152,22 +154,23 @@ impl Controller {
         if now < self.period_end {
             return;
         }
-        // A long silence counts as one period: a quiet night is no reason to spin all morning.
+        // A long silence counts as one period: otherwise a night without traffic would allow spinning all morning.
         let passed = (now.nanos_since(self.period_end) + PERIOD.as_nanos() as u64) as f32;
         let passed = passed.min(20.0 * PERIOD.as_nanos() as f32);
         let used = self.wanted_ns / (passed * share).max(1.0);
         let step = 0.1 * used.max(1e-3).ln().clamp(-2.0, 2.0);
-        // Not below what the goal asks for: it would have to come back up from there.
+        // Not below what the goal asks for: the weight would have to climb back from there.
         let lowest = self.log_weight.max(WEIGHT_MIN.ln());
         self.log_least = (self.log_least.max(lowest) + step).clamp(lowest, WEIGHT_MAX.ln());
         self.period_end = now + PERIOD;
         self.wanted_ns = 0.0;
     }
 
-    /// `count` packets of which `late` were found later than a latency goal.
+    /// `count` packets were found, `late` of them later than a latency goal.
     pub(crate) fn found(&mut self, count: u32, late: u32) {
         if let Goal::Latency(_) = self.goal {
-            // At rest where the late are one in a hundred; kept below it, as the last to come may be the worst.
+            // The weight is stable where this share is late: somewhat below the limit, because the next packets may be
+            // worse.
             let aim = LATE_SHARE * 0.7;
             let late = late.min(count).min(64) as f32;
             let count = count.min(64) as f32;

@@ -1,15 +1,17 @@
-//! The idle policy of a worker: when to spin, when to sleep, when to be woken ahead of an arrival, when to hold a CPU latency
-//! request; learnt from the gaps between arrivals and from what wake-ups take on the machine.
+//! The idle policy of a worker: it decides when to spin, when to sleep, when to wake ahead of an arrival, and when to
+//! hold a CPU latency request. It learns from the gaps between arrivals and from the latency of wake-ups on the
+//! machine.
 //!
-//! A value: told what happened and what time it is ([`Policy`]). It never reads a clock, never sleeps, never allocates after it was
-//! made. [`replay`] holds it against fixed settings and a clairvoyant on traces made from seeds.
+//! [`Policy`] is a value: the caller passes in events and the time. It never reads a clock, never sleeps, and never
+//! allocates after its creation. [`replay`] compares it with fixed settings and an oracle on traces generated from
+//! seeds.
 
 mod beliefs;
 mod config;
 mod contention;
 mod costs;
-mod crowd;
 mod density;
+mod during_wakeup;
 mod event;
 mod expert;
 mod experts;

@@ -1,34 +1,35 @@
-//! What waking up takes on this machine: given at first, learnt from each wake-up.
+//! The latencies of wake-ups and timers on this machine: measured at start, then learnt from each wake-up.
 
 use crate::gaps::{CLASSES, Decaying, class_of};
 
 /// Points of equal weight that represent the distribution of a latency.
 pub(crate) const POINTS: usize = 12;
 
-/// What is known of a machine before anything has been learnt: medians, as measured at start.
+/// The machine's figures before anything has been learnt: medians, as measured at start.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Machine {
     /// Wake-up latency without a latency request, us.
     pub wake_us: f32,
-    /// The same with one held; `None` where requests are refused, not wanted, or do not help.
+    /// The same with a request held; `None` if requests are refused, not wanted, or do not help.
     pub wake_held_us: Option<f32>,
-    /// By how much a timer is late, us.
+    /// The lateness of a timer, us.
     pub overshoot_us: f32,
-    /// CPU that a timer wake-up for a prediction takes, us.
+    /// CPU time of a timer wake-up for a prediction, us.
     pub timer_cpu_us: f32,
-    /// CPU that going to sleep and waking up takes, us; 0 to count only spinning and predicting.
+    /// CPU time of going to sleep and waking up, us; 0 to count only spinning and predicting.
     pub sleep_cpu_us: f32,
 }
 
 impl Default for Machine {
-    /// A virtual machine whose CPUs sleep deeply, where nothing was measured.
+    /// A virtual machine whose CPUs sleep deeply, for use where nothing was measured.
     fn default() -> Self {
         Self { wake_us: 50.0, wake_held_us: None, overshoot_us: 10.0, timer_cpu_us: 3.0, sleep_cpu_us: 0.0 }
     }
 }
 
 impl Machine {
-    /// No figure is absurd: one that no clock can have measured is taken for unknown, and one beyond a tenth of a second for that.
+    /// Replaces absurd figures: a value that no clock can have measured counts as unknown, and one above a tenth of a
+    /// second is cut to that.
     pub(crate) fn plausible(self) -> Self {
         let unknown = Self::default();
         let checked = |us: f32, unknown: f32| if us.is_finite() { us.clamp(0.0, 1e5) } else { unknown };
@@ -42,36 +43,36 @@ impl Machine {
     }
 }
 
-/// A latency, learnt: its distribution, and its mean by how long the sleep was.
+/// A learnt latency: its distribution, and its mean by the length of the sleep.
 #[derive(Clone, Debug)]
 pub(crate) struct Latency {
     seen: Decaying,
-    /// Decaying mean, us, and a median that follows step by step.
+    /// Decaying mean, us, and a median that follows in steps.
     mean: f32,
     median: f32,
     count: u8,
     by_class: [(f32, u8); CLASSES],
-    /// See [`Self::points`], as of when the table of costs was last made.
+    /// See [`Self::points`]; as of the last time the table of costs was made.
     points: [f32; POINTS],
 }
 
-/// Wake-ups that the sleeps about as long as those of a class count for, until it has its own.
+/// Until a class of sleeps has wake-ups of its own, those of similar length count as this many.
 const LIKE_OTHERS: f32 = 2.0;
 
-/// What was overtaken would have been longer than all that were seen by about this much.
+/// A wake-up that another one overtook is assumed to be this factor longer than all that were seen.
 const OVERTAKEN: f32 = 1.12;
 
-/// So many are no proof of how often that happens.
+/// This few of them do not show how often that happens.
 const FEW: f32 = 3.0;
 
-/// So many wake-ups does all count for that was seen before a silence.
+/// After a silence, all earlier wake-ups together count as this many.
 const DOUBTED: f32 = 4.0;
 
-/// Medians beyond which a latency is not a wake-up's.
+/// A latency beyond this many medians is not a wake-up's.
 const OUTLIER: f32 = 4.0;
 
 impl Latency {
-    /// As good as a few wake-ups about the given median.
+    /// Starts with a few assumed wake-ups around the given median.
     fn new(median_us: f32) -> Self {
         let mut seen = Decaying::new(1024.0);
         for share in [0.72, 0.86, 0.96, 1.06, 1.22, 1.6] {
@@ -85,7 +86,7 @@ impl Latency {
         let latency_us = latency_us.max(0.0);
         self.seen.add(latency_us, 1.0);
         self.median *= if latency_us > self.median { 1.05 } else { 1.0 / 1.05 };
-        // Having waited for another process says nothing of what waking up takes: spinning, one waits for it as well.
+        // Waiting for another process is not part of a wake-up's latency: a spinning worker waits for it as well.
         let latency_us = latency_us.min(self.longest());
         self.count = (self.count + 1).min(64);
         self.mean += (latency_us - self.mean) / f32::from(self.count);
@@ -94,21 +95,22 @@ impl Latency {
         *mean += (latency_us - *mean) / f32::from(*count);
     }
 
-    /// What was seen counts for no more than a few wake-ups from now on: the next ones decide what is believed.
+    /// From now on, earlier wake-ups count for no more than a few, so that the next ones decide.
     fn doubt(&mut self) {
         self.seen.keep(DOUBTED);
         self.count = self.count.min(DOUBTED as u8);
         self.by_class.iter_mut().for_each(|(_, count)| *count = (*count).min(1));
     }
 
-    /// One that something else overtook after `at_least_us`: it is as long as those are that were longer.
+    /// Learns a wake-up that another one overtook after `at_least_us`: it is taken to be as long as the longer ones
+    /// usually are.
     fn learn_overtaken(&mut self, slept_us: f32, at_least_us: f32) {
         let longer = self.points.iter().filter(|point| **point > at_least_us);
         let (sum, count) = longer.fold((0.0, 0.0), |(sum, count), point| (sum + point, count + 1.0));
         self.learn(slept_us, if count > 0.0 { sum / count } else { OVERTAKEN * at_least_us });
     }
 
-    /// Mean after sleeps of this class, us: as after those half and twice as long, or after any, until enough is known.
+    /// Mean after sleeps of this class, us; until enough is known, after those half and twice as long, or after any.
     pub(crate) fn mean(&self, class: usize) -> f32 {
         let near = [class.wrapping_sub(1), class + 1].map(|near| self.by_class.get(near).copied());
         let (sum, known) =
@@ -144,12 +146,13 @@ impl Latency {
         self.seen.buckets().map(above).sum::<f32>() / self.seen.total().max(f32::MIN_POSITIVE)
     }
 
-    /// Points of equal weight that stand for the distribution, ascending.
+    /// Points of equal weight that represent the distribution, ascending.
     pub(crate) const fn points(&self) -> [f32; POINTS] {
         self.points
     }
 
-    /// Each is the median of its part, the worst few left out. Had one been bad luck, nobody would try again and learn better.
+    /// Each point is the median of its part, without the few worst. If those were chance and were counted, no one would
+    /// try again and learn better.
     fn find_points(&mut self) {
         let total = self.seen.total() - FEW;
         let mut points = [0.0; POINTS];
@@ -168,16 +171,16 @@ impl Latency {
         self.points = points;
     }
 
-    /// What is longer is no wake-up: it has waited for something else.
+    /// Longer times are not wake-ups: they include waiting for something else.
     fn longest(&self) -> f32 {
         OUTLIER * self.median + 20.0
     }
 }
 
-/// All that is learnt of the machine: wake-ups and timers, without and with a request held.
+/// Everything learnt of the machine: wake-ups and timers, without and with a request held.
 #[derive(Clone, Debug)]
 pub(crate) struct Learnt {
-    /// How much, and how much of it is in the table of costs.
+    /// The number of lessons so far, and the number that the table of costs contains.
     lessons: u32,
     told: u32,
     pub(crate) wake: [Latency; 2],
@@ -194,18 +197,18 @@ impl Learnt {
         learnt
     }
 
-    /// Whether there is so much that is new that the table of costs should be made anew.
+    /// Whether so much is new that the table of costs should be made anew.
     pub(crate) fn is_news(&self) -> bool {
         self.lessons - self.told > (self.told / 4).min(64)
     }
 
-    /// It is made anew now.
+    /// The table of costs is made anew now.
     pub(crate) fn told(&mut self) {
         self.told = self.lessons;
         self.wake.iter_mut().chain(&mut self.overshoot).for_each(Latency::find_points);
     }
 
-    /// After a silence: who else runs on this machine, and how deep its CPUs sleep, may be different now.
+    /// After a silence, other processes may run on this machine, and its CPUs may sleep more deeply or less.
     pub(crate) fn doubt(&mut self) {
         self.wake.iter_mut().chain(&mut self.overshoot).for_each(Latency::doubt);
     }
@@ -215,12 +218,12 @@ impl Learnt {
         self.wake[usize::from(held)].learn(slept_us, latency_us);
     }
 
-    /// A timer woke it so long after a packet had come.
+    /// A timer woke the worker this long after a packet had come.
     pub(crate) fn woken_by_timer(&mut self, held: bool, slept_us: f32, after_us: f32) {
         self.wake[usize::from(held)].learn_overtaken(slept_us, after_us);
     }
 
-    /// A packet woke it so long after the timer's time.
+    /// A packet woke the worker this long after the timer's time.
     pub(crate) fn fired_too_late(&mut self, held: bool, slept_us: f32, after_us: f32) {
         self.overshoot[usize::from(held)].learn_overtaken(slept_us, after_us);
     }

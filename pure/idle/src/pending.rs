@@ -1,4 +1,4 @@
-//! Gaps between packets that wait to be learnt: while packets come there is no time for it.
+//! Gaps between packets that wait to be learnt, because there is no time for it while packets come.
 
 /// Gaps shorter than this are stored together: no decision depends on them, and there may be millions per second.
 const SHORT_US: f32 = 1.0;
@@ -6,7 +6,7 @@ const SHORT_US: f32 = 1.0;
 /// Gaps that can wait; further ones are not learnt.
 const PENDING: usize = 64;
 
-/// Gaps that are learnt at most at the beginning of an idle time.
+/// Most gaps that are learnt at the beginning of an idle time.
 const LEARN_AT_ONCE: usize = 8;
 
 /// The gaps, oldest first, each with the number of packets that came after such a gap.
@@ -35,7 +35,7 @@ impl Pending {
         }
     }
 
-    /// Those that are to be learnt now.
+    /// The gaps to learn now.
     pub(crate) fn oldest(&self) -> &[(f32, u32)] {
         &self.gaps[..self.len.min(LEARN_AT_ONCE)]
     }

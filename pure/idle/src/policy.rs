@@ -1,11 +1,11 @@
-//! The policy: told of arrivals, sleeps and the time, it says whether to spin or to sleep.
+//! The policy: given arrivals, sleeps and the time, it decides whether to spin or to sleep.
 
 use twinpath_time::{Duration, Instant};
 
 use crate::beliefs::Context;
 use crate::config::Config;
 use crate::costs::{Costs, best_release};
-use crate::crowd::Crowd;
+use crate::during_wakeup::DuringWakeup;
 use crate::event::{Arrival, Decision, Woken};
 use crate::expert::Expert;
 use crate::experts::Experts;
@@ -16,46 +16,46 @@ use crate::machine::{Learnt, Machine, POINTS};
 use crate::pending::Pending;
 use crate::plan::Plan;
 
-/// Gaps learnt after which the table of costs is made anew.
+/// The table of costs is made anew after this many gaps at the latest.
 const COSTS_EVERY: u64 = 128;
 
-/// Share of the time that may go into making plans, and how much of it may be saved up, us.
+/// The share of the time that may go into making plans, and how much of it may be saved up, us.
 const PLANNING_SHARE: f32 = 0.005;
 const PLANNING_MAX_US: f32 = 5_000.0;
 
-/// What making a plan takes, us.
+/// The time to make a plan, us.
 const PLAN_US: f32 = 20.0;
 
-/// Packets that a worker finds later than this after it woke came after that.
+/// A packet that is found later than this after the worker woke has come after the wake-up.
 const SETTLED: Duration = Duration::from_micros(1);
 
-/// Who could not spin for this long is not woken ahead of a packet.
+/// A worker that could not spin for this long is not woken ahead of a packet.
 const WORTH_WAKING: Duration = Duration::from_micros(5);
 
-/// A request is held for this long while nothing is known of the gaps.
+/// A request is held for this long while no gaps are known.
 const LINGER_UNKNOWN: Duration = Duration::from_secs(3);
 
-/// It is never held for longer than this without an arrival.
+/// A request is never held for longer than this without an arrival.
 const LINGER_MAX_US: f32 = 10e6;
 
-/// An idle time that lasts.
+/// The current idle time.
 #[derive(Clone, Copy, Debug)]
 struct Idling {
-    /// When the stretch of spinning that lasts began; `None` asleep.
+    /// When the current spinning began; `None` while asleep.
     spinning: Option<Instant>,
-    /// Where the spinning that was decided ends.
+    /// The end of the spinning that was decided.
     until: Instant,
-    /// The sleep that lasts, or the last one: since when, until when, whether that was a prediction.
+    /// The current or last sleep: its begin, its end, and whether its timer was a prediction.
     slept: Instant,
     alarm: Instant,
     predicted: bool,
-    /// When its timer woke it, and whether a request was held then.
+    /// When its timer woke the worker, and whether a request was held then.
     fired: Option<(Instant, bool)>,
-    /// When the packet probably came that woke it, if nothing said when.
+    /// The probable arrival time of the packet that woke it, if nothing reported it.
     came: Option<Instant>,
-    /// Spinning that it wanted and could not afford: from when, until when.
+    /// Spinning that the plan wanted and the budget did not allow: from, until.
     denied: Option<(Instant, Instant)>,
-    /// A timer of its own has come: it is as late as this, however times were rounded.
+    /// The plan's timers up to this time have fired, however times were rounded.
     reached_us: f32,
     plan: Plan,
 }
@@ -66,7 +66,7 @@ pub struct Policy {
     config: Config,
     control: Controller,
     learnt: Learnt,
-    crowd: Crowd,
+    during_wakeup: DuringWakeup,
     costs: Costs,
     costs_due: u64,
     experts: Experts,
@@ -77,7 +77,7 @@ pub struct Policy {
     last: Option<Instant>,
     idling: Option<Idling>,
     release_us: f32,
-    /// Time that may go into making plans, us, as of a time.
+    /// The time left for making plans, us, as of an instant.
     planning_us: f32,
     planned: Instant,
     counts: Counts,
@@ -89,12 +89,12 @@ impl Policy {
     pub fn new(config: Config) -> Self {
         let config = Config { machine: config.machine.plausible(), ..config };
         let control = Controller::new(config.goal, config.spin_share);
-        let (learnt, crowd) = (Learnt::new(&config.machine), Crowd::default());
+        let (learnt, during_wakeup) = (Learnt::new(&config.machine), DuringWakeup::default());
         let release_us = LINGER_UNKNOWN.as_micros() as f32;
         let costs = Costs::of(
             &config.machine,
             &learnt,
-            &crowd,
+            &during_wakeup,
             control.weight(),
             config.goal.budget_us(),
             release_us,
@@ -103,7 +103,7 @@ impl Policy {
             config,
             control,
             learnt,
-            crowd,
+            during_wakeup,
             costs,
             costs_due: 0,
             experts: Experts::new(),
@@ -120,28 +120,29 @@ impl Policy {
         }
     }
 
-    /// The goal in force.
+    /// The current goal.
     #[must_use]
     pub const fn goal(&self) -> Goal {
         self.control.goal()
     }
 
-    /// Pursues another goal from now on; what was learnt of the traffic is kept.
+    /// Sets another goal; what was learnt of the traffic is kept.
     pub fn set_goal(&mut self, goal: Goal) {
         self.config.goal = goal;
         self.control = Controller::new(goal, self.config.spin_share);
         self.make_costs();
     }
 
-    /// Keeps to another bound on the share of the time that may be spent spinning from now on; see [`Config::spin_share`].
+    /// Sets another bound on the share of the time that may be spent spinning; see [`Config::spin_share`].
     pub fn set_spin_share(&mut self, share: Option<f32>) {
         self.config.spin_share = share;
         self.control = Controller::new(self.config.goal, share);
         self.make_costs();
     }
 
-    /// Others want the CPU, and the scheduler is fair: from the next idle time on it sleeps at once, as who spins is woken late. Not where
-    /// the time of spinning was set, or a latency is the goal.
+    /// Tells the policy whether others compete for the CPU under a fair scheduler. If so it sleeps at once from the
+    /// next idle time on, as a worker that spins would be woken late. This has no effect if the time of spinning was
+    /// set, or if the goal is a latency.
     pub const fn set_contended(&mut self, contended: bool) {
         self.contended = contended;
     }
@@ -150,12 +151,13 @@ impl Policy {
         self.contended && self.config.spin.is_none() && !matches!(self.config.goal, Goal::Latency(_))
     }
 
-    /// Time passes that it is not told of: what was under way is forgotten, what was learnt is kept.
+    /// The policy will not be told of the time that follows: the current idle time is forgotten, what was learnt is
+    /// kept.
     pub fn pause(&mut self) {
         (self.idling, self.last, self.pending) = (None, None, Pending::new());
     }
 
-    /// The machine was measured again.
+    /// Replaces the figures of the machine by newly measured ones.
     pub fn set_machine(&mut self, machine: Machine) {
         let machine = machine.plausible();
         self.config.machine = machine;
@@ -173,12 +175,12 @@ impl Policy {
             arrival = self.likely(now, arrival, &idling);
             self.idle_ended(now, arrival, stamped, &idling);
         }
-        // Times that go backwards are the same time.
+        // A time that goes backwards is taken for the same time.
         self.last = Some(self.last.map_or(arrival.last, |last| last.max(arrival.last)));
     }
 
-    /// When packets came that are only known to have been found `now`. To take the time of being found for that of coming would
-    /// be to expect the next one late, to be found late by it, and so on.
+    /// Estimates when packets came that are only known to have been found at `now`. If the time of finding were taken
+    /// for the arrival, the policy would expect the next packet too late, find it late for that reason, and so on.
     fn likely(&self, now: Instant, found: Arrival, idling: &Idling) -> Arrival {
         let Arrival { mut first, mut last, count } = found;
         if let Some(came) = idling.came
@@ -194,12 +196,13 @@ impl Policy {
             && now > before + usual
             && us(now.nanos_since(before + usual)) < self.costs.overshoot_us[POINTS - 1]
         {
-            // It was there when the timer woke the worker: it came when it was due, if the timer was no later than timers are.
+            // The packet was there when the timer woke the worker: it came when it was expected, if the timer was no
+            // later than timers are.
             first = before + usual;
             last = if count == 1 { first } else { last };
         }
         if count > 1 && last >= now && now.nanos_since(first) > usual.as_nanos() as u64 {
-            // As they have been coming, if that can be.
+            // At the usual gaps, if that is possible.
             let at = first + usual * (count - 1);
             let ago = now.nanos_since(at);
             last = if at <= now && ago < 2 * usual.as_nanos() as u64 { at } else { last };
@@ -215,7 +218,7 @@ impl Policy {
         let inside_us =
             us(arrival.last.nanos_since(arrival.first)) / arrival.count.saturating_sub(1).max(1) as f32;
         if let Goal::Latency(budget) = self.config.goal {
-            // Spinning, it was as early as it can be: it can do nothing about others who have its CPU.
+            // A spinning worker finds a packet as early as it can: it can do nothing about others that have its CPU.
             let from = if idling.spinning.is_some() { now } else { arrival.first };
             let late_us = us(now.nanos_since(from)) - us(budget.as_nanos() as u64);
             let late = if late_us > 0.0 { 1 + (late_us / inside_us.max(0.01)) as u32 } else { 0 };
@@ -240,7 +243,7 @@ impl Policy {
         }
     }
 
-    /// What to do: a turn that began at `now` found nothing. `deadline` is the next one of the worker's own.
+    /// Decides what to do after a turn that began at `now` found nothing. `deadline` is the worker's own next one.
     #[inline]
     pub fn decide(&mut self, now: Instant, deadline: Instant) -> Decision {
         if let Some(Idling { spinning: Some(_), until, .. }) = self.idling
@@ -310,7 +313,7 @@ impl Policy {
         decision
     }
 
-    /// As far as the budget goes.
+    /// Cuts a time of spinning to the budget.
     fn affordable(&self, now: Instant, until: Instant) -> Option<Instant> {
         match self.control.allowance(now) {
             None => Some(until),
@@ -318,7 +321,7 @@ impl Policy {
         }
     }
 
-    /// An idle time begins: what the last one taught is learnt now, as nothing else is to be done.
+    /// An idle time begins: earlier gaps are learnt now, as there is nothing else to do.
     fn begin(&mut self, now: Instant) -> Idling {
         self.learn();
         self.replan(now);
@@ -350,7 +353,7 @@ impl Policy {
 
     fn learn(&mut self) {
         for &(gap_us, packets) in self.pending.oldest() {
-            self.crowd.learn(gap_us, packets as f32, &self.costs.alone_us, self.costs.weight);
+            self.during_wakeup.learn(gap_us, packets as f32, &self.costs.alone_us, self.costs.weight);
             self.experts.learn(self.context, gap_us, packets as f32, &self.costs);
             self.context = self.context.after(gap_us, packets);
         }
@@ -362,16 +365,16 @@ impl Policy {
             if moved {
                 self.experts.forget_plans();
             }
-            // Soon at first, then rarely.
+            // Often at first, then rarely.
             self.costs_due = gaps + (gaps / 2).clamp(4, COSTS_EVERY);
         }
     }
 
-    /// Plans that are due, as far as there is time for them: several while little is known, then one at a time.
+    /// Makes the plans that are due, as far as there is time: several while little is known, then one at a time.
     fn replan(&mut self, now: Instant) {
         let passed = us(now.nanos_since(self.planned));
         self.planned = now;
-        // Between packets that come as fast as plans are made, each plan makes one of them late.
+        // Between packets that come as fast as plans are made, each plan delays one of them.
         let share =
             if self.experts.mean_us() < 2.0 * PLAN_US { PLANNING_SHARE / 5.0 } else { PLANNING_SHARE };
         self.planning_us = (self.planning_us + passed * share).min(PLANNING_MAX_US);
@@ -408,7 +411,7 @@ impl Policy {
                     let latency_us = us(latency.as_nanos() as u64);
                     self.learnt.woken(held, slept_us - latency_us, latency_us);
                     if idling.predicted && now.nanos_since(idling.alarm) > latency.as_nanos() as u64 {
-                        // The packet was first: how late the timer would have been is not known, only that it was later.
+                        // The packet came first: the timer's lateness is unknown, only its minimum.
                         let over_us = us(now.nanos_since(idling.alarm));
                         self.learnt.fired_too_late(held, slept_us, over_us);
                     }
@@ -429,7 +432,7 @@ impl Policy {
         }
     }
 
-    /// Whether a latency request should be held by a worker that sleeps at `now`.
+    /// Whether a worker that sleeps at `now` should hold a latency request.
     #[must_use]
     pub fn holds(&self, now: Instant) -> bool {
         now < self.held_until()
@@ -442,15 +445,15 @@ impl Policy {
         }
     }
 
-    /// When a sleeper must wake to let the request go.
+    /// When a sleeping worker must wake to release the request.
     fn release(&self, now: Instant) -> Instant {
         if self.holds(now) { self.held_until() } else { Instant::NEVER }
     }
 
-    /// The table of costs, from what was learnt.
+    /// Makes the table of costs from what was learnt.
     fn make_costs(&mut self) {
         self.learnt.told();
-        let Self { config, learnt, crowd, .. } = self;
+        let Self { config, learnt, during_wakeup, .. } = self;
         let budget_us = config.goal.budget_us();
         if self.experts.gaps() >= 8 {
             let (price, timer) = (config.held_price, self.costs.timer_cpu());
@@ -458,7 +461,7 @@ impl Policy {
             self.release_us = release_us.min(LINGER_MAX_US);
         }
         let weight = self.control.weight();
-        self.costs = Costs::of(&config.machine, learnt, crowd, weight, budget_us, self.release_us);
+        self.costs = Costs::of(&config.machine, learnt, during_wakeup, weight, budget_us, self.release_us);
     }
 
     /// Whether a sleep that ends at `now` ends with the timer set for an expected packet.
@@ -467,13 +470,12 @@ impl Policy {
         self.idling.is_some_and(|idling| idling.predicted && now >= idling.alarm)
     }
 
-    /// What it counted.
     #[must_use]
     pub const fn counts(&self) -> &Counts {
         &self.counts
     }
 
-    /// What it does, and why, in short.
+    /// A short summary of its behaviour and the reason.
     #[must_use]
     pub fn summary(&self) -> Summary {
         let (leader, plan) = self.experts.leader(self.context, &self.costs);
@@ -494,7 +496,7 @@ impl Policy {
         }
     }
 
-    /// What it does, and why.
+    /// Its behaviour and the reason.
     #[must_use]
     pub fn explain(&self) -> Explanation {
         let (leader, plan) = self.experts.leader(self.context, &self.costs);

@@ -1,9 +1,10 @@
-//! The cheapest plan for a density of gaps, exactly: one pass backwards over its cells.
+//! Computes the cheapest plan for a density of gaps, exactly, in one backward pass over its cells.
 //!
-//! Two values per edge, both times the chance to get there: the cost to come of a worker that is awake, and of one that
-//! sleeps. Awake it spins through the cell (that CPU, for all that are still to come) or goes to sleep. Asleep it stays so (a
-//! wake-up's cost, for those that come in the cell) or has set a timer for the edge (its CPU; what comes before the timer has
-//! really fired is found late; then it is awake).
+//! Each edge has two values, both multiplied by the probability of getting there: the future cost of a worker that is
+//! awake, and of one that sleeps. An awake worker spins through the cell (its CPU cost, for all gaps that last longer)
+//! or goes to sleep. A sleeping worker stays asleep (a wake-up's cost, for gaps that end in the cell) or has set a
+//! timer for the edge (its CPU cost; packets that come before the timer has really fired are found late; afterwards the
+//! worker is awake).
 
 use crate::costs::Costs;
 use crate::density::{CELLS, Density};
@@ -14,11 +15,11 @@ use crate::plan::{Plan, SHORTEST_NAP_US, Window};
 struct Sums {
     mass: [f32; CELLS + 1],
     moment: [f64; CELLS + 1],
-    /// What they cost a sleeper.
+    /// The cost of those gaps for a sleeping worker.
     slept: [f32; CELLS + 1],
 }
 
-/// A place in the density that only moves down.
+/// A position in the density that only moves down.
 #[derive(Clone, Copy)]
 struct Place {
     cell: usize,
@@ -36,7 +37,7 @@ impl Sums {
         sums
     }
 
-    /// Gaps below `at_us`, and the sum of their lengths.
+    /// The number of gaps below `at_us`, and the sum of their lengths.
     fn below(&self, density: &Density, place: &mut Place, at_us: f32) -> (f32, f64) {
         while place.cell > 0 && density.edges[place.cell] > at_us {
             place.cell -= 1;
@@ -53,25 +54,26 @@ impl Sums {
     }
 }
 
-/// Timers per plan: after so many predictions that were missed, none follows.
+/// Timers per plan: after this many missed predictions, none follows.
 pub(crate) const TIMERS: usize = 2;
 
-/// By timers that are left, at one edge.
+/// Values by the number of timers left, at one edge.
 type Left = [f32; TIMERS + 1];
 
-/// What the pass found at each edge.
+/// The results of the pass at each edge.
 struct Found {
-    /// The cost to come of a sleeper who may have set a timer for here or later.
+    /// The future cost of a sleeping worker that may have set a timer for this edge or later.
     asleep: [Left; CELLS + 1],
-    /// The cost to come of one who is awake, of all gaps that last so long.
+    /// The future cost of an awake worker, of all gaps that last this long.
     awake: [Left; CELLS + 1],
-    /// By how much spinning on is dearer than going to sleep, per gap that lasts so long: spin where it is negative.
+    /// The extra cost of spinning on, compared with going to sleep, per gap that lasts this long; spin where it is
+    /// negative.
     dearer: [Left; CELLS + 1],
-    /// Whether a sleeper has set a timer for here.
+    /// Whether a sleeping worker has set a timer for this edge.
     timer: [[bool; TIMERS + 1]; CELLS + 1],
 }
 
-/// The cheapest plan, and what it costs per gap for a worker that is awake when the gap starts.
+/// The cheapest plan, and its cost per gap for a worker that is awake when the gap starts.
 pub(crate) fn solve(density: &Density, costs: &Costs) -> (Plan, f32) {
     let sums = Sums::of(density, costs);
     let cells = density.cells;
@@ -120,7 +122,7 @@ pub(crate) fn solve(density: &Density, costs: &Costs) -> (Plan, f32) {
     (plan_of(density, costs, &found), found.awake[0][TIMERS] / density.total().max(f32::MIN_POSITIVE))
 }
 
-/// What those gaps cost that end between the time a timer was set for, the edge `at`, and that at which it fires.
+/// The cost of gaps that end between the time a timer was set for, the edge `at`, and the time at which it fires.
 fn timer_late(
     density: &Density,
     costs: &Costs,
@@ -141,14 +143,14 @@ fn timer_late(
             (sums.mass[at], sums.moment[at])
         };
         let late = f64::from(up) * f64::from(mass_up - mass_limit) - (moment_up - moment_limit);
-        // Those that came so early have woken by themselves, and no timer did.
+        // Workers whose packet came so early have been woken by it and not by the timer.
         let spared = costs.sleep(lo) - costs.timer_cpu();
         cost += costs.slope() * late as f32 + (mass_limit - sums.mass[at]) * spared;
     }
     cost / POINTS as f32
 }
 
-/// The cost to come of one who is awake within a cell.
+/// The future cost of a worker that is awake within a cell.
 fn awake_at(density: &Density, found: &Found, place: Place, at_us: f32, left: usize) -> f32 {
     let cell = place.cell;
     if cell >= density.cells {
@@ -160,12 +162,12 @@ fn awake_at(density: &Density, found: &Found, place: Place, at_us: f32, left: us
     from + (to - from) * share
 }
 
-/// Reads the windows off, in the order in which they are lived through.
+/// Extracts the windows, in ascending order.
 fn plan_of(density: &Density, costs: &Costs, found: &Found) -> Plan {
     let mut plan = Plan::SLEEP;
     let (mut at, mut left) = (0, TIMERS);
     let mut rested_us = SHORTEST_NAP_US;
-    // Until a timer has fired: stretches for those who happen to be awake, too.
+    // Until a timer has fired: parts in which a worker that happens to be awake spins, too.
     while at < density.cells {
         if found.dearer[at][left] < 0.0 && left == TIMERS {
             let from_us = first_to_spin(density, found, at);
@@ -215,8 +217,9 @@ fn plan_of(density: &Density, costs: &Costs, found: &Found) -> Plan {
     plan
 }
 
-/// The edge at which one goes back to sleep who was woken by a timer set for the edge `timer`, with so many timers `left`: the
-/// end of the first stretch in which spinning pays that the timer, however late, may be in time for.
+/// The edge at which a worker goes back to sleep that was woken by a timer set for the edge `timer`, with this many
+/// timers `left`: the end of the first part in which spinning pays and for which the timer, however late, may be in
+/// time.
 fn spin_end(density: &Density, costs: &Costs, found: &Found, timer: usize, left: usize) -> usize {
     let pays = |at: usize| found.dearer[at][left] < 0.0;
     let wake_us = density.edges[timer];
@@ -237,7 +240,7 @@ fn spin_end(density: &Density, costs: &Costs, found: &Found, timer: usize, left:
     at
 }
 
-/// Where spinning starts to pay before the cell that it pays from the start of, if that is within the cell before.
+/// The time within the previous cell at which spinning starts to pay, if it pays from the start of this cell.
 fn first_to_spin(density: &Density, found: &Found, first: usize) -> f32 {
     let hi = density.edges[first];
     let Some(before) = first.checked_sub(1) else { return hi };

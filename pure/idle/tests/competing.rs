@@ -1,5 +1,6 @@
-//! Replays from seeds beside a process that always wants the CPU, where the scheduler is fair: who spins is ahead of it, and waits for a tick
-//! when it is woken then. A worker that finds that out has no longer tail than one that sleeps.
+//! Seeded replays beside a process that always wants the CPU, under a fair scheduler: a worker that spins gets ahead of
+//! that process, and waits for a tick when it is woken then. A worker that detects this has no longer tail than one
+//! that sleeps.
 
 use std::time::Duration;
 
@@ -11,15 +12,15 @@ use twinpath_idle::replay::traces::Trace;
 use twinpath_idle::{Arrival, Config, Contention, Decision, Goal, Policy, Woken};
 use twinpath_time::Instant;
 
-/// The policy, and what a worker makes of late wake-ups.
+/// The policy, with the worker's detection of contention.
 struct Aware {
     policy: Policy,
     contention: Contention,
-    /// Late wake-ups are waits for the CPU by the kernel's account; a hypervisor's are not.
+    /// Whether late wake-ups count as waits for the CPU in the kernel's account; those caused by a hypervisor do not.
     waits: bool,
     asked: bool,
     until: Instant,
-    /// Others were believed to want the CPU.
+    /// Contention was detected at least once.
     believed: bool,
 }
 
@@ -72,7 +73,7 @@ fn quantile(trace: &Trace, outcome: &Outcome, share: f64) -> f32 {
     latencies[(latencies.len() as f64 * share) as usize]
 }
 
-/// Traffic that it pays to spin for, now and then in vain.
+/// Traffic for which spinning pays, though now and then it is in vain.
 fn traces(seed: u64) -> impl Iterator<Item = Trace> {
     let names = ["jittered 350 us", "jittered 1 ms", "jittered 10 ms", "lossy ticks"];
     Trace::all(seed).into_iter().filter(move |trace| names.contains(&trace.name))
@@ -89,7 +90,7 @@ fn beside_a_busy_process_the_tail_is_that_of_a_worker_that_sleeps() {
             let aware = simulate(&trace, &mut Aware::on(&machine, true), &machine, true);
             stalls[0] += unaware.stalls;
             stalls[1] += aware.stalls;
-            // Beyond that it shows what finding out costs: a wait or two.
+            // The tail beyond this quantile contains the cost of detection: a wait or two.
             let [tail, tail_asleep] = [&aware, &sleeping].map(|outcome| quantile(&trace, outcome, 0.99));
             let case = format!("{} on {}, seed {}", trace.name, machine.name, trace.seed);
             assert!(tail <= 1.2 * tail_asleep + 10.0, "{case}: {tail} us, sleeping {tail_asleep} us");

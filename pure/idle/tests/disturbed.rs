@@ -1,5 +1,5 @@
-//! Replays from seeds on machines where others take the CPU for a while now and then, and where little is known of when packets
-//! came: no packet is found much later than by polling.
+//! Seeded replays on machines where others take the CPU now and then, and where arrival times are hardly known: no
+//! packet is found much later than by polling.
 
 use twinpath_idle::replay::fixed::{Fixed, Setting};
 use twinpath_idle::replay::machine::Simulated;
@@ -9,7 +9,7 @@ use twinpath_idle::replay::traces::Trace;
 use twinpath_idle::{Arrival, Decision, Goal, Policy, Woken};
 use twinpath_time::Instant;
 
-/// Which times of arrival the policy is told, beside when packets were found.
+/// Which arrival times the policy gets, besides the times at which packets were found.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Stamps {
     All,
@@ -46,7 +46,7 @@ impl Rule for Told {
     }
 }
 
-/// The latency, us, that this share of the packets did not exceed, once something is known of them.
+/// The latency, us, that this share of the packets did not exceed, without the first packets.
 fn quantile(outcome: &Outcome, share: f64) -> f32 {
     let mut latencies = outcome.latencies[500..].to_vec();
     latencies.sort_by(f32::total_cmp);
@@ -59,7 +59,7 @@ fn compare(stamps: Stamps, every_us: f64, judge: impl Fn(&str, &Outcome, &Outcom
             continue;
         }
         for machine in Simulated::all().map(|machine| machine.stolen(every_us)) {
-            // Without a stamp nothing says that wake-ups take longer there than was measured after short sleeps.
+            // Without a stamp nothing shows that wake-ups take longer there than was measured after short sleeps.
             if stamps == Stamps::None && machine.name == "metal" {
                 continue;
             }

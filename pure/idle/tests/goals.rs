@@ -1,10 +1,10 @@
-//! Replays from seeds: what a user asked for is what the policy does.
+//! Seeded replays: the policy meets the goals that users set.
 
 use std::time::Duration;
 
-use twinpath_idle::replay::clairvoyant::clairvoyant;
 use twinpath_idle::replay::fixed::{Setting, outcomes};
 use twinpath_idle::replay::machine::Simulated;
+use twinpath_idle::replay::oracle::oracle;
 use twinpath_idle::replay::simulate::{Outcome, simulate};
 use twinpath_idle::replay::table::{WEIGHTS, policy, rows};
 use twinpath_idle::replay::traces::Trace;
@@ -68,7 +68,7 @@ fn a_latency_is_kept_where_the_machine_can() {
     ] {
         let goal = Goal::Latency(Duration::from_micros(budget_us));
         let outcome = replay(&trace(name), &machine(machine_name), goal);
-        // What comes before anything is known does not count.
+        // The time before anything is known does not count.
         let later = &outcome.latencies[outcome.latencies.len() / 6..];
         let late = later.iter().filter(|latency| **latency > budget_us as f32).count();
         let share = late as f64 / later.len() as f64;
@@ -94,15 +94,15 @@ fn hindsight_is_hardly_better() {
     for name in ["steady 350 us", "bursts of 16, 5 us", "Poisson 80 us", "heavy-tailed"] {
         for row in rows(&trace(name), &machine("refused")) {
             assert!(row.vs_fixed() <= 1.05, "{name} w={}: {} against {}", row.weight, row.policy, row.fixed);
-            let regular = !row.regular || row.vs_clairvoyant() <= 1.3;
-            assert!(regular, "{name} w={}: {} against {}", row.weight, row.policy, row.clairvoyant);
+            let regular = !row.regular || row.vs_oracle() <= 1.3;
+            assert!(regular, "{name} w={}: {} against {}", row.weight, row.policy, row.oracle);
         }
     }
 }
 
 #[test]
 fn a_policy_is_small() {
-    // No heap: what it is made of is its size.
+    // It has no heap memory, so its size is all of it.
     assert!(size_of::<twinpath_idle::Policy>() < 64 << 10, "{}", size_of::<twinpath_idle::Policy>());
 }
 
@@ -111,12 +111,12 @@ fn nobody_without_timers_beats_the_clairvoyant() {
     for name in ["bursts of 16, 5 us", "bursts of 4, 2 us", "Poisson 20 us", "two flows"] {
         for machine in Simulated::all() {
             let trace = trace(name);
-            let least = WEIGHTS.map(|weight| clairvoyant(&trace, &machine, weight));
+            let least = WEIGHTS.map(|weight| oracle(&trace, &machine, weight));
             let spinners = outcomes(&trace, &machine).into_iter();
             for (setting, _, outcome) in spinners.filter(|it| !matches!(it.0, Setting::Predict(_))) {
                 for (weight, least) in WEIGHTS.into_iter().zip(least) {
                     let cost = outcome.cost(weight);
-                    // Draws of twelve thousand wake-ups differ from their mean by so much.
+                    // Random draws of twelve thousand wake-ups differ from their mean by up to this.
                     assert!(cost > 0.99 * least, "{name} w={weight}: {setting:?} {cost} against {least}");
                 }
             }
@@ -124,7 +124,7 @@ fn nobody_without_timers_beats_the_clairvoyant() {
     }
 }
 
-/// The least that was left, us, of a purse of 1 ms that fills at this share of the time and pays for all spinning.
+/// The least level, us, of a budget of 1 ms that fills at this share of the time and pays for all spinning.
 fn least_left(stretches: &[(u64, u64)], share: f64) -> f64 {
     let (mut left, mut least, mut seen) = (1e6f64, 1e6f64, 0);
     for (from, to) in stretches {
@@ -161,7 +161,7 @@ fn what_a_bound_leaves_is_used_well() {
         let config = Config { goal, machine: machine.told(), spin_share: Some(share), ..Config::default() };
         simulate(&trace(name), &mut Policy::new(config), &machine, true)
     };
-    // Enough for every packet that can be predicted, where a sleeper is 80 us late.
+    // Enough for every packet that can be predicted, where a sleeping worker is 80 us late.
     let predicted = replay("jittered 350 us", 0.04);
     assert!(predicted.latency_us < 2.0 * predicted.latencies.len() as f64, "{}", predicted.latency_us);
     // Far too little: then most of it is spent.

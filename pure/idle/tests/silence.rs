@@ -1,5 +1,5 @@
-//! Silence ends in sleep, whatever was learnt before: seeded replays beside busy processes, and a model of a worker that is told
-//! anything at all.
+//! Silence ends in sleep, whatever was learnt before: seeded replays beside busy processes, and property tests of a
+//! policy that receives arbitrary events.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ fn load_beside_a_busy_process_is_followed_by_sleep() {
     }
 }
 
-/// A policy, and the shortest mean of the gaps between packets that it believed in, us.
+/// A policy, and the shortest mean gap that it has assumed, us.
 struct Watched {
     policy: Policy,
     least_gap_us: f32,
@@ -76,10 +76,11 @@ fn packets_that_waited_for_the_cpu_did_not_come_all_at_once() {
     }
 }
 
-/// What can happen to a policy.
+/// An event for a policy.
 #[derive(Clone, Debug)]
 enum Event {
-    /// Packets found after so long, the first of which came so long before; the worker turned so often in between.
+    /// Packets were found after this time, the first of which had come this long before; the worker turned this often
+    /// in between.
     Packets {
         after_ns: u64,
         age_ns: u64,
@@ -92,13 +93,13 @@ enum Event {
         count: u32,
         times: u16,
     },
-    /// It sleeps if that is decided, and is woken after so long.
+    /// The worker sleeps if the policy says so, and is woken after this time.
     Woken {
         after_ns: u64,
         how: u8,
         latency_ns: u64,
     },
-    /// Nobody asks it anything for so long: others have the CPU.
+    /// The policy is not asked for this long, because others have the CPU.
     Stolen {
         ns: u64,
     },
@@ -108,12 +109,12 @@ enum Event {
     Pause,
 }
 
-/// Times of any length, as many short as long ones.
+/// Times of any length, evenly distributed by magnitude.
 fn time_ns() -> impl Strategy<Value = u64> {
     (0u32..36).prop_flat_map(|octave| 0..=(1u64 << octave))
 }
 
-/// Times that a measurement may claim, us; some of them absurd.
+/// Times that a measurement may report, us; some of them absurd.
 fn claimed_us() -> impl Strategy<Value = f32> {
     prop_oneof![
         (-4.0f32..24.0).prop_map(f32::exp2),
@@ -178,7 +179,7 @@ fn packets(policy: &mut Policy, now: u64, age_ns: u64, count: u32) {
     policy.arrived(now, Arrival { first, last, count });
 }
 
-/// Lets it happen; gives the time after.
+/// Applies an event; returns the time after it.
 fn happen(policy: &mut Policy, mut now: u64, event: &Event) -> u64 {
     match *event {
         Event::Packets { after_ns, age_ns, count, turns } => {
@@ -211,8 +212,8 @@ fn happen(policy: &mut Policy, mut now: u64, event: &Event) -> u64 {
     now
 }
 
-/// A silent minute: how long it spins, ns, and how often it wakes by its own timer. `late_ns`: how late timers are; `told`: how often
-/// it is woken by what is no packet.
+/// A silent minute: how long it spins, ns, and how often it wakes by its own timer. `late_ns`: the lateness of timers;
+/// `told`: how often something other than a packet wakes it.
 fn silent_minute(policy: &mut Policy, start: u64, late_ns: u64, told: u32) -> (u64, u32) {
     let (mut now, mut spun, mut timers, mut told) = (start, 0, 0, told);
     let end = start + 60 * SECOND_NS;
@@ -221,7 +222,7 @@ fn silent_minute(policy: &mut Policy, start: u64, late_ns: u64, told: u32) -> (u
             Decision::Spin { until } => {
                 assert!(until.as_nanos() > now, "it spins for nothing");
                 let until = until.as_nanos().min(end);
-                // Turns are short, and there is no need to model each.
+                // Turns are short, and need not be modelled one by one.
                 let turn = (until - now).min(300_000);
                 (now, spun) = (now + turn, spun + turn);
             }
@@ -261,7 +262,7 @@ proptest! {
         // Rounding: times are kept in 24 bits of microseconds.
         let most = config.spin.unwrap_or_default().max(SPIN_MAX).as_nanos() as u64;
         prop_assert!(spun <= most + most / 1_000, "spun for {spun} ns, {most} are allowed");
-        // One for each expected packet of a plan, and one to let go of a latency request.
+        // One for each expected packet of a plan, and one to release a latency request.
         prop_assert!(timers <= 6, "woken {timers} times");
         let resting = policy.decide(Instant::from_nanos(now + 61 * SECOND_NS), Instant::NEVER);
         prop_assert!(matches!(resting, Decision::Sleep { .. }), "{resting:?}");

@@ -60,23 +60,12 @@ const NEIGHBOUR_AT: &[&str] = &[
 
 /// Names of types that each stand for several things, and how many definitions there still are, as of 2026-11-22: one may
 /// keep the name (none of `Asked`). The numbers only shrink.
-const TYPES: &[(&str, usize)] = &[("Asked", 2), ("Plan", 2), ("Served", 2)];
+const TYPES: &[(&str, usize)] = &[("Asked", 2), ("Plan", 2), ("Served", 1)];
 
 /// How often a retired term is still used: `(folder, term, uses)`, as of 2026-11-22. The numbers only shrink.
 const STILL: &[(&str, &str, usize)] = &[
-    ("bin", "clairvoyant*", 1),
     ("bin", "neighbour*", 94),
     ("bin", "ways", 3),
-    ("engine/service", "gather*", 2),
-    ("engine/service", "neighbour*", 1),
-    ("engine/service", "newcomer*", 4),
-    ("engine/service", "whoever", 6),
-    ("engine/stream", "ways", 1),
-    ("engine/stream", "whoever", 4),
-    ("pure/idle", "clairvoyant*", 20),
-    ("pure/idle", "crowd*", 19),
-    ("pure/idle", "neighbour*", 7),
-    ("pure/idle", "whoever", 1),
     ("runtime", "crowd*", 2),
     ("runtime", "desk", 101),
     ("runtime", "gather*", 8),

@@ -1,43 +1,44 @@
-//! Has the service answer what came, and sends what it writes.
+//! Passes a connection's input to the service, and sends the service's output.
 
 use twinpath_service::{Next, Service};
 use twinpath_time::Instant;
 
-use super::{Connection, Fault, Served};
+use super::{Connection, Fault, Progress};
 use crate::host::Host;
 use crate::transport::{Broken, Transport};
 use crate::turn::{Scratch, Turn, output};
 
 impl<C> Connection<C> {
-    /// Gives the service input for as long as it uses some, sends what it writes, and tells it of the room that this makes.
+    /// Passes input to the service for as long as it uses some, sends its output, and tells it of the room that
+    /// results.
     #[inline]
     pub(super) fn serve<H>(
         &mut self,
         input: &[u8],
         transport: &mut impl Transport,
         turn: &mut Turn<'_, H>,
-    ) -> Result<Served, Fault>
+    ) -> Result<Progress, Fault>
     where
         H: Host<Service: Service<Connection = C>>,
     {
-        let (mut served, written_before) = (Served::default(), turn.written);
+        let (mut progress, written_before) = (Progress::default(), turn.written);
         let mut unfinished;
         loop {
-            let rest = &input[served.used..];
+            let rest = &input[progress.used..];
             let (now, state) = (turn.now, &mut self.state);
             let mut output = output(turn.scratch, turn.host, turn.limits, self.held.as_deref());
             let took = turn.host.call("stream", |service| service.stream(now, state, rest, &mut output))?;
             let took = took.min(rest.len());
             let next = output.next();
             unfinished = output.is_unfinished();
-            served.used += took;
+            progress.used += took;
             self.wrote |= !turn.scratch.output.is_empty();
-            served.when_room = self.defer(transport, turn)?;
+            progress.when_room = self.defer(transport, turn)?;
             if next != Next::Keep {
                 self.heed(next);
                 break;
             }
-            if served.used == input.len() || served.when_room || self.is_full() {
+            if progress.used == input.len() || progress.when_room || self.is_full() {
                 break;
             }
             if took > 0 {
@@ -46,43 +47,44 @@ impl<C> Connection<C> {
             if !self.wrote || self.is_held_back() {
                 break;
             }
-            // It waits for more input or for more room: the latter it can have.
+            // It waits for more input or for room: the latter can be made at once.
             self.send(transport, turn)?;
-            self.tell_of_room(transport, turn, &mut served)?;
-            if served.again || served.when_room || self.is_full() || !self.still_answers() {
+            self.tell_of_room(transport, turn, &mut progress)?;
+            if progress.again || progress.when_room || self.is_full() || !self.still_answers() {
                 break;
             }
         }
         self.send(transport, turn)?;
-        if !served.again && !served.when_room {
-            self.tell_of_room(transport, turn, &mut served)?;
+        if !progress.again && !progress.when_room {
+            self.tell_of_room(transport, turn, &mut progress)?;
         }
-        let partial = unfinished || served.used < input.len();
+        let partial = unfinished || progress.used < input.len();
         if !partial {
             self.asked = Instant::NEVER;
         } else if self.asked == Instant::NEVER
             || turn.written != written_before
-            || (served.used > 0 && !unfinished)
+            || (progress.used > 0 && !unfinished)
         {
             self.asked = turn.now;
         }
-        Ok(served)
+        Ok(progress)
     }
 
-    /// Tells the service that what it wrote has been sent, until it writes nothing more. The others get their turn in between.
+    /// Tells the service that its output has been sent, until it writes nothing more, or the connection's share of the
+    /// turn is used.
     #[inline]
     pub(super) fn tell_of_room<H>(
         &mut self,
         transport: &mut impl Transport,
         turn: &mut Turn<'_, H>,
-        served: &mut Served,
+        progress: &mut Progress,
     ) -> Result<(), Fault>
     where
         H: Host<Service: Service<Connection = C>>,
     {
         while self.wrote && self.still_answers() && !self.is_full() && !self.is_held_back() {
             if turn.is_over() {
-                served.again = true;
+                progress.again = true;
                 break;
             }
             let (now, state) = (turn.now, &mut self.state);
@@ -94,20 +96,20 @@ impl<C> Connection<C> {
                 self.asked = turn.now;
             }
             if self.defer(transport, turn)? {
-                // It is told once more when that has room.
-                (self.wrote, served.when_room) = (true, true);
+                // It is told once more when there is room for the work.
+                (self.wrote, progress.when_room) = (true, true);
             }
             self.heed(next);
             self.send(transport, turn)?;
-            if served.when_room {
+            if progress.when_room {
                 break;
             }
         }
         Ok(self.send_ready(transport, turn)?)
     }
 
-    /// Hands over what the service wants done by others. What it wrote up to there is sent first. Says whether it wanted more done
-    /// than there is room for.
+    /// Hands over the service's work to the host, and first sends the output written before it. Returns whether work
+    /// was refused for lack of room.
     #[inline]
     fn defer<H: Host>(
         &mut self,
@@ -134,7 +136,7 @@ impl<C> Connection<C> {
         Ok(refused)
     }
 
-    /// Sends what was written, and keeps what the transport does not take.
+    /// Sends the service's output, and keeps the part that the transport does not take.
     #[inline]
     fn send<H: Host>(
         &mut self,

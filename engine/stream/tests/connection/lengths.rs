@@ -1,4 +1,4 @@
-//! Requests and replies that are there at once: limits, deadlines, ends.
+//! Tests of requests that are answered at once: limits, deadlines, ends.
 
 use std::net::SocketAddr;
 
@@ -8,8 +8,8 @@ use twinpath_time::{Duration, Instant};
 
 use crate::simulated::{LIMITS, Rig};
 
-/// Answers a line with as many bytes as it says; `end` and `bad` end the connection, one way and the other, and `fail` panics. A `+` alone is
-/// used and said to be part of a request.
+/// Answers a line with as many bytes as it says; `end` and `bad` end the connection with and without a fault, and
+/// `fail` panics. A `+` alone is used and declared to be part of a request.
 #[derive(Default)]
 struct Lengths {
     closes: Vec<Closed>,
@@ -47,7 +47,7 @@ fn rig() -> Rig<Lengths> {
     Rig::new(Lengths::default(), LIMITS, None)
 }
 
-/// One whose peer takes nothing of what it has asked for.
+/// A connection whose peer takes nothing of its replies.
 fn deaf() -> Rig<Lengths> {
     let mut rig = rig();
     rig.transport.close_window();
@@ -113,7 +113,7 @@ fn each_time_out_comes_at_its_time_under_its_name() {
 fn progress_puts_a_time_out_off() {
     let mut rig = rig();
     for _ in 0..50 {
-        // Always half a request behind a whole one.
+        // There is always half a request behind a whole one.
         rig.say("3\n3");
         rig.pass(Duration::from_secs(6));
         rig.say("\n+");
@@ -125,7 +125,7 @@ fn progress_puts_a_time_out_off() {
         rig.say("1\n");
     }
     assert!(rig.is_open());
-    // A byte that a deaf peer takes does, too.
+    // A byte that the peer takes also counts as activity.
     let mut deaf = deaf();
     for _ in 0..50 {
         deaf.pass(Duration::from_secs(19));

@@ -1,4 +1,4 @@
-//! Whatever happens in whatever order: replies come whole, in order and once, within limits and deadlines.
+//! Property tests of events in any order: replies come whole, in order and once, within limits and deadlines.
 
 use std::net::SocketAddr;
 
@@ -17,21 +17,21 @@ const LIMITS: Limits = Limits {
     request: Duration::from_secs(10),
     send: Duration::from_secs(20),
 };
-/// The longest reply that comes at once, or from work.
+/// The longest reply, at once or from work.
 const REPLY_MAX: usize = 800;
 const WORKERS_MAX: usize = 4;
 
-/// What a request asks for.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// So many bytes at once.
+    /// This many bytes at once.
     Now(usize),
-    /// So many, which may be more than an output holds.
+    /// This many bytes, possibly more than an output holds.
     Long(usize),
-    /// So many from work, in the order of requests, or in any.
+    /// This many bytes from work, in the order of requests or in any order.
     Ordered(usize),
     AnyOrder(usize),
-    /// No reply; the request comes as several parts, each of which is used as it comes.
+    /// No reply; the request comes in several parts, each of which is used as it comes.
     InParts,
     /// The end.
     End,
@@ -41,7 +41,7 @@ enum Kind {
 /// Answers `KIND NUMBER LENGTH` with `NUMBER:LENGTH;` and as many bytes.
 struct Script;
 
-/// A reply that goes on.
+/// A long reply in progress.
 #[derive(Default)]
 struct Longer {
     number: usize,
@@ -114,22 +114,22 @@ impl Service for Script {
     }
 }
 
-/// What happens next.
+/// The next event.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Ask(Kind),
-    /// So many more bytes of what was asked arrive.
+    /// This many more bytes of the requests arrive.
     Arrive(usize),
-    /// The transport takes so many more, or no more.
+    /// The transport takes this many more bytes, or no more.
     Open(usize),
     Shut,
-    /// One of the pieces of work is done.
+    /// One of the pieces of work is completed.
     Done(usize),
-    /// There may be so many at a time.
+    /// This many pieces of work may be in progress at a time.
     Workers(usize),
-    /// An edge comes that says nothing.
+    /// An edge without any change.
     Nudge,
-    /// Everything that is to be done is, or the first of it.
+    /// Everything that is due is done, or the first of it.
     Turn,
     Turns,
     Pass(u64),
@@ -170,7 +170,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// What the peer makes of the bytes that it gets: the numbers of the replies that came whole.
+/// The peer's view of the bytes that it gets: the numbers of the replies that came whole.
 #[derive(Default)]
 struct Heard {
     bytes: Vec<u8>,
@@ -201,12 +201,12 @@ impl Heard {
 
 struct Run {
     rig: Rig<Script>,
-    /// All that was asked, by number; and what of it is on its way, as bytes, with how many of them have arrived.
+    /// All requests, by number; their bytes, and how many of these have arrived.
     asked: Vec<Kind>,
     bytes: Vec<u8>,
     arrived: usize,
     heard: Heard,
-    /// What may be the reason of an end.
+    /// Possible reasons of an end.
     half_closed: bool,
     stopped: bool,
     reset: bool,
@@ -269,7 +269,7 @@ impl Run {
             Event::HalfClose => {
                 self.half_closed = true;
                 rig.transport.end();
-                // What had not arrived by then never was asked.
+                // Requests that had not arrived by then do not count.
                 let arrived = &self.bytes[..self.arrived];
                 self.asked.truncate(arrived.iter().filter(|byte| **byte == b'\n').count());
             }
@@ -285,7 +285,7 @@ impl Run {
         self.check();
     }
 
-    /// Lets time pass; a connection that is closed for its time has had all of it.
+    /// Lets time pass; a connection that is closed for its time must have had all of it.
     fn pass(&mut self, time: Duration) {
         self.rig.turns();
         let Some(touched) = self.rig.is_open().then(|| self.rig.connection().touched()) else { return };
@@ -298,7 +298,7 @@ impl Run {
         }
     }
 
-    /// What holds at every moment.
+    /// Checks the invariants.
     fn check(&mut self) {
         let heard = self.rig.heard();
         self.heard.hear(&heard, &self.asked);
@@ -315,7 +315,8 @@ impl Run {
         };
         assert!(awaited <= WORKERS_MAX);
         assert!(deadline <= now + LIMITS.idle || awaited > 0, "it ends at some time");
-        // A request and replies as they are allowed, and replies of work, whose size is the service's; in buffers that double.
+        // One request and replies within their limits, and replies of work, whose size the service decides; in buffers
+        // that double.
         let most = 2 * (2 * LIMITS.bytes + WORKERS_MAX * (REPLY_MAX + 10)) + 1_024;
         assert!(self.rig.connection().held() <= most, "holds {}", self.rig.connection().held());
     }
@@ -330,7 +331,7 @@ impl Run {
         self.heard.numbers.iter().map(len).sum::<usize>() + self.heard.bytes.len()
     }
 
-    /// All that was asked arrives, everything is taken, and all work is done.
+    /// Everything arrives, everything is taken, and all work is completed.
     fn finish(&mut self) {
         self.rig.set_workers(WORKERS_MAX);
         self.happen(Event::Arrive(usize::MAX));
@@ -342,7 +343,7 @@ impl Run {
         }
     }
 
-    /// How many of the first requests have been answered, if they have one by one.
+    /// How many of the first requests have been answered, if they were answered in order.
     fn answered(&self) -> usize {
         let replied = |kind: &Kind| !matches!(kind, Kind::InParts | Kind::End | Kind::Refuse);
         let mut numbers = self.heard.numbers.clone();
@@ -359,7 +360,7 @@ impl Run {
         let replies = |kinds: &[Kind]| kinds.iter().filter(|kind| !matches!(kind, Kind::InParts)).count();
         let ended = self.rig.closed.is_some() || self.rig.transport.finished;
         if !ended {
-            // Nothing is lost and nothing is forgotten.
+            // No request may be lost.
             assert_eq!(self.answered(), replies(&self.asked), "{:?}", self.heard.numbers);
             assert!(self.heard.bytes.is_empty() && self.rig.connection().held() == 0);
             return;
@@ -371,7 +372,7 @@ impl Run {
         if self.reset || timed_out {
             return;
         }
-        // Whoever is told of an end has got whole replies to all that came before.
+        // A peer that gets an end has got whole replies to all requests before it.
         assert!(self.heard.bytes.is_empty(), "in the middle of a reply");
         let answered = self.answered();
         match (end, self.rig.closed) {

@@ -1,4 +1,4 @@
-//! A transport, a host and a peer that are values: no descriptor, no thread, and time is what the test says.
+//! A simulated transport, host and peer as values, without descriptor or thread; the test sets the time.
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -16,19 +16,19 @@ pub(crate) const LIMITS: Limits = Limits {
     send: Duration::from_secs(20),
 };
 
-/// A socket of the kernel's as it is seen from above: it holds what has come, takes as much as its window lets it, and tells of changes by
+/// A simulated kernel socket: it holds received bytes, takes as much as its window allows, and reports changes by
 /// edges.
 #[derive(Default)]
 pub(crate) struct Simulated {
-    /// What has come and was not received yet.
+    /// Bytes that have arrived and were not received yet.
     arrived: VecDeque<u8>,
     peer_ended: bool,
     reset: bool,
-    /// How much more it takes.
+    /// How many more bytes it takes.
     window: usize,
-    /// It has refused bytes and will tell when it takes more.
+    /// It has refused bytes, and will report when it takes more.
     refused: bool,
-    /// An edge that nobody has been told of yet; whether the peer had ended by then.
+    /// An edge that was not reported yet, and whether the peer had ended by then.
     edge: Option<bool>,
     /// Bytes that it has taken, and the peer has not.
     pub(crate) taken: Vec<u8>,
@@ -66,7 +66,7 @@ impl Simulated {
         self.edge();
     }
 
-    /// An edge that says nothing new.
+    /// An edge without any change.
     pub(crate) fn nudge(&mut self) {
         self.edge();
     }
@@ -107,10 +107,10 @@ impl Transport for Simulated {
     }
 }
 
-/// A service, and work that is done when the test says so.
+/// A simulated host: a service, and work that completes when the test says so.
 pub(crate) struct Hosting<S> {
     pub(crate) service: S,
-    /// Pieces of work that may be under way at a time; `None`: there is nobody to do any.
+    /// Pieces of work that may be in progress at a time; `None`: there are no threads for work.
     pub(crate) workers: Option<usize>,
     pub(crate) work: Vec<(u64, Work)>,
     next: u64,
@@ -135,7 +135,7 @@ impl<S: Service> Host for Hosting<S> {
     }
 }
 
-/// One connection, and what its worker would do with it.
+/// One connection, and the part of a worker that drives it.
 pub(crate) struct Rig<S: Service> {
     pub(crate) transport: Simulated,
     pub(crate) hosting: Hosting<S>,
@@ -147,12 +147,12 @@ pub(crate) struct Rig<S: Service> {
     waits_for_room: bool,
     /// Why it was closed, if it was.
     pub(crate) closed: Option<Closed>,
-    /// Bytes in and out, as they were told.
+    /// Bytes in each direction, as reported by the connection.
     pub(crate) received: usize,
     pub(crate) sent: usize,
 }
 
-/// Calls of one turn after which a connection is taken to spin for ever.
+/// Calls in one turn after which a connection is considered to be in an endless loop.
 const TURNS_MAX: usize = 100_000;
 
 impl<S: Service> Rig<S> {
@@ -183,7 +183,7 @@ impl<S: Service> Rig<S> {
         self.connection.is_some()
     }
 
-    /// Has it work once, if an edge or itself says that there is something to do; says whether there was.
+    /// Lets it work once, if an edge or the connection itself asks for it; returns whether it did.
     pub(crate) fn turn(&mut self) -> bool {
         let edge = self.transport.edge.take();
         if edge.is_none() && !self.again {
@@ -209,7 +209,7 @@ impl<S: Service> Rig<S> {
         }
     }
 
-    /// Turns until there is nothing to do.
+    /// Runs turns until there is nothing to do.
     pub(crate) fn turns(&mut self) {
         let mut turns = 0;
         while self.turn() {
@@ -225,22 +225,22 @@ impl<S: Service> Rig<S> {
         }
     }
 
-    /// The peer says this.
+    /// The peer sends this.
     pub(crate) fn say(&mut self, bytes: impl AsRef<[u8]>) {
         self.transport.arrive(bytes.as_ref());
         self.turns();
     }
 
-    /// What the peer has got since it was asked last.
+    /// The bytes that the peer has received since the last call.
     pub(crate) fn heard(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.transport.taken)
     }
 
-    /// The peer hears this, and nothing else.
+    /// Checks that the peer receives exactly this.
     #[track_caller]
     pub(crate) fn hears(&mut self, expected: impl AsRef<[u8]>) {
         let heard = self.heard();
-        // Not both of them in a message: they may be long.
+        // The message does not contain both of them, as they may be long.
         assert!(
             heard == expected.as_ref(),
             "heard {} bytes: {:.100}",
@@ -249,7 +249,7 @@ impl<S: Service> Rig<S> {
         );
     }
 
-    /// Lets that time pass, and closes the connection if its deadline is then.
+    /// Lets time pass, and closes the connection if its deadline comes.
     pub(crate) fn pass(&mut self, time: Duration) {
         self.now += time;
         if let Some(connection) = &self.connection
@@ -260,7 +260,7 @@ impl<S: Service> Rig<S> {
         }
     }
 
-    /// Does one of the pieces of work that were handed over, and brings its reply back.
+    /// Completes one of the pieces of work, and delivers its reply.
     pub(crate) fn do_work(&mut self, at: usize) {
         let (number, work) = self.hosting.work.remove(at);
         let reply = catch_unwind(AssertUnwindSafe(work));
@@ -274,13 +274,13 @@ impl<S: Service> Rig<S> {
         self.again |= std::mem::take(&mut self.waits_for_room);
     }
 
-    /// So many pieces of work may be under way from now on.
+    /// Sets how many pieces of work may be in progress from now on.
     pub(crate) fn set_workers(&mut self, workers: usize) {
         self.hosting.workers = Some(workers);
         self.again |= std::mem::take(&mut self.waits_for_room);
     }
 
-    /// The peer says no more.
+    /// The peer closes its sending direction.
     pub(crate) fn half_close(&mut self) {
         self.transport.end();
         self.turns();

@@ -1,4 +1,5 @@
-//! Replies that are longer than an output holds: written in `stream` as far as they fit, and in `writable` from there on.
+//! Tests of replies that are longer than an output: written in `stream` as far as they fit, and continued in
+//! `writable`.
 
 use std::net::SocketAddr;
 use std::sync::LazyLock;
@@ -17,13 +18,14 @@ enum Fills {
     Room,
     /// It writes pieces until one does not fit.
     Pieces,
-    /// It asks for the room once per call and leaves some of it: less than a piece.
+    /// It asks for the room once per call and leaves less than a piece of it.
     Once,
 }
 
 const PIECE: usize = 10_007;
 
-/// Answers a line `N` with N bytes, each of which tells its place in the connection's output. It reads no further line meanwhile.
+/// Answers a line `N` with N bytes, each of which encodes its position in the connection's output. It reads no further
+/// line meanwhile.
 struct Stream {
     fills: Fills,
 }
@@ -34,7 +36,7 @@ struct Place {
     left: usize,
 }
 
-/// The bytes of a connection's output from a place on: up to as many as one output or one read holds.
+/// The bytes of a connection's output from a position on: up to as many as one output or one read holds.
 fn bytes_from(place: usize) -> &'static [u8] {
     static BYTES: LazyLock<Vec<u8>> = LazyLock::new(|| (0..=250).cycle().take((2 << 20) + 251).collect());
     &BYTES[place % 251..]
@@ -83,7 +85,7 @@ fn rig(fills: Fills, bytes: usize) -> Rig<Stream> {
     Rig::new(Stream { fills }, Limits { bytes, ..LIMITS }, None)
 }
 
-/// The peer takes `want` bytes, up to `most` at a time; fails if they are not what they should be, or stop coming.
+/// The peer takes `want` bytes, up to `most` at a time; fails if they are wrong, or stop coming.
 fn take(rig: &mut Rig<Stream>, want: usize, most: usize) {
     let mut got = 0;
     while got < want {
@@ -106,7 +108,7 @@ const OUTPUTS: [usize; 3] = [64 << 10, 256 << 10, 2 << 20];
 fn a_reply_of_any_length_comes_whole_whatever_the_limit() {
     for (fills, limit) in FILLS.into_iter().flat_map(|fills| OUTPUTS.map(|limit| (fills, limit))) {
         for length in [1, PIECE, 65_536, 262_143, 262_144, 262_145, 786_432, 1_048_602, 5_000_000] {
-            // The transport takes all at once, as a socket of the kernel's may, and refuses nothing.
+            // The transport takes everything at once, as a kernel socket may, and refuses nothing.
             let mut rig = rig(fills, limit);
             rig.say(format!("{length}\n"));
             take(&mut rig, length, 0);
@@ -139,7 +141,7 @@ fn a_slow_reader_gets_everything_and_no_more_is_held_for_it_than_the_limit() {
         rig.say("20000000\n5\n");
         assert!((1..=2 * (256 << 10)).contains(&rig.connection().held()), "the peer holds it up");
         take(&mut rig, 20_000_005, 9_001);
-        // Time that it takes is not held against it as long as it reads at all.
+        // The time that the peer takes does not count against it as long as it reads at all.
         rig.transport.close_window();
         rig.say("20000000\n");
         for _ in 0..9 {

@@ -1,4 +1,4 @@
-//! Fixed settings, and the best of them found with hindsight.
+//! Fixed settings, and the best of them in hindsight.
 
 use twinpath_time::{Duration, Instant};
 
@@ -7,19 +7,19 @@ use super::simulate::{Outcome, Rule, simulate};
 use super::traces::Trace;
 use crate::{Arrival, Decision, Woken};
 
-/// What a user could set by hand.
+/// A setting that a user could choose.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Setting {
     /// Never sleeps.
     Poll,
-    /// Spins for so long after an arrival, us, then sleeps; 0 sleeps at once.
+    /// Spins for this long after an arrival, us, then sleeps; 0 sleeps at once.
     Spin(f64),
-    /// Expects the next arrival after the mean of the last eight gaps, is woken so long before (us), and spins until as
-    /// long after.
+    /// Expects the next arrival after the mean of the last eight gaps, is woken this long before (us), and spins until
+    /// as long after.
     Predict(f64),
 }
 
-/// A fixed setting at work.
+/// The state of a worker with a fixed setting.
 #[derive(Clone, Debug)]
 pub struct Fixed {
     setting: Setting,
@@ -29,7 +29,7 @@ pub struct Fixed {
 }
 
 impl Fixed {
-    /// With or without a latency request, held all the time.
+    /// With or without a latency request, which is held all the time.
     #[must_use]
     pub const fn new(setting: Setting, request: bool) -> Self {
         Self { setting, request, last: None, mean_us: 0.0 }
@@ -70,7 +70,7 @@ impl Rule for Fixed {
     }
 }
 
-/// All settings worth trying: every spin time in steps of a fifth.
+/// All settings to try: every spin time in steps of a fifth.
 #[must_use]
 pub fn settings(machine: &Simulated) -> Vec<(Setting, bool)> {
     let spins = (0..76).map(|step| Setting::Spin(1.2f64.powi(step)));
@@ -84,7 +84,7 @@ pub fn settings(machine: &Simulated) -> Vec<(Setting, bool)> {
     requests.iter().flat_map(|request| settings.iter().map(|setting| (*setting, *request))).collect()
 }
 
-/// What every setting came to.
+/// The outcome of every setting.
 #[must_use]
 pub fn outcomes(trace: &Trace, machine: &Simulated) -> Vec<(Setting, bool, Outcome)> {
     let replay = |(setting, request)| {

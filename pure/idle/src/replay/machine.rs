@@ -1,8 +1,8 @@
-//! Simulated machines: how long a wake-up takes there, and how late a timer is.
+//! Simulated machines: the latency of wake-ups and the lateness of timers.
 
 use crate::Machine;
 
-/// A source of chance, the same on every machine (splitmix64).
+/// A random number generator with the same results on every machine (splitmix64).
 #[derive(Clone, Copy, Debug)]
 pub struct Chance(u64);
 
@@ -13,7 +13,7 @@ impl Chance {
         Self(seed)
     }
 
-    /// The chance of one event, whatever was drawn before.
+    /// A generator for one event, independent of earlier draws.
     #[must_use]
     pub fn of(seed: u64, event: u64, kind: u64) -> Self {
         let mut chance = Self(seed ^ event.wrapping_mul(0xd134_2543_de82_ef95) ^ (kind << 60));
@@ -30,12 +30,12 @@ impl Chance {
         bits ^ (bits >> 31)
     }
 
-    /// Evenly within [0, 1).
+    /// Uniform in [0, 1).
     pub fn unit(&mut self) -> f64 {
         (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Evenly within a range.
+    /// Uniform in a range.
     pub fn within(&mut self, lo: f64, hi: f64) -> f64 {
         lo + (hi - lo) * self.unit()
     }
@@ -64,7 +64,7 @@ impl Spread {
         self.floor + self.median * (self.sigma * chance.normal()).exp()
     }
 
-    /// Evenly weighted points that stand for it, ascending.
+    /// Points of equal weight that represent it, ascending.
     fn points(&self) -> Vec<f64> {
         let mut points: Vec<f64> = (0..2000).map(|event| self.draw(Chance::of(1, event, 3))).collect();
         points.sort_by(f64::total_cmp);
@@ -78,32 +78,31 @@ impl Spread {
     }
 }
 
-/// A machine.
+/// A simulated machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Simulated {
-    /// Its name.
     pub name: &'static str,
-    /// Wake-ups soon after the last packet, later, and from when on it is later, us: the kernel's choice of an idle state
-    /// follows the traffic.
+    /// Latencies of wake-ups soon after the last packet and later, and from when on the second applies, us: the
+    /// kernel's choice of an idle state follows the traffic.
     wake: [Spread; 2],
     deep_after_us: f64,
-    /// With a request held.
+    /// The same with a request held.
     wake_held: Option<Spread>,
     overshoot: Spread,
-    /// Others take the CPU about once in so long, and for how long, us; nobody does if infinite.
+    /// Others take the CPU about once in this time, and for how long, us; infinite: never.
     stolen_every_us: f64,
     stolen_us: [f64; 2],
     /// A process always wants the CPU, and the scheduler is fair: see [`Self::beside_fair`].
     pub fair: bool,
-    /// Packets carry a stamp, so that a worker which others kept from its CPU knows when they came.
+    /// Packets carry a time stamp, so that a worker which had lost its CPU knows when they came.
     pub stamps: bool,
     /// CPU of a timer wake-up, us.
     pub timer_cpu_us: f64,
 }
 
 impl Simulated {
-    /// The machines: a virtual one with haltpoll and a request that helps; the same where requests are refused; one where a
-    /// wake-up costs little whatever one asks; bare metal with idle states that deepen.
+    /// The machines: a virtual one with haltpoll and a request that helps; the same where requests are refused; one
+    /// with short wake-ups, with or without a request; bare metal with idle states that deepen.
     #[must_use]
     pub fn all() -> [Self; 4] {
         let deep = Spread { floor: 60.0, median: 20.0, sigma: 0.35 };
@@ -136,32 +135,32 @@ impl Simulated {
         ]
     }
 
-    /// The same where others take the CPU for 100 us to 2 ms about once in so long.
+    /// The same machine, where others take the CPU for 100 us to 2 ms about once in this time.
     #[must_use]
     pub const fn stolen(self, every_us: f64) -> Self {
         Self { stolen_every_us: every_us, ..self }
     }
 
-    /// The same beside a process that always wants the CPU: the scheduler gives each of the two a few ms in turn.
+    /// The same beside a process that always wants the CPU: the scheduler runs each of the two for a few ms in turn.
     #[must_use]
     pub const fn beside_busy(self) -> Self {
         Self { stolen_every_us: 4_000.0, stolen_us: [2_000.0, 6_000.0], ..self }
     }
 
-    /// The same beside a process that always wants the CPU, under a scheduler that lets a thread which is woken go first unless it has
-    /// run for longer than the other since (Linux's EEVDF, 250 Hz): then it waits for a tick.
+    /// The same beside a process that always wants the CPU, under a scheduler that lets a woken thread preempt the
+    /// other one unless it has run for longer since (Linux's EEVDF, 250 Hz): then it waits for a tick.
     #[must_use]
     pub const fn beside_fair(self) -> Self {
         Self { fair: true, ..self }
     }
 
-    /// The same with a port that stamps nothing: when a packet came is known only if it ended a sleep.
+    /// The same with a port that does not stamp packets: the arrival of a packet is known only if it ended a sleep.
     #[must_use]
     pub const fn unstamped(self) -> Self {
         Self { stamps: false, ..self }
     }
 
-    /// When others have the CPU until then, ns: from, to, ascending.
+    /// The times at which others have the CPU, up to the end, ns: from, to, ascending.
     #[must_use]
     pub fn stolen_until(&self, end_ns: u64, seed: u64) -> Vec<(u64, u64)> {
         let mut chance = Chance::of(seed, 0, 4);
@@ -195,19 +194,21 @@ impl Simulated {
         (self.overshoot.draw(chance) * 1e3) as u64
     }
 
-    /// Which of [`Self::wake_points`] a wake-up that ends such a gap is drawn from.
+    /// Which of [`Self::wake_points`] applies to a wake-up that ends such a gap.
     #[must_use]
     pub fn depth(&self, gap_us: f64) -> usize {
         usize::from(gap_us >= self.deep_after_us)
     }
 
-    /// Evenly weighted points of a wake-up's latency, us, by the depth of the sleep: the better of without and with a request.
+    /// Points of equal weight of a wake-up's latency, us, by the depth of the sleep: the better of without and with a
+    /// request.
     #[must_use]
     pub fn wake_points(&self) -> [Vec<f64>; 2] {
         self.wake.map(|wake| self.wake_held.unwrap_or(wake).points())
     }
 
-    /// What a policy is told of it at start: near the truth, not the truth. A ping-pong measures wake-ups from short sleeps.
+    /// The figures given to a policy at start: near the truth, but not exact. A ping-pong measures wake-ups from short
+    /// sleeps.
     #[must_use]
     pub fn told(&self) -> Machine {
         Machine {

@@ -1,4 +1,4 @@
-//! One trace, one rule, one machine: what it cost.
+//! The cost of one rule for one trace on one machine.
 
 use twinpath_time::Instant;
 
@@ -6,7 +6,7 @@ use super::machine::{Chance, Simulated};
 use super::traces::Trace;
 use crate::{Arrival, Decision, Policy, Woken};
 
-/// What decides: the policy, or a fixed setting.
+/// A rule that decides: the policy, or a fixed setting.
 pub trait Rule {
     /// See [`Policy::arrived`].
     fn arrived(&mut self, now: Instant, arrival: Arrival);
@@ -36,7 +36,7 @@ impl Rule for Policy {
     }
 }
 
-/// What a replay cost.
+/// The costs of a replay.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// Sum over packets of the time from arrival to being found, us.
@@ -45,7 +45,6 @@ pub struct Outcome {
     pub spun_us: f64,
     /// CPU spent on wake-ups ahead of predictions, us.
     pub timers_us: f64,
-    /// Wake-ups by a timer.
     pub timers: u64,
     /// Sleeps.
     pub sleeps: u64,
@@ -53,27 +52,28 @@ pub struct Outcome {
     pub held_us: f64,
     /// Length of the trace, us.
     pub length_us: f64,
-    /// Wake-ups that waited for a tick, as the worker was ahead of the competing process.
+    /// Wake-ups that waited for a tick because the worker was ahead of the competing process.
     pub stalls: u64,
-    /// Each packet's latency, us, if asked for.
+    /// Each packet's latency, us, if details are wanted.
     pub latencies: Vec<f32>,
-    /// Each stretch of spinning, ns: from, to; if asked for.
+    /// Each stretch of spinning, ns: from, to; if details are wanted.
     pub stretches: Vec<(u64, u64)>,
 }
 
 impl Outcome {
-    /// Latency beyond that of polling, plus CPU spent waiting, weighted.
+    /// Latency beyond that of polling, plus the weighted CPU time spent waiting.
     #[must_use]
     pub fn cost(&self, weight: f64) -> f64 {
         self.latency_us + weight * (self.spun_us + self.timers_us)
     }
 }
 
-/// Beside a competing process under a fair scheduler: ticks, and what a wake-up and a packet take, ns.
+/// Beside a competing process under a fair scheduler: the length of a tick, and the CPU time of a wake-up and of a
+/// packet, ns.
 const TICK_NS: u64 = 4_000_000;
 const CYCLE_NS: u64 = 8_000;
 
-/// Replays. It begins with the first packet, found at once: nobody can expect it, so all are alike until then.
+/// Replays a trace. It begins with the first packet, found at once: no rule can expect it, so all are equal until then.
 pub fn simulate(trace: &Trace, rule: &mut dyn Rule, machine: &Simulated, details: bool) -> Outcome {
     let stolen = machine.stolen_until(trace.end_ns, trace.seed);
     let outcome = Outcome::default();
@@ -94,10 +94,9 @@ struct Run<'a> {
     trace: &'a Trace,
     machine: &'a Simulated,
     stolen: Vec<(u64, u64)>,
-    /// The next packet.
     at: usize,
     now: u64,
-    /// What the worker has run beyond the competing process.
+    /// How much longer the worker has run than the competing process.
     ahead_ns: u64,
     details: bool,
     outcome: Outcome,
@@ -108,13 +107,13 @@ impl Run<'_> {
         self.trace.arrivals_ns.get(self.at).copied().unwrap_or(u64::MAX)
     }
 
-    /// When it runs that would run at this time.
+    /// When a worker that is ready at this time really runs.
     fn runs(&self, at: u64) -> u64 {
         let next = self.stolen.partition_point(|(_, end)| *end <= at);
         self.stolen.get(next).filter(|(start, _)| *start <= at).map_or(at, |(_, end)| *end)
     }
 
-    /// When it runs that has slept until it is woken at this time.
+    /// When a sleeping worker that is woken at this time really runs.
     fn let_in(&mut self, at: u64) -> u64 {
         let ahead_ns = std::mem::replace(&mut self.ahead_ns, CYCLE_NS).saturating_sub(at - self.now);
         if !self.machine.fair || ahead_ns == 0 {
@@ -137,7 +136,7 @@ impl Run<'_> {
         self.deliver(rule, Some(looked));
     }
 
-    /// What has come is found; `looked` says when an awake worker last found nothing.
+    /// Delivers the packets that have come; `looked` is when an awake worker last found nothing.
     fn deliver(&mut self, rule: &mut dyn Rule, looked: Option<Instant>) {
         let first = self.at;
         while self.next() <= self.now {
@@ -180,7 +179,7 @@ impl Run<'_> {
             let gap = packet - self.at.checked_sub(1).map_or(0, |last| self.trace.arrivals_ns[last]);
             packet + self.machine.wake_ns(held, gap, Chance::of(self.trace.seed, event, 1))
         };
-        // A wake-up that is under way is not hastened by a timer set for later.
+        // A wake-up in progress does not become faster by a timer that is set for later.
         let fires = if packet < until { u64::MAX } else { fires };
         let first = fires.min(woken).min(self.trace.end_ns.max(self.now));
         let end = self.runs(first);

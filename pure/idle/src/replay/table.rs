@@ -1,8 +1,8 @@
-//! The policy against the best fixed setting and the clairvoyants: the table.
+//! Compares the policy with the best fixed setting and the oracle, as a table.
 
-use super::clairvoyant::clairvoyant;
 use super::fixed::{Setting, outcomes};
 use super::machine::Simulated;
+use super::oracle::oracle;
 use super::simulate::simulate;
 use super::traces::Trace;
 use crate::{Config, Expert, Goal, Policy};
@@ -17,42 +17,42 @@ pub struct Row {
     pub machine: &'static str,
     /// The trace's name.
     pub trace: &'static str,
-    /// Whether the clairvoyant counts.
+    /// Whether the oracle is a fair comparison.
     pub regular: bool,
     /// Price of a us of CPU.
     pub weight: f64,
     /// Cost per packet, us.
     pub policy: f64,
-    /// Of the best fixed setting, and which.
+    /// The cost of the best fixed setting.
     pub fixed: f64,
-    /// Which.
+    /// That setting.
     pub setting: (Setting, bool),
-    /// Of one who knows the arrivals and spins or sleeps.
-    pub clairvoyant: f64,
-    /// Who was in charge at the end.
+    /// The cost of an oracle that knows the arrivals and spins or sleeps.
+    pub oracle: f64,
+    /// The leading expert at the end.
     pub leader: Expert,
 }
 
 impl Row {
-    /// Against the best fixed setting.
+    /// The ratio to the best fixed setting.
     #[must_use]
     pub fn vs_fixed(&self) -> f64 {
         ratio(self.policy, self.fixed)
     }
 
-    /// Against the clairvoyant.
+    /// The ratio to the oracle.
     #[must_use]
-    pub fn vs_clairvoyant(&self) -> f64 {
-        ratio(self.policy, self.clairvoyant)
+    pub fn vs_oracle(&self) -> f64 {
+        ratio(self.policy, self.oracle)
     }
 }
 
-/// Nothing against nothing is 1.
+/// Zero against zero is 1.
 fn ratio(cost: f64, least: f64) -> f64 {
     if cost == least { 1.0 } else { cost / least }
 }
 
-/// The policy as the comparison takes it.
+/// The policy as it is configured for the comparison.
 #[must_use]
 pub fn policy(machine: &Simulated, goal: Goal) -> Policy {
     Policy::new(Config { goal, machine: machine.told(), ..Config::default() })
@@ -76,7 +76,7 @@ pub fn rows(trace: &Trace, machine: &Simulated) -> Vec<Row> {
             policy: outcome.cost(weight) / packets,
             fixed: best.cost(weight) / packets,
             setting: (*setting, *request),
-            clairvoyant: clairvoyant(trace, machine, weight) / packets,
+            oracle: oracle(trace, machine, weight) / packets,
             leader: policy.explain().leader,
         }
     };

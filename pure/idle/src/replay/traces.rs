@@ -5,24 +5,24 @@ use super::machine::Chance;
 /// When packets arrive.
 #[derive(Clone, Debug)]
 pub struct Trace {
-    /// What it is.
+    /// The name of its kind.
     pub name: &'static str,
-    /// The clairvoyant is a fair judge: what comes next can be told from what came.
+    /// Whether the oracle is a fair comparison, because the next arrival can be told from earlier ones.
     pub regular: bool,
-    /// What it was made from.
+    /// The seed it was generated from.
     pub seed: u64,
     /// Ascending, ns.
     pub arrivals_ns: Vec<u64>,
-    /// When it ends, ns: silence may follow the last packet.
+    /// Its end, ns: silence may follow the last packet.
     pub end_ns: u64,
 }
 
-/// Packets per trace, at least, and how long it lasts about, at least, us: in a shorter one the wake-up for the first packet, which
-/// nobody can expect, would weigh more than all that is learnt.
+/// Least number of packets per trace, and its approximate least length, us. In a shorter one the wake-up for the first
+/// packet, which no rule can expect, would outweigh everything that is learnt.
 const PACKETS: usize = 12_000;
 const LENGTH_US: f64 = 500_000.0;
 
-/// Makes the gaps of a trace, us.
+/// Generates the gaps of a trace, us.
 type Gaps = fn(&mut Chance, &mut Vec<f64>);
 
 /// One kind of trace.
@@ -114,12 +114,12 @@ fn fill_with(gaps: &mut Vec<f64>, packets: usize, mut gap: impl FnMut() -> f64) 
     gaps.extend((0..packets).map(|_| gap()));
 }
 
-/// How many packets a trace has with about such gaps.
+/// The number of packets of a trace with gaps of about this length.
 fn packets(about_us: f64) -> usize {
     PACKETS.max((LENGTH_US / about_us) as usize)
 }
 
-/// A period drawn about `about_us`; every gap jittered by this share of it.
+/// A period drawn from around `about_us`; every gap is jittered by this share of it.
 fn steady(chance: &mut Chance, gaps: &mut Vec<f64>, about_us: f64, jitter: f64) {
     let period = about_us * chance.within(0.71, 1.43);
     fill_with(gaps, packets(about_us), || period * (1.0 + chance.within(-jitter, jitter)));
@@ -149,7 +149,7 @@ fn irregular_bursts(chance: &mut Chance, gaps: &mut Vec<f64>) {
     });
 }
 
-/// Another kind of traffic every couple of thousand packets.
+/// Changes the kind of traffic every couple of thousand packets.
 fn changing(chance: &mut Chance, gaps: &mut Vec<f64>) {
     while gaps.len() < PACKETS {
         let until = gaps.len() + 1_000 + (chance.unit() * 2_000.0) as usize;
@@ -165,7 +165,8 @@ fn changing(chance: &mut Chance, gaps: &mut Vec<f64>) {
     }
 }
 
-/// As recorded from a client that asks, waits for the answer, asks again some times, and thinks: log-normal all of it.
+/// As recorded from a client that sends a request, waits for the answer, repeats that some times, and pauses; all times
+/// are log-normal.
 fn requests(chance: &mut Chance, gaps: &mut Vec<f64>) {
     let (round, think) = (chance.within(8.0, 40.0), chance.within(2e3, 2e4));
     let mut left = 0;
@@ -196,7 +197,7 @@ impl Trace {
         Self::of_gaps(kind.name, kind.regular, seed, &gaps, silence.unwrap_or(1e3))
     }
 
-    /// A trace of one's own: gaps in us, and the silence after the last packet.
+    /// A trace from given gaps in us, and the silence after the last packet.
     #[must_use]
     pub fn of_gaps(name: &'static str, regular: bool, seed: u64, gaps_us: &[f64], silence_us: f64) -> Self {
         let mut now = 1_000_000u64;

@@ -21,7 +21,7 @@ pub(super) async fn replay(seed: u64) -> anyhow::Result<[Sample; 2]> {
     let all = tokio::task::spawn_blocking(move || everything(seed)).await.context("the replay")??;
     let against = |row: fn(&Row) -> f64, of: &[&Row]| judge(seed, row, of);
     let regular: Vec<&Row> = all.iter().filter(|row| row.regular).collect();
-    Ok([against(Row::vs_fixed, &all.iter().collect::<Vec<_>>())?, against(Row::vs_clairvoyant, &regular)?])
+    Ok([against(Row::vs_fixed, &all.iter().collect::<Vec<_>>())?, against(Row::vs_oracle, &regular)?])
 }
 
 /// Every trace on every machine, a thread per machine.

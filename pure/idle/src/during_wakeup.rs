@@ -1,23 +1,23 @@
-//! Who comes while a worker is being woken for another: what a wake-up costs beyond the packet it is for.
+//! The additional cost of a wake-up: further packets that arrive while a worker is being woken for an earlier one.
 
 use crate::gaps::{CLASSES, class_of};
 
-/// Per class of the gap that a wake-up ends.
+/// Measured per class of the gap that a wake-up ends.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
-    /// Mean of what it costs more that others are found late too, less what those would cost one by one, us of latency.
+    /// Mean cost of finding the further packets late, less what they would cost one by one, us of latency.
     more: f32,
-    /// Mean cost of a packet if one always sleeps, us.
+    /// Mean cost per packet of always sleeping, us.
     share: f32,
     count: u8,
 }
 
-/// An imaginary worker that always sleeps at once, and what it learns.
+/// A simulated worker that always sleeps at once, and what was measured on it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Crowd {
+pub(crate) struct DuringWakeup {
     seen: [Seen; CLASSES],
-    /// The wake-up under way: for a gap of this class; it takes so long; so far it made others this late, which would have cost
-    /// so much one by one.
+    /// The current wake-up: the class of its gap, its duration, the lateness it has caused to further packets so far,
+    /// and what those would have cost one by one.
     class: usize,
     wake_us: f32,
     ahead_us: f32,
@@ -26,7 +26,7 @@ pub(crate) struct Crowd {
     packets: f32,
 }
 
-impl Crowd {
+impl DuringWakeup {
     /// `count` packets came, each `gap_us` after the one before.
     pub(crate) fn learn(&mut self, gap_us: f32, count: f32, wake_us: &[f32; CLASSES], weight: f32) {
         let class = class_of(gap_us);

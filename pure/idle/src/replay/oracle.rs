@@ -1,17 +1,19 @@
-//! What one who knows every arrival would pay, on average over the machine's wake-ups.
+//! The cost of an oracle that knows every arrival, on average over the machine's wake-ups.
 
 use super::machine::Simulated;
 use super::traces::Trace;
 
-/// The least cost, choosing for each gap to spin or to sleep, with full knowledge of the arrivals, but not of how long a wake-up
-/// will take: that is known once it is over.
+/// The least cost of choosing for each gap to spin or to sleep, with full knowledge of the arrivals, but not of how
+/// long a wake-up will take: that is known once it is over.
 ///
-/// Exact, backwards: who has found all packets before one is asleep when it comes, or spins until then.
+/// Exact, computed backwards: a worker that has found all packets before one is either asleep when it comes, or spins
+/// until then.
 #[must_use]
-pub fn clairvoyant(trace: &Trace, machine: &Simulated, weight: f64) -> f64 {
+pub fn oracle(trace: &Trace, machine: &Simulated, weight: f64) -> f64 {
     let times: Vec<f64> = trace.arrivals_ns.iter().map(|time| *time as f64 / 1e3).collect();
     let wakes = machine.wake_points();
-    // Per packet: what is to come for one who sleeps when it comes, and for one who spins, from the origin of the time on.
+    // Per packet, the cost of all later ones: for a worker that sleeps when it comes, and for one that spins from time
+    // zero on.
     let mut asleep = vec![0.0f64; times.len()];
     let mut spinning = vec![0.0f64; times.len()];
     for at in (1..times.len()).rev() {
