@@ -21,6 +21,7 @@ pub struct Job {
     pub order: Order,
     /// The service's number for a datagram, for [`Service::late_reply`](crate::Service::late_reply).
     pub number: u64,
+    /// The work itself.
     pub work: Work,
 }
 

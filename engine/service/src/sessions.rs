@@ -27,6 +27,7 @@ pub struct SessionLimits {
     pub sessions: u32,
     /// How long a session is kept without a datagram.
     pub idle: Duration,
+    /// What happens at the limit.
     pub when_full: WhenFull,
 }
 

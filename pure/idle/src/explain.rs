@@ -52,6 +52,7 @@ pub struct Explanation {
     pub wake_us: [[f32; 2]; 2],
     /// Lateness of timers, without and with a request: median and p99, us.
     pub overshoot_us: [[f32; 2]; 2],
+    /// Counted since the start.
     pub counts: Counts,
 }
 

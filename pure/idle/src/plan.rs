@@ -64,6 +64,7 @@ impl Plan {
         free.map(|free| *free = Some(window)).is_some()
     }
 
+    /// The windows, ascending.
     pub fn windows(&self) -> impl Iterator<Item = Window> + '_ {
         self.windows.iter().map_while(|window| *window)
     }

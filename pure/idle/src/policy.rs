@@ -470,6 +470,7 @@ impl Policy {
         self.idling.is_some_and(|idling| idling.predicted && now >= idling.alarm)
     }
 
+    /// Counts since the start.
     #[must_use]
     pub const fn counts(&self) -> &Counts {
         &self.counts

@@ -81,6 +81,7 @@ impl Spread {
 /// A simulated machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Simulated {
+    /// Its name.
     pub name: &'static str,
     /// Latencies of wake-ups soon after the last packet and later, and from when on the second applies, us: the
     /// kernel's choice of an idle state follows the traffic.

@@ -45,6 +45,7 @@ pub struct Outcome {
     pub spun_us: f64,
     /// CPU spent on wake-ups ahead of predictions, us.
     pub timers_us: f64,
+    /// Wake-ups by a timer.
     pub timers: u64,
     /// Sleeps.
     pub sleeps: u64,
