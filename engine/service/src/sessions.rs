@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn at_the_limit_the_newcomer_is_refused_or_the_oldest_goes() {
+    fn at_the_limit_the_new_peer_is_refused_or_the_oldest_goes() {
         for when_full in [WhenFull::Refuse, WhenFull::DropOldest] {
             let mut sessions = Sessions::new(limits(when_full));
             for number in 0..5 {

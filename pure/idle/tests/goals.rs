@@ -107,7 +107,7 @@ fn a_policy_is_small() {
 }
 
 #[test]
-fn nobody_without_timers_beats_the_clairvoyant() {
+fn no_setting_without_timers_beats_the_oracle() {
     for name in ["bursts of 16, 5 us", "bursts of 4, 2 us", "Poisson 20 us", "two flows"] {
         for machine in Simulated::all() {
             let trace = trace(name);
