@@ -193,7 +193,7 @@ pub async fn gather(link: &Link, tables: &Tables, kernel: KernelSupport) -> Inte
         port_of,
         rx_queues,
         tx_queues,
-        xdp_features: xdp_features::query(link.ifindex).await,
+        xdp_features: xdp_features::query(link.ifindex),
         vlan_rx_offload: vlan_rx_offload(&link.name).await,
         foreign_xdp: link.xdp_program.map(|id| ForeignXdp { id, ..ForeignXdp::default() }),
         crossed: false,

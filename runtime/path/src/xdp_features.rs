@@ -1,12 +1,7 @@
-//! What a driver says of its XDP abilities: the `netdev` generic netlink family (Linux 6.3,
-//! Documentation/netlink/specs/netdev.yaml). Nothing is attached to find out.
+//! Reads a driver's XDP features from the `netdev` generic netlink family (Linux 6.3,
+//! Documentation/netlink/specs/netdev.yaml), without attaching anything.
 
-use futures_util::stream::StreamExt as _;
-use netlink_packet_core::{
-    DecodeError, DefaultNla, Emitable, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload, Nla as _, NlasIterator,
-    ParseableParametrized, parse_u32, parse_u64,
-};
-use netlink_packet_generic::{GenlFamily, GenlHeader, GenlMessage};
+use twinpath_netlink::generic::{Family, number, unsigned};
 
 // linux/netdev.h
 const NETDEV_CMD_DEV_GET: u8 = 1;
@@ -36,80 +31,20 @@ pub struct XdpFeatures {
     pub zero_copy_segments: u32,
 }
 
-/// One NETDEV_CMD_DEV_GET, question or answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Device {
-    attributes: Vec<DefaultNla>,
-}
-
-impl GenlFamily for Device {
-    fn family_name() -> &'static str {
-        "netdev"
-    }
-
-    fn command(&self) -> u8 {
-        NETDEV_CMD_DEV_GET
-    }
-
-    fn version(&self) -> u8 {
-        1
-    }
-}
-
-impl Emitable for Device {
-    fn buffer_len(&self) -> usize {
-        self.attributes.as_slice().buffer_len()
-    }
-
-    fn emit(&self, buffer: &mut [u8]) {
-        self.attributes.as_slice().emit(buffer);
-    }
-}
-
-impl ParseableParametrized<[u8], GenlHeader> for Device {
-    fn parse_with_param(buffer: &[u8], _header: GenlHeader) -> Result<Self, DecodeError> {
-        use netlink_packet_core::Parseable as _;
-        let attributes = NlasIterator::new(buffer)
-            .map(|attribute| DefaultNla::parse(&attribute?))
-            .collect::<Result<_, DecodeError>>()?;
-        Ok(Self { attributes })
-    }
-}
-
-/// What the driver of that interface reports; `None` if the kernel has no such family or interface.
-pub(crate) async fn query(ifindex: u32) -> Option<XdpFeatures> {
-    let (connection, mut handle, _) = genetlink::new_connection().ok()?;
-    let connection = tokio::spawn(connection);
-    let attribute = DefaultNla::new(NETDEV_A_DEV_IFINDEX, ifindex.to_ne_bytes().to_vec());
-    let mut request = NetlinkMessage::from(GenlMessage::from_payload(Device { attributes: vec![attribute] }));
-    request.header.flags = NLM_F_REQUEST;
-    let answer = async {
-        let mut answers = Box::pin(handle.request(request).await.ok()?);
-        match answers.next().await?.ok()?.payload {
-            NetlinkPayload::InnerMessage(message) => Some(features(&message.payload)),
-            _ => None,
-        }
-    }
-    .await;
-    connection.abort();
-    answer
-}
-
-fn features(device: &Device) -> XdpFeatures {
-    let value = |kind: u16| {
-        let attribute = device.attributes.iter().find(|attribute| attribute.kind() == kind)?;
-        let mut bytes = vec![0; attribute.value_len()];
-        attribute.emit_value(&mut bytes);
-        Some(bytes)
-    };
-    let bits = value(NETDEV_A_DEV_XDP_FEATURES).and_then(|bytes| parse_u64(&bytes).ok()).unwrap_or(0);
-    let segments = value(NETDEV_A_DEV_XDP_ZC_MAX_SEGS).and_then(|bytes| parse_u32(&bytes).ok()).unwrap_or(0);
-    XdpFeatures {
+/// The features that the driver of an interface reports; `None` if the kernel has no such family or interface.
+pub(crate) fn query(ifindex: u32) -> Option<XdpFeatures> {
+    let netdev = Family::find("netdev").ok()?;
+    let answers = netdev.request(NETDEV_CMD_DEV_GET, 0, &[number(NETDEV_A_DEV_IFINDEX, ifindex)]).ok()?;
+    let device = answers.first()?;
+    let bits = unsigned(device, NETDEV_A_DEV_XDP_FEATURES).unwrap_or(0);
+    let segments =
+        unsigned(device, NETDEV_A_DEV_XDP_ZC_MAX_SEGS).and_then(|segments| segments.try_into().ok());
+    Some(XdpFeatures {
         basic: bits & NETDEV_XDP_ACT_BASIC != 0,
         redirect: bits & NETDEV_XDP_ACT_REDIRECT != 0,
         transmit: bits & NETDEV_XDP_ACT_NDO_XMIT != 0,
         zero_copy: bits & NETDEV_XDP_ACT_XSK_ZEROCOPY != 0,
         multi_buffer: bits & NETDEV_XDP_ACT_RX_SG != 0,
-        zero_copy_segments: segments,
-    }
+        zero_copy_segments: segments.unwrap_or(0),
+    })
 }

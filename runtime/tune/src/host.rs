@@ -9,7 +9,7 @@ use rustix::fs::{Dir, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 use twinpath_sys::mounts;
 
-use super::genl::Genl;
+use super::device_netlink;
 use super::napi;
 use super::parameter::Parameter;
 use super::system::{At, System, Trouble};
@@ -92,12 +92,9 @@ impl Host {
         File::from(file).write_all(value.as_bytes())
     }
 
-    fn netlink(&self) -> Result<Genl, Trouble> {
-        if self.netlink {
-            Genl::new().map_err(|error| Trouble::of_read(&error))
-        } else {
-            Err(Trouble::Absent)
-        }
+    /// Refuses if this is a copy of files.
+    fn needs_netlink(&self) -> Result<(), Trouble> {
+        if self.netlink { Ok(()) } else { Err(Trouble::Absent) }
     }
 
     /// Of the device and its instances; an older kernel tells of no instances, a device that is down has none.
@@ -129,11 +126,15 @@ impl Host {
         let instances = self.instances(ifindex, parameter)?;
         let differ = instances.into_iter().zip(each).filter(|((_, is), wanted)| is != wanted);
         let differ: Vec<(u32, u64)> = differ.map(|((id, _), wanted)| (id, wanted)).collect();
-        if differ.is_empty() { Ok(()) } else { self.netlink()?.set_napis(&differ, parameter) }
+        if differ.is_empty() {
+            return Ok(());
+        }
+        self.needs_netlink()?;
+        device_netlink::set_napis(&differ, parameter)
     }
 
     fn instances(&self, ifindex: u32, parameter: Parameter) -> Result<Vec<(u32, u64)>, Trouble> {
-        match self.netlink().and_then(|netlink| netlink.napis(ifindex, parameter)) {
+        match self.needs_netlink().and_then(|()| device_netlink::napis(ifindex, parameter)) {
             Err(Trouble::Absent) => Ok(Vec::new()),
             instances => instances,
         }
@@ -158,7 +159,9 @@ impl System for Host {
                 .and_then(|file| io::read_to_string(File::from(file)))
                 .map(|text| text.trim().to_owned())
                 .map_err(|error| Trouble::of_read(&error)),
-            At::Coalescing { interface } => self.netlink()?.coalescing(interface),
+            At::Coalescing { interface } => {
+                self.needs_netlink().and_then(|()| device_netlink::coalescing(interface))
+            }
             At::Napi { interface, ifindex, parameter } => self.napi(interface, *ifindex, *parameter),
         }
     }
@@ -176,7 +179,9 @@ impl System for Host {
                     _ => Trouble::of_write(&error),
                 }
             }),
-            At::Coalescing { interface } => self.netlink()?.set_coalescing(interface, value),
+            At::Coalescing { interface } => {
+                self.needs_netlink().and_then(|()| device_netlink::set_coalescing(interface, value))
+            }
             At::Napi { interface, ifindex, parameter } => {
                 self.set_napi(interface, *ifindex, *parameter, value)
             }

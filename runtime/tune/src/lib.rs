@@ -7,8 +7,8 @@
 
 pub mod advise;
 pub mod apply;
+mod device_netlink;
 mod form;
-mod genl;
 mod host;
 pub mod journal;
 mod knowledge;

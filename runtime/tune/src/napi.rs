@@ -3,7 +3,7 @@
 //! As text: the one value that all have, or `2, by instance 0,2` (the device's, then each instance's in the order of their
 //! ids). Writing the device's first sets all instances.
 
-use super::genl::Genl;
+use super::device_netlink::{napis, set_napis};
 use super::parameter::Parameter;
 use super::system::Trouble;
 
@@ -13,9 +13,8 @@ use super::system::Trouble;
 /// # Errors
 /// The kernel keeps no such parameter per instance, or refuses the value.
 pub fn set_all(ifindex: u32, parameter: Parameter, value: u64) -> Result<usize, Trouble> {
-    let genl = Genl::new().map_err(|error| Trouble::of_read(&error))?;
-    let napis: Vec<_> = genl.napis(ifindex, parameter)?.into_iter().map(|(id, _)| (id, value)).collect();
-    genl.set_napis(&napis, parameter)?;
+    let napis: Vec<_> = napis(ifindex, parameter)?.into_iter().map(|(id, _)| (id, value)).collect();
+    set_napis(&napis, parameter)?;
     Ok(napis.len())
 }
 

@@ -46,6 +46,7 @@ const TIERS: &[Tier] = &[
             "measure",
             "costs",
             "holders",
+            "netlink",
             "tune",
             "capture",
             "rpcbind",

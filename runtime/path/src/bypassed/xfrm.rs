@@ -1,30 +1,25 @@
-//! IPsec policies, as the kernel lists them (NETLINK_XFRM, linux/xfrm.h). What a policy demands is of no interest: one that selects
-//! what is claimed is enough.
+//! Finds IPsec policies that apply to claimed packets (NETLINK_XFRM, linux/xfrm.h). The contents of a policy do not matter: the fast
+//! path would bypass it in any case.
 
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST};
+use netlink_packet_core::NLM_F_DUMP;
 use netlink_sys::protocols::NETLINK_XFRM;
-use netlink_sys::{Socket, SocketAddr};
+use twinpath_netlink::Netlink;
 
 use super::{Bypassed, Claimed};
 
-// linux/xfrm.h, linux/netlink.h
+// linux/xfrm.h
 const XFRM_MSG_NEWPOLICY: u16 = 0x13;
 const XFRM_MSG_GETPOLICY: u16 = 0x15;
 const XFRM_MSG_GETDEFAULT: u16 = 0x28;
 const XFRM_USERPOLICY_BLOCK: u8 = 1;
-const NLMSG_ERROR: u16 = 2;
-const NLMSG_DONE: u16 = 3;
-const HEADER_LEN: usize = 16;
 /// Bytes of `struct xfrm_userpolicy_info`.
 const POLICY_LEN: usize = 168;
 const UDP: u8 = 17;
 const AF_INET: u16 = 2;
-/// Datagrams of answers that are read, each with several policies.
-const MESSAGES_MAX: usize = 4096;
 
 /// Which way a policy looks at packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,69 +37,31 @@ impl fmt::Display for Direction {
     }
 }
 
-/// Asks in the calling thread's network namespace.
+/// Looks for a policy that applies to what is claimed, in the calling thread's network namespace.
 pub(super) fn look(claimed: &Claimed) -> io::Result<Option<Bypassed>> {
-    let mut socket = match Socket::new(NETLINK_XFRM) {
-        Ok(socket) => socket,
+    let netlink = match Netlink::connect(NETLINK_XFRM) {
+        Ok(netlink) => netlink,
         // A kernel without IPsec.
         Err(error) if error.raw_os_error() == Some(rustix::io::Errno::PROTONOSUPPORT.raw_os_error()) => {
             return Ok(None);
         }
         Err(error) => return Err(error),
     };
-    socket.bind_auto()?;
-    socket.connect(&SocketAddr::new(0, 0))?;
-    // Before Linux 5.16 there is no default to ask for: an error then.
-    let default = ask(&socket, XFRM_MSG_GETDEFAULT, NLM_F_REQUEST, &[0; 4], default_of).ok().flatten();
-    if let Some(direction) = default {
+    // Linux before 5.16 has no default, and refuses the request.
+    let mut default = None;
+    let asked = netlink.request(XFRM_MSG_GETDEFAULT, 0, &[0; 4], |kind, body| {
+        default = default.or_else(|| default_of(kind, body));
+    });
+    if let (Ok(()), Some(direction)) = (asked, default) {
         return Ok(Some(Bypassed::DefaultBlocks(direction)));
     }
-    let found = |kind, body: &[u8]| (kind == XFRM_MSG_NEWPOLICY).then(|| policy_on(body, claimed)).flatten();
-    let policy = ask(&socket, XFRM_MSG_GETPOLICY, NLM_F_REQUEST | NLM_F_DUMP, &[0; 64], found)?;
+    let mut policy = None;
+    netlink.request(XFRM_MSG_GETPOLICY, NLM_F_DUMP, &[0; 64], |kind, body| {
+        if policy.is_none() && kind == XFRM_MSG_NEWPOLICY {
+            policy = policy_on(body, claimed);
+        }
+    })?;
     Ok(policy.map(Bypassed::Policy))
-}
-
-/// One question; the first thing found in the answers, all of which are read.
-fn ask<T>(
-    socket: &Socket,
-    kind: u16,
-    flags: u16,
-    body: &[u8],
-    mut find: impl FnMut(u16, &[u8]) -> Option<T>,
-) -> io::Result<Option<T>> {
-    let len = (HEADER_LEN + body.len()) as u32;
-    let header = [&len.to_ne_bytes()[..], &kind.to_ne_bytes(), &flags.to_ne_bytes(), &[0; 8]].concat();
-    socket.send(&[&header[..], body].concat(), 0)?;
-    let dumps = flags & NLM_F_DUMP == NLM_F_DUMP;
-    let mut found = None;
-    for _ in 0..MESSAGES_MAX {
-        let (datagram, _) = socket.recv_from_full()?;
-        let mut rest = &datagram[..];
-        while let Some((kind, body, next)) = message(rest) {
-            match kind {
-                NLMSG_DONE => return Ok(found),
-                NLMSG_ERROR => {
-                    let errno = body.first_chunk().map_or(0, |errno| i32::from_ne_bytes(*errno));
-                    return Err(io::Error::from_raw_os_error(-errno));
-                }
-                _ if found.is_none() => found = find(kind, body),
-                _ => {}
-            }
-            rest = next;
-        }
-        if !dumps {
-            return Ok(found);
-        }
-    }
-    Err(io::Error::other("the kernel's list does not end"))
-}
-
-/// The first message of a datagram: kind, body, and what follows it.
-fn message(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
-    let len = u32::from_ne_bytes(*bytes.first_chunk()?) as usize;
-    let kind = u16::from_ne_bytes(*bytes.get(4..)?.first_chunk()?);
-    let body = bytes.get(HEADER_LEN..len)?;
-    Some((kind, body, bytes.get(len.next_multiple_of(4)..).unwrap_or_default()))
 }
 
 /// The direction in which what no policy selects is blocked (`struct xfrm_userpolicy_default`: in, forward, out).
@@ -201,15 +158,10 @@ mod tests {
     }
 
     #[test]
-    fn a_default_that_blocks_is_seen_and_messages_that_lie_about_their_length_are_not_read() {
+    fn a_default_that_blocks_is_seen() {
         assert_eq!(default_of(XFRM_MSG_GETDEFAULT, &[1, 2, 2, 0]), Some(Direction::In));
         assert_eq!(default_of(XFRM_MSG_GETDEFAULT, &[2, 1, 1, 0]), Some(Direction::Out));
         assert_eq!(default_of(XFRM_MSG_GETDEFAULT, &[2, 1, 2, 0]), None);
         assert_eq!(default_of(XFRM_MSG_GETDEFAULT, &[1]), None);
-        let mut bytes = vec![0; 20];
-        for len in [0u32, 15, 21, u32::MAX] {
-            bytes[..4].copy_from_slice(&len.to_ne_bytes());
-            assert_eq!(message(&bytes), None);
-        }
     }
 }
