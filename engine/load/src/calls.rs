@@ -3,6 +3,7 @@
 
 use twinpath_rpc::client::{Auth, Call, Reply, ReplyError, handle_arguments};
 use twinpath_rpc::nfs3_types::nfs3;
+use twinpath_rpc::nfs3_types::rpc::fragment_header;
 use twinpath_rpc::record::{MARK_LEN, mark};
 
 use crate::codec::{Answer, Codec, Cut, RequestId};
@@ -16,8 +17,6 @@ const GETATTR_RESULTS: usize = 4 + 84;
 /// The shortest reply: accepted, without a verifier and without results.
 const REPLY_MIN: usize = 24;
 const RECORD_MAX: usize = REPLY_MAX + FRAGMENTS_MAX * MARK_LEN;
-/// The bit of a record mark that marks the record's last fragment (RFC 5531, section 11).
-const LAST_FRAGMENT: u32 = 1 << 31;
 
 /// The procedure of NFS version 3 that is called.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -235,12 +234,12 @@ impl Codec for Calls {
                 let missing = if stream.is_empty() { self.reply_len } else { end + MARK_LEN - stream.len() };
                 return Cut::Partial { missing };
             };
-            let mark = u32::from_be_bytes(*first);
-            end += MARK_LEN + (mark & !LAST_FRAGMENT) as usize;
+            let mark = fragment_header::from(*first);
+            end += MARK_LEN + mark.fragment_length() as usize;
             if end > RECORD_MAX {
                 return Cut::Broken;
             }
-            if mark & LAST_FRAGMENT != 0 {
+            if mark.eof() {
                 let missing = end.saturating_sub(stream.len());
                 return if missing == 0 { Cut::Whole(end) } else { Cut::Partial { missing } };
             }
@@ -282,15 +281,15 @@ fn split(pieces: &[usize], request: &mut [u8]) {
 fn join(mut record: &[u8], message: &mut Vec<u8>) -> Option<()> {
     loop {
         let (first, rest) = record.split_first_chunk()?;
-        let mark = u32::from_be_bytes(*first);
-        let (piece, rest) = rest.split_at_checked((mark & !LAST_FRAGMENT) as usize)?;
+        let mark = fragment_header::from(*first);
+        let (piece, rest) = rest.split_at_checked(mark.fragment_length() as usize)?;
         // Within the capacity, so nothing is allocated: `cut` accepts nothing longer.
         if message.len() + piece.len() > message.capacity() {
             return None;
         }
         message.extend_from_slice(piece);
         record = rest;
-        if mark & LAST_FRAGMENT != 0 {
+        if mark.eof() {
             return record.is_empty().then_some(());
         }
     }

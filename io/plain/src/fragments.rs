@@ -7,6 +7,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use twinpath_load::PAYLOAD_MAX;
 use twinpath_socket_load::SocketError;
 use twinpath_sys::packet_socket::interface_index;
 use twinpath_sys::udp_socket::enlarge_buffers;
@@ -25,9 +26,6 @@ const UNITS_MAX_V6: usize = (1500 - ipv6::HEADER_LEN - FRAGMENT_HEADER_LEN) / 8;
 
 /// Length of the fragment header (RFC 8200, 4.5).
 const FRAGMENT_HEADER_LEN: usize = 8;
-
-/// The longest payload of UDP over IPv4; used over IPv6 as well.
-const PAYLOAD_MAX: usize = 65_507;
 
 /// Two fragmented datagrams, then a whole one. Interleaving only two keeps the fragments of one datagram within the
 /// distance that the kernel accepts (`net.ipv4.ipfrag_max_dist`, 64).
@@ -129,6 +127,7 @@ fn cut(choices: &mut Choices, units_max: usize) -> Vec<(usize, usize)> {
     let count = choices.within(2, FRAGMENTS_MAX);
     // One in four has the maximum length.
     let full = choices.within(0, 3) == 0;
+    // The limit of IPv4, over IPv6 as well.
     let limit = PAYLOAD_MAX + udp::HEADER_LEN;
     let (mut pieces, mut at) = (Vec::with_capacity(count), 0);
     for number in 0..count {

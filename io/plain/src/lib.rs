@@ -25,6 +25,7 @@ pub use error::PlainError;
 pub use paced_wake::{Pace, paced_wake};
 pub use packet_reflect::PacketReflect;
 pub use pingpong::eventfd_pingpong;
+pub use rpc_null::LAST_FRAGMENT;
 pub use tcp_echo::TcpEcho;
 pub use tcp_holder::{Held, Holding, tcp_hold};
 pub use tcp_null::TcpNull;

@@ -6,7 +6,7 @@
 pub(crate) const REPLY: [u8; 24] = [0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
 /// The bit of a record mark that marks the last fragment (RFC 5531, section 11).
-const LAST_FRAGMENT: u32 = 1 << 31;
+pub const LAST_FRAGMENT: u32 = 1 << 31;
 /// Length of a record mark, and of the xid.
 const WORD: usize = 4;
 /// A reply over TCP: the mark of its one fragment, then [`REPLY`].

@@ -21,9 +21,9 @@ pub(crate) const SCALE_PORT: u16 = 7004;
 /// Enough to learn neighbours, fill caches and, for the adaptive mode, the gaps between arrivals.
 const WARMUP_S: f64 = 0.05;
 
-/// Shorter than the default of a second: rows that want it idle need not wait so long. Back to back there is no gap
-/// that would end it.
-const LINGER_MS: u64 = 100;
+/// How long instances hold a latency request after the last packet. This is shorter than the default of a second, so that
+/// a row that needs an idle instance need not wait as long; traffic back to back has no gap that would end it.
+pub(crate) const LINGER_MS: u64 = 100;
 
 /// An address on the server's side.
 pub(crate) fn server(port: u16) -> SocketAddr {

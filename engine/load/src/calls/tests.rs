@@ -108,10 +108,10 @@ fn a_reply_of_any_shape_is_cut_and_read() {
 fn bytes_that_are_no_record_break_the_stream() {
     let calls = null(Framing::Record { fragments: 1 });
     assert_eq!(calls.cut(b"HTTP/1.1 400 Bad Request"), Cut::Broken);
-    assert_eq!(calls.cut(&words(&[LAST_FRAGMENT | 4000])), Cut::Broken);
+    assert_eq!(calls.cut(&words(&[fragment_header::EOF_FLAG | 4000])), Cut::Broken);
     assert_eq!(calls.cut(&[0; 4 * FRAGMENTS_MAX]), Cut::Broken, "empty fragments without end");
     let mut calls = null(Framing::Record { fragments: 1 });
-    assert_eq!(calls.check(&words(&[LAST_FRAGMENT | 8, 0])), Answer::Wrong);
+    assert_eq!(calls.check(&words(&[fragment_header::EOF_FLAG | 8, 0])), Answer::Wrong);
     assert_eq!(calls.complaint(), Some(CallError::Fragments.to_string()));
 }
 

@@ -9,7 +9,7 @@ use twinpath_sys::Namespace;
 
 use super::tables;
 use crate::lab::instance::{Facts, Instance};
-use crate::lab::peers::{FAST_PORT, PLAIN_PORT};
+use crate::lab::peers::{FAST_PORT, LINGER_MS, PLAIN_PORT};
 use crate::lab::process::{Background, Server, Side};
 use crate::lab::session::Session;
 use crate::lab::topology::{self, CLIENT, End, OWNED, OWNED_PEER, SERVER};
@@ -28,8 +28,6 @@ const LOAD_LOOK: Duration = Duration::from_millis(10);
 /// Requests that prove an attachment.
 const PROBES: u64 = 16;
 const PROBE_DEADLINE: Duration = Duration::from_secs(5);
-/// Shorter than the default of a second: what is to be idle need not be waited for as long.
-const LINGER_MS: u64 = 100;
 /// How long twinpath may take to become idle after its last packet.
 const IDLE_DEADLINE: Duration = Duration::from_secs(3);
 /// Between two looks whether it is idle.

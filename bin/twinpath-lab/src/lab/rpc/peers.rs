@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::cases::{Client, ClientSpec};
-use crate::lab::peers::server;
+use crate::lab::peers::{LINGER_MS, server};
 use crate::lab::topology::{CLIENT, SERVER};
 use crate::plain::nfs::NFS_PORT;
 
@@ -16,8 +16,6 @@ pub(super) const PLAIN_PORT: u16 = 7005;
 
 /// Enough to learn neighbours and fill caches.
 const WARMUP_S: f64 = 0.05;
-/// As in `quick`: rows that want a server idle need not wait a second.
-const LINGER_MS: u64 = 100;
 
 pub(super) fn twinpath() -> SocketAddr {
     server(TWINPATH_PORT)

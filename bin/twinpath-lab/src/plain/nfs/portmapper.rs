@@ -8,13 +8,12 @@ use std::path::Path;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
+use twinpath_plain::LAST_FRAGMENT;
 
 /// Where libtirpc and libntirpc look for rpcbind; `/var/run` is a link to `/run`.
 const SOCKET: &str = "/run/rpcbind.sock";
 /// A registration takes some 150 bytes.
 const CALL_MAX: usize = 8192;
-/// Marks the last fragment of a record (RFC 5531, section 11).
-const LAST_FRAGMENT: u32 = 1 << 31;
 
 /// Answers for as long as it is polled.
 pub(super) async fn answer() -> Result<std::convert::Infallible> {
