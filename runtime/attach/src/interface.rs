@@ -74,7 +74,7 @@ pub async fn learn_facts(mirror: &Mirror, link: &Link, sockets: bool, asked: Att
     let probe = twinpath_steer_bpf::probe();
     let kernel =
         KernelSupport { tc: probe.packet.and_then(|()| settle(asked, probe.tc)), af_xdp: support(probe.xdp) };
-    let mut facts = facts::gather(link, mirror.tables(), kernel).await;
+    let mut facts = facts::collect(link, mirror.tables(), kernel).await;
     // Asked afresh: what the mirror knows of the link may still be a program of ours that has just come off.
     if let Ok(holder) = twinpath_steer_bpf::xdp_holder(link.ifindex) {
         facts.foreign_xdp = holder.map(ForeignXdp::from);

@@ -1,4 +1,4 @@
-//! The control loop of an exception port: what becomes of either side, what is asked, and the end.
+//! The control loop of an exception port: changes of either side, requests, and the end.
 
 use std::sync::Arc;
 
@@ -25,18 +25,18 @@ use super::start::{hold_port, kernel_addresses};
 use super::workers::WorkerHandle;
 use super::{Bridge, BridgeError, Carrier, PATH, Place};
 
-/// Why it is not configured anew.
+/// The reason that a bridge refuses a reload.
 const NO_RELOAD: &str = "there is no file to read again: a bridge is told everything on its command line; restart it with what is to change";
 
-/// What is asked of the control loop, and where the answer goes.
+/// A request to the control loop, and where its answer goes.
 enum Message {
-    /// By the command socket.
+    /// From the command socket.
     Request(Request, Answer),
-    /// By a scraper of metrics.
+    /// From a scraper of metrics.
     Scrape(oneshot::Sender<Report>),
 }
 
-/// What woke the loop.
+/// The event that woke the loop.
 enum Woken {
     Mirror(Event),
     Worker,
@@ -48,7 +48,7 @@ enum Woken {
 }
 
 impl Bridge {
-    /// Says that all is ready, and carries frames until a signal ends it.
+    /// Reports that all is ready, and carries frames until a signal ends it.
     pub(super) async fn listen_and_serve(
         &mut self,
         signals: &mut Signals,
@@ -106,12 +106,13 @@ impl Bridge {
             };
             match woken {
                 Woken::Mirror(event) => self.kernel_says(event).await,
-                // Only while a worker's mailbox is full: what waits is said at the top of the loop.
+                // This happens only while a worker's mailbox is full: the waiting messages are sent at the top of the
+                // loop.
                 Woken::Retry => {}
                 Woken::Worker => self.read_workers().await,
                 Woken::Stuck => self.look_at_stuck(),
                 Woken::Watchdog => self.feed(&mut watchdog),
-                // The client may be gone by now.
+                // The client may have gone.
                 Woken::Message(Message::Request(request, answer)) => drop(answer.send(self.answer(&request))),
                 Woken::Message(Message::Scrape(answer)) => drop(answer.send(self.report())),
                 Woken::Signal(Signalled::Reload) => {
@@ -127,7 +128,7 @@ impl Bridge {
         }
     }
 
-    /// Tells the service manager that all is well, if it is.
+    /// Notifies the service manager's watchdog if the instance works.
     fn feed(&mut self, watchdog: &mut Watchdog) {
         let counters: Vec<_> = self.workers.iter().map(|worker| Arc::clone(&worker.host.counters)).collect();
         for late in watchdog.feed(counters.iter().map(|counters| &**counters)) {
@@ -135,7 +136,8 @@ impl Bridge {
         }
     }
 
-    /// Closes what workers give back. A queue of the kernel's interface that comes unasked says that this is gone.
+    /// Closes the descriptors that workers give back. A queue of the kernel's interface that comes back unasked means
+    /// that the interface is gone.
     async fn read_workers(&mut self) {
         let mut gone = false;
         for worker in &mut self.workers {
@@ -180,7 +182,7 @@ impl Bridge {
                     self.kernel_removed().await;
                 }
             }
-            // Somebody may have had the name of an interface that could not be made.
+            // The name that an interface could not get may be free now.
             Event::LinkGone { .. } | Event::Renamed { .. } if self.kernel.place == Place::Nowhere => {
                 self.make_kernel().await;
             }
@@ -221,7 +223,7 @@ impl Bridge {
         match held.and_then(|()| self.attach_port(link)) {
             Ok(()) => tracing::info!("{} is back", link.name),
             Err(error) => {
-                // Its kernel's stack is to have it rather than nobody.
+                // The kernel's stack gets the device, rather than no one.
                 let _ = self.exclusive.release();
                 tracing::error!("{} is back, but not in use: {error}", link.name);
             }
@@ -229,7 +231,7 @@ impl Bridge {
         self.settle().await;
     }
 
-    /// In another namespace it goes on as it is: the queues are descriptors.
+    /// The kernel's interface continues to work in another namespace: the queues are descriptors.
     async fn kernel_moved(&mut self) {
         tracing::warn!(
             "{} was moved to another network namespace: frames go on; what is changed there (MTU, address, up or down) is \
@@ -241,7 +243,7 @@ impl Bridge {
         self.settle().await;
     }
 
-    /// A link that appeared, or changed, may be the kernel's interface, moved back.
+    /// A link that appeared, or changed, may be the kernel's interface that was moved back.
     async fn kernel_may_be_back(&mut self, link: &Link) {
         let ours =
             self.kernel.handle.name().is_ok_and(|name| name == link.name) && self.kernel.handle.is_here();
@@ -276,9 +278,9 @@ impl Bridge {
         }
     }
 
-    /// Reads both links and does what follows, until nothing does.
+    /// Reads both links and applies the changes that follow, until there are none.
     pub(super) async fn settle(&mut self) {
-        // Each round either ends it or follows a change made while the last one went on.
+        // Each round either is the last one or follows a change made during the one before.
         for _ in 0..8 {
             self.seen = [self.link(Side::Port).await, self.link(Side::Kernel).await];
             let [port, kernel] =
@@ -300,8 +302,8 @@ impl Bridge {
         }
     }
 
-    /// Has frames cross within the kernel where that is wanted and possible, always or while a worker is stuck. Which frames a worker's socket
-    /// takes follows from the same words, so no frame crosses twice.
+    /// Lets frames cross within the kernel if that is wanted and possible, always or while a worker is stuck. The same
+    /// words decide which frames a worker's socket takes, so no frame crosses twice.
     fn choose_carrier(&mut self) {
         if self.exclusive.ifindex().is_none() {
             return;
@@ -315,7 +317,7 @@ impl Bridge {
             _ => self.exclusive.cross_no_more().map(|()| (Carrier::Workers, false)),
         };
         let (carrier, fails_open) = crossing.unwrap_or_else(|error| {
-            // An interface that has just gone is told of by itself, and settled then.
+            // An event reports that an interface has just gone, and it is handled then.
             tracing::warn!("frames cannot cross within the kernel: {error}; workers carry them");
             if let Err(error) = self.exclusive.cross_no_more() {
                 tracing::error!("{error}");
@@ -327,7 +329,7 @@ impl Bridge {
         if former.0 != carrier {
             tracing::debug!("{} carries frames of {}", carrier, self.port.name);
         }
-        // Where the kernel has never been able to, `show` says so, and the first lines of a start.
+        // If the kernel never could, `show` and the first log lines say so.
         if former.1 && !fails_open {
             let (port, why) = (&self.port.name, self.why_not_open());
             tracing::warn!("workers carry frames of {port}, and nobody does while one is stuck: {why}");
@@ -350,7 +352,7 @@ impl Bridge {
                 Action::Address(side, mac) => self.links.set_mac(self.ifindex(side), mac).await,
                 Action::Up(side, up) => self.links.set_up(self.ifindex(side), up).await,
                 Action::Carrier(carrier) => {
-                    // Refused only by an interface that is gone, which is heard of by itself.
+                    // This fails only for an interface that is gone, which an event reports.
                     let _ = self.kernel.handle.set_carrier(carrier);
                     Ok(())
                 }
@@ -361,7 +363,7 @@ impl Bridge {
                 Action::Carrier(_) => Side::Kernel,
             };
             let now = self.link(side).await;
-            // A link that is gone takes no change, and its going is told by itself.
+            // A link that is gone takes no change, and an event reports that.
             if now.is_some() {
                 tracing::warn!("{} refuses {}: {error}", self.name_of(side), in_words(action));
             }
@@ -395,9 +397,9 @@ impl Bridge {
         }
     }
 
-    /// Everything `show` can tell.
+    /// The whole report.
     fn report(&mut self) -> Report {
-        // Reading what a socket lost sets it to zero there.
+        // Reading a socket's lost frames resets them there.
         for (socket, lost) in &mut self.port.sockets {
             *lost += u64::from(packet_socket::lost_frames(socket).unwrap_or(0));
         }
@@ -419,7 +421,7 @@ impl Bridge {
         }
     }
 
-    /// What has crossed within the kernel since the start, seen from the device.
+    /// The frames that have crossed within the kernel since the start, as seen from the device.
     fn crossed(&self) -> Crossed {
         self.exclusive.crossed().unwrap_or_default()
     }
@@ -431,7 +433,7 @@ impl Bridge {
         let Crossed { frames_in, bytes_in, frames_out, bytes_out, .. } = self.crossed();
         Some(match side {
             Side::Port => report::Crossed { frames_in, frames_out, bytes_in, bytes_out },
-            // What came in there leaves for the stack here.
+            // Frames received on the device are sent to the stack here.
             Side::Kernel => report::Crossed {
                 frames_in: frames_out,
                 frames_out: frames_in,
@@ -517,7 +519,7 @@ impl Bridge {
         of_workers.chain(lost).chain(overruns).collect()
     }
 
-    /// Ends the workers; then the kernel has the device again.
+    /// Ends the workers and returns the device to the kernel.
     pub(super) fn stop(mut self) {
         self.look_at_stuck();
         self.workers.into_iter().for_each(WorkerHandle::stop);

@@ -1,11 +1,13 @@
-//! An exception port: an interface that user space owns wholly, and the one where the kernel's own stack lives instead.
+//! Control of an exception port: an interface that user space owns completely, beside an interface for the kernel's own
+//! stack.
 //!
 //! PORT is a device on which the kernel holds no address. NAME is a TAP interface that takes its place: it has PORT's
-//! address, MTU and carrier, and workers carry every frame from one to the other, woken by the fds themselves. While this
-//! runs, the kernel's stack gets nothing from PORT and sends nothing by it ([`twinpath_steer_bpf::Exclusive`]); all of
-//! that, the sockets and NAME itself hang on descriptors, so whatever ends this leaves PORT as it was.
+//! address, MTU and carrier, and workers carry every frame from one to the other. They sleep on the descriptors
+//! themselves. Meanwhile the kernel's stack receives nothing from PORT and sends nothing through it
+//! ([`twinpath_steer_bpf::Exclusive`]). All of this, the sockets and NAME depend on descriptors, so however the process
+//! ends, PORT is as it was before.
 //!
-//! Never here: a frame. What is mirrored, and which way, is decided in [`sides`].
+//! This crate handles no frames. [`sides`] decides which properties are mirrored, and in which direction.
 
 mod events;
 mod links;
@@ -39,13 +41,13 @@ use self::links::Links;
 use self::sides::Sides;
 use self::workers::WorkerHandle;
 
-/// What reports call the path of both interfaces.
+/// The path of both interfaces in reports.
 const PATH: &str = "exception";
 
 /// Most pairs of queues.
 pub const QUEUES_MAX: u32 = 64;
 
-/// Who carries frames from one side to the other.
+/// The component that carries frames from one side to the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Carrier {
     /// The kernel, by programs of ours at tc, while both interfaces are in one network namespace; workers otherwise.
@@ -83,26 +85,27 @@ impl FromStr for Carrier {
     }
 }
 
-/// What an exception port is to be.
+/// The settings of an exception port.
 #[derive(Clone, Debug)]
 pub struct BridgePlan {
     /// Name of the device.
     pub port: String,
-    /// Name of the interface to make for the kernel's stack.
+    /// Name of the interface to create for the kernel's stack.
     pub kernel: String,
-    /// Who carries frames.
+    /// The component that carries frames.
     pub carrier: Carrier,
     /// Pairs of queues, each with a worker of its own.
     pub queues: u32,
     /// CPUs for the workers, in order; empty: not pinned.
     pub cpus: Vec<usize>,
-    /// When frames have waited for a worker for so long, it is stuck, and the kernel carries frames where it can; 0: never.
+    /// When frames have waited for a worker for this long, it is stuck, and the kernel carries frames if it can; 0:
+    /// never.
     pub fail_open: Duration,
-    /// How they idle; `request` is set by what is measured.
+    /// How workers idle; `request` is set from measurements.
     pub idle: IdleConfig,
     /// Latency requests and priority.
     pub machine: twinpath_machine::Wanted,
-    /// Whether it confines the calling thread, and those that it starts, once it has started.
+    /// Whether it confines the calling thread, and those that it starts, after the start.
     pub sandbox: Sandbox,
     /// The command socket.
     pub socket: Option<PathBuf>,
@@ -110,7 +113,7 @@ pub struct BridgePlan {
     pub metrics: Option<SocketAddr>,
 }
 
-/// Why an exception port could not start.
+/// An error at the start of an exception port.
 #[derive(Debug, thiserror::Error)]
 pub enum BridgeError {
     /// There is no such interface.
@@ -118,25 +121,25 @@ pub enum BridgeError {
     NoInterface {
         /// The name.
         name: String,
-        /// Those there are.
+        /// The interfaces that exist.
         available: String,
     },
-    /// No Ethernet frames cross it.
+    /// It does not carry Ethernet frames.
     #[error("{0} carries no Ethernet frames: an exception port needs an Ethernet device")]
     NotEthernet(String),
-    /// Another interface has it.
+    /// Another interface or process uses it.
     #[error(
         "{port} is in use by {users}: take it out first ({advice}); an exception port has its device to itself"
     )]
     Used {
         /// The device.
         port: String,
-        /// By what.
+        /// The user.
         users: String,
-        /// How.
+        /// The command that ends this use.
         advice: String,
     },
-    /// The kernel's stack lives there.
+    /// The kernel has addresses on it.
     #[error(
         "the kernel holds {} on {port}, where nothing would reach it; move {} to {kernel}:\n{}",
         list(addresses),
@@ -148,10 +151,10 @@ pub enum BridgeError {
         port: String,
         /// The interface to be made.
         kernel: String,
-        /// What is held, with prefix lengths.
+        /// The addresses, with prefix lengths.
         addresses: Vec<(IpAddr, u8)>,
     },
-    /// More queues than there can be.
+    /// More queues than possible.
     #[error("{0} queues are not possible: choose 1 to {QUEUES_MAX}")]
     Queues(u32),
     /// The TAP interface.
@@ -160,10 +163,10 @@ pub enum BridgeError {
     /// A packet socket.
     #[error("{0}")]
     Socket(#[from] PacketSocketError),
-    /// The words by which programs and workers tell each other who is stuck.
+    /// The memory in which programs and workers mark a stuck worker.
     #[error("cannot map the words that say since when a frame waits for a worker: {0}")]
     Words(rustix::io::Errno),
-    /// The BPF side.
+    /// The BPF programs.
     #[error("{0}")]
     Steer(#[from] SteerError),
     /// Netlink.
@@ -207,22 +210,22 @@ struct PortSide {
     /// `None` while it is gone.
     ifindex: Option<u32>,
     kind: String,
-    /// What carried frames there when it was last looked; `Workers` while it is gone.
+    /// How frames were carried at the last look; `Workers` while the device is gone.
     carrier: Carrier,
     /// Whether the kernel carries frames while a worker is stuck.
     fails_open: bool,
-    /// The sockets, on descriptors of our own, to ask what they lost; and what they had lost before.
+    /// Duplicates of the sockets, for their counts of lost frames; and the counts so far.
     sockets: Vec<(OwnedFd, u64)>,
 }
 
-/// Where the kernel's interface is.
+/// The location of the kernel's interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     /// In our network namespace.
     Home,
-    /// In another one: frames pass, and what is changed there is not seen.
+    /// In another one: frames still pass, but changes there are not seen.
     Elsewhere,
-    /// It could not be made again yet.
+    /// It is gone, and could not be created again yet.
     Nowhere,
 }
 
@@ -240,7 +243,7 @@ struct Bridge {
     plan: BridgePlan,
     mirror: Mirror,
     links: Links,
-    /// The programs that withhold the device, and have frames cross.
+    /// The programs that withhold the device, and let frames cross.
     exclusive: Exclusive,
     stuck: stuck::Watch,
     port: PortSide,
@@ -252,7 +255,7 @@ struct Bridge {
     devices: [report::Device; 2],
     workers: Vec<WorkerHandle>,
     machine: twinpath_machine::Machine,
-    /// How it is confined.
+    /// Its confinement.
     confined: report::Sandbox,
     started: Instant,
     /// Interfaces attached so far, per side.
@@ -270,14 +273,13 @@ impl Bridge {
 
 /// Carries frames until SIGINT or SIGTERM; `ready` is called once it does.
 ///
-/// # Errors
-/// [`BridgeError`]; nothing is left changed then.
+/// # Errors [`BridgeError`]; in this case nothing is left changed.
 pub fn run(plan: BridgePlan, ready: impl FnOnce(&Ready)) -> Result<(), BridgeError> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(BridgeError::Control)?;
     panics::end_process_on_panic(|| {
         runtime.block_on(async {
-            // Before anything is changed, so that no signal finds it half done.
+            // Before anything is changed, so that a signal cannot interrupt the start half way.
             let mut signals = Signals::new().map_err(BridgeError::Control)?;
             let default = || default_socket(&run_directory(), "bridge", &plan.port);
             let server = Server::bind(&plan.socket.clone().unwrap_or_else(default))?;

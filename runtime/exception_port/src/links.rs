@@ -10,7 +10,7 @@ use twinpath_wire::Mac;
 
 use super::sides::LinkState;
 
-/// A netlink socket for requests about links. Its answers are waited for: what is read is what is.
+/// A netlink socket for requests about links. Each call waits for the answer, so it returns the present state.
 pub(super) struct Links {
     handle: rtnetlink::Handle,
     connection: JoinHandle<()>,
@@ -56,7 +56,7 @@ impl Links {
     }
 }
 
-/// What is mirrored of a link; `None` without an Ethernet address.
+/// The mirrored properties of a link; `None` without an Ethernet address.
 pub(super) fn state(link: &Link) -> Option<LinkState> {
     Some(LinkState { mtu: link.mtu, mac: link.mac?, up: link.up, running: link.running })
 }

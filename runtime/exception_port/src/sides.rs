@@ -1,13 +1,13 @@
-//! What a change on one side of an exception port means for the other: a function of what both are now.
+//! Decides which changes the other side of an exception port needs, as a function of both links' present state.
 //!
-//! The interface of the kernel's side stands for the device: it has its address, its MTU and its carrier, and whether it is
-//! up is the device's business too. Nothing here is an echo of a notification: both links are read afresh at each step, and
-//! what this module itself asked for is what it expects to see next. So mirrors can't chase each other.
+//! The kernel's interface represents the device: it has the device's address, MTU and carrier, and both are up or down
+//! together. Decisions are not based on notifications: both links are read at each step, and compared with what this
+//! module asked for. So the two sides cannot start an endless exchange of changes.
 
 use twinpath_bridge::Side;
 use twinpath_wire::Mac;
 
-/// What is mirrored of a link.
+/// The mirrored properties of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkState {
     /// MTU in bytes.
@@ -20,7 +20,7 @@ pub struct LinkState {
     pub running: bool,
 }
 
-/// What is to be done about a difference.
+/// A change to one side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// `ip link set SIDE mtu N`.
@@ -33,7 +33,7 @@ pub enum Action {
     Carrier(bool),
 }
 
-/// Both sides, as they were when they last agreed, or were found not to.
+/// Both sides as they were when they last agreed, or were last seen to differ.
 #[derive(Clone, Debug, Default)]
 pub struct Sides {
     port: Option<LinkState>,
@@ -42,10 +42,11 @@ pub struct Sides {
 }
 
 impl Sides {
-    /// What to do now that the two sides are so; `None` for one that is gone, or out of sight.
+    /// Returns the changes that are needed now; `None` for a side that is gone, or not visible.
     ///
-    /// On the side that changed since the last step the administrator has spoken, and the other follows; if both did, the
-    /// device has it. A side seen for the first time follows the other, the device's excepted: it is what it is.
+    /// If one side has changed since the last step, its administrator changed it, and the other side follows; if both
+    /// have changed, the device has priority. A side that is seen for the first time follows the other, except for the
+    /// device, which is not changed.
     #[must_use]
     pub fn step(&mut self, port: Option<LinkState>, kernel: Option<LinkState>) -> Vec<Action> {
         let mut actions = Vec::new();
@@ -69,7 +70,7 @@ impl Sides {
                 (port_then.mac, kernel_then.mac) = (mac, mac);
             }
             match (kernel_seen, port_seen) {
-                // A new interface of the kernel's: as the device is.
+                // A new kernel's interface gets the device's state.
                 (None, _) if kernel_then.up != port_then.up => {
                     actions.push(Action::Up(Side::Kernel, port_then.up));
                     kernel_then.up = port_then.up;
@@ -83,11 +84,11 @@ impl Sides {
                     actions.push(Action::Up(Side::Port, kernel_then.up));
                     port_then.up = kernel_then.up;
                 }
-                // The administrator has set the device down or up: that shows as carrier.
+                // The administrator has set the device up or down: that is mirrored as carrier.
                 (Some(_), _) => {}
             }
         }
-        // Of the device as it is, not as it is to be: what it becomes is seen at the next step.
+        // From the device's present state, not the requested one, which is seen at the next step.
         let carrier = port.is_some_and(|port| port.up && port.running);
         if self.carrier != Some(carrier) {
             actions.push(Action::Carrier(carrier));
@@ -97,17 +98,17 @@ impl Sides {
         actions
     }
 
-    /// The kernel's interface was made anew: nothing is known of it.
+    /// The kernel's interface was created again: its former state is forgotten.
     pub const fn kernel_is_new(&mut self) {
         (self.kernel, self.carrier) = (None, None);
     }
 
-    /// An action was refused; `now` is what the link on that side is. Says what follows.
+    /// An action was refused; `now` is the state of that link. Returns the change that follows.
     #[must_use]
     pub const fn refused(&mut self, action: Action, now: Option<LinkState>) -> Option<Action> {
         let Some(now) = now else { return None };
         match action {
-            // The device can't: then the kernel must not believe it.
+            // The device cannot do it, so the kernel's interface must not pretend it.
             Action::Mtu(Side::Port, _) => {
                 self.port = Some(now);
                 if let Some(kernel) = &mut self.kernel {
@@ -115,8 +116,8 @@ impl Sides {
                 }
                 Some(Action::Mtu(Side::Kernel, now.mtu))
             }
-            // The two differ from here on, until one of them changes. Frames pass all the same: the device listens to every
-            // address.
+            // The two differ from here on, until one of them changes. Frames pass all the same, because the device
+            // accepts every address.
             Action::Address(Side::Port, _) | Action::Up(Side::Port, _) => {
                 self.port = Some(now);
                 None
@@ -133,7 +134,7 @@ impl Sides {
     }
 }
 
-/// Who follows whom, and where to: each side as `(now, when last seen)`.
+/// Decides which side follows, and the value: each side as `(now, when last seen)`.
 fn follow<T: PartialEq + Copy>(port: (T, Option<T>), kernel: (T, Option<T>)) -> Option<(Side, T)> {
     if port.0 == kernel.0 {
         return None;

@@ -1,4 +1,4 @@
-//! Starting an exception port, and putting a side back that has come again.
+//! Starts an exception port, and reattaches a side that has returned.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::AsFd;
@@ -20,7 +20,7 @@ use super::stuck::Watch;
 use super::workers::WorkerHandle;
 use super::{Bridge, BridgeError, BridgePlan, Carrier, KernelSide, Place, PortSide, QUEUES_MAX};
 
-/// What frames of ours are told by, on their way to a device with a queueing discipline ("twin").
+/// The mark of our own frames on their way to a device with a queueing discipline ("twin").
 const MARK: u32 = 0x7477_696e;
 
 impl Bridge {
@@ -41,7 +41,7 @@ impl Bridge {
         };
         let tap = Tap::make(&plan.kernel, plan.queues)?;
         let mut exclusive = Exclusive::load(MARK, plan.queues, plan.fail_open)?;
-        // Before the sandbox: the one that holds the device already is named by looking into other processes.
+        // Before the sandbox, because finding the present user of the device needs access to other processes.
         hold_port(&mut exclusive, &link, plan.queues)?;
         let stuck = Watch::new(&exclusive, plan.fail_open)?;
         let confined = sandbox::enter(plan.sandbox, &needs);
@@ -104,10 +104,10 @@ impl Bridge {
         Ok(())
     }
 
-    /// Gives each worker a socket on the device, which is withheld from the kernel's stack.
+    /// Gives each worker a socket on the device.
     pub(super) fn attach_port(&mut self, link: &Link) -> Result<(), BridgeError> {
-        // A software device has no queue of its own worth a discipline, and without one the program at egress, which our
-        // frames would have to pass, is not asked.
+        // A software device does not need the queueing discipline, and without one our frames bypass the program at
+        // egress.
         let bypass_qdisc = !link.kind.is_empty();
         let config = SocketConfig {
             ifindex: link.ifindex,
@@ -161,7 +161,7 @@ impl Bridge {
         }
     }
 
-    /// Makes the kernel's interface again.
+    /// Creates the kernel's interface again.
     pub(super) fn make_kernel_again(&mut self) -> Result<(), BridgeError> {
         let tap = Tap::make(&self.kernel.name, self.plan.queues)?;
         self.kernel.handle = handle_of(&tap)?;
@@ -180,7 +180,7 @@ impl Bridge {
 
 /// Withholds the device from the kernel's stack.
 pub(super) fn hold_port(exclusive: &mut Exclusive, link: &Link, queues: u32) -> Result<(), BridgeError> {
-    // Before the programs: where the last attachment's sockets were, their links would come now.
+    // Before the programs: otherwise their links would get the descriptor numbers of the last attachment's sockets.
     set_aside(queues as usize);
     Ok(exclusive.hold(link.ifindex)?)
 }
@@ -190,7 +190,7 @@ fn handle_of(tap: &Tap) -> Result<TapHandle, BridgeError> {
     TapHandle::of(tap).map_err(BridgeError::Control)
 }
 
-/// The device, if it can be one side of an exception port.
+/// The device, if it can be a side of an exception port.
 fn fit_for_a_port(tables: &Tables, plan: &BridgePlan) -> Result<Link, BridgeError> {
     let Some(link) = tables.link_named(&plan.port) else {
         let names: Vec<_> = tables.links().map(|link| link.name.as_str()).collect();
@@ -205,7 +205,7 @@ fn fit_for_a_port(tables: &Tables, plan: &BridgePlan) -> Result<Link, BridgeErro
         let advice = format!("ip link set {} nomaster", link.name);
         return Err(BridgeError::Used { port: link.name.clone(), users, advice });
     }
-    // veth names its peer as its lower link.
+    // A veth device has its peer as its lower link.
     let stacked = |upper: &&Link| {
         upper.lower == Some(link.ifindex)
             && upper.ifindex != link.ifindex
@@ -224,7 +224,7 @@ fn fit_for_a_port(tables: &Tables, plan: &BridgePlan) -> Result<Link, BridgeErro
     Ok(link.clone())
 }
 
-/// The addresses that the kernel holds on a link, but for those it gives every link by itself.
+/// The addresses that the kernel holds on a link, except those that it assigns to every link.
 pub(super) fn kernel_addresses(tables: &Tables, ifindex: u32) -> Vec<(IpAddr, u8)> {
     tables.addresses(ifindex).filter(|(address, _)| !is_link_local(*address)).collect()
 }
@@ -233,8 +233,8 @@ fn is_link_local(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(address) if Ipv6Addr::is_unicast_link_local(&address))
 }
 
-/// A fan-out group is known by a number per network namespace: ours comes from the process id, so that two processes on
-/// one interface do not fall into one group.
+/// A fan-out group has a number that is unique per network namespace. Ours comes from the process id, so that two
+/// processes on one interface do not use the same group.
 fn fanout_group(ifindex: u32) -> u16 {
     (std::process::id().wrapping_mul(31).wrapping_add(ifindex) & 0xffff) as u16
 }

@@ -1,8 +1,9 @@
-//! A worker of an exception port that is stuck, and the kernel that carries frames in its place.
+//! Watches for stuck workers of an exception port, for which the kernel carries frames.
 //!
-//! The programs find it by frames that wait, in either direction (`io/steer_bpf/bpf/bridge.c`), and have all frames cross
-//! within the kernel by themselves, whether control runs or not. Control reports it. It looks again only while a worker is
-//! stuck. The worker drops what waited for it, and the programs stop once it has.
+//! The BPF programs detect a stuck worker by the age of waiting frames, in either direction
+//! (`io/steer_bpf/bpf/bridge.c`), and let all frames cross within the kernel, without help of control. Control only
+//! reports it, and polls only while a worker is stuck. The worker drops the frames that had waited for it, and then the
+//! programs stop.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -21,17 +22,17 @@ use twinpath_time::{Duration, Instant};
 use super::workers::{Stuck, WorkerHandle};
 use super::{Bridge, BridgeError, Carrier, Place};
 
-/// How often control looks whether a stuck worker runs again.
+/// How often control checks whether a stuck worker runs again.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// How control hears that a worker is stuck.
+/// The descriptors through which control learns that a worker is stuck.
 pub(super) struct Watch {
-    /// The words of all workers; `None` if no worker is ever taken to be stuck.
+    /// The words of all workers; `None` if detection is off.
     words: Option<Arc<Mapping>>,
     fail_open: Duration,
     /// Readable when a worker was found stuck.
-    said: Option<AsyncFd<OwnedFd>>,
-    /// When to look again, while one is.
+    readable: Option<AsyncFd<OwnedFd>>,
+    /// When to check again, while a worker is stuck.
     look_at: Option<Due>,
 }
 
@@ -39,11 +40,11 @@ impl Watch {
     pub(super) fn new(exclusive: &Exclusive, fail_open: Duration) -> Result<Self, BridgeError> {
         let words = exclusive.pending().map(|fd| Mapping::of_fd(fd, 2 * FILTERS_MAX as usize * STRIDE, 0));
         let words = words.transpose().map_err(BridgeError::Words)?.map(Arc::new);
-        let said = exclusive.stuck().map(readable_copy).transpose().map_err(BridgeError::Control)?;
-        Ok(Self { words, fail_open, said, look_at: None })
+        let readable = exclusive.stuck().map(readable_copy).transpose().map_err(BridgeError::Control)?;
+        Ok(Self { words, fail_open, readable, look_at: None })
     }
 
-    /// The word for frames that arrive on one side of a worker, and that for the other side.
+    /// The words for frames that arrive on one side of a worker: this side's and the other's.
     pub(super) fn words_of(&self, worker: usize, side: Side) -> Option<[Pending; 2]> {
         let word = |side| {
             Pending::new(Arc::clone(self.words.as_ref()?), 2 * worker as u32 + side as u32, self.fail_open)
@@ -55,10 +56,10 @@ impl Watch {
         Some([word(side)?, word(other)?])
     }
 
-    /// Waits until a worker is found stuck, or until it is time to look whether one still is.
+    /// Waits until a worker is found stuck, or until a stuck one must be checked again.
     pub(super) async fn is_due(&self) {
-        let said = async {
-            match &self.said {
+        let readable = async {
+            match &self.readable {
                 Some(fd) => match fd.readable().await {
                     Ok(mut guard) => guard.clear_ready(),
                     Err(_) => std::future::pending().await,
@@ -73,14 +74,14 @@ impl Watch {
             }
         };
         tokio::select! {
-            () = said => {}
+            () = readable => {}
             () = late => {}
         }
     }
 }
 
 impl Bridge {
-    /// Looks which workers are stuck.
+    /// Checks which workers are stuck.
     pub(super) fn look_at_stuck(&mut self) {
         self.exclusive.read_stuck();
         let now = clock::now();
@@ -93,7 +94,7 @@ impl Bridge {
         self.stuck.look_at = is_stuck.then(|| Due::now() + LOOK_INTERVAL);
     }
 
-    /// Who carries frames while a worker is stuck, for people. Nothing if that is never asked.
+    /// A sentence for users about how frames are carried while a worker is stuck; empty if detection is off.
     pub(super) fn fail_open_sentence(&self) -> String {
         match (self.port.carrier, self.port.fails_open) {
             (Carrier::Kernel, _) => String::new(),
@@ -102,7 +103,7 @@ impl Bridge {
         }
     }
 
-    /// Why the kernel cannot carry frames while a worker is stuck.
+    /// The reason that the kernel cannot carry frames while a worker is stuck.
     pub(super) fn why_not_open(&self) -> String {
         let kernel = &self.kernel.name;
         match self.kernel.place {
@@ -119,7 +120,7 @@ impl Bridge {
 }
 
 impl WorkerHandle {
-    /// Frames have been waiting for it `since` then, for too long; or none have.
+    /// Records the state: a frame has been waiting since `since` for too long, or none has.
     fn look_at_stuck(&mut self, since: Option<Instant>, now: Instant) {
         let number = self.host.number();
         match (self.stuck, since) {

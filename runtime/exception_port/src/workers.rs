@@ -11,10 +11,10 @@ use twinpath_time::Instant;
 use twinpath_worker::idle::IdleConfig;
 use twinpath_worker::place::Placement;
 
-/// Messages between control and one worker, each way: an attachment of two queues at a time is all that is ever said.
+/// Messages between control and one worker, in each direction: attachments of two queues at a time are the only ones.
 const MAILBOX_LEN: u32 = 64;
 
-/// Frames of one worker's pool: what the queues of both sides may have in hand.
+/// Frames of one worker's pool: the number that the queues of both sides can hold.
 ///
 /// (2 x (33 + 66 + 33)) x 2 KiB = 0.5 MiB.
 const POOL_FRAMES: u32 = 2 * QUEUE_FRAMES;
@@ -22,17 +22,17 @@ const POOL_FRAMES: u32 = 2 * QUEUE_FRAMES;
 /// A worker that is stuck.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stuck {
-    /// The time since which a frame waits for it.
+    /// The time since which a frame has been waiting for it.
     pub(super) since: Instant,
-    /// Frames that it had dropped for that reason before.
+    /// Frames that it had dropped for this reason before.
     pub(super) dropped_before: u64,
 }
 
-/// Control's end of one worker.
+/// Control's handle of one worker.
 pub(super) struct WorkerHandle {
     pub(super) host: twinpath_host::WorkerHandle<BridgeEngine>,
     pub(super) bridge: Arc<BridgeCounters>,
-    /// It is stuck.
+    /// Set while it is stuck.
     pub(super) stuck: Option<Stuck>,
     pub(super) times_seen_stuck: u64,
 }
@@ -45,7 +45,8 @@ impl WorkerHandle {
         Ok(Self { host, bridge, stuck: None, times_seen_stuck: 0 })
     }
 
-    /// Ends it, waits for it, and closes what it leaves. One that is stuck is not waited for: it ends with the process.
+    /// Ends it, waits for it, and closes its descriptors. It does not wait for a stuck worker, which ends with the
+    /// process.
     pub(super) fn stop(self) {
         if self.stuck.is_some() {
             return tracing::error!("{} is stuck: it is left behind", self.host.name());
@@ -53,9 +54,9 @@ impl WorkerHandle {
         self.host.stop();
     }
 
-    /// What `show workers` says of it.
+    /// Its line of `show workers`.
     pub(super) fn report(&self, request: report::LatencyRequest) -> report::Worker {
-        // As control saw it or, if more, as one of its queues found it.
+        // The larger of control's count and its queues' counts.
         let found = self.host.queues().iter().map(|queue| queue.counters.times_stuck.get()).max();
         report::Worker {
             stuck_ms: self.stuck.map(|stuck| clock::now().since(stuck.since).as_millis() as u64),
@@ -64,14 +65,14 @@ impl WorkerHandle {
         }
     }
 
-    /// What `show interfaces` says of its queue on one side. `lost` is what its socket had no room for.
+    /// Its queue of one side in `show interfaces`. `lost`: frames for which its socket had no room.
     pub(super) fn report_queue(&self, side: Side, lost: u64) -> Option<report::Queue> {
         let is = |queue: &&KnownQueue| Side::of(queue.id) == side;
         let queue = self.host.queues().iter().find(is)?;
         Some(queue.report(self.host.number(), super::PATH, self.host.mode(), lost))
     }
 
-    /// Everything it and its queues dropped.
+    /// All drops of the worker and its queues.
     pub(super) fn drops(&self, name_of: impl Fn(Side) -> String) -> Vec<report::Drop> {
         let mut drops = self.host.drops();
         drops.extend(self.host.drops_of_queues(|id| name_of(Side::of(id))));

@@ -1,33 +1,33 @@
-//! What the kernel would do to arriving packets that a claimed flow passes by, and that somebody has asked it to do: then nothing
-//! is claimed, and the kernel's sockets serve.
+//! Detects packet processing of the kernel that was configured for arriving packets and that the fast path would
+//! bypass: then nothing is claimed, and the kernel's sockets serve.
 //!
-//! Looked at when attaching and every two seconds, on the control thread. A process without CAP_NET_ADMIN is not told which IPsec
-//! policies there are.
+//! The check runs on the control thread when attaching and every two seconds. A process without CAP_NET_ADMIN cannot
+//! read the IPsec policies.
 
 use std::fmt;
 use std::net::IpAddr;
 
 mod xfrm;
 
-/// What is claimed, as a policy names it.
+/// The claims, in the terms of a policy.
 #[derive(Clone, Debug)]
 pub struct Claimed {
     /// Kernel index of the interface.
     pub ifindex: u32,
     /// Its name.
     pub interface: String,
-    /// Own addresses there.
+    /// Our addresses there.
     pub addresses: Vec<IpAddr>,
     /// UDP ports, host order.
     pub ports: Vec<u16>,
 }
 
-/// Why nothing may be claimed.
+/// The reason that nothing may be claimed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Bypassed {
-    /// An IPsec policy selects what is claimed, or its replies.
+    /// An IPsec policy selects claimed packets, or their replies.
     Policy(xfrm::Direction),
-    /// The host drops what no IPsec policy selects.
+    /// The host drops packets that no IPsec policy selects.
     DefaultBlocks(xfrm::Direction),
     /// `rp_filter` is strict (RFC 3704 section 2.2).
     StrictSourceCheck,
@@ -51,7 +51,7 @@ impl fmt::Display for Bypassed {
     }
 }
 
-/// Why nothing may be claimed now, if that is so. What can't be found out is taken not to be there.
+/// The reason that nothing may be claimed now, if there is one. Processing that cannot be detected counts as absent.
 pub fn look(claimed: &Claimed) -> Option<Bypassed> {
     if claimed.ports.is_empty() {
         return None;
@@ -68,8 +68,8 @@ pub fn look(claimed: &Claimed) -> Option<Bypassed> {
     }
 }
 
-/// The kernel takes the larger of the two values (Documentation/networking/ip-sysctl.rst); 2 is loose: a sender that is routed by no
-/// interface gets no reply from us, either.
+/// The kernel takes the larger of the two values (Documentation/networking/ip-sysctl.rst). 2 is loose: a sender without
+/// a route gets no reply from us, either.
 fn is_strict(interface: &str) -> bool {
     let value = |of: &str| {
         let text = std::fs::read_to_string(format!("/proc/sys/net/ipv4/conf/{of}/rp_filter"));

@@ -1,7 +1,7 @@
-//! Which path an interface gets: a pure function of the facts and of what was asked for.
+//! Chooses the path of an interface, as a pure function of the facts and the request.
 //!
-//! The ranking is DESIGN's, from measurements on this kind of host: on virtual links the packet ring is at least as
-//! fast as any XDP mode and leaves the peer's segmentation offload alone; on hardware with native XDP, copy mode.
+//! The ranking comes from measurements on this kind of host: on virtual links the packet ring is at least as fast as
+//! any XDP mode and does not disable the peer's segmentation offload; on hardware with native XDP, copy mode is faster.
 //! Nothing is attached to find out.
 
 use twinpath_config::{AttachAsked, Path, PathAsked};
@@ -10,10 +10,9 @@ use twinpath_steer_bpf::TcAttach;
 
 use crate::facts::{InterfaceFacts, Support, XdpFeatures};
 
-/// How the program at tc ingress is attached, where `best` is the better way that the kernel has.
+/// Decides how the program at tc ingress is attached; `best` is the better kind that the kernel supports.
 ///
-/// # Errors
-/// Why not as asked.
+/// # Errors The reason that the requested kind is impossible.
 pub fn settle(asked: AttachAsked, best: TcAttach) -> Result<TcAttach, String> {
     match (asked, best) {
         (AttachAsked::Tcx, TcAttach::Clsact) => {
@@ -26,12 +25,12 @@ pub fn settle(asked: AttachAsked, best: TcAttach) -> Result<TcAttach, String> {
     }
 }
 
-/// A path not taken.
+/// A path that is not used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WhyNot {
     /// The path.
     pub path: Path,
-    /// One sentence.
+    /// The reason: one sentence.
     pub reason: String,
 }
 
@@ -40,14 +39,14 @@ pub struct WhyNot {
 pub struct Choice {
     /// The path to take.
     pub path: Path,
-    /// Why this one.
+    /// The reason for it.
     pub why: String,
-    /// Why not each other one that could be thought better.
+    /// The reasons against each other path that could be thought better.
     pub why_not: Vec<WhyNot>,
 }
 
 impl Choice {
-    /// The reasons in the shape of the report.
+    /// The reasons in the form of the report.
     #[must_use]
     pub fn report_why_not(&self) -> Vec<report::WhyNot> {
         let row = |not: &WhyNot| report::WhyNot { path: not.path.to_string(), reason: not.reason.clone() };
@@ -55,31 +54,29 @@ impl Choice {
     }
 }
 
-/// The path asked for cannot be had.
+/// The requested path is not possible.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("--path {asked} on {interface} is not possible: {reason}")]
 pub struct Refusal {
-    /// What was asked for.
+    /// The request.
     pub asked: &'static str,
-    /// Where.
+    /// The interface.
     pub interface: String,
-    /// Why, and what to do.
+    /// The reason, and what to do.
     pub reason: String,
 }
 
 /// Chooses the path of an interface.
 ///
-/// # Errors
-/// [`Refusal`] if a certain path was asked for and cannot be had, or would claim what is not ours. `auto` and
-/// `kernel` are never refused.
+/// # Errors [`Refusal`] if a certain path was requested and is not possible, or would claim packets that are not ours.
+/// `auto` and `kernel` are never refused.
 pub fn choose(facts: &InterfaceFacts, asked: PathAsked) -> Result<Choice, Refusal> {
     choose_without(facts, asked, &[])
 }
 
-/// As [`choose`], but `auto` stays off the paths that are ruled out by what was found since the facts were gathered.
+/// Like [`choose`], but `auto` avoids the paths that were ruled out after the facts were collected.
 ///
-/// # Errors
-/// As [`choose`].
+/// # Errors As for [`choose`].
 pub fn choose_without(
     facts: &InterfaceFacts,
     asked: PathAsked,
@@ -116,7 +113,7 @@ pub fn choose_without(
     }
 }
 
-/// `auto`: every path that is not taken says why.
+/// Chooses for `auto`, with a reason for every path that is not used.
 fn best(facts: &InterfaceFacts, ruled_out: &[WhyNot]) -> Choice {
     let ruled_out = |path: Path| ruled_out.iter().find(|not| not.path == path).map(|not| not.reason.clone());
     let no_xdp = xdp_obstacle(facts);
@@ -194,7 +191,7 @@ fn kernel_reason(facts: &InterfaceFacts) -> String {
     }
 }
 
-/// Things to know that hinder nothing.
+/// Adds notes that do not prevent the path.
 fn with_notes(facts: &InterfaceFacts, why: &str) -> String {
     if facts.has_addresses {
         why.to_owned()
@@ -203,7 +200,7 @@ fn with_notes(facts: &InterfaceFacts, why: &str) -> String {
     }
 }
 
-/// What an XDP mode that was asked for costs here.
+/// Adds the costs of a requested XDP mode here.
 fn with_cautions(facts: &InterfaceFacts, why: &str) -> String {
     let mut text = why.to_owned();
     if facts.kind == "veth" {
@@ -216,7 +213,7 @@ fn with_cautions(facts: &InterfaceFacts, why: &str) -> String {
     text
 }
 
-/// Why no fast path at all, whatever the mode.
+/// The reason against any fast path.
 fn common_obstacle(facts: &InterfaceFacts) -> Option<String> {
     if facts.loopback {
         return Some("loopback has no wire, and its peers reach the kernel's sockets directly".to_owned());
@@ -242,7 +239,7 @@ fn missing(facts: &InterfaceFacts, needs: &[(&str, bool, &str)]) -> Option<Strin
         .then(|| format!("{}; run {} as root or grant it", lacking.join(" and "), facts.program))
 }
 
-/// Why no XDP mode.
+/// The reason against any XDP mode.
 fn xdp_obstacle(facts: &InterfaceFacts) -> Option<String> {
     let held = facts.capabilities;
     common_obstacle(facts)
@@ -263,7 +260,7 @@ fn xdp_obstacle(facts: &InterfaceFacts) -> Option<String> {
         .or_else(|| facts.af_xdp.obstacle("AF_XDP"))
 }
 
-/// Why not the packet ring.
+/// The reason against the packet ring.
 fn packet_obstacle(facts: &InterfaceFacts) -> Option<String> {
     let held = facts.capabilities;
     common_obstacle(facts)
@@ -290,7 +287,7 @@ fn native_obstacle(facts: &InterfaceFacts) -> Option<String> {
             Some(format!("{} runs XDP in its driver but cannot redirect to a socket", kind(facts)))
         }
         Some(_) => Some(format!("{} runs no XDP in its driver", kind(facts))),
-        // Kernels before 6.3 do not say; these drivers have had it since long before.
+        // Kernels before 6.3 do not report it; these drivers have supported it since long before.
         None if matches!(facts.kind.as_str(), "veth" | "virtio_net" | "tun") => None,
         None => Some(format!("this kernel does not say whether {} runs XDP in its driver", kind(facts))),
     }
@@ -319,15 +316,15 @@ fn slower_than_packet(facts: &InterfaceFacts) -> Option<String> {
     })
 }
 
-/// Replies from a ring pass the queueing discipline by, and with it the program that would redirect them: the bridge's worker has to be
-/// woken to carry each.
+/// Replies from a ring bypass the queueing discipline and with it the program that would redirect them, so the bridge's
+/// worker would have to be woken for each.
 fn slower_than_kernel(facts: &InterfaceFacts) -> Option<String> {
     facts.crossed.then(|| {
         "a bridge redirects what the kernel's sockets send, but what leaves a ring is carried by its worker, which takes longer".to_owned()
     })
 }
 
-/// Accelerated VLAN tags travel beside the frame, where no XDP program sees them.
+/// Accelerated VLAN tags are stored beside the frame, where no XDP program sees them.
 fn hidden_tags(facts: &InterfaceFacts) -> Option<String> {
     match facts.vlan_rx_offload {
         Some(false) => None,

@@ -1,5 +1,4 @@
-//! Driver, link and offloads of an interface, for `show` and metrics: what an operator would ask `ethtool` for. Only
-//! asks; changes nothing.
+//! Reads driver, link and offloads of an interface, for `show` and metrics: what an operator would ask `ethtool` for.
 
 use ethtool::{EthtoolAttr, EthtoolFeatureAttr, EthtoolLinkModeAttr};
 use futures_util::stream::StreamExt as _;
@@ -10,13 +9,13 @@ use twinpath_time::Duration;
 
 use crate::facts::{InterfaceFacts, XdpFeatures, queues};
 
-/// The kernel answers at once; an answer that the library cannot decode never comes.
+/// The kernel answers at once, but an answer that the library cannot decode never arrives.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// `SPEED_UNKNOWN` of linux/ethtool.h.
 const SPEED_UNKNOWN: u32 = u32::MAX;
 
-/// Offloads that matter here: the name of `ethtool -k`, and the kernel's features any of which makes it be on.
+/// The offloads reported here: the name in `ethtool -k`, and the kernel's features any of which counts as on.
 const OFFLOADS: [(&str, &[&str]); 11] = [
     ("rx-checksumming", &["rx-checksum"]),
     ("tx-checksumming", &["tx-checksum-ip-generic", "tx-checksum-ipv4", "tx-checksum-ipv6"]),
@@ -31,7 +30,7 @@ const OFFLOADS: [(&str, &[&str]); 11] = [
     ("ntuple-filters", &["rx-ntuple-filter"]),
 ];
 
-/// Asks the kernel. What it does not tell is left empty.
+/// Asks the kernel. Values that it does not report are left empty.
 pub async fn look(name: &str) -> Device {
     let driver = ioctl::driver(name).unwrap_or_default();
     let (queues, speed, active) = tokio::join!(queues(name), speed(name), active(name));
@@ -48,7 +47,7 @@ pub async fn look(name: &str) -> Device {
     }
 }
 
-/// `device`, with what was learnt for the choice of a path.
+/// Adds the facts collected for the choice of a path to `device`.
 #[must_use]
 pub fn with_facts(device: Device, facts: &InterfaceFacts, carrier: bool) -> Device {
     let (rx_queues, tx_queues) = match device.rx_queues {

@@ -1,5 +1,5 @@
-//! What is known of an interface and of this process before a path is chosen. Plain values; [`gather`] fills most of
-//! them by asking, and never attaches anything to find out.
+//! The facts about an interface and this process on which the choice of a path depends. [`collect`] reads most of them,
+//! and never attaches anything to find out.
 
 use std::fmt;
 
@@ -14,12 +14,12 @@ use crate::privileges::Capabilities;
 use crate::xdp_features;
 pub use crate::xdp_features::XdpFeatures;
 
-/// Whether this kernel has something.
+/// Whether this kernel supports a feature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Support {
-    /// It does, as far as can be told without using it.
+    /// It does, as far as can be known without using it.
     Yes,
-    /// It does not, and why.
+    /// It does not, for this reason.
     No(String),
 }
 
@@ -29,34 +29,34 @@ impl From<Result<(), String>> for Support {
     }
 }
 
-/// What the BPF side found out about this kernel.
+/// The kernel's BPF support.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelSupport {
     /// AF_XDP sockets and XDP programs.
     pub af_xdp: Support,
-    /// How the program at tc ingress would be attached, or why the packet path cannot be had.
+    /// How the program at tc ingress would be attached, or the reason that the packet path is not possible.
     pub tc: Result<TcAttach, String>,
 }
 
-/// A program that somebody else put on the interface.
+/// A foreign program on the interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ForeignXdp {
     /// Id of the program.
     pub id: u32,
-    /// Its name, where it has one.
+    /// Its name, if it has one.
     pub name: Option<String>,
-    /// The process that holds it, as `xdp-filter (pid 12)`, where it is known.
+    /// The process that holds it, as `xdp-filter (pid 12)`, if known.
     pub held_by: Option<String>,
     /// How it is attached: `native`, `generic`, ...; empty if unknown.
     pub mode: &'static str,
-    /// The programs that it calls, where it is libxdp's dispatcher.
+    /// The programs that it calls, if it is libxdp's dispatcher.
     pub parts: Vec<String>,
-    /// What one run takes on average, ns, where the kernel keeps count.
+    /// The average time of one run, ns, if the kernel measures it.
     pub run_ns: Option<u64>,
 }
 
 impl ForeignXdp {
-    /// What it costs, as far as it is known without measuring anything.
+    /// Its cost, as far as known without a measurement.
     #[must_use]
     pub fn cost(&self) -> String {
         match self.run_ns {
@@ -108,7 +108,7 @@ impl From<XdpHolder> for ForeignXdp {
     }
 }
 
-/// All that the choice of a path looks at.
+/// All facts on which the choice of a path depends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterfaceFacts {
     /// Name of the interface.
@@ -117,63 +117,65 @@ pub struct InterfaceFacts {
     pub ifindex: u32,
     /// Kind of software device (`veth`, `vlan`, ...) or name of the driver (`virtio_net`, `ice`, ...); may be empty.
     pub kind: String,
-    /// A software device: the kernel names a kind for it.
+    /// Whether it is a software device: the kernel reports a kind for it.
     pub software: bool,
-    /// The loopback interface.
+    /// Whether it is the loopback interface.
     pub loopback: bool,
-    /// Carries Ethernet frames.
+    /// Whether it carries Ethernet frames.
     pub ethernet: bool,
     /// MTU in bytes.
     pub mtu: u32,
-    /// Bridge or bond it is a port of: name and kind. A VRF is none: it takes no frames.
+    /// The bridge or bond that it is a port of: name and kind. A VRF does not count: it takes no frames.
     pub port_of: Option<(String, String)>,
     /// Receive queues in use.
     pub rx_queues: u32,
     /// Transmit queues in use.
     pub tx_queues: u32,
-    /// What the driver reports; `None` if the kernel cannot say (before 6.3).
+    /// The driver's XDP features; `None` if the kernel does not report them (before 6.3).
     pub xdp_features: Option<XdpFeatures>,
-    /// VLAN tags of received frames are taken out of the frame; `None` if unknown.
+    /// Whether VLAN tags of received frames are removed from the frame; `None` if unknown.
     pub vlan_rx_offload: Option<bool>,
-    /// Somebody else's XDP program on it.
+    /// A foreign XDP program on it.
     pub foreign_xdp: Option<ForeignXdp>,
-    /// Frames come here from the device of an exception port by a redirect within the kernel, and its sockets can do what is asked.
+    /// Whether frames come here from the device of an exception port by a redirect within the kernel, and the sockets
+    /// support what is needed.
     pub crossed: bool,
-    /// It has a usable address.
+    /// Whether it has a usable address.
     pub has_addresses: bool,
     /// AF_XDP sockets.
     pub af_xdp: Support,
-    /// How the program at tc ingress would be attached, or why the packet path cannot be had.
+    /// How the program at tc ingress would be attached, or the reason that the packet path is not possible.
     pub tc: Result<TcAttach, String>,
-    /// What this process may do.
+    /// The capabilities of this process.
     pub capabilities: Capabilities,
-    /// How this program is called, for advice.
+    /// The name of this program, for advice.
     pub program: String,
 }
 
-/// Paravirtual drivers: what is behind them is another system's network stack, not a wire.
+/// Paravirtual drivers: behind them is another system's network stack, not a wire.
 const PARAVIRTUAL: [&str; 5] = ["virtio_net", "vif", "vmxnet3", "hv_netvsc", "netvsc"];
 
 impl InterfaceFacts {
-    /// A software or paravirtual device: no XDP mode beats the packet ring there, and the other side may hand over
-    /// frames that its own sender left to hardware to segment.
+    /// Whether it is a software or paravirtual device: no XDP mode is faster than the packet ring there, and the other
+    /// side may send frames that its own sender left to hardware to segment.
     #[must_use]
     pub fn is_virtual(&self) -> bool {
         self.software || PARAVIRTUAL.contains(&self.kind.as_str())
     }
 
-    /// How the program at tc ingress is attached, where the packet path can be had.
+    /// How the program at tc ingress is attached, if the packet path is possible.
     #[must_use]
     pub fn tc_attach(&self) -> TcAttach {
         self.tc.clone().unwrap_or(TcAttach::Tcx)
     }
 }
 
-/// Gathers the facts of one link. What cannot be found out is left as unknown, which the choice treats with care.
+/// Collects the facts of one link. Facts that cannot be read are left as unknown, which the choice treats with care.
 ///
-/// `foreign_xdp` is the program that the kernel names on the link, without its name and holder, which the BPF side
+/// `foreign_xdp` is the program that the kernel reports for the link, without its name and holder, which the caller
+/// adds; the caller also sets `crossed`.
 /// can add; `crossed`, and what the kernel supports, are for it to tell too.
-pub async fn gather(link: &Link, tables: &Tables, kernel: KernelSupport) -> InterfaceFacts {
+pub async fn collect(link: &Link, tables: &Tables, kernel: KernelSupport) -> InterfaceFacts {
     let driver = ioctl::driver(&link.name).ok().map(|driver| driver.name);
     let (rx_queues, tx_queues) = queues(&link.name).await.unwrap_or((link.rx_queues, link.tx_queues));
     let port_of = link.master.filter(|_| link.port_kind != "vrf").map(|master| {
@@ -205,10 +207,10 @@ pub async fn gather(link: &Link, tables: &Tables, kernel: KernelSupport) -> Inte
     }
 }
 
-/// The kernel answers at once; an answer that the library cannot decode never comes.
+/// The kernel answers at once, but an answer that the library cannot decode never arrives.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Queues in use: (receive, transmit). `None` where the driver does not say.
+/// Queues in use: (receive, transmit). `None` if the driver does not report them.
 pub async fn queues(name: &str) -> Option<(u32, u32)> {
     use ethtool::EthtoolChannelAttr as Channel;
     let (connection, mut handle, _) = ethtool::new_connection().ok()?;
@@ -231,7 +233,7 @@ pub async fn queues(name: &str) -> Option<(u32, u32)> {
     (sum.0 > 0 && sum.1 > 0).then_some(sum)
 }
 
-/// The feature `rx-vlan-hw-parse`; `None` where the kernel does not say.
+/// The feature `rx-vlan-hw-parse`; `None` if the kernel does not report it.
 async fn vlan_rx_offload(name: &str) -> Option<bool> {
     let (connection, mut handle, _) = ethtool::new_connection().ok()?;
     let connection = tokio::spawn(connection);

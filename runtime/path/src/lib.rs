@@ -1,6 +1,7 @@
-//! Which path an interface gets: what is known of it ([`facts`], [`device`], [`bypassed`]), and what follows from that ([`choose`]).
+//! The choice of an interface's path: the facts that it depends on ([`facts`], [`device`], [`bypassed`]), and the
+//! decision ([`choose`]).
 //!
-//! Never here: a program or a socket. Nothing is attached to find out what a path would be like.
+//! This crate attaches no program and opens no packet socket.
 
 pub mod bypassed;
 pub mod choose;

@@ -1,8 +1,8 @@
-//! What this process may do, as its effective capabilities say.
+//! The privileges of this process: its effective capabilities.
 
 use caps::{CapSet, Capability};
 
-/// The capabilities that twinpath uses, and what for: see docs/operations.md.
+/// The capabilities that twinpath uses, and their purpose: see docs/operations.md.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
     /// CAP_NET_RAW: packet and AF_XDP sockets.
@@ -20,7 +20,7 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// All of them.
+    /// All capabilities.
     pub const ALL: Self = Self {
         net_raw: true,
         net_admin: true,
@@ -30,7 +30,7 @@ impl Capabilities {
         net_bind_service: true,
     };
 
-    /// Those in effect for the calling thread. What cannot be read counts as missing.
+    /// The effective capabilities of the calling thread. One that cannot be read counts as missing.
     #[must_use]
     pub fn held() -> Self {
         let has = |capability| caps::has_cap(None, CapSet::Effective, capability).unwrap_or(false);

@@ -5,7 +5,7 @@ use std::process::Command;
 use twinpath_config::{Path, PathAsked};
 use twinpath_mirror::{Mirror, MirrorLimits};
 use twinpath_path::choose::choose;
-use twinpath_path::facts::{KernelSupport, Support, gather};
+use twinpath_path::facts::{KernelSupport, Support, collect};
 use twinpath_steer_bpf::TcAttach;
 use twinpath_sys::Namespace;
 use twinpath_test_skip::root_or_skip;
@@ -47,7 +47,7 @@ fn the_facts_of_a_veth_lead_to_the_packet_path_and_those_of_loopback_to_the_kern
     }
     with_veth(async |mirror| {
         let veth = mirror.tables().link_named("veth0").expect("veth0 is there");
-        let facts = gather(veth, mirror.tables(), everything()).await;
+        let facts = collect(veth, mirror.tables(), everything()).await;
         assert_eq!((facts.kind.as_str(), facts.software, facts.foreign_xdp.clone()), ("veth", true, None));
         let features = facts.xdp_features.expect("this kernel has the netdev family");
         assert!(features.basic && features.redirect && !features.zero_copy);
@@ -57,7 +57,7 @@ fn the_facts_of_a_veth_lead_to_the_packet_path_and_those_of_loopback_to_the_kern
         assert_eq!(choose(&facts, PathAsked::Auto).unwrap().path, Path::Packet);
 
         let lo = mirror.tables().link_named("lo").unwrap();
-        let facts = gather(lo, mirror.tables(), everything()).await;
+        let facts = collect(lo, mirror.tables(), everything()).await;
         assert_eq!(choose(&facts, PathAsked::Auto).unwrap().path, Path::Kernel);
     });
 }

@@ -1,4 +1,4 @@
-//! What an instance says of itself as a whole.
+//! The part of the report about the instance as a whole.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,28 +17,28 @@ pub struct Instance {
     pub uptime_s: f64,
     /// Frame memory of all workers, MiB.
     pub pool_mib: f64,
-    /// How far it is, if it drains.
+    /// The progress of a drain, if the instance drains.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub draining: Option<Draining>,
-    /// What it has given up since it started.
+    /// Its confinement since the start.
     pub sandbox: Sandbox,
     /// The file of its configuration, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub configuration: Option<Configuration>,
-    /// Set while it stands by for another one.
+    /// Set if it is a standby instance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub standing_by: Option<StandingBy>,
 }
 
-/// An instance that stands by for another one.
+/// A standby instance's state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct StandingBy {
-    /// The other one's process.
+    /// Process id of the instance that it stands by for.
     pub pid: u32,
-    /// Serving in its place, as it is stuck.
+    /// Whether it serves in place of that instance, which is stuck.
     pub serves: bool,
-    /// Times that it has.
+    /// How often it has done so.
     pub times: u64,
 }
 
@@ -46,31 +46,31 @@ pub struct StandingBy {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Configuration {
-    /// The file.
+    /// Its path.
     pub file: String,
-    /// Seconds since what is in force was read.
+    /// Seconds since the configuration in force was read.
     pub read_s: f64,
-    /// Times that it was read again and done.
+    /// Successful reloads.
     pub reloads: u64,
-    /// Times that it was read again and refused.
+    /// Refused reloads.
     pub refused: u64,
-    /// Why it was refused, if the last time it was.
+    /// The reason of the refusal, if the last reload was refused.
     pub refusal: Option<String>,
 }
 
-/// How a running instance is confined.
+/// The confinement of a running instance.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Sandbox {
     /// `on` or `off`.
     pub setting: String,
-    /// No program that it might run gains rights (`PR_SET_NO_NEW_PRIVS`).
+    /// Whether programs that it might run cannot gain privileges (`PR_SET_NO_NEW_PRIVS`).
     pub no_new_privs: bool,
-    /// Capabilities that it has.
+    /// The capabilities that it has.
     pub capabilities: Vec<Capability>,
-    /// Which files it may open, and by what that holds, or what the kernel lacks.
+    /// The files that it may open, and the mechanism that enforces this, or what the kernel lacks for it.
     pub files: String,
-    /// Which system calls are refused, likewise.
+    /// The system calls that are refused, likewise.
     pub calls: String,
 }
 
@@ -78,24 +78,24 @@ pub struct Sandbox {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Capability {
-    /// As `CAP_NET_RAW`.
+    /// Its name, e.g. `CAP_NET_RAW`.
     pub name: String,
-    /// What for; empty if it is not needed.
+    /// The purpose; empty if it is not needed.
     pub needed_for: String,
 }
 
-/// An instance that answers what it has accepted, and ends.
+/// An instance that answers all accepted requests, and then ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Draining {
     /// Connections that have not ended.
     pub connections: u64,
-    /// Requests that threads which may block still work on, by whatever they came.
+    /// Requests, over any transport, that handler threads still work on.
     pub deferred: u64,
-    /// Until those that have not ended by then are closed, ms.
+    /// Time until the remaining connections are closed, ms.
     pub left_ms: u64,
-    /// Connections that were so closed, and datagrams not answered: `drain_timeout` in `drops`.
+    /// Connections closed at that time, and datagrams not answered: `drain_timeout` in `drops`.
     pub cut_off: u64,
-    /// It is done, and ends.
+    /// Whether the drain is complete.
     pub over: bool,
 }

@@ -1,5 +1,5 @@
-//! What a running instance says of itself: the answer to `twinpath show`, as people (tables) and machines (JSON)
-//! get it. Field names are stable.
+//! The report of a running instance: the answer to `twinpath show`, as tables for people and JSON for programs. Field
+//! names are stable.
 
 use serde::{Deserialize, Serialize};
 use twinpath_idle::{Goal, Summary};
@@ -12,26 +12,26 @@ pub use self::instance::{Capability, Configuration, Draining, Instance, Sandbox,
 
 mod instance;
 
-/// Everything `show` can tell. A topic (`interfaces`, `rules`, ...) is one field of it; an answer about one topic
-/// leaves out the others.
+/// The whole report. A topic (`interfaces`, `rules`, ...) is one field of it; an answer about one topic leaves out the
+/// others.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Report {
-    /// Which program answers.
+    /// The program that answers.
     pub instance: Instance,
-    /// What is served, by which path, and why not a faster one.
+    /// The services, their paths, and the reasons for not using a faster one.
     pub services: Vec<Service>,
     /// One entry per interface served.
     pub interfaces: Vec<Interface>,
-    /// What is claimed, and how often each verdict was given.
+    /// The claims, and how often each verdict was given.
     pub rules: Rules,
-    /// What waking up costs on this machine, as measured last.
+    /// The cost of a wake-up on this machine, as measured last.
     pub machine: Option<twinpath_costs::Costs>,
     /// One entry per worker.
     pub workers: Vec<Worker>,
     /// Next hops in use, as mirrored from the kernel.
     pub neighbours: Vec<Neighbour>,
-    /// Everything dropped or refused, by named reason; only non-zero counters.
+    /// All frames and requests dropped or refused, by reason; only counters that are not zero.
     pub drops: Vec<Drop>,
 }
 
@@ -41,19 +41,20 @@ pub struct Report {
 pub struct Service {
     /// Its name, e.g. `echo`.
     pub name: String,
-    /// One entry per thing it asked to be given.
+    /// One entry per claim that it asks for.
     pub claims: Vec<ServiceClaim>,
     /// Requests served that came on the fast path.
     pub fast_requests: u64,
     /// Replies that left on the fast path.
     pub fast_replies: u64,
-    /// Fast-path requests whose reply left through the kernel's socket: its way out was not known, or too small.
+    /// Fast-path requests whose reply left through the kernel's socket, because its egress was not known or its MTU too
+    /// small.
     pub fast_replies_by_kernel: u64,
     /// Requests served that came through the kernel's sockets.
     pub kernel_requests: u64,
-    /// Replies that left through the kernel's sockets, to whichever request.
+    /// Replies sent through the kernel's sockets, to requests of both paths.
     pub kernel_replies: u64,
-    /// What the service counts by itself, if it does.
+    /// The service's own counters, if it has any.
     pub requests: Option<ServiceRequests>,
     /// TCP connections open now.
     pub connections: u64,
@@ -61,69 +62,69 @@ pub struct Service {
     pub accepted: u64,
     /// UDP peers that have a session.
     pub sessions: u64,
-    /// Sessions ended for their age.
+    /// Sessions ended because of their age.
     pub sessions_aged: u64,
     /// Sessions ended to make room for others.
     pub sessions_displaced: u64,
-    /// Requests that threads which may block work on, or will.
+    /// Requests that handler threads work on, or that wait for one.
     pub deferred: u64,
-    /// Requests so answered.
+    /// Requests answered by handler threads.
     pub deferred_done: u64,
-    /// Times that a connection waited for room there.
+    /// How often a connection waited for room there.
     pub deferred_waits: u64,
-    /// Such threads now.
+    /// The present number of handler threads.
     pub deferred_threads: u64,
-    /// Bytes that TCP connections hold: parts of requests, and replies not taken yet.
+    /// Bytes that TCP connections hold: incomplete requests, and replies that the peer has not taken.
     pub queued_bytes: u64,
     /// Bytes received on TCP connections.
     pub stream_bytes_in: u64,
     /// Bytes sent on TCP connections.
     pub stream_bytes_out: u64,
-    /// Peers whose way out is known or asked for.
+    /// Peers whose egress is known or being resolved.
     pub peers: u64,
 }
 
-/// Requests as a service counts them by itself, over all transports.
+/// A service's own counts of requests, over all transports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ServiceRequests {
     /// Answered, refusals included.
     pub answered: u64,
-    /// Of those: refused, and told why.
+    /// The answered requests that were refused, with the reason in the reply.
     pub refused: u64,
-    /// Of those answered: again, with a reply that had been kept.
+    /// The answered requests whose reply was a kept one, sent again.
     pub repeated: u64,
-    /// Kept replies that made room for others before their age.
+    /// Kept replies dropped before their age to make room for others.
     pub forgotten: u64,
 }
 
-/// Something a service asked to be given, and whether it comes by the fast path.
+/// A claim of a service, and the path of its requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ServiceClaim {
-    /// In words: `udp port 7`.
+    /// As text: `udp port 7`.
     pub claim: String,
-    /// The path it comes by now: a fast one, or `kernel`.
+    /// The path used now: a fast one, or `kernel`.
     pub path: String,
-    /// Why that path: one sentence.
+    /// The reason for that path: one sentence.
     pub why: String,
-    /// Requests of it that came on the fast path.
+    /// Requests for this claim that came on the fast path.
     pub fast_requests: u64,
-    /// Requests of it that came through the kernel's UDP sockets.
+    /// Requests for this claim that came through the kernel's UDP sockets.
     pub kernel_requests: u64,
 }
 
-/// What driver and device of an interface do, as the kernel says it.
+/// Driver and device of an interface, as the kernel reports them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Device {
     /// The driver; empty if the kernel names none.
     pub driver: String,
-    /// Where the device is: a PCI address, say; empty for a device made of software.
+    /// Location of the device, such as a PCI address; empty for a software device.
     pub bus: String,
     /// Version of its firmware; empty if there is none.
     pub firmware: String,
-    /// It has carrier.
+    /// Whether it has carrier.
     pub carrier: bool,
     /// Speed of the link, Mbit/s, if known.
     pub speed_mbps: Option<u32>,
@@ -131,40 +132,40 @@ pub struct Device {
     pub rx_queues: u32,
     /// Transmit queues in use.
     pub tx_queues: u32,
-    /// Offloads that matter to a packet path, by the names of `ethtool -k`, in their order there; those that the kernel
-    /// does not tell are missing.
+    /// Offloads that matter to a packet path, by the names and in the order of `ethtool -k`, without those that the
+    /// kernel does not report.
     pub offloads: Vec<Offload>,
-    /// What the driver can do with XDP: `basic`, `redirect`, `transmit`, `zero-copy`, `multi-buffer`; `None` if the
-    /// kernel does not say.
+    /// The driver's XDP features: `basic`, `redirect`, `transmit`, `zero-copy`, `multi-buffer`; `None` if the kernel
+    /// does not report them.
     pub xdp_features: Option<Vec<String>>,
-    /// The XDP program on it that is not ours, with its owner if known.
+    /// A foreign XDP program on it, with its owner if known.
     pub foreign_xdp: Option<String>,
 }
 
 /// One offload.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offload {
-    /// Name, as `ethtool -k` says it.
+    /// Name, as in `ethtool -k`.
     pub name: String,
-    /// Switched on.
+    /// Whether it is switched on.
     pub on: bool,
 }
 
-/// Times taken, ns, as a histogram.
+/// A histogram of durations, ns.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Times {
-    /// How many.
+    /// Number of values.
     pub count: u64,
     /// Their sum, ns.
     pub sum_ns: u64,
-    /// Half of them took at most this, ns; to 1/16.
+    /// Median, ns, to 1/16.
     pub p50_ns: Option<u64>,
-    /// 99 % of them.
+    /// 99th percentile, ns.
     pub p99_ns: Option<u64>,
-    /// 99.9 % of them.
+    /// 99.9th percentile, ns.
     pub p999_ns: Option<u64>,
-    /// Upper bound of a bucket, ns (inclusive), and how many fell into it; ascending, empty buckets left out.
+    /// Upper bound of a bucket, ns (inclusive), and the number of values in it; ascending, without empty buckets.
     pub buckets: Vec<(u64, u64)>,
 }
 
@@ -194,34 +195,34 @@ pub struct Interface {
     pub name: String,
     /// Kernel index.
     pub ifindex: u32,
-    /// Kind of device as the kernel or driver names it: `veth`, `virtio_net`, ...
+    /// Kind of device, as the kernel or the driver names it: `veth`, `virtio_net`, ...
     pub kind: String,
     /// `xdp-zerocopy`, `xdp-native`, `xdp-generic`, `packet` or `kernel`.
     pub path: String,
     /// How the packet path's program is attached at tc: `tcx` or `clsact`; empty on the other paths.
     #[serde(default)]
     pub attach: String,
-    /// What instances that were killed have left on the interface; it does nothing.
+    /// Programs that killed instances have left on the interface; they have no effect.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_behind: Vec<LeftBehind>,
     /// Link state: `up`, `down` or `gone`.
     pub link: String,
     /// MTU in bytes.
     pub mtu: u32,
-    /// Why this path.
+    /// The reason for this path.
     pub why: String,
-    /// For every better-ranked or asked-for path not in use: its name and the reason.
+    /// For every better-ranked or requested path that is not in use: its name and the reason.
     pub why_not: Vec<WhyNot>,
     /// Driver and device.
     #[serde(default)]
     pub device: Device,
-    /// The queues we serve.
+    /// Its queues that we serve.
     pub queues: Vec<Queue>,
-    /// What crosses within the kernel, past all queues; only an exception port has that.
+    /// Frames that cross within the kernel, past all queues; only for an exception port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crossed: Option<Crossed>,
-    /// What attaching costs the kernel's own traffic, for each path that was measured, in that order: the last one
-    /// that is not `beyond` is in use. Empty if it was not asked for.
+    /// The cost of attaching for the kernel's own traffic, for each path that was measured, in that order: the last one
+    /// without `beyond` is in use. Empty if it was not requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fallback: Vec<Fallback>,
 }
@@ -232,27 +233,27 @@ pub struct Interface {
 pub struct LeftBehind {
     /// Its name.
     pub program: String,
-    /// The process, as it was called in its own PID namespace.
+    /// The process id, in the process's own PID namespace.
     pub pid: u32,
 }
 
-/// What attaching a path costs the kernel's own traffic.
+/// The cost of attaching a path for the kernel's own traffic.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Fallback {
     /// The path.
     pub path: String,
-    /// Where it was measured, and what `before` is.
+    /// Where it was measured, and the meaning of `before`.
     pub compared_with: String,
     /// The share that may be lost: `interface.fallback_loss_max`.
     pub loss_max: f64,
-    /// Kernel sockets, without and with.
+    /// Kernel sockets, without and with the path attached.
     pub measures: Vec<FallbackMeasure>,
-    /// The programs on frames that stay the kernel's, by test runs.
+    /// The run time of the programs on frames that stay with the kernel, from test runs.
     pub programs: Vec<FallbackProgram>,
-    /// What lost more than that beyond noise, in a sentence.
+    /// The measures that lost more than allowed beyond noise, in a sentence.
     pub beyond: Option<String>,
-    /// Why it could not be measured.
+    /// The reason if it could not be measured.
     pub not_measured: Option<String>,
 }
 
@@ -262,7 +263,7 @@ pub struct Fallback {
 pub struct FallbackMeasure {
     /// `kernel-rtt`, `kernel-bulk`, `kernel-rate`.
     pub name: String,
-    /// Of `before` and `after`.
+    /// Unit of `before` and `after`.
     pub unit: String,
     /// Median without twinpath.
     pub before: f64,
@@ -272,7 +273,7 @@ pub struct FallbackMeasure {
     pub ratio: f64,
     /// Its 95 % interval.
     pub ratio_interval95: [f64; 2],
-    /// Pairs.
+    /// Number of pairs.
     pub pairs: u32,
 }
 
@@ -284,29 +285,29 @@ pub struct FallbackProgram {
     pub program: String,
     /// `tcp-segment`, `tcp-ack`, `udp`, and the same with `-v6`.
     pub frame: String,
-    /// What the program adds to its hook, ns.
+    /// Time that the program adds to its hook, ns.
     pub added_ns: f64,
-    /// One run, the test run's own work included, ns.
+    /// Time of one run, with the test run's own work, ns.
     pub run_ns: f64,
-    /// One run of an empty program there, ns.
+    /// Time of one run of an empty program there, ns.
     pub empty_ns: f64,
 }
 
-/// A path not taken.
+/// A path that is not used.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct WhyNot {
     /// The path.
     pub path: String,
-    /// One sentence.
+    /// The reason: one sentence.
     pub reason: String,
 }
 
-/// Frames that cross between two interfaces within the kernel, seen from one of them; a super-frame counts once.
+/// Frames that cross between two interfaces within the kernel, as seen from one of them; a super-frame counts once.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Crossed {
-    /// Arrived here and gone to the other side.
+    /// Frames received here and sent to the other side.
     pub frames_in: u64,
-    /// Come from the other side and sent here.
+    /// Frames received on the other side and sent here.
     pub frames_out: u64,
     /// Bytes arrived, from the Ethernet header.
     pub bytes_in: u64,
@@ -335,16 +336,16 @@ pub struct Queue {
     /// Bytes sent, from the Ethernet header.
     #[serde(default)]
     pub bytes_out: u64,
-    /// Of the frames sent, the ones that left within super-frames.
+    /// The frames that were sent as part of super-frames.
     #[serde(default)]
     pub frames_joined: u64,
-    /// Super-frames that the kernel refused; after the first, every frame leaves by itself.
+    /// Super-frames that the kernel refused; after the first, every frame is sent singly.
     #[serde(default)]
     pub super_frames_refused: u64,
-    /// System calls made to send or to wake the kernel.
+    /// System calls to send or to wake the kernel.
     #[serde(default)]
     pub kicks: u64,
-    /// Frames that the kernel could not hand over because the ring was full.
+    /// Frames that the kernel dropped because the ring was full.
     pub ring_full: u64,
 }
 
@@ -362,7 +363,7 @@ pub struct Rules {
 pub struct Count {
     /// Stable name.
     pub name: String,
-    /// How often.
+    /// The count.
     pub count: u64,
 }
 
@@ -371,20 +372,20 @@ pub struct Count {
 pub struct Worker {
     /// Number, from 0.
     pub worker: u32,
-    /// CPU it is pinned to, if it is.
+    /// CPU it is pinned to, if any.
     pub cpu: Option<u32>,
     /// `poll`, `adaptive` or `interrupt`.
     pub mode: String,
-    /// Priority of its thread, the one in force: `normal`, `slice:100`, `nice:-20`, `fifo:1`.
+    /// Present priority of its thread: `normal`, `slice:100`, `nice:-20`, `fifo:1`.
     #[serde(default)]
     pub priority: String,
-    /// Why that one, in words.
+    /// The reason for that priority.
     #[serde(default)]
     pub priority_why: String,
-    /// What it may take of its CPU, where it keeps to a share.
+    /// The limit on its use of the CPU, if it keeps to one.
     #[serde(default)]
     pub guard: Option<Guard>,
-    /// The CPU latency request: its setting, and what was found here.
+    /// The CPU latency request: its setting, and its measured effect.
     pub latency_request: LatencyRequest,
     /// Turns that found work.
     pub turns_busy: u64,
@@ -394,7 +395,7 @@ pub struct Worker {
     pub sleeps: u64,
     /// Wake-ups, by any cause.
     pub wakeups: u64,
-    /// How it idles, and why.
+    /// How it idles, and the reason.
     #[serde(default)]
     pub idle: Idle,
     /// CPU time of the thread, ns.
@@ -403,7 +404,7 @@ pub struct Worker {
     pub frames_in: u64,
     /// Frames sent on the fast path.
     pub frames_out: u64,
-    /// It is stuck: for so long something has been waiting for it, and the kernel claims nothing for it, ms.
+    /// If it is stuck: for how long frames have been waiting for it; meanwhile the kernel serves, ms.
     #[serde(default)]
     pub stuck_ms: Option<u64>,
     /// How often that happened.
@@ -413,31 +414,31 @@ pub struct Worker {
     pub kernel_requests: u64,
     /// Replies that left through kernel sockets.
     pub kernel_replies: u64,
-    /// Time that frames which were answered spent inside: from the start of the turn that took them until the turn's
-    /// replies had left. Waiting in the ring before that is not in it.
+    /// Time that answered frames spent inside: from the start of the turn that received them until the turn's replies
+    /// had left. The time in the receive ring before that is not included.
     #[serde(default)]
     pub service_time: Times,
     /// Heap allocations made by the worker's thread since it started to serve.
     pub allocations: u64,
     /// TCP connections open on it.
     pub connections: u64,
-    /// Heap bytes that it holds beyond those at its start: connections, and what they queue.
+    /// Heap bytes beyond those at its start: connections and their queues.
     pub heap_bytes: u64,
     /// Frame memory, MiB.
     pub pool_mib: f64,
-    /// Frames in the pool, and how many are free.
+    /// Frames in the pool.
     pub pool_frames: u32,
     /// Free frames.
     pub pool_free: u32,
 }
 
-/// How a worker idles: what it did, and what its policy decided.
+/// How a worker idles: its behaviour, and its policy's decisions.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Idle {
-    /// What `adaptive` is to reach: `latency 20us`, `cpu 5%`, or both weighed.
+    /// The goal of `adaptive`: `latency 20us`, `cpu 5%`, or a weight of both.
     pub goal: String,
-    /// What `adaptive` decided last and why, in a sentence; empty in the other modes.
+    /// The last decision of `adaptive` and its reason, in a sentence; empty in the other modes.
     pub decided: String,
     /// Stretches of spinning, in `adaptive`.
     pub spins: u64,
@@ -445,24 +446,24 @@ pub struct Idle {
     pub woken_by_packet: u64,
     /// Wake-ups by its own timer ahead of an expected packet.
     pub woken_by_prediction: u64,
-    /// Wake-ups by anything else: commands, deadlines, letting go of a latency request.
+    /// Other wake-ups: commands, deadlines, the release of a latency request.
     pub woken_by_other: u64,
     /// Time spent spinning, in `adaptive`, ns.
     pub spun_ns: u64,
     /// Time asleep, ns.
     pub slept_ns: u64,
-    /// Of that, with a CPU latency request held, ns.
+    /// The part of that with a CPU latency request held, ns.
     pub held_ns: u64,
-    /// Times it was made to sleep because it had been awake without a packet for too long, whatever its mode's policy said. More than 0
-    /// is a fault worth reporting.
+    /// How often it was made to sleep because it had been awake without a packet for too long, whatever its policy
+    /// decided. More than 0 is a fault worth reporting.
     pub spin_limit_sleeps: u64,
-    /// From the kernel's stamp on a packet until the worker took it, for each wake-up by a packet; empty where packets have no
-    /// stamps.
+    /// From the kernel's time stamp of a packet until the worker received it, for each wake-up by a packet; empty if
+    /// packets have no stamps.
     pub wake_latency: Times,
 }
 
 impl Worker {
-    /// What its counters say, and how it idles; the caller adds the rest.
+    /// Fills in the fields that the counters and the idle policy determine; the caller adds the others.
     pub fn of(counters: &WorkerCounters, mode: Mode, goal: Goal, mut request: LatencyRequest) -> Self {
         request.held = counters.request_held.get() != 0;
         if counters.request_refused.get() != 0 {
@@ -487,7 +488,7 @@ impl Worker {
     }
 }
 
-/// CPU time a thread of this process has used, ns; 0 if the kernel does not say (`/proc/PID/task/TID/schedstat`).
+/// CPU time used by a thread of this process, ns; 0 if the kernel does not report it (`/proc/PID/task/TID/schedstat`).
 fn thread_cpu_ns(tid: u64) -> u64 {
     std::fs::read_to_string(format!("/proc/self/task/{tid}/schedstat"))
         .ok()
@@ -514,21 +515,21 @@ impl Idle {
     }
 }
 
-/// What a worker may take of a CPU that it shares, where the scheduler would let it have everything.
+/// A worker's limit on its use of a CPU that the scheduler would let it have completely.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Guard {
-    /// The share of time that it spins at most.
+    /// Largest share of time spent spinning.
     pub spin_share_max: f64,
-    /// The share that it runs at most, work or not.
+    /// Largest share of time spent running, with work or without.
     pub run_share_max: f64,
-    /// Times it slept because it had spun for its share; work wakes it.
+    /// How often it slept because its share of spinning was used up; work wakes it.
     pub sleeps: u64,
-    /// Times it paused because it had run for its share.
+    /// How often it paused because its share of running was used up.
     pub pauses: u64,
-    /// The priority that it has instead, where it does not sleep or pause for that.
+    /// The lower priority that it takes instead of sleeping or pausing.
     pub lower: Option<String>,
-    /// Times it took the other of its two priorities.
+    /// How often it changed between its two priorities.
     pub steps: u64,
 }
 
@@ -537,29 +538,29 @@ pub struct Guard {
 pub struct LatencyRequest {
     /// `auto`, `always` or `never`.
     pub setting: String,
-    /// Idle states that take longer to leave are forbidden while it is held, us; 0 allows only the shallowest.
+    /// Idle states that take longer to leave are forbidden while it is held, us; 0 allows only the shallowest one.
     #[serde(default)]
     pub max_exit_us: u32,
-    /// Held right now.
+    /// Whether it is held now.
     pub held: bool,
     /// One wake-up without it, us (median), as measured at start; `None` if not measured.
     pub wake_us_without: Option<f64>,
     /// One wake-up with it, us (median).
     pub wake_us_with: Option<f64>,
-    /// Whether it was found to shorten wake-ups here.
+    /// Whether it was measured to shorten wake-ups here.
     pub helps: bool,
-    /// What follows from that, in a sentence.
+    /// The conclusion, in a sentence.
     pub verdict: String,
 }
 
 /// A next hop.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Neighbour {
-    /// The peer we answer.
+    /// The peer.
     pub peer: String,
     /// The next hop towards it.
     pub next_hop: String,
-    /// Interface it leaves by.
+    /// The interface through which it is reached.
     pub interface: String,
     /// Link-layer address, if known.
     pub mac: Option<String>,
@@ -567,17 +568,17 @@ pub struct Neighbour {
     pub state: String,
     /// Path MTU in bytes.
     pub mtu: u32,
-    /// `fast`, or why replies to it leave through the kernel.
+    /// `fast`, or the reason for sending replies through the kernel.
     pub egress: String,
 }
 
-/// Something dropped or refused.
+/// Frames or requests dropped or refused for one reason.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Drop {
-    /// Where: `worker 0`, `port veth0`, ...
+    /// The place: `worker 0`, `port veth0`, ...
     pub place: String,
     /// Stable reason name.
     pub reason: String,
-    /// How often.
+    /// The count.
     pub count: u64,
 }

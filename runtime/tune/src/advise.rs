@@ -1,4 +1,4 @@
-//! What each setting should be, from what there is and what is wanted. A pure function.
+//! Decides the advised value of each setting from the machine's topology and the user's wish, as a pure function.
 
 use twinpath_worker::idle::Mode;
 
@@ -8,7 +8,7 @@ use super::parameter::Parameter;
 use super::setting::{Id, Owner, Place, Setting};
 use super::topology::{Cpu, Interface, Topology};
 
-/// What the machine is to be tuned for.
+/// The workload that the machine is tuned for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wish {
     /// How workers idle.
@@ -17,25 +17,25 @@ pub struct Wish {
     pub cpus: Vec<usize>,
 }
 
-/// One piece of advice.
+/// The advice for one setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Advice {
-    /// What it is about.
+    /// The line that it belongs to.
     pub id: Id,
-    /// Of what: `eth0`, `rx-0`, `CPU 1`; empty for the machine.
+    /// The subject: `eth0`, `rx-0`, `CPU 1`; empty for the machine.
     pub subject: String,
-    /// What it should be.
+    /// The advised value.
     pub wanted: Wanted,
-    /// Why.
+    /// The reason.
     pub why: String,
-    /// What that may cost.
+    /// The possible cost.
     pub cost: String,
 }
 
-/// What something should be.
+/// An advised value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// A setting one of these values: the first, unless it has another of them.
+    /// One of these values: the first, unless the setting has another one of them already.
     Value {
         /// The setting.
         setting: Setting,
@@ -47,23 +47,23 @@ pub enum Wanted {
         /// The setting.
         setting: Setting,
     },
-    /// A setting that depends on where the workers run, which was not said.
+    /// A setting that depends on the workers' CPUs, which are not known.
     WorkersUnknown {
         /// The setting.
         setting: Setting,
     },
-    /// Something that cannot be set from here.
+    /// Something that cannot be set by this program.
     Advised {
-        /// What it is now.
+        /// Its present state.
         now: String,
-        /// What it should be; none: as it is.
+        /// The advised state; none: the present one.
         should_be: Option<String>,
     },
-    /// There is no such thing here.
+    /// It does not exist here.
     Absent,
 }
 
-/// What several workers gain less.
+/// The caveat for several workers.
 const SPREAD_BY_HASH: &str = "; on the packet path flows are spread over workers by hash, so it is the same CPU only for \
                               a share of them";
 
@@ -94,8 +94,8 @@ impl Adviser<'_> {
         let (owner, name) = (&interface.owner, interface.owner.name.as_str());
         self.interrupts(interface, advice);
         let coalescing = setting(Place::Coalescing, owner);
-        // Both 0 would mean no interrupt at all (include/uapi/linux/ethtool.h, struct ethtool_coalesce), so that is not set;
-        // a device that says so of itself is left alone.
+        // If both were 0 there would be no interrupt at all (include/uapi/linux/ethtool.h, struct ethtool_coalesce), so
+        // that is not set; a device that reports both as 0 is not changed.
         let at_once = [1, 0].map(|frames| format!("adaptive-rx off, rx-usecs 0, rx-frames {frames}"));
         let at_once = Wanted::Value { setting: coalescing, any_of: at_once.to_vec() };
         advice.push(self.line(Id::Coalescing, name, at_once));
@@ -118,7 +118,7 @@ impl Adviser<'_> {
         advice.extend(self.node(interface));
     }
 
-    /// Interrupts go to the CPU that sleeps, and away from one that spins.
+    /// Advises interrupts on the CPU of a worker that sleeps, and away from one that spins.
     fn interrupts(&self, interface: &Interface, advice: &mut Vec<Advice>) {
         if interface.interrupts.is_empty() {
             advice.push(self.line(Id::IrqAffinity, interface.owner.name.as_str(), Wanted::Absent));
@@ -146,14 +146,14 @@ impl Adviser<'_> {
         }
     }
 
-    /// CPUs that run and belong to no worker.
+    /// Online CPUs without a worker.
     fn other_cpus(&self) -> Vec<usize> {
         let others = self.topology.cpus.iter().map(|cpu| cpu.number);
         others.filter(|cpu| !self.wish.cpus.contains(cpu)).collect()
     }
 
-    /// Those of them that are best at receiving for a worker that spins: not isolated, no half of a worker's core, on the
-    /// device's node; each as far as there are such.
+    /// The best of them for receiving for a worker that spins: not isolated, not on a worker's core, on the device's
+    /// node; each condition applies only if some CPU meets it.
     fn receiving_cpus(&self, interface: &Interface) -> Vec<usize> {
         let number = |wanted: usize| self.topology.cpus.iter().find(|cpu| cpu.number == wanted);
         let shares_core = |cpu: usize| {
@@ -175,7 +175,7 @@ impl Adviser<'_> {
         cpus
     }
 
-    /// A transmit queue per worker, and the rest for everybody else.
+    /// Advises one transmit queue per worker, and the remaining ones for all other CPUs.
     fn transmit_cpus(&self, interface: &Interface, queue: usize) -> Wanted {
         let setting = setting(Place::Xps { queue: queue as u32 }, &interface.owner);
         let workers = self.wish.cpus.as_slice();
@@ -184,7 +184,7 @@ impl Adviser<'_> {
         }
         match workers.get(queue) {
             None if workers.is_empty() => Wanted::WorkersUnknown { setting },
-            // Somebody has to be left for the CPUs of nobody.
+            // At least one queue must remain for the other CPUs.
             _ if workers.len() >= interface.tx_queues => Wanted::Shown { setting },
             Some(cpu) => value(setting, &cpu.to_string()),
             None => value(setting, &cpu_list(&self.other_cpus())),
@@ -257,7 +257,7 @@ impl Adviser<'_> {
     fn isolated(&self) -> Advice {
         let missing = |from: &[usize]| self.wish.cpus.iter().any(|cpu| !from.contains(cpu));
         let (isolated, tickless) = (&self.topology.isolated, &self.topology.tickless);
-        // Somebody has to be left for everything else.
+        // At least one CPU must remain for everything else.
         let possible = self.wish.mode == Mode::Poll && !self.other_cpus().is_empty();
         let lacking = possible && (missing(isolated) || missing(tickless));
         let list = cpu_list(&self.wish.cpus);

@@ -1,4 +1,5 @@
-//! Changing settings to what is advised: first all former values into the journal, then one after the other.
+//! Changes settings to the advised values: first all former values are written to the journal, then the settings are
+//! changed one after another.
 
 use serde::Serialize;
 
@@ -7,53 +8,53 @@ use super::setting::{Id, Setting};
 use super::survey::{Line, State, value_of};
 use super::system::{System, Trouble};
 
-/// Who asks for what belongs to no interface.
+/// The asker for settings that belong to no interface.
 pub const MACHINE: &str = "machine";
 
-/// What became of a setting.
+/// The result for one setting.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Outcome {
     /// The setting.
     pub id: Id,
-    /// Of what; empty for the machine.
+    /// The subject; empty for the machine.
     pub subject: String,
-    /// What it was.
+    /// The value before.
     pub was: String,
-    /// What it is now; none where nobody knows.
+    /// The value now; none if it is not known.
     pub is: Option<String>,
-    /// What happened.
+    /// The kind of result.
     pub what: Done,
-    /// The same in words; empty where there is nothing to add.
+    /// An explanation; empty if none is needed.
     pub note: String,
 }
 
-/// What happened to a setting.
+/// The kinds of results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Done {
-    /// Set to what is advised.
+    /// Set to the advised value.
     Applied,
-    /// The device took another value than it was given.
+    /// The device chose another value than the one written.
     Rounded,
-    /// The kernel would not.
+    /// The kernel refused it.
     Failed,
-    /// Put back to what it was.
+    /// Restored to its former value.
     Restored,
-    /// It was already what it had been.
+    /// It already had its former value.
     Already,
-    /// Somebody else has changed it since; left alone.
+    /// Another process has changed it since, so it was not touched.
     Foreign,
-    /// It is gone, and its value with it.
+    /// The setting no longer exists.
     Gone,
-    /// It belongs to another network namespace; the journal keeps it.
+    /// It belongs to another network namespace, so its entry stays in the journal.
     Elsewhere,
 }
 
-/// Makes the lines in state [`State::Change`] what is advised, for `asker`. What was journalled before keeps its first
-/// value. What an apply that died has left is for [`super::restore::recover`], before the lines are read.
+/// Sets the lines in state [`State::Change`] to the advised values, for `asker`. Settings that are in the journal
+/// already keep their first former value. The changes of an apply that died must be undone by
+/// [`super::restore::recover`] before the lines are read.
 ///
-/// # Errors
-/// [`JournalError`]: then nothing was changed that is not in the journal.
+/// # Errors [`JournalError`]: nothing was changed that is not in the journal.
 pub fn apply(
     system: &mut dyn System,
     journal: &mut Journal,
@@ -87,7 +88,7 @@ pub fn apply(
         let entry = &mut journal.record.entries[place];
         add_asker(entry, asker);
         if *now != entry.applied && Some(now) != entry.earlier.as_ref() {
-            // Somebody else has set it since: that is what comes back, not what had been before.
+            // Another process has set it since; that value is restored later, not the older one.
             entry.former.clone_from(now);
         }
         entry.earlier = Some(std::mem::replace(&mut entry.applied, advised.clone()));
@@ -103,18 +104,18 @@ pub fn apply(
         entry.stage = Stage::Done;
         entry.earlier = None;
     }
-    // What was refused and is as it was needs no putting back.
+    // A setting that was refused and is unchanged need not be restored.
     journal.record.entries.retain(|entry| entry.applied != entry.former);
     journal.bring_up_to_date()?;
     Ok(outcomes)
 }
 
-/// Writes one setting, and notes in its entry what came of it.
+/// Writes one setting, and records the result in its entry.
 fn change(system: &mut dyn System, entry: &mut Entry, was: String) -> Outcome {
     let wanted = entry.applied.clone();
     let written = write(system, &entry.setting, &wanted);
     let is = value_of(system, &entry.setting).ok();
-    // Read back, as a device may take a value near the one it was given; a refusal may have set it all the same.
+    // The value is read back, because a device may choose one near it, and a refused write may have changed it.
     if let Some(is) = &is {
         entry.applied.clone_from(is);
     } else if written.is_err() {
@@ -140,7 +141,7 @@ fn add_asker(entry: &mut Entry, asker: &str) {
     }
 }
 
-/// The same setting, whatever its interface is called now.
+/// Whether both are the same setting, even if its interface was renamed.
 fn same(one: &Setting, other: &Setting) -> bool {
     let owner =
         |setting: &Setting| setting.owner.as_ref().map(|owner| (owner.ifindex, owner.namespace.clone()));

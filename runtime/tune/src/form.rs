@@ -1,21 +1,21 @@
-//! The formats in which the kernel writes values, and the one in which they are compared and shown here.
+//! Converts values between the kernel's formats and the one in which they are compared and shown.
 
 use twinpath_sys::affinity::parse_cpu_list;
 
 use super::napi;
 
-/// How a value is written.
+/// The format of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     /// A number that is not negative.
     Number,
     /// One word, such as a governor's name.
     Word,
-    /// Names with a number or a word each: `adaptive-rx off, rx-usecs 3`.
+    /// Names, each with a number or a word: `adaptive-rx off, rx-usecs 3`.
     Coalescing,
-    /// Numbers of a device and its NAPI instances: `2, by instance 0,2`.
+    /// The values of a device and its NAPI instances: `2, by instance 0,2`.
     Napi,
-    /// All choices, the one in force in brackets: `always [madvise] never`.
+    /// All choices, with the present one in brackets: `always [madvise] never`.
     Choice,
     /// CPUs as `0,2-3`.
     CpuList,
@@ -26,11 +26,11 @@ pub(crate) enum Form {
 /// Longest value, bytes: a NAPI parameter of a thousand instances.
 const VALUE_LEN_MAX: usize = 16 * 1024;
 
-/// What stands for an empty set of CPUs.
+/// The text for an empty set of CPUs.
 const NONE: &str = "none";
 
 impl Form {
-    /// What is shown and compared, from what the kernel says. What it cannot read stays as it is.
+    /// Converts a value from the kernel's format to ours. A value that cannot be parsed is not changed.
     pub(crate) fn canonical(self, raw: &str) -> String {
         let raw = raw.trim();
         let canonical = match self {
@@ -46,7 +46,8 @@ impl Form {
         canonical.unwrap_or_else(|| raw.to_owned())
     }
 
-    /// Whether it is a value of this form, as it is shown. Nothing else is ever written: values come back from a file.
+    /// Whether a text is a value in our format. No other text is ever written, because values are read back from a
+    /// file.
     pub(crate) fn is_value(self, canonical: &str) -> bool {
         let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         let word = |text: &str| {
@@ -69,7 +70,7 @@ impl Form {
             }
     }
 
-    /// What the kernel takes, from what is shown.
+    /// Converts a value from our format to the kernel's.
     pub(crate) fn raw(self, canonical: &str) -> String {
         match self {
             Self::CpuMask if canonical == NONE => "0".to_owned(),

@@ -1,4 +1,4 @@
-//! The machine we run on; or a directory that looks like one.
+//! Access to the settings of the machine, or of a directory with copies of its files.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -14,21 +14,21 @@ use super::napi;
 use super::parameter::Parameter;
 use super::system::{At, System, Trouble};
 
-/// Times to open a file while others rename or mount something.
+/// Tries to open a file while other processes rename or mount something.
 const TRIES: usize = 64;
 
-/// A machine, by its /sys and /proc.
+/// A machine's /sys and /proc.
 #[derive(Debug)]
 pub struct Host {
-    /// What stands for /sys; none where there is none.
+    /// The root of /sys; none if it does not exist.
     sys: Option<OwnedFd>,
-    /// What stands for /proc.
+    /// The root of /proc.
     proc: Option<OwnedFd>,
-    /// A copy has no netlink.
+    /// Whether netlink may be used; not with copies of files.
     netlink: bool,
 }
 
-/// Why the machine cannot be looked at.
+/// An error in opening the machine.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
     /// /sys belongs to another network namespace.
@@ -40,13 +40,14 @@ pub enum HostError {
 }
 
 impl Host {
-    /// This machine, as `interface` is seen from the network namespace that the calling thread is in.
+    /// This machine, with `interface` as seen in the calling thread's network namespace.
     ///
     /// # Errors
     /// [`HostError`].
     pub fn open(interface: Option<&str>) -> Result<Self, HostError> {
         let mut host = Self { netlink: true, ..Self::at(Path::new("/")) };
-        // Entering a namespace leaves /sys as it was; loopback is in each, with index 1 in all: so the interface tells.
+        // Entering a namespace does not remount /sys. Loopback has index 1 in each of them, so the interface is
+        // compared.
         let index = |name: &str| rustix::net::netdevice::name_to_index(socket().ok()?, name).ok();
         let told = |name: &str| host.file(&format!("sys/class/net/{name}/ifindex"))?.parse().ok();
         let other = |name: &String| index(name) != told(name);
@@ -65,8 +66,8 @@ impl Host {
         Self { sys: folder("sys"), proc: folder("proc"), netlink: false }
     }
 
-    /// Opens what a path names. Links are followed, as /sys is made of them (/sys/class/net/eth0 is one), but never out of the
-    /// /sys or /proc that the path begins with, and none of those of /proc that lead anywhere.
+    /// Opens a path. Links are followed, because /sys consists of them (/sys/class/net/eth0 is one), but never out of
+    /// the /sys or /proc at the path's start, and never the magic links of /proc.
     fn open_at(&self, path: &str, flags: OFlags) -> rustix::io::Result<OwnedFd> {
         let (root, path) = match path.split_once('/').unwrap_or((path, "")) {
             ("sys", path) => (&self.sys, path),
@@ -78,7 +79,7 @@ impl Host {
         let within = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         for _ in 1..TRIES {
             match openat2(root, path, flags | OFlags::CLOEXEC, Mode::empty(), within) {
-                // Something was renamed or mounted meanwhile, so that the kernel cannot tell where `..` leads (openat2(2)).
+                // Something was renamed or mounted meanwhile, so the kernel cannot resolve `..` safely (openat2(2)).
                 Err(Errno::AGAIN) => {}
                 opened => return opened,
             }
@@ -86,18 +87,19 @@ impl Host {
         openat2(root, path, flags | OFlags::CLOEXEC, Mode::empty(), within)
     }
 
-    /// One `write(2)` of the whole value to a file that is there: a file of the kernel's takes it or refuses it.
+    /// Writes the whole value with one `write(2)` to an existing file: the kernel accepts or refuses it as a whole.
     fn put(&self, path: &str, value: &str) -> io::Result<()> {
         let file = self.open_at(path, OFlags::WRONLY | OFlags::TRUNC)?;
         File::from(file).write_all(value.as_bytes())
     }
 
-    /// Refuses if this is a copy of files.
+    /// Refuses access if this is a directory with copies of files.
     fn needs_netlink(&self) -> Result<(), Trouble> {
         if self.netlink { Ok(()) } else { Err(Trouble::Absent) }
     }
 
-    /// Of the device and its instances; an older kernel tells of no instances, a device that is down has none.
+    /// The value of the device and its instances. An older kernel reports no instances, and a device that is down has
+    /// none.
     fn napi(&self, interface: &str, ifindex: u32, parameter: Parameter) -> Result<String, Trouble> {
         let device = parameter.file().map(|file| self.read(&device_file(interface, file))).transpose();
         let device = match device {
@@ -122,7 +124,7 @@ impl Host {
         if let Some(file) = parameter.file() {
             self.write(&device_file(interface, file), device)?;
         }
-        // The device's has just set them all: most are as they should be.
+        // Writing the device's value has just set all instances, so most have the right value.
         let instances = self.instances(ifindex, parameter)?;
         let differ = instances.into_iter().zip(each).filter(|((_, is), wanted)| is != wanted);
         let differ: Vec<(u32, u64)> = differ.map(|((id, _), wanted)| (id, wanted)).collect();

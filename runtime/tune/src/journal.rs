@@ -1,12 +1,12 @@
-//! What settings were before they were changed, on disk before they are.
+//! The journal of former values, which are stored on disk before settings are changed.
 //!
-//! One file per machine, `/run/twinpath/tune.json`: it lives as long as the settings do, which is until the machine
-//! restarts. Should the directory outlive a restart, the boot id tells. Who holds the journal holds a lock, so two of
-//! them never work at once, and what is unfinished in it was left by somebody who died.
+//! There is one file per machine, `/run/twinpath/tune.json`. It lives as long as the settings do, that is until the
+//! machine restarts; if the directory survives a restart, the boot id shows it. The journal is locked while it is open,
+//! so two processes never use it at once, and an unfinished entry was left by a process that died.
 //!
-//! Root acts on what it says. So the folder and the file have to be root's or this user's own, and nobody else may be able to
-//! write them ([`TrustedDir`]). An entry says what a setting is, never where it is kept, and its values have the form that such
-//! a setting has: whatever a journal says, only settings of ours are ever written.
+//! Root acts on the journal's content. So the folder and the file must belong to root or this user, and must not be
+//! writable for others ([`TrustedDir`]). An entry identifies a setting but contains no path, and its values must have
+//! the format of that setting: whatever a journal contains, only settings known here are ever written.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -20,30 +20,30 @@ use twinpath_sys::trusted_dir::{TrustError, TrustedDir};
 use super::setting::{Id, Setting};
 use super::system::System;
 
-/// Of this layout. Version 1 named files, which cannot be told from files that somebody else wants written.
+/// The version of this format. Version 1 contained paths of files, which could be any file.
 const VERSION: u32 = 2;
 
 /// Longest journal, bytes: some thousand queues, each with its interface.
 const LEN_MAX: u64 = 4 << 20;
 
-/// Where it is unless told otherwise.
+/// The default path.
 pub const DEFAULT: &str = "/run/twinpath/tune.json";
 
 /// A setting that was changed, or was about to be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {
-    /// The setting: what it is, never where.
+    /// The setting, without a path.
     pub setting: Setting,
-    /// What it was before anybody here touched it.
+    /// The value before the first change by this program.
     pub former: String,
-    /// What it was set to.
+    /// The value that was written.
     pub applied: String,
-    /// What an earlier apply had set it to, while a later one is under way.
+    /// The value that an earlier apply had written, while a later one is in progress.
     pub earlier: Option<String>,
-    /// How far that got.
+    /// The progress of the change.
     pub stage: Stage,
-    /// For whom: names of interfaces, `machine` for the machine alone.
+    /// The interfaces that asked for it; `machine` for the machine alone.
     pub askers: Vec<String>,
 }
 
@@ -54,7 +54,7 @@ impl Entry {
         self.setting.place.id()
     }
 
-    /// What is wrong with it, if anything is: it is not of the kind that we write.
+    /// Describes what is wrong with it, if it is not an entry that this program could have written.
     fn fault(&self) -> Option<String> {
         let setting = &self.setting;
         if !setting.is_sound() {
@@ -66,13 +66,13 @@ impl Entry {
     }
 }
 
-/// How far an entry got.
+/// The progress of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stage {
-    /// It may or may not have been set.
+    /// The setting may or may not have been changed.
     Intended,
-    /// It was set, and all that was asked for with it.
+    /// The setting was changed, and so were all others of the same apply.
     Done,
 }
 
@@ -81,32 +81,32 @@ pub enum Stage {
 #[serde(deny_unknown_fields)]
 pub struct Record {
     version: u32,
-    /// The machine's start that the entries belong to.
+    /// The boot id at the time of the entries.
     pub boot: String,
-    /// In the order in which they were changed.
+    /// The entries, in the order of changes.
     pub entries: Vec<Entry>,
 }
 
-/// The journal, held.
+/// The open and locked journal.
 #[derive(Debug)]
 pub struct Journal {
     folder: TrustedDir,
     name: String,
-    /// What it says.
+    /// Its content.
     pub record: Record,
     _lock: File,
 }
 
-/// Why there is no journal.
+/// An error of the journal.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// The file or its folder cannot be opened, or is not ours alone.
+    /// The file or its folder cannot be opened, or others may write it.
     #[error("no journal of former values: {0}. Run as root, or name another journal with --journal")]
     Trust(#[from] TrustError),
-    /// It has no name.
+    /// The path has no file name.
     #[error("{} cannot be a journal: name a file", file.display())]
     Name {
-        /// What was named.
+        /// The path.
         file: PathBuf,
     },
     /// It cannot be locked.
@@ -117,13 +117,13 @@ pub enum JournalError {
         /// Why.
         error: Errno,
     },
-    /// Somebody else holds it.
+    /// Another process holds the lock.
     #[error("another `twinpath tune` is at work: it holds {}; wait for it", file.display())]
     Busy {
         /// The lock.
         file: PathBuf,
     },
-    /// It is there and cannot be read.
+    /// It exists but cannot be read.
     #[error("cannot read the journal {}: {error}", file.display())]
     Read {
         /// The journal.
@@ -131,7 +131,7 @@ pub enum JournalError {
         /// Why.
         error: io::Error,
     },
-    /// It is not what we wrote.
+    /// This program could not have written it.
     #[error(
         "the journal {} cannot be understood ({error}), so nothing was touched: it holds the values before \
          `tune --apply`; put them back by hand, or move it away to go on without it",
@@ -143,7 +143,7 @@ pub enum JournalError {
         /// Why.
         error: String,
     },
-    /// It could be written before, but not after.
+    /// Storing it succeeded before the changes, but not after them.
     #[error(
         "what was asked for is done, but the journal {} could not be brought up to date ({error}): it still has the former \
          values, and `tune --restore` puts back what is not",
@@ -166,10 +166,9 @@ pub enum JournalError {
 }
 
 impl Journal {
-    /// Takes hold of it. One that is not there is empty.
+    /// Opens and locks it. A missing file is an empty journal.
     ///
-    /// # Errors
-    /// [`JournalError`].
+    /// # Errors [`JournalError`].
     pub fn open(file: &Path, system: &dyn System) -> Result<Self, JournalError> {
         let (folder, name) = parts(file)?;
         let folder = TrustedDir::make(folder)?;
@@ -186,31 +185,29 @@ impl Journal {
         Ok(Self { folder, name, record, _lock: lock })
     }
 
-    /// The machine has started anew since it was written: the kernel has forgotten all that it tells of.
+    /// The machine has restarted since the journal was written, so all settings in it are gone.
     #[must_use]
     pub fn is_of_another_boot(&self, system: &dyn System) -> bool {
         let boot = boot(system);
         !boot.is_empty() && !self.record.boot.is_empty() && boot != self.record.boot
     }
 
-    /// Forgets everything, and belongs to this start of the machine. Not yet on disk.
+    /// Removes all entries and records the present boot id; not yet on disk.
     pub(crate) fn start_anew(&mut self, system: &dyn System) {
         self.record = Record { version: VERSION, boot: boot(system), entries: Vec::new() };
     }
 
-    /// Puts it on disk, whole or not at all; removes it if it is empty.
+    /// Writes it to disk atomically; removes the file if it is empty.
     ///
-    /// # Errors
-    /// [`JournalError::Write`]; what was on disk is still there.
+    /// # Errors [`JournalError::Write`]; the former file is still there.
     pub(crate) fn store(&self) -> Result<(), JournalError> {
         let outcome = if self.record.entries.is_empty() { self.remove() } else { self.replace() };
         outcome.map_err(|error| JournalError::Write { file: self.folder.path().join(&self.name), error })
     }
 
-    /// The same, when settings have been changed since it was stored last.
+    /// Like [`Self::store`], after settings have been changed.
     ///
-    /// # Errors
-    /// [`JournalError::Behind`].
+    /// # Errors [`JournalError::Behind`].
     pub(crate) fn bring_up_to_date(&self) -> Result<(), JournalError> {
         self.store().map_err(|error| match error {
             JournalError::Write { file, error } => JournalError::Behind { file, error },
@@ -237,10 +234,9 @@ impl Journal {
     }
 }
 
-/// What the journal says, without taking hold of it: for those who only look.
+/// Reads the journal without locking it.
 ///
-/// # Errors
-/// [`JournalError`]: it cannot be read, others could have written it, or it is not what we write.
+/// # Errors [`JournalError`]: it cannot be read, others may have written it, or this program could not have written it.
 pub fn read(file: &Path) -> Result<Option<Record>, JournalError> {
     let (folder, name) = parts(file)?;
     match TrustedDir::open(folder) {
@@ -262,7 +258,7 @@ fn read_in(folder: &TrustedDir, name: &str) -> Result<Option<Record>, JournalErr
     parse(&text).map(Some).map_err(|error| JournalError::Parse { file: path(), error })
 }
 
-/// A journal that we could have written, or why it is none.
+/// Parses a journal; the error says why this program could not have written it.
 fn parse(text: &[u8]) -> Result<Record, String> {
     #[derive(Deserialize)]
     struct Version {
@@ -279,19 +275,19 @@ fn parse(text: &[u8]) -> Result<Record, String> {
     }
 }
 
-/// The folder of the journal, and its name there.
+/// The journal's folder, and its file name.
 fn parts(file: &Path) -> Result<(&Path, String), JournalError> {
     let name = file.file_name().and_then(|name| name.to_str());
     let name = name.ok_or_else(|| JournalError::Name { file: file.to_owned() })?;
     Ok((file.parent().unwrap_or_else(|| Path::new("/")), name.to_owned()))
 }
 
-/// The name of a file beside the journal: its own with another ending.
+/// The name of a file beside the journal: the same name with another extension.
 fn beside(name: &str, ending: &str) -> String {
     Path::new(name).with_extension(ending).to_string_lossy().into_owned()
 }
 
-/// This start of the machine; empty where the kernel does not say.
+/// The present boot id; empty if the kernel does not report it.
 fn boot(system: &dyn System) -> String {
     system.file("proc/sys/kernel/random/boot_id").unwrap_or_default()
 }

@@ -1,22 +1,22 @@
-//! Why each setting should be what is advised, and what that may cost: the sentences, apart from the logic.
+//! The texts that explain each setting: why it is advised, and what it may cost.
 //!
 //! Sources: Documentation/networking/{napi,scaling}.rst, Documentation/admin-guide/pm/{cpuidle,cpufreq}.rst,
-//! Documentation/admin-guide/kernel-parameters.txt, include/uapi/linux/ethtool.h of Linux 6.18; where a sentence speaks of
-//! our test machines, our own labs.
+//! Documentation/admin-guide/kernel-parameters.txt, include/uapi/linux/ethtool.h of Linux 6.18; our own labs for
+//! sentences about our test machines.
 
 use twinpath_worker::idle::Mode;
 
 use super::setting::Id;
 
-/// What is known of a setting.
+/// The explanation of a setting.
 pub(crate) struct Knowledge {
-    /// Why it should be as advised.
+    /// The reason for the advised value.
     pub(crate) why: &'static str,
-    /// What the advised value may cost; empty for nothing.
+    /// The possible cost of the advised value; empty for none.
     pub(crate) cost: &'static str,
 }
 
-/// What is known of a setting, for a mode.
+/// The explanation of a setting for a mode.
 pub(crate) const fn of(id: Id, mode: Mode) -> Knowledge {
     let (why, cost) = match id {
         Id::IrqAffinity => irq_affinity(mode),

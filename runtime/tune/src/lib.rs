@@ -1,9 +1,10 @@
-//! What of the machine makes an interface slow to answer, and what to do about it: `twinpath tune`.
+//! Finds the settings of the machine that make an interface slow to answer, and changes them on request: `twinpath
+//! tune`.
 //!
-//! Four steps, each on its own: [`topology::look`] finds out what there is, [`advise::advise`] says what it should be
-//! (a pure function), [`survey::survey`] reads what it is now, and [`apply`] changes it, after [`journal`] has put down
-//! what it was. Everything goes through [`System`]: the host, or a directory that looks like one. Nothing here changes a
-//! setting unless it was asked to.
+//! There are four separate steps: [`topology::look`] reads what the machine consists of, [`advise::advise`] decides the
+//! advised values (a pure function), [`survey::survey`] reads the present values, and [`apply`] changes them, after
+//! [`journal`] has stored the former ones. All access goes through [`System`]: the host, or a directory with copies of
+//! its files. No setting is changed without a request.
 
 pub mod advise;
 pub mod apply;

@@ -1,27 +1,27 @@
-//! What is kept per NAPI instance, and for the device besides: since Linux 6.13 one instance may differ from its device.
+//! Parameters that the kernel keeps per NAPI instance as well as for the device: since Linux 6.13 an instance may
+//! differ from its device.
 //!
-//! As text: the one value that all have, or `2, by instance 0,2` (the device's, then each instance's in the order of their
-//! ids). Writing the device's first sets all instances.
+//! The text format is one value if all have the same, or `2, by instance 0,2` (the device's value, then each instance's
+//! by id). Writing the device's value first sets all instances.
 
 use super::device_netlink::{napis, set_napis};
 use super::parameter::Parameter;
 use super::system::Trouble;
 
-/// Sets a parameter of every instance of an interface in the calling thread's namespace, and nothing of the device's; returns
-/// how many there are.
+/// Sets a parameter of every instance of an interface in the calling thread's namespace, but not of the device; returns
+/// the number of instances.
 ///
-/// # Errors
-/// The kernel keeps no such parameter per instance, or refuses the value.
+/// # Errors The kernel does not keep this parameter per instance, or refuses the value.
 pub fn set_all(ifindex: u32, parameter: Parameter, value: u64) -> Result<usize, Trouble> {
     let napis: Vec<_> = napis(ifindex, parameter)?.into_iter().map(|(id, _)| (id, value)).collect();
     set_napis(&napis, parameter)?;
     Ok(napis.len())
 }
 
-/// Between the device's value and those of its instances.
+/// Separates the device's value from those of its instances.
 pub(crate) const BY_INSTANCE: &str = ", by instance ";
 
-/// A value as it is read; `None` where neither the device nor an instance has it.
+/// Formats the present values; `None` if neither the device nor an instance has one.
 pub(crate) fn text(device: Option<&str>, instances: &[u64]) -> Option<String> {
     let each = instances.iter().map(u64::to_string).collect::<Vec<_>>();
     let all_are = |value: &str| each.iter().all(|instance| instance == value);
@@ -34,7 +34,7 @@ pub(crate) fn text(device: Option<&str>, instances: &[u64]) -> Option<String> {
     }
 }
 
-/// The device's value, and one for each of `count` instances; `None` if the text does not say as many.
+/// Parses the device's value and those of `count` instances; `None` if the text has a different number.
 pub(crate) fn values(text: &str, count: usize) -> Option<(&str, Vec<u64>)> {
     let (device, each) = text.split_once(BY_INSTANCE).unwrap_or((text, text));
     let each: Vec<u64> = each.split(',').map(str::parse).collect::<Result<_, _>>().ok()?;
@@ -45,18 +45,18 @@ pub(crate) fn values(text: &str, count: usize) -> Option<(&str, Vec<u64>)> {
     }
 }
 
-/// Whether `now` is on the way from `one` to the other: the device, and each instance, has the value of either. That is what a
-/// write leaves that was cut short, as the kernel takes one instance after the other.
+/// Whether `now` is between `one` and `other`: the device and each instance have the value of either. An interrupted
+/// write leaves such a state, because the kernel changes one instance after another.
 pub(crate) fn is_between(now: &str, one: &str, other: &str) -> bool {
     let parts = |text: &str| -> Vec<String> {
         let (device, each) = text.split_once(BY_INSTANCE).unwrap_or((text, text));
-        // A device without a value of its own is written as its instances: then the first of them stands here twice.
+        // A device without a value of its own is written as its instances, so the first of them appears twice.
         let device = device.split(',').next().unwrap_or_default();
         [device].into_iter().chain(each.split(',')).map(str::to_owned).collect()
     };
     let (now, one, other) = (parts(now), parts(one), parts(other));
     let count = now.len().max(one.len()).max(other.len());
-    // Two parts: one value for all.
+    // Two parts mean one value for all.
     let at = |parts: &[String], place: usize| match parts {
         [device, all] => Some(if place == 0 { device.clone() } else { all.clone() }),
         parts => parts.get(place).cloned(),

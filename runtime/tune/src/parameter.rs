@@ -1,4 +1,4 @@
-//! The parameters of NAPI, by the names of the kernel.
+//! The parameters of NAPI, by their kernel names.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Parameter {
-    /// Empty polls before interrupts are on again.
+    /// Empty polls before interrupts are enabled again.
     DeferHardIrqs,
     /// Pause before the next such poll, ns.
     GroFlushTimeout,
-    /// How long interrupts stay off while a program polls, ns. The device has none of it.
+    /// How long interrupts stay off while a program polls, ns. The device has no value of its own.
     IrqSuspendTimeout,
     /// Whether a kernel thread polls.
     Threaded,

@@ -1,4 +1,4 @@
-//! Putting settings back to what the journal says they were.
+//! Restores settings to the values in the journal.
 
 use super::apply::{Done, Outcome, write};
 use super::journal::{Entry, Journal, JournalError, Stage};
@@ -7,19 +7,19 @@ use super::setting::{Id, present_name};
 use super::survey::value_of;
 use super::system::{System, Trouble};
 
-/// What is to be put back.
+/// The entries to restore.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Which<'a> {
-    /// What was changed for this asker alone; none: for anybody.
+    /// Only changes for this asker alone; none: for all.
     pub asker: Option<&'a str>,
-    /// Only these; empty: all.
+    /// Only these settings; empty: all.
     pub ids: &'a [Id],
 }
 
-/// Puts back, last change first. A value that somebody else has changed since stays as it is.
+/// Restores settings, the last change first. A value that another process has changed since is not touched.
 ///
-/// # Errors
-/// [`JournalError`]: the values are back, the journal still has them; asking again does no harm.
+/// # Errors [`JournalError`]: the values were restored, but the journal still contains them; another restore does no
+/// harm.
 pub fn restore(
     system: &mut dyn System,
     journal: &mut Journal,
@@ -30,10 +30,9 @@ pub fn restore(
     })
 }
 
-/// Puts back what an apply that died has left behind; nothing if none did.
+/// Undoes the changes of an apply that died, if there was one.
 ///
-/// # Errors
-/// As [`restore`].
+/// # Errors As for [`restore`].
 pub fn recover(system: &mut dyn System, journal: &mut Journal) -> Result<Vec<Outcome>, JournalError> {
     put_back_where(system, journal, |entry| entry.stage == Stage::Intended)
 }
@@ -62,7 +61,7 @@ fn put_back_where(
     Ok(outcomes)
 }
 
-/// Whether nobody needs it any more once `asker` does not.
+/// Removes `asker` from an entry; returns whether no one needs it any more.
 fn released(entry: &mut Entry, asker: Option<&str>) -> bool {
     let Some(asker) = asker else { return true };
     if !entry.askers.iter().any(|known| known == asker) {

@@ -1,4 +1,4 @@
-//! A setting: its name, where it is kept, and whose it is.
+//! A setting: its name, its location and its owner.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ use super::system::{At, System};
 /// Longest name of an interface, bytes: IFNAMSIZ of linux/if.h, less its end.
 const NAME_LEN_MAX: usize = 15;
 
-/// What a line is about. The names are stable: `--only`, `--json` and the journal use them.
+/// The subject of a line. The names are stable: `--only`, `--json` and the journal use them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs, reason = "each is described in the table of knowledge.rs")]
@@ -39,7 +39,7 @@ pub enum Id {
 }
 
 impl Id {
-    /// All, in the order in which they are shown.
+    /// All of them, in the order in which they are shown.
     pub const ALL: [Self; 19] = [
         Self::IrqAffinity,
         Self::Coalescing,
@@ -105,13 +105,13 @@ impl FromStr for Id {
     }
 }
 
-/// An interface, told apart from one that later has the same name.
+/// An interface, distinguished from a later one with the same name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Owner {
-    /// Its name when it was looked at.
+    /// Its name at the time.
     pub name: String,
-    /// Its index: a new interface gets another one.
+    /// Its index; a new interface gets another one.
     pub ifindex: u32,
     /// Its link-layer address, as the kernel writes it.
     pub address: String,
@@ -120,7 +120,7 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// Whether it is what a kernel says of an interface. Nothing else becomes a part of a path.
+    /// Whether a kernel could have reported it. Nothing else becomes part of a path.
     pub(crate) fn is_sound(&self) -> bool {
         let address = |byte: u8| byte.is_ascii_hexdigit() || byte == b':';
         let inode = self.namespace.strip_prefix("net:[").and_then(|rest| rest.strip_suffix(']'));
@@ -131,7 +131,7 @@ impl Owner {
     }
 }
 
-/// Whether the kernel would take it for an interface's name: `dev_valid_name` in net/core/dev.c.
+/// Whether the kernel would accept it as an interface's name: `dev_valid_name` in net/core/dev.c.
 pub(crate) fn is_interface_name(name: &str) -> bool {
     let no_part =
         |byte: u8| byte == b'/' || byte == b':' || byte.is_ascii_whitespace() || byte.is_ascii_control();
@@ -142,8 +142,7 @@ pub(crate) fn is_interface_name(name: &str) -> bool {
         && !name.bytes().any(no_part)
 }
 
-/// All settings there are, each by what it is. Where it is kept follows from that, and is said nowhere else: a journal that
-/// names a file is none.
+/// All settings. Each setting's location follows from this type alone, so a journal cannot name a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind", deny_unknown_fields)]
 pub enum Place {
@@ -165,7 +164,7 @@ pub enum Place {
     HaltPolling,
     /// Transparent huge pages.
     HugePages,
-    /// CPUs that a receive queue's packets are handed to.
+    /// CPUs to which a receive queue's packets are handed.
     Rps {
         /// The queue.
         queue: u32,
@@ -175,18 +174,18 @@ pub enum Place {
         /// The queue.
         queue: u32,
     },
-    /// On which CPUs an interrupt is taken.
+    /// The CPUs that take an interrupt.
     Interrupt {
-        /// Its number, good until the next start of the machine or driver.
+        /// Its number, valid until the machine or the driver restarts.
         irq: u32,
-        /// Its name, which tells whether the number still means the same.
+        /// Its name, which shows whether the number still has the same meaning.
         name: String,
     },
     /// Interrupt coalescing of the interface.
     Coalescing,
     /// A parameter of NAPI, of the device and its instances.
     Napi {
-        /// Which.
+        /// The parameter.
         parameter: Parameter,
     },
 }
@@ -212,7 +211,7 @@ impl Place {
         }
     }
 
-    /// How its value is written there.
+    /// The format of its value there.
     pub(crate) const fn form(&self) -> Form {
         match self {
             Self::BusyPoll | Self::BusyRead | Self::HaltPolling => Form::Number,
@@ -238,18 +237,18 @@ impl Place {
     }
 }
 
-/// A setting that can be read, and written by who may.
+/// A setting that can be read, and written with the necessary privileges.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Setting {
-    /// What it is.
+    /// The kind of setting.
     pub place: Place,
-    /// Whose it is; none: the machine's.
+    /// Its interface; none if it belongs to the machine.
     pub owner: Option<Owner>,
 }
 
 impl Setting {
-    /// Where it is now, with the interface's present name; none if it is not there any more.
+    /// Its present location, with the interface's present name; none if it is gone.
     pub(crate) fn at(&self, system: &dyn System) -> Option<At> {
         let name = match &self.owner {
             Some(owner) => present_name(owner, system)?,
@@ -275,7 +274,7 @@ impl Setting {
         })
     }
 
-    /// Of what it is, as it is shown: `eth0`, `rx-0`, `CPU 1`; empty for the machine.
+    /// The subject as it is shown: `eth0`, `rx-0`, `CPU 1`; empty for the machine.
     pub(crate) fn subject(&self) -> String {
         let interface = || self.owner.as_ref().map(|owner| owner.name.clone()).unwrap_or_default();
         match &self.place {
@@ -288,8 +287,8 @@ impl Setting {
         }
     }
 
-    /// Whether it names something that can be: its interface, if it belongs to one, and an interrupt by a name that a file of
-    /// /proc may have.
+    /// Whether it is well formed: with an interface exactly if it belongs to one, and an interrupt with a possible name
+    /// for a file in /proc.
     pub(crate) fn is_sound(&self) -> bool {
         let named = match &self.place {
             Place::Interrupt { name, .. } => {
@@ -301,12 +300,12 @@ impl Setting {
         named && owned.unwrap_or(true) && owned.is_some() == self.place.is_of_an_interface()
     }
 
-    /// It is of a device and each of its NAPI instances.
+    /// Whether it belongs to a device and each of its NAPI instances.
     pub(crate) const fn is_of_napi(&self) -> bool {
         matches!(self.place, Place::Napi { .. })
     }
 
-    /// A device may take a value near the one it was given.
+    /// Whether a device may choose a value near the one written.
     pub(crate) const fn rounds(&self) -> bool {
         matches!(self.place, Place::Coalescing)
     }
@@ -316,12 +315,12 @@ fn is_printable(text: &str) -> bool {
     !text.chars().any(char::is_control)
 }
 
-/// The name under which that very interface is known now.
+/// The present name of this interface.
 pub(crate) fn present_name(owner: &Owner, system: &dyn System) -> Option<String> {
     let same = |name: &str| {
         let file = |file: &str| system.file(&format!("sys/class/net/{name}/{file}"));
         let index = file("ifindex").and_then(|index| index.parse().ok());
-        // An index can be given by hand to a new interface: then name or address tell.
+        // A new interface can be given any index by hand, so name or address must agree.
         index == Some(owner.ifindex)
             && (name == owner.name || file("address").as_ref() == Some(&owner.address))
     };

@@ -1,4 +1,4 @@
-//! What is now, beside what should be.
+//! Compares the present values with the advised ones.
 
 use serde::Serialize;
 
@@ -6,7 +6,7 @@ use super::advise::{Advice, Wanted};
 use super::setting::{Id, Setting};
 use super::system::{System, Trouble};
 
-/// How something stands.
+/// The result of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
@@ -14,51 +14,51 @@ pub enum State {
     AsAdvised,
     /// `--apply` would change it.
     Change,
-    /// It should be otherwise, but only the operator can do that.
+    /// It should differ, but only the operator can change it.
     ForYou,
-    /// Shown only: either way is well.
+    /// It is only shown; any value is fine.
     Either,
-    /// What it should be depends on the workers' CPUs.
+    /// The advised value depends on the workers' CPUs.
     NeedsCpu,
     /// Not on this device or kernel.
     Absent,
-    /// It can't be read.
+    /// It cannot be read.
     Unreadable,
 }
 
-/// One line of what `tune` says.
+/// One line of the output of `tune`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Line {
-    /// What it is about.
+    /// The line's name.
     pub id: Id,
-    /// Of what; empty for the machine.
+    /// The subject; empty for the machine.
     pub subject: String,
-    /// What it is now; none where that is not known.
+    /// The present value; none if it is not known.
     pub now: Option<String>,
-    /// What it should be; none where there is no advice.
+    /// The advised value; none without advice.
     pub advised: Option<String>,
-    /// How it stands.
+    /// The result.
     pub state: State,
-    /// `--apply` can set it.
+    /// Whether `--apply` can set it.
     pub settable: bool,
-    /// Why it should be so.
+    /// The reason for the advice.
     pub why: String,
-    /// What that may cost; empty for nothing.
+    /// The possible cost; empty for none.
     pub cost: String,
-    /// Why it cannot be read or set; empty if it can.
+    /// The reason that it cannot be read or set; empty if it can.
     pub trouble: String,
     /// The setting, where there is one.
     #[serde(skip)]
     pub setting: Option<Setting>,
 }
 
-/// Reads what is now. Changes nothing.
+/// Reads the present values. Changes nothing.
 #[must_use]
 pub fn survey(system: &dyn System, advice: Vec<Advice>) -> Vec<Line> {
     advice.into_iter().map(|advice| line(system, advice)).collect()
 }
 
-/// What a setting is now, in the form in which it is compared.
+/// The present value of a setting, in our format.
 pub(crate) fn value_of(system: &dyn System, setting: &Setting) -> Result<String, Trouble> {
     let at = setting.at(system).ok_or(Trouble::Absent)?;
     system.read(&at).map(|raw| setting.place.form().canonical(&raw))
@@ -96,7 +96,7 @@ fn line(system: &dyn System, advice: Advice) -> Line {
             return Line { advised, state: State::Unreadable, trouble, ..empty };
         }
     };
-    // A device that lacks a part of it need not have that part as advised.
+    // A device that lacks a part of it need not have the advised value for that part.
     let any_of: Vec<String> = any_of.into_iter().map(|value| parts_in_common(&value, &now)).collect();
     let (state, advised) = match any_of.iter().find(|value| **value == now) {
         Some(value) => (State::AsAdvised, Some(value.clone())),
@@ -105,7 +105,7 @@ fn line(system: &dyn System, advice: Advice) -> Line {
     let may_be_set = || setting.at(system).is_some_and(|at| system.settable(&at));
     let (state, trouble) = match state {
         State::Change if !may_be_set() => (State::ForYou, "the kernel lets nobody set it".to_owned()),
-        // It could not be put back.
+        // A change could not be undone.
         State::Change if !setting.is_sound() || !setting.place.form().is_value(&now) => {
             (State::Unreadable, "the kernel's own value is not of the form known here".to_owned())
         }
@@ -115,7 +115,7 @@ fn line(system: &dyn System, advice: Advice) -> Line {
     Line { now: Some(now), advised, state, settable, trouble, setting: Some(setting), ..empty }
 }
 
-/// Of `name value, name value`, only names that the other has too. Anything else as it is.
+/// Of `name value, name value`, the parts whose names the other text has too. Other texts are not changed.
 fn parts_in_common(wanted: &str, now: &str) -> String {
     let name = |part: &str| part.split_once(' ').map(|(name, _)| name.to_owned());
     let has: Vec<String> = now.split(", ").filter_map(name).collect();

@@ -1,4 +1,4 @@
-//! What tuning needs of a machine: to read, write and list. The host does it for real, a test with a directory.
+//! The interface to a machine's settings: read, write and list. The host implements it, and a directory in tests.
 
 use std::io;
 
@@ -6,12 +6,13 @@ use rustix::io::Errno;
 
 use super::parameter::Parameter;
 
-/// Something that has a value.
+/// The location of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum At {
     /// A file, its path from the root without the leading slash.
     File(String),
-    /// Interrupt coalescing of an interface, as `adaptive-rx off, rx-usecs 3, rx-frames 1`: only what the device has.
+    /// Interrupt coalescing of an interface, as `adaptive-rx off, rx-usecs 3, rx-frames 1`: only the parameters that
+    /// the device has.
     Coalescing {
         /// The interface.
         interface: String,
@@ -27,22 +28,22 @@ pub enum At {
     },
 }
 
-/// Why something has no value, or would not take one.
+/// The reason that a value cannot be read or written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Trouble {
     /// The device or the kernel does not have it.
     #[error("not on this device or kernel")]
     Absent,
-    /// Not for us.
+    /// This process may not.
     #[error("not permitted ({0}): run as root, or with CAP_NET_ADMIN and a writable /sys and /proc")]
     Denied(String),
-    /// Anything else.
+    /// Any other error.
     #[error("refused: {0}")]
     Refused(String),
 }
 
 impl Trouble {
-    /// Of a failed reading: a file that is there may say that the device behind it has no such thing.
+    /// The reason for a failed read: a file may exist although the device behind it lacks the setting.
     pub(crate) fn of_read(error: &io::Error) -> Self {
         let absent = [Errno::NOENT, Errno::NODEV, Errno::NOTDIR, Errno::OPNOTSUPP, Errno::INVAL, Errno::NXIO];
         match Errno::from_io_error(error) {
@@ -51,7 +52,7 @@ impl Trouble {
         }
     }
 
-    /// Of a failed writing.
+    /// The reason for a failed write.
     pub(crate) fn of_write(error: &io::Error) -> Self {
         let (denied, absent) =
             ([Errno::PERM, Errno::ACCESS, Errno::ROFS], [Errno::NOENT, Errno::NODEV, Errno::OPNOTSUPP]);
@@ -63,7 +64,7 @@ impl Trouble {
     }
 }
 
-/// A machine.
+/// Access to a machine's settings.
 pub trait System {
     /// The value, without white space around it.
     ///
@@ -71,23 +72,22 @@ pub trait System {
     /// [`Trouble`].
     fn read(&self, at: &At) -> Result<String, Trouble>;
 
-    /// Sets it.
+    /// Writes a value.
     ///
-    /// # Errors
-    /// [`Trouble`]; it may then have been set all the same.
+    /// # Errors [`Trouble`]; the value may have been changed all the same.
     fn write(&mut self, at: &At, value: &str) -> Result<(), Trouble>;
 
-    /// Whether anybody at all may set it: the kernel takes the right to write from files that it alone decides on, as the
-    /// affinity of interrupts that it manages.
+    /// Whether it can be set at all: the kernel makes files read-only that it alone decides on, such as the affinity of
+    /// managed interrupts.
     fn settable(&self, at: &At) -> bool;
 
     /// Names in a directory, in order; none if there is no such directory.
     fn list(&self, directory: &str) -> Vec<String>;
 
-    /// Last part of what a symbolic link points to.
+    /// The last part of a symbolic link's target.
     fn link(&self, path: &str) -> Option<String>;
 
-    /// The value of a file, where it has one.
+    /// The value of a file, if it has one.
     fn file(&self, path: &str) -> Option<String> {
         self.read(&At::File(path.to_owned())).ok()
     }

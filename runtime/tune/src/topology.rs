@@ -1,33 +1,33 @@
-//! What there is to tune: the interface's queues and interrupts, the CPUs, who else is at work. Found out by reading.
+//! Reads what there is to tune: the interface's queues and interrupts, the CPUs, and other tuning tools.
 
 use twinpath_sys::affinity::parse_cpu_list;
 
 use super::setting::{Owner, is_interface_name};
 use super::system::System;
 
-/// Everything that advice depends on, but for the settings' values.
+/// Everything that advice depends on, except the settings' values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Topology {
-    /// The interface, where one was named.
+    /// The interface, if one was named.
     pub interface: Option<Interface>,
     /// CPUs that run.
     pub cpus: Vec<Cpu>,
-    /// CPUs that the scheduler leaves alone (`isolcpus=`, or an isolated cpuset partition).
+    /// CPUs that the scheduler does not use (`isolcpus=`, or an isolated cpuset partition).
     pub isolated: Vec<usize>,
     /// CPUs without a tick while one thread runs there (`nohz_full=`).
     pub tickless: Vec<usize>,
-    /// Driver of the idle states; empty without.
+    /// The driver of the idle states; empty without one.
     pub idle_driver: String,
-    /// irqbalance runs, under this process id.
+    /// The process id of irqbalance, if it runs.
     pub irqbalance: Option<u32>,
-    /// Memory that a process started from here may lock.
+    /// The memory that a process started from here may lock.
     pub memlock: Memlock,
 }
 
-/// An interface and what is behind it.
+/// An interface and its device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// Which one.
+    /// Its identity.
     pub owner: Owner,
     /// Receive queues.
     pub rx_queues: usize,
@@ -35,9 +35,9 @@ pub struct Interface {
     pub tx_queues: usize,
     /// Interrupts of its queues.
     pub interrupts: Vec<Interrupt>,
-    /// Interfaces that it stands on: those of a VLAN, bond or bridge.
+    /// Interfaces below it: those of a VLAN, bond or bridge.
     pub stands_on: Vec<String>,
-    /// The memory node that its device is attached to, where there are several.
+    /// The memory node to which its device is attached, if there are several.
     pub node: Option<u32>,
 }
 
@@ -48,7 +48,7 @@ pub struct Interrupt {
     pub irq: u32,
     /// Its name.
     pub name: String,
-    /// The queue, by the number that the name ends in.
+    /// The queue, by the number at the end of the name.
     pub queue: usize,
 }
 
@@ -57,11 +57,11 @@ pub struct Interrupt {
 pub struct Cpu {
     /// Its number.
     pub number: usize,
-    /// Its memory node, where that is known.
+    /// Its memory node, if known.
     pub node: Option<u32>,
-    /// CPUs that are the same core, itself among them; empty where that is not known.
+    /// CPUs on the same core, including itself; empty if not known.
     pub siblings: Vec<usize>,
-    /// Governors that its frequency can be left to; empty where its frequency is not ours to govern.
+    /// The governors available for its frequency; empty if the frequency cannot be governed.
     pub governors: Vec<String>,
     /// Its idle states, shallowest first.
     pub idle_states: Vec<IdleState>,
@@ -72,25 +72,24 @@ pub struct Cpu {
 pub struct IdleState {
     /// Its name.
     pub name: String,
-    /// What leaving it takes, us, as the driver says.
+    /// Its exit latency, us, as reported by the driver.
     pub exit_us: u64,
-    /// Somebody has disabled it.
+    /// Whether it has been disabled.
     pub disabled: bool,
 }
 
 /// The limit of locked memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Memlock {
-    /// The soft limit as /proc says it: `unlimited`, or bytes.
+    /// The soft limit as in /proc: `unlimited`, or bytes.
     pub limit: String,
-    /// CAP_IPC_LOCK: the limit does not count.
+    /// CAP_IPC_LOCK: the limit does not apply.
     pub exempt: bool,
 }
 
-/// Finds out. `interface` has to exist.
+/// Reads the topology. `interface` must exist.
 ///
-/// # Errors
-/// The name, if there is no such interface.
+/// # Errors The name, if there is no such interface.
 pub fn look(system: &dyn System, interface: Option<&str>) -> Result<Topology, NoInterface> {
     let interface = match interface {
         Some(name) => Some(look_at(system, name).ok_or_else(|| NoInterface {
@@ -114,7 +113,7 @@ pub fn look(system: &dyn System, interface: Option<&str>) -> Result<Topology, No
     })
 }
 
-/// CPUs that the interrupts of an interface's queues go to now, in ascending order; empty for a device without any.
+/// The CPUs to which the interrupts of an interface's queues go now, ascending; empty for a device without interrupts.
 #[must_use]
 pub fn interrupt_cpus(system: &dyn System, interface: &str) -> Vec<usize> {
     let interrupts = look_at(system, interface).map(|interface| interface.interrupts).unwrap_or_default();
@@ -135,7 +134,7 @@ pub struct NoInterface {
 }
 
 fn look_at(system: &dyn System, name: &str) -> Option<Interface> {
-    // A name is one part of a path.
+    // The name becomes one part of a path.
     is_interface_name(name).then_some(())?;
     let directory = format!("sys/class/net/{name}");
     let file = |file: &str| system.file(&format!("{directory}/{file}"));
@@ -160,7 +159,7 @@ fn look_at(system: &dyn System, name: &str) -> Option<Interface> {
     })
 }
 
-/// Interrupts of the device's queues. A virtio device's are those of the PCI device that carries it.
+/// Interrupts of the device's queues. For a virtio device they belong to its PCI device.
 fn interrupts(system: &dyn System, directory: &str) -> Vec<Interrupt> {
     let mut numbers = system.list(&format!("{directory}/device/msi_irqs"));
     if numbers.is_empty()
@@ -172,7 +171,7 @@ fn interrupts(system: &dyn System, directory: &str) -> Vec<Interrupt> {
     numbers.sort_unstable();
     let mut found = Vec::new();
     for irq in numbers {
-        // A directory of /proc/irq/N has the name of its handler; without one there is none.
+        // The directory /proc/irq/N has a subdirectory named after its handler, if it has one.
         let named = |name: &String| system.file(&format!("proc/irq/{irq}/{name}")).is_none();
         let Some(name) = system.list(&format!("proc/irq/{irq}")).into_iter().find(named) else { continue };
         if !serves_no_queue(&name) {
@@ -182,7 +181,7 @@ fn interrupts(system: &dyn System, directory: &str) -> Vec<Interrupt> {
     found
 }
 
-/// Interrupts for configuration, link changes and mailboxes, by what drivers call them.
+/// Whether an interrupt is for configuration, link changes or mailboxes, by the names that drivers use.
 fn serves_no_queue(name: &str) -> bool {
     const OTHERS: [&str; 10] =
         ["config", "control", "ctrl", "async", "mgmnt", "misc", "event", "mbx", "adminq", "pages"];

@@ -8,14 +8,14 @@ const fn link(mtu: u32, mac: Mac, up: bool, running: bool) -> LinkState {
     LinkState { mtu, mac, up, running }
 }
 
-/// Two links that do what they are told.
+/// Two simulated links.
 #[derive(Clone, Copy, Debug)]
 struct World {
     port: Option<LinkState>,
     kernel: Option<LinkState>,
     /// Largest MTU the device takes.
     port_mtu_max: u32,
-    /// Whether somebody holds the other end of the device's cable.
+    /// Whether the device's cable is connected.
     cable: bool,
 }
 
@@ -34,7 +34,7 @@ impl World {
         .expect("actions are for links that are there")
     }
 
-    /// Does one action; `false` if the link refuses.
+    /// Applies one action; `false` if the link refuses.
     fn act(&mut self, action: Action) -> bool {
         match action {
             Action::Mtu(Side::Port, mtu) if mtu > self.port_mtu_max => return false,
@@ -49,7 +49,7 @@ impl World {
         true
     }
 
-    /// Steps until nothing is left to do; every action that was taken.
+    /// Steps until nothing is left to do; returns every action applied.
     fn settle(&mut self, sides: &mut Sides) -> Vec<Action> {
         let mut taken = Vec::new();
         for _ in 0..8 {

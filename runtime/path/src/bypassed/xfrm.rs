@@ -21,7 +21,7 @@ const POLICY_LEN: usize = 168;
 const UDP: u8 = 17;
 const AF_INET: u16 = 2;
 
-/// Which way a policy looks at packets.
+/// The direction of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     In,
@@ -37,7 +37,7 @@ impl fmt::Display for Direction {
     }
 }
 
-/// Looks for a policy that applies to what is claimed, in the calling thread's network namespace.
+/// Looks for a policy that applies to the claims, in the calling thread's network namespace.
 pub(super) fn look(claimed: &Claimed) -> io::Result<Option<Bypassed>> {
     let netlink = match Netlink::connect(NETLINK_XFRM) {
         Ok(netlink) => netlink,
@@ -64,7 +64,7 @@ pub(super) fn look(claimed: &Claimed) -> io::Result<Option<Bypassed>> {
     Ok(policy.map(Bypassed::Policy))
 }
 
-/// The direction in which what no policy selects is blocked (`struct xfrm_userpolicy_default`: in, forward, out).
+/// The direction in which packets without a policy are blocked (`struct xfrm_userpolicy_default`: in, forward, out).
 fn default_of(kind: u16, body: &[u8]) -> Option<Direction> {
     let [into, _, out] = *body.first_chunk()?;
     match (kind == XFRM_MSG_GETDEFAULT, into, out) {
@@ -74,8 +74,8 @@ fn default_of(kind: u16, body: &[u8]) -> Option<Direction> {
     }
 }
 
-/// The direction of a policy (`struct xfrm_userpolicy_info`) if it selects some of what is claimed, or of the replies to it. Policies on
-/// one socket (directions from 3 on) are of nobody else's concern.
+/// The direction of a policy (`struct xfrm_userpolicy_info`) if it selects claimed packets or their replies. Policies
+/// of one socket (directions from 3 on) do not apply to others.
 fn policy_on(body: &[u8], claimed: &Claimed) -> Option<Direction> {
     let body: &[u8; POLICY_LEN] = body.first_chunk()?;
     let word = |at: usize| u16::from_ne_bytes([body[at], body[at + 1]]);
@@ -89,7 +89,7 @@ fn policy_on(body: &[u8], claimed: &Claimed) -> Option<Direction> {
     let family = word(40);
     let ifindex = u32::from_ne_bytes([body[48], body[49], body[50], body[51]]);
     let at_address = |address: &IpAddr| {
-        // Without a family it selects both (`xfrm_selector_match`).
+        // A policy without a family selects both (`xfrm_selector_match`).
         let same_family = family == 0 || (family == AF_INET) == address.is_ipv4();
         same_family && starts_alike(*address, own, prefix_len)
     };
@@ -100,7 +100,7 @@ fn policy_on(body: &[u8], claimed: &Claimed) -> Option<Direction> {
     selects.then_some(direction)
 }
 
-/// Whether the first bits of an address are those of the selector's, which has room for IPv6.
+/// Whether the first bits of an address equal the selector's, which has the size of an IPv6 address.
 fn starts_alike(address: IpAddr, of_selector: &[u8], prefix_len: u8) -> bool {
     let bits = |bytes: &[u8; 16]| u128::from_be_bytes(*bytes);
     let Some(selector) = of_selector.first_chunk::<16>() else { return false };

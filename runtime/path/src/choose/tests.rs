@@ -14,7 +14,7 @@ const NATIVE: XdpFeatures = XdpFeatures {
 };
 const NONE: XdpFeatures = XdpFeatures { basic: false, redirect: false, transmit: false, ..NATIVE };
 
-/// A network card with native XDP, tags left in the frame, on a kernel that has everything.
+/// A network card with native XDP that does not remove tags from frames, on a kernel that supports everything.
 pub(crate) fn nic() -> InterfaceFacts {
     InterfaceFacts {
         name: "eth0".to_owned(),
@@ -121,7 +121,7 @@ fn auto_takes_the_path_that_the_device_and_the_kernel_allow() {
     for (what, facts, path) in table {
         let choice = auto(&facts);
         assert_eq!(choice.path, path, "{what}: {choice:?}");
-        // Every path that ranks above the one taken says why not.
+        // Every path that ranks above the chosen one has a reason.
         let ranked = [Path::XdpZeroCopy, Path::XdpNative, Path::XdpGeneric, Path::Packet, Path::Kernel];
         let better: Vec<Path> = match path {
             Path::XdpNative => vec![Path::XdpZeroCopy],

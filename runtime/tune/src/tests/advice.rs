@@ -1,4 +1,4 @@
-//! What is advised, for which mode, from what is there.
+//! Tests of the advice for each mode on different machines.
 
 use twinpath_worker::idle::Mode;
 
@@ -69,15 +69,15 @@ fn a_spinning_worker_wants_interrupts_elsewhere_and_its_cpu_for_itself() {
             "isolated-cpus : 2 -> isolcpus=1 nohz_full=1 ForYou",
         ]
     );
-    // The other half of the worker's core is worse than another node.
+    // A CPU on the worker's core is worse than one on another node.
     fake.put("sys/devices/system/cpu/cpu0/topology/thread_siblings_list", "0-1");
     let far = said_of(&fake, Mode::Poll, &[1], &[Id::IrqAffinity]);
     assert_eq!(far[0], "irq-affinity 40 eth0-TxRx-0: 0-3 -> 3 Change");
-    // With a worker on each there is no other CPU.
+    // With a worker on each CPU, none is left.
     let none_left = said_of(&fake, Mode::Poll, &[0, 1, 2, 3], &ids);
     assert_eq!(none_left[2], "isolated-cpus : 2 -> - Either");
     assert_eq!(none_left[0], "irq-affinity 40 eth0-TxRx-0: 0-3 -> - Either");
-    // Isolated ones are better than none.
+    // An isolated CPU is better than none.
     let isolated = said_of(&fake, Mode::Poll, &[0, 1, 3], &[Id::IrqAffinity]);
     assert_eq!(isolated[0], "irq-affinity 40 eth0-TxRx-0: 0-3 -> 2 Change");
 }
@@ -103,11 +103,11 @@ fn what_cannot_be_read_is_told_apart_from_what_is_not_there() {
             "threaded-napi eth0: - -> - Absent",
         ]
     );
-    // Files that are there and say nothing, or something else than expected.
+    // Files that are empty, or contain something unexpected.
     fake.put("sys/class/net/eth0/queues/rx-0/rps_cpus", "");
     fake.put("sys/kernel/mm/transparent_hugepage/enabled", "what");
     let lines = said_of(&fake, Mode::Poll, &[1], &[Id::Rps, Id::Thp]);
-    // Nothing could be put back where nothing is.
+    // A setting without a present value could not be restored.
     assert_eq!(lines[0], "rps rx-0:  -> none Unreadable");
     assert_eq!(lines[2], "thp : what -> madvise Change");
 }
@@ -140,7 +140,7 @@ fn interrupts_of_the_bridge_above_a_device_are_not_its_own() {
     }
     fake.put("proc/irq/43/pcieport/.keep", "");
     fake.put("sys/class/net/eth0/msi_irqs/43", "msi");
-    // Nor is 42, which is for other things than queues.
+    // Interrupt 42 does not belong to a queue.
     assert_eq!(topology::interrupt_cpus(&fake, "eth0"), [1, 3]);
 }
 

@@ -1,4 +1,4 @@
-//! Dying at every step of an apply, and what is refused.
+//! Tests of a crash at every step of an apply, and of refused changes.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -109,7 +109,7 @@ fn a_device_that_rounds_is_put_back_also_after_dying() {
         let mut fake = Fake::new();
         let before = fake.everything();
         fake.coarse_us = Some(4);
-        // The third write is the coalescing.
+        // The third write is that of the coalescing.
         fake.dies_at = dies.then_some((2, true));
         let applied = catch_unwind(AssertUnwindSafe(|| fake.apply()));
         assert_eq!(applied.is_err(), dies);
@@ -139,7 +139,7 @@ fn what_is_refused_is_told_and_the_rest_is_done() {
     assert_eq!(outcomes.iter().filter(|outcome| outcome.what == Done::Applied).count(), 10);
     let entries = read(&fake.journal_file()).unwrap().unwrap().entries;
     assert_eq!(entries.len(), 10, "what was refused needs no putting back");
-    // Refused while putting back: it stays in the journal until it works.
+    // If restoring is refused, the entry stays in the journal until it works.
     fake.refuses = vec![("busy_poll", Trouble::Refused("Invalid argument (os error 22)".to_owned()))];
     let refused: Vec<_> = fake.restore().into_iter().filter(|outcome| outcome.what == Done::Failed).collect();
     assert_eq!((refused.len(), refused[0].id), (1, Id::BusyPoll));
@@ -154,7 +154,7 @@ fn without_a_journal_on_disk_nothing_is_touched() {
     let before = fake.everything();
     let lines = fake.lines(Mode::Interrupt, &[1, 2]);
     let mut journal = fake.journal().unwrap();
-    // The file beside it cannot be made.
+    // The temporary file beside it cannot be created.
     std::fs::create_dir(fake.path("run/tune.new")).unwrap();
     let refused = crate::apply::apply(&mut fake, &mut journal, &lines, "eth0");
     assert!(matches!(refused, Err(JournalError::Write { .. })), "{refused:?}");
@@ -172,7 +172,7 @@ fn a_disk_that_fills_up_meanwhile_still_has_the_former_values() {
     assert!(matches!(refused, Err(JournalError::Behind { .. })), "{refused:?}");
     drop(journal);
     assert_ne!(fake.everything(), before);
-    // Removing it takes no room.
+    // Removing it needs no disk space.
     fake.restore();
     assert_eq!(fake.everything(), before);
     assert!(!fake.journal_file().exists());

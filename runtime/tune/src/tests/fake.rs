@@ -1,4 +1,4 @@
-//! A machine in a directory: four CPUs, one interface with two queues; and what it does when it is told to misbehave.
+//! A simulated machine in a directory, with four CPUs and one interface with two queues, that can be told to fail.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +12,7 @@ use crate::journal::{Journal, JournalError};
 use crate::restore::{Which, restore};
 use crate::{At, Host, Line, System, Trouble, Wish, advise, survey, topology};
 
-/// Everything out of order for `interrupt` on CPU 1 and 2.
+/// Every setting different from the advice for `interrupt` on CPU 1 and 2.
 const FILES: [(&str, &str); 46] = [
     ("sys/class/net/eth0/ifindex", "7"),
     ("sys/class/net/eth0/address", "02:00:00:00:00:07"),
@@ -62,26 +62,26 @@ const FILES: [(&str, &str); 46] = [
     ("sys/fake/coalescing/eth0", "adaptive-rx on, rx-usecs 50"),
 ];
 
-/// A machine that can be told to misbehave.
+/// The simulated machine.
 pub(super) struct Fake {
     directory: TempDir,
     host: Host,
-    /// What paths with this in them answer instead of being written.
+    /// Writes of paths that contain this text fail with this error.
     pub(super) refuses: Vec<(&'static str, Trouble)>,
-    /// What paths with this in them answer instead of being read.
+    /// Reads of paths that contain this text fail with this error.
     pub(super) hides: Vec<(&'static str, Trouble)>,
-    /// The write that it dies at, from 0, and whether it is made first.
+    /// The write at which the process dies, from 0, and whether the write is still done.
     pub(super) dies_at: Option<(usize, bool)>,
-    /// The device knows no pause below this, us.
+    /// The shortest pause that the device supports, us.
     pub(super) coarse_us: Option<u32>,
-    /// The disk is full from its first write on.
+    /// The disk is full from the first write on.
     pub(super) fills_up: bool,
     pub(super) writes: usize,
 }
 
 impl Fake {
     pub(super) fn new() -> Self {
-        // In memory where that is possible: journals are written through to the disk, and there are many.
+        // In memory if possible: journals are written through to the disk, and there are many.
         let memory = Path::new("/dev/shm");
         let directory = tempfile::tempdir_in(memory).or_else(|_| tempfile::tempdir()).unwrap();
         for (path, text) in FILES {
@@ -120,7 +120,7 @@ impl Fake {
         fs::read_to_string(self.path(path)).unwrap()
     }
 
-    /// Every file of it, but for the journal's, each as its last writer left it.
+    /// Every file, except for the journal's, with the content written last.
     pub(super) fn everything(&self) -> BTreeMap<PathBuf, String> {
         let mut files = BTreeMap::new();
         let mut directories = vec![self.path("sys"), self.path("proc")];
@@ -152,7 +152,7 @@ impl Fake {
         survey::survey(self, advise::advise(&topology, &Wish { mode, cpus: cpus.to_vec() }))
     }
 
-    /// As `tune eth0 --apply --mode interrupt --cpu 1,2` does, for an asker.
+    /// Does what `tune eth0 --apply --mode interrupt --cpu 1,2` does, for an asker.
     pub(super) fn apply_for(&mut self, asker: &str) -> Vec<Outcome> {
         let lines = self.lines(Mode::Interrupt, &[1, 2]);
         let mut journal = self.journal().unwrap();
@@ -196,7 +196,7 @@ impl System for Fake {
         let (path, number) = (Self::place(at), self.writes);
         self.writes += 1;
         if self.fills_up {
-            // The file beside the journal cannot be made any more.
+            // The temporary file beside the journal cannot be created any more.
             fs::create_dir_all(self.path("run/tune.new")).unwrap();
         }
         assert!(self.dies_at != Some((number, false)), "killed before a write");
@@ -207,7 +207,7 @@ impl System for Fake {
             Some(us) => value.replace("rx-usecs 0", &format!("rx-usecs {us}")),
             None => value.to_owned(),
         };
-        // The kernel lists all choices again.
+        // The kernel lists all choices after a write.
         let value = if path.ends_with("hugepage/enabled") {
             ["always", "madvise", "never"]
                 .map(|choice| if choice == value { format!("[{choice}]") } else { choice.to_owned() })
@@ -239,7 +239,7 @@ fn put(root: &Path, path: &str, text: &str) {
     fs::write(path, text).unwrap();
 }
 
-/// Masks with or without leading zeros are the same.
+/// Masks are equal with and without leading zeros.
 fn normal(text: &str) -> String {
     match text.trim_start_matches('0') {
         "" => "0".to_owned(),

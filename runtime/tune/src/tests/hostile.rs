@@ -1,4 +1,5 @@
-//! Journals that somebody else could have written: nothing is put back from them, and nothing outside /sys and /proc is touched.
+//! Tests of journals that others could have written: nothing is restored from them, and nothing outside /sys and /proc
+//! is touched.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
@@ -9,7 +10,7 @@ use super::fake::Fake;
 use crate::journal::{JournalError, read};
 use crate::{At, System as _};
 
-/// A machine on which an apply was journalled, and what the journal says.
+/// A machine with an apply in the journal, and the journal's text.
 fn applied() -> (Fake, String) {
     let mut fake = Fake::new();
     fake.apply();
@@ -17,7 +18,7 @@ fn applied() -> (Fake, String) {
     (fake, text)
 }
 
-/// Nobody takes hold of it, and those who only look refuse it too.
+/// Opening the journal and reading it must both fail.
 fn refused(fake: &Fake) -> JournalError {
     let before = fake.everything();
     let seen = read(&fake.journal_file()).unwrap_err().to_string();
@@ -38,7 +39,7 @@ fn a_journal_of_the_former_layout_names_files_and_is_not_replayed() {
     let error = refused(&fake).to_string();
     assert!(error.contains("version 1, this program knows 2") && error.contains("by hand"), "{error}");
     assert_eq!(fs::read_to_string(fake.path("victim")).unwrap(), "kept");
-    // The same with the new number: an entry cannot name a file.
+    // The same with the new version number: an entry cannot name a file.
     fs::write(fake.journal_file(), former.replace("\"version\":1", "\"version\":2")).unwrap();
     assert!(matches!(refused(&fake), JournalError::Parse { .. }));
 }
@@ -71,7 +72,7 @@ fn an_entry_that_we_could_not_have_written_makes_it_no_journal() {
         fs::write(fake.journal_file(), changed).unwrap();
         assert!(matches!(refused(&fake), JournalError::Parse { .. }), "{theirs}");
     }
-    // A setting of an interface without one, and one of the machine with one.
+    // A setting of an interface without one, and a setting of the machine with one.
     let mut entries: serde_json::Value = serde_json::from_str(&text).unwrap();
     entries["entries"][0]["setting"]["owner"] = serde_json::Value::Null;
     fs::write(fake.journal_file(), entries.to_string()).unwrap();
@@ -86,7 +87,7 @@ fn a_journal_or_folder_that_is_a_link_is_not_followed() {
     fs::remove_file(&file).unwrap();
     symlink(fake.path("elsewhere"), &file).unwrap();
     assert!(matches!(refused(&fake), JournalError::Trust(TrustError::Link { .. })));
-    // The lock beside it is opened in the same way.
+    // The lock file beside it is opened in the same way.
     fs::remove_file(&file).unwrap();
     fs::remove_file(fake.path("run/tune.lock")).unwrap();
     symlink(fake.path("made"), fake.path("run/tune.lock")).unwrap();
@@ -149,6 +150,6 @@ fn no_link_leads_out_of_sys_and_proc() {
         assert!(fake.write(&at, "lost").is_err(), "{path}");
     }
     assert_eq!(fs::read_to_string(fake.path("victim")).unwrap(), "kept");
-    // Those that stay within are what /sys is made of.
+    // Links within /sys are followed.
     assert_eq!(fake.file("sys/class/link/ifindex").as_deref(), Some("7"));
 }

@@ -1,4 +1,4 @@
-//! Tuning a machine that is a directory, with everything going wrong that can.
+//! Tests on a simulated machine, with every kind of failure.
 
 mod advice;
 mod crash;

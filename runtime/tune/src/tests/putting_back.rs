@@ -1,4 +1,5 @@
-//! Putting back what is not as it was left: changed by others, renamed, gone, elsewhere, after a restart.
+//! Tests of restoring settings that were changed by others, or whose interface was renamed, is gone, or is in another
+//! namespace; and after a restart.
 
 use twinpath_worker::idle::Mode;
 
@@ -59,7 +60,7 @@ fn a_new_interface_of_the_same_name_is_another_one() {
     let gone = of(&outcomes, Id::DeferredIrqs);
     assert_eq!((gone.what, gone.note.as_str()), (Done::Gone, "eth0 is gone; it was 2 there"));
     assert_eq!(fake.get("sys/class/net/eth0/napi_defer_hard_irqs"), "0");
-    // What is the machine's comes back all the same.
+    // Settings of the machine are restored all the same.
     assert_eq!(of(&outcomes, Id::Thp).what, Done::Restored);
     assert!(!fake.journal_file().exists());
 }
@@ -93,7 +94,7 @@ fn an_apply_after_a_restart_journals_what_is_now() {
     let mut fake = Fake::new();
     fake.apply();
     fake.put("proc/sys/kernel/random/boot_id", "second-boot");
-    // Half of it came up with other values, half as if it were still tuned.
+    // After the restart some settings have other values, and some look as if they were still tuned.
     fake.put("sys/class/net/eth0/threaded", "2");
     fake.put("proc/sys/net/core/busy_poll", "10");
     let before = fake.everything();

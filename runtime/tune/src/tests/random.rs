@@ -1,5 +1,5 @@
-//! Applies, restores, deaths in both, and others who change things too, in any order: in the end everything is as the others
-//! last left it.
+//! Random sequences of applies, restores, crashes in both, and changes by others: in the end everything is as the
+//! others last left it.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,7 +10,7 @@ use super::fake::Fake;
 use crate::apply::apply;
 use crate::restore::recover;
 
-/// What others change as well, and how they write it: with a value that is never advised.
+/// The settings that others change as well, each with a value that is never advised.
 const OTHERS: [&str; 5] = [
     "sys/class/net/eth0/gro_flush_timeout",
     "sys/class/net/eth0/threaded",
@@ -19,7 +19,7 @@ const OTHERS: [&str; 5] = [
     "proc/sys/net/core/busy_read",
 ];
 
-/// As `tune eth0 --apply` does.
+/// Does what `tune eth0 --apply` does.
 fn tune(fake: &mut Fake, mode: Mode, cpus: &[usize]) {
     let mut journal = fake.journal().unwrap();
     recover(fake, &mut journal).unwrap();
