@@ -189,7 +189,9 @@ impl Calls {
 }
 
 impl Codec for Calls {
-    const ID_BITS: u32 = u32::BITS;
+    fn id_bits(&self) -> u32 {
+        u32::BITS
+    }
 
     #[inline]
     fn request_len(&self) -> usize {

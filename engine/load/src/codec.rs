@@ -5,10 +5,11 @@ pub type RequestId = u64;
 
 /// Requests and replies of one service, over one transport. All requests have the same length.
 ///
-/// A codec neither allocates nor panics, whatever the bytes of a reply are.
-pub trait Codec {
-    /// How many low bits of its request's number a reply carries; 64: the whole number. At least 32.
-    const ID_BITS: u32;
+/// A codec neither allocates nor panics, whatever the bytes of a reply are. It is called through a pointer, so that the clients' loops
+/// are compiled once for all services; that is two such calls per request.
+pub trait Codec: Send {
+    /// How many low bits of its request's number a reply carries: 32 to 64, which is the whole number.
+    fn id_bits(&self) -> u32;
 
     /// Length of each request, the transport's framing included, bytes.
     fn request_len(&self) -> usize;

@@ -4,7 +4,6 @@ use twinpath_time::{Duration, Instant};
 
 use crate::codec::{Answer, Codec, RequestId};
 use crate::config::{Limit, LoadConfig, LoadError, SILENT_TIMEOUTS};
-use crate::pattern::Echo;
 use crate::schedule::Schedule;
 use crate::summary::Summary;
 
@@ -34,9 +33,11 @@ pub enum Reply {
 }
 
 /// A load in progress.
-pub struct Load<C = Echo> {
+pub struct Load {
     config: LoadConfig,
-    codec: C,
+    codec: Box<dyn Codec>,
+    /// How many low bits of a request's number its reply carries.
+    id_bits: u32,
     started: Instant,
     /// The schedule of an open loop.
     schedule: Option<Schedule>,
@@ -75,14 +76,18 @@ struct Slot {
 
 const FREE_SLOT: Slot = Slot { id: NO_REQUEST, begun: Instant::ZERO, sent: Instant::NEVER };
 
-impl<C: Codec> Load<C> {
+impl Load {
     /// A load that starts at `now`. It allocates all its memory here.
     ///
     /// # Errors
     /// A field of `config` is out of range.
-    pub fn new(config: LoadConfig, codec: C, now: Instant) -> Result<Self, LoadError> {
-        const { assert!(C::ID_BITS >= u32::BITS && C::ID_BITS <= u64::BITS) };
+    pub fn new(config: LoadConfig, codec: Box<dyn Codec>, now: Instant) -> Result<Self, LoadError> {
         config.validate()?;
+        let id_bits = codec.id_bits();
+        debug_assert!(
+            (u32::BITS..=u64::BITS).contains(&id_bits),
+            "a reply tells its request from all in flight"
+        );
         let slot_count = config.inflight as usize;
         let measured_from = now + config.warmup;
         let schedule = match config.rate_per_s {
@@ -92,6 +97,7 @@ impl<C: Codec> Load<C> {
         Ok(Self {
             config,
             codec,
+            id_bits,
             started: now,
             schedule,
             measured_from,
@@ -224,11 +230,11 @@ impl<C: Codec> Load<C> {
     /// The latest request whose number ends in the bits of `low`, which are those that replies carry.
     #[inline]
     fn widen(&self, low: u64) -> RequestId {
-        if C::ID_BITS == u64::BITS {
+        if self.id_bits == u64::BITS {
             return low;
         }
         let newest = (self.sequence << SLOT_BITS).wrapping_sub(1);
-        newest.wrapping_sub(newest.wrapping_sub(low) & ((1 << C::ID_BITS) - 1))
+        newest.wrapping_sub(newest.wrapping_sub(low) & ((1 << self.id_bits) - 1))
     }
 
     /// Counts as lost what has been outstanding for the loss time-out; returns the number of such requests. Cheap if
@@ -320,8 +326,8 @@ impl<C: Codec> Load<C> {
     /// The codec.
     #[inline]
     #[must_use]
-    pub fn codec(&self) -> &C {
-        &self.codec
+    pub fn codec(&self) -> &dyn Codec {
+        &*self.codec
     }
 
     /// The result so far.

@@ -29,7 +29,9 @@ impl Echo {
 }
 
 impl Codec for Echo {
-    const ID_BITS: u32 = u64::BITS;
+    fn id_bits(&self) -> u32 {
+        u64::BITS
+    }
 
     #[inline]
     fn request_len(&self) -> usize {

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::mpsc;
 use std::thread;
 
-use twinpath_load::{Echo as Pattern, Limit, LoadConfig, Summary};
+use twinpath_load::{Codec, Echo as Pattern, Limit, LoadConfig, Summary};
 use twinpath_socket_load::{
     ClientConfig, EchoCounts, EchoMethod, Peers, Progress, SocketError, Stop, UdpEcho, Wait, tcp_client,
     udp_client,
@@ -25,8 +25,8 @@ fn client(target: SocketAddr, wait: Wait, inflight: u32, count: u64) -> ClientCo
     ClientConfig { target, wait, load, batch: false, nagle: false, cpu: None }
 }
 
-fn echo(len: usize) -> Pattern {
-    Pattern::new(len, 42).unwrap()
+fn echo(len: usize) -> Box<dyn Codec> {
+    Box::new(Pattern::new(len, 42).unwrap())
 }
 
 /// Runs a server while `ask` runs, then stops it; returns what it counted.

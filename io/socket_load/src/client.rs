@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
 
-use twinpath_load::{Codec, Load, LoadConfig, Summary};
+use twinpath_load::{Load, LoadConfig, Summary};
 use twinpath_sys::clock;
 use twinpath_time::{Duration, Instant};
 
@@ -103,7 +103,7 @@ pub(crate) struct Account {
 impl Account {
     /// To be called every turn: takes the readings once, when the warm-up is over.
     #[inline]
-    pub(crate) fn begin<C: Codec>(&mut self, load: &Load<C>, now: Instant, transfers: &Transfers) {
+    pub(crate) fn begin(&mut self, load: &Load, now: Instant, transfers: &Transfers) {
         if self.from.is_none() && load.is_measuring(now) {
             self.from = Some((clock::thread_cpu_time(), *transfers));
         }
@@ -113,7 +113,7 @@ impl Account {
     /// down has not failed.
     pub(crate) fn outcome(
         &self,
-        load: &Load<impl Codec>,
+        load: &Load,
         transfers: Transfers,
         ended: Result<(), SocketError>,
         stop: &Stop,

@@ -26,9 +26,9 @@ const QUEUED_BYTES_MAX: usize = 64 << 10;
 ///
 /// # Errors
 /// The configuration is impossible, nothing listens at the target, or the connection breaks before a reply came.
-pub fn tcp_client<C: Codec>(
+pub fn tcp_client(
     config: &ClientConfig,
-    codec: C,
+    codec: Box<dyn Codec>,
     stop: &Stop,
     progress: &Progress,
 ) -> Result<ClientOutcome, SocketError> {
@@ -36,17 +36,17 @@ pub fn tcp_client<C: Codec>(
 }
 
 /// A connected client that has not sent anything.
-pub struct TcpClient<C> {
-    codec: C,
+pub struct TcpClient {
+    codec: Box<dyn Codec>,
     connection: Connection,
 }
 
-impl<C: Codec> TcpClient<C> {
+impl TcpClient {
     /// Connects.
     ///
     /// # Errors
     /// The configuration is impossible, or nothing listens at the target.
-    pub fn connect(config: &ClientConfig, codec: C) -> Result<Self, SocketError> {
+    pub fn connect(config: &ClientConfig, codec: Box<dyn Codec>) -> Result<Self, SocketError> {
         config.load.validate()?;
         let socket = connect_tcp(config.target, config.nagle)?;
         set_receive_timeout(&socket, config.load.loss_timeout)?;
@@ -109,9 +109,9 @@ struct Connection {
 }
 
 impl Connection {
-    fn offer<C: Codec>(
+    fn offer(
         &mut self,
-        load: &mut Load<C>,
+        load: &mut Load,
         account: &mut Account,
         stop: &Stop,
         progress: &Progress,
@@ -141,7 +141,7 @@ impl Connection {
     }
 
     /// Adds the requests that are due after those not sent yet, as far as there is room.
-    fn queue_due<C: Codec>(&mut self, load: &mut Load<C>, now: Instant) {
+    fn queue_due(&mut self, load: &mut Load, now: Instant) {
         let len = self.request_len;
         if self.unsent == self.queued {
             (self.unsent, self.queued) = (0, 0);
@@ -179,7 +179,7 @@ impl Connection {
     }
 
     /// Waits as configured and receives bytes; returns how many.
-    fn receive<C: Codec>(&mut self, load: &Load<C>, spins: bool, now: Instant) -> Result<usize, SocketError> {
+    fn receive(&mut self, load: &Load, spins: bool, now: Instant) -> Result<usize, SocketError> {
         let stuck = self.unsent < self.queued;
         // If there are requests to send, it does not wait.
         let at_once = spins || (!stuck && load.has_due(now));
@@ -207,11 +207,7 @@ impl Connection {
 
     /// Divides the stream into replies. Returns how many were complete, and when the last one was verified; with
     /// `batch`, when the first one was about to be verified.
-    fn take_replies<C: Codec>(
-        &mut self,
-        received: usize,
-        load: &mut Load<C>,
-    ) -> Result<(u64, Instant), SocketError> {
+    fn take_replies(&mut self, received: usize, load: &mut Load) -> Result<(u64, Instant), SocketError> {
         let available = self.partial + received;
         let (mut taken, mut replies) = (0, 0);
         let mut now = self.config.batch.then(clock::now);

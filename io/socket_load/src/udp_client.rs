@@ -23,9 +23,9 @@ use crate::{ClientConfig, ClientOutcome, SocketError};
 ///
 /// # Errors
 /// The configuration is impossible, nothing listens at the target, or the socket fails before a reply came.
-pub fn udp_client<C: Codec>(
+pub fn udp_client(
     config: &ClientConfig,
-    codec: C,
+    codec: Box<dyn Codec>,
     stop: &Stop,
     progress: &Progress,
 ) -> Result<ClientOutcome, SocketError> {
@@ -33,18 +33,18 @@ pub fn udp_client<C: Codec>(
 }
 
 /// A client with a connected socket that has not sent anything.
-pub struct UdpClient<C> {
+pub struct UdpClient {
     config: ClientConfig,
-    codec: C,
+    codec: Box<dyn Codec>,
     socket: Arc<OwnedFd>,
 }
 
-impl<C: Codec> UdpClient<C> {
+impl UdpClient {
     /// Opens the socket; nothing is sent.
     ///
     /// # Errors
     /// The configuration is impossible, or there is no route to the target.
-    pub fn connect(config: &ClientConfig, codec: C) -> Result<Self, SocketError> {
+    pub fn connect(config: &ClientConfig, codec: Box<dyn Codec>) -> Result<Self, SocketError> {
         config.load.validate()?;
         let socket = connect_udp(config.target)?;
         set_receive_timeout(&socket, config.load.loss_timeout)?;
@@ -62,7 +62,7 @@ impl<C: Codec> UdpClient<C> {
         }
         set_timer_slack()?;
         stop.watch(&socket);
-        let mut flow = Flow::new(config, &codec, socket);
+        let mut flow = Flow::new(config, &*codec, socket);
         let mut load = Load::new(config.load, codec, clock::now())?;
         let mut account = Account::default();
         let ended = flow.offer(&mut load, &mut account, stop, progress);
@@ -84,7 +84,7 @@ struct Flow {
 }
 
 impl Flow {
-    fn new(config: ClientConfig, codec: &impl Codec, socket: Arc<OwnedFd>) -> Self {
+    fn new(config: ClientConfig, codec: &dyn Codec, socket: Arc<OwnedFd>) -> Self {
         let slots = if config.batch { (config.load.inflight as usize).min(BURST_MAX) } else { 1 };
         let request_len = codec.request_len();
         // One byte more than expected, so that a longer reply is detected.
@@ -101,9 +101,9 @@ impl Flow {
         }
     }
 
-    fn offer<C: Codec>(
+    fn offer(
         &mut self,
-        load: &mut Load<C>,
+        load: &mut Load,
         account: &mut Account,
         stop: &Stop,
         progress: &Progress,
@@ -136,7 +136,7 @@ impl Flow {
     /// Passes on the received replies. Returns when the last one was verified; with `batch`, when the first one was
     /// about to be verified.
     #[inline]
-    fn take_replies<C: Codec>(&mut self, count: usize, load: &mut Load<C>) -> Instant {
+    fn take_replies(&mut self, count: usize, load: &mut Load) -> Instant {
         if count == 1 {
             let answer = load.check(self.burst.payload(0));
             let now = clock::now();
@@ -151,7 +151,7 @@ impl Flow {
     }
 
     /// Sends the one request that is due, or all of them, in bursts.
-    fn send_due<C: Codec>(&mut self, load: &mut Load<C>, now: Instant) -> Result<(), SocketError> {
+    fn send_due(&mut self, load: &mut Load, now: Instant) -> Result<(), SocketError> {
         loop {
             let mut count = 0;
             while count < self.burst.slots()
@@ -206,7 +206,7 @@ impl Flow {
     }
 
     /// Waits as configured, but at most until the load's next deadline, and receives.
-    fn receive<C: Codec>(&mut self, load: &Load<C>, spins: bool, now: Instant) -> Result<usize, SocketError> {
+    fn receive(&mut self, load: &Load, spins: bool, now: Instant) -> Result<usize, SocketError> {
         // If there are requests to send, it does not wait.
         let mut nonblocking = spins || load.has_due(now);
         if !nonblocking && load.config().rate_per_s.is_some() {

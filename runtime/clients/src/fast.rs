@@ -34,18 +34,18 @@ const HEED_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Runs the plan once to its end, or until `stop` is requested. `progress` has one entry per thread. `codec` makes what
 /// the thread of that number speaks.
-pub(super) fn run<C: Codec + Send>(
+pub(super) fn run(
     plan: &RunPlan,
     stop: &Stop,
     progress: &[Progress],
-    codec: impl Fn(u32) -> Result<C, RunError>,
+    codec: impl Fn(u32) -> Result<Box<dyn Codec>, RunError>,
 ) -> Result<Measured, RunError> {
     let interface = plan.interface.as_deref().ok_or(RunError::NoInterface)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let client = runtime.block_on(Client::find(interface, plan.path, plan.target))?;
     let path = client.choice().path;
     let codecs = (0..plan.threads).map(codec).collect::<Result<Vec<_>, RunError>>()?;
-    let request_len = codecs.iter().map(Codec::request_len).max().unwrap_or(0);
+    let request_len = codecs.iter().map(|codec| codec.request_len()).max().unwrap_or(0);
     let most = client.payload_max();
     if request_len > most {
         return Err(RunError::TooLong { request_len, interface: interface.to_owned(), most });
@@ -108,11 +108,11 @@ impl Outcome {
 }
 
 /// One thread: a worker with the flow's queues, run to the end of the load.
-fn run_flow<C: Codec + Send>(
+fn run_flow(
     plan: &RunPlan,
     index: u32,
     flow: ClientPath,
-    codec: C,
+    codec: Box<dyn Codec>,
     stop: &Stop,
     progress: &Progress,
 ) -> Result<Outcome, RunError> {
@@ -185,8 +185,8 @@ impl Accounts {
 }
 
 /// A load as a worker's engine.
-struct LoadEngine<'a, C> {
-    load: Load<C>,
+struct LoadEngine<'a> {
+    load: Load,
     local: SocketAddr,
     target: SocketAddr,
     egress: Egress,
@@ -202,7 +202,7 @@ struct LoadEngine<'a, C> {
     done: bool,
 }
 
-impl<C: Codec> LoadEngine<'_, C> {
+impl LoadEngine<'_> {
     fn send_due(&mut self, now: Instant, io: &mut Io<'_, ()>) -> bool {
         let mut busy = false;
         while let Some(id) = self.load.due(now) {
@@ -228,7 +228,7 @@ impl<C: Codec> LoadEngine<'_, C> {
     }
 }
 
-impl<C: Codec + Send> Engine for LoadEngine<'_, C> {
+impl Engine for LoadEngine<'_> {
     type Command = ();
     type Event = ();
 

@@ -19,18 +19,18 @@ const ADAPTIVE_SPIN: Duration = Duration::from_micros(50);
 
 /// Runs the plan once to its end, or until `stop` is requested. `progress` has one entry per thread. `codec` makes what
 /// the thread of that number speaks.
-pub(super) fn run<C: Codec + Send>(
+pub(super) fn run(
     plan: &RunPlan,
     stop: &Stop,
     progress: &[Progress],
-    codec: impl Fn(u32) -> Result<C, RunError>,
+    codec: impl Fn(u32) -> Result<Box<dyn Codec>, RunError>,
 ) -> Result<Measured, RunError> {
     // All are connected before the first begins.
     let clients = (0..plan.threads)
         .map(|index| Client::connect(plan, index, codec(index)?))
         .collect::<Result<Vec<_>, RunError>>()?;
     let outcomes: Vec<Result<ClientOutcome, SocketError>> = thread::scope(|scope| {
-        let start = |(client, progress): (Client<C>, _)| {
+        let start = |(client, progress): (Client, _)| {
             scope.spawn(move || {
                 let outcome = client.run(stop, progress);
                 if outcome.is_err() {
@@ -65,13 +65,13 @@ pub(super) fn run<C: Codec + Send>(
 }
 
 /// A connected client of either kind.
-enum Client<C> {
-    Udp(Box<UdpClient<C>>),
-    Tcp(Box<TcpClient<C>>),
+enum Client {
+    Udp(Box<UdpClient>),
+    Tcp(Box<TcpClient>),
 }
 
-impl<C: Codec> Client<C> {
-    fn connect(plan: &RunPlan, index: u32, codec: C) -> Result<Self, RunError> {
+impl Client {
+    fn connect(plan: &RunPlan, index: u32, codec: Box<dyn Codec>) -> Result<Self, RunError> {
         let config = ClientConfig {
             target: plan.target,
             wait: wait_of(plan.mode),

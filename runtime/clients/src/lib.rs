@@ -20,23 +20,15 @@ pub use plan::{Requests, RunPlan, Transport};
 /// [`RunError`]
 pub fn run(plan: &RunPlan, stop: &Stop, progress: &[Progress]) -> Result<Measured, RunError> {
     let seed = |thread: u32| plan.seed.wrapping_add(u64::from(thread));
-    match &plan.requests {
-        Requests::Echo { size } => {
-            by_path(plan, stop, progress, |thread| Ok(Echo::new(*size, seed(thread))?))
-        }
-        Requests::Rpc { asked, auth, framing } => by_path(plan, stop, progress, |thread| {
-            Ok(Calls::new(asked, auth.clone(), *framing, seed(thread)))
-        }),
-    }
-}
-
-/// `codec` makes what the thread of that number speaks.
-fn by_path<C: Codec + Send>(
-    plan: &RunPlan,
-    stop: &Stop,
-    progress: &[Progress],
-    codec: impl Fn(u32) -> Result<C, RunError>,
-) -> Result<Measured, RunError> {
+    // Each thread has a codec of its own.
+    let codec = |thread: u32| -> Result<Box<dyn Codec>, RunError> {
+        Ok(match &plan.requests {
+            Requests::Echo { size } => Box::new(Echo::new(*size, seed(thread))?),
+            Requests::Rpc { asked, auth, framing } => {
+                Box::new(Calls::new(asked, auth.clone(), *framing, seed(thread)))
+            }
+        })
+    };
     match plan.path {
         PathAsked::Kernel => kernel::run(plan, stop, progress, codec),
         _ => fast::run(plan, stop, progress, codec),

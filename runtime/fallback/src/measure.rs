@@ -365,8 +365,10 @@ impl<'a> Bench<'a> {
         let stop = Stop::new();
         thread::scope(|scope| {
             let server = scope.spawn(|| echo.run(&stop));
-            let outcome =
-                self.scratch.peer.run(|| udp_client(&config, requests, &Stop::new(), &Progress::default()));
+            let outcome = self
+                .scratch
+                .peer
+                .run(|| udp_client(&config, Box::new(requests), &Stop::new(), &Progress::default()));
             stop.request();
             server.join().map_err(|_| FallbackError::Panicked)??;
             Ok(outcome??)

@@ -20,7 +20,7 @@ fn load_in_flight() -> (Load, Vec<Vec<u8>>) {
         ..LoadConfig::default()
     };
     let echo = Echo::new(PAYLOAD_LEN, 7).expect("a valid length");
-    let mut load = Load::new(config, echo, Instant::ZERO).expect("a valid configuration");
+    let mut load = Load::new(config, Box::new(echo), Instant::ZERO).expect("a valid configuration");
     let mut requests = Vec::new();
     while let Some(id) = load.due(Instant::ZERO) {
         let mut payload = vec![0; PAYLOAD_LEN];

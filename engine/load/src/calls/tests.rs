@@ -146,7 +146,7 @@ fn replies_find_their_requests_beyond_32_bits() {
     let config = LoadConfig { limit: Limit::Count(1 << 40), ..LoadConfig::default() };
     let calls = null(Framing::Datagram);
     let xids = calls.xids;
-    let mut load = Load::new(config, calls, Instant::ZERO).unwrap();
+    let mut load = Load::new(config, Box::new(calls), Instant::ZERO).unwrap();
     let reply_to = |id: RequestId| words(&[id as u32 ^ xids, 1, 0, 0, 0, 0]);
     let mut last = 0;
     // After 2^22 sequence numbers the xid begins again.
@@ -183,7 +183,7 @@ fn replies_find_their_requests_beyond_32_bits() {
 fn a_reply_before_any_call_is_corrupt() {
     let calls = null(Framing::Datagram);
     let xids = calls.xids;
-    let mut load = Load::new(LoadConfig::default(), calls, Instant::ZERO).unwrap();
+    let mut load = Load::new(LoadConfig::default(), Box::new(calls), Instant::ZERO).unwrap();
     for id in [0, 1, 1023, u32::MAX] {
         assert_eq!(
             load.reply(&words(&[id ^ xids, 1, 0, 0, 0, 0]), Instant::ZERO),

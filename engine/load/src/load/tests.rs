@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use twinpath_time::Duration;
 
 use super::*;
+use crate::pattern::Echo;
 
 const MS: u64 = 1_000_000;
 
@@ -14,11 +15,11 @@ fn at(nanos: u64) -> Instant {
 
 const ECHO_LEN: usize = 64;
 
-fn echo() -> Echo {
-    Echo::new(ECHO_LEN, 0).unwrap()
+fn echo() -> Box<dyn Codec> {
+    Box::new(Echo::new(ECHO_LEN, 0).unwrap())
 }
 
-fn payload_of<C: Codec>(load: &Load<C>, id: RequestId) -> Vec<u8> {
+fn payload_of(load: &Load, id: RequestId) -> Vec<u8> {
     let mut payload = vec![0; load.codec().request_len()];
     load.write(id, &mut payload);
     payload
@@ -291,7 +292,7 @@ proptest! {
             limit: Limit::Count(100), ..LoadConfig::default()
         };
         let mut now = at(0);
-        let mut load = Load::new(config, Echo::new(payload_len, seed).unwrap(), now).unwrap();
+        let mut load = Load::new(config, Box::new(Echo::new(payload_len, seed).unwrap()), now).unwrap();
         let mut model = Model::default();
         let mut under_way: Vec<RequestId> = Vec::new();
         for step in steps {

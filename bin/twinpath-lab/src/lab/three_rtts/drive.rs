@@ -99,7 +99,7 @@ fn on_this_thread(driven: Driven) -> anyhow::Result<Summary> {
             loss_timeout: LOSS_TIMEOUT,
             ..LoadConfig::default()
         },
-        Echo::new(PAYLOAD_LEN, 0)?,
+        Box::new(Echo::new(PAYLOAD_LEN, 0)?),
         clock::now(),
     )?;
     let engine = Generator { load, service, done: false };
