@@ -1,5 +1,6 @@
 //! The UDP/IP stack of the fast path: from claimed frames to datagrams, and from replies to frames.
 //!
+//! - [`served`]: the ports, flows and EtherType of a service, and the senders that it serves.
 //! - [`admit`]: which datagrams a service may receive.
 //! - [`udp`]: frames to datagrams and back.
 //! - [`egress`]: through which interface and to which next hop a reply leaves.
@@ -12,4 +13,5 @@
 pub mod admit;
 pub mod egress;
 pub mod reply_limit;
+pub mod served;
 pub mod udp;

@@ -1,6 +1,7 @@
 //! What serving counts, beyond the worker's own counters.
 
 use twinpath_inspect::{Counter, Drops};
+use twinpath_kernel_tcp::TcpCounters;
 
 /// Counters of one entry of [`Served`](crate::Served).
 #[derive(Debug, Default)]
@@ -30,22 +31,12 @@ pub struct ServeCounters {
     pub kernel_replies: Counter,
     /// Datagrams accepted although their sender had left the checksum to hardware.
     pub partial_checksums: Counter,
-    /// TCP connections open now.
-    pub connections: Counter,
-    /// TCP connections accepted so far.
-    pub accepted: Counter,
-    /// Bytes received on TCP connections.
-    pub stream_bytes_in: Counter,
-    /// Bytes sent on TCP connections.
-    pub stream_bytes_out: Counter,
-    /// Bytes that TCP connections hold: parts of requests, and replies not taken yet.
-    pub queued_bytes: Counter,
+    /// Of TCP connections.
+    pub tcp: TcpCounters,
     /// Requests that threads which may block work on, or will.
     pub deferred: Counter,
     /// Requests so answered.
     pub deferred_done: Counter,
-    /// Times that a connection waited for room there.
-    pub deferred_waits: Counter,
     /// Peers whose way out is known or asked for.
     pub peers: Counter,
     /// Replies to peers for which there was no room in the egress table.

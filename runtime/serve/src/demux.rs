@@ -10,6 +10,7 @@ use twinpath_frame::Burst;
 use twinpath_inspect::Reason;
 use twinpath_port::PortId;
 use twinpath_service::Service;
+use twinpath_stack::served::Served;
 use twinpath_time::Instant;
 use twinpath_wire::{EtherType, Protocol, eth};
 use twinpath_worker::{ENGINE_RESERVE, Engine, Io, part_of};
@@ -17,7 +18,6 @@ use twinpath_worker::{ENGINE_RESERVE, Engine, Io, part_of};
 use crate::counters::ServeCounters;
 use crate::engine::{ServeCommand, ServeEngine, ServeEvent};
 use crate::limits::Limits;
-use crate::served::Served;
 
 /// Services that a worker may have.
 pub const SLOTS_MAX: usize = 64;

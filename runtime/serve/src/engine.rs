@@ -1,4 +1,4 @@
-//! The serving engine: frames and kernel sockets on one side, a service on the other.
+//! The engine of one service on one worker: it serves frames of the fast path and what comes through kernel sockets.
 
 mod change;
 mod late;
@@ -9,26 +9,25 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use twinpath_frame::{Burst, Frame};
+use twinpath_handlers::{Guarded, HandlerPool, Panicked};
 use twinpath_inspect::Reason;
+use twinpath_kernel_tcp::{CHUNK, Call, FIRST_TOKEN, LISTENERS_MAX, Share, TcpLimits, TcpServer};
 use twinpath_port::PortId;
 use twinpath_service::{Answer, Beside, Datagram, Service};
 use twinpath_stack::admit::{admit, admit_port};
 use twinpath_stack::egress::{Egress, EgressTable, Update};
 use twinpath_stack::reply_limit::ReplyLimit;
+use twinpath_stack::served::Served;
 use twinpath_stack::udp;
 use twinpath_sys::UdpSocket;
 use twinpath_time::Instant;
 use twinpath_wire::Protocol;
 use twinpath_worker::{Attached, Engine, Io};
 
-use self::late::{Awaited, Way};
+use self::late::{Awaited, Origin};
 use crate::counters::ServeCounters;
 use crate::frames;
-use crate::guarded::{Guarded, Panicked};
 use crate::limits::Limits;
-use crate::pool::Desk;
-use crate::served::Served;
-use crate::tcp::{self, Call, Share, TcpLimits, TcpServer};
 
 /// Datagrams taken from the kernel's socket per turn: a flood there does not starve the fast path.
 const KERNEL_BURST: usize = 64;
@@ -39,10 +38,15 @@ const DATAGRAM_MAX: usize = 65_535;
 /// Most kernel sockets of one transport: one per address served.
 pub const SOCKETS_MAX: u32 = 128;
 
-/// Tokens of the UDP sockets begin here; the TCP server has the ones above them.
+/// Tokens: those of the UDP sockets, of the handler pool, and from [`FIRST_TOKEN`] on those of the TCP server.
 const UDP_TOKEN: u32 = 0;
+const HANDLERS_TOKEN: u32 = UDP_TOKEN + SOCKETS_MAX;
+const _: () = assert!(HANDLERS_TOKEN < FIRST_TOKEN && LISTENERS_MAX >= WORKERS_MAX * SOCKETS_MAX);
 
-/// What a serving engine is made of.
+/// Most workers whose listeners one engine may have.
+const WORKERS_MAX: u32 = 64;
+
+/// The configuration of a serving engine.
 pub struct ServeConfig {
     /// What is served.
     pub served: Arc<Served>,
@@ -58,17 +62,17 @@ pub struct ServeConfig {
 pub struct KernelSide {
     /// The UDP sockets that hold what is served, at most [`SOCKETS_MAX`]: every worker may send through them.
     pub udp: Arc<[UdpSocket]>,
-    /// Whether this worker is the one that receives from them.
+    /// Whether this worker receives from them.
     pub receives: bool,
     /// The TCP listeners, at most [`SOCKETS_MAX`] for each worker whose connections this one accepts; it may be none.
     pub listeners: Vec<OwnedFd>,
-    /// How many connections they may have at a time: this worker's part of [`TcpLimits::connections`].
+    /// Connections that they may have at a time: this worker's part of [`TcpLimits::connections`].
     pub connections: u32,
-    /// What their connections may take, with those of the other workers.
+    /// The limits of all connections of the service, over all workers.
     pub share: Arc<Share>,
-    /// Who does what may block, if the service has such work.
-    pub desk: Option<Desk>,
-    /// What waits in the sockets is another instance's until [`ServeCommand::Begin`].
+    /// The threads for work that may block, if the service has such work.
+    pub handlers: Option<HandlerPool>,
+    /// Another instance serves the sockets until [`ServeCommand::Begin`].
     pub waits: bool,
 }
 
@@ -82,44 +86,44 @@ impl Default for KernelSide {
             listeners: Vec::new(),
             connections: share.limits().connections,
             share,
-            desk: None,
+            handlers: None,
             waits: false,
         }
     }
 }
 
-/// What control tells a serving engine.
+/// A command of control to a serving engine.
 #[derive(Clone)]
 pub enum ServeCommand {
-    /// The kernel's answer about a peer, or that answers are void.
+    /// The kernel's answer about a peer, or a notice that former answers are void.
     Egress(Update),
     /// The interface's addresses are these now.
     Addresses(Arc<[IpAddr]>),
-    /// Serve what waits in the kernel's sockets, from here on.
+    /// Serve the kernel's sockets from now on.
     Begin,
-    /// What waits in the kernel's sockets is somebody else's again, until the next [`Self::Begin`]. Connections go on.
+    /// Leave the kernel's sockets to another instance until the next [`Self::Begin`]. Open connections are served on.
     StepBack,
-    /// Listen no more, and have every connection end once what it asked is answered.
+    /// Accept no more, and close every connection once its requests are answered.
     Drain {
-        /// What waits in the listeners is left to somebody else who has them.
+        /// Connections that wait in the listeners are left to another instance that has the same listeners.
         handed_over: bool,
     },
-    /// A drain has taken long enough: close every connection that is left.
+    /// The drain has taken too long: close all remaining connections.
     Cut,
 }
 
-/// What a serving engine tells control.
+/// A message of a serving engine to control.
 pub enum ServeEvent {
-    /// Where do replies to this peer leave?
+    /// Asks through which interface and to which next hop replies to a peer leave.
     Resolve {
         /// The peer.
         peer: IpAddr,
-        /// Our address they leave from: policy routing may look at it.
+        /// Our address that they are sent from: policy routing may depend on it.
         local: IpAddr,
     },
-    /// No longer used: control drops it, so that the worker frees nothing.
+    /// No longer used: control frees it, as workers free nothing.
     Reclaim(Arc<[IpAddr]>),
-    /// It serves the kernel's sockets, after [`ServeCommand::Begin`].
+    /// The engine serves the kernel's sockets, after [`ServeCommand::Begin`].
     Begun,
     /// There is no connection left after [`ServeCommand::Drain`].
     Drained,
@@ -160,27 +164,27 @@ pub struct ServeEngine<S: Service> {
     udp: Arc<[UdpSocket]>,
     receives: bool,
     tcp: Option<TcpServer<S::Connection>>,
-    desk: Option<Desk>,
+    handlers: Option<HandlerPool>,
     buffer: Box<[u8]>,
-    /// What a datagram may need besides its buffer, and those whose replies come later.
+    /// Room for replies that do not fit the request's buffer, and the datagrams whose replies come later.
     beside: Beside,
     awaited: Awaited,
-    /// What waits in the sockets is another instance's.
+    /// Another instance serves the sockets.
     waits: bool,
     /// Told to drain.
     stopping: bool,
-    /// Told to, and control does not know yet that it is done.
+    /// Told to drain, and control does not know yet that it is done.
     draining: bool,
-    /// Told to leave: what becomes of it is told by whoever it leaves.
+    /// Told to leave: the demultiplexer reports when it has.
     leaving: bool,
     counters: Arc<ServeCounters>,
 }
 
-/// What to do with a frame that was served.
+/// What becomes of a frame that was served.
 enum Outcome {
-    /// Send it by this port.
+    /// It is the reply, and leaves by this port.
     Send(PortId),
-    /// Its reply has left another way, or there is none.
+    /// It is released: its reply has left by the kernel's socket, comes later, or there is none.
     Done,
 }
 
@@ -188,7 +192,7 @@ impl<S: Service> ServeEngine<S> {
     /// An engine for `service`.
     #[must_use]
     pub fn new(service: S, config: ServeConfig, counters: Arc<ServeCounters>) -> Self {
-        let KernelSide { udp, receives, listeners, connections, share, desk, waits } = config.kernel;
+        let KernelSide { udp, receives, listeners, connections, share, handlers, waits } = config.kernel;
         let served = config.served;
         let Limits { share, connections, reply_limit } =
             Limits::new(service.may_loop(), share, connections, config.reply_rate);
@@ -201,7 +205,7 @@ impl<S: Service> ServeEngine<S> {
             receives,
             tcp: (!listeners.is_empty())
                 .then(|| TcpServer::new(listeners, Arc::clone(&served), share, connections)),
-            desk,
+            handlers,
             served,
             buffer: vec![0; DATAGRAM_MAX].into_boxed_slice(),
             beside: Beside::default(),
@@ -245,18 +249,20 @@ impl<S: Service> ServeEngine<S> {
         let datagram = Datagram::new(now, peer, local, &mut frame.bytes_mut()[at..], request.payload.len());
         let answer = ask(&mut self.service, datagram, &mut self.beside)?;
         let Answer::Reply { len } = answer else {
-            let way = Way { peer, local, port: Some(port) };
-            return self.answer_beside(now, request.payload.len(), answer, way, io).map(|()| Outcome::Done);
+            let origin = Origin { peer, local, port: Some(port) };
+            return self
+                .answer_beside(now, request.payload.len(), answer, origin, io)
+                .map(|()| Outcome::Done);
         };
         self.limit(now, peer, request.payload.len(), len)?;
-        if let Some((place, egress)) = self.way_out(now, port, peer, local, io)
+        if let Some((place, egress)) = self.egress_of(now, port, peer, local, io)
             && udp::send_in_place(frame, at, len, local, peer, &egress).is_ok()
         {
             self.counters.fast_replies.add(1);
             return Ok(Outcome::Send(place));
         }
         if io.is_withdrawn(port) {
-            // By the port it would not leave any more, either.
+            // The port would drop it, so the kernel's socket must not send it either.
             return Err(Reason::WorkerStuck);
         }
         self.counters.fast_replies_by_kernel.add(1);
@@ -265,9 +271,9 @@ impl<S: Service> ServeEngine<S> {
         Ok(Outcome::Done)
     }
 
-    /// Looks up where a reply leaves; asks control when it is time to. `None`: through the kernel's socket.
+    /// Looks up the egress of a reply, and asks control for it when that is due. `None`: the kernel's socket sends it.
     #[inline]
-    fn way_out(
+    fn egress_of(
         &mut self,
         now: Instant,
         port: PortId,
@@ -277,7 +283,7 @@ impl<S: Service> ServeEngine<S> {
     ) -> Option<(PortId, Egress)> {
         let (peer, local) = (peer.ip(), local.ip());
         if is_link_local(peer) {
-            // One address may stand on several links: the kernel's socket names the link.
+            // Several links may have this address: the kernel's socket names the link.
             return None;
         }
         let found = self.egress.lookup(peer, now);
@@ -292,10 +298,10 @@ impl<S: Service> ServeEngine<S> {
         Some((io.port_on(egress.ifindex, port)?, egress))
     }
 
-    /// Takes a reply from the share of its source, if it could keep a loop going.
+    /// Counts a reply against the rate of its source, if it could keep up a loop of replies.
     ///
     /// # Errors
-    /// [`Reason::ReplyRate`] if there is nothing left of it.
+    /// [`Reason::ReplyRate`] if the source has had too many.
     #[inline]
     fn limit(
         &mut self,
@@ -328,16 +334,17 @@ impl<S: Service> ServeEngine<S> {
         now: Instant,
         io: &'a Io<'io, ServeEvent>,
     ) -> Option<(&'a mut TcpServer<S::Connection>, Call<'a, 'io, S>)> {
-        let Self { tcp, service, counters, desk, .. } = self;
-        Some((tcp.as_mut()?, Call { now, service, counters, io, desk: desk.as_mut() }))
+        let Self { tcp, service, counters, handlers, .. } = self;
+        let (counters, handlers) = (&counters.tcp, handlers.as_mut());
+        Some((tcp.as_mut()?, Call { now, service, counters, fds: &io.fds, handlers }))
     }
 
-    /// Serves what waits in the kernel's sockets from here on.
+    /// Serves the kernel's sockets from now on.
     fn listen(&self, io: &Io<'_, ServeEvent>) -> Result<(), Errno> {
         for (token, socket) in (UDP_TOKEN..).zip(self.udp.iter()).filter(|_| self.receives) {
-            io.watch(socket, token, false)?;
+            io.fds.watch(socket, token, false)?;
         }
-        self.tcp.as_ref().map_or(Ok(()), |tcp| tcp.listen(io))
+        self.tcp.as_ref().map_or(Ok(()), |tcp| tcp.listen(&io.fds))
     }
 
     /// Whether an address is ours, on the interface or within the host.
@@ -345,7 +352,7 @@ impl<S: Service> ServeEngine<S> {
         address.is_loopback() || self.addresses.contains(&address)
     }
 
-    /// Serves what waits on a socket of the kernel's, up to a burst.
+    /// Serves up to a burst of datagrams that wait in one of the kernel's sockets; returns whether there were any.
     fn serve_kernel_udp(&mut self, now: Instant, number: usize, io: &Io<'_, ServeEvent>) -> bool {
         let sockets = Arc::clone(&self.udp);
         let Some(socket) = sockets.get(number) else { return false };
@@ -371,8 +378,8 @@ impl<S: Service> ServeEngine<S> {
                 let datagram = Datagram::new(now, received.peer, local, &mut self.buffer, received.len);
                 let answer = ask(&mut self.service, datagram, &mut self.beside)?;
                 let Answer::Reply { len } = answer else {
-                    let way = Way { peer: received.peer, local, port: None };
-                    return self.answer_beside(now, received.len, answer, way, io);
+                    let origin = Origin { peer: received.peer, local, port: None };
+                    return self.answer_beside(now, received.len, answer, origin, io);
                 };
                 self.limit(now, received.peer, received.len, len)?;
                 let reply = self.buffer.get(..len).ok_or(Reason::ReplyTooLarge)?;
@@ -391,8 +398,8 @@ impl<S: Service> Engine for ServeEngine<S> {
     type Event = ServeEvent;
 
     fn start(&mut self, _now: Instant, io: &mut Io<'_, ServeEvent>) -> Result<(), Errno> {
-        if let Some(desk) = &self.desk {
-            io.watch(desk.fd(), tcp::DESK_TOKEN, false)?;
+        if let Some(handlers) = &self.handlers {
+            io.fds.watch(handlers.fd(), HANDLERS_TOKEN, false)?;
         }
         if self.waits { Ok(()) } else { self.listen(io) }
     }
@@ -418,9 +425,9 @@ impl<S: Service> Engine for ServeEngine<S> {
     }
 
     fn ready(&mut self, now: Instant, token: u32, error: bool, io: &mut Io<'_, ServeEvent>) -> bool {
-        if token < FIRST_TCP_TOKEN {
+        if token < HANDLERS_TOKEN {
             self.serve_kernel_udp(now, (token - UDP_TOKEN) as usize, io)
-        } else if token == tcp::DESK_TOKEN {
+        } else if token == HANDLERS_TOKEN {
             self.take_replies(now, io) > 0
         } else {
             self.tcp(now, io).is_some_and(|(tcp, call)| tcp.ready(token, error, call))
@@ -450,7 +457,7 @@ impl<S: Service> Engine for ServeEngine<S> {
 
     fn rest(&mut self, io: &mut Io<'_, ServeEvent>) {
         if let Some(tcp) = &mut self.tcp {
-            tcp.rest(io);
+            tcp.rest(&io.fds);
         }
     }
 
@@ -479,13 +486,13 @@ impl<S: Service> Engine for ServeEngine<S> {
                 }
             }
             ServeCommand::StepBack => self.step_back(io),
-            // It does already, and whoever it leaves tells when it is done.
+            // It drains already, and the demultiplexer reports when it is done.
             ServeCommand::Drain { .. } if self.leaving => {}
             ServeCommand::Drain { handed_over } => {
                 if handed_over && self.receives {
                     for socket in self.udp.iter() {
                         // What closes with the process was out of reach anyway.
-                        let _ = io.unwatch(socket);
+                        let _ = io.fds.unwatch(socket);
                     }
                 }
                 (self.draining, self.stopping) = (true, true);
@@ -541,6 +548,4 @@ fn is_link_local(address: IpAddr) -> bool {
     }
 }
 
-pub(crate) const FIRST_TCP_TOKEN: u32 = UDP_TOKEN + SOCKETS_MAX;
-
-const _: () = assert!(tcp::CHUNK <= DATAGRAM_MAX + 1, "one scratch size for both kernel paths");
+const _: () = assert!(CHUNK <= DATAGRAM_MAX + 1, "one scratch size for both kernel paths");

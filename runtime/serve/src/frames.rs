@@ -2,12 +2,12 @@
 //! the kernel has no socket that could hold such a claim.
 
 use twinpath_frame::{Checksum, Frame};
+use twinpath_handlers::Guarded;
 use twinpath_inspect::Reason;
 use twinpath_service::{Answer, EthernetFrame, Service};
 use twinpath_wire::eth;
 
 use crate::counters::ServeCounters;
-use crate::guarded::Guarded;
 
 /// Where the type stands in a frame (IEEE 802.3, 3.1.1).
 const TYPE_AT: usize = 12;

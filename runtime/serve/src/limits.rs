@@ -3,9 +3,8 @@
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::Arc;
 
+use twinpath_kernel_tcp::Share;
 use twinpath_stack::reply_limit::ReplyLimit;
-
-use crate::tcp::Share;
 
 /// Bounds of what peers may take of an engine, as a whole: given to it when it is made, or in place of its former ones.
 pub struct Limits {

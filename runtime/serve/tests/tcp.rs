@@ -1,5 +1,5 @@
 //! Connections of a worker over the kernel's sockets, driven turn by turn over loopback: no thread, no sleep, and time is what the test says.
-//! What one connection does, whoever moves its bytes, is tested where it is defined (`engine/stream`).
+//! The tests of a single connection, over any transport, are in `engine/stream`.
 #![allow(clippy::unwrap_used, reason = "all of it is a test")]
 
 use std::io::{ErrorKind, Read, Write};
@@ -9,8 +9,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use twinpath_frame::Pool;
 use twinpath_inspect::Reason;
 use twinpath_serve::{
-    Desk, KernelSide, PoolLimits, ServeCommand, ServeConfig, ServeCounters, ServeEngine, ServeEvent, Served,
-    Share, TcpLimits,
+    HandlerPool, KernelSide, PoolLimits, ServeCommand, ServeConfig, ServeCounters, ServeEngine, ServeEvent,
+    Served, Share, TcpLimits,
 };
 use twinpath_service::{Closed, Order, Output, Service};
 use twinpath_sys::allocations::{self, Counting};
@@ -22,10 +22,10 @@ use twinpath_worker::{Command, Event, Worker, WorkerConfig, WorkerCounters};
 
 #[path = "tcp/changes.rs"]
 mod changes;
-#[path = "tcp/crowd.rs"]
-mod crowd;
 #[path = "tcp/limits.rs"]
 mod limits;
+#[path = "tcp/many_connections.rs"]
+mod many_connections;
 #[path = "tcp/panics.rs"]
 mod panics;
 #[path = "tcp/streaming.rs"]
@@ -122,7 +122,7 @@ impl Rig {
         let lines = "60000\n".repeat(1_000);
         stream.write_all(lines.as_bytes()).unwrap();
         self.turns();
-        assert!(self.serve.queued_bytes.get() > 0, "the peer's buffers are larger than expected");
+        assert!(self.serve.tcp.queued_bytes.get() > 0, "the peer's buffers are larger than expected");
     }
 }
 
@@ -143,7 +143,7 @@ impl<S: Closing + 'static> Rig<S> {
                 listeners: vec![listener],
                 connections: limits.connections,
                 share: Arc::clone(&share),
-                desk: pool.map(|limits| Desk::new(limits, None).unwrap()),
+                handlers: pool.map(|limits| HandlerPool::new(limits, None).unwrap()),
                 ..KernelSide::default()
             },
         };
@@ -281,11 +281,11 @@ fn requests_in_pieces_and_in_numbers_are_answered_once_each() {
     assert_eq!(rig.read(&mut stream, 21_000), (21_000, false));
     stream.write_all(b"0\n").unwrap();
     assert_eq!(rig.read(&mut stream, 10_000), (10_000, false));
-    assert_eq!(rig.serve.queued_bytes.get(), 0, "an idle connection holds nothing");
+    assert_eq!(rig.serve.tcp.queued_bytes.get(), 0, "an idle connection holds nothing");
     stream.shutdown(Shutdown::Write).unwrap();
     assert_eq!(rig.read(&mut stream, 1), (0, true));
     assert_eq!(rig.closes(), [Closed::Ended]);
-    assert_eq!((rig.serve.accepted.get(), rig.serve.connections.get()), (1, 0));
+    assert_eq!((rig.serve.tcp.accepted.get(), rig.serve.tcp.connections.get()), (1, 0));
 }
 
 #[test]
@@ -293,9 +293,9 @@ fn a_peer_that_does_not_read_is_not_read_and_gets_everything_once_it_does() {
     let mut rig = Rig::new(LIMITS);
     let mut stream = rig.connect();
     rig.fill(&mut stream);
-    assert!(rig.serve.queued_bytes.get() <= 2 * 65_536 + 6_000);
+    assert!(rig.serve.tcp.queued_bytes.get() <= 2 * 65_536 + 6_000);
     assert_eq!(rig.read(&mut stream, 60_000_000), (60_000_000, false));
-    assert_eq!(rig.serve.queued_bytes.get(), 0);
+    assert_eq!(rig.serve.tcp.queued_bytes.get(), 0);
     stream.write_all(b"5\n").unwrap();
     assert_eq!(rig.read(&mut stream, 5), (5, false));
 }
@@ -321,7 +321,7 @@ fn each_time_out_closes_at_its_time_under_its_name() {
     rig.pass(Duration::from_secs(1));
     assert_eq!(rig.closes(), [Closed::For(Reason::IdleTimeout)]);
     assert_eq!(rig.dropped(Reason::RequestTimeout), 2);
-    assert_eq!(rig.serve.connections.get(), 0);
+    assert_eq!(rig.serve.tcp.connections.get(), 0);
 }
 
 #[test]
@@ -419,7 +419,7 @@ fn a_reset_in_any_state_frees_everything() {
     }
     rig.turns();
     assert_eq!(rig.closes(), [Closed::Broken; 3]);
-    assert_eq!((rig.share.bytes(), rig.serve.connections.get()), (0, 0));
+    assert_eq!((rig.share.bytes(), rig.serve.tcp.connections.get()), (0, 0));
 }
 
 #[test]
@@ -539,6 +539,6 @@ fn a_reply_to_nobody_is_counted_and_a_panic_closes_one_connection() {
     rig.hear(&mut asked, "wait\n");
     rig.hear(&mut next, "wait\n");
     drop((asked, next));
-    rig.until(|rig| rig.serve.connections.get() == 0);
+    rig.until(|rig| rig.serve.tcp.connections.get() == 0);
     assert_eq!(rig.share.bytes(), 0);
 }

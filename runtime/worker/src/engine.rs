@@ -1,4 +1,4 @@
-//! The engine's surface: what a worker asks of the code that handles frames, and what it offers it.
+//! The contract between a worker and its engine: the calls that the worker makes, and what it lends the engine for each.
 
 use std::os::fd::AsFd;
 
@@ -13,14 +13,14 @@ use crate::message::Event;
 use crate::sleep::Sleeper;
 use crate::tap::Taps;
 
-/// What handles frames on a worker: a server, a load generator, later a switch.
+/// The code that handles a worker's frames: a server, a load generator, later a switch.
 ///
 /// Calls come from the worker's turn, never block, and get the turn's time. Frames given to the engine must leave it
 /// through [`Io::send`] or [`Io::release`].
 pub trait Engine: Send {
-    /// What control may tell it.
+    /// A message from control to the engine.
     type Command: Send;
-    /// What it may tell control.
+    /// A message from the engine to control.
     type Event: Send;
 
     /// Called once on the worker's thread before the first turn: register fds here.
@@ -29,51 +29,50 @@ pub trait Engine: Send {
     /// What registering them returns; the worker does not start then.
     fn start(&mut self, now: Instant, io: &mut Io<'_, Self::Event>) -> Result<(), Errno>;
 
-    /// A port was attached: frames may come by it and be sent by it from now on. For ports that a worker begins with it is called before
-    /// [`Self::start`], on the thread that puts the worker together.
+    /// A port was attached: from now on frames may arrive on it and be sent through it. For the ports that a worker starts
+    /// with, this is called before [`Self::start`], on the thread that builds the worker.
     fn attached(&mut self, _port: PortId, _io: &mut Io<'_, Self::Event>) {}
 
-    /// A port was detached: no frames come by it any more, and what is sent by it is dropped.
+    /// A port was detached: no more frames arrive on it, and frames sent through it are dropped.
     fn detached(&mut self, _port: PortId, _io: &mut Io<'_, Self::Event>) {}
 
     /// Frames that arrived on a port; takes all of them.
     fn receive(&mut self, now: Instant, port: PortId, frames: &mut Burst, io: &mut Io<'_, Self::Event>);
 
-    /// An fd registered with [`Io::watch`] is ready, or reports an error. Says whether something had come or could leave: an fd that
-    /// is ready for nothing keeps no worker awake.
+    /// An fd registered with [`Fds::watch`] is ready, or reports an error. Returns whether anything was received or sent; an
+    /// fd that is always ready and has nothing must not keep the worker awake.
     fn ready(&mut self, now: Instant, token: u32, error: bool, io: &mut Io<'_, Self::Event>) -> bool;
 
-    /// Once per turn: due timers and whatever else is waiting. Says whether there was something.
+    /// Called once per turn, for timers that are due and other pending work. Returns whether there was any.
     fn run(&mut self, now: Instant, io: &mut Io<'_, Self::Event>) -> bool;
 
     /// When [`Self::run`] must be called again at the latest.
     fn next_deadline(&self) -> Instant;
 
-    /// Whether it asks an fd of its own in [`Self::run`], which the worker does not watch: the worker's other fds are looked
-    /// at every few microseconds then, as beside a busy port.
+    /// Whether [`Self::run`] polls an fd that the worker does not watch. The worker then checks its other fds every few
+    /// microseconds only, as beside a busy port.
     fn spins(&self) -> bool {
         false
     }
 
-    /// Whether the last [`Self::run`] found something that had come to such an fd: an arrival, as if the worker had been told of it. What
-    /// else there was to do is none.
+    /// Whether the last [`Self::run`] received something on such an fd, which counts as an arrival for the idle policy.
     fn found(&self) -> bool {
         false
     }
 
-    /// The worker is about to sleep: every fd must be watched from here on.
+    /// The worker is about to sleep: from now on it must watch every fd.
     fn rest(&mut self, _io: &mut Io<'_, Self::Event>) {}
 
-    /// Whether it has nothing more to do: the worker ends then. A server never has.
+    /// Whether the engine has finished: the worker then ends. A server never has.
     fn is_done(&self) -> bool {
         false
     }
 
-    /// Control says something.
+    /// A message from control.
     fn command(&mut self, now: Instant, command: Self::Command, io: &mut Io<'_, Self::Event>);
 }
 
-/// A port attached to a worker, with what waits to leave by it this turn.
+/// A port attached to a worker, with the frames that leave through it in this turn.
 pub struct Attached {
     id: PortId,
     ifindex: u32,
@@ -99,24 +98,31 @@ impl Attached {
         self.ifindex
     }
 
-    /// Sends what waits; who looks on sees it before it leaves.
+    /// Sends the waiting frames; captures get their copies first.
     pub(crate) fn transmit(&mut self, pool: &mut Pool, taps: &mut Taps) {
         taps.sent(&*self.queue, self.outbox.frames());
         self.queue.transmit(pool, &mut self.outbox);
     }
 }
 
-/// What a worker lends its engine for the length of a call.
+/// What a worker lends its engine for one call.
 pub struct Io<'a, E> {
     pub(crate) pool: &'a mut Pool,
     pub(crate) ports: &'a mut Vec<Attached>,
     pub(crate) taps: &'a mut Taps,
-    pub(crate) sleeper: &'a Sleeper,
     pub(crate) events: &'a mut Sender<Event<E>>,
-    pub(crate) drops: &'a Drops,
-    /// The port whose frames the engine is given, and its place: most that it asks about a port is about this one.
+    /// The port whose frames the engine is given, and its place: most of its questions are about this port.
     pub(crate) here: Here,
-    /// Where the tokens of its part begin; 0 unless the engine hands on calls to engines that it is made of.
+    /// The engine's descriptors, and what counts its drops.
+    pub fds: Fds<'a>,
+}
+
+/// The worker's epoll for an engine's own descriptors, and the counters of what the engine drops.
+#[derive(Clone, Copy)]
+pub struct Fds<'a> {
+    pub(crate) sleeper: &'a Sleeper,
+    pub(crate) drops: &'a Drops,
+    /// Where the tokens of a part begin; 0 unless the engine passes calls on to engines that it is made of.
     pub(crate) first_token: u32,
 }
 
@@ -128,7 +134,7 @@ pub(crate) struct Here {
 }
 
 impl Here {
-    /// No port: there is none of that number.
+    /// No port has this number.
     pub(crate) const NOWHERE: Self = Self { port: PortId { port: u16::MAX, queue: u16::MAX }, place: 0 };
 }
 
@@ -149,24 +155,18 @@ pub const fn part_of(token: u32) -> (usize, u32) {
 }
 
 impl<E: Send> Io<'_, E> {
-    /// The same for one part of an engine that is made of several: the part uses tokens below 2^24, as if it were alone, and counts its
-    /// drops in `drops`. [`part_of`] says which part a token belongs to. `part` is below [`PARTS_MAX`].
+    /// The same for one part of an engine that consists of several. The part uses tokens below 2^24, as if it were alone, and
+    /// counts its drops in `drops`. [`part_of`] returns the part of a token. `part` is below [`PARTS_MAX`].
     #[inline]
     pub fn part<'b>(&'b mut self, part: usize, drops: &'b Drops) -> Io<'b, E> {
         Io {
             pool: &mut *self.pool,
             ports: &mut *self.ports,
             taps: &mut *self.taps,
-            sleeper: self.sleeper,
             events: &mut *self.events,
-            drops,
             here: self.here,
-            first_token: (part as u32) << PART_BITS,
+            fds: Fds { sleeper: self.fds.sleeper, drops, first_token: (part as u32) << PART_BITS },
         }
-    }
-
-    const fn token(&self, token: u32) -> u64 {
-        ENGINE_TOKENS + (self.first_token | token) as u64
     }
 
     /// An empty frame; `None` if the pool is empty (count it, try again later).
@@ -179,17 +179,17 @@ impl<E: Send> Io<'_, E> {
         self.pool.release(frame);
     }
 
-    /// Sends a frame by a port, when the turn ends or its burst is full. If that is not attached any more, the frame is released.
+    /// Sends a frame through a port, when the turn ends or the port's burst is full. Drops it if the port is not attached.
     pub fn send(&mut self, port: PortId, frame: Frame) {
         let Some(attached) = self.place_of(port).and_then(|place| self.ports.get_mut(place)) else {
-            self.drops.add(twinpath_inspect::Reason::PortDown, 1);
+            self.drops().add(twinpath_inspect::Reason::PortDown, 1);
             return self.pool.release(frame);
         };
         if attached.outbox.room() == 0 {
             attached.transmit(self.pool, self.taps);
         }
         if let Err(frame) = attached.outbox.push(frame) {
-            self.drops.add(twinpath_inspect::Reason::PortFull, 1);
+            self.drops().add(twinpath_inspect::Reason::PortFull, 1);
             self.pool.release(frame);
         }
     }
@@ -207,7 +207,7 @@ impl<E: Send> Io<'_, E> {
         self.ports.get(self.place_of(port)?)
     }
 
-    /// Where a port stands, for the length of a call.
+    /// A port's place among the worker's ports; valid for one call.
     #[inline]
     fn place_of(&self, port: PortId) -> Option<usize> {
         if port == self.here.port {
@@ -228,8 +228,8 @@ impl<E: Send> Io<'_, E> {
         self.ports.iter().find(on).map(Attached::id)
     }
 
-    /// Whether the kernel has stopped claiming for a port, as this worker has not looked for too long: frames that came by it before
-    /// are served no longer.
+    /// Whether the kernel has withdrawn the claims of a port because this worker did not read its rings for too long: frames
+    /// received before must be dropped.
     #[inline]
     #[must_use]
     pub fn is_withdrawn(&self, port: PortId) -> bool {
@@ -239,7 +239,36 @@ impl<E: Send> Io<'_, E> {
     /// Counters for what the engine drops.
     #[must_use]
     pub const fn drops(&self) -> &Drops {
+        self.fds.drops
+    }
+
+    /// Sends control a message that may get lost: the engine repeats it, or nothing depends on it.
+    ///
+    /// # Errors
+    /// Gives it back when the mailbox is full.
+    pub fn tell(&mut self, event: E) -> Result<(), E> {
+        self.events.send(Event::Engine(event)).map_err(own)
+    }
+
+    /// Sends control a message that must arrive. An engine may have [`ENGINE_RESERVE`](crate::ENGINE_RESERVE) such
+    /// events unread at a time.
+    ///
+    /// # Errors
+    /// Gives it back when the mailbox and its reserved room are full.
+    pub fn tell_reserved(&mut self, event: E) -> Result<(), E> {
+        self.events.send_reserved(Event::Engine(event)).map_err(own)
+    }
+}
+
+impl Fds<'_> {
+    /// Counters for what the engine drops.
+    #[must_use]
+    pub const fn drops(&self) -> &Drops {
         self.drops
+    }
+
+    const fn token(&self, token: u32) -> u64 {
+        ENGINE_TOKENS + (self.first_token | token) as u64
     }
 
     /// Has the worker watch `fd` for reading, and for writing if `write`; [`Engine::ready`] is told `token`.
@@ -273,23 +302,6 @@ impl<E: Send> Io<'_, E> {
     /// What `epoll_ctl(2)` returns.
     pub fn unwatch(&self, fd: impl AsFd) -> Result<(), Errno> {
         self.sleeper.remove(fd)
-    }
-
-    /// Tells control something that may get lost: the engine says it again, or nothing depends on it.
-    ///
-    /// # Errors
-    /// Gives it back when the mailbox is full.
-    pub fn tell(&mut self, event: E) -> Result<(), E> {
-        self.events.send(Event::Engine(event)).map_err(own)
-    }
-
-    /// Tells control something that must arrive. An engine may have [`ENGINE_RESERVE`](crate::ENGINE_RESERVE) such
-    /// events unread at a time.
-    ///
-    /// # Errors
-    /// Gives it back when the mailbox and its reserved room are full.
-    pub fn tell_reserved(&mut self, event: E) -> Result<(), E> {
-        self.events.send_reserved(Event::Engine(event)).map_err(own)
     }
 }
 

@@ -25,7 +25,7 @@ mod turn;
 mod wake;
 
 pub use counters::WorkerCounters;
-pub use engine::{Attached, Engine, Io, PARTS_MAX, part_of};
+pub use engine::{Attached, Engine, Fds, Io, PARTS_MAX, part_of};
 pub use message::{Command, Event};
 pub use request::Request;
 pub use tap::{SENT, TAPS_MAX, Tap, TapCounters};

@@ -15,7 +15,7 @@ use twinpath_sys::{RunDelay, allocations, clock};
 use twinpath_time::{Duration, Instant};
 
 use crate::counters::WorkerCounters;
-use crate::engine::{Attached, ENGINE_TOKENS, Engine, Here, Io};
+use crate::engine::{Attached, ENGINE_TOKENS, Engine, Fds, Here, Io};
 use crate::guard::Guard;
 use crate::idle::{Decision, Idle, IdleConfig, Mode};
 use crate::mailbox::{Receiver, Sender};
@@ -311,11 +311,9 @@ impl<E: Engine> Worker<E> {
                 pool: &mut *pool,
                 ports: &mut *ports,
                 taps: &mut *taps,
-                sleeper,
                 events,
-                drops: &counters.drops,
                 here: Here { port, place: place as u32 },
-                first_token: 0,
+                fds: Fds { sleeper, drops: &counters.drops, first_token: 0 },
             };
             engine.receive(now, port, burst, &mut io);
             debug_assert!(burst.is_empty(), "an engine takes all it is given");
@@ -498,11 +496,8 @@ impl<E: Engine> Worker<E> {
 
     fn with_io<R>(&mut self, call: impl FnOnce(&mut E, &mut Io<'_, E::Event>) -> R) -> R {
         let Self { engine, pool, ports, taps, sleeper, events, counters, .. } = self;
-        let drops = &counters.drops;
-        call(
-            engine,
-            &mut Io { pool, ports, taps, sleeper, events, drops, here: Here::NOWHERE, first_token: 0 },
-        )
+        let fds = Fds { sleeper, drops: &counters.drops, first_token: 0 };
+        call(engine, &mut Io { pool, ports, taps, events, here: Here::NOWHERE, fds })
     }
 
     /// The fd for an application's own loop: readable when a turn has something to do.

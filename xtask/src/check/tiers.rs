@@ -41,6 +41,8 @@ const TIERS: &[Tier] = &[
         below: &["pure", "mem", "engine", "io"],
         order: &[
             "worker",
+            "handlers",
+            "kernel_tcp",
             "serve",
             "bridge",
             "measure",

@@ -186,7 +186,7 @@ impl Instance {
             services.map(|service| count(&service.serve).get()).sum()
         };
         Draining {
-            connections: serve(|serve| &serve.connections),
+            connections: serve(|serve| &serve.tcp.connections),
             deferred: serve(|serve| &serve.deferred),
             left_ms: left.as_millis() as u64,
             cut_off: self.everyone().map(|worker| worker.dropped(Reason::DrainTimeout)).sum(),

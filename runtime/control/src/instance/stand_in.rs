@@ -14,7 +14,7 @@ use tokio::time::Instant as Due;
 use twinpath_attach::Attachment;
 use twinpath_host::{StartError, readable_copy};
 use twinpath_inspect::Reason;
-use twinpath_serve::{Desk, KernelSide, Prototype, ServeCommand, ServeConfig, Share};
+use twinpath_serve::{HandlerPool, KernelSide, Prototype, ServeCommand, ServeConfig, Share};
 use twinpath_sys::clock;
 use twinpath_time::{Duration, Instant};
 use twinpath_worker::idle::{IdleConfig, Mode};
@@ -97,14 +97,14 @@ impl Instance {
         let (addresses, mut new) = (Arc::from(self.addresses()), Vec::with_capacity(services.len()));
         for ((plan, held), service) in self.plan.services.iter().zip(&self.held).zip(services) {
             let (udp, listeners) = held.for_stand_in().map_err(descriptors)?;
-            let desk = service.defers().then(|| Desk::new(plan.pool, None)).transpose();
+            let handlers = service.defers().then(|| HandlerPool::new(plan.pool, None)).transpose();
             let kernel = KernelSide {
                 udp,
                 receives: true,
                 listeners,
                 connections: part_of(plan.tcp_limits.connections, number as u32, 0),
                 share: Arc::new(Share::new(plan.tcp_limits, 1)),
-                desk: desk.map_err(descriptors)?,
+                handlers: handlers.map_err(descriptors)?,
                 waits: true,
             };
             let (served, addresses) = (Arc::new(plan.served()), Arc::clone(&addresses));
@@ -145,7 +145,7 @@ impl Instance {
     pub(super) fn dismiss_stand_in(&mut self) {
         let is_idle = |stand_in: &mut StandIn| {
             let mut services = stand_in.worker.services.iter();
-            !stand_in.serves && services.all(|service| service.serve.connections.get() == 0)
+            !stand_in.serves && services.all(|service| service.serve.tcp.connections.get() == 0)
         };
         if let Some(StandIn { worker, .. }) = self.stand_in.take_if(is_idle) {
             worker.stop();

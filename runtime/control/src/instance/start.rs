@@ -17,7 +17,7 @@ use twinpath_path::choose::{Choice, WhyNot};
 use twinpath_path::device;
 use twinpath_path::facts::InterfaceFacts;
 use twinpath_sandbox::{self as sandbox, Needs};
-use twinpath_serve::{Desk, KernelSide, Prototype, Routes, ServeConfig, Share};
+use twinpath_serve::{HandlerPool, KernelSide, Prototype, Routes, ServeConfig, Share};
 use twinpath_sys::descriptors::set_aside;
 use twinpath_sys::tcp_listener::Group;
 use twinpath_sys::{FrameClaim, clock};
@@ -182,13 +182,14 @@ impl Instance {
         let shared_out = share_out(listeners, count);
         let accepting = shared_out.iter().filter(|listeners| !listeners.is_empty()).count().max(1) as u32;
         for (number, listeners) in shared_out.into_iter().enumerate() {
-            let desk = service.defers().then(|| Desk::new(plan.pool, self.cpu_of(number))).transpose();
+            let handlers =
+                service.defers().then(|| HandlerPool::new(plan.pool, self.cpu_of(number))).transpose();
             let kernel = KernelSide {
                 udp: Arc::clone(&udp),
                 receives: number == 0,
                 listeners,
                 connections: part_of(plan.tcp_limits.connections, accepting, number as u32),
-                desk: desk.map_err(|source| StartError::Descriptors { worker: number, source })?,
+                handlers: handlers.map_err(|source| StartError::Descriptors { worker: number, source })?,
                 share: Arc::clone(&share),
                 waits,
             };

@@ -8,7 +8,7 @@ use twinpath_host::{StartError, WorkerPlan, rows};
 use twinpath_inspect::{Counter, Reason};
 use twinpath_report as report;
 use twinpath_serve::{
-    Demux, DemuxCommand, Desk, Prototype, Routes, ServeCommand, ServeConfig, ServeCounters, Slot,
+    Demux, DemuxCommand, HandlerPool, Prototype, Routes, ServeCommand, ServeConfig, ServeCounters, Slot,
 };
 use twinpath_service::ServiceCounters;
 use twinpath_sys::clock;
@@ -52,7 +52,7 @@ pub(super) struct NewService {
 
 impl NewService {
     pub(super) fn new(slot: usize, name: &str, prototype: &dyn Prototype, config: ServeConfig) -> Self {
-        let slow = config.kernel.desk.as_ref().map(Desk::threads);
+        let slow = config.kernel.handlers.as_ref().map(HandlerPool::threads);
         let (service, counted) = prototype.slot(config);
         let serve = Arc::clone(service.counters());
         Self { service, handle: ServiceHandle { slot, name: name.to_owned(), serve, service: counted, slow } }
@@ -158,7 +158,7 @@ impl WorkerHandle {
         report::Worker {
             stuck_ms: self.stuck.map(|stuck| clock::now().since(stuck.since).as_millis() as u64),
             times_stuck: self.times_stuck(),
-            connections: self.sum(|serve| &serve.connections),
+            connections: self.sum(|serve| &serve.tcp.connections),
             kernel_requests: self.sum(|serve| &serve.kernel_requests),
             kernel_replies: self.sum(|serve| &serve.kernel_replies),
             ..self.host.report(request)

@@ -1,12 +1,12 @@
 //! What becomes of an engine while its worker serves: it has other limits, leaves its sockets to somebody else, or goes.
 
+use twinpath_kernel_tcp::TcpServer;
 use twinpath_service::Service;
 use twinpath_time::Instant;
 use twinpath_worker::Io;
 
 use super::{ServeEngine, ServeEvent};
 use crate::limits::Limits;
-use crate::tcp::TcpServer;
 
 /// Times that many that are taken from a socket before its service leaves: more than its buffer holds of small datagrams.
 const LAST_BURSTS: usize = 256;
@@ -32,7 +32,7 @@ impl<S: Service> ServeEngine<S> {
                     }
                 }
                 // A descriptor that is closed while another one of the same socket is open would stay in the epoll.
-                let _ = io.unwatch(&self.udp[number]);
+                let _ = io.fds.unwatch(&self.udp[number]);
             }
         }
         (self.stopping, self.leaving, self.draining) = (true, true, false);
@@ -49,8 +49,8 @@ impl<S: Service> ServeEngine<S> {
 
     /// The last thing before it is taken away: nothing of its own is watched any more.
     pub(crate) fn forget(&self, io: &Io<'_, ServeEvent>) {
-        if let Some(desk) = &self.desk {
-            let _ = io.unwatch(desk.fd());
+        if let Some(handlers) = &self.handlers {
+            let _ = io.fds.unwatch(handlers.fd());
         }
     }
 
@@ -59,10 +59,10 @@ impl<S: Service> ServeEngine<S> {
         self.waits = true;
         for socket in self.udp.iter().filter(|_| self.receives) {
             // Not watched, if it has never begun.
-            let _ = io.unwatch(socket);
+            let _ = io.fds.unwatch(socket);
         }
         if let Some(tcp) = &mut self.tcp {
-            tcp.listen_no_more(io);
+            tcp.listen_no_more(&io.fds);
         }
     }
 }

@@ -110,7 +110,7 @@ impl Changing {
     }
 
     fn accepted(&self, slot: usize) -> u64 {
-        self.serve[&slot].accepted.get()
+        self.serve[&slot].tcp.accepted.get()
     }
 }
 

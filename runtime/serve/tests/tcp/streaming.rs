@@ -104,7 +104,7 @@ fn a_reply_of_any_length_comes_whole_whatever_the_limit() {
             rig.turns();
             assert_eq!(rig.closes(), [Closed::Ended], "{limit}, {length}");
         }
-        assert_eq!((rig.share.bytes(), rig.serve.queued_bytes.get()), (0, 0));
+        assert_eq!((rig.share.bytes(), rig.serve.tcp.queued_bytes.get()), (0, 0));
     }
 }
 
@@ -122,10 +122,10 @@ fn replies_without_end_hold_up_nobody_and_the_peers_end_is_heard() {
         polite.write_all(b"1\n").unwrap();
         let mut turns = 0;
         while polite.read(&mut buffer[..1]).is_err() {
-            let before = rig.serve.stream_bytes_out.get();
+            let before = rig.serve.tcp.bytes_out.get();
             rig.turn();
             turns += 1;
-            let sent = rig.serve.stream_bytes_out.get() - before;
+            let sent = rig.serve.tcp.bytes_out.get() - before;
             assert!(sent <= (1 << 20) + (256 << 10), "{sent} bytes in a turn");
             assert!(turns <= 8, "round {round}: the others first, for {turns} turns");
         }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use twinpath_port::PortId;
 use twinpath_port::loopback::pair;
-use twinpath_serve::{Desk, PoolLimits, ServeCommand, ServeEvent};
+use twinpath_serve::{HandlerPool, PoolLimits, ServeCommand, ServeEvent};
 use twinpath_service::{Answer, Datagram, Reason, Service};
 use twinpath_stack::egress::KernelReason;
 use twinpath_sys::Namespace;
@@ -88,7 +88,7 @@ impl Late {
     fn new() -> Self {
         let service = Slow::default();
         let (go, ended) = (Arc::clone(&service.go), Arc::clone(&service.ended));
-        let mut rig = Rig::serving(service, Some(Desk::new(POOL, None).expect("threads")));
+        let mut rig = Rig::serving(service, Some(HandlerPool::new(POOL, None).expect("threads")));
         rig.learn("198.51.100.7", Ok(WAY_BACK));
         Self { rig, go, ended }
     }

@@ -7,7 +7,7 @@ use twinpath_frame::{Burst, Pool};
 use twinpath_port::loopback::{LoopbackPort, pair};
 use twinpath_port::{PortId, PortQueue};
 use twinpath_serve::{
-    Desk, KernelSide, ServeCommand, ServeConfig, ServeCounters, ServeEngine, ServeEvent, Served,
+    HandlerPool, KernelSide, ServeCommand, ServeConfig, ServeCounters, ServeEngine, ServeEvent, Served,
 };
 use twinpath_service::{Echo, Service};
 use twinpath_stack::egress::{Egress, KernelReason, Update};
@@ -40,12 +40,12 @@ impl Rig {
 }
 
 impl<S: Service + 'static> Rig<S> {
-    pub(crate) fn serving(service: S, desk: Option<Desk>) -> Self {
-        Self::limited(service, desk, 0)
+    pub(crate) fn serving(service: S, handlers: Option<HandlerPool>) -> Self {
+        Self::limited(service, handlers, 0)
     }
 
     /// With a limit of replies per second to one source.
-    pub(crate) fn limited(service: S, desk: Option<Desk>, reply_rate: u32) -> Self {
+    pub(crate) fn limited(service: S, handlers: Option<HandlerPool>, reply_rate: u32) -> Self {
         let (near, wire) =
             pair(PortId { port: 0, queue: 0 }, PortId { port: 1, queue: 0 }).expect("eventfds");
         let (commands, inbox) = mailbox(16).expect("eventfd");
@@ -60,7 +60,7 @@ impl<S: Service + 'static> Rig<S> {
             served: Arc::new(served),
             addresses: [ip].into(),
             reply_rate,
-            kernel: KernelSide { udp: [socket].into(), receives: true, desk, ..KernelSide::default() },
+            kernel: KernelSide { udp: [socket].into(), receives: true, handlers, ..KernelSide::default() },
         };
         let engine = ServeEngine::new(service, config, Arc::clone(&serve));
         let pool = Pool::new(256).expect("pool");

@@ -23,7 +23,7 @@ impl Engine for Does {
     type Event = ();
 
     fn start(&mut self, _: Instant, io: &mut Io<'_, ()>) -> Result<(), Errno> {
-        self.readable.as_ref().map_or(Ok(()), |fd| io.watch(fd, 0, false))
+        self.readable.as_ref().map_or(Ok(()), |fd| io.fds.watch(fd, 0, false))
     }
 
     fn receive(&mut self, _: Instant, _: PortId, _: &mut Burst, _: &mut Io<'_, ()>) {}

@@ -1,16 +1,14 @@
 //! What a worker lends a connection while it works.
 
+use twinpath_handlers::{Guarded, HandlerPool, Requester};
 use twinpath_inspect::Reason;
 use twinpath_service::{Service, Work};
 use twinpath_stream::Host;
 
-use crate::guarded::Guarded;
-use crate::pool::{Asker, Desk};
-
 /// The service and its threads, for the connection of that number.
 pub(crate) struct Lent<'a, S> {
     pub(crate) service: &'a mut Guarded<S>,
-    pub(crate) desk: Option<&'a mut Desk>,
+    pub(crate) handlers: Option<&'a mut HandlerPool>,
     pub(crate) number: u32,
 }
 
@@ -24,11 +22,13 @@ impl<S: Service> Host for Lent<'_, S> {
 
     #[inline]
     fn room_for_work(&self, awaited: usize) -> Option<usize> {
-        self.desk.as_ref().map(|desk| desk.room(awaited))
+        self.handlers.as_ref().map(|handlers| handlers.room(awaited))
     }
 
     fn hand_over(&mut self, work: Work) -> u64 {
         // Without a pool for blocking work there was no room, and nothing is handed over.
-        self.desk.as_mut().map_or(u64::MAX, |desk| desk.hand_over(Asker::Connection(self.number), work))
+        self.handlers
+            .as_mut()
+            .map_or(u64::MAX, |handlers| handlers.submit(Requester::Connection(self.number), work))
     }
 }

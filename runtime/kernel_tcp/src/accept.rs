@@ -7,12 +7,14 @@ use rustix::io::Errno;
 use rustix::net::{SocketAddrAny, SocketFlags, acceptfrom_with};
 use twinpath_inspect::Reason;
 use twinpath_time::{Duration, Instant};
-use twinpath_worker::Io;
+use twinpath_worker::Fds;
 
-use super::FIRST_LISTENER_TOKEN;
-use crate::engine::ServeEvent;
+/// The tokens of a TCP server begin here, with those of its listeners; its engine may use those below.
+pub const FIRST_TOKEN: u32 = 1 << 10;
+/// Most listeners: those of as many workers as there may be, for a stand-in of all of them.
+pub const LISTENERS_MAX: u32 = 1 << 13;
 
-/// Peers in a row that may have left before they were accepted; whoever waits behind them is accepted in the next turn.
+/// Peers in a row that may have left before they were accepted; the peer behind them is accepted in the next turn.
 const GONE_MAX: usize = 64;
 
 /// How long accepting pauses when the process has no descriptor left, unless one is freed before.
@@ -30,16 +32,16 @@ impl Acceptor {
         Self { listeners, resume_at: Instant::NEVER }
     }
 
-    pub(crate) fn start(&self, io: &Io<'_, ServeEvent>) -> Result<(), Errno> {
-        (FIRST_LISTENER_TOKEN..)
+    pub(crate) fn start(&self, fds: &Fds<'_>) -> Result<(), Errno> {
+        (FIRST_TOKEN..)
             .zip(&self.listeners)
-            .try_for_each(|(token, listener)| io.watch(listener, token, false))
+            .try_for_each(|(token, listener)| fds.watch(listener, token, false))
     }
 
     /// Leaves what waits where it is.
-    pub(crate) fn stop(&mut self, io: &Io<'_, ServeEvent>) {
+    pub(crate) fn stop(&mut self, fds: &Fds<'_>) {
         for listener in &self.listeners {
-            let _ = io.unwatch(listener);
+            let _ = fds.unwatch(listener);
         }
         self.resume_at = Instant::NEVER;
     }
@@ -63,7 +65,7 @@ impl Acceptor {
         &mut self,
         number: usize,
         now: Instant,
-        io: &Io<'_, ServeEvent>,
+        fds: &Fds<'_>,
     ) -> Option<(OwnedFd, SocketAddr)> {
         let listener = self.listeners.get(number)?;
         for _ in 0..GONE_MAX {
@@ -72,9 +74,9 @@ impl Acceptor {
                 Err(Errno::AGAIN) => break,
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
                     // Still readable: without a pause it would spin.
-                    self.watch(false, io);
+                    self.watch(false, fds);
                     self.resume_at = now + ACCEPT_PAUSE;
-                    io.drops().add(Reason::ConnectionLimit, 1);
+                    fds.drops().add(Reason::ConnectionLimit, 1);
                     break;
                 }
                 // The peer left before it was accepted.
@@ -85,24 +87,24 @@ impl Acceptor {
     }
 
     /// Goes on after a pause, if there is one: its time has come, or a descriptor was freed.
-    pub(crate) fn resume(&mut self, io: &Io<'_, ServeEvent>) {
+    pub(crate) fn resume(&mut self, fds: &Fds<'_>) {
         if self.resume_at != Instant::NEVER {
             self.resume_at = Instant::NEVER;
-            self.watch(true, io);
+            self.watch(true, fds);
         }
     }
 
     /// Listens no more.
-    pub(crate) fn close(&mut self, io: &Io<'_, ServeEvent>) {
+    pub(crate) fn close(&mut self, fds: &Fds<'_>) {
         for listener in self.listeners.drain(..) {
-            let _ = io.unwatch(&listener);
+            let _ = fds.unwatch(&listener);
         }
         self.resume_at = Instant::NEVER;
     }
 
-    fn watch(&self, read: bool, io: &Io<'_, ServeEvent>) {
-        for (token, listener) in (FIRST_LISTENER_TOKEN..).zip(&self.listeners) {
-            let _ = io.rewatch(listener, token, read, false);
+    fn watch(&self, read: bool, fds: &Fds<'_>) {
+        for (token, listener) in (FIRST_TOKEN..).zip(&self.listeners) {
+            let _ = fds.rewatch(listener, token, read, false);
         }
     }
 }

@@ -102,7 +102,7 @@ fn numbers_that_change_hands_give_nobody_what_another_asked_for() {
         assert!(peers.iter().all(|peer| peer.due == 0), "seed {seed}: everything asked for comes");
         drop(peers);
         rig.turns();
-        assert_eq!((rig.serve.connections.get(), rig.share.bytes()), (0, 0), "seed {seed}");
+        assert_eq!((rig.serve.tcp.connections.get(), rig.share.bytes()), (0, 0), "seed {seed}");
     }
 }
 

@@ -71,11 +71,11 @@ impl SourceCounts {
     }
 }
 
-/// A worker's connections by source, and those of them that may be closed to make room, in the order in which they would be: the source
-/// with most connections first, and the one of it that has been idle for longest.
+/// A worker's connections by source, and those that may be closed to make room, in the order of closing: of the source with
+/// most connections, the one that has been idle for longest.
 ///
-/// What a connection does is not noted here. Its time is as it was when it was listed, so whoever takes the first one looks whether it has
-/// been used since, and lists it anew.
+/// The list does not follow what connections do: a connection has the time at which it was listed. Before closing the first
+/// one, the server checks whether it has been used since, and lists it anew in that case.
 #[derive(Debug, Default)]
 pub(crate) struct Sources {
     counts: HashMap<Source, u32>,

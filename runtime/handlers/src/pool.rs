@@ -1,9 +1,9 @@
-//! Threads that may block, for work that a service does not do on its worker: as many as are needed between a least and a
-//! most, on the worker's CPU. The worker's end of it, the [`Desk`], never waits: a bounded queue there, and a wake-up with
-//! each reply that comes back.
+//! The handler pool: threads for work of a service that may block, as many as are needed between a minimum and a maximum,
+//! on the worker's CPU. The worker's end, [`HandlerPool`], never waits: it submits to a bounded queue, and is woken by each
+//! reply.
 //!
-//! Whoever takes a task and leaves nobody waiting for the next one starts one more thread before it begins. A thread ends
-//! when there has been another one waiting for as long as a thread may be idle.
+//! A thread that takes a task while no other thread waits for one starts a further thread first. A thread ends when another
+//! one has been waiting for as long as a thread may be idle.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
@@ -46,9 +46,9 @@ impl Default for PoolLimits {
     }
 }
 
-/// Whose request it is.
+/// The connection or peer that a task was submitted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asker {
+pub enum Requester {
     /// The connection of that number.
     Connection(u32),
     /// The sender of a datagram.
@@ -56,23 +56,25 @@ pub(crate) enum Asker {
 }
 
 struct Task {
-    asker: Asker,
+    requester: Requester,
     ticket: u64,
     work: Work,
 }
 
-/// A reply that has come back.
-pub(crate) struct Done {
-    pub(crate) asker: Asker,
-    pub(crate) ticket: u64,
-    /// Otherwise what the panic said, and where it was.
-    pub(crate) reply: Result<Vec<u8>, String>,
+/// The reply to a task.
+pub struct Done {
+    /// The connection or peer that it is for.
+    pub requester: Requester,
+    /// What [`HandlerPool::submit`] returned.
+    pub ticket: u64,
+    /// The reply, or the message and location of the panic that ended the work.
+    pub reply: Result<Vec<u8>, String>,
 }
 
 /// Where threads wait for their next task.
 struct Queue {
     tasks: Receiver<Task>,
-    /// When a task was last taken by the last one that waited for it.
+    /// When the last waiting thread last took a task.
     needed: Instant,
 }
 
@@ -83,12 +85,12 @@ struct Shared {
     limits: PoolLimits,
     cpu: Option<usize>,
     threads: Arc<AtomicU32>,
-    /// Those that wait for a task.
+    /// Threads that wait for a task.
     waiting: AtomicU32,
 }
 
 /// A worker's end of its pool.
-pub struct Desk {
+pub struct HandlerPool {
     limits: PoolLimits,
     tasks: SyncSender<Task>,
     done: Receiver<Done>,
@@ -96,11 +98,11 @@ pub struct Desk {
     threads: Arc<AtomicU32>,
     next_ticket: u64,
     in_flight: u32,
-    /// Those of them that came by datagram.
+    /// Tasks in flight that were submitted for datagrams.
     datagrams: u32,
 }
 
-impl Desk {
+impl HandlerPool {
     /// Starts the least number of threads, on that CPU if one is named.
     ///
     /// # Errors
@@ -127,23 +129,27 @@ impl Desk {
         Ok(Self { limits, tasks, done, ready, threads, next_ticket: 0, in_flight: 0, datagrams: 0 })
     }
 
-    /// How many threads there are; whoever reads it may be a little behind.
+    /// The number of threads; another thread may read a slightly older value.
     #[must_use]
     pub fn threads(&self) -> Arc<AtomicU32> {
         Arc::clone(&self.threads)
     }
 
-    pub(crate) fn fd(&self) -> &EventFd {
+    /// Readable while a reply has come that [`Self::drain`] has not seen.
+    #[must_use]
+    pub fn fd(&self) -> &EventFd {
         &self.ready
     }
 
-    /// How many more tasks a connection may hand over that awaits so many already.
-    pub(crate) fn room(&self, awaited: usize) -> usize {
+    /// How many more tasks may be submitted for a connection that awaits `awaited` replies.
+    #[must_use]
+    pub fn room(&self, awaited: usize) -> usize {
         self.room_of_one(awaited).min(self.limits.requests.saturating_sub(self.in_flight) as usize)
     }
 
-    /// The same for a UDP peer; datagrams together have a limit besides.
-    pub(crate) fn room_for_datagram(&self, awaited: usize) -> usize {
+    /// The same for a UDP peer; all datagrams together have a limit as well.
+    #[must_use]
+    pub fn room_for_datagram(&self, awaited: usize) -> usize {
         self.room(awaited).min(self.limits.datagram_requests.saturating_sub(self.datagrams) as usize)
     }
 
@@ -151,32 +157,34 @@ impl Desk {
         (self.limits.connection_requests as usize).saturating_sub(awaited)
     }
 
-    pub(crate) const fn in_flight(&self) -> u32 {
+    /// Tasks that wait or are being worked on.
+    #[must_use]
+    pub const fn in_flight(&self) -> u32 {
         self.in_flight
     }
 
-    /// Queues work of somebody; its ticket. There is room: it was asked for.
-    pub(crate) fn hand_over(&mut self, asker: Asker, work: Work) -> u64 {
+    /// Queues work and returns its ticket; tickets ascend. The caller has checked [`Self::room`] before.
+    pub fn submit(&mut self, requester: Requester, work: Work) -> u64 {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
         // The queue holds as many as may be in flight, and its other end lives as long as a thread does.
-        if self.tasks.try_send(Task { asker, ticket, work }).is_ok() {
+        if self.tasks.try_send(Task { requester, ticket, work }).is_ok() {
             self.in_flight += 1;
-            self.datagrams += u32::from(asker == Asker::Peer);
+            self.datagrams += u32::from(requester == Requester::Peer);
         }
         ticket
     }
 
-    /// Silences the wake-up until the next reply.
-    pub(crate) fn drain(&self) {
+    /// Silences the fd until the next reply.
+    pub fn drain(&self) {
         self.ready.drain();
     }
 
-    /// Takes a reply that has come back.
-    pub(crate) fn take(&mut self) -> Option<Done> {
+    /// Takes the next reply that has come back.
+    pub fn take(&mut self) -> Option<Done> {
         let done = self.done.try_recv().ok()?;
         self.in_flight -= 1;
-        self.datagrams -= u32::from(done.asker == Asker::Peer);
+        self.datagrams -= u32::from(done.requester == Requester::Peer);
         Some(done)
     }
 }
@@ -203,26 +211,26 @@ fn work(shared: &Arc<Shared>) {
         // Where the CPU has gone it runs anywhere.
         let _ = affinity::pin_current_thread(cpu);
     }
-    while let Some((Task { asker, ticket, work }, was_last)) = next(shared) {
+    while let Some((Task { requester, ticket, work }, was_last)) = next(shared) {
         if was_last {
             start(shared);
         }
         let reply = panics::caught(work);
         let done = shared.done.lock().unwrap_or_else(PoisonError::into_inner);
         // If the worker has ended, so has the queue.
-        let _ = done.send(Done { asker, ticket, reply });
+        let _ = done.send(Done { requester, ticket, reply });
         drop(done);
         shared.ready.signal();
     }
 }
 
-/// The next task, and whether nobody is left waiting for the one after it. `None`: the thread is not needed any longer, and not
-/// counted.
+/// The next task, and whether no other thread waits for the one after it. `None`: the thread is not needed any longer, and
+/// not counted.
 fn next(shared: &Shared) -> Option<(Task, bool)> {
     let Shared { waiting, threads, limits, .. } = shared;
     waiting.fetch_add(1, Ordering::Relaxed);
     loop {
-        // Whoever has the lock waits for a task, the others for the lock; what is decided with it is decided by one at a time.
+        // The thread that has the lock waits for a task, the others for the lock: one thread at a time decides.
         let mut queue = shared.queue.lock().unwrap_or_else(PoisonError::into_inner);
         let patience = (queue.needed + limits.idle).since(clock::now());
         let next = queue.tasks.recv_timeout(patience);

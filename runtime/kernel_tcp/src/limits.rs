@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use twinpath_stream::Limits;
 use twinpath_time::Duration;
 
-use super::sources::{Source, SourceCounts};
+use crate::sources::{Source, SourceCounts};
 
 /// Bytes read at once, and the least that a connection may hold each way.
 pub const CHUNK: usize = 64 * 1024;

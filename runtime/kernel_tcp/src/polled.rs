@@ -7,7 +7,7 @@
 
 use twinpath_time::{Duration, Instant};
 
-use super::read_delay::ReadDelay;
+use crate::read_delay::ReadDelay;
 
 /// Looks in a row that found this connection and no other, before it is taken out of the epoll: the two system calls there
 /// and back are little by then.

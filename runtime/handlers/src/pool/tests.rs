@@ -21,9 +21,9 @@ fn until(so: impl Fn() -> bool) {
     }
 }
 
-/// A desk, its threads, and work that tells when it begins and ends when it may.
+/// A pool, its threads, and work that tells when it begins and ends when it may.
 struct Bench {
-    desk: Desk,
+    pool: HandlerPool,
     threads: Arc<AtomicU32>,
     began: mpsc::Receiver<Vec<usize>>,
     begins: Sender<Vec<usize>>,
@@ -33,20 +33,20 @@ struct Bench {
 
 impl Bench {
     fn new(limits: PoolLimits, cpu: Option<usize>) -> Self {
-        let desk = Desk::new(limits, cpu).expect("threads");
-        let threads = desk.threads();
+        let pool = HandlerPool::new(limits, cpu).expect("threads");
+        let threads = pool.threads();
         let ((begins, began), (goes, go)) = (channel(), channel());
-        Self { desk, threads, began, begins, go: Arc::new(Mutex::new(go)), goes }
+        Self { pool, threads, began, begins, go: Arc::new(Mutex::new(go)), goes }
     }
 
-    fn hand_over(&mut self, asker: Asker) {
+    fn hand_over(&mut self, requester: Requester) {
         let (begins, go) = (self.begins.clone(), Arc::clone(&self.go));
         let work = move || {
             begins.send(affinity::allowed_cpus().expect("told")).expect("the test is there");
             go.lock().expect("no panic").recv().expect("the test is there");
             Vec::new()
         };
-        self.desk.hand_over(asker, Box::new(work));
+        self.pool.submit(requester, Box::new(work));
     }
 
     fn threads(&self) -> u32 {
@@ -59,7 +59,7 @@ fn threads_come_as_they_are_needed_and_go_when_they_are_not() {
     let mut bench = Bench::new(LIMITS, None);
     assert_eq!(bench.threads(), 2, "the least is there at once");
     for busy in 1..=9 {
-        bench.hand_over(Asker::Connection(0));
+        bench.hand_over(Requester::Connection(0));
         if busy <= 6 {
             bench.began.recv_timeout(PATIENCE).expect("it need not wait for those that block");
         }
@@ -71,7 +71,7 @@ fn threads_come_as_they_are_needed_and_go_when_they_are_not() {
         bench.goes.send(()).expect("they wait");
     }
     until(|| bench.threads() == 2);
-    bench.hand_over(Asker::Connection(0));
+    bench.hand_over(Requester::Connection(0));
     bench.began.recv_timeout(PATIENCE).expect("those that are left work");
     bench.goes.send(()).expect("it waits");
 }
@@ -82,7 +82,7 @@ fn threads_stay_on_the_workers_cpu_those_that_come_later_as_well() {
     let cpu = *cpus.last().expect("one at least");
     let mut bench = Bench::new(LIMITS, Some(cpu));
     for _ in 0..6 {
-        bench.hand_over(Asker::Connection(0));
+        bench.hand_over(Requester::Connection(0));
         assert_eq!(bench.began.recv_timeout(PATIENCE).expect("begun"), [cpu]);
     }
     for _ in 0..6 {
@@ -93,24 +93,24 @@ fn threads_stay_on_the_workers_cpu_those_that_come_later_as_well() {
 #[test]
 fn everybody_has_room_within_the_limits_and_datagrams_leave_some_to_connections() {
     let mut bench = Bench::new(LIMITS, None);
-    assert_eq!((bench.desk.room(0), bench.desk.room(7), bench.desk.room(11)), (10, 3, 0));
+    assert_eq!((bench.pool.room(0), bench.pool.room(7), bench.pool.room(11)), (10, 3, 0));
     for _ in 0..20 {
-        assert!(bench.desk.room_for_datagram(0) > 0);
-        bench.hand_over(Asker::Peer);
+        assert!(bench.pool.room_for_datagram(0) > 0);
+        bench.hand_over(Requester::Peer);
     }
-    assert_eq!((bench.desk.room_for_datagram(0), bench.desk.room(0)), (0, 10));
+    assert_eq!((bench.pool.room_for_datagram(0), bench.pool.room(0)), (0, 10));
     for _ in 0..76 {
-        bench.hand_over(Asker::Connection(1));
+        bench.hand_over(Requester::Connection(1));
     }
-    assert_eq!((bench.desk.in_flight(), bench.desk.room(0)), (96, 4));
+    assert_eq!((bench.pool.in_flight(), bench.pool.room(0)), (96, 4));
     for _ in 0..96 {
         bench.goes.send(()).expect("they wait");
     }
     let begun = StdInstant::now();
-    while bench.desk.in_flight() > 0 {
+    while bench.pool.in_flight() > 0 {
         assert!(begun.elapsed() < PATIENCE);
-        while bench.desk.take().is_some() {}
+        while bench.pool.take().is_some() {}
         thread::yield_now();
     }
-    assert_eq!((bench.desk.room_for_datagram(0), bench.desk.room(0)), (10, 10));
+    assert_eq!((bench.pool.room_for_datagram(0), bench.pool.room(0)), (10, 10));
 }

@@ -19,14 +19,16 @@ pub struct Panicked {
 }
 
 /// A service whose callbacks may panic. It goes on as the panic has left it.
-pub(crate) struct Guarded<S> {
+pub struct Guarded<S> {
     service: S,
     panicked: Option<Panicked>,
     tell_at: Instant,
 }
 
 impl<S> Guarded<S> {
-    pub(crate) const fn new(service: S) -> Self {
+    /// A service that has not panicked.
+    #[must_use]
+    pub const fn new(service: S) -> Self {
         Self { service, panicked: None, tell_at: Instant::ZERO }
     }
 
@@ -35,18 +37,14 @@ impl<S> Guarded<S> {
     /// # Errors
     /// The reason to count what it was called for under, if it panicked.
     #[inline]
-    pub(crate) fn call<R>(
-        &mut self,
-        callback: &'static str,
-        call: impl FnOnce(&mut S) -> R,
-    ) -> Result<R, Reason> {
+    pub fn call<R>(&mut self, callback: &'static str, call: impl FnOnce(&mut S) -> R) -> Result<R, Reason> {
         let service = &mut self.service;
         panics::caught(|| call(service)).map_err(|why| self.failed(callback, why))
     }
 
     /// Takes note of a panic; the reason to count it under.
     #[cold]
-    pub(crate) fn failed(&mut self, callback: &'static str, why: String) -> Reason {
+    pub fn failed(&mut self, callback: &'static str, why: String) -> Reason {
         let first = || Panicked { callback, why, count: 0 };
         self.panicked.get_or_insert_with(first).count += 1;
         Reason::HandlerFailed
@@ -54,7 +52,7 @@ impl<S> Guarded<S> {
 
     /// Panics that control is to be told of now.
     #[inline]
-    pub(crate) fn panicked(&mut self, now: Instant) -> Option<Panicked> {
+    pub fn panicked(&mut self, now: Instant) -> Option<Panicked> {
         if self.panicked.is_none() || now < self.tell_at {
             return None;
         }

@@ -1,4 +1,4 @@
-//! TCP on the kernel path: accepting, reading, answering, never blocking.
+//! Accepts, reads and answers without ever blocking, and decides which connection works when.
 //!
 //! A turn reads a connection once, has the service answer all that came, and sends the answers at once: two system calls, and
 //! none that only finds out that there is nothing more. Connections are watched by edges, registered once; one that is alone
@@ -6,47 +6,31 @@
 //! not read until that has drained: a client that sends and never reads stops itself, and nobody else. Times are kept in a
 //! wheel that is touched when a connection begins to wait for something, not when it is served.
 
-mod accept;
-mod host;
-mod limits;
-mod polled;
-mod read_delay;
-mod socket;
-mod sources;
-mod table;
-mod waiting;
-
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use twinpath_handlers::{Guarded, HandlerPool};
 use twinpath_inspect::Reason;
 use twinpath_service::{Closed, Service};
+use twinpath_stack::served::Served;
 use twinpath_stream::{After, Connection, Scratch, Turn};
 use twinpath_time::{Instant, Wheel};
-use twinpath_worker::Io;
+use twinpath_worker::Fds;
 
-pub use self::limits::{CHUNK, Share, TcpLimits};
+use crate::accept::{Acceptor, FIRST_TOKEN, LISTENERS_MAX};
+use crate::counters::TcpCounters;
+use crate::host::Lent;
+use crate::limits::{CHUNK, Share};
+use crate::polled::Polled;
+use crate::socket::Socket;
+use crate::sources::{Source, Sources};
+use crate::table::Table;
+use crate::waiting::Waiting;
 
-use self::accept::Acceptor;
-use self::host::Lent;
-use self::polled::Polled;
-use self::socket::Socket;
-use self::sources::{Source, Sources};
-use self::table::Table;
-use self::waiting::Waiting;
-use crate::counters::ServeCounters;
-use crate::engine::{FIRST_TCP_TOKEN, SOCKETS_MAX, ServeEvent};
-use crate::guarded::Guarded;
-use crate::pool::Desk;
-use crate::served::Served;
-
-const FIRST_LISTENER_TOKEN: u32 = FIRST_TCP_TOKEN;
-/// Most listeners: those of as many workers as there may be, for one that stands in for all of them.
-const LISTENERS_MAX: u32 = 64 * SOCKETS_MAX;
-pub(crate) const DESK_TOKEN: u32 = FIRST_LISTENER_TOKEN + LISTENERS_MAX;
-const FIRST_CONNECTION_TOKEN: u32 = DESK_TOKEN + 1;
+/// Tokens of connections begin here, above those of the listeners.
+const FIRST_CONNECTION_TOKEN: u32 = FIRST_TOKEN + LISTENERS_MAX;
 
 /// Bytes sent in a turn after which other connections wait for the next one, so that ports and deadlines are looked at in between.
 const TURN_BYTES: usize = 1 << 20;
@@ -63,14 +47,18 @@ const DISPLACE_LOOKS: u32 = 64;
 /// Times that a connection which is told to end is read before, as long as each read finds all the room filled.
 const LAST_READS: u32 = 8;
 
-/// What a call lends.
-pub(crate) struct Call<'a, 'io, S> {
-    pub(crate) now: Instant,
-    pub(crate) service: &'a mut Guarded<S>,
-    pub(crate) counters: &'a ServeCounters,
-    pub(crate) io: &'a Io<'io, ServeEvent>,
-    /// Who does what may block, if the service has such work.
-    pub(crate) desk: Option<&'a mut Desk>,
+/// What the engine lends the server for one call.
+pub struct Call<'a, 'io, S> {
+    /// The turn's time.
+    pub now: Instant,
+    /// The service.
+    pub service: &'a mut Guarded<S>,
+    /// Where it counts.
+    pub counters: &'a TcpCounters,
+    /// The worker's epoll, and what counts drops.
+    pub fds: &'a Fds<'io>,
+    /// The threads for work that may block, if the service has such work.
+    pub handlers: Option<&'a mut HandlerPool>,
 }
 
 /// One of its connections.
@@ -82,7 +70,8 @@ struct Entry<C> {
     idle_since: Option<Instant>,
 }
 
-pub(crate) struct TcpServer<C> {
+/// The TCP connections of one service on one worker.
+pub struct TcpServer<C> {
     acceptor: Acceptor,
     served: Arc<Served>,
     share: Arc<Share>,
@@ -109,7 +98,9 @@ pub(crate) struct TcpServer<C> {
 }
 
 impl<C: Send> TcpServer<C> {
-    pub(crate) fn new(listeners: Vec<OwnedFd>, served: Arc<Served>, share: Arc<Share>, most: u32) -> Self {
+    /// A server for these listeners, at most [`LISTENERS_MAX`], of at most `most` connections of what is `served`.
+    #[must_use]
+    pub fn new(listeners: Vec<OwnedFd>, served: Arc<Served>, share: Arc<Share>, most: u32) -> Self {
         let limits = share.limits();
         Self {
             acceptor: Acceptor::new(listeners),
@@ -133,7 +124,7 @@ impl<C: Send> TcpServer<C> {
 
     /// Takes a share of other limits; its former share is left in its place. What its connections take is counted there from now on, and their
     /// times are those of the new limits.
-    pub(crate) fn exchange_limits(&mut self, share: &mut Arc<Share>, most: u32) {
+    pub fn exchange_limits(&mut self, share: &mut Arc<Share>, most: u32) {
         std::mem::swap(&mut self.share, share);
         self.most = most;
         for number in 0..self.table.places() {
@@ -150,18 +141,18 @@ impl<C: Send> TcpServer<C> {
     }
 
     /// Accepts from here on.
-    pub(crate) fn listen(&self, io: &Io<'_, ServeEvent>) -> Result<(), Errno> {
-        self.acceptor.start(io)
+    pub fn listen(&self, fds: &Fds<'_>) -> Result<(), Errno> {
+        self.acceptor.start(fds)
     }
 
     /// Accepts no more, until the next [`Self::listen`].
-    pub(crate) fn listen_no_more(&mut self, io: &Io<'_, ServeEvent>) {
-        self.acceptor.stop(io);
+    pub fn listen_no_more(&mut self, fds: &Fds<'_>) {
+        self.acceptor.stop(fds);
     }
 
     /// When there is something to do although no descriptor tells of it.
     #[inline]
-    pub(crate) fn next_deadline(&self) -> Instant {
+    pub fn next_deadline(&self) -> Instant {
         if !self.again.is_empty() || self.ending.is_some() {
             return Instant::ZERO;
         }
@@ -170,28 +161,28 @@ impl<C: Send> TcpServer<C> {
 
     /// Whether connections are asked without the epoll.
     #[inline]
-    pub(crate) const fn spins(&self) -> bool {
+    pub const fn spins(&self) -> bool {
         self.polled.number().is_some()
     }
 
     /// Whether the last run found bytes on such a connection.
     #[inline]
-    pub(crate) const fn found(&self) -> bool {
+    pub const fn found(&self) -> bool {
         self.found
     }
 
     /// Before the worker sleeps: everything stands in the epoll.
-    pub(crate) fn rest(&mut self, io: &Io<'_, ServeEvent>) {
-        self.poll_nobody(io);
+    pub fn rest(&mut self, fds: &Fds<'_>) {
+        self.poll_nobody(fds);
     }
 
-    fn poll_nobody(&mut self, io: &Io<'_, ServeEvent>) {
+    fn poll_nobody(&mut self, fds: &Fds<'_>) {
         let polled = self.polled.number();
         // Nor does one begin to be one over sleeps: it would go out of the epoll only to come back.
         self.polled.forget();
         if let Some(number) = polled
             && let Some(Entry { socket, connection, .. }) = self.table.get(number)
-            && io.watch_edges(&*socket, FIRST_CONNECTION_TOKEN + number).is_err()
+            && fds.watch_edges(&*socket, FIRST_CONNECTION_TOKEN + number).is_err()
         {
             // No memory for its place there: nobody would hear of it again.
             connection.end(Closed::For(Reason::ConnectionLimit));
@@ -200,17 +191,17 @@ impl<C: Send> TcpServer<C> {
     }
 
     /// Has every connection end once what it asked is answered, and takes no more.
-    pub(crate) fn drain<S: Service<Connection = C>>(&mut self, handed_over: bool, mut call: Call<'_, '_, S>) {
+    pub fn drain<S: Service<Connection = C>>(&mut self, handed_over: bool, mut call: Call<'_, '_, S>) {
         let own = if handed_over { 0 } else { self.acceptor.len() };
         for listener in 0..own {
             while self.accept(listener, &mut call) == ACCEPT_BURST {}
         }
-        self.acceptor.close(call.io);
+        self.acceptor.close(call.fds);
         self.ending = Some(0);
     }
 
     /// Closes every connection that has not ended by itself.
-    pub(crate) fn cut<S: Service<Connection = C>>(&mut self, mut call: Call<'_, '_, S>) {
+    pub fn cut<S: Service<Connection = C>>(&mut self, mut call: Call<'_, '_, S>) {
         self.ending = None;
         for number in 0..self.table.places() {
             if let Some(Entry { connection, .. }) = self.table.get(number) {
@@ -221,13 +212,13 @@ impl<C: Send> TcpServer<C> {
     }
 
     /// Whether it has drained.
-    pub(crate) const fn is_drained(&self) -> bool {
+    pub const fn is_drained(&self) -> bool {
         self.acceptor.is_closed() && self.ending.is_none() && self.table.open() == 0
     }
 
     /// What is due, and what is left from the last turn; says whether there was anything.
     #[inline]
-    pub(crate) fn run<S: Service<Connection = C>>(&mut self, mut call: Call<'_, '_, S>) -> bool {
+    pub fn run<S: Service<Connection = C>>(&mut self, mut call: Call<'_, '_, S>) -> bool {
         let spins = self.spins();
         (self.sent, self.received) = (0, 0);
         let busy = spins && self.read_polled(&mut call);
@@ -248,7 +239,7 @@ impl<C: Send> TcpServer<C> {
             return false;
         }
         if call.now >= self.acceptor.resume_at() {
-            self.acceptor.resume(call.io);
+            self.acceptor.resume(call.fds);
         }
         for _ in 0..CLOSE_BURST {
             let Some(number) = self.deadlines.take_due(call.now) else { break };
@@ -272,7 +263,7 @@ impl<C: Send> TcpServer<C> {
         let Some(number) = self.polled.number() else { return false };
         let Some(Entry { socket, connection, .. }) = self.table.get(number) else { return false };
         if !self.polled.may_read(call.now) {
-            // Nothing came, as far as is known: who idles may even sleep, as everything is in the epoll then.
+            // Nothing came, as far as is known. The worker may even sleep: by then everything is in the epoll.
             return false;
         }
         let before = self.received;
@@ -286,13 +277,13 @@ impl<C: Send> TcpServer<C> {
         let moved = connection.touched() == call.now;
         let well = connection.is_plain();
         if !well || self.polled.is_over(call.now) {
-            self.poll_nobody(call.io);
+            self.poll_nobody(call.fds);
         }
         moved
     }
 
     /// Says whether bytes moved, or a connection came or went.
-    pub(crate) fn ready<S: Service<Connection = C>>(
+    pub fn ready<S: Service<Connection = C>>(
         &mut self,
         token: u32,
         ends: bool,
@@ -308,11 +299,11 @@ impl<C: Send> TcpServer<C> {
             }
             self.work(number, &mut call);
             if self.polled.named(number, call.now) {
-                self.poll(number, call.io);
+                self.poll(number, call.fds);
             }
             self.table.get(number).is_none_or(|entry| entry.connection.touched() == call.now)
         } else {
-            let listener = (token - FIRST_LISTENER_TOKEN) as usize;
+            let listener = (token - FIRST_TOKEN) as usize;
             self.accept(listener, &mut call) > 0
         }
     }
@@ -320,17 +311,17 @@ impl<C: Send> TcpServer<C> {
     /// Opens what waits at a listener, up to a burst; says how many there were.
     fn accept<S: Service<Connection = C>>(&mut self, listener: usize, call: &mut Call<'_, '_, S>) -> usize {
         for count in 0..ACCEPT_BURST {
-            let Some((fd, peer)) = self.acceptor.accept(listener, call.now, call.io) else { return count };
+            let Some((fd, peer)) = self.acceptor.accept(listener, call.now, call.fds) else { return count };
             self.open(fd, peer, call);
         }
         ACCEPT_BURST
     }
 
-    fn poll(&mut self, number: u32, io: &Io<'_, ServeEvent>) {
+    fn poll(&mut self, number: u32, fds: &Fds<'_>) {
         let out = self
             .table
             .get(number)
-            .is_some_and(|entry| entry.connection.is_plain() && io.unwatch(&entry.socket).is_ok());
+            .is_some_and(|entry| entry.connection.is_plain() && fds.unwatch(&entry.socket).is_ok());
         if !out {
             self.polled.forget();
         }
@@ -341,13 +332,13 @@ impl<C: Send> TcpServer<C> {
         let Self { table, scratch, share, .. } = self;
         let Some(Entry { socket, connection, idle_since, .. }) = table.get(number) else { return };
         let before = connection.held();
-        let mut host = Lent { service: &mut *call.service, desk: call.desk.as_deref_mut(), number };
+        let mut host = Lent { service: &mut *call.service, handlers: call.handlers.as_deref_mut(), number };
         let mut turn = Turn::new(call.now, share.each(), scratch, &mut host);
         let after = connection.work(socket, &mut turn);
         let (received, sent) = (turn.received(), turn.sent());
         (self.received, self.sent) = (self.received + received, self.sent + sent);
-        call.counters.stream_bytes_in.add(received as u64);
-        call.counters.stream_bytes_out.add(sent as u64);
+        call.counters.bytes_in.add(received as u64);
+        call.counters.bytes_out.add(sent as u64);
         if after == After::Keep && before == 0 && connection.is_plain() && idle_since.is_some() {
             return;
         }
@@ -406,14 +397,14 @@ impl<C: Send> TcpServer<C> {
     }
 
     /// There is room now for those who wanted some.
-    pub(crate) fn has_room(&mut self) {
+    pub fn has_room(&mut self) {
         while let Some(number) = self.want_room.take() {
             self.again.add(number);
         }
     }
 
     /// The reply of work that may block has come back, or what the panic said that it ended with.
-    pub(crate) fn take_reply<S: Service<Connection = C>>(
+    pub fn take_reply<S: Service<Connection = C>>(
         &mut self,
         number: u32,
         ticket: u64,
@@ -421,12 +412,12 @@ impl<C: Send> TcpServer<C> {
         call: &mut Call<'_, '_, S>,
     ) {
         let Some(Entry { connection, .. }) = self.table.get(number) else {
-            return call.io.drops().add(Reason::LateReply, 1);
+            return call.fds.drops().add(Reason::LateReply, 1);
         };
         let before = connection.held();
         let failed = reply.as_ref().err().map(|why| call.service.failed("deferred work", why.clone()));
         if !connection.done(ticket, reply.unwrap_or_default()) {
-            return call.io.drops().add(Reason::LateReply, 1);
+            return call.fds.drops().add(Reason::LateReply, 1);
         }
         let held = connection.held();
         if let Some(reason) = failed {
@@ -455,7 +446,7 @@ impl<C: Send> TcpServer<C> {
         call: &mut Call<'_, '_, S>,
     ) {
         if let Err(reason) = self.try_open(fd, peer, call) {
-            call.io.drops().add(reason, 1);
+            call.fds.drops().add(reason, 1);
         }
         call.counters.connections.set(u64::from(self.table.open()));
     }
@@ -495,7 +486,7 @@ impl<C: Send> TcpServer<C> {
         }
         let number = self.table.next_place();
         self.deadlines.reserve(self.table.places() as usize);
-        if call.io.watch_edges(&fd, FIRST_CONNECTION_TOKEN + number).is_err() {
+        if call.fds.watch_edges(&fd, FIRST_CONNECTION_TOKEN + number).is_err() {
             close(state, Closed::Broken, call);
             return Err(Reason::ConnectionLimit);
         }
@@ -553,17 +544,17 @@ impl<C: Send> TcpServer<C> {
         self.sources.closed(source);
         self.share.closed(source);
         if let Closed::For(reason) = why {
-            call.io.drops().add(reason, 1);
+            call.fds.drops().add(reason, 1);
         }
         close(connection.into_state(), why, call);
         call.counters.connections.set(u64::from(self.table.open()));
-        self.acceptor.resume(call.io);
+        self.acceptor.resume(call.fds);
     }
 
     /// While it drains: the next few connections answer what has come, and end.
     fn end_some<S: Service<Connection = C>>(&mut self, call: &mut Call<'_, '_, S>) {
         let Some(first) = self.ending else { return };
-        self.poll_nobody(call.io);
+        self.poll_nobody(call.fds);
         let beyond = self.table.places().min(first + CLOSE_BURST);
         for number in first..beyond {
             self.answer_and_end(number, call);
@@ -590,6 +581,6 @@ impl<C: Send> TcpServer<C> {
 /// Tells the service that a connection is over.
 fn close<S: Service>(state: S::Connection, why: Closed, call: &mut Call<'_, '_, S>) {
     if let Err(reason) = call.service.call("close", |service| service.close(state, why)) {
-        call.io.drops().add(reason, 1);
+        call.fds.drops().add(reason, 1);
     }
 }

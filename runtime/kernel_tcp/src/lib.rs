@@ -1,0 +1,21 @@
+//! TCP on the kernel path: the connections of a service on one worker, on the kernel's sockets.
+//!
+//! What a connection does is a value of `engine/stream`; this crate accepts connections, limits them, and decides which of
+//! them work when ([`TcpServer`]).
+
+mod accept;
+mod counters;
+mod host;
+mod limits;
+mod polled;
+mod read_delay;
+mod server;
+mod socket;
+mod sources;
+mod table;
+mod waiting;
+
+pub use accept::{FIRST_TOKEN, LISTENERS_MAX};
+pub use counters::TcpCounters;
+pub use limits::{CHUNK, Share, TcpLimits};
+pub use server::{Call, TcpServer};
