@@ -35,6 +35,7 @@ mod maps;
 mod names;
 mod netlink;
 mod probe;
+mod revision;
 mod rules;
 mod steering;
 mod stuck;

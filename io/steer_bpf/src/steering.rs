@@ -17,7 +17,7 @@ use crate::maps::{Maps, typed, wrote};
 use crate::names::{OURS, interface_name};
 use crate::stuck::{StuckRecords, stuck_after_ns};
 use crate::tc::{TcLink, attach};
-use crate::{SteerError, TcAttach, XdpHolder, xdp_holder};
+use crate::{SteerError, TcAttach, XdpHolder, revision, xdp_holder};
 
 static PACKET: &[u8] = include_bytes_aligned!("../object/packet.o");
 static XDP: &[u8] = include_bytes_aligned!("../object/xdp.o");
@@ -82,6 +82,8 @@ pub struct Steering {
     tc_links: Vec<TcLink>,
     /// How they are attached.
     tc_attach: TcAttach,
+    /// The revision of the programs at tc ingress when ours was found to run before foreign ones.
+    first_at: Option<u64>,
     /// Which of the two equal programs is attached at tc ingress, or will be.
     ingress: &'static str,
     xdp_links: Vec<XdpLink>,
@@ -151,7 +153,8 @@ impl Steering {
         let stuck = StuckRecords::take(&mut object, fail_open_ns)?;
         let (tc_links, xdp_links) = (Vec::new(), Vec::new());
         let (tc_attach, ingress) = (TcAttach::Tcx, INGRESS);
-        Ok(Self { tc_links, tc_attach, ingress, xdp_links, object, maps, sockets, stuck })
+        let first_at = None;
+        Ok(Self { tc_links, tc_attach, first_at, ingress, xdp_links, object, maps, sockets, stuck })
     }
 
     /// Makes the rules equal the table while traffic flows; the crate's documentation says what a change can mean for
@@ -217,10 +220,21 @@ impl Steering {
     pub fn keep_first(&mut self, ifindex: u32) -> Result<Kept, SteerError> {
         let kept = match self.tc_links.first() {
             None => Kept::PutBack,
-            Some(TcLink::Tcx { .. }) => match self.before_us(ifindex)? {
-                None => return Ok(Kept::First),
-                Some(name) => Kept::Passed(name),
-            },
+            Some(TcLink::Tcx { .. }) => {
+                // Before the list is read, so that a change meanwhile is not missed. Without an answer the list is read each time.
+                let revision = revision::at_ingress(ifindex).ok();
+                if revision.is_some() && revision == self.first_at {
+                    return Ok(Kept::First);
+                }
+                self.first_at = None;
+                match self.before_us(ifindex)? {
+                    None => {
+                        self.first_at = revision;
+                        return Ok(Kept::First);
+                    }
+                    Some(name) => Kept::Passed(name),
+                }
+            }
             Some(TcLink::Clsact(filter)) => match filter.position().map_err(SteerError::Leftovers)? {
                 Position::First => return Ok(Kept::First),
                 Position::Behind(name) => Kept::Passed(name),

@@ -78,6 +78,16 @@ pub enum Event {
         /// The neighbour.
         address: IpAddr,
     },
+    /// The strictness of the kernel's source check (`rp_filter`) changed, or may have.
+    SourceCheck {
+        /// The link; `None`: of all links.
+        ifindex: Option<u32>,
+    },
+    /// A filter or a queueing discipline of a link changed, or may have.
+    TrafficControl {
+        /// The link.
+        ifindex: u32,
+    },
     /// Routes, rules, links or addresses changed so that replies may leave another way. The update that says so to
     /// workers follows as [`Event::Egress`], if there is anything for them to forget.
     Routes,
@@ -306,6 +316,9 @@ impl Mirror {
             Done::Dump(dump) => {
                 self.dumping = false;
                 self.tables.replace(dump?, &mut self.effects);
+                // These are in no table, so notifications of them may be among those that were lost.
+                self.effects.push(Effect::SourceCheck(None));
+                self.effects.extend(self.tables.links().map(|link| Effect::TrafficControl(link.ifindex)));
                 self.take_effects();
             }
         }
@@ -324,6 +337,8 @@ impl Mirror {
                     self.book.neighbour_changed(ifindex, address, &self.tables);
                     Event::Neighbour { ifindex, address }
                 }
+                Effect::SourceCheck(ifindex) => Event::SourceCheck { ifindex },
+                Effect::TrafficControl(ifindex) => Event::TrafficControl { ifindex },
                 Effect::Routes => {
                     routes = true;
                     continue;

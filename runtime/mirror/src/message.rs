@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use netlink_packet_core::{NlasIterator, parse_i32};
 use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage, LinkXdp};
 use netlink_packet_route::neighbour::{
@@ -37,6 +38,49 @@ pub fn change(message: RouteNetlinkMessage) -> Option<Change> {
         | RouteNetlinkMessage::DelRule(_) => Some(Change::Routes),
         _ => None,
     }
+}
+
+/// RTM_NEWQDISC to RTM_DELTFILTER of linux/rtnetlink.h: queueing disciplines, classes, filters.
+const TRAFFIC_CONTROL: std::ops::RangeInclusive<u16> = 36..=45;
+/// RTM_NEWNETCONF.
+const NETCONF: u16 = 80;
+/// RTM_NEWNEXTHOP and RTM_DELNEXTHOP.
+const NEXT_HOPS: [u16; 2] = [104, 105];
+
+// linux/netconf.h
+const NETCONFA_IFINDEX: u16 = 1;
+const NETCONFA_RP_FILTER: u16 = 3;
+const NETCONFA_IFINDEX_ALL: i32 = -1;
+
+/// The change that a message of that kind stands for, where the message crate does not decode it, or need not: of `body`, the bytes
+/// after the header. `Some(None)`: it concerns nothing of ours. `None`: it is to be decoded.
+pub(crate) fn change_by_kind(kind: u16, body: &[u8]) -> Option<Option<Change>> {
+    match kind {
+        _ if NEXT_HOPS.contains(&kind) => Some(Some(Change::Routes)),
+        NETCONF => Some(source_check(body)),
+        _ if TRAFFIC_CONTROL.contains(&kind) => Some(traffic_control(body)),
+        _ => None,
+    }
+}
+
+/// `struct netconfmsg` has one byte, and attributes follow after its padding.
+fn source_check(body: &[u8]) -> Option<Change> {
+    let attributes = || NlasIterator::new(body.get(4..).unwrap_or_default()).filter_map(Result::ok);
+    let is_told = attributes().any(|attribute| attribute.kind() == NETCONFA_RP_FILTER);
+    let of = attributes().find(|attribute| attribute.kind() == NETCONFA_IFINDEX)?;
+    match parse_i32(of.value()).ok()? {
+        _ if !is_told => None,
+        NETCONFA_IFINDEX_ALL => Some(Change::SourceCheck { ifindex: None }),
+        // That of links to come.
+        default if default < 0 => None,
+        ifindex => Some(Change::SourceCheck { ifindex: Some(ifindex as u32) }),
+    }
+}
+
+/// `struct tcmsg`: the index of the link follows its family and padding.
+fn traffic_control(body: &[u8]) -> Option<Change> {
+    let ifindex = u32::from_ne_bytes(*body.get(4..)?.first_chunk()?);
+    Some(Change::TrafficControl { ifindex })
 }
 
 fn link(message: LinkMessage) -> Option<Link> {

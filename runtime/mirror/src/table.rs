@@ -167,6 +167,16 @@ pub enum Change {
     },
     /// A route, a rule or a next-hop object changed.
     Routes,
+    /// The strictness of the source check (`rp_filter`) changed.
+    SourceCheck {
+        /// The link; `None`: of all links.
+        ifindex: Option<u32>,
+    },
+    /// A filter or a queueing discipline changed.
+    TrafficControl {
+        /// The link.
+        ifindex: u32,
+    },
 }
 
 /// What a change meant for the tables.
@@ -194,8 +204,12 @@ pub enum Effect {
     Addresses(u32),
     /// A neighbour appeared, changed or went.
     Neighbour(u32, IpAddr),
-    /// Whatever the kernel said about routes before may be wrong now.
+    /// What the kernel said about routes before may be wrong now.
     Routes,
+    /// The strictness of the source check of a link changed; `None`: that of all links.
+    SourceCheck(Option<u32>),
+    /// A filter or a queueing discipline of a link changed.
+    TrafficControl(u32),
 }
 
 /// Addresses with their prefix lengths.
@@ -296,6 +310,8 @@ impl Tables {
                 }
             }
             Change::Routes => effects.push(Effect::Routes),
+            Change::SourceCheck { ifindex } => effects.push(Effect::SourceCheck(ifindex)),
+            Change::TrafficControl { ifindex } => effects.push(Effect::TrafficControl(ifindex)),
         }
     }
 

@@ -13,8 +13,8 @@ use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_recv_buffer_s
 use super::table::Change;
 use super::{MirrorError, message};
 
-/// Everything the tables and the egress answers depend on.
-const GROUPS: [MulticastGroup; 9] = [
+/// Everything the tables and the egress answers depend on, and what control would otherwise have to look for regularly.
+const GROUPS: [MulticastGroup; 11] = [
     MulticastGroup::Link,
     MulticastGroup::Neigh,
     MulticastGroup::Ipv4Ifaddr,
@@ -24,10 +24,9 @@ const GROUPS: [MulticastGroup; 9] = [
     MulticastGroup::Ipv4Rule,
     MulticastGroup::Ipv6Rule,
     MulticastGroup::Nexthop,
+    MulticastGroup::Ipv4Netconf,
+    MulticastGroup::Tc,
 ];
-
-/// RTM_NEWNEXTHOP and RTM_DELNEXTHOP of linux/rtnetlink.h, which the message crate does not decode.
-const NEXTHOP_MESSAGES: [u16; 2] = [104, 105];
 
 /// Longest datagram the kernel builds for a netlink socket: 32 KiB (since 4.9), twice that for safety.
 const DATAGRAM_BYTES: usize = 64 * 1024;
@@ -97,8 +96,8 @@ impl Watch {
         let mut rest = self.buffer.as_slice();
         while let Some((message, kind, after)) = split(rest) {
             rest = after;
-            if NEXTHOP_MESSAGES.contains(&kind) {
-                changes.push(Change::Routes);
+            if let Some(change) = message::change_by_kind(kind, &message[HEADER_BYTES..]) {
+                changes.extend(change);
                 continue;
             }
             match NetlinkMessage::<RouteNetlinkMessage>::deserialize(message) {

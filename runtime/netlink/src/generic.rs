@@ -20,6 +20,9 @@ const GENL_ID_CTRL: u16 = 16;
 const CTRL_CMD_GETFAMILY: u8 = 3;
 const CTRL_ATTR_FAMILY_ID: u16 = 1;
 const CTRL_ATTR_FAMILY_NAME: u16 = 2;
+const CTRL_ATTR_MCAST_GROUPS: u16 = 7;
+const CTRL_ATTR_MCAST_GRP_NAME: u16 = 1;
+const CTRL_ATTR_MCAST_GRP_ID: u16 = 2;
 
 /// The attributes of one message of an answer.
 pub type Attributes = Vec<DefaultNla>;
@@ -44,6 +47,25 @@ impl Family {
         Ok(Self { id: id.ok_or_else(|| io::Error::from(Errno::NOENT))?, ..control })
     }
 
+    /// The number of the multicast group of that name of a family, in the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// `ENOENT`: the kernel does not have this family, or the family has no such group.
+    pub fn group(family: &str, name: &str) -> io::Result<u32> {
+        let control = Self { netlink: Netlink::connect(NETLINK_GENERIC)?, id: GENL_ID_CTRL };
+        let answers = control.request(CTRL_CMD_GETFAMILY, 0, &[text(CTRL_ATTR_FAMILY_NAME, family)])?;
+        let groups = answers.first().and_then(|attributes| value(attributes, CTRL_ATTR_MCAST_GROUPS));
+        let wanted = [name.as_bytes(), b"\0"].concat();
+        let group = parse(&groups.unwrap_or_default()).find_map(|group| {
+            let mut bytes = vec![0; group.value_len()];
+            group.emit_value(&mut bytes);
+            let group: Attributes = parse(&bytes).collect();
+            let is_wanted = value(&group, CTRL_ATTR_MCAST_GRP_NAME).as_ref() == Some(&wanted);
+            unsigned(&group, CTRL_ATTR_MCAST_GRP_ID).filter(|_| is_wanted)
+        });
+        group.map(|id| id as u32).ok_or_else(|| Errno::NOENT.into())
+    }
+
     /// Sends one command, and returns the attributes of each message of the answer. `flags`: see [`Netlink::request`].
     ///
     /// # Errors
@@ -54,12 +76,15 @@ impl Family {
         attributes.emit(&mut body[HEADER_LEN..]);
         let mut answers = Vec::new();
         self.netlink.request(self.id, flags, &body, |_, body| {
-            let attributes = NlasIterator::new(body.get(HEADER_LEN..).unwrap_or_default())
-                .filter_map(|attribute| DefaultNla::parse(&attribute.ok()?).ok());
-            answers.push(attributes.collect());
+            answers.push(parse(body.get(HEADER_LEN..).unwrap_or_default()).collect());
         })?;
         Ok(answers)
     }
+}
+
+/// The attributes in `bytes`.
+fn parse(bytes: &[u8]) -> impl Iterator<Item = DefaultNla> {
+    NlasIterator::new(bytes).filter_map(|attribute| DefaultNla::parse(&attribute.ok()?).ok())
 }
 
 /// The value of the attribute of a type.
@@ -119,6 +144,13 @@ mod tests {
         let control = Family::find("nlctrl").expect("every kernel has it");
         assert_eq!(control.id, GENL_ID_CTRL);
         let missing = Family::find("twinpath-none").expect_err("no kernel has it");
+        assert_eq!(missing.raw_os_error(), Some(Errno::NOENT.raw_os_error()));
+    }
+
+    #[test]
+    fn a_multicast_group_is_found_by_its_name() {
+        assert!(Family::group("nlctrl", "notify").expect("every kernel has it") > 0);
+        let missing = Family::group("nlctrl", "none").expect_err("no kernel has it");
         assert_eq!(missing.raw_os_error(), Some(Errno::NOENT.raw_os_error()));
     }
 

@@ -1,8 +1,8 @@
 //! Detects packet processing of the kernel that was configured for arriving packets and that the fast path would
 //! bypass: then nothing is claimed, and the kernel's sockets serve.
 //!
-//! The check runs on the control thread when attaching and every two seconds. A process without CAP_NET_ADMIN cannot
-//! read the IPsec policies.
+//! The check runs on the control thread when attaching, and when the kernel announces a change (`announced.rs`, and the mirror for
+//! `rp_filter`). A process without CAP_NET_ADMIN cannot read the IPsec policies.
 
 use std::fmt;
 use std::net::IpAddr;

@@ -1,11 +1,14 @@
-//! The choice of an interface's path: the facts that it depends on ([`facts`], [`device`], [`bypassed`]), and the
-//! decision ([`choose`]).
+//! The choice of an interface's path: the facts that it depends on ([`facts`], [`device`], [`bypassed`]), the decision
+//! ([`choose`]), and notifications that the facts may have changed ([`Announcements`]).
 //!
 //! This crate attaches no program and opens no packet socket.
 
+mod announced;
 pub mod bypassed;
 pub mod choose;
 pub mod device;
 pub mod facts;
 pub mod privileges;
 mod xdp_features;
+
+pub use announced::{Announced, Announcements};

@@ -1,4 +1,4 @@
-//! Claims that are held back while somebody has asked the kernel to check what a claimed flow would pass by.
+//! Claims that are held back while the kernel is to check packets in a way that claimed flows would bypass.
 
 use twinpath_config::Path;
 use twinpath_path::bypassed::{self, Bypassed, Claimed};
@@ -22,7 +22,7 @@ impl Instance {
         })
     }
 
-    /// Before attaching: whether it is to be left to the kernel for now. It is looked at again every two seconds.
+    /// Before attaching: whether it is to be left to the kernel for now.
     pub(super) fn is_held_back(&mut self) -> bool {
         let bypassed = self.bypassed();
         self.interface.held_back = bypassed.is_some();

@@ -15,7 +15,7 @@ use twinpath_metrics as metrics;
 use twinpath_mirror::Event;
 use twinpath_mirror::table::Link;
 use twinpath_path::choose::choose_without;
-use twinpath_path::facts;
+use twinpath_path::{Announced, facts};
 use twinpath_report::{self as report, Report};
 use twinpath_serve::ServeCommand;
 use twinpath_time::Duration;
@@ -23,6 +23,7 @@ use twinpath_worker::Command;
 use twinpath_worker::idle::Mode;
 
 use super::drain::{self, Drain};
+use super::foreign;
 use super::hold::hold_frames;
 use super::reload;
 use super::stand_by::StandingBy;
@@ -30,20 +31,17 @@ use super::stand_in::{self, StandIn};
 use super::workers::WorkerHandle;
 use super::{Asked, Instance, InstanceError, ServicePlan};
 
-/// How often to look at what nobody announces: programs of others at tc ingress, IPsec policies and rp_filter; and, on the XDP path, the number of queues,
-/// where one without a socket is served by the kernel, so that nothing is lost meanwhile.
-const LOOK_INTERVAL: Duration = Duration::from_secs(2);
-
 /// How often to look whether the workers are at rest: what waking up costs is measured again then, in its time.
 const REST_INTERVAL: Duration = Duration::from_secs(60);
 
 /// What woke the loop.
 enum Woken {
     Mirror(Event),
+    Announced(Announced),
     Worker,
     Stuck,
     Asked(Asked),
-    Check,
+    Look,
     Watchdog,
     Rest,
     Retry,
@@ -107,18 +105,17 @@ impl Instance {
         self.watch_first(ask);
         self.watch_sockets(ask);
         let mut watchdog = Watchdog::of_the_service_manager();
-        let mut check = tokio::time::interval(LOOK_INTERVAL);
         let mut rest = tokio::time::interval(REST_INTERVAL);
         loop {
-            let attached = self.interface.attachment.is_some() || self.interface.held_back;
             let (due, cut) = (self.drain_due(), self.reloads.cut_due());
             let flushed = self.flush_outboxes();
             let woken = tokio::select! {
                 event = self.mirror.next() => Woken::Mirror(event?),
+                announced = self.announcements.next() => Woken::Announced(announced),
                 () = any_readable(&watched) => Woken::Worker,
                 () = stand_in::look_due(self.interface.stuck_said.as_ref(), self.stand_in.as_ref()) => Woken::Stuck,
                 Some(asked) = asked.recv() => Woken::Asked(asked),
-                _ = check.tick(), if attached => Woken::Check,
+                () = foreign::look_due(&self.interface) => Woken::Look,
                 _ = rest.tick() => Woken::Rest,
                 () = watchdog.is_due() => Woken::Watchdog,
                 signalled = signals.next() => Woken::Signal(signalled),
@@ -138,6 +135,7 @@ impl Instance {
             self.answer_taker();
             self.attach_when_drained().await;
             self.look_at_device().await;
+            self.look_at_queues().await;
         }
         self.tell_the_end();
         Ok(())
@@ -147,6 +145,8 @@ impl Instance {
     async fn follow(&mut self, woken: Woken, ask: &mpsc::Sender<Asked>, watchdog: &mut Watchdog) -> bool {
         match woken {
             Woken::Mirror(event) => self.kernel_says(event),
+            Woken::Announced(Announced::Policies) => self.look_at_bypassed(),
+            Woken::Announced(Announced::Device) => self.interface.queues_due = true,
             // Only while a worker's mailbox is full: what waits is said at the top of the loop.
             Woken::Retry => {}
             Woken::Worker => self.read_workers(),
@@ -154,11 +154,7 @@ impl Instance {
             Woken::Asked(asked) => self.asked(asked, ask).await,
             Woken::Rest => self.measure_if_due(ask),
             Woken::Watchdog => self.feed(watchdog),
-            Woken::Check => {
-                self.look_at_neighbours();
-                self.look_at_bypassed();
-                self.check_queues().await;
-            }
+            Woken::Look => self.stay_in_front(),
             // It is told in the log.
             Woken::Signal(Signalled::Reload) => {
                 drop(self.reload().await);
@@ -193,7 +189,7 @@ impl Instance {
             Asked::Request(request, answer) => drop(answer.send(self.answer(&request))),
             Asked::Measured(costs) => self.measured(*costs),
             Asked::Scrape(answer) => {
-                self.look_at_neighbours();
+                self.look_at_foreign_programs();
                 let _ = answer.send(self.report_without_neighbours());
             }
             Asked::Capture(wish, stream) => self.capture(wish, stream, ask.clone()),
@@ -261,10 +257,17 @@ impl Instance {
             }
             Event::Link(link) if self.interface.ifindex == Some(link.ifindex) => {
                 // An offload that was switched comes as such a message, too.
-                self.interface.device_due = true;
+                (self.interface.device_due, self.interface.queues_due) = (true, true);
                 self.interface.attachment.iter().for_each(|it| it.set_cut_here(link.cuts_super_frames()));
-                self.look_at_neighbours();
+                self.look_at_foreign_programs();
                 self.retarget();
+                self.look_at_bypassed();
+            }
+            Event::SourceCheck { ifindex } if ifindex.is_none() || ifindex == self.interface.ifindex => {
+                self.look_at_bypassed();
+            }
+            Event::TrafficControl { ifindex } if self.interface.ifindex == Some(ifindex) => {
+                self.stay_in_front();
             }
             Event::Link(link) if self.interface.ifindex.is_none() && link.name == self.interface.name => {
                 self.come_back(link.ifindex);
@@ -279,6 +282,7 @@ impl Instance {
             Event::Addresses { ifindex } if self.interface.ifindex == Some(ifindex) => {
                 self.retarget();
                 self.tell_addresses();
+                self.look_at_bypassed();
             }
             _ => {}
         }
@@ -410,8 +414,11 @@ impl Instance {
         Ok(())
     }
 
-    /// On the XDP path every queue has a socket: if their number changed, attach anew.
-    async fn check_queues(&mut self) {
+    /// On the XDP path every queue has a socket: if their number changed, attach anew. Until then the kernel serves a queue without one.
+    async fn look_at_queues(&mut self) {
+        if !std::mem::take(&mut self.interface.queues_due) {
+            return;
+        }
         let Some(ifindex) = self.interface.ifindex else { return };
         let Some(link) = self.mirror.tables().link(ifindex).cloned() else { return };
         let attachment = self.interface.attachment.as_ref();
@@ -426,8 +433,8 @@ impl Instance {
     }
 
     fn answer(&mut self, request: &Request) -> Result<serde_json::Value, String> {
-        // Not everything that others attach is announced.
-        self.look_at_neighbours();
+        // The kernel does not announce XDP programs that are attached by links.
+        self.look_at_foreign_programs();
         match request {
             Request::Show(topic) if topic.has_neighbours() => topic.of(&self.report()),
             Request::Show(topic) => topic.of(&self.report_without_neighbours()),

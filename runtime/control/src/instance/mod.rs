@@ -11,9 +11,9 @@ mod capturing;
 mod drain;
 mod events;
 mod fallback;
+mod foreign;
 mod hand_over;
 mod hold;
-mod neighbours;
 mod plan;
 mod reload;
 mod reports;
@@ -35,12 +35,14 @@ use std::sync::Arc;
 pub use reload::{Loaded, Source};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{oneshot, watch};
+use tokio::time::Instant as Due;
 use twinpath_attach::{AttachError, Attachment, InterfaceError};
 use twinpath_command::{self as command, Request, default_socket, run_directory};
 use twinpath_config::{AttachAsked, Path, PathAsked, Sandbox};
 use twinpath_host::{Ready, Signals, StartError};
 use twinpath_metrics::{self as metrics, MetricsError};
 use twinpath_mirror::{Mirror, MirrorError};
+use twinpath_path::Announcements;
 use twinpath_path::choose::{Choice, Refusal};
 use twinpath_path::facts::InterfaceFacts;
 use twinpath_report as report;
@@ -332,6 +334,7 @@ enum Asked {
 struct Instance {
     plan: Plan,
     mirror: Mirror,
+    announcements: Announcements,
     workers: Vec<WorkerHandle>,
     /// Who serves the kernel's sockets while one of them is stuck.
     stand_in: Option<StandIn>,
@@ -377,6 +380,10 @@ struct Interface {
     device: report::Device,
     /// They may have changed.
     device_due: bool,
+    /// The number of its queues may have changed.
+    queues_due: bool,
+    /// When to look again whether a foreign program runs before ours at tc ingress.
+    look_at: Due,
     choice: Choice,
     /// What was measured at start, and the paths it rules out.
     fallback: Fallback,

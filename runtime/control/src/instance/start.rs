@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use tokio::sync::watch;
+use tokio::time::Instant as Due;
 use twinpath_attach::{
     AttachError, AttachPlan, Attachment, Placed, Target, find_link, learn_facts, pool_frames, tidy,
 };
@@ -13,6 +14,7 @@ use twinpath_host::StartError;
 use twinpath_machine::Machine;
 use twinpath_mirror::table::Link;
 use twinpath_mirror::{Mirror, MirrorLimits};
+use twinpath_path::Announcements;
 use twinpath_path::choose::{Choice, WhyNot};
 use twinpath_path::device;
 use twinpath_path::facts::InterfaceFacts;
@@ -54,6 +56,7 @@ impl Instance {
         let mut limits = MirrorLimits::default();
         limits.book.peers = plan.peers_max as usize;
         let mirror = Mirror::open(limits).await?;
+        let announcements = Announcements::open();
         let link = find_link(&mirror, &plan.interface)?;
         let mut former = former_of(&plan)?;
         let sockets = hold_all_ports(&plan.services, plan.workers, &mut former)?;
@@ -83,6 +86,7 @@ impl Instance {
         let mut instance = Self {
             plan,
             mirror,
+            announcements,
             workers: Vec::new(),
             stand_in: None,
             unserved: None,
@@ -292,6 +296,8 @@ impl Interface {
             ifindex: Some(link.ifindex),
             device: device::look(&link.name).await,
             device_due: false,
+            queues_due: false,
+            look_at: Due::now(),
             facts,
             choice,
             fallback,

@@ -143,3 +143,31 @@ fn only_a_frame_to_one_neighbour_is_a_plain_route() {
         );
     }
 }
+
+#[test]
+fn a_change_of_the_source_check_is_read_for_one_link_or_all() {
+    let attribute =
+        |kind: u16, value: i32| [&8u16.to_ne_bytes()[..], &kind.to_ne_bytes(), &value.to_ne_bytes()].concat();
+    let netconf = |ifindex, told| {
+        let body = [&[2, 0, 0, 0][..], &attribute(NETCONFA_IFINDEX, ifindex), &attribute(told, 1)].concat();
+        change_by_kind(NETCONF, &body)
+    };
+    assert_eq!(netconf(7, NETCONFA_RP_FILTER), Some(Some(Change::SourceCheck { ifindex: Some(7) })));
+    assert_eq!(
+        netconf(NETCONFA_IFINDEX_ALL, NETCONFA_RP_FILTER),
+        Some(Some(Change::SourceCheck { ifindex: None }))
+    );
+    assert_eq!(netconf(-2, NETCONFA_RP_FILTER), Some(None), "of links to come");
+    assert_eq!(netconf(7, 2), Some(None), "forwarding");
+    assert_eq!(change_by_kind(NETCONF, &[]), Some(None), "cut short");
+}
+
+#[test]
+fn a_change_of_traffic_control_names_its_link() {
+    let body = [&[0; 4][..], &7u32.to_ne_bytes(), &[0; 12]].concat();
+    for kind in [36, 45] {
+        assert_eq!(change_by_kind(kind, &body), Some(Some(Change::TrafficControl { ifindex: 7 })));
+    }
+    assert_eq!(change_by_kind(44, &body[..6]), Some(None), "cut short");
+    assert_eq!(change_by_kind(16, &body), None, "a link is decoded");
+}

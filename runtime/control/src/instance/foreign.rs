@@ -1,25 +1,40 @@
-//! Other XDP programs on the interface, while an instance serves: they come and go as they like; we keep serving, and say
-//! which one is there.
+//! Foreign programs at the hooks of the interface while an instance serves. They may come and go: the instance continues to serve, and
+//! reports which one is there.
 
+use tokio::time::Instant as Due;
 use twinpath_config::Path;
 use twinpath_path::choose::choose_without;
 use twinpath_path::facts::ForeignXdp;
-use twinpath_steer_bpf::{Kept, SteerError, xdp_holder, xdp_program};
+use twinpath_steer_bpf::{Kept, SteerError, TcAttach, xdp_holder, xdp_program};
+use twinpath_time::Duration;
 
 use super::{Instance, Interface};
 
-/// Times that we go in front of others at tc ingress: somebody who does the same would otherwise never end.
+/// How often to read the revision of the programs at tc ingress: the kernel announces no change of programs that are attached by links.
+const LOOK_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Limit on how often we move in front of foreign programs at tc ingress: a program that does the same would otherwise never end.
 const IN_FRONT_MAX: u32 = 16;
 
+/// Waits until it is time to look at tc ingress again; for ever if changes there are announced, or concern nothing of ours.
+pub(super) async fn look_due(interface: &Interface) {
+    let by_links = interface.attachment.as_ref().is_some_and(|it| it.tc() == Some(TcAttach::Tcx));
+    if !by_links || interface.went_in_front >= IN_FRONT_MAX {
+        std::future::pending::<()>().await;
+    }
+    tokio::time::sleep_until(interface.look_at).await;
+}
+
 impl Instance {
-    /// Looks for programs of others: in XDP, and at tc ingress in front of ours.
-    pub(super) fn look_at_neighbours(&mut self) {
+    /// Looks for foreign programs: in XDP, and at tc ingress in front of ours.
+    pub(super) fn look_at_foreign_programs(&mut self) {
         self.notice_foreign_xdp();
         self.stay_in_front();
     }
 
     /// A program that ends the chain in front of ours would hand the kernel a copy of what we serve.
-    fn stay_in_front(&mut self) {
+    pub(super) fn stay_in_front(&mut self) {
+        self.interface.look_at = Due::now() + LOOK_INTERVAL;
         let Interface { name, attachment: Some(attachment), went_in_front, .. } = &mut self.interface else {
             return;
         };
@@ -31,8 +46,8 @@ impl Instance {
             Ok(kept) => {
                 *went_in_front += 1;
                 match kept {
-                    Kept::Passed(neighbour) => tracing::info!(
-                        "{neighbour} stood before us at tc ingress of {name}: it is asked after us now"
+                    Kept::Passed(foreign) => tracing::info!(
+                        "{foreign} stood before us at tc ingress of {name}: it is asked after us now"
                     ),
                     _ => tracing::info!("our program at tc ingress of {name} was removed: it is back"),
                 }
@@ -49,8 +64,8 @@ impl Instance {
         }
     }
 
-    /// Asks which program is on the interface. One that has come or gone is told; nothing else changes: the packet path
-    /// stands behind any program, and while we are on the XDP path the kernel lets nobody else in.
+    /// Asks which XDP program is on the interface, and logs one that was attached or detached. Nothing else changes: the packet path comes
+    /// behind any XDP program, and while we are on the XDP path the kernel refuses others.
     fn notice_foreign_xdp(&mut self) {
         let Some(ifindex) = self.interface.ifindex else { return };
         // Without an answer, what was known is still the best guess.
