@@ -15,7 +15,7 @@ LAB ?= quick
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: run build test test-guest lint lab instructions conformance clean help setup
+.PHONY: run build test test-guest lint lab instructions mutants conformance clean help setup
 
 run: ## build, then measure twinpath against the kernel's own sockets in namespaces of its own (root or sudo, under 60 s)
 	@xtask/host.sh may-be-root "twinpath-lab quick builds network namespaces, which"
@@ -67,6 +67,9 @@ instructions: setup ## count the instructions that a call of RPC takes (valgrind
 	@xtask/host.sh need valgrind=valgrind
 	$(CARGO) run -q $(CARGO_FLAGS) -p xtask -- instructions --check
 
+mutants: setup ## make small changes to a crate's code, and count those its tests notice: make mutants CRATE=pure/wire SHARD=0/4
+	@xtask/host.sh mutants $(MUTANTS_VERSION) "$(CRATE)" "$(SHARD)" $(ARGS)
+
 conformance: ## run another project's suite against us: make conformance SUITE=ksf DIR=path/to/its/checkout (root or sudo)
 	@if [ ! -x "$(SUITE_SCRIPT)" ] || [ ! -d "$(DIR)" ]; then \
 	    echo "make conformance needs SUITE=NAME, one of: $(SUITES) (here: '$(SUITE)'), and DIR=PATH, a checkout of it (here: '$(DIR)')" >&2; \
@@ -101,6 +104,9 @@ BPF_PACKAGES := clang-14=clang-14 llvm-14=llvm-strip-14
 
 # The checker of dependencies; deny.toml says what it holds them to.
 DENY_VERSION := 0.20.2
+
+# What makes the changes of `make mutants`; .cargo/mutants.toml says which are left out.
+MUTANTS_VERSION := 27.1.0
 
 # What tests call: device tests to change their namespaces, others to compare with. Who is not root does without: such a test
 # says that it was skipped.

@@ -5,6 +5,9 @@
 #   host.sh toolchain                       fail with one clear sentence if Rust is missing or too old
 #   host.sh component NAME                  add a part of the toolchain (rustfmt, clippy) if it is missing
 #   host.sh deny VERSION                    licences, sources and known vulnerabilities of what is depended on, by that cargo-deny
+#   host.sh mutants VERSION CRATE SHARD ARG...
+#                                           how many small changes of a crate's code its tests notice, by that cargo-mutants;
+#                                           SHARD: K/N for every N-th change from the K-th on, or nothing for all
 #   host.sh has PACKAGE=PROBE...            fail, naming what is missing; a PROBE is a command or a file
 #   host.sh need PACKAGE=PROBE...           install each Debian package whose PROBE is missing
 #   host.sh may-be-root WHY                 fail with one clear sentence if `as-root` could not work
@@ -33,16 +36,22 @@ component() {
     rustup component add "$1" || fail "$1 is missing and rustup could not add it: install it, then run make again."
 }
 
-# The pinned cargo-deny is kept beside what is built. It runs for a second, so building it fast counts for more than its speed.
+# Pinned tools are kept beside what is built. They run for a second, or mostly wait: building them fast counts for more than their
+# speed.
+tool() {
+    local tools="${CARGO_TARGET_DIR:-target}/tools"
+    tool="$tools/bin/$1"
+    grep -qsF "\"$1 $2 " "$tools/.crates.toml" && [ -x "$tool" ] && return
+    say "make: building $1 $2 into $tools (a minute or two): cargo install $1"
+    CARGO_PROFILE_DEV_DEBUG=0 cargo install --quiet --locked --debug --version "$2" --root "$tools" \
+        --target-dir "$tools/build" "$1" || fail "$1 $2 could not be built: see above."
+    rm -rf "$tools/build"
+}
+
 deny() {
-    local tools="${CARGO_TARGET_DIR:-target}/tools" said
-    local deny="$tools/bin/cargo-deny"
-    if ! "$deny" --version 2>/dev/null | grep -qF " $1"; then
-        say "make: building cargo-deny $1 into $tools (about a minute): cargo install cargo-deny"
-        CARGO_PROFILE_DEV_DEBUG=0 cargo install --quiet --locked --debug --version "$1" --root "$tools" \
-            --target-dir "$tools/build" cargo-deny || fail "cargo-deny $1 could not be built: see above."
-        rm -rf "$tools/build"
-    fi
+    local said tool
+    tool cargo-deny "$1"
+    local deny=$tool
     "$deny" --log-level error check --hide-inclusion-graph licenses bans sources
     # Where vulnerabilities are published there may be no way to; that is no fault of what is checked.
     if said=$(timeout 120 "$deny" fetch db 2>&1); then
@@ -51,6 +60,31 @@ deny() {
         said=$(grep -m 1 -i '^fatal' <<<"$said" || tail -n 1 <<<"$said")
         say "SKIPPED: known vulnerabilities of dependencies: no database can be fetched (${said:-no answer in 120 s})"
     fi
+}
+
+# The percentage of viable mutants that a crate's tests have to notice.
+caught_at_least=90
+
+mutants() {
+    local version=$1 crate=$2 shard=$3 tool package all out code=0 caught missed
+    shift 3
+    package=$(sed -n 's/^name = "\(.*\)"$/\1/p' "$crate/Cargo.toml" 2>/dev/null) && [ -n "$package" ] ||
+        fail "make mutants needs CRATE=FOLDER, the folder of a crate, such as pure/wire (here: '$crate')."
+    tool cargo-mutants "$version"
+    all=${CARGO_TARGET_DIR:-target}/mutants
+    out=$all/$package
+    mkdir -p "$out" "$all/build"
+    # In the order of the files, so that the same shard is the same sample. It is a copy of the tree that is changed and tested; what
+    # that depends on is built once.
+    CARGO_TARGET_DIR=$(realpath "$all/build") "$tool" mutants --package "$package" --output "$out" --jobs 1 --no-shuffle \
+        ${shard:+--shard "$shard" --sharding round-robin} "$@" || code=$?
+    # 2: some were missed. 3: the tests ran into their deadline, which notices a change, too.
+    case $code in 0 | 2 | 3) ;; *) fail "cargo-mutants stopped: see above." ;; esac
+    caught=$(cat "$out"/mutants.out/{caught,timeout}.txt | wc -l)
+    missed=$(wc -l <"$out/mutants.out/missed.txt")
+    say "make mutants: $package: $caught caught, $missed missed, $(wc -l <"$out/mutants.out/unviable.txt") that do not build"
+    [ $((caught * 100)) -ge $(((caught + missed) * caught_at_least)) ] ||
+        fail "make mutants: fewer than $caught_at_least % caught; the missed ones are in $out/mutants.out/missed.txt"
 }
 
 probe() {
@@ -119,6 +153,7 @@ case $command in
     toolchain) toolchain ;;
     component) component "$@" ;;
     deny) deny "$@" ;;
+    mutants) mutants "$@" ;;
     has) has "$@" ;;
     need) need "$@" ;;
     may-be-root) may_be_root "$@" ;;

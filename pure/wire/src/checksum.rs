@@ -204,6 +204,16 @@ mod tests {
         assert_eq!(Sum(u64::MAX).field(0xffff).fold(), 0xffff);
     }
 
+    #[test]
+    fn each_carry_of_folding_is_added() {
+        // In the machine's byte order. The second sum carries in the last addition only.
+        for (sum, folded) in
+            [(0x0001_0002_0003_0004, 10), (0xffff_ffff_0001_0000, 1), (u64::MAX, 0xffff), (0, 0)]
+        {
+            assert_eq!(Sum(sum).fold(), u16::from_be(folded), "{sum:#x}");
+        }
+    }
+
     /// A UDP datagram of RFC 768's form, 192.0.2.1:7 to 192.0.2.2:9, with its checksum field at `field`.
     fn datagram(field: u16, payload: &[u8]) -> Vec<u8> {
         let len = 8 + payload.len() as u16;

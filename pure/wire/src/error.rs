@@ -121,3 +121,32 @@ impl core::fmt::Display for EmitError {
 }
 
 impl core::error::Error for EmitError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_stands_at_its_number_under_a_name_of_its_own() {
+        for (index, reason) in ParseError::ALL.into_iter().enumerate() {
+            assert_eq!(reason as usize, index);
+            assert_eq!(reason.to_string(), reason.name());
+            let same = ParseError::ALL.into_iter().filter(|other| other.name() == reason.name());
+            assert_eq!(same.count(), 1, "{reason}");
+            // The name is the variant's, in lower case with underscores.
+            let variant = format!("{reason:?}").to_lowercase();
+            assert_eq!(reason.name().replace('_', ""), variant);
+        }
+    }
+
+    #[test]
+    fn a_header_that_cannot_be_written_says_why() {
+        for (error, word) in [
+            (EmitError::BufferTooShort, "buffer"),
+            (EmitError::MixedFamilies, "families"),
+            (EmitError::PayloadTooLong, "payload is longer"),
+        ] {
+            assert!(error.to_string().contains(word), "{error}");
+        }
+    }
+}

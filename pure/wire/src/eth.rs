@@ -227,4 +227,44 @@ mod tests {
             assert_eq!(bad.parse::<EtherType>(), Err(EtherTypeError), "{bad}");
         }
     }
+
+    #[test]
+    fn a_text_that_is_no_ethertype_gets_an_example() {
+        assert!(EtherTypeError.to_string().contains("0x88b5"));
+    }
+
+    #[test]
+    fn a_frame_has_its_fields_with_and_without_a_tag() {
+        let (destination, source) = (Mac([2, 3, 4, 5, 6, 7]), Mac([8, 9, 10, 11, 12, 13]));
+        let service = Tag { protocol: EtherType::SERVICE_VLAN, control: 0xf064 };
+        for tag in [None, Some(Tag::customer(100)), Some(service)] {
+            let repr = Repr { destination, source, tag, ethertype: EtherType::ARP };
+            let header_len = if tag.is_some() { 18 } else { 14 };
+            let mut bytes = vec![0xee; header_len + 3];
+            assert_eq!(
+                (repr.emit(&mut bytes), repr.len(), repr.is_empty()),
+                (Ok(header_len), header_len, false)
+            );
+            let frame = Frame::parse(&bytes).expect("whole");
+            assert_eq!((frame.destination(), frame.source()), (destination, source));
+            assert_eq!((frame.tag(), frame.ethertype()), (tag, EtherType::ARP));
+            assert_eq!((frame.header_len(), frame.payload()), (header_len, &[0xee; 3][..]));
+            for len in 0..header_len {
+                assert_eq!(Frame::parse(&bytes[..len]).map(|_| ()), Err(ParseError::EthTruncated), "{len}");
+                assert_eq!(repr.emit(&mut bytes.clone()[..len]), Err(EmitError::BufferTooShort), "{len}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_tag_behind_a_tag_is_refused_and_an_identifier_has_twelve_bits() {
+        for (outer, inner) in [([0x81, 0], [0x81, 0]), ([0x81, 0], [0x88, 0xa8]), ([0x88, 0xa8], [0x81, 0])] {
+            let mut bytes = [0; 60];
+            bytes[12..14].copy_from_slice(&outer);
+            bytes[16..18].copy_from_slice(&inner);
+            assert_eq!(Frame::parse(&bytes).map(|_| ()), Err(ParseError::EthTag));
+        }
+        assert_eq!((Tag { protocol: EtherType::VLAN, control: 0xf123 }).id(), 0x123);
+        assert_eq!(Tag::customer(0xf123), Tag { protocol: EtherType::VLAN, control: 0x123 });
+    }
 }

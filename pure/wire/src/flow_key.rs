@@ -138,7 +138,52 @@ pub fn address_bytes(address: IpAddr) -> [u8; 16] {
 
 #[cfg(test)]
 mod tests {
+    use core::net::{Ipv4Addr, Ipv6Addr, SocketAddrV6};
+
     use super::*;
+
+    #[test]
+    fn protocols_have_their_iana_numbers_and_no_other_number_is_one() {
+        for (protocol, number, name) in [(Protocol::Tcp, 6, "tcp"), (Protocol::Udp, 17, "udp")] {
+            assert_eq!((protocol.number(), protocol.name()), (number, name));
+            assert_eq!(protocol.to_string(), name);
+        }
+        let known: Vec<_> = (0..=u8::MAX).filter_map(Protocol::from_number).collect();
+        assert_eq!(known, [Protocol::Tcp, Protocol::Udp]);
+    }
+
+    #[test]
+    fn flow_information_and_scope_do_not_make_another_flow() {
+        let address = Ipv6Addr::LOCALHOST;
+        let plain = SocketAddr::new(address.into(), 7);
+        let scoped = SocketAddr::V6(SocketAddrV6::new(address, 7, 1, 2));
+        assert_ne!(plain, scoped);
+        let key = FlowKey::new(Protocol::Udp, plain, plain);
+        assert_eq!(FlowKey::new(Protocol::Udp, scoped, scoped), key);
+    }
+
+    #[test]
+    fn a_flow_is_the_same_from_its_other_end_and_of_one_family() {
+        let (peer, local) = (SocketAddr::from(([192, 0, 2, 1], 4000)), SocketAddr::from(([192, 0, 2, 2], 7)));
+        let v6 = SocketAddr::new(Ipv6Addr::LOCALHOST.into(), 7);
+        let key = FlowKey::new(Protocol::Tcp, peer, local);
+        assert_eq!(key.to_string(), "tcp 192.0.2.1:4000 > 192.0.2.2:7");
+        assert_eq!(key.reversed(), FlowKey::new(Protocol::Tcp, local, peer));
+        assert_eq!(key.reversed().reversed(), key);
+        for (source, destination, consistent) in
+            [(peer, local, true), (v6, v6, true), (peer, v6, false), (v6, local, false)]
+        {
+            assert_eq!(FlowKey::new(Protocol::Tcp, source, destination).is_consistent(), consistent);
+        }
+    }
+
+    #[test]
+    fn an_address_has_its_own_bytes_and_zeros_after_those_of_ipv4() {
+        let v4 = address_bytes(Ipv4Addr::new(192, 0, 2, 1).into());
+        assert_eq!(v4, [192, 0, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        let octets = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16];
+        assert_eq!(address_bytes(Ipv6Addr::from(octets).into()), octets);
+    }
 
     #[test]
     fn each_protocol_has_its_own_index_number_and_name() {

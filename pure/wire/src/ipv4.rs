@@ -157,3 +157,80 @@ impl Repr {
         Ok(HEADER_LEN)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A packet with so many words of options and a right checksum, and 3 bytes of Ethernet padding.
+    fn packet(fields: [u8; 10], options: u8, payload: &[u8]) -> Vec<u8> {
+        let header_len = 20 + 4 * usize::from(options);
+        let mut bytes = fields.to_vec();
+        bytes[0] = 0x45 + options;
+        bytes[2..4].copy_from_slice(&((header_len + payload.len()) as u16).to_be_bytes());
+        bytes.extend([0, 0, 192, 0, 2, 1, 198, 51, 100, 2]);
+        bytes.resize(header_len, 1);
+        let checksum = Sum::ZERO.bytes(&bytes).checksum().to_be_bytes();
+        bytes[10..12].copy_from_slice(&checksum);
+        bytes.extend(payload);
+        bytes.extend([0xee; 3]);
+        bytes
+    }
+
+    proptest! {
+        #[test]
+        fn a_view_has_the_fields_of_rfc_791(fields: [u8; 10], options in 0..11_u8, payload: Vec<u8>) {
+            let bytes = packet(fields, options, &payload);
+            let found = Packet::parse(&bytes).expect("right");
+            prop_assert_eq!(found.header_len(), 20 + 4 * usize::from(options));
+            prop_assert_eq!(found.payload(), &payload[..]);
+            prop_assert_eq!((found.traffic_class(), found.hop_limit(), found.protocol()), (fields[1], fields[8], fields[9]));
+            prop_assert_eq!(found.identification(), u16::from_be_bytes([fields[4], fields[5]]));
+            // Three bits of flags, the last of them "more fragments"; 13 bits of offset.
+            let offset = u16::from_be_bytes([fields[6] & 0x1f, fields[7]]);
+            prop_assert_eq!(found.is_fragment(), fields[6] & 0x20 != 0 || offset != 0);
+            prop_assert_eq!(found.source(), Ipv4Addr::new(192, 0, 2, 1));
+            prop_assert_eq!(found.destination(), Ipv4Addr::new(198, 51, 100, 2));
+            let pseudo = Sum::ZERO.pseudo_ipv4(found.source(), found.destination(), fields[9], 9);
+            prop_assert_eq!(found.pseudo(9), pseudo);
+        }
+    }
+
+    #[test]
+    fn a_packet_that_ends_before_its_options_or_its_length_is_refused() {
+        let whole = packet([0; 10], 2, b"payload");
+        for len in 0..whole.len() {
+            let expected = match len {
+                0..28 => Err(ParseError::IpTruncated),
+                28..35 => Err(ParseError::IpLength),
+                _ => Ok(7),
+            };
+            assert_eq!(
+                Packet::parse(&whole[..len]).map(|packet| packet.payload().len()),
+                expected,
+                "{len} bytes"
+            );
+        }
+    }
+
+    #[test]
+    fn a_written_header_is_never_to_be_fragmented_and_says_its_length() {
+        let repr = Repr {
+            source: Ipv4Addr::new(192, 0, 2, 1),
+            destination: Ipv4Addr::new(192, 0, 2, 2),
+            protocol: 17,
+            hop_limit: 3,
+            identification: 0x1234,
+            payload_len: 65_515,
+        };
+        let mut bytes = vec![0; 65_535];
+        assert_eq!(repr.emit(&mut bytes), Ok(HEADER_LEN));
+        let found = Packet::parse(&bytes).expect("right");
+        assert_eq!((found.identification(), found.hop_limit(), found.payload().len()), (0x1234, 3, 65_515));
+        assert_eq!((found.is_fragment(), bytes[6]), (false, 0x40));
+        assert_eq!(Repr { payload_len: 65_516, ..repr }.emit(&mut bytes), Err(EmitError::PayloadTooLong));
+        assert_eq!(repr.emit(&mut bytes[..19]), Err(EmitError::BufferTooShort));
+    }
+}

@@ -134,3 +134,57 @@ impl Repr {
         Ok(HEADER_LEN)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SOURCE: Ipv6Addr = Ipv6Addr::new(0xfd00, 1, 2, 3, 4, 5, 6, 7);
+    const DESTINATION: Ipv6Addr = Ipv6Addr::new(0xfd00, 9, 10, 11, 12, 13, 14, 15);
+
+    proptest! {
+        #[test]
+        fn a_view_has_the_fields_of_rfc_8200(
+            class: u8, label in 0..1_u32 << 20, next_header: u8, hop_limit: u8, payload: Vec<u8>
+        ) {
+            let mut bytes = (6 << 28 | u32::from(class) << 20 | label).to_be_bytes().to_vec();
+            bytes.extend((payload.len() as u16).to_be_bytes());
+            bytes.extend([next_header, hop_limit]);
+            bytes.extend(SOURCE.octets());
+            bytes.extend(DESTINATION.octets());
+            bytes.extend(&payload);
+            let whole = bytes.len();
+            bytes.extend([0xee; 3]);
+            let found = Packet::parse(&bytes).expect("right");
+            prop_assert_eq!((found.traffic_class(), found.next_header(), found.hop_limit()), (class, next_header, hop_limit));
+            prop_assert_eq!((found.source(), found.destination()), (SOURCE, DESTINATION));
+            prop_assert_eq!(found.payload(), &payload[..]);
+            prop_assert_eq!(found.pseudo(9), Sum::ZERO.pseudo_ipv6(SOURCE, DESTINATION, next_header, 9));
+            for len in 0..whole {
+                let expected = if len < HEADER_LEN { ParseError::IpTruncated } else { ParseError::IpLength };
+                prop_assert_eq!(Packet::parse(&bytes[..len]).map(|_| ()), Err(expected), "{} bytes", len);
+            }
+        }
+    }
+
+    #[test]
+    fn a_written_header_is_read_back_up_to_the_longest_payload() {
+        let repr = Repr {
+            source: SOURCE,
+            destination: DESTINATION,
+            next_header: 17,
+            hop_limit: 3,
+            payload_len: 65_535,
+        };
+        let mut bytes = vec![0xee; HEADER_LEN + 65_535];
+        assert_eq!(repr.emit(&mut bytes), Ok(HEADER_LEN));
+        let found = Packet::parse(&bytes).expect("right");
+        assert_eq!((found.source(), found.destination()), (SOURCE, DESTINATION));
+        assert_eq!((found.next_header(), found.hop_limit(), found.traffic_class()), (17, 3, 0));
+        assert_eq!(found.payload().len(), 65_535);
+        assert_eq!(Repr { payload_len: 65_536, ..repr }.emit(&mut bytes), Err(EmitError::PayloadTooLong));
+        assert_eq!(repr.emit(&mut bytes[..39]), Err(EmitError::BufferTooShort));
+    }
+}

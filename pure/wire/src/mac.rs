@@ -70,4 +70,15 @@ mod tests {
             assert_eq!(bad.parse::<Mac>(), Err(MacError), "{bad}");
         }
     }
+
+    #[test]
+    fn the_group_bit_is_the_lowest_of_the_first_byte() {
+        assert!(Mac::BROADCAST.is_group() && Mac([1, 0, 0x5e, 0, 0, 1]).is_group());
+        assert!(!Mac([2, 1, 1, 1, 1, 1]).is_group() && !Mac([0xfe, 0xff, 0xff, 0xff, 0xff, 0xff]).is_group());
+    }
+
+    #[test]
+    fn a_text_that_is_no_address_gets_an_example() {
+        assert!(MacError.to_string().contains("02:00:00:00:00:01"));
+    }
 }

@@ -91,3 +91,70 @@ impl<'a> Segment<'a> {
         judge(pseudo, self.whole, be16(self.header[16], self.header[17]), trust, ParseError::TcpChecksum)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use core::net::Ipv4Addr;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A segment from port 4000 to port 7 whose header has so many words, with bytes of `fill` after the fixed part.
+    fn segment(words: u8, flags: u8, after: &[u8]) -> Vec<u8> {
+        let mut bytes =
+            vec![0x0f, 0xa0, 0, 7, 1, 2, 3, 4, 5, 6, 7, 8, words << 4, flags, 0xff, 0xff, 0, 0, 0, 0];
+        bytes.extend(after);
+        bytes
+    }
+
+    fn pseudo(len: usize) -> Sum {
+        Sum::ZERO.pseudo_ipv4(Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2), 6, len as u16)
+    }
+
+    #[test]
+    fn only_a_bare_syn_opens() {
+        for bits in 0..=u8::MAX {
+            let [fin, syn, rst, ack] = [0x01, 0x02, 0x04, 0x10].map(|bit| bits & bit != 0);
+            assert_eq!(Flags(bits).opens(), syn && !fin && !rst && !ack, "{bits:#04x}");
+        }
+    }
+
+    #[test]
+    fn a_header_ends_within_the_segment_and_has_five_words_or_more() {
+        for words in 0..16 {
+            let whole = segment(words, Flags::SYN, &[7; 60]);
+            for len in 0..whole.len() {
+                let expected = match (len, words) {
+                    (0..20, _) => Err(ParseError::TcpTruncated),
+                    (_, 0..5) => Err(ParseError::TcpHeaderLength),
+                    (len, words) if len < 4 * usize::from(words) => Err(ParseError::TcpTruncated),
+                    (len, words) => Ok(len - 4 * usize::from(words)),
+                };
+                let payload = Segment::parse(&whole[..len]).map(|segment| segment.payload().len());
+                assert_eq!(payload, expected, "{words} words, {len} bytes");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_checked_segment_has_the_bytes_of_its_fields(flags: u8, payload: Vec<u8>, options in 0..11_u8, bit: u16) {
+            let options_len = 4 * usize::from(options);
+            let mut bytes = segment(5 + options, flags, &[&vec![1; options_len], &payload[..]].concat());
+            let pseudo = pseudo(bytes.len());
+            let checksum = pseudo.bytes(&bytes).checksum().to_be_bytes();
+            bytes[16..18].copy_from_slice(&checksum);
+            let found = Segment::parse(&bytes).expect("whole");
+            prop_assert_eq!((found.source_port(), found.destination_port()), (4000, 7));
+            prop_assert_eq!((found.flags(), found.payload()), (Flags(flags), &payload[..]));
+            prop_assert_eq!(found.verify(pseudo, ChecksumTrust::Verify), Ok(ChecksumFound::Right));
+            // A flipped bit is noticed, unless it makes another header length of it.
+            let bit = usize::from(bit) % (8 * bytes.len());
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            if let Ok(found) = Segment::parse(&bytes) {
+                prop_assert_eq!(found.verify(pseudo, ChecksumTrust::Verify), Err(ParseError::TcpChecksum));
+            }
+        }
+    }
+}

@@ -133,3 +133,51 @@ impl Repr {
         Ok(HEADER_LEN)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// From port 4000 to port 7, `len` bytes long by its header.
+    fn datagram(len: u16, payload: &[u8]) -> Vec<u8> {
+        let len = len.to_be_bytes();
+        [&[0x0f, 0xa0, 0, 7, len[0], len[1], 0x12, 0x34][..], payload].concat()
+    }
+
+    #[test]
+    fn a_datagram_ends_where_its_header_says() {
+        let bytes = datagram(11, b"abcdef");
+        let found = Datagram::parse(&bytes).expect("whole");
+        assert_eq!((found.source_port(), found.destination_port()), (4000, 7));
+        assert_eq!((found.len(), found.checksum(), found.payload()), (11, 0x1234, &b"abc"[..]));
+        assert!(!found.is_empty());
+        let empty = datagram(8, b"padding");
+        assert!(Datagram::parse(&empty).expect("whole").is_empty());
+        for len in 0..bytes.len() {
+            let expected = match len {
+                0..8 => Err(ParseError::UdpTruncated),
+                8..11 => Err(ParseError::UdpLength),
+                _ => Ok(3),
+            };
+            assert_eq!(Datagram::parse(&bytes[..len]).map(|found| found.payload().len()), expected, "{len}");
+        }
+        for len in 0..8 {
+            assert_eq!(
+                Datagram::parse(&datagram(len, b"abc")).map(|_| ()),
+                Err(ParseError::UdpLength),
+                "{len}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_written_header_takes_what_its_length_field_can_say() {
+        let mut bytes = vec![0; 65_536];
+        let repr = |payload_len| Repr { source_port: 4000, destination_port: 7, payload_len };
+        assert_eq!(repr(65_527).emit(&mut bytes, Sum::ZERO), Ok(HEADER_LEN));
+        assert_eq!(Datagram::parse(&bytes).map(|found| found.payload().len()), Ok(65_527));
+        assert_eq!(repr(65_528).emit(&mut bytes, Sum::ZERO), Err(EmitError::PayloadTooLong));
+        assert_eq!(repr(4).emit(&mut bytes[..11], Sum::ZERO), Err(EmitError::BufferTooShort));
+        assert_eq!(repr(4).emit(&mut bytes[..12], Sum::ZERO), Ok(HEADER_LEN));
+    }
+}

@@ -30,6 +30,14 @@ fn set_udp_checksum(frame: &mut [u8], v6: bool, checksum: u16) {
 }
 
 #[test]
+fn a_header_is_as_long_as_its_parts() {
+    let tag = Some(Tag::customer(100));
+    let lens =
+        [(false, None), (false, tag), (true, None), (true, tag)].map(|(v6, tag)| repr(v6, tag).header_len());
+    assert_eq!(lens, [42, 46, 62, HEADER_LEN_MAX]);
+}
+
+#[test]
 fn a_known_datagram_byte_for_byte() {
     // Summed by hand from RFC 791 and RFC 768: 0x141e for the pseudo-header, 0x781a for the datagram.
     let frame = build(&repr(false, None), b"hi");
