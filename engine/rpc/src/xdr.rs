@@ -152,4 +152,18 @@ mod tests {
             assert_eq!(longer.finish(), Err(XdrError::Trailing(1)));
         }
     }
+
+    #[test]
+    fn words_and_arrays_are_read_whole_or_not_at_all() {
+        let bytes = [0, 0, 0, 1, 0, 0, 0, 2, 3];
+        let mut reader = Reader::new(&bytes);
+        assert_eq!(reader.words(3), Err(XdrError::Short(3)));
+        assert_eq!(reader.array::<12>(), Err(XdrError::Short(3)));
+        assert_eq!(reader.rest(), bytes, "nothing was read");
+        assert_eq!(reader.words(2), Ok(&[[0, 0, 0, 1], [0, 0, 0, 2]][..]));
+        assert_eq!(reader.rest(), [3]);
+        assert_eq!(reader.words(0), Ok(&[][..]));
+        assert_eq!(reader.array(), Ok(&[3]));
+        assert_eq!(reader.finish(), Ok(()));
+    }
 }

@@ -128,6 +128,30 @@ fn the_oldest_reply_is_replaced_and_expired_ones_are_forgotten() {
 }
 
 #[test]
+fn calls_are_spread_over_all_sets() {
+    // 1024 places in 128 sets: half as many calls find room, but for a few.
+    let table = Table::new(1024);
+    let calls: Vec<_> = (0..512).map(|xid| message(xid, b"name")).collect();
+    let displaced = calls.iter().filter(|call| table.keep(0, 1, call, b"reply")).count();
+    let found = calls.iter().filter(|call| table.find(1, 1, call).is_some()).count();
+    assert_eq!(found + displaced, 512);
+    assert!(displaced < 40, "{displaced} displaced");
+}
+
+#[test]
+fn a_call_in_progress_counts_from_its_arrival_and_ends_at_the_age() {
+    let table = Table::new(16);
+    let call = message(1, b"name");
+    let (Known::New(mut ticket), _) = table.begin(5, 1, &call) else { panic!("known already") };
+    ticket.start();
+    ticket.defer();
+    assert!(matches!(table.begin(64, 1, &call), (Known::Working, _)));
+    assert!(!ticket.finish(b"reply"));
+    assert_eq!(table.find(64, 1, &call), Some(b"reply".to_vec()));
+    assert_eq!(table.find(65, 1, &call), None, "a minute after it came");
+}
+
+#[test]
 fn memory_is_bounded_by_the_limits() {
     let Table(table) = Table::new(1024);
     let shards: Vec<_> = (0..SHARDS).map(|at| table.shard(at)).collect();

@@ -160,6 +160,32 @@ fn names_are_unique_and_only_directories_have_children() {
         assert_eq!(builder.file(ROOT, bad, b""), name(bad));
     }
     assert_eq!(builder.directory(ROOT, &"n".repeat(256)), name(&"n".repeat(256)));
+    assert!(builder.directory(ROOT, &"n".repeat(255)).is_ok());
     assert_eq!(builder.directory(ROOT, "file"), Err(TreeError::Taken("file".to_owned())));
     assert_eq!(builder.file(file, "in", b""), Err(TreeError::NotADirectory("in".to_owned())));
+}
+
+#[test]
+fn a_tree_is_found_by_path_and_by_name() {
+    let mut builder = TreeBuilder::new(7, 1);
+    let directory = builder.directory(ROOT, "a").expect("a name");
+    let inner = builder.directory(directory, "b").expect("a name");
+    let file = builder.file(inner, "c", b"text").expect("a name");
+    let tree = builder.build();
+    for (path, node) in
+        [("/", Some(ROOT)), ("/a", Some(directory)), ("//a//b/", Some(inner)), ("/a/b/c", Some(file))]
+    {
+        assert_eq!(tree.path(path), node, "{path}");
+    }
+    assert_eq!([tree.path("/b"), tree.path("/a/b/c/d"), tree.path("a"), tree.path("")], [None; 4]);
+    assert_eq!((tree.look_up(directory, "b"), tree.look_up(directory, "c")), (Some(inner), None));
+    assert_eq!((tree.look_up(file, "c"), tree.contents(directory)), (None, None));
+    assert_eq!(tree.contents(file), Some(&b"text"[..]));
+    assert_eq!([ROOT, directory, inner, file].map(|node| tree.is_directory(node)), [true, true, true, false]);
+    let handle = tree.handle(file);
+    let mut caller = Caller::new(tree);
+    let attributes = caller.getattr(&handle).verify_getattr().expect("attributes");
+    assert_eq!((attributes.fsid, attributes.fileid, attributes.nlink), (7, 4, 1));
+    assert_eq!((attributes.mode, attributes.size, attributes.used), (0o644, 4, 4));
+    assert_eq!((attributes.uid, attributes.gid, attributes.mtime.seconds), (0, 0, 1_767_225_600));
 }

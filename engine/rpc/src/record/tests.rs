@@ -91,6 +91,22 @@ fn the_first_mark_past_a_limit_ends_the_stream() {
 }
 
 #[test]
+fn a_mark_has_its_length_in_31_bits_and_the_last_one_in_the_first() {
+    for len in [0, 1, 0x1234, 0x7fff_ffff] {
+        assert_eq!(mark(len, false), len.to_be_bytes());
+        assert_eq!(mark(len, true), (len | 1 << 31).to_be_bytes());
+    }
+    assert_eq!(mark(1 << 31 | 5, false), [0, 0, 0, 5]);
+}
+
+#[test]
+fn without_any_fragment_allowed_no_record_is_taken() {
+    let limits = RecordLimits { record_bytes: 100, fragments: 0 };
+    let error = Some(RecordError::TooManyFragments { max: 0 });
+    assert_eq!(read(limits, std::iter::once(&marked(b"abcd", &[])[..])), (vec![], error));
+}
+
+#[test]
 fn a_record_of_exactly_the_limit_is_taken() {
     let record = [7; 100];
     for ends in [&[][..], &[0, 0, 50], &[100, 100, 100]] {

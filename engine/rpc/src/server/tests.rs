@@ -441,6 +441,173 @@ fn conflicting_programs_are_refused() {
 }
 
 #[test]
+fn a_program_without_a_version_is_refused() {
+    /// As [`Sample`], but for its versions.
+    struct Empty;
+
+    impl Program for Empty {
+        fn number(&self) -> u32 {
+            NUMBER
+        }
+
+        #[expect(clippy::reversed_empty_ranges, reason = "that is what it is about")]
+        fn versions(&self) -> RangeInclusive<u32> {
+            2..=1
+        }
+
+        fn results_max(&self) -> usize {
+            100
+        }
+
+        fn call(&mut self, _: &Request<'_>, _: &mut Results<'_>) -> Result<Handled, Refusal> {
+            Err(Refusal::ProcedureUnavailable)
+        }
+
+        fn for_worker(&self) -> Box<dyn Program> {
+            Box::new(Self)
+        }
+    }
+
+    let limits = DuplicateLimits { calls: 8, age: AGE };
+    let error = Server::new(vec![Box::new(Empty)], limits, 0).err();
+    assert_eq!(error, Some(TableError::NoVersion(NUMBER)));
+}
+
+#[test]
+fn room_is_asked_for_the_longest_reply_of_all_programs() {
+    use crate::mount3::Mount3;
+    use crate::nfs3::{Nfs3, Tree};
+
+    let tree = Arc::new(Tree::small());
+    let limits = DuplicateLimits { calls: 8, age: AGE };
+    let of = |programs: Vec<Box<dyn Program>>| Server::new(programs, limits, 0).expect("a table");
+    // A mark; a header of 24 bytes, and results: a word, but then a refusal with two versions is longer.
+    assert_eq!(of(vec![Box::new(Sample::default())]).record_reply_max(), 4 + 32);
+    // Status, handle and its length, two flavours and their count.
+    assert_eq!(of(vec![Box::new(Mount3::new(Arc::clone(&tree)))]).record_reply_max(), 4 + 24 + 36);
+    // Status and attributes.
+    let mut both = of(vec![Box::new(Mount3::new(Arc::clone(&tree))), Box::new(Nfs3::new(tree))]).for_worker();
+    assert_eq!(both.record_reply_max(), 4 + 24 + 88);
+    assert!(!both.defers() && server().defers() && server().for_worker().defers());
+    // Of those two, none keeps a reply.
+    assert!(both.duplicates.is_none());
+    both.scratch.clear();
+    assert_eq!(both.scratch.capacity(), both.record_reply_max());
+}
+
+/// A call of `procedure` by its number.
+fn numbered(procedure: u32, xid: u32) -> Vec<u8> {
+    let mut call = message(4, procedure, &Auth::none(), &[]);
+    call[..4].copy_from_slice(&xid.to_be_bytes());
+    call
+}
+
+#[test]
+fn kept_replies_that_made_room_for_others_are_counted() {
+    const CALLS: u32 = 300;
+    for later in [false, true] {
+        let limits = DuplicateLimits { calls: 8, age: AGE };
+        let program = KeepsAll { later };
+        let mut server = Server::new(vec![Box::new(program)], limits, 7).expect("a table");
+        let mut answer = |xid| match server.datagram_or_later(Instant::ZERO, peer(), &numbered(1, xid)) {
+            Ok(Ok(_)) => {}
+            Ok(Err(deferred)) => drop(deferred.run_datagram()),
+            Err(reason) => panic!("{reason:?}"),
+        };
+        (0..CALLS).for_each(&mut answer);
+        let forgotten = server.counters().forgotten_in_all();
+        assert_eq!(server.counters().repeated.get(), 0);
+        // Those that are still kept are answered again, without a further run: the newest first.
+        let repeated = |server: &mut Server, xid| {
+            let before = server.counters().repeated.get();
+            let answered = server.datagram(Instant::ZERO, peer(), &numbered(1, xid)).is_ok();
+            answered && server.counters().repeated.get() > before
+        };
+        let mut unchanged = server.for_worker();
+        let kept = match later {
+            // A call that is not known is not run: there is no room for work.
+            true => (0..CALLS).filter(|xid| repeated(&mut unchanged, *xid)).count() as u64,
+            false => u64::from(CALLS) - forgotten,
+        };
+        assert_eq!(kept + forgotten, u64::from(CALLS), "later: {later}");
+        assert!(forgotten >= u64::from(CALLS) - 16 * 8, "{forgotten}: no more than 8 in each of 16 shards");
+        let counters = server.counters();
+        assert_eq!((counters.forgotten.get() == 0, counters.forgotten_later.get() == 0), (later, !later));
+    }
+}
+
+/// A program whose only procedure must run once and returns nothing.
+struct KeepsAll {
+    later: bool,
+}
+
+impl Program for KeepsAll {
+    fn number(&self) -> u32 {
+        NUMBER
+    }
+
+    fn versions(&self) -> RangeInclusive<u32> {
+        4..=4
+    }
+
+    fn results_max(&self) -> usize {
+        0
+    }
+
+    fn run_once(&self) -> &[(u32, u32)] {
+        &[(4, 1)]
+    }
+
+    fn answered_later(&self) -> &[(u32, u32)] {
+        if self.later { &[(4, 1)] } else { &[] }
+    }
+
+    fn call(&mut self, _: &Request<'_>, _: &mut Results<'_>) -> Result<Handled, Refusal> {
+        Ok(if self.later { Handled::Later(Box::new(|_| Ok(()))) } else { Handled::Now })
+    }
+
+    fn for_worker(&self) -> Box<dyn Program> {
+        Box::new(Self { later: self.later })
+    }
+}
+
+#[test]
+fn the_reply_to_a_record_that_comes_later_is_kept_too() {
+    let mut server = server();
+    let call = numbered(COUNT_LATER, 5);
+    let mut out = Vec::new();
+    let Ok(Outcome::Later(deferred)) = server.record(&by_stream(), true, &call, &mut out) else {
+        panic!("answered at once")
+    };
+    assert_eq!(count_in_stream(&mut server, &call), [], "in progress");
+    let record = deferred.run();
+    assert_eq!(count_in_stream(&mut server, &call), record[MARK_LEN..]);
+    assert_eq!((server.counters().repeated.get(), server.counters().answered.get()), (2, 2));
+}
+
+#[test]
+fn work_that_panics_is_answered_and_counted_as_a_failure() {
+    let mut server = server();
+    let works: Vec<_> = (0..3).map(|xid| deferred(&mut server, &numbered(COUNT_LATER, xid))).collect();
+    let replies: Vec<_> = works.into_iter().map(|work| results(&work.run_datagram()).is_ok()).collect();
+    assert_eq!(replies, [true, true, false]);
+    assert_eq!(server.counters().refusals().collect::<Vec<_>>(), [(Reason::HandlerFailed, 1)]);
+}
+
+#[test]
+fn a_marked_datagram_that_would_need_work_is_dropped_without_room_for_it() {
+    let mut server = server();
+    let later = message(4, DOUBLE_LATER, &Auth::none(), &21_u32.to_be_bytes());
+    assert_eq!(server.datagram(Instant::ZERO, peer(), &marked(&later)), Err(Reason::HandlersBusy));
+    // No other than the last four bytes of a mark decide: a call of a small program number is none of ours.
+    let mut small = message(4, NULL, &Auth::none(), &[]);
+    for (program, taken) in [(BODY_MAX, false), (BODY_MAX + 1, true)] {
+        small[12..16].copy_from_slice(&program.to_be_bytes());
+        assert_eq!(without_mark(&marked(&small)).is_some(), taken, "program {program}");
+    }
+}
+
+#[test]
 fn each_worker_has_its_own_counters() {
     let mut server = server();
     let mut other = server.for_worker();

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use nfs3_types::nfs3;
 use proptest::prelude::*;
-use twinpath_service::{Duration, Later, Next};
+use twinpath_service::{Beside, Duration, Later, Next};
 
 use super::*;
 use crate::client::{Auth, Call, Reply, handle_arguments};
@@ -207,6 +207,62 @@ fn calls_answered_later_are_handed_over_while_there_is_room_and_wait_otherwise()
     assert_eq!(xid(&bytes), Ok((1, Ok(vec![]))));
     assert_eq!(xid(&jobs[0].2), Ok((0, Ok(vec![0, 0, 0, 7]))));
     assert_eq!(xid(&jobs[1].2), Ok((2, Ok(vec![0, 0, 0, 8]))));
+}
+
+#[test]
+fn a_datagram_is_answered_later_if_its_program_may_and_there_is_room() {
+    let limits = DuplicateLimits { calls: 8, age: Duration::from_secs(1) };
+    let mut service =
+        RpcService::new(Server::new(vec![Box::new(Slow)], limits, 0).expect("a table"), LIMITS).clone();
+    assert!(service.defers() && !service.may_loop());
+    let auth = Auth::none();
+    let mut answer = |procedure, beside: Option<&mut Beside>| {
+        let call =
+            Call { xid: 6, program: 0x2000_0001, version: 1, procedure, auth: &auth, args: &[0, 0, 0, 9] };
+        let mut buffer = [0; 200];
+        let len = call.write_to(&mut buffer).expect("short");
+        let datagram = Datagram::new(Instant::ZERO, peer(), peer(), &mut buffer, len);
+        match beside {
+            Some(beside) => service.datagram(&mut datagram.with(beside)),
+            None => service.datagram(&mut { datagram }),
+        }
+    };
+    assert_eq!(answer(1, None), Answer::Drop(Reason::HandlersBusy));
+    let mut beside = Beside::default();
+    assert_eq!(answer(1, Some(&mut beside)), Answer::Drop(Reason::HandlersBusy), "none is allowed");
+    beside.later.allow(1);
+    // What can be answered at once is, whatever could wait.
+    assert_eq!(answer(7, Some(&mut beside)), Answer::Later, "this program answers all of them later");
+    let reply: Vec<_> = beside.later.take().map(|job| (job.work)()).collect();
+    let reply = Reply::parse(&reply[0]).expect("a reply");
+    assert_eq!((reply.xid, reply.outcome), (6, Ok(&[0, 0, 0, 9][..])));
+    beside.later.allow(1);
+    assert_eq!(
+        answer(0, Some(&mut beside)),
+        Answer::Reply { len: 24 },
+        "NULL with arguments is refused at once"
+    );
+    assert!(beside.later.is_empty());
+    let counters = service.counters().expect("it counts");
+    assert_eq!(counters.refusals().collect::<Vec<_>>(), [(Reason::RpcArguments, 1)]);
+    assert_eq!(counters.answered.get(), 2);
+}
+
+#[test]
+fn a_service_of_quick_programs_defers_nothing_and_each_clone_counts_by_itself() {
+    let mut first = service();
+    let mut second = first.clone();
+    assert!(!first.defers());
+    for (service, answered) in [(&mut first, 2), (&mut second, 1)] {
+        let call = &calls(&[1])[4..];
+        let mut buffer = [0; 200];
+        for _ in 0..answered {
+            buffer[..call.len()].copy_from_slice(call);
+            let mut datagram = Datagram::new(Instant::ZERO, peer(), peer(), &mut buffer, call.len());
+            assert_eq!(service.datagram(&mut datagram), Answer::Reply { len: 24 });
+        }
+        assert_eq!(service.counters().map(|counters| counters.answered.get()), Some(answered));
+    }
 }
 
 proptest! {
