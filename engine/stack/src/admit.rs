@@ -72,6 +72,7 @@ mod tests {
             "224.0.0.1:4000",
             "255.255.255.255:4000",
             "250.1.1.1:4000",
+            "240.0.0.0:4000",
             "192.0.2.1:4000",
             "[::]:4000",
             "[::1]:4000",
@@ -93,8 +94,28 @@ mod tests {
 
     #[test]
     fn other_sources_are_served() {
-        for peer in ["192.0.2.9:4000", "10.0.0.1:65535", "[2001:db8::9]:1024", "[fe80::9]:5000"] {
+        for peer in [
+            "192.0.2.9:4000",
+            "10.0.0.1:65535",
+            "1.0.0.0:1024",
+            "126.255.255.255:1024",
+            "223.255.255.255:1024",
+            "[2001:db8::9]:1024",
+            "[fe80::9]:5000",
+            "[::ffff:0:192.0.2.9]:5000",
+        ] {
             assert_eq!(verdict(peer), Ok(()), "{peer}");
+        }
+    }
+
+    #[test]
+    fn a_client_on_this_host_is_held_to_its_port_alone() {
+        let local = "192.0.2.1:7000".parse().expect("address");
+        let verdict = |peer: &str| admit_port(peer.parse().expect("address"), local);
+        assert_eq!(verdict("192.0.2.1:4000"), Ok(()));
+        assert_eq!(verdict("127.0.0.1:4000"), Ok(()));
+        for peer in ["192.0.2.1:7000", "192.0.2.1:0", "127.0.0.1:7"] {
+            assert_eq!(verdict(peer), Err(Reason::ServiceSourcePort), "{peer}");
         }
     }
 }

@@ -88,3 +88,72 @@ impl<V> Bounded<V> {
         (self.entries.capacity(), self.keys.capacity())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    fn peer(number: u32) -> IpAddr {
+        IpAddr::V4(Ipv4Addr::from_bits(number))
+    }
+
+    /// Any operations, from a seed, on this map and on one without a limit.
+    #[test]
+    fn it_has_what_a_plain_map_has_and_drops_only_what_gives_way() {
+        const MAX: usize = 20;
+        for seed in 0..20 {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let mut model: HashMap<IpAddr, u32> = HashMap::new();
+            let mut map = Bounded::new(MAX);
+            for step in 0..2_000 {
+                let key = peer(random.u32(0..40));
+                match random.u8(0..20) {
+                    0..10 if !map.is_full() && !model.contains_key(&key) => {
+                        map.insert(key, step);
+                        model.insert(key, step);
+                    }
+                    10..13 => assert_eq!(map.remove(&key), model.remove(&key).is_some(), "seed {seed}"),
+                    13..18 => {
+                        let looks = Cell::new(0);
+                        let limit = random.u32(0..4_000);
+                        let made = map.make_room(|value| {
+                            looks.set(looks.get() + 1);
+                            *value < limit
+                        });
+                        assert!(looks.get() <= LOOKS && (looks.get() == 0) == (model.len() < MAX));
+                        assert_eq!(made, !map.is_full(), "seed {seed}");
+                        let gone = |key: &IpAddr| !map.entries.contains_key(key);
+                        let dropped: Vec<IpAddr> = model.keys().copied().filter(gone).collect();
+                        assert_eq!(dropped.len(), usize::from(looks.get() > 0 && made), "seed {seed}");
+                        assert!(dropped.iter().all(|key| model.remove(key) < Some(limit)), "seed {seed}");
+                    }
+                    18 if random.u8(0..50) == 0 => {
+                        map.clear();
+                        model.clear();
+                    }
+                    _ => {}
+                }
+                assert_eq!((map.len(), map.is_full()), (model.len(), model.len() == MAX), "seed {seed}");
+                for number in 0..40 {
+                    let found = map.get_mut(&peer(number)).copied();
+                    assert_eq!(found, model.get(&peer(number)).copied(), "seed {seed}, step {step}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_entry_is_looked_at_before_one_is_again() {
+        let max = 20;
+        for only in 0..max {
+            let mut map = Bounded::new(max as usize);
+            (0..max).for_each(|number| map.insert(peer(number), number));
+            let tries = (0..10).take_while(|_| !map.make_room(|value| *value == only)).count();
+            assert!(tries <= max as usize / LOOKS, "{only}: {tries} in vain");
+            assert_eq!(map.get_mut(&peer(only)), None);
+        }
+    }
+}

@@ -54,6 +54,91 @@ fn forgotten_and_cleared_peers_are_unknown() {
     assert!(table.is_empty());
 }
 
+#[test]
+fn an_update_concerns_its_peer_or_all() {
+    assert_eq!(Update::Learn { peer: peer(1), answer: Ok(WAY) }.peer(), Some(peer(1)));
+    assert_eq!(Update::Forget { peer: peer(2) }.peer(), Some(peer(2)));
+    assert_eq!(Update::Clear.peer(), None);
+}
+
+#[test]
+fn the_reasons_have_names_of_their_own() {
+    let all = [
+        (KernelReason::Unknown, "unknown"),
+        (KernelReason::Unresolved, "unresolved"),
+        (KernelReason::OtherInterface, "other_interface"),
+        (KernelReason::NotPlain, "not_plain"),
+        (KernelReason::NoRoute, "no_route"),
+    ];
+    all.iter().for_each(|(reason, name)| assert_eq!(reason.name(), *name));
+}
+
+#[test]
+fn a_peer_without_an_egress_is_asked_about_every_second_and_one_with_every_ten() {
+    for (answer, interval_s) in [(Err(KernelReason::NoRoute), 1), (Ok(WAY), 10)] {
+        let mut table = EgressTable::new();
+        table.update(Update::Learn { peer: peer(1), answer }, at(5));
+        // Active peers are reported once; that is another test's.
+        for _ in 0..PROVEN_USES {
+            table.lookup(peer(1), at(5));
+        }
+        let start_s = 5;
+        let asked: Vec<u64> = (start_s..start_s + 31).filter(|s| table.lookup(peer(1), at(*s)).ask).collect();
+        let expected: Vec<u64> = (start_s + interval_s..start_s + 31).step_by(interval_s as usize).collect();
+        assert_eq!(asked, expected, "{answer:?}");
+    }
+}
+
+#[test]
+fn a_known_peer_whose_question_could_not_be_posted_is_asked_about_again() {
+    let mut table = EgressTable::new();
+    answer(&mut table, 1, at(5));
+    assert!(!table.lookup(peer(1), at(6)).ask);
+    table.not_asked(peer(1));
+    assert_eq!(table.lookup(peer(1), at(6)), Lookup { answer: Ok(WAY), ask: true });
+    assert!(!table.lookup(peer(1), at(6)).ask);
+    // A new answer takes effect, and the peer stays as active as it was.
+    let other = Egress { mtu: 576, ..WAY };
+    table.update(Update::Learn { peer: peer(1), answer: Ok(other) }, at(7));
+    let asks: Vec<bool> = (0..3).map(|_| table.lookup(peer(1), at(7)).ask).collect();
+    assert_eq!((asks, table.lookup(peer(1), at(7)).answer), (vec![true, false, false], Ok(other)));
+}
+
+#[test]
+fn a_silent_peer_gives_way_after_a_second_and_a_proven_one_after_a_minute() {
+    let with = |answer, uses| Peer { uses, ..Peer::new(answer, at(100)) };
+    for (peer, silent_s) in [
+        (with(Ok(WAY), 0), 1),
+        (with(Ok(WAY), PROVEN_USES - 1), 1),
+        (with(Ok(WAY), PROVEN_USES), 60),
+        (with(Err(KernelReason::NoRoute), PROVEN_USES), 1),
+    ] {
+        let nearly = Instant::from_nanos((100 + silent_s) * 1_000_000_000 - 1);
+        assert_eq!([nearly, at(100 + silent_s)].map(|now| peer.gives_way(now)), [false, true], "{peer:?}");
+    }
+}
+
+#[test]
+fn a_full_table_takes_the_answer_to_its_own_question_if_another_peer_gives_way() {
+    let mut table = EgressTable::new();
+    (0..PEERS_MAX as u32).for_each(|number| answer(&mut table, number, at(10)));
+    assert_eq!((table.len(), table.is_empty()), (PEERS_MAX, false));
+    // Nobody asked here.
+    answer(&mut table, 5_000, at(20));
+    assert_eq!((table.known.get_mut(&peer(5_000)).is_some(), table.overflows()), (false, 0));
+    assert!(table.lookup(peer(5_000), at(20)).ask);
+    assert_eq!(table.len(), PEERS_MAX + 1, "known and pending");
+    answer(&mut table, 5_000, at(20));
+    assert_eq!((table.lookup(peer(5_000), at(20)).answer, table.len()), (Ok(WAY), PEERS_MAX));
+    // All others have just been used: there is no room, and that is counted.
+    (0..PEERS_MAX as u32).for_each(|number| {
+        table.known.get_mut(&peer(number)).into_iter().for_each(|known| known.used_at = at(20));
+    });
+    assert!(table.lookup(peer(6_000), at(20)).ask);
+    answer(&mut table, 6_000, at(20));
+    assert_eq!((table.known.get_mut(&peer(6_000)).is_some(), table.overflows()), (false, 1));
+}
+
 /// Control's answer.
 fn answer(table: &mut EgressTable, number: u32, now: Instant) {
     table.update(Update::Learn { peer: peer(number), answer: Ok(WAY) }, now);

@@ -76,3 +76,58 @@ fn a_flipped_bit_anywhere_is_dropped_or_harmless() {
     }
     pool.release(frame);
 }
+
+#[test]
+fn a_checksum_left_to_hardware_is_taken_where_the_port_may_deliver_it() {
+    let mut pool = Pool::new(1).expect("pool");
+    let mut frame = pool.take().expect("free");
+    send(&mut frame, 2, address("192.0.2.1:7"), address("192.0.2.2:4000"), &egress(1500), |payload| {
+        payload.copy_from_slice(b"hi");
+    })
+    .expect("fits");
+    assert_eq!(frame.meta().checksum, Checksum::Verified, "it was written here");
+    // Summed by hand: c000 + 0201 + c000 + 0202 + 0011 + 000a.
+    frame.bytes_mut()[40..42].copy_from_slice(&[0x84, 0x1f]);
+    let mut found = |checksum, partial_checksums| {
+        frame.meta_mut().checksum = checksum;
+        receive(&frame, partial_checksums).map(|datagram| was_partial(&datagram))
+    };
+    assert_eq!(found(Checksum::Partial, false), Ok(true));
+    assert_eq!(found(Checksum::Unverified, true), Ok(true));
+    assert_eq!(found(Checksum::Unverified, false), Err(Reason::UdpChecksum));
+    assert_eq!(found(Checksum::Verified, false), Ok(false));
+    pool.release(frame);
+}
+
+#[test]
+fn every_contradiction_is_counted_under_its_reason() {
+    let of = |reason| ParseError::ALL.into_iter().filter(move |error| super::reason(*error) == reason);
+    for (reason, errors) in [
+        (Reason::Truncated, "eth_truncated ip_truncated udp_truncated tcp_truncated"),
+        (Reason::IpHeader, "ip_version ip_header_length ip_length"),
+        (Reason::IpChecksum, "ip_header_checksum"),
+        (Reason::UdpLength, "udp_length tcp_header_length"),
+        (Reason::UdpChecksum, "udp_checksum udp_checksum_zero tcp_checksum"),
+        (Reason::NotClaimed, "eth_tag ethertype ip_fragment ipv6_extension ip_protocol"),
+    ] {
+        assert_eq!(of(reason).map(ParseError::name).collect::<Vec<_>>().join(" "), errors);
+    }
+}
+
+#[test]
+fn a_payload_too_near_to_the_start_of_its_frame_has_no_room_for_headers() {
+    let mut pool = Pool::new(1).expect("pool");
+    let (from, to) = (address("192.0.2.1:7"), address("192.0.2.2:4000"));
+    for (at, outcome) in [(41, Err(Reason::FrameTooLarge)), (42, Ok(())), (43, Ok(()))] {
+        let mut frame = pool.take().expect("free");
+        frame.set_len(at + 3).expect("fits");
+        frame.bytes_mut()[at..].copy_from_slice(b"abc");
+        assert_eq!(send_in_place(&mut frame, at, 3, from, to, &egress(1500)), outcome, "{at}");
+        if outcome.is_ok() {
+            let datagram = receive(&frame, false).expect("a right frame");
+            assert_eq!((&frame.bytes()[datagram.payload], datagram.hop_limit), (&b"abc"[..], 64));
+            assert_eq!(frame.len(), 45);
+        }
+        pool.release(frame);
+    }
+}
