@@ -296,3 +296,86 @@ fn parsed<T: FromStr<Err: ToString>>(word: Option<&str>) -> Result<T, String> {
     let word = word.ok_or("a word is missing")?;
     word.parse().map_err(|error: T::Err| format!("{word}: {}", error.to_string()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &str = "table t\nmac 02:00:00:00:00:02\nframe_len_max 1514\n";
+
+    /// What lines give, or what is wrong with the first bad one.
+    fn read(text: &str) -> Result<Corpus, String> {
+        let mut corpus = Corpus::default();
+        let mut reader = Reader { corpus: &mut corpus, at: At::Nothing };
+        text.lines().try_for_each(|line| reader.line(line.trim()))?;
+        Ok(corpus)
+    }
+
+    #[test]
+    fn a_case_has_what_its_lines_say() {
+        let text = format!(
+            "{TABLE}address 10.0.0.2\nclaim udp 7 vlan 9 from 10.0.0.0/8 192.168.1.1\n\
+             case c\nunder t\ntag 8100 100\nsegments 4\nnot xdp: it has a tag\nnot filter: so it has\n\
+             frame\n  0102 03ff\n  fill ab 3\nis claimed 5\ncase d\nunder t\nis pass fragment"
+        );
+        let corpus = read(&text).unwrap();
+        let table = &corpus.tables["t"];
+        let sources = ["10.0.0.0/8", "192.168.1.1/32"].map(|text| text.parse().unwrap()).to_vec();
+        assert_eq!(table.claims(), [Claim { vlan: Some(9), sources, ..Claim::port(Protocol::Udp, 7) }]);
+        assert_eq!((table.addresses().len(), table.frame_len_max()), (1, 1514));
+        let [c, d] = &corpus.cases[..] else { panic!("{:?}", corpus.cases) };
+        assert_eq!((c.name.as_str(), c.table.as_str(), c.context.segments), ("c", "t", 4));
+        assert_eq!(c.context.tag, Some(Tag { protocol: EtherType::VLAN, control: 100 }));
+        assert_eq!(c.frame, [1, 2, 3, 0xff, 0xab, 0xab, 0xab]);
+        assert_eq!(c.verdict, Verdict::Claimed(5));
+        assert_eq!(
+            (c.not_xdp.as_deref(), c.not_filter.as_deref()),
+            (Some("it has a tag"), Some("so it has"))
+        );
+        assert_eq!((d.frame.len(), d.verdict), (0, Verdict::Pass(PassReason::Fragment)));
+        assert_eq!((&d.not_xdp, &d.not_filter, d.context), (&None, &None, Context::default()));
+    }
+
+    #[test]
+    fn a_line_that_means_nothing_is_an_error_that_says_so() {
+        for (lines, wrong) in [
+            ("under t", "under outside table and case"),
+            ("table", "a word is missing"),
+            ("table t\nframe_len_max 1514", "the MAC comes first"),
+            ("table t\naddress 10.0.0.1", "mac and frame_len_max come first"),
+            ("table t\nmac 1", "1: a MAC address is"),
+            ("table t\nmac 02:00:00:00:00:02\nframe_len_max 1", "shorter than Ethernet's own minimum"),
+        ] {
+            let error = read(lines).map(|_| ()).unwrap_err();
+            assert!(error.contains(wrong), "{lines}: {error}");
+        }
+        for (line, wrong) in [
+            ("rule", "no rule rule"),
+            ("address 10", "10: "),
+            ("claim sctp 7", "no protocol Some(\"sctp\")"),
+            ("claim udp", "a word is missing"),
+            ("claim udp 0", "port 0 cannot be claimed"),
+            ("claim udp 7 via 1", "no via for this claim"),
+            ("claim ethertype 88b5 at 10.0.0.2", "no at for this claim"),
+            ("claim ethertype", "a number is missing"),
+            ("claim ethertype xyz", "xyz: "),
+            ("case c\nunder u\nis pass fragment", "no table \"u\""),
+            ("case c\ncase d", "the case before has no verdict"),
+            ("case c\nunder t\nis pass fragment\ncase c", "a second case c"),
+            ("case c\nis", "is claimed INDEX"),
+            ("case c\nis pass whatever", "no reason whatever"),
+            ("case c\nis lost 1", "is claimed INDEX"),
+            ("case c\nover t", "no over in a case"),
+            ("case c\nfill 00 1", "no fill in a case"),
+            ("case c\nframe\nfill 100 1", "more than a byte"),
+            ("case c\nframe\n012", "half a byte"),
+            ("case c\nframe\n0g", "0g is no byte"),
+            ("case c\nframe\n01\nunder t\n02", "no 02 in a case"),
+            ("case c\nnot tc: it can", "no program tc"),
+            ("case c\nnot xdp", "not PROGRAM: REASON"),
+        ] {
+            let error = read(&format!("{TABLE}{line}")).map(|_| ()).unwrap_err();
+            assert!(error.contains(wrong), "{line}: {error}");
+        }
+    }
+}

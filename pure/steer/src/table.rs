@@ -320,6 +320,8 @@ fn check_claim(claim: &Claim) -> Result<(), TableError> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn table() -> Table {
@@ -383,6 +385,95 @@ mod tests {
         assert_eq!("fd00::1".parse::<Prefix>().unwrap().len(), 128);
         for bad in ["10.0.0.0/33", "::/129", "10.0.0.0/", "10.0.0/8", "10.0.0.0/-1", ""] {
             assert_eq!(bad.parse::<Prefix>(), Err(PrefixError), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_limit_that_is_reached_is_no_error_yet() {
+        assert_eq!(Table::new(Mac([2; 6]), FRAME_LEN_MIN).unwrap().frame_len_max(), FRAME_LEN_MIN);
+        assert_eq!(Table::new(Mac::default(), 2048), Err(TableError::Mac(Mac::default())));
+        let prefix: Prefix = "10.0.0.0/8".parse().unwrap();
+        let with_sources =
+            |port, count| Claim { sources: vec![prefix; count], ..Claim::port(Protocol::Udp, port) };
+        let mut table = table();
+        for port in 1..=(SOURCES_TOTAL_MAX / SOURCES_MAX) as u16 {
+            assert_eq!(table.add_claim(with_sources(port, SOURCES_MAX)), Ok(port - 1));
+        }
+        assert_eq!(table.add_claim(with_sources(1000, 1)), Err(TableError::TooManySources));
+        assert_eq!(table.add_claim(with_sources(1000, 0)), Ok(64), "those without a list go on");
+        assert_eq!(table.claims().len(), 65);
+        for vlan in [1, 4094] {
+            assert!(table.add_claim(Claim { vlan: Some(vlan), ..Claim::port(Protocol::Udp, 7) }).is_ok());
+        }
+    }
+
+    #[test]
+    fn a_claim_is_checked_by_itself_as_in_a_table() {
+        let flow = |source: &str, destination: &str| {
+            Claim::flow(FlowKey::new(Protocol::Tcp, source.parse().unwrap(), destination.parse().unwrap()))
+        };
+        let good = flow("10.0.0.1:0", "10.0.0.2:7");
+        assert_eq!((good.check(), good.transport()), (Ok(()), Some((Protocol::Tcp, 7))));
+        assert_eq!(flow("10.0.0.1:4000", "10.0.0.2:0").check(), Err(TableError::PortZero));
+        let port = Claim::port(Protocol::Udp, 9);
+        assert_eq!((port.check(), port.transport()), (Ok(()), Some((Protocol::Udp, 9))));
+        let ethertype = Claim::ethertype(0x88b5);
+        assert_eq!((ethertype.check(), ethertype.transport()), (Ok(()), None));
+        assert_eq!(Claim::port(Protocol::Tcp, 0).check(), Err(TableError::PortZero));
+    }
+
+    #[test]
+    fn a_table_has_what_was_added_and_an_address_once() {
+        let mut table = table();
+        let addresses = ["10.0.0.2", "fd00::2"].map(|text| text.parse::<IpAddr>().unwrap());
+        for address in [addresses[0], addresses[1], addresses[0]] {
+            table.add_address(address).unwrap();
+        }
+        assert_eq!(table.addresses(), addresses);
+        assert_eq!((table.mac(), table.frame_len_max()), (Mac([2, 0, 0, 0, 0, 2]), 2048));
+        // The same port is another claim for another protocol, address or VLAN.
+        let port = Claim::port(Protocol::Udp, 7);
+        let kind = ClaimKind::Port { protocol: Protocol::Udp, port: 7, address: Some(addresses[0]) };
+        let claims = [
+            port.clone(),
+            Claim::port(Protocol::Tcp, 7),
+            Claim { kind, ..port.clone() },
+            Claim { vlan: Some(9), ..port },
+        ];
+        for (index, claim) in claims.iter().enumerate() {
+            assert_eq!(table.add_claim(claim.clone()), Ok(index as u16));
+        }
+        assert_eq!(table.claims(), claims);
+        for claim in claims {
+            assert_eq!(table.add_claim(claim), Err(TableError::Duplicate(4)));
+        }
+    }
+
+    proptest! {
+        /// Against the definition: two addresses share a prefix if their first bits are the same, one by one.
+        #[test]
+        fn an_address_is_in_a_prefix_if_its_first_bits_are(
+            bits: u128, v6: bool, len in 0..130_u8, flip in 0..128_u32
+        ) {
+            let (width, address) = if v6 {
+                (128, IpAddr::V6(bits.into()))
+            } else {
+                (32, IpAddr::V4((bits as u32).into()))
+            };
+            let prefix = Prefix::new(address, len);
+            prop_assert_eq!(prefix.is_err(), u32::from(len) > width);
+            let Ok(prefix) = prefix else { return Ok(()) };
+            prop_assert_eq!((prefix.len(), prefix.is_empty()), (len, len == 0));
+            prop_assert!(prefix.contains(address) && prefix.contains(prefix.address()));
+            prop_assert_eq!(Prefix::new(prefix.address(), len), Ok(prefix));
+            prop_assert_eq!(prefix.to_string().parse(), Ok(prefix));
+            // One bit, counted from the first one, is flipped.
+            let flip = flip % width;
+            let other = match address {
+                IpAddr::V4(v4) => IpAddr::V4((u32::from(v4) ^ 1 << (31 - flip)).into()),
+                IpAddr::V6(v6) => IpAddr::V6((u128::from(v6) ^ 1 << (127 - flip)).into()),
+            };
+            prop_assert_eq!(prefix.contains(other), flip >= u32::from(len));
         }
     }
 }
