@@ -152,6 +152,15 @@ fn a_call_in_progress_counts_from_its_arrival_and_ends_at_the_age() {
 }
 
 #[test]
+fn a_reply_as_long_as_its_program_announced_is_kept_whole() {
+    let table = Table::new(16);
+    table.keep(0, 1, &message(1, b"name"), b"8 bytes.");
+    table.keep(0, 1, &message(2, b"name"), b"");
+    assert_eq!(table.find(1, 1, &message(1, b"name")), Some(b"8 bytes.".to_vec()));
+    assert_eq!(table.find(1, 1, &message(2, b"name")), Some(vec![]));
+}
+
+#[test]
 fn memory_is_bounded_by_the_limits() {
     let Table(table) = Table::new(1024);
     let shards: Vec<_> = (0..SHARDS).map(|at| table.shard(at)).collect();

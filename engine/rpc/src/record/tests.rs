@@ -107,6 +107,28 @@ fn without_any_fragment_allowed_no_record_is_taken() {
 }
 
 #[test]
+fn what_is_missing_is_known_from_the_marks() {
+    for ends in [&[][..], &[3, 3, 9]] {
+        let stream = marked(b"a record of 20 bytes", ends);
+        for len in 0..=stream.len() {
+            // Up to the end of the first mark that is not there, or of the last fragment.
+            let mut end = 0;
+            while len >= end + MARK_LEN && end < stream.len() {
+                let mark = fragment_header::from(*stream[end..].first_chunk().expect("a mark"));
+                end += MARK_LEN + mark.fragment_length() as usize;
+            }
+            if end < stream.len() {
+                end += MARK_LEN;
+            }
+            match measure(&stream[..len], LIMITS).expect("within limits") {
+                Extent::Missing(missing) => assert!(missing > 0 && len + missing == end, "{ends:?}: {len}"),
+                extent => assert_eq!((len, extent == Extent::Whole(20)), (stream.len(), ends.is_empty())),
+            }
+        }
+    }
+}
+
+#[test]
 fn a_record_of_exactly_the_limit_is_taken() {
     let record = [7; 100];
     for ends in [&[][..], &[0, 0, 50], &[100, 100, 100]] {

@@ -211,6 +211,26 @@ fn bad_credentials_are_refused_but_for_null() {
 }
 
 #[test]
+fn null_is_answered_whatever_its_verifier_holds() {
+    for verifier in [&[][..], &[7; 4], &[7; 400]] {
+        let call = with_auth(NULL, (6, &[1; 8]), (6, verifier));
+        assert_eq!(outcome(&mut server(), &call), Ok(vec![]), "{} bytes", verifier.len());
+    }
+}
+
+#[test]
+fn a_value_is_packed_as_the_library_packs_it() {
+    use nfs3_types::nfs3::nfstime3;
+    use nfs3_types::xdr_codec::Pack as _;
+
+    let value = nfstime3 { seconds: 1, nseconds: 2 };
+    let (mut out, mut expected) = (b"before".to_vec(), b"before".to_vec());
+    assert_eq!(Results(&mut out).pack(&value), Ok(()));
+    value.pack(&mut expected).expect("memory");
+    assert_eq!((&out, out.len()), (&expected, 14));
+}
+
+#[test]
 fn messages_that_are_no_calls_are_not_answered() {
     let whole = message(4, DOUBLE, &Auth::none(), &[0; 4]);
     let mut reply = whole.clone();
