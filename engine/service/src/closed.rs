@@ -27,3 +27,15 @@ impl Closed {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_close_for_a_reason_has_its_name() {
+        let names = [Closed::Ended, Closed::Broken, Closed::Stopped].map(Closed::name);
+        assert_eq!(names, ["ended", "broken", "stopped"]);
+        assert_eq!(Closed::For(Reason::IdleTimeout).name(), "idle_timeout");
+    }
+}

@@ -56,3 +56,32 @@ impl ServiceCounters {
         Reason::ALL.into_iter().map(both).filter(|(_, count)| *count > 0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_worker_and_other_threads_count_is_added_up() {
+        let counters = ServiceCounters::default();
+        assert_eq!((counters.refusals().count(), counters.forgotten_in_all()), (0, 0));
+        counters.refused.add(Reason::RpcAuth, 2);
+        counters.refused.add(Reason::RpcFailed, 3);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..100 {
+                        counters.refuse_later(Reason::RpcFailed);
+                        counters.refuse_later(Reason::HandlerFailed);
+                        counters.forget_later();
+                    }
+                });
+            }
+            counters.forgotten.add(5);
+        });
+        let mut refusals: Vec<_> = counters.refusals().collect();
+        refusals.sort_by_key(|(_, count)| *count);
+        let expected = [(Reason::RpcAuth, 2), (Reason::HandlerFailed, 400), (Reason::RpcFailed, 403)];
+        assert_eq!((refusals.as_slice(), counters.forgotten_in_all()), (&expected[..], 405));
+    }
+}

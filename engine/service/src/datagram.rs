@@ -148,3 +148,36 @@ impl<'a> Datagram<'a> {
         Answer::Later
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_datagram_says_when_from_whom_and_to_where_it_came() {
+        let (now, peer) = (Instant::from_nanos(7), SocketAddr::from(([192, 0, 2, 1], 9)));
+        let local = SocketAddr::from(([192, 0, 2, 2], 7));
+        let mut buffer = *b"request, and room";
+        let mut datagram = Datagram::new(now, peer, local, &mut buffer, 7);
+        assert_eq!((datagram.now(), datagram.peer(), datagram.local()), (now, peer, local));
+        assert_eq!((datagram.request(), datagram.echo()), (&b"request"[..], Answer::Reply { len: 7 }));
+        datagram.buffer()[..3].copy_from_slice(b"REQ");
+        assert_eq!(datagram.buffer().len(), 17);
+        assert_eq!(datagram.request(), b"REQuest");
+        assert_eq!(Datagram::new(now, peer, local, &mut buffer, 99).request().len(), 17, "never beyond it");
+    }
+
+    #[test]
+    fn work_is_taken_while_there_is_room_and_keeps_its_number() {
+        let peer = SocketAddr::from(([192, 0, 2, 1], 9));
+        let (mut buffer, mut beside) = ([0; 4], Beside::default());
+        beside.later.allow(2);
+        let mut datagram = Datagram::new(Instant::ZERO, peer, peer, &mut buffer, 4).with(&mut beside);
+        let answers = [5, 6, 7].map(|number| datagram.later_as(number, move || vec![number as u8]));
+        assert_eq!(answers, [Answer::Later, Answer::Later, Answer::Drop(Reason::HandlersBusy)]);
+        assert!(!beside.later.is_empty());
+        let jobs: Vec<_> = beside.later.take().map(|job| (job.number, (job.work)())).collect();
+        assert_eq!(jobs, [(5, vec![5]), (6, vec![6])]);
+        assert!(beside.later.is_empty());
+    }
+}

@@ -43,3 +43,19 @@ impl<'a> EthernetFrame<'a> {
         Answer::Reply { len: self.len }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_longer_answer_may_be_built_behind_the_frame() {
+        let mut buffer = *b"frame, and room";
+        let mut frame = EthernetFrame::new(&mut buffer, 5);
+        assert_eq!((frame.request(), frame.echo()), (&b"frame"[..], Answer::Reply { len: 5 }));
+        frame.buffer()[4..].copy_from_slice(b"E behind it");
+        assert_eq!(frame.buffer().len(), 15);
+        assert_eq!(frame.request(), b"framE");
+        assert_eq!(EthernetFrame::new(&mut buffer, 99).request().len(), 15, "never beyond it");
+    }
+}

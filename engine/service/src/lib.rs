@@ -143,3 +143,35 @@ pub trait Service: Send {
     /// A connection is over. Its later replies are dropped, and counted as `late_reply`.
     fn close(&mut self, _connection: Self::Connection, _why: Closed) {}
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A service that says only what it must.
+    struct Silent;
+
+    impl Service for Silent {
+        type Connection = ();
+
+        fn accept(&mut self, _now: Instant, _peer: SocketAddr) -> Result<(), Reason> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_a_service_does_not_say_it_does_not_answer() {
+        let (now, peer) = (Instant::ZERO, SocketAddr::from(([192, 0, 2, 1], 9)));
+        let mut buffer = *b"request";
+        assert_eq!(Silent.datagram(&mut Datagram::new(now, peer, peer, &mut buffer, 7)), Answer::Nothing);
+        assert_eq!(Silent.frame(&mut EthernetFrame::new(&mut buffer, 7)), Answer::Nothing);
+        let mut bytes = Vec::new();
+        let mut output = Output::new(&mut bytes, 10);
+        assert_eq!(Silent.stream(now, &mut (), b"request", &mut output), 7, "it is used up");
+        Silent.writable(now, &mut (), &mut output);
+        assert_eq!((output.next(), bytes.len()), (Next::Keep, 0));
+        assert_eq!(Silent.late_reply(now, peer, 0, b"reply"), Ok(()));
+        assert!(Silent.counters().is_none() && !Silent.defers());
+        assert!(Silent.may_loop(), "unless it says otherwise");
+    }
+}

@@ -163,4 +163,28 @@ mod tests {
         output.end();
         assert_eq!(output.next(), Next::Refuse(Reason::ProtocolError));
     }
+
+    #[test]
+    fn a_request_is_unfinished_only_if_the_service_says_so() {
+        let mut bytes = Vec::new();
+        let mut output = Output::new(&mut bytes, 4);
+        assert!(!output.is_unfinished());
+        output.unfinished();
+        assert!(output.is_unfinished());
+    }
+
+    #[test]
+    fn room_that_was_refused_is_remembered_until_more_is_allowed() {
+        let (mut bytes, mut later) = (Vec::new(), Later::default());
+        for (room, refused) in [(0, true), (1, false), (0, true), (2, false)] {
+            later.allow(room);
+            assert!(!later.is_refused());
+            assert_eq!(Output::with_later(&mut bytes, 4, &mut later).may_defer(), !refused);
+            assert_eq!(later.is_refused(), refused);
+            // What is there later does not undo it.
+            later.room += 1;
+            assert!(Output::with_later(&mut bytes, 4, &mut later).may_defer());
+            assert_eq!(later.is_refused(), refused);
+        }
+    }
 }

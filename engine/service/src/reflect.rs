@@ -42,4 +42,10 @@ mod tests {
         frame.swap_addresses();
         assert_eq!(frame.request(), b"short");
     }
+
+    #[test]
+    fn there_are_no_connections() {
+        let peer = SocketAddr::from(([192, 0, 2, 1], 9));
+        assert_eq!(Reflect.accept(Instant::ZERO, peer), Err(Reason::ServiceRefused));
+    }
 }

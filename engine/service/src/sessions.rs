@@ -275,6 +275,29 @@ mod tests {
     }
 
     #[test]
+    fn what_became_of_sessions_is_published() {
+        let mut sessions = Sessions::new(limits(WhenFull::DropOldest));
+        (0..7).for_each(|number| assert!(sessions.at(at(0), peer(number), || number).is_ok()));
+        assert!((0..3).all(|_| sessions.at(at(10), peer(9), || 9).is_ok()), "the others go, two at a time");
+        assert_eq!((sessions.len(), sessions.is_empty()), (1, false));
+        let counters = ServiceCounters::default();
+        sessions.publish(&counters);
+        assert_eq!((counters.sessions.get(), counters.sessions_opened.get()), (1, 8));
+        assert_eq!((counters.sessions_aged.get(), counters.sessions_displaced.get()), (5, 2));
+        assert_eq!((sessions.end(peer(9)), sessions.is_empty()), (Some(9), true));
+    }
+
+    #[test]
+    fn a_place_that_became_free_is_used_again() {
+        let mut sessions = Sessions::new(limits(WhenFull::Refuse));
+        for round in 0..100 {
+            (0..5).for_each(|number| assert!(sessions.at(at(round), peer(number), || number).is_ok()));
+            (0..5).for_each(|number| assert_eq!(sessions.end(peer(number)), Some(number)));
+        }
+        assert_eq!(sessions.places.len(), 5);
+    }
+
+    #[test]
     fn it_agrees_with_a_list_in_the_order_of_use() {
         let mut sessions = Sessions::new(limits(WhenFull::DropOldest));
         let mut model: Vec<(u16, u64, u32)> = Vec::new();

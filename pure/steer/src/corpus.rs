@@ -84,21 +84,22 @@ pub struct CorpusError {
 /// [`CorpusError`], which names the line.
 pub fn all() -> Result<Corpus, CorpusError> {
     let mut corpus = Corpus::default();
-    for (file, text) in FILES {
-        let mut reader = Reader { corpus: &mut corpus, at: At::Nothing };
-        for (index, line) in text.lines().enumerate() {
-            let line = line.split('#').next().unwrap_or_default().trim();
-            reader.line(line).map_err(|what| CorpusError { file, line: index + 1, what })?;
-        }
-        if matches!(reader.at, At::Case { .. }) {
-            return Err(CorpusError {
-                file,
-                line: text.lines().count(),
-                what: "the last case has no verdict".into(),
-            });
-        }
-    }
+    FILES.into_iter().try_for_each(|(file, text)| read(&mut corpus, file, text))?;
     Ok(corpus)
+}
+
+/// Adds what a file says.
+fn read(corpus: &mut Corpus, file: &'static str, text: &str) -> Result<(), CorpusError> {
+    let mut reader = Reader { corpus, at: At::Nothing };
+    for (line, text) in (1..).zip(text.lines()) {
+        let text = text.split('#').next().unwrap_or_default().trim();
+        reader.line(text).map_err(|what| CorpusError { file, line, what })?;
+    }
+    if matches!(reader.at, At::Case { .. }) {
+        let (line, what) = (text.lines().count(), "the last case has no verdict".to_owned());
+        return Err(CorpusError { file, line, what });
+    }
+    Ok(())
 }
 
 struct Reader<'a> {
@@ -303,11 +304,10 @@ mod tests {
 
     const TABLE: &str = "table t\nmac 02:00:00:00:00:02\nframe_len_max 1514\n";
 
-    /// What lines give, or what is wrong with the first bad one.
+    /// What a file gives, or what is wrong with its first bad line.
     fn read(text: &str) -> Result<Corpus, String> {
         let mut corpus = Corpus::default();
-        let mut reader = Reader { corpus: &mut corpus, at: At::Nothing };
-        text.lines().try_for_each(|line| reader.line(line.trim()))?;
+        super::read(&mut corpus, "file", text).map_err(|error| error.to_string())?;
         Ok(corpus)
     }
 
@@ -316,7 +316,7 @@ mod tests {
         let text = format!(
             "{TABLE}address 10.0.0.2\nclaim udp 7 vlan 9 from 10.0.0.0/8 192.168.1.1\n\
              case c\nunder t\ntag 8100 100\nsegments 4\nnot xdp: it has a tag\nnot filter: so it has\n\
-             frame\n  0102 03ff\n  fill ab 3\nis claimed 5\ncase d\nunder t\nis pass fragment"
+             frame\n  0102 03ff # bytes\n  fill ab 3\n# a comment\n\nis claimed 5\ncase d\nunder t\nis pass fragment"
         );
         let corpus = read(&text).unwrap();
         let table = &corpus.tables["t"];
@@ -339,7 +339,8 @@ mod tests {
     #[test]
     fn a_line_that_means_nothing_is_an_error_that_says_so() {
         for (lines, wrong) in [
-            ("under t", "under outside table and case"),
+            ("under t", "corpus/file:1: under outside table and case"),
+            ("# comments\n\n under t", "corpus/file:3: under outside table and case"),
             ("table", "a word is missing"),
             ("table t\nframe_len_max 1514", "the MAC comes first"),
             ("table t\naddress 10.0.0.1", "mac and frame_len_max come first"),
@@ -360,7 +361,8 @@ mod tests {
             ("claim ethertype", "a number is missing"),
             ("claim ethertype xyz", "xyz: "),
             ("case c\nunder u\nis pass fragment", "no table \"u\""),
-            ("case c\ncase d", "the case before has no verdict"),
+            ("case c\ncase d", "corpus/file:5: the case before has no verdict"),
+            ("case c\nunder t", "corpus/file:5: the last case has no verdict"),
             ("case c\nunder t\nis pass fragment\ncase c", "a second case c"),
             ("case c\nis", "is claimed INDEX"),
             ("case c\nis pass whatever", "no reason whatever"),
