@@ -97,7 +97,7 @@ GUEST_PACKAGES := qemu-system-x86=qemu-system-x86_64
 
 # Debian's own kernel and its newest, with the drivers that a cloud kernel lacks; and the cards they drive.
 GUEST_KERNELS ?= linux-image-amd64 linux-image-amd64/backports
-GUEST_NICS ?= virtio-net igb e1000e
+GUEST_NICS ?= virtio-net igb igb-vf e1000e
 
 # Only to prove that the committed object is what its source gives; the product needs no compiler for it.
 BPF_PACKAGES := clang-14=clang-14 llvm-14=llvm-strip-14

@@ -96,7 +96,7 @@ impl Topology {
     pub(crate) fn owned(&self) -> anyhow::Result<Namespace> {
         let owner = Namespace::new()?;
         join(&owner, OWNED, &self.server, OWNED_PEER)?;
-        inside(&owner, async |handle| set_up(&handle, &["lo", OWNED.interface]).await)?;
+        inside(&owner, async |handle| set_up_all(&handle, &["lo", OWNED.interface]).await)?;
         inside(&self.server, async |handle| configure(&handle, OWNED_PEER).await)?;
         for (namespace, end) in [(&owner, OWNED), (&self.server, OWNED_PEER)] {
             wait_for_carrier(namespace, end.interface)?;
@@ -113,15 +113,31 @@ pub(crate) fn address(namespace: &Namespace, end: End) -> anyhow::Result<()> {
 
 /// Moves an interface of the caller's namespace.
 fn take(interface: &str, into: &Namespace) -> anyhow::Result<()> {
+    here(async |handle| {
+        let index = link(&handle, interface).await?.header.index;
+        let moved = LinkUnspec::new_with_index(index).setns_by_fd(into.as_fd().as_raw_fd()).build();
+        let done = handle.link().set(moved).execute().await;
+        done.with_context(|| format!("cannot move {interface} into a namespace"))
+    })
+}
+
+/// Sets up an interface of the caller's namespace, and waits until it carries.
+pub(crate) fn set_up(interface: &str) -> anyhow::Result<()> {
+    here(async |handle| {
+        set_up_all(&handle, &[interface]).await?;
+        carrier(interface).await
+    })
+}
+
+/// Runs `work` with a netlink connection of the caller's namespace.
+fn here(work: impl AsyncFnOnce(Handle) -> anyhow::Result<()>) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.context("cannot start an event loop")?.block_on(async {
         let (connection, handle, _) = rtnetlink::new_connection().context("cannot open a netlink socket")?;
         let connection = tokio::spawn(connection);
-        let index = link(&handle, interface).await?.header.index;
-        let moved = LinkUnspec::new_with_index(index).setns_by_fd(into.as_fd().as_raw_fd()).build();
-        let done = handle.link().set(moved).execute().await;
+        let done = work(handle).await;
         connection.abort();
-        done.with_context(|| format!("cannot move {interface} into a namespace"))
+        done
     })
 }
 
@@ -149,10 +165,10 @@ async fn configure(handle: &Handle, end: End) -> anyhow::Result<()> {
         request.message_mut().header.flags |= AddressHeaderFlags::Nodad;
         request.execute().await.with_context(|| format!("cannot add {address} to {}", end.interface))?;
     }
-    set_up(handle, &["lo", end.interface]).await
+    set_up_all(handle, &["lo", end.interface]).await
 }
 
-async fn set_up(handle: &Handle, names: &[&str]) -> anyhow::Result<()> {
+async fn set_up_all(handle: &Handle, names: &[&str]) -> anyhow::Result<()> {
     for name in names {
         let up = LinkUnspec::new_with_name(name).up().build();
         handle.link().set(up).execute().await.with_context(|| format!("cannot set {name} up"))?;
@@ -170,9 +186,13 @@ async fn link(handle: &Handle, name: &str) -> anyhow::Result<LinkMessage> {
         .with_context(|| format!("no interface {name}"))
 }
 
-/// Subscribes first and looks then, so that no change falls in between.
 fn wait_for_carrier(namespace: &Namespace, interface: &str) -> anyhow::Result<()> {
-    let wait = async || {
+    on_runtime(namespace, async || carrier(interface).await)
+}
+
+/// Subscribes first and looks then, so that no change falls in between.
+async fn carrier(interface: &str) -> anyhow::Result<()> {
+    let wait = async {
         let (connection, handle, mut events) = rtnetlink::new_multicast_connection(&[MulticastGroup::Link])
             .context("cannot listen for link events")?;
         let connection = tokio::spawn(connection);
@@ -183,7 +203,7 @@ fn wait_for_carrier(namespace: &Namespace, interface: &str) -> anyhow::Result<()
         anyhow::Ok(())
     };
     let late = || format!("{interface} has no carrier after {} s", CARRIER_DEADLINE.as_secs());
-    on_runtime(namespace, async || tokio::time::timeout(CARRIER_DEADLINE, wait()).await.with_context(late)?)
+    tokio::time::timeout(CARRIER_DEADLINE, wait).await.with_context(late)?
 }
 
 fn carries(link: &LinkMessage) -> bool {

@@ -15,6 +15,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::Command;
 
 use super::message::{Message, Order};
+use crate::lab::topology::set_up;
 
 /// What a lab needs of the kernel, and the way out; what is no module is part of the kernel.
 pub(super) const MODULES: &[&str] =
@@ -55,6 +56,12 @@ fn prepare() -> anyhow::Result<Order> {
     for name in &order.modules {
         let file = File::open(module_path(name)).with_context(|| format!("no module {name}"))?;
         finit_module(file, c"", 0).with_context(|| format!("cannot load the module {name}"))?;
+    }
+    for card in &order.divided {
+        // A function asks its card for everything, also for its own address: so the card comes first.
+        set_up(card)?;
+        std::fs::write(format!("/sys/class/net/{card}/device/sriov_numvfs"), "1")
+            .with_context(|| format!("cannot make a virtual function of {card}"))?;
     }
     Ok(order)
 }

@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 pub(super) struct Order {
     /// Kernel modules, in the order of loading.
     pub(super) modules: Vec<String>,
+    /// Network cards that are to have a virtual function each.
+    pub(super) divided: Vec<String>,
     /// The command line of the lab.
     pub(super) lab: Vec<String>,
     /// What the host knows about the machine, for the report.

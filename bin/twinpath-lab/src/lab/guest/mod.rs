@@ -50,8 +50,6 @@ const ROUNDS_MAX: u32 = 30;
 /// How much slower a guest may be whose instructions are emulated.
 const EMULATED: u32 = 4;
 
-/// What its kernel calls two network cards.
-const BETWEEN: &str = "eth0,eth1";
 /// Where the guest has programs.
 const PROGRAMS: &str = "/usr/bin";
 
@@ -200,8 +198,8 @@ impl Contents {
         }
         files.extend(lab.files.iter().map(PathBuf::from).filter(|path| path.exists()).map(same));
         let modules: Vec<_> = inside::MODULES.iter().chain(lab.modules).copied().collect();
-        let driver = asked.args.nic.map(Nic::driver);
-        let modules: Vec<_> = modules.into_iter().chain(driver).collect();
+        let drivers = asked.args.nic.map_or(&[][..], Nic::drivers);
+        let modules: Vec<_> = modules.into_iter().chain(drivers.iter().copied()).collect();
         Ok(Self { programs, files, links: lab.links, modules: kernel.modules(&modules).await? })
     }
 
@@ -253,6 +251,7 @@ async fn attempt(
     let initramfs = directory.join("initramfs");
     let order = Order {
         modules: contents.modules.iter().map(|(name, _)| name.clone()).collect(),
+        divided: asked.args.nic.map_or(&[][..], Nic::divided).iter().map(ToString::to_string).collect(),
         lab: lab_args(asked, accelerator),
         notes: vec![machine::note(accelerator, &qemu.version, cpus)],
     };
@@ -303,7 +302,7 @@ fn lab_args(asked: &LabRequest<'_>, accelerator: &Accelerator) -> Vec<String> {
     };
     option("repeat", repeat.map(|rounds| rounds.to_string()));
     option("files", files.map(|files| files.to_string()));
-    option("between", nic.map(|_| BETWEEN.to_owned()));
+    option("between", nic.map(|nic| nic.interfaces().join(",")));
     option("seed", seed.map(|seed| seed.to_string()));
     option("only", (!only.is_empty()).then(|| only.join(",")));
     notes.iter().for_each(|note| option("note", Some(note.clone())));

@@ -5,30 +5,47 @@
 pub(crate) enum Nic {
     VirtioNet,
     Igb,
+    /// A virtual function (SR-IOV) of each of two igb.
+    IgbVf,
     E1000e,
 }
 
+/// What the guest's kernel calls the two cards, and one virtual function of each, in the order in which they appear.
+const CARDS: [&str; 2] = ["eth0", "eth1"];
+const FUNCTIONS: [&str; 2] = ["eth2", "eth3"];
+
 impl Nic {
-    /// The module of its driver.
-    pub(super) fn driver(self) -> &'static str {
+    /// The modules of its drivers.
+    pub(super) fn drivers(self) -> &'static [&'static str] {
         match self {
-            Self::VirtioNet => "virtio_net",
-            Self::Igb => "igb",
-            Self::E1000e => "e1000e",
+            Self::VirtioNet => &["virtio_net"],
+            Self::Igb => &["igb"],
+            Self::IgbVf => &["igb", "igbvf"],
+            Self::E1000e => &["e1000e"],
         }
+    }
+
+    /// The interfaces that the lab is between.
+    pub(super) fn interfaces(self) -> [&'static str; 2] {
+        if self == Self::IgbVf { FUNCTIONS } else { CARDS }
+    }
+
+    /// The cards that are to have a virtual function each.
+    pub(super) fn divided(self) -> &'static [&'static str] {
+        if self == Self::IgbVf { &CARDS } else { &[] }
     }
 
     fn model(self) -> &'static str {
         match self {
             Self::VirtioNet => "virtio-net-pci",
-            Self::Igb => "igb",
+            Self::Igb | Self::IgbVf => "igb",
             Self::E1000e => "e1000e",
         }
     }
 
     /// The first major version of qemu that has it.
     pub(super) fn oldest_qemu(self) -> u32 {
-        if self == Self::Igb { 8 } else { 0 }
+        if matches!(self, Self::Igb | Self::IgbVf) { 8 } else { 0 }
     }
 
     /// What qemu is told.

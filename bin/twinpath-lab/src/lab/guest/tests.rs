@@ -203,6 +203,11 @@ fn network_cards_have_slots_and_a_cable_and_the_lab_is_told_where_they_are() {
         let understood = args(&line);
         assert_eq!(understood.between, ["eth0", "eth1"]);
     });
+    asked("devices --guest --nic igb-vf", |asked| {
+        let line = lab_args(asked, &Accelerator::Kvm).join(" ");
+        assert_eq!(line, "devices --inside --between=eth2,eth3", "the cards themselves stay where they are");
+        assert_eq!((Nic::IgbVf.args(), Nic::Igb.divided().len()), (Nic::Igb.args(), 0));
+    });
     assert!(Cli::try_parse_from(["lab", "devices", "--nic", "igb"]).is_err());
 }
 
