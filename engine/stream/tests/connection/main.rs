@@ -2,6 +2,7 @@
 //! and resets, and work that completes when the test says so.
 #![allow(clippy::unwrap_used, reason = "all of it is a test")]
 
+mod asked;
 mod later;
 mod lengths;
 mod schedules;
