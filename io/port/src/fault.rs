@@ -96,6 +96,10 @@ impl PortQueue for FaultPort {
         self.inner.prepare(pool);
     }
 
+    fn begin_polling(&mut self, now: Instant) {
+        self.inner.begin_polling(now);
+    }
+
     fn receive(&mut self, now: Instant, pool: &mut Pool, burst: &mut Burst) {
         let mut scratch = std::mem::take(&mut self.scratch);
         // Separate bursts, as losing and duplicating frames changes their number.

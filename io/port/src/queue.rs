@@ -8,8 +8,8 @@ use twinpath_time::Instant;
 
 use crate::wait::WaitSource;
 
-/// The number of a port and of one of its queues in this process; stable while the port is attached. Aligned so that two are compared
-/// at once: that is done for each frame that is sent.
+/// The number of a port and of one of its queues in this process; stable while the port is attached. Aligned so that
+/// two are compared at once: that is done for each frame that is sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(C, align(4))]
 pub struct PortId {
@@ -99,11 +99,15 @@ pub struct PortCounters {
     pub frames_in: Counter,
     /// Bytes received, from the Ethernet header.
     pub bytes_in: Counter,
+    /// Frames received that came through the direct ring.
+    pub frames_direct: Counter,
+    /// How often the direct ring was opened again after a sleep.
+    pub direct_opened: Counter,
     /// Frames sent.
     pub frames_out: Counter,
     /// Frames sent that left within super-frames.
     pub frames_joined: Counter,
-    /// super-frames that the kernel refused; after the first one, every frame is sent by itself.
+    /// Super-frames that the kernel refused; after the first one, every frame is sent by itself.
     pub super_frames_refused: Counter,
     /// Bytes sent, from the Ethernet header.
     pub bytes_out: Counter,
@@ -144,6 +148,10 @@ pub trait PortQueue: WaitSource + Send {
 
     /// Called once by the worker before frames are steered here: takes the frames that it receives into from `pool`.
     fn prepare(&mut self, _pool: &mut Pool) {}
+
+    /// The worker has taken several bursts without sleeping, and does not wait on the descriptor: until the next
+    /// [`WaitSource::arm`] nothing needs to wake it. A queue that has a faster way to receive meanwhile changes to it.
+    fn begin_polling(&mut self, _now: Instant) {}
 
     /// Moves received frames into `burst`, as far as there is room there and in `pool`. Frames that cannot be passed
     /// on are counted under a reason.

@@ -5,10 +5,12 @@
 //! what the host itself sends. A frame is copied out of its slot at once and the slot given back: a slot that is kept
 //! would keep the socket readable.
 //!
-//! While its worker has not slept yet (in mode `poll`: always), no socket is needed to wake it. The program at tc
-//! ingress then puts claimed frames into the direct ring, which the worker has mapped, and the socket does not
-//! receive frames at all. (A round trip took 3.2 us instead of 3.7.) Before the first sleep the socket takes over,
-//! for good.
+//! While its worker does not sleep, no socket is needed to wake it. The socket's filter then puts claimed frames into
+//! the worker's direct ring, from which they are read without the socket's locks, time stamps and wake-ups. Before each
+//! sleep the worker closes that ring, and frames come through the socket again (`receive.rs`). The only worker of an
+//! interface starts without a socket at all, until it is about to sleep for the first time (in mode `poll`: never). The
+//! program at tc ingress then does what the filter would do, and the frames are not offered to the socket, which costs
+//! more than all the rest.
 //!
 //! Sending happens once per turn, through an AF_XDP socket that only sends. It needs no XDP program, so nothing
 //! changes for the kernel's traffic, and it takes one system call per burst without passing the socket layer per
@@ -22,6 +24,7 @@
 //! Never here: a decision about what is claimed.
 
 mod open;
+mod receive;
 mod segments;
 mod transmit;
 
@@ -35,20 +38,31 @@ use twinpath_inspect::Reason;
 use twinpath_port::{Capabilities, PortQueue, QueueInfo, Received, WaitSource};
 use twinpath_port_xdp::XdpPort;
 use twinpath_rings::direct::{DirectFrame, DirectRing};
-use twinpath_rings::packet::{PacketRing, Slot};
+use twinpath_rings::packet::Slot;
 use twinpath_rings::pending::Pending;
+use twinpath_sys::cpuidle::online_cpus;
 use twinpath_time::Instant;
 
+use crate::receive::{Arrived, Rings};
 use crate::transmit::Transmitter;
+
+/// Whether the socket receives the interface's frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Socket {
+    /// No: the program at tc ingress fills the direct ring by itself.
+    Unbound,
+    /// Since the last call of `arm`: a run of the program may still have been without it.
+    JustBound,
+    Bound,
+}
 
 /// A queue on the packet path. Several workers on one interface have one each, joined by PACKET_FANOUT.
 #[derive(Debug)]
 pub struct PacketPort {
     info: QueueInfo,
     receiver: OwnedFd,
-    ring: PacketRing,
-    /// The ring through which frames come while the worker has not slept.
-    direct: Option<DirectRing>,
+    socket: Socket,
+    rings: Rings,
     /// The word that says since when a frame has been waiting.
     pending: Option<Pending>,
     virtual_device: bool,
@@ -60,9 +74,8 @@ pub struct PacketPort {
 impl PacketPort {
     /// Opens both sockets. `attach_filter` is called with the receiving one before it can receive anything.
     /// `sender_queue` is an AF_XDP queue on the same interface that only sends; its memory is the pool's. `direct` is
-    /// the ring that the program at tc ingress fills; without it all frames come through the socket. `cut_here` says
-    /// whether the kernel segments super-frames before anybody else sees them: only then are runs of datagrams sent as
-    /// super-frames.
+    /// the worker's direct ring; without it all frames come through the socket. `cut_here` says whether the kernel
+    /// segments super-frames before anybody else sees them: only then are runs of datagrams sent as super-frames.
     ///
     /// # Errors
     /// [`OpenError`], one variant per step.
@@ -74,7 +87,9 @@ impl PacketPort {
         cut_here: Arc<AtomicBool>,
     ) -> Result<Self, OpenError<E>> {
         // A socket that is not needed yet is not bound to the interface: each frame would cost a run of its filter.
-        let (receiver, ring) = open::receiver(config, attach_filter, direct.is_none())?;
+        let socket = if config.binds_late && direct.is_some() { Socket::Unbound } else { Socket::Bound };
+        let (receiver, ring) = open::receiver(config, attach_filter, socket == Socket::Bound)?;
+        let rings = Rings::new(ring, direct, online_cpus().len().max(1));
         let sender = open::sender(config)?;
         let info = QueueInfo::new(config.id, config.ifindex);
         let sender_queue = sender_queue.map(|queue| queue.counting_in(Arc::clone(&info.counters)));
@@ -83,8 +98,8 @@ impl PacketPort {
         Ok(Self {
             info,
             receiver,
-            ring,
-            direct,
+            socket,
+            rings,
             pending: None,
             virtual_device: config.bypass_qdisc,
             transmitter,
@@ -102,29 +117,33 @@ impl PacketPort {
     /// Claims were withdrawn: discards the frames that came before.
     #[cold]
     fn discard(&mut self) {
-        let mut frames = 0;
-        while self.direct.as_mut().is_some_and(|direct| direct.take(|_| ()).is_some()) {
-            frames += 1;
-        }
-        while self.ring.take(|_| ()).is_some() {
-            frames += 1;
-        }
+        let frames = self.rings.discard();
         self.info.counters.times_stuck.add(1);
         self.info.counters.drops.add(Reason::WorkerStuck, frames);
         self.pending.iter().for_each(Pending::resume);
     }
 
-    /// To be called before the worker sleeps, as only the socket can wake it: from now on frames come through the
-    /// socket. In this order no frame is lost or comes twice: the socket's filter takes nothing while the ring is on.
-    /// Returns whether anything changed.
+    /// Has frames come through the socket, which alone can wake the worker. Returns whether all that came before has been
+    /// taken; otherwise the worker takes another turn before it sleeps.
     fn leave_direct(&mut self) -> bool {
-        let Some(direct) = self.direct.as_ref().filter(|direct| direct.is_on()) else { return false };
-        if open::receive_all(&self.receiver, self.info.ifindex).is_err() {
-            // The interface is gone; no frame will come either way.
-            self.info.counters.errors.add(1);
+        match self.socket {
+            Socket::Unbound => {
+                if open::receive_all(&self.receiver, self.info.ifindex).is_err() {
+                    // The interface is gone; no frame will come either way.
+                    self.info.counters.errors.add(1);
+                }
+                self.socket = Socket::JustBound;
+                // The ring stays open for one more turn, for frames that had passed the socket when it was bound. One
+                // that finds the ring closed goes to the kernel's sockets.
+                return false;
+            }
+            Socket::JustBound => {
+                self.rings.set_without_socket(false);
+                self.socket = Socket::Bound;
+            }
+            Socket::Bound => {}
         }
-        direct.set_on(false);
-        true
+        self.rings.close()
     }
 }
 
@@ -172,14 +191,13 @@ fn copy_direct(slot: &DirectFrame<'_>, pool: &mut Pool) -> Taken {
 impl WaitSource for PacketPort {
     #[inline]
     fn look(&self) -> bool {
-        self.direct.as_ref().is_some_and(DirectRing::look) || self.ring.look()
+        self.rings.look()
     }
 
     /// The socket is readable whenever the ring is not empty, so there is nothing to arm, except for frames that have
     /// not left yet.
     fn arm(&mut self) -> bool {
-        // A run of the program that has begun may still put a frame into the ring: one more turn before sleeping.
-        let has_left = !self.leave_direct();
+        let has_left = self.leave_direct();
         // Frames of before the mark are to be discarded first.
         let is_clear = self.pending.as_ref().is_none_or(Pending::clear);
         has_left && is_clear && self.transmitter.arm()
@@ -202,14 +220,21 @@ impl PortQueue for PacketPort {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             frame_len_max: CHUNK_SIZE - HEADROOM,
-            partial_checksums: self.virtual_device && self.direct.is_some(),
+            partial_checksums: self.virtual_device && self.rings.has_direct(),
             ..Capabilities::default()
         }
     }
 
     fn prepare(&mut self, _pool: &mut Pool) {
-        if let Some(direct) = &self.direct {
-            direct.set_on(true);
+        if self.socket == Socket::Unbound {
+            self.rings.open(Instant::ZERO);
+            self.rings.set_without_socket(true);
+        }
+    }
+
+    fn begin_polling(&mut self, now: Instant) {
+        if self.rings.open(now) {
+            self.info.counters.direct_opened.add(1);
         }
     }
 
@@ -218,18 +243,21 @@ impl PortQueue for PacketPort {
             self.discard();
         }
         let (mut received, mut losing) = (Received::new(now, self.info.id), false);
-        let [mut first, mut last] = [0; 2];
+        let ([mut first, mut last], mut direct) = ([0; 2], 0);
         while burst.room() > 0 {
-            let direct = self.direct.as_mut().and_then(|direct| direct.take(|slot| copy_direct(&slot, pool)));
-            let taken = direct.or_else(|| {
-                self.ring.take(|slot| {
+            let taken = self.rings.take(now, |arrived| match arrived {
+                Arrived::Direct(slot) => {
+                    direct += 1;
+                    copy_direct(&slot, pool)
+                }
+                Arrived::Socket(slot) => {
                     if first == 0 {
                         first = slot.stamp_ns;
                     }
                     last = slot.stamp_ns;
                     losing |= slot.losing;
                     copy_out(&slot, pool)
-                })
+                }
             });
             match taken {
                 Some(Taken::Frame(frame)) => {
@@ -241,11 +269,12 @@ impl PortQueue for PacketPort {
             }
         }
         self.stamps_ns = [first, last];
+        if direct > 0 {
+            self.info.counters.frames_direct.add(direct);
+        }
         if burst.room() == 0 {
             // The loss counter is read only if the ring holds much: else it has not been full.
-            if let Some(direct) = &mut self.direct {
-                self.info.counters.ring_full.add(u64::from(direct.lost()));
-            }
+            self.info.counters.ring_full.add(u64::from(self.rings.lost_direct()));
         }
         received.count(&self.info.counters);
         if losing {
@@ -282,9 +311,7 @@ impl PortQueue for PacketPort {
     }
 
     fn close(self: Box<Self>) -> Vec<Frame> {
-        if let Some(direct) = &self.direct {
-            direct.set_on(false);
-        }
+        self.rings.set_without_socket(false);
         self.transmitter.into_frames()
     }
 }

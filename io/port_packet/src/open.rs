@@ -22,6 +22,10 @@ pub struct PacketConfig {
     pub ring_slots: u32,
     /// The fan-out group to join: its members share the interface's frames by flow hash.
     pub fanout_group: Option<u16>,
+    /// Whether the socket receives nothing until the worker is about to sleep for the first time. Only for the single
+    /// worker of an interface that has a direct ring, and a program at tc ingress that ends with this process: that
+    /// program takes frames by itself until then.
+    pub binds_late: bool,
     /// Whether to pass frames to the driver without a queueing discipline (PACKET_QDISC_BYPASS).
     pub bypass_qdisc: bool,
 }

@@ -33,7 +33,14 @@ fn pair() -> u32 {
 }
 
 fn config(ifindex: u32, fanout_group: Option<u16>) -> PacketConfig {
-    PacketConfig { id: PortId::default(), ifindex, ring_slots: 128, fanout_group, bypass_qdisc: true }
+    PacketConfig {
+        id: PortId::default(),
+        ifindex,
+        ring_slots: 128,
+        fanout_group,
+        binds_late: false,
+        bypass_qdisc: true,
+    }
 }
 
 /// Without a filter: the socket takes every frame it receives.

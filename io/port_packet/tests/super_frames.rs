@@ -103,6 +103,7 @@ fn check() {
         ifindex: pair(),
         ring_slots: 32,
         fanout_group: None,
+        binds_late: false,
         bypass_qdisc: true,
     };
     let cut_here = Arc::new(AtomicBool::new(true));

@@ -26,7 +26,7 @@ enum number {
 	TCP_NOT_OPENING = 12,
 	SOURCE_NOT_ALLOWED = 13,
 	/* Counters that only the programs have. */
-	NO_SOCKET = 24,   /* XDP: claimed, but the queue has no socket: passed */
+	NO_SOCKET = 24,   /* claimed, but nobody takes it (XDP: the queue has no socket): passed */
 	WITHHELD = 25,    /* tcx: the kernel's copy of a claimed frame was dropped */
 	OTHER_FRAME = 26, /* tcx: the note was about another frame: passed */
 	WORKER_STUCK = 27, /* a claim matched, but the worker is stuck: passed */

@@ -2,9 +2,12 @@
  * getting them too.
  *
  * Each frame is decided once. The kernel runs packet sockets directly before tc ingress, for the same frame, on the
- * same CPU (net/core/dev.c, __netif_receive_skb_core). So the filter decides, and leaves a note of what it claimed;
- * the classifier drops the noted frame, and nothing else. A frame that the socket did not take is never dropped,
- * whatever happens to socket, process or rules in between. */
+ * same CPU (net/core/dev.c, __netif_receive_skb_core). So the filter decides: it puts a claimed frame into the direct
+ * ring of its worker if that is open, and lets the socket take it otherwise. In both cases it leaves a note of the
+ * frame; the classifier drops the noted frame, and nothing else. A frame that the filter did not claim is never
+ * dropped, whatever happens to socket, process or rules in between.
+ *
+ * A worker that never sleeps needs no socket. While it has none, the classifier decides instead. */
 #include "kernel.h"
 
 #define HAS(frame, n) ((n) <= (frame)->len)
@@ -14,12 +17,17 @@
 /* The last byte that decide() reads: TCP flags after a tag and an IPv6 header. */
 _Static_assert(ETH_LEN + TAG_LEN + IPV6_LEN + 14 <= HEAD_LEN, "the copied head covers every header read");
 
-/* The direct ring: Dmitry Vyukov's bounded queue, with many producers (any CPU) and one consumer (the worker). The
- * sequence of a slot says who may use it. With `lap` = position & ~slot_mask: `lap` means that a producer may take
+/* A worker's direct ring: Dmitry Vyukov's bounded queue, with many producers (any CPU) and one consumer (the worker).
+ * The sequence of a slot says who may use it. With `lap` = position & ~slot_mask: `lap` means that a producer may take
  * the slot for this position, `lap + 1` that it holds a frame, and the worker writes the next lap when it gives the
  * slot back. A producer that is held up between taking a slot and filling it therefore keeps the slot: others find
- * the former lap there, and the ring is full. mem/rings/src/direct.rs has the same layout. */
+ * the former lap there, and the ring is full.
+ *
+ * The worker opens and closes the ring by a bit of the word that counts the positions. So no position is taken after
+ * it has closed the ring, and it knows how many were taken before: it reads all of them before it reads what the
+ * socket received after that. mem/rings/src/direct.rs has the same layout. */
 enum { SLOT_LEN = 2048, SLOT_DATA = SLOT_LEN - 16 };
+#define OPEN (1ULL << 63)
 
 struct slot {
 	__u64 sequence; /* zero at first: free for lap 0 */
@@ -30,15 +38,17 @@ struct slot {
 };
 
 struct direct {
-	/* Written by the worker: whether it reads the ring and does not sleep. */
-	__u32 on;
+	/* Written by the worker: not 0 while it has no socket, so that the classifier decides. Only the first worker
+	 * can be without: where there are several, the kernel chooses the worker by choosing its socket. */
+	__u32 without_socket;
 	__u32 reserved[15];
-	/* Written by the program. */
-	__u64 head; /* the next position */
+	/* The next position; with OPEN while frames may be put into the ring. */
+	__u64 head;
 	__u32 full;
 	__u32 reserved_too[13];
 };
 
+/* The loader sets the number of workers. */
 struct {
 	MAP_UINT(type, BPF_MAP_TYPE_ARRAY);
 	MAP_TYPE(key, __u32);
@@ -47,7 +57,7 @@ struct {
 	MAP_UINT(map_flags, BPF_F_MMAPABLE);
 } direct SECTION(".maps");
 
-/* The loader sets the number of slots, a power of two. */
+/* The loader sets the number of slots, as many for each worker; for one worker, it is a power of two. */
 struct {
 	MAP_UINT(type, BPF_MAP_TYPE_ARRAY);
 	MAP_TYPE(key, __u32);
@@ -57,14 +67,6 @@ struct {
 } slots SECTION(".maps");
 
 const volatile __u32 slot_mask = 0;
-
-INLINE struct direct *direct_if_on(void)
-{
-	const __u32 zero = 0;
-	struct direct *ring = map_lookup(&direct, &zero);
-
-	return ring && *(volatile __u32 *)&ring->on ? ring : 0;
-}
 
 /* Copies the start of the frame into zeroed memory; a frame shorter than an Ethernet header is refused. */
 INLINE long load_head(const struct __sk_buff *skb, __u64 words[HEAD_WORDS], __u32 len)
@@ -97,6 +99,69 @@ INLINE verdict_t verdict_of(const struct __sk_buff *skb, struct frame *frame, __
 	return decide(frame);
 }
 
+/* Another CPU can take the same position first; in each attempt at least one CPU succeeds. */
+enum { CLAIM_ATTEMPTS = 16 };
+
+struct claimed_slot {
+	struct slot *slot; /* null if the ring is full or closed */
+	__u64 filled;	   /* its sequence once it holds the frame; 0 if the ring is closed */
+};
+
+INLINE struct claimed_slot claim_slot(struct direct *ring, __u32 queue)
+{
+	for (int attempt = 0; attempt < CLAIM_ATTEMPTS; attempt++) {
+		__u64 word = *(volatile __u64 *)&ring->head;
+		__u64 position = word & ~OPEN;
+		__u64 lap = position & ~(__u64)slot_mask;
+		__u32 place = queue * (slot_mask + 1) + (__u32)(position - lap);
+		struct slot *slot;
+		__u64 sequence;
+
+		if (!(word & OPEN))
+			return (struct claimed_slot){ .filled = 0 };
+		slot = map_lookup(&slots, &place);
+		if (!slot)
+			break;
+		sequence = *(volatile __u64 *)&slot->sequence;
+		/* The slot is of the former lap: it is not filled yet, or not read yet. */
+		if (sequence < lap)
+			break;
+		/* If this fails, other CPUs have moved the head since it was read, or the worker has closed the ring. */
+		if (sequence == lap && __sync_val_compare_and_swap(&ring->head, word, word + 1) == word)
+			return (struct claimed_slot){ .slot = slot, .filled = lap + 1 };
+	}
+	return (struct claimed_slot){ .filled = 1 };
+}
+
+/* Puts a claimed frame of `len` bytes into the direct ring of a worker. If the ring is full, the frame is lost and
+ * counted. Returns 0 if there is no ring or it is closed: then nothing has happened. */
+CALLED int put(struct __sk_buff *skb, __u32 queue, __u32 len)
+{
+	struct direct *ring = map_lookup(&direct, &queue);
+	struct claimed_slot claimed;
+	struct slot *slot;
+
+	if (!ring)
+		return 0;
+	claimed = claim_slot(ring, queue);
+	slot = claimed.slot;
+	if (!slot) {
+		if (!claimed.filled)
+			return 0;
+		__sync_fetch_and_add(&ring->full, 1);
+		return 1;
+	}
+	slot->len = len;
+	slot->vlan = skb->vlan_present ? (__u16)skb->vlan_tci : VLAN_NONE;
+	OWN_REGISTER(len);
+	/* The verdict claims nothing longer or shorter, which the verifier cannot know. */
+	if (len < ETH_LEN || len > SLOT_DATA || skb_load_bytes(skb, 0, slot->bytes, len) != 0)
+		slot->len = 0;
+	/* With a barrier: the worker reads the slot after its sequence. */
+	__sync_lock_test_and_set(&slot->sequence, claimed.filled);
+	return 1;
+}
+
 /* The filter of the socket of this queue: if several sockets share the frames, each has its own. */
 INLINE int filter(struct __sk_buff *skb, __u32 queue)
 {
@@ -110,10 +175,6 @@ INLINE int filter(struct __sk_buff *skb, __u32 queue)
 	/* The socket should ignore outgoing frames by itself; they are never claimed in any case. */
 	if (!cpu || skb->pkt_type == PACKET_OUTGOING)
 		return 0;
-	if (!test_run && direct_if_on()) {
-		cpu->note_len = 0;
-		return 0;
-	}
 	verdict = verdict_of(skb, &frame, head);
 	number = verdict & 0xff;
 	if (number == CLAIMED && !test_run && !may_hand_over(queue))
@@ -125,7 +186,9 @@ INLINE int filter(struct __sk_buff *skb, __u32 queue)
 	}
 	cpu->note_len = frame.len;
 	__builtin_memcpy(cpu->note, head, sizeof(head));
-	return test_run ? verdict : ~0U;
+	if (test_run)
+		return verdict;
+	return put(skb, queue, frame.len) ? 0 : ~0U;
 }
 
 SECTION("socket") int twinpath_filter(struct __sk_buff *skb)
@@ -172,67 +235,24 @@ INLINE int is_noted(const struct __sk_buff *skb, const struct per_cpu *cpu, __u3
 	return differs == 0;
 }
 
-/* Another CPU can take the same position first; in each attempt at least one CPU succeeds. */
-enum { CLAIM_ATTEMPTS = 16 };
-
-struct claimed_slot {
-	struct slot *slot; /* null if the ring is full */
-	__u64 filled;	   /* its sequence once it holds the frame */
-};
-
-INLINE struct claimed_slot claim_slot(struct direct *ring)
-{
-	struct claimed_slot none = {};
-
-	for (int attempt = 0; attempt < CLAIM_ATTEMPTS; attempt++) {
-		__u64 head = *(volatile __u64 *)&ring->head;
-		__u32 place = head & slot_mask;
-		__u64 lap = head - place;
-		struct slot *slot = map_lookup(&slots, &place);
-
-		if (!slot)
-			return none;
-		__u64 sequence = *(volatile __u64 *)&slot->sequence;
-		/* The slot is of the former lap: it is not filled yet, or not read yet. */
-		if (sequence < lap)
-			return none;
-		/* If this fails, other CPUs have moved the head since it was read. */
-		if (sequence == lap && __sync_val_compare_and_swap(&ring->head, head, head + 1) == head)
-			return (struct claimed_slot){ .slot = slot, .filled = lap + 1 };
-	}
-	return none;
-}
-
-/* While the worker reads the direct ring, a claimed frame goes there and not to the packet socket. */
-INLINE int take_direct(struct __sk_buff *skb, struct direct *ring, struct per_cpu *cpu)
+/* Decides a frame that no socket was offered, as the worker has none yet. */
+INLINE int decide_without_socket(struct __sk_buff *skb, struct per_cpu *cpu)
 {
 	__u64 head[HEAD_WORDS] = {};
 	struct frame frame = { .bytes = (const __u8 *)head + HEAD_AT, .vlan = VLAN_NONE };
 	verdict_t verdict = verdict_of(skb, &frame, head);
-	struct claimed_slot claimed;
-	struct slot *slot;
-	__u32 len = skb->len, number = verdict & 0xff;
+	__u32 number = verdict & 0xff;
 
-	/* The ring is for a single worker, whose queue is the first one. */
-	if (number == CLAIMED && !may_hand_over(0))
+	if (number == CLAIMED && !may_hand_over(0)) {
 		number = WORKER_STUCK;
+	} else if (number == CLAIMED && !put(skb, 0, frame.len)) {
+		/* The worker has closed the ring meanwhile, and may be asleep: nothing waits for it. */
+		not_handed_over(0);
+		number = NO_SOCKET;
+	}
 	cpu->counters[number & (COUNTERS - 1)]++;
 	if (number != CLAIMED)
 		return TCX_NEXT;
-	claimed = claim_slot(ring);
-	slot = claimed.slot;
-	if (!slot) {
-		__sync_fetch_and_add(&ring->full, 1);
-		return TCX_DROP;
-	}
-	slot->len = len;
-	slot->vlan = skb->vlan_present ? (__u16)skb->vlan_tci : VLAN_NONE;
-	OWN_REGISTER(len);
-	/* The verdict claims nothing longer or shorter, which the verifier cannot know. */
-	if (len < ETH_LEN || len > SLOT_DATA || skb_load_bytes(skb, 0, slot->bytes, len) != 0)
-		slot->len = 0;
-	/* With a barrier: the worker reads the slot after its sequence. */
-	__sync_lock_test_and_set(&slot->sequence, claimed.filled);
 	cpu->counters[WITHHELD]++;
 	return TCX_DROP;
 }
@@ -246,8 +266,10 @@ INLINE int ingress(struct __sk_buff *skb)
 	if (!cpu)
 		return TCX_NEXT;
 	if (cpu->note_len == 0) {
-		ring = direct_if_on();
-		return ring ? take_direct(skb, ring, cpu) : TCX_NEXT;
+		ring = map_lookup(&direct, &zero);
+		if (ring && *(volatile __u32 *)&ring->without_socket)
+			return decide_without_socket(skb, cpu);
+		return TCX_NEXT;
 	}
 	__u32 len = cpu->note_len;
 	cpu->note_len = 0;

@@ -7,9 +7,10 @@
 /* One word per queue says since when a frame has been waiting for the queue's worker: 0, or the time when the first
  * frame was handed over since the worker cleared it. The program sets it before it hands a frame over. The worker
  * clears it before the last look into its rings that precedes a sleep, so it is never set when the worker sleeps over
- * empty rings, and otherwise long before it is too old. If a frame comes and the word is older than `fail_open_ns`, the worker is stuck: the program marks the
- * word, once, and from then on hands nothing over to this queue until the worker clears the word. A worker that finds
- * the mark first discards what was handed over before. mem/rings/src/pending.rs has the same layout. */
+ * empty rings, and otherwise long before it is too old. If a frame comes and the word is older than `fail_open_ns`,
+ * the worker is stuck: the program marks the word, once, and from then on hands nothing over to this queue until the
+ * worker clears the word. A worker that finds the mark first discards what was handed over before.
+ * mem/rings/src/pending.rs has the same layout. */
 enum { QUEUES_MAX = 1024 };
 #define WITHDRAWN (1ULL << 63)
 
@@ -67,6 +68,17 @@ INLINE int may_hand_over(__u32 queue)
 	if (since == 0)
 		__sync_val_compare_and_swap(&word->since, 0, now);
 	return !(since & WITHDRAWN);
+}
+
+/* The frame for which may_hand_over() was called is not handed over. If another frame waits, the next one sets the
+ * word again. */
+INLINE void not_handed_over(__u32 queue)
+{
+	struct pending *word = fail_open_ns ? map_lookup(&pending, &queue) : 0;
+	__u64 since = word ? *(volatile __u64 *)&word->since : 0;
+
+	if (since && !(since & WITHDRAWN))
+		__sync_val_compare_and_swap(&word->since, since, 0);
 }
 
 #endif

@@ -1,8 +1,9 @@
 //! Measures what a verdict costs: nanoseconds per frame of the programs as they run in production.
 //!
 //! `cargo run --release -p twinpath-steer-bpf --example speed`, as root. A test run's own cost, some 20 to 30 ns, is
-//! in every figure: the column `tcx, no note` is little else. `direct ring` is the program at tc ingress while it
-//! fills the worker's direct ring. A second table shows the cost of checking whether the worker is stuck.
+//! in every figure: the column `tcx, no note` is little else. `tcx, ring` is the program at tc ingress while it fills
+//! the direct ring of a worker without a socket, and `filter, ring` is the socket's filter while it fills it. A second
+//! table shows the cost of checking whether the worker is stuck.
 #![allow(unsafe_code, reason = "the example plays the worker: it writes the words shared with the programs")]
 
 #[path = "../tests/common/mod.rs"]
@@ -13,7 +14,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use common::{direct_ring, filter, ingress, run, xdp};
+use common::{direct_ring, direct_ring_of, filter, ingress, run, xdp};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use twinpath_frame::Mapping;
 use twinpath_rings::direct::DirectRing;
@@ -48,10 +49,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let case_of = |name: &str| corpus.cases.iter().find(|case| case.name == name).ok_or("no such case");
     let mut redirect = Steering::load(Path::Xdp)?;
     let mut packet = Steering::load(Path::Packet)?;
-    let mut ring = direct_ring(&packet);
+    let mut ring = direct_ring_of(&packet, 0);
     println!(
-        "{:32} {:8} {:>6} {:>8} {:>12} {:>11}",
-        "frame", "table", "XDP", "filter", "tcx, no note", "direct ring"
+        "{:32} {:8} {:>6} {:>8} {:>12} {:>10} {:>12}",
+        "frame", "table", "XDP", "filter", "tcx, no note", "tcx, ring", "filter, ring"
     );
     // The production filter reads from the start of the data, which in a test run is the IP header: a frame with a
     // second Ethernet header in front makes it do the same work.
@@ -65,10 +66,14 @@ fn main() -> Result<(), Box<dyn Error>> {
         // The filter clears the note when it decides an unclaimed frame.
         run(filter(&packet), &doubled(&case_of("arp_broadcast")?.frame), None, 1);
         let at_tcx = median(|| run(ingress(&packet), frame, None, REPEAT).duration);
-        ring.set_on(true);
-        let at_ring = at_ring(&packet, &mut ring, frame);
-        ring.set_on(false);
-        println!("{name:32} {table:8} {at_xdp:6} {at_filter:8} {at_tcx:12} {at_ring:11}");
+        ring.open();
+        ring.set_without_socket(true);
+        let tcx_ring = at_ring(&mut ring, || run(ingress(&packet), frame, None, DIRECT_SLOTS).duration);
+        ring.set_without_socket(false);
+        let twice = doubled(frame);
+        let filter_ring = at_ring(&mut ring, || run(filter(&packet), &twice, None, DIRECT_SLOTS).duration);
+        ring.close();
+        println!("{name:32} {table:8} {at_xdp:6} {at_filter:8} {at_tcx:12} {tcx_ring:10} {filter_ring:12}");
     }
     fail_open(&corpus, *cpus.last().unwrap_or(&0))
 }
@@ -113,8 +118,7 @@ struct Way {
 
 impl Way {
     fn new(name: &'static str, path: Path, corpus: &Corpus) -> Result<Self, Box<dyn Error>> {
-        let mut steerings =
-            [Steering::load(path)?, Steering::load_to_fail_open(path, Duration::from_secs(3600))?];
+        let mut steerings = [Steering::load(path)?, Steering::load_for(path, 1, Duration::from_secs(3600))?];
         for steering in &mut steerings {
             steering.apply(&corpus.tables["basic"])?;
         }
@@ -130,7 +134,6 @@ impl Way {
     fn direct_ring(corpus: &Corpus) -> Result<Self, Box<dyn Error>> {
         let mut way = Self::new("direct ring", Path::Packet, corpus)?;
         let rings = way.steerings.each_ref().map(direct_ring);
-        rings.iter().for_each(|ring| ring.set_on(true));
         way.rings = Some(rings);
         Ok(way)
     }
@@ -219,10 +222,10 @@ fn median(measure: impl Fn() -> Duration) -> u128 {
 }
 
 /// Each pass fills the whole ring, which is emptied in between.
-fn at_ring(steering: &Steering, ring: &mut DirectRing, frame: &[u8]) -> u128 {
+fn at_ring(ring: &mut DirectRing, fill: impl Fn() -> Duration) -> u128 {
     let mut passes: Vec<_> = (0..RING_PASSES)
         .map(|_| {
-            let duration = run(ingress(steering), frame, None, DIRECT_SLOTS).duration.as_nanos();
+            let duration = fill().as_nanos();
             while ring.take(|_| ()).is_some() {}
             duration
         })

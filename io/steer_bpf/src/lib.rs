@@ -2,12 +2,11 @@
 //! how they are attached. And the programs that withhold a whole interface from the kernel's stack, for an exception
 //! port ([`Exclusive`]).
 //!
-//! - [`Path::Packet`]: a filter on packet sockets decides each frame and leaves a note of what it claimed on its CPU;
-//!   a
-//!   program at tc ingress, which the kernel runs directly after the packet sockets, drops the noted frame and
-//!   nothing
-//!   else. A frame that no socket received is therefore never dropped: a socket or a process may go away at any
-//!   time. (A frame for which the socket had no room is lost, and the socket counts it.)
+//! - [`Path::Packet`]: a filter on packet sockets decides each frame, and leaves a note of what it claimed on its CPU. A
+//!   program at tc ingress, which the kernel runs directly after the packet sockets, drops the noted frame and nothing
+//!   else. A frame that no filter claimed is therefore never dropped: a socket or a process may go away at any time. A
+//!   claimed frame is put into the direct ring of its worker while that is open, and otherwise taken by the socket. (A
+//!   frame for which there was no room is lost and counted.)
 //! - [`Path::Xdp`]: claimed frames go to the AF_XDP socket of their queue; without one, to the kernel.
 //!
 //! Attachments are BPF links held by [`Steering`]: they end with the process, however it ends. Where the kernel has

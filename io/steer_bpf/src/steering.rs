@@ -94,33 +94,34 @@ pub struct Steering {
 }
 
 impl Steering {
-    /// Loads the programs that a path needs. Nothing is attached or claimed yet.
+    /// Loads the programs that a path needs, for one worker. They never withdraw claims. Nothing is attached or claimed
+    /// yet.
     ///
     /// # Errors
     /// [`SteerError::Object`], [`SteerError::Program`].
     pub fn load(path: Path) -> Result<Self, SteerError> {
-        Self::load_with(path, false, Duration::ZERO)
+        Self::load_for(path, 1, Duration::ZERO)
     }
 
-    /// As [`Steering::load`], but with programs that withdraw the claims of a queue once a frame has been waiting
-    /// there for longer than `after`, until its worker reads its rings again. The worker reports that through
-    /// [`Steering::pending`].
+    /// As [`Steering::load`], with a direct ring for each of `workers` workers on the packet path, and with programs
+    /// that withdraw the claims of a queue once a frame has been waiting there for longer than `fail_open`, until its
+    /// worker reads its rings again (zero: never). The worker reports that through [`Steering::pending`].
     ///
     /// # Errors
     /// As [`Steering::load`]; [`SteerError::Program`] also where the kernel has no coarse clock for programs (added
     /// in Linux 5.11).
-    pub fn load_to_fail_open(path: Path, after: Duration) -> Result<Self, SteerError> {
-        Self::load_with(path, false, after)
+    pub fn load_for(path: Path, workers: u32, fail_open: Duration) -> Result<Self, SteerError> {
+        Self::load_with(path, false, workers, fail_open)
     }
 
     /// As [`Steering::load`], but with programs that return their verdict instead of acting on it: its number, and
     /// the claim's index shifted left by 8. For test runs only; they handle traffic wrongly.
     #[doc(hidden)]
     pub fn load_for_test_run(path: Path) -> Result<Self, SteerError> {
-        Self::load_with(path, true, Duration::ZERO)
+        Self::load_with(path, true, 1, Duration::ZERO)
     }
 
-    fn load_with(path: Path, test_run: bool, fail_open: Duration) -> Result<Self, SteerError> {
+    fn load_with(path: Path, test_run: bool, workers: u32, fail_open: Duration) -> Result<Self, SteerError> {
         let bytes = match path {
             Path::Packet => PACKET,
             Path::Xdp => XDP,
@@ -129,7 +130,9 @@ impl Steering {
         let slot_mask = DIRECT_SLOTS - 1;
         if matches!(path, Path::Packet) {
             loader.override_global("slot_mask", &slot_mask, true);
-            loader.map_max_entries("slots", DIRECT_SLOTS);
+            let workers = workers.clamp(1, FILTERS_MAX);
+            loader.map_max_entries("direct", workers);
+            loader.map_max_entries("slots", workers * DIRECT_SLOTS);
         }
         let fail_open_ns = stuck_after_ns(fail_open);
         loader.override_global("fail_open_ns", &fail_open_ns, true);
@@ -178,12 +181,7 @@ impl Steering {
         if queue >= FILTERS_MAX {
             return Err(SteerError::Queue { queue, max: FILTERS_MAX });
         }
-        // Filters differ by queue only if they withdraw claims.
-        let name = if queue == 0 || !self.stuck.fails_open() {
-            FILTER.to_owned()
-        } else {
-            format!("{FILTER}_{queue}")
-        };
+        let name = if queue == 0 { FILTER.to_owned() } else { format!("{FILTER}_{queue}") };
         let Some(program) = self.object.program_mut(&name) else {
             return Err(SteerError::OtherPath("the socket filter"));
         };
@@ -198,8 +196,8 @@ impl Steering {
     }
 
     /// Withholds claimed frames from the kernel, by a program at tc ingress that runs before all others. A classic
-    /// filter whose process was killed drops nothing, as no filter leaves notes any more. For the same reason give no
-    /// worker [`Steering::direct`] if [`TcAttach::ends_with_process`] is false.
+    /// filter whose process was killed drops nothing, as no filter leaves notes any more. For the same reason no worker
+    /// may be without a socket if [`TcAttach::ends_with_process`] is false.
     ///
     /// # Errors
     /// [`SteerError::OtherPath`], [`SteerError::NoInterface`], [`SteerError::Tcx`], [`SteerError::Clsact`],
@@ -305,8 +303,8 @@ impl Steering {
         self.xdp_links.clear();
     }
 
-    /// The memory of the direct ring, into which the program at tc ingress puts claimed frames while a worker wants
-    /// it: the shared state, and [`DIRECT_SLOTS`] slots. The caller maps both. It is for one worker only: every call
+    /// The memory of the workers' direct rings, into which the programs put claimed frames while they are open: the
+    /// states of all rings, one after the other, and [`DIRECT_SLOTS`] slots for each. The caller maps both. Every call
     /// returns the same memory.
     ///
     /// # Errors

@@ -11,7 +11,12 @@
 //!
 //! So a program that is held up between taking a slot and filling it keeps the slot, however far the others get: they
 //! find the ring full. Frames come in the order of their positions, and the worker waits for one that is still being
-//! filled. Positions are 64 bits wide and never wrap. Zeroed memory is an empty ring.
+//! filled. Positions are 63 bits wide and never wrap.
+//!
+//! The highest bit of the head says whether the ring is open, and only the worker changes it. A program takes a
+//! position by an exchange of the whole word, so it takes none once the ring is closed, and the worker learns by
+//! closing it how many positions were taken: when it has read them all, the ring stays empty until it opens it again.
+//! Zeroed memory is an empty, closed ring.
 #![allow(
     unsafe_code,
     reason = "slots lie in memory mapped from the kernel, whose program owns them until their sequence says so"
@@ -22,7 +27,7 @@ use std::slice;
 
 use twinpath_frame::Mapping;
 
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{Arc, AtomicU32, AtomicU64, Ordering};
 
 const NO_VLAN: u16 = 0xffff;
 
@@ -30,10 +35,16 @@ const NO_VLAN: u16 = 0xffff;
 pub const SLOT_LEN: usize = 2048;
 /// Bytes in front of a frame in its slot: sequence, length, tag.
 const HEADER_LEN: usize = 16;
-/// Bytes of the state that worker and program share beside the slots.
+/// Bytes of the state that a worker and the program share beside the slots.
 pub const STATE_LEN: usize = 128;
+/// Offset in the state of the word that says that the worker has no socket.
+const WITHOUT_SOCKET_AT: usize = 0;
+/// Offset in the state of the head: the next position, and [`OPEN`].
+const HEAD_AT: usize = 64;
 /// Offset in the state of the program's count of frames for which there was no slot.
 const FULL_AT: usize = 72;
+/// In the head: frames may be put into the ring.
+const OPEN: u64 = 1 << 63;
 
 /// The header of a slot, after its sequence number. A length of 0 means that the program could not read the frame.
 #[derive(Clone, Copy, Debug)]
@@ -55,11 +66,15 @@ pub struct DirectFrame<'a> {
 /// The worker's end.
 #[derive(Debug)]
 pub struct DirectRing {
-    state: Mapping,
+    /// The states of all workers of an interface, and the place of this one.
+    states: Arc<Mapping>,
+    state_at: usize,
     slots: Mapping,
     count: usize,
     /// Position of the frame to be read next.
     next: u64,
+    /// Where the ring ends, if it is closed: no position from here on is taken.
+    end: Option<u64>,
     full_seen: u32,
 }
 
@@ -68,23 +83,30 @@ pub struct DirectRing {
 pub struct BadLayout;
 
 impl DirectRing {
-    /// A ring of `count` slots, a power of two and at least two. All memory must be zeroed: no frame may have been
-    /// read from it before.
+    /// The ring of queue `queue`, closed: `count` slots, a power of two and at least two. All memory must be zeroed: no
+    /// frame may have been read from it before.
     ///
     /// # Errors
     /// [`BadLayout`].
-    pub fn new(state: Mapping, slots: Mapping, count: usize) -> Result<Self, BadLayout> {
+    pub fn new(states: Arc<Mapping>, queue: u32, slots: Mapping, count: usize) -> Result<Self, BadLayout> {
+        let state_at = (queue as usize).checked_mul(STATE_LEN).ok_or(BadLayout)?;
         let fits = count.is_power_of_two()
             && count > 1
             && count.checked_mul(SLOT_LEN).is_some_and(|bytes| bytes <= slots.len())
-            && state.len() >= STATE_LEN;
-        if fits { Ok(Self { state, slots, count, next: 0, full_seen: 0 }) } else { Err(BadLayout) }
+            && state_at.checked_add(STATE_LEN).is_some_and(|end| end <= states.len());
+        let ring = Self { states, state_at, slots, count, next: 0, end: Some(0), full_seen: 0 };
+        if fits { Ok(ring) } else { Err(BadLayout) }
     }
 
     fn word(&self, at: usize) -> &AtomicU32 {
         debug_assert!(at + size_of::<u32>() <= STATE_LEN);
-        // SAFETY: `new` checked that the state holds it, aligned to four; a 32-bit atomic takes any bits.
-        unsafe { self.state.base().add(at).cast::<AtomicU32>().as_ref() }
+        // SAFETY: `new` checked that the states hold it, aligned to four; a 32-bit atomic takes any bits.
+        unsafe { self.states.base().add(self.state_at + at).cast::<AtomicU32>().as_ref() }
+    }
+
+    fn head(&self) -> &AtomicU64 {
+        // SAFETY: `new` checked that the states hold it, aligned to eight; a 64-bit atomic takes any bits.
+        unsafe { self.states.base().add(self.state_at + HEAD_AT).cast::<AtomicU64>().as_ref() }
     }
 
     fn slot(&self, index: usize) -> NonNull<u8> {
@@ -104,16 +126,38 @@ impl DirectRing {
         (place as usize, self.next - place)
     }
 
-    /// Tells the program to put frames into the ring from now on, or to stop. A program run that has begun may still
-    /// put its frame after a stop.
-    pub fn set_on(&self, on: bool) {
-        self.word(0).store(u32::from(on), Ordering::SeqCst);
+    /// Says to the program whether the worker has no socket. If so, the program at tc ingress decides by itself instead
+    /// of acting on what the socket's filter has decided.
+    pub fn set_without_socket(&self, without: bool) {
+        self.word(WITHOUT_SOCKET_AT).store(u32::from(without), Ordering::SeqCst);
     }
 
-    /// Whether the program is to put frames into the ring.
+    /// From now on frames may be put into the ring. Only for a ring that [`Self::is_drained`]: what a socket received
+    /// while the ring was closed must not come before what is left in it.
+    pub fn open(&mut self) {
+        debug_assert!(self.is_drained(), "frames are left");
+        self.end = None;
+        self.head().fetch_or(OPEN, Ordering::SeqCst);
+    }
+
+    /// From now on no frame takes a position. Those that have one are still to come.
+    pub fn close(&mut self) {
+        let head = self.head().fetch_and(!OPEN, Ordering::SeqCst);
+        self.end = Some(head & !OPEN);
+    }
+
+    /// Whether frames may be put into the ring.
+    #[inline]
     #[must_use]
-    pub fn is_on(&self) -> bool {
-        self.word(0).load(Ordering::Relaxed) != 0
+    pub const fn is_open(&self) -> bool {
+        self.end.is_none()
+    }
+
+    /// Whether the ring is closed and everything in it has been read.
+    #[inline]
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        self.end == Some(self.next)
     }
 
     /// Whether a frame is waiting.

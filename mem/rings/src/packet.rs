@@ -101,6 +101,16 @@ impl PacketRing {
         self.status(self.next).load(Ordering::Acquire) & STATUS_USER != 0
     }
 
+    /// Whether one of the next `slots` slots holds a frame. It may lie behind slots that other CPUs have taken before
+    /// and are still writing.
+    #[must_use]
+    pub fn look_ahead(&self, slots: usize) -> bool {
+        (0..slots.min(self.slots)).any(|ahead| {
+            let status = self.status((self.next + ahead) % self.slots).load(Ordering::Acquire);
+            status & STATUS_USER != 0
+        })
+    }
+
     /// Passes the oldest frame to `see`, then gives its slot back to the kernel; `see` copies out what it needs. A
     /// slot that is not given back would keep `poll(2)` readable. `None` if no frame is waiting.
     #[inline]

@@ -1,5 +1,5 @@
 //! One word per queue that says since when a frame has been waiting for the queue's worker. The BPF program that
-//! hands frames over sets it, the worker clears it (`io/steer_bpf/bpf/maps.h` has the same layout). From it the
+//! hands frames over sets it, the worker clears it (`io/steer_bpf/bpf/pending.h` has the same layout). From it the
 //! program can tell a stuck worker from one that has nothing to do, and withdraws the queue's claims by itself.
 //!
 //! - 0: nothing has been handed over since the worker cleared the word;

@@ -209,8 +209,13 @@ impl Attachment {
         regions: &[Arc<Region>],
     ) -> Result<(Self, Vec<Placed>), AttachError> {
         let workers = regions.len();
-        let (mut steering, pending) = load(twinpath_steer_bpf::Path::Packet, plan.fail_open)?;
+        let (mut steering, pending) = load(twinpath_steer_bpf::Path::Packet, workers as u32, plan.fail_open)?;
         steering.attach_tc(target.ifindex, plan.tc)?;
+        // A direct ring is used only if it holds as many frames as the configuration says.
+        let states = if plan.ring_frames <= DIRECT_SLOTS { direct_states(&steering, workers) } else { None };
+        // Without a socket the program at tc ingress decides by itself. One that outlives this process would go on doing
+        // so, and among several workers the kernel chooses by choosing the socket.
+        let binds_late = workers == 1 && plan.tc.ends_with_process();
         let cut_here = Arc::<AtomicBool>::default();
         let (mut placed, mut waiting) = (Vec::with_capacity(workers), 0);
         for (worker, region) in regions.iter().enumerate() {
@@ -219,15 +224,13 @@ impl Attachment {
                 ifindex: target.ifindex,
                 ring_slots: plan.ring_frames,
                 fanout_group: (workers > 1).then(|| fanout_group(target.ifindex)),
+                binds_late,
                 bypass_qdisc: plan.virtual_device,
             };
             let sender = send_only(&config, plan, region);
-            // One ring that holds what is asked for, for one worker; filled by a program that does not outlive it, as that would go
-            // on taking what nobody reads.
-            let fits = workers == 1 && plan.ring_frames <= DIRECT_SLOTS && plan.tc.ends_with_process();
-            let direct = fits.then(|| direct(&steering)).flatten();
-            // The program fills it once its worker looks into it; a socket takes frames from the first on.
-            waiting += usize::from(direct.is_some());
+            let direct = states.as_ref().and_then(|states| direct(&steering, states, worker as u32));
+            // Without a socket, the worker has to open its ring first.
+            waiting += usize::from(binds_late && direct.is_some());
             let filter = |socket: BorrowedFd<'_>| steering.attach_socket_filter(worker as u32, socket);
             let queue = PacketPort::open(&config, filter, sender, direct, Arc::clone(&cut_here))?;
             let queue = queue.failing_open(word_of(pending.as_ref(), config.id));
@@ -249,7 +252,7 @@ impl Attachment {
         mode: XdpMode,
         copy_mode: CopyMode,
     ) -> Result<(Self, Vec<Placed>), AttachError> {
-        let (mut steering, pending) = load(twinpath_steer_bpf::Path::Xdp, plan.fail_open)?;
+        let (mut steering, pending) = load(twinpath_steer_bpf::Path::Xdp, 1, plan.fail_open)?;
         steering.apply(table)?;
         // First the program, which passes everything while its map has no sockets: if another program holds the
         // interface, no socket has been opened for nothing.
@@ -407,12 +410,14 @@ type Words = (Arc<Mapping>, Duration);
 /// Loads the programs of a path, with the words by which they tell whether a worker is stuck.
 fn load(
     path: twinpath_steer_bpf::Path,
+    workers: u32,
     fail_open: Duration,
 ) -> Result<(Steering, Option<Words>), SteerError> {
+    let without = || Steering::load_for(path, workers, Duration::ZERO);
     if fail_open.is_zero() {
-        return Ok((Steering::load(path)?, None));
+        return Ok((without()?, None));
     }
-    let failing_open = Steering::load_to_fail_open(path, fail_open).map_err(|error| error.to_string());
+    let failing_open = Steering::load_for(path, workers, fail_open).map_err(|error| error.to_string());
     let mapped = failing_open.and_then(|steering| {
         let words = steering.pending().ok_or("the programs have no words for it")?;
         let words = Mapping::of_fd(words, QUEUES_MAX as usize * pending::STRIDE, 0);
@@ -421,7 +426,7 @@ fn load(
     });
     mapped.or_else(|why: String| {
         // Without the right to load anything this fails as well, and says why.
-        let steering = Steering::load(path)?;
+        let steering = without()?;
         tracing::warn!(
             "claims stay in force while a worker is stuck, whatever fail_open_ms says: this kernel does not take the programs that \
              would withdraw them: {why}"
@@ -478,16 +483,22 @@ fn send_only(config: &PacketConfig, plan: &AttachPlan, region: &Region) -> Optio
     }
 }
 
-/// The ring that the program at tc ingress fills while the worker does not sleep. An improvement, not a need.
-fn direct(steering: &Steering) -> Option<DirectRing> {
-    let [state, slots] = steering.direct().ok()?;
+/// The states of the workers' direct rings. They are an improvement, not a need.
+fn direct_states(steering: &Steering, workers: usize) -> Option<Arc<Mapping>> {
+    let [states, _] = steering.direct().ok()?;
+    let mapped = Mapping::of_fd(states, workers * direct::STATE_LEN, 0);
+    let refused = |error| tracing::info!("frames come by the packet sockets alone: {error}");
+    mapped.map_err(refused).ok().map(Arc::new)
+}
+
+/// The direct ring of a worker.
+fn direct(steering: &Steering, states: &Arc<Mapping>, worker: u32) -> Option<DirectRing> {
+    let [_, slots] = steering.direct().ok()?;
     let bytes = DIRECT_SLOTS as usize * direct::SLOT_LEN;
-    let mapped = Mapping::of_fd(state, direct::STATE_LEN, 0)
-        .and_then(|state| Ok((state, Mapping::of_fd(slots, bytes, 0)?)));
-    match mapped {
-        Ok((state, slots)) => DirectRing::new(state, slots, DIRECT_SLOTS as usize).ok(),
+    match Mapping::of_fd(slots, bytes, u64::from(worker) * bytes as u64) {
+        Ok(slots) => DirectRing::new(Arc::clone(states), worker, slots, DIRECT_SLOTS as usize).ok(),
         Err(error) => {
-            tracing::info!("frames come by the packet socket alone: {error}");
+            tracing::info!("the frames of worker {worker} come by its packet socket alone: {error}");
             None
         }
     }

@@ -83,6 +83,8 @@ impl KnownQueue {
             frames_out: counters.frames_out.get(),
             bytes_in: counters.bytes_in.get(),
             bytes_out: counters.bytes_out.get(),
+            frames_direct: counters.frames_direct.get(),
+            direct_opened: counters.direct_opened.get(),
             frames_joined: counters.frames_joined.get(),
             super_frames_refused: counters.super_frames_refused.get(),
             kicks: counters.kicks.get(),

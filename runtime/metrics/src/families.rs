@@ -171,6 +171,16 @@ pub const FAMILIES: &[Family] = &[
         |report| of_queues(report, |queue| queue.bytes_out),
     ),
     counter(
+        "twinpath_queue_frames_direct",
+        "Of the frames received, those that came through the direct ring.",
+        |report| of_queues(report, |queue| queue.frames_direct),
+    ),
+    counter(
+        "twinpath_queue_direct_opened",
+        "How often the direct ring was opened again after a sleep of the worker.",
+        |report| of_queues(report, |queue| queue.direct_opened),
+    ),
+    counter(
         "twinpath_queue_frames_joined",
         "Of the frames sent, those that left within super-frames, for the kernel to cut.",
         |report| of_queues(report, |queue| queue.frames_joined),

@@ -336,6 +336,12 @@ pub struct Queue {
     /// Bytes sent, from the Ethernet header.
     #[serde(default)]
     pub bytes_out: u64,
+    /// The frames received that came through the direct ring.
+    #[serde(default)]
+    pub frames_direct: u64,
+    /// How often the direct ring was opened again after a sleep of the worker.
+    #[serde(default)]
+    pub direct_opened: u64,
     /// The frames that were sent as part of super-frames.
     #[serde(default)]
     pub frames_joined: u64,

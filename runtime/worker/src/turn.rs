@@ -49,7 +49,8 @@ const LOOK_INTERVAL: Duration = Duration::from_micros(20);
 /// Looks at the ports between two empty turns.
 const SPIN_LOOKS: u32 = 32;
 
-/// Busy turns without a sleep after which the ports' fds are taken out of the epoll.
+/// Busy turns without a sleep after which the worker no longer waits on its ports: their fds are taken out of the epoll,
+/// and they are told that it polls them. Both are undone before a sleep, so a worker that sleeps more often does neither.
 const BUSY_STREAK: u32 = 16;
 
 /// Turns between two publications of what is too dear to publish every turn.
@@ -221,6 +222,7 @@ impl<E: Engine> Worker<E> {
             self.busy_streak = self.busy_streak.saturating_add(1);
             if self.busy_streak == BUSY_STREAK {
                 self.unwatch_ports();
+                self.ports.iter_mut().for_each(|port| port.queue.begin_polling(now));
             }
             return;
         }
@@ -441,11 +443,12 @@ impl<E: Engine> Worker<E> {
         if let Some(steps_up_at) = self.guard.as_ref().and_then(|guard| guard.steps_up_at(now)) {
             until = until.min(steps_up_at);
         }
+        // Also if it cannot sleep now, as arming has changed how frames come.
+        self.busy_streak = 0;
         let armed = self.watch_ports() && self.ports.iter_mut().all(|port| port.queue.arm());
         let work = self.commands.look() || self.ports.iter().any(|port| port.queue.look());
         if armed && !work {
             self.counters.sleeps.add(1);
-            self.busy_streak = 0;
             self.sleeper.put_off(now, until);
             self.before_sleep(now);
             self.sleeper.sleep(until);

@@ -113,16 +113,29 @@ fn what_a_stopped_worker_claims_is_served_through_the_kernel_until_it_goes_on() 
     if !root_or_skip() {
         return;
     }
-    // The direct ring, the packet socket, both in turn, and AF_XDP.
-    for [path, mode] in
-        [["packet", "poll"], ["packet", "interrupt"], ["packet", "adaptive"], ["xdp", "interrupt"]]
-    {
+    // The direct ring without a socket, and with one; the packet socket; both in turn; AF_XDP.
+    let setups: [&[&str]; 5] = [
+        &["packet", "--mode", "poll"],
+        &["packet", "--mode", "poll", "--attach", "clsact"],
+        &["packet", "--mode", "interrupt"],
+        &["packet", "--mode", "adaptive", "--spin-us", "20000"],
+        &["xdp", "--mode", "interrupt"],
+    ];
+    for setup in setups {
         let rig = Rig::new();
-        let server = rig.serve(&["--path", path, "--mode", mode, "--fail-open-ms", FAIL_OPEN_MS]);
+        let server = rig.serve(&[&["--fail-open-ms", FAIL_OPEN_MS, "--path"], setup].concat());
         let mut before = connect(&rig);
         echoes(&mut before, b"before");
         for time in 1..=2 {
-            let stop = || StoppedThread::stop(thread_of(&server, 0)).unwrap();
+            let stop = || {
+                // A worker that spins opens its ring meanwhile.
+                let mut client = Client::new(&rig);
+                for _ in 0..40 {
+                    let number = client.ask();
+                    until("an answer", || client.is_answered(number));
+                }
+                StoppedThread::stop(thread_of(&server, 0)).unwrap()
+            };
             stuck_and_back(&rig, &server, stop, |client| {
                 until("somebody else answers", || {
                     client.ask();

@@ -23,6 +23,7 @@ mod other_users;
 mod output;
 mod reload;
 mod rig;
+mod rings;
 mod rpc;
 mod sandbox;
 mod serving;

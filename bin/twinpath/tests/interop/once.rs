@@ -110,11 +110,13 @@ impl Load {
     }
 }
 
-/// The setups of a fast path: by the packet socket, by the direct ring, with several workers, over XDP.
-const SETUPS: [&[&str]; 4] = [
+/// The setups of a fast path: by the packet socket, by the direct ring without a socket, by several workers' rings, by
+/// rings and sockets in turn, over XDP.
+const SETUPS: [&[&str]; 5] = [
     &["--path", "packet", "--mode", "interrupt"],
     &["--path", "packet", "--mode", "poll"],
-    &["--path", "packet", "--mode", "interrupt", "--workers", "2"],
+    &["--path", "packet", "--mode", "poll", "--workers", "2"],
+    &["--path", "packet", "--mode", "adaptive", "--spin-us", "100", "--workers", "2"],
     &["--path", "xdp"],
 ];
 

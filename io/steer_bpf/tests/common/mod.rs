@@ -1,16 +1,27 @@
 //! Passes frames through the loaded programs without a device (BPF_PROG_TEST_RUN).
 
+use std::sync::Arc;
+
 use aya::programs::{Program, SchedClassifier, SocketFilter, TestRun, TestRunOptions, TestRunResult, Xdp};
 use twinpath_frame::Mapping;
 use twinpath_rings::direct::{DirectRing, SLOT_LEN, STATE_LEN};
 use twinpath_steer_bpf::{DIRECT_SLOTS, Steering};
 
-/// The worker's end of the direct ring.
+/// A worker's direct ring, closed.
+pub(crate) fn direct_ring_of(steering: &Steering, queue: u32) -> DirectRing {
+    let [states, slots] = steering.direct().expect("the packet path has rings");
+    let bytes = DIRECT_SLOTS as usize * SLOT_LEN;
+    let slots = Mapping::of_fd(slots, bytes, u64::from(queue) * bytes as u64).expect("mapped");
+    let states = Mapping::of_fd(states, (queue as usize + 1) * STATE_LEN, 0).expect("mapped");
+    DirectRing::new(Arc::new(states), queue, slots, DIRECT_SLOTS as usize).expect("the layout of the object")
+}
+
+/// The first worker's direct ring, open, which the program at tc ingress fills by itself.
 pub(crate) fn direct_ring(steering: &Steering) -> DirectRing {
-    let [state, slots] = steering.direct().expect("the packet path has a ring");
-    let slots = Mapping::of_fd(slots, DIRECT_SLOTS as usize * SLOT_LEN, 0).expect("mapped");
-    let state = Mapping::of_fd(state, STATE_LEN, 0).expect("mapped");
-    DirectRing::new(state, slots, DIRECT_SLOTS as usize).expect("the layout of the object")
+    let mut ring = direct_ring_of(steering, 0);
+    ring.open();
+    ring.set_without_socket(true);
+    ring
 }
 
 pub(crate) fn xdp(steering: &Steering) -> &Xdp {

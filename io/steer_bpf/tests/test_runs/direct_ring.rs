@@ -9,9 +9,11 @@ use twinpath_rings::direct::{DirectRing, SLOT_LEN, STATE_LEN};
 use twinpath_steer::corpus;
 use twinpath_steer_bpf::{DIRECT_SLOTS, Path, Steering};
 
-use crate::common::{direct_ring, ingress, run};
+use crate::common::{direct_ring, filter, ingress, run};
 
 const HEAD_AT: usize = 64;
+/// The bit of the head that says that the ring is open.
+const OPEN: u64 = 1 << 63;
 const LEN_AT: usize = 8;
 const BYTES_AT: usize = 16;
 /// Offset of the payload in an IPv4 UDP frame.
@@ -51,7 +53,6 @@ fn a_delayed_producer_keeps_its_slot_while_the_program_fills_the_rest() {
     }
     let (steering, frame) = packet_path();
     let mut ring = direct_ring(&steering);
-    ring.set_on(true);
     let [state, slots] = steering.direct().unwrap();
     let state = Mapping::of_fd(state, STATE_LEN, 0).unwrap();
     let slots = Mapping::of_fd(slots, DIRECT_SLOTS as usize * SLOT_LEN, 0).unwrap();
@@ -64,7 +65,7 @@ fn a_delayed_producer_keeps_its_slot_while_the_program_fills_the_rest() {
         assert_eq!(take(&mut ring), Some(1));
     }
     // The test takes the next slot as the program does on another CPU, and is held up.
-    assert_eq!(head.fetch_add(1, Ordering::SeqCst), u64::from(before));
+    assert_eq!(head.fetch_add(1, Ordering::SeqCst) & !OPEN, u64::from(before));
     run(ingress(&steering), &frame_of(&frame, 2), None, 3 * DIRECT_SLOTS);
     assert!(!ring.look(), "the slot is not filled yet");
     assert_eq!(ring.lost(), 2 * DIRECT_SLOTS + 1);
@@ -90,7 +91,58 @@ const FRAMES: u32 = 100;
 const PRODUCERS: usize = 4;
 /// Frames that each producer must get into the ring.
 const ENOUGH: u32 = 3_000;
+/// How often the ring is closed.
+const TIMES: u32 = 20_000;
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Four threads run the filter, the worker closes the ring and opens it again hundreds of times: each frame is in the
+/// ring once, was left to the socket, or was counted as lost, and nothing comes into a ring that is closed and drained.
+#[test]
+fn a_ring_that_is_closed_and_opened_under_load_takes_each_frame_once() {
+    if !twinpath_test_skip::root_or_skip() {
+        return;
+    }
+    let (steering, frame) = packet_path();
+    let mut ring = direct_ring(&steering);
+    let (over, begun) = (AtomicBool::new(false), Instant::now());
+    let (mut taken, mut closed) = (0, 0);
+    let (sent, to_socket): (u32, u32) = std::thread::scope(|scope| {
+        let producers = [0, 1, 2, 3].map(|number| {
+            let frame = frame_of(&frame, number);
+            // The production filter reads from the start of the data, which in a test run is the IP header.
+            let (frame, steering, over) = ([&frame[..14], &frame].concat(), &steering, &over);
+            scope.spawn(move || {
+                let (mut sent, mut to_socket) = (0, 0);
+                while !over.load(Ordering::SeqCst) {
+                    sent += 1;
+                    to_socket += u32::from(run(filter(steering), &frame, None, 1).return_value != 0);
+                }
+                (sent, to_socket)
+            })
+        });
+        while closed < TIMES && begun.elapsed() < PATIENCE {
+            if !ring.is_open() {
+                assert!(!ring.look(), "a frame came after the ring was drained");
+                ring.open();
+            }
+            for _ in 0..64 {
+                taken += u32::from(take(&mut ring).is_some());
+            }
+            ring.close();
+            closed += 1;
+            while !ring.is_drained() {
+                taken += u32::from(take(&mut ring).is_some());
+            }
+        }
+        over.store(true, Ordering::SeqCst);
+        let producers = producers.into_iter().map(|producer| producer.join().unwrap());
+        producers.fold((0, 0), |sum, each| (sum.0 + each.0, sum.1 + each.1))
+    });
+    let lost = ring.lost();
+    println!("{sent} frames: {taken} by the ring, {to_socket} left to the socket, {lost} lost");
+    assert!(closed == TIMES && taken > 0 && to_socket > 0);
+    assert_eq!(taken + to_socket + lost, sent);
+}
 
 #[test]
 fn frames_of_several_cpus_come_whole_and_once_or_are_counted() {
@@ -99,7 +151,6 @@ fn frames_of_several_cpus_come_whole_and_once_or_are_counted() {
     }
     let (steering, frame) = packet_path();
     let mut ring = direct_ring(&steering);
-    ring.set_on(true);
     let (over, begun) = (AtomicBool::new(false), Instant::now());
     let mut taken = [0; PRODUCERS];
     let sent: u32 = std::thread::scope(|scope| {

@@ -16,7 +16,7 @@ use twinpath_steer::corpus;
 use twinpath_steer_bpf::{FILTERS_MAX, Path, QUEUES_MAX, Steering};
 use twinpath_time::Instant;
 
-use crate::common::{direct_ring, filter, ingress, run, xdp};
+use crate::common::{direct_ring, direct_ring_of, filter, ingress, run, xdp};
 
 /// Longer than any test takes.
 const FOR_EVER: Duration = Duration::from_secs(3600);
@@ -46,7 +46,7 @@ impl Rig {
     fn new(path: Path, after: Duration) -> Self {
         let corpus = corpus::all().unwrap();
         let frame = |name: &str| corpus.cases.iter().find(|case| case.name == name).unwrap().frame.clone();
-        let mut steering = Steering::load_to_fail_open(path, after).unwrap();
+        let mut steering = Steering::load_for(path, FILTERS_MAX, after).unwrap();
         steering.apply(&corpus.tables["basic"]).unwrap();
         let words = steering.pending().unwrap();
         let words = Arc::new(Mapping::of_fd(words, QUEUES_MAX as usize * STRIDE, 0).unwrap());
@@ -157,13 +157,12 @@ fn from_one_of_several_packet_sockets() {
 }
 
 #[test]
-fn from_the_direct_ring() {
+fn from_the_direct_ring_that_the_program_at_tc_fills() {
     if !twinpath_test_skip::root_or_skip() {
         return;
     }
     let rig = Rig::new(Path::Packet, A_LITTLE);
-    let ring = direct_ring(&rig.steering);
-    ring.set_on(true);
+    let _ring = direct_ring(&rig.steering);
     let runs = |rig: &Rig, claimed: bool| {
         let frame = if claimed { &rig.claimed } else { &rig.unclaimed };
         let program: &SchedClassifier = ingress(&rig.steering);
@@ -174,6 +173,46 @@ fn from_the_direct_ring() {
         }
     };
     claims_are_withdrawn_and_come_back(rig, 0, runs);
+}
+
+#[test]
+fn from_the_direct_rings_that_the_filters_fill() {
+    if !twinpath_test_skip::root_or_skip() {
+        return;
+    }
+    for queue in [0, 1, FILTERS_MAX - 1] {
+        let mut rig = Rig::new(Path::Packet, A_LITTLE);
+        let socket = socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC, None).unwrap();
+        rig.steering.attach_socket_filter(queue, socket.as_fd()).unwrap();
+        let mut ring = direct_ring_of(&rig.steering, queue);
+        ring.open();
+        let ring = std::cell::RefCell::new(ring);
+        let name = if queue == 0 { "twinpath_filter".to_owned() } else { format!("twinpath_filter_{queue}") };
+        let runs = |rig: &Rig, claimed: bool| {
+            let frame = if claimed { &rig.claimed } else { &rig.unclaimed };
+            let program = rig.steering.program(&name).unwrap();
+            assert_eq!(rig.filtered(program.try_into().unwrap(), frame), 0, "the socket takes nothing");
+            let taken = ring.borrow_mut().take(|_| ()).is_some();
+            let dropped = run(ingress(&rig.steering), frame, None, 1).return_value == TCX_DROP;
+            assert_eq!(taken, dropped);
+            taken
+        };
+        claims_are_withdrawn_and_come_back(rig, queue, runs);
+    }
+}
+
+/// A worker that has closed its ring may sleep: nothing may look as if it waited for it.
+#[test]
+fn a_frame_that_finds_the_ring_closed_does_not_wait() {
+    if !twinpath_test_skip::root_or_skip() {
+        return;
+    }
+    let rig = Rig::new(Path::Packet, A_LITTLE);
+    let ring = direct_ring_of(&rig.steering, 0);
+    ring.set_without_socket(true);
+    assert_eq!(run(ingress(&rig.steering), &rig.claimed, None, 1).return_value, TCX_NEXT);
+    assert_eq!((rig.word(0).load(Ordering::SeqCst), rig.count("no_socket")), (0, 1));
+    assert!(!ring.look());
 }
 
 #[test]
@@ -233,7 +272,6 @@ fn with_fail_open_disabled_no_claim_is_withdrawn() {
     steering.apply(&corpus.tables["basic"]).unwrap();
     assert!(steering.pending().is_none() && steering.stuck().is_none());
     let ring = direct_ring(&steering);
-    ring.set_on(true);
     let case = corpus.cases.iter().find(|case| case.name == "ipv4_udp_claimed").unwrap();
     assert_eq!(run(ingress(&steering), &case.frame, None, 2).return_value, TCX_DROP);
     assert!(ring.look());

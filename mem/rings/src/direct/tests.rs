@@ -1,5 +1,5 @@
 //! Tests the ring against a model of the program that fills it. The model takes the same steps in the same order
-//! (`claim_slot` and `take_direct` in io/steer_bpf/bpf/packet.c) and can be held up between any two of them.
+//! (`claim_slot` and `put` in io/steer_bpf/bpf/packet.c) and can be held up between any two of them.
 #![allow(unsafe_code, reason = "the model writes into slots as the program does")]
 
 use std::collections::VecDeque;
@@ -8,17 +8,13 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Offset in the state of the position of the next frame.
-const HEAD_AT: usize = 64;
-
+/// An open ring, the second one in the memory of the states.
 fn ring(slots: usize) -> DirectRing {
     let memory = |len| Mapping::of_memfd("direct-test", len).expect("memory").0;
-    DirectRing::new(memory(4096), memory(slots * SLOT_LEN), slots).expect("layout")
-}
-
-fn head(ring: &DirectRing) -> &AtomicU64 {
-    // SAFETY: the state is longer than that, and the place aligned to eight; a 64-bit atomic takes any bits.
-    unsafe { ring.state.base().add(HEAD_AT).cast::<AtomicU64>().as_ref() }
+    let states = Arc::new(memory(4096));
+    let mut ring = DirectRing::new(states, 1, memory(slots * SLOT_LEN), slots).expect("layout");
+    ring.open();
+    ring
 }
 
 /// Bytes of a frame of the model. All have the same value, so that a frame written by two producers at once is
@@ -34,7 +30,14 @@ enum Producer {
     WriteLen { head: u64 },
     WriteByte { head: u64, at: usize },
     Publish { head: u64 },
-    Done { taken: bool },
+    Done(Outcome),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    Taken,
+    Full,
+    Closed,
 }
 
 impl Producer {
@@ -44,18 +47,24 @@ impl Producer {
         let place = |head: u64| (head & (ring.count as u64 - 1)) as usize;
         let lap = |head: u64| head - place(head) as u64;
         match self {
-            Self::ReadHead => Self::ReadSequence { head: self::head(ring).load(Ordering::SeqCst) },
+            Self::ReadHead => {
+                let head = ring.head().load(Ordering::SeqCst);
+                if head & OPEN == 0 {
+                    return Self::Done(Outcome::Closed);
+                }
+                Self::ReadSequence { head: head & !OPEN }
+            }
             Self::ReadSequence { head } => {
                 let sequence = ring.sequence(place(head)).load(Ordering::SeqCst);
                 if sequence < lap(head) {
                     ring.word(FULL_AT).fetch_add(1, Ordering::SeqCst);
-                    return Self::Done { taken: false };
+                    return Self::Done(Outcome::Full);
                 }
                 if sequence == lap(head) { Self::MoveHead { head } } else { Self::ReadHead }
             }
             Self::MoveHead { head } => {
-                let moved =
-                    self::head(ring).compare_exchange(head, head + 1, Ordering::SeqCst, Ordering::SeqCst);
+                let word = head | OPEN;
+                let moved = ring.head().compare_exchange(word, word + 1, Ordering::SeqCst, Ordering::SeqCst);
                 if moved.is_ok() { Self::WriteLen { head } } else { Self::ReadHead }
             }
             Self::WriteLen { head } => {
@@ -72,17 +81,17 @@ impl Producer {
             Self::WriteByte { head, .. } => Self::Publish { head },
             Self::Publish { head } => {
                 ring.sequence(place(head)).swap(lap(head) + 1, Ordering::SeqCst);
-                Self::Done { taken: true }
+                Self::Done(Outcome::Taken)
             }
-            Self::Done { .. } => self,
+            Self::Done(_) => self,
         }
     }
 
     /// Does all steps; returns whether the ring took the frame.
     fn run(mut self, ring: &DirectRing, number: u8, len: u32) -> bool {
         loop {
-            if let Self::Done { taken } = self {
-                return taken;
+            if let Self::Done(outcome) = self {
+                return outcome == Outcome::Taken;
             }
             self = self.step(ring, number, len);
         }
@@ -148,43 +157,94 @@ fn lost_frames_are_told_once_and_a_layout_beyond_the_mapping_is_refused() {
     let mut ring = ring(2);
     ring.word(FULL_AT).store(7, Ordering::Relaxed);
     assert_eq!((ring.lost(), ring.lost()), (7, 0));
-    ring.set_on(true);
-    assert!(ring.is_on());
     let memory = |len| Mapping::of_memfd("direct-test", len).expect("memory").0;
     let layouts =
         [(2 * SLOT_LEN, 4), (3 * SLOT_LEN, 3), (SLOT_LEN, 0), (SLOT_LEN, 1), (SLOT_LEN, usize::MAX)];
     for (slots, count) in layouts {
-        assert!(DirectRing::new(memory(4096), memory(slots), count).is_err());
+        assert!(DirectRing::new(Arc::new(memory(4096)), 0, memory(slots), count).is_err());
     }
+    for queue in [4096 / STATE_LEN as u32, u32::MAX] {
+        assert!(DirectRing::new(Arc::new(memory(4096)), queue, memory(4 * SLOT_LEN), 4).is_err());
+    }
+}
+
+#[test]
+fn a_closed_ring_takes_nothing_and_is_drained_once_its_last_producer_is_done() {
+    let mut ring = ring(4);
+    assert!(ring.is_open() && !ring.is_drained());
+    assert!(put(&ring, 1));
+    let mut late = Producer::ReadHead;
+    for _ in 0..3 {
+        late = late.step(&ring, 2, FRAME_LEN as u32);
+    }
+    // This one has read the head but has no position.
+    let too_late = Producer::ReadHead.step(&ring, 3, FRAME_LEN as u32);
+    ring.close();
+    assert!(!ring.is_open() && !ring.is_drained());
+    assert!(!too_late.run(&ring, 3, FRAME_LEN as u32) && !put(&ring, 4));
+    assert_eq!((take(&mut ring), take(&mut ring)), (Some(1), None));
+    assert!(!ring.is_drained(), "a frame is still to come");
+    assert!(late.run(&ring, 2, FRAME_LEN as u32));
+    assert_eq!((take(&mut ring), ring.lost()), (Some(2), 0));
+    assert!(ring.is_drained());
+    ring.open();
+    assert!(put(&ring, 5));
+    assert_eq!(take(&mut ring), Some(5));
+}
+
+#[test]
+fn each_ring_has_its_own_state() {
+    let memory = |len| Mapping::of_memfd("direct-test", len).expect("memory").0;
+    let states = Arc::new(memory(4096));
+    let ring_of =
+        |queue| DirectRing::new(Arc::clone(&states), queue, memory(2 * SLOT_LEN), 2).expect("layout");
+    let [mut one, mut other] = [0, 1].map(ring_of);
+    assert!(!put(&one, 1), "closed at first");
+    other.open();
+    assert!(!put(&one, 1) && put(&other, 2) && !one.look());
+    one.open();
+    other.close();
+    assert!(put(&one, 1) && !put(&other, 3));
+    assert_eq!((take(&mut one), take(&mut other)), (Some(1), Some(2)));
+    one.set_without_socket(true);
+    assert_eq!((one.word(0).load(Ordering::SeqCst), other.word(0).load(Ordering::SeqCst)), (1, 0));
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
-    /// For any order of the steps of three CPUs and the worker, with stalls of any length: each frame that the ring
-    /// took comes out complete and once, the others are counted, and the ring never gets stuck.
+    /// For any order of the steps of three CPUs and the worker, with stalls of any length, while the worker closes the
+    /// ring and opens it again: each frame that the ring took comes out complete and once, the others are counted or
+    /// refused, a drained ring stays empty, and the ring never gets stuck.
     #[test]
-    fn concurrent_producers_never_share_a_slot(schedule in prop::collection::vec(0usize..5, 0..600)) {
+    fn concurrent_producers_never_share_a_slot(schedule in prop::collection::vec(0usize..6, 0..600)) {
         let mut ring = ring(2);
         let mut numbers = 0..=u8::MAX;
         let mut cpus: [Option<(Producer, u8)>; 3] = [None; 3];
-        let (mut taken, mut refused, mut seen) = (Vec::new(), 0, VecDeque::new());
+        let (mut taken, mut full, mut seen) = (Vec::new(), 0, VecDeque::new());
         let mut step = |ring: &DirectRing, cpu: &mut Option<(Producer, u8)>, begin: bool| {
             if cpu.is_none() && begin {
                 *cpu = numbers.next().map(|number| (Producer::ReadHead, number));
             }
             let Some((producer, number)) = cpu else { return };
             *producer = producer.step(ring, *number, FRAME_LEN as u32);
-            if let Producer::Done { taken: was } = *producer {
-                if was { taken.push(*number) } else { refused += 1 }
+            if let Producer::Done(outcome) = *producer {
+                match outcome {
+                    Outcome::Taken => taken.push(*number),
+                    Outcome::Full => full += 1,
+                    Outcome::Closed => {}
+                }
                 *cpu = None;
             }
         };
         for choice in schedule {
-            match cpus.get_mut(choice) {
-                Some(cpu) => step(&ring, cpu, true),
-                None => seen.extend(take(&mut ring)),
+            match (cpus.get_mut(choice), choice) {
+                (Some(cpu), _) => step(&ring, cpu, true),
+                (None, 3) if ring.is_open() => ring.close(),
+                (None, 3) if ring.is_drained() => ring.open(),
+                (None, _) => seen.extend(take(&mut ring)),
             }
+            prop_assert!(!(ring.is_drained() && ring.look()));
         }
         // All producers may finish.
         while cpus.iter().any(Option::is_some) {
@@ -195,7 +255,11 @@ proptest! {
         seen.sort_unstable();
         taken.sort_unstable();
         prop_assert_eq!(seen, taken);
-        prop_assert_eq!(ring.lost(), refused);
+        prop_assert_eq!(ring.lost(), full);
+        if !ring.is_open() {
+            prop_assert!(ring.is_drained());
+            ring.open();
+        }
         prop_assert!(put(&ring, 1) && put(&ring, 2), "every slot is free again");
     }
 }

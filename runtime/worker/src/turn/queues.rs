@@ -24,6 +24,9 @@ impl<E: Engine> Worker<E> {
             return self.hand_back(queue);
         }
         queue.prepare(&mut self.pool);
+        if !self.watching_ports {
+            queue.begin_polling(self.looked);
+        }
         let id = queue.id();
         self.ports.push(Attached::new(queue));
         self.with_io(|engine, io| engine.attached(id, io));
