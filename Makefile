@@ -15,7 +15,7 @@ LAB ?= quick
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: run build test test-guest lint lab instructions mutants conformance clean help setup
+.PHONY: run build test test-guest lint documents lab instructions mutants conformance clean help setup
 
 run: ## build, then measure twinpath against the kernel's own sockets in namespaces of its own (root or sudo, under 60 s)
 	@xtask/host.sh may-be-root "twinpath-lab quick builds network namespaces, which"
@@ -56,6 +56,9 @@ lint: setup ## formatting, clippy, the house rules, dependencies, and the commit
 	else \
 	    echo "SKIPPED: xtask bpf --check: needs the packages above, which make lint installs as root only"; \
 	fi
+
+documents: setup ## write the parts of docs/config.md, and the example file, that are made from the definitions of the keys
+	WRITE_DOCUMENTS=1 $(CARGO) test -q $(CARGO_FLAGS) -p twinpath-config --test documents
 
 lab: ## run one lab: make lab LAB=quick ARGS="--check --json out.json" (root or sudo); in a virtual machine: --guest
 	@xtask/host.sh may-be-root "twinpath-lab $(LAB) builds network namespaces, which"

@@ -6,7 +6,7 @@ use std::path::{Path as FilePath, PathBuf};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use twinpath_config::{
-    Config, ConfigError, MetricsAddress, Mode, PathAsked, Pool, Sandbox, Service as ServiceConfig,
+    Config, ConfigError, Given, MetricsAddress, Mode, PathAsked, Pool, Sandbox, Service as ServiceConfig,
     ServiceKind,
 };
 use twinpath_control::instance::{self, InstanceError, Plan};
@@ -40,7 +40,7 @@ impl std::fmt::Debug for Error {
 /// [`Builder::ethertype`], then call [`Builder::run`]. Every worker gets a clone of the service.
 #[must_use]
 pub fn serve<S: Service + Clone + 'static>(service: S) -> Builder<S> {
-    Builder { service, name: "service", config: Config::default() }
+    Builder { service, name: "service", config: Config::default(), given: Given::default() }
 }
 
 /// The configuration of a service's instance. Settings without a method here are in [`Builder::config`].
@@ -49,6 +49,7 @@ pub struct Builder<S> {
     service: S,
     name: &'static str,
     config: Config,
+    given: Given,
 }
 
 impl<S: Service + Clone + 'static> Builder<S> {
@@ -176,6 +177,7 @@ impl<S: Service + Clone + 'static> Builder<S> {
         let text = std::fs::read_to_string(file)
             .map_err(|error| ConfigError::Read { file: file.to_owned(), error })?;
         self.config = Config::parse(&text, file)?;
+        self.given = Given::of_file(&text);
         Ok(self)
     }
 
@@ -192,7 +194,7 @@ impl<S: Service + Clone + 'static> Builder<S> {
     /// # Errors
     /// As [`Builder::run`].
     pub fn run_and_tell(self, ready: impl FnOnce(&Ready)) -> Result<(), Error> {
-        let Self { service, name, mut config } = self;
+        let Self { service, name, mut config, given } = self;
         let [configured] = config.services.as_mut_slice() else {
             let sentence = "service: this program serves one: leave one table [service] in the file";
             return Err(Error::Invalid(vec![sentence.to_owned()]));
@@ -215,7 +217,10 @@ impl<S: Service + Clone + 'static> Builder<S> {
         let files = limit.maximum.and_then(|hard| config.check_open_files(hard));
         let faults: Vec<String> =
             config.validate().into_iter().chain(files).map(|fault| fault.to_string()).collect();
-        let plan = Plan::of(&config).filter(|_| faults.is_empty()).ok_or(Error::Invalid(faults))?;
+        let mut plan = Plan::of(&config).filter(|_| faults.is_empty()).ok_or(Error::Invalid(faults))?;
+        // Its kind is ours to say, and is none of the program's.
+        plan.settings = config.settings(&Config::default(), &given);
+        plan.settings.retain(|setting| setting.key != "service.kind");
         Ok(instance::run(plan, &[Box::new(service)], None, ready)?)
     }
 }

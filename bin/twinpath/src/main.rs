@@ -5,6 +5,7 @@ mod bridge;
 mod capture;
 mod drain;
 mod log;
+mod options;
 mod reload;
 mod serve;
 mod set;

@@ -176,11 +176,13 @@ pub enum Topic {
     Neighbours,
     /// Everything dropped or refused.
     Drops,
+    /// Configuration keys and their values.
+    Config,
 }
 
 impl Topic {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::All,
         Self::Instance,
         Self::Services,
@@ -190,6 +192,7 @@ impl Topic {
         Self::Workers,
         Self::Neighbours,
         Self::Drops,
+        Self::Config,
     ];
 
     /// The word for it.
@@ -205,6 +208,7 @@ impl Topic {
             Self::Workers => "workers",
             Self::Neighbours => "neighbours",
             Self::Drops => "drops",
+            Self::Config => "config",
         }
     }
 

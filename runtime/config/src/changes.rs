@@ -1,30 +1,16 @@
-//! What a configuration that was read again says otherwise than the one in force, and whether that can be done while running.
+//! The differences between the configuration in force and one that was read again, and whether they can be applied while
+//! the instance runs: [`Key::change`] says that of each key.
 
 use serde::Serialize;
 use toml::{Table, Value};
 
-use super::{Config, Fault, Rpc, Service, ServiceKind};
+use super::key::Change;
+use super::{Config, Fault, Key, Limits, Rpc, Service, ServiceKind, keys};
 
-/// Keys outside of services that can be changed while running. Whatever is not named here needs a restart.
-const SETTINGS: [&str; 6] = [
-    "worker.mode",
-    "worker.latency",
-    "worker.cpu",
-    "limits.drain_ms",
-    "limits.take_over_ms",
-    "control.metrics",
-];
-
-/// Tables that are compared service by service, as each service has them.
-const OF_SERVICES: [&str; 3] = ["service", "limits", "rpc"];
-
-/// Keys of `[limits]` that are the instance's, not its services'.
-const LIMITS_OF_THE_INSTANCE: [&str; 3] = ["drain_ms", "take_over_ms", "peers"];
-
-/// A key with another value: what it was, and what it is to be.
+/// A key with another value: the former one and the new one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
-    /// As `worker.mode`; of a service, as in its own table.
+    /// As `worker.mode`; as in its own table for a key of a service.
     pub key: String,
     former: Option<Value>,
     new: Option<Value>,
@@ -38,25 +24,25 @@ impl std::fmt::Display for Difference {
     }
 }
 
-/// Where a service of the new configuration comes from.
+/// What a service of the new configuration was in the former one.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Origin {
-    /// It is the one at that place of the former configuration and goes on, with these limits changed.
+    /// The one with that index, which goes on; these limits of it change.
     Kept(usize, Vec<Difference>),
-    /// It takes the place of the one there, of the same name, which differs in so much.
+    /// The one with that index has its name, is stopped, and differs in these keys.
     Replaces(usize, Vec<Difference>),
-    /// There was none of that name.
+    /// There was none with its name.
     New,
 }
 
-/// Everything that is to change.
+/// All changes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Changes {
-    /// Of the instance.
+    /// Keys of the instance.
     pub settings: Vec<Difference>,
     /// One for each service of the new configuration.
     pub services: Vec<Origin>,
-    /// Places in the former configuration of services that do not go on: replaced, or gone.
+    /// Indices in the former configuration of services that do not go on: they are replaced, or not configured any more.
     pub leaving: Vec<usize>,
 }
 
@@ -68,7 +54,7 @@ impl Changes {
     pub fn between(former: &Config, new: &Config) -> Result<Self, Vec<Fault>> {
         let settings = differences(&settings(former), &settings(new), "");
         let (settings, fixed): (Vec<_>, Vec<_>) =
-            settings.into_iter().partition(|it| SETTINGS.contains(&it.key.as_str()));
+            settings.into_iter().partition(|it| keys().any(|key| key.path == it.key && is_live(key)));
         let sentence = |it: Difference| {
             let what = it.to_string();
             let what = what.strip_prefix(&it.key).unwrap_or(&what).trim_start_matches(": ").to_owned();
@@ -90,7 +76,7 @@ impl Changes {
         if faults.is_empty() { Ok(Self { settings, services, leaving }) } else { Err(faults) }
     }
 
-    /// What changes, a line for each; nothing if all is as it was.
+    /// The changes, a line for each; none if nothing differs.
     #[must_use]
     pub fn lines(&self, former: &Config, new: &Config) -> Vec<String> {
         let mut lines: Vec<String> = self.settings.iter().map(ToString::to_string).collect();
@@ -121,47 +107,56 @@ impl Changes {
     }
 }
 
+/// Whether a key can change while the instance runs.
+fn is_live(key: &Key) -> bool {
+    key.change != Change::Restart
+}
+
+/// Whether a service is started anew if that key of it changes. Its name is not compared, as it says which service it is.
+fn is_anew(key: &Key) -> bool {
+    key.change == Change::ReloadAnew && key.path != "service.name"
+}
+
 fn origin(former: &Config, new: &Config, service: &Service) -> Origin {
     let same = |its: &Service| its.shown_name() == service.shown_name();
     let Some(at) = former.services.iter().position(same) else { return Origin::New };
     let before = &former.services[at];
+    let rpc = |config: &Config, service: &Service, is_meant: fn(&Key) -> bool| match service.kind {
+        Some(ServiceKind::Rpc) => only(table(&config.rpc_of(service)), Rpc::KEYS, is_meant),
+        _ => Table::new(),
+    };
+    let own = |service| {
+        // Bounds of its own are compared as they take effect, with those of [rpc].
+        let mut own = only(table(service), Service::KEYS, is_anew);
+        own.remove("rpc");
+        own
+    };
     let mut served = differences(&own(before), &own(service), "");
-    if service.kind == Some(ServiceKind::Rpc) {
-        let bounds = |config: &Config, service| table(&Rpc { rpcbind: false, ..config.rpc_of(service) });
-        served.extend(differences(&bounds(former, before), &bounds(new, service), "rpc."));
-    }
+    served.extend(differences(&rpc(former, before, is_anew), &rpc(new, service, is_anew), "rpc."));
     if !served.is_empty() {
         return Origin::Replaces(at, served);
     }
     let limits = |config: &Config, service| {
-        let mut limits = table(&config.limits_of(service));
-        limits.retain(|key: &str, _| !LIMITS_OF_THE_INSTANCE.contains(&key));
-        limits
+        only(table(&config.limits_of(service)), Limits::KEYS, |key| key.of_instance.is_none())
     };
     let mut changed = differences(&limits(former, before), &limits(new, service), "limits.");
-    if service.kind == Some(ServiceKind::Rpc) {
-        let bounds = |config: &Config, service| table(&config.rpc_of(service));
-        changed.extend(differences(&bounds(former, before), &bounds(new, service), "rpc."));
-    }
+    changed.extend(differences(&rpc(former, before, is_live), &rpc(new, service, is_live), "rpc."));
     Origin::Kept(at, changed)
 }
 
-/// What a service is given, without what is compared as it takes effect.
-fn own(service: &Service) -> Table {
-    let mut own = table(service);
-    own.retain(|key: &str, _| !["name", "limits", "rpc"].contains(&key));
-    own
+/// The values of the keys that are meant.
+fn only(mut values: Table, keys: &[Key], is_meant: fn(&Key) -> bool) -> Table {
+    values.retain(|name: &str, _| keys.iter().any(|key| key.name == name && is_meant(key)));
+    values
 }
 
-/// What is the instance's.
+/// The values that are not compared service by service.
 fn settings(config: &Config) -> Table {
     let mut all = table(config);
-    let limits = all.remove("limits");
-    OF_SERVICES.iter().for_each(|key| drop(all.remove(*key)));
-    if let Some(Value::Table(mut limits)) = limits {
-        limits.retain(|key: &str, _| LIMITS_OF_THE_INSTANCE.contains(&key));
-        all.insert("limits".to_owned(), Value::Table(limits));
-    }
+    // Each service has these.
+    ["service", "rpc"].iter().for_each(|name| drop(all.remove(*name)));
+    let limits = only(table(&config.limits), Limits::KEYS, |key| key.of_instance.is_some());
+    all.insert("limits".to_owned(), Value::Table(limits));
     all
 }
 

@@ -1,4 +1,4 @@
-//! `[control]`: how an instance is asked, where its metrics are, and whether it confines itself.
+//! `[control]`: the command socket, the metrics, and the sandbox of an instance.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -7,17 +7,41 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// `[control]`
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Control {
-    /// The command socket; none: `<service>-<interface>-<pid>.sock` in the run directory.
-    pub socket: Option<PathBuf>,
-    /// Where metrics are offered over HTTP; none: nowhere.
-    pub metrics: Option<MetricsAddress>,
-    /// Whether it confines itself once it has started; none: as the program says, which for `twinpath serve` is `on`, for a
-    /// library `off`.
-    pub sandbox: Option<Sandbox>,
+use super::key::{Change, section};
+use super::{SERVE_AND_BRIDGE, Wrong};
+
+/// Longest path of a UNIX socket: `sun_path` of linux/un.h without its terminator.
+const SOCKET_PATH_MAX: usize = 107;
+
+section! {
+    /// `[control]`
+    pub struct Control, ControlOverrides in "control" {
+        /// The command socket of `twinpath show` and `twinpath set`
+        socket: Option<PathBuf> = None =>
+            values_are("a path of at most 107 bytes"), unset("SERVICE-IFACE-PID.sock in the run directory"),
+            option("socket", "PATH", SERVE_AND_BRIDGE), example("\"/run/twinpath/echo.sock\"");
+
+        /// Once it has started, the instance gives up rights, files and system calls that it no longer needs: on or off
+        sandbox: Option<Sandbox> = None =>
+            unset("on; off in a library"), option("sandbox", "ON_OFF", SERVE_AND_BRIDGE), example("\"on\"");
+
+        /// Metrics for Prometheus over HTTP at /metrics, on loopback without an address
+        metrics: Option<MetricsAddress> = None =>
+            values_are("`PORT`, `ADDRESS:PORT`, `[ADDRESS]:PORT`"), unset("none: no metrics"),
+            option("metrics", "[ADDRESS:]PORT", SERVE_AND_BRIDGE), example("\"127.0.0.1:9464\""),
+            change(Change::Reload);
+    }
+}
+
+impl Control {
+    /// Everything that cannot work.
+    pub(super) fn faults(&self) -> Vec<Wrong> {
+        let length = self.socket.as_ref().map_or(1, |socket| socket.as_os_str().len());
+        let fits = (1..=SOCKET_PATH_MAX).contains(&length);
+        let sentence = || format!("a path of {length} bytes: a UNIX socket takes 1 to {SOCKET_PATH_MAX}");
+        let socket = (!fits).then(|| ("control.socket", sentence()));
+        socket.into_iter().chain(self.range_faults()).collect()
+    }
 }
 
 /// Where metrics are offered: `[ADDRESS:]PORT`, on loopback without an address.
@@ -25,7 +49,7 @@ pub struct Control {
 #[serde(try_from = "String", into = "String")]
 pub struct MetricsAddress(pub SocketAddr);
 
-/// Not an address.
+/// The text is no address.
 #[derive(Debug, thiserror::Error)]
 #[error("`{0}` is no place to listen: give PORT, ADDRESS:PORT or [ADDRESS]:PORT, such as 127.0.0.1:9464")]
 pub struct AddressError(String);
@@ -70,7 +94,10 @@ pub enum Sandbox {
 }
 
 impl Sandbox {
-    /// The word for it.
+    /// All settings.
+    pub const ALL: [Self; 2] = [Self::On, Self::Off];
+
+    /// The name in files and on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -84,7 +111,7 @@ impl FromStr for Sandbox {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        [Self::On, Self::Off]
+        Self::ALL
             .into_iter()
             .find(|sandbox| sandbox.name() == name)
             .ok_or_else(|| format!("unknown setting '{name}': choose on or off"))

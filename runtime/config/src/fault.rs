@@ -1,4 +1,4 @@
-//! What can be wrong with a configuration, and where it stands.
+//! Mistakes in a configuration, and the lines that they are in.
 
 use std::fmt;
 use std::io;
@@ -19,6 +19,12 @@ impl Fault {
     }
 }
 
+impl From<(&'static str, String)> for Fault {
+    fn from((key, sentence): (&'static str, String)) -> Self {
+        Self::new(key, sentence)
+    }
+}
+
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.key.as_str() {
@@ -28,12 +34,12 @@ impl fmt::Display for Fault {
     }
 }
 
-/// A fault, and where it stands.
+/// A fault and the line that it is in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
-    /// The file and the line in it, from 1; `None` if it stands in no file.
+    /// The file and the line in it, from 1; `None` if it is in no file.
     pub place: Option<(PathBuf, usize)>,
-    /// The key and what is wrong; an empty key: of the file as a whole.
+    /// The key and what is wrong; the key is empty if the whole file is wrong.
     pub fault: Fault,
 }
 
@@ -54,7 +60,7 @@ pub enum ConfigError {
     Read {
         /// The file.
         file: PathBuf,
-        /// Why.
+        /// The reason.
         error: io::Error,
     },
     /// Everything that is wrong, in the order of lines; one line each.

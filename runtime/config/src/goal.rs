@@ -1,4 +1,4 @@
-//! What a user states instead of knobs: how late a packet may be found, or how much of a core may be spent waiting.
+//! The goals of mode `adaptive`: how late a packet may be received, or how much of a core may be spent waiting.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,25 +7,31 @@ use serde::{Deserialize, Serialize};
 use twinpath_idle::Goal;
 use twinpath_time::Duration;
 
-use super::Worker;
-
-/// No machine wakes up within less than a microsecond; after a second nobody speaks of latency.
+/// No machine wakes up within a microsecond, and a second is no latency.
 const LATENCY_US: std::ops::RangeInclusive<u64> = 1..=1_000_000;
 
-/// Within this, at least, 99 % of the packets are found: `20us`, `1ms`.
+/// At least 99 % of the packets are received within this: `20us`, `1ms`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct LatencyGoal {
     us: u64,
 }
 
-/// Not a latency.
+/// The text is no latency.
 #[derive(Debug, thiserror::Error)]
 #[error("`{0}` is no latency to reach: write 1us to 1s, as in 20us or 1ms")]
 pub struct LatencyGoalError(String);
 
 impl LatencyGoal {
-    /// As the policy takes it.
+    /// That of a goal, if it is a latency.
+    pub(super) const fn of(goal: Goal) -> Option<Self> {
+        match goal {
+            Goal::Latency(latency) => Some(Self { us: latency.as_micros() as u64 }),
+            Goal::Cpu(_) | Goal::Weight(_) => None,
+        }
+    }
+
+    /// The goal for the policy.
     #[must_use]
     pub const fn goal(self) -> Goal {
         Goal::Latency(Duration::from_micros(self.us))
@@ -65,20 +71,28 @@ impl From<LatencyGoal> for String {
     }
 }
 
-/// Of a core, at most this is spent waiting: `5%`, `0.5%`.
+/// At most this much of a core is spent waiting: `5%`, `0.5%`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct CpuGoal {
     permille: u32,
 }
 
-/// Not a share of a core.
+/// The text is no share of a core.
 #[derive(Debug, thiserror::Error)]
 #[error("`{0}` is no share of a core: write 0.1% to 100%, as in 5%")]
 pub struct CpuGoalError(String);
 
 impl CpuGoal {
-    /// As the policy takes it.
+    /// That of a goal, if it is a share of a core.
+    pub(super) fn of(goal: Goal) -> Option<Self> {
+        match goal {
+            Goal::Cpu(share) => Some(Self { permille: (share * 1e3).round() as u32 }),
+            Goal::Latency(_) | Goal::Weight(_) => None,
+        }
+    }
+
+    /// The goal for the policy.
     #[must_use]
     pub fn goal(self) -> Goal {
         Goal::Cpu(self.permille as f32 / 1e3)
@@ -116,28 +130,11 @@ impl From<CpuGoal> for String {
     }
 }
 
-/// The goal of one of the two; without any, latency and CPU are weighed.
+/// The goal that one of the two is; without either, latency and CPU time are weighed.
 #[must_use]
 pub fn goal(latency: Option<LatencyGoal>, cpu: Option<CpuGoal>) -> Goal {
     let cpu = || cpu.map_or(Goal::Weight(twinpath_worker::idle::WEIGHT), CpuGoal::goal);
     latency.map_or_else(cpu, LatencyGoal::goal)
-}
-
-impl Worker {
-    /// What is wrong with its goals.
-    pub(super) fn goal_faults(&self) -> impl Iterator<Item = (&'static str, String)> {
-        let both = self.latency.is_some() && self.cpu.is_some();
-        let both = both.then(|| {
-            let sentence = "a latency and a share of a core are two goals: give one of latency and cpu";
-            ("worker.cpu", sentence.to_owned())
-        });
-        let fixed = self.spin_us.is_some() && (self.latency.is_some() || self.cpu.is_some());
-        let fixed = fixed.then(|| {
-            let sentence = "a fixed spin leaves nothing to reach a goal by: give a goal or spin_us, not both";
-            ("worker.spin_us", sentence.to_owned())
-        });
-        both.into_iter().chain(fixed)
-    }
 }
 
 #[cfg(test)]

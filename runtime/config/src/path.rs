@@ -1,11 +1,11 @@
-//! Paths: the one that is asked for, the one that an interface is on, and how a program at tc ingress is attached.
+//! Paths: the one that the user asks for, the one that an interface is on, and how a program at tc ingress is attached.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// What the user asked for.
+/// The path that the user asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PathAsked {
     /// The best one that is safe here.
@@ -49,7 +49,7 @@ impl fmt::Display for PathAsked {
     }
 }
 
-/// Not the name of a path.
+/// The text names no path.
 #[derive(Debug, thiserror::Error)]
 #[error("`{0}` is no path: use auto, xdp, xdp-zerocopy, packet or kernel")]
 pub struct UnknownPath(String);
@@ -62,7 +62,7 @@ impl FromStr for PathAsked {
     }
 }
 
-/// How the program at tc ingress is to be attached, on the packet path.
+/// How the program at tc ingress is attached, on the packet path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AttachAsked {
@@ -75,7 +75,22 @@ pub enum AttachAsked {
     Clsact,
 }
 
-/// Not a way to attach.
+impl AttachAsked {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Auto, Self::Tcx, Self::Clsact];
+
+    /// The word on the command line and in the configuration.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Tcx => "tcx",
+            Self::Clsact => "clsact",
+        }
+    }
+}
+
+/// The text names no kind of attaching.
 #[derive(Debug, thiserror::Error)]
 #[error("`{0}` is no way to attach: use auto, tcx or clsact")]
 pub struct UnknownAttach(String);
@@ -84,12 +99,7 @@ impl FromStr for AttachAsked {
     type Err = UnknownAttach;
 
     fn from_str(text: &str) -> Result<Self, UnknownAttach> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "tcx" => Ok(Self::Tcx),
-            "clsact" => Ok(Self::Clsact),
-            _ => Err(UnknownAttach(text.to_owned())),
-        }
+        Self::ALL.into_iter().find(|how| how.name() == text).ok_or_else(|| UnknownAttach(text.to_owned()))
     }
 }
 
@@ -113,7 +123,7 @@ impl Path {
     pub const ALL: [Self; 5] =
         [Self::XdpZeroCopy, Self::XdpNative, Self::XdpGeneric, Self::Packet, Self::Kernel];
 
-    /// As `show` says it.
+    /// The name that `show` prints.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -1,39 +1,41 @@
 //! `[pool]`: threads for work that may block, of services that have such work.
 
-use std::ops::RangeInclusive;
-
-use serde::{Deserialize, Serialize};
 use twinpath_serve::PoolLimits;
 use twinpath_time::Duration;
 
+use super::Wrong;
+use super::key::section;
+
 /// Threads per worker: they share its CPU, and each has a stack.
-const THREADS: RangeInclusive<u32> = 1..=256;
-/// Requests per worker: each is some 100 bytes, and what its work holds.
-const REQUESTS: RangeInclusive<u32> = 1..=65_536;
+const THREADS_MAX: u64 = 256;
+/// Requests per worker: each takes some 100 bytes, and what its work holds.
+const REQUESTS_MAX: u64 = 65_536;
 /// An hour after a burst its threads are gone.
-const IDLE_MS: RangeInclusive<u32> = 1..=3_600_000;
+const IDLE_MS_MAX: u64 = 3_600_000;
 
-/// `[pool]`
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Pool {
-    /// Threads per worker that are always there.
-    pub threads_min: u32,
-    /// Threads per worker, at most.
-    pub threads_max: u32,
-    /// Requests per worker that wait or are worked on.
-    pub requests: u32,
-    /// Those of one connection, or of one UDP peer, among them.
-    pub connection_requests: u32,
-    /// Those that came by datagram among them.
-    pub datagram_requests: u32,
-    /// A thread beyond the least ends when it was not needed for so long, ms.
-    pub idle_ms: u32,
-}
+section! {
+    /// `[pool]`
+    pub struct Pool, PoolOverrides in "pool" {
+        /// Threads per worker, on its CPU, that are always there
+        threads_min: u32 = PoolLimits::default().threads_min => range(1, THREADS_MAX), unit("threads");
 
-impl Default for Pool {
-    fn default() -> Self {
-        Self::from(PoolLimits::default())
+        /// Threads per worker at most
+        threads_max: u32 = PoolLimits::default().threads_max =>
+            range(1, THREADS_MAX), values_are("`threads_min` to 256"), unit("threads");
+
+        /// Requests per worker that wait or are worked on
+        requests: u32 = PoolLimits::default().requests => range(1, REQUESTS_MAX), unit("requests");
+
+        /// Requests of one connection or UDP peer among them
+        connection_requests: u32 = PoolLimits::default().connection_requests =>
+            range(1, REQUESTS_MAX), unit("requests");
+
+        /// Requests that came by datagram among them
+        datagram_requests: u32 = PoolLimits::default().datagram_requests =>
+            range(1, REQUESTS_MAX), unit("requests");
+
+        /// A thread beyond threads_min ends when it was not needed for so long
+        idle_ms: u32 = PoolLimits::default().idle.as_millis() as u32 => range(1, IDLE_MS_MAX), unit("ms");
     }
 }
 
@@ -46,24 +48,10 @@ impl From<PoolLimits> for Pool {
     }
 }
 
-/// A key and what is wrong with it.
-type Wrong = (&'static str, String);
-
 impl Pool {
     /// Everything that cannot work.
     pub(super) fn faults(&self) -> Vec<Wrong> {
-        let ranges = [
-            ("pool.threads_min", self.threads_min, THREADS),
-            ("pool.threads_max", self.threads_max, THREADS),
-            ("pool.requests", self.requests, REQUESTS),
-            ("pool.connection_requests", self.connection_requests, REQUESTS),
-            ("pool.datagram_requests", self.datagram_requests, REQUESTS),
-            ("pool.idle_ms", self.idle_ms, IDLE_MS),
-        ];
-        let outside = ranges.into_iter().filter(|(_, value, range)| !range.contains(value));
-        let mut faults: Vec<Wrong> = outside
-            .map(|(key, value, range)| (key, format!("{value}: give {} to {}", range.start(), range.end())))
-            .collect();
+        let mut faults = self.range_faults();
         if faults.is_empty() && self.threads_max < self.threads_min {
             let sentence =
                 format!("{}: give pool.threads_min ({}) or more", self.threads_max, self.threads_min);
@@ -72,7 +60,7 @@ impl Pool {
         faults
     }
 
-    /// What a worker's pool is made with.
+    /// The limits of a worker's pool.
     #[must_use]
     pub fn limits(&self) -> PoolLimits {
         let Self { threads_min, threads_max, requests, connection_requests, datagram_requests, idle_ms } =

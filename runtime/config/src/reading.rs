@@ -1,5 +1,6 @@
-//! Reading a file: everything in it that cannot be read is found, not only the first.
+//! Reading a file: all mistakes in it are found, not only the first.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde_path_to_error::Segment;
@@ -7,28 +8,28 @@ use toml::de::{DeTable, DeValue};
 
 use super::{Config, Fault, Mistake};
 
-/// Mistakes told of one file; who makes more has given the wrong file.
+/// Most mistakes that are reported: a file with more is a wrong file.
 const MISTAKES_MAX: usize = 64;
 
-/// What a file says.
+/// A file that was read.
 pub(super) struct Read {
-    /// As far as it can be read; the rest is as without the file.
+    /// As far as it can be read; all else has its default.
     pub(super) config: Config,
     pub(super) mistakes: Vec<Mistake>,
     pub(super) unread: Unread,
 }
 
-/// What could not be read.
+/// The parts of a file that could not be read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Unread {
-    /// It is not TOML.
+    /// All of it: it is not TOML.
     Everything,
     /// These keys.
     Keys(Vec<String>),
 }
 
 impl Unread {
-    /// Whether that key could not be read, or what it stands in.
+    /// Whether that key could not be read, or the table that it is in.
     pub(super) fn has(&self, key: &str) -> bool {
         let is = |unread: &String| {
             key.strip_prefix(unread.as_str())
@@ -43,8 +44,8 @@ impl Unread {
 
 /// Reads a text; `file` is for the messages.
 ///
-/// The library that reads TOML into values stops at the first mistake. So each key that has one is taken out, and the rest is
-/// read again.
+/// The library that reads TOML into values stops at the first mistake. So each key with a mistake is taken out, and the
+/// rest is read again.
 pub(super) fn read(text: &str, file: &Path) -> Read {
     let mistake = |error: &toml::de::Error, key: &str| Mistake {
         place: Some((file.to_owned(), error.span().map_or(1, |span| line_at(text, span.start)))),
@@ -75,7 +76,7 @@ pub(super) fn read(text: &str, file: &Path) -> Read {
     Read { config: Config::default(), mistakes, unread: Unread::Everything }
 }
 
-/// Takes the innermost key of a path out; says whether there is one.
+/// Takes the innermost key of a path out; returns whether there is one.
 fn take_out(table: &mut DeTable<'_>, path: &[Segment]) -> bool {
     let Some((Segment::Map { key }, rest)) = path.split_first() else { return false };
     let inner = match (table.get_mut(key.as_str()).map(|value| value.get_mut()), rest) {
@@ -91,7 +92,7 @@ fn take_out(table: &mut DeTable<'_>, path: &[Segment]) -> bool {
     inner || table.remove(key.as_str()).is_some()
 }
 
-/// The line of a key such as `worker.cpus` or `service[1].udp`, or of what it stands in, from 1.
+/// The line, from 1, of a key such as `worker.cpus` or `service[1].udp`.
 pub(super) fn line_of(text: &str, key: &str) -> Option<usize> {
     let document = DeTable::parse(text).ok()?;
     let (table, key) = key.split_once('.')?;
@@ -113,11 +114,44 @@ pub(super) fn line_of(text: &str, key: &str) -> Option<usize> {
     line
 }
 
+/// The keys that a text gives, as `worker.cpus` or `service[1].udp`.
+pub(super) fn keys_of(text: &str) -> BTreeSet<String> {
+    let mut keys = BTreeSet::new();
+    if let Ok(document) = DeTable::parse(text) {
+        for (name, value) in document.get_ref() {
+            match value.get_ref() {
+                DeValue::Array(tables) => {
+                    let is_one = tables.len() == 1;
+                    for (at, table) in tables.iter().enumerate() {
+                        let index = if is_one { String::new() } else { format!("[{at}]") };
+                        list_keys(&format!("{}{index}", name.get_ref()), table.get_ref(), &mut keys);
+                    }
+                }
+                value => list_keys(name.get_ref(), value, &mut keys),
+            }
+        }
+    }
+    keys
+}
+
+fn list_keys(name: &str, value: &DeValue<'_>, keys: &mut BTreeSet<String>) {
+    match value.as_table() {
+        Some(table) => {
+            for (inner, value) in table {
+                list_keys(&format!("{name}.{}", inner.get_ref()), value.get_ref(), keys);
+            }
+        }
+        None => {
+            keys.insert(name.to_owned());
+        }
+    }
+}
+
 fn line_at(text: &str, offset: usize) -> usize {
     text.bytes().take(offset).filter(|byte| *byte == b'\n').count() + 1
 }
 
-/// The library's message in one line, with what to do about it where that is not plain.
+/// The message of the library in one line, with advice where it does not say what to do.
 fn advice(key: &str, message: &str) -> String {
     let message = message.trim().replace('\n', ", ");
     if key.starts_with("worker.sockets") && message.starts_with("unknown field") {

@@ -1,4 +1,4 @@
-//! `[service]`: what is served, and what of it is claimed.
+//! `[service]`: a service, its ports, and the part of its traffic that is claimed.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -10,43 +10,88 @@ use serde::{Deserialize, Serialize};
 use twinpath_steer::{Claim, Prefix, PrefixError, SOURCES_MAX};
 use twinpath_wire::{FlowKey, Protocol};
 
-use super::{Config, Fault, LimitOverrides, RpcOverrides, WORKERS_MAX};
+use super::key::{Change, Command, Override as _, section};
+use super::worker::WORKERS_MAX;
+use super::{Config, Fault, LimitOverrides, Limits, RpcOverrides, Wrong};
 
-/// Own addresses that can be named: each has a socket of its own.
+/// Most own addresses of a service: each has a socket of its own.
 const ADDRESSES_MAX: usize = 64;
-/// Flows that can be named.
+/// Most flows of a service.
 const FLOWS_MAX: usize = 1024;
-/// Own ends of flows, beside the port served: each has a socket of its own.
+/// Most own ends of flows beside the port served: each has a socket of its own.
 const FLOW_ENDS_MAX: usize = 64;
-/// Services of one instance: each has sockets, tables and buffers on each worker.
+/// Most services of an instance: each has sockets, tables and buffers on each worker.
 const SERVICES_MAX: usize = 16;
-/// Bytes of a service's name: it is a label of metrics.
+/// Most bytes of a service's name: it is a label of metrics.
 const NAME_MAX: usize = 32;
+/// The commands that serve ports.
+const SERVE_PORTS: &[Command] = &[Command::ServeEcho, Command::ServeRpc];
+/// The command that serves frames.
+const SERVE_FRAMES: &[Command] = &[Command::ServeReflect];
 
-/// `[service]`
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Service {
-    /// What `show` and metrics call it; its kind without one.
-    pub name: Option<String>,
-    /// Which service.
-    pub kind: Option<ServiceKind>,
-    /// UDP port, on both paths.
-    pub udp: Option<NonZeroU16>,
-    /// TCP port, on the kernel path.
-    pub tcp: Option<NonZeroU16>,
-    /// EtherType, on the fast path only.
-    pub ethertype: Option<u16>,
-    /// Own addresses to serve at; empty: all.
-    pub addresses: Vec<IpAddr>,
-    /// UDP flows to claim, and no others; empty: the port is claimed.
-    pub flows: Vec<FlowText>,
-    /// Senders served at the ports; empty: everybody.
-    pub sources: Vec<SourceText>,
-    /// What is otherwise than `[limits]` says.
-    pub limits: LimitOverrides,
-    /// What is otherwise than `[rpc]` says.
-    pub rpc: RpcOverrides,
+section! {
+    /// `[service]`
+    pub struct Service, ServiceOverrides in "service" {
+        /// The kind of service: echo, reflect or rpc
+        kind: Option<ServiceKind> = None =>
+            unset("none: has to be given"), example("\"echo\""), change(Change::ReloadAnew);
+
+        /// What `twinpath show` and metrics call it
+        name: Option<String> = None =>
+            values_are("1 to 32 letters, digits, `-`, `_`, `.`"), unset("the kind"), comment("\"echo\""),
+            change(Change::ReloadAnew);
+
+        /// UDP port, served on the fast path and on the kernel path
+        udp: Option<NonZeroU16> = None =>
+            range(1, 65_535), unset("none"), option("udp", "PORT", SERVE_PORTS), example("7"),
+            change(Change::ReloadAnew);
+
+        /// TCP port, served on the kernel path
+        tcp: Option<NonZeroU16> = None =>
+            range(1, 65_535), unset("none"), option("tcp", "PORT", SERVE_PORTS), example("7"),
+            change(Change::ReloadAnew);
+
+        /// EtherType whose frames reflect serves, such as 0x88b5
+        ethertype: Option<u16> = None =>
+            values_are("1536 to 65535, as `0x88b5`; none that a host lives on"), unset("none"),
+            option("ethertype", "TYPE", SERVE_FRAMES), comment("0x88b5"), change(Change::ReloadAnew);
+
+        /// Serve the ports only at these own addresses
+        addresses: Vec<IpAddr> = Vec::new() =>
+            values_are("own addresses, at most 64: `[\"10.9.0.2\"]`"), unset("none: all"),
+            option("address", "IP", SERVE_PORTS), comment("[\"10.9.0.2\"]"), change(Change::ReloadAnew);
+
+        /// Claim only these UDP flows, peer first, such as udp,10.9.0.1:4444,10.9.0.2:7
+        flows: Vec<FlowText> = Vec::new() =>
+            values_are("UDP flows, peer first, at most 1024: `[\"udp,10.9.0.1:4444,10.9.0.2:7\"]`"),
+            unset("none: the port is claimed"), option("flow", "FLOW", SERVE_PORTS),
+            comment("[\"udp,10.9.0.1:4444,10.9.0.2:7\"]"), change(Change::ReloadAnew);
+
+        /// Serve the ports only to senders in these prefixes
+        sources: Vec<SourceText> = Vec::new() =>
+            values_are("prefixes, at most 64: `[\"10.0.0.0/8\"]`"), unset("none: everybody"),
+            option("source", "PREFIX", SERVE_PORTS), comment("[\"10.0.0.0/8\"]"), change(Change::ReloadAnew);
+
+        /// Limits of this service where they are others than those of [limits]
+        limits: LimitOverrides = LimitOverrides::default() =>
+            values_are("the keys of `[limits]` but `drain_ms`, `take_over_ms` and `peers`"), unset("as [limits]"),
+            comment("{ connections = 100 }"), change(Change::Reload);
+
+        /// Bounds of this service, of kind rpc, where they are others than those of [rpc]
+        rpc: RpcOverrides = RpcOverrides::default() =>
+            values_are("the keys of `[rpc]` (`rpc` only)"), unset("as [rpc]"), comment("{ record_bytes = 32768 }"),
+            change(Change::ReloadAnew);
+    }
+}
+
+impl ServiceOverrides {
+    /// A port stands for both: where one is named, the other one of the file does not hold.
+    pub(super) fn complete(&mut self) {
+        if self.udp.is_some() || self.tcp.is_some() {
+            self.udp.get_or_insert(None);
+            self.tcp.get_or_insert(None);
+        }
+    }
 }
 
 /// `[service]` is one service; `[[service]]`, written again for each, is a list of them.
@@ -89,11 +134,11 @@ pub(super) mod one_or_several {
     }
 }
 
-/// The services there are.
+/// The kinds of services.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ServiceKind {
-    /// Sends back what it gets (RFC 862).
+    /// Sends back all that it receives (RFC 862).
     Echo,
     /// Sends frames of an EtherType back to their sender.
     Reflect,
@@ -102,7 +147,10 @@ pub enum ServiceKind {
 }
 
 impl ServiceKind {
-    /// The word for it.
+    /// All kinds.
+    pub const ALL: [Self; 3] = [Self::Echo, Self::Reflect, Self::Rpc];
+
+    /// The name in files and on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -119,12 +167,21 @@ impl fmt::Display for ServiceKind {
     }
 }
 
+impl FromStr for ServiceKind {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let known = Self::ALL.into_iter().find(|kind| kind.name() == name);
+        known.ok_or_else(|| format!("unknown service '{name}': choose echo, reflect or rpc"))
+    }
+}
+
 /// A flow as it is written: `udp,10.9.0.1:4444,10.9.0.2:7`, the peer first, then our end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct FlowText(pub FlowKey);
 
-/// Not a flow.
+/// The text is no flow.
 #[derive(Debug, thiserror::Error)]
 #[error("`{0}` is no flow: write udp, the peer and our end, as in udp,10.9.0.1:4444,10.9.0.2:7")]
 pub struct FlowTextError(String);
@@ -189,14 +246,11 @@ impl From<SourceText> for String {
     }
 }
 
-/// A key and what is wrong with it.
-type Wrong = (&'static str, String);
-
-/// A place that a service holds with sockets: protocol, port, and at which address of ours; `None`: at all.
+/// What a socket of a service is bound to: protocol, port and own address; `None`: all addresses.
 type End = (Protocol, u16, Option<IpAddr>);
 
 impl Config {
-    /// Everything wrong with what is served.
+    /// Everything that is wrong with the services.
     pub(super) fn service_faults(&self) -> Vec<Fault> {
         if self.services.is_empty() {
             return vec![Fault::new("service", "there is none: add a table [service]")];
@@ -223,32 +277,28 @@ impl Config {
         faults
     }
 
-    /// The kind of each service is known: the program itself has to know what it serves.
+    /// Services without a kind: the program cannot serve those.
     pub(super) fn check_kinds(&self) -> Vec<Fault> {
         let unknown = self.services.iter().enumerate().filter(|(_, service)| service.kind.is_none());
         let sentence = "which service? Set kind to \"echo\", \"reflect\" or \"rpc\"";
         unknown.map(|(at, _)| self.fault_of(at, "service.kind", sentence.to_owned())).collect()
     }
 
-    /// A fault of the service at that place; `key` is written as if there were one service.
+    /// A fault of the service with that index; `key` is written as if there were one service.
     fn fault_of(&self, at: usize, key: &str, sentence: String) -> Fault {
         let is_one = self.services.len() == 1;
         let rest = key.strip_prefix("service").unwrap_or(key);
         Fault::new(if is_one { key.to_owned() } else { format!("service[{at}]{rest}") }, sentence)
     }
 
-    /// What is wrong with limits that are a service's own: keys as in their own tables.
+    /// What is wrong with the limits that a service has of its own; keys are as in their own tables.
     fn own_limit_faults(&self, service: &Service) -> Vec<Wrong> {
         let mut wrong = Vec::new();
-        if service.limits.drain_ms.is_some() {
-            wrong
-                .push(("limits.drain_ms", "the whole instance stops at once: set it in [limits]".to_owned()));
-        }
-        if service.limits.take_over_ms.is_some() {
-            wrong.push((
-                "limits.take_over_ms",
-                "an instance is taken over as a whole: set it in [limits]".to_owned(),
-            ));
+        for key in service.limits.named() {
+            let key = Limits::KEYS.iter().find(|known| known.name == key);
+            wrong.extend(
+                key.and_then(|key| Some((key.path, format!("{}: set it in [limits]", key.of_instance?)))),
+            );
         }
         let limits = self.limits_of(service);
         if service.limits != LimitOverrides::default() {
@@ -265,7 +315,7 @@ impl Config {
         wrong
     }
 
-    /// Programs are registered at one port each.
+    /// Two services cannot both register: rpcbind has one port for each program.
     fn rpcbind_conflict(&self, one: &Service, other: &Service) -> Option<Wrong> {
         let registers = |service| self.rpc_of(service).rpcbind && service.kind == Some(ServiceKind::Rpc);
         (registers(one) && registers(other)).then(|| {
@@ -278,13 +328,13 @@ impl Config {
 }
 
 impl Service {
-    /// What it is called.
+    /// Its name, or else that of its kind.
     #[must_use]
     pub fn shown_name(&self) -> &str {
         self.name.as_deref().or(self.kind.map(ServiceKind::name)).unwrap_or("service")
     }
 
-    /// Everything wrong with what is served.
+    /// Everything that is wrong with it by itself.
     fn faults(&self) -> Vec<Wrong> {
         let faults = [
             self.name_fault(),
@@ -294,7 +344,7 @@ impl Service {
             self.flows_fault(),
             self.sources_fault(),
         ];
-        faults.into_iter().flatten().collect()
+        faults.into_iter().flatten().chain(self.range_faults()).collect()
     }
 
     fn has_port(&self) -> bool {
@@ -315,7 +365,7 @@ impl Service {
             .then(|| ("service.rpc", format!("{kind} has no such keys: they are rpc's")))
     }
 
-    /// What it holds with sockets of the kernel's.
+    /// What its kernel sockets are bound to, each with the key that says so.
     fn ends(&self) -> impl Iterator<Item = (&'static str, End)> {
         let ports = [("service.udp", Protocol::Udp, self.udp), ("service.tcp", Protocol::Tcp, self.tcp)];
         let ports = ports.into_iter().filter_map(|(key, protocol, port)| Some((key, protocol, port?.get())));
@@ -328,8 +378,8 @@ impl Service {
         ports.chain(flows.map(|end| ("service.flows", (Protocol::Udp, end.port(), Some(end.ip())))))
     }
 
-    /// What of `new` cannot be bound while this one's sockets are open: a port at all addresses where this one has it at some, or the other
-    /// way round. A socket at the very same place is handed on instead.
+    /// The first socket of `new` that cannot be bound while those of this service are open: a port at all addresses where
+    /// this one has it at some, or the reverse. A socket that both have is handed on instead.
     pub(super) fn in_the_way_of(&self, new: &Self) -> Option<Fault> {
         let held: Vec<End> = self.ends().map(|(_, end)| end).collect();
         let meets = |(protocol, port, address): &End| {
@@ -346,7 +396,7 @@ impl Service {
         Some(Fault::new(key, sentence))
     }
 
-    /// What it wants that another service has.
+    /// The ports, EtherType and name that it shares with an earlier service.
     fn conflicts_with(&self, earlier: &Self) -> Vec<Wrong> {
         let (own, other) = (self.shown_name(), earlier.shown_name());
         let mut wrong = Vec::new();
@@ -478,7 +528,7 @@ impl Service {
     }
 }
 
-/// The first that stands in the list a second time.
+/// The first item that the list has twice.
 fn twice<T: Copy + Eq + std::hash::Hash>(list: &[T]) -> Option<T> {
     let mut seen = HashSet::new();
     list.iter().copied().find(|item| !seen.insert(*item))

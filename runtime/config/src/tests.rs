@@ -1,3 +1,6 @@
+use std::num::NonZeroU16;
+use std::path::PathBuf;
+
 use super::*;
 
 fn parse(text: &str) -> Result<Config, ConfigError> {
@@ -11,9 +14,24 @@ fn faults(text: &str) -> String {
     std::fs::write(&file, text).unwrap();
     // Where the file does not say which service, the command line does.
     let kind = (!text.contains("kind")).then_some(ServiceKind::Echo);
-    let overrides = Overrides { kind, ..Overrides::default() };
-    let message = Config::load(Some(&file), &overrides, None).unwrap_err().to_string();
+    let message = Config::load(Some(&file), &of_kind(kind), None).unwrap_err().to_string();
     message.replace(&format!("{}/", directory.path().display()), "")
+}
+
+/// The overrides of `serve KIND`.
+fn of_kind(kind: Option<ServiceKind>) -> Overrides {
+    let service = ServiceOverrides { kind: kind.map(Some), ..ServiceOverrides::default() };
+    Overrides { service, ..Overrides::default() }
+}
+
+/// The overrides of a command line with these values.
+fn overrides(values: &[(&str, &str)]) -> Overrides {
+    let mut overrides = Overrides::default();
+    for (path, text) in values {
+        let key = keys().find(|key| key.path == *path).expect(path);
+        overrides.set(key, &[(*text).to_owned()]).expect(path);
+    }
+    overrides
 }
 
 fn port(number: u16) -> Option<NonZeroU16> {
@@ -21,23 +39,9 @@ fn port(number: u16) -> Option<NonZeroU16> {
 }
 
 #[test]
-fn the_documented_example_is_the_example_and_is_valid() {
-    let documented = include_str!("../../../docs/config.md");
-    assert!(
-        documented.contains(&format!("```toml\n{EXAMPLE}```\n")),
-        "docs/config.md shows config/example.toml"
-    );
+fn the_example_is_valid_and_else_the_default() {
     let config = parse(EXAMPLE).unwrap();
     assert_eq!(config.validate(), []);
-    let all_keys = toml::Table::try_from(&config).unwrap();
-    for (table, keys) in &all_keys {
-        for key in keys.as_table().unwrap().keys() {
-            assert!(
-                documented.contains(&format!("| `{table}.{key}` |")),
-                "docs/config.md describes {table}.{key}"
-            );
-        }
-    }
     // What the example says besides the keys without a default is the default.
     let expected = Config {
         services: vec![Service {
@@ -110,9 +114,10 @@ fn load(text: &str, kind: Option<ServiceKind>) -> Result<Config, String> {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("x.toml");
     std::fs::write(&file, text).unwrap();
-    let overrides = Overrides { kind, ..Overrides::default() };
-    let loaded = Config::load(Some(&file), &overrides, Some(20_000));
-    loaded.map_err(|error| error.to_string().replace(&format!("{}/", directory.path().display()), ""))
+    let loaded = Config::load(Some(&file), &of_kind(kind), Some(20_000));
+    loaded
+        .map(|(config, _)| config)
+        .map_err(|error| error.to_string().replace(&format!("{}/", directory.path().display()), ""))
 }
 
 #[test]
@@ -331,16 +336,15 @@ fn a_file_that_cannot_be_read_is_named() {
 
 #[test]
 fn the_command_line_wins_over_the_file() {
-    let overrides = Overrides {
-        udp: port(9),
-        interface: Some("veth0".to_owned()),
-        path: Some(PathAsked::Packet),
-        workers: Some(2),
-        cpus: Some(vec![2, 3]),
-        mode: Some(Mode::Poll),
-        linger_ms: Some(5),
-        ..Overrides::default()
-    };
+    let overrides = overrides(&[
+        ("service.udp", "9"),
+        ("interface.name", "veth0"),
+        ("interface.path", "packet"),
+        ("worker.count", "2"),
+        ("worker.cpus", "2-3"),
+        ("worker.mode", "poll"),
+        ("worker.linger_ms", "5"),
+    ]);
     let mut config = parse(EXAMPLE).unwrap();
     config.apply(&overrides);
     // The file's TCP port is not meant when the command line names ports.
@@ -380,4 +384,49 @@ fn an_address_is_on_loopback_unless_told_otherwise() {
     for wrong in ["", "localhost", "127.0.0.1", "70000", ":9464", "::1:9464x"] {
         assert!(read(wrong).unwrap_err().to_string().contains("ADDRESS:PORT"), "{wrong}");
     }
+}
+
+#[test]
+fn every_key_is_a_setting_with_its_value_and_its_source() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("x.toml");
+    std::fs::write(&file, format!("{TWO}limits.connections = 10\n[worker]\nmode = \"adaptive\"\n")).unwrap();
+    let overrides = overrides(&[("worker.latency", "20us"), ("limits.drain_ms", "7")]);
+    let (mut config, given) = Config::load(Some(&file), &overrides, None).unwrap();
+    config.interface.path = PathAsked::Packet;
+    let mut settings = config.settings(&Config::default(), &given);
+    for key in keys().filter(|key| !["service.limits", "service.rpc"].contains(&key.path)) {
+        let path = key.path.replace("service.", "service[1].");
+        assert!(settings.iter().any(|setting| setting.key == path), "{path}");
+    }
+    let of = |settings: &[twinpath_report::Setting], path: &str| {
+        let setting = settings.iter().find(|setting| setting.key == path).expect(path);
+        let source = setting.source.clone();
+        (setting.value_in_words(), source, setting.default_in_words(), setting.changed_by.clone())
+    };
+    for (path, expected) in [
+        ("service[0].udp", ["7", "file", "none", "reload"]),
+        ("service[0].ethertype", ["none", "default", "none", "reload"]),
+        ("service[1].limits.connections", ["10", "file", "1024", "reload"]),
+        ("interface.path", ["packet", "program", "auto", "restart"]),
+        ("worker.mode", ["adaptive", "file", "adaptive", "set, reload"]),
+        ("worker.latency", ["20us", "command line", "none", "set, reload"]),
+        ("worker.spin_us", ["learnt", "command line", "learnt", "restart"]),
+        ("limits.drain_ms", ["7", "command line", "5000", "reload"]),
+        ("limits.peers", ["4096", "default", "4096", "restart"]),
+    ] {
+        let [value, source, default, by] = expected.map(str::to_owned);
+        assert_eq!(of(&settings, path), (value, source, default, by), "{path}");
+    }
+    let configured = (Mode::Adaptive, goal(config.worker.latency, None));
+    let before = settings.clone();
+    mark_set(&mut settings, configured, &[configured, configured]);
+    assert_eq!(settings, before);
+    let polls = (Mode::Poll, goal(None, Some("5%".parse().unwrap())));
+    mark_set(&mut settings, configured, &[polls, configured]);
+    assert_eq!(of(&settings, "worker.mode").0, "poll, adaptive");
+    assert_eq!(of(&settings, "worker.cpu").0, "5%, none");
+    mark_set(&mut settings, configured, &[polls, polls]);
+    assert_eq!(of(&settings, "worker.latency").0, "none");
+    assert_eq!(of(&settings, "worker.cpu"), ("5%".into(), "set".into(), "none".into(), "set, reload".into()));
 }

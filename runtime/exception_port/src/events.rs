@@ -417,8 +417,18 @@ impl Bridge {
                 verdicts: self.report_counts(),
             },
             drops: self.report_drops(),
+            config: self.report_config(),
             ..Report::default()
         }
+    }
+
+    /// The configuration keys, with what `twinpath set` has changed since.
+    fn report_config(&self) -> Vec<report::Setting> {
+        let mut settings = self.plan.settings.clone();
+        let workers: Vec<_> =
+            self.workers.iter().map(|worker| (worker.host.mode(), worker.host.goal())).collect();
+        twinpath_config::mark_set(&mut settings, (self.plan.idle.mode, self.plan.idle.goal), &workers);
+        settings
     }
 
     /// The frames that have crossed within the kernel since the start, as seen from the device.

@@ -111,6 +111,8 @@ pub struct BridgePlan {
     pub socket: Option<PathBuf>,
     /// Where metrics are offered.
     pub metrics: Option<SocketAddr>,
+    /// The configuration keys with their values, for `show config`.
+    pub settings: Vec<twinpath_report::Setting>,
 }
 
 /// An error at the start of an exception port.

@@ -252,6 +252,12 @@ impl<E: Hosted> WorkerHandle<E> {
         Mode::ALL.get(self.counters.mode.get() as usize).copied().unwrap_or_default()
     }
 
+    /// Its goal in mode `adaptive`.
+    #[must_use]
+    pub const fn goal(&self) -> Goal {
+        self.goal
+    }
+
     /// Bytes of its frames.
     #[must_use]
     pub fn pool_bytes(&self) -> u64 {

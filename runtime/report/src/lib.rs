@@ -8,7 +8,7 @@ use twinpath_sys::clock;
 use twinpath_worker::WorkerCounters;
 use twinpath_worker::idle::Mode;
 
-pub use self::instance::{Capability, Configuration, Draining, Instance, Sandbox, StandingBy};
+pub use self::instance::{Capability, Configuration, Draining, Instance, Sandbox, Setting, StandingBy};
 
 mod instance;
 
@@ -33,6 +33,8 @@ pub struct Report {
     pub neighbours: Vec<Neighbour>,
     /// All frames and requests dropped or refused, by reason; only counters that are not zero.
     pub drops: Vec<Drop>,
+    /// Every configuration key with its value.
+    pub config: Vec<Setting>,
 }
 
 /// One service, on all workers.

@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
-use twinpath_config::PathAsked;
+use twinpath_config::{Command, Key};
 use twinpath_load::Arrivals;
-use twinpath_worker::idle::Mode;
+
+use crate::options::{HasKeys, KeyOptions};
 
 /// How often `--paper` measures, as ksf's README does.
 pub(crate) const PAPER_ITERATIONS: u32 = 99;
@@ -39,15 +40,8 @@ pub(crate) struct CommonArgs {
     /// The port, if the target does not name it
     #[arg(long, short = 'p', value_name = "PORT")]
     pub(crate) port: Option<u16>,
-    /// The interface whose fast path is the transport; without it, kernel sockets
-    #[arg(long, value_name = "IFACE")]
-    pub(crate) on: Option<String>,
-    /// auto (the default with --on), xdp, packet, or kernel (the default without)
-    #[arg(long)]
-    pub(crate) path: Option<PathAsked>,
-    /// How to wait for replies: adaptive, interrupt (sleeping) or poll (spinning)
-    #[arg(long, default_value_t)]
-    pub(crate) mode: Mode,
+    #[command(flatten)]
+    pub(crate) keys: KeyOptions<Bench>,
     /// Requests that may be unanswered at once, per thread [default: 1; with --rate: 1024]
     #[arg(long, short = 'a', value_name = "N")]
     pub(crate) inflight: Option<u32>,
@@ -108,9 +102,6 @@ pub(crate) struct CommonArgs {
     /// Also write the round-trip times of each run to an HdrHistogram log (V2)
     #[arg(long, value_name = "FILE.hlog")]
     pub(crate) hdr: Option<PathBuf>,
-    /// CPUs for the threads, in turn, such as 0,2-3
-    #[arg(long, value_name = "LIST")]
-    pub(crate) cpu: Option<String>,
     /// Hold a CPU latency request meanwhile: CPUs stay in their shallowest idle state, on the whole machine
     #[arg(long)]
     pub(crate) latency_request: bool,
@@ -120,6 +111,31 @@ pub(crate) struct CommonArgs {
     /// Also draw the distribution of the round-trip times, of all runs together
     #[arg(long, value_name = "FILE.svg")]
     pub(crate) plot: Option<PathBuf>,
+}
+
+/// The keys that a client has as well, in its own sense.
+#[derive(Debug)]
+pub(crate) struct Bench;
+
+impl HasKeys for Bench {
+    const COMMAND: Command = Command::Bench;
+
+    fn help(key: &Key) -> Option<(&'static str, &'static str)> {
+        match key.path {
+            "interface.name" => {
+                Some(("The interface whose fast path is the transport; without it, kernel sockets", ""))
+            }
+            "interface.path" => {
+                Some(("The path: auto, xdp, packet or kernel", "auto with --on, kernel without"))
+            }
+            "worker.mode" => Some((
+                "How to wait for replies: adaptive, interrupt (sleeping) or poll (spinning)",
+                "adaptive",
+            )),
+            "worker.cpus" => Some(("CPUs for the threads, in turn, such as 0,2-3", "")),
+            _ => None,
+        }
+    }
 }
 
 /// Whether something is done.

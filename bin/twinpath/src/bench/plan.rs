@@ -4,9 +4,8 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail, ensure};
 use twinpath_clients::{RunPlan, Transport};
-use twinpath_config::PathAsked;
+use twinpath_config::{InterfaceOverrides, PathAsked};
 use twinpath_load::{INFLIGHT_MAX, Limit, LoadConfig};
-use twinpath_sys::affinity;
 use twinpath_time::Duration;
 use twinpath_worker::idle::Mode;
 
@@ -111,7 +110,8 @@ impl BenchPlan {
             (1..=ITERATIONS_MAX).contains(&iterations),
             "{iterations} iterations are impossible: choose 1 to {ITERATIONS_MAX}"
         );
-        let cpus = args.cpu.as_deref().map(affinity::parse_cpu_list).transpose()?.unwrap_or_default();
+        let worker = &args.keys.overrides.worker;
+        let cpus = worker.cpus.iter().flatten().map(|cpu| *cpu as usize).collect();
         let seed = twinpath_sys::clock::now().as_nanos() ^ u64::from(std::process::id()) << 32;
         let load = load_config(args, seed)?;
         load.validate()?;
@@ -120,9 +120,9 @@ impl BenchPlan {
             target,
             service,
             transport,
-            interface: args.on.clone(),
+            interface: args.keys.overrides.interface.name.clone().flatten(),
             path,
-            mode: args.mode,
+            mode: worker.mode.unwrap_or_default(),
             threads: args.threads,
             batch: args.batch,
             nagle: nagle(args, transport)?,
@@ -167,13 +167,14 @@ impl BenchPlan {
 }
 
 fn path_of(args: &CommonArgs, transport: Transport) -> anyhow::Result<PathAsked> {
-    let path = match (args.path, &args.on) {
+    let InterfaceOverrides { name, path, .. } = &args.keys.overrides.interface;
+    let path = match (*path, name) {
         (Some(path), _) => path,
         (None, Some(_)) => PathAsked::Auto,
         (None, None) => PathAsked::Kernel,
     };
     ensure!(
-        path == PathAsked::Kernel || args.on.is_some(),
+        path == PathAsked::Kernel || name.is_some(),
         "--path {path} needs the interface to take it on: add --on IFACE"
     );
     ensure!(

@@ -1,20 +1,20 @@
 //! `twinpath bridge`: an interface that user space owns wholly, and one for the kernel's own stack in its place.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use twinpath_config::{
-    LatencyRequest, MetricsAddress, Mode, Priority, RequestScope, Sandbox, Worker, fail_open_fault, goal,
+    Command, Config, Control, Given, Key, Mode, Overrides, Priority, Sandbox, Worker, goal, keys,
 };
 use twinpath_exception_port::{self as bridge, BridgePlan, Carrier};
 use twinpath_host::Ready;
 use twinpath_machine::Wanted;
+use twinpath_report::Setting;
 use twinpath_time::Duration;
 use twinpath_worker::idle::IdleConfig;
 
 use crate::log::{LogArgs, Voice};
-use crate::serve::{Cpus, GoalArgs, parse_cpus};
+use crate::options::{HasKeys, KeyOptions};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -30,93 +30,91 @@ pub(crate) struct Args {
     /// Pairs of queues, each with a worker of its own
     #[arg(long, value_name = "N", default_value_t = 1)]
     queues: u32,
-    /// When frames have waited so long for a worker, the kernel carries them, ms; 0: never
-    #[arg(long, value_name = "MS", default_value_t = Worker::default().fail_open_ms, value_parser = parse_fail_open_ms)]
-    fail_open_ms: u32,
-    /// How a worker idles: adaptive, interrupt or poll [default: interrupt; adaptive if told what it is to reach]
-    #[arg(long)]
-    mode: Option<Mode>,
-    /// CPUs for the workers, in turn, such as 0,2-3
-    #[arg(long, value_name = "LIST", value_parser = parse_cpus)]
-    cpu: Option<Cpus>,
-    /// Hold a CPU latency request while traffic lasts: auto (where it helps), always or never
-    #[arg(long, default_value_t = LatencyRequest::Auto)]
-    latency_request: LatencyRequest,
-    /// For which CPUs: auto, cpu (the workers' alone) or machine (all)
-    #[arg(long, value_name = "SCOPE", default_value_t = RequestScope::Auto)]
-    latency_request_scope: RequestScope,
-    /// Idle states that take longer to leave are forbidden meanwhile, us; 0: all but the shallowest [default: measured]
-    #[arg(long, value_name = "US")]
-    latency_request_max_exit_us: Option<u32>,
-    /// Priority of the workers: normal, auto (before others on a CPU while they take little of it), slice:US, nice:N or fifo:N (real
-    /// time)
-    #[arg(long, default_value_t = Priority::Normal)]
-    priority: Priority,
-    /// Where others could not keep them from it: the share of a CPU that they share which they spin at most, % [default: 10]
-    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=90))]
-    spin_share_max: Option<u32>,
     #[command(flatten)]
-    goal: GoalArgs,
-    /// Give up rights, files and system calls that are not needed any more once it runs: on or off
-    #[arg(long, default_value = "on")]
-    sandbox: Sandbox,
+    keys: KeyOptions<Bridge>,
     #[command(flatten)]
     log: LogArgs,
-    /// Offer metrics for Prometheus over HTTP at /metrics, on loopback unless told otherwise
-    #[arg(long, value_name = "[ADDRESS:]PORT")]
-    metrics: Option<MetricsAddress>,
-    /// The command socket [default: in /run/twinpath]
-    #[arg(long, value_name = "PATH")]
-    socket: Option<PathBuf>,
+}
+
+struct Bridge;
+
+impl HasKeys for Bridge {
+    const COMMAND: Command = Command::Bridge;
+
+    /// A carrier has no ring to look into: it spins by reading both descriptors, on CPU time that those who talk through
+    /// it need for their next frame. So it sleeps, and has no priority over them.
+    fn usual() -> Config {
+        let worker = Worker { mode: Mode::Interrupt, priority: Priority::Normal, ..Worker::default() };
+        let control = Control { sandbox: Some(Sandbox::On), ..Control::default() };
+        Config { worker, control, ..Config::default() }
+    }
+
+    fn help(key: &Key) -> Option<(&'static str, &'static str)> {
+        (key.path == "worker.mode").then_some((
+            "How a worker idles: adaptive (learns when packets come), interrupt (sleeps at once) or poll (never sleeps)",
+            "interrupt; adaptive if it has a goal",
+        ))
+    }
+}
+
+/// The configuration of the command line, and the values of keys that it does not give.
+fn config(overrides: &Overrides) -> (Config, Config) {
+    let mut usual = Bridge::usual();
+    let worker = &overrides.worker;
+    if worker.latency.is_some() || worker.cpu.is_some() || worker.spin_us.is_some() {
+        // Spinning is wanted, as it has something to reach.
+        usual.worker.mode = Mode::Adaptive;
+    }
+    let mut config = usual.clone();
+    config.apply(overrides);
+    (config, usual)
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let voice = crate::log::start(&args.log)?;
     crate::tune::start::undo_what_died();
+    let (config, usual) = config(&args.keys.overrides);
+    let Config { worker, control, .. } = &config;
     let plan = BridgePlan {
         port: args.port,
         kernel: args.kernel,
         carrier: args.carrier,
         queues: args.queues,
-        fail_open: Duration::from_millis(args.fail_open_ms.into()),
-        cpus: args.cpu.map(|cpus| cpus.0.into_iter().map(|cpu| cpu as usize).collect()).unwrap_or_default(),
+        fail_open: Duration::from_millis(worker.fail_open_ms.into()),
+        cpus: worker.cpus.iter().map(|cpu| *cpu as usize).collect(),
         idle: IdleConfig {
-            mode: args.mode.unwrap_or_else(|| mode_for(&args.goal)),
-            goal: goal(args.goal.latency, args.goal.cpu_budget),
-            spin: args.goal.spin_us.map(Duration::from_micros),
-            linger: args.goal.linger_ms.map(Duration::from_millis),
+            mode: worker.mode,
+            goal: goal(worker.latency, worker.cpu),
+            spin: worker.spin_us.map(Duration::from_micros),
+            linger: worker.linger_ms.map(Duration::from_millis),
             ..IdleConfig::default()
         },
         machine: Wanted {
-            request: args.latency_request,
-            scope: args.latency_request_scope,
-            max_exit_us: args.latency_request_max_exit_us,
-            priority: args.priority,
-            spin_share_max: args.spin_share_max,
+            request: worker.latency_request,
+            scope: worker.latency_request_scope,
+            max_exit_us: worker.latency_request_max_exit_us,
+            priority: worker.priority,
+            spin_share_max: Some(worker.spin_share_max),
         },
-        sandbox: args.sandbox,
-        socket: args.socket,
-        metrics: args.metrics.map(|address| address.0),
+        sandbox: control.sandbox.unwrap_or(Sandbox::On),
+        socket: control.socket.clone(),
+        metrics: control.metrics.map(|address| address.0),
+        settings: settings(&config, &usual, &args.keys.overrides),
     };
     bridge::run(plan, |ready| announce(ready, voice))?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn parse_fail_open_ms(text: &str) -> Result<u32, String> {
-    let ms = text.parse().map_err(|error: std::num::ParseIntError| error.to_string())?;
-    fail_open_fault(ms).map_or(Ok(ms), Err)
+/// The keys that a bridge has options for, with their values.
+fn settings(config: &Config, usual: &Config, overrides: &Overrides) -> Vec<Setting> {
+    let has_option = |key: &Key| key.option.is_some_and(|option| option.of.contains(&Command::Bridge));
+    let known: Vec<_> = keys().filter(|key| has_option(key)).map(|key| key.path).collect();
+    let mut settings = config.settings(usual, &Given::of_command_line(overrides));
+    settings.retain(|setting| known.contains(&setting.key.as_str()));
+    settings
 }
 
-/// A carrier has no ring to look into: it spins by reading both fds, on CPU time that those who talk through it need for their next
-/// frame. So it sleeps, unless it was told what spinning is to reach.
-const fn mode_for(goal: &GoalArgs) -> Mode {
-    match (goal.latency, goal.cpu_budget, goal.spin_us) {
-        (None, None, None) => Mode::Interrupt,
-        _ => Mode::Adaptive,
-    }
-}
-
-/// Says that frames are carried: a line for programs, the rest for people.
+/// Prints that frames are carried: a line for programs, the rest for people.
 fn announce(ready: &Ready, voice: Voice) {
     let report = &ready.report;
     let [port, kernel] = report.interfaces.as_slice() else { return };

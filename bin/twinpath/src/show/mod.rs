@@ -1,5 +1,6 @@
 //! `twinpath show`: what a running instance does, and why not something better.
 
+mod config;
 pub(crate) mod fallback;
 pub(crate) mod grid;
 pub(crate) mod machine;
@@ -16,7 +17,7 @@ use twinpath_report::Report;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// What to show; everything without it.
+    /// What to show; everything but config without it.
     topic: Option<Shown>,
     /// One JSON object instead of tables.
     #[arg(long)]
@@ -45,6 +46,8 @@ enum Shown {
     Neighbours,
     /// Everything dropped or refused, by reason.
     Drops,
+    /// Every configuration key: its value, where that comes from, its default, and what it takes to change it.
+    Config,
 }
 
 impl Shown {
@@ -57,6 +60,7 @@ impl Shown {
             Self::Workers => Topic::Workers,
             Self::Neighbours => Topic::Neighbours,
             Self::Drops => Topic::Drops,
+            Self::Config => Topic::Config,
         }
     }
 }

@@ -37,6 +37,10 @@ pub(crate) fn render(topic: Topic, report: &Report) -> String {
     if part(Topic::Drops) {
         sections.push(drops(report));
     }
+    // Without a topic, keys would be longer than everything else.
+    if topic == Topic::Config {
+        sections.push(super::config::render(&report.config));
+    }
     sections.join("\n\n")
 }
 

@@ -11,13 +11,15 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use serde::Serialize;
-use twinpath_config::Mode;
+use twinpath_config::{Command, Key, Mode, WorkerOverrides};
 use twinpath_costs::Costs;
 use twinpath_machine::withdraw_abandoned_requests;
 use twinpath_tune::apply::{MACHINE, Outcome, apply};
 use twinpath_tune::journal::{self, Journal, Stage};
 use twinpath_tune::restore::{Which, recover, restore};
 use twinpath_tune::{Host, Id, Line, State, System, Wish, advise, apply::Done, survey, topology};
+
+use crate::options::{HasKeys, KeyOptions};
 
 /// `--apply` would change something.
 const EXIT_WOULD_CHANGE: u8 = 3;
@@ -39,12 +41,8 @@ pub(crate) struct Args {
     /// One JSON object instead of text
     #[arg(long)]
     json: bool,
-    /// How the workers idle: adaptive, interrupt or poll [default: as the instance that runs there, or adaptive]
-    #[arg(long)]
-    mode: Option<Mode>,
-    /// CPUs of the workers, as given to serve, such as 0,2-3 [default: those of the instance that runs there]
-    #[arg(long, value_name = "LIST", value_parser = crate::serve::parse_cpus)]
-    cpu: Option<crate::serve::Cpus>,
+    #[command(flatten)]
+    keys: KeyOptions<Tune>,
     /// Only these lines, by their names
     #[arg(long, value_name = "ID,...", value_delimiter = ',')]
     only: Vec<Id>,
@@ -57,6 +55,27 @@ pub(crate) struct Args {
     /// A directory with copies of /sys and /proc, instead of this machine
     #[arg(long, value_name = "DIR", hide = true)]
     root: Option<PathBuf>,
+}
+
+/// The keys of the workers that a machine is tuned for.
+struct Tune;
+
+impl HasKeys for Tune {
+    const COMMAND: Command = Command::Tune;
+
+    fn help(key: &Key) -> Option<(&'static str, &'static str)> {
+        match key.path {
+            "worker.mode" => Some((
+                "How the workers idle: adaptive, interrupt or poll",
+                "as the instance that runs there, or adaptive",
+            )),
+            "worker.cpus" => Some((
+                "CPUs of the workers, as given to serve, such as 0,2-3",
+                "those of the instance that runs there",
+            )),
+            _ => None,
+        }
+    }
 }
 
 /// All that is said.
@@ -160,11 +179,12 @@ fn look(system: &dyn System, args: &Args, outcomes: Vec<Outcome>) -> anyhow::Res
 
 /// What the command line says; where it says nothing, what runs on the interface.
 fn wish(args: &Args) -> (Wish, Option<String>, Option<Costs>) {
-    let told: Vec<usize> = args.cpu.iter().flat_map(|cpus| &cpus.0).map(|cpu| *cpu as usize).collect();
-    let asked = args.interface.as_deref().filter(|_| args.mode.is_none() && args.cpu.is_none());
+    let WorkerOverrides { mode, cpus, .. } = &args.keys.overrides.worker;
+    let told: Vec<usize> = cpus.iter().flatten().map(|cpu| *cpu as usize).collect();
+    let asked = args.interface.as_deref().filter(|_| mode.is_none() && cpus.is_none());
     match asked.filter(|_| args.root.is_none()).and_then(start::running) {
         Some(start::Running { mode, cpus, name, costs }) => (Wish { mode, cpus }, Some(name), costs),
-        None => (Wish { mode: args.mode.unwrap_or_default(), cpus: told }, None, None),
+        None => (Wish { mode: mode.unwrap_or_default(), cpus: told }, None, None),
     }
 }
 

@@ -28,6 +28,7 @@ mod rpc;
 mod sandbox;
 mod serving;
 mod several;
+mod show_config;
 mod stand_by;
 mod start;
 mod take_over;

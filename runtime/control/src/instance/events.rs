@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 use twinpath_attach::{Attachment, kernel_ring_bytes, learn_facts, tidy};
-use twinpath_command::{self as command, Request, Server};
-use twinpath_config::Path;
+use twinpath_command::{self as command, Request, Server, Topic};
+use twinpath_config::{Path, mark_set};
 use twinpath_host::{
     ASKED_MAX, RETRY_INTERVAL, Ready, Signalled, Signals, Watchdog, any_readable, flush, hand_over, notify,
     report_process, watched,
@@ -437,6 +437,9 @@ impl Instance {
         self.look_at_foreign_programs();
         match request {
             Request::Show(topic) if topic.has_neighbours() => topic.of(&self.report()),
+            Request::Show(Topic::Config) => {
+                Topic::Config.of(&Report { config: self.report_config(), ..Report::default() })
+            }
             Request::Show(topic) => topic.of(&self.report_without_neighbours()),
             Request::Sockets | Request::StandBy | Request::Drain(_) => {
                 Err("it is not answered here".to_owned())
@@ -454,7 +457,16 @@ impl Instance {
 
     /// Everything `show` can tell.
     pub(super) fn report(&self) -> Report {
-        Report { neighbours: self.mirror.report(), ..self.report_without_neighbours() }
+        let (neighbours, config) = (self.mirror.report(), self.report_config());
+        Report { neighbours, config, ..self.report_without_neighbours() }
+    }
+
+    /// The configuration keys, with what `twinpath set` has changed since.
+    fn report_config(&self) -> Vec<report::Setting> {
+        let mut settings = self.plan.settings.clone();
+        let workers: Vec<_> = self.workers.iter().map(|worker| (worker.mode(), worker.goal())).collect();
+        mark_set(&mut settings, (self.plan.idle.mode, self.plan.idle.goal), &workers);
+        settings
     }
 
     fn report_without_neighbours(&self) -> Report {
@@ -479,6 +491,7 @@ impl Instance {
             workers: self.workers.iter().map(|worker| worker.report(self.machine.request.clone())).collect(),
             neighbours: Vec::new(),
             drops: self.report_drops(),
+            config: Vec::new(),
         }
     }
 

@@ -128,6 +128,7 @@ mod tests {
             sandbox: twinpath_config::Sandbox::Off,
             socket: None,
             metrics: None,
+            settings: Vec::new(),
         }
     }
 

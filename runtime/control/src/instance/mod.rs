@@ -102,6 +102,8 @@ pub struct Plan {
     pub socket: Option<PathBuf>,
     /// Where metrics are offered.
     pub metrics: Option<SocketAddr>,
+    /// The configuration keys with their values, for `show config`.
+    pub settings: Vec<report::Setting>,
 }
 
 /// What one service of an instance is given.

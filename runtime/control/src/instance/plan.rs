@@ -68,6 +68,7 @@ impl Plan {
             sandbox: config.control.sandbox.unwrap_or(Sandbox::Off),
             socket: config.control.socket.clone(),
             metrics: config.control.metrics.map(|address| address.0),
+            settings: Vec::new(),
         })
     }
 }

@@ -223,12 +223,15 @@ impl Instance {
         };
         let changes = Changes::between(&former, &config).map_err(refused)?;
         let lines = changes.lines(&former, &config);
+        let settings = plan.settings.clone();
         if config != former {
             let (take_over, stand_by) = (self.plan.take_over.clone(), self.plan.stand_by.clone());
             let plan = Plan { take_over, stand_by, ..plan };
             self.change(&changes, plan, &services).await?;
             self.set_workers(&changes, &config);
         }
+        // A file can give a default that it did not give before.
+        self.plan.settings = settings;
         self.reloads.source.iter_mut().for_each(|source| source.config.clone_from(&config));
         Ok(lines)
     }

@@ -105,9 +105,9 @@ fn report() -> Report {
 }
 
 #[test]
-fn a_topic_shows_itself_and_all_shows_every_topic() {
+fn a_topic_shows_itself_and_all_shows_every_topic_but_config() {
     let all = render(Topic::All, &report());
-    for topic in &Topic::ALL[1..] {
+    for topic in Topic::ALL[1..].iter().filter(|topic| **topic != Topic::Config) {
         let one = render(*topic, &report());
         assert!(all.contains(&one) && one.len() < all.len(), "{topic}");
     }

@@ -1,0 +1,419 @@
+//! What a configuration key is: everything that the file, the command line, docs/config.md and `twinpath show config`
+//! say about it.
+//!
+//! The macro `section` defines the keys of one table, each in one entry:
+//!
+//! ```text
+//! /// How long connections may take to end when the instance stops
+//! drain_ms: u32 = 5_000 => range(0, 600_000), unit("ms"), option("drain-ms", "MS", SERVE), change(Change::Reload);
+//! ```
+//!
+//! The doc comment is the help text. What follows `=>` are methods of [`Key`].
+
+/// One key of the configuration.
+#[derive(Debug)]
+pub struct Key {
+    /// The table that it is in, such as `worker`.
+    pub table: &'static str,
+    /// Its name in that table, with its unit as a suffix, such as `fail_open_ms`.
+    pub name: &'static str,
+    /// Both, as `worker.fail_open_ms`.
+    pub path: &'static str,
+    /// What it counts or is measured in: `ms`, `workers`; empty if that does not apply.
+    pub unit: &'static str,
+    /// What holds where it has no value, such as `learnt`; empty if it always has one.
+    pub unset: &'static str,
+    /// The option that sets it on the command line.
+    pub option: Option<CliOption>,
+    /// How many values the option takes.
+    pub takes: Takes,
+    /// What the example file says.
+    pub example: Example,
+    /// What it takes to change it.
+    pub change: Change,
+    /// Why one service cannot have a value of its own, for keys of a table that services otherwise can override.
+    pub of_instance: Option<&'static str>,
+    help: &'static str,
+    range: Option<(u64, u64)>,
+    power_of_two: bool,
+    zero: &'static str,
+    advice: &'static str,
+    values: &'static str,
+    values_of_type: fn() -> String,
+    read: fn(&[String]) -> Result<Option<u64>, String>,
+}
+
+/// An option of the command line.
+#[derive(Clone, Copy, Debug)]
+pub struct CliOption {
+    /// Its name without the dashes.
+    pub long: &'static str,
+    /// The name of its value in help texts.
+    pub value: &'static str,
+    /// The commands that have it.
+    pub of: &'static [Command],
+    /// Options that cannot be given beside it, by their names without the dashes.
+    pub conflicts: &'static [&'static str],
+}
+
+/// A command of the program that has options for keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// `twinpath serve --config FILE`
+    Serve,
+    /// `twinpath serve echo`
+    ServeEcho,
+    /// `twinpath serve reflect`
+    ServeReflect,
+    /// `twinpath serve rpc`
+    ServeRpc,
+    /// `twinpath bridge`
+    Bridge,
+    /// `twinpath bench`
+    Bench,
+    /// `twinpath tune`
+    Tune,
+}
+
+/// How many values the option of a key takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Takes {
+    /// None: the option itself means `true`.
+    Nothing,
+    /// One.
+    One,
+    /// One each time that it is given.
+    Several,
+}
+
+/// What the example file says of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Example {
+    /// Its default.
+    Default,
+    /// This value, in TOML.
+    Value(&'static str),
+    /// This value, in a comment: it does not go with the other values.
+    Comment(&'static str),
+}
+
+/// What it takes to change a key of a running instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A restart.
+    Restart,
+    /// A reload, which starts the services concerned anew.
+    ReloadAnew,
+    /// A reload.
+    Reload,
+    /// `twinpath set`, or a reload.
+    Set,
+}
+
+impl Change {
+    /// What it takes, in words, for an instance that has a file to reload or has none.
+    #[must_use]
+    pub const fn by(self, has_file: bool) -> &'static str {
+        match (self, has_file) {
+            (Self::Set, true) => "set, reload",
+            (Self::Set, false) => "set",
+            (Self::Reload | Self::ReloadAnew, true) => "reload",
+            (Self::Restart, _) | (_, false) => "restart",
+        }
+    }
+}
+
+/// A value that a key can have.
+pub(super) trait KeyValue: Sized {
+    /// How many values its option takes.
+    const TAKES: Takes = Takes::One;
+
+    /// Reads the texts that its option was given, one for each time.
+    ///
+    /// # Errors
+    /// A sentence: what is wrong, and what to write instead.
+    fn read(texts: &[String]) -> Result<Self, String>;
+
+    /// The number that it is, for the check of the range.
+    fn number(&self) -> Option<u64> {
+        None
+    }
+
+    /// The values there are, in Markdown, if the type says it.
+    fn values() -> String {
+        String::new()
+    }
+}
+
+/// Values that win over those of a table.
+pub(super) trait Override {
+    /// Sets a key of the table from the texts that its option was given.
+    ///
+    /// # Errors
+    /// A sentence: what is wrong, and what to write instead.
+    fn set(&mut self, name: &str, texts: &[String]) -> Result<(), String>;
+
+    /// The names of the keys that have a value.
+    fn named(&self) -> Vec<&'static str>;
+
+    /// Takes out the values of the keys with these names.
+    fn remove(&mut self, names: &[&str]);
+}
+
+impl Key {
+    /// A key with values of that type; everything else is set by the methods below.
+    pub(super) const fn of<T: KeyValue>(
+        table: &'static str,
+        name: &'static str,
+        path: &'static str,
+        help: &'static str,
+    ) -> Self {
+        Self {
+            table,
+            name,
+            path,
+            unit: "",
+            unset: "",
+            option: None,
+            takes: T::TAKES,
+            example: Example::Default,
+            change: Change::Restart,
+            of_instance: None,
+            help,
+            range: None,
+            power_of_two: false,
+            zero: "",
+            advice: "",
+            values: "",
+            values_of_type: T::values,
+            read: |texts| T::read(texts).map(|value| value.number()),
+        }
+    }
+
+    /// What it counts or is measured in.
+    pub(super) const fn unit(mut self, unit: &'static str) -> Self {
+        self.unit = unit;
+        self
+    }
+
+    /// The least and the greatest value.
+    pub(super) const fn range(mut self, least: u64, most: u64) -> Self {
+        self.range = Some((least, most));
+        self
+    }
+
+    /// Only powers of two.
+    pub(super) const fn power_of_two(mut self) -> Self {
+        self.power_of_two = true;
+        self
+    }
+
+    /// 0 is outside of the range, and allowed: it means this.
+    pub(super) const fn zero(mut self, meaning: &'static str) -> Self {
+        self.zero = meaning;
+        self
+    }
+
+    /// What somebody should know who gives a value outside of the range.
+    pub(super) const fn advice(mut self, advice: &'static str) -> Self {
+        self.advice = advice;
+        self
+    }
+
+    /// The values in Markdown, where neither the type nor the range says it.
+    pub(super) const fn values_are(mut self, values: &'static str) -> Self {
+        self.values = values;
+        self
+    }
+
+    /// What holds where it has no value.
+    pub(super) const fn unset(mut self, meaning: &'static str) -> Self {
+        self.unset = meaning;
+        self
+    }
+
+    /// The option that sets it.
+    pub(super) const fn option(
+        mut self,
+        long: &'static str,
+        value: &'static str,
+        of: &'static [Command],
+    ) -> Self {
+        self.option = Some(CliOption { long, value, of, conflicts: &[] });
+        self
+    }
+
+    /// Options that cannot be given beside its own.
+    pub(super) const fn conflicts(mut self, options: &'static [&'static str]) -> Self {
+        if let Some(option) = &mut self.option {
+            option.conflicts = options;
+        }
+        self
+    }
+
+    /// The value in the example file.
+    pub(super) const fn example(mut self, value: &'static str) -> Self {
+        self.example = Example::Value(value);
+        self
+    }
+
+    /// The value in a comment of the example file.
+    pub(super) const fn comment(mut self, value: &'static str) -> Self {
+        self.example = Example::Comment(value);
+        self
+    }
+
+    /// What it takes to change it.
+    pub(super) const fn change(mut self, change: Change) -> Self {
+        self.change = change;
+        self
+    }
+
+    /// Services cannot have values of their own, for this reason.
+    pub(super) const fn of_instance(mut self, why: &'static str) -> Self {
+        self.of_instance = Some(why);
+        self
+    }
+}
+
+impl Key {
+    /// What it is, in one line without a full stop: with the unit, and with what 0 means.
+    #[must_use]
+    pub fn help(&self) -> String {
+        let unit = if ["us", "ms", "s", "%"].contains(&self.unit) { self.unit } else { "" };
+        let separator = if unit.is_empty() { "" } else { ", " };
+        let zero = if self.zero.is_empty() { String::new() } else { format!("; 0: {}", self.zero) };
+        format!("{}{separator}{unit}{zero}", self.help.trim())
+    }
+
+    /// The values that it can have, in Markdown.
+    #[must_use]
+    pub fn values(&self) -> String {
+        match (self.values, self.range) {
+            ("", Some(_)) => self.range_in_words(),
+            ("", None) => (self.values_of_type)(),
+            (values, _) => values.to_owned(),
+        }
+    }
+
+    /// Reads the texts that its option was given.
+    ///
+    /// # Errors
+    /// A sentence: what is wrong, and what to write instead.
+    pub fn read(&self, texts: &[String]) -> Result<Option<u64>, String> {
+        (self.read)(texts)
+    }
+
+    /// What is wrong with a number, if it is outside of the range.
+    #[must_use]
+    pub fn range_fault(&self, number: u64) -> Option<String> {
+        let (least, most) = self.range?;
+        let is_zero = number == 0 && !self.zero.is_empty();
+        let fits = (least..=most).contains(&number) && (!self.power_of_two || number.is_power_of_two());
+        if is_zero || fits {
+            return None;
+        }
+        let advice = |separator| match self.advice {
+            "" => String::new(),
+            advice => format!("{separator}{advice}"),
+        };
+        if least == 0 {
+            return Some(format!("{number} {} is more than {most}{}", self.unit, advice(": ")));
+        }
+        // The name of the key says the unit, or this does.
+        let unit = if self.name.ends_with(self.unit) { "" } else { &format!(" {}", self.unit) };
+        Some(format!("{number}{unit}: give {}{}", self.range_in_words(), advice(", ")))
+    }
+
+    fn range_in_words(&self) -> String {
+        let Some((least, most)) = self.range else { return String::new() };
+        let power = if self.power_of_two { "a power of two, " } else { "" };
+        let zero = if self.zero.is_empty() { String::new() } else { format!(", or 0 for {}", self.zero) };
+        format!("{power}{least} to {most}{zero}")
+    }
+}
+
+/// Defines the table of a section: the struct that the file is read into, with its defaults; the same with every value
+/// optional, for what overrides them; and the [`Key`] of each.
+macro_rules! section {
+    (
+        $(#[$about:meta])*
+        pub struct $Section:ident, $Overrides:ident in $table:literal {
+            $(
+                $(#[doc = $help:literal])+
+                $name:ident: $Type:ty = $default:expr => $($property:ident($($argument:expr),*)),*;
+            )+
+        }
+    ) => {
+        $(#[$about])*
+        #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+        #[serde(default, deny_unknown_fields)]
+        pub struct $Section {
+            $($(#[doc = $help])+ pub $name: $Type,)+
+        }
+
+        impl Default for $Section {
+            fn default() -> Self {
+                Self { $($name: $default,)+ }
+            }
+        }
+
+        impl $Section {
+            /// The keys of the table, in the order of the fields.
+            pub const KEYS: &'static [$crate::key::Key] = &[
+                $($crate::key::Key::of::<$Type>(
+                    $table,
+                    stringify!($name),
+                    concat!($table, ".", stringify!($name)),
+                    concat!($($help),+),
+                )$(.$property($($argument),*))*,)+
+            ];
+
+            /// Replaces the values that are overridden.
+            pub(super) fn apply(&mut self, overrides: &$Overrides) {
+                $(if let Some(value) = &overrides.$name {
+                    self.$name.clone_from(value);
+                })+
+            }
+
+            /// Numbers outside of the range of their key.
+            fn range_faults(&self) -> Vec<$crate::Wrong> {
+                let numbers = [$($crate::key::KeyValue::number(&self.$name),)+];
+                let keys = Self::KEYS.iter().zip(numbers);
+                keys.filter_map(|(key, number)| Some((key.path, key.range_fault(number?)?))).collect()
+            }
+        }
+
+        #[doc = concat!("Values that win over those of `[", $table, "]`: of the command line, or of one service.")]
+        #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+        #[serde(default, deny_unknown_fields)]
+        pub struct $Overrides {
+            $($(#[doc = $help])+ pub $name: Option<$Type>,)+
+        }
+
+        impl $crate::key::Override for $Overrides {
+            fn set(&mut self, name: &str, texts: &[String]) -> Result<(), String> {
+                match name {
+                    $(stringify!($name) => {
+                        self.$name = Some($crate::key::KeyValue::read(texts)?);
+                    })+
+                    _ => return Err(format!("[{}] has no key {name}", $table)),
+                }
+                Ok(())
+            }
+
+            fn named(&self) -> Vec<&'static str> {
+                let named = [$((stringify!($name), self.$name.is_some()),)+];
+                named.into_iter().filter(|(_, is_named)| *is_named).map(|(name, _)| name).collect()
+            }
+
+            fn remove(&mut self, names: &[&str]) {
+                $(if names.contains(&stringify!($name)) {
+                    self.$name = None;
+                })+
+            }
+        }
+    };
+}
+
+pub(super) use section;
