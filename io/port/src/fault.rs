@@ -1,4 +1,5 @@
-//! A port that injects faults: it loses, duplicates, reorders, corrupts and truncates frames, from a seed.
+//! A port that injects faults: it loses, duplicates, reorders, corrupts and truncates packets, from a seed. A packet
+//! that spans several frames meets each fault as a whole.
 
 use std::os::fd::BorrowedFd;
 
@@ -49,18 +50,19 @@ impl FaultPort {
         self.random.u16(0..1000) < thousandths
     }
 
-    fn damage(&mut self, frame: &mut Frame) {
-        if frame.is_empty() {
+    fn damage(&mut self, frame: &mut Frame, pool: &mut Pool) {
+        let len = frame.chain_len();
+        if len == 0 {
             return;
         }
         if self.happens(self.faults.flip) {
-            let bit = self.random.usize(0..frame.len() * 8);
-            frame.bytes_mut()[bit / 8] ^= 1 << (bit % 8);
+            let bit = self.random.usize(0..len * 8);
+            if let Some(byte) = frame.byte_mut(bit / 8) {
+                *byte ^= 1 << (bit % 8);
+            }
         }
         if self.happens(self.faults.cut) {
-            let len = self.random.usize(0..frame.len());
-            // A shorter length always fits.
-            let _ = frame.set_len(len);
+            pool.truncate(frame, self.random.usize(0..len));
         }
     }
 }
@@ -110,14 +112,8 @@ impl PortQueue for FaultPort {
                 pool.release(frame);
                 continue;
             }
-            self.damage(&mut frame);
-            let twin = if self.happens(self.faults.double) { pool.take() } else { None };
-            let twin = twin.map(|mut twin| {
-                let copied = twin.copy_from(frame.bytes());
-                debug_assert!(copied.is_ok(), "a copy of a received frame fits a fresh one");
-                twin.meta_mut().checksum = frame.meta().checksum;
-                twin
-            });
+            self.damage(&mut frame, pool);
+            let twin = if self.happens(self.faults.double) { pool.duplicate(&frame) } else { None };
             for frame in [Some(frame), twin].into_iter().flatten() {
                 if let Err(frame) = scratch.push(frame) {
                     pool.release(frame);
@@ -165,38 +161,78 @@ impl PortQueue for FaultPort {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::PortId;
-    use crate::loopback::pair;
+    use twinpath_frame::{Checksum, GsoKind};
 
-    fn run(seed: u64) -> Vec<Vec<u8>> {
+    use super::*;
+    use crate::loopback::pair;
+    use crate::{GsoKinds, PortId};
+
+    const ALL: Capabilities = Capabilities {
+        frame_len_max: 70_000,
+        checksum: true,
+        partial_checksums: false,
+        segmentation: GsoKinds::ALL,
+        chains: true,
+        tags: true,
+    };
+
+    /// A packet as it came: its bytes, and the metadata that say what is still to be done.
+    type Seen = (Vec<u8>, String);
+
+    fn seen(frame: &Frame) -> Seen {
+        let meta = frame.meta().without_next();
+        (frame.pieces(0..usize::MAX).collect::<Vec<_>>().concat(), format!("{meta:?}"))
+    }
+
+    /// 200 packets of `len` bytes, each of one value.
+    fn run(seed: u64, faults: Faults, len: usize) -> Vec<Seen> {
         let mut pool = Pool::new(256).expect("pool");
-        let (mut near, far) = pair(PortId::default(), PortId::default()).expect("eventfds");
-        let faults = Faults { lose: 200, double: 200, swap: 200, flip: 200, cut: 200 };
+        let (near, far) = pair(PortId::default(), PortId::default()).expect("eventfds");
+        let mut near = near.with_capabilities(ALL);
         let mut far = FaultPort::new(Box::new(far), faults, seed);
-        let mut seen = Vec::new();
+        let mut came = Vec::new();
         let mut burst = Burst::new();
         for byte in 0..200u8 {
-            let mut frame = pool.take().expect("free");
-            frame.copy_from(&[byte; 8]).expect("fits");
+            let mut frame = pool.copy_of([&*vec![byte; len]]).expect("enough frames");
+            let meta = frame.meta_mut();
+            (meta.checksum, meta.checksum_start, meta.checksum_offset) = (Checksum::Partial, 34, 16);
+            (meta.gso.kind, meta.gso.size, meta.vlan) = (GsoKind::TcpV4, 1448, Some(u16::from(byte)));
             burst.push(frame).expect("room");
             near.transmit(&mut pool, &mut burst);
             if byte % 7 == 6 {
                 far.receive(Instant::ZERO, &mut pool, &mut burst);
-                seen.extend(burst.frames().iter().map(|frame| frame.bytes().to_vec()));
+                came.extend(burst.frames().iter().map(seen));
                 burst.release(usize::MAX, &mut pool);
             }
         }
         assert_eq!(pool.free(), pool.frames(), "faults lose frames, not memory");
-        seen
+        came
     }
 
     #[test]
     fn a_seed_repeats_exactly_and_faults_happen() {
-        let first = run(7);
-        assert_eq!(first, run(7));
-        assert_ne!(first, run(8));
-        assert!(first.iter().any(|frame| frame.len() < 8), "some are cut");
-        assert!(first.len() < 230 && first.len() > 130, "some are lost, some doubled: {}", first.len());
+        let faults = Faults { lose: 200, double: 200, swap: 200, flip: 200, cut: 200 };
+        for len in [8, 6_000] {
+            let first = run(7, faults, len);
+            assert_eq!(first, run(7, faults, len));
+            assert_ne!(first, run(8, faults, len));
+            assert!(first.iter().any(|(bytes, _)| bytes.len() < len), "some are truncated");
+            assert!(first.len() < 230 && first.len() > 130, "lost and duplicated: {}", first.len());
+        }
+    }
+
+    #[test]
+    fn a_packet_of_several_frames_is_lost_duplicated_and_swapped_as_a_whole() {
+        let faults = Faults { lose: 200, double: 200, swap: 200, flip: 0, cut: 0 };
+        let came = run(7, faults, 6_000);
+        for (bytes, meta) in &came {
+            assert_eq!(*bytes, vec![bytes[0]; 6_000]);
+            assert!(meta.contains(&format!("vlan: Some({})", bytes[0])), "its own metadata: {meta}");
+            assert!(meta.contains("TcpV4") && meta.contains("1448") && meta.contains("checksum_start: 34"));
+        }
+        let first: Vec<u8> = came.iter().map(|(bytes, _)| bytes[0]).collect();
+        assert!(first.windows(2).any(|pair| pair[0] == pair[1]), "some come twice");
+        assert!(first.windows(2).any(|pair| pair[0] > pair[1]), "some are swapped");
+        assert!((0..196).any(|byte| !first.contains(&byte)), "some are lost");
     }
 }

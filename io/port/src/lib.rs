@@ -4,12 +4,16 @@
 //! sleeps until there is work). Real devices have crates of their own (`port_packet`, `port_xdp`). This crate holds
 //! two ports that need no device: [`loopback`], and [`fault`], which wraps another port. Both satisfy the same
 //! contract, so the layers above can be tested without a NIC, and faults can be injected into any real port.
+//!
+//! [`fit`] does in software what a port does not take: segmentation, checksums, tags.
 
 pub mod fault;
+pub mod fit;
 pub mod loopback;
 mod queue;
+mod super_frame;
 pub mod vnet_header;
 mod wait;
 
-pub use queue::{Capabilities, PortCounters, PortId, PortQueue, QueueInfo, Received};
+pub use queue::{Capabilities, GsoKinds, PortCounters, PortId, PortQueue, QueueInfo, Received};
 pub use wait::WaitSource;

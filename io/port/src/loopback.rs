@@ -1,24 +1,35 @@
 //! Two ports joined back to back, in memory: each receives what the other sends.
 //!
-//! Bytes are copied, as on a wire: a frame never changes pools. Each end has an eventfd, so a worker can sleep on it,
-//! and all of its states can be tested.
+//! Bytes are copied, as on a wire: a frame never changes pools. Offloads, tags and chains cross as between two virtual
+//! devices, as far as the sending end's capabilities allow; what exceeds them is dropped and counted. Each end has an
+//! eventfd, so a worker can sleep on it, and all of its states can be tested.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::event::{EventfdFlags, eventfd};
-use twinpath_frame::{Burst, CHUNK_SIZE, Checksum, Frame, HEADROOM, Pool};
+use twinpath_frame::{Burst, CHUNK_SIZE, Checksum, Frame, HEADROOM, Meta, Pool};
 use twinpath_inspect::Reason;
 use twinpath_time::Instant;
 
-use crate::{Capabilities, PortId, PortQueue, QueueInfo, Received, WaitSource};
+use crate::{Capabilities, GsoKinds, PortId, PortQueue, QueueInfo, Received, WaitSource};
 
 /// Most frames in transit in one direction; a further one is dropped, as by a full ring.
 pub const WIRE_FRAMES_MAX: usize = 1024;
 
-/// A frame in transit: its bytes and the state of its checksum.
-type OnWire = (Vec<u8>, Checksum);
+/// A packet in transit: the bytes of its whole chain, and the metadata that go with them.
+type OnWire = (Vec<u8>, Meta);
+
+/// What an end sends unless it is told otherwise: frames of one chunk.
+const PLAIN: Capabilities = Capabilities {
+    frame_len_max: CHUNK_SIZE - HEADROOM,
+    checksum: true,
+    partial_checksums: false,
+    segmentation: GsoKinds { tcp: false, udp: false },
+    chains: false,
+    tags: true,
+};
 
 #[derive(Debug)]
 struct Wire {
@@ -41,6 +52,7 @@ impl Wire {
 #[derive(Debug)]
 pub struct LoopbackPort {
     info: QueueInfo,
+    capabilities: Capabilities,
     incoming: Arc<Wire>,
     outgoing: Arc<Wire>,
 }
@@ -53,6 +65,7 @@ pub fn pair(first: PortId, second: PortId) -> std::io::Result<(LoopbackPort, Loo
     let (there, back) = (Wire::new()?, Wire::new()?);
     let end = |id, incoming: &Arc<Wire>, outgoing: &Arc<Wire>| LoopbackPort {
         info: QueueInfo::new(id, 0),
+        capabilities: PLAIN,
         incoming: Arc::clone(incoming),
         outgoing: Arc::clone(outgoing),
     };
@@ -64,6 +77,13 @@ impl LoopbackPort {
     #[must_use]
     pub const fn on_interface(mut self, ifindex: u32) -> Self {
         self.info.ifindex = ifindex;
+        self
+    }
+
+    /// Makes it send what these capabilities say, and nothing else.
+    #[must_use]
+    pub const fn with_capabilities(mut self, capabilities: Capabilities) -> Self {
+        self.capabilities = capabilities;
         self
     }
 }
@@ -96,7 +116,7 @@ impl PortQueue for LoopbackPort {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { frame_len_max: CHUNK_SIZE - HEADROOM, ..Capabilities::default() }
+        self.capabilities
     }
 
     fn receive(&mut self, now: Instant, pool: &mut Pool, burst: &mut Burst) {
@@ -104,18 +124,15 @@ impl PortQueue for LoopbackPort {
         let mut received = Received::new(now, self.info.id);
         let mut frames = self.incoming.frames();
         while burst.room() > 0
-            && let Some((bytes, checksum)) = frames.pop_front()
+            && let Some((bytes, meta)) = frames.pop_front()
         {
-            let Some(mut frame) = pool.take() else {
+            let Some(mut frame) = pool.copy_of([&*bytes]) else {
                 counters.drops.add(Reason::PoolEmpty, 1);
                 continue;
             };
-            if frame.copy_from(&bytes).is_err() {
-                counters.drops.add(Reason::FrameTooLarge, 1);
-                pool.release(frame);
-                continue;
-            }
-            frame.meta_mut().checksum = checksum;
+            let next = frame.meta_mut().next.take();
+            *frame.meta_mut() = Meta { next, ..meta };
+            counters.count_super_frame_in(&frame);
             received.push(frame, bytes.len(), pool, burst);
         }
         received.count(counters);
@@ -124,17 +141,23 @@ impl PortQueue for LoopbackPort {
     fn transmit(&mut self, pool: &mut Pool, burst: &mut Burst) {
         for frame in burst.drain(usize::MAX) {
             let mut frames = self.outgoing.frames();
-            if frames.len() < WIRE_FRAMES_MAX {
-                // A wire does not transport the fact that the checksum was verified.
-                let checksum = match frame.meta().checksum {
-                    Checksum::Partial => Checksum::Partial,
-                    Checksum::Verified | Checksum::Unverified => Checksum::Unverified,
-                };
-                frames.push_back((frame.bytes().to_vec(), checksum));
-                self.info.counters.frames_out.add(1);
-                self.info.counters.bytes_out.add(frame.len() as u64);
+            let counters = &self.info.counters;
+            if !self.capabilities.takes(&frame) {
+                let is_long = frame.chain_len() > self.capabilities.frame_len_max as usize;
+                let reason = if is_long { Reason::FrameTooLarge } else { Reason::OffloadRefused };
+                counters.drops.add(reason, 1);
+            } else if frames.len() < WIRE_FRAMES_MAX {
+                let mut meta = frame.meta().without_next();
+                if meta.checksum == Checksum::Verified {
+                    // A wire does not transport the fact that the checksum was verified.
+                    meta.checksum = Checksum::Unverified;
+                }
+                counters.frames_out.add(1);
+                counters.bytes_out.add(frame.chain_len() as u64);
+                counters.count_super_frame_out(&frame);
+                frames.push_back((frame.pieces(0..usize::MAX).collect::<Vec<_>>().concat(), meta));
             } else {
-                self.info.counters.drops.add(Reason::PortFull, 1);
+                counters.drops.add(Reason::PortFull, 1);
             }
             drop(frames);
             pool.release(frame);
@@ -154,6 +177,8 @@ impl PortQueue for LoopbackPort {
 
 #[cfg(test)]
 mod tests {
+    use twinpath_frame::GsoKind;
+
     use super::*;
 
     #[test]
@@ -177,6 +202,43 @@ mod tests {
         far.disarm();
         let seen: Vec<_> = burst.frames().iter().map(|frame| (frame.bytes()[0], frame.meta().port)).collect();
         assert_eq!(seen, [(0, 2), (1, 2), (2, 2)]);
+        burst.release(usize::MAX, &mut pool);
+        assert_eq!(pool.free(), pool.frames());
+    }
+
+    #[test]
+    fn super_frames_cross_whole_from_an_end_that_takes_them_and_from_no_other() {
+        let mut pool = Pool::new(8).expect("pool");
+        let (near, mut far) = pair(PortId::default(), PortId::default()).expect("eventfds");
+        let bytes: Vec<u8> = (0..5_000).map(|at| at as u8).collect();
+        let packet = |pool: &mut Pool| {
+            let mut packet = pool.copy_of([&*bytes]).expect("enough frames");
+            let meta = packet.meta_mut();
+            (meta.checksum, meta.checksum_start, meta.checksum_offset) = (Checksum::Partial, 34, 16);
+            (meta.gso.kind, meta.gso.size, meta.vlan) = (GsoKind::TcpV4, 1448, Some(100));
+            packet
+        };
+        let send = |near: &mut LoopbackPort, pool: &mut Pool| {
+            let mut burst = Burst::new();
+            burst.push(packet(pool)).expect("room");
+            near.transmit(pool, &mut burst);
+        };
+        let longer = Capabilities { frame_len_max: 9_000, ..PLAIN };
+        let mut near = near.with_capabilities(longer);
+        send(&mut near, &mut pool);
+        assert_eq!(near.counters().drops.get(Reason::OffloadRefused), 1);
+        let all = Capabilities { segmentation: GsoKinds::ALL, chains: true, ..longer };
+        let mut near = near.with_capabilities(all);
+        send(&mut near, &mut pool);
+        let mut burst = Burst::new();
+        far.receive(Instant::from_nanos(5), &mut pool, &mut burst);
+        assert_eq!((near.counters().bytes_out.get(), far.counters().bytes_in.get()), (5_000, 5_000));
+        let came = &burst.frames()[0];
+        assert_eq!(came.pieces(0..usize::MAX).collect::<Vec<_>>().concat(), bytes);
+        let meta = came.meta();
+        assert_eq!((meta.checksum, meta.checksum_start, meta.checksum_offset), (Checksum::Partial, 34, 16));
+        assert_eq!((meta.gso.kind, meta.gso.size, meta.vlan), (GsoKind::TcpV4, 1448, Some(100)));
+        assert_eq!(meta.arrival, Instant::from_nanos(5));
         burst.release(usize::MAX, &mut pool);
         assert_eq!(pool.free(), pool.frames());
     }

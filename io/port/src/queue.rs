@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use twinpath_frame::{Burst, Frame, Pool};
+use twinpath_frame::{Burst, Frame, GsoKind, Pool};
 use twinpath_inspect::{Counter, Drops};
 use twinpath_time::Instant;
 
+use crate::super_frame::packets_of;
 use crate::wait::WaitSource;
 
 /// The number of a port and of one of its queues in this process; stable while the port is attached. Aligned so that
@@ -76,20 +77,48 @@ impl Received {
     }
 }
 
-/// What a queue supports beyond plain frames. Code that builds frames checks this per burst and not per frame.
+/// What a queue sends beyond plain frames; the same for as long as it is attached. Engines that pass frames on from port
+/// to port leave it to [`fit`](crate::fit::fit) to make a frame one that the port takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
     /// Largest frame it receives and sends, bytes from the Ethernet header.
     pub frame_len_max: u32,
-    /// It completes transport checksums of frames marked [`Checksum::Partial`](twinpath_frame::Checksum).
+    /// It sends frames whose transport checksum is [`Checksum::Partial`](twinpath_frame::Checksum).
     pub checksum: bool,
     /// Frames may arrive with a transport checksum that the sender left to hardware, and the metadata does not say
     /// which do: a virtual device on the XDP path. On other paths [`Meta::checksum`](twinpath_frame::Meta) says it.
     pub partial_checksums: bool,
-    /// It segments frames whose [`Gso`](twinpath_frame::Gso) asks for it.
-    pub segmentation: bool,
+    /// The kinds of super-frames that it sends.
+    pub segmentation: GsoKinds,
     /// It receives and sends packets that span several frames (`Meta::next`).
-    pub multi_buffer: bool,
+    pub chains: bool,
+    /// It sends a tag that is beside the frame (`Meta::vlan`); other ports ignore it.
+    pub tags: bool,
+}
+
+/// The kinds of super-frames that a port sends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GsoKinds {
+    /// TCP over IPv4 and IPv6.
+    pub tcp: bool,
+    /// UDP datagrams.
+    pub udp: bool,
+}
+
+impl GsoKinds {
+    /// All kinds.
+    pub const ALL: Self = Self { tcp: true, udp: true };
+
+    /// Whether frames of this kind are taken: those without segmentation always are.
+    #[inline]
+    #[must_use]
+    pub const fn takes(self, kind: GsoKind) -> bool {
+        match kind {
+            GsoKind::None => true,
+            GsoKind::TcpV4 | GsoKind::TcpV6 => self.tcp,
+            GsoKind::UdpSegments => self.udp,
+        }
+    }
 }
 
 /// The counters of a queue. Written by its worker, read by control.
@@ -119,10 +148,53 @@ pub struct PortCounters {
     pub times_stuck: Counter,
     /// Times the device or socket reported an error condition, such as the interface going down.
     pub errors: Counter,
-    /// Frames accepted whose transport checksum the sender had left to hardware.
-    pub partial_checksums: Counter,
+    /// Super-frames received; each counts as one frame above.
+    pub super_frames_in: Counter,
+    /// The packets that these are on a wire.
+    pub segments_in: Counter,
+    /// Super-frames sent, to be segmented by the kernel or the device; each counts as one frame above.
+    pub super_frames_out: Counter,
+    /// The packets that these are on a wire.
+    pub segments_out: Counter,
+    /// Super-frames segmented in software, as this port does not send them; their packets count as frames.
+    pub super_frames_segmented: Counter,
+    /// Checksums completed in software, as this port does not do it.
+    pub checksums_completed: Counter,
     /// All drops, by reason.
     pub drops: Drops,
+}
+
+impl PortCounters {
+    /// The packets that the received frames are on a wire. The counters are read one after the other, so that the sum may
+    /// be off by the frames of a turn.
+    #[must_use]
+    pub fn packets_in(&self) -> u64 {
+        (self.frames_in.get() + self.segments_in.get()).saturating_sub(self.super_frames_in.get())
+    }
+
+    /// The packets that the sent frames are on a wire.
+    #[must_use]
+    pub fn packets_out(&self) -> u64 {
+        (self.frames_out.get() + self.segments_out.get()).saturating_sub(self.super_frames_out.get())
+    }
+
+    /// Counts the packets of a frame that was received as a super-frame.
+    #[inline]
+    pub fn count_super_frame_in(&self, frame: &Frame) {
+        if frame.meta().gso.kind != GsoKind::None {
+            self.super_frames_in.add(1);
+            self.segments_in.add(packets_of(frame));
+        }
+    }
+
+    /// Counts the packets of a frame that was sent as a super-frame.
+    #[inline]
+    pub fn count_super_frame_out(&self, frame: &Frame) {
+        if frame.meta().gso.kind != GsoKind::None {
+            self.super_frames_out.add(1);
+            self.segments_out.add(packets_of(frame));
+        }
+    }
 }
 
 /// One queue of a port, owned by one worker.
@@ -143,7 +215,7 @@ pub trait PortQueue: WaitSource + Send {
         self.info().ifindex
     }
 
-    /// What it can do.
+    /// What it sends beyond plain frames.
     fn capabilities(&self) -> Capabilities;
 
     /// Called once by the worker before frames are steered here: takes the frames that it receives into from `pool`.
@@ -163,7 +235,8 @@ pub trait PortQueue: WaitSource + Send {
         None
     }
 
-    /// Takes all of `burst` for sending, in order. Frames that cannot be sent are dropped, counted and released.
+    /// Takes all of `burst` for sending, in order. The frames are such as [`Self::capabilities`] say that the port takes.
+    /// Frames that cannot be sent are dropped, counted and released.
     /// Frames may still be unsent when it returns: [`Self::flush`] is called once per turn.
     fn transmit(&mut self, pool: &mut Pool, burst: &mut Burst);
 

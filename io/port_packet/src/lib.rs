@@ -35,6 +35,7 @@ use std::sync::atomic::AtomicBool;
 pub use open::{OpenError, PacketConfig};
 use twinpath_frame::{Burst, CHUNK_SIZE, Checksum, Frame, HEADROOM, OutOfChunk, Pool};
 use twinpath_inspect::Reason;
+use twinpath_port::fit::is_plain;
 use twinpath_port::{Capabilities, PortQueue, QueueInfo, Received, WaitSource};
 use twinpath_port_xdp::XdpPort;
 use twinpath_rings::direct::{DirectFrame, DirectRing};
@@ -287,6 +288,7 @@ impl PortQueue for PacketPort {
             self.info.counters.drops.add(Reason::WorkerStuck, burst.len() as u64);
             return burst.release(usize::MAX, pool);
         }
+        debug_assert!(burst.frames().iter().all(is_plain), "what this port does not take is done before");
         self.transmitter.take(pool, burst, &self.info.counters);
     }
 

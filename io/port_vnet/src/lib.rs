@@ -22,9 +22,12 @@ use std::ffi::{c_int, c_void};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
-use twinpath_frame::{BURST_MAX, Burst, Checksum, Frame, Pool};
+use twinpath_frame::{BURST_MAX, Burst, Frame, Pool};
 use twinpath_inspect::Reason;
-use twinpath_port::{Capabilities, PortId, PortQueue, QueueInfo, Received, WaitSource, vnet_header};
+use twinpath_port::fit::insert_tag;
+use twinpath_port::{
+    Capabilities, GsoKinds, PortId, PortQueue, QueueInfo, Received, WaitSource, vnet_header,
+};
 use twinpath_rings::pending::Pending;
 use twinpath_sys::last_errno;
 use twinpath_time::Instant;
@@ -61,6 +64,8 @@ pub struct VnetPort {
     info: QueueInfo,
     kind: Kind,
     fd: OwnedFd,
+    /// The kinds of super-frames that the kernel takes from us.
+    segmentation: GsoKinds,
     prepared: Prepared,
     outgoing: Outgoing,
     /// Reads to try in the next turn.
@@ -105,6 +110,7 @@ impl VnetPort {
             info: QueueInfo::new(id, ifindex),
             kind,
             fd,
+            segmentation: GsoKinds::ALL,
             prepared,
             outgoing,
             tries: 1,
@@ -113,9 +119,16 @@ impl VnetPort {
         }
     }
 
-    /// Has the queue clear its word (the first of the two) before each look, so that a BPF program can tell when the worker is
-    /// stuck. The second word belongs to the queue on the other side of the same worker. If the program has withdrawn either,
-    /// the kernel has carried later frames by itself: those that the worker still holds are dropped.
+    /// Makes it send super-frames of these kinds only; a kernel that does not know one refuses it.
+    #[must_use]
+    pub const fn segmenting(mut self, segmentation: GsoKinds) -> Self {
+        self.segmentation = segmentation;
+        self
+    }
+
+    /// Makes the queue clear its word (the first of the two) before each look, so that a BPF program can tell when the
+    /// worker is stuck. The second word belongs to the queue on the other side of the same worker. If the program has
+    /// withdrawn either, the kernel has carried later frames by itself: those that the worker still holds are dropped.
     #[must_use]
     pub fn failing_open(mut self, pending: Option<[Pending; 2]>) -> Self {
         self.pending = pending;
@@ -205,8 +218,8 @@ impl PortQueue for VnetPort {
         Capabilities {
             frame_len_max: PACKET_LEN_MAX as u32,
             checksum: true,
-            segmentation: true,
-            multi_buffer: true,
+            segmentation: self.segmentation,
+            chains: true,
             ..Capabilities::default()
         }
     }
@@ -241,6 +254,7 @@ impl PortQueue for VnetPort {
                 Ok(frame) => {
                     chunks += frame.chain().count();
                     let len = frame.chain_len();
+                    self.info.counters.count_super_frame_in(&frame);
                     received.push(frame, len, pool, burst);
                 }
                 Err(reason) => self.info.counters.drops.add(reason, 1),
@@ -265,6 +279,7 @@ impl PortQueue for VnetPort {
                 Ok(()) => {
                     frames += 1;
                     bytes += frame.chain_len() as u64;
+                    self.info.counters.count_super_frame_out(&frame);
                 }
                 Err(error) => self.info.counters.drops.add(refusal(error), 1),
             }
@@ -321,25 +336,6 @@ fn refusal(error: Errno) -> Reason {
         // ENETDOWN, ENXIO, EIO (a TAP interface that is down), EBADFD (one that is gone).
         _ => Reason::PortDown,
     }
-}
-
-/// Inserts a tag after the addresses (IEEE 802.1Q). Returns whether there was room.
-fn insert_tag(frame: &mut Frame, tag: Tag) -> bool {
-    const ADDRESSES_LEN: usize = 12;
-    if frame.len() < eth::HEADER_LEN || frame.retreat(TAG_LEN).is_err() {
-        return false;
-    }
-    let bytes = frame.bytes_mut();
-    bytes.copy_within(TAG_LEN..TAG_LEN + ADDRESSES_LEN, 0);
-    bytes[ADDRESSES_LEN..ADDRESSES_LEN + TAG_LEN].copy_from_slice(&tag);
-    let meta = frame.meta_mut();
-    if meta.checksum == Checksum::Partial {
-        meta.checksum_start += TAG_LEN as u16;
-    }
-    if meta.headers_len != 0 {
-        meta.headers_len += TAG_LEN as u16;
-    }
-    true
 }
 
 fn read_tap(fd: &OwnedFd, vectors: &mut [libc::iovec]) -> Result<usize, Errno> {

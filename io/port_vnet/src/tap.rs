@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
-use twinpath_port::vnet_header;
+use twinpath_port::{GsoKinds, vnet_header};
 use twinpath_sys::last_errno;
 
 const DEVICE: &str = "/dev/net/tun";
@@ -56,6 +56,12 @@ pub struct Offloads {
 }
 
 impl Offloads {
+    /// The kinds of super-frames that a kernel with these offloads takes from us, on a TAP queue and a packet socket.
+    #[must_use]
+    pub const fn segmentation(self) -> GsoKinds {
+        GsoKinds { tcp: true, udp: self.udp_segments }
+    }
+
     /// The names that `ethtool -k` uses.
     #[must_use]
     pub const fn names(self) -> &'static str {

@@ -19,6 +19,7 @@ use rustix::io::Errno;
 use rustix::net::SendFlags;
 use twinpath_frame::{Burst, CHUNK_SIZE, Frame, Pool, Region, UMEM_CHUNK_DATA_MAX};
 use twinpath_inspect::Reason;
+use twinpath_port::fit::is_plain;
 use twinpath_port::{Capabilities, PortCounters, PortQueue, QueueInfo, Received, WaitSource};
 use twinpath_rings::pending::Pending;
 use twinpath_rings::xsk::{Consumer, Descriptor, Producer};
@@ -250,6 +251,7 @@ impl PortQueue for XdpPort {
             self.info.counters.drops.add(Reason::WorkerStuck, burst.len() as u64);
             return burst.release(usize::MAX, pool);
         }
+        debug_assert!(burst.frames().iter().all(is_plain), "what this port does not take is done before");
         if self.transmit.free(burst.len() as u32) < burst.len() as u32 {
             self.flush(pool);
         }

@@ -82,8 +82,8 @@ pub struct Meta {
     pub checksum_start: u16,
     /// Offset of the checksum field from there; known together with [`Self::checksum_start`].
     pub checksum_offset: u16,
-    /// Length of all headers up to and including the transport header, for a frame with segmentation to be done; 0 if
-    /// not known.
+    /// A hint of the sender of a frame with segmentation to be done: bytes that hold at least all headers, up to and
+    /// including the transport header (the kernel gives the length of the linear part of its buffer); 0 if not known.
     pub headers_len: u16,
     /// TCI (host order) of an 802.1Q tag that is not in the frame's bytes.
     pub vlan: Option<u16>,
@@ -260,17 +260,6 @@ impl Frame {
     pub fn capacity(&self) -> usize {
         let header = self.header();
         header.chunk_len as usize - usize::from(header.offset)
-    }
-
-    /// Length of the whole packet: this frame and all that follow in its chain, bytes.
-    #[must_use]
-    pub fn chain_len(&self) -> usize {
-        self.chain().map(Self::len).sum()
-    }
-
-    /// This frame and all that follow in its chain.
-    pub fn chain(&self) -> impl Iterator<Item = &Self> {
-        std::iter::successors(Some(self), |frame| frame.meta().next.as_ref())
     }
 
     /// The metadata.

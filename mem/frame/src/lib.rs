@@ -8,6 +8,7 @@
 //! Never here: a clock, a lock, an allocation after [`Pool::new`].
 
 mod burst;
+mod chain;
 mod frame;
 mod mapping;
 mod pool;

@@ -71,6 +71,13 @@ impl Sum {
         Self(sum)
     }
 
+    /// Adds another sum.
+    #[inline]
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self(add_carry(self.0, other.0))
+    }
+
     /// Adds one 16-bit field given in host order.
     #[inline]
     #[must_use]
@@ -145,32 +152,28 @@ pub fn judge(
     if pseudo.bytes(segment).fold() == 0xffff { Ok(ChecksumFound::Right) } else { Err(wrong) }
 }
 
-/// Completes a checksum that the sender left to hardware, as `skb_checksum_help` does (net/core/dev.c). The field at
-/// `start + offset` holds the pseudo-header's sum; it is replaced by the checksum from `start` to the end of
-/// `packet`. Tags and tunnels in front of `start` do not matter.
-///
-/// A sum of zero is written as 0xffff, which UDP requires (RFC 768) and TCP allows: both are the same number.
-///
-/// # Errors
-/// [`OutOfPacket`] if the field is not within the packet; nothing is changed then.
-#[inline]
-pub fn complete(packet: &mut [u8], start: usize, offset: usize) -> Result<(), OutOfPacket> {
-    let covered = packet.get_mut(start..).ok_or(OutOfPacket)?;
-    let end = offset.checked_add(2).ok_or(OutOfPacket)?;
-    if covered.get(offset..end).is_none() {
-        return Err(OutOfPacket);
-    }
-    let checksum = match Sum::ZERO.bytes(covered).checksum() {
-        0 => 0xffff,
-        checksum => checksum,
-    };
-    covered[offset..end].copy_from_slice(&checksum.to_be_bytes());
-    Ok(())
+/// The sum of bytes that come in pieces of any length, odd ones too.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PiecewiseSum {
+    sum: Sum,
+    is_odd: bool,
 }
 
-/// The checksum field, or the range it covers, is beyond the end of the packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OutOfPacket;
+impl PiecewiseSum {
+    /// Adds the next piece.
+    pub fn add(&mut self, piece: &[u8]) {
+        let sum = Sum::ZERO.bytes(piece);
+        // Behind an odd number of bytes, high and low bytes change places (RFC 1071 section 2 (B)).
+        self.sum = if self.is_odd { self.sum.field(sum.fold().swap_bytes()) } else { self.sum.and(sum) };
+        self.is_odd ^= piece.len() % 2 == 1;
+    }
+
+    /// The sum of all pieces so far.
+    #[must_use]
+    pub const fn sum(self) -> Sum {
+        self.sum
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -214,61 +217,6 @@ mod tests {
         }
     }
 
-    /// A UDP datagram of RFC 768's form, 192.0.2.1:7 to 192.0.2.2:9, with its checksum field at `field`.
-    fn datagram(field: u16, payload: &[u8]) -> Vec<u8> {
-        let len = 8 + payload.len() as u16;
-        let mut bytes = vec![0, 7, 0, 9];
-        bytes.extend(len.to_be_bytes());
-        bytes.extend(field.to_be_bytes());
-        bytes.extend(payload);
-        bytes
-    }
-
-    fn pseudo(len: usize) -> Sum {
-        Sum::ZERO.pseudo_ipv4(Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2), 17, 8 + len as u16)
-    }
-
-    #[test]
-    fn a_checksum_left_to_hardware_is_completed_behind_any_headers() {
-        for (headers, payload) in
-            [(0, &b"hello"[..]), (34, b"odd"), (38, b""), (84, b"behind a tag and a tunnel")]
-        {
-            let mut packet = vec![0xa5; headers];
-            packet.extend(datagram(pseudo(payload.len()).fold(), payload));
-            let before = packet.clone();
-            complete(&mut packet, headers, 6).expect("within");
-            assert_eq!(packet[..headers + 6], before[..headers + 6]);
-            assert_eq!(packet[headers + 8..], before[headers + 8..]);
-            assert_eq!(pseudo(payload.len()).bytes(&packet[headers..]).fold(), 0xffff);
-        }
-        // By hand: the pseudo-header gives 0x841d (c000 + 0201 + c000 + 0202 + 0011 + 0008), with 7 + 9 + 8 it is 0x8435; complemented.
-        let mut packet = datagram(pseudo(0).fold(), b"");
-        assert_eq!(packet[6..8], [0x84, 0x1d]);
-        complete(&mut packet, 0, 6).expect("within");
-        assert_eq!(packet[6..8], [0x7b, 0xca]);
-    }
-
-    #[test]
-    fn a_sum_of_zero_is_written_as_ones() {
-        // The payload makes the sum 0xffff, whose complement would read "no checksum".
-        let bare = pseudo(2).bytes(&datagram(0, &[0, 0])).fold();
-        let mut packet = datagram(pseudo(2).fold(), &(!bare).to_be_bytes());
-        complete(&mut packet, 0, 6).expect("within");
-        assert_eq!(packet[6..8], [0xff, 0xff]);
-    }
-
-    #[test]
-    fn a_checksum_outside_the_packet_is_refused() {
-        let packet = datagram(0x1234, b"x");
-        for (start, offset) in
-            [(0, 8), (8, 0), (9, 0), (10, 0), (usize::MAX, 0), (0, usize::MAX), (usize::MAX, usize::MAX)]
-        {
-            let mut changed = packet.clone();
-            assert_eq!(complete(&mut changed, start, offset), Err(OutOfPacket), "{start} + {offset}");
-            assert_eq!(changed, packet);
-        }
-    }
-
     proptest! {
         #[test]
         fn any_split_gives_the_plain_sum(bytes in proptest::collection::vec(any::<u8>(), 0..300), at in 0usize..150) {
@@ -276,6 +224,17 @@ mod tests {
             let sum = Sum::ZERO.bytes(head).bytes(tail).fold();
             // 0 and 0xffff are the same number in one's complement.
             prop_assert_eq!(sum % 0xffff, plain(&bytes) % 0xffff);
+        }
+
+        #[test]
+        fn pieces_of_any_length_give_the_plain_sum(
+            bytes in proptest::collection::vec(any::<u8>(), 0..300), cut in 1usize..40, first in 0usize..40,
+        ) {
+            let (first, rest) = bytes.split_at(first.min(bytes.len()));
+            let mut sum = PiecewiseSum::default();
+            sum.add(first);
+            rest.chunks(cut).for_each(|piece| sum.add(piece));
+            prop_assert_eq!(sum.sum().fold() % 0xffff, plain(&bytes) % 0xffff);
         }
 
         #[test]

@@ -14,6 +14,7 @@ pub mod flow_key;
 pub mod ipv4;
 pub mod ipv6;
 mod mac;
+pub mod offload;
 pub mod tcp;
 pub mod udp;
 pub mod udp_frame;

@@ -17,8 +17,12 @@ impl Flags {
     pub const SYN: u8 = 0x02;
     /// Reset.
     pub const RST: u8 = 0x04;
+    /// Hand the data over at once.
+    pub const PSH: u8 = 0x08;
     /// The acknowledgement field is valid.
     pub const ACK: u8 = 0x10;
+    /// The congestion window was reduced (RFC 3168).
+    pub const CWR: u8 = 0x80;
 
     /// Whether the segment opens a connection: SYN is set; ACK, RST and FIN are not.
     #[inline]

@@ -127,6 +127,8 @@ impl Bridge {
         for (queue, (socket, watched)) in sockets.into_iter().enumerate() {
             let id = PortId { port, queue: queue as u16 };
             let socket = VnetPort::socket(id, link.ifindex, socket);
+            // One kernel is behind both sides: what its TAP driver offers, its packet sockets take.
+            let socket = socket.segmenting(self.kernel.offloads.segmentation());
             let socket = socket.failing_open(self.stuck.words_of(queue, Side::Port));
             self.workers[queue].host.attach(Box::new(socket));
             self.port.sockets.push((watched, 0));
@@ -140,7 +142,7 @@ impl Bridge {
     /// Gives each worker a queue of the kernel's interface.
     pub(super) fn attach_kernel(&mut self, tap: Tap) {
         let port = self.next_number(Side::Kernel);
-        let ifindex = tap.ifindex;
+        let (ifindex, segmentation) = (tap.ifindex, tap.offloads.segmentation());
         let handle = &self.kernel.handle;
         let filtered = self.exclusive.queue_filter().map_err(|error| error.to_string());
         let filtered = filtered.and_then(|filter| {
@@ -155,7 +157,7 @@ impl Bridge {
         }
         for (queue, fd) in tap.queues.into_iter().enumerate() {
             let id = PortId { port, queue: queue as u16 };
-            let tap = VnetPort::tap(id, ifindex, fd);
+            let tap = VnetPort::tap(id, ifindex, fd).segmenting(segmentation);
             let tap = tap.failing_open(self.stuck.words_of(queue, Side::Kernel));
             self.workers[queue].host.attach(Box::new(tap));
         }

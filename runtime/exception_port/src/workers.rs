@@ -1,9 +1,10 @@
 //! The workers of an exception port: one per pair of queues.
 
-use std::sync::Arc;
-
-use twinpath_bridge::{BridgeCounters, BridgeEngine, Side};
+use twinpath_bridge::{BridgeEngine, Side};
+use twinpath_frame::BURST_MAX;
 use twinpath_host::{KnownQueue, StartError, WorkerPlan};
+use twinpath_inspect::Counter;
+use twinpath_port::PortCounters;
 use twinpath_port_vnet::QUEUE_FRAMES;
 use twinpath_report as report;
 use twinpath_sys::clock;
@@ -14,10 +15,11 @@ use twinpath_worker::place::Placement;
 /// Messages between control and one worker, in each direction: attachments of two queues at a time are the only ones.
 const MAILBOX_LEN: u32 = 64;
 
-/// Frames of one worker's pool: the number that the queues of both sides can hold.
+/// Frames of one worker's pool: the number that the queues of both sides can hold, and a burst of packets of a
+/// super-frame that one side does not take whole.
 ///
-/// (2 x (33 + 66 + 33)) x 2 KiB = 0.5 MiB.
-const POOL_FRAMES: u32 = 2 * QUEUE_FRAMES;
+/// (2 x (33 + 66 + 33) + 64) x 2 KiB = 0.6 MiB.
+const POOL_FRAMES: u32 = 2 * QUEUE_FRAMES + BURST_MAX as u32;
 
 /// A worker that is stuck.
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +33,6 @@ pub(super) struct Stuck {
 /// Control's handle of one worker.
 pub(super) struct WorkerHandle {
     pub(super) host: twinpath_host::WorkerHandle<BridgeEngine>,
-    pub(super) bridge: Arc<BridgeCounters>,
     /// Set while it is stuck.
     pub(super) stuck: Option<Stuck>,
     pub(super) times_seen_stuck: u64,
@@ -39,10 +40,9 @@ pub(super) struct WorkerHandle {
 
 impl WorkerHandle {
     pub(super) fn start(number: usize, placement: Placement, idle: IdleConfig) -> Result<Self, StartError> {
-        let bridge = Arc::new(BridgeCounters::default());
         let plan = WorkerPlan { number, placement, idle, pool_frames: POOL_FRAMES, mailbox_len: MAILBOX_LEN };
-        let host = twinpath_host::WorkerHandle::start(plan, BridgeEngine::new(Arc::clone(&bridge)))?;
-        Ok(Self { host, bridge, stuck: None, times_seen_stuck: 0 })
+        let host = twinpath_host::WorkerHandle::start(plan, BridgeEngine::default())?;
+        Ok(Self { host, stuck: None, times_seen_stuck: 0 })
     }
 
     /// Ends it, waits for it, and closes its descriptors. It does not wait for a stuck worker, which ends with the
@@ -70,6 +70,11 @@ impl WorkerHandle {
         let is = |queue: &&KnownQueue| Side::of(queue.id) == side;
         let queue = self.host.queues().iter().find(is)?;
         Some(queue.report(self.host.number(), super::PATH, self.host.mode(), lost))
+    }
+
+    /// What its queues counted, summed up.
+    pub(super) fn of_queues(&self, count: fn(&PortCounters) -> &Counter) -> u64 {
+        self.host.queues().iter().map(|queue| count(&queue.counters).get()).sum()
     }
 
     /// All drops of the worker and its queues.

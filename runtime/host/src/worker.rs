@@ -85,6 +85,8 @@ impl KnownQueue {
             bytes_out: counters.bytes_out.get(),
             frames_direct: counters.frames_direct.get(),
             direct_opened: counters.direct_opened.get(),
+            packets_in: counters.packets_in(),
+            packets_out: counters.packets_out(),
             frames_joined: counters.frames_joined.get(),
             super_frames_refused: counters.super_frames_refused.get(),
             kicks: counters.kicks.get(),

@@ -181,6 +181,16 @@ pub const FAMILIES: &[Family] = &[
         |report| of_queues(report, |queue| queue.direct_opened),
     ),
     counter(
+        "twinpath_queue_packets_received",
+        "Packets that the received frames are on a wire: a super-frame is several.",
+        |report| of_queues(report, |queue| queue.packets_in),
+    ),
+    counter(
+        "twinpath_queue_packets_sent",
+        "Packets that the sent frames are on a wire: a super-frame is several.",
+        |report| of_queues(report, |queue| queue.packets_out),
+    ),
+    counter(
         "twinpath_queue_frames_joined",
         "Of the frames sent, those that left within super-frames, for the kernel to cut.",
         |report| of_queues(report, |queue| queue.frames_joined),

@@ -344,6 +344,12 @@ pub struct Queue {
     /// How often the direct ring was opened again after a sleep of the worker.
     #[serde(default)]
     pub direct_opened: u64,
+    /// The packets that the received frames are on a wire: a super-frame is several.
+    #[serde(default)]
+    pub packets_in: u64,
+    /// The packets that the sent frames are on a wire.
+    #[serde(default)]
+    pub packets_out: u64,
     /// The frames that were sent as part of super-frames.
     #[serde(default)]
     pub frames_joined: u64,

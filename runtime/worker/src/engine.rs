@@ -1,11 +1,13 @@
 //! The contract between a worker and its engine: the calls that the worker makes, and what it lends the engine for each.
 
 use std::os::fd::AsFd;
+use std::sync::Arc;
 
 use rustix::io::Errno;
 use twinpath_frame::{Burst, Frame, Pool};
-use twinpath_inspect::Drops;
-use twinpath_port::{PortId, PortQueue};
+use twinpath_inspect::{Drops, Reason};
+use twinpath_port::fit::fit;
+use twinpath_port::{Capabilities, PortCounters, PortId, PortQueue};
 use twinpath_time::Instant;
 
 use crate::mailbox::Sender;
@@ -76,6 +78,8 @@ pub trait Engine: Send {
 pub struct Attached {
     id: PortId,
     ifindex: u32,
+    capabilities: Capabilities,
+    counters: Arc<PortCounters>,
     /// The port.
     pub queue: Box<dyn PortQueue>,
     pub(crate) outbox: Burst,
@@ -83,7 +87,9 @@ pub struct Attached {
 
 impl Attached {
     pub(crate) fn new(queue: Box<dyn PortQueue>) -> Self {
-        Self { id: queue.id(), ifindex: queue.ifindex(), queue, outbox: Burst::new() }
+        let (id, ifindex, capabilities) = (queue.id(), queue.ifindex(), queue.capabilities());
+        let counters = Arc::clone(queue.counters());
+        Self { id, ifindex, capabilities, counters, queue, outbox: Burst::new() }
     }
 
     /// Its name, which stays for as long as it is attached.
@@ -100,9 +106,26 @@ impl Attached {
 
     /// Sends the waiting frames; captures get their copies first.
     pub(crate) fn transmit(&mut self, pool: &mut Pool, taps: &mut Taps) {
-        taps.sent(&*self.queue, self.outbox.frames());
-        self.queue.transmit(pool, &mut self.outbox);
+        transmit(&mut *self.queue, &mut self.outbox, pool, taps);
     }
+}
+
+/// Adds a frame to those that wait to leave by a queue; sends them first if there is no room.
+#[inline]
+fn enqueue(queue: &mut dyn PortQueue, outbox: &mut Burst, frame: Frame, pool: &mut Pool, taps: &mut Taps) {
+    if outbox.room() == 0 {
+        transmit(queue, outbox, pool, taps);
+    }
+    if let Err(frame) = outbox.push(frame) {
+        queue.counters().drops.add(Reason::PortFull, 1);
+        pool.release(frame);
+    }
+}
+
+/// Sends the waiting frames; captures get their copies first.
+fn transmit(queue: &mut dyn PortQueue, outbox: &mut Burst, pool: &mut Pool, taps: &mut Taps) {
+    taps.sent(queue, outbox.frames());
+    queue.transmit(pool, outbox);
 }
 
 /// What a worker lends its engine for one call.
@@ -180,18 +203,26 @@ impl<E: Send> Io<'_, E> {
     }
 
     /// Sends a frame through a port, when the turn ends or the port's burst is full. Drops it if the port is not attached.
+    /// The frame is one that the engine built; [`Self::forward`] sends those that a port received.
     pub fn send(&mut self, port: PortId, frame: Frame) {
         let Some(attached) = self.place_of(port).and_then(|place| self.ports.get_mut(place)) else {
-            self.drops().add(twinpath_inspect::Reason::PortDown, 1);
+            self.drops().add(Reason::PortDown, 1);
             return self.pool.release(frame);
         };
-        if attached.outbox.room() == 0 {
-            attached.transmit(self.pool, self.taps);
-        }
-        if let Err(frame) = attached.outbox.push(frame) {
-            self.drops().add(twinpath_inspect::Reason::PortFull, 1);
-            self.pool.release(frame);
-        }
+        enqueue(&mut *attached.queue, &mut attached.outbox, frame, self.pool, self.taps);
+    }
+
+    /// Sends through a port a frame that another port received. Offloads that the port does not take are done in software
+    /// first, so that one frame may leave as several ([`twinpath_port::fit`]).
+    pub fn forward(&mut self, port: PortId, frame: Frame) {
+        let Some(attached) = self.place_of(port).and_then(|place| self.ports.get_mut(place)) else {
+            self.drops().add(Reason::PortDown, 1);
+            return self.pool.release(frame);
+        };
+        let Attached { capabilities, counters, queue, outbox, .. } = attached;
+        fit(frame, capabilities, counters, self.pool, |frame, pool| {
+            enqueue(&mut **queue, outbox, frame, pool, self.taps);
+        });
     }
 
     /// The attached ports.

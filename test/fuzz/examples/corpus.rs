@@ -57,6 +57,20 @@ fn main() -> io::Result<()> {
         &[0, 200, 0, 40, 9],
     ];
     write("steer__damaged_cases", cases.map(<[u8]>::to_vec))?;
+    // A frame, the divisions of its chain, a port that takes nothing, all, and all but segmentation; kind and size.
+    let offloads: [&[u8]; 10] = [
+        &[0, 200, 0x01, 3, 5, 120, 34, 6, 0],
+        &[1, 30, 0x01, 3, 5, 120, 54, 6, 0],
+        &[2, 0, 0x01, 3, 5, 120, 38, 6, 0],
+        &[3, 99, 0x01, 1, 5, 120, 34, 16, 0],
+        &[3, 99, 0x01, 5, 1, 0, 34, 16, 101],
+        &[3, 99, 0x3e, 1, 5, 120, 34, 16, 101],
+        &[3, 99, 0x30, 1, 5, 120, 34, 16, 0],
+        &[4, 0, 0x01, 0, 0, 0, 34, 6, 0],
+        &[4, 0, 0x01, 0, 0, 0, 0, 0, 101],
+        &[0, 200, 0x01, 3, 0, 1, 34, 6, 0, 0, 16, 1, 0, 38, 1],
+    ];
+    write("offload__frames", offloads.map(<[u8]>::to_vec))?;
     let lines = [
         "",
         "{",

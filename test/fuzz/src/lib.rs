@@ -12,6 +12,8 @@ mod config;
 #[cfg(test)]
 mod load;
 #[cfg(test)]
+mod offload;
+#[cfg(test)]
 mod rpc;
 #[cfg(test)]
 mod steer;

@@ -88,6 +88,26 @@ fn eth_header(ethertype: EtherType, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
+/// Frames with segmentation to be done, or as much payload: UDP and TCP over IPv4, with their checksums left to hardware.
+#[must_use]
+pub fn super_frames() -> Vec<Vec<u8>> {
+    let v4 = (SocketAddr::from(([192, 0, 2, 9], 40000)), SocketAddr::from((OWN_V4, PORT)));
+    let v6 = (SocketAddr::from(([0x2001, 0xdb8, 0, 0, 0, 0, 0, 9], 40000)), SocketAddr::from((OWN_V6, PORT)));
+    let tag = Some(Tag { protocol: EtherType::VLAN, control: VLAN });
+    let payload: Vec<u8> = (0..4_000_u32).map(|at| (at % 251) as u8).collect();
+    let mut tcp = tcp_syn();
+    tcp.extend_from_slice(&payload);
+    let len = (tcp.len() - eth::HEADER_LEN) as u16;
+    tcp[16..18].copy_from_slice(&len.to_be_bytes());
+    vec![
+        udp(v4, None, &payload),
+        udp(v6, None, &payload),
+        udp(v4, tag, &payload),
+        tcp,
+        udp(v4, None, b"short"),
+    ]
+}
+
 /// Corrupts `bytes` by `edits`, three bytes each: an offset (big-endian) and the value to XOR there. An offset of
 /// 0x8000 or more truncates instead, so that random edits reach every header and every truncation.
 pub fn damage(bytes: &mut Vec<u8>, edits: &[u8]) {

@@ -209,8 +209,8 @@ fn interface(interface: &Interface) -> String {
                 queue.worker.to_string(),
                 queue.path.clone(),
                 queue.mode.clone(),
-                queue.frames_in.to_string(),
-                queue.frames_out.to_string(),
+                frames(queue.frames_in, queue.packets_in),
+                frames(queue.frames_out, queue.packets_out),
                 joined(queue),
                 queue.ring_full.to_string(),
             ]);
@@ -218,6 +218,11 @@ fn interface(interface: &Interface) -> String {
         let _ = write!(text, "\n{table}");
     }
     text
+}
+
+/// Frames; behind them the packets that they are on a wire, if super-frames were among them.
+fn frames(frames: u64, packets: u64) -> String {
+    if packets > frames { format!("{frames} ({packets} packets)") } else { frames.to_string() }
 }
 
 /// Frames that left within super-frames.

@@ -98,6 +98,13 @@ fn carried(server: &Server) -> [u64; 4] {
         .map(|figure| all.iter().filter_map(|queue| queue[figure].as_u64()).sum())
 }
 
+/// Packets of the device so far, in and out, as they are on a wire.
+fn packets(server: &Server) -> [u64; 2] {
+    let interfaces = server.show("interfaces");
+    let queues = interfaces[0]["queues"].as_array().expect("a list");
+    ["packets_in", "packets_out"].map(|figure| queues.iter().filter_map(|queue| queue[figure].as_u64()).sum())
+}
+
 #[test]
 fn everything_passes_whole_in_every_mode_and_nothing_is_dropped() {
     if !root_or_skip() {
@@ -131,6 +138,12 @@ fn everything_passes_whole_in_every_mode_and_nothing_is_dropped() {
         // Acknowledgements are in it: data alone come in super-frames of tens of thousands.
         assert!(average(bytes_in - before[1], frames_in - before[0]) > 1_514, "segments arrive coalesced");
         assert!(average(bytes_out - before[3], frames_out - before[2]) > 1_514, "segments leave coalesced");
+        if arguments.contains(&"workers") {
+            let [packets_in, packets_out] = packets(&server);
+            assert!(average(bytes_in, packets_in) <= 1_514, "{bytes_in} bytes in {packets_in} packets");
+            assert!(average(bytes_out, packets_out) <= 1_514, "{bytes_out} bytes in {packets_out} packets");
+            assert!(packets_in > frames_in && packets_out > frames_out, "super-frames are several packets");
+        }
         // The other way round as well: connections that the server opens.
         bulk_both_ways(&rig.server, &rig.client, CLIENT);
         assert_eq!(server.show("drops"), dropped, "{arguments:?}");

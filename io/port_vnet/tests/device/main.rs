@@ -1,6 +1,8 @@
 //! The port on real TAP interfaces and packet sockets, in a namespace of its own.
 #![allow(clippy::unwrap_used, reason = "a test says what it needs")]
 
+mod segmentation;
+
 use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
 
@@ -41,10 +43,11 @@ fn socket(namespace: &Namespace, name: &str) -> OwnedFd {
     namespace.run(|| open_socket(&config)).unwrap().unwrap()
 }
 
-/// A port with a pool of its own.
+/// A port with a pool of its own, and the packets that have come and are not taken yet.
 struct End {
     port: VnetPort,
     pool: Pool,
+    waiting: Burst,
 }
 
 impl End {
@@ -52,26 +55,29 @@ impl End {
         let mut pool = Pool::new(2 * QUEUE_FRAMES).unwrap();
         let mut port = port;
         port.prepare(&mut pool);
-        Self { port, pool }
+        Self { port, pool, waiting: Burst::new() }
     }
 
-    /// Waits for the next packet.
+    /// Waits for the next packet, of one that was sent.
     fn receive(&mut self) -> Frame {
-        let mut burst = Burst::new();
+        let frame = self.next();
+        assert!(self.waiting.is_empty(), "one packet was sent");
+        frame
+    }
+
+    /// Waits for the next packet, of several that were sent.
+    fn next(&mut self) -> Frame {
         loop {
-            self.port.receive(Instant::from_nanos(7), &mut self.pool, &mut burst);
-            assert!(burst.len() < 2, "one packet was sent");
-            let frame = burst.drain(1).next();
-            if let Some(frame) = frame {
+            if let Some(frame) = self.waiting.drain(1).next() {
                 return frame;
             }
-            let fd = self.port.fd().unwrap();
-            let timeout = Timespec { tv_sec: 10, tv_nsec: 0 };
-            assert_eq!(
-                poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&timeout)),
-                Ok(1),
-                "a packet"
-            );
+            self.port.receive(Instant::from_nanos(7), &mut self.pool, &mut self.waiting);
+            if self.waiting.is_empty() {
+                let fd = self.port.fd().unwrap();
+                let timeout = Timespec { tv_sec: 10, tv_nsec: 0 };
+                let ready = poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&timeout));
+                assert_eq!(ready, Ok(1), "a packet");
+            }
         }
     }
 

@@ -1,0 +1,284 @@
+//! Work that a sender left to the device, done in software: segmentation and transport checksums.
+//!
+//! A super-frame ([`Segmentation`]) is one TCP segment or UDP datagram that is longer than the path allows; the headers
+//! of each packet that it becomes are written here, as the kernel writes them (`tcp_gso_segment`,
+//! net/ipv4/tcp_offload.c; `__udp_gso_segment`, net/ipv4/udp_offload.c). Copying the payload is the caller's work, as
+//! only the caller knows where the bytes are.
+
+use core::net::Ipv4Addr;
+use core::net::Ipv6Addr;
+use core::ops::Range;
+
+use crate::checksum::{PiecewiseSum, Sum};
+use crate::{EtherType, Protocol, be16, eth, ipv4, ipv6, tcp, udp};
+
+/// Most tags of a frame whose headers are looked for.
+const TAGS_MAX: usize = 2;
+
+/// Most extension headers of an IPv6 packet that are skipped.
+const EXTENSIONS_MAX: usize = 8;
+
+/// Where a TCP header has its checksum (RFC 9293 section 3.1).
+pub const TCP_CHECKSUM_AT: usize = 16;
+/// Where a UDP header has its checksum (RFC 768).
+pub const UDP_CHECKSUM_AT: usize = 6;
+
+/// Most packets that one super-frame may become: those of 64 KiB at the smallest segments that the kernel sends
+/// (`TCP_MIN_SND_MSS`, 48 bytes). A hostile sender gets no more work out of us per frame.
+pub const SEGMENTS_MAX: usize = 65_535 / 48;
+
+/// Where the headers of a TCP segment or UDP datagram begin and end, bytes from the start of the frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Headers {
+    /// The IP header.
+    pub ip_at: usize,
+    /// It is IPv6.
+    pub is_ipv6: bool,
+    /// The transport header.
+    pub transport_at: usize,
+    /// It is TCP; else UDP.
+    pub is_tcp: bool,
+    /// The payload: the end of all headers.
+    pub payload_at: usize,
+}
+
+impl Headers {
+    /// Finds the headers of a frame, which must begin with all of them; its payload may be elsewhere. `None` if it is
+    /// not TCP or UDP over IP, or is a fragment, or ends within the headers.
+    #[must_use]
+    pub fn find(frame: &[u8]) -> Option<Self> {
+        let (mut ethertype, mut ip_at) = (field(frame, 12)?, eth::HEADER_LEN);
+        for _ in 0..TAGS_MAX {
+            if EtherType(ethertype).is_tag() {
+                ethertype = field(frame, ip_at + 2)?;
+                ip_at += eth::TAG_LEN;
+            }
+        }
+        let (is_ipv6, transport_at, number) = match EtherType(ethertype) {
+            EtherType::IPV4 => {
+                let ip = frame.get(ip_at..ip_at + ipv4::HEADER_LEN)?;
+                let header_len = usize::from(ip[0] & 0xf) * 4;
+                let is_whole =
+                    ip[0] >> 4 == 4 && header_len >= ipv4::HEADER_LEN && be16(ip[6], ip[7]) & 0x3fff == 0;
+                is_whole.then_some((false, ip_at + header_len, ip[9]))?
+            }
+            EtherType::IPV6 => {
+                let ip = frame.get(ip_at..ip_at + ipv6::HEADER_LEN)?;
+                let (transport_at, number) = behind_extensions(frame, ip_at + ipv6::HEADER_LEN, ip[6])?;
+                (ip[0] >> 4 == 6).then_some((true, transport_at, number))?
+            }
+            _ => return None,
+        };
+        let is_tcp = number == Protocol::Tcp.number();
+        if !is_tcp && number != Protocol::Udp.number() {
+            return None;
+        }
+        let header_len =
+            if is_tcp { usize::from(*frame.get(transport_at + 12)? >> 4) * 4 } else { udp::HEADER_LEN };
+        let payload_at = transport_at + header_len;
+        let is_whole = payload_at <= frame.len() && (!is_tcp || header_len >= tcp::HEADER_LEN);
+        is_whole.then_some(Self { ip_at, is_ipv6, transport_at, is_tcp, payload_at })
+    }
+
+    /// Where the transport's checksum is.
+    #[must_use]
+    pub const fn checksum_at(&self) -> usize {
+        self.transport_at + if self.is_tcp { TCP_CHECKSUM_AT } else { UDP_CHECKSUM_AT }
+    }
+
+    /// Where the packet ends by its IP header; a short frame has padding behind it.
+    #[must_use]
+    pub fn end(&self, frame: &[u8]) -> Option<usize> {
+        let len = if self.is_ipv6 {
+            ipv6::HEADER_LEN + usize::from(field(frame, self.ip_at + 4)?)
+        } else {
+            usize::from(field(frame, self.ip_at + 2)?)
+        };
+        Some(self.ip_at + len)
+    }
+
+    /// The sum of the pseudo-header of a packet that ends at `end`. Right for packets without a routing header, whose
+    /// destination is a later one (RFC 8200 section 8.1).
+    fn pseudo(&self, frame: &[u8], end: usize) -> Option<Sum> {
+        let len = end.checked_sub(self.transport_at)?;
+        let protocol = if self.is_tcp { Protocol::Tcp } else { Protocol::Udp }.number();
+        if self.is_ipv6 {
+            let address = |at: usize| -> Option<Ipv6Addr> {
+                let octets: &[u8; 16] = frame.get(self.ip_at + at..)?.first_chunk()?;
+                Some((*octets).into())
+            };
+            Some(Sum::ZERO.pseudo_ipv6(address(8)?, address(24)?, protocol, len as u32))
+        } else {
+            let address = |at: usize| -> Option<Ipv4Addr> {
+                let octets: &[u8; 4] = frame.get(self.ip_at + at..)?.first_chunk()?;
+                Some((*octets).into())
+            };
+            Some(Sum::ZERO.pseudo_ipv4(address(12)?, address(16)?, protocol, u16::try_from(len).ok()?))
+        }
+    }
+
+    /// Whether the sender left the checksum of this packet to hardware: the field holds the pseudo-header's sum alone.
+    #[must_use]
+    pub fn has_partial_checksum(&self, frame: &[u8]) -> bool {
+        let pseudo = self.end(frame).and_then(|end| self.pseudo(frame, end));
+        pseudo.is_some_and(|pseudo| field(frame, self.checksum_at()) == Some(pseudo.fold()))
+    }
+}
+
+fn field(frame: &[u8], at: usize) -> Option<u16> {
+    let [high, low] = *frame.get(at..)?.first_chunk()?;
+    Some(be16(high, low))
+}
+
+/// Where the transport header of an IPv6 packet begins, and its protocol. Headers that change the meaning of what
+/// follows (fragments, encryption) end the search.
+fn behind_extensions(frame: &[u8], mut at: usize, mut next: u8) -> Option<(usize, u8)> {
+    const HOP_BY_HOP: u8 = 0;
+    const ROUTING: u8 = 43;
+    const DESTINATION: u8 = 60;
+    for _ in 0..EXTENSIONS_MAX {
+        if !matches!(next, HOP_BY_HOP | ROUTING | DESTINATION) {
+            return Some((at, next));
+        }
+        let header: &[u8; 2] = frame.get(at..)?.first_chunk()?;
+        next = header[0];
+        at += (usize::from(header[1]) + 1) * 8;
+    }
+    None
+}
+
+/// The value for a checksum field that the sender left to hardware, as `skb_checksum_help` computes it
+/// (net/core/dev.c): over the packet from where the checksum starts, with the pseudo-header's sum in the field.
+///
+/// A sum of zero is written as 0xffff, which UDP requires (RFC 768) and TCP allows: both are the same number.
+#[must_use]
+pub fn completed<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> u16 {
+    let mut sum = PiecewiseSum::default();
+    pieces.into_iter().for_each(|piece| sum.add(piece));
+    match sum.sum().checksum() {
+        0 => 0xffff,
+        checksum => checksum,
+    }
+}
+
+/// A frame cannot be segmented: its headers are not those of its kind, contradict its length, or ask for more than
+/// [`SEGMENTS_MAX`] packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CannotSegment;
+
+/// How a super-frame is segmented.
+#[derive(Clone, Copy, Debug)]
+pub struct Segmentation {
+    headers: Headers,
+    frame_len: usize,
+    size: usize,
+    count: usize,
+}
+
+impl Segmentation {
+    /// Of a frame of `frame_len` bytes that begins with `first`, where all headers are; `size` is the payload of each
+    /// packet but the last. Its transport checksum must have been left to hardware, as it always is beside
+    /// segmentation (virtio 1.2, section 5.1.6.2).
+    ///
+    /// # Errors
+    /// [`CannotSegment`].
+    pub fn of(first: &[u8], frame_len: usize, size: u16) -> Result<Self, CannotSegment> {
+        let headers = Headers::find(first).ok_or(CannotSegment)?;
+        let size = usize::from(size);
+        let udp_len = field(first, headers.transport_at + 4).map(usize::from);
+        let lengths_agree = headers.end(first) == Some(frame_len)
+            && (headers.is_tcp || udp_len == Some(frame_len - headers.transport_at));
+        if size == 0 || headers.payload_at > frame_len || !lengths_agree {
+            return Err(CannotSegment);
+        }
+        let count = (frame_len - headers.payload_at).div_ceil(size).max(1);
+        if count > SEGMENTS_MAX {
+            return Err(CannotSegment);
+        }
+        Ok(Self { headers, frame_len, size, count })
+    }
+
+    /// Its headers.
+    #[must_use]
+    pub const fn headers(&self) -> &Headers {
+        &self.headers
+    }
+
+    /// How many packets it becomes; at least one.
+    #[must_use]
+    pub const fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Length of the longest of them, bytes.
+    #[must_use]
+    pub fn packet_len_max(&self) -> usize {
+        self.frame_len.min(self.headers.payload_at + self.size)
+    }
+
+    /// Which bytes of the super-frame are the payload of packet `number`, counted from 0.
+    #[must_use]
+    pub fn payload(&self, number: usize) -> Range<usize> {
+        let from = self.headers.payload_at + number * self.size;
+        from..self.frame_len.min(from + self.size)
+    }
+
+    /// Turns `packet`, which begins with a copy of the super-frame's headers, into packet `number`, whose payload sums
+    /// up to `payload_sum`. Writes to the headers only; the checksums are complete.
+    ///
+    /// # Panics
+    /// If `packet` is shorter than the headers, or there is no such number.
+    pub fn write_headers(&self, number: usize, packet: &mut [u8], payload_sum: Sum) {
+        let Headers { ip_at, is_ipv6, transport_at, is_tcp, payload_at } = self.headers;
+        let payload = self.payload(number);
+        let transport_len = payload_at - transport_at + payload.len();
+        let ip_len = transport_at - ip_at + transport_len;
+        let (ip, transport) = packet[ip_at..payload_at].split_at_mut(transport_at - ip_at);
+        if is_ipv6 {
+            put(ip, 4, (ip_len - ipv6::HEADER_LEN) as u16);
+        } else {
+            put(ip, 2, ip_len as u16);
+            // One number per packet (`inet_gso_segment`, net/ipv4/af_inet.c).
+            put(ip, 4, be16(ip[4], ip[5]).wrapping_add(number as u16));
+            put(ip, 10, 0);
+            put(ip, 10, Sum::ZERO.bytes(ip).checksum());
+        }
+        let checksum_at = self.headers.checksum_at() - transport_at;
+        // The field holds the pseudo-header's sum with the length of the whole: that is replaced by this packet's.
+        let pseudo = Sum::ZERO
+            .field(be16(transport[checksum_at], transport[checksum_at + 1]))
+            .field(!((self.frame_len - transport_at) as u16))
+            .field(transport_len as u16);
+        put(transport, checksum_at, 0);
+        if is_tcp {
+            self.write_tcp(number, transport);
+        } else {
+            put(transport, 4, transport_len as u16);
+        }
+        let checksum = payload_sum.and(pseudo).bytes(transport).checksum();
+        // A UDP checksum of zero would say that there is none (RFC 768).
+        let is_none = !is_tcp && checksum == 0;
+        put(transport, checksum_at, if is_none { 0xffff } else { checksum });
+    }
+
+    /// The fields of a TCP header that differ from packet to packet.
+    fn write_tcp(&self, number: usize, header: &mut [u8]) {
+        let sequence = u32::from_be_bytes([header[4], header[5], header[6], header[7]]);
+        let sequence = sequence.wrapping_add((number * self.size) as u32);
+        header[4..8].copy_from_slice(&sequence.to_be_bytes());
+        if number + 1 < self.count {
+            header[13] &= !(tcp::Flags::FIN | tcp::Flags::PSH);
+        }
+        if number > 0 {
+            // The sender says once that it has reduced its window (RFC 3168 section 6.1.2).
+            header[13] &= !tcp::Flags::CWR;
+        }
+    }
+}
+
+fn put(bytes: &mut [u8], at: usize, value: u16) {
+    bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
+}
+
+#[cfg(test)]
+mod tests;
