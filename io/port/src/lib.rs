@@ -14,6 +14,7 @@ mod queue;
 mod super_frame;
 pub mod vnet_header;
 mod wait;
+pub mod wire_copy;
 
 pub use queue::{Capabilities, GsoKinds, PortCounters, PortId, PortQueue, QueueInfo, Received};
 pub use wait::WaitSource;

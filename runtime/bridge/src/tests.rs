@@ -121,7 +121,7 @@ fn a_super_frame_crosses_whole_or_in_packets_as_the_other_side_takes_it() {
         assert!(worker.turn(Instant::from_nanos(1)));
         let came = stack.received();
         if takes_all {
-            assert_eq!(came, [sent.clone()]);
+            assert_eq!(came, std::slice::from_ref(&sent));
             assert_eq!((counters.frames_out.get(), counters.segments_out.get()), (1, 3));
         } else {
             assert_eq!(came.iter().map(Vec::len).collect::<Vec<_>>(), [1_442, 1_442, 242]);

@@ -1,8 +1,9 @@
-//! One capture: a thread that takes what taps copied and writes it as pcapng (draft-ietf-opsawg-pcapng) into the client's
-//! connection.
+//! One capture: a thread that takes what taps copied and writes it as pcapng (draft-ietf-opsawg-pcapng) into the
+//! client's connection.
 //!
-//! Workers never wait for it: a client that reads too slowly misses frames, which the last block of the file counts. It ends
-//! when the client closes its writing half or goes away, when it has as many frames as were asked for, and with the instance.
+//! Workers never wait for it: a client that reads too slowly misses frames, and the last block of the file says how
+//! many. A capture ends when the client closes its writing half or goes away, when it has the number of frames that was
+//! asked for, and with the instance.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -23,36 +24,51 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use twinpath_rings::slots::{Note, SlotConsumer};
 use twinpath_sys::{EventFd, clock};
-use twinpath_worker::{SENT, TapCounters};
+use twinpath_worker::{TapCounters, tag};
 
 /// Captures of one instance at a time.
 pub const CAPTURES_MAX: usize = twinpath_worker::TAPS_MAX;
 
-/// Frames that wait for one capture, per worker: some 20 ms at 200,000 frames a second.
+/// Most frames that wait for one capture, per worker: some 20 ms at 200,000 frames a second.
 pub const SLOTS: u32 = 4096;
 
-/// Bytes kept of a frame at most, and without a wish.
+/// Most bytes kept of a frame, and the default: more than any port of a service delivers.
 pub const SNAPLEN_MAX: u32 = 2048;
 
-/// Frames taken from a ring before the others have their turn, and before they are written.
+/// Most frames taken from a ring before those of the other rings, and before they are written.
 const BATCH: usize = 256;
 
-/// How long a write may block before the thread looks whether it is to end.
+/// How long a write may block before the thread checks whether the capture is to end.
 const WRITE_PATIENCE: Duration = Duration::from_millis(200);
 
-/// `epb_flags`: direction (section "Enhanced Packet Block Flags Word").
+/// `epb_flags` (section "Enhanced Packet Block Flags Word"): the direction, and what is known of a packet's offloads.
 const INBOUND: u32 = 1;
 const OUTBOUND: u32 = 2;
+const CHECKSUM_NOT_READY: u32 = 1 << 9;
+const CHECKSUM_VALID: u32 = 1 << 10;
+const TCP_SEGMENTATION_OFFLOADED: u32 = 1 << 11;
 
-/// What a capture takes from one worker.
+/// The flags of a packet, from those that a tap gave it.
+fn flags(note: &Note) -> u32 {
+    let direction = if note.tag & tag::SENT == 0 { INBOUND } else { OUTBOUND };
+    let offloads = [
+        (tag::CHECKSUM_NOT_READY, CHECKSUM_NOT_READY),
+        (tag::CHECKSUM_VALID, CHECKSUM_VALID),
+        (tag::TCP_SUPER_FRAME, TCP_SEGMENTATION_OFFLOADED),
+    ];
+    let set = offloads.iter().filter(|(ours, _)| note.tag & ours != 0);
+    set.fold(direction, |flags, (_, theirs)| flags | theirs)
+}
+
+/// The end of a worker's tap.
 pub struct Source {
     /// Copies of its frames.
     pub ring: SlotConsumer,
-    /// Frames that found no room there.
+    /// What the tap counts.
     pub counters: Arc<TapCounters>,
 }
 
-/// What a capture is to do.
+/// The settings of a capture.
 pub struct CapturePlan {
     /// Name of the interface, for the file's header.
     pub interface: String,
@@ -64,7 +80,8 @@ pub struct CapturePlan {
     pub count: Option<u64>,
 }
 
-/// Wall time less that of the workers' clock, read once: a clock that is set meanwhile does not tear the file.
+/// Wall time minus the time of the workers' clock. It is read once, so that setting the clock does not break the order
+/// of the file's time stamps.
 fn wall_ahead() -> Duration {
     let before = clock::now().as_nanos();
     let wall = clock_gettime(ClockId::Realtime);
@@ -81,10 +98,10 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts it; `ended` is called on its thread when it has.
+    /// Starts a capture; its thread calls `ended` when it has ended.
     ///
     /// # Errors
-    /// No thread.
+    /// The thread could not be started, or the connection set up.
     pub fn start(
         plan: CapturePlan,
         sources: Vec<Source>,
@@ -111,24 +128,24 @@ impl Running {
         };
         let thread = std::thread::Builder::new().name("capture".to_owned()).spawn(move || {
             if let Err(error) = capture.run(&plan) {
-                // The client has gone, most likely, which is how captures end.
+                // Most likely the client is gone, which is how captures end.
                 tracing::debug!(%error, "a capture ended early");
             }
-            // The client is told before control: it need not wait for that.
+            // Closes the connection first: the client need not wait for control.
             drop(capture);
             ended();
         })?;
         Ok(Self { wake, stop, thread })
     }
 
-    /// Asks it to end, with what is under way.
+    /// Asks it to write what has been copied, and to end.
     pub fn ask_to_end(&self) {
-        // Release: with nothing; it is only a flag.
+        // Release: it orders nothing else; it is only a flag.
         self.stop.store(true, Ordering::Release);
         self.wake.signal();
     }
 
-    /// Waits until it has ended: not long after it was asked to.
+    /// Waits until it has ended, which takes no longer than one blocked write after it was asked to.
     pub fn join(self) {
         if self.thread.join().is_err() {
             tracing::error!("a capture panicked; serving goes on");
@@ -139,7 +156,7 @@ impl Running {
 /// A frame taken and not yet written.
 struct Taken {
     note: Note,
-    /// Where it stands in the bytes of the batch.
+    /// Its offset in the bytes of the batch.
     from: usize,
     len: usize,
 }
@@ -152,7 +169,7 @@ struct Capture {
     stop: Arc<AtomicBool>,
     stream: UnixStream,
     written: u64,
-    /// Wall time less the workers' time.
+    /// Wall time minus the workers' time.
     ahead: Duration,
     started_ns: u64,
     batch: Vec<Taken>,
@@ -160,12 +177,12 @@ struct Capture {
     room: Vec<u8>,
 }
 
-/// Where the writer writes: a buffer that the thread empties into the connection.
+/// Writes into a buffer, which the thread empties into the connection.
 type Writer = PcapNgWriter<Vec<u8>>;
 
 impl Capture {
     fn run(&mut self, plan: &CapturePlan) -> Result<(), PcapError> {
-        // Big-endian: the two halves of a time in the statistics then stand as the format wants them.
+        // Big-endian: the crate then writes the two halves of a time in the statistics in the order of the format.
         let mut writer = Writer::with_endianness(Vec::new(), Endianness::Big)?;
         let mut options = vec![
             InterfaceDescriptionOption::IfName(Cow::Borrowed(plan.interface.as_str())),
@@ -191,7 +208,7 @@ impl Capture {
             }
             self.write(&mut writer)?;
         }
-        // What was taken before the end, and no more: workers may go on for ever.
+        // The copies made before the end, and no more: workers go on.
         let mut left = SLOTS as usize;
         while self.written < self.count && left > 0 {
             let taken = self.take();
@@ -210,14 +227,14 @@ impl Capture {
         nanos.saturating_add(self.ahead.as_nanos() as u64)
     }
 
-    /// Takes a batch from every ring, in order of time; how many.
+    /// Takes a batch from every ring and sorts it by time; returns the number of frames.
     fn take(&mut self) -> usize {
         self.batch.clear();
         self.bytes.clear();
         for source in &mut self.sources {
             for _ in 0..BATCH {
                 let Some(slot) = source.ring.pop_into(&mut self.room) else { break };
-                // Our own worker does not lie about lengths.
+                // A slot of our own worker has a right length.
                 let Ok(slot) = slot else { continue };
                 let from = self.bytes.len();
                 self.bytes.extend_from_slice(&self.room[..slot.len.min(self.room.len())]);
@@ -231,13 +248,12 @@ impl Capture {
     fn write(&mut self, writer: &mut Writer) -> Result<(), PcapError> {
         let left = (self.count - self.written).min(self.batch.len() as u64);
         for Taken { note, from, len } in &self.batch[..left as usize] {
-            let direction = if note.tag & SENT == 0 { INBOUND } else { OUTBOUND };
             writer.write_pcapng_block(EnhancedPacketBlock {
                 interface_id: 0,
                 timestamp: Duration::from_nanos(self.wall_ns(note.time_ns)),
                 original_len: note.original_len,
                 data: Cow::Borrowed(&self.bytes[*from..from + len]),
-                options: vec![EnhancedPacketOption::Flags(direction)],
+                options: vec![EnhancedPacketOption::Flags(flags(note))],
             })?;
         }
         self.written += left;
@@ -261,7 +277,7 @@ impl Capture {
         Ok(())
     }
 
-    /// Empties the buffer into the connection, however slowly that is read, unless it is to end.
+    /// Empties the buffer into the connection, however slowly the client reads, unless the capture is to end.
     fn send(&mut self, writer: &mut Writer) -> Result<(), PcapError> {
         let buffer = writer.get_mut();
         let mut rest = buffer.as_slice();
@@ -279,14 +295,14 @@ impl Capture {
         Ok(())
     }
 
-    /// Whether the instance or the client has said so. The client has nothing else to say.
+    /// Whether the instance or the client has asked for the end. The client sends nothing else.
     fn is_to_end(&self) -> bool {
         let mut fds = [PollFd::new(&self.stream, PollFlags::IN | PollFlags::RDHUP)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         self.stop.load(Ordering::Acquire) || poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)
     }
 
-    /// Sleeps until there is something to take, or it is to end.
+    /// Sleeps until there is something to take, or the capture is to end.
     fn wait(&mut self) {
         self.wake.drain();
         self.sources.iter_mut().for_each(|source| source.ring.arm());
@@ -295,7 +311,7 @@ impl Capture {
                 PollFd::new(&*self.wake, PollFlags::IN),
                 PollFd::new(&self.stream, PollFlags::IN | PollFlags::RDHUP),
             ];
-            // Interrupted by a signal, at worst: then it looks again.
+            // A signal may interrupt it: the caller then looks again.
             let _ = poll(&mut fds, None);
         }
         for source in &mut self.sources {

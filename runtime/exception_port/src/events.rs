@@ -9,13 +9,11 @@ use twinpath_host::{
     ASKED_MAX, RETRY_INTERVAL, Ready, Signalled, Signals, Watchdog, any_readable, flush, hand_over, notify,
     report_process, watched,
 };
-use twinpath_inspect::Counter;
 use twinpath_machine::Answer;
 use twinpath_metrics as metrics;
 use twinpath_mirror::Event;
 use twinpath_mirror::table::Link;
 use twinpath_path::device;
-use twinpath_port::PortCounters;
 use twinpath_report::{self as report, Report};
 use twinpath_steer_bpf::Crossed;
 use twinpath_sys::packet_socket;
@@ -508,12 +506,14 @@ impl Bridge {
     }
 
     fn report_counts(&self) -> Vec<report::Count> {
-        let counts: [(&str, fn(&PortCounters) -> &Counter); 2] = [
-            ("checksums_completed", |queue| &queue.checksums_completed),
-            ("super_frames_segmented", |queue| &queue.super_frames_segmented),
-        ];
-        let sum = |count| self.workers.iter().map(|worker| worker.of_queues(count)).sum();
-        counts.map(|(name, count)| report::Count { name: name.to_owned(), count: sum(count) }).into()
+        let count = |name: &str, counter| {
+            let count = self.workers.iter().map(|worker| worker.of_queues(counter)).sum();
+            report::Count { name: name.to_owned(), count }
+        };
+        vec![
+            count("checksums_completed", |queue| &queue.checksums_completed),
+            count("super_frames_segmented", |queue| &queue.super_frames_segmented),
+        ]
     }
 
     fn report_drops(&self) -> Vec<report::Drop> {

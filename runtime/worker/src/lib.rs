@@ -28,5 +28,5 @@ pub use counters::WorkerCounters;
 pub use engine::{Attached, Engine, Fds, Io, PARTS_MAX, part_of};
 pub use message::{Command, Event};
 pub use request::Request;
-pub use tap::{SENT, TAPS_MAX, Tap, TapCounters};
+pub use tap::{TAPS_MAX, Tap, TapCounters, tag};
 pub use turn::{ENGINE_RESERVE, EVENTS_RESERVE, PORTS_MAX, Remains, Worker, WorkerConfig};

@@ -1,12 +1,15 @@
-//! Taps: copies of frames for somebody who looks on. A tap never holds a worker up: what does not fit into its ring is
-//! counted and not seen.
+//! Taps: copies of frames for captures. A tap never delays a worker: a frame that finds no room in the tap's ring is
+//! counted, and missing in the capture.
+//!
+//! A copy is the packet as it is on a wire ([`twinpath_port::wire_copy`]); only a super-frame stays one packet.
 
 use std::sync::Arc;
 
 use twinpath_filter::Filter;
-use twinpath_frame::Frame;
+use twinpath_frame::{Checksum, Frame, GsoKind};
 use twinpath_inspect::Counter;
 use twinpath_port::PortQueue;
+use twinpath_port::wire_copy::{Seen, WireCopy};
 use twinpath_rings::slots::{Note, SlotProducer};
 use twinpath_sys::{EventFd, clock};
 use twinpath_time::Instant;
@@ -14,31 +17,83 @@ use twinpath_time::Instant;
 /// Taps on one worker at a time; control refuses one more.
 pub const TAPS_MAX: usize = 4;
 
-/// In [`Note::tag`]: the frame was sent; without it, received. The number of the queue stands in the lower 16 bits.
-pub const SENT: u32 = 1 << 16;
+/// Flags in [`Note::tag`]; the number of the queue is in the lower 16 bits.
+pub mod tag {
+    /// The frame was sent; without it, received.
+    pub const SENT: u32 = 1 << 16;
+    /// The sender left the checksum to hardware, and it could not be completed in the copy.
+    pub const CHECKSUM_NOT_READY: u32 = 1 << 17;
+    /// The device or the kernel has verified the checksum of a received frame.
+    pub const CHECKSUM_VALID: u32 = 1 << 18;
+    /// A TCP super-frame: it becomes several packets on a wire.
+    pub const TCP_SUPER_FRAME: u32 = 1 << 19;
+}
 
 /// What a tap counts; written by its worker.
 #[derive(Debug, Default)]
 pub struct TapCounters {
-    /// Frames that the filter wanted.
+    /// Frames that matched the filter.
     pub wanted: Counter,
-    /// Wanted frames for which the ring had no room.
+    /// Those of them for which the ring had no room.
     pub missed: Counter,
 }
 
-/// One who looks on.
+/// One capture's tap on a worker.
 #[derive(Debug)]
 pub struct Tap {
-    /// Which capture it belongs to.
+    /// The capture that it belongs to.
     pub id: u32,
-    /// What it wants to see.
-    pub filter: Filter,
-    /// Where copies go; what is longer than a slot is cut.
-    pub ring: SlotProducer,
-    /// Who takes them sleeps on this.
-    pub wake: Arc<EventFd>,
-    /// What it counts.
-    pub counters: Arc<TapCounters>,
+    filter: Filter,
+    /// Takes the copies; a packet longer than a slot is truncated.
+    ring: SlotProducer,
+    /// The consumer of the ring sleeps on it.
+    wake: Arc<EventFd>,
+    counters: Arc<TapCounters>,
+    /// Room for one copy that has to be put together.
+    scratch: Box<[u8]>,
+}
+
+impl Tap {
+    /// A tap of capture `id`: frames that match `filter` are copied into `ring`, whose consumer sleeps on `wake`.
+    #[must_use]
+    pub fn new(
+        id: u32,
+        filter: Filter,
+        ring: SlotProducer,
+        wake: Arc<EventFd>,
+        counters: Arc<TapCounters>,
+    ) -> Self {
+        let scratch = vec![0; ring.shape().slot_bytes() as usize].into_boxed_slice();
+        Self { id, filter, ring, wake, counters, scratch }
+    }
+
+    fn show(&mut self, now: Instant, tag: u32, seen: Seen, frames: &[Frame]) {
+        let mut wanted = 0;
+        for frame in frames.iter().filter(|frame| self.filter.wants(frame.bytes())) {
+            wanted += 1;
+            let copy = seen.copy(frame, &mut self.scratch);
+            let tag = tag | flags(frame, &copy, tag & tag::SENT != 0);
+            let note = Note { original_len: copy.packet_len as u32, time_ns: now.as_nanos(), tag };
+            if self.ring.push(note, copy.bytes).is_err() {
+                self.counters.missed.add(1);
+            }
+        }
+        self.counters.wanted.add(wanted);
+        if wanted > 0 && self.ring.consumer_waits() {
+            self.wake.signal();
+        }
+    }
+}
+
+/// The flags that say what is left to be done on a packet, or is done.
+fn flags(frame: &Frame, copy: &WireCopy<'_>, is_sent: bool) -> u32 {
+    let meta = frame.meta();
+    let states = [
+        (copy.checksum_not_ready, tag::CHECKSUM_NOT_READY),
+        (meta.checksum == Checksum::Verified && !is_sent, tag::CHECKSUM_VALID),
+        (matches!(meta.gso.kind, GsoKind::TcpV4 | GsoKind::TcpV6), tag::TCP_SUPER_FRAME),
+    ];
+    states.iter().filter(|(is_so, _)| *is_so).fold(0, |flags, (_, flag)| flags | flag)
 }
 
 /// The taps of one worker.
@@ -52,7 +107,7 @@ impl Taps {
     }
 
     /// # Errors
-    /// Gives it back when there are as many as there may be.
+    /// Gives it back if there are [`TAPS_MAX`] already.
     pub(crate) fn add(&mut self, tap: Box<Tap>) -> Result<(), Box<Tap>> {
         if self.0.len() == TAPS_MAX {
             return Err(tap);
@@ -66,11 +121,13 @@ impl Taps {
         Some(self.0.remove(at))
     }
 
-    /// Shows what was received on `queue`. One branch while nobody looks on.
+    /// Shows what was received on `queue`. One branch while there is no tap.
     #[inline]
     pub(crate) fn received(&mut self, now: Instant, queue: &dyn PortQueue, frames: &[Frame]) {
         if !self.0.is_empty() {
-            self.show(now, u32::from(queue.id().queue), frames);
+            let may_be_partial = queue.capabilities().partial_checksums;
+            let seen = Seen { has_tags: true, may_be_partial };
+            self.show(now, u32::from(queue.id().queue), seen, frames);
         }
     }
 
@@ -78,26 +135,16 @@ impl Taps {
     #[inline]
     pub(crate) fn sent(&mut self, queue: &dyn PortQueue, frames: &[Frame]) {
         if !self.0.is_empty() {
-            self.show(clock::now(), u32::from(queue.id().queue) | SENT, frames);
+            let tag = u32::from(queue.id().queue) | tag::SENT;
+            let seen = Seen { has_tags: queue.capabilities().tags, may_be_partial: false };
+            self.show(clock::now(), tag, seen, frames);
         }
     }
 
     #[cold]
-    fn show(&mut self, now: Instant, tag: u32, frames: &[Frame]) {
+    fn show(&mut self, now: Instant, tag: u32, seen: Seen, frames: &[Frame]) {
         for tap in &mut self.0 {
-            let cut = tap.ring.shape().slot_bytes() as usize;
-            let mut wanted = 0;
-            for bytes in frames.iter().map(Frame::bytes).filter(|bytes| tap.filter.wants(bytes)) {
-                wanted += 1;
-                let note = Note { original_len: bytes.len() as u32, time_ns: now.as_nanos(), tag };
-                if tap.ring.push(note, &bytes[..bytes.len().min(cut)]).is_err() {
-                    tap.counters.missed.add(1);
-                }
-            }
-            tap.counters.wanted.add(wanted);
-            if wanted > 0 && tap.ring.consumer_waits() {
-                tap.wake.signal();
-            }
+            tap.show(now, tag, seen, frames);
         }
     }
 }

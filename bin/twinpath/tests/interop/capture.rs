@@ -52,6 +52,16 @@ fn read(file: impl Read) -> (Vec<Seen>, Option<u64>) {
     (frames, missed)
 }
 
+/// Whether the UDP checksum of a frame over IPv4 without options is right (RFC 768).
+fn has_right_checksum(frame: &[u8]) -> bool {
+    let (addresses, udp) = (&frame[26..34], &frame[34..]);
+    let summed = [addresses, &[0, 17], &udp[4..6], udp].concat();
+    let sum: u32 =
+        summed.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0))).sum();
+    let sum = (sum >> 16) + (sum & 0xffff);
+    (sum >> 16) as u16 + sum as u16 == 0xffff
+}
+
 fn capture(server: &Server, arguments: &[&str]) -> Child {
     Command::new(env!("CARGO_BIN_EXE_twinpath"))
         .args(["capture", "--on", "vs", "-w", "-", "--socket"])
@@ -112,6 +122,9 @@ fn requests_and_replies_are_found_byte_by_byte_on_both_paths() {
             assert_eq!((request.direction, reply.direction), (INBOUND, OUTBOUND), "{path}");
             assert_eq!(request.bytes[42..46], number.to_be_bytes(), "{path}: each, in order");
             assert_eq!(request.bytes[42..], reply.bytes[42..], "{path}: the payload");
+            for frame in [request, reply] {
+                assert!(has_right_checksum(&frame.bytes), "{path}: {:02x?}", frame.bytes);
+            }
             // Addresses and ports are swapped, at every layer.
             for (from, to, len) in [(0, 6, 6), (26, 30, 4), (34, 36, 2)] {
                 assert_eq!(request.bytes[from..from + len], reply.bytes[to..to + len], "{path}");

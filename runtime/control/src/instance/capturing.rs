@@ -83,7 +83,7 @@ impl Instance {
             sources.push(Source { ring: consumer, counters: Arc::clone(&counters) });
             counted.push(Arc::clone(&counters));
             let (filter, wake) = (filter.clone(), Arc::clone(&wake));
-            taps.push(Box::new(Tap { id, filter, ring: producer, wake, counters }));
+            taps.push(Box::new(Tap::new(id, filter, producer, wake, counters)));
         }
         let mut stream = stream.try_clone().map_err(failed)?;
         stream.write_all(&command::agreement()).map_err(failed)?;
