@@ -237,7 +237,7 @@ pub trait PortQueue: WaitSource + Send {
 
     /// Takes all of `burst` for sending, in order. The frames are such as [`Self::capabilities`] say that the port takes.
     /// Frames that cannot be sent are dropped, counted and released.
-    /// Frames may still be unsent when it returns: [`Self::flush`] is called once per turn.
+    /// Frames may still be unsent when it returns: [`Self::flush`] is called at the end of the turn, and before that if frames were received.
     fn transmit(&mut self, pool: &mut Pool, burst: &mut Burst);
 
     /// Makes sure that all frames taken by [`Self::transmit`] leave, with at most one wake-up of the kernel where its

@@ -71,7 +71,7 @@ pub struct Gso {
 pub struct Meta {
     /// Arrival time: the time of the turn in which the worker received it.
     pub arrival: Instant,
-    /// The port it came from, by its number in the worker.
+    /// The port it came from, by its number in this process.
     pub port: u16,
     /// The queue of that port.
     pub queue: u16,

@@ -174,7 +174,6 @@ impl InterfaceFacts {
 ///
 /// `foreign_xdp` is the program that the kernel reports for the link, without its name and holder, which the caller
 /// adds; the caller also sets `crossed`.
-/// can add; `crossed`, and what the kernel supports, are for it to tell too.
 pub async fn collect(link: &Link, tables: &Tables, kernel: KernelSupport) -> InterfaceFacts {
     let driver = ioctl::driver(&link.name).ok().map(|driver| driver.name);
     let (rx_queues, tx_queues) = queues(&link.name).await.unwrap_or((link.rx_queues, link.tx_queues));

@@ -1,7 +1,7 @@
 //! Workers: one thread, its ports, one engine, and the policy that says when it may sleep.
 //!
 //! A [`Worker`] turns: it reads the clock once, takes a burst from each port, lets the engine work, reads its mailbox,
-//! and flushes each port at most once ([`Worker::turn`]). Between turns the idle policy ([`idle`]) decides whether to
+//! and flushes the ports ([`Worker::turn`]). Between turns the idle policy ([`idle`]) decides whether to
 //! turn again or to sleep; only [`sleep`] sleeps. [`place`] gives a worker a thread of its own; nothing in a turn
 //! demands that, so an application's loop can drive one as well.
 //!

@@ -9,12 +9,12 @@
 use twinpath_time::{Duration, Instant};
 
 /// At most this many of a wake-up's cost, as measured, is spent at once.
-const WAKES_MAX: u32 = 256;
+const WAKES_MAX: u32 = twinpath_idle::SPIN_MAX_WAKES as u32;
 
-/// But no less than the policy's own bound, so that this one has something to do only where the policy fails; and no more than
-/// this, whatever was measured.
+/// But no less than the policy's own bound, so that this limit acts only if the policy fails; and no more than twice that,
+/// whatever was measured.
 const LEAST: Duration = twinpath_idle::SPIN_MAX;
-const MOST: Duration = Duration::from_millis(40);
+const MOST: Duration = LEAST.saturating_mul(2);
 
 /// Once that is spent, a hundredth of the time asleep may be spent awake.
 const ASLEEP_PER_AWAKE: u64 = 100;
