@@ -1,4 +1,4 @@
-//! Putting an interface on a path, and taking it off again.
+//! Attaches an interface to a path, and detaches it.
 
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,15 +21,16 @@ use twinpath_worker::PORTS_MAX;
 
 use twinpath_config::Path;
 
-/// Frames a worker can have in hand at once: a burst taken and a burst waiting to leave, per queue, and as many again for
-/// replies that an engine holds back.
+/// Frames that a worker can hold at once: a received burst and a burst waiting to leave, per queue, and as many again
+/// for replies that an engine holds back.
 const IN_HAND_FRAMES: u32 = 4 * twinpath_frame::BURST_MAX as u32;
 
-/// Frames that may be on their way out on the packet path: the kernel gives a frame back when its receiver has taken it, and
-/// takes no more than its socket buffer allows (some 280).
+/// Frames in transmission on the packet path: the kernel returns a frame when its receiver has taken it, and accepts no
+/// more than its socket buffer allows (some 280).
 const SEND_ONLY_FRAMES: u32 = 512;
 
-/// Frames of one worker's pool: per queue a full fill ring and a full transmit ring, and what is in hand.
+/// Frames of one worker's pool: a full fill ring and a full transmit ring per queue, and the frames in a worker's
+/// hands.
 ///
 /// With the default of 512: (2 x 512 + 256) x 2 KiB = 2.5 MiB per queue on the XDP path. On the packet path the receive
 /// rings are the kernel's: with 512 slots each, 2 MiB beside a pool of (256 + 512) x 2 KiB = 1.5 MiB.
@@ -53,7 +54,7 @@ pub const fn kernel_ring_bytes(path: Path, ring_frames: u32) -> u64 {
     }
 }
 
-/// What is claimed on an interface, for whom.
+/// The claims on an interface, and the addresses they apply to.
 #[derive(Clone, Debug)]
 pub struct Target {
     /// Its index.
@@ -62,12 +63,12 @@ pub struct Target {
     pub mac: Mac,
     /// Its addresses.
     pub addresses: Vec<IpAddr>,
-    /// What is claimed.
+    /// The claims.
     pub claims: Vec<Claim>,
 }
 
 impl Target {
-    /// The claims in words, for `show`: those that take something now. A claim at an address that is not there takes nothing.
+    /// The present claims as text, for `show`. A claim at an address that the interface lacks is left out.
     #[must_use]
     pub fn describe(&self) -> Vec<String> {
         let takes = |claim: &&Claim| match claim.kind {
@@ -78,12 +79,12 @@ impl Target {
         self.claims.iter().filter(takes).map(describe).collect()
     }
 
-    /// The same, as the verdict is given by it.
+    /// The same as a table, as used by the verdict.
     ///
     /// # Errors
     /// [`AttachError::Table`]
     pub fn table(&self) -> Result<Table, AttachError> {
-        // The least that any path's frames hold: a claim means the same on all of them.
+        // The smallest frame size of all paths, so that a claim has the same effect on all of them.
         let mut table = Table::new(self.mac, UMEM_CHUNK_DATA_MAX.min(twinpath_frame::CHUNK_SIZE - HEADROOM))?;
         for address in &self.addresses {
             table.add_address(*address)?;
@@ -95,7 +96,7 @@ impl Target {
     }
 }
 
-/// Why an interface could not be put on a path.
+/// The reason that an interface could not be attached to a path.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
     /// The claims do not fit.
@@ -116,19 +117,19 @@ pub enum AttachError {
     /// No descriptor left.
     #[error("cannot duplicate a socket's descriptor: {0}; raise the limit of open files (ulimit -n)")]
     Descriptor(std::io::Error),
-    /// The queue is still held long after its owner can have died.
+    /// Another program holds the queue for longer than a dead owner could.
     #[error(
         "{source}; it was tried again for {waited:?}: stop the program that holds it (Linux does not tell which without CONFIG_XDP_SOCKETS_DIAG)"
     )]
     StillBusy {
-        /// What the last try said.
+        /// The error of the last try.
         source: twinpath_port_xdp::OpenError,
-        /// For how long.
+        /// The time spent trying.
         waited: Duration,
     },
 }
 
-/// A queue with the worker it is for.
+/// A queue with its worker.
 pub struct Placed {
     /// Number of the worker.
     pub worker: usize,
@@ -136,24 +137,26 @@ pub struct Placed {
     pub queue: Box<dyn PortQueue>,
 }
 
-/// An interface on a fast path. Dropping it takes the programs off; the queues are the workers' to give back.
+/// An attached interface. Dropping it detaches the programs; the workers must give back the queues.
 pub struct Attachment {
     steering: Steering,
     target: Target,
     path: Path,
     tc: Option<TcAttach>,
     queues: u32,
-    /// The AF_XDP sockets, on descriptors of our own: to steer to once their worker serves them, and to ask what they lost.
+    /// Duplicates of the AF_XDP sockets: to steer frames to them once their worker serves them, and to read their
+    /// counts of lost frames.
     sockets: Vec<(PortId, OwnedFd)>,
-    /// Queues that nothing is steered to yet.
+    /// Queues to which no frames are steered yet.
     waiting: usize,
-    /// Where the programs say since when something waits for the worker of a queue; none if claims are never withdrawn.
+    /// The words in which the programs record since when a frame waits for a queue's worker; none if claims are never
+    /// withdrawn.
     pending: Option<Words>,
     /// Whether runs of datagrams may leave as super-frames; read by the queues of the packet path.
     cut_here: Arc<AtomicBool>,
 }
 
-/// What a path needs to know beyond the target.
+/// Parameters of a path besides the target.
 #[derive(Clone, Copy, Debug)]
 pub struct AttachPlan {
     /// The path; not [`Path::Kernel`].
@@ -164,24 +167,24 @@ pub struct AttachPlan {
     pub ring_frames: u32,
     /// How the packet path's program at tc ingress is attached.
     pub tc: TcAttach,
-    /// A virtual device: partial checksums are to be expected, and it has no queueing discipline worth passing.
+    /// Whether it is a virtual device: its frames may have partial checksums, and its queueing discipline is not
+    /// needed.
     pub virtual_device: bool,
-    /// Number of the port, as this process numbers them.
+    /// The port's number in this process.
     pub port: u16,
-    /// How long something may wait for a worker before the kernel stops claiming for it; zero: for ever.
+    /// How long a frame may wait for a worker before the kernel withdraws the claims; zero: for ever.
     pub fail_open: Duration,
 }
 
-/// How long a queue that was just held by a dead process may stay busy: its memory is given back by a deferred work item
+/// How long a queue of a process that has just died may stay busy: the kernel frees its memory in a deferred work item
 /// (65 ms here), so a quick restart tries again.
 const BUSY_PATIENCE: Duration = Duration::from_secs(2);
 const BUSY_PAUSE: Duration = Duration::from_millis(20);
 
 impl Attachment {
-    /// Puts `target` on a path, with one region of frame memory per worker.
+    /// Attaches `target` to a path, with one region of frame memory per worker.
     ///
-    /// # Errors
-    /// [`AttachError`]; nothing is left attached then.
+    /// # Errors [`AttachError`]; in this case nothing stays attached.
     pub async fn attach(
         target: Target,
         plan: &AttachPlan,
@@ -236,8 +239,8 @@ impl Attachment {
             let queue = queue.failing_open(word_of(pending.as_ref(), config.id));
             placed.push(Placed { worker, queue: Box::new(queue) });
         }
-        // Claims last: a frame that a socket takes is withheld from the kernel from the first on, and no socket takes any
-        // before it has joined the others' fan-out group, as until then both would.
+        // Claims come last: a frame that a socket takes is withheld from the kernel from then on, and before a socket
+        // has joined the fan-out group each of them would take the frame.
         steering.apply(table)?;
         let sockets = Vec::new();
         let (path, tc, queues) = (Path::Packet, Some(plan.tc), workers as u32);
@@ -254,8 +257,8 @@ impl Attachment {
     ) -> Result<(Self, Vec<Placed>), AttachError> {
         let (mut steering, pending) = load(twinpath_steer_bpf::Path::Xdp, 1, plan.fail_open)?;
         steering.apply(table)?;
-        // First the program, which passes everything while its map has no sockets: if another program holds the
-        // interface, no socket has been opened for nothing.
+        // First the program, which passes all frames while its map has no sockets: if another program holds the
+        // interface, no socket has been opened in vain.
         steering.attach_xdp(target.ifindex, mode)?;
         let mut umems = regions.iter().map(|_| None).collect::<Vec<_>>();
         let (mut placed, mut sockets) = (Vec::new(), Vec::new());
@@ -288,61 +291,60 @@ impl Attachment {
         Ok((Self { steering, target, path, tc, queues, sockets, waiting, pending, cut_here }, placed))
     }
 
-    /// A worker serves this queue now: frames are steered to it from here on. Until then the kernel serves them: a socket
-    /// without frames to receive into would lose them.
+    /// A worker serves this queue now, so frames are steered to it from here on. Until then the kernel serves them: a
+    /// socket without frames to receive into would lose them.
     ///
-    /// # Errors
-    /// The map of sockets refused it; the kernel goes on serving that queue.
+    /// # Errors The map of sockets refused it; the kernel continues to serve that queue.
     pub fn serving(&mut self, id: PortId) -> Result<(), SteerError> {
         self.waiting = self.waiting.saturating_sub(1);
         let Some((_, socket)) = self.sockets.iter().find(|(known, _)| *known == id) else { return Ok(()) };
         self.steering.set_queue(u32::from(id.queue), socket.as_fd())
     }
 
-    /// Whether the kernel cuts super-frames on this host's side of the link: only then does the packet path send them, as over a
-    /// veth they would reach a peer's packet socket whole.
+    /// Sets whether the kernel segments super-frames on this host's side of the link. Only then does the packet path
+    /// send them: over a veth they would otherwise reach a peer's packet socket whole.
     pub fn set_cut_here(&self, cut_here: bool) {
         self.cut_here.store(cut_here, Ordering::Relaxed);
     }
 
-    /// Sees to it that our program at tc ingress is there, and that nobody is asked before it.
+    /// Makes sure that our program at tc ingress is attached, and runs before all others.
     ///
-    /// # Errors
-    /// The order can't be learnt or changed.
+    /// # Errors The order cannot be read or changed.
     pub fn keep_first(&mut self) -> Result<Kept, SteerError> {
         self.steering.keep_first(self.target.ifindex)
     }
 
-    /// The kernel's number of our own program on the XDP hook; `None` on the packet path.
+    /// The kernel's id of our own program at the XDP hook; `None` on the packet path.
     #[must_use]
     pub fn xdp_program_id(&self) -> Option<u32> {
         self.steering.xdp_program_id()
     }
 
-    /// Readable when the kernel has stopped claiming for a queue, until [`Self::read_stuck`]; `None` if it never does.
+    /// Readable once the kernel has withdrawn the claims of a queue, until [`Self::read_stuck`]; `None` if it never
+    /// does.
     #[must_use]
     pub fn stuck(&self) -> Option<BorrowedFd<'_>> {
         self.steering.stuck()
     }
 
-    /// Takes note of that.
+    /// Acknowledges that.
     pub fn read_stuck(&mut self) {
         self.steering.read_stuck();
     }
 
-    /// If the kernel has stopped claiming for this queue: since when something has been waiting for its worker.
+    /// If the kernel has withdrawn the claims of this queue: since when a frame has been waiting for its worker.
     #[must_use]
     pub fn stuck_since(&self, id: PortId) -> Option<Instant> {
         word_of(self.pending.as_ref(), id)?.stuck_since()
     }
 
-    /// Queues that nothing is steered to yet.
+    /// Queues to which no frames are steered yet.
     #[must_use]
     pub const fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// Frames that the kernel could not hand to a queue on the XDP path; 0 elsewhere, where the port itself counts.
+    /// Frames that the kernel could not deliver to a queue on the XDP path; 0 on others, where the port itself counts.
     #[must_use]
     pub fn lost_frames(&self, id: PortId) -> u64 {
         let socket = self.sockets.iter().find(|(known, _)| *known == id);
@@ -367,24 +369,22 @@ impl Attachment {
         self.queues
     }
 
-    /// What is claimed.
+    /// The present claims.
     #[must_use]
     pub const fn target(&self) -> &Target {
         &self.target
     }
 
-    /// Claims for other addresses or another link-layer address from now on.
+    /// Changes the addresses of the claims.
     ///
-    /// # Errors
-    /// [`AttachError`]; the former claims stay in force then.
+    /// # Errors [`AttachError`]; the former claims stay in force.
     pub fn retarget(&mut self, mac: Mac, addresses: Vec<IpAddr>) -> Result<(), AttachError> {
         self.apply(Target { mac, addresses, ..self.target.clone() })
     }
 
-    /// Claims something else from now on.
+    /// Changes the claims.
     ///
-    /// # Errors
-    /// [`AttachError`]; the former claims stay in force then.
+    /// # Errors [`AttachError`]; the former claims stay in force.
     pub fn claim(&mut self, claims: Vec<Claim>) -> Result<(), AttachError> {
         self.apply(Target { claims, ..self.target.clone() })
     }
@@ -395,10 +395,9 @@ impl Attachment {
         Ok(())
     }
 
-    /// How often each verdict was given: stable name and count, over all CPUs.
+    /// The count of each verdict by its stable name, over all CPUs.
     ///
-    /// # Errors
-    /// The map that counts can't be read.
+    /// # Errors The map of counters cannot be read.
     pub fn verdicts(&self) -> Result<Vec<(&'static str, u64)>, SteerError> {
         self.steering.counters()
     }
@@ -407,7 +406,7 @@ impl Attachment {
 /// The words of all queues, and the time after which a worker is stuck.
 type Words = (Arc<Mapping>, Duration);
 
-/// Loads the programs of a path, with the words by which they tell whether a worker is stuck.
+/// Loads the programs of a path, with the words in which they record stuck workers.
 fn load(
     path: twinpath_steer_bpf::Path,
     workers: u32,
@@ -425,7 +424,7 @@ fn load(
         Ok((steering, Some((Arc::new(words), fail_open))))
     });
     mapped.or_else(|why: String| {
-        // Without the right to load anything this fails as well, and says why.
+        // Without the necessary privileges this fails with the reason.
         let steering = without()?;
         tracing::warn!(
             "claims stay in force while a worker is stuck, whatever fail_open_ms says: this kernel does not take the programs that \
@@ -463,8 +462,8 @@ async fn open_patiently(
     }
 }
 
-/// An AF_XDP queue for the packet path to send by. It is an improvement, not a need: where the queue does not exist or another
-/// program has it, frames leave by the packet socket.
+/// Opens an AF_XDP queue by which the packet path sends. It is optional: if the queue does not exist or another program
+/// has it, frames leave by the packet socket.
 fn send_only(config: &PacketConfig, plan: &AttachPlan, region: &Region) -> Option<XdpPort> {
     let config = XdpConfig {
         id: config.id,
@@ -483,7 +482,7 @@ fn send_only(config: &PacketConfig, plan: &AttachPlan, region: &Region) -> Optio
     }
 }
 
-/// The states of the workers' direct rings. They are an improvement, not a need.
+/// Opens the ring that the program at tc ingress fills while the worker does not sleep. It is optional.
 fn direct_states(steering: &Steering, workers: usize) -> Option<Arc<Mapping>> {
     let [states, _] = steering.direct().ok()?;
     let mapped = Mapping::of_fd(states, workers * direct::STATE_LEN, 0);
@@ -504,13 +503,13 @@ fn direct(steering: &Steering, states: &Arc<Mapping>, worker: u32) -> Option<Dir
     }
 }
 
-/// A fan-out group is known by a number per network namespace: ours comes from the process id, so that two processes on
-/// one interface do not fall into one group.
+/// A fan-out group has a number that is unique per network namespace. Ours comes from the process id, so that two
+/// processes on one interface do not use the same group.
 fn fanout_group(ifindex: u32) -> u16 {
     (std::process::id().wrapping_mul(31).wrapping_add(ifindex) & 0xffff) as u16
 }
 
-/// A claim in words.
+/// A claim as text.
 #[must_use]
 pub fn describe(claim: &Claim) -> String {
     let what = match claim.kind {

@@ -1,4 +1,4 @@
-//! The fast path for a client: flows of its own claimed on an interface, and the way to one target.
+//! The fast path for a client: claims its own flows on an interface, and finds the egress to one target.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
@@ -15,22 +15,22 @@ use twinpath_wire::{FlowKey, Protocol};
 use crate::attachment::{AttachError, AttachPlan, Attachment, Placed, Target, pool_frames};
 use crate::interface::{InterfaceError, find_link, learn_facts};
 
-/// How long a neighbour may take to answer: the kernel itself asks three times, a second apart.
+/// How long a neighbour may take to answer: the kernel tries three times, a second apart.
 const RESOLVE_PATIENCE: Duration = Duration::from_secs(4);
 
-/// Why a client can't have the fast path.
+/// The reason that a client cannot have the fast path.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The interface.
     #[error("{0}")]
     Interface(#[from] InterfaceError),
-    /// The path asked for can't be had.
+    /// The requested path is not possible.
     #[error("{0}")]
     Path(#[from] Refusal),
     /// Netlink.
     #[error("{0}")]
     Mirror(#[from] MirrorError),
-    /// The choice fell on the kernel.
+    /// The chosen path is the kernel's.
     #[error("{interface} has no fast path: {why}; leave out --on to measure over kernel sockets")]
     NoFastPath {
         /// The interface.
@@ -38,17 +38,17 @@ pub enum ClientError {
         /// Why.
         why: String,
     },
-    /// No frame to the target leaves by the interface.
+    /// Frames to the target do not leave by this interface.
     #[error("{target} can't be reached by {interface}: {why}")]
     NoWay {
         /// The target.
         target: IpAddr,
         /// The interface.
         interface: String,
-        /// In words.
+        /// The reason, as text.
         why: &'static str,
     },
-    /// No local port.
+    /// No local port could be opened.
     #[error("cannot open a local socket towards {target}: {source}")]
     Socket {
         /// The target.
@@ -56,7 +56,7 @@ pub enum ClientError {
         /// Why.
         source: std::io::Error,
     },
-    /// No memory.
+    /// The frame memory could not be allocated.
     #[error("{0}")]
     Pool(#[from] PoolError),
     /// The programs or sockets.
@@ -71,7 +71,7 @@ pub enum ClientError {
     },
 }
 
-/// An interface chosen for a client, and the way from it to the target.
+/// An interface chosen for a client, and the egress from it to the target.
 pub struct Client {
     facts: InterfaceFacts,
     choice: Choice,
@@ -92,21 +92,21 @@ pub struct ClientPath {
     pub local: SocketAddr,
     /// Its other end.
     pub target: SocketAddr,
-    /// The way there.
+    /// The egress to the target.
     pub egress: Egress,
-    /// Holds the local port, and takes what does not come by the fast path.
+    /// Reserves the local port, and receives what does not come by the fast path.
     pub socket: UdpSocket,
 }
 
 impl Client {
-    /// Chooses a path on `interface` and finds the way to `target`.
+    /// Chooses a path on `interface` and finds the egress to `target`.
     ///
     /// # Errors
     /// [`ClientError`]; nothing is attached yet.
     pub async fn find(interface: &str, asked: PathAsked, target: SocketAddr) -> Result<Self, ClientError> {
         let mut mirror = Mirror::open(MirrorLimits::default()).await?;
         let link = find_link(&mirror, interface)?;
-        // Who names an interface to a client asks for a fast path on it.
+        // Naming an interface for a client is a request for a fast path on it.
         let facts = learn_facts(&mirror, &link, false, AttachAsked::Auto).await;
         let choice = choose(&facts, asked)?;
         let no_way = |why| ClientError::NoWay { target: target.ip(), interface: interface.to_owned(), why };
@@ -132,7 +132,7 @@ impl Client {
         &self.choice
     }
 
-    /// Largest UDP payload that leaves in one frame, bytes.
+    /// Largest UDP payload that fits into one frame, bytes.
     #[must_use]
     pub const fn payload_max(&self) -> usize {
         let headers = if self.target.is_ipv4() { 28 } else { 48 };
@@ -141,8 +141,7 @@ impl Client {
 
     /// Claims a flow from a free local port to the target.
     ///
-    /// # Errors
-    /// [`ClientError`]; nothing is left attached then.
+    /// # Errors [`ClientError`]; in this case nothing stays attached.
     pub async fn open(&self, ring_frames: u32) -> Result<ClientPath, ClientError> {
         let (socket, local) =
             connect(self.target).map_err(|source| ClientError::Socket { target: self.target, source })?;

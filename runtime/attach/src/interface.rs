@@ -1,4 +1,5 @@
-//! The interface before anything is attached: whether it can be ours, what is left on it, and what is known of it.
+//! The state of an interface before attaching: whether it can be used, remains of killed instances, and the facts for
+//! the choice of a path.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +10,7 @@ use twinpath_path::choose::settle;
 use twinpath_path::facts::{self, ForeignXdp, InterfaceFacts, KernelSupport, Support};
 use twinpath_steer_bpf::{Leftover, Withheld};
 
-/// Why frames that arrive on an interface cannot be ours.
+/// The reason that frames arriving on an interface cannot be claimed.
 #[derive(Debug, thiserror::Error)]
 pub enum InterfaceError {
     /// There is no such interface.
@@ -17,7 +18,7 @@ pub enum InterfaceError {
     NoInterface {
         /// The name.
         name: String,
-        /// Those there are.
+        /// The interfaces that exist.
         available: String,
     },
     /// It is the device of an exception port.
@@ -34,7 +35,7 @@ pub enum InterfaceError {
     },
 }
 
-/// The interface of that name, if frames that arrive there can be ours.
+/// The link of that name, if frames that arrive there can be claimed.
 ///
 /// # Errors
 /// [`InterfaceError`]
@@ -52,7 +53,7 @@ pub fn find_link(mirror: &Mirror, name: &str) -> Result<Link, InterfaceError> {
     Err(InterfaceError::Carried { name: link.name, kernel, holder: pid })
 }
 
-/// Removes what instances that were killed have left on the interface.
+/// Removes the programs that killed instances have left on the interface.
 pub fn tidy(link: &Link) {
     match twinpath_steer_bpf::tidy(Some(link.ifindex)) {
         Ok(removed) => {
@@ -62,20 +63,20 @@ pub fn tidy(link: &Link) {
                 );
             }
         }
-        // Without the right to look, nothing can be attached either, which will say why.
+        // Without the privilege to look, attaching fails as well, with the reason.
         Err(error) => tracing::debug!("{error}"),
     }
 }
 
-/// Collects the facts that the choice looks at, those of the BPF programs included. `sockets`: the kernel's sockets could do all
-/// that is asked, which they can't for frames of an EtherType.
+/// Collects the facts for the choice of a path, including those of the BPF programs. `sockets`: the kernel's sockets
+/// could serve all claims, which they cannot for frames of an EtherType.
 pub async fn learn_facts(mirror: &Mirror, link: &Link, sockets: bool, asked: AttachAsked) -> InterfaceFacts {
     let support = |probed: Result<(), String>| probed.map_or_else(Support::No, |()| Support::Yes);
     let probe = twinpath_steer_bpf::probe();
     let kernel =
         KernelSupport { tc: probe.packet.and_then(|()| settle(asked, probe.tc)), af_xdp: support(probe.xdp) };
     let mut facts = facts::collect(link, mirror.tables(), kernel).await;
-    // Asked afresh: what the mirror knows of the link may still be a program of ours that has just come off.
+    // Read again, because the mirror may still show a program of ours that has just been detached.
     if let Ok(holder) = twinpath_steer_bpf::xdp_holder(link.ifindex) {
         facts.foreign_xdp = holder.map(ForeignXdp::from);
     }

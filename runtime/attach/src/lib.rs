@@ -1,4 +1,4 @@
-//! Putting an interface on a fast path, and taking it off again: for an instance's claims, or for a client's own flows.
+//! Attaches an interface to a fast path and detaches it: for an instance's claims, or for a client's own flows.
 
 mod attachment;
 mod client;

@@ -1,4 +1,4 @@
-//! Why there was no run.
+//! Errors of a run of clients.
 
 use rustix::io::Errno;
 use twinpath_attach::ClientError;
@@ -8,10 +8,10 @@ use twinpath_socket_load::SocketError;
 use twinpath_steer_bpf::SteerError;
 use twinpath_sys::affinity::AffinityError;
 
-/// Why there was no run, or none to its end.
+/// The reason that a run did not start, or did not complete.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The fast path was asked for, and on no interface.
+    /// The fast path was requested without an interface.
     #[error("the fast path needs an interface: add --on IFACE")]
     NoInterface,
     /// A frame does not hold a request.
@@ -27,7 +27,7 @@ pub enum RunError {
         /// Bytes that a frame holds.
         most: usize,
     },
-    /// A queue is one worker's.
+    /// Each queue belongs to one worker.
     #[error(
         "{threads} threads can't share the queues of {interface} on the path {path}: choose --threads 1 or --path packet"
     )]
@@ -57,10 +57,10 @@ pub enum RunError {
     /// A descriptor.
     #[error(transparent)]
     System(#[from] Errno),
-    /// The event loop that finds the way.
+    /// The event loop that finds the egress.
     #[error(transparent)]
     Control(#[from] std::io::Error),
-    /// It was told to end by nobody.
+    /// It ended early without a request.
     #[error("the worker ended before its load")]
     EndedEarly,
 }

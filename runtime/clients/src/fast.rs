@@ -1,7 +1,7 @@
-//! The load over the fast path: twinpath's own transport as the client.
+//! Clients on the fast path, with twinpath's own transport.
 //!
-//! A thread is a worker whose engine is the load: the same turn, idle policy, ports and stack that serve. A round trip
-//! counts from the turn that sends to the turn that finds the reply, so the whole of a turn is in it.
+//! Each thread is a worker whose engine is the load: turn, idle policy, ports and stack are those of a server. A round
+//! trip counts from the turn that sends to the turn that finds the reply, so it includes a whole turn.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -26,14 +26,14 @@ use crate::error::RunError;
 use crate::measured::{Measured, ThreadMeasured};
 use crate::plan::RunPlan;
 
-/// Entries per ring, at least: as a server has by default.
+/// Fewest entries per ring: the default of a server.
 const RING_FRAMES_MIN: u32 = 512;
 
-/// A request to stop is heeded after so long at the latest, however long replies stay away.
+/// The latest time at which a request to stop is noticed, even without replies.
 const HEED_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Runs the plan once to its end, or until `stop` is requested. `progress` has one entry per thread. `codec` makes what
-/// the thread of that number speaks.
+/// Runs the plan once to its end, or until `stop` is requested. `progress` has one entry per thread. `codec` makes the
+/// codec of a thread, by its number.
 pub(super) fn run(
     plan: &RunPlan,
     stop: &Stop,
@@ -53,7 +53,7 @@ pub(super) fn run(
     if plan.threads > 1 && path.is_xdp() {
         return Err(RunError::SharedQueues { threads: plan.threads, interface: interface.to_owned(), path });
     }
-    // The window fits twice, so that what is lost is not lost here.
+    // The window fits twice, so that the ring loses no frames.
     let ring_frames = (2 * plan.load.inflight).next_power_of_two().max(RING_FRAMES_MIN);
     let flows = (0..plan.threads)
         .map(|_| runtime.block_on(client.open(ring_frames)))
@@ -92,7 +92,7 @@ pub(super) fn run(
     })
 }
 
-/// What one flow measured.
+/// The result of one flow.
 struct Outcome {
     summary: Summary,
     cpu_time: Duration,
@@ -119,7 +119,7 @@ fn run_flow(
     if let Some(cpu) = plan.thread_cpu(index) {
         affinity::pin_current_thread(cpu)?;
     }
-    // Nothing is told and nothing is said; dropping an end would end the worker.
+    // No messages are exchanged, but dropping an end would end the worker.
     let (_commands, inbox) = mailbox(1)?;
     let (outbox, _events) = mailbox(256)?;
     let counters = Arc::new(WorkerCounters::default());
@@ -147,7 +147,7 @@ fn run_flow(
     }
     worker.start()?;
     let remains = worker.run();
-    // The programs first: from here on the kernel takes late replies, on the socket that holds the port.
+    // The programs first: from here on late replies go to the kernel's socket that holds the port.
     drop(attachment);
     drop(socket);
     let mut pool = remains.pool;
@@ -171,7 +171,7 @@ fn run_flow(
     })
 }
 
-/// The thread's accounts at one moment.
+/// The thread's counters at one moment.
 #[derive(Clone, Copy)]
 struct Accounts {
     cpu_time: Duration,
@@ -190,14 +190,14 @@ struct LoadEngine<'a> {
     local: SocketAddr,
     target: SocketAddr,
     egress: Egress,
-    /// By which requests leave.
+    /// The port by which requests leave.
     port: PortId,
     stop: &'a Stop,
     progress: &'a Progress,
-    /// When measuring began, and when it ended.
+    /// The counters when measuring began, and when it ended.
     at_start: Option<Accounts>,
     at_end: Option<Accounts>,
-    /// When to look at `stop` again at the latest.
+    /// When to check `stop` again at the latest.
     heed_at: Instant,
     done: bool,
 }
@@ -209,7 +209,7 @@ impl LoadEngine<'_> {
             busy = true;
             self.load.sent(id, now);
             let Some(mut frame) = io.take() else {
-                // Counts as lost when its time is up.
+                // It counts as lost when its time is up.
                 io.drops().add(Reason::PoolEmpty, 1);
                 continue;
             };
@@ -270,7 +270,8 @@ impl Engine for LoadEngine<'_> {
             let end = Accounts::now();
             self.at_start.get_or_insert(end);
             self.at_end = Some(end);
-            // Work, or the worker would go to sleep before it looks whether it is over; nothing might ever wake it.
+            // This counts as work, as otherwise the worker would sleep before it checks whether it is done, and might
+            // never wake.
             return true;
         }
         self.heed_at = now + HEED_INTERVAL;

@@ -1,4 +1,4 @@
-//! The load over kernel sockets: one client thread per connection or flow.
+//! Clients on kernel sockets: one thread per connection or flow.
 
 use std::thread;
 
@@ -14,18 +14,18 @@ use crate::error::RunError;
 use crate::measured::{Measured, ThreadMeasured};
 use crate::plan::{RunPlan, Transport};
 
-/// How long an adaptive client asks without sleeping after the last reply: some ten round trips between machines.
+/// How long an adaptive client polls after the last reply before it sleeps: some ten round trips between machines.
 const ADAPTIVE_SPIN: Duration = Duration::from_micros(50);
 
-/// Runs the plan once to its end, or until `stop` is requested. `progress` has one entry per thread. `codec` makes what
-/// the thread of that number speaks.
+/// Runs the plan once to its end, or until `stop` is requested. `progress` has one entry per thread. `codec` makes the
+/// codec of a thread, by its number.
 pub(super) fn run(
     plan: &RunPlan,
     stop: &Stop,
     progress: &[Progress],
     codec: impl Fn(u32) -> Result<Box<dyn Codec>, RunError>,
 ) -> Result<Measured, RunError> {
-    // All are connected before the first begins.
+    // All clients connect before the first one begins.
     let clients = (0..plan.threads)
         .map(|index| Client::connect(plan, index, codec(index)?))
         .collect::<Result<Vec<_>, RunError>>()?;
@@ -34,7 +34,7 @@ pub(super) fn run(
             scope.spawn(move || {
                 let outcome = client.run(stop, progress);
                 if outcome.is_err() {
-                    // What one thread cannot do, the others need not finish.
+                    // If one thread fails, the others need not finish.
                     stop.request();
                 }
                 outcome

@@ -1,4 +1,5 @@
-//! The clients of `bench`: a load against a service, over kernel sockets or the fast path, and what it measured. Their loops are compiled here.
+//! The clients of `bench`: a load against a service, over kernel sockets or the fast path, and its results. Their
+//! generic code is compiled here.
 
 mod error;
 mod fast;

@@ -1,4 +1,4 @@
-//! What a transport hands back from one run.
+//! The results of one run.
 
 use twinpath_load::Summary;
 use twinpath_socket_load::Transfers;
@@ -12,21 +12,21 @@ pub struct Measured {
     pub path: String,
     /// Heap allocations, where they are counted.
     pub allocations_per_packet: Option<f64>,
-    /// For the reader.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 
-/// One thread of it.
+/// The results of one thread.
 pub struct ThreadMeasured {
-    /// Requests and their times.
+    /// Request counts and round-trip times.
     pub summary: Summary,
     /// CPU time of the thread over the measured window.
     pub cpu_time: Duration,
-    /// On kernel sockets.
+    /// System calls, if over kernel sockets.
     pub transfers: Option<Transfers>,
-    /// What the first reply was that was not right, in words.
+    /// A description of the first wrong reply.
     pub complaint: Option<String>,
-    /// What ended it early, some replies having come.
+    /// The error that ended it early, after some replies had come.
     pub broken: Option<String>,
 }
 
@@ -39,13 +39,13 @@ impl Measured {
         whole
     }
 
-    /// Likewise.
+    /// CPU time of all threads.
     #[must_use]
     pub fn cpu_time(&self) -> Duration {
         self.threads.iter().map(|thread| thread.cpu_time).sum()
     }
 
-    /// Likewise; `None` where there are no system calls to count.
+    /// System calls of all threads; `None` on the fast path.
     #[must_use]
     pub fn transfers(&self) -> Option<Transfers> {
         self.threads.iter().try_fold(Transfers::default(), |mut whole, thread| {
@@ -54,13 +54,13 @@ impl Measured {
         })
     }
 
-    /// The first of its kind.
+    /// The first complaint of any thread.
     #[must_use]
     pub fn complaint(&self) -> Option<&str> {
         self.threads.iter().find_map(|thread| thread.complaint.as_deref())
     }
 
-    /// Likewise.
+    /// The first early end of any thread.
     #[must_use]
     pub fn broken(&self) -> Option<&str> {
         self.threads.iter().find_map(|thread| thread.broken.as_deref())

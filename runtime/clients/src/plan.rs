@@ -1,4 +1,4 @@
-//! What the clients do in one run.
+//! The parameters of one run.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -8,7 +8,7 @@ use twinpath_load::{Framing, Limit, LoadConfig, NfsProcedure};
 use twinpath_rpc::client::Auth;
 use twinpath_worker::idle::Mode;
 
-/// What carries the requests.
+/// The transport of the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// Datagrams.
@@ -26,7 +26,7 @@ impl fmt::Display for Transport {
     }
 }
 
-/// What is asked.
+/// The kind of requests.
 #[derive(Clone, Debug)]
 pub enum Requests {
     /// Every byte comes back.
@@ -40,7 +40,7 @@ pub enum Requests {
         asked: NfsProcedure,
         /// The credential.
         auth: Auth,
-        /// How they are framed.
+        /// The framing of calls.
         framing: Framing,
     },
 }
@@ -48,13 +48,13 @@ pub enum Requests {
 /// One run.
 #[derive(Clone, Debug)]
 pub struct RunPlan {
-    /// Whom to ask.
+    /// The target.
     pub target: SocketAddr,
-    /// What.
+    /// The requests.
     pub requests: Requests,
-    /// Of what is random in requests; each thread has one of its own that follows from it.
+    /// The seed of random parts of requests; each thread derives its own from it.
     pub seed: u64,
-    /// By what.
+    /// The transport.
     pub transport: Transport,
     /// The interface of the fast path.
     pub interface: Option<String>,
@@ -62,7 +62,7 @@ pub struct RunPlan {
     pub path: PathAsked,
     /// How a client waits.
     pub mode: Mode,
-    /// Clients, each on a connection or flow of its own.
+    /// Clients, each on its own connection or flow.
     pub threads: u32,
     /// Several messages per system call.
     pub batch: bool,
@@ -75,12 +75,12 @@ pub struct RunPlan {
 }
 
 impl RunPlan {
-    /// The part of thread `index`, which counts from 0.
+    /// The load of thread `index`, from 0.
     #[must_use]
     pub fn thread_load(&self, index: u32) -> LoadConfig {
         let threads = u64::from(self.threads);
         let limit = match self.load.limit {
-            // The first threads take what cannot be divided; no thread has nothing.
+            // The first threads take the remainder; no thread has zero.
             Limit::Count(count) => {
                 Limit::Count(count / threads + u64::from(u64::from(index) < count % threads))
             }

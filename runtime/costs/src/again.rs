@@ -1,31 +1,34 @@
-//! When to measure again while running: seldom, only when nothing is served, and never for more than a ten-thousandth of a CPU.
+//! Decides when to repeat the measurement: rarely, only while nothing is served, and for at most a ten-thousandth of a
+//! CPU.
 
 use twinpath_time::{Duration, Instant};
 
-/// Between two measurements, at least. What a wake-up costs changes when a virtual machine moves or a governor is changed.
+/// Least time between two measurements. The cost of a wake-up changes when a virtual machine moves or a governor is
+/// changed.
 const INTERVAL: Duration = Duration::from_secs(600);
 
-/// The same after one that other work has disturbed.
+/// The same after a measurement that other work has disturbed.
 const INTERVAL_DISTURBED: Duration = Duration::from_secs(60);
 
-/// One in so many of the CPU's time: a measurement is paid for before the next one begins.
+/// One part in this many of the CPU's time: each measurement is paid for before the next one begins.
 const SHARE: u32 = 10_000;
 
-/// The schedule; a value, told what time it is.
+/// The schedule, as a value: the caller passes in the time.
 #[derive(Clone, Copy, Debug)]
 pub struct Again {
     due: Instant,
 }
 
 impl Again {
-    /// After a measurement that ended at `now` and took so much CPU time. `disturbed`: its result may be worth little.
+    /// The schedule after a measurement that ended at `now` and used this much CPU time. `disturbed`: its result may be
+    /// unreliable.
     #[must_use]
     pub fn after(now: Instant, cpu: Duration, disturbed: bool) -> Self {
         let paid = cpu.saturating_mul(SHARE);
         Self { due: now + paid.max(if disturbed { INTERVAL_DISTURBED } else { INTERVAL }) }
     }
 
-    /// Whether to measure now. `quiet`: nothing was served lately, and no request is held.
+    /// Whether to measure now. `quiet`: nothing was served recently, and no request is held.
     #[must_use]
     pub fn is_due(&self, now: Instant, quiet: bool) -> bool {
         quiet && now >= self.due
@@ -43,7 +46,7 @@ mod tests {
         let ten_minutes = start + Duration::from_secs(600);
         assert!(!cheap.is_due(start + Duration::from_secs(599), true));
         assert!(cheap.is_due(ten_minutes, true) && !cheap.is_due(ten_minutes, false));
-        // 100 ms of CPU: a thousand seconds.
+        // 100 ms of CPU take a thousand seconds to pay for.
         let dear = Again::after(start, Duration::from_millis(100), false);
         assert!(!dear.is_due(start + Duration::from_secs(999), true));
         assert!(dear.is_due(start + Duration::from_secs(1000), true));

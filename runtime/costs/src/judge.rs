@@ -1,8 +1,8 @@
-//! What samples say: whether a request shortens a wake-up, and which cap serves best.
+//! Evaluates samples: whether a request shortens a wake-up, and which limit on exit latency is best.
 
 use super::{Cap, Pair, PairOfSets, Spread};
 
-/// What one sample found.
+/// The result of one sample.
 pub(super) struct Set {
     pub(super) wake_ns: Vec<u64>,
     pub(super) timer_ns: Vec<u64>,
@@ -11,7 +11,7 @@ pub(super) struct Set {
 /// A cap is as good as the best one if its wake-ups take at most this much longer: 10 % and half a microsecond.
 const AS_GOOD: (u64, u64) = (1100, 500);
 
-/// What all pairs together say.
+/// The conclusion from all pairs.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Judged {
     pub(super) wake: Pair,
@@ -45,7 +45,7 @@ impl Judged {
     }
 }
 
-/// The deepest cap that is as good as the best, among those that help if any does: a deeper state saves power.
+/// The deepest limit that is as good as the best, among those that help if any does: a deeper state saves power.
 fn choose(tried: &[Cap]) -> Option<Cap> {
     let any_helps = tried.iter().any(|cap| cap.helps);
     if !any_helps {
@@ -78,10 +78,10 @@ fn medians(pairs: &[PairOfSets], cap: u32) -> Vec<(u64, u64)> {
         .collect()
 }
 
-/// Whether a request is worth it, from pairs of neighbouring samples' medians, `(without, with)`, ns.
+/// Whether a request is worth it, from the medians of paired samples, `(without, with)`, ns.
 ///
-/// It is if it takes at least a fifth off in most pairs. Other work on the machine hides the gain, as a CPU that is never idle
-/// has no idle state to leave: so half off in a quarter of the pairs is enough as well.
+/// It is if it takes at least a fifth off in most pairs. Other work on the machine hides the gain, because a CPU that
+/// is never idle has no idle state to leave; so half off in a quarter of the pairs is enough as well.
 fn helps(pairs: &[(u64, u64)]) -> bool {
     let mut permille: Vec<u64> =
         pairs.iter().map(|(without, with)| with * 1000 / (*without).max(1)).collect();
@@ -100,13 +100,13 @@ mod tests {
         assert!(helps(&[(40_000, 2_000); 8]));
         assert!(helps(&[(10, 8); 8]));
         assert!(!helps(&[(10, 9); 8]));
-        // A busy machine: most samples find no idle CPU.
+        // On a busy machine most samples find no idle CPU.
         assert!(helps(&[(16, 16), (16, 15), (40, 4), (16, 17), (15, 16), (42, 4), (16, 16), (41, 3)]));
         assert!(!helps(&[(16, 16), (16, 15), (40, 30), (16, 17), (15, 16), (30, 40), (16, 16), (16, 16)]));
         assert!(!helps(&[]));
     }
 
-    /// A pair with these medians, us: without a request, and with each cap.
+    /// A pair with these medians, us: without a request, and with each limit.
     fn pair(without: u64, with: &[(u32, u64)]) -> PairOfSets {
         let set = |us: u64| Set { wake_ns: vec![us * 1000; 3], timer_ns: vec![us * 2000; 3] };
         PairOfSets { without: set(without), with: with.iter().map(|(cap, us)| (*cap, set(*us))).collect() }
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn the_deepest_cap_that_costs_nothing_is_taken() {
-        // A host where C1 (2 us) is nearly as good as spinning in idle, and C1E (10 us) is not.
+        // A host where C1 (2 us) is nearly as good as polling in idle, and C1E (10 us) is not.
         let judged = Judged::of(&[(); 3].map(|()| pair(80, &[(10, 9), (2, 4), (0, 4)])));
         assert_eq!((judged.max_exit_us, judged.helps), (2, true));
         let (wake, timer) = (judged.wake, judged.timer);
@@ -122,7 +122,7 @@ mod tests {
         assert_eq!((p50(wake.without), p50(wake.with)), (Some(80), Some(4)));
         assert_eq!((p50(timer.without), p50(timer.with)), (Some(160), Some(8)));
         assert_eq!(judged.tried.iter().map(|cap| cap.max_exit_us).collect::<Vec<_>>(), [10, 2, 0]);
-        // Half a microsecond is not worth a CPU that spins in idle; three are.
+        // Half a microsecond is not worth a CPU that polls in idle; three are.
         assert_eq!(Judged::of(&[(); 3].map(|()| pair(80, &[(2, 7), (0, 4)]))).max_exit_us, 0);
     }
 
@@ -131,7 +131,7 @@ mod tests {
         let judged = Judged::of(&[(); 3].map(|()| pair(5, &[(2, 5), (0, 5)])));
         assert_eq!((judged.max_exit_us, judged.helps, judged.tried.len()), (0, false, 2));
         assert!(judged.wake.with.is_some());
-        // Refused: no sample with a request.
+        // Requests are refused: no sample with one.
         let refused = Judged::of(&[(); 3].map(|()| pair(40, &[])));
         assert_eq!((refused.helps, refused.wake.with, refused.tried.len()), (false, None, 0));
         assert_eq!(Judged::of(&[]), Judged::default());

@@ -1,9 +1,9 @@
-//! What waking up costs on this machine, measured: from another CPU, from the same one, by a timer; without a CPU latency
-//! request and with one.
+//! Measures the cost of a wake-up on this machine: from another CPU, from the same one, and by a timer; without a CPU
+//! latency request and with one.
 //!
-//! Machines differ: on one virtual machine the request takes a wake-up from 40 us down to 2, on its twin it does nothing, and
-//! what idle states say of themselves is wrong on both. So it is measured before it is used ([`measure`]), off the packet path,
-//! and again later ([`again`]). It never changes anything but the request that it is given.
+//! Machines differ: on one virtual machine the request shortens a wake-up from 40 us to 2, on a similar one it has no
+//! effect, and both report wrong exit latencies of their idle states. So the effect is measured before it is used
+//! ([`measure`]), off the packet path, and again later ([`again`]). Nothing is changed but the request.
 
 pub mod again;
 mod judge;
@@ -19,31 +19,31 @@ use judge::{Judged, Set};
 use twinpath_worker::priority::Priority;
 use twinpath_worker::request::Request;
 
-/// Caps tried beside 0, at most: each takes 5 ms per pair.
+/// Most limits that are tried besides 0: each takes 5 ms per pair.
 const CAPS_MAX: usize = 2;
 
-/// A state that takes longer to leave than this is not worth allowing: the request is there to avoid it.
+/// A state with a longer exit latency is never allowed: the request is there to avoid it.
 const CAP_US_MAX: u32 = 50;
 
-/// A CPU that was idle for less of the time says little of what idle states cost.
+/// A CPU that was idle for a smaller share of the time shows little of the cost of idle states.
 const IDLE_SHARE_MIN: f64 = 0.5;
 
 /// Fewest and most pairs of samples, without a request and with one.
 const PAIRS: std::ops::RangeInclusive<u32> = 3..=12;
 
-/// Times taken, as a distribution.
+/// A distribution of durations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spread {
     /// Half took at most this, ns.
     pub p50_ns: u64,
-    /// 99 % took at most this, ns: of less than 100 the longest.
+    /// 99 % took at most this, ns: with fewer than 100 values the longest.
     pub p99_ns: u64,
-    /// How many were measured.
+    /// Number of values.
     pub count: u32,
 }
 
 impl Spread {
-    /// `None` of nothing.
+    /// `None` without values.
     fn of(mut times_ns: Vec<u64>) -> Option<Self> {
         times_ns.sort_unstable();
         let at = |percent: usize| {
@@ -53,7 +53,7 @@ impl Spread {
     }
 }
 
-/// The same without a latency request and with one.
+/// The same duration without a latency request and with one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Pair {
@@ -63,92 +63,92 @@ pub struct Pair {
     pub with: Option<Spread>,
 }
 
-/// An idle state, as its driver describes it.
+/// An idle state, as its driver reports it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct IdleState {
     /// `POLL`, `C1`, ...
     pub name: String,
-    /// Longest time to leave it, as the driver says, us. Virtual machines say little that is true.
+    /// Longest exit latency according to the driver, us. It is rarely correct on virtual machines.
     pub exit_us: u32,
-    /// Somebody has switched it off.
+    /// Whether it has been disabled.
     pub disabled: bool,
 }
 
-/// One cap that was tried.
+/// One limit on exit latency that was tried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Cap {
-    /// Idle states that take longer to leave were forbidden, us.
+    /// The limit: idle states with a longer exit latency were forbidden, us.
     pub max_exit_us: u32,
-    /// A wake-up from another CPU then.
+    /// A wake-up from another CPU with this limit.
     pub wake: Spread,
-    /// It shortens a wake-up.
+    /// Whether it shortens a wake-up.
     pub helps: bool,
 }
 
-/// What a latency request does here.
+/// The effect of a latency request here.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RequestCosts {
     /// `machine` (all CPUs, /dev/cpu_dma_latency), `cpu` (the worker's alone) or `none` (not measured).
     pub scope: String,
-    /// The cap that serves best: the deepest that costs no latency; 0 allows only the shallowest state.
+    /// The best limit: the deepest that costs no latency; 0 allows only the shallowest state.
     pub max_exit_us: u32,
-    /// It shortens a wake-up.
+    /// Whether it shortens a wake-up.
     pub helps: bool,
-    /// Why the system refuses requests.
+    /// The reason that the system refuses requests.
     pub refused: Option<String>,
-    /// Every cap tried, the deepest first.
+    /// Every limit tried, the deepest first.
     pub tried: Vec<Cap>,
 }
 
-/// What waking up costs here. Times in ns.
+/// The costs of waking up here. Times in ns.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Costs {
     /// The CPU that was woken.
     pub cpu: u32,
-    /// The CPU it was woken from; `None` where there is only one: then nothing was measured between CPUs.
+    /// The CPU it was woken from; `None` if there is only one: then nothing was measured between CPUs.
     pub from_cpu: Option<u32>,
-    /// The kernel's driver for idle CPUs; `None` if there is none: a request does nothing then.
+    /// The kernel's driver for idle CPUs; `None` if there is none, so that a request has no effect.
     pub idle_driver: Option<String>,
     /// Its governor.
     pub idle_governor: Option<String>,
     /// Idle states, the shallowest first.
     pub idle_states: Vec<IdleState>,
-    /// How long this guest polls before it halts a CPU (`guest_halt_poll_ns`); `None` where the kernel cannot.
+    /// How long this guest polls before it halts a CPU (`guest_halt_poll_ns`); `None` if the kernel does not do that.
     pub halt_poll_ns: Option<u64>,
     /// From a signal on another CPU until the blocked thread runs (a blocking eventfd).
     pub wake: Pair,
     /// The same from a thread on the same CPU.
     pub wake_same_cpu: Option<Spread>,
-    /// By how much a timer is late.
+    /// The lateness of a timer.
     pub timer: Pair,
-    /// CPU time that going to sleep and waking up takes the thread.
+    /// CPU time of the thread for going to sleep and waking up.
     pub wake_cpu_ns: u64,
     /// One system call that does nothing.
     pub syscall_ns: u64,
     /// One reading of the clock.
     pub clock_ns: u64,
-    /// What a request does.
+    /// The effect of a request.
     pub request: RequestCosts,
-    /// The share of the time meanwhile that the CPU was idle, to 10 ms: other work hides what idle states cost.
+    /// The share of the time that the CPU was idle meanwhile, to 10 ms: other work hides the cost of idle states.
     pub idle_share: Option<f64>,
-    /// How long measuring took, ms.
+    /// Duration of the measurement, ms.
     pub took_ms: f64,
-    /// CPU time that measuring took, all its threads, ms.
+    /// CPU time of the measurement on all threads, ms.
     pub cpu_ms: f64,
 }
 
 impl Costs {
-    /// Whether other work has kept the CPU busy for most of the time: a request may do more than was found then.
+    /// Whether other work kept the CPU busy for most of the time: a request may have more effect than measured.
     #[must_use]
     pub fn is_disturbed(&self) -> bool {
         self.idle_share.is_some_and(|share| share < IDLE_SHARE_MIN)
     }
 
-    /// What the idle policy is told. `hold` says whether it may hold a request at all.
+    /// The figures for the idle policy. `hold`: whether it may hold a request at all.
     #[must_use]
     pub fn machine(&self, hold: bool) -> twinpath_idle::Machine {
         let unknown = twinpath_idle::Machine::default();
@@ -167,44 +167,45 @@ impl Costs {
     }
 }
 
-/// How to measure.
+/// The parameters of a measurement.
 #[derive(Debug)]
 pub struct Measurement {
     /// The CPU that is woken: the worker's.
     pub cpu: usize,
-    /// How long it should take; a busy machine makes it longer.
+    /// Intended duration; a busy machine makes it longer.
     pub budget: Duration,
-    /// The cap to try, us; those that the idle states offer without it.
+    /// The limit to try, us; none: those that the idle states suggest.
     pub max_exit_us: Option<u32>,
-    /// The priority that the woken thread runs at.
+    /// The priority of the woken thread.
     pub priority: Priority,
-    /// The scope of the requests that it tries; see [`twinpath_worker::request`].
+    /// The scope of the requests during the measurement; see [`twinpath_worker::request`].
     pub scope: Scope,
 }
 
-/// Which CPUs a request is for while measuring.
+/// The CPUs that a request applies to during the measurement.
 #[derive(Debug, Default)]
 pub enum Scope {
-    /// None: no request is made.
+    /// No request is made.
     None,
-    /// All.
+    /// All CPUs.
     #[default]
     Machine,
-    /// The one that is woken; former values are kept here.
+    /// The CPU that is woken; former values are kept in this folder.
     Cpu(std::path::PathBuf),
 }
 
-/// What a wake-up on `cpu` costs, in about `budget` (100 ms are enough; less than 60 ms are taken as that). It holds a request
-/// for all CPUs now and then meanwhile, and takes some 5 % of one CPU. Call it before anything is served, or on a thread of its own.
+/// Measures the cost of a wake-up on `cpu`, in about `budget` (100 ms are enough; at least 60 ms are used). It holds a
+/// request for all CPUs now and then meanwhile, and uses some 5 % of one CPU. Call it before anything is served, or on
+/// a thread of its own.
 ///
-/// What cannot be measured is missing from the result; the function never fails.
+/// Figures that cannot be measured are missing from the result; the function never fails.
 #[must_use]
 pub fn measure(cpu: usize, budget: Duration) -> Costs {
     let (priority, scope) = (Priority::default(), Scope::default());
     measure_as(&Measurement { cpu, budget, max_exit_us: None, priority, scope })
 }
 
-/// The same, with everything said.
+/// The same, with all parameters.
 #[must_use]
 pub fn measure_as(measurement: &Measurement) -> Costs {
     let start = clock::now();
@@ -214,7 +215,7 @@ pub fn measure_as(measurement: &Measurement) -> Costs {
     costs.from_cpu = far.map(|far| far as u32);
     std::thread::scope(|scope| {
         let started = std::thread::Builder::new().name("measure".to_owned()).spawn_scoped(scope, || {
-            // Refused placements and priorities only make the figures those of another CPU or of a normal thread.
+            // If placement or priority are refused, the figures are those of another CPU or of a normal thread.
             let _ = affinity::pin_current_thread(measurement.cpu);
             let _ = measurement.priority.apply();
             on_the_cpu(measurement, far, &mut costs);
@@ -231,7 +232,7 @@ pub fn measure_as(measurement: &Measurement) -> Costs {
     costs
 }
 
-/// What can be read.
+/// The figures that can be read from the kernel.
 fn machine_says(cpu: usize) -> Costs {
     let state = |state: cpuidle::IdleState| IdleState {
         name: state.name,
@@ -248,7 +249,7 @@ fn machine_says(cpu: usize) -> Costs {
     }
 }
 
-/// Everything that is measured, on the thread that is woken.
+/// Takes all measurements, on the thread that is woken.
 fn on_the_cpu(measurement: &Measurement, far: Option<usize>, costs: &mut Costs) {
     costs.syscall_ns = sample::each_ns(|| _ = black_box(rustix::process::getppid()));
     costs.clock_ns = sample::each_ns(|| _ = black_box(clock::now()));
@@ -258,7 +259,7 @@ fn on_the_cpu(measurement: &Measurement, far: Option<usize>, costs: &mut Costs) 
     }
     let (pairs, refused) = match far {
         Some(far) => pairs(measurement, &mut near, far, &costs.idle_states),
-        // One CPU: only timers can be compared.
+        // With one CPU only timers can be compared.
         None => (Vec::new(), None),
     };
     let judged = Judged::of(&pairs);
@@ -290,7 +291,7 @@ struct PairOfSets {
     with: Vec<(u32, Set)>,
 }
 
-/// Pairs until the budget is used up, and why requests are refused.
+/// Measures pairs until the budget is used up; returns them, and the reason if requests are refused.
 fn pairs(
     measurement: &Measurement,
     near: &mut sample::Near,
@@ -339,8 +340,8 @@ fn held(measurement: &Measurement, max_exit_us: u32) -> Result<Request, String> 
     Ok(request)
 }
 
-/// The caps worth trying, the deepest first, so that what one did does not outlive it into the next: each state but the deepest,
-/// which is allowed without a request.
+/// The limits worth trying, the deepest first, so that the effect of one does not last into the next: each state's exit
+/// latency except the deepest one's, which needs no request.
 fn caps(states: &[IdleState]) -> Vec<u32> {
     let enabled = states.iter().filter(|state| !state.disabled).map(|state| state.exit_us);
     let mut exits: Vec<u32> = enabled.filter(|exit| (1..=CAP_US_MAX).contains(exit)).collect();

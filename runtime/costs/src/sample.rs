@@ -1,4 +1,5 @@
-//! Samples of wake-ups and timers: a thread that is woken, and one that wakes it at a pace. Both sleep in between.
+//! Takes samples of wake-ups and timers, with one thread that is woken and one that wakes it at intervals. Both sleep
+//! in between.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -13,24 +14,26 @@ use twinpath_worker::sleep::Sleeper;
 /// Wake-ups and timers per sample.
 const ROUNDS: usize = 12;
 
-/// From one signal to the next: as packets come that nobody spins for. Short sleeps would find the host still polling.
+/// Time between two signals, as of packets that no worker spins for. After a shorter sleep the host would still be
+/// polling.
 const GAP: Duration = Duration::from_micros(350);
 
 /// The timer in between, so that both fit.
 const TIMER: Duration = Duration::from_micros(100);
 
-/// A signal that comes sooner after the thread has begun to wait may find it awake still.
+/// A signal that comes sooner after the thread has begun to wait may find it still awake.
 const SETTLED: Duration = Duration::from_micros(30);
 
-/// What a request did lasts beyond its end, until the next tick of an idle CPU: a sample without one comes after this many.
+/// The effect of a request lasts beyond its end, until the next tick of an idle CPU: a sample without one waits for
+/// this many ticks.
 const REST_TICKS: u32 = 3;
 const REST_MAX: Duration = Duration::from_millis(30);
 
-/// Calls per timing, and timings, of something short.
+/// Calls per timing, and timings, of a short call.
 const CALLS: u64 = 32;
 const TIMINGS: usize = 9;
 
-/// The thread that is woken: the caller's.
+/// The thread that is woken, which is the caller's.
 pub(super) struct Near {
     sleeper: Sleeper,
     /// CPU time of each round of two sleeps.
@@ -43,7 +46,7 @@ impl Near {
         Ok(Self { sleeper: Sleeper::new()?, rounds_cpu: Vec::new(), far_cpu: Duration::ZERO })
     }
 
-    /// Until nothing is left of a request that was held.
+    /// Waits until a request that was held has no effect any more.
     pub(super) fn rest(&mut self) {
         let rest = (clock::tick() * REST_TICKS).min(REST_MAX);
         self.sleeper.sleep(clock::now() + rest);
@@ -56,7 +59,7 @@ impl Near {
         let stamps = [const { AtomicU64::new(0) }; ROUNDS];
         thread::scope(|scope| {
             let wakes = || {
-                // A refused placement only makes the figure another one's.
+                // If the placement is refused, the figure is that of another CPU.
                 let _ = affinity::pin_current_thread(far);
                 for stamp in &stamps {
                     pace.sleep(clock::now() + GAP);
@@ -75,7 +78,7 @@ impl Near {
         })
     }
 
-    /// A timer, then a signal, until the last signal was seen.
+    /// Waits for a timer, then for a signal, until the last signal was seen.
     fn woken(&mut self, signal: &EventFd, stamps: &[AtomicU64]) -> Set {
         let mut set = Set { wake_ns: Vec::with_capacity(ROUNDS), timer_ns: Vec::with_capacity(ROUNDS) };
         let mut seen = 0;
@@ -91,7 +94,7 @@ impl Near {
             seen += signals;
             let stamp = seen.checked_sub(1).and_then(|last| stamps.get(last));
             let sent = stamp.map_or(0, |stamp| stamp.load(Ordering::Acquire));
-            // Only one that came while it was asleep says what waking up takes.
+            // Only a signal that came during the sleep shows the cost of waking up.
             if signals == 1 && sent >= (waiting_since + SETTLED).as_nanos() {
                 set.wake_ns.push(now.as_nanos().saturating_sub(sent));
             }
@@ -99,19 +102,20 @@ impl Near {
         set
     }
 
-    /// CPU time of one sleep with its wake-up, ns: the median, as a machine that stands still in between charges it to us.
+    /// CPU time of one sleep with its wake-up, ns: the median, because time during which a hypervisor stops the machine
+    /// is charged to the thread.
     pub(super) fn wake_cpu_ns(&mut self) -> u64 {
         self.rounds_cpu.sort_unstable();
         self.rounds_cpu.get(self.rounds_cpu.len() / 2).map_or(0, |round| round.as_nanos() as u64 / 2)
     }
 
-    /// CPU time spent on all of it, ms.
+    /// CPU time of all samples, ms.
     pub(super) fn cpu_ms(&self) -> f64 {
         (clock::thread_cpu_time() + self.far_cpu).as_secs_f64() * 1e3
     }
 }
 
-/// What one call takes, ns: the median of a few timings.
+/// Duration of one call, ns: the median of a few timings.
 pub(super) fn each_ns(call: impl Fn()) -> u64 {
     let mut timings = [0; TIMINGS];
     for timing in &mut timings {

@@ -40,7 +40,7 @@ fn what_is_measured_is_told_the_policy_and_reads_back() {
     assert_eq!(machine.wake_held_us, None);
     assert!(machine.wake_us > 0.0 && machine.timer_cpu_us > 0.0);
 
-    // What `show --json` prints of it is the same again.
+    // The output of `show --json` can be read back.
     let tree: Costs =
         Deserialize::deserialize(serde_json::to_value(&costs).expect("plain data")).expect("reads back");
     assert_eq!(tree, costs);

@@ -1,14 +1,15 @@
-//! What attaching costs the kernel's own traffic: measured, judged, said.
+//! Measures and judges the cost of attaching for the kernel's own traffic.
 //!
-//! There is no peer on a user's link that would play along, and nothing may be sent there. So two things are measured
-//! that need neither: what the programs cost a frame that stays the kernel's, by the kernel's own test runs with the
-//! claims in force; and what kernel sockets reach on a scratch link of our own, a veth pair between two anonymous
-//! namespaces, without and with the same programs, claims and sockets attached. The second holds what a test run cannot
-//! show (packet sockets, lost offloads); the first holds for any device, as the programs and the CPU are the same.
-//! Neither knows the driver of a real NIC, nor its caches under load: docs/operations.md says what that leaves open.
+//! No peer on a user's link would take part in a measurement, and nothing may be sent there. So two things are measured
+//! that need neither. The first is the run time of the programs on a frame that stays with the kernel, from the
+//! kernel's test runs with the present claims; it is valid for any device, as the programs and the CPU are the same.
+//! The second is the performance of kernel sockets on a scratch link, a veth pair between two anonymous namespaces,
+//! without and with the same programs, claims and sockets attached; it contains what a test run cannot show (packet
+//! sockets, lost offloads). Neither includes the driver of a real NIC, or its caches under load: docs/operations.md
+//! says what remains open.
 //!
-//! Pure: [`loss`] (samples to a loss, with its interval), [`traffic`] (frames and claims to run programs on). `scratch`
-//! and `measure` do the work.
+//! [`loss`] (from samples to a loss, with its interval) and [`traffic`] (frames and claims for test runs) are pure;
+//! `scratch` and `measure` do the work.
 
 pub mod loss;
 mod measure;

@@ -1,4 +1,5 @@
-//! From samples to a loss: how much slower the kernel's own traffic is with twinpath attached, and how sure that is.
+//! Computes a loss from samples: how much slower the kernel's own traffic is with twinpath attached, with its
+//! confidence interval.
 
 use std::fmt;
 
@@ -6,19 +7,19 @@ use twinpath_load::{INTERVAL_PAIRS_MIN, interval95, median};
 
 use twinpath_report as report;
 
-/// What is measured on kernel sockets.
+/// A measure of kernel sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
     /// Round trip of one small UDP datagram, us.
     Rtt,
-    /// One TCP connection sending all it can, Gbit/s.
+    /// Throughput of one TCP connection, Gbit/s.
     Bulk,
-    /// UDP requests of 64 bytes answered, many in flight, per second.
+    /// UDP requests of 64 bytes answered per second, with many in flight.
     Rate,
 }
 
 impl Measure {
-    /// All, in the order in which they are told.
+    /// All of them, in the order of reports.
     pub const ALL: [Self; 3] = [Self::Rtt, Self::Bulk, Self::Rate];
 
     /// Stable name, in reports and metrics.
@@ -41,7 +42,7 @@ impl Measure {
         }
     }
 
-    /// What a person reads.
+    /// A text for users.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
@@ -51,7 +52,7 @@ impl Measure {
         }
     }
 
-    /// The share lost that a ratio of after to before means: 0.1 is a tenth more time, or a tenth less throughput.
+    /// The share lost for a ratio of after to before: 0.1 is a tenth more time, or a tenth less throughput.
     fn lost(self, ratio: f64) -> f64 {
         match self {
             Self::Rtt => ratio - 1.0,
@@ -60,7 +61,7 @@ impl Measure {
     }
 }
 
-/// One measurement without and one with twinpath attached, next to each other in time.
+/// One measurement without and one with twinpath attached, directly one after the other.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pair {
     /// Without.
@@ -69,7 +70,7 @@ pub struct Pair {
     pub after: f64,
 }
 
-/// What one measure lost.
+/// The loss of one measure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Loss {
     /// Of what.
@@ -104,7 +105,7 @@ impl Loss {
         })
     }
 
-    /// The share lost: 0.1 is a tenth more time, or a tenth less throughput. Negative: it gained.
+    /// The share lost: 0.1 is a tenth more time, or a tenth less throughput. Negative: a gain.
     #[must_use]
     pub fn lost(&self) -> f64 {
         self.measure.lost(self.ratio)
@@ -123,7 +124,7 @@ impl Loss {
         self.pairs >= INTERVAL_PAIRS_MIN && self.lost_interval()[0] > loss_max
     }
 
-    /// In the shape of the report.
+    /// The loss in the form of the report.
     #[must_use]
     pub fn report(&self) -> report::FallbackMeasure {
         report::FallbackMeasure {
@@ -153,7 +154,7 @@ impl fmt::Display for Loss {
     }
 }
 
-/// Why a path is not to be kept: every measure that lost more than `loss_max`; `None` if none did.
+/// The reason to give up a path: every measure that lost more than `loss_max`; `None` if none did.
 #[must_use]
 pub fn beyond(losses: &[Loss], loss_max: f64) -> Option<String> {
     let beyond: Vec<String> =
@@ -188,12 +189,12 @@ mod tests {
 
     #[test]
     fn noise_around_the_bound_is_no_reason_to_leave_a_path() {
-        // Median 15 % lost, but one pair in six says 5 %: the interval reaches below the bound.
+        // The median loss is 15 %, but one pair in six shows 5 %: the interval reaches below the bound.
         let noisy = pairs(&[0.95, 0.85, 0.84, 0.85, 0.86, 0.80]);
         let rate = Loss::of(Measure::Rate, &noisy).unwrap();
         assert!((rate.lost() - 0.15).abs() < 1e-9);
         assert!(!rate.is_beyond(0.1) && rate.is_beyond(0.04));
-        // Too few pairs for an interval decide nothing, however bad they are.
+        // Too few pairs for an interval decide nothing, however large the loss.
         assert!(!Loss::of(Measure::Rate, &pairs(&[0.1; 5])).unwrap().is_beyond(0.1));
         assert!(Loss::of(Measure::Rate, &pairs(&[0.1; 6])).unwrap().is_beyond(0.1));
     }

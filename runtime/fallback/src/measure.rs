@@ -1,4 +1,4 @@
-//! Measures on the scratch link, without and with twinpath attached, in turns.
+//! Measures on the scratch link, alternately without and with twinpath attached.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, mpsc};
@@ -25,32 +25,33 @@ use super::loss::{Loss, Measure, Pair};
 use super::scratch::{HOST, Scratch, ScratchError, event_loop};
 use super::traffic;
 
-/// Requests in flight where throughput is measured, and messages per system call of its server.
+/// Requests in flight for measures of throughput, and messages per system call of the server.
 const IN_FLIGHT: u32 = 64;
-/// Several round trips long.
+/// Several round trips.
 const SPIN: Duration = Duration::from_micros(50);
-/// Not counted, before each slice of datagrams.
+/// Time before each slice of datagrams that does not count.
 const WARM_UP: Duration = Duration::from_millis(4);
-/// Nothing is lost on a veth; a stall longer than this spoils its slice only.
+/// A veth loses nothing; a longer stall affects only its slice.
 const LOSS_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// What is to be measured.
+/// The parameters of a measurement.
 #[derive(Clone, Debug)]
 pub struct Question {
-    /// The path to attach; one of the fast ones.
+    /// The path to attach; a fast one.
     pub path: Path,
-    /// What is claimed.
+    /// The claims.
     pub claims: Vec<Claim>,
-    /// Addresses of the host, as the claims' table holds them.
+    /// Addresses of the host, as in the table of claims.
     pub addresses: Vec<IpAddr>,
     /// Entries per ring.
     pub ring_frames: u32,
     /// How the packet path's program is attached.
     pub tc: TcAttach,
-    /// Compare with the link as it is. Otherwise, on the XDP paths, with the link under an XDP program that does nothing:
-    /// so that what a veth gives up for running XDP at all is not counted where the interface is no veth.
+    /// Whether to compare with the unchanged link. Otherwise, on the XDP paths, the comparison is with the link under
+    /// an empty XDP program, so that the cost of running XDP on a veth at all does not count if the interface is no
+    /// veth.
     pub bare: bool,
-    /// Measurements without and with, of each measure; from 6 on there is an interval.
+    /// Measurements without and with twinpath, of each measure; from 6 on there is an interval.
     pub pairs: usize,
     /// Length of each.
     pub slice: Duration,
@@ -63,32 +64,32 @@ impl Question {
     pub const SLICE: Duration = Duration::from_millis(45);
 }
 
-/// Programs on one kind of frame.
+/// The cost of programs for one kind of frame.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FrameCost {
     /// `tcp-ack`, ...
     pub frame: &'static str,
-    /// What each program of the path costs it.
+    /// The cost of each program of the path.
     pub programs: Vec<ProgramCost>,
 }
 
-/// What was found.
+/// The result of a measurement.
 #[derive(Clone, Debug)]
 pub struct Found {
     /// The path.
     pub path: Path,
-    /// As in the question.
+    /// As in the parameters.
     pub bare: bool,
-    /// What kernel sockets lost.
+    /// The losses of kernel sockets.
     pub losses: Vec<Loss>,
-    /// What the programs cost by themselves.
+    /// The run times of the programs.
     pub programs: Vec<FrameCost>,
     /// How long it took.
     pub took: Duration,
 }
 
 impl Found {
-    /// In the shape of the report.
+    /// The result in the form of the report.
     #[must_use]
     pub fn report(&self, loss_max: f64) -> report::Fallback {
         let programs = self.programs.iter().flat_map(|frame| {
@@ -117,7 +118,7 @@ impl Found {
     }
 }
 
-/// Why nothing could be measured.
+/// The reason that a measurement failed.
 #[derive(Debug, thiserror::Error)]
 pub enum FallbackError {
     /// The link.
@@ -132,7 +133,7 @@ pub enum FallbackError {
     /// Attaching to it.
     #[error("cannot attach to the scratch link: {0}")]
     Attach(#[from] AttachError),
-    /// Test runs, or the programs to compare with.
+    /// Test runs, or the programs for comparison.
     #[error("{0}")]
     Steer(#[from] SteerError),
     /// The table of claims for test runs.
@@ -153,13 +154,13 @@ pub enum FallbackError {
     /// A server or client thread.
     #[error("a thread of the measurement panicked")]
     Panicked,
-    /// Nothing came back.
+    /// No answers came.
     #[error("nothing to compare: {0} gave no value")]
     Silent(&'static str),
 }
 
-/// What the programs of a path cost frames of the kernel's, under the rules of `table`. The calling thread should stay
-/// on its CPU.
+/// Measures the cost of a path's programs for frames of the kernel's traffic, under the claims of `table`. The calling
+/// thread should stay on its CPU.
 ///
 /// # Errors
 /// [`FallbackError::Steer`], [`FallbackError::Frames`].
@@ -171,10 +172,9 @@ pub fn test_runs(path: Path, table: &Table) -> Result<Vec<FrameCost>, FallbackEr
     Ok(frames.iter().zip(costs).map(|(frame, programs)| FrameCost { frame: frame.name, programs }).collect())
 }
 
-/// Measures. Blocks for some seconds: the question says how long.
+/// Runs a measurement. It blocks for some seconds, depending on the parameters.
 ///
-/// # Errors
-/// [`FallbackError`]; nothing is left behind.
+/// # Errors [`FallbackError`]; in this case nothing is left behind.
 pub fn measure(question: &Question) -> Result<Found, FallbackError> {
     let begun = clock::now();
     let scratch = Scratch::build()?;
@@ -182,19 +182,19 @@ pub fn measure(question: &Question) -> Result<Found, FallbackError> {
     Ok(Found { path: question.path, bare: question.bare, losses, programs, took: clock::now().since(begun) })
 }
 
-/// What is on the scratch link.
+/// The program or attachment on the scratch link.
 enum On {
     Nothing,
     /// A program that does nothing.
     Empty {
-        /// Held: dropping it takes the program off.
+        /// Dropping it detaches the program.
         _program: EmptyXdp,
     },
     /// twinpath.
     Us(Box<Attachment>, Vec<Box<dyn PortQueue>>),
 }
 
-/// On a thread in the host's namespace.
+/// A measurement, on a thread in the host's namespace.
 struct Bench<'a> {
     question: &'a Question,
     scratch: &'a Scratch,
@@ -229,7 +229,7 @@ impl<'a> Bench<'a> {
         let mut pairs = Measure::ALL.map(|_| Vec::with_capacity(self.question.pairs));
         for number in 0..self.question.pairs {
             let mut both = [[0.0; Measure::ALL.len()]; 2];
-            // In the other order each time, so that what drifts weighs on both sides, and half the changes are saved.
+            // The order alternates, so that a drift affects both sides equally and half the changes are saved.
             let order = if number % 2 == 0 { [false, true] } else { [true, false] };
             for with in order {
                 if with {
@@ -303,7 +303,7 @@ impl<'a> Bench<'a> {
         self.question.path.is_xdp() && !self.question.bare
     }
 
-    /// The programs first, then the queues; their frames come home.
+    /// Detaches the programs first, then the queues; their frames return to the pool.
     fn take_off(&mut self) {
         if let On::Us(attachment, queues) = std::mem::replace(&mut self.on, On::Nothing) {
             drop(attachment);
@@ -313,8 +313,8 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Wake-ups would add the scheduler's noise to both sides, so the ends ask again for a while before they sleep. They
-    /// do sleep then: who spins on keeps the kernel's own packet thread from its CPU for whole ticks.
+    /// Sleeping at once would add the scheduler's noise to both sides, so the ends poll for a while before they sleep.
+    /// Polling for ever would keep the kernel's own packet thread from its CPU for whole ticks.
     fn wait(&self) -> Wait {
         if self.peer_cpu == self.host_cpu { Wait::Sleep } else { Wait::SpinThenSleep(SPIN) }
     }
@@ -375,7 +375,7 @@ impl<'a> Bench<'a> {
         })
     }
 
-    /// What arrives on one TCP connection, Gbit/s.
+    /// Throughput of one TCP connection, Gbit/s.
     fn bulk(&self) -> Result<f64, FallbackError> {
         let sink = self.unclaimed(Protocol::Tcp, || TcpSink::bind(host()), TcpSink::address)?;
         let target = sink.address();
@@ -383,7 +383,7 @@ impl<'a> Bench<'a> {
         let (tell, told) = mpsc::channel();
         thread::scope(|scope| {
             let server = scope.spawn(|| {
-                // Nobody listens any more when the measurement has failed.
+                // The receiver is gone if the measurement has failed.
                 sink.run(&stop, |counts| {
                     let _ = tell.send(counts);
                 })
@@ -399,7 +399,7 @@ impl<'a> Bench<'a> {
         })
     }
 
-    /// A server on a port that no claim is on.
+    /// Starts a server on a port that is not claimed.
     fn unclaimed<T>(
         &self,
         protocol: Protocol,
@@ -454,7 +454,8 @@ mod tests {
                 slice: Duration::from_millis(20),
             };
             let leaked = twinpath_frame::leaked();
-            // On a very busy machine a whole slice may pass without an answer; such a pair is left out, and it may be all.
+            // On a very busy machine a whole slice may pass without an answer; such pairs are left out, and these may
+            // be all.
             let found = loop {
                 match measure(&question) {
                     Err(FallbackError::Silent(_)) => {

@@ -1,5 +1,5 @@
-//! A link of our own to measure on: a veth pair between two anonymous namespaces. It ends with this value, and with the
-//! process, however that ends.
+//! A private link for measurements: a veth pair between two anonymous namespaces, which ends with this value, or with
+//! the process.
 
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, AsRawFd};
@@ -22,17 +22,17 @@ pub(super) struct End {
     pub(super) address: Ipv4Addr,
 }
 
-/// Where the programs are attached. Locally administered addresses, a private prefix: nothing is seen outside.
+/// The end with the programs. Addresses are locally administered and private: nothing is visible outside.
 pub(super) const HOST: End =
     End { name: "host0", mac: Mac([0x02, 0x74, 0x70, 0, 1, 2]), address: Ipv4Addr::new(10, 113, 0, 2) };
 /// Its peer.
 pub(super) const PEER: End =
     End { name: "peer0", mac: Mac([0x02, 0x74, 0x70, 0, 1, 1]), address: Ipv4Addr::new(10, 113, 0, 1) };
 
-/// A veth pair carries at once; a kernel that needs longer is not worth measuring on.
+/// A veth pair has carrier at once; a kernel that needs longer is not worth measuring on.
 const CARRIER_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Why there is no scratch link.
+/// The reason that there is no scratch link.
 #[derive(Debug, thiserror::Error)]
 pub enum ScratchError {
     /// No namespace.
@@ -41,10 +41,10 @@ pub enum ScratchError {
     /// No event loop or socket.
     #[error("cannot open netlink in the scratch namespace: {0}")]
     Netlink(std::io::Error),
-    /// A link could not be made or changed.
+    /// A link could not be created or changed.
     #[error("cannot {step} the scratch link: {source}")]
     Link {
-        /// What was tried.
+        /// The step that failed.
         step: &'static str,
         /// The kernel's answer.
         source: rtnetlink::Error,
@@ -52,7 +52,7 @@ pub enum ScratchError {
     /// It is not there.
     #[error("the scratch link {0} has gone")]
     Gone(&'static str),
-    /// It does not carry.
+    /// It has no carrier.
     #[error("the scratch link {0} has no carrier after {CARRIER_PATIENCE:?}")]
     NoCarrier(&'static str),
 }
@@ -65,7 +65,7 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    /// Makes namespaces and pair, and waits until it carries.
+    /// Creates the namespaces and the pair, and waits for carrier.
     pub(super) fn build() -> Result<Self, ScratchError> {
         let (host, peer) = (Namespace::new()?, Namespace::new()?);
         let pair = pair_message(&peer);
@@ -87,7 +87,7 @@ impl Scratch {
     }
 }
 
-/// One message makes both ends, the second in the other namespace from the start. One queue: one worker serves it.
+/// One message creates both ends, the second directly in the other namespace. They have one queue, for one worker.
 fn pair_message(peer: &Namespace) -> LinkMessage {
     let other = LinkMessageBuilder::<LinkUnspec>::new()
         .name(PEER.name)
@@ -117,7 +117,7 @@ async fn link(handle: &Handle, name: &'static str) -> Result<LinkMessage, Scratc
     found.map_err(|source| ScratchError::Link { step: "look at", source })
 }
 
-/// Subscribes first and looks then, so that no change falls in between.
+/// Subscribes before it looks, so that no change is missed.
 fn wait_for_carrier(namespace: &Namespace, name: &'static str) -> Result<(), ScratchError> {
     let wait = async || {
         let (connection, handle, mut events) =

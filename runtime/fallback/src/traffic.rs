@@ -1,4 +1,4 @@
-//! What kernel traffic consists of, as frames for test runs, and a table of claims as a busy host has them.
+//! Typical frames of kernel traffic for test runs, and a table of claims like a busy host's.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -15,7 +15,7 @@ const HOST_V6: Ipv6Addr = Ipv6Addr::new(0xfd74, 0x7770, 1, 0, 0, 0, 0, 2);
 const CLAIMED_PORT: u16 = 2049;
 /// Claims of [`table`].
 pub const CLAIMS: u16 = 16;
-/// A port that nothing claims, and that shares its low byte with one that is: the more costly kind.
+/// A port without a claim that shares its low byte with a claimed one, which is the more costly case.
 const UNCLAIMED_PORT: u16 = CLAIMED_PORT + 0x4000;
 
 /// A TCP header with a timestamp option, as all segments of Linux have, and a UDP header.
@@ -23,7 +23,7 @@ const TCP_LEN: usize = 32;
 const UDP_LEN: usize = 8;
 const ACK: u8 = 0x10;
 
-/// A kind of frame that stays the kernel's.
+/// A kind of frame that stays with the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelFrame {
     /// Stable name: `tcp-segment`, `tcp-ack`, `udp`, each `-v6` for IPv6.
@@ -54,7 +54,7 @@ pub fn table() -> Result<Table, TableError> {
     Ok(table)
 }
 
-/// Frames to that host which no claim is on: bulk TCP, its acknowledgements, and small UDP, over IPv4 and IPv6.
+/// Frames to that host without a claim: bulk TCP, its acknowledgements, and small UDP, over IPv4 and IPv6.
 ///
 /// # Errors
 /// None in fact: every buffer is as long as what is written to it.
@@ -84,7 +84,7 @@ fn transport(len: usize) -> Vec<u8> {
     bytes
 }
 
-/// What differs between the protocols. Checksums stay zero: no program looks at them.
+/// Sets the fields that differ between the protocols. Checksums stay zero: no program reads them.
 fn finish(protocol: Protocol, transport: &mut [u8]) {
     match protocol {
         Protocol::Tcp => {

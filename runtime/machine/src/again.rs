@@ -1,4 +1,5 @@
-//! Measuring again while serving: by a thread of its own, when asked to, and seldom by itself while nothing is served.
+//! Repeats the measurement of wake-ups while serving: on a thread of its own, on request, and rarely by itself while
+//! nothing is served.
 
 use std::thread;
 
@@ -8,13 +9,13 @@ use twinpath_costs::{Costs, Measurement, Scope, measure_as};
 use twinpath_time::{Duration, Instant};
 use twinpath_worker::priority::Priority;
 
-/// Where the result goes, as the command socket answers.
+/// The receiver of the result on the command socket.
 pub type Answer = oneshot::Sender<Result<serde_json::Value, String>>;
 
-/// Who waits for one measurement, at most: as many as there can be clients.
+/// Most clients that wait for one measurement: as many as there can be.
 const WAITING_MAX: usize = twinpath_command::CLIENTS_MAX;
 
-/// What is under way, and when the next one is due.
+/// The current measurement, and the time of the next one.
 pub(super) struct Measuring {
     cpu: usize,
     max_exit_us: Option<u32>,
@@ -23,7 +24,7 @@ pub(super) struct Measuring {
     due: Again,
     under_way: bool,
     waiting: Vec<Answer>,
-    /// Busy turns of all workers, when last looked at.
+    /// Busy turns of all workers at the last check.
     busy_turns: u64,
 }
 
@@ -41,23 +42,24 @@ impl Measuring {
         }
     }
 
-    /// Whether it is time to measure by ourselves. `busy_turns` of all workers: nothing was served if it is what it was.
+    /// Whether a measurement is due by itself. Nothing was served if `busy_turns` of all workers has not changed.
     pub(super) fn is_due(&mut self, now: Instant, busy_turns: u64, at_rest: bool) -> bool {
         let quiet = std::mem::replace(&mut self.busy_turns, busy_turns) == busy_turns;
         !self.under_way && self.due.is_due(now, quiet && at_rest)
     }
 
-    /// Begins, unless it has begun; `answer` is told the result, and so is `done`.
+    /// Starts one, unless one is running; `answer` and `done` get the result.
     pub(super) fn begin(&mut self, answer: Option<Answer>, done: impl FnOnce(Costs) + Send + 'static) {
         if self.waiting.len() == WAITING_MAX {
-            // Dropped: the client is told that it failed.
+            // The sender is dropped, which tells the client that it failed.
             return;
         }
         self.waiting.extend(answer);
         if self.under_way {
             return;
         }
-        // For all CPUs: that for the worker's alone is the worker's, and what it changes there is the same.
+        // With requests for all CPUs: a request for a worker's CPU belongs to the worker, and its effect there is the
+        // same.
         let scope = if self.requests { Scope::Machine } else { Scope::None };
         let (cpu, max_exit_us, priority) = (self.cpu, self.max_exit_us, self.priority);
         let measurement = Measurement { cpu, budget: super::BUDGET, max_exit_us, priority, scope };
@@ -73,12 +75,12 @@ impl Measuring {
         }
     }
 
-    /// It has ended.
+    /// The measurement has ended.
     pub(super) fn ended(&mut self, now: Instant, costs: &Costs, told: &serde_json::Value) {
         self.under_way = false;
         self.due = Again::after(now, cpu_time(costs), costs.is_disturbed());
         for answer in self.waiting.drain(..) {
-            // The client may be gone by now.
+            // The client may have gone.
             let _ = answer.send(Ok(told.clone()));
         }
     }

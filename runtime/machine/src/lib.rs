@@ -1,5 +1,5 @@
-//! What the machine under the workers does: what a wake-up costs, what a CPU latency request changes, for which CPUs it is made,
-//! and at which priority workers run. Learnt at start, before anything is served.
+//! The machine under the workers: the cost of a wake-up, the effect of a CPU latency request, the CPUs it applies to,
+//! and the workers' priority. Measured at the start, before anything is served.
 
 use std::path::PathBuf;
 
@@ -22,47 +22,47 @@ mod scheduling;
 pub use again::Answer;
 pub use scheduling::Scheduling;
 
-/// How long measuring takes at start.
+/// Duration of the measurement at start.
 const BUDGET: Duration = Duration::from_millis(120);
 
-/// Where former values of CPUs' requests are kept, in the run directory.
+/// The folder for former values of CPUs' requests, in the run directory.
 const FORMER_VALUES: &str = "cpu-latency";
 
-/// A request for single CPUs is worth its price (it survives a crash) only if it leaves at least so many CPUs to rest.
+/// A request for single CPUs survives a crash, so it pays only if it leaves at least this many CPUs unaffected.
 const SPARED_CPUS_MIN: usize = 4;
 
-/// What is asked of the machine for the workers.
+/// The user's settings for the machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
     /// Whether a latency request may be held.
     pub request: RequestSetting,
-    /// For which CPUs.
+    /// The CPUs that it applies to.
     pub scope: RequestScope,
-    /// The longest time that an idle state may take to leave while it is held, us; chosen by measuring without it.
+    /// The longest exit latency of idle states allowed while it is held, us; without a value it is found by measuring.
     pub max_exit_us: Option<u32>,
     /// The workers' priority.
     pub priority: Priority,
-    /// The share of a CPU that they share, in percent, that they spin at most, where others could not keep them from it.
+    /// Largest share of a shared CPU that workers spin, in percent, where other processes could not preempt them.
     pub spin_share_max: Option<u32>,
 }
 
-/// What is known of the machine.
+/// The measured machine.
 pub struct Machine {
-    /// What waking up costs, as measured last.
+    /// The cost of a wake-up, as measured last.
     pub costs: Costs,
-    /// What `show workers` says of every worker's request, but for whether it is held.
+    /// The request in `show workers`, the same for each worker except whether it is held.
     pub request: report::LatencyRequest,
     wanted: Wanted,
     mode: Mode,
-    /// For which CPUs requests are, in words.
+    /// The CPUs that requests apply to, as text.
     scope: String,
     measuring: again::Measuring,
-    /// Set where requests are for single CPUs: where former values are kept.
+    /// Set if requests are for single CPUs: the folder for former values.
     pub former_values: Option<PathBuf>,
 }
 
 impl Machine {
-    /// Measures, for workers on `cpus` (none: anywhere) that serve `interface`.
+    /// Measures for workers on `cpus` (empty: any) that serve `interface`.
     pub fn learn(wanted: Wanted, mode: Mode, cpus: &[usize], interface: &str) -> Self {
         let directory = former_values();
         put_right(&directory);
@@ -87,18 +87,18 @@ impl Machine {
         Self { costs, request, wanted, mode, scope: why, measuring, former_values }
     }
 
-    /// Measures again, on a thread of its own, which hands the result to `done`; `answer` is told of it by [`Self::learnt`].
+    /// Measures again on a thread of its own, which passes the result to `done`; [`Self::learnt`] answers `answer`.
     pub fn measure(&mut self, answer: Option<Answer>, done: impl FnOnce(Costs) + Send + 'static) {
         self.measuring.begin(answer, done);
     }
 
-    /// Whether it is time to measure again unasked: nothing was served since the last call (`busy_turns` of all workers are
-    /// what they were), and the workers are at rest: none spins, none holds a request.
+    /// Whether to measure again without a request: nothing was served since the last call (`busy_turns` of all workers
+    /// has not changed), and the workers are at rest: none spins, none holds a request.
     pub fn is_due(&mut self, busy_turns: u64, at_rest: bool) -> bool {
         self.measuring.is_due(clock::now(), busy_turns, at_rest)
     }
 
-    /// What was measured again. Says whether the policy's answer to it may be another one now.
+    /// Takes the result of a new measurement. Returns whether the policy must be told.
     pub fn learnt(&mut self, costs: Costs) -> bool {
         let held_before = self.may_hold();
         self.costs = costs;
@@ -120,7 +120,7 @@ impl Machine {
         }
     }
 
-    /// Where and how a worker on that CPU runs.
+    /// CPU, priority and latency request of a worker on that CPU.
     pub fn placement(&self, cpu: Option<usize>) -> Placement {
         Placement {
             cpu,
@@ -142,15 +142,14 @@ impl Machine {
     }
 }
 
-/// The folder where former values of CPUs' requests are kept.
+/// The folder for former values of CPUs' requests.
 fn former_values() -> PathBuf {
     run_directory().join(FORMER_VALUES)
 }
 
-/// Withdraws the latency requests for single CPUs that killed instances have left; the CPUs.
+/// Withdraws the latency requests for single CPUs that killed instances have left; returns the CPUs.
 ///
-/// # Errors
-/// When the folder of former values cannot be read, or others could have written what is in it.
+/// # Errors The folder of former values cannot be read, or others may have written its content.
 pub fn withdraw_abandoned_requests() -> Result<Vec<usize>, TrustError> {
     cpu_request::restore_abandoned(&former_values())
 }
@@ -168,8 +167,8 @@ fn put_right(directory: &std::path::Path) {
     }
 }
 
-/// CPUs that interrupts of the interface's queues go to, in ascending order; empty for a device that has none of its own, as those
-/// made of software: their frames come on the CPU that sent them, which is awake.
+/// CPUs that take the interrupts of the interface's queues, ascending; empty for a device without interrupts, such as a
+/// software device, whose frames arrive on the CPU that sent them, which is awake.
 fn interrupt_cpus(interface: &str) -> Vec<usize> {
     Host::open(Some(interface)).map(|host| topology::interrupt_cpus(&host, interface)).unwrap_or_default()
 }
@@ -178,7 +177,7 @@ fn any_cpu() -> Option<usize> {
     twinpath_sys::affinity::allowed_cpus().ok()?.first().copied()
 }
 
-/// What decides for which CPUs requests are made.
+/// The facts that decide which CPUs requests apply to.
 #[derive(Debug, PartialEq, Eq)]
 struct ScopeFacts {
     /// CPUs of the workers; empty: not pinned.
@@ -190,10 +189,10 @@ struct ScopeFacts {
 }
 
 impl ScopeFacts {
-    /// Whether requests are for the workers' CPUs alone, and why.
+    /// Decides whether requests are for the workers' CPUs alone, and returns the reason.
     ///
-    /// For all CPUs unless that costs much: such a request ends with its process, adds up with others', and covers the CPU that
-    /// takes the interrupt as well.
+    /// They are for all CPUs unless that costs much: such a request ends with its process, combines with others, and
+    /// covers the CPU that takes the interrupt as well.
     fn single_cpus(&self, scope: RequestScope) -> (bool, String) {
         let spared = self.online.saturating_sub(self.workers.len());
         let elsewhere = self.interrupts.iter().find(|cpu| !self.workers.contains(cpu));
@@ -217,7 +216,7 @@ impl ScopeFacts {
     }
 }
 
-/// What follows from what was measured, for `show`.
+/// The conclusion from the measurement, for `show`.
 fn judge(setting: RequestSetting, mode: Mode, costs: &Costs, scope: &str) -> report::LatencyRequest {
     let us = |spread: costs::Spread| spread.p50_ns as f64 / 1e3;
     let (found, cap) = (&costs.request, costs.request.max_exit_us);

@@ -1,4 +1,4 @@
-//! What the scheduler gives a worker: the priority in force, why that one, and the share of its CPU that it may take.
+//! A worker's scheduling: its present priority, the reason for it, and its share of the CPU.
 
 use twinpath_worker::WorkerCounters;
 use twinpath_worker::guard::Shares;
@@ -7,20 +7,20 @@ use twinpath_worker::priority::{Granted, Priority};
 
 use twinpath_report as report;
 
-/// What was asked for, and what came of it.
+/// The requested scheduling, and the result.
 #[derive(Clone, Debug)]
 pub struct Scheduling {
     asked: Priority,
     granted: Priority,
-    /// What it has instead while it takes much of its CPU, or polls.
+    /// The priority that it takes instead while it uses much of its CPU, or polls.
     lower: Option<Priority>,
-    /// Why it did not get better.
+    /// The reasons that a better one was refused.
     refused: Vec<String>,
     shares: Option<Shares>,
 }
 
 impl Scheduling {
-    /// Says what a worker did not get.
+    /// Logs what a worker was refused.
     pub fn told(worker: usize, asked: Priority, granted: Granted, shares: Option<Shares>) -> Self {
         let Granted { priority, lower, refused } = granted;
         let refused: Vec<_> = refused.iter().map(ToString::to_string).collect();
@@ -30,12 +30,12 @@ impl Scheduling {
         Self { asked, granted: priority, lower, refused, shares }
     }
 
-    /// The priority in force.
+    /// The present priority.
     pub fn priority(&self, counters: &WorkerCounters) -> Priority {
         self.lower.filter(|_| counters.priority_lower.get() == 1).unwrap_or(self.granted)
     }
 
-    /// Why that one, in words.
+    /// The reason for it, as text.
     pub fn why(&self, counters: &WorkerCounters, mode: Mode) -> String {
         let Self { asked, granted, lower, refused, shares } = self;
         let (Priority::Auto, Some(_), Some(shares)) = (asked, lower, shares) else {
@@ -61,7 +61,7 @@ impl Scheduling {
         format!("auto: beside others on its CPU, not before them, as {reason}; {granted} when that is over")
     }
 
-    /// What `show workers` says of the guard.
+    /// The guard in `show workers`.
     pub fn guard(&self, counters: &WorkerCounters) -> Option<report::Guard> {
         let shares = self.shares?;
         Some(report::Guard {
@@ -109,7 +109,7 @@ mod tests {
         assert_eq!((guard.lower.as_deref(), guard.steps), (Some("slice:100"), 3));
         counters.priority_refused.set(1);
         assert!(stepping.why(&counters, Mode::Adaptive).contains("now refuses it fifo:1"));
-        // Without a second one, it has what it was granted.
+        // Without a lower one it has the granted one.
         let named = scheduling(Priority::Slice(100), None, &[]);
         assert_eq!(
             (named.priority(&counters), named.why(&counters, Mode::Poll).as_str()),

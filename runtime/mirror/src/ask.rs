@@ -1,4 +1,4 @@
-//! Requests to the kernel: the tables, the route to a peer, the neighbour to be resolved.
+//! Requests to the kernel: to read the tables, to find the route to a peer, to resolve a neighbour.
 
 use std::io;
 use std::net::IpAddr;
@@ -24,28 +24,28 @@ use super::table::Change;
 use super::{MirrorError, message};
 use crate::egress_book::Route;
 
-/// The kernel answers at once; an answer that the library cannot decode never comes.
+/// The kernel answers at once, but an answer that the library cannot decode never arrives.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Reading a table again because it changed while being read, at most this often; after that, what was read and
-/// the notifications that follow have to do.
+/// A table that changed while it was read is read again at most this often; after that, the last reading and the
+/// notifications that follow have to suffice.
 const DUMP_ATTEMPTS: u32 = 5;
 
-/// Why a request got no answer.
+/// The reason that a request got no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
-    /// The kernel said no.
+    /// The kernel refused the request.
     #[error("the kernel refused: {0}")]
     Refused(#[source] io::Error),
     /// The connection is gone.
     #[error("the netlink connection is closed")]
     Closed,
-    /// No answer that could be decoded.
+    /// No answer that could be decoded arrived.
     #[error("no answer that could be decoded within {} s", PATIENCE.as_secs())]
     Silent,
 }
 
-/// The connection for requests, closed when the last copy goes.
+/// The connection for requests, closed with its last clone.
 #[derive(Clone)]
 pub(super) struct Kernel {
     handle: rtnetlink::Handle,
@@ -88,7 +88,7 @@ impl Kernel {
         Ok(changes)
     }
 
-    /// A table changed while it is read may come incomplete, which the kernel marks: then it is read again.
+    /// Reads a table. The kernel marks a table that changed meanwhile as possibly incomplete: then it is read again.
     async fn read_table(&self, request: RouteNetlinkMessage) -> Result<Vec<RouteNetlinkMessage>, AskError> {
         let mut attempt = 1;
         loop {
@@ -130,9 +130,10 @@ impl Kernel {
         }
     }
 
-    /// NTF_USE: as if the kernel itself had something to send there. It creates the entry if there is none, asks for
-    /// the address if it is unknown, and confirms it if it is stale. The mirror hears of it. Needs CAP_NET_ADMIN.
-    /// Never for permanent entries, which it would make ordinary ones (`__neigh_update`, net/core/neighbour.c).
+    /// NTF_USE: makes the kernel behave as if it had something to send there itself. It creates the entry if there is
+    /// none, resolves the address if it is unknown, and confirms it if it is stale. The mirror gets the notifications.
+    /// Needs CAP_NET_ADMIN. Never used for permanent entries, which it would change to ordinary ones (`__neigh_update`,
+    /// net/core/neighbour.c).
     pub(super) async fn resolve(self, ifindex: u32, next_hop: IpAddr) -> Result<(), AskError> {
         let mut request = NeighbourMessage::default();
         request.header.family = family(next_hop);
@@ -146,7 +147,7 @@ impl Kernel {
         self.request(RouteNetlinkMessage::NewNeighbour(request), NLM_F_ACK | NLM_F_CREATE).await.map(|_| ())
     }
 
-    /// Sends one request and takes its answers; the flag says that the kernel marked them as possibly incomplete.
+    /// Sends one request and collects its answers; the flag says that the kernel marked them as possibly incomplete.
     async fn request(
         &self,
         request: RouteNetlinkMessage,
@@ -163,7 +164,7 @@ impl Kernel {
             interrupted |= answer.header.flags & NLM_F_DUMP_INTR != 0;
             match answer.payload {
                 NetlinkPayload::InnerMessage(row) => rows.push(row),
-                // Nothing of that kind is on this host, e.g. no IPv6.
+                // This host has nothing of that kind, e.g. no IPv6.
                 NetlinkPayload::Error(error) if error.code.is_some() => {
                     let error = error.to_io();
                     let nothing =

@@ -1,7 +1,7 @@
-//! Which peers we answer, and by what way: the questions still open with the kernel and the answers given to workers.
+//! The peers that we answer, and their egress: the open questions to the kernel, and the answers given to workers.
 //!
-//! A value without I/O: it is told what was asked, what the kernel answered and what changed, and says what to do
-//! next as [`Step`]s. `mirror` carries those out.
+//! This is a value without I/O: it receives the workers' questions, the kernel's answers and the changes, and returns
+//! [`Step`]s, which `mirror` carries out.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr};
@@ -12,19 +12,19 @@ use twinpath_time::{Duration, Instant};
 
 use crate::table::{NeighbourState, Tables};
 
-/// Bounds of the book. What is beyond a bound is served through the kernel's sockets, and counted.
+/// Bounds of the book. Peers beyond a bound are served through the kernel's sockets, and counted.
 #[derive(Clone, Copy, Debug)]
 pub struct BookLimits {
-    /// Peers known at once. A new peer beyond it takes the place of one that was asked about only once, or is refused: a
-    /// worker asks again about active peers, so a flood of forged sources cannot push out the peers in use.
+    /// Most peers. A new peer beyond that replaces one that was asked about only once, or is refused. A worker asks
+    /// again about active peers, so a flood of forged sources cannot displace the peers in use.
     pub peers: usize,
-    /// Route questions with the kernel at once; more wait their turn.
+    /// Most route questions to the kernel at once; further ones wait.
     pub questions: usize,
-    /// A peer nobody asked about for this long is dropped.
+    /// A peer is dropped if no worker has asked about it for this long.
     pub keep: Duration,
-    /// A peer asked about only once keeps its place for this long when others want it.
+    /// A peer that was asked about only once keeps its place for this long when others need it.
     pub keep_new_peer: Duration,
-    /// An answer older than this is asked for again when its peer is: a learnt path MTU comes without notice.
+    /// An answer older than this is refreshed when a worker asks again: the kernel does not announce a learnt path MTU.
     pub refresh: Duration,
     /// The kernel is asked to resolve or confirm one neighbour at most once in this time.
     pub resolve_again: Duration,
@@ -43,30 +43,30 @@ impl Default for BookLimits {
     }
 }
 
-/// A plain way out, as the kernel's route table says.
+/// A plain route, as in the kernel's route table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
     /// Interface it leaves by.
     pub ifindex: u32,
-    /// Who takes the frame on that link: the peer itself or a gateway, of either family.
+    /// The receiver of the frame on that link: the peer itself or a gateway, of either family.
     pub next_hop: IpAddr,
-    /// MTU of the route or path in bytes, where one is set or was learnt.
+    /// MTU of the route or path in bytes, if one is set or was learnt.
     pub mtu: Option<u32>,
 }
 
-/// What the book wants done.
+/// The next action for the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Ask the kernel for the route, then call [`EgressBook::route_answered`].
     AskRoute(Question),
-    /// Ask the kernel to resolve or confirm a neighbour (`NTF_USE`); it tells the mirror what comes of it.
+    /// Ask the kernel to resolve or confirm a neighbour (`NTF_USE`); the mirror gets the result as a notification.
     Resolve {
         /// The link.
         ifindex: u32,
         /// The neighbour.
         next_hop: IpAddr,
     },
-    /// Post this to every worker.
+    /// Send this to every worker.
     Tell(Update),
 }
 
@@ -75,34 +75,34 @@ pub enum Step {
 pub struct Question {
     /// The peer.
     pub peer: IpAddr,
-    /// The address replies leave from, where policy routing may look at it.
+    /// The source address of replies, if policy routing may depend on it.
     pub source: Option<IpAddr>,
-    /// Which state of the routes it was asked under; handed back with the answer.
+    /// The generation of the routes at the time of the question; returned with the answer.
     pub generation: u64,
 }
 
-/// What happened in the book, for `show`.
+/// Counts of events in the book, for `show`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BookCounters {
     /// Peers refused because the book was full.
     pub peers_refused: u64,
-    /// Peers dropped because nobody asked about them, or only once and others wanted their places.
+    /// Peers dropped because no worker asked about them any more, or only once and others needed their places.
     pub peers_dropped: u64,
-    /// Route questions put to the kernel.
+    /// Route questions sent to the kernel.
     pub questions: u64,
-    /// Times the kernel was asked to resolve or confirm a neighbour.
+    /// Requests to the kernel to resolve or confirm a neighbour.
     pub resolves: u64,
-    /// Times everything was forgotten because routes, links or addresses changed.
+    /// How often everything was forgotten because routes, links or addresses changed.
     pub clears: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
-    /// Waits for its turn to be asked.
+    /// Waits to be asked.
     Queued,
-    /// With the kernel.
+    /// Asked of the kernel, without an answer yet.
     Asked,
-    /// Answered at that time.
+    /// Answered at this time.
     Answered(Instant),
 }
 
@@ -110,29 +110,29 @@ enum Progress {
 struct Entry {
     source: Option<IpAddr>,
     asked_at: Instant,
-    /// It was asked about once, at that time.
+    /// It was asked about once, at `asked_at`.
     is_new: bool,
     progress: Progress,
     route: Option<Result<Route, KernelReason>>,
-    /// Two local addresses were asked about and the kernel has different routes for them: a table by peer alone cannot
-    /// hold that.
+    /// Workers asked about it with two local addresses, and the kernel has different routes for these: a table by peer
+    /// alone cannot express that.
     by_source: bool,
-    /// The question under way is the first with this source.
+    /// The open question is the first one with this source.
     comparing: bool,
     told: Option<Result<Egress, KernelReason>>,
     resolved_at: Option<Instant>,
 }
 
-/// The book.
+/// The book of peers.
 #[derive(Debug)]
 pub struct EgressBook {
     limits: BookLimits,
     /// Interfaces served on a fast path.
     fast: BTreeSet<u32>,
     entries: HashMap<IpAddr, Entry>,
-    /// (interface, next hop, peer): whom a neighbour's change concerns.
+    /// (interface, next hop, peer): the peers that a neighbour's change affects.
     by_next_hop: BTreeSet<(u32, IpAddr, IpAddr)>,
-    /// Peers asked about only once, the oldest first.
+    /// Peers that were asked about only once, the oldest first.
     new_peers: BTreeSet<(Instant, IpAddr)>,
     queue: VecDeque<IpAddr>,
     with_kernel: usize,
@@ -179,13 +179,13 @@ impl EgressBook {
         self.entries.len()
     }
 
-    /// No peer is known.
+    /// Whether no peer is known.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Sets the interfaces that are served on a fast path. Forgets everything if they are others than before.
+    /// Sets the interfaces that are served on a fast path. Forgets everything if they have changed.
     pub fn serve_on(&mut self, ifindexes: impl IntoIterator<Item = u32>) {
         let fast: BTreeSet<u32> = ifindexes.into_iter().collect();
         if fast != self.fast {
@@ -194,7 +194,7 @@ impl EgressBook {
         }
     }
 
-    /// A worker wants to know the way to `peer`, or still uses it.
+    /// A worker asks for the egress of `peer`, or still uses it.
     pub fn ask(&mut self, peer: IpAddr, source: Option<IpAddr>, now: Instant, tables: &Tables) {
         let Some(entry) = self.entries.get_mut(&peer) else {
             self.admit(peer, source, now);
@@ -214,7 +214,7 @@ impl EgressBook {
         }
         let before = entry.told;
         self.settle(peer, now, tables);
-        // The workers' tables are theirs: one that asks again may have lost what it was told.
+        // A worker that asks again may have lost the answer from its own table.
         if let Some(answer) = self.told(peer).filter(|answer| before == Some(*answer)) {
             self.steps.push_back(Step::Tell(Update::Learn { peer, answer }));
         }
@@ -229,7 +229,7 @@ impl EgressBook {
         tables: &Tables,
     ) {
         self.with_kernel = self.with_kernel.saturating_sub(1);
-        // Asked under routes that are no longer: workers that still need the answer have asked again.
+        // The question was asked under former routes: workers that still need the answer have asked again.
         if question.generation != self.generation {
             return;
         }
@@ -253,11 +253,11 @@ impl EgressBook {
         self.settle(peer, now, tables);
     }
 
-    /// What the mirror knows of a neighbour changed.
+    /// A neighbour's entry in the mirror changed.
     ///
-    /// A neighbour that failed is asked for again when somebody asks for the peer, not by itself.
+    /// A failed neighbour is resolved again only when a worker asks for the peer.
     pub fn neighbour_changed(&mut self, ifindex: u32, next_hop: IpAddr, tables: &Tables) {
-        // The least of all addresses, so that the range starts at the first peer of that next hop.
+        // The lowest of all addresses, so that the range starts at the first peer of that next hop.
         let lowest = (ifindex, next_hop, IpAddr::V4(Ipv4Addr::UNSPECIFIED));
         let peers: Vec<IpAddr> = self
             .by_next_hop
@@ -270,10 +270,10 @@ impl EgressBook {
         }
     }
 
-    /// Routes, links or addresses changed: nothing is known of anybody, and who is asked for is learnt anew.
+    /// Routes, links or addresses changed: all peers are forgotten, and learnt again when workers ask.
     pub fn routes_changed(&mut self) {
         self.generation += 1;
-        // What still waits to be told of peers no longer known ends in their being forgotten, or all cleared.
+        // Updates that still wait are followed by one that clears everything.
         if self.entries.is_empty() {
             return;
         }
@@ -286,7 +286,7 @@ impl EgressBook {
         self.steps.push_back(Step::Tell(Update::Clear));
     }
 
-    /// Drops the peers nobody asked about. To be called when [`Self::deadline`] is reached.
+    /// Drops the peers that no worker asks about. Call it when [`Self::deadline`] is reached.
     pub fn sweep(&mut self, now: Instant) {
         self.swept_at = now;
         let keep = self.limits.keep;
@@ -313,14 +313,14 @@ impl EgressBook {
         self.steps.push_back(Step::Tell(Update::Forget { peer }));
     }
 
-    /// When to call [`Self::sweep`]; `None` while the book is empty. An idle peer is dropped at most an eighth of
-    /// the keeping time late.
+    /// When to call [`Self::sweep`]; `None` while the book is empty. An idle peer is dropped late by at most an eighth
+    /// of the keeping time.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         (!self.entries.is_empty()).then(|| self.swept_at + self.limits.keep / 8)
     }
 
-    /// The next thing to do.
+    /// Takes the next action.
     pub fn step(&mut self) -> Option<Step> {
         if let Some(step) = self.steps.pop_front() {
             return Some(step);
@@ -337,7 +337,7 @@ impl EgressBook {
         None
     }
 
-    /// What workers were told of `peer`; `None` before the kernel answered.
+    /// The answer that workers have for `peer`; `None` before the kernel has answered.
     #[must_use]
     pub fn told(&self, peer: IpAddr) -> Option<Result<Egress, KernelReason>> {
         self.entries.get(&peer)?.told
@@ -372,10 +372,10 @@ impl EgressBook {
         self.queue.push_back(peer);
     }
 
-    /// Drops the peer that was asked about once and longest ago, if that is long enough. Says whether there was one.
+    /// Drops the oldest peer that was asked about once, if it is old enough. Returns whether it did.
     fn drop_new_peer(&mut self, now: Instant) -> bool {
         let Some((asked_at, peer)) = self.new_peers.first().copied() else { return false };
-        // One that is still queued stands in the queue: dropped, it could stand there a second time.
+        // A peer that is still queued must stay: it could get into the queue a second time.
         let queued = self.entries.get(&peer).is_some_and(|entry| entry.progress == Progress::Queued);
         let drops = now.since(asked_at) >= self.limits.keep_new_peer && !queued;
         if drops {
@@ -384,7 +384,7 @@ impl EgressBook {
         drops
     }
 
-    /// Joins the route with the tables, tells what is new, and asks the kernel for the neighbour where that helps.
+    /// Combines the route with the tables, sends what has changed, and asks the kernel for the neighbour if that helps.
     fn settle(&mut self, peer: IpAddr, now: Instant, tables: &Tables) {
         let Some((answer, route)) = self.refresh_told(peer, tables) else { return };
         let wanted = match answer {
@@ -405,7 +405,7 @@ impl EgressBook {
         }
     }
 
-    /// Tells workers what is known of `peer` now, if that is not what they were told.
+    /// Sends workers the present answer for `peer` if it differs from the last one.
     fn refresh_told(
         &mut self,
         peer: IpAddr,
@@ -422,12 +422,11 @@ impl EgressBook {
     }
 }
 
-/// The interface to name when asking for the route to `peer`: the VRF whose table is meant, the link of a link-local
+/// The interface to name when asking for the route to `peer`: the VRF whose table applies, the link of a link-local
 /// address, or none.
 ///
-/// # Errors
-/// [`KernelReason::NotPlain`] where the peer's address alone says too little: the interfaces are in several VRFs, or
-/// there are several links it could be local to.
+/// # Errors [`KernelReason::NotPlain`] if the peer's address alone is ambiguous: the interfaces are in several VRFs, or
+/// the address could be local to several links.
 pub fn lookup_interface(
     peer: IpAddr,
     fast: &BTreeSet<u32>,
@@ -444,7 +443,7 @@ pub fn lookup_interface(
     if all.all(|other| other == first) { Ok(first) } else { Err(KernelReason::NotPlain) }
 }
 
-/// The frame's way along a plain route.
+/// The egress along a plain route.
 fn egress(fast: &BTreeSet<u32>, route: &Route, tables: &Tables) -> Result<Egress, KernelReason> {
     if !fast.contains(&route.ifindex) {
         return Err(KernelReason::OtherInterface);

@@ -1,8 +1,8 @@
-//! The mirror of the kernel's tables, and the kernel as the one who knows the way to a peer.
+//! The mirror of the kernel's tables, and questions to the kernel about the egress of peers.
 //!
-//! Lives on the control thread (tokio, current thread). It subscribes before it reads the tables, reads them again
-//! when the kernel could not keep up telling it (counted), and keeps no truth of its own: a route is asked for per
-//! peer, a neighbour is resolved and confirmed by the kernel.
+//! It runs on the control thread (tokio, current thread). It subscribes before it reads the tables, reads them again
+//! when notifications were lost (counted), and decides nothing by itself: the kernel answers a route question per peer,
+//! and resolves and confirms neighbours.
 
 pub mod egress_book;
 pub mod message;
@@ -29,10 +29,10 @@ use crate::egress_book::{BookCounters, BookLimits, EgressBook, Question, Route, 
 /// Bounds of the mirror.
 #[derive(Clone, Copy, Debug)]
 pub struct MirrorLimits {
-    /// Neighbours mirrored; those beyond are left out and counted.
+    /// Most neighbours; further ones are left out and counted.
     pub neighbours: usize,
-    /// Notifications that may wait in the kernel, bytes; beyond it the kernel drops some and we read everything
-    /// again, counted.
+    /// Size of the kernel's buffer of notifications, bytes. If it overflows, notifications are lost and the tables are
+    /// read again, which is counted.
     pub notification_bytes: usize,
     /// Bounds of the peers and questions.
     pub book: BookLimits,
@@ -45,7 +45,7 @@ impl Default for MirrorLimits {
     }
 }
 
-/// What happened, in order.
+/// Events, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A link appeared, or one of its properties changed.
@@ -78,7 +78,8 @@ pub enum Event {
         /// The neighbour.
         address: IpAddr,
     },
-    /// The strictness of the kernel's source check (`rp_filter`) changed, or may have.
+    /// Routes, rules, links or addresses changed, so that the egress of replies may change. The update for workers
+    /// follows as [`Event::Egress`] if they have anything to forget.
     SourceCheck {
         /// The link; `None`: of all links.
         ifindex: Option<u32>,
@@ -91,17 +92,17 @@ pub enum Event {
     /// Routes, rules, links or addresses changed so that replies may leave another way. The update that says so to
     /// workers follows as [`Event::Egress`], if there is anything for them to forget.
     Routes,
-    /// For every worker.
+    /// An update for every worker.
     Egress(Update),
 }
 
-/// What went wrong with the netlink sockets.
+/// An error of the netlink sockets.
 #[derive(Debug, thiserror::Error)]
 pub enum MirrorError {
-    /// No socket.
+    /// The socket could not be opened.
     #[error("cannot open a netlink socket: {0}")]
     Open(#[source] io::Error),
-    /// No buffer.
+    /// The buffer could not be set.
     #[error("cannot give the netlink socket a buffer of {bytes} bytes: {error}")]
     Buffer {
         /// Its size.
@@ -109,13 +110,13 @@ pub enum MirrorError {
         /// Why.
         error: io::Error,
     },
-    /// No subscription.
+    /// The subscription failed.
     #[error("cannot subscribe to link, address, neighbour and route notifications: {0}")]
     Subscribe(#[source] io::Error),
-    /// No notifications any more.
+    /// Notifications cannot be received any more.
     #[error("cannot read netlink notifications: {0}")]
     Receive(#[source] io::Error),
-    /// No tables.
+    /// A table could not be read.
     #[error("cannot read the kernel's {what}: {error}")]
     Dump {
         /// Which table.
@@ -130,15 +131,15 @@ pub use self::ask::AskError;
 /// Counters of the mirror, for `show`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MirrorCounters {
-    /// Times notifications were lost and everything was read again.
+    /// How often notifications were lost and the tables read again.
     pub overruns: u64,
     /// Notifications that could not be decoded.
     pub undecoded: u64,
     /// Neighbours left out because the table was full.
     pub neighbours_refused: u64,
-    /// Neighbours that the kernel was asked to resolve and refused to (without CAP_NET_ADMIN it does).
+    /// Neighbours that the kernel refused to resolve (it does so without CAP_NET_ADMIN).
     pub resolves_refused: u64,
-    /// What happened in the book of peers.
+    /// The counts of the book of peers.
     pub book: BookCounters,
 }
 
@@ -148,7 +149,7 @@ enum Done {
     Dump(Result<Vec<Change>, MirrorError>),
 }
 
-/// The mirror. Poll it by [`Mirror::next`]; it does nothing by itself.
+/// The mirror. It works only while [`Mirror::next`] is polled.
 pub struct Mirror {
     tables: Tables,
     book: EgressBook,
@@ -187,28 +188,27 @@ impl Mirror {
         })
     }
 
-    /// The tables as of the events taken so far (at the latest: they may be a little ahead of them).
+    /// The tables, including all events taken so far, and perhaps later ones.
     #[must_use]
     pub const fn tables(&self) -> &Tables {
         &self.tables
     }
 
-    /// Sets the interfaces that are served on a fast path: replies by others are for the kernel.
+    /// Sets the interfaces that are served on a fast path: the kernel sends replies by all others.
     pub fn serve_on(&mut self, ifindexes: impl IntoIterator<Item = u32>) {
         self.book.serve_on(ifindexes);
     }
 
-    /// A worker wants to know the way to `peer`, or still uses it; `source` is the address replies leave from, if
-    /// policy routing should look at it. The answer comes as [`Event::Egress`]; until it does, and where it is not
-    /// a plain way out, the kernel's socket serves.
+    /// A worker asks for the egress of `peer`, or still uses it; `source` is the source address of replies, if policy
+    /// routing should look at it. The answer comes as [`Event::Egress`]. Until then, and if the route is not plain, the
+    /// kernel's socket serves.
     pub fn ask(&mut self, peer: IpAddr, source: Option<IpAddr>) {
         self.book.ask(peer, source, clock::now(), &self.tables);
     }
 
-    /// Waits for what happens next. Cancelling it loses nothing.
+    /// Waits for the next event. Cancelling it loses nothing.
     ///
-    /// # Errors
-    /// The netlink socket failed; the tables stay as they are.
+    /// # Errors The netlink socket failed; the tables stay as they are.
     pub async fn next(&mut self) -> Result<Event, MirrorError> {
         loop {
             self.take_steps();
@@ -227,11 +227,10 @@ impl Mirror {
         }
     }
 
-    /// The way to one peer, waiting up to `patience` for its neighbour to be resolved. Events of that time are kept
+    /// The egress of one peer; waits up to `patience` for its neighbour to be resolved. Events in that time are kept
     /// for [`Mirror::next`].
     ///
-    /// # Errors
-    /// Why the kernel's socket has to be used instead.
+    /// # Errors The reason that the kernel's socket must be used.
     pub async fn resolve(
         &mut self,
         peer: IpAddr,
@@ -247,7 +246,7 @@ impl Mirror {
                         let forgotten = event == Event::Egress(Update::Clear)
                             || event == Event::Egress(Update::Forget { peer });
                         kept.push_back(event);
-                        // The routes changed while we asked, or nobody else asks.
+                        // The routes changed meanwhile, and workers do not ask.
                         if forgotten {
                             self.ask(peer, source);
                         }
@@ -291,7 +290,7 @@ impl Mirror {
         self.take_effects();
     }
 
-    /// Everything the kernel could not tell is read again; what it says meanwhile waits and is applied after.
+    /// Reads everything again after lost notifications; new ones wait and are applied afterwards.
     fn overrun(&mut self) {
         self.overruns += 1;
         tracing::warn!(
@@ -345,7 +344,7 @@ impl Mirror {
                 }
             });
         }
-        // Once per batch: a thousand routes that change together mean one thing to us.
+        // Once per batch: a thousand routes that change together need one update.
         if routes {
             self.book.routes_changed();
             self.events.push_back(Event::Routes);

@@ -1,4 +1,4 @@
-//! From rtnetlink messages to changes of the tables, and from a route to a way out.
+//! Converts rtnetlink messages to changes of the tables, and a route message to a route.
 
 use std::net::IpAddr;
 
@@ -19,12 +19,12 @@ use twinpath_wire::Mac;
 use super::table::{Change, Link, Neighbour, NeighbourState};
 use crate::egress_book::Route;
 
-/// The change a message stands for; `None` for messages that concern no table of ours.
+/// The change that a message describes; `None` for messages about other tables.
 #[must_use]
 pub fn change(message: RouteNetlinkMessage) -> Option<Change> {
     match message {
         RouteNetlinkMessage::NewLink(link) => self::link(link).map(Change::Link),
-        // A bridge port leaving its bridge is announced as RTM_DELLINK of family AF_BRIDGE: the link stays.
+        // A bridge port that leaves its bridge is announced as RTM_DELLINK of family AF_BRIDGE: the link still exists.
         RouteNetlinkMessage::DelLink(link) if link.header.interface_family == AddressFamily::Unspec => {
             Some(Change::LinkGone(link.header.index))
         }
@@ -171,7 +171,7 @@ fn address(message: &AddressMessage, gone: bool) -> Option<Change> {
 }
 
 fn neighbour(message: &NeighbourMessage, gone: bool) -> Option<Change> {
-    // Bridge forwarding entries come by the same group, and proxied addresses are not neighbours.
+    // Bridge forwarding entries come in the same group, and proxied addresses are not neighbours.
     if !matches!(message.header.family, AddressFamily::Inet | AddressFamily::Inet6)
         || message.header.flags.contains(NeighbourFlags::Proxy)
     {
@@ -209,10 +209,9 @@ fn neighbour(message: &NeighbourMessage, gone: bool) -> Option<Change> {
     Some(Change::Neighbour { ifindex, address, neighbour: Neighbour { mac, state, kept_by_other } })
 }
 
-/// The way out that the kernel's answer to RTM_GETROUTE for `peer` describes.
+/// The route in the kernel's answer to RTM_GETROUTE for `peer`.
 ///
-/// # Errors
-/// [`KernelReason::NotPlain`] where a frame to a neighbour on one link is not all there is to it.
+/// # Errors [`KernelReason::NotPlain`] if sending a frame to a neighbour on one link is not enough.
 pub fn route(peer: IpAddr, message: &RouteMessage) -> Result<Route, KernelReason> {
     match message.header.kind {
         RouteType::Unicast => {}

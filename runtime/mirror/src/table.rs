@@ -1,4 +1,4 @@
-//! The mirrored tables: links, addresses and neighbours, as values that changes are applied to.
+//! The mirrored tables of links, addresses and neighbours, as values to which changes are applied.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -16,7 +16,7 @@ pub struct Link {
     pub mac: Option<Mac>,
     /// MTU in bytes.
     pub mtu: u32,
-    /// Largest MTU the device takes, bytes; `None` if it does not say.
+    /// Largest MTU that the device accepts, bytes; `None` if it does not report one.
     pub mtu_max: Option<u32>,
     /// Set up by the administrator.
     pub up: bool,
@@ -49,14 +49,14 @@ impl Link {
         if self.up && self.running { "up" } else { "down" }
     }
 
-    /// Whether the kernel cuts super-frames before they leave by it, whatever its offloads say of themselves: a veth's peer with
-    /// an XDP program takes none, which shows in the device's largest MTU (`veth_xdp_set`, drivers/net/veth.c).
+    /// Whether the kernel segments super-frames before they leave by it, whatever its offloads report: a veth whose
+    /// peer has an XDP program does, which shows in the device's largest MTU (`veth_xdp_set`, drivers/net/veth.c).
     #[must_use]
     pub fn cuts_super_frames(&self) -> bool {
         self.kind == "veth" && self.mtu_max.is_some_and(|mtu| mtu < u32::from(u16::MAX))
     }
 
-    /// Whether a change from `self` to `now` can change where replies leave or how.
+    /// Whether a change from `self` to `now` can change the egress of replies.
     fn leads_elsewhere(&self, now: &Self) -> bool {
         (self.mac, self.mtu, self.up, self.running, self.master)
             != (now.mac, now.mtu, now.up, now.running, now.master)
@@ -66,11 +66,11 @@ impl Link {
 /// State of a neighbour entry: `NUD_*` of linux/neighbour.h.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NeighbourState {
-    /// Being asked for.
+    /// Being resolved.
     Incomplete,
-    /// Confirmed lately.
+    /// Confirmed recently.
     Reachable,
-    /// Not confirmed lately; usable, to be confirmed when used.
+    /// Not confirmed recently; usable, and confirmed when used.
     Stale,
     /// Used while stale; a confirmation may still come by itself.
     Delay,
@@ -87,7 +87,7 @@ pub enum NeighbourState {
 }
 
 impl NeighbourState {
-    /// Frames may be sent to the address known.
+    /// Whether frames may be sent to the known address.
     #[must_use]
     pub const fn usable(self) -> bool {
         matches!(
@@ -96,7 +96,7 @@ impl NeighbourState {
         )
     }
 
-    /// As `ip neigh` says it, in lower case.
+    /// The name in lower case, as in `ip neigh`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -113,18 +113,18 @@ impl NeighbourState {
     }
 }
 
-/// What is known of a neighbour.
+/// A neighbour's entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Neighbour {
     /// Its link-layer address.
     pub mac: Option<Mac>,
     /// State of the entry.
     pub state: NeighbourState,
-    /// Another program keeps the entry (`NTF_EXT_LEARNED`, `NTF_EXT_MANAGED`): asking for it would strip that mark.
+    /// Another program keeps the entry (`NTF_EXT_LEARNED`, `NTF_EXT_MANAGED`): resolving it would remove that mark.
     pub kept_by_other: bool,
 }
 
-/// One thing that the kernel said.
+/// One change that the kernel reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// A link exists, or changed.
@@ -155,7 +155,7 @@ pub enum Change {
         ifindex: u32,
         /// Its address.
         address: IpAddr,
-        /// What is known.
+        /// Its entry.
         neighbour: Neighbour,
     },
     /// A neighbour entry is gone.
@@ -179,7 +179,7 @@ pub enum Change {
     },
 }
 
-/// What a change meant for the tables.
+/// The effect of a change on the tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// A new link, or one whose properties changed.
@@ -193,7 +193,7 @@ pub enum Effect {
         /// Name now.
         to: String,
     },
-    /// A link went, with its addresses and neighbours.
+    /// A link is gone, with its addresses and neighbours.
     LinkGone {
         /// Its index.
         ifindex: u32,
@@ -202,9 +202,9 @@ pub enum Effect {
     },
     /// The addresses of a link changed.
     Addresses(u32),
-    /// A neighbour appeared, changed or went.
+    /// A neighbour appeared, changed or is gone.
     Neighbour(u32, IpAddr),
-    /// What the kernel said about routes before may be wrong now.
+    /// All earlier answers about routes may be wrong now.
     Routes,
     /// The strictness of the source check of a link changed; `None`: that of all links.
     SourceCheck(Option<u32>),
@@ -215,8 +215,8 @@ pub enum Effect {
 /// Addresses with their prefix lengths.
 pub type Addresses = BTreeSet<(IpAddr, u8)>;
 
-/// The mirrored tables. Links and addresses are as many as the host has; neighbours are bounded, beyond which new
-/// ones are left out and counted: their peers are then served through the kernel's sockets.
+/// The mirrored tables. The number of links and addresses is that of the host; neighbours are bounded, and further ones
+/// are left out and counted: their peers are then served through the kernel's sockets.
 #[derive(Clone, Debug, Default)]
 pub struct Tables {
     links: BTreeMap<u32, Link>,
@@ -255,7 +255,7 @@ impl Tables {
         self.addresses.get(&ifindex).into_iter().flatten().copied()
     }
 
-    /// All usable addresses of this host, those of the loopback interface left out.
+    /// All usable addresses of this host, except those of the loopback interface.
     pub fn host_addresses(&self) -> impl Iterator<Item = IpAddr> + '_ {
         self.addresses
             .iter()
@@ -263,13 +263,13 @@ impl Tables {
             .flat_map(|(_, addresses)| addresses.iter().map(|(address, _)| *address))
     }
 
-    /// What is known of a neighbour.
+    /// A neighbour's entry.
     #[must_use]
     pub fn neighbour(&self, ifindex: u32, address: IpAddr) -> Option<&Neighbour> {
         self.neighbours.get(&(ifindex, address))
     }
 
-    /// Neighbours held.
+    /// The number of neighbours.
     #[must_use]
     pub fn neighbours_len(&self) -> usize {
         self.neighbours.len()
@@ -281,7 +281,7 @@ impl Tables {
         self.neighbours_refused
     }
 
-    /// Applies one change; adds what it meant to `effects`, nothing where nothing changed.
+    /// Applies one change; appends its effects to `effects`.
     pub fn apply(&mut self, change: Change, effects: &mut Vec<Effect>) {
         match change {
             Change::Link(link) => self.link_says(link, effects),
@@ -315,8 +315,7 @@ impl Tables {
         }
     }
 
-    /// Replaces everything by a fresh dump; says what is different from what was held. Routes are not held, so they
-    /// count as changed.
+    /// Replaces everything by a new dump; appends the differences. Routes are not stored, so they count as changed.
     pub fn replace(&mut self, dump: Vec<Change>, effects: &mut Vec<Effect>) {
         let mut fresh = Self::new(self.neighbours_max);
         let mut unused = Vec::new();

@@ -1,5 +1,5 @@
-//! The subscription: a netlink socket of its own, so that what the kernel could not tell us is seen as such and
-//! notifications wait in a buffer of fixed size, not in ours.
+//! The subscription to notifications, on a netlink socket of its own: a lost notification is detected, and waiting ones
+//! use a kernel buffer of fixed size.
 
 use std::io;
 use std::os::fd::AsFd as _;
@@ -35,12 +35,12 @@ const DATAGRAM_BYTES: usize = 64 * 1024;
 const HEADER_BYTES: usize = 16;
 const ALIGN: usize = 4;
 
-/// What one look at the socket brought.
+/// The result of one read of the socket.
 #[derive(Debug)]
 pub(super) enum Heard {
     /// Changes, in order.
     Changes(Vec<Change>),
-    /// The kernel had more to say than the socket could hold: what was missed is unknown.
+    /// Notifications were lost because the socket was full.
     Overrun,
 }
 
@@ -60,7 +60,7 @@ impl Watch {
         let mask = by_bind.fold(0_u32, |mask, group| mask | 1 << (*group as u32 - 1));
         socket.socket_mut().bind(&SocketAddr::new(0, mask)).map_err(MirrorError::Subscribe)?;
         for group in GROUPS.iter().filter(|group| group.need_via_add_membership()) {
-            // Next-hop objects came with 5.3; without them routes alone tell all.
+            // Next-hop objects came with Linux 5.3; without them routes alone are enough.
             if let Err(error) = socket.socket_mut().add_membership(*group as u32) {
                 tracing::debug!(%error, ?group, "no such notifications on this kernel");
             }
@@ -79,7 +79,7 @@ impl Watch {
             self.buffer.clear();
             self.buffer.reserve(DATAGRAM_BYTES);
             match self.socket.recv_from(&mut self.buffer).await {
-                // Only the kernel speaks for the kernel.
+                // Only messages from the kernel count.
                 Ok(sender) if sender.port_number() != 0 => {}
                 Ok(_) => return Ok(Heard::Changes(self.decode())),
                 Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NOBUFS.raw_os_error()) => {
@@ -116,7 +116,7 @@ impl Watch {
     }
 }
 
-/// The first message of `bytes`, its type, and what follows it; `None` at the end or where lengths do not add up.
+/// The first message of `bytes`, its type, and the bytes after it; `None` at the end or for inconsistent lengths.
 fn split(bytes: &[u8]) -> Option<(&[u8], u16, &[u8])> {
     let length = u32::from_ne_bytes(bytes.get(0..4)?.try_into().ok()?) as usize;
     let kind = u16::from_ne_bytes(bytes.get(4..6)?.try_into().ok()?);
@@ -128,7 +128,7 @@ fn split(bytes: &[u8]) -> Option<(&[u8], u16, &[u8])> {
     Some((message, kind, &bytes[next..]))
 }
 
-/// Beyond `net.core.rmem_max` only with CAP_NET_ADMIN; without it, what the host allows.
+/// A size above `net.core.rmem_max` needs CAP_NET_ADMIN; without it the host's limit applies.
 fn set_receive_buffer(socket: &TokioSocket, bytes: usize) -> Result<(), MirrorError> {
     let fd = socket.socket_ref().as_fd();
     set_socket_recv_buffer_size_force(fd, bytes)

@@ -1,4 +1,5 @@
-//! The mirror against the kernel: two namespaces joined by a veth, every change made by `ip`, every wait on an event.
+//! Tests of the mirror with the real kernel: two namespaces joined by a veth pair, changes made with `ip`, every wait
+//! for an event.
 
 use std::net::IpAddr;
 use std::os::fd::{AsFd as _, AsRawFd as _};
@@ -17,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const OURS: Mac = Mac([2, 0, 0, 0, 0, 1]);
 const THEIRS: Mac = Mac([2, 0, 0, 0, 0, 2]);
 
-/// Two namespaces: ours with `veth0` (10.0.0.1/24, fd00::1/64), theirs with `veth1` (.2 and ::2).
+/// Two namespaces: ours with `veth0` (10.0.0.1/24, fd00::1/64), and the peer's with `veth1` (.2 and ::2).
 struct Pair {
     ours: Namespace,
     theirs: Namespace,
@@ -102,7 +103,8 @@ async fn until_event(mirror: &mut Mirror, expected: Event) {
     until(mirror, |_, event| (*event == expected).then_some(())).await;
 }
 
-/// Asks again after each clear until the way to `peer` is the expected one: one change may come in several messages.
+/// Asks again after each clear until the egress of `peer` is the expected one, as one change may come in several
+/// messages.
 async fn until_resolved(
     mirror: &mut Mirror,
     peer: IpAddr,
@@ -212,7 +214,7 @@ fn a_peer_that_comes_later_is_learnt_when_it_answers() {
         mirror.ask(peer, None);
         let unresolved = Event::Egress(Update::Learn { peer, answer: Err(KernelReason::Unresolved) });
         until_event(mirror, unresolved).await;
-        // The kernel asks three times, a second apart: within that time the peer appears.
+        // The kernel tries three times, a second apart: within that time the peer appears.
         pair.there("addr add 10.0.0.33/24 dev veth1");
         let learnt = Ok(Egress { ifindex, source_mac: OURS, next_hop_mac: THEIRS, mtu: 1500 });
         until_event(mirror, Event::Egress(Update::Learn { peer, answer: learnt })).await;
@@ -295,7 +297,7 @@ fn an_idle_peer_is_forgotten() {
             assert!(mirror.resolve(peer, None, PATIENCE).await.is_ok());
             let forgotten = until(mirror, |_, event| match event {
                 Event::Egress(Update::Forget { peer: forgotten }) => Some(*forgotten == peer),
-                // An address of the fresh link has just become usable, and everybody is forgotten at once: ask again.
+                // An address of the new link has just become usable, so everything is forgotten: ask again.
                 Event::Egress(Update::Clear) => Some(false),
                 _ => None,
             });

@@ -45,7 +45,7 @@ fn tables() -> Tables {
     tables
 }
 
-/// Sets a neighbour and tells the book, as the mirror does.
+/// Sets a neighbour and notifies the book, as the mirror does.
 fn neighbour(book: &mut EgressBook, tables: &mut Tables, address: &str, state: NeighbourState) {
     let neighbour = Neighbour { mac: Some(GATEWAY_MAC), state, kept_by_other: false };
     tables.apply(Change::Neighbour { ifindex: FAST, address: ip(address), neighbour }, &mut Vec::new());
@@ -62,7 +62,7 @@ fn steps(book: &mut EgressBook) -> Vec<Step> {
     std::iter::from_fn(|| book.step()).collect()
 }
 
-/// Asks for a peer and takes the question that follows from it.
+/// Asks for a peer and returns the resulting question.
 fn question(book: &mut EgressBook, tables: &Tables, peer: &str, now: Instant) -> Question {
     book.ask(ip(peer), None, now, tables);
     match steps(book).as_slice() {
@@ -91,7 +91,7 @@ fn a_peer_behind_a_gateway_is_learnt_when_the_gateway_is() {
     neighbour(&mut book, &mut tables, "10.0.0.254", NeighbourState::Reachable);
     assert_eq!(steps(&mut book), [learn("10.9.9.9", Ok(1400))]);
 
-    // Nothing changed for the peer, so nothing is told.
+    // Nothing changed for the peer, so no update is sent.
     neighbour(&mut book, &mut tables, "10.0.0.254", NeighbourState::Stale);
     neighbour(&mut book, &mut tables, "10.0.0.1", NeighbourState::Reachable);
     assert_eq!(steps(&mut book), []);
@@ -145,7 +145,7 @@ fn a_change_of_routes_clears_once_and_old_answers_are_ignored() {
     book.route_answered(first, by("10.0.0.2", None), at(1), &tables);
     steps(&mut book);
     let late = question(&mut book, &tables, "10.0.0.3", at(1));
-    // Not taken yet: what was to be told of the old routes must not follow the clear.
+    // Not taken yet: updates from former routes must not follow the clear.
     book.ask(ip("10.0.0.2"), None, at(2), &tables);
     book.routes_changed();
     book.routes_changed();
@@ -174,7 +174,7 @@ fn a_stale_neighbour_in_use_is_confirmed_but_not_at_every_question() {
     book.ask(ip("10.0.0.2"), None, at(2), &tables);
     assert_eq!(steps(&mut book), [resolve, learn("10.0.0.2", Ok(1500))]);
 
-    // Asking for a permanent entry would make it an ordinary one.
+    // Resolving a permanent entry would change it to an ordinary one.
     neighbour(&mut book, &mut tables, "10.0.0.2", NeighbourState::Permanent);
     book.ask(ip("10.0.0.2"), None, at(4), &tables);
     assert_eq!(steps(&mut book), [learn("10.0.0.2", Ok(1500))]);
@@ -203,7 +203,7 @@ fn an_old_answer_is_asked_for_again_while_the_old_one_serves() {
     let told = steps(&mut book);
     let [first, Step::AskRoute(again)] = told.as_slice() else { panic!("{told:?}") };
     assert_eq!(*first, learn("10.0.0.2", Ok(1500)));
-    // While the question is open, asking more often asks nothing more.
+    // While the question is open, further requests do not repeat it.
     book.ask(ip("10.0.0.2"), None, at(22), &tables);
     assert_eq!(steps(&mut book), []);
     // A path MTU learnt meanwhile.
@@ -260,8 +260,8 @@ fn a_full_book_drops_whoever_was_asked_about_once_and_keeps_whoever_talks() {
     assert!(book.is_empty() && book.new_peers.is_empty() && book.deadline().is_none());
 }
 
-/// From a seed: a flood of sources that are asked about once each, at the rate that a worker allows itself, while peers that talk are
-/// asked about every ten seconds.
+/// Seeded: a flood of sources that are asked about once each, at the rate that a worker allows itself, while active
+/// peers are asked about every ten seconds.
 #[test]
 fn a_flood_of_questions_costs_no_peer_that_talks_its_entry() {
     for seed in 0..4 {
@@ -318,7 +318,7 @@ fn peers_nobody_asks_about_are_forgotten() {
     assert_eq!((steps(&mut book), book.len()), (vec![], 2));
     book.sweep(at(61));
     assert_eq!(steps(&mut book), [Step::Tell(Update::Forget { peer: ip("10.0.0.2") })]);
-    // Its neighbour no longer concerns anybody but the peer that is left.
+    // Its neighbour affects only the remaining peer.
     neighbour(&mut book, &mut tables, "10.0.0.2", NeighbourState::Failed);
     assert_eq!(steps(&mut book), [learn("10.0.0.3", Err(KernelReason::Unresolved))]);
     assert_eq!(book.deadline(), Some(at(61) + Duration::from_millis(7500)));
@@ -359,7 +359,7 @@ fn interfaces_in_one_vrf_are_looked_up_in_it_and_in_several_nowhere() {
     assert_eq!(lookup_interface(peer, &one, &tables), Ok(Some(20)));
     tables.apply(Change::Link(port(OTHER, 20)), &mut Vec::new());
     assert_eq!(lookup_interface(peer, &both, &tables), Ok(Some(20)));
-    // A link-local address means something on one link only.
+    // A link-local address is valid on one link only.
     assert_eq!(lookup_interface(ip("fe80::2"), &one, &tables), Ok(Some(FAST)));
     assert_eq!(lookup_interface(ip("fe80::2"), &both, &tables), Err(KernelReason::NotPlain));
 }

@@ -65,7 +65,7 @@ fn a_link_is_read_with_its_kind_master_and_program() {
     assert_eq!((link.name.as_str(), link.kind.as_str(), link.mtu), ("v100", "vlan", 1400));
     assert_eq!((link.master, link.lower, link.xdp_program), (Some(9), Some(3), Some(44)));
     assert_eq!((link.mac, link.up, link.running), (Some(Mac([2, 0, 0, 0, 0, 1])), true, false));
-    // The lower index is another namespace's number then.
+    // In this case the lower index belongs to another namespace.
     let elsewhere = [attributes, vec![LinkAttribute::LinkNetNsId(0)]].concat();
     let message = link_message(AddressFamily::Unspec, elsewhere);
     assert!(matches!(
@@ -84,7 +84,7 @@ fn an_address_counts_once_it_may_be_used() {
     assert!(!said(AddressHeaderFlags::Tentative));
     assert!(!said(AddressHeaderFlags::Dadfailed | AddressHeaderFlags::Permanent));
     assert!(said(AddressHeaderFlags::Tentative | AddressHeaderFlags::Optimistic));
-    // On a point-to-point link the first is the other end.
+    // On a point-to-point link the first one is the other end's.
     let both = vec![AddressAttribute::Address(ip("10.0.0.2")), AddressAttribute::Local(ip("10.0.0.1"))];
     let message = address_message(AddressHeaderFlags::empty(), both);
     let ours = Change::Address { ifindex: 5, address: ip("10.0.0.1"), prefix: 24 };
