@@ -1,4 +1,4 @@
-//! The asking end of the command socket: blocking, for the command line.
+//! The client's end of the command socket: blocking, for the command line.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -13,10 +13,10 @@ use twinpath_sys::trusted_dir::TrustError;
 
 use super::{ANSWER_MAX, Answer, CommandError, Drain, PATIENCE, RELOAD_PATIENCE, Request, is_trusted};
 
-/// A connection to the instance that listens there: root's, or this user's.
+/// Connects to the instance that listens there, which must belong to root or this user.
 ///
-/// # Errors
-/// Nobody answers there, or [`CommandError::OtherUser`]: then nothing was sent, and nothing received may be trusted.
+/// # Errors No instance answers there; or [`CommandError::OtherUser`]: then nothing was sent, and nothing received may
+/// be trusted.
 pub fn connect(socket: &Path) -> Result<UnixStream, CommandError> {
     let failed = |error| CommandError::Connect { path: socket.to_owned(), error };
     let stream = UnixStream::connect(socket).map_err(failed)?;
@@ -30,10 +30,10 @@ pub fn connect(socket: &Path) -> Result<UnixStream, CommandError> {
     }
 }
 
-/// Sends one request and waits for the answer, at most [`PATIENCE`] for each part of it; for that of a reload [`RELOAD_PATIENCE`].
+/// Sends one request and waits for the answer, at most [`PATIENCE`] for each part of it, or [`RELOAD_PATIENCE`] for a
+/// reload's.
 ///
-/// # Errors
-/// Nobody answers there, or [`CommandError::Refused`] with the instance's own sentence.
+/// # Errors No instance answers there; or [`CommandError::Refused`] with the instance's own sentence.
 pub fn ask(socket: &Path, request: &Request) -> Result<Value, CommandError> {
     let path = || socket.to_owned();
     let stream = connect(socket)?;
@@ -42,10 +42,9 @@ pub fn ask(socket: &Path, request: &Request) -> Result<Value, CommandError> {
     interpret(socket, &text)
 }
 
-/// Has an instance drain, and tells `seen` how far it is each time that it says so. The last of them, once it has ended.
+/// Drains an instance, and passes each progress report to `seen`. Returns the last one, once the drain is over.
 ///
-/// # Errors
-/// Nobody answers there, it says no, or it ended without saying that it had drained.
+/// # Errors No instance answers there, it refuses, or it ended without reporting that it had drained.
 pub fn follow_drain(
     socket: &Path,
     wish: Drain,
@@ -57,7 +56,7 @@ pub fn follow_drain(
     let mut request = serde_json::to_vec(&Request::Drain(wish)).map_err(io::Error::other).map_err(talk)?;
     request.push(b'\n');
     stream.set_read_timeout(Some(PATIENCE)).map_err(talk)?;
-    // A full server answers and closes before it reads: the answer is still there then.
+    // A full server answers and closes before it reads: the answer can still be read.
     let sent = stream.write_all(&request);
     let mut reader = BufReader::new(stream);
     let mut last = None;
@@ -66,7 +65,7 @@ pub fn follow_drain(
         match reader.by_ref().take(ANSWER_MAX as u64).read_until(b'\n', &mut line) {
             Ok(0) => break,
             Ok(_) => {}
-            // It closes its sockets in its own time, and has said all that it had to.
+            // It closes its sockets at any time after its last report.
             Err(_) if last.is_some_and(|last: Draining| last.over) => break,
             Err(error) => return Err(talk(error)),
         }
@@ -80,10 +79,9 @@ pub fn follow_drain(
     last.filter(|last| last.over).ok_or_else(cut_short)
 }
 
-/// What an answer says, given its line.
+/// The result in the line of an answer.
 ///
-/// # Errors
-/// [`CommandError::Refused`] with the instance's own sentence, or no answer of ours.
+/// # Errors [`CommandError::Refused`] with the instance's own sentence, or the line is not a valid answer.
 pub fn interpret(socket: &Path, line: &[u8]) -> Result<Value, CommandError> {
     match serde_json::from_slice(line) {
         Ok(Answer::Ok(value)) => Ok(value),
@@ -96,13 +94,13 @@ pub fn interpret(socket: &Path, line: &[u8]) -> Result<Value, CommandError> {
 }
 
 fn converse(mut stream: &UnixStream, request: &Request) -> io::Result<Vec<u8>> {
-    // A reload is answered once it is done.
+    // A reload is answered when it is complete.
     let patience = if *request == Request::Reload { RELOAD_PATIENCE } else { PATIENCE };
     stream.set_read_timeout(Some(patience))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut text = serde_json::to_vec(request)?;
     text.push(b'\n');
-    // A full server answers and closes before it reads: the answer is still there then.
+    // A full server answers and closes before it reads: the answer can still be read.
     let sent = stream.write_all(&text);
     let mut answer = Vec::new();
     let length = BufReader::new(stream.take(ANSWER_MAX as u64)).read_until(b'\n', &mut answer)?;
@@ -118,19 +116,19 @@ fn converse(mut stream: &UnixStream, request: &Request) -> io::Result<Vec<u8>> {
     }
 }
 
-/// What is in run directories.
+/// The content of run directories.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
     /// Sockets of running instances, in order of name.
     pub running: Vec<PathBuf>,
-    /// Sockets of running instances that are not ours to ask, and folders that may hold some (another user's).
+    /// Sockets of running instances that this user may not use, and folders that may contain some (of another user).
     pub closed_to_us: Vec<PathBuf>,
-    /// Where they were looked for.
+    /// The directories that were searched.
     pub looked: Vec<PathBuf>,
 }
 
 impl Found {
-    /// The places, for a sentence that says where there was nothing.
+    /// The directories, for a message that nothing was found.
     #[must_use]
     pub fn places(&self) -> String {
         let places: Vec<String> = self.looked.iter().map(|place| place.display().to_string()).collect();
@@ -138,11 +136,10 @@ impl Found {
     }
 }
 
-/// The instances whose sockets are in these folders, or in a folder of theirs, as units have; removes the sockets of instances
-/// that are gone. A folder that is not there holds none.
+/// Finds the instances whose sockets are in these folders, or in subfolders, as systemd units have them; removes the
+/// sockets of dead instances. A missing folder counts as empty.
 ///
-/// # Errors
-/// One of them cannot be read, or somebody else could change what is in it.
+/// # Errors One of them cannot be read, or others may change its content.
 pub fn find_instances(directories: &[PathBuf]) -> Result<Found, TrustError> {
     let mut found = Found { looked: directories.to_vec(), ..Found::default() };
     for directory in directories {
@@ -155,7 +152,7 @@ pub fn find_instances(directories: &[PathBuf]) -> Result<Found, TrustError> {
             match TrustedDir::open(&within) {
                 Ok(folder) => drop(look_through(&folder, &mut found)?),
                 Err(TrustError::Owner { path, .. }) => found.closed_to_us.push(path),
-                // Gone, closed, or open to all: nobody who is to be believed listens there.
+                // It is gone, not readable, or writable for others: no instance there can be trusted.
                 Err(_) => {}
             }
         }
@@ -165,7 +162,7 @@ pub fn find_instances(directories: &[PathBuf]) -> Result<Found, TrustError> {
     Ok(found)
 }
 
-/// Adds what is in one folder; the folders in it.
+/// Adds the content of one folder; returns its subfolders.
 fn look_through(folder: &TrustedDir, found: &mut Found) -> Result<Vec<PathBuf>, TrustError> {
     let unread = |error| TrustError::Open { path: folder.path().to_owned(), error };
     let mut folders = Vec::new();
@@ -189,10 +186,10 @@ fn sort_in(folder: &TrustedDir, name: &str, path: PathBuf, found: &mut Found) {
         Ok(_) => found.running.push(path),
         Err(CommandError::OtherUser { .. }) => found.closed_to_us.push(path),
         Err(CommandError::Connect { error, .. }) => match error.kind() {
-            // Somebody else may have removed it first, or may have to.
+            // Another process may have removed it first, or only its owner may.
             io::ErrorKind::ConnectionRefused => drop(folder.remove(name)),
             io::ErrorKind::PermissionDenied => found.closed_to_us.push(path),
-            // Full of waiting clients: it is alive.
+            // Its queue of clients is full, so it is alive.
             io::ErrorKind::WouldBlock => found.running.push(path),
             _ => {}
         },
@@ -200,7 +197,7 @@ fn sort_in(folder: &TrustedDir, name: &str, path: PathBuf, found: &mut Found) {
     }
 }
 
-/// Nobody listens on that socket any more.
+/// Whether no process listens on that socket any more.
 pub(super) fn is_dead(path: &Path) -> bool {
     UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }

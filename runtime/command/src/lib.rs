@@ -1,8 +1,8 @@
-//! The command socket: one request and one answer a line, as JSON, over a UNIX stream.
+//! The command socket: requests and answers as lines of JSON over a UNIX stream socket, for both ends.
 //!
-//! Root and the user that the instance runs as may talk to it, for changes and for looking alike. The socket has mode 0600 in a
-//! folder that nobody else can change, and each end asks the kernel for the user at the other one (`SO_PEERCRED`, unix(7)): the
-//! server before it reads, a client before it sends, or takes descriptors.
+//! Only root and the user that the instance runs as may use it, for changes and for reading alike. The socket has mode
+//! 0600 in a folder that others cannot change, and each end asks the kernel for the user at the other end
+//! (`SO_PEERCRED`, unix(7)): the server before it reads, a client before it sends or accepts descriptors.
 
 mod client;
 mod server;
@@ -22,18 +22,19 @@ pub use self::server::{Server, ServerCounters};
 
 /// Longest request, bytes, with its newline.
 pub const REQUEST_MAX: usize = 64 * 1024;
-/// Longest answer that the client takes, bytes: 4096 peers and 64 workers are some 2 MiB.
+/// Longest answer that a client accepts, bytes: 4096 peers and 64 workers are some 2 MiB.
 pub const ANSWER_MAX: usize = 16 * 1024 * 1024;
-/// Clients at once; the next is told so and let go.
+/// Clients at once; a further one gets an error and is disconnected.
 pub const CLIENTS_MAX: usize = 16;
-/// A client that says nothing, or does not read what it asked for, for so long is let go.
+/// A client that sends nothing, or does not read its answer, is disconnected after this time.
 pub const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a reload may take: programs and sockets come off after RCU grace periods of the kernel, which on a busy machine take seconds each.
+/// How long a reload may take: detaching programs and sockets waits for RCU grace periods of the kernel, which take
+/// seconds each on a busy machine.
 pub const RELOAD_PATIENCE: Duration = Duration::from_secs(60);
-/// How often who asked for a drain is told how far it is.
+/// The interval of progress reports of a drain.
 pub const DRAIN_PROGRESS: Duration = Duration::from_millis(200);
 
-/// What can be asked.
+/// A request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Request {
@@ -42,29 +43,30 @@ pub enum Request {
     /// Copies of frames: `{"capture":{"interface":"eth0","filter":"udp port 7"}}`. After the answer the connection carries
     /// a pcapng file, until the client closes its writing half.
     Capture(Capture),
-    /// What waking up costs, measured now: `"measure"`. The answer is the report's `machine`.
+    /// Measure the cost of a wake-up now: `"measure"`. The answer is the report's `machine`.
     Measure,
-    /// The service's own sockets, for an instance that is to take over: `"sockets"`. Behind the answer, which names them, they come as
-    /// descriptors; on the same connection it then says how far it is.
+    /// The service's own sockets, for an instance that takes over: `"sockets"`. The descriptors follow the answer,
+    /// which names them; then the new instance reports its progress on the same connection.
     Sockets,
-    /// The same sockets, for an instance that is to stand by: `"standby"`. The connection then stays open as long as the instance serves these.
+    /// The same sockets, for a standby instance: `"standby"`. The connection stays open as long as the instance serves
+    /// these.
     #[serde(rename = "standby")]
     StandBy,
-    /// Answer what was accepted, and end: `{"drain":{"timeout_ms":1000}}`. The answer, and every [`DRAIN_PROGRESS`] another one, is a
-    /// [`Draining`](twinpath_report::Draining); the last one says that it is over.
+    /// Answer all accepted requests, and end: `{"drain":{"timeout_ms":1000}}`. The answer, repeated every
+    /// [`DRAIN_PROGRESS`], is a [`Draining`](twinpath_report::Draining); the last one reports the end.
     Drain(Drain),
-    /// Read the configuration's file again, and do what it says: `"reload"`. The answer, once that is done, is what has changed, a line for
-    /// each: `{"changed":["worker.mode: \"adaptive\" -> \"poll\""]}`.
+    /// Read the configuration's file again, and apply it: `"reload"`. The answer, once that is complete, lists the
+    /// changes, a line for each: `{"changed":["worker.mode: \"adaptive\" -> \"poll\""]}`.
     Reload,
     /// A change: `{"set":{"worker":0,"mode":"poll"}}`, `{"set":{"latency":"20us"}}`.
     Set(Set),
 }
 
-/// How the instance is to end.
+/// The parameters of a drain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Drain {
-    /// After so long, what has not ended is closed; without it, `limits.drain_ms`.
+    /// After this time the remaining connections are closed; the default is `limits.drain_ms`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u32>,
 }
@@ -73,27 +75,26 @@ pub struct Drain {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Set {
-    /// Which worker; all without it.
+    /// The number of a worker; all workers without it.
     pub worker: Option<u32>,
     /// Its new mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
-    /// What `adaptive` is to reach from now on.
+    /// The new goal of `adaptive`: a latency.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency: Option<LatencyGoal>,
-    /// The same.
+    /// The new goal of `adaptive`: a share of CPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu: Option<CpuGoal>,
-    /// It has no goal any more: latency and CPU are weighed.
+    /// Removes the goal: latency and CPU are weighed against each other.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub no_goal: bool,
 }
 
 impl Set {
-    /// Those of `workers` that it is for.
+    /// Those of `workers` to which it applies.
     ///
-    /// # Errors
-    /// A sentence: there is no such worker, or the change contradicts itself.
+    /// # Errors A sentence: there is no such worker, or the change contradicts itself.
     pub fn meant<'a, W>(&self, workers: &'a mut [W]) -> Result<&'a mut [W], String> {
         let goals = [self.latency.is_some(), self.cpu.is_some(), self.no_goal];
         if goals.into_iter().filter(|given| *given).count() > 1 {
@@ -111,8 +112,8 @@ impl Set {
         }
     }
 
-    /// What somebody who makes this change should know: a goal has no effect on a worker that is in one of `modes`, each with its number,
-    /// but `adaptive`.
+    /// Hints for the user: a goal has no effect on a worker in a mode other than `adaptive`. `modes`: the numbers and
+    /// modes of the workers.
     pub fn notes(&self, modes: impl Iterator<Item = (usize, Mode)>) -> Vec<String> {
         let goes = self.latency.is_some() || self.cpu.is_some();
         let idle = modes.filter(|(number, mode)| {
@@ -129,7 +130,7 @@ impl Set {
         .collect()
     }
 
-    /// What `adaptive` is to reach from now on, if that changes.
+    /// The new goal of `adaptive`, if it changes.
     #[must_use]
     pub fn goal(&self) -> Option<Goal> {
         let changes = self.latency.is_some() || self.cpu.is_some() || self.no_goal;
@@ -137,16 +138,16 @@ impl Set {
     }
 }
 
-/// What to capture.
+/// The parameters of a capture.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Capture {
-    /// On which interface.
+    /// The interface.
     pub interface: String,
-    /// Which frames, as `twinpath_filter` reads it; empty: all.
+    /// A filter in the language of `twinpath_filter`; empty: all frames.
     #[serde(default)]
     pub filter: String,
-    /// Bytes of a frame to keep; without it, all.
+    /// Bytes of each frame to keep; without it, all.
     #[serde(default)]
     pub snaplen: Option<u32>,
     /// Frames after which it ends.
@@ -162,19 +163,19 @@ pub enum Topic {
     All,
     /// The program that answers.
     Instance,
-    /// What is served, by which path, and why.
+    /// The services, their paths, and the reasons.
     Services,
     /// Interfaces, their paths and queues.
     Interfaces,
     /// Claims and verdicts.
     Rules,
-    /// What waking up costs on the machine.
+    /// The cost of a wake-up on the machine.
     Machine,
     /// Workers.
     Workers,
     /// Next hops in use.
     Neighbours,
-    /// Everything dropped or refused.
+    /// All frames and requests dropped or refused.
     Drops,
     /// Configuration keys and their values.
     Config,
@@ -195,7 +196,7 @@ impl Topic {
         Self::Config,
     ];
 
-    /// The word for it.
+    /// Its name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -212,16 +213,15 @@ impl Topic {
         }
     }
 
-    /// Whether the next hops in use belong to it. There may be thousands, so they are listed for no other topic.
+    /// Whether it includes the next hops in use. There may be thousands, so no other topic lists them.
     #[must_use]
     pub const fn has_neighbours(self) -> bool {
         matches!(self, Self::All | Self::Neighbours)
     }
 
-    /// That part of a report: the report itself, or an object with the one topic.
+    /// This part of a report: the whole report, or an object with the one topic.
     ///
-    /// # Errors
-    /// In one sentence, if the report cannot be written as JSON (it always can).
+    /// # Errors A sentence, if the report cannot be written as JSON (it always can).
     pub fn of(self, report: &twinpath_report::Report) -> Result<serde_json::Value, String> {
         let whole = serde_json::to_value(report).map_err(|error| error.to_string())?;
         match whole {
@@ -240,7 +240,7 @@ impl fmt::Display for Topic {
     }
 }
 
-/// One line back.
+/// The line of an answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Answer {
@@ -248,33 +248,33 @@ enum Answer {
     Error(String),
 }
 
-/// The line that says yes, with something.
+/// The line of a successful answer.
 pub fn answer_line(value: serde_json::Value) -> Vec<u8> {
     server::line(&Answer::Ok(value))
 }
 
-/// The line that says no.
+/// The line of a refusal.
 pub fn refusal(sentence: &str) -> Vec<u8> {
     server::line(&Answer::Error(sentence.to_owned()))
 }
 
-/// An answer that has nothing to say but what one should know.
+/// A successful answer that contains only hints.
 pub fn with_notes(notes: Vec<String>) -> serde_json::Value {
     if notes.is_empty() { serde_json::json!({}) } else { serde_json::json!({ "notes": notes }) }
 }
 
-/// The line that says yes, and nothing more.
+/// A successful answer without content.
 pub fn agreement() -> Vec<u8> {
     server::line(&Answer::Ok(serde_json::json!({})))
 }
 
-/// What went wrong with a command socket.
+/// An error of a command socket.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
-    /// The folder cannot be made, or somebody else could change what is in it.
+    /// The folder cannot be created, or others may change its content.
     #[error("no command socket: {0}; another one is named with --socket")]
     Folder(#[from] TrustError),
-    /// The listener at the other end is somebody else's.
+    /// The listener at the other end belongs to another user.
     #[error(
         "{} is listened on by user {uid}, not by root or this user ({own}): it is not believed; ask as that user",
         path.display()
@@ -282,18 +282,18 @@ pub enum CommandError {
     OtherUser {
         /// The socket.
         path: PathBuf,
-        /// Whose listener it is.
+        /// The listener's user.
         uid: u32,
         /// Our effective user.
         own: u32,
     },
-    /// Something else than a socket is there.
+    /// The path exists and is not a socket.
     #[error("{} exists and is not a socket: it stays; name another socket with --socket", path.display())]
     NotASocket {
         /// The file.
         path: PathBuf,
     },
-    /// Somebody listens there.
+    /// Another process listens there.
     #[error("another instance listens on {}: name another socket with --socket", path.display())]
     InUse {
         /// The socket.
@@ -307,7 +307,7 @@ pub enum CommandError {
         /// Why.
         error: io::Error,
     },
-    /// The socket cannot be made.
+    /// The socket cannot be created.
     #[error("cannot listen on {}: {error}; name another socket with --socket, where this user may write", path.display())]
     Listen {
         /// The socket.
@@ -315,7 +315,7 @@ pub enum CommandError {
         /// Why.
         error: io::Error,
     },
-    /// Nobody answers there.
+    /// No instance answers there.
     #[error("no instance answers on {}: {error}", path.display())]
     Connect {
         /// The socket.
@@ -323,7 +323,7 @@ pub enum CommandError {
         /// Why.
         error: io::Error,
     },
-    /// The conversation broke.
+    /// The connection failed.
     #[error("the instance at {} stopped answering: {error}", path.display())]
     Talk {
         /// The socket.
@@ -331,16 +331,16 @@ pub enum CommandError {
         /// Why.
         error: io::Error,
     },
-    /// The instance said no.
+    /// The instance refused the request.
     #[error("{0}")]
     Refused(String),
 }
 
-/// Where root's instances are, and units have folders of their own.
+/// The folder of root's instances, with subfolders for systemd units.
 const SYSTEM_DIRECTORY: &str = "/run/twinpath";
 
-/// Where sockets are made by default: `/run/twinpath` for root, `$XDG_RUNTIME_DIR/twinpath` for everybody else; a folder of the
-/// user's in the temporary directory where there is neither.
+/// The default folder of sockets: `/run/twinpath` for root, `$XDG_RUNTIME_DIR/twinpath` for other users, or else a
+/// folder of the user's in the temporary directory.
 #[must_use]
 pub fn run_directory() -> PathBuf {
     if rustix::process::geteuid().is_root() {
@@ -353,7 +353,7 @@ pub fn run_directory() -> PathBuf {
     }
 }
 
-/// Where instances are looked for: this user's own folder, and the system's.
+/// The folders in which instances are searched: this user's own, and the system's.
 #[must_use]
 pub fn run_directories() -> Vec<PathBuf> {
     let mut directories = vec![run_directory(), PathBuf::from(SYSTEM_DIRECTORY)];
@@ -361,7 +361,7 @@ pub fn run_directories() -> Vec<PathBuf> {
     directories
 }
 
-/// Root and this user: nobody else is answered, or believed.
+/// Whether a user is trusted: root or this user.
 fn is_trusted(uid: u32) -> bool {
     uid == 0 || uid == rustix::process::geteuid().as_raw()
 }

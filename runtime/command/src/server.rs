@@ -15,26 +15,26 @@ use twinpath_sys::TrustedDir;
 
 use super::{Answer, CLIENTS_MAX, CommandError, PATIENCE, REQUEST_MAX, Request, is_trusted};
 
-/// What became of clients, for `show`.
+/// Counts of clients, for `show`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServerCounters {
     /// Requests answered, with success or an error.
     pub answered: u64,
-    /// Clients let go because there were [`CLIENTS_MAX`] already.
+    /// Clients disconnected because there were [`CLIENTS_MAX`] already.
     pub refused_full: u64,
-    /// Clients let go because they are neither root nor our user.
+    /// Clients disconnected because they were neither root nor our user.
     pub refused_user: u64,
-    /// Clients let go because they were silent, did not read, or sent too long a line.
+    /// Clients disconnected because they were silent, did not read, or sent too long a line.
     pub cut_off: u64,
 }
 
-/// The listening socket. Its file is removed when this goes.
+/// The listening socket. Dropping it removes its file.
 #[derive(Debug)]
 pub struct Server {
     listener: UnixListener,
     path: PathBuf,
     folder: TrustedDir,
-    /// Its file's, in the folder.
+    /// The file's name in the folder.
     name: String,
     answered: Cell<u64>,
     refused_full: Cell<u64>,
@@ -43,14 +43,13 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens on `path`: makes its folder (0755) if it is missing, removes the socket of an instance that is
-    /// gone, never one that is alive, and nothing that is not a socket. Needs a tokio runtime with I/O.
+    /// Listens on `path`. Creates its folder (0755) if it is missing, and removes the socket of a dead instance, but
+    /// not a live one, and nothing that is not a socket. Needs a tokio runtime with I/O.
     ///
-    /// The folder has to be root's or this user's. Others may be able to write it only if it is sticky, as /tmp: there they
-    /// could take the name first, which is refused, but neither remove nor replace the socket.
+    /// The folder must belong to root or this user. It may be writable for others only if it is sticky, as /tmp is:
+    /// there others could take the name first, which is refused, but neither remove nor replace the socket.
     ///
-    /// # Errors
-    /// Any step that failed, by name; nothing is left behind then, save the folder.
+    /// # Errors The step that failed; nothing is left behind in this case, except the folder.
     pub fn bind(path: &Path) -> Result<Self, CommandError> {
         let failed = |error| CommandError::Listen { path: path.to_owned(), error };
         let name = path.file_name().and_then(|name| name.to_str());
@@ -58,8 +57,8 @@ impl Server {
         let folder = TrustedDir::make_shared(path.parent().unwrap_or_else(|| Path::new("/")))?;
         clear_stale(path, &folder, &name)?;
         let listener = UnixListener::bind(path).map_err(failed)?;
-        // From here on the file is removed again whatever fails. A client that connects between the two calls is asked for the user
-        // like everybody else.
+        // From here on the file is removed on any failure. The user of a client that connects between the two calls is
+        // checked like any other.
         let server = Self {
             listener,
             path: path.to_owned(),
@@ -70,7 +69,7 @@ impl Server {
             refused_user: Cell::default(),
             cut_off: Cell::default(),
         };
-        // The name was resolved anew by bind(2): it has to have led into the folder that was checked.
+        // bind(2) has resolved the path again: it must have led to the folder that was checked.
         if !server.folder.stat(&server.name)?.as_ref().is_some_and(is_own_socket) {
             let moved = "its folder was replaced while the socket was made";
             return Err(failed(io::Error::other(moved)));
@@ -80,7 +79,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Where it listens.
+    /// The path on which it listens.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -97,7 +96,7 @@ impl Server {
         }
     }
 
-    /// Serves until dropped, as [`Self::serve_aside`] does: `handler` refuses what takes more than a line.
+    /// Serves until dropped, like [`Self::serve_aside`]; `handler` refuses requests whose answer is more than a line.
     pub async fn serve<F, H>(&self, handler: F) -> std::convert::Infallible
     where
         F: Fn(Request) -> H,
@@ -106,10 +105,11 @@ impl Server {
         self.serve_aside(handler, None::<fn(Request, std::os::unix::net::UnixStream)>).await
     }
 
-    /// Serves until dropped. `handler` is called once per request, on this thread; its error is sent as one
-    /// sentence. A handler that has nothing to wait for returns [`std::future::ready`].
+    /// Serves until dropped. `handler` is called once per request, on this thread; its error is sent as one sentence. A
+    /// handler that does not wait returns [`std::future::ready`].
     ///
-    /// Who asks for more than a line, a capture or sockets, is given to `aside` with its connection, to be answered there.
+    /// A request whose answer is more than a line (a capture, sockets) is passed to `aside` with its connection, and
+    /// answered there.
     pub async fn serve_aside<F, H, C>(&self, handler: F, aside: Option<C>) -> std::convert::Infallible
     where
         F: Fn(Request) -> H,
@@ -123,12 +123,12 @@ impl Server {
                     Ok((stream, _)) if clients.len() < CLIENTS_MAX => clients.push(self.client(stream, &handler, aside.as_ref())),
                     Ok((stream, _)) => {
                         bump(&self.refused_full);
-                        // Not waited for: the answer fits into the socket's buffer or is lost.
+                        // Without waiting: the answer fits into the socket's buffer or is lost.
                         let text = line(&Answer::Error(format!("{CLIENTS_MAX} clients are connected already: try again")));
                         let _ = stream.try_write(&text);
                     }
-                    // Out of descriptors, most likely. Clients that end give some back; until one does, or for want
-                    // of any, a pause: accept would fail again at once.
+                    // Probably out of descriptors. Wait for a client to end, which frees some, or for a pause: accept
+                    // would fail again at once.
                     Err(error) => {
                         tracing::warn!(%error, "command socket: cannot accept a client");
                         let pause = tokio::time::sleep(std::time::Duration::from_millis(100));
@@ -158,7 +158,7 @@ impl Server {
         }
     }
 
-    /// Requests and answers in turn until the client closes; an error for a client that is cut off.
+    /// Reads requests and answers them in turn until the client closes; an error for a client that is disconnected.
     async fn converse<F, H, C>(&self, stream: UnixStream, handler: &F, aside: Option<&C>) -> io::Result<()>
     where
         F: Fn(Request) -> H,
@@ -221,14 +221,14 @@ fn bump(counter: &Cell<u64>) {
 
 pub(super) fn line(answer: &Answer) -> Vec<u8> {
     let mut text = serde_json::to_vec(answer).unwrap_or_else(|error| {
-        // A value with a map whose keys are no strings, which no handler of ours makes.
+        // Only for a map whose keys are not strings, which no handler creates.
         format!("{{\"error\":\"the answer cannot be written: {error}\"}}").into_bytes()
     });
     text.push(b'\n');
     text
 }
 
-/// Removes the socket of an instance that is gone.
+/// Removes the socket of a dead instance.
 fn clear_stale(path: &Path, folder: &TrustedDir, name: &str) -> Result<(), CommandError> {
     let Some(file) = folder.stat(name)? else { return Ok(()) };
     if FileType::from_raw_mode(file.st_mode) != FileType::Socket {

@@ -153,7 +153,7 @@ fn a_client_that_never_reads_is_let_go() {
     let counters = served(true, |socket| {
         let mut deaf = UnixStream::connect(socket).unwrap();
         let mut requests = b"{\"show\":\"all\"}\n".repeat(1000);
-        // The server stops reading when its answers find no room, and closes when they find none for long.
+        // The server stops reading when its answers do not fit, and closes after a while.
         while deaf.write_all(&requests).is_ok() {
             requests.truncate(100_000);
         }
@@ -168,7 +168,7 @@ fn one_client_too_many_is_told_so() {
             (0..CLIENTS_MAX).map(|_| UnixStream::connect(socket).unwrap()).collect();
         let refused = ask(socket, &Request::Show(Topic::All)).unwrap_err();
         assert_eq!(refused.to_string(), "16 clients are connected already: try again");
-        // One that leaves makes room; that it left is known when its end of the connection is closed by the server.
+        // A client that leaves makes room; the server has noticed it when it closes its end of the connection.
         let mut leaving = clients.pop().unwrap();
         leaving.shutdown(std::net::Shutdown::Write).unwrap();
         assert_eq!(leaving.read(&mut [0; 1]).unwrap(), 0);
@@ -213,7 +213,7 @@ fn running_instances_are_found_and_dead_ones_swept() {
     drop((running, other));
 }
 
-/// Runs something on a thread that is another user, also for a peer that asks the kernel for its credentials.
+/// Runs `work` on a thread with another user id, which the kernel also reports to the peer.
 fn as_user<R: Send>(uid: u32, work: impl FnOnce() -> R + Send) -> R {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
@@ -227,7 +227,7 @@ fn as_user<R: Send>(uid: u32, work: impl FnOnce() -> R + Send) -> R {
 
 const NOBODY: u32 = 65_534;
 
-/// A folder that everybody may write, as /tmp: sticky.
+/// A folder that all users may write to: sticky, like /tmp.
 fn shared_folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o1777)).unwrap();
@@ -257,7 +257,7 @@ fn an_impostor_is_not_asked_believed_or_taken_over_from() {
         let (mut stream, _) = impostor.accept().unwrap();
         assert_eq!(stream.read(&mut [0; 64]).unwrap(), 0);
     }
-    // A name that it took first is not ours to listen on.
+    // A name that another user has taken cannot be listened on.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let _inside = runtime.enter();
     assert!(matches!(Server::bind(&path), Err(CommandError::InUse { .. })));
@@ -269,7 +269,7 @@ fn another_user_is_neither_answered_nor_able_to_replace_the_socket() {
         return;
     }
     let counters = served(false, |path| {
-        // The mode keeps others away; even with another one, the user counts.
+        // The mode excludes others; even with another mode, the user is checked.
         for folder in [path.parent().unwrap(), path.parent().unwrap().parent().unwrap()] {
             std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755)).unwrap();
         }
@@ -279,7 +279,7 @@ fn another_user_is_neither_answered_nor_able_to_replace_the_socket() {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666)).unwrap();
         let answer = as_user(NOBODY, || {
             let mut stream = UnixStream::connect(path).unwrap();
-            // It may be closed before this is sent.
+            // The connection may be closed before this is sent.
             let _ = stream.write_all(b"{\"show\":\"all\"}\n");
             let mut answer = Vec::new();
             let _ = stream.read_to_end(&mut answer);

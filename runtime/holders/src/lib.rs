@@ -1,4 +1,4 @@
-//! Who holds a port of this host: so that "already in use" comes with a name.
+//! Finds the process that holds a port of this host, for the message "already in use".
 
 use std::fmt;
 use std::net::IpAddr;
@@ -35,7 +35,7 @@ pub struct Holder {
     pub address: IpAddr,
     /// User of the socket.
     pub uid: u32,
-    /// Process id and name; `None` where the process is not ours to look into.
+    /// Process id and name; `None` if we may not look into the process.
     pub process: Option<(i32, String)>,
 }
 
@@ -50,8 +50,8 @@ impl fmt::Display for Holder {
     }
 }
 
-/// The sockets of this network namespace that hold `port`, IPv4 first. Empty if there are none, or /proc cannot be
-/// read: this is for a message, nothing is decided by it.
+/// The sockets of this network namespace that hold `port`, IPv4 first. Empty if there are none, or if /proc cannot be
+/// read: it is only for a message.
 #[must_use]
 pub fn holders(transport: Transport, port: u16) -> Vec<Holder> {
     let mut sockets = match transport {
@@ -62,7 +62,7 @@ pub fn holders(transport: Transport, port: u16) -> Vec<Holder> {
     sockets.into_iter().map(|(inode, holder)| Holder { process: process_of(inode), ..holder }).collect()
 }
 
-/// The tables of the calling thread's namespace: /proc/net shows that of the process's first thread.
+/// The tables of the calling thread's namespace: /proc/net shows that of the process's main thread.
 fn own_tables() -> Option<Process> {
     let thread = rustix::thread::gettid().as_raw_nonzero();
     Process::new_with_root(format!("/proc/self/task/{thread}").into()).ok()
@@ -88,7 +88,7 @@ const fn holder(transport: Transport, address: IpAddr, port: u16, uid: u32) -> H
     Holder { transport, port, address, uid, process: None }
 }
 
-/// The process that has the socket of that inode, in words; `None` if it can't be seen.
+/// The process that has the socket of that inode open, as text; `None` if it cannot be determined.
 #[must_use]
 pub fn holder_of_socket(inode: u64) -> Option<String> {
     process_of(inode).map(|(pid, name)| format!("{name} (pid {pid})"))

@@ -1,4 +1,4 @@
-//! Running work in a thread of its own while the main thread heeds signals and draws progress.
+//! Runs work in a thread of its own while the main thread handles signals and draws progress.
 
 use std::convert::Infallible;
 use std::process::exit;
@@ -10,18 +10,17 @@ use twinpath_socket_load::Stop;
 
 use crate::MeasureError;
 
-/// How often progress is drawn, when it is.
+/// The interval at which progress is drawn.
 const TICK: Duration = Duration::from_millis(100);
-/// What a shell reports for a process that SIGINT ended.
+/// The exit code that a shell reports for a process ended by SIGINT.
 const EXIT_INTERRUPTED: i32 = 130;
 
 /// Runs `work` to its end; a SIGINT or SIGTERM requests `stop`, a second one ends the process. `tick`, if given, is
 /// called ten times a second; without it the main thread sleeps throughout.
 ///
-/// Returns what `work` returned, and whether a signal came.
+/// Returns the result of `work`, and whether a signal came.
 ///
-/// # Errors
-/// There is no event loop, or signals cannot be caught; `work` has not begun then.
+/// # Errors There is no event loop, or signals cannot be caught; `work` has not begun in this case.
 pub fn attend<T: Send>(
     stop: &Stop,
     tick: Option<&mut dyn FnMut()>,

@@ -1,15 +1,15 @@
-//! Axes of time: one unit for all ticks of an axis, and the same in its title. And how large an SVG is shown.
+//! Time axes of plots, with one unit for all ticks and the title; and the size at which an SVG is shown.
 
 /// The unit of an axis whose values are in us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unit {
-    /// As titles write it.
+    /// As it is written in titles.
     pub name: &'static str,
     us: u32,
 }
 
 impl Unit {
-    /// Of an axis that begins at `low_us`.
+    /// The unit of an axis that begins at `low_us`.
     #[must_use]
     pub fn from(low_us: f64) -> Self {
         match low_us {
@@ -18,7 +18,7 @@ impl Unit {
         }
     }
 
-    /// A tick: without the unit, which the title names. At most three significant digits below 100.
+    /// A tick label without the unit, which the title names. At most three significant digits below 100.
     #[must_use]
     pub fn tick(self, us: f64) -> String {
         let value = us / f64::from(self.us);
@@ -42,7 +42,7 @@ impl Unit {
     }
 }
 
-/// The same picture as wide as its window or page, in the proportions of its viewBox.
+/// Makes the picture as wide as its window or page, in the proportions of its viewBox.
 #[must_use]
 pub fn scalable(svg: &str, (width, height): (u32, u32)) -> String {
     svg.replacen(&format!("width=\"{width}\" height=\"{height}\" viewBox"), "width=\"100%\" viewBox", 1)

@@ -1,8 +1,8 @@
-//! What every program that measures has in common: the report of a run, axes of time, signals that come while it runs, and
-//! how a result and an error are printed.
+//! Code shared by programs that measure: the report of a run, axes of time, handling of signals during a run, and the
+//! output of results and errors.
 //!
-//! `twinpath bench` writes a [`report::BenchReport`] and `twinpath-lab` reads it back; what either of them needs alone is not
-//! here.
+//! `twinpath bench` writes a [`report::BenchReport`] and `twinpath-lab` reads it; code that only one of them needs is
+//! not here.
 
 pub mod attend;
 pub mod axis;
@@ -12,10 +12,10 @@ pub mod say;
 pub use attend::attend;
 pub use say::{in_words, print};
 
-/// Why a program that measures could not go on.
+/// The reason that a program that measures could not continue.
 #[derive(Debug, thiserror::Error)]
 pub enum MeasureError {
-    /// No event loop, or no handler.
+    /// There is no event loop, or no signal handler.
     #[error("cannot wait for signals: {0}")]
     Signals(std::io::Error),
     /// Standard output is closed.

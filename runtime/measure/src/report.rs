@@ -1,6 +1,6 @@
-//! What a run of `twinpath bench` measured: the object that `--json` prints and the labs read back.
+//! The results of a run of `twinpath bench`: the object that `--json` prints and the labs read.
 //!
-//! Names and units of the fields are a promise: fields are added, never renamed.
+//! Names and units of the fields are stable: fields are added, never renamed.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use twinpath_socket_load::Transfers;
 
-/// One run, or several that were alike. Counts cover the measured window only, not the warm-up; of several runs they are
+/// One run, or several equal ones. Counts cover the measured window only, not the warm-up; those of several runs are
 /// sums.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BenchReport {
@@ -40,7 +40,7 @@ pub struct BenchReport {
     /// From when a request was due until it was sent, of an open-loop run. It is in `rtt_us`, too.
     #[serde(default)]
     pub pacing_us: Option<RttUs>,
-    /// Replies during the warm-up, which count for nothing else.
+    /// Replies during the warm-up, which count nowhere else.
     #[serde(default)]
     pub warmup_replies: u64,
     /// Requests sent.
@@ -57,26 +57,26 @@ pub struct BenchReport {
     pub late: u64,
     /// Length of the measured window; of several runs the sum.
     pub duration_s: f64,
-    /// `received / duration_s` of a run; of several runs what `summarised` says.
+    /// `received / duration_s` of a run; for several runs as `summarised` says.
     pub requests_per_s: f64,
-    /// Null when no reply came. Of several runs each field is what `summarised` says of that field.
+    /// Null when no reply came. For several runs each field is summarised as `summarised` says.
     pub rtt_us: Option<RttUs>,
     /// Share of a core that the client's threads used over the measured window (user and system), all together.
     pub cpu_client: f64,
     /// Heap allocations per packet in steady state, where counted.
     pub allocations_per_packet: Option<f64>,
-    /// What the reader should know: how a mode was realised, why a path was not taken.
+    /// Notes for the user: how a mode was realised, why a path was not used.
     #[serde(default)]
     pub notes: Vec<String>,
     /// Non-empty buckets of the round-trip times of all runs: highest value of the bucket in ns, and its count.
     pub histogram: Vec<(u64, u64)>,
-    /// Of `rpc`: `null` or `getattr`.
+    /// For `rpc`: `null` or `getattr`.
     #[serde(default)]
     pub procedure: Option<String>,
-    /// Of `rpc`: `none`, or `sys` (which was called `unix`).
+    /// For `rpc`: `none`, or `sys` (formerly `unix`).
     #[serde(default)]
     pub auth: Option<String>,
-    /// Of `rpc` over TCP: fragments that each call is split into.
+    /// For `rpc` over TCP: fragments into which each call is split.
     #[serde(default)]
     pub fragments: Option<u32>,
     /// Whether requests shared system calls.
@@ -85,19 +85,19 @@ pub struct BenchReport {
     /// Over TCP, whether requests might wait for acknowledgements, to leave in one segment (Nagle's algorithm).
     #[serde(default)]
     pub nagle: bool,
-    /// Requests that the server refused in due form.
+    /// Requests that the server refused with a valid reply.
     #[serde(default)]
     pub refused: u64,
-    /// What the first reply was that was refused or wrong, in words.
+    /// A description of the first refused or wrong reply.
     #[serde(default)]
     pub complaint: Option<String>,
-    /// What ended the measurement early.
+    /// The error that ended the measurement early.
     #[serde(default)]
     pub broken: Option<String>,
-    /// Percentiles that were asked for, as `rtt_us`.
+    /// The requested percentiles, as in `rtt_us`.
     #[serde(default)]
     pub quantiles_us: Vec<QuantileUs>,
-    /// On kernel sockets.
+    /// System calls, if over kernel sockets.
     #[serde(default)]
     pub system_calls: Option<SystemCalls>,
     /// CPU time of the client's threads per request received.
@@ -106,16 +106,16 @@ pub struct BenchReport {
     /// Whether it ended before it was done: by a signal, the server, or a run that failed.
     #[serde(default)]
     pub partial: bool,
-    /// Runs that were asked for.
+    /// Number of runs requested.
     #[serde(default = "one")]
     pub iterations: u32,
-    /// `median` or `average`: what is said of several runs.
+    /// `median` or `average`: how several runs are summarised.
     #[serde(default)]
     pub summarised: Option<String>,
     /// Every run that is counted, in order.
     #[serde(default)]
     pub runs: Vec<RunReport>,
-    /// Of the program that measured.
+    /// Version of the program that measured.
     #[serde(default)]
     pub version: String,
 }
@@ -128,7 +128,7 @@ fn one() -> u32 {
     1
 }
 
-/// One run of several. Fields are those of [`BenchReport`].
+/// One run of several. The fields are those of [`BenchReport`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunReport {
     /// Seconds since 1970 when it began.
@@ -137,35 +137,35 @@ pub struct RunReport {
     pub duration_s: f64,
     /// Requests sent.
     pub sent: u64,
-    /// Answered in time, every byte right.
+    /// Requests answered in time, every byte right.
     pub received: u64,
-    /// Refused in due form.
+    /// Requests refused with a valid reply.
     pub refused: u64,
-    /// Given up.
+    /// Requests given up.
     pub lost: u64,
-    /// With a wrong byte.
+    /// Replies with a wrong byte.
     pub corrupt: u64,
     /// Second and later replies.
     pub duplicates: u64,
-    /// To requests already given up.
+    /// Replies to requests already given up.
     pub late: u64,
     /// `received / duration_s`.
     pub requests_per_s: f64,
     /// Null when no reply came.
     pub rtt_us: Option<RttUs>,
-    /// The percentiles that were asked for.
+    /// The requested percentiles.
     pub quantiles_us: Vec<QuantileUs>,
     /// Share of a core, all threads together.
     pub cpu_client: f64,
     /// CPU time per request received.
     pub cpu_us_per_request: Option<f64>,
-    /// On kernel sockets.
+    /// System calls, if over kernel sockets.
     pub system_calls: Option<SystemCalls>,
-    /// Each thread by itself.
+    /// The threads, one by one.
     pub threads: Vec<ThreadReport>,
 }
 
-/// What one thread did in a run.
+/// The results of one thread in a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ThreadReport {
     /// Length of its measured window.
@@ -181,17 +181,17 @@ pub struct ThreadReport {
 /// A percentile of the round-trip times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct QuantileUs {
-    /// Which percentile.
+    /// The percentile.
     pub percent: f64,
-    /// So many percent were not slower than this.
+    /// This many percent were not slower than this.
     pub us: f64,
 }
 
 impl QuantileUs {
-    /// From round-trip times in ns; empty when there are none.
+    /// From round-trip times in ns; empty without any.
     #[must_use]
     pub fn of(histogram: &Histogram<u64>, percents: &[f64]) -> Vec<Self> {
-        // Rounded, as 99.9 / 100 is a little more than 0.999, and would be the value after it.
+        // Rounded, because 99.9 / 100 is a little more than 0.999, and would give the next value.
         let quantile = |percent: f64| (percent * 1e7).round() / 1e9;
         let at = |percent: &f64| Self {
             percent: *percent,
@@ -201,16 +201,16 @@ impl QuantileUs {
     }
 }
 
-/// System calls of the client on its sockets, and the bytes they moved.
+/// System calls of the client on its sockets, and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SystemCalls {
-    /// Sends that moved something.
+    /// Sends that moved bytes.
     pub sends: u64,
-    /// The kernel had no room.
+    /// Sends refused because the kernel had no room.
     pub sends_refused: u64,
-    /// Receives that moved something.
+    /// Receives that moved bytes.
     pub receives: u64,
-    /// Nothing was there.
+    /// Receives that found nothing.
     pub receives_empty: u64,
     /// Bytes of requests.
     pub bytes_sent: u64,
@@ -219,7 +219,7 @@ pub struct SystemCalls {
 }
 
 impl SystemCalls {
-    /// As a client counted them.
+    /// From the counts of a client.
     #[must_use]
     pub fn of(transfers: &Transfers) -> Self {
         let Transfers { sends, sends_refused, receives, receives_empty, bytes_sent, bytes_received } =
@@ -261,7 +261,7 @@ pub struct RttUs {
 }
 
 impl RttUs {
-    /// By the names that labs report them under.
+    /// The values by their names in the labs.
     #[must_use]
     pub fn values(&self) -> BTreeMap<&'static str, f64> {
         BTreeMap::from([
@@ -275,7 +275,7 @@ impl RttUs {
         ])
     }
 
-    /// Each field of several, summarised.
+    /// Summarises each field of several.
     pub fn summarise(each: &[Self], summarise: impl Fn(&[f64]) -> f64) -> Option<Self> {
         let of = |field: fn(&Self) -> f64| summarise(&each.iter().map(field).collect::<Vec<_>>());
         (!each.is_empty()).then(|| Self {
@@ -289,7 +289,7 @@ impl RttUs {
         })
     }
 
-    /// From round-trip times in ns; `None` when there are none.
+    /// From round-trip times in ns; `None` without any.
     #[must_use]
     pub fn of(histogram: &Histogram<u64>) -> Option<Self> {
         let at = |quantile| histogram.value_at_quantile(quantile) as f64 / 1000.0;

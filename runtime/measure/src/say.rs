@@ -1,4 +1,4 @@
-//! Results on standard output, and errors as one sentence.
+//! Prints results to standard output, and formats errors as one sentence.
 
 use std::error::Error;
 use std::fmt;
@@ -6,15 +6,14 @@ use std::io::Write;
 
 use crate::MeasureError;
 
-/// One text and a line feed on standard output.
+/// Prints one text and a line feed to standard output.
 ///
-/// # Errors
-/// A reader that went away is an error, not a panic.
+/// # Errors Standard output is closed.
 pub fn print(text: impl fmt::Display) -> Result<(), MeasureError> {
     writeln!(std::io::stdout(), "{text}").map_err(MeasureError::Print)
 }
 
-/// The error and its causes as one sentence; a cause that its effect already tells is not told again.
+/// The error and its causes as one sentence; a cause whose text is part of its effect's is not repeated.
 #[must_use]
 pub fn in_words(error: &(dyn Error + 'static)) -> String {
     let mut told = error.to_string();

@@ -1,4 +1,4 @@
-//! The families, in the order of docs/metrics.md.
+//! The metric families, in the order of docs/metrics.md.
 
 use twinpath_config::Path;
 use twinpath_inspect::Times;
@@ -19,7 +19,7 @@ const fn info(name: &'static str, help: &'static str, rows: fn(&Report) -> Vec<R
     Family { name, kind: Kind::Info, help, rows }
 }
 
-/// All families. Names and labels are stable: a dashboard hangs on them.
+/// All families. Names and labels are stable, because dashboards depend on them.
 pub const FAMILIES: &[Family] = &[
     info("twinpath_build", "Version of the program, and the service it runs.", |report| {
         let instance = &report.instance;
@@ -437,7 +437,8 @@ pub const FAMILIES: &[Family] = &[
     },
 ];
 
-/// Bounds of the histogram: two per doubling from 256 ns to 16.8 ms. Each is the upper bound of a bucket of the fine one.
+/// Bounds of the histogram: two per doubling from 256 ns to 16.8 ms. Each is the upper bound of a bucket of the finer
+/// histogram in the report.
 pub(super) fn bounds_ns() -> impl Iterator<Item = u64> {
     (8..24)
         .flat_map(|exponent| [1u64 << exponent, 3 << (exponent - 1)])
@@ -515,7 +516,7 @@ fn of_services(report: &Report, count: fn(&Service) -> u64) -> Vec<Row> {
     each(&report.services, |it| [Row { labels: of(it), value: Value::Count(count(it)) }])
 }
 
-/// Two metrics per service: by the fast path, by the kernel's.
+/// Two metrics per service: one of the fast path, one of the kernel's.
 fn by_path(report: &Report, counts: fn(&Service) -> [u64; 2]) -> Vec<Row> {
     each(&report.services, |service| {
         let [fast, kernel] = counts(service);

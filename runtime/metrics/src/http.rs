@@ -1,6 +1,6 @@
-//! The HTTP side: a listener for scrapes, bounded in clients and in time.
+//! The HTTP server for scrapes, limited in clients and in time.
 //!
-//! hyper without a framework: there is one page. A framework's router would double what is built for it.
+//! It uses hyper without a framework, because there is one page; the router of a framework would double the code.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -24,36 +24,36 @@ use twinpath_time::Duration;
 
 use twinpath_holders::{Transport, holders};
 
-/// Clients at once; the next one is let go.
+/// Clients at once; a further one is disconnected.
 pub const CLIENTS_MAX: usize = 16;
-/// A client has so long from connecting until it has read its answer.
+/// Time for a client from connecting until it has read its answer.
 pub const PATIENCE: Duration = Duration::from_secs(10);
-/// Pause after an accept that failed for want of descriptors: it would fail again at once.
+/// Pause after accept failed for lack of descriptors: it would fail again at once.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Most bytes of a request's header.
 const HEADER_MAX: usize = 16 * 1024;
 
-/// What became of clients; written by the control thread.
+/// Counts of clients; written by the control thread.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Clients let go because there were [`CLIENTS_MAX`] already.
+    /// Clients disconnected because there were [`CLIENTS_MAX`] already.
     pub refused_full: Counter,
-    /// Clients let go because they were too slow, or spoke no HTTP.
+    /// Clients disconnected because they were too slow, or did not send HTTP.
     pub cut_off: Counter,
 }
 
-/// Why metrics can't be offered.
+/// The reason that metrics cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum MetricsError {
-    /// Somebody listens there.
+    /// Another process listens there.
     #[error("cannot offer metrics on {address}: {holder}; choose another port with --metrics")]
     InUse {
         /// The address.
         address: SocketAddr,
-        /// Who.
+        /// The process.
         holder: String,
     },
-    /// Anything else.
+    /// Any other error.
     #[error(
         "cannot offer metrics on {address}: {source}; choose another place with --metrics [ADDRESS:]PORT"
     )]
@@ -88,19 +88,19 @@ impl Server {
         Ok(Self { listener, address, counters: Arc::default() })
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What became of clients.
+    /// The counts of clients.
     #[must_use]
     pub const fn counters(&self) -> &Arc<Counters> {
         &self.counters
     }
 
-    /// Serves until dropped. `scrape` gives the text of one scrape; `None` while the instance stops.
+    /// Serves until dropped. `scrape` returns the text of one scrape; `None` while the instance stops.
     pub async fn serve<F, H>(&self, scrape: F) -> Infallible
     where
         F: Fn() -> H,
@@ -132,7 +132,8 @@ impl Server {
     }
 }
 
-/// Serves where the last one that came says; who is served by another one when one comes is cut off. Until dropped.
+/// Serves on the last server received; clients of the former one are disconnected when a new one comes. Runs until
+/// dropped.
 pub async fn serve_where_offered<F, H>(
     mut offered: watch::Receiver<Option<Rc<Server>>>,
     scrape: F,
@@ -162,7 +163,7 @@ where
     H: Future<Output = Option<String>>,
 {
     let service = service_fn(|request| async move { Ok::<_, Infallible>(answer(&request, scrape).await) });
-    // A connection per scrape: a scraper that goes away holds no place.
+    // One scrape per connection, so that a scraper that disappears does not use up a place.
     http1::Builder::new()
         .keep_alive(false)
         .max_buf_size(HEADER_MAX)
@@ -200,7 +201,7 @@ fn plain(status: StatusCode, text: &str) -> Response<String> {
     response
 }
 
-/// Who listens on that port, in words.
+/// The process that listens on that port, as text.
 fn holder(address: SocketAddr) -> String {
     let fits = |ip: IpAddr| ip == address.ip() || ip.is_unspecified() || address.ip().is_unspecified();
     let found = holders(Transport::Tcp, address.port());

@@ -1,7 +1,7 @@
-//! Metrics for Prometheus, from the same report as `show`: each family has a stable name, a type and a sentence.
+//! Metrics for Prometheus, from the same report as `show`: each family has a stable name, a type and a description.
 //!
-//! A scrape is a question to the control thread like any other; no worker takes part. docs/metrics.md is the list for
-//! operators, and a test scrapes an instance and compares.
+//! A scrape is a request to the control thread like any other, and workers are not involved. docs/metrics.md is the
+//! list for operators, and a test compares it with an instance.
 
 mod families;
 mod http;
@@ -26,27 +26,27 @@ pub struct Family {
     pub name: &'static str,
     /// Its type.
     pub kind: Kind,
-    /// What it is, in a sentence.
+    /// Its description.
     pub help: &'static str,
-    /// Its metrics, from a report.
+    /// Computes its metrics from a report.
     rows: fn(&Report) -> Vec<Row>,
 }
 
-/// Type of a family.
+/// The type of a family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Only grows, save when what it counts on is attached anew.
+    /// Only increases, except when its source is attached anew.
     Counter,
-    /// Goes up and down.
+    /// Increases and decreases.
     Gauge,
     /// Times in buckets.
     Histogram,
-    /// Always 1: its labels say something.
+    /// Always 1: the information is in its labels.
     Info,
 }
 
 impl Kind {
-    /// As the text format says it.
+    /// The name in the text format.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -66,13 +66,13 @@ struct Row {
 }
 
 enum Value {
-    /// Whole.
+    /// A whole number.
     Count(u64),
     /// Seconds, or a gauge.
     Number(f64),
-    /// Sum, s, and times by upper bound, s: not cumulative.
+    /// Sum in s, and counts by upper bound in s, not cumulative.
     Times { sum_s: f64, count: u64, buckets: Vec<(f64, u64)> },
-    /// All is in the labels.
+    /// No value besides the labels.
     Labels,
 }
 
@@ -82,7 +82,7 @@ pub fn encode(report: Report) -> String {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Scrape(report)));
     let mut text = String::new();
-    // Writing to a string can't fail.
+    // Writing to a string cannot fail.
     let _ = prometheus_client::encoding::text::encode(&mut text, &registry);
     text
 }

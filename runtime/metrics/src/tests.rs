@@ -89,7 +89,7 @@ fn a_report_is_written_as_open_metrics() {
         assert!(text.lines().any(|written| written == line), "{line} is not in\n{text}");
     }
     assert!(text.ends_with("# EOF\n"));
-    // Every line is a comment or a metric of a family that was announced.
+    // Every line is a comment or a metric of a declared family.
     for line in text.lines().filter(|line| !line.starts_with('#')) {
         assert!(FAMILIES.iter().any(|family| line.starts_with(family.name)), "{line}");
     }

@@ -1,7 +1,7 @@
-//! Registering programs with rpcbind on this host (port mapper version 2, RFC 1833, section 3), over loopback.
+//! Registers programs with rpcbind on this host (port mapper version 2, RFC 1833, section 3), over loopback.
 //!
-//! What somebody else has registered stays: a program and version that is there with another port is left alone, and said.
-//! An instance that was killed leaves its registration behind; the next one at the same port finds it right.
+//! Registrations of others are not changed: a program and version that is registered with another port is left alone,
+//! and logged. A killed instance leaves its registration behind, which is right for the next instance on the same port.
 
 use std::fmt;
 use std::io;
@@ -15,15 +15,15 @@ use twinpath_rpc::nfs3_types::portmap::{
 };
 use twinpath_sys::clock;
 
-/// How long a reply may take, and how often a call is sent: over loopback nothing is lost but by a full buffer.
+/// Time for a reply, after which the call is repeated: over loopback only a full buffer loses packets.
 const REPLY_TIME: Duration = Duration::from_millis(300);
 const TRIES: usize = 3;
-/// Ports that root alone may bind: rpcbind takes registrations from those.
+/// Ports that only root may bind: rpcbind accepts registrations from these.
 const PRIVILEGED: std::ops::RangeInclusive<u16> = 600..=1023;
-/// The longest reply of the calls made here, and room to see that one is longer.
+/// The longest reply to these calls, and room to detect a longer one.
 const REPLY_LEN: usize = 512;
 
-/// A program, and where it is served.
+/// A program's registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Registration {
     /// Its number.
@@ -55,7 +55,7 @@ impl fmt::Display for Registration {
     }
 }
 
-/// Why rpcbind could not be asked.
+/// The reason that a call to rpcbind failed.
 #[derive(Debug, thiserror::Error)]
 enum RpcbindError {
     #[error("no socket to ask rpcbind: {0}")]
@@ -68,12 +68,12 @@ enum RpcbindError {
     Reply(#[from] ReplyError),
 }
 
-/// What is registered, and is to be undone.
+/// The registrations to be removed at the end.
 #[derive(Debug, Default)]
 pub struct Registered(Vec<Registration>);
 
 impl Registered {
-    /// Registers what can be, and warns of the rest: it is served all the same.
+    /// Registers the programs, and warns of those that cannot be registered: they are served all the same.
     pub async fn set(wanted: &[Registration]) -> Self {
         let mut registered = Self::default();
         if wanted.is_empty() {
@@ -108,7 +108,7 @@ impl Registered {
         Ok(())
     }
 
-    /// Takes back what was registered.
+    /// Removes the registrations.
     pub async fn unset(self) {
         if self.0.is_empty() {
             return;
@@ -127,7 +127,7 @@ impl Registered {
             if self.0[..at].iter().any(|earlier| (earlier.program, earlier.version) == (program, version)) {
                 continue;
             }
-            // UNSET is for all protocols at once, whatever it names.
+            // UNSET removes all protocols at once, whichever it names.
             let mut others = None;
             for protocol in [Registration::UDP, Registration::TCP] {
                 let here = Registration { protocol, ..*registration };
@@ -173,7 +173,7 @@ impl Rpcbind {
         Ok(portmap_port(&results)?)
     }
 
-    /// The results of one call.
+    /// Makes one call, and returns its results.
     async fn call(
         &mut self,
         procedure: PMAP_PROG,
@@ -193,7 +193,7 @@ impl Rpcbind {
         Err(RpcbindError::Silent)
     }
 
-    /// The results in the reply to the last call; replies to earlier ones are passed over.
+    /// The results in the reply to the last call; replies to earlier ones are ignored.
     async fn reply(&self) -> Result<Vec<u8>, RpcbindError> {
         let mut buffer = [0; REPLY_LEN];
         loop {
@@ -206,12 +206,12 @@ impl Rpcbind {
     }
 }
 
-/// A socket on loopback, at a privileged port where that is allowed.
+/// A socket on loopback, with a privileged port if permitted.
 async fn bind() -> io::Result<UdpSocket> {
     for port in PRIVILEGED.rev() {
         match UdpSocket::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).await {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
-            // Not root: asked from another port, rpcbind says no, and that is said.
+            // Not root: rpcbind refuses calls from other ports, and the refusal is logged.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => break,
             outcome => return outcome,
         }

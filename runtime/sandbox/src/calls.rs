@@ -1,8 +1,9 @@
-//! System calls that a running instance never makes, refused by seccomp (seccomp(2)) with EPERM: those that start programs, change who
-//! or where a process is, look into other processes, load code into the kernel, or set the machine's clock.
+//! The seccomp filter (seccomp(2)) that refuses, with EPERM, system calls that a running instance never makes: those
+//! that start programs, change user or namespace, access other processes, load code into the kernel, or set the
+//! machine's clock.
 //!
-//! A list of what is refused, not of what is allowed: a call that a new C library makes in place of an old one must not end a
-//! service. Another architecture's calls (int 0x80) end the process.
+//! The list names the refused calls, not the allowed ones: a new call that a future C library uses in place of an old
+//! one must not end a service. Calls of another architecture (int 0x80) end the process.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +12,9 @@ use seccompiler::{
     TargetArch, apply_filter,
 };
 
-/// Refused whatever their arguments are.
+/// Refused with any arguments.
 const REFUSED: &[i64] = &[
-    // Other programs.
+    // Execution of programs.
     libc::SYS_execve,
     libc::SYS_execveat,
     // Other processes.
@@ -23,7 +24,7 @@ const REFUSED: &[i64] = &[
     libc::SYS_process_madvise,
     libc::SYS_pidfd_getfd,
     libc::SYS_kcmp,
-    // Who it is.
+    // Changes of user and privileges.
     libc::SYS_setuid,
     libc::SYS_setgid,
     libc::SYS_setreuid,
@@ -35,7 +36,7 @@ const REFUSED: &[i64] = &[
     libc::SYS_setgroups,
     libc::SYS_capset,
     libc::SYS_personality,
-    // Where it is.
+    // Changes of namespaces and mounts.
     libc::SYS_setns,
     libc::SYS_unshare,
     libc::SYS_chroot,
@@ -51,7 +52,7 @@ const REFUSED: &[i64] = &[
     libc::SYS_fsmount,
     libc::SYS_open_by_handle_at,
     libc::SYS_name_to_handle_at,
-    // The kernel and the machine.
+    // Changes of the kernel and the machine.
     libc::SYS_init_module,
     libc::SYS_finit_module,
     libc::SYS_delete_module,
@@ -70,7 +71,7 @@ const REFUSED: &[i64] = &[
     libc::SYS_acct,
     libc::SYS_quotactl,
     libc::SYS_vhangup,
-    // Large surfaces that nothing here uses.
+    // Large attack surfaces that are not used here.
     libc::SYS_perf_event_open,
     libc::SYS_userfaultfd,
     libc::SYS_io_uring_setup,
@@ -92,7 +93,7 @@ const REFUSED: &[i64] = &[
     libc::SYS_modify_ldt,
 ];
 
-/// Refuses them from now on. Says what is in force.
+/// Installs the filter. Returns a description of it.
 pub(super) fn confine() -> Result<String, String> {
     let lacking = |error: String| format!("system calls are not confined: {error}");
     let programs = programs().map_err(|error| lacking(error.to_string()))?;
@@ -106,12 +107,12 @@ fn programs() -> Result<[BpfProgram; 2], seccompiler::BackendError> {
     let arch = TargetArch::try_from(std::env::consts::ARCH)?;
     let refused = |errno: i32| SeccompAction::Errno(errno as u32);
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = REFUSED.iter().map(|call| (*call, Vec::new())).collect();
-    // A thread shares its process; anything else is a new process, or a namespace.
+    // A thread shares its process; any other clone is a new process, or a namespace.
     let no_thread = SeccompCmpOp::MaskedEq(libc::CLONE_THREAD as u64);
     let no_thread = SeccompCondition::new(0, SeccompCmpArgLen::Qword, no_thread, 0)?;
     rules.insert(libc::SYS_clone, vec![SeccompRule::new(vec![no_thread])?]);
     let refuse = SeccompFilter::new(rules, SeccompAction::Allow, refused(libc::EPERM), arch)?;
-    // Its flags are in memory, where no filter looks. The C library then makes threads by clone(2).
+    // The flags of clone3 are in memory, which a filter cannot read. The C library then creates threads with clone(2).
     let clone3 = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
     let absent = SeccompFilter::new(clone3, SeccompAction::Allow, refused(libc::ENOSYS), arch)?;
     Ok([refuse.try_into()?, absent.try_into()?])

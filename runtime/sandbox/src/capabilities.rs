@@ -1,11 +1,11 @@
-//! Capabilities that are needed again after the start, and what for; all others are given up, in every set.
+//! The capabilities that are needed again after the start, with their purpose; all others are dropped from every set.
 
 use caps::{CapSet, Capability, CapsHashSet};
 use twinpath_report as report;
 
 use super::Needs;
 
-/// Each, and what it is needed for once an instance runs.
+/// Each capability, and its purpose in a running instance.
 const NEEDED: [(Capability, &str); 8] = [
     (Capability::CAP_NET_ADMIN, "attaching and detaching programs; asking the kernel for neighbours"),
     (Capability::CAP_NET_RAW, "packet and AF_XDP sockets, when an interface comes back"),
@@ -20,16 +20,18 @@ const NEEDED: [(Capability, &str); 8] = [
     ),
 ];
 
-/// Those of them that this instance needs.
+/// The capabilities that this instance needs.
 fn needed(needs: &Needs) -> impl Iterator<Item = (Capability, &'static str)> {
     let binds = needs.rpcbind || needs.configuration.is_some();
     NEEDED.into_iter().filter(move |(capability, _)| binds || *capability != Capability::CAP_NET_BIND_SERVICE)
 }
 
-/// Gives up all but those needed, for the calling thread: permitted, effective, inheritable, ambient and bounding. What is kept.
+/// Drops all others, for the calling thread: permitted, effective, inheritable, ambient and bounding. Returns those
+/// kept.
 pub(super) fn keep(needs: &Needs) -> Vec<report::Capability> {
     let kept: CapsHashSet = needed(needs).map(|(capability, _)| capability).collect();
-    // While CAP_SETPCAP is there; without it, nothing can be gained from that set, as no program is run any more.
+    // While CAP_SETPCAP is there. Without it the bounding set stays, which grants nothing, as no program is executed
+    // any more.
     for capability in caps::read(None, CapSet::Bounding).unwrap_or_default() {
         if !kept.contains(&capability) {
             let _ = caps::drop(None, CapSet::Bounding, capability);
@@ -47,7 +49,7 @@ pub(super) fn keep(needs: &Needs) -> Vec<report::Capability> {
     self::held(needs)
 }
 
-/// Those that the calling thread has, each with what it is for here.
+/// The capabilities of the calling thread, each with its purpose here.
 pub(super) fn held(needs: &Needs) -> Vec<report::Capability> {
     let mut held: Vec<_> = caps::read(None, CapSet::Permitted).unwrap_or_default().into_iter().collect();
     held.sort_unstable_by_key(|capability| capability.index());

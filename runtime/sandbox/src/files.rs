@@ -1,5 +1,5 @@
-//! Files that are needed again after the start, by Landlock (landlock(7)): everything else is refused with EACCES, for any owner.
-//! What is open already stays open.
+//! The Landlock rules (landlock(7)) for files that are needed again after the start: all others are refused with
+//! EACCES, for any user. Open files stay open.
 
 use std::path::{Path, PathBuf};
 
@@ -11,10 +11,10 @@ use twinpath_sys::TrustedDir;
 
 use super::Needs;
 
-/// The latest that we know; a kernel that has less is asked for less.
+/// The latest version known here; an older kernel gets what it supports.
 const KNOWN: ABI = ABI::V5;
 
-/// Refuses all other files from now on. Says what is in force.
+/// Installs the rules. Returns a description of them.
 pub(super) fn confine(needs: &Needs) -> Result<String, String> {
     let lacking = |error: RulesetError| format!("files are not confined: {error}");
     let status = restrict(needs).map_err(lacking)?;
@@ -46,7 +46,7 @@ fn restrict(needs: &Needs) -> Result<RulesetStatus, RulesetError> {
         rules = allow(rules, Path::new(folder), looks)?;
     }
     if let Some(folder) = &needs.former_values {
-        // A rule is for a folder that is there. What is wrong with it is said where it is used.
+        // A rule needs an existing folder. Its faults are reported where it is used.
         let _ = TrustedDir::make(folder);
         rules = allow(rules, folder, writes | AccessFs::MakeReg | AccessFs::RemoveFile)?;
         rules = allow(rules, Path::new("/sys/devices/system/cpu"), writes)?;
@@ -68,8 +68,8 @@ fn restrict(needs: &Needs) -> Result<RulesetStatus, RulesetError> {
     Ok(rules.restrict_self()?.ruleset)
 }
 
-/// Where a file is, and where it really is if its name is a link: editors put a new file in place of the former one, for which there can be
-/// no rule yet.
+/// The folder of a file, and the folder of its target if it is a link. The rules are for folders because editors
+/// replace a file by a new one, for which there can be no rule yet.
 fn folders_of(file: &Path) -> Vec<PathBuf> {
     let folder = |file: &Path| or_here(file.parent().map_or_else(PathBuf::new, Path::to_owned));
     let mut folders = vec![folder(file)];
@@ -77,12 +77,12 @@ fn folders_of(file: &Path) -> Vec<PathBuf> {
     folders
 }
 
-/// The working directory has no name in a path of a file alone.
+/// The path of a file without a folder is in the working directory.
 fn or_here(folder: PathBuf) -> PathBuf {
     if folder.as_os_str().is_empty() { PathBuf::from(".") } else { folder }
 }
 
-/// Adds a rule for what is there.
+/// Adds a rule for a path that exists.
 fn allow(
     rules: RulesetCreated,
     path: &Path,

@@ -1,10 +1,11 @@
-//! What a running instance gives up once it has started, so that a fault in it is worth little to an attacker: rights that it
-//! will not need again, files that are none of its business, and system calls that only an attacker would make.
+//! The sandbox of a running instance: once it has started, it gives up privileges that it does not need again, access
+//! to other files, and system calls that only an attacker would make, so that a fault in it is worth little.
 //!
-//! It is entered by the control thread, before workers start, and holds for that thread and all that it starts from then on.
-//! For the program that is the whole process; a library's host keeps its other threads as they are. There is no way back.
+//! The control thread enters it before workers start, and it applies to that thread and all threads that it starts
+//! afterwards. For the program this is the whole process; for a program on the library, its other threads are not
+//! confined. It cannot be left.
 //!
-//! What a kernel lacks is left out and told ([`report::Sandbox`]); nothing of it is a reason not to serve.
+//! What a kernel does not support is left out and reported ([`report::Sandbox`]), and does not prevent serving.
 
 mod calls;
 mod capabilities;
@@ -15,22 +16,22 @@ use std::path::PathBuf;
 use twinpath_config::Sandbox;
 use twinpath_report as report;
 
-/// What differs between instances.
+/// The needs that differ between instances.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
-    /// Where its command socket is: removed in the end.
+    /// The path of its command socket, which is removed at the end.
     pub socket: PathBuf,
-    /// Where former values are kept, if it makes latency requests for single CPUs.
+    /// The folder of former values, if it makes latency requests for single CPUs.
     pub former_values: Option<PathBuf>,
-    /// It speaks to rpcbind, from a port below 1024.
+    /// Whether it calls rpcbind, from a port below 1024.
     pub rpcbind: bool,
-    /// The file of its configuration, if it may be read again: ports below 1024 may come with that.
+    /// The file of its configuration, if it may be reloaded, which may add ports below 1024.
     pub configuration: Option<PathBuf>,
-    /// It makes TAP interfaces.
+    /// Whether it creates TAP interfaces.
     pub tap: bool,
 }
 
-/// Confines the calling thread and those that it starts from now on. Says what is in force.
+/// Confines the calling thread and those that it starts from now on. Returns a description.
 pub fn enter(setting: Sandbox, needs: &Needs) -> report::Sandbox {
     let mut said = report::Sandbox { setting: setting.name().to_owned(), ..report::Sandbox::default() };
     if setting == Sandbox::Off {
@@ -39,7 +40,7 @@ pub fn enter(setting: Sandbox, needs: &Needs) -> report::Sandbox {
         said.capabilities = capabilities::held(needs);
         return said;
     }
-    // First: without it, neither of the others is granted to a process that is not root.
+    // First: without it, a process that is not root may use neither of the others.
     said.no_new_privs = rustix::thread::set_no_new_privs(true).is_ok();
     let in_force = |outcome: Result<String, String>| match outcome {
         Ok(said) => said,
@@ -50,7 +51,7 @@ pub fn enter(setting: Sandbox, needs: &Needs) -> report::Sandbox {
     };
     said.files = in_force(files::confine(needs));
     said.capabilities = capabilities::keep(needs);
-    // Last: the steps before it make calls that it refuses.
+    // Last: the earlier steps make calls that it refuses.
     said.calls = in_force(calls::confine());
     said
 }

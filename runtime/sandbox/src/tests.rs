@@ -4,7 +4,7 @@ use rustix::io::Errno;
 
 use super::*;
 
-/// Does something on a thread that has entered the sandbox; threads that are there already are not touched by it.
+/// Runs `work` on a thread that has entered the sandbox; existing threads are not affected.
 fn inside<R: Send>(needs: Needs, work: impl FnOnce(report::Sandbox) -> R + Send) -> R {
     std::thread::scope(|scope| scope.spawn(|| work(enter(Sandbox::On, &needs))).join().unwrap())
 }
@@ -48,7 +48,7 @@ fn calls_of_an_attacker_are_refused_and_threads_still_start() {
             said.no_new_privs && status.contains("NoNewPrivs:\t1") && status.contains("Seccomp:\t2"),
             "{status}"
         );
-        // These reach the kernel with arguments that are otherwise good.
+        // These calls would succeed without the sandbox.
         let run = std::process::Command::new("/proc/self/exe").arg("--list").status().unwrap_err();
         assert_eq!(run.kind(), ErrorKind::PermissionDenied);
         let name = rustix::system::uname().nodename().to_owned();

@@ -1,4 +1,5 @@
-//! The program's own services: echo, reflect, and the programs of ONC RPC. What serves by their types is compiled here.
+//! The program's own services: echo, reflect, and the programs of ONC RPC. The generic code for these types is compiled
+//! here.
 
 mod rpc;
 
@@ -8,18 +9,18 @@ use twinpath_rpcbind::Registration;
 use twinpath_serve::Prototype;
 use twinpath_service::{Echo, Reflect};
 
-/// Why there is no such service.
+/// The reason that a service cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceError {
-    /// Its kind is not said.
+    /// The configuration does not name its kind.
     #[error("service.kind: which service?")]
     NoKind,
-    /// The programs of ONC RPC exclude each other.
+    /// The programs of ONC RPC conflict with each other.
     #[error("{0}")]
     Programs(#[from] TableError),
 }
 
-/// The service that a configuration asks for.
+/// Creates the service that a configuration describes.
 ///
 /// # Errors
 /// [`ServiceError`]
@@ -32,7 +33,7 @@ pub fn prototype(config: &Config, asked: &Service) -> Result<Box<dyn Prototype>,
     })
 }
 
-/// What is to be registered with rpcbind for it: nothing, unless asked for.
+/// The registrations with rpcbind for it; none unless configured.
 #[must_use]
 pub fn registrations(config: &Config, asked: &Service) -> Vec<Registration> {
     match asked.kind {

@@ -1,4 +1,4 @@
-//! The programs of ONC RPC that are served, and what is registered of them.
+//! The programs of ONC RPC, and their registrations.
 
 use std::num::NonZeroU16;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use twinpath_rpc::{DuplicateLimits, Program, RpcService, Server, TableError};
 use twinpath_rpcbind::Registration;
 use twinpath_time::Duration;
 
-/// What is served: NFSv3 and MOUNT on a small fixed tree.
+/// The programs that are served: NFSv3 and MOUNT on a small fixed tree.
 fn programs() -> Vec<Box<dyn Program>> {
     let tree = Arc::new(Tree::small());
     vec![Box::new(Nfs3::new(Arc::clone(&tree))), Box::new(Mount3::new(tree))]
 }
 
-/// The service that the configuration asks for.
+/// Creates the service from the configuration.
 pub(super) fn service(rpc: &Rpc) -> Result<RpcService, TableError> {
     let age = Duration::from_secs(u64::from(rpc.duplicate_age_s));
     let duplicates = DuplicateLimits { calls: rpc.duplicates, age };
@@ -26,7 +26,7 @@ pub(super) fn service(rpc: &Rpc) -> Result<RpcService, TableError> {
     Ok(RpcService::new(server, records))
 }
 
-/// What is to be registered with rpcbind: nothing, unless asked for.
+/// The registrations with rpcbind; none unless configured.
 pub(super) fn registrations(service: &Service, rpc: &Rpc) -> Vec<Registration> {
     let ports = [(Registration::UDP, service.udp), (Registration::TCP, service.tcp)];
     let each = |program: Box<dyn Program>| {
