@@ -1,6 +1,6 @@
-//! `twinpath-lab`: measurements of twinpath against the kernel and its peers.
+//! `twinpath-lab`: measures twinpath against the kernel and its peers.
 //!
-//! A program of its own, so that nothing of it is in the product: it starts `twinpath` as any user would.
+//! It is a program of its own, so that the product contains nothing of it, and it starts `twinpath` as any user would.
 
 mod lab;
 mod plain;
@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Counts allocations per thread, as the product does: a lab drives a worker of its own for some rows.
+/// Counts allocations per thread, as the product does, because a lab drives a worker of its own for some rows.
 #[global_allocator]
 static ALLOCATOR: twinpath_sys::allocations::Counting = twinpath_sys::allocations::Counting;
 
@@ -34,7 +34,7 @@ enum Command {
     /// The plain kernel servers that the labs compare against.
     #[command(hide = true)]
     Plain(plain::Args),
-    /// The first program of a lab's guest.
+    /// The init process of a lab's guest.
     #[command(hide = true)]
     LabGuest,
 }

@@ -78,8 +78,7 @@ pub enum Event {
         /// The neighbour.
         address: IpAddr,
     },
-    /// Routes, rules, links or addresses changed, so that the egress of replies may change. The update for workers
-    /// follows as [`Event::Egress`] if they have anything to forget.
+    /// The strictness of the source check (`rp_filter`) changed, or may have.
     SourceCheck {
         /// The link; `None`: of all links.
         ifindex: Option<u32>,
@@ -89,8 +88,8 @@ pub enum Event {
         /// The link.
         ifindex: u32,
     },
-    /// Routes, rules, links or addresses changed so that replies may leave another way. The update that says so to
-    /// workers follows as [`Event::Egress`], if there is anything for them to forget.
+    /// Routes, rules, links or addresses changed, so that the egress of replies may change. The update for workers
+    /// follows as [`Event::Egress`] if they have anything to forget.
     Routes,
     /// An update for every worker.
     Egress(Update),

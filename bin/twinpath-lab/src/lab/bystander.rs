@@ -1,4 +1,5 @@
-//! An ordinary kernel TCP service on the measured interface, used all the time: it must never notice the fast path.
+//! An ordinary kernel TCP service on the measured interface, in use during the whole lab, to show that the fast path
+//! does not affect it.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -9,15 +10,15 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use twinpath_sys::Namespace;
 
-/// Requests per second are few: the bystander must not be felt either.
+/// Few requests per second, so that the bystander does not affect the measurement either.
 const PERIOD: Duration = Duration::from_millis(50);
 /// A request unanswered for this long has failed.
 const REPLY_DEADLINE: Duration = Duration::from_secs(2);
-/// Then the connection is closed and a new one made, so that handshakes are watched too.
+/// Requests after which the connection is closed and a new one opened, so that handshakes are tested too.
 const REQUESTS_PER_CONNECTION: u32 = 20;
 const REQUEST_LEN: usize = 64;
 
-/// What the bystander saw.
+/// The bystander's results.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) requests: u64,
@@ -28,7 +29,7 @@ pub(crate) struct Seen {
     pub(crate) reason: Option<String>,
 }
 
-/// The thread that asks.
+/// The thread that sends requests.
 #[derive(Debug)]
 pub(crate) struct Bystander {
     stop: mpsc::Sender<()>,
@@ -36,7 +37,7 @@ pub(crate) struct Bystander {
 }
 
 impl Bystander {
-    /// Starts asking `server` (an echo service) from within `namespace`.
+    /// Starts requests to `server` (an echo service) from within `namespace`.
     pub(crate) fn start(namespace: &Namespace, server: SocketAddr) -> anyhow::Result<Self> {
         let (stop, stopped) = mpsc::channel();
         let namespace = namespace.duplicate()?;
@@ -54,7 +55,7 @@ impl Bystander {
         Ok(Self { stop, thread })
     }
 
-    /// Ends it and says what it saw.
+    /// Ends it and returns its results.
     pub(crate) fn finish(self) -> anyhow::Result<Seen> {
         drop(self.stop);
         self.thread.join().map_err(|_| anyhow::anyhow!("the TCP bystander panicked"))
@@ -129,7 +130,7 @@ mod tests {
         assert!(ask_once(&mut connection, server, &mut seen).is_err());
         assert_eq!(seen.connections, 1);
         echo.join().unwrap();
-        // Nobody listens any more: a new connection is refused.
+        // The server is gone: a new connection is refused.
         assert!(ask_once(&mut None, server, &mut seen).is_err());
     }
 }

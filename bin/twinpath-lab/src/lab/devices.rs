@@ -1,5 +1,5 @@
-//! `lab devices`: whether each path works on the network cards of a guest: answers, datagrams in pieces, offloads that are
-//! switched off, kills. It counts; no figure is a time.
+//! `lab devices`: tests each path on the network cards of a guest: answers, fragmented datagrams, disabled offloads,
+//! kills. It counts events and measures no times.
 
 use std::process::Command;
 
@@ -42,19 +42,19 @@ pub(crate) const LAB: Lab = Lab {
     run: |session| Box::pin(run(session)),
 };
 
-/// Datagrams in pieces over each family; twice as many whole ones go between them.
+/// Fragmented datagrams over each family, between twice as many whole ones.
 const DATAGRAMS: u64 = 30;
 const KILLS: usize = 3;
-/// Sizes, order and repetitions of fragments follow from it.
+/// The seed of the sizes, order and repetitions of fragments.
 const FRAGMENTS_SEED: u64 = 45;
-/// A flow that is not answered after a kill counts as this, ms.
+/// The time that counts for a flow that is not answered after a kill, ms.
 const SILENT_MS: f64 = 5_000.0;
-/// In what twinpath says of a path that a kernel or a card does not have.
+/// A part of twinpath's error for a path that a kernel or a card does not support.
 const REFUSED: &str = "is not possible";
-/// What a card does for the kernel, as ethtool calls it.
+/// The offloads of a card, by their names in ethtool.
 const OFFLOADS: [&str; 6] = ["rx", "tx", "rxvlan", "txvlan", "gro", "tso"];
 
-/// Rows of one path.
+/// The rows of one path.
 struct Rows {
     path: &'static str,
     exchange: &'static str,
@@ -131,7 +131,7 @@ const WHAT: &str =
     "share of datagrams, whole and in fragments, answered exactly once, the whole ones by the path";
 const WHAT_BARE: &str = "the same, the card's offloads switched off";
 
-/// What has to hold, wherever the path can be had.
+/// The requirements, wherever the path is supported.
 const RATIOS: [RatioSpec; 9] = [
     answered("packet-exchange", "exchange-packet", WHAT),
     answered("packet-bare", "bare-packet", WHAT_BARE),
@@ -174,13 +174,13 @@ async fn run(session: &Session) -> anyhow::Result<(Record, usize)> {
     Ok((record, 1))
 }
 
-/// A path that can be had, and then does not work, is no row that cannot be measured.
+/// A path that is supported but does not work gives a failed row, not one that cannot be measured.
 fn failed(error: &anyhow::Error) -> Sample {
     let values = [("answered", 0.0), ("resets", 1.0), ("worst_ms", SILENT_MS)];
     Sample { values: values.into(), notes: vec![format!("{error:#}")], ..Sample::default() }
 }
 
-/// Whether this kernel and this card have the path at all; why not is the error.
+/// Whether this kernel and this card support the path; otherwise the error says why not.
 async fn available(session: &Session, path: &str) -> anyhow::Result<()> {
     let socket = session.run_dir.path().join("devices.sock");
     let instance = Instance::start(&session.launcher, &peers::serve(path, session.cpus[1], &socket)).await?;
@@ -195,13 +195,13 @@ async fn exchange(session: &Session, path: &str) -> anyhow::Result<Sample> {
     let mut sample = fragments::measure(session, path, DATAGRAMS, FRAGMENTS_SEED).await?;
     let value = |name: &str| sample.values.get(name).copied().unwrap_or_default();
     let answered = value("share").min(value("whole_share"));
-    // Whatever answered, it was not what this row is about.
+    // Answers that did not come by this path do not count.
     let answered = if value("fast_path_frames") > 0.0 { answered } else { 0.0 };
     sample.values.insert("answered", answered);
     Ok(sample)
 }
 
-/// Without what the cards do for the kernel; they do it again afterwards.
+/// Measures with the cards' offloads disabled; they are enabled again afterwards.
 async fn bare(session: &Session, path: &str) -> anyhow::Result<Sample> {
     let fixed = offloads(session, "off").await?;
     let exchanged = exchange(session, path).await;
@@ -213,7 +213,7 @@ async fn bare(session: &Session, path: &str) -> anyhow::Result<Sample> {
     Ok(sample)
 }
 
-/// Switches what can be switched, at both ends; what cannot.
+/// Switches all offloads at both ends; returns those that cannot be switched.
 async fn offloads(session: &Session, to: &'static str) -> anyhow::Result<Vec<&'static str>> {
     let topology = session.launcher.topology();
     let mut fixed = Vec::new();

@@ -1,5 +1,5 @@
-//! What attaching costs the kernel's own traffic, as rows for any lab: on a scratch link of its own, by what
-//! `serve --measure-fallback` does, only longer; and the programs by themselves, in test runs.
+//! The cost of attaching for the kernel's own traffic, as rows for any lab: on a scratch link, like `serve
+//! --measure-fallback`, but with more samples; and the programs alone, in test runs.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use super::record::Record;
 use super::session::Session;
 use super::session::{InGuest, Lab};
 
-/// The lab that measures nothing else.
+/// The lab that measures only this.
 pub(crate) const LAB: Lab = Lab {
     name: "fallback",
     about: "What attaching costs the kernel's own traffic",
@@ -31,14 +31,14 @@ pub(crate) const LAB: Lab = Lab {
 /// Rounds under `--check`.
 const CHECK_ROUNDS: usize = 3;
 
-/// Entries per ring, as `serve` has them.
+/// Entries per ring: the default of `serve`.
 const RING_FRAMES: u32 = 512;
 
 const fn row(id: &'static str, label: &'static str, path: &'static str, main: &'static str) -> RowSpec {
     RowSpec { id, label, group: Group::Beside, path: Some(path), mode: None, main, base: &[] }
 }
 
-/// The rows; `ratio` is after over before.
+/// The rows; `ratio` is after divided by before.
 pub(crate) const ROWS: [RowSpec; 8] = [
     row("kernel-rtt-packet", "kernel UDP round trip beside the packet path", "packet", "ratio"),
     row("kernel-bulk-packet", "kernel bulk TCP beside the packet path", "packet", "ratio"),
@@ -50,14 +50,14 @@ pub(crate) const ROWS: [RowSpec; 8] = [
     PACKET_TAX_ROW,
 ];
 
-/// What the XDP program adds to the hook.
+/// The time that the XDP program adds to its hook.
 pub(crate) const XDP_TAX_ROW: RowSpec =
     row("kernel-xdp-tax", "the XDP program on a frame of the kernel's", "xdp-native", "added_ns");
-/// What both programs of the packet path add.
+/// The time that both programs of the packet path add.
 pub(crate) const PACKET_TAX_ROW: RowSpec =
     row("kernel-packet-tax", "socket filter and tc program on such a frame", "packet", "added_ns");
 
-/// Cost per packet to kernel traffic of the steering program, ns; published elsewhere: 13.3.
+/// Cost of the steering program per packet of kernel traffic, ns; published elsewhere: 13.3.
 pub(crate) const XDP_TAX: RatioSpec = RatioSpec {
     id: "kernel-xdp-tax-ns",
     what: "XDP steering program on a frame that stays the kernel's, over an empty program, ns, the costliest kind",
@@ -69,7 +69,7 @@ pub(crate) const XDP_TAX: RatioSpec = RatioSpec {
     also: &[],
 };
 
-/// Rows that are measured together, and by what.
+/// Rows that are measured together, and the path that measures them.
 const PARTS: [(&[RowSpec], Option<Path>); 3] = [
     (ROWS.split_at(3).0, Some(Path::Packet)),
     (ROWS.split_at(3).1.split_at(3).0, Some(Path::XdpNative)),
@@ -91,12 +91,12 @@ fn parts(session: &Session) -> impl Iterator<Item = &'static (&'static [RowSpec]
     PARTS.iter().filter(move |(rows, _)| rows.iter().any(wanted))
 }
 
-/// Steps of one round, for the progress bar.
+/// Number of steps of one round, for the progress bar.
 pub(crate) fn steps(session: &Session) -> usize {
     parts(session).count()
 }
 
-/// Measures once whatever of [`ROWS`] is selected; what fails is recorded as the rows' reason.
+/// Measures the selected rows of [`ROWS`] once; a failure is recorded as the rows' reason.
 pub(crate) async fn round(session: &Session, record: &mut Record, round: usize) {
     for (rows, path) in parts(session) {
         let measured = match path {
@@ -116,7 +116,7 @@ pub(crate) async fn round(session: &Session, record: &mut Record, round: usize) 
     }
 }
 
-/// Records what was measured, or why each of the rows was not.
+/// Records the samples, or the reason for each row without one.
 pub(crate) fn note(
     record: &mut Record,
     round: usize,
@@ -129,7 +129,7 @@ pub(crate) fn note(
     }
 }
 
-/// The rows of one path, measured once: both sides of each alternate within.
+/// Measures the rows of one path once; both sides of each alternate within it.
 ///
 /// # Errors
 /// No scratch link, no such path on a veth, or a program that cannot be loaded.
@@ -171,7 +171,7 @@ pub(crate) async fn measure(session: &Session, path: Path) -> anyhow::Result<Vec
 pub(crate) async fn taxes(session: &Session) -> anyhow::Result<Vec<(&'static str, Sample)>> {
     let cpu = session.cpus[1];
     let runs = spawn_blocking(move || -> anyhow::Result<_> {
-        // On a thread of its own, so that nobody else is pinned by it.
+        // On a thread of its own, so that no other thread is pinned.
         let pinned = std::thread::spawn(move || -> anyhow::Result<_> {
             affinity::pin_current_thread(cpu)?;
             let table = traffic::table()?;
@@ -183,7 +183,7 @@ pub(crate) async fn taxes(session: &Session) -> anyhow::Result<Vec<(&'static str
     Ok(vec![("kernel-xdp-tax", tax(&xdp)), ("kernel-packet-tax", tax(&packet))])
 }
 
-/// The costliest kind of frame, all programs of the path together.
+/// The most expensive kind of frame, summed over all programs of the path.
 fn tax(costs: &[FrameCost]) -> Sample {
     let sum = |cost: &FrameCost, of: fn(&twinpath_fallback::ProgramCost) -> f64| {
         cost.programs.iter().map(of).sum::<f64>()

@@ -1,4 +1,4 @@
-//! The report as one HTML file that needs nothing else: no script, no font, no request.
+//! Renders the report as one self-contained HTML file, without scripts, fonts or requests.
 
 use std::fmt::Write;
 
@@ -12,7 +12,7 @@ use super::session::Lab;
 use super::stats;
 use super::table::{self, label, of_group, to_base};
 
-/// Warm for the kernel, cool for twinpath, grey for the floor: legible on light and dark.
+/// Warm colours for the kernel, cool ones for twinpath, grey for the floor: legible on light and dark backgrounds.
 const KERNEL: [RGBColor; 3] =
     [RGBColor(0xd9, 0x8a, 0x00), RGBColor(0xb8, 0x6a, 0x3c), RGBColor(0xe5, 0x53, 0x4b)];
 const OURS: [RGBColor; 3] =
@@ -45,7 +45,7 @@ pub(crate) fn render(lab: &Lab, report: &LabReport, record: &Record) -> anyhow::
     for group in [Group::NullOne, Group::NullMany, Group::Rtt, Group::Wake, Group::Walk, Group::Transit] {
         latencies(&mut page, lab, report, record, group)?;
     }
-    for group in [Group::Wake, Group::Neighbour] {
+    for group in [Group::Wake, Group::Competing] {
         against_cpu(&mut page, lab, report, group)?;
     }
     for group in Group::ALL {
@@ -120,14 +120,14 @@ fn ratio_line(page: &mut String, ratio: &Ratio) {
     );
 }
 
-/// How the ids of rows begin that are twinpath's.
+/// Prefixes of the ids of twinpath's rows.
 const OUR_ROWS: [&str; 3] = ["twinpath", "direct", "shm"];
 
 fn is_ours(row: &Row) -> bool {
     OUR_ROWS.iter().any(|ours| row.id.starts_with(ours)) || row.id.contains("-twinpath")
 }
 
-/// The curves of one group; nothing where it was not measured.
+/// The latency curves of one group; nothing if it was not measured.
 fn latencies(
     page: &mut String,
     lab: &Lab,
@@ -167,7 +167,7 @@ fn latencies(
     Ok(())
 }
 
-/// Latency against CPU, one point per row that has both.
+/// A plot of latency against CPU, one point per row that has both.
 fn against_cpu(page: &mut String, lab: &Lab, report: &LabReport, group: Group) -> anyhow::Result<()> {
     let (mut kernels, mut ours) = (KERNEL.iter().cycle(), OURS.iter().cycle());
     let (mut points, mut names) = (Vec::new(), Vec::new());
@@ -210,7 +210,7 @@ fn against_cpu(page: &mut String, lab: &Lab, report: &LabReport, group: Group) -
     Ok(())
 }
 
-/// The columns of a group: value, heading, how it is written.
+/// The columns of a group: value, heading, format.
 type Column = (&'static str, &'static str, fn(f64) -> String);
 
 const RTT_COLUMNS: [Column; 9] = [
@@ -258,7 +258,7 @@ const WAKE_COLUMNS: [Column; 17] = [
     ("offered_per_s", "offered/s", table::thousands),
     ("lost", "lost", table::thousands),
     ("sent_late_p99_us", "sent late p99", table::significant),
-    ("neighbour_per_s", "neighbour's work/s", table::thousands),
+    ("neighbour_per_s", "competing work/s", table::thousands),
     ("worst", "worst", table::short),
 ];
 const SWITCHING_COLUMNS: [Column; 5] = [
@@ -340,7 +340,7 @@ fn columns(group: Group) -> &'static [Column] {
         Group::Idle => &IDLE_COLUMNS,
         Group::Walk | Group::Transit | Group::NextCall | Group::Ack => &WALK_COLUMNS,
         Group::Tick => &TICK_COLUMNS,
-        Group::Wake | Group::Caps | Group::Paces | Group::Neighbour => &WAKE_COLUMNS,
+        Group::Wake | Group::Caps | Group::Paces | Group::Competing => &WAKE_COLUMNS,
         Group::Switching => &SWITCHING_COLUMNS,
         Group::Policy => &POLICY_COLUMNS,
         Group::NullOne
@@ -424,7 +424,7 @@ fn notes(page: &mut String, report: &LabReport) {
     page.push_str("</ul></section>");
 }
 
-/// Text as text, in elements and attributes.
+/// Escapes text for elements and attributes.
 fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
@@ -438,7 +438,7 @@ mod tests {
     use crate::lab::quick;
     use crate::lab::record;
 
-    /// A run in which every row was measured, but for one that says why not.
+    /// A run with every row measured, except one that has a reason why not.
     fn made_up() -> (LabReport, Record) {
         let lab = &quick::LAB;
         let mut record = Record::default();
@@ -506,7 +506,7 @@ mod tests {
         assert_eq!(page.matches("<svg").count(), 2);
     }
 
-    /// A run of one round: one pair per ratio, and rows without a kernel to be compared with.
+    /// A run of one round: one pair per ratio, and rows without a kernel row for comparison.
     #[test]
     fn a_single_pair_is_undecided_and_a_column_without_values_is_left_out() {
         let lab = &quick::LAB;
@@ -537,7 +537,7 @@ mod tests {
             assert!(!text.contains("holds<") && !text.contains("class=\"badge good"), "{text}");
             assert!(!text.contains("ratio to") && !text.contains("p99.9") && text.contains("p50"), "{text}");
         }
-        // What a row of ours is compared with is measured, too.
+        // The row that one of ours is compared with is measured, too.
         let values = BTreeMap::from([("p50_us", 8.0)]);
         record.add("kernel-sleeping", 0, Sample { values, ..Sample::default() });
         for text in shown(&record, &["twinpath-poll", "kernel-sleeping"]) {

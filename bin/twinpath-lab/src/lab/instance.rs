@@ -1,4 +1,4 @@
-//! A running `twinpath serve`, asked and told over its command socket as any operator would.
+//! A running `twinpath serve`, controlled over its command socket, as any operator would do it.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use twinpath_report::Report;
 
 use super::process::{Launcher, Server, Side};
 
-/// A worker in `poll` mode on the same CPU lets the control thread run within a few scheduler ticks.
+/// A worker in `poll` mode on the same CPU delays the control thread by at most a few scheduler ticks.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(5);
 
-/// A server under one attachment.
+/// A running server.
 #[derive(Debug)]
 pub(crate) struct Instance {
     server: Server,
@@ -24,11 +24,12 @@ pub(crate) struct Instance {
 impl Instance {
     /// Starts it; it serves on both paths when this returns.
     pub(crate) async fn start(launcher: &Launcher, args: &[String]) -> anyhow::Result<Self> {
-        // Its worker pins itself (`--cpu`). Confined to one CPU it could not measure what a wake-up costs between two.
+        // Its worker pins itself (`--cpu`). If the process were confined to one CPU, it could not measure a wake-up
+        // between two.
         Self::start_at(launcher, Side::Both, args).await
     }
 
-    /// The same elsewhere than on the server's side.
+    /// The same on another side than the server's.
     pub(crate) async fn start_at(
         launcher: &Launcher,
         side: Side<'_>,
@@ -44,7 +45,7 @@ impl Instance {
         self.server.pid
     }
 
-    /// Everything it says of itself.
+    /// Its whole report.
     pub(crate) async fn report(&self) -> anyhow::Result<Report> {
         let answer = self.ask(&json!({"show": "all"})).await?;
         serde_json::from_value(answer).context("cannot read what twinpath says of itself")
@@ -80,11 +81,11 @@ impl Instance {
     }
 }
 
-/// Facts that rows state, taken from a report.
+/// Facts in a report that rows state.
 pub(crate) trait Facts {
     /// The path of the first interface.
     fn path(&self) -> String;
-    /// What keeps `--path auto` from every fast path of the first interface, if it chose none.
+    /// The reason that `--path auto` uses no fast path on the first interface, if it does not.
     fn no_fast_path(&self) -> Option<String>;
     /// Frames received on the fast path, all workers.
     fn frames_in(&self) -> u64;
@@ -92,7 +93,7 @@ pub(crate) trait Facts {
     fn allocations(&self) -> u64;
     /// Whether any worker holds a CPU latency request.
     fn request_held(&self) -> bool;
-    /// What the first worker found out about latency requests.
+    /// The first worker's conclusion about latency requests.
     fn request_verdict(&self) -> Option<&str>;
     /// Frame memory per queue, MiB.
     fn pool_mib_per_queue(&self) -> Option<f64>;
@@ -132,7 +133,7 @@ impl Facts for Report {
     }
 }
 
-/// Voluntary context switches of all threads of a process: how often it went to sleep, which is how often it woke.
+/// Voluntary context switches of all threads of a process: the number of sleeps, and so of wake-ups.
 pub(crate) fn voluntary_switches(pid: u32) -> anyhow::Result<u64> {
     context_switches(pid).map(|[voluntary, _]| voluntary)
 }
@@ -142,7 +143,7 @@ pub(crate) fn context_switches(pid: u32) -> anyhow::Result<[u64; 2]> {
     let tasks = format!("/proc/{pid}/task");
     let mut total = [0; 2];
     for task in std::fs::read_dir(&tasks).with_context(|| format!("cannot list {tasks}"))? {
-        // A thread may end between the listing and the reading.
+        // A thread may end between listing and reading.
         let Ok(status) = std::fs::read_to_string(task?.path().join("status")) else { continue };
         let here = switches_of(&status).with_context(|| format!("no voluntary_ctxt_switches in {tasks}"))?;
         total = [total[0] + here[0], total[1] + here[1]];

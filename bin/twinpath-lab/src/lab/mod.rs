@@ -1,7 +1,8 @@
-//! `twinpath-lab NAME`: measurements against the kernel and its peers, both sides in one run, alternating.
+//! The labs: `twinpath-lab NAME` measures twinpath against the kernel and its peers, both sides in one run,
+//! alternating.
 //!
-//! A lab is a [`session::Lab`]: two tables and a function that measures. This is the frame they all share: the network
-//! of their own, child processes, the choice of rows, statistics, verdicts, and the report as table, JSON and HTML.
+//! A lab is a [`session::Lab`]: two tables and a function that measures. This module has what all labs share: a network
+//! of their own, child processes, the selection of rows, statistics, verdicts, and the report as table, JSON and HTML.
 
 mod bystander;
 mod devices;
@@ -45,23 +46,23 @@ use self::session::Lab;
 use self::session::{Selection, Session};
 use self::topology::Topology;
 
-/// Every lab there is, in the order of the help text.
+/// All labs, in the order of the help text.
 const LABS: &[&Lab] =
     &[&quick::LAB, &kni::LAB, &three_rtts::LAB, &wakeup::LAB, &fallback::LAB, &rpc::LAB, &devices::LAB];
 
-/// 128 + SIGINT and 128 + SIGTERM, as shells count.
+/// 128 + SIGINT and 128 + SIGTERM, as shells report them.
 const INTERRUPTED: u8 = 130;
 const TERMINATED: u8 = 143;
-/// Under `--check`: nothing missed its target, but something could not be measured.
+/// The exit code under `--check` if no target was missed, but something could not be measured.
 const NOT_MEASURED: u8 = 3;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The lab: `quick` measures UDP and TCP echo, twinpath against the kernel's sockets; `kni` an NFS walk beside
     /// twinpath and through its exception port; `three-rtts` frames reflected by a worker, by another process over shared
-    /// memory, and by a packet socket; `wakeup` latency against CPU, one packet every 350 us and otherwise, for every way to
-    /// wait; `fallback` what attaching costs the kernel's own traffic; `rpc` ONC RPC calls to twinpath, nfs-ganesha and
-    /// servers that do nothing but answer; `devices` whether each path works on the network cards of a guest.
+    /// memory, and by a packet socket; `wakeup` latency against CPU, with single packets at several rates, for every
+    /// mode of waiting; `fallback` the cost of attaching for the kernel's own traffic; `rpc` ONC RPC calls to twinpath,
+    /// nfs-ganesha and bare servers; `devices` whether each path works on the network cards of a guest.
     #[arg(value_parser = PossibleValuesParser::new(LABS.iter().map(|lab| lab.name)))]
     name: String,
     /// Also write everything as one JSON object.
@@ -105,12 +106,12 @@ pub(crate) struct Args {
     notes: Vec<String>,
 }
 
-/// What the guest of a lab starts with.
+/// Runs the init process of a lab's guest.
 pub(crate) fn run_inside_guest() -> anyhow::Result<ExitCode> {
     guest::inside::run()
 }
 
-/// How the measuring ended.
+/// How the measurement ended.
 enum Ended {
     Measured(Record, usize),
     Signal(u8),
@@ -184,7 +185,7 @@ fn session(lab: &Lab, args: &Args, selection: Selection) -> anyhow::Result<Sessi
     })
 }
 
-/// Measures until done or told to stop. Children are spawned by this thread, and die with it.
+/// Measures until done or told to stop. Children are spawned by this thread, and end with it.
 fn measure(lab: &Lab, session: &Session) -> anyhow::Result<Ended> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -200,7 +201,7 @@ fn measure(lab: &Lab, session: &Session) -> anyhow::Result<Ended> {
             result = (lab.run)(session) => result.map(|(record, rounds)| Ended::Measured(record, rounds)),
         }
     });
-    // A measurement on a thread of its own may have seconds to go; it ends with the process.
+    // A measurement on a thread of its own may take seconds more; it ends with the process.
     runtime.shutdown_background();
     ended
 }
@@ -250,7 +251,7 @@ fn write_outputs(lab: &Lab, args: &Args, report: &LabReport, record: &Record) ->
     Ok(())
 }
 
-/// Where the report goes: as asked, or into a directory that is made for it.
+/// The path of the report: the requested one, or one in a directory that is created for it.
 fn html_path(args: &Args, name: &str, unix_time_s: u64) -> anyhow::Result<PathBuf> {
     if let Some(path) = &args.html {
         return Ok(path.clone());
@@ -267,7 +268,7 @@ fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Under sudo, what is written belongs to the user who called it. Best effort: the report is there either way.
+/// Under sudo, files belong to the user who called it. Failures are ignored, as the report exists either way.
 fn give_back(path: &Path) {
     let id = |name| std::env::var(name).ok().and_then(|id| id.parse().ok());
     if let (Some(uid), Some(gid)) = (id("SUDO_UID"), id("SUDO_GID")) {

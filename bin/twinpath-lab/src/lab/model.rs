@@ -1,7 +1,7 @@
-//! What every lab is made of and reports: rows, ratios, and the one JSON object of `--json`.
+//! The data model of labs: rows, ratios, and the JSON object of `--json`.
 //!
-//! A lab is two tables, rows and ratios, and a function that measures rows in rounds. Everything else (choosing
-//! what to run, statistics, verdicts, output) is the frame's.
+//! A lab is two tables, of rows and of ratios, and a function that measures rows in rounds. Selection, statistics,
+//! verdicts and output are common to all labs.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::stats::Summary;
 
-/// A row as the lab announces it. Ids are stable and documented in docs/measuring.md.
+/// The definition of a row. Ids are stable and documented in docs/measuring.md.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RowSpec {
     pub(crate) id: &'static str,
@@ -17,13 +17,13 @@ pub(crate) struct RowSpec {
     pub(crate) group: Group,
     pub(crate) path: Option<&'static str>,
     pub(crate) mode: Option<&'static str>,
-    /// The value the row is about: in comparisons, and first in its line.
+    /// The row's main value: it is used in comparisons, and comes first in its line.
     pub(crate) main: &'static str,
-    /// The rows it is compared with in the table: by the best of them.
+    /// The rows that it is compared with in the table: with the best of them.
     pub(crate) base: &'static [&'static str],
 }
 
-/// Rows of one kind stand together, in tables and plots.
+/// A group of similar rows, which are shown together in tables and plots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Group {
     /// Round trips, one request in flight.
@@ -36,34 +36,34 @@ pub(crate) enum Group {
     Rate,
     /// CPU at a fixed offered rate.
     Cpu,
-    /// What the kernel serves beside the fast path.
+    /// Services of the kernel beside the fast path.
     Beside,
-    /// A kill under load, and datagrams in pieces.
+    /// Kills under load, and fragmented datagrams.
     Trouble,
-    /// A server with nothing to do.
+    /// An idle server.
     Idle,
-    /// What the other paths reach.
+    /// The results of the other paths.
     Other,
     /// Walks of a tree over NFS: calls, one outstanding.
     Walk,
-    /// Frames of a walk on their way from one end to the other.
+    /// Transit times of a walk's frames from one end to the other.
     Transit,
-    /// What an end of a walk waits before it goes on.
+    /// Waiting times of an end of a walk between frames.
     NextCall,
     Ack,
-    /// What waits for a timer tick.
+    /// Times that wait for a timer tick.
     Tick,
-    /// One packet every now and then: latency against CPU.
+    /// Single packets: latency against CPU.
     Wake,
     /// The same while deep idle states are forbidden.
     Caps,
     /// The same at other paces.
     Paces,
-    /// The same beside a process that wants the CPU.
-    Neighbour,
+    /// The same beside a process that always wants the CPU.
+    Competing,
     /// While modes are switched.
     Switching,
-    /// The policy on made-up traffic.
+    /// The policy on simulated traffic.
     Policy,
     /// RPC calls over TCP, one in flight and many.
     NullOne,
@@ -72,9 +72,9 @@ pub(crate) enum Group {
     NullUdp,
     /// Calls that ask for attributes.
     Getattr,
-    /// A service beside clients that are a burden.
+    /// A service beside clients that are a burden for it.
     Burden,
-    /// Counted, not timed.
+    /// Instruction counts.
     Instructions,
 }
 
@@ -87,7 +87,7 @@ impl Group {
         Self::Wake,
         Self::Caps,
         Self::Paces,
-        Self::Neighbour,
+        Self::Competing,
         Self::Switching,
         Self::Policy,
         Self::Walk,
@@ -127,7 +127,7 @@ impl Group {
             Self::Wake => "One packet every 250 to 500 us",
             Self::Caps => "One packet every 250 to 500 us, deep idle states forbidden",
             Self::Paces => "Other paces",
-            Self::Neighbour => "One packet every 250 to 500 us, beside a process that wants the CPU",
+            Self::Competing => "One packet every 250 to 500 us, beside a process that wants the CPU",
             Self::Switching => "Modes switched under load",
             Self::Policy => "The policy, replayed",
             Self::NullOne => "NULL over TCP, 1 in flight",
@@ -140,19 +140,19 @@ impl Group {
     }
 }
 
-/// The value of a row that a ratio is made of.
+/// A value of a row: the row's id, and the value's name.
 pub(crate) type Cell = (&'static str, &'static str);
 
-/// How a ratio follows from rows, round by round.
+/// How a ratio is computed from rows, round by round.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Formula {
-    /// The first over the sum of the others, both measured in the same round.
+    /// The first divided by the sum of the others, measured in the same round.
     Over { top: Cell, bottom: &'static [Cell] },
-    /// Over the one of several rows whose median is best (of `by`, the higher the better).
+    /// Divided by the best of several rows (by the median of `by`, the higher the better).
     OverBest { top: Cell, rows: &'static [&'static str], by: &'static str, value: &'static str },
-    /// The one of `tops` whose median is best over the one of `rows` whose median is best (of `by`, the higher the better).
+    /// The best of `tops` divided by the best of `rows` (by the median of `by`, the higher the better).
     BestOverBest { tops: &'static [&'static str], rows: &'static [&'static str], by: &'static str },
-    /// The first less the second, both measured in the same round.
+    /// The first minus the second, measured in the same round.
     Difference { from: Cell, less: Cell },
     /// The row's value itself.
     Value(Cell),
@@ -171,7 +171,7 @@ impl Formula {
     }
 }
 
-/// Which way a ratio should go.
+/// The direction in which a ratio is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Better {
@@ -179,20 +179,20 @@ pub(crate) enum Better {
     Higher,
 }
 
-/// What is compared with the target.
+/// The value that is compared with the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Judged {
     /// The median.
     Median,
     /// The median; equal is not enough.
     MedianStrictly,
-    /// The end of the 95 % interval that speaks against us.
+    /// The less favourable end of the 95 % interval.
     IntervalEnd,
-    /// The end that speaks for us: it misses only what is certainly missed.
+    /// The more favourable end: a miss is certain then.
     IntervalBest,
 }
 
-/// A ratio as the lab announces it.
+/// The definition of a ratio.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RatioSpec {
     pub(crate) id: &'static str,
@@ -201,22 +201,22 @@ pub(crate) struct RatioSpec {
     pub(crate) target: Option<f64>,
     pub(crate) better: Better,
     pub(crate) judged: Judged,
-    /// Fewest pairs for a verdict under `--check`; fewer leave the ratio undecided. Below the six pairs that an interval
-    /// of the median needs only where each value is a count, or sums up many trials or a long time by itself.
+    /// Fewest pairs for a verdict under `--check`; with fewer, the ratio is undecided. It may be less than the six
+    /// pairs that an interval of the median needs only if each value is a count, or sums up many trials or a long time.
     pub(crate) check_pairs: usize,
-    /// What else must hold: value of a row and the limit its median must stay below.
+    /// Additional conditions: a row's value, and the limit for its median.
     pub(crate) also: &'static [(Cell, f64)],
 }
 
-/// What one measurement of a row gave.
+/// The result of one measurement of a row.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sample {
     pub(crate) values: BTreeMap<&'static str, f64>,
     /// Round trips: highest value of a bucket in ns, and its count.
     pub(crate) histogram: Vec<(u64, u64)>,
-    /// The path found in use.
+    /// The path in use.
     pub(crate) path: Option<String>,
-    /// What the reader should know.
+    /// Notes for the reader.
     pub(crate) notes: Vec<String>,
 }
 
@@ -230,7 +230,7 @@ pub(crate) struct Row {
     /// Rounds that measured it.
     pub(crate) n: usize,
     pub(crate) values: BTreeMap<String, Summary>,
-    /// Why it was not measured.
+    /// The reason that it was not measured.
     pub(crate) skipped: Option<String>,
     #[serde(default)]
     pub(crate) notes: Vec<String>,
@@ -250,17 +250,17 @@ pub(crate) struct Ratio {
     pub(crate) target: Option<f64>,
     pub(crate) better: Better,
     pub(crate) holds: Option<bool>,
-    /// Why it could not be measured, or not be judged.
+    /// The reason that it could not be measured, or not be judged.
     pub(crate) skipped: Option<String>,
     /// Pairs measured.
     pub(crate) pairs: usize,
     /// The pairs in the order they were measured.
     pub(crate) values: Vec<f64>,
-    /// What is compared with the target: `median`, `median, strictly`, or an end of interval95.
+    /// The value that is compared with the target: `median`, `median, strictly`, or an end of interval95.
     pub(crate) judged: String,
 }
 
-/// The whole of a lab: the object of `--json`.
+/// The results of a lab: the object of `--json`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct LabReport {
     pub(crate) lab: String,
@@ -272,10 +272,10 @@ pub(crate) struct LabReport {
     pub(crate) ratios: Vec<Ratio>,
     /// When it was measured, seconds since 1970.
     pub(crate) unix_time_s: u64,
-    /// How long it took.
+    /// Duration.
     pub(crate) wall_s: f64,
     /// Rounds, each with both sides of every ratio.
     pub(crate) rounds: usize,
-    /// What the reader should know about the whole run.
+    /// Notes on the whole run.
     pub(crate) notes: Vec<String>,
 }

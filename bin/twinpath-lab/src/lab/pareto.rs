@@ -1,4 +1,4 @@
-//! Latency against CPU, one point per way to wait, as SVG; and which of them nothing else beats in both.
+//! Plots latency against CPU as SVG, one point per mode, with the Pareto front.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
@@ -6,21 +6,21 @@ use twinpath_measure::axis::Unit;
 
 use super::plot::{FAINT, INK, WIDTH, drawing, for_page};
 
-/// One way to wait.
+/// One mode of waiting.
 #[derive(Clone, Debug)]
 pub(crate) struct Point {
     /// Share of a core.
     pub(crate) cpu: f64,
     pub(crate) latency_us: f64,
     pub(crate) colour: RGBColor,
-    /// Drawn large.
+    /// Whether it is drawn large.
     pub(crate) ours: bool,
 }
 
 /// Less CPU than this is drawn as this.
 const CPU_MIN: f64 = 0.001;
 
-/// The points by number, from 1, and a line along those of the front.
+/// Draws the points with numbers from 1, and a line along the front.
 pub(crate) fn draw(points: &[Point]) -> anyhow::Result<String> {
     let cpu = |point: &Point| point.cpu.max(CPU_MIN) * 100.0;
     let low_x = points.iter().map(cpu).fold(100.0, f64::min) * 0.7;
@@ -66,7 +66,7 @@ pub(crate) fn draw(points: &[Point]) -> anyhow::Result<String> {
     Ok(for_page(&svg, (WIDTH, 380)))
 }
 
-/// The points that none beats in both CPU and latency, by CPU.
+/// The Pareto front by CPU: the points for which no other is better in both CPU and latency.
 pub(crate) fn front(points: &[Point]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..points.len()).collect();
     order.sort_by(|a, b| {
@@ -89,14 +89,14 @@ mod tests {
     #[test]
     fn what_is_beaten_in_both_is_not_on_the_front() {
         let point = |cpu, latency_us| Point { cpu, latency_us, colour: RED, ours: false };
-        // Sleeping, spinning, beaten by both, as good as spinning at more CPU, in between.
+        // Sleeping; spinning; worse than both; as good as spinning at more CPU; in between.
         let points =
             [point(0.02, 80.0), point(0.9, 5.0), point(0.95, 81.0), point(1.0, 5.0), point(0.1, 7.0)];
         assert_eq!(front(&points), [0, 4, 1]);
         assert_eq!(front(&[]), [0; 0]);
         let svg = draw(&points).unwrap();
         assert!(svg.contains("<circle") && svg.contains("currentColor") && !svg.contains("#010203"));
-        // No CPU at all has its place on a logarithmic axis, too.
+        // A point without any CPU also has a place on a logarithmic axis.
         assert!(draw(&[point(0.0, 3.0)]).is_ok());
     }
 }

@@ -1,4 +1,4 @@
-//! The command lines of every child: what a lab measures, as anyone could type it.
+//! The command lines of all child processes, which anyone could type.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use super::topology::{CLIENT, SERVER};
 
-/// Where twinpath serves.
+/// The port of twinpath.
 pub(crate) const FAST_PORT: u16 = 7000;
-/// Where the plain UDP servers serve.
+/// The port of the plain UDP servers.
 pub(crate) const PLAIN_PORT: u16 = 7001;
-/// Where the plain TCP echo serves.
+/// The port of the plain TCP echo server.
 pub(crate) const TCP_PORT: u16 = 7002;
-/// Where bulk TCP ends.
+/// The port of the bulk TCP server.
 pub(crate) const BULK_PORT: u16 = 7003;
 
-/// Where a plain UDP server serves for scale, beside another.
+/// The port of a second plain UDP server, for scale.
 pub(crate) const SCALE_PORT: u16 = 7004;
 
 /// Enough to learn neighbours, fill caches and, for the adaptive mode, the gaps between arrivals.
@@ -30,7 +30,7 @@ pub(crate) fn server(port: u16) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(SERVER.ipv4), port)
 }
 
-/// What a client does.
+/// The parameters of a client.
 #[derive(Clone, Debug)]
 pub(crate) struct Bench {
     pub(crate) target: SocketAddr,
@@ -51,7 +51,7 @@ impl Bench {
         Self { target, tcp: false, path, mode, inflight: 1, rate: None, count: None, duration }
     }
 
-    /// As much as the server answers: the fastest client there is here, the same for every server.
+    /// As many requests as the server answers, from the fastest client available here, the same for every server.
     pub(crate) fn flood(port: u16, duration: Duration) -> Self {
         Self { inflight: 64, ..Self::round_trips(port, "xdp", "poll", duration) }
     }
@@ -87,7 +87,8 @@ impl Bench {
     }
 }
 
-/// `twinpath serve echo` on the server's interface. A lab asks as fast as it can from one source, so the limit for that is off.
+/// `twinpath serve echo` on the server's interface. A lab sends at full speed from one source, so the limit for that is
+/// off.
 pub(crate) fn serve(path: &str, cpu: usize, socket: &Path) -> Vec<String> {
     serve_in(path, "adaptive", cpu, socket)
 }
@@ -118,17 +119,17 @@ pub(crate) fn tcp_echo() -> Vec<String> {
     words(&format!("plain tcp-echo --listen {} --mode interrupt", server(TCP_PORT)))
 }
 
-/// The plain end of bulk TCP.
+/// The plain receiver of bulk TCP.
 pub(crate) fn tcp_sink() -> Vec<String> {
     words(&format!("plain tcp-sink --listen {}", server(BULK_PORT)))
 }
 
-/// The plain source of bulk TCP.
+/// The plain sender of bulk TCP.
 pub(crate) fn tcp_bulk(duration: Duration) -> Vec<String> {
     words(&format!("plain tcp-bulk {} --duration {:.3}", server(BULK_PORT), duration.as_secs_f64()))
 }
 
-/// Two threads that wake each other, sleeping.
+/// Two threads that wake each other and sleep in between.
 pub(crate) fn eventfd_pingpong(cpus: [usize; 2], duration: Duration) -> Vec<String> {
     words(&format!(
         "plain eventfd-pingpong --cpus {},{} --duration {:.3}",

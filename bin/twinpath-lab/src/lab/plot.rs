@@ -1,4 +1,4 @@
-//! Pictures of a run, as SVG that takes its text colour from the page around it.
+//! Draws the plots of a run, as SVG that takes its text colour from the page around it.
 
 use anyhow::anyhow;
 use plotters::coord::Shift;
@@ -10,11 +10,11 @@ use super::model::{Better, Ratio};
 use super::stats::quantile_ns;
 use super::table;
 
-/// Small enough for a phone; a wider screen scales it up.
+/// The width: narrow enough for a phone; a wider screen scales it up.
 pub(super) const WIDTH: u32 = 480;
-/// Stands for the page's text colour until the SVG is finished.
+/// Placeholder for the page's text colour until the SVG is finished.
 pub(super) const INK: RGBColor = RGBColor(1, 2, 3);
-/// Stands for the page's faint lines.
+/// Placeholder for the page's faint lines.
 pub(super) const FAINT: RGBColor = RGBColor(3, 2, 1);
 /// Percentile steps per factor of ten.
 const STEPS_PER_DECADE: u32 = 40;
@@ -25,11 +25,11 @@ pub(crate) struct Curve {
     pub(crate) colour: RGBColor,
     /// Round trips: highest value of a bucket in ns, and its count; ascending.
     pub(crate) histogram: Vec<(u64, u64)>,
-    /// Drawn thick.
+    /// Whether it is drawn thick.
     pub(crate) ours: bool,
 }
 
-/// Percentile curves: the share of round trips below, towards 100 % tenfold by tenfold, against their time.
+/// Percentile curves: time over the share of faster round trips, with a logarithmic axis towards 100 %.
 pub(crate) fn percentiles(curves: &[Curve]) -> anyhow::Result<String> {
     let points: Vec<Vec<(f64, f64)>> =
         curves.iter().map(|curve| percentile_points(&curve.histogram)).collect();
@@ -70,7 +70,7 @@ pub(crate) fn percentiles(curves: &[Curve]) -> anyhow::Result<String> {
     Ok(for_page(&svg, (WIDTH, 360)))
 }
 
-/// (decades towards 100 %, us): 0 is the fastest, 1 is p90, 2 is p99, as far as there are counts to tell.
+/// The points (decades towards 100 %, us): 0 is the fastest, 1 is p90, 2 is p99, as far as the counts allow.
 fn percentile_points(histogram: &[(u64, u64)]) -> Vec<(f64, f64)> {
     let total: u64 = histogram.iter().map(|(_, count)| count).sum();
     if total == 0 {
@@ -94,8 +94,8 @@ fn percentile_name(decades: f64) -> String {
     }
 }
 
-/// Bars of ratios against their targets, all on one scale: how much of what is allowed is used. Those to the left
-/// of the line hold.
+/// Bars of ratios against their targets, on one scale: the used part of what is allowed. Bars left of the line meet the
+/// target.
 pub(crate) fn targets(ratios: &[&Ratio]) -> anyhow::Result<String> {
     const BAND: i32 = 50;
     let bars: Vec<(&Ratio, Bar)> =
@@ -119,13 +119,13 @@ pub(crate) fn targets(ratios: &[&Ratio]) -> anyhow::Result<String> {
     Ok(for_page(&svg, (WIDTH, height)))
 }
 
-/// Bars longer than this many targets are cut.
+/// Longer bars are cut, in units of the target.
 const BAR_END: f64 = 2.5;
 const HOLDS: RGBColor = RGBColor(0x2d, 0xa4, 0x4e);
 const MISSES: RGBColor = RGBColor(0xe5, 0x53, 0x4b);
 const UNDECIDED: RGBColor = RGBColor(0x8b, 0x94, 0x9e);
 
-/// A ratio in units of its target, turned so that less is better.
+/// A ratio in units of its target, inverted if necessary so that less is better.
 struct Bar {
     value: f64,
     /// The 95 % interval; `None` with too few pairs for one.
@@ -136,7 +136,7 @@ impl Bar {
     fn of(ratio: &Ratio) -> Option<Self> {
         let (value, target) = (ratio.value?, ratio.target?);
         let used = |x: f64| match ratio.better {
-            // A target of nothing: any use of it is beyond the line.
+            // With a target of zero, any value is beyond the line.
             Better::Lower if target == 0.0 => {
                 if x > 0.0 {
                     BAR_END
@@ -160,7 +160,7 @@ impl Bar {
         Some(Self { value: used(value), interval })
     }
 
-    /// How far to the right anything of it is drawn.
+    /// The rightmost point drawn.
     fn end(&self) -> f64 {
         self.interval.map_or(self.value, |[_, to]| to.max(self.value))
     }
@@ -199,7 +199,7 @@ fn draw_bar(
     Ok(())
 }
 
-/// Text and lines in the colours of the page, and as wide as it allows.
+/// Gives text and lines the colours of the page, and the picture the page's width.
 pub(super) fn for_page(svg: &str, size: (u32, u32)) -> String {
     let ink = format!("#{:02X}{:02X}{:02X}", INK.0, INK.1, INK.2);
     let faint = format!("#{:02X}{:02X}{:02X}", FAINT.0, FAINT.1, FAINT.2);

@@ -1,5 +1,5 @@
-//! The lab's measurements are child processes of our own binary: servers that say when they are ready, clients that
-//! print one JSON object. Every wait has a deadline; what a child wrote to its error output is part of its failure.
+//! Runs the child processes of labs: servers that print a line when they are ready, and clients that print one JSON
+//! object. Every wait has a deadline; a child's error output is part of its failure.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -21,28 +21,28 @@ use twinpath_sys::child::{self, Placement};
 use super::programs::Programs;
 use super::topology::Topology;
 
-/// A server that is not ready by then will not be: attaching, and measuring wake-ups, take well below a second. In an emulated
-/// guest the kernel alone takes ten to verify the programs.
+/// A server that is not ready by then never will be: attaching and measuring wake-ups take well below a second. In an
+/// emulated guest the kernel needs ten seconds to verify the programs.
 const READY_DEADLINE: Duration = Duration::from_secs(40);
-/// From SIGINT to the end of a server, and from SIGKILL to the end of anything.
+/// Time from SIGINT to the end of a server, and from SIGKILL to the end of any process.
 const STOP_DEADLINE: Duration = Duration::from_secs(3);
 /// How often the CPU time of a server is read while a client runs.
 const USAGE_PERIOD: Duration = Duration::from_millis(40);
-/// The end of a child's error output that is worth showing.
+/// The length of the end of a child's error output that is shown.
 const STDERR_SHOWN: u64 = 2000;
 
-/// Where a child runs.
+/// The namespace and CPUs of a child.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Side<'a> {
     Client,
     Server,
-    /// On both CPUs, in the server's namespace: what places its threads itself.
+    /// On both CPUs, in the server's namespace: for programs that pin their threads themselves.
     Both,
-    /// In this namespace and on these CPUs, for labs with a layout of their own.
+    /// In this namespace and on these CPUs, for labs with other layouts.
     At(&'a Namespace, &'a [usize]),
 }
 
-/// Starts children on their side and knows all that live.
+/// Starts children, and keeps track of those that live.
 #[derive(Debug)]
 pub(crate) struct Launcher {
     programs: Programs,
@@ -50,7 +50,7 @@ pub(crate) struct Launcher {
     client_cpu: usize,
     server_cpu: usize,
     live: RefCell<HashMap<u32, OwnedFd>>,
-    /// Whether children of a child that ends become ours.
+    /// Whether the children of a child that ends become children of this process.
     adopts: bool,
 }
 
@@ -58,14 +58,14 @@ pub(crate) struct Launcher {
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) pid: u32,
-    /// What it said when it was ready.
+    /// Its `ready` line.
     pub(crate) ready: serde_json::Value,
     what: String,
     child: Child,
     stderr: File,
 }
 
-/// A client at work in the background.
+/// A client that runs in the background.
 #[derive(Debug)]
 pub(crate) struct Background {
     pid: u32,
@@ -74,18 +74,18 @@ pub(crate) struct Background {
     stderr: File,
 }
 
-/// What a client printed, and what the server used meanwhile.
+/// A client's output, and the server's CPU usage meanwhile.
 #[derive(Debug)]
 pub(crate) struct Finished {
     pub(crate) stdout: String,
     usage: Vec<(Instant, Duration)>,
-    /// When the result came.
+    /// The time of the result.
     end: Instant,
 }
 
 impl Finished {
-    /// Share of a core that the watched process used over the last `measured` before the result came, its ends left
-    /// out: they may lie in the client's warm-up or tear-down.
+    /// Share of a core that the watched process used over the last `measured` before the result, except for both ends
+    /// of this time, which may belong to the client's warm-up or tear-down.
     pub(crate) fn cpu_share(&self, measured: Duration) -> Option<f64> {
         let (from, to) =
             (self.end.checked_sub(measured.mul_f64(0.9))?, self.end.checked_sub(measured.mul_f64(0.05))?);
@@ -107,8 +107,8 @@ impl Launcher {
         }
     }
 
-    /// From now on what children have started is ours to wait for when they end. For a process that has no children
-    /// but the launcher's.
+    /// From now on orphaned grandchildren become children of this process, which waits for them. Only for a process
+    /// whose only children are the launcher's.
     pub(crate) fn adopting(mut self) -> anyhow::Result<Self> {
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
             .context("cannot ask for the children of children")?;
@@ -148,15 +148,15 @@ impl Launcher {
                 server.what
             ),
         }
-        // Whatever it prints from now on must not fill the pipe and stop it.
+        // Further output must not fill the pipe and block the server.
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
         Ok(server)
     }
 
-    /// Stops a server the way an operator would.
+    /// Stops a server as an operator would.
     pub(crate) async fn stop(&self, mut server: Server) -> anyhow::Result<()> {
         if let Some(pid) = Pid::from_raw(server.pid.cast_signed()) {
-            // ESRCH: it is gone already, and `wait` tells how.
+            // ESRCH: it has already ended, and `wait` returns how.
             let _ = rustix::process::kill_process(pid, Signal::INT);
         }
         let status = match tokio::time::timeout(STOP_DEADLINE, server.child.wait()).await {
@@ -211,17 +211,17 @@ impl Launcher {
         Ok(Finished { stdout, usage, end })
     }
 
-    /// Starts a client that runs until it is told to stop.
+    /// Starts a client that runs until it is stopped.
     pub(crate) fn background(&self, side: Side<'_>, args: &[String]) -> anyhow::Result<Background> {
         let (child, stderr) = self.spawn(side, args)?;
         let pid = child.id().context("a client ended at once")?;
         Ok(Background { pid, what: self.programs.command_line(args), child, stderr })
     }
 
-    /// Tells a client to stop, as Ctrl-C does, and gives what it printed.
+    /// Stops a client, as Ctrl-C does, and returns its output.
     pub(crate) async fn finish(&self, mut client: Background) -> anyhow::Result<String> {
         if let Some(pid) = Pid::from_raw(client.pid.cast_signed()) {
-            // ESRCH: it is gone already, and `wait` tells how.
+            // ESRCH: it has already ended, and `wait` returns how.
             let _ = rustix::process::kill_process(pid, Signal::INT);
         }
         let mut stdout = client.child.stdout.take().context("no output of a client")?;
@@ -241,11 +241,11 @@ impl Launcher {
         Ok(text)
     }
 
-    /// Ends what still lives and waits for it: programs, links and mounts are gone when this returns.
+    /// Ends all remaining children and waits for them: when this returns, programs, links and mounts are gone.
     pub(crate) fn end_all(&self) {
         self.live.borrow_mut().drain().for_each(|(_, pidfd)| end(&pidfd));
         if self.adopts {
-            // What those had started was told by the kernel to end when they did, and is ours since.
+            // The kernel has ended their children with them, and these are now children of this process.
             children(std::process::id()).iter().for_each(end);
         }
     }
@@ -263,7 +263,8 @@ impl Launcher {
         command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr.try_clone()?);
         child::place(&mut command, Placement { namespace: Some(namespace), cpus })?;
         let mut command = Command::from(command);
-        // A group of its own: Ctrl-C on the terminal reaches the lab alone, which then ends its children in order.
+        // A process group of its own: Ctrl-C on the terminal reaches only the lab, which then ends its children in
+        // order.
         command.kill_on_drop(true).process_group(0);
         let child =
             command.spawn().with_context(|| format!("cannot start {}", self.programs.command_line(args)))?;
@@ -285,11 +286,11 @@ impl Drop for Launcher {
 
 /// Kills a process and waits until it has ended.
 pub(crate) fn end(process: &OwnedFd) {
-    // ESRCH: it ended by itself.
+    // ESRCH: it has already ended.
     let _ = rustix::process::pidfd_send_signal(process, Signal::KILL);
     let deadline = Instant::now() + STOP_DEADLINE;
     let mut ended = [PollFd::new(process, PollFlags::IN)];
-    // Another one that ends meanwhile interrupts it: SIGCHLD has a handler.
+    // The end of another child interrupts the wait, as SIGCHLD has a handler.
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let left = rustix::event::Timespec {
@@ -302,7 +303,7 @@ pub(crate) fn end(process: &OwnedFd) {
     }
 }
 
-/// What a process has started. Best effort: a kernel without `CONFIG_PROC_CHILDREN` does not tell.
+/// The children of a process. Empty if the kernel lacks `CONFIG_PROC_CHILDREN`.
 fn children(pid: u32) -> Vec<OwnedFd> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let listed = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
@@ -313,7 +314,7 @@ fn children(pid: u32) -> Vec<OwnedFd> {
     pids.into_iter().filter_map(open).collect()
 }
 
-/// Reads the CPU time of a process again and again. The reading itself costs the client's CPU 0.1 %.
+/// Reads the CPU time of a process repeatedly, which takes 0.1 % of the client's CPU.
 async fn watch(pid: Option<u32>, usage: &mut Vec<(Instant, Duration)>) -> std::convert::Infallible {
     let Some(pid) = pid else { return std::future::pending().await };
     let mut tick = tokio::time::interval(USAGE_PERIOD);
@@ -327,11 +328,11 @@ async fn watch(pid: Option<u32>, usage: &mut Vec<(Instant, Duration)>) -> std::c
 
 fn failure(what: &str, status: ExitStatus, stderr: &mut File) -> String {
     let said = said(stderr);
-    // The reason first: it is what a table has room for.
+    // The reason comes first, as a table has room for little.
     if said.is_empty() { format!("{status} ({what})") } else { format!("{} ({what}: {status})", &said[2..]) }
 }
 
-/// The end of a child's error output, on one line, after a colon; empty if it said nothing.
+/// The end of a child's error output, on one line, after a colon; empty if there is none.
 fn said(stderr: &mut File) -> String {
     let mut text = Vec::new();
     let start = stderr.metadata().map_or(0, |file| file.len().saturating_sub(STDERR_SHOWN));
@@ -361,7 +362,7 @@ mod tests {
     fn the_share_is_that_of_the_measured_window_without_its_ends() {
         let start = Instant::now();
         let at = |ms: u64| start + Duration::from_millis(ms);
-        // Idle for 100 ms of start-up, then half a core until 1100 ms, then a whole one while the client ends.
+        // Idle during 100 ms of start-up, then half a core until 1100 ms, then a whole one while the client ends.
         let used =
             |ms: u64| Duration::from_millis(ms.saturating_sub(100).min(1000) / 2 + ms.saturating_sub(1100));
         let usage = (0..=1200).step_by(50).map(|ms| (at(ms), used(ms))).collect();

@@ -1,13 +1,13 @@
-//! The two programs that a lab starts: the product, which it finds beside itself, and itself for the plain peers.
+//! Finds the two programs that a lab starts: the product, in its own directory, and itself for the plain peers.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 
-/// The command of this program that the peers are under; whatever else a lab starts is the product.
+/// The subcommand of the peers; any other command line is for the product.
 const PEERS: &str = "plain";
 
-/// Where the programs are.
+/// The paths of both programs.
 #[derive(Clone, Debug)]
 pub(crate) struct Programs {
     pub(crate) product: PathBuf,
@@ -15,10 +15,9 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    /// This one, and the product in the same directory.
+    /// This program, and the product in the same directory.
     ///
-    /// # Errors
-    /// The product is not there.
+    /// # Errors The product is not there.
     pub(crate) fn found() -> anyhow::Result<Self> {
         let own = std::env::current_exe().context("cannot find this program to start children of it")?;
         let product = own.with_file_name("twinpath");
@@ -30,12 +29,12 @@ impl Programs {
         Ok(Self { product, own })
     }
 
-    /// The one that understands these arguments.
+    /// The program for these arguments.
     pub(crate) fn of(&self, args: &[String]) -> &Path {
         if args.first().is_some_and(|first| first == PEERS) { &self.own } else { &self.product }
     }
 
-    /// What a person would type for it.
+    /// The command line as a user would type it.
     pub(crate) fn command_line(&self, args: &[String]) -> String {
         let name = self.of(args).file_name().unwrap_or_default().to_string_lossy().into_owned();
         std::iter::once(&name).chain(args).map(String::as_str).collect::<Vec<_>>().join(" ")
@@ -54,7 +53,7 @@ mod tests {
         };
         assert_eq!(line(&["plain", "tcp-echo"]), "twinpath-lab plain tcp-echo");
         assert_eq!(line(&["bench", "echo", "plain"]), "twinpath bench echo plain");
-        // Two tests' own directory has no product in it.
+        // A test's own directory does not contain the product.
         let missing = Programs::found().unwrap_err().to_string();
         assert!(missing.contains("make build"), "{missing}");
     }

@@ -1,4 +1,4 @@
-//! How far a lab is: a bar on a terminal, plain lines elsewhere.
+//! Shows the progress of a lab: a bar on a terminal, lines otherwise.
 
 use std::io::IsTerminal;
 
@@ -19,14 +19,14 @@ impl Progress {
         Self { bar }
     }
 
-    /// So many steps there will be.
+    /// Sets the number of steps.
     pub(crate) fn expect(&self, steps: usize) {
         if let Some(bar) = &self.bar {
             bar.set_length(steps as u64);
         }
     }
 
-    /// What is being measured now.
+    /// Starts the next step.
     pub(crate) fn step(&self, what: &str) {
         if let Some(bar) = &self.bar {
             bar.set_message(what.to_owned());
@@ -34,7 +34,7 @@ impl Progress {
         }
     }
 
-    /// A line worth keeping, also where there is no terminal.
+    /// Prints a line, with or without a terminal.
     pub(crate) fn line(&self, line: &str) {
         match &self.bar {
             Some(bar) => bar.println(line),

@@ -1,11 +1,11 @@
-//! The samples of a run, and what follows from them: rows and ratios. Pure.
+//! The samples of a run, and the rows and ratios computed from them. Pure.
 
 use std::collections::BTreeMap;
 
 use super::model::{Better, Formula, Judged, Ratio, RatioSpec, Row, RowSpec, Sample};
 use super::stats::{self, INTERVAL_PAIRS_MIN};
 
-/// A row that failed this often without one success is not tried again.
+/// A row that has failed this often without one success is not tried again.
 const FAILURES_MAX: usize = 2;
 
 /// Samples and failures by row and round.
@@ -16,17 +16,17 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// Notes what `row` gave in `round`.
+    /// Records a sample of `row` in `round`.
     pub(crate) fn add(&mut self, row: &'static str, round: usize, sample: Sample) {
         self.samples.entry(row).or_default().insert(round, sample);
     }
 
-    /// Notes why `row` gave nothing.
+    /// Records the reason for a failure of `row`.
     pub(crate) fn fail(&mut self, row: &'static str, reason: String) {
         self.failures.entry(row).or_default().push(reason);
     }
 
-    /// Whether trying `row` once more makes sense.
+    /// Whether trying `row` again is useless.
     pub(crate) fn is_hopeless(&self, row: &str) -> bool {
         self.samples.get(row).is_none_or(BTreeMap::is_empty)
             && self.failures.get(row).is_some_and(|failures| failures.len() >= FAILURES_MAX)
@@ -44,7 +44,7 @@ impl Record {
         Some(stats::summary(&values)?.median)
     }
 
-    /// The one of `rows` whose median of `value` is highest so far.
+    /// The row of `rows` with the highest median of `value` so far.
     pub(crate) fn best(&self, rows: &[&'static str], value: &str) -> Option<&'static str> {
         let medians = rows.iter().filter_map(|row| Some((*row, self.median(row, value)?)));
         medians.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(row, _)| row)
@@ -105,7 +105,7 @@ impl Record {
         }
     }
 
-    /// The ratio of every round that measured all it needs, in the order of the rounds.
+    /// The ratio of every round that measured all it needs, in the order of rounds.
     pub(crate) fn pairs(&self, formula: &Formula) -> Vec<f64> {
         let (top, bottom) = match formula {
             Formula::Over { top, bottom } => (top, bottom.to_vec()),
@@ -133,12 +133,12 @@ impl Record {
         self.by_round(top.0, top.1).into_iter().filter_map(over).collect()
     }
 
-    /// The ratio as reported. Fewer pairs than a verdict needs leave it undecided: under `--check` as many as the ratio
-    /// announces, otherwise as many as an interval of the median needs, or fewer where the ratio announces fewer.
+    /// The ratio as reported. It is undecided with too few pairs: under `--check` fewer than the ratio requires,
+    /// otherwise fewer than an interval of the median needs, or than the ratio requires if that is less.
     pub(crate) fn ratio(&self, spec: &RatioSpec, check: bool) -> Ratio {
         let values = self.pairs(&spec.formula);
         let summary = stats::summary(&values);
-        // With fewer pairs it would be the spread, or no width at all: that is no interval.
+        // With fewer pairs it would be the spread, or have no width, which is not an interval.
         let interval95 = (values.len() >= INTERVAL_PAIRS_MIN).then(|| stats::interval95(&values)).flatten();
         let mut holds = spec.target.and_then(|target| {
             let value = match (spec.judged, spec.better) {
@@ -214,7 +214,7 @@ fn judged_name(spec: &RatioSpec) -> &'static str {
     }
 }
 
-/// What `--check` ends with: 1 if a ratio misses its target, else 3 if one could not be measured, else 0.
+/// The exit code of `--check`: 1 if a ratio misses its target, else 3 if one could not be measured, else 0.
 pub(crate) fn check_code(ratios: &[Ratio]) -> u8 {
     if ratios.iter().any(|ratio| ratio.holds == Some(false)) {
         1
@@ -225,7 +225,7 @@ pub(crate) fn check_code(ratios: &[Ratio]) -> u8 {
     }
 }
 
-/// A sentence on how far the intervals of a run with this many rounds go.
+/// A sentence on the confidence of intervals with this many rounds.
 pub(crate) fn interval_note(rounds: usize) -> Option<String> {
     (rounds < INTERVAL_PAIRS_MIN).then(|| {
         let pairs = stats::counted(rounds, "pair");

@@ -1,4 +1,4 @@
-//! What every lab works with: the network, the children, the choice of what to run, and how far it is.
+//! One run of a lab: the network, the child processes, the selection of rows, and the progress.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -13,7 +13,7 @@ use super::process::Launcher;
 use super::progress::Progress;
 use super::record::Record;
 
-/// A lab as the frame sees it. To add one, write its two tables and its function, and list it in `lab/mod.rs`.
+/// The definition of a lab. To add one, write its two tables and its function, and list it in `lab/mod.rs`.
 #[derive(Debug)]
 pub(crate) struct Lab {
     pub(crate) name: &'static str,
@@ -22,35 +22,35 @@ pub(crate) struct Lab {
     pub(crate) ratios: &'static [RatioSpec],
     /// Rows that need others measured before them.
     pub(crate) together: &'static [(&'static str, &'static [&'static str])],
-    /// What it has in a virtual machine beyond what it has on this one.
+    /// Additional rows and files in a virtual machine.
     pub(crate) in_guest: &'static InGuest,
-    /// Measures what is selected; gives the samples and the number of rounds.
+    /// Measures the selected rows; returns the samples and the number of rounds.
     pub(crate) run: for<'a> fn(&'a Session) -> Running<'a>,
 }
 
-/// What a lab measures in a virtual machine only, and what is put into one for it. What this machine lacks of the latter is left
-/// out: the lab inside says what it misses.
+/// The rows that a lab measures only in a virtual machine, and the files that it needs there. Files that this machine
+/// lacks are left out: the lab inside reports what is missing.
 #[derive(Debug)]
 pub(crate) struct InGuest {
-    /// Rows that are measured there only. Where the guest's instructions are emulated, its clock can count them: so these rows hold
-    /// there, too, and are all that is measured unless others are named.
+    /// Rows that are measured only there. If the guest's instructions are emulated, its clock can count them: these
+    /// rows are meaningful then as well, and are the only ones measured unless others are selected.
     pub(crate) rows: &'static [&'static str],
-    /// Kernel modules; what these need comes with them.
+    /// Kernel modules, with their dependencies.
     pub(crate) modules: &'static [&'static str],
-    /// Programs, looked for in PATH; their libraries come with them.
+    /// Programs in PATH, with their libraries.
     pub(crate) programs: &'static [&'static str],
     /// Other files, by their paths.
     pub(crate) files: &'static [&'static str],
-    /// Links: path, and what it leads to.
+    /// Links: path and target.
     pub(crate) links: &'static [(&'static str, &'static str)],
 }
 
 impl InGuest {
-    /// The lab is the same there.
+    /// No additions.
     pub(crate) const SAME: Self = Self { rows: &[], modules: &[], programs: &[], files: &[], links: &[] };
 }
 
-/// A lab at work.
+/// The future of a running lab.
 pub(crate) type Running<'a> = Pin<Box<dyn Future<Output = anyhow::Result<(Record, usize)>> + 'a>>;
 
 /// One run of a lab.
@@ -59,14 +59,14 @@ pub(crate) struct Session {
     pub(crate) launcher: Launcher,
     /// The client's CPU, then the server's.
     pub(crate) cpus: [usize; 2],
-    /// Sockets of the children; goes with the session.
+    /// Directory of the children's sockets, which is removed with the session.
     pub(crate) run_dir: TempDir,
     pub(crate) selection: Selection,
-    /// As asked with `--repeat`.
+    /// The value of `--repeat`.
     pub(crate) repeat: Option<usize>,
-    /// As asked with `--files`.
+    /// The value of `--files`.
     pub(crate) files: Option<usize>,
-    /// As given with `--seed`, else drawn.
+    /// The value of `--seed`, or a random one.
     pub(crate) seed: u64,
     pub(crate) check: bool,
     pub(crate) progress: Progress,
@@ -80,7 +80,8 @@ pub(crate) struct Selection {
 }
 
 impl Selection {
-    /// Everything, or what `only` names and what that needs. `together`: rows that need others measured before them.
+    /// All rows and ratios, or those in `only` and those that they need. `together`: rows that need others measured
+    /// before them.
     pub(crate) fn new(
         rows: &[RowSpec],
         ratios: &[RatioSpec],
@@ -115,7 +116,7 @@ impl Selection {
         Ok(chosen)
     }
 
-    /// Without what is measured in a virtual machine only, for a machine that is none. `asked`: the ids of `--only`.
+    /// Removes the rows that are measured only in a virtual machine. `asked`: the ids of `--only`.
     pub(crate) fn outside_a_guest(mut self, lab: &Lab, asked: &[String]) -> anyhow::Result<Self> {
         let rows = lab.in_guest.rows;
         let inside = |ratio: &&RatioSpec| ratio.formula.rows().iter().any(|row| rows.contains(row));
@@ -130,7 +131,7 @@ impl Selection {
     }
 }
 
-/// A directory for the children's sockets. Those of labs that were killed go first: the name holds the process id.
+/// Creates a directory for the children's sockets, and removes those of killed labs, whose process id is in the name.
 pub(crate) fn run_dir() -> anyhow::Result<TempDir> {
     const PREFIX: &str = "twinpath-lab-";
     let temporary = std::env::temp_dir();
@@ -138,7 +139,7 @@ pub(crate) fn run_dir() -> anyhow::Result<TempDir> {
         let name = entry.file_name().to_string_lossy().into_owned();
         let pid = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next()?.parse::<u32>().ok());
         if pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
-            // Best effort: somebody else's leftover is no reason not to measure.
+            // Failures are ignored: files of other users do not prevent measuring.
             let _ = std::fs::remove_dir_all(entry.path());
         }
     }

@@ -1,4 +1,4 @@
-//! What the labs say about repeated measurements: medians, spreads, and how sure a median is. Pure.
+//! Statistics of repeated measurements: medians, spreads, and confidence intervals of medians. Pure.
 
 use serde::{Deserialize, Serialize};
 pub(crate) use twinpath_load::{INTERVAL_PAIRS_MIN, interval95};
@@ -22,7 +22,7 @@ pub(crate) fn counted(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
-/// Highest value of the histogram bucket below which the share `quantile` of all counts lies.
+/// The highest value of the histogram bucket that contains the quantile.
 pub(crate) fn quantile_ns(histogram: &[(u64, u64)], quantile: f64) -> Option<u64> {
     let total: u64 = histogram.iter().map(|(_, count)| count).sum();
     let rank = ((total as f64 * quantile).ceil() as u64).clamp(1, total.max(1));

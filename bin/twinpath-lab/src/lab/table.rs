@@ -1,4 +1,4 @@
-//! The report as people read it in a terminal.
+//! Renders the report as tables for a terminal.
 
 use std::fmt::Write;
 use std::io::IsTerminal;
@@ -14,10 +14,10 @@ use super::record::Record;
 use super::session::Lab;
 use super::stats;
 
-/// In a file or a pipe.
+/// The width in a file or a pipe.
 const WIDTH_WITHOUT_TERMINAL: u16 = 150;
 
-/// Rows by group, then the ratios, then what the reader should know.
+/// Rows by group, then the ratios, then the notes.
 pub(crate) fn render(lab: &Lab, report: &LabReport, record: &Record) -> String {
     let mut text = String::new();
     let _ = writeln!(text, "{}", measurements(lab, report, record));
@@ -64,7 +64,7 @@ fn measurements(lab: &Lab, report: &LabReport, record: &Record) -> Table {
             groups.push((group, lines));
         }
     }
-    // A column in which no row has a value is left out.
+    // A column without any value is left out.
     let has_value = |at: &usize| groups.iter().flat_map(|(_, lines)| lines).any(|line| !line[*at].is_empty());
     let shown: Vec<usize> = (0..COLUMNS.len()).filter(|at| *at == 0 || has_value(at)).collect();
     table.set_header(shown.iter().map(|at| Cell::new(COLUMNS[*at]).add_attribute(Attribute::Bold)));
@@ -93,7 +93,7 @@ fn line(spec: &RowSpec, row: &Row, record: &Record) -> Vec<String> {
     let middle = match spec.main {
         "p50_us" => "requests_per_s",
         "cpu_server" => "wakeups_per_s",
-        // They have columns of their own.
+        // These have columns of their own.
         "mean_us" | "p99_9_us" => "",
         main => main,
     };
@@ -103,7 +103,7 @@ fn line(spec: &RowSpec, row: &Row, record: &Record) -> Vec<String> {
     cells
 }
 
-/// The label, and what of path and mode is not in it already.
+/// The label, with path and mode if it does not contain them.
 pub(crate) fn label(spec: &RowSpec, row: &Row) -> String {
     match (spec.group, row.path.as_deref(), row.mode.as_deref()) {
         (Group::Other, _, Some(mode)) => format!("{}, {mode}", row.label),
@@ -112,7 +112,7 @@ pub(crate) fn label(spec: &RowSpec, row: &Row) -> String {
     }
 }
 
-/// Median of the row's main value over that of the best row it is compared with, pair by pair.
+/// The median ratio of the row's main value to that of the best row it is compared with, by pairs.
 pub(crate) fn to_base(spec: &RowSpec, record: &Record) -> Option<f64> {
     let base = record.best(spec.base, spec.main)?;
     let by_round = record.by_round(base, spec.main);
@@ -125,7 +125,7 @@ fn ratios(report: &LabReport) -> Table {
     let mut table = new_table();
     let header = ["ratio", "value", "spread", "95 % interval", "pairs", "target", "", "what"];
     table.set_header(header.map(|name| Cell::new(name).add_attribute(Attribute::Bold)));
-    // Only the last column gives way to a narrow terminal.
+    // Only the last column is shortened on a narrow terminal.
     for column in table.column_iter_mut().take(header.len() - 1) {
         column.set_constraint(ColumnConstraint::ContentWidth);
     }
@@ -148,7 +148,8 @@ fn ratios(report: &LabReport) -> Table {
     table
 }
 
-/// What it is; and why it was not judged: if a row is missing only which one, for the reason stands below.
+/// The ratio's description, and the reason if it was not judged: for a missing row only its name, as its reason is
+/// listed below.
 fn what(ratio: &Ratio) -> String {
     match ratio.skipped.as_deref().map(|reason| reason.split_once(": ").map_or(reason, |(row, _)| row)) {
         Some(missing) => format!("{} ({missing})", ratio.what),
@@ -156,7 +157,7 @@ fn what(ratio: &Ratio) -> String {
     }
 }
 
-/// How the ratio was judged, in a word.
+/// The verdict on the ratio, in a word.
 pub(crate) fn verdict(ratio: &Ratio) -> (&'static str, Color) {
     match (ratio.holds, ratio.target) {
         (Some(true), _) => ("holds", Color::Green),
@@ -179,7 +180,7 @@ pub(crate) fn target(ratio: &Ratio) -> String {
     ratio.target.map_or_else(String::new, |target| format!("{sign} {target}{of}"))
 }
 
-/// What was not measured and why, one line per reason; then notes of rows and run.
+/// The rows that were not measured, one line per reason; then notes on rows and run.
 pub(crate) fn remarks(report: &LabReport) -> Vec<String> {
     let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
     for row in &report.rows {
@@ -215,7 +216,7 @@ pub(crate) fn remarks(report: &LabReport) -> Vec<String> {
     lines
 }
 
-/// Announced and reported rows of a group, together.
+/// The definitions and results of a group's rows.
 pub(crate) fn of_group<'a>(
     lab: &'a Lab,
     report: &'a LabReport,
@@ -225,7 +226,7 @@ pub(crate) fn of_group<'a>(
     specs.filter_map(|spec| Some((spec, report.rows.iter().find(|row| row.id == spec.id)?)))
 }
 
-/// A value with the unit its name ends in.
+/// A value with the unit at the end of its name.
 pub(crate) fn with_unit(name: &str, value: f64) -> String {
     match name {
         "gbit_per_s" => format!("{value:.1} Gbit/s"),
@@ -248,7 +249,7 @@ pub(crate) fn with_unit(name: &str, value: f64) -> String {
     }
 }
 
-/// Three significant digits, as the histograms keep them.
+/// Three significant digits, the precision of the histograms.
 pub(crate) fn significant(value: f64) -> String {
     match value.abs() {
         v if v < 10.0 => format!("{value:.2}"),
@@ -257,7 +258,7 @@ pub(crate) fn significant(value: f64) -> String {
     }
 }
 
-/// A plain number with as many digits as it deserves.
+/// A plain number with a suitable number of digits.
 pub(crate) fn short(value: f64) -> String {
     match value.abs() {
         v if v == 0.0 || v >= 100.0 => format!("{value:.0}"),
@@ -291,7 +292,7 @@ pub(crate) fn utc(unix_s: u64) -> String {
     humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(unix_s)).to_string()
 }
 
-/// One line under the header, none between rows.
+/// A table with a line under the header, and none between rows.
 fn new_table() -> Table {
     let mut table = Table::new();
     table.load_preset(NOTHING).set_content_arrangement(ContentArrangement::Dynamic);

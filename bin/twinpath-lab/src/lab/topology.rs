@@ -1,4 +1,4 @@
-//! The network a lab builds for itself: two anonymous namespaces joined by one veth pair. No `ip`, nothing to clean.
+//! The network of a lab: two anonymous namespaces joined by a veth pair, which end with the process.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, AsRawFd};
@@ -11,7 +11,7 @@ use netlink_packet_route::link::{InfoData, InfoVeth, LinkAttribute, LinkMessage,
 use rtnetlink::{Handle, LinkMessageBuilder, LinkUnspec, LinkVeth, MulticastGroup};
 use twinpath_sys::Namespace;
 
-/// A link that does not come up within this time will not.
+/// A link without carrier after this time will not get it.
 const CARRIER_DEADLINE: Duration = Duration::from_secs(5);
 
 /// One end of the pair.
@@ -23,7 +23,7 @@ pub(crate) struct End {
     pub(crate) ipv6: Ipv6Addr,
 }
 
-/// Locally administered addresses, private prefixes: nothing of it is ever seen outside.
+/// Addresses are locally administered and private: nothing is visible outside.
 pub(crate) const CLIENT: End = End {
     interface: "client0",
     mac: [0x02, 0x74, 0x70, 0, 0, 1],
@@ -37,7 +37,7 @@ pub(crate) const SERVER: End = End {
     ipv6: Ipv6Addr::new(0xfd74, 0x7770, 0, 0, 0, 0, 0, 2),
 };
 
-/// An interface without addresses, which user space owns wholly, and what it is joined with on the server's side.
+/// An interface without addresses for user space alone, and its peer on the server's side.
 pub(crate) const OWNED: End = End {
     interface: "owned0",
     mac: [0x02, 0x74, 0x70, 0, 1, 1],
@@ -59,7 +59,7 @@ pub(crate) struct Topology {
 }
 
 impl Topology {
-    /// Builds both namespaces and the pair, and waits until the link carries.
+    /// Creates both namespaces and the pair, and waits for carrier.
     pub(crate) fn build() -> anyhow::Result<Self> {
         let topology = Self { client: Namespace::new()?, server: Namespace::new()? };
         join(&topology.client, CLIENT, &topology.server, SERVER)?;
@@ -71,8 +71,8 @@ impl Topology {
         Ok(topology)
     }
 
-    /// The same over two interfaces of this namespace, which are joined outside: each moves into its namespace and gets the name
-    /// and the addresses of its end.
+    /// The same with two interfaces of this namespace that are joined outside: each moves into a namespace and gets the
+    /// name and the addresses of that end.
     pub(crate) fn over(interfaces: [&str; 2]) -> anyhow::Result<Self> {
         let topology = Self { client: Namespace::new()?, server: Namespace::new()? };
         let ends = [(&topology.client, CLIENT), (&topology.server, SERVER)];
@@ -92,7 +92,8 @@ impl Topology {
         Ok(topology)
     }
 
-    /// A third namespace, whose interface [`OWNED`] is up and has no address: its kernel stack has no use for it.
+    /// Creates a third namespace with the interface [`OWNED`], which is up and has no address, so that the kernel's
+    /// stack does not use it.
     pub(crate) fn owned(&self) -> anyhow::Result<Namespace> {
         let owner = Namespace::new()?;
         join(&owner, OWNED, &self.server, OWNED_PEER)?;
@@ -105,13 +106,13 @@ impl Topology {
     }
 }
 
-/// Gives `end`'s addresses to an interface that is there already, by whatever name, and sets it up.
+/// Gives `end`'s addresses to an existing interface, and sets it up.
 pub(crate) fn address(namespace: &Namespace, end: End) -> anyhow::Result<()> {
     inside(namespace, async |handle| configure(&handle, end).await)?;
     wait_for_carrier(namespace, end.interface)
 }
 
-/// Moves an interface of the caller's namespace.
+/// Moves an interface out of the caller's namespace.
 fn take(interface: &str, into: &Namespace) -> anyhow::Result<()> {
     here(async |handle| {
         let index = link(&handle, interface).await?.header.index;
@@ -141,7 +142,7 @@ fn here(work: impl AsyncFnOnce(Handle) -> anyhow::Result<()>) -> anyhow::Result<
     })
 }
 
-/// One message makes both ends, the second of them in the other namespace from the start.
+/// One message creates both ends, the second directly in the other namespace.
 fn join(namespace: &Namespace, end: End, peer_namespace: &Namespace, peer: End) -> anyhow::Result<()> {
     let other = LinkMessageBuilder::<LinkUnspec>::new()
         .name(peer.interface)
@@ -161,7 +162,7 @@ async fn configure(handle: &Handle, end: End) -> anyhow::Result<()> {
     let index = link(handle, end.interface).await?.header.index;
     for (address, prefix) in [(IpAddr::V4(end.ipv4), 24), (IpAddr::V6(end.ipv6), 64)] {
         let mut request = handle.address().add(index, address, prefix);
-        // Usable at once: nobody else is there whose address it could be.
+        // Without duplicate address detection, addresses are usable at once.
         request.message_mut().header.flags |= AddressHeaderFlags::Nodad;
         request.execute().await.with_context(|| format!("cannot add {address} to {}", end.interface))?;
     }
@@ -224,7 +225,7 @@ fn inside<R: Send>(
     })
 }
 
-/// Runs `work` on an event loop and a thread of its own inside `namespace`: the sockets it opens belong there.
+/// Runs `work` with an event loop on a thread of its own inside `namespace`, to which its sockets then belong.
 fn on_runtime<R: Send>(
     namespace: &Namespace,
     work: impl AsyncFnOnce() -> anyhow::Result<R> + Send,

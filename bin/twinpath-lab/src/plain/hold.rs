@@ -1,4 +1,4 @@
-//! `plain tcp-hold`: connections that are a burden to a server, until a signal comes.
+//! `plain tcp-hold`: opens connections that are a burden to a server, and holds them until a signal.
 
 use std::net::SocketAddr;
 use std::sync::Mutex;
@@ -11,7 +11,7 @@ use twinpath_measure::{attend, print};
 use twinpath_plain::{Held, Holding, tcp_hold};
 use twinpath_socket_load::Stop;
 
-/// Descriptors beside the connections: what a process begins with, the epoll, what stops it.
+/// Other descriptors of the process: those at its start, the epoll, and the one that stops it.
 const OTHER_DESCRIPTORS: u64 = 32;
 
 #[derive(clap::Args)]
@@ -26,11 +26,11 @@ pub(crate) struct Args {
     never_read: bool,
 }
 
-/// What it prints when all are open, and no more bytes go; and at its end.
+/// The line printed when all are open and no more bytes can be sent, and the one at the end.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct HeldReport {
     pub(crate) connections: usize,
-    /// Those that the server has closed.
+    /// Connections that the server has closed.
     pub(crate) closed: usize,
     pub(crate) sent_bytes: u64,
 }
@@ -70,10 +70,10 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     Ok(print(serde_json::to_string(&HeldReport::of(&held))?)?)
 }
 
-/// Asks for as many as may be asked for; returns how many that is, `None`: any number.
+/// Raises the limit of descriptors as far as permitted; returns it, `None` without a limit.
 fn raise_descriptors() -> Option<u64> {
     let limit = getrlimit(Resource::Nofile);
-    // Refused, the former limit stays, and opening says so.
+    // If it is refused, the old limit stays, and opening connections fails with an error.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
     getrlimit(Resource::Nofile).current
 }

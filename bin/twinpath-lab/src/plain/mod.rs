@@ -1,10 +1,10 @@
-//! `twinpath-lab plain`: the plain kernel peers as processes of their own, for the labs to measure against.
+//! `twinpath-lab plain`: the plain kernel peers, as processes that the labs measure against.
 //!
 //! A server prints one JSON line when it is bound and one when it ends: on SIGTERM or SIGINT, or when the thread that
-//! started it dies. The one-off peers print one JSON line, their result.
+//! started it dies. The other peers print one JSON line, their result.
 
+mod busy;
 mod hold;
-mod neighbour;
 pub(crate) mod nfs;
 pub(crate) mod reflect;
 pub(crate) mod tap;
@@ -28,7 +28,7 @@ use twinpath_time::Duration;
 use twinpath_worker::idle::Mode;
 use twinpath_worker::priority::Priority;
 
-/// How long an adaptive server asks without sleeping after the last request; the client's is the same.
+/// How long an adaptive server polls after the last request before it sleeps; the client's time is the same.
 const ADAPTIVE_SPIN: Duration = Duration::from_micros(50);
 
 #[derive(clap::Args)]
@@ -114,7 +114,7 @@ enum Peer {
     /// Note when each frame of a TCP port passes an interface
     Tap(tap::Args),
     /// Work on one CPU all the time, and count it
-    Neighbour(neighbour::Args),
+    Busy(busy::Args),
     /// Wake a thread on another CPU at a given pace
     EventfdWake {
         /// The CPU of the one that signals, spinning in between, and that of the one that sleeps
@@ -186,7 +186,7 @@ enum Method {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    // So that no server outlives a lab that was killed.
+    // So that servers end with a lab that is killed.
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))
         .context("cannot ask to end with the parent")?;
     match args.peer {
@@ -223,7 +223,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Peer::Tap(args) => return tap::run(&args),
         Peer::NfsWalk(args) => return nfs::walk(&args),
         Peer::NfsLs(args) => return nfs::list(&args),
-        Peer::Neighbour(args) => neighbour::run(&args)?,
+        Peer::Busy(args) => busy::run(&args)?,
         Peer::EventfdWake { cpus, rate, arrivals, arrivals_seed, duration, warmup } => {
             let (length, warmup) = (seconds(duration)?, seconds(warmup)?);
             wake(&cpus, &Pace { rate_per_s: rate, arrivals, seed: arrivals_seed, warmup, length })?;
@@ -268,7 +268,7 @@ fn tcp_sink(server: &Server) -> anyhow::Result<()> {
     })
 }
 
-/// Says that it is ready, serves until a signal, says what was done.
+/// Prints the ready line, serves until a signal, prints the counts.
 fn serve(
     server: &Server,
     address: SocketAddr,
@@ -277,7 +277,7 @@ fn serve(
     serve_at(Priority::Normal, server, address, run)
 }
 
-/// The same at a priority; the ready line says which was granted.
+/// The same at a priority; the ready line contains the one that was granted.
 fn serve_at(
     priority: Priority,
     server: &Server,

@@ -1,4 +1,4 @@
-//! Two applications that send frames back with their addresses swapped: over a packet socket, and over memory shared with a
+//! Two applications that send frames back with swapped addresses: over a packet socket, and over memory shared with a
 //! worker of twinpath.
 
 use std::os::fd::AsFd;
@@ -16,7 +16,7 @@ use twinpath_time::Duration;
 use twinpath_wire::EtherType;
 use twinpath_worker::idle::Mode;
 
-/// Looks at the ring between two at whether the owner is gone, or this process is to end: about a millisecond.
+/// Polls of the ring between two checks whether the owner is gone, or this process should end: about a millisecond.
 const SPINS: u32 = 1 << 15;
 
 #[derive(clap::Args)]
@@ -109,14 +109,14 @@ fn sleep(application: &mut Application, stop: &Stop) -> anyhow::Result<u64> {
     let (mut frame, mut frames) = ([0; 2048], 0);
     loop {
         frames += send_back(application, &mut frame)?;
-        // Without a deadline, as an application would: the owner's end wakes it, a signal ends it.
+        // Without a deadline, like a real application: the owner's end wakes it, a signal ends it.
         if application.wait(None)? == Woken::OwnerGone || stop.is_requested() {
             return Ok(frames);
         }
     }
 }
 
-/// Takes what is there, each frame out of the shared memory before a byte of it is looked at.
+/// Takes all frames, each copied out of the shared memory before any byte of it is read.
 #[inline]
 fn send_back(application: &mut Application, frame: &mut [u8; 2048]) -> anyhow::Result<u64> {
     let mut frames = 0;
@@ -124,7 +124,7 @@ fn send_back(application: &mut Application, frame: &mut [u8; 2048]) -> anyhow::R
         let Some(bytes) = frame.get_mut(..packet?.len).filter(|bytes| bytes.len() >= 12) else { continue };
         let (destination, source) = bytes[..12].split_at_mut(6);
         destination.swap_with_slice(source);
-        // Refused when the ring is full: the frame is lost, as on any wire.
+        // If the ring is full the frame is lost, as on any wire.
         let _ = application.send(bytes);
         frames += 1;
     }

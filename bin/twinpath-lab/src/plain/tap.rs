@@ -1,4 +1,4 @@
-//! `plain tap`: when each frame of one TCP port passed an interface, by the kernel's clock; headers only.
+//! `plain tap`: records when each frame of one TCP port passed an interface, by the kernel's clock, from headers only.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -18,7 +18,7 @@ use twinpath_sys::FrameTap;
 const HEADERS: usize = 14 + 20 + 20;
 /// Room for IPv4 options too.
 const SNAP: usize = 128;
-/// The longest the thread waits before it looks whether to stop.
+/// The longest wait before the thread checks whether to stop.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 #[derive(clap::Args)]
@@ -34,7 +34,7 @@ pub(crate) struct Args {
     write: PathBuf,
 }
 
-/// A TCP frame as it passed.
+/// A TCP frame that passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Passed {
     /// Nanoseconds since 1970.
@@ -42,11 +42,11 @@ pub(crate) struct Passed {
     pub(crate) from_server: bool,
     pub(crate) seq: u32,
     pub(crate) ack: u32,
-    /// TCP payload, bytes: more than a segment's where the sender's kernel left the cutting to the device.
+    /// TCP payload, bytes: more than a segment's if the sender's kernel left segmentation to the device.
     pub(crate) payload: u32,
 }
 
-/// Taps until a signal comes.
+/// Records until a signal.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let tap = FrameTap::open(&args.on).with_context(|| format!("cannot tap {}", args.on))?;
     let stop = Stop::new();
@@ -70,7 +70,7 @@ fn collect(tap: &FrameTap, port: u16, stop: &Stop) -> anyhow::Result<Vec<Passed>
     let mut frames = Vec::new();
     let mut buffer = [0; SNAP];
     loop {
-        // Before the last look, so that nothing that passed before the signal is missed.
+        // Read before the last look, so that no frame that passed before the signal is missed.
         let last = stop.is_requested();
         loop {
             match tap.next(&mut buffer) {
@@ -90,7 +90,7 @@ fn collect(tap: &FrameTap, port: u16, stop: &Stop) -> anyhow::Result<Vec<Passed>
     }
 }
 
-/// IPv4 and TCP of `port`, from headers alone: the rest of the frame was not kept.
+/// Parses IPv4 and TCP of `port` from headers alone, because the rest of the frame was not kept.
 fn parse(frame: &[u8], port: u16, at_ns: u64) -> Option<Passed> {
     let u16_at = |at: usize| Some(u16::from_be_bytes(*frame.get(at..)?.first_chunk()?));
     let u32_at = |at: usize| Some(u32::from_be_bytes(*frame.get(at..)?.first_chunk()?));

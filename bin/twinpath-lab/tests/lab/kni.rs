@@ -1,5 +1,5 @@
-//! `twinpath-lab kni` with the real nfs-ganesha, on a tree so small that it takes seconds; and what is left of it when it is
-//! stopped.
+//! Tests of `twinpath-lab kni` with the real nfs-ganesha, on a tree so small that it takes seconds; and of its cleaning
+//! up when it is stopped.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
@@ -16,9 +16,9 @@ use twinpath_sys::Namespace;
 use twinpath_sys::child::{Placement, place};
 use twinpath_test_skip::{root_or_skip, skip};
 
-/// Longest wait for anything that must happen.
+/// Longest wait for an event.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Marks what a test's lab starts: the environment is inherited.
+/// Marks the processes of a test's lab, because the environment is inherited.
 const MARK: &str = "LAB_STRAY_TEST";
 
 fn ganesha_or_skip() -> bool {
@@ -100,7 +100,7 @@ fn a_walk_finds_every_name_of_the_tree_and_another_tree_is_noticed() {
     let report: Value = serde_json::from_slice(&walked.stdout).unwrap();
     let number = |name: &str| report[name].as_u64().unwrap();
     assert_eq!(number("names"), 510);
-    // LOOKUP, GETATTR and ACCESS of each name; GETATTR, ACCESS and the pages of each directory, the root too.
+    // LOOKUP, GETATTR and ACCESS for each name; GETATTR, ACCESS and the pages for each directory, including the root.
     assert_eq!(number("calls"), 3 * 510 + 2 * 11 + number("pages"));
     assert!(number("pages") >= 11, "{report}");
     let refused = |walked: Output, why: &str| {
@@ -127,7 +127,7 @@ fn ganesha_ends_with_its_server_also_by_kill_9() {
     assert!(ended(&ganesha, PATIENCE));
 }
 
-/// A lab on a small tree, whose processes can be told from all others, with a directory for temporary files of its own.
+/// A lab on a small tree, whose processes can be recognised, with its own directory for temporary files.
 fn lab(mark: &str, temporary: &Path, args: &[&str]) -> Command {
     let mut command = super::lab_named("kni", &["--files", "500"]);
     command.args(args).env(MARK, mark).env("TMPDIR", temporary);
@@ -162,7 +162,7 @@ fn a_walk_by_every_way_is_measured_on_a_small_tree() {
     let others = ["transit-exception-workers", "kernel-xdp-tax", "kernel-rtt-packet"];
     assert_eq!(ids, walks.into_iter().chain(others).collect());
     for row in rows {
-        // A build that is not optimised, on a machine that has other work, does not answer the load: that is said.
+        // An unoptimised build on a busy machine does not answer the whole load, which is reported.
         if row["id"].as_str().unwrap().starts_with("nfs-busy")
             && row["skipped"].as_str().is_some_and(|why| why.contains("50000 requests/s"))
         {
@@ -193,18 +193,18 @@ fn a_tree_too_small_to_be_judged_and_a_lab_without_a_tree_are_refused() {
     }
 }
 
-/// What a lab has started and that still runs.
+/// The processes that a lab has started and that still run.
 fn marked(mark: &str) -> Vec<i32> {
     let mark = format!("{MARK}={mark}\0");
     let pids = std::fs::read_dir("/proc").expect("/proc is mounted").flatten();
     let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    // That of a process that has ended and was not waited for is empty.
+    // The environment of a zombie is empty.
     let environ = |pid: &i32| std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     let holds = |pid: &i32| environ(pid).windows(mark.len()).any(|bytes| bytes == mark.as_bytes());
     pids.filter(holds).collect()
 }
 
-/// Every network and mount namespace that any process is in or holds.
+/// Every network and mount namespace that any process uses or holds.
 fn namespaces() -> BTreeSet<PathBuf> {
     let links = |directory: PathBuf| {
         let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
@@ -216,7 +216,7 @@ fn namespaces() -> BTreeSet<PathBuf> {
         .collect()
 }
 
-/// Those that these processes are in and this one is not.
+/// The namespaces of these processes, except for this process's.
 fn namespaces_of(pids: &[i32]) -> BTreeSet<PathBuf> {
     let of = |pid: &str| ["net", "mnt"].map(|kind| std::fs::read_link(format!("/proc/{pid}/ns/{kind}")).ok());
     let ours = of("self");
@@ -232,10 +232,10 @@ fn until(what: &str, mut happened: impl FnMut() -> bool) {
     }
 }
 
-/// A lab that was stopped at work.
+/// A lab that was stopped while it ran.
 struct Stopped {
     code: Option<i32>,
-    /// What ran at that moment, by its command line, and the namespaces it was in.
+    /// The processes at that moment, by their command lines, and their namespaces.
     processes: Vec<(String, OwnedFd)>,
     namespaces: BTreeSet<PathBuf>,
 }
@@ -267,7 +267,7 @@ fn stopped_at(word: &str, mark: &str, temporary: &Path, signal: Signal) -> Stopp
     Stopped { code: child.wait().expect("it was started here").code(), processes, namespaces }
 }
 
-/// Moments of the lab: ganesha starts, twinpath starts as a bridge, the load beside a walk.
+/// Moments of the lab: ganesha starts, twinpath starts as a bridge, the load beside a walk starts.
 const MOMENTS: [&str; 3] = ["ganesha.nfsd -F", "bridge owned0", "bench echo 10.112.0.1:7000"];
 
 #[test]
@@ -278,7 +278,7 @@ fn ctrl_c_leaves_no_process_no_namespace_no_mount_and_no_file() {
     for moment in MOMENTS {
         let temporary = tempfile::tempdir().unwrap();
         let stopped = stopped_at(moment, "interrupted", temporary.path(), Signal::INT);
-        // At once, not some time later: it has said that all is gone.
+        // At once, because the lab has reported that everything is gone.
         assert_eq!(stopped.still_running(Duration::ZERO), Vec::<String>::new(), "{moment}");
         assert_eq!((stopped.code, marked("interrupted")), (Some(130), Vec::new()), "{moment}");
         assert!(namespaces().is_disjoint(&stopped.namespaces), "{moment}");

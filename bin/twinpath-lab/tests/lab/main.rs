@@ -1,4 +1,4 @@
-//! `twinpath-lab` as its users run it. What it measures is not judged here: figures belong to the labs.
+//! Tests of `twinpath-lab` as its users run it. They do not judge the measured values, which is left to the labs.
 
 mod kni;
 
@@ -22,14 +22,14 @@ fn lab_named(name: &str, args: &[&str]) -> Command {
     command
 }
 
-/// Processes of our binary that run in a network namespace of their own.
+/// Processes of this binary that run in network namespaces of their own.
 fn in_other_namespaces() -> Vec<String> {
     let ours = std::fs::read_link("/proc/self/ns/net").expect("/proc is mounted");
     let processes = std::fs::read_dir("/proc").expect("/proc is mounted").flatten().map(|entry| entry.path());
     let strays = processes.filter(|process| {
         std::fs::read_link(process.join("exe")).is_ok_and(|exe| exe.to_string_lossy() == env!("CARGO_BIN_EXE_twinpath-lab"))
             && std::fs::read_link(process.join("ns/net")).is_ok_and(|namespace| namespace != ours)
-            // Other tests of this binary may run labs and servers of their own.
+            // Other tests of this binary may run their own labs and servers.
             && std::fs::read_to_string(process.join("environ")).is_ok_and(|environ| environ.contains("LAB_STRAY_TEST=1"))
     });
     strays.map(|process| process.display().to_string()).collect()
@@ -71,7 +71,7 @@ fn a_named_ratio_is_reported_with_what_it_needs_and_nothing_else() {
         (&ratio["target"], &ratio["better"], &ratio["pairs"]),
         (&1.05.into(), &"lower".into(), &1.into())
     );
-    // One pair is a value, but no verdict.
+    // One pair gives a value, but no verdict.
     assert!(report["ratios"][1]["value"].is_number(), "{report}");
     assert_eq!(
         (&report["ratios"][1]["holds"], &report["ratios"][1]["interval95"]),
@@ -134,9 +134,9 @@ fn ctrl_c_ends_with_130_and_leaves_no_process() {
     assert!(rest.last().unwrap().contains("stopped"), "{rest:?}");
 }
 
-/// The application of the rows over shared memory is a process of its own: both wait modes, and the packet socket.
+/// The application of the shared-memory rows is a process of its own: both modes of waiting, and the packet socket.
 #[test]
-fn frames_are_reflected_by_every_way_and_each_is_measured() {
+fn frames_are_reflected_on_every_path_and_each_is_measured() {
     if !root_or_skip() {
         return;
     }
@@ -168,7 +168,7 @@ fn frames_are_reflected_by_every_way_and_each_is_measured() {
     assert_eq!(report["ratios"][1]["pairs"], Value::from(1));
 }
 
-/// A row of each kind: a receiver, a floor, a neighbour. The seed given is the one drawn from.
+/// A row of each kind: a receiver, a floor, a competing process. The given seed is used.
 #[test]
 fn packets_now_and_then_are_measured_with_what_they_cost() {
     if !root_or_skip() {
@@ -205,7 +205,7 @@ fn packets_now_and_then_are_measured_with_what_they_cost() {
     assert_eq!(report["ratios"][0]["id"], "wake350-cpu");
 }
 
-/// A pair over TCP, with the server that spins, and the burdens, which start what holds connections.
+/// A pair over TCP, with the server that spins, and the burdens, which start the program that holds connections.
 #[test]
 fn calls_are_measured_against_a_bare_server_and_beside_burdens() {
     if !root_or_skip() {

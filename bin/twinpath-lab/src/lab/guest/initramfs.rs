@@ -1,4 +1,4 @@
-//! A cpio archive as the Linux kernel unpacks it at its start (format `newc`). Pure but for the writer it is given.
+//! Writes a cpio archive (format `newc`) that the Linux kernel unpacks at boot, to any writer.
 //!
 //! Documentation/driver-api/early-userspace/buffer-format.rst of the kernel.
 
@@ -11,7 +11,7 @@ const CHARACTER_DEVICE: u32 = 0o020_600;
 const LINK: u32 = 0o120_777;
 const TRAILER: &str = "TRAILER!!!";
 
-/// One thing in the archive. Names are relative to the root; missing parents of files are added.
+/// An entry of the archive. Names are relative to the root; missing parents of files are added.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Entry<'a> {
     Directory(&'a str),
@@ -45,7 +45,7 @@ impl<W: Write> Archive<W> {
         }
     }
 
-    /// Without it the archive is not one.
+    /// Writes the trailer, without which the archive is invalid.
     pub(super) fn finish(mut self) -> io::Result<()> {
         self.record(TRAILER, 0, (0, 0), &[])?;
         self.out.flush()

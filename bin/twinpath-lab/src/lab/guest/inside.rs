@@ -1,4 +1,5 @@
-//! The guest's first program: mounts what a lab needs, loads the modules, runs the lab, sends what it gave, ends the machine.
+//! The guest's init process: mounts file systems, loads modules, runs the lab, sends its results, powers the machine
+//! off.
 
 use std::fs::File;
 use std::io::Write;
@@ -17,7 +18,7 @@ use tokio::process::Command;
 use super::message::{Message, Order};
 use crate::lab::topology::set_up;
 
-/// What a lab needs of the kernel, and the way out; what is no module is part of the kernel.
+/// The modules that a lab and the port to the host need; a name that is not a module is part of the kernel.
 pub(super) const MODULES: &[&str] =
     &["virtio_pci", "virtio_console", "veth", "tun", "sch_ingress", "cls_bpf", "af_packet", "ipv6"];
 pub(super) const DIRECTORIES: &[&str] = &["dev", "proc", "sys", "tmp", "run", "var/lib/nfs"];
@@ -29,16 +30,16 @@ const ALIVE_PERIOD: Duration = Duration::from_secs(5);
 const JSON: &str = "/tmp/report.json";
 const HTML: &str = "/tmp/report.html";
 
-/// Where a module lies in the guest.
+/// The path of a module in the guest.
 pub(super) fn module_path(name: &str) -> String {
     format!("/modules/{name}.ko")
 }
 
-/// Never returns: the machine ends.
+/// Never returns, as the machine is powered off.
 pub(crate) fn run() -> anyhow::Result<ExitCode> {
     ensure!(rustix::process::getpid().is_init(), "lab-guest is what the guest of a lab starts with");
     if let Err(error) = prepare().and_then(|order| report(&order)) {
-        // The console: there is no other way out.
+        // To the console: there is no other output.
         eprintln!("twinpath-lab: {error:#}");
     }
     reboot(RebootCommand::PowerOff).or_else(|_| reboot(RebootCommand::Restart))?;
@@ -76,7 +77,7 @@ fn report(order: &Order) -> anyhow::Result<()> {
     }
 }
 
-/// The way out, which appears some time after its module was loaded.
+/// Opens the port to the host, which appears some time after its module was loaded.
 fn port() -> anyhow::Result<File> {
     let appearing = inotify::init(inotify::CreateFlags::CLOEXEC)?;
     inotify::add_watch(&appearing, "/dev", inotify::WatchFlags::CREATE)?;
@@ -119,7 +120,7 @@ async fn lab(order: &Order, port: &mut Port) -> anyhow::Result<u8> {
     let mut alive = tokio::time::interval(ALIVE_PERIOD);
     let read = stdout.read_to_string(&mut printed);
     tokio::pin!(read);
-    // Its output ends with it.
+    // The lab's output ends with the lab.
     loop {
         tokio::select! {
             result = &mut read => {
@@ -143,12 +144,12 @@ async fn lab(order: &Order, port: &mut Port) -> anyhow::Result<u8> {
     Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
 }
 
-/// What the lab printed, without the place of its report, which is no place on the host.
+/// The lab's output without the path of its report, which does not exist on the host.
 fn without_place(printed: &str) -> String {
     printed.lines().filter(|line| !line.contains(HTML)).fold(String::new(), |text, line| text + line + "\n")
 }
 
-/// What the guest's kernel found of a machine.
+/// Facts about the machine from the guest's kernel.
 fn facts() -> String {
     let read = |path: &str| {
         std::fs::read_to_string(path).map_or_else(|_| "none".to_owned(), |text| text.trim().to_owned())

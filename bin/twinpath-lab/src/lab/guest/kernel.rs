@@ -1,4 +1,4 @@
-//! The guest's kernel: from a Debian package, which is fetched and unpacked but never installed, or from a directory.
+//! The guest's kernel, from a directory or from a Debian package, which is downloaded and unpacked but not installed.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ pub(super) struct Kernel {
     root: PathBuf,
 }
 
-/// Finds what was asked for: a directory with `boot` and `lib/modules`, a `.deb`, or the name of a package.
+/// Finds the requested kernel: a directory with `boot` and `lib/modules`, a `.deb`, or the name of a package.
 pub(super) async fn find(asked: &str, directory: &Path) -> anyhow::Result<Kernel> {
     let path = Path::new(asked);
     if path.is_dir() {
@@ -39,7 +39,7 @@ pub(super) async fn find(asked: &str, directory: &Path) -> anyhow::Result<Kernel
     Kernel::within(&root)
 }
 
-/// The image that a package which only stands for the newest one depends on.
+/// The package with the image, on which a metapackage for the newest kernel depends.
 pub(super) fn needed_image(depends: &str) -> Option<String> {
     let needed = depends.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
     needed.map(str::trim).find(|name| name.starts_with("linux-image-")).map(str::to_owned)
@@ -63,8 +63,8 @@ impl Kernel {
         Ok(Self { image, release, root: root.to_owned() })
     }
 
-    /// Those of `wanted` that this kernel has as modules, and what they need, in the order of loading. The others are taken to be
-    /// part of the kernel.
+    /// The members of `wanted` that this kernel has as modules, with their dependencies, in the order of loading. The
+    /// others are assumed to be part of the kernel.
     pub(super) async fn modules(&self, wanted: &[&str]) -> anyhow::Result<Vec<(String, Vec<u8>)>> {
         let mut files = BTreeMap::new();
         list(&self.root.join("lib/modules").join(&self.release).join("kernel"), &mut files);
@@ -81,7 +81,7 @@ impl Kernel {
     }
 }
 
-/// All modules below a directory by their names, which have underscores where files may have hyphens.
+/// All modules below a directory by their names, which have underscores where file names may have hyphens.
 fn list(directory: &Path, files: &mut BTreeMap<String, PathBuf>) {
     for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
         let path = entry.path();
@@ -93,13 +93,13 @@ fn list(directory: &Path, files: &mut BTreeMap<String, PathBuf>) {
     }
 }
 
-/// `virtio-rng.ko.xz` is the module virtio_rng.
+/// The module's name of a file: `virtio-rng.ko.xz` is virtio_rng.
 pub(super) fn module_name(file: &str) -> Option<String> {
     let (name, compression) = file.split_once(".ko")?;
     matches!(compression, "" | ".xz" | ".zst" | ".gz").then(|| name.replace('-', "_"))
 }
 
-/// What a module says that it needs: `depends=a,b` in its section `.modinfo`, between NULs.
+/// A module's dependencies: `depends=a,b` in its section `.modinfo`, between NULs.
 pub(super) fn needs(module: &[u8]) -> Vec<String> {
     const KEY: &[u8] = b"\0depends=";
     let Some(at) = module.windows(KEY.len()).position(|window| window == KEY) else { return Vec::new() };
@@ -108,7 +108,7 @@ pub(super) fn needs(module: &[u8]) -> Vec<String> {
     names.split(',').filter(|name| !name.is_empty()).map(|name| name.replace('-', "_")).collect()
 }
 
-/// Each module after all that it needs.
+/// Sorts modules so that each comes after its dependencies.
 pub(super) fn loading_order(wanted: &[&str], known: &BTreeMap<String, Vec<u8>>) -> Vec<String> {
     fn visit(name: &str, known: &BTreeMap<String, Vec<u8>>, seen: &mut Vec<String>, order: &mut Vec<String>) {
         let Some(bytes) = known.get(name).filter(|_| !seen.iter().any(|known| known == name)) else { return };

@@ -1,4 +1,4 @@
-//! The virtual machine as qemu's command line, and what is to be said of it.
+//! The virtual machine: its qemu command line, and its description in reports.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,15 +10,15 @@ use super::qemu::Qemu;
 pub(super) const INSIDE: &str = "lab-guest";
 const MEMORY_MIB: u32 = 2048;
 
-/// What executes the guest's instructions.
+/// The executor of the guest's instructions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Accelerator {
     Kvm,
-    /// Software, as KVM cannot be had.
+    /// Software emulation, if KVM is not available.
     Emulated {
         because: String,
-        /// The guest's clock counts its instructions, all of one CPU: so times do not depend on what else the host does, and are
-        /// good for comparing, though not for being times.
+        /// The guest's clock counts its instructions, on one CPU. So times do not depend on the host's other load: they
+        /// can be compared with each other, but are no real times.
         counted: bool,
     },
 }
@@ -29,7 +29,7 @@ impl Accelerator {
     }
 }
 
-/// What a guest is started from.
+/// The parameters of a guest.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Machine<'a> {
     pub(super) accelerator: &'a Accelerator,
@@ -37,22 +37,22 @@ pub(super) struct Machine<'a> {
     pub(super) nic: Option<Nic>,
     pub(super) kernel: &'a Path,
     pub(super) initramfs: &'a Path,
-    /// Where the kernel's own messages go.
+    /// The file for the kernel's own messages.
     pub(super) console: &'a Path,
 }
 
 impl Machine<'_> {
-    /// Its messages come on qemu's standard output.
+    /// The command line; the guest's messages appear on qemu's standard output.
     pub(super) fn args(&self) -> Vec<String> {
         let (accelerator, cpu, cpus, clock) = match self.accelerator {
             Accelerator::Kvm => ("kvm", "host", "2", ""),
-            // The emulated counters of both CPUs are one; the kernel's test of that is too exact for them.
+            // The emulated time-stamp counters of both CPUs are the same, but the kernel's test for that is too strict.
             Accelerator::Emulated { counted: false, .. } => ("tcg,thread=multi", "max", "2", " tsc=reliable"),
-            // Two CPUs would take turns of many milliseconds each.
+            // Two CPUs would run alternately for many milliseconds each.
             Accelerator::Emulated { counted: true, .. } => ("tcg,thread=single", "max", "1", " tsc=reliable"),
         };
         let shown = |path: &Path| path.display().to_string();
-        // qemu ends when the kernel restarts, so a panic ends it too.
+        // qemu ends when the kernel restarts, so a panic ends it as well.
         let append = format!("console=ttyS0 loglevel=4 panic=-1{clock} -- {INSIDE}");
         let pairs = [
             ("-name", "guest=twinpath-lab,debug-threads=on".to_owned()),
@@ -70,7 +70,7 @@ impl Machine<'_> {
             ("-append", append),
         ];
         let switches = ["-nodefaults", "-no-user-config", "-no-reboot"].map(str::to_owned);
-        // One nanosecond per instruction; while the guest sleeps its clock goes on to whatever wakes it.
+        // One nanosecond per instruction; while the guest sleeps, its clock advances to the next event.
         let counted = self.accelerator.counts().then(|| ("-icount", "shift=0,sleep=off".to_owned()));
         let data = self.qemu.data.iter().map(|place| ("-L", shown(place)));
         let pairs = pairs.into_iter().chain(counted).chain(data);
@@ -79,13 +79,13 @@ impl Machine<'_> {
         switches.into_iter().chain(pairs).chain(network).collect()
     }
 
-    /// A guest that has not said a word by then does not start.
+    /// A guest that has sent nothing by then does not start.
     pub(super) fn start_limit(&self) -> Duration {
         Duration::from_secs(if *self.accelerator == Accelerator::Kvm { 20 } else { 180 })
     }
 }
 
-/// Why there is no point in trying KVM. That it may be opened does not yet say that it works.
+/// The reason not to try KVM. Even if it can be opened, it may not work.
 pub(super) fn kvm_obstacle() -> Option<String> {
     const DEVICE: &str = "/dev/kvm";
     let opened = std::fs::OpenOptions::new().read(true).write(true).open(DEVICE);
@@ -104,7 +104,7 @@ pub(super) fn described(accelerator: &Accelerator) -> String {
     }
 }
 
-/// The sentence for the report.
+/// The note for the report.
 pub(super) fn note(accelerator: &Accelerator, qemu: &str, cpus: [usize; 2]) -> String {
     let host = rustix::system::uname().release().to_string_lossy().into_owned();
     let placed = format!("its two CPUs are the host's CPUs {} and {}", cpus[0], cpus[1]);

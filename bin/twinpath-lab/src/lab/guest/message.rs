@@ -1,8 +1,9 @@
-//! What a guest is told, in a file of its first file system, and what it says, one JSON object per line.
+//! The messages between host and guest: the order in a file of the guest's first file system, and the guest's messages
+//! as lines of JSON.
 
 use serde::{Deserialize, Serialize};
 
-/// What the guest is to do.
+/// The work of the guest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Order {
     /// Kernel modules, in the order of loading.
@@ -11,28 +12,28 @@ pub(super) struct Order {
     pub(super) divided: Vec<String>,
     /// The command line of the lab.
     pub(super) lab: Vec<String>,
-    /// What the host knows about the machine, for the report.
+    /// Facts about the machine from the host, for the report.
     pub(super) notes: Vec<String>,
 }
 
-/// What the guest says.
+/// A message of the guest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Message {
-    /// First of all: the kernel and the modules are there.
+    /// The first message: kernel and modules are loaded.
     Started,
-    /// Now and then, so that silence means something.
+    /// Sent now and then, so that silence is a failure.
     Alive,
-    /// A line of how far the lab is.
+    /// A line of the lab's progress.
     Progress(String),
-    /// The table.
+    /// The lab's table.
     Printed(String),
     /// The object of `--json`.
     Json(String),
     /// The page of `--html`.
     Html(String),
-    /// It could not run the lab.
+    /// The lab could not be run.
     Failed(String),
-    /// Last of all: what the lab ended with.
+    /// The last message: the lab's exit code.
     Ended(u8),
 }

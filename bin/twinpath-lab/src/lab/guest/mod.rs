@@ -1,8 +1,8 @@
-//! `twinpath-lab NAME --guest`: the same lab inside a small virtual machine, started for it and gone with it.
+//! Runs a lab inside a small virtual machine that is started for it: `twinpath-lab NAME --guest`.
 //!
-//! It is part of the lab, not of `xtask`: what the guest runs is this very program, as its first one, and the product
-//! beside it, so that anybody with these two and qemu can repeat it. Nothing is installed and no network is given to the guest; what it measured comes out
-//! through one virtio port. It never measures anything of the host.
+//! It is part of the lab, not of `xtask`: the guest runs this program as init, with the product beside it, so that
+//! anyone with these two and qemu can repeat it. Nothing is installed, and the guest has no network; its results come
+//! out through one virtio port. It measures nothing of the host.
 
 mod initramfs;
 pub(super) mod inside;
@@ -50,18 +50,18 @@ const ROUNDS_MAX: u32 = 30;
 /// How much slower a guest may be whose instructions are emulated.
 const EMULATED: u32 = 4;
 
-/// Where the guest has programs.
+/// What its kernel calls two network cards.
 const PROGRAMS: &str = "/usr/bin";
 
-/// How it ended.
+/// The result of a boot.
 enum Ended {
     Collected(Collected),
     Signal(u8),
-    /// The guest had started, and did not come to its end.
+    /// The guest had started, and did not complete.
     Broken(anyhow::Error),
 }
 
-/// Runs `lab` in a guest with the kernel `asked` for; writes its report where it belongs.
+/// Runs `lab` in a guest with the kernel `asked` for; writes its report to the requested place.
 pub(super) fn run(lab: &Lab, args: &Args, selection: &Selection, asked: &str) -> anyhow::Result<ExitCode> {
     ensure!(
         cfg!(target_arch = "x86_64"),
@@ -95,7 +95,7 @@ pub(super) fn run(lab: &Lab, args: &Args, selection: &Selection, asked: &str) ->
         }
         Ok(Ended::Broken(error)) => {
             eprintln!("twinpath-lab: lab {} in a guest: {error:#}", lab.name);
-            // A guest that does not live through what holds there is no guest that could not be had.
+            // A guest that fails the requirements that apply there counts as a miss, not as unavailable.
             let missed = asked.counted() || !args.check;
             Ok(ExitCode::from(if missed { 1 } else { NOT_MEASURED }))
         }
@@ -106,7 +106,7 @@ pub(super) fn run(lab: &Lab, args: &Args, selection: &Selection, asked: &str) ->
     }
 }
 
-/// What is wanted of a guest.
+/// The request for a guest.
 #[derive(Clone, Copy)]
 struct LabRequest<'a> {
     lab: &'a Lab,
@@ -116,14 +116,14 @@ struct LabRequest<'a> {
 }
 
 impl LabRequest<'_> {
-    /// Whether all that is wanted holds where instructions are counted, too.
+    /// Whether all selected requirements apply under counted instructions as well.
     fn counted(&self) -> bool {
         let rows = self.lab.in_guest.rows;
         let all = self.selection.rows.iter().all(|row| rows.contains(row));
         !rows.is_empty() && (self.args.only.is_empty() || all)
     }
 
-    /// The ids of what is measured: as asked, or all, or all that holds where instructions are counted.
+    /// The ids to measure: the requested ones, or all, or all that apply under counted instructions.
     fn only(&self, accelerator: &Accelerator) -> Vec<String> {
         if !self.args.only.is_empty() || !accelerator.counts() {
             return self.args.only.clone();
@@ -134,7 +134,7 @@ impl LabRequest<'_> {
     }
 }
 
-/// Boots by KVM where that works, else by emulation, and waits for all the guest has to say.
+/// Boots with KVM if that works, otherwise with emulation, and collects all messages of the guest.
 async fn collect(asked: &LabRequest<'_>, directory: &Path, progress: &Progress) -> anyhow::Result<Ended> {
     let qemu = Qemu::installed().await?;
     let kernel = kernel(asked.kernel, directory, progress).await?;
@@ -152,7 +152,7 @@ async fn collect(asked: &LabRequest<'_>, directory: &Path, progress: &Progress) 
     let qemu = if counted { qemu.at_least(qemu::COUNTS_FROM, directory).await? } else { qemu };
     let emulated = Accelerator::Emulated { because: without_kvm.unwrap_or_default(), counted };
     match attempt(asked, &kernel, &contents, directory, &emulated, &qemu, progress).await? {
-        // Its times mean nothing, so no target is missed.
+        // Its times are not meaningful, so no target is missed.
         End::Collected(collected) if asked.args.check && !asked.counted() => {
             Ok(Ended::Collected(Collected { code: NOT_MEASURED, ..collected }))
         }
@@ -162,7 +162,7 @@ async fn collect(asked: &LabRequest<'_>, directory: &Path, progress: &Progress) 
     }
 }
 
-/// The kernel that was asked for; where none was, and there is no backport, the distribution's own.
+/// The requested kernel; without a request and without a backport, the distribution's own.
 async fn kernel(asked: &str, directory: &Path, progress: &Progress) -> anyhow::Result<Kernel> {
     progress.line(&format!("guest: getting the kernel {asked}"));
     match kernel::find(asked, directory).await {
@@ -174,10 +174,11 @@ async fn kernel(asked: &str, directory: &Path, progress: &Progress) -> anyhow::R
     }
 }
 
-/// What every guest has inside, whatever runs it.
+/// The files of every guest.
 struct Contents {
     programs: Programs,
-    /// Programs, libraries and what else a lab wants, by their paths in the guest, which libraries have here, too.
+    /// Programs, libraries and other files for the lab: their paths in the guest, and on the host, where those of
+    /// libraries are the same.
     files: BTreeMap<PathBuf, PathBuf>,
     links: &'static [(&'static str, &'static str)],
     /// Name and bytes, in the order of loading.
@@ -203,7 +204,7 @@ impl Contents {
         Ok(Self { programs, files, links: lab.links, modules: kernel.modules(&modules).await? })
     }
 
-    /// The guest's first file system, into `path`.
+    /// Writes the guest's first file system to `path`.
     fn write(&self, order: &Order, path: &Path) -> anyhow::Result<()> {
         let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
         let mut archive = initramfs::Archive::new(BufWriter::new(file));
@@ -213,13 +214,13 @@ impl Contents {
         for directory in inside::DIRECTORIES {
             put(Entry::Directory(directory))?;
         }
-        // The kernel opens the one for its first process, and Rust's start the other, before anything is mounted.
+        // The kernel opens the first one for init, and Rust's runtime the other, before anything is mounted.
         put(Entry::Device { name: "dev/console", major: 5, minor: 1 })?;
         put(Entry::Device { name: "dev/null", major: 1, minor: 3 })?;
         let read =
             |path: &Path| std::fs::read(path).with_context(|| format!("cannot read {}", path.display()));
         put(Entry::Program { name: "init", bytes: &read(&self.programs.own)? })?;
-        // Beside the first one, where that looks for it.
+        // Beside the first one, where the lab looks for it.
         put(Entry::Program { name: "twinpath", bytes: &read(&self.programs.product)? })?;
         for (inside, here) in &self.files {
             let name = inside.to_str().context("a path that is not UTF-8")?.trim_start_matches('/');
@@ -237,7 +238,7 @@ impl Contents {
     }
 }
 
-/// One boot, to the end of the lab inside or to the reason why it did not come that far.
+/// One boot, up to the end of the lab or the reason for a failure.
 async fn attempt(
     asked: &LabRequest<'_>,
     kernel: &Kernel,
@@ -269,14 +270,14 @@ async fn attempt(
     watch::run(&machine, cpus, &limits, progress).await
 }
 
-/// When a lab that still runs must hang.
+/// The time after which a lab that still runs must have hung.
 fn longest(args: &Args, accelerator: &Accelerator) -> Duration {
     let rounds = args.repeat.map_or(ROUNDS_MAX, u32::from).max(if args.check { ROUNDS_MAX } else { 1 });
     let slower = if matches!(accelerator, Accelerator::Kvm) { 1 } else { EMULATED };
     ROUND_MAX * (rounds + 1) * slower
 }
 
-/// The command line of the lab inside. What means nothing need not be measured twice.
+/// The command line of the lab inside. Times without meaning are measured only once.
 fn lab_args(asked: &LabRequest<'_>, accelerator: &Accelerator) -> Vec<String> {
     let Args {
         name,
@@ -312,7 +313,7 @@ fn lab_args(asked: &LabRequest<'_>, accelerator: &Accelerator) -> Vec<String> {
     line
 }
 
-/// Prints and writes what came out, as the lab itself would have.
+/// Prints and writes the results, as the lab itself would have.
 fn finish(lab: &Lab, args: &Args, collected: Collected) -> anyhow::Result<ExitCode> {
     let Collected { printed, json, html, code } = collected;
     print!("{printed}");

@@ -1,6 +1,6 @@
-//! Network cards that a guest is given: two of a kind, joined by a cable.
+//! The network cards of a guest: two of a kind, joined by a cable.
 
-/// What qemu emulates and Debian's kernels drive.
+/// The cards that qemu emulates and Debian's kernels support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Nic {
     VirtioNet,
@@ -48,15 +48,15 @@ impl Nic {
         if matches!(self, Self::Igb | Self::IgbVf) { 8 } else { 0 }
     }
 
-    /// What qemu is told.
+    /// The qemu options.
     pub(super) fn args(self) -> Vec<String> {
         let mut args = vec![("-machine", "q35".to_owned())];
         for end in [1, 2] {
             args.extend([
-                // Each in a slot of its own, as an igb keeps places on its bus for its virtual functions.
+                // Each in its own slot, because an igb reserves places on its bus for virtual functions.
                 ("-device", format!("pcie-root-port,id=slot-{end},chassis={end}")),
                 ("-netdev", format!("hubport,id=cable-{end},hubid=0")),
-                // No code of its own to boot from.
+                // No option ROM to boot from.
                 ("-device", format!("{},bus=slot-{end},netdev=cable-{end},romfile=", self.model())),
             ]);
         }

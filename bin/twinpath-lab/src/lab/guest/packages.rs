@@ -1,5 +1,5 @@
-//! Debian packages, fetched and unpacked but never installed: of those that this machine's apt knows, or of the backports of its
-//! distribution, whether it knows them or not.
+//! Debian packages, downloaded and unpacked but not installed: from the sources of this machine's apt, or from the
+//! backports of its distribution, even if they are not among the sources.
 
 use std::path::{Path, PathBuf};
 
@@ -8,18 +8,19 @@ use tokio::process::Command;
 
 use super::tools;
 
-/// Stands behind a package's name for the backports of this machine's distribution, as apt takes a suite there.
+/// Follows a package's name to select the backports of this machine's distribution, like apt's suffix for a suite.
 const BACKPORTS: &str = "/backports";
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// Where packages come from: what apt is told beside the package's name.
+/// A source of packages: apt's options besides the package's name.
 #[derive(Debug)]
 pub(super) struct Source(Vec<String>);
 
 impl Source {
-    /// For a package as it is asked for, NAME or NAME/backports, and its name. Lists of packages go below `directory`.
+    /// The source and the name of a requested package, NAME or NAME/backports. Package lists are stored below
+    /// `directory`.
     pub(super) async fn of<'a>(asked: &'a str, directory: &Path) -> anyhow::Result<(Self, &'a str)> {
-        // As the user that apt would become it could not write here.
+        // As the user that apt would switch to, it could not write here.
         let mut options = vec!["APT::Sandbox::User=root".to_owned()];
         let Some(package) = asked.strip_suffix(BACKPORTS) else {
             return Ok((Self(options), asked));
@@ -45,12 +46,12 @@ impl Source {
         Ok((source, package))
     }
 
-    /// What a package needs, as `apt-cache depends` prints it.
+    /// A package's dependencies, as `apt-cache depends` prints them.
     pub(super) async fn depends(&self, package: &str, directory: &Path) -> anyhow::Result<String> {
         self.run("apt-cache", &["depends", "--important", package], directory).await
     }
 
-    /// Fetches packages and unpacks them below `into`, which is made for them.
+    /// Downloads packages and unpacks them below `into`, which is created.
     pub(super) async fn unpack(&self, packages: &[&str], into: &Path) -> anyhow::Result<()> {
         let fetched = into.with_extension("deb");
         std::fs::create_dir_all(&fetched)
@@ -80,7 +81,7 @@ pub(super) async fn extract(package: &Path, into: &Path) -> anyhow::Result<()> {
     tools::run(unpack, "dpkg", &parent).await.map(drop)
 }
 
-/// The line of `sources.list` for the backports: of the archive that this machine takes its distribution from.
+/// The line of `sources.list` for the backports, from the archive that this machine uses for its distribution.
 async fn backports(directory: &Path) -> anyhow::Result<String> {
     let os = std::fs::read_to_string("/etc/os-release").context("cannot read /etc/os-release")?;
     let field = |name: &str| os.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
@@ -96,7 +97,7 @@ async fn backports(directory: &Path) -> anyhow::Result<String> {
     Ok(format!("deb [signed-by={KEYRING}] {archive} {codename}-backports main\n"))
 }
 
-/// The address of Debian's archive in what apt lists: codename, origin, address.
+/// The address of Debian's archive in apt's list: codename, origin, address.
 pub(super) fn archive<'a>(targets: &'a str, codename: &str) -> Option<&'a str> {
     targets.lines().find_map(|line| {
         let mut words = line.split_whitespace();

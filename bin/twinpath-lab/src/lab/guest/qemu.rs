@@ -1,4 +1,5 @@
-//! qemu: this machine's, or a newer one from its distribution's backports, unpacked beside the guest's files and not installed.
+//! Finds a qemu: this machine's, or a newer one from its distribution's backports, unpacked beside the guest's files
+//! but not installed.
 
 use std::path::{Path, PathBuf};
 
@@ -11,27 +12,28 @@ use super::tools;
 pub(super) const PROGRAM: &str = "qemu-system-x86_64";
 pub(super) const PACKAGE: &str = "qemu-system-x86";
 
-/// Version 7.2 loses flags of the CPU where it counts instructions: Linux 6.12 falls over in it within a minute.
+/// Version 7.2 loses CPU flags when it counts instructions: Linux 6.12 crashes in it within a minute.
 pub(super) const COUNTS_FROM: u32 = 8;
-/// What a machine's own data files may lie in, beside those of the program's own package.
+/// Directories with data files of a machine, besides those of the program's own package.
 const DATA: [&str; 2] = ["/usr/share/seabios", "/usr/share/qemu"];
 
-/// A qemu that runs.
+/// A qemu that can be run.
 #[derive(Debug)]
 pub(super) struct Qemu {
     pub(super) program: PathBuf,
-    /// Directories of its data files; none if it knows.
+    /// Directories of its data files; none for the default ones.
     pub(super) data: Vec<PathBuf>,
     pub(super) version: String,
 }
 
 impl Qemu {
-    /// This machine's.
+    /// The installed one.
     pub(super) async fn installed() -> anyhow::Result<Self> {
         Self::try_out(PROGRAM.into(), Vec::new()).await
     }
 
-    /// This one if its major version is `oldest` or later, else that of the backports; files go below `directory`.
+    /// This one if its major version is at least `oldest`, otherwise the one of the backports; files go below
+    /// `directory`.
     pub(super) async fn at_least(self, oldest: u32, directory: &Path) -> anyhow::Result<Self> {
         if major(&self.version) >= oldest {
             return Ok(self);
@@ -42,7 +44,7 @@ impl Qemu {
         let (source, package) = Source::of(&package, directory).await.with_context(wanted)?;
         source.unpack(&[package, "qemu-system-data"], &root).await.with_context(wanted)?;
         let data = [root.join("usr/share/qemu")].into_iter().chain(DATA.map(PathBuf::from)).collect();
-        // With this machine's libraries: whether they do is what its version tells.
+        // It uses this machine's libraries; asking for its version shows whether that works.
         Self::try_out(root.join("usr/bin").join(PROGRAM), data).await.with_context(wanted)
     }
 
@@ -59,7 +61,7 @@ pub(super) fn version_of(said: &str) -> String {
     said.split_whitespace().skip_while(|word| *word != "version").nth(1).unwrap_or("?").to_owned()
 }
 
-/// 0 if it does not say.
+/// The major version; 0 if it cannot be parsed.
 pub(super) fn major(version: &str) -> u32 {
     version.split('.').next().and_then(|number| number.parse().ok()).unwrap_or(0)
 }

@@ -20,10 +20,10 @@ fn args(line: &str) -> Args {
     Cli::try_parse_from(format!("lab {line}").split(' ')).unwrap().args
 }
 
-/// Name, mode, device, contents.
+/// Name, mode, device, content.
 type Unpacked = (String, u32, (u32, u32), Vec<u8>);
 
-/// A reader of the format, written from its description: names, modes and contents.
+/// A parser of the format, written from its description.
 fn unpacked(archive: &[u8]) -> Vec<Unpacked> {
     let mut entries = Vec::new();
     let mut at = 0;

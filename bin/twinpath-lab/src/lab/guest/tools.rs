@@ -1,4 +1,4 @@
-//! Programs that a guest is prepared with. They die with this process, and what they complain about becomes the error.
+//! Runs the programs that prepare a guest. They end with this process, and their error output becomes the error.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use tokio::process::Command;
 use twinpath_sys::child::{self, Placement};
 
-/// Runs `command` in `directory` and gives what it printed. `package`: where it comes from.
+/// Runs `command` in `directory` and returns its output. `package`: the package that contains it.
 pub(super) async fn run(command: Command, package: &str, directory: &Path) -> anyhow::Result<String> {
     let bytes = output(command, package, directory).await?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
@@ -30,23 +30,24 @@ pub(super) fn missing(program: &str, package: &str) -> String {
     format!("cannot run {program}: is the Debian package {package} installed?")
 }
 
-/// A program in PATH or where a user's PATH may not look.
+/// Finds a program in PATH or in directories that a user's PATH may lack.
 pub(super) fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let also = ["/usr/bin", "/usr/sbin"].map(PathBuf::from);
     std::env::split_paths(&path).chain(also).map(|place| place.join(name)).find(|program| program.is_file())
 }
 
-/// The shared libraries of a program, its loader among them, by the paths that the loader looks for.
+/// The shared libraries of a program, including its loader, by the paths that the loader uses.
 pub(super) async fn libraries(program: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut command = Command::new(program);
-    // The loader says it instead of starting the program: that is all that ldd does.
+    // The loader prints them instead of starting the program, as for ldd.
     command.env("LD_TRACE_LOADED_OBJECTS", "1");
     let listed = run(command, "twinpath", Path::new("/")).await?;
     Ok(library_paths(&listed))
 }
 
-/// `libc.so.6 => /lib/libc.so.6 (0x7f..)`, or `/lib64/ld-linux.so.2 (0x7f..)`; what the kernel maps has no path.
+/// Parses `libc.so.6 => /lib/libc.so.6 (0x7f..)` or `/lib64/ld-linux.so.2 (0x7f..)`; the kernel's own library has no
+/// path.
 pub(super) fn library_paths(listed: &str) -> Vec<PathBuf> {
     let path = |line: &str| {
         let (named, _) = line.rsplit_once(" (0x")?;
@@ -56,7 +57,7 @@ pub(super) fn library_paths(listed: &str) -> Vec<PathBuf> {
     listed.lines().filter_map(path).collect()
 }
 
-/// A file's contents, uncompressed.
+/// A file's content, decompressed.
 pub(super) async fn decompressed(path: &Path) -> anyhow::Result<Vec<u8>> {
     let (program, package) = match path.extension().and_then(|extension| extension.to_str()) {
         Some("xz") => ("xz", "xz-utils"),

@@ -1,4 +1,4 @@
-//! A guest from its start to its end: reads what it says, keeps the deadlines, and leaves no process.
+//! Runs a guest from start to end: reads its messages, enforces deadlines, and leaves no process.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -21,44 +21,45 @@ use super::{qemu, tools};
 use crate::lab::process;
 use crate::lab::progress::Progress;
 
-/// A guest says something every few seconds; one that is silent for this long has stopped.
+/// A guest sends a message every few seconds; one that is silent for this long has hung.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
-/// The same where its seconds are instructions that are counted: they are as long as the host takes for them.
+/// The same with counted instructions, where the guest's seconds may take the host much longer.
 const COUNTED_SILENCE_MAX: Duration = Duration::from_secs(300);
-/// From a guest's last word to qemu's end.
+/// Time from a guest's last message to qemu's end.
 const POWER_OFF_MAX: Duration = Duration::from_secs(10);
-/// How much of a console, or of what qemu complains about, is read, and how much of the former is worth showing.
+/// How much of the console, and of qemu's error output, is read, and how much of the former is shown.
 const READ: u64 = 4096;
 const CONSOLE_LINES: usize = 6;
 
-/// When to give up.
+/// Deadlines.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Until the first word.
+    /// Until the first message.
     pub(super) start: Duration,
-    /// Until the last.
+    /// Until the last message.
     pub(super) end: Duration,
 }
 
-/// What a guest gave.
+/// The results of a guest.
 #[derive(Debug, Default)]
 pub(super) struct Collected {
     pub(super) printed: String,
     pub(super) json: Option<String>,
     pub(super) html: Option<String>,
-    /// What the lab ended with.
+    /// The lab's exit code.
     pub(super) code: u8,
 }
 
 pub(super) enum End {
     Collected(Collected),
-    /// It never said a word, and why.
+    /// It sent no message, for this reason.
     NotStarted(String),
-    /// It started, and did not come to its end.
+    /// It started, but did not complete.
     Broken(anyhow::Error),
 }
 
-/// Starts the machine and reads it to its end; its two CPUs run on `cpus`. It is gone when this returns or is dropped.
+/// Starts the machine and reads its messages to the end; its two CPUs run on `cpus`. It has ended when this returns or
+/// is dropped.
 pub(super) async fn run(
     machine: &Machine<'_>,
     cpus: [usize; 2],
@@ -67,9 +68,9 @@ pub(super) async fn run(
 ) -> anyhow::Result<End> {
     let mut complaints = tempfile::tempfile().context("cannot create a temporary file")?;
     let mut command = Command::new(&machine.qemu.program);
-    // The port counts as connected while its input is open, though nothing is ever said to the guest.
+    // The port counts as connected while its input is open, though nothing is sent to the guest.
     command.args(machine.args()).stdin(Stdio::piped()).stdout(Stdio::piped());
-    // A group of its own: Ctrl-C on the terminal reaches the lab alone, which then ends the guest.
+    // A process group of its own: Ctrl-C on the terminal reaches only the lab, which then ends the guest.
     command.stderr(complaints.try_clone()?).kill_on_drop(true).process_group(0);
     child::place(command.as_std_mut(), Placement::default())?;
     let mut child = command.spawn().with_context(|| tools::missing(qemu::PROGRAM, qemu::PACKAGE))?;
@@ -99,7 +100,7 @@ pub(super) async fn run(
     }
 }
 
-/// Its end is that of the process, also when a signal to the lab cuts the waiting short.
+/// Dropping it ends the process, also when a signal to the lab interrupts the waiting.
 struct Gone(OwnedFd);
 
 impl Gone {
@@ -151,7 +152,7 @@ async fn listen(
     }
 }
 
-/// Each of the guest's CPUs, which are threads of qemu, on one of the host's.
+/// Pins each of the guest's CPUs, which are threads of qemu, to one of the host's.
 fn pin(qemu: &Child, cpus: [usize; 2]) -> anyhow::Result<()> {
     let tasks = format!("/proc/{}/task", qemu.id().context("qemu has ended")?);
     for task in std::fs::read_dir(&tasks).with_context(|| format!("cannot list {tasks}"))?.flatten() {
@@ -167,12 +168,12 @@ fn pin(qemu: &Child, cpus: [usize; 2]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// qemu names the threads that are the guest's CPUs `CPU 0/KVM`.
+/// qemu names the threads of guest CPUs `CPU 0/KVM`.
 pub(super) fn guest_cpu(thread: &str) -> Option<usize> {
     thread.strip_prefix("CPU ")?.split_once('/')?.0.parse().ok()
 }
 
-/// What qemu said first and the guest's kernel last.
+/// The beginning of qemu's error output and the end of the guest's console.
 fn said(complaints: &mut File, console: &Path) -> String {
     let lines = |file: &mut File| {
         let start = file.metadata().map_or(0, |file| file.len().saturating_sub(READ));

@@ -1,5 +1,5 @@
-//! What is measured beside the walks: what attaching costs the kernel's own traffic, what a killed instance and a stuck worker cost, and
-//! datagrams that arrive in pieces.
+//! Measurements besides the walks: the cost of attaching for the kernel's own traffic, of a killed instance, of a stuck
+//! worker; and fragmented datagrams.
 
 use super::{fail_open, fragments, kill9, tables};
 use crate::lab::fallback;
@@ -7,23 +7,23 @@ use crate::lab::model::Sample;
 use crate::lab::record::Record;
 use crate::lab::session::Session;
 
-/// Kills of a judged run, and of another; as many times a worker is stopped.
+/// Kills in a judged run, and in others; a worker is stopped as often.
 const CHECK_KILLS: usize = 20;
 const QUICK_KILLS: usize = 5;
 /// Fragmented datagrams over each family.
 const CHECK_DATAGRAMS: u64 = 400;
 const QUICK_DATAGRAMS: u64 = 100;
-/// Sizes, order and repetitions of fragments follow from it.
+/// The seed of the sizes, order and repetitions of fragments.
 const FRAGMENTS_SEED: u64 = 45;
 
-/// Steps for the progress bar.
+/// Number of steps, for the progress bar.
 pub(super) fn steps(session: &Session) -> usize {
     let of_fail_open = fail_open::PATHS.iter().map(|way| way.row);
     let parts = [tables::KILL9, tables::FRAGMENTS].into_iter().chain(of_fail_open);
     fallback::steps(session) + parts.filter(|row| session.selection.rows.contains(row)).count()
 }
 
-/// Measures what is selected, once. What fails is recorded as the row's reason.
+/// Measures the selected rows once. A failure is recorded as the row's reason.
 pub(super) async fn measure(session: &Session, record: &mut Record) {
     fallback::round(session, record, 0).await;
     let (kills, datagrams) =
@@ -73,7 +73,7 @@ mod tests {
 
     fn session() -> Session {
         let cpus = session::cpus().unwrap();
-        // A test's own binary is neither of the programs, but lies below them.
+        // The test's own binary is in a directory below that of the programs.
         let mut directory = std::env::current_exe().unwrap();
         directory.pop();
         directory.pop();
@@ -107,7 +107,7 @@ mod tests {
             for way in &fail_open::PATHS {
                 let stuck = fail_open::measure(&session, way, 2).await.unwrap();
                 assert_eq!((stuck.values["stops"], stuck.values["twice"]), (2.0, 0.0), "{stuck:?}");
-                // Not before the time has passed after which a worker is stuck.
+                // Not before the time after which a worker counts as stuck.
                 assert!(stuck.values["worst_ms"] > 90.0 && stuck.values["worst_ms"] < 5_000.0, "{stuck:?}");
                 assert!(stuck.values["back_worst_ms"] > 0.0, "{stuck:?}");
             }

@@ -1,9 +1,9 @@
-//! `fail-open-ms`: a worker of a serving twinpath is stopped under load, as by a debugger, and runs again later. Measures
-//! how long the clients notice either.
+//! `fail-open-ms`: stops a worker of a serving twinpath under load, as a debugger would, and lets it run again later.
+//! Measures how long clients notice either.
 //!
-//! Two flows over each family send requests all the time, and a TCP connection is opened at each stop. One server serves
-//! through all stops. Requests answered twice are counted: one misses the target, whatever the times. Requests without an
-//! answer are counted too. They were in the worker's rings, or arrived before the kernel took over.
+//! Two flows over each family send requests all the time, and a TCP connection is opened at each stop. One server
+//! serves through all stops. Requests answered twice are counted: a single one misses the target, whatever the times.
+//! Requests without an answer are counted too: they were in the worker's rings, or arrived before the kernel took over.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{IpAddr, SocketAddr};
@@ -23,17 +23,17 @@ use crate::lab::peers::{self, FAST_PORT, TCP_PORT};
 use crate::lab::session::Session;
 use crate::lab::topology::SERVER;
 
-/// A way for claimed frames to reach their worker.
+/// A path of claimed frames to their worker.
 pub(super) struct Way {
     pub(super) row: &'static str,
     path: &'static str,
     mode: &'static str,
-    /// Whether the whole process is stopped, beside a second instance that stands by.
+    /// Whether the whole process is stopped, beside a standby instance.
     whole: bool,
 }
 
-/// The packet socket, which a sleeping worker needs; the direct ring, for a worker that never sleeps; AF_XDP. And all of
-/// a process.
+/// The packet socket, which a sleeping worker uses; the direct ring, for a worker that never sleeps; AF_XDP; and
+/// stopping a whole process.
 pub(super) const PATHS: [Way; 4] = [
     Way { row: tables::FAIL_OPEN_PACKET, path: "packet", mode: "interrupt", whole: false },
     Way { row: tables::FAIL_OPEN_DIRECT, path: "packet", mode: "poll", whole: false },
@@ -61,14 +61,14 @@ pub(super) async fn measure(session: &Session, way: &Way, stops: usize) -> anyho
         }
         Err(error) => Err(error),
     };
-    // The server ends after a failure, too. The first failure is the one to report.
+    // The server is stopped after a failure, too. The first failure is the one to report.
     let ended = instance.stop(&session.launcher).await;
     let sample = stopped?;
     ended?;
     Ok(sample)
 }
 
-/// A second instance that stands by for the one at `socket`, if this way has one.
+/// A standby instance for the one at `socket`, if this setup has one.
 async fn standby(
     session: &Session,
     way: &Way,
@@ -110,7 +110,7 @@ async fn stop_all(
     let watch = move || {
         client.run(|| -> Result<(Vec<Felt>, RequestCounts), StuckWatchError> {
             let mut watch = StuckWatch::open(&config)?;
-            // A socket found by its path can be reached from any network namespace.
+            // A socket with a path can be reached from any network namespace.
             let felt =
                 (0..stops).map(|_| watch.stop(victim, || frames_in(&socket))).collect::<Result<_, _>>()?;
             Ok((felt, watch.end()?))
@@ -159,8 +159,8 @@ fn worker_thread(pid: u32) -> anyhow::Result<u32> {
     bail!("process {pid} has no thread named worker-0")
 }
 
-/// Frames that a server's workers have received on the fast path. Asked without the event loop: the thread that has
-/// stopped a worker is the only one that can let it run again.
+/// Frames that a server's workers have received on the fast path. It does not use the event loop, because only the
+/// thread that has stopped a worker can let it run again.
 fn frames_in(socket: &Path) -> io::Result<u64> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;

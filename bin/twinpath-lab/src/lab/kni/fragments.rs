@@ -12,7 +12,7 @@ use crate::lab::peers::{self, FAST_PORT};
 use crate::lab::session::Session;
 use crate::lab::topology::{CLIENT, SERVER};
 
-/// Asks twinpath on `path` with `datagrams` over each family. Values: `share` and the number of `datagrams`;
+/// Sends `datagrams` over each family to twinpath on `path`. Values: `share` and the number of `datagrams`;
 /// `whole_share` of whole datagrams of the same flows; `fast_path_frames`.
 pub(in crate::lab) async fn measure(
     session: &Session,

@@ -1,28 +1,29 @@
-//! What captures at both ends of a way say: how long frames were under way, and how long an end took to go on. Pure.
+//! Evaluates captures at both ends of a link: how long frames were in transit, and how long an end waited between
+//! frames. Pure.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use crate::plain::tap::Passed;
 
-/// Times in nanoseconds, in no order.
+/// Durations in nanoseconds, unordered.
 pub(super) type Times = Vec<u64>;
 
-/// What an end was seen to wait between frames.
+/// The waiting times of an end between frames.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Gaps {
     /// From the last frame of a reply to the first frame of the next call.
     pub(super) next_call: Times,
-    /// From the last frame of a reply to the first frame that acknowledges all of it, be it a call or nothing but an
+    /// From the last frame of a reply to the first frame that acknowledges all of it: a call, or a pure
     /// acknowledgement.
     pub(super) acknowledged: Times,
 }
 
-/// How long each frame of one direction took from one place to the other.
+/// The transit time of each frame of one direction.
 ///
-/// Frames are matched by what they carry. Data: by the first byte's place in the stream, so a frame that is cut into
-/// segments on the way counts once per segment, and one that is coalesced with an earlier one counts from when the earlier one
-/// passed: never less than what it really took. A frame without data: by its sequence and acknowledgement numbers, the
-/// first with the first. Repetitions of data count once.
+/// Frames are matched by their content. Data frames are matched by the first byte's position in the stream: a frame
+/// that is segmented on the way counts once per segment, and one that is coalesced with an earlier one counts from the
+/// earlier one's time, so a result is never less than the real time. Frames without data are matched by sequence and
+/// acknowledgement numbers, in order. Retransmitted data counts once.
 pub(super) fn transit(from: &[Passed], to: &[Passed], from_server: bool) -> Times {
     let side = |frames: &[Passed]| -> Vec<Passed> {
         let mut side: Vec<_> =
@@ -60,7 +61,7 @@ pub(super) fn transit(from: &[Passed], to: &[Passed], from_server: bool) -> Time
     times
 }
 
-/// The gaps as seen at one place.
+/// The waiting times as seen at one place.
 pub(super) fn gaps(frames: &[Passed]) -> Gaps {
     let mut frames = frames.to_vec();
     frames.sort_by_key(|frame| frame.at_ns);
@@ -110,16 +111,16 @@ mod tests {
             frame(90, false, 7, 0, 10),
         ];
         let to = [
-            // Cut into three on the way.
+            // Segmented into three on the way.
             frame(1000, true, near_the_end, 7, 1448),
             frame(1001, true, near_the_end.wrapping_add(1448), 7, 1448),
             frame(1002, true, near_the_end.wrapping_add(2896), 7, 104),
-            // Coalesced, and repeated.
+            // Coalesced, and retransmitted.
             frame(1100, true, near_the_end.wrapping_add(3000), 7, 20),
             frame(9000, true, near_the_end, 7, 1448),
             frame(1170, true, near_the_end.wrapping_add(3020), 7, 0),
             frame(1190, true, near_the_end.wrapping_add(3020), 7, 0),
-            // Nothing of this kind left.
+            // No frame of this kind is left.
             frame(1200, true, near_the_end.wrapping_add(3020), 7, 0),
         ];
         assert_eq!(transit(&from, &to, true), [1000, 1001, 1002, 1050, 1100, 1110]);
@@ -131,7 +132,7 @@ mod tests {
     fn gaps_begin_with_the_last_frame_of_a_reply() {
         let frames = [
             frame(0, false, 0, 0, 100),
-            // A reply in two frames, acknowledged apart from the next call.
+            // A reply in two frames, with an acknowledgement before the next call.
             frame(10, true, 0, 100, 1448),
             frame(11, false, 100, 1448, 0),
             frame(12, true, 1448, 100, 52),

@@ -1,9 +1,10 @@
-//! `kill9-ms`: `kill -9` of a serving twinpath under load, and how long until the kernel answers every flow again.
+//! `kill9-ms`: kills a serving twinpath under load with `kill -9`, and measures how long until the kernel answers every
+//! flow again.
 //!
-//! Watched: the claimed UDP port over both families, which counts as the kernel's from the first ICMP "port unreachable"
-//! on; another UDP port and a TCP connection, both served by plain programs over the same interface, which count from
-//! the first answer to a request sent after the signal. The TCP connection is the same through all rounds. If it breaks,
-//! or either kernel sends a reset, that is counted, and the ratio misses whatever its time.
+//! The flows are: the claimed UDP port over both families, which counts as the kernel's from the first ICMP "port
+//! unreachable" on; another UDP port and a TCP connection, both served by plain programs over the same interface, which
+//! count from the first answer to a request sent after the signal. The TCP connection is the same in all rounds. If it
+//! breaks, or either kernel sends a reset, that is counted, and the ratio misses whatever its time.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -19,11 +20,12 @@ use crate::lab::process::Side;
 use crate::lab::session::Session;
 use crate::lab::topology::SERVER;
 
-/// Ports of the plain servers watched; no other row uses them.
+/// The port of the plain UDP server; no other row uses it.
 const UDP_PORT: u16 = 7021;
 const TCP_PORT: u16 = 7022;
 
-/// Frames on the fast path that show that the load runs: as many as it has in flight, for in an emulated guest they are seconds apart.
+/// Frames on the fast path that show that the load runs: as many as it has in flight, because in an emulated guest they
+/// are seconds apart.
 const LOADED_FRAMES: u64 = 64;
 const LOAD_DEADLINE: Duration = Duration::from_secs(5);
 
@@ -55,7 +57,7 @@ pub(in crate::lab) async fn measure(session: &Session, path: &str, rounds: usize
         watch = killed.watch;
         match killed.felt {
             Ok(one) => felt.push(one),
-            // What is worse than the target by so much is a result, not a failure to measure.
+            // A time this much worse than the target is a result, not a failed measurement.
             Err(KillWatchError::Silent { flow, when: "after" }) => {
                 felt.push(Felt { flows: vec![(flow, kill_watch::DEADLINE)] });
             }
@@ -79,7 +81,7 @@ pub(in crate::lab) async fn measure(session: &Session, path: &str, rounds: usize
     Ok(sample)
 }
 
-/// One kill.
+/// The result of one kill.
 struct Killed {
     watch: KillWatch,
     felt: Result<Felt, KillWatchError>,
@@ -120,26 +122,26 @@ async fn kill_once(
         };
         tokio::task::spawn_blocking(kill).await.context("the watch panicked")
     };
-    // That a client whose server is killed ends with an error is no news.
+    // A client whose server is killed always ends with an error.
     let (_, killed) = tokio::join!(loaded, killed);
-    // Nor that the killed one did not end by SIGINT: this only waits for it.
+    // The error is ignored, because the server was killed: this only waits for it.
     let _ = instance.stop(&session.launcher).await;
     let (watch, felt) = killed?;
     Ok(Killed { watch, felt, path: found })
 }
 
-/// Connections that either kernel reset so far, or refused: none does here but after a kill.
+/// Connections that either kernel has reset or refused so far; only a kill causes any here.
 fn resets(session: &Session) -> anyhow::Result<u64> {
     let topology = session.launcher.topology();
     let read = |namespace: &Namespace| -> anyhow::Result<u64> {
-        // Of the calling thread: the process is in another namespace.
+        // Of the calling thread: the process's other threads are in another namespace.
         let text = namespace.run(|| std::fs::read_to_string("/proc/thread-self/net/snmp"))??;
         resets_in(&text).context("/proc/net/snmp counts no resets of TCP")
     };
     Ok(read(&topology.client)? + read(&topology.server)?)
 }
 
-/// Resets sent (RFC 4022, tcpOutRsts), from the two lines of TCP, names and values.
+/// Resets sent (RFC 4022, tcpOutRsts), from the two lines for TCP, names and values.
 fn resets_in(snmp: &str) -> Option<u64> {
     let mut lines = snmp.lines().filter_map(|line| line.strip_prefix("Tcp: "));
     let (names, values) = (lines.next()?, lines.next()?);
@@ -161,8 +163,8 @@ fn summarise(sample: &mut Sample, felt: &[Felt]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The kernel's answers are what is waited for, so their rate is not to be limited: the load on the dead port would use
-/// it up.
+/// Disables the kernel's rate limit for ICMP: its answers are what is measured, and the load on the dead port would use
+/// up the limit.
 fn unlimited_icmp(session: &Session) -> anyhow::Result<()> {
     let limits = ["/proc/sys/net/ipv4/icmp_ratelimit", "/proc/sys/net/ipv6/icmp/ratelimit"];
     let write = || limits.iter().try_for_each(|limit| std::fs::write(limit, "0"));

@@ -1,4 +1,4 @@
-//! One walk over one mode, and what captures of another say about it.
+//! Measures one walk in one mode, and evaluates captures of another.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,22 +21,22 @@ use crate::plain::tap::Passed;
 
 /// Three calls per name of 20,000 files are more than 60,000 calls.
 const SHAPE: Shape = Shape { files: super::CHECK_FILES as usize, directories: 300, seed: 20_150_605 };
-/// Calls of a walk with captures. Taps slow it down, so it is no part of the others.
+/// Calls of a walk with captures. It is measured apart from the others, because captures slow it down.
 const CAPTURED_CALLS: u64 = 8_000;
-/// A walk takes two seconds; a hundred times as long is none.
+/// A walk takes two seconds; after a hundred times that it has failed.
 const WALK_DEADLINE: Duration = Duration::from_secs(200);
-/// Times above are counted as this.
+/// Longer times count as this.
 const TIME_MAX_NS: u64 = 10_000_000_000;
 
-/// How many of its times are near a multiple of a tick, as a share, and of how many.
+/// The value for the share of times near a multiple of a tick, and their number.
 const TICK_SHARE: &str = "tick_share";
 pub(super) const TICK_NEAR: &str = "tick_near";
 pub(super) const TIMES: &str = "times";
 
-/// Where times are taken: transit between both ends, and gaps at each.
+/// Where times are taken: transit between both ends, and waiting times at each.
 const PLACES: [&str; 5] = ["transit", "next-call", "next-call-at-server", "ack", "ack-at-server"];
 
-/// The rows that captures of this mode give, in the order of [`PLACES`].
+/// The rows from captures in this mode, in the order of [`PLACES`].
 pub(super) fn captured_rows(mode: Mode) -> impl Iterator<Item = &'static str> {
     let suffix = mode.row().strip_prefix("nfs-").unwrap_or_default();
     let named = move |place: &'static str| {
@@ -46,17 +46,17 @@ pub(super) fn captured_rows(mode: Mode) -> impl Iterator<Item = &'static str> {
     PLACES.into_iter().filter_map(named)
 }
 
-/// Every row that a walk over this mode gives.
+/// All rows of a walk in this mode.
 pub(super) fn rows(mode: Mode) -> impl Iterator<Item = &'static str> {
     walk_rows(mode).chain(mode.listing_row())
 }
 
-/// But for those of a guest.
+/// All rows except those of a guest.
 pub(super) fn walk_rows(mode: Mode) -> impl Iterator<Item = &'static str> {
     captured_rows(mode).chain([mode.row()])
 }
 
-/// The NFS server and everything that walks it.
+/// The NFS server, and everything that walks its tree.
 pub(super) struct Walks<'a> {
     session: &'a Session,
     stage: Stage<'a>,
@@ -66,7 +66,7 @@ pub(super) struct Walks<'a> {
 }
 
 impl<'a> Walks<'a> {
-    /// Starts the server, and walks once so that it has read its tree.
+    /// Starts the server, and walks once so that the server has read its tree.
     pub(super) async fn start(session: &'a Session, stage: Stage<'a>) -> anyhow::Result<Self> {
         nfs::find_ganesha()?;
         let directory = session.run_dir.path().join("nfs");
@@ -97,7 +97,7 @@ impl<'a> Walks<'a> {
         self.session.launcher.stop(self.server).await
     }
 
-    /// Measures a mode once. What fails is recorded as the reason; the round goes on.
+    /// Measures a mode once. A failure is recorded as the reason; the round continues.
     pub(super) async fn measure(&self, mode: Mode, round: usize, captured: bool, record: &mut Record) {
         let label = tables::ROWS.iter().find(|spec| spec.id == mode.row()).map_or("", |spec| spec.label);
         self.session.progress.step(label);
@@ -140,7 +140,7 @@ impl<'a> Walks<'a> {
         let walked = self.walk(&scene, None).await;
         let server_cpu = twinpath_sys::child::cpu_time(self.ganesha)?.saturating_sub(cpu_before);
         let (path, notes) = (scene.path.clone(), scene.notes.clone());
-        // Taken down also after a failure, whose reason comes first.
+        // Also after a failure, whose reason comes first.
         let beside = self.stage.clear(scene).await;
         let report = walked?;
         let mut sample = sample_of(&report.call_us, report.histogram);
@@ -163,12 +163,12 @@ impl<'a> Walks<'a> {
         Ok(sample)
     }
 
-    /// The seed's own command over the whole tree, mounted afresh by the kernel.
+    /// The original report's command over the whole tree, newly mounted by the kernel.
     async fn listing(&self, mode: Mode) -> anyhow::Result<Sample> {
         let scene = self.stage.set(mode).await?;
         let listed = self.list(&scene).await;
         let (path, notes) = (scene.path.clone(), scene.notes.clone());
-        // Taken down also after a failure, whose reason comes first.
+        // Also after a failure, whose reason comes first.
         let beside = self.stage.clear(scene).await;
         let ListReport { wall_s, lines } = listed?;
         let values = BTreeMap::from([("wall_s", wall_s), ("lines", lines as f64)]);
@@ -182,7 +182,7 @@ impl<'a> Walks<'a> {
         serde_json::from_str(&finished.stdout).context("cannot read the result of plain nfs-ls")
     }
 
-    /// A shorter walk with a tap at both ends of the way.
+    /// A shorter walk with a tap at both ends of the link.
     async fn captured(&self, mode: Mode) -> anyhow::Result<Vec<(&'static str, Sample)>> {
         let scene = self.stage.set(mode).await?;
         let passed = self.tapped(&scene).await;
@@ -244,7 +244,7 @@ impl<'a> Walks<'a> {
     }
 }
 
-/// As asked, with as many files per directory as ever.
+/// The requested number of files, with the usual number per directory.
 fn shape(session: &Session) -> Vec<String> {
     let Shape { seed, .. } = SHAPE;
     let files = session.files.unwrap_or(SHAPE.files);

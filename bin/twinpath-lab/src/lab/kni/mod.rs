@@ -1,7 +1,8 @@
-//! `lab kni`: what the kernel's own traffic loses beside twinpath, and through it: the NFS walk of the KNI report.
+//! `lab kni`: the cost of twinpath for the kernel's own traffic, beside it and through it, with the NFS walk of the KNI
+//! report.
 //!
-//! nfs-ganesha and its client share the first CPU: with one call outstanding they take turns. twinpath, and all load beside
-//! the walk, have the second.
+//! nfs-ganesha and its client share the first CPU: with one call outstanding they run alternately. twinpath, and all
+//! load beside the walk, use the second.
 
 mod beside;
 mod fail_open;
@@ -23,25 +24,25 @@ use crate::lab::record::Record;
 use crate::lab::session::Session;
 use crate::lab::session::{InGuest, Lab};
 
-/// Pairs per ratio under `--check`, at least.
+/// Fewest pairs per ratio under `--check`.
 const CHECK_PAIRS: usize = 10;
-/// Files of a run that is judged, at least.
+/// Fewest files of a judged run.
 pub(crate) const CHECK_FILES: u32 = 20_000;
-/// Pairs under `--check` where the end of an interval is judged: with fewer it would be the noise of the machine.
+/// Pairs under `--check` if the end of an interval is judged: with fewer it would be noise of the machine.
 const INTERVAL_CHECK_PAIRS: usize = 30;
 /// The modes of that ratio.
 const INTERVAL_MODES: [Mode; 2] = [Mode::Plain, Mode::Attached];
-/// Pairs of listings in a guest under `--check`, at least: where its clock counts instructions they differ by one percent.
+/// Fewest pairs of listings in a guest under `--check`: with counted instructions they differ by one percent.
 const LISTING_CHECK_PAIRS: usize = 3;
-/// Rounds with captures under `--check`, at least.
+/// Fewest rounds with captures under `--check`.
 const CAPTURE_CHECK_ROUNDS: usize = 3;
-/// Rounds otherwise, at most, and until when one may begin.
+/// Most rounds otherwise, and until when one may begin.
 const QUICK_PAIRS: usize = 6;
 const QUICK_BUDGET: Duration = Duration::from_secs(135);
-/// The order of the modes in each round follows from it.
+/// The seed of the order of modes in each round.
 const ORDER_SEED: u64 = 2015;
 
-/// The lab as the frame sees it.
+/// The lab's definition.
 pub(crate) const LAB: Lab = Lab {
     name: "kni",
     about: "An NFS walk beside twinpath and through its exception port, against plain veth; kills; stuck workers; fragments",
@@ -52,8 +53,9 @@ pub(crate) const LAB: Lab = Lab {
     run: |session| Box::pin(run(session)),
 };
 
-/// The kernel's NFS client, and what lists a tree and serves it. ganesha reads what is mounted from the first link, looks for
-/// rpcbind behind the second, and names transports by the last of the files.
+/// The files that the guest needs for the kernel's NFS client, and to list and to serve a tree. ganesha reads the
+/// mounts from the first link, looks for rpcbind behind the second, and gets the names of transports from the last of
+/// the files.
 const IN_GUEST: InGuest = InGuest {
     rows: &[tables::LISTING_PLAIN, tables::LISTING_ATTACHED, tables::LISTING_EXCEPTION],
     modules: &["nfs", "nfsv3"],
@@ -62,17 +64,17 @@ const IN_GUEST: InGuest = InGuest {
     links: &[("/etc/mtab", "/proc/self/mounts"), ("/var/run", "/run")],
 };
 
-/// How often what is measured.
+/// The number of rounds of each kind.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Rounds {
     all: usize,
-    /// Rounds of [`INTERVAL_MODES`], `all` included.
+    /// Rounds of [`INTERVAL_MODES`], including `all`.
     interval: usize,
-    /// The first so many also have a walk with captures, per mode.
+    /// In this many first rounds each mode also has a walk with captures.
     captures: usize,
 }
 
-/// `walked`: whether there are other walks than those of a guest, whose times scatter as the machine's do.
+/// `walked`: whether there are other walks than those of a guest, whose times vary like the machine's.
 fn rounds(session: &Session, walked: bool) -> Rounds {
     if !walked {
         let repeat = session.repeat.unwrap_or(LISTING_CHECK_PAIRS);
@@ -97,7 +99,7 @@ async fn run(session: &Session) -> anyhow::Result<(Record, usize)> {
     let mut record = Record::default();
     let more = (rounds.interval - rounds.all) * of_interval(&modes).len();
     session.progress.expect(beside::steps(session) + rounds.all * modes.len() + more);
-    // First, as nothing else is on the machine's mind then.
+    // First, while the machine is idle.
     beside::measure(session, &mut record).await;
     let done = if modes.is_empty() { 1 } else { walks(session, &modes, rounds, &mut record).await? };
     if selected.contains(tables::TICK) {
@@ -106,7 +108,7 @@ async fn run(session: &Session) -> anyhow::Result<(Record, usize)> {
     Ok((record, done))
 }
 
-/// The rounds of walks; how many were done.
+/// Runs the rounds of walks; returns how many.
 async fn walks(
     session: &Session,
     modes: &[Mode],
@@ -148,7 +150,7 @@ async fn walks(
     Ok(done)
 }
 
-/// Those of them that more rounds are for; none unless it is all.
+/// The modes that have additional rounds; none unless both are selected.
 fn of_interval(modes: &[Mode]) -> Vec<Mode> {
     let all = INTERVAL_MODES.iter().all(|mode| modes.contains(mode));
     if all { INTERVAL_MODES.to_vec() } else { Vec::new() }
@@ -159,7 +161,7 @@ fn selected_rows(session: &Session, modes: &[Mode]) -> BTreeSet<&'static str> {
     rows.filter(|row| session.selection.rows.contains(row)).collect()
 }
 
-/// Another order in every round, so that no mode always comes after the same one.
+/// A different order in every round, so that no mode always follows the same one.
 fn order(modes: &[Mode], round: usize) -> Vec<Mode> {
     let mut order = modes.to_vec();
     fastrand::Rng::with_seed(ORDER_SEED + round as u64).shuffle(&mut order);

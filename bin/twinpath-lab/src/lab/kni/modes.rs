@@ -1,4 +1,4 @@
-//! What stands on the client's interface during a walk, and the programs that make it so.
+//! The modes of a walk: what is attached to the client's interface, and the programs for it.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -17,29 +17,29 @@ use crate::plain::nfs::NFS_PORT;
 
 /// Requests per second of the load beside a walk.
 pub(super) const LOAD_PER_S: f64 = 50_000.0;
-/// So much of it must have been answered.
+/// The share of it that must have been answered.
 const LOAD_SHARE: f64 = 0.95;
-/// Longer than any walk; the load is stopped when the walk is over.
+/// Longer than any walk; the load is stopped with the walk.
 const LOAD_S: u32 = 600;
-/// A fifth of a second of it: twice what it warms up.
+/// The number of frames in a fifth of a second, twice the warm-up.
 const LOADED_FRAMES: u64 = 10_000;
-/// Between two looks whether it is there.
+/// The interval of checks for it.
 const LOAD_LOOK: Duration = Duration::from_millis(10);
-/// Requests that prove an attachment.
+/// Requests that verify an attachment.
 const PROBES: u64 = 16;
 const PROBE_DEADLINE: Duration = Duration::from_secs(5);
 /// How long twinpath may take to become idle after its last packet.
 const IDLE_DEADLINE: Duration = Duration::from_secs(3);
-/// Between two looks whether it is idle.
+/// The interval of checks whether it is idle.
 const IDLE_LOOK: Duration = Duration::from_millis(60);
 /// The kernel's interface of the exception port.
 const TAP: &str = "tap0";
 
-/// What a walk is measured over.
+/// The mode of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Mode {
     Plain,
-    /// The same once more: how far two walks differ over the same thing.
+    /// The same once more, to show how much two walks of the same mode differ.
     Again,
     Attached,
     Busy,
@@ -74,7 +74,7 @@ impl Mode {
 }
 
 impl Mode {
-    /// The row of a listing in a guest, where there is one.
+    /// The row of a listing in a guest, if there is one.
     pub(super) fn listing_row(self) -> Option<&'static str> {
         match self {
             Self::Plain => Some(tables::LISTING_PLAIN),
@@ -88,13 +88,13 @@ impl Mode {
 /// A mode that has been set up.
 #[derive(Debug)]
 pub(super) struct Scene<'a> {
-    /// Where the client's socket lives, and by which interface it talks.
+    /// The namespace of the client's socket, and its interface.
     pub(super) namespace: &'a Namespace,
     pub(super) interface: &'static str,
     /// The server's end of the link, in the server's namespace.
     pub(super) peer: &'static str,
     pub(super) target: SocketAddr,
-    /// The path found in use.
+    /// The path in use.
     pub(super) path: Option<String>,
     pub(super) notes: Vec<String>,
     running: Running,
@@ -109,18 +109,18 @@ enum Running {
     Exception(Instance),
 }
 
-/// What went on beside a walk.
+/// Measurements during a walk.
 #[derive(Debug, Default)]
 pub(super) struct Beside {
     pub(super) load: Option<BenchReport>,
-    /// Frames that twinpath received on the fast path over the whole scene.
+    /// Frames that twinpath received on the fast path during the whole scene.
     pub(super) fast_path_frames: Option<u64>,
 }
 
 /// Sets scenes up and takes them down.
 pub(super) struct Stage<'a> {
     pub(super) session: &'a Session,
-    /// A namespace whose interface user space may own wholly.
+    /// A namespace with an interface for user space alone.
     pub(super) owner: &'a Namespace,
 }
 
@@ -166,7 +166,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Over the veth pair, whatever else runs.
+    /// A scene over the veth pair, with any programs running.
     fn scene(&self, running: Running) -> Scene<'a> {
         Scene {
             namespace: self.client(),
@@ -200,8 +200,8 @@ impl<'a> Stage<'a> {
         Ok((instance, path.clone(), format!("attached on {path}, adaptive ({why})")))
     }
 
-    /// Requests to a service on the client's side, from the server's, on the CPU that the walk does not use. They come at full
-    /// rate when this returns, so that the whole walk has them beside it.
+    /// Starts requests from the server's side to a service on the client's side, on the CPU that the walk does not use.
+    /// They arrive at the full rate when this returns, so that the load lasts for the whole walk.
     async fn load(&self, port: u16) -> anyhow::Result<Background> {
         let before = self.frames_received()?;
         let options =
@@ -216,9 +216,9 @@ impl<'a> Stage<'a> {
         Ok(load)
     }
 
-    /// By the client's interface, on whatever path.
+    /// Frames received on the client's interface, on any path.
     fn frames_received(&self) -> anyhow::Result<u64> {
-        // Of the calling thread: the process is in another namespace.
+        // Of the calling thread: the process's other threads are in another namespace.
         let text = self.client().run(|| std::fs::read_to_string("/proc/thread-self/net/dev"))??;
         received_in(&text, CLIENT.interface).with_context(|| format!("no counters of {}", CLIENT.interface))
     }
@@ -230,10 +230,11 @@ impl<'a> Stage<'a> {
         ))
     }
 
-    /// A TAP where the kernel's stack lives, and twinpath between it and an interface that the kernel has no use for.
+    /// A TAP interface for the kernel's stack, and twinpath between it and an interface that the kernel does not use.
     ///
-    /// Frames that cross within the kernel need no worker. One that carries them takes turns with the two that talk, as all
-    /// three wait for each other: on another CPU it would wake theirs for every frame, which costs more than it does.
+    /// Frames that cross within the kernel need no worker. A worker that carries them runs alternately with client and
+    /// server on their CPU, because all three wait for each other: on another CPU it would have to wake theirs for
+    /// every frame, which costs more than its own work.
     async fn exception(&self, mode: Mode) -> anyhow::Result<Scene<'a>> {
         let (carrier, cpus) = match mode {
             Mode::ExceptionWorkers => ("workers", &self.session.cpus[..1]),
@@ -251,7 +252,7 @@ impl<'a> Stage<'a> {
         let report = instance.report().await?;
         Ok(Scene {
             namespace: self.owner,
-            // What crosses leaves the TAP before anybody could see it there.
+            // Frames that cross within the kernel leave the TAP before they could be captured there.
             interface: if mode == Mode::ExceptionWorkers { TAP } else { OWNED.interface },
             peer: OWNED_PEER.interface,
             target: nfs_of(OWNED_PEER),
@@ -265,7 +266,7 @@ impl<'a> Stage<'a> {
         self.session.run_dir.path().join("kni.sock").display().to_string()
     }
 
-    /// Waits until no latency request is held any more: idle means idle.
+    /// Waits until no latency request is held any more.
     async fn until_idle(&self, instance: &Instance) -> anyhow::Result<()> {
         let deadline = Instant::now() + IDLE_DEADLINE;
         while Instant::now() < deadline {
@@ -277,7 +278,7 @@ impl<'a> Stage<'a> {
         bail!("still holds a latency request {} s after its last packet", IDLE_DEADLINE.as_secs())
     }
 
-    /// Ends everything, and says what went on beside the walk.
+    /// Ends everything, and returns the measurements during the walk.
     pub(super) async fn clear(&self, scene: Scene<'a>) -> anyhow::Result<Beside> {
         let launcher = &self.session.launcher;
         let mut beside = Beside::default();
@@ -316,7 +317,7 @@ fn load_of(printed: &str) -> anyhow::Result<BenchReport> {
     Ok(report)
 }
 
-/// Fails a walk that had less beside it than it says.
+/// Fails a walk whose load did not reach its rate.
 pub(super) fn ensure_full_load(load: &BenchReport) -> anyhow::Result<()> {
     ensure!(
         load.requests_per_s >= LOAD_SHARE * LOAD_PER_S,

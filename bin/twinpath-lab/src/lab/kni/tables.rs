@@ -1,4 +1,4 @@
-//! What `lab kni` measures: its rows and its ratios. Ids are stable; docs/measuring.md explains each.
+//! The rows and ratios of `lab kni`. Ids are stable; docs/measuring.md explains each.
 
 use crate::lab::fallback;
 use crate::lab::model::{Better, Cell, Formula, Group, Judged, RatioSpec, RowSpec};
@@ -11,7 +11,7 @@ const fn row(id: &'static str, group: Group, main: &'static str, label: &'static
 }
 
 impl RowSpec {
-    /// With a program of ours that runs in `mode`.
+    /// With a program of ours in this mode.
     const fn ours(self, mode: &'static str) -> Self {
         Self { path: Some("auto"), mode: Some(mode), base: PLAIN, ..self }
     }
@@ -21,7 +21,7 @@ impl RowSpec {
     }
 }
 
-/// A worker that is stopped and runs again.
+/// The row of a worker that is stopped and runs again.
 const fn stuck(id: &'static str, path: &'static str, mode: &'static str, label: &'static str) -> RowSpec {
     RowSpec { path: Some(path), mode: Some(mode), ..row(id, Group::Trouble, "worst_ms", label) }
 }
@@ -114,23 +114,23 @@ pub(super) const ROWS: &[RowSpec] = &[
     },
 ];
 
-/// The seed's own command, by the kernel's own NFS client.
+/// The original report's command, with the kernel's own NFS client.
 pub(super) const LISTING_PLAIN: &str = "guest-nfs-plain";
 pub(super) const LISTING_ATTACHED: &str = "guest-nfs-attached";
 pub(super) const LISTING_EXCEPTION: &str = "guest-nfs-exception";
-/// The row of what waits for a timer tick.
+/// The row of times that wait for a timer tick.
 pub(super) const TICK: &str = "tick";
-/// What a killed instance costs.
+/// The row of a killed instance.
 pub(super) const KILL9: &str = "kill9";
-/// A stuck worker, by the way that its frames take.
+/// The rows of a stuck worker, by the path of its frames.
 pub(super) const FAIL_OPEN_PACKET: &str = "fail-open-packet";
 pub(super) const FAIL_OPEN_DIRECT: &str = "fail-open-direct";
 pub(super) const FAIL_OPEN_XDP: &str = "fail-open-xdp";
 pub(super) const FAIL_OPEN_STANDBY: &str = "fail-open-standby";
-/// Datagrams that arrive in pieces.
+/// The row of fragmented datagrams.
 pub(super) const FRAGMENTS: &str = "fragments";
 
-/// What needs what measured in the same rounds.
+/// Rows that must be measured in the same rounds.
 pub(super) const TOGETHER: &[(&str, &[&str])] = &[(
     TICK,
     &[
@@ -161,7 +161,7 @@ const fn wall_over(top: &'static str, bottom: &'static [(&'static str, &'static 
     Formula::Over { top: (top, WALL), bottom }
 }
 
-/// A time of a stuck worker's row. No request may be answered twice.
+/// A time in a stuck worker's row. No request may be answered twice.
 const fn felt(
     id: &'static str,
     time: Cell,
@@ -178,7 +178,7 @@ const DIRECT_TWICE: &[(Cell, f64)] = &[((FAIL_OPEN_DIRECT, TWICE), 0.5)];
 const XDP_TWICE: &[(Cell, f64)] = &[((FAIL_OPEN_XDP, TWICE), 0.5)];
 const STANDBY_TWICE: &[(Cell, f64)] = &[((FAIL_OPEN_STANDBY, TWICE), 0.5)];
 
-/// The table of what has to be reached.
+/// The targets.
 pub(super) const RATIOS: &[RatioSpec] = &[
     RatioSpec {
         judged: Judged::IntervalEnd,

@@ -1,20 +1,20 @@
-//! Whether anything waits for a timer tick: how many times lie near a multiple of 1/HZ, beyond what plain veth shows. Pure.
+//! Detects waiting for timer ticks: how many times are near a multiple of 1/HZ, beyond those with plain veth. Pure.
 //!
-//! Stalls of the machine fall near multiples of a tick, too, and now and then one does so in one mode and not in the other.
-//! So what is told is the lower end of an interval: the excess that has to be there, however unlucky the run was.
+//! Stalls of the machine are near multiples of a tick, too, and now and then they occur in one mode only. So the result
+//! is the lower end of an interval: the excess that must exist even in an unlucky run.
 
-/// As near to a multiple counts, in percent of a tick.
+/// The largest distance from a multiple that counts as near, in percent of a tick.
 const NEAR_PERCENT: u64 = 5;
-/// Half the width of each interval, in standard errors: each holds with 99.81 %, so all 24 of one run hold together with
-/// 95 % (Bonferroni: 24 times 0.19 % is less than 5 %).
+/// Half the width of each interval, in standard errors: each holds with 99.81 %, so all 24 of one run hold together
+/// with 95 % (Bonferroni: 24 times 0.19 % is less than 5 %).
 const STANDARD_ERRORS: f64 = 3.1;
-/// From so many rounds on one is left out.
+/// From this many rounds on, one is left out.
 const ROUNDS_TO_LEAVE_ONE: usize = 3;
-/// Distributions compared with plain veth in one run, at most.
+/// Most distributions that are compared with plain veth in one run.
 #[cfg(test)]
 pub(super) const COMPARED_MAX: usize = 24;
 
-/// How many of some times are near a multiple of a tick.
+/// The number of times near a multiple of a tick.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Near {
     pub(super) near: f64,
@@ -22,7 +22,7 @@ pub(super) struct Near {
 }
 
 impl Near {
-    /// Counts `times` (ns, count).
+    /// Counts them in `times` (ns, count).
     pub(super) fn of(times: &[(u64, u64)], tick_ns: u64) -> Self {
         let near = times.iter().filter(|(time, _)| is_near(*time, tick_ns)).map(|(_, count)| count);
         let all: u64 = times.iter().map(|(_, count)| count).sum();
@@ -38,7 +38,7 @@ impl Near {
         rounds.iter().fold(Self::default(), add)
     }
 
-    /// Wilson's interval of the share, where `clump` times came together whenever one came.
+    /// Wilson's interval of the share, if times come in clumps of size `clump`.
     fn interval(self, clump: f64) -> [f64; 2] {
         let (p, n, z2) = (self.share(), self.all / clump, STANDARD_ERRORS.powi(2));
         let centre = p + z2 / (2.0 * n);
@@ -53,27 +53,28 @@ fn is_near(time_ns: u64, tick_ns: u64) -> bool {
     time_ns > tick_ns / 2 && away * 100 <= tick_ns * NEAR_PERCENT
 }
 
-/// What one distribution shows beyond plain veth.
+/// The excess of one distribution over plain veth.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Excess {
-    /// Lower end of the interval of the difference of the shares, or 0 if that is below.
+    /// Lower end of the interval of the difference of the shares, or 0 if it is negative.
     pub(super) at_least: f64,
-    /// All rounds together, but for the mode's worst.
+    /// All rounds together, except the mode's worst.
     pub(super) mode: Near,
     pub(super) plain: Near,
-    /// The smallest share of this distribution that would have been told from none.
+    /// The smallest share of this distribution that would have been distinguished from none.
     pub(super) seen_from: f64,
-    /// The worst round, if it alone would have made a difference.
+    /// The worst round, if it alone would have changed the result.
     pub(super) once: Option<Near>,
 }
 
-/// Compares the rounds of a mode with those of plain veth; nothing without times on both sides.
+/// Compares the rounds of a mode with those of plain veth; `None` without times on both sides.
 ///
-/// The interval is Newcombe's for the difference of two shares (Statistics in Medicine 17, 1998, method 10): it is made for
-/// rare events and sides of different size. It takes times to be independent, which stalls of a machine are not: so times
-/// count by so much less as those of *plain veth* differ more from round to round than independent ones would. Not those
-/// of the mode: that only some of its walks wait for a tick makes it no better. But of three rounds or more the one that
-/// shows most is left out: from one alone, a mode that waits cannot be told from a machine that was busy at that moment.
+/// The interval is Newcombe's for the difference of two shares (Statistics in Medicine 17, 1998, method 10), which is
+/// made for rare events and sides of different size. It assumes independent times, which stalls of a machine are not:
+/// so times count for less, by the factor by which those of *plain veth* vary more from round to round than independent
+/// ones would. The mode's own variation is not used, because a mode of which only some walks wait for a tick is no
+/// better for it. But of three rounds or more the one with the largest share is left out: by that one alone, a mode
+/// that waits cannot be distinguished from a machine that was busy at that moment.
 pub(super) fn excess(mode: &[Near], plain: &[Near]) -> Option<Excess> {
     let clump = clump(plain);
     let (all, plain) = (Near::sum(mode), Near::sum(plain));
@@ -100,8 +101,8 @@ fn lower_end(mode: Near, plain: Near, clump: f64) -> f64 {
     mode.share() - plain.share() - over.hypot(under)
 }
 
-/// Variance of the counts of `rounds` over that of independent times (Pearson's statistic over its degrees of freedom);
-/// 1 if it is less, or if there is nothing to tell it from.
+/// Variance of the counts of `rounds` divided by that of independent times (Pearson's statistic over its degrees of
+/// freedom); 1 if it is less, or cannot be computed.
 fn clump(rounds: &[Near]) -> f64 {
     let share = Near::sum(rounds).share();
     let deviation = |round: &Near| {
@@ -121,7 +122,7 @@ mod tests {
     use super::*;
 
     const TICK_NS: u64 = 4_000_000;
-    /// Calls of a walk, and of one with captures.
+    /// Number of calls of a walk, and of one with captures.
     const WALK: u64 = 61_819;
     const CAPTURED: u64 = 8_000;
 
@@ -134,8 +135,8 @@ mod tests {
         assert_eq!((counted.share(), Near::of(&[], TICK_NS).share()), (0.03, 0.0));
     }
 
-    /// Rounds of a walk: calls of 20 to 200 us, stalls of up to 40 ms, `stalls` of them per walk on average, and `stuck` calls
-    /// in a thousand that wait for the first or second tick.
+    /// Simulated rounds of a walk: calls of 20 to 200 us, stalls of up to 40 ms, `stalls` of them per walk on average,
+    /// and `stuck` calls in a thousand that wait for the first or second tick.
     fn rounds(random: &mut Rng, rounds: usize, calls: u64, stalls: f64, stuck: u64) -> Vec<Near> {
         let one = |_| {
             let mut times = vec![(random.u64(20_000..200_000), calls)];
@@ -148,7 +149,7 @@ mod tests {
         (0..rounds).map(one).collect()
     }
 
-    /// How many come where `mean` are expected (Poisson): as many as exponential gaps fit into it.
+    /// A Poisson number with this mean: the number of exponential gaps that fit into it.
     fn about(random: &mut Rng, mean: f64) -> usize {
         let ends = std::iter::repeat_with(|| -(1.0 - random.f64()).ln()).scan(0.0, |at, gap| {
             *at += gap;
@@ -157,7 +158,7 @@ mod tests {
         ends.take_while(|end| *end < mean).count()
     }
 
-    /// How many of `runs` runs, each with as many distributions as there can be, show an excess anywhere.
+    /// How many of `runs` runs, each with as many distributions as possible, show any excess.
     fn alarms(runs: u64, mut run: impl FnMut(&mut Rng) -> [Vec<Near>; 2]) -> usize {
         let one = |seed: &u64| {
             let mut random = Rng::with_seed(*seed);
@@ -179,7 +180,7 @@ mod tests {
                 let found = excess(&mode, &plain).unwrap();
                 assert!(found.at_least > 1e-3 * (1.0 - closeness) && found.at_least < 1e-3, "{found:?}");
             }
-            // Three walks with captures give fewer times; it is said what share is enough.
+            // Three walks with captures give fewer times; the report states the share that would have been detected.
             let mode = rounds(&mut random, 3, CAPTURED, 1.0, 2);
             let found = excess(&mode, &rounds(&mut random, 3, CAPTURED, 1.0, 0)).unwrap();
             assert!(found.at_least > 0.0 && found.seen_from < 2e-3, "{found:?}");
@@ -198,7 +199,7 @@ mod tests {
         }
     }
 
-    /// Every so many walks meet a moment at which the machine is busy, and thirty of their calls end near a tick.
+    /// Now and then a walk meets a moment at which the machine is busy, and thirty of its calls end near a tick.
     #[test]
     fn a_machine_that_is_busy_now_and_then_is_seldom_taken_for_a_mode() {
         for (one_in, tolerated) in [(2, 5), (100, 10)] {
@@ -219,7 +220,8 @@ mod tests {
 
     #[test]
     fn stalls_that_come_in_clumps_count_once_and_a_mode_that_comes_and_goes_counts_in_full() {
-        // Every third round of plain veth has a hundred near times, and none of the others: so may some of a mode.
+        // Every third round of plain veth has a hundred near times, and the others none: some of a mode's may be the
+        // same.
         let walk = |near: f64| Near { near, all: WALK as f64 };
         let plain: Vec<_> = (0..10).map(|round| walk(if round % 3 == 0 { 100.0 } else { 0.0 })).collect();
         assert!(clump(&plain) > 60.0);
@@ -229,7 +231,7 @@ mod tests {
         let mode: Vec<_> = (0..10).map(|round| walk(if round % 7 == 1 { 12_000.0 } else { 0.0 })).collect();
         let found = excess(&mode, &[walk(0.0); 10]).unwrap();
         assert!((0.02..0.022).contains(&found.at_least) && found.once.is_none(), "{found:?}");
-        // One alone is told apart.
+        // A single one is reported separately.
         let once = excess(&[&mode[..2], &mode[2..8]].concat(), &[walk(0.0); 8]).unwrap();
         assert_eq!((once.at_least, once.once), (0.0, Some(walk(12_000.0))));
     }
@@ -239,7 +241,7 @@ mod tests {
         let none = Near { near: 0.0, all: WALK as f64 };
         let found = excess(&[none; 10], &[none; 10]).unwrap();
         assert_eq!(found.at_least, 0.0);
-        // A dozen calls of ten walks.
+        // A dozen calls in ten walks.
         assert!((1e-5..2.5e-5).contains(&found.seen_from), "{found:?}");
         assert_eq!(excess(&[none], &[]), None);
         assert_eq!(excess(&[], &[none]), None);

@@ -1,4 +1,4 @@
-//! The row of what waits for a timer tick: every distribution of every mode of ours against plain veth.
+//! The row of waiting for timer ticks: compares every distribution of our modes with plain veth.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use super::tick::{self, Excess, Near};
 use crate::lab::model::Sample;
 use crate::lab::record::Record;
 
-/// What a kernel service does to the walk is no fault of ours; it is in its own row.
+/// The modes that are judged. The effect of a kernel service on the walk has its own row.
 const OURS: [Mode; 4] = [Mode::Attached, Mode::Busy, Mode::Exception, Mode::ExceptionWorkers];
 
-/// Records what any distribution shows near multiples of a tick beyond the same of plain veth: the worst of them.
+/// Records the worst excess of any distribution over plain veth near multiples of a tick.
 pub(super) fn note(record: &mut Record) {
     let found = compare(record);
     let Some((row, worst)) = found.iter().max_by(|a, b| a.1.at_least.total_cmp(&b.1.at_least)) else {
@@ -59,7 +59,7 @@ fn compare(record: &Record) -> Vec<(&'static str, Excess)> {
     let compared = pairs.filter_map(|(row, plain)| {
         let (rounds, mut plain_rounds) = (near(record, row), near(record, plain));
         if plain == Mode::Plain.row() {
-            // The same once more: it is as plain.
+            // The repetition is equally plain.
             let again = near(record, Mode::Again.row());
             plain_rounds
                 .iter_mut()
@@ -104,9 +104,9 @@ mod tests {
         for mode in Mode::ALL {
             captured_rows(mode).chain([mode.row()]).for_each(|row| walks(&mut record, row, &[1, 0, 2]));
         }
-        // A walk alone.
+        // A walk without another one of the same round.
         walks(&mut record, "nfs-busy", &[0, 500, 0]);
-        // Not ours.
+        // Not a mode of ours.
         walks(&mut record, "nfs-busy-kernel", &[6000, 6000, 6000]);
         note(&mut record);
         assert_eq!(compare(&record).len(), tick::COMPARED_MAX);

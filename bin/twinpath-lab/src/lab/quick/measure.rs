@@ -1,4 +1,4 @@
-//! One measurement of one row.
+//! Measures one row of `lab quick` once.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -19,22 +19,22 @@ use crate::lab::process::Side;
 use crate::lab::record::Record;
 use crate::lab::session::Session;
 
-/// Beyond what it should take: start-up, attaching, warm-up, tear-down.
+/// Time for start-up, attaching, warm-up and tear-down, beyond the measured time.
 const SLACK: Duration = Duration::from_secs(5);
-/// Requests that prove an attachment.
+/// Requests that verify an attachment.
 const PROBES: u64 = 16;
 /// How long a server may take to become idle after its last packet.
 const IDLE_DEADLINE: Duration = Duration::from_secs(3);
-/// Between two looks whether it is idle.
+/// The interval of checks whether it is idle.
 const IDLE_LOOK: Duration = Duration::from_millis(60);
 
-/// twinpath on the server's interface, and the proof that it is.
+/// twinpath on the server's interface, verified.
 #[derive(Debug)]
 pub(super) struct Attachment {
     instance: Instance,
-    /// As its clients ask for it.
+    /// The path that its clients request.
     path_asked: &'static str,
-    /// As it says itself.
+    /// The path that it reports.
     path: String,
     proof: String,
 }
@@ -58,15 +58,16 @@ pub(super) struct Quick<'a> {
     pub(super) record: &'a RefCell<Record>,
     pub(super) tcp_echo_pid: u32,
     pub(super) tcp_sink_pid: u32,
-    /// Whether twinpath held a latency request in its last `interrupt` row: the floor is measured under the same.
+    /// Whether twinpath held a latency request in its last `interrupt` row: the floor is measured under the same
+    /// condition.
     pub(super) request_held: Cell<bool>,
-    /// The path `auto` chose, and why it chose no other: path and reason.
+    /// The path that `auto` chose, and the reasons against the others: path and reason.
     pub(super) chosen: RefCell<Option<String>>,
     pub(super) why_not: RefCell<BTreeMap<String, String>>,
 }
 
 impl Quick<'_> {
-    /// Attaches twinpath and proves that its claim is in force: probes must arrive on the fast path.
+    /// Attaches twinpath and verifies its claim: probes must arrive on the fast path.
     pub(super) async fn attach(&self, path: &'static str) -> anyhow::Result<Attachment> {
         let socket = self.session.run_dir.path().join("echo.sock");
         let args = peers::serve(path, self.session.cpus[1], &socket);
@@ -127,7 +128,7 @@ impl Quick<'_> {
         }
     }
 
-    /// Measures a row of twinpath, or beside it.
+    /// Measures a row of twinpath, or of the kernel beside it.
     pub(super) async fn with(&self, row: &str, attached: &Attachment) -> anyhow::Result<Sample> {
         let kind = plan::other_path(row).map_or(row, |path| &row[path.len() + 1..]);
         let mut sample = match kind {
@@ -161,8 +162,8 @@ impl Quick<'_> {
         result
     }
 
-    /// The best plain server that sleeps, at half of what the best of all reaches. One that spins costs a core whatever
-    /// the load: to need less than that would prove nothing.
+    /// The best sleeping plain server, at half of the best rate of all. A spinning one takes a core at any load, so a
+    /// comparison with it would prove nothing.
     async fn kernel_cost(&self) -> anyhow::Result<Sample> {
         let rate = self.offered()?;
         let best = self.record.borrow().best(SLEEPING_RATES, "requests_per_s");
@@ -185,7 +186,7 @@ impl Quick<'_> {
         cost(self.bench(&bench, Some(attached.instance.pid())).await?, rate)
     }
 
-    /// Half of what the best plain server reaches, by the medians so far.
+    /// Half of the best plain server's rate, by the medians so far.
     fn offered(&self) -> anyhow::Result<f64> {
         let record = self.record.borrow();
         let best =
@@ -205,7 +206,7 @@ impl Quick<'_> {
         let frames = after.frames_in() - before.frames_in();
         ensure!(frames > 0, "no frame came by the fast path");
         let allocated = (after.allocations() - before.allocations()) as f64 / frames as f64;
-        // Both ends are ours: the worse of them counts.
+        // Both ends are ours: the larger count is used.
         let client = sample.values.get("allocations_per_packet").copied().unwrap_or(0.0);
         sample.values.insert("allocations_per_packet", allocated.max(client));
         sample.notes.extend(after.request_verdict().map(|verdict| format!("CPU latency request: {verdict}")));
@@ -238,7 +239,7 @@ impl Quick<'_> {
         Ok(Sample { values, ..Sample::default() })
     }
 
-    /// A row of the kernel's while twinpath is attached and has nothing to do; proves both.
+    /// Measures a row of the kernel while twinpath is attached and idle, and verifies both.
     async fn beside(
         &self,
         attached: &Attachment,
@@ -258,7 +259,7 @@ impl Quick<'_> {
         Ok(sample)
     }
 
-    /// Waits until no latency request of the last traffic is held any more: idle means idle.
+    /// Waits until no latency request of earlier traffic is held any more.
     async fn until_idle(&self, attached: &Attachment) -> anyhow::Result<Report> {
         let deadline = Instant::now() + IDLE_DEADLINE;
         loop {
@@ -287,7 +288,7 @@ impl Quick<'_> {
         Ok(Sample { values, histogram: result.histogram, path: None, notes: vec![note.to_owned()] })
     }
 
-    /// Nothing to do: waits until the linger is over, then watches.
+    /// An idle server: waits until the linger time is over, then measures.
     async fn idle(&self, attached: &Attachment) -> anyhow::Result<Sample> {
         attached.instance.set_mode("adaptive").await?;
         self.until_idle(attached).await?;
@@ -307,7 +308,7 @@ impl Quick<'_> {
         Ok(Sample { values, ..Sample::default() })
     }
 
-    /// Runs a client, and reads the CPU of the server meanwhile.
+    /// Runs a client, and measures the server's CPU meanwhile.
     async fn bench(&self, bench: &Bench, watched: Option<u32>) -> anyhow::Result<Sample> {
         let finished = self
             .session
@@ -325,14 +326,14 @@ impl Quick<'_> {
         values.extend(report.allocations_per_packet.map(|count| ("allocations_per_packet", count)));
         let measured = Duration::from_secs_f64(report.duration_s);
         values.extend(finished.cpu_share(measured).map(|share| ("cpu_server", share)));
-        // Which path it took, and why, is what the server's side says too, in fewer words.
+        // The server's report names the path and the reason in fewer words.
         let notes = report.notes.iter().filter(|note| !note.starts_with("path "));
         let notes = notes.map(|note| format!("client: {note}")).collect();
         Ok(Sample { values, histogram: report.histogram, path: None, notes })
     }
 }
 
-/// CPU per reply, where the offered rate was really reached.
+/// CPU per reply, if the offered rate was reached.
 fn cost(mut sample: Sample, offered: f64) -> anyhow::Result<Sample> {
     let rate = sample.values["requests_per_s"];
     ensure!(rate > 0.95 * offered, "only {rate:.0} of the offered {offered:.0} requests/s were answered");

@@ -21,22 +21,22 @@ use crate::lab::record::Record;
 use crate::lab::session::Session;
 use crate::lab::session::{InGuest, Lab};
 
-/// Pairs per ratio under `--check`, at least.
+/// Fewest pairs per ratio under `--check`.
 const CHECK_PAIRS: usize = 9;
-/// Pairs of the TCP request/response under `--check`, at least.
+/// Fewest pairs of the TCP request/response under `--check`.
 const RR_CHECK_PAIRS: usize = 20;
-/// Watches of an idle server under `--check`.
+/// Measurements of an idle server under `--check`.
 const IDLE_CHECK_ROUNDS: usize = 3;
-/// Pairs otherwise, at most.
+/// Most pairs otherwise.
 const QUICK_PAIRS: usize = 6;
-/// Unless told how many rounds to run, no round is begun that would end later than this.
+/// Without a requested number of rounds, no round begins that would end later than this.
 const QUICK_BUDGET: Duration = Duration::from_secs(46);
-/// From this round on, unless checking, plain servers that were clearly slower so far are left out.
+/// From this round on, except under `--check`, plain servers that were clearly slower so far are left out.
 const CONTENDERS_FROM: usize = 2;
 /// Clearly slower: below this share of the best median.
 const CONTENDER: f64 = 0.85;
 
-/// The lab as the frame sees it.
+/// The lab's definition.
 pub(crate) const LAB: Lab = Lab {
     name: "quick",
     about: "UDP and TCP echo: twinpath against the kernel's sockets",
@@ -51,7 +51,7 @@ pub(crate) const LAB: Lab = Lab {
     run: |session| Box::pin(run(session)),
 };
 
-/// How long each measurement lasts.
+/// Durations of measurements.
 #[derive(Clone, Copy, Debug)]
 struct Times {
     rtt: Duration,
@@ -118,7 +118,7 @@ async fn run(session: &Session) -> anyhow::Result<(Record, usize)> {
     let (mut done, mut last) = (0, Duration::ZERO);
     for (round, steps) in plan.into_iter().enumerate() {
         let budgeted = !session.check && session.repeat.is_none();
-        // The first round is longer than the others: it has the other paths, and an idle server.
+        // The first round is longer than the others, as it includes the other paths and an idle server.
         if budgeted && round > 1 && begun.elapsed() + last > QUICK_BUDGET {
             session.progress.line(&format!("{round} rounds: another would take too long; --repeat N runs N"));
             break;
@@ -134,7 +134,7 @@ async fn run(session: &Session) -> anyhow::Result<(Record, usize)> {
     Ok((record.into_inner(), done.min(rounds.all)))
 }
 
-/// What the programs cost the kernel's frames: once, as nothing else is on the machine's mind then.
+/// Measures the cost of the programs for the kernel's frames: once, while the machine is idle.
 async fn taxes(quick: &Quick<'_>) {
     let wanted = |row: &str| quick.session.selection.rows.contains(row);
     let rows = [fallback::XDP_TAX_ROW, fallback::PACKET_TAX_ROW];
@@ -144,15 +144,15 @@ async fn taxes(quick: &Quick<'_>) {
     }
 }
 
-/// What is on the server's interface during a phase.
+/// The state of the server's interface during a phase.
 enum Phase {
     Without,
     With(Box<Attachment>),
-    /// It could not be attached, and why.
+    /// It could not be attached, for this reason.
     Refused(String),
 }
 
-/// Runs the steps of a round. What fails is recorded as the row's reason; the round goes on.
+/// Runs the steps of a round. A failure is recorded as the row's reason; the round continues.
 async fn run_round(quick: &Quick<'_>, round: usize, steps: Vec<Step>) {
     let mut phase = Phase::Without;
     for step in steps {
@@ -180,7 +180,7 @@ async fn measure(quick: &Quick<'_>, round: usize, row: &'static str, phase: &Pha
     let result = match phase {
         Phase::Without => quick.without(row).await,
         Phase::With(attached) => quick.with(row, attached).await,
-        // The floor is the machine's own: it needs nothing attached.
+        // The floor is a property of the machine and needs no attachment.
         Phase::Refused(_) if row == "floor-eventfd" => quick.without(row).await,
         Phase::Refused(reason) => Err(anyhow::anyhow!(reason.clone())),
     };
@@ -196,7 +196,7 @@ async fn measure(quick: &Quick<'_>, round: usize, row: &'static str, phase: &Pha
     }
 }
 
-/// Whether this plain server need not be measured again: `udp-rate` compares with the best.
+/// Whether this plain server need not be measured again, because `udp-rate` compares with the best one.
 fn is_beaten(quick: &Quick<'_>, round: usize, row: &str) -> bool {
     if quick.session.check || round < CONTENDERS_FROM || !tables::PLAIN_RATES.contains(&row) {
         return false;
@@ -221,7 +221,7 @@ async fn attach(quick: &Quick<'_>, path: &'static str, found: &str) -> Phase {
     }
 }
 
-/// Another path than the one `auto` chose.
+/// Attaches by another path than the one that `auto` chose.
 async fn attach_other(quick: &Quick<'_>, path: &'static str) -> Phase {
     if quick.chosen.borrow().as_deref() == Some(path) {
         return Phase::Refused("the path that auto chose: see the rows of twinpath".to_owned());
@@ -229,7 +229,7 @@ async fn attach_other(quick: &Quick<'_>, path: &'static str) -> Phase {
     match path {
         "xdp-native" => attach(quick, "xdp", path).await,
         "packet" => attach(quick, "packet", path).await,
-        // Nobody can ask for generic XDP: the program takes it by itself where it is safe, and says why not.
+        // Generic XDP cannot be requested: the program uses it by itself where it is safe, or says why not.
         _ => Phase::Refused(match quick.why_not.borrow().get(path) {
             Some(reason) => format!("refused: {reason}"),
             None => "refused: native XDP can be had, and nothing speaks for generic".to_owned(),

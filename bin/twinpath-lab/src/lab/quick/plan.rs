@@ -1,8 +1,8 @@
-//! In which order the rows of a round are measured. Pure.
+//! Decides the order in which the rows of a round are measured. Pure.
 //!
-//! A round has two phases: without twinpath on the interface, and with it. Odd rounds run them the other way round,
-//! each mirrored, so whatever drifts (clock frequency, neighbours on the host) weighs on both sides of a pair alike;
-//! and the rows nearest to the change, in both directions, are those whose ratio has the tightest target.
+//! A round has two phases: without twinpath on the interface, and with it. Odd rounds run in reverse order, so that any
+//! drift (clock frequency, other machines on the host) affects both sides of a pair alike; and the rows nearest to the
+//! change of phase, in both directions, are those whose ratio has the tightest target.
 
 use std::collections::BTreeSet;
 
@@ -21,8 +21,8 @@ const WITHOUT: &[&str] = &[
     "kernel-sleeping",
     "tcp-rr-without",
 ];
-/// With twinpath attached, in the order of an even round. Rows that sleep are nearest to their other side: what a
-/// wake-up costs changes within seconds on a virtual machine, what spinning costs does not.
+/// With twinpath attached, in the order of an even round. Rows that sleep are nearest to their other side: the cost of
+/// a wake-up changes within seconds on a virtual machine, that of spinning does not.
 const WITH: &[&str] = &[
     "tcp-rr-with",
     "twinpath-interrupt",
@@ -34,13 +34,13 @@ const WITH: &[&str] = &[
     "rate-twinpath",
     "idle-adaptive",
 ];
-/// The other paths, and how their rows end.
+/// The other paths, which are the ends of their rows' ids.
 const OTHER_PATHS: &[&str] = &["xdp-native", "xdp-generic", "packet"];
 
-/// One thing to do.
+/// One step of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Attach by the path `auto` chooses.
+    /// Attach by the path that `auto` chooses.
     Attach,
     /// Attach by another path; its rows begin with this.
     AttachOther(&'static str),
@@ -48,16 +48,16 @@ pub(super) enum Step {
     Measure(&'static str),
 }
 
-/// How often rows are measured.
+/// The number of rounds of each kind.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rounds {
     /// Rounds with both sides of every ratio.
     pub(super) all: usize,
     /// Rounds of the TCP request/response pair; those beyond `all` have nothing else.
     pub(super) tcp_rr: usize,
-    /// The first so many rounds also watch an idle server.
+    /// This many first rounds also measure an idle server.
     pub(super) idle: usize,
-    /// The first so many rounds also measure the other paths.
+    /// This many first rounds also measure the other paths.
     pub(super) other: usize,
 }
 
@@ -76,7 +76,7 @@ impl Rounds {
     }
 }
 
-/// The path whose row this is, if it is one of the other paths.
+/// The path of this row, if it is one of the other paths.
 pub(super) fn other_path(row: &str) -> Option<&'static str> {
     OTHER_PATHS
         .iter()
@@ -84,7 +84,7 @@ pub(super) fn other_path(row: &str) -> Option<&'static str> {
         .copied()
 }
 
-/// Every step of a round that measures those of `wanted` whose turn it is.
+/// The steps of a round, for those of `wanted` that are measured in it.
 pub(super) fn round(round: usize, wanted: &BTreeSet<&'static str>, rounds: &Rounds) -> Vec<Step> {
     let due = |rows: &[&'static str]| -> Vec<Step> {
         let due = rows.iter().filter(|row| wanted.contains(*row) && round < rounds.of(row));
@@ -112,7 +112,7 @@ pub(super) fn round(round: usize, wanted: &BTreeSet<&'static str>, rounds: &Roun
     steps
 }
 
-/// Backwards in time: what was attached before is attached after.
+/// The steps in reverse order, with the attaching moved to the new beginning.
 fn mirrored(steps: Vec<Step>) -> Vec<Step> {
     let turned = steps.into_iter().rev().map(|step| match step {
         Step::Attach => Step::Detach,
@@ -157,7 +157,7 @@ mod tests {
             .into_iter()
             .filter_map(|step| if let Step::Measure(row) = step { Some(row) } else { None })
             .collect();
-        // The bystander is not measured in rounds: it runs beside all of them. Test runs of the programs come before.
+        // The bystander is not measured in rounds: it runs during all of them. Test runs of the programs come first.
         let unplaced: Vec<_> = wanted.difference(&measured).collect();
         assert_eq!(unplaced, [&"kernel-packet-tax", &"kernel-xdp-tax", &"tcp-service"]);
     }

@@ -1,4 +1,4 @@
-//! What `lab quick` measures: its rows and its ratios. Ids are stable; docs/measuring.md explains each.
+//! The rows and ratios of `lab quick`. Ids are stable; docs/measuring.md explains each.
 
 use crate::lab::fallback;
 use crate::lab::model::{Better, Formula, Group, Judged, RatioSpec, RowSpec};
@@ -22,7 +22,7 @@ const RATE: &str = "requests_per_s";
 const COST: &str = "cpu_us_per_reply";
 const BULK: &str = "gbit_per_s";
 
-/// The plain servers under load: the best of them is what `udp-rate` compares with.
+/// The plain servers under load: `udp-rate` compares with the best of them.
 pub(super) const PLAIN_RATES: &[&str] = &[
     "rate-kernel-single",
     "rate-kernel-batch",
@@ -138,7 +138,7 @@ const fn p50_over(top: &'static str, bottom: &'static [(&'static str, &'static s
     Formula::Over { top: (top, P50), bottom }
 }
 
-/// The table of what has to be reached.
+/// The targets.
 pub(super) const RATIOS: &[RatioSpec] = &[
     ratio(
         "udp-rtt-poll",

@@ -35,7 +35,7 @@ fn a_ratio_is_made_of_pairs_of_the_same_round_only() {
     ]);
     let ratio = record.ratio(&OVER, false);
     assert_eq!(ratio.values, [1.0, 1.5]);
-    // Two pairs are no verdict, and no interval.
+    // Two pairs give neither a verdict nor an interval.
     assert_eq!((ratio.value, ratio.spread, ratio.holds), (Some(1.25), Some([1.0, 1.5]), None));
     assert_eq!((ratio.interval95, ratio.skipped.as_deref()), (None, Some("only 2 of the 3 pairs it needs")));
     // The third round gets its other side: 9 / (5 + 4).
@@ -131,7 +131,7 @@ fn too_few_pairs_for_an_interval_never_hold() {
             assert_eq!(ratio.holds, (pairs == 6).then_some(true), "{pairs} pairs, {judged:?}");
             assert_eq!(ratio.interval95, (pairs == 6).then_some([0.1, 0.6]));
             assert!(ratio.value.is_some() && ratio.skipped.is_some() == (pairs < 6));
-            // Under --check it takes all that the ratio announces, and undecided is 3.
+            // Under --check all pairs that the ratio requires are needed, and undecided is 3.
             let checked = record.ratio(&spec(judged), true);
             assert_eq!((checked.holds, check_code(&[checked])), (None, 3));
         }

@@ -1,4 +1,4 @@
-//! A busy connection beside others that are a burden: 10,000 that say nothing, and some that never read.
+//! Measures a busy connection beside others that are a burden: 10,000 idle ones, and some that never read.
 
 use std::time::{Duration, Instant};
 
@@ -12,22 +12,23 @@ use crate::lab::instance::Instance;
 use crate::lab::model::Sample;
 use crate::lab::process::{Server, Side};
 
-/// Connections that say nothing.
+/// Number of idle connections.
 const IDLE_CONNECTIONS: usize = 10_000;
-/// Descriptors of a process beside them.
+/// Other descriptors of a process.
 const OTHER_DESCRIPTORS: u64 = 256;
-/// Connections that never read.
+/// Number of connections that never read.
 const NEVER_READ: usize = 16;
-/// What each of them may hold each way, bytes: the default, said so that a change of it is not missed here.
+/// The limit for each of them in each direction, bytes: the default, set explicitly so that a change of the default has
+/// no effect here.
 const CONNECTION_BYTES: u64 = 256 << 10;
-/// What all of them may hold together: the default.
+/// The limit for all of them together: the default.
 const QUEUED_BYTES: u64 = 64 << 20;
 /// How long the server may take to accept all.
 const ACCEPT_DEADLINE: Duration = Duration::from_secs(10);
-/// How long all buffers may take to fill, and how many looks in a row must find nothing moved.
+/// How long all buffers may take to fill, and how many checks in a row must find no progress.
 const SETTLE_DEADLINE: Duration = Duration::from_secs(20);
 const SETTLED_LOOKS: u32 = 10;
-/// Between two looks.
+/// The interval of checks.
 const LOOK: Duration = Duration::from_millis(50);
 
 const BUSY: ClientSpec = ClientSpec {
@@ -38,13 +39,13 @@ const BUSY: ClientSpec = ClientSpec {
     getattr: false,
     at_half: false,
 };
-/// The others of one that never reads.
+/// The client whose connections never read.
 const OTHERS: ClientSpec = ClientSpec { inflight: 16, ..BUSY };
 
-/// Alone and beside; `alone_first` says in which order.
+/// Measures alone and beside idle connections; `alone_first` is the order.
 pub(super) async fn idle(stage: &Stage<'_>, alone_first: bool) -> anyhow::Result<[Sample; 2]> {
     let (connections, fewer) = connections();
-    // All of them are of one source.
+    // All of them have the same source.
     let most = connections + 16;
     let more = format!("--connections {most} --connections-per-source {most}");
     let instance = stage.twinpath("adaptive", &more).await?;
@@ -83,14 +84,14 @@ async fn idle_of(
     if alone_first {
         Ok([alone().await?, beside().await?])
     } else {
-        // Memory that the first connection ever takes is none of the idle ones'.
+        // Memory that the first connection ever allocates does not count for the idle ones.
         alone().await?;
         let beside = beside().await?;
         Ok([alone().await?, beside])
     }
 }
 
-/// Beside connections that send and never read.
+/// Measures beside connections that send and never read.
 pub(super) async fn never_reads(stage: &Stage<'_>) -> anyhow::Result<Sample> {
     let more = format!("--connection-bytes {CONNECTION_BYTES} --queued-bytes {QUEUED_BYTES}");
     let instance = stage.twinpath("adaptive", &more).await?;
@@ -112,7 +113,7 @@ async fn never_reads_of(stage: &Stage<'_>, instance: &Instance) -> anyhow::Resul
     settled?;
     let (mut sample, grown, kept) = (result?, after?.since(&before), kept?);
     ensure!(kept >= NEVER_READ as u64, "only {kept} of {NEVER_READ} connections were still open");
-    // What a connection may hold of replies, and of what it asked.
+    // The limits for a connection's replies and its requests.
     let limit = (2 * CONNECTION_BYTES * NEVER_READ as u64).min(QUEUED_BYTES) as f64;
     let held = grown.heap.max(grown.queued) as f64;
     let p99 = |sample: &Sample| sample.values.get("p99_us").copied().unwrap_or(f64::NAN);
@@ -129,7 +130,7 @@ async fn never_reads_of(stage: &Stage<'_>, instance: &Instance) -> anyhow::Resul
     Ok(sample)
 }
 
-/// Connections held from the client's side; the server has accepted all when this returns.
+/// Opens connections from the client's side; the server has accepted all when this returns.
 async fn hold(
     stage: &Stage<'_>,
     instance: &Instance,
@@ -154,7 +155,8 @@ async fn hold(
     }
 }
 
-/// Waits until the server takes and sends nothing any more: all that is between it and those that never read is full.
+/// Waits until the server neither receives nor sends any more: all buffers between it and the connections that never
+/// read are full.
 async fn settle(instance: &Instance) -> anyhow::Result<()> {
     let moved = async || {
         let report = instance.report().await?;
@@ -177,17 +179,17 @@ async fn settle(instance: &Instance) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// TCP connections open.
+/// The number of open TCP connections.
 async fn open(instance: &Instance) -> anyhow::Result<u64> {
     Ok(instance.report().await?.services.iter().map(|service| service.connections).sum())
 }
 
-/// TCP connections accepted so far: unlike those open, no client that just ends takes one away.
+/// TCP connections accepted so far. Unlike the open ones, this number does not decrease when a client ends.
 async fn accepted(instance: &Instance) -> anyhow::Result<u64> {
     Ok(instance.report().await?.services.iter().map(|service| service.accepted).sum())
 }
 
-/// As many idle connections as both processes may have, and a word if these are fewer than asked.
+/// The number of idle connections that both processes may have, and a note if these are fewer than wanted.
 fn connections() -> (usize, Option<String>) {
     let allowed = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
     let most = usize::try_from(allowed.saturating_sub(OTHER_DESCRIPTORS)).unwrap_or(usize::MAX);
@@ -200,14 +202,14 @@ fn connections() -> (usize, Option<String>) {
     (most, Some(note))
 }
 
-/// What a server has for its connections.
+/// A server's memory for its connections.
 #[derive(Clone, Copy, Debug)]
 struct Memory {
-    /// Heap of its workers, as its allocator counts it.
+    /// Heap of its workers, as counted by its allocator.
     heap: u64,
-    /// Of that, parts of calls, and replies not taken, as it counts them itself.
+    /// The part of it with incomplete calls and replies not taken, as counted by the server.
     queued: u64,
-    /// Private pages of the process, those that were swapped out included; what the kernel holds is not among them.
+    /// Private pages of the process, including swapped ones, but without the kernel's memory.
     private: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Every row that is a server and a client: which server, asked for what, and how.
+//! The rows that consist of a server and a client, with the parameters of both.
 
 use crate::lab::model::{Group, RowSpec};
 
@@ -6,14 +6,14 @@ pub(super) const P50: &str = "p50_us";
 pub(super) const RATE: &str = "requests_per_s";
 pub(super) const COST: &str = "cpu_us_per_call";
 
-/// Who answers.
+/// The server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Server {
     /// nfs-ganesha, started once for all of its rows.
     Ganesha,
-    /// A bare server over TCP, waiting in this mode.
+    /// A bare server over TCP, in this mode.
     Tcp(&'static str),
-    /// A bare server over UDP: how datagrams go in and out, and its mode.
+    /// A bare server over UDP: its method of receiving and sending datagrams, and its mode.
     Udp(&'static str, &'static str),
     /// `twinpath serve rpc` in this mode.
     Twinpath(&'static str),
@@ -21,7 +21,7 @@ pub(super) enum Server {
     Requestless(&'static str),
 }
 
-/// Which client asks.
+/// The client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Client {
     /// Over TCP, on kernel sockets.
@@ -32,18 +32,18 @@ pub(super) enum Client {
     Fast,
 }
 
-/// How it asks.
+/// The parameters of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ClientSpec {
     pub(super) client: Client,
-    /// How it waits.
+    /// Its mode.
     pub(super) mode: &'static str,
     /// Calls in flight.
     pub(super) inflight: u32,
     /// Several calls may share a send, several replies a receive.
     pub(super) batch: bool,
     pub(super) getattr: bool,
-    /// At half of what the best bare server reaches, instead of as fast as replies come.
+    /// At half of the best bare server's rate, instead of as fast as replies come.
     pub(super) at_half: bool,
 }
 
@@ -64,7 +64,7 @@ const ONE: ClientSpec = ClientSpec {
     at_half: false,
 };
 const ONE_SPINNING: ClientSpec = ClientSpec { mode: "poll", ..ONE };
-/// The client spins, so that a sleeping one's wake-ups are not what is measured.
+/// The client spins, so that its wake-ups are not part of the measurement.
 const MANY: ClientSpec = ClientSpec { inflight: 128, ..ONE_SPINNING };
 const BATCH: ClientSpec = ClientSpec { batch: true, ..MANY };
 const HALF: ClientSpec = ClientSpec { at_half: true, ..MANY };
@@ -72,11 +72,11 @@ const UDP_ONE: ClientSpec = ClientSpec { client: Client::Udp, ..ONE_SPINNING };
 const FAST_ONE: ClientSpec = ClientSpec { client: Client::Fast, ..ONE_SPINNING };
 const FAST_MANY: ClientSpec = ClientSpec { client: Client::Fast, ..MANY };
 
-/// The bare servers under load: the best of them is what `null-tcp-128-vs-plain` compares with.
+/// The bare servers under load: `null-tcp-128-vs-plain` compares with the best of them.
 pub(super) const PLAIN_MANY: &[&str] = &["null-tcp-128-plain", "null-tcp-128-spin"];
 /// The same with several calls per send.
 pub(super) const PLAIN_BATCH: &[&str] = &["null-tcp-128-batch-plain", "null-tcp-128-batch-spin"];
-/// twinpath under load, in its two modes: the better of them is what is compared.
+/// twinpath under load, in its two modes: the better one is compared.
 pub(super) const OUR_MANY: &[&str] = &["null-tcp-128-twinpath", "null-tcp-128-twinpath-interrupt"];
 /// The same with several calls per send.
 pub(super) const OUR_BATCH: &[&str] =
@@ -209,8 +209,8 @@ pub(super) fn case_of(row: &str) -> Option<&'static Case> {
     CASES.iter().find(|case| case.row.id == row)
 }
 
-/// Rows that are measured next to each other, in this order or backwards: both sides of a ratio, with those that sleep
-/// nearest, as what a wake-up costs changes within seconds on a virtual machine.
+/// Rows that are measured one after another, in this order or reversed: both sides of a ratio, with those that sleep
+/// nearest to each other, because the cost of a wake-up changes within seconds on a virtual machine.
 pub(super) const TOGETHER: &[&[&str]] = &[
     &["null-tcp-1-ganesha", "null-tcp-1-twinpath", "null-tcp-1-plain", "null-tcp-1-twinpath-interrupt"],
     SPIN_PAIR,
@@ -249,9 +249,9 @@ pub(super) const TOGETHER: &[&[&str]] = &[
 
 /// The pair of `null-tcp-1-vs-spin`.
 pub(super) const SPIN_PAIR: &[&str] = &["null-tcp-1-spin", "null-tcp-1-twinpath-poll"];
-/// What needs the rates of the bare servers.
+/// Rows that need the rates of the bare servers.
 pub(super) const COSTS: &[&str] = &["null-tcp-cpu-plain", "null-tcp-cpu-twinpath"];
-/// Both are of one server.
+/// Both rows use the same server.
 pub(super) const IDLE: &[&str] = &["idle-10k-alone", "idle-10k-beside"];
 pub(super) const NEVER_READS: &str = "never-reads";
 pub(super) const INSTRUCTIONS: &str = "rpc-instructions";

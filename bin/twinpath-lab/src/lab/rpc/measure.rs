@@ -1,4 +1,4 @@
-//! One measurement of one row.
+//! Measures one row of `lab rpc` once.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -16,18 +16,18 @@ use crate::lab::record::Record;
 use crate::lab::session::Session;
 use crate::plain::nfs;
 
-/// Beyond what it should take: start-up, attaching, warm-up, tear-down.
+/// Time for start-up, attaching, warm-up and tear-down, beyond the measured time.
 const SLACK: Duration = Duration::from_secs(6);
-/// What of the offered rate must have been answered.
+/// The share of the offered rate that must have been answered.
 const ANSWERED: f64 = 0.95;
 
-/// What rows have in common.
+/// The state that rows share.
 pub(super) struct Stage<'a> {
     pub(super) session: &'a Session,
-    /// How long one measurement lasts.
+    /// Duration of one measurement.
     pub(super) time: Duration,
     pub(super) record: Record,
-    /// From its first row on.
+    /// Started for its first row.
     ganesha: Option<Ganesha>,
 }
 
@@ -38,10 +38,10 @@ struct Ganesha {
     root: String,
 }
 
-/// Whom a client asks.
+/// The server that a client uses.
 pub(super) struct Target {
     address: SocketAddr,
-    /// Whose CPU time counts.
+    /// The process whose CPU time is measured.
     pid: u32,
     /// The option that names a file of its tree.
     file: String,
@@ -96,7 +96,7 @@ impl<'a> Stage<'a> {
         Instance::start(&self.session.launcher, &args).await
     }
 
-    /// Also proves that calls over the fast path came by it, and counts what was allocated.
+    /// Also verifies that calls used the fast path if they should, and counts allocations.
     async fn ask_twinpath(
         &self,
         instance: &Instance,
@@ -127,7 +127,7 @@ impl<'a> Stage<'a> {
         result
     }
 
-    /// Its process, and the handle of its root.
+    /// Its process id, and the handle of its root.
     async fn ganesha(&mut self) -> anyhow::Result<(u32, String)> {
         if let Some(ganesha) = &self.ganesha {
             return Ok((ganesha.pid, ganesha.root.clone()));
@@ -147,13 +147,13 @@ impl<'a> Stage<'a> {
         Ok((pid, root))
     }
 
-    /// Half of what the best bare server reaches, by the medians so far.
+    /// Half of the best bare server's rate, by the medians so far.
     fn half(&self) -> anyhow::Result<f64> {
         let best = self.record.best(PLAIN_MANY, RATE).context("no bare server's rate was measured")?;
         Ok(self.record.median(best, RATE).context("no rate")? / 2.0)
     }
 
-    /// Runs a client, and reads the CPU of the server meanwhile.
+    /// Runs a client, and measures the server's CPU meanwhile.
     pub(super) async fn ask(
         &self,
         target: &Target,
@@ -187,17 +187,17 @@ impl<'a> Stage<'a> {
         } else if rate.is_some() {
             bail!("the server's CPU was not read often enough");
         }
-        // Which path it took, and why, is what the server's side says too, in fewer words.
+        // The server's report names the path and the reason in fewer words.
         let notes = report.notes.iter().filter(|note| !note.starts_with("path "));
         let notes = notes.map(|note| format!("client: {note}")).collect();
         Ok(Sample { values, histogram: report.histogram, path: None, notes })
     }
 }
 
-/// What `cargo run -p xtask -- instructions` counted last; CI holds it to what is built now.
+/// The last counts of `cargo run -p xtask -- instructions`; CI compares them with the present build.
 const INSTRUCTIONS: &str = include_str!("../../../../../test/instructions/committed.toml");
 
-/// Instructions of the pure part, as committed.
+/// Instructions of the pure code, as committed.
 pub(super) fn instructions() -> anyhow::Result<Sample> {
     let counted = |case: &str| {
         let line =

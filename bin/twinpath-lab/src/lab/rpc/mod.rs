@@ -1,7 +1,7 @@
-//! `lab rpc`: NULL and GETATTR, through twinpath, nfs-ganesha and bare servers that do nothing but answer.
+//! `lab rpc`: NULL and GETATTR calls to twinpath, nfs-ganesha and bare servers.
 //!
-//! Every row is a server of its own on one CPU and a client on the other, started for it; ganesha alone is started once.
-//! Rows that a ratio is made of stand next to each other; the order of all others follows from the seed.
+//! Every row has a server on one CPU and a client on the other, both started for it; only ganesha is started once. Rows
+//! of the same ratio are measured one after another; the order of all others follows from the seed.
 
 mod burden;
 mod cases;
@@ -20,20 +20,20 @@ use crate::lab::record::Record;
 use crate::lab::session::Session;
 use crate::lab::session::{InGuest, Lab};
 
-/// Pairs per ratio under `--check`, at least.
+/// Fewest pairs per ratio under `--check`.
 const CHECK_PAIRS: usize = 7;
-/// The same where the end of an interval is judged.
+/// The same if the end of an interval is judged.
 const SPIN_CHECK_PAIRS: usize = 20;
-/// Rounds with burdens, and of what no ratio is made of, under `--check`.
+/// Rounds with burdens, and of rows without a ratio, under `--check`.
 const BURDEN_CHECK_ROUNDS: usize = 5;
-/// Pairs otherwise, at most.
+/// Most pairs otherwise.
 const QUICK_PAIRS: usize = 5;
-/// Unless told how many rounds to run, no round is begun that would end later than this.
+/// Without a requested number of rounds, no round begins that would end later than this.
 const QUICK_BUDGET: Duration = Duration::from_secs(120);
 const QUICK_TIME: Duration = Duration::from_millis(300);
 const CHECK_TIME: Duration = Duration::from_millis(800);
 
-/// The lab as the frame sees it.
+/// The lab's definition.
 pub(crate) const LAB: Lab = Lab {
     name: "rpc",
     about: "ONC RPC, NULL and GETATTR: twinpath against nfs-ganesha and bare servers",
@@ -44,13 +44,13 @@ pub(crate) const LAB: Lab = Lab {
     run: |session| Box::pin(run(session)),
 };
 
-/// How often what is measured.
+/// The number of rounds of each kind.
 #[derive(Clone, Copy, Debug)]
 struct Rounds {
     all: usize,
     /// Rounds of [`SPIN_PAIR`]; those beyond `all` have nothing else.
     spin: usize,
-    /// The first so many have burdens.
+    /// This many first rounds have burdens.
     burden: usize,
 }
 
@@ -78,12 +78,12 @@ impl Rounds {
     }
 }
 
-/// The rows of a round, in order: neighbours stay neighbours, in odd rounds turned round.
+/// The rows of a round, in order: rows of one group stay together, and are reversed in odd rounds.
 fn plan(seed: u64, round: usize, wanted: impl Fn(&str) -> bool) -> Vec<&'static str> {
     let mut random = Rng::with_seed(seed.wrapping_add(round as u64));
     let mut groups: Vec<Vec<&'static str>> = TOGETHER.iter().map(|rows| rows.to_vec()).collect();
     random.shuffle(&mut groups);
-    // What is offered to them follows from rates of the same run.
+    // Their offered rates depend on rates of the same run.
     groups.sort_by_key(|rows| round == 0 && rows.iter().any(|row| tables::needs_rates(row)));
     if round % 2 == 1 {
         groups.iter_mut().for_each(|rows| rows.reverse());
@@ -121,7 +121,7 @@ async fn run(session: &Session) -> anyhow::Result<(Record, usize)> {
     Ok((stage.end().await?, done.min(rounds.all)))
 }
 
-/// Measures a row; what fails is recorded as its reason, and the round goes on.
+/// Measures a row; a failure is recorded as its reason, and the round continues.
 async fn step(stage: &mut Stage<'_>, round: usize, row: &'static str) {
     let label = tables::ROWS.iter().find(|spec| spec.id == row).map_or(row, |spec| spec.label);
     stage.session.progress.step(label);
@@ -135,7 +135,7 @@ async fn step(stage: &mut Stage<'_>, round: usize, row: &'static str) {
         let result = burden::never_reads(stage).await;
         note(stage, row, round, result);
     } else if stage.record.by_round(row, cases::RATE).contains_key(&round) {
-        // The other of both has measured it.
+        // The other row of the pair has measured it.
     } else {
         match burden::idle(stage, row == IDLE[0]).await {
             Ok(samples) => {

@@ -1,4 +1,4 @@
-//! The command lines of servers and clients, as anyone could type them.
+//! The command lines of servers and clients, which anyone could type.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -9,9 +9,9 @@ use crate::lab::peers::{LINGER_MS, server};
 use crate::lab::topology::{CLIENT, SERVER};
 use crate::plain::nfs::NFS_PORT;
 
-/// Where `twinpath serve rpc` serves: ksf's port.
+/// The port of `twinpath serve rpc`: that of ksf.
 pub(super) const TWINPATH_PORT: u16 = 62_049;
-/// Where the bare servers serve.
+/// The port of the bare servers.
 pub(super) const PLAIN_PORT: u16 = 7005;
 
 /// Enough to learn neighbours and fill caches.
@@ -39,7 +39,7 @@ pub(super) fn udp_null(method: &str, mode: &str) -> Vec<String> {
     words(&format!("plain udp-null --listen {} --method {method} --mode {mode}", plain()))
 }
 
-/// `connections` to `target` that say nothing, or never read.
+/// Opens `connections` to `target` that send nothing, or never read.
 pub(super) fn hold(target: SocketAddr, connections: usize, never_read: bool) -> Vec<String> {
     let mut args = words(&format!("plain tcp-hold {target} --connections {connections}"));
     args.extend(never_read.then(|| "--never-read".to_owned()));
@@ -57,7 +57,7 @@ pub(super) fn serve(mode: &str, cpu: usize, socket: &Path, more: &str) -> Vec<St
     args
 }
 
-/// A client. `rate`: calls per second; `file`: the option that says whose attributes are asked for.
+/// A client. `rate`: calls per second; `file`: the option that names the file of GETATTR.
 pub(super) fn bench(
     target: SocketAddr,
     asked: &ClientSpec,
@@ -80,13 +80,13 @@ pub(super) fn bench(
         args.extend(words(&format!("--proc getattr {file}")));
     }
     args.extend(asked.batch.then(|| "--batch".to_owned()));
-    // As the clients whose rate it is half of: with a segment for each call, half would be too much for the client.
+    // As for the clients whose rate it is half of: with a segment for each call, half would be too much for the client.
     args.extend(rate.into_iter().flat_map(|rate| words(&format!("--rate {rate:.0} --nagle on"))));
     args.extend(words(&format!("--duration {:.3} --warmup {WARMUP_S} --json", time.as_secs_f64())));
     args
 }
 
-/// The root of what twinpath serves.
+/// The root of twinpath's tree.
 pub(super) const TWINPATH_FILE: &str = "--export /";
 
 fn words(line: &str) -> Vec<String> {

@@ -1,4 +1,4 @@
-//! What `lab rpc` measures: its rows and its ratios. Ids are stable; docs/measuring.md explains each.
+//! The rows and ratios of `lab rpc`. Ids are stable; docs/measuring.md explains each.
 
 use super::cases::{
     CASES, COST, COSTS, IDLE, INSTRUCTIONS, NEVER_READS, OUR_BATCH, OUR_MANY, P50, PLAIN_BATCH, PLAIN_MANY,
@@ -10,7 +10,7 @@ const fn burden(id: &'static str, main: &'static str, label: &'static str) -> Ro
     RowSpec { id, label, group: Group::Burden, path: Some("kernel"), mode: Some("adaptive"), main, base: &[] }
 }
 
-/// Rows that are more than a server and a client.
+/// Rows that are more than one server and one client.
 const OTHERS: [RowSpec; 4] = [
     burden("idle-10k-alone", RATE, "one busy connection, 128 in flight, alone"),
     RowSpec {
@@ -42,11 +42,11 @@ const fn all() -> [RowSpec; CASES.len() + OTHERS.len()] {
     rows
 }
 
-/// Rows that need others measured before them: the offered rate is half of the best bare server's.
+/// Rows that need others measured before them, because the offered rate is half of the best bare server's.
 pub(super) const NEEDS: &[(&str, &[&str])] =
     &[(COSTS[0], PLAIN_MANY), (COSTS[1], PLAIN_MANY), (IDLE[0], IDLE), (IDLE[1], IDLE)];
 
-/// Whether what is offered to it follows from rates measured before.
+/// Whether its offered rate depends on rates measured before.
 pub(super) fn needs_rates(row: &str) -> bool {
     NEEDS.iter().any(|(needing, needed)| *needing == row && *needed == PLAIN_MANY)
 }
@@ -82,7 +82,7 @@ const fn best_over_best(tops: &'static [&'static str], rows: &'static [&'static 
     Formula::BestOverBest { tops, rows, by: RATE }
 }
 
-/// The table of what has to be reached.
+/// The targets.
 pub(super) const RATIOS: &[RatioSpec] = &[
     ratio(
         "null-tcp-1-vs-ganesha",

@@ -1,5 +1,6 @@
-//! The generator: a worker whose engine sends one frame after the other's return. The service, or the way to the
-//! application, can share its thread: they are ports of the same worker then, so all of it turns and sleeps as a worker does.
+//! The generator of `three-rtts`: a worker whose engine sends a frame when the last one has returned. The service, or
+//! the port to the application, can share its thread as ports of the same worker, so that all of it turns and sleeps as
+//! a worker does.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,15 +28,15 @@ use twinpath_worker::{Engine, Io, Worker, WorkerConfig, WorkerCounters};
 use crate::lab::topology::{CLIENT, End, SERVER};
 use crate::plain::reflect::interface_index;
 
-/// For experiments within one network (IEEE 802, local experimental EtherType 1).
+/// An EtherType for experiments within one network (IEEE 802, local experimental EtherType 1).
 pub(super) const ETHERTYPE: u16 = 0x88b5;
 
-/// Ports as they are numbered here, which is also their place.
+/// The numbers of ports here, which are also their indices.
 const GENERATOR: u16 = 0;
 const SERVICE: u16 = 1;
 pub(super) const APPLICATION: u16 = 2;
 
-/// The name of the port of that number: each has one queue.
+/// The id of a port; each has one queue.
 const fn name(port: u16) -> PortId {
     PortId { port, queue: 0 }
 }
@@ -47,17 +48,17 @@ const RING_FRAMES: u32 = 512;
 const WARMUP: Duration = Duration::from_millis(50);
 const LOSS_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// What shares the generator's thread.
+/// The role of the generator's thread besides generating.
 pub(super) enum Role {
-    /// Nothing: another process sends the frames back.
+    /// None: another process sends the frames back.
     Generator,
     /// The service.
     Direct,
-    /// The worker's part of the way to another process.
+    /// The worker's side of the port to another process.
     HandOver(Box<ShmPort>),
 }
 
-/// One run.
+/// The parameters of one run.
 pub(super) struct Driven {
     pub(super) client: Namespace,
     pub(super) server: Namespace,
@@ -67,9 +68,9 @@ pub(super) struct Driven {
     pub(super) role: Role,
 }
 
-/// Runs in the calling thread, which is moved to the CPU for good.
+/// Runs in the calling thread, which stays pinned to the CPU.
 pub(super) fn run(driven: Driven) -> anyhow::Result<Summary> {
-    // A thread of its own: the caller's goes back to a pool.
+    // On a thread of its own, because the caller's returns to a pool.
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("generator".to_owned());
         let thread =
@@ -103,7 +104,7 @@ fn on_this_thread(driven: Driven) -> anyhow::Result<Summary> {
         clock::now(),
     )?;
     let engine = Generator { load, service, done: false };
-    // Nothing is told and nothing is said; dropping an end would end the worker.
+    // No messages are exchanged, but dropping an end would end the worker.
     let (_commands, inbox) = mailbox(1)?;
     let (outbox, _events) = mailbox(16)?;
     let idle = IdleConfig { mode: driven.mode, request: false, ..IdleConfig::default() };
@@ -119,7 +120,7 @@ fn on_this_thread(driven: Driven) -> anyhow::Result<Summary> {
     }
     worker.start()?;
     let remains = worker.run();
-    // The programs first: from here on the kernel has these frames, and nobody who wants them.
+    // The programs first: from here on the kernel gets these frames, and drops them.
     drop(attachments);
     let mut pool = remains.pool;
     for port in remains.ports {
@@ -129,7 +130,7 @@ fn on_this_thread(driven: Driven) -> anyhow::Result<Summary> {
     Ok(remains.engine.load.summary())
 }
 
-/// The interface's end of the claim, on the packet path, from within its namespace.
+/// Attaches the interface's claim on the packet path, from within its namespace.
 fn attach(
     namespace: &Namespace,
     end: End,
@@ -171,7 +172,7 @@ fn reflect() -> ServeEngine<Reflect> {
     ServeEngine::new(Reflect, config, Arc::new(ServeCounters::for_entries(1)))
 }
 
-/// Who sends the frames back.
+/// The component that sends the frames back.
 enum Service {
     Elsewhere,
     Here(Box<ServeEngine<Reflect>>),

@@ -1,4 +1,4 @@
-//! One measurement of one row.
+//! Measures one row of `lab three-rtts` once.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -21,12 +21,13 @@ use crate::lab::process::{Server, Side};
 use crate::lab::session::Session;
 use crate::lab::topology::SERVER;
 
-/// Beyond what it should take: start-up, attaching, warm-up, tear-down.
+/// Time for start-up, attaching, warm-up and tear-down, beyond the measured time.
 const SLACK: Duration = Duration::from_secs(5);
-/// The other traffic: requests of a kilobyte at an even pace, some 80 Mbit/s each way, both ends sleeping in between.
+/// The other traffic: requests of a kilobyte at regular intervals, some 80 Mbit/s in each direction, with both ends
+/// sleeping in between.
 const TRAFFIC: &str =
     "--udp --path kernel --mode interrupt --size 1000 --inflight 64 --batch --rate 10000 --json";
-/// It ends with the last row that it is for; never by itself.
+/// It is stopped after the last row that needs it, and never ends by itself.
 const TRAFFIC_TIME: Duration = Duration::from_secs(600);
 
 /// What `plain eventfd-pingpong` prints.
@@ -38,14 +39,14 @@ struct PingPong {
 
 pub(super) struct Bench<'a> {
     pub(super) session: &'a Session,
-    /// How long one measurement lasts.
+    /// Duration of one measurement.
     pub(super) time: Duration,
 }
 
 impl Bench<'_> {
     pub(super) async fn measure(&self, row: &str) -> anyhow::Result<Sample> {
         let kind = row.strip_suffix("-loaded").unwrap_or(row);
-        // All that sleep do so under the same latency request, and nothing else does: pairs differ in the path only.
+        // All sleeping rows hold the same latency request, and no others do: pairs differ only in the path.
         let sleeps = ["direct-interrupt", "shm-sleeping", "packet-sleeping", "udp-sleeping", "floor-eventfd"];
         let request = sleeps.contains(&kind).then(|| LatencyRequest::open(0));
         let mut sample = match kind {
@@ -69,7 +70,7 @@ impl Bench<'_> {
         Ok(sample)
     }
 
-    /// Other traffic on the interface, until this is dropped.
+    /// Starts other traffic on the interface, until this is dropped.
     pub(super) async fn traffic(&self) -> anyhow::Result<()> {
         let target = peers::server(peers::PLAIN_PORT);
         let line = format!("bench echo {target} {TRAFFIC} --duration {}", TRAFFIC_TIME.as_secs());
@@ -77,7 +78,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// The service on a worker of a process of its own, on the server's CPU.
+    /// The service on a worker in a process of its own, on the server's CPU.
     async fn direct(&self, mode: &'static str) -> anyhow::Result<Sample> {
         let socket = self.session.run_dir.path().join("reflect.sock");
         let line = format!(
@@ -105,7 +106,7 @@ impl Bench<'_> {
         result
     }
 
-    /// The application behind the worker, on the server's CPU; the worker is in the generator's thread.
+    /// The application on the server's CPU, with the worker in the generator's thread.
     async fn shared_memory(&self, mode: &'static str) -> anyhow::Result<Sample> {
         let path = self.session.run_dir.path().join("shm.sock");
         let listener = Listener::bind(&path)
@@ -114,10 +115,10 @@ impl Bench<'_> {
         let (port, offer) = ShmPort::create(&config)?;
         let mut args = words(&format!("plain shm-reflect --mode {mode} --socket"));
         args.push(path.display().to_string());
-        // It says that it is ready once it has been answered.
+        // It reports that it is ready only after it has been answered.
         let (server, connection) = tokio::try_join!(self.launch(&args), answer(&listener, &offer))?;
         let result = self.one_thread(Role::HandOver(Box::new(port)), of_name(mode)).await;
-        // Its hang-up ends the application.
+        // Closing it ends the application.
         drop(connection);
         self.session.launcher.stop(server).await?;
         result
@@ -127,7 +128,7 @@ impl Bench<'_> {
         self.session.launcher.server(Side::Server, args).await
     }
 
-    /// Runs the generator, and whatever shares its thread, on the client's CPU.
+    /// Runs the generator, and the role that shares its thread, on the client's CPU.
     async fn one_thread(&self, role: Role, mode: Mode) -> anyhow::Result<Sample> {
         let topology = self.session.launcher.topology();
         let driven = Driven {
@@ -177,7 +178,7 @@ impl Bench<'_> {
     }
 }
 
-/// Waits for the application and gives it its end; what is returned hangs up when it dies.
+/// Waits for the application and gives it its end of the port; the returned descriptor hangs up when it dies.
 async fn answer(listener: &Listener, offer: &Offer) -> anyhow::Result<OwnedFd> {
     let waiting = readable(listener.as_fd().try_clone_to_owned()?)?;
     let connection = loop {

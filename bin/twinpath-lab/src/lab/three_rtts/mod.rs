@@ -1,5 +1,5 @@
-//! `lab three-rtts`: frames of an EtherType of their own, sent back with their addresses swapped: by a service on the
-//! worker, by another process over shared memory, by an application on a packet socket; and kernel UDP for scale.
+//! `lab three-rtts`: round trips of frames of an EtherType that are sent back with swapped addresses: by a service on
+//! the worker, by another process over shared memory, by an application on a packet socket; and kernel UDP for scale.
 
 mod drive;
 mod measure;
@@ -18,20 +18,20 @@ use crate::lab::record::Record;
 use crate::lab::session::Session;
 use crate::lab::session::{InGuest, Lab};
 
-/// Pairs per ratio under `--check`, at least.
+/// Fewest pairs per ratio under `--check`.
 const CHECK_PAIRS: usize = 9;
-/// Pairs otherwise, at most.
+/// Most pairs otherwise.
 const QUICK_PAIRS: usize = 6;
-/// Rounds that also measure beside other traffic, under `--check` and otherwise.
+/// Rounds that are also measured beside other traffic, under `--check` and otherwise.
 const CHECK_LOADED: usize = 3;
 const QUICK_LOADED: usize = 1;
-/// Unless told how many rounds to run, no round is begun that would end later than this.
+/// Without a requested number of rounds, no round begins that would end later than this.
 const QUICK_BUDGET: Duration = Duration::from_secs(50);
 const QUICK_TIME: Duration = Duration::from_millis(250);
 const CHECK_TIME: Duration = Duration::from_millis(600);
 
-/// The rows of an even round, in order; an odd one runs them backwards. Both sides of a pair stand together, those that
-/// sleep nearest: what a wake-up costs changes within seconds on a virtual machine.
+/// The rows of an even round, in order; an odd one runs them in reverse. Both sides of a pair are together, and those
+/// that sleep nearest, because the cost of a wake-up changes within seconds on a virtual machine.
 const ORDER: &[&str] = &[
     "udp-spinning",
     "packet-spinning",
@@ -44,7 +44,7 @@ const ORDER: &[&str] = &[
     "floor-eventfd",
     "shm-sleeping",
 ];
-/// Those beside other traffic.
+/// The rows beside other traffic.
 const ORDER_LOADED: &[&str] = &[
     "udp-spinning-loaded",
     "packet-spinning-loaded",
@@ -55,7 +55,7 @@ const ORDER_LOADED: &[&str] = &[
     "packet-sleeping-loaded",
 ];
 
-/// The lab as the frame sees it.
+/// The lab's definition.
 pub(crate) const LAB: Lab = Lab {
     name: "three-rtts",
     about: "Reflected frames: by a worker, by another process over shared memory, by a packet socket",
@@ -79,7 +79,7 @@ async fn run(session: &Session) -> anyhow::Result<(Record, usize)> {
     let loaded = loaded.min(all);
     session.progress.expect(fallback::steps(session) + all * idle_rows.len() + loaded * loaded_rows.len());
     let mut record = Record::default();
-    // What the path of (a) costs the kernel's own traffic.
+    // The cost of (a)'s path for the kernel's own traffic.
     fallback::round(session, &mut record, 0).await;
     let record = RefCell::new(record);
     let echo = session.launcher.server(Side::Server, &peers::udp_echo("single", "interrupt")).await;
@@ -106,7 +106,7 @@ async fn run(session: &Session) -> anyhow::Result<(Record, usize)> {
     Ok((record.into_inner(), done))
 }
 
-/// Runs rows; what fails is recorded as the row's reason, and the round goes on.
+/// Measures rows; a failure is recorded as the row's reason, and the round continues.
 async fn run_rows(bench: &Bench<'_>, record: &RefCell<Record>, round: usize, rows: &[&'static str]) {
     let mut rows = rows.to_vec();
     if round % 2 == 1 {
@@ -129,7 +129,7 @@ async fn run_rows(bench: &Bench<'_>, record: &RefCell<Record>, round: usize, row
     }
 }
 
-/// The same while a kernel client and server talk on the interface.
+/// The same while a kernel client and server use the interface.
 async fn beside_traffic(bench: &Bench<'_>, record: &RefCell<Record>, round: usize, rows: &[&'static str]) {
     let why = tokio::select! {
         () = run_rows(bench, record, round, rows) => return,

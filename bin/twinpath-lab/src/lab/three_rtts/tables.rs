@@ -1,4 +1,4 @@
-//! What `lab three-rtts` measures: its rows and its ratios. Ids are stable; docs/measuring.md explains each.
+//! The rows and ratios of `lab three-rtts`. Ids are stable; docs/measuring.md explains each.
 
 use crate::lab::fallback;
 use crate::lab::model::{Better, Formula, Group, Judged, RatioSpec, RowSpec};
@@ -18,8 +18,8 @@ impl RowSpec {
 const IDLE: Group = Group::Frames;
 const LOADED: Group = Group::FramesLoaded;
 
-/// Rows in the order of the table. "One thread": generator and worker share a thread, so that the application has the other
-/// CPU to itself; three that spin do not fit on two.
+/// Rows in the order of the table. "One thread": generator and worker share a thread, so that the application has the
+/// other CPU to itself, because three spinning threads do not fit on two CPUs.
 pub(super) const ROWS: &[RowSpec] = &[
     row("direct-poll", IDLE, "poll", "(a) direct: worker on the other CPU, spinning")
         .over(&["packet-spinning"]),
@@ -63,7 +63,7 @@ const fn ratio(id: &'static str, formula: Formula, target: f64, what: &'static s
     }
 }
 
-/// The table of what has to be reached.
+/// The targets.
 pub(super) const RATIOS: &[RatioSpec] = &[
     ratio(
         "direct-vs-packet",

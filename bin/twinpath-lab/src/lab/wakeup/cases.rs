@@ -1,55 +1,56 @@
-//! What `lab wakeup` measures packets with: who receives, at which pace, and beside whom. Ids are stable.
+//! The rows of `lab wakeup` that measure packets: receiver, arrivals, and other load. Ids are stable.
 
 use crate::lab::model::{Group, RowSpec};
 
-/// What a row is compared by.
+/// The value by which rows are compared.
 pub(super) const AVERAGE: &str = "mean_us";
 
 /// Whether a latency request may be held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Request {
-    /// Nobody holds one: of twinpath, `--latency-request never`.
+    /// None is held; for twinpath, `--latency-request never`.
     Never,
-    /// One is held throughout: by the lab beside a kernel server; by twinpath, `--latency-request always`.
+    /// One is held throughout: by the lab for a kernel server; by twinpath with `--latency-request always`.
     Always,
-    /// As twinpath sees fit.
+    /// twinpath decides.
     Auto,
-    /// One is held by the lab throughout that forbids idle states deeper than this one of the receiver's CPU, the shallowest being 0.
+    /// The lab holds one throughout that forbids idle states deeper than this one of the receiver's CPU, where 0 is the
+    /// shallowest.
     Cap(usize),
 }
 
-/// Who answers.
+/// The receiver.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Receiver {
     /// A plain server on kernel sockets; `fifo`: at real-time priority.
     Kernel { mode: &'static str, request: Request, fifo: bool },
-    /// The same, polling the device from `epoll_wait` for so long before it sleeps, while interrupts are suspended.
+    /// The same, with `epoll_wait` polling the device for this long before it sleeps, while interrupts are suspended.
     KernelBusyPoll { us: u32 },
     /// `twinpath serve echo`.
     Twinpath {
         mode: &'static str,
         request: Request,
-        /// The share of a CPU it may use when quiet.
+        /// The share of a CPU that it may use without traffic.
         cpu_budget: Option<&'static str>,
-        /// Of its worker; its own default without.
+        /// The priority of its worker; without it, the default.
         priority: Option<&'static str>,
     },
     /// A thread that an eventfd wakes.
     Floor { request: Request },
-    /// Nobody on the receiver's CPU but the neighbour.
+    /// Only the competing process runs on the receiver's CPU.
     Nobody,
 }
 
-/// When packets come. The mean is that of all packets.
+/// The arrivals of packets. The mean is that of all packets.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Pace {
-    /// One per period, which each round draws anew from 250 to 500 us; every gap jittered by 3 %.
+    /// One per period, which is drawn from 250 to 500 us in each round; every gap jittered by 3 %.
     Drawn,
     /// One per this many us; every gap jittered by 3 %.
     Every(f64),
-    /// Independent of each other, in the mean one per 350 us.
+    /// Independent of each other, one per 350 us on average.
     Poisson,
-    /// 16 in a row with 8 us between them, in the mean one per 350 us.
+    /// Bursts of 16 with 8 us between packets, one packet per 350 us on average.
     Bursts,
 }
 
@@ -59,11 +60,12 @@ pub(super) struct Case {
     pub(super) row: RowSpec,
     pub(super) receiver: Receiver,
     pub(super) pace: Pace,
-    /// A process that wants the receiver's CPU runs there too.
-    pub(super) neighbour: bool,
-    /// In every round: a ratio is made of it. The others are measured in the first rounds only.
+    /// Whether a process that always wants the receiver's CPU runs there too.
+    pub(super) competing: bool,
+    /// Whether it is measured in every round, because a ratio needs it. The others are measured in the first rounds
+    /// only.
     pub(super) often: bool,
-    /// A ratio is made of its p99.9, which takes many packets.
+    /// Whether a ratio uses its p99.9, which needs many packets.
     pub(super) tail: bool,
 }
 
@@ -105,7 +107,7 @@ const fn case(id: &'static str, label: &'static str, receiver: Receiver) -> Case
         row: RowSpec { id, label, group: Group::Wake, path, mode, main: AVERAGE, base: &[] },
         receiver,
         pace: Pace::Drawn,
-        neighbour: false,
+        competing: false,
         often: true,
         tail: false,
     }
@@ -123,8 +125,8 @@ impl Case {
     }
 
     const fn beside(self) -> Self {
-        let row = RowSpec { group: Group::Neighbour, ..self.row };
-        Self { row, neighbour: true, often: false, ..self }
+        let row = RowSpec { group: Group::Competing, ..self.row };
+        Self { row, competing: true, often: false, ..self }
     }
 
     const fn rarely(self) -> Self {
@@ -144,7 +146,7 @@ impl Case {
     }
 }
 
-/// Every way to wait, at one pace.
+/// All receivers, with the same arrivals.
 macro_rules! at_pace {
     ($id:literal, $said:literal, $pace:expr) => {{
         const BASE: &[&str] = &[concat!("kernel-sleeping-", $id)];
@@ -184,9 +186,9 @@ macro_rules! at_pace {
 const GAP_MAX_US: u32 = 1_000;
 
 const IDLE_BASE: &[&str] = &["kernel-sleeping"];
-const NEIGHBOUR_BASE: &[&str] = &["kernel-sleeping-neighbour"];
+const COMPETING_BASE: &[&str] = &["kernel-sleeping-neighbour"];
 
-/// A ladder of caps: the machine's idle states by their place, the shallowest first.
+/// Rows with the limits of the machine's idle states by their order, the shallowest first.
 macro_rules! capped {
     ($($place:literal),*) => {
         [$(case(
@@ -198,7 +200,7 @@ macro_rules! capped {
     };
 }
 
-/// Linux knows no more than ten (CPUIDLE_STATE_MAX); without a cap even the deepest may be entered.
+/// Linux has at most ten idle states (CPUIDLE_STATE_MAX); without a limit even the deepest may be entered.
 const CAPPED: [Case; 9] = capped!(0, 1, 2, 3, 4, 5, 6, 7, 8);
 
 const LONE: [Case; 15] = [
@@ -258,17 +260,17 @@ const BUDGET: Case =
         .over(&["kernel-sleeping-poisson"]);
 
 const BESIDE: [Case; 13] = [
-    case("neighbour-alone", "nobody but the neighbour", Receiver::Nobody).beside().often(),
+    case("neighbour-alone", "only the competing process", Receiver::Nobody).beside().often(),
     case("kernel-sleeping-neighbour", "kernel, sleeping", SLEEPING).beside().often().tail(),
     case("kernel-request-neighbour", "kernel, sleeping, request held", SLEEPING_REQUEST)
         .beside()
-        .over(NEIGHBOUR_BASE),
-    case("kernel-spinning-neighbour", "kernel, spinning", SPINNING).beside().over(NEIGHBOUR_BASE),
-    case("twinpath-interrupt-neighbour", "twinpath, interrupt", INTERRUPT).beside().over(NEIGHBOUR_BASE),
+        .over(COMPETING_BASE),
+    case("kernel-spinning-neighbour", "kernel, spinning", SPINNING).beside().over(COMPETING_BASE),
+    case("twinpath-interrupt-neighbour", "twinpath, interrupt", INTERRUPT).beside().over(COMPETING_BASE),
     case("twinpath-interrupt-request-neighbour", "twinpath, interrupt, request held", INTERRUPT_REQUEST)
         .beside()
-        .over(NEIGHBOUR_BASE),
-    case("twinpath-adaptive-neighbour", "twinpath, adaptive", ADAPTIVE).beside().often().over(NEIGHBOUR_BASE),
+        .over(COMPETING_BASE),
+    case("twinpath-adaptive-neighbour", "twinpath, adaptive", ADAPTIVE).beside().often().over(COMPETING_BASE),
     case(
         "twinpath-adaptive-slice-neighbour",
         "twinpath, adaptive, short slices",
@@ -277,27 +279,27 @@ const BESIDE: [Case; 13] = [
     .beside()
     .often()
     .tail()
-    .over(NEIGHBOUR_BASE),
+    .over(COMPETING_BASE),
     case(
         "twinpath-adaptive-normal-neighbour",
         "twinpath, adaptive, normal priority",
         at_priority("adaptive", "normal"),
     )
     .beside()
-    .over(NEIGHBOUR_BASE),
-    case("twinpath-poll-neighbour", "twinpath, poll", POLL).beside().over(NEIGHBOUR_BASE),
+    .over(COMPETING_BASE),
+    case("twinpath-poll-neighbour", "twinpath, poll", POLL).beside().over(COMPETING_BASE),
     case("twinpath-interrupt-fifo-neighbour", "twinpath, interrupt, SCHED_FIFO", fifo("interrupt"))
         .beside()
-        .over(NEIGHBOUR_BASE),
+        .over(COMPETING_BASE),
     case("twinpath-adaptive-fifo-neighbour", "twinpath, adaptive, SCHED_FIFO", fifo("adaptive"))
         .beside()
-        .over(NEIGHBOUR_BASE),
+        .over(COMPETING_BASE),
     case("twinpath-poll-fifo-neighbour", "twinpath, poll, SCHED_FIFO", fifo("poll"))
         .beside()
-        .over(NEIGHBOUR_BASE),
+        .over(COMPETING_BASE),
 ];
 
-/// Those of other paces that ratios are made of.
+/// Rows with other arrivals that ratios use.
 const OFTEN: [&str; 3] = ["twinpath-adaptive-10us", "twinpath-poll-10us", "twinpath-interrupt-poisson"];
 
 const COUNT: usize = LONE.len() + CAPPED.len() + PACED.len() * PACED[0].len() + 1 + BESIDE.len();
@@ -337,7 +339,7 @@ pub(super) const CASES: [Case; COUNT] = {
     all
 };
 
-/// The case of a row, if packets are what it is about.
+/// The case of a row, if the row measures packets.
 pub(super) fn case_of(row: &str) -> Option<Case> {
     CASES.iter().find(|case| case.row.id == row).copied().map(|case| {
         let often = case.often || OFTEN.contains(&case.row.id);

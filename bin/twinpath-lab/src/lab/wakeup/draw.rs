@@ -1,4 +1,5 @@
-//! What a round draws: its period, the seeds of its gaps, and the order of its rows. Pure: a seed is a run.
+//! The random choices of a round: its period, the seeds of its gaps, and the order of its rows. Pure, so a seed repeats
+//! a run.
 
 use std::time::Duration;
 
@@ -7,19 +8,19 @@ use twinpath_load::Arrivals;
 
 use super::cases::Pace;
 
-/// Of the period, us.
+/// The range of the period, us.
 const PERIOD_US: std::ops::RangeInclusive<f64> = 250.0..=500.0;
 /// Share by which each gap is longer or shorter.
 const JITTER: f64 = 0.03;
-/// What the document measured at: the mean of what is not drawn.
+/// The mean in the compared document, for arrivals that are not drawn.
 const MEAN_US: f64 = 350.0;
 const BURST: Arrivals = Arrivals::Bursts { size: 16, gap: Duration::from_micros(8) };
 
-/// What the rows of one round have in common, so that both sides of a ratio meet the same arrivals.
+/// The choices that all rows of one round share, so that both sides of a ratio have the same arrivals.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Draw {
     pub(super) period_us: f64,
-    /// Of the gaps.
+    /// The seed of the gaps.
     pub(super) seed: u64,
 }
 
@@ -32,16 +33,16 @@ pub(super) struct Offer {
 }
 
 impl Draw {
-    /// That of a round.
+    /// The choices of a round.
     pub(super) fn new(run_seed: u64, round: usize) -> Self {
         let mut random = of(run_seed, round);
         let (from, to) = PERIOD_US.into_inner();
         let period_us = from + (to - from) * random.f64();
-        // Read by people.
+        // Rounded for readers.
         Self { period_us: (period_us * 10.0).round() / 10.0, seed: random.u64(..1 << 32) }
     }
 
-    /// What `pace` means in this round.
+    /// The arrivals of `pace` in this round.
     pub(super) fn offer(&self, pace: Pace) -> Offer {
         let (period_us, arrivals) = match pace {
             Pace::Drawn => (self.period_us, Arrivals::Jittered(JITTER)),
@@ -54,7 +55,7 @@ impl Draw {
 }
 
 impl Offer {
-    /// As options of a client.
+    /// The arrivals as options of a client.
     pub(super) fn args(&self) -> [String; 6] {
         [
             "--rate".to_owned(),
@@ -75,7 +76,7 @@ pub(super) fn order(run_seed: u64, round: usize, mut rows: Vec<&'static str>) ->
 }
 
 fn of(run_seed: u64, round: usize) -> Rng {
-    // Seeds next to each other, and rounds next to each other, have nothing in common.
+    // Adjacent seeds and adjacent rounds are independent of each other.
     Rng::with_seed(Rng::with_seed(run_seed).u64(..).wrapping_add(round as u64))
 }
 

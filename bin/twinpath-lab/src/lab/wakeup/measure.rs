@@ -1,4 +1,4 @@
-//! One measurement of one row.
+//! Measures one row of `lab wakeup` once.
 
 use std::time::Duration;
 
@@ -19,32 +19,32 @@ use crate::lab::peers;
 use crate::lab::process::Side;
 use crate::lab::session::Session;
 
-/// Beyond what it should take: start-up, and a second until the last requests are given up.
+/// Time for the start, and a second until the last requests are given up, beyond the measured time.
 const SLACK: Duration = Duration::from_secs(6);
-/// A client is at work this long after it was started.
+/// Time from a client's start until it sends.
 const CLIENT_START: Duration = Duration::from_millis(60);
-/// Part of the measured time that the accounts of the receiver leave out at each end.
+/// Part of the measured time that the receiver's counters leave out at each end.
 const MARGIN: f64 = 0.08;
-/// Requests that may be unanswered: as many as a load can tell apart, so that no send ever waits for a reply.
+/// Requests in flight: as many as a load can distinguish, so that a send never waits for a reply.
 const INFLIGHT: u32 = twinpath_load::INFLIGHT_MAX;
-/// Share of the packets answered that must have come by the fast path.
+/// Share of the answered packets that must have come by the fast path.
 const FAST_SHARE: f64 = 0.95;
 
-/// A sender that is later than this with one packet in a hundred was kept from its CPU.
+/// A sender that is later than this with one packet in a hundred had lost its CPU.
 const SENT_LATE_US: f64 = 50.0;
 
-/// How long a row takes.
+/// Durations of a row.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Times {
     pub(super) warmup: Duration,
     pub(super) often: Duration,
     pub(super) rarely: Duration,
-    /// Where the p99.9 is a side of a ratio: 10,000 packets and more, of which ten decide it.
+    /// For rows whose p99.9 is used by a ratio: at least 10,000 packets, of which ten decide it.
     pub(super) tail: Duration,
 }
 
 impl Times {
-    /// Warm-up and measured time of a case: longer where packets are few.
+    /// Warm-up and measured time of a case: longer for fewer packets.
     fn of(&self, case: &Case) -> (Duration, Duration) {
         let length = match case {
             Case { tail: true, .. } => self.tail,
@@ -65,7 +65,7 @@ struct Woken {
     histogram: Vec<(u64, u64)>,
 }
 
-/// The receiver's accounts at one moment.
+/// The receiver's counters at one moment.
 struct Accounts {
     at: Instant,
     cpu: Duration,
@@ -73,7 +73,7 @@ struct Accounts {
     report: Option<Report>,
 }
 
-/// Measures the row of `case` as `draw` has it.
+/// Measures the row of `case` with the choices in `draw`.
 pub(super) async fn measure(
     session: &Session,
     times: &Times,
@@ -90,7 +90,7 @@ pub(super) async fn measure(
     Ok(sample)
 }
 
-/// One eventfd wake-up at that pace: no socket, no packet.
+/// A single eventfd wake-up with the same arrivals, without socket and packet.
 async fn floor(
     session: &Session,
     request: Request,
@@ -144,7 +144,7 @@ async fn packets(
     sample.notes.extend(said);
     accounts(&mut sample, case, &before, &after);
     if let Some(came) = came.transpose()? {
-        // Those of the warm-up are among the frames, too.
+        // The frames include those of the warm-up.
         let (frames, received) = (came.frames_in() as f64, report.received as f64);
         let no_fast_path = came.no_fast_path();
         ensure!(
@@ -155,8 +155,8 @@ async fn packets(
         sample.notes.extend(no_fast_path);
         sample.path = Some(came.path());
         sample.notes.extend(came.request_verdict().map(|verdict| format!("CPU latency request: {verdict}")));
-        // One sentence per round: of the rows that the targets are about.
-        let told = case.often && !case.neighbour;
+        // One sentence per round, only for rows that have a target.
+        let told = case.often && !case.competing;
         if let Some(worker) = came.workers.first().filter(|worker| told && !worker.idle.decided.is_empty()) {
             sample.notes.push(format!("decided last: {}", worker.idle.decided));
         }
@@ -177,14 +177,15 @@ async fn packets(
             100.0 * polled as f64 / all
         ));
     }
-    if case.neighbour {
-        let work = work_per_s(&marks, before.at, after.at).context("the neighbour counted nothing")?;
+    if case.competing {
+        let work =
+            work_per_s(&marks, before.at, after.at).context("the competing process counted nothing")?;
         sample.values.insert("neighbour_per_s", work);
     }
     Ok(sample)
 }
 
-/// The command line of the client: it spins on its own CPU and sends when a request is due, whatever came back.
+/// The command line of the client: it spins on its own CPU and sends when a request is due, independent of replies.
 pub(super) fn client(port: u16, offer: &Offer, warmup: Duration, length: Duration) -> Vec<String> {
     let line = format!(
         "bench echo {} --udp --path kernel --mode poll --size 64 --inflight {INFLIGHT} --batch --duration {:.3} --warmup {:.3} --json",
@@ -195,7 +196,7 @@ pub(super) fn client(port: u16, offer: &Offer, warmup: Duration, length: Duratio
     line.split(' ').map(str::to_owned).chain(offer.args()).collect()
 }
 
-/// What a client measured.
+/// The results of a client.
 pub(super) fn sample_of(report: &BenchReport) -> anyhow::Result<Sample> {
     ensure!(report.corrupt == 0, "{} of {} replies were corrupt", report.corrupt, report.received);
     let rtt = report.rtt_us.as_ref().with_context(|| format!("no reply to {} requests", report.sent))?;
@@ -220,7 +221,7 @@ pub(super) fn sample_of(report: &BenchReport) -> anyhow::Result<Sample> {
     Ok(Sample { values, histogram: report.histogram.clone(), notes, ..Sample::default() })
 }
 
-/// Reads the receiver's accounts twice, within the measured time. Nothing of the lab runs in between.
+/// Reads the receiver's counters twice within the measured time. Nothing of the lab runs in between.
 async fn watch(
     receiver: &Running,
     begins_in: Duration,
@@ -232,7 +233,7 @@ async fn watch(
     Ok((before, look(receiver, false).await?))
 }
 
-/// Asking costs the receiver a little: what is asked first is not in what is counted.
+/// Asking costs the receiver a little time, so the first question comes before the counted time.
 async fn look(receiver: &Running, asks_first: bool) -> anyhow::Result<Accounts> {
     let ask = async || match receiver {
         Running::Twinpath(instance) => instance.report().await.map(Some),
@@ -265,14 +266,14 @@ fn accounts(sample: &mut Sample, case: &Case, before: &Accounts, after: &Account
     }
 }
 
-/// How the worker idled between two looks, by its own account, as shares of the time and per second.
+/// How the worker idled between two readings, by its own counters, as shares of the time and per second.
 fn idle(before: &Report, after: &Report, seconds: f64) -> [(&'static str, f64); 4] {
     let sum = |report: &Report, of: fn(&Idle) -> u64| {
         report.workers.iter().map(|worker| of(&worker.idle)).sum::<u64>()
     };
     let per_s = |of: fn(&Idle) -> u64| sum(after, of).saturating_sub(sum(before, of)) as f64 / seconds;
     [
-        // Asleep with it held: that is what it is for.
+        // The time asleep with it held, as it has no effect otherwise.
         ("request_held", per_s(|idle| idle.held_ns) / 1e9),
         ("spun", per_s(|idle| idle.spun_ns) / 1e9),
         ("woken_by_packet_per_s", per_s(|idle| idle.woken_by_packet)),

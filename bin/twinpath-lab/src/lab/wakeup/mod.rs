@@ -1,7 +1,7 @@
-//! `lab wakeup`: one packet every 350 us or so, and other paces, to every way to wait: latency against CPU.
+//! `lab wakeup`: latency against CPU for every mode of waiting, with one packet every 350 us or so, and with other arrivals.
 //!
-//! The sender is an open loop that spins on a CPU of its own: when a request is due is drawn from a seed, a late reply
-//! delays no later request, and latency counts from when a request was due. So no stall hides the packets behind it.
+//! The sender is an open loop that spins on a CPU of its own: the time of each request is drawn from a seed, a late reply
+//! delays no later request, and latency counts from the time when a request was due. So no stall hides later packets.
 
 mod cases;
 mod draw;
@@ -22,16 +22,16 @@ use crate::lab::record::Record;
 use crate::lab::session::Session;
 use crate::lab::session::{InGuest, Lab};
 
-/// Pairs per ratio under `--check`, at least. One stall of the host of a virtual machine is worth a hundred good round trips in an
-/// average: many short rounds tell more than few long ones.
+/// Fewest pairs per ratio under `--check`. In an average, one stall of a virtual machine's host outweighs a hundred
+/// good round trips, so many short rounds tell more than few long ones.
 const CHECK_PAIRS: usize = 15;
-/// Pairs otherwise, at most.
+/// Most pairs otherwise.
 const QUICK_PAIRS: usize = 4;
-/// Rounds that also have the rows that no ratio is made of.
+/// Rounds that include the rows without a ratio.
 const RARE_ROUNDS: usize = 1;
 /// Rounds that switch modes.
 const SWITCHING_ROUNDS: usize = 3;
-/// Unless told how many rounds to run, no round is begun that would end later than this.
+/// Without a requested number of rounds, no round begins that would end later than this.
 const QUICK_BUDGET: Duration = Duration::from_secs(150);
 
 const QUICK_TIMES: Times = Times {
@@ -44,16 +44,17 @@ const CHECK_TIMES: Times = Times {
     warmup: Duration::from_millis(500),
     often: Duration::from_millis(1000),
     rarely: Duration::from_millis(1000),
-    // One packet per 500 us at least.
+    // At least one packet per 500 us.
     tail: Duration::from_millis(5000),
 };
 const QUICK_SILENCE: Duration = Duration::from_secs(8);
 const CHECK_SILENCE: Duration = Duration::from_secs(60);
-/// Rounds that measure how idle a worker is after load, and for how long: a worker may learn something wrong in one and not in another.
+/// Rounds that measure how idle a worker is after load, and for how long: it may learn something wrong in only some of
+/// them.
 const AFTER_LOAD_ROUNDS: usize = 3;
 const AFTER_LOAD_SILENCE: Duration = Duration::from_secs(5);
 
-/// The lab as the frame sees it.
+/// The lab's definition.
 pub(crate) const LAB: Lab = Lab {
     name: "wakeup",
     about: "One packet every 350 us or so, and other paces, to every way to wait: latency against CPU",
@@ -101,7 +102,7 @@ async fn run(session: &Session) -> anyhow::Result<(Record, usize)> {
     Ok((record, done))
 }
 
-/// The policy by itself, before there is anything to disturb.
+/// Measures the policy by itself, before there is other load.
 async fn policy(session: &Session, record: &mut Record) {
     if !replay::ROWS.iter().any(|row| session.selection.rows.contains(row)) {
         return;
@@ -138,7 +139,7 @@ fn plan(session: &Session, round: usize) -> Vec<&'static str> {
     draw::order(session.seed, round, rows)
 }
 
-/// Measures a row; what fails is recorded as its reason, and the round goes on.
+/// Measures a row; a failure is recorded as its reason, and the round continues.
 async fn step(session: &Session, record: &mut Record, round: usize, row: &'static str, draw: &Draw) {
     let label = tables::ROWS.iter().find(|spec| spec.id == row).map_or(row, |spec| spec.label);
     session.progress.step(label);

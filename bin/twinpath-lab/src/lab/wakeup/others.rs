@@ -1,4 +1,5 @@
-//! Rows that are not about the latency of packets: silence, modes switched under load, and what follows from other rows.
+//! Rows that do not measure the latency of packets: silence, modes that are switched under load, and values computed
+//! from other rows.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -21,17 +22,17 @@ use crate::lab::process::Side;
 use crate::lab::record::Record;
 use crate::lab::session::Session;
 
-/// Traffic before the silence, so that there is something to let go of.
+/// Traffic before the silence, so that a latency request is held.
 const BEFORE_SILENCE: Duration = Duration::from_millis(300);
-/// From the last packet on, until which nothing may be held any more: the linger is a second.
+/// Time after the last packet by which nothing may be held any more; the linger time is a second.
 const LETS_GO: Duration = Duration::from_secs(4);
 const LETS_GO_LOOK: Duration = Duration::from_millis(200);
-/// Load that is followed by silence: how much, for how long, and from when on the silence is measured.
+/// Load that is followed by silence: its rate, its duration, and when measuring the silence begins.
 const LOAD_PER_S: u32 = 20_000;
 const LOAD: Duration = Duration::from_secs(4);
 const AFTER_LOAD: Duration = Duration::from_secs(2);
-/// Slots of the ring while modes are switched: 40 ms of packets. The host of a virtual machine takes a CPU away for longer than
-/// the 5 ms that the default holds, and what is lost then is not lost by switching.
+/// Slots of the ring while modes are switched: 40 ms of packets. The host of a virtual machine may stop a CPU for
+/// longer than the 5 ms of the default, and packets lost then are not lost by switching.
 const SWITCHING_RING_FRAMES: u32 = 4096;
 /// Packets per second while modes are switched.
 const SWITCHING_PER_S: f64 = 100_000.0;
@@ -84,8 +85,8 @@ async fn quiet(
     Ok(Sample { values, path: Some(report.path()), ..Sample::default() })
 }
 
-/// Load beside a process that wants the CPU on each CPU, then silence, of which `length` is measured: what the worker uses. Neither
-/// the worker nor the client is kept on a CPU: moved about among busy processes, a worker has learnt the worst.
+/// Load beside a busy process on each CPU, then silence, of which `length` is measured: the worker's CPU usage. Neither
+/// worker nor client is pinned: a worker that is moved among busy processes has learnt the worst.
 pub(super) async fn idle_after_load(session: &Session, length: Duration) -> anyhow::Result<Sample> {
     let launcher = &session.launcher;
     let mut args = serve(session, &ADAPTIVE)?;
@@ -95,13 +96,13 @@ pub(super) async fn idle_after_load(session: &Session, length: Duration) -> anyh
     let mut busy = Vec::new();
     let measured = async {
         for side in [Side::Client, Side::Server] {
-            busy.push(launcher.background(side, &["plain", "neighbour"].map(str::to_owned))?);
+            busy.push(launcher.background(side, &["plain", "busy"].map(str::to_owned))?);
         }
         after_load(session, &instance, length).await
     }
     .await;
-    for neighbour in busy {
-        launcher.finish(neighbour).await?;
+    for process in busy {
+        launcher.finish(process).await?;
     }
     instance.stop(launcher).await?;
     measured
@@ -137,7 +138,7 @@ async fn after_load(session: &Session, instance: &Instance, length: Duration) ->
 /// The modes that `mode-switching` goes through.
 pub(super) const SWITCHED: [&str; 3] = ["poll", "interrupt", "adaptive"];
 
-/// Modes set again and again while packets come: one after the other, or, for comparison, always the same.
+/// Sets modes repeatedly while packets come: alternating, or, for comparison, always the same.
 pub(super) async fn switching(
     session: &Session,
     draw: &Draw,
@@ -180,7 +181,7 @@ pub(super) async fn switching(
     Ok(sample)
 }
 
-/// `interrupt` over its floor, round by round, where the round has all of it.
+/// `interrupt` divided by its floor, for the rounds that have all values.
 pub(super) fn interrupt_floor(record: &mut Record) {
     let [p50, held, floor, floor_held, poll] =
         std::array::from_fn(|at| record.by_round(FLOOR_ROWS[at], "p50_us"));
@@ -198,7 +199,7 @@ pub(super) fn interrupt_floor(record: &mut Record) {
     }
 }
 
-/// The worst of the rows whose receiver sleeps, all rounds together.
+/// The worst of the rows whose receiver sleeps, over all rounds.
 pub(super) fn tick(record: &mut Record) {
     let tick_ns = clock::tick().as_nanos() as u64;
     let excess = |row: &&'static str| {

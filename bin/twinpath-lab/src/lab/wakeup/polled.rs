@@ -1,5 +1,5 @@
-//! A device that is polled from `epoll_wait`: the server's interface with queues that can be polled, and interrupts that are
-//! suspended while somebody polls. Put back when this value goes.
+//! Sets the server's interface up for busy polling from `epoll_wait`: with queues that can be polled, and interrupts
+//! that are suspended meanwhile. Dropping the value restores the settings.
 
 use std::fs;
 
@@ -11,7 +11,8 @@ use twinpath_tune::{Parameter, set_napis};
 
 use crate::lab::topology::{CLIENT, SERVER, Topology};
 
-/// What the kernel's documentation proposes (Documentation/networking/napi.rst, "IRQ suspension"; the commits that brought it).
+/// The values that the kernel's documentation proposes (Documentation/networking/napi.rst, "IRQ suspension"; the
+/// commits that introduced it).
 const SETTINGS: [(Parameter, u64); 3] = [
     (Parameter::DeferHardIrqs, 100),
     (Parameter::GroFlushTimeout, 20_000),
@@ -27,8 +28,8 @@ pub(super) struct Polled {
 impl Polled {
     pub(super) fn new(topology: &Topology) -> anyhow::Result<Self> {
         let this = Self { client: topology.client.duplicate()?, server: topology.server.duplicate()? };
-        // A veth puts a datagram into its peer's queue, which can be polled, only if the peer coalesces (GRO) and it does not segment
-        // itself (drivers/net/veth.c, veth_skb_is_eligible_for_gro); else it hands it over on the spot.
+        // A veth puts a datagram into its peer's queue, which can be polled, only if the peer coalesces (GRO) and the
+        // veth does not segment (drivers/net/veth.c, veth_skb_is_eligible_for_gro); otherwise it delivers it at once.
         this.switch(true)
             .with_context(|| format!("cannot give {} queues that can be polled", SERVER.interface))?;
         this.server.run(|| -> anyhow::Result<()> {
@@ -59,12 +60,12 @@ impl Drop for Polled {
     }
 }
 
-/// Packets that receivers in the namespace of a process took by polling (`TcpExt: BusyPollRxPackets`).
+/// Packets that sockets in the namespace of a process received by polling (`TcpExt: BusyPollRxPackets`).
 pub(super) fn polled_packets(pid: u32) -> Option<u64> {
     counter(&fs::read_to_string(format!("/proc/{pid}/net/netstat")).ok()?, "TcpExt:", "BusyPollRxPackets")
 }
 
-/// A line of names, then one of values.
+/// Parses a line of names followed by one of values.
 fn counter(text: &str, group: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines().filter_map(|line| line.strip_prefix(group));
     let (names, values) = (lines.next()?, lines.next()?);

@@ -1,5 +1,5 @@
-//! The policy by itself: its cost on simulated machines and traffic from fresh seeds, against the best fixed setting found
-//! with hindsight and against an oracle. No packet, and no clock: it takes as long as it takes to compute.
+//! Rows of the policy alone: its cost on simulated machines and traffic from new seeds, against the best fixed setting
+//! in hindsight and against an oracle. Without packets and clocks, so it only takes computing time.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +11,9 @@ use twinpath_idle::replay::traces::Trace;
 use crate::lab::model::Sample;
 use crate::lab::stats;
 
-/// The row against fixed settings, and that against the oracle.
+/// The row against fixed settings, and the one against the oracle.
 pub(super) const ROWS: [&str; 2] = ["policy-fixed", "policy-oracle"];
-/// What cannot be beaten at all, in figures that JSON has.
+/// A stand-in for infinity, which JSON lacks.
 const BEYOND: f64 = 1e6;
 
 /// The samples of [`ROWS`], from traces of `seed`.
@@ -24,7 +24,7 @@ pub(super) async fn replay(seed: u64) -> anyhow::Result<[Sample; 2]> {
     Ok([against(Row::vs_fixed, &all.iter().collect::<Vec<_>>())?, against(Row::vs_oracle, &regular)?])
 }
 
-/// Every trace on every machine, a thread per machine.
+/// Replays every trace on every machine, with a thread per machine.
 fn everything(seed: u64) -> anyhow::Result<Vec<Row>> {
     let traces = Trace::all(seed);
     let machines = Simulated::all();

@@ -1,4 +1,4 @@
-//! Who is on the receiver's CPU during a row: a server, and perhaps a neighbour.
+//! The processes on the receiver's CPU during a row: a server, and perhaps a competing process.
 
 use anyhow::{Context, bail};
 use serde::Deserialize;
@@ -14,29 +14,29 @@ use crate::lab::process::{Background, Launcher, Server, Side};
 use crate::lab::session::Session;
 use crate::lab::topology::SERVER;
 
-/// The best priority that is granted: SCHED_FIFO, where the machine allows it.
+/// The best permitted priority: SCHED_FIFO if the machine allows it.
 const BEST_PRIORITY: &str = "auto";
 
-/// What stands while a row is measured.
+/// The running processes and settings of a row.
 pub(super) struct Scene {
     pub(super) port: u16,
     pub(super) receiver: Running,
-    /// What a reader should know of how it was set.
+    /// A note on how it was set up.
     pub(super) said: Option<String>,
-    neighbour: Option<Background>,
+    competing: Option<Background>,
     _request: Option<LatencyRequest>,
     _polled: Option<Polled>,
 }
 
 pub(super) enum Running {
-    /// Sleeping on the sender's CPU, for there to be an answer: nobody is on the receiver's.
+    /// A server that sleeps on the sender's CPU and answers, so that the receiver's CPU has none.
     Nobody(Server),
     Kernel(Server),
     Twinpath(Instance),
 }
 
 impl Running {
-    /// The process whose CPU time counts.
+    /// The process whose CPU time is measured.
     pub(super) fn pid(&self) -> Option<u32> {
         match self {
             Self::Nobody(_) => None,
@@ -46,7 +46,7 @@ impl Running {
     }
 }
 
-/// What `plain neighbour` prints at its end.
+/// The output of `plain busy` at its end.
 #[derive(Deserialize)]
 struct Marks {
     /// Time, ns of the monotonic clock, and units of work done by then.
@@ -91,10 +91,10 @@ impl Scene {
             }
             Receiver::Floor { .. } => bail!("a floor has no server"),
         };
-        let mut scene = Self { port, receiver, said, neighbour: None, _request: request, _polled: polled };
-        if case.neighbour {
-            match scene_neighbour(session) {
-                Ok(neighbour) => scene.neighbour = Some(neighbour),
+        let mut scene = Self { port, receiver, said, competing: None, _request: request, _polled: polled };
+        if case.competing {
+            match start_competing(session) {
+                Ok(competing) => scene.competing = Some(competing),
                 Err(error) => {
                     scene.end(launcher).await?;
                     return Err(error);
@@ -104,12 +104,12 @@ impl Scene {
         Ok(scene)
     }
 
-    /// Takes it down; gives the neighbour's marks.
+    /// Ends it; returns the marks of the competing process.
     pub(super) async fn end(self, launcher: &Launcher) -> anyhow::Result<Vec<(u64, u64)>> {
-        let Self { receiver, neighbour, .. } = self;
-        // The neighbour first: the receiver ends the sooner.
-        let marks = match neighbour {
-            Some(neighbour) => Some(launcher.finish(neighbour).await),
+        let Self { receiver, competing, .. } = self;
+        // The competing process first, so that the receiver ends sooner.
+        let marks = match competing {
+            Some(competing) => Some(launcher.finish(competing).await),
             None => None,
         };
         match receiver {
@@ -118,11 +118,11 @@ impl Scene {
         }
         let Some(text) = marks.transpose()? else { return Ok(Vec::new()) };
         let last = text.lines().last().unwrap_or_default();
-        Ok(serde_json::from_str::<Marks>(last).context("cannot read what plain neighbour printed")?.marks)
+        Ok(serde_json::from_str::<Marks>(last).context("cannot read what plain busy printed")?.marks)
     }
 }
 
-/// The request that the lab holds during a row, and what it says of it.
+/// The latency request that the lab holds during a row, and a note about it.
 fn held(session: &Session, receiver: &Receiver) -> anyhow::Result<(Option<LatencyRequest>, Option<String>)> {
     let open = |us| anyhow::Ok(Some(LatencyRequest::open(us)?));
     match *receiver {
@@ -137,13 +137,13 @@ fn held(session: &Session, receiver: &Receiver) -> anyhow::Result<(Option<Latenc
     }
 }
 
-/// The idle state that is the deepest under the cap of that place.
+/// The deepest idle state that remains allowed under the limit of that order.
 fn cap(states: &[IdleState], place: usize) -> anyhow::Result<&IdleState> {
     let mut enabled: Vec<_> = states.iter().filter(|state| !state.disabled).collect();
     enabled.sort_by_key(|state| state.exit_us);
-    // A request cannot tell those apart that take as long to leave.
+    // A request cannot distinguish states with the same exit latency.
     enabled.dedup_by_key(|state| state.exit_us);
-    // The deepest is allowed without a cap.
+    // The deepest one is allowed without a limit.
     enabled
         .pop()
         .context("the receiver's CPU has no idle states to cap: the kernel has no driver for them here")?;
@@ -151,8 +151,8 @@ fn cap(states: &[IdleState], place: usize) -> anyhow::Result<&IdleState> {
     enabled.into_iter().nth(place).with_context(|| format!("caps of the receiver's CPU: {count}"))
 }
 
-fn scene_neighbour(session: &Session) -> anyhow::Result<Background> {
-    let args = [String::from("plain"), String::from("neighbour")];
+fn start_competing(session: &Session) -> anyhow::Result<Background> {
+    let args = [String::from("plain"), String::from("busy")];
     session.launcher.background(Side::Server, &args)
 }
 

@@ -1,4 +1,4 @@
-//! The tables of `lab wakeup`: its rows and its ratios. Ids are stable; docs/measuring.md explains each.
+//! The rows and ratios of `lab wakeup`. Ids are stable; docs/measuring.md explains each.
 
 use super::cases::{AVERAGE, CASES};
 use crate::lab::model::{Better, Formula, Group, Judged, RatioSpec, RowSpec};
@@ -7,7 +7,7 @@ const fn row(id: &'static str, group: Group, main: &'static str, label: &'static
     RowSpec { id, label, group, path: None, mode: None, main, base: &[] }
 }
 
-/// Rows that follow from others, or are about something else than the latency of packets.
+/// Rows that are computed from others, or do not measure the latency of packets.
 const OTHERS: [RowSpec; 8] = [
     row(
         "interrupt-floor",
@@ -59,7 +59,7 @@ pub(super) const ROWS: &[RowSpec] = &{
     rows
 };
 
-/// Rows of which the worst makes `tick`: whose receiver sleeps, and whom no neighbour may keep waiting.
+/// Rows whose worst value is `tick`: their receiver sleeps, and cannot be delayed by a competing process.
 pub(super) const TICK_ROWS: &[&str] = &[
     "twinpath-interrupt",
     "twinpath-interrupt-request",
@@ -79,7 +79,7 @@ pub(super) const TICK_ROWS: &[&str] = &[
     "twinpath-adaptive-fifo-neighbour",
 ];
 
-/// What `interrupt-floor` is made of.
+/// The rows of `interrupt-floor`.
 pub(super) const FLOOR_ROWS: &[&str] = &[
     "twinpath-interrupt",
     "twinpath-interrupt-request",
@@ -112,7 +112,7 @@ const fn average(top: &'static str, bottom: &'static [(&'static str, &'static st
     Formula::Over { top: (top, AVERAGE), bottom }
 }
 
-/// The table of what has to be reached.
+/// The targets.
 pub(super) const RATIOS: &[RatioSpec] = &[
     ratio(
         "wake350-avg-vs-spin",
@@ -326,7 +326,8 @@ mod tests {
     fn the_documentation_has_every_id() {
         let text = include_str!("../../../../../docs/measuring.md");
         let ratios = RATIOS.iter().map(|ratio| ratio.id);
-        // Rows at other paces and beside a neighbour are documented by the ends of their names.
+        // The documentation describes rows with other arrivals and beside a competing process by the ends of their
+        // names.
         let plain = ROWS
             .iter()
             .map(|row| row.id)

@@ -1,25 +1,25 @@
-//! Whether wake-ups tend to end at a timer tick: the share of latencies near a multiple of 1/HZ, beyond chance. Pure.
+//! Detects wake-ups that end at a timer tick: the share of latencies near a multiple of 1/HZ, beyond chance. Pure.
 
-/// As near to a multiple counts, as a share of a tick.
+/// The distance from a multiple that counts as near, as a share of a tick.
 const NEAR: f64 = 0.05;
-/// As near is compared with: evenly spread, `NEAR / AROUND` of those would be near.
+/// The distance for comparison: in an even distribution, `NEAR / AROUND` of these would be near.
 const AROUND: f64 = 0.25;
 /// Two-sided 5 %.
 const TAIL: f64 = 0.025;
 
-/// What a distribution says.
+/// Counts of a distribution.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Ticks {
     /// All wake-ups.
     pub(super) total: u64,
-    /// Those within 5 % of a tick of a multiple of it.
+    /// Those within 5 % of a tick from a multiple of it.
     pub(super) near: u64,
     /// Those within 25 %.
     pub(super) around: u64,
 }
 
 impl Ticks {
-    /// Of latencies: ns, count.
+    /// Counts latencies, given as (ns, count).
     pub(super) fn of(histogram: &[(u64, u64)], tick_ns: u64) -> Self {
         let mut ticks = Self::default();
         for (time_ns, count) in histogram {
@@ -34,8 +34,8 @@ impl Ticks {
         ticks
     }
 
-    /// The share near a multiple less what would be there if those around it were evenly spread; and the lower end of its
-    /// 95 % interval (Clopper and Pearson's, of the near among those around). Nothing where nothing is around.
+    /// The share near a multiple, minus the share expected if those around it were evenly distributed; and the lower
+    /// end of its 95 % interval (Clopper and Pearson's, of the near among those around). Zero without any around.
     pub(super) fn excess(self) -> (f64, f64) {
         if self.around == 0 {
             return (0.0, 0.0);
@@ -46,7 +46,7 @@ impl Ticks {
     }
 }
 
-/// The share of which `near` or more out of `of` are seen with a probability of 2.5 %.
+/// The share for which `near` or more of `of` occur with a probability of 2.5 %.
 fn lower_end(near: u64, of: u64) -> f64 {
     if near == 0 {
         return 0.0;
@@ -59,10 +59,10 @@ fn lower_end(near: u64, of: u64) -> f64 {
     low
 }
 
-/// The probability of `near` or more out of `of`, each with probability `share`.
+/// The probability of `near` or more of `of`, each with probability `share`.
 fn at_least(near: u64, of: u64, share: f64) -> f64 {
     let (success, failure) = (share.ln(), (1.0 - share).ln());
-    // ln of the binomial coefficients, one from the other.
+    // Logarithms of the binomial coefficients, each computed from the last.
     let mut coefficient = 0.0;
     let mut sum = 0.0;
     for count in 0..=of {
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn an_even_tail_is_chance_and_a_mode_is_not() {
-        // 3 to 13 ms in steps of 10 us, one each; and the same with 40 more at the second tick.
+        // From 3 to 13 ms in steps of 10 us, one each; and the same with 40 more at the second tick.
         let mut histogram: Vec<_> = (300..1300).map(|at| (at * 10_000, 1)).collect();
         histogram.push((20_000, 9_000));
         let (share, low) = Ticks::of(&histogram, TICK).excess();

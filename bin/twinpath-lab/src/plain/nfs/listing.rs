@@ -1,4 +1,4 @@
-//! `plain nfs-ls`: the command of the KNI report itself, `ls -last -R` over a tree that the kernel's own client has mounted.
+//! `plain nfs-ls`: the command of the KNI report, `ls -last -R`, over a tree mounted by the kernel's own client.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -18,22 +18,22 @@ use twinpath_sys::mounts;
 
 use super::{ListArgs, MOUNT_PORT, Shape};
 
-/// What a listing prints.
+/// The result of a listing.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ListReport {
-    /// Lines of `ls`, as many as the tree has it print.
+    /// Lines of output of `ls`, which must be as many as the tree has.
     pub(crate) lines: usize,
-    /// From the start of `ls` to its end; mounting is no part of it.
+    /// From the start of `ls` to its end, without mounting.
     pub(crate) wall_s: f64,
 }
 
-/// Mounts where nobody else sees it, so nothing is cached from before, and nothing stays.
+/// Mounts in a private namespace, so that nothing is cached from before, and nothing remains.
 pub(crate) fn list(args: &ListArgs) -> anyhow::Result<ExitCode> {
     let directory = tempfile::tempdir().context("cannot make a directory to mount on")?;
     mounts::hide(&[])?;
     attach(args.target, &args.export, directory.path())?;
     let listed = listed(directory.path(), &args.shape);
-    // Also after a failure, whose reason comes first: the directory cannot go while something is mounted on it.
+    // Also after a failure, whose reason comes first: the directory cannot be removed while something is mounted on it.
     let detached = unmount(directory.path(), UnmountFlags::empty());
     let report = listed?;
     detached.context("cannot unmount the tree")?;
@@ -41,7 +41,7 @@ pub(crate) fn list(args: &ListArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// By NFSv3 over TCP at ports that are known, so that no portmapper and no lock manager is asked (nfs(5)).
+/// Mounts with NFSv3 over TCP at given ports, so that neither portmapper nor lock manager is needed (nfs(5)).
 fn attach(server: SocketAddr, export: &Path, directory: &Path) -> anyhow::Result<()> {
     let (address, port) = (server.ip(), server.port());
     let options = format!(
@@ -75,8 +75,8 @@ fn lines(output: &mut File) -> anyhow::Result<usize> {
     Ok(BufReader::new(output).lines().count())
 }
 
-/// One line per name; for each directory, the root among them, its name, the total, itself and its parent; and an empty line
-/// between two directories.
+/// One line per name; for each directory, including the root, its name, the total, itself and its parent; and an empty
+/// line between two directories.
 fn expected(shape: &Shape) -> usize {
     let directories = shape.directories + 1;
     shape.names() + 4 * directories + (directories - 1)

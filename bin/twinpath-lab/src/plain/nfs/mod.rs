@@ -1,8 +1,8 @@
-//! NFSv3 for `lab kni`: nfs-ganesha over a tree from a seed, and the walk of a kernel client's cold `ls -last -R`: its calls
-//! by a client of ours, or, where the kernel can be asked to mount the tree, that command itself.
+//! The NFS server and clients of `lab kni`: nfs-ganesha over a generated tree, and the walk of a kernel client's cold
+//! `ls -last -R`, either with our client, or with that command itself if the kernel can mount the tree.
 //!
-//! The server is Debian's; our client speaks NFSv3 over an ordinary blocking TCP socket, one call outstanding, as a kernel
-//! client's threads do when `ls` asks for one name after the other.
+//! The server is Debian's. Our client speaks NFSv3 over an ordinary blocking TCP socket with one call outstanding, as a
+//! kernel client's threads do when `ls` reads one name after the other.
 
 mod listing;
 mod portmapper;
@@ -22,9 +22,9 @@ pub(crate) use self::tree::Shape;
 pub(super) use self::walk::walk;
 pub(crate) use self::walk::{Step, WalkReport};
 
-/// Where ganesha serves NFS.
+/// The port of ganesha's NFS service.
 pub(crate) const NFS_PORT: u16 = 2049;
-/// Where ganesha answers mount calls.
+/// The port of ganesha's MOUNT service.
 pub(crate) const MOUNT_PORT: u16 = 20048;
 
 #[derive(clap::Args)]

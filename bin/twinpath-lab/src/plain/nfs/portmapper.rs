@@ -1,7 +1,8 @@
-//! A portmapper that says yes: ganesha insists on registering with one (RFC 1833), and nobody here asks for its ports.
+//! A portmapper that accepts every registration: ganesha must register with one (RFC 1833), though no client here asks
+//! it for ports.
 //!
-//! It answers on the socket of rpcbind(8) in the server's own `/run`, so it needs no second program, which would drop its
-//! privileges and with them the signal that ends it with its parent.
+//! It answers on the socket of rpcbind(8) in the server's own `/run`. A second program for it would drop its
+//! privileges, and with them the signal that ends it with its parent.
 
 use std::io::{Error, Result};
 use std::path::Path;
@@ -10,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use twinpath_plain::LAST_FRAGMENT;
 
-/// Where libtirpc and libntirpc look for rpcbind; `/var/run` is a link to `/run`.
+/// The path where libtirpc and libntirpc expect rpcbind; `/var/run` is a link to `/run`.
 const SOCKET: &str = "/run/rpcbind.sock";
 /// A registration takes some 150 bytes.
 const CALL_MAX: usize = 8192;
@@ -20,7 +21,7 @@ pub(super) async fn answer() -> Result<std::convert::Infallible> {
     let listener = UnixListener::bind(Path::new(SOCKET))?;
     loop {
         let (stream, _) = listener.accept().await?;
-        // A caller that breaks off has what it wanted, or will say why not in its own log.
+        // A caller that disconnects has its answer, or logs the reason.
         tokio::spawn(answer_one(stream));
     }
 }

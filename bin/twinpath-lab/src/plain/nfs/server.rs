@@ -1,4 +1,4 @@
-//! `plain nfs-server`: nfs-ganesha over a tree of its own, in the namespace and on the CPU that its caller chose.
+//! `plain nfs-server`: runs nfs-ganesha over a generated tree, in the namespace and on the CPU of its caller.
 
 use std::ffi::OsStr;
 use std::fmt::Write;
@@ -21,19 +21,19 @@ use twinpath_sys::mounts;
 use super::tree::Tree;
 use super::{MOUNT_PORT, NFS_PORT, ServerArgs, portmapper, walk};
 
-/// What has to be installed, as Debian calls it.
+/// The packages that are needed, by their names in Debian.
 const PACKAGES: &str = "nfs-ganesha nfs-ganesha-vfs";
 const PROGRAM: &str = "ganesha.nfsd";
 /// A user's PATH may lack these.
 const ALSO_IN: [&str; 3] = ["/usr/bin", "/usr/sbin", "/usr/local/sbin"];
 /// It starts within a second or two on an idle machine.
 const READY_DEADLINE: Duration = Duration::from_secs(9);
-/// Between two looks whether it serves.
+/// The interval of checks whether it serves.
 const READY_LOOK: Duration = Duration::from_millis(25);
-/// The end of its log that is worth showing.
+/// The length of the end of its log that is shown.
 const LOG_SHOWN: u64 = 4000;
 
-/// Where ganesha is.
+/// The path of ganesha.
 pub(crate) fn find_ganesha() -> anyhow::Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let places = std::env::split_paths(&path).chain(ALSO_IN.iter().map(PathBuf::from));
@@ -50,7 +50,7 @@ pub(crate) fn serve(args: &ServerArgs) -> anyhow::Result<ExitCode> {
         .with_context(|| format!("no directory {}", args.directory.display()))?;
     let export = directory.join("tree");
     std::fs::create_dir(&export).with_context(|| format!("cannot create {}", export.display()))?;
-    // Before the event loop: what it starts later must see the same mounts.
+    // Before the event loop, so that processes started later see the same mounts.
     let (run, state) = (Path::new("/run"), Path::new("/var/lib/nfs"));
     let hidden: Vec<_> = [run, state, &export].into_iter().filter(|path| path.is_dir()).collect();
     mounts::hide(&hidden)?;
@@ -81,7 +81,7 @@ async fn run_ganesha(program: &Path, directory: &Path, export: &Path) -> anyhow:
         failed = serving => failed,
         never = portmapper::answer() => match never? {},
     };
-    // ESRCH and the like: it ended by itself, and its log says why.
+    // An error such as ESRCH: it ended by itself, and its log says why.
     let _ = ganesha.start_kill();
     let status = ganesha.wait().await.context("cannot wait for ganesha")?;
     ended.with_context(|| format!("{PROGRAM} ({status}){}", last_complaints(&log)))
@@ -99,7 +99,7 @@ fn start(program: &Path, directory: &Path, config: &Path, log: &Path) -> anyhow:
     command.spawn().with_context(|| format!("cannot start {}", program.display()))
 }
 
-/// NFSv3 over TCP and nothing else; no lock manager, no quota, no grace period.
+/// NFSv3 over TCP only; without lock manager, quota and grace period.
 fn configuration(export: &Path) -> anyhow::Result<String> {
     let path = std::str::from_utf8(export.as_os_str().as_bytes()).context("a path that is not UTF-8")?;
     ensure!(!path.contains(['"', '\\', '\n']), "ganesha's configuration cannot hold the path {path}");
@@ -110,7 +110,7 @@ fn configuration(export: &Path) -> anyhow::Result<String> {
          Enable_RQUOTA = false; Enable_UDP = false; }}"
     )?;
     writeln!(text, "NFS_KRB5 {{ Active_krb5 = false; }}")?;
-    // Without getpwnam(3) it would want the id mapper's configuration and plug-ins, which serve NFSv4 alone.
+    // Without getpwnam(3) it would need the id mapper's configuration and plug-ins, which only NFSv4 uses.
     writeln!(text, "NFSv4 {{ Graceless = true; UseGetpwnam = true; }}")?;
     writeln!(
         text,
@@ -120,7 +120,7 @@ fn configuration(export: &Path) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// The calls a client begins with, over loopback, until they succeed; the root's handle.
+/// Makes a client's first calls over loopback until they succeed; returns the root's handle.
 async fn wait_until_it_serves(export: &Path) -> anyhow::Result<Vec<u8>> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, NFS_PORT));
     let look = async {
@@ -136,7 +136,7 @@ async fn wait_until_it_serves(export: &Path) -> anyhow::Result<Vec<u8>> {
     tokio::time::timeout(READY_DEADLINE, look).await.with_context(late)
 }
 
-/// Its critical lines, on one line after a colon; empty if it said nothing.
+/// The critical lines of its log, on one line after a colon; empty without any.
 fn last_complaints(log: &Path) -> String {
     let mut text = Vec::new();
     let read = File::open(log).and_then(|mut file| {

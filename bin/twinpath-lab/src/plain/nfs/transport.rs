@@ -1,4 +1,5 @@
-//! The client's TCP socket: blocking, without delay, and a note of when each call left and its reply was whole.
+//! The client's TCP socket: blocking, without Nagle's algorithm, with the time of each call's sending and its whole
+//! reply.
 
 use std::future::{Future, ready};
 use std::io::{Error, ErrorKind, Read, Result, Write};
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use nfs3_client::io::{AsyncRead, AsyncWrite};
 
-/// A server that takes longer is gone.
+/// A server that takes longer has failed.
 const REPLY_DEADLINE: Duration = Duration::from_secs(10);
 /// More than any reply here: READDIRPLUS is asked for 32 KiB.
 const BUFFER: usize = 256 << 10;
@@ -20,7 +21,7 @@ const BUFFER: usize = 256 << 10;
 pub(super) struct Transport {
     stream: TcpStream,
     buffer: Box<[u8]>,
-    /// What was read and not yet taken: `buffer[taken..filled]`.
+    /// Bytes read and not yet taken: `buffer[taken..filled]`.
     taken: usize,
     filled: usize,
     called: Instant,
@@ -73,7 +74,7 @@ impl Transport {
     }
 }
 
-/// Nothing here ever waits but the system call: every future is ready when it is made.
+/// Only the system calls block: every future is ready when it is created.
 impl AsyncRead for Transport {
     fn async_read(&mut self, into: &mut [u8]) -> impl Future<Output = Result<usize>> + Send {
         ready(self.take(into))

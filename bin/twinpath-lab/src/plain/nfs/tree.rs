@@ -1,4 +1,4 @@
-//! The tree that is walked: names and sizes from a seed, so that both ends know what is right.
+//! The tree that is walked, with names and sizes from a seed, so that both ends know the right results.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 
-/// What the tree is made of. The same numbers give the same tree.
+/// The parameters of a tree. The same parameters give the same tree.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct Shape {
     /// Files, all directories together
@@ -22,13 +22,13 @@ pub(crate) struct Shape {
 
 /// The deepest directory below the root.
 const DEPTH_MAX: usize = 5;
-/// One directory in so many holds ten times as many files as the others: several READDIRPLUS pages.
+/// One directory in this many has ten times as many files as the others, which takes several READDIRPLUS pages.
 const LARGE_ONE_IN: usize = 40;
 const LARGE_WEIGHT: usize = 10;
-/// The largest file, bytes. Files are holes: nothing reads them.
+/// The largest file, bytes. Files are sparse, as nothing reads them.
 const SIZE_MAX: u64 = 1 << 20;
 
-/// What a name stands for.
+/// The object behind a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Node {
     /// A file of so many bytes.
@@ -37,14 +37,14 @@ pub(super) enum Node {
     Directory(usize),
 }
 
-/// Directories by number, 0 the root; each by name what it holds.
+/// Directories by number, with the root as 0; each has its entries by name.
 #[derive(Debug, PartialEq)]
 pub(super) struct Tree {
     pub(super) directories: Vec<BTreeMap<Vec<u8>, Node>>,
 }
 
 impl Shape {
-    /// Names in the tree, files and directories.
+    /// The number of names in the tree, of files and directories.
     pub(crate) fn names(&self) -> usize {
         self.files + self.directories
     }
@@ -76,7 +76,7 @@ impl Tree {
         let (mut placed, mut weighed) = (0, 0);
         for (directory, weight) in directories.iter_mut().zip(weights) {
             weighed += weight;
-            // The running sum makes the shares add up exactly.
+            // Rounding the running sum makes the shares add up exactly.
             let until = shape.files * weighed / total;
             for number in placed..until {
                 directory
@@ -87,7 +87,7 @@ impl Tree {
         Ok(Self { directories })
     }
 
-    /// Makes it in an empty directory.
+    /// Creates it in an empty directory.
     pub(super) fn create(&self, root: &Path) -> anyhow::Result<()> {
         let mut waiting: Vec<(usize, PathBuf)> = vec![(0, root.to_path_buf())];
         while let Some((number, path)) = waiting.pop() {
@@ -108,7 +108,7 @@ impl Tree {
     }
 }
 
-/// A name of usual length that no other has: `unique` is in it.
+/// A name of usual length, unique because it contains `unique`.
 fn name(random: &mut fastrand::Rng, unique: &str) -> Vec<u8> {
     let length = random.usize(4..24);
     let letters = std::iter::repeat_with(|| random.lowercase() as u8).take(length);

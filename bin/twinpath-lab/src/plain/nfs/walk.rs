@@ -1,4 +1,5 @@
-//! `plain nfs-walk`: the calls of a kernel client's cold `ls -last -R`, one outstanding, every reply verified.
+//! `plain nfs-walk`: makes the calls of a kernel client's cold `ls -last -R`, one outstanding, and verifies every
+//! reply.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -27,13 +28,13 @@ use super::transport::{Latency, Transport, done};
 use super::tree::{Node, Tree};
 use super::{MOUNT_PORT, WalkArgs};
 
-/// Bytes of a READDIRPLUS reply, as the Linux client asks for: eight pages, an eighth of it for names.
+/// Size of a READDIRPLUS reply in bytes, as requested by the Linux client: eight pages, an eighth of it for names.
 const PAGE_BYTES: u32 = 32 << 10;
 const NAME_BYTES: u32 = PAGE_BYTES / 8;
-/// The rights `ls` makes a kernel client ask for.
+/// The access rights that a kernel client asks for under `ls`.
 const RIGHTS: u32 =
     ACCESS3_READ | ACCESS3_LOOKUP | ACCESS3_MODIFY | ACCESS3_EXTEND | ACCESS3_DELETE | ACCESS3_EXECUTE;
-/// Latencies above are counted as this.
+/// Longer latencies count as this.
 const LATENCY_MAX_NS: u64 = 60_000_000_000;
 
 /// One call per name.
@@ -54,7 +55,7 @@ impl std::fmt::Display for Step {
     }
 }
 
-/// What a walk prints.
+/// The result of a walk.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct WalkReport {
     /// Names found, each of them expected.
@@ -72,7 +73,7 @@ pub(crate) struct WalkReport {
     pub(crate) histogram: Vec<(u64, u64)>,
 }
 
-/// Walks, and prints what came of it.
+/// Walks, and prints the result.
 pub(crate) fn walk(args: &WalkArgs) -> anyhow::Result<ExitCode> {
     let tree = Tree::new(&args.shape)?;
     let (client, root, latency) = mount(args.target, &args.export)?;
@@ -102,7 +103,7 @@ pub(crate) fn walk(args: &WalkArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Mounts, and reads the attributes of the root: that the server serves. Returns the root's handle.
+/// Mounts, and reads the attributes of the root, which shows that the server serves. Returns the root's handle.
 pub(super) fn first_calls(target: SocketAddr, export: &Path) -> anyhow::Result<Vec<u8>> {
     let (mut client, root, _) = mount(target, export)?;
     let handle = root.data.to_vec();
@@ -132,14 +133,14 @@ struct Walk {
     client: Client,
     latency: Latency,
     histogram: Histogram<u64>,
-    /// Calls to make at most.
+    /// Most calls to make.
     limit: u64,
     names: u64,
     pages: u64,
 }
 
 impl Walk {
-    /// Depth first, as `ls -R` goes: all of a directory, then those in it.
+    /// Depth first, like `ls -R`: all of a directory, then its subdirectories.
     fn tree(&mut self, tree: &Tree, root: nfs_fh3, steps: &[Step]) -> anyhow::Result<()> {
         let mut waiting = vec![(0, root)];
         while let Some((number, handle)) = waiting.pop() {
@@ -164,7 +165,7 @@ impl Walk {
         self.histogram.len() >= self.limit
     }
 
-    /// What is asked of a directory before it is read.
+    /// The calls for a directory before it is read.
     fn directory(&mut self, handle: &nfs_fh3) -> anyhow::Result<()> {
         let reply = done(self.client.getattr(&GETATTR3args { object: handle.clone() }))?;
         self.count();
@@ -172,7 +173,7 @@ impl Walk {
         self.access(handle, ACCESS3_READ | ACCESS3_LOOKUP)
     }
 
-    /// All pages of a directory: every name expected, none other, none twice.
+    /// Reads all pages of a directory, and verifies that each expected name occurs exactly once, and no other.
     fn entries(
         &mut self,
         handle: &nfs_fh3,
@@ -209,7 +210,7 @@ impl Walk {
         Ok(found)
     }
 
-    /// Everything that is asked about one name.
+    /// All calls for one name.
     fn name(
         &mut self,
         directory: &nfs_fh3,

@@ -21,7 +21,7 @@ fn pattern(at: usize) -> u8 {
 }
 
 /// A TCP connection from one namespace to an address in the other, full of known bytes in both directions at once.
-fn bulk_both_ways(from: &Namespace, to: &Namespace, target: &str) {
+fn bulk_in_both_directions(from: &Namespace, to: &Namespace, target: &str) {
     let listener = to.run(|| TcpListener::bind((target, 0))).expect("entered").expect("bound");
     let address = listener.local_addr().expect("bound");
     let client = from.run(|| TcpStream::connect(address)).expect("entered").expect("connected");
@@ -131,7 +131,7 @@ fn everything_passes_whole_in_every_mode_and_nothing_is_dropped() {
         }
         let before = carried(&server);
         for target in [SERVER, SERVER_V6] {
-            bulk_both_ways(&rig.client, &rig.server, target);
+            bulk_in_both_directions(&rig.client, &rig.server, target);
         }
         let [frames_in, bytes_in, frames_out, bytes_out] = carried(&server);
         let average = |bytes: u64, frames: u64| bytes / frames.max(1);
@@ -145,7 +145,7 @@ fn everything_passes_whole_in_every_mode_and_nothing_is_dropped() {
             assert!(packets_in > frames_in && packets_out > frames_out, "super-frames are several packets");
         }
         // The other way round as well: connections that the server opens.
-        bulk_both_ways(&rig.server, &rig.client, CLIENT);
+        bulk_in_both_directions(&rig.server, &rig.client, CLIENT);
         assert_eq!(server.show("drops"), dropped, "{arguments:?}");
         assert_eq!(server.interrupt(), Some(0));
     }

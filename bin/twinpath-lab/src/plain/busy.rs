@@ -1,4 +1,4 @@
-//! `twinpath-lab plain neighbour`: a process that wants the CPU all the time, and counts what it got done.
+//! The peer `twinpath-lab plain busy`: a process that always wants the CPU, and counts its work.
 
 use anyhow::Context;
 use serde_json::json;
@@ -9,9 +9,9 @@ use twinpath_time::Instant;
 
 /// Steps of one unit of work: about a microsecond.
 const STEPS: u32 = 1000;
-/// How often it notes how far it is, ns.
+/// The interval of marks, ns.
 const MARK_NS: u64 = 5_000_000;
-/// Marks kept: an hour's.
+/// Most marks: those of an hour.
 const MARKS_MAX: usize = 720_000;
 
 #[derive(clap::Args)]
@@ -21,8 +21,8 @@ pub(crate) struct Args {
     cpu: Option<usize>,
 }
 
-/// Works until a signal. Says when it begins, and at the end how far it was when: `[time, units]`, the time in ns of the
-/// monotonic clock.
+/// Works until a signal. Prints a line at the start, and at the end its marks `[time, units]`, with the time in ns of
+/// the monotonic clock.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let stop = Stop::new();
     let (marks, _) = attend(&stop, None, || -> anyhow::Result<_> {
@@ -42,7 +42,7 @@ fn work(stop: &Stop) -> Vec<(Instant, u64)> {
     let (mut state, mut units) = (1_u64, 0);
     while !stop.is_requested() && marks.len() < MARKS_MAX {
         for _ in 0..STEPS {
-            // Each step needs the one before it: there is nothing to predict, to overlap or to leave out.
+            // Each step depends on the last: nothing can be predicted, overlapped or left out.
             state = std::hint::black_box(state).wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         }
         units += 1;
