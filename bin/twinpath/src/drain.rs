@@ -1,4 +1,4 @@
-//! `twinpath drain`: has a running instance answer what it has accepted, and end; tells how far it is.
+//! `twinpath drain`: drains a running instance, and shows the progress.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -7,7 +7,7 @@ use std::time::Instant;
 use twinpath_command::{Drain, follow_drain};
 use twinpath_report::Draining;
 
-/// Connections had to be closed before everything they had asked was answered.
+/// The exit code if connections were closed before all their requests were answered.
 const CUT_OFF: u8 = 3;
 
 #[derive(clap::Args)]

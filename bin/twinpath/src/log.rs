@@ -1,5 +1,5 @@
-//! What a running instance says: the log on its standard error, from `info` on or as `RUST_LOG` asks; that it is ready, on standard
-//! output or a descriptor of its own; and on standard output what it does, for people.
+//! Output of a running instance: the log on standard error, from `info` on or as `RUST_LOG` says; the ready line, on
+//! standard output or a given descriptor; and a description for users on standard output.
 
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
@@ -33,14 +33,14 @@ enum LogFormat {
     Json,
 }
 
-/// How this instance says that it is ready.
+/// The destination of the ready line.
 pub(crate) struct Voice {
     ready: Option<File>,
-    /// Whether people are told on standard output as well.
+    /// Whether a description for users is printed on standard output as well.
     prose: bool,
 }
 
-/// Sets the log up, once.
+/// Initialises the log, once.
 ///
 /// # Errors
 /// The descriptor for the ready line is not open, or not for writing.
@@ -67,7 +67,7 @@ pub(crate) fn start(args: &LogArgs) -> anyhow::Result<Voice> {
     Ok(Voice { ready, prose: !args.quiet && args.log_format == LogFormat::Text })
 }
 
-/// Whether standard error shows colours: a terminal, whose user has not asked for none (no-color.org).
+/// Whether standard error shows colours: a terminal without NO_COLOR (no-color.org).
 fn has_colours() -> bool {
     std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
@@ -81,7 +81,8 @@ fn open(number: u32) -> anyhow::Result<File> {
 }
 
 impl Voice {
-    /// Says that it is ready: `facts` in a line for programs, and `prose` for people. Output that is closed is no reason not to serve.
+    /// Reports that it is ready: `facts` in a line for programs, and `prose` for users. Closed output does not prevent
+    /// serving.
     pub(crate) fn ready(mut self, facts: &[Value], prose: &str) {
         let mut text = String::new();
         for facts in facts {

@@ -1,4 +1,4 @@
-//! `twinpath`: every network service on two paths.
+//! `twinpath`: network services on two paths, the fast path and the kernel's stack.
 
 mod bench;
 mod bridge;
@@ -18,7 +18,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Counts allocations per thread, so that a worker can prove it makes none while packets flow.
+/// Counts allocations per thread, to verify that workers make none while packets flow.
 #[global_allocator]
 static ALLOCATOR: twinpath_sys::allocations::Counting = twinpath_sys::allocations::Counting;
 
@@ -90,10 +90,10 @@ fn main() -> ExitCode {
     }
 }
 
-/// As for a command line that is wrong.
+/// The exit code, the same as for a wrong command line.
 const MOVED: u8 = 2;
 
-/// The arguments of a command that another program has.
+/// The arguments of a command that has moved to another program.
 #[derive(clap::Args)]
 struct Moved {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -101,7 +101,7 @@ struct Moved {
 }
 
 impl Moved {
-    /// Says what to type instead of `twinpath COMMAND ...`.
+    /// Prints the command to use instead of `twinpath COMMAND ...`.
     fn refuse(&self, command: &str, there: &str) -> anyhow::Result<ExitCode> {
         eprintln!(
             "twinpath: `{command}` is in a program of its own, twinpath-lab, which `make build` builds beside this one: \

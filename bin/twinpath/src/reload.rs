@@ -1,4 +1,4 @@
-//! `twinpath reload`: has a running instance read its configuration again, and says what has changed.
+//! `twinpath reload`: lets a running instance read its configuration again, and prints the changes.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

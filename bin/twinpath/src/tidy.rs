@@ -1,6 +1,7 @@
-//! `twinpath tidy`: removes what instances that were killed have left behind, and nothing of one that lives.
+//! `twinpath tidy`: removes what killed instances have left behind, and nothing of a live one.
 //!
-//! Only classic filters at tc stay behind, on kernels without BPF links there. They do nothing, but each frame asks them.
+//! Only classic filters at tc are left behind, on kernels without BPF links there. They have no effect, but are called
+//! for each frame.
 
 use std::process::ExitCode;
 
@@ -25,7 +26,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What to add to the news that no instance runs.
+/// A hint for the error that no instance runs.
 pub(crate) fn hint() -> String {
     let found = leftovers(None).unwrap_or_default();
     let line = |Leftover { interface, program, pid }: &Leftover| {

@@ -1,4 +1,4 @@
-//! `bench compare`: two saved measurements of the same settings, as ratios with their uncertainty.
+//! `bench compare`: compares two saved measurements with the same settings, as ratios with their uncertainty.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -31,7 +31,7 @@ pub(crate) struct CompareArgs {
     json: bool,
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Debug, Serialize)]
 struct Comparison {
     a: Side,
@@ -57,17 +57,17 @@ struct Difference {
     b: String,
 }
 
-/// One figure of both.
+/// One figure of both measurements.
 #[derive(Debug, PartialEq, Serialize)]
 struct Row {
-    /// As in the reports.
+    /// Its name in the reports.
     figure: &'static str,
-    /// Medians over the runs.
+    /// Medians of the runs.
     a: f64,
     b: f64,
-    /// B's to A's.
+    /// B divided by A.
     ratio: f64,
-    /// Null when there are too few runs for one.
+    /// Null with too few runs.
     interval95: Option<[f64; 2]>,
     verdict: Verdict,
 }
@@ -94,7 +94,7 @@ impl Verdict {
     }
 }
 
-/// A figure of a run, and whether more of it is better.
+/// A figure of a run, and whether a larger value is better.
 struct Figure {
     name: &'static str,
     of: fn(&RunReport) -> Option<f64>,
@@ -159,7 +159,7 @@ fn read(place: &Path) -> anyhow::Result<BenchReport> {
     })
 }
 
-/// Every run; a report of former times has none, and is one.
+/// All runs; a report without a list of runs, of an older version, counts as one run.
 fn runs_of(report: &BenchReport) -> Vec<RunReport> {
     if !report.runs.is_empty() {
         return report.runs.clone();
@@ -173,7 +173,7 @@ fn runs_of(report: &BenchReport) -> Vec<RunReport> {
     }]
 }
 
-/// What was asked for of one and not of the other. The target is no setting: two servers are what one compares.
+/// The settings that differ. The target is not a setting: comparing two servers is the purpose.
 fn differences(first: &BenchReport, second: &BenchReport) -> Vec<Difference> {
     type Setting = (&'static str, fn(&BenchReport) -> String);
     const SETTINGS: [Setting; 14] = [

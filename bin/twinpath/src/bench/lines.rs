@@ -1,4 +1,4 @@
-//! A line per run, as ksf's tools print: the median (or average) of the runs so far, then what this run measured.
+//! Prints a line per run, like ksf's tools: the median (or average) of the runs so far, then the values of this run.
 
 use twinpath_load::median;
 use twinpath_measure::report::{RunReport, ThreadReport};
@@ -9,7 +9,7 @@ use super::runs::summarise;
 
 /// The least width of a column; a longer name widens it.
 const WIDTH: usize = 8;
-/// What has not been measured.
+/// Shown for a value that was not measured.
 const NOTHING: &str = "-";
 
 /// The columns' names.
@@ -58,7 +58,7 @@ fn cells(plan: &BenchPlan, runs: &[RunReport]) -> Vec<Cell> {
     cells
 }
 
-/// Those of `--extended`: what differs among the threads, and what it took.
+/// The columns of `--extended`: differences among the threads, and costs.
 fn extended(run: &RunReport) -> Vec<Cell> {
     let sorted = |of: fn(&ThreadReport) -> f64| {
         let mut values: Vec<f64> = run.threads.iter().map(of).collect();
@@ -84,7 +84,7 @@ fn extended(run: &RunReport) -> Vec<Cell> {
     ]
 }
 
-/// Both directions, without headers of the layers below.
+/// Both directions together, without headers of lower layers.
 fn megabits_per_s(run: &RunReport) -> Option<f64> {
     let calls = run.system_calls.filter(|_| run.duration_s > 0.0)?;
     Some((calls.bytes_sent + calls.bytes_received) as f64 * 8.0 / run.duration_s / 1e6)
@@ -95,7 +95,7 @@ fn joined<'a>(cells: impl Iterator<Item = (usize, &'a str)>) -> String {
     let cells: Vec<String> = cells
         .enumerate()
         .map(|(index, (width, text))| {
-            // The first is a moment.
+            // The first column is a time.
             let width = if index == 0 { 20 } else { width.max(WIDTH) };
             format!("{text:>width$}")
         })

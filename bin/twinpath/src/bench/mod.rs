@@ -1,4 +1,4 @@
-//! `twinpath bench`: a load against a service, over kernel sockets or the fast path, and what came of it.
+//! `twinpath bench`: runs a load against a service, over kernel sockets or the fast path, and reports the results.
 
 mod compare;
 mod lines;
@@ -49,7 +49,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Measures as planned, and says what came of it.
+/// Measures as planned, and prints the results.
 fn measure(plan: &BenchPlan) -> anyhow::Result<ExitCode> {
     let mut output = Output::open(plan)?;
     let request = plan.latency_request.then(|| LatencyRequest::open(0)).transpose()?;
@@ -76,7 +76,7 @@ fn measure(plan: &BenchPlan) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Runs the plan; also tells whether a signal ended it.
+/// Runs the plan; also returns whether a signal ended it.
 fn attended(plan: &BenchPlan, output: &mut Output) -> anyhow::Result<(Done, bool)> {
     let (stop, watch) = (Stop::new(), Watch::new(plan));
     let bar = Bar::on_terminal(plan);

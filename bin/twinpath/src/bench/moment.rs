@@ -1,9 +1,9 @@
-//! When a run began, by the calendar: for reports only. Nothing is timed by it.
+//! The calendar time of a run's start, for reports only: nothing is timed by it.
 
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Since the beginning of 1970, in UTC.
+/// Time since the beginning of 1970, in UTC.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Moment(Duration);
 
@@ -12,7 +12,7 @@ impl Moment {
         Self(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
     }
 
-    /// As [`RunReport::started_unix_s`](twinpath_measure::report::RunReport::started_unix_s) holds it.
+    /// From the form in [`RunReport::started_unix_s`](twinpath_measure::report::RunReport::started_unix_s).
     pub(crate) fn from_unix_s(unix_s: f64) -> Self {
         Self(Duration::try_from_secs_f64(unix_s).unwrap_or_default())
     }
@@ -25,7 +25,7 @@ impl Moment {
         self.0
     }
 
-    /// As a library wants it.
+    /// The form that libraries need.
     pub(crate) fn system_time(self) -> SystemTime {
         UNIX_EPOCH + self.0
     }

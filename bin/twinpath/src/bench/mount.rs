@@ -1,4 +1,5 @@
-//! The handle of an export's root, by MOUNT version 3 (RFC 1813, appendix I); its port from rpcbind (RFC 1833) if need be.
+//! Gets the handle of an export's root with MOUNT version 3 (RFC 1813, appendix I), and MOUNT's port from rpcbind (RFC
+//! 1833) if necessary.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -19,31 +20,32 @@ use twinpath_clients::Transport;
 const MNT: u32 = 1;
 /// PMAPPROC_GETPORT (RFC 1833, section 3).
 const GETPORT: u32 = 3;
-/// Where rpcbind answers.
+/// The port of rpcbind.
 const RPCBIND_PORT: u16 = 111;
 /// Bytes of a path (RFC 1813, appendix I: MNTPATHLEN).
 const PATH_MAX: usize = 1024;
-/// Nothing asked here has longer results.
+/// No call made here has longer results.
 const REPLY_LIMITS: RecordLimits = RecordLimits { record_bytes: 4096, fragments: 64 };
-/// A datagram is sent so many times before it counts as lost.
+/// How often a datagram is sent before it counts as lost.
 const DATAGRAM_TRIES: u32 = 3;
 
-/// What to mount.
+/// The export to mount.
 pub(crate) struct Exported<'a> {
     /// The NFS server.
     pub(crate) target: SocketAddr,
-    /// Where MOUNT is served, if that is known.
+    /// The port of MOUNT, if it is known.
     pub(crate) port: Option<u16>,
     pub(crate) transport: Transport,
     pub(crate) path: &'a str,
     pub(crate) auth: &'a Auth,
-    /// For each answer.
+    /// The longest wait for an answer.
     pub(crate) patience: Duration,
 }
 
-/// Asks the MOUNT service.
+/// Asks the MOUNT service for the handle.
 ///
-/// Without a port the target's own is tried first, as a server may have all its programs there; then rpcbind's word.
+/// Without a given port, the target's own port is tried first, because a server may have all its programs there; then
+/// the port registered with rpcbind.
 pub(crate) fn root_handle(exported: &Exported<'_>) -> anyhow::Result<Vec<u8>> {
     ensure!(exported.path.len() <= PATH_MAX, "--export: a path has at most {PATH_MAX} bytes");
     if let Some(port) = exported.port {
@@ -55,7 +57,7 @@ pub(crate) fn root_handle(exported: &Exported<'_>) -> anyhow::Result<Vec<u8>> {
     }
 }
 
-/// Whether another port may do better.
+/// Whether another port may succeed.
 fn is_elsewhere(error: &anyhow::Error) -> bool {
     matches!(
         error.downcast_ref::<Refusal>(),
@@ -80,7 +82,7 @@ fn mounted(exported: &Exported<'_>, port: u16) -> anyhow::Result<Vec<u8>> {
     Ok(handle.to_vec())
 }
 
-/// The port of MOUNT, as the target's rpcbind knows it.
+/// The port of MOUNT that is registered with the target's rpcbind.
 fn registered(exported: &Exported<'_>) -> anyhow::Result<u16> {
     let prot = match exported.transport {
         Transport::Udp => IPPROTO_UDP,
@@ -105,7 +107,7 @@ fn registered(exported: &Exported<'_>) -> anyhow::Result<u16> {
         .with_context(|| format!("MOUNT is not registered with rpcbind at {at}: add --mount-port PORT"))
 }
 
-/// One call, and the results of its reply.
+/// Makes one call, and returns the results in its reply.
 fn ask(exported: &Exported<'_>, at: SocketAddr, call: &Call<'_>) -> anyhow::Result<Vec<u8>> {
     let message = match exported.transport {
         Transport::Tcp => over_tcp(at, call, exported.patience)?,
@@ -163,7 +165,7 @@ fn is_time_out(error: &std::io::Error) -> bool {
     matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut)
 }
 
-/// Not the same in two runs, as far as a server's cache of replies is concerned.
+/// Differs between two runs, so that a server's cache of replies does not confuse them.
 fn xid() -> u32 {
     fastrand::u32(..)
 }

@@ -1,4 +1,4 @@
-//! What can be asked for on the command line, the same for every service; short names are those of ksf's tools.
+//! The command-line options that all services share; short names are those of ksf's tools.
 
 use std::path::PathBuf;
 
@@ -7,13 +7,13 @@ use twinpath_load::Arrivals;
 
 use crate::options::{HasKeys, KeyOptions};
 
-/// How often `--paper` measures, as ksf's README does.
+/// Number of runs with `--paper`, as in ksf's README.
 pub(crate) const PAPER_ITERATIONS: u32 = 99;
-/// Requests of each of those runs, per thread: rpctest's default.
+/// Requests per thread in each of those runs: the default of rpctest.
 pub(crate) const PAPER_COUNT: u64 = 1_000_000;
 /// Its quantiles: one, two and three standard deviations of a normal distribution on either side of the median.
 pub(crate) const PAPER_QUANTILES: &str = "0.3,4.6,31.7,50,68.3,95.4,99.7";
-/// What a table or line shows otherwise.
+/// The default quantiles of a table or line.
 pub(crate) const QUANTILES: &str = "50,90,99,99.9";
 
 /// Measure an echo service with requests that each carry a pattern, and verify every reply
@@ -113,7 +113,7 @@ pub(crate) struct CommonArgs {
     pub(crate) plot: Option<PathBuf>,
 }
 
-/// The keys that a client has as well, in its own sense.
+/// Whether an option is on.
 #[derive(Debug)]
 pub(crate) struct Bench;
 
@@ -145,7 +145,7 @@ pub(crate) enum Switch {
     Off,
 }
 
-/// `9M` is nine million.
+/// Parses a number; `9M` is nine million.
 fn parse_count(text: &str) -> Result<u64, String> {
     let (digits, factor) = match text.char_indices().last() {
         Some((at, 'k' | 'K')) => (&text[..at], 1_000),
@@ -160,7 +160,7 @@ fn parse_count(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("\"{text}\" is no count: write a number, such as 9000000 or 9M"))
 }
 
-/// Percentiles in ascending order.
+/// Parses percentiles; returns them ascending.
 pub(crate) fn parse_quantiles(text: &str) -> anyhow::Result<Vec<f64>> {
     let parse = |word: &str| word.trim().parse().ok().filter(|percent| (0.0..=100.0).contains(percent));
     let mut percents: Vec<f64> = text.split(',').map(parse).collect::<Option<_>>().ok_or_else(|| {
@@ -176,7 +176,7 @@ pub(crate) fn parse_quantiles(text: &str) -> anyhow::Result<Vec<f64>> {
     Ok(percents)
 }
 
-/// More columns than this are read by nobody.
+/// More columns than this cannot be read.
 const QUANTILES_MAX: usize = 32;
 
 #[cfg(test)]

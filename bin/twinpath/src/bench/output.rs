@@ -1,4 +1,4 @@
-//! What is written beside what is printed: HDR logs, and a directory with everything of a measurement.
+//! Writes result files: HDR logs, and a directory with all data of a measurement.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -21,14 +21,14 @@ use super::runs::Run;
 
 /// The report of a directory, which `bench compare` reads.
 pub(crate) const REPORT: &str = "report.json";
-/// Its log.
+/// The log of a directory.
 const LOG: &str = "latency.hlog";
-/// Its plot of all runs.
+/// The plot of all runs.
 const PLOT: &str = "all.svg";
 /// Values are ns; readers show ms.
 const LOG_DIVISOR: f64 = 1e6;
 
-/// Where everything goes.
+/// The files to write.
 pub(crate) struct Output {
     directory: Option<PathBuf>,
     logs: Vec<PathBuf>,
@@ -45,7 +45,7 @@ struct Interval {
 }
 
 impl Output {
-    /// Makes sure that the end of a long measurement finds its place: what can't be written is said before it begins.
+    /// Checks before a long measurement that its results can be written.
     pub(crate) fn open(plan: &BenchPlan) -> anyhow::Result<Self> {
         let mut logs: Vec<PathBuf> = plan.files.hdr.iter().cloned().collect();
         let directory = plan.files.directory.clone();
@@ -66,7 +66,7 @@ impl Output {
         Ok(Self { directory, logs, intervals: Vec::new(), began: Moment::now() })
     }
 
-    /// A run has ended.
+    /// Writes the results of a run that has ended.
     pub(crate) fn run(&mut self, plan: &BenchPlan, run: &Run<'_>) -> anyhow::Result<()> {
         if !self.logs.is_empty() {
             self.intervals.push(Interval {
@@ -88,7 +88,7 @@ impl Output {
         plot_to(&title, &run.summary.histogram, &directory.join(format!("{name}.svg")))
     }
 
-    /// All runs have ended.
+    /// Writes the results of all runs.
     pub(crate) fn finish(
         &self,
         plan: &BenchPlan,
@@ -150,7 +150,7 @@ fn caption(plan: &BenchPlan, path: &str) -> String {
     )
 }
 
-/// Every latency that occurred, in ns, with how often each thread and all threads met it.
+/// Every latency that occurred, in ns, with its count in each thread and in all.
 fn latencies(measured: &Measured) -> String {
     let mut counts: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
     for (index, thread) in measured.threads.iter().enumerate() {

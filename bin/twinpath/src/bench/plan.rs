@@ -1,4 +1,4 @@
-//! From arguments to what is to be done: every combination that makes no sense ends here, with one sentence.
+//! Derives the plan of a measurement from the arguments, and refuses invalid combinations with one sentence.
 
 use std::path::PathBuf;
 
@@ -15,16 +15,16 @@ use super::options::{
 use super::service::Service;
 use super::target::Target;
 
-/// Without --count and --duration.
+/// The default without --count and --duration.
 const DEFAULT_DURATION: Duration = Duration::from_secs(5);
-/// Without --warmup.
+/// The default without --warmup.
 const DEFAULT_WARMUP_S: f64 = 0.2;
-/// More threads than this measure the scheduler.
+/// With more threads, the scheduler would be measured.
 const THREADS_MAX: u32 = 64;
-/// More say nothing more, and a comparison looks at all pairs of two measurements' runs.
+/// More runs add no information, and a comparison looks at all pairs of two measurements' runs.
 const ITERATIONS_MAX: u32 = 1000;
 
-/// How a user sees it.
+/// The output options.
 #[derive(Clone, Debug)]
 pub(crate) struct Shown {
     /// Percentiles, ascending.
@@ -63,7 +63,7 @@ pub(crate) struct BenchPlan {
     pub(crate) cpus: Vec<usize>,
     /// All threads together, one run.
     pub(crate) load: LoadConfig,
-    /// Determines the bytes of requests: so that replies to an earlier run, still under way, are not taken for ours.
+    /// The seed of the requests' bytes, so that late replies to an earlier run are not taken for ours.
     pub(crate) seed: u64,
     pub(crate) iterations: u32,
     pub(crate) running_average: bool,
@@ -81,7 +81,7 @@ impl BenchPlan {
         Self::new(common, target, transport, Service::echo(args.size)?)
     }
 
-    /// What a service that answered, and then no longer did, may have come to.
+    /// A possible reason for a service that answered at first and then stopped.
     pub(crate) fn silence_may_be(&self) -> &'static str {
         match (&self.service, self.transport) {
             (Service::Echo { .. }, Transport::Udp) => {
@@ -92,7 +92,7 @@ impl BenchPlan {
         }
     }
 
-    /// Checks what all services share.
+    /// Checks the options that all services share.
     pub(crate) fn new(
         args: &CommonArgs,
         target: Target,
@@ -147,7 +147,7 @@ impl BenchPlan {
         })
     }
 
-    /// What the clients do in a run of that number, which counts from 1.
+    /// The parameters of a run, by its number from 1.
     pub(crate) fn run(&self, number: u32) -> RunPlan {
         RunPlan {
             target: self.target.address,
@@ -189,8 +189,8 @@ fn path_of(args: &CommonArgs, transport: Transport) -> anyhow::Result<PathAsked>
     Ok(path)
 }
 
-/// ksf's tools set TCP_NODELAY with one request in flight only. What leaves in one send anyway, or is due at a time of its own,
-/// gains nothing from waiting.
+/// ksf's tools set TCP_NODELAY only with one request in flight. Requests that share a send anyway, or have their own
+/// due times, gain nothing from waiting.
 fn nagle(args: &CommonArgs, transport: Transport) -> anyhow::Result<bool> {
     ensure!(
         args.nagle.is_none() || transport == Transport::Tcp,
@@ -217,7 +217,7 @@ fn load_config(args: &CommonArgs, seed: u64) -> anyhow::Result<LoadConfig> {
     };
     let warmup = args.warmup.unwrap_or(if args.paper { 0.0 } else { DEFAULT_WARMUP_S });
     Ok(LoadConfig {
-        // What is due must not wait for replies: that would be a closed loop again.
+        // An open loop must not wait for replies.
         inflight: args.inflight.unwrap_or(if args.rate.is_some() { INFLIGHT_MAX } else { 1 }),
         rate_per_s: args.rate,
         arrivals: args.arrivals.unwrap_or_default(),
@@ -235,7 +235,7 @@ fn seconds(option: &str, value: f64) -> anyhow::Result<Duration> {
         .with_context(|| format!("{option} {value} is no time: give seconds, 0 or more and at most a day"))
 }
 
-/// As it is spoken of: p99.9.
+/// The name of a percentile: p99.9.
 pub(crate) fn quantile_name(percent: f64) -> String {
     format!("p{percent}")
 }

@@ -1,5 +1,5 @@
-//! The distribution, twice: how often each round-trip time occurred, and below it the percentiles, each decade to the
-//! right ten times rarer. Both mark the percentiles that people ask for.
+//! Plots the distribution of round-trip times twice: above, the count of each time; below, the percentiles, where each
+//! decade to the right is ten times rarer. Both mark the usual percentiles.
 
 use std::fs;
 use std::path::Path;
@@ -12,17 +12,17 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use twinpath_measure::axis::{Unit, scalable};
 
 const SIZE: (u32, u32) = (1000, 800);
-/// Points per decade of rarity: the curve is smooth to the eye.
+/// Points per decade of rarity: enough for a smooth curve.
 const POINTS_PER_DECADE: u32 = 40;
 /// Bars of the upper half.
 const BARS: usize = 400;
-/// The upper half ends here at the latest, and so many times as far from the fastest as nine tenths of the replies: a
-/// long tail would leave no room for the rest.
+/// The upper plot ends here at the latest, and at this multiple of the distance from the fastest to nine tenths of the
+/// replies: a long tail would leave no room for the rest.
 const CLIPPED_AT: f64 = 0.999;
 const BULKS: u64 = 4;
-/// The percentiles that are marked: name, and one reply in how many is slower.
+/// The percentiles that are marked: name, and the number of replies of which one is slower.
 const MARKED: [(&str, f64); 4] = [("p50", 2.0), ("p90", 10.0), ("p99", 100.0), ("p99.9", 1_000.0)];
-/// The labels stand one below the other in the upper half, at so many pixels each.
+/// The labels are one below the other in the upper plot, at this distance in pixels.
 const LABEL_HEIGHT: i32 = 18;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
@@ -47,7 +47,7 @@ fn picture(title: &str, histogram: &Histogram<u64>) -> Result<String, Box<dyn st
     Ok(svg)
 }
 
-/// A percentile that can be told from so many replies: name, one in how many is slower, time in us.
+/// A percentile for which there are enough replies: name, the number of replies of which one is slower, time in us.
 fn marked(histogram: &Histogram<u64>) -> impl Iterator<Item = (&'static str, f64, f64)> {
     let told = MARKED.into_iter().filter(|(_, rarity)| *rarity <= histogram.len() as f64);
     told.map(|(name, rarity)| (name, rarity, histogram.value_at_quantile(1.0 - 1.0 / rarity) as f64 / 1000.0))
@@ -86,20 +86,20 @@ fn draw_bars(area: &Area<'_>, histogram: &Histogram<u64>) -> Drawn {
         }
         let arrow = if is_beyond { " →" } else { "" };
         let text = format!("{name} {} {}{arrow}", unit.tick(us), unit.name);
-        // At the right edge the label stands left of its line.
+        // Near the right edge the label is left of its line.
         let is_right = us > to_us - 0.2 * (to_us - from_us);
         draw_label(&mut chart, text, (us.min(to_us), top), is_right, 2 + index as i32 * LABEL_HEIGHT)?;
     }
     Ok(())
 }
 
-/// Where the bars begin, how wide each is, and how many round trips fell into each.
+/// The start of the bars, their width, and the number of round trips in each.
 fn bars(histogram: &Histogram<u64>) -> (f64, f64, Vec<u64>) {
     let from_ns = histogram.min();
     let bulk_ns = BULKS * (histogram.value_at_quantile(0.9).saturating_sub(from_ns) + 1);
     let to_ns = histogram.value_at_quantile(CLIPPED_AT).clamp(from_ns + 1, from_ns + bulk_ns);
     let width_ns = (to_ns - from_ns) as f64 / BARS as f64;
-    // Not narrower than the histogram tells apart, or there would be gaps that mean nothing.
+    // Not narrower than the histogram's resolution, which would cause gaps without meaning.
     let width_ns = width_ns.max(histogram.equivalent_range(to_ns) as f64).max(1.0);
     let mut bars = vec![0; ((to_ns - from_ns) as f64 / width_ns) as usize + 1];
     for bucket in histogram.iter_recorded() {
@@ -135,14 +135,14 @@ fn draw_percentiles(area: &Area<'_>, histogram: &Histogram<u64>) -> Drawn {
         let line = PathElement::new([(rarity, lowest), (rarity, us)], RED.stroke_width(1));
         chart.draw_series(std::iter::once(line))?;
         let text = format!("{name} {} {}", unit.tick(us), unit.name);
-        // Below the curve, which rises to the right, there is room; at the right edge only left of the line.
+        // There is room below the curve, which rises to the right; near the right edge only left of the line.
         let is_right = rarity.log10() > 0.85 * rarest.log10();
         draw_label(&mut chart, text, (rarity, us), is_right, if is_right { -LABEL_HEIGHT } else { 4 })?;
     }
     Ok(())
 }
 
-/// A label `down` pixels below the point, beside the line through it.
+/// Draws a label `down` pixels below the point, beside the line through it.
 fn draw_label<'a, X, Y>(
     chart: &mut ChartContext<'_, SVGBackend<'a>, Cartesian2d<X, Y>>,
     text: String,
@@ -163,7 +163,7 @@ where
     Ok(())
 }
 
-/// One in how many is slower, against the round-trip time in us.
+/// Points of the lower plot: the number of replies of which one is slower, and the round-trip time in us.
 fn points(histogram: &Histogram<u64>) -> Vec<(f64, f64)> {
     let decades = (histogram.len().max(10) as f64).log10();
     let steps = (decades * f64::from(POINTS_PER_DECADE)) as u32;

@@ -1,4 +1,4 @@
-//! `bench rpc`: from its arguments to the calls it makes.
+//! `bench rpc`: derives the calls from the arguments.
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use super::plan::BenchPlan;
 use super::service::{Rpc, Service};
 use super::target::Target;
 
-/// Where ksf's krpc2 listens, and `serve rpc`.
+/// The port of ksf's krpc2, and of `serve rpc`.
 const DEFAULT_PORT: u16 = 62_049;
 /// Bytes of a file handle (RFC 1813, 2.4).
 const HANDLE_BYTES: RangeInclusive<usize> = 1..=64;
@@ -95,7 +95,7 @@ pub(crate) fn plan(args: &RpcArgs) -> anyhow::Result<BenchPlan> {
     let auth_name = if args.auth == Flavour::None { "none" } else { "sys" };
     let handle = args.handle.as_deref().map(parse_handle).transpose()?;
     let target = Target::resolve(&args.target, common.port, Some(DEFAULT_PORT))?;
-    // A plan with any handle, so that whatever else is wrong is said before the server is asked.
+    // A plan with an arbitrary handle, so that other errors are reported before the server is called.
     let rpc = |asked| Service::Rpc(Rpc { asked, auth: auth.clone(), auth_name, framing });
     let asked = match args.proc {
         Procedure::Null => NfsProcedure::Null,
@@ -136,7 +136,7 @@ fn framing(args: &RpcArgs, transport: Transport) -> anyhow::Result<Framing> {
     }
 }
 
-/// This machine's name, and the caller's user and groups, as far as AUTH_SYS has room for them.
+/// This machine's name, and the caller's user and groups, as far as they fit into AUTH_SYS.
 fn own_credential() -> anyhow::Result<Auth> {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let mut name_len = name.len().min(MACHINE_NAME_MAX as usize);

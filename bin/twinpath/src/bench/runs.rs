@@ -1,4 +1,4 @@
-//! One run after the other, each on connections of its own, and what they say together.
+//! Runs a plan repeatedly, each time on new connections, and summarises the runs.
 
 use anyhow::Context;
 use hdrhistogram::Histogram;
@@ -14,17 +14,17 @@ use super::plan::BenchPlan;
 use super::service::Service;
 use super::show::Watch;
 
-/// What share of the offered rate must have been sent for nothing to be said about it.
+/// If less than this share of the offered rate was sent, a note says so.
 const OFFERED: f64 = 0.95;
 
-/// One run, just ended.
+/// A run that has just ended.
 pub(crate) struct Run<'a> {
-    /// Counts from 1.
+    /// Its number, from 1.
     pub(crate) number: u32,
     pub(crate) measured: &'a Measured,
     pub(crate) started: Moment,
     pub(crate) summary: &'a Summary,
-    /// All runs so far, this one included.
+    /// All runs so far, including this one.
     pub(crate) runs: &'a [RunReport],
 }
 
@@ -33,11 +33,11 @@ pub(crate) struct Done {
     pub(crate) report: BenchReport,
     /// Round-trip times of all runs, ns.
     pub(crate) histogram: Histogram<u64>,
-    /// Why there were no more of them, if a run failed that was not the first.
+    /// The reason that there are no more runs, if a run other than the first failed.
     pub(crate) failure: Option<anyhow::Error>,
 }
 
-/// Runs the plan as often as it says, or until `stop` is requested; tells `ended` of each run that counts.
+/// Runs the plan as often as requested, or until `stop` is requested; calls `ended` for each run that counts.
 ///
 /// A run that was cut short, by a signal or the server, counts only if there is no other.
 pub(crate) fn run(
@@ -83,7 +83,7 @@ pub(crate) fn run(
     tally.done()
 }
 
-/// What the runs so far add up to.
+/// The sum of the runs so far.
 struct Tally<'a> {
     plan: &'a BenchPlan,
     whole: Summary,
@@ -115,7 +115,7 @@ impl<'a> Tally<'a> {
         }
     }
 
-    /// What a run says beside its figures.
+    /// Collects the notes and complaints of a run.
     fn hear(&mut self, measured: &Measured) {
         self.path.clone_from(&measured.path);
         for note in &measured.notes {
@@ -177,7 +177,7 @@ impl<'a> Tally<'a> {
     }
 }
 
-/// What is to be known when replies stopped coming, and it did not show otherwise.
+/// A note if replies stopped coming without another sign.
 fn went_quiet(plan: &BenchPlan, summary: &Summary) -> Option<String> {
     let quiet = summary.quiet;
     (summary.received > 0 && quiet >= plan.load.loss_timeout).then(|| {
@@ -186,7 +186,7 @@ fn went_quiet(plan: &BenchPlan, summary: &Summary) -> Option<String> {
     })
 }
 
-/// What is to be known when an open loop did not send what it was to offer.
+/// A note if an open loop did not send at the offered rate.
 fn shortfall(plan: &BenchPlan, sent: u64, duration_s: f64) -> Option<String> {
     let offered = plan.load.rate_per_s?;
     let reached = sent as f64 / duration_s;
@@ -199,7 +199,7 @@ fn shortfall(plan: &BenchPlan, sent: u64, duration_s: f64) -> Option<String> {
     })
 }
 
-/// What was asked for.
+/// The settings in the report.
 fn settings(plan: &BenchPlan) -> BenchReport {
     let rpc = match &plan.service {
         Service::Echo { .. } => None,
@@ -263,7 +263,7 @@ fn per_request(cpu_s: f64, received: u64) -> Option<f64> {
     (received > 0).then(|| cpu_s * 1e6 / received as f64)
 }
 
-/// What several runs say together: of each figure the median, or the average.
+/// The summary of several runs: the median of each figure, or the average.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Said {
     pub(crate) requests_per_s: f64,

@@ -1,4 +1,4 @@
-//! What is measured: the service, and what its requests are.
+//! The service to measure, and its requests.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use twinpath_clients::Requests;
 use twinpath_load::{Calls, Echo, Framing, NfsProcedure};
 use twinpath_rpc::client::Auth;
 
-/// A service, and what it is asked.
+/// A service and its requests.
 #[derive(Clone, Debug)]
 pub(crate) enum Service {
     /// Every byte comes back.
@@ -23,13 +23,13 @@ pub(crate) enum Service {
 pub(crate) struct Rpc {
     pub(crate) asked: NfsProcedure,
     pub(crate) auth: Auth,
-    /// As it is spoken of: `none` or `sys`.
+    /// Its name: `none` or `sys`.
     pub(crate) auth_name: &'static str,
     pub(crate) framing: Framing,
 }
 
 impl Rpc {
-    /// As it is spoken of.
+    /// The procedure's name.
     pub(crate) fn procedure(&self) -> &'static str {
         match self.asked {
             NfsProcedure::Null => "null",
@@ -37,7 +37,7 @@ impl Rpc {
         }
     }
 
-    /// Of each call; `None` for datagrams.
+    /// Fragments of each call; `None` for datagrams.
     pub(crate) fn fragments(&self) -> Option<usize> {
         match self.framing {
             Framing::Datagram => None,
@@ -61,7 +61,7 @@ impl Service {
         }
     }
 
-    /// What the clients ask.
+    /// The requests of the clients.
     pub(crate) fn requests(&self) -> Requests {
         match self {
             Self::Echo { size } => Requests::Echo { size: *size },
@@ -71,7 +71,7 @@ impl Service {
         }
     }
 
-    /// Bytes of a request, the framing of a stream apart.
+    /// Bytes of a request, without the framing of a stream.
     pub(crate) fn size(&self) -> usize {
         match self {
             Self::Echo { size } => *size,

@@ -1,4 +1,4 @@
-//! What a person at a terminal sees.
+//! Output for users at a terminal: progress, tables and complaints.
 
 use std::fmt;
 use std::io::IsTerminal;
@@ -17,18 +17,18 @@ use twinpath_time::{Duration, Instant};
 use super::plan::{BenchPlan, quantile_name};
 use super::target::Target;
 
-/// Steps of the bar.
+/// Steps of the progress bar.
 const STEPS: u64 = 1000;
 
-/// How far a measurement is, written by the threads that measure and read by the progress display.
+/// The progress of a measurement, written by its threads and read by the display.
 pub(crate) struct Watch {
     progress: Vec<Progress>,
     iterations: u32,
     warmup: Duration,
     limit: Limit,
-    /// The run under way; counts from 1.
+    /// The number of the current run, from 1.
     run: AtomicU32,
-    /// When it began, ns, and how many replies had come by then.
+    /// When it began, ns, and the number of replies until then.
     run_from_ns: AtomicU64,
     answered_before: AtomicU64,
 }
@@ -51,7 +51,7 @@ impl Watch {
         &self.progress
     }
 
-    /// A run begins.
+    /// Starts a run.
     pub(crate) fn begin(&self, run: u32) {
         self.answered_before.store(self.answered(), Ordering::Relaxed);
         self.run_from_ns.store(clock::now().as_nanos(), Ordering::Relaxed);
@@ -62,7 +62,7 @@ impl Watch {
         self.progress.iter().map(Progress::answered).sum()
     }
 
-    /// How much of the run under way is done, 0 to 1.
+    /// The completed share of the current run, 0 to 1.
     fn fraction(&self, answered: u64, elapsed: Duration) -> f64 {
         let fraction = match self.limit {
             Limit::Count(count) => answered as f64 / count as f64,
@@ -76,7 +76,7 @@ impl Watch {
 pub(crate) struct Bar(ProgressBar);
 
 impl Bar {
-    /// None when nobody looks, or only a machine.
+    /// `None` without a terminal.
     pub(crate) fn on_terminal(plan: &BenchPlan) -> Option<Self> {
         if plan.shown.json || !std::io::stderr().is_terminal() {
             return None;
@@ -104,7 +104,7 @@ impl Bar {
     }
 }
 
-/// One text on standard output, above the bar if there is one.
+/// Prints a text to standard output, above the bar if there is one.
 pub(crate) fn print_beside(bar: Option<&Bar>, text: impl fmt::Display) -> Result<(), MeasureError> {
     match bar {
         Some(bar) => bar.0.suspend(|| print(text)),
@@ -176,7 +176,7 @@ fn counts(report: &BenchReport) -> String {
     row(&names, &values)
 }
 
-/// What `--extended` adds: the threads of the last run, and what all runs took.
+/// The additional output of `--extended`: the threads of the last run, and the costs of all runs.
 fn extended(report: &BenchReport) -> String {
     let mut text = String::new();
     for (index, thread) in report.runs.last().iter().flat_map(|run| run.threads.iter().enumerate()) {
@@ -215,7 +215,7 @@ fn row(header: &[impl AsRef<str>], values: &[String]) -> String {
     format!("{table}\n")
 }
 
-/// Why the measurement does not count as a success; `None` when it does.
+/// The reason that the measurement failed; `None` if it succeeded.
 pub(crate) fn complaint(plan: &BenchPlan, report: &BenchReport, was_interrupted: bool) -> Option<String> {
     let Target { address, .. } = &plan.target;
     let first = report.complaint.as_ref().map_or(String::new(), |first| format!("; the first: {first}"));

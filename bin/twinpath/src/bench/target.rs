@@ -1,10 +1,10 @@
-//! Whom to ask: from what a user writes to an address.
+//! Resolves the target that a user names to an address.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
 use anyhow::{Context, bail, ensure};
 
-/// A target as written, and where it is.
+/// A target as written, and its address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     /// `HOST:PORT`.
@@ -43,19 +43,19 @@ impl Target {
         Ok(Self { name, address })
     }
 
-    /// Without its port.
+    /// The name without the port.
     pub(crate) fn host(&self) -> &str {
         self.name.rsplit_once(':').map_or(self.name.as_str(), |(host, _)| host)
     }
 }
 
-/// The port, where a host and a port are written.
+/// The port, if both host and port are given.
 fn named_port(written: &str) -> Option<u16> {
     let (host, port) = written.rsplit_once(':')?;
     (!host.is_empty() && (!host.contains(':') || host.ends_with(']'))).then(|| port.parse().ok())?
 }
 
-/// A host without a port, an IPv6 address in brackets.
+/// A host without a port, with an IPv6 address in brackets.
 fn bare_host(written: &str) -> Option<String> {
     match written.parse() {
         Ok(IpAddr::V4(_)) => Some(written.to_owned()),

@@ -1,4 +1,4 @@
-//! `twinpath bridge`: an interface that user space owns wholly, and one for the kernel's own stack in its place.
+//! `twinpath bridge`: an interface that user space owns completely, and one for the kernel's own stack in its place.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;

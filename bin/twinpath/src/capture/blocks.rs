@@ -1,4 +1,4 @@
-//! Counts the blocks of a pcapng file while it passes by.
+//! Counts the blocks of a pcapng file in a stream.
 
 use std::fmt;
 
@@ -6,21 +6,21 @@ use pcap_file::PcapError;
 use pcap_file::pcapng::blocks::interface_statistics::InterfaceStatisticsOption;
 use pcap_file::pcapng::{Block, PcapNgParser};
 
-/// What was seen of a file.
+/// The counts so far.
 #[derive(Default)]
 pub(crate) struct Blocks {
     parser: Option<PcapNgParser>,
-    /// A block of which more is to come.
+    /// The start of an incomplete block.
     rest: Vec<u8>,
     frames: u64,
-    /// Frames that were wanted and missed; `None` before the last block.
+    /// Frames that were missed; `None` before the last block.
     missed: Option<u64>,
-    /// It is no pcapng: nothing more is counted.
+    /// The stream is not pcapng: nothing more is counted.
     lost: bool,
 }
 
 impl Blocks {
-    /// What comes next in the file.
+    /// Takes the next bytes of the file.
     pub(crate) fn see(&mut self, bytes: &[u8]) {
         if self.lost {
             return;
@@ -40,7 +40,7 @@ impl Blocks {
         self.rest.drain(..done);
     }
 
-    /// Reads one block; how many bytes are left behind it.
+    /// Reads one block; returns how many bytes are behind it.
     fn next(&mut self, from: usize) -> Result<usize, PcapError> {
         let bytes = &self.rest[from..];
         let Some(parser) = &mut self.parser else {

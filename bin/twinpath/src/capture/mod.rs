@@ -1,5 +1,5 @@
-//! `twinpath capture`: what passes on the fast path of a running instance, as a pcapng file. tcpdump does not see it: frames
-//! taken by AF_XDP never reach packet sockets, and those that AF_XDP sends leave beside them.
+//! `twinpath capture`: writes frames on the fast path of a running instance to a pcapng file. tcpdump does not see
+//! them: frames received by AF_XDP never reach packet sockets, and frames sent by AF_XDP bypass them.
 
 mod blocks;
 
@@ -24,7 +24,7 @@ use twinpath_report::Report;
 
 use self::blocks::Blocks;
 
-/// How long the rest of the file may take to come after the capture was told to end.
+/// How long the rest of the file may take after the capture was told to end.
 const END_PATIENCE: Duration = Duration::from_secs(3);
 
 #[derive(clap::Args)]
@@ -72,7 +72,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        // Before the file is touched: who is refused has lost nothing.
+        // Before the file is touched, so that a refused request changes nothing.
         let (reader, writer) = begin(&socket, wish).await?;
         let out: Box<dyn Write> = if to_stdout {
             Box::new(io::stdout())
@@ -93,7 +93,7 @@ fn serving(interface: &str) -> anyhow::Result<PathBuf> {
     let mut served = Vec::new();
     let mut serving = Vec::new();
     for socket in found.running {
-        // One that ends meanwhile, or is another version, serves nothing that can be told.
+        // An instance that ends meanwhile, or has another version, does not count.
         let Ok(answer) = ask(&socket, &Request::Show(Topic::Interfaces)) else { continue };
         let Ok(report) = serde_json::from_value::<Report>(answer) else { continue };
         let names = report.interfaces.into_iter().map(|interface| interface.name);
@@ -115,7 +115,7 @@ fn serving(interface: &str) -> anyhow::Result<PathBuf> {
     }
 }
 
-/// Asks for the capture; what is read from then on is the file.
+/// Requests the capture; all bytes read afterwards are the file.
 async fn begin(socket: &Path, wish: Capture) -> anyhow::Result<(BufReader<OwnedReadHalf>, OwnedWriteHalf)> {
     let stream = command::connect(socket)?;
     stream.set_nonblocking(true)?;
@@ -136,7 +136,7 @@ async fn begin(socket: &Path, wish: Capture) -> anyhow::Result<(BufReader<OwnedR
     Ok((reader, writer))
 }
 
-/// Writes what comes until the instance has sent all of it.
+/// Writes the file until the instance has sent all of it.
 async fn follow(
     mut reader: BufReader<OwnedReadHalf>,
     writer: OwnedWriteHalf,
@@ -145,7 +145,7 @@ async fn follow(
 ) -> anyhow::Result<Blocks> {
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let mut due = seconds.map(|seconds| Instant::now() + seconds);
-    // Dropping it tells the instance to end.
+    // Dropping it tells the instance to end the capture.
     let mut writer = Some(writer);
     let mut blocks = Blocks::default();
     let mut room = vec![0; 256 * 1024];
@@ -175,7 +175,7 @@ async fn follow(
             _ = terminate.recv() => {}
         }
         if writer.take().is_none() {
-            // Told before, and the rest did not come; or somebody is in a hurry.
+            // The capture was told to end and the rest did not come in time, or a second signal came.
             break;
         }
         due = Some(Instant::now() + END_PATIENCE);

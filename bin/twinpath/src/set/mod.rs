@@ -54,7 +54,7 @@ enum Setting {
     Cpu,
 }
 
-/// The change that a setting and its value come to.
+/// The change for a setting and its value.
 fn change(setting: Setting, value: &str) -> anyhow::Result<Set> {
     let mut change = Set::default();
     match setting {

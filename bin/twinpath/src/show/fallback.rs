@@ -1,8 +1,8 @@
-//! What attaching costs the kernel's own traffic, in words: at start and in `show`.
+//! Formats the cost of attaching for the kernel's own traffic: for the start and `show`.
 
 use twinpath_report::{Fallback, FallbackMeasure};
 
-/// A few lines about one path that was measured.
+/// A few lines about one measured path.
 pub(crate) fn lines(fallback: &Fallback) -> Vec<String> {
     let path = &fallback.path;
     if let Some(why) = &fallback.not_measured {
@@ -31,7 +31,7 @@ fn measure(measure: &FallbackMeasure) -> String {
     )
 }
 
-/// One line: each program, lowest to highest over the kinds of frame.
+/// One line: for each program, its lowest and highest cost over the kinds of frame.
 fn programs(fallback: &Fallback) -> Option<String> {
     let mut said: Vec<String> = Vec::new();
     let mut seen: Vec<&str> = Vec::new();

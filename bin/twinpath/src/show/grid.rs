@@ -1,9 +1,9 @@
-//! The form of all tables that are shown.
+//! The layout of all tables.
 
 use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
 
-/// In a file or a pipe.
+/// The width in a file or a pipe.
 const WIDTH_WITHOUT_TERMINAL: u16 = 120;
 
 /// An empty table whose columns from `first_number` on hold numbers.

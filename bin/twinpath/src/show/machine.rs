@@ -1,4 +1,4 @@
-//! What waking up costs on this machine, as text: for `show machine` and `tune --check`.
+//! Formats the cost of a wake-up on this machine, for `show machine` and `tune --check`.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! `twinpath show`: what a running instance does, and why not something better.
+//! `twinpath show`: prints the state of a running instance, with the reasons for its choices.
 
 mod config;
 pub(crate) mod fallback;
@@ -80,12 +80,12 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             serde_json::from_value(answer).context("the instance is another version: show it with --json")?;
         table::render(topic, &report)
     };
-    // A reader that has seen enough (`| head`) is no error.
+    // A closed pipe (`| head`) is not an error.
     let _ = writeln!(std::io::stdout(), "{text}");
     Ok(ExitCode::SUCCESS)
 }
 
-/// The socket named, or that of the one instance that runs.
+/// The named socket, or that of the only running instance.
 pub(crate) fn socket(named: Option<PathBuf>) -> anyhow::Result<PathBuf> {
     match named {
         Some(socket) => Ok(socket),

@@ -1,4 +1,4 @@
-//! The report as tables.
+//! Formats the report as tables.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use twinpath_report::{
 
 use super::grid::table;
 
-/// The part of the report that was asked for.
+/// The requested part of the report.
 pub(crate) fn render(topic: Topic, report: &Report) -> String {
     let part = |wanted: Topic| topic == wanted || topic == Topic::All;
     let mut sections = Vec::new();
@@ -220,7 +220,7 @@ fn interface(interface: &Interface) -> String {
     text
 }
 
-/// Frames; behind them the packets that they are on a wire, if super-frames were among them.
+/// The share of frames sent in super-frames.
 fn frames(frames: u64, packets: u64) -> String {
     if packets > frames { format!("{frames} ({packets} packets)") } else { frames.to_string() }
 }
@@ -287,7 +287,7 @@ fn workers(report: &Report) -> String {
     if report.workers.is_empty() {
         return "workers: none".to_owned();
     }
-    // Two tables: one with all columns is too wide for a terminal.
+    // Two tables, because one with all columns is too wide for a terminal.
     let mut work = table(
         &[
             "worker",
@@ -336,7 +336,7 @@ fn workers(report: &Report) -> String {
     text
 }
 
-/// Its priority, and what it leaves to others.
+/// Its priority, and its limits on using the CPU.
 fn scheduling(worker: &Worker) -> String {
     let mut text = String::new();
     if !worker.priority_why.is_empty() {
@@ -363,7 +363,7 @@ fn scheduling(worker: &Worker) -> String {
     text
 }
 
-/// What is said of a worker that is stuck, or was.
+/// A sentence about a worker that is or was stuck.
 fn stuck(worker: &Worker, is_bridge: bool) -> String {
     let (number, times) = (worker.worker, worker.times_stuck);
     match worker.stuck_ms {
@@ -477,7 +477,7 @@ fn drops(report: &Report) -> String {
     table.to_string()
 }
 
-/// A length of time as people say it.
+/// A duration in a suitable unit.
 fn span(seconds: f64) -> String {
     let whole = seconds.max(0.0) as u64;
     match (whole / 86_400, whole / 3600 % 24, whole / 60 % 60, whole % 60) {

@@ -1,4 +1,4 @@
-//! Asks instances again and again, and remembers what they said before. Those that end are told, and waited for.
+//! Polls instances repeatedly, and keeps their last reports. An instance that ends is reported, and expected to return.
 
 use std::path::{Path, PathBuf};
 
@@ -8,18 +8,18 @@ use twinpath_report::Report;
 
 use super::rates::{Rates, rates};
 
-/// What one look found.
+/// The result of one poll.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Look {
     /// Instances that answered.
     pub(crate) instances: Vec<Rates>,
-    /// What there is to say besides: a sentence each.
+    /// Notes: a sentence each.
     pub(crate) notes: Vec<String>,
 }
 
-/// The instances looked at.
+/// The instances that are polled.
 pub(crate) struct Followed {
-    /// The one asked for by name.
+    /// The instance named by the user.
     named: Option<PathBuf>,
     known: Vec<Known>,
 }
@@ -35,7 +35,7 @@ impl Followed {
         Self { named, known: Vec::new() }
     }
 
-    /// Asks every instance; blocks for as long as they take to answer.
+    /// Polls every instance; blocks until all have answered.
     pub(crate) fn look(&mut self) -> anyhow::Result<Look> {
         let mut look = Look::default();
         let sockets = match &self.named {
@@ -52,7 +52,7 @@ impl Followed {
         for socket in sockets {
             match report(&socket) {
                 Ok(report) => look.instances.push(self.remember(socket, report)),
-                // It has just ended: said below, if it was known.
+                // It has just ended, which is noted below if it was known.
                 Err(CommandError::Connect { .. })
                     if self.known.iter().any(|known| known.socket == socket) => {}
                 Err(error) => look.notes.push(error.to_string()),
@@ -78,7 +78,7 @@ impl Followed {
         rates
     }
 
-    /// One that ended is no longer waited for when another serves the same on the same interface.
+    /// Forgets an ended instance when another one serves the same on the same interface.
     fn forget_replaced(&mut self) {
         let what = |known: &Known| {
             let interface = known.report.interfaces.first().map(|interface| interface.name.clone());

@@ -1,4 +1,5 @@
-//! `twinpath top`: what running instances do, per second; on a screen, or as text or JSON for other programs.
+//! `twinpath top`: shows the activity of running instances per second, on a screen, or as text or JSON for other
+//! programs.
 
 mod follow;
 mod rates;
@@ -16,7 +17,7 @@ use self::follow::{Followed, Look};
 use self::sections::sections;
 use crate::show::grid::table;
 
-/// The shortest interval: below it the asking would be part of what is seen.
+/// The shortest interval: with a shorter one the polling would affect the result.
 const INTERVAL_MIN_S: f64 = 0.1;
 
 #[derive(clap::Args)]
@@ -51,7 +52,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.batch || args.json || count.is_some() || !std::io::stdout().is_terminal() {
         let first = followed.look()?;
         if first.instances.is_empty() {
-            // Nobody is there to see it come. In the words of `show`, unless one was named.
+            // Without a terminal no one sees an instance start later, so having none is an error, with the message of
+            // `show`.
             crate::show::socket(args.socket)?;
             bail!("{}", first.notes.join("; "));
         }
@@ -60,14 +62,14 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     screen::run(followed, interval)
 }
 
-/// A page per interval on standard output.
+/// Prints a page per interval to standard output.
 fn pages(
     mut followed: Followed,
     interval: Duration,
     count: Option<u64>,
     json: bool,
 ) -> anyhow::Result<ExitCode> {
-    // Never signalled: it only passes the time.
+    // Never signalled: only its timeout is used.
     let (_keep, never) = std::sync::mpsc::channel::<()>();
     let mut next = Instant::now();
     for _ in 0..count.unwrap_or(u64::MAX) {
@@ -75,7 +77,7 @@ fn pages(
         let _ = never.recv_timeout(next.saturating_duration_since(Instant::now()));
         let look = followed.look()?;
         let text = if json { as_json(&look)? } else { as_text(&look) };
-        // A reader that has seen enough (`| head`) is no error.
+        // A closed pipe (`| head`) is not an error.
         if writeln!(std::io::stdout(), "{text}").and_then(|()| std::io::stdout().flush()).is_err() {
             break;
         }

@@ -1,4 +1,4 @@
-//! What happened between two reports of one instance, per second. Pure: reports in, figures out.
+//! Computes the rates between two reports of one instance, per second. Pure.
 
 use serde::Serialize;
 use twinpath_inspect::Times;
@@ -9,23 +9,23 @@ use twinpath_report::{Crossed, Interface, Queue, Report, Service, ServiceClaim, 
 pub(crate) struct Rates {
     /// Process id.
     pub(crate) pid: u32,
-    /// What it serves, in words: `echo on udp/7`.
+    /// The services as text: `echo on udp/7`.
     pub(crate) serves: String,
-    /// Since its start, s.
+    /// Time since its start, s.
     pub(crate) uptime_s: f64,
     /// Length of the interval, s.
     pub(crate) seconds: f64,
     pub(crate) services: Vec<ServiceRates>,
     pub(crate) interfaces: Vec<InterfaceRates>,
     pub(crate) workers: Vec<WorkerRates>,
-    /// Reasons that have happened since its start, the fastest first.
+    /// Reasons that have occurred since its start, the most frequent first.
     pub(crate) drops: Vec<DropRate>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct ServiceRates {
     pub(crate) name: String,
-    /// By both paths.
+    /// On both paths.
     pub(crate) requests_per_s: f64,
     pub(crate) replies_per_s: f64,
     /// Share of the requests that came through the kernel's sockets, 0 to 1; `None` without requests.
@@ -37,7 +37,7 @@ pub(crate) struct ServiceRates {
     /// TCP connections open.
     pub(crate) connections: u64,
     pub(crate) claims: Vec<ServiceClaim>,
-    /// Why something is not on the fast path: a sentence each.
+    /// The reasons that requests are not on the fast path: a sentence each.
     pub(crate) why: Vec<String>,
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct InterfaceRates {
     pub(crate) path: String,
     pub(crate) link: String,
     pub(crate) queues: Vec<QueueRates>,
-    /// What crosses within the kernel, past all queues.
+    /// Frames that cross within the kernel, past all queues.
     pub(crate) crossed: Option<QueueRates>,
 }
 
@@ -68,7 +68,7 @@ pub(crate) struct WorkerRates {
     pub(crate) worker: u32,
     pub(crate) cpu: Option<u32>,
     pub(crate) mode: String,
-    /// Of one CPU.
+    /// In percent of one CPU.
     pub(crate) cpu_percent: f64,
     pub(crate) busy_turns_per_s: f64,
     pub(crate) sleeps_per_s: f64,
@@ -89,8 +89,8 @@ pub(crate) struct DropRate {
     pub(crate) total: u64,
 }
 
-/// What happened from `before` to `after`. A `before` of another process, or later than `after`, does not count: then it is
-/// what happened since the start.
+/// The rates from `before` to `after`. If `before` is of another process, or later than `after`, the rates are those
+/// since the start.
 pub(crate) fn rates(before: &Report, after: &Report) -> Rates {
     let none = Report::default();
     let same =
@@ -115,7 +115,7 @@ struct Interval {
 }
 
 impl Interval {
-    /// A counter that went back began anew: what it shows is what happened.
+    /// A counter that has decreased was reset, so its value is the increase.
     fn rate(&self, before: u64, after: u64) -> f64 {
         let grown = if after >= before { after - before } else { after };
         if self.seconds > 0.0 { grown as f64 / self.seconds } else { 0.0 }
@@ -148,7 +148,7 @@ impl Interval {
         }
     }
 
-    /// Why something is not on the fast path.
+    /// The reasons that requests are not on the fast path.
     fn why(
         &self,
         now: &Service,
@@ -180,7 +180,7 @@ impl Interval {
         why
     }
 
-    /// Verdicts that give to the kernel what could have been claimed, with their rates.
+    /// Verdicts that passed frames to the kernel that could have been claimed, with their rates.
     fn passed(&self, before: &Report, after: &Report) -> String {
         let ordinary = ["claimed", "unclaimed", "not_for_this_host", "multicast"];
         let rates =

@@ -1,4 +1,4 @@
-//! The screen: draws what the last look found until `q` or a signal ends it.
+//! The screen: draws the last poll's results until `q` or a signal ends it.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -17,10 +17,10 @@ use tokio::sync::mpsc;
 use super::follow::{Followed, Look};
 use super::sections::{Section, sections};
 
-/// Blanks between two columns.
+/// Spaces between two columns.
 const COLUMN_SPACING: usize = 2;
 
-/// What is on the screen.
+/// The state of the screen.
 struct Screen {
     look: Look,
     /// Sections scrolled away at the top.
@@ -32,7 +32,7 @@ pub(crate) fn run(followed: Followed, interval: Duration) -> anyhow::Result<Exit
     let mut terminal = ratatui::try_init().context("the terminal can't be taken over; ask with --batch")?;
     let outcome = runtime.block_on(serve(&mut terminal, followed, interval));
     ratatui::restore();
-    // A look under way may be waiting for an instance that does not answer: nobody waits for it.
+    // A poll may be waiting for an instance that does not answer, and need not be waited for.
     runtime.shutdown_background();
     outcome.map(|()| ExitCode::SUCCESS)
 }
@@ -57,7 +57,7 @@ async fn serve(terminal: &mut DefaultTerminal, followed: Followed, interval: Dur
                         return Ok(());
                     }
                 }
-                // Another size, most likely: drawn anew.
+                // Probably another size: redraw.
                 Some(Ok(_)) => {}
                 Some(Err(_)) | None => return Ok(()),
             },
@@ -67,7 +67,7 @@ async fn serve(terminal: &mut DefaultTerminal, followed: Followed, interval: Dur
     }
 }
 
-/// Looks on a thread of its own, so that an instance that is slow to answer does not hold up the keys.
+/// Polls on a thread of its own, so that an instance that answers slowly does not delay the keys.
 fn look_again_and_again(mut followed: Followed, interval: Duration) -> mpsc::Receiver<anyhow::Result<Look>> {
     let (tell, looks) = mpsc::channel(1);
     tokio::spawn(async move {
@@ -93,7 +93,7 @@ fn look_again_and_again(mut followed: Followed, interval: Duration) -> mpsc::Rec
 }
 
 impl Screen {
-    /// Whether that key ends it.
+    /// Whether this key ends it.
     fn ends(&mut self, key: KeyEvent) -> bool {
         match key.code {
             KeyCode::Char('q') | KeyCode::Esc => return true,
@@ -170,7 +170,7 @@ fn draw_note(frame: &mut Frame<'_>, left: &mut Rect, note: &str) {
     frame.render_widget(Paragraph::new(note).wrap(Wrap { trim: true }), area);
 }
 
-/// Lines that a sentence takes when its words are wrapped.
+/// Number of lines that a sentence takes when it is wrapped.
 fn lines(text: &str, width: u16) -> u16 {
     let width = usize::from(width.max(1));
     let (mut lines, mut used) = (1, 0);
@@ -186,7 +186,7 @@ fn lines(text: &str, width: u16) -> u16 {
     lines.min(u16::MAX.into()) as u16
 }
 
-/// Cuts `height` lines off the top of what is left.
+/// Cuts `height` lines off the top of the remaining area.
 fn take(left: &mut Rect, height: u16) -> Rect {
     let height = height.min(left.height);
     let taken = Rect { height, ..*left };
@@ -195,8 +195,8 @@ fn take(left: &mut Rect, height: u16) -> Rect {
     taken
 }
 
-/// The columns that fit side by side, whole: a figure cut short would be a wrong figure, so the least important columns
-/// are left out instead.
+/// The columns that fit side by side: a truncated figure would be wrong, so the least important columns are left out
+/// instead.
 fn columns(section: &Section, widths: &[usize], width: u16) -> Vec<usize> {
     let mut shown: Vec<usize> = (0..widths.len()).collect();
     for name in section.optional {
@@ -236,7 +236,7 @@ mod tests {
         assert_eq!((lines("abcdefghijk", 5), lines("a abcdefghijk", 5)), (3, 4));
     }
 
-    /// Rates as wide as they get in everyday use, and zeros beside them.
+    /// Rates as wide as usual ones get, and zeros beside them.
     fn busy() -> Look {
         let queue =
             QueueRates { frames_in_per_s: 123_456.0, bits_in_per_s: 98_760_000.0, ..Default::default() };

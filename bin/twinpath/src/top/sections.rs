@@ -1,4 +1,4 @@
-//! The content of a screen or page about an instance: titled tables and sentences, independent of how they are drawn.
+//! The content of a screen or page about an instance: titled tables and sentences, independent of drawing.
 
 use super::rates::{InterfaceRates, Rates, ServiceRates, WorkerRates};
 
@@ -9,7 +9,7 @@ pub(crate) struct Section {
     pub(crate) header: Vec<&'static str>,
     pub(crate) rows: Vec<Vec<String>>,
     pub(crate) notes: Vec<String>,
-    /// Columns before this one hold words, the others numbers.
+    /// Columns from this one on contain numbers, the others text.
     pub(crate) first_number: usize,
     /// Columns that a narrow screen leaves out, the least important first.
     pub(crate) optional: &'static [&'static str],
@@ -50,7 +50,7 @@ fn services(rates: &Rates) -> Section {
     }
 }
 
-/// Where each claim stands, and why not better.
+/// The path of each claim, and the reason.
 fn notes(service: &ServiceRates) -> Vec<String> {
     let fast = service.claims.iter().filter(|claim| claim.path != "kernel");
     let fast = fast.map(|claim| format!("fast: {} by the {} path", claim.claim, claim.path));
@@ -149,7 +149,7 @@ fn dash() -> String {
     "-".to_owned()
 }
 
-/// A figure of at most four digits with its prefix.
+/// A number of at most four digits with its prefix.
 fn count(value: f64) -> String {
     match value {
         _ if value < 0.05 => "0".to_owned(),

@@ -1,6 +1,8 @@
-//! `twinpath tune`: what of this machine and an interface makes services slow to answer; changing it, and putting it back.
+//! `twinpath tune`: finds and changes settings of this machine and an interface that make services slow to answer, and
+//! restores them.
 //!
-//! Looking changes nothing. `--apply` writes every former value down before it touches anything, `--restore` puts them back.
+//! Without options it changes nothing. `--apply` stores every former value before it changes anything, and `--restore`
+//! restores them.
 
 pub(crate) mod start;
 mod text;
@@ -57,7 +59,7 @@ pub(crate) struct Args {
     root: Option<PathBuf>,
 }
 
-/// The keys of the workers that a machine is tuned for.
+/// The whole output.
 struct Tune;
 
 impl HasKeys for Tune {
@@ -83,33 +85,33 @@ impl HasKeys for Tune {
 struct Report {
     /// The interface; none for the machine alone.
     interface: Option<String>,
-    /// Interfaces that it stands on, to be tuned as well: those of a VLAN, bond or bridge.
+    /// Interfaces below it, to be tuned as well: those of a VLAN, bond or bridge.
     stands_on: Vec<String>,
-    /// What it is tuned for.
+    /// The workload that it is tuned for.
     mode: Mode,
-    /// The workers' CPUs; empty: not said.
+    /// The workers' CPUs; empty: not known.
     cpus: Vec<usize>,
     /// The running instance that both were taken from; none: from the command line.
     instance: Option<String>,
-    /// Every line, as it is after what was done.
+    /// Every line, after any changes.
     lines: Vec<Line>,
-    /// What was done.
+    /// The changes.
     outcomes: Vec<Outcome>,
-    /// What the journal holds now.
+    /// The state of the journal.
     journal: JournalState,
-    /// What a wake-up costs here: measured now, or by the instance; none after a change, and with `--only`.
+    /// The cost of a wake-up here: measured now, or by the instance; none after a change, and with `--only`.
     wake_ups: Option<Costs>,
 }
 
-/// What the journal holds.
+/// The state of the journal.
 #[derive(Default, Serialize)]
 struct JournalState {
     file: PathBuf,
-    /// Settings that `--restore` would put back.
+    /// Settings that `--restore` would restore.
     entries: usize,
-    /// Those that an apply was about to change when it died.
+    /// Settings that an apply was about to change when it died.
     unfinished: usize,
-    /// Why it cannot be read; empty if it can.
+    /// The reason that it cannot be read; empty if it can.
     trouble: String,
 }
 
@@ -140,7 +142,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     } else {
         text::lines(&report)
     };
-    // A reader that has seen enough (`| head`) is no error.
+    // A closed pipe (`| head`) is not an error.
     let _ = writeln!(std::io::stdout(), "{text}");
     if report.outcomes.iter().any(|outcome| outcome.what == Done::Failed) {
         return Ok(ExitCode::FAILURE);
@@ -149,7 +151,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(if open && !args.apply && !args.restore { EXIT_WOULD_CHANGE.into() } else { ExitCode::SUCCESS })
 }
 
-/// Reads how everything stands. After a restore the interface may be gone: then there are no lines.
+/// Reads the present state. After a restore the interface may be gone: then there are no lines.
 fn look(system: &dyn System, args: &Args, outcomes: Vec<Outcome>) -> anyhow::Result<Report> {
     let (Wish { mode, cpus }, instance, measured) = wish(args);
     let mut stands_on = Vec::new();
@@ -177,7 +179,7 @@ fn look(system: &dyn System, args: &Args, outcomes: Vec<Outcome>) -> anyhow::Res
     Ok(Report { interface, stands_on, mode, cpus, instance, lines, outcomes, journal, wake_ups })
 }
 
-/// What the command line says; where it says nothing, what runs on the interface.
+/// The command line's values, with those of the instance that runs on the interface as defaults.
 fn wish(args: &Args) -> (Wish, Option<String>, Option<Costs>) {
     let WorkerOverrides { mode, cpus, .. } = &args.keys.overrides.worker;
     let told: Vec<usize> = cpus.iter().flatten().map(|cpu| *cpu as usize).collect();
@@ -215,7 +217,7 @@ fn change(system: &mut dyn System, args: &Args, report: &mut Report) -> anyhow::
 }
 
 fn put_back(system: &mut dyn System, args: &Args) -> anyhow::Result<Vec<Outcome>> {
-    // Without a journal there is nothing to hold, nor a reason to make its directory.
+    // Without a journal there is nothing to lock, and its directory is not created.
     if journal::read(&args.journal)?.is_none() {
         return Ok(Vec::new());
     }

@@ -1,4 +1,4 @@
-//! What others ask of tuning when they start, and what it asks of those that run.
+//! The connections between tuning and running instances: recovery when they start, and their parameters.
 
 use std::path::Path;
 
@@ -14,11 +14,11 @@ use twinpath_tune::apply::Outcome;
 use twinpath_tune::journal::{self, Journal, JournalError, Stage};
 use twinpath_tune::restore::recover;
 
-/// How long measuring wake-ups takes: as at the start of an instance.
+/// Duration of the measurement of wake-ups: the same as at the start of an instance.
 const MEASURE: Duration = Duration::from_millis(120);
 
-/// Restores what a `tune --apply` that died has left behind. `serve` and `bridge` do so first; it says what it did, and is never a
-/// reason not to serve.
+/// Undoes the changes of a `tune --apply` that died. `serve` and `bridge` call it first; it logs the changes, and a
+/// failure does not prevent serving.
 pub(crate) fn undo_what_died() {
     match undo(Path::new(journal::DEFAULT)) {
         Ok(outcomes) => {
@@ -37,7 +37,7 @@ pub(crate) fn undo_what_died() {
 }
 
 fn undo(file: &Path) -> anyhow::Result<Vec<Outcome>> {
-    // Most often there is none: then nothing is held, nor made.
+    // Usually there is no journal, and then nothing is locked or created.
     let died = |record: journal::Record| record.entries.iter().any(|entry| entry.stage == Stage::Intended);
     if !journal::read(file)?.is_some_and(died) {
         return Ok(Vec::new());
@@ -45,23 +45,23 @@ fn undo(file: &Path) -> anyhow::Result<Vec<Outcome>> {
     let mut host = Host::open(None)?;
     match Journal::open(file, &host) {
         Ok(mut journal) => Ok(recover(&mut host, &mut journal)?),
-        // It is not dead: it is at work.
+        // It has not died, but is running.
         Err(JournalError::Busy { .. }) => Ok(Vec::new()),
         Err(error) => Err(error.into()),
     }
 }
 
-/// What runs on an interface: how its workers idle, and on which CPUs.
+/// The instance on an interface: the mode of its workers, and their CPUs.
 pub(super) struct Running {
     pub(super) mode: Mode,
     pub(super) cpus: Vec<usize>,
     /// `echo, pid 12`.
     pub(super) name: String,
-    /// What a wake-up costs there, as it measured last.
+    /// The cost of a wake-up there, as measured last.
     pub(super) costs: Option<Costs>,
 }
 
-/// The instance that serves this interface, where exactly one can be asked and its workers agree.
+/// The instance that serves this interface, if there is exactly one, it answers, and its workers have the same mode.
 pub(super) fn running(interface: &str) -> Option<Running> {
     let sockets = find_instances(&run_directories()).ok()?.running;
     let mut reports = sockets.iter().filter_map(|socket| {
@@ -83,7 +83,7 @@ pub(super) fn running(interface: &str) -> Option<Running> {
     Some(Running { mode, cpus: cpus.unwrap_or_default(), name, costs: report.machine })
 }
 
-/// What a wake-up costs on the first of these CPUs, or on any.
+/// Measures the cost of a wake-up on the first of these CPUs, or on any.
 pub(super) fn measure(cpus: &[usize]) -> Costs {
     let any = || affinity::allowed_cpus().ok()?.first().copied();
     costs::measure(cpus.first().copied().or_else(any).unwrap_or(0), MEASURE)

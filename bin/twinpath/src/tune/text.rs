@@ -1,4 +1,4 @@
-//! The report of `tune` as text of at most 120 columns.
+//! Formats the report of `tune` as text of at most 120 columns.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use super::Report;
 
 const WIDTH: usize = 120;
 
-/// How every setting stands: what needs attention first.
+/// The state of all settings, with those that need attention first.
 pub(super) fn lines(report: &Report) -> String {
     let mut text = head(report);
     let of = |state: State| report.lines.iter().filter(move |line| line.state == state).collect::<Vec<_>>();
@@ -68,7 +68,7 @@ fn head(report: &Report) -> String {
     head
 }
 
-/// Lines that differ in nothing but their names stand together.
+/// Groups lines that differ only in their names.
 fn groups<'a>(lines: &[&'a Line]) -> Vec<Vec<&'a Line>> {
     let mut groups: Vec<Vec<&Line>> = Vec::new();
     for line in lines {
@@ -102,14 +102,14 @@ fn block(text: &mut String, group: &[&Line]) {
     };
     let _ = write!(text, "\n{}", wrapped(&format!("{name}: {stands}"), 2));
     let _ = write!(text, "\n{}", wrapped(&line.why, 6));
-    // What is as it should be costs nothing more.
+    // A setting that is as advised has no further cost.
     let pays = matches!(line.state, State::Change | State::ForYou | State::NeedsCpu);
     if pays && !line.cost.is_empty() {
         let _ = write!(text, "\n{}", wrapped(&format!("may cost: {}", line.cost), 6));
     }
 }
 
-/// Up to four are named, more are counted.
+/// Up to four names; more are counted.
 fn few<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let mut names: Vec<&str> = names.filter(|name| !name.is_empty()).collect();
     names.dedup();
@@ -119,7 +119,7 @@ fn few<'a>(names: impl Iterator<Item = &'a str>) -> String {
     }
 }
 
-/// What was changed, and what is left for the operator.
+/// The changes, and what remains for the operator.
 pub(super) fn applied(report: &Report) -> String {
     let mut text = done(report).unwrap_or_else(|| "nothing was to be changed".to_owned());
     for (state, title) in [
@@ -136,14 +136,14 @@ pub(super) fn applied(report: &Report) -> String {
     text
 }
 
-/// What was put back.
+/// The restored settings.
 pub(super) fn restored(report: &Report) -> String {
     let nothing =
         || format!("nothing is to be put back: {} has nothing for it", report.journal.file.display());
     done(report).unwrap_or_else(nothing) + &journal(report)
 }
 
-/// What was done to each setting; `None` if nothing was.
+/// The result for each setting; `None` if there is none.
 fn done(report: &Report) -> Option<String> {
     let lines: Vec<String> = report.outcomes.iter().map(|outcome| wrapped(&said(outcome), 2)).collect();
     (!lines.is_empty()).then(|| lines.join("\n"))
@@ -182,7 +182,7 @@ fn journal(report: &Report) -> String {
     format!("\n\n{}", wrapped(&sentence, 0))
 }
 
-/// Broken at spaces; each line indented, the second and later ones by two more.
+/// Wraps a sentence at spaces; each line is indented, the second and later ones by two more.
 fn wrapped(sentence: &str, indent: usize) -> String {
     let mut text = " ".repeat(indent);
     let mut used = indent;
