@@ -1,5 +1,5 @@
-//! `serve rpc` against peers that break the rules, over real sockets: each gets the reply that RFC 5531 has for it, or is
-//! closed or dropped for a reason that is counted, and costs no memory that stays.
+//! Tests of `serve rpc` with peers that break the protocol, over real sockets: each gets the reply that RFC 5531
+//! specifies, or is closed or dropped for a reason that is counted, and costs no memory permanently.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpStream, UdpSocket};
@@ -11,9 +11,9 @@ use twinpath_rpc::nfs3_types::rpc::auth_stat;
 use crate::rig::{CLIENT, PATIENCE, PORT, Rig, SERVER, SERVER_V6, Server, until};
 use crate::root_or_skip;
 
-/// Connections that the server under test takes.
+/// The limit of connections of the server under test.
 const CONNECTIONS: usize = 32;
-/// By how much a worker's heap may be larger afterwards: buffers that are taken once.
+/// The permitted growth of a worker's heap: buffers that are allocated once.
 const HEAP_GROWTH_MAX: u64 = 256 << 10;
 /// The longest payload of UDP over IPv4.
 const DATAGRAM_MAX: usize = 65_507;
@@ -89,7 +89,7 @@ fn is_closed(stream: &mut TcpStream) {
     }
 }
 
-/// What has an answer of its own in RFC 5531: the answer, and the reason it is counted under.
+/// Calls for which RFC 5531 has a specific answer: the answer, and the reason under which it is counted.
 fn refused_calls() -> Vec<(Vec<u8>, Refusal, &'static str)> {
     let mismatch = Refusal::RpcMismatch { low: 2, high: 2 };
     let handle = |len: u32, bytes: usize| [&len.to_be_bytes()[..], &vec![7; bytes]].concat();
@@ -107,7 +107,7 @@ fn refused_calls() -> Vec<(Vec<u8>, Refusal, &'static str)> {
         // AUTH_SYS of no bytes.
         (with(call(1, 1, &[]), 6, 1), Refusal::Auth(auth_stat::AUTH_BADCRED), "rpc_auth"),
         (call(1, 0, &[0; 4]), Refusal::GarbageArguments, "rpc_arguments"),
-        // A handle that is too long, one that is not all there, one whose length is a lie, none.
+        // A handle that is too long, an incomplete one, one with a wrong length, none.
         (call(1, 1, &handle(65, 68)), Refusal::GarbageArguments, "rpc_arguments"),
         (call(1, 1, &handle(64, 60)), Refusal::GarbageArguments, "rpc_arguments"),
         (call(1, 1, &handle(u32::MAX, 8)), Refusal::GarbageArguments, "rpc_arguments"),
@@ -115,16 +115,16 @@ fn refused_calls() -> Vec<(Vec<u8>, Refusal, &'static str)> {
     ]
 }
 
-/// What is no stream of calls, and the reason it is closed for.
+/// Streams that contain no calls, and the reason for which each is closed.
 fn broken_streams() -> Vec<(Vec<u8>, &'static str)> {
     vec![
-        // Longer than any record may be, at once or in the end.
+        // Longer than any permitted record, at once or in total.
         (vec![0xff; 4], "record_too_large"),
         ([&[0, 0, 0xff, 0xff][..], &[1; 65_535], &[0x80, 0, 0xff, 0xff]].concat(), "record_too_large"),
-        // Fragments that never end, of nothing and of one byte.
+        // Endless fragments, empty and of one byte.
         (vec![0; 4096], "too_many_fragments"),
         ([0, 0, 0, 1, 7].repeat(100), "too_many_fragments"),
-        // Too short for a header; a credential's length that is a lie; a reply.
+        // Too short for a header; a credential with a wrong length; a reply.
         (record(&call(1, 0, &[])[..NULL_LEN - 1]), "rpc_header"),
         (record(&with(call(1, 1, &[]), 7, 400)), "rpc_header"),
         (record(&with(call(1, 0, &[]), 1, 1)), "rpc_header"),
@@ -139,13 +139,13 @@ fn whatever_comes_is_answered_or_closed_for_a_reason_and_nothing_is_left_of_it()
     }
     let rig = Rig::new();
     let server = serve(&rig, "packet");
-    // From another source than all that follows, so that those make room for one another.
+    // From another source than the following ones, so that only those displace one another.
     let mut honest = connect_to(&rig, SERVER_V6);
     is_served(&mut honest, 1);
     let heap = server.worker("heap_bytes");
     for (number, (message, refusal, reason)) in (0..).zip(refused_calls()) {
         let before = server.drops(reason);
-        // Byte by byte, and the answer too: the connection goes on.
+        // Byte by byte, as is the answer: the connection continues.
         for byte in record(&message) {
             honest.write_all(&[byte]).unwrap();
         }
@@ -164,7 +164,7 @@ fn whatever_comes_is_answered_or_closed_for_a_reason_and_nothing_is_left_of_it()
         until("it is counted", || server.drops(reason) == before + 1);
         is_served(&mut honest, number);
     }
-    // Half a header, then silence; and twice as many as there may be that say nothing at all.
+    // Half a header, then silence; and twice as many connections as permitted that send nothing.
     let mut half = connect(&rig);
     half.write_all(&record(&call(1, 0, &[]))[..20]).unwrap();
     let mut silent: Vec<_> = (0..2 * CONNECTIONS).map(|_| connect(&rig)).collect();
@@ -187,7 +187,7 @@ fn whatever_comes_is_answered_or_closed_for_a_reason_and_nothing_is_left_of_it()
     assert_eq!(server.interrupt(), Some(0));
 }
 
-/// Sends a datagram of `len` bytes: the beginning of a NULL call, or one with more behind it than belongs there.
+/// Sends a datagram of `len` bytes: the beginning of a NULL call, or one followed by excess bytes.
 fn send_cut_or_stretched(socket: &UdpSocket, whole: &[u8], len: usize, bytes: &mut [u8]) {
     bytes[..NULL_LEN].copy_from_slice(&with(whole.to_vec(), 0, len as u32));
     socket.send_to(&bytes[..len], (SERVER, PORT)).expect("sent");

@@ -1,4 +1,4 @@
-//! `bench` against services of ours, and against servers that lie, fall silent or go away.
+//! Tests of `bench` with our services, and with servers that send wrong replies, fall silent or disappear.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -30,7 +30,7 @@ fn serve_rpc(rig: &Rig, path: &str) -> Server {
     rig.start(&["rpc", "--on", "vs", "--path", path, "--udp", RPC_PORT, "--tcp", RPC_PORT])
 }
 
-/// `bench rpc` from the client's namespace: 200 calls, each answered rightly.
+/// `bench rpc` from the client's namespace: 200 calls, each with a correct answer.
 fn bench_rpc(rig: &Rig, target: &str, arguments: &str) -> Value {
     let base = ["bench", "rpc", target, "--json", "--count", "200", "--warmup", "0"];
     let words: Vec<&str> = base.into_iter().chain(arguments.split_whitespace()).collect();
@@ -52,7 +52,7 @@ fn rpc_is_measured_by_every_way_it_is_served() {
     for arguments in ["", "-a 32", "-a 32 -f -A sys", "-a 32 --fragments 16 -A unix"] {
         let report = bench_rpc(&rig, SERVER, arguments);
         assert_eq!((&report["transport"], &report["procedure"]), (&"tcp".into(), &"null".into()));
-        // One call per send, one reply per receive, nothing cut: the size of a reply is known beforehand.
+        // One call per send, one reply per receive, never partial: the size of a reply is known beforehand.
         let calls = &report["system_calls"];
         assert_eq!((&calls["sends"], &calls["receives"]), (&200.into(), &200.into()), "{arguments}: {calls}");
     }
@@ -63,7 +63,7 @@ fn rpc_is_measured_by_every_way_it_is_served() {
     let fast = bench_rpc(&rig, SERVER, "-u -a 8 --on vc --path packet");
     assert_eq!((&fast["path"], &fast["allocations_per_packet"]), (&"packet".into(), &0.0.into()), "{fast}");
     for path in ["packet", "xdp"] {
-        // Each run attaches anew.
+        // Each run attaches again.
         let base =
             ["bench", "rpc", SERVER, "-u", "--on", "vc", "--path", path, "-i", "3", "-c", "20", "--json"];
         let finished = rig.twinpath(&rig.client, &base);
@@ -107,7 +107,7 @@ fn tcp_server(serve: impl FnOnce(TcpStream) + Send + 'static) -> String {
     let target = listener.local_addr().unwrap().to_string();
     std::thread::spawn(move || {
         let (stream, _) = listener.accept().unwrap();
-        // A second connection is refused from here on, instead of being taken and never served.
+        // A second connection is refused from here on, instead of being accepted and never served.
         drop(listener);
         stream.set_nodelay(true).unwrap();
         serve(stream);
@@ -115,7 +115,7 @@ fn tcp_server(serve: impl FnOnce(TcpStream) + Send + 'static) -> String {
     target
 }
 
-/// The reply to a NULL call with a verifier of so many bytes, in fragments of some 32 bytes if asked.
+/// The reply to a NULL call with a verifier of this many bytes, in fragments of some 32 bytes if requested.
 fn null_reply(call: &[u8], verifier: u32, is_scattered: bool) -> Vec<u8> {
     let mut message = call[4..8].to_vec();
     [1, 0, 0, verifier].iter().for_each(|word| message.extend(word.to_be_bytes()));
@@ -131,7 +131,7 @@ fn null_reply(call: &[u8], verifier: u32, is_scattered: bool) -> Vec<u8> {
     record
 }
 
-/// Replies differ in length from one to the next, so none is as long as the one before let expect.
+/// Replies differ in length, so none is as long as the one before suggests.
 #[test]
 fn replies_of_any_length_are_told_apart() {
     for arguments in [&["-a", "16"][..], &["-a", "16", "--batch"], &["-a", "16", "-f", "--mode", "poll"]] {
@@ -165,7 +165,7 @@ fn answer_null(stream: &mut TcpStream) -> bool {
     reply[..4].copy_from_slice(&[0x80, 0, 0, 24]);
     reply[4..8].copy_from_slice(&call[4..8]);
     reply[11] = 1;
-    // In two pieces: a reply may come cut anywhere.
+    // In two pieces, because a reply may be divided anywhere.
     stream.write_all(&reply[..9]).is_ok() && stream.write_all(&reply[9..]).is_ok()
 }
 
@@ -194,7 +194,7 @@ fn a_later_run_that_fails_leaves_the_former_ones() {
 
 #[test]
 fn another_service_and_none_are_told_apart() {
-    // What it sends is no record.
+    // It does not send a record.
     let target = tcp_server(|mut stream| {
         let _ = stream.read(&mut [0; 64]);
         let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
@@ -202,7 +202,7 @@ fn another_service_and_none_are_told_apart() {
     });
     let output = twinpath(&["bench", "rpc", &target, "--count", "10"]);
     assert!(said(&output).contains("does another service listen there?"), "{}", said(&output));
-    // An echo sends calls back.
+    // An echo server returns the calls.
     let echo = UdpSocket::bind(("127.0.0.1", 0)).unwrap();
     let target = echo.local_addr().unwrap().to_string();
     std::thread::spawn(move || {
@@ -218,7 +218,7 @@ fn another_service_and_none_are_told_apart() {
         "{}",
         said(&output)
     );
-    // Half a reply, a reply to somebody else's call, and no reply at all.
+    // Half a reply, a reply to an unknown call, and no reply at all.
     let target = tcp_server(|mut stream| {
         let mut call = [0; 44];
         let _ = stream.read_exact(&mut call);
@@ -239,7 +239,7 @@ fn another_service_and_none_are_told_apart() {
     let target = tcp_server(drop);
     let output = twinpath(&["bench", "rpc", &target]);
     assert!(said(&output).contains("closed the connection and answered nothing"), "{}", said(&output));
-    // A server that accepts and says nothing, and one that is not there.
+    // A server that accepts and sends nothing, and one that does not exist.
     let target = tcp_server(|mut stream| {
         let _ = std::io::copy(&mut stream, &mut std::io::sink());
     });
@@ -252,7 +252,7 @@ fn another_service_and_none_are_told_apart() {
     assert!(said(&output).contains(&format!("cannot ask {gone} to mount /")), "{}", said(&output));
 }
 
-/// An echo service that limits the replies to one source looks, to a load without a limit, like one that has ended.
+/// An echo service that limits the replies to one source looks to an unlimited load like one that has stopped.
 #[test]
 fn a_service_that_falls_silent_may_have_a_limit_and_bench_says_so() {
     let echo = UdpSocket::bind(("127.0.0.1", 0)).unwrap();
@@ -274,7 +274,7 @@ fn a_service_that_falls_silent_may_have_a_limit_and_bench_says_so() {
     assert!(said.contains("--reply-rate 0"), "{said}");
 }
 
-/// A load that ends by silence, or by a signal in the midst of it, ends on the fast path as well, asleep or not.
+/// A load on the fast path ends after silence, or on a signal, asleep or not.
 #[test]
 fn silence_on_the_fast_path_has_an_end() {
     if !root_or_skip() {
@@ -288,7 +288,7 @@ fn silence_on_the_fast_path_has_an_end() {
         let finished = rig.twinpath(&rig.client, &[&base, &limits[..]].concat());
         assert_eq!(finished.code, Some(1), "{mode}: {}", finished.stderr);
         assert!(finished.stderr.contains("nobody answers on port 62049"), "{mode}: {}", finished.stderr);
-        // A time that ends while a request is lost, not by a reply.
+        // The time ends while a request is lost, without a reply.
         let short = ["--duration", "0.1", "--timeout", "0.06", "--warmup", "0"];
         let finished = rig.twinpath(&rig.client, &[&base, &short[..]].concat());
         assert!(finished.stderr.contains("nobody answers on port 62049"), "{mode}: {}", finished.stderr);
@@ -331,7 +331,7 @@ fn an_interrupt_reports_the_runs_so_far() {
     assert_eq!(saved, printed);
 }
 
-/// A server that takes one connection after the other.
+/// A server that accepts one connection after the other.
 fn rpc_over_and_over() -> String {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let target = listener.local_addr().unwrap().to_string();

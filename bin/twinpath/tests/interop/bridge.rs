@@ -1,4 +1,4 @@
-//! The exception port: the kernel's own stack behind `twinpath bridge`, with the kernel's own stack as its peer.
+//! Tests of the exception port: the kernel's stack behind `twinpath bridge`, with another kernel stack as its peer.
 
 mod luck;
 mod refusals;
@@ -50,7 +50,7 @@ fn is_up(link: &Value) -> bool {
     has_flag(link, "UP") && has_flag(link, "LOWER_UP")
 }
 
-/// A round trip of a datagram from the client to the kernel's stack behind the bridge. The first may wait for ARP.
+/// A round trip of a datagram from the client to the kernel's stack behind the bridge. The first one may wait for ARP.
 fn passes(rig: &Rig) {
     let server = rig.server_udp(SERVER, 9000);
     let client = rig.client_udp(CLIENT, 0);

@@ -1,4 +1,4 @@
-//! `twinpath capture`: what passes on the fast path, and nothing else, at no cost to it.
+//! Tests of `twinpath capture`: it contains exactly the frames on the fast path, and does not affect them.
 
 use std::io::{BufReader, Read};
 use std::process::{Child, Command, Stdio};
@@ -74,7 +74,7 @@ fn capture(server: &Server, arguments: &[&str]) -> Child {
         .expect("twinpath runs")
 }
 
-/// What a capture that was refused says.
+/// The error of a refused capture.
 fn refused(server: &Server, arguments: &[&str]) -> String {
     let output = capture(server, arguments).wait_with_output().expect("it ends");
     assert!(!output.status.success() && output.stdout.is_empty(), "{arguments:?} was not refused");
@@ -147,7 +147,7 @@ fn under_load_nobody_waits_for_a_capture_and_it_may_be_killed() {
         let server = rig.serve(&["--path", path]);
         rig.bench(&target, &["--count", "1000"]);
         let allocations = server.worker("allocations");
-        // One is read; one is not, and its pipe and ring fill; one ends with its client.
+        // One is read; one is not read, so that its pipe and ring fill; one ends with its client.
         let replies = format!("udp src port {PORT}");
         let mut read_one = capture(&server, &["--count", "5000", "--snaplen", "50", &replies]);
         let deaf = capture(&server, &[]);
@@ -166,7 +166,7 @@ fn under_load_nobody_waits_for_a_capture_and_it_may_be_killed() {
         let report = rig.bench(&target, &["--count", "5000"]);
         assert_eq!(report["lost"].as_u64(), Some(0), "{path}");
         assert_eq!(server.worker("allocations"), allocations, "{path}: none while frames are copied");
-        // The instance does not wait for the deaf one, either.
+        // The instance does not wait for the one that is not read, either.
         assert_eq!(server.interrupt(), Some(0));
         kill(deaf);
     }

@@ -1,4 +1,4 @@
-//! The world changes while we serve.
+//! Tests of changes to links, addresses and routes while serving.
 
 use std::process::Command;
 
@@ -7,12 +7,12 @@ use twinpath_sys::Namespace;
 use crate::rig::{CLIENT, CLIENT_V6, PORT, Rig, SERVER, SERVER_V6, SETUPS, Server, answered, ask, until};
 use crate::root_or_skip;
 
-/// Asks until the answer came by the fast path, in and out.
+/// Sends requests until an answer has used the fast path in both directions.
 pub(crate) fn served_fast(rig: &Rig, server: &Server, from: &str, to: &str) {
     let socket = rig.client_udp(from, 0);
     until("the fast path serves", || {
         let (frames_in, frames_out) = (server.worker("frames_in"), server.worker("frames_out"));
-        // An address or a link that has just come may not be known yet: then nobody answers.
+        // A new address or link may not be known yet: then no answer comes.
         answered(&socket, to, b"fast?")
             && server.worker("frames_in") > frames_in
             && server.worker("frames_out") > frames_out
@@ -87,7 +87,7 @@ fn a_route_that_moves_away_takes_replies_along() {
     rig.ip_client(&["address", "add", "10.66.0.1/32", "dev", "vc"]);
     rig.ip_server(&["route", "add", "10.66.0.1", "via", CLIENT]);
     served_fast(&rig, &server, "10.66.0.1", SERVER);
-    // A link that leads elsewhere: replies must follow, through the kernel.
+    // A link to another place: replies must follow, through the kernel.
     rig.ip_server(&["link", "add", "away0", "type", "veth", "peer", "name", "away1"]);
     rig.ip_server(&["link", "set", "away0", "up"]);
     rig.ip_server(&["link", "set", "away1", "up"]);
@@ -122,8 +122,8 @@ fn the_number_of_queues_changes_on_the_xdp_path() {
         return;
     }
     let rig = Rig::new();
-    // From few to many: the kernel refuses to take away a queue that has a socket.
-    // A veth runs XDP only while its peer has no more transmit queues than it has receive queues.
+    // From few to many: the kernel refuses to remove a queue with a socket. A veth runs XDP only while its peer has no
+    // more transmit queues than it has receive queues.
     set_queues(&rig.client, "vc", "tx", 1);
     set_queues(&rig.server, "vs", "rx", 1);
     let server = rig.serve(&["--path", "xdp"]);

@@ -1,4 +1,4 @@
-//! What is claimed, and that nothing else is.
+//! Tests that exactly the claimed frames are taken.
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
@@ -42,7 +42,7 @@ fn a_port_under_an_ipsec_policy_is_the_kernels_and_claimed_again_when_that_is_go
         let rig = Rig::new();
         let policy =
             |action: &str, policy: &[&str]| rig.ip_server(&[&["xfrm", "policy", action], policy].concat());
-        // One that was there before, and one that is of no concern.
+        // One that existed before, and one that does not apply.
         policy("add", &policies[0]);
         policy("add", &["dir", "in", "src", "0.0.0.0/0", "dst", SERVER, "proto", "udp", "dport", "9"]);
         let server = rig.serve(way);
@@ -88,7 +88,7 @@ fn with_a_strict_check_of_sources_the_kernel_decides_who_is_answered() {
         let write = || std::fs::write("/proc/sys/net/ipv4/conf/vs/rp_filter", value);
         rig.server.run(write).unwrap().unwrap();
     };
-    // A sender whose address is routed by another interface of the server.
+    // A sender whose address is routed through another interface of the server.
     let elsewhere = "10.99.0.1";
     rig.ip_client(&["address", "add", "10.99.0.1/32", "dev", "vc"]);
     rig.ip_server(&["link", "add", "other", "type", "veth", "peer", "name", "end"]);
@@ -183,7 +183,7 @@ fn a_port_is_served_at_the_addresses_named_and_at_no_others() {
         let path = way[1];
         let rig = Rig::new();
         rig.ip_server(&["address", "add", "10.7.0.8/24", "dev", "vs"]);
-        // The second one is not there yet.
+        // The second address does not exist yet.
         let server = rig.serve(&[way, &["--address", SERVER, "--address", "10.7.0.9"]].concat());
         let client = rig.client_udp(CLIENT, 0);
         assert_eq!(ask(&client, SERVER, PORT, b"named"), b"named");
@@ -197,7 +197,7 @@ fn a_port_is_served_at_the_addresses_named_and_at_no_others() {
         assert!(missing["why"].as_str().unwrap().contains("no address of vs now"), "{missing}");
         rig.ip_server(&["address", "add", "10.7.0.9/24", "dev", "vs"]);
         until("the new address is on the fast path", || {
-            // Until the instance has heard of the address nobody answers.
+            // Until the instance knows the address, no answer comes.
             answered(&client, "10.7.0.9", b"new")
                 && server.claim("udp port 7007 to 10.7.0.9")["fast_requests"].as_u64() > Some(0)
         });
@@ -232,7 +232,7 @@ fn a_flow_is_claimed_and_the_rest_of_its_port_is_the_kernels() {
         let why = server.claim("udp port 7007")["why"].clone();
         assert!(why.as_str().unwrap().contains("only the flows named"), "{why}");
         assert_eq!(server.interrupt(), Some(0));
-        // Without the port, our end of the flow is held, and nobody else is answered.
+        // Without the port, our end of the flow is reserved, and no other flow is answered.
         let server = rig.start(&[&["echo", "--on", "vs", "--flow", &flow], way].concat());
         assert_eq!(ask(&claimed, SERVER, PORT, b"alone"), b"alone");
         assert!(!answered(&other, SERVER, b"not named"), "{path}");
@@ -297,7 +297,7 @@ fn a_second_instance_works_beside_the_first_or_is_refused_by_name() {
         assert!(said.contains("0x88b5") && said.contains(&format!("pid {}", frames.child.id())), "{said}");
         let another = rig.start(&[&["reflect", "--on", "vs", "--ethertype", "0x88b6"], way].concat());
         assert_eq!(another.interrupt(), Some(0));
-        // What a killed instance had is free at once.
+        // Claims of a killed instance are free at once.
         frames.child.kill().unwrap();
         frames.child.wait().unwrap();
         let again = rig.start(&again);

@@ -1,4 +1,4 @@
-//! What the program offers, and where to find what it no longer does.
+//! Tests of the program's list of commands, and of those that have moved.
 
 use std::process::{Command, Output};
 

@@ -1,4 +1,5 @@
-//! TCP connections on real sockets: limits, peers that say nothing or never read, many idle ones, and stopping under load.
+//! Tests of TCP connections on real sockets: limits, peers that send nothing or never read, many idle ones, and
+//! stopping under load.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -10,7 +11,7 @@ use rustix::process::{Resource, Rlimit, Signal, getrlimit, kill_process, setrlim
 use crate::rig::{CLIENT, PATIENCE, PORT, Rig, SERVER, Server, ask, until};
 use crate::root_or_skip;
 
-/// What the service as a whole says.
+/// A figure of the service as a whole.
 pub(crate) fn service(server: &Server, figure: &str) -> u64 {
     let services = server.show("services");
     services[0][figure].as_u64().unwrap_or_else(|| panic!("no figure {figure}: {services}"))
@@ -23,7 +24,7 @@ pub(crate) fn connect(rig: &Rig) -> TcpStream {
     stream
 }
 
-/// Says something and hears the same.
+/// Sends something and expects it back.
 pub(crate) fn echoes(stream: &mut TcpStream, words: &[u8]) {
     stream.write_all(words).unwrap();
     let mut heard = vec![0; words.len()];
@@ -40,7 +41,7 @@ fn is_closed(stream: &mut TcpStream) {
     }
 }
 
-/// Sends until neither side's buffers take more; bytes.
+/// Sends until the buffers of both sides are full; returns the bytes sent.
 pub(crate) fn fill(stream: &mut TcpStream) -> u64 {
     stream.set_nonblocking(true).unwrap();
     let (chunk, mut sent, mut refused) = ([7; 65_536], 0, 0);
@@ -51,7 +52,7 @@ pub(crate) fn fill(stream: &mut TcpStream) -> u64 {
                 refused += 1;
                 std::thread::yield_now();
             }
-            // It was closed: its bytes had waited longest.
+            // It was closed, because its bytes had waited longest.
             Err(_) => break,
         }
     }
@@ -75,7 +76,7 @@ fn connections_that_say_nothing_have_a_limit_and_an_end() {
     assert_eq!(service(&server, "connections"), 1);
 }
 
-/// Connects from an address of the client's.
+/// Connects from one of the client's addresses.
 fn connect_from(rig: &Rig, source: &str) -> TcpStream {
     let connect = || {
         let own = socket(AddressFamily::INET, SocketType::STREAM, None)?;
@@ -105,7 +106,8 @@ fn one_source_cannot_take_all_connections_and_the_idlest_goes_when_many_do() {
         greedy.iter_mut().for_each(|stream| echoes(stream, b"all that it may have"));
         is_closed(&mut connect(&rig));
         assert_eq!(server.drops("source_limit"), 1);
-        // More than there may be, of many sources: those of the greedy one make room, and then those that are idle for longest.
+        // More than permitted, from many sources: first connections of the greedy source are closed, then the longest
+        // idle ones.
         let mut others = Vec::new();
         for _ in 0..3 {
             for source in &sources {
@@ -160,7 +162,7 @@ fn clients_that_never_read_cost_no_more_than_the_limit_and_hold_up_nobody() {
     }
     assert!(service(&server, "queued_bytes") > limit / 2);
     assert!(server.drops("service_bytes") > 0, "those who waited longest made room");
-    // Besides what is queued: buffers that all connections take turns with, and some bytes for each.
+    // In addition to queued bytes: buffers that connections share, and some bytes for each.
     assert!(server.worker("heap_bytes") < limit + (1 << 18), "{}", server.worker("heap_bytes"));
     drop(deaf);
     until("everything is given back", || service(&server, "queued_bytes") == 0);
@@ -186,7 +188,7 @@ fn ten_thousand_idle_connections_take_little_and_the_next_one_is_served() {
     let before = server.worker("heap_bytes");
     let idle: Vec<_> = (0..count).map(|_| connect(&rig)).collect();
     until("all are accepted", || service(&server, "accepted") == count + 1);
-    // Figures are published when a worker goes to sleep.
+    // Counters are published when a worker goes to sleep.
     until("published", || {
         echoes(&mut first, b"again");
         server.worker("heap_bytes") > before
@@ -212,14 +214,14 @@ fn connections_spread_over_the_workers_that_accept() {
     let workers = server.show("workers");
     let counts: Vec<_> = (0..2).filter_map(|worker| workers[worker]["connections"].as_u64()).collect();
     assert!(counts.iter().sum::<u64>() == 64 && counts.iter().all(|count| *count > 8), "{counts:?}");
-    // Nobody else gets in between them.
+    // No other process can bind in between.
     let refused = rig.try_serve(&["--workers", "2"]).err().expect("the port is held");
     assert!(refused.contains("cannot serve"), "{refused}");
     drop(all);
     assert_eq!(server.interrupt(), Some(0));
 }
 
-/// Has the load end when it goes.
+/// Dropping it ends the load.
 struct EndsLoad<'a>(&'a AtomicBool);
 
 impl Drop for EndsLoad<'_> {
@@ -228,7 +230,7 @@ impl Drop for EndsLoad<'_> {
     }
 }
 
-/// Asks and asks until the server ends it, or the test does. Every answer is whole.
+/// Sends requests until the server ends the connection, or the test does. Every answer is whole.
 pub(crate) fn ask_until_ended(
     mut stream: TcpStream,
     answered: &AtomicU64,
@@ -322,11 +324,11 @@ fn a_new_instance_takes_over_under_load_and_nobody_is_refused_or_left_without_an
         let mut former = rig.serve(&["--path", path, "--workers", "2"]);
         let (answered, broken, over) = (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));
         std::thread::scope(|scope| {
-            // Also when something here fails: the others would go on for ever.
+            // Also after a failure here, as the other threads would never end.
             let _ends = EndsLoad(&over);
             for _ in 0..4 {
                 let (rig, answered, broken, over) = (&rig, &answered, &broken, &over);
-                // A client that is told of the end connects again at once, and must be accepted.
+                // A client whose connection ends reconnects at once, and must be accepted.
                 scope.spawn(move || {
                     while !over.load(Ordering::Relaxed) {
                         ask_until_ended(connect(rig), answered, broken, over);
@@ -337,7 +339,7 @@ fn a_new_instance_takes_over_under_load_and_nobody_is_refused_or_left_without_an
             scope.spawn(|| {
                 let socket = socket;
                 while !over.load(Ordering::Relaxed) {
-                    // On the fast path a frame may be in the ring that goes; through the kernel none is lost.
+                    // On the fast path a frame may be in the ring that is closed; through the kernel none is lost.
                     if path == "kernel" {
                         assert_eq!(ask(&socket, SERVER, PORT, b"datagram"), b"datagram");
                     }

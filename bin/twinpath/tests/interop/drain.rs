@@ -1,4 +1,5 @@
-//! `twinpath drain`: ends an instance without losing what it has accepted, tells how far it is, and keeps to a bound.
+//! Tests of `twinpath drain`: it ends an instance without losing accepted requests, reports its progress, and keeps its
+//! deadline.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::{Shutdown, TcpStream};
@@ -12,7 +13,7 @@ use crate::connections::{ask_until_ended, connect, fill, service};
 use crate::rig::{Rig, Server, until};
 use crate::root_or_skip;
 
-/// `drain` of that server, and what it says.
+/// Starts `drain` for this server; returns its output.
 fn drain(rig: &Rig, server: &Server, arguments: &[&str]) -> (Child, BufReader<ChildStderr>) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_twinpath"));
     command.arg("drain").args(arguments).arg("--socket").arg(&server.socket);
@@ -23,7 +24,7 @@ fn drain(rig: &Rig, server: &Server, arguments: &[&str]) -> (Child, BufReader<Ch
     (child, said)
 }
 
-/// The exit code, and everything said from here on.
+/// The exit code, and the remaining output.
 fn end((mut child, mut said): (Child, BufReader<ChildStderr>)) -> (Option<i32>, String) {
     let mut rest = String::new();
     said.read_to_string(&mut rest).unwrap();
@@ -37,7 +38,7 @@ fn show(server: &Server) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// A connection whose peer takes nothing: the server holds replies for it, and requests.
+/// A connection whose peer reads nothing: the server holds replies for it, and requests.
 fn stuck(rig: &Rig) -> TcpStream {
     let mut stream = connect(rig);
     fill(&mut stream);
@@ -64,7 +65,8 @@ fn a_drain_under_load_loses_nothing_that_was_accepted_and_says_so() {
             until("all are busy", || answered.load(Ordering::Relaxed) > 400);
             let draining = drain(&rig, &server, &["--timeout-ms", "60000"]);
             until("only the deaf one is left", || service(&server, "connections") == 1);
-            // What was read of it is answered once it listens, to the last byte, and not a byte more is read.
+            // The requests that were read are answered once the peer reads, to the last byte, and no further byte is
+            // read.
             let accepted = service(&server, "stream_bytes_in") - 3_000 * answered.load(Ordering::Relaxed);
             deaf.shutdown(Shutdown::Write).unwrap();
             let (mut heard, mut buffer) = (0, vec![0; 1 << 20]);
@@ -95,13 +97,13 @@ fn a_drain_is_followed_left_joined_and_ended_at_its_bound() {
     assert!(line.contains("draining: 1 connections left, 600.0 s until"), "{line}");
     assert!(line.contains("it goes on if this command ends"), "{line}");
     assert!(show(&server).contains("draining: 1 connections left, "), "{}", show(&server));
-    // No new connection is accepted, and the command that asked may end: the drain continues.
+    // No new connection is accepted, and the draining command may end: the drain continues.
     assert!(rig.client.run(|| TcpStream::connect((crate::rig::SERVER, crate::rig::PORT))).unwrap().is_err());
     // A background job of a shell without job control ignores SIGINT, and so would this child of a test that runs there.
     kill_process(Pid::from_child(&first), Signal::TERM).unwrap();
     assert_eq!(first.wait().unwrap().code(), None);
     assert!(show(&server).contains("draining: 1 connections left, "), "{}", show(&server));
-    // Asked again it is the same drain; the bound named last counts.
+    // A second command joins the same drain; the last deadline counts.
     let mut second = drain(&rig, &server, &[]);
     second.1.read_line(&mut line).unwrap();
     let third = drain(&rig, &server, &["--timeout-ms", "0"]);

@@ -1,4 +1,5 @@
-//! Each datagram once, and each flow the kernel's again after a kill: what `lab kni` measures at length.
+//! Tests that each datagram is answered once, and that the kernel serves each flow again after a kill, as `lab kni`
+//! measures at length.
 
 use std::net::SocketAddr;
 use std::thread::{JoinHandle, spawn};
@@ -93,7 +94,7 @@ fn a_kill_under_load_gives_every_flow_to_the_kernel_and_resets_nothing() {
                 until("the load has begun", || server.worker("frames_in") > 100);
                 let felt = watch.kill(server.child.id()).unwrap();
                 assert_eq!(felt.flows.len(), 4);
-                // The target is 50 ms on a quiet machine; here other tests run beside.
+                // The target is 50 ms on a quiet machine; here other tests run at the same time.
                 assert!(felt.worst() < Duration::from_secs(2), "{path}: {felt:?}");
                 load.join().unwrap();
             });

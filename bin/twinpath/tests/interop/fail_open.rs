@@ -1,4 +1,4 @@
-//! A worker that is stuck takes nothing with it: the kernel serves, and no request is run twice.
+//! Tests of a stuck worker: the kernel serves instead, and no request is served twice.
 
 use std::collections::BTreeMap;
 use std::net::UdpSocket;
@@ -13,7 +13,7 @@ use crate::connections::{connect, echoes};
 use crate::rig::{CLIENT, PORT, Rig, SERVER, Server, until};
 use crate::root_or_skip;
 
-/// What the tests set, ms: long enough for a worker that others keep from its CPU.
+/// The setting in the tests, ms: long enough for a worker that has lost its CPU to others.
 const FAIL_OPEN_MS: &str = "100";
 
 /// The thread of a worker.
@@ -28,7 +28,7 @@ pub(crate) fn thread_of(server: &Server, worker: u32) -> u32 {
     task.file_name().and_then(|tid| tid.to_str()?.parse().ok()).expect("a number")
 }
 
-/// How often the programs passed a claimed frame to the kernel as its worker was stuck.
+/// Claimed frames that the programs passed to the kernel because their worker was stuck.
 fn passed(server: &Server) -> u64 {
     let rules = server.show("rules");
     let counts = rules["verdicts"].as_array().expect("a list");
@@ -38,7 +38,7 @@ fn passed(server: &Server) -> u64 {
         .map_or(0, |count| count["count"].as_u64().unwrap())
 }
 
-/// A client that numbers what it asks, and counts the answers to each number.
+/// A client that numbers its requests, and counts the answers to each number.
 struct Client {
     socket: UdpSocket,
     asked: u32,
@@ -48,7 +48,7 @@ struct Client {
 impl Client {
     fn new(rig: &Rig) -> Self {
         let socket = rig.client_udp(CLIENT, 0);
-        // Between two requests: so that few enough come for the ring of a stopped worker.
+        // The time between two requests, long enough that they fit into the ring of a stopped worker.
         socket.set_read_timeout(Some(Duration::from_millis(2))).unwrap();
         Self { socket, asked: 0, answers: BTreeMap::new() }
     }
@@ -73,18 +73,18 @@ impl Client {
     }
 }
 
-/// How many bytes wait in the kernel's UDP sockets of the server's namespace.
+/// Bytes that wait in the kernel's UDP sockets of the server's namespace.
 fn waiting_in_the_kernel(rig: &Rig) -> u64 {
     let tables = ["udp", "udp6"].map(|table| format!("/proc/thread-self/net/{table}"));
     let text = rig.server.run(|| tables.map(std::fs::read_to_string).map(Result::unwrap).concat()).unwrap();
-    // The fifth column: what waits to be sent, and to be received.
+    // The fifth column: bytes to be sent, and to be received.
     let received =
         |line: &str| u64::from_str_radix(line.split_whitespace().nth(4)?.split_once(':')?.1, 16).ok();
     text.lines().filter_map(received).sum()
 }
 
-/// Stops what `stop` says until what it returns is dropped, and `meanwhile` in between; then all is as before. Requests that were handed
-/// over before the kernel took over are dropped and counted, every other one is answered once.
+/// Calls `stop` until its result is dropped, and `meanwhile` in between; afterwards everything is as before. Requests
+/// that were handed over before the kernel took over are dropped and counted, every other one is answered once.
 fn stuck_and_back<T>(
     rig: &Rig,
     server: &Server,
@@ -113,7 +113,7 @@ fn what_a_stopped_worker_claims_is_served_through_the_kernel_until_it_goes_on() 
     if !root_or_skip() {
         return;
     }
-    // The direct ring without a socket, and with one; the packet socket; both in turn; AF_XDP.
+    // The direct ring, the packet socket, both alternately, and AF_XDP.
     let setups: [&[&str]; 5] = [
         &["packet", "--mode", "poll"],
         &["packet", "--mode", "poll", "--attach", "clsact"],
@@ -161,7 +161,7 @@ fn what_a_stopped_worker_claims_is_served_through_the_kernel_until_it_goes_on() 
     }
 }
 
-/// The worker is looked at again only once there is a fast path again: until then control has nothing to do.
+/// The worker is checked again only once there is a fast path again: until then control has nothing to do.
 #[test]
 fn while_the_interface_of_a_stuck_worker_is_gone_nobody_looks_at_it() {
     if !root_or_skip() {
@@ -187,7 +187,7 @@ fn while_the_interface_of_a_stuck_worker_is_gone_nobody_looks_at_it() {
     assert_eq!(server.interrupt(), Some(0));
 }
 
-/// A process goes on when it is dropped.
+/// Dropping it lets the process continue.
 struct StoppedProcess<'a>(&'a Server);
 
 impl Drop for StoppedProcess<'_> {
@@ -219,7 +219,7 @@ fn what_comes_to_a_stopped_process_waits_in_the_kernel_and_is_answered() {
     }
 }
 
-/// A client whose frames worker `worker` gets: the kernel shares them out by flow.
+/// A client whose frames go to worker `worker`: the kernel distributes them by flow.
 fn client_of(rig: &Rig, server: &Server, worker: usize) -> Client {
     let frames_in = || server.show("workers")[worker]["frames_in"].as_u64().unwrap();
     let mut found = None;
@@ -301,7 +301,7 @@ fn a_worker_that_sleeps_is_not_stuck_and_fail_open_can_be_off() {
     }
 }
 
-/// No frame is claimed for it, so no program finds it: its sockets tell.
+/// No frames are claimed for it, so no program detects it: its sockets show it.
 #[test]
 fn a_worker_that_leaves_what_waits_in_its_sockets_is_stuck_too() {
     if !root_or_skip() {
@@ -314,7 +314,7 @@ fn a_worker_that_leaves_what_waits_in_its_sockets_is_stuck_too() {
         echoes(&mut before, b"before");
         for time in 1..=2 {
             let stopped = StoppedThread::stop(thread_of(&server, 0)).unwrap();
-            // With several workers each connection is one of theirs: some are the stuck one's.
+            // With several workers each connection belongs to one of them, some to the stuck one.
             for _ in 0..8 {
                 echoes(&mut connect(&rig), b"accepted by another thread");
             }

@@ -1,5 +1,5 @@
-//! Other XDP programs on our interface, before us and after us: xdp-filter and xdpdump of xdp-tools, iproute2's loader,
-//! and programs at tc ingress.
+//! Tests of foreign programs on our interface, before and after ours: xdp-filter and xdpdump of xdp-tools, iproute2's
+//! loader, and programs at tc ingress.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
@@ -9,10 +9,10 @@ use twinpath_sys::child::{Placement, place};
 use crate::rig::{CLIENT, PATIENCE, PORT, Rig, SERVER, Server, answered, ask, until};
 use crate::root_or_skip;
 
-/// Programs as others put them on an interface.
+/// Programs that are attached as other tools do it.
 const FOREIGN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../io/steer_bpf/object/foreign.o");
 
-/// The server's side of a rig with a BPF file system and a run directory of its own: xdp-tools keep pins and locks there.
+/// The server's side of a rig with its own BPF file system and run directory, where xdp-tools keeps pins and locks.
 struct Tools<'a> {
     rig: &'a Rig,
     holder: Child,
@@ -41,7 +41,7 @@ impl<'a> Tools<'a> {
         command
     }
 
-    /// Runs a tool to its end: whether it succeeded, and what it said.
+    /// Runs a tool to its end; returns whether it succeeded, and its output.
     fn run(&self, program: &str, arguments: &[&str]) -> (bool, String) {
         let output = self.command(program, arguments).output().expect("nsenter is installed");
         let said = [output.stdout, output.stderr].concat();
@@ -74,15 +74,15 @@ fn why(server: &Server) -> String {
     server.show("interfaces")[0]["why"].as_str().unwrap().to_owned()
 }
 
-/// xdp-filter's program by its own name, or libxdp's dispatcher where the kernel lets it be used.
+/// xdp-filter's program by its own name, or libxdp's dispatcher if the kernel permits it.
 fn is_xdp_filter(name: &str) -> bool {
     name.contains("xdpfilt_") && name.contains("of xdp-filter") || name.contains("xdp_dispatcher of libxdp")
 }
 
-/// Answers come, and by the fast path: each by exactly one.
+/// Checks that answers come on the fast path, exactly one to each request.
 fn serves(rig: &Rig, server: &Server) {
     let client = rig.client_udp(CLIENT, 0);
-    // The first one may find a device that is just being changed, or a peer not known yet.
+    // The first one may meet a device that is being changed, or a peer not known yet.
     until("an answer comes", || answered(&client, SERVER, b"warm"));
     let before = server.worker("frames_in");
     for number in 0..20u8 {
@@ -117,7 +117,7 @@ fn xdp_filter_before_us_stays_filters_and_may_go() {
         assert!(name.contains(if mode == "skb" { "generic" } else { "native" }), "{name}");
         assert!(why(&server).contains(&name) && why(&server).contains("every packet passes it first"));
         serves(&rig, &server);
-        // What it filters never reaches us.
+        // Frames that it filters never reach us.
         let port = PORT.to_string();
         tools.must("xdp-filter", &["port", "--proto", "udp", "--mode", "dst", &port]);
         let before = server.worker("frames_in");
@@ -152,7 +152,7 @@ fn xdp_filter_after_us_on_the_packet_path_is_noticed_and_takes_nothing() {
         tools.must("xdp-filter", &["unload", "vs"]);
         assert_eq!(named(&server), None);
         serves(&rig, &server);
-        // Ours goes, and nothing of anybody stays.
+        // Our program is detached, and no foreign one remains.
         tools.load_filter(mode);
         assert_eq!(server.interrupt(), Some(0));
         let (_, status) = tools.run("xdp-filter", &["status"]);
@@ -205,17 +205,17 @@ fn a_program_that_iproute2_attached_is_named_and_stays() {
     assert!(links.contains("foreign_xdp"), "it stays when we go: {links}");
 }
 
-/// Runs xdpdump while requests are answered; what it said.
+/// Runs xdpdump while requests are answered; returns its output.
 fn dump(rig: &Rig, tools: &Tools<'_>, server: &Server, arguments: &[&str]) -> String {
-    // Line by line, though it writes to a pipe.
+    // By lines, although it writes to a pipe.
     let line_by_line = ["-oL", "xdpdump", "-i", "vs"];
     let mut child = tools.command("stdbuf", &[&line_by_line, arguments].concat()).spawn().unwrap();
     let mut stderr = BufReader::new(child.stderr.take().unwrap());
     let mut said = String::new();
-    // It says that it listens, or why it does not.
+    // It prints that it listens, or why not.
     while !said.contains("listening on") && stderr.read_line(&mut said).unwrap() > 0 {}
     serves(rig, server);
-    // It tells of frames when a block of them is full or a second old; nothing, if it has ended.
+    // It prints frames when a block of them is full or a second old; nothing, if it has ended.
     let mut stdout = BufReader::new(child.stdout.take().unwrap());
     stdout.read_line(&mut said).unwrap();
     let pid = rustix::process::Pid::from_child(&child);
@@ -237,7 +237,7 @@ fn xdpdump_looks_at_us_on_every_path_and_leaves_all_as_it_was() {
         let server = rig.serve(&["--path", path]);
         let said = dump(&rig, &tools, &server, &[]);
         if said.contains("Operation not permitted") {
-            // It traces a program by fentry, which a kernel may refuse to everybody: then it is seen to have tried.
+            // It traces a program by fentry, which a kernel may refuse to all: then the attempt is visible.
             assert_eq!(path, "xdp", "{said}");
         } else {
             let frames = said.matches("packet size").count();
@@ -246,7 +246,7 @@ fn xdpdump_looks_at_us_on_every_path_and_leaves_all_as_it_was() {
         assert!(!said.contains("BTF"), "our program has the type information it needs: {said}");
         serves(&rig, &server);
         assert_eq!(named(&server), None);
-        // A program of its own where there is none.
+        // A program of its own if there is none.
         if path == "packet" {
             dump(&rig, &tools, &server, &["--load-xdp-program"]);
             serves(&rig, &server);
@@ -269,7 +269,7 @@ fn xdpdumps_own_program_before_us_is_named() {
     while !said.contains("listening on") && stderr.read_line(&mut said).unwrap() > 0 {}
     let server = rig.serve(&[]);
     let name: Option<String> = named(&server);
-    // Where the kernel refuses tracing to it, it has ended and taken its program along.
+    // If the kernel refuses tracing, it has ended and its program is gone.
     if child.try_wait().unwrap().is_none() {
         assert!(name.is_some_and(|name| name.contains("of xdpdump")), "{said}");
     }
@@ -295,7 +295,8 @@ fn filters_at_clsact_stand_behind_us_and_see_only_what_is_the_kernels() {
         let server = rig.serve(&["--path", "packet"]);
         let client = rig.client_udp(CLIENT, 0);
         let drops = program.ends_with("drop");
-        // A foreign program that drops every frame takes the kernel's own traffic, ARP included: claimed frames are served nevertheless.
+        // A foreign program that drops every frame drops the kernel's traffic, including ARP, but claimed frames are
+        // served.
         if drops {
             let (client_mac, _) = rig.macs();
             let mac = client_mac.map(|byte| format!("{byte:02x}")).join(":");
@@ -313,7 +314,7 @@ fn filters_at_clsact_stand_behind_us_and_see_only_what_is_the_kernels() {
             drops,
             "{program} decides on the kernel's own traffic"
         );
-        // After us: gone, and there again.
+        // After us: removed, and attached again.
         tools.must("tc", &["filter", "del", "dev", "vs", "ingress"]);
         serves(&rig, &server);
         tools.must("tc", &[&filter[..], &[program]].concat());
@@ -329,7 +330,7 @@ fn what_attaching_costs_is_measured_before_it_is_done_and_shown() {
         return;
     }
     let rig = Rig::new();
-    // Beyond any noise, so that the path does not depend on the machine.
+    // Larger than any noise, so that the path does not depend on the machine.
     let server = rig.serve(&["--measure-fallback", "--fallback-loss-max", "100"]);
     assert_eq!(server.path(), "packet");
     let fallback = server.show("interfaces")[0]["fallback"].clone();

@@ -1,4 +1,4 @@
-//! What a user asks of `adaptive`, on real packets: a goal is obeyed, shown, changed and dropped while running.
+//! Tests of goals for `adaptive` on real packets: a goal is obeyed, shown, changed and removed while running.
 
 use std::process::Child;
 use std::sync::{Mutex, PoisonError};
@@ -10,15 +10,15 @@ use twinpath_worker::sleep::Sleeper;
 use crate::rig::{PORT, Rig, SERVER, Server};
 use crate::root_or_skip;
 
-/// Held by each test here: one counts the CPU time that another's busy processes would take.
+/// Held by each test here, because one measures the CPU time that another one's busy processes would take.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// The share of a core that the worker spins while packets come some 60 us apart, at random: no prediction helps, and a wake-up
-/// without a latency request costs as much as the gap.
+/// The share of a core that the worker spins while packets come randomly about 60 us apart: no prediction helps, and a
+/// wake-up without a latency request costs as much as the gap.
 fn spun(rig: &Rig, server: &Server) -> f64 {
     let spun_ns = || server.show("workers")[0]["idle"]["spun_ns"].as_u64().unwrap();
     let load = ["--rate", "16000", "--arrivals", "poisson", "--mode", "poll", "--inflight", "1024"];
-    // Time to learn in.
+    // Time for learning.
     rig.bench(&format!("{SERVER}:{PORT}"), &[&load[..], &["--duration", "0.6"]].concat());
     let (before, begun) = (spun_ns(), clock::now());
     rig.bench(&format!("{SERVER}:{PORT}"), &[&load[..], &["--duration", "1"]].concat());
@@ -42,7 +42,7 @@ fn a_share_of_a_core_bounds_what_is_spun_until_it_is_raised() {
     let server = rig.serve(&["--latency-request", "never", "--cpu-budget", "2%"]);
     assert_eq!(goal(&server), "cpu 2%");
     let bounded = spun(&rig, &server);
-    // What may be saved up is within the budget of a second; what others' time on its CPU adds is not its doing.
+    // Saved time is within the budget of a second; other threads' time on its CPU does not count.
     assert!(bounded < 0.1, "{bounded:.3} of a core was spun");
     set(&rig, &server, &["0", "cpu", "90%"]);
     assert_eq!(goal(&server), "cpu 90%");
@@ -71,7 +71,7 @@ impl Drop for Busy {
     }
 }
 
-/// The share of a core that the worker takes over the next two seconds, in which no packet comes.
+/// The share of a core that the worker uses during the next two seconds, in which no packet comes.
 fn silent_share(server: &Server) -> f64 {
     let worker = || {
         let worker = server.show("workers")[0].clone();
@@ -79,7 +79,7 @@ fn silent_share(server: &Server) -> f64 {
         (worker["cpu_ns"].as_u64().unwrap(), worker["service_time"]["count"].as_u64().unwrap(), woken)
     };
     let (before, begun) = (worker(), clock::now());
-    // Nothing to wait for: this is the silence that is watched.
+    // No event to wait for: the test measures this silence.
     Sleeper::new().expect("a timer").sleep(begun + Duration::from_secs(2));
     let (after, passed) = (worker(), clock::now().nanos_since(begun));
     assert_eq!((after.1, after.2), (before.1, before.2), "no packet came");

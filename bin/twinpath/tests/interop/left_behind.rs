@@ -1,11 +1,11 @@
-//! Classic filters at tc outlive a process that is killed: what becomes of them.
+//! Tests of classic filters at tc, which outlive a killed process.
 
 use std::process::Command;
 
 use crate::rig::{CLIENT, CLSACT, PACKET, PORT, Rig, SERVER, Server, ask, until};
 use crate::root_or_skip;
 
-/// What is at tc ingress of the server's interface.
+/// The filters at tc ingress of the server's interface.
 fn filters(rig: &Rig) -> String {
     rig.tc_server(&["filter", "show", "dev", "vs", "ingress"])
 }
@@ -54,7 +54,7 @@ fn a_filter_of_a_killed_instance_drops_nothing_and_tidy_removes_it_and_no_other(
     );
     let only_said = rig.twinpath(&rig.server, &["tidy", "--dry-run"]).stdout;
     assert!(only_said.contains(&format!("process {pid}")), "{only_said}");
-    // In a PID namespace of its own, where the number of the living one means nothing.
+    // In a separate PID namespace, where the live process's id has no meaning.
     let tidy = || {
         let program = env!("CARGO_BIN_EXE_twinpath");
         Command::new("unshare").args(["--pid", "--fork", "--mount-proc", program, "tidy"]).output()
@@ -83,7 +83,7 @@ fn the_next_start_removes_what_was_left_on_its_interface_whatever_path_it_takes(
         let server = rig.serve(next);
         server.wait_until_said("had left when it was killed");
         assert_eq!(ask(&rig.client_udp(CLIENT, 0), SERVER, PORT, b"again"), b"again");
-        // Without tcx any packet path has a filter.
+        // Without tcx, every packet path has a filter.
         let has_one = server.show("interfaces")[0]["attach"] == "clsact";
         assert!(has_one || next != CLSACT);
         assert_eq!(filters(&rig).matches("direct-action").count(), usize::from(has_one), "{next:?}");

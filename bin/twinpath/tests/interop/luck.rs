@@ -1,4 +1,4 @@
-//! Bad luck with namespaces and with what the kernel has to tell.
+//! Tests of changes of namespaces, and of lost notifications.
 
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::process::{Command, Stdio};
@@ -31,7 +31,7 @@ fn an_interface_that_is_moved_away_is_the_other_namespaces_and_comes_back() {
         until("the link is seen gone", || server.show("interfaces")[0]["link"] == "gone");
         let local = rig.server_udp("127.0.0.1", 0);
         assert_eq!(ask(&local, "127.0.0.1", PORT, b"local"), b"local", "{path}: the kernel path goes on");
-        // Over there it is a plain interface again.
+        // There it is an ordinary interface again.
         crate::rig::ip(&away, &["address", "add", "10.7.0.2/24", "dev", "vs"]);
         crate::rig::ip(&away, &["link", "set", "vs", "up"]);
         let client = rig.client_udp(CLIENT, 0);
@@ -70,7 +70,7 @@ fn a_namespace_that_is_deleted_under_traffic_takes_only_itself_along() {
         };
         let mut peer = load(&rig);
         until("the load has begun", || server.worker("frames_in") > 1_000);
-        // The peer's namespace goes, and the link with it.
+        // The peer's namespace is removed, and the link with it.
         rig.client = Namespace::new().unwrap();
         peer.kill().unwrap();
         peer.wait().unwrap();
@@ -81,7 +81,7 @@ fn a_namespace_that_is_deleted_under_traffic_takes_only_itself_along() {
         rig.join("vs", &[(CLIENT, 24)], &[(SERVER, 24)]);
         until("the fast path is back", || server.path() != "kernel");
         served_fast(&rig, &server, CLIENT, SERVER);
-        // Our own goes, and we are killed in it: the peer's end of the link goes too, so nothing holds on to it.
+        // Our own namespace is removed, and we are killed in it: the peer's end of the link disappears too.
         let mut peer = load(&rig);
         let before = server.worker("frames_in");
         until("the load runs again", || server.worker("frames_in") > before + 1_000);
@@ -104,7 +104,7 @@ fn more_news_than_the_kernel_can_keep_are_read_anew() {
     let rig = Rig::new();
     let server = rig.serve(&["--path", "packet"]);
     served_fast(&rig, &server, CLIENT, SERVER);
-    // While it can't listen, the kernel drops what does not fit its socket, the last news among them.
+    // While it is stopped, the kernel drops notifications that do not fit into its socket, including the last ones.
     kill_process(server.pid(), Signal::STOP).unwrap();
     let mut batch = String::new();
     for number in 0..40_000u32 {

@@ -1,4 +1,4 @@
-//! What workers ask of the machine under them: latency requests, priority, their share of a CPU.
+//! Tests of the workers' use of the machine: latency requests, priority, their share of a CPU.
 
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
@@ -9,7 +9,7 @@ use twinpath_sys::child::{Placement, cpu_time, place};
 use crate::rig::{CLIENT, PORT, Rig, SERVER, Server, ask, until};
 use crate::root_or_skip;
 
-/// The CPU of the worker: the last one, where the kernel puts the least.
+/// The CPU of the worker: the last one, which the kernel uses least.
 fn a_cpu() -> usize {
     *allowed_cpus().unwrap().last().unwrap()
 }
@@ -96,7 +96,7 @@ fn arrivals_on_the_kernel_path_are_work_and_the_request_is_held_for_them() {
     }
 }
 
-/// A process that always has something to do, on one CPU.
+/// A process that always wants one CPU.
 struct BusyProcess(Child);
 
 impl BusyProcess {
@@ -155,7 +155,7 @@ fn a_real_time_worker_that_spins_leaves_its_cpu_to_a_busy_process() {
     assert_eq!(server.interrupt(), Some(0));
 }
 
-/// The priorities that `auto` may have where it is before others, and beside them.
+/// The priorities that `auto` may use to run before others.
 const BEFORE: [&str; 2] = ["fifo:1", "nice:-20"];
 const BESIDE: [&str; 2] = ["slice:100", "normal"];
 
@@ -187,7 +187,7 @@ fn by_default_a_worker_is_before_others_while_it_takes_little_and_never_in_mode_
     until("it is beside others", || BESIDE.contains(&priority(&server).as_str()));
     let worker = server.show("workers")[0].clone();
     assert!(worker["priority_why"].as_str().unwrap().contains("mode poll"), "{worker}");
-    // The busy process gets as much as the scheduler gives it beside one that always runs.
+    // The busy process gets its fair share beside one that always runs.
     let busy = BusyProcess::on(cpu);
     let begun = server.worker("cpu_ns");
     until("both have had 100 ms", || {
@@ -207,7 +207,7 @@ fn a_busy_worker_is_beside_others_by_default() {
     }
     let cpu = a_cpu();
     let rig = Rig::new();
-    // Spins through every gap, which costs a competing process most.
+    // It spins through every gap, which costs a competing process most.
     let server = rig.serve(&["--cpu", &cpu.to_string(), "--spin-us", "1000000"]);
     if !BEFORE.contains(&priority(&server).as_str()) {
         return twinpath_test_skip::skip(&server.show("workers")[0]["priority_why"]);

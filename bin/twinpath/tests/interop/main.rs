@@ -1,4 +1,5 @@
-//! Our own program on real packets: namespaces joined by veth, the kernel's own clients and servers as peers.
+//! Tests of the program on real packets: namespaces joined by veth pairs, with the kernel's own clients and servers as
+//! peers.
 #![allow(clippy::unwrap_used, reason = "a test says what it needs")]
 
 mod bad_input;

@@ -1,4 +1,4 @@
-//! Metrics, as a scraper finds them.
+//! Tests of metrics as a scraper reads them.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -34,7 +34,7 @@ fn offered(server: &Server) -> SocketAddr {
     server.ready["metrics"].as_str().expect("it says where").parse().expect("an address")
 }
 
-/// The value of the one metric that begins so.
+/// The value of the one metric with this prefix.
 fn metric(text: &str, wanted: &str) -> f64 {
     let mut found = text.lines().filter_map(|line| line.strip_prefix(wanted)?.strip_prefix(' '));
     let value = found.next().unwrap_or_else(|| panic!("{wanted} is not in\n{text}"));
@@ -59,7 +59,7 @@ fn a_scrape_of_a_real_instance_is_what_the_document_says() {
     assert!(head.starts_with("HTTP/1.1 200") && head.contains("application/openmetrics-text"), "{head}");
     assert!(text.ends_with("# EOF\n"));
 
-    // Names, types and sentences are the document's, neither more nor fewer.
+    // Names, types and descriptions are exactly those of the document.
     let lines = |prefix: &str| {
         text.lines().filter_map(|line| line.strip_prefix(prefix)?.split_once(' ')).collect::<Vec<_>>()
     };
@@ -94,7 +94,7 @@ fn scrapers_that_never_read_or_are_many_are_bounded_and_cost_the_service_nothing
     let rig = Rig::new();
     let server = rig.serve(&["--metrics", "127.0.0.1:0"]);
     let address = offered(&server);
-    // Some ask and never read, most do not even ask.
+    // Some send a request and never read, most do not even send one.
     let mut held: Vec<_> = (0..40).map(|_| connect(&rig, address)).collect();
     for deaf in &mut held[..4] {
         let _ = deaf.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");

@@ -1,5 +1,5 @@
-//! Each datagram is answered once, whatever happens to the fast path meanwhile: it is put on and taken off while requests come at
-//! a steady rate, and the replies to each of them are counted.
+//! Tests that each datagram is answered once while the fast path is attached and detached: requests come at a steady
+//! rate, and the replies to each of them are counted.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::UdpSocket;
@@ -15,17 +15,18 @@ use rustix::time::Timespec;
 use crate::rig::{CLIENT, PORT, Rig, SERVER, Server, until};
 use crate::root_or_skip;
 
-/// Requests per second: fast enough that a moment shows, and slow enough that no ring fills while other tests have the CPU.
+/// Requests per second: fast enough that a short gap shows, and slow enough that no ring fills while other tests use
+/// the CPU.
 const FAST: u64 = 20_000;
 const SLOW: u64 = 2_000;
-/// Flows, so that several workers have some.
+/// Number of flows, so that several workers have some.
 const FLOWS: usize = 8;
-/// Between two looks at the clock.
+/// The interval at which the clock is checked.
 const BREAK: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000 };
-/// How long no reply has come when all have.
+/// After this time without a reply, all have come.
 const SILENCE: Duration = Duration::from_millis(300);
 
-/// What became of the requests.
+/// The results of the requests.
 #[derive(Debug, Default)]
 struct Outcome {
     sent: u64,
@@ -34,7 +35,7 @@ struct Outcome {
     doubled: u64,
 }
 
-/// Numbered requests at a steady rate, while something happens.
+/// Numbered requests at a steady rate during an event.
 struct Load {
     rate: u64,
     sent: AtomicU64,
@@ -42,7 +43,7 @@ struct Load {
     over: AtomicBool,
 }
 
-/// Has the load end when it goes, also when something fails.
+/// Dropping it ends the load, also after a failure.
 struct EndsLoad<'a>(&'a Load);
 
 impl Drop for EndsLoad<'_> {
@@ -52,7 +53,7 @@ impl Drop for EndsLoad<'_> {
 }
 
 impl Load {
-    /// Runs `during` under load, with some of it before and after.
+    /// Runs `during` under load, with some load before and after it.
     fn on(rig: &Rig, rate: u64, during: impl FnOnce(&Self)) -> Outcome {
         let load = Self { rate, sent: 0.into(), answered: 0.into(), over: false.into() };
         let sockets: Vec<_> = (0..FLOWS).map(|_| rig.client_udp(CLIENT, 0)).collect();
@@ -83,17 +84,17 @@ impl Load {
             let due = begun.elapsed().as_micros() as u64 * self.rate / 1_000_000;
             while sent < due {
                 let socket = &sockets[sent as usize % sockets.len()];
-                // Where the port is closed for a moment, the error of an earlier one shows here.
+                // If the port was closed for a moment, the error of an earlier send appears here.
                 while socket.send_to(&sent.to_be_bytes(), (SERVER, PORT)).is_err() {}
                 sent += 1;
             }
-            // The next ones are due in a moment; on no fd, as nothing else is waited for.
+            // A pause without descriptors, as there is nothing to wait for.
             rustix::event::poll(&mut [], Some(&BREAK)).unwrap();
         }
         self.sent.store(sent, Ordering::SeqCst);
     }
 
-    /// Replies that came again.
+    /// Receives replies; returns the number of repeated ones.
     fn receive(&self, socket: &UdpSocket) -> u64 {
         set_socket_recv_buffer_size_force(socket, 8 << 20).unwrap();
         socket.set_read_timeout(Some(SILENCE)).unwrap();

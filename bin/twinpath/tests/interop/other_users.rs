@@ -1,4 +1,4 @@
-//! What other users of the machine can get an instance, or us, to do: nothing.
+//! Tests that other users of the machine have no influence on an instance or its clients.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
@@ -9,7 +9,7 @@ use crate::tune::with_own_run_directory;
 
 const NOBODY: u32 = 65_534;
 
-/// Runs something on a thread that is another user, also for a peer that asks the kernel for its credentials.
+/// Runs `work` on a thread with another user id, which the kernel also reports to the peer.
 pub(crate) fn as_nobody<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
@@ -70,7 +70,7 @@ fn another_user_cannot_take_an_ethertype_away() {
         .run(|| twinpath_sys::packet_socket::interface_index("vs"))
         .expect("entered")
         .expect("there");
-    // As it was held once: a name that anybody may take.
+    // An older kind of lock: a name that any user may take.
     let name = format!("twinpath/interface-{ifindex}/ethertype-88b5");
     let squat = || {
         use std::os::linux::net::SocketAddrExt as _;

@@ -1,4 +1,4 @@
-//! What an instance says, and where.
+//! Tests of an instance's output.
 
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
@@ -10,7 +10,7 @@ use twinpath_sys::child::{Placement, place};
 use crate::rig::{PATIENCE, PORT, Rig, until};
 use crate::root_or_skip;
 
-/// Starts an echo server by a shell, with some redirections and variables; it ends with the thread that started it.
+/// Starts an echo server from a shell, with redirections and variables; it ends with the thread that started it.
 fn by_shell(rig: &Rig, options: &str, variables: &[(&str, &str)]) -> Child {
     let socket = rig.directory.path().join("said.sock");
     let mut command = Command::new("sh");

@@ -1,4 +1,5 @@
-//! `twinpath reload` and SIGHUP: all of what the file says by then is done, or nothing; who is served meanwhile does not notice.
+//! Tests of `twinpath reload` and SIGHUP: the present file is applied completely or not at all, without effect on
+//! requests being served.
 
 use std::io::{ErrorKind, Read};
 use std::net::{TcpStream, UdpSocket};
@@ -14,14 +15,14 @@ use crate::rig::{CLIENT, Finished, PATIENCE, PORT, Rig, SERVER, Server, ask, unt
 use crate::root_or_skip;
 use crate::several::{calls, file, serve, service, two};
 
-/// A port that comes later.
+/// A port that is added later.
 const LATER: u16 = 7009;
 
 fn reload(rig: &Rig, server: &Server) -> Finished {
     rig.twinpath(&rig.server, &["reload", "--socket", server.socket.to_str().unwrap()])
 }
 
-/// Writes the file anew and has it read; what is said.
+/// Writes a new file and reloads it; returns the output.
 fn reloaded(rig: &Rig, server: &Server, text: &str) -> String {
     file(rig, text);
     let Finished { code, stdout, stderr } = reload(rig, server);
@@ -29,7 +30,7 @@ fn reloaded(rig: &Rig, server: &Server, text: &str) -> String {
     stdout
 }
 
-/// The same where it is refused.
+/// The same if it is refused.
 fn refused(rig: &Rig, server: &Server, text: &str) -> String {
     file(rig, text);
     let Finished { code, stdout, stderr } = reload(rig, server);
@@ -37,7 +38,7 @@ fn refused(rig: &Rig, server: &Server, text: &str) -> String {
     stderr
 }
 
-/// What is told of its configuration.
+/// The report of its configuration.
 fn configuration(rig: &Rig, server: &Server) -> Value {
     let shown = rig.twinpath(&rig.server, &["show", "--json", "--socket", server.socket.to_str().unwrap()]);
     let report: Value = serde_json::from_str(&shown.stdout).unwrap();
@@ -55,7 +56,7 @@ fn asks(rig: &Rig, port: u16) {
     assert_eq!(ask(&socket, SERVER, port, b"asked"), b"asked");
 }
 
-/// Waits until the kernel refuses what is sent to a port.
+/// Waits until the kernel refuses datagrams to a port.
 fn until_nobody_has(rig: &Rig, port: u16) {
     let socket = rig.client_udp(CLIENT, 0);
     socket.connect((SERVER, port)).unwrap();
@@ -67,7 +68,7 @@ fn until_nobody_has(rig: &Rig, port: u16) {
     assert!(rig.client.run(|| TcpStream::connect((SERVER, port))).unwrap().is_err());
 }
 
-/// Asks for as long as the load is on; each request once, and each must be answered once.
+/// Sends requests as long as the load runs; each must be answered exactly once.
 fn ask_each_once(socket: &UdpSocket, server: &Server, answered: &AtomicU64, over: &AtomicBool) {
     for number in 0u64.. {
         if over.load(Ordering::Relaxed) {
@@ -83,7 +84,7 @@ fn ask_each_once(socket: &UdpSocket, server: &Server, answered: &AtomicU64, over
                 server.show("rules")
             )
         };
-        // An answer that came twice would be taken for the next one.
+        // A repeated answer would be taken for the next one.
         assert_eq!(answer[..len], number.to_be_bytes());
         answered.fetch_add(1, Ordering::Relaxed);
     }
@@ -139,7 +140,7 @@ fn services_come_and_go_under_load_and_kept_ones_lose_nothing() {
                 echoes(&mut stays, b"just come");
                 let said = reloaded(&rig, &server, &one);
                 assert!(said.contains("`nfs` goes") && said.contains("`more` goes"), "{said}");
-                // It had been answered, so that it ends.
+                // It had been answered, so it is closed.
                 assert!(matches!(stays.read(&mut [0; 1]), Ok(0) | Err(_)));
                 busy();
                 drop(stays);
@@ -235,13 +236,13 @@ fn limits_and_settings_change_while_connections_go_on() {
         workers.as_array().unwrap().iter().all(|worker| worker["mode"] == "interrupt")
     });
     kept.iter_mut().for_each(|stream| echoes(stream, b"after"));
-    // Those that there were count.
+    // Existing ones count.
     let mut fifth = connect(&rig);
     assert!(matches!(fifth.read(&mut [0; 1]), Ok(0) | Err(_)));
     drop(kept.pop());
     until("one has gone", || service(&server, "echo")["connections"] == 3);
     echoes(&mut connect(&rig), b"one more is allowed");
-    // Times hold for those that there are as well.
+    // Times apply to existing connections as well.
     let said =
         reloaded(&rig, &server, &base("mode = \"interrupt\"", "idle_timeout_s = 1", "metrics = \"0\""));
     assert!(said.contains("limits.idle_timeout_s: 600 -> 1"), "{said}");
@@ -269,7 +270,7 @@ fn what_cannot_be_done_is_refused_as_a_whole_and_nothing_changes() {
         asks(&rig, PORT);
         calls(&rig);
     };
-    // Everything that is wrong in the file, at once, and nothing of the rest.
+    // All errors in the file at once, and no part of it is applied.
     let said = refused(
         &rig,
         &server,
@@ -281,7 +282,7 @@ fn what_cannot_be_done_is_refused_as_a_whole_and_nothing_changes() {
         assert!(said.contains(part), "{part}: {said}");
     }
     still(&mut kept);
-    // All that takes a restart, at once.
+    // All changes that need a restart, at once.
     let restart =
         text.replace("packet", "kernel") + "[worker]\ncount = 2\nmode = \"poll\"\n[limits]\npeers = 7\n";
     let said = refused(&rig, &server, &restart);
@@ -290,7 +291,7 @@ fn what_cannot_be_done_is_refused_as_a_whole_and_nothing_changes() {
         assert!(said.contains(key), "{key}: {said}");
     }
     assert_eq!(server.show("workers")[0]["mode"], "adaptive");
-    // A port of two is held by somebody else: the other one is free again.
+    // Another program has one of two ports: the other port is free again.
     let held = rig.server_udp(SERVER, LATER + 1);
     let more =
         |port: u16| format!("[[service]]\nname = \"s{port}\"\nkind = \"echo\"\nudp = {port}\ntcp = {port}\n");

@@ -1,7 +1,7 @@
-//! Two namespaces joined by a veth pair, and our own program in them.
+//! The test rig: two namespaces joined by a veth pair, and our program in them.
 //!
-//! Nothing has to be cleaned up: the namespaces live as long as the test's descriptors, and children die with the thread
-//! that started them.
+//! Nothing has to be cleaned up: the namespaces live as long as the test's descriptors, and children end with the
+//! thread that started them.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -22,10 +22,10 @@ pub(crate) const CLIENT_V6: &str = "fd07::1";
 pub(crate) const SERVER_V6: &str = "fd07::2";
 pub(crate) const PORT: u16 = 7007;
 
-/// Longest wait for anything that must happen.
+/// Longest wait for an event.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Options for each way to a fast path; the second word is how `show` begins to call it.
+/// Options for each fast path; the second word is how its name in `show` begins.
 pub(crate) const PACKET: &[&str] = &["--path", "packet"];
 pub(crate) const CLSACT: &[&str] = &["--path", "packet", "--attach", "clsact"];
 pub(crate) const SETUPS: [&[&str]; 3] = [PACKET, CLSACT, &["--path", "xdp"]];
@@ -40,14 +40,14 @@ pub(crate) struct Rig {
 pub(crate) struct Server {
     pub(crate) child: Child,
     pub(crate) socket: PathBuf,
-    /// What it said when it was ready.
+    /// Its ready line.
     pub(crate) ready: Value,
-    /// What it has said on standard error.
+    /// Its output on standard error so far.
     said: Arc<Mutex<String>>,
     _stdout: BufReader<ChildStdout>,
 }
 
-/// What a finished program said.
+/// The output of a program that has ended.
 pub(crate) struct Finished {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
@@ -59,8 +59,8 @@ impl Rig {
         let client = Namespace::new().expect("a namespace");
         let server = Namespace::new().expect("a namespace");
         let rig = Self { client, server, directory: tempfile::tempdir().expect("a directory") };
-        // An address that settles a second after the link is up makes the instance learn its peers anew, in the middle
-        // of a test that counts what takes the fast path.
+        // An address that becomes usable a second after the link is up makes the instance learn its peers again, in the
+        // middle of a test that counts frames on the fast path.
         for namespace in [&rig.client, &rig.server] {
             let settle_at_once = || std::fs::write("/proc/sys/net/ipv6/conf/default/accept_dad", "0");
             namespace.run(settle_at_once).expect("entered").expect("IPv6 addresses settle at once");
@@ -111,7 +111,7 @@ impl Rig {
         }
     }
 
-    /// What `tc` says in the server's namespace.
+    /// The output of `tc` in the server's namespace.
     pub(crate) fn tc_server(&self, arguments: &[&str]) -> String {
         let run = || Command::new("tc").args(arguments).output();
         let output = self.server.run(run).expect("entered").expect("iproute2 is installed");
@@ -123,7 +123,7 @@ impl Rig {
         ip(&self.server, arguments);
     }
 
-    /// A link of the server's namespace, as iproute2 tells it in JSON; null if there is none.
+    /// A link of the server's namespace, from iproute2's JSON; null if there is none.
     pub(crate) fn link_server(&self, name: &str) -> Value {
         link_json(&self.server, name)
     }
@@ -136,7 +136,7 @@ impl Rig {
         ip(&self.client, arguments);
     }
 
-    /// Lets the server's kernel answer a closed port as often as it is asked.
+    /// Disables the server kernel's limit on answers for closed ports.
     pub(crate) fn unlimited_icmp(&self) {
         let limits = ["/proc/sys/net/ipv4/icmp_ratelimit", "/proc/sys/net/ipv6/icmp/ratelimit"];
         let write = || limits.iter().try_for_each(|limit| std::fs::write(limit, "0"));
@@ -171,10 +171,10 @@ impl Rig {
             .unwrap_or_else(|stderr| panic!("serve {arguments:?} did not start: {stderr}"))
     }
 
-    /// Starts an echo server; what it said on standard error if it ended instead.
+    /// Starts an echo server; if it ends instead, returns its output on standard error.
     pub(crate) fn try_serve(&self, arguments: &[&str]) -> Result<Server, String> {
         let port = PORT.to_string();
-        // A bench asks as fast as it can from one source: without the limit for that.
+        // A bench sends at full speed from one source, so the limit for that is off.
         let base = ["echo", "--on", "vs", "--udp", &port, "--tcp", &port, "--reply-rate", "0"];
         self.try_start(&[&base, arguments].concat())
     }
@@ -190,19 +190,20 @@ impl Rig {
         self.launch_with_env(&[&["serve"], arguments].concat(), environment)
     }
 
-    /// Starts our program with a command that says `ready`, and with more in its environment.
+    /// Starts our program with a command that prints a ready line, and with additional environment variables.
     pub(crate) fn launch_with_env(&self, arguments: &[&str], environment: &[(&str, &str)]) -> Server {
         let mut command = Command::new(env!("CARGO_BIN_EXE_twinpath"));
         command.args(arguments).envs(environment.iter().copied());
         self.launch(command, &self.server).unwrap_or_else(|stderr| panic!("it did not start: {stderr}"))
     }
 
-    /// Starts any service; what it said on standard error if it ended instead.
+    /// Starts any service; if it ends instead, returns its output on standard error.
     pub(crate) fn try_start(&self, arguments: &[&str]) -> Result<Server, String> {
         self.try_launch(&[&["serve"], arguments].concat())
     }
 
-    /// Starts our program with a command that says `ready`; what it said on standard error if it ended instead.
+    /// Starts our program with a command that prints a ready line; if it ends instead, returns its output on standard
+    /// error.
     pub(crate) fn try_launch(&self, arguments: &[&str]) -> Result<Server, String> {
         self.try_launch_in(&self.server, arguments)
     }
@@ -231,7 +232,7 @@ impl Rig {
             assert!(!child.wait().expect("ended").success(), "it ended without serving");
             return Err(said);
         };
-        // Drained by a thread of its own, so that the server can never block on it.
+        // Read by a thread of its own, so that the server never blocks on it.
         let stderr = BufReader::new(child.stderr.take().expect("piped"));
         let said = Arc::<Mutex<String>>::default();
         let saying = Arc::clone(&said);
@@ -277,7 +278,7 @@ impl Rig {
 }
 
 impl Server {
-    /// A part of what it reports.
+    /// A part of its report.
     pub(crate) fn show(&self, topic: &str) -> Value {
         let output = Command::new(env!("CARGO_BIN_EXE_twinpath"))
             .args(["show", topic, "--json", "--socket"])
@@ -293,19 +294,19 @@ impl Server {
         self.show("interfaces")[0]["path"].as_str().expect("a path").to_owned()
     }
 
-    /// How often something was dropped for a reason, wherever.
+    /// How often something was dropped for this reason, in all places.
     pub(crate) fn drops(&self, reason: &str) -> u64 {
         let drops = self.show("drops");
         let drops = drops.as_array().expect("a list");
         drops.iter().filter(|drop| drop["reason"] == reason).filter_map(|drop| drop["count"].as_u64()).sum()
     }
 
-    /// Waits until it has said something on standard error.
+    /// Waits until these words appear on standard error.
     pub(crate) fn wait_until_said(&self, words: &str) {
         until(&format!("'{words}' said"), || self.said.lock().expect("no panic holds it").contains(words));
     }
 
-    /// The claim of the service that begins so.
+    /// The claim of the service with this prefix.
     pub(crate) fn claim(&self, begins: &str) -> Value {
         let services = self.show("services");
         let claims = services[0]["claims"].as_array().expect("a list");
@@ -324,7 +325,7 @@ impl Server {
         rustix::process::Pid::from_child(&self.child)
     }
 
-    /// Interrupts it as Ctrl-C does; its exit code.
+    /// Interrupts it as Ctrl-C does; returns its exit code.
     pub(crate) fn interrupt(mut self) -> Option<i32> {
         rustix::process::kill_process(self.pid(), rustix::process::Signal::INT).expect("it runs");
         self.child.wait().expect("it ends").code()
@@ -349,7 +350,7 @@ pub(crate) fn udp_in(namespace: &Namespace, local: SocketAddr) -> UdpSocket {
     let socket = loop {
         match namespace.run(|| UdpSocket::bind(local)).expect("entered") {
             Ok(socket) => break socket,
-            // What was there before may live on for a moment in a process that another test is starting.
+            // The former listener may live for a moment in a process that another test is starting.
             Err(error) if error.kind() == std::io::ErrorKind::AddrInUse && begun.elapsed() < PATIENCE => {}
             Err(error) => panic!("{local}: {error}"),
         }
@@ -389,7 +390,7 @@ pub(crate) fn end(mut child: Child) {
     let _ = child.wait();
 }
 
-/// Asks again until it is so. For what the kernel or a peer does in its own time and tells nobody about.
+/// Polls a condition, for changes by the kernel or a peer without a notification.
 pub(crate) fn until(what: &str, mut so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !so() {
@@ -409,7 +410,7 @@ pub(crate) fn ask(socket: &UdpSocket, target: &str, port: u16, payload: &[u8]) -
     buffer
 }
 
-/// Whether an answer comes within a tenth of a second. For what must not be answered.
+/// Whether an answer comes within a tenth of a second, for requests that must not be answered.
 pub(crate) fn answered(socket: &UdpSocket, target: &str, payload: &[u8]) -> bool {
     let target: IpAddr = target.parse().expect("an address");
     socket.set_read_timeout(Some(Duration::from_millis(100))).expect("set");

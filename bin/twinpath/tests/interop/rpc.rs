@@ -1,4 +1,4 @@
-//! `serve rpc`: asked by rpcinfo, by a client made by hand, and by peers that break the rules.
+//! Tests of `serve rpc` with rpcinfo, with hand-made calls, and with peers that break the protocol.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -50,7 +50,7 @@ fn connect(rig: &Rig) -> TcpStream {
     stream
 }
 
-/// Reads so many replies, and checks that they are to NULL, in order from `first` on.
+/// Reads this many replies, and checks that they answer NULL calls, in order from `first` on.
 fn expect_nulls(stream: &mut TcpStream, first: u32, count: u32) {
     let mut reader = RecordReader::new(LIMITS);
     let mut buffer = [0; 4096];
@@ -144,7 +144,7 @@ fn calls_are_answered_without_an_allocation() {
             assert!(call(&socket, SERVER, nfs3::PROGRAM, 1, &getattr).is_ok());
         }
     };
-    // The first bring what is taken once: the peer's place, the buffer that fragments are joined in.
+    // The first ones allocate memory that stays: the peer's entry, the buffer for joining fragments.
     calls(100);
     let before = server.worker("allocations");
     calls(1000);
@@ -192,7 +192,7 @@ fn what_breaks_the_rules_is_closed_or_dropped_under_its_name_and_others_are_serv
         assert!(!answered(&socket, SERVER, &vec![0xff; len]), "{len} bytes are no call");
     }
     assert_eq!(server.drops("rpc_header"), before + lengths.len() as u64);
-    // Fragmented by IP, so by the kernel's socket: a call whose arguments are not those of NULL.
+    // Fragmented by IP, so it comes through the kernel's socket: a call whose arguments are not those of NULL.
     let long = message(7, nfs3::PROGRAM, 0, &[0; 60_000]);
     let reply = ask(&socket, SERVER, PORT, &long);
     assert_eq!(Reply::parse(&reply).unwrap().outcome, Err(Refusal::GarbageArguments));
@@ -249,7 +249,7 @@ fn rpcinfo_is_answered_over_tcp_and_udp() {
     for transport in ["tcp", "udp"] {
         let cases = [
             (&["100003", "3"][..], true, "ready and waiting"),
-            // Asks in a version that nobody has, and takes the range from the refusal.
+            // It sends a version that does not exist, and takes the range from the refusal.
             (&["100005"], true, "version 3 ready and waiting"),
             (&["100003", "4"], false, "low version = 3, high version = 3"),
             (&["100004", "1"], false, "Program unavailable"),
@@ -267,7 +267,7 @@ fn rpcinfo_is_answered_over_tcp_and_udp() {
     assert_eq!(server.interrupt(), Some(0));
 }
 
-/// An rpcbind in the server's namespace, with a /run of its own.
+/// An rpcbind in the server's namespace, with its own /run.
 struct Rpcbind(Child);
 
 impl Rpcbind {
@@ -317,7 +317,7 @@ fn programs_are_registered_with_rpcbind_until_the_end_and_others_stay() {
     assert_eq!(absent.interrupt(), Some(0));
 
     let Some(_rpcbind) = Rpcbind::start(&rig) else { return };
-    // Somebody else's, over TCP alone.
+    // A registration of another program, over TCP only.
     let others = mapping { prog: mount::PROGRAM, vers: 3, prot: portmap::IPPROTO_TCP, port: 999 };
     assert_eq!(portmap_boolean(&portmap_call(&rig, 1, others)), Ok(true));
     let programs = [nfs3::PROGRAM, mount::PROGRAM];
@@ -328,11 +328,11 @@ fn programs_are_registered_with_rpcbind_until_the_end_and_others_stay() {
     let server = serve(&rig, &["--path", "packet", "--rpcbind"]);
     server.wait_until_said("at port 999, somebody else's");
     assert_eq!(known(&rig), [[Some(PORT), Some(PORT)], [Some(PORT), Some(999)]]);
-    // What a killed instance leaves is right for the next one, which undoes it.
+    // The registration of a killed instance is right for the next one, which removes it.
     server.kill();
     let server = serve(&rig, &["--path", "packet", "--rpcbind"]);
     assert_eq!(known(&rig), [[Some(PORT), Some(PORT)], [Some(PORT), Some(999)]]);
     assert_eq!(server.interrupt(), Some(0));
-    // The port mapper forgets a program's protocols together or not at all: what somebody else has keeps ours.
+    // The port mapper removes all protocols of a program or none, so the other program's entry keeps ours.
     assert_eq!(known(&rig), [[None, None], [Some(PORT), Some(999)]]);
 }

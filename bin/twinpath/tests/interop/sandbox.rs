@@ -1,4 +1,4 @@
-//! What a running instance has given up. That everything still works without it is what all other tests here show.
+//! Tests of a running instance's confinement. All other tests show that everything works under it.
 
 use serde_json::Value;
 use twinpath_command::{Request, Topic, ask};
@@ -33,7 +33,7 @@ fn said_by(server: &Server) -> Value {
     answer["instance"]["sandbox"].clone()
 }
 
-/// Every thread is confined, and `show` says so.
+/// Checks that every thread is confined, and that `show` reports it.
 fn is_confined(server: &Server) {
     let expected: u64 = KEPT.iter().map(|(number, _)| 1 << number).sum();
     for set in ["CapEff", "CapPrm", "CapBnd"] {

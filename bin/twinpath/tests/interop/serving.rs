@@ -1,4 +1,4 @@
-//! What is served, by which path, each exactly once.
+//! Tests of what is served by which path, each request exactly once.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -26,7 +26,7 @@ fn both_families_are_served_on_every_path() {
         if path == "kernel" {
             assert_eq!((server.worker("frames_in"), server.worker("kernel_requests")), (0, 40));
         } else {
-            // The first reply to each peer left through the kernel, which knew the way.
+            // The first reply to each peer left through the kernel, which knew the route.
             assert_eq!((server.worker("frames_in"), server.worker("kernel_requests")), (40, 0), "{path}");
             until("replies leave by the fast path", || {
                 ask(&rig.client_udp(CLIENT, 0), SERVER, PORT, b"again");
@@ -58,7 +58,7 @@ fn fragments_and_local_clients_reach_the_same_service_once() {
             assert_eq!(ask(&client, local, PORT, b"local"), b"local", "{path} {local}");
         }
         assert_eq!(server.worker("kernel_requests"), 5, "{path}");
-        // Nothing came twice.
+        // No reply came twice.
         remote.set_nonblocking(true).unwrap();
         assert!(remote.recv_from(&mut [0; 16]).is_err());
     }
@@ -72,7 +72,7 @@ fn unsegmented_super_frames_are_answered_datagram_by_datagram() {
     let rig = Rig::new();
     let server = rig.serve(&["--path", "packet"]);
     let socket = rig.client_udp(CLIENT, 0);
-    // UDP_SEGMENT: one send of 40 x 100 bytes travels a veth as one frame.
+    // UDP_SEGMENT: one send of 40 x 100 bytes crosses a veth as one frame.
     twinpath_sys::udp_socket::set_segment_size(&socket, 100).unwrap();
     socket.send_to(&[9; 4_000], (SERVER, PORT)).unwrap();
     for _ in 0..40 {
@@ -138,7 +138,7 @@ fn a_load_is_answered_without_loss_or_allocation_on_the_fast_path() {
     for path in ["packet", "xdp"] {
         let rig = Rig::new();
         let server = rig.serve(&["--path", path]);
-        // The first packets bring what is taken once: the peer's place, the latency request.
+        // The first packets allocate what stays: the peer's entry, the latency request.
         rig.bench(&target, &["--count", "1000"]);
         rig.bench(&target, &["--on", "vc", "--path", path, "--count", "1000"]);
         let before = server.worker("allocations");

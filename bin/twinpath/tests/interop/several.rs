@@ -1,4 +1,4 @@
-//! Several services in one instance, from one file.
+//! Tests of several services in one instance, from one file.
 
 use std::io::{Read, Write};
 use std::path::PathBuf;
@@ -14,14 +14,14 @@ use crate::root_or_skip;
 /// The port of the second service.
 const RPC: u16 = 62_049;
 
-/// Writes a configuration of the rig; its path.
+/// Writes a configuration file of the rig; returns its path.
 pub(crate) fn file(rig: &Rig, text: &str) -> PathBuf {
     let file = rig.directory.path().join("services.toml");
     std::fs::write(&file, text).unwrap();
     file
 }
 
-/// An echo service and an RPC service, with some more lines for the instance.
+/// A configuration with an echo service and an RPC service, and additional lines for the instance.
 pub(crate) fn two(more: &str) -> String {
     format!(
         "[interface]\nname = \"vs\"\n{more}\n\
@@ -83,7 +83,7 @@ fn one_instance_serves_what_a_file_says_on_each_path_with_counters_and_limits_of
         assert_eq!((requests(&echo), requests(&nfs)), (20, 20), "{path}");
         assert_eq!(nfs["requests"]["answered"], 40, "{path}");
         assert_eq!(echo["fast_requests"].as_u64().unwrap() > 0, path != "kernel", "{path}");
-        // Two connections to echo are all it takes; the other service takes more.
+        // Echo accepts only two connections; the other service accepts more.
         let mut kept = [connect(&rig), connect(&rig)];
         kept.iter_mut().for_each(|stream| echoes(stream, b"kept"));
         let mut third = connect(&rig);

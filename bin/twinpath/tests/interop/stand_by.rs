@@ -1,4 +1,5 @@
-//! `serve --standby`: an instance that holds another one's sockets, and serves on them when that one is stopped or killed, and not before.
+//! Tests of `serve --standby`: an instance that holds another one's sockets, and serves on them only when that one is
+//! stopped or killed.
 
 use std::collections::BTreeMap;
 use std::net::UdpSocket;
@@ -21,7 +22,7 @@ fn pair(rig: &Rig, arguments: &[&str]) -> (Server, Server) {
     (first, standby)
 }
 
-/// What it reports of being a standby; null once it is none.
+/// Its report as a standby instance; null once it is none.
 fn standing_by(rig: &Rig, server: &Server) -> Value {
     let shown = rig.twinpath(&rig.server, &["show", "--json", "--socket", server.socket.to_str().unwrap()]);
     let report: Value = serde_json::from_str(&shown.stdout).unwrap();
@@ -53,7 +54,7 @@ impl Counted {
         Self { socket, asked: 0, answers: BTreeMap::new() }
     }
 
-    /// Asks a new one; whether it is answered soon.
+    /// Sends a new request; returns whether it is answered soon.
     fn ask(&mut self) -> bool {
         let number = self.asked;
         self.asked += 1;
@@ -69,7 +70,7 @@ impl Counted {
         }
     }
 
-    /// Asks until that many in a row are answered.
+    /// Sends requests until this many in a row are answered.
     fn until_answered(&mut self, many: usize) {
         let begun = Instant::now();
         let mut row = 0;
@@ -79,7 +80,7 @@ impl Counted {
         }
     }
 
-    /// None twice.
+    /// Checks that none was answered twice.
     fn end(mut self) {
         self.socket.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
         self.hear();
@@ -127,7 +128,7 @@ fn a_stopped_instance_is_stood_in_for_and_goes_on_where_it_was() {
         let shown = rig.twinpath(&rig.server, &["show", "--socket", standby.socket.to_str().unwrap()]);
         let said = format!("standing by for PID {}: serving nothing, 2 times", first.child.id());
         assert!(shown.stdout.contains(&said), "{}", shown.stdout);
-        // It takes nothing with it.
+        // Its end has no effect on the first one.
         assert_eq!(standby.interrupt(), Some(0));
         asks_first(&rig);
         assert_eq!(first.interrupt(), Some(0));
@@ -180,10 +181,10 @@ fn the_place_of_a_killed_instance_is_taken_for_good_with_the_fast_path() {
         counted.until_answered(50);
         assert!(service(&standby, "echo")["fast_requests"].as_u64().unwrap() >= before + 40, "{path}");
         counted.end();
-        // It is an instance as any other by now: somebody may stand by for it.
+        // It is an ordinary instance by now, and may have a standby instance itself.
         let next = rig.serve(&["--path", path, "--standby", standby.socket.to_str().unwrap()]);
         assert_eq!(standing_by(&rig, &next)["pid"], standby.child.id());
-        // One that ends as it should leaves no gap either.
+        // An orderly end leaves no gap either.
         assert_eq!(standby.interrupt(), Some(0));
         counted_again(&rig, &next, &fast);
         assert_eq!(next.interrupt(), Some(0));
@@ -223,11 +224,11 @@ fn both_have_the_same_ports_or_one_of_them_ends() {
             rig.twinpath(&rig.server, &[&base[..], more, &["--socket", socket.to_str().unwrap()]].concat());
         assert!(refused.code != Some(0) && refused.stderr.contains(why), "{}", refused.stderr);
     }
-    // Nobody stands by for one that stands by.
+    // A standby instance cannot have a standby instance.
     let of = standby.socket.to_str().unwrap().to_owned();
     let refused = rig.try_start(&["--config", config, "--standby", &of]).err().expect("refused");
     assert!(refused.contains("standing by for pid"), "{refused}");
-    // The first one serves other ports from here on: this one cannot know how.
+    // From here on the first one serves other ports, which the standby instance cannot serve.
     file(&rig, &text.replace(&format!("tcp = {port}"), "tcp = 7010"));
     let reloaded = rig.twinpath(&rig.server, &["reload", "--socket", from]);
     assert_eq!(reloaded.code, Some(0), "{}", reloaded.stderr);
@@ -255,7 +256,7 @@ fn the_watchdog_is_fed_while_every_worker_lives_and_not_while_one_is_stuck() {
         &[("NOTIFY_SOCKET", at.to_str().unwrap()), ("WATCHDOG_USEC", "200000")],
     );
     assert_eq!(heard(&manager).unwrap(), "READY=1");
-    // They sleep, with nothing to do.
+    // Both sleep, with nothing to do.
     for _ in 0..12 {
         assert_eq!(heard(&manager).unwrap(), "WATCHDOG=1");
     }

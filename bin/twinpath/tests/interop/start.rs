@@ -1,9 +1,9 @@
-//! Starting: what is refused, in one clear sentence each, with nothing left changed.
+//! Tests of refused starts: one clear sentence each, and nothing left changed.
 
 use crate::rig::{CLIENT, PORT, Rig, SERVER, ask};
 use crate::root_or_skip;
 
-/// What serving says when it can't.
+/// The error of a refused start.
 fn refused(rig: &Rig, arguments: &[&str]) -> String {
     let port = PORT.to_string();
     let socket = rig.directory.path().join("refused.sock");
@@ -86,7 +86,7 @@ fn without_privileges_the_kernel_path_serves_and_says_why() {
         return;
     }
     let rig = Rig::new();
-    // Dropping every capability is what an ordinary user has; `setpriv` is in util-linux, which is essential.
+    // Without any capability, like an ordinary user; `setpriv` is in util-linux, which is essential.
     let socket = rig.directory.path().join("plain.sock");
     let program = env!("CARGO_BIN_EXE_twinpath");
     let mut command = std::process::Command::new("setpriv");

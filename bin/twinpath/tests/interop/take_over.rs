@@ -1,4 +1,4 @@
-//! `serve --take-over`: whichever of the two instances fails, and at whatever step, the other one serves.
+//! Tests of `serve --take-over`: if either of the two instances fails, at any step, the other one serves.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::AsFd;
@@ -14,13 +14,13 @@ use crate::connections::{ask_until_ended, connect, echoes, service};
 use crate::rig::{CLIENT, PATIENCE, PORT, Rig, SERVER, Server, ask, until};
 use crate::root_or_skip;
 
-/// Stands between a new instance and the former one, to hold the conversation at a step.
+/// A proxy between a new instance and the former one, to hold the exchange at a step.
 struct Between {
     listener: UnixListener,
     path: PathBuf,
 }
 
-/// A conversation held.
+/// An exchange that is held.
 struct Held {
     new: UnixStream,
     former: UnixStream,
@@ -37,7 +37,7 @@ impl Between {
         self.path.to_str().unwrap()
     }
 
-    /// Carries what is said until the new instance says `step`, which is kept back; `None`: it ended before.
+    /// Forwards messages until the new instance sends `step`, which is held back; `None`: it ended before.
     fn hold_at(&self, former: &Path, step: &str) -> Option<Held> {
         let (new, _) = self.listener.accept().unwrap();
         let former = UnixStream::connect(former).unwrap();
@@ -57,7 +57,7 @@ impl Between {
     }
 }
 
-/// Carries a byte on, with the descriptors beside it, so that they stay beside it; `None`: there are no more.
+/// Forwards a byte with the descriptors attached to it, so that they stay together; `None`: there are no more.
 fn carry(from: &UnixStream, to: &UnixStream) -> Option<()> {
     let mut bytes = [0; 1];
     let received = fd_passing::receive(from, &mut bytes).ok().filter(|received| received.len > 0)?;
@@ -66,7 +66,7 @@ fn carry(from: &UnixStream, to: &UnixStream) -> Option<()> {
 }
 
 impl Held {
-    /// Kills the new instance, and lets the former one know.
+    /// Kills the new instance, and closes the connection to the former one.
     fn kill_new(self) {
         kill_process(socket_peercred(&self.new).unwrap().pid, Signal::KILL).unwrap();
         while let 1.. = (&self.new).read(&mut [0; 64]).unwrap_or(0) {}
@@ -74,7 +74,7 @@ impl Held {
     }
 }
 
-/// Load on one server while something happens to it: connections that stay, others that come and go, and datagrams.
+/// Load on one server during an event: connections that stay, others that come and go, and datagrams.
 struct Load {
     answered: AtomicU64,
     lost: AtomicBool,
@@ -87,11 +87,11 @@ impl Drop for EndsLoad<'_> {
     }
 }
 
-/// Has the load end when it goes, also when something fails.
+/// Dropping it ends the load, also after a failure.
 struct EndsLoad<'a>(&'a Load);
 
 impl Load {
-    /// Runs `during` under load; `coming`: somebody connects anew all the time. Nobody may miss an answer.
+    /// Runs `during` under load; `coming`: with new connections all the time. No client may miss an answer.
     fn on(rig: &Rig, server: &Server, coming: bool, datagrams: bool, during: impl FnOnce()) {
         let load =
             Self { answered: AtomicU64::new(0), lost: AtomicBool::new(false), over: AtomicBool::new(false) };
@@ -103,7 +103,7 @@ impl Load {
                 let Self { answered, lost, over } = &load;
                 scope.spawn(move || {
                     ask_until_ended(stream, answered, lost, over);
-                    // They are to go on until the load is over.
+                    // They should last until the load is over.
                     lost.fetch_or(!over.load(Ordering::Relaxed), Ordering::Relaxed);
                 });
             }
@@ -145,7 +145,7 @@ fn a_new_instance_that_is_killed_at_any_step_leaves_the_former_one_serving_and_n
         let former = rig.serve(&["--path", path, "--workers", "2"]);
         let serving_path = former.path();
         let between = Between::new(&rig);
-        // At the last step the new one serves, and what it has in hand goes with it.
+        // At the last step the new one serves, and its unfinished requests are lost with it.
         let held_alone = step == "aside";
         Load::on(&rig, &former, held_alone, held_alone && path == "kernel", || {
             std::thread::scope(|scope| {
@@ -164,7 +164,7 @@ fn a_new_instance_that_is_killed_at_any_step_leaves_the_former_one_serving_and_n
         });
         let socket = rig.client_udp(CLIENT, 0);
         assert_eq!(ask(&socket, SERVER, PORT, b"still here"), b"still here");
-        // And the next one takes over all the same.
+        // The next one takes over all the same.
         let next = rig.serve(&["--path", path, "--take-over", former.socket.to_str().unwrap()]);
         let mut former = former;
         assert_eq!(former.child.wait().unwrap().code(), Some(0), "{path} {step}");
@@ -187,7 +187,7 @@ fn a_new_instance_that_finds_fault_with_something_leaves_the_former_one_serving(
         rig.try_serve(&["--path", "xdp-zerocopy", "--take-over", from]).err().expect("a veth has none");
     assert!(said.contains("zero"), "{said}");
     until("the former is as it was", || former.path() == "packet");
-    // It cannot be asked where the former one is: told before anything is changed.
+    // It cannot ask at a wrong path: reported before anything is changed.
     let port = PORT.to_string();
     let base = ["serve", "echo", "--on", "vs", "--udp", &port, "--tcp", &port];
     let refused = rig.twinpath(&rig.server, &[&base[..], &["--socket", from, "--take-over", from]].concat());
@@ -213,7 +213,7 @@ fn a_new_instance_that_is_silent_for_too_long_is_given_up_and_told() {
         stream.write_all(words.as_bytes()).unwrap();
         stream
     };
-    // The names in a line, then the sockets beside a byte.
+    // The names in a line, then the sockets with a byte.
     let given = || {
         let mut stream = say("\"sockets\"\n");
         let (mut names, mut byte) = (Vec::new(), [0]);
@@ -241,7 +241,7 @@ fn a_new_instance_that_is_silent_for_too_long_is_given_up_and_told() {
     assert!(line.contains("it took longer than 1500 ms; this one goes on"), "{line}");
     until("the former is as it was", || former.path() == "packet");
     assert_eq!(former.drops("take_over_failed"), 1);
-    // Steps out of order are no steps.
+    // Steps out of order are refused.
     let mut hasty = given();
     hasty.write_all(b"\"serving\"\n").unwrap();
     let mut said = String::new();
@@ -261,7 +261,7 @@ fn a_former_instance_that_dies_while_it_is_taken_over_leaves_the_new_one_serving
     std::thread::scope(|scope| {
         let rig = &rig;
         let arguments = ["--path", "packet", "--take-over", between.path()];
-        // In this thread, as it ends with the one that starts it.
+        // In this thread, because the child ends with the thread that starts it.
         let socket = former.socket.clone();
         let between = &between;
         scope.spawn(move || {

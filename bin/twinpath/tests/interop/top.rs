@@ -1,4 +1,4 @@
-//! `twinpath top` as other programs read it.
+//! Tests of `twinpath top` as other programs read it.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -33,7 +33,7 @@ fn top_tells_rates_and_says_when_an_instance_has_gone() {
         let service = &rates["services"][0];
         let (requests, frames) =
             (&service["requests_per_s"], &rates["interfaces"][0]["queues"][0]["frames_in_per_s"]);
-        // Not the same number: frames and requests are counted one after the other, and may be read in between.
+        // Not equal: frames and requests are counted one after the other, and may be read in between.
         [requests, frames].iter().all(|rate| rate.as_f64().unwrap() > 100.0)
             && service["p99_ns"].as_u64().is_some_and(|p99| p99 > 0)
     });

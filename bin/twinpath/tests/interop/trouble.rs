@@ -1,4 +1,4 @@
-//! Bad luck and bad peers.
+//! Tests of killed instances, floods, and replies in loops.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -9,8 +9,8 @@ use twinpath_wire::udp_frame::{UdpFrameRepr, write_headers};
 use crate::rig::{CLIENT, PORT, Rig, SERVER, SETUPS, ask, end, until};
 use crate::root_or_skip;
 
-/// How soon after a flood a new peer has the fast path at the latest: a question that found no room is asked again after a
-/// second, and a forged source gives way after another one.
+/// Longest time after a flood until a new peer has the fast path: a question that found no room is repeated after a
+/// second, and a forged source is replaced after another one.
 const NEW_PEER_PATIENCE: Duration = Duration::from_secs(5);
 
 #[test]
@@ -27,7 +27,7 @@ fn kill_9_under_load_gives_every_flow_back_and_a_restart_works_at_once() {
         let mut load = rig.run(&rig.client, env!("CARGO_BIN_EXE_twinpath"), &load);
         until("the load has begun", || server.worker("frames_in") > 100);
         server.kill();
-        // A plain kernel server on the same port gets what comes from now on.
+        // A plain kernel server on the same port gets all datagrams from now on.
         let plain = rig.server_udp(SERVER, PORT);
         let mut buffer = [0; 2048];
         let (len, peer) = plain.recv_from(&mut buffer).expect("the flow is the kernel's again");
@@ -85,7 +85,7 @@ fn a_flood_of_forged_sources_does_not_starve_an_honest_peer() {
         server.worker("frames_out") > before
     };
     until("the honest peer has the fast path", || asks_fast(&honest));
-    // Often enough to count as a peer that talks.
+    // Often enough to count as an active peer.
     assert!((0..8).filter(|_| asks_fast(&honest)).count() >= 4);
     for number in 0..6_000u32 {
         let from = format!("10.128.{}.{}", number >> 8, number & 0xff);
@@ -93,7 +93,7 @@ fn a_flood_of_forged_sources_does_not_starve_an_honest_peer() {
     }
     let fast = (0..100).filter(|_| asks_fast(&honest)).count();
     assert!(fast >= 95, "it keeps the fast path: {fast} of 100");
-    // One that was never seen before gets it, too.
+    // A new peer gets the fast path, too.
     let new_peer = rig.client_udp("10.128.255.1", 0);
     let since = Instant::now();
     until("a new peer has the fast path", || asks_fast(&new_peer));
@@ -103,7 +103,7 @@ fn a_flood_of_forged_sources_does_not_starve_an_honest_peer() {
     assert_eq!(server.interrupt(), Some(0));
 }
 
-/// The other echo service, on another port: the rule against source ports of services does not know it.
+/// The other echo service, on another port, to which the rule against source ports of services does not apply.
 const OTHER_PORT: u16 = PORT + 1;
 
 #[test]
@@ -129,7 +129,7 @@ fn two_echo_services_that_one_forged_datagram_sets_on_each_other_stop() {
         let (over, allowed) = (requests(), RATE * since.elapsed().as_secs() + 2 * RATE);
         assert!(over > RATE / 10, "{path}: it was a loop: {over}");
         assert!(over <= allowed, "{path}: {over} of {allowed}");
-        // Nothing goes round any more: what comes is what is asked. The answers wait until the source has a share again.
+        // The loop has ended: only requests come. The answers wait until the source has a share again.
         let honest = rig.client_udp(CLIENT, 0);
         honest.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
         let (before, mut asked) = (requests(), 0);
@@ -146,7 +146,7 @@ fn two_echo_services_that_one_forged_datagram_sets_on_each_other_stop() {
 /// Replies per second to one source, of that test: a loop over a veth makes far more.
 const RATE: u64 = 1_000;
 
-/// A datagram to one echo service that seems to come from the other.
+/// A datagram to one echo service with the other one's address as its source.
 fn forged(rig: &Rig) -> Vec<u8> {
     const PAYLOAD: &[u8] = b"round and round";
     let (client, server) = rig.macs();

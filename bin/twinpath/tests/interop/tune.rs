@@ -1,4 +1,4 @@
-//! `twinpath tune` on a real interface: a veth in a namespace, whose settings are put out of order first.
+//! Tests of `twinpath tune` on a real interface: a veth in a namespace, whose settings differ from the advice.
 
 use std::io::{BufRead as _, BufReader};
 use std::os::fd::AsRawFd as _;
@@ -12,10 +12,10 @@ use twinpath_tune::{At, Host, Parameter, System as _};
 
 use crate::rig::{Finished, Rig};
 
-/// What veth has; nothing here touches what belongs to the machine.
+/// The settings of a veth; settings of the machine are not touched.
 const ONLY: &str = "coalescing,deferred-irqs,gro-flush-timeout,irq-suspension,threaded-napi,rps,xps";
 
-/// Out of order, all of it.
+/// All of them differ from the advice.
 const SETTINGS: [(&str, &str); 6] = [
     ("napi_defer_hard_irqs", "2"),
     ("gro_flush_timeout", "20000"),
@@ -26,7 +26,7 @@ const SETTINGS: [(&str, &str); 6] = [
 ];
 
 impl Rig {
-    /// Does something in the directory of `vs` in /sys.
+    /// Runs `work` in the directory of `vs` in /sys.
     fn in_sysfs<R: Send>(&self, work: impl Fn(PathBuf) -> R + Send + Sync) -> R {
         let inside = || {
             let sys = twinpath_sys::mounts::own_sysfs().expect("root");
@@ -36,7 +36,7 @@ impl Rig {
     }
 
     fn put_out_of_order(&self) -> Vec<String> {
-        // With it veth receives through NAPI, and has what belongs to that.
+        // With GRO a veth receives through NAPI, and has its settings.
         let mut child = self.run(&self.server, "ethtool", &["-K", "vs", "gro", "on"]);
         assert!(child.wait().expect("ends").success());
         self.in_sysfs(|net| {
@@ -47,7 +47,7 @@ impl Rig {
         let suspend = || {
             let mut host = Host::open(Some("vs")).expect("root");
             let at = suspension(&host, "vs");
-            // Linux 6.13 has it; a number that takes 64 bits.
+            // Linux 6.13 has it; the number needs 64 bits.
             if host.read(&at).is_ok() {
                 host.write(&at, "5000000000").expect("settable");
             }
@@ -89,7 +89,7 @@ impl Rig {
         }
     }
 
-    /// The report, and the exit code that came with it.
+    /// The report, and the exit code.
     fn tune_json(&self, arguments: &[&str]) -> (Value, Option<i32>) {
         let finished = self.tune(&[arguments, &["--json"]].concat());
         let report = serde_json::from_str(&finished.stdout);
@@ -119,7 +119,7 @@ fn what_is_applied_to_an_interface_is_in_force_and_comes_back() {
     let before = rig.put_out_of_order();
     let (report, code) = rig.tune_json(&["vs", "--cpu", "0"]);
     assert_eq!(code, Some(3), "{report}");
-    // Of xps, one queue is the worker's and three are everybody else's: how many that changes depends on the CPUs.
+    // For xps, one queue is the worker's and three are for all other CPUs: how many of them change depends on the CPUs.
     assert!(count(&report, "lines", "state", "change") >= 6, "{report}");
     assert_eq!(rig.settings("vs"), before, "looking changes nothing");
 
@@ -130,7 +130,7 @@ fn what_is_applied_to_an_interface_is_in_force_and_comes_back() {
     assert_eq!(applied[..6], ["0"; 6], "{applied:?}");
     assert_eq!(rig.tune_json(&["vs", "--cpu", "0"]).1, Some(0));
 
-    // Renamed meanwhile: it is known by its index.
+    // Renamed meanwhile: it is recognised by its index.
     rig.ip_server(&["link", "set", "vs", "name", "renamed"]);
     let (report, code) = rig.tune_json(&["--restore"]);
     assert_eq!((code, count(&report, "outcomes", "what", "failed")), (Some(0), 0), "{report}");
@@ -159,7 +159,7 @@ fn killed_in_the_middle_of_an_apply_it_leaves_nothing_behind() {
     }
 }
 
-/// Kills at a time within what it does: the moment matters, so it is spun for.
+/// Kills at a given time within its work; it spins, because the exact moment matters.
 fn kill_after(mut child: Child, delay: Duration) {
     let start = Instant::now();
     while start.elapsed() < delay {
@@ -235,7 +235,7 @@ fn before_6_13(rig: &Rig) -> bool {
     rig.server.run(has_none).expect("entered")
 }
 
-/// Runs a test whose /run/twinpath is its own: the default journal and sockets of the host are left alone.
+/// Runs a test with its own /run/twinpath, so that the default journal and sockets of the host are not touched.
 pub(crate) fn with_own_run_directory(test: impl FnOnce() + Send) {
     let directory = Path::new("/run/twinpath");
     std::fs::create_dir_all(directory).expect("root");
@@ -257,7 +257,7 @@ fn serve_and_bridge_first_restore_what_a_dead_tune_changed() {
         let before = rig.put_out_of_order();
         assert_eq!(rig.tune(&["vs", "--cpu", "0", "--apply"]).code, Some(0));
         assert_ne!(rig.settings("vs"), before);
-        // As it stands on disk while an apply is under way.
+        // The journal on disk during an apply.
         let journal = std::fs::read_to_string(rig.directory.path().join("tune.json")).unwrap();
         let died = journal.replace("\"done\"", "\"intended\"");
         std::fs::write("/run/twinpath/tune.json", died).unwrap();
@@ -287,7 +287,7 @@ fn what_runs_on_the_interface_is_what_it_is_tuned_for() {
         let (report, _) = rig.tune_json(&["vs"]);
         assert_eq!((&report["mode"], &report["cpus"]), (&"interrupt".into(), &serde_json::json!([0])));
         assert!(report["instance"].as_str().is_some_and(|name| name.starts_with("echo, pid")), "{report}");
-        // What the command line says goes first.
+        // The command line has priority.
         let (report, _) = rig.tune_json(&["vs", "--mode", "poll"]);
         assert_eq!((&report["mode"], &report["instance"]), (&"poll".into(), &Value::Null));
         child.kill().expect("ours");

@@ -1,4 +1,4 @@
-//! Bad luck: what others do to either side while frames are carried.
+//! Tests of changes that others make to either side while frames are carried.
 
 use serde_json::Value;
 use twinpath_sys::Namespace;
@@ -28,11 +28,11 @@ fn mtu_and_address_go_from_each_side_to_the_other() {
     for (changed, other, mac) in [(KERNEL, PORT, "02:00:00:00:07:01"), (PORT, KERNEL, "02:00:00:00:07:02")] {
         rig.ip_server(&["link", "set", changed, "address", mac]);
         until("the address follows", || rig.link_server(other)["address"] == mac);
-        // As with any NIC whose address changes: the peer still has the former one.
+        // As for any NIC whose address changes: the peer still has the old one.
         rig.ip_client(&["neighbour", "flush", "dev", "vc"]);
         passes(&rig);
     }
-    // More than the device can: the kernel is not left believing it.
+    // More than the device supports, so the kernel's interface is set back.
     rig.ip_server(&["link", "set", KERNEL, "mtu", "65521"]);
     until("both agree", || mtu(&rig.link_server(KERNEL)) == mtu(&rig.link_server(PORT)));
     assert_eq!(server.interrupt(), Some(0));
@@ -130,7 +130,7 @@ fn the_device_may_be_renamed_go_and_come_back() {
     }
 }
 
-/// Whether the device is the kernel's again.
+/// Checks that the kernel has the device again.
 fn is_the_kernels_own(rig: &Rig) {
     assert!(rig.link_server(KERNEL).is_null());
     assert_eq!(rig.link_server(PORT)["promiscuity"].as_u64().unwrap_or(0), 0);
@@ -160,7 +160,7 @@ fn whatever_ends_it_the_device_is_as_it_was() {
     is_the_kernels_own(&rig);
 }
 
-/// What is said of who carries frames.
+/// The reported carrier of frames.
 fn by(server: &Server) -> String {
     server.show("interfaces")[0]["why"].as_str().expect("a sentence").to_owned()
 }
@@ -185,7 +185,7 @@ fn the_kernels_interface_may_live_in_another_namespace() {
     rig.ip_server(&["link", "set", KERNEL, "up"]);
     add_addresses(&rig);
     passes(&rig);
-    // No program reaches into another namespace.
+    // Programs cannot redirect into another namespace.
     assert!(by(&server).contains("workers carry frames; nobody does while one is stuck"), "{}", by(&server));
     // The device's carrier is still its carrier.
     rig.ip_client(&["link", "set", "vc", "down"]);
@@ -193,7 +193,7 @@ fn the_kernels_interface_may_live_in_another_namespace() {
     rig.ip_client(&["link", "set", "vc", "up"]);
     until("carrier", || is_up(&rig.link_server(KERNEL)));
     passes(&rig);
-    // With its namespace the interface goes; another one is made at home.
+    // The interface disappears with its namespace; another one is created at home.
     drop(std::mem::replace(&mut rig.server, home));
     until("another one at home", || is_up(&rig.link_server(KERNEL)));
     add_addresses(&rig);

@@ -1,4 +1,4 @@
-//! What is refused, in words.
+//! Tests of bridges that are refused, with their messages.
 
 use super::{KERNEL, PORT, bridge, rig, try_bridge};
 use crate::rig::{Rig, SERVER};
@@ -50,7 +50,7 @@ fn what_cannot_be_bridged_is_refused_with_the_way_out() {
     assert!(said.contains("is in use by sw0") && said.contains("nomaster"), "{said}");
     rig.ip_server(&["link", "set", PORT, "nomaster"]);
 
-    // None of that has left anything, and the next one starts.
+    // The refused starts have left nothing, and the next one succeeds.
     assert!(rig.link_server(KERNEL).is_null());
     let server = bridge(&rig, &[]);
     // A second one on the same device would send every frame twice.
@@ -70,14 +70,14 @@ fn an_interface_left_behind_is_nobodys_to_take() {
         return;
     }
     let rig = rig();
-    // A persistent TAP interface of somebody else, whom nobody serves now.
+    // A persistent TAP interface of another program, which does not use it at the moment.
     rig.ip_server(&["tuntap", "add", "dev", KERNEL, "mode", "tap"]);
     let said = try_bridge(&rig, &[]).err().expect("refused");
     assert!(said.contains(&format!("an interface {KERNEL} exists already")), "{said}");
     assert!(!rig.link_server(KERNEL).is_null(), "and it stays");
 }
 
-/// The exception port holds its frames, whichever process carries them and wherever its command socket is.
+/// The exception port has its frames to itself, whichever process carries them and wherever its command socket is.
 #[test]
 fn a_device_that_is_carried_cannot_be_served_nor_measured_on() {
     if !root_or_skip() {
@@ -99,7 +99,7 @@ fn a_device_that_is_carried_cannot_be_served_nor_measured_on() {
         let measured = rig.twinpath(&rig.server, &bench);
         assert!(measured.code != Some(0) && measured.stderr.contains(&carried), "{}", measured.stderr);
 
-        // What is redirected within the kernel is best served by its sockets, if they can.
+        // For frames redirected within the kernel its sockets are the best path, if possible.
         let best = if carrier == "kernel" { "kernel" } else { "packet" };
         for (path, service) in [
             (best, ["echo", "--on", KERNEL, "--udp", "7"]),
@@ -113,7 +113,7 @@ fn a_device_that_is_carried_cannot_be_served_nor_measured_on() {
     }
 }
 
-/// Where a service takes frames, on either path, an exception port would take them from it.
+/// An exception port would take frames away from a service on the same device, on either path.
 #[test]
 fn a_device_that_is_served_is_not_carried_away() {
     if !root_or_skip() {

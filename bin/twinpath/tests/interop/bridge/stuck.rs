@@ -1,4 +1,4 @@
-//! A worker that is stuck, and a process that is stopped: frames cross within the kernel meanwhile, each of them once.
+//! Tests of a stuck worker, and of a stopped process: frames cross within the kernel meanwhile, each of them once.
 
 use std::collections::BTreeMap;
 use std::net::UdpSocket;
@@ -17,11 +17,11 @@ use crate::root_or_skip;
 
 const FAIL_OPEN_MS: &str = "100";
 const ECHO: u16 = 9002;
-/// So many that one of two queues without any would be a rare chance.
+/// Enough that an empty one of two queues would be a rare chance.
 const FLOWS: usize = 16;
 
-/// Datagrams with numbers, over several flows, from one side of the bridge to an echo server on the other; and how often each was received,
-/// and answered.
+/// Sends numbered datagrams over several flows, from one side of the bridge to an echo server on the other, and counts
+/// how often each was received and answered.
 struct Numbered {
     flows: Vec<UdpSocket>,
     to: (&'static str, u16),
@@ -37,7 +37,7 @@ impl Numbered {
         Self { flows, to: (to, ECHO), asked: 0, answers: BTreeMap::new() }
     }
 
-    /// Asks by each flow; the numbers.
+    /// Sends one request per flow; returns their numbers.
     fn ask(&mut self) -> Vec<u32> {
         for flow in &self.flows {
             flow.send_to(&self.asked.to_be_bytes(), self.to).unwrap();
@@ -55,7 +55,7 @@ impl Numbered {
         }
     }
 
-    /// Asks until every flow is answered at once.
+    /// Sends until every flow is answered at once.
     fn until_all_answered(&mut self) {
         let mut last = self.ask();
         until("every flow is answered", || {
@@ -70,7 +70,7 @@ impl Numbered {
     }
 }
 
-/// An echo server that counts what it receives, while `work` is done.
+/// Runs `work` beside an echo server that counts what it receives.
 fn beside_echo<T>(socket: UdpSocket, work: impl FnOnce() -> T) -> (BTreeMap<u32, u32>, T) {
     socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
     let done = AtomicBool::new(false);
@@ -111,7 +111,8 @@ fn carried(server: &Server) -> u64 {
     workers.as_array().unwrap().iter().map(|worker| worker["frames_in"].as_u64().unwrap()).sum()
 }
 
-/// Frames cross while what `stop` returns lives, and workers carry them again when it is gone. No frame crosses twice.
+/// Frames cross while the value that `stop` returns lives, and workers carry them again when it is dropped. No frame
+/// crosses twice.
 fn crosses_meanwhile<T>(
     rig: &Rig,
     server: &Server,
@@ -132,7 +133,7 @@ fn crosses_meanwhile<T>(
         let before = crossed(server);
         let stopped = stop();
         numbered.until_all_answered();
-        // It is not by chance, nor once.
+        // Repeated, as once could be chance.
         (0..3).for_each(|_| numbered.until_all_answered());
         meanwhile(server);
         drop(stopped);
@@ -180,7 +181,7 @@ fn while_a_worker_is_stuck_the_kernel_carries_frames_in_both_directions() {
     }
 }
 
-/// A process goes on when it is dropped.
+/// Dropping it lets the process continue.
 struct StoppedProcess<'a>(&'a Server);
 
 impl Drop for StoppedProcess<'_> {
@@ -194,7 +195,7 @@ fn stop(server: &Server) -> StoppedProcess<'_> {
     StoppedProcess(server)
 }
 
-/// Nobody of it runs: the programs do.
+/// None of its threads runs, but the programs do.
 #[test]
 fn while_the_process_is_stopped_the_kernel_carries_frames() {
     if !root_or_skip() {
@@ -243,7 +244,7 @@ fn where_the_kernel_cannot_carry_frames_it_is_said() {
     let rig = rig();
     let server = bridge(&rig, &["--carrier", "workers", "--fail-open-ms", "0"]);
     assert!(why(&server).contains("nobody does while one is stuck: the time"), "{}", why(&server));
-    // It keeps what it has, however long it waits.
+    // It keeps its frames however long it waits.
     passes(&rig);
     let stopped = StoppedThread::stop(thread_of(&server, 0)).unwrap();
     let (_, mut numbered) = beside_echo(rig.server_udp(SERVER, ECHO), || {
@@ -278,7 +279,7 @@ fn where_the_kernel_cannot_carry_frames_it_is_said() {
     holder.wait().unwrap();
 }
 
-/// A device that comes back is held by the same programs, and its worker's words are those of before.
+/// A device that returns is held by the same programs, and its worker's words are the same as before.
 #[test]
 fn after_the_device_was_gone_a_stuck_worker_is_found_again() {
     if !root_or_skip() {

@@ -1,4 +1,4 @@
-//! What passes, and how.
+//! Tests of traffic through a bridge.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -15,7 +15,7 @@ use crate::root_or_skip;
 /// Bytes of a bulk transfer: some hundred of the largest packets.
 const BULK: usize = 8 << 20;
 
-/// A byte that its place in the stream determines, with a period that no packet length has.
+/// A byte that is determined by its position in the stream, with a period that no packet length has.
 fn pattern(at: usize) -> u8 {
     (at % 251) as u8 ^ (at >> 16) as u8
 }
@@ -88,7 +88,7 @@ fn rfc_1071(bytes: &[u8]) -> u16 {
     !((sum >> 16) as u16 + sum as u16)
 }
 
-/// Frames and bytes of the device so far, in and out: through its queues, and past them.
+/// Frames and bytes of the device so far, in and out, through its queues and past them.
 fn carried(server: &Server) -> [u64; 4] {
     let interfaces = server.show("interfaces");
     assert_eq!(interfaces[0]["name"], PORT);
@@ -122,7 +122,7 @@ fn everything_passes_whole_in_every_mode_and_nothing_is_dropped() {
         let server = bridge(&rig, arguments);
         assert_eq!(server.show("workers")[0]["mode"], mode, "{arguments:?}");
         passes(&rig);
-        // What the device's neighbour said before the kernel's interface was up went to a port that was down.
+        // Frames that the device's peer sent before the kernel's interface was up went to a port that was down.
         let dropped = server.show("drops");
         for len in [0, 64, 1_400, 20_000, 60_000] {
             ping(&rig, len);
@@ -135,7 +135,7 @@ fn everything_passes_whole_in_every_mode_and_nothing_is_dropped() {
         }
         let [frames_in, bytes_in, frames_out, bytes_out] = carried(&server);
         let average = |bytes: u64, frames: u64| bytes / frames.max(1);
-        // Acknowledgements are in it: data alone come in super-frames of tens of thousands.
+        // The average includes acknowledgements: data alone come in super-frames of tens of thousands of bytes.
         assert!(average(bytes_in - before[1], frames_in - before[0]) > 1_514, "segments arrive coalesced");
         assert!(average(bytes_out - before[3], frames_out - before[2]) > 1_514, "segments leave coalesced");
         if arguments.contains(&"workers") {
@@ -185,7 +185,7 @@ fn stays_out(carrier: &str) {
     let rig = rig();
     let server = bridge(&rig, &["--carrier", carrier]);
     passes(&rig);
-    // All nodes of the link: every stack that hears it answers, and each would with the same link-local address.
+    // All nodes of the link: every stack that receives it answers, and each would with the same link-local address.
     let icmp = rig
         .client
         .run(|| {
@@ -244,7 +244,7 @@ fn an_idle_bridge_waits_for_its_descriptors_and_no_timer() {
             std::fs::read_to_string(task.join("comm")).is_ok_and(|name| name.starts_with("worker-0"))
         })
         .expect("a worker");
-    // Number and arguments of the system call it is in, proc(5).
+    // Number and arguments of its current system call, proc(5).
     until("the worker sleeps without an end", || {
         let call = std::fs::read_to_string(task.join("syscall")).unwrap();
         let words: Vec<&str> = call.split_whitespace().collect();
@@ -255,7 +255,7 @@ fn an_idle_bridge_waits_for_its_descriptors_and_no_timer() {
             _ => false,
         }
     });
-    // The one timer that its epoll knows is not armed.
+    // The only timer in its epoll is not armed.
     let armed = std::fs::read_dir(format!("/proc/{pid}/fdinfo"))
         .unwrap()
         .filter_map(|fd| std::fs::read_to_string(fd.unwrap().path()).ok())
