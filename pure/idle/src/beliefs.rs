@@ -5,7 +5,7 @@ use crate::costs::Costs;
 use crate::density::{Density, Leads};
 use crate::expert::Expert;
 use crate::gaps::{Decaying, Ring, class_of};
-use crate::plan::Plan;
+use crate::plan::IdlePlan;
 use crate::solve::solve;
 
 /// Gaps remembered overall, and per context.
@@ -40,7 +40,7 @@ impl Context {
 #[derive(Clone, Debug)]
 struct Branch {
     gaps: Ring<PER_CONTEXT>,
-    plan: Option<Plan>,
+    plan: Option<IdlePlan>,
     /// Gaps since the plan was made.
     fresh: u16,
 }
@@ -69,7 +69,7 @@ const OVERALL: [(Expert, usize); 3] =
 pub(crate) struct Beliefs {
     last: Ring<LAST>,
     histogram: Decaying,
-    overall: [(Plan, u16); OVERALL.len()],
+    overall: [(IdlePlan, u16); OVERALL.len()],
     places: [Branch; PLACES],
     /// The estimate that is checked next for a due plan.
     turn: usize,
@@ -80,7 +80,7 @@ impl Beliefs {
         Self {
             last: Ring::new(),
             histogram: Decaying::new(4096.0),
-            overall: [(Plan::SLEEP, 0); OVERALL.len()],
+            overall: [(IdlePlan::SLEEP, 0); OVERALL.len()],
             places: [Branch::EMPTY; PLACES],
             turn: 0,
         }
@@ -91,7 +91,7 @@ impl Beliefs {
     }
 
     /// The plan of an expert. At a place in a burst that was never seen, it comes from the last 24 gaps.
-    pub(crate) fn plan(&self, expert: Expert, context: Context) -> Plan {
+    pub(crate) fn plan(&self, expert: Expert, context: Context) -> IdlePlan {
         let placed = match expert {
             Expert::InBurst => self.places[usize::from(context.place)].plan,
             _ => None,

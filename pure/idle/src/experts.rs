@@ -7,7 +7,7 @@ use crate::density::Leads;
 use crate::expert::Expert;
 use crate::gaps::Decaying;
 use crate::machine::POINTS;
-use crate::plan::{Plan, SHORTEST_NAP_US, Window};
+use crate::plan::{IdlePlan, SHORTEST_NAP_US, Window};
 
 const EXPERTS: usize = Expert::ALL.len();
 
@@ -29,7 +29,7 @@ struct Follower {
 
 impl Follower {
     /// `count` packets came, each after the same gap.
-    fn live(&mut self, plan: &Plan, gap_us: f32, count: f32, costs: &Costs, overshoot_us: f32) {
+    fn live(&mut self, plan: &IdlePlan, gap_us: f32, count: f32, costs: &Costs, overshoot_us: f32) {
         let mut left = count;
         for _ in 0..ROUNDS {
             if self.ahead_us >= gap_us {
@@ -91,14 +91,14 @@ impl Experts {
     }
 
     /// An expert's plan, cut to the bound on spinning.
-    fn plan(&self, expert: Expert, context: Context, costs: &Costs) -> Plan {
+    fn plan(&self, expert: Expert, context: Context, costs: &Costs) -> IdlePlan {
         let plan = match expert {
-            Expert::Unknowing => Plan::spin(costs.wake_us / costs.weight),
-            Expert::Spin(us) => Plan::spin(us),
+            Expert::Unknowing => IdlePlan::spin(costs.wake_us / costs.weight),
+            Expert::Spin(us) => IdlePlan::spin(us),
             Expert::Mean(share) => {
                 let lead = share * costs.overshoot_us[POINTS / 2];
                 let wake_us = (self.mean_us - lead).max(SHORTEST_NAP_US);
-                Plan::of(Window { from_us: wake_us, wake_us, until_us: self.mean_us + lead })
+                IdlePlan::of(Window { from_us: wake_us, wake_us, until_us: self.mean_us + lead })
             }
             believer => self.beliefs.plan(believer, context),
         };
@@ -106,7 +106,7 @@ impl Experts {
     }
 
     /// The leading expert and its plan.
-    pub(crate) fn leader(&self, context: Context, costs: &Costs) -> (Expert, Plan) {
+    pub(crate) fn leader(&self, context: Context, costs: &Costs) -> (Expert, IdlePlan) {
         let mut best = 0;
         for (at, follower) in self.followers.iter().enumerate() {
             if follower.behind < self.followers[best].behind {

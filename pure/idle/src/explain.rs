@@ -6,7 +6,7 @@ use twinpath_time::Instant;
 
 use crate::expert::Expert;
 use crate::gaps::is_silence;
-use crate::plan::Plan;
+use crate::plan::IdlePlan;
 
 /// Counted since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub struct Explanation {
     /// The expert whose plan is followed.
     pub leader: Expert,
     /// Its plan for an idle time that would begin now.
-    pub plan: Plan,
+    pub plan: IdlePlan,
     /// The value of a us of CPU, in us of latency.
     pub weight: f32,
     /// How far each expert is behind the best, us of latency, in the order of [`Expert::ALL`].

@@ -33,5 +33,5 @@ pub use expert::Expert;
 pub use explain::{Counts, Explanation, Summary};
 pub use goal::Goal;
 pub use machine::Machine;
-pub use plan::{Plan, Window};
+pub use plan::{IdlePlan, Window};
 pub use policy::Policy;

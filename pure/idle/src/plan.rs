@@ -22,11 +22,11 @@ pub struct Window {
 /// Windows in ascending order. Outside of them the worker sleeps, and after the last one it sleeps until something
 /// comes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Plan {
+pub struct IdlePlan {
     windows: [Option<Window>; WINDOWS],
 }
 
-impl Plan {
+impl IdlePlan {
     /// Sleeps at once.
     pub const SLEEP: Self = Self { windows: [None; WINDOWS] };
 

@@ -14,7 +14,7 @@ use crate::gaps::{GAP_MAX_US, class_of, is_silence};
 use crate::goal::{Controller, Goal};
 use crate::machine::{Learnt, Machine, POINTS};
 use crate::pending::Pending;
-use crate::plan::Plan;
+use crate::plan::IdlePlan;
 
 /// The table of costs is made anew after this many gaps at the latest.
 const COSTS_EVERY: u64 = 128;
@@ -57,7 +57,7 @@ struct Idling {
     denied: Option<(Instant, Instant)>,
     /// The plan's timers up to this time have fired, however times were rounded.
     reached_us: f32,
-    plan: Plan,
+    plan: IdlePlan,
 }
 
 /// The policy's state: about 22 KiB, no allocation.
@@ -326,9 +326,9 @@ impl Policy {
         self.learn();
         self.replan(now);
         let plan = if let Some(spin) = self.config.spin {
-            Plan::spin(us(spin.as_nanos() as u64))
+            IdlePlan::spin(us(spin.as_nanos() as u64))
         } else if self.gives_way() {
-            Plan::SLEEP
+            IdlePlan::SLEEP
         } else {
             let (leader, plan) = self.experts.leader(self.context, &self.costs);
             if leader != self.leader {
@@ -480,8 +480,8 @@ impl Policy {
     #[must_use]
     pub fn summary(&self) -> Summary {
         let (leader, plan) = self.experts.leader(self.context, &self.costs);
-        let fixed = self.config.spin.map(|spin| Plan::spin(us(spin.as_nanos() as u64)));
-        let plan = if self.gives_way() { Plan::SLEEP } else { plan };
+        let fixed = self.config.spin.map(|spin| IdlePlan::spin(us(spin.as_nanos() as u64)));
+        let plan = if self.gives_way() { IdlePlan::SLEEP } else { plan };
         let first = fixed.unwrap_or(plan).windows().next();
         Summary {
             gives_way: self.gives_way(),

@@ -9,7 +9,7 @@
 use crate::costs::Costs;
 use crate::density::{CELLS, Density};
 use crate::machine::POINTS;
-use crate::plan::{Plan, SHORTEST_NAP_US, Window};
+use crate::plan::{IdlePlan, SHORTEST_NAP_US, Window};
 
 /// Sums over the cells below an edge: of gaps, and of gaps times their length.
 struct Sums {
@@ -74,7 +74,7 @@ struct Found {
 }
 
 /// The cheapest plan, and its cost per gap for a worker that is awake when the gap starts.
-pub(crate) fn solve(density: &Density, costs: &Costs) -> (Plan, f32) {
+pub(crate) fn solve(density: &Density, costs: &Costs) -> (IdlePlan, f32) {
     let sums = Sums::of(density, costs);
     let cells = density.cells;
     let mut found = Found {
@@ -163,8 +163,8 @@ fn awake_at(density: &Density, found: &Found, place: Place, at_us: f32, left: us
 }
 
 /// Extracts the windows, in ascending order.
-fn plan_of(density: &Density, costs: &Costs, found: &Found) -> Plan {
-    let mut plan = Plan::SLEEP;
+fn plan_of(density: &Density, costs: &Costs, found: &Found) -> IdlePlan {
+    let mut plan = IdlePlan::SLEEP;
     let (mut at, mut left) = (0, TIMERS);
     let mut rested_us = SHORTEST_NAP_US;
     // Until a timer has fired: parts in which a worker that happens to be awake spins, too.

@@ -65,8 +65,8 @@ impl Share {
     pub fn new(limits: TcpLimits, workers: u32) -> Self {
         let TcpLimits { connection_bytes, idle, request, send, .. } = limits;
         let each = Limits { bytes: connection_bytes as usize, idle, request, send };
-        let both_ways = 2 * u64::from(connection_bytes);
-        let shed_above = limits.queued_bytes.saturating_sub(both_ways * u64::from(workers));
+        let both_directions = 2 * u64::from(connection_bytes);
+        let shed_above = limits.queued_bytes.saturating_sub(both_directions * u64::from(workers));
         let sources = SourceCounts::new(limits.connections);
         Self { limits, each, shed_above, sources, bytes: AtomicU64::new(0) }
     }

@@ -9,7 +9,7 @@ const NONE: u32 = u32::MAX;
 
 struct Place<T> {
     entry: Option<T>,
-    /// Neighbours among those that hold bytes; of a free place, `newer` is the next free one.
+    /// The next older and newer among those that hold bytes; of a free place, `newer` is the next free one.
     older: u32,
     newer: u32,
     holds: bool,

@@ -78,7 +78,7 @@ pub enum Event {
         /// The neighbour.
         address: IpAddr,
     },
-    /// The strictness of the source check (`rp_filter`) changed, or may have.
+    /// The strictness of the kernel's source check (`rp_filter`) changed, or may have.
     SourceCheck {
         /// The link; `None`: of all links.
         ifindex: Option<u32>,

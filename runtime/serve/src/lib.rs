@@ -1,6 +1,6 @@
 //! Services on either path: the engine that a worker runs to serve.
 //!
-//! A claimed port has two ways in. On the fast path frames come from the worker's ports, become datagrams in `stack`, and
+//! A claimed port has two paths. On the fast path frames come from the worker's ports, become datagrams in `stack`, and
 //! their replies leave in the frames they came in. On the kernel path a UDP socket and a TCP listener on the same port
 //! serve what never crosses the wire whole: local clients, fragments that the kernel has put together, everything while
 //! no fast path is attached. The service cannot tell which way a request came.

@@ -59,7 +59,7 @@ pub(crate) const fn of(id: Id, mode: Mode) -> Knowledge {
             "",
         ),
         Id::CpuLatency => (
-            "a standing request costs power at all times; a worker makes its own and lets go of it when it is quiet",
+            "a permanent request costs power at all times; a worker makes its own and releases it when there is no traffic",
             "",
         ),
         Id::HaltPolling => (

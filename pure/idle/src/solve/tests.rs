@@ -30,14 +30,14 @@ fn a_promise_is_kept_on_gaps_not_seen() {
         let leads = [25.0, 17.0, 15.0, 12.0, 10.0, 9.0, 7.0, 4.0];
         let fresh: Vec<f32> = (0..20000).map(|_| chance.exponential(mean) as f32).collect();
         let late = costs.overshoot_us.iter().cycle();
-        let paid = |plan: &Plan| {
+        let paid = |plan: &IdlePlan| {
             let each =
                 fresh.iter().zip(late.clone()).map(|(gap, late)| plan.live(*gap, 0.0, &costs, *late).0);
             each.sum::<f32>() / 20_000.0
         };
         for density in [Density::of_histogram(&histogram, leads), Density::of_gaps(&mut last, leads)] {
             let (plan, promised) = solve(&density, &costs);
-            let best = paid(&Plan::spin(1e6)).min(paid(&Plan::SLEEP));
+            let best = paid(&IdlePlan::spin(1e6)).min(paid(&IdlePlan::SLEEP));
             assert!(paid(&plan) < 1.05 * best, "{weight} {mean}: paid {}, simply {best}", paid(&plan));
             let promise = paid(&plan) / promised;
             assert!(

@@ -325,7 +325,7 @@ fn peers_nobody_asks_about_are_forgotten() {
 }
 
 #[test]
-fn two_sources_with_different_ways_are_left_to_the_kernel() {
+fn two_sources_with_different_routes_are_left_to_the_kernel() {
     let (mut book, mut tables) = (book(BookLimits::default()), tables());
     neighbour(&mut book, &mut tables, "10.0.0.254", NeighbourState::Reachable);
     let mut ask = |source: &str, next_hop: &str, now| {
