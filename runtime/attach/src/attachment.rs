@@ -482,7 +482,7 @@ fn send_only(config: &PacketConfig, plan: &AttachPlan, region: &Region) -> Optio
     }
 }
 
-/// Opens the ring that the program at tc ingress fills while the worker does not sleep. It is optional.
+/// The states of the workers' direct rings, which are optional.
 fn direct_states(steering: &Steering, workers: usize) -> Option<Arc<Mapping>> {
     let [states, _] = steering.direct().ok()?;
     let mapped = Mapping::of_fd(states, workers * direct::STATE_LEN, 0);

@@ -113,7 +113,7 @@ fn what_a_stopped_worker_claims_is_served_through_the_kernel_until_it_goes_on() 
     if !root_or_skip() {
         return;
     }
-    // The direct ring, the packet socket, both alternately, and AF_XDP.
+    // The direct ring without a socket, and with one; the packet socket; both alternately; AF_XDP.
     let setups: [&[&str]; 5] = [
         &["packet", "--mode", "poll"],
         &["packet", "--mode", "poll", "--attach", "clsact"],

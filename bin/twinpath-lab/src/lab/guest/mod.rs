@@ -50,7 +50,7 @@ const ROUNDS_MAX: u32 = 30;
 /// How much slower a guest may be whose instructions are emulated.
 const EMULATED: u32 = 4;
 
-/// What its kernel calls two network cards.
+/// The directory for programs in the guest.
 const PROGRAMS: &str = "/usr/bin";
 
 /// The result of a boot.
