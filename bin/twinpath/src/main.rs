@@ -39,21 +39,21 @@ enum Command {
     Serve(Box<serve::Args>),
     /// Carry frames between a device and a kernel interface in its place: an exception port.
     Bridge(bridge::Args),
-    /// Ask a running instance what it does, and why.
+    /// Show the state of a running instance, with the reasons for its choices.
     Show(show::Args),
-    /// Write what passes on a fast path into a pcapng file.
+    /// Write the frames of a fast path to a pcapng file.
     Capture(capture::Args),
-    /// What running instances do, per second, live.
+    /// Show the activity of running instances per second, live.
     Top(top::Args),
     /// Change a running instance.
     Set(set::Args),
-    /// Have a running instance read its configuration again.
+    /// Let a running instance read its configuration again.
     Reload(reload::Args),
-    /// Have a running instance answer what it has accepted, and end.
+    /// Let a running instance answer all accepted requests, and end.
     Drain(drain::Args),
-    /// Remove what instances that were killed have left on interfaces.
+    /// Remove the programs that killed instances have left on interfaces.
     Tidy(tidy::Args),
-    /// What of this machine and an interface makes services slow to answer; change it, and put it back.
+    /// Find settings of this machine and an interface that make services slow to answer; change and restore them.
     Tune(tune::Args),
     /// Measure a service, verifying every reply.
     Bench(bench::Args),

@@ -36,7 +36,7 @@ const FRAGMENTED_PER_GROUP: u64 = 2;
 const ANSWER_DEADLINE: Duration = Duration::from_secs(2);
 const STRAGGLER_WAIT: Duration = Duration::from_millis(200);
 
-/// What the client sends, and where.
+/// The datagrams of the client, and their target.
 #[derive(Clone, Copy, Debug)]
 pub struct FragmentsConfig<'a> {
     /// The local interface that leads to the server.

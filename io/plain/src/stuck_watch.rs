@@ -32,7 +32,7 @@ pub struct StuckWatchConfig {
     pub tcp: SocketAddr,
 }
 
-/// What is stopped.
+/// The thread or process to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Victim {
     /// One thread, as by a debugger.
@@ -94,7 +94,7 @@ pub enum StuckWatchError {
     Fast(io::Error),
 }
 
-/// What was stopped; it runs again when this is dropped.
+/// The stopped thread or process; it runs again when this is dropped.
 enum Stopped {
     Thread { _thread: StoppedThread },
     Process(Pid),

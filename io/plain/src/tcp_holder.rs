@@ -24,7 +24,7 @@ const EVENTS_MAX: usize = 256;
 /// The epoll token of the request to stop; a connection's token is its index.
 const STOP: u64 = u64::MAX;
 
-/// What the connections do.
+/// The behaviour of the connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holding {
     /// Nothing.
@@ -33,7 +33,7 @@ pub enum Holding {
     NeverReads,
 }
 
-/// What has happened so far.
+/// The counts so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
     /// Connections opened.

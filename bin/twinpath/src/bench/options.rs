@@ -19,7 +19,7 @@ pub(crate) const QUANTILES: &str = "50,90,99,99.9";
 /// Measure an echo service with requests that each carry a pattern, and verify every reply
 #[derive(Debug, clap::Args)]
 pub(crate) struct EchoArgs {
-    /// Whom to ask: a name or an address and a port; IPv6 addresses in brackets
+    /// The target: a name or an address and a port; IPv6 addresses in brackets
     #[arg(value_name = "HOST:PORT")]
     pub(crate) target: String,
     /// Payload bytes of a request

@@ -37,7 +37,7 @@ pub(crate) struct Shown {
     pub(crate) json: bool,
 }
 
-/// What is written beside.
+/// The result files.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Files {
     pub(crate) plot: Option<PathBuf>,

@@ -24,10 +24,10 @@ const HANDLE_BYTES: RangeInclusive<usize> = 1..=64;
 /// Measure an ONC RPC service with calls of NFS version 3, and verify every reply
 #[derive(Debug, clap::Args)]
 pub(crate) struct RpcArgs {
-    /// Whom to ask: a name or an address, and a port unless it is 62049; IPv6 addresses with a port in brackets
+    /// The target: a name or an address, and a port unless it is 62049; IPv6 addresses with a port in brackets
     #[arg(value_name = "HOST[:PORT]")]
     target: String,
-    /// What to call
+    /// The procedure to call
     #[arg(long, value_enum, default_value_t = Procedure::Null)]
     proc: Procedure,
     /// The credential of each call

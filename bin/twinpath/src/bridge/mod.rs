@@ -24,7 +24,7 @@ pub(crate) struct Args {
     /// The TAP interface to make, where the kernel's own stack lives
     #[arg(long, value_name = "NAME")]
     kernel: String,
-    /// Who carries frames: kernel (where both interfaces are in one network namespace) or workers
+    /// How frames are carried: kernel (possible while both interfaces are in one network namespace) or workers
     #[arg(long, default_value_t = Carrier::Kernel)]
     carrier: Carrier,
     /// Pairs of queues, each with a worker of its own

@@ -14,7 +14,7 @@ pub(crate) struct Args {
 
 #[derive(Subcommand)]
 enum What {
-    /// What a worker does when there is no work: `set worker 0 mode poll`, `set worker all latency 20us`.
+    /// How a worker idles: `set worker 0 mode poll`, `set worker all latency 20us`.
     Worker {
         /// Its number, as `show workers` says it, or `all`.
         worker: Which,
@@ -48,9 +48,9 @@ impl std::str::FromStr for Which {
 enum Setting {
     /// How it idles: adaptive (learns when packets come), interrupt (sleeps at once) or poll (never sleeps).
     Mode,
-    /// What adaptive is to reach: 99 % of the packets found within this.
+    /// The goal of adaptive: 99 % of the packets are found within this time.
     Latency,
-    /// What adaptive is to reach: at most this of a core spent waiting.
+    /// The goal of adaptive: at most this share of a core is spent waiting.
     Cpu,
 }
 

@@ -17,12 +17,12 @@ use twinpath_report::Report;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// What to show; everything but config without it.
+    /// The part to show; everything without it.
     topic: Option<Shown>,
     /// One JSON object instead of tables.
     #[arg(long)]
     json: bool,
-    /// Measure first what waking up costs (some 100 ms); for `show machine`.
+    /// Measure the cost of a wake-up first (some 100 ms); for `show machine`.
     #[arg(long)]
     measure: bool,
     /// The command socket of the instance, where more than one runs.
@@ -32,15 +32,15 @@ pub(crate) struct Args {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Shown {
-    /// What is served by which path, why, and how much of it came through the kernel.
+    /// The services, their paths, the reasons, and the share of requests that came through the kernel.
     Services,
     /// Path and mode of each interface and queue, why, and why not a better one.
     Interfaces,
-    /// What is claimed, and how often each verdict was given.
+    /// The claims, and how often each verdict was given.
     Rules,
-    /// What waking up costs on this machine, and what a latency request changes.
+    /// The cost of a wake-up on this machine, and the effect of a latency request.
     Machine,
-    /// What each worker does, and what it cost.
+    /// The activity and the cost of each worker.
     Workers,
     /// Where replies leave, and why some leave through the kernel.
     Neighbours,

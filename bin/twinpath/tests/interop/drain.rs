@@ -31,7 +31,7 @@ fn end((mut child, mut said): (Child, BufReader<ChildStderr>)) -> (Option<i32>, 
     (child.wait().unwrap().code(), rest)
 }
 
-/// What `show` tells people.
+/// The tables of `show`.
 fn show(server: &Server) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_twinpath"));
     let output = command.arg("show").arg("--socket").arg(&server.socket).output().unwrap();

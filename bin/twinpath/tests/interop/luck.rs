@@ -11,7 +11,7 @@ use crate::changes::served_fast;
 use crate::rig::{CLIENT, PORT, Rig, SERVER, SERVER_V6, SETUPS, answered, ask, udp_in, until};
 use crate::root_or_skip;
 
-/// What `ip` calls a namespace that has no name.
+/// A path that `ip` accepts for a namespace without a name.
 fn path_of(namespace: &Namespace) -> String {
     format!("/proc/{}/fd/{}", std::process::id(), namespace.as_fd().as_raw_fd())
 }

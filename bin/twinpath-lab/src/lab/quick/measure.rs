@@ -39,14 +39,14 @@ pub(super) struct Attachment {
     proof: String,
 }
 
-/// What `plain eventfd-pingpong` prints.
+/// The output of `plain eventfd-pingpong`.
 #[derive(Deserialize)]
 struct PingPong {
     rtt_us: twinpath_measure::report::RttUs,
     histogram: Vec<(u64, u64)>,
 }
 
-/// What `plain tcp-bulk` prints.
+/// The output of `plain tcp-bulk`.
 #[derive(Deserialize)]
 struct Bulk {
     gbit_per_s: f64,

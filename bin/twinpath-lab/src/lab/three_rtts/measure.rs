@@ -30,7 +30,7 @@ const TRAFFIC: &str =
 /// It is stopped after the last row that needs it, and never ends by itself.
 const TRAFFIC_TIME: Duration = Duration::from_secs(600);
 
-/// What `plain eventfd-pingpong` prints.
+/// The output of `plain eventfd-pingpong`.
 #[derive(Deserialize)]
 struct PingPong {
     rtt_us: RttUs,

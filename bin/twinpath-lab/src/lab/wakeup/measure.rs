@@ -58,7 +58,7 @@ impl Times {
     }
 }
 
-/// What `plain eventfd-wake` prints.
+/// The output of `plain eventfd-wake`.
 #[derive(Deserialize)]
 struct Woken {
     wake_us: RttUs,
