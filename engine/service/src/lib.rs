@@ -79,7 +79,8 @@ pub trait Service: Send {
 
     /// A connection was opened.
     ///
-    /// # Errors The reason to refuse it: the connection is closed at once, and counted under the reason.
+    /// # Errors
+    /// The reason to refuse it: the connection is closed at once, and counted under the reason.
     fn accept(&mut self, now: Instant, peer: SocketAddr) -> Result<Self::Connection, Reason>;
 
     /// Bytes came on a connection. Returns how many were used: any number of whole requests. It is called again at once
@@ -116,7 +117,8 @@ pub trait Service: Send {
     /// The [later](Datagram::later) reply to a datagram is ready; it is sent now if the peer can still be reached.
     /// `number` is the service's number for the datagram, 0 if it gave none.
     ///
-    /// # Errors The reason not to send it, such as `late_reply` if its peer's session is gone.
+    /// # Errors
+    /// The reason not to send it, such as `late_reply` if its peer's session is gone.
     fn late_reply(
         &mut self,
         _now: Instant,

@@ -107,7 +107,8 @@ impl<T> Sessions<T> {
 
     /// The session of `peer`, created if it has none, and marked as used at `now`.
     ///
-    /// # Errors [`Reason::SessionLimit`] if there is no room; return it in [`Answer::Drop`](crate::Answer::Drop).
+    /// # Errors
+    /// [`Reason::SessionLimit`] if there is no room; return it in [`Answer::Drop`](crate::Answer::Drop).
     #[inline]
     pub fn at(&mut self, now: Instant, peer: SocketAddr, make: impl FnOnce() -> T) -> Result<&mut T, Reason> {
         self.forget_aged(now);

@@ -8,17 +8,20 @@ pub trait Transport {
     /// Appends received bytes to `into`, up to its capacity, which has room for some. If it appends fewer than fit,
     /// there are no more, and an edge announces the next.
     ///
-    /// # Errors The transport has failed: no more bytes move in either direction.
+    /// # Errors
+    /// The transport has failed: no more bytes move in either direction.
     fn receive(&mut self, into: &mut Vec<u8>) -> Result<Received, Broken>;
 
     /// Takes `bytes` to be sent; returns how many. If these are not all, an edge announces when it takes more.
     ///
-    /// # Errors As for [`Self::receive`].
+    /// # Errors
+    /// As for [`Self::receive`].
     fn send(&mut self, bytes: &[u8]) -> Result<usize, Broken>;
 
     /// Announces to the peer that nothing more will be sent. The peer may still send for any time.
     ///
-    /// # Errors As for [`Self::receive`].
+    /// # Errors
+    /// As for [`Self::receive`].
     fn finish(&mut self) -> Result<(), Broken>;
 }
 

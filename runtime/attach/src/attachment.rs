@@ -184,7 +184,8 @@ const BUSY_PAUSE: Duration = Duration::from_millis(20);
 impl Attachment {
     /// Attaches `target` to a path, with one region of frame memory per worker.
     ///
-    /// # Errors [`AttachError`]; in this case nothing stays attached.
+    /// # Errors
+    /// [`AttachError`]; in this case nothing stays attached.
     pub async fn attach(
         target: Target,
         plan: &AttachPlan,
@@ -294,7 +295,8 @@ impl Attachment {
     /// A worker serves this queue now, so frames are steered to it from here on. Until then the kernel serves them: a
     /// socket without frames to receive into would lose them.
     ///
-    /// # Errors The map of sockets refused it; the kernel continues to serve that queue.
+    /// # Errors
+    /// The map of sockets refused it; the kernel continues to serve that queue.
     pub fn serving(&mut self, id: PortId) -> Result<(), SteerError> {
         self.waiting = self.waiting.saturating_sub(1);
         let Some((_, socket)) = self.sockets.iter().find(|(known, _)| *known == id) else { return Ok(()) };
@@ -309,7 +311,8 @@ impl Attachment {
 
     /// Makes sure that our program at tc ingress is attached, and runs before all others.
     ///
-    /// # Errors The order cannot be read or changed.
+    /// # Errors
+    /// The order cannot be read or changed.
     pub fn keep_first(&mut self) -> Result<Kept, SteerError> {
         self.steering.keep_first(self.target.ifindex)
     }
@@ -377,14 +380,16 @@ impl Attachment {
 
     /// Changes the addresses of the claims.
     ///
-    /// # Errors [`AttachError`]; the former claims stay in force.
+    /// # Errors
+    /// [`AttachError`]; the former claims stay in force.
     pub fn retarget(&mut self, mac: Mac, addresses: Vec<IpAddr>) -> Result<(), AttachError> {
         self.apply(Target { mac, addresses, ..self.target.clone() })
     }
 
     /// Changes the claims.
     ///
-    /// # Errors [`AttachError`]; the former claims stay in force.
+    /// # Errors
+    /// [`AttachError`]; the former claims stay in force.
     pub fn claim(&mut self, claims: Vec<Claim>) -> Result<(), AttachError> {
         self.apply(Target { claims, ..self.target.clone() })
     }
@@ -397,7 +402,8 @@ impl Attachment {
 
     /// The count of each verdict by its stable name, over all CPUs.
     ///
-    /// # Errors The map of counters cannot be read.
+    /// # Errors
+    /// The map of counters cannot be read.
     pub fn verdicts(&self) -> Result<Vec<(&'static str, u64)>, SteerError> {
         self.steering.counters()
     }

@@ -141,7 +141,8 @@ impl Client {
 
     /// Claims a flow from a free local port to the target.
     ///
-    /// # Errors [`ClientError`]; in this case nothing stays attached.
+    /// # Errors
+    /// [`ClientError`]; in this case nothing stays attached.
     pub async fn open(&self, ring_frames: u32) -> Result<ClientPath, ClientError> {
         let (socket, local) =
             connect(self.target).map_err(|source| ClientError::Socket { target: self.target, source })?;

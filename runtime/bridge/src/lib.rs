@@ -1,9 +1,9 @@
-//! The engine of an exception port: frames that arrive on one side leave by the other, in the same turn.
+//! The engine of an exception port: what arrives on one side leaves by the other, in the same turn.
 //!
-//! A worker has one queue of each side. If the other side cannot send a frame as it is, the engine changes it: it
-//! computes a checksum that was left to hardware. A frame that it cannot convert is dropped and counted under a reason.
+//! A worker has one queue of each side. Where the other side does not take a frame as it is, the worker makes it fit
+//! ([`twinpath_port::fit`]).
 //!
-//! The engine has no queue and no timer of its own, and does not look at the content of frames.
+//! Never here: a queue of its own, a timer, a look at what a frame says.
 
 use rustix::io::Errno;
 use twinpath_frame::Burst;
@@ -12,8 +12,7 @@ use twinpath_port::PortId;
 use twinpath_time::Instant;
 use twinpath_worker::{Engine, Io};
 
-/// A side of the bridge. Port numbers increase with every interface attached; even and odd ones belong to different
-/// sides.
+/// The side of the bridge that a port is on. Port numbers go up with each interface attached; even ones are devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// The device.
@@ -29,7 +28,7 @@ impl Side {
         if id.port.is_multiple_of(2) { Self::Port } else { Self::Kernel }
     }
 
-    /// The opposite side.
+    /// The side across.
     const fn other(self) -> Self {
         match self {
             Self::Port => Self::Kernel,

@@ -70,7 +70,7 @@ fn worker() -> (Worker<BridgeEngine>, Arc<WorkerCounters>) {
 }
 
 #[test]
-fn frames_cross_both_ways_in_the_turn_that_takes_them_and_a_missing_side_has_a_name() {
+fn frames_cross_in_both_directions_in_the_turn_that_takes_them_and_a_missing_side_has_a_name() {
     let (mut worker, counters) = worker();
     let (port, mut device) = side(Side::Port, None);
     let (kernel, mut stack) = side(Side::Kernel, None);

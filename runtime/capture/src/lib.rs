@@ -1,9 +1,9 @@
-//! One capture: a thread that reads the copies of frames from the taps and writes them as pcapng
-//! (draft-ietf-opsawg-pcapng) to the client's connection.
+//! One capture: a thread that takes what taps copied and writes it as pcapng (draft-ietf-opsawg-pcapng) into the
+//! client's connection.
 //!
-//! Workers never wait for it: a client that reads too slowly misses frames, which the last block of the file counts. A
-//! capture ends when the client closes its writing half or disconnects, when it has the requested number of frames, and
-//! with the instance.
+//! Workers never wait for it: a client that reads too slowly misses frames, and the last block of the file says how
+//! many. A capture ends when the client closes its writing half or goes away, when it has the number of frames that was
+//! asked for, and with the instance.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -32,7 +32,7 @@ pub const CAPTURES_MAX: usize = twinpath_worker::TAPS_MAX;
 /// Most frames that wait for one capture, per worker: some 20 ms at 200,000 frames a second.
 pub const SLOTS: u32 = 4096;
 
-/// Most bytes kept of a frame, and the default.
+/// Most bytes kept of a frame, and the default: more than any port of a service delivers.
 pub const SNAPLEN_MAX: u32 = 2048;
 
 /// Most frames taken from a ring before those of the other rings, and before they are written.
@@ -48,7 +48,7 @@ const CHECKSUM_NOT_READY: u32 = 1 << 9;
 const CHECKSUM_VALID: u32 = 1 << 10;
 const TCP_SEGMENTATION_OFFLOADED: u32 = 1 << 11;
 
-/// A capture's source of frames on one worker.
+/// The flags of a packet, from those that a tap gave it.
 fn flags(note: &Note) -> u32 {
     let direction = if note.tag & tag::SENT == 0 { INBOUND } else { OUTBOUND };
     let offloads = [
@@ -72,16 +72,16 @@ pub struct Source {
 pub struct CapturePlan {
     /// Name of the interface, for the file's header.
     pub interface: String,
-    /// The filter's text, for the file's header.
+    /// The filter as it was written, for the file's header.
     pub filter: String,
-    /// Most bytes kept of a frame.
+    /// Bytes kept of a frame at most.
     pub snaplen: u32,
     /// Frames after which it ends.
     pub count: Option<u64>,
 }
 
-/// The difference between wall clock and the workers' clock. It is read once, so setting the clock does not make the
-/// file inconsistent.
+/// Wall time minus the time of the workers' clock. It is read once, so that setting the clock does not break the order
+/// of the file's time stamps.
 fn wall_ahead() -> Duration {
     let before = clock::now().as_nanos();
     let wall = clock_gettime(ClockId::Realtime);
@@ -90,7 +90,7 @@ fn wall_ahead() -> Duration {
     wall.saturating_sub(Duration::from_nanos(before.midpoint(after)))
 }
 
-/// A running capture.
+/// A capture under way.
 pub struct Running {
     wake: Arc<EventFd>,
     stop: Arc<AtomicBool>,
@@ -98,9 +98,10 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts it; `ended` is called on its thread when it has ended.
+    /// Starts a capture; its thread calls `ended` when it has ended.
     ///
-    /// # Errors The thread could not be started.
+    /// # Errors
+    /// The thread could not be started, or the connection set up.
     pub fn start(
         plan: CapturePlan,
         sources: Vec<Source>,
@@ -127,7 +128,7 @@ impl Running {
         };
         let thread = std::thread::Builder::new().name("capture".to_owned()).spawn(move || {
             if let Err(error) = capture.run(&plan) {
-                // The client has probably closed the connection, which is how captures end.
+                // Most likely the client is gone, which is how captures end.
                 tracing::debug!(%error, "a capture ended early");
             }
             // Closes the connection first: the client need not wait for control.
@@ -137,14 +138,14 @@ impl Running {
         Ok(Self { wake, stop, thread })
     }
 
-    /// Asks it to end, after writing the frames that it has.
+    /// Asks it to write what has been copied, and to end.
     pub fn ask_to_end(&self) {
         // Release: it orders nothing else; it is only a flag.
         self.stop.store(true, Ordering::Release);
         self.wake.signal();
     }
 
-    /// Waits until it has ended, soon after it was asked to.
+    /// Waits until it has ended, which takes no longer than one blocked write after it was asked to.
     pub fn join(self) {
         if self.thread.join().is_err() {
             tracing::error!("a capture panicked; serving goes on");
@@ -152,10 +153,10 @@ impl Running {
     }
 }
 
-/// A frame that was taken and not written yet.
+/// A frame taken and not yet written.
 struct Taken {
     note: Note,
-    /// Its position in the bytes of the batch.
+    /// Its offset in the bytes of the batch.
     from: usize,
     len: usize,
 }
@@ -176,12 +177,12 @@ struct Capture {
     room: Vec<u8>,
 }
 
-/// The writer's output is a buffer, which the thread sends to the connection.
+/// Writes into a buffer, which the thread empties into the connection.
 type Writer = PcapNgWriter<Vec<u8>>;
 
 impl Capture {
     fn run(&mut self, plan: &CapturePlan) -> Result<(), PcapError> {
-        // In big-endian order the two halves of a time in the statistics are as the format requires.
+        // Big-endian: the crate then writes the two halves of a time in the statistics in the order of the format.
         let mut writer = Writer::with_endianness(Vec::new(), Endianness::Big)?;
         let mut options = vec![
             InterfaceDescriptionOption::IfName(Cow::Borrowed(plan.interface.as_str())),
@@ -189,7 +190,7 @@ impl Capture {
             InterfaceDescriptionOption::IfTsResol(9),
         ];
         if !plan.filter.is_empty() {
-            // A first byte of 0 means that the filter is text.
+            // First byte 0: the filter is a text.
             let filter = format!("\0{}", plan.filter).into_bytes();
             options.push(InterfaceDescriptionOption::IfFilter(Cow::Owned(filter)));
         }
@@ -207,7 +208,7 @@ impl Capture {
             }
             self.write(&mut writer)?;
         }
-        // The frames taken before the end, but no more: workers may continue for ever.
+        // The copies made before the end, and no more: workers go on.
         let mut left = SLOTS as usize;
         while self.written < self.count && left > 0 {
             let taken = self.take();
@@ -226,14 +227,14 @@ impl Capture {
         nanos.saturating_add(self.ahead.as_nanos() as u64)
     }
 
-    /// Takes a batch from every ring, sorts it by time, and returns the number of frames.
+    /// Takes a batch from every ring and sorts it by time; returns the number of frames.
     fn take(&mut self) -> usize {
         self.batch.clear();
         self.bytes.clear();
         for source in &mut self.sources {
             for _ in 0..BATCH {
                 let Some(slot) = source.ring.pop_into(&mut self.room) else { break };
-                // Our own worker writes correct lengths.
+                // A slot of our own worker has a right length.
                 let Ok(slot) = slot else { continue };
                 let from = self.bytes.len();
                 self.bytes.extend_from_slice(&self.room[..slot.len.min(self.room.len())]);
@@ -276,7 +277,7 @@ impl Capture {
         Ok(())
     }
 
-    /// Sends the buffer to the connection, however slowly the client reads, unless the capture should end.
+    /// Empties the buffer into the connection, however slowly the client reads, unless the capture is to end.
     fn send(&mut self, writer: &mut Writer) -> Result<(), PcapError> {
         let buffer = writer.get_mut();
         let mut rest = buffer.as_slice();
@@ -294,14 +295,14 @@ impl Capture {
         Ok(())
     }
 
-    /// Whether the instance or the client has ended it. The client sends nothing else.
+    /// Whether the instance or the client has asked for the end. The client sends nothing else.
     fn is_to_end(&self) -> bool {
         let mut fds = [PollFd::new(&self.stream, PollFlags::IN | PollFlags::RDHUP)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         self.stop.load(Ordering::Acquire) || poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)
     }
 
-    /// Sleeps until there are frames, or it should end.
+    /// Sleeps until there is something to take, or the capture is to end.
     fn wait(&mut self) {
         self.wake.drain();
         self.sources.iter_mut().for_each(|source| source.ring.arm());
@@ -310,7 +311,7 @@ impl Capture {
                 PollFd::new(&*self.wake, PollFlags::IN),
                 PollFd::new(&self.stream, PollFlags::IN | PollFlags::RDHUP),
             ];
-            // At worst a signal interrupts it, and the loop checks again.
+            // A signal may interrupt it: the caller then looks again.
             let _ = poll(&mut fds, None);
         }
         for source in &mut self.sources {

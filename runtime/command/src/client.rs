@@ -15,7 +15,8 @@ use super::{ANSWER_MAX, Answer, CommandError, Drain, PATIENCE, RELOAD_PATIENCE, 
 
 /// Connects to the instance that listens there, which must belong to root or this user.
 ///
-/// # Errors No instance answers there; or [`CommandError::OtherUser`]: then nothing was sent, and nothing received may
+/// # Errors
+/// No instance answers there; or [`CommandError::OtherUser`]: then nothing was sent, and nothing received may
 /// be trusted.
 pub fn connect(socket: &Path) -> Result<UnixStream, CommandError> {
     let failed = |error| CommandError::Connect { path: socket.to_owned(), error };
@@ -33,7 +34,8 @@ pub fn connect(socket: &Path) -> Result<UnixStream, CommandError> {
 /// Sends one request and waits for the answer, at most [`PATIENCE`] for each part of it, or [`RELOAD_PATIENCE`] for a
 /// reload's.
 ///
-/// # Errors No instance answers there; or [`CommandError::Refused`] with the instance's own sentence.
+/// # Errors
+/// No instance answers there; or [`CommandError::Refused`] with the instance's own sentence.
 pub fn ask(socket: &Path, request: &Request) -> Result<Value, CommandError> {
     let path = || socket.to_owned();
     let stream = connect(socket)?;
@@ -44,7 +46,8 @@ pub fn ask(socket: &Path, request: &Request) -> Result<Value, CommandError> {
 
 /// Drains an instance, and passes each progress report to `seen`. Returns the last one, once the drain is over.
 ///
-/// # Errors No instance answers there, it refuses, or it ended without reporting that it had drained.
+/// # Errors
+/// No instance answers there, it refuses, or it ended without reporting that it had drained.
 pub fn follow_drain(
     socket: &Path,
     wish: Drain,
@@ -81,7 +84,8 @@ pub fn follow_drain(
 
 /// The result in the line of an answer.
 ///
-/// # Errors [`CommandError::Refused`] with the instance's own sentence, or the line is not a valid answer.
+/// # Errors
+/// [`CommandError::Refused`] with the instance's own sentence, or the line is not a valid answer.
 pub fn interpret(socket: &Path, line: &[u8]) -> Result<Value, CommandError> {
     match serde_json::from_slice(line) {
         Ok(Answer::Ok(value)) => Ok(value),
@@ -139,7 +143,8 @@ impl Found {
 /// Finds the instances whose sockets are in these folders, or in subfolders, as systemd units have them; removes the
 /// sockets of dead instances. A missing folder counts as empty.
 ///
-/// # Errors One of them cannot be read, or others may change its content.
+/// # Errors
+/// One of them cannot be read, or others may change its content.
 pub fn find_instances(directories: &[PathBuf]) -> Result<Found, TrustError> {
     let mut found = Found { looked: directories.to_vec(), ..Found::default() };
     for directory in directories {

@@ -94,7 +94,8 @@ pub struct Set {
 impl Set {
     /// Those of `workers` to which it applies.
     ///
-    /// # Errors A sentence: there is no such worker, or the change contradicts itself.
+    /// # Errors
+    /// A sentence: there is no such worker, or the change contradicts itself.
     pub fn meant<'a, W>(&self, workers: &'a mut [W]) -> Result<&'a mut [W], String> {
         let goals = [self.latency.is_some(), self.cpu.is_some(), self.no_goal];
         if goals.into_iter().filter(|given| *given).count() > 1 {
@@ -221,7 +222,8 @@ impl Topic {
 
     /// This part of a report: the whole report, or an object with the one topic.
     ///
-    /// # Errors A sentence, if the report cannot be written as JSON (it always can).
+    /// # Errors
+    /// A sentence, if the report cannot be written as JSON (it always can).
     pub fn of(self, report: &twinpath_report::Report) -> Result<serde_json::Value, String> {
         let whole = serde_json::to_value(report).map_err(|error| error.to_string())?;
         match whole {

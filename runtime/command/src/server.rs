@@ -49,7 +49,8 @@ impl Server {
     /// The folder must belong to root or this user. It may be writable for others only if it is sticky, as /tmp is:
     /// there others could take the name first, which is refused, but neither remove nor replace the socket.
     ///
-    /// # Errors The step that failed; nothing is left behind in this case, except the folder.
+    /// # Errors
+    /// The step that failed; nothing is left behind in this case, except the folder.
     pub fn bind(path: &Path) -> Result<Self, CommandError> {
         let failed = |error| CommandError::Listen { path: path.to_owned(), error };
         let name = path.file_name().and_then(|name| name.to_str());

@@ -275,7 +275,8 @@ impl Bridge {
 
 /// Carries frames until SIGINT or SIGTERM; `ready` is called once it does.
 ///
-/// # Errors [`BridgeError`]; in this case nothing is left changed.
+/// # Errors
+/// [`BridgeError`]; in this case nothing is left changed.
 pub fn run(plan: BridgePlan, ready: impl FnOnce(&Ready)) -> Result<(), BridgeError> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(BridgeError::Control)?;

@@ -174,7 +174,8 @@ pub fn test_runs(path: Path, table: &Table) -> Result<Vec<FrameCost>, FallbackEr
 
 /// Runs a measurement. It blocks for some seconds, depending on the parameters.
 ///
-/// # Errors [`FallbackError`]; in this case nothing is left behind.
+/// # Errors
+/// [`FallbackError`]; in this case nothing is left behind.
 pub fn measure(question: &Question) -> Result<Found, FallbackError> {
     let begun = clock::now();
     let scratch = Scratch::build()?;

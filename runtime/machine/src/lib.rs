@@ -149,7 +149,8 @@ fn former_values() -> PathBuf {
 
 /// Withdraws the latency requests for single CPUs that killed instances have left; returns the CPUs.
 ///
-/// # Errors The folder of former values cannot be read, or others may have written its content.
+/// # Errors
+/// The folder of former values cannot be read, or others may have written its content.
 pub fn withdraw_abandoned_requests() -> Result<Vec<usize>, TrustError> {
     cpu_request::restore_abandoned(&former_values())
 }

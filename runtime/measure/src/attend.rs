@@ -20,7 +20,8 @@ const EXIT_INTERRUPTED: i32 = 130;
 ///
 /// Returns the result of `work`, and whether a signal came.
 ///
-/// # Errors There is no event loop, or signals cannot be caught; `work` has not begun in this case.
+/// # Errors
+/// There is no event loop, or signals cannot be caught; `work` has not begun in this case.
 pub fn attend<T: Send>(
     stop: &Stop,
     tick: Option<&mut dyn FnMut()>,

@@ -8,7 +8,8 @@ use crate::MeasureError;
 
 /// Prints one text and a line feed to standard output.
 ///
-/// # Errors Standard output is closed.
+/// # Errors
+/// Standard output is closed.
 pub fn print(text: impl fmt::Display) -> Result<(), MeasureError> {
     writeln!(std::io::stdout(), "{text}").map_err(MeasureError::Print)
 }

@@ -425,7 +425,8 @@ impl EgressBook {
 /// The interface to name when asking for the route to `peer`: the VRF whose table applies, the link of a link-local
 /// address, or none.
 ///
-/// # Errors [`KernelReason::NotPlain`] if the peer's address alone is ambiguous: the interfaces are in several VRFs, or
+/// # Errors
+/// [`KernelReason::NotPlain`] if the peer's address alone is ambiguous: the interfaces are in several VRFs, or
 /// the address could be local to several links.
 pub fn lookup_interface(
     peer: IpAddr,

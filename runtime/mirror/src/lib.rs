@@ -207,7 +207,8 @@ impl Mirror {
 
     /// Waits for the next event. Cancelling it loses nothing.
     ///
-    /// # Errors The netlink socket failed; the tables stay as they are.
+    /// # Errors
+    /// The netlink socket failed; the tables stay as they are.
     pub async fn next(&mut self) -> Result<Event, MirrorError> {
         loop {
             self.take_steps();
@@ -229,7 +230,8 @@ impl Mirror {
     /// The egress of one peer; waits up to `patience` for its neighbour to be resolved. Events in that time are kept
     /// for [`Mirror::next`].
     ///
-    /// # Errors The reason that the kernel's socket must be used.
+    /// # Errors
+    /// The reason that the kernel's socket must be used.
     pub async fn resolve(
         &mut self,
         peer: IpAddr,

@@ -211,7 +211,8 @@ fn neighbour(message: &NeighbourMessage, gone: bool) -> Option<Change> {
 
 /// The route in the kernel's answer to RTM_GETROUTE for `peer`.
 ///
-/// # Errors [`KernelReason::NotPlain`] if sending a frame to a neighbour on one link is not enough.
+/// # Errors
+/// [`KernelReason::NotPlain`] if sending a frame to a neighbour on one link is not enough.
 pub fn route(peer: IpAddr, message: &RouteMessage) -> Result<Route, KernelReason> {
     match message.header.kind {
         RouteType::Unicast => {}

@@ -12,7 +12,8 @@ use crate::facts::{InterfaceFacts, Support, XdpFeatures};
 
 /// Decides how the program at tc ingress is attached; `best` is the better kind that the kernel supports.
 ///
-/// # Errors The reason that the requested kind is impossible.
+/// # Errors
+/// The reason that the requested kind is impossible.
 pub fn settle(asked: AttachAsked, best: TcAttach) -> Result<TcAttach, String> {
     match (asked, best) {
         (AttachAsked::Tcx, TcAttach::Clsact) => {
@@ -68,7 +69,8 @@ pub struct Refusal {
 
 /// Chooses the path of an interface.
 ///
-/// # Errors [`Refusal`] if a certain path was requested and is not possible, or would claim packets that are not ours.
+/// # Errors
+/// [`Refusal`] if a certain path was requested and is not possible, or would claim packets that are not ours.
 /// `auto` and `kernel` are never refused.
 pub fn choose(facts: &InterfaceFacts, asked: PathAsked) -> Result<Choice, Refusal> {
     choose_without(facts, asked, &[])
@@ -76,7 +78,8 @@ pub fn choose(facts: &InterfaceFacts, asked: PathAsked) -> Result<Choice, Refusa
 
 /// Like [`choose`], but `auto` avoids the paths that were ruled out after the facts were collected.
 ///
-/// # Errors As for [`choose`].
+/// # Errors
+/// As for [`choose`].
 pub fn choose_without(
     facts: &InterfaceFacts,
     asked: PathAsked,

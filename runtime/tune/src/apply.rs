@@ -54,7 +54,8 @@ pub enum Done {
 /// already keep their first former value. The changes of an apply that died must be undone by
 /// [`super::restore::recover`] before the lines are read.
 ///
-/// # Errors [`JournalError`]: nothing was changed that is not in the journal.
+/// # Errors
+/// [`JournalError`]: nothing was changed that is not in the journal.
 pub fn apply(
     system: &mut dyn System,
     journal: &mut Journal,

@@ -168,7 +168,8 @@ pub enum JournalError {
 impl Journal {
     /// Opens and locks it. A missing file is an empty journal.
     ///
-    /// # Errors [`JournalError`].
+    /// # Errors
+    /// [`JournalError`].
     pub fn open(file: &Path, system: &dyn System) -> Result<Self, JournalError> {
         let (folder, name) = parts(file)?;
         let folder = TrustedDir::make(folder)?;
@@ -199,7 +200,8 @@ impl Journal {
 
     /// Writes it to disk atomically; removes the file if it is empty.
     ///
-    /// # Errors [`JournalError::Write`]; the former file is still there.
+    /// # Errors
+    /// [`JournalError::Write`]; the former file is still there.
     pub(crate) fn store(&self) -> Result<(), JournalError> {
         let outcome = if self.record.entries.is_empty() { self.remove() } else { self.replace() };
         outcome.map_err(|error| JournalError::Write { file: self.folder.path().join(&self.name), error })
@@ -207,7 +209,8 @@ impl Journal {
 
     /// Like [`Self::store`], after settings have been changed.
     ///
-    /// # Errors [`JournalError::Behind`].
+    /// # Errors
+    /// [`JournalError::Behind`].
     pub(crate) fn bring_up_to_date(&self) -> Result<(), JournalError> {
         self.store().map_err(|error| match error {
             JournalError::Write { file, error } => JournalError::Behind { file, error },
@@ -236,7 +239,8 @@ impl Journal {
 
 /// Reads the journal without locking it.
 ///
-/// # Errors [`JournalError`]: it cannot be read, others may have written it, or this program could not have written it.
+/// # Errors
+/// [`JournalError`]: it cannot be read, others may have written it, or this program could not have written it.
 pub fn read(file: &Path) -> Result<Option<Record>, JournalError> {
     let (folder, name) = parts(file)?;
     match TrustedDir::open(folder) {

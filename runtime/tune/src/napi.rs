@@ -11,7 +11,8 @@ use super::system::Trouble;
 /// Sets a parameter of every instance of an interface in the calling thread's namespace, but not of the device; returns
 /// the number of instances.
 ///
-/// # Errors The kernel does not keep this parameter per instance, or refuses the value.
+/// # Errors
+/// The kernel does not keep this parameter per instance, or refuses the value.
 pub fn set_all(ifindex: u32, parameter: Parameter, value: u64) -> Result<usize, Trouble> {
     let napis: Vec<_> = napis(ifindex, parameter)?.into_iter().map(|(id, _)| (id, value)).collect();
     set_napis(&napis, parameter)?;

@@ -18,7 +18,8 @@ pub struct Which<'a> {
 
 /// Restores settings, the last change first. A value that another process has changed since is not touched.
 ///
-/// # Errors [`JournalError`]: the values were restored, but the journal still contains them; another restore does no
+/// # Errors
+/// [`JournalError`]: the values were restored, but the journal still contains them; another restore does no
 /// harm.
 pub fn restore(
     system: &mut dyn System,
@@ -32,7 +33,8 @@ pub fn restore(
 
 /// Undoes the changes of an apply that died, if there was one.
 ///
-/// # Errors As for [`restore`].
+/// # Errors
+/// As for [`restore`].
 pub fn recover(system: &mut dyn System, journal: &mut Journal) -> Result<Vec<Outcome>, JournalError> {
     put_back_where(system, journal, |entry| entry.stage == Stage::Intended)
 }

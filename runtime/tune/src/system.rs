@@ -74,7 +74,8 @@ pub trait System {
 
     /// Writes a value.
     ///
-    /// # Errors [`Trouble`]; the value may have been changed all the same.
+    /// # Errors
+    /// [`Trouble`]; the value may have been changed all the same.
     fn write(&mut self, at: &At, value: &str) -> Result<(), Trouble>;
 
     /// Whether it can be set at all: the kernel makes files read-only that it alone decides on, such as the affinity of

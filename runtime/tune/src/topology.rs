@@ -89,7 +89,8 @@ pub struct Memlock {
 
 /// Reads the topology. `interface` must exist.
 ///
-/// # Errors The name, if there is no such interface.
+/// # Errors
+/// The name, if there is no such interface.
 pub fn look(system: &dyn System, interface: Option<&str>) -> Result<Topology, NoInterface> {
     let interface = match interface {
         Some(name) => Some(look_at(system, name).ok_or_else(|| NoInterface {

@@ -17,7 +17,8 @@ pub(crate) struct Programs {
 impl Programs {
     /// This program, and the product in the same directory.
     ///
-    /// # Errors The product is not there.
+    /// # Errors
+    /// The product is not there.
     pub(crate) fn found() -> anyhow::Result<Self> {
         let own = std::env::current_exe().context("cannot find this program to start children of it")?;
         let product = own.with_file_name("twinpath");
