@@ -16,5 +16,5 @@ pub mod vnet_header;
 mod wait;
 pub mod wire_copy;
 
-pub use queue::{Capabilities, GsoKinds, PortCounters, PortId, PortQueue, QueueInfo, Received};
+pub use queue::{Capabilities, GsoKinds, LinkState, PortCounters, PortId, PortQueue, QueueInfo, Received};
 pub use wait::WaitSource;

@@ -121,6 +121,24 @@ impl GsoKinds {
     }
 }
 
+/// The state of a port's interface, as far as it may change while the port is attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkState {
+    /// MTU, bytes.
+    pub mtu: u32,
+    /// Whether the kernel segments super-frames on this host's side of the link: only then is it right to send them, as
+    /// otherwise a packet socket of the peer could receive them whole.
+    pub cuts_super_frames: bool,
+}
+
+impl LinkState {
+    /// The longest frame that the interface sends, bytes from the Ethernet header.
+    #[must_use]
+    pub const fn frame_len_max(&self) -> u32 {
+        self.mtu.saturating_add(twinpath_wire::eth::HEADER_LEN as u32)
+    }
+}
+
 /// The counters of a queue. Written by its worker, read by control.
 #[derive(Debug, Default)]
 pub struct PortCounters {
@@ -217,6 +235,9 @@ pub trait PortQueue: WaitSource + Send {
 
     /// What it sends beyond plain frames.
     fn capabilities(&self) -> Capabilities;
+
+    /// The state of its interface is this now; called after attaching, and after each change.
+    fn changed(&mut self, _link: LinkState) {}
 
     /// Called once by the worker before frames are steered here: takes the frames that it receives into from `pool`.
     fn prepare(&mut self, _pool: &mut Pool) {}

@@ -30,13 +30,12 @@ mod transmit;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 pub use open::{OpenError, PacketConfig};
 use twinpath_frame::{Burst, CHUNK_SIZE, Checksum, Frame, HEADROOM, OutOfChunk, Pool};
 use twinpath_inspect::Reason;
 use twinpath_port::fit::is_plain;
-use twinpath_port::{Capabilities, PortQueue, QueueInfo, Received, WaitSource};
+use twinpath_port::{Capabilities, LinkState, PortQueue, QueueInfo, Received, WaitSource};
 use twinpath_port_xdp::XdpPort;
 use twinpath_rings::direct::{DirectFrame, DirectRing};
 use twinpath_rings::packet::Slot;
@@ -46,6 +45,9 @@ use twinpath_time::Instant;
 
 use crate::receive::{Arrived, Rings};
 use crate::transmit::Transmitter;
+
+/// The longest frame that a frame of a pool holds.
+const FRAME_LEN_MAX: u32 = CHUNK_SIZE - HEADROOM;
 
 /// Whether the socket receives the interface's frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +70,8 @@ pub struct PacketPort {
     pending: Option<Pending>,
     virtual_device: bool,
     transmitter: Transmitter,
+    /// The longest frame that may be sent now.
+    frame_len_max: u32,
     /// The time stamps of the first and the last frame of the last burst; 0 if it was empty.
     stamps_ns: [u64; 2],
 }
@@ -75,8 +79,7 @@ pub struct PacketPort {
 impl PacketPort {
     /// Opens both sockets. `attach_filter` is called with the receiving one before it can receive anything.
     /// `sender_queue` is an AF_XDP queue on the same interface that only sends; its memory is the pool's. `direct` is
-    /// the worker's direct ring; without it all frames come through the socket. `cut_here` says whether the kernel
-    /// segments super-frames before anybody else sees them: only then are runs of datagrams sent as super-frames.
+    /// the worker's direct ring; without it all frames come through the socket.
     ///
     /// # Errors
     /// [`OpenError`], one variant per step.
@@ -85,7 +88,6 @@ impl PacketPort {
         attach_filter: impl FnOnce(BorrowedFd<'_>) -> Result<(), E>,
         sender_queue: Option<XdpPort>,
         direct: Option<DirectRing>,
-        cut_here: Arc<AtomicBool>,
     ) -> Result<Self, OpenError<E>> {
         // A socket that is not needed yet is not bound to the interface: each frame would cost a run of its filter.
         let socket = if config.binds_late && direct.is_some() { Socket::Unbound } else { Socket::Bound };
@@ -95,7 +97,7 @@ impl PacketPort {
         let info = QueueInfo::new(config.id, config.ifindex);
         let sender_queue = sender_queue.map(|queue| queue.counting_in(Arc::clone(&info.counters)));
         let super_frames = open::super_frame_sender(config)?;
-        let transmitter = Transmitter::new(sender, sender_queue, super_frames, cut_here);
+        let transmitter = Transmitter::new(sender, sender_queue, super_frames);
         Ok(Self {
             info,
             receiver,
@@ -104,6 +106,7 @@ impl PacketPort {
             pending: None,
             virtual_device: config.bypass_qdisc,
             transmitter,
+            frame_len_max: FRAME_LEN_MAX,
             stamps_ns: [0; 2],
         })
     }
@@ -220,10 +223,15 @@ impl PortQueue for PacketPort {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            frame_len_max: CHUNK_SIZE - HEADROOM,
+            frame_len_max: self.frame_len_max,
             partial_checksums: self.virtual_device && self.rings.has_direct(),
             ..Capabilities::default()
         }
+    }
+
+    fn changed(&mut self, link: LinkState) {
+        self.frame_len_max = link.frame_len_max().min(FRAME_LEN_MAX);
+        self.transmitter.changed(link);
     }
 
     fn prepare(&mut self, _pool: &mut Pool) {

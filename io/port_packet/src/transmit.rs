@@ -5,13 +5,11 @@
 use std::ffi::c_void;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::io::Errno;
 use twinpath_frame::{BURST_MAX, Burst, Frame, Pool};
 use twinpath_inspect::Reason;
-use twinpath_port::{PortCounters, PortQueue, WaitSource};
+use twinpath_port::{LinkState, PortCounters, PortQueue, WaitSource};
 use twinpath_port_xdp::XdpPort;
 use twinpath_sys::last_errno;
 
@@ -25,8 +23,9 @@ pub(crate) struct Transmitter {
     socket: OwnedFd,
     /// The AF_XDP queue that frames leave through, where there is one.
     queue: Option<Box<XdpPort>>,
-    /// Joins runs to super-frames; `None` once the kernel has refused one.
     joiner: Option<Joiner>,
+    /// Whether runs are joined to super-frames: the state of the link allows it, and the kernel has refused none since.
+    joins: bool,
     /// Frames taken since the last flush.
     taken: Burst,
     /// Those of them that leave one by one.
@@ -41,8 +40,6 @@ pub(crate) struct Transmitter {
 struct Joiner {
     socket: OwnedFd,
     buffer: Box<[u8]>,
-    /// Whether the kernel segments them before anybody else sees them; control sets it.
-    cut_here: Arc<AtomicBool>,
 }
 
 // SAFETY: the pointers in `messages` lead into `vectors`, which moves along (a box's contents stay put); those in
@@ -50,12 +47,7 @@ struct Joiner {
 unsafe impl Send for Transmitter {}
 
 impl Transmitter {
-    pub(crate) fn new(
-        socket: OwnedFd,
-        queue: Option<XdpPort>,
-        super_frames: Option<OwnedFd>,
-        cut_here: Arc<AtomicBool>,
-    ) -> Self {
+    pub(crate) fn new(socket: OwnedFd, queue: Option<XdpPort>, super_frames: Option<OwnedFd>) -> Self {
         let empty = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
         let mut vectors = vec![empty; BURST_MAX].into_boxed_slice();
         let messages = vectors
@@ -71,16 +63,20 @@ impl Transmitter {
         Self {
             socket,
             queue: queue.map(Box::new),
-            joiner: super_frames.map(|socket| Joiner {
-                socket,
-                buffer: vec![0; SUPER_FRAME_MAX].into_boxed_slice(),
-                cut_here,
-            }),
+            joiner: super_frames
+                .map(|socket| Joiner { socket, buffer: vec![0; SUPER_FRAME_MAX].into_boxed_slice() }),
+            joins: false,
             taken: Burst::new(),
             pending: Burst::new(),
             messages,
             vectors,
         }
+    }
+
+    /// The state of the link is this now.
+    pub(crate) fn changed(&mut self, link: LinkState) {
+        self.joins = link.cuts_super_frames && self.joiner.is_some();
+        self.queue.iter_mut().for_each(|queue| queue.changed(link));
     }
 
     pub(crate) fn take(&mut self, pool: &mut Pool, burst: &mut Burst, counters: &PortCounters) {
@@ -98,9 +94,9 @@ impl Transmitter {
     }
 
     pub(crate) fn flush(&mut self, pool: &mut Pool, counters: &PortCounters) {
-        let joins = self.taken.len() >= RUN_MIN
-            && self.joiner.as_ref().is_some_and(|joiner| joiner.cut_here.load(Ordering::Relaxed));
         while !self.taken.is_empty() {
+            // Looked at for each run: the kernel may refuse the one before.
+            let joins = self.joins && self.taken.len() >= RUN_MIN;
             let run =
                 if joins { segments::run(self.taken.frames().iter().map(Frame::bytes)) } else { usize::MAX };
             if joins && run >= RUN_MIN {
@@ -149,10 +145,10 @@ impl Transmitter {
                 Errno::AGAIN | Errno::NOBUFS => counters.drops.add(Reason::PortFull, run as u64),
                 Errno::NETDOWN | Errno::NXIO => counters.drops.add(Reason::PortDown, run as u64),
                 // The kernel does not support this kind (before Linux 6.2), or not on this device: the frames leave
-                // one by one.
+                // one by one until the state of the link changes.
                 _ => {
                     counters.super_frames_refused.add(1);
-                    self.joiner = None;
+                    self.joins = false;
                     return false;
                 }
             }

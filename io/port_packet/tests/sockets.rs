@@ -6,7 +6,6 @@ use std::convert::Infallible;
 use std::net::UdpSocket;
 use std::os::fd::BorrowedFd;
 use std::process::Command;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use twinpath_frame::{Burst, Pool};
@@ -46,7 +45,7 @@ fn config(ifindex: u32, fanout_group: Option<u16>) -> PacketConfig {
 /// Without a filter: the socket takes every frame it receives.
 fn open(config: &PacketConfig, queue: Option<XdpPort>) -> PacketPort {
     let filter = |_: BorrowedFd<'_>| Ok::<(), Infallible>(());
-    PacketPort::open(config, filter, queue, None, Arc::default()).unwrap()
+    PacketPort::open(config, filter, queue, None).unwrap()
 }
 
 /// Empties the ports until a frame that holds `last` has come; returns how many held `word`.

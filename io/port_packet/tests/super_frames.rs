@@ -6,12 +6,10 @@ use std::convert::Infallible;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use twinpath_frame::{Burst, Frame, Pool};
-use twinpath_port::{PortId, PortQueue};
+use twinpath_port::{LinkState, PortId, PortQueue};
 use twinpath_port_packet::{PacketConfig, PacketPort};
 use twinpath_sys::Namespace;
 use twinpath_wire::Mac;
@@ -106,9 +104,8 @@ fn check() {
         binds_late: false,
         bypass_qdisc: true,
     };
-    let cut_here = Arc::new(AtomicBool::new(true));
     let filter = |_: std::os::fd::BorrowedFd<'_>| Ok::<(), Infallible>(());
-    let mut port = PacketPort::open(&config, filter, None, None, Arc::clone(&cut_here)).unwrap();
+    let mut port = PacketPort::open(&config, filter, None, None).unwrap();
     let mut pool = Pool::new(64).unwrap();
     // A run with a short last one; two that are too few for a run; a run of large ones, its short last one, and a
     // longer one.
@@ -119,7 +116,7 @@ fn check() {
         socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
         let mut kicks = Vec::new();
         for (joined, coalesced) in [(true, false), (true, true), (false, false)] {
-            cut_here.store(joined, std::sync::atomic::Ordering::Relaxed);
+            port.changed(LinkState { mtu: 1500, cuts_super_frames: joined });
             if coalesced {
                 coalesce(&socket);
             }

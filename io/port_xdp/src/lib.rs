@@ -20,7 +20,7 @@ use rustix::net::SendFlags;
 use twinpath_frame::{Burst, CHUNK_SIZE, Frame, Pool, Region, UMEM_CHUNK_DATA_MAX};
 use twinpath_inspect::Reason;
 use twinpath_port::fit::is_plain;
-use twinpath_port::{Capabilities, PortCounters, PortQueue, QueueInfo, Received, WaitSource};
+use twinpath_port::{Capabilities, LinkState, PortCounters, PortQueue, QueueInfo, Received, WaitSource};
 use twinpath_rings::pending::Pending;
 use twinpath_rings::xsk::{Consumer, Descriptor, Producer};
 use twinpath_time::Instant;
@@ -61,6 +61,8 @@ pub struct XdpPort {
     virtual_device: bool,
     /// Whether the interface is down or gone: frames in the transmit ring cannot leave, so sleeping is right.
     stuck: bool,
+    /// The longest frame that may be sent now.
+    frame_len_max: u32,
 }
 
 impl XdpPort {
@@ -84,6 +86,7 @@ impl XdpPort {
             fill_target: if config.receives { config.ring_frames } else { 0 },
             virtual_device: config.virtual_device,
             stuck: false,
+            frame_len_max: UMEM_CHUNK_DATA_MAX,
         })
     }
 
@@ -211,10 +214,15 @@ impl PortQueue for XdpPort {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            frame_len_max: UMEM_CHUNK_DATA_MAX,
+            frame_len_max: self.frame_len_max,
             partial_checksums: self.virtual_device,
             ..Capabilities::default()
         }
+    }
+
+    fn changed(&mut self, link: LinkState) {
+        // The kernel sends what an AF_XDP socket gives it without a look at the MTU.
+        self.frame_len_max = link.frame_len_max().min(UMEM_CHUNK_DATA_MAX);
     }
 
     fn prepare(&mut self, pool: &mut Pool) {
@@ -258,12 +266,14 @@ impl PortQueue for XdpPort {
         let (mut frames, mut bytes) = (0, 0);
         for frame in burst.drain(usize::MAX) {
             let descriptor = Descriptor { addr: frame.region_offset(), len: frame.len() as u32, options: 0 };
-            if frame.len() <= UMEM_CHUNK_DATA_MAX as usize && self.transmit.write(descriptor) {
+            let fits = frame.len() <= self.frame_len_max as usize;
+            if fits && self.transmit.write(descriptor) {
                 frames += 1;
                 bytes += frame.len() as u64;
                 self.lent.lend(frame);
             } else {
-                self.info.counters.drops.add(Reason::PortFull, 1);
+                let reason = if fits { Reason::PortFull } else { Reason::FrameTooLarge };
+                self.info.counters.drops.add(reason, 1);
                 pool.release(frame);
             }
         }

@@ -5,7 +5,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use twinpath_frame::{HEADROOM, Mapping, Region, UMEM_CHUNK_DATA_MAX};
 use twinpath_port::{PortId, PortQueue};
@@ -152,8 +151,6 @@ pub struct Attachment {
     /// The words in which the programs record since when a frame waits for a queue's worker; none if claims are never
     /// withdrawn.
     pending: Option<Words>,
-    /// Whether runs of datagrams may leave as super-frames; read by the queues of the packet path.
-    cut_here: Arc<AtomicBool>,
 }
 
 /// Parameters of a path besides the target.
@@ -220,7 +217,6 @@ impl Attachment {
         // Without a socket the program at tc ingress decides by itself. One that outlives this process would go on doing
         // so, and among several workers the kernel chooses by choosing the socket.
         let binds_late = workers == 1 && plan.tc.ends_with_process();
-        let cut_here = Arc::<AtomicBool>::default();
         let (mut placed, mut waiting) = (Vec::with_capacity(workers), 0);
         for (worker, region) in regions.iter().enumerate() {
             let config = PacketConfig {
@@ -236,7 +232,7 @@ impl Attachment {
             // Without a socket, the worker has to open its ring first.
             waiting += usize::from(binds_late && direct.is_some());
             let filter = |socket: BorrowedFd<'_>| steering.attach_socket_filter(worker as u32, socket);
-            let queue = PacketPort::open(&config, filter, sender, direct, Arc::clone(&cut_here))?;
+            let queue = PacketPort::open(&config, filter, sender, direct)?;
             let queue = queue.failing_open(word_of(pending.as_ref(), config.id));
             placed.push(Placed { worker, queue: Box::new(queue) });
         }
@@ -245,7 +241,7 @@ impl Attachment {
         steering.apply(table)?;
         let sockets = Vec::new();
         let (path, tc, queues) = (Path::Packet, Some(plan.tc), workers as u32);
-        Ok((Self { steering, target, path, tc, queues, sockets, waiting, pending, cut_here }, placed))
+        Ok((Self { steering, target, path, tc, queues, sockets, waiting, pending }, placed))
     }
 
     async fn attach_xdp(
@@ -288,8 +284,8 @@ impl Attachment {
             placed.push(Placed { worker, queue: Box::new(port) });
         }
         let waiting = sockets.len();
-        let (path, tc, queues, cut_here) = (plan.path, None, plan.rx_queues, Arc::default());
-        Ok((Self { steering, target, path, tc, queues, sockets, waiting, pending, cut_here }, placed))
+        let (path, tc, queues) = (plan.path, None, plan.rx_queues);
+        Ok((Self { steering, target, path, tc, queues, sockets, waiting, pending }, placed))
     }
 
     /// A worker serves this queue now, so frames are steered to it from here on. Until then the kernel serves them: a
@@ -301,12 +297,6 @@ impl Attachment {
         self.waiting = self.waiting.saturating_sub(1);
         let Some((_, socket)) = self.sockets.iter().find(|(known, _)| *known == id) else { return Ok(()) };
         self.steering.set_queue(u32::from(id.queue), socket.as_fd())
-    }
-
-    /// Sets whether the kernel segments super-frames on this host's side of the link. Only then does the packet path
-    /// send them: over a veth they would otherwise reach a peer's packet socket whole.
-    pub fn set_cut_here(&self, cut_here: bool) {
-        self.cut_here.store(cut_here, Ordering::Relaxed);
     }
 
     /// Makes sure that our program at tc ingress is attached, and runs before all others.

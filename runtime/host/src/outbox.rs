@@ -90,6 +90,9 @@ fn voids<C: EngineCommand>(command: &Command<C>, earlier: &Command<C>) -> bool {
         (Command::SetMode(_), Command::SetMode(_))
         | (Command::SetMachine(..), Command::SetMachine(..))
         | (Command::SetGoal(_), Command::SetGoal(_)) => true,
+        (Command::LinkChanged { ifindex, .. }, Command::LinkChanged { ifindex: earlier, .. }) => {
+            ifindex == earlier
+        }
         _ => false,
     }
 }

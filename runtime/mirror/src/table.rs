@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 
+use twinpath_port::LinkState;
 use twinpath_wire::Mac;
 
 /// One interface, as the kernel describes it.
@@ -52,8 +53,14 @@ impl Link {
     /// Whether the kernel segments super-frames before they leave by it, whatever its offloads report: a veth whose
     /// peer has an XDP program does, which shows in the device's largest MTU (`veth_xdp_set`, drivers/net/veth.c).
     #[must_use]
-    pub fn cuts_super_frames(&self) -> bool {
+    fn cuts_super_frames(&self) -> bool {
         self.kind == "veth" && self.mtu_max.is_some_and(|mtu| mtu < u32::from(u16::MAX))
+    }
+
+    /// The state of the link for the ports on it.
+    #[must_use]
+    pub fn for_ports(&self) -> LinkState {
+        LinkState { mtu: self.mtu, cuts_super_frames: self.cuts_super_frames() }
     }
 
     /// Whether a change from `self` to `now` can change the egress of replies.

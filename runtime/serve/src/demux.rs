@@ -290,7 +290,13 @@ impl Demux {
         let mut outcome = Ok(());
         for (slot, service) in prepare.services.drain(..) {
             self.put(slot, Some(service));
-            let started = self.one(slot, io, |engine, io| engine.start(now, io));
+            let started = self.one(slot, io, |engine, io| {
+                // The ports were attached before it came.
+                for place in 0..io.ports().len() {
+                    engine.attached(io.ports()[place].id(), io);
+                }
+                engine.start(now, io)
+            });
             outcome = outcome.and(started.unwrap_or(Ok(())));
         }
         std::mem::swap(&mut self.routes, &mut prepare.routes);
@@ -350,6 +356,10 @@ impl Engine for Demux {
 
     fn attached(&mut self, port: PortId, io: &mut Io<'_, ServeEvent>) {
         self.each(io, |engine, io| engine.attached(port, io));
+    }
+
+    fn changed(&mut self, port: PortId, io: &mut Io<'_, ServeEvent>) {
+        self.each(io, |engine, io| engine.changed(port, io));
     }
 
     fn detached(&mut self, port: PortId, io: &mut Io<'_, ServeEvent>) {

@@ -12,7 +12,7 @@ use twinpath_frame::{Burst, Frame};
 use twinpath_handlers::{Guarded, HandlerPool, Panicked};
 use twinpath_inspect::Reason;
 use twinpath_kernel_tcp::{CHUNK, Call, FIRST_TOKEN, LISTENERS_MAX, Share, TcpLimits, TcpServer};
-use twinpath_port::PortId;
+use twinpath_port::{Capabilities, PortId};
 use twinpath_service::{Answer, Beside, Datagram, Service};
 use twinpath_stack::admit::{admit, admit_port};
 use twinpath_stack::egress::{Egress, EgressTable, Update};
@@ -22,7 +22,7 @@ use twinpath_stack::udp;
 use twinpath_sys::UdpSocket;
 use twinpath_time::Instant;
 use twinpath_wire::Protocol;
-use twinpath_worker::{Attached, Engine, Io};
+use twinpath_worker::{Attached, Engine, Io, PORTS_MAX};
 
 use self::late::{Awaited, Origin};
 use crate::counters::ServeCounters;
@@ -159,6 +159,8 @@ pub struct ServeEngine<S: Service> {
     service: Guarded<S>,
     served: Arc<Served>,
     addresses: Arc<[IpAddr]>,
+    /// The worker's ports with their capabilities, as they were when last told of.
+    ports: Vec<(PortId, Capabilities)>,
     egress: EgressTable,
     reply_limit: Option<ReplyLimit>,
     udp: Arc<[UdpSocket]>,
@@ -199,6 +201,7 @@ impl<S: Service> ServeEngine<S> {
         Self {
             service: Guarded::new(service),
             addresses: config.addresses,
+            ports: Vec::with_capacity(PORTS_MAX),
             egress: EgressTable::new(),
             reply_limit,
             udp,
@@ -347,6 +350,12 @@ impl<S: Service> ServeEngine<S> {
         self.tcp.as_ref().map_or(Ok(()), |tcp| tcp.listen(&io.fds))
     }
 
+    /// Takes note of what a port can do now, or forgets it if it is not attached any more.
+    fn learn_capabilities(&mut self, port: PortId, io: &Io<'_, ServeEvent>) {
+        self.ports.retain(|(known, _)| *known != port);
+        self.ports.extend(io.port(port).map(|attached| (port, attached.queue.capabilities())));
+    }
+
     /// Whether an address is ours, on the interface or within the host.
     fn is_own(&self, address: IpAddr) -> bool {
         address.is_loopback() || self.addresses.contains(&address)
@@ -404,8 +413,21 @@ impl<S: Service> Engine for ServeEngine<S> {
         if self.waits { Ok(()) } else { self.listen(io) }
     }
 
+    fn attached(&mut self, port: PortId, io: &mut Io<'_, ServeEvent>) {
+        self.learn_capabilities(port, io);
+    }
+
+    fn changed(&mut self, port: PortId, io: &mut Io<'_, ServeEvent>) {
+        self.learn_capabilities(port, io);
+    }
+
+    fn detached(&mut self, port: PortId, io: &mut Io<'_, ServeEvent>) {
+        self.learn_capabilities(port, io);
+    }
+
     fn receive(&mut self, now: Instant, port: PortId, frames: &mut Burst, io: &mut Io<'_, ServeEvent>) {
-        let partial = io.port(port).is_some_and(|attached| attached.queue.capabilities().partial_checksums);
+        let known = self.ports.iter().find(|(known, _)| *known == port);
+        let partial = known.is_some_and(|(_, capabilities)| capabilities.partial_checksums);
         for (number, mut frame) in frames.drain(usize::MAX).enumerate() {
             // The first one has just come; a call for one before this may have taken for ever.
             if number > 0 && io.is_withdrawn(port) {

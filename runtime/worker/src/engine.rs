@@ -35,6 +35,9 @@ pub trait Engine: Send {
     /// with, this is called before [`Self::start`], on the thread that builds the worker.
     fn attached(&mut self, _port: PortId, _io: &mut Io<'_, Self::Event>) {}
 
+    /// The interface of a port has changed, and with it what [`Attached::queue`] says of its capabilities.
+    fn changed(&mut self, _port: PortId, _io: &mut Io<'_, Self::Event>) {}
+
     /// A port was detached: no more frames arrive on it, and frames sent through it are dropped.
     fn detached(&mut self, _port: PortId, _io: &mut Io<'_, Self::Event>) {}
 

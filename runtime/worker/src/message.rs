@@ -2,7 +2,7 @@
 
 use twinpath_frame::Frame;
 use twinpath_idle::{Goal, Machine};
-use twinpath_port::{PortId, PortQueue};
+use twinpath_port::{LinkState, PortId, PortQueue};
 
 use crate::idle::Mode;
 use crate::tap::Tap;
@@ -18,6 +18,13 @@ pub enum Command<C> {
     },
     /// Give back this queue: it comes as [`Event::Detached`].
     DetachQueue(PortId),
+    /// The state of this interface is this now: its ports and the engine are told.
+    LinkChanged {
+        /// Kernel index of the interface.
+        ifindex: u32,
+        /// Its state.
+        link: LinkState,
+    },
     /// Serve what is in the rings before anything else: fewer claims are in force than when it came there.
     ServeRings,
     /// Frames that a closed port held: they are the worker's again.

@@ -374,6 +374,7 @@ impl<E: Engine> Worker<E> {
                 Command::Attach(queue) => self.attach(queue),
                 Command::Detach { ifindex } => self.detach(now, |queue| queue.ifindex() == ifindex),
                 Command::DetachQueue(id) => self.detach(now, |queue| queue.id() == id),
+                Command::LinkChanged { ifindex, link } => self.link_changed(ifindex, link),
                 Command::ServeRings => self.empty_ports(now),
                 Command::Frames(frames) => frames.into_iter().for_each(|frame| self.pool.release(frame)),
                 Command::SetMode(mode) => {

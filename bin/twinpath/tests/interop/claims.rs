@@ -155,6 +155,33 @@ fn frames_of_the_type_are_reflected_and_no_others() {
 }
 
 #[test]
+fn frames_are_answered_up_to_the_present_mtu() {
+    if !root_or_skip() {
+        return;
+    }
+    for way in SETUPS {
+        let path = way[1];
+        let rig = Rig::new();
+        let server = rig.start(&[&["reflect", "--on", "vs", "--ethertype", "0x88b5"], way].concat());
+        let socket = rig.client_frames(ETHERTYPE);
+        let (client_mac, server_mac) = rig.macs();
+        let reflected = |len: usize| {
+            socket.send(&frame(server_mac, client_mac, ETHERTYPE, &vec![7; len])).unwrap();
+            next(&socket, 200).is_some()
+        };
+        until("the interface is attached", || reflected(1004));
+        // A veth receives four bytes more than its MTU, for a tag.
+        rig.ip_server(&["link", "set", "vs", "mtu", "1000"]);
+        until("the MTU is known", || !reflected(1004));
+        assert!(server.drops("frame_too_large") > 0, "{path}");
+        assert!(reflected(1000), "{path}");
+        rig.ip_server(&["link", "set", "vs", "mtu", "1500"]);
+        until("longer frames are answered again", || reflected(1004));
+        assert_eq!(server.interrupt(), Some(0));
+    }
+}
+
+#[test]
 fn a_type_without_a_fast_path_is_refused() {
     if !root_or_skip() {
         return;

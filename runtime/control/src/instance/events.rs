@@ -258,7 +258,7 @@ impl Instance {
             Event::Link(link) if self.interface.ifindex == Some(link.ifindex) => {
                 // An offload that was switched comes as such a message, too.
                 (self.interface.device_due, self.interface.queues_due) = (true, true);
-                self.interface.attachment.iter().for_each(|it| it.set_cut_here(link.cuts_super_frames()));
+                self.tell_link(false);
                 self.look_at_foreign_programs();
                 self.retarget();
                 self.look_at_bypassed();
@@ -346,6 +346,18 @@ impl Instance {
         self.interface.ifindex = Some(ifindex);
         self.interface.attach_due = true;
         self.tell_addresses();
+    }
+
+    /// Tells the workers what has changed of the interface; `anew`: all of it, for queues that were just attached.
+    pub(super) fn tell_link(&mut self, anew: bool) {
+        let Some(ifindex) = self.interface.ifindex else { return };
+        let Some(link) = self.mirror.tables().link(ifindex).map(Link::for_ports) else { return };
+        if self.interface.link_told.replace(link) == Some(link) && !anew {
+            return;
+        }
+        for worker in &mut self.workers {
+            worker.tell(Command::LinkChanged { ifindex, link });
+        }
     }
 
     fn tell_addresses(&mut self) {

@@ -45,6 +45,7 @@ use twinpath_mirror::{Mirror, MirrorError};
 use twinpath_path::Announcements;
 use twinpath_path::choose::{Choice, Refusal};
 use twinpath_path::facts::InterfaceFacts;
+use twinpath_port::LinkState;
 use twinpath_report as report;
 use twinpath_rpcbind::{Registered, Registration};
 use twinpath_serve::{PoolLimits, Prototype, Served, ServedPort, TcpLimits};
@@ -392,6 +393,8 @@ struct Interface {
     attachment: Option<Attachment>,
     /// Readable when a worker is found stuck; `None` while that cannot be.
     stuck_said: Option<AsyncFd<OwnedFd>>,
+    /// Its state, as the workers were last told.
+    link_told: Option<LinkState>,
     /// What keeps others from claiming the same frames, one for each type served.
     frame_claims: Vec<FrameClaim>,
     /// It is to be attached, as soon as workers have given back every former queue.

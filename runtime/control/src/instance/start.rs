@@ -303,6 +303,7 @@ impl Interface {
             fallback,
             attachment: None,
             stuck_said: None,
+            link_told: None,
             frame_claims,
             attach_due: false,
             next_port: 0,
@@ -371,9 +372,6 @@ impl Instance {
         let regions: Vec<_> = self.workers.iter().map(|worker| Arc::clone(&worker.region)).collect();
         let (attachment, placed) = Attachment::attach(target, &plan, &regions).await?;
         self.interface.next_port = self.interface.next_port.wrapping_add(1);
-        if let Some(link) = self.interface.ifindex.and_then(|ifindex| self.mirror.tables().link(ifindex)) {
-            attachment.set_cut_here(link.cuts_super_frames());
-        }
         self.interface.attachment = Some(attachment);
         self.watch_workers();
         self.mirror.serve_on([ifindex]);
@@ -381,6 +379,7 @@ impl Instance {
             let Placed { worker, queue } = placed;
             self.workers[worker].attach(queue);
         }
+        self.tell_link(true);
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use rustix::io::Errno;
 use twinpath_inspect::Reason;
-use twinpath_port::PortQueue;
+use twinpath_port::{LinkState, PortQueue};
 use twinpath_time::Instant;
 
 use super::{Event, PORTS_MAX, Worker};
@@ -33,6 +33,18 @@ impl<E: Engine> Worker<E> {
         if self.events.send_reserved(Event::Attached(id)).is_err() {
             // Nothing will be steered to it, and the kernel goes on serving: better than to lose frames unknown.
             self.counters.drops.add(Reason::MailboxFull, 1);
+        }
+    }
+
+    /// The interface of some ports has changed: they learn it first, so that the engine finds their present capabilities.
+    pub(super) fn link_changed(&mut self, ifindex: u32, link: LinkState) {
+        for place in 0..self.ports.len() {
+            let port = &mut self.ports[place];
+            if port.ifindex() == ifindex {
+                port.queue.changed(link);
+                let id = port.id();
+                self.with_io(|engine, io| engine.changed(id, io));
+            }
         }
     }
 
