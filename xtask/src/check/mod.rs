@@ -5,6 +5,7 @@
 
 mod circles;
 mod facts;
+mod keys;
 mod source;
 mod text;
 mod tiers;
@@ -85,6 +86,7 @@ const RULES: &[Rule] = &[
     text::crates_of_runtime_are_small,
     text::links_resolve,
     text::no_machine_paths,
+    keys::keys_are_written_once,
     words::retired_words_stay_retired,
     words::ambiguous_types_are_defined_once,
     words::markdown_lines_are_short,

@@ -477,3 +477,26 @@ fn a_file_without_a_first_comment_is_found() {
     );
     assert_eq!(errors(rule, &[("io/a/src/tests.rs", "use super::*;")]), [""; 0]);
 }
+
+#[test]
+fn an_option_of_a_key_that_is_written_again_is_found() {
+    let keys = (
+        "runtime/config/src/limits.rs",
+        "drain_ms: u32 = 5 => unit(\"ms\"), option(\"drain-ms\", \"MS\", SERVE);",
+    );
+    let found = |path: &str, command: &str| errors(keys::keys_are_written_once, &[keys, (path, command)]);
+    let by_field = "struct A {\n    #[arg(long, value_name = \"MS\")]\n    drain_ms: u32,\n}";
+    let by_name = "struct A {\n    #[arg(long = \"drain-ms\")]\n    pub(crate) time: u32,\n}";
+    for command in [by_field, by_name] {
+        let found = found("bin/twinpath/src/serve/mod.rs", command);
+        assert!(
+            found.len() == 1 && found[0].contains("serve/mod.rs:2: --drain-ms is the option"),
+            "{found:?}"
+        );
+    }
+    assert!(found("bin/twinpath/src/drain.rs", by_field).is_empty());
+    assert!(
+        found("bin/twinpath/src/serve/mod.rs", "struct A {\n    #[arg(long)]\n    standby: u32,\n}")
+            .is_empty()
+    );
+}
