@@ -9,8 +9,9 @@ use twinpath_config::{
     Config, ConfigError, Given, MetricsAddress, Mode, PathAsked, Pool, Sandbox, Service as ServiceConfig,
     ServiceKind,
 };
-use twinpath_control::instance::{self, InstanceError, Plan};
+use twinpath_control::instance::{self, InstanceError};
 use twinpath_host::Ready;
+use twinpath_plan::Plan;
 use twinpath_serve::PoolLimits;
 use twinpath_service::Service;
 

@@ -4,4 +4,3 @@
 //! counters.
 
 pub mod instance;
-mod waiting;

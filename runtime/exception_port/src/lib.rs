@@ -9,8 +9,10 @@
 //!
 //! This crate handles no frames. [`sides`] decides which properties are mirrored, and in which direction.
 
+mod control_loop;
 mod events;
 mod links;
+mod reports;
 pub mod sides;
 mod start;
 mod stuck;
@@ -20,12 +22,14 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::str::FromStr;
 
+use tokio::sync::watch;
 use twinpath_bridge::Side;
 use twinpath_command::{Server, default_socket, run_directory};
 use twinpath_config::Sandbox;
-use twinpath_host::{Ready, Signals, StartError};
+use twinpath_host::{Offers, Ready, Signals, StartError};
 use twinpath_metrics::{self as metrics, MetricsError};
 use twinpath_mirror::table::Link;
 use twinpath_mirror::{Mirror, MirrorError};
@@ -185,7 +189,7 @@ pub enum BridgeError {
     Command(#[from] twinpath_command::CommandError),
     /// The runtime or a descriptor.
     #[error("cannot start the control thread: {0}")]
-    Control(std::io::Error),
+    Control(#[from] std::io::Error),
 }
 
 fn list(addresses: &[(IpAddr, u8)]) -> String {
@@ -287,11 +291,13 @@ pub fn run(plan: BridgePlan, ready: impl FnOnce(&Ready)) -> Result<(), BridgeErr
             let default = || default_socket(&run_directory(), "bridge", &plan.port);
             let server = Server::bind(&plan.socket.clone().unwrap_or_else(default))?;
             let scrapes = match plan.metrics {
-                Some(address) => Some(metrics::Server::bind(address).await?),
+                Some(address) => Some(Rc::new(metrics::Server::bind(address).await?)),
                 None => None,
             };
+            let (_offered, metrics) = watch::channel(scrapes);
             let mut bridge = Bridge::start(plan, server.path()).await?;
-            let outcome = bridge.listen_and_serve(&mut signals, &server, scrapes, ready).await;
+            let offers = Offers { commands: &server, metrics };
+            let outcome = twinpath_host::run(&mut bridge, &mut signals, offers, ready).await;
             bridge.stop();
             outcome
         })

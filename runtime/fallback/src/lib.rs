@@ -9,12 +9,14 @@
 //! says what remains open.
 //!
 //! [`loss`] (from samples to a loss, with its interval) and [`traffic`] (frames and claims for test runs) are pure;
-//! `scratch` and `measure` do the work.
+//! `scratch` and `measure` do the work; `settle` chooses a path with their result.
 
 pub mod loss;
 mod measure;
 mod scratch;
+mod settle;
 pub mod traffic;
 
 pub use measure::{FallbackError, Found, FrameCost, Question, measure, test_runs};
+pub use settle::Fallback;
 pub use twinpath_steer_bpf::ProgramCost;

@@ -1,5 +1,5 @@
-//! The host of workers: what control needs whichever engine they run. Handles of workers, what waits to be told to them, what control loops
-//! wait for, and what all instances say of themselves.
+//! The host of workers, for any engine: their handles, the messages that wait for them, and the control loop of every program that has
+//! workers.
 
 mod control;
 mod engines;
@@ -10,10 +10,9 @@ mod signals;
 mod watchdog;
 mod worker;
 
-pub use control::{ASKED_MAX, Ready, flush, hand_over, report_process, watched};
+pub use control::{Controlled, MESSAGES_MAX, Offers, Ready, flush, report_process, run};
 pub use engines::Hosted;
 pub use outbox::{EngineCommand, RETRY_INTERVAL};
-pub use readable::{any_readable, readable, readable_copy};
-pub use signals::{Signalled, Signals};
-pub use watchdog::Watchdog;
+pub use readable::{readable, readable_copy, until_readable};
+pub use signals::Signals;
 pub use worker::{KnownQueue, StartError, WorkerHandle, WorkerPlan, rows};

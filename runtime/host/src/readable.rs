@@ -24,10 +24,21 @@ pub fn readable_copy(fd: BorrowedFd<'_>) -> io::Result<AsyncFd<OwnedFd>> {
 }
 
 /// Waits until one of them is readable.
-pub async fn any_readable(fds: &[AsyncFd<OwnedFd>]) {
+pub(crate) async fn any_readable(fds: &[AsyncFd<OwnedFd>]) {
     let waits = fds.iter().map(|fd| Box::pin(fd.readable()));
     let (ready, ..) = futures_util::future::select_all(waits).await;
     if let Ok(mut guard) = ready {
         guard.clear_ready();
+    }
+}
+
+/// Waits until it is readable; for ever without one.
+pub async fn until_readable(fd: Option<&AsyncFd<OwnedFd>>) {
+    match fd {
+        Some(fd) => match fd.readable().await {
+            Ok(mut guard) => guard.clear_ready(),
+            Err(_) => std::future::pending().await,
+        },
+        None => std::future::pending().await,
     }
 }

@@ -14,7 +14,7 @@ use crate::notify;
 const LOOKS: u32 = 4;
 
 /// When to look, and what was seen last.
-pub struct Watchdog {
+pub(crate) struct Watchdog {
     interval: Option<Duration>,
     due: Instant,
     seen: Vec<Seen>,
@@ -53,14 +53,13 @@ impl Seen {
 
 impl Watchdog {
     /// As the service manager wants it (sd_watchdog_enabled(3)).
-    #[must_use]
-    pub fn of_the_service_manager() -> Self {
+    pub(crate) fn of_the_service_manager() -> Self {
         let interval = sd_notify::watchdog_enabled().map(|after| after / LOOKS);
         Self { interval, due: Instant::now(), seen: Vec::new() }
     }
 
     /// Waits until it is time to look; for ever without a watchdog.
-    pub async fn is_due(&self) {
+    pub(crate) async fn is_due(&self) {
         match self.interval {
             Some(_) => tokio::time::sleep_until(self.due).await,
             None => std::future::pending().await,
@@ -69,7 +68,7 @@ impl Watchdog {
 
     /// Tells the service manager that all is well, if it is, given what each worker counts. Returns the numbers of the workers that are to be sent
     /// a message.
-    pub fn feed<'a>(&mut self, workers: impl Iterator<Item = &'a WorkerCounters>) -> Vec<usize> {
+    pub(crate) fn feed<'a>(&mut self, workers: impl Iterator<Item = &'a WorkerCounters>) -> Vec<usize> {
         let found = self.look(workers);
         if !found.contains(&Found::Stuck) {
             notify::alive();

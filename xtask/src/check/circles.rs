@@ -14,9 +14,6 @@ type ModulePath<'a> = Vec<&'a str>;
 /// Limit on the re-exports that one path is resolved through, because those may form circles too.
 const DEEPEST: usize = 16;
 
-/// How many circles a folder may still have. The numbers only fall: a further circle is an error.
-const STILL: &[(&str, usize)] = &[("runtime/control/src/instance/", 2)];
-
 /// The files of one crate, as modules.
 struct Crate<'a> {
     modules: BTreeMap<ModulePath<'a>, (&'a Source, &'a Facts)>,
@@ -33,14 +30,7 @@ enum Found<'a> {
 }
 
 pub(super) fn no_files_import_in_a_circle(tree: &Tree) -> Vec<Finding> {
-    let mut findings: Vec<Finding> = crates_of(tree).values().flat_map(|of| circles(&of.uses())).collect();
-    for (folder, allowed) in STILL {
-        let there: Vec<_> = findings.iter_mut().filter(|finding| finding.path.starts_with(folder)).collect();
-        if there.len() <= *allowed {
-            there.into_iter().for_each(|finding| finding.warning = true);
-        }
-    }
-    findings
+    crates_of(tree).values().flat_map(|of| circles(&of.uses())).collect()
 }
 
 /// The crates, by the folder of their manifest.

@@ -11,8 +11,6 @@ const FILE_LINES_WARNING: usize = 600;
 
 /// Most lines of a crate of runtime/, without its tests: a reader of one need not read the others.
 const CRATE_LINES: usize = 3000;
-/// Crates that are still longer, and their limit until they are split. These numbers only shrink.
-const LONG_CRATES: &[(&str, usize)] = &[("runtime/control", 5000)];
 
 /// Written in two parts so that this file does not contain what it looks for.
 const MACHINE: &[(&str, &str)] = &[
@@ -40,11 +38,10 @@ pub(super) fn crates_of_runtime_are_small(tree: &Tree) -> Vec<Finding> {
         *crates.entry(folder).or_default() += lines;
     }
     let judge = |(folder, lines): (&str, usize)| {
-        let long = LONG_CRATES.iter().find(|(long, _)| *long == folder);
-        let most = long.map_or(CRATE_LINES, |(_, most)| *most);
-        let message =
-            || format!("{lines} lines of {most}: which two crates are these? Part them by what they do");
-        (lines > most).then(|| Finding::error(folder, 0, message()))
+        let message = || {
+            format!("{lines} lines of {CRATE_LINES}: which two crates are these? Part them by what they do")
+        };
+        (lines > CRATE_LINES).then(|| Finding::error(folder, 0, message()))
     };
     crates.into_iter().filter_map(judge).collect()
 }

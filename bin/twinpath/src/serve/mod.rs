@@ -7,8 +7,9 @@ use std::process::ExitCode;
 use anyhow::bail;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use twinpath_config::{Command, Config, Control, Overrides, Sandbox, ServiceKind};
-use twinpath_control::instance::{self, Loaded, Plan, Source};
+use twinpath_control::instance::{self, Loaded, Source};
 use twinpath_host::Ready;
+use twinpath_plan::Plan;
 use twinpath_serve::Prototype;
 
 use crate::log::{LogArgs, Voice};

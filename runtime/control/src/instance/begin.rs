@@ -2,6 +2,7 @@
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
+use twinpath_hold::HoldError;
 use twinpath_host::RETRY_INTERVAL;
 use twinpath_serve::ServeCommand;
 use twinpath_sys::clock;
@@ -36,7 +37,7 @@ impl Instance {
             if left.is_zero() || poll(&mut fds, Some(&timeout)).is_err() {
                 return false;
             }
-            self.read_workers();
+            self.take_events();
         }
         true
     }
@@ -50,10 +51,9 @@ impl Instance {
         self.wait_for_workers(|instance| instance.begun < all);
         if self.begun < all {
             let why = format!("{} of {all} services of its workers serve", self.begun);
-            return Err(InstanceError::TakeOver {
-                from: self.plan.take_over.clone().unwrap_or_default(),
-                why,
-            });
+            return Err(
+                HoldError::TakeOver { from: self.plan.take_over.clone().unwrap_or_default(), why }.into()
+            );
         }
         Ok(())
     }

@@ -6,13 +6,13 @@ use std::os::unix::net::UnixStream;
 
 use tokio::time::Instant;
 use twinpath_command::{self as command, DRAIN_PROGRESS};
+use twinpath_hold::Held;
 use twinpath_inspect::{Counter, Reason};
 use twinpath_report::Draining;
 use twinpath_serve::{ServeCommand, ServeCounters};
 use twinpath_time::Duration;
 
 use super::Instance;
-use super::hand_over::Held;
 
 /// How long workers may take to close what is left: they do in the turn after, unless the machine is very busy.
 const CUT_PATIENCE: Duration = Duration::from_millis(900);

@@ -2,6 +2,7 @@
 //! reports which one is there.
 
 use tokio::time::Instant as Due;
+use twinpath_attach::Attachment;
 use twinpath_config::Path;
 use twinpath_path::choose::choose_without;
 use twinpath_path::facts::ForeignXdp;
@@ -70,7 +71,7 @@ impl Instance {
         let Some(ifindex) = self.interface.ifindex else { return };
         // Without an answer, what was known is still the best guess.
         let Ok(on_hook) = xdp_program(ifindex) else { return };
-        let own = self.interface.attachment.as_ref().and_then(super::Attachment::xdp_program_id);
+        let own = self.interface.attachment.as_ref().and_then(Attachment::xdp_program_id);
         let foreign = on_hook.filter(|program| Some(*program) != own);
         let known = self.interface.facts.foreign_xdp.as_ref().map(|program| program.id);
         if foreign == known {

@@ -6,45 +6,28 @@
 //! back as it was: whatever becomes of the new one, somebody serves.
 
 use std::io::Write as _;
-use std::net::IpAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdStream;
-use std::sync::Arc;
 
-use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::process::{PidfdFlags, pidfd_open};
-use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use twinpath_command as command;
-use twinpath_config::Path as ChosenPath;
+use twinpath_config::Path;
+use twinpath_hold::{Step, send};
 use twinpath_host::readable;
 use twinpath_inspect::Counter;
-use twinpath_sys::UdpSocket;
-use twinpath_sys::fd_passing::{self, FDS_MAX};
-use twinpath_sys::tcp_listener::Group;
 use twinpath_time::Duration;
 
-use super::hold::KernelSockets;
-use super::{Asked, Instance};
+use super::{Instance, Outcome};
 
 /// How long the process of a new instance that failed may take to end, until what it had attached is off.
 const END_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Longest line of a new instance, bytes.
 const LINE_MAX: u64 = 64;
-
-/// What a new instance says once it has the sockets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum Step {
-    /// The programs are to come off: it is about to attach its own.
-    Aside,
-    /// It serves.
-    Serving,
-}
 
 /// What became of a new instance.
 #[derive(Debug)]
@@ -73,106 +56,15 @@ pub(super) struct Takers {
     pub(super) failed: Counter,
 }
 
-/// What a socket is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum Use {
-    Udp,
-    Tcp,
-    /// Keeps others from joining the listeners.
-    Guard,
-}
-
-/// A socket, as one instance tells another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Name {
-    pub(super) socket: Use,
-    pub(super) address: Option<IpAddr>,
-    pub(super) port: u16,
-}
-
-impl Name {
-    /// Whether something can wait in it.
-    pub(super) fn is_served(self) -> bool {
-        self.socket != Use::Guard
-    }
-}
-
-/// What control holds of a service: its slot in the workers, and second descriptors of its sockets, to be given to another instance.
-pub(super) struct Held {
-    pub(super) slot: usize,
-    udp: Arc<[UdpSocket]>,
-    /// Listeners, and what keeps other programs from sharing them.
-    others: Vec<(Name, OwnedFd)>,
-}
-
-impl Held {
-    /// The sockets for one more that serves them: those for datagrams, and second descriptors of all listeners.
-    ///
-    /// # Errors
-    /// There is no descriptor left.
-    pub(super) fn for_stand_in(&self) -> Result<(Arc<[UdpSocket]>, Vec<OwnedFd>), Errno> {
-        let listeners = self.others.iter().filter(|(name, _)| name.socket == Use::Tcp);
-        let listeners: Result<_, _> = listeners.map(|(_, fd)| fcntl_dupfd_cloexec(fd, 0)).collect();
-        Ok((Arc::clone(&self.udp), listeners?))
-    }
-
-    /// Those of several services, in slots from 0.
-    ///
-    /// # Errors
-    /// There is no descriptor left.
-    pub(super) fn of_all(sockets: &[KernelSockets]) -> std::io::Result<Vec<Self>> {
-        sockets.iter().enumerate().map(|(slot, sockets)| Self::of(slot, sockets)).collect()
-    }
-
-    /// Keeps a second descriptor of each.
-    ///
-    /// # Errors
-    /// There is no descriptor left.
-    pub(super) fn of(slot: usize, sockets: &KernelSockets) -> std::io::Result<Self> {
-        let mut others = Vec::new();
-        for (address, port, Group { listeners, guard }) in &sockets.listeners {
-            if listeners.len() > 1 && guard.is_none() {
-                tracing::warn!(
-                    "another program of this user that asks for SO_REUSEPORT could take TCP connections: keeping it off needs \
-                     CAP_NET_ADMIN"
-                );
-            }
-            let name = |socket| Name { socket, address: *address, port: *port };
-            for listener in listeners {
-                others.push((name(Use::Tcp), listener.try_clone()?));
-            }
-            if let Some(guard) = guard {
-                others.push((name(Use::Guard), guard.try_clone()?));
-            }
-        }
-        Ok(Self { slot, udp: Arc::clone(&sockets.udp), others })
-    }
-
-    /// Lets go of all sockets.
-    pub(super) fn let_go(&mut self) {
-        self.udp = [].into();
-        self.others.clear();
-    }
-
-    pub(super) fn sockets(&self) -> impl Iterator<Item = (Name, BorrowedFd<'_>)> {
-        let udp = self.udp.iter().map(|socket| {
-            let name = Name { socket: Use::Udp, address: socket.address(), port: socket.port() };
-            (name, socket.as_fd())
-        });
-        udp.chain(self.others.iter().map(|(name, fd)| (*name, fd.as_fd())))
-    }
-}
-
 impl Instance {
     /// Another instance wants our sockets: their names in a line, then they themselves. Who has gone gets none.
-    pub(super) fn give_sockets(&mut self, stream: StdStream, ask: &mpsc::Sender<Asked>) {
+    pub(super) fn give_sockets(&mut self, stream: StdStream) {
         let taken = self.takers.current.as_ref().is_some_and(|taker| taker.aside.is_some());
         let why = match &self.standing_by {
             Some(other) => Some(format!("it is {}: take over from that one", other.sentence())),
             None => taken.then(|| "another instance is taking over already".to_owned()),
         };
-        if !self.refuse_or_send_sockets(&stream, why) {
+        if !send(&stream, &self.held, why) {
             return;
         }
         let heard = match stream.try_clone().and_then(UnixStream::from_std) {
@@ -181,29 +73,10 @@ impl Instance {
         };
         let number = self.takers.next_number;
         self.takers.next_number += 1;
-        // Whoever had them before and has said nothing since has changed nothing, either.
+        // An earlier one that has them and has said nothing since has changed nothing.
         self.takers.current = Some(Taker { number, stream, aside: None, waits: false });
-        let (ask, patience) = (ask.clone(), self.plan.take_over_patience);
-        tokio::spawn(async move { listen(heard, number, patience, ask).await });
-    }
-
-    /// Sends the names of all sockets in a line, then they themselves, unless there is a reason not to. Says whether they are sent.
-    pub(super) fn refuse_or_send_sockets(&self, mut stream: &StdStream, why: Option<String>) -> bool {
-        if let Some(why) = why {
-            let _ = stream.write_all(&command::refusal(&why));
-            return false;
-        }
-        let (names, fds): (Vec<Name>, Vec<BorrowedFd<'_>>) = self.held.iter().flat_map(Held::sockets).unzip();
-        let Ok(names) = serde_json::to_value(&names) else { return false };
-        let sent = stream.write_all(&command::answer_line(names));
-        let rest = |()| fds.chunks(FDS_MAX).try_for_each(|some| Ok(fd_passing::send(stream, b"+", some)?));
-        match sent.and_then(rest) {
-            Ok(()) => !fds.is_empty(),
-            Err(error) => {
-                tracing::warn!("cannot hand over the sockets: {error}");
-                false
-            }
-        }
+        let (tell, patience) = (self.tell.clone(), self.plan.take_over_patience);
+        tokio::spawn(async move { listen(heard, number, patience, tell).await });
     }
 
     /// What becomes of the new instance of that number.
@@ -274,7 +147,7 @@ impl Instance {
     fn stand_aside(&mut self, why: &str) {
         if let Some(ifindex) = self.interface.ifindex.filter(|_| self.interface.attachment.is_some()) {
             self.detach(ifindex);
-            self.interface.choice.path = ChosenPath::Kernel;
+            self.interface.choice.path = Path::Kernel;
             why.clone_into(&mut self.interface.choice.why);
         }
     }
@@ -290,7 +163,7 @@ impl Instance {
 }
 
 /// Listens to a new instance until it serves or fails; once it has said something, it may be silent for so long.
-async fn listen(stream: UnixStream, number: u32, patience: Duration, ask: mpsc::Sender<Asked>) {
+async fn listen(stream: UnixStream, number: u32, patience: Duration, tell: mpsc::Sender<Outcome>) {
     // Now, while it is certain whose number that is.
     let pid = stream.peer_cred().ok().and_then(|peer| rustix::process::Pid::from_raw(peer.pid()?));
     let process = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
@@ -309,12 +182,12 @@ async fn listen(stream: UnixStream, number: u32, patience: Duration, ask: mpsc::
         }
         let Ok(step) = serde_json::from_str(&line) else { break "it says what is no step".to_owned() };
         wait = patience;
-        if ask.send(Asked::Taker(number, Heard::Said(step))).await.is_err() || step == Step::Serving {
+        if tell.send(Outcome::Taker(number, Heard::Said(step))).await.is_err() || step == Step::Serving {
             return;
         }
     };
     // If the loop has ended, there is nothing to put back.
-    let _ = ask.send(Asked::Taker(number, Heard::Gone(why))).await;
+    let _ = tell.send(Outcome::Taker(number, Heard::Gone(why))).await;
 }
 
 /// Waits until a process has ended, and what it had attached has come off.

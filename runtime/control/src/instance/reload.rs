@@ -13,23 +13,21 @@ use rustix::io::Errno;
 use tokio::time::Instant as Deadline;
 use twinpath_command::Set;
 use twinpath_config::{Changes, Config, Fault, Origin, Path};
+use twinpath_hold::{Held, Inherited, hold_all_ports, hold_frames};
 use twinpath_host::notify;
 use twinpath_metrics as metrics;
+use twinpath_plan::{Plan, ServicePlan};
 use twinpath_report as report;
 use twinpath_rpcbind::Registered;
 use twinpath_serve::{
-    DemuxCommand, Limits, Prepare, Prototype, Routes, SLOTS_MAX, ServeCommand, Served, Share, Switch,
+    DemuxCommand, Limits, Prepare, Prototype, Routes, SLOTS_MAX, ServeCommand, Served, Switch,
 };
+use twinpath_serving::{NewService, ServiceHandle, limits_for};
 use twinpath_sys::{FrameClaim, clock};
 use twinpath_time::Instant;
 use twinpath_worker::Command;
 
-use super::hand_over::Held;
-use super::hold::hold_frames;
-use super::start::{hold_all_ports, needs_fast_path, part_of};
-use super::take_over::Inherited;
-use super::workers::{NewService, ServiceHandle};
-use super::{Instance, InstanceError, Plan, ServicePlan};
+use super::{Instance, InstanceError, needs_fast_path};
 
 /// Why an instance without a file is not configured anew.
 const NO_FILE: &str = "there is no file to read again: this instance was told everything on its command line; restart it with what is to \
@@ -182,7 +180,7 @@ impl Instance {
     ///
     /// # Errors
     /// Why nothing was changed: all reasons, a line for each.
-    pub(super) async fn reload(&mut self) -> Result<Vec<String>, String> {
+    pub(super) async fn read_again(&mut self) -> Result<Vec<String>, String> {
         notify::reloading();
         let outcome = self.try_reload().await;
         match &outcome {
@@ -193,6 +191,7 @@ impl Instance {
             Err(why) => tracing::error!("not reloaded, and nothing was changed: {why}"),
         }
         self.reloads.note(&outcome);
+        self.watch_sockets();
         notify::ready();
         outcome
     }
@@ -312,11 +311,12 @@ impl Instance {
             return Err(InstanceError::TooMany);
         }
         let count = self.workers.len();
+        let workers = self.for_workers(count, true);
         let mut each: Vec<Vec<_>> = (0..count).map(|_| Vec::new()).collect();
         let mut helds = Vec::new();
         for ((((_, plan), service), sockets), slot) in fresh.into_iter().zip(bound).zip(slots) {
             helds.push(Held::of(slot, &sockets).map_err(InstanceError::Control)?);
-            let new = self.new_service(plan, slot, &**service, sockets, true, count)?;
+            let new = workers.service(plan, slot, &**service, sockets)?;
             each.iter_mut().zip(new).for_each(|(worker, new)| worker.push(new));
         }
         let mut helds = helds.into_iter();
@@ -409,7 +409,7 @@ impl Instance {
             // There is one of each.
             let Some(held) = held else { continue };
             if matches!(origin, Origin::Kept(_, differences) if !differences.is_empty()) {
-                let new = self.limits_for(&self.plan.services[at], &*services[at]);
+                let new = limits_for(&self.plan.services[at], &*services[at], self.workers.len() as u32);
                 limits.iter_mut().zip(new).for_each(|(worker, new)| worker.push((held.slot, new)));
             }
             self.held.push(held);
@@ -447,17 +447,6 @@ impl Instance {
         self.taker_is_outdated();
         // They see by that that the sockets are others.
         self.stood_by.clear();
-    }
-
-    /// The limits of a service for each worker.
-    fn limits_for(&self, plan: &ServicePlan, service: &dyn Prototype) -> Vec<Limits> {
-        let count = self.workers.len() as u32;
-        let share = Arc::new(Share::new(plan.tcp_limits, count));
-        let of = |number| {
-            let connections = part_of(plan.tcp_limits.connections, count, number);
-            Limits::new(service.may_loop(), Arc::clone(&share), connections, plan.reply_rate)
-        };
-        (0..count).map(of).collect()
     }
 
     /// Takes back what workers were told to prepare. Nothing of it has served anybody.
@@ -498,11 +487,8 @@ impl Instance {
 
     /// rpcbind is told what is served now, if that is something else.
     async fn register_anew(&mut self, former: &Plan) {
-        let registrations = |plan: &Plan| -> Vec<_> {
-            plan.services.iter().flat_map(|service| service.rpcbind.iter().copied()).collect()
-        };
-        let now = registrations(&self.plan);
-        if now != registrations(former) {
+        let now = self.plan.registrations();
+        if now != former.registrations() {
             std::mem::take(&mut self.registered).unset().await;
             self.registered = Registered::set(&now).await;
         }

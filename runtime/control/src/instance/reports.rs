@@ -1,22 +1,87 @@
-//! How a service and its interface stand: what is served by which path and why, and the state of the device.
+//! The report of an instance: what is served by which path and why, the state of the device, and what was dropped.
 
 use std::net::IpAddr;
 
-use twinpath_attach::{Attachment, describe};
-use twinpath_config::Path;
+use twinpath_attach::{Attachment, describe, kernel_ring_bytes};
+use twinpath_config::{Path, mark_set};
+use twinpath_host::report_process;
 use twinpath_inspect::Counter;
 use twinpath_mirror::table::Link;
 use twinpath_path::device;
-use twinpath_report::{self as report, ServiceClaim, ServiceRequests};
+use twinpath_plan::{ServicePlan, port_claim};
+use twinpath_report::{self as report, Report, ServiceClaim, ServiceRequests};
 use twinpath_serve::ServeCounters;
 use twinpath_service::ServiceCounters;
+use twinpath_serving::{ServiceHandle, WorkerHandle};
 use twinpath_steer::Claim;
 use twinpath_steer_bpf::Leftover;
 
-use super::workers::{ServiceHandle, WorkerHandle};
-use super::{Instance, ServicePlan, port_claim};
+use super::Instance;
+use super::stand_by::StandingBy;
 
 impl Instance {
+    /// The configuration keys, with what `twinpath set` has changed since.
+    pub(super) fn report_config(&self) -> Vec<report::Setting> {
+        let mut settings = self.plan.settings.clone();
+        let workers: Vec<_> = self.workers.iter().map(|worker| (worker.mode(), worker.goal())).collect();
+        mark_set(&mut settings, (self.plan.idle.mode, self.plan.idle.goal), &workers);
+        settings
+    }
+
+    /// Everything `show` can tell but the configuration and the next hops in use, of which there may be thousands.
+    pub(super) fn report_without_neighbours(&self) -> Report {
+        let path = self.interface.choice.path;
+        let attached = self.interface.attachment.as_ref();
+        let queues = attached.map_or(0, Attachment::queues);
+        let ring_bytes = kernel_ring_bytes(path, self.plan.ring_frames) * u64::from(queues);
+        let pool_bytes = self.everyone().map(|worker| worker.pool_bytes()).sum::<u64>() + ring_bytes;
+        Report {
+            instance: report::Instance {
+                service: self.plan.names(),
+                ports: self.plan.services.iter().flat_map(ServicePlan::ports).collect(),
+                draining: self.report_drain(),
+                configuration: self.reloads.report(),
+                standing_by: self.standing_by.as_ref().map(StandingBy::report),
+                ..report_process(self.started, pool_bytes, &self.confined)
+            },
+            services: self.report_services(),
+            interfaces: vec![self.report_interface()],
+            rules: self.report_rules(),
+            machine: Some(self.machine.costs.clone()),
+            workers: self.workers.iter().map(|worker| worker.report(self.machine.request.clone())).collect(),
+            neighbours: Vec::new(),
+            config: Vec::new(),
+            drops: self.report_drops(),
+        }
+    }
+
+    fn report_drops(&self) -> Vec<report::Drop> {
+        let mirror = self.mirror.counters();
+        let control = [
+            ("netlink_overrun", mirror.overruns),
+            ("netlink_undecoded", mirror.undecoded),
+            ("neighbours_refused", mirror.neighbours_refused),
+            ("peers_refused", mirror.book.peers_refused),
+            ("capture_missed", self.captures.missed()),
+            ("take_over_failed", self.takers.failed.get()),
+        ];
+        let scrapers = self.scrapers.iter().flat_map(|scrapers| {
+            [("metrics_clients", scrapers.refused_full.get()), ("metrics_cut_off", scrapers.cut_off.get())]
+        });
+        let of_control =
+            control.into_iter().chain(scrapers).filter(|(_, count)| *count > 0).map(|(reason, count)| {
+                report::Drop { place: "control".to_owned(), reason: reason.to_owned(), count }
+            });
+        let queues = self.workers.iter().flat_map(|worker| worker.queues());
+        let lost = queues.filter_map(|queue| {
+            let count = self.interface.attachment.as_ref()?.lost_frames(queue.id);
+            let place = format!("{} queue {}", self.interface.name, queue.id.queue);
+            (count > 0).then(|| report::Drop { place, reason: "ring_full".to_owned(), count })
+        });
+        let of_workers = self.everyone().flat_map(|worker| worker.drops(&self.interface.name));
+        of_workers.chain(lost).chain(of_control).collect()
+    }
+
     /// The services, in the order of the plan, over all workers.
     pub(super) fn report_services(&self) -> Vec<report::Service> {
         let services = self.plan.services.iter().zip(&self.held);
@@ -82,20 +147,20 @@ impl Instance {
         let flows = served
             .flows()
             .iter()
-            .map(|flow| (describe(&Claim::flow(*flow)), self.standing_at(Some(flow.destination.ip()))));
+            .map(|flow| (describe(&Claim::flow(*flow)), self.path_at(Some(flow.destination.ip()))));
         let ports = served.ports().iter().map(|port| {
-            let standing = if plan.flows.is_empty() {
-                self.standing_at(port.address)
+            let now = if plan.flows.is_empty() {
+                self.path_at(port.address)
             } else {
                 (
                     Path::Kernel,
                     "only the flows named are claimed; all others of the port are the kernel's".to_owned(),
                 )
             };
-            (describe(&port_claim(*port, &plan.sources)), standing)
+            (describe(&port_claim(*port, &plan.sources)), now)
         });
         let frames =
-            served.ethertype().map(|ethertype| (describe(&Claim::ethertype(ethertype)), self.standing()));
+            served.ethertype().map(|ethertype| (describe(&Claim::ethertype(ethertype)), self.path_now()));
         let claims = flows.chain(ports).chain(frames).enumerate().map(|(entry, (claim, (path, why)))| {
             let counted = self.handles(slot).filter_map(|handle| handle.serve.claims.get(entry));
             let (fast, kernel) = counted
@@ -112,9 +177,9 @@ impl Instance {
         claims.chain(tcp).collect()
     }
 
-    /// How a claim at one own address stands; `None`: at all of them.
-    fn standing_at(&self, address: Option<IpAddr>) -> (Path, String) {
-        match (self.standing(), address) {
+    /// The path that a claim at one own address takes now, and why; `None`: at all of them.
+    fn path_at(&self, address: Option<IpAddr>) -> (Path, String) {
+        match (self.path_now(), address) {
             ((path, _), Some(address)) if path != Path::Kernel && !self.addresses().contains(&address) => {
                 let name = &self.interface.name;
                 (
@@ -124,12 +189,12 @@ impl Instance {
                     ),
                 )
             }
-            (standing, _) => standing,
+            (now, _) => now,
         }
     }
 
     /// The path that what is claimed on the interface takes now, and why.
-    fn standing(&self) -> (Path, String) {
+    fn path_now(&self) -> (Path, String) {
         let interface = &self.interface;
         match &interface.attachment {
             Some(attachment) if attachment.waiting() == 0 => {

@@ -1,15 +1,16 @@
-//! What workers say to control.
+//! What workers send to control.
 
 use twinpath_port::PortId;
 use twinpath_serve::{Panicked, ServeEvent};
+use twinpath_serving::WorkerHandle;
 use twinpath_worker::Event as WorkerEvent;
 
 use super::Instance;
 use super::drain::Drain;
-use super::workers::WorkerHandle;
 
 impl Instance {
-    pub(super) fn read_workers(&mut self) {
+    /// Takes what workers have sent, the stand-in among them.
+    pub(super) fn take_events(&mut self) {
         for at in 0..=self.workers.len() {
             if let Some(worker) = self.worker_at(at) {
                 worker.events.drain();
@@ -54,7 +55,7 @@ impl Instance {
         }
     }
 
-    /// The worker of that number; behind them all stands their stand-in.
+    /// The worker of that number; after them all comes the stand-in.
     fn worker_at(&mut self, at: usize) -> Option<&mut WorkerHandle> {
         match self.workers.get_mut(at) {
             None => self.stand_in.as_mut().map(|stand_in| &mut stand_in.worker),

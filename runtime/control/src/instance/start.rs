@@ -1,37 +1,37 @@
 //! Starting an instance, step by step.
 
 use std::net::IpAddr;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use tokio::sync::watch;
-use tokio::time::Instant as Due;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant as Due, interval};
 use twinpath_attach::{
     AttachError, AttachPlan, Attachment, Placed, Target, find_link, learn_facts, pool_frames, tidy,
 };
 use twinpath_config::{Path, PathAsked};
-use twinpath_host::StartError;
+use twinpath_fallback::Fallback;
+use twinpath_hold::{Held, HoldError, Inherited, KernelSockets, former_of, hold_all_ports, hold_frames};
+use twinpath_host::MESSAGES_MAX;
 use twinpath_machine::Machine;
 use twinpath_mirror::table::Link;
 use twinpath_mirror::{Mirror, MirrorLimits};
-use twinpath_path::Announcements;
 use twinpath_path::choose::{Choice, WhyNot};
-use twinpath_path::device;
 use twinpath_path::facts::InterfaceFacts;
+use twinpath_path::{Announcements, device};
+use twinpath_plan::{Plan, ServicePlan};
 use twinpath_sandbox::{self as sandbox, Needs};
-use twinpath_serve::{HandlerPool, KernelSide, Prototype, Routes, ServeConfig, Share};
+use twinpath_serve::{Prototype, Routes};
+use twinpath_serving::{ForWorkers, WorkerHandle, cpu_of};
 use twinpath_sys::descriptors::set_aside;
-use twinpath_sys::tcp_listener::Group;
 use twinpath_sys::{FrameClaim, clock};
+use twinpath_time::Duration;
 
-use super::fallback::Fallback;
-use super::hand_over::Held;
-use super::hold::{KernelSockets, hold_frames, hold_ports};
 use super::reload::{Reloads, Source};
 use super::stand_by::StandingBy;
-use super::take_over::Inherited;
-use super::workers::{NewService, WorkerHandle};
-use super::{Instance, InstanceError, Interface, Plan, ServicePlan};
+use super::{Instance, InstanceError, Interface, needs_fast_path};
+
+/// How often to look whether the workers are at rest: what waking up costs is measured again then, in its time.
+const REST_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The socket that holds an EtherType is slow to close as well.
 const SLOW_SOCKETS_BESIDE: usize = 1;
@@ -74,15 +74,10 @@ impl Instance {
         let (choice, fallback) = Fallback::settle(&plan, &facts, addresses)?;
         needs_fast_path(&plan, &choice)?;
         let machine = Machine::learn(plan.machine, plan.idle.mode, &plan.cpus, &link.name);
-        let needs = Needs {
-            socket: socket.to_owned(),
-            former_values: machine.former_values.clone(),
-            rpcbind: plan.services.iter().any(|service| !service.rpcbind.is_empty()),
-            configuration: source.as_ref().map(|source| source.file.clone()),
-            tap: false,
-        };
+        let needs = needs(&plan, &machine, source.as_ref(), socket);
         let (confined, pools_for_xdp) = (sandbox::enter(plan.sandbox, &needs), choice.path.is_xdp());
         let interface = Interface::new(&link, facts, choice, fallback, frame_claims).await;
+        let (tell, outcomes) = mpsc::channel(MESSAGES_MAX);
         let mut instance = Self {
             plan,
             mirror,
@@ -105,6 +100,9 @@ impl Instance {
             reloads: Reloads::new(source),
             offered: watch::Sender::new(None),
             held,
+            tell,
+            outcomes,
+            rest: interval(REST_INTERVAL),
             started: clock::now(),
         };
         match instance.begin_to_serve(sockets, services, former).await {
@@ -134,7 +132,7 @@ impl Instance {
         if former.is_some() {
             self.begin_with_sockets()?;
         }
-        former.serving()
+        Ok(former.serving()?)
     }
 
     fn start_workers(
@@ -152,14 +150,14 @@ impl Instance {
         idle.request = self.machine.may_hold();
         idle.machine = self.machine.costs.machine(idle.request);
         let mut each: Vec<Vec<_>> = (0..count).map(|_| Vec::new()).collect();
+        let workers = self.for_workers(count as usize, waits);
         for (at, sockets) in sockets.into_iter().enumerate() {
-            let plan = self.plan.services[at].clone();
             let new =
-                self.new_service(&plan, self.held[at].slot, &*services[at], sockets, waits, count as usize)?;
+                workers.service(&self.plan.services[at], self.held[at].slot, &*services[at], sockets)?;
             each.iter_mut().zip(new).for_each(|(worker, new)| worker.push(new));
         }
         for (number, services) in each.into_iter().enumerate() {
-            let cpu = self.cpu_of(number);
+            let cpu = cpu_of(&self.plan.cpus, number);
             let frames = pool_frames(path, queues_each, self.plan.ring_frames);
             let placement = self.machine.placement(cpu);
             let routes = self.routes();
@@ -168,48 +166,9 @@ impl Instance {
         Ok(())
     }
 
-    /// A service for each of `count` workers.
-    pub(super) fn new_service(
-        &mut self,
-        plan: &ServicePlan,
-        slot: usize,
-        service: &dyn Prototype,
-        sockets: KernelSockets,
-        waits: bool,
-        count: usize,
-    ) -> Result<Vec<NewService>, InstanceError> {
-        let addresses: Arc<[IpAddr]> = self.addresses().into();
-        let KernelSockets { udp, listeners } = sockets;
-        let served = Arc::new(plan.served());
-        let share = Arc::new(Share::new(plan.tcp_limits, count as u32));
-        let mut new = Vec::with_capacity(count);
-        let shared_out = share_out(listeners, count);
-        let accepting = shared_out.iter().filter(|listeners| !listeners.is_empty()).count().max(1) as u32;
-        for (number, listeners) in shared_out.into_iter().enumerate() {
-            let handlers =
-                service.defers().then(|| HandlerPool::new(plan.pool, self.cpu_of(number))).transpose();
-            let kernel = KernelSide {
-                udp: Arc::clone(&udp),
-                receives: number == 0,
-                listeners,
-                connections: part_of(plan.tcp_limits.connections, accepting, number as u32),
-                handlers: handlers.map_err(|source| StartError::Descriptors { worker: number, source })?,
-                share: Arc::clone(&share),
-                waits,
-            };
-            let config = ServeConfig {
-                served: Arc::clone(&served),
-                addresses: Arc::clone(&addresses),
-                reply_rate: plan.reply_rate,
-                kernel,
-            };
-            new.push(NewService::new(slot, &plan.name, service, config));
-        }
-        Ok(new)
-    }
-
-    fn cpu_of(&self, worker: usize) -> Option<usize> {
-        (!self.plan.cpus.is_empty()).then(|| self.plan.cpus[worker % self.plan.cpus.len()])
+    /// What new services are made for: so many workers.
+    pub(super) fn for_workers(&self, count: usize, wait: bool) -> ForWorkers<'_> {
+        ForWorkers { count, cpus: &self.plan.cpus, addresses: self.addresses().into(), wait }
     }
 
     /// The first attachment. What was asked for by name must work; `auto` goes on to the next best path, saying why.
@@ -243,37 +202,21 @@ impl Instance {
     }
 }
 
-/// The instance that was there before, and its sockets, if it is to be taken over or stood by for.
-fn former_of(plan: &Plan) -> Result<Inherited, InstanceError> {
-    match (&plan.stand_by, &plan.take_over) {
-        (Some(first), _) => {
-            let former = Inherited::ask_to_stand_by(first)?;
-            let missing = plan.services.iter().find(|service| !former.has_all(service));
-            match (missing, plan.ethertype()) {
-                (Some(service), _) => {
-                    let why =
-                        format!("it does not serve all ports of `{}`: give both the same", service.name);
-                    Err(InstanceError::StandBy { from: first.clone(), why })
-                }
-                (None, Some(ethertype)) => {
-                    let why = format!(
-                        "frames of EtherType {ethertype:#06x} have no socket that two instances could hold: serve them by an instance \
-                         of their own"
-                    );
-                    Err(InstanceError::StandBy { from: first.clone(), why })
-                }
-                (None, None) => Ok(former),
-            }
-        }
-        (None, Some(former)) => Inherited::ask(former),
-        (None, None) => Ok(Inherited::default()),
+/// What the sandbox has to leave to an instance.
+fn needs(plan: &Plan, machine: &Machine, source: Option<&Source>, socket: &std::path::Path) -> Needs {
+    Needs {
+        socket: socket.to_owned(),
+        former_values: machine.former_values.clone(),
+        rpcbind: plan.services.iter().any(|service| !service.rpcbind.is_empty()),
+        configuration: source.map(|source| source.file.clone()),
+        tap: false,
     }
 }
 
 /// Stands by, if that is asked for, for the instance that the sockets came from.
-fn stand_by(plan: &Plan, former: &mut Inherited, held: &[Held]) -> Result<Option<StandingBy>, InstanceError> {
+fn stand_by(plan: &Plan, former: &mut Inherited, held: &[Held]) -> Result<Option<StandingBy>, HoldError> {
     let Some(first) = &plan.stand_by else { return Ok(None) };
-    let failed = |why: String| InstanceError::StandBy { from: first.clone(), why };
+    let failed = |why: String| HoldError::StandBy { from: first.clone(), why };
     let former = std::mem::take(former);
     if former.left().is_some() {
         return Err(failed("it serves more ports than this one: give both the same".to_owned()));
@@ -311,35 +254,6 @@ impl Interface {
             went_in_front: 0,
         }
     }
-}
-
-/// Holds the ports of several services, with a listener of each for so many workers.
-pub(super) fn hold_all_ports<'a>(
-    services: impl IntoIterator<Item = &'a ServicePlan>,
-    workers: u32,
-    former: &mut Inherited,
-) -> Result<Vec<KernelSockets>, InstanceError> {
-    let (mut sockets, mut refused) = (Vec::new(), Vec::new());
-    for service in services {
-        match hold_ports(service, workers.max(1) as usize, former) {
-            Ok(held) => sockets.push(held),
-            Err(errors) => refused.extend(errors),
-        }
-    }
-    match refused.len() {
-        0 => Ok(sockets),
-        1 => Err(refused.remove(0)),
-        _ => Err(InstanceError::Several(refused)),
-    }
-}
-
-/// Gives each worker a listener of each group. A worker fewer than was asked for has the listeners of those that are not there.
-fn share_out(groups: Vec<(Option<IpAddr>, u16, Group)>, workers: usize) -> Vec<Vec<OwnedFd>> {
-    let mut shares: Vec<_> = (0..workers).map(|_| Vec::new()).collect();
-    for (_, _, Group { listeners, .. }) in groups {
-        listeners.into_iter().enumerate().for_each(|(at, listener)| shares[at % workers].push(listener));
-    }
-    shares
 }
 
 impl Instance {
@@ -388,17 +302,4 @@ impl Instance {
         let Some(ifindex) = self.interface.ifindex else { return Vec::new() };
         self.mirror.tables().addresses(ifindex).map(|(address, _)| address).collect()
     }
-}
-
-/// Frames of an EtherType are served on the fast path or not at all.
-pub(super) fn needs_fast_path(plan: &Plan, choice: &Choice) -> Result<(), InstanceError> {
-    let Some(ethertype) = plan.ethertype().filter(|_| choice.path == Path::Kernel) else { return Ok(()) };
-    let reasons = choice.why_not.iter().map(|not| format!("; not {}: {}", not.path, not.reason));
-    let why = std::iter::once(choice.why.clone()).chain(reasons).collect();
-    Err(InstanceError::NoFastPath { ethertype, interface: plan.interface.clone(), why })
-}
-
-/// The part of `connections` that the worker of that number has, of so many that accept: one at least.
-pub(super) fn part_of(connections: u32, workers: u32, number: u32) -> u32 {
-    (connections / workers + u32::from(number < connections % workers)).max(1)
 }

@@ -1,5 +1,4 @@
-//! The other end of `hand_over`: a new instance asks a running one for its sockets, starts beside it, and has it drain once it
-//! serves itself.
+//! A new instance asks a running one for its sockets, starts beside it, and has it drain once it serves itself.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::IpAddr;
@@ -8,20 +7,35 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use twinpath_command::{self as command, CommandError, PATIENCE, Request};
+use twinpath_plan::{Plan, ServicePlan};
 use twinpath_sys::tcp_listener::Group;
 use twinpath_sys::{UdpSocket, fd_passing};
 
-use super::hand_over::{Held, Name, Step, Use};
-use super::{InstanceError, ServicePlan};
+use crate::HoldError;
+use crate::held::{Held, Name, Use};
 
 /// How long the former instance may take for a step: programs and sockets come off after RCU grace periods of the kernel, which on a
 /// busy machine take seconds each. It serves meanwhile.
 const STEP_PATIENCE: Duration = Duration::from_secs(60);
 
+/// The answer of an instance that is about to end to one that wants its sockets.
+pub const STOPPING: &str = "the instance is stopping";
+
+/// What a new instance says once it has the sockets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Step {
+    /// The programs are to come off: it is about to attach its own.
+    Aside,
+    /// It serves.
+    Serving,
+}
+
 /// Sockets of the instance that was there before, and the connection to it; neither, if nothing is taken over.
 #[derive(Default)]
-pub(super) struct Inherited {
+pub struct Inherited {
     from: PathBuf,
     stream: Option<UnixStream>,
     sockets: Vec<(Name, OwnedFd)>,
@@ -31,18 +45,18 @@ impl Inherited {
     /// Asks the instance whose command socket that is.
     ///
     /// # Errors
-    /// [`InstanceError::TakeOver`].
-    pub(super) fn ask(from: &Path) -> Result<Self, InstanceError> {
-        let failed = |why: String| InstanceError::TakeOver { from: from.to_owned(), why };
+    /// [`HoldError::TakeOver`].
+    fn ask(from: &Path) -> Result<Self, HoldError> {
+        let failed = |why: String| HoldError::TakeOver { from: from.to_owned(), why };
         Self::ask_for(from, &Request::Sockets).map_err(failed)
     }
 
     /// Asks the instance whose command socket that is for its sockets, which it keeps.
     ///
     /// # Errors
-    /// [`InstanceError::StandBy`].
-    pub(super) fn ask_to_stand_by(from: &Path) -> Result<Self, InstanceError> {
-        let failed = |why: String| InstanceError::StandBy { from: from.to_owned(), why };
+    /// [`HoldError::StandBy`].
+    fn ask_to_stand_by(from: &Path) -> Result<Self, HoldError> {
+        let failed = |why: String| HoldError::StandBy { from: from.to_owned(), why };
         Self::ask_for(from, &Request::StandBy).map_err(failed)
     }
 
@@ -55,7 +69,7 @@ impl Inherited {
     }
 
     /// Whether all that a service holds is among its sockets.
-    pub(super) fn has_all(&self, service: &ServicePlan) -> bool {
+    fn has_all(&self, service: &ServicePlan) -> bool {
         let has = |socket, address, port| {
             let wanted = Name { socket, address, port };
             self.sockets.iter().any(|(name, _)| *name == wanted)
@@ -72,12 +86,14 @@ impl Inherited {
     }
 
     /// The first socket that nobody has taken.
-    pub(super) fn left(&self) -> Option<Name> {
+    #[must_use]
+    pub fn left(&self) -> Option<Name> {
         self.sockets.first().map(|(name, _)| *name)
     }
 
     /// Where the other instance is asked, and the connection to it.
-    pub(super) fn into_stream(self) -> (PathBuf, Option<UnixStream>) {
+    #[must_use]
+    pub fn into_stream(self) -> (PathBuf, Option<UnixStream>) {
         (self.from, self.stream)
     }
 
@@ -85,7 +101,7 @@ impl Inherited {
     ///
     /// # Errors
     /// There is no descriptor left.
-    pub(super) fn own<'a>(held: impl IntoIterator<Item = &'a Held>) -> std::io::Result<Self> {
+    pub fn own<'a>(held: impl IntoIterator<Item = &'a Held>) -> std::io::Result<Self> {
         let sockets = held.into_iter().flat_map(Held::sockets);
         let sockets: std::io::Result<_> =
             sockets.map(|(name, fd)| Ok((name, fd.try_clone_to_owned()?))).collect();
@@ -96,10 +112,7 @@ impl Inherited {
     ///
     /// # Errors
     /// `InvalidData` with its own sentence if it says no; anything else if it cannot be asked.
-    pub(super) fn receive(
-        from: &Path,
-        request: &Request,
-    ) -> std::io::Result<(UnixStream, Vec<(Name, OwnedFd)>)> {
+    pub fn receive(from: &Path, request: &Request) -> std::io::Result<(UnixStream, Vec<(Name, OwnedFd)>)> {
         // Nothing is taken from anybody but root and this user.
         let mut stream = command::connect(from).map_err(std::io::Error::other)?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -128,13 +141,13 @@ impl Inherited {
     }
 
     /// The UDP socket there, if there is one.
-    pub(super) fn udp(&mut self, address: Option<IpAddr>, port: u16) -> Option<UdpSocket> {
+    pub(crate) fn udp(&mut self, address: Option<IpAddr>, port: u16) -> Option<UdpSocket> {
         let fd = self.take(Use::Udp, address, port).pop()?;
         Some(UdpSocket::inherited(fd, address, port))
     }
 
     /// The listeners there, if there are any.
-    pub(super) fn tcp(&mut self, address: Option<IpAddr>, port: u16) -> Option<Group> {
+    pub(crate) fn tcp(&mut self, address: Option<IpAddr>, port: u16) -> Option<Group> {
         let listeners = self.take(Use::Tcp, address, port);
         let guard = self.take(Use::Guard, address, port).pop();
         (!listeners.is_empty()).then_some(Group { listeners, guard })
@@ -147,7 +160,8 @@ impl Inherited {
     }
 
     /// Whether there is a former instance.
-    pub(super) const fn is_some(&self) -> bool {
+    #[must_use]
+    pub const fn is_some(&self) -> bool {
         self.stream.is_some()
     }
 
@@ -155,22 +169,22 @@ impl Inherited {
     /// do.
     ///
     /// # Errors
-    /// [`InstanceError::TakeOver`].
-    pub(super) fn aside(&self) -> Result<(), InstanceError> {
+    /// [`HoldError::TakeOver`].
+    pub fn aside(&self) -> Result<(), HoldError> {
         self.say(Step::Aside)
     }
 
     /// Says that we serve: from here on the former instance drains. Without one there is nothing to do.
     ///
     /// # Errors
-    /// [`InstanceError::TakeOver`]: it goes on serving itself.
-    pub(super) fn serving(self) -> Result<(), InstanceError> {
+    /// [`HoldError::TakeOver`]: it goes on serving itself.
+    pub fn serving(self) -> Result<(), HoldError> {
         self.say(Step::Serving)
     }
 
-    fn say(&self, step: Step) -> Result<(), InstanceError> {
+    fn say(&self, step: Step) -> Result<(), HoldError> {
         let Some(mut stream) = self.stream.as_ref() else { return Ok(()) };
-        let failed = |why: String| InstanceError::TakeOver { from: self.from.clone(), why };
+        let failed = |why: String| HoldError::TakeOver { from: self.from.clone(), why };
         let mut line = serde_json::to_vec(&step).map_err(|error| failed(error.to_string()))?;
         line.push(b'\n');
         // If it has given us up, it has said so: that is still to be read.
@@ -194,5 +208,35 @@ impl Inherited {
             }
             Err(error) => Err(failed(format!("it does not answer: {error}"))),
         }
+    }
+}
+
+/// The sockets of the instance that this plan is to take over from, or to stand by for; none, if it is to do neither.
+///
+/// # Errors
+/// [`HoldError::TakeOver`], [`HoldError::StandBy`].
+pub fn former_of(plan: &Plan) -> Result<Inherited, HoldError> {
+    match (&plan.stand_by, &plan.take_over) {
+        (Some(first), _) => {
+            let former = Inherited::ask_to_stand_by(first)?;
+            let missing = plan.services.iter().find(|service| !former.has_all(service));
+            match (missing, plan.ethertype()) {
+                (Some(service), _) => {
+                    let why =
+                        format!("it does not serve all ports of `{}`: give both the same", service.name);
+                    Err(HoldError::StandBy { from: first.clone(), why })
+                }
+                (None, Some(ethertype)) => {
+                    let why = format!(
+                        "frames of EtherType {ethertype:#06x} have no socket that two instances could hold: serve them by an instance \
+                         of their own"
+                    );
+                    Err(HoldError::StandBy { from: first.clone(), why })
+                }
+                (None, None) => Ok(former),
+            }
+        }
+        (None, Some(former)) => Inherited::ask(former),
+        (None, None) => Ok(Inherited::default()),
     }
 }

@@ -1,5 +1,5 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration as Wait, Instant as Deadline};
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -7,7 +7,7 @@ use rustix::time::Timespec;
 use twinpath_inspect::Reason;
 use twinpath_port::loopback::pair;
 use twinpath_port::{PortId, PortQueue};
-use twinpath_serve::{KernelSide, ServeEngine, ServeEvent, Served};
+use twinpath_serve::{KernelSide, ServeConfig, ServeEngine, ServeEvent, Served, Slot};
 use twinpath_service::{Answer, Datagram, Service};
 use twinpath_stack::egress::{KernelReason, Update};
 use twinpath_sys::UdpSocket;

@@ -4,30 +4,33 @@
 use std::net::IpAddr;
 
 use twinpath_config::{Path, PathAsked};
-use twinpath_fallback::{FallbackError, Found, Question, measure};
-use twinpath_path::choose::{Choice, WhyNot, choose_without};
+use twinpath_path::choose::{Choice, Refusal, WhyNot, choose_without};
 use twinpath_path::facts::InterfaceFacts;
+use twinpath_plan::Plan;
 use twinpath_report as report;
 
-use super::{InstanceError, Plan};
+use crate::measure::{FallbackError, Found, Question, measure};
 
 /// What was measured.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Fallback {
+pub struct Fallback {
     /// For each path measured, in order.
-    pub(super) reports: Vec<report::Fallback>,
+    pub reports: Vec<report::Fallback>,
     /// Paths that lost too much: `auto` stays off them as long as the instance lives.
-    pub(super) ruled_out: Vec<WhyNot>,
+    pub ruled_out: Vec<WhyNot>,
 }
 
 impl Fallback {
     /// Chooses a path; with `measure_fallback`, one that does not cost the kernel more than it may. Blocks for some 3 s per
     /// path then.
-    pub(super) fn settle(
+    ///
+    /// # Errors
+    /// The path asked for cannot be had.
+    pub fn settle(
         plan: &Plan,
         facts: &InterfaceFacts,
         addresses: Vec<IpAddr>,
-    ) -> Result<(Choice, Self), InstanceError> {
+    ) -> Result<(Choice, Self), Refusal> {
         let question = |path| Question {
             path,
             claims: plan.claims(),
@@ -46,7 +49,7 @@ impl Fallback {
         plan: &Plan,
         facts: &InterfaceFacts,
         measure: impl Fn(Path) -> Result<Found, FallbackError>,
-    ) -> Result<(Choice, Self), InstanceError> {
+    ) -> Result<(Choice, Self), Refusal> {
         let mut fallback = Self::default();
         loop {
             let choice = choose_without(facts, plan.path, &fallback.ruled_out)?;
@@ -87,11 +90,11 @@ mod tests {
     use twinpath_time::Duration;
     use twinpath_worker::idle::IdleConfig;
 
-    use super::super::ServicePlan;
     use super::*;
-    use twinpath_fallback::loss::{Loss, Measure, Pair};
+    use crate::loss::{Loss, Measure, Pair};
     use twinpath_path::facts::{InterfaceFacts, Support, XdpFeatures};
     use twinpath_path::privileges::Capabilities;
+    use twinpath_plan::ServicePlan;
     use twinpath_steer_bpf::TcAttach;
 
     fn plan(path: PathAsked) -> Plan {

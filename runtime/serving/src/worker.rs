@@ -1,90 +1,44 @@
-//! The workers of an instance: started here, told here, asked here.
+//! Control's end of one worker of an instance.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use twinpath_host::{StartError, WorkerPlan, rows};
 use twinpath_inspect::{Counter, Reason};
 use twinpath_report as report;
-use twinpath_serve::{
-    Demux, DemuxCommand, HandlerPool, Prototype, Routes, ServeCommand, ServeConfig, ServeCounters, Slot,
-};
-use twinpath_service::ServiceCounters;
+use twinpath_serve::{Demux, DemuxCommand, Routes, ServeCommand, ServeCounters};
+use twinpath_stuck::Unserved;
 use twinpath_sys::clock;
+use twinpath_time::Instant;
 use twinpath_worker::Command;
 use twinpath_worker::idle::IdleConfig;
 use twinpath_worker::place::Placement;
 
-use super::stand_in::Stuck;
-use super::unserved::Unserved;
+use crate::service::{NewService, ServiceHandle, engine_with};
 
 /// Messages between control and one worker, each way. Control answers each question of a worker with one update, and a
 /// worker asks about at most 4096 peers per ten seconds. What does not fit waits: on control's side with
 /// its handle, on the worker's in room that only events that must arrive may use.
 const MAILBOX_LEN: u32 = 1024;
 
-/// Control's end of one service on one worker.
-pub(super) struct ServiceHandle {
-    /// What the worker knows it by.
-    pub(super) slot: usize,
-    /// What people know it by.
-    pub(super) name: String,
-    pub(super) serve: Arc<ServeCounters>,
-    /// What the service counts by itself.
-    pub(super) service: Option<Arc<ServiceCounters>>,
-    /// How many threads its pool has, if it has one.
-    slow: Option<Arc<AtomicU32>>,
-}
-
-impl ServiceHandle {
-    /// Threads for work that may block.
-    pub(super) fn slow_threads(&self) -> u64 {
-        self.slow.as_ref().map_or(0, |threads| threads.load(Ordering::Relaxed).into())
-    }
-}
-
-/// A service for one worker.
-pub(super) struct NewService {
-    service: Slot,
-    handle: ServiceHandle,
-}
-
-impl NewService {
-    pub(super) fn new(slot: usize, name: &str, prototype: &dyn Prototype, config: ServeConfig) -> Self {
-        let slow = config.kernel.handlers.as_ref().map(HandlerPool::threads);
-        let (service, counted) = prototype.slot(config);
-        let serve = Arc::clone(service.counters());
-        Self { service, handle: ServiceHandle { slot, name: name.to_owned(), serve, service: counted, slow } }
-    }
-
-    /// As its worker has it, and control's end of it.
-    pub(super) fn parts(self) -> (Slot, ServiceHandle) {
-        (self.service, self.handle)
-    }
-}
-
-/// The engine of a worker with those services, and control's ends of them.
-fn engine_with(routes: Routes, services: Vec<NewService>) -> (Demux, Vec<ServiceHandle>) {
-    let mut demux = Demux::new(routes);
-    let mut handles = Vec::with_capacity(services.len());
-    for new in services {
-        let (service, handle) = new.parts();
-        demux = demux.with(handle.slot, service);
-        handles.push(handle);
-    }
-    (demux, handles)
+/// A worker that does not look for what was handed over to it.
+#[derive(Clone, Copy, Debug)]
+pub struct Stuck {
+    /// Since then something has been waiting for it.
+    pub(crate) since: Instant,
+    /// Frames that had been dropped for that reason before.
+    dropped_before: u64,
 }
 
 /// Control's end of one worker that serves.
-pub(super) struct WorkerHandle {
+pub struct WorkerHandle {
     host: twinpath_host::WorkerHandle<Demux>,
-    pub(super) services: Vec<ServiceHandle>,
+    /// Its services.
+    pub services: Vec<ServiceHandle>,
     /// It is stuck.
-    pub(super) stuck: Option<Stuck>,
+    pub stuck: Option<Stuck>,
     /// It was found to leave what waits in its sockets.
-    pub(super) unserved: Option<Unserved>,
-    pub(super) times_seen_stuck: u64,
+    pub unserved: Option<Unserved>,
+    times_seen_stuck: u64,
 }
 
 impl Deref for WorkerHandle {
@@ -103,7 +57,10 @@ impl DerefMut for WorkerHandle {
 
 impl WorkerHandle {
     /// Starts worker `number` where `placement` says, with those services.
-    pub(super) fn start(
+    ///
+    /// # Errors
+    /// [`StartError`]; there is no thread then.
+    pub fn start(
         number: usize,
         placement: Placement,
         idle: IdleConfig,
@@ -118,17 +75,19 @@ impl WorkerHandle {
     }
 
     /// Tells all its services.
-    pub(super) fn tell_services(&mut self, command: ServeCommand) {
+    pub fn tell_services(&mut self, command: ServeCommand) {
         self.tell(Command::Engine(DemuxCommand::Each(command)));
     }
 
     /// The service in that slot.
-    pub(super) fn service(&self, slot: usize) -> Option<&ServiceHandle> {
+    #[must_use]
+    pub fn service(&self, slot: usize) -> Option<&ServiceHandle> {
         self.services.iter().find(|service| service.slot == slot)
     }
 
-    /// How often something was dropped for a reason, by whichever service.
-    pub(super) fn dropped(&self, reason: Reason) -> u64 {
+    /// How often something was dropped for a reason, by any of its services.
+    #[must_use]
+    pub fn dropped(&self, reason: Reason) -> u64 {
         let own = self.services.iter().map(|service| service.serve.drops.get(reason)).sum::<u64>();
         own + self.counters.drops.get(reason)
     }
@@ -139,7 +98,7 @@ impl WorkerHandle {
     }
 
     /// Ends it, waits for it, and closes what it leaves. One that is stuck is not waited for: it ends with the process.
-    pub(super) fn stop(self) {
+    pub fn stop(self) {
         if self.stuck.is_some() {
             tracing::error!("{} is stuck: it is left behind", self.name());
             return;
@@ -154,7 +113,8 @@ impl WorkerHandle {
     }
 
     /// What `show workers` says of it.
-    pub(super) fn report(&self, request: report::LatencyRequest) -> report::Worker {
+    #[must_use]
+    pub fn report(&self, request: report::LatencyRequest) -> report::Worker {
         report::Worker {
             stuck_ms: self.stuck.map(|stuck| clock::now().since(stuck.since).as_millis() as u64),
             times_stuck: self.times_stuck(),
@@ -166,7 +126,8 @@ impl WorkerHandle {
     }
 
     /// Everything it and its ports dropped, by service where it has several.
-    pub(super) fn drops(&self, interface: &str) -> Vec<report::Drop> {
+    #[must_use]
+    pub fn drops(&self, interface: &str) -> Vec<report::Drop> {
         let mut drops = self.host.drops();
         for ServiceHandle { name, serve, service, .. } in &self.services {
             let place = match self.services.as_slice() {
@@ -181,6 +142,49 @@ impl WorkerHandle {
         }
         drops.extend(self.drops_of_queues(|_| interface.to_owned()));
         drops
+    }
+}
+
+impl WorkerHandle {
+    /// Something has been waiting for it `since` then, for too long: what is claimed for it, or in its sockets. Or nothing has.
+    pub fn look_at_stuck(&mut self, since: Option<Instant>, by_claims: bool, now: Instant) {
+        let name = self.name();
+        match (self.stuck, since) {
+            (None, Some(since)) => {
+                let waited = now.since(since).as_millis();
+                if by_claims {
+                    tracing::warn!(
+                        "{name} is stuck: for {waited} ms it has not looked for what was handed over to it. The kernel claims nothing for it \
+                         any more, and what comes is served through the kernel's sockets until it moves on"
+                    );
+                } else {
+                    tracing::warn!(
+                        "{name} is stuck: for {waited} ms it has left what waits in its sockets. Another thread serves them until it moves on"
+                    );
+                }
+                // Its claims may end meanwhile, with the interface: it is stuck until it turns.
+                let unserved = Unserved::now(self.number(), since, &self.counters);
+                self.unserved.get_or_insert(unserved);
+                self.stuck = Some(Stuck { since, dropped_before: self.dropped_as_stuck() });
+                self.times_seen_stuck += 1;
+            }
+            (Some(stuck), None) => {
+                tracing::warn!(
+                    "{name} moves on after {} ms; it dropped {} frames that came before the kernel served",
+                    now.since(stuck.since).as_millis(),
+                    self.dropped_as_stuck() - stuck.dropped_before
+                );
+                self.stuck = None;
+            }
+            (None, None) | (Some(_), Some(_)) => {}
+        }
+    }
+
+    /// What it dropped as others had served it meanwhile.
+    fn dropped_as_stuck(&self) -> u64 {
+        let by_ports =
+            self.queues().iter().map(|queue| queue.counters.drops.get(Reason::WorkerStuck)).sum::<u64>();
+        by_ports + self.dropped(Reason::WorkerStuck)
     }
 }
 

@@ -7,7 +7,7 @@ use twinpath_machine::Wanted;
 use twinpath_time::Duration;
 use twinpath_worker::idle::IdleConfig;
 
-use super::{Plan, ServicePlan};
+use crate::{Plan, ServicePlan};
 
 impl ServicePlan {
     /// What a configuration asks for, for one of its services.

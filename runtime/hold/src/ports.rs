@@ -3,21 +3,38 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 
 use twinpath_holders::{Transport, holder_of_socket, holders};
+use twinpath_plan::ServicePlan;
 use twinpath_sys::UdpSocket;
 use twinpath_sys::frame_claim::{self, FrameClaim};
-use twinpath_sys::tcp_listener::{Group, listen_group};
+use twinpath_sys::tcp_listener::listen_group;
 
-use super::take_over::Inherited;
-use super::{InstanceError, ServicePlan};
+use crate::HoldError;
+use crate::held::KernelSockets;
+use crate::inherited::Inherited;
 
-/// The kernel's sockets of a service, before they are given to workers.
-pub(super) struct KernelSockets {
-    pub(super) udp: Arc<[UdpSocket]>,
-    /// Per address and port, one for each worker.
-    pub(super) listeners: Vec<(Option<IpAddr>, u16, Group)>,
+/// Holds the ports of several services, with a listener of each for so many workers. Sockets that `former` has are taken from there.
+///
+/// # Errors
+/// All ports that cannot be had.
+pub fn hold_all_ports<'a>(
+    services: impl IntoIterator<Item = &'a ServicePlan>,
+    workers: u32,
+    former: &mut Inherited,
+) -> Result<Vec<KernelSockets>, HoldError> {
+    let (mut sockets, mut refused) = (Vec::new(), Vec::new());
+    for service in services {
+        match hold_ports(service, workers.max(1) as usize, former) {
+            Ok(held) => sockets.push(held),
+            Err(errors) => refused.extend(errors),
+        }
+    }
+    match refused.len() {
+        0 => Ok(sockets),
+        1 => Err(refused.remove(0)),
+        _ => Err(HoldError::Several(refused)),
+    }
 }
 
 /// Binds a service's ports with kernel sockets: nobody else may have them, and they serve what does not come by the fast
@@ -25,11 +42,11 @@ pub(super) struct KernelSockets {
 ///
 /// # Errors
 /// All ports that cannot be had.
-pub(super) fn hold_ports(
+fn hold_ports(
     plan: &ServicePlan,
     workers: usize,
     former: &mut Inherited,
-) -> Result<KernelSockets, Vec<InstanceError>> {
+) -> Result<KernelSockets, Vec<HoldError>> {
     let addresses: Vec<Option<IpAddr>> = match plan.addresses.as_slice() {
         [] => vec![None],
         some => some.iter().copied().map(Some).collect(),
@@ -64,21 +81,21 @@ pub(super) fn hold_ports(
     if refused.is_empty() { Ok(KernelSockets { udp: udp.into(), listeners }) } else { Err(refused) }
 }
 
-fn bind_udp(address: Option<IpAddr>, port: u16) -> Result<UdpSocket, InstanceError> {
+fn bind_udp(address: Option<IpAddr>, port: u16) -> Result<UdpSocket, HoldError> {
     UdpSocket::bind_at(address, port).map_err(|source| bind_error(Transport::Udp, port, source))
 }
 
-fn bind_error(transport: Transport, number: u16, source: io::Error) -> InstanceError {
+fn bind_error(transport: Transport, number: u16, source: io::Error) -> HoldError {
     let port = format!("{transport} port {number}");
     if source.kind() == io::ErrorKind::AddrInUse {
-        return InstanceError::PortHeld { port, holder: holder_of(transport, number) };
+        return HoldError::PortHeld { port, holder: holder_of(transport, number) };
     }
     let advice = if source.kind() == io::ErrorKind::PermissionDenied && number < 1024 {
         "; ports below 1024 need CAP_NET_BIND_SERVICE (run as root, or choose a higher port)"
     } else {
         ""
     };
-    InstanceError::Bind { port, source, advice }
+    HoldError::Bind { port, source, advice }
 }
 
 fn holder_of(transport: Transport, port: u16) -> String {
@@ -94,26 +111,26 @@ fn holder_of(transport: Transport, port: u16) -> String {
 /// right to hold it: then there is no right to the fast path either, which is said where the path is chosen.
 ///
 /// # Errors
-/// [`InstanceError::FramesHeld`] with the holder's name, if another instance has them.
-pub(super) fn hold_frames(
+/// [`HoldError::FramesHeld`] with the holder's name, if another instance has them.
+pub fn hold_frames(
     services: &[ServicePlan],
     interface: &str,
     ifindex: u32,
-) -> Result<Vec<FrameClaim>, InstanceError> {
+) -> Result<Vec<FrameClaim>, HoldError> {
     let types = services.iter().filter_map(|service| service.ethertype);
     types.filter_map(|ethertype| hold_type(ethertype, interface, ifindex).transpose()).collect()
 }
 
-fn hold_type(ethertype: u16, interface: &str, ifindex: u32) -> Result<Option<FrameClaim>, InstanceError> {
+fn hold_type(ethertype: u16, interface: &str, ifindex: u32) -> Result<Option<FrameClaim>, HoldError> {
     match FrameClaim::take(ifindex, ethertype) {
         Ok(Some(claim)) => Ok(Some(claim)),
-        Ok(None) => Err(InstanceError::FramesHeld {
+        Ok(None) => Err(HoldError::FramesHeld {
             ethertype,
             interface: interface.to_owned(),
             holder: holders_of_frames(ifindex),
         }),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(None),
-        Err(error) => Err(InstanceError::Control(error)),
+        Err(error) => Err(HoldError::Descriptor(error)),
     }
 }
 

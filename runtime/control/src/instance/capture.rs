@@ -1,0 +1,33 @@
+//! A client wants a capture of the interface.
+
+use std::io::Write as _;
+use std::os::unix::net::UnixStream;
+
+use twinpath_command as command;
+
+use super::{Instance, Outcome};
+
+impl Instance {
+    /// Answers the client in a line; what follows on its connection is the file.
+    pub(super) fn capture(&mut self, wish: &command::Capture, mut stream: UnixStream) {
+        // A line fits into the buffer of a connection that nothing was written to; if the client has gone, the capture
+        // finds that out.
+        if let Err(sentence) = self.begin_capture(wish, &stream) {
+            let _ = stream.write_all(&command::refusal(&sentence));
+        }
+    }
+
+    fn begin_capture(&mut self, wish: &command::Capture, stream: &UnixStream) -> Result<(), String> {
+        let (name, wanted) = (&self.interface.name, &wish.interface);
+        if name != wanted {
+            return Err(format!("this instance serves {name}, not {wanted}"));
+        }
+        if self.interface.attachment.is_none() {
+            let why = &self.interface.choice.why;
+            return Err(format!("nothing of {name} is on a fast path: tcpdump sees all of it; {why}"));
+        }
+        let tell = self.tell.clone();
+        let ended = move |id| drop(tell.blocking_send(Outcome::CaptureEnded(id)));
+        self.captures.begin(wish, stream, &mut self.workers, ended)
+    }
+}

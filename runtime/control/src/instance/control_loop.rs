@@ -1,0 +1,238 @@
+//! An instance in its control loop: what wakes it, what is asked of it, and its end.
+
+use std::os::unix::net::UnixStream;
+
+use twinpath_command::{self as command, Request, Topic};
+use twinpath_host::{Controlled, flush, until_readable};
+use twinpath_machine::Answer;
+use twinpath_mirror::Event;
+use twinpath_path::Announced;
+use twinpath_report::Report;
+use twinpath_serve::Demux;
+use twinpath_serving::{StandIn, WorkerHandle};
+use twinpath_time::Duration;
+use twinpath_worker::Command;
+use twinpath_worker::idle::Mode;
+
+use super::drain::{self, Drain};
+use super::{Instance, InstanceError, Outcome, foreign, reload};
+
+/// What woke the loop.
+pub(super) enum Woken {
+    Mirror(Event),
+    Announced(Announced),
+    Stuck,
+    Outcome(Outcome),
+    Look,
+    Rest,
+    Leaving,
+    Drain(drain::Next),
+}
+
+impl Controlled for Instance {
+    type Engine = Demux;
+    type Event = Woken;
+    type Error = InstanceError;
+
+    const NAME: &'static str = "the instance";
+    const TAKES_CONNECTIONS: bool = true;
+
+    fn workers(&self) -> impl Iterator<Item = &twinpath_host::WorkerHandle<Demux>> {
+        self.workers.iter().map(|worker| &**worker)
+    }
+
+    fn worker_mut(&mut self, number: usize) -> &mut twinpath_host::WorkerHandle<Demux> {
+        &mut self.workers[number]
+    }
+
+    fn flush(&mut self) -> bool {
+        self.flush_outboxes()
+    }
+
+    async fn next(&mut self) -> Result<Woken, InstanceError> {
+        let (due, cut) = (self.drain_due(), self.reloads.cut_due());
+        Ok(tokio::select! {
+            event = self.mirror.next() => Woken::Mirror(event?),
+            announced = self.announcements.next() => Woken::Announced(announced),
+            () = until_readable(self.interface.stuck_said.as_ref()) => Woken::Stuck,
+            () = stand_in_due(self.stand_in.as_ref()) => Woken::Stuck,
+            Some(outcome) = self.outcomes.recv() => Woken::Outcome(outcome),
+            () = foreign::look_due(&self.interface) => Woken::Look,
+            _ = self.rest.tick() => Woken::Rest,
+            () = reload::cut_is_due(cut) => Woken::Leaving,
+            next = drain::next(due) => Woken::Drain(next),
+        })
+    }
+
+    async fn happened(&mut self, event: Woken) -> bool {
+        match event {
+            Woken::Mirror(event) => self.kernel_says(event),
+            Woken::Announced(Announced::Policies) => self.look_at_bypassed(),
+            Woken::Announced(Announced::Device) => self.interface.queues_due = true,
+            Woken::Stuck => self.look_at_stuck(),
+            Woken::Outcome(outcome) => self.outcome(outcome).await,
+            Woken::Look => self.stay_in_front(),
+            Woken::Rest => self.measure_if_due(),
+            Woken::Leaving => self.cut_leaving(),
+            Woken::Drain(drain::Next::Tell) => self.tell_followers(),
+            Woken::Drain(drain::Next::Late) => return self.drained_late(),
+        }
+        true
+    }
+
+    async fn read_workers(&mut self) {
+        self.take_events();
+    }
+
+    async fn request(&mut self, request: Request, answer: Answer) {
+        match request {
+            Request::Measure => self.measure(Some(answer)),
+            Request::Reload => {
+                let changed = self.read_again().await;
+                drop(answer.send(changed.map(|changed| serde_json::json!({ "changed": changed }))));
+            }
+            // The client may be gone by now.
+            request => drop(answer.send(self.answer(&request))),
+        }
+    }
+
+    async fn connection(&mut self, request: Request, stream: UnixStream) {
+        match request {
+            Request::Capture(wish) => self.capture(&wish, stream),
+            Request::Drain(command::Drain { timeout_ms }) => {
+                // First, so that no client is sent here any more.
+                std::mem::take(&mut self.registered).unset().await;
+                let timeout = timeout_ms.map(|timeout| Duration::from_millis(timeout.into()));
+                self.drain_by_command(timeout, stream);
+            }
+            Request::StandBy => self.give_to_stand_by(stream),
+            _ => self.give_sockets(stream),
+        }
+    }
+
+    fn report(&mut self) -> Report {
+        let (neighbours, config) = (self.mirror.report(), self.report_config());
+        Report { neighbours, config, ..self.report_without_neighbours() }
+    }
+
+    fn scrape(&mut self) -> Report {
+        self.look_at_foreign_programs();
+        self.report_without_neighbours()
+    }
+
+    async fn reload(&mut self) {
+        // Its outcome is in the log.
+        drop(self.read_again().await);
+    }
+
+    async fn end(&mut self) -> bool {
+        // First, so that no client is sent here any more.
+        std::mem::take(&mut self.registered).unset().await;
+        self.stop_by_signal()
+    }
+
+    async fn finish_turn(&mut self) -> Result<bool, InstanceError> {
+        if self.drain.as_ref().is_some_and(Drain::is_done) && !self.reloads.has_leaving() {
+            return Ok(false);
+        }
+        if let Some(error) = self.cannot_stand_by() {
+            return Err(error);
+        }
+        self.answer_taker();
+        self.attach_when_drained().await;
+        self.look_at_device().await;
+        self.look_at_queues().await;
+        Ok(true)
+    }
+}
+
+async fn stand_in_due(stand_in: Option<&StandIn>) {
+    match stand_in {
+        Some(stand_in) => stand_in.is_due().await,
+        None => std::future::pending().await,
+    }
+}
+
+impl Instance {
+    /// Does what follows from what a task or thread beside the loop has found.
+    async fn outcome(&mut self, outcome: Outcome) {
+        match outcome {
+            Outcome::Measured(costs) => self.measured(*costs),
+            Outcome::First(first) => {
+                self.first_is(first).await;
+                self.watch_sockets();
+            }
+            Outcome::Unserved(found) => self.unserved(found),
+            Outcome::Taker(number, heard) => self.taker_heard(number, heard),
+            Outcome::CaptureEnded(id) => self.captures.ended(id, &mut self.workers),
+        }
+    }
+
+    /// Sends what waits for room in the mailboxes of workers. Returns whether nothing waits any more.
+    pub(super) fn flush_outboxes(&mut self) -> bool {
+        flush(self.everyone_mut().map(|worker| &mut **worker))
+    }
+
+    fn answer(&mut self, request: &Request) -> Result<serde_json::Value, String> {
+        // The kernel does not announce XDP programs that are attached by links.
+        self.look_at_foreign_programs();
+        match request {
+            Request::Show(Topic::Config) => {
+                Topic::Config.of(&Report { config: self.report_config(), ..Report::default() })
+            }
+            Request::Show(topic) if topic.has_neighbours() => topic.of(&self.report()),
+            Request::Show(topic) => topic.of(&self.report_without_neighbours()),
+            Request::Sockets | Request::StandBy | Request::Drain(_) => {
+                Err("it is not answered here".to_owned())
+            }
+            Request::Measure | Request::Reload => Err("it is answered when it has ended".to_owned()),
+            Request::Capture(_) => Err("a capture is not answered in a line".to_owned()),
+            Request::Set(change) => {
+                let (mode, goal) = (change.mode, change.goal());
+                change.meant(&mut self.workers)?.iter_mut().for_each(|worker| worker.set(mode, goal));
+                let modes = self.workers.iter().map(|worker| worker.mode()).enumerate();
+                Ok(command::with_notes(change.notes(modes)))
+            }
+        }
+    }
+
+    /// Measures what waking up costs, on another thread; the control loop goes on.
+    fn measure(&mut self, answer: Option<Answer>) {
+        let tell = self.tell.clone();
+        // The loop may have ended by then.
+        self.machine
+            .measure(answer, move |costs| drop(tell.blocking_send(Outcome::Measured(Box::new(costs)))));
+    }
+
+    fn measure_if_due(&mut self) {
+        let busy_turns = self.workers.iter().map(|worker| worker.counters.turns_busy.get()).sum();
+        let at_rest = self
+            .workers
+            .iter()
+            .all(|worker| worker.mode() != Mode::Poll && worker.counters.request_held.get() == 0);
+        if self.machine.is_due(busy_turns, at_rest) {
+            self.measure(None);
+        }
+    }
+
+    fn measured(&mut self, costs: twinpath_costs::Costs) {
+        if self.machine.learnt(costs) {
+            let hold = self.machine.may_hold();
+            let machine = self.machine.costs.machine(hold);
+            for worker in &mut self.workers {
+                worker.tell(Command::SetMachine(machine, hold));
+            }
+        }
+    }
+
+    /// Takes the programs off, then ends the workers.
+    pub(super) fn stop(mut self) {
+        self.look_at_stuck();
+        self.interface.attachment = None;
+        self.captures.end_all();
+        self.workers.into_iter().for_each(WorkerHandle::stop);
+        if let Some(StandIn { worker, .. }) = self.stand_in {
+            worker.stop();
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! An exception port in its control loop: what wakes it, what is asked of it, and its end.
+
+use std::os::unix::net::UnixStream;
+
+use twinpath_bridge::BridgeEngine;
+use twinpath_command::Request;
+use twinpath_host::{Controlled, flush, notify};
+use twinpath_machine::Answer;
+use twinpath_mirror::Event;
+use twinpath_report::Report;
+
+use super::workers::WorkerHandle;
+use super::{Bridge, BridgeError};
+
+/// Why its configuration is not read again.
+const NO_RELOAD: &str = "there is no file to read again: a bridge is told everything on its command line; restart it with what is to change";
+
+/// Why it gives no client its connection.
+const NO_CONNECTIONS: &str = "a bridge has no connections of its own: end it with a signal";
+
+/// What woke the loop.
+pub(super) enum Woken {
+    Mirror(Event),
+    Stuck,
+}
+
+impl Controlled for Bridge {
+    type Engine = BridgeEngine;
+    type Event = Woken;
+    type Error = BridgeError;
+
+    const NAME: &'static str = "the exception port";
+    const TAKES_CONNECTIONS: bool = false;
+
+    fn workers(&self) -> impl Iterator<Item = &twinpath_host::WorkerHandle<BridgeEngine>> {
+        self.workers.iter().map(|worker| &worker.host)
+    }
+
+    fn worker_mut(&mut self, number: usize) -> &mut twinpath_host::WorkerHandle<BridgeEngine> {
+        &mut self.workers[number].host
+    }
+
+    fn flush(&mut self) -> bool {
+        flush(self.workers.iter_mut().map(|worker| &mut worker.host))
+    }
+
+    async fn next(&mut self) -> Result<Woken, BridgeError> {
+        Ok(tokio::select! {
+            event = self.mirror.next() => Woken::Mirror(event?),
+            () = self.stuck.is_due() => Woken::Stuck,
+        })
+    }
+
+    async fn happened(&mut self, event: Woken) -> bool {
+        match event {
+            Woken::Mirror(event) => self.kernel_says(event).await,
+            Woken::Stuck => self.look_at_stuck(),
+        }
+        true
+    }
+
+    async fn read_workers(&mut self) {
+        self.take_events().await;
+    }
+
+    async fn request(&mut self, request: Request, answer: Answer) {
+        // The client may be gone by now.
+        drop(answer.send(self.answer(&request)));
+    }
+
+    async fn connection(&mut self, _: Request, stream: UnixStream) {
+        drop(stream);
+    }
+
+    fn report(&mut self) -> Report {
+        self.report_all()
+    }
+
+    fn scrape(&mut self) -> Report {
+        self.report_all()
+    }
+
+    async fn reload(&mut self) {
+        notify::reloading();
+        tracing::error!("not reloaded: {NO_RELOAD}");
+        notify::ready();
+    }
+
+    async fn end(&mut self) -> bool {
+        false
+    }
+
+    async fn finish_turn(&mut self) -> Result<bool, BridgeError> {
+        Ok(true)
+    }
+}
+
+impl Bridge {
+    fn answer(&mut self, request: &Request) -> Result<serde_json::Value, String> {
+        match request {
+            Request::Show(topic) => topic.of(&self.report()),
+            Request::Sockets | Request::StandBy | Request::Drain(_) => Err(NO_CONNECTIONS.to_owned()),
+            Request::Reload => Err(NO_RELOAD.to_owned()),
+            Request::Measure => Err("a bridge measures what waking up costs at its start only".to_owned()),
+            Request::Capture(_) => {
+                Err("a bridge has no captures: tcpdump on the device sees all it carries".to_owned())
+            }
+            Request::Set(change) => {
+                let (mode, goal) = (change.mode, change.goal());
+                change.meant(&mut self.workers)?.iter_mut().for_each(|worker| worker.host.set(mode, goal));
+                Ok(serde_json::json!({}))
+            }
+        }
+    }
+
+    /// Ends the workers; then the kernel has the device again.
+    pub(super) fn stop(mut self) {
+        self.look_at_stuck();
+        self.workers.into_iter().for_each(WorkerHandle::stop);
+        drop((self.port, self.exclusive));
+    }
+}

@@ -1,0 +1,170 @@
+//! The plan of an instance: its services, its interface, its workers, their limits. A value, made from a configuration.
+
+mod config;
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use twinpath_command::{default_socket, run_directory};
+use twinpath_config::{AttachAsked, PathAsked, Sandbox};
+use twinpath_report as report;
+use twinpath_rpcbind::Registration;
+use twinpath_serve::{PoolLimits, Served, ServedPort, TcpLimits};
+use twinpath_steer::{Claim, ClaimKind, Prefix};
+use twinpath_time::Duration;
+use twinpath_wire::{FlowKey, Protocol};
+use twinpath_worker::idle::IdleConfig;
+
+/// What an instance is to do.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The services, at least one.
+    pub services: Vec<ServicePlan>,
+    /// Name of the interface.
+    pub interface: String,
+    /// The path asked for.
+    pub path: PathAsked,
+    /// How the packet path's program at tc ingress is to be attached.
+    pub attach: AttachAsked,
+    /// Measure at start what attaching costs the kernel's own traffic, and let `auto` mind it.
+    pub measure_fallback: bool,
+    /// The share that it may cost: 0.1 is a tenth.
+    pub fallback_loss_max: f64,
+    /// Workers.
+    pub workers: u32,
+    /// CPUs for them, in order; empty: not pinned.
+    pub cpus: Vec<usize>,
+    /// How they idle; `request` is set by what is measured.
+    pub idle: IdleConfig,
+    /// Latency requests and priority.
+    pub machine: twinpath_machine::Wanted,
+    /// How long connections may take to end when it stops.
+    pub drain: Duration,
+    /// Peers answered on the fast path at once.
+    pub peers_max: u32,
+    /// Entries per ring.
+    pub ring_frames: u32,
+    /// How long something may wait for a worker before the kernel stops claiming for it; zero: for ever.
+    pub fail_open: Duration,
+    /// The command socket of the instance to take over from.
+    pub take_over: Option<PathBuf>,
+    /// The command socket of the instance to stand by for; not together with the one before.
+    pub stand_by: Option<PathBuf>,
+    /// How long an instance that takes over may be silent before it serves.
+    pub take_over_patience: Duration,
+    /// Whether it confines the calling thread, and those that it starts, once it has started.
+    pub sandbox: Sandbox,
+    /// The command socket.
+    pub socket: Option<PathBuf>,
+    /// Where metrics are offered.
+    pub metrics: Option<SocketAddr>,
+    /// The configuration keys with their values, for `show config`.
+    pub settings: Vec<report::Setting>,
+}
+
+/// What one service of an instance is given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServicePlan {
+    /// Its name, for `show` and metrics.
+    pub name: String,
+    /// What is registered with rpcbind while it serves.
+    pub rpcbind: Vec<Registration>,
+    /// UDP port, on both paths.
+    pub udp: Option<u16>,
+    /// TCP port, on the kernel path.
+    pub tcp: Option<u16>,
+    /// EtherType whose frames are served whole: on the fast path only, as the kernel has no socket for them.
+    pub ethertype: Option<u16>,
+    /// Own addresses that the ports are served at; empty: all.
+    pub addresses: Vec<IpAddr>,
+    /// UDP flows that are claimed instead of the port.
+    pub flows: Vec<FlowKey>,
+    /// Senders served at the ports; empty: everybody.
+    pub sources: Vec<Prefix>,
+    /// What TCP connections may take.
+    pub tcp_limits: TcpLimits,
+    /// Replies per second to one source that are as large as their requests, per worker; 0: no limit.
+    pub reply_rate: u32,
+    /// Threads of each worker for what may block, if the service has such work.
+    pub pool: PoolLimits,
+}
+
+impl ServicePlan {
+    /// What is claimed on the interface; nothing, if the service has the kernel path only.
+    #[must_use]
+    pub fn claims(&self) -> Vec<Claim> {
+        let served = self.served();
+        let flows = served.flows().iter().map(|flow| Claim::flow(*flow));
+        // Where flows are named, the port is held for everybody else, on the kernel path.
+        let ports = if self.flows.is_empty() { served.ports() } else { &[] };
+        let ports = ports.iter().map(|port| port_claim(*port, &self.sources));
+        flows.chain(ports).chain(self.ethertype.map(Claim::ethertype)).collect()
+    }
+
+    /// What the service is given, by whichever path.
+    #[must_use]
+    pub fn served(&self) -> Served {
+        let served = Served::new().with_flows(&self.flows).with_sources(&self.sources);
+        let served = served.with_ethertype(self.ethertype);
+        match self.udp {
+            Some(port) => served.with_port(Protocol::Udp, port, &self.addresses),
+            None => served,
+        }
+    }
+
+    /// What is served, in words: `udp/7`.
+    #[must_use]
+    pub fn ports(&self) -> Vec<String> {
+        let mut flow_ports: BTreeSet<u16> = self.flows.iter().map(|flow| flow.destination.port()).collect();
+        flow_ports.extend(self.udp);
+        let udp = flow_ports.into_iter().map(|port| format!("udp/{port}"));
+        let tcp = self.tcp.map(|port| format!("tcp/{port}"));
+        let frames = self.ethertype.map(|ethertype| format!("ethertype/{ethertype:#06x}"));
+        udp.chain(tcp).chain(frames).collect()
+    }
+}
+
+impl Plan {
+    /// What all services claim on the interface.
+    #[must_use]
+    pub fn claims(&self) -> Vec<Claim> {
+        self.services.iter().flat_map(ServicePlan::claims).collect()
+    }
+
+    /// The services by name: `echo`, `echo, rpc`.
+    #[must_use]
+    pub fn names(&self) -> String {
+        self.services.iter().map(|service| service.name.as_str()).collect::<Vec<_>>().join(", ")
+    }
+
+    /// What is registered with rpcbind while the services are served.
+    #[must_use]
+    pub fn registrations(&self) -> Vec<Registration> {
+        self.services.iter().flat_map(|service| service.rpcbind.iter().copied()).collect()
+    }
+
+    /// The first EtherType that is served: such frames have no path but the fast one.
+    #[must_use]
+    pub fn ethertype(&self) -> Option<u16> {
+        self.services.iter().find_map(|service| service.ethertype)
+    }
+
+    /// The command socket, unless one is named: for several services it is called by none of them.
+    #[must_use]
+    pub fn default_socket(&self) -> PathBuf {
+        let name = match self.services.as_slice() {
+            [only] => only.name.as_str(),
+            _ => "services",
+        };
+        default_socket(&run_directory(), name, &self.interface)
+    }
+}
+
+/// The claim on a port, for these senders.
+#[must_use]
+pub fn port_claim(served: ServedPort, sources: &[Prefix]) -> Claim {
+    let ServedPort { protocol, port, address } = served;
+    let kind = ClaimKind::Port { protocol, port, address };
+    Claim { kind, vlan: None, sources: sources.to_vec() }
+}
