@@ -113,7 +113,6 @@ pub(crate) struct CommonArgs {
     pub(crate) plot: Option<PathBuf>,
 }
 
-/// Whether an option is on.
 #[derive(Debug)]
 pub(crate) struct Bench;
 

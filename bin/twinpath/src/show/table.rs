@@ -220,7 +220,7 @@ fn interface(interface: &Interface) -> String {
     text
 }
 
-/// The share of frames sent in super-frames.
+/// A number of frames, with that of their packets if it is larger.
 fn frames(frames: u64, packets: u64) -> String {
     if packets > frames { format!("{frames} ({packets} packets)") } else { frames.to_string() }
 }

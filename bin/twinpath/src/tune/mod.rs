@@ -23,7 +23,7 @@ use twinpath_tune::{Host, Id, Line, State, System, Wish, advise, apply::Done, su
 
 use crate::options::{HasKeys, KeyOptions};
 
-/// `--apply` would change something.
+/// The exit code if `--apply` would change something.
 const EXIT_WOULD_CHANGE: u8 = 3;
 
 #[derive(clap::Args)]
@@ -59,7 +59,6 @@ pub(crate) struct Args {
     root: Option<PathBuf>,
 }
 
-/// The whole output.
 struct Tune;
 
 impl HasKeys for Tune {
@@ -80,7 +79,7 @@ impl HasKeys for Tune {
     }
 }
 
-/// All that is said.
+/// The whole output.
 #[derive(Serialize)]
 struct Report {
     /// The interface; none for the machine alone.
