@@ -10,7 +10,11 @@ use crate::simulated::{LIMITS, Rig};
 
 /// Answers a line with itself: at once, or later if it begins with `?`. `.` ends the connection; a `+` alone is used as
 /// a part of a request.
-struct Lines;
+#[derive(Default)]
+struct Lines {
+    /// How often it was told that there is room.
+    told: u32,
+}
 
 impl Service for Lines {
     type Connection = ();
@@ -37,13 +41,17 @@ impl Service for Lines {
         if taken { end + 1 } else { 0 }
     }
 
+    fn writable(&mut self, _now: Instant, _: &mut (), _output: &mut Output<'_>) {
+        self.told += 1;
+    }
+
     fn defers(&self) -> bool {
         true
     }
 }
 
 fn rig() -> Rig<Lines> {
-    Rig::new(Lines, LIMITS, Some(4))
+    Rig::new(Lines::default(), LIMITS, Some(4))
 }
 
 /// As after `said`, of whose replies the peer takes the first `window` bytes.
@@ -128,6 +136,26 @@ fn a_reply_that_nobody_awaits_is_none_of_this_connection() {
     rig.turns();
     rig.hears("?a\n");
     assert_eq!((rig.connection().awaited(), rig.connection().held()), (0, 0));
+}
+
+#[test]
+fn a_service_is_not_told_of_room_while_an_earlier_reply_is_still_to_come() {
+    let mut rig = rig();
+    rig.say("a\n");
+    assert_eq!(rig.hosting.service.told, 1);
+    rig.say("?b\nc\n");
+    assert_eq!(rig.hosting.service.told, 1, "`c` has not left");
+    rig.do_work(0);
+    rig.turns();
+    rig.hears("a\n?b\nc\n");
+    assert_eq!(rig.hosting.service.told, 2);
+    // Nor while its peer takes nothing.
+    rig.transport.close_window();
+    rig.say("d\n");
+    assert_eq!(rig.hosting.service.told, 2);
+    rig.transport.open_window(2);
+    rig.turns();
+    assert_eq!(rig.hosting.service.told, 3);
 }
 
 #[test]

@@ -138,6 +138,21 @@ fn progress_puts_a_time_out_off() {
 }
 
 #[test]
+fn a_request_that_trickles_in_is_timed_from_its_first_byte() {
+    // A whole one in between begins the time anew, even one without a reply.
+    for (parts, open) in [(["1", "1"], false), (["+", "+"], false), (["0", "\n0"], true)] {
+        let mut rig = rig();
+        rig.say(parts[0]);
+        rig.pass(Duration::from_secs(6));
+        rig.say(parts[1]);
+        rig.pass(Duration::from_secs(4));
+        assert_eq!(rig.is_open(), open, "{parts:?}");
+        rig.pass(Duration::from_secs(6));
+        assert_eq!(rig.closed, Some(Closed::For(Reason::RequestTimeout)), "{parts:?}");
+    }
+}
+
+#[test]
 fn a_request_that_can_never_be_answered_is_too_large() {
     let mut rig = rig();
     rig.say([b'1'; 200_000]);
