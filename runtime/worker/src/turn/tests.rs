@@ -90,6 +90,21 @@ fn what_cannot_be_put_to_rest_is_not_slept_over() {
     assert_eq!((worker.counters.sleeps.get(), worker.counters.woken_by_packet.get()), (1, 0));
 }
 
+/// Asserts that a worker is awake for less than a tenth of a second in which nothing comes and its limit strikes. A hypervisor that
+/// takes the CPU in the middle makes it look busy, so one such second of five is enough.
+fn costs_no_core(made: impl Fn() -> (Worker<Does>, Sender<Command<()>>)) {
+    let awake: Vec<_> = (0..5)
+        .map(|_| {
+            let (worker, _commands) = made();
+            awake_in_a_second(worker)
+        })
+        .take_while(|it| *it >= TENTH)
+        .collect();
+    assert!(awake.len() < 5, "{awake:?}");
+}
+
+const TENTH: Duration = Duration::from_millis(100);
+
 /// How long a worker is awake, of a second in which nothing comes and its limit strikes.
 fn awake_in_a_second(mut worker: Worker<Does>) -> Duration {
     worker.start().expect("descriptors");
@@ -105,25 +120,27 @@ fn awake_in_a_second(mut worker: Worker<Does>) -> Duration {
 
 #[test]
 fn a_policy_that_always_says_spin_is_overruled() {
-    let (mut worker, _commands) = worker(Does::default());
-    let spin = Some(Duration::from_secs(3600));
-    worker.idle = Idle::new(IdleConfig { spin, ..IdleConfig::default() });
-    let now = clock::now();
-    worker.idle.arrived(now, Arrival { first: now, last: now, count: 1 });
-    assert_eq!(worker.idle.decide(now, Instant::NEVER), Decision::Turn);
-    assert!(awake_in_a_second(worker) < Duration::from_millis(100));
+    costs_no_core(|| {
+        let (mut worker, commands) = worker(Does::default());
+        let spin = Some(Duration::from_secs(3600));
+        worker.idle = Idle::new(IdleConfig { spin, ..IdleConfig::default() });
+        let now = clock::now();
+        worker.idle.arrived(now, Arrival { first: now, last: now, count: 1 });
+        assert_eq!(worker.idle.decide(now, Instant::NEVER), Decision::Turn);
+        (worker, commands)
+    });
 }
 
 #[test]
 fn a_deadline_that_is_always_due_costs_no_core() {
-    let (worker, _commands) = worker(Does { due: Some(Instant::ZERO), ..Does::default() });
-    assert!(awake_in_a_second(worker) < Duration::from_millis(100));
+    costs_no_core(|| worker(Does { due: Some(Instant::ZERO), ..Does::default() }));
 }
 
 #[test]
 fn an_fd_that_is_readable_and_has_nothing_costs_no_core() {
-    let readable = EventFd::new().expect("eventfd");
-    readable.signal();
-    let (worker, _commands) = worker(Does { readable: Some(readable), ..Does::default() });
-    assert!(awake_in_a_second(worker) < Duration::from_millis(100));
+    costs_no_core(|| {
+        let readable = EventFd::new().expect("eventfd");
+        readable.signal();
+        worker(Does { readable: Some(readable), ..Does::default() })
+    });
 }
