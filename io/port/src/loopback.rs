@@ -13,7 +13,7 @@ use twinpath_frame::{Burst, CHUNK_SIZE, Checksum, Frame, HEADROOM, Meta, Pool};
 use twinpath_inspect::Reason;
 use twinpath_time::Instant;
 
-use crate::{Capabilities, GsoKinds, PortId, PortQueue, QueueInfo, Received, WaitSource};
+use crate::{Capabilities, GsoKinds, LinkState, PortId, PortQueue, QueueInfo, Received, WaitSource};
 
 /// Most frames in transit in one direction; a further one is dropped, as by a full ring.
 pub const WIRE_FRAMES_MAX: usize = 1024;
@@ -117,6 +117,10 @@ impl PortQueue for LoopbackPort {
 
     fn capabilities(&self) -> Capabilities {
         self.capabilities
+    }
+
+    fn changed(&mut self, link: LinkState) {
+        self.capabilities.frame_len_max = link.frame_len_max();
     }
 
     fn receive(&mut self, now: Instant, pool: &mut Pool, burst: &mut Burst) {

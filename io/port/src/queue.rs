@@ -233,7 +233,7 @@ pub trait PortQueue: WaitSource + Send {
         self.info().ifindex
     }
 
-    /// What it sends beyond plain frames.
+    /// The longest frame that it sends, and the offloads that frames may have on their way to it and from it.
     fn capabilities(&self) -> Capabilities;
 
     /// The state of its interface is this now; called after attaching, and after each change.

@@ -61,7 +61,7 @@ const LATE_SHARE: f32 = 0.01;
 struct Purse {
     share: f32,
     most_ns: f32,
-    /// What is left, ns; negative if more was spent.
+    /// The time left, ns; negative if more was spent.
     left_ns: f32,
     filled: Instant,
 }

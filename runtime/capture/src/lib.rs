@@ -64,7 +64,7 @@ fn flags(note: &Note) -> u32 {
 pub struct Source {
     /// Copies of its frames.
     pub ring: SlotConsumer,
-    /// What the tap counts.
+    /// The tap's counters.
     pub counters: Arc<TapCounters>,
 }
 

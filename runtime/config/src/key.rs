@@ -19,7 +19,7 @@ pub struct Key {
     pub name: &'static str,
     /// Both, as `worker.fail_open_ms`.
     pub path: &'static str,
-    /// What it counts or is measured in: `ms`, `workers`; empty if that does not apply.
+    /// The unit: `ms`, `workers`; empty if the key has none.
     pub unit: &'static str,
     /// What holds where it has no value, such as `learnt`; empty if it always has one.
     pub unset: &'static str,
@@ -29,7 +29,7 @@ pub struct Key {
     pub takes: Takes,
     /// What the example file says.
     pub example: Example,
-    /// What it takes to change it.
+    /// How it can be changed while an instance runs.
     pub change: Change,
     /// Why one service cannot have a value of its own, for keys of a table that services otherwise can override.
     pub of_instance: Option<&'static str>,
@@ -97,7 +97,7 @@ pub enum Example {
     Comment(&'static str),
 }
 
-/// What it takes to change a key of a running instance.
+/// How a key of a running instance can be changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// A restart.
@@ -111,7 +111,7 @@ pub enum Change {
 }
 
 impl Change {
-    /// What it takes, in words, for an instance that has a file to reload or has none.
+    /// The same in words, for an instance that has a file to reload or has none.
     #[must_use]
     pub const fn by(self, has_file: bool) -> &'static str {
         match (self, has_file) {
@@ -190,7 +190,7 @@ impl Key {
         }
     }
 
-    /// What it counts or is measured in.
+    /// The unit.
     pub(super) const fn unit(mut self, unit: &'static str) -> Self {
         self.unit = unit;
         self
@@ -214,7 +214,7 @@ impl Key {
         self
     }
 
-    /// What somebody should know who gives a value outside of the range.
+    /// Advice that follows the message about a value outside of the range.
     pub(super) const fn advice(mut self, advice: &'static str) -> Self {
         self.advice = advice;
         self
@@ -263,7 +263,7 @@ impl Key {
         self
     }
 
-    /// What it takes to change it.
+    /// How it can be changed while an instance runs.
     pub(super) const fn change(mut self, change: Change) -> Self {
         self.change = change;
         self
@@ -277,7 +277,7 @@ impl Key {
 }
 
 impl Key {
-    /// What it is, in one line without a full stop: with the unit, and with what 0 means.
+    /// The help text: one line without a full stop, with the unit and the meaning of 0.
     #[must_use]
     pub fn help(&self) -> String {
         let unit = if ["us", "ms", "s", "%"].contains(&self.unit) { self.unit } else { "" };

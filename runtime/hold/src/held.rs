@@ -36,7 +36,7 @@ pub enum Use {
 /// A socket, as one instance tells another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Name {
-    /// What it is for.
+    /// Its use.
     pub socket: Use,
     /// The own address that it is bound to; `None`: all.
     pub address: Option<IpAddr>,

@@ -65,7 +65,7 @@ pub struct KnownQueue {
     pub id: PortId,
     /// Kernel index of its interface.
     pub ifindex: u32,
-    /// What it counts.
+    /// Its counters.
     pub counters: Arc<PortCounters>,
 }
 
@@ -108,7 +108,7 @@ pub struct WorkerHandle<E: Hosted> {
     /// The memory of its frames.
     pub region: Arc<Region>,
     pool_frames: u32,
-    /// What it counts.
+    /// Its counters.
     pub counters: Arc<WorkerCounters>,
     queues: Vec<KnownQueue>,
     /// Queues that it was told to give back, and has not yet.

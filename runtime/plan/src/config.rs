@@ -2,12 +2,36 @@
 
 use std::num::NonZeroU16;
 
-use twinpath_config::{Config, Sandbox, Service, goal};
+use twinpath_config::{Config, Sandbox, Service, Worker, goal};
 use twinpath_machine::Wanted;
 use twinpath_time::Duration;
 use twinpath_worker::idle::IdleConfig;
 
 use crate::{Plan, ServicePlan};
+
+/// How workers idle that are configured like this.
+#[must_use]
+pub fn idle_config(worker: &Worker) -> IdleConfig {
+    IdleConfig {
+        mode: worker.mode,
+        goal: goal(worker.latency, worker.cpu),
+        spin: worker.spin_us.map(Duration::from_micros),
+        linger: worker.linger_ms.map(Duration::from_millis),
+        ..IdleConfig::default()
+    }
+}
+
+/// The settings of the machine that workers want that are configured like this.
+#[must_use]
+pub fn wanted(worker: &Worker) -> Wanted {
+    Wanted {
+        request: worker.latency_request,
+        scope: worker.latency_request_scope,
+        max_exit_us: worker.latency_request_max_exit_us,
+        priority: worker.priority,
+        spin_share_max: Some(worker.spin_share_max),
+    }
+}
 
 impl ServicePlan {
     /// What a configuration asks for, for one of its services.
@@ -44,20 +68,8 @@ impl Plan {
             fallback_loss_max: f64::from(config.interface.fallback_loss_max) / 100.0,
             workers: worker.count,
             cpus: worker.cpus.iter().map(|cpu| *cpu as usize).collect(),
-            idle: IdleConfig {
-                mode: worker.mode,
-                goal: goal(worker.latency, worker.cpu),
-                spin: worker.spin_us.map(Duration::from_micros),
-                linger: worker.linger_ms.map(Duration::from_millis),
-                ..IdleConfig::default()
-            },
-            machine: Wanted {
-                request: worker.latency_request,
-                scope: worker.latency_request_scope,
-                max_exit_us: worker.latency_request_max_exit_us,
-                priority: worker.priority,
-                spin_share_max: Some(worker.spin_share_max),
-            },
+            idle: idle_config(worker),
+            machine: wanted(worker),
             drain: Duration::from_millis(u64::from(config.limits.drain_ms)),
             peers_max: config.limits.peers,
             ring_frames: config.interface.ring_frames,

@@ -16,6 +16,8 @@ use twinpath_time::Duration;
 use twinpath_wire::{FlowKey, Protocol};
 use twinpath_worker::idle::IdleConfig;
 
+pub use config::{idle_config, wanted};
+
 /// What an instance is to do.
 #[derive(Clone, Debug)]
 pub struct Plan {

@@ -71,16 +71,16 @@ pub struct Setting {
     pub default: Value,
     /// What holds where the key has no value, such as `learnt`; empty if it always has one.
     pub unset: String,
-    /// What it counts or is measured in, such as `ms`; empty if that does not apply.
+    /// The unit, such as `ms`; empty if the key has none.
     pub unit: String,
     /// The values that it can have, in words.
     pub values: String,
-    /// What it is.
+    /// The help text.
     pub help: String,
     /// Where the value comes from: `default`, `file`, `command line`, `set` (changed by `twinpath set` since), or
     /// `program`, which is the program that uses the library.
     pub source: String,
-    /// What it takes to change it: `set`, `set, reload`, `reload` or `restart`.
+    /// How it can be changed while the instance runs: `set`, `set, reload`, `reload` or `restart`.
     pub changed_by: String,
 }
 

@@ -157,7 +157,7 @@ impl Slot {
         Self { engine: Box::new(engine), counters, leaving: false }
     }
 
-    /// What it counts.
+    /// Its counters.
     #[must_use]
     pub const fn counters(&self) -> &Arc<ServeCounters> {
         &self.counters

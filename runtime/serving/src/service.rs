@@ -16,11 +16,11 @@ use twinpath_sys::tcp_listener::Group;
 
 /// Control's end of one service on one worker.
 pub struct ServiceHandle {
-    /// What the worker knows it by.
+    /// Its slot in the worker's demultiplexer.
     pub slot: usize,
     /// Its name in reports.
     pub name: String,
-    /// What the worker counts for it.
+    /// The worker's counters for it.
     pub serve: Arc<ServeCounters>,
     /// What the service counts by itself.
     pub service: Option<Arc<ServiceCounters>>,

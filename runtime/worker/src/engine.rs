@@ -81,7 +81,7 @@ pub trait Engine: Send {
 pub struct Attached {
     id: PortId,
     ifindex: u32,
-    capabilities: Capabilities,
+    pub(crate) capabilities: Capabilities,
     counters: Arc<PortCounters>,
     /// The port.
     pub queue: Box<dyn PortQueue>,

@@ -4,14 +4,13 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use twinpath_config::{
-    Command, Config, Control, Given, Key, Mode, Overrides, Priority, Sandbox, Worker, goal, keys,
+    Command, Config, Control, Given, Key, Mode, Overrides, Priority, Sandbox, Worker, keys,
 };
 use twinpath_exception_port::{self as bridge, BridgePlan, Carrier};
 use twinpath_host::Ready;
-use twinpath_machine::Wanted;
+use twinpath_plan::{idle_config, wanted};
 use twinpath_report::Setting;
 use twinpath_time::Duration;
-use twinpath_worker::idle::IdleConfig;
 
 use crate::log::{LogArgs, Voice};
 use crate::options::{HasKeys, KeyOptions};
@@ -82,20 +81,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         queues: args.queues,
         fail_open: Duration::from_millis(worker.fail_open_ms.into()),
         cpus: worker.cpus.iter().map(|cpu| *cpu as usize).collect(),
-        idle: IdleConfig {
-            mode: worker.mode,
-            goal: goal(worker.latency, worker.cpu),
-            spin: worker.spin_us.map(Duration::from_micros),
-            linger: worker.linger_ms.map(Duration::from_millis),
-            ..IdleConfig::default()
-        },
-        machine: Wanted {
-            request: worker.latency_request,
-            scope: worker.latency_request_scope,
-            max_exit_us: worker.latency_request_max_exit_us,
-            priority: worker.priority,
-            spin_share_max: Some(worker.spin_share_max),
-        },
+        idle: idle_config(worker),
+        machine: wanted(worker),
         sandbox: control.sandbox.unwrap_or(Sandbox::On),
         socket: control.socket.clone(),
         metrics: control.metrics.map(|address| address.0),

@@ -179,7 +179,7 @@ struct Instance {
     drain: Option<drain::Drain>,
     /// For tasks and threads beside the control loop.
     tell: mpsc::Sender<Outcome>,
-    /// What they have found.
+    /// Their findings.
     outcomes: mpsc::Receiver<Outcome>,
     /// When to look whether the workers are at rest.
     rest: Interval,

@@ -42,6 +42,7 @@ impl<E: Engine> Worker<E> {
             let port = &mut self.ports[place];
             if port.ifindex() == ifindex {
                 port.queue.changed(link);
+                port.capabilities = port.queue.capabilities();
                 let id = port.id();
                 self.with_io(|engine, io| engine.changed(id, io));
             }
@@ -87,8 +88,7 @@ impl<E: Engine> Worker<E> {
         }
     }
 
-    /// While it spins from packet to packet nobody waits on the ports' fds, and the kernel need not go through the motions of
-    /// waking somebody for every frame.
+    /// A worker that spins from packet to packet does not wait on the ports' fds: the kernel need not wake it for each frame.
     pub(super) fn unwatch_ports(&mut self) {
         if std::mem::take(&mut self.watching_ports) {
             self.ports.iter().for_each(|port| unwatch(&self.sleeper, &*port.queue));

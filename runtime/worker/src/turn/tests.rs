@@ -1,4 +1,4 @@
-use twinpath_port::PortId;
+use twinpath_port::{LinkState, PortId, loopback};
 use twinpath_sys::EventFd;
 
 use super::*;
@@ -62,6 +62,15 @@ fn worker(engine: Does) -> (Worker<Does>, Sender<Command<()>>) {
     let config = WorkerConfig { idle: IdleConfig::default() };
     let (pool, counters) = (Pool::new(64).expect("memory"), Arc::new(WorkerCounters::default()));
     (Worker::new(&config, engine, pool, inbox, outbox, counters).expect("descriptors"), commands)
+}
+
+#[test]
+fn frames_are_made_to_fit_the_present_mtu() {
+    let (mut worker, _commands) = worker(Does::default());
+    let (port, _peer) = loopback::pair(PortId::default(), PortId { port: 1, queue: 0 }).expect("eventfd");
+    worker.attach(Box::new(port));
+    worker.link_changed(0, LinkState { mtu: 1300, cuts_super_frames: false });
+    assert_eq!(worker.ports[0].capabilities.frame_len_max, 1314);
 }
 
 #[test]
