@@ -11,7 +11,7 @@ use twinpath_time::{Duration, Instant};
 use crate::held::Held;
 use crate::host::Host;
 use crate::transport::{Broken, Received, Transport};
-use crate::turn::{After, Limits, Scratch, Turn};
+use crate::turn::{After, ConnectionLimits, Scratch, Turn};
 
 /// The least that a buffer for an incomplete request grows by.
 const GROW_MIN: usize = 4096;
@@ -137,13 +137,13 @@ impl<C> Connection<C> {
 
     /// When it is to be closed unless bytes move; `NEVER` while replies are still to come.
     #[must_use]
-    pub fn deadline(&self, limits: &Limits) -> Instant {
+    pub fn deadline(&self, limits: &ConnectionLimits) -> Instant {
         self.waits_for(limits).0
     }
 
     /// The reason for closing it when its deadline has come.
     #[must_use]
-    pub fn expired(&self, limits: &Limits) -> Closed {
+    pub fn expired(&self, limits: &ConnectionLimits) -> Closed {
         self.waits_for(limits).1
     }
 
@@ -235,7 +235,7 @@ impl<C> Connection<C> {
         matches!(self.stage, Stage::Open | Stage::PeerEnded | Stage::Stopping)
     }
 
-    fn waits_for(&self, limits: &Limits) -> (Instant, Closed) {
+    fn waits_for(&self, limits: &ConnectionLimits) -> (Instant, Closed) {
         if let Stage::Lingering(why) = self.stage {
             (self.touched + LINGER, why)
         } else if self.is_full() {

@@ -18,4 +18,4 @@ mod turn;
 pub use connection::Connection;
 pub use host::Host;
 pub use transport::{Broken, Received, Transport};
-pub use turn::{After, Limits, Scratch, Turn};
+pub use turn::{After, ConnectionLimits, Scratch, Turn};

@@ -13,7 +13,7 @@ const TURN_SENDS: u32 = 16;
 
 /// The limits of one connection. A time of [`Duration::MAX`] means no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct ConnectionLimits {
     /// Bytes of an incomplete request that it may hold, and as many of replies that its peer has not taken.
     pub bytes: usize,
     /// The longest time without a byte in either direction and without a request in progress.
@@ -55,7 +55,7 @@ impl Scratch {
 /// One connection's part of a turn of its host.
 pub struct Turn<'a, H> {
     pub(crate) now: Instant,
-    pub(crate) limits: &'a Limits,
+    pub(crate) limits: &'a ConnectionLimits,
     pub(crate) scratch: &'a mut Scratch,
     pub(crate) host: &'a mut H,
     /// Bytes that the service has written, and the number of sends.
@@ -68,7 +68,12 @@ pub struct Turn<'a, H> {
 impl<'a, H: Host> Turn<'a, H> {
     /// A turn at `now`.
     #[inline]
-    pub const fn new(now: Instant, limits: &'a Limits, scratch: &'a mut Scratch, host: &'a mut H) -> Self {
+    pub const fn new(
+        now: Instant,
+        limits: &'a ConnectionLimits,
+        scratch: &'a mut Scratch,
+        host: &'a mut H,
+    ) -> Self {
         Self { now, limits, scratch, host, written: 0, sends: 0, received: 0, sent: 0 }
     }
 
@@ -110,7 +115,7 @@ impl<'a, H: Host> Turn<'a, H> {
 pub(crate) fn output<'a, H: Host>(
     scratch: &'a mut Scratch,
     host: &H,
-    limits: &Limits,
+    limits: &ConnectionLimits,
     held: Option<&Held>,
 ) -> Output<'a> {
     let (awaited, waiting) = held.map_or((0, 0), |held| (held.deferred.awaited(), held.deferred.bytes()));

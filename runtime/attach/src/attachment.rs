@@ -112,7 +112,7 @@ pub enum AttachError {
     Xdp(#[from] twinpath_port_xdp::OpenError),
     /// Sharing the memory among queues.
     #[error("cannot share the frame memory among queues: {0}")]
-    Share(Errno),
+    ShareUmem(Errno),
     /// No descriptor left.
     #[error("cannot duplicate a socket's descriptor: {0}; raise the limit of open files (ulimit -n)")]
     Descriptor(std::io::Error),
@@ -278,7 +278,7 @@ impl Attachment {
             let port = open_patiently(&config, umems[worker].as_ref(), &regions[worker]).await?;
             let port = port.failing_open(word_of(pending.as_ref(), config.id));
             if umems[worker].is_none() {
-                umems[worker] = Some(port.umem().map_err(AttachError::Share)?);
+                umems[worker] = Some(port.umem().map_err(AttachError::ShareUmem)?);
             }
             sockets.push((config.id, port.socket().try_clone_to_owned().map_err(AttachError::Descriptor)?));
             placed.push(Placed { worker, queue: Box::new(port) });

@@ -122,7 +122,7 @@ fn converse(mut stream: &UnixStream, request: &Request) -> io::Result<Vec<u8>> {
 
 /// The content of run directories.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundInstances {
     /// Sockets of running instances, in order of name.
     pub running: Vec<PathBuf>,
     /// Sockets of running instances that this user may not use, and folders that may contain some (of another user).
@@ -131,7 +131,7 @@ pub struct Found {
     pub looked: Vec<PathBuf>,
 }
 
-impl Found {
+impl FoundInstances {
     /// The directories, for a message that nothing was found.
     #[must_use]
     pub fn places(&self) -> String {
@@ -145,8 +145,8 @@ impl Found {
 ///
 /// # Errors
 /// One of them cannot be read, or others may change its content.
-pub fn find_instances(directories: &[PathBuf]) -> Result<Found, TrustError> {
-    let mut found = Found { looked: directories.to_vec(), ..Found::default() };
+pub fn find_instances(directories: &[PathBuf]) -> Result<FoundInstances, TrustError> {
+    let mut found = FoundInstances { looked: directories.to_vec(), ..FoundInstances::default() };
     for directory in directories {
         let folder = match TrustedDir::open_shared(directory) {
             Ok(folder) => folder,
@@ -168,7 +168,7 @@ pub fn find_instances(directories: &[PathBuf]) -> Result<Found, TrustError> {
 }
 
 /// Adds the content of one folder; returns its subfolders.
-fn look_through(folder: &TrustedDir, found: &mut Found) -> Result<Vec<PathBuf>, TrustError> {
+fn look_through(folder: &TrustedDir, found: &mut FoundInstances) -> Result<Vec<PathBuf>, TrustError> {
     let unread = |error| TrustError::Open { path: folder.path().to_owned(), error };
     let mut folders = Vec::new();
     for name in folder.names().map_err(unread)? {
@@ -186,7 +186,7 @@ fn look_through(folder: &TrustedDir, found: &mut Found) -> Result<Vec<PathBuf>, 
     Ok(folders)
 }
 
-fn sort_in(folder: &TrustedDir, name: &str, path: PathBuf, found: &mut Found) {
+fn sort_in(folder: &TrustedDir, name: &str, path: PathBuf, found: &mut FoundInstances) {
     match connect(&path) {
         Ok(_) => found.running.push(path),
         Err(CommandError::OtherUser { .. }) => found.closed_to_us.push(path),

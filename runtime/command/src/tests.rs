@@ -201,7 +201,7 @@ fn running_instances_are_found_and_dead_ones_swept() {
     let directory = tempfile::tempdir().unwrap();
     let nonesuch = [directory.path().join("nonesuch")];
     let found = find_instances(&nonesuch).unwrap();
-    assert_eq!(found, Found { looked: nonesuch.to_vec(), ..Found::default() });
+    assert_eq!(found, FoundInstances { looked: nonesuch.to_vec(), ..FoundInstances::default() });
     let socket = |name: &str| directory.path().join(name);
     let running = std::os::unix::net::UnixListener::bind(socket("b.sock")).unwrap();
     let other = std::os::unix::net::UnixListener::bind(socket("a.sock")).unwrap();

@@ -17,6 +17,6 @@ mod scratch;
 mod settle;
 pub mod traffic;
 
-pub use measure::{FallbackError, Found, FrameCost, Question, measure, test_runs};
+pub use measure::{FallbackError, FrameCost, Measured, Question, measure, test_runs};
 pub use settle::Fallback;
 pub use twinpath_steer_bpf::ProgramCost;

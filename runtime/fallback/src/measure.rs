@@ -75,7 +75,7 @@ pub struct FrameCost {
 
 /// The result of a measurement.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct Measured {
     /// The path.
     pub path: Path,
     /// As in the parameters.
@@ -88,7 +88,7 @@ pub struct Found {
     pub took: Duration,
 }
 
-impl Found {
+impl Measured {
     /// The result in the form of the report.
     #[must_use]
     pub fn report(&self, loss_max: f64) -> report::Fallback {
@@ -176,11 +176,17 @@ pub fn test_runs(path: Path, table: &Table) -> Result<Vec<FrameCost>, FallbackEr
 ///
 /// # Errors
 /// [`FallbackError`]; in this case nothing is left behind.
-pub fn measure(question: &Question) -> Result<Found, FallbackError> {
+pub fn measure(question: &Question) -> Result<Measured, FallbackError> {
     let begun = clock::now();
     let scratch = Scratch::build()?;
     let (losses, programs) = scratch.host.run(|| Bench::new(question, &scratch)?.measure())??;
-    Ok(Found { path: question.path, bare: question.bare, losses, programs, took: clock::now().since(begun) })
+    Ok(Measured {
+        path: question.path,
+        bare: question.bare,
+        losses,
+        programs,
+        took: clock::now().since(begun),
+    })
 }
 
 /// The program or attachment on the scratch link.

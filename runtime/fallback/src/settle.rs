@@ -9,7 +9,7 @@ use twinpath_path::facts::InterfaceFacts;
 use twinpath_plan::Plan;
 use twinpath_report as report;
 
-use crate::measure::{FallbackError, Found, Question, measure};
+use crate::measure::{FallbackError, Measured, Question, measure};
 
 /// What was measured.
 #[derive(Clone, Debug, Default)]
@@ -48,7 +48,7 @@ impl Fallback {
     fn settle_with(
         plan: &Plan,
         facts: &InterfaceFacts,
-        measure: impl Fn(Path) -> Result<Found, FallbackError>,
+        measure: impl Fn(Path) -> Result<Measured, FallbackError>,
     ) -> Result<(Choice, Self), Refusal> {
         let mut fallback = Self::default();
         loop {
@@ -168,11 +168,11 @@ mod tests {
     }
 
     /// All measures lose as much.
-    fn found(path: Path, lost: f64) -> Found {
+    fn found(path: Path, lost: f64) -> Measured {
         let pairs = |ratio| vec![Pair { before: 10.0, after: 10.0 * ratio }; 8];
         let of = |measure, ratio| Loss::of(measure, &pairs(ratio)).unwrap();
         let losses = vec![of(Measure::Rtt, 1.0 + lost), of(Measure::Bulk, 1.0 - lost)];
-        Found { path, bare: false, losses, programs: Vec::new(), took: Duration::ZERO }
+        Measured { path, bare: false, losses, programs: Vec::new(), took: Duration::ZERO }
     }
 
     #[test]

@@ -54,8 +54,8 @@ impl Name {
 
 /// The sockets of one service, on second descriptors that control keeps, to be given to another instance.
 pub struct Held {
-    /// The service's slot in the workers.
-    pub slot: usize,
+    /// The service's part in the workers.
+    pub part: usize,
     udp: Arc<[UdpSocket]>,
     /// Listeners, and what keeps other programs from sharing them.
     others: Vec<(Name, OwnedFd)>,
@@ -72,19 +72,19 @@ impl Held {
         Ok((Arc::clone(&self.udp), listeners?))
     }
 
-    /// Those of several services, in slots from 0.
+    /// Those of several services, in parts from 0.
     ///
     /// # Errors
     /// There is no descriptor left.
     pub fn of_all(sockets: &[KernelSockets]) -> std::io::Result<Vec<Self>> {
-        sockets.iter().enumerate().map(|(slot, sockets)| Self::of(slot, sockets)).collect()
+        sockets.iter().enumerate().map(|(part, sockets)| Self::of(part, sockets)).collect()
     }
 
     /// Keeps a second descriptor of each.
     ///
     /// # Errors
     /// There is no descriptor left.
-    pub fn of(slot: usize, sockets: &KernelSockets) -> std::io::Result<Self> {
+    pub fn of(part: usize, sockets: &KernelSockets) -> std::io::Result<Self> {
         let mut others = Vec::new();
         for (address, port, Group { listeners, guard }) in &sockets.listeners {
             if listeners.len() > 1 && guard.is_none() {
@@ -101,7 +101,7 @@ impl Held {
                 others.push((name(Use::Guard), guard.try_clone()?));
             }
         }
-        Ok(Self { slot, udp: Arc::clone(&sockets.udp), others })
+        Ok(Self { part, udp: Arc::clone(&sockets.udp), others })
     }
 
     /// Lets go of all sockets.

@@ -30,7 +30,7 @@ struct Seen {
 
 /// What is found of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Found {
+enum WorkerState {
     /// It has turned.
     Alive,
     /// It has not, and is to be asked.
@@ -40,13 +40,13 @@ enum Found {
 }
 
 impl Seen {
-    fn look(&mut self, turns: u64) -> Found {
+    fn look(&mut self, turns: u64) -> WorkerState {
         let found = match (turns == self.turns, self.asked) {
-            (false, _) => Found::Alive,
-            (true, false) => Found::Ask,
-            (true, true) => Found::Stuck,
+            (false, _) => WorkerState::Alive,
+            (true, false) => WorkerState::Ask,
+            (true, true) => WorkerState::Stuck,
         };
-        *self = Self { turns, asked: found != Found::Alive };
+        *self = Self { turns, asked: found != WorkerState::Alive };
         found
     }
 }
@@ -70,15 +70,15 @@ impl Watchdog {
     /// a message.
     pub(crate) fn feed<'a>(&mut self, workers: impl Iterator<Item = &'a WorkerCounters>) -> Vec<usize> {
         let found = self.look(workers);
-        if !found.contains(&Found::Stuck) {
+        if !found.contains(&WorkerState::Stuck) {
             notify::alive();
         }
-        let asked = found.iter().enumerate().filter(|(_, found)| **found == Found::Ask);
+        let asked = found.iter().enumerate().filter(|(_, found)| **found == WorkerState::Ask);
         asked.map(|(number, _)| number).collect()
     }
 
     /// What is found of each worker, given what it counts; the next look is due an interval later.
-    fn look<'a>(&mut self, workers: impl Iterator<Item = &'a WorkerCounters>) -> Vec<Found> {
+    fn look<'a>(&mut self, workers: impl Iterator<Item = &'a WorkerCounters>) -> Vec<WorkerState> {
         self.due = Instant::now() + self.interval.unwrap_or_default();
         let turns = workers.map(WorkerCounters::turns);
         let turns: Vec<_> = turns.collect();
@@ -94,10 +94,13 @@ mod tests {
     #[test]
     fn only_who_does_not_turn_although_it_was_asked_is_stuck() {
         let mut seen = Seen::default();
-        assert_eq!((seen.look(5), seen.look(9)), (Found::Alive, Found::Alive));
-        assert_eq!(seen.look(9), Found::Ask);
-        assert_eq!(seen.look(10), Found::Alive, "it was asleep");
-        assert_eq!((seen.look(10), seen.look(10), seen.look(10)), (Found::Ask, Found::Stuck, Found::Stuck));
-        assert_eq!(seen.look(11), Found::Alive, "it goes on");
+        assert_eq!((seen.look(5), seen.look(9)), (WorkerState::Alive, WorkerState::Alive));
+        assert_eq!(seen.look(9), WorkerState::Ask);
+        assert_eq!(seen.look(10), WorkerState::Alive, "it was asleep");
+        assert_eq!(
+            (seen.look(10), seen.look(10), seen.look(10)),
+            (WorkerState::Ask, WorkerState::Stuck, WorkerState::Stuck)
+        );
+        assert_eq!(seen.look(11), WorkerState::Alive, "it goes on");
     }
 }

@@ -1,4 +1,4 @@
-//! Accepting.
+//! Accepts connections from a worker's listening sockets.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -9,21 +9,23 @@ use twinpath_inspect::Reason;
 use twinpath_time::{Duration, Instant};
 use twinpath_worker::Fds;
 
-/// The tokens of a TCP server begin here, with those of its listeners; its engine may use those below.
+/// The first token of a TCP server: its listeners have the first ones. The engine that holds the server may use
+/// those below.
 pub const FIRST_TOKEN: u32 = 1 << 10;
-/// Most listeners: those of as many workers as there may be, for a stand-in of all of them.
+/// The most listeners of one server: a stand-in has the listeners of all workers.
 pub const LISTENERS_MAX: u32 = 1 << 13;
 
-/// Peers in a row that may have left before they were accepted; the peer behind them is accepted in the next turn.
+/// Most connections skipped in a row because the peer had closed them before they were accepted. The next turn
+/// continues.
 const GONE_MAX: usize = 64;
 
-/// How long accepting pauses when the process has no descriptor left, unless one is freed before.
+/// When the process has no descriptor left, accepting pauses for this long, or until one is freed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// A worker's listeners, and whether they are listened to.
+/// A worker's listening sockets, watched for connections while the worker accepts.
 pub(crate) struct Acceptor {
     listeners: Vec<OwnedFd>,
-    /// When accepting goes on; `NEVER` while it does.
+    /// When a pause of accepting ends; `NEVER` if there is none.
     resume_at: Instant,
 }
 
@@ -38,7 +40,7 @@ impl Acceptor {
             .try_for_each(|(token, listener)| fds.watch(listener, token, false))
     }
 
-    /// Leaves what waits where it is.
+    /// Stops accepting. Connections that wait in the listeners stay there.
     pub(crate) fn stop(&mut self, fds: &Fds<'_>) {
         for listener in &self.listeners {
             let _ = fds.unwatch(listener);
@@ -50,17 +52,17 @@ impl Acceptor {
         self.resume_at
     }
 
-    /// Whether there is nothing left to listen to.
+    /// Whether the listeners have been closed.
     pub(crate) const fn is_closed(&self) -> bool {
         self.listeners.is_empty()
     }
 
-    /// How many listeners there are.
+    /// The number of listeners.
     pub(crate) const fn len(&self) -> usize {
         self.listeners.len()
     }
 
-    /// Takes one of the connections that wait at listener `number`.
+    /// Accepts one connection that waits at listener `number`, if there is one.
     pub(crate) fn accept(
         &mut self,
         number: usize,
@@ -73,20 +75,20 @@ impl Acceptor {
                 Ok((fd, peer)) => return Some((fd, canonical(peer))),
                 Err(Errno::AGAIN) => break,
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
-                    // Still readable: without a pause it would spin.
+                    // The listener stays readable, so the worker would spin without a pause.
                     self.watch(false, fds);
                     self.resume_at = now + ACCEPT_PAUSE;
                     fds.drops().add(Reason::ConnectionLimit, 1);
                     break;
                 }
-                // The peer left before it was accepted.
+                // The peer closed the connection before it was accepted.
                 Err(_) => {}
             }
         }
         None
     }
 
-    /// Goes on after a pause, if there is one: its time has come, or a descriptor was freed.
+    /// Ends a pause of accepting, if there is one: the time is over, or a descriptor was freed.
     pub(crate) fn resume(&mut self, fds: &Fds<'_>) {
         if self.resume_at != Instant::NEVER {
             self.resume_at = Instant::NEVER;
@@ -94,7 +96,7 @@ impl Acceptor {
         }
     }
 
-    /// Listens no more.
+    /// Closes the listeners.
     pub(crate) fn close(&mut self, fds: &Fds<'_>) {
         for listener in self.listeners.drain(..) {
             let _ = fds.unwatch(&listener);
@@ -109,7 +111,7 @@ impl Acceptor {
     }
 }
 
-/// An IPv4 peer of a socket for both families as what it is.
+/// The peer's address; that of an IPv4 peer of a dual-stack socket as IPv4.
 fn canonical(peer: Option<SocketAddrAny>) -> SocketAddr {
     let unknown = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0));
     let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok()).unwrap_or(unknown);

@@ -1,4 +1,4 @@
-//! What the connections of a service count on one worker.
+//! The counters of a service's TCP connections on one worker.
 
 use twinpath_inspect::Counter;
 

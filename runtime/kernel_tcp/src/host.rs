@@ -1,18 +1,18 @@
-//! What a worker lends a connection while it works.
+//! Gives a connection the service and the handler pool of its worker.
 
 use twinpath_handlers::{Guarded, HandlerPool, Requester};
 use twinpath_inspect::Reason;
 use twinpath_service::{Service, Work};
 use twinpath_stream::Host;
 
-/// The service and its threads, for the connection of that number.
-pub(crate) struct Lent<'a, S> {
+/// The service and its handler pool, for the connection `number`.
+pub(crate) struct ConnectionHost<'a, S> {
     pub(crate) service: &'a mut Guarded<S>,
     pub(crate) handlers: Option<&'a mut HandlerPool>,
     pub(crate) number: u32,
 }
 
-impl<S: Service> Host for Lent<'_, S> {
+impl<S: Service> Host for ConnectionHost<'_, S> {
     type Service = S;
 
     #[inline]
@@ -26,7 +26,7 @@ impl<S: Service> Host for Lent<'_, S> {
     }
 
     fn hand_over(&mut self, work: Work) -> u64 {
-        // Without a pool for blocking work there was no room, and nothing is handed over.
+        // Without a handler pool `room_for_work` has said so, and a connection hands no work over.
         self.handlers
             .as_mut()
             .map_or(u64::MAX, |handlers| handlers.submit(Requester::Connection(self.number), work))

@@ -1,7 +1,7 @@
 //! TCP on the kernel path: the connections of a service on one worker, on the kernel's sockets.
 //!
-//! What a connection does is a value of `engine/stream`; this crate accepts connections, limits them, and decides which of
-//! them work when ([`TcpServer`]).
+//! `engine/stream` says how a connection behaves. This crate accepts connections, limits them, and decides
+//! which of them the worker serves when ([`TcpServer`]).
 
 mod accept;
 mod counters;
@@ -17,5 +17,5 @@ mod waiting;
 
 pub use accept::{FIRST_TOKEN, LISTENERS_MAX};
 pub use counters::TcpCounters;
-pub use limits::{CHUNK, Share, TcpLimits};
+pub use limits::{CHUNK, TcpLimits, TcpTotals};
 pub use server::{Call, TcpServer};

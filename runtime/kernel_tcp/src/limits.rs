@@ -1,34 +1,36 @@
-//! What a service's connections may take, each and together.
+//! Limits of a service's TCP connections, and what all of its connections hold at present.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use twinpath_stream::Limits;
+use twinpath_stream::ConnectionLimits;
 use twinpath_time::Duration;
 
 use crate::sources::{Source, SourceCounts};
 
-/// Bytes read at once, and the least that a connection may hold each way.
+/// The size of a read, and the least that a connection may hold in each direction, in bytes.
 pub const CHUNK: usize = 64 * 1024;
 
-/// Bounds of a service's TCP connections. A time of [`Duration::MAX`] is none.
+/// Limits of a service's TCP connections. [`Duration::MAX`] means no time limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpLimits {
-    /// Connections at a time, of all workers, which have equal parts of it. For one more, the worker that it comes to closes the idlest of
-    /// its own, of the source that has most there; it is refused if none of them is idle.
+    /// Connections at a time. Each worker may have an equal part of them. If a worker has its part, it closes
+    /// its longest idle connection, of the source that has most there, for a new one. If none is idle it
+    /// refuses the new one.
     pub connections: u32,
-    /// Those of one source, at all workers together: an IPv4 address, or 64 bits of an IPv6 address. One more is refused.
+    /// Connections at a time of one source (an IPv4 address, or a /64 of IPv6), over all workers. Further ones
+    /// are refused.
     pub connections_per_source: u32,
-    /// Bytes that one connection may hold: of a request that is not complete, and as many of replies that its peer has not
-    /// taken. At least [`CHUNK`].
+    /// Bytes that one connection may hold in each direction: of an incomplete request, and of replies that its
+    /// peer has not taken. At least [`CHUNK`].
     pub connection_bytes: u32,
-    /// Bytes that all connections of the service hold together. At the limit, the one whose bytes have moved least lately is
-    /// closed.
+    /// Bytes that all connections of the service may hold together. Above that, the connection whose bytes have
+    /// waited longest is closed.
     pub queued_bytes: u64,
-    /// Without a byte either way, and nothing asked.
+    /// How long a connection may be idle: nothing sent, nothing received, no request under way.
     pub idle: Duration,
-    /// From the first byte of a request to its last.
+    /// How long a request may take from its first byte to its last.
     pub request: Duration,
-    /// With replies waiting of which the peer takes nothing.
+    /// How long replies may wait while the peer takes nothing of them.
     pub send: Duration,
 }
 
@@ -46,56 +48,59 @@ impl Default for TcpLimits {
     }
 }
 
-/// What the connections of all of a service's workers take together: touched when one opens, closes, or holds more or fewer
-/// bytes, and never while requests are answered as they come.
+/// The connections and bytes that all workers of a service hold together, with their limits. Workers update it
+/// when a connection opens, closes, or holds more or fewer bytes than before; a request that is answered at
+/// once needs no update.
 #[derive(Debug)]
-pub struct Share {
+pub struct TcpTotals {
     limits: TcpLimits,
-    each: Limits,
-    /// Held bytes above which one is shed. Below the limit by what one connection of each worker may add before it is looked at,
-    /// so that the limit holds at every instant.
+    each: ConnectionLimits,
+    /// Above this number of held bytes a connection is closed. It is lower than the limit by the number of
+    /// bytes that one connection of each worker may add before they are counted, so that the limit holds at all
+    /// times.
     shed_above: u64,
     sources: SourceCounts,
     bytes: AtomicU64,
 }
 
-impl Share {
-    /// For so many workers. If `queued_bytes` is too small for that many, it is taken as what they need to work at all.
+impl TcpTotals {
+    /// Totals for `workers` workers. `queued_bytes` is raised to the least that they need to work, if it is
+    /// less.
     #[must_use]
     pub fn new(limits: TcpLimits, workers: u32) -> Self {
         let TcpLimits { connection_bytes, idle, request, send, .. } = limits;
-        let each = Limits { bytes: connection_bytes as usize, idle, request, send };
+        let each = ConnectionLimits { bytes: connection_bytes as usize, idle, request, send };
         let both_directions = 2 * u64::from(connection_bytes);
         let shed_above = limits.queued_bytes.saturating_sub(both_directions * u64::from(workers));
         let sources = SourceCounts::new(limits.connections);
         Self { limits, each, shed_above, sources, bytes: AtomicU64::new(0) }
     }
 
-    /// The limits.
+    /// The limits of all connections.
     #[inline]
     #[must_use]
     pub const fn limits(&self) -> &TcpLimits {
         &self.limits
     }
 
-    /// Those of one connection.
+    /// The limits of one connection.
     #[inline]
-    pub(crate) const fn each(&self) -> &Limits {
+    pub(crate) const fn each(&self) -> &ConnectionLimits {
         &self.each
     }
 
-    /// Bytes held now.
+    /// The bytes held at present.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Counts a connection unless its source has as many as it may; says whether it did.
+    /// Counts a connection, unless its source has as many as it may have. Returns whether it was counted.
     pub(crate) fn opened(&self, source: Source) -> bool {
         self.sources.opened(source, self.limits.connections_per_source)
     }
 
-    /// Counts a connection that was there before these limits.
+    /// Counts a connection that is open already; it may exceed the limit of its source.
     pub(crate) fn adopted(&self, source: Source) {
         self.sources.opened(source, u32::MAX);
     }
@@ -104,7 +109,8 @@ impl Share {
         self.sources.closed(source);
     }
 
-    /// A connection holds `now` bytes where it held `before`; says whether too many are held.
+    /// Counts that a connection holds `now` bytes instead of `before`. Returns whether too many bytes are held
+    /// in all.
     pub(crate) fn holds(&self, before: usize, now: usize) -> bool {
         let added = (now as u64).wrapping_sub(before as u64);
         self.bytes.fetch_add(added, Ordering::Relaxed).wrapping_add(added) > self.shed_above

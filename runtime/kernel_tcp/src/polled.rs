@@ -1,26 +1,27 @@
-//! Decides which connection is polled without the epoll: one that has been the only busy one for a while.
+//! Decides which connection is read without asking the epoll first: one that has been the only busy one for a
+//! while.
 //!
-//! To ask the epoll costs a system call per turn that a lone busy connection does not need, and to be in it costs the kernel a call per
-//! packet to say that somebody might wait. For the others the epoll is still looked at, every 20 microseconds; as soon as they have more
-//! than a little to do, or the polled one falls silent, it goes back among them. Once polled, a connection may be read a little later than it
-//! could be ([`ReadDelay`]).
+//! Asking the epoll costs a system call per turn, and a socket that is watched costs the kernel a callback per
+//! packet; a connection that is alone needs neither. The epoll is still asked every 20 microseconds, for the
+//! other connections. Once these have more than a little to do, or the polled connection falls silent, that one
+//! is watched by the epoll again. Reads of a polled connection may be delayed ([`ReadDelay`]).
 
 use twinpath_time::{Duration, Instant};
 
 use crate::read_delay::ReadDelay;
 
-/// Looks in a row that found this connection and no other, before it is taken out of the epoll: the two system calls there
-/// and back are little by then.
+/// Events in a row for one connection, after which it is polled. Adding it to the epoll and removing it costs
+/// two system calls, which is little for so many events.
 const STREAK: u32 = 16;
-/// What work for another connection weighs against a read of the polled one.
+/// An event of another connection weighs as much as this number of reads of the polled one.
 const OTHERS_WEIGHT: u32 = 4;
-/// Work for others, so weighed, at which polling ends.
+/// Polling ends when the weighed events of others exceed this number.
 const OTHERS_MAX: u32 = 64;
-/// Bytes of one read from which on they are taken for several requests.
+/// A read of at least this many bytes is taken for several requests.
 const PIPELINED_BYTES: u64 = 256;
-/// Silence after which polling ends.
+/// Polling ends after this time without bytes.
 const SILENCE: Duration = Duration::from_micros(200);
-/// Time without polling after which what was learnt of the connection is forgotten.
+/// After this time without polling, the learnt read delay is forgotten.
 const FORGOTTEN: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Default)]
@@ -30,21 +31,22 @@ pub(crate) struct Polled {
     streak: u32,
     others: u32,
     worked: Instant,
-    /// Bytes of the last read.
+    /// Bytes of the last read that found any.
     last_bytes: u64,
-    /// How long reads are delayed, and of which connection that was learnt.
+    /// How long reads are delayed, and the connection for which that was learnt.
     delay: ReadDelay,
     delay_of: u32,
 }
 
 impl Polled {
-    /// The connection that is polled, if one is.
+    /// The number of the polled connection, if there is one.
     #[inline]
     pub(crate) const fn number(&self) -> Option<u32> {
         self.number
     }
 
-    /// The epoll named a connection. Says whether that one is to be polled from now on.
+    /// Takes note of an event of the epoll for a connection. Returns whether that connection is polled from now
+    /// on.
     #[inline]
     pub(crate) fn named(&mut self, number: u32, now: Instant) -> bool {
         if self.number.is_some() {
@@ -55,7 +57,7 @@ impl Polled {
         self.last = number;
         let chosen = self.streak >= STREAK;
         if chosen {
-            // What was learnt of it before holds if it was away for a moment only.
+            // What was learnt of the same connection still holds after a short break.
             if self.delay_of != number || now > self.worked + FORGOTTEN {
                 (self.delay, self.delay_of) = (ReadDelay::default(), number);
             }
@@ -65,19 +67,19 @@ impl Polled {
         chosen
     }
 
-    /// Whether it is to be read now, or a little later.
+    /// Whether the connection may be read now, or its read is still delayed.
     #[inline]
     pub(crate) fn may_read(&self, now: Instant) -> bool {
         self.delay.may_read(now)
     }
 
-    /// Whether its requests come several at a time.
+    /// Whether the peer seems to send several requests at a time.
     #[inline]
     pub(crate) const fn pipelines(&self) -> bool {
         self.last_bytes >= PIPELINED_BYTES
     }
 
-    /// It was read, and gave so many bytes.
+    /// Takes note of a read that returned `bytes` bytes.
     #[inline]
     pub(crate) fn was_read(&mut self, now: Instant, bytes: u64) {
         self.delay.was_read(now, bytes);
@@ -87,13 +89,13 @@ impl Polled {
         }
     }
 
-    /// Whether it is not to be polled any longer.
+    /// Whether polling this connection should end.
     #[inline]
     pub(crate) fn is_over(&self, now: Instant) -> bool {
         self.others > OTHERS_MAX || now > self.worked + SILENCE
     }
 
-    /// None is polled from now on, and what is to be polled next is found out anew. Called before each sleep.
+    /// Ends polling, and forgets the events that were counted. Called before each sleep.
     #[inline]
     pub(crate) const fn forget(&mut self) {
         (self.number, self.streak, self.others, self.last_bytes) = (None, 0, 0, 0);

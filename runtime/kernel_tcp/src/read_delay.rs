@@ -1,49 +1,53 @@
 //! Decides how long to delay reading a pipelining connection so that requests batch.
 //!
-//! Every reply that is sent by itself costs both sides a system call, a packet, and the lock of the peer's socket. A peer that has several
-//! requests under way need not have each answered at once: if reading waits until a few more have come, they share one read and one send. How
-//! long is best cannot be known, so it is tried: the delay that brings the most bytes in a time is kept for a while, and none at all unless
-//! one brings clearly more. A peer that waits for each reply is delayed only by a trial of the shortest delay now and then, and only if its
-//! requests differ in size.
+//! Each reply that is sent alone costs both sides a system call, a packet, and the lock of the peer's socket.
+//! If a peer has several requests under way, the worker can wait until a few more have come, and answer them
+//! with one read and one send. The best delay depends on the peer, so several are tried. The one with the
+//! highest rate of bytes is kept for a while, and no delay at all unless one is clearly better. A peer that
+//! waits for each reply is delayed only by a seldom trial of the shortest delay, and only if its requests
+//! differ in size.
 
 use twinpath_time::{Duration, Instant};
 
-/// Delays that are tried, one after the other.
+/// The delays that are tried, in this order.
 const DELAYS: [Duration; 4] =
     [Duration::ZERO, Duration::from_micros(10), Duration::from_micros(20), Duration::from_micros(40)];
-/// How long each is tried: for so many of the least requests, within these times.
+/// A trial lasts until this many requests of the smallest size seen have come, within these bounds of time.
 const TRIAL_REQUESTS: u64 = 2048;
 const TRIAL_MIN: Duration = Duration::from_millis(2);
 const TRIAL_MAX: Duration = Duration::from_millis(20);
-/// A trial with a silence of this length in it says nothing, and begins again.
+/// A trial begins again after a silence of this length, because its rate would mean nothing.
 const SILENCE: Duration = Duration::from_micros(500);
-/// How long the best is kept before all are tried again; the second if that is none, and longer each time it is.
+/// How long the best delay is kept before the next round of trials. If the best is no delay, the time doubles
+/// up to `KEPT_MAX`.
 const KEPT_MIN: Duration = Duration::from_millis(250);
 const KEPT_MAX: Duration = Duration::from_secs(4);
-/// More bytes in a time, by which a delay must win: one part of this, and what chance may make of them.
+/// A delay must raise the rate by more than one part in this number, and by more than chance may explain.
 const CLEARLY: u64 = 32;
-/// Reads in a row that brought no more than they would have without a delay, after which it ends.
+/// A delay ends after this many reads in a row that returned no more bytes than reads without a delay did.
 const IN_VAIN: u32 = 8;
 
 #[derive(Debug)]
 pub(crate) struct ReadDelay {
-    /// Which of the delays is in force, whether it is tried or kept, and until when if kept.
+    /// The delay in force, by its index in `DELAYS`; whether it is on trial; and until when it is kept if not.
     delay: usize,
     trying: bool,
     until: Instant,
-    /// Not to be read before.
+    /// The connection is not read before this time.
     next: Instant,
-    /// When something was found last, and what since the trial began: bytes, reads, and the least of one read.
+    /// When bytes were last read; and since the trial began: bytes, reads, and the smallest read.
     found: Instant,
     began: Instant,
     bytes: u64,
     reads: u64,
     least: u64,
-    /// The best of this round, and bytes per ms: of none, to be passed by the others, and of the best.
+    /// The best delay of this round, the rate that another one must exceed (bytes per ms), and the rate of the
+    /// best.
     best: usize,
     to_pass: u64,
     best_rate: u64,
-    /// Bytes of a read without a delay, and reads in a row that held no more with one.
+    /// Mean bytes of a read without a delay; and how many reads in a row with a delay returned no more than
+    /// that.
     alone_bytes: u64,
     in_vain: u32,
     kept: Duration,
@@ -72,13 +76,13 @@ impl Default for ReadDelay {
 }
 
 impl ReadDelay {
-    /// Whether the connection is to be read now.
+    /// Whether the connection may be read now.
     #[inline]
     pub(crate) fn may_read(&self, now: Instant) -> bool {
         now >= self.next
     }
 
-    /// It was read, and gave so many bytes.
+    /// Takes note of a read that returned `bytes` bytes.
     #[inline]
     pub(crate) fn was_read(&mut self, now: Instant, bytes: u64) {
         if bytes == 0 {
@@ -90,7 +94,7 @@ impl ReadDelay {
         self.least = self.least.min(bytes);
         (self.found, self.next) = (now, now + DELAYS[self.delay]);
         if !self.trying {
-            // A peer that behaves differently from before is looked at anew.
+            // If the peer behaves differently from before, the delays are tried again.
             self.in_vain = if bytes <= self.alone_bytes { self.in_vain + 1 } else { 0 };
             if now >= self.until || (self.in_vain >= IN_VAIN && self.delay > 0) {
                 self.try_delay(0, now);
@@ -104,22 +108,23 @@ impl ReadDelay {
         }
     }
 
-    /// The delay that was tried has had its time.
+    /// Compares the delay that was tried with the best so far.
     fn judge(&mut self, now: Instant) {
         let (rate, each) = (self.bytes * 1_000_000 / now.nanos_since(self.began), self.bytes / self.reads);
-        // Whether a longer one may be better still.
+        // Whether a longer delay may be better still.
         let go_on = if self.delay == 0 {
             (self.alone_bytes, self.best, self.best_rate) = (each, 0, rate);
-            // Requests come by chance, too: twice the root of their number is what that may make of it.
+            // The number of requests varies by chance, with the root of their number as its deviation: allow
+            // for twice that.
             let requests = self.bytes / self.least;
             self.to_pass = rate + rate / CLEARLY + 2 * rate / requests.isqrt();
-            // Reads that all hold as much as the least hold one request: the next one comes after its answer.
+            // If all reads are as small as the smallest, each holds one request: the peer waits for its answer.
             clearly_more(each, self.least)
         } else if rate > self.to_pass.max(self.best_rate) {
             (self.best, self.best_rate) = (self.delay, rate);
             true
         } else {
-            // Nor do those that differ hold more than one, if they grow by no delay.
+            // If reads differ in size but no delay makes them larger, they hold one request each, too.
             clearly_more(each, self.alone_bytes) && rate >= self.best_rate - self.best_rate / CLEARLY
         };
         if go_on && self.delay + 1 < DELAYS.len() {
@@ -141,7 +146,7 @@ impl ReadDelay {
     }
 }
 
-/// Whether reads of so many bytes hold more than others.
+/// Whether reads of `bytes` bytes hold more requests than reads of `than` bytes.
 const fn clearly_more(bytes: u64, than: u64) -> bool {
     bytes >= than + than / 8
 }
@@ -154,8 +159,8 @@ mod tests {
     const ANSWER_NS: u64 = 6_500;
     const CALL_BYTES: u64 = 44;
 
-    /// A peer that sends a call every `gap_ns` while fewer than `window` are unanswered, and that each send of answers takes
-    /// `answer_ns` of.
+    /// A peer that sends a call every `gap_ns` while fewer than `window` are unanswered, and that needs
+    /// `answer_ns` to process each batch of answers.
     struct Peer {
         gap_ns: u64,
         window: u64,
@@ -170,7 +175,7 @@ mod tests {
             Self { gap_ns, window, answer_ns, now: 1, sends_at: 1, unanswered: 0 }
         }
 
-        /// Is answered for so long by one who asks as it is told to; the calls answered per ms.
+        /// Serves the peer for `for_ms`, reading when `delay` allows it; returns the calls answered per ms.
         fn play(&mut self, delay: &mut ReadDelay, for_ms: u64) -> u64 {
             let (end, mut answered) = (self.now + for_ms * 1_000_000, 0);
             while self.now < end {
@@ -239,7 +244,7 @@ mod tests {
     #[test]
     fn a_delay_that_brings_nothing_is_not_kept() {
         assert_eq!(delay_for(6_000, 128, 0), Duration::ZERO, "answers cost this one nothing");
-        // A window of eight calls is full within the shortest of the delays.
+        // A window of eight calls is full before even the shortest delay is over.
         assert_eq!(delay_for(1_000, 8, 500), Duration::ZERO);
     }
 

@@ -1,10 +1,11 @@
-//! Accepts, reads and answers without ever blocking, and decides which connection works when.
+//! The TCP connections of one service on one worker: accepts, reads and answers without blocking.
 //!
-//! A turn reads a connection once, has the service answer all that came, and sends the answers at once: two system calls, and
-//! none that only finds out that there is nothing more. Connections are watched by edges, registered once; one that is alone
-//! is polled without the epoll ([`polled`]). What a connection cannot send waits in a bounded buffer of its own, and it is
-//! not read until that has drained: a client that sends and never reads stops itself, and nobody else. Times are kept in a
-//! wheel that is touched when a connection begins to wait for something, not when it is served.
+//! A turn reads a connection once, passes all that came to the service, and sends the answers at once. So a
+//! call costs two system calls; there is no further read only to find that nothing is left. Connections are
+//! registered with the epoll once, edge-triggered; a connection that is alone is read without the epoll
+//! ([`polled`]). If the peer does not take its replies, they wait in a bounded buffer, and the connection is
+//! not read until that has drained: a client that sends and never reads delays nobody else. Deadlines are in a
+//! timer wheel, which changes when a connection starts to wait for something, not with each request.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -21,52 +22,55 @@ use twinpath_worker::Fds;
 
 use crate::accept::{Acceptor, FIRST_TOKEN, LISTENERS_MAX};
 use crate::counters::TcpCounters;
-use crate::host::Lent;
-use crate::limits::{CHUNK, Share};
+use crate::host::ConnectionHost;
+use crate::limits::{CHUNK, TcpTotals};
 use crate::polled::Polled;
 use crate::socket::Socket;
 use crate::sources::{Source, Sources};
 use crate::table::Table;
 use crate::waiting::Waiting;
 
-/// Tokens of connections begin here, above those of the listeners.
+/// The tokens of connections follow those of the listeners.
 const FIRST_CONNECTION_TOKEN: u32 = FIRST_TOKEN + LISTENERS_MAX;
 
-/// Bytes sent in a turn after which other connections wait for the next one, so that ports and deadlines are looked at in between.
+/// After this many bytes sent in a turn, other connections wait for the next turn, so that ports and deadlines
+/// are served in between.
 const TURN_BYTES: usize = 1 << 20;
 
-/// Connections accepted per turn.
+/// Most connections accepted per turn.
 const ACCEPT_BURST: usize = 64;
 
-/// Connections closed for their time, or told to end, in one turn.
+/// Most connections that are closed at their deadline, or told to end, in one turn.
 const CLOSE_BURST: u32 = 64;
 
-/// Connections looked at to find one that may make room for another. Those that are found busy are not looked at again while they are.
+/// Most connections examined to find one that can be closed for a new one. A busy one leaves the list, so the
+/// next search skips it.
 const DISPLACE_LOOKS: u32 = 64;
 
-/// Times that a connection which is told to end is read before, as long as each read finds all the room filled.
+/// A connection that is told to end is read up to this many times before, as long as each read fills its
+/// buffer.
 const LAST_READS: u32 = 8;
 
-/// What the engine lends the server for one call.
+/// What the engine passes to each call of the server.
 pub struct Call<'a, 'io, S> {
-    /// The turn's time.
+    /// The time of the turn.
     pub now: Instant,
-    /// The service.
+    /// The service's callbacks; a panic in one is caught.
     pub service: &'a mut Guarded<S>,
-    /// Where it counts.
+    /// The counters of the service's connections.
     pub counters: &'a TcpCounters,
-    /// The worker's epoll, and what counts drops.
+    /// The worker's epoll, and its counters of drops.
     pub fds: &'a Fds<'io>,
-    /// The threads for work that may block, if the service has such work.
+    /// The handler pool, if the service has work that may block.
     pub handlers: Option<&'a mut HandlerPool>,
 }
 
-/// One of its connections.
-struct Entry<C> {
+/// A connection with its socket and its place in the lists.
+struct Tracked<C> {
     socket: Socket,
     connection: Connection<C>,
     source: Source,
-    /// The time under which it is listed among those that may be closed to make room, if it is.
+    /// Since when it has been idle, if it is listed among the connections that can be closed for a new one.
     idle_since: Option<Instant>,
 }
 
@@ -74,34 +78,35 @@ struct Entry<C> {
 pub struct TcpServer<C> {
     acceptor: Acceptor,
     served: Arc<Served>,
-    share: Arc<Share>,
-    table: Table<Entry<C>>,
-    /// Connections that it may have at a time.
+    totals: Arc<TcpTotals>,
+    table: Table<Tracked<C>>,
+    /// Most connections at a time.
     most: u32,
     sources: Sources,
     deadlines: Wheel,
     polled: Polled,
-    /// Those with more to do that no descriptor tells of.
+    /// Connections that have more to do, although no descriptor will report an event for them.
     again: Waiting,
-    /// Those that want work done that may block, and found no room.
+    /// Connections that wait for room in the handler pool.
     want_room: Waiting,
     scratch: Scratch,
-    /// Bytes came in the last run, from connections that are asked without the epoll.
+    /// Whether the last `run` received bytes from the polled connection.
     found: bool,
-    /// Bytes that its connections hold.
+    /// Bytes that all its connections hold.
     held: u64,
-    /// Bytes that its connections have sent since the turn began, and received.
+    /// Bytes sent and received since the turn began.
     sent: usize,
     received: usize,
-    /// The next connection to be told to end, while all are.
+    /// During a drain: the number of the next connection to be told to end.
     ending: Option<u32>,
 }
 
 impl<C: Send> TcpServer<C> {
-    /// A server for these listeners, at most [`LISTENERS_MAX`], of at most `most` connections of what is `served`.
+    /// A server of `served` that accepts from these listeners, at most [`LISTENERS_MAX`], and has at most
+    /// `most` connections.
     #[must_use]
-    pub fn new(listeners: Vec<OwnedFd>, served: Arc<Served>, share: Arc<Share>, most: u32) -> Self {
-        let limits = share.limits();
+    pub fn new(listeners: Vec<OwnedFd>, served: Arc<Served>, totals: Arc<TcpTotals>, most: u32) -> Self {
+        let limits = totals.limits();
         Self {
             acceptor: Acceptor::new(listeners),
             served,
@@ -118,39 +123,40 @@ impl<C: Send> TcpServer<C> {
             found: false,
             held: 0,
             ending: None,
-            share,
+            totals,
         }
     }
 
-    /// Takes a share of other limits; its former share is left in its place. What its connections take is counted there from now on, and their
-    /// times are those of the new limits.
-    pub fn exchange_limits(&mut self, share: &mut Arc<Share>, most: u32) {
-        std::mem::swap(&mut self.share, share);
+    /// Applies new limits: its connections are counted in the new totals from now on, and their deadlines
+    /// follow the new limits. The former totals are returned in place of the new ones, as a worker frees
+    /// nothing.
+    pub fn exchange_limits(&mut self, totals: &mut Arc<TcpTotals>, most: u32) {
+        std::mem::swap(&mut self.totals, totals);
         self.most = most;
-        for number in 0..self.table.places() {
-            let Some(Entry { connection, source, .. }) = self.table.get(number) else { continue };
-            share.closed(*source);
-            self.share.adopted(*source);
-            let deadline = connection.deadline(self.share.each());
+        for number in 0..self.table.end() {
+            let Some(Tracked { connection, source, .. }) = self.table.get(number) else { continue };
+            totals.closed(*source);
+            self.totals.adopted(*source);
+            let deadline = connection.deadline(self.totals.each());
             if deadline < self.deadlines.deadline(number) {
                 self.deadlines.set(number, deadline);
             }
         }
-        share.holds(self.held as usize, 0);
-        self.share.holds(0, self.held as usize);
+        totals.holds(self.held as usize, 0);
+        self.totals.holds(0, self.held as usize);
     }
 
-    /// Accepts from here on.
+    /// Starts accepting.
     pub fn listen(&self, fds: &Fds<'_>) -> Result<(), Errno> {
         self.acceptor.start(fds)
     }
 
-    /// Accepts no more, until the next [`Self::listen`].
+    /// Stops accepting until the next [`Self::listen`].
     pub fn listen_no_more(&mut self, fds: &Fds<'_>) {
         self.acceptor.stop(fds);
     }
 
-    /// When there is something to do although no descriptor tells of it.
+    /// The time of the next work that no descriptor reports: a deadline, or what is left from this turn.
     #[inline]
     pub fn next_deadline(&self) -> Instant {
         if !self.again.is_empty() || self.ending.is_some() {
@@ -159,38 +165,41 @@ impl<C: Send> TcpServer<C> {
         self.deadlines.next().min(self.acceptor.resume_at())
     }
 
-    /// Whether connections are asked without the epoll.
+    /// Whether a connection is polled without the epoll, so that the worker must not sleep.
     #[inline]
     pub const fn spins(&self) -> bool {
         self.polled.number().is_some()
     }
 
-    /// Whether the last run found bytes on such a connection.
+    /// Whether the last run received bytes from the polled connection.
     #[inline]
     pub const fn found(&self) -> bool {
         self.found
     }
 
-    /// Before the worker sleeps: everything stands in the epoll.
+    /// Called before the worker sleeps: the epoll watches every connection again.
     pub fn rest(&mut self, fds: &Fds<'_>) {
         self.poll_nobody(fds);
     }
 
     fn poll_nobody(&mut self, fds: &Fds<'_>) {
         let polled = self.polled.number();
-        // Nor does one begin to be one over sleeps: it would go out of the epoll only to come back.
+        // A connection does not become the polled one over several sleeps: each sleep would undo it.
         self.polled.forget();
         if let Some(number) = polled
-            && let Some(Entry { socket, connection, .. }) = self.table.get(number)
+            && let Some(Tracked { socket, connection, .. }) = self.table.get(number)
             && fds.watch_edges(&*socket, FIRST_CONNECTION_TOKEN + number).is_err()
         {
-            // No memory for its place there: nobody would hear of it again.
+            // The kernel has no memory to watch it: no event would ever come for it.
             connection.end(Closed::For(Reason::ConnectionLimit));
             self.again.add(number);
         }
     }
 
-    /// Has every connection end once what it asked is answered, and takes no more.
+    /// Stops accepting, and ends each connection once its requests are answered.
+    ///
+    /// With `handed_over`, connections that wait in the listeners are left to another instance, which has the
+    /// same listeners.
     pub fn drain<S: Service<Connection = C>>(&mut self, handed_over: bool, mut call: Call<'_, '_, S>) {
         let own = if handed_over { 0 } else { self.acceptor.len() };
         for listener in 0..own {
@@ -200,23 +209,24 @@ impl<C: Send> TcpServer<C> {
         self.ending = Some(0);
     }
 
-    /// Closes every connection that has not ended by itself.
+    /// Closes all remaining connections.
     pub fn cut<S: Service<Connection = C>>(&mut self, mut call: Call<'_, '_, S>) {
         self.ending = None;
-        for number in 0..self.table.places() {
-            if let Some(Entry { connection, .. }) = self.table.get(number) {
+        for number in 0..self.table.end() {
+            if let Some(Tracked { connection, .. }) = self.table.get(number) {
                 let (held, why) = (connection.held(), connection.cut_off());
                 self.close(number, held, why, &mut call);
             }
         }
     }
 
-    /// Whether it has drained.
+    /// Whether the drain has ended: no listener and no connection is left.
     pub const fn is_drained(&self) -> bool {
         self.acceptor.is_closed() && self.ending.is_none() && self.table.open() == 0
     }
 
-    /// What is due, and what is left from the last turn; says whether there was anything.
+    /// Reads the polled connection, and does what is due or left from the last turn. Returns whether there was
+    /// anything.
     #[inline]
     pub fn run<S: Service<Connection = C>>(&mut self, mut call: Call<'_, '_, S>) -> bool {
         let spins = self.spins();
@@ -227,7 +237,7 @@ impl<C: Send> TcpServer<C> {
         busy
     }
 
-    /// Whether so much was sent in this turn that everybody else comes first.
+    /// Whether enough was sent in this turn that ports and deadlines come first.
     #[inline]
     const fn is_turn_over(&self) -> bool {
         self.sent >= TURN_BYTES
@@ -245,7 +255,7 @@ impl<C: Send> TcpServer<C> {
             let Some(number) = self.deadlines.take_due(call.now) else { break };
             self.came_due(number, call);
         }
-        // Each once: one that has yet more to do stands behind them, for the next turn.
+        // Each of them once: a connection with still more to do is added at the end, for the next turn.
         for _ in 0..self.again.len() {
             if self.is_turn_over() {
                 break;
@@ -257,13 +267,13 @@ impl<C: Send> TcpServer<C> {
         true
     }
 
-    /// Says whether it had something.
+    /// Reads the polled connection. Returns whether bytes moved.
     #[inline]
     fn read_polled<S: Service<Connection = C>>(&mut self, call: &mut Call<'_, '_, S>) -> bool {
         let Some(number) = self.polled.number() else { return false };
-        let Some(Entry { socket, connection, .. }) = self.table.get(number) else { return false };
+        let Some(Tracked { socket, connection, .. }) = self.table.get(number) else { return false };
         if !self.polled.may_read(call.now) {
-            // Nothing came, as far as is known. The worker may even sleep: by then everything is in the epoll.
+            // Reading is delayed. The worker may sleep, as every connection is back in the epoll by then.
             return false;
         }
         let before = self.received;
@@ -272,8 +282,8 @@ impl<C: Send> TcpServer<C> {
             self.work(number, call);
         }
         self.polled.was_read(call.now, (self.received - before) as u64);
-        // It may be gone by now.
-        let Some(Entry { connection, .. }) = self.table.get(number) else { return true };
+        // The connection may have closed meanwhile.
+        let Some(Tracked { connection, .. }) = self.table.get(number) else { return true };
         let moved = connection.touched() == call.now;
         let well = connection.is_plain();
         if !well || self.polled.is_over(call.now) {
@@ -282,7 +292,7 @@ impl<C: Send> TcpServer<C> {
         moved
     }
 
-    /// Says whether bytes moved, or a connection came or went.
+    /// Handles an event of the epoll. Returns whether bytes moved, or a connection opened or closed.
     pub fn ready<S: Service<Connection = C>>(
         &mut self,
         token: u32,
@@ -290,8 +300,8 @@ impl<C: Send> TcpServer<C> {
         mut call: Call<'_, '_, S>,
     ) -> bool {
         if let Some(number) = token.checked_sub(FIRST_CONNECTION_TOKEN) {
-            // Its place may be empty: it was closed earlier in this very turn.
-            let Some(Entry { connection, .. }) = self.table.get(number) else { return false };
+            // The connection may have closed earlier in this turn.
+            let Some(Tracked { connection, .. }) = self.table.get(number) else { return false };
             connection.woken(ends);
             if self.is_turn_over() {
                 self.again.add(number);
@@ -308,7 +318,7 @@ impl<C: Send> TcpServer<C> {
         }
     }
 
-    /// Opens what waits at a listener, up to a burst; says how many there were.
+    /// Accepts the connections that wait at a listener, up to a burst; returns their number.
     fn accept<S: Service<Connection = C>>(&mut self, listener: usize, call: &mut Call<'_, '_, S>) -> usize {
         for count in 0..ACCEPT_BURST {
             let Some((fd, peer)) = self.acceptor.accept(listener, call.now, call.fds) else { return count };
@@ -329,11 +339,12 @@ impl<C: Send> TcpServer<C> {
 
     #[inline]
     fn work<S: Service<Connection = C>>(&mut self, number: u32, call: &mut Call<'_, '_, S>) {
-        let Self { table, scratch, share, .. } = self;
-        let Some(Entry { socket, connection, idle_since, .. }) = table.get(number) else { return };
+        let Self { table, scratch, totals, .. } = self;
+        let Some(Tracked { socket, connection, idle_since, .. }) = table.get(number) else { return };
         let before = connection.held();
-        let mut host = Lent { service: &mut *call.service, handlers: call.handlers.as_deref_mut(), number };
-        let mut turn = Turn::new(call.now, share.each(), scratch, &mut host);
+        let mut host =
+            ConnectionHost { service: &mut *call.service, handlers: call.handlers.as_deref_mut(), number };
+        let mut turn = Turn::new(call.now, totals.each(), scratch, &mut host);
         let after = connection.work(socket, &mut turn);
         let (received, sent) = (turn.received(), turn.sent());
         (self.received, self.sent) = (self.received + received, self.sent + sent);
@@ -345,7 +356,7 @@ impl<C: Send> TcpServer<C> {
         self.note(number, before, after, call);
     }
 
-    /// Keeps the books of a connection that holds bytes, waits for something, or ends.
+    /// Updates deadlines, lists and totals for a connection that holds bytes, waits for something, or ends.
     fn note<S: Service<Connection = C>>(
         &mut self,
         number: u32,
@@ -356,7 +367,7 @@ impl<C: Send> TcpServer<C> {
         if let After::Close(why) = after {
             return self.close(number, before, why, call);
         }
-        let Some(Entry { connection, source, idle_since, .. }) = self.table.get(number) else { return };
+        let Some(Tracked { connection, source, idle_since, .. }) = self.table.get(number) else { return };
         match after {
             After::Again => self.again.add(number),
             After::WhenRoom => {
@@ -365,7 +376,7 @@ impl<C: Send> TcpServer<C> {
             }
             After::Keep | After::Close(_) => {}
         }
-        let deadline = connection.deadline(self.share.each());
+        let deadline = connection.deadline(self.totals.each());
         if deadline < self.deadlines.deadline(number) {
             self.deadlines.set(number, deadline);
         }
@@ -384,26 +395,27 @@ impl<C: Send> TcpServer<C> {
         }
     }
 
-    /// Counts held bytes; sheds connections while there are too many.
+    /// Counts held bytes, and closes connections while all together hold too many.
     fn holds<S: Service<Connection = C>>(&mut self, before: usize, now: usize, call: &mut Call<'_, '_, S>) {
         self.held = self.held + now as u64 - before as u64;
-        let mut too_many = self.share.holds(before, now);
+        let mut too_many = self.totals.holds(before, now);
         while too_many && let Some(number) = self.table.longest_held() {
             let held = self.table.get(number).map_or(0, |entry| entry.connection.held());
             self.close(number, held, Closed::For(Reason::ServiceBytes), call);
-            too_many = self.share.holds(0, 0);
+            too_many = self.totals.holds(0, 0);
         }
         call.counters.queued_bytes.set(self.held);
     }
 
-    /// There is room now for those who wanted some.
+    /// The handler pool has room again: the connections that waited for it continue.
     pub fn has_room(&mut self) {
         while let Some(number) = self.want_room.take() {
             self.again.add(number);
         }
     }
 
-    /// The reply of work that may block has come back, or what the panic said that it ended with.
+    /// Passes the result of deferred work to its connection: the reply, or the message of the panic that ended
+    /// the work.
     pub fn take_reply<S: Service<Connection = C>>(
         &mut self,
         number: u32,
@@ -411,7 +423,7 @@ impl<C: Send> TcpServer<C> {
         reply: Result<Vec<u8>, String>,
         call: &mut Call<'_, '_, S>,
     ) {
-        let Some(Entry { connection, .. }) = self.table.get(number) else {
+        let Some(Tracked { connection, .. }) = self.table.get(number) else {
             return call.fds.drops().add(Reason::LateReply, 1);
         };
         let before = connection.held();
@@ -427,10 +439,10 @@ impl<C: Send> TcpServer<C> {
         self.work(number, call);
     }
 
-    /// Its deadline has come, if it has not moved on meanwhile.
+    /// Closes a connection whose deadline has come, unless the deadline has moved meanwhile.
     fn came_due<S: Service<Connection = C>>(&mut self, number: u32, call: &mut Call<'_, '_, S>) {
-        let limits = self.share.each();
-        let Some(Entry { connection, .. }) = self.table.get(number) else { return };
+        let limits = self.totals.each();
+        let Some(Tracked { connection, .. }) = self.table.get(number) else { return };
         let deadline = connection.deadline(limits);
         if call.now < deadline {
             return self.deadlines.set(number, deadline);
@@ -457,16 +469,16 @@ impl<C: Send> TcpServer<C> {
         peer: SocketAddr,
         call: &mut Call<'_, '_, S>,
     ) -> Result<(), Reason> {
-        // Closed before it is served: the same senders as over UDP.
+        // The rule for senders is the same as over UDP.
         if !self.served.allows(peer.ip()) {
             return Err(Reason::SourceNotAllowed);
         }
         let source = Source::of(peer.ip());
-        if !self.share.opened(source) {
+        if !self.totals.opened(source) {
             return Err(Reason::SourceLimit);
         }
         let opened = self.try_open_of(source, fd, peer, call);
-        opened.inspect_err(|_| self.share.closed(source))
+        opened.inspect_err(|_| self.totals.closed(source))
     }
 
     fn try_open_of<S: Service<Connection = C>>(
@@ -484,34 +496,34 @@ impl<C: Send> TcpServer<C> {
             let held = self.table.get(number).map_or(0, |entry| entry.connection.held());
             self.close(number, held, Closed::For(Reason::ConnectionDisplaced), call);
         }
-        let number = self.table.next_place();
-        self.deadlines.reserve(self.table.places() as usize);
+        let number = self.table.next_number();
+        self.deadlines.reserve(self.table.end() as usize);
         if call.fds.watch_edges(&fd, FIRST_CONNECTION_TOKEN + number).is_err() {
             close(state, Closed::Broken, call);
             return Err(Reason::ConnectionLimit);
         }
         let (socket, connection) = (Socket::new(fd), Connection::new(call.now, state));
-        self.deadlines.set(number, connection.deadline(self.share.each()));
-        self.table.insert(Entry { socket, connection, source, idle_since: Some(call.now) });
+        self.deadlines.set(number, connection.deadline(self.totals.each()));
+        self.table.insert(Tracked { socket, connection, source, idle_since: Some(call.now) });
         self.sources.opened(source);
         self.sources.list(source, call.now, number);
         call.counters.accepted.add(1);
         Ok(())
     }
 
-    /// The connection that has been idle for longest, of the source that has most.
+    /// The longest idle connection, of the source that has most connections.
     fn idlest(&mut self) -> Option<u32> {
         for _ in 0..DISPLACE_LOOKS {
             let number = self.sources.first()?;
-            let Entry { socket, connection, source, idle_since } = self.table.get(number)?;
+            let Tracked { socket, connection, source, idle_since } = self.table.get(number)?;
             let (source, touched) = (*source, connection.touched());
             let since = (*idle_since)?;
-            // What has come and was not read yet is a request under way.
+            // Bytes that have come but were not read yet are a request under way.
             let is_idle = connection.is_idle() && !socket.has_bytes();
             if is_idle && touched == since {
                 return Some(number);
             }
-            // It stands elsewhere in the order, or is listed again once it is idle.
+            // It has been used since: it is listed under its new time, or not at all while it is busy.
             *idle_since = is_idle.then_some(touched);
             self.sources.unlist(source, since, number);
             if is_idle {
@@ -528,21 +540,21 @@ impl<C: Send> TcpServer<C> {
         why: Closed,
         call: &mut Call<'_, '_, S>,
     ) {
-        let Some(Entry { connection, source, idle_since, .. }) = self.table.remove(number) else { return };
+        let Some(Tracked { connection, source, idle_since, .. }) = self.table.remove(number) else { return };
         self.deadlines.set(number, Instant::NEVER);
         if self.polled.number() == Some(number) {
             self.polled.forget();
         }
         if held > 0 {
             self.held -= held as u64;
-            self.share.holds(held, 0);
+            self.totals.holds(held, 0);
             call.counters.queued_bytes.set(self.held);
         }
         if let Some(since) = idle_since {
             self.sources.unlist(source, since, number);
         }
         self.sources.closed(source);
-        self.share.closed(source);
+        self.totals.closed(source);
         if let Closed::For(reason) = why {
             call.fds.drops().add(reason, 1);
         }
@@ -551,34 +563,34 @@ impl<C: Send> TcpServer<C> {
         self.acceptor.resume(call.fds);
     }
 
-    /// While it drains: the next few connections answer what has come, and end.
+    /// During a drain: tells the next few connections to answer their requests and end.
     fn end_some<S: Service<Connection = C>>(&mut self, call: &mut Call<'_, '_, S>) {
         let Some(first) = self.ending else { return };
         self.poll_nobody(call.fds);
-        let beyond = self.table.places().min(first + CLOSE_BURST);
+        let beyond = self.table.end().min(first + CLOSE_BURST);
         for number in first..beyond {
             self.answer_and_end(number, call);
         }
-        self.ending = (beyond < self.table.places()).then_some(beyond);
+        self.ending = (beyond < self.table.end()).then_some(beyond);
     }
 
     fn answer_and_end<S: Service<Connection = C>>(&mut self, number: u32, call: &mut Call<'_, '_, S>) {
         for _ in 0..LAST_READS {
-            let Some(Entry { connection, .. }) = self.table.get(number) else { return };
+            let Some(Tracked { connection, .. }) = self.table.get(number) else { return };
             connection.woken(false);
             self.work(number, call);
             if !self.table.get(number).is_some_and(|entry| entry.connection.may_have_more()) {
                 break;
             }
         }
-        if let Some(Entry { connection, .. }) = self.table.get(number) {
+        if let Some(Tracked { connection, .. }) = self.table.get(number) {
             connection.stop();
             self.work(number, call);
         }
     }
 }
 
-/// Tells the service that a connection is over.
+/// Tells the service that a connection is closed.
 fn close<S: Service>(state: S::Connection, why: Closed, call: &mut Call<'_, '_, S>) {
     if let Err(reason) = call.service.call("close", |service| service.close(state, why)) {
         call.fds.drops().add(reason, 1);

@@ -1,4 +1,4 @@
-//! The kernel's sockets as a transport of connections.
+//! The kernel's TCP socket as a transport of connections.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -18,15 +18,15 @@ impl Socket {
         Self(fd)
     }
 
-    /// Whether receiving would find bytes, an end or an error. Unlike receiving, it does not take the socket's lock, which the kernel
-    /// needs for what the peer is just sending.
+    /// Whether receiving would return bytes, an end or an error. Unlike receiving, asking this does not take
+    /// the socket's lock, which the kernel needs while the peer sends.
     #[inline]
     pub(crate) fn has_something(&self) -> bool {
-        // What cannot be asked is tried.
+        // If asking fails, the read will tell.
         poll(&mut [PollFd::new(&self.0, PollFlags::IN | PollFlags::RDHUP)], Some(&AT_ONCE)) != Ok(0)
     }
 
-    /// Whether receiving would find bytes, and not just an end or an error.
+    /// Whether receiving would return bytes, and not just an end or an error.
     pub(crate) fn has_bytes(&self) -> bool {
         let mut fds = [PollFd::new(&self.0, PollFlags::IN | PollFlags::RDHUP)];
         poll(&mut fds, Some(&AT_ONCE)) == Ok(1) && fds[0].revents() == PollFlags::IN

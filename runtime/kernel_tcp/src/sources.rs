@@ -1,6 +1,7 @@
-//! Where connections come from: how many each source has, and which of a worker's connections is to go when there are too many.
+//! Connections by source: how many each source has, and which connection a worker closes first to make room.
 //!
-//! A source is an IPv4 address, or the 64 upper bits of an IPv6 address: a host has that many for itself (RFC 4291, 2.5.4).
+//! A source is an IPv4 address, or the upper 64 bits of an IPv6 address, because one host may use all addresses
+//! of such a prefix (RFC 4291, 2.5.4).
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
@@ -24,12 +25,14 @@ impl Source {
     }
 }
 
-/// Rows of counters: a source has one in each.
+/// Rows of the sketch: each source has one counter in each row.
 const ROWS: usize = 4;
 
-/// Connections per source, of all workers, without a lock or an allocation when one opens: counters that sources share by a keyed hash, of
-/// which the least counts (a count-min sketch). A source is counted too high only if all of its counters are used by others as well: when as
-/// many sources as there may be connections have one each, by 1 for a source in 400, and by 2 for one in two million.
+/// The number of connections per source, over all workers, counted without a lock or an allocation. This is a
+/// count-min sketch: a keyed hash assigns each source one counter per row, and the least of its counters is its
+/// number. A source is counted too high only if other sources share all of its counters. If as many sources as
+/// there may be connections have one each, 1 source in 400 is counted 1 too high, and 1 in two million is
+/// counted 2 too high.
 #[derive(Debug)]
 pub(crate) struct SourceCounts {
     rows: [Box<[AtomicU32]>; ROWS],
@@ -37,7 +40,7 @@ pub(crate) struct SourceCounts {
 }
 
 impl SourceCounts {
-    /// For so many connections: four times as many counters in a row.
+    /// A sketch for `connections` connections, with at least four times as many counters per row.
     pub(crate) fn new(connections: u32) -> Self {
         let width = (4 * connections as usize).next_power_of_two();
         let row = |_| (0..width).map(|_| AtomicU32::new(0)).collect();
@@ -46,7 +49,8 @@ impl SourceCounts {
 
     fn counters(&self, source: Source) -> [&AtomicU32; ROWS] {
         let hash = self.key.hash_one(source);
-        // Rows that are as good as independent, from two halves of one hash (Kirsch and Mitzenmacher 2006).
+        // The rows are nearly independent, though made from the two halves of one hash (Kirsch and Mitzenmacher
+        // 2006).
         let (first, step) = (hash & 0xffff_ffff, hash >> 32 | 1);
         std::array::from_fn(|number| {
             let row = &self.rows[number];
@@ -54,7 +58,7 @@ impl SourceCounts {
         })
     }
 
-    /// Counts a connection unless its source has `most` already; says whether it did.
+    /// Counts a connection, unless its source has `most` already. Returns whether it was counted.
     pub(crate) fn opened(&self, source: Source, most: u32) -> bool {
         let before = self.counters(source).map(|counter| counter.fetch_add(1, Ordering::Relaxed));
         let fits = before.into_iter().min().is_some_and(|count| count < most);
@@ -71,16 +75,18 @@ impl SourceCounts {
     }
 }
 
-/// A worker's connections by source, and those that may be closed to make room, in the order of closing: of the source with
-/// most connections, the one that has been idle for longest.
+/// A worker's connections by source, and the order in which idle ones are closed to make room: of the source
+/// with most connections, the one that has been idle for longest.
 ///
-/// The list does not follow what connections do: a connection has the time at which it was listed. Before closing the first
-/// one, the server checks whether it has been used since, and lists it anew in that case.
+/// The order is not updated with each request: a connection is listed under the time at which it became idle.
+/// Before the server closes the first one, it checks whether that has been used since, and lists it anew in
+/// that case.
 #[derive(Debug, Default)]
 pub(crate) struct Sources {
     counts: HashMap<Source, u32>,
     idle: BTreeSet<(Source, Instant, u32)>,
-    /// One per source with something in `idle`: its connections, and the time of its first one there.
+    /// One entry per source with an idle connection: its number of connections, and since when its first one is
+    /// idle.
     order: BTreeSet<(Reverse<u32>, Instant, Source)>,
 }
 
@@ -90,7 +96,7 @@ impl Sources {
         self.change(source, |sources| *sources.counts.entry(source).or_default() += 1);
     }
 
-    /// Forgets one, which is not listed any longer.
+    /// Counts a closed connection, which is not listed as idle any more.
     pub(crate) fn closed(&mut self, source: Source) {
         self.change(source, |sources| {
             let count = sources.counts.entry(source).or_default();
@@ -101,19 +107,19 @@ impl Sources {
         });
     }
 
-    /// Lists connection `number` as one that may be closed, used last at `since`.
+    /// Lists connection `number` as idle since `since`.
     pub(crate) fn list(&mut self, source: Source, since: Instant, number: u32) {
         self.change(source, |sources| sources.idle.extend([(source, since, number)]));
     }
 
-    /// Takes it off the list.
+    /// Removes a connection from the list.
     pub(crate) fn unlist(&mut self, source: Source, since: Instant, number: u32) {
         self.change(source, |sources| {
             sources.idle.remove(&(source, since, number));
         });
     }
 
-    /// The number of the one to be closed first.
+    /// The number of the connection to be closed first.
     pub(crate) fn first(&self) -> Option<u32> {
         let (_, _, source) = self.order.first()?;
         self.first_of(*source).map(|(_, number)| number)
@@ -124,18 +130,18 @@ impl Sources {
         (*of == source).then_some((*since, *number))
     }
 
-    fn place(&self, source: Source) -> Option<(Reverse<u32>, Instant, Source)> {
+    fn rank(&self, source: Source) -> Option<(Reverse<u32>, Instant, Source)> {
         let count = self.counts.get(&source).copied().unwrap_or(0);
         self.first_of(source).map(|(since, _)| (Reverse(count), since, source))
     }
 
-    /// Makes a change that concerns one source, and keeps the order.
+    /// Makes a change to one source, and updates the order.
     fn change(&mut self, source: Source, change: impl FnOnce(&mut Self)) {
-        let before = self.place(source);
+        let before = self.rank(source);
         change(self);
-        let after = self.place(source);
+        let after = self.rank(source);
         if before != after {
-            before.map(|place| self.order.remove(&place));
+            before.map(|rank| self.order.remove(&rank));
             self.order.extend(after);
         }
     }
@@ -167,7 +173,7 @@ mod tests {
         let greedy = source("192.0.2.1");
         assert_eq!((0..1000).filter(|_| counts.opened(greedy, 100)).count(), 100);
         let others = |last: u32| Source(IpAddr::V4((0x0a00_0000 + last).into()));
-        // By chance one of them might be refused at a limit of 1.
+        // With a limit of 1, a shared counter might refuse one of them.
         assert_eq!((0..900).filter(|last| counts.opened(others(*last), 4)).count(), 900);
         counts.closed(greedy);
         assert_eq!((counts.opened(greedy, 100), counts.opened(greedy, 100)), (true, false));

@@ -1,66 +1,66 @@
-//! Where connections stand: places with numbers, made as they are needed, and the order in which those that hold bytes
-//! last got rid of some.
+//! The connections of a worker by number, and the order in which those that hold bytes last sent or received
+//! some.
 
-/// Places made at once: an idle service has none, and a busy one allocates once in so many connections.
+/// Memory is allocated for this many connections at a time, so that an idle service needs none.
 const CHUNK: usize = 256;
 
-/// No place.
+/// No connection.
 const NONE: u32 = u32::MAX;
 
-struct Place<T> {
+struct Cell<T> {
     entry: Option<T>,
-    /// The next older and newer among those that hold bytes; of a free place, `newer` is the next free one.
+    /// The connections before and after this one in the order of those that hold bytes. In a free cell, `newer` is the number of the
+    /// next free one.
     older: u32,
     newer: u32,
     holds: bool,
 }
 
 pub(crate) struct Table<T> {
-    chunks: Vec<Box<[Place<T>]>>,
-    places: u32,
+    chunks: Vec<Box<[Cell<T>]>>,
+    end: u32,
     free: u32,
     open: u32,
-    /// The ends of the order.
+    /// The ends of the order of connections that hold bytes.
     oldest: u32,
     newest: u32,
 }
 
 impl<T> Table<T> {
-    /// Room for `most` connections, made as they come.
+    /// A table for at most `most` connections; memory is allocated as they come.
     pub(crate) fn new(most: u32) -> Self {
         let chunks = Vec::with_capacity((most as usize).div_ceil(CHUNK));
-        Self { chunks, places: 0, free: NONE, open: 0, oldest: NONE, newest: NONE }
+        Self { chunks, end: 0, free: NONE, open: 0, oldest: NONE, newest: NONE }
     }
 
     pub(crate) const fn open(&self) -> u32 {
         self.open
     }
 
-    /// One more than the highest number given out so far.
-    pub(crate) const fn places(&self) -> u32 {
-        self.places
+    /// One more than the highest number in use so far.
+    pub(crate) const fn end(&self) -> u32 {
+        self.end
     }
 
-    /// The number that [`Self::insert`] would use.
-    pub(crate) fn next_place(&mut self) -> u32 {
+    /// The number that the next [`Self::insert`] will use.
+    pub(crate) fn next_number(&mut self) -> u32 {
         if self.free == NONE {
-            let first = self.places;
-            self.places += CHUNK as u32;
-            let place = |number| Place { entry: None, older: NONE, newer: number, holds: false };
-            let last = self.places - 1;
-            self.chunks
-                .push((first..self.places).map(|n| place(if n == last { NONE } else { n + 1 })).collect());
+            let first = self.end;
+            self.end += CHUNK as u32;
+            let cell = |number| Cell { entry: None, older: NONE, newer: number, holds: false };
+            let last = self.end - 1;
+            self.chunks.push((first..self.end).map(|n| cell(if n == last { NONE } else { n + 1 })).collect());
             self.free = first;
         }
         self.free
     }
 
-    /// Puts it at the place that [`Self::next_place`] says.
+    /// Inserts a connection under [`Self::next_number`].
     pub(crate) fn insert(&mut self, entry: T) {
-        let number = self.next_place();
-        let place = self.place(number);
-        place.entry = Some(entry);
-        self.free = std::mem::replace(&mut self.place(number).newer, NONE);
+        let number = self.next_number();
+        let cell = self.cell(number);
+        cell.entry = Some(entry);
+        self.free = std::mem::replace(&mut self.cell(number).newer, NONE);
         self.open += 1;
     }
 
@@ -74,55 +74,56 @@ impl<T> Table<T> {
         self.get(number)?;
         self.holds_none(number);
         let free = self.free;
-        let place = self.place(number);
-        place.newer = free;
-        let entry = place.entry.take();
+        let cell = self.cell(number);
+        cell.newer = free;
+        let entry = cell.entry.take();
         self.free = number;
         self.open -= 1;
         entry
     }
 
-    /// It holds bytes, and some have just moved: it is the newest of those now.
+    /// Takes note that a connection holds bytes of which some have just moved: it becomes the newest in the
+    /// order.
     pub(crate) fn holds_some(&mut self, number: u32) {
         if number == self.newest {
             return;
         }
         self.holds_none(number);
         let before = std::mem::replace(&mut self.newest, number);
-        let place = self.place(number);
-        (place.older, place.newer, place.holds) = (before, NONE, true);
+        let cell = self.cell(number);
+        (cell.older, cell.newer, cell.holds) = (before, NONE, true);
         if before == NONE {
             self.oldest = number;
         } else {
-            self.place(before).newer = number;
+            self.cell(before).newer = number;
         }
     }
 
     pub(crate) fn holds_none(&mut self, number: u32) {
-        let place = self.place(number);
-        if !std::mem::take(&mut place.holds) {
+        let cell = self.cell(number);
+        if !std::mem::take(&mut cell.holds) {
             return;
         }
-        let (older, newer) = (place.older, place.newer);
-        (place.older, place.newer) = (NONE, NONE);
+        let (older, newer) = (cell.older, cell.newer);
+        (cell.older, cell.newer) = (NONE, NONE);
         if older == NONE {
             self.oldest = newer;
         } else {
-            self.place(older).newer = newer;
+            self.cell(older).newer = newer;
         }
         if newer == NONE {
             self.newest = older;
         } else {
-            self.place(newer).older = older;
+            self.cell(newer).older = older;
         }
     }
 
-    /// The one whose bytes have not moved for longest.
+    /// The connection whose bytes have waited longest.
     pub(crate) const fn longest_held(&self) -> Option<u32> {
         if self.oldest == NONE { None } else { Some(self.oldest) }
     }
 
-    fn place(&mut self, number: u32) -> &mut Place<T> {
+    fn cell(&mut self, number: u32) -> &mut Cell<T> {
         &mut self.chunks[number as usize / CHUNK][number as usize % CHUNK]
     }
 }

@@ -1,24 +1,24 @@
-//! Places of connections that are to be worked on later, first come, first served.
+//! A queue of connections that are served later, by their numbers.
 //!
-//! A place is listed once, whichever connection comes to stand there: those that close while they wait leave nothing but a mark.
+//! A number is queued once, even if its connection closes and another one gets the number.
 
 use std::collections::VecDeque;
 
 #[derive(Default)]
 pub(crate) struct Waiting {
     numbers: VecDeque<u32>,
-    /// Whether a number is among them.
+    /// Whether a number is in the queue.
     listed: Vec<bool>,
 }
 
 impl Waiting {
-    /// Lists the connection of that number, unless it or a former one of it is listed already.
+    /// Adds the connection `number`, unless the number is in the queue already.
     pub(crate) fn add(&mut self, number: u32) {
-        let place = number as usize;
-        if place >= self.listed.len() {
-            self.listed.resize(place + 1, false);
+        let index = number as usize;
+        if index >= self.listed.len() {
+            self.listed.resize(index + 1, false);
         }
-        if !std::mem::replace(&mut self.listed[place], true) {
+        if !std::mem::replace(&mut self.listed[index], true) {
             self.numbers.push_back(number);
         }
     }
@@ -31,7 +31,7 @@ impl Waiting {
         self.numbers.len()
     }
 
-    /// Takes the one that has waited longest.
+    /// Takes the number that has waited longest.
     pub(crate) fn take(&mut self) -> Option<u32> {
         let number = self.numbers.pop_front()?;
         self.listed[number as usize] = false;

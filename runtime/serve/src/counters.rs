@@ -1,4 +1,4 @@
-//! What serving counts, beyond the worker's own counters.
+//! The counters of serving, beside the worker's own counters.
 
 use twinpath_inspect::{Counter, Drops};
 use twinpath_kernel_tcp::TcpCounters;
@@ -17,41 +17,43 @@ pub struct ClaimCounters {
 pub struct ServeCounters {
     /// One per entry of what is served.
     pub claims: Box<[ClaimCounters]>,
-    /// What it dropped, where its worker has other services as well; else the worker's own counters have it.
+    /// Dropped frames and requests, if the worker has several services; otherwise they are in the worker's
+    /// counters.
     pub drops: Drops,
-    /// Datagrams, or whole frames, served that came on the fast path.
+    /// Datagrams, or whole frames, that came by the fast path and were served.
     pub fast_requests: Counter,
     /// Replies that left on the fast path.
     pub fast_replies: Counter,
-    /// Fast-path requests whose reply left through the kernel's socket: its way out was not known, or too small.
+    /// Requests of the fast path whose reply the kernel's socket sent, because the egress was not known yet or
+    /// the reply was too large for it.
     pub fast_replies_by_kernel: Counter,
-    /// Datagrams served that came through the kernel's socket.
+    /// Datagrams that came through the kernel's socket and were served.
     pub kernel_requests: Counter,
-    /// Replies that left through the kernel's socket, to whichever request.
+    /// Replies that the kernel's socket sent, whichever path the request came by.
     pub kernel_replies: Counter,
     /// Datagrams accepted although their sender had left the checksum to hardware.
     pub partial_checksums: Counter,
-    /// Of TCP connections.
+    /// The counters of TCP connections.
     pub tcp: TcpCounters,
-    /// Requests that threads which may block work on, or will.
+    /// Requests handed to the handler pool.
     pub deferred: Counter,
-    /// Requests so answered.
+    /// Requests that the handler pool has answered.
     pub deferred_done: Counter,
-    /// Peers whose way out is known or asked for.
+    /// Peers in the egress table: the egress is known or asked for.
     pub peers: Counter,
     /// Replies to peers for which there was no room in the egress table.
     pub peers_overflow: Counter,
 }
 
 impl ServeCounters {
-    /// Counters for so many entries.
+    /// Counters for a service with `entries` entries.
     #[must_use]
     pub fn for_entries(entries: usize) -> Self {
         let claims = (0..entries).map(|_| ClaimCounters::default()).collect();
         Self { claims, ..Self::default() }
     }
 
-    /// A request of that entry came on the fast path.
+    /// Counts a request of entry `entry` that came by the fast path.
     #[inline]
     pub(crate) fn came_fast(&self, entry: usize) {
         self.fast_requests.add(1);
@@ -60,7 +62,7 @@ impl ServeCounters {
         }
     }
 
-    /// A request of that entry came through the kernel's socket.
+    /// Counts a request of entry `entry` that came through the kernel's socket.
     #[inline]
     pub(crate) fn came_by_kernel(&self, entry: usize) {
         self.kernel_requests.add(1);

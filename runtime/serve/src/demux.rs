@@ -1,6 +1,8 @@
-//! Several services on one worker: each is an engine of its own, and every call is handed to the engine that it is for.
+//! Several services on one worker: each has an engine of its own, and the demultiplexer passes every call to
+//! the engine that it is for.
 //!
-//! A frame goes by its protocol and port, with one look-up; the rest by the token or slot that it names. One service alone needs neither.
+//! A frame is routed by its protocol and port, with one look-up. Other calls name the part of the worker (the
+//! engine of one service), in their token or directly. If there is only one service, nothing is looked up.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -17,42 +19,44 @@ use twinpath_worker::{ENGINE_RESERVE, Engine, Io, part_of};
 
 use crate::counters::ServeCounters;
 use crate::engine::{ServeCommand, ServeEngine, ServeEvent};
-use crate::limits::Limits;
+use crate::limits::ServiceLimits;
 
-/// Services that a worker may have.
-pub const SLOTS_MAX: usize = 64;
+/// Most parts of a worker: services that it may have at a time.
+pub const PARTS_MAX: usize = 64;
 
-/// No service has the port.
+/// A route to no service.
 const NOBODY: u8 = u8::MAX;
-/// Several services have the port, at different addresses of ours.
+/// Several services have the port, each at other addresses of ours.
 const SEVERAL: u8 = u8::MAX - 1;
 
 const ETHERTYPE_V4: u16 = EtherType::IPV4.0;
 const ETHERTYPE_V6: u16 = EtherType::IPV6.0;
 
-// Of each: that it has begun, that it has drained, and that it has left; and the answers to a change.
-const _: () = assert!(3 * SLOTS_MAX + 2 <= ENGINE_RESERVE as usize);
-const _: () = assert!(SLOTS_MAX <= SEVERAL as usize && SLOTS_MAX <= twinpath_worker::PARTS_MAX);
+// The events that need reserved room: `Begun`, `Drained` and `Left` of each part, and the two answers to a
+// change.
+const _: () = assert!(3 * PARTS_MAX + 2 <= ENGINE_RESERVE as usize);
+const _: () = assert!(PARTS_MAX <= SEVERAL as usize && PARTS_MAX <= twinpath_worker::PARTS_MAX);
 
-/// The slot that each frame goes to.
+/// Says which part of the worker each frame goes to.
 #[derive(Debug)]
 pub struct Routes {
-    /// By protocol and port: 65,536 of each.
+    /// The part for each protocol and port; 65,536 ports per protocol.
     ports: [Box<[u8]>; Protocol::COUNT],
-    /// Of the ports that several services share: protocol and port, our address, slot.
+    /// The ports that several services share: protocol and port, our address, part.
     shared: Vec<((Protocol, u16), IpAddr, u8)>,
     ethertypes: Vec<(u16, u8)>,
 }
 
 impl Routes {
-    /// The routes to services, each with its slot (below [`SLOTS_MAX`]) and what it serves. Of two that serve the same port at the same
-    /// address, or the same EtherType, the earlier one gets it. No two of them overlap otherwise: the configuration is refused before.
+    /// The routes to services, given the part of each (below [`PARTS_MAX`]) and what it serves. If two services
+    /// serve the same port at the same address, or the same EtherType, frames go to the first one: that happens
+    /// while one replaces the other. Otherwise the configuration excludes overlaps.
     #[must_use]
     pub fn of<'a>(services: impl IntoIterator<Item = (usize, &'a Served)>) -> Self {
         let mut ends = Vec::new();
         let mut ethertypes = Vec::new();
-        for (slot, served) in services {
-            let slot = slot as u8;
+        for (part, served) in services {
+            let part = part as u8;
             let ports = served.ports().iter().map(|port| ((port.protocol, port.port), port.address));
             let flows = served
                 .flows()
@@ -63,29 +67,29 @@ impl Routes {
                 let is =
                     |(its, at, _): &((Protocol, u16), Option<IpAddr>, u8)| (*its, *at) == (port, address);
                 if !ends[..earlier].iter().any(is) {
-                    ends.push((port, address, slot));
+                    ends.push((port, address, part));
                 }
             }
-            ethertypes.extend(served.ethertype().map(|ethertype| (ethertype, slot)));
+            ethertypes.extend(served.ethertype().map(|ethertype| (ethertype, part)));
         }
         let mut ports = Protocol::ALL.map(|_| vec![NOBODY; 1 << u16::BITS].into_boxed_slice());
-        for ((protocol, port), _, slot) in &ends {
+        for ((protocol, port), _, part) in &ends {
             let found = &mut ports[protocol.index()][usize::from(*port)];
-            *found = if *found == NOBODY || found == slot { *slot } else { SEVERAL };
+            *found = if *found == NOBODY || found == part { *part } else { SEVERAL };
         }
         let shared = ends
             .iter()
             .filter(|((protocol, port), ..)| ports[protocol.index()][usize::from(*port)] == SEVERAL);
-        let shared = shared.filter_map(|(port, address, slot)| Some((*port, (*address)?, *slot))).collect();
+        let shared = shared.filter_map(|(port, address, part)| Some((*port, (*address)?, *part))).collect();
         Self { ports, shared, ethertypes }
     }
 
-    /// The slot that a frame is for.
+    /// The part that a frame goes to.
     #[inline]
-    fn slot_of(&self, frame: &[u8]) -> Option<usize> {
+    fn part_for(&self, frame: &[u8]) -> Option<usize> {
         let ethertype = u16::from_be_bytes(*frame.get(12..eth::HEADER_LEN)?.first_chunk()?);
-        if let Some((_, slot)) = self.ethertypes.iter().find(|(claimed, _)| *claimed == ethertype) {
-            return Some(usize::from(*slot));
+        if let Some((_, part)) = self.ethertypes.iter().find(|(claimed, _)| *claimed == ethertype) {
+            return Some(usize::from(*part));
         }
         let (protocol_at, port_at, address_at) = match ethertype {
             ETHERTYPE_V4 => {
@@ -103,9 +107,9 @@ impl Routes {
                 let is = |(shared, at, _): &&((Protocol, u16), IpAddr, u8)| {
                     *shared == (protocol, port) && *at == address
                 };
-                self.shared.iter().find(is).map(|(.., slot)| usize::from(*slot))
+                self.shared.iter().find(is).map(|(.., part)| usize::from(*part))
             }
-            slot => Some(usize::from(slot)),
+            part => Some(usize::from(part)),
         }
     }
 }
@@ -115,17 +119,17 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
     v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok()
 }
 
-/// What a demultiplexer asks of the engine of one service. So services of several types are on one worker, and the code of each is
-/// compiled where its type is named.
+/// The engine of one service, whatever the service's type. So one worker can have services of several types,
+/// and the code for each type is compiled in the crate that names it.
 trait ServiceEngine: Engine<Command = ServeCommand, Event = ServeEvent> {
-    fn exchange_limits(&mut self, limits: &mut Limits);
+    fn exchange_limits(&mut self, limits: &mut ServiceLimits);
     fn leave(&mut self, now: Instant, io: &Io<'_, ServeEvent>);
     fn is_drained(&self) -> bool;
     fn forget(&self, io: &Io<'_, ServeEvent>);
 }
 
 impl<S: Service + 'static> ServiceEngine for ServeEngine<S> {
-    fn exchange_limits(&mut self, limits: &mut Limits) {
+    fn exchange_limits(&mut self, limits: &mut ServiceLimits) {
         self.exchange_limits(limits);
     }
 
@@ -142,120 +146,121 @@ impl<S: Service + 'static> ServiceEngine for ServeEngine<S> {
     }
 }
 
-/// One service of a worker.
-pub struct Slot {
+/// The part of a worker that is one service: its engine and counters.
+pub struct ServicePart {
     engine: Box<dyn ServiceEngine>,
     counters: Arc<ServeCounters>,
-    /// Told to leave: it is taken out once it has drained.
+    /// Whether it has been told to leave. It is taken out once it has drained.
     leaving: bool,
 }
 
-impl Slot {
-    /// That service, and what it counts.
+impl ServicePart {
+    /// The part of the service with this engine and these counters.
     #[must_use]
     pub fn new<S: Service + 'static>(engine: ServeEngine<S>, counters: Arc<ServeCounters>) -> Self {
         Self { engine: Box::new(engine), counters, leaving: false }
     }
 
-    /// Its counters.
+    /// The counters of the service.
     #[must_use]
     pub const fn counters(&self) -> &Arc<ServeCounters> {
         &self.counters
     }
 }
 
-/// What control tells the services of a worker.
+/// A command of control to the services of a worker.
 pub enum DemuxCommand {
-    /// The same to each of them.
+    /// The same command for each service.
     Each(ServeCommand),
-    /// To the one in that slot.
+    /// A command for one part.
     One(usize, ServeCommand),
-    /// Take in services that wait, and hand frames on by other routes; answered by [`ServeEvent::Prepared`].
+    /// Adds services that wait to begin, and changes the routes; answered by [`ServeEvent::Prepared`].
     Prepare(Box<Prepare>),
-    /// Other routes and limits, some services begin, and others leave; answered by [`ServeEvent::Switched`].
+    /// Changes routes and limits, lets some services begin and others leave; answered by
+    /// [`ServeEvent::Switched`].
     Switch(Box<Switch>),
 }
 
-/// Services to come, which serve nothing before a [`Switch`] has them begin but the frames that the routes give them.
+/// New services. Until a [`Switch`] lets them begin, they serve only the frames that the routes give them.
 pub struct Prepare {
-    /// For the answer.
+    /// Identifies the answer.
     pub number: u32,
-    /// Each with its slot, which is free.
-    pub services: Vec<(usize, Slot)>,
-    /// Routes from now on.
+    /// Each new service with its part, which must be free.
+    pub services: Vec<(usize, ServicePart)>,
+    /// The new routes.
     pub routes: Routes,
 }
 
 /// A change of all services at once.
 pub struct Switch {
-    /// For the answer.
+    /// Identifies the answer.
     pub number: u32,
-    /// Routes from now on.
+    /// The new routes.
     pub routes: Routes,
-    /// Slots of services that serve the kernel's sockets from now on.
+    /// Parts that serve the kernel's sockets from now on.
     pub begin: Vec<usize>,
-    /// Slots of services that take no more, and go once what they have accepted is answered.
+    /// Parts that accept nothing more, and leave once everything accepted is answered.
     pub leave: Vec<usize>,
-    /// Limits of services that go on.
-    pub limits: Vec<(usize, Limits)>,
+    /// New limits of parts that stay.
+    pub limits: Vec<(usize, ServiceLimits)>,
 }
 
 /// The services of one worker.
 pub struct Demux {
-    slots: Box<[Option<Slot>]>,
-    /// Slots in use, ascending.
+    parts: Box<[Option<ServicePart>]>,
+    /// The parts in use, ascending.
     used: Vec<u8>,
     routes: Routes,
-    /// How many have been told to leave.
+    /// The number of parts that have been told to leave.
     leaving: usize,
-    /// Frames of one service on their way to it.
+    /// Frames of one part, collected before its engine is called.
     burst: Burst,
 }
 
 impl Demux {
-    /// Frames go by `routes`.
+    /// A demultiplexer without a service yet.
     #[must_use]
     pub fn new(routes: Routes) -> Self {
-        let slots = (0..SLOTS_MAX).map(|_| None).collect();
-        Self { slots, used: Vec::with_capacity(SLOTS_MAX), routes, leaving: 0, burst: Burst::new() }
+        let parts = (0..PARTS_MAX).map(|_| None).collect();
+        Self { parts, used: Vec::with_capacity(PARTS_MAX), routes, leaving: 0, burst: Burst::new() }
     }
 
-    /// With one service more, in a slot that is free.
+    /// Adds a service as a part that is free.
     #[must_use]
-    pub fn with(mut self, slot: usize, service: Slot) -> Self {
-        self.put(slot, Some(service));
+    pub fn with(mut self, part: usize, service: ServicePart) -> Self {
+        self.put(part, Some(service));
         self
     }
 
-    /// Puts a service into a slot, or nothing; what was there.
-    fn put(&mut self, slot: usize, service: Option<Slot>) -> Option<Slot> {
-        let former = self.slots.get_mut(slot).and_then(|place| std::mem::replace(place, service));
+    /// Sets or removes a part; returns what it was.
+    fn put(&mut self, part: usize, service: Option<ServicePart>) -> Option<ServicePart> {
+        let former = self.parts.get_mut(part).and_then(|place| std::mem::replace(place, service));
         self.used.clear();
-        self.used.extend((0u8..).zip(&self.slots).filter_map(|(slot, at)| at.as_ref().map(|_| slot)));
+        self.used.extend((0u8..).zip(&self.parts).filter_map(|(part, at)| at.as_ref().map(|_| part)));
         former
     }
 
-    /// Has one service do something.
+    /// Calls the engine of one part.
     #[inline]
     fn one<T>(
         &mut self,
-        slot: usize,
+        part: usize,
         io: &mut Io<'_, ServeEvent>,
         call: impl FnOnce(&mut dyn ServiceEngine, &mut Io<'_, ServeEvent>) -> T,
     ) -> Option<T> {
-        let alone = self.is_single(slot);
-        let Slot { engine, counters, .. } = self.slots.get_mut(slot)?.as_mut()?;
+        let alone = self.is_single(part);
+        let ServicePart { engine, counters, .. } = self.parts.get_mut(part)?.as_mut()?;
         let engine = &mut **engine;
-        Some(if alone { call(engine, io) } else { call(engine, &mut io.part(slot, &counters.drops)) })
+        Some(if alone { call(engine, io) } else { call(engine, &mut io.part(part, &counters.drops)) })
     }
 
-    /// Whether that slot is all there is: it needs no tokens of its own then.
+    /// Whether this part is the only one, so that it needs no tokens of its own.
     #[inline]
-    const fn is_single(&self, slot: usize) -> bool {
-        self.used.len() == 1 && slot == 0
+    const fn is_single(&self, part: usize) -> bool {
+        self.used.len() == 1 && part == 0
     }
 
-    /// Has each service do something.
+    /// Calls the engine of each part.
     #[inline]
     fn each(
         &mut self,
@@ -268,16 +273,16 @@ impl Demux {
     }
 
     fn engines(&self) -> impl Iterator<Item = &dyn ServiceEngine> {
-        self.used.iter().filter_map(|slot| Some(&*self.slots.get(usize::from(*slot))?.as_ref()?.engine))
+        self.used.iter().filter_map(|part| Some(&*self.parts.get(usize::from(*part))?.as_ref()?.engine))
     }
 
-    /// Hands what was collected to its service.
-    fn hand_on(&mut self, now: Instant, port: PortId, slot: usize, io: &mut Io<'_, ServeEvent>) {
-        let Self { slots, burst, .. } = self;
-        if let Some(Slot { engine, counters, .. }) = slots.get_mut(slot).and_then(Option::as_mut) {
-            engine.receive(now, port, burst, &mut io.part(slot, &counters.drops));
+    /// Passes the collected frames to the engine of their part.
+    fn hand_on(&mut self, now: Instant, port: PortId, part: usize, io: &mut Io<'_, ServeEvent>) {
+        let Self { parts, burst, .. } = self;
+        if let Some(ServicePart { engine, counters, .. }) = parts.get_mut(part).and_then(Option::as_mut) {
+            engine.receive(now, port, burst, &mut io.part(part, &counters.drops));
         }
-        // Only without any service there is something left.
+        // A frame is left here only if there is no service at all.
         for frame in burst.drain(usize::MAX) {
             io.drops().add(Reason::NotClaimed, 1);
             io.release(frame);
@@ -288,10 +293,10 @@ impl Demux {
 impl Demux {
     fn prepare(&mut self, now: Instant, mut prepare: Box<Prepare>, io: &mut Io<'_, ServeEvent>) {
         let mut outcome = Ok(());
-        for (slot, service) in prepare.services.drain(..) {
-            self.put(slot, Some(service));
-            let started = self.one(slot, io, |engine, io| {
-                // The ports were attached before it came.
+        for (part, service) in prepare.services.drain(..) {
+            self.put(part, Some(service));
+            let started = self.one(part, io, |engine, io| {
+                // The service is told of the ports that were attached before it came.
                 for place in 0..io.ports().len() {
                     engine.attached(io.ports()[place].id(), io);
                 }
@@ -301,39 +306,40 @@ impl Demux {
         }
         std::mem::swap(&mut self.routes, &mut prepare.routes);
         let number = prepare.number;
-        // There is room: control has one change under way at a time.
+        // Room is reserved: control makes one change at a time.
         let _ = io.tell_reserved(ServeEvent::Prepared { number, outcome, former: prepare });
     }
 
     fn switch(&mut self, now: Instant, mut switch: Box<Switch>, io: &mut Io<'_, ServeEvent>) {
         std::mem::swap(&mut self.routes, &mut switch.routes);
-        for (slot, limits) in &mut switch.limits {
-            self.one(*slot, io, |engine, _| engine.exchange_limits(limits));
+        for (part, limits) in &mut switch.limits {
+            self.one(*part, io, |engine, _| engine.exchange_limits(limits));
         }
-        // First those that leave: what waits in a socket that both have is theirs.
-        for slot in &switch.leave {
-            self.one(*slot, io, |engine, io| engine.leave(now, io));
-            if let Some(service) = self.slots.get_mut(*slot).and_then(Option::as_mut) {
+        // Those that leave come first: what waits in a socket that a leaving and a new service share belongs to
+        // the former.
+        for part in &switch.leave {
+            self.one(*part, io, |engine, io| engine.leave(now, io));
+            if let Some(service) = self.parts.get_mut(*part).and_then(Option::as_mut) {
                 self.leaving += usize::from(!std::mem::replace(&mut service.leaving, true));
             }
         }
-        for slot in &switch.begin {
-            self.one(*slot, io, |engine, io| engine.command(now, ServeCommand::Begin, io));
+        for part in &switch.begin {
+            self.one(*part, io, |engine, io| engine.command(now, ServeCommand::Begin, io));
         }
         let number = switch.number;
         let _ = io.tell_reserved(ServeEvent::Switched { number, former: switch });
     }
 
-    /// Takes out those that were told to leave and have drained.
+    /// Removes parts that were told to leave and have drained.
     fn let_leave(&mut self, io: &mut Io<'_, ServeEvent>) {
-        for slot in 0..self.slots.len() {
-            let is_done = |service: &Slot| service.leaving && service.engine.is_drained();
-            if self.slots[slot].as_ref().is_some_and(is_done) {
-                self.one(slot, io, |engine, io| engine.forget(io));
-                // Its counters are the engine's as well, so nothing is freed here.
-                if let Some(Slot { engine, .. }) = self.put(slot, None) {
+        for part in 0..self.parts.len() {
+            let is_done = |service: &ServicePart| service.leaving && service.engine.is_drained();
+            if self.parts[part].as_ref().is_some_and(is_done) {
+                self.one(part, io, |engine, io| engine.forget(io));
+                // The engine holds the counters as well, so dropping them here frees nothing.
+                if let Some(ServicePart { engine, .. }) = self.put(part, None) {
                     self.leaving -= 1;
-                    let _ = io.tell_reserved(ServeEvent::Left { slot, service: engine });
+                    let _ = io.tell_reserved(ServeEvent::Left { part, service: engine });
                 }
             }
         }
@@ -371,15 +377,15 @@ impl Engine for Demux {
             self.one(only.into(), io, |engine, io| engine.receive(now, port, frames, io));
             return;
         }
-        let first = self.used.first().map_or(0, |slot| usize::from(*slot));
+        let first = self.used.first().map_or(0, |part| usize::from(*part));
         let mut collected = first;
         for frame in frames.drain(usize::MAX) {
-            // What is for nobody is dropped by the first one, under a name.
-            let slot = self.routes.slot_of(frame.bytes()).unwrap_or(first);
-            if slot != collected && !self.burst.is_empty() {
+            // A frame that no service claims goes to the first one, which counts it as `not_claimed`.
+            let part = self.routes.part_for(frame.bytes()).unwrap_or(first);
+            if part != collected && !self.burst.is_empty() {
                 self.hand_on(now, port, collected, io);
             }
-            collected = slot;
+            collected = part;
             if let Err(frame) = self.burst.push(frame) {
                 io.release(frame);
             }
@@ -390,9 +396,9 @@ impl Engine for Demux {
     }
 
     fn ready(&mut self, now: Instant, token: u32, error: bool, io: &mut Io<'_, ServeEvent>) -> bool {
-        let (slot, token) = part_of(token);
-        // What a service that is gone had watched is ready for nobody.
-        self.one(slot, io, |engine, io| engine.ready(now, token, error, io)).unwrap_or(false)
+        let (part, token) = part_of(token);
+        // The service may have left since it watched the descriptor.
+        self.one(part, io, |engine, io| engine.ready(now, token, error, io)).unwrap_or(false)
     }
 
     fn run(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) -> bool {
@@ -425,8 +431,8 @@ impl Engine for Demux {
             DemuxCommand::Each(command) => {
                 self.each(io, |engine, io| engine.command(now, command.clone(), io));
             }
-            DemuxCommand::One(slot, command) => {
-                self.one(slot, io, |engine, io| engine.command(now, command, io));
+            DemuxCommand::One(part, command) => {
+                self.one(part, io, |engine, io| engine.command(now, command, io));
             }
             DemuxCommand::Prepare(prepare) => self.prepare(now, prepare, io),
             DemuxCommand::Switch(switch) => self.switch(now, switch, io),

@@ -1,4 +1,5 @@
-//! The engine of one service on one worker: it serves frames of the fast path and what comes through kernel sockets.
+//! The engine of one service on one worker. It serves frames of the fast path, and datagrams and connections of
+//! the kernel's sockets.
 
 mod change;
 mod late;
@@ -11,7 +12,7 @@ use rustix::io::Errno;
 use twinpath_frame::{Burst, Frame};
 use twinpath_handlers::{Guarded, HandlerPool, Panicked};
 use twinpath_inspect::Reason;
-use twinpath_kernel_tcp::{CHUNK, Call, FIRST_TOKEN, LISTENERS_MAX, Share, TcpLimits, TcpServer};
+use twinpath_kernel_tcp::{CHUNK, Call, FIRST_TOKEN, LISTENERS_MAX, TcpLimits, TcpServer, TcpTotals};
 use twinpath_port::{Capabilities, PortId};
 use twinpath_service::{Answer, Beside, Datagram, Service};
 use twinpath_stack::admit::{admit, admit_port};
@@ -27,18 +28,19 @@ use twinpath_worker::{Attached, Engine, Io, PORTS_MAX};
 use self::late::{Awaited, Origin};
 use crate::counters::ServeCounters;
 use crate::frames;
-use crate::limits::Limits;
+use crate::limits::ServiceLimits;
 
-/// Datagrams taken from the kernel's socket per turn: a flood there does not starve the fast path.
+/// Datagrams taken from the kernel's socket per turn, so that a flood there does not starve the fast path.
 const KERNEL_BURST: usize = 64;
 
-/// The longest UDP payload there is.
+/// The longest UDP payload, in bytes.
 const DATAGRAM_MAX: usize = 65_535;
 
-/// Most kernel sockets of one transport: one per address served.
+/// Most kernel sockets of one transport: there is one per served address.
 pub const SOCKETS_MAX: u32 = 128;
 
-/// Tokens: those of the UDP sockets, of the handler pool, and from [`FIRST_TOKEN`] on those of the TCP server.
+/// Tokens: 0.. for the UDP sockets, then one for the handler pool, and from [`FIRST_TOKEN`] on those of the TCP
+/// server.
 const UDP_TOKEN: u32 = 0;
 const HANDLERS_TOKEN: u32 = UDP_TOKEN + SOCKETS_MAX;
 const _: () = assert!(HANDLERS_TOKEN < FIRST_TOKEN && LISTENERS_MAX >= WORKERS_MAX * SOCKETS_MAX);
@@ -52,40 +54,41 @@ pub struct ServeConfig {
     pub served: Arc<Served>,
     /// The addresses of the interface, as they are now.
     pub addresses: Arc<[IpAddr]>,
-    /// Replies per second to one source that are as large as their requests; 0: no limit. See [`Limits::new`].
+    /// Replies per second to one source that are as large as their requests; 0: no limit. See [`ServiceLimits::new`].
     pub reply_rate: u32,
     /// The kernel's sockets.
     pub kernel: KernelSide,
 }
 
-/// A worker's share of the kernel's sockets.
+/// One worker's part of the service's kernel sockets.
 pub struct KernelSide {
-    /// The UDP sockets that hold what is served, at most [`SOCKETS_MAX`]: every worker may send through them.
+    /// The UDP sockets of the served ports, at most [`SOCKETS_MAX`]. Every worker may send through them.
     pub udp: Arc<[UdpSocket]>,
-    /// Whether this worker receives from them.
+    /// Whether this worker also receives from the UDP sockets.
     pub receives: bool,
-    /// The TCP listeners, at most [`SOCKETS_MAX`] for each worker whose connections this one accepts; it may be none.
+    /// The TCP listeners of this worker, or, for a stand-in, of several workers; at most [`SOCKETS_MAX`] per
+    /// worker.
     pub listeners: Vec<OwnedFd>,
-    /// Connections that they may have at a time: this worker's part of [`TcpLimits::connections`].
+    /// TCP connections that this worker may have at a time: its part of [`TcpLimits::connections`].
     pub connections: u32,
-    /// The limits of all connections of the service, over all workers.
-    pub share: Arc<Share>,
+    /// The connections and bytes of the service over all workers, with their limits.
+    pub totals: Arc<TcpTotals>,
     /// The threads for work that may block, if the service has such work.
     pub handlers: Option<HandlerPool>,
-    /// Another instance serves the sockets until [`ServeCommand::Begin`].
+    /// Whether another instance serves the sockets until [`ServeCommand::Begin`].
     pub waits: bool,
 }
 
 impl Default for KernelSide {
-    /// No sockets.
+    /// No sockets: a service with the fast path only.
     fn default() -> Self {
-        let share = Arc::new(Share::new(TcpLimits::default(), 1));
+        let totals = Arc::new(TcpTotals::new(TcpLimits::default(), 1));
         Self {
             udp: [].into(),
             receives: false,
             listeners: Vec::new(),
-            connections: share.limits().connections,
-            share,
+            connections: totals.limits().connections,
+            totals,
             handlers: None,
             waits: false,
         }
@@ -95,17 +98,18 @@ impl Default for KernelSide {
 /// A command of control to a serving engine.
 #[derive(Clone)]
 pub enum ServeCommand {
-    /// The kernel's answer about a peer, or a notice that former answers are void.
+    /// The kernel's answer about the egress to a peer, or a notice that former answers are out of date.
     Egress(Update),
-    /// The interface's addresses are these now.
+    /// The present addresses of the interface.
     Addresses(Arc<[IpAddr]>),
-    /// Serve the kernel's sockets from now on.
+    /// Start to serve the kernel's sockets.
     Begin,
-    /// Leave the kernel's sockets to another instance until the next [`Self::Begin`]. Open connections are served on.
+    /// Leave the kernel's sockets to another instance until the next [`Self::Begin`]; continue to serve open
+    /// connections.
     StepBack,
     /// Accept no more, and close every connection once its requests are answered.
     Drain {
-        /// Connections that wait in the listeners are left to another instance that has the same listeners.
+        /// Whether another instance has the same listeners, and accepts the connections that wait in them.
         handed_over: bool,
     },
     /// The drain has taken too long: close all remaining connections.
@@ -114,40 +118,40 @@ pub enum ServeCommand {
 
 /// A message of a serving engine to control.
 pub enum ServeEvent {
-    /// Asks through which interface and to which next hop replies to a peer leave.
+    /// Asks for the interface and the next hop of replies to a peer.
     Resolve {
         /// The peer.
         peer: IpAddr,
-        /// Our address that they are sent from: policy routing may depend on it.
+        /// Our address that the replies are sent from, as policy routing may depend on it.
         local: IpAddr,
     },
-    /// No longer used: control frees it, as workers free nothing.
+    /// Memory that is no longer used, for control to free: workers free nothing.
     Reclaim(Arc<[IpAddr]>),
-    /// The engine serves the kernel's sockets, after [`ServeCommand::Begin`].
+    /// The engine has started to serve the kernel's sockets, after [`ServeCommand::Begin`].
     Begun,
-    /// There is no connection left after [`ServeCommand::Drain`].
+    /// No connection is left after [`ServeCommand::Drain`].
     Drained,
-    /// The worker has taken in what [`DemuxCommand::Prepare`](crate::DemuxCommand::Prepare) of that number brought, or why not.
+    /// The answer to [`DemuxCommand::Prepare`](crate::DemuxCommand::Prepare) with the same number.
     Prepared {
-        /// The number.
+        /// The number of the command.
         number: u32,
-        /// What watching a descriptor of a new service returned.
+        /// An error if the kernel refused to watch a descriptor of a new service.
         outcome: Result<(), Errno>,
-        /// No longer used.
+        /// The former command, to be freed.
         former: Box<dyn Send>,
     },
-    /// The worker has done what [`DemuxCommand::Switch`](crate::DemuxCommand::Switch) of that number asks.
+    /// The answer to [`DemuxCommand::Switch`](crate::DemuxCommand::Switch) with the same number.
     Switched {
-        /// The number.
+        /// The number of the command.
         number: u32,
-        /// No longer used.
+        /// The former routes and limits, to be freed.
         former: Box<dyn Send>,
     },
-    /// The service in that slot has left, as it was told to: the slot is free.
+    /// A service that was told to leave has drained: its part is free.
     Left {
-        /// The slot.
-        slot: usize,
-        /// All of it, to be freed.
+        /// The part that is free now.
+        part: usize,
+        /// The engine of the service, to be freed.
         service: Box<dyn Send>,
     },
     /// The service has panicked.
@@ -159,7 +163,7 @@ pub struct ServeEngine<S: Service> {
     service: Guarded<S>,
     served: Arc<Served>,
     addresses: Arc<[IpAddr]>,
-    /// The worker's ports with their capabilities, as they were when last told of.
+    /// The worker's ports with their capabilities, updated when the worker reports a change.
     ports: Vec<(PortId, Capabilities)>,
     egress: EgressTable,
     reply_limit: Option<ReplyLimit>,
@@ -171,22 +175,22 @@ pub struct ServeEngine<S: Service> {
     /// Room for replies that do not fit the request's buffer, and the datagrams whose replies come later.
     beside: Beside,
     awaited: Awaited,
-    /// Another instance serves the sockets.
+    /// Whether another instance serves the sockets.
     waits: bool,
-    /// Told to drain.
+    /// Whether it has been told to drain.
     stopping: bool,
-    /// Told to drain, and control does not know yet that it is done.
+    /// Whether it has been told to drain and control does not know yet that it has drained.
     draining: bool,
-    /// Told to leave: the demultiplexer reports when it has.
+    /// Whether it has been told to leave; the demultiplexer reports when it has drained.
     leaving: bool,
     counters: Arc<ServeCounters>,
 }
 
-/// What becomes of a frame that was served.
+/// The result of serving a frame.
 enum Outcome {
-    /// It is the reply, and leaves by this port.
+    /// The frame holds the reply now, and leaves by this port.
     Send(PortId),
-    /// It is released: its reply has left by the kernel's socket, comes later, or there is none.
+    /// The frame is released: there is no reply, it comes later, or the kernel's socket has sent it.
     Done,
 }
 
@@ -194,10 +198,10 @@ impl<S: Service> ServeEngine<S> {
     /// An engine for `service`.
     #[must_use]
     pub fn new(service: S, config: ServeConfig, counters: Arc<ServeCounters>) -> Self {
-        let KernelSide { udp, receives, listeners, connections, share, handlers, waits } = config.kernel;
+        let KernelSide { udp, receives, listeners, connections, totals, handlers, waits } = config.kernel;
         let served = config.served;
-        let Limits { share, connections, reply_limit } =
-            Limits::new(service.may_loop(), share, connections, config.reply_rate);
+        let ServiceLimits { totals, connections, reply_limit } =
+            ServiceLimits::new(service.may_loop(), totals, connections, config.reply_rate);
         Self {
             service: Guarded::new(service),
             addresses: config.addresses,
@@ -207,7 +211,7 @@ impl<S: Service> ServeEngine<S> {
             udp,
             receives,
             tcp: (!listeners.is_empty())
-                .then(|| TcpServer::new(listeners, Arc::clone(&served), share, connections)),
+                .then(|| TcpServer::new(listeners, Arc::clone(&served), totals, connections)),
             handlers,
             served,
             buffer: vec![0; DATAGRAM_MAX].into_boxed_slice(),
@@ -265,7 +269,7 @@ impl<S: Service> ServeEngine<S> {
             return Ok(Outcome::Send(place));
         }
         if io.is_withdrawn(port) {
-            // The port would drop it, so the kernel's socket must not send it either.
+            // A withdrawn port drops its replies, so the kernel's socket must not send this one either.
             return Err(Reason::WorkerStuck);
         }
         self.counters.fast_replies_by_kernel.add(1);
@@ -274,7 +278,8 @@ impl<S: Service> ServeEngine<S> {
         Ok(Outcome::Done)
     }
 
-    /// Looks up the egress of a reply, and asks control for it when that is due. `None`: the kernel's socket sends it.
+    /// Looks up the egress of a reply, and asks control for it if needed. `None` means that the kernel's socket
+    /// sends the reply.
     #[inline]
     fn egress_of(
         &mut self,
@@ -286,7 +291,7 @@ impl<S: Service> ServeEngine<S> {
     ) -> Option<(PortId, Egress)> {
         let (peer, local) = (peer.ip(), local.ip());
         if is_link_local(peer) {
-            // Several links may have this address: the kernel's socket names the link.
+            // The address is link-local: the kernel's socket has the link as well.
             return None;
         }
         let found = self.egress.lookup(peer, now);
@@ -330,7 +335,7 @@ impl<S: Service> ServeEngine<S> {
         }
     }
 
-    /// The TCP server, if there is one, and what a call of it needs.
+    /// The TCP server, if there is one, and the parameters of a call to it.
     #[inline]
     fn tcp<'a, 'io>(
         &'a mut self,
@@ -342,7 +347,7 @@ impl<S: Service> ServeEngine<S> {
         Some((tcp.as_mut()?, Call { now, service, counters, fds: &io.fds, handlers }))
     }
 
-    /// Serves the kernel's sockets from now on.
+    /// Starts to serve the kernel's sockets.
     fn listen(&self, io: &Io<'_, ServeEvent>) -> Result<(), Errno> {
         for (token, socket) in (UDP_TOKEN..).zip(self.udp.iter()).filter(|_| self.receives) {
             io.fds.watch(socket, token, false)?;
@@ -350,13 +355,13 @@ impl<S: Service> ServeEngine<S> {
         self.tcp.as_ref().map_or(Ok(()), |tcp| tcp.listen(&io.fds))
     }
 
-    /// Takes note of what a port can do now, or forgets it if it is not attached any more.
+    /// Updates the capabilities of a port, or forgets the port if it is detached.
     fn learn_capabilities(&mut self, port: PortId, io: &Io<'_, ServeEvent>) {
         self.ports.retain(|(known, _)| *known != port);
         self.ports.extend(io.port(port).map(|attached| (port, attached.queue.capabilities())));
     }
 
-    /// Whether an address is ours, on the interface or within the host.
+    /// Whether an address is one of ours, on the interface or a local address of the host.
     fn is_own(&self, address: IpAddr) -> bool {
         address.is_loopback() || self.addresses.contains(&address)
     }
@@ -370,7 +375,7 @@ impl<S: Service> ServeEngine<S> {
             let received = match socket.receive(&mut self.buffer) {
                 Ok(received) => received,
                 Err(Errno::AGAIN) => break,
-                // An ICMP error of an earlier reply, a signal: the next one may be a datagram.
+                // An ICMP error of an earlier reply, or a signal; the next call may return a datagram.
                 Err(_) => continue,
             };
             came = true;
@@ -429,7 +434,7 @@ impl<S: Service> Engine for ServeEngine<S> {
         let known = self.ports.iter().find(|(known, _)| *known == port);
         let partial = known.is_some_and(|(_, capabilities)| capabilities.partial_checksums);
         for (number, mut frame) in frames.drain(usize::MAX).enumerate() {
-            // The first one has just come; a call for one before this may have taken for ever.
+            // A call for an earlier frame may have hung, and the claims may have been withdrawn meanwhile.
             if number > 0 && io.is_withdrawn(port) {
                 io.drops().add(Reason::WorkerStuck, 1);
                 io.release(frame);
@@ -459,11 +464,11 @@ impl<S: Service> Engine for ServeEngine<S> {
     fn run(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) -> bool {
         let busy = self.tcp(now, io).is_some_and(|(tcp, call)| tcp.run(call));
         if let Some(panicked) = self.service.panicked(now) {
-            // If the mailbox is full it is not told; it has been counted.
+            // If the mailbox is full control does not hear of it; the panic has been counted.
             let _ = io.tell(ServeEvent::Panicked(panicked));
         }
         if self.draining && self.is_drained() {
-            // Said once: it has room reserved in the mailbox, as a worker that sleeps has no later turn to say it in.
+            // Room in the mailbox is reserved, because a worker that sleeps has no later turn to send it in.
             self.draining = io.tell_reserved(ServeEvent::Drained).is_err();
         }
         busy
@@ -496,24 +501,25 @@ impl<S: Service> Engine for ServeEngine<S> {
             }
             ServeCommand::Addresses(addresses) => {
                 let former = std::mem::replace(&mut self.addresses, addresses);
-                // If control's mailbox is full it is freed here: once, and not per packet.
+                // If the mailbox is full it is freed here: that happens once per change, not per packet.
                 let _ = io.tell(ServeEvent::Reclaim(former));
             }
             ServeCommand::Begin => {
-                // Refused for want of memory, it is not said: control sees that, and gives up.
+                // If the kernel has no memory to watch the sockets, `Begun` is not sent: control sees that, and
+                // gives up.
                 if !self.waits || self.listen(io).is_ok() {
                     self.waits = false;
-                    // Said once per worker: it has room reserved.
+                    // Sent once per worker, with reserved room.
                     let _ = io.tell_reserved(ServeEvent::Begun);
                 }
             }
             ServeCommand::StepBack => self.step_back(io),
-            // It drains already, and the demultiplexer reports when it is done.
+            // It drains already, and the demultiplexer reports when it has.
             ServeCommand::Drain { .. } if self.leaving => {}
             ServeCommand::Drain { handed_over } => {
                 if handed_over && self.receives {
                     for socket in self.udp.iter() {
-                        // What closes with the process was out of reach anyway.
+                        // Unwatching a socket that was never watched fails, which does not matter.
                         let _ = io.fds.unwatch(socket);
                     }
                 }
@@ -547,7 +553,7 @@ fn ask<S: Service>(
     asked.inspect_err(|_| beside.later.take().for_each(drop))
 }
 
-/// The peer with the link it is on, where its address alone does not tell.
+/// The peer's address, with the link if the address alone is ambiguous.
 fn with_scope(peer: SocketAddr, ifindex: u32) -> SocketAddr {
     match peer {
         SocketAddr::V6(mut v6) if is_link_local(peer.ip()) => {
@@ -558,7 +564,7 @@ fn with_scope(peer: SocketAddr, ifindex: u32) -> SocketAddr {
     }
 }
 
-/// The index of the interface that a port is on.
+/// The index of the interface that a port belongs to.
 fn ifindex_of(port: PortId, io: &Io<'_, ServeEvent>) -> u32 {
     io.port(port).map_or(0, Attached::ifindex)
 }

@@ -1,5 +1,5 @@
-//! Frames of a claimed EtherType: served whole and in place, before anything is read of IP. They have the fast path only:
-//! the kernel has no socket that could hold such a claim.
+//! Frames of a claimed EtherType: the service gets and answers them whole. They have a fast path only, because
+//! no kernel socket can hold such a claim.
 
 use twinpath_frame::{Checksum, Frame};
 use twinpath_handlers::Guarded;
@@ -9,10 +9,11 @@ use twinpath_wire::eth;
 
 use crate::counters::ServeCounters;
 
-/// Where the type stands in a frame (IEEE 802.3, 3.1.1).
+/// The offset of the EtherType in a frame (IEEE 802.3, 3.1.1).
 const TYPE_AT: usize = 12;
 
-/// Whether an untagged frame is of that type: that of a tagged one is the tag's, which can't be claimed.
+/// Whether an untagged frame has this EtherType. A tagged frame never matches, as its first EtherType is that
+/// of the tag.
 #[inline]
 pub(crate) fn is_of(frame: &Frame, ethertype: u16) -> bool {
     frame.bytes().get(TYPE_AT..eth::HEADER_LEN) == Some(&ethertype.to_be_bytes())
@@ -31,7 +32,7 @@ pub(crate) fn serve<S: Service>(
 ) -> Result<(), Reason> {
     let len = frame.bytes().len();
     let view = eth::Frame::parse(frame.bytes()).map_err(|_| Reason::Truncated)?;
-    // Nobody's address, or our own: an answer would reach everybody, or nobody (IEEE 802.3, 3.2.3).
+    // A group address or our own as the source: an answer would reach everybody, or nobody (IEEE 802.3, 3.2.3).
     if view.source().is_group() || view.source() == view.destination() {
         return Err(Reason::MartianSource);
     }
@@ -42,11 +43,11 @@ pub(crate) fn serve<S: Service>(
     {
         Answer::Reply { len } => len,
         Answer::Drop(reason) => return Err(reason),
-        // There is no other way out for a frame than the buffer it came in.
+        // A frame can only be answered in its own buffer.
         Answer::Nothing | Answer::Long | Answer::Later => return Err(Reason::NoReply),
     };
     frame.set_len(len).map_err(|_| Reason::FrameTooLarge)?;
-    // There is no transport checksum that anybody could still have to fill in.
+    // There is no transport checksum that a device could still have to complete.
     frame.meta_mut().checksum = Checksum::Verified;
     counters.fast_replies.add(1);
     Ok(())

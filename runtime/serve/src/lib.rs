@@ -1,11 +1,12 @@
-//! Services on either path: the engine that a worker runs to serve.
+//! Services on both paths: the engine that a worker runs to serve.
 //!
-//! A claimed port has two paths. On the fast path frames come from the worker's ports, become datagrams in `stack`, and
-//! their replies leave in the frames they came in. On the kernel path a UDP socket and a TCP listener on the same port
-//! serve what never crosses the wire whole: local clients, fragments that the kernel has put together, everything while
-//! no fast path is attached. The service cannot tell which way a request came.
+//! A claimed port has two paths. On the fast path, frames come from the worker's ports, `stack` parses them to
+//! datagrams, and each reply leaves in the frame of its request. On the kernel path, a UDP socket and a TCP
+//! listener on the same port serve what the claims leave to the kernel: local clients, reassembled fragments,
+//! and everything while no fast path is attached. The service does not see which path a request came by.
 //!
-//! A fast-path reply whose way out is not known, or too small, leaves through the kernel's socket as well.
+//! If the egress of a reply is not known yet, or the reply is too large for it, the kernel's socket sends the
+//! reply of a fast-path request as well.
 
 mod counters;
 mod demux;
@@ -15,10 +16,10 @@ mod limits;
 mod prototype;
 
 pub use counters::{ClaimCounters, ServeCounters};
-pub use demux::{Demux, DemuxCommand, Prepare, Routes, SLOTS_MAX, Slot, Switch};
+pub use demux::{Demux, DemuxCommand, PARTS_MAX, Prepare, Routes, ServicePart, Switch};
 pub use engine::{KernelSide, SOCKETS_MAX, ServeCommand, ServeConfig, ServeEngine, ServeEvent};
-pub use limits::Limits;
+pub use limits::ServiceLimits;
 pub use prototype::Prototype;
 pub use twinpath_handlers::{HandlerPool, Panicked, PoolLimits};
-pub use twinpath_kernel_tcp::{CHUNK, Share, TcpLimits};
+pub use twinpath_kernel_tcp::{CHUNK, TcpLimits, TcpTotals};
 pub use twinpath_stack::served::{Served, ServedPort};

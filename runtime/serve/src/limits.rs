@@ -1,33 +1,34 @@
-//! What peers may take of a service on one worker.
+//! The limits on what peers may use of a service, for one worker.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::Arc;
 
-use twinpath_kernel_tcp::Share;
+use twinpath_kernel_tcp::TcpTotals;
 use twinpath_stack::reply_limit::ReplyLimit;
 
-/// Bounds of what peers may take of an engine, as a whole: given to it when it is made, or in place of its former ones.
-pub struct Limits {
-    /// Of TCP connections, with those of the other workers.
-    pub(crate) share: Arc<Share>,
-    /// How many connections there may be at a time.
+/// Limits on what the peers of an engine may use in all. It gets them when it is made, and may get others while
+/// it serves.
+pub struct ServiceLimits {
+    /// The connections and bytes over all workers, with their limits.
+    pub(crate) totals: Arc<TcpTotals>,
+    /// TCP connections that this worker may have at a time.
     pub(crate) connections: u32,
     pub(crate) reply_limit: Option<ReplyLimit>,
 }
 
-impl Limits {
-    /// For one worker's engine of a service: its part of the `connections`, and replies per second to one source that are as large as
-    /// their requests; 0: no limit. That does not hold for a service whose replies cannot loop
-    /// ([`Service::may_loop`](twinpath_service::Service::may_loop)).
+impl ServiceLimits {
+    /// The limits for one worker: its part of the `connections`, and how many replies per second it sends to
+    /// one source that are as large as their requests (0: no limit). The rate does not apply to a service whose
+    /// replies cannot loop ([`Service::may_loop`](twinpath_service::Service::may_loop)).
     #[must_use]
-    pub fn new(may_loop: bool, share: Arc<Share>, connections: u32, reply_rate: u32) -> Self {
+    pub fn new(may_loop: bool, totals: Arc<TcpTotals>, connections: u32, reply_rate: u32) -> Self {
         let limited = reply_rate > 0 && may_loop;
         let reply_limit = limited.then(|| ReplyLimit::new(reply_rate, unforeseeable()));
-        Self { share, connections, reply_limit }
+        Self { totals, connections, reply_limit }
     }
 }
 
-/// A number that nobody outside can know: from the keys that the standard library gets from the system.
+/// A number that no peer can predict, from the system's random keys of the standard library.
 fn unforeseeable() -> u64 {
     RandomState::new().build_hasher().finish()
 }

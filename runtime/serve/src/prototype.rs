@@ -1,24 +1,24 @@
-//! A service as control has it: every worker gets an engine of its own, with a clone of the service.
+//! A service from which control makes an engine for each worker, with a clone of the service.
 
 use std::sync::Arc;
 
 use twinpath_service::{Service, ServiceCounters};
 
 use crate::counters::ServeCounters;
-use crate::demux::Slot;
+use crate::demux::ServicePart;
 use crate::engine::{ServeConfig, ServeEngine};
 
-/// A service whose type only the crate that made it knows. The code that serves by it is compiled there, so that is to be a crate that is
-/// optimised.
+/// A service whose type only the crate that made it knows. The generic code of its engine is compiled in that
+/// crate, which should therefore be one that is optimised.
 pub trait Prototype {
-    /// Whether it has work for threads that may block.
+    /// Whether the service has work for the handler pool.
     fn defers(&self) -> bool;
 
-    /// Whether a reply of it could make it answer again ([`Service::may_loop`]).
+    /// Whether two such services could answer each other's replies without end ([`Service::may_loop`]).
     fn may_loop(&self) -> bool;
 
-    /// An engine for a clone of it, and what the clone counts by itself.
-    fn slot(&self, config: ServeConfig) -> (Slot, Option<Arc<ServiceCounters>>);
+    /// An engine with a clone of the service, and the counters of the clone, if it has some.
+    fn part(&self, config: ServeConfig) -> (ServicePart, Option<Arc<ServiceCounters>>);
 }
 
 impl<S: Service + Clone + 'static> Prototype for S {
@@ -30,10 +30,10 @@ impl<S: Service + Clone + 'static> Prototype for S {
         Service::may_loop(self)
     }
 
-    fn slot(&self, config: ServeConfig) -> (Slot, Option<Arc<ServiceCounters>>) {
+    fn part(&self, config: ServeConfig) -> (ServicePart, Option<Arc<ServiceCounters>>) {
         let service = self.clone();
         let serve = Arc::new(ServeCounters::for_entries(config.served.entries()));
         let counted = service.counters();
-        (Slot::new(ServeEngine::new(service, config, Arc::clone(&serve)), serve), counted)
+        (ServicePart::new(ServeEngine::new(service, config, Arc::clone(&serve)), serve), counted)
     }
 }

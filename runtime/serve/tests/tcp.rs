@@ -10,7 +10,7 @@ use twinpath_frame::Pool;
 use twinpath_inspect::Reason;
 use twinpath_serve::{
     HandlerPool, KernelSide, PoolLimits, ServeCommand, ServeConfig, ServeCounters, ServeEngine, ServeEvent,
-    Served, Share, TcpLimits,
+    Served, TcpLimits, TcpTotals,
 };
 use twinpath_service::{Closed, Order, Output, Service};
 use twinpath_sys::allocations::{self, Counting};
@@ -97,7 +97,7 @@ struct Rig<S: Service = Lengths> {
     counters: Arc<WorkerCounters>,
     serve: Arc<ServeCounters>,
     closes: Arc<Mutex<Vec<Closed>>>,
-    share: Arc<Share>,
+    totals: Arc<TcpTotals>,
     server: SocketAddr,
     now: Instant,
 }
@@ -134,7 +134,7 @@ impl<S: Closing + 'static> Rig<S> {
         let listener = listen(Some(Ipv4Addr::LOCALHOST.into()), 0).unwrap();
         let local = rustix::net::getsockname(&listener).unwrap();
         let port = SocketAddr::try_from(local).unwrap().port();
-        let share = Arc::new(Share::new(limits, 1));
+        let totals = Arc::new(TcpTotals::new(limits, 1));
         let config = ServeConfig {
             served: Arc::new(Served::new()),
             addresses: [Ipv4Addr::LOCALHOST.into()].into(),
@@ -142,7 +142,7 @@ impl<S: Closing + 'static> Rig<S> {
             kernel: KernelSide {
                 listeners: vec![listener],
                 connections: limits.connections,
-                share: Arc::clone(&share),
+                totals: Arc::clone(&totals),
                 handlers: pool.map(|limits| HandlerPool::new(limits, None).unwrap()),
                 ..KernelSide::default()
             },
@@ -154,7 +154,7 @@ impl<S: Closing + 'static> Rig<S> {
         let mut worker = Worker::new(&config, engine, pool, inbox, outbox, Arc::clone(&counters)).unwrap();
         worker.start().unwrap();
         let server = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        Self { worker, commands, events, counters, serve, closes, share, server, now: Instant::ZERO }
+        Self { worker, commands, events, counters, serve, closes, totals, server, now: Instant::ZERO }
     }
 
     fn turn(&mut self) -> bool {
@@ -331,7 +331,7 @@ fn the_bytes_of_a_service_have_a_limit_that_holds_and_the_longest_held_go_first(
     let mut most = 0;
     for stream in &mut deaf {
         rig.fill(stream);
-        most = most.max(rig.share.bytes());
+        most = most.max(rig.totals.bytes());
         rig.now += Duration::from_millis(1);
     }
     assert!((900_000..=LIMITS.queued_bytes).contains(&most), "{most}");
@@ -349,12 +349,12 @@ fn the_bytes_of_a_service_have_a_limit_that_holds_and_the_longest_held_go_first(
     for stream in &mut halves {
         stream.write_all(&[b'0'; 60_000]).unwrap();
         rig.turns();
-        assert!(rig.share.bytes() <= LIMITS.queued_bytes);
+        assert!(rig.totals.bytes() <= LIMITS.queued_bytes);
     }
     assert!(rig.dropped(Reason::ServiceBytes) > before);
     drop((deaf, halves));
     rig.turns();
-    assert_eq!(rig.share.bytes(), 0);
+    assert_eq!(rig.totals.bytes(), 0);
 }
 
 #[test]
@@ -419,7 +419,7 @@ fn a_reset_in_any_state_frees_everything() {
     }
     rig.turns();
     assert_eq!(rig.closes(), [Closed::Broken; 3]);
-    assert_eq!((rig.share.bytes(), rig.serve.tcp.connections.get()), (0, 0));
+    assert_eq!((rig.totals.bytes(), rig.serve.tcp.connections.get()), (0, 0));
 }
 
 #[test]
@@ -540,5 +540,5 @@ fn a_reply_to_nobody_is_counted_and_a_panic_closes_one_connection() {
     rig.hear(&mut next, "wait\n");
     drop((asked, next));
     rig.until(|rig| rig.serve.tcp.connections.get() == 0);
-    assert_eq!(rig.share.bytes(), 0);
+    assert_eq!(rig.totals.bytes(), 0);
 }

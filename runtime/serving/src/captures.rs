@@ -1,4 +1,4 @@
-//! Captures of an instance: made when a client asks, taken down when they end.
+//! The captures of an instance: started on request, and removed when they end.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
@@ -14,27 +14,29 @@ use twinpath_worker::{Command, Tap, TapCounters};
 
 use crate::worker::WorkerHandle;
 
-/// Captures by number.
+/// The running captures, by number.
 #[derive(Default)]
 pub struct Captures {
     running: BTreeMap<u32, (Running, Vec<Arc<TapCounters>>)>,
     next: u32,
-    /// Frames that captures which have ended missed.
+    /// Frames that captures which have ended did not get.
     missed_before: u64,
 }
 
 impl Captures {
-    /// Frames that a capture wanted and could not be given, since the start.
+    /// Frames since the start that a capture should have had and did not get, because its ring was full.
     #[must_use]
     pub fn missed(&self) -> u64 {
         self.missed_before + self.running.values().map(|(_, counters)| missed(counters)).sum::<u64>()
     }
 
-    /// Begins one of what these workers of `interface` receive and send, into a connection that is answered in a line first. `ended` is
-    /// called with its number, on its thread, when it has ended.
+    /// Starts a capture of the frames that these workers of `interface` receive and send, and writes it to the
+    /// connection, after one line of answer. `ended` is called with the number of the capture, on its thread,
+    /// when the capture has ended.
     ///
     /// # Errors
-    /// Why not, in a sentence; nothing has been answered then.
+    ///
+    /// The reason, in a sentence, if the capture cannot start; nothing has been answered then.
     pub fn begin(
         &mut self,
         wish: &command::Capture,
@@ -76,7 +78,7 @@ impl Captures {
         Ok(())
     }
 
-    /// The thread of that one has ended: workers give their taps back.
+    /// The thread of capture `id` has ended: the workers return their taps.
     pub fn ended(&mut self, id: u32, workers: &mut [WorkerHandle]) {
         if let Some((running, counted)) = self.running.remove(&id) {
             running.join();
@@ -86,7 +88,7 @@ impl Captures {
         }
     }
 
-    /// Ends all of them, with whole files for clients that read.
+    /// Ends all captures; clients that read get complete files.
     pub fn end_all(&mut self) {
         let running = std::mem::take(&mut self.running);
         running.values().for_each(|(running, _)| running.ask_to_end());

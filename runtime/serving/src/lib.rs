@@ -1,5 +1,5 @@
-//! The workers of an instance: their services, the stand-in for one that is stuck, captures of their frames, and what is reported of
-//! them.
+//! The workers of an instance: their services, the stand-in for a stuck worker, captures of their frames, and
+//! their part of the report.
 
 mod captures;
 mod service;

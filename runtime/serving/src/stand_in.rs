@@ -11,7 +11,7 @@ use tokio::time::Instant as Due;
 use twinpath_hold::Held;
 use twinpath_host::{StartError, readable_copy, until_readable};
 use twinpath_plan::ServicePlan;
-use twinpath_serve::{HandlerPool, KernelSide, Prototype, Routes, ServeCommand, ServeConfig, Share};
+use twinpath_serve::{HandlerPool, KernelSide, Prototype, Routes, ServeCommand, ServeConfig, TcpTotals};
 use twinpath_time::Duration;
 use twinpath_worker::idle::{IdleConfig, Mode};
 use twinpath_worker::place::Placement;
@@ -19,30 +19,32 @@ use twinpath_worker::place::Placement;
 use crate::service::{NewService, part_of};
 use crate::worker::WorkerHandle;
 
-/// How often to look whether a stuck worker has moved on.
+/// The interval at which control checks whether a stuck worker has continued.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// It has no ports: a pool has one frame at least.
+/// The smallest pool of frames, as the stand-in has no ports.
 const POOL_FRAMES: u32 = 1;
 
-/// The worker that serves in place of others. While none is stuck it sleeps.
+/// An additional worker, which serves the kernel's sockets while another worker is stuck, and sleeps otherwise.
 pub struct StandIn {
-    /// Its handle.
+    /// The handle of the worker.
     pub worker: WorkerHandle,
-    /// Readable when it has something to say.
+    /// Readable when the worker has sent an event.
     says: AsyncFd<OwnedFd>,
-    /// It was told to serve.
+    /// Whether it has been told to serve.
     serves: bool,
-    /// When to look whether it is still needed.
+    /// When to check whether it is still needed.
     look_at: Option<Due>,
 }
 
 impl StandIn {
-    /// Starts one for these services, which are held by now, beside so many workers. It has limits of its own, as those of one worker
-    /// more, and is pinned to no CPU: that of the stuck worker may be taken. Called within a tokio runtime.
+    /// Starts a stand-in for these services, beside `workers` workers. Its limits are separate, and as high as
+    /// those of one worker. It is not pinned to a CPU, because the stuck worker may occupy its own. Called
+    /// within a tokio runtime.
     ///
     /// # Errors
-    /// [`StartError`]; there is no thread then.
+    ///
+    /// [`StartError`]; no thread is left then.
     pub fn start<'a>(
         workers: usize,
         services: impl Iterator<Item = (&'a ServicePlan, &'a Held, &'a dyn Prototype)>,
@@ -59,13 +61,13 @@ impl StandIn {
                 receives: true,
                 listeners,
                 connections: part_of(plan.tcp_limits.connections, workers as u32, 0),
-                share: Arc::new(Share::new(plan.tcp_limits, 1)),
+                totals: Arc::new(TcpTotals::new(plan.tcp_limits, 1)),
                 handlers: handlers.map_err(descriptors)?,
                 waits: true,
             };
             let (served, addresses) = (Arc::new(plan.served()), Arc::clone(addresses));
             let config = ServeConfig { served, addresses, reply_rate: plan.reply_rate, kernel };
-            new.push(NewService::new(held.slot, &plan.name, service, config));
+            new.push(NewService::new(held.part, &plan.name, service, config));
         }
         let idle = IdleConfig { mode: Mode::Interrupt, ..IdleConfig::default() };
         let worker = WorkerHandle::start(workers, Placement::on(None), idle, POOL_FRAMES, routes, new)?;
@@ -74,7 +76,7 @@ impl StandIn {
         Ok(Self { worker, says, serves: false, look_at: None })
     }
 
-    /// Waits until it says something or, while a worker is stuck, until it is time to look whether one still is.
+    /// Waits for an event of the stand-in or, while a worker is stuck, for the next check.
     pub async fn is_due(&self) {
         let late = async {
             match self.look_at {
@@ -88,20 +90,20 @@ impl StandIn {
         }
     }
 
-    /// Whether it has nothing to do: no worker is stuck, and no connection is left that it has accepted.
+    /// Whether it has nothing to do: no worker is stuck, and it has no open connection.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         !self.serves && self.worker.services.iter().all(|service| service.serve.tcp.connections.get() == 0)
     }
 
-    /// Has it looked at again at once, if it serves: the workers have something new to be stuck with.
+    /// Makes the next check due now, if it serves: a worker has work that it may be stuck with.
     pub fn look_soon(&mut self) {
         if self.serves {
             self.look_at = Some(Due::now());
         }
     }
 
-    /// Has it serve while a worker is stuck, and only then.
+    /// Lets it serve while a worker is stuck, and only then.
     pub fn serve_if(&mut self, is_stuck: bool) {
         self.look_at = is_stuck.then(|| Due::now() + LOOK_INTERVAL);
         if self.serves != is_stuck {

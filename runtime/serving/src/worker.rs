@@ -1,4 +1,4 @@
-//! Control's end of one worker of an instance.
+//! Control's handle of one worker of an instance.
 
 use std::ops::{Deref, DerefMut};
 
@@ -15,28 +15,28 @@ use twinpath_worker::place::Placement;
 
 use crate::service::{NewService, ServiceHandle, engine_with};
 
-/// Messages between control and one worker, each way. Control answers each question of a worker with one update, and a
-/// worker asks about at most 4096 peers per ten seconds. What does not fit waits: on control's side with
-/// its handle, on the worker's in room that only events that must arrive may use.
+/// Messages in each direction between control and one worker. A worker asks about at most 4096 peers per ten
+/// seconds, and control answers each question with one update. If a ring is full, control's messages wait in
+/// the handle, and those events of a worker that must arrive have reserved room.
 const MAILBOX_LEN: u32 = 1024;
 
-/// A worker that does not look for what was handed over to it.
+/// A stuck worker: it has not taken what waits for it.
 #[derive(Clone, Copy, Debug)]
 pub struct Stuck {
-    /// Since then something has been waiting for it.
+    /// Since when something has waited for it.
     pub(crate) since: Instant,
-    /// Frames that had been dropped for that reason before.
+    /// The frames that it had dropped as `worker_stuck` before.
     dropped_before: u64,
 }
 
-/// Control's end of one worker that serves.
+/// Control's handle of a worker with services.
 pub struct WorkerHandle {
     host: twinpath_host::WorkerHandle<Demux>,
     /// Its services.
     pub services: Vec<ServiceHandle>,
-    /// It is stuck.
+    /// Set while it is stuck.
     pub stuck: Option<Stuck>,
-    /// It was found to leave what waits in its sockets.
+    /// Set while requests wait in its sockets although it was woken.
     pub unserved: Option<Unserved>,
     times_seen_stuck: u64,
 }
@@ -56,10 +56,11 @@ impl DerefMut for WorkerHandle {
 }
 
 impl WorkerHandle {
-    /// Starts worker `number` where `placement` says, with those services.
+    /// Starts worker `number` where `placement` says, with these services.
     ///
     /// # Errors
-    /// [`StartError`]; there is no thread then.
+    ///
+    /// [`StartError`]; no thread is left then.
     pub fn start(
         number: usize,
         placement: Placement,
@@ -74,30 +75,31 @@ impl WorkerHandle {
         Ok(Self { host, services, stuck: None, unserved: None, times_seen_stuck: 0 })
     }
 
-    /// Tells all its services.
+    /// Sends a command to all its services.
     pub fn tell_services(&mut self, command: ServeCommand) {
         self.tell(Command::Engine(DemuxCommand::Each(command)));
     }
 
-    /// The service in that slot.
+    /// The handle of the service that is this part.
     #[must_use]
-    pub fn service(&self, slot: usize) -> Option<&ServiceHandle> {
-        self.services.iter().find(|service| service.slot == slot)
+    pub fn service(&self, part: usize) -> Option<&ServiceHandle> {
+        self.services.iter().find(|service| service.part == part)
     }
 
-    /// How often something was dropped for a reason, by any of its services.
+    /// How often any of its services dropped something for a reason.
     #[must_use]
     pub fn dropped(&self, reason: Reason) -> u64 {
         let own = self.services.iter().map(|service| service.serve.drops.get(reason)).sum::<u64>();
         own + self.counters.drops.get(reason)
     }
 
-    /// Over all its services.
+    /// The sum of a counter over its services.
     fn sum(&self, count: fn(&ServeCounters) -> &Counter) -> u64 {
         self.services.iter().map(|service| count(&service.serve).get()).sum()
     }
 
-    /// Ends it, waits for it, and closes what it leaves. One that is stuck is not waited for: it ends with the process.
+    /// Ends the worker, waits for it, and closes what it leaves. A stuck worker is not waited for: it ends with
+    /// the process.
     pub fn stop(self) {
         if self.stuck.is_some() {
             tracing::error!("{} is stuck: it is left behind", self.name());
@@ -106,13 +108,14 @@ impl WorkerHandle {
         self.host.stop();
     }
 
-    /// How often the kernel stopped claiming for it: what we saw or, if more, what one of its queues found when it moved on.
+    /// How often its claims were withdrawn because it was stuck: as often as we saw it, or, if that is more, as
+    /// its queues found it.
     fn times_stuck(&self) -> u64 {
         let found = self.queues().iter().map(|queue| queue.counters.times_stuck.get()).max();
         self.times_seen_stuck.max(found.unwrap_or(0))
     }
 
-    /// What `show workers` says of it.
+    /// Its entry in `show workers`.
     #[must_use]
     pub fn report(&self, request: report::LatencyRequest) -> report::Worker {
         report::Worker {
@@ -125,7 +128,7 @@ impl WorkerHandle {
         }
     }
 
-    /// Everything it and its ports dropped, by service where it has several.
+    /// What it and its ports dropped, by service if it has several.
     #[must_use]
     pub fn drops(&self, interface: &str) -> Vec<report::Drop> {
         let mut drops = self.host.drops();
@@ -146,7 +149,8 @@ impl WorkerHandle {
 }
 
 impl WorkerHandle {
-    /// Something has been waiting for it `since` then, for too long: what is claimed for it, or in its sockets. Or nothing has.
+    /// Updates whether it is stuck: something has waited for it `since` then, among its claimed frames or in
+    /// its sockets; `None`: nothing has.
     pub fn look_at_stuck(&mut self, since: Option<Instant>, by_claims: bool, now: Instant) {
         let name = self.name();
         match (self.stuck, since) {
@@ -162,7 +166,7 @@ impl WorkerHandle {
                         "{name} is stuck: for {waited} ms it has left what waits in its sockets. Another thread serves them until it moves on"
                     );
                 }
-                // Its claims may end meanwhile, with the interface: it is stuck until it turns.
+                // The claims may end with the interface, so from now on it is stuck until it turns.
                 let unserved = Unserved::now(self.number(), since, &self.counters);
                 self.unserved.get_or_insert(unserved);
                 self.stuck = Some(Stuck { since, dropped_before: self.dropped_as_stuck() });
@@ -180,7 +184,7 @@ impl WorkerHandle {
         }
     }
 
-    /// What it dropped as others had served it meanwhile.
+    /// Frames that it dropped as `worker_stuck`.
     fn dropped_as_stuck(&self) -> u64 {
         let by_ports =
             self.queues().iter().map(|queue| queue.counters.drops.get(Reason::WorkerStuck)).sum::<u64>();

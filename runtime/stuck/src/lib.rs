@@ -1,8 +1,9 @@
-//! Finds workers, and whole processes, that leave what waits in their sockets. No timer runs while nothing waits there.
+//! Finds stuck workers, and stuck processes, by what they leave waiting in their sockets. No timer runs while
+//! nothing waits there.
 
 mod process;
 mod sockets;
 mod waiting;
 
 pub use process::{First, FirstWatch};
-pub use sockets::{Found, Unserved, Watched};
+pub use sockets::{Unserved, WatchEvent, Watched};

@@ -27,38 +27,40 @@ use twinpath_time::Duration;
 
 use crate::waiting::{Waiting, is_something};
 
-/// How often it is looked whether a first instance that was stuck goes on, while its place is taken: no longer than this are both there.
+/// The interval at which a standby that serves in place of a stuck first instance checks whether that one
+/// continues. For no longer than this both serve.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How long a process whose threads are all stopped (SIGSTOP, a debugger) must stay so until its place is taken. A fast path has waited for
-/// `worker.fail_open_ms` before anything comes to the sockets.
+/// How long all threads of a process must have been stopped (SIGSTOP, a debugger) until the standby takes its
+/// place. What reaches the sockets of a stopped fast path has waited for `worker.fail_open_ms` already.
 const STOPPED_PATIENCE: Duration = Duration::from_millis(20);
 
-/// How long a process that ends takes from closing its sockets until it is gone: packet sockets take tens of milliseconds each.
+/// How long a process may take to end after it has closed its sockets: closing a packet socket takes tens of
+/// milliseconds.
 const END_PATIENCE: Duration = Duration::from_secs(2);
 
-/// What is found of the first instance.
+/// A change of the first instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum First {
-    /// Sockets are left readable, and none of its threads runs; or it is ending.
+    /// It leaves its sockets readable and none of its threads runs, or it is about to end.
     Stuck,
-    /// It goes on.
+    /// It serves again.
     Back,
     /// It has ended.
     Gone,
-    /// It serves something else by now, or cannot be asked.
+    /// It serves other sockets by now, or cannot be asked.
     Changed(String),
 }
 
-/// The first instance, from outside.
+/// A watch over the first instance, by another process.
 pub struct FirstWatch {
     pid: u32,
     process: OwnedFd,
     from: PathBuf,
-    /// Open as long as the first one has the sockets that we know.
+    /// Open for as long as the first instance has the sockets that we know.
     stream: StdStream,
     names: Vec<Name>,
-    /// Those in which something may wait.
+    /// The sockets in which something may wait.
     sockets: Vec<OwnedFd>,
     patience: Duration,
 }
@@ -90,14 +92,14 @@ impl FirstWatch {
         self.pid
     }
 
-    /// Sends what is found, until the process has ended or its sockets have changed, which is sent last. Ends early if the receiver is
-    /// gone.
+    /// Sends each change of the first instance, until it has ended or its sockets have changed, which is sent
+    /// last. Ends early if the receiver is gone.
     pub async fn run<T: From<First>>(self, tell: &mpsc::Sender<T>) {
         let end = self.follow(tell).await.unwrap_or_else(|error| First::Changed(error.to_string()));
         let _ = tell.send(end.into()).await;
     }
 
-    /// The last thing found, after all others have been sent.
+    /// Sends all changes but the last one, and returns that one.
     async fn follow<T: From<First>>(self, tell: &mpsc::Sender<T>) -> io::Result<First> {
         let process = readable(self.process.try_clone()?)?;
         let mut stream = UnixStream::from_std(nonblocking(self.stream.try_clone()?)?)?;
@@ -111,7 +113,7 @@ impl FirstWatch {
         loop {
             let mut byte = [0; 1];
             tokio::select! {
-                // Whatever it says, it is the end that counts.
+                // Only the end of the stream matters.
                 _ = stream.read(&mut byte) => {}
                 stuck = self.until_stuck(&waiting) => {
                     let stopped = stuck?;
@@ -128,7 +130,7 @@ impl FirstWatch {
                     continue;
                 }
             }
-            // Its sockets are closed, or others: until that is known, what waits is served here as well.
+            // Its sockets are closed or replaced. Until we know which, what waits is served here as well.
             let _ = tell.send(First::Stuck.into()).await;
             loop {
                 if timeout(END_PATIENCE, process.readable()).await.is_ok() {
@@ -140,7 +142,7 @@ impl FirstWatch {
                         break;
                     }
                     Ok(Again::Refused(why)) => return Ok(First::Changed(why)),
-                    // It is about to end, or says nothing.
+                    // It is about to end, or does not answer.
                     Ok(Again::Later) | Err(_) => {}
                 }
             }
@@ -148,7 +150,8 @@ impl FirstWatch {
         }
     }
 
-    /// Waits until something has waited for so long without any of its threads having run; what they had done by then.
+    /// Waits until something has waited for that time while none of its threads ran; returns how far they had
+    /// come by then.
     async fn until_stuck(&self, waiting: &Waiting) -> io::Result<Progress> {
         if self.patience == Duration::ZERO {
             std::future::pending::<()>().await;
@@ -158,7 +161,7 @@ impl FirstWatch {
             waiting.something().await?;
             let mut before = self.progress();
             loop {
-                // The kernel says of a stopped thread that it is: a process that is merely kept from its CPU looks otherwise.
+                // A thread that is stopped is told apart from one that is merely kept from its CPU.
                 let is_stopped = before.as_ref().is_some_and(Progress::is_stopped);
                 sleep(if is_stopped { self.patience.min(STOPPED_PATIENCE) } else { self.patience }).await;
                 if !is_something(&self.sockets) {
@@ -180,16 +183,17 @@ impl FirstWatch {
         }
     }
 
-    /// What each of its threads has run so far; `None`: that cannot be seen.
+    /// How far each of its threads has come; `None` if that cannot be read.
     fn progress(&self) -> Option<Progress> {
         let mut threads = BTreeMap::new();
         for thread in fs::read_dir(format!("/proc/{}/task", self.pid)).ok()? {
             let thread = thread.ok()?.path();
-            // Time run and times run (Documentation/scheduler/sched-stats.rst); ticks, where the kernel does not count that.
+            // Time run and number of runs (Documentation/scheduler/sched-stats.rst), or ticks if the kernel
+            // does not count these.
             let run = fs::read_to_string(thread.join("schedstat")).ok().filter(|run| !run.starts_with("0 "));
             let stat = fs::read_to_string(thread.join("stat")).unwrap_or_default();
             let is_stopped = is_stopped(&stat);
-            // It has just ended: that is progress.
+            // The thread has just ended, which counts as progress.
             threads.insert(thread, Run { ran: run.unwrap_or(stat), is_stopped });
         }
         Some(Progress { threads })
@@ -202,7 +206,7 @@ impl FirstWatch {
     }
 }
 
-/// How far the threads of a process have come, as the kernel tells it.
+/// How far the threads of a process have come, according to the kernel.
 #[derive(Debug, PartialEq, Eq)]
 struct Progress {
     threads: BTreeMap<PathBuf, Run>,
@@ -213,7 +217,7 @@ struct Progress {
 struct Run {
     /// Time run and times run.
     ran: String,
-    /// By a signal, or a debugger.
+    /// Whether it is stopped by a signal or a debugger.
     is_stopped: bool,
 }
 
@@ -231,13 +235,13 @@ fn is_stopped(stat: &str) -> bool {
     matches!(state, Some('T' | 't'))
 }
 
-/// What the first instance says when it is asked again.
+/// The answer of the first instance when it is asked again for its sockets.
 enum Again {
     /// It has the same sockets.
     Same(StdStream),
-    /// It has others, or does not want this.
+    /// It has other sockets, or refuses.
     Refused(String),
-    /// It is to be asked later.
+    /// It cannot answer now; ask later.
     Later,
 }
 
@@ -254,7 +258,7 @@ fn again(from: &Path, names: &[Name]) -> Again {
                     .to_owned(),
             )
         }
-        // It says so.
+        // The first instance gave this reason itself.
         Err(error) if error.kind() == io::ErrorKind::InvalidData && !error.to_string().contains(STOPPING) => {
             Again::Refused(error.to_string())
         }

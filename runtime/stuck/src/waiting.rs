@@ -17,7 +17,7 @@ pub(crate) const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 /// Events read at a time. Any one of them is enough to know.
 const EVENTS: usize = 16;
 
-/// An epoll over some sockets, which it does not keep open.
+/// An epoll over sockets, which does not keep them open.
 pub(crate) struct Waiting {
     epoll: AsyncFd<OwnedFd>,
 }
@@ -35,9 +35,10 @@ impl Waiting {
         Ok(Self { epoll: readable(epoll)? })
     }
 
-    /// Has each of these sockets report once that it is readable. A socket that is readable now reports at once.
+    /// Arms each of these sockets for one event, when it is readable. One that is readable now reports at once.
     ///
     /// # Errors
+    ///
     /// What `epoll_ctl(2)` returns.
     pub(crate) fn arm<'a>(&self, sockets: impl IntoIterator<Item = &'a OwnedFd>) -> io::Result<()> {
         let once = EventFlags::IN | EventFlags::ONESHOT;

@@ -6,12 +6,12 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use twinpath_inspect::Reason;
 use twinpath_service::{Closed, Order, Output, Service};
-use twinpath_stream::Limits;
+use twinpath_stream::ConnectionLimits;
 use twinpath_time::{Duration, Instant};
 
 use crate::simulated::Rig;
 
-const LIMITS: Limits = Limits {
+const LIMITS: ConnectionLimits = ConnectionLimits {
     bytes: 1_000,
     idle: Duration::from_secs(100),
     request: Duration::from_secs(10),

@@ -6,10 +6,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use twinpath_inspect::Reason;
 use twinpath_service::{Closed, Service, Work};
-use twinpath_stream::{After, Broken, Connection, Host, Limits, Received, Scratch, Transport, Turn};
+use twinpath_stream::{
+    After, Broken, Connection, ConnectionLimits, Host, Received, Scratch, Transport, Turn,
+};
 use twinpath_time::{Duration, Instant};
 
-pub(crate) const LIMITS: Limits = Limits {
+pub(crate) const LIMITS: ConnectionLimits = ConnectionLimits {
     bytes: 65_536,
     idle: Duration::from_secs(100),
     request: Duration::from_secs(10),
@@ -141,7 +143,7 @@ pub(crate) struct Rig<S: Service> {
     pub(crate) hosting: Hosting<S>,
     connection: Option<Connection<S::Connection>>,
     scratch: Scratch,
-    pub(crate) limits: Limits,
+    pub(crate) limits: ConnectionLimits,
     pub(crate) now: Instant,
     again: bool,
     waits_for_room: bool,
@@ -156,7 +158,7 @@ pub(crate) struct Rig<S: Service> {
 const TURNS_MAX: usize = 100_000;
 
 impl<S: Service> Rig<S> {
-    pub(crate) fn new(mut service: S, limits: Limits, workers: Option<usize>) -> Self {
+    pub(crate) fn new(mut service: S, limits: ConnectionLimits, workers: Option<usize>) -> Self {
         let now = Instant::from_nanos(1_000_000_000);
         let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 900));
         let state = service.accept(now, peer).expect("nobody is refused");

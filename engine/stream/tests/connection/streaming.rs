@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use twinpath_inspect::Reason;
 use twinpath_service::{Closed, Output, Service};
-use twinpath_stream::Limits;
+use twinpath_stream::ConnectionLimits;
 use twinpath_time::{Duration, Instant};
 
 use crate::simulated::{LIMITS, Rig};
@@ -82,7 +82,7 @@ impl Service for Stream {
 }
 
 fn rig(fills: Fills, bytes: usize) -> Rig<Stream> {
-    Rig::new(Stream { fills }, Limits { bytes, ..LIMITS }, None)
+    Rig::new(Stream { fills }, ConnectionLimits { bytes, ..LIMITS }, None)
 }
 
 /// The peer takes `want` bytes, up to `most` at a time; fails if they are wrong, or stop coming.

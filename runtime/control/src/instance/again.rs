@@ -1,4 +1,5 @@
-//! Attaching the interface again: once it is back, once its queues are others, or once nothing speaks against claims any more.
+//! Attaches an interface again: after it has come back, after its queues have changed, or once claims are
+//! permitted again.
 
 use twinpath_attach::{learn_facts, tidy};
 use twinpath_config::Path;
@@ -10,13 +11,13 @@ use twinpath_path::facts;
 use super::{Instance, InstanceError};
 
 impl Instance {
-    /// Queues that workers have yet to give back.
+    /// The number of queues that workers have yet to return.
     pub(super) fn leaving(&self) -> usize {
         self.workers.iter().map(|worker| worker.leaving()).sum()
     }
 
-    /// Attaches, if that is due, once every former queue has come back and is closed: the kernel gives a queue to one
-    /// socket at a time.
+    /// Attaches if that is due, once the workers have returned every former queue and it is closed: the kernel
+    /// gives a queue to one socket at a time.
     pub(super) async fn attach_when_drained(&mut self) {
         if !self.interface.attach_due || self.leaving() > 0 || self.stands_aside() {
             return;
@@ -33,7 +34,7 @@ impl Instance {
         self.interface.facts =
             learn_facts(&self.mirror, link, self.plan.ethertype().is_none(), self.plan.attach).await;
         match choose_without(&self.interface.facts, self.plan.path, &self.interface.fallback.ruled_out) {
-            // The pools were sized at start, for another path.
+            // The pools were sized at start, for the packet path.
             Ok(choice) if choice.path.is_xdp() && !self.pools_for_xdp => {
                 self.interface.choice = choice;
                 self.interface.choice.path = Path::Packet;
@@ -66,15 +67,16 @@ impl Instance {
         }
     }
 
-    /// Holds the frames on the interface as it is now: its index may be another one.
+    /// Claims the EtherTypes again, because the interface that has come back may have another index.
     fn hold_frames_again(&mut self, ifindex: u32) -> Result<(), InstanceError> {
-        // First let go: no process can hold them twice.
+        // The former claim is dropped first, because an EtherType can be claimed only once.
         self.interface.frame_claims.clear();
         self.interface.frame_claims = hold_frames(&self.plan.services, &self.plan.interface, ifindex)?;
         Ok(())
     }
 
-    /// On the XDP path every queue has a socket: if their number changed, attach anew. Until then the kernel serves a queue without one.
+    /// On the XDP path every queue has a socket, so a change of their number needs another attachment. Until
+    /// then the kernel serves a queue without a socket.
     pub(super) async fn look_at_queues(&mut self) {
         if !std::mem::take(&mut self.interface.queues_due) {
             return;

@@ -1,4 +1,5 @@
-//! The end of the start: workers have been told, and are waited for, so that who hears "ready" finds it so.
+//! The end of the start: waits until the workers do what they were told, so that the instance is "ready" only
+//! when it is.
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
@@ -10,11 +11,11 @@ use twinpath_time::Duration;
 
 use super::{Instance, InstanceError};
 
-/// How long workers may take to serve what they were given: they do in the turn after, unless the machine is very busy.
+/// How long to wait for workers. They need one turn, unless the machine is very busy.
 const STEERED_PATIENCE: Duration = Duration::from_millis(900);
 
 impl Instance {
-    /// Waits until every queue that was attached is steered to, so that who is told "ready" finds it so.
+    /// Waits until the program steers to every queue that was attached.
     pub(super) fn wait_until_steered(&mut self) {
         let waits = |instance: &Self| {
             instance.interface.attachment.as_ref().is_some_and(|attachment| attachment.waiting() > 0)
@@ -24,7 +25,7 @@ impl Instance {
         }
     }
 
-    /// Reads what workers say while there is something to wait for; says whether it came in time.
+    /// Reads the workers' events while `waits` is true. Returns whether it became false in time.
     pub(super) fn wait_for_workers(&mut self, waits: impl Fn(&Self) -> bool) -> bool {
         let deadline = clock::now() + STEERED_PATIENCE;
         while waits(self) {
@@ -42,7 +43,7 @@ impl Instance {
         true
     }
 
-    /// Has the workers serve what waits in the sockets of a former instance.
+    /// Lets the workers serve what waits in the sockets that a former instance has passed on.
     pub(super) fn begin_with_sockets(&mut self) -> Result<(), InstanceError> {
         for worker in &mut self.workers {
             worker.tell_services(ServeCommand::Begin);

@@ -1,4 +1,5 @@
-//! Claims that are held back while the kernel is to check packets in a way that claimed flows would bypass.
+//! Withholds the claims while the kernel is configured to check packets (IPsec, filters) that claimed flows
+//! would bypass.
 
 use twinpath_config::Path;
 use twinpath_path::bypassed::{self, Bypassed, Claimed};
@@ -7,7 +8,7 @@ use twinpath_steer::{Claim, ClaimKind};
 use super::Instance;
 
 impl Instance {
-    /// Why nothing may be claimed now.
+    /// The reason why nothing may be claimed now, if there is one.
     fn bypassed(&self) -> Option<Bypassed> {
         let port_of = |claim: &Claim| match claim.kind {
             ClaimKind::Port { port, .. } => Some(port),
@@ -22,7 +23,7 @@ impl Instance {
         })
     }
 
-    /// Before attaching: whether it is to be left to the kernel for now.
+    /// Called before attaching: whether the claims are to be withheld.
     pub(super) fn is_held_back(&mut self) -> bool {
         let bypassed = self.bypassed();
         self.interface.held_back = bypassed.is_some();
@@ -34,7 +35,7 @@ impl Instance {
         self.interface.held_back
     }
 
-    /// What the kernel is asked to check may have changed: the claims go, or come back.
+    /// The kernel's configuration of such checks may have changed: withholds the claims, or makes them again.
     pub(super) fn look_at_bypassed(&mut self) {
         let Some(ifindex) = self.interface.ifindex else { return };
         if self.interface.held_back {

@@ -1,4 +1,4 @@
-//! A client wants a capture of the interface.
+//! Starts a capture of the interface for a client.
 
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
@@ -8,10 +8,10 @@ use twinpath_command as command;
 use super::{Instance, Outcome};
 
 impl Instance {
-    /// Answers the client in a line; what follows on its connection is the file.
+    /// Answers in one line; after that the connection carries the file.
     pub(super) fn capture(&mut self, wish: &command::Capture, mut stream: UnixStream) {
-        // A line fits into the buffer of a connection that nothing was written to; if the client has gone, the capture
-        // finds that out.
+        // The line fits into the buffer of the new connection. If the client has closed it, the capture will
+        // notice.
         if let Err(sentence) = self.begin_capture(wish, &stream) {
             let _ = stream.write_all(&command::refusal(&sentence));
         }

@@ -1,4 +1,4 @@
-//! An instance in its control loop: what wakes it, what is asked of it, and its end.
+//! The control loop of an instance: its events, the requests that it answers, and its end.
 
 use std::os::unix::net::UnixStream;
 
@@ -17,7 +17,7 @@ use twinpath_worker::idle::Mode;
 use super::drain::{self, Drain};
 use super::{Instance, InstanceError, Outcome, foreign, reload};
 
-/// What woke the loop.
+/// An event of the control loop.
 pub(super) enum Woken {
     Mirror(Event),
     Announced(Announced),
@@ -91,7 +91,7 @@ impl Controlled for Instance {
                 let changed = self.read_again().await;
                 drop(answer.send(changed.map(|changed| serde_json::json!({ "changed": changed }))));
             }
-            // The client may be gone by now.
+            // The client may have closed its connection.
             request => drop(answer.send(self.answer(&request))),
         }
     }
@@ -100,7 +100,7 @@ impl Controlled for Instance {
         match request {
             Request::Capture(wish) => self.capture(&wish, stream),
             Request::Drain(command::Drain { timeout_ms }) => {
-                // First, so that no client is sent here any more.
+                // The service is unregistered first, so that rpcbind sends no client here any more.
                 std::mem::take(&mut self.registered).unset().await;
                 let timeout = timeout_ms.map(|timeout| Duration::from_millis(timeout.into()));
                 self.drain_by_command(timeout, stream);
@@ -121,12 +121,12 @@ impl Controlled for Instance {
     }
 
     async fn reload(&mut self) {
-        // Its outcome is in the log.
+        // The outcome is in the log.
         drop(self.read_again().await);
     }
 
     async fn end(&mut self) -> bool {
-        // First, so that no client is sent here any more.
+        // The service is unregistered first, so that rpcbind sends no client here any more.
         std::mem::take(&mut self.registered).unset().await;
         self.stop_by_signal()
     }
@@ -154,7 +154,7 @@ async fn stand_in_due(stand_in: Option<&StandIn>) {
 }
 
 impl Instance {
-    /// Does what follows from what a task or thread beside the loop has found.
+    /// Handles the message of a task or thread.
     async fn outcome(&mut self, outcome: Outcome) {
         match outcome {
             Outcome::Measured(costs) => self.measured(*costs),
@@ -168,7 +168,7 @@ impl Instance {
         }
     }
 
-    /// Sends what waits for room in the mailboxes of workers. Returns whether nothing waits any more.
+    /// Sends the messages that wait for room in the workers' mailboxes. Returns whether none waits any more.
     pub(super) fn flush_outboxes(&mut self) -> bool {
         flush(self.everyone_mut().map(|worker| &mut **worker))
     }
@@ -196,10 +196,10 @@ impl Instance {
         }
     }
 
-    /// Measures what waking up costs, on another thread; the control loop goes on.
+    /// Measures the cost of waking up on another thread, while the control loop continues.
     fn measure(&mut self, answer: Option<Answer>) {
         let tell = self.tell.clone();
-        // The loop may have ended by then.
+        // The loop may have ended when the measurement ends.
         self.machine
             .measure(answer, move |costs| drop(tell.blocking_send(Outcome::Measured(Box::new(costs)))));
     }
@@ -225,7 +225,7 @@ impl Instance {
         }
     }
 
-    /// Takes the programs off, then ends the workers.
+    /// Detaches the programs, and then ends the workers.
     pub(super) fn stop(mut self) {
         self.look_at_stuck();
         self.interface.attachment = None;

@@ -1,5 +1,6 @@
-//! Stopping without losing what was accepted: listeners close first, connections end once what they asked is answered, and
-//! only then does the instance stop. Datagrams are served until the end. Who asked for it by command is told how far it is.
+//! Stops an instance without losing requests: it closes the listeners, then each connection once its requests
+//! are answered, and then ends. It answers datagrams until the end. A client that asked for the drain by
+//! command is told of its progress.
 
 use std::io::{ErrorKind, Write as _};
 use std::os::unix::net::UnixStream;
@@ -14,28 +15,29 @@ use twinpath_time::Duration;
 
 use super::Instance;
 
-/// How long workers may take to close what is left: they do in the turn after, unless the machine is very busy.
+/// How long to wait for workers to close the remaining connections. They need one turn, unless the machine is
+/// very busy.
 const CUT_PATIENCE: Duration = Duration::from_millis(900);
 
-/// Who may look on at a drain; the next one is told nothing but that it has begun.
+/// Most clients that are told of the progress; further ones are told only that the drain has begun.
 const FOLLOWERS_MAX: usize = 8;
 
-/// How far it is.
+/// The state of a drain.
 #[derive(Debug)]
 pub(super) struct Drain {
-    /// When it ends whatever is left.
+    /// When the remaining connections are closed.
     ends_at: Instant,
-    /// What is left is being closed.
+    /// Whether the remaining connections are being closed.
     cutting: bool,
-    /// Services of workers that still have connections.
+    /// Services, counted once per worker, that have connections left.
     services: usize,
-    /// Those who asked for it, and when they are told again.
+    /// The clients that are told of the progress, and when they are told next.
     followers: Vec<UnixStream>,
     tell_at: Instant,
 }
 
 impl Drain {
-    /// One service of a worker less.
+    /// A service of a worker has no connection left.
     pub(super) const fn service_drained(&mut self) {
         self.services = self.services.saturating_sub(1);
     }
@@ -45,22 +47,22 @@ impl Drain {
     }
 }
 
-/// When something is due in a drain.
+/// When the next step of a drain is due.
 #[derive(Clone, Copy)]
 pub(super) struct Due {
     late: Instant,
     tell: Option<Instant>,
 }
 
-/// What is due.
+/// The next step of a drain.
 pub(super) enum Next {
-    /// It has taken as long as it may.
+    /// Close the remaining connections.
     Late,
-    /// Who looks on is to be told.
+    /// Tell the clients of the progress.
     Tell,
 }
 
-/// Waits until something is due; for ever without a drain.
+/// Waits for the next step; for ever without a drain.
 pub(super) async fn next(due: Option<Due>) -> Next {
     let Some(Due { late, tell }) = due else { return std::future::pending().await };
     match tell.filter(|tell| *tell < late) {
@@ -76,7 +78,8 @@ pub(super) async fn next(due: Option<Due>) -> Next {
 }
 
 impl Instance {
-    /// A signal. Says whether there is something to wait for; at the second one there is not.
+    /// Handles a signal to stop. Returns whether to wait for the drain; a second signal ends the instance at
+    /// once.
     pub(super) fn stop_by_signal(&mut self) -> bool {
         if self.drain.is_some() || self.plan.drain == Duration::ZERO {
             return false;
@@ -93,7 +96,8 @@ impl Instance {
         true
     }
 
-    /// Somebody asks for it by command; who asks again looks on as well. The bound named last counts.
+    /// Handles a request to drain. If a drain is under way already, this client is told of its progress as
+    /// well, and the new time limit replaces the former one.
     pub(super) fn drain_by_command(&mut self, timeout: Option<Duration>, follower: UnixStream) {
         match (&mut self.drain, timeout) {
             (None, timeout) => self.begin_to_drain(false, timeout.unwrap_or(self.plan.drain)),
@@ -107,27 +111,29 @@ impl Instance {
             left.left_ms
         );
         let Some(drain) = &mut self.drain else { return };
-        // If it has gone, or is not read, the drain goes on without it.
+        // If the client has gone, or does not read, the drain continues without it.
         if tell(&follower, left) && drain.followers.len() < FOLLOWERS_MAX {
             drain.followers.push(follower);
         }
     }
 
-    /// Has the workers end their connections within that time.
+    /// Starts the drain: workers close their connections within `timeout`.
+    ///
+    /// With `handed_over`, connections that wait in the listeners are left to another instance.
     pub(super) fn begin_to_drain(&mut self, handed_over: bool, timeout: Duration) {
-        // What waits is the first instance's, where this one stands by.
+        // A standby leaves what waits to the first instance.
         let handed_over = handed_over || self.standing_by.is_some();
-        // Who stands by serves from here on.
+        // Closing these connections tells the standbys that they are to serve.
         self.stood_by.clear();
-        // They would keep the listeners open.
+        // These descriptors would keep the listeners open.
         self.held.iter_mut().for_each(Held::let_go);
         self.unserved = None;
-        // The workers first, so that they accept nothing while the end of the stand-in is waited for.
+        // The workers come first, so that they accept nothing while the stand-in ends, which takes time.
         self.everyone_mut().for_each(|worker| worker.tell_services(ServeCommand::Drain { handed_over }));
         self.dismiss_stand_in();
-        // Those that are leaving already are waited for besides.
+        // Services that are leaving after a reload are waited for separately.
         let all = self.everyone().flat_map(|worker| &worker.services);
-        let services = all.filter(|service| !self.reloads.is_leaving(service.slot)).count();
+        let services = all.filter(|service| !self.reloads.is_leaving(service.part)).count();
         let now = Instant::now();
         let (cutting, followers) = (false, Vec::new());
         self.drain = Some(Drain {
@@ -139,13 +145,13 @@ impl Instance {
         });
     }
 
-    /// When something is due, if it drains.
+    /// When the next step is due, if there is a drain.
     pub(super) fn drain_due(&self) -> Option<Due> {
         let drain = self.drain.as_ref()?;
         Some(Due { late: drain.ends_at, tell: (!drain.followers.is_empty()).then_some(drain.tell_at) })
     }
 
-    /// It has taken as long as it may: what is left is closed. Says whether there is something to wait for.
+    /// The time limit is over: closes the remaining connections. Returns whether to wait for that.
     pub(super) fn drained_late(&mut self) -> bool {
         let Draining { connections, .. } = self.drain_left();
         let Some(drain) = self.drain.as_mut().filter(|drain| !drain.cutting) else { return false };
@@ -157,7 +163,7 @@ impl Instance {
         true
     }
 
-    /// Tells those who look on.
+    /// Tells the clients of the progress.
     pub(super) fn tell_followers(&mut self) {
         let left = self.drain_left();
         let Some(drain) = &mut self.drain else { return };
@@ -165,17 +171,17 @@ impl Instance {
         drain.followers.retain(|follower| tell(follower, left));
     }
 
-    /// It is over: the last thing that those who look on hear.
+    /// Tells the clients that the drain has ended.
     pub(super) fn tell_the_end(&mut self) {
         let Draining { connections, cut_off, .. } = self.drain_left();
-        // Those that are left at a second signal close with the process.
+        // After a second signal, the remaining connections close with the process.
         let left = Draining { cut_off: cut_off + connections, over: true, ..Draining::default() };
         for follower in self.drain.iter().flat_map(|drain| &drain.followers) {
             tell(follower, left);
         }
     }
 
-    /// What is left to do in a drain.
+    /// The connections and requests left.
     fn drain_left(&self) -> Draining {
         let left = self
             .drain
@@ -194,13 +200,14 @@ impl Instance {
         }
     }
 
-    /// What `show` says of it.
+    /// The state of the drain for `show`.
     pub(super) fn report_drain(&self) -> Option<Draining> {
         self.drain.as_ref().map(|_| self.drain_left())
     }
 }
 
-/// Says whether that one goes on looking: a line fits into its connection's buffer, unless it has long not read any.
+/// Sends one line. Returns whether the client can get further ones; a line does not fit only if the client has
+/// not read for long.
 fn tell(mut follower: &UnixStream, left: Draining) -> bool {
     let Ok(line) = serde_json::to_value(left) else { return false };
     match follower.write_all(&command::answer_line(line)) {

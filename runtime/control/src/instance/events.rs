@@ -1,4 +1,4 @@
-//! What follows for an instance when the kernel announces a change of its interface.
+//! Handles the kernel's announcements about the interface.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ impl Instance {
                 }
             }
             Event::Link(link) if self.interface.ifindex == Some(link.ifindex) => {
-                // An offload that was switched comes as such a message, too.
+                // The kernel announces a switched offload in the same way.
                 (self.interface.device_due, self.interface.queues_due) = (true, true);
                 self.tell_link(false);
                 self.look_at_foreign_programs();
@@ -51,7 +51,7 @@ impl Instance {
         }
     }
 
-    /// The interface has other addresses, or another link-layer address: the claim follows.
+    /// The addresses of the interface have changed: updates the claims.
     fn retarget(&mut self) {
         let addresses = self.addresses();
         let Some(ifindex) = self.interface.ifindex else { return };
@@ -66,7 +66,8 @@ impl Instance {
         }
     }
 
-    /// The interface was removed or moved to another namespace: its programs went with it. The kernel path goes on.
+    /// The interface was removed or moved to another namespace, and its programs are gone. The kernel path
+    /// continues.
     fn go_away(&mut self, ifindex: u32) {
         let rest = self.rest();
         tracing::warn!("interface {} is gone; {rest}", self.interface.name);
@@ -77,7 +78,7 @@ impl Instance {
         "the interface is gone".clone_into(&mut self.interface.choice.why);
     }
 
-    /// What is left while there is no fast path.
+    /// A phrase for logs: what still works without a fast path.
     pub(super) fn rest(&self) -> &'static str {
         match self.plan.ethertype() {
             Some(_) => "frames are not served until it is back: the kernel has no socket for them",
@@ -86,7 +87,8 @@ impl Instance {
     }
 
     pub(super) fn detach(&mut self, ifindex: u32) {
-        // The programs first: from here on the kernel serves, and no frame goes to a socket that is about to close.
+        // The programs come off first, so that the kernel serves, and no frame is steered to a socket that is
+        // about to close.
         (self.interface.attachment, self.interface.stuck_said) = (None, None);
         self.mirror.serve_on([]);
         for worker in &mut self.workers {
@@ -94,14 +96,15 @@ impl Instance {
         }
     }
 
-    /// An interface of the same name is there again.
+    /// An interface with the same name has appeared.
     fn come_back(&mut self, ifindex: u32) {
         self.interface.ifindex = Some(ifindex);
         self.interface.attach_due = true;
         self.tell_addresses();
     }
 
-    /// Tells the workers what has changed of the interface; `anew`: all of it, for queues that were just attached.
+    /// Tells the workers the changes of the interface; with `anew` its whole state, for queues that have just
+    /// been attached.
     pub(super) fn tell_link(&mut self, anew: bool) {
         let Some(ifindex) = self.interface.ifindex else { return };
         let Some(link) = self.mirror.tables().link(ifindex).map(Link::for_ports) else { return };

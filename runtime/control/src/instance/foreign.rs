@@ -17,7 +17,8 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(2);
 /// Limit on how often we move in front of foreign programs at tc ingress: a program that does the same would otherwise never end.
 const IN_FRONT_MAX: u32 = 16;
 
-/// Waits until it is time to look at tc ingress again; for ever if changes there are announced, or concern nothing of ours.
+/// Waits until it is time to check tc ingress again; for ever if the kernel announces changes there, or we have
+/// no program there.
 pub(super) async fn look_due(interface: &Interface) {
     let by_links = interface.attachment.as_ref().is_some_and(|it| it.tc() == Some(TcAttach::Tcx));
     if !by_links || interface.went_in_front >= IN_FRONT_MAX {
@@ -27,13 +28,14 @@ pub(super) async fn look_due(interface: &Interface) {
 }
 
 impl Instance {
-    /// Looks for foreign programs: in XDP, and at tc ingress in front of ours.
+    /// Checks which foreign programs are attached: in XDP, and before ours at tc ingress.
     pub(super) fn look_at_foreign_programs(&mut self) {
         self.notice_foreign_xdp();
         self.stay_in_front();
     }
 
-    /// A program that ends the chain in front of ours would hand the kernel a copy of what we serve.
+    /// A program before ours that accepts packets finally would give the kernel a copy of packets that we
+    /// serve.
     pub(super) fn stay_in_front(&mut self) {
         self.interface.look_at = Due::now() + LOOK_INTERVAL;
         let Interface { name, attachment: Some(attachment), went_in_front, .. } = &mut self.interface else {
@@ -60,7 +62,7 @@ impl Instance {
                 }
             }
             Err(error @ SteerError::NotFirst { .. }) => tracing::warn!("{error}"),
-            // The right to ask for the order is not among those that serving takes.
+            // Reading the order needs a capability that an instance gives up when it has started.
             Err(error) => tracing::debug!("{error}"),
         }
     }
@@ -69,7 +71,7 @@ impl Instance {
     /// behind any XDP program, and while we are on the XDP path the kernel refuses others.
     fn notice_foreign_xdp(&mut self) {
         let Some(ifindex) = self.interface.ifindex else { return };
-        // Without an answer, what was known is still the best guess.
+        // Without an answer, the former state is assumed.
         let Ok(on_hook) = xdp_program(ifindex) else { return };
         let own = self.interface.attachment.as_ref().and_then(Attachment::xdp_program_id);
         let foreign = on_hook.filter(|program| Some(*program) != own);
@@ -94,7 +96,7 @@ impl Instance {
         self.explain_anew(gone);
     }
 
-    /// The reasons follow what is on the interface now; the path stays.
+    /// Updates the reported reasons; the path stays the same.
     fn explain_anew(&mut self, gone: bool) {
         let interface = &mut self.interface;
         if interface.choice.path == Path::Kernel {

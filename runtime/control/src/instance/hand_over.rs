@@ -1,9 +1,11 @@
-//! A running instance gives a new one its very sockets, so that nothing that waits in them is lost and nobody is refused meanwhile.
+//! Passes the sockets of a running instance to a new one, so that nothing that waits in them is lost and no
+//! client is refused.
 //!
-//! It goes step by step over one connection, and until the last step this instance serves. The new one has been given the
-//! sockets; it says `aside`, and the programs come off here, so that it can attach its own; it says `serving` when it serves, and
-//! only then this instance drains. If the connection breaks before that, or the new one takes too long, everything is put
-//! back as it was: whatever becomes of the new one, somebody serves.
+//! The steps follow each other on one connection, and until the last one this instance serves. First the new
+//! instance gets the sockets. At its step `aside`, this instance detaches its programs, so that the new one can
+//! attach its own. At its step `serving`, the new instance serves; this one accepts nothing more, agrees, and
+//! drains. If the connection breaks before that, or the new instance takes too long, this one restores its
+//! former state: if the new one fails, this one serves.
 
 use std::io::Write as _;
 use std::os::fd::OwnedFd;
@@ -23,17 +25,17 @@ use twinpath_time::Duration;
 
 use super::{Instance, Outcome};
 
-/// How long the process of a new instance that failed may take to end, until what it had attached is off.
+/// How long to wait for the process of a failed new instance to end, so that its programs are detached.
 const END_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Longest line of a new instance, bytes.
+/// Longest line that a new instance may send, in bytes.
 const LINE_MAX: u64 = 64;
 
-/// What became of a new instance.
+/// A message about a new instance.
 #[derive(Debug)]
 pub(super) enum Heard {
     Said(Step),
-    /// It has gone, or taken too long: why, in a few words.
+    /// It has ended or taken too long; the reason in a few words.
     Gone(String),
 }
 
@@ -41,23 +43,24 @@ pub(super) enum Heard {
 pub(super) struct Taker {
     number: u32,
     stream: StdStream,
-    /// The programs have come off for it; whether they were on.
+    /// Set once the programs are detached for it: whether they were attached before.
     aside: Option<bool>,
-    /// It waits to be told that they have.
+    /// Whether it waits for the answer that the programs are detached.
     waits: bool,
 }
 
-/// New instances so far, and what became of them.
+/// The new instance, if there is one, and how many there have been.
 #[derive(Default)]
 pub(super) struct Takers {
     current: Option<Taker>,
     next_number: u32,
-    /// Those that had our sockets and never served.
+    /// New instances that got our sockets and never served.
     pub(super) failed: Counter,
 }
 
 impl Instance {
-    /// Another instance wants our sockets: their names in a line, then they themselves. Who has gone gets none.
+    /// Answers another instance that asks for the sockets: sends their names in one line, and then the
+    /// descriptors.
     pub(super) fn give_sockets(&mut self, stream: StdStream) {
         let taken = self.takers.current.as_ref().is_some_and(|taker| taker.aside.is_some());
         let why = match &self.standing_by {
@@ -73,13 +76,13 @@ impl Instance {
         };
         let number = self.takers.next_number;
         self.takers.next_number += 1;
-        // An earlier one that has them and has said nothing since has changed nothing.
+        // An earlier new instance that has not sent `aside` yet has changed nothing.
         self.takers.current = Some(Taker { number, stream, aside: None, waits: false });
         let (tell, patience) = (self.tell.clone(), self.plan.take_over_patience);
         tokio::spawn(async move { listen(heard, number, patience, tell).await });
     }
 
-    /// What becomes of the new instance of that number.
+    /// Handles a message about new instance `number`.
     pub(super) fn taker_heard(&mut self, number: u32, heard: Heard) {
         let Some(taker) = self.takers.current.as_mut().filter(|taker| taker.number == number) else { return };
         match heard {
@@ -89,7 +92,7 @@ impl Instance {
                 self.stand_aside("another instance is taking over");
             }
             Heard::Said(Step::Serving) if taker.aside.is_some() => {
-                // A line fits into the connection's buffer.
+                // The line fits into the connection's buffer.
                 let _ = taker.stream.write_all(&command::agreement());
                 self.takers.current = None;
                 if self.drain.is_none() {
@@ -105,26 +108,26 @@ impl Instance {
         }
     }
 
-    /// Other sockets are served than those that a new instance was given.
+    /// The sockets have changed since a new instance got them.
     pub(super) fn taker_is_outdated(&mut self) {
         self.taker_failed("the configuration was read again meanwhile");
     }
 
-    /// Puts back what had been taken off for a new instance.
+    /// A new instance has failed: restores the former state.
     fn taker_failed(&mut self, why: &str) {
         let Some(mut taker) = self.takers.current.take() else { return };
         self.takers.failed.add(1);
         let sentence = format!("the instance that was to take over does not serve: {why}; this one goes on");
         tracing::warn!("{sentence}");
-        // For one that is only late. It must not believe that it is alone.
+        // If that instance is only late, this tells it that it does not serve alone.
         let _ = taker.stream.write_all(&command::refusal(&sentence));
         if taker.aside == Some(true) && self.drain.is_none() && self.interface.ifindex.is_some() {
             self.interface.attach_due = true;
         }
     }
 
-    /// Tells a new instance that the programs are off, once the last queue has come back: the kernel gives a queue to one
-    /// socket at a time.
+    /// Tells a new instance that the programs are detached, once the workers have returned the last queue: the
+    /// kernel gives a queue to one socket at a time.
     pub(super) fn answer_taker(&mut self) {
         if self.leaving() == 0
             && let Some(taker) = self.takers.current.as_mut().filter(|taker| taker.waits)
@@ -134,7 +137,7 @@ impl Instance {
         }
     }
 
-    /// Whether the programs are to stay off for another instance.
+    /// Whether the programs must stay detached, because another instance attaches its own.
     pub(super) fn stands_aside(&self) -> bool {
         self.standing_by.is_some() || self.is_taken_over()
     }
@@ -152,19 +155,20 @@ impl Instance {
         }
     }
 
-    /// Somebody else serves from here on.
+    /// The new instance serves from here on.
     fn hand_over(&mut self) {
         self.interface.frame_claims.clear();
         "another instance has taken over".clone_into(&mut self.interface.choice.why);
-        // What rpcbind was told holds for the new one.
+        // The registrations with rpcbind stay, as they hold for the new instance.
         drop(std::mem::take(&mut self.registered));
         self.begin_to_drain(true, self.plan.drain);
     }
 }
 
-/// Listens to a new instance until it serves or fails; once it has said something, it may be silent for so long.
+/// Reads the messages of a new instance until it serves or fails. After each of its messages it may be silent
+/// for `patience`.
 async fn listen(stream: UnixStream, number: u32, patience: Duration, tell: mpsc::Sender<Outcome>) {
-    // Now, while it is certain whose number that is.
+    // Read now, while the PID certainly belongs to that process.
     let pid = stream.peer_cred().ok().and_then(|peer| rustix::process::Pid::from_raw(peer.pid()?));
     let process = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
     let mut reader = BufReader::new(stream);
@@ -186,15 +190,15 @@ async fn listen(stream: UnixStream, number: u32, patience: Duration, tell: mpsc:
             return;
         }
     };
-    // If the loop has ended, there is nothing to put back.
+    // If the control loop has ended, there is nothing to restore.
     let _ = tell.send(Outcome::Taker(number, Heard::Gone(why))).await;
 }
 
-/// Waits until a process has ended, and what it had attached has come off.
+/// Waits until a process has ended, so that its programs are detached.
 async fn ended(process: Option<OwnedFd>) {
     let Some(process) = process.and_then(|fd| readable(fd).ok()) else {
         return;
     };
-    // If it takes longer, it hangs in its end.
+    // A process that takes longer hangs while it ends.
     let _ = timeout(END_PATIENCE, process.readable()).await;
 }

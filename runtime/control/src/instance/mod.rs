@@ -1,9 +1,9 @@
 //! An instance: services on one interface, on two paths, from start to stop.
 //!
-//! The order of things: mirror the kernel's tables; hold the service's ports with kernel sockets; choose a path; start the
-//! workers, which from then on serve through the kernel; attach the fast path; then keep all of it true while links,
-//! addresses and routes change. Stopping goes the other way: the programs come off first, so that the kernel serves every
-//! flow again before a socket closes.
+//! The start mirrors the kernel's tables, holds the ports of the services with kernel sockets, chooses a path,
+//! starts the workers (which serve through the kernel from then on), and attaches the fast path. While the
+//! instance serves, control follows changes of links, addresses and routes. The stop detaches the programs
+//! first, so that the kernel serves every flow again before a socket closes.
 
 mod again;
 mod begin;
@@ -47,66 +47,66 @@ use twinpath_report as report;
 use twinpath_rpcbind::Registered;
 use twinpath_serve::Prototype;
 use twinpath_serving::{Captures, StandIn, WorkerHandle};
-use twinpath_stuck::{First, Found, Watched};
+use twinpath_stuck::{First, WatchEvent, Watched};
 use twinpath_sys::FrameClaim;
 use twinpath_time::Instant;
 use twinpath_worker::panics;
 
-/// Why an instance could not start.
+/// Why an instance could not start, or a reload could not be done.
 #[derive(Debug, thiserror::Error)]
 pub enum InstanceError {
-    /// The interface.
+    /// The interface cannot be used.
     #[error("{0}")]
     Interface(#[from] InterfaceError),
-    /// What is served cannot be held.
+    /// A port or EtherType of a service cannot be held.
     #[error("{0}")]
     Hold(#[from] HoldError),
-    /// Services that have left have too many connections yet.
+    /// Services that earlier reloads removed still have connections, and no part of the workers is free.
     #[error("too many services are leaving: try again once their connections have ended")]
     TooMany,
-    /// The path asked for can't be had.
+    /// The configured path cannot be used.
     #[error("{0}")]
     Path(#[from] Refusal),
-    /// What is served has no kernel path, and the choice fell on that.
+    /// The service is an EtherType, which has no kernel path, and only the kernel path can be used.
     #[error(
         "frames of EtherType {ethertype:#06x} have the fast path only, and {interface} is on the kernel path: {why}"
     )]
     NoFastPath {
-        /// The type.
+        /// The EtherType.
         ethertype: u16,
         /// The interface.
         interface: String,
-        /// Why, and what to do.
+        /// The reason, and what to do.
         why: String,
     },
-    /// Attaching failed, and another path was not to be tried.
+    /// Attaching failed, and no other path may be tried.
     #[error("cannot attach {path} to {interface}: {source}")]
     Attach {
         /// The path.
         path: Path,
         /// The interface.
         interface: String,
-        /// Why.
+        /// The error.
         source: AttachError,
     },
-    /// Netlink.
+    /// The mirror of the kernel's tables has failed.
     #[error("{0}")]
     Mirror(#[from] MirrorError),
-    /// Workers.
+    /// A worker could not be started.
     #[error("{0}")]
     Workers(#[from] StartError),
-    /// The command socket.
+    /// The command socket could not be opened.
     #[error("{0}")]
     Command(#[from] twinpath_command::CommandError),
-    /// The listener for metrics.
+    /// The listener for metrics could not be opened.
     #[error("{0}")]
     Metrics(#[from] MetricsError),
-    /// The runtime or a descriptor.
+    /// The tokio runtime or a descriptor could not be made.
     #[error("cannot start the control thread: {0}")]
     Control(#[from] std::io::Error),
 }
 
-/// Frames of an EtherType are served on the fast path or not at all.
+/// Refuses the kernel path for a plan with an EtherType, which has only the fast path.
 fn needs_fast_path(plan: &Plan, choice: &Choice) -> Result<(), InstanceError> {
     let Some(ethertype) = plan.ethertype().filter(|_| choice.path == Path::Kernel) else { return Ok(()) };
     let reasons = choice.why_not.iter().map(|not| format!("; not {}: {}", not.path, not.reason));
@@ -114,17 +114,17 @@ fn needs_fast_path(plan: &Plan, choice: &Choice) -> Result<(), InstanceError> {
     Err(InstanceError::NoFastPath { ethertype, interface: plan.interface.clone(), why })
 }
 
-/// What a task or a thread beside the control loop has found.
+/// A message to the control loop from a task or thread beside it.
 enum Outcome {
-    /// What waking up costs, measured again.
+    /// The cost of waking up has been measured again.
     Measured(Box<twinpath_costs::Costs>),
-    /// What was found of the instance that this one stands by for.
+    /// The state of the instance that this one is a standby for has changed.
     First(First),
-    /// What was found of workers whose sockets are not served.
-    Unserved(Found),
-    /// What became of the instance of that number that takes over.
+    /// Workers leave something waiting in their sockets.
+    Unserved(WatchEvent),
+    /// A message about the new instance with this number, which takes over.
     Taker(u32, hand_over::Heard),
-    /// The capture of that number has ended.
+    /// The capture with this number has ended.
     CaptureEnded(u32),
 }
 
@@ -134,8 +134,8 @@ impl From<First> for Outcome {
     }
 }
 
-impl From<Found> for Outcome {
-    fn from(found: Found) -> Self {
+impl From<WatchEvent> for Outcome {
+    fn from(found: WatchEvent) -> Self {
         Self::Unserved(found)
     }
 }
@@ -146,85 +146,88 @@ struct Instance {
     mirror: Mirror,
     announcements: Announcements,
     workers: Vec<WorkerHandle>,
-    /// Serves the kernel's sockets while one of them is stuck.
+    /// The worker that serves the kernel's sockets while another one is stuck.
     stand_in: Option<StandIn>,
-    /// The watch over the sockets of the workers, while they serve them.
+    /// Watches the workers' sockets for requests that are not served.
     unserved: Option<Watched>,
     interface: Interface,
-    /// The workers' pools were sized for the XDP path.
+    /// Whether the workers' pools were sized for the XDP path.
     pools_for_xdp: bool,
     machine: twinpath_machine::Machine,
-    /// What became of scrapers.
+    /// Counters of the clients that scrape metrics.
     scrapers: Option<Arc<metrics::Counters>>,
     captures: Captures,
-    /// What rpcbind was told.
+    /// Our registrations with rpcbind.
     registered: Registered,
-    /// What is held for each service of the plan, in its order.
+    /// The sockets of each service of the plan, in the plan's order.
     held: Vec<Held>,
-    /// Instances that take over.
+    /// The new instance that takes over from this one, if there is one.
     takers: hand_over::Takers,
-    /// Set while it stands by for another instance.
+    /// Set while this instance is a standby.
     standing_by: Option<stand_by::StandingBy>,
-    /// Connections of instances that stand by for this one.
+    /// Connections to the standbys of this instance.
     stood_by: Vec<std::os::unix::net::UnixStream>,
-    /// Services of workers that have begun to serve what waits in sockets that others had before.
+    /// How many services, counted once per worker, have started to serve the sockets that a former instance
+    /// had.
     begun: usize,
-    /// How its configuration is read again, and what has become of that.
+    /// The source of the configuration, and the state of reloads.
     reloads: reload::Reloads,
-    /// Where metrics are offered now.
+    /// The listener for metrics.
     offered: watch::Sender<Option<Rc<metrics::Server>>>,
-    /// How it is confined.
+    /// The sandbox as it is in force.
     confined: report::Sandbox,
-    /// It is stopping.
+    /// Set while the instance drains.
     drain: Option<drain::Drain>,
-    /// For tasks and threads beside the control loop.
+    /// Sends messages from tasks and threads to the control loop.
     tell: mpsc::Sender<Outcome>,
-    /// Their findings.
+    /// Receives these messages.
     outcomes: mpsc::Receiver<Outcome>,
-    /// When to look whether the workers are at rest.
+    /// When to check whether the workers are at rest.
     rest: Interval,
     started: Instant,
 }
 
-/// The interface served, as it is now.
+/// The present state of the interface.
 struct Interface {
     name: String,
-    /// `None` while it is gone.
+    /// The index; `None` while the interface is gone.
     ifindex: Option<u32>,
     facts: InterfaceFacts,
-    /// Driver and offloads, as last asked for.
+    /// Driver and offloads, when last read.
     device: report::Device,
-    /// They may have changed.
+    /// Whether `device` may be out of date.
     device_due: bool,
-    /// The number of its queues may have changed.
+    /// Whether the number of queues may have changed.
     queues_due: bool,
-    /// When to look again whether a foreign program runs before ours at tc ingress.
+    /// When to check again for foreign programs at tc ingress.
     look_at: Due,
     choice: Choice,
-    /// What was measured at start, and the paths it rules out.
+    /// What was measured at start, and the paths that it rules out.
     fallback: Fallback,
     attachment: Option<Attachment>,
-    /// Readable when a worker is found stuck; `None` while that cannot be.
+    /// Readable when a worker is found stuck; `None` if stuck workers are not looked for.
     stuck_said: Option<AsyncFd<OwnedFd>>,
-    /// Its state, as the workers were last told.
+    /// The state that the workers were told last.
     link_told: Option<LinkState>,
-    /// What keeps others from claiming the same frames, one for each type served.
+    /// The claims on the service's EtherTypes, one for each.
     frame_claims: Vec<FrameClaim>,
-    /// It is to be attached, as soon as workers have given back every former queue.
+    /// Whether to attach as soon as the workers have returned every former queue.
     attach_due: bool,
-    /// Nothing is claimed for now, as claimed flows would pass by what the kernel is asked to check.
+    /// Whether the claims are withheld, because claimed flows would bypass checks that the kernel is configured
+    /// to do.
     held_back: bool,
-    /// Times that we went in front of others at tc ingress.
+    /// How often our program was moved before others at tc ingress.
     went_in_front: u32,
-    /// Number of the next port, so that a worker can tell an old one from a new one.
+    /// The number of the next port, so that workers can tell a new port from a former one.
     next_port: u16,
 }
 
-/// Serves until SIGINT or SIGTERM; `ready` is called once it does. `services` are those of the plan, in its order; every worker gets a
-/// clone of each. With a `source`, SIGHUP and `twinpath reload` have its file read again.
+/// Serves until SIGINT or SIGTERM, and calls `ready` when it serves. `services` are those of the plan, in its
+/// order; each worker gets a clone of each. With a `source`, SIGHUP and `twinpath reload` read its file again.
 ///
 /// # Errors
-/// [`InstanceError`]; nothing is left changed then.
+///
+/// [`InstanceError`]; everything has been undone then.
 pub fn run(
     plan: Plan,
     services: &[Box<dyn Prototype>],
@@ -235,13 +238,14 @@ pub fn run(
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(InstanceError::Control)?;
     panics::end_process_on_panic(|| {
         runtime.block_on(async {
-            // Before anything is changed, so that no signal finds it half done.
+            // Handled before anything is changed, so that a signal cannot end the start halfway.
             let mut signals = Signals::new().map_err(InstanceError::Control)?;
             let scrapes = match plan.metrics {
                 Some(address) => Some(Rc::new(metrics::Server::bind(address).await?)),
                 None => None,
             };
-            // Also before anything is changed: an instance that cannot be asked must not take another one's place.
+            // Bound before anything is changed, because an instance without a command socket must not take over
+            // from another one.
             let socket = plan.socket.clone().unwrap_or_else(|| plan.default_socket());
             let server = command::Server::bind(&socket)?;
             let mut instance = Instance::start(plan, services, source, server.path()).await?;
@@ -257,7 +261,7 @@ pub fn run(
             if outcome.is_ok() {
                 instance.tell_the_end();
             }
-            // Already undone, unless something failed.
+            // Done already, unless something failed.
             std::mem::take(&mut instance.registered).unset().await;
             instance.stop();
             outcome

@@ -1,9 +1,10 @@
-//! Reading the configuration again while serving: all of what it says is done, or nothing.
+//! Reads the configuration again while serving, and applies all of it or nothing.
 //!
-//! The whole file is judged first. Then everything that can fail comes before anything that a peer could notice: new ports are bound,
-//! sockets that both configurations have are held by a second descriptor; the workers take new services in, which wait; the claims
-//! change, which is the last step that can fail. Only then, in one message to each worker, new services begin, those that go leave as at
-//! stopping, and limits change. What a service goes on with, its sockets and connections, is never touched.
+//! First the whole file is checked. Then come the steps that can fail, before any that a peer could notice: new
+//! ports are bound; sockets that both configurations have are held by a second descriptor; the workers get the
+//! new services, which wait; and the claims are changed. After that nothing can fail: one message to each
+//! worker lets new services begin, makes removed ones leave as in a drain, and changes limits. Sockets and
+//! connections of a service that stays are not touched.
 
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -20,7 +21,7 @@ use twinpath_plan::{Plan, ServicePlan};
 use twinpath_report as report;
 use twinpath_rpcbind::Registered;
 use twinpath_serve::{
-    DemuxCommand, Limits, Prepare, Prototype, Routes, SLOTS_MAX, ServeCommand, Served, Switch,
+    DemuxCommand, PARTS_MAX, Prepare, Prototype, Routes, ServeCommand, Served, ServiceLimits, Switch,
 };
 use twinpath_serving::{NewService, ServiceHandle, limits_for};
 use twinpath_sys::{FrameClaim, clock};
@@ -29,53 +30,53 @@ use twinpath_worker::Command;
 
 use super::{Instance, InstanceError, needs_fast_path};
 
-/// Why an instance without a file is not configured anew.
+/// The answer of an instance that has no file to read again.
 const NO_FILE: &str = "there is no file to read again: this instance was told everything on its command line; restart it with what is to \
                        change, or start it with --config FILE";
 
-/// A configuration as it was read again, valid in itself.
+/// A configuration that was read again and is valid.
 pub struct Loaded {
-    /// What it says.
+    /// The configuration.
     pub config: Config,
-    /// What that comes to.
+    /// The plan that follows from it.
     pub plan: Plan,
     /// The services, in the order of the plan.
     pub services: Vec<Box<dyn Prototype>>,
 }
 
-/// The file that a configuration came from.
+/// The file that the configuration came from.
 pub struct Source {
-    /// Its name.
+    /// The path of the file.
     pub file: PathBuf,
-    /// What is in force, as it was read.
+    /// The configuration in force, as read.
     pub config: Config,
-    /// Reads it again; everything that is wrong with it, a line for each. Called on the control thread.
+    /// Reads the file again; an error has one line per mistake. Called on the control thread.
     pub read: Box<dyn Fn() -> Result<Loaded, String>>,
 }
 
-/// How the configuration is read again, and what has become of that.
+/// The source of the configuration, and the state of reloads.
 pub(super) struct Reloads {
     source: Option<Source>,
     read_at: Instant,
     done: u64,
     refused: u64,
     refusal: Option<String>,
-    /// Of the last change that workers were told of.
+    /// The number of the last change sent to the workers.
     number: u32,
-    /// Answers of workers that are still to come.
+    /// Answers that workers still owe.
     owed: usize,
-    /// Workers that have taken that change in, and what went wrong there.
+    /// Workers that have prepared that change, and the errors they reported.
     prepared: usize,
     faults: Vec<String>,
     leaving: Vec<Leaving>,
 }
 
-/// A service that takes no more, and goes once what it has accepted is answered.
+/// A service that was removed from the configuration and has not drained yet.
 struct Leaving {
-    slot: usize,
-    /// Workers that still have it.
+    part: usize,
+    /// Workers on which it has not drained yet.
     workers: usize,
-    /// When what it has not answered by then is closed; `None`: that has been done.
+    /// When its remaining connections are closed; `None`: they have been.
     cut_at: Option<Deadline>,
 }
 
@@ -95,7 +96,7 @@ impl Reloads {
         }
     }
 
-    /// A worker has taken in what it was sent under that number.
+    /// A worker has prepared change `number`.
     pub(super) fn prepared(&mut self, number: u32, worker: usize, outcome: Result<(), Errno>) {
         self.owed -= 1;
         if number == self.number {
@@ -105,21 +106,21 @@ impl Reloads {
         }
     }
 
-    /// A worker has done what it was sent.
+    /// A worker has made a change.
     pub(super) const fn switched(&mut self) {
         self.owed -= 1;
     }
 
-    /// Whether a service has yet to leave.
+    /// Whether a removed service has not drained yet.
     pub(super) const fn has_leaving(&self) -> bool {
         !self.leaving.is_empty()
     }
 
-    pub(super) fn is_leaving(&self, slot: usize) -> bool {
-        self.leaving.iter().any(|leaving| leaving.slot == slot)
+    pub(super) fn is_leaving(&self, part: usize) -> bool {
+        self.leaving.iter().any(|leaving| leaving.part == part)
     }
 
-    /// When the next one of those that leave has taken as long as it may.
+    /// When the time limit of the next removed service is over.
     pub(super) fn cut_due(&self) -> Option<Deadline> {
         self.leaving.iter().filter_map(|leaving| leaving.cut_at).min()
     }
@@ -137,7 +138,7 @@ impl Reloads {
         }
     }
 
-    /// What `show` says of it.
+    /// The state of reloads for `show`.
     pub(super) fn report(&self) -> Option<report::Configuration> {
         let Self { read_at, done, refused, refusal, .. } = self;
         Some(report::Configuration {
@@ -150,7 +151,7 @@ impl Reloads {
     }
 }
 
-/// Waits until then; for ever without.
+/// Waits until that time; for ever without one.
 pub(super) async fn cut_is_due(at: Option<Deadline>) {
     match at {
         Some(at) => tokio::time::sleep_until(at).await,
@@ -158,28 +159,29 @@ pub(super) async fn cut_is_due(at: Option<Deadline>) {
     }
 }
 
-/// What is bound and made for a change, and not in use yet. Dropping it undoes it.
+/// Everything made for a change and not used yet. Dropping it undoes it.
 struct Staged {
-    /// For each service of the new plan that is not kept: its slot, and what control holds of it.
+    /// For each service of the new plan that is new: its part and sockets.
     fresh: Vec<Option<Held>>,
-    /// For each worker.
+    /// The new services of each worker.
     services: Vec<Vec<NewService>>,
     frame_claims: Vec<FrameClaim>,
-    /// Where metrics are to be offered, if that changes.
+    /// The new listener for metrics, or none, if that changes.
     metrics: Option<Option<Rc<metrics::Server>>>,
 }
 
 impl Staged {
-    fn slots(&self) -> Vec<usize> {
-        self.fresh.iter().flatten().map(|held| held.slot).collect()
+    fn parts(&self) -> Vec<usize> {
+        self.fresh.iter().flatten().map(|held| held.part).collect()
     }
 }
 
 impl Instance {
-    /// Reads the configuration again and does what it says: what has changed, a line for each.
+    /// Reads the configuration again and applies it. Returns the changes, one line for each.
     ///
     /// # Errors
-    /// Why nothing was changed: all reasons, a line for each.
+    ///
+    /// Nothing was changed; one line for each reason.
     pub(super) async fn read_again(&mut self) -> Result<Vec<String>, String> {
         notify::reloading();
         let outcome = self.try_reload().await;
@@ -229,13 +231,13 @@ impl Instance {
             self.change(&changes, plan, &services).await?;
             self.set_workers(&changes, &config);
         }
-        // A file can give a default that it did not give before.
+        // A file may now give a value that was a default before; the report distinguishes the two.
         self.plan.settings = settings;
         self.reloads.source.iter_mut().for_each(|source| source.config.clone_from(&config));
         Ok(lines)
     }
 
-    /// Makes the change, or nothing of it.
+    /// Makes the whole change, or none of it.
     async fn change(
         &mut self,
         changes: &Changes,
@@ -252,18 +254,18 @@ impl Instance {
             }
             Err(error) => return Err(error.to_string()),
         };
-        let slots = staged.slots();
+        let parts = staged.parts();
         let handles = match self.prepare(&plan, &mut staged) {
             Ok(handles) => handles,
             Err(why) => {
-                self.undo(slots);
+                self.undo(parts);
                 return Err(why);
             }
         };
         let former = std::mem::replace(&mut self.plan, plan);
         if let Err(why) = self.claim_anew(&former).await {
             self.plan = former;
-            self.undo(slots);
+            self.undo(parts);
             return Err(why);
         }
         self.switch(changes, staged, handles, services);
@@ -272,7 +274,7 @@ impl Instance {
         Ok(())
     }
 
-    /// Binds and makes what is new.
+    /// Binds the new ports and makes the new services.
     async fn stage(
         &mut self,
         changes: &Changes,
@@ -303,20 +305,20 @@ impl Instance {
             Some(ifindex) => hold_frames(&types, &plan.interface, ifindex)?,
             None => Vec::new(),
         };
-        let mut free = (0..SLOTS_MAX).filter(|slot| {
-            !self.held.iter().any(|held| held.slot == *slot) && !self.reloads.is_leaving(*slot)
+        let mut free = (0..PARTS_MAX).filter(|part| {
+            !self.held.iter().any(|held| held.part == *part) && !self.reloads.is_leaving(*part)
         });
-        let slots: Vec<_> = free.by_ref().take(fresh.len()).collect();
-        if slots.len() < fresh.len() {
+        let parts: Vec<_> = free.by_ref().take(fresh.len()).collect();
+        if parts.len() < fresh.len() {
             return Err(InstanceError::TooMany);
         }
         let count = self.workers.len();
         let workers = self.for_workers(count, true);
         let mut each: Vec<Vec<_>> = (0..count).map(|_| Vec::new()).collect();
         let mut helds = Vec::new();
-        for ((((_, plan), service), sockets), slot) in fresh.into_iter().zip(bound).zip(slots) {
-            helds.push(Held::of(slot, &sockets).map_err(InstanceError::Control)?);
-            let new = workers.service(plan, slot, &**service, sockets)?;
+        for ((((_, plan), service), sockets), part) in fresh.into_iter().zip(bound).zip(parts) {
+            helds.push(Held::of(part, &sockets).map_err(InstanceError::Control)?);
+            let new = workers.service(plan, part, &**service, sockets)?;
             each.iter_mut().zip(new).for_each(|(worker, new)| worker.push(new));
         }
         let mut helds = helds.into_iter();
@@ -324,13 +326,14 @@ impl Instance {
         Ok(Staged { fresh: fresh.collect(), services: each, frame_claims, metrics })
     }
 
-    /// Has the workers take in the new services, and waits until all have. Frames of what only they serve are theirs from then on.
+    /// Gives the workers the new services and waits until all have taken them. From then on they get the frames
+    /// that no former service is claimed for.
     fn prepare(&mut self, plan: &Plan, staged: &mut Staged) -> Result<Vec<Vec<ServiceHandle>>, String> {
         let former = self.plan.services.iter().zip(&self.held);
         let fresh = plan.services.iter().zip(&staged.fresh);
         let fresh = fresh.filter_map(|(plan, held)| Some((plan, held.as_ref()?)));
         let all: Vec<(usize, Served)> =
-            former.chain(fresh).map(|(plan, held)| (held.slot, plan.served())).collect();
+            former.chain(fresh).map(|(plan, held)| (held.part, plan.served())).collect();
         let reloads = &mut self.reloads;
         reloads.number = reloads.number.wrapping_add(1);
         reloads.prepared = 0;
@@ -339,11 +342,11 @@ impl Instance {
         for (worker, new) in self.workers.iter_mut().zip(std::mem::take(&mut staged.services)) {
             let (mut services, mut ends) = (Vec::new(), Vec::new());
             for new in new {
-                let (service, handle) = new.parts();
-                services.push((handle.slot, service));
+                let (service, handle) = new.split();
+                services.push((handle.part, service));
                 ends.push(handle);
             }
-            let routes = Routes::of(all.iter().map(|(slot, served)| (*slot, served)));
+            let routes = Routes::of(all.iter().map(|(part, served)| (*part, served)));
             let number = self.reloads.number;
             worker.tell(Command::Engine(DemuxCommand::Prepare(Box::new(Prepare {
                 number,
@@ -363,7 +366,8 @@ impl Instance {
         if self.reloads.faults.is_empty() { Ok(handles) } else { Err(self.reloads.faults.join("\n")) }
     }
 
-    /// Claims what the plan says, which is the new one by now; `former` is put back if that fails.
+    /// Changes the claims to those of the present plan, which is the new one; restores those of `former` if
+    /// that fails.
     async fn claim_anew(&mut self, former: &Plan) -> Result<(), String> {
         let claims = self.plan.claims();
         let failed = |error| format!("the claims of the new configuration are refused: {error}");
@@ -374,7 +378,7 @@ impl Instance {
         }
         if let Some(attachment) = &mut self.interface.attachment {
             let Err(error) = attachment.claim(claims) else { return Ok(()) };
-            // The new ones may be in force all the same: where only the clearing up behind them failed.
+            // The error may come from the clean-up after the new claims were in force.
             if let Err(error) = attachment.claim(former.claims()) {
                 tracing::error!("the former claims cannot be put back: {error}");
             }
@@ -389,7 +393,7 @@ impl Instance {
         Ok(())
     }
 
-    /// From here on nothing can fail: what is new begins, what goes leaves, and limits change.
+    /// The steps that cannot fail: new services begin, removed ones leave, and limits change.
     fn switch(
         &mut self,
         changes: &Changes,
@@ -397,31 +401,31 @@ impl Instance {
         handles: Vec<Vec<ServiceHandle>>,
         services: &[Box<dyn Prototype>],
     ) {
-        let begin = staged.slots();
+        let begin = staged.parts();
         let Staged { fresh, frame_claims, metrics, .. } = staged;
         let mut former: Vec<_> = std::mem::take(&mut self.held).into_iter().map(Some).collect();
-        let mut limits: Vec<Vec<(usize, Limits)>> = self.workers.iter().map(|_| Vec::new()).collect();
+        let mut limits: Vec<Vec<(usize, ServiceLimits)>> = self.workers.iter().map(|_| Vec::new()).collect();
         for (at, (origin, fresh)) in changes.services.iter().zip(fresh).enumerate() {
             let held = match origin {
                 Origin::Kept(before, _) => former[*before].take(),
                 Origin::Replaces(..) | Origin::New => fresh,
             };
-            // There is one of each.
+            // Each kept service is in the former plan, and each other one was staged.
             let Some(held) = held else { continue };
             if matches!(origin, Origin::Kept(_, differences) if !differences.is_empty()) {
                 let new = limits_for(&self.plan.services[at], &*services[at], self.workers.len() as u32);
-                limits.iter_mut().zip(new).for_each(|(worker, new)| worker.push((held.slot, new)));
+                limits.iter_mut().zip(new).for_each(|(worker, new)| worker.push((held.part, new)));
             }
             self.held.push(held);
         }
-        let leave: Vec<_> = former.into_iter().flatten().map(|held| held.slot).collect();
+        let leave: Vec<_> = former.into_iter().flatten().map(|held| held.part).collect();
         let routes: Vec<_> = self.workers.iter().map(|_| self.routes()).collect();
         let (number, expected) = (self.reloads.number, self.begun + begin.len() * self.workers.len());
         for (((worker, handles), routes), limits) in
             self.workers.iter_mut().zip(handles).zip(routes).zip(limits)
         {
             worker.services.extend(handles);
-            // What came for those that go, before the claims changed, is still theirs to answer.
+            // Frames that came for removed services before the claims changed are answered first.
             worker.tell(Command::ServeRings);
             let (begin, leave) = (begin.clone(), leave.clone());
             let switch = Switch { number, routes, begin, leave, limits };
@@ -445,32 +449,33 @@ impl Instance {
             self.offered.send_replace(metrics);
         }
         self.taker_is_outdated();
-        // They see by that that the sockets are others.
+        // Closing the connections tells the standbys that the sockets have changed.
         self.stood_by.clear();
     }
 
-    /// Takes back what workers were told to prepare. Nothing of it has served anybody.
-    fn undo(&mut self, slots: Vec<usize>) {
+    /// Removes the services that the workers have prepared; they have served nothing yet.
+    fn undo(&mut self, parts: Vec<usize>) {
         let routes: Vec<_> = self.workers.iter().map(|_| self.routes()).collect();
         let number = self.reloads.number;
         for (worker, routes) in self.workers.iter_mut().zip(routes) {
-            let (begin, leave, limits) = (Vec::new(), slots.clone(), Vec::new());
+            let (begin, leave, limits) = (Vec::new(), parts.clone(), Vec::new());
             let switch = Switch { number, routes, begin, leave, limits };
             worker.tell(Command::Engine(DemuxCommand::Switch(Box::new(switch))));
             self.reloads.owed += 1;
         }
-        self.expect_to_leave(slots);
+        self.expect_to_leave(parts);
         self.wait_for_workers(|instance| instance.reloads.owed > 0);
     }
 
-    fn expect_to_leave(&mut self, slots: Vec<usize>) {
+    fn expect_to_leave(&mut self, parts: Vec<usize>) {
         let (workers, cut_at) = (self.workers.len(), Some(Deadline::now() + self.plan.drain));
-        for slot in slots {
-            self.reloads.leaving.push(Leaving { slot, workers, cut_at });
+        for part in parts {
+            self.reloads.leaving.push(Leaving { part, workers, cut_at });
         }
     }
 
-    /// Does what `[worker]` says otherwise than before. What `twinpath set` has changed since stays, unless the file changes it.
+    /// Applies the changes of `[worker]`. A value that `twinpath set` has changed stays, unless the file
+    /// changes it.
     fn set_workers(&mut self, changes: &Changes, config: &Config) {
         let differs = |key: &str| changes.settings.iter().any(|it| it.key == key);
         let goal = differs("worker.latency") || differs("worker.cpu");
@@ -485,7 +490,7 @@ impl Instance {
         self.workers.iter_mut().for_each(|worker| worker.set(set.mode, set.goal()));
     }
 
-    /// rpcbind is told what is served now, if that is something else.
+    /// Updates the registrations with rpcbind, if they change.
     async fn register_anew(&mut self, former: &Plan) {
         let now = self.plan.registrations();
         if now != former.registrations() {
@@ -496,22 +501,22 @@ impl Instance {
 }
 
 impl Instance {
-    /// A worker has let go of the service in that slot.
-    pub(super) fn left(&mut self, worker: usize, slot: usize) {
-        self.workers[worker].services.retain(|service| service.slot != slot);
+    /// A removed service has drained on worker `worker`.
+    pub(super) fn left(&mut self, worker: usize, part: usize) {
+        self.workers[worker].services.retain(|service| service.part != part);
         let leaving = &mut self.reloads.leaving;
-        leaving.iter_mut().filter(|leaving| leaving.slot == slot).for_each(|leaving| leaving.workers -= 1);
+        leaving.iter_mut().filter(|leaving| leaving.part == part).for_each(|leaving| leaving.workers -= 1);
         leaving.retain(|leaving| leaving.workers > 0);
     }
 
-    /// Closes what services that leave have not answered in time.
+    /// Closes the remaining connections of removed services whose time limit is over.
     pub(super) fn cut_leaving(&mut self) {
         let now = Deadline::now();
         for leaving in &mut self.reloads.leaving {
             if leaving.cut_at.is_some_and(|at| at <= now) {
                 leaving.cut_at = None;
                 for worker in &mut self.workers {
-                    worker.tell(Command::Engine(DemuxCommand::One(leaving.slot, ServeCommand::Cut)));
+                    worker.tell(Command::Engine(DemuxCommand::One(leaving.part, ServeCommand::Cut)));
                 }
             }
         }

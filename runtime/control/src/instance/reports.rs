@@ -1,4 +1,4 @@
-//! The report of an instance: what is served by which path and why, the state of the device, and what was dropped.
+//! The report of an instance: services and their paths with the reasons, the state of the device, and drops.
 
 use std::net::IpAddr;
 
@@ -20,7 +20,7 @@ use super::Instance;
 use super::stand_by::StandingBy;
 
 impl Instance {
-    /// The configuration keys, with what `twinpath set` has changed since.
+    /// The configuration keys, including changes by `twinpath set`.
     pub(super) fn report_config(&self) -> Vec<report::Setting> {
         let mut settings = self.plan.settings.clone();
         let workers: Vec<_> = self.workers.iter().map(|worker| (worker.mode(), worker.goal())).collect();
@@ -28,7 +28,7 @@ impl Instance {
         settings
     }
 
-    /// Everything `show` can tell but the configuration and the next hops in use, of which there may be thousands.
+    /// The whole report, without the configuration and the table of neighbours, which can be thousands.
     pub(super) fn report_without_neighbours(&self) -> Report {
         let path = self.interface.choice.path;
         let attached = self.interface.attachment.as_ref();
@@ -82,33 +82,33 @@ impl Instance {
         of_workers.chain(lost).chain(of_control).collect()
     }
 
-    /// The services, in the order of the plan, over all workers.
+    /// The services, in the order of the plan, summed over all workers.
     pub(super) fn report_services(&self) -> Vec<report::Service> {
         let services = self.plan.services.iter().zip(&self.held);
-        services.map(|(plan, held)| self.report_service(plan, held.slot)).collect()
+        services.map(|(plan, held)| self.report_service(plan, held.part)).collect()
     }
 
-    fn handles(&self, slot: usize) -> impl Iterator<Item = &ServiceHandle> {
-        self.everyone().filter_map(move |worker| worker.service(slot))
+    fn handles(&self, part: usize) -> impl Iterator<Item = &ServiceHandle> {
+        self.everyone().filter_map(move |worker| worker.service(part))
     }
 
-    fn report_service(&self, plan: &ServicePlan, slot: usize) -> report::Service {
+    fn report_service(&self, plan: &ServicePlan, part: usize) -> report::Service {
         let sum = |count: fn(&ServeCounters) -> &Counter| {
-            self.handles(slot).map(|handle| count(&handle.serve).get()).sum::<u64>()
+            self.handles(part).map(|handle| count(&handle.serve).get()).sum::<u64>()
         };
         let counted = |count: fn(&ServiceCounters) -> &Counter| {
-            let counted = self.handles(slot).filter_map(|handle| handle.service.as_ref());
+            let counted = self.handles(part).filter_map(|handle| handle.service.as_ref());
             counted.map(|counters| count(counters).get()).sum::<u64>()
         };
         report::Service {
             name: plan.name.clone(),
-            claims: self.report_claims(plan, slot),
+            claims: self.report_claims(plan, part),
             fast_requests: sum(|serve| &serve.fast_requests),
             fast_replies: sum(|serve| &serve.fast_replies),
             fast_replies_by_kernel: sum(|serve| &serve.fast_replies_by_kernel),
             kernel_requests: sum(|serve| &serve.kernel_requests),
             kernel_replies: sum(|serve| &serve.kernel_replies),
-            requests: self.report_requests(slot),
+            requests: self.report_requests(part),
             connections: sum(|serve| &serve.tcp.connections),
             accepted: sum(|serve| &serve.tcp.accepted),
             sessions: counted(|counters| &counters.sessions),
@@ -117,7 +117,7 @@ impl Instance {
             deferred: sum(|serve| &serve.deferred),
             deferred_done: sum(|serve| &serve.deferred_done),
             deferred_waits: sum(|serve| &serve.tcp.deferred_waits),
-            deferred_threads: self.handles(slot).map(ServiceHandle::slow_threads).sum(),
+            deferred_threads: self.handles(part).map(ServiceHandle::slow_threads).sum(),
             queued_bytes: sum(|serve| &serve.tcp.queued_bytes),
             stream_bytes_in: sum(|serve| &serve.tcp.bytes_in),
             stream_bytes_out: sum(|serve| &serve.tcp.bytes_out),
@@ -125,9 +125,9 @@ impl Instance {
         }
     }
 
-    /// What the service counts by itself.
-    fn report_requests(&self, slot: usize) -> Option<ServiceRequests> {
-        let counted = self.handles(slot).filter_map(|handle| handle.service.as_ref());
+    /// The counters of the service itself.
+    fn report_requests(&self, part: usize) -> Option<ServiceRequests> {
+        let counted = self.handles(part).filter_map(|handle| handle.service.as_ref());
         counted.fold(None, |sum, counters| {
             let ServiceRequests { answered, refused, repeated, forgotten } = sum.unwrap_or_default();
             let refusals: u64 = counters.refusals().map(|(_, count)| count).sum();
@@ -140,9 +140,9 @@ impl Instance {
         })
     }
 
-    /// For each thing the service asked to be given: is it on the fast path, and why not? In the order of the entries of
-    /// what is served; TCP last.
-    fn report_claims(&self, plan: &ServicePlan, slot: usize) -> Vec<ServiceClaim> {
+    /// Whether each thing that the service claims is on the fast path, and why not, in the order of the entries
+    /// of `Served`; TCP comes last.
+    fn report_claims(&self, plan: &ServicePlan, part: usize) -> Vec<ServiceClaim> {
         let served = plan.served();
         let flows = served
             .flows()
@@ -162,7 +162,7 @@ impl Instance {
         let frames =
             served.ethertype().map(|ethertype| (describe(&Claim::ethertype(ethertype)), self.path_now()));
         let claims = flows.chain(ports).chain(frames).enumerate().map(|(entry, (claim, (path, why)))| {
-            let counted = self.handles(slot).filter_map(|handle| handle.serve.claims.get(entry));
+            let counted = self.handles(part).filter_map(|handle| handle.serve.claims.get(entry));
             let (fast, kernel) = counted
                 .fold((0, 0), |(fast, kernel), claim| (fast + claim.fast.get(), kernel + claim.kernel.get()));
             let path = path.name().to_owned();
@@ -177,7 +177,7 @@ impl Instance {
         claims.chain(tcp).collect()
     }
 
-    /// The path that a claim at one own address takes now, and why; `None`: at all of them.
+    /// The present path of a claim at one of our addresses, or at all (`None`), and the reason.
     fn path_at(&self, address: Option<IpAddr>) -> (Path, String) {
         match (self.path_now(), address) {
             ((path, _), Some(address)) if path != Path::Kernel && !self.addresses().contains(&address) => {
@@ -193,7 +193,7 @@ impl Instance {
         }
     }
 
-    /// The path that what is claimed on the interface takes now, and why.
+    /// The present path of the interface's claims, and the reason.
     fn path_now(&self) -> (Path, String) {
         let interface = &self.interface;
         match &interface.attachment {
@@ -217,7 +217,7 @@ impl Instance {
         }
     }
 
-    /// The interface: its path, why, and its queues.
+    /// The interface: its path, the reason, and its queues.
     pub(super) fn report_interface(&self) -> report::Interface {
         let interface = &self.interface;
         let link = interface.ifindex.and_then(|ifindex| self.mirror.tables().link(ifindex));
@@ -246,7 +246,7 @@ impl Instance {
         }
     }
 
-    /// What is claimed, and how often each verdict was given.
+    /// The claims in force, and how often each verdict was given.
     pub(super) fn report_rules(&self) -> report::Rules {
         let Some(attachment) = &self.interface.attachment else { return report::Rules::default() };
         let verdicts = attachment.verdicts().unwrap_or_default().into_iter().filter(|(_, count)| *count > 0);
@@ -256,7 +256,7 @@ impl Instance {
         }
     }
 
-    /// Driver and device of the interface.
+    /// The driver and state of the device.
     pub(super) fn report_device(&self) -> report::Device {
         let interface = &self.interface;
         let link = interface.ifindex.and_then(|ifindex| self.mirror.tables().link(ifindex));
@@ -264,7 +264,7 @@ impl Instance {
         device::with_facts(interface.device.clone(), &interface.facts, carrier)
     }
 
-    /// Asks for the state of the device again, if it may have changed.
+    /// Reads the state of the device again, if it may have changed.
     pub(super) async fn look_at_device(&mut self) {
         if std::mem::take(&mut self.interface.device_due) && self.interface.ifindex.is_some() {
             self.interface.device = device::look(&self.interface.name).await;
@@ -272,7 +272,7 @@ impl Instance {
     }
 }
 
-/// What instances that were killed have left on the interface: the next one to start removes it, or `twinpath tidy`.
+/// Programs that killed instances have left on the interface; `twinpath tidy`, or the next start, removes them.
 fn left_behind(ifindex: u32) -> Vec<report::LeftBehind> {
     let leftovers = twinpath_steer_bpf::leftovers(Some(ifindex)).unwrap_or_default();
     leftovers.into_iter().map(|Leftover { program, pid, .. }| report::LeftBehind { program, pid }).collect()

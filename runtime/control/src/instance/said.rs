@@ -1,4 +1,4 @@
-//! What workers send to control.
+//! Reads the events of the workers.
 
 use twinpath_port::PortId;
 use twinpath_serve::{Panicked, ServeEvent};
@@ -9,7 +9,7 @@ use super::Instance;
 use super::drain::Drain;
 
 impl Instance {
-    /// Takes what workers have sent, the stand-in among them.
+    /// Handles all events that the workers, and the stand-in, have sent.
     pub(super) fn take_events(&mut self) {
         for at in 0..=self.workers.len() {
             if let Some(worker) = self.worker_at(at) {
@@ -33,7 +33,7 @@ impl Instance {
                         self.reloads.prepared(number, at, outcome);
                     }
                     WorkerEvent::Engine(ServeEvent::Switched { .. }) => self.reloads.switched(),
-                    WorkerEvent::Engine(ServeEvent::Left { slot, .. }) => self.left(at, slot),
+                    WorkerEvent::Engine(ServeEvent::Left { part, .. }) => self.left(at, part),
                     WorkerEvent::Engine(ServeEvent::Drained) => {
                         self.drain.iter_mut().for_each(Drain::service_drained);
                     }
@@ -55,7 +55,7 @@ impl Instance {
         }
     }
 
-    /// The worker of that number; after them all comes the stand-in.
+    /// The worker with this number; the stand-in's number follows those of the workers.
     fn worker_at(&mut self, at: usize) -> Option<&mut WorkerHandle> {
         match self.workers.get_mut(at) {
             None => self.stand_in.as_mut().map(|stand_in| &mut stand_in.worker),

@@ -1,6 +1,6 @@
-//! A standby: an instance that holds the very sockets of another one, and serves nothing on them until that one is stuck as a whole, or
-//! has ended (`runtime/stuck`). When it takes the other one's place, and when it gives it back, each datagram and each connection is
-//! taken from its socket by one of the two, once.
+//! A standby: an instance that holds the sockets of another one, and serves them only while that one is stuck
+//! as a whole, or once it has ended (`runtime/stuck`). When they change places, each datagram and each
+//! connection is still taken from its socket by exactly one of the two.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -15,34 +15,35 @@ use twinpath_time::Duration;
 
 use super::{Instance, InstanceError};
 
-/// Instances that may stand by for one.
+/// Most standbys of one instance.
 pub(super) const MOST: usize = 4;
 
-/// The instance that this one is a standby for.
+/// The first instance, as its standby sees it.
 pub(super) struct StandingBy {
     pid: u32,
-    /// What is watched, until the watch begins.
+    /// Set until the watch begins.
     watch: Option<FirstWatch>,
-    /// Its place is taken.
+    /// Whether this instance serves in its place.
     serves: bool,
-    /// Times that it was.
+    /// How often this instance has served in its place.
     times: u64,
-    /// Why this cannot go on.
+    /// Set when this instance cannot be a standby any longer: the reason.
     pub(super) failed: Option<String>,
 }
 
 impl StandingBy {
-    /// Stands by for the instance that these sockets came from, which is looked at when something waits in them for `patience`; 0: never, so
-    /// that only its end counts.
+    /// Becomes the standby of the instance that these sockets came from. It is checked whenever something has
+    /// waited in the sockets for `patience`; with 0, only its end counts.
     ///
     /// # Errors
+    ///
     /// Its process cannot be watched.
     pub(super) fn new(former: Inherited, held: &[Held], patience: Duration) -> io::Result<Self> {
         let watch = FirstWatch::new(former, held, patience)?;
         Ok(Self { pid: watch.pid(), watch: Some(watch), serves: false, times: 0, failed: None })
     }
 
-    /// For people.
+    /// A description for logs and reports.
     pub(super) fn sentence(&self) -> String {
         match self.serves {
             false => format!("standing by for pid {}", self.pid),
@@ -56,7 +57,7 @@ impl StandingBy {
 }
 
 impl Instance {
-    /// Begins to watch the first instance, if it stands by for one.
+    /// Starts to watch the first instance, if this one is a standby.
     pub(super) fn watch_first(&mut self) {
         if let Some(watch) = self.standing_by.as_mut().and_then(|it| it.watch.take()) {
             let tell = self.tell.clone();
@@ -64,7 +65,7 @@ impl Instance {
         }
     }
 
-    /// Does what follows from what was found of the first instance.
+    /// Handles a change of the first instance.
     pub(super) async fn first_is(&mut self, first: First) {
         let Some(standing_by) = &mut self.standing_by else { return };
         let pid = standing_by.pid;
@@ -99,7 +100,7 @@ impl Instance {
         }
     }
 
-    /// Why it cannot stand by any longer.
+    /// The error that ends the standby, if there is one.
     pub(super) fn cannot_stand_by(&mut self) -> Option<InstanceError> {
         let why = self.standing_by.as_mut()?.failed.take()?;
         Some(HoldError::StandBy { from: self.plan.stand_by.clone().unwrap_or_default(), why }.into())
@@ -111,8 +112,8 @@ impl Instance {
         }
     }
 
-    /// Another instance wants to stand by for this one: it gets the sockets, and hears by the end of the connection that they are others
-    /// by now, or that this one ends.
+    /// Answers another instance that wants to be a standby of this one: it gets the sockets. It sees by the end
+    /// of the connection that the sockets have changed, or that this instance ends.
     pub(super) fn give_to_stand_by(&mut self, stream: UnixStream) {
         let is_open = |stream: &UnixStream| {
             poll(&mut [PollFd::new(stream, PollFlags::RDHUP)], Some(&Timespec::default())) == Ok(0)

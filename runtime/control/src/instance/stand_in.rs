@@ -1,8 +1,10 @@
-//! A worker that is stuck, and the stand-in that serves in its place.
+//! Stuck workers, and the stand-in that serves in their place.
 //!
-//! The programs in the kernel find it (`io/steer_bpf/bpf/maps.h`): they stop claiming, and report that once. What comes from then on comes
-//! to the kernel's sockets. One more worker, the stand-in, has descriptors of all of them and sleeps; while a worker is stuck it serves them
-//! beside the workers that are not, and accepts connections that wait. Control looks regularly only while a worker is stuck.
+//! The programs in the kernel find a stuck worker (`io/steer_bpf/bpf/maps.h`): they stop claiming for it, and
+//! report that once. From then on its frames reach the kernel's sockets. One additional worker, the stand-in,
+//! has descriptors of all these sockets and sleeps. While a worker is stuck, the stand-in serves them beside
+//! the other workers, and accepts connections that wait. Control checks at intervals only while a worker is
+//! stuck.
 
 use std::sync::Arc;
 
@@ -14,7 +16,7 @@ use twinpath_sys::clock;
 use super::Instance;
 
 impl Instance {
-    /// A stand-in for services of the plan, which are held by now; none where stuck workers are not looked for.
+    /// Makes a stand-in for the services of the plan; `None` if stuck workers are not looked for.
     pub(super) fn new_stand_in(
         &self,
         services: &[Box<dyn Prototype>],
@@ -28,7 +30,7 @@ impl Instance {
         StandIn::start(self.workers.len(), all, &addresses, self.routes()).map(Some)
     }
 
-    /// The plan is another one: so is its stand-in. Connections that the former one has accepted end.
+    /// The plan has changed: replaces the stand-in. Connections that the former one had accepted end.
     pub(super) fn renew_stand_in(&mut self, services: &[Box<dyn Prototype>]) {
         if let Some(StandIn { worker, .. }) = self.stand_in.take() {
             worker.stop();
@@ -41,24 +43,26 @@ impl Instance {
 }
 
 impl Instance {
-    /// All workers, the stand-in among them.
+    /// All workers, and the stand-in.
     pub(super) fn everyone(&self) -> impl Iterator<Item = &WorkerHandle> {
         self.workers.iter().chain(self.stand_in.iter().map(|stand_in| &stand_in.worker))
     }
 
-    /// The same, to be told something.
+    /// All workers, and the stand-in, mutable.
     pub(super) fn everyone_mut(&mut self) -> impl Iterator<Item = &mut WorkerHandle> {
         self.workers.iter_mut().chain(self.stand_in.iter_mut().map(|stand_in| &mut stand_in.worker))
     }
 
-    /// Ends the stand-in unless it has something to do: its listeners close before anybody is told that they do.
+    /// Ends the stand-in if it has nothing to do, so that its listeners close before a client hears that they
+    /// are closed.
     pub(super) fn dismiss_stand_in(&mut self) {
         if let Some(StandIn { worker, .. }) = self.stand_in.take_if(|stand_in| stand_in.is_idle()) {
             worker.stop();
         }
     }
 
-    /// There is a fast path from now on: waits to hear that a worker is stuck, and looks whether one still is.
+    /// Called when a fast path has been attached: waits for reports of stuck workers, and checks those found
+    /// before.
     pub(super) fn watch_workers(&mut self) {
         let said =
             self.interface.attachment.as_ref().and_then(|it| it.stuck()).map(readable_copy).transpose();
@@ -69,7 +73,7 @@ impl Instance {
         self.stand_in.iter_mut().for_each(StandIn::look_soon);
     }
 
-    /// Looks which workers are stuck, and has the stand-in serve while one is.
+    /// Checks which workers are stuck, and lets the stand-in serve while one is.
     pub(super) fn look_at_stuck(&mut self) {
         self.take_events();
         let now = clock::now();

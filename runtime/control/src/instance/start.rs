@@ -30,22 +30,24 @@ use super::reload::{Reloads, Source};
 use super::stand_by::StandingBy;
 use super::{Instance, InstanceError, Interface, needs_fast_path};
 
-/// How often to look whether the workers are at rest: what waking up costs is measured again then, in its time.
+/// How often to check whether the workers are at rest, so that the cost of waking up can be measured again when
+/// that is due.
 const REST_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The socket that holds an EtherType is slow to close as well.
+/// The socket that holds an EtherType also takes long to close.
 const SLOW_SOCKETS_BESIDE: usize = 1;
 
-/// Sockets per worker that are slow to close, at most: two packet sockets to send, one to receive, an AF_XDP socket.
+/// Most sockets per worker that take long to close: two packet sockets to send, one to receive, one AF_XDP
+/// socket.
 const SLOW_SOCKETS_EACH: usize = 4;
 
-/// How many of the sockets to come are slow to close, as far as can be told before the device is known.
+/// The number of sockets that take long to close, as far as that is known before the device is.
 fn slow_sockets(plan: &Plan) -> usize {
     SLOW_SOCKETS_EACH * plan.workers.max(1) as usize + SLOW_SOCKETS_BESIDE
 }
 
 impl Instance {
-    /// Everything up to the point where both paths serve.
+    /// Does every step of the start, until both paths serve.
     pub(super) async fn start(
         plan: Plan,
         services: &[Box<dyn Prototype>],
@@ -67,7 +69,7 @@ impl Instance {
         tidy(&link);
         let mut facts = learn_facts(&mirror, &link, plan.ethertype().is_none(), plan.attach).await;
         if standing_by.is_some() {
-            // The first instance's, which is gone when it is this one's turn.
+            // It is the first instance's program, which is gone when this one attaches.
             facts.foreign_xdp = None;
         }
         let addresses = mirror.tables().addresses(link.ifindex).map(|(address, _)| address).collect();
@@ -120,7 +122,7 @@ impl Instance {
         services: &[Box<dyn Prototype>],
         former: Inherited,
     ) -> Result<(), InstanceError> {
-        // Until everything is ready, what waits in the sockets is the former instance's.
+        // What waits in the sockets belongs to the former instance until everything is ready.
         self.start_workers(sockets, services, former.is_some() || self.standing_by.is_some())?;
         self.stand_in = self.new_stand_in(services)?;
         if let Some(standing_by) = &self.standing_by {
@@ -143,7 +145,7 @@ impl Instance {
     ) -> Result<(), InstanceError> {
         let path = self.interface.choice.path;
         let queues = self.interface.facts.rx_queues.max(1);
-        // A worker without a queue would only sleep.
+        // On the XDP path, a worker without a queue would only sleep.
         let count = if path.is_xdp() { self.plan.workers.min(queues) } else { self.plan.workers };
         let queues_each = queues.div_ceil(count);
         let mut idle = self.plan.idle;
@@ -153,7 +155,7 @@ impl Instance {
         let workers = self.for_workers(count as usize, waits);
         for (at, sockets) in sockets.into_iter().enumerate() {
             let new =
-                workers.service(&self.plan.services[at], self.held[at].slot, &*services[at], sockets)?;
+                workers.service(&self.plan.services[at], self.held[at].part, &*services[at], sockets)?;
             each.iter_mut().zip(new).for_each(|(worker, new)| worker.push(new));
         }
         for (number, services) in each.into_iter().enumerate() {
@@ -166,7 +168,7 @@ impl Instance {
         Ok(())
     }
 
-    /// What new services are made for: so many workers.
+    /// The parameters of new services, for `count` workers.
     pub(super) fn for_workers(&self, count: usize, wait: bool) -> ForWorkers<'_> {
         ForWorkers { count, cpus: &self.plan.cpus, addresses: self.addresses().into(), wait }
     }
@@ -202,7 +204,7 @@ impl Instance {
     }
 }
 
-/// What the sandbox has to leave to an instance.
+/// The rights that the sandbox must leave to the instance.
 fn needs(plan: &Plan, machine: &Machine, source: Option<&Source>, socket: &std::path::Path) -> Needs {
     Needs {
         socket: socket.to_owned(),
@@ -213,7 +215,7 @@ fn needs(plan: &Plan, machine: &Machine, source: Option<&Source>, socket: &std::
     }
 }
 
-/// Stands by, if that is asked for, for the instance that the sockets came from.
+/// Becomes a standby of the instance that the sockets came from, if the plan says so.
 fn stand_by(plan: &Plan, former: &mut Inherited, held: &[Held]) -> Result<Option<StandingBy>, HoldError> {
     let Some(first) = &plan.stand_by else { return Ok(None) };
     let failed = |why: String| HoldError::StandBy { from: first.clone(), why };
@@ -226,7 +228,7 @@ fn stand_by(plan: &Plan, former: &mut Inherited, held: &[Held]) -> Result<Option
 }
 
 impl Interface {
-    /// As it is before anything is attached.
+    /// The interface before anything is attached.
     async fn new(
         link: &Link,
         facts: InterfaceFacts,
@@ -257,15 +259,16 @@ impl Interface {
 }
 
 impl Instance {
-    /// Which service of a worker gets which frames.
+    /// The routes of frames to the services of a worker.
     pub(super) fn routes(&self) -> Routes {
         let served: Vec<_> = self.plan.services.iter().map(ServicePlan::served).collect();
-        Routes::of(self.held.iter().map(|held| held.slot).zip(&served))
+        Routes::of(self.held.iter().map(|held| held.part).zip(&served))
     }
 
-    /// Puts the interface on the chosen path and gives the queues to the workers.
+    /// Attaches the interface to the chosen path, and gives the queues to the workers.
     pub(super) async fn attach(&mut self) -> Result<(), AttachError> {
-        // Before the programs: where the last attachment's sockets were, their links would come now.
+        // Done before the programs are attached; otherwise their links would get the low descriptor numbers
+        // that the former sockets had.
         set_aside(slow_sockets(&self.plan));
         let Some(ifindex) = self.interface.ifindex else { return Ok(()) };
         let claims = self.plan.claims();
@@ -297,7 +300,7 @@ impl Instance {
         Ok(())
     }
 
-    /// The addresses of the interface, as the mirror has them.
+    /// The addresses of the interface, from the mirror.
     pub(super) fn addresses(&self) -> Vec<IpAddr> {
         let Some(ifindex) = self.interface.ifindex else { return Vec::new() };
         self.mirror.tables().addresses(ifindex).map(|(address, _)| address).collect()

@@ -1,13 +1,14 @@
-//! Workers that leave what waits in the kernel's sockets: found by `runtime/stuck`, woken here, and replaced by the stand-in.
+//! Handles workers that leave something waiting in the kernel's sockets: `runtime/stuck` finds them, and the
+//! stand-in replaces them.
 
 use std::sync::Arc;
 
-use twinpath_stuck::{Found, Watched};
+use twinpath_stuck::{WatchEvent, Watched};
 
 use super::Instance;
 
 impl Instance {
-    /// Watches the sockets as they are now, if they are this instance's to serve.
+    /// Watches the sockets of the workers, if this instance is the one that serves them.
     pub(super) fn watch_sockets(&mut self) {
         self.unserved = None;
         if self.plan.fail_open.is_zero() || self.standing_by.is_some() || self.drain.is_some() {
@@ -24,17 +25,18 @@ impl Instance {
         );
     }
 
-    /// Does what follows from what was found of workers.
-    pub(super) fn unserved(&mut self, found: Found) {
+    /// Handles workers that leave something waiting: wakes those that are late, and replaces those that are
+    /// stuck.
+    pub(super) fn unserved(&mut self, found: WatchEvent) {
         match found {
-            Found::Late(workers) => {
+            WatchEvent::Late(workers) => {
                 for worker in workers {
                     if let Some(worker) = self.workers.get_mut(worker) {
                         worker.wake();
                     }
                 }
             }
-            Found::Stuck(found) => {
+            WatchEvent::Stuck(found) => {
                 for unserved in found {
                     if let Some(worker) = self.workers.get_mut(unserved.worker) {
                         worker.unserved = Some(unserved);

@@ -8,14 +8,14 @@ fn served(port: u16, addresses: &[&str]) -> Served {
     Served::new().with_port(Protocol::Udp, port, &addresses)
 }
 
-/// The beginning of a datagram to our end.
+/// The headers of a datagram to the address and port `to`.
 fn datagram(to: &str) -> Vec<u8> {
     let to: std::net::SocketAddr = to.parse().unwrap();
     let mut frame = vec![0; 14];
     match to.ip() {
         IpAddr::V4(v4) => {
             frame[12..].copy_from_slice(&[8, 0]);
-            // One word of options: the ports stand behind them.
+            // An IPv4 header with one word of options, so that the UDP ports come later.
             frame.extend([0x46, 0, 0, 0, 0, 0, 0, 0, 64, 17, 0, 0, 192, 0, 2, 9]);
             frame.extend(v4.octets());
             frame.extend([1; 4]);
@@ -40,27 +40,27 @@ fn frames_go_to_the_service_whose_port_address_flow_or_type_they_are_for() {
     let flows = Served::new().with_flows(&[flow("192.0.2.3:9"), flow("192.0.2.3:10")]);
     let frames = Served::new().with_ethertype(Some(0x88b5));
     let routes = Routes::of([(0, &echo), (1, &here), (2, &there), (3, &flows), (5, &frames)]);
-    let slot = |to: &str| routes.slot_of(&datagram(to));
-    assert_eq!((slot("192.0.2.1:7"), slot("[2001:db8::2]:7")), (Some(0), Some(0)));
+    let part = |to: &str| routes.part_for(&datagram(to));
+    assert_eq!((part("192.0.2.1:7"), part("[2001:db8::2]:7")), (Some(0), Some(0)));
     assert_eq!(
-        (slot("192.0.2.1:9"), slot("192.0.2.2:9"), slot("[2001:db8::2]:9")),
+        (part("192.0.2.1:9"), part("192.0.2.2:9"), part("[2001:db8::2]:9")),
         (Some(1), Some(2), Some(2))
     );
-    assert_eq!((slot("192.0.2.3:9"), slot("192.0.2.3:10"), slot("192.0.2.4:9")), (Some(3), Some(3), None));
-    assert_eq!(slot("192.0.2.1:8"), None);
+    assert_eq!((part("192.0.2.3:9"), part("192.0.2.3:10"), part("192.0.2.4:9")), (Some(3), Some(3), None));
+    assert_eq!(part("192.0.2.1:8"), None);
     let mut segment = datagram("192.0.2.1:7");
     segment[23] = Protocol::Tcp.number();
-    assert_eq!(routes.slot_of(&segment), None, "the port is served over UDP only");
-    // While one takes the place of another, the earlier one named gets what both serve.
+    assert_eq!(routes.part_for(&segment), None, "the port is served over UDP only");
+    // While one service replaces another, the one named first gets what both serve.
     let both = Routes::of([(0, &echo), (1, &here), (6, &echo), (7, &here), (8, &served(8, &[]))]);
-    let slot = |to: &str| both.slot_of(&datagram(to));
-    assert_eq!((slot("192.0.2.1:7"), slot("192.0.2.1:9"), slot("192.0.2.1:8")), (Some(0), Some(1), Some(8)));
+    let part = |to: &str| both.part_for(&datagram(to));
+    assert_eq!((part("192.0.2.1:7"), part("192.0.2.1:9"), part("192.0.2.1:8")), (Some(0), Some(1), Some(8)));
     let mut bare = datagram("192.0.2.1:7");
     bare[12..14].copy_from_slice(&[0x88, 0xb5]);
-    assert_eq!(routes.slot_of(&bare), Some(5));
-    // Whatever is cut off, nothing panics.
+    assert_eq!(routes.part_for(&bare), Some(5));
+    // A truncated frame causes no panic.
     for whole in [datagram("192.0.2.2:9"), datagram("[2001:db8::2]:9")] {
-        assert!((0..whole.len()).all(|len| routes.slot_of(&whole[..len]).is_none()));
+        assert!((0..whole.len()).all(|len| routes.part_for(&whole[..len]).is_none()));
     }
 }
 
@@ -73,7 +73,7 @@ fn a_single_service_needs_no_tokens_of_its_own() {
             reply_rate: 0,
             kernel: crate::KernelSide::default(),
         };
-        Slot::new(ServeEngine::new(Echo, config, Arc::default()), Arc::default())
+        ServicePart::new(ServeEngine::new(Echo, config, Arc::default()), Arc::default())
     };
     let demux = Demux::new(Routes::of([])).with(0, engine());
     assert!(demux.is_single(0));

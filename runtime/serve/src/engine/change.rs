@@ -1,4 +1,4 @@
-//! What becomes of an engine while its worker serves: it has other limits, leaves its sockets to somebody else, or goes.
+//! Changes of an engine while its worker serves: new limits, stepping back from the kernel's sockets, leaving.
 
 use twinpath_kernel_tcp::TcpServer;
 use twinpath_service::Service;
@@ -6,22 +6,23 @@ use twinpath_time::Instant;
 use twinpath_worker::Io;
 
 use super::{ServeEngine, ServeEvent};
-use crate::limits::Limits;
+use crate::limits::ServiceLimits;
 
-/// Times that many that are taken from a socket before its service leaves: more than its buffer holds of small datagrams.
+/// Bursts taken from a socket before its service leaves: more small datagrams than the socket's buffer holds.
 const LAST_BURSTS: usize = 256;
 
 impl<S: Service> ServeEngine<S> {
-    /// Has these limits from now on; its former ones are left in their place, to be freed elsewhere. Connections that it has stay,
-    /// also where it has more than it may have now.
-    pub(crate) fn exchange_limits(&mut self, limits: &mut Limits) {
+    /// Applies new limits; the former ones are returned in their place, as a worker frees nothing. Open
+    /// connections stay, also if there are more than the new limits allow.
+    pub(crate) fn exchange_limits(&mut self, limits: &mut ServiceLimits) {
         std::mem::swap(&mut self.reply_limit, &mut limits.reply_limit);
         if let Some(tcp) = &mut self.tcp {
-            tcp.exchange_limits(&mut limits.share, limits.connections);
+            tcp.exchange_limits(&mut limits.totals, limits.connections);
         }
     }
 
-    /// Serves what waits in its sockets, unless that is another one's, takes no more, and ends its connections once they are answered.
+    /// Serves what waits in its sockets, unless another instance serves them; accepts nothing more; and ends
+    /// each connection once its requests are answered.
     pub(crate) fn leave(&mut self, now: Instant, io: &Io<'_, ServeEvent>) {
         if self.receives {
             for number in 0..self.udp.len() {
@@ -31,7 +32,7 @@ impl<S: Service> ServeEngine<S> {
                         break;
                     }
                 }
-                // A descriptor that is closed while another one of the same socket is open would stay in the epoll.
+                // A descriptor that is closed while a duplicate of it is open would stay in the epoll.
                 let _ = io.fds.unwatch(&self.udp[number]);
             }
         }
@@ -42,23 +43,23 @@ impl<S: Service> ServeEngine<S> {
         }
     }
 
-    /// Whether everything that it had accepted is answered, or cut off.
+    /// Whether everything that it had accepted has been answered or cut off.
     pub(crate) fn is_drained(&self) -> bool {
         self.awaited.len() == 0 && self.tcp.as_ref().is_none_or(TcpServer::is_drained)
     }
 
-    /// The last thing before it is taken away: nothing of its own is watched any more.
+    /// Called last, before the engine is removed: no descriptor of its own is watched any more.
     pub(crate) fn forget(&self, io: &Io<'_, ServeEvent>) {
         if let Some(handlers) = &self.handlers {
             let _ = io.fds.unwatch(handlers.fd());
         }
     }
 
-    /// Takes nothing more from the kernel's sockets.
+    /// Stops receiving from the kernel's sockets.
     pub(super) fn step_back(&mut self, io: &Io<'_, ServeEvent>) {
         self.waits = true;
         for socket in self.udp.iter().filter(|_| self.receives) {
-            // Not watched, if it has never begun.
+            // A socket that was never watched cannot be unwatched, which does not matter.
             let _ = io.fds.unwatch(socket);
         }
         if let Some(tcp) = &mut self.tcp {

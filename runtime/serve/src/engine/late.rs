@@ -1,5 +1,5 @@
-//! Replies that are not built in the request's buffer: longer ones, and those that a thread of the handler pool gives
-//! later. A late reply leaves over the path that leads to its peer at that time.
+//! Replies that do not fit the request's buffer, and replies that a thread of the handler pool gives later. A
+//! deferred reply leaves by the path that leads to its peer at that time.
 
 use std::net::SocketAddr;
 
@@ -13,20 +13,21 @@ use twinpath_worker::Io;
 
 use super::{ServeEngine, ServeEvent, ifindex_of, with_scope};
 
-/// A datagram whose reply is still to come.
+/// A datagram with a deferred reply that is still to come.
 #[derive(Clone, Copy, Debug)]
 struct Deferred {
     ticket: u64,
-    /// The number that the service gave it.
+    /// The number that the service gave the datagram.
     number: u64,
     request_len: usize,
     peer: SocketAddr,
     local: SocketAddr,
-    /// The port of the request, which may be detached by then, and its interface's index; `None`: the kernel's socket.
+    /// The port of the request, which may have been detached since, and the index of its interface. `None`: the
+    /// request came through the kernel's socket.
     port: Option<(PortId, u32)>,
 }
 
-/// The datagrams whose replies are still to come, the oldest first; at most as many as the handler pool accepts.
+/// The datagrams with deferred replies, oldest first; at most as many as the handler pool accepts.
 #[derive(Default)]
 pub(super) struct Awaited(Vec<Deferred>);
 
@@ -44,27 +45,27 @@ impl Awaited {
     }
 
     fn take(&mut self, ticket: u64) -> Option<Deferred> {
-        // Tickets ascend.
+        // The list is in ascending order of tickets.
         let at = self.0.binary_search_by_key(&ticket, |deferred| deferred.ticket).ok()?;
         Some(self.0.remove(at))
     }
 }
 
-/// Where a datagram came from.
+/// The origin of a datagram.
 #[derive(Clone, Copy)]
 pub(super) struct Origin {
     pub(super) peer: SocketAddr,
     pub(super) local: SocketAddr,
-    /// The port of the request; `None`: the kernel's socket.
+    /// The port of the request; `None`: it came through the kernel's socket.
     pub(super) port: Option<PortId>,
 }
 
 impl<S: Service> ServeEngine<S> {
-    /// Lets the next datagram be answered later, if there is room for that.
+    /// Lets the service defer its reply to the next datagram, if the handler pool has room.
     #[inline]
     pub(super) fn allow_later(&mut self, peer: SocketAddr) {
         if let Some(handlers) = &self.handlers {
-            // During a drain no more may be added to what it waits for.
+            // During a drain, nothing may be added to the work that it waits for.
             let room = if self.stopping { 0 } else { handlers.room_for_datagram(self.awaited.of(peer)) };
             self.beside.later.allow(room.min(1));
         }
@@ -113,7 +114,7 @@ impl<S: Service> ServeEngine<S> {
         Ok(())
     }
 
-    /// Takes the replies that have come back from the handler pool; returns their number.
+    /// Takes finished work from the handler pool, and sends the replies; returns their number.
     pub(super) fn take_replies(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) -> u64 {
         let mut count = 0;
         if let Some(handlers) = &self.handlers {
@@ -143,7 +144,7 @@ impl<S: Service> ServeEngine<S> {
         count
     }
 
-    /// Sends the late reply to a datagram; `reply` is an error if the work ended by a panic.
+    /// Sends the deferred reply to a datagram. `reply` is an error if the work ended by a panic.
     fn reply_late(
         &mut self,
         now: Instant,
@@ -156,7 +157,7 @@ impl<S: Service> ServeEngine<S> {
         let reply = reply.map_err(|why| self.service.failed("deferred work", why))?;
         // The service learns that its work has ended, even if the reply cannot be sent.
         self.service.call("late_reply", |service| service.late_reply(now, peer, number, &reply))??;
-        // The peer would not accept a reply from an address that is not ours any more.
+        // The peer would not accept a reply from an address that is no longer ours.
         let own = port.map_or_else(|| self.is_own(local.ip()), |_| self.addresses.contains(&local.ip()));
         if !own {
             return Err(Reason::LateReply);

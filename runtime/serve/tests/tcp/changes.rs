@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 
-use twinpath_serve::{Demux, DemuxCommand, Limits, Prepare, Routes, Slot, Switch};
+use twinpath_serve::{Demux, DemuxCommand, Prepare, Routes, ServiceLimits, ServicePart, Switch};
 use twinpath_sys::UdpSocket;
 
 use super::*;
@@ -18,8 +18,8 @@ struct Changing {
     now: Instant,
 }
 
-fn share(limits: TcpLimits) -> Arc<Share> {
-    Arc::new(Share::new(limits, 1))
+fn totals(limits: TcpLimits) -> Arc<TcpTotals> {
+    Arc::new(TcpTotals::new(limits, 1))
 }
 
 fn port_of(listener: &OwnedFd) -> SocketAddr {
@@ -56,12 +56,12 @@ impl Changing {
     }
 
     /// Brings a service that waits, on descriptors of its own.
-    fn prepare(&mut self, slot: usize, listener: &OwnedFd, udp: Option<UdpSocket>) {
+    fn prepare(&mut self, part: usize, listener: &OwnedFd, udp: Option<UdpSocket>) {
         let kernel = KernelSide {
             udp: udp.into_iter().collect(),
             receives: true,
             listeners: vec![listener.try_clone().unwrap()],
-            share: share(LIMITS),
+            totals: totals(LIMITS),
             connections: LIMITS.connections,
             waits: true,
             ..KernelSide::default()
@@ -70,13 +70,13 @@ impl Changing {
         let config = ServeConfig { served: Arc::default(), addresses, reply_rate: 0, kernel };
         let serve = Arc::<ServeCounters>::default();
         let engine = ServeEngine::new(Lengths::default(), config, Arc::clone(&serve));
-        self.serve.insert(slot, Arc::clone(&serve));
-        let services = vec![(slot, Slot::new(engine, serve))];
+        self.serve.insert(part, Arc::clone(&serve));
+        let services = vec![(part, ServicePart::new(engine, serve))];
         self.tell(DemuxCommand::Prepare(Box::new(Prepare { number: 7, services, routes: routes() })));
         assert!(self.told(|event| matches!(event, ServeEvent::Prepared { number: 7, outcome: Ok(()), .. })));
     }
 
-    fn switch(&mut self, begin: &[usize], leave: &[usize], limits: Vec<(usize, Limits)>) {
+    fn switch(&mut self, begin: &[usize], leave: &[usize], limits: Vec<(usize, ServiceLimits)>) {
         let (begin, leave) = (begin.to_vec(), leave.to_vec());
         let switch = Switch { number: 7, routes: routes(), begin, leave, limits };
         self.tell(DemuxCommand::Switch(Box::new(switch)));
@@ -91,8 +91,8 @@ impl Changing {
         told
     }
 
-    fn has_left(&mut self, slot: usize) -> bool {
-        self.told(|event| matches!(event, ServeEvent::Left { slot: left, .. } if *left == slot))
+    fn has_left(&mut self, part: usize) -> bool {
+        self.told(|event| matches!(event, ServeEvent::Left { part: left, .. } if *left == part))
     }
 
     fn connect(&mut self, to: SocketAddr) -> TcpStream {
@@ -109,8 +109,8 @@ impl Changing {
         read(stream)
     }
 
-    fn accepted(&self, slot: usize) -> u64 {
-        self.serve[&slot].tcp.accepted.get()
+    fn accepted(&self, part: usize) -> u64 {
+        self.serve[&part].tcp.accepted.get()
     }
 }
 
@@ -154,7 +154,7 @@ fn one_takes_the_place_of_another_at_the_same_socket_and_whoever_waits_is_served
     let mut later = worker.connect(at);
     assert_eq!(worker.ask(&mut later, 7), (7, false));
     assert_eq!((worker.accepted(0), worker.accepted(3)), (2, 1));
-    // The slot is free, and a descriptor that was closed there wakes nobody.
+    // The part is free, and a descriptor that was closed there wakes nobody.
     worker.prepare(0, &listen(Some(Ipv4Addr::LOCALHOST.into()), 0).unwrap(), None);
     assert_eq!(worker.ask(&mut later, 3), (3, false));
 }
@@ -202,7 +202,7 @@ fn limits_change_for_connections_that_there_are() {
     worker.switch(&[0], &[], vec![]);
     let mut kept: Vec<_> = (0..3).map(|_| worker.connect(at)).collect();
     let limits = TcpLimits { connections_per_source: 4, idle: Duration::from_secs(5), ..LIMITS };
-    let exchanged = Limits::new(true, share(limits), limits.connections, 0);
+    let exchanged = ServiceLimits::new(true, totals(limits), limits.connections, 0);
     worker.switch(&[], &[], vec![(0, exchanged)]);
     let mut fourth = worker.connect(at);
     let mut fifth = worker.connect(at);

@@ -70,7 +70,7 @@ fn the_idlest_goes_when_one_more_comes_than_there_may_be() {
         streams.push(stream);
     }
     assert_eq!((rig.dropped(Reason::ConnectionDisplaced), rig.serve.tcp.connections.get()), (4, 4));
-    assert_eq!((rig.dropped(Reason::ConnectionLimit), rig.share.bytes()), (0, 0));
+    assert_eq!((rig.dropped(Reason::ConnectionLimit), rig.totals.bytes()), (0, 0));
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn a_request_under_way_is_never_displaced_and_with_nobody_idle_the_new_one_is_re
     assert_eq!(rig.dropped(Reason::ConnectionLimit), 2);
     drop((refused, streams, new, last));
     rig.turns();
-    assert_eq!((rig.serve.tcp.connections.get(), rig.share.bytes()), (0, 0));
+    assert_eq!((rig.serve.tcp.connections.get(), rig.totals.bytes()), (0, 0));
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn thousands_that_come_and_go_at_the_limit_leave_no_trace() {
     assert!(rig.dropped(Reason::ConnectionDisplaced) > 500);
     drop(streams);
     rig.turns();
-    assert_eq!((rig.serve.tcp.connections.get(), rig.share.bytes()), (0, 0));
+    assert_eq!((rig.serve.tcp.connections.get(), rig.totals.bytes()), (0, 0));
     for source in 1..=2 {
         let mut again: Vec<_> = (0..20).map(|_| rig.connect_from(source)).collect();
         assert!(again.iter_mut().all(|stream| rig.is_answered(stream)), "all places are free again");

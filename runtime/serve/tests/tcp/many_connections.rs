@@ -26,7 +26,7 @@ fn many_connections_with_more_than_one_read_each_are_all_answered() {
     for stream in &mut streams {
         assert_eq!(rig.read(stream, 60_000), (60_000, false));
     }
-    assert_eq!((rig.closes().len(), rig.share.bytes()), (0, 0));
+    assert_eq!((rig.closes().len(), rig.totals.bytes()), (0, 0));
     streams[0].write_all(b"9\n").unwrap();
     assert_eq!(rig.read(&mut streams[0], 9), (9, false));
 }
@@ -102,7 +102,7 @@ fn numbers_that_change_hands_give_nobody_what_another_asked_for() {
         assert!(peers.iter().all(|peer| peer.due == 0), "seed {seed}: everything asked for comes");
         drop(peers);
         rig.turns();
-        assert_eq!((rig.serve.tcp.connections.get(), rig.share.bytes()), (0, 0), "seed {seed}");
+        assert_eq!((rig.serve.tcp.connections.get(), rig.totals.bytes()), (0, 0), "seed {seed}");
     }
 }
 

@@ -81,7 +81,7 @@ fn a_panic_in_any_callback_ends_one_connection_and_is_counted() {
     rig.hear(&mut stays, "3\n");
     drop(stays);
     rig.until(|rig| rig.serve.tcp.connections.get() == 0 && rig.serve.deferred.get() == 0);
-    assert_eq!((rig.closes(), rig.share.bytes()), (vec![Closed::Ended], 0));
+    assert_eq!((rig.closes(), rig.totals.bytes()), (vec![Closed::Ended], 0));
 }
 
 #[test]

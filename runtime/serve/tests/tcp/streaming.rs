@@ -104,7 +104,7 @@ fn a_reply_of_any_length_comes_whole_whatever_the_limit() {
             rig.turns();
             assert_eq!(rig.closes(), [Closed::Ended], "{limit}, {length}");
         }
-        assert_eq!((rig.share.bytes(), rig.serve.tcp.queued_bytes.get()), (0, 0));
+        assert_eq!((rig.totals.bytes(), rig.serve.tcp.queued_bytes.get()), (0, 0));
     }
 }
 
@@ -135,5 +135,5 @@ fn replies_without_end_hold_up_nobody_and_the_peers_end_is_heard() {
         rig.turn();
     }
     assert_eq!(rig.closes(), [Closed::Broken; 20]);
-    assert_eq!(rig.share.bytes(), 0);
+    assert_eq!(rig.totals.bytes(), 0);
 }

@@ -7,7 +7,7 @@ use rustix::time::Timespec;
 use twinpath_inspect::Reason;
 use twinpath_port::loopback::pair;
 use twinpath_port::{PortId, PortQueue};
-use twinpath_serve::{KernelSide, ServeConfig, ServeEngine, ServeEvent, Served, Slot};
+use twinpath_serve::{KernelSide, ServeConfig, ServeEngine, ServeEvent, Served, ServicePart};
 use twinpath_service::{Answer, Datagram, Service};
 use twinpath_stack::egress::{KernelReason, Update};
 use twinpath_sys::UdpSocket;
@@ -73,11 +73,11 @@ impl Rig {
         let routes = Routes::of([(0, &*config.served)]);
         let serve = Arc::<ServeCounters>::default();
         let engine = ServeEngine::new(service, config, Arc::clone(&serve));
-        let service = Slot::new(engine, Arc::clone(&serve));
+        let service = ServicePart::new(engine, Arc::clone(&serve));
         let name = "echo".to_owned();
         let services = vec![NewService {
             service,
-            handle: ServiceHandle { slot: 0, name, serve, service: None, slow: None },
+            handle: ServiceHandle { part: 0, name, serve, service: None, slow: None },
         }];
         let handle = WorkerHandle::start(0, placement, idle, 64, routes, services).expect("a worker");
         let client = std::net::UdpSocket::bind("127.0.0.1:0").expect("a free port");

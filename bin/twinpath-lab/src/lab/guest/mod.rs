@@ -31,7 +31,7 @@ use self::machine::{Accelerator, Machine};
 use self::message::Order;
 pub(super) use self::nic::Nic;
 use self::qemu::Qemu;
-use self::watch::{Collected, End, Limits};
+use self::watch::{Collected, End, WaitLimits};
 use super::model::RatioSpec;
 use super::programs::Programs;
 use super::progress::Progress;
@@ -266,7 +266,7 @@ async fn attempt(
         initramfs: &initramfs,
         console: &directory.join("console"),
     };
-    let limits = Limits { start: machine.start_limit(), end: longest(asked.args, accelerator) };
+    let limits = WaitLimits { start: machine.start_limit(), end: longest(asked.args, accelerator) };
     watch::run(&machine, cpus, &limits, progress).await
 }
 

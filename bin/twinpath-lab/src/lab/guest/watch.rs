@@ -33,7 +33,7 @@ const CONSOLE_LINES: usize = 6;
 
 /// Deadlines.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
+pub(super) struct WaitLimits {
     /// Until the first message.
     pub(super) start: Duration,
     /// Until the last message.
@@ -63,7 +63,7 @@ pub(super) enum End {
 pub(super) async fn run(
     machine: &Machine<'_>,
     cpus: [usize; 2],
-    limits: &Limits,
+    limits: &WaitLimits,
     progress: &Progress,
 ) -> anyhow::Result<End> {
     let mut complaints = tempfile::tempfile().context("cannot create a temporary file")?;
