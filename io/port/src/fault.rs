@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use twinpath_frame::{Burst, Frame, Pool};
 use twinpath_time::Instant;
 
-use crate::{Capabilities, LinkState, PortQueue, QueueInfo, WaitSource};
+use crate::{Capabilities, Carrier, LinkState, PortQueue, QueueInfo, WaitSource};
 
 /// How often each fault happens, in thousandths of received frames.
 #[derive(Clone, Copy, Debug, Default)]
@@ -92,6 +92,10 @@ impl PortQueue for FaultPort {
 
     fn capabilities(&self) -> Capabilities {
         self.inner.capabilities()
+    }
+
+    fn carrier(&mut self) -> Option<&mut dyn Carrier> {
+        self.inner.carrier()
     }
 
     fn changed(&mut self, link: LinkState) {

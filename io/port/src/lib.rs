@@ -5,8 +5,11 @@
 //! two ports that need no device: [`loopback`], and [`fault`], which wraps another port. Both satisfy the same
 //! contract, so the layers above can be tested without a NIC, and faults can be injected into any real port.
 //!
+//! A queue may carry several ports ([`Carrier`]).
+//!
 //! [`fit`] does in software what a port does not take: segmentation, checksums, tags.
 
+mod carried;
 pub mod fault;
 pub mod fit;
 pub mod loopback;
@@ -16,5 +19,6 @@ pub mod vnet_header;
 mod wait;
 pub mod wire_copy;
 
+pub use carried::{CarriedPort, CarriedPorts, Carrier, PORTS_MAX};
 pub use queue::{Capabilities, GsoKinds, LinkState, PortCounters, PortId, PortQueue, QueueInfo, Received};
 pub use wait::WaitSource;

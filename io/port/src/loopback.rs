@@ -4,6 +4,8 @@
 //! devices, as far as the sending end's capabilities allow; what exceeds them is dropped and counted. Each end has an
 //! eventfd, so a worker can sleep on it, and all of its states can be tested.
 
+mod carrier;
+
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,7 +15,11 @@ use twinpath_frame::{Burst, CHUNK_SIZE, Checksum, Frame, HEADROOM, Meta, Pool};
 use twinpath_inspect::Reason;
 use twinpath_time::Instant;
 
-use crate::{Capabilities, GsoKinds, LinkState, PortId, PortQueue, QueueInfo, Received, WaitSource};
+use crate::{
+    Capabilities, GsoKinds, LinkState, PortCounters, PortId, PortQueue, QueueInfo, Received, WaitSource,
+};
+
+pub use carrier::LoopbackCarrier;
 
 /// Most frames in transit in one direction; a further one is dropped, as by a full ring.
 pub const WIRE_FRAMES_MAX: usize = 1024;
@@ -46,6 +52,63 @@ impl Wire {
     fn frames(&self) -> std::sync::MutexGuard<'_, VecDeque<OnWire>> {
         self.frames.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn look(&self) -> bool {
+        !self.frames().is_empty()
+    }
+
+    /// Level-triggered: the eventfd stays readable only while frames are waiting.
+    fn disarm(&self) {
+        let frames = self.frames();
+        if frames.is_empty() {
+            let _ = rustix::io::read(&self.ready, &mut [0u8; 8]);
+        }
+    }
+
+    /// Makes the eventfd readable if frames are waiting.
+    fn wake(&self) {
+        if self.look() {
+            let _ = rustix::io::write(&self.ready, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// Takes the oldest frame off the wire, and says how many bytes it has; those for which there is no memory are lost.
+    fn take(&self, pool: &mut Pool, counters: &PortCounters) -> Option<(Frame, usize)> {
+        loop {
+            let (bytes, meta) = self.frames().pop_front()?;
+            let Some(mut frame) = pool.copy_of([&*bytes]) else {
+                counters.drops.add(Reason::PoolEmpty, 1);
+                continue;
+            };
+            let next = frame.meta_mut().next.take();
+            *frame.meta_mut() = Meta { next, ..meta };
+            return Some((frame, bytes.len()));
+        }
+    }
+
+    /// Puts a copy of a frame on the wire if the port sends such frames, and counts it. `enters`: the port of a carrier to
+    /// which the wire leads, or the frame's own.
+    fn put(&self, frame: &Frame, enters: u16, capabilities: &Capabilities, counters: &PortCounters) {
+        let len = frame.chain_len();
+        if !capabilities.takes(frame) {
+            let is_long = len > capabilities.frame_len_max as usize;
+            let reason = if is_long { Reason::FrameTooLarge } else { Reason::OffloadRefused };
+            return counters.drops.add(reason, 1);
+        }
+        let mut frames = self.frames();
+        if frames.len() >= WIRE_FRAMES_MAX {
+            return counters.drops.add(Reason::PortFull, 1);
+        }
+        let mut meta = Meta { port: enters, ..frame.meta().without_next() };
+        if meta.checksum == Checksum::Verified {
+            // A wire does not transport the fact that the checksum was verified.
+            meta.checksum = Checksum::Unverified;
+        }
+        counters.frames_out.add(1);
+        counters.bytes_out.add(len as u64);
+        counters.count_super_frame_out(frame);
+        frames.push_back((frame.pieces(0..usize::MAX).collect::<Vec<_>>().concat(), meta));
+    }
 }
 
 /// One end of the pair.
@@ -55,6 +118,8 @@ pub struct LoopbackPort {
     capabilities: Capabilities,
     incoming: Arc<Wire>,
     outgoing: Arc<Wire>,
+    /// The port of a carrier to which it leads.
+    enters: Option<u16>,
 }
 
 /// Makes both ends.
@@ -68,6 +133,7 @@ pub fn pair(first: PortId, second: PortId) -> std::io::Result<(LoopbackPort, Loo
         capabilities: PLAIN,
         incoming: Arc::clone(incoming),
         outgoing: Arc::clone(outgoing),
+        enters: None,
     };
     Ok((end(first, &back, &there), end(second, &there, &back)))
 }
@@ -90,7 +156,7 @@ impl LoopbackPort {
 
 impl WaitSource for LoopbackPort {
     fn look(&self) -> bool {
-        !self.incoming.frames().is_empty()
+        self.incoming.look()
     }
 
     fn arm(&mut self) -> bool {
@@ -98,11 +164,7 @@ impl WaitSource for LoopbackPort {
     }
 
     fn disarm(&mut self) {
-        // Level-triggered: the eventfd stays readable only while frames are waiting.
-        let frames = self.incoming.frames();
-        if frames.is_empty() {
-            let _ = rustix::io::read(&self.incoming.ready, &mut [0u8; 8]);
-        }
+        self.incoming.disarm();
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {
@@ -126,52 +188,25 @@ impl PortQueue for LoopbackPort {
     fn receive(&mut self, now: Instant, pool: &mut Pool, burst: &mut Burst) {
         let counters = &self.info.counters;
         let mut received = Received::new(now, self.info.id);
-        let mut frames = self.incoming.frames();
         while burst.room() > 0
-            && let Some((bytes, meta)) = frames.pop_front()
+            && let Some((frame, bytes)) = self.incoming.take(pool, counters)
         {
-            let Some(mut frame) = pool.copy_of([&*bytes]) else {
-                counters.drops.add(Reason::PoolEmpty, 1);
-                continue;
-            };
-            let next = frame.meta_mut().next.take();
-            *frame.meta_mut() = Meta { next, ..meta };
             counters.count_super_frame_in(&frame);
-            received.push(frame, bytes.len(), pool, burst);
+            received.push(frame, bytes, pool, burst);
         }
         received.count(counters);
     }
 
     fn transmit(&mut self, pool: &mut Pool, burst: &mut Burst) {
         for frame in burst.drain(usize::MAX) {
-            let mut frames = self.outgoing.frames();
-            let counters = &self.info.counters;
-            if !self.capabilities.takes(&frame) {
-                let is_long = frame.chain_len() > self.capabilities.frame_len_max as usize;
-                let reason = if is_long { Reason::FrameTooLarge } else { Reason::OffloadRefused };
-                counters.drops.add(reason, 1);
-            } else if frames.len() < WIRE_FRAMES_MAX {
-                let mut meta = frame.meta().without_next();
-                if meta.checksum == Checksum::Verified {
-                    // A wire does not transport the fact that the checksum was verified.
-                    meta.checksum = Checksum::Unverified;
-                }
-                counters.frames_out.add(1);
-                counters.bytes_out.add(frame.chain_len() as u64);
-                counters.count_super_frame_out(&frame);
-                frames.push_back((frame.pieces(0..usize::MAX).collect::<Vec<_>>().concat(), meta));
-            } else {
-                counters.drops.add(Reason::PortFull, 1);
-            }
-            drop(frames);
+            let enters = self.enters.unwrap_or(frame.meta().port);
+            self.outgoing.put(&frame, enters, &self.capabilities, &self.info.counters);
             pool.release(frame);
         }
     }
 
     fn flush(&mut self, _pool: &mut Pool) {
-        if !self.outgoing.frames().is_empty() {
-            let _ = rustix::io::write(&self.outgoing.ready, &1u64.to_ne_bytes());
-        }
+        self.outgoing.wake();
     }
 
     fn close(self: Box<Self>) -> Vec<Frame> {

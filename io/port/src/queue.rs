@@ -6,6 +6,7 @@ use twinpath_frame::{Burst, Frame, GsoKind, Pool};
 use twinpath_inspect::{Counter, Drops};
 use twinpath_time::Instant;
 
+use crate::carried::Carrier;
 use crate::super_frame::packets_of;
 use crate::wait::WaitSource;
 
@@ -235,6 +236,12 @@ pub trait PortQueue: WaitSource + Send {
 
     /// The longest frame that it sends, and the offloads that frames may have on their way to it and from it.
     fn capabilities(&self) -> Capabilities;
+
+    /// The ports that it carries, if they are several: what this contract says of its port is then said of each of them by
+    /// [`Carrier`]. `None`: it is a queue of one port.
+    fn carrier(&mut self) -> Option<&mut dyn Carrier> {
+        None
+    }
 
     /// The state of its interface is this now; called after attaching, and after each change.
     fn changed(&mut self, _link: LinkState) {}
