@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use crate::{Capabilities, LinkState, PortCounters, PortId};
+use crate::port::{Capabilities, LinkState, PortCounters, PortId};
 
 /// Numbers of ports are below this. A queue that carries several ports has a number of its own, from this one on, as it
 /// is itself no port.

@@ -13,6 +13,7 @@ mod carried;
 pub mod fault;
 pub mod fit;
 pub mod loopback;
+mod port;
 mod queue;
 mod super_frame;
 pub mod vnet_header;
@@ -20,5 +21,6 @@ mod wait;
 pub mod wire_copy;
 
 pub use carried::{CarriedPort, CarriedPorts, Carrier, PORTS_MAX};
-pub use queue::{Capabilities, GsoKinds, LinkState, PortCounters, PortId, PortQueue, QueueInfo, Received};
+pub use port::{Capabilities, GsoKinds, LinkState, PortCounters, PortId};
+pub use queue::{PortQueue, QueueInfo, Received};
 pub use wait::WaitSource;

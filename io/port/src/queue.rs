@@ -2,24 +2,12 @@
 
 use std::sync::Arc;
 
-use twinpath_frame::{Burst, Frame, GsoKind, Pool};
-use twinpath_inspect::{Counter, Drops};
+use twinpath_frame::{Burst, Frame, Pool};
 use twinpath_time::Instant;
 
 use crate::carried::Carrier;
-use crate::super_frame::packets_of;
+use crate::port::{Capabilities, LinkState, PortCounters, PortId};
 use crate::wait::WaitSource;
-
-/// The number of a port and of one of its queues in this process; stable while the port is attached. Aligned so that
-/// two are compared at once: that is done for each frame that is sent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(C, align(4))]
-pub struct PortId {
-    /// Number of the port.
-    pub port: u16,
-    /// Queue of the port.
-    pub queue: u16,
-}
 
 /// The identity and the counters of a queue.
 #[derive(Debug, Default)]
@@ -74,144 +62,6 @@ impl Received {
         if self.frames > 0 {
             counters.frames_in.add(self.frames);
             counters.bytes_in.add(self.bytes);
-        }
-    }
-}
-
-/// What a queue sends beyond plain frames; the same for as long as it is attached. Engines that pass frames on from port
-/// to port leave it to [`fit`](crate::fit::fit) to make a frame one that the port takes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Capabilities {
-    /// Largest frame it receives and sends, bytes from the Ethernet header.
-    pub frame_len_max: u32,
-    /// It sends frames whose transport checksum is [`Checksum::Partial`](twinpath_frame::Checksum).
-    pub checksum: bool,
-    /// Frames may arrive with a transport checksum that the sender left to hardware, and the metadata does not say
-    /// which do: a virtual device on the XDP path. On other paths [`Meta::checksum`](twinpath_frame::Meta) says it.
-    pub partial_checksums: bool,
-    /// The kinds of super-frames that it sends.
-    pub segmentation: GsoKinds,
-    /// It receives and sends packets that span several frames (`Meta::next`).
-    pub chains: bool,
-    /// It sends a tag that is beside the frame (`Meta::vlan`); other ports ignore it.
-    pub tags: bool,
-}
-
-/// The kinds of super-frames that a port sends.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct GsoKinds {
-    /// TCP over IPv4 and IPv6.
-    pub tcp: bool,
-    /// UDP datagrams.
-    pub udp: bool,
-}
-
-impl GsoKinds {
-    /// All kinds.
-    pub const ALL: Self = Self { tcp: true, udp: true };
-
-    /// Whether frames of this kind are taken: those without segmentation always are.
-    #[inline]
-    #[must_use]
-    pub const fn takes(self, kind: GsoKind) -> bool {
-        match kind {
-            GsoKind::None => true,
-            GsoKind::TcpV4 | GsoKind::TcpV6 => self.tcp,
-            GsoKind::UdpSegments => self.udp,
-        }
-    }
-}
-
-/// The state of a port's interface, as far as it may change while the port is attached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LinkState {
-    /// MTU, bytes.
-    pub mtu: u32,
-    /// Whether the kernel segments super-frames on this host's side of the link: only then is it right to send them, as
-    /// otherwise a packet socket of the peer could receive them whole.
-    pub cuts_super_frames: bool,
-}
-
-impl LinkState {
-    /// The longest frame that the interface sends, bytes from the Ethernet header.
-    #[must_use]
-    pub const fn frame_len_max(&self) -> u32 {
-        self.mtu.saturating_add(twinpath_wire::eth::HEADER_LEN as u32)
-    }
-}
-
-/// The counters of a queue. Written by its worker, read by control.
-#[derive(Debug, Default)]
-pub struct PortCounters {
-    /// Frames received.
-    pub frames_in: Counter,
-    /// Bytes received, from the Ethernet header.
-    pub bytes_in: Counter,
-    /// Frames received that came through the direct ring.
-    pub frames_direct: Counter,
-    /// How often the direct ring was opened again after a sleep.
-    pub direct_opened: Counter,
-    /// Frames sent.
-    pub frames_out: Counter,
-    /// Frames sent that left within super-frames.
-    pub frames_joined: Counter,
-    /// Super-frames that the kernel refused; after the first one, every frame is sent by itself.
-    pub super_frames_refused: Counter,
-    /// Bytes sent, from the Ethernet header.
-    pub bytes_out: Counter,
-    /// System calls made to send or to wake the kernel.
-    pub kicks: Counter,
-    /// Frames that the kernel could not deliver because the ring was full.
-    pub ring_full: Counter,
-    /// How often the worker found its claims withdrawn because it had not read its rings for too long.
-    pub times_stuck: Counter,
-    /// Times the device or socket reported an error condition, such as the interface going down.
-    pub errors: Counter,
-    /// Super-frames received; each counts as one frame above.
-    pub super_frames_in: Counter,
-    /// The packets that these are on a wire.
-    pub segments_in: Counter,
-    /// Super-frames sent, to be segmented by the kernel or the device; each counts as one frame above.
-    pub super_frames_out: Counter,
-    /// The packets that these are on a wire.
-    pub segments_out: Counter,
-    /// Super-frames segmented in software, as this port does not send them; their packets count as frames.
-    pub super_frames_segmented: Counter,
-    /// Checksums completed in software, as this port does not do it.
-    pub checksums_completed: Counter,
-    /// All drops, by reason.
-    pub drops: Drops,
-}
-
-impl PortCounters {
-    /// The packets that the received frames are on a wire. The counters are read one after the other, so that the sum may
-    /// be off by the frames of a turn.
-    #[must_use]
-    pub fn packets_in(&self) -> u64 {
-        (self.frames_in.get() + self.segments_in.get()).saturating_sub(self.super_frames_in.get())
-    }
-
-    /// The packets that the sent frames are on a wire.
-    #[must_use]
-    pub fn packets_out(&self) -> u64 {
-        (self.frames_out.get() + self.segments_out.get()).saturating_sub(self.super_frames_out.get())
-    }
-
-    /// Counts the packets of a frame that was received as a super-frame.
-    #[inline]
-    pub fn count_super_frame_in(&self, frame: &Frame) {
-        if frame.meta().gso.kind != GsoKind::None {
-            self.super_frames_in.add(1);
-            self.segments_in.add(packets_of(frame));
-        }
-    }
-
-    /// Counts the packets of a frame that was sent as a super-frame.
-    #[inline]
-    pub fn count_super_frame_out(&self, frame: &Frame) {
-        if frame.meta().gso.kind != GsoKind::None {
-            self.super_frames_out.add(1);
-            self.segments_out.add(packets_of(frame));
         }
     }
 }

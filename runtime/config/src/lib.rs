@@ -9,9 +9,9 @@ use std::path::Path as FilePath;
 
 use serde::{Deserialize, Serialize};
 
+pub use twinpath_thread::priority::Priority;
+pub use twinpath_thread::request::RequestScope;
 pub use twinpath_worker::idle::{Mode, RequestSetting as LatencyRequest};
-pub use twinpath_worker::priority::Priority;
-pub use twinpath_worker::request::RequestScope;
 
 pub use changes::{Changes, Difference, Origin};
 pub use control::{AddressError, Control, ControlOverrides, MetricsAddress, Sandbox};

@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use twinpath_sys::affinity::parse_cpu_list;
+use twinpath_thread::priority::Priority;
+use twinpath_thread::request::RequestScope;
 use twinpath_wire::EtherType;
 use twinpath_worker::idle::{Mode, RequestSetting};
-use twinpath_worker::priority::Priority;
-use twinpath_worker::request::RequestScope;
 
 use super::control::{MetricsAddress, Sandbox};
 use super::goal::{CpuGoal, LatencyGoal};

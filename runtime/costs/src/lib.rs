@@ -16,8 +16,8 @@ use twinpath_sys::{affinity, clock, cpuidle};
 use twinpath_time::Duration;
 
 use judge::{Judged, Set};
-use twinpath_worker::priority::Priority;
-use twinpath_worker::request::Request;
+use twinpath_thread::priority::Priority;
+use twinpath_thread::request::Request;
 
 /// Most limits that are tried besides 0: each takes 5 ms per pair.
 const CAPS_MAX: usize = 2;
@@ -178,7 +178,7 @@ pub struct Measurement {
     pub max_exit_us: Option<u32>,
     /// The priority of the woken thread.
     pub priority: Priority,
-    /// The scope of the requests during the measurement; see [`twinpath_worker::request`].
+    /// The scope of the requests during the measurement; see [`twinpath_thread::request`].
     pub scope: Scope,
 }
 

@@ -37,9 +37,9 @@ use twinpath_port_vnet::{Offloads, TapError, TapHandle};
 use twinpath_report as report;
 use twinpath_steer_bpf::{Exclusive, SteerError};
 use twinpath_sys::packet_socket::PacketSocketError;
+use twinpath_thread::panics;
 use twinpath_time::{Duration, Instant};
 use twinpath_worker::idle::IdleConfig;
-use twinpath_worker::panics;
 
 use self::links::Links;
 use self::sides::Sides;

@@ -1,8 +1,8 @@
 //! The service as the engine calls it: a panic in a callback is caught, counted and kept for the log.
 
 use twinpath_inspect::Reason;
+use twinpath_thread::panics;
 use twinpath_time::{Duration, Instant};
-use twinpath_worker::panics;
 
 /// The least time between two panics that control is told of. All are counted.
 const TELL_INTERVAL: Duration = Duration::from_secs(1);

@@ -13,8 +13,8 @@ use std::thread;
 use rustix::io::Errno;
 use twinpath_service::Work;
 use twinpath_sys::{EventFd, affinity, clock};
+use twinpath_thread::panics;
 use twinpath_time::{Duration, Instant};
-use twinpath_worker::panics;
 
 /// Bounds of what a service hands over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,8 +6,8 @@ use std::thread;
 use tokio::sync::oneshot;
 use twinpath_costs::again::Again;
 use twinpath_costs::{Costs, Measurement, Scope, measure_as};
+use twinpath_thread::priority::Priority;
 use twinpath_time::{Duration, Instant};
-use twinpath_worker::priority::Priority;
 
 /// The receiver of the result on the command socket.
 pub type Answer = oneshot::Sender<Result<serde_json::Value, String>>;

@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use twinpath_costs::{self as costs, Costs, Measurement, Scope};
 use twinpath_sys::trusted_dir::TrustError;
 use twinpath_sys::{clock, cpu_request, cpuidle};
+use twinpath_thread::priority::Priority;
+use twinpath_thread::request::{Request, RequestScope};
 use twinpath_time::Duration;
 use twinpath_worker::idle::{Mode, RequestSetting};
 use twinpath_worker::place::Placement;
-use twinpath_worker::priority::Priority;
-use twinpath_worker::request::{Request, RequestScope};
 
 use twinpath_command::run_directory;
 use twinpath_report as report;

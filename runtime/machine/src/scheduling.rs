@@ -1,9 +1,9 @@
 //! A worker's scheduling: its present priority, the reason for it, and its share of the CPU.
 
+use twinpath_thread::guard::Shares;
+use twinpath_thread::priority::{Granted, Priority};
 use twinpath_worker::WorkerCounters;
-use twinpath_worker::guard::Shares;
 use twinpath_worker::idle::Mode;
-use twinpath_worker::priority::{Granted, Priority};
 
 use twinpath_report as report;
 

@@ -10,16 +10,11 @@
 
 mod counters;
 mod engine;
-pub mod guard;
 pub mod idle;
 pub mod mailbox;
 mod message;
-pub mod panics;
 pub mod place;
-pub mod priority;
-pub mod request;
 pub mod sleep;
-mod spin_limit;
 mod tap;
 mod turn;
 mod wake;
@@ -27,6 +22,5 @@ mod wake;
 pub use counters::WorkerCounters;
 pub use engine::{Attached, Engine, Fds, Io, PARTS_MAX, part_of};
 pub use message::{Command, Event};
-pub use request::Request;
 pub use tap::{TAPS_MAX, Tap, TapCounters, tag};
 pub use turn::{ENGINE_RESERVE, EVENTS_RESERVE, PORTS_MAX, Remains, Worker, WorkerConfig};

@@ -1,7 +1,7 @@
-//! Taps: copies of frames for captures. A tap never delays a worker: a frame that finds no room in the tap's ring is
-//! counted, and missing in the capture.
+//! Taps: copies of a worker's frames for captures. A tap never delays its worker: if the tap's ring is full, the frame is
+//! counted and missing in the capture.
 //!
-//! A copy is the packet as it is on a wire ([`twinpath_port::wire_copy`]); only a super-frame stays one packet.
+//! A copy is the packet as it is on a wire ([`twinpath_port::wire_copy`]), except that a super-frame stays one packet.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use twinpath_rings::slots::{Note, SlotProducer};
 use twinpath_sys::{EventFd, clock};
 use twinpath_time::Instant;
 
-/// Taps on one worker at a time; control refuses one more.
+/// The most taps that a worker has at a time; control refuses a further one.
 pub const TAPS_MAX: usize = 4;
 
 /// Flags in [`Note::tag`]; the number of the queue is in the lower 16 bits.
@@ -29,12 +29,12 @@ pub mod tag {
     pub const TCP_SUPER_FRAME: u32 = 1 << 19;
 }
 
-/// What a tap counts; written by its worker.
+/// The counters of a tap, written by its worker.
 #[derive(Debug, Default)]
 pub struct TapCounters {
     /// Frames that matched the filter.
     pub wanted: Counter,
-    /// Those of them for which the ring had no room.
+    /// Frames that matched, and for which the ring had no room.
     pub missed: Counter,
 }
 
@@ -44,12 +44,12 @@ pub struct Tap {
     /// The capture that it belongs to.
     pub id: u32,
     filter: Filter,
-    /// Takes the copies; a packet longer than a slot is truncated.
+    /// Receives the copies; a packet longer than a slot is truncated.
     ring: SlotProducer,
     /// The consumer of the ring sleeps on it.
     wake: Arc<EventFd>,
     counters: Arc<TapCounters>,
-    /// Room for one copy that has to be put together.
+    /// Room for one copy that has to be assembled from pieces.
     scratch: Box<[u8]>,
 }
 
@@ -85,7 +85,7 @@ impl Tap {
     }
 }
 
-/// The flags that say what is left to be done on a packet, or is done.
+/// The flags in a tag for the offloads of a packet.
 fn flags(frame: &Frame, copy: &WireCopy<'_>, is_sent: bool) -> u32 {
     let meta = frame.meta();
     let states = [
@@ -121,7 +121,7 @@ impl Taps {
         Some(self.0.remove(at))
     }
 
-    /// Shows what was received on `queue`. One branch while there is no tap.
+    /// Copies frames that were received on `queue`. Costs one branch while there is no tap.
     #[inline]
     pub(crate) fn received(&mut self, now: Instant, queue: &dyn PortQueue, frames: &[Frame]) {
         if !self.0.is_empty() {
@@ -131,7 +131,7 @@ impl Taps {
         }
     }
 
-    /// Shows what is about to be sent by `queue`.
+    /// Copies frames that `queue` is about to send.
     #[inline]
     pub(crate) fn sent(&mut self, queue: &dyn PortQueue, frames: &[Frame]) {
         if !self.0.is_empty() {

@@ -12,57 +12,58 @@ use twinpath_idle::{Arrival, Contention};
 use twinpath_inspect::Reason;
 use twinpath_port::PortQueue;
 use twinpath_sys::{RunDelay, allocations, clock};
+use twinpath_thread::guard::Guard;
+use twinpath_thread::priority::Priority;
+use twinpath_thread::request::Request;
+use twinpath_thread::spin_limit::{Allowed, SpinLimit};
 use twinpath_time::{Duration, Instant};
 
 use crate::counters::WorkerCounters;
 use crate::engine::{Attached, ENGINE_TOKENS, Engine, Fds, Here, Io};
-use crate::guard::Guard;
 use crate::idle::{Decision, Idle, IdleConfig, Mode};
 use crate::mailbox::{Receiver, Sender};
 use crate::message::{Command, Event};
-use crate::priority::Priority;
-use crate::request::Request;
 use crate::sleep::{Ready, Sleeper};
-use crate::spin_limit::{Allowed, SpinLimit};
 use crate::tap::{Tap, Taps};
 use queues::port_token;
 
 /// Ports per worker, at most. Control gives a worker no more; one more is handed back at once.
 pub const PORTS_MAX: usize = 64;
 
-/// Events of its engine that must arrive and may be unread at a time: a few for each part of an engine that has as many as a server may
-/// have.
+/// How many events of an engine that must arrive may be unread at a time: a few for each part of an engine that has as many
+/// parts as a server may have.
 pub const ENGINE_RESERVE: u32 = 256;
 
-/// Room that a mailbox from a worker to control keeps for events that must arrive. Control attaches again only when it has
-/// read that every former port came back, so at most an [`Event::Attached`] and an [`Event::Detached`] of each port are unread.
+/// Room that a mailbox from a worker to control reserves for events that must arrive. Control attaches a port again only
+/// when it has read that the former one came back, so at most an [`Event::Attached`] and an [`Event::Detached`] of each
+/// port are unread.
 pub const EVENTS_RESERVE: u32 = 2 * PORTS_MAX as u32 + ENGINE_RESERVE;
 
-/// The mailbox's token; a port's is its number here plus one.
+/// The token of the mailbox.
 pub(crate) const MAILBOX: u64 = 0;
 
-/// How often a worker that does not sleep looks at its fds (one system call): a kernel socket waits at most this long
-/// behind a busy or spinning fast path. A source that had work is looked at every turn for as long again, and so are all
-/// while there is no fast path.
+/// How often a worker that does not sleep looks at its fds, in one system call. So a kernel socket waits at most this long
+/// behind a busy or spinning fast path. After a look that found work, and while there are no ports, the worker looks
+/// every turn.
 const LOOK_INTERVAL: Duration = Duration::from_micros(20);
 
-/// Looks at the ports between two empty turns.
+/// How often a spinning worker looks at its ports between two empty turns.
 const SPIN_LOOKS: u32 = 32;
 
-/// Busy turns without a sleep after which the worker no longer waits on its ports: their fds are taken out of the epoll,
-/// and they are told that it polls them. Both are undone before a sleep, so a worker that sleeps more often does neither.
+/// After this many busy turns without a sleep, the worker no longer waits on its ports: it removes their fds from the epoll,
+/// and tells them that it polls. It undoes both before it sleeps, so a worker that sleeps more often does neither.
 const BUSY_STREAK: u32 = 16;
 
-/// Turns between two publications of what is too dear to publish every turn.
+/// Turns between two updates of the counters that are too expensive to update every turn.
 const PUBLISH_TURNS: u64 = 1024;
 
-/// What a worker is made of.
+/// The configuration of a worker.
 pub struct WorkerConfig {
     /// How it idles.
     pub idle: IdleConfig,
 }
 
-/// What is left when a worker has ended; control closes it.
+/// The parts of a worker that has ended; control closes them.
 pub struct Remains<E> {
     /// Its queues.
     pub ports: Vec<Box<dyn PortQueue>>,
@@ -85,30 +86,32 @@ pub struct Worker<E: Engine> {
     pub(crate) idle: Idle,
     pub(crate) request: Request,
     spin_limit: SpinLimit,
-    /// The turn under way has found packets, or what came to an fd of the engine.
+    /// The present turn has found packets, or data on an fd of the engine.
     pub(crate) found_packets: bool,
-    /// When the last turn began: what the next one finds has come since.
+    /// When the last turn began. The frames that the next one finds have come since.
     pub(crate) looked: Instant,
-    /// Set where it shares its CPU and the scheduler would let it have everything.
+    /// Limits its share of a CPU where the scheduler would give it everything; `None` where no limit is needed.
     guard: Option<Guard>,
-    /// Whether others want its CPU; for how long it has waited for that, and had before the last sleep.
+    /// Whether others want its CPU. For that: the kernel's account of how long it waited for the CPU, and the value of that
+    /// account before the last sleep.
     contention: Contention,
     run_delay: Option<RunDelay>,
     waited_before: Option<Duration>,
-    /// Its priorities, if it steps down from one to the other.
+    /// Its higher and lower priority, if it steps down from one to the other.
     priorities: Option<[Priority; 2]>,
-    /// Refused once: not asked for again.
+    /// The system has refused a latency request; the worker makes no further one.
     request_refused: bool,
     look_due: Instant,
     look_often_until: Instant,
-    /// Whether the ports' fds are in the epoll.
+    /// Whether the fds of the ports are in the epoll.
     watching_ports: bool,
     /// Busy turns since the last sleep.
     busy_streak: u32,
-    /// When the last sleep began and, if a port's fd ended it, that it did: until the first packets after it.
+    /// When the last sleep began; `None` once the first packets after it have been taken.
     pub(crate) slept_since: Option<Instant>,
+    /// Whether the fd of a port ended that sleep.
     pub(crate) woken_by_port: bool,
-    /// When the replies of the last turn had left; zero if other work came after.
+    /// When the replies of the last turn had left; zero if other work was done since.
     fresh: Instant,
     allocations_at_start: u64,
     heap_bytes_at_start: i64,
@@ -118,10 +121,10 @@ pub struct Worker<E: Engine> {
 }
 
 impl<E: Engine> Worker<E> {
-    /// Puts a worker together; nothing runs yet.
+    /// Makes a worker; nothing runs yet.
     ///
     /// # Errors
-    /// What making its epoll and timer returns.
+    /// Those of making its epoll and timer.
     pub fn new(
         config: &WorkerConfig,
         engine: E,
@@ -168,14 +171,14 @@ impl<E: Engine> Worker<E> {
         })
     }
 
-    /// Has it make its latency requests like this, instead of for all CPUs and the shallowest state.
+    /// Sets how it makes latency requests; the default is for all CPUs and the shallowest idle state.
     #[must_use]
     pub fn with_request(mut self, request: Request) -> Self {
         self.request = request;
         self
     }
 
-    /// Has it keep to its shares of a CPU: by yielding, or by stepping down from the first of two priorities to the second.
+    /// Limits its share of a CPU: by yielding, or by stepping down from the first of two priorities to the second.
     #[must_use]
     pub fn with_guard(mut self, guard: Option<Guard>, priorities: Option<[Priority; 2]>) -> Self {
         self.idle.set_spin_share(guard.as_ref().and_then(Guard::spin_share));
@@ -183,15 +186,15 @@ impl<E: Engine> Worker<E> {
         self
     }
 
-    /// Lets the engine register its fds. Call it on the thread that will turn.
+    /// Lets the engine register its fds. To be called on the thread that will run the turns.
     ///
     /// # Errors
-    /// What the engine's start returns.
+    /// Those of [`Engine::start`].
     pub fn start(&mut self) -> Result<(), Errno> {
         let now = clock::now();
         self.looked = now;
         self.with_io(|engine, io| engine.start(now, io))?;
-        // What is open stays readable.
+        // Opened before the sandbox closes access to such files.
         self.run_delay = RunDelay::of_this_thread();
         self.counters.tid.set(u64::from(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()));
         self.allocations_at_start = allocations::of_this_thread();
@@ -199,7 +202,7 @@ impl<E: Engine> Worker<E> {
         Ok(())
     }
 
-    /// Turns and sleeps until told to stop.
+    /// Runs turns, and sleeps between them, until control closes the mailbox or the engine is done.
     #[must_use]
     pub fn run(mut self) -> Remains<E> {
         while !self.stopping && !self.engine.is_done() {
@@ -210,7 +213,7 @@ impl<E: Engine> Worker<E> {
         self.into_remains()
     }
 
-    /// A turn, and what follows it: another one, or a sleep.
+    /// Runs one turn, and then sleeps if the policy and the limits say so.
     fn go_on(&mut self) {
         let now = self.time();
         let busy = self.turn(now);
@@ -245,12 +248,13 @@ impl<E: Engine> Worker<E> {
         Remains { ports, pool: self.pool, engine: self.engine }
     }
 
-    /// One turn at `now`: whatever there is to do, once. Says whether there was anything. Never sleeps.
+    /// Runs one turn at `now`: does everything that there is to do, once, and never sleeps. Returns whether there was
+    /// anything to do.
     pub fn turn(&mut self, now: Instant) -> bool {
         let taken = self.poll_ports(now);
         let mut busy = taken > 0;
         if busy {
-            // Replies leave before anything else is looked at.
+            // Replies leave before anything else is done.
             if self.flush() {
                 let end = clock::now();
                 self.counters.service_time.record(end.nanos_since(now), taken);
@@ -273,7 +277,7 @@ impl<E: Engine> Worker<E> {
             }
             self.fresh = Instant::ZERO;
         }
-        // After what the engine asks itself: if that found something, the peer is busy with its answer meanwhile.
+        // After the engine, which may poll an fd itself: if it has sent an answer, the peer is busy with it meanwhile.
         if now >= self.look_due {
             busy |= self.look_at_fds(now);
         }
@@ -288,8 +292,8 @@ impl<E: Engine> Worker<E> {
         busy
     }
 
-    /// The time at which the next turn starts: that at which the last one's replies had left, if nothing but packets was
-    /// looked at since. So the time that frames take is known without another reading of the clock.
+    /// The time at which the next turn starts. If the last turn handled packets only, that is the time at which its replies
+    /// had left, so that the time that frames take is known without another reading of the clock.
     fn time(&mut self) -> Instant {
         match std::mem::take(&mut self.fresh) {
             Instant::ZERO => clock::now(),
@@ -297,7 +301,7 @@ impl<E: Engine> Worker<E> {
         }
     }
 
-    /// Takes a burst per port and has the engine work on it; the number of frames.
+    /// Takes a burst from each port and passes it to the engine. Returns the number of frames.
     fn poll_ports(&mut self, now: Instant) -> u64 {
         let Self { engine, pool, ports, burst, taps, sleeper, events, counters, .. } = self;
         let mut taken = 0;
@@ -324,6 +328,7 @@ impl<E: Engine> Worker<E> {
         taken
     }
 
+    /// Asks the epoll which fds are ready, and handles them. Returns whether anything had come to the engine.
     fn look_at_fds(&mut self, now: Instant) -> bool {
         self.fresh = Instant::ZERO;
         self.look_due = now + LOOK_INTERVAL;
@@ -340,7 +345,8 @@ impl<E: Engine> Worker<E> {
         busy
     }
 
-    /// Tells the engine which of its fds are ready; clears errors of ports. Says whether anything had come to the engine.
+    /// Tells the engine which of its fds are ready, and clears errors of ports. Returns whether anything had come to the
+    /// engine.
     fn dispatch(&mut self, now: Instant) -> bool {
         let mut busy = false;
         for at in 0..self.sleeper.ready().len() {
@@ -349,8 +355,8 @@ impl<E: Engine> Worker<E> {
                 let token = (token - ENGINE_TOKENS) as u32;
                 busy |= self.with_io(|engine, io| engine.ready(now, token, error, io));
             } else if token == MAILBOX {
-                // A message may have been taken before its signal came: nothing else would silence the fd then, and no sleep
-                // would last. What is still in the mailbox is found by the next turn, which looks into it.
+                // A message may have been taken before its signal came. Without this the fd would then stay readable, and
+                // no sleep would last. The next turn reads the messages that are still in the mailbox.
                 self.commands.drain();
             } else if error
                 && let Some(place) = self.ports.iter().position(|port| port_token(&*port.queue) == token)
@@ -364,6 +370,7 @@ impl<E: Engine> Worker<E> {
         busy
     }
 
+    /// Obeys the commands in the mailbox. Returns whether there were any.
     fn read_mailbox(&mut self, now: Instant) -> bool {
         self.fresh = Instant::ZERO;
         self.commands.drain();
@@ -396,19 +403,19 @@ impl<E: Engine> Worker<E> {
                 Command::Engine(command) => self.with_io(|engine, io| engine.command(now, command, io)),
             }
         }
-        // A mailbox without a sender is how control says that the worker is to stop.
+        // Control stops a worker by closing its mailbox.
         self.stopping |= self.commands.is_closed();
         busy
     }
 
-    /// Control frees it; if its mailbox is full it is freed here, once.
+    /// Gives a tap back to control, which frees it. Only if the mailbox is full is it freed here.
     fn give_back(&mut self, tap: Box<Tap>) {
         if self.events.send(Event::Untapped(tap)).is_err() {
             self.counters.drops.add(Reason::MailboxFull, 1);
         }
     }
 
-    /// Says whether there was anything to send.
+    /// Sends the waiting frames. Returns whether there were any.
     fn flush(&mut self) -> bool {
         let mut sent = false;
         for port in &mut self.ports {
@@ -421,10 +428,10 @@ impl<E: Engine> Worker<E> {
         sent
     }
 
-    /// Looks for work, and at nothing else, for about a microsecond: what arrives is found sooner than by turning, and the
-    /// other hardware thread of the core, which may be our peer's, is left most of the core.
+    /// Only looks for work, for about a microsecond. So frames are found sooner than by whole turns, and most of the core
+    /// is left to its other hardware thread, on which the peer may run.
     fn spin(&self) {
-        // Kernel sockets: nothing of theirs can be seen without asking the kernel.
+        // Without a port, and for fds that the engine polls, only a system call can tell.
         let looks = if self.ports.is_empty() || self.engine.spins() { 1 } else { SPIN_LOOKS };
         for _ in 0..looks {
             if self.ports.iter().any(|port| port.queue.look()) || self.commands.look() {
@@ -434,17 +441,17 @@ impl<E: Engine> Worker<E> {
         }
     }
 
-    /// Arms every source, looks again, sleeps, disarms.
+    /// Arms every source, looks again, sleeps, and disarms.
     fn sleep(&mut self, now: Instant, until: Instant) {
         self.hold_or_release(now);
         self.publish();
         self.with_io(|engine, io| engine.rest(io));
-        // What it could not put to rest is due at once.
+        // An engine that could not prepare for the sleep has a deadline that is due at once.
         let mut until = until.min(self.engine.next_deadline());
         if let Some(steps_up_at) = self.guard.as_ref().and_then(|guard| guard.steps_up_at(now)) {
             until = until.min(steps_up_at);
         }
-        // Also if it cannot sleep now, as arming has changed how frames come.
+        // Also if the worker cannot sleep now, as arming changes how frames come.
         self.busy_streak = 0;
         let armed = self.watch_ports() && self.ports.iter_mut().all(|port| port.queue.arm());
         let work = self.commands.look() || self.ports.iter().any(|port| port.queue.look());
@@ -453,7 +460,7 @@ impl<E: Engine> Worker<E> {
             self.sleeper.put_off(now, until);
             self.before_sleep(now);
             self.sleeper.sleep(until);
-            // The fds were just looked at: what is ready is dispatched now, with a fresh time.
+            // The sleep has told which fds are ready: they are handled now, with the present time.
             let woken = clock::now();
             self.look_due = woken + LOOK_INTERVAL;
             let for_engine = self.dispatch(woken);
@@ -465,7 +472,7 @@ impl<E: Engine> Worker<E> {
                 self.idle.worked(woken);
                 self.counters.turns_busy.add(1);
                 if self.idle.mode() != Mode::Interrupt {
-                    // It will spin first. Else the next sleep is as good a look, and one less.
+                    // The worker will spin first. In mode `interrupt` the next sleep is as good a look, and saves one.
                     self.look_due = woken;
                 }
             }
@@ -475,6 +482,7 @@ impl<E: Engine> Worker<E> {
         }
     }
 
+    /// Makes or releases the latency request, as the policy wants.
     fn hold_or_release(&mut self, now: Instant) {
         let wanted = self.idle.wants_request(now) && !self.request_refused;
         if wanted == self.request.is_held() {
@@ -490,6 +498,7 @@ impl<E: Engine> Worker<E> {
         self.counters.request_held.set(u64::from(self.request.is_held()));
     }
 
+    /// Updates the counters that are too expensive to update every turn.
     fn publish(&mut self) {
         self.publish_idle();
         self.counters.pool_free.set(u64::from(self.pool.free()));
@@ -504,7 +513,7 @@ impl<E: Engine> Worker<E> {
         call(engine, &mut Io { pool, ports, taps, events, here: Here::NOWHERE, fds })
     }
 
-    /// The fd for an application's own loop: readable when a turn has something to do.
+    /// The fd for an application's own event loop: readable when a turn has something to do.
     #[must_use]
     pub fn fd(&self) -> impl AsFd + '_ {
         self.sleeper.as_fd()

@@ -8,10 +8,10 @@ use std::thread;
 use rustix::io::Errno;
 use twinpath_frame::{Burst, Pool};
 use twinpath_port::PortId;
+use twinpath_thread::panics::{EXIT_CODE, caught, end_process_on_panic};
 use twinpath_time::Instant;
 use twinpath_worker::idle::IdleConfig;
 use twinpath_worker::mailbox::mailbox;
-use twinpath_worker::panics::{EXIT_CODE, caught, end_process_on_panic};
 use twinpath_worker::place::{self, Placement};
 use twinpath_worker::{Engine, Io, Worker, WorkerConfig, WorkerCounters};
 

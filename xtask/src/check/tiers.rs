@@ -40,6 +40,7 @@ const TIERS: &[Tier] = &[
         folder: "runtime",
         below: &["pure", "mem", "engine", "io"],
         order: &[
+            "thread",
             "worker",
             "handlers",
             "kernel_tcp",

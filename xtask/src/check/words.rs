@@ -48,6 +48,7 @@ const NO_NEIGHBOUR_AT: &[&str] = &[
     "runtime/handlers/",
     "runtime/kernel_tcp/",
     "runtime/serve/",
+    "runtime/thread/",
     "runtime/worker/",
     "xtask/",
 ];

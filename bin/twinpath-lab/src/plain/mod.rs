@@ -24,9 +24,9 @@ use twinpath_socket_load::{
     BulkCounts, Echo, EchoCounts, EchoMethod, Peers, Reply, Stop, TcpSink, UdpServer, Wait, tcp_bulk,
 };
 use twinpath_sys::{LatencyRequest, affinity, clock};
+use twinpath_thread::priority::Priority;
 use twinpath_time::Duration;
 use twinpath_worker::idle::Mode;
-use twinpath_worker::priority::Priority;
 
 /// How long an adaptive server polls after the last request before it sleeps; the client's time is the same.
 const ADAPTIVE_SPIN: Duration = Duration::from_micros(50);

@@ -49,8 +49,8 @@ use twinpath_serve::Prototype;
 use twinpath_serving::{Captures, StandIn, WorkerHandle};
 use twinpath_stuck::{First, WatchEvent, Watched};
 use twinpath_sys::FrameClaim;
+use twinpath_thread::panics;
 use twinpath_time::Instant;
-use twinpath_worker::panics;
 
 /// Why an instance could not start, or a reload could not be done.
 #[derive(Debug, thiserror::Error)]

@@ -1,18 +1,18 @@
-//! What keeps a worker from taking more of its CPU than it may, whatever its policy decides: the limit on being awake without a packet, and
-//! the guard of a CPU that it shares.
+//! Keeps a worker within its share of the CPU, whatever its policy decides: by the limit on being awake without a packet,
+//! and by the guard of a CPU that it shares.
 
 use twinpath_idle::Contention;
 use twinpath_sys::clock;
+use twinpath_thread::guard::{Guard, Step, Verdict};
+use twinpath_thread::spin_limit::{Allowed, Found, REST};
 use twinpath_time::{Duration, Instant};
 
 use super::Worker;
 use crate::engine::Engine;
-use crate::guard::{Guard, Step, Verdict};
 use crate::idle::Mode;
-use crate::spin_limit::{Allowed, Found, REST};
 
 impl<E: Engine> Worker<E> {
-    /// What the limit on being awake without a packet says after a turn. Who asked for `poll` gets it.
+    /// Asks the limit on being awake without a packet after a turn. It does not apply to mode `poll`.
     pub(super) fn allowed(&mut self, now: Instant, busy: bool) -> Allowed {
         let found = match busy {
             _ if std::mem::take(&mut self.found_packets) => Found::Packets,
@@ -23,7 +23,8 @@ impl<E: Engine> Worker<E> {
         if self.idle.mode() == Mode::Poll { Allowed::Anything } else { allowed }
     }
 
-    /// It has been awake without a packet for too long: sleeps, whatever was decided, until `until` or a little.
+    /// Sleeps although the policy decided otherwise, until `until` or for [`REST`]: the worker was awake without a packet for
+    /// too long.
     pub(super) fn overrule(&mut self, now: Instant, until: Instant, allowed: Allowed) {
         self.counters.spin_limit_sleeps.add(1);
         if allowed == Allowed::Pause {
@@ -35,7 +36,8 @@ impl<E: Engine> Worker<E> {
         }
     }
 
-    /// What the guard says after a turn: until when to sleep instead of spinning. A pause is made here, and so is a step.
+    /// Asks the guard after a turn, and pauses or changes the priority if it says so. Returns until when to sleep instead
+    /// of spinning.
     pub(super) fn guarded(&mut self, now: Instant, busy: bool) -> Option<Instant> {
         let polls = self.idle.mode() == Mode::Poll;
         match self.guard.as_mut()?.turned(now, busy, polls) {
@@ -55,7 +57,7 @@ impl<E: Engine> Worker<E> {
         }
     }
 
-    /// Takes the other priority. Refused once, it keeps what it has: only the higher one can be, which keeps others off its CPU.
+    /// Takes the other priority. If the system refuses it, the worker keeps the present one from then on.
     pub(super) fn step(&mut self, step: Step) {
         let Some([high, low]) = self.priorities else { return };
         let (priority, lower) = if step == Step::High { (high, 0) } else { (low, 1) };
@@ -64,7 +66,7 @@ impl<E: Engine> Worker<E> {
             self.counters.priority_lower.set(lower);
             self.counters.priority_steps.add(1);
         } else {
-            // Should it be the lower one that is refused, it yields at the higher one, which nobody else could make it do.
+            // A worker that has to stay at the higher priority yields, as nothing else would make it leave the CPU to others.
             self.priorities = None;
             match (step, &mut self.guard) {
                 (Step::Low, Some(guard)) => guard.yields(),
@@ -79,7 +81,7 @@ impl<E: Engine> Worker<E> {
         self.guard.as_ref().is_none_or(Guard::is_low)
     }
 
-    /// It is about to sleep.
+    /// Notes, before a sleep, how long the worker has waited for its CPU so far.
     pub(super) fn before_sleep(&mut self, now: Instant) {
         self.idle.set_contended(self.is_fair() && self.contention.is_there(now));
         self.waited_before = match &self.run_delay {
@@ -88,20 +90,21 @@ impl<E: Engine> Worker<E> {
         };
     }
 
-    /// It is awake at `now`, so long after what was to wake it had come. Where the kernel keeps no account of waiting nothing is
-    /// concluded: who runs where a hypervisor takes the CPU is late as well.
+    /// Judges a wake-up at `now` that came `late` after its cause, to find out whether others want this CPU. Without the
+    /// kernel's account of waiting nothing is concluded, as a hypervisor that takes the CPU delays wake-ups too.
     #[inline]
     pub(crate) fn woken_after(&mut self, now: Instant, late: Duration) {
         if !Contention::is_late(late) || !self.is_fair() {
             return;
         }
         let Some(account) = &self.run_delay else { return };
-        // Taken: packets that come with the alarm are one wake-up.
+        // Taken, so that a timer and packets at the same time count as one wake-up.
         let before = self.waited_before.take();
         let waited = before.and_then(|before| Some(account.read()?.saturating_sub(before)));
         self.contention.woken(now, late, waited);
     }
 
+    /// Accounts for a sleep that ended at `now`. `worked`: work was found on waking.
     pub(super) fn slept(&mut self, now: Instant, worked: bool) {
         self.spin_limit.slept(now);
         if let Some(guard) = &mut self.guard {

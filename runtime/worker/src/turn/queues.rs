@@ -1,4 +1,4 @@
-//! The queues that a worker serves: taking one on, giving it back, and having its fd in the epoll while the worker may sleep.
+//! The queues of a worker: attaching and detaching them, and watching their fds while the worker may sleep.
 
 use rustix::io::Errno;
 use twinpath_inspect::Reason;
@@ -9,7 +9,7 @@ use super::{Event, PORTS_MAX, Worker};
 use crate::engine::{Attached, Engine};
 use crate::sleep::Sleeper;
 
-/// Turns that serving what is left in the rings may take: more than any ring has bursts.
+/// The most turns for emptying the rings: more than any ring has bursts.
 const EMPTYING_TURNS_MAX: u32 = 1024;
 
 impl<E: Engine> Worker<E> {
@@ -20,7 +20,7 @@ impl<E: Engine> Worker<E> {
             return self.hand_back(queue);
         }
         if self.watching_ports && watch(&self.sleeper, &*queue).is_err() {
-            // Without a place in the epoll it would be served only while spinning: better not at all.
+            // A queue that is not in the epoll would be served only while the worker spins: the kernel serves it better.
             return self.hand_back(queue);
         }
         queue.prepare(&mut self.pool);
@@ -31,12 +31,12 @@ impl<E: Engine> Worker<E> {
         self.ports.push(Attached::new(queue));
         self.with_io(|engine, io| engine.attached(id, io));
         if self.events.send_reserved(Event::Attached(id)).is_err() {
-            // Nothing will be steered to it, and the kernel goes on serving: better than to lose frames unknown.
+            // Control then steers nothing to the queue, and the kernel goes on serving.
             self.counters.drops.add(Reason::MailboxFull, 1);
         }
     }
 
-    /// The interface of some ports has changed: they learn it first, so that the engine finds their present capabilities.
+    /// Tells the ports of an interface that it has changed, and then the engine, which so finds their present capabilities.
     pub(super) fn link_changed(&mut self, ifindex: u32, link: LinkState) {
         for place in 0..self.ports.len() {
             let port = &mut self.ports[place];
@@ -49,8 +49,8 @@ impl<E: Engine> Worker<E> {
         }
     }
 
-    /// Serves what is in the queues' rings. Before a queue is taken away, and before the end: what the kernel has put there it
-    /// gives to nobody else. Nothing new is claimed for such a queue by then, so a few turns do.
+    /// Serves the frames that are in the rings, before a queue is detached and before the worker ends: the kernel gives them
+    /// to nobody else. Nothing new is claimed for such a queue by then, so a few turns are enough.
     pub(super) fn empty_ports(&mut self, now: Instant) {
         for _ in 0..EMPTYING_TURNS_MAX {
             let taken = self.poll_ports(now);
@@ -73,14 +73,14 @@ impl<E: Engine> Worker<E> {
         if self.watching_ports {
             unwatch(&self.sleeper, &*port.queue);
         }
-        // Empty, unless the queue went in the middle of a turn.
+        // Empty, unless the device went away in the middle of a turn.
         port.outbox.release(usize::MAX, &mut self.pool);
         self.with_io(|engine, io| engine.detached(port.id(), io));
         self.hand_back(port.queue);
     }
 
-    /// Closing may block, so control does it, and the event has room reserved in its mailbox. Where a program made the mailbox
-    /// without that room and it is full, a blocking close here is the lesser evil.
+    /// Gives a queue to control, as closing it may block. The event has room reserved in the mailbox. Only if a program has
+    /// made the mailbox without that room, and it is full, is the queue closed here.
     pub(super) fn hand_back(&mut self, queue: Box<dyn PortQueue>) {
         if let Err(Event::Detached(queue)) = self.events.send_reserved(Event::Detached(queue)) {
             self.counters.drops.add(Reason::MailboxFull, 1);
@@ -88,14 +88,15 @@ impl<E: Engine> Worker<E> {
         }
     }
 
-    /// A worker that spins from packet to packet does not wait on the ports' fds: the kernel need not wake it for each frame.
+    /// Removes the fds of the ports from the epoll: while the worker spins from packet to packet, the kernel need not wake it
+    /// for each frame.
     pub(super) fn unwatch_ports(&mut self) {
         if std::mem::take(&mut self.watching_ports) {
             self.ports.iter().for_each(|port| unwatch(&self.sleeper, &*port.queue));
         }
     }
 
-    /// Before sleeping. Says whether all of them are watched.
+    /// Watches the fds of the ports again, before a sleep. Returns whether all of them are watched.
     pub(super) fn watch_ports(&mut self) -> bool {
         if !self.watching_ports {
             let watched = self.ports.iter().all(|port| watch(&self.sleeper, &*port.queue).is_ok());

@@ -1,70 +1,71 @@
-//! How long a worker may be awake without a packet, whatever the idle policy says.
+//! Limits how long a worker is awake without a packet, whatever the idle policy says.
 //!
-//! The policy has a bound of its own ([`twinpath_idle::SPIN_MAX`]). This one knows nothing of the policy: a mistake there, an engine
-//! whose deadline is always due, or an fd that is always readable and has nothing, must not cost a core. Only packets renew what
-//! may be spent. Commands, wake-ups for nothing and deadlines do not.
+//! The policy has a bound of its own ([`twinpath_idle::SPIN_MAX`]). This limit does not depend on the policy: a mistake there, an
+//! engine whose deadline is always due, or a descriptor that is always readable and has nothing must not cost a core.
+//! Only packets refill the budget; commands, deadlines and wake-ups without work do not.
 //!
-//! A value, told what happened and what time it is.
+//! The limit is a value: it is told what happened, and the time.
 
 use twinpath_time::{Duration, Instant};
 
-/// At most this many of a wake-up's cost, as measured, is spent at once.
+/// The budget is at most this many times the measured cost of a wake-up.
 const WAKES_MAX: u32 = twinpath_idle::SPIN_MAX_WAKES as u32;
 
-/// But no less than the policy's own bound, so that this limit acts only if the policy fails; and no more than twice that,
-/// whatever was measured.
+/// Yet the budget is at least the policy's own bound, so that this limit acts only if the policy fails, and at most twice
+/// that bound.
 const LEAST: Duration = twinpath_idle::SPIN_MAX;
 const MOST: Duration = LEAST.saturating_mul(2);
 
-/// Once that is spent, a hundredth of the time asleep may be spent awake.
+/// When the budget is used up, a hundredth of the time asleep may be spent awake.
 const ASLEEP_PER_AWAKE: u64 = 100;
 
-/// A sleep shorter than this that no packet ended is no rest: it takes about as much CPU as spinning.
+/// A sleep shorter than this does not count as sleep if no packet ended it, as it takes about as much CPU time as spinning.
 const NAP: Duration = Duration::from_micros(100);
 
-/// A turn that finds nothing takes no longer than this: others had the CPU for the rest.
+/// A turn that finds nothing takes no longer than this. If more time has passed, other threads had the CPU.
 const TURN_MAX: Duration = Duration::from_micros(100);
 
-/// How long a worker sleeps at least when nothing is left.
-pub(crate) const REST: Duration = Duration::from_millis(1);
+/// The shortest sleep of a worker whose budget is used up.
+pub const REST: Duration = Duration::from_millis(1);
 
-/// What a turn found.
+/// The result of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
-    /// Packets, or what came to a kernel socket.
+pub enum Found {
+    /// It found packets, or data on a kernel socket.
     Packets,
-    /// Something else to do.
+    /// It found other work.
     Work,
-    /// Nothing.
+    /// It found nothing.
     Nothing,
 }
 
-/// What a worker that has nothing to do may do.
+/// What the limit allows a worker that has nothing to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Allowed {
-    /// As the policy says.
+pub enum Allowed {
+    /// To follow its policy.
     Anything,
     /// To sleep, for [`REST`] at least.
     Sleep,
-    /// To sleep for [`REST`] whatever becomes ready: sleeps end at once, and no packet is there.
+    /// To sleep for [`REST`] even if a descriptor becomes ready, as its sleeps end at once without a packet.
     Pause,
 }
 
-/// The account of one worker.
+/// The budget of one worker.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct SpinLimit {
+pub struct SpinLimit {
     most_ns: u64,
     left_ns: u64,
-    /// Up to when time is accounted for, and what the turn that began then found.
+    /// Time is accounted for up to here, when the last turn began; and what that turn found.
     seen: Instant,
     found: Found,
-    /// It slept last for so short a time that it was no rest.
+    /// The last sleep was too short to count.
     in_vain: bool,
 }
 
 impl SpinLimit {
-    /// For a machine where a wake-up takes `wake_us`. `spin`: how long the worker spins if that was set by the user.
-    pub(crate) fn new(wake_us: f32, spin: Option<Duration>) -> Self {
+    /// For a machine where a wake-up takes `wake_us`, us. `spin`: how long the worker spins after a packet if the user has
+    /// configured that.
+    pub fn new(wake_us: f32, spin: Option<Duration>) -> Self {
         // What is not a number counts as 0.
         let wake = Duration::from_nanos((wake_us * 1e3) as u64);
         let most = wake.saturating_mul(WAKES_MAX).clamp(LEAST, MOST) + spin.unwrap_or_default();
@@ -72,9 +73,9 @@ impl SpinLimit {
         Self { most_ns, left_ns: most_ns, seen: Instant::ZERO, found: Found::Work, in_vain: false }
     }
 
-    /// A turn that began at `now` is over, and found this; what may follow.
+    /// Accounts for a turn that began at `now` with this result. Returns what is allowed next.
     #[inline]
-    pub(crate) fn turned(&mut self, now: Instant, found: Found) -> Allowed {
+    pub fn turned(&mut self, now: Instant, found: Found) -> Allowed {
         if self.found == Found::Nothing {
             let spent_ns = now.nanos_since(self.seen).min(TURN_MAX.as_nanos() as u64);
             self.left_ns = self.left_ns.saturating_sub(spent_ns);
@@ -90,9 +91,9 @@ impl SpinLimit {
         }
     }
 
-    /// It has been asleep until `now`, since the last turn began.
+    /// Accounts for a sleep that ended at `now` and began with the last turn.
     #[inline]
-    pub(crate) fn slept(&mut self, now: Instant) {
+    pub fn slept(&mut self, now: Instant) {
         let passed_ns = now.nanos_since(self.seen);
         self.in_vain = passed_ns < NAP.as_nanos() as u64;
         self.left_ns = if self.in_vain {

@@ -1,61 +1,65 @@
-//! What a worker may take of a CPU that it shares, where the scheduler alone would give it everything.
+//! Limits how much a worker takes of a CPU that it shares, where the scheduler alone would give it everything.
 //!
-//! A worker at real-time priority that spins keeps every normal thread off its CPU: first competing processes, then the kernel threads that
-//! would deliver its packets; and once real-time threads have used up their budget (`sched_rt_runtime_us`), the kernel stops it for
-//! the rest of the second, 54 ms as measured. A signal at a limit (`RLIMIT_RTTIME`) would end the process. So the worker keeps
-//! an account and yields by sleeping, in small pieces: when it has spun for its share it sleeps as if it were in mode
-//! `interrupt`, woken by work at once; and when it has run for its share, work or not, it pauses whatever waits.
+//! A worker that spins at real-time priority keeps every normal thread off its CPU: competing processes, and the kernel
+//! threads that would deliver its packets. When real-time threads have used up their budget (`sched_rt_runtime_us`),
+//! the kernel stops the worker for the rest of the second (54 ms were measured). A signal at a limit (`RLIMIT_RTTIME`)
+//! would end the process. So the worker keeps two budgets, for spinning and for running at all, and yields by sleeping,
+//! for short times. When the budget for spinning is used up, it sleeps as in mode `interrupt`, and work wakes it. When
+//! the budget for running is used up, it pauses, even if work waits.
 //!
-//! Who asked for no priority by name (`auto`) does not yield so: when either share is used up the worker has a lower priority, at which
-//! the scheduler is fair, until both are saved up again. So a worker that takes little of its CPU has it at once, whatever else is busy
-//! there, and one that takes much of it is a normal thread among others.
+//! With priority `auto` the worker does not yield. When one of the budgets is used up, it steps down to a lower priority, at
+//! which the scheduler is fair, until both budgets are full again. So a worker that takes little of its CPU gets it at
+//! once, even beside busy processes, and a worker that takes much of it is scheduled like any other thread.
 //!
-//! A value, told what happened and what time it is.
+//! The guard is a value: it is told what happened, and the time.
 
 use twinpath_sys::scheduling::RealTimeBudget;
 use twinpath_time::{Duration, Instant};
 
 use crate::priority::Priority;
 
-/// The share of a shared CPU, in thousandths, that a worker spins if nothing else is asked for: at one packet per 350 us it
-/// leaves a competing process nine tenths less what the packets take.
+/// The default share of a shared CPU that a worker may spin, in thousandths. At one packet per 350 us, a competing
+/// process gets nine tenths of the CPU, less the time that the packets take.
 pub const SPIN_PERMILLE: u32 = 100;
 
-/// The share that it runs at most, work or not.
+/// The largest share that a worker may run, with or without work, in thousandths.
 pub const RUN_PERMILLE: u32 = 900;
 
-/// The share that it runs at most before it steps down, where it can: what the scheduler would give it beside one competing process.
+/// The largest share that a worker may run at its higher priority before it steps down, in thousandths. It is the share
+/// that the scheduler would give it beside one competing process.
 pub const RUN_HIGH_PERMILLE: u32 = 500;
 
-/// Of the kernel's budget for real-time threads we use at most this, so that it never stops us.
+/// The part of the kernel's budget for real-time threads that we use at most, in thousandths, so that the kernel never
+/// stops the worker.
 const OF_BUDGET_PERMILLE: u32 = 950;
 
-/// What may be saved up: the longest spin or run in one piece is this, and what accrues meanwhile.
+/// The most that a budget may hold. The longest spin or run without a sleep is this, and what accrues meanwhile.
 const SAVED_MAX: Duration = Duration::from_millis(1);
 
-/// What has to be saved up before spinning or running goes on: fewer, longer pieces cost less than many short ones.
+/// A budget that was used up must hold this much before it is used again: a few long spins cost less than many short ones.
 const WORTH_IT: Duration = Duration::from_micros(100);
 
-/// A turn that finds nothing takes no longer than this: others had the CPU for the rest, at whatever priority (a hypervisor's).
+/// A turn that finds nothing takes no longer than this. If more time has passed, other threads or a hypervisor had the CPU.
 const TURN_MAX: Duration = Duration::from_micros(100);
 
-/// Sleeps in a row that may end early without work: a source that says it is readable and has nothing would turn sleeping into
-/// spinning.
+/// How many sleeps in a row may end early without work. A source that is readable but has nothing would otherwise turn
+/// sleeping into spinning.
 const IN_VAIN_MAX: u8 = 3;
 
 /// The shares of a CPU, in thousandths, that a worker may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shares {
-    /// Spinning: turning without finding work.
+    /// For spinning: turns that find no work.
     pub spin_permille: u32,
-    /// Running at all.
+    /// For all turns, with or without work.
     pub run_permille: u32,
 }
 
 impl Shares {
-    /// What a worker of that priority may take of its CPU; `None` if the scheduler's own fairness is enough.
+    /// The shares of a worker of that priority; `None` if the scheduler is fair at that priority, so that no limit is
+    /// needed.
     ///
-    /// `isolated`: the scheduler keeps other work off that CPU. `spin_permille`: what was asked for.
+    /// `isolated`: the scheduler keeps other work off that CPU. `spin_permille`: the share that was configured.
     #[must_use]
     pub fn of(
         priority: Priority,
@@ -77,8 +81,8 @@ impl Shares {
         Some(Self { spin_permille: spin_permille.min(run_permille), run_permille })
     }
 
-    /// The same for a worker that steps down when they are used up: it always keeps to some. On a CPU of its own it has no
-    /// competing processes.
+    /// The shares of a worker that steps down when they are used up. Such a worker always has shares; on an isolated CPU
+    /// they are larger, as there are no competing processes.
     #[must_use]
     pub fn of_steps(
         priority: Priority,
@@ -94,42 +98,42 @@ impl Shares {
     }
 }
 
-/// Which of its two priorities a worker has.
+/// The two priorities of a worker that steps down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// That which keeps others off its CPU.
+    /// The one that keeps others off its CPU.
     High,
-    /// That at which the scheduler is fair.
+    /// The one at which the scheduler is fair.
     Low,
 }
 
-/// What the worker has to do.
+/// Tells the worker what to do after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// As it likes.
+    /// There is no restriction.
     Free,
-    /// Sleep instead of spinning; work ends the sleep, and so does this time.
+    /// The worker sleeps instead of spinning, until work comes or this time.
     Sleep {
-        /// When it may spin again.
+        /// From then on it may spin again.
         until: Instant,
     },
-    /// Sleep whatever waits.
+    /// The worker sleeps even if work waits.
     Pause {
-        /// Until then.
+        /// The end of the pause.
         until: Instant,
     },
-    /// Have the other priority from now on.
+    /// The worker takes this priority.
     Step(Step),
 }
 
-/// Time saved up for something, which accrues at a share of the time that passes.
+/// A budget of time, which accrues at a share of the time that passes.
 #[derive(Clone, Copy, Debug)]
 struct Account {
     permille: u64,
     saved_ns: u64,
-    /// So much has to be saved up before it is worth using again.
+    /// After it was used up, it must hold this much before it is used again.
     worth_ns: u64,
-    /// It was used up, and is not yet worth using again.
+    /// It was used up, and does not yet hold enough to be used again.
     closed: bool,
 }
 
@@ -139,7 +143,7 @@ impl Account {
         Self { permille: permille as u64, saved_ns, worth_ns, closed: false }
     }
 
-    /// `passed_ns` have passed, used up or not.
+    /// Accounts for `passed_ns` of time, in which the budget was `used` or not.
     fn pass(&mut self, passed_ns: u64, used: bool) {
         let accrued = passed_ns.saturating_mul(self.permille) / 1000;
         let spent = if used { passed_ns } else { 0 };
@@ -151,7 +155,7 @@ impl Account {
         }
     }
 
-    /// When it will be worth using, if it is not.
+    /// The time from which it may be used again; `None` if it may be used now.
     fn opens(&self, now: Instant) -> Option<Instant> {
         let missing = self.worth_ns.saturating_sub(self.saved_ns);
         // Rounded up, so that it is open then.
@@ -160,31 +164,31 @@ impl Account {
     }
 }
 
-/// The account of one worker.
+/// The budgets of one worker.
 #[derive(Clone, Copy, Debug)]
 pub struct Guard {
     shares: Shares,
     spin: Account,
     run: Account,
-    /// Up to when time is accounted for.
+    /// Time is accounted for up to here.
     seen: Instant,
-    /// The turn before found work.
+    /// The last turn found work.
     worked: bool,
-    /// Sleeps asked for since work was last found, or spinning was free.
+    /// Sleeps demanded since work was last found, or since spinning was last allowed.
     in_vain: u8,
-    /// Of a worker that steps down: which priority it has.
+    /// The present priority of a worker that steps down; `None` for a worker that yields.
     step: Option<Step>,
 }
 
 impl Guard {
-    /// Nothing is used up yet; the worker yields.
+    /// Full budgets, for a worker that yields.
     #[must_use]
     pub const fn new(shares: Shares) -> Self {
         Self::with(shares, WORTH_IT, None)
     }
 
-    /// Nothing is used up yet; the worker, at its higher priority, steps down instead of yielding. It steps up again when all is
-    /// saved up that may be: one that needs more than its share for long stays down, and none steps more often than needed.
+    /// Full budgets, for a worker at its higher priority that steps down instead of yielding. It steps up again when both
+    /// budgets are full. So a worker that needs more than its share for long stays down, and steps are few.
     #[must_use]
     pub const fn stepping(shares: Shares) -> Self {
         Self::with(shares, SAVED_MAX, Some(Step::High))
@@ -202,18 +206,19 @@ impl Guard {
         }
     }
 
-    /// The share of the time that may be spun; `None` if it may spin more at its lower priority.
+    /// The share of the time in which the worker may spin; `None` if it may spin more at its lower priority.
     #[must_use]
     pub fn spin_share(&self) -> Option<f32> {
         self.step.is_none().then(|| self.shares.spin_permille as f32 / 1e3)
     }
 
-    /// It has no lower priority after all: it yields.
+    /// The worker has no lower priority after all: from now on it yields.
     pub fn yields(&mut self) {
         self.step = None;
     }
 
-    /// A turn that began at `now` has found work, or has not; what it has to do next. `polls`: it never sleeps, whatever it finds.
+    /// Accounts for a turn that began at `now`, and tells the worker what to do next. `worked`: the turn found work.
+    /// `polls`: the worker is in mode `poll`, which never sleeps.
     #[inline]
     pub fn turned(&mut self, now: Instant, worked: bool, polls: bool) -> Verdict {
         // The first call has nothing before it.
@@ -227,7 +232,7 @@ impl Guard {
         self.run.pass(own_ns, true);
         self.worked = worked;
         if let Some(step) = self.step {
-            // Of the two priorities of who polls, the one at which others get on needs no account.
+            // A worker that polls would use up any budget at once: it has the lower priority throughout.
             let next = if polls || self.spin.closed || self.run.closed { Step::Low } else { Step::High };
             self.step = Some(next);
             return if next == step { Verdict::Free } else { Verdict::Step(next) };
@@ -245,20 +250,21 @@ impl Guard {
                 Verdict::Sleep { until }
             }
             _ => {
-                // It may spin: the sleeps before this turn have lasted long enough.
+                // The worker may spin, so the sleeps before this turn have lasted long enough.
                 self.in_vain = 0;
                 Verdict::Free
             }
         }
     }
 
-    /// Whether it has stepped down.
+    /// Whether the worker has its lower priority.
     #[must_use]
     pub fn is_low(&self) -> bool {
         self.step == Some(Step::Low)
     }
 
-    /// When a worker that has stepped down may step up again. One that sleeps for longer would be woken at the lower priority.
+    /// When a worker that has stepped down may step up again. If it slept for longer, it would be woken at the lower
+    /// priority.
     #[must_use]
     pub fn steps_up_at(&self, now: Instant) -> Option<Instant> {
         if self.step != Some(Step::Low) {
@@ -267,7 +273,7 @@ impl Guard {
         self.spin.opens(now).max(self.run.opens(now))
     }
 
-    /// It has slept until `now`, since the last turn began, and found work on waking, or not.
+    /// Accounts for a sleep that ended at `now` and began with the last turn. `worked`: work was found on waking.
     #[inline]
     pub fn slept(&mut self, now: Instant, worked: bool) {
         if worked {

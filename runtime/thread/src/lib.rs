@@ -1,0 +1,13 @@
+//! What a worker's thread may take of its CPU, and what a panic on it means.
+//!
+//! A thread asks for a [`priority`] and makes CPU latency requests ([`request`]). Two budgets bound how long it is awake:
+//! [`guard`] where it shares its CPU and could keep others off it, and [`spin_limit`] wherever no packets come. A
+//! thread that dies would leave claims that nobody serves, so a panic ends the process ([`panics`]).
+//!
+//! The budgets are values without a clock or a descriptor. The worker (`runtime/worker`) obeys them.
+
+pub mod guard;
+pub mod panics;
+pub mod priority;
+pub mod request;
+pub mod spin_limit;
