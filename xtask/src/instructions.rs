@@ -1,4 +1,4 @@
-//! Counts the instructions per RPC call under valgrind, and compares them with the committed figures.
+//! Counts the instructions per RPC call, or per frame of a switch, under valgrind, and compares them with the committed figures.
 //!
 //! Each case runs twice with different numbers of calls; the difference, divided by the difference of the numbers,
 //! does not contain the start-up. Callgrind counts instructions, not time: the figure is nearly the same on every
@@ -102,7 +102,8 @@ fn committed(root: &Path) -> Result<toml::Table> {
 
 fn store(root: &Path, rustc: &str, counted: &BTreeMap<String, f64>) -> Result<()> {
     let mut text = format!(
-        "# Instructions per call of the pure part of RPC: record, header, dispatch, reply.\n\
+        "# Instructions per call of the pure part of RPC: record, header, dispatch, reply;\n\
+         # of a switch (l2-*): per address looked up, and per frame judged.\n\
          # Written by `cargo run -p xtask -- instructions --write`; held by `make instructions`.\n\
          rustc = \"{rustc}\"\n\n[calls]\n"
     );

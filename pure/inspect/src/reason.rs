@@ -109,11 +109,25 @@ pub enum Reason {
     RpcArguments,
     /// A call was answered with SYSTEM_ERR: the program failed.
     RpcFailed,
+    /// A switch's access port received a frame with a VLAN tag.
+    VlanTag,
+    /// The frame's VLAN is not one of the port's, or the frame has no tag and the port no VLAN for such frames.
+    VlanNotMember,
+    /// The destination is an address that no bridge forwards: 01-80-C2-00-00-00 to -0F (IEEE 802.1Q, table 8-1).
+    ReservedAddress,
+    /// The destination is on the port that the frame came in by.
+    SamePort,
+    /// The VLAN has no other port that the frame could be flooded to.
+    NoOutputPort,
+    /// The port has reached its limit of broadcast, multicast, or unknown unicast packets per second.
+    StormLimit,
+    /// The frame would be flooded from a port that the loop guard blocks.
+    Looped,
 }
 
 impl Reason {
     /// All reasons, in the order of their counters.
-    pub const ALL: [Self; 49] = [
+    pub const ALL: [Self; 56] = [
         Self::Truncated,
         Self::IpHeader,
         Self::IpChecksum,
@@ -163,6 +177,13 @@ impl Reason {
         Self::RpcProcedure,
         Self::RpcArguments,
         Self::RpcFailed,
+        Self::VlanTag,
+        Self::VlanNotMember,
+        Self::ReservedAddress,
+        Self::SamePort,
+        Self::NoOutputPort,
+        Self::StormLimit,
+        Self::Looped,
     ];
 
     /// The stable name that `show` and the metrics use.
@@ -218,6 +239,13 @@ impl Reason {
             Self::RpcProcedure => "rpc_procedure",
             Self::RpcArguments => "rpc_arguments",
             Self::RpcFailed => "rpc_failed",
+            Self::VlanTag => "vlan_tag",
+            Self::VlanNotMember => "vlan_not_member",
+            Self::ReservedAddress => "reserved_address",
+            Self::SamePort => "same_port",
+            Self::NoOutputPort => "no_output_port",
+            Self::StormLimit => "storm_limit",
+            Self::Looped => "looped",
         }
     }
 }

@@ -1,7 +1,9 @@
-//! Serves one kind of call repeatedly, for counting instructions: `cargo run -p xtask -- instructions` runs it under
-//! valgrind with two numbers of calls and takes the difference.
+//! Does one kind of work repeatedly, such as serving a call, for counting instructions: `cargo run -p xtask --
+//! instructions` runs it under valgrind with two numbers of calls and takes the difference.
 //!
 //! `twinpath-test-instructions CASE CALLS`; without arguments it lists the cases.
+
+mod switch;
 
 use std::hint::black_box;
 use std::net::SocketAddr;
@@ -30,12 +32,16 @@ enum By {
     Records(u64),
     /// Not at all: measures what the rate limit adds to a reply over UDP.
     ReplyLimit,
+    /// Not at all: a switch looks an address up.
+    LookUp,
+    /// Not at all: a switch judges a frame.
+    Judge,
 }
 
 /// Name of the case, the procedure, whether the call has an AUTH_SYS credential, and how it arrives.
 type Case = (&'static str, u32, bool, By);
 
-const CASES: [Case; 8] = [
+const CASES: [Case; 10] = [
     ("null-record", 0, false, By::Record(1)),
     ("null-record-sys", 0, true, By::Record(1)),
     ("null-record-3-fragments", 0, false, By::Record(3)),
@@ -44,6 +50,8 @@ const CASES: [Case; 8] = [
     ("getattr-record-sys", 1, true, By::Record(1)),
     ("getattr-datagram-sys", 1, true, By::Datagram),
     ("reply-limit", 0, false, By::ReplyLimit),
+    ("l2-lookup", 0, false, By::LookUp),
+    ("l2-judge", 0, false, By::Judge),
 ];
 
 fn service() -> RpcService {
@@ -78,6 +86,8 @@ fn main() -> ExitCode {
         By::Record(fragments) => serve_records(&call, fragments, 1, calls),
         By::Records(each) => serve_records(&call, 1, each, calls / each),
         By::ReplyLimit => limit_replies(calls),
+        By::LookUp => switch::look_up(calls),
+        By::Judge => switch::judge(calls),
     }
     ExitCode::SUCCESS
 }

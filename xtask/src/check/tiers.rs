@@ -20,7 +20,11 @@ struct Tier {
 const TIERS: &[Tier] = &[
     Tier { folder: "pure", below: &[], order: &["time", "inspect", "wire", "steer", "filter", "idle"] },
     Tier { folder: "mem", below: &["pure"], order: &["frame", "rings"] },
-    Tier { folder: "engine", below: &["pure", "mem"], order: &["service", "stream", "stack", "rpc", "load"] },
+    Tier {
+        folder: "engine",
+        below: &["pure", "mem"],
+        order: &["service", "stream", "stack", "rpc", "load", "switch"],
+    },
     Tier {
         folder: "io",
         below: &["pure", "mem"],

@@ -1,0 +1,234 @@
+//! The loop guard: two ports between which addresses move back and forth all the time are joined outside the switch.
+//!
+//! A station that moves does so once, and many that move together do so in one direction. In a loop, the same frames come in
+//! by both ports in turn, and so do their source addresses. The guard counts the moves between each two ports, in both
+//! directions, for a second; when both counts reach the threshold, it blocks the port with the higher number of the two.
+//!
+//! Its memory is bounded: pairs of ports share words, and where two pairs meet the one with more moves stays.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use twinpath_time::Instant;
+
+use crate::config::{LoopGuard, PORT_MAX};
+
+/// Words for pairs of ports.
+const PAIRS: usize = 1024;
+
+/// A second, roughly, as bits of nanoseconds.
+const WINDOW_BITS: u32 = 30;
+
+const FIELD_BITS: u32 = 12;
+const FIELD_MASK: u64 = (1 << FIELD_BITS) - 1;
+
+/// A loop that was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loop {
+    /// The port that is blocked: nothing is learned on it, and nothing flooded from it or to it.
+    pub blocked: u16,
+    /// The port that addresses moved to and from.
+    pub other: u16,
+    /// Until when it is blocked.
+    pub until: Instant,
+}
+
+/// The moves between two ports in the present window, in one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Moves {
+    /// The lower and the higher port.
+    ports: [u16; 2],
+    /// Windows since the origin; wraps.
+    window: u16,
+    /// To the higher port, and to the lower.
+    counts: [u16; 2],
+}
+
+impl Moves {
+    fn of(word: u64) -> Self {
+        let field = |at: u32| (word >> at & FIELD_MASK) as u16;
+        Self {
+            ports: [field(0), field(FIELD_BITS)],
+            counts: [field(2 * FIELD_BITS), field(3 * FIELD_BITS)],
+            window: (word >> (4 * FIELD_BITS)) as u16,
+        }
+    }
+
+    fn word(self) -> u64 {
+        let fields = [self.ports[0], self.ports[1], self.counts[0], self.counts[1], self.window];
+        fields.into_iter().rev().fold(0, |word, field| word << FIELD_BITS | u64::from(field))
+    }
+
+    /// The same after one more move of the pair `ports`.
+    fn after(mut self, ports: [u16; 2], window: u16, up: bool) -> Self {
+        if self.window != window {
+            self = Self { ports, window, counts: [0; 2] };
+        }
+        if self.ports == ports {
+            let count = &mut self.counts[usize::from(!up)];
+            *count = (*count + 1).min(FIELD_MASK as u16);
+        } else if self.counts == [0; 2] {
+            self.ports = ports;
+            self.counts[usize::from(!up)] = 1;
+        } else {
+            // Another pair stands here: it stays if it has more moves.
+            self.counts = self.counts.map(|count| count.saturating_sub(1));
+        }
+        self
+    }
+}
+
+/// A blocked port.
+#[derive(Debug, Default)]
+struct Block {
+    until_ns: AtomicU64,
+    other: AtomicU32,
+}
+
+/// The state of the loop guard, shared by all workers.
+#[derive(Debug)]
+pub(crate) struct Guard {
+    pairs: Box<[AtomicU64]>,
+    blocks: Box<[Block]>,
+    /// After this no port is blocked.
+    last_until_ns: AtomicU64,
+}
+
+impl Guard {
+    pub(crate) fn new() -> Self {
+        Self {
+            pairs: (0..PAIRS).map(|_| AtomicU64::new(0)).collect(),
+            blocks: (0..=PORT_MAX).map(|_| Block::default()).collect(),
+            last_until_ns: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn memory_bytes(&self) -> usize {
+        size_of_val(&*self.pairs) + size_of_val(&*self.blocks)
+    }
+
+    /// Whether a port is blocked now.
+    #[inline]
+    pub(crate) fn is_blocked(&self, port: u16, now: Instant) -> bool {
+        now.as_nanos() < self.last_until_ns.load(Ordering::Relaxed) && self.until(port) > now
+    }
+
+    fn until(&self, port: u16) -> Instant {
+        let block = self.blocks.get(usize::from(port));
+        Instant::from_nanos(block.map_or(0, |block| block.until_ns.load(Ordering::Acquire)))
+    }
+
+    /// An address has moved. Returns the loop if this move shows one; only the worker that finds it first gets it.
+    pub(crate) fn moved(&self, now: Instant, from: u16, to: u16, guard: LoopGuard) -> Option<Loop> {
+        let (ports, up) = if from < to { ([from, to], true) } else { ([to, from], false) };
+        let window = (now.as_nanos() >> WINDOW_BITS) as u16;
+        // Any mapping does: pairs that meet cost each other a share of their counts.
+        let at = &self.pairs[(usize::from(ports[0]) * 61 + usize::from(ports[1])) % PAIRS];
+        let former = at.load(Ordering::Relaxed);
+        let moves = Moves::of(former).after(ports, window, up);
+        // A move that is lost to another worker's is not missed: a loop has thousands.
+        let counted = at.compare_exchange(former, moves.word(), Ordering::Relaxed, Ordering::Relaxed);
+        let enough =
+            moves.ports == ports && moves.counts.iter().all(|count| u32::from(*count) >= guard.moves_per_s);
+        if counted.is_err() || !enough {
+            return None;
+        }
+        at.store(0, Ordering::Relaxed);
+        self.block(now, ports[1], ports[0], now + guard.block)
+    }
+
+    fn block(&self, now: Instant, port: u16, other: u16, until: Instant) -> Option<Loop> {
+        let block = self.blocks.get(usize::from(port))?;
+        let former = block.until_ns.load(Ordering::Acquire);
+        if former > now.as_nanos() {
+            return None;
+        }
+        block.other.store(u32::from(other), Ordering::Release);
+        let first =
+            block.until_ns.compare_exchange(former, until.as_nanos(), Ordering::AcqRel, Ordering::Relaxed);
+        first.ok()?;
+        self.last_until_ns.fetch_max(until.as_nanos(), Ordering::AcqRel);
+        Some(Loop { blocked: port, other, until })
+    }
+
+    /// The ports that are blocked now.
+    pub(crate) fn blocked(&self, now: Instant) -> impl Iterator<Item = Loop> + '_ {
+        (0..=PORT_MAX).filter(move |port| self.is_blocked(*port, now)).map(|port| Loop {
+            blocked: port,
+            other: self.blocks[usize::from(port)].other.load(Ordering::Acquire) as u16,
+            until: self.until(port),
+        })
+    }
+
+    /// Ends the block of a port.
+    pub(crate) fn unblock(&self, port: u16) {
+        if let Some(block) = self.blocks.get(usize::from(port)) {
+            block.until_ns.store(0, Ordering::Release);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GUARD: LoopGuard = LoopGuard { moves_per_s: 10, block: twinpath_time::Duration::from_secs(3) };
+
+    fn at(ms: u64) -> Instant {
+        Instant::from_nanos((1 << 40) + ms * 1_000_000)
+    }
+
+    /// Moves an address back and forth, and returns the first loop found with the number of moves.
+    fn flap(guard: &Guard, ports: [u16; 2], start_ms: u64, every_ms: u64, moves: u64) -> Option<(u64, Loop)> {
+        (0..moves).find_map(|number| {
+            let [a, b] = ports;
+            let (from, to) = if number % 2 == 0 { (a, b) } else { (b, a) };
+            Some((number, guard.moved(at(start_ms + number * every_ms), from, to, GUARD)?))
+        })
+    }
+
+    #[test]
+    fn a_loop_blocks_the_higher_port_for_its_time_and_is_found_again() {
+        let guard = Guard::new();
+        let (moves, found) = flap(&guard, [7, 3], 0, 0, 1000).expect("a loop");
+        assert_eq!((moves, found), (19, Loop { blocked: 7, other: 3, until: at(3000) }));
+        assert!(
+            guard.is_blocked(7, at(2999)) && !guard.is_blocked(7, at(3000)) && !guard.is_blocked(3, at(1))
+        );
+        assert_eq!(guard.blocked(at(1)).collect::<Vec<_>>(), [found]);
+        assert_eq!(flap(&guard, [7, 3], 1000, 0, 1000), None, "it is blocked already");
+        assert!(flap(&guard, [7, 3], 3000, 0, 1000).is_some(), "the loop is still there");
+        guard.unblock(7);
+        assert!(!guard.is_blocked(7, at(3001)));
+    }
+
+    #[test]
+    fn moves_in_one_direction_or_too_few_in_a_second_are_no_loop() {
+        let guard = Guard::new();
+        assert!((0..4000).all(|_| guard.moved(at(0), 1, 2, GUARD).is_none()));
+        assert_eq!(flap(&guard, [1, 2], 5_000, 200, 1000), None);
+    }
+
+    #[test]
+    fn a_loop_is_found_among_moves_between_other_ports() {
+        let guard = Guard::new();
+        let mut random = 1_u32;
+        for number in 0..100_000 {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let ports = [(random >> 20) as u16, (random >> 8) as u16 & 0xfff].map(|port| port.min(PORT_MAX));
+            if ports[0] != ports[1] {
+                assert_eq!(guard.moved(at(0), ports[0], ports[1], GUARD), None);
+            }
+            let (from, to) = if number % 2 == 0 { (100, 101) } else { (101, 100) };
+            if guard.moved(at(0), from, to, GUARD).is_some() {
+                return;
+            }
+        }
+        panic!("the loop was not found");
+    }
+
+    #[test]
+    fn moves_fit_their_word() {
+        let moves = Moves { ports: [0, 4094], window: u16::MAX, counts: [4095, 1] };
+        assert_eq!(Moves::of(moves.word()), moves);
+    }
+}

@@ -1,0 +1,168 @@
+//! The learning bridge (IEEE 802.1Q, 8.6): each step as a function of snapshot, shared state, time and frame.
+
+use twinpath_inspect::Reason;
+use twinpath_time::Instant;
+
+use crate::arrival::{Arrival, BROADCAST, is_group, is_reserved};
+use crate::counters::SwitchCounters;
+use crate::outputs::{Judgement, Outputs, Tagged};
+use crate::shared::Shared;
+use crate::snapshot::{NO_PORT, NO_VLAN, Port, Snapshot};
+use crate::storm::Kind;
+use crate::table::{Learned, Place, tick_of};
+
+/// A frame whose VLAN is known, and the places of its addresses.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Classified {
+    /// Its VLAN, or why it is dropped.
+    pub(crate) vlan: Result<u16, Reason>,
+    pub(crate) source: Place,
+    pub(crate) destination: Place,
+}
+
+impl Classified {
+    pub(crate) const NONE: Self = Self::dropped(Reason::Truncated);
+
+    const fn dropped(reason: Reason) -> Self {
+        const NOWHERE: Place = Place { upper: 0, buckets: [0, 1] };
+        Self { vlan: Err(reason), source: NOWHERE, destination: NOWHERE }
+    }
+}
+
+/// Finds the VLAN of a frame, and where its addresses are in the table.
+#[inline]
+pub(crate) fn classify(snapshot: &Snapshot, shared: &Shared, arrival: &Arrival) -> Classified {
+    match vlan_of(snapshot, arrival) {
+        Err(reason) => Classified::dropped(reason),
+        Ok(vlan) => Classified {
+            vlan: Ok(vlan),
+            source: shared.table.place(arrival.source, vlan),
+            destination: shared.table.place(arrival.destination, vlan),
+        },
+    }
+}
+
+/// The VLAN of a frame, or why it is dropped.
+#[inline]
+fn vlan_of(snapshot: &Snapshot, arrival: &Arrival) -> Result<u16, Reason> {
+    if arrival.runt {
+        return Err(Reason::Truncated);
+    }
+    let port = snapshot.port(arrival.port).ok_or(Reason::PortDown)?;
+    if is_group(arrival.source) || arrival.source == 0 {
+        return Err(Reason::MartianSource);
+    }
+    let vlan = if snapshot.config().vlans { ingress(port, arrival)? } else { NO_VLAN };
+    if vlan == NO_VLAN && !snapshot.takes_part(arrival.port) {
+        return Err(Reason::VlanNotMember);
+    }
+    if is_reserved(arrival.destination) {
+        return Err(Reason::ReservedAddress);
+    }
+    Ok(vlan)
+}
+
+/// The VLAN of a frame by its port and tag (IEEE 802.1Q, 6.9.1 and 8.6.2).
+#[inline]
+fn ingress(port: &Port, arrival: &Arrival) -> Result<u16, Reason> {
+    match arrival.tagged_vlan() {
+        0 if port.untagged != NO_VLAN => Ok(port.untagged),
+        0 => Err(Reason::VlanNotMember),
+        _ if !port.takes_tags => Err(Reason::VlanTag),
+        vlan if port.is_member(vlan) => Ok(vlan),
+        _ => Err(Reason::VlanNotMember),
+    }
+}
+
+/// Learns the source of a frame that is not dropped for its VLAN or address.
+#[inline]
+pub(crate) fn learn(
+    snapshot: &Snapshot,
+    shared: &Shared,
+    now: Instant,
+    arrival: &Arrival,
+    classified: &Classified,
+) -> Option<Learned> {
+    let port = snapshot.port(arrival.port).filter(|_| classified.vlan.is_ok())?;
+    if shared.guard.is_blocked(arrival.port, now) {
+        return None;
+    }
+    let (tick, limit) = (tick_of(now), port.mac_limit);
+    Some(shared.table.learn(&classified.source, arrival.port, tick, snapshot.ageing, limit))
+}
+
+/// Finds where a frame goes.
+#[inline]
+pub(crate) fn forward<'a>(
+    snapshot: &'a Snapshot,
+    shared: &'a Shared,
+    counters: &SwitchCounters,
+    now: Instant,
+    arrival: &Arrival,
+    classified: &Classified,
+) -> Judgement<'a> {
+    let from = arrival.port;
+    let mirror_ingress = snapshot.port(from).map_or(NO_PORT, |port| port.mirror_ingress);
+    let none = Outputs::none(from, mirror_ingress);
+    let dropped = |reason| Judgement { dropped: Some(reason), outputs: none.clone() };
+    let vlan = match classified.vlan {
+        Ok(vlan) => vlan,
+        Err(reason) => return dropped(reason),
+    };
+    let tagged = Tagged { tag: arrival.tag, vlan };
+    let kind = if !is_group(arrival.destination) {
+        let to = shared.table.lookup(&classified.destination, tick_of(now), snapshot.ageing);
+        if to == Some(from) {
+            return dropped(Reason::SamePort);
+        }
+        // A port that has left the VLAN, or the switch, is no longer where the address is.
+        if let Some(member) = to.and_then(|to| snapshot.member(to, vlan)) {
+            return Judgement { dropped: None, outputs: none.single(tagged, member) };
+        }
+        Kind::Unknown
+    } else if arrival.destination == BROADCAST {
+        Kind::Broadcast
+    } else {
+        Kind::Multicast
+    };
+    let flood = snapshot.flood(vlan);
+    let members = if kind == Kind::Unknown { &flood.unknown } else { &flood.group };
+    let outputs = none.clone().flood(tagged, members, shared, now);
+    if let Err(reason) = may_flood(snapshot, shared, now, arrival, kind, &outputs) {
+        return dropped(reason);
+    }
+    match kind {
+        Kind::Broadcast => counters.broadcast.add(1),
+        Kind::Unknown => counters.unknown.add(1),
+        Kind::Multicast => counters.multicast.add(1),
+    }
+    Judgement { dropped: None, outputs }
+}
+
+/// Whether a port may have a frame flooded now.
+#[inline]
+fn may_flood(
+    snapshot: &Snapshot,
+    shared: &Shared,
+    now: Instant,
+    arrival: &Arrival,
+    kind: Kind,
+    outputs: &Outputs<'_>,
+) -> Result<(), Reason> {
+    if shared.guard.is_blocked(arrival.port, now) {
+        return Err(Reason::Looped);
+    }
+    // First, so that a frame that goes nowhere takes no token.
+    if !outputs.has_any() {
+        return Err(Reason::NoOutputPort);
+    }
+    let limit = snapshot.port(arrival.port).and_then(|port| port.storm[kind as usize]);
+    let bucket = limit.and_then(|limit| Some((limit, shared.storm(arrival.port, kind)?)));
+    match bucket {
+        Some((limit, bucket)) if !bucket.allows(limit, now, arrival.packets) => Err(Reason::StormLimit),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

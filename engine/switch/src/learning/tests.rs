@@ -1,0 +1,199 @@
+//! What becomes of single frames.
+
+use std::sync::Arc;
+
+use twinpath_wire::Mac;
+
+use super::*;
+use crate::config::{LoopGuard, Mode, PortConfig, StaticEntry, StormLimits, SwitchConfig};
+use crate::outputs::Tagging;
+use crate::switch::{Notice, Switch};
+
+const A: [u8; 6] = [2, 0, 0, 0, 0, 0xa];
+const B: [u8; 6] = [2, 0, 0, 0, 0, 0xb];
+const ALL: [u8; 6] = [0xff; 6];
+
+fn at(ms: u64) -> Instant {
+    Instant::from_nanos((1 << 40) + ms * 1_000_000)
+}
+
+fn access(number: u16, vlan: u16) -> PortConfig {
+    PortConfig { mode: Mode::Access { vlan }, ..PortConfig::new(number) }
+}
+
+fn trunk(number: u16, native: Option<u16>, vlans: &[u16]) -> PortConfig {
+    PortConfig {
+        mode: Mode::Trunk { native, vlans: vlans.iter().copied().collect() },
+        ..PortConfig::new(number)
+    }
+}
+
+fn switch_of(config: SwitchConfig) -> Switch {
+    let snapshot = Snapshot::compile(config).expect("right");
+    let shared = Shared::new(0, [1, 2]);
+    shared.adopt(None, &snapshot).expect("places");
+    Switch::new(Arc::new(snapshot), Arc::new(shared), Arc::default())
+}
+
+fn switch(vlans: bool, ports: Vec<PortConfig>) -> Switch {
+    switch_of(SwitchConfig { vlans, ports, ..SwitchConfig::default() })
+}
+
+/// Two access ports of VLAN 10, one of VLAN 20, and a trunk with both, 20 being native.
+fn with_vlans() -> Switch {
+    switch(true, vec![access(1, 10), access(2, 10), access(3, 20), trunk(4, Some(20), &[10, 30])])
+}
+
+/// A frame with the tags that are given.
+fn frame(destination: [u8; 6], source: [u8; 6], tags: &[u16]) -> Vec<u8> {
+    let tags = tags.iter().flat_map(|tag| [0x81, 0, (tag >> 8) as u8, *tag as u8]);
+    destination.into_iter().chain(source).chain(tags).chain([0x08, 0, 1, 2, 3]).collect()
+}
+
+/// What becomes of a frame: its ports and what is done to the tag, or the reason to drop it.
+fn judge_at(
+    switch: &mut Switch,
+    ms: u64,
+    port: u16,
+    bytes: &[u8],
+    beside: Option<u16>,
+) -> Result<Vec<(u16, Tagging)>, Reason> {
+    let judgement = switch.judge(at(ms), &Arrival::read(port, bytes, beside, 1));
+    let outputs = judgement.outputs.map(|output| (output.port, output.tagging)).collect();
+    judgement.dropped.map_or(Ok(outputs), Err)
+}
+
+fn judge(switch: &mut Switch, port: u16, bytes: &[u8]) -> Result<Vec<(u16, Tagging)>, Reason> {
+    judge_at(switch, 0, port, bytes, None)
+}
+
+#[test]
+fn an_unknown_address_is_flooded_and_a_known_one_has_one_port() {
+    let mut switch = switch(false, (1..=3).map(PortConfig::new).collect());
+    let keep = |ports: &[u16]| Ok(ports.iter().map(|port| (*port, Tagging::Keep)).collect());
+    assert_eq!(judge(&mut switch, 1, &frame(B, A, &[])), keep(&[2, 3]));
+    assert_eq!(judge(&mut switch, 2, &frame(A, B, &[7])), keep(&[1]), "without VLANs a tag means nothing");
+    assert_eq!(judge(&mut switch, 1, &frame(B, A, &[])), keep(&[2]));
+    assert_eq!(judge(&mut switch, 1, &frame(ALL, A, &[])), keep(&[2, 3]));
+    assert_eq!(judge(&mut switch, 2, &frame(B, A, &[])), Err(Reason::SamePort));
+    assert_eq!(
+        judge(&mut switch, 3, &frame(A, A, &[])),
+        Err(Reason::SamePort),
+        "learned before it is looked up"
+    );
+}
+
+#[test]
+fn frames_that_no_bridge_forwards_are_dropped_and_not_learned_from() {
+    let mut switch = with_vlans();
+    let bad = [
+        (1, frame(ALL, A, &[])[..13].to_vec(), Reason::Truncated),
+        (1, frame(ALL, A, &[10])[..17].to_vec(), Reason::Truncated),
+        (9, frame(ALL, A, &[]), Reason::PortDown),
+        (1, frame(B, ALL, &[]), Reason::MartianSource),
+        (1, frame(B, [0; 6], &[]), Reason::MartianSource),
+        (1, frame([1, 0x80, 0xc2, 0, 0, 0], A, &[]), Reason::ReservedAddress),
+        (1, frame(B, A, &[10]), Reason::VlanTag),
+        (4, frame(B, A, &[40]), Reason::VlanNotMember),
+        (4, frame(B, A, &[4095]), Reason::VlanNotMember),
+    ];
+    for (port, bytes, reason) in bad {
+        assert_eq!(judge(&mut switch, port, &bytes), Err(reason));
+    }
+    assert!((0..5).all(|port| switch.shared().table.learned_on(port) == 0));
+}
+
+#[test]
+fn tags_are_put_on_and_taken_off_by_port() {
+    let mut switch = with_vlans();
+    let (keep, strip, put) = (Tagging::Keep, Tagging::Strip, Tagging::Put);
+    assert_eq!(judge(&mut switch, 1, &frame(ALL, A, &[])), Ok(vec![(2, keep), (4, put(10))]));
+    assert_eq!(judge(&mut switch, 3, &frame(ALL, A, &[])), Ok(vec![(4, keep)]));
+    assert_eq!(judge(&mut switch, 4, &frame(ALL, B, &[10])), Ok(vec![(1, strip), (2, strip)]));
+    assert_eq!(judge(&mut switch, 4, &frame(ALL, B, &[])), Ok(vec![(3, keep)]), "native");
+    // A priority tag is no VLAN: it is taken off, or gets one.
+    assert_eq!(judge(&mut switch, 1, &frame(ALL, A, &[0xe000])), Ok(vec![(2, strip), (4, put(0xe00a))]));
+    // The outer tag decides, and the one beside the bytes is the outer one.
+    assert_eq!(judge(&mut switch, 4, &frame(ALL, B, &[10, 20])), Ok(vec![(1, strip), (2, strip)]));
+    let beside = judge_at(&mut switch, 0, 4, &frame(ALL, B, &[30]), Some(10));
+    assert_eq!(beside, Ok(vec![(1, strip), (2, strip)]));
+    assert_eq!(judge(&mut switch, 4, &frame(ALL, B, &[30])), Err(Reason::NoOutputPort));
+}
+
+#[test]
+fn an_address_is_learned_by_vlan() {
+    let mut switch = with_vlans();
+    judge(&mut switch, 1, &frame(ALL, A, &[])).expect("flooded");
+    assert_eq!(judge(&mut switch, 2, &frame(A, B, &[])), Ok(vec![(1, Tagging::Keep)]));
+    assert_eq!(judge(&mut switch, 3, &frame(A, B, &[])), Ok(vec![(4, Tagging::Keep)]), "unknown in VLAN 20");
+}
+
+#[test]
+fn limits_and_switches_of_a_port_hold() {
+    let storm = StormLimits { broadcast_per_s: Some(20), ..StormLimits::default() };
+    let one = PortConfig { storm, mac_limit: Some(1), ..PortConfig::new(1) };
+    let three = PortConfig { flood: false, ..PortConfig::new(3) };
+    let mut switch = switch(false, vec![one, PortConfig::new(2), three]);
+    let passed = (0..100).filter(|_| judge(&mut switch, 1, &frame(ALL, A, &[])).is_ok()).count();
+    assert_eq!(passed, 2, "a tenth of a second's");
+    assert_eq!(judge(&mut switch, 1, &frame(ALL, A, &[])), Err(Reason::StormLimit));
+    assert_eq!(judge(&mut switch, 1, &frame(B, B, &[])).map(|ports| ports.len()), Ok(1), "not flooded to 3");
+    assert_eq!((switch.shared().table.learned_on(1), switch.counters().mac_limit.get()), (1, 1));
+    assert_eq!((switch.take_notice(), switch.take_notice()), (Some(Notice::Sweep), None));
+    assert_eq!(judge(&mut switch, 2, &frame(B, [2, 9, 9, 9, 9, 9], &[])).map(|ports| ports.len()), Ok(1));
+}
+
+#[test]
+fn mirrors_get_what_comes_and_what_leaves_and_a_monitor_port_nothing_else() {
+    let one = PortConfig { mirror_ingress: Some(9), ..access(1, 10) };
+    let four = PortConfig { mirror_egress: Some(9), ..trunk(4, None, &[10]) };
+    let monitor = PortConfig { mode: Mode::Monitor, ..PortConfig::new(9) };
+    let mut switch = switch(true, vec![one, four, monitor]);
+    let put = Tagging::Put(10);
+    let judged = judge(&mut switch, 1, &frame(ALL, A, &[]));
+    assert_eq!(judged, Ok(vec![(4, put), (9, put), (9, Tagging::Keep)]));
+    assert_eq!(judge(&mut switch, 9, &frame(ALL, A, &[])), Err(Reason::VlanNotMember));
+    let judgement = switch.judge(at(0), &Arrival::read(1, &frame(B, ALL, &[]), None, 1));
+    assert_eq!(judgement.dropped, Some(Reason::MartianSource));
+    assert_eq!(judgement.outputs.map(|output| output.port).collect::<Vec<_>>(), [9], "dropped, but seen");
+}
+
+#[test]
+fn a_static_entry_neither_moves_nor_ages() {
+    let entry = StaticEntry { mac: Mac(A), vlan: 0, port: 1 };
+    let ports = (1..=3).map(PortConfig::new).collect();
+    let mut switch =
+        switch_of(SwitchConfig { ports, static_entries: vec![entry], ..SwitchConfig::default() });
+    judge(&mut switch, 2, &frame(ALL, A, &[])).expect("flooded");
+    for hours in [0, 1, 1000] {
+        let judged = judge_at(&mut switch, hours * 3_600_000, 3, &frame(A, B, &[]), None);
+        assert_eq!(judged, Ok(vec![(1, Tagging::Keep)]));
+    }
+}
+
+#[test]
+fn a_loop_is_cut_and_both_ports_are_named() {
+    let guard = LoopGuard { moves_per_s: 50, block: twinpath_time::Duration::from_secs(5) };
+    let ports = (1..=3).map(PortConfig::new).collect();
+    let mut switch = switch_of(SwitchConfig { ports, loop_guard: Some(guard), ..SwitchConfig::default() });
+    // Ports 2 and 3 are joined: what is flooded to one comes in by the other.
+    let broadcast = frame(ALL, A, &[]);
+    let mut waiting = std::collections::VecDeque::from([1]);
+    let mut judged = 0;
+    while let Some(port) = waiting.pop_front().filter(|_| judged < 10_000) {
+        judged += 1;
+        for (to, _) in judge(&mut switch, port, &broadcast).unwrap_or_default() {
+            waiting.extend(match to {
+                2 => Some(3),
+                3 => Some(2),
+                _ => None,
+            });
+        }
+    }
+    assert!(judged < 1000, "the frame goes around no more after {judged} rounds");
+    let Some(Notice::Loop(found)) = switch.take_notice() else { panic!("no loop found") };
+    assert_eq!((found.blocked, found.other, found.until), (3, 2, at(5000)));
+    assert_eq!(judge(&mut switch, 3, &broadcast), Err(Reason::Looped));
+    assert_eq!(judge(&mut switch, 1, &broadcast), Ok(vec![(2, Tagging::Keep)]));
+    assert_eq!(judge_at(&mut switch, 5000, 1, &broadcast, None).map(|ports| ports.len()), Ok(2));
+}

@@ -1,0 +1,86 @@
+//! What the workers of a switch share: the MAC table, the buckets of storm control, the loop guard.
+
+use std::collections::HashSet;
+
+use twinpath_time::Instant;
+
+use crate::config::{PORT_MAX, PortConfig, StaticEntry};
+use crate::guard::{Guard, Loop};
+use crate::snapshot::Snapshot;
+use crate::storm::{Bucket, Kind};
+use crate::table::{MacTable, NoPlace};
+
+/// What the workers of a switch share, in an `Arc`: each call may be made from any thread, and none waits for another.
+#[derive(Debug)]
+pub struct Shared {
+    /// The MAC table.
+    pub table: MacTable,
+    pub(crate) guard: Guard,
+    /// Three per port.
+    storm: Box<[[Bucket; 3]]>,
+}
+
+impl Shared {
+    /// The state of a switch that has seen no frame. [`MacTable::new`] says what the arguments are.
+    #[must_use]
+    pub fn new(capacity: u32, seed: [u64; 2]) -> Self {
+        Self {
+            table: MacTable::new(capacity, seed),
+            guard: Guard::new(),
+            storm: (0..=PORT_MAX).map(|_| Default::default()).collect(),
+        }
+    }
+
+    /// Bytes that it occupies, all of them from the start.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.table.memory_bytes() + self.guard.memory_bytes() + size_of_val(&*self.storm)
+    }
+
+    #[inline]
+    pub(crate) fn storm(&self, port: u16, kind: Kind) -> Option<&Bucket> {
+        Some(&self.storm.get(usize::from(port))?[kind as usize])
+    }
+
+    /// The ports that the loop guard blocks now, each with the other port of its loop.
+    pub fn loops(&self, now: Instant) -> impl Iterator<Item = Loop> + '_ {
+        self.guard.blocked(now)
+    }
+
+    /// Ends the loop guard's block of a port.
+    pub fn unblock(&self, port: u16) {
+        self.guard.unblock(port);
+    }
+
+    /// Forgets what belongs to a former configuration: addresses on ports that are gone or whose VLANs have changed, and
+    /// static entries. Enters the static entries of the new one. Control calls it when every worker has taken `new`, as
+    /// a worker with the former one learns on its ports until then.
+    ///
+    /// # Errors
+    /// [`NoPlace`] for the first static entry that found no place; all others are entered.
+    pub fn adopt(&self, former: Option<&Snapshot>, new: &Snapshot) -> Result<(), NoPlace> {
+        if let Some(former) = former {
+            let unchanged = |port: &&PortConfig| {
+                let mode =
+                    new.config().ports.iter().find(|now| now.number == port.number).map(|now| &now.mode);
+                former.config().vlans == new.config().vlans && mode == Some(&port.mode)
+            };
+            let kept: HashSet<u16> =
+                former.config().ports.iter().filter(unchanged).map(|port| port.number).collect();
+            for PortConfig { number, .. } in &former.config().ports {
+                if !kept.contains(number) {
+                    self.table.flush_port(*number);
+                    self.guard.unblock(*number);
+                }
+            }
+            let still: HashSet<&StaticEntry> = new.config().static_entries.iter().collect();
+            let removed = former.config().static_entries.iter().filter(|entry| !still.contains(entry));
+            removed.for_each(|entry| self.table.remove_static(entry.mac, entry.vlan));
+        }
+        let mut result = Ok(());
+        for entry in &new.config().static_entries {
+            result = result.and(self.table.set_static(entry.mac, entry.vlan, entry.port));
+        }
+        result
+    }
+}

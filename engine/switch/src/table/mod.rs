@@ -1,0 +1,507 @@
+//! The MAC table: which address is on which port. All workers of a switch read and write the same one.
+//!
+//! Nobody waits: there is no lock, a reader never tries again, and a writer gives up where another one was first. An
+//! entry is two words ([`entry`]), and each step of a change is one store:
+//!
+//! - To enter an address, a worker exchanges the name in a free place (empty, too old, or of a former generation of its
+//!   port) and then writes the age. In between, the age that stands there is of another port or generation or says what is
+//!   true, so that the address is not known yet, or is.
+//! - A reader reads the name, the age, and the name again. If the name has changed it knows nothing, and the frame is
+//!   flooded. If it has not, the address was on that port at that time.
+//! - Two workers may enter the same address in two places. After entering, each looks for another entry, and both remove
+//!   the same one of the two.
+//!
+//! An address that is too old is not found, and its place is taken by the next one. [`MacTable::sweep`] frees such places
+//! earlier, by control's thread: a port that has reached its limit of addresses counts all its places.
+//!
+//! Memory: 16 bytes per place and two places per address of the capacity, allocated at once. At that load, about one
+//! address in 2,000 finds no free place in its two buckets; it is not learned, and frames to it are flooded.
+
+mod entry;
+mod place;
+
+use twinpath_time::{Duration, Instant};
+use twinpath_wire::Mac;
+
+use crate::arrival::{mac_of, number_of};
+use crate::config::PORT_MAX;
+use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
+
+use self::entry::{Age, EMPTY, Name};
+pub(crate) use self::place::Place;
+use self::place::{BITS_MAX, BITS_MIN, Places};
+
+/// Entries per bucket: the names of a bucket are one cache line.
+const WIDTH: usize = 8;
+
+/// Addresses that a table has room for unless configured.
+pub const CAPACITY: u32 = 65_536;
+
+/// The largest capacity.
+pub const CAPACITY_MAX: u32 = (WIDTH as u32) << (BITS_MAX - 1);
+
+/// A tick of the table's time is so many bits of nanoseconds: a little more than a second.
+const TICK_BITS: u32 = 30;
+
+/// An age is renewed when it is more than this share of the ageing time, so that most frames write nothing.
+const RENEWALS: u32 = 32;
+
+/// The tick of a point in time.
+#[inline]
+pub(crate) const fn tick_of(now: Instant) -> u32 {
+    (now.as_nanos() >> TICK_BITS) as u32
+}
+
+/// The ageing time in ticks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ageing {
+    /// An age of more ticks is too old.
+    max: u32,
+    /// An age of so many ticks is renewed by the next frame.
+    renew: u32,
+}
+
+impl Ageing {
+    /// An address is kept for this time after its last frame, and for 1/32 of it and a tick more at most.
+    pub(crate) fn new(time: Duration) -> Self {
+        let ticks = u32::try_from(time.as_nanos() >> TICK_BITS).unwrap_or(u32::MAX / 4).min(u32::MAX / 4) + 1;
+        let renew = (ticks / RENEWALS).max(1);
+        Self { max: ticks + renew, renew }
+    }
+}
+
+/// A bucket: the names first, which every look-up reads.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Bucket {
+    names: [AtomicU64; WIDTH],
+    ages: [AtomicU64; WIDTH],
+}
+
+/// What the table knows of each port, beside its entries.
+#[derive(Debug, Default)]
+struct PortState {
+    /// Entries of addresses that were learned, with those that are too old and not yet replaced.
+    entries: AtomicU32,
+    generation: AtomicU32,
+}
+
+/// What came of an attempt to learn an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Learned {
+    /// It was known on that port; the age was renewed if that was due.
+    Known,
+    /// It is new.
+    New,
+    /// It was on another port.
+    Moved {
+        /// That port.
+        from: u16,
+    },
+    /// It is a static entry, of this port or another one.
+    Static,
+    /// It is not learned: the port has as many as it may.
+    Limited,
+    /// It is not learned: its buckets are full.
+    Full,
+    /// It is not learned: another worker changed the same place in that moment. The next frame tries again.
+    Busy,
+}
+
+/// An entry, as [`MacTable::visit`] shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The address.
+    pub mac: Mac,
+    /// Its VLAN; 0 where the switch has none.
+    pub vlan: u16,
+    /// The number of its port.
+    pub port: u16,
+    /// For how long no frame has come from it, to about a second and 1/32 of the ageing time; `None`: a static entry.
+    pub age: Option<Duration>,
+}
+
+/// There is no free place for a static entry: its two buckets have nothing but other static entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{mac} in VLAN {vlan} finds no place among the other static entries: give the table a larger capacity"
+)]
+pub struct NoPlace {
+    /// The address.
+    pub mac: Mac,
+    /// Its VLAN.
+    pub vlan: u16,
+}
+
+/// Where an entry was found.
+struct Found<'a> {
+    name: Name,
+    name_at: &'a AtomicU64,
+    age_at: &'a AtomicU64,
+}
+
+/// The MAC table of a switch.
+#[derive(Debug)]
+pub struct MacTable {
+    places: Places,
+    buckets: Box<[Bucket]>,
+    ports: Box<[PortState]>,
+}
+
+impl MacTable {
+    /// An empty table with room for `capacity` addresses, rounded up to a power of two, 4096 to [`CAPACITY_MAX`]. `seed`
+    /// is random and secret.
+    #[must_use]
+    pub fn new(capacity: u32, seed: [u64; 2]) -> Self {
+        let buckets = (capacity.min(CAPACITY_MAX) as usize * 2).div_ceil(WIDTH);
+        let bits = buckets.next_power_of_two().ilog2().clamp(BITS_MIN, BITS_MAX);
+        Self::with_bits(bits, seed)
+    }
+
+    fn with_bits(bits: u32, seed: [u64; 2]) -> Self {
+        Self {
+            places: Places::new(seed, bits),
+            buckets: (0..1_usize << bits).map(|_| Bucket::default()).collect(),
+            ports: (0..=PORT_MAX).map(|_| PortState::default()).collect(),
+        }
+    }
+
+    /// Bytes that it occupies.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        size_of_val(&*self.buckets) + size_of_val(&*self.ports)
+    }
+
+    /// Addresses that were learned on a port and still have a place, with those that are too old and not yet replaced.
+    #[must_use]
+    pub fn learned_on(&self, port: u16) -> u32 {
+        self.ports.get(usize::from(port)).map_or(0, |state| state.entries.load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    pub(crate) fn place(&self, mac: u64, vlan: u16) -> Place {
+        self.places.of(mac, vlan)
+    }
+
+    /// Reads the line that a look-up of this address reads first, so that it is in the cache by then. The result means
+    /// nothing; it keeps the compiler from leaving the read out.
+    #[inline]
+    pub(crate) fn touch(&self, place: &Place) -> u64 {
+        self.buckets[place.buckets[0] as usize].names[0].load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn generation(&self, port: u16) -> u32 {
+        self.ports.get(usize::from(port)).map_or(0, |state| state.generation.load(Ordering::Acquire))
+    }
+
+    /// How many ticks ago a frame came from an address; `None` if it is of a former generation of its port, or just being
+    /// entered.
+    #[inline]
+    fn ticks(&self, name: Name, age: Age, tick: u32) -> Option<u32> {
+        age.ticks(name.port(), self.generation(name.port()), tick)
+    }
+
+    #[inline]
+    fn find(&self, place: &Place) -> Option<Found<'_>> {
+        for (choice, bucket) in place.buckets.into_iter().enumerate() {
+            let wanted = Name::wanted(place, choice);
+            let bucket = &self.buckets[bucket as usize];
+            for (name_at, age_at) in bucket.names.iter().zip(&bucket.ages) {
+                let name = Name(name_at.load(Ordering::Acquire));
+                if name.is(wanted) {
+                    return Some(Found { name, name_at, age_at });
+                }
+            }
+        }
+        None
+    }
+
+    /// The port of an address; `None` if it is not known, too old, or being changed.
+    #[inline]
+    pub(crate) fn lookup(&self, place: &Place, tick: u32, ageing: Ageing) -> Option<u16> {
+        let Found { name, name_at, age_at } = self.find(place)?;
+        if name.is_static() {
+            return Some(name.port());
+        }
+        let age = Age(age_at.load(Ordering::Acquire));
+        let young = self.ticks(name, age, tick).is_some_and(|ticks| ticks <= ageing.max);
+        // Not before the age is read: only then is the age that of this name.
+        let same = name_at.load(Ordering::Relaxed) == name.0;
+        (young && same).then_some(name.port())
+    }
+
+    /// The port of an address, as frames find it now.
+    #[must_use]
+    pub fn port_of(&self, mac: Mac, vlan: u16, now: Instant, ageing: Duration) -> Option<u16> {
+        self.lookup(&self.place(number_of(mac), vlan), tick_of(now), Ageing::new(ageing))
+    }
+
+    /// Learns that an address is on a port, up to 4094. At most `limit` addresses are learned there.
+    #[inline]
+    pub(crate) fn learn(&self, place: &Place, port: u16, tick: u32, ageing: Ageing, limit: u32) -> Learned {
+        let Some(found) = self.find(place) else { return self.enter(place, port, tick, ageing, limit) };
+        if found.name.is_static() {
+            return Learned::Static;
+        }
+        let age = Age(found.age_at.load(Ordering::Acquire));
+        let ticks = self.ticks(found.name, age, tick).filter(|ticks| *ticks <= ageing.max);
+        match ticks {
+            Some(ticks) if found.name.port() == port && ticks < ageing.renew => Learned::Known,
+            _ if found.name.port() == port => self.renew(&found, age, ticks.is_some(), tick),
+            _ => self.move_to(&found, port, tick, limit, ticks.is_some()),
+        }
+    }
+
+    /// The address is on the port that the entry names: only its age is new.
+    #[cold]
+    fn renew(&self, found: &Found<'_>, age: Age, was_known: bool, tick: u32) -> Learned {
+        let port = found.name.port();
+        let now = Age::new(port, self.generation(port), tick);
+        // Where another worker was first, it wrote as new an age, or entered another address.
+        let written = found.age_at.compare_exchange(age.0, now.0, Ordering::AcqRel, Ordering::Relaxed);
+        match (was_known, written) {
+            (true, _) => Learned::Known,
+            (false, Ok(_)) => Learned::New,
+            (false, Err(_)) => Learned::Busy,
+        }
+    }
+
+    /// The entry names another port.
+    #[cold]
+    fn move_to(&self, found: &Found<'_>, port: u16, tick: u32, limit: u32, was_known: bool) -> Learned {
+        if !self.reserve(port, limit) {
+            return Learned::Limited;
+        }
+        let generation = self.generation(port);
+        let moved = found.name.with_port(port);
+        let exchanged =
+            found.name_at.compare_exchange(found.name.0, moved.0, Ordering::AcqRel, Ordering::Relaxed);
+        if exchanged.is_err() {
+            self.free(port);
+            return Learned::Busy;
+        }
+        found.age_at.store(Age::new(port, generation, tick).0, Ordering::Release);
+        self.free(found.name.port());
+        if was_known { Learned::Moved { from: found.name.port() } } else { Learned::New }
+    }
+
+    /// The address has no entry.
+    #[cold]
+    fn enter(&self, place: &Place, port: u16, tick: u32, ageing: Ageing, limit: u32) -> Learned {
+        if !self.reserve(port, limit) {
+            return Learned::Limited;
+        }
+        let generation = self.generation(port);
+        for (choice, bucket) in place.buckets.into_iter().enumerate() {
+            let name = Name::new(place, choice, port);
+            let bucket = &self.buckets[bucket as usize];
+            for (name_at, age_at) in bucket.names.iter().zip(&bucket.ages) {
+                let former = Name(name_at.load(Ordering::Acquire));
+                if !self.is_free(former, age_at, tick, ageing)
+                    || name_at
+                        .compare_exchange(former.0, name.0, Ordering::AcqRel, Ordering::Relaxed)
+                        .is_err()
+                {
+                    continue;
+                }
+                if !former.is_empty() {
+                    self.free(former.port());
+                }
+                age_at.store(Age::new(port, generation, tick).0, Ordering::Release);
+                self.remove_double(place, name_at, name);
+                return Learned::New;
+            }
+        }
+        self.free(port);
+        Learned::Full
+    }
+
+    /// Whether another address may take the place.
+    #[inline]
+    fn is_free(&self, name: Name, age_at: &AtomicU64, tick: u32, ageing: Ageing) -> bool {
+        if name.is_empty() || name.is_static() {
+            return name.is_empty();
+        }
+        let age = Age(age_at.load(Ordering::Acquire));
+        self.ticks(name, age, tick).is_none_or(|ticks| ticks > ageing.max)
+    }
+
+    /// Of two entries of the same address, removes the one that a look-up would find second; static ones stay.
+    fn remove_double(&self, place: &Place, entered_at: &AtomicU64, entered: Name) {
+        // Of two workers that enter an address at the same time, at least one sees the other's entry here.
+        fence(Ordering::SeqCst);
+        let mut passed_own = false;
+        for (choice, bucket) in place.buckets.into_iter().enumerate() {
+            let wanted = Name::wanted(place, choice);
+            for name_at in &self.buckets[bucket as usize].names {
+                if std::ptr::eq(name_at, entered_at) {
+                    passed_own = true;
+                    continue;
+                }
+                let name = Name(name_at.load(Ordering::Acquire));
+                if !name.is(wanted) {
+                    continue;
+                }
+                if entered.is_static() || passed_own && !name.is_static() {
+                    self.remove_name(name_at, name);
+                } else {
+                    self.remove_name(entered_at, entered);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Empties a place if it still has this name.
+    fn remove_name(&self, name_at: &AtomicU64, name: Name) -> bool {
+        let removed = name_at.compare_exchange(name.0, EMPTY, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        if removed && !name.is_static() {
+            self.free(name.port());
+        }
+        removed
+    }
+
+    /// Counts one more address on a port, if it may have one more.
+    fn reserve(&self, port: u16, limit: u32) -> bool {
+        let Some(state) = self.ports.get(usize::from(port)) else { return false };
+        if state.entries.fetch_add(1, Ordering::Relaxed) < limit {
+            return true;
+        }
+        state.entries.fetch_sub(1, Ordering::Relaxed);
+        false
+    }
+
+    fn free(&self, port: u16) {
+        if let Some(state) = self.ports.get(usize::from(port)) {
+            state.entries.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Forgets all addresses that were learned on a port, at once. Their places are freed by and by, or by
+    /// [`Self::sweep`].
+    pub fn flush_port(&self, port: u16) {
+        if let Some(state) = self.ports.get(usize::from(port)) {
+            state.generation.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Forgets all learned addresses, at once.
+    pub fn flush(&self) {
+        (0..=PORT_MAX).for_each(|port| self.flush_port(port));
+    }
+
+    /// Forgets a learned address. Returns whether there was one.
+    pub fn forget(&self, mac: Mac, vlan: u16) -> bool {
+        let place = self.place(number_of(mac), vlan);
+        self.find(&place)
+            .is_some_and(|found| !found.name.is_static() && self.remove_name(found.name_at, found.name))
+    }
+
+    /// Enters a static entry; replaces what was learned. Called by control.
+    ///
+    /// # Errors
+    /// [`NoPlace`], which takes 16 static entries in the same two buckets.
+    pub(crate) fn set_static(&self, mac: Mac, vlan: u16, port: u16) -> Result<(), NoPlace> {
+        let place = self.place(number_of(mac), vlan);
+        self.remove_static(mac, vlan);
+        for (choice, bucket) in place.buckets.into_iter().enumerate() {
+            let name = Name::new(&place, choice, port).into_static();
+            for name_at in &self.buckets[bucket as usize].names {
+                let former = Name(name_at.load(Ordering::Acquire));
+                // A learned address gives way: it is learned again where there is room.
+                if former.is_static()
+                    || name_at
+                        .compare_exchange(former.0, name.0, Ordering::AcqRel, Ordering::Relaxed)
+                        .is_err()
+                {
+                    continue;
+                }
+                if !former.is_empty() {
+                    self.free(former.port());
+                }
+                self.remove_double(&place, name_at, name);
+                return Ok(());
+            }
+        }
+        Err(NoPlace { mac, vlan })
+    }
+
+    /// Removes a static entry, if there is one. Called by control.
+    pub(crate) fn remove_static(&self, mac: Mac, vlan: u16) {
+        let place = self.place(number_of(mac), vlan);
+        if let Some(found) = self.find(&place).filter(|found| found.name.is_static()) {
+            self.remove_name(found.name_at, found.name);
+        }
+    }
+
+    /// How many parts [`Self::visit`] and [`Self::sweep`] take the table in: 8 entries each.
+    #[must_use]
+    pub fn parts(&self) -> usize {
+        self.buckets.len()
+    }
+
+    /// Shows the entries in a range of [`Self::parts`] that are neither too old nor flushed. Control goes through a large table in
+    /// pieces, and does other work in between.
+    pub fn visit(
+        &self,
+        parts: core::ops::Range<usize>,
+        now: Instant,
+        ageing: Duration,
+        mut each: impl FnMut(Entry),
+    ) {
+        self.each(parts, tick_of(now), Ageing::new(ageing), |_, _, entry| {
+            entry.into_iter().for_each(&mut each);
+        });
+    }
+
+    /// Frees the places in a range of [`Self::parts`] whose entries are too old or flushed, or that `keep` refuses: so the addresses
+    /// of a VLAN are flushed. Static entries stay. Returns how many were freed.
+    pub fn sweep(
+        &self,
+        parts: core::ops::Range<usize>,
+        now: Instant,
+        ageing: Duration,
+        mut keep: impl FnMut(&Entry) -> bool,
+    ) -> usize {
+        let mut freed = 0;
+        self.each(parts, tick_of(now), Ageing::new(ageing), |name_at, name, entry| {
+            let kept = name.is_static() || entry.as_ref().is_some_and(&mut keep);
+            freed += usize::from(!kept && self.remove_name(name_at, name));
+        });
+        freed
+    }
+
+    /// Goes through the entries of some buckets; gives no [`Entry`] for those that no look-up would find.
+    fn each(
+        &self,
+        parts: core::ops::Range<usize>,
+        tick: u32,
+        ageing: Ageing,
+        mut each: impl FnMut(&AtomicU64, Name, Option<Entry>),
+    ) {
+        for number in parts.start..parts.end.min(self.buckets.len()) {
+            let bucket = &self.buckets[number];
+            for (name_at, age_at) in bucket.names.iter().zip(&bucket.ages) {
+                let name = Name(name_at.load(Ordering::Acquire));
+                if name.is_empty() {
+                    continue;
+                }
+                let (mac, vlan) = self.places.back(name.upper(), number as u32, name.choice());
+                let entry = |age| Entry { mac: mac_of(mac), vlan, port: name.port(), age };
+                let age = Age(age_at.load(Ordering::Acquire));
+                let ticks = self.ticks(name, age, tick).filter(|ticks| *ticks <= ageing.max);
+                let age = |ticks: u32| Duration::from_nanos(u64::from(ticks) << TICK_BITS);
+                let shown = if name.is_static() {
+                    Some(entry(None))
+                } else {
+                    ticks.map(|ticks| entry(Some(age(ticks))))
+                };
+                each(name_at, name, shown);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

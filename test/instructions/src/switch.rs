@@ -1,0 +1,67 @@
+//! What a switch does for a frame: looks an address up, and judges a frame between known stations.
+
+use std::hint::black_box;
+use std::sync::Arc;
+
+use twinpath_switch::{AGEING, Arrival, PortConfig, Shared, Snapshot, Switch, SwitchConfig};
+use twinpath_time::Instant;
+use twinpath_wire::Mac;
+
+/// Stations of the switch, on as many ports as fit.
+const STATIONS: u32 = 4096;
+const PORTS: u16 = 16;
+
+/// Frames that are judged together.
+const BURST: usize = 50;
+
+const NOW: Instant = Instant::from_nanos(1 << 40);
+
+/// Addresses without an order, as those of many makers' cards.
+fn mac(station: u32) -> Mac {
+    let [a, b, c, d] = station.wrapping_mul(0x9e37_79b1).to_be_bytes();
+    Mac([2, 0, a, b, c, d])
+}
+
+fn arrival(from: u32, to: u32) -> Arrival {
+    let mut frame = [0; 60];
+    frame[..6].copy_from_slice(&mac(to).0);
+    frame[6..12].copy_from_slice(&mac(from).0);
+    frame[12] = 8;
+    Arrival::read((from % u32::from(PORTS)) as u16, &frame, None, 1)
+}
+
+/// A switch that has learned all stations.
+fn switch() -> Switch {
+    let ports = (0..PORTS).map(PortConfig::new).collect();
+    let snapshot = Snapshot::compile(SwitchConfig { ports, ..SwitchConfig::default() }).expect("valid");
+    let mut switch = Switch::new(Arc::new(snapshot), Arc::new(Shared::new(STATIONS, [1, 2])), Arc::default());
+    for station in 0..STATIONS {
+        let judgement = switch.judge(NOW, &arrival(station, station + 1));
+        assert_eq!(judgement.dropped, None, "the next station is on another port");
+    }
+    switch
+}
+
+/// Looks so many addresses up.
+pub(crate) fn look_up(count: u64) {
+    let switch = switch();
+    let mut found = 0;
+    for number in 0..count {
+        let mac = mac((number % u64::from(STATIONS)) as u32);
+        found += u64::from(switch.shared().table.port_of(black_box(mac), 0, NOW, AGEING).is_some());
+    }
+    assert_eq!(found, count, "every station is known");
+}
+
+/// Judges so many frames, in bursts.
+pub(crate) fn judge(count: u64) {
+    let mut switch = switch();
+    let arrivals: Vec<_> = (0..BURST as u32).map(|station| arrival(station * 63, station * 63 + 1)).collect();
+    let mut forwarded = 0;
+    for _ in 0..count / BURST as u64 {
+        switch.judge_each(NOW, black_box(&arrivals), |_, judgement| {
+            forwarded += judgement.outputs.count() as u64
+        });
+    }
+    assert_eq!(forwarded, count, "every frame has one output");
+}
