@@ -10,7 +10,7 @@ use super::{Config, Fault, Key, Limits, Rpc, Service, ServiceKind, keys};
 /// A key with another value: the former one and the new one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
-    /// As `worker.mode`; as in its own table for a key of a service.
+    /// The key, such as `worker.mode`; without its table if it is a key of a service.
     pub key: String,
     former: Option<Value>,
     new: Option<Value>,
@@ -27,22 +27,22 @@ impl std::fmt::Display for Difference {
 /// What a service of the new configuration was in the former one.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Origin {
-    /// The one with that index, which goes on; these limits of it change.
+    /// The service with this index, which continues to run; these limits of it change.
     Kept(usize, Vec<Difference>),
-    /// The one with that index has its name, is stopped, and differs in these keys.
+    /// The service with this index, which has the same name, is stopped, because these keys differ.
     Replaces(usize, Vec<Difference>),
-    /// There was none with its name.
+    /// No service had its name.
     New,
 }
 
-/// All changes.
+/// All changes between two configurations.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Changes {
     /// Keys of the instance.
     pub settings: Vec<Difference>,
-    /// One for each service of the new configuration.
+    /// The origin of each service of the new configuration.
     pub services: Vec<Origin>,
-    /// Indices in the former configuration of services that do not go on: they are replaced, or not configured any more.
+    /// Indices of former services that are stopped, because they are replaced or not configured any more.
     pub leaving: Vec<usize>,
 }
 
@@ -76,7 +76,7 @@ impl Changes {
         if faults.is_empty() { Ok(Self { settings, services, leaving }) } else { Err(faults) }
     }
 
-    /// The changes, a line for each; none if nothing differs.
+    /// The changes, one line for each.
     #[must_use]
     pub fn lines(&self, former: &Config, new: &Config) -> Vec<String> {
         let mut lines: Vec<String> = self.settings.iter().map(ToString::to_string).collect();
@@ -112,7 +112,8 @@ fn is_live(key: &Key) -> bool {
     key.change != Change::Restart
 }
 
-/// Whether a service is started anew if that key of it changes. Its name is not compared, as it says which service it is.
+/// Whether a change of this key starts the service anew. The name is not compared, because it identifies the
+/// service.
 fn is_anew(key: &Key) -> bool {
     key.change == Change::ReloadAnew && key.path != "service.name"
 }
@@ -126,7 +127,8 @@ fn origin(former: &Config, new: &Config, service: &Service) -> Origin {
         _ => Table::new(),
     };
     let own = |service| {
-        // Bounds of its own are compared as they take effect, with those of [rpc].
+        // Limits of the service itself are compared as they take effect, together with those of `[limits]` and
+        // `[rpc]`.
         let mut own = only(table(service), Service::KEYS, is_anew);
         own.remove("rpc");
         own
@@ -144,7 +146,7 @@ fn origin(former: &Config, new: &Config, service: &Service) -> Origin {
     Origin::Kept(at, changed)
 }
 
-/// The values of the keys that are meant.
+/// The values of the keys that `is_meant` accepts.
 fn only(mut values: Table, keys: &[Key], is_meant: fn(&Key) -> bool) -> Table {
     values.retain(|name: &str, _| keys.iter().any(|key| key.name == name && is_meant(key)));
     values

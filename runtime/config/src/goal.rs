@@ -23,7 +23,7 @@ pub struct LatencyGoal {
 pub struct LatencyGoalError(String);
 
 impl LatencyGoal {
-    /// That of a goal, if it is a latency.
+    /// The latency of a goal, if it has one.
     pub(super) const fn of(goal: Goal) -> Option<Self> {
         match goal {
             Goal::Latency(latency) => Some(Self { us: latency.as_micros() as u64 }),
@@ -84,7 +84,7 @@ pub struct CpuGoal {
 pub struct CpuGoalError(String);
 
 impl CpuGoal {
-    /// That of a goal, if it is a share of a core.
+    /// The share of a core of a goal, if it has one.
     pub(super) fn of(goal: Goal) -> Option<Self> {
         match goal {
             Goal::Cpu(share) => Some(Self { permille: (share * 1e3).round() as u32 }),
@@ -130,7 +130,8 @@ impl From<CpuGoal> for String {
     }
 }
 
-/// The goal that one of the two is; without either, latency and CPU time are weighed.
+/// The goal from the two keys, of which at most one has a value. Without either, latency and CPU time are
+/// weighed.
 #[must_use]
 pub fn goal(latency: Option<LatencyGoal>, cpu: Option<CpuGoal>) -> Goal {
     let cpu = || cpu.map_or(Goal::Weight(twinpath_worker::idle::WEIGHT), CpuGoal::goal);

@@ -21,17 +21,18 @@ pub struct Key {
     pub path: &'static str,
     /// The unit: `ms`, `workers`; empty if the key has none.
     pub unit: &'static str,
-    /// What holds where it has no value, such as `learnt`; empty if it always has one.
+    /// What applies if the key has no value, such as `learnt`; empty if it always has one.
     pub unset: &'static str,
     /// The option that sets it on the command line.
     pub option: Option<CliOption>,
     /// How many values the option takes.
     pub takes: Takes,
-    /// What the example file says.
+    /// The value in the example file.
     pub example: Example,
     /// How it can be changed while an instance runs.
     pub change: Change,
-    /// Why one service cannot have a value of its own, for keys of a table that services otherwise can override.
+    /// The reason why services cannot have a value of their own, for keys of a table that they can otherwise
+    /// override.
     pub of_instance: Option<&'static str>,
     help: &'static str,
     range: Option<(u64, u64)>,
@@ -52,7 +53,7 @@ pub struct CliOption {
     pub value: &'static str,
     /// The commands that have it.
     pub of: &'static [Command],
-    /// Options that cannot be given beside it, by their names without the dashes.
+    /// Options that cannot be given together with it, by their names without the dashes.
     pub conflicts: &'static [&'static str],
 }
 
@@ -78,40 +79,40 @@ pub enum Command {
 /// How many values the option of a key takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Takes {
-    /// None: the option itself means `true`.
+    /// None: the option means `true`.
     Nothing,
-    /// One.
+    /// One value.
     One,
-    /// One each time that it is given.
+    /// One value each time that the option is given.
     Several,
 }
 
-/// What the example file says of a key.
+/// The value of a key in the example file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Example {
     /// Its default.
     Default,
     /// This value, in TOML.
     Value(&'static str),
-    /// This value, in a comment: it does not go with the other values.
+    /// This value, in a comment, as it contradicts other values of the file.
     Comment(&'static str),
 }
 
 /// How a key of a running instance can be changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// A restart.
+    /// By a restart.
     Restart,
-    /// A reload, which starts the services concerned anew.
+    /// By a reload, which restarts the services concerned.
     ReloadAnew,
-    /// A reload.
+    /// By a reload.
     Reload,
-    /// `twinpath set`, or a reload.
+    /// By `twinpath set`, or a reload.
     Set,
 }
 
 impl Change {
-    /// The same in words, for an instance that has a file to reload or has none.
+    /// The same as text, for an instance with a file to reload or without one.
     #[must_use]
     pub const fn by(self, has_file: bool) -> &'static str {
         match (self, has_file) {
@@ -128,29 +129,31 @@ pub(super) trait KeyValue: Sized {
     /// How many values its option takes.
     const TAKES: Takes = Takes::One;
 
-    /// Reads the texts that its option was given, one for each time.
+    /// Reads the texts that the option was given, one for each time.
     ///
     /// # Errors
-    /// A sentence: what is wrong, and what to write instead.
+    ///
+    /// A sentence that says what is wrong, and what to write instead.
     fn read(texts: &[String]) -> Result<Self, String>;
 
-    /// The number that it is, for the check of the range.
+    /// The value as a number, for the check of the range.
     fn number(&self) -> Option<u64> {
         None
     }
 
-    /// The values there are, in Markdown, if the type says it.
+    /// The possible values in Markdown, if the type determines them.
     fn values() -> String {
         String::new()
     }
 }
 
-/// Values that win over those of a table.
+/// Values that override those of a table.
 pub(super) trait Override {
     /// Sets a key of the table from the texts that its option was given.
     ///
     /// # Errors
-    /// A sentence: what is wrong, and what to write instead.
+    ///
+    /// A sentence that says what is wrong, and what to write instead.
     fn set(&mut self, name: &str, texts: &[String]) -> Result<(), String>;
 
     /// The names of the keys that have a value.
@@ -161,7 +164,7 @@ pub(super) trait Override {
 }
 
 impl Key {
-    /// A key with values of that type; everything else is set by the methods below.
+    /// A key with values of this type; the methods below set its other properties.
     pub(super) const fn of<T: KeyValue>(
         table: &'static str,
         name: &'static str,
@@ -190,49 +193,49 @@ impl Key {
         }
     }
 
-    /// The unit.
+    /// Sets the unit.
     pub(super) const fn unit(mut self, unit: &'static str) -> Self {
         self.unit = unit;
         self
     }
 
-    /// The least and the greatest value.
+    /// Sets the least and the greatest value.
     pub(super) const fn range(mut self, least: u64, most: u64) -> Self {
         self.range = Some((least, most));
         self
     }
 
-    /// Only powers of two.
+    /// Allows only powers of two.
     pub(super) const fn power_of_two(mut self) -> Self {
         self.power_of_two = true;
         self
     }
 
-    /// 0 is outside of the range, and allowed: it means this.
+    /// Allows 0, which is outside of the range, with this meaning.
     pub(super) const fn zero(mut self, meaning: &'static str) -> Self {
         self.zero = meaning;
         self
     }
 
-    /// Advice that follows the message about a value outside of the range.
+    /// Sets the advice that follows the message about a value outside of the range.
     pub(super) const fn advice(mut self, advice: &'static str) -> Self {
         self.advice = advice;
         self
     }
 
-    /// The values in Markdown, where neither the type nor the range says it.
+    /// Sets the possible values in Markdown, if neither the type nor the range determines them.
     pub(super) const fn values_are(mut self, values: &'static str) -> Self {
         self.values = values;
         self
     }
 
-    /// What holds where it has no value.
+    /// Sets what applies if the key has no value.
     pub(super) const fn unset(mut self, meaning: &'static str) -> Self {
         self.unset = meaning;
         self
     }
 
-    /// The option that sets it.
+    /// Sets the option.
     pub(super) const fn option(
         mut self,
         long: &'static str,
@@ -243,7 +246,7 @@ impl Key {
         self
     }
 
-    /// Options that cannot be given beside its own.
+    /// Sets the options that cannot be given together with its own.
     pub(super) const fn conflicts(mut self, options: &'static [&'static str]) -> Self {
         if let Some(option) = &mut self.option {
             option.conflicts = options;
@@ -251,25 +254,25 @@ impl Key {
         self
     }
 
-    /// The value in the example file.
+    /// Sets the value in the example file.
     pub(super) const fn example(mut self, value: &'static str) -> Self {
         self.example = Example::Value(value);
         self
     }
 
-    /// The value in a comment of the example file.
+    /// Sets the value in a comment of the example file.
     pub(super) const fn comment(mut self, value: &'static str) -> Self {
         self.example = Example::Comment(value);
         self
     }
 
-    /// How it can be changed while an instance runs.
+    /// Sets how the key can be changed while an instance runs.
     pub(super) const fn change(mut self, change: Change) -> Self {
         self.change = change;
         self
     }
 
-    /// Services cannot have values of their own, for this reason.
+    /// Excludes values of single services, for this reason.
     pub(super) const fn of_instance(mut self, why: &'static str) -> Self {
         self.of_instance = Some(why);
         self
@@ -296,15 +299,16 @@ impl Key {
         }
     }
 
-    /// Reads the texts that its option was given.
+    /// Reads the texts that the option was given.
     ///
     /// # Errors
-    /// A sentence: what is wrong, and what to write instead.
+    ///
+    /// A sentence that says what is wrong, and what to write instead.
     pub fn read(&self, texts: &[String]) -> Result<Option<u64>, String> {
         (self.read)(texts)
     }
 
-    /// What is wrong with a number, if it is outside of the range.
+    /// The message about a number that is outside of the range.
     #[must_use]
     pub fn range_fault(&self, number: u64) -> Option<String> {
         let (least, most) = self.range?;
@@ -320,7 +324,7 @@ impl Key {
         if least == 0 {
             return Some(format!("{number} {} is more than {most}{}", self.unit, advice(": ")));
         }
-        // The name of the key says the unit, or this does.
+        // The unit is added unless the key's name ends with it.
         let unit = if self.name.ends_with(self.unit) { "" } else { &format!(" {}", self.unit) };
         Some(format!("{number}{unit}: give {}{}", self.range_in_words(), advice(", ")))
     }

@@ -60,7 +60,7 @@ impl Pool {
         faults
     }
 
-    /// The limits of a worker's pool.
+    /// The limits of a worker's handler pool.
     #[must_use]
     pub fn limits(&self) -> PoolLimits {
         let Self { threads_min, threads_max, requests, connection_requests, datagram_requests, idle_ms } =

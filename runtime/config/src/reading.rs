@@ -13,7 +13,7 @@ const MISTAKES_MAX: usize = 64;
 
 /// A file that was read.
 pub(super) struct Read {
-    /// As far as it can be read; all else has its default.
+    /// The configuration as far as it can be read; other keys have their defaults.
     pub(super) config: Config,
     pub(super) mistakes: Vec<Mistake>,
     pub(super) unread: Unread,
@@ -29,7 +29,7 @@ pub(super) enum Unread {
 }
 
 impl Unread {
-    /// Whether that key could not be read, or the table that it is in.
+    /// Whether this key could not be read, or the table that it is in.
     pub(super) fn has(&self, key: &str) -> bool {
         let is = |unread: &String| {
             key.strip_prefix(unread.as_str())
@@ -76,7 +76,7 @@ pub(super) fn read(text: &str, file: &Path) -> Read {
     Read { config: Config::default(), mistakes, unread: Unread::Everything }
 }
 
-/// Takes the innermost key of a path out; returns whether there is one.
+/// Removes the innermost key of a path; returns whether there was one.
 fn take_out(table: &mut DeTable<'_>, path: &[Segment]) -> bool {
     let Some((Segment::Map { key }, rest)) = path.split_first() else { return false };
     let inner = match (table.get_mut(key.as_str()).map(|value| value.get_mut()), rest) {

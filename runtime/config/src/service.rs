@@ -246,7 +246,7 @@ impl From<SourceText> for String {
     }
 }
 
-/// What a socket of a service is bound to: protocol, port and own address; `None`: all addresses.
+/// The protocol, port and address that a socket of a service is bound to; `None`: all addresses.
 type End = (Protocol, u16, Option<IpAddr>);
 
 impl Config {
@@ -284,14 +284,14 @@ impl Config {
         unknown.map(|(at, _)| self.fault_of(at, "service.kind", sentence.to_owned())).collect()
     }
 
-    /// A fault of the service with that index; `key` is written as if there were one service.
+    /// A fault of the service with this index; `key` is written as if it were the only service.
     fn fault_of(&self, at: usize, key: &str, sentence: String) -> Fault {
         let is_one = self.services.len() == 1;
         let rest = key.strip_prefix("service").unwrap_or(key);
         Fault::new(if is_one { key.to_owned() } else { format!("service[{at}]{rest}") }, sentence)
     }
 
-    /// What is wrong with the limits that a service has of its own; keys are as in their own tables.
+    /// The faults of a service's own limits; the keys are named as in their tables.
     fn own_limit_faults(&self, service: &Service) -> Vec<Wrong> {
         let mut wrong = Vec::new();
         for key in service.limits.named() {
@@ -328,13 +328,13 @@ impl Config {
 }
 
 impl Service {
-    /// Its name, or else that of its kind.
+    /// Its name, or its kind if it has none.
     #[must_use]
     pub fn shown_name(&self) -> &str {
         self.name.as_deref().or(self.kind.map(ServiceKind::name)).unwrap_or("service")
     }
 
-    /// Everything that is wrong with it by itself.
+    /// The faults of this service alone.
     fn faults(&self) -> Vec<Wrong> {
         let faults = [
             self.name_fault(),
@@ -365,7 +365,7 @@ impl Service {
             .then(|| ("service.rpc", format!("{kind} has no such keys: they are rpc's")))
     }
 
-    /// What its kernel sockets are bound to, each with the key that says so.
+    /// The sockets that it binds, each with the key that asks for it.
     fn ends(&self) -> impl Iterator<Item = (&'static str, End)> {
         let ports = [("service.udp", Protocol::Udp, self.udp), ("service.tcp", Protocol::Tcp, self.tcp)];
         let ports = ports.into_iter().filter_map(|(key, protocol, port)| Some((key, protocol, port?.get())));
@@ -378,8 +378,8 @@ impl Service {
         ports.chain(flows.map(|end| ("service.flows", (Protocol::Udp, end.port(), Some(end.ip())))))
     }
 
-    /// The first socket of `new` that cannot be bound while those of this service are open: a port at all addresses where
-    /// this one has it at some, or the reverse. A socket that both have is handed on instead.
+    /// The first socket of `new` that cannot be bound while those of this service are open: a port at all
+    /// addresses that this one has at some, or the reverse. A socket that both have is passed on instead.
     pub(super) fn in_the_way_of(&self, new: &Self) -> Option<Fault> {
         let held: Vec<End> = self.ends().map(|(_, end)| end).collect();
         let meets = |(protocol, port, address): &End| {
@@ -396,7 +396,7 @@ impl Service {
         Some(Fault::new(key, sentence))
     }
 
-    /// The ports, EtherType and name that it shares with an earlier service.
+    /// Ports, EtherType and name that an earlier service has as well.
     fn conflicts_with(&self, earlier: &Self) -> Vec<Wrong> {
         let (own, other) = (self.shown_name(), earlier.shown_name());
         let mut wrong = Vec::new();
@@ -528,7 +528,7 @@ impl Service {
     }
 }
 
-/// The first item that the list has twice.
+/// The first item that the list contains twice.
 fn twice<T: Copy + Eq + std::hash::Hash>(list: &[T]) -> Option<T> {
     let mut seen = HashSet::new();
     list.iter().copied().find(|item| !seen.insert(*item))

@@ -14,7 +14,7 @@ use super::{Config, Control, Interface, Key, Limits, Mode, Overrides, Pool, Rpc,
 /// The keys that are given, as `worker.mode` or `service[1].udp`. The default: none, and there is no file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Given {
-    /// `None` if there is no file.
+    /// The keys in the file; `None` if there is no file.
     pub(super) file: Option<BTreeSet<String>>,
     pub(super) command_line: BTreeSet<String>,
 }
@@ -40,8 +40,8 @@ impl Given {
 }
 
 impl Config {
-    /// Every key with its value. `usual` has the values that keys have if nobody gives them: the defaults, but for what
-    /// the program sets by itself.
+    /// Every key with its value. `usual` has the values of keys that are not given: the defaults, and what the
+    /// program sets by itself.
     #[must_use]
     pub fn settings(&self, usual: &Self, given: &Given) -> Vec<Setting> {
         let mut settings = Vec::new();

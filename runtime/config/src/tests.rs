@@ -7,7 +7,7 @@ fn parse(text: &str) -> Result<Config, ConfigError> {
     Config::parse(text, FilePath::new("x.toml"))
 }
 
-/// What `load` says of a file with that text.
+/// The faults of a file with this text.
 fn faults(text: &str) -> String {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("x.toml");
@@ -152,7 +152,7 @@ fn a_file_has_one_service_or_several_each_with_limits_of_its_own() {
     assert_eq!((config.rpc_of(rpc).duplicates, config.rpc_of(rpc).fragments), (8, 32));
     let written = toml::to_string(&config).unwrap();
     assert_eq!(parse(&written).unwrap(), config, "{written}");
-    // What the command line names is meant for all.
+    // A key on the command line applies to all services.
     let mut config = config;
     let limits = LimitOverrides { connections: Some(5), ..LimitOverrides::default() };
     config.apply(&Overrides { limits, ..Overrides::default() });
@@ -347,7 +347,7 @@ fn the_command_line_wins_over_the_file() {
     ]);
     let mut config = parse(EXAMPLE).unwrap();
     config.apply(&overrides);
-    // The file's TCP port is not meant when the command line names ports.
+    // The file's TCP port does not apply when the command line names ports.
     assert_eq!((config.services[0].udp, config.services[0].tcp), (port(9), None));
     assert_eq!(
         config.interface,

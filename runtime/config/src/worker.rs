@@ -117,7 +117,8 @@ impl Worker {
 }
 
 impl WorkerOverrides {
-    /// A goal, or a fixed spin, stands for all three: where one is named, the others of the file do not hold.
+    /// At most one of a goal and a fixed spin applies: if the command line names one, those of the file do not
+    /// apply.
     pub(super) fn complete(&mut self) {
         if self.latency.is_some() || self.cpu.is_some() || self.spin_us.is_some() {
             self.latency.get_or_insert(None);

@@ -1,9 +1,9 @@
-//! Why something cannot be held.
+//! The errors of holding ports and EtherTypes.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why what is to be served cannot be held.
+/// Why a port or EtherType of a service cannot be held.
 #[derive(Debug, thiserror::Error)]
 pub enum HoldError {
     /// Another socket holds the port.
@@ -19,43 +19,43 @@ pub enum HoldError {
     Bind {
         /// `udp port 7`.
         port: String,
-        /// Why.
+        /// The error.
         source: io::Error,
-        /// What to do about it, if anything is known.
+        /// What to do about it, if that is known.
         advice: &'static str,
     },
-    /// Another instance has the frames.
+    /// Another instance has claimed the EtherType.
     #[error(
         "frames of EtherType {ethertype:#06x} on {interface} are served by {holder}; stop it or choose another type"
     )]
     FramesHeld {
-        /// The type.
+        /// The EtherType.
         ethertype: u16,
         /// The interface.
         interface: String,
-        /// The process that has them.
+        /// The process that has claimed it.
         holder: String,
     },
-    /// The former instance does not hand over.
+    /// The former instance does not pass on its sockets.
     #[error("cannot take over from {}: {why}; start without --take-over once it has stopped", from.display())]
     TakeOver {
         /// Its command socket.
         from: PathBuf,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// There is no instance to stand by for, or not any longer.
+    /// There is no instance to be a standby for, or not any longer.
     #[error("cannot stand by for {}: {why}", from.display())]
     StandBy {
         /// Its command socket.
         from: PathBuf,
-        /// Why.
+        /// The reason.
         why: String,
     },
     /// There is no descriptor left.
     #[error("cannot hold what is served: {0}")]
     Descriptor(io::Error),
-    /// Several things at once.
+    /// Several ports cannot be held.
     #[error("{}", several(.0))]
     Several(Vec<HoldError>),
 }

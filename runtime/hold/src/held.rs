@@ -1,4 +1,4 @@
-//! The sockets that an instance holds, by name, and handing them to another process.
+//! The sockets that an instance holds, by name, and how they are passed to another process.
 
 use std::io::Write as _;
 use std::net::IpAddr;
@@ -15,13 +15,13 @@ use twinpath_sys::tcp_listener::Group;
 
 /// The kernel's sockets of a service, before they are given to workers.
 pub struct KernelSockets {
-    /// For datagrams, one per address and port.
+    /// The UDP sockets, one per address and port.
     pub udp: Arc<[UdpSocket]>,
-    /// Per address and port, one for each worker.
+    /// The TCP listeners, per address and port one for each worker.
     pub listeners: Vec<(Option<IpAddr>, u16, Group)>,
 }
 
-/// What a socket is for.
+/// The use of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Use {
@@ -33,7 +33,7 @@ pub enum Use {
     Guard,
 }
 
-/// A socket, as one instance tells another.
+/// The name of a socket, as one instance gives it to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Name {
     /// Its use.
@@ -45,26 +45,27 @@ pub struct Name {
 }
 
 impl Name {
-    /// Whether something can wait in it.
+    /// Whether something can wait in the socket.
     #[must_use]
     pub fn is_served(self) -> bool {
         self.socket != Use::Guard
     }
 }
 
-/// The sockets of one service, on second descriptors that control keeps, to be given to another instance.
+/// The sockets of one service, by second descriptors that control keeps, to be passed to another instance.
 pub struct Held {
-    /// The service's part in the workers.
+    /// The part of the workers that serves them.
     pub part: usize,
     udp: Arc<[UdpSocket]>,
-    /// Listeners, and what keeps other programs from sharing them.
+    /// The TCP listeners, and the sockets that keep other programs from joining their groups.
     others: Vec<(Name, OwnedFd)>,
 }
 
 impl Held {
-    /// The sockets for one more that serves them: those for datagrams, and second descriptors of all listeners.
+    /// The sockets for a stand-in: the UDP sockets, and second descriptors of all listeners.
     ///
     /// # Errors
+    ///
     /// There is no descriptor left.
     pub fn for_stand_in(&self) -> Result<(Arc<[UdpSocket]>, Vec<OwnedFd>), Errno> {
         let listeners = self.others.iter().filter(|(name, _)| name.socket == Use::Tcp);
@@ -72,17 +73,19 @@ impl Held {
         Ok((Arc::clone(&self.udp), listeners?))
     }
 
-    /// Those of several services, in parts from 0.
+    /// The sockets of several services, which are the parts from 0 on.
     ///
     /// # Errors
+    ///
     /// There is no descriptor left.
     pub fn of_all(sockets: &[KernelSockets]) -> std::io::Result<Vec<Self>> {
         sockets.iter().enumerate().map(|(part, sockets)| Self::of(part, sockets)).collect()
     }
 
-    /// Keeps a second descriptor of each.
+    /// Keeps a second descriptor of each socket.
     ///
     /// # Errors
+    ///
     /// There is no descriptor left.
     pub fn of(part: usize, sockets: &KernelSockets) -> std::io::Result<Self> {
         let mut others = Vec::new();
@@ -104,13 +107,13 @@ impl Held {
         Ok(Self { part, udp: Arc::clone(&sockets.udp), others })
     }
 
-    /// Lets go of all sockets.
+    /// Closes its descriptors of all sockets.
     pub fn let_go(&mut self) {
         self.udp = [].into();
         self.others.clear();
     }
 
-    /// All of them, with their names.
+    /// All sockets with their names.
     pub fn sockets(&self) -> impl Iterator<Item = (Name, BorrowedFd<'_>)> {
         let udp = self.udp.iter().map(|socket| {
             let name = Name { socket: Use::Udp, address: socket.address(), port: socket.port() };
@@ -120,7 +123,8 @@ impl Held {
     }
 }
 
-/// Sends the names of all sockets in a line, then the sockets, unless there is a reason not to. Returns whether they were sent.
+/// Sends the names of all sockets in one line, and then the descriptors; or only the refusal, if there is one.
+/// Returns whether the sockets were sent.
 pub fn send(mut stream: &UnixStream, held: &[Held], why_not: Option<String>) -> bool {
     if let Some(why) = why_not {
         let _ = stream.write_all(&command::refusal(&why));

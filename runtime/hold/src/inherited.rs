@@ -1,4 +1,5 @@
-//! A new instance asks a running one for its sockets, starts beside it, and has it drain once it serves itself.
+//! The new instance's end of a take-over: it asks a running instance for its sockets, starts beside it, and
+//! tells it when it serves itself.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::IpAddr;
@@ -16,24 +17,24 @@ use twinpath_sys::{UdpSocket, fd_passing};
 use crate::HoldError;
 use crate::held::{Held, Name, Use};
 
-/// How long the former instance may take for a step: programs and sockets come off after RCU grace periods of the kernel, which on a
-/// busy machine take seconds each. It serves meanwhile.
+/// How long the former instance may take for a step. It detaches programs and closes sockets, each after an RCU
+/// grace period, which can take seconds on a busy machine; it serves meanwhile.
 const STEP_PATIENCE: Duration = Duration::from_secs(60);
 
-/// The answer of an instance that is about to end to one that wants its sockets.
+/// The answer of an instance that is about to end to one that asks for its sockets.
 pub const STOPPING: &str = "the instance is stopping";
 
-/// What a new instance says once it has the sockets.
+/// A message of a new instance that has got the sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Step {
-    /// The programs are to come off: it is about to attach its own.
+    /// It asks the former instance to detach its programs, because it is about to attach its own.
     Aside,
     /// It serves.
     Serving,
 }
 
-/// Sockets of the instance that was there before, and the connection to it; neither, if nothing is taken over.
+/// The sockets of a former instance, and the connection to it. Empty if nothing is taken over.
 #[derive(Default)]
 pub struct Inherited {
     from: PathBuf,
@@ -42,18 +43,20 @@ pub struct Inherited {
 }
 
 impl Inherited {
-    /// Asks the instance whose command socket that is.
+    /// Asks the instance with this command socket for its sockets.
     ///
     /// # Errors
+    ///
     /// [`HoldError::TakeOver`].
     fn ask(from: &Path) -> Result<Self, HoldError> {
         let failed = |why: String| HoldError::TakeOver { from: from.to_owned(), why };
         Self::ask_for(from, &Request::Sockets).map_err(failed)
     }
 
-    /// Asks the instance whose command socket that is for its sockets, which it keeps.
+    /// Asks the instance with this command socket for its sockets, to be its standby.
     ///
     /// # Errors
+    ///
     /// [`HoldError::StandBy`].
     fn ask_to_stand_by(from: &Path) -> Result<Self, HoldError> {
         let failed = |why: String| HoldError::StandBy { from: from.to_owned(), why };
@@ -68,7 +71,7 @@ impl Inherited {
         Ok(Self { from: from.to_owned(), stream: Some(stream), sockets })
     }
 
-    /// Whether all that a service holds is among its sockets.
+    /// Whether all sockets that a service needs are there.
     fn has_all(&self, service: &ServicePlan) -> bool {
         let has = |socket, address, port| {
             let wanted = Name { socket, address, port };
@@ -85,21 +88,22 @@ impl Inherited {
         held.into_iter().all(|(socket, address, port)| has(socket, address, port))
     }
 
-    /// The first socket that nobody has taken.
+    /// The first socket that no service has taken.
     #[must_use]
     pub fn left(&self) -> Option<Name> {
         self.sockets.first().map(|(name, _)| *name)
     }
 
-    /// Where the other instance is asked, and the connection to it.
+    /// The command socket of the other instance, and the connection to it.
     #[must_use]
     pub fn into_stream(self) -> (PathBuf, Option<UnixStream>) {
         (self.from, self.stream)
     }
 
-    /// Further descriptors of sockets that this instance has itself.
+    /// Second descriptors of sockets that this instance has itself.
     ///
     /// # Errors
+    ///
     /// There is no descriptor left.
     pub fn own<'a>(held: impl IntoIterator<Item = &'a Held>) -> std::io::Result<Self> {
         let sockets = held.into_iter().flat_map(Held::sockets);
@@ -108,18 +112,20 @@ impl Inherited {
         Ok(Self { sockets: sockets?, ..Self::default() })
     }
 
-    /// The names of the sockets of the instance that is asked there, with descriptors of them, and the connection to it.
+    /// Asks an instance for its sockets; returns the connection, and the descriptors with their names.
     ///
     /// # Errors
-    /// `InvalidData` with its own sentence if it says no; anything else if it cannot be asked.
+    ///
+    /// `InvalidData` with the instance's sentence if it refuses; any other kind if it cannot be asked.
     pub fn receive(from: &Path, request: &Request) -> std::io::Result<(UnixStream, Vec<(Name, OwnedFd)>)> {
-        // Nothing is taken from anybody but root and this user.
+        // Sockets are taken only from an instance of root or of this user.
         let mut stream = command::connect(from).map_err(std::io::Error::other)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         let mut request = serde_json::to_vec(request)?;
         request.push(b'\n');
         stream.write_all(&request)?;
-        // A byte at a time: what comes behind the line has descriptors with it, and must not be read ahead.
+        // Read a byte at a time: the bytes after this line carry the descriptors, so they must not be read with
+        // it.
         let mut line = Vec::new();
         let mut one_by_one = BufReader::with_capacity(1, &stream);
         one_by_one.read_until(b'\n', &mut line)?;
@@ -140,13 +146,13 @@ impl Inherited {
         Ok((stream, names.into_iter().zip(fds).collect()))
     }
 
-    /// The UDP socket there, if there is one.
+    /// Takes the UDP socket of this address and port, if there is one.
     pub(crate) fn udp(&mut self, address: Option<IpAddr>, port: u16) -> Option<UdpSocket> {
         let fd = self.take(Use::Udp, address, port).pop()?;
         Some(UdpSocket::inherited(fd, address, port))
     }
 
-    /// The listeners there, if there are any.
+    /// Takes the listeners of this address and port, if there are any.
     pub(crate) fn tcp(&mut self, address: Option<IpAddr>, port: u16) -> Option<Group> {
         let listeners = self.take(Use::Tcp, address, port);
         let guard = self.take(Use::Guard, address, port).pop();
@@ -165,19 +171,22 @@ impl Inherited {
         self.stream.is_some()
     }
 
-    /// Has the former instance take its programs off; it serves on through the kernel's sockets. Without one there is nothing to
-    /// do.
+    /// Asks the former instance to detach its programs; it continues to serve through the kernel's sockets.
+    /// Does nothing without a former instance.
     ///
     /// # Errors
+    ///
     /// [`HoldError::TakeOver`].
     pub fn aside(&self) -> Result<(), HoldError> {
         self.say(Step::Aside)
     }
 
-    /// Says that we serve: from here on the former instance drains. Without one there is nothing to do.
+    /// Tells the former instance that we serve, and waits until it accepts nothing more; it drains then. Does
+    /// nothing without a former instance.
     ///
     /// # Errors
-    /// [`HoldError::TakeOver`]: it goes on serving itself.
+    ///
+    /// [`HoldError::TakeOver`]; the former instance continues to serve.
     pub fn serving(self) -> Result<(), HoldError> {
         self.say(Step::Serving)
     }
@@ -187,13 +196,13 @@ impl Inherited {
         let failed = |why: String| HoldError::TakeOver { from: self.from.clone(), why };
         let mut line = serde_json::to_vec(&step).map_err(|error| failed(error.to_string()))?;
         line.push(b'\n');
-        // If it has given us up, it has said so: that is still to be read.
+        // If the former instance has given us up, its last message says so: it is read below.
         let said = stream.write_all(&line);
         let mut answer = Vec::new();
         stream.set_read_timeout(Some(STEP_PATIENCE)).map_err(|error| failed(error.to_string()))?;
         let read = BufReader::new(stream).read_until(b'\n', &mut answer);
         match read {
-            // It has ended by itself: nobody but us has the sockets.
+            // The former instance has ended by itself, so only we have the sockets.
             Ok(0) => {
                 tracing::warn!("the instance at {} has ended before it was taken over", self.from.display());
                 Ok(())
@@ -211,9 +220,10 @@ impl Inherited {
     }
 }
 
-/// The sockets of the instance that this plan is to take over from, or to stand by for; none, if it is to do neither.
+/// The sockets of the instance that the plan takes over from, or is a standby for; none if it does neither.
 ///
 /// # Errors
+///
 /// [`HoldError::TakeOver`], [`HoldError::StandBy`].
 pub fn former_of(plan: &Plan) -> Result<Inherited, HoldError> {
     match (&plan.stand_by, &plan.take_over) {

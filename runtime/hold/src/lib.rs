@@ -1,5 +1,5 @@
-//! Holding what an instance serves, so that no other process serves it too: ports by kernel sockets, EtherTypes by claims; and passing
-//! the sockets on from one instance to another.
+//! Holds what an instance serves against other processes: ports by kernel sockets, EtherTypes by claims. Passes
+//! the sockets from one instance to another.
 
 mod error;
 mod held;

@@ -1,4 +1,5 @@
-//! Holding what is served, so that nobody else serves it too: ports by kernel sockets, EtherTypes by [`FrameClaim`].
+//! Holds what an instance serves against other processes: ports by kernel sockets, EtherTypes by
+//! [`FrameClaim`].
 
 use std::collections::BTreeSet;
 use std::io;
@@ -14,10 +15,12 @@ use crate::HoldError;
 use crate::held::KernelSockets;
 use crate::inherited::Inherited;
 
-/// Holds the ports of several services, with a listener of each for so many workers. Sockets that `former` has are taken from there.
+/// Holds the ports of several services, with `workers` listeners for each TCP port. Sockets that `former` has
+/// are taken from it.
 ///
 /// # Errors
-/// All ports that cannot be had.
+///
+/// Names every port that cannot be held.
 pub fn hold_all_ports<'a>(
     services: impl IntoIterator<Item = &'a ServicePlan>,
     workers: u32,
@@ -37,11 +40,12 @@ pub fn hold_all_ports<'a>(
     }
 }
 
-/// Binds a service's ports with kernel sockets: nobody else may have them, and they serve what does not come by the fast
-/// path. Sockets that `former` has are taken from there. There are as many listeners of each port as workers.
+/// Holds a service's ports with kernel sockets, which also serve whatever does not come by the fast path. Each
+/// TCP port has as many listeners as there are workers. Sockets that `former` has are taken from it.
 ///
 /// # Errors
-/// All ports that cannot be had.
+///
+/// Names every port that cannot be held.
 fn hold_ports(
     plan: &ServicePlan,
     workers: usize,
@@ -62,7 +66,7 @@ fn hold_ports(
     for (port, address) in plan.udp.iter().flat_map(|port| addresses.iter().map(move |at| (*port, *at))) {
         hold(address, port, &mut udp);
     }
-    // Our ends of flows whose port is not held already.
+    // Our ends of claimed flows, whose ports may not be held yet.
     let ends: BTreeSet<SocketAddr> = plan.flows.iter().map(|flow| flow.destination).collect();
     for end in ends {
         if !udp.iter().any(|socket: &UdpSocket| socket.is_at(end)) {
@@ -107,11 +111,13 @@ fn holder_of(transport: Transport, port: u16) -> String {
     }
 }
 
-/// Holds the frames of the services' types on interface `ifindex`, whose name is for the message. A type is left out if there is no
-/// right to hold it: then there is no right to the fast path either, which is said where the path is chosen.
+/// Claims the EtherTypes of services on interface `ifindex`; its name is for messages. An EtherType is left out
+/// if we lack the privilege to claim it: then we lack it for the fast path as well, and the choice of the path
+/// reports that.
 ///
 /// # Errors
-/// [`HoldError::FramesHeld`] with the holder's name, if another instance has them.
+///
+/// [`HoldError::FramesHeld`] with the holder's name, if another instance has claimed one.
 pub fn hold_frames(
     services: &[ServicePlan],
     interface: &str,

@@ -1,4 +1,4 @@
-//! The control loop: one for every program that has workers. What such a program does with what wakes the loop is its [`Controlled`].
+//! The control loop, which is the same for every program with workers; [`Controlled`] is the part that differs.
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -22,87 +22,90 @@ use crate::signals::{Signalled, Signals};
 use crate::watchdog::Watchdog;
 use crate::worker::WorkerHandle;
 
-/// Messages that may wait for a control loop; more wait in their sockets.
+/// Messages that may wait for a control loop. Further ones wait in their sockets.
 pub const MESSAGES_MAX: usize = 64;
 
-/// What is known once a program serves.
+/// The first state of a program that serves.
 #[derive(Clone, Debug)]
 pub struct Ready {
     /// Its command socket.
     pub socket: PathBuf,
-    /// Where metrics are, if they are offered.
+    /// The address of the metrics, if they are offered.
     pub metrics: Option<SocketAddr>,
-    /// Its first report.
+    /// The first report.
     pub report: Report,
 }
 
-/// What the interfaces of a program offer to others: its command socket, and its metrics, which may change while it runs.
+/// The sockets at which a program is asked: its command socket, and its listener for metrics, which may change
+/// while it runs.
 pub struct Offers<'a> {
     /// The command socket.
     pub commands: &'a Server,
-    /// Where metrics are offered now.
+    /// The present listener for metrics.
     pub metrics: watch::Receiver<Option<Rc<metrics::Server>>>,
 }
 
-/// A program with workers, as its control loop needs it: an instance with services, an exception port. All of it runs on the control
-/// thread, and nothing of it may block.
+/// A program with workers, such as an instance with services or an exception port. All methods are called on
+/// the control thread, and none may block.
 #[allow(async_fn_in_trait, reason = "a control loop runs on one thread, so no future has to be Send")]
 pub trait Controlled {
     /// The engine of its workers.
     type Engine: Hosted;
-    /// What wakes the loop for this program only: its mirror of the kernel's tables, its timers, its tasks.
+    /// An event that only this program has: of its mirror of the kernel's tables, its timers or its tasks.
     type Event;
-    /// Why it cannot go on.
+    /// The reason for which the program must end.
     type Error: From<std::io::Error>;
 
-    /// For messages: `the instance`.
+    /// The program's name in messages, such as `the instance`.
     const NAME: &'static str;
-    /// Whether some requests are answered with more than a line, on their own connections ([`Controlled::connection`]).
+    /// Whether [`Controlled::connection`] handles requests whose answer is more than one line.
     const TAKES_CONNECTIONS: bool;
 
-    /// Its workers, in the order of their numbers.
+    /// The workers, in the order of their numbers.
     fn workers(&self) -> impl Iterator<Item = &WorkerHandle<Self::Engine>>;
 
-    /// The worker of that number, which is one of them.
+    /// The worker with this number, which exists.
     fn worker_mut(&mut self, number: usize) -> &mut WorkerHandle<Self::Engine>;
 
     /// Sends what waits for room in the mailboxes of workers. Returns whether nothing waits any more.
     fn flush(&mut self) -> bool;
 
-    /// Waits for what else wakes the loop. Cancelling it loses nothing.
+    /// Waits for the next event of this program. Cancelling it loses nothing.
     ///
     /// # Errors
-    /// The loop ends with it.
+    ///
+    /// The program cannot continue; the loop ends with this error.
     async fn next(&mut self) -> Result<Self::Event, Self::Error>;
 
-    /// Does what follows from that. Returns whether the loop goes on.
+    /// Handles an event of this program. Returns whether the loop continues.
     async fn happened(&mut self, event: Self::Event) -> bool;
 
-    /// Takes what workers have sent.
+    /// Reads the events that the workers have sent.
     async fn read_workers(&mut self);
 
-    /// Answers a request, now or later.
+    /// Answers a request, at once or later.
     async fn request(&mut self, request: Request, answer: Answer);
 
-    /// Answers a request on its own connection.
+    /// Handles a request whose answer is more than one line, on its own connection.
     async fn connection(&mut self, request: Request, stream: UnixStream);
 
-    /// Everything that `show` can tell.
+    /// The whole report.
     fn report(&mut self) -> Report;
 
-    /// The part of it that becomes metrics.
+    /// The part of the report that the metrics are made from.
     fn scrape(&mut self) -> Report;
 
-    /// SIGHUP: its configuration is to be read again.
+    /// SIGHUP came: reads the configuration again.
     async fn reload(&mut self);
 
-    /// SIGINT or SIGTERM. Returns whether there is something to wait for.
+    /// SIGINT or SIGTERM came: begins to stop. Returns whether the loop waits for something before it ends.
     async fn end(&mut self) -> bool;
 
-    /// Called after each of the above: does what has become due by it. Returns whether the loop goes on.
+    /// Called after each event: does whatever has become due. Returns whether the loop continues.
     ///
     /// # Errors
-    /// The loop ends with it.
+    ///
+    /// The program cannot continue; the loop ends with this error.
     async fn finish_turn(&mut self) -> Result<bool, Self::Error>;
 }
 
@@ -110,13 +113,13 @@ pub trait Controlled {
 enum Message {
     /// From the command socket.
     Request(Request, Answer),
-    /// The same, with its connection.
+    /// A request whose answer is more than one line, with its connection.
     Connection(Request, UnixStream),
-    /// For a scrape of metrics.
+    /// A scraper of metrics wants a report.
     Scrape(oneshot::Sender<Report>),
 }
 
-/// What woke the loop.
+/// An event of the loop.
 enum Woken<E> {
     Event(E),
     Worker,
@@ -126,11 +129,12 @@ enum Woken<E> {
     Retry,
 }
 
-/// Answers at the command socket, calls `ready` and tells the service manager, and runs until a signal or the program itself ends it.
-/// Called within a current-thread tokio runtime.
+/// Listens at the command socket, calls `ready`, notifies the service manager, and runs until a signal or the
+/// program ends the loop. Called within a current-thread tokio runtime.
 ///
 /// # Errors
-/// Why the program cannot go on.
+///
+/// The reason for which the program could not continue.
 pub async fn run<C: Controlled>(
     program: &mut C,
     signals: &mut Signals,
@@ -147,7 +151,7 @@ pub async fn run<C: Controlled>(
             wait.await.map_err(|_| stopping())?
         }
     };
-    // If the loop is so far behind, the client finds its connection closed.
+    // If the loop cannot take more messages, the client's connection is closed.
     let connection = |request, stream| drop(ask.try_send(Message::Connection(request, stream)));
     let scrape = || {
         let ask = ask.clone();
@@ -168,7 +172,7 @@ pub async fn run<C: Controlled>(
     }
 }
 
-/// The loop itself.
+/// The loop.
 async fn turns<C: Controlled>(
     program: &mut C,
     signals: &mut Signals,
@@ -194,11 +198,11 @@ async fn turns<C: Controlled>(
     }
 }
 
-/// Does what follows from what woke the loop. Returns whether the loop goes on.
+/// Handles an event of the loop. Returns whether the loop continues.
 async fn follow<C: Controlled>(program: &mut C, woken: Woken<C::Event>, watchdog: &mut Watchdog) -> bool {
     match woken {
         Woken::Event(event) => return program.happened(event).await,
-        // Only while a worker's mailbox is full: what waits is sent at the top of the loop.
+        // A mailbox was full: what waits is sent at the top of the loop.
         Woken::Retry => {}
         Woken::Worker => program.read_workers().await,
         Woken::Watchdog => {
@@ -208,7 +212,7 @@ async fn follow<C: Controlled>(program: &mut C, woken: Woken<C::Event>, watchdog
         }
         Woken::Message(Message::Request(request, answer)) => program.request(request, answer).await,
         Woken::Message(Message::Connection(request, stream)) => program.connection(request, stream).await,
-        // The scraper may be gone by now.
+        // The scraper may have closed its connection.
         Woken::Message(Message::Scrape(answer)) => drop(answer.send(program.scrape())),
         Woken::Signal(Signalled::Reload) => program.reload().await,
         Woken::Signal(Signalled::End) => {
@@ -221,11 +225,11 @@ async fn follow<C: Controlled>(program: &mut C, woken: Woken<C::Event>, watchdog
 
 /// Sends what waits for room in the mailboxes of workers. Returns whether nothing waits any more.
 pub fn flush<'a, E: Hosted + 'a>(workers: impl IntoIterator<Item = &'a mut WorkerHandle<E>>) -> bool {
-    // All of them, also after one that has no room.
+    // All workers are flushed, even if one of them has no room.
     workers.into_iter().filter_map(|worker| (!worker.flush()).then_some(())).count() == 0
 }
 
-/// What a program that started then reports of its process, with so many bytes of frames.
+/// A program's report of its process: when it started, the bytes of its frame memory, its sandbox.
 #[must_use]
 pub fn report_process(started: Instant, pool_bytes: u64, sandbox: &report::Sandbox) -> report::Instance {
     report::Instance {

@@ -1,4 +1,4 @@
-//! The engines that instances run on workers of their own. Their workers' loops are compiled here, for every caller.
+//! The engines that a host can run. The generic code of their workers is compiled here, once for all callers.
 
 use twinpath_bridge::BridgeEngine;
 use twinpath_serve::{Demux, DemuxCommand, ServeCommand};
@@ -8,11 +8,12 @@ use twinpath_worker::{Engine, Worker};
 
 use crate::outbox::EngineCommand;
 
-/// An engine that an instance runs.
+/// An engine that a host can run.
 pub trait Hosted: Engine<Command: EngineCommand> + Sized {
-    /// Gives a worker a thread as `placement` says, and waits until it has started.
+    /// Starts a worker on a thread placed as `placement` says, and waits until it has started.
     ///
     /// # Errors
+    ///
     /// [`PlaceError`]
     fn spawn(worker: Worker<Self>, number: u32, placement: Placement) -> Result<Placed<Self>, PlaceError>;
 }

@@ -1,5 +1,5 @@
-//! The host of workers, for any engine: their handles, the messages that wait for them, and the control loop of every program that has
-//! workers.
+//! The host of workers with any engine: their handles, the commands that wait for them, and the control loop of
+//! every program with workers.
 
 mod control;
 mod engines;

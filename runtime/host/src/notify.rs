@@ -1,33 +1,34 @@
-//! Tells the service manager how far an instance is: sd_notify(3), over the socket that `NOTIFY_SOCKET` names.
+//! Notifies the service manager of the state of an instance: sd_notify(3), over the socket that `NOTIFY_SOCKET`
+//! names.
 
 use sd_notify::NotifyState;
 
-/// It serves.
+/// The instance serves.
 pub fn ready() {
     tell(&[NotifyState::Ready]);
 }
 
-/// Its configuration is read again; [`ready`] follows, whatever comes of it.
+/// The instance reads its configuration again; [`ready`] follows, whether it succeeds or not.
 pub fn reloading() {
-    // The time tells this notification from one of an earlier reload.
+    // The time distinguishes this notification from one of an earlier reload.
     match NotifyState::monotonic_usec_now() {
         Ok(now) => tell(&[NotifyState::Reloading, now]),
         Err(error) => tracing::warn!("the service manager is not told of a reload: {error}"),
     }
 }
 
-/// It is alive, as the service manager has asked to be told.
+/// The instance is alive (`WATCHDOG=1`).
 pub fn alive() {
     tell(&[NotifyState::Watchdog]);
 }
 
-/// It is about to end.
+/// The instance is about to end.
 pub fn stopping() {
     tell(&[NotifyState::Stopping]);
 }
 
 fn tell(states: &[NotifyState<'_>]) {
-    // Without a service manager nothing is sent, and that is no error.
+    // Without a service manager nothing is sent, which is no error.
     if let Err(error) = sd_notify::notify(states) {
         tracing::warn!("the service manager at NOTIFY_SOCKET cannot be told: {error}");
     }

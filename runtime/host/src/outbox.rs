@@ -1,8 +1,8 @@
-//! What control tells a worker: a mailbox, and behind it what waits until the worker has read.
+//! The commands of control to one worker: a bounded mailbox, and a queue of those for which it has no room.
 //!
-//! Nothing that control says is lost. While the mailbox is full, commands wait here in their order, and a command that
-//! makes an earlier one meaningless takes its place: so what waits is bounded by the state it describes, however long a
-//! worker does not read. [`Outbox::flush`] is called again every [`RETRY_INTERVAL`] while something waits, and not otherwise.
+//! No command is lost. While the mailbox is full, commands wait in their order, and a command that supersedes
+//! an earlier one replaces it. So the queue is bounded by the state that it describes, even if a worker never
+//! reads. While something waits, [`Outbox::flush`] is called every [`RETRY_INTERVAL`].
 
 use std::collections::VecDeque;
 
@@ -11,28 +11,30 @@ use twinpath_time::Duration;
 use twinpath_worker::Command;
 use twinpath_worker::mailbox::Sender;
 
-/// How soon a full mailbox is tried again. A worker reads all of its mailbox in one turn, so one that is alive has
+/// How soon a full mailbox is tried again. A worker reads its whole mailbox in one turn, so normally there is
 /// room within microseconds.
 pub const RETRY_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Commands that may wait before those that describe peers are replaced by one that says that nothing is known of any peer.
-/// That is above what the book of peers can hold, so only a worker that is stuck for minutes gets there.
+/// Most commands that wait. Beyond that, all commands about peers are replaced by one that makes the worker
+/// forget all peers. The book of peers cannot hold as many, so only a worker that is stuck for minutes gets
+/// there.
 const WAITING_MAX: usize = 8192;
 
-/// A command for an engine, as far as an outbox has to know it.
+/// What an outbox needs to know of an engine's command.
 pub trait EngineCommand: Sized {
-    /// Whether `earlier`, which has not been read, means nothing once this command follows it.
+    /// Whether this command supersedes `earlier`, if that has not been read yet.
     fn voids(&self, earlier: &Self) -> bool;
 
-    /// A command that voids as many others as possible, and after which the engine asks for what it lost.
+    /// A command that supersedes as many others as possible, and after which the engine asks again for what it
+    /// needs.
     fn ask_again() -> Option<Self>;
 }
 
-/// Control's end of the mailbox to one worker.
+/// Control's end of the mailbox to one worker, with the commands that wait.
 pub(crate) struct Outbox<C> {
     mailbox: Sender<Command<C>>,
     waiting: VecDeque<Command<C>>,
-    /// Commands that found the mailbox full and had to wait.
+    /// Commands that had to wait because the mailbox was full.
     pub(crate) delayed: Counter,
 }
 
@@ -41,7 +43,7 @@ impl<C: EngineCommand + Send> Outbox<C> {
         Self { mailbox, waiting: VecDeque::new(), delayed: Counter::new() }
     }
 
-    /// Tells the worker, now or as soon as its mailbox has room.
+    /// Sends a command, now or as soon as the mailbox has room.
     pub(crate) fn tell(&mut self, command: Command<C>) {
         if !self.flush() {
             return self.wait(command);
@@ -51,7 +53,7 @@ impl<C: EngineCommand + Send> Outbox<C> {
         }
     }
 
-    /// Says what waits, as far as the mailbox has room. Says whether nothing waits any more.
+    /// Sends waiting commands while the mailbox has room. Returns whether none waits any more.
     pub(crate) fn flush(&mut self) -> bool {
         while let Some(command) = self.waiting.pop_front() {
             if let Err(command) = self.mailbox.send(command) {
@@ -68,7 +70,7 @@ impl<C: EngineCommand + Send> Outbox<C> {
             && let Some(at) =
                 self.waiting.iter().position(|it| matches!(it, Command::Tap(tap) if tap.id == id))
         {
-            // The worker never saw the tap.
+            // The worker has not got the tap yet.
             self.waiting.remove(at);
             return;
         }

@@ -6,24 +6,26 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// A descriptor to wait on. Called within a tokio runtime.
+/// Registers a descriptor to wait on. Called within a tokio runtime.
 ///
 /// # Errors
-/// What registering it returns.
+///
+/// What the registration returns.
 #[allow(deprecated, reason = "AsyncFd asks for an fd that stays open: it owns this one")]
 pub fn readable(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::with_interest(fd, Interest::READABLE)
 }
 
-/// The same on a descriptor of its own, so that the loop may wait on it while the owner of `fd` is changed.
+/// Registers a duplicate of `fd`, so that the loop can wait on it while the owner of `fd` is borrowed.
 ///
 /// # Errors
+///
 /// What duplicating or registering it returns.
 pub fn readable_copy(fd: BorrowedFd<'_>) -> io::Result<AsyncFd<OwnedFd>> {
     readable(fd.try_clone_to_owned()?)
 }
 
-/// Waits until one of them is readable.
+/// Waits until one of the descriptors is readable.
 pub(crate) async fn any_readable(fds: &[AsyncFd<OwnedFd>]) {
     let waits = fds.iter().map(|fd| Box::pin(fd.readable()));
     let (ready, ..) = futures_util::future::select_all(waits).await;
@@ -32,7 +34,7 @@ pub(crate) async fn any_readable(fds: &[AsyncFd<OwnedFd>]) {
     }
 }
 
-/// Waits until it is readable; for ever without one.
+/// Waits until the descriptor is readable; for ever if there is none.
 pub async fn until_readable(fd: Option<&AsyncFd<OwnedFd>>) {
     match fd {
         Some(fd) => match fd.readable().await {

@@ -4,16 +4,16 @@ use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// What a signal asks for.
+/// The request that a signal stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signalled {
-    /// SIGINT, SIGTERM: its end.
+    /// SIGINT or SIGTERM: end.
     End,
-    /// SIGHUP: its configuration is to be read again.
+    /// SIGHUP: read the configuration again.
     Reload,
 }
 
-/// The signals that an instance listens to.
+/// The signals that an instance handles.
 pub struct Signals {
     interrupt: Signal,
     terminate: Signal,
@@ -21,9 +21,10 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Listens to them from now on. Called within a tokio runtime.
+    /// Registers the handlers. Called within a tokio runtime.
     ///
     /// # Errors
+    ///
     /// What registering a handler returns.
     pub fn new() -> io::Result<Self> {
         Ok(Self {
@@ -33,7 +34,7 @@ impl Signals {
         })
     }
 
-    /// The next one.
+    /// Waits for the next signal.
     pub async fn next(&mut self) -> Signalled {
         tokio::select! {
             _ = self.interrupt.recv() => Signalled::End,

@@ -1,8 +1,9 @@
-//! The service manager's watchdog (`WatchdogSec` of systemd.service(5)): it is told that an instance lives only while every worker does.
+//! The service manager's watchdog (`WatchdogSec` of systemd.service(5)): it is notified that an instance is
+//! alive only while every worker is.
 //!
-//! A worker that has turned or gone to sleep since the last look is alive. One that has done neither may be asleep with nothing to do,
-//! or stuck: it is sent a message that asks for nothing, which wakes it, and if it has not turned by the next look, the manager is told
-//! nothing more until it has. Without a watchdog nobody looks.
+//! A worker is alive if it has turned or gone to sleep since the last check. If it has not, it may sleep with
+//! nothing to do, or be stuck: it is woken by an empty message. If it still has not turned at the next check,
+//! the manager is not notified again until it has. Without a watchdog there are no checks.
 
 use tokio::time::Instant;
 use twinpath_time::Duration;
@@ -10,32 +11,33 @@ use twinpath_worker::WorkerCounters;
 
 use crate::notify;
 
-/// Looks within the time after which the manager gives an instance up: one to miss a worker, one to find that it is stuck.
+/// Checks within the manager's time limit: one to notice that a worker has not turned, one to find that it is
+/// stuck.
 const LOOKS: u32 = 4;
 
-/// When to look, and what was seen last.
+/// When the next check is due, and the state of the workers at the last one.
 pub(crate) struct Watchdog {
     interval: Option<Duration>,
     due: Instant,
     seen: Vec<Seen>,
 }
 
-/// A worker, as it was seen last.
+/// The state of a worker at the last check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Seen {
     turns: u64,
-    /// It was sent a message, as it had not turned.
+    /// Whether it was woken by a message, because it had not turned.
     asked: bool,
 }
 
-/// What is found of a worker.
+/// The state of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WorkerState {
     /// It has turned.
     Alive,
-    /// It has not, and is to be asked.
+    /// It has not turned, and is woken by a message.
     Ask,
-    /// It was asked, and has not turned since.
+    /// It was woken, and has not turned since.
     Stuck,
 }
 
@@ -52,13 +54,13 @@ impl Seen {
 }
 
 impl Watchdog {
-    /// As the service manager wants it (sd_watchdog_enabled(3)).
+    /// A watchdog as the service manager asks for (sd_watchdog_enabled(3)).
     pub(crate) fn of_the_service_manager() -> Self {
         let interval = sd_notify::watchdog_enabled().map(|after| after / LOOKS);
         Self { interval, due: Instant::now(), seen: Vec::new() }
     }
 
-    /// Waits until it is time to look; for ever without a watchdog.
+    /// Waits for the next check; for ever without a watchdog.
     pub(crate) async fn is_due(&self) {
         match self.interval {
             Some(_) => tokio::time::sleep_until(self.due).await,
@@ -66,8 +68,8 @@ impl Watchdog {
         }
     }
 
-    /// Tells the service manager that all is well, if it is, given what each worker counts. Returns the numbers of the workers that are to be sent
-    /// a message.
+    /// Checks the workers by their counters, and notifies the service manager if all are alive. Returns the
+    /// numbers of the workers to be woken.
     pub(crate) fn feed<'a>(&mut self, workers: impl Iterator<Item = &'a WorkerCounters>) -> Vec<usize> {
         let found = self.look(workers);
         if !found.contains(&WorkerState::Stuck) {
@@ -77,7 +79,7 @@ impl Watchdog {
         asked.map(|(number, _)| number).collect()
     }
 
-    /// What is found of each worker, given what it counts; the next look is due an interval later.
+    /// The state of each worker, by its counters. The next check is due an interval later.
     fn look<'a>(&mut self, workers: impl Iterator<Item = &'a WorkerCounters>) -> Vec<WorkerState> {
         self.due = Instant::now() + self.interval.unwrap_or_default();
         let turns = workers.map(WorkerCounters::turns);

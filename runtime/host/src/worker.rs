@@ -1,4 +1,4 @@
-//! Control's end of one worker, whichever engine it runs.
+//! Control's handle of one worker, with any engine.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -17,60 +17,61 @@ use twinpath_worker::{Command, EVENTS_RESERVE, Event, Remains, Worker, WorkerCon
 use crate::engines::Hosted;
 use crate::outbox::Outbox;
 
-/// What went wrong when starting workers.
+/// Why a worker could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// No memory.
+    /// There is no memory for its frames.
     #[error("worker {worker}: {source}")]
     Pool {
-        /// Which worker.
+        /// The number of the worker.
         worker: usize,
-        /// Why.
+        /// The error.
         source: PoolError,
     },
-    /// No descriptors.
+    /// There is no descriptor left.
     #[error(
         "worker {worker}: cannot make its event descriptors: {source}; raise the limit of open files (ulimit -n)"
     )]
     Descriptors {
-        /// Which worker.
+        /// The number of the worker.
         worker: usize,
-        /// Why.
+        /// The error.
         source: rustix::io::Errno,
     },
-    /// No thread, or not where it was asked for.
+    /// Its thread could not be started, or not where it was to run.
     #[error("{0}")]
     Place(#[from] PlaceError),
 }
 
-/// What a worker is to be, beside its engine.
+/// The properties of a worker, beside its engine.
 #[derive(Debug)]
 pub struct WorkerPlan {
     /// Its number, from 0.
     pub number: usize,
-    /// Where and how it runs.
+    /// The CPU and priority of its thread.
     pub placement: Placement,
     /// How it idles.
     pub idle: IdleConfig,
     /// Frames of its pool.
     pub pool_frames: u32,
-    /// Messages between control and it, each way.
+    /// Messages that each direction of its mailbox holds.
     pub mailbox_len: u32,
 }
 
-/// A queue as control knows it, while its worker serves it.
+/// Control's record of a queue that a worker serves.
 #[derive(Debug)]
 pub struct KnownQueue {
-    /// Its name.
+    /// Its identity in the worker.
     pub id: PortId,
-    /// Kernel index of its interface.
+    /// The kernel's index of its interface.
     pub ifindex: u32,
     /// Its counters.
     pub counters: Arc<PortCounters>,
 }
 
 impl KnownQueue {
-    /// What `show interfaces` says of it, as a queue of that worker; `lost` is what the kernel had no room for beside what it counts.
+    /// Its row in `show interfaces`, as a queue of worker `worker`. `lost` are frames that the kernel had no
+    /// room for, beside those that its counters have.
     #[must_use]
     pub fn report(&self, worker: usize, path: &str, mode: Mode, lost: u64) -> report::Queue {
         let counters = &*self.counters;
@@ -95,14 +96,14 @@ impl KnownQueue {
     }
 }
 
-/// Control's end of one worker.
+/// Control's handle of one worker.
 pub struct WorkerHandle<E: Hosted> {
     number: usize,
     cpu: Option<usize>,
     scheduling: Scheduling,
     goal: Goal,
     outbox: Outbox<E::Command>,
-    /// What it says; readable when it has said something.
+    /// The worker's events; the descriptor is readable when there are some.
     pub events: Receiver<Event<E::Event>>,
     thread: JoinHandle<Remains<E>>,
     /// The memory of its frames.
@@ -111,7 +112,7 @@ pub struct WorkerHandle<E: Hosted> {
     /// Its counters.
     pub counters: Arc<WorkerCounters>,
     queues: Vec<KnownQueue>,
-    /// Queues that it was told to give back, and has not yet.
+    /// Queues that it was told to return, and has not returned yet.
     leaving: Vec<PortId>,
 }
 
@@ -119,7 +120,8 @@ impl<E: Hosted> WorkerHandle<E> {
     /// Starts a worker with that engine.
     ///
     /// # Errors
-    /// [`StartError`]; there is no thread then.
+    ///
+    /// [`StartError`]; no thread is left then.
     pub fn start(plan: WorkerPlan, engine: E) -> Result<Self, StartError> {
         let WorkerPlan { number, placement, idle, pool_frames, mailbox_len } = plan;
         let cpu = placement.cpu;
@@ -156,28 +158,28 @@ impl<E: Hosted> WorkerHandle<E> {
         self.number
     }
 
-    /// `worker 0`.
+    /// Its name in reports, such as `worker 0`.
     #[must_use]
     pub fn name(&self) -> String {
         format!("worker {}", self.number)
     }
 
-    /// Tells the worker, now or as soon as its mailbox has room.
+    /// Sends a command, now or as soon as the mailbox has room.
     pub fn tell(&mut self, command: Command<E::Command>) {
         self.outbox.tell(command);
     }
 
-    /// Wakes the worker, with a message that asks for nothing: one that is not stuck turns.
+    /// Wakes the worker by an empty message: unless it is stuck, it turns.
     pub fn wake(&mut self) {
         self.tell(Command::Frames(Vec::new()));
     }
 
-    /// Says what waits for room in its mailbox. Says whether nothing waits any more.
+    /// Sends the commands that wait, while its mailbox has room. Returns whether none waits any more.
     pub fn flush(&mut self) -> bool {
         self.outbox.flush()
     }
 
-    /// Commands that found its mailbox full and had to wait.
+    /// Commands that had to wait because its mailbox was full.
     #[must_use]
     pub fn delayed(&self) -> u64 {
         self.outbox.delayed.get()
@@ -196,14 +198,14 @@ impl<E: Hosted> WorkerHandle<E> {
         self.tell(Command::Attach(queue));
     }
 
-    /// Takes back every queue of an interface; each comes as an event, to be closed.
+    /// Tells it to return every queue of an interface. Each comes back as an event, to be closed.
     pub fn detach(&mut self, ifindex: u32) {
         let leave = self.queues.extract_if(.., |queue| queue.ifindex == ifindex);
         self.leaving.extend(leave.map(|queue| queue.id));
         self.tell(Command::Detach { ifindex });
     }
 
-    /// Closes a queue that it has given back, whether it was told to or the device went, and sends the frames home.
+    /// Closes a queue that it has returned, and releases the queue's frames to its pool.
     pub fn close(&mut self, queue: Box<dyn PortQueue>) {
         let id = queue.id();
         self.leaving.retain(|leaving| *leaving != id);
@@ -214,13 +216,13 @@ impl<E: Hosted> WorkerHandle<E> {
         }
     }
 
-    /// Queues that it has yet to give back.
+    /// The number of queues that it was told to return, and has not returned yet.
     #[must_use]
     pub fn leaving(&self) -> usize {
         self.leaving.len()
     }
 
-    /// Changes how it idles.
+    /// Changes its mode and goal.
     pub fn set(&mut self, mode: Option<Mode>, goal: Option<Goal>) {
         if let Some(mode) = mode {
             self.tell(Command::SetMode(mode));
@@ -231,11 +233,11 @@ impl<E: Hosted> WorkerHandle<E> {
         }
     }
 
-    /// Ends it, waits for it, and closes what it leaves.
+    /// Ends the worker, waits for it, and closes the queues that it leaves.
     pub fn stop(mut self) {
-        // A mailbox without a sender says that the worker is to stop, whether there is room for a message or not.
+        // A closed mailbox tells the worker to stop, even if there is no room for a message.
         drop(self.outbox);
-        // A panic there would have ended the process.
+        // A panic of the worker would have ended the process.
         let Ok(Remains { ports, mut pool, engine }) = self.thread.join() else { return };
         drop(engine);
         for port in ports {
@@ -248,7 +250,7 @@ impl<E: Hosted> WorkerHandle<E> {
         }
     }
 
-    /// How it idles now.
+    /// Its present mode.
     #[must_use]
     pub fn mode(&self) -> Mode {
         Mode::ALL.get(self.counters.mode.get() as usize).copied().unwrap_or_default()
@@ -266,7 +268,7 @@ impl<E: Hosted> WorkerHandle<E> {
         self.region.len() as u64
     }
 
-    /// What `show workers` says of it; what its engine does is for the caller to add.
+    /// Its row in `show workers`; the caller adds what its engine counts.
     #[must_use]
     pub fn report(&self, request: report::LatencyRequest) -> report::Worker {
         let counters = &*self.counters;
@@ -287,7 +289,7 @@ impl<E: Hosted> WorkerHandle<E> {
         }
     }
 
-    /// What it dropped by itself, and what waited for room in its mailbox.
+    /// Frames that it dropped itself, and commands that had to wait for its mailbox.
     #[must_use]
     pub fn drops(&self) -> Vec<report::Drop> {
         let place = self.name();
@@ -295,7 +297,7 @@ impl<E: Hosted> WorkerHandle<E> {
         rows(&place, happened.chain([("control_mailbox_full", self.delayed())])).collect()
     }
 
-    /// What its queues dropped; `interface` names that of a queue.
+    /// Frames that its queues dropped; `interface` returns the name of a queue's interface.
     #[must_use]
     pub fn drops_of_queues(&self, interface: impl Fn(PortId) -> String) -> Vec<report::Drop> {
         let of = |queue: &KnownQueue| {
@@ -311,7 +313,7 @@ impl<E: Hosted> WorkerHandle<E> {
     }
 }
 
-/// What happened at a place, as `show drops` says it; what never did is left out.
+/// The rows of `show drops` for one place. Counts of zero are left out.
 pub fn rows<'a>(
     place: &str,
     counts: impl Iterator<Item = (&'a str, u64)>,

@@ -37,7 +37,7 @@ fn describe(command: &Command<ServeCommand>) -> String {
     }
 }
 
-/// What arrives when the worker reads again.
+/// The commands that arrive when the worker reads again.
 fn read(outbox: &mut Outbox<ServeCommand>, receiver: &mut Receiver<Command<ServeCommand>>) -> Vec<String> {
     let mut arrived = Vec::new();
     loop {
@@ -65,7 +65,7 @@ fn what_a_full_mailbox_has_no_room_for_arrives_in_order_once_it_is_read() {
     outbox.tell(Command::Engine(ServeCommand::Begin));
     assert_eq!(outbox.delayed.get(), 7);
     let first = ["peer 10.0.0.0", "peer 10.0.0.1", "peer 10.0.0.2", "peer 10.0.0.3"];
-    // Of addresses and modes only the last ones mean anything.
+    // Only the last command about addresses, and about the mode, has a meaning.
     let then = ["detach 3", "detach 4", "addresses 10.0.0.2", "mode interrupt", "begin"];
     assert_eq!(read(&mut outbox, &mut receiver), [&first[..], &then[..]].concat());
     outbox.tell(learn(9));
@@ -93,7 +93,7 @@ fn what_waits_for_a_worker_that_never_reads_is_bounded() {
     }
     assert!(outbox.waiting.len() <= WAITING_MAX + 1, "{}", outbox.waiting.len());
     let arrived = read(&mut outbox, &mut receiver);
-    // Peers that were dropped are asked about again, because the worker is told that it knows nobody.
+    // The worker forgets all peers, so it asks again about those whose commands were dropped.
     let cleared = arrived.iter().position(|it| it == "clear").expect("said");
     assert!(arrived[4..cleared].is_empty(), "nothing void is said");
     assert_eq!(arrived.iter().filter(|it| it.starts_with("addresses")).count(), 3);
