@@ -429,4 +429,7 @@ fn every_key_is_a_setting_with_its_value_and_its_source() {
     mark_set(&mut settings, configured, &[polls, polls]);
     assert_eq!(of(&settings, "worker.latency").0, "none");
     assert_eq!(of(&settings, "worker.cpu"), ("5%".into(), "set".into(), "none".into(), "set, reload".into()));
+    let marked: Vec<_> = settings.iter().filter(|it| it.source == "set").map(|it| it.key.as_str()).collect();
+    let settable: Vec<_> = keys().filter(|key| key.change == Change::Set).map(|key| key.path).collect();
+    assert_eq!(marked, settable, "every key that set can change");
 }

@@ -2,6 +2,7 @@
 
 use twinpath_bridge::Side;
 use twinpath_host::report_process;
+use twinpath_inspect::ControlReason;
 use twinpath_mirror::table::Link;
 use twinpath_report::{self as report, Report};
 use twinpath_steer_bpf::Crossed;
@@ -135,14 +136,14 @@ impl Bridge {
         let lost = self.port.sockets.iter().enumerate().filter(|(_, (_, lost))| *lost > 0).map(
             |(queue, (_, lost))| report::Drop {
                 place: format!("{} queue {queue}", self.port.name),
-                reason: "ring_full".to_owned(),
+                reason: ControlReason::RingFull.name().to_owned(),
                 count: *lost,
             },
         );
         let overruns = self.mirror.counters().overruns;
         let overruns = (overruns > 0).then(|| report::Drop {
             place: "control".to_owned(),
-            reason: "netlink_overrun".to_owned(),
+            reason: ControlReason::NetlinkOverrun.name().to_owned(),
             count: overruns,
         });
         of_workers.chain(lost).chain(overruns).collect()

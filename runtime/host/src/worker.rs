@@ -5,7 +5,7 @@ use std::thread::JoinHandle;
 
 use twinpath_frame::{Pool, PoolError, Region};
 use twinpath_idle::Goal;
-use twinpath_inspect::Counter;
+use twinpath_inspect::{ControlReason, Counter};
 use twinpath_machine::Scheduling;
 use twinpath_port::{PortCounters, PortId, PortQueue};
 use twinpath_report as report;
@@ -294,7 +294,7 @@ impl<E: Hosted> WorkerHandle<E> {
     pub fn drops(&self) -> Vec<report::Drop> {
         let place = self.name();
         let happened = self.counters.drops.happened().map(|(reason, count)| (reason.name(), count));
-        rows(&place, happened.chain([("control_mailbox_full", self.delayed())])).collect()
+        rows(&place, happened.chain([(ControlReason::ControlMailboxFull.name(), self.delayed())])).collect()
     }
 
     /// Frames that its queues dropped; `interface` returns the name of a queue's interface.
@@ -304,8 +304,8 @@ impl<E: Hosted> WorkerHandle<E> {
             let place = format!("{} queue {}", interface(queue.id), queue.id.queue);
             let happened = queue.counters.drops.happened().map(|(reason, count)| (reason.name(), count));
             let kernel = [
-                ("ring_full", queue.counters.ring_full.get()),
-                ("device_errors", queue.counters.errors.get()),
+                (ControlReason::RingFull.name(), queue.counters.ring_full.get()),
+                (ControlReason::DeviceErrors.name(), queue.counters.errors.get()),
             ];
             rows(&place, happened.chain(kernel)).collect::<Vec<_>>()
         };

@@ -3,7 +3,7 @@
 use std::ops::{Deref, DerefMut};
 
 use twinpath_host::{StartError, WorkerPlan, rows};
-use twinpath_inspect::{Counter, Reason};
+use twinpath_inspect::{ControlReason, Counter, Reason};
 use twinpath_report as report;
 use twinpath_serve::{Demux, DemuxCommand, Routes, ServeCommand, ServeCounters};
 use twinpath_stuck::Unserved;
@@ -140,7 +140,7 @@ impl WorkerHandle {
             let happened = serve.drops.happened().map(|(reason, count)| (reason.name(), count));
             let refusals = service.iter().flat_map(|service| service.refusals());
             let refusals = refusals.map(|(reason, count)| (reason.name(), count));
-            let full = [("egress_table_full", serve.peers_overflow.get())];
+            let full = [(ControlReason::EgressTableFull.name(), serve.peers_overflow.get())];
             drops.extend(rows(&place, happened.chain(refusals).chain(full)));
         }
         drops.extend(self.drops_of_queues(|_| interface.to_owned()));

@@ -3,8 +3,11 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Subcommand, ValueEnum};
+use clap::Subcommand;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use serde_json::json;
 use twinpath_command::{Request, Set, ask};
+use twinpath_config::{Change, Key, Worker};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -18,8 +21,9 @@ enum What {
     Worker {
         /// Its number, as `show workers` says it, or `all`.
         worker: Which,
-        /// The setting.
-        setting: Setting,
+        /// The key of the table `worker` of the configuration.
+        #[arg(value_parser = setting())]
+        setting: &'static Key,
         /// Its new value: adaptive, interrupt or poll; a time such as 20us; a share of a core such as 5%; none for no goal.
         value: String,
         /// The command socket of the instance, where more than one runs.
@@ -43,32 +47,31 @@ impl std::str::FromStr for Which {
     }
 }
 
-/// The settings that can change while running.
-#[derive(Clone, Copy, ValueEnum)]
-enum Setting {
-    /// How it idles: adaptive (learns when packets come), interrupt (sleeps at once) or poll (never sleeps).
-    Mode,
-    /// The goal of adaptive: 99 % of the packets are found within this time.
-    Latency,
-    /// The goal of adaptive: at most this share of a core is spent waiting.
-    Cpu,
+/// The keys of a worker that can be changed while it runs: those of which the configuration says so.
+fn settings() -> impl Iterator<Item = &'static Key> {
+    Worker::KEYS.iter().filter(|key| key.change == Change::Set)
 }
 
-/// The change for a setting and its value.
-fn change(setting: Setting, value: &str) -> anyhow::Result<Set> {
-    let mut change = Set::default();
-    match setting {
-        Setting::Mode => change.mode = Some(value.parse().map_err(anyhow::Error::msg)?),
-        Setting::Latency | Setting::Cpu if value == "none" => change.no_goal = true,
-        Setting::Latency => change.latency = Some(value.parse()?),
-        Setting::Cpu => change.cpu = Some(value.parse()?),
+/// Reads the name of such a key.
+fn setting() -> impl TypedValueParser<Value = &'static Key> {
+    let names = settings().map(|key| PossibleValue::new(key.name).help(key.help()));
+    PossibleValuesParser::new(names)
+        .try_map(|name| settings().find(|key| key.name == name).ok_or("there is no such setting"))
+}
+
+/// The change that gives a key this value, for one worker or for all.
+fn change(worker: Option<u32>, key: &Key, value: &str) -> anyhow::Result<Set> {
+    if !key.unset.is_empty() && value == key.unset {
+        return Ok(Set { worker, no_goal: true, ..Set::default() });
     }
-    Ok(change)
+    key.read(&[value.to_owned()]).map_err(anyhow::Error::msg)?;
+    // The fields of the request are named like the keys.
+    Ok(serde_json::from_value(json!({ "worker": worker, key.name: value }))?)
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let What::Worker { worker: Which(worker), setting, value, socket } = args.what;
-    let change = Set { worker, ..change(setting, &value)? };
+    let change = change(worker, setting, &value)?;
     let socket = crate::show::socket(socket)?;
     let answer = ask(&socket, &Request::Set(change))?;
     for note in answer["notes"].as_array().into_iter().flatten().filter_map(serde_json::Value::as_str) {
@@ -79,17 +82,48 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 #[cfg(test)]
 mod tests {
+    use twinpath_config::Example;
+
     use super::*;
 
     #[test]
     fn a_worker_is_a_number_or_all() {
         assert_eq!("all".parse::<Which>().unwrap(), Which(None));
         assert_eq!("3".parse::<Which>().unwrap(), Which(Some(3)));
-        assert!(change(Setting::Mode, "fast").unwrap_err().to_string().contains("choose adaptive"));
-        assert!(change(Setting::Latency, "20").unwrap_err().to_string().contains("20us"));
-        assert!(change(Setting::Cpu, "5").unwrap_err().to_string().contains("5%"));
-        assert!(change(Setting::Cpu, "5%").unwrap().cpu.is_some());
-        assert!(change(Setting::Latency, "none").unwrap().no_goal);
         assert!("-1".parse::<Which>().is_err() && "every".parse::<Which>().is_err());
+    }
+    fn key(name: &str) -> &'static Key {
+        settings().find(|key| key.name == name).unwrap()
+    }
+
+    #[test]
+    fn a_wrong_value_is_refused_with_what_to_write() {
+        let refused = |name, value| change(None, key(name), value).unwrap_err().to_string();
+        assert!(refused("mode", "fast").contains("adaptive"), "{}", refused("mode", "fast"));
+        assert!(refused("latency", "20").contains("20us"), "{}", refused("latency", "20"));
+        assert!(refused("cpu", "5").contains("5%"), "{}", refused("cpu", "5"));
+        assert!(change(None, key("latency"), "none").unwrap().no_goal);
+    }
+
+    /// A value that a key may have, as an option's text.
+    fn a_value(key: &Key) -> &'static str {
+        match key.example {
+            Example::Value(text) | Example::Comment(text) => text.trim_matches('"'),
+            Example::Default => "poll",
+        }
+    }
+
+    #[test]
+    fn the_request_has_a_field_for_each_key_that_the_configuration_says_set_changes() {
+        let names: Vec<_> = settings().map(|key| key.name).collect();
+        assert_eq!(names, ["mode", "latency", "cpu"]);
+        for key in settings() {
+            let change = change(Some(3), key, a_value(key)).unwrap();
+            let fields = serde_json::to_value(change).unwrap();
+            assert!(fields.get(key.name).is_some_and(|value| !value.is_null()), "{}: {fields}", key.path);
+            assert_eq!(fields["worker"], 3);
+        }
+        let others = twinpath_config::keys().filter(|key| key.change == Change::Set && key.table != "worker");
+        assert_eq!(others.count(), 0, "set changes workers only");
     }
 }

@@ -5,7 +5,6 @@ use twinpath_attach::{learn_facts, tidy};
 use twinpath_config::Path;
 use twinpath_hold::hold_frames;
 use twinpath_mirror::table::Link;
-use twinpath_path::choose::choose_without;
 use twinpath_path::facts;
 
 use super::{Instance, InstanceError};
@@ -33,14 +32,7 @@ impl Instance {
         tidy(link);
         self.interface.facts =
             learn_facts(&self.mirror, link, self.plan.ethertype().is_none(), self.plan.attach).await;
-        match choose_without(&self.interface.facts, self.plan.path, &self.interface.fallback.ruled_out) {
-            // The pools were sized at start, for the packet path.
-            Ok(choice) if choice.path.is_xdp() && !self.pools_for_xdp => {
-                self.interface.choice = choice;
-                self.interface.choice.path = Path::Packet;
-                "the frame memory taken at start suits the packet path only; restart to change that"
-                    .clone_into(&mut self.interface.choice.why);
-            }
+        match self.choose_path(&[]) {
             Ok(choice) => self.interface.choice = choice,
             Err(refusal) => {
                 tracing::error!("{refusal}; {}", self.rest());

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use twinpath_attach::{Attachment, describe, kernel_ring_bytes};
 use twinpath_config::{Path, mark_set};
-use twinpath_host::report_process;
-use twinpath_inspect::Counter;
+use twinpath_host::{report_process, rows};
+use twinpath_inspect::{ControlReason, Counter};
 use twinpath_mirror::table::Link;
 use twinpath_path::device;
 use twinpath_plan::{ServicePlan, port_claim};
@@ -58,25 +58,30 @@ impl Instance {
     fn report_drops(&self) -> Vec<report::Drop> {
         let mirror = self.mirror.counters();
         let control = [
-            ("netlink_overrun", mirror.overruns),
-            ("netlink_undecoded", mirror.undecoded),
-            ("neighbours_refused", mirror.neighbours_refused),
-            ("peers_refused", mirror.book.peers_refused),
-            ("capture_missed", self.captures.missed()),
-            ("take_over_failed", self.takers.failed.get()),
+            (ControlReason::NetlinkOverrun, mirror.overruns),
+            (ControlReason::NetlinkUndecoded, mirror.undecoded),
+            (ControlReason::NeighboursRefused, mirror.neighbours_refused),
+            (ControlReason::PeersRefused, mirror.book.peers_refused),
+            (ControlReason::CaptureMissed, self.captures.missed()),
+            (ControlReason::TakeOverFailed, self.takers.failed.get()),
         ];
         let scrapers = self.scrapers.iter().flat_map(|scrapers| {
-            [("metrics_clients", scrapers.refused_full.get()), ("metrics_cut_off", scrapers.cut_off.get())]
+            [
+                (ControlReason::MetricsClients, scrapers.refused_full.get()),
+                (ControlReason::MetricsCutOff, scrapers.cut_off.get()),
+            ]
         });
-        let of_control =
-            control.into_iter().chain(scrapers).filter(|(_, count)| *count > 0).map(|(reason, count)| {
-                report::Drop { place: "control".to_owned(), reason: reason.to_owned(), count }
-            });
+        let of_control = control.into_iter().chain(scrapers).map(|(reason, count)| (reason.name(), count));
+        let of_control = rows("control", of_control);
         let queues = self.workers.iter().flat_map(|worker| worker.queues());
         let lost = queues.filter_map(|queue| {
             let count = self.interface.attachment.as_ref()?.lost_frames(queue.id);
             let place = format!("{} queue {}", self.interface.name, queue.id.queue);
-            (count > 0).then(|| report::Drop { place, reason: "ring_full".to_owned(), count })
+            (count > 0).then(|| report::Drop {
+                place,
+                reason: ControlReason::RingFull.name().to_owned(),
+                count,
+            })
         });
         let of_workers = self.everyone().flat_map(|worker| worker.drops(&self.interface.name));
         of_workers.chain(lost).chain(of_control).collect()

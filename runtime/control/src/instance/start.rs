@@ -15,7 +15,7 @@ use twinpath_host::MESSAGES_MAX;
 use twinpath_machine::Machine;
 use twinpath_mirror::table::Link;
 use twinpath_mirror::{Mirror, MirrorLimits};
-use twinpath_path::choose::{Choice, WhyNot};
+use twinpath_path::choose::{Choice, Refusal, WhyNot, choose_without};
 use twinpath_path::facts::InterfaceFacts;
 use twinpath_path::{Announcements, device};
 use twinpath_plan::{Plan, ServicePlan};
@@ -173,34 +173,40 @@ impl Instance {
         ForWorkers { count, cpus: &self.plan.cpus, addresses: self.addresses().into(), wait }
     }
 
-    /// The first attachment. What was asked for by name must work; `auto` goes on to the next best path, saying why.
+    /// The first attachment. A path that was asked for by name must work; `auto` continues with the next best one.
     async fn attach_first(&mut self) -> Result<(), InstanceError> {
         if self.interface.choice.path != Path::Kernel && self.is_held_back() {
             return Ok(());
         }
+        let mut failed = Vec::new();
         while self.interface.choice.path != Path::Kernel {
             let path = self.interface.choice.path;
             let Err(source) = self.attach().await else { return Ok(()) };
             if self.plan.path != PathAsked::Auto {
                 return Err(InstanceError::Attach { path, interface: self.interface.name.clone(), source });
             }
-            let next = if path == Path::Packet || self.interface.facts.tc.is_err() {
-                Path::Kernel
-            } else {
-                Path::Packet
-            };
-            self.fall_back(next, format!("attaching failed: {source}"));
+            failed.push(WhyNot { path, reason: format!("attaching failed: {source}") });
+            self.interface.choice = self.choose_path(&failed)?;
+            let next = self.interface.choice.path;
+            tracing::warn!("cannot attach {path} to {}: {source}; going on with {next}", self.interface.name);
             needs_fast_path(&self.plan, &self.interface.choice)?;
         }
         Ok(())
     }
 
-    fn fall_back(&mut self, next: Path, reason: String) {
-        let Choice { path, why_not, .. } = &mut self.interface.choice;
-        tracing::warn!("{} on {}: {reason}; going on with {next}", path, self.interface.name);
-        why_not.push(WhyNot { path: *path, reason });
-        *path = next;
-        self.interface.choice.why = format!("what ranks above {next} could not be attached");
+    /// The best path by the ranking of `runtime/path/src/choose.rs`, without those that are ruled out: by the
+    /// measurement at start, by the size of the workers' pools, or because attaching has `failed`.
+    pub(super) fn choose_path(&self, failed: &[WhyNot]) -> Result<Choice, Refusal> {
+        let Interface { facts, fallback, .. } = &self.interface;
+        let mut ruled_out = [fallback.ruled_out.as_slice(), failed].concat();
+        if !self.pools_for_xdp {
+            ruled_out.extend([Path::XdpNative, Path::XdpGeneric].map(|path| {
+                let reason =
+                    "the frame memory taken at start suits the packet path only; restart to change that";
+                WhyNot { path, reason: reason.to_owned() }
+            }));
+        }
+        choose_without(facts, self.plan.path, &ruled_out)
     }
 }
 

@@ -135,6 +135,26 @@ fn auto_takes_the_path_that_the_device_and_the_kernel_allow() {
 }
 
 #[test]
+fn auto_continues_with_the_next_best_path_as_each_is_ruled_out() {
+    let ranking = |facts: &InterfaceFacts| {
+        let (mut ruled_out, mut paths) = (Vec::new(), Vec::new());
+        loop {
+            let choice = choose_without(facts, PathAsked::Auto, &ruled_out).expect("auto is never refused");
+            paths.push(choice.path);
+            assert!(ruled_out.iter().all(|not: &WhyNot| why_not(&choice, not.path) == not.reason));
+            if choice.path == Path::Kernel {
+                return paths;
+            }
+            ruled_out.push(WhyNot { path: choice.path, reason: format!("{} failed", choice.path) });
+        }
+    };
+    assert_eq!(ranking(&nic()), [Path::XdpNative, Path::Packet, Path::XdpGeneric, Path::Kernel]);
+    assert_eq!(ranking(&veth()), [Path::Packet, Path::Kernel]);
+    let without_tc = InterfaceFacts { tc: Err("no tcx".to_owned()), ..nic() };
+    assert_eq!(ranking(&without_tc), [Path::XdpNative, Path::XdpGeneric, Path::Kernel]);
+}
+
+#[test]
 fn auto_says_on_a_veth_what_the_packet_path_spares_the_peer() {
     let choice = auto(&veth());
     assert_eq!(

@@ -1,0 +1,86 @@
+//! The closed list of reasons for a loss or refusal that control, a library or the kernel counts. They are shown
+//! together with the [`Reason`](crate::Reason)s that workers count.
+
+/// The reason for a loss or refusal that is not counted by a worker's [`Drops`](crate::Drops).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ControlReason {
+    /// The kernel had no room in a port's receive ring or socket for a frame.
+    RingFull,
+    /// A port's descriptor reported an error, such as an interface going down.
+    DeviceErrors,
+    /// A command of control had to wait, because the worker's mailbox was full.
+    ControlMailboxFull,
+    /// The kernel's socket sent a reply, because its peer had no room in the egress table.
+    EgressTableFull,
+    /// The kernel lost notifications for control, which read its tables again.
+    NetlinkOverrun,
+    /// A notification could not be decoded.
+    NetlinkUndecoded,
+    /// A neighbour was left out, because control's table of neighbours was full.
+    NeighboursRefused,
+    /// A peer is answered through the kernel, because the book of peers was full.
+    PeersRefused,
+    /// A capture did not get a frame, because its ring was full.
+    CaptureMissed,
+    /// Another instance got our sockets and did not serve.
+    TakeOverFailed,
+    /// A scraper of metrics was refused, because there were too many.
+    MetricsClients,
+    /// A scraper of metrics was too slow.
+    MetricsCutOff,
+}
+
+impl ControlReason {
+    /// All of these reasons.
+    pub const ALL: [Self; 12] = [
+        Self::RingFull,
+        Self::DeviceErrors,
+        Self::ControlMailboxFull,
+        Self::EgressTableFull,
+        Self::NetlinkOverrun,
+        Self::NetlinkUndecoded,
+        Self::NeighboursRefused,
+        Self::PeersRefused,
+        Self::CaptureMissed,
+        Self::TakeOverFailed,
+        Self::MetricsClients,
+        Self::MetricsCutOff,
+    ];
+
+    /// The stable name that `show` and the metrics use.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::RingFull => "ring_full",
+            Self::DeviceErrors => "device_errors",
+            Self::ControlMailboxFull => "control_mailbox_full",
+            Self::EgressTableFull => "egress_table_full",
+            Self::NetlinkOverrun => "netlink_overrun",
+            Self::NetlinkUndecoded => "netlink_undecoded",
+            Self::NeighboursRefused => "neighbours_refused",
+            Self::PeersRefused => "peers_refused",
+            Self::CaptureMissed => "capture_missed",
+            Self::TakeOverFailed => "take_over_failed",
+            Self::MetricsClients => "metrics_clients",
+            Self::MetricsCutOff => "metrics_cut_off",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+    use crate::Reason;
+
+    #[test]
+    fn every_reason_has_a_name_that_no_other_has() {
+        let names: Vec<_> = ControlReason::ALL
+            .map(ControlReason::name)
+            .into_iter()
+            .chain(Reason::ALL.map(Reason::name))
+            .collect();
+        assert_eq!(names.iter().collect::<HashSet<_>>().len(), names.len());
+    }
+}
