@@ -32,9 +32,9 @@ const SEVERAL: u8 = u8::MAX - 1;
 const ETHERTYPE_V4: u16 = EtherType::IPV4.0;
 const ETHERTYPE_V6: u16 = EtherType::IPV6.0;
 
-// The events that need reserved room: `Begun`, `Drained` and `Left` of each part, and the two answers to a
-// change.
-const _: () = assert!(3 * PARTS_MAX + 2 <= ENGINE_RESERVE as usize);
+// The events that need reserved room: `Begun`, `Drained` and `Left` of each part, the two answers to a change, and
+// `ListenersClosed`.
+const _: () = assert!(3 * PARTS_MAX + 3 <= ENGINE_RESERVE as usize);
 const _: () = assert!(PARTS_MAX <= SEVERAL as usize && PARTS_MAX <= twinpath_worker::PARTS_MAX);
 
 /// Says which part of the worker each frame goes to.
@@ -430,6 +430,9 @@ impl Engine for Demux {
         match command {
             DemuxCommand::Each(command) => {
                 self.each(io, |engine, io| engine.command(now, command.clone(), io));
+                if matches!(command, ServeCommand::Drain { .. }) {
+                    let _ = io.tell_reserved(ServeEvent::ListenersClosed);
+                }
             }
             DemuxCommand::One(part, command) => {
                 self.one(part, io, |engine, io| engine.command(now, command, io));

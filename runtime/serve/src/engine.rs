@@ -129,6 +129,8 @@ pub enum ServeEvent {
     Reclaim(Arc<[IpAddr]>),
     /// The engine has started to serve the kernel's sockets, after [`ServeCommand::Begin`].
     Begun,
+    /// No service of the worker accepts connections any more, after [`ServeCommand::Drain`] to each of them.
+    ListenersClosed,
     /// No connection is left after [`ServeCommand::Drain`].
     Drained,
     /// The answer to [`DemuxCommand::Prepare`](crate::DemuxCommand::Prepare) with the same number.

@@ -31,7 +31,7 @@ impl Instance {
         while waits(self) {
             let flushed = self.flush_outboxes();
             let mut fds: Vec<_> =
-                self.workers.iter().map(|worker| PollFd::new(&worker.events, PollFlags::IN)).collect();
+                self.everyone().map(|worker| PollFd::new(&worker.events, PollFlags::IN)).collect();
             let left = deadline.since(clock::now());
             let pause = if flushed { left } else { left.min(RETRY_INTERVAL) };
             let timeout = Timespec { tv_sec: 0, tv_nsec: pause.subsec_nanos().into() };

@@ -29,6 +29,8 @@ pub(super) struct Drain {
     ends_at: Instant,
     /// Whether the remaining connections are being closed.
     cutting: bool,
+    /// Workers that may still accept connections.
+    accepting: usize,
     /// Services, counted once per worker, that have connections left.
     services: usize,
     /// The clients that are told of the progress, and when they are told next.
@@ -37,6 +39,11 @@ pub(super) struct Drain {
 }
 
 impl Drain {
+    /// A worker has closed its listeners.
+    pub(super) const fn listeners_closed(&mut self) {
+        self.accepting = self.accepting.saturating_sub(1);
+    }
+
     /// A service of a worker has no connection left.
     pub(super) const fn service_drained(&mut self) {
         self.services = self.services.saturating_sub(1);
@@ -134,15 +141,26 @@ impl Instance {
         // Services that are leaving after a reload are waited for separately.
         let all = self.everyone().flat_map(|worker| &worker.services);
         let services = all.filter(|service| !self.reloads.is_leaving(service.part)).count();
+        let accepting = self.everyone().count();
         let now = Instant::now();
         let (cutting, followers) = (false, Vec::new());
         self.drain = Some(Drain {
             ends_at: now + timeout,
             cutting,
+            accepting,
             services,
             followers,
             tell_at: now + DRAIN_PROGRESS,
         });
+    }
+
+    /// Waits until no worker accepts connections any more. A stuck worker accepts none, and is not waited for longer
+    /// than others may take.
+    pub(super) fn wait_until_listeners_closed(&mut self) {
+        let accepts = |instance: &Self| instance.drain.as_ref().is_some_and(|drain| drain.accepting > 0);
+        if !self.wait_for_workers(accepts) {
+            tracing::warn!("a worker has not closed its listeners yet: it is stuck or very busy");
+        }
     }
 
     /// When the next step is due, if there is a drain.

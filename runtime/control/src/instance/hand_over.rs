@@ -92,13 +92,16 @@ impl Instance {
                 self.stand_aside("another instance is taking over");
             }
             Heard::Said(Step::Serving) if taker.aside.is_some() => {
-                // The line fits into the connection's buffer.
-                let _ = taker.stream.write_all(&command::agreement());
-                self.takers.current = None;
+                let Some(mut taker) = self.takers.current.take() else { return };
                 if self.drain.is_none() {
                     tracing::info!("another instance has taken over: draining");
                     self.hand_over();
                 }
+                // The new instance reports that it is ready when we agree. A client that connects after that must not
+                // be accepted here, where its connection would end at once.
+                self.wait_until_listeners_closed();
+                // The line fits into the connection's buffer.
+                let _ = taker.stream.write_all(&command::agreement());
             }
             Heard::Said(step) => {
                 let _ = taker.stream.write_all(&command::refusal(&format!("{step:?} is not the next step")));

@@ -34,6 +34,9 @@ impl Instance {
                     }
                     WorkerEvent::Engine(ServeEvent::Switched { .. }) => self.reloads.switched(),
                     WorkerEvent::Engine(ServeEvent::Left { part, .. }) => self.left(at, part),
+                    WorkerEvent::Engine(ServeEvent::ListenersClosed) => {
+                        self.drain.iter_mut().for_each(Drain::listeners_closed);
+                    }
                     WorkerEvent::Engine(ServeEvent::Drained) => {
                         self.drain.iter_mut().for_each(Drain::service_drained);
                     }

@@ -233,3 +233,20 @@ fn one_that_steps_back_leaves_what_waits_and_goes_on_with_what_it_has() {
     worker.tell(DemuxCommand::Each(ServeCommand::Begin));
     assert_eq!((read(&mut waits), worker.accepted(0)), ((4, false), 2));
 }
+
+#[test]
+fn a_worker_reports_that_its_listeners_are_closed_and_leaves_who_connects_then_to_another_instance() {
+    let mut worker = Changing::new();
+    let listener = listen(Some(Ipv4Addr::LOCALHOST.into()), 0).unwrap();
+    let at = port_of(&listener);
+    worker.prepare(0, &listener, None);
+    worker.prepare(3, &listen(Some(Ipv4Addr::LOCALHOST.into()), 0).unwrap(), None);
+    worker.tell(DemuxCommand::Each(ServeCommand::Begin));
+    let is_closed = |event: &ServeEvent| matches!(event, ServeEvent::ListenersClosed);
+    assert!(!worker.told(is_closed));
+    worker.tell(DemuxCommand::Each(ServeCommand::Drain { handed_over: true }));
+    assert!(worker.told(is_closed));
+    let mut waits = worker.connect(at);
+    assert_eq!((read(&mut waits), worker.accepted(0)), ((0, false), 0));
+    assert!(rustix::net::accept(&listener).is_ok(), "it is there for the other one");
+}

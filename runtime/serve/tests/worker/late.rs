@@ -163,6 +163,26 @@ fn a_reply_that_comes_later_leaves_on_the_link_its_request_came_by_though_ports_
     }
 }
 
+const PROBE: &[u8] = b"probe";
+
+/// Waits until datagrams from our address reach the client. The kernel makes the routes to new IPv6 addresses in a work
+/// item (`addrconf_dad_work`, net/ipv6/addrconf.c), which may run long after ip(8) has returned.
+fn wait_for_routes(client: &UdpSocket) {
+    let ours = UdpSocket::bind("[fd00::1]:0").expect("bound");
+    client.set_nonblocking(true).expect("set");
+    let begun = std::time::Instant::now();
+    loop {
+        // Until then there is no route, or the datagram is lost.
+        let _ = ours.send_to(PROBE, client.local_addr().expect("bound"));
+        if client.recv(&mut [0; 64]).is_ok() {
+            break;
+        }
+        assert!(begun.elapsed() < PATIENCE, "no datagram has arrived");
+        std::thread::yield_now();
+    }
+    client.set_nonblocking(false).expect("set");
+}
+
 fn answer_on_the_link() {
     for arguments in
         ["addr add fe80::7/64 dev lo nodad", "addr add fd00::1/128 dev lo nodad", "link set lo up"]
@@ -173,6 +193,7 @@ fn answer_on_the_link() {
     let lo = 1;
     let client = UdpSocket::bind(SocketAddrV6::new("fe80::7".parse().expect("ip"), 0, 0, lo)).expect("bound");
     client.set_read_timeout(Some(PATIENCE)).expect("set");
+    wait_for_routes(&client);
     let mut late = Late::new();
     late.rig.server.set_ip("fd00::1".parse().expect("ip"));
     let own = ServeCommand::Addresses([late.rig.server.ip()].into());
@@ -193,7 +214,12 @@ fn answer_on_the_link() {
     assert!(late.rig.commands.send(Command::Detach { ifindex: 0 }).is_ok());
     late.go(1);
     let mut buffer = [0; 64];
-    let (len, from) = client.recv_from(&mut buffer).expect("an answer");
+    let (len, from) = loop {
+        let (len, from) = client.recv_from(&mut buffer).expect("an answer");
+        if &buffer[..len] != PROBE {
+            break (len, from);
+        }
+    };
     assert_eq!((&buffer[..len], from), (&b"by the link"[..], late.rig.server));
     assert_eq!(late.dropped(Reason::KernelSocketRefused), 0);
 }
