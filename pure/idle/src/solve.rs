@@ -61,7 +61,7 @@ pub(crate) const TIMERS: usize = 2;
 type Left = [f32; TIMERS + 1];
 
 /// The results of the pass at each edge.
-struct Found {
+struct PassResults {
     /// The future cost of a sleeping worker that may have set a timer for this edge or later.
     asleep: [Left; CELLS + 1],
     /// The future cost of an awake worker, of all gaps that last this long.
@@ -77,7 +77,7 @@ struct Found {
 pub(crate) fn solve(density: &Density, costs: &Costs) -> (IdlePlan, f32) {
     let sums = Sums::of(density, costs);
     let cells = density.cells;
-    let mut found = Found {
+    let mut found = PassResults {
         asleep: [[0.0; TIMERS + 1]; CELLS + 1],
         awake: [[0.0; TIMERS + 1]; CELLS + 1],
         dearer: [[0.0; TIMERS + 1]; CELLS + 1],
@@ -151,7 +151,7 @@ fn timer_late(
 }
 
 /// The future cost of a worker that is awake within a cell.
-fn awake_at(density: &Density, found: &Found, place: Place, at_us: f32, left: usize) -> f32 {
+fn awake_at(density: &Density, found: &PassResults, place: Place, at_us: f32, left: usize) -> f32 {
     let cell = place.cell;
     if cell >= density.cells {
         return found.awake[density.cells][left];
@@ -163,7 +163,7 @@ fn awake_at(density: &Density, found: &Found, place: Place, at_us: f32, left: us
 }
 
 /// Extracts the windows, in ascending order.
-fn plan_of(density: &Density, costs: &Costs, found: &Found) -> IdlePlan {
+fn plan_of(density: &Density, costs: &Costs, found: &PassResults) -> IdlePlan {
     let mut plan = IdlePlan::SLEEP;
     let (mut at, mut left) = (0, TIMERS);
     let mut rested_us = SHORTEST_NAP_US;
@@ -220,7 +220,7 @@ fn plan_of(density: &Density, costs: &Costs, found: &Found) -> IdlePlan {
 /// The edge at which a worker goes back to sleep that was woken by a timer set for the edge `timer`, with this many
 /// timers `left`: the end of the first part in which spinning pays and for which the timer, however late, may be in
 /// time.
-fn spin_end(density: &Density, costs: &Costs, found: &Found, timer: usize, left: usize) -> usize {
+fn spin_end(density: &Density, costs: &Costs, found: &PassResults, timer: usize, left: usize) -> usize {
     let pays = |at: usize| found.dearer[at][left] < 0.0;
     let wake_us = density.edges[timer];
     let mut at = timer;
@@ -241,7 +241,7 @@ fn spin_end(density: &Density, costs: &Costs, found: &Found, timer: usize, left:
 }
 
 /// The time within the previous cell at which spinning starts to pay, if it pays from the start of this cell.
-fn first_to_spin(density: &Density, found: &Found, first: usize) -> f32 {
+fn first_to_spin(density: &Density, found: &PassResults, first: usize) -> f32 {
     let hi = density.edges[first];
     let Some(before) = first.checked_sub(1) else { return hi };
     let (far, near) = (found.dearer[before][TIMERS], found.dearer[first][TIMERS]);

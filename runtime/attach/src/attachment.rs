@@ -129,7 +129,7 @@ pub enum AttachError {
 }
 
 /// A queue with its worker.
-pub struct Placed {
+pub struct PlacedQueue {
     /// Number of the worker.
     pub worker: usize,
     /// The queue.
@@ -187,7 +187,7 @@ impl Attachment {
         target: Target,
         plan: &AttachPlan,
         regions: &[Arc<Region>],
-    ) -> Result<(Self, Vec<Placed>), AttachError> {
+    ) -> Result<(Self, Vec<PlacedQueue>), AttachError> {
         let table = target.table()?;
         match plan.path {
             Path::Packet | Path::Kernel => Self::attach_packet(target, &table, plan, regions),
@@ -208,7 +208,7 @@ impl Attachment {
         table: &Table,
         plan: &AttachPlan,
         regions: &[Arc<Region>],
-    ) -> Result<(Self, Vec<Placed>), AttachError> {
+    ) -> Result<(Self, Vec<PlacedQueue>), AttachError> {
         let workers = regions.len();
         let (mut steering, pending) = load(twinpath_steer_bpf::Path::Packet, workers as u32, plan.fail_open)?;
         steering.attach_tc(target.ifindex, plan.tc)?;
@@ -234,7 +234,7 @@ impl Attachment {
             let filter = |socket: BorrowedFd<'_>| steering.attach_socket_filter(worker as u32, socket);
             let queue = PacketPort::open(&config, filter, sender, direct)?;
             let queue = queue.failing_open(word_of(pending.as_ref(), config.id));
-            placed.push(Placed { worker, queue: Box::new(queue) });
+            placed.push(PlacedQueue { worker, queue: Box::new(queue) });
         }
         // Claims come last: a frame that a socket takes is withheld from the kernel from then on, and before a socket
         // has joined the fan-out group each of them would take the frame.
@@ -251,7 +251,7 @@ impl Attachment {
         regions: &[Arc<Region>],
         mode: XdpMode,
         copy_mode: CopyMode,
-    ) -> Result<(Self, Vec<Placed>), AttachError> {
+    ) -> Result<(Self, Vec<PlacedQueue>), AttachError> {
         let (mut steering, pending) = load(twinpath_steer_bpf::Path::Xdp, 1, plan.fail_open)?;
         steering.apply(table)?;
         // First the program, which passes all frames while its map has no sockets: if another program holds the
@@ -281,7 +281,7 @@ impl Attachment {
                 umems[worker] = Some(port.umem().map_err(AttachError::ShareUmem)?);
             }
             sockets.push((config.id, port.socket().try_clone_to_owned().map_err(AttachError::Descriptor)?));
-            placed.push(Placed { worker, queue: Box::new(port) });
+            placed.push(PlacedQueue { worker, queue: Box::new(port) });
         }
         let waiting = sockets.len();
         let (path, tc, queues) = (plan.path, None, plan.rx_queues);

@@ -12,7 +12,7 @@ use twinpath_steer::Claim;
 use twinpath_time::Duration;
 use twinpath_wire::{FlowKey, Protocol};
 
-use crate::attachment::{AttachError, AttachPlan, Attachment, Placed, Target, pool_frames};
+use crate::attachment::{AttachError, AttachPlan, Attachment, PlacedQueue, Target, pool_frames};
 use crate::interface::{InterfaceError, find_link, learn_facts};
 
 /// How long a neighbour may take to answer: the kernel tries three times, a second apart.
@@ -85,7 +85,7 @@ pub struct ClientPath {
     /// Holds the claims; dropping it takes the programs off.
     pub attachment: Attachment,
     /// The queues, all for one worker.
-    pub queues: Vec<Placed>,
+    pub queues: Vec<PlacedQueue>,
     /// That worker's memory.
     pub pool: Pool,
     /// Our end of the flow.

@@ -5,7 +5,7 @@ mod client;
 mod interface;
 
 pub use attachment::{
-    AttachError, AttachPlan, Attachment, Placed, Target, describe, kernel_ring_bytes, pool_frames,
+    AttachError, AttachPlan, Attachment, PlacedQueue, Target, describe, kernel_ring_bytes, pool_frames,
 };
 pub use client::{Client, ClientError, ClientPath};
 pub use interface::{InterfaceError, find_link, learn_facts, tidy};

@@ -10,7 +10,7 @@ use twinpath_worker::Event as WorkerEvent;
 use super::links::state;
 use super::sides::Action;
 use super::start::{hold_port, kernel_addresses};
-use super::{Bridge, Carrier, Place};
+use super::{Bridge, Carrier, Location};
 
 impl Bridge {
     /// Closes what workers give back. A queue of the kernel's interface that comes unasked says that this is gone.
@@ -25,7 +25,7 @@ impl Bridge {
                 }
             }
         }
-        if gone && self.kernel.place != Place::Nowhere && !self.kernel.handle.exists() {
+        if gone && self.kernel.place != Location::Nowhere && !self.kernel.handle.exists() {
             self.kernel_removed().await;
         }
     }
@@ -37,7 +37,7 @@ impl Bridge {
             Event::Link(link) if self.port.ifindex.is_none() && link.name == self.port.name => {
                 self.port_is_back(&link).await;
             }
-            Event::Link(link) if self.kernel.place == Place::Elsewhere => {
+            Event::Link(link) if self.kernel.place == Location::Elsewhere => {
                 self.kernel_may_be_back(&link).await
             }
             Event::Renamed { ifindex, to, .. } if self.port.ifindex == Some(ifindex) => {
@@ -59,7 +59,7 @@ impl Bridge {
                 }
             }
             // The name that an interface could not get may be free now.
-            Event::LinkGone { .. } | Event::Renamed { .. } if self.kernel.place == Place::Nowhere => {
+            Event::LinkGone { .. } | Event::Renamed { .. } if self.kernel.place == Location::Nowhere => {
                 self.make_kernel().await;
             }
             Event::Addresses { ifindex } if self.port.ifindex == Some(ifindex) => {
@@ -70,7 +70,7 @@ impl Bridge {
     }
 
     fn is_kernel(&self, ifindex: u32) -> bool {
-        self.kernel.place == Place::Home && self.kernel.ifindex == ifindex
+        self.kernel.place == Location::Home && self.kernel.ifindex == ifindex
     }
 
     fn warn_of_addresses(&self, ifindex: u32) {
@@ -115,7 +115,7 @@ impl Bridge {
             self.kernel.name,
             self.port.name
         );
-        self.kernel.place = Place::Elsewhere;
+        self.kernel.place = Location::Elsewhere;
         self.settle().await;
     }
 
@@ -126,7 +126,7 @@ impl Bridge {
         if ours {
             tracing::info!("{} is back in this network namespace", link.name);
             self.kernel.name.clone_from(&link.name);
-            (self.kernel.ifindex, self.kernel.place) = (link.ifindex, Place::Home);
+            (self.kernel.ifindex, self.kernel.place) = (link.ifindex, Location::Home);
             self.settle().await;
         }
     }
@@ -135,7 +135,7 @@ impl Bridge {
         for worker in &mut self.workers {
             worker.host.detach(self.kernel.ifindex);
         }
-        self.kernel.place = Place::Nowhere;
+        self.kernel.place = Location::Nowhere;
         self.choose_carrier();
         tracing::warn!("{} was removed by somebody else: making it again", self.kernel.name);
         self.make_kernel().await;
@@ -184,7 +184,7 @@ impl Bridge {
         if self.exclusive.ifindex().is_none() {
             return;
         }
-        let (kernel, is_home) = (self.kernel.ifindex, self.kernel.place == Place::Home);
+        let (kernel, is_home) = (self.kernel.ifindex, self.kernel.place == Location::Home);
         let crossing = match self.plan.carrier {
             Carrier::Kernel if is_home => self.exclusive.cross_to(kernel).map(|()| (Carrier::Kernel, true)),
             Carrier::Workers if is_home && !self.plan.fail_open.is_zero() => {
@@ -215,7 +215,7 @@ impl Bridge {
     async fn link(&self, side: Side) -> Option<Link> {
         match side {
             Side::Port => self.links.get(self.port.ifindex?).await,
-            Side::Kernel if self.kernel.place == Place::Home => self.links.get(self.kernel.ifindex).await,
+            Side::Kernel if self.kernel.place == Location::Home => self.links.get(self.kernel.ifindex).await,
             Side::Kernel => None,
         }
     }

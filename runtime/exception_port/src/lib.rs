@@ -226,7 +226,7 @@ struct PortSide {
 
 /// The location of the kernel's interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Location {
     /// In our network namespace.
     Home,
     /// In another one: frames still pass, but changes there are not seen.
@@ -241,7 +241,7 @@ struct KernelSide {
     ifindex: u32,
     handle: TapHandle,
     offloads: Offloads,
-    place: Place,
+    place: Location,
 }
 
 /// One running exception port.

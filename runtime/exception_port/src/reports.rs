@@ -8,7 +8,7 @@ use twinpath_report::{self as report, Report};
 use twinpath_steer_bpf::Crossed;
 use twinpath_sys::packet_socket;
 
-use super::{Bridge, Carrier, PATH, Place};
+use super::{Bridge, Carrier, Location, PATH};
 
 impl Bridge {
     /// The configuration keys, with what `twinpath set` has changed since.
@@ -82,9 +82,9 @@ impl Bridge {
             Side::Kernel => {
                 let offloads = self.kernel.offloads.names();
                 let place = match self.kernel.place {
-                    Place::Home => "",
-                    Place::Elsewhere => "; in another network namespace, where changes are not mirrored",
-                    Place::Nowhere => {
+                    Location::Home => "",
+                    Location::Elsewhere => "; in another network namespace, where changes are not mirrored",
+                    Location::Nowhere => {
                         "; removed, and not to be made again while another interface has its name"
                     }
                 };
@@ -97,7 +97,7 @@ impl Bridge {
             Side::Port => self.port.sockets.get(queue).map_or(0, |(_, lost)| *lost),
             Side::Kernel => 0,
         };
-        let elsewhere = side == Side::Kernel && self.kernel.place == Place::Elsewhere;
+        let elsewhere = side == Side::Kernel && self.kernel.place == Location::Elsewhere;
         let gone = if elsewhere { "elsewhere" } else { "gone" };
         report::Interface {
             name: self.name_of(side).to_owned(),

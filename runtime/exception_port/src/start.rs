@@ -18,7 +18,7 @@ use super::links::Links;
 use super::sides::Sides;
 use super::stuck::Watch;
 use super::workers::WorkerHandle;
-use super::{Bridge, BridgeError, BridgePlan, Carrier, KernelSide, Place, PortSide, QUEUES_MAX};
+use super::{Bridge, BridgeError, BridgePlan, Carrier, KernelSide, Location, PortSide, QUEUES_MAX};
 
 /// The mark of our own frames on their way to a device with a queueing discipline ("twin").
 const MARK: u32 = 0x7477_696e;
@@ -50,7 +50,7 @@ impl Bridge {
             ifindex: tap.ifindex,
             handle: handle_of(&tap)?,
             offloads: tap.offloads,
-            place: Place::Home,
+            place: Location::Home,
         };
         let port = PortSide {
             name: link.name.clone(),
@@ -167,7 +167,7 @@ impl Bridge {
     pub(super) fn make_kernel_again(&mut self) -> Result<(), BridgeError> {
         let tap = Tap::make(&self.kernel.name, self.plan.queues)?;
         self.kernel.handle = handle_of(&tap)?;
-        (self.kernel.ifindex, self.kernel.place) = (tap.ifindex, Place::Home);
+        (self.kernel.ifindex, self.kernel.place) = (tap.ifindex, Location::Home);
         self.attach_kernel(tap);
         self.sides.kernel_is_new();
         Ok(())

@@ -20,7 +20,7 @@ use twinpath_sys::clock;
 use twinpath_time::{Duration, Instant};
 
 use super::workers::{Stuck, WorkerHandle};
-use super::{Bridge, BridgeError, Carrier, Place};
+use super::{Bridge, BridgeError, Carrier, Location};
 
 /// How often control checks whether a stuck worker runs again.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
@@ -110,11 +110,11 @@ impl Bridge {
             _ if self.plan.fail_open.is_zero() => {
                 "the time after which one is (--fail-open-ms) is 0".to_owned()
             }
-            Place::Elsewhere => {
+            Location::Elsewhere => {
                 format!("{kernel} is in another network namespace, where the kernel cannot redirect to")
             }
-            Place::Nowhere => format!("{kernel} is gone"),
-            Place::Home => "the kernel refuses to redirect frames".to_owned(),
+            Location::Nowhere => format!("{kernel} is gone"),
+            Location::Home => "the kernel refuses to redirect frames".to_owned(),
         }
     }
 }

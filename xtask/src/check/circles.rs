@@ -23,7 +23,7 @@ struct Crate<'a> {
 type Uses<'a> = BTreeMap<&'a str, BTreeMap<&'a str, usize>>;
 
 /// The target of a path.
-enum Found<'a> {
+enum PathTarget<'a> {
     Module(ModulePath<'a>),
     /// An item of this module.
     Item(ModulePath<'a>),
@@ -71,13 +71,13 @@ impl<'a> Crate<'a> {
         while inside > 0 && segments.next_if_eq(&"super").is_some() {
             inside -= 1;
             if segments.peek().is_some_and(|next| *next != "super") && inside == 0 {
-                return self.follow(module, segments.collect(), 0).map(Found::into_module);
+                return self.follow(module, segments.collect(), 0).map(PathTarget::into_module);
             }
         }
-        self.follow(module, segments.collect(), 0).map(Found::into_module)
+        self.follow(module, segments.collect(), 0).map(PathTarget::into_module)
     }
 
-    fn follow(&self, module: &ModulePath<'a>, path: Vec<&'a str>, depth: usize) -> Option<Found<'a>> {
+    fn follow(&self, module: &ModulePath<'a>, path: Vec<&'a str>, depth: usize) -> Option<PathTarget<'a>> {
         let mut at = module.clone();
         let mut segments = path.into_iter().peekable();
         match *segments.peek()? {
@@ -106,12 +106,12 @@ impl<'a> Crate<'a> {
             }
             let passed_on = self.import(&at, segment).filter(|_| depth < DEEPEST);
             match passed_on.and_then(|path| self.follow(&at, path.split("::").collect(), depth + 1)) {
-                Some(Found::Module(module)) => at = module,
+                Some(PathTarget::Module(module)) => at = module,
                 Some(item) => return Some(item),
-                None => return Some(Found::Item(at)),
+                None => return Some(PathTarget::Item(at)),
             }
         }
-        Some(Found::Module(at))
+        Some(PathTarget::Module(at))
     }
 
     /// The path that `module` imports as `name`.
@@ -122,7 +122,7 @@ impl<'a> Crate<'a> {
     }
 }
 
-impl<'a> Found<'a> {
+impl<'a> PathTarget<'a> {
     fn into_module(self) -> ModulePath<'a> {
         match self {
             Self::Module(module) | Self::Item(module) => module,

@@ -7,11 +7,14 @@ use std::time::Duration;
 use twinpath_sys::clock;
 use twinpath_worker::sleep::Sleeper;
 
-use crate::rig::{PORT, Rig, SERVER, Server};
+use crate::rig::{PATIENCE, PORT, Rig, SERVER, Server};
 use crate::root_or_skip;
 
 /// Held by each test here, because one measures the CPU time that another one's busy processes would take.
 static ALONE: Mutex<()> = Mutex::new(());
+
+/// The most that is spun with a budget of 2 %, as a share of a core: time saved before may be spun as well.
+const SPUN_BY_BUDGET: f64 = 0.06;
 
 /// The share of a core that the worker spins while packets come randomly about 60 us apart: no prediction helps, and a
 /// wake-up without a latency request costs as much as the gap.
@@ -23,6 +26,18 @@ fn spun(rig: &Rig, server: &Server) -> f64 {
     let (before, begun) = (spun_ns(), clock::now());
     rig.bench(&format!("{SERVER}:{PORT}"), &[&load[..], &["--duration", "1"]].concat());
     (spun_ns() - before) as f64 / clock::now().nanos_since(begun) as f64
+}
+
+/// Measures until `so` holds of the share, or patience ends. While others want the CPUs (a worker whose CPU is shared
+/// sleeps at once), or the hypervisor takes them, a share says nothing about the goal.
+fn spun_until(rig: &Rig, server: &Server, so: impl Fn(f64) -> bool) -> f64 {
+    let begun = clock::now();
+    loop {
+        let share = spun(rig, server);
+        if so(share) || clock::now().since(begun) > PATIENCE {
+            return share;
+        }
+    }
 }
 
 fn set(rig: &Rig, server: &Server, arguments: &[&str]) {
@@ -41,13 +56,13 @@ fn a_share_of_a_core_bounds_what_is_spun_until_it_is_raised() {
     let goal = |server: &Server| server.show("workers")[0]["idle"]["goal"].as_str().unwrap().to_owned();
     let server = rig.serve(&["--latency-request", "never", "--cpu-budget", "2%"]);
     assert_eq!(goal(&server), "cpu 2%");
-    let bounded = spun(&rig, &server);
-    // Saved time is within the budget of a second; other threads' time on its CPU does not count.
-    assert!(bounded < 0.1, "{bounded:.3} of a core was spun");
+    let bounded = spun_until(&rig, &server, |share| share < SPUN_BY_BUDGET);
+    assert!(bounded < SPUN_BY_BUDGET, "{bounded:.3} of a core was spun");
     set(&rig, &server, &["0", "cpu", "90%"]);
     assert_eq!(goal(&server), "cpu 90%");
-    let raised = spun(&rig, &server);
-    assert!(raised > 0.15 && raised > 2.0 * bounded, "{raised:.3} of a core was spun, {bounded:.3} before");
+    let is_raised = |share| share > SPUN_BY_BUDGET.max(2.0 * bounded);
+    let raised = spun_until(&rig, &server, is_raised);
+    assert!(is_raised(raised), "{raised:.3} of a core was spun, {bounded:.3} before");
 
     set(&rig, &server, &["all", "latency", "50us"]);
     assert_eq!(goal(&server), "latency 50us");

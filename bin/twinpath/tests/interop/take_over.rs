@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::net::sockopt::socket_peercred;
-use rustix::process::{Signal, kill_process};
+use rustix::process::{Signal, kill_process, setpriority_process};
 use twinpath_sys::fd_passing;
 
 use crate::connections::{ask_until_ended, connect, echoes, service};
@@ -90,6 +90,13 @@ impl Drop for EndsLoad<'_> {
 /// Dropping it ends the load, also after a failure.
 struct EndsLoad<'a>(&'a Load);
 
+/// Leaves the CPUs to the instances and the test first: a load that never pauses would take them from what it tests,
+/// until a step takes longer than the test waits.
+fn give_way() {
+    let lowest = 19;
+    setpriority_process(None, lowest).expect("a thread may lower its own priority");
+}
+
 impl Load {
     /// Runs `during` under load; `coming`: with new connections all the time. No client may miss an answer.
     fn on(rig: &Rig, server: &Server, coming: bool, datagrams: bool, during: impl FnOnce()) {
@@ -102,6 +109,7 @@ impl Load {
                 let stream = connect(rig);
                 let Self { answered, lost, over } = &load;
                 scope.spawn(move || {
+                    give_way();
                     ask_until_ended(stream, answered, lost, over);
                     // They should last until the load is over.
                     lost.fetch_or(!over.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -110,6 +118,7 @@ impl Load {
             let load = &load;
             if coming {
                 scope.spawn(move || {
+                    give_way();
                     while !load.over.load(Ordering::Relaxed) {
                         echoes(&mut connect(rig), b"just come");
                     }
@@ -117,6 +126,7 @@ impl Load {
             }
             let socket = rig.client_udp(CLIENT, 0);
             scope.spawn(move || {
+                give_way();
                 while datagrams && !load.over.load(Ordering::Relaxed) {
                     assert_eq!(ask(&socket, SERVER, PORT, b"datagram"), b"datagram");
                 }

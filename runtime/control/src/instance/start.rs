@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant as Due, interval};
 use twinpath_attach::{
-    AttachError, AttachPlan, Attachment, Placed, Target, find_link, learn_facts, pool_frames, tidy,
+    AttachError, AttachPlan, Attachment, PlacedQueue, Target, find_link, learn_facts, pool_frames, tidy,
 };
 use twinpath_config::{Path, PathAsked};
 use twinpath_fallback::Fallback;
@@ -299,7 +299,7 @@ impl Instance {
         self.watch_workers();
         self.mirror.serve_on([ifindex]);
         for placed in placed {
-            let Placed { worker, queue } = placed;
+            let PlacedQueue { worker, queue } = placed;
             self.workers[worker].attach(queue);
         }
         self.tell_link(true);

@@ -229,7 +229,7 @@ fn peers_and_questions_are_bounded() {
 }
 
 #[test]
-fn a_full_book_drops_whoever_was_asked_about_once_and_keeps_whoever_talks() {
+fn a_full_book_drops_peers_that_were_asked_about_once_and_keeps_active_ones() {
     let limits = BookLimits { peers: 3, ..BookLimits::default() };
     let (mut book, tables) = (book(limits), tables());
     let mut ask = |peer: &str, now| {

@@ -127,7 +127,7 @@ fn read(stream: &mut TcpStream) -> (usize, bool) {
 }
 
 #[test]
-fn one_takes_the_place_of_another_at_the_same_socket_and_whoever_waits_is_served() {
+fn one_takes_the_place_of_another_at_the_same_socket_and_waiting_peers_are_served() {
     let mut worker = Changing::new();
     let listener = listen(Some(Ipv4Addr::LOCALHOST.into()), 0).unwrap();
     let at = port_of(&listener);
@@ -235,7 +235,7 @@ fn one_that_steps_back_leaves_what_waits_and_goes_on_with_what_it_has() {
 }
 
 #[test]
-fn a_worker_reports_that_its_listeners_are_closed_and_leaves_who_connects_then_to_another_instance() {
+fn a_worker_reports_that_its_listeners_are_closed_and_leaves_later_connections_to_another_instance() {
     let mut worker = Changing::new();
     let listener = listen(Some(Ipv4Addr::LOCALHOST.into()), 0).unwrap();
     let at = port_of(&listener);

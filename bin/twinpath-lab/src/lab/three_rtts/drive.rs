@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use rustix::io::Errno;
-use twinpath_attach::{AttachPlan, Attachment, Placed, Target, pool_frames};
+use twinpath_attach::{AttachPlan, Attachment, PlacedQueue, Target, pool_frames};
 use twinpath_config::Path;
 use twinpath_frame::{BURST_MAX, Burst, Frame, Pool, Region};
 use twinpath_inspect::Reason;
@@ -136,7 +136,7 @@ fn attach(
     end: End,
     port: u16,
     region: &Arc<Region>,
-) -> anyhow::Result<(Attachment, Vec<Placed>)> {
+) -> anyhow::Result<(Attachment, Vec<PlacedQueue>)> {
     namespace.run(|| {
         let target = Target {
             ifindex: interface_index(end.interface)?,
