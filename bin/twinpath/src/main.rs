@@ -10,6 +10,7 @@ mod reload;
 mod serve;
 mod set;
 mod show;
+mod switch;
 mod tidy;
 mod top;
 mod tune;
@@ -39,6 +40,8 @@ enum Command {
     Serve(Box<serve::Args>),
     /// Carry frames between a device and a kernel interface in its place: an exception port.
     Bridge(bridge::Args),
+    /// Carry frames between interfaces and processes: an Ethernet switch.
+    Switch(Box<switch::Args>),
     /// Show the state of a running instance, with the reasons for its choices.
     Show(show::Args),
     /// Write the frames of a fast path to a pcapng file.
@@ -69,6 +72,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Serve(args) => serve::run(*args),
         Command::Bridge(args) => bridge::run(args),
+        Command::Switch(args) => switch::run(*args),
         Command::Show(args) => show::run(args),
         Command::Capture(args) => capture::run(args),
         Command::Top(args) => top::run(args),

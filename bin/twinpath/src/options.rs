@@ -134,6 +134,7 @@ mod tests {
             (Command::ServeReflect, &["serve", "reflect"]),
             (Command::ServeRpc, &["serve", "rpc"]),
             (Command::Bridge, &["bridge"]),
+            (Command::Switch, &["switch"]),
             (Command::Bench, &["bench", "echo"]),
             (Command::Tune, &["tune"]),
         ] {

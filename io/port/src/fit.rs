@@ -193,5 +193,20 @@ pub fn insert_tag(frame: &mut Frame, tag: [u8; TAG_LEN]) -> bool {
     true
 }
 
+/// Takes out the tag that follows the addresses. Returns whether there is room for one; what stands there is not looked
+/// at.
+pub fn remove_tag(frame: &mut Frame) -> bool {
+    if frame.len() < eth::HEADER_LEN + TAG_LEN {
+        return false;
+    }
+    frame.bytes_mut().copy_within(..ADDRESSES_LEN, TAG_LEN);
+    let meta = frame.meta_mut();
+    if meta.checksum == Checksum::Partial && meta.checksum_start != 0 {
+        meta.checksum_start = meta.checksum_start.saturating_sub(TAG_LEN as u16);
+    }
+    meta.headers_len = meta.headers_len.saturating_sub(TAG_LEN as u16);
+    frame.advance(TAG_LEN).is_ok()
+}
+
 #[cfg(test)]
 mod tests;

@@ -23,4 +23,5 @@ pub mod wire_copy;
 pub use carried::{CarriedPort, CarriedPorts, Carrier, PORTS_MAX};
 pub use port::{Capabilities, GsoKinds, LinkState, PortCounters, PortId};
 pub use queue::{PortQueue, QueueInfo, Received};
+pub use super_frame::packets_of;
 pub use wait::WaitSource;

@@ -6,7 +6,9 @@
 
 #![allow(unsafe_code, reason = "unshare(2) of the calling thread")]
 
+use std::marker::PhantomData;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -15,12 +17,23 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 /// The calling thread's network namespace. (`/sys` shows that of its mount instead.)
 const OWN_NAMESPACE: &str = "/proc/thread-self/ns/net";
 
+/// Where `ip netns` keeps the names of namespaces.
+const NAMES: &str = "/run/netns";
+
 /// What can go wrong with a namespace.
 #[derive(Debug, thiserror::Error)]
 pub enum NetnsError {
     /// The kernel refused a new namespace.
     #[error("cannot create a network namespace ({0}): this needs CAP_SYS_ADMIN, so run as root or with sudo")]
     Unshare(Errno),
+    /// There is no namespace of that name, or its file is none.
+    #[error("there is no network namespace {} ({source}): see `ip netns`", path.display())]
+    Named {
+        /// Its file.
+        path: PathBuf,
+        /// Why.
+        source: Errno,
+    },
     /// The namespace exists, but its file cannot be opened.
     #[error("cannot open {OWN_NAMESPACE} ({0}): is /proc mounted?")]
     Open(Errno),
@@ -60,6 +73,29 @@ impl Namespace {
         })?
     }
 
+    /// The namespace that `ip netns` knows by that name, or that has a file with this path.
+    ///
+    /// # Errors
+    /// [`NetnsError::Named`]
+    pub fn named(name: &str) -> Result<Self, NetnsError> {
+        let path = if name.contains('/') { PathBuf::from(name) } else { Path::new(NAMES).join(name) };
+        let fd = rustix::fs::open(&path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|source| NetnsError::Named { path, source })?;
+        Ok(Self { fd })
+    }
+
+    /// Moves the calling thread into it for as long as the result lives. Sockets opened meanwhile stay in the namespace;
+    /// threads must not be started.
+    ///
+    /// # Errors
+    /// [`NetnsError::Open`]; [`NetnsError::Enter`] without CAP_SYS_ADMIN, or if it is no network namespace.
+    pub fn visit(&self) -> Result<Visit, NetnsError> {
+        let own = rustix::fs::open(OWN_NAMESPACE, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(NetnsError::Open)?;
+        enter(self.fd.as_fd()).map_err(NetnsError::Enter)?;
+        Ok(Visit { own, _of_this_thread: PhantomData })
+    }
+
     /// A second holder of the same namespace, which exists until both are gone.
     ///
     /// # Errors
@@ -78,6 +114,22 @@ impl Namespace {
             enter(self.fd.as_fd()).map_err(NetnsError::Enter)?;
             Ok(work())
         })?
+    }
+}
+
+/// The calling thread's stay in another namespace. Dropping it takes the thread back.
+#[derive(Debug)]
+pub struct Visit {
+    own: OwnedFd,
+    /// It is the thread that has moved.
+    _of_this_thread: PhantomData<*const ()>,
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        let back = enter(self.own.as_fd());
+        // Everything that the thread does next would be done in the wrong namespace.
+        assert!(back.is_ok(), "cannot go back to the own network namespace: {back:?}");
     }
 }
 
@@ -124,6 +176,20 @@ mod tests {
         assert_eq!(identity(), before);
         let names: Vec<_> = devices.lines().skip(2).filter_map(|line| line.split(':').next()).collect();
         assert_eq!(names.iter().map(|name| name.trim()).collect::<Vec<_>>(), ["lo"]);
+    }
+
+    #[test]
+    fn a_visit_ends_where_it_began() {
+        if !twinpath_test_skip::root_or_skip() {
+            return;
+        }
+        let (before, namespace) = (identity(), Namespace::new().unwrap());
+        let there = namespace.run(identity).unwrap();
+        let visit = namespace.visit().unwrap();
+        assert_eq!(identity(), there);
+        drop(visit);
+        assert_eq!(identity(), before);
+        assert!(matches!(Namespace::named("none-such"), Err(NetnsError::Named { .. })));
     }
 
     #[test]

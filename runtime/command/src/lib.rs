@@ -34,6 +34,10 @@ pub const RELOAD_PATIENCE: Duration = Duration::from_secs(60);
 /// The interval of progress reports of a drain.
 pub const DRAIN_PROGRESS: Duration = Duration::from_millis(200);
 
+/// What others than switches answer to a change of ports.
+pub const NO_SWITCH: &str =
+    "this is no switch, and has no ports to change: name a switch's socket with --socket";
+
 /// A request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -58,6 +62,9 @@ pub enum Request {
     /// Read the configuration's file again, and apply it: `"reload"`. The answer, once that is complete, lists the
     /// changes, a line for each: `{"changed":["worker.mode: \"adaptive\" -> \"poll\""]}`.
     Reload,
+    /// A change of a switch's ports: `{"port":{"add":"veth3,vlan=10"}}`, `{"port":{"remove":"veth3"}}`,
+    /// `{"port":{"set":{"port":"veth3","keys":["vlan=20"]}}}`. The answer, once that is complete, is as a reload's.
+    Port(PortChange),
     /// A change: `{"set":{"worker":0,"mode":"poll"}}`, `{"set":{"latency":"20us"}}`.
     Set(Set),
 }
@@ -137,6 +144,23 @@ impl Set {
         let changes = self.latency.is_some() || self.cpu.is_some() || self.no_goal;
         changes.then(|| goal(self.latency, self.cpu))
     }
+}
+
+/// A change of a switch's ports.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PortChange {
+    /// One more port, as `--port` has it.
+    Add(String),
+    /// One less, by its name.
+    Remove(String),
+    /// Other values for keys of a port.
+    Set {
+        /// Its name.
+        port: String,
+        /// Keys with their values, as `vlan=10`.
+        keys: Vec<String>,
+    },
 }
 
 /// The parameters of a capture.

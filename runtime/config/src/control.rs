@@ -8,7 +8,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use super::key::{Change, section};
-use super::{SERVE_AND_BRIDGE, Wrong};
+use super::{INSTANCES, Wrong};
 
 /// Longest path of a UNIX socket: `sun_path` of linux/un.h without its terminator.
 const SOCKET_PATH_MAX: usize = 107;
@@ -19,16 +19,16 @@ section! {
         /// The command socket of `twinpath show` and `twinpath set`
         socket: Option<PathBuf> = None =>
             values_are("a path of at most 107 bytes"), unset("SERVICE-IFACE-PID.sock in the run directory"),
-            option("socket", "PATH", SERVE_AND_BRIDGE), example("\"/run/twinpath/echo.sock\"");
+            option("socket", "PATH", INSTANCES), example("\"/run/twinpath/echo.sock\"");
 
         /// Once it has started, the instance gives up rights, files and system calls that it no longer needs: on or off
         sandbox: Option<Sandbox> = None =>
-            unset("on; off in a library"), option("sandbox", "ON_OFF", SERVE_AND_BRIDGE), example("\"on\"");
+            unset("on; off in a library"), option("sandbox", "ON_OFF", INSTANCES), example("\"on\"");
 
         /// Metrics for Prometheus over HTTP at /metrics, on loopback without an address
         metrics: Option<MetricsAddress> = None =>
             values_are("`PORT`, `ADDRESS:PORT`, `[ADDRESS]:PORT`"), unset("none: no metrics"),
-            option("metrics", "[ADDRESS:]PORT", SERVE_AND_BRIDGE), example("\"127.0.0.1:9464\""),
+            option("metrics", "[ADDRESS:]PORT", INSTANCES), example("\"127.0.0.1:9464\""),
             change(Change::Reload);
     }
 }

@@ -70,6 +70,8 @@ pub enum Command {
     ServeRpc,
     /// `twinpath bridge`
     Bridge,
+    /// `twinpath switch`
+    Switch,
     /// `twinpath bench`
     Bench,
     /// `twinpath tune`
@@ -109,6 +111,8 @@ pub enum Change {
     Reload,
     /// By `twinpath set`, or a reload.
     Set,
+    /// `twinpath port`, or a reload.
+    Port,
 }
 
 impl Change {
@@ -118,6 +122,8 @@ impl Change {
         match (self, has_file) {
             (Self::Set, true) => "set, reload",
             (Self::Set, false) => "set",
+            (Self::Port, true) => "port, reload",
+            (Self::Port, false) => "port",
             (Self::Reload | Self::ReloadAnew, true) => "reload",
             (Self::Restart, _) | (_, false) => "restart",
         }
@@ -280,6 +286,13 @@ impl Key {
 }
 
 impl Key {
+    /// Whether a switch has it.
+    #[must_use]
+    pub fn is_of_switch(&self) -> bool {
+        self.table.starts_with("switch")
+            || self.option.is_some_and(|option| option.of.contains(&Command::Switch))
+    }
+
     /// The help text: one line without a full stop, with the unit and the meaning of 0.
     #[must_use]
     pub fn help(&self) -> String {

@@ -11,20 +11,23 @@ use serde::{Deserialize, Serialize};
 
 pub use twinpath_thread::priority::Priority;
 pub use twinpath_thread::request::RequestScope;
+pub use twinpath_values::{
+    AttachAsked, CpuGoal, LatencyGoal, Path, PathAsked, PortMode, PortName, StaticEntry, UnknownAttach,
+    UnknownPath, VlanList, goal,
+};
 pub use twinpath_worker::idle::{Mode, RequestSetting as LatencyRequest};
 
 pub use changes::{Changes, Difference, Origin};
 pub use control::{AddressError, Control, ControlOverrides, MetricsAddress, Sandbox};
 pub use fault::{ConfigError, Fault, Mistake};
-pub use goal::{CpuGoal, LatencyGoal, goal};
 pub use interface::{Interface, InterfaceOverrides};
 pub use key::{Change, CliOption, Command, Example, Key, Takes};
 pub use limits::{LimitOverrides, Limits};
-pub use path::{AttachAsked, Path, PathAsked, UnknownAttach, UnknownPath};
 pub use pool::{Pool, PoolOverrides};
 pub use rpc::{Rpc, RpcOverrides};
 pub use service::{FlowText, Service, ServiceKind, ServiceOverrides, SourceText};
 pub use settings::{Given, mark_set};
+pub use switch::{SWITCH_PORTS_MAX, Switch, SwitchOverrides, SwitchPort, SwitchPortOverrides};
 pub use worker::{Worker, WorkerOverrides};
 
 use self::key::Override;
@@ -34,25 +37,35 @@ use self::worker::WORKERS_MAX;
 mod changes;
 mod control;
 mod fault;
-mod goal;
 mod interface;
 mod key;
 mod limits;
-mod path;
 mod pool;
 mod reading;
 mod rpc;
 mod service;
 mod settings;
+mod switch;
 mod value;
 mod worker;
 
-/// A complete configuration with every key, as shown in docs/config.md.
+/// A complete configuration of services with every key, as shown in docs/config.md.
 pub const EXAMPLE: &str = include_str!("example.toml");
+/// The same for a switch, with the tables that it has beside `[worker]` and `[control]`.
+pub const EXAMPLE_OF_SWITCH: &str = include_str!("switch.toml");
 
 /// The commands that run services.
 const SERVE: &[Command] = &[Command::Serve, Command::ServeEcho, Command::ServeReflect, Command::ServeRpc];
 /// The commands that run an instance.
+const INSTANCES: &[Command] = &[
+    Command::Serve,
+    Command::ServeEcho,
+    Command::ServeReflect,
+    Command::ServeRpc,
+    Command::Bridge,
+    Command::Switch,
+];
+/// Those of them for which the kernel takes the place of a stuck worker.
 const SERVE_AND_BRIDGE: &[Command] =
     &[Command::Serve, Command::ServeEcho, Command::ServeReflect, Command::ServeRpc, Command::Bridge];
 /// The commands that have an interface and its path.
@@ -65,6 +78,7 @@ const WITH_WORKERS: &[Command] = &[
     Command::ServeReflect,
     Command::ServeRpc,
     Command::Bridge,
+    Command::Switch,
     Command::Bench,
     Command::Tune,
 ];
@@ -91,6 +105,9 @@ pub struct Config {
     pub rpc: Rpc,
     /// The command socket, the metrics and the sandbox.
     pub control: Control,
+    /// A switch, which has the place of services and their interface.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub switch: Option<Switch>,
 }
 
 impl Default for Config {
@@ -103,15 +120,18 @@ impl Default for Config {
             pool: Pool::default(),
             rpc: Rpc::default(),
             control: Control::default(),
+            switch: None,
         }
     }
 }
 
+/// The tables that only services have.
+const TABLES_OF_SERVICES: [&str; 5] = ["service", "interface", "limits", "pool", "rpc"];
+
 /// Every key, in the order of docs/config.md.
 pub fn keys() -> impl Iterator<Item = &'static Key> {
-    [Service::KEYS, Interface::KEYS, Worker::KEYS, Limits::KEYS, Pool::KEYS, Rpc::KEYS, Control::KEYS]
-        .into_iter()
-        .flatten()
+    let of_services = [Service::KEYS, Interface::KEYS, Worker::KEYS, Limits::KEYS, Pool::KEYS, Rpc::KEYS];
+    of_services.into_iter().chain([Control::KEYS, Switch::KEYS, SwitchPort::KEYS]).flatten()
 }
 
 /// The values of the command line. They win over those of the file.
@@ -131,6 +151,8 @@ pub struct Overrides {
     pub rpc: RpcOverrides,
     /// Of `[control]`.
     pub control: ControlOverrides,
+    /// Of `[switch]`.
+    pub switch: SwitchOverrides,
 }
 
 impl Overrides {
@@ -144,7 +166,7 @@ impl Overrides {
         table.map_or(Ok(()), |(_, overrides)| overrides.set(key.name, texts))
     }
 
-    fn tables_mut(&mut self) -> [(&'static str, &mut dyn Override); 7] {
+    fn tables_mut(&mut self) -> [(&'static str, &mut dyn Override); 8] {
         [
             ("service", &mut self.service),
             ("interface", &mut self.interface),
@@ -153,6 +175,7 @@ impl Overrides {
             ("pool", &mut self.pool),
             ("rpc", &mut self.rpc),
             ("control", &mut self.control),
+            ("switch", &mut self.switch),
         ]
     }
 
@@ -186,6 +209,48 @@ impl Config {
         overrides: &Overrides,
         open_files: Option<u64>,
     ) -> Result<(Self, Given), ConfigError> {
+        Self::judged(file, overrides, |config, _| {
+            if config.switch.is_some() {
+                let file = file.map(|file| file.display().to_string()).unwrap_or_default();
+                let sentence = format!("{file} configures a switch: run `twinpath switch --config {file}`");
+                return vec![Fault::new("", sentence)];
+            }
+            let mut faults = config.validate();
+            faults.extend(config.check_kinds());
+            faults.extend(open_files.and_then(|limit| config.check_open_files(limit)));
+            faults
+        })
+    }
+
+    /// The same for a switch.
+    ///
+    /// # Errors
+    /// Everything that is wrong in the file, on the command line and with the values.
+    pub fn load_switch(file: Option<&FilePath>, overrides: &Overrides) -> Result<(Self, Given), ConfigError> {
+        Self::judged(file, overrides, |config, text| {
+            let mut faults = config.switch_faults();
+            let given = reading::keys_of(text);
+            let of_services = TABLES_OF_SERVICES
+                .iter()
+                .filter(|table| given.iter().any(|key| key.split(['.', '[']).next() == Some(table)));
+            faults.extend(of_services.map(|table| {
+                Fault::new(*table, "a switch has no services: this table is for `twinpath serve`")
+            }));
+            let others =
+                keys().filter(|key| ["worker", "control"].contains(&key.table) && !key.is_of_switch());
+            let others = others.filter(|key| given.contains(key.path));
+            faults
+                .extend(others.map(|key| Fault::new(key.path, "a switch has no such key: delete the line")));
+            faults
+        })
+    }
+
+    /// Reads a file, overrides it, and has it judged with its text.
+    fn judged(
+        file: Option<&FilePath>,
+        overrides: &Overrides,
+        judge: impl FnOnce(&Self, &str) -> Vec<Fault>,
+    ) -> Result<(Self, Given), ConfigError> {
         let text = match file {
             Some(file) => std::fs::read_to_string(file)
                 .map_err(|error| ConfigError::Read { file: file.to_owned(), error })?,
@@ -197,9 +262,7 @@ impl Config {
             file.and_then(|file| config.kind_fault(overrides, file)).into_iter().collect();
         config.apply(overrides);
         if unread != Unread::Everything {
-            faults.extend(config.validate());
-            faults.extend(config.check_kinds());
-            faults.extend(open_files.and_then(|limit| config.check_open_files(limit)));
+            faults.extend(judge(&config, &text));
         }
         // A key that could not be read is a mistake already.
         let known = faults.into_iter().filter(|fault| !unread.has(&fault.key));
@@ -264,7 +327,8 @@ impl Config {
 
     /// Replaces the values that the command line gives.
     pub fn apply(&mut self, overrides: &Overrides) {
-        let Overrides { service, interface, worker, limits, pool, rpc, control } = overrides.completed();
+        let Overrides { service, interface, worker, limits, pool, rpc, control, switch } =
+            overrides.completed();
         // The command line says nothing of one service among several.
         if let [only] = self.services.as_mut_slice() {
             only.apply(&service);
@@ -279,6 +343,9 @@ impl Config {
         self.pool.apply(&pool);
         self.rpc.apply(&rpc);
         self.control.apply(&control);
+        if switch != SwitchOverrides::default() {
+            self.switch.get_or_insert_default().apply(&switch);
+        }
     }
 
     /// Everything that cannot work, whatever the host; empty if nothing is wrong.

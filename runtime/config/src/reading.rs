@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde_path_to_error::Segment;
-use toml::de::{DeTable, DeValue};
+use toml::de::{DeArray, DeTable, DeValue};
 
 use super::{Config, Fault, Mistake};
 
@@ -92,24 +92,28 @@ fn take_out(table: &mut DeTable<'_>, path: &[Segment]) -> bool {
     inner || table.remove(key.as_str()).is_some()
 }
 
-/// The line, from 1, of a key such as `worker.cpus` or `service[1].udp`.
+/// The line, from 1, of a key such as `worker.cpus`, `service[1].udp` or `switch.port[1].vlan`.
 pub(super) fn line_of(text: &str, key: &str) -> Option<usize> {
     let document = DeTable::parse(text).ok()?;
-    let (table, key) = key.split_once('.')?;
-    let (table, index) = match table.split_once('[') {
-        Some((table, index)) => (table, index.trim_end_matches(']').parse().ok()?),
-        None => (table, 0),
-    };
-    let value = document.get_ref().get(table)?.get_ref();
-    let mut value = match value {
-        DeValue::Array(list) => list.get(index)?.get_ref(),
-        value => value,
-    };
+    let mut table = document.get_ref();
     let mut line = None;
-    for part in key.split('.') {
-        let (found, inner) = value.as_table()?.iter().find(|(name, _)| name.get_ref() == part)?;
+    let mut parts = key.split('.').peekable();
+    while let Some(part) = parts.next() {
+        let (name, index) = match part.split_once('[') {
+            Some((name, index)) => (name, Some(index.trim_end_matches(']').parse::<usize>().ok()?)),
+            None => (part, None),
+        };
+        let (found, value) = table.iter().find(|(key, _)| key.get_ref() == name)?;
         line = Some(line_at(text, found.span().start));
-        value = inner.get_ref();
+        let value = match (value.get_ref(), index) {
+            (DeValue::Array(list), Some(index)) => list.get(index)?.get_ref(),
+            // The only one of several that there may be.
+            (DeValue::Array(list), None) if parts.peek().is_some() => list.first()?.get_ref(),
+            (value, _) => value,
+        };
+        if parts.peek().is_some() {
+            table = value.as_table()?;
+        }
     }
     line
 }
@@ -120,13 +124,7 @@ pub(super) fn keys_of(text: &str) -> BTreeSet<String> {
     if let Ok(document) = DeTable::parse(text) {
         for (name, value) in document.get_ref() {
             match value.get_ref() {
-                DeValue::Array(tables) => {
-                    let is_one = tables.len() == 1;
-                    for (at, table) in tables.iter().enumerate() {
-                        let index = if is_one { String::new() } else { format!("[{at}]") };
-                        list_keys(&format!("{}{index}", name.get_ref()), table.get_ref(), &mut keys);
-                    }
-                }
+                DeValue::Array(tables) => list_tables(name.get_ref(), tables, &mut keys),
                 value => list_keys(name.get_ref(), value, &mut keys),
             }
         }
@@ -135,15 +133,26 @@ pub(super) fn keys_of(text: &str) -> BTreeSet<String> {
 }
 
 fn list_keys(name: &str, value: &DeValue<'_>, keys: &mut BTreeSet<String>) {
-    match value.as_table() {
-        Some(table) => {
+    match value {
+        DeValue::Table(table) => {
             for (inner, value) in table {
                 list_keys(&format!("{name}.{}", inner.get_ref()), value.get_ref(), keys);
             }
         }
-        None => {
+        DeValue::Array(tables) if tables.first().is_some_and(|first| first.get_ref().is_table()) => {
+            list_tables(name, tables, keys);
+        }
+        _ => {
             keys.insert(name.to_owned());
         }
+    }
+}
+
+fn list_tables(name: &str, tables: &DeArray<'_>, keys: &mut BTreeSet<String>) {
+    let is_one = tables.len() == 1;
+    for (at, table) in tables.iter().enumerate() {
+        let index = if is_one { String::new() } else { format!("[{at}]") };
+        list_keys(&format!("{name}{index}"), table.get_ref(), keys);
     }
 }
 

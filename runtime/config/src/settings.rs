@@ -6,10 +6,12 @@ use serde::Serialize;
 use serde_json::Value;
 use twinpath_idle::Goal;
 use twinpath_report::Setting;
+use twinpath_values::{CpuGoal, LatencyGoal};
 
-use super::goal::{CpuGoal, LatencyGoal};
 use super::reading::keys_of;
-use super::{Config, Control, Interface, Key, Limits, Mode, Overrides, Pool, Rpc, Service, Worker};
+use super::{
+    Config, Control, Interface, Key, Limits, Mode, Overrides, Pool, Rpc, Service, Switch, SwitchPort, Worker,
+};
 
 /// The keys that are given, as `worker.mode` or `service[1].udp`. The default: none, and there is no file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,6 +34,12 @@ impl Given {
         Self { file: None, command_line: overrides.named() }
     }
 
+    /// Whether the file or the command line gives a key.
+    #[must_use]
+    pub fn has(&self, key: &str) -> bool {
+        self.source(key).is_some()
+    }
+
     /// Where the value of a key comes from, if not from the program.
     fn source(&self, key: &str) -> Option<&'static str> {
         let is_in_file = self.file.as_ref().is_some_and(|keys| keys.contains(key));
@@ -44,6 +52,9 @@ impl Config {
     /// program sets by itself.
     #[must_use]
     pub fn settings(&self, usual: &Self, given: &Given) -> Vec<Setting> {
+        if let Some(switch) = &self.switch {
+            return self.settings_of_switch(switch, usual, given);
+        }
         let mut settings = Vec::new();
         let usual_service = json(&Service::default());
         for (at, service) in self.services.iter().enumerate() {
@@ -71,6 +82,37 @@ impl Config {
         ] {
             let name = keys.first().map_or("", |key| key.table);
             settings.extend(table(keys, name, [&values, &usual], given));
+        }
+        settings
+    }
+}
+
+impl Config {
+    fn settings_of_switch(&self, switch: &Switch, usual: &Self, given: &Given) -> Vec<Setting> {
+        let (values, usual_switch) = (json(switch), json(&Switch::default()));
+        let own = table(Switch::KEYS, "switch", [&values, &usual_switch], given);
+        // Its ports follow, key by key.
+        let mut settings: Vec<_> = own.filter(|setting| setting.key != "switch.port").collect();
+        let usual_port = json(&SwitchPort::default());
+        for (at, port) in switch.port.iter().enumerate() {
+            let prefix =
+                if switch.port.len() == 1 { "switch.port".to_owned() } else { format!("switch.port[{at}]") };
+            let values = json(port);
+            settings.extend(table(SwitchPort::KEYS, &prefix, [&values, &usual_port], given).map(|setting| {
+                // An option gives a port with all its keys.
+                let source = given.source("switch.port").filter(|_| setting.source != "file");
+                let source = source.filter(|_| setting.value != setting.default).map(str::to_owned);
+                Setting { source: source.unwrap_or(setting.source), ..setting }
+            }));
+        }
+        for (keys, values, usual) in [
+            (Worker::KEYS, json(&self.worker), json(&usual.worker)),
+            (Control::KEYS, json(&self.control), json(&usual.control)),
+        ] {
+            let name = keys.first().map_or("", |key| key.table);
+            let of_switch =
+                |setting: &Setting| keys.iter().any(|key| key.path == setting.key && key.is_of_switch());
+            settings.extend(table(keys, name, [&values, &usual], given).filter(of_switch));
         }
         settings
     }

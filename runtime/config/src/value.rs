@@ -9,14 +9,15 @@ use std::str::FromStr;
 use twinpath_sys::affinity::parse_cpu_list;
 use twinpath_thread::priority::Priority;
 use twinpath_thread::request::RequestScope;
+use twinpath_values::{
+    AttachAsked, CpuGoal, LatencyGoal, PathAsked, PortMode, PortName, StaticEntry, VlanList,
+};
 use twinpath_wire::EtherType;
 use twinpath_worker::idle::{Mode, RequestSetting};
 
 use super::control::{MetricsAddress, Sandbox};
-use super::goal::{CpuGoal, LatencyGoal};
 use super::key::{KeyValue, Takes};
 use super::limits::LimitOverrides;
-use super::path::{AttachAsked, PathAsked};
 use super::rpc::RpcOverrides;
 use super::service::{FlowText, ServiceKind, SourceText};
 
@@ -56,6 +57,9 @@ parsed! {
     AttachAsked: words(&AttachAsked::ALL.map(AttachAsked::name));
     Sandbox: words(&Sandbox::ALL.map(Sandbox::name));
     ServiceKind: words(&ServiceKind::ALL.map(ServiceKind::name));
+    PortMode: words(&PortMode::ALL.map(PortMode::name));
+    PortName: String::new();
+    VlanList: String::new();
     Priority: String::new();
     LatencyGoal: String::new();
     CpuGoal: String::new();
@@ -147,7 +151,7 @@ macro_rules! lists {
     };
 }
 
-lists!(IpAddr, FlowText, SourceText);
+lists!(IpAddr, FlowText, SourceText, StaticEntry);
 
 macro_rules! tables {
     ($($Type:ty),+) => {

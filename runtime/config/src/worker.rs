@@ -2,7 +2,7 @@
 
 use super::key::{Change, section};
 use super::{
-    CpuGoal, LatencyGoal, LatencyRequest, Mode, Priority, RequestScope, SERVE, SERVE_AND_BRIDGE,
+    CpuGoal, INSTANCES, LatencyGoal, LatencyRequest, Mode, Priority, RequestScope, SERVE, SERVE_AND_BRIDGE,
     WITH_WORKERS, Wrong,
 };
 
@@ -36,48 +36,48 @@ section! {
 
         /// The goal of adaptive: 99 % of the packets are received within this time, such as 20us
         latency: Option<LatencyGoal> = None =>
-            values_are("`1us` to `1s`"), unset("none"), option("latency", "TIME", SERVE_AND_BRIDGE),
+            values_are("`1us` to `1s`"), unset("none"), option("latency", "TIME", INSTANCES),
             conflicts(&["cpu-budget", "spin-us"]), example("\"20us\""), change(Change::Set);
 
         /// Another goal of adaptive: at most this much of a core is spent waiting, such as 5%
         cpu: Option<CpuGoal> = None =>
-            values_are("`0.1%` to `100%`"), unset("none"), option("cpu-budget", "PERCENT", SERVE_AND_BRIDGE),
+            values_are("`0.1%` to `100%`"), unset("none"), option("cpu-budget", "PERCENT", INSTANCES),
             conflicts(&["latency", "spin-us"]), comment("\"5%\""), change(Change::Set);
 
         /// For experts: adaptive spins for just so long after the last packet
         spin_us: Option<u64> = None =>
             range(0, SPIN_US_MAX), unit("us"), advice("for a worker that never sleeps set mode = \"poll\""),
-            unset("learnt"), option("spin-us", "US", SERVE_AND_BRIDGE), conflicts(&["latency", "cpu-budget"]),
+            unset("learnt"), option("spin-us", "US", INSTANCES), conflicts(&["latency", "cpu-budget"]),
             comment("50");
 
         /// How long after the last traffic the CPU latency request is held
         linger_ms: Option<u64> = None =>
             range(0, LINGER_MS_MAX), unit("ms"), unset("learnt; 1000 in interrupt"),
-            option("linger-ms", "MS", SERVE_AND_BRIDGE), example("1000");
+            option("linger-ms", "MS", INSTANCES), example("1000");
 
         /// Whether a CPU latency request is held while traffic lasts: auto (where it was measured to help), always or never
         latency_request: LatencyRequest = LatencyRequest::default() =>
-            option("latency-request", "WHEN", SERVE_AND_BRIDGE);
+            option("latency-request", "WHEN", INSTANCES);
 
         /// For which CPUs it is: machine (all), cpu (the workers' alone) or auto (the workers' where that serves)
         latency_request_scope: RequestScope = RequestScope::default() =>
-            option("latency-request-scope", "SCOPE", SERVE_AND_BRIDGE);
+            option("latency-request-scope", "SCOPE", INSTANCES);
 
         /// Idle states that take longer to leave are forbidden while it is held
         latency_request_max_exit_us: Option<u32> = None =>
             values_are("0 or more"), unit("us"), zero("all but the shallowest"), unset("measured"),
-            option("latency-request-max-exit-us", "US", SERVE_AND_BRIDGE), example("2");
+            option("latency-request-max-exit-us", "US", INSTANCES), example("2");
 
         /// Priority of the workers: auto (before others on the CPU while they take little of it), normal, slice:US, nice:N
         /// or fifo:N (real time)
         priority: Priority = Priority::default() =>
             values_are("`auto`, `normal`, `slice:100` to `slice:100000`, `nice:-20` to `nice:19`, `fifo:1` to `fifo:99`"),
-            option("priority", "PRIORITY", SERVE_AND_BRIDGE);
+            option("priority", "PRIORITY", INSTANCES);
 
         /// At a priority that keeps others off the CPU, the share of it that a worker spins at most
         spin_share_max: u32 = twinpath_thread::guard::SPIN_PERMILLE / 10 =>
             range(1, SPIN_SHARE_MAX), unit("%"), advice("the rest is for others"),
-            option("spin-share-max", "PERCENT", SERVE_AND_BRIDGE);
+            option("spin-share-max", "PERCENT", INSTANCES);
 
         /// When frames have waited so long for a worker (it is stuck, or was stopped), the kernel serves instead
         fail_open_ms: u32 = 100 =>

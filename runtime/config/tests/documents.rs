@@ -5,7 +5,9 @@
 use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
-use twinpath_config::{Change, Command, Config, EXAMPLE, Example, Given, Key, Takes, keys};
+use twinpath_config::{
+    Change, Command, Config, EXAMPLE, EXAMPLE_OF_SWITCH, Example, Given, Key, Switch, SwitchPort, Takes, keys,
+};
 
 /// Columns of comments in the example.
 const COLUMNS: usize = 110;
@@ -23,6 +25,10 @@ const TABLES: [(&str, &str); 7] = [
     ("rpc", "Bounds of ONC RPC, for kind = \"rpc\"."),
     ("control", "The command socket, the sandbox and the metrics of the instance."),
 ];
+
+/// The same of the example for a switch. The last table is one of several.
+const TABLES_OF_SWITCH: [(&str, &str); 2] =
+    [("switch", "A switch."), ("switch.port", "A port of it; again for each.")];
 
 /// A sentence as comment lines.
 fn comment(sentence: &str) -> String {
@@ -42,7 +48,11 @@ fn example_entry(key: &Key, defaults: &Table) -> String {
         Example::Value(value) => format!("{name} = {value}\n"),
         Example::Comment(value) => format!("# {name} = {value}\n"),
         Example::Default => {
-            let default = defaults.get(key.table).and_then(|table| table.get(name));
+            let table = key.table.split('.').try_fold(defaults, |table, part| match table.get(part)? {
+                Value::Array(tables) => tables.first()?.as_table(),
+                value => value.as_table(),
+            });
+            let default = table.and_then(|table| table.get(name));
             let default =
                 default.map(Value::to_string).expect("the example has a value if there is no default");
             format!("{name} = {default}\n")
@@ -53,16 +63,32 @@ fn example_entry(key: &Key, defaults: &Table) -> String {
     comment(&format!("{help}{end}")) + &line
 }
 
-fn example() -> String {
-    let defaults = Table::try_from(Config::default()).expect("a configuration is TOML");
-    let table = |(name, about): (&str, &str)| {
-        let entries = keys().filter(|key| key.table == name).map(|key| example_entry(key, &defaults));
-        format!("{}[{name}]\n{}", comment(about), entries.collect::<String>())
+/// A switch with one port, all with its defaults.
+fn usual() -> Config {
+    let switch = Switch { port: vec![SwitchPort::default()], ..Switch::default() };
+    Config { switch: Some(switch), ..Config::default() }
+}
+
+fn example(tables: &[(&str, &str)]) -> String {
+    let defaults = Table::try_from(usual()).expect("a configuration is TOML");
+    let table = |&(name, about): &(&str, &str)| {
+        // What is written as tables of their own is no line of the table around them.
+        let is_line = |key: &&Key| key.table == name && key.path != "switch.port";
+        let entries = keys().filter(is_line).map(|key| example_entry(key, &defaults));
+        let header = if name == "switch.port" { format!("[[{name}]]") } else { format!("[{name}]") };
+        format!("{}{header}\n{}", comment(about), entries.collect::<String>())
     };
-    TABLES.map(table).join("\n")
+    tables.iter().map(table).collect::<Vec<_>>().join("\n")
 }
 
 fn on_the_command_line(key: &Key) -> String {
+    if key.path == "switch.name" {
+        return "`switch NAME`".to_owned();
+    }
+    if key.table == "switch.port" {
+        let value = if key.name == "name" { "PORT".to_owned() } else { format!("PORT,{}=...", key.name) };
+        return format!("`--port {value}` (`switch`)");
+    }
     if key.path == "service.kind" {
         return "`serve echo`, `serve reflect`, `serve rpc`".to_owned();
     }
@@ -78,6 +104,7 @@ fn on_the_command_line(key: &Key) -> String {
         Command::ServeReflect => "`serve reflect`",
         Command::ServeRpc => "`serve rpc`",
         Command::Bridge => "`bridge`",
+        Command::Switch => "`switch`",
         Command::Bench => "`bench`",
         Command::Tune => "`tune`",
     });
@@ -87,7 +114,8 @@ fn on_the_command_line(key: &Key) -> String {
 }
 
 fn rows() -> String {
-    let settings = Config::default().settings(&Config::default(), &Given::default());
+    let mut settings = Config::default().settings(&Config::default(), &Given::default());
+    settings.extend(usual().settings(&usual(), &Given::default()));
     let row = |key: &Key| {
         let default = settings.iter().find(|setting| setting.key == key.path);
         let default = match default {
@@ -102,6 +130,7 @@ fn rows() -> String {
             Change::ReloadAnew => "reload, anew",
             Change::Reload => "reload",
             Change::Set => "set, reload",
+            Change::Port => "port, reload",
         };
         let cells = [
             format!("`{}`", key.path),
@@ -122,9 +151,12 @@ fn rows() -> String {
 fn with_parts(document: &str) -> String {
     let (before, rest) = document.split_once("```toml\n").expect("an example");
     let (_, rest) = rest.split_once("```\n").expect("its end");
+    let (to_switch, rest) = rest.split_once("```toml\n# A switch.").expect("an example of a switch");
+    let (_, rest) = rest.split_once("```\n").expect("its end");
     let (between, rest) = rest.split_once("| key |").expect("a table of keys");
     let (_, after) = rest.split_once("|\n\n").expect("its end");
-    format!("{before}```toml\n{}```\n{between}{}\n{after}", example(), rows())
+    let (services, switch) = (example(&TABLES), example(&TABLES_OF_SWITCH));
+    format!("{before}```toml\n{services}```\n{to_switch}```toml\n{switch}```\n{between}{}\n{after}", rows())
 }
 
 fn root() -> PathBuf {
@@ -135,10 +167,11 @@ fn root() -> PathBuf {
 fn the_documents_say_what_the_keys_say() {
     let path = root().join("docs/config.md");
     let document = std::fs::read_to_string(&path).unwrap();
-    let (made, example) = (with_parts(&document), example());
+    let (made, example, of_switch) = (with_parts(&document), example(&TABLES), example(&TABLES_OF_SWITCH));
     if std::env::var_os("WRITE_DOCUMENTS").is_some() {
         std::fs::write(path, made).unwrap();
         std::fs::write(root().join("runtime/config/src/example.toml"), example).unwrap();
+        std::fs::write(root().join("runtime/config/src/switch.toml"), of_switch).unwrap();
         return;
     }
     let advice = "differs from the keys of runtime/config/src: run `make documents`";
@@ -147,8 +180,12 @@ fn the_documents_say_what_the_keys_say() {
         lines.find(|(made, there)| made != there).map(|(made, there)| format!("{there}\ninstead of\n{made}"))
     };
     assert_eq!(differs(&example, EXAMPLE), None, "the example {advice}");
+    assert_eq!(differs(&of_switch, EXAMPLE_OF_SWITCH), None, "the example of a switch {advice}");
     assert_eq!(differs(&made, &document), None, "docs/config.md {advice}");
-    assert!(example == EXAMPLE && made == document, "docs/config.md {advice}");
+    assert!(
+        example == EXAMPLE && of_switch == EXAMPLE_OF_SWITCH && made == document,
+        "docs/config.md {advice}"
+    );
 }
 
 /// Paragraphs about keys name keys that there are.

@@ -35,9 +35,8 @@ impl Bridge {
         let needs = Needs {
             socket: socket.to_owned(),
             former_values: machine.former_values.clone(),
-            rpcbind: false,
-            configuration: None,
             tap: true,
+            ..Needs::default()
         };
         let tap = Tap::make(&plan.kernel, plan.queues)?;
         let mut exclusive = Exclusive::load(MARK, plan.queues, plan.fail_open)?;

@@ -3,6 +3,7 @@
 use twinpath_bridge::BridgeEngine;
 use twinpath_serve::{Demux, DemuxCommand, ServeCommand};
 use twinpath_stack::egress::Update;
+use twinpath_switch_engine::{SwitchCommand, SwitchEngine};
 use twinpath_worker::place::{self, PlaceError, Placed, Placement};
 use twinpath_worker::{Engine, Worker};
 
@@ -30,6 +31,12 @@ impl Hosted for BridgeEngine {
     }
 }
 
+impl Hosted for SwitchEngine {
+    fn spawn(worker: Worker<Self>, number: u32, placement: Placement) -> Result<Placed<Self>, PlaceError> {
+        place::spawn(worker, number, placement)
+    }
+}
+
 impl EngineCommand for ServeCommand {
     fn voids(&self, earlier: &Self) -> bool {
         match (self, earlier) {
@@ -51,6 +58,17 @@ impl EngineCommand for DemuxCommand {
 
     fn ask_again() -> Option<Self> {
         ServeCommand::ask_again().map(Self::Each)
+    }
+}
+
+impl EngineCommand for SwitchCommand {
+    /// The latest snapshot is the only one to judge by.
+    fn voids(&self, _: &Self) -> bool {
+        true
+    }
+
+    fn ask_again() -> Option<Self> {
+        None
     }
 }
 

@@ -205,6 +205,13 @@ impl<E: Hosted> WorkerHandle<E> {
         self.tell(Command::Detach { ifindex });
     }
 
+    /// Takes back one queue, which comes as an event, to be closed.
+    pub fn detach_queue(&mut self, id: PortId) {
+        let leave = self.queues.extract_if(.., |queue| queue.id == id);
+        self.leaving.extend(leave.map(|queue| queue.id));
+        self.tell(Command::DetachQueue(id));
+    }
+
     /// Closes a queue that it has returned, and releases the queue's frames to its pool.
     pub fn close(&mut self, queue: Box<dyn PortQueue>) {
         let id = queue.id();

@@ -12,6 +12,8 @@ use seccompiler::{
     TargetArch, apply_filter,
 };
 
+use super::Needs;
+
 /// Refused with any arguments.
 const REFUSED: &[i64] = &[
     // Execution of programs.
@@ -94,26 +96,32 @@ const REFUSED: &[i64] = &[
 ];
 
 /// Installs the filter. Returns a description of it.
-pub(super) fn confine() -> Result<String, String> {
+pub(super) fn confine(needs: &Needs) -> Result<String, String> {
     let lacking = |error: String| format!("system calls are not confined: {error}");
-    let programs = programs().map_err(|error| lacking(error.to_string()))?;
+    let programs = programs(needs).map_err(|error| lacking(error.to_string()))?;
     for program in &programs {
         apply_filter(program).map_err(|error| lacking(error.to_string()))?;
     }
-    Ok(format!("by seccomp: {} calls are refused, and new processes", REFUSED.len()))
+    Ok(format!("by seccomp: {} calls are refused, and new processes", refused(needs).count()))
 }
 
-fn programs() -> Result<[BpfProgram; 2], seccompiler::BackendError> {
+/// The calls that are refused to an instance with these needs.
+fn refused(needs: &Needs) -> impl Iterator<Item = i64> {
+    let enters = needs.namespaces;
+    REFUSED.iter().copied().filter(move |call| !enters || *call != libc::SYS_setns)
+}
+
+fn programs(needs: &Needs) -> Result<[BpfProgram; 2], seccompiler::BackendError> {
     let arch = TargetArch::try_from(std::env::consts::ARCH)?;
-    let refused = |errno: i32| SeccompAction::Errno(errno as u32);
-    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = REFUSED.iter().map(|call| (*call, Vec::new())).collect();
+    let action = |errno: i32| SeccompAction::Errno(errno as u32);
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = refused(needs).map(|call| (call, Vec::new())).collect();
     // A thread shares its process; any other clone is a new process, or a namespace.
     let no_thread = SeccompCmpOp::MaskedEq(libc::CLONE_THREAD as u64);
     let no_thread = SeccompCondition::new(0, SeccompCmpArgLen::Qword, no_thread, 0)?;
     rules.insert(libc::SYS_clone, vec![SeccompRule::new(vec![no_thread])?]);
-    let refuse = SeccompFilter::new(rules, SeccompAction::Allow, refused(libc::EPERM), arch)?;
+    let refuse = SeccompFilter::new(rules, SeccompAction::Allow, action(libc::EPERM), arch)?;
     // The flags of clone3 are in memory, which a filter cannot read. The C library then creates threads with clone(2).
     let clone3 = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
-    let absent = SeccompFilter::new(clone3, SeccompAction::Allow, refused(libc::ENOSYS), arch)?;
+    let absent = SeccompFilter::new(clone3, SeccompAction::Allow, action(libc::ENOSYS), arch)?;
     Ok([refuse.try_into()?, absent.try_into()?])
 }

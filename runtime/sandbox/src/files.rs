@@ -62,6 +62,11 @@ fn restrict(needs: &Needs) -> Result<RulesetStatus, RulesetError> {
     for folder in needs.configuration.iter().flat_map(|file| folders_of(file)) {
         rules = allow(rules, &folder, AccessFs::ReadFile.into())?;
     }
+    if let Some(folder) = &needs.sockets {
+        // As above.
+        let _ = TrustedDir::make_shared(folder);
+        rules = allow(rules, folder, looks | AccessFs::MakeSock | AccessFs::RemoveFile)?;
+    }
     let socket = needs.socket.parent().map_or_else(PathBuf::new, Path::to_owned);
     let socket = or_here(socket);
     rules = allow(rules, &socket, AccessFs::RemoveFile.into())?;

@@ -29,6 +29,10 @@ pub struct Needs {
     pub configuration: Option<PathBuf>,
     /// Whether it creates TAP interfaces.
     pub tap: bool,
+    /// Whether it opens sockets in other network namespaces.
+    pub namespaces: bool,
+    /// A folder in which it creates and removes sockets.
+    pub sockets: Option<PathBuf>,
 }
 
 /// Confines the calling thread and those that it starts from now on. Returns a description.
@@ -52,7 +56,7 @@ pub fn enter(setting: Sandbox, needs: &Needs) -> report::Sandbox {
     said.files = in_force(files::confine(needs));
     said.capabilities = capabilities::keep(needs);
     // Last: the earlier steps make calls that it refuses.
-    said.calls = in_force(calls::confine());
+    said.calls = in_force(calls::confine(needs));
     said
 }
 

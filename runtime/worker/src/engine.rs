@@ -200,6 +200,11 @@ impl<E: Send> Io<'_, E> {
         self.pool.take()
     }
 
+    /// A copy of a packet, with its metadata; `None` if too few frames are free (count it).
+    pub fn duplicate(&mut self, packet: &Frame) -> Option<Frame> {
+        self.pool.duplicate(packet)
+    }
+
     /// Gives a frame back.
     pub fn release(&mut self, frame: Frame) {
         self.pool.release(frame);

@@ -6,7 +6,12 @@ use super::{Finding, Tree};
 const DEFINITIONS: &str = "runtime/config/src/";
 /// The commands with workers of their own. An option of another command can have the name of a key's option and mean
 /// something else, as `--socket` of `show` does.
-const COMMANDS: &[&str] = &["bin/twinpath/src/bridge/", "bin/twinpath/src/serve/", "bin/twinpath/src/tune/"];
+const COMMANDS: &[&str] = &[
+    "bin/twinpath/src/bridge/",
+    "bin/twinpath/src/serve/",
+    "bin/twinpath/src/switch/",
+    "bin/twinpath/src/tune/",
+];
 
 /// No command that runs an instance defines the option of a key a second time.
 pub(super) fn keys_are_written_once(tree: &Tree) -> Vec<Finding> {

@@ -32,6 +32,7 @@ mod several;
 mod show_config;
 mod stand_by;
 mod start;
+mod switch;
 mod take_over;
 mod top;
 mod trouble;

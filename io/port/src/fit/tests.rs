@@ -238,3 +238,19 @@ fn a_super_frame_counts_as_the_packets_that_it_becomes() {
     assert_eq!(counters.super_frames_out.get(), 0);
     pool.release(frame);
 }
+
+#[test]
+fn a_tag_that_is_taken_out_leaves_the_frame_as_it_was_before() {
+    let mut pool = Pool::new(4).expect("pool");
+    let bytes = tcp(&[7; 40]);
+    let mut frame = super_frame(&mut pool, &bytes, 2_000, 20);
+    frame.meta_mut().headers_len = 54;
+    assert!(insert_tag(&mut frame, [0x81, 0, 0, 7]));
+    assert_eq!(frame.bytes()[12..16], [0x81, 0, 0, 7]);
+    assert!(remove_tag(&mut frame));
+    assert_eq!(frame.bytes(), bytes);
+    let meta = frame.meta();
+    assert_eq!((meta.checksum_start, meta.checksum_offset, meta.headers_len), (34, 16, 54));
+    assert!(frame.set_len(17).is_ok() && !remove_tag(&mut frame), "too short to have one");
+    pool.release(frame);
+}

@@ -186,6 +186,7 @@ impl Instance {
                 Err("it is not answered here".to_owned())
             }
             Request::Measure | Request::Reload => Err("it is answered when it has ended".to_owned()),
+            Request::Port(_) => Err(command::NO_SWITCH.to_owned()),
             Request::Capture(_) => Err("a capture is not answered in a line".to_owned()),
             Request::Set(change) => {
                 let (mode, goal) = (change.mode, change.goal());

@@ -217,7 +217,7 @@ fn needs(plan: &Plan, machine: &Machine, source: Option<&Source>, socket: &std::
         former_values: machine.former_values.clone(),
         rpcbind: plan.services.iter().any(|service| !service.rpcbind.is_empty()),
         configuration: source.map(|source| source.file.clone()),
-        tap: false,
+        ..Needs::default()
     }
 }
 

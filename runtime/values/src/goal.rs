@@ -24,7 +24,8 @@ pub struct LatencyGoalError(String);
 
 impl LatencyGoal {
     /// The latency of a goal, if it has one.
-    pub(super) const fn of(goal: Goal) -> Option<Self> {
+    #[must_use]
+    pub const fn of(goal: Goal) -> Option<Self> {
         match goal {
             Goal::Latency(latency) => Some(Self { us: latency.as_micros() as u64 }),
             Goal::Cpu(_) | Goal::Weight(_) => None,
@@ -85,7 +86,8 @@ pub struct CpuGoalError(String);
 
 impl CpuGoal {
     /// The share of a core of a goal, if it has one.
-    pub(super) fn of(goal: Goal) -> Option<Self> {
+    #[must_use]
+    pub fn of(goal: Goal) -> Option<Self> {
         match goal {
             Goal::Cpu(share) => Some(Self { permille: (share * 1e3).round() as u32 }),
             Goal::Latency(_) | Goal::Weight(_) => None,

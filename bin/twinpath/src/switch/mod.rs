@@ -1,0 +1,130 @@
+//! `twinpath switch`: an Ethernet switch between interfaces and processes, from the command line or a file.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use twinpath_config::{Command, Config, Control, Given, Key, Mode, Overrides, Priority, Sandbox, Worker};
+use twinpath_host::Ready;
+use twinpath_plan::{idle_config, wanted};
+use twinpath_switching::{self as switching, SwitchPlan};
+
+use crate::log::{LogArgs, Voice};
+use crate::options::{HasKeys, KeyOptions};
+
+#[derive(clap::Args)]
+#[command(
+    override_usage = "twinpath switch NAME --port PORT [--port PORT]... [OPTIONS]\n       twinpath switch --config FILE [OPTIONS]"
+)]
+pub(crate) struct Args {
+    /// Its name, for `twinpath show` and metrics
+    #[arg(value_name = "NAME")]
+    name: Option<String>,
+    #[command(flatten)]
+    keys: KeyOptions<Switch>,
+    /// Read the configuration from a TOML file; options given here override it
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    log: LogArgs,
+}
+
+struct Switch;
+
+impl HasKeys for Switch {
+    const COMMAND: Command = Command::Switch;
+    const CHECKS_RANGES: bool = false;
+
+    /// Its ports have no ring to look into: spinning reads their descriptors, on CPU time that those who talk through them
+    /// need for their next frame. So it sleeps, and has no priority over them.
+    fn usual() -> Config {
+        let worker = Worker { mode: Mode::Interrupt, priority: Priority::Normal, ..Worker::default() };
+        let control = Control { sandbox: Some(Sandbox::On), ..Control::default() };
+        let switch = Some(twinpath_config::Switch::default());
+        Config { worker, control, switch, ..Config::default() }
+    }
+
+    fn help(key: &Key) -> Option<(&'static str, &'static str)> {
+        (key.path == "worker.mode").then_some((
+            "How a worker idles: adaptive (learns when packets come), interrupt (sleeps at once) or poll (never sleeps)",
+            "interrupt; adaptive if it has a goal",
+        ))
+    }
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let voice = crate::log::start(&args.log)?;
+    crate::tune::start::undo_what_died();
+    let mut overrides = args.keys.overrides;
+    overrides.switch.name = args.name.map(Some).or(overrides.switch.name);
+    let plan = load(args.config.as_deref(), &overrides)?;
+    switching::run(plan, |ready| announce(ready, voice))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The plan of the file and the command line.
+fn load(file: Option<&Path>, overrides: &Overrides) -> anyhow::Result<SwitchPlan> {
+    let (mut config, given) = Config::load_switch(file, overrides)?;
+    let usual = usual(&mut config, &given);
+    let settings = config.settings(&usual, &given);
+    let Config { worker, control, switch, .. } = config;
+    let switch = switch.unwrap_or_default();
+    Ok(SwitchPlan {
+        name: switch.name.clone().unwrap_or_default(),
+        switch,
+        cpus: worker.cpus.iter().map(|cpu| *cpu as usize).collect(),
+        idle: idle_config(&worker),
+        machine: wanted(&worker),
+        sandbox: control.sandbox.unwrap_or(Sandbox::On),
+        socket: control.socket,
+        metrics: control.metrics.map(|address| address.0),
+        settings,
+    })
+}
+
+/// Gives keys that nobody gives their values for a switch; returns these.
+fn usual(config: &mut Config, given: &Given) -> Config {
+    let mut usual = Switch::usual();
+    let worker = &mut config.worker;
+    if worker.latency.is_some() || worker.cpu.is_some() || worker.spin_us.is_some() {
+        // Spinning is wanted, as it has something to reach.
+        usual.worker.mode = Mode::Adaptive;
+    }
+    if !given.has("worker.mode") {
+        worker.mode = usual.worker.mode;
+    }
+    if !given.has("worker.priority") {
+        worker.priority = usual.worker.priority;
+    }
+    if !given.has("control.sandbox") {
+        config.control.sandbox = usual.control.sandbox;
+    }
+    usual
+}
+
+/// Prints that it carries frames: a line for programs, the rest for people.
+fn announce(ready: &Ready, voice: Voice) {
+    let report = &ready.report;
+    let name = report.instance.ports.join("");
+    let mut out = String::new();
+    let facts = serde_json::json!({
+        "pid": report.instance.pid,
+        "socket": ready.socket,
+        "switch": name,
+        "ports": report.interfaces.iter().map(|port| port.name.as_str()).collect::<Vec<_>>(),
+        "metrics": ready.metrics,
+    });
+    let _ = writeln!(out, "switch {name} with {} ports", report.interfaces.len());
+    for port in &report.interfaces {
+        let _ = writeln!(out, "  {} ({}): {}", port.name, port.link, port.why);
+    }
+    if let Some(worker) = report.workers.first() {
+        let _ =
+            writeln!(out, "  mode {}; CPU latency request {}", worker.mode, worker.latency_request.verdict);
+    }
+    if let Some(address) = ready.metrics {
+        let _ = writeln!(out, "  metrics at http://{address}/metrics");
+    }
+    let _ = writeln!(out, "  frame memory {:.1} MiB; ask with: twinpath show", report.instance.pool_mib);
+    voice.ready(&[facts], &out);
+}

@@ -1,0 +1,119 @@
+//! Tests of `twinpath switch`: hosts in namespaces, each at a port.
+
+mod traffic;
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use serde_json::Value;
+use twinpath_sys::Namespace;
+
+use crate::rig::{Rig, Server, end, ip, udp_in, until};
+
+/// A switch's namespace, and hosts, each in one of its own, with a veth pair to the switch's.
+struct Site {
+    /// Its server's namespace is the switch's; its client's is not used.
+    rig: Rig,
+    hosts: Vec<Namespace>,
+}
+
+/// The address of a host; they are counted from 1.
+fn address(host: usize) -> String {
+    format!("10.8.0.{host}")
+}
+
+fn address_v6(host: usize) -> String {
+    format!("fd08::{host}")
+}
+
+impl Site {
+    fn new(hosts: usize) -> Self {
+        let namespace = || Namespace::new().expect("a namespace");
+        let rig = Rig {
+            client: namespace(),
+            server: namespace(),
+            directory: tempfile::tempdir().expect("a directory"),
+        };
+        let mut site = Self { rig, hosts: Vec::new() };
+        (0..hosts).for_each(|_| site.add_host());
+        site
+    }
+
+    /// Adds a host: `eth0` in its namespace, `p1` and so on in the switch's.
+    fn add_host(&mut self) {
+        let namespace = Namespace::new().expect("a namespace");
+        let settle_at_once = || std::fs::write("/proc/sys/net/ipv6/conf/default/accept_dad", "0");
+        namespace.run(settle_at_once).expect("entered").expect("IPv6 addresses settle at once");
+        self.hosts.push(namespace);
+        self.plug_in(self.hosts.len());
+    }
+
+    /// Connects a host to the switch's namespace.
+    fn plug_in(&self, host: usize) {
+        let namespace = &self.hosts[host - 1];
+        let holder = self.rig.run(namespace, "sleep", &["60"]);
+        let (port, pid) = (format!("p{host}"), holder.id().to_string());
+        ip(&self.rig.server, &["link", "add", &port, "type", "veth", "peer", "name", "eth0", "netns", &pid]);
+        end(holder);
+        ip(namespace, &["address", "add", &format!("{}/24", address(host)), "dev", "eth0"]);
+        ip(namespace, &["address", "add", &format!("{}/64", address_v6(host)), "dev", "eth0", "nodad"]);
+        ip(namespace, &["link", "set", "lo", "up"]);
+        ip(namespace, &["link", "set", "eth0", "up"]);
+        ip(&self.rig.server, &["link", "set", &port, "up"]);
+    }
+
+    fn switch(&self, arguments: &[&str]) -> Server {
+        self.try_switch(arguments).unwrap_or_else(|stderr| panic!("no switch: {stderr}"))
+    }
+
+    fn try_switch(&self, arguments: &[&str]) -> Result<Server, String> {
+        self.rig.try_launch(&[&["switch"], arguments].concat())
+    }
+
+    /// A UDP socket of a host.
+    fn udp(&self, host: usize, port: u16) -> UdpSocket {
+        udp_in(&self.hosts[host - 1], SocketAddr::new(ip_of(host), port))
+    }
+
+    /// Waits until a datagram passes from one host to another and back. The first ones may wait for ARP.
+    fn passes(&self, from: usize, to: usize) {
+        until(&format!("a datagram passes from host {from} to {to} and back"), || self.tries(from, to));
+    }
+
+    /// Whether a datagram passes at once.
+    fn tries(&self, from: usize, to: usize) -> bool {
+        let (here, there) = (self.udp(from, 0), self.udp(to, 9000));
+        for socket in [&here, &there] {
+            socket.set_read_timeout(Some(Duration::from_millis(100))).expect("set");
+        }
+        let mut buffer = [0; 64];
+        if here.send_to(b"there and", (ip_of(to), 9000)).is_err() {
+            return false;
+        }
+        let Ok((_, peer)) = there.recv_from(&mut buffer) else { return false };
+        there.send_to(b"back", peer).is_ok() && here.recv_from(&mut buffer).is_ok_and(|(len, _)| len == 4)
+    }
+}
+
+fn ip_of(host: usize) -> IpAddr {
+    address(host).parse().expect("an address")
+}
+
+/// A port in the report.
+fn port(server: &Server, name: &str) -> Value {
+    let ports = server.show("interfaces");
+    let found = ports.as_array().expect("a list").iter().find(|port| port["name"] == name).cloned();
+    found.unwrap_or_else(|| panic!("no port {name}: {ports}"))
+}
+
+/// A figure of a port's queues.
+fn figure(server: &Server, name: &str, figure: &str) -> u64 {
+    let port = port(server, name);
+    port["queues"].as_array().expect("a list").iter().filter_map(|queue| queue[figure].as_u64()).sum()
+}
+
+/// Terminates it as a service manager does; returns its exit code.
+fn terminate(mut server: Server) -> Option<i32> {
+    rustix::process::kill_process(server.pid(), rustix::process::Signal::TERM).expect("it runs");
+    server.child.wait().expect("it ends").code()
+}

@@ -1,0 +1,289 @@
+//! `[switch]` and `[[switch.port]]`: a switch and its ports.
+
+use std::collections::BTreeSet;
+use std::str::FromStr;
+
+use twinpath_values::{PortMode, PortName, StaticEntry, VLAN_MAX, VlanList};
+
+use super::key::{Change, Command, KeyValue, Override as _, Takes, section};
+use super::{Config, Fault, Wrong};
+
+/// Most ports: a worker serves no more.
+pub const SWITCH_PORTS_MAX: usize = twinpath_worker::PORTS_MAX;
+/// Most bytes of a switch's name: it is part of the names of sockets, and a label of metrics.
+const NAME_MAX: usize = 32;
+/// Most static entries.
+const STATIC_MAX: usize = 4096;
+/// The shortest and the longest ageing time (IEEE 802.1Q, table 8-6).
+const AGEING_S: (u64, u64) = (10, 1_000_000);
+/// From a page of entries to 64 MiB of them.
+const MAC_ENTRIES: (u64, u64) = (4096, 1 << 22);
+/// An hour: a loop that lasts is found again.
+const LOOP_BLOCK_S_MAX: u64 = 3600;
+/// More than any port carries.
+const FRAMES_PER_S_MAX: u64 = 1_000_000_000;
+/// The command that runs a switch.
+const SWITCH: &[Command] = &[Command::Switch];
+
+section! {
+    /// `[switch]`
+    pub struct Switch, SwitchOverrides in "switch" {
+        /// What `twinpath show` and metrics call it
+        name: Option<String> = None =>
+            values_are("1 to 32 letters, digits, `-`, `_`, `.`"), unset("none: has to be given"), example("\"sw0\"");
+
+        /// The interface of this host itself on the switch: a TAP interface that it makes
+        local: Option<String> = None =>
+            values_are("a new name for an interface"), unset("none: this host is not on it"),
+            option("local", "NAME", SWITCH), example("\"sw0-host\""), change(Change::Reload);
+
+        /// A port and its keys, such as veth1 or veth1,vlan=10 (tables [[switch.port]] in a file)
+        port: Vec<SwitchPort> = Vec::new() =>
+            values_are("tables, at most 64"), unset("none"), option("port", "PORT[,KEY=VALUE]", SWITCH),
+            example("[]"), change(Change::Reload);
+
+        /// An address that is always at one port, as MAC,PORT or MAC,PORT,VLAN
+        static_entries: Vec<StaticEntry> = Vec::new() =>
+            values_are("at most 4096: `[\"02:00:00:00:00:01,veth1\"]`"), unset("none"),
+            option("static", "MAC,PORT[,VLAN]", SWITCH), example("[\"02:00:00:00:00:01,veth1\"]"), change(Change::Reload);
+
+        /// How long an address is known after its last frame
+        ageing_s: u32 = 300 => range(AGEING_S.0, AGEING_S.1), unit("s"), option("ageing-s", "S", SWITCH), change(Change::Reload);
+
+        /// Addresses that the switch can know at a time
+        mac_entries: u32 = 16_384 =>
+            range(MAC_ENTRIES.0, MAC_ENTRIES.1), power_of_two(), unit("addresses"), option("mac-entries", "N", SWITCH);
+
+        /// How long a port is blocked that is found in a loop with another one
+        loop_block_s: u32 = 10 =>
+            range(1, LOOP_BLOCK_S_MAX), unit("s"), zero("loops are not looked for"), option("loop-block-s", "S", SWITCH), change(Change::Reload);
+    }
+}
+
+section! {
+    /// `[[switch.port]]`
+    pub struct SwitchPort, SwitchPortOverrides in "switch.port" {
+        /// The port: an interface (veth1, or veth1@NETNS in another network namespace), tap:NAME or memory:NAME
+        name: Option<PortName> = None =>
+            values_are("`IFACE`, `IFACE@NETNS`, `tap:NAME`, `memory:NAME`"), unset("none: has to be given"),
+            example("\"veth1\"");
+
+        /// access (one VLAN, without tags), trunk (several, with tags) or monitor (only copies of frames leave by it)
+        mode: PortMode = PortMode::default() => change(Change::Port);
+
+        /// The VLAN of an access port
+        vlan: u32 = 1 => range(1, VLAN_MAX as u64), change(Change::Port);
+
+        /// The VLANs of a trunk, such as 10,20-30; on the command line with + for the comma
+        vlans: VlanList = VlanList::default() =>
+            values_are("`\"10,20-30\"`, of 1 to 4094"), unset("all"), example("\"\""), change(Change::Port);
+
+        /// The VLAN of frames that have no tag on a trunk, which also leave it without one
+        native: Option<u32> = None => range(1, VLAN_MAX as u64), unset("none: they are dropped"), example("1"), change(Change::Port);
+
+        /// Addresses that are learnt at the port; frames of further ones pass, and are answered by flooding
+        mac_limit: u32 = 0 => range(1, MAC_ENTRIES.1), zero("no limit"), unit("addresses"), change(Change::Port);
+
+        /// Broadcast frames that the port may send into the switch
+        broadcast_limit: u32 = 0 => range(1, FRAMES_PER_S_MAX), zero("no limit"), unit("frames/s"), change(Change::Port);
+
+        /// Frames to unknown addresses that the port may send into the switch
+        unknown_limit: u32 = 0 => range(1, FRAMES_PER_S_MAX), zero("no limit"), unit("frames/s"), change(Change::Port);
+
+        /// Multicast frames that the port may send into the switch
+        multicast_limit: u32 = 0 => range(1, FRAMES_PER_S_MAX), zero("no limit"), unit("frames/s"), change(Change::Port);
+
+        /// The port that gets a copy of each frame that this one sends or receives
+        mirror_to: Option<PortName> = None => values_are("the name of another port"), unset("none"), comment("\"veth9\""), change(Change::Port);
+    }
+}
+
+/// A port on the command line: `veth1,vlan=10,mac_limit=100`.
+impl FromStr for SwitchPort {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, keys) = text.split_once(',').unwrap_or((text, ""));
+        let mut overrides = SwitchPortOverrides::of_keys(keys.split(',').filter(|key| !key.is_empty()))?;
+        overrides.name = Some(Some(name.parse()?));
+        let mut port = Self::default();
+        port.apply(&overrides);
+        Ok(port)
+    }
+}
+
+impl SwitchPortOverrides {
+    /// The values of keys written as `vlan=10`.
+    ///
+    /// # Errors
+    /// A sentence: what is wrong, and what to write instead.
+    pub fn of_keys<'a>(keys: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
+        let mut overrides = Self::default();
+        for key in keys {
+            let (name, value) = key
+                .split_once('=')
+                .ok_or_else(|| format!("`{key}` is no key of a port with its value: write it as vlan=10"))?;
+            let known = SwitchPort::KEYS.iter().find(|key| key.name == name && name != "name");
+            let Some(known) = known else {
+                let names = SwitchPort::KEYS.iter().map(|key| key.name).filter(|name| *name != "name");
+                let names = names.collect::<Vec<_>>().join(", ");
+                return Err(format!("a port has no key `{name}`: it has {names}"));
+            };
+            overrides.set(known.name, &[value.to_owned()]).map_err(|why| format!("{name}={value}: {why}"))?;
+        }
+        Ok(overrides)
+    }
+}
+
+impl SwitchPort {
+    /// The name, or an empty text.
+    #[must_use]
+    pub fn shown_name(&self) -> String {
+        self.name.as_ref().map(ToString::to_string).unwrap_or_default()
+    }
+
+    /// The same with other values for some keys.
+    #[must_use]
+    pub fn with(&self, overrides: &SwitchPortOverrides) -> Self {
+        let mut port = self.clone();
+        port.apply(overrides);
+        port
+    }
+
+    /// Everything that cannot work, whatever the other ports.
+    fn faults(&self) -> Vec<Wrong> {
+        let mut faults = self.range_faults();
+        let mut wrong = |key, sentence: &str| faults.push((key, sentence.to_owned()));
+        if self.name.is_none() {
+            wrong("switch.port.name", "which port? Name an interface, tap:NAME or memory:NAME");
+        }
+        match self.mode {
+            PortMode::Access | PortMode::Monitor if !self.vlans.is_empty() || self.native.is_some() => {
+                let key = if self.vlans.is_empty() { "switch.port.native" } else { "switch.port.vlans" };
+                wrong(key, "only a trunk has it: set mode to trunk, or name one VLAN as vlan");
+            }
+            PortMode::Trunk | PortMode::Monitor if self.vlan != 1 => {
+                wrong(
+                    "switch.port.vlan",
+                    "only an access port has one VLAN: a trunk has vlans, and native for frames without a tag",
+                );
+            }
+            _ => {}
+        }
+        faults
+    }
+}
+
+impl Switch {
+    /// Whether it has VLANs: it has once a port says something of them. Without, tags pass as they are.
+    #[must_use]
+    pub fn has_vlans(&self) -> bool {
+        self.port.iter().any(|port| port.mode == PortMode::Trunk || port.vlan != 1)
+            || self.static_entries.iter().any(|entry| entry.vlan != 1)
+    }
+
+    /// The names of its ports, with that of the host's own interface.
+    pub fn names(&self) -> impl Iterator<Item = PortName> {
+        let local = self.local.clone().map(PortName::Local);
+        self.port.iter().filter_map(|port| port.name.clone()).chain(local)
+    }
+
+    /// Everything that is wrong with it.
+    pub(super) fn faults(&self) -> Vec<Fault> {
+        let mut faults: Vec<Fault> = self.range_faults().into_iter().map(Fault::from).collect();
+        let mut wrong = |key: String, sentence: String| faults.push(Fault::new(key, sentence));
+        match &self.name {
+            None => wrong(
+                "switch.name".to_owned(),
+                "which name? Set it here, or give it: twinpath switch NAME".to_owned(),
+            ),
+            Some(name) if !is_name(name) => wrong(
+                "switch.name".to_owned(),
+                format!("`{name}` is no name of a switch: 1 to {NAME_MAX} letters, digits, `-`, `_`, `.`"),
+            ),
+            Some(_) => {}
+        }
+        if let Some(Err(why)) = self.local.as_deref().map(PortName::local) {
+            wrong("switch.local".to_owned(), why);
+        }
+        let count = self.names().count();
+        if count > SWITCH_PORTS_MAX {
+            let sentence =
+                format!("{count} ports: a switch has at most {SWITCH_PORTS_MAX}, its own interface included");
+            wrong("switch.port".to_owned(), sentence);
+        }
+        if self.static_entries.len() > STATIC_MAX {
+            let sentence = format!("{} static entries: at most {STATIC_MAX}", self.static_entries.len());
+            wrong("switch.static_entries".to_owned(), sentence);
+        }
+        let known: BTreeSet<String> = self.names().map(|name| name.to_string()).collect();
+        let listed = || known.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+        for (at, port) in self.port.iter().enumerate() {
+            let key =
+                |key: &str| format!("switch.port[{at}]{}", key.strip_prefix("switch.port").unwrap_or(key));
+            let name = port.shown_name();
+            for (path, sentence) in port.faults() {
+                wrong(
+                    key(path),
+                    if name.is_empty() { sentence } else { format!("{sentence} (port {name})") },
+                );
+            }
+            if let Some(name) = &port.name {
+                let is_before = self.port[..at].iter().any(|earlier| earlier.name.as_ref() == Some(name));
+                if is_before
+                    || self.local.as_deref() == name.interface().filter(|_| name.namespace().is_none())
+                {
+                    wrong(key(".name"), format!("{name} twice: a port is in a switch once"));
+                }
+            }
+            if let Some(to) = &port.mirror_to {
+                if Some(to) == port.name.as_ref() {
+                    wrong(
+                        key(".mirror_to"),
+                        format!("{name} cannot be mirrored to itself: name another port"),
+                    );
+                } else if !known.contains(&to.to_string()) {
+                    wrong(key(".mirror_to"), format!("there is no port {to}; there is {}", listed()));
+                }
+            }
+        }
+        for entry in &self.static_entries {
+            if !known.contains(&entry.port.to_string()) {
+                let sentence =
+                    format!("there is no port {} for {}; there is {}", entry.port, entry.mac, listed());
+                wrong("switch.static_entries".to_owned(), sentence);
+            }
+        }
+        faults
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    (1..=NAME_MAX).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+        && !name.starts_with('.')
+}
+
+impl Config {
+    /// What is wrong with the configuration of a switch.
+    pub(super) fn switch_faults(&self) -> Vec<Fault> {
+        let Some(switch) = &self.switch else {
+            return vec![Fault::new(
+                "",
+                "the file has no [switch]: `twinpath serve --config` is for services",
+            )];
+        };
+        let mut faults = switch.faults();
+        let tables = [self.worker.faults(), self.control.faults()];
+        faults.extend(tables.into_iter().flatten().map(Fault::from));
+        faults
+    }
+}
+
+impl KeyValue for Vec<SwitchPort> {
+    const TAKES: Takes = Takes::Several;
+
+    fn read(texts: &[String]) -> Result<Self, String> {
+        texts.iter().map(|text| text.parse()).collect()
+    }
+}

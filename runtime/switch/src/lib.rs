@@ -1,0 +1,172 @@
+//! The engine of a switch: frames that arrive on one port leave by those that the switch says, in the same turn.
+//!
+//! [`twinpath_switch`] judges each frame and never touches one. Here frames are copied for further ports, their VLAN tags
+//! are changed, and what a port does not take is done in software ([`twinpath_port::fit`]). Control sends a new snapshot
+//! for each change of the configuration; the former one goes back to it, so that the worker frees nothing.
+//!
+//! Never here: a queue of its own, a timer, a decision about where a frame goes.
+
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use twinpath_frame::{BURST_MAX, Burst, Frame};
+use twinpath_inspect::Reason;
+use twinpath_port::fit::remove_tag;
+use twinpath_port::{PortId, packets_of};
+use twinpath_switch::{Arrival, Judgement, Notice, Snapshot, Switch, Tagging};
+use twinpath_time::Instant;
+use twinpath_worker::{Engine, Io};
+
+/// What control tells the engine.
+#[derive(Debug)]
+pub enum SwitchCommand {
+    /// Judge by this snapshot from now on. Later ones have higher numbers.
+    Adopt(u64, Arc<Snapshot>),
+}
+
+/// What the engine tells control.
+#[derive(Debug)]
+pub enum SwitchEvent {
+    /// Frames are judged by the snapshot of that number; this is the former one, to be freed.
+    Adopted(u64, Arc<Snapshot>),
+    /// What the switch has noticed.
+    Notice(Notice),
+}
+
+/// Carries frames between the ports of a switch.
+#[derive(Debug)]
+pub struct SwitchEngine {
+    switch: Switch,
+    /// The queue by which this worker sends through a port that has one for each worker.
+    queue: u16,
+}
+
+impl SwitchEngine {
+    /// One worker's engine. Its frames leave by `queue` of each port.
+    #[must_use]
+    pub const fn new(switch: Switch, queue: u16) -> Self {
+        Self { switch, queue }
+    }
+}
+
+impl Engine for SwitchEngine {
+    type Command = SwitchCommand;
+    type Event = SwitchEvent;
+
+    fn start(&mut self, _now: Instant, _io: &mut Io<'_, SwitchEvent>) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    fn receive(&mut self, now: Instant, _: PortId, frames: &mut Burst, io: &mut Io<'_, SwitchEvent>) {
+        let mut arrivals = [Arrival::default(); BURST_MAX];
+        let count = frames.len();
+        for (arrival, frame) in arrivals.iter_mut().zip(frames.frames()) {
+            let meta = frame.meta();
+            let packets = u32::try_from(packets_of(frame)).unwrap_or(u32::MAX);
+            *arrival = Arrival::read(meta.port, frame.bytes(), meta.vlan, packets);
+        }
+        let (queue, arrivals) = (self.queue, &arrivals[..count]);
+        let mut frames = frames.drain(usize::MAX);
+        self.switch.judge_each(now, arrivals, |number, judged| {
+            // As many frames as arrivals, in the same order.
+            if let Some(frame) = frames.next() {
+                pass_on(frame, arrivals[number].tag_in_bytes(), judged, queue, io);
+            }
+        });
+        drop(frames);
+        if let Some(notice) = self.switch.take_notice() {
+            // If it is lost, it comes again.
+            let _ = io.tell(SwitchEvent::Notice(notice));
+        }
+    }
+
+    fn ready(&mut self, _now: Instant, _token: u32, _error: bool, _io: &mut Io<'_, SwitchEvent>) -> bool {
+        false
+    }
+
+    fn run(&mut self, _now: Instant, _io: &mut Io<'_, SwitchEvent>) -> bool {
+        false
+    }
+
+    fn next_deadline(&self) -> Instant {
+        Instant::NEVER
+    }
+
+    fn command(&mut self, _now: Instant, command: SwitchCommand, io: &mut Io<'_, SwitchEvent>) {
+        let SwitchCommand::Adopt(number, snapshot) = command;
+        let former = self.switch.replace(snapshot);
+        if io.tell_reserved(SwitchEvent::Adopted(number, former)).is_err() {
+            io.drops().add(Reason::MailboxFull, 1);
+        }
+    }
+}
+
+/// Sends a frame by each of its outputs: the last one gets the frame itself, those before it copies.
+fn pass_on(
+    frame: Frame,
+    tag_in_bytes: bool,
+    judged: Judgement<'_>,
+    queue: u16,
+    io: &mut Io<'_, SwitchEvent>,
+) {
+    let Judgement { dropped, mut outputs } = judged;
+    if let Some(reason) = dropped {
+        let from = PortId { port: frame.meta().port, queue: frame.meta().queue };
+        count_drop(from, reason, io);
+    }
+    let Some(mut output) = outputs.next() else { return io.release(frame) };
+    for further in outputs {
+        let to = PortId { port: output.port, queue };
+        match io.duplicate(&frame) {
+            Some(copy) => send(copy, tag_in_bytes, output.tagging, to, io),
+            None => count_drop(to, Reason::PoolEmpty, io),
+        }
+        output = further;
+    }
+    send(frame, tag_in_bytes, output.tagging, PortId { port: output.port, queue }, io);
+}
+
+/// Counts a drop at a port, or at the worker if the port is not attached.
+fn count_drop(port: PortId, reason: Reason, io: &Io<'_, SwitchEvent>) {
+    match io.port(port) {
+        Some(attached) => attached.queue.counters().drops.add(reason, 1),
+        None => io.drops().add(reason, 1),
+    }
+}
+
+fn send(mut frame: Frame, tag_in_bytes: bool, tagging: Tagging, to: PortId, io: &mut Io<'_, SwitchEvent>) {
+    if retag(&mut frame, tag_in_bytes, tagging) {
+        io.forward(to, frame);
+    } else {
+        count_drop(to, Reason::OffloadRefused, io);
+        io.release(frame);
+    }
+}
+
+/// Changes the outer tag of a frame. Returns whether that was possible.
+#[inline]
+fn retag(frame: &mut Frame, tag_in_bytes: bool, tagging: Tagging) -> bool {
+    match tagging {
+        Tagging::Keep => true,
+        Tagging::Strip if tag_in_bytes => remove_tag(frame),
+        Tagging::Strip => {
+            frame.meta_mut().vlan = None;
+            true
+        }
+        Tagging::Put(control) if tag_in_bytes => {
+            let tag = frame.bytes_mut().get_mut(TAG_CONTROL);
+            tag.map(|tag| tag.copy_from_slice(&control.to_be_bytes())).is_some()
+        }
+        // A port that has no tags beside frames takes it in (`twinpath_port::fit`).
+        Tagging::Put(control) => {
+            frame.meta_mut().vlan = Some(control);
+            true
+        }
+    }
+}
+
+/// Where the control information of a tag is among a frame's bytes: after the addresses and the tag's own type.
+const TAG_CONTROL: std::ops::Range<usize> = 14..16;
+
+#[cfg(test)]
+mod tests;

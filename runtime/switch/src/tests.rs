@@ -1,0 +1,178 @@
+#![allow(clippy::unwrap_used, reason = "a test says what it needs")]
+
+use std::sync::Arc;
+
+use twinpath_frame::Pool;
+use twinpath_port::loopback::{LoopbackPort, pair};
+use twinpath_port::{Capabilities, PortQueue};
+use twinpath_switch::{Mode, PortConfig, Shared, SwitchConfig, SwitchCounters, VlanSet};
+use twinpath_worker::idle::IdleConfig;
+use twinpath_worker::mailbox::{Receiver, Sender, mailbox};
+use twinpath_worker::{Command, Event, Worker, WorkerConfig, WorkerCounters};
+
+use super::*;
+
+/// The outer end of a port's wire, with a pool of its own.
+struct Outside {
+    wire: LoopbackPort,
+    pool: Pool,
+}
+
+impl Outside {
+    fn send(&mut self, bytes: &[u8], vlan: Option<u16>) {
+        let mut frame = self.pool.copy_of([bytes]).unwrap();
+        frame.meta_mut().vlan = vlan;
+        let mut burst = Burst::new();
+        burst.push(frame).unwrap();
+        self.wire.transmit(&mut self.pool, &mut burst);
+    }
+
+    /// The frames that have come, each with the tag beside it.
+    fn received(&mut self) -> Vec<(Vec<u8>, Option<u16>)> {
+        let mut burst = Burst::new();
+        self.wire.receive(Instant::ZERO, &mut self.pool, &mut burst);
+        let of = |frame: &Frame| (frame.bytes().to_vec(), frame.meta().vlan);
+        let frames = burst.frames().iter().map(of).collect();
+        burst.release(usize::MAX, &mut self.pool);
+        frames
+    }
+}
+
+struct Rig {
+    worker: Worker<SwitchEngine>,
+    outside: Vec<Outside>,
+    commands: Sender<Command<SwitchCommand>>,
+    events: Receiver<Event<SwitchEvent>>,
+    counters: Arc<WorkerCounters>,
+    port_counters: Vec<Arc<twinpath_port::PortCounters>>,
+    turns: u64,
+}
+
+fn config(modes: &[Mode]) -> SwitchConfig {
+    let port =
+        |(number, mode): (usize, &Mode)| PortConfig { mode: mode.clone(), ..PortConfig::new(number as u16) };
+    SwitchConfig {
+        vlans: true,
+        ports: modes.iter().enumerate().map(port).collect(),
+        ..SwitchConfig::default()
+    }
+}
+
+/// A switch with these ports, of which those in `tags` send tags beside frames.
+fn rig(modes: &[Mode], tags: &[bool]) -> Rig {
+    let snapshot = Arc::new(Snapshot::compile(config(modes)).unwrap());
+    let shared = Arc::new(Shared::new(4096, [1, 2]));
+    let engine = SwitchEngine::new(Switch::new(snapshot, shared, Arc::<SwitchCounters>::default()), 0);
+    let (commands, inbox) = mailbox(16).unwrap();
+    let (outbox, events) = twinpath_worker::mailbox::mailbox_with_reserve(16, 64).unwrap();
+    let counters = Arc::new(WorkerCounters::default());
+    let config = WorkerConfig { idle: IdleConfig::default() };
+    let pool = Pool::new(256).unwrap();
+    let mut worker = Worker::new(&config, engine, pool, inbox, outbox, Arc::clone(&counters)).unwrap();
+    let (mut outside, mut port_counters) = (Vec::new(), Vec::new());
+    for (number, tags) in tags.iter().enumerate() {
+        let id = PortId { port: number as u16, queue: 0 };
+        let (inner, wire) = pair(id, PortId { port: 99, queue: 0 }).unwrap();
+        let capabilities = Capabilities { tags: *tags, ..inner.capabilities() };
+        let inner = inner.with_capabilities(capabilities);
+        port_counters.push(Arc::clone(inner.counters()));
+        worker.attach(Box::new(inner));
+        outside.push(Outside { wire, pool: Pool::new(64).unwrap() });
+    }
+    Rig { worker, outside, commands, events, counters, port_counters, turns: 0 }
+}
+
+impl Rig {
+    /// Has a frame come by a port; what leaves by each.
+    fn pass(&mut self, port: usize, bytes: &[u8], vlan: Option<u16>) -> Vec<Vec<(Vec<u8>, Option<u16>)>> {
+        self.outside[port].send(bytes, vlan);
+        self.turns += 1;
+        assert!(self.worker.turn(Instant::from_nanos(self.turns)));
+        self.outside.iter_mut().map(Outside::received).collect()
+    }
+}
+
+fn frame(to: u8, from: u8, tag: Option<u16>) -> Vec<u8> {
+    let mut frame = vec![2, 0, 0, 0, 0, to, 2, 0, 0, 0, 0, from];
+    if let Some(control) = tag {
+        frame.extend([0x81, 0]);
+        frame.extend(control.to_be_bytes());
+    }
+    frame.extend([8, 0, 0x5a, 0x5b]);
+    frame
+}
+
+fn access(vlan: u16) -> Mode {
+    Mode::Access { vlan }
+}
+
+fn trunk(native: Option<u16>) -> Mode {
+    Mode::Trunk { native, vlans: VlanSet::all() }
+}
+
+#[test]
+fn an_unknown_address_is_flooded_and_a_known_one_is_not() {
+    let mut rig = rig(&[access(1), access(1), access(1)], &[true, true, true]);
+    let (there, back) = (frame(2, 1, None), frame(1, 2, None));
+    let came = (there.clone(), None);
+    assert_eq!(rig.pass(0, &there, None), [vec![], vec![came.clone()], vec![came.clone()]]);
+    assert_eq!(rig.pass(1, &back, None), [vec![(back.clone(), None)], vec![], vec![]]);
+    assert_eq!(rig.pass(0, &there, None), [vec![], vec![came], vec![]], "learned");
+    assert_eq!(rig.counters.drops.happened().count(), 0);
+}
+
+#[test]
+fn tags_are_put_changed_and_taken_off_beside_frames_and_within_them() {
+    // A trunk that takes tags beside frames, one that does not, and an access port of VLAN 10.
+    let mut rig = rig(&[trunk(Some(1)), trunk(None), access(10)], &[true, false, true]);
+    let untagged = frame(9, 3, None);
+    let within = frame(9, 3, Some(10));
+    let beside = (untagged.clone(), Some(10));
+    assert_eq!(
+        rig.pass(2, &untagged, None),
+        [vec![beside.clone()], vec![(within.clone(), None)], vec![]],
+        "both trunks send the tag of the VLAN"
+    );
+    let (tagged, plain) = (frame(8, 4, Some(0x600a)), frame(8, 4, None));
+    assert_eq!(
+        rig.pass(1, &tagged, None),
+        [vec![(tagged.clone(), None)], vec![], vec![(plain.clone(), None)]],
+        "the tag within the frame is kept with its priority, or taken off"
+    );
+    let came = rig.pass(0, &plain, Some(0x200a));
+    assert_eq!(
+        came,
+        [vec![], vec![(frame(8, 4, Some(0x200a)), None)], vec![(plain, None)]],
+        "the tag beside it"
+    );
+    // A frame with a priority alone is of the native VLAN.
+    let came = rig.pass(0, &frame(7, 5, Some(0xe000)), None);
+    assert_eq!(came, [vec![], vec![(frame(7, 5, Some(0xe001)), None)], vec![]]);
+}
+
+#[test]
+fn what_is_dropped_is_counted_at_the_port_that_it_came_by() {
+    let mut rig = rig(&[access(1), access(2)], &[true, true]);
+    assert_eq!(rig.pass(0, &frame(2, 1, Some(2)), None), [vec![], vec![]]);
+    assert_eq!(rig.pass(0, &[2, 0, 0], None), [vec![], vec![]]);
+    let drops = |reason| rig.port_counters[0].drops.get(reason);
+    assert_eq!((drops(Reason::VlanTag), drops(Reason::Truncated)), (1, 1));
+}
+
+#[test]
+fn a_snapshot_is_in_force_at_once_and_the_former_one_goes_back() {
+    let mut rig = rig(&[access(1), access(1)], &[true, true]);
+    let bytes = frame(2, 1, None);
+    assert_eq!(rig.pass(0, &bytes, None)[1].len(), 1);
+    let apart = Arc::new(Snapshot::compile(config(&[access(1), access(2)])).unwrap());
+    assert!(rig.commands.send(Command::Engine(SwitchCommand::Adopt(7, apart))).is_ok());
+    rig.worker.turn(Instant::from_nanos(50));
+    assert_eq!(rig.pass(0, &bytes, None)[1].len(), 0);
+    let mut adopted = None;
+    while let Some(event) = rig.events.take() {
+        if let Event::Engine(SwitchEvent::Adopted(number, former)) = event {
+            adopted = Some((number, former.config().ports[1].mode.clone()));
+        }
+    }
+    assert_eq!(adopted, Some((7, access(1))));
+}

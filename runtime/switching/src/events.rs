@@ -1,0 +1,213 @@
+//! What becomes of ports: interfaces and applications that come and go, and what the worker says.
+
+use twinpath_config::PortName;
+use twinpath_mirror::Event;
+use twinpath_mirror::table::Link;
+use twinpath_port::{PortId, PortQueue};
+use twinpath_switch::{Loop, Notice};
+use twinpath_switch_engine::SwitchEvent;
+use twinpath_sys::clock;
+use twinpath_worker::Event as WorkerEvent;
+
+use super::Switching;
+use super::home::HomeAt;
+use super::memory::Looked;
+use super::port::{On, State};
+
+/// Parts of the MAC table that are swept before other work gets its turn.
+const SWEEP_PARTS: usize = 1024;
+
+impl Switching {
+    /// Takes what workers have sent.
+    pub(super) fn take_events(&mut self) {
+        for number in 0..self.workers.len() {
+            self.workers[number].events.drain();
+            while let Some(event) = self.workers[number].events.take() {
+                match event {
+                    WorkerEvent::Detached(queue) => self.queue_is_back(number, queue),
+                    WorkerEvent::Engine(SwitchEvent::Adopted(snapshot, former)) => {
+                        drop(former);
+                        self.adopted(number, snapshot);
+                    }
+                    WorkerEvent::Engine(SwitchEvent::Notice(notice)) => self.noticed(notice),
+                    WorkerEvent::Attached(_) | WorkerEvent::Untapped(_) => {}
+                }
+            }
+        }
+    }
+
+    fn noticed(&mut self, notice: Notice) {
+        match notice {
+            Notice::Loop(Loop { blocked, other, until }) => {
+                let name = |number: u16| {
+                    let port = self.ports.iter().find(|port| port.number == number);
+                    port.map_or_else(|| format!("port {number}"), |port| port.name.to_string())
+                };
+                tracing::warn!(
+                    "{} and {} are a loop: addresses move between them all the time. Nothing is flooded by {} for {} s; \
+                     find the other connection between them",
+                    name(blocked),
+                    name(other),
+                    name(blocked),
+                    until.since(clock::now()).as_secs()
+                );
+            }
+            Notice::Sweep => self.sweep_from = self.sweep_from.or(Some(0)),
+        }
+    }
+
+    /// Frees the places of some addresses that are too old.
+    pub(super) fn sweep(&mut self) {
+        let Some(from) = self.sweep_from else { return };
+        let (table, ageing) = (&self.shared.table, self.snapshots.current.ageing());
+        table.sweep(from..from + SWEEP_PARTS, clock::now(), ageing, |_| true);
+        self.sweep_from = Some(from + SWEEP_PARTS).filter(|next| *next < table.parts());
+    }
+
+    /// Closes a queue that the worker gave back: it was told to, or what the port is on has gone.
+    fn queue_is_back(&mut self, worker: usize, queue: Box<dyn PortQueue>) {
+        let id = queue.id();
+        self.count(worker, id);
+        self.workers[worker].close(queue);
+        let Some(at) = self.ports.iter().position(|port| port.id() == id) else { return };
+        let port = &mut self.ports[at];
+        if !port.leaving {
+            tracing::warn!("{} has gone", port.name);
+            port.state = State::Gone;
+        }
+        port.leaving = false;
+        port.release();
+        if port.removed {
+            self.ports.remove(at);
+            return;
+        }
+        self.take_snapshot();
+        self.try_to_attach(at);
+    }
+
+    /// Keeps what a queue has counted, which goes with the queue.
+    fn count(&mut self, worker: usize, id: PortId) {
+        let Some(port) = self.ports.iter_mut().find(|port| port.id() == id) else { return };
+        if let Some(queue) = self.workers[worker].queues().iter().find(|queue| queue.id == id) {
+            port.before = port.before.with(&queue.counters);
+        }
+    }
+
+    /// Takes a port's queue away from the worker; what comes of it is an event.
+    pub(super) fn detach(&mut self, at: usize, state: State) {
+        let port = &mut self.ports[at];
+        let was_attached = std::mem::replace(&mut port.state, state) == State::Attached;
+        if !was_attached {
+            return;
+        }
+        port.leaving = true;
+        let id = port.id();
+        // First no frame is sent there any more.
+        self.take_snapshot();
+        for number in 0..self.workers.len() {
+            self.count_and_detach(number, id);
+        }
+    }
+
+    fn count_and_detach(&mut self, worker: usize, id: PortId) {
+        if self.workers[worker].queues().iter().any(|queue| queue.id == id) {
+            self.count(worker, id);
+            self.workers[worker].detach_queue(id);
+        }
+    }
+
+    /// Attaches a port if what it is on is there.
+    pub(super) fn try_to_attach(&mut self, at: usize) {
+        if self.ports[at].is_attached() || self.ports[at].leaving || self.ports[at].removed {
+            return;
+        }
+        if matches!(self.ports[at].on, On::Memory(_)) {
+            return self.look_at_memory(at);
+        }
+        let name = self.ports[at].name.interface().unwrap_or_default().to_owned();
+        let is_local = matches!(self.ports[at].name, PortName::Local(_));
+        if !is_local && self.homes.tables(self.ports[at].home).link_named(&name).is_none() {
+            self.ports[at].state = State::Gone;
+            return;
+        }
+        let mut port = self.ports.swap_remove(at);
+        match self.open(&mut port) {
+            Ok(queue) => {
+                tracing::info!("{} is attached", port.name);
+                self.ports.push(port);
+                let last = self.ports.len() - 1;
+                self.ports.swap(at, last);
+                queue.into_iter().for_each(|queue| self.attach(queue));
+                self.take_snapshot();
+            }
+            Err(error) => {
+                let why = error.to_string();
+                if port.state != State::Refused(why.clone()) {
+                    tracing::error!("{} is there, but not in use: {why}", port.name);
+                    port.state = State::Refused(why);
+                }
+                self.ports.push(port);
+                let last = self.ports.len() - 1;
+                self.ports.swap(at, last);
+            }
+        }
+    }
+
+    /// Does what is due at the socket of a memory port.
+    pub(super) fn look_at_memory(&mut self, at: usize) {
+        let port = &mut self.ports[at];
+        let id = (!port.leaving && !port.removed).then_some(port.id());
+        let On::Memory(memory) = &mut port.on else { return };
+        match memory.look(id) {
+            Looked::Nothing => {}
+            Looked::Connected(queue) => {
+                port.state = State::Attached;
+                tracing::info!("{}: process {} is connected", port.name, memory.application().unwrap_or(0));
+                self.attach(queue);
+                self.take_snapshot();
+            }
+            Looked::Left => {
+                tracing::info!("{}: the application has gone", port.name);
+                self.detach(at, State::Gone);
+            }
+        }
+    }
+
+    /// What the kernel has announced.
+    pub(super) fn kernel_says(&mut self, home: HomeAt, event: Event) {
+        match event {
+            Event::Link(Link { name, .. }) => self.link_is_there(home, &name),
+            Event::Renamed { ifindex, to, .. } => {
+                let ours = self.ports.iter().find(|port| port.is_on(home, ifindex));
+                match ours {
+                    Some(port) => tracing::info!("the interface of {} is now called {to}", port.name),
+                    None => self.link_is_there(home, &to),
+                }
+            }
+            Event::LinkGone { ifindex, .. } => {
+                let Some(at) = self.ports.iter().position(|port| port.is_on(home, ifindex)) else { return };
+                // A TAP interface of ours that was moved works on: its queue is a descriptor.
+                let moved = matches!(&self.ports[at].on, On::Local(Some(tap)) if tap.exists());
+                if !moved {
+                    tracing::warn!("{} has gone: it is a port again when it is back", self.ports[at].name);
+                    self.detach(at, State::Gone);
+                }
+            }
+            // What stood in the way of a port may have gone.
+            Event::Addresses { ifindex } => {
+                let name = self.homes.link(home, ifindex).map(|link| link.name.clone());
+                name.into_iter().for_each(|name| self.link_is_there(home, &name));
+            }
+            _ => {}
+        }
+    }
+
+    fn link_is_there(&mut self, home: HomeAt, name: &str) {
+        for at in 0..self.ports.len() {
+            let port = &self.ports[at];
+            if port.home == home && port.name.interface() == Some(name) {
+                self.try_to_attach(at);
+            }
+        }
+    }
+}

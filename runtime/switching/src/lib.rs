@@ -1,0 +1,147 @@
+//! Control of a switch: its ports, wherever their interfaces are, and the snapshots by which workers judge frames.
+//!
+//! A port is configured, and is there or not: its interface may be gone, or no application be connected. What is there is
+//! in the snapshot; when that changes, workers get a new one, and control frees the former one when they have taken it.
+//! Everything that a port needs depends on descriptors, so however the process ends, its interfaces are as they were
+//! before.
+//!
+//! This crate handles no frames ([`twinpath_switch_engine`]) and decides nothing about them ([`twinpath_switch`]).
+
+mod control_loop;
+mod events;
+mod home;
+mod memory;
+mod port;
+mod reports;
+mod snapshots;
+mod start;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use twinpath_command::{Server, default_socket, run_directory};
+use twinpath_config::{Sandbox, Switch};
+use twinpath_host::{Offers, Ready, Signals, StartError, WorkerHandle};
+use twinpath_metrics::{self as metrics, MetricsError};
+use twinpath_mirror::MirrorError;
+use twinpath_port::GsoKinds;
+use twinpath_report as report;
+use twinpath_switch::{ConfigError, Shared, SwitchCounters};
+use twinpath_switch_engine::SwitchEngine;
+use twinpath_sys::netns::NetnsError;
+use twinpath_thread::panics;
+use twinpath_time::Instant;
+use twinpath_worker::idle::IdleConfig;
+
+use self::home::Homes;
+use self::port::Port;
+use self::snapshots::Snapshots;
+
+/// The path of a switch's ports in reports.
+const PATH: &str = "switch";
+
+/// What a switch is to be.
+#[derive(Clone, Debug)]
+pub struct SwitchPlan {
+    /// Its name.
+    pub name: String,
+    /// The switch and its ports, valid in itself.
+    pub switch: Switch,
+    /// CPUs for the workers, in order; empty: not pinned.
+    pub cpus: Vec<usize>,
+    /// How workers idle; `request` is set from measurements.
+    pub idle: IdleConfig,
+    /// Latency requests and priority.
+    pub machine: twinpath_machine::Wanted,
+    /// Whether it confines the calling thread, and those that it starts, after the start.
+    pub sandbox: Sandbox,
+    /// The command socket.
+    pub socket: Option<PathBuf>,
+    /// Where metrics are offered.
+    pub metrics: Option<SocketAddr>,
+    /// The configuration keys with their values, for `show config`.
+    pub settings: Vec<report::Setting>,
+}
+
+/// An error at the start of a switch.
+#[derive(Debug, thiserror::Error)]
+pub enum SwitchError {
+    /// Ports that cannot be opened, a line for each.
+    #[error("{}", .0.join("\n"))]
+    Ports(Vec<String>),
+    /// The configuration contradicts itself.
+    #[error("{0}")]
+    Config(#[from] ConfigError),
+    /// A network namespace.
+    #[error("{0}")]
+    Namespace(#[from] NetnsError),
+    /// Netlink.
+    #[error("{0}")]
+    Mirror(#[from] MirrorError),
+    /// Workers.
+    #[error("{0}")]
+    Workers(#[from] StartError),
+    /// The listener for metrics.
+    #[error("{0}")]
+    Metrics(#[from] MetricsError),
+    /// The command socket.
+    #[error("{0}")]
+    Command(#[from] twinpath_command::CommandError),
+    /// The runtime or a descriptor.
+    #[error("cannot start the control thread: {0}")]
+    Control(#[from] std::io::Error),
+}
+
+/// One running switch.
+struct Switching {
+    plan: SwitchPlan,
+    homes: Homes,
+    ports: Vec<Port>,
+    /// Number of the port that was made last.
+    last_number: u16,
+    shared: Arc<Shared>,
+    snapshots: Snapshots,
+    workers: Vec<WorkerHandle<SwitchEngine>>,
+    /// Where sweeping the MAC table goes on, if it is under way.
+    sweep_from: Option<usize>,
+    /// What each of them counts of the switch.
+    counted: Vec<Arc<SwitchCounters>>,
+    /// The kinds of super-frames that the kernel takes from us.
+    segmentation: GsoKinds,
+    /// Where applications connect to memory ports.
+    folder: PathBuf,
+    machine: twinpath_machine::Machine,
+    /// Its confinement.
+    confined: report::Sandbox,
+    started: Instant,
+}
+
+/// Carries frames until SIGINT or SIGTERM; `ready` is called once it does.
+///
+/// # Errors
+/// [`SwitchError`]; in this case nothing is left changed.
+pub fn run(plan: SwitchPlan, ready: impl FnOnce(&Ready)) -> Result<(), SwitchError> {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(SwitchError::Control)?;
+    panics::end_process_on_panic(|| {
+        runtime.block_on(async {
+            // Before anything is changed, so that a signal cannot interrupt the start half way.
+            let mut signals = Signals::new().map_err(SwitchError::Control)?;
+            let default = || default_socket(&run_directory(), "switch", &plan.name);
+            let server = Server::bind(&plan.socket.clone().unwrap_or_else(default))?;
+            let scrapes = match plan.metrics {
+                Some(address) => Some(Rc::new(metrics::Server::bind(address).await?)),
+                None => None,
+            };
+            let (_offered, metrics) = watch::channel(scrapes);
+            let mut switch = Switching::start(plan, server.path()).await?;
+            let offers = Offers { commands: &server, metrics };
+            let outcome = twinpath_host::run(&mut switch, &mut signals, offers, ready).await;
+            switch.stop();
+            outcome
+        })
+    })
+}

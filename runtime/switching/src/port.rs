@@ -1,0 +1,224 @@
+//! One port: what it is on, and whether that is there.
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::os::fd::OwnedFd;
+
+use twinpath_config::{PortName, SwitchPort};
+use twinpath_mirror::table::{Link, Tables};
+use twinpath_port::{GsoKinds, PortCounters, PortId, PortQueue};
+use twinpath_port_vnet::{SocketConfig, Tap, TapError, TapHandle, VnetPort, open_socket};
+use twinpath_steer_bpf::{Exclusive, SteerError};
+use twinpath_sys::descriptors::set_aside;
+use twinpath_sys::packet_socket::{self, PacketSocketError};
+use twinpath_time::Duration;
+
+use super::home::{HomeAt, Homes};
+use super::memory::Memory;
+
+/// The mark of our own frames on their way to a device with a queueing discipline ("twin").
+const MARK: u32 = 0x7477_696e;
+
+/// Why a port could not be opened. The sentence does not name the port.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum OpenError {
+    #[error("there is no interface {name}; there is {available}")]
+    NoInterface { name: String, available: String },
+    #[error("{0} carries no Ethernet frames: a port of a switch needs an Ethernet device")]
+    NotEthernet(String),
+    #[error("{port} is in use by {users}: take it out first ({advice})")]
+    Used { port: String, users: String, advice: String },
+    #[error(
+        "the kernel holds {addresses} on {port}, where nothing would reach it: remove it there (ip address flush dev {port}), and give \
+         it to the switch's own interface (--local NAME)"
+    )]
+    Addresses { port: String, addresses: String },
+    #[error("{0}")]
+    Tap(#[from] TapError),
+    #[error("{0}")]
+    Socket(#[from] PacketSocketError),
+    #[error("{0}")]
+    Steer(#[from] SteerError),
+    #[error("{0}")]
+    Namespace(#[from] twinpath_sys::netns::NetnsError),
+    #[error("cannot hold a descriptor a second time: {0}; raise the limit of open files (ulimit -n)")]
+    Descriptor(#[from] std::io::Error),
+    #[error("{0}")]
+    Memory(#[from] twinpath_port_shm::CreateError),
+    #[error("cannot listen at {path} for the application: {error}")]
+    Listen { path: String, error: std::io::Error },
+}
+
+/// Whether a port carries frames.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// It does.
+    Attached,
+    /// What it is on is not there.
+    Gone,
+    /// It is there, and cannot be used.
+    Refused(String),
+}
+
+/// What a port is on, as far as it holds something for that.
+pub(super) enum On {
+    /// An interface: the programs that withhold it, and a duplicate of the socket, for what that has lost.
+    Interface(Option<Held>),
+    /// The host's own interface, made by us.
+    Local(Option<TapHandle>),
+    /// Another process.
+    Memory(Memory),
+}
+
+/// What is held on an interface.
+pub(super) struct Held {
+    _withheld: Box<Exclusive>,
+    socket: OwnedFd,
+}
+
+/// A port.
+pub(super) struct Port {
+    pub(super) name: PortName,
+    pub(super) config: SwitchPort,
+    /// Its number in snapshots and frames.
+    pub(super) number: u16,
+    pub(super) home: HomeAt,
+    pub(super) state: State,
+    /// The interface, while attached or closing.
+    pub(super) ifindex: u32,
+    pub(super) on: On,
+    /// Its queue is on its way back from the worker: it cannot be attached again before.
+    pub(super) leaving: bool,
+    /// It is no longer configured, and goes when its queue has come back.
+    pub(super) removed: bool,
+    /// Frames for which its sockets had no room so far.
+    pub(super) lost: u64,
+    /// What queues that it had before have counted.
+    pub(super) before: Counts,
+}
+
+/// Frames and bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    pub(super) frames_in: u64,
+    pub(super) bytes_in: u64,
+    pub(super) frames_out: u64,
+    pub(super) bytes_out: u64,
+}
+
+impl Counts {
+    /// With those of a queue.
+    pub(super) fn with(self, counters: &PortCounters) -> Self {
+        Self {
+            frames_in: self.frames_in + counters.frames_in.get(),
+            bytes_in: self.bytes_in + counters.bytes_in.get(),
+            frames_out: self.frames_out + counters.frames_out.get(),
+            bytes_out: self.bytes_out + counters.bytes_out.get(),
+        }
+    }
+}
+
+impl Port {
+    /// Whether it is on that interface now.
+    pub(super) fn is_on(&self, home: HomeAt, ifindex: u32) -> bool {
+        self.is_attached() && self.ifindex == ifindex && ifindex != 0 && self.home == home
+    }
+
+    pub(super) const fn id(&self) -> PortId {
+        PortId { port: self.number, queue: 0 }
+    }
+
+    /// Whether frames may be sent to it.
+    pub(super) fn is_attached(&self) -> bool {
+        self.state == State::Attached
+    }
+
+    /// Adds what the socket has lost since the last look: reading that sets it to zero there.
+    pub(super) fn count_lost(&mut self) {
+        if let On::Interface(Some(held)) = &self.on {
+            self.lost += u64::from(packet_socket::lost_frames(&held.socket).unwrap_or(0));
+        }
+    }
+
+    /// Gives up what it holds, after its queue has come back or before it had one.
+    pub(super) fn release(&mut self) {
+        self.count_lost();
+        match &mut self.on {
+            On::Interface(held) => *held = None,
+            On::Local(handle) => *handle = None,
+            On::Memory(memory) => memory.release(),
+        }
+    }
+}
+
+/// The interface of a port, if it is there and nothing else uses it.
+pub(super) fn fit_for_a_port(
+    tables: &Tables,
+    name: &str,
+    available: impl FnOnce() -> String,
+) -> Result<Link, OpenError> {
+    let Some(link) = tables.link_named(name) else {
+        return Err(OpenError::NoInterface { name: name.to_owned(), available: available() });
+    };
+    if !link.ethernet || link.loopback {
+        return Err(OpenError::NotEthernet(link.name.clone()));
+    }
+    let used = |users, advice| OpenError::Used { port: link.name.clone(), users, advice };
+    if let Some(master) = link.master {
+        let users =
+            tables.link(master).map_or_else(|| format!("interface {master}"), |link| link.name.clone());
+        return Err(used(users, format!("ip link set {} nomaster", link.name)));
+    }
+    // A veth device has its peer as its lower link.
+    let stacked = |upper: &&Link| {
+        upper.lower == Some(link.ifindex)
+            && upper.ifindex != link.ifindex
+            && link.lower != Some(upper.ifindex)
+    };
+    let uppers: Vec<_> = tables.links().filter(stacked).map(|link| link.name.as_str()).collect();
+    if let Some(first) = uppers.first() {
+        return Err(used(uppers.join(", "), format!("ip link delete {first}")));
+    }
+    let is_link_local =
+        |address: IpAddr| matches!(address, IpAddr::V6(address) if Ipv6Addr::is_unicast_link_local(&address));
+    let addresses = tables.addresses(link.ifindex).filter(|(address, _)| !is_link_local(*address));
+    let addresses: Vec<_> = addresses.map(|(address, prefix)| format!("{address}/{prefix}")).collect();
+    if !addresses.is_empty() {
+        return Err(OpenError::Addresses { port: link.name.clone(), addresses: addresses.join(", ") });
+    }
+    Ok(link.clone())
+}
+
+/// Withholds an interface from the kernel's stack, and opens a socket there.
+pub(super) fn open_interface(
+    homes: &Homes,
+    home: HomeAt,
+    link: &Link,
+    id: PortId,
+    segmentation: GsoKinds,
+) -> Result<(Box<dyn PortQueue>, Held), OpenError> {
+    // A software device does not need the queueing discipline, and without one our frames bypass the program at egress.
+    let bypass_qdisc = !link.kind.is_empty();
+    let mark = if bypass_qdisc { 0 } else { MARK };
+    let config = SocketConfig { ifindex: link.ifindex, fanout_group: None, bypass_qdisc, mark };
+    let opened = homes.within(home, || {
+        // No worker is ever taken to be stuck: the kernel has no place that it could carry these frames to.
+        let mut withheld = Exclusive::load(MARK, 1, Duration::ZERO)?;
+        // Before the programs: otherwise their links would get the descriptor numbers of the last attachment's sockets.
+        set_aside(1);
+        withheld.hold(link.ifindex)?;
+        Ok::<_, OpenError>((withheld, open_socket(&config)?))
+    });
+    let (withheld, socket) = opened??;
+    let held = Held { _withheld: Box::new(withheld), socket: socket.try_clone()? };
+    let queue = VnetPort::socket(id, link.ifindex, socket).segmenting(segmentation);
+    Ok((Box::new(queue), held))
+}
+
+/// Makes the host's own interface.
+pub(super) fn make_local(name: &str, id: PortId) -> Result<(Box<dyn PortQueue>, TapHandle, u32), OpenError> {
+    let tap = Tap::make(name, 1)?;
+    let handle = TapHandle::of(&tap)?;
+    let (ifindex, segmentation) = (tap.ifindex, tap.offloads.segmentation());
+    let fd = tap.queues.into_iter().next().ok_or_else(|| std::io::Error::from(rustix::io::Errno::BADF))?;
+    Ok((Box::new(VnetPort::tap(id, ifindex, fd).segmenting(segmentation)), handle, ifindex))
+}

@@ -1,0 +1,136 @@
+//! The snapshots that workers judge frames by: made from what is configured and there, sent, and freed.
+
+use std::sync::Arc;
+
+use twinpath_config::{PortMode, SwitchPort};
+use twinpath_switch::{
+    ConfigError, LoopGuard, Mode, PortConfig, Snapshot, StaticEntry, StormLimits, SwitchConfig, VlanSet,
+};
+use twinpath_switch_engine::SwitchCommand;
+use twinpath_time::Duration;
+use twinpath_worker::Command;
+
+use super::Switching;
+
+/// The snapshot in force, and how far workers are.
+pub(super) struct Snapshots {
+    /// The one that workers were told of last, and its number.
+    pub(super) current: Arc<Snapshot>,
+    number: u64,
+    /// The one that every worker had when what they share was last adapted.
+    settled: Arc<Snapshot>,
+    /// The number that each worker has.
+    adopted: Vec<u64>,
+}
+
+impl Snapshots {
+    pub(super) fn new(first: Arc<Snapshot>, workers: usize) -> Self {
+        Self { settled: Arc::clone(&first), current: first, number: 0, adopted: vec![0; workers] }
+    }
+}
+
+impl Switching {
+    /// Tells workers what is configured and there now.
+    pub(super) fn take_snapshot(&mut self) {
+        let snapshot = match Snapshot::compile(self.switch_config()) {
+            Ok(snapshot) => Arc::new(snapshot),
+            // It was checked when it was configured.
+            Err(error) => return tracing::error!("frames go on as before: {error}"),
+        };
+        if snapshot.config() == self.snapshots.current.config() {
+            return;
+        }
+        self.snapshots.number += 1;
+        self.snapshots.current = snapshot;
+        for worker in &mut self.workers {
+            let snapshot = Arc::clone(&self.snapshots.current);
+            worker.tell(Command::Engine(SwitchCommand::Adopt(self.snapshots.number, snapshot)));
+        }
+    }
+
+    /// A worker judges by the snapshot of that number.
+    pub(super) fn adopted(&mut self, worker: usize, number: u64) {
+        let Snapshots { current, number: latest, settled, adopted } = &mut self.snapshots;
+        adopted[worker] = number;
+        if Arc::ptr_eq(settled, current) || adopted.iter().any(|number| number < latest) {
+            return;
+        }
+        if let Err(error) = self.shared.adopt(Some(settled), current) {
+            tracing::error!("a static entry is not in force: {error}");
+        }
+        *settled = Arc::clone(current);
+    }
+
+    /// The configuration of the switch that consists of the ports that are there.
+    pub(super) fn switch_config(&self) -> SwitchConfig {
+        let switch = &self.plan.switch;
+        let vlans = switch.has_vlans();
+        let there = || self.ports.iter().filter(|port| port.is_attached() && !port.removed);
+        let number_of =
+            |name: &str| there().find(|port| port.name.to_string() == name).map(|port| port.number);
+        let ports =
+            there().map(|port| port_config(port.number, &port.config, |name| number_of(name))).collect();
+        let entries = switch.static_entries.iter().filter_map(|entry| {
+            let port = number_of(&entry.port.to_string())?;
+            Some(StaticEntry { mac: entry.mac, vlan: if vlans { entry.vlan } else { 0 }, port })
+        });
+        SwitchConfig { ports, static_entries: entries.collect(), ..common(switch, vlans) }
+    }
+}
+
+/// What a configuration says of the switch as a whole.
+fn common(switch: &twinpath_config::Switch, vlans: bool) -> SwitchConfig {
+    let seconds = |seconds: u32| Duration::from_secs(seconds.into());
+    let guard = LoopGuard { block: seconds(switch.loop_block_s), ..LoopGuard::default() };
+    SwitchConfig {
+        vlans,
+        ageing: seconds(switch.ageing_s),
+        loop_guard: (switch.loop_block_s > 0).then_some(guard),
+        ..SwitchConfig::default()
+    }
+}
+
+/// What a configuration says of one port.
+fn port_config(number: u16, port: &SwitchPort, number_of: impl Fn(&str) -> Option<u16>) -> PortConfig {
+    let some = |limit: u32| (limit > 0).then_some(limit);
+    let mode = match port.mode {
+        PortMode::Access => Mode::Access { vlan: port.vlan as u16 },
+        PortMode::Trunk => {
+            let vlans = if port.vlans.is_empty() { VlanSet::all() } else { port.vlans.iter().collect() };
+            Mode::Trunk { native: port.native.map(|vlan| vlan as u16), vlans }
+        }
+        PortMode::Monitor => Mode::Monitor,
+    };
+    let mirror = port.mirror_to.as_ref().and_then(|to| number_of(&to.to_string()));
+    PortConfig {
+        mode,
+        mac_limit: some(port.mac_limit),
+        storm: StormLimits {
+            broadcast_per_s: some(port.broadcast_limit),
+            unknown_per_s: some(port.unknown_limit),
+            multicast_per_s: some(port.multicast_limit),
+        },
+        mirror_ingress: mirror,
+        mirror_egress: mirror,
+        ..PortConfig::new(number)
+    }
+}
+
+/// What is wrong with a configuration once all of its ports are there.
+///
+/// # Errors
+/// What the switch refuses, by the numbers of ports in their order.
+pub(super) fn check(switch: &twinpath_config::Switch) -> Result<(), ConfigError> {
+    let names: Vec<String> = switch.names().map(|name| name.to_string()).collect();
+    let number_of = |name: &str| names.iter().position(|known| known == name).map(|at| at as u16);
+    let vlans = switch.has_vlans();
+    let local = switch.local.iter().map(|_| SwitchPort::default());
+    let ports = switch.port.iter().cloned().chain(local).enumerate();
+    let ports = ports.map(|(at, port)| port_config(at as u16, &port, number_of)).collect();
+    let entries = switch.static_entries.iter().filter_map(|entry| {
+        let port = number_of(&entry.port.to_string())?;
+        Some(StaticEntry { mac: entry.mac, vlan: if vlans { entry.vlan } else { 0 }, port })
+    });
+    let config = SwitchConfig { ports, static_entries: entries.collect(), ..common(switch, vlans) };
+    Snapshot::compile(config).map(drop)
+}

@@ -1,0 +1,240 @@
+//! Starts a switch, and opens its ports.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::path::Path;
+use std::sync::Arc;
+
+use twinpath_config::{PortName, SwitchPort};
+use twinpath_frame::BURST_MAX;
+use twinpath_host::{StartError, WorkerHandle, WorkerPlan};
+use twinpath_machine::Machine;
+use twinpath_port::{GsoKinds, PortQueue};
+use twinpath_port_vnet::{QUEUE_FRAMES, Tap};
+use twinpath_sandbox::{self as sandbox, Needs};
+use twinpath_switch::{Shared, Snapshot, Switch, SwitchCounters};
+use twinpath_switch_engine::SwitchEngine;
+use twinpath_sys::{Namespace, TrustedDir, clock};
+use twinpath_worker::PORTS_MAX;
+
+use super::home::Homes;
+use super::memory::Memory;
+use super::port::{Counts, On, OpenError, Port, State, fit_for_a_port, make_local, open_interface};
+use super::snapshots::{self, Snapshots};
+use super::{SwitchError, SwitchPlan, Switching};
+
+/// Messages between control and one worker, in each direction: all ports of a worker may come and go at a time.
+const MAILBOX_LEN: u32 = 4 * PORTS_MAX as u32;
+
+/// Frames of one worker's pool: what the queues of half of its ports can hold at a time, and all copies of a burst.
+///
+/// (32 x (33 + 66 + 33) + 64 x 64) x 2 KiB = 16 MiB. A burst of super-frames that is flooded to many ports needs more:
+/// what finds no frame is counted (`pool_empty`).
+const POOL_FRAMES: u32 = PORTS_MAX as u32 / 2 * QUEUE_FRAMES + (BURST_MAX * PORTS_MAX) as u32;
+
+/// The folder of memory ports' sockets, beside the command socket.
+const MEMORY_PORTS: &str = "ports";
+
+impl Switching {
+    pub(super) async fn start(plan: SwitchPlan, socket: &Path) -> Result<Self, SwitchError> {
+        snapshots::check(&plan.switch)?;
+        let segmentation = segmentation()?;
+        let homes = Homes::own().await?;
+        let first = plan.switch.port.iter().filter_map(|port| port.name.as_ref()?.interface());
+        let machine = Machine::learn(
+            plan.machine,
+            plan.idle.mode,
+            &plan.cpus,
+            first.into_iter().next().unwrap_or_default(),
+        );
+        let folder = socket.parent().unwrap_or_else(|| Path::new(".")).join(MEMORY_PORTS);
+        let shared = Arc::new(Shared::new(plan.switch.mac_entries, seed()));
+        let mut switch = Self {
+            homes,
+            ports: Vec::new(),
+            last_number: 0,
+            snapshots: Snapshots::new(Arc::new(Snapshot::compile(Default::default())?), 1),
+            shared,
+            workers: Vec::new(),
+            sweep_from: None,
+            counted: Vec::new(),
+            segmentation,
+            folder,
+            confined: Default::default(),
+            machine,
+            started: clock::now(),
+            plan,
+        };
+        let mut opened = Vec::new();
+        let mut mistakes = Vec::new();
+        for (name, config) in switch.configured() {
+            match switch.make_port(name.clone(), config).await {
+                Ok((port, queue)) => {
+                    switch.ports.push(port);
+                    opened.extend(queue);
+                }
+                Err(error) => mistakes.push(format!("port {name}: {error}")),
+            }
+        }
+        if !mistakes.is_empty() {
+            return Err(SwitchError::Ports(mistakes));
+        }
+        // Finding the present user of an interface needs access to other processes, so ports are opened before.
+        switch.confined = sandbox::enter(switch.plan.sandbox, &switch.needs(socket));
+        if let Err(error) = switch.start_workers() {
+            switch.stop();
+            return Err(error);
+        }
+        opened.into_iter().for_each(|queue| switch.attach(queue));
+        switch.take_snapshot();
+        Ok(switch)
+    }
+
+    fn needs(&self, socket: &Path) -> Needs {
+        Needs {
+            socket: socket.to_owned(),
+            former_values: self.machine.former_values.clone(),
+            tap: true,
+            namespaces: true,
+            sockets: Some(self.folder.clone()),
+            ..Needs::default()
+        }
+    }
+
+    /// The ports that are configured, by name: those of the switch, and the host's own.
+    pub(super) fn configured(&self) -> Vec<(PortName, SwitchPort)> {
+        let switch = &self.plan.switch;
+        let ports = switch.port.iter().filter_map(|port| Some((port.name.clone()?, port.clone())));
+        let local = switch.local.clone().map(|name| (PortName::Local(name), SwitchPort::default()));
+        ports.chain(local).collect()
+    }
+
+    fn start_workers(&mut self) -> Result<(), SwitchError> {
+        let mut idle = self.plan.idle;
+        idle.request = self.machine.may_hold();
+        idle.machine = self.machine.costs.machine(idle.request);
+        let cpu = self.plan.cpus.first().copied();
+        let plan = WorkerPlan {
+            number: 0,
+            placement: self.machine.placement(cpu),
+            idle,
+            pool_frames: POOL_FRAMES,
+            mailbox_len: MAILBOX_LEN,
+        };
+        let counted = Arc::<SwitchCounters>::default();
+        let end =
+            Switch::new(Arc::clone(&self.snapshots.current), Arc::clone(&self.shared), Arc::clone(&counted));
+        let worker: Result<_, StartError> = WorkerHandle::start(plan, SwitchEngine::new(end, 0));
+        self.workers.push(worker?);
+        self.counted.push(counted);
+        Ok(())
+    }
+
+    /// Gives the worker a queue to serve.
+    pub(super) fn attach(&mut self, queue: Box<dyn PortQueue>) {
+        if let Some(worker) = self.workers.first_mut() {
+            worker.attach(queue);
+        }
+    }
+
+    /// Makes a port, and opens it. One that may be absent is made without a queue.
+    pub(super) async fn make_port(
+        &mut self,
+        name: PortName,
+        config: SwitchPort,
+    ) -> Result<(Port, Option<Box<dyn PortQueue>>), SwitchOrOpen> {
+        let home = self.homes.at(name.namespace()).await?;
+        let on = match &name {
+            PortName::Interface { .. } | PortName::Tap(_) => On::Interface(None),
+            PortName::Local(_) => On::Local(None),
+            PortName::Memory(app) => {
+                let path = self.folder.join(format!("{}-{app}", self.plan.name));
+                let listen = |error| OpenError::Listen { path: path.display().to_string(), error };
+                TrustedDir::make_shared(&self.folder)
+                    .map_err(|error| listen(std::io::Error::other(error)))?;
+                On::Memory(Memory::offer(&path).map_err(listen)?)
+            }
+        };
+        let number = self.free_number();
+        let mut port = Port {
+            name,
+            config,
+            number,
+            home,
+            state: State::Gone,
+            ifindex: 0,
+            on,
+            leaving: false,
+            removed: false,
+            lost: 0,
+            before: Counts::default(),
+        };
+        let opened = self.open(&mut port);
+        let may_be_absent = matches!(port.name, PortName::Tap(_));
+        match opened {
+            Err(OpenError::NoInterface { .. }) if may_be_absent => Ok((port, None)),
+            Err(error) => Err(error.into()),
+            Ok(queue) => Ok((port, queue)),
+        }
+    }
+
+    /// Opens what a port is on. A memory port has no queue before an application connects.
+    pub(super) fn open(&self, port: &mut Port) -> Result<Option<Box<dyn PortQueue>>, OpenError> {
+        let id = port.id();
+        let queue = match &mut port.on {
+            On::Interface(held) => {
+                let name = port.name.interface().unwrap_or_default();
+                let available = || self.homes.names(port.home);
+                let link = fit_for_a_port(self.homes.tables(port.home), name, available)?;
+                let (queue, now_held) = open_interface(&self.homes, port.home, &link, id, self.segmentation)?;
+                *held = Some(now_held);
+                port.ifindex = link.ifindex;
+                queue
+            }
+            On::Local(handle) => {
+                let (queue, tap, ifindex) = make_local(port.name.interface().unwrap_or_default(), id)?;
+                if let Err(error) = tap.set_carrier(true) {
+                    tracing::warn!("{}: no carrier: {error}", port.name);
+                }
+                (*handle, port.ifindex) = (Some(tap), ifindex);
+                queue
+            }
+            On::Memory(_) => return Ok(None),
+        };
+        port.state = State::Attached;
+        Ok(Some(queue))
+    }
+
+    /// A number that no port has. Numbers are not used again soon, so that a frame under way is not taken for another
+    /// port's.
+    fn free_number(&mut self) -> u16 {
+        loop {
+            self.last_number = (self.last_number + 1) % twinpath_switch::PORT_MAX;
+            if !self.ports.iter().any(|port| port.number == self.last_number) {
+                return self.last_number;
+            }
+        }
+    }
+}
+
+/// What can go wrong when a port is made.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SwitchOrOpen {
+    #[error("{0}")]
+    Switch(#[from] SwitchError),
+    #[error("{0}")]
+    Open(#[from] OpenError),
+}
+
+/// The kinds of super-frames that this kernel takes from a TAP interface or a packet socket: what an interface says that
+/// is made for that, where nobody sees it.
+fn segmentation() -> Result<GsoKinds, SwitchError> {
+    let made = Namespace::new()?.run(|| Tap::make("probe", 1))?;
+    let tap = made.map_err(|error| SwitchError::Ports(vec![error.to_string()]))?;
+    Ok(tap.offloads.segmentation())
+}
+
+/// What others cannot guess, for the MAC table.
+fn seed() -> [u64; 2] {
+    let random = || RandomState::new().hash_one(std::process::id());
+    [random(), random()]
+}

@@ -1,0 +1,10 @@
+//! Values of configuration keys as they are written, in files and on the command line: each is read from a text, and
+//! written as one. Which keys there are says `twinpath_config`.
+
+mod goal;
+mod path;
+mod port;
+
+pub use goal::{CpuGoal, LatencyGoal, goal};
+pub use path::{AttachAsked, Path, PathAsked, UnknownAttach, UnknownPath};
+pub use port::{PortMode, PortName, StaticEntry, VLAN_MAX, VlanList};

@@ -1,0 +1,358 @@
+//! Ports of a switch as they are written: names, modes, lists of VLANs, static entries.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use twinpath_wire::Mac;
+
+/// The largest VLAN identifier; 4095 is reserved (IEEE 802.1Q, table 9-2).
+pub const VLAN_MAX: u16 = 4094;
+/// Longest name of an interface: `IFNAMSIZ` of linux/if.h without its terminator.
+const INTERFACE_MAX: usize = 15;
+/// Longest name of a memory port, which is part of a socket's path.
+const MEMORY_MAX: usize = 32;
+
+/// Whether a number names a VLAN.
+const fn is_vlan(vlan: u16) -> bool {
+    vlan >= 1 && vlan <= VLAN_MAX
+}
+
+/// A port, by its kind and name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum PortName {
+    /// An interface of the kernel: `veth1`; in another network namespace: `veth1@NETNS`.
+    Interface {
+        /// Its name.
+        name: String,
+        /// The namespace, as `ip netns` names it, or the path of its file.
+        namespace: Option<String>,
+    },
+    /// A TAP interface that a virtual machine opens: `tap:vm0`. It comes and goes with the machine.
+    Tap(String),
+    /// A port for another process: `memory:app1`.
+    Memory(String),
+    /// The host's own interface, made by the switch. It is not written as a port: `--local` names it.
+    Local(String),
+}
+
+impl PortName {
+    /// The host's own interface, if that is a name for one.
+    ///
+    /// # Errors
+    /// A sentence: why not.
+    pub fn local(name: &str) -> Result<Self, String> {
+        interface(name).map(Self::Local)
+    }
+
+    /// The interface of the kernel that it is on; `None` for a memory port.
+    #[must_use]
+    pub fn interface(&self) -> Option<&str> {
+        match self {
+            Self::Interface { name, .. } | Self::Tap(name) | Self::Local(name) => Some(name),
+            Self::Memory(_) => None,
+        }
+    }
+
+    /// The other network namespace that it is in.
+    #[must_use]
+    pub fn namespace(&self) -> Option<&str> {
+        match self {
+            Self::Interface { namespace, .. } => namespace.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// The word for its kind: `interface`, `tap`, `memory` or `local`.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Interface { .. } => "interface",
+            Self::Tap(_) => "tap",
+            Self::Memory(_) => "memory",
+            Self::Local(_) => "local",
+        }
+    }
+}
+
+/// A name of an interface.
+fn interface(name: &str) -> Result<String, String> {
+    let fits = (1..=INTERFACE_MAX).contains(&name.len())
+        && !matches!(name, "." | "..")
+        && !name.contains(|at: char| at.is_whitespace() || at.is_control() || "/:,=@".contains(at));
+    if fits {
+        Ok(name.to_owned())
+    } else {
+        Err(format!("`{name}` is no name of an interface: see `ip link`"))
+    }
+}
+
+impl FromStr for PortName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(name) = text.strip_prefix("tap:") {
+            return interface(name).map(Self::Tap);
+        }
+        if let Some(name) = text.strip_prefix("memory:") {
+            let fits = (1..=MEMORY_MAX).contains(&name.len())
+                && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
+            let wrong = || {
+                format!("`{name}` is no name of a memory port: 1 to {MEMORY_MAX} letters, digits, `-`, `_`")
+            };
+            return if fits { Ok(Self::Memory(name.to_owned())) } else { Err(wrong()) };
+        }
+        if let Some((kind, _)) = text.split_once(':').filter(|(kind, _)| !kind.contains('@')) {
+            return Err(format!(
+                "`{text}`: there is no kind of port `{kind}`: write an interface (veth1, veth1@NETNS), tap:NAME or memory:NAME"
+            ));
+        }
+        match text.split_once('@') {
+            None => Ok(Self::Interface { name: interface(text)?, namespace: None }),
+            Some((_, "")) => Err(format!("`{text}`: which network namespace? Name it behind the @")),
+            Some((name, namespace)) => {
+                Ok(Self::Interface { name: interface(name)?, namespace: Some(namespace.to_owned()) })
+            }
+        }
+    }
+}
+
+impl fmt::Display for PortName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Interface { name, namespace: None } | Self::Local(name) => f.write_str(name),
+            Self::Interface { name, namespace: Some(namespace) } => write!(f, "{name}@{namespace}"),
+            Self::Tap(name) => write!(f, "tap:{name}"),
+            Self::Memory(name) => write!(f, "memory:{name}"),
+        }
+    }
+}
+
+impl TryFrom<String> for PortName {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<PortName> for String {
+    fn from(name: PortName) -> Self {
+        name.to_string()
+    }
+}
+
+/// VLANs as they are written: `10,20-30`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct VlanList(Vec<(u16, u16)>);
+
+impl VlanList {
+    /// Whether it names none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The VLANs, in order, each once.
+    pub fn iter(&self) -> impl Iterator<Item = u16> {
+        self.0.iter().flat_map(|(first, last)| *first..=*last)
+    }
+}
+
+impl FromStr for VlanList {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong =
+            |part: &str| format!("`{part}` is no VLAN: write numbers of 1 to {VLAN_MAX}, such as 10,20-30");
+        let mut ranges = Vec::new();
+        for part in text.split([',', '+']).map(str::trim).filter(|part| !part.is_empty()) {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let vlan = |text: &str| {
+                text.trim().parse().ok().filter(|vlan| is_vlan(*vlan)).ok_or_else(|| wrong(part))
+            };
+            let (first, last) = (vlan(first)?, vlan(last)?);
+            if first > last {
+                return Err(wrong(part));
+            }
+            ranges.push((first, last));
+        }
+        ranges.sort_unstable();
+        let mut joined: Vec<(u16, u16)> = Vec::new();
+        for (first, last) in ranges {
+            match joined.last_mut() {
+                Some((_, end)) if first <= end.saturating_add(1) => *end = last.max(*end),
+                _ => joined.push((first, last)),
+            }
+        }
+        Ok(Self(joined))
+    }
+}
+
+impl fmt::Display for VlanList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, (first, last)) in self.0.iter().enumerate() {
+            let comma = if at > 0 { "," } else { "" };
+            match first == last {
+                true => write!(f, "{comma}{first}")?,
+                false => write!(f, "{comma}{first}-{last}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl TryFrom<String> for VlanList {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<VlanList> for String {
+    fn from(list: VlanList) -> Self {
+        list.to_string()
+    }
+}
+
+/// The mode of a port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PortMode {
+    /// One VLAN, without tags.
+    #[default]
+    Access,
+    /// Several VLANs, with tags.
+    Trunk,
+    /// None: it sends copies of the frames of other ports, and nothing else.
+    Monitor,
+}
+
+impl PortMode {
+    /// All modes.
+    pub const ALL: [Self; 3] = [Self::Access, Self::Trunk, Self::Monitor];
+
+    /// The name in files and on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Access => "access",
+            Self::Trunk => "trunk",
+            Self::Monitor => "monitor",
+        }
+    }
+}
+
+impl FromStr for PortMode {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let known = Self::ALL.into_iter().find(|mode| mode.name() == name);
+        known.ok_or_else(|| format!("unknown mode '{name}': choose access, trunk or monitor"))
+    }
+}
+
+/// A static entry as it is written: `02:00:00:00:00:01,veth1,10`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct StaticEntry {
+    /// The address, of one host.
+    pub mac: Mac,
+    /// The port that it is at.
+    pub port: PortName,
+    /// Its VLAN.
+    pub vlan: u16,
+}
+
+impl FromStr for StaticEntry {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = |why: &str| {
+            format!(
+                "`{text}` is no static entry ({why}): write MAC,PORT or MAC,PORT,VLAN, as in 02:00:00:00:00:01,veth1"
+            )
+        };
+        let mut parts = text.split(',').map(str::trim);
+        let mac: Mac = parts.next().unwrap_or_default().parse().map_err(|_| wrong("its address"))?;
+        if mac.0[0] & 1 != 0 || mac.0 == [0; 6] {
+            return Err(wrong("the address is not that of one host"));
+        }
+        let port = parts.next().ok_or_else(|| wrong("which port?"))?.parse()?;
+        let vlan = match parts.next() {
+            None => 1,
+            Some(vlan) => {
+                vlan.parse().ok().filter(|vlan| is_vlan(*vlan)).ok_or_else(|| wrong("a VLAN is 1 to 4094"))?
+            }
+        };
+        if parts.next().is_some() { Err(wrong("it has more parts")) } else { Ok(Self { mac, port, vlan }) }
+    }
+}
+
+impl fmt::Display for StaticEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{},{},{}", self.mac, self.port, self.vlan)
+    }
+}
+
+impl TryFrom<String> for StaticEntry {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<StaticEntry> for String {
+    fn from(entry: StaticEntry) -> Self {
+        entry.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        for text in ["veth1", "veth1@blue", "veth1@/run/netns/blue", "tap:vm0", "memory:app_1", "eth0.10"] {
+            assert_eq!(text.parse::<PortName>().map(|name| name.to_string()), Ok(text.to_owned()));
+        }
+        for wrong in [
+            "",
+            "a b",
+            "far-too-long-a-name",
+            "veth1@",
+            "@blue",
+            "tap:",
+            "tap:a/b",
+            "memory:",
+            "memory:a.b",
+            "vhost:x",
+            "..",
+        ] {
+            assert!(wrong.parse::<PortName>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn lists_of_vlans_are_sorted_and_joined() {
+        for (text, shown) in [
+            ("", ""),
+            ("10", "10"),
+            ("20-30,10", "10,20-30"),
+            ("1+2+3", "1-3"),
+            ("5-9,7-12,13", "5-13"),
+            ("1-4094", "1-4094"),
+        ] {
+            assert_eq!(text.parse::<VlanList>().map(|list| list.to_string()), Ok(shown.to_owned()), "{text}");
+        }
+        for wrong in ["0", "4095", "10-5", "ten", "1-", "70000"] {
+            assert!(wrong.parse::<VlanList>().is_err(), "{wrong}");
+        }
+        assert_eq!("3-5,1".parse::<VlanList>().unwrap().iter().collect::<Vec<_>>(), [1, 3, 4, 5]);
+    }
+}
