@@ -9,7 +9,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 const CRATE: &str = "io/steer_bpf";
-const OBJECTS: [&str; 5] = ["packet", "xdp", "bridge", "empty", "foreign"];
+const OBJECTS: [&str; 6] = ["packet", "xdp", "bridge", "ports", "empty", "foreign"];
 const COMPILER: &str = "clang-14";
 const STRIP: &str = "llvm-strip-14";
 const INSTALL: &str = "install it with: apt-get install clang-14 llvm-14";

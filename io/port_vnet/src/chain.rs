@@ -14,18 +14,18 @@ const ROOM: usize = 65_535 + 14 + 8 + 1;
 
 /// Chunks that hold as much: the first one keeps its headroom, so that a tag or a tunnel's header can be put in
 /// front.
-pub(crate) const CHAIN: usize = 1 + (ROOM - FIRST).div_ceil(CHUNK_SIZE as usize);
+pub const CHAIN: usize = 1 + (ROOM - FIRST).div_ceil(CHUNK_SIZE as usize);
 const FIRST: usize = (CHUNK_SIZE - HEADROOM) as usize;
 
 /// Longest packet that is received, bytes from the Ethernet header.
-pub(crate) const PACKET_LEN_MAX: usize = FIRST + (CHAIN - 1) * CHUNK_SIZE as usize - 1;
+pub const PACKET_LEN_MAX: usize = FIRST + (CHAIN - 1) * CHUNK_SIZE as usize - 1;
 
 /// Most frames of a chain that is sent: a chain built elsewhere may have headroom in each frame.
 const SENT_MAX: usize = 64;
 
 /// A header and a chain of frames, ready to be read into.
 #[derive(Debug)]
-pub(crate) struct Prepared {
+pub struct Prepared {
     frames: Box<[Option<Frame>; CHAIN]>,
     header: Box<[u8; vnet_header::LEN]>,
     /// The vectors of the read: one for the header, then one per run of adjacent chunks; with a pool whose frames are
@@ -41,8 +41,16 @@ pub(crate) struct Prepared {
 // SAFETY: the pointers in `vectors` lead into `header` and into the chunks of `frames`, all of which move along.
 unsafe impl Send for Prepared {}
 
+impl Default for Prepared {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Prepared {
-    pub(crate) fn new() -> Self {
+    /// Without frames yet.
+    #[must_use]
+    pub fn new() -> Self {
         let nothing = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
         Self {
             frames: Box::new([const { None }; CHAIN]),
@@ -55,7 +63,7 @@ impl Prepared {
     }
 
     /// Fills the chain for the first time: the frames of a fresh pool come in order, with adjacent chunks.
-    pub(crate) fn fill(&mut self, pool: &mut Pool) {
+    pub fn fill(&mut self, pool: &mut Pool) {
         if (pool.free() as usize) < CHAIN || self.missing < CHAIN {
             return;
         }
@@ -68,7 +76,7 @@ impl Prepared {
 
     /// Replaces the frames that the last packet took, from `pool`. Returns whether there is room for a packet now.
     #[inline]
-    pub(crate) fn refill(&mut self, pool: &mut Pool) -> bool {
+    pub fn refill(&mut self, pool: &mut Pool) -> bool {
         if self.missing == 0 {
             return true;
         }
@@ -105,18 +113,18 @@ impl Prepared {
     }
 
     /// The vectors to read into. To be called only after [`Self::refill`] returned true.
-    pub(crate) fn vectors(&mut self) -> &mut [libc::iovec] {
+    pub fn vectors(&mut self) -> &mut [libc::iovec] {
         debug_assert_eq!(self.missing, 0);
         &mut self.vectors[..self.vectors_len]
     }
 
     /// The header that was read.
-    pub(crate) const fn header(&self) -> &[u8; vnet_header::LEN] {
+    pub const fn header(&self) -> &[u8; vnet_header::LEN] {
         &self.header
     }
 
     /// Takes the packet of `len` bytes that was read, as a frame or a chain.
-    pub(crate) fn take(&mut self, len: usize) -> Option<Frame> {
+    pub fn take(&mut self, len: usize) -> Option<Frame> {
         let count = 1 + len.saturating_sub(FIRST).div_ceil(CHUNK_SIZE as usize);
         let mut rest = len;
         for frame in self.frames.get_mut(..count)?.iter_mut().flatten() {
@@ -136,7 +144,7 @@ impl Prepared {
     }
 
     /// Returns the frames it holds.
-    pub(crate) fn into_frames(self) -> Vec<Frame> {
+    pub fn into_frames(self) -> Vec<Frame> {
         self.frames.into_iter().flatten().collect()
     }
 }

@@ -14,7 +14,7 @@
 //! Never here: a timer, a sleep, a decision about where a frame goes.
 #![allow(unsafe_code, reason = "readv(2), writev(2) and recvmsg(2) take arrays of pointers")]
 
-mod chain;
+pub mod chain;
 mod socket;
 mod tap;
 

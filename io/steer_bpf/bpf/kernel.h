@@ -23,6 +23,7 @@ typedef unsigned long long __u64;
 enum {
 	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
+	BPF_MAP_TYPE_PROG_ARRAY = 3,
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
 	BPF_MAP_TYPE_LPM_TRIE = 11,
 	BPF_MAP_TYPE_ARRAY_OF_MAPS = 12,
@@ -47,12 +48,16 @@ struct __sk_buff {
 	__u32 vlan_present;
 	__u32 vlan_tci;
 	__u32 vlan_proto;
-	__u32 not_used[33];
+	__u32 priority;
+	__u32 ingress_ifindex;
+	__u32 ifindex;
+	__u32 not_used[30];
 	__u32 gso_segs;
 	__u64 sk;
 	__u32 gso_size;
 };
 
+_Static_assert(__builtin_offsetof(struct __sk_buff, ifindex) == 40, "as in linux/bpf.h");
 _Static_assert(__builtin_offsetof(struct __sk_buff, gso_segs) == 164, "as in linux/bpf.h");
 _Static_assert(__builtin_offsetof(struct __sk_buff, gso_size) == 176, "as in linux/bpf.h");
 
@@ -66,6 +71,7 @@ struct xdp_md {
 };
 
 static void *(*map_lookup)(void *map, const void *key) = (void *)1;
+static long (*tail_call)(void *context, void *programs, __u32 index) = (void *)12;
 static long (*redirect)(__u32 ifindex, __u64 flags) = (void *)23;
 static long (*skb_load_bytes)(const void *skb, __u32 offset, void *to, __u32 len) = (void *)26;
 static long (*redirect_map)(void *map, __u64 key, __u64 flags) = (void *)51;

@@ -85,8 +85,8 @@ impl Exclusive {
             return Err(SteerError::ExclusiveWithoutTcx(interface));
         }
         let links = [
-            attach(&mut self.object, INGRESS, ifindex, TcAttachType::Ingress)?,
-            attach(&mut self.object, EGRESS, ifindex, TcAttachType::Egress)?,
+            attach(&mut self.object, INGRESS, ifindex, TcAttachType::Ingress, TcAttach::Tcx)?,
+            attach(&mut self.object, EGRESS, ifindex, TcAttachType::Egress, TcAttach::Tcx)?,
         ];
         self.held = Some((ifindex, links));
         Ok(())
@@ -172,7 +172,7 @@ impl Exclusive {
         let name = if only_when_stuck { CROSS_WHEN_STUCK } else { CROSS };
         if self.cross.as_ref().is_none_or(|(_, ifindex, attached)| (*ifindex, *attached) != (kernel, name)) {
             self.cross_no_more()?;
-            let link = attach(&mut self.object, name, kernel, TcAttachType::Egress)?;
+            let link = attach(&mut self.object, name, kernel, TcAttachType::Egress, TcAttach::Tcx)?;
             self.cross = Some((link, kernel, name));
         }
         // The next frame shows whether a worker is stuck now.
@@ -232,17 +232,19 @@ impl Exclusive {
     }
 }
 
-fn attach(
+/// Attaches a program of the object, which is loaded first if need be, in front of all others.
+pub(crate) fn attach(
     object: &mut Ebpf,
     name: &'static str,
     ifindex: u32,
     hook: TcAttachType,
+    how: TcAttach,
 ) -> Result<TcLink, SteerError> {
     let classifier: &mut SchedClassifier = program(object, name)?;
     if classifier.fd().is_err() {
         loaded(name, classifier.load())?;
     }
-    crate::tc::attach(classifier, name, ifindex, hook, TcAttach::Tcx)
+    crate::tc::attach(classifier, name, ifindex, hook, how)
 }
 
 /// An interface that an exception port withholds: its frames reach neither the kernel's stack nor any socket but the
@@ -316,7 +318,7 @@ fn is_ours(program: &str) -> bool {
 
 /// Refuses an interface that another instance holds: another exception port would send every frame a second time, and
 /// a service's claims would share their flows with ours.
-fn refuse_if_held(ifindex: u32, interface: &str) -> Result<(), SteerError> {
+pub(crate) fn refuse_if_held(ifindex: u32, interface: &str) -> Result<(), SteerError> {
     let held = |processes: &[(u32, String)]| {
         let holder = processes.first().map_or_else(
             || "by a process that can't be seen from here".to_owned(),

@@ -198,7 +198,7 @@ pub(crate) fn wrote(map: &'static str) -> impl Fn(MapError) -> SteerError {
 }
 
 /// Removing a missing entry is no error.
-fn gone(result: Result<(), MapError>, map: &'static str) -> Result<(), SteerError> {
+pub(crate) fn gone(result: Result<(), MapError>, map: &'static str) -> Result<(), SteerError> {
     match result {
         Ok(()) | Err(MapError::KeyNotFound) => Ok(()),
         Err(MapError::SyscallError(error)) if error.io_error.kind() == std::io::ErrorKind::NotFound => Ok(()),

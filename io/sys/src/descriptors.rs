@@ -1,4 +1,5 @@
-//! Reserves low descriptor numbers, which a dying process closes last, for sockets that are slow to close.
+//! Descriptor numbers by the order in which a dying process closes them: low ones, which it closes last, are reserved for
+//! sockets that are slow to close; high ones are for what must go first.
 //!
 //! The kernel closes a dead process's descriptors from the highest number down (`task_work_run`, kernel/task_work.c:
 //! last in, first out since Linux 4.3). Closing a packet or AF_XDP socket takes up to two RCU grace periods of some
@@ -6,7 +7,7 @@
 //! these slow ones get low numbers, which are reserved before anything else is opened. On a kernel with another order
 //! everything is closed as well, only later.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
 use rustix::io::DupFlags;
@@ -28,6 +29,22 @@ pub fn set_aside(count: usize) {
 #[must_use]
 pub fn close_late(socket: OwnedFd) -> OwnedFd {
     SET_ASIDE.give(socket)
+}
+
+/// Numbers from which on descriptors are closed first, where the limit allows that many. A table of descriptors takes
+/// memory for all numbers up to the highest.
+const FIRST_CLOSED: u64 = 16_384;
+
+/// A duplicate of a descriptor with a number above all others, so that a dying process closes it first. The original is
+/// to be closed.
+///
+/// # Errors
+/// What duplicating it returns; the limit of descriptors is reached.
+pub fn close_first(fd: BorrowedFd<'_>) -> std::io::Result<OwnedFd> {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    // A few more may come, of other sets of programs.
+    let highest = limit.map_or(FIRST_CLOSED, |limit| FIRST_CLOSED.min(limit.saturating_sub(64)));
+    Ok(rustix::io::fcntl_dupfd_cloexec(fd, highest as i32)?)
 }
 
 impl Numbers {

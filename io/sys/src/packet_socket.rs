@@ -133,6 +133,24 @@ pub fn add_membership(
     ifindex: u32,
     membership: Membership,
 ) -> Result<(), PacketSocketError> {
+    let (option, number) = ("PACKET_ADD_MEMBERSHIP", libc::PACKET_ADD_MEMBERSHIP);
+    set_option(socket.as_fd(), option, number, &request(ifindex, membership))
+}
+
+/// Ends a membership before the socket is closed (PACKET_DROP_MEMBERSHIP).
+///
+/// # Errors
+/// [`PacketSocketError::Option`]; EADDRNOTAVAIL if there is none, also because the interface is gone.
+pub fn drop_membership(
+    socket: impl AsFd,
+    ifindex: u32,
+    membership: Membership,
+) -> Result<(), PacketSocketError> {
+    let (option, number) = ("PACKET_DROP_MEMBERSHIP", libc::PACKET_DROP_MEMBERSHIP);
+    set_option(socket.as_fd(), option, number, &request(ifindex, membership))
+}
+
+fn request(ifindex: u32, membership: Membership) -> libc::packet_mreq {
     let mut wanted = libc::packet_mreq {
         mr_ifindex: ifindex as c_int,
         mr_type: libc::PACKET_MR_PROMISC as u16,
@@ -144,7 +162,7 @@ pub fn add_membership(
         wanted.mr_alen = address.len() as u16;
         wanted.mr_address[..address.len()].copy_from_slice(&address);
     }
-    set_option(socket.as_fd(), "PACKET_ADD_MEMBERSHIP", libc::PACKET_ADD_MEMBERSHIP, &wanted)
+    wanted
 }
 
 fn set_option<T>(

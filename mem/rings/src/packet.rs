@@ -17,13 +17,18 @@ use crate::sync::{AtomicU32, Ordering};
 
 const STATUS_KERNEL: u32 = 0;
 const STATUS_USER: u32 = 1;
+const STATUS_COPY: u32 = 1 << 1;
 const STATUS_LOSING: u32 = 1 << 2;
 const STATUS_CHECKSUM_NOT_READY: u32 = 1 << 3;
 const STATUS_VLAN_VALID: u32 = 1 << 4;
+const STATUS_VLAN_TPID_VALID: u32 = 1 << 6;
 const STATUS_CHECKSUM_VALID: u32 = 1 << 7;
 
-/// Bytes in front of a frame in its slot: the header (`struct tpacket2_hdr`), aligned.
+/// Bytes of the header at the start of a slot (`struct tpacket2_hdr`), aligned. A `sockaddr_ll` follows.
 const HEADER_LEN: usize = 32;
+
+/// Where the index of the interface is in a `sockaddr_ll`.
+const IFINDEX_AT: usize = 4;
 
 /// `struct tpacket2_hdr` behind its status word.
 #[derive(Clone, Copy, Debug)]
@@ -53,10 +58,34 @@ pub struct Slot<'a> {
     pub stamp_ns: u64,
     /// Whether the kernel has verified the transport checksum.
     pub checksum_valid: bool,
-    /// TCI of an 802.1Q tag that is not in the bytes.
+    /// TCI of a tag that is not in the bytes.
     pub vlan_tci: Option<u16>,
+    /// The tag's protocol, host order, if the kernel says it.
+    pub vlan_tpid: Option<u16>,
+    /// Whether the slot was too small for the frame, and the whole frame is in the socket's queue instead
+    /// (PACKET_COPY_THRESH). The frames there are in the order of their slots.
+    pub is_in_queue: bool,
     /// Whether frames were lost before this one because the ring was full.
     pub losing: bool,
+    /// What is between the slot's header and the frame.
+    between: &'a [u8],
+}
+
+impl<'a> Slot<'a> {
+    /// Kernel index of the interface on which the frame arrived.
+    #[inline]
+    #[must_use]
+    pub fn ifindex(&self) -> u32 {
+        let bytes = self.between.get(IFINDEX_AT..).and_then(<[u8]>::first_chunk);
+        bytes.map_or(0, |bytes| u32::from_ne_bytes(*bytes))
+    }
+
+    /// The last `N` bytes in front of the frame: the virtio-net header, if the socket has PACKET_VNET_HDR.
+    #[inline]
+    #[must_use]
+    pub fn in_front<const N: usize>(&self) -> Option<&'a [u8; N]> {
+        self.between.last_chunk()
+    }
 }
 
 /// The ring: a number of slots of equal length.
@@ -128,13 +157,19 @@ impl PacketRing {
         let captured = (header.captured_len as usize).min(self.slot_len - start);
         // SAFETY: start + captured <= slot_len, so the bytes lie in this slot, which the kernel does not touch now.
         let bytes = unsafe { slice::from_raw_parts(base.add(start).as_ptr(), captured) };
+        // SAFETY: as for `bytes`; HEADER_LEN <= start.
+        let between = unsafe { slice::from_raw_parts(base.add(HEADER_LEN).as_ptr(), start - HEADER_LEN) };
+        let tag_of = |flag: u32, field: u16| (status & flag != 0).then_some(field);
         let result = see(Slot {
             bytes,
+            between,
             len: header.len as usize,
             stamp_ns: u64::from(header.seconds) * 1_000_000_000 + u64::from(header.nanos),
             checksum_not_ready: status & STATUS_CHECKSUM_NOT_READY != 0,
             checksum_valid: status & STATUS_CHECKSUM_VALID != 0,
-            vlan_tci: (status & STATUS_VLAN_VALID != 0).then_some(header.vlan_tci),
+            vlan_tci: tag_of(STATUS_VLAN_VALID, header.vlan_tci),
+            vlan_tpid: tag_of(STATUS_VLAN_TPID_VALID, header.vlan_tpid),
+            is_in_queue: status & STATUS_COPY != 0,
             losing: status & STATUS_LOSING != 0,
         });
         // Release: our reads are done before the kernel may write again.
@@ -197,6 +232,29 @@ mod tests {
             assert_eq!(seen, Some((vec![round, 1, 2], Some(5), false)));
             assert_eq!(ring.status(index).load(Ordering::Relaxed), STATUS_KERNEL);
         }
+    }
+
+    #[test]
+    fn a_slot_says_where_its_frame_arrived_and_what_is_in_front_of_it() {
+        let mut ring = ring(1);
+        let base = ring.slot(0);
+        let address: Vec<u8> = (0..20).chain(100..110).collect();
+        // SAFETY: the test writes within one slot, and nobody reads it before the status is set.
+        unsafe { base.add(HEADER_LEN).copy_from_nonoverlapping(NonNull::from(&address[..]).cast(), 30) };
+        let status = STATUS_USER | STATUS_COPY | STATUS_VLAN_TPID_VALID;
+        let header = SlotHeader { vlan_tpid: 0x88a8, ..header(70_000, 3, 62) };
+        deliver(&ring, 0, status, header, &[7, 8, 9]);
+        let seen = ring.take(|slot| {
+            let in_front: Option<&[u8; 10]> = slot.in_front();
+            assert_eq!(in_front.map(|bytes| bytes[0]), Some(100));
+            assert!(slot.in_front::<40>().is_none());
+            (slot.ifindex(), slot.is_in_queue, slot.vlan_tci, slot.vlan_tpid, slot.bytes.to_vec())
+        });
+        let ifindex = u32::from_ne_bytes([4, 5, 6, 7]);
+        assert_eq!(seen, Some((ifindex, true, None, Some(0x88a8), vec![7, 8, 9])));
+        // A slot without room for an address.
+        deliver(&ring, 0, STATUS_USER, self::header(3, 3, 0), &[]);
+        assert_eq!(ring.take(|slot| slot.ifindex()), Some(0));
     }
 
     #[test]

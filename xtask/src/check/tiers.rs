@@ -35,6 +35,7 @@ const TIERS: &[Tier] = &[
             "port_xdp",
             "port_packet",
             "port_vnet",
+            "port_carrier",
             "port_shm",
             "socket_load",
             "plain",

@@ -1,0 +1,178 @@
+//! Sends bursts: one system call for frames of all ports.
+#![allow(unsafe_code, reason = "sendmmsg(2) takes arrays of pointers")]
+
+use std::ffi::c_void;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::ptr;
+
+use rustix::io::Errno;
+use twinpath_frame::{BURST_MAX, Burst, Frame, Pool};
+use twinpath_inspect::Reason;
+use twinpath_port::{CarriedPorts, PortCounters, vnet_header};
+use twinpath_sys::last_errno;
+
+/// Parts of frames that one system call passes. A frame has two with its header, one in a long chain up to 65.
+const VECTORS_MAX: usize = 1024;
+
+/// Most frames of a chain that is sent.
+const CHAIN_MAX: usize = 64;
+
+const _: () = assert!(VECTORS_MAX > CHAIN_MAX);
+
+/// The socket that sends, and what describes a burst to the kernel; allocated once.
+#[derive(Debug)]
+pub(crate) struct Sender {
+    socket: OwnedFd,
+    messages: Box<[libc::mmsghdr]>,
+    addresses: Box<[libc::sockaddr_ll]>,
+    headers: Box<[[u8; vnet_header::LEN]]>,
+    vectors: Box<[libc::iovec]>,
+}
+
+// SAFETY: the pointers in `messages` lead into `addresses` and `vectors`, which move along (a box's contents stay put);
+// those in `vectors` are written before each use.
+unsafe impl Send for Sender {}
+
+impl Sender {
+    pub(crate) fn new(socket: OwnedFd) -> Self {
+        // SAFETY: an all-zero sockaddr_ll is a valid value of a struct of plain integers.
+        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+        address.sll_family = libc::AF_PACKET as u16;
+        let mut addresses = vec![address; BURST_MAX].into_boxed_slice();
+        let messages = addresses
+            .iter_mut()
+            .map(|address| {
+                // SAFETY: an all-zero mmsghdr is a valid value: null pointers and zero lengths.
+                let mut message: libc::mmsghdr = unsafe { std::mem::zeroed() };
+                message.msg_hdr.msg_name = ptr::from_mut(address).cast::<c_void>();
+                message.msg_hdr.msg_namelen = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+                message
+            })
+            .collect();
+        let nothing = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
+        Self {
+            socket,
+            messages,
+            addresses,
+            headers: vec![[0; vnet_header::LEN]; BURST_MAX].into_boxed_slice(),
+            vectors: vec![nothing; VECTORS_MAX].into_boxed_slice(),
+        }
+    }
+
+    /// Sends all frames of the burst, each through its port, in order. What the kernel refuses is counted for its port.
+    pub(crate) fn send(
+        &mut self,
+        burst: &mut Burst,
+        ports: &CarriedPorts,
+        own: &PortCounters,
+        pool: &mut Pool,
+    ) {
+        let frames = burst.frames();
+        let counters_of = |frame: &Frame| ports.get(frame.meta().port).map_or(own, |port| &port.counters);
+        let mut done = 0;
+        while let Some(rest) = frames.get(done..).filter(|rest| !rest.is_empty()) {
+            let count = self.lay_out(rest, ports);
+            if count == 0 {
+                let reason = if ports.get(rest[0].meta().port).is_some() {
+                    Reason::FrameTooLarge
+                } else {
+                    Reason::PortDown
+                };
+                counters_of(&rest[0]).drops.add(reason, 1);
+                done += 1;
+                continue;
+            }
+            own.kicks.add(1);
+            // SAFETY: the first `count` messages point at addresses and vectors that describe living headers and frames;
+            // the kernel only reads them (sending never writes through iov_base) and copies before it returns.
+            let sent = unsafe {
+                libc::sendmmsg(
+                    self.socket.as_raw_fd(),
+                    self.messages.as_mut_ptr(),
+                    count as u32,
+                    libc::MSG_DONTWAIT,
+                )
+            };
+            if let Ok(sent) = usize::try_from(sent) {
+                for frame in &rest[..sent] {
+                    let counters = counters_of(frame);
+                    counters.frames_out.add(1);
+                    counters.bytes_out.add(frame.chain_len() as u64);
+                    counters.count_super_frame_out(frame);
+                }
+                done += sent;
+                continue;
+            }
+            match last_errno() {
+                // A signal came before any frame was sent.
+                Errno::INTR => {}
+                // The kernel still holds as much of this socket's as it may: the others would fail as well.
+                Errno::AGAIN => {
+                    rest.iter().for_each(|frame| counters_of(frame).drops.add(Reason::PortFull, 1));
+                    break;
+                }
+                // Of the first frame; the others may go to other ports.
+                error => {
+                    counters_of(&rest[0]).drops.add(refusal(error), 1);
+                    done += 1;
+                }
+            }
+        }
+        burst.release(usize::MAX, pool);
+    }
+
+    /// Describes frames, from the first on, as far as their ports are carried and there is room; returns their number.
+    fn lay_out(&mut self, frames: &[Frame], ports: &CarriedPorts) -> usize {
+        let Self { messages, addresses, headers, vectors, .. } = self;
+        let mut used = 0;
+        let places = messages.iter_mut().zip(addresses.iter_mut()).zip(headers.iter_mut());
+        for (at, (frame, ((message, address), header))) in frames.iter().zip(places).enumerate() {
+            let Some(port) = ports.get(frame.meta().port) else { return at };
+            address.sll_ifindex = port.ifindex.cast_signed();
+            *header = vnet_header::encode(frame.meta());
+            let Some(parts) = describe(frame, header, &mut vectors[used..]) else { return at };
+            message.msg_hdr.msg_iov = vectors[used..].as_mut_ptr();
+            message.msg_hdr.msg_iovlen = parts;
+            used += parts;
+        }
+        frames.len().min(BURST_MAX)
+    }
+}
+
+/// Vectors over the header and the parts of a frame, adjacent ones joined; their number. `None` if there is no room for
+/// them.
+fn describe(frame: &Frame, header: &mut [u8], vectors: &mut [libc::iovec]) -> Option<usize> {
+    let (first, rest) = vectors.split_first_mut()?;
+    *first = libc::iovec { iov_base: header.as_mut_ptr().cast::<c_void>(), iov_len: header.len() };
+    let mut count = 0_usize;
+    for part in frame.chain() {
+        let bytes = part.bytes();
+        let next = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast::<c_void>(), iov_len: bytes.len() };
+        if let Some(last) = count.checked_sub(1).map(|last| &mut rest[last])
+            && last.iov_base.wrapping_byte_add(last.iov_len) == next.iov_base
+        {
+            last.iov_len += next.iov_len;
+            continue;
+        }
+        if count == CHAIN_MAX {
+            return None;
+        }
+        *rest.get_mut(count)? = next;
+        count += 1;
+    }
+    Some(1 + count)
+}
+
+/// The reason for which the kernel did not take a frame.
+fn refusal(error: Errno) -> Reason {
+    match error {
+        // The device's queue is full.
+        Errno::NOBUFS | Errno::NOMEM => Reason::PortFull,
+        // The frame is longer than the interface's present MTU allows.
+        Errno::MSGSIZE => Reason::FrameTooLarge,
+        // The header's offloads contradict the frame, or are not supported.
+        Errno::INVAL => Reason::OffloadRefused,
+        // ENETDOWN, ENXIO: the interface is down or gone.
+        _ => Reason::PortDown,
+    }
+}

@@ -1,0 +1,148 @@
+/* Interfaces as ports of a switch: workers receive all of their frames, and the kernel's own stack none.
+ *
+ * All ports of a network namespace share the programs, and each worker has one packet socket for all of them. Each frame
+ * is decided once, as packet sockets see it directly before tc ingress, on the same CPU (net/core/dev.c,
+ * __netif_receive_skb_core): the filter of the worker's socket leaves a note if the worker is to get the frame, and the
+ * program at tc ingress drops that frame. What no worker gets is dropped as well, unless the port fails open: then it goes
+ * on to the kernel, where a bridge that the interface belongs to carries it.
+ *
+ * An interface is a port from the time when its entry is in the map until the entry is removed. Before and after that the
+ * programs change nothing, so no frame is lost or doubled by the order in which they are attached.
+ *
+ * When the process ends, all ports are the kernel's at once: what the programs at tc do is reached by a tail call, and the
+ * kernel empties the array of tail calls when the last descriptor of it is closed (prog_array_map_clear,
+ * kernel/bpf/arraymap.c). Detaching them takes an RCU grace period for each. */
+#include "kernel.h"
+#include "pending.h"
+
+/* The mark of frames that our sockets send. */
+const volatile __u32 mark = 0;
+
+/* What is not given to a worker goes to the kernel instead of being dropped. */
+enum { FAILS_OPEN = 1 };
+
+struct {
+	MAP_UINT(type, BPF_MAP_TYPE_HASH);
+	MAP_TYPE(key, __u32);   /* kernel index of the interface */
+	MAP_TYPE(value, __u32); /* FAILS_OPEN, or 0 */
+	MAP_UINT(max_entries, 4095);
+} ports SECTION(".maps");
+
+enum { INGRESS = 0, EGRESS = 1 };
+
+struct {
+	MAP_UINT(type, BPF_MAP_TYPE_PROG_ARRAY);
+	MAP_UINT(key_size, 4);
+	MAP_UINT(value_size, 4);
+	MAP_UINT(max_entries, 2);
+} served SECTION(".maps");
+
+/* Always 0, which the verifier does not know: a tail call to a known place is compiled into a jump, and emptying the array
+ * would wait an RCU grace period for each. */
+volatile __u32 nothing;
+
+/* Of the frame that this CPU is processing. */
+struct note {
+	/* A worker was given it. */
+	__u32 given;
+	/* The kernel was given it, as no worker was: it may send what it makes of it. */
+	__u32 passed;
+};
+
+struct {
+	MAP_UINT(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	MAP_TYPE(key, __u32);
+	MAP_TYPE(value, struct note);
+	MAP_UINT(max_entries, 1);
+} notes SECTION(".maps");
+
+CALLED int listen_of(struct __sk_buff *skb, __u32 worker)
+{
+	__u32 first = 0, ifindex = skb->ifindex;
+	struct note *note = map_lookup(&notes, &first);
+	__u32 *port;
+
+	if (!note)
+		return 0;
+	note->given = note->passed = 0;
+	/* The socket ignores outgoing frames by itself where the kernel can. */
+	if (skb->pkt_type == PACKET_OUTGOING)
+		return 0;
+	port = map_lookup(&ports, &ifindex);
+	if (!port)
+		return 0;
+	/* A frame that nobody else would carry waits for a stuck worker too, as long as there is room. */
+	if (!may_hand_over(worker) && *port & FAILS_OPEN)
+		return 0;
+	note->given = 1;
+	return ~0U;
+}
+
+/* A filter cannot see which socket it runs for, so each worker's socket has a program of its own. */
+#define LISTEN(worker)                                                         \
+	SECTION("socket") int twinpath_port_##worker(struct __sk_buff *skb)    \
+	{                                                                      \
+		return listen_of(skb, worker);                                 \
+	}
+#define LISTENS(tens)                                                                   \
+	LISTEN(tens##0) LISTEN(tens##1) LISTEN(tens##2) LISTEN(tens##3) LISTEN(tens##4) \
+	LISTEN(tens##5) LISTEN(tens##6) LISTEN(tens##7) LISTEN(tens##8) LISTEN(tens##9)
+LISTEN(0) LISTEN(1) LISTEN(2) LISTEN(3) LISTEN(4) LISTEN(5) LISTEN(6) LISTEN(7) LISTEN(8) LISTEN(9)
+LISTENS(1) LISTENS(2) LISTENS(3) LISTENS(4) LISTENS(5)
+LISTEN(60) LISTEN(61) LISTEN(62) LISTEN(63)
+
+/* At tc ingress of a port. */
+SECTION("classifier") int twinpath_port_in(struct __sk_buff *skb)
+{
+	tail_call(skb, &served, INGRESS + nothing);
+	return TCX_NEXT;
+}
+
+SECTION("classifier") int twinpath_serve_in(struct __sk_buff *skb)
+{
+	__u32 first = 0, ifindex = skb->ifindex;
+	struct note *note = map_lookup(&notes, &first);
+	__u32 *port;
+
+	if (!note)
+		return TCX_NEXT;
+	note->passed = 0;
+	if (note->given) {
+		note->given = 0;
+		return TCX_DROP;
+	}
+	port = map_lookup(&ports, &ifindex);
+	if (!port)
+		return TCX_NEXT;
+	if (!(*port & FAILS_OPEN))
+		return TCX_DROP;
+	note->passed = 1;
+	return TCX_NEXT;
+}
+
+/* At tc egress of a port. */
+SECTION("classifier") int twinpath_port_out(struct __sk_buff *skb)
+{
+	tail_call(skb, &served, EGRESS + nothing);
+	return TCX_NEXT;
+}
+
+/* Drops what the kernel sends by itself. A bridge that carries a frame instead of a worker does so on the CPU where the
+ * frame arrived, before the next one. */
+SECTION("classifier") int twinpath_serve_out(struct __sk_buff *skb)
+{
+	__u32 first = 0, ifindex = skb->ifindex;
+	struct note *note;
+
+	if (skb->mark == mark) {
+		/* The peer of a veth pair must not see the mark. */
+		skb->mark = 0;
+		return TCX_NEXT;
+	}
+	note = map_lookup(&notes, &first);
+	if (!note || note->passed || !map_lookup(&ports, &ifindex))
+		return TCX_NEXT;
+	return TCX_DROP;
+}
+
+char terms[] SECTION("license") = "Dual MIT/GPL";

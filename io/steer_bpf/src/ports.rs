@@ -1,0 +1,183 @@
+//! Makes interfaces ports of a switch: its workers receive all of their frames, and the kernel's own stack none.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use aya::maps::{HashMap, Map, MapData, ProgramArray};
+use aya::programs::{SchedClassifier, SocketFilter, TcAttachType};
+use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
+use twinpath_sys::descriptors::close_first;
+use twinpath_time::Duration;
+
+use crate::SteerError;
+use crate::exclusive::{attach, refuse_if_held};
+use crate::maps::{gone, typed, wrote};
+use crate::names::interface_name;
+use crate::steering::{FILTERS_MAX, loaded, program};
+use crate::stuck::{StuckRecords, stuck_after_ns};
+use crate::tc::{TcAttach, TcLink};
+
+static PORTS: &[u8] = include_bytes_aligned!("../object/ports.o");
+
+const INGRESS: &str = "twinpath_port_in";
+const EGRESS: &str = "twinpath_port_out";
+/// What these two do while there is a process to serve, by their places in the array of tail calls.
+const SERVE: [&str; 2] = ["twinpath_serve_in", "twinpath_serve_out"];
+/// One program for each worker, with the worker's number at the end.
+const LISTEN: &str = "twinpath_port";
+
+/// `FAILS_OPEN` of bpf/ports.c.
+const FAILS_OPEN: u32 = 1;
+
+/// What the kernel does with the frames of a port that no worker gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unserved {
+    /// It drops them.
+    Dropped,
+    /// Its own stack gets them: a bridge that the interface belongs to carries them.
+    Kernel,
+}
+
+/// The programs and maps of the ports of one network namespace. Every call that attaches is made in that namespace.
+/// Dropping this gives all interfaces back.
+pub struct PortPrograms {
+    /// The array of tail calls. When the last descriptor of it is closed, all ports are the kernel's at once.
+    _served: OwnedFd,
+    object: Ebpf,
+    ports: HashMap<MapData, u32, u32>,
+    stuck: StuckRecords,
+    /// The interfaces that are ports, and their links.
+    held: BTreeMap<u32, [TcLink; 2]>,
+}
+
+impl std::fmt::Debug for PortPrograms {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PortPrograms").field("ifindexes", &self.held.keys()).finish_non_exhaustive()
+    }
+}
+
+impl PortPrograms {
+    /// Loads the programs for up to `workers` workers. No interface is a port yet. Frames sent with `mark` (SO_MARK, not 0)
+    /// will leave; the mark is removed. A worker is stuck when a frame has waited for it for longer than `fail_open`; with 0,
+    /// no worker is ever taken to be stuck.
+    ///
+    /// # Errors
+    /// [`SteerError::Object`], [`SteerError::Map`]; [`SteerError::Queue`] for more than [`FILTERS_MAX`] workers.
+    pub fn load(mark: u32, workers: u32, fail_open: Duration) -> Result<Self, SteerError> {
+        if workers > FILTERS_MAX {
+            return Err(SteerError::Queue { queue: workers, max: FILTERS_MAX });
+        }
+        let fail_open_ns = stuck_after_ns(fail_open);
+        let mut loader = EbpfLoader::new();
+        loader.override_global("mark", &mark, true);
+        loader.override_global("fail_open_ns", &fail_open_ns, true);
+        let mut object = loader.load(PORTS).map_err(|error| SteerError::Object(Box::new(error)))?;
+        let ports = typed(&mut object, "ports")?;
+        let stuck = StuckRecords::take(&mut object, fail_open_ns)?;
+        let served = serve(&mut object)?;
+        Ok(Self { _served: served, object, ports, stuck, held: BTreeMap::new() })
+    }
+
+    /// Attaches the filter to the packet socket of a worker. The socket then takes the frames of all ports, or a fan-out
+    /// group's share of them, and no others; it may be bound to all interfaces.
+    ///
+    /// # Errors
+    /// [`SteerError::Queue`], [`SteerError::OtherPath`], [`SteerError::Program`], [`SteerError::Filter`].
+    pub fn attach_socket_filter(&mut self, worker: u32, socket: BorrowedFd<'_>) -> Result<(), SteerError> {
+        if worker >= FILTERS_MAX {
+            return Err(SteerError::Queue { queue: worker, max: FILTERS_MAX });
+        }
+        let Some(program) = self.object.program_mut(&format!("{LISTEN}_{worker}")) else {
+            return Err(SteerError::OtherPath(LISTEN));
+        };
+        let filter: &mut SocketFilter =
+            program.try_into().map_err(|error| SteerError::Filter(Box::new(error)))?;
+        if filter.fd().is_err() {
+            loaded(LISTEN, filter.load())?;
+        }
+        // The socket owns the attachment from here on; the identifier is not needed.
+        filter.attach(socket).map_err(|error| SteerError::Filter(Box::new(error)))?;
+        Ok(())
+    }
+
+    /// Makes an interface a port: from now on workers get its frames. The programs at tc are in front of all others. Without
+    /// BPF links at tc they outlive a process that is killed, and then do nothing.
+    ///
+    /// # Errors
+    /// [`SteerError::TcxHeld`] if another twinpath instance, or this one, uses the interface; [`SteerError::Program`],
+    /// [`SteerError::NoInterface`], [`SteerError::Tcx`], [`SteerError::Clsact`], [`SteerError::Map`].
+    pub fn hold(&mut self, ifindex: u32, unserved: Unserved, how: TcAttach) -> Result<(), SteerError> {
+        refuse_if_held(ifindex, &interface_name(ifindex)?)?;
+        let links = [
+            attach(&mut self.object, INGRESS, ifindex, TcAttachType::Ingress, how)?,
+            attach(&mut self.object, EGRESS, ifindex, TcAttachType::Egress, how)?,
+        ];
+        let flags = if unserved == Unserved::Kernel { FAILS_OPEN } else { 0 };
+        self.ports.insert(ifindex, flags, 0).map_err(wrote("ports"))?;
+        self.held.insert(ifindex, links);
+        Ok(())
+    }
+
+    /// Gives an interface back, which may be gone already. Frames that workers have been given are still in their rings.
+    ///
+    /// # Errors
+    /// [`SteerError::Map`]; the interface is given back all the same.
+    pub fn release(&mut self, ifindex: u32) -> Result<(), SteerError> {
+        let Some(links) = self.held.remove(&ifindex) else { return Ok(()) };
+        let removed = gone(self.ports.remove(&ifindex), "ports");
+        drop(links);
+        removed
+    }
+
+    /// Gives all interfaces back at once; the programs stay attached, and do nothing, until this is dropped.
+    ///
+    /// # Errors
+    /// [`SteerError::Map`].
+    pub fn release_all(&mut self) -> Result<(), SteerError> {
+        self.held.keys().try_for_each(|ifindex| gone(self.ports.remove(ifindex), "ports"))
+    }
+
+    /// The words that tell since when a frame has waited for a worker, one each, to be mapped as those of
+    /// [`Steering::pending`](crate::Steering::pending). `None` if no worker is ever taken to be stuck.
+    #[must_use]
+    pub fn pending(&self) -> Option<BorrowedFd<'_>> {
+        self.stuck.words()
+    }
+
+    /// Becomes readable when the programs have found a worker stuck, and stays so until [`Self::read_stuck`]. `None` if no
+    /// worker is ever taken to be stuck.
+    #[must_use]
+    pub fn stuck(&self) -> Option<BorrowedFd<'_>> {
+        self.stuck.readable()
+    }
+
+    /// Acknowledges that.
+    pub fn read_stuck(&mut self) {
+        self.stuck.discard();
+    }
+}
+
+/// Puts the programs that do the work into the array of tail calls, and returns its only descriptor.
+fn serve(object: &mut Ebpf) -> Result<OwnedFd, SteerError> {
+    let Some(Map::ProgramArray(map)) = object.take_map("served") else {
+        return Err(SteerError::Missing("served"));
+    };
+    let failed = |source: std::io::Error| SteerError::Map {
+        map: "served",
+        action: "holding",
+        error: Box::new(aya::maps::MapError::IoError(source)),
+    };
+    // These refer to the map by the descriptor that it has now.
+    for name in [INGRESS, EGRESS] {
+        loaded(name, program::<SchedClassifier>(object, name)?.load())?;
+    }
+    let held = close_first(map.fd().as_fd()).map_err(failed)?;
+    let mut array = ProgramArray::try_from(Map::ProgramArray(map)).map_err(wrote("served"))?;
+    for (at, name) in SERVE.into_iter().enumerate() {
+        let classifier: &mut SchedClassifier = program(object, name)?;
+        loaded(name, classifier.load())?;
+        let fd = classifier.fd().map_err(|error| SteerError::Program { name, error: Box::new(error) })?;
+        array.set(at as u32, fd, 0).map_err(wrote("served"))?;
+    }
+    Ok(held)
+}

@@ -1,0 +1,160 @@
+//! The kernel interfaces of one network namespace as ports of a switch.
+//!
+//! A set has one queue for each worker, which carries all interfaces of the set. An interface becomes a port in two steps:
+//! every worker adds it to its queue ([`PortSet::port`] says what), then [`PortSet::attach`] has its frames go there. It
+//! leaves in the opposite order. All calls are made in the network namespace of the interfaces.
+
+use std::collections::BTreeSet;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::net::{SocketFlags, SocketType};
+use twinpath_frame::Mapping;
+use twinpath_port::{CarriedPort, GsoKinds, PORTS_MAX, PortId};
+use twinpath_port_carrier::{CarrierConfig, CarrierPort, capabilities};
+use twinpath_rings::pending::{self, Pending};
+use twinpath_steer_bpf::{PortPrograms, QUEUES_MAX, TcAttach, Unserved};
+use twinpath_sys::descriptors::set_aside;
+use twinpath_sys::packet_socket::{self, Membership, PacketSocketError};
+use twinpath_time::{Duration, Instant};
+
+use crate::attachment::{AttachError, PlacedQueue};
+
+/// The mark of frames that the workers send; it is removed before they leave.
+const MARK: u32 = 0x7477_7377;
+
+/// What a set is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct PortSetPlan {
+    /// Number of the set in this process: that of its queues is as much above those of ports.
+    pub number: u16,
+    /// Workers; each gets one queue.
+    pub workers: u32,
+    /// Slots of each queue's ring.
+    pub ring_frames: u32,
+    /// Interfaces that it carries, at most.
+    pub ports_max: usize,
+    /// How long a frame may wait for a worker before those of ports that fail open go to the kernel; zero: for ever.
+    pub fail_open: Duration,
+    /// How the programs are attached.
+    pub tc: TcAttach,
+    /// The kinds of super-frames that the kernel takes from a packet socket.
+    pub segmentation: GsoKinds,
+}
+
+/// The interfaces of one network namespace. Dropping it gives all of them back; the workers must give back the queues.
+pub struct PortSet {
+    programs: PortPrograms,
+    plan: PortSetPlan,
+    /// Keeps the interfaces in promiscuous mode.
+    listener: OwnedFd,
+    promiscuous: BTreeSet<u32>,
+    words: Option<Arc<Mapping>>,
+}
+
+impl PortSet {
+    /// Opens a queue for each worker. No interface is a port yet.
+    ///
+    /// # Errors
+    /// [`AttachError`]; nothing is left then.
+    pub fn open(plan: PortSetPlan) -> Result<(Self, Vec<PlacedQueue>), AttachError> {
+        // Before the programs: sockets are slow to close, and the programs are to be gone before.
+        set_aside(2 * plan.workers as usize + 1);
+        let mut programs = PortPrograms::load(MARK, plan.workers, plan.fail_open)?;
+        let words = programs.pending().and_then(|words| {
+            let mapped = Mapping::of_fd(words, QUEUES_MAX as usize * pending::STRIDE, 0);
+            mapped.map_err(|error| tracing::warn!("a stuck worker cannot be found: {error}")).ok()
+        });
+        let words = words.map(Arc::new);
+        let mut placed = Vec::new();
+        for worker in 0..plan.workers {
+            let config = CarrierConfig {
+                id: PortId { port: PORTS_MAX as u16 + plan.number, queue: worker as u16 },
+                ring_slots: plan.ring_frames,
+                ports_max: plan.ports_max,
+                fanout_group: (plan.workers > 1).then(|| group(plan.number)),
+                mark: MARK,
+            };
+            let queue = CarrierPort::open(&config, |socket| programs.attach_socket_filter(worker, socket))?;
+            let word = words.as_ref().and_then(|words| word_of(words, worker, plan.fail_open));
+            placed.push(PlacedQueue { worker: worker as usize, queue: Box::new(queue.failing_open(word)) });
+        }
+        let listener = packet_socket::open(SocketType::RAW, SocketFlags::empty())?;
+        Ok((Self { programs, plan, listener, promiscuous: BTreeSet::new(), words }, placed))
+    }
+
+    /// An interface as a worker adds it to its queue: one for each worker, as each counts by itself.
+    #[must_use]
+    pub fn port(&self, number: u16, ifindex: u32) -> CarriedPort {
+        let capabilities = capabilities(self.plan.segmentation);
+        CarriedPort { port: number, ifindex, capabilities, counters: Arc::default() }
+    }
+
+    /// Has the frames of an interface go to the workers, all of which have added it.
+    ///
+    /// # Errors
+    /// [`AttachError`]; then the interface is the kernel's as before.
+    pub fn attach(&mut self, ifindex: u32, unserved: Unserved) -> Result<(), AttachError> {
+        self.programs.hold(ifindex, unserved, self.plan.tc)?;
+        // A device would not pass on frames for the hosts behind the other ports.
+        let listens = packet_socket::add_membership(&self.listener, ifindex, Membership::Promiscuous);
+        if let Err(error) = listens {
+            self.programs.release(ifindex)?;
+            return Err(error.into());
+        }
+        self.promiscuous.insert(ifindex);
+        Ok(())
+    }
+
+    /// Gives an interface back to the kernel; it may be gone. Workers remove it from their queues after this.
+    ///
+    /// # Errors
+    /// [`AttachError::Steer`]; it is given back all the same.
+    pub fn detach(&mut self, ifindex: u32) -> Result<(), AttachError> {
+        if self.promiscuous.remove(&ifindex) {
+            // An interface that is gone has no memberships.
+            let _ = packet_socket::drop_membership(&self.listener, ifindex, Membership::Promiscuous);
+        }
+        Ok(self.programs.release(ifindex)?)
+    }
+
+    /// Gives all interfaces back at once. The programs are detached with the set, which takes longer.
+    ///
+    /// # Errors
+    /// [`AttachError::Steer`]; what has not been given back is when the set is dropped.
+    pub fn detach_all(&mut self) -> Result<(), AttachError> {
+        Ok(self.programs.release_all()?)
+    }
+
+    /// Readable once the programs have found a worker stuck, until [`Self::read_stuck`]; `None` if they never do.
+    #[must_use]
+    pub fn stuck(&self) -> Option<BorrowedFd<'_>> {
+        self.programs.stuck()
+    }
+
+    /// Acknowledges that.
+    pub fn read_stuck(&mut self) {
+        self.programs.read_stuck();
+    }
+
+    /// If a worker is stuck: since when a frame has been waiting for it.
+    #[must_use]
+    pub fn stuck_since(&self, worker: u32) -> Option<Instant> {
+        word_of(self.words.as_ref()?, worker, self.plan.fail_open)?.stuck_since()
+    }
+}
+
+fn word_of(words: &Arc<Mapping>, worker: u32, fail_open: Duration) -> Option<Pending> {
+    Pending::new(Arc::clone(words), worker, fail_open)
+}
+
+/// A fan-out group has a number that is unique per network namespace.
+fn group(number: u16) -> u16 {
+    (std::process::id().wrapping_mul(31).wrapping_add(u32::from(number)) & 0xffff) as u16 ^ 0x8000
+}
+
+impl From<PacketSocketError> for AttachError {
+    fn from(error: PacketSocketError) -> Self {
+        Self::Carrier(error.into())
+    }
+}

@@ -1,0 +1,125 @@
+//! Interfaces of a namespace as ports of two workers, which the test plays.
+#![allow(clippy::unwrap_used, reason = "a test says what it needs")]
+
+use std::process::Command;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::time::Timespec;
+use twinpath_attach::{PlacedQueue, PortSet, PortSetPlan};
+use twinpath_frame::{Burst, Pool};
+use twinpath_port::{GsoKinds, PortQueue};
+use twinpath_port_carrier::QUEUE_FRAMES;
+use twinpath_steer_bpf::{TcAttach, Unserved};
+use twinpath_sys::Namespace;
+use twinpath_sys::child::{Placement, place};
+use twinpath_sys::packet_socket::{PacketSocket, interface_index};
+use twinpath_time::{Duration, Instant};
+
+const FLOWS: u8 = 64;
+
+fn ip(namespace: &Namespace, arguments: &str) {
+    let mut command = Command::new("ip");
+    command.args(arguments.split(' '));
+    place(&mut command, Placement { namespace: Some(namespace), ..Placement::default() }).unwrap();
+    assert!(command.status().unwrap().success(), "ip {arguments}");
+}
+
+/// A UDP packet of one of many flows.
+fn datagram(flow: u8) -> Vec<u8> {
+    let mut bytes =
+        vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x08, 0x00, 0x45, 0, 0, 46, 0, 0, 0x40, 0, 64, 17];
+    bytes.extend([0, 0, 10, 0, 0, 1, 10, 0, 0, 2, 0x30, flow, 0x10, 0xe1, 0, 26, 0, 0]);
+    bytes.resize(60, flow);
+    bytes
+}
+
+/// A worker's queue and memory.
+struct Worker {
+    queue: Box<dyn PortQueue>,
+    pool: Pool,
+}
+
+impl Worker {
+    /// The flows and ports of the frames that have come.
+    fn take(&mut self) -> Vec<(u8, u16)> {
+        let mut burst = Burst::new();
+        self.queue.receive(Instant::from_nanos(7), &mut self.pool, &mut burst);
+        let seen = burst.frames().iter().map(|frame| (frame.bytes()[35], frame.meta().port)).collect();
+        burst.release(usize::MAX, &mut self.pool);
+        seen
+    }
+}
+
+#[test]
+fn the_frames_of_all_ports_are_shared_among_workers_until_a_port_is_detached() {
+    if !twinpath_test_skip::root_or_skip() {
+        return;
+    }
+    let namespace = Namespace::new().unwrap();
+    namespace.run(|| std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1").unwrap()).unwrap();
+    for number in 0..2 {
+        ip(&namespace, &format!("link add far{number} type veth peer name near{number}"));
+        ip(&namespace, &format!("link set far{number} up"));
+        ip(&namespace, &format!("link set near{number} up"));
+    }
+    let plan = PortSetPlan {
+        number: 0,
+        workers: 2,
+        ring_frames: 256,
+        ports_max: 8,
+        fail_open: Duration::ZERO,
+        tc: TcAttach::here(),
+        segmentation: GsoKinds::ALL,
+    };
+    let (mut set, placed) = namespace.run(|| PortSet::open(plan).unwrap()).unwrap();
+    assert!(set.stuck().is_none(), "no worker is ever taken to be stuck");
+    let workers = placed.into_iter().map(|PlacedQueue { mut queue, .. }| {
+        let mut pool = Pool::new(2 * QUEUE_FRAMES).unwrap();
+        queue.prepare(&mut pool);
+        Worker { queue, pool }
+    });
+    let mut workers: Vec<_> = workers.collect();
+    let index = |name: String| namespace.run(|| interface_index(&name).unwrap()).unwrap();
+    let mut far = Vec::new();
+    for number in 0..2 {
+        let near = index(format!("near{number}"));
+        for worker in &mut workers {
+            assert!(worker.queue.carrier().unwrap().add(set.port(number, near)).is_ok());
+        }
+        namespace.run(|| set.attach(near, Unserved::Dropped).unwrap()).unwrap();
+        let ifindex = index(format!("far{number}"));
+        far.push(namespace.run(|| PacketSocket::open(ifindex, 0).unwrap()).unwrap());
+    }
+    for flow in 0..FLOWS {
+        far[usize::from(flow % 2)].send(&datagram(flow)).unwrap();
+    }
+    let mut seen = [Vec::new(), Vec::new()];
+    while seen.iter().map(Vec::len).sum::<usize>() < usize::from(FLOWS) {
+        let fds: Vec<_> = workers.iter().map(|worker| worker.queue.fd().unwrap()).collect();
+        let mut wanted: Vec<_> = fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
+        let ready = poll(&mut wanted, Some(&Timespec { tv_sec: 10, tv_nsec: 0 })).unwrap();
+        assert!(ready > 0, "{seen:?}");
+        for (seen, worker) in seen.iter_mut().zip(&mut workers) {
+            seen.extend(worker.take());
+        }
+    }
+    assert!(seen.iter().all(|seen| !seen.is_empty()), "both workers take part: {seen:?}");
+    let mut all: Vec<_> = seen.concat();
+    all.sort_unstable();
+    let wanted: Vec<_> = (0..FLOWS).map(|flow| (flow, u16::from(flow % 2))).collect();
+    assert_eq!(all, wanted, "each frame comes once, from its port");
+
+    // After detaching, frames are the kernel's again, and the other port is served.
+    let gone = index("near0".to_owned());
+    namespace.run(|| set.detach(gone).unwrap()).unwrap();
+    far[0].send(&datagram(0)).unwrap();
+    far[1].send(&datagram(1)).unwrap();
+    let mut seen = Vec::new();
+    while seen.is_empty() {
+        seen.extend(workers.iter_mut().flat_map(Worker::take));
+    }
+    assert_eq!(seen, [(1, 1)]);
+    workers.into_iter().for_each(|Worker { queue, mut pool }| {
+        queue.close().into_iter().for_each(|frame| pool.release(frame));
+    });
+}
