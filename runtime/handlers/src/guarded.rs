@@ -4,21 +4,21 @@ use twinpath_inspect::Reason;
 use twinpath_thread::panics;
 use twinpath_time::{Duration, Instant};
 
-/// The least time between two panics that control is told of. All are counted.
+/// Control is told of panics at most this often. All are counted.
 const TELL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Panics of a service's callback, for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Panicked {
-    /// The callback of the first one.
+    /// The callback of the first panic.
     pub callback: &'static str,
-    /// What that one said, and where it was.
+    /// The message of the first panic, and its location.
     pub why: String,
-    /// How many there have been since the last ones that were told of.
+    /// The panics since control was told last.
     pub count: u64,
 }
 
-/// A service whose callbacks may panic. It goes on as the panic has left it.
+/// A service whose callbacks may panic. After a panic it continues in the state in which the panic has left it.
 pub struct Guarded<S> {
     service: S,
     panicked: Option<Panicked>,
@@ -35,14 +35,15 @@ impl<S> Guarded<S> {
     /// Calls the service.
     ///
     /// # Errors
-    /// The reason to count what it was called for under, if it panicked.
+    ///
+    /// If it panicked: the reason under which to count the request.
     #[inline]
     pub fn call<R>(&mut self, callback: &'static str, call: impl FnOnce(&mut S) -> R) -> Result<R, Reason> {
         let service = &mut self.service;
         panics::caught(|| call(service)).map_err(|why| self.failed(callback, why))
     }
 
-    /// Takes note of a panic; the reason to count it under.
+    /// Records a panic; returns the reason under which to count it.
     #[cold]
     pub fn failed(&mut self, callback: &'static str, why: String) -> Reason {
         let first = || Panicked { callback, why, count: 0 };
@@ -50,7 +51,7 @@ impl<S> Guarded<S> {
         Reason::HandlerFailed
     }
 
-    /// Panics that control is to be told of now.
+    /// The panics to tell control of now, if there are any.
     #[inline]
     pub fn panicked(&mut self, now: Instant) -> Option<Panicked> {
         if self.panicked.is_none() || now < self.tell_at {

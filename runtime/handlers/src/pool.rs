@@ -16,20 +16,20 @@ use twinpath_sys::{EventFd, affinity, clock};
 use twinpath_thread::panics;
 use twinpath_time::{Duration, Instant};
 
-/// Bounds of what a service hands over.
+/// Limits of a handler pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolLimits {
-    /// Threads per worker that are always there; at least one.
+    /// The least number of threads per worker, which run all the time; at least one.
     pub threads_min: u32,
-    /// Threads per worker, at most.
+    /// The most threads per worker.
     pub threads_max: u32,
-    /// Requests per worker that wait or are being worked on. At the limit, requests of connections wait unread.
+    /// Requests per worker that wait or are being handled. At the limit, requests of connections wait unread.
     pub requests: u32,
-    /// Requests of one connection among them, or of one UDP peer.
+    /// Of these, the requests of one connection or UDP peer.
     pub connection_requests: u32,
-    /// Requests that came by datagram among them. At the limit they are dropped.
+    /// Of these, the requests that came by datagram. At the limit, datagrams are dropped.
     pub datagram_requests: u32,
-    /// A thread beyond the least ends when it has not been needed for so long.
+    /// A thread beyond the least number ends when it has not been needed for this long.
     pub idle: Duration,
 }
 
@@ -49,7 +49,7 @@ impl Default for PoolLimits {
 /// The connection or peer that a task was submitted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Requester {
-    /// The connection of that number.
+    /// The connection with this number.
     Connection(u32),
     /// The sender of a datagram.
     Peer,
@@ -63,18 +63,18 @@ struct Task {
 
 /// The reply to a task.
 pub struct Done {
-    /// The connection or peer that it is for.
+    /// The connection or peer that submitted it.
     pub requester: Requester,
-    /// What [`HandlerPool::submit`] returned.
+    /// The ticket that [`HandlerPool::submit`] returned.
     pub ticket: u64,
     /// The reply, or the message and location of the panic that ended the work.
     pub reply: Result<Vec<u8>, String>,
 }
 
-/// Where threads wait for their next task.
+/// The queue from which threads take their tasks.
 struct Queue {
     tasks: Receiver<Task>,
-    /// When the last waiting thread last took a task.
+    /// When the last waiting thread took a task.
     needed: Instant,
 }
 
@@ -89,7 +89,7 @@ struct Shared {
     waiting: AtomicU32,
 }
 
-/// A worker's end of its pool.
+/// A worker's handle of its handler pool.
 pub struct HandlerPool {
     limits: PoolLimits,
     tasks: SyncSender<Task>,
@@ -103,9 +103,10 @@ pub struct HandlerPool {
 }
 
 impl HandlerPool {
-    /// Starts the least number of threads, on that CPU if one is named.
+    /// Starts the least number of threads, on CPU `cpu` if there is one.
     ///
     /// # Errors
+    ///
     /// What `eventfd(2)` returns; `AGAIN` if a thread can't be started.
     pub fn new(limits: PoolLimits, cpu: Option<usize>) -> Result<Self, Errno> {
         let ready = Arc::new(EventFd::new()?);
@@ -157,7 +158,7 @@ impl HandlerPool {
         (self.limits.connection_requests as usize).saturating_sub(awaited)
     }
 
-    /// Tasks that wait or are being worked on.
+    /// Tasks that wait or are being handled.
     #[must_use]
     pub const fn in_flight(&self) -> u32 {
         self.in_flight
@@ -167,7 +168,7 @@ impl HandlerPool {
     pub fn submit(&mut self, requester: Requester, work: Work) -> u64 {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
-        // The queue holds as many as may be in flight, and its other end lives as long as a thread does.
+        // The queue holds as many tasks as may be in flight, and its other end exists while a thread does.
         if self.tasks.try_send(Task { requester, ticket, work }).is_ok() {
             self.in_flight += 1;
             self.datagrams += u32::from(requester == Requester::Peer);
@@ -175,7 +176,7 @@ impl HandlerPool {
         ticket
     }
 
-    /// Silences the fd until the next reply.
+    /// Makes the descriptor unreadable until the next reply.
     pub fn drain(&self) {
         self.ready.drain();
     }
@@ -189,7 +190,7 @@ impl HandlerPool {
     }
 }
 
-/// Starts one more thread unless there are enough; says whether it could.
+/// Starts another thread, unless there are enough. Returns whether it was started.
 fn start(shared: &Arc<Shared>) -> bool {
     let (threads, most) = (&shared.threads, shared.limits.threads_max.max(1));
     let one_more = |count: u32| (count < most).then_some(count + 1);
@@ -208,7 +209,7 @@ fn start(shared: &Arc<Shared>) -> bool {
 
 fn work(shared: &Arc<Shared>) {
     if let Some(cpu) = shared.cpu {
-        // Where the CPU has gone it runs anywhere.
+        // If that CPU is gone, the thread runs anywhere.
         let _ = affinity::pin_current_thread(cpu);
     }
     while let Some((Task { requester, ticket, work }, was_last)) = next(shared) {
@@ -224,8 +225,8 @@ fn work(shared: &Arc<Shared>) {
     }
 }
 
-/// The next task, and whether no other thread waits for the one after it. `None`: the thread is not needed any longer, and
-/// not counted.
+/// The next task, and whether no other thread waits for the one after it. `None`: the thread is not needed any
+/// longer, and is not counted any more.
 fn next(shared: &Shared) -> Option<(Task, bool)> {
     let Shared { waiting, threads, limits, .. } = shared;
     waiting.fetch_add(1, Ordering::Relaxed);

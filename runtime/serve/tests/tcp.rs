@@ -34,8 +34,8 @@ mod streaming;
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Answers a line with as many bytes as it says; `end` and `bad` end the connection, one way and the other. A digit alone,
-/// `+`, is used and said to be part of a request.
+/// Answers a line with as many bytes as its number. `end` and `bad` end the connection, without and with a
+/// reason. A lone digit, or `+`, is consumed as the beginning of a request.
 #[derive(Clone, Default)]
 struct Lengths {
     closes: Arc<Mutex<Vec<Closed>>>,
@@ -117,7 +117,7 @@ impl Rig {
         Self::serving(Lengths::default(), limits, None)
     }
 
-    /// Asks for so much that the peer, who reads nothing, holds up its connection.
+    /// Asks for more than fits, while the peer reads nothing: the connection's output stays full.
     fn fill(&mut self, stream: &mut TcpStream) {
         let lines = "60000\n".repeat(1_000);
         stream.write_all(lines.as_bytes()).unwrap();
@@ -167,7 +167,7 @@ impl<S: Closing + 'static> Rig<S> {
         while self.turn() {}
     }
 
-    /// Lets that time pass, and the tick to which deadlines are exact.
+    /// Advances the time by `time`, and by one tick, to which deadlines are exact.
     fn pass(&mut self, time: Duration) {
         self.now += time + Duration::from_nanos(2 * TICK);
         self.turns();
@@ -187,7 +187,7 @@ impl<S: Closing + 'static> Rig<S> {
         stream
     }
 
-    /// Bytes that arrive while the server turns; and whether the stream ended.
+    /// Reads `want` bytes while the server turns; returns how many arrived, and whether the stream ended.
     fn read(&mut self, stream: &mut TcpStream, want: usize) -> (usize, bool) {
         let mut buffer = vec![0; 1 << 20];
         let mut got = 0;
@@ -217,8 +217,9 @@ impl<S: Closing + 'static> Rig<S> {
     }
 }
 
-/// A line `N` is answered with itself, later: in order as it came, or, `!N`, as soon as it is done. `wait` is answered when the
-/// test says so, `fail` panics, and a line that begins with `=` is answered at once.
+/// A line `N` is answered with itself by deferred work, in the order of the requests, or, `!N`, as soon as it
+/// is done. `wait` is answered when the test allows it, `fail` panics, and a line that begins with `=` is
+/// answered at once.
 #[derive(Clone, Default)]
 struct Later {
     closes: Arc<Mutex<Vec<Closed>>>,
@@ -337,7 +338,7 @@ fn the_bytes_of_a_service_have_a_limit_that_holds_and_the_longest_held_go_first(
     assert!((900_000..=LIMITS.queued_bytes).contains(&most), "{most}");
     let shed = rig.closes();
     assert!(!shed.is_empty() && shed.iter().all(|why| *why == Closed::For(Reason::ServiceBytes)), "{shed:?}");
-    // The first have gone, the last are there, and somebody polite is served as ever.
+    // The oldest connections were closed, the latest are open, and a new one is served.
     let mut polite = rig.connect();
     polite.write_all(b"9\n").unwrap();
     assert_eq!(rig.read(&mut polite, 9), (9, false));
@@ -362,7 +363,7 @@ fn a_service_ends_a_connection_and_its_last_words_arrive() {
     let mut rig = Rig::new(LIMITS);
     for (word, why) in [("end", Closed::Ended), ("bad", Closed::For(Reason::ProtocolError))] {
         let mut stream = rig.connect();
-        // What follows is read by nobody, and must not make the kernel throw away what was said.
+        // The requests that follow are not read, and must not make the kernel discard the reply.
         write!(stream, "50000\n{word}\n{}", "7\n".repeat(10_000)).unwrap();
         assert_eq!(rig.read(&mut stream, 50_000), (50_000, true), "{word}");
         assert_eq!(rig.closes(), [], "it waits for its peer");
@@ -385,7 +386,7 @@ fn a_drain_answers_what_came_and_then_everything_ends() {
     let mut rig = Rig::new(LIMITS);
     let [mut asked, idle, mut deaf] = [(); 3].map(|()| rig.connect());
     rig.fill(&mut deaf);
-    // In the listener's queue with its request, not accepted yet.
+    // A connection in the listener's queue, with a request, not accepted yet.
     let mut waiting = TcpStream::connect(rig.server).unwrap();
     waiting.set_nonblocking(true).unwrap();
     waiting.write_all(b"17\n").unwrap();
@@ -450,7 +451,8 @@ impl Rig<Later> {
 }
 
 impl<S: Closing + 'static> Rig<S> {
-    /// What arrives until it is as long as `expected`. Threads work meanwhile, so only the patience of the test ends it.
+    /// Reads until as much as `expected` has arrived. As threads work meanwhile, only the test's patience
+    /// bounds it.
     fn hear(&mut self, stream: &mut TcpStream, expected: &str) {
         let begun = std::time::Instant::now();
         let mut heard = Vec::new();
@@ -501,7 +503,7 @@ fn a_busy_pool_takes_what_it_has_room_for_and_the_rest_when_there_is_room() {
     rig.turns();
     second.write_all(b"=y\n").unwrap();
     rig.hear(&mut second, "=y\n");
-    // A request that its handler takes long for is not one that its peer is slow with.
+    // The request is complete, so the time that its handler takes does not count as the peer's.
     rig.pass(Duration::from_secs(1_000));
     for _ in 0..3 {
         go(&on);
@@ -527,7 +529,7 @@ fn a_reply_to_nobody_is_counted_and_a_panic_closes_one_connection() {
     assert_eq!(rig.closes(), [Closed::For(Reason::HandlerFailed)]);
     next.write_all(b"1\n").unwrap();
     rig.hear(&mut next, "1\n");
-    // A peer that has said all it wants is answered, and a drain waits for what is being worked on.
+    // The peer has sent its last request: it is answered, and a drain waits for work in progress.
     asked.write_all(b"wait\n").unwrap();
     asked.shutdown(Shutdown::Write).unwrap();
     next.write_all(b"wait\n").unwrap();

@@ -9,7 +9,7 @@ use twinpath_sys::UdpSocket;
 
 use super::*;
 
-/// A worker whose services are the test's to change.
+/// A worker whose services the test changes.
 struct Changing {
     worker: Worker<Demux>,
     commands: Sender<Command<DemuxCommand>>,
@@ -55,7 +55,7 @@ impl Changing {
         self.turns();
     }
 
-    /// Brings a service that waits, on descriptors of its own.
+    /// Adds a service that waits, on duplicates of the descriptors.
     fn prepare(&mut self, part: usize, listener: &OwnedFd, udp: Option<UdpSocket>) {
         let kernel = KernelSide {
             udp: udp.into_iter().collect(),
@@ -82,7 +82,7 @@ impl Changing {
         self.tell(DemuxCommand::Switch(Box::new(switch)));
     }
 
-    /// Whether it said that; what else it said is forgotten.
+    /// Whether one of the worker's events is the expected one; the others are discarded.
     fn told(&mut self, is: impl Fn(&ServeEvent) -> bool) -> bool {
         let mut told = false;
         while let Some(event) = self.events.take() {
@@ -102,7 +102,7 @@ impl Changing {
         stream
     }
 
-    /// Asks for so many bytes; what came, and whether the stream ended.
+    /// Asks for `len` bytes; returns how many came, and whether the stream ended.
     fn ask(&mut self, stream: &mut TcpStream, len: usize) -> (usize, bool) {
         stream.write_all(format!("{len}\n").as_bytes()).unwrap();
         self.turns();
@@ -141,7 +141,7 @@ fn one_takes_the_place_of_another_at_the_same_socket_and_waiting_peers_are_serve
     assert_eq!(worker.ask(&mut early, 5), (5, false));
 
     worker.prepare(3, &listener, None);
-    // It comes in the very turn of the change, and asks before it is accepted.
+    // It connects in the turn of the change, and sends its request before it is accepted.
     let mut between = TcpStream::connect(at).unwrap();
     between.set_nonblocking(true).unwrap();
     between.write_all(b"9\n").unwrap();
@@ -154,7 +154,7 @@ fn one_takes_the_place_of_another_at_the_same_socket_and_waiting_peers_are_serve
     let mut later = worker.connect(at);
     assert_eq!(worker.ask(&mut later, 7), (7, false));
     assert_eq!((worker.accepted(0), worker.accepted(3)), (2, 1));
-    // The part is free, and a descriptor that was closed there wakes nobody.
+    // The part is free, and the former descriptor, which was closed there, causes no event.
     worker.prepare(0, &listen(Some(Ipv4Addr::LOCALHOST.into()), 0).unwrap(), None);
     assert_eq!(worker.ask(&mut later, 3), (3, false));
 }
@@ -173,7 +173,7 @@ fn one_that_leaves_stays_until_its_peer_has_its_answer_or_it_is_cut_off() {
     assert!(!worker.has_left(0), "its peer has not taken its answers");
     worker.tell(DemuxCommand::One(0, ServeCommand::Cut));
     assert!(worker.has_left(0));
-    // What it never was does not stand in the way.
+    // A part that never existed is ignored.
     worker.switch(&[], &[0, 9], vec![]);
     assert!(!worker.has_left(0));
 }

@@ -1,4 +1,4 @@
-//! How many connections there may be, in all and of one source, and which goes when there are too many.
+//! Limits on connections, in all and per source, and which connection is closed when a limit is reached.
 
 use std::net::IpAddr;
 
@@ -7,14 +7,14 @@ use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use super::*;
 
 impl Rig {
-    /// Connects from an address of this host's own network: sources as many as the test likes.
+    /// Connects from one of the loopback addresses, so that the test has many sources.
     fn connect_from(&mut self, last: u8) -> TcpStream {
         let stream = self.connect_only_from(last);
         self.turns();
         stream
     }
 
-    /// The same, not accepted yet.
+    /// Connects in the same way, but does not accept yet.
     fn connect_only_from(&self, last: u8) -> TcpStream {
         let own = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
         bind(&own, &SocketAddr::from((Ipv4Addr::new(127, 0, 0, last), 0))).unwrap();
@@ -25,7 +25,7 @@ impl Rig {
         stream
     }
 
-    /// Whether it is open still; its server may have sent nothing else.
+    /// Whether the connection is still open; the server must not have sent anything.
     fn is_open(&mut self, stream: &mut TcpStream) -> bool {
         !self.read(stream, 0).1
     }
@@ -58,7 +58,7 @@ fn a_source_has_no_more_than_its_limit_and_gets_places_back() {
 fn the_idlest_goes_when_one_more_comes_than_there_may_be() {
     let mut rig = Rig::new(TcpLimits { connections: 4, ..LIMITS });
     let mut streams: Vec<_> = (1..=4).map(|source| rig.connect_from(source)).collect();
-    // Used in this order: the third has not been since it was opened.
+    // The third one has not been used since it was opened.
     for at in [1, 0, 3] {
         assert!(rig.is_answered(&mut streams[at]));
     }
@@ -83,7 +83,7 @@ fn the_source_with_most_makes_room_though_others_have_been_idle_for_longer() {
         assert!(!rig.is_open(&mut many.remove(0)), "the first of its own");
     }
     assert!(single.iter_mut().all(|stream| rig.is_open(stream)));
-    // Of itself, too.
+    // A further connection of the same source.
     many.push(rig.connect_from(100));
     assert!(!rig.is_open(&mut many.remove(0)));
     assert!(many.iter_mut().all(|stream| rig.is_open(stream)));
@@ -93,7 +93,7 @@ fn the_source_with_most_makes_room_though_others_have_been_idle_for_longer() {
 fn a_request_under_way_is_never_displaced_and_with_nobody_idle_the_new_one_is_refused() {
     let mut rig = Rig::new(TcpLimits { connections: 5, ..LIMITS });
     let mut streams: Vec<_> = (1..=5).map(|source| rig.connect_from(source)).collect();
-    // Half a request, one whose bytes were used, and one with replies that the peer does not take.
+    // Half a request; a request of which the bytes were consumed; and replies that the peer does not take.
     streams[0].write_all(b"12").unwrap();
     streams[1].write_all(b"+").unwrap();
     rig.fill(&mut streams[2]);
@@ -107,13 +107,13 @@ fn a_request_under_way_is_never_displaced_and_with_nobody_idle_the_new_one_is_re
     let mut refused = rig.connect_from(12);
     assert!(!rig.is_open(&mut refused));
     assert_eq!((rig.dropped(Reason::ConnectionLimit), rig.dropped(Reason::ConnectionDisplaced)), (1, 2));
-    // One that is done with its request may go again.
+    // The first connection has completed its request, so it may be closed again.
     streams[0].write_all(b"\n").unwrap();
     assert_eq!(rig.read(&mut streams[0], 12), (12, false));
     let mut last = rig.connect_from(13);
     assert!(!rig.is_open(&mut streams[0]));
     assert!(rig.is_answered(&mut last));
-    // A request that has come and was not read yet is one under way.
+    // A request that has arrived but was not read yet counts as under way.
     let refused = rig.connect_only_from(14);
     last.write_all(b"4\n").unwrap();
     assert_eq!(rig.read(&mut last, 4), (4, false));

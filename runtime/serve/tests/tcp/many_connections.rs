@@ -1,10 +1,11 @@
-//! Many connections at once: more bytes than sockets hold, and numbers that change hands while something is under way.
+//! Many connections at once: more bytes than sockets hold, and numbers that are reused while something is under
+//! way.
 
 use std::collections::VecDeque;
 
 use super::*;
 
-/// A generator of choices; the seed is all there is to a run.
+/// A generator of random choices. A run depends on its seed only.
 struct Choices(u64);
 
 impl Choices {
@@ -31,7 +32,7 @@ fn many_connections_with_more_than_one_read_each_are_all_answered() {
     assert_eq!(rig.read(&mut streams[0], 9), (9, false));
 }
 
-/// A peer, and the bytes that it has still to get.
+/// A peer, and the number of bytes that it still expects.
 struct Peer {
     stream: TcpStream,
     due: u64,
@@ -48,7 +49,7 @@ impl Peer {
         self.stream.write_all(asked.as_bytes()).unwrap();
     }
 
-    /// Takes what is there: never more than was asked for, and nothing but that.
+    /// Reads what has arrived, and checks that it is no more than was asked for, and correct.
     fn take(&mut self) {
         let mut buffer = [0; 1 << 16];
         while let Ok(len) = self.stream.read(&mut buffer)
@@ -73,7 +74,7 @@ fn numbers_that_change_hands_give_nobody_what_another_asked_for() {
                     stream.set_nonblocking(true).unwrap();
                     peers.push_back(Peer { stream, due: 0 });
                 }
-                // Gone, with or without a word, and whatever was asked is under way.
+                // The peer closes or resets the connection while its requests are under way.
                 2 => {
                     if let Some(peer) = peers.pop_front()
                         && choices.below(2) == 0
@@ -106,8 +107,8 @@ fn numbers_that_change_hands_give_nobody_what_another_asked_for() {
     }
 }
 
-/// A connection asks, now for more and now for less, is answered, and a microsecond later asks once more. How often that was not
-/// answered in the turn in which it came.
+/// A connection asks for varying amounts, and asks again a microsecond after each answer. Returns how often a
+/// request was not answered in the turn in which it came.
 fn held_back(rig: &mut Rig, stream: &mut TcpStream) -> u32 {
     let (mut held, mut buffer) = (0, [0; 64]);
     for round in 0..1_000 {

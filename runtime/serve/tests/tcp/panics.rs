@@ -1,9 +1,10 @@
-//! A service that panics, in each of its callbacks: its connection is closed, and nobody else notices.
+//! A service that panics in each of its callbacks: its connection is closed, and no other one is affected.
 
 use super::*;
 
-/// Answers a line with itself. The callback that it names panics: for `close` when the connection is closed, for `writable` when there is
-/// room again, for `later` in work that may block. A connection from a peer with that port is not survived by `accept`.
+/// Answers a line with itself. If the line names a callback, that callback panics: `close` when the connection
+/// is closed, `writable` when there is room again, `later` in deferred work. `accept` panics if the peer has a
+/// certain port.
 #[derive(Clone, Default)]
 struct Panics {
     closes: Arc<Mutex<Vec<Closed>>>,
@@ -62,7 +63,7 @@ fn a_panic_in_any_callback_ends_one_connection_and_is_counted() {
     let mut count = 0;
     for callback in ["stream", "writable", "close", "later"] {
         let mut stream = rig.connect();
-        // What came before it in the same read is used, and what comes behind it is not.
+        // The line before it in the same read is consumed, the one after it is not.
         stream.write_all(format!("1\n{callback}\nstream\n").as_bytes()).unwrap();
         count += 1 + u64::from(callback == "close");
         rig.until(|rig| rig.dropped(Reason::HandlerFailed) >= count);

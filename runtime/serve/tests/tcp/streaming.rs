@@ -1,10 +1,11 @@
-//! Replies that are longer than an output holds: written in `stream` as far as they fit, and in `writable` from there on.
+//! Replies that are longer than an output holds: written in `stream` as far as they fit, then in `writable`.
 
 use std::sync::LazyLock;
 
 use super::*;
 
-/// Answers a line `N` with N bytes, each of which tells its place in the connection's output. It reads no further line meanwhile.
+/// Answers a line `N` with N bytes, each of which tells its position in the connection's output. It reads no
+/// further line meanwhile.
 #[derive(Clone)]
 struct Stream {
     closes: Arc<Mutex<Vec<Closed>>>,
@@ -16,7 +17,7 @@ struct Place {
     left: usize,
 }
 
-/// The bytes of a connection's output from a place on: up to as many as one output or one read holds.
+/// The bytes of a connection's output from a position on: as many as one output or one read holds.
 fn bytes_from(place: usize) -> &'static [u8] {
     static BYTES: LazyLock<Vec<u8>> = LazyLock::new(|| (0..=250).cycle().take((2 << 20) + 251).collect());
     &BYTES[place % 251..]
@@ -66,8 +67,8 @@ impl Rig<Stream> {
         Self::serving(Stream { closes: Arc::default() }, limits, None)
     }
 
-    /// Takes `want` bytes, `most` at a time with a turn of the server after each; fails if they are not what they should be, or stop
-    /// coming while the server has nothing to do.
+    /// Reads `want` bytes, at most `most` at a time with a turn of the server after each. Fails if they are
+    /// wrong, or stop coming while the server has nothing to do.
     fn take(&mut self, stream: &mut TcpStream, want: usize, most: usize) {
         let (mut got, mut idle, mut buffer) = (0, 0, vec![0; most]);
         while got < want {

@@ -23,7 +23,7 @@ fn a_peer_is_answered_by_the_kernel_until_its_way_out_is_known() {
     assert!(rig.turn());
     assert_eq!(rig.counters.drops.get(Reason::MartianSource), 1);
 
-    // Whether the kernel has a route to this peer is its own business: what counts is which way the reply took.
+    // Whether the kernel has a route to this peer does not matter: the test checks which path the reply took.
     rig.ask("198.51.100.7:4000", b"first");
     rig.turn();
     assert_eq!(rig.replies(), []);
@@ -42,7 +42,7 @@ fn a_peer_is_answered_by_the_kernel_until_its_way_out_is_known() {
     assert_eq!((rig.replies().len(), rig.serve.fast_replies_by_kernel.get()), (0, 2));
 }
 
-/// Answers with less than it was sent, or says that it cannot be set on itself.
+/// Answers with `len` bytes of the request, and says whether such services could loop.
 struct Careful {
     len: usize,
     may_loop: bool,
@@ -64,7 +64,8 @@ impl Service for Careful {
     }
 }
 
-/// So many of ten requests are answered: those of one source on each path, where a source may have two at once and the third as soon as a moment has passed.
+/// The number of ten requests that are answered on each path, all of one source. A source may have two replies
+/// at once, and a third one soon after.
 fn answered_of_ten<S: Service + 'static>(service: S) -> (usize, usize, u64) {
     let mut rig = Rig::limited(service, None, 10);
     // A token bucket holds 200 ms of the rate.
@@ -114,7 +115,8 @@ fn a_step_of_the_clock_either_way_leaves_every_peer_served() {
         rig.now = now;
         rig.ask(peer, &[round; 32]);
         rig.turn();
-        // Long unused it may have been forgotten; then it is asked about again, and the kernel's socket answers meanwhile.
+        // A peer that was not used for long may be forgotten: then it is asked about again, and the kernel's
+        // socket answers meanwhile.
         if rig.replies().is_empty() {
             assert_eq!(rig.asked_about(), Some("198.51.100.7".parse().expect("ip")));
             rig.learn("198.51.100.7", Ok(WAY_BACK));

@@ -90,7 +90,7 @@ impl<S: Service + 'static> Rig<S> {
         self.wire.transmit(&mut self.pool, &mut burst);
     }
 
-    /// Has the worker end; what remains is its peer's end of the wire.
+    /// Ends the worker; returns the other end of the wire.
     pub(crate) fn end(self) -> (LoopbackPort, Pool) {
         let Self { worker, wire, pool, commands, .. } = self;
         drop(commands);
@@ -98,7 +98,7 @@ impl<S: Service + 'static> Rig<S> {
         (wire, pool)
     }
 
-    /// Takes the replies off the wire: where to, and what.
+    /// Takes the replies off the wire: destination and payload.
     pub(crate) fn replies(&mut self) -> Vec<(SocketAddr, Vec<u8>)> {
         let mut burst = Burst::new();
         self.wire.receive(Instant::ZERO, &mut self.pool, &mut burst);
