@@ -179,7 +179,7 @@ impl Overrides {
         ]
     }
 
-    /// The same, and what it implies: some options stand for several keys.
+    /// The overrides, with those that they imply: some options set several keys.
     fn completed(&self) -> Self {
         let mut completed = self.clone();
         completed.service.complete();

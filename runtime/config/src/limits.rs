@@ -87,7 +87,7 @@ section! {
 }
 
 impl Limits {
-    /// Everything that cannot work with so many workers.
+    /// The faults of these limits with this number of workers.
     pub(super) fn faults(&self, workers: u32) -> Vec<Wrong> {
         let mut faults = self.range_faults();
         let least = self.queued_bytes_min(workers);

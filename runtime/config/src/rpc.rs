@@ -50,7 +50,7 @@ section! {
 }
 
 impl Rpc {
-    /// Everything that cannot work where a connection may hold so many bytes of a request.
+    /// The faults of these limits, if a connection may hold this number of bytes of a request.
     pub(super) fn faults(&self, connection_bytes: u32) -> Vec<Wrong> {
         let mut faults = self.range_faults();
         let most = u64::from(self.record_bytes) + u64::from(MARK_LEN) * u64::from(self.fragments);

@@ -85,7 +85,7 @@ section! {
 }
 
 impl ServiceOverrides {
-    /// A port stands for both: where one is named, the other one of the file does not hold.
+    /// If the command line names a UDP or a TCP port, neither port of the file applies.
     pub(super) fn complete(&mut self) {
         if self.udp.is_some() || self.tcp.is_some() {
             self.udp.get_or_insert(None);

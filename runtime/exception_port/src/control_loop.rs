@@ -1,4 +1,4 @@
-//! An exception port in its control loop: what wakes it, what is asked of it, and its end.
+//! The control loop of an exception port: its events, the requests that it answers, and its end.
 
 use std::os::unix::net::UnixStream;
 
@@ -12,13 +12,13 @@ use twinpath_report::Report;
 use super::workers::WorkerHandle;
 use super::{Bridge, BridgeError};
 
-/// Why its configuration is not read again.
+/// The answer to a request to read the configuration again.
 const NO_RELOAD: &str = "there is no file to read again: a bridge is told everything on its command line; restart it with what is to change";
 
-/// Why it gives no client its connection.
+/// The answer to a request that would need the client's connection.
 const NO_CONNECTIONS: &str = "a bridge has no connections of its own: end it with a signal";
 
-/// What woke the loop.
+/// An event of the control loop.
 pub(super) enum Woken {
     Mirror(Event),
     Stuck,
@@ -64,7 +64,7 @@ impl Controlled for Bridge {
     }
 
     async fn request(&mut self, request: Request, answer: Answer) {
-        // The client may be gone by now.
+        // The client may have closed its connection.
         drop(answer.send(self.answer(&request)));
     }
 

@@ -1,4 +1,4 @@
-//! What becomes of either side of an exception port.
+//! Handles changes of either side of an exception port.
 
 use twinpath_bridge::Side;
 use twinpath_mirror::Event;
@@ -13,7 +13,8 @@ use super::start::{hold_port, kernel_addresses};
 use super::{Bridge, Carrier, Location};
 
 impl Bridge {
-    /// Closes what workers give back. A queue of the kernel's interface that comes unasked says that this is gone.
+    /// Closes queues that the workers return. A queue of the kernel's interface that was not asked for means
+    /// that the interface is gone.
     pub(super) async fn take_events(&mut self) {
         let mut gone = false;
         for worker in &mut self.workers {

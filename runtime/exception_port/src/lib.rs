@@ -277,10 +277,11 @@ impl Bridge {
     }
 }
 
-/// Carries frames until SIGINT or SIGTERM; `ready` is called once it does.
+/// Carries frames until SIGINT or SIGTERM, and calls `ready` when it does.
 ///
 /// # Errors
-/// [`BridgeError`]; in this case nothing is left changed.
+///
+/// [`BridgeError`]; everything has been undone then.
 pub fn run(plan: BridgePlan, ready: impl FnOnce(&Ready)) -> Result<(), BridgeError> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(BridgeError::Control)?;

@@ -11,7 +11,7 @@ use twinpath_sys::packet_socket;
 use super::{Bridge, Carrier, Location, PATH};
 
 impl Bridge {
-    /// The configuration keys, with what `twinpath set` has changed since.
+    /// The configuration keys, including changes by `twinpath set`.
     fn report_config(&self) -> Vec<report::Setting> {
         let mut settings = self.plan.settings.clone();
         let workers: Vec<_> =
@@ -20,7 +20,7 @@ impl Bridge {
         settings
     }
 
-    /// Everything `show` can tell.
+    /// The whole report.
     pub(super) fn report_all(&mut self) -> Report {
         // Reading what a socket lost sets it to zero there.
         for (socket, lost) in &mut self.port.sockets {
@@ -57,7 +57,7 @@ impl Bridge {
         let Crossed { frames_in, bytes_in, frames_out, bytes_out, .. } = self.crossed();
         Some(match side {
             Side::Port => report::Crossed { frames_in, frames_out, bytes_in, bytes_out },
-            // What came in there leaves for the stack here.
+            // A frame that was received on the other interface was sent on this one.
             Side::Kernel => report::Crossed {
                 frames_in: frames_out,
                 frames_out: frames_in,

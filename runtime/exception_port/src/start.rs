@@ -126,7 +126,7 @@ impl Bridge {
         for (queue, (socket, watched)) in sockets.into_iter().enumerate() {
             let id = PortId { port, queue: queue as u16 };
             let socket = VnetPort::socket(id, link.ifindex, socket);
-            // One kernel is behind both sides: what its TAP driver offers, its packet sockets take.
+            // Both sides are in one kernel: its packet sockets accept whatever its TAP driver offers.
             let socket = socket.segmenting(self.kernel.offloads.segmentation());
             let socket = socket.failing_open(self.stuck.words_of(queue, Side::Port));
             self.workers[queue].host.attach(Box::new(socket));
@@ -181,7 +181,8 @@ impl Bridge {
 
 /// Withholds the device from the kernel's stack.
 pub(super) fn hold_port(exclusive: &mut Exclusive, link: &Link, queues: u32) -> Result<(), BridgeError> {
-    // Before the programs: otherwise their links would get the descriptor numbers of the last attachment's sockets.
+    // Done before the programs are attached; otherwise their links would get the low descriptor numbers that
+    // the former sockets had.
     set_aside(queues as usize);
     Ok(exclusive.hold(link.ifindex)?)
 }

@@ -194,7 +194,7 @@ mod tests {
             not.reason
         );
         assert_eq!(fallback.reports[0].beyond.as_ref(), Some(&not.reason));
-        // Nothing is left but the kernel, which is said of both.
+        // Only the kernel path is left, and both paths have a reason.
         let (choice, _) = settle(0.2, 0.2);
         let named: Vec<Path> = choice.why_not.iter().map(|not| not.path).collect();
         assert_ne!(choice.path, Path::XdpNative);

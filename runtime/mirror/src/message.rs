@@ -52,8 +52,9 @@ const NETCONFA_IFINDEX: u16 = 1;
 const NETCONFA_RP_FILTER: u16 = 3;
 const NETCONFA_IFINDEX_ALL: i32 = -1;
 
-/// The change that a message of that kind stands for, where the message crate does not decode it, or need not: of `body`, the bytes
-/// after the header. `Some(None)`: it concerns nothing of ours. `None`: it is to be decoded.
+/// The change that a message of this kind stands for, if the message crate does not decode it or need not;
+/// `body` is what follows the header. `Some(None)`: it concerns nothing that we mirror. `None`: it has to be
+/// decoded.
 pub(crate) fn change_by_kind(kind: u16, body: &[u8]) -> Option<Option<Change>> {
     match kind {
         _ if NEXT_HOPS.contains(&kind) => Some(Some(Change::Routes)),
@@ -71,7 +72,7 @@ fn source_check(body: &[u8]) -> Option<Change> {
     match parse_i32(of.value()).ok()? {
         _ if !is_told => None,
         NETCONFA_IFINDEX_ALL => Some(Change::SourceCheck { ifindex: None }),
-        // That of links to come.
+        // The setting of future links.
         default if default < 0 => None,
         ifindex => Some(Change::SourceCheck { ifindex: Some(ifindex as u32) }),
     }

@@ -40,8 +40,8 @@ struct Bridge;
 impl HasKeys for Bridge {
     const COMMAND: Command = Command::Bridge;
 
-    /// A carrier has no ring to look into: it spins by reading both descriptors, on CPU time that those who talk through
-    /// it need for their next frame. So it sleeps, and has no priority over them.
+    /// A worker of a bridge has no ring to check: it spins by reading both descriptors, which takes CPU time from the
+    /// programs that communicate through it. So it sleeps by default, and has no priority over them.
     fn usual() -> Config {
         let worker = Worker { mode: Mode::Interrupt, priority: Priority::Normal, ..Worker::default() };
         let control = Control { sandbox: Some(Sandbox::On), ..Control::default() };
@@ -61,7 +61,7 @@ fn config(overrides: &Overrides) -> (Config, Config) {
     let mut usual = Bridge::usual();
     let worker = &overrides.worker;
     if worker.latency.is_some() || worker.cpu.is_some() || worker.spin_us.is_some() {
-        // Spinning is wanted, as it has something to reach.
+        // A goal, or a fixed spin, has no meaning in mode `interrupt`.
         usual.worker.mode = Mode::Adaptive;
     }
     let mut config = usual.clone();
