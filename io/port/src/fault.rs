@@ -150,6 +150,10 @@ impl PortQueue for FaultPort {
         self.inner.flush(pool);
     }
 
+    fn is_flushed(&self) -> bool {
+        self.inner.is_flushed()
+    }
+
     fn on_error(&mut self) {
         self.inner.on_error();
     }

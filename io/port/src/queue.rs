@@ -115,12 +115,19 @@ pub trait PortQueue: WaitSource + Send {
 
     /// Takes all of `burst` for sending, in order. The frames are such as [`Self::capabilities`] say that the port takes.
     /// Frames that cannot be sent are dropped, counted and released.
-    /// Frames may still be unsent when it returns: [`Self::flush`] is called at the end of the turn, and before that if frames were received.
+    /// Frames may still be unsent when it returns: [`Self::flush`] is called before the turn ends.
     fn transmit(&mut self, pool: &mut Pool, burst: &mut Burst);
 
     /// Makes sure that all frames taken by [`Self::transmit`] leave, with at most one wake-up of the kernel where its
-    /// rules allow, and releases sent frames.
+    /// rules allow, and releases sent frames. Called in turns in which it took frames, and in those after them until
+    /// [`Self::is_flushed`].
     fn flush(&mut self, pool: &mut Pool);
+
+    /// Whether all frames that it took have left, and those that it lent for sending have come back. Until then it is
+    /// flushed in each turn.
+    fn is_flushed(&self) -> bool {
+        true
+    }
 
     /// The fd reported an error condition (interface down or gone): clears it, so that the fd does not report it
     /// again.

@@ -304,6 +304,10 @@ impl PortQueue for PacketPort {
         self.transmitter.flush(pool, &self.info.counters);
     }
 
+    fn is_flushed(&self) -> bool {
+        self.transmitter.is_flushed()
+    }
+
     fn stamps_ns(&self) -> Option<[u64; 2]> {
         (self.stamps_ns[0] != 0).then_some(self.stamps_ns)
     }

@@ -120,6 +120,11 @@ impl Transmitter {
         }
     }
 
+    /// Whether all frames have left. Without an AF_XDP queue the kernel takes or refuses each one at once.
+    pub(crate) fn is_flushed(&self) -> bool {
+        self.queue.as_ref().is_none_or(|queue| queue.is_flushed())
+    }
+
     /// Sends the first `run` frames as one; returns whether they are dealt with.
     fn send_joined(&mut self, run: usize, pool: &mut Pool, counters: &PortCounters) -> bool {
         let Some(Joiner { socket, buffer, .. }) = &mut self.joiner else { return false };

@@ -58,6 +58,8 @@ pub struct XdpPort {
     /// Frames in the fill ring or filled by the kernel.
     filled: u32,
     fill_target: u32,
+    /// Frames in the transmit ring, or in the completion ring.
+    sending: u32,
     virtual_device: bool,
     /// Whether the interface is down or gone: frames in the transmit ring cannot leave, so sleeping is right.
     stuck: bool,
@@ -83,6 +85,7 @@ impl XdpPort {
             lent: Lent::new((region.len() / CHUNK_SIZE as usize) as u32),
             pending: None,
             filled: 0,
+            sending: 0,
             fill_target: if config.receives { config.ring_frames } else { 0 },
             virtual_device: config.virtual_device,
             stuck: false,
@@ -158,9 +161,12 @@ impl XdpPort {
 
     /// Releases sent frames to the pool.
     fn complete(&mut self, pool: &mut Pool) {
-        let Self { completion, lent, info: QueueInfo { counters, .. }, .. } = self;
+        let Self { completion, lent, sending, info: QueueInfo { counters, .. }, .. } = self;
         completion.take(u32::MAX, |addr| match lent.back(addr) {
-            Some((frame, _)) => pool.release(frame),
+            Some((frame, _)) => {
+                *sending = sending.saturating_sub(1);
+                pool.release(frame);
+            }
             None => counters.drops.add(Reason::BadDescriptor, 1),
         });
     }
@@ -277,6 +283,7 @@ impl PortQueue for XdpPort {
                 pool.release(frame);
             }
         }
+        self.sending += frames as u32;
         self.info.counters.frames_out.add(frames);
         self.info.counters.bytes_out.add(bytes);
     }
@@ -287,6 +294,10 @@ impl PortQueue for XdpPort {
             self.kick();
         }
         self.complete(pool);
+    }
+
+    fn is_flushed(&self) -> bool {
+        self.sending == 0
     }
 
     #[inline]

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use std::sync::Arc;
 
 use twinpath_frame::{HEADROOM, Mapping, Region, UMEM_CHUNK_DATA_MAX};
-use twinpath_port::{PortId, PortQueue};
+use twinpath_port::{PORTS_MAX, PortId, PortQueue};
 use twinpath_port_packet::{PacketConfig, PacketPort};
 use twinpath_port_xdp::{CopyMode, XdpConfig, XdpPort};
 use twinpath_rings::direct::{self, DirectRing};
@@ -16,7 +16,6 @@ use twinpath_steer::{Claim, ClaimKind, Table, TableError};
 use twinpath_steer_bpf::{DIRECT_SLOTS, Kept, QUEUES_MAX, SteerError, Steering, TcAttach, XdpMode};
 use twinpath_time::{Duration, Instant};
 use twinpath_wire::Mac;
-use twinpath_worker::PORTS_MAX;
 
 use twinpath_config::Path;
 

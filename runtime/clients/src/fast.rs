@@ -237,7 +237,7 @@ impl Engine for LoadEngine<'_> {
     }
 
     fn receive(&mut self, now: Instant, port: PortId, frames: &mut Burst, io: &mut Io<'_, ()>) {
-        let partial = io.port(port).is_some_and(|attached| attached.queue.capabilities().partial_checksums);
+        let partial = io.port(port).is_some_and(|attached| attached.capabilities().partial_checksums);
         let mut matched = 0;
         for frame in frames.drain(usize::MAX) {
             match udp::receive(&frame, partial) {

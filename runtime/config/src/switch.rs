@@ -8,8 +8,8 @@ use twinpath_values::{PortMode, PortName, StaticEntry, VLAN_MAX, VlanList};
 use super::key::{Change, Command, KeyValue, Override as _, Takes, section};
 use super::{Config, Fault, Wrong};
 
-/// Most ports: a worker serves no more.
-pub const SWITCH_PORTS_MAX: usize = twinpath_worker::PORTS_MAX;
+/// Most ports: each has a queue, and frames in it.
+pub const SWITCH_PORTS_MAX: usize = 64;
 /// Most bytes of a switch's name: it is part of the names of sockets, and a label of metrics.
 const NAME_MAX: usize = 32;
 /// Most static entries.

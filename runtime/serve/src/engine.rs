@@ -23,7 +23,7 @@ use twinpath_stack::udp;
 use twinpath_sys::UdpSocket;
 use twinpath_time::Instant;
 use twinpath_wire::Protocol;
-use twinpath_worker::{Attached, Engine, Io, PORTS_MAX};
+use twinpath_worker::{Attached, Engine, Io};
 
 use self::late::{Awaited, Origin};
 use crate::counters::ServeCounters;
@@ -207,7 +207,7 @@ impl<S: Service> ServeEngine<S> {
         Self {
             service: Guarded::new(service),
             addresses: config.addresses,
-            ports: Vec::with_capacity(PORTS_MAX),
+            ports: Vec::new(),
             egress: EgressTable::new(),
             reply_limit,
             udp,
@@ -360,7 +360,7 @@ impl<S: Service> ServeEngine<S> {
     /// Updates the capabilities of a port, or forgets the port if it is detached.
     fn learn_capabilities(&mut self, port: PortId, io: &Io<'_, ServeEvent>) {
         self.ports.retain(|(known, _)| *known != port);
-        self.ports.extend(io.port(port).map(|attached| (port, attached.queue.capabilities())));
+        self.ports.extend(io.port(port).map(|attached| (port, *attached.capabilities())));
     }
 
     /// Whether an address is one of ours, on the interface or a local address of the host.

@@ -129,7 +129,7 @@ fn pass_on(
 /// Counts a drop at a port, or at the worker if the port is not attached.
 fn count_drop(port: PortId, reason: Reason, io: &Io<'_, SwitchEvent>) {
     match io.port(port) {
-        Some(attached) => attached.queue.counters().drops.add(reason, 1),
+        Some(attached) => attached.counters().drops.add(reason, 1),
         None => io.drops().add(reason, 1),
     }
 }

@@ -30,7 +30,7 @@ impl Switching {
                         self.adopted(number, snapshot);
                     }
                     WorkerEvent::Engine(SwitchEvent::Notice(notice)) => self.noticed(notice),
-                    WorkerEvent::Attached(_) | WorkerEvent::Untapped(_) => {}
+                    WorkerEvent::Attached(_) | WorkerEvent::PortRemoved(_) | WorkerEvent::Untapped(_) => {}
                 }
             }
         }

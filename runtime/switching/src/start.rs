@@ -4,7 +4,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::path::Path;
 use std::sync::Arc;
 
-use twinpath_config::{PortName, SwitchPort};
+use twinpath_config::{PortName, SWITCH_PORTS_MAX as PORTS_MAX, SwitchPort};
 use twinpath_frame::BURST_MAX;
 use twinpath_host::{StartError, WorkerHandle, WorkerPlan};
 use twinpath_machine::Machine;
@@ -14,7 +14,6 @@ use twinpath_sandbox::{self as sandbox, Needs};
 use twinpath_switch::{Shared, Snapshot, Switch, SwitchCounters};
 use twinpath_switch_engine::SwitchEngine;
 use twinpath_sys::{Namespace, TrustedDir, clock};
-use twinpath_worker::PORTS_MAX;
 
 use super::home::Homes;
 use super::memory::Memory;

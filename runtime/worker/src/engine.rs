@@ -1,17 +1,16 @@
 //! The contract between a worker and its engine: the calls that the worker makes, and what it lends the engine for each.
 
 use std::os::fd::AsFd;
-use std::sync::Arc;
 
 use rustix::io::Errno;
 use twinpath_frame::{Burst, Frame, Pool};
 use twinpath_inspect::{Drops, Reason};
-use twinpath_port::fit::fit;
-use twinpath_port::{Capabilities, PortCounters, PortId, PortQueue};
+use twinpath_port::PortId;
 use twinpath_time::Instant;
 
 use crate::mailbox::Sender;
 use crate::message::Event;
+use crate::ports::{Attached, Here, Ports};
 use crate::sleep::Sleeper;
 use crate::tap::Taps;
 
@@ -35,13 +34,14 @@ pub trait Engine: Send {
     /// with, this is called before [`Self::start`], on the thread that builds the worker.
     fn attached(&mut self, _port: PortId, _io: &mut Io<'_, Self::Event>) {}
 
-    /// The interface of a port has changed, and with it what [`Attached::queue`] says of its capabilities.
+    /// The interface of a port has changed, and with it perhaps [`Attached::capabilities`].
     fn changed(&mut self, _port: PortId, _io: &mut Io<'_, Self::Event>) {}
 
     /// A port was detached: no more frames arrive on it, and frames sent through it are dropped.
     fn detached(&mut self, _port: PortId, _io: &mut Io<'_, Self::Event>) {}
 
-    /// Frames that arrived on a port; takes all of them.
+    /// Frames that arrived on a port; takes all of them. From a queue that carries several ports, `port` is the name of the
+    /// queue, and the metadata of each frame say on which port it arrived.
     fn receive(&mut self, now: Instant, port: PortId, frames: &mut Burst, io: &mut Io<'_, Self::Event>);
 
     /// An fd registered with [`Fds::watch`] is ready, or reports an error. Returns whether anything was received or sent; an
@@ -77,64 +77,10 @@ pub trait Engine: Send {
     fn command(&mut self, now: Instant, command: Self::Command, io: &mut Io<'_, Self::Event>);
 }
 
-/// A port attached to a worker, with the frames that leave through it in this turn.
-pub struct Attached {
-    id: PortId,
-    ifindex: u32,
-    pub(crate) capabilities: Capabilities,
-    counters: Arc<PortCounters>,
-    /// The port.
-    pub queue: Box<dyn PortQueue>,
-    pub(crate) outbox: Burst,
-}
-
-impl Attached {
-    pub(crate) fn new(queue: Box<dyn PortQueue>) -> Self {
-        let (id, ifindex, capabilities) = (queue.id(), queue.ifindex(), queue.capabilities());
-        let counters = Arc::clone(queue.counters());
-        Self { id, ifindex, capabilities, counters, queue, outbox: Burst::new() }
-    }
-
-    /// Its name, which stays for as long as it is attached.
-    #[must_use]
-    pub const fn id(&self) -> PortId {
-        self.id
-    }
-
-    /// Kernel index of the interface that it is on, 0 if there is none.
-    #[must_use]
-    pub const fn ifindex(&self) -> u32 {
-        self.ifindex
-    }
-
-    /// Sends the waiting frames; captures get their copies first.
-    pub(crate) fn transmit(&mut self, pool: &mut Pool, taps: &mut Taps) {
-        transmit(&mut *self.queue, &mut self.outbox, pool, taps);
-    }
-}
-
-/// Adds a frame to those that wait to leave by a queue; sends them first if there is no room.
-#[inline]
-fn enqueue(queue: &mut dyn PortQueue, outbox: &mut Burst, frame: Frame, pool: &mut Pool, taps: &mut Taps) {
-    if outbox.room() == 0 {
-        transmit(queue, outbox, pool, taps);
-    }
-    if let Err(frame) = outbox.push(frame) {
-        queue.counters().drops.add(Reason::PortFull, 1);
-        pool.release(frame);
-    }
-}
-
-/// Sends the waiting frames; captures get their copies first.
-fn transmit(queue: &mut dyn PortQueue, outbox: &mut Burst, pool: &mut Pool, taps: &mut Taps) {
-    taps.sent(queue, outbox.frames());
-    queue.transmit(pool, outbox);
-}
-
 /// What a worker lends its engine for one call.
 pub struct Io<'a, E> {
     pub(crate) pool: &'a mut Pool,
-    pub(crate) ports: &'a mut Vec<Attached>,
+    pub(crate) ports: &'a mut Ports,
     pub(crate) taps: &'a mut Taps,
     pub(crate) events: &'a mut Sender<Event<E>>,
     /// The port whose frames the engine is given, and its place: most of its questions are about this port.
@@ -150,18 +96,6 @@ pub struct Fds<'a> {
     pub(crate) drops: &'a Drops,
     /// Where the tokens of a part begin; 0 unless the engine passes calls on to engines that it is made of.
     pub(crate) first_token: u32,
-}
-
-/// A port, and its place among those of the worker for the length of a call.
-#[derive(Clone, Copy)]
-pub(crate) struct Here {
-    pub(crate) port: PortId,
-    pub(crate) place: u32,
-}
-
-impl Here {
-    /// No port has this number.
-    pub(crate) const NOWHERE: Self = Self { port: PortId { port: u16::MAX, queue: u16::MAX }, place: 0 };
 }
 
 /// Engine tokens stand above those of the worker's own fds.
@@ -210,61 +144,70 @@ impl<E: Send> Io<'_, E> {
         self.pool.release(frame);
     }
 
-    /// Sends a frame through a port, when the turn ends or the port's burst is full. Drops it if the port is not attached.
-    /// The frame is one that the engine built; [`Self::forward`] sends those that a port received.
+    /// Sends a frame through a port, when the turn ends or the burst of its queue is full. Drops it if the port is not
+    /// attached. The frame is one that the engine built; [`Self::forward`] sends those that a port received.
+    #[inline]
     pub fn send(&mut self, port: PortId, frame: Frame) {
-        let Some(attached) = self.place_of(port).and_then(|place| self.ports.get_mut(place)) else {
-            self.drops().add(Reason::PortDown, 1);
-            return self.pool.release(frame);
-        };
-        enqueue(&mut *attached.queue, &mut attached.outbox, frame, self.pool, self.taps);
+        match self.place_of(port) {
+            Some(place) => self.ports.send(place, frame, self.pool, self.taps),
+            None => self.drop_port_down(frame),
+        }
     }
 
     /// Sends through a port a frame that another port received. Offloads that the port does not take are done in software
     /// first, so that one frame may leave as several ([`twinpath_port::fit`]).
+    #[inline]
     pub fn forward(&mut self, port: PortId, frame: Frame) {
-        let Some(attached) = self.place_of(port).and_then(|place| self.ports.get_mut(place)) else {
-            self.drops().add(Reason::PortDown, 1);
-            return self.pool.release(frame);
-        };
-        let Attached { capabilities, counters, queue, outbox, .. } = attached;
-        fit(frame, capabilities, counters, self.pool, |frame, pool| {
-            enqueue(&mut **queue, outbox, frame, pool, self.taps);
-        });
+        match self.place_of(port) {
+            Some(place) => self.ports.forward(place, frame, self.pool, self.taps),
+            None => self.drop_port_down(frame),
+        }
+    }
+
+    /// As [`Self::forward`], through a port of which only the number is known: by the queue of it that this worker has, or
+    /// by the first of them.
+    #[inline]
+    pub fn forward_to(&mut self, port: u16, frame: Frame) {
+        match self.ports.first_place_of(port) {
+            Some(place) => self.ports.forward(place, frame, self.pool, self.taps),
+            None => self.drop_port_down(frame),
+        }
+    }
+
+    #[cold]
+    fn drop_port_down(&mut self, frame: Frame) {
+        self.drops().add(Reason::PortDown, 1);
+        self.pool.release(frame);
     }
 
     /// The attached ports.
     #[must_use]
     pub fn ports(&self) -> &[Attached] {
-        self.ports
+        self.ports.attached()
     }
 
     /// A port, if it is attached.
     #[inline]
     #[must_use]
     pub fn port(&self, port: PortId) -> Option<&Attached> {
-        self.ports.get(self.place_of(port)?)
+        self.ports.attached().get(self.place_of(port)?)
     }
 
     /// A port's place among the worker's ports; valid for one call.
     #[inline]
     fn place_of(&self, port: PortId) -> Option<usize> {
-        if port == self.here.port {
-            Some(self.here.place as usize)
-        } else {
-            self.ports.iter().position(|attached| attached.id == port)
-        }
+        if port == self.here.port { Some(self.here.place as usize) } else { self.ports.place_of(port) }
     }
 
     /// A port on interface `ifindex`: `preferred` if it is one, else the first.
     #[inline]
     #[must_use]
     pub fn port_on(&self, ifindex: u32, preferred: PortId) -> Option<PortId> {
-        let on = |attached: &&Attached| attached.ifindex == ifindex;
+        let on = |attached: &&Attached| attached.ifindex() == ifindex;
         if self.port(preferred).as_ref().is_some_and(on) {
             return Some(preferred);
         }
-        self.ports.iter().find(on).map(Attached::id)
+        self.ports.attached().iter().find(on).map(Attached::id)
     }
 
     /// Whether the kernel has withdrawn the claims of a port because this worker did not read its rings for too long: frames
@@ -272,7 +215,8 @@ impl<E: Send> Io<'_, E> {
     #[inline]
     #[must_use]
     pub fn is_withdrawn(&self, port: PortId) -> bool {
-        self.port(port).is_some_and(|attached| attached.queue.is_withdrawn())
+        let queue = self.place_of(port).and_then(|place| self.ports.queue_of(place));
+        queue.is_some_and(|queue| queue.is_withdrawn())
     }
 
     /// Counters for what the engine drops.
@@ -348,7 +292,7 @@ impl Fds<'_> {
 fn own<E>(event: Event<E>) -> E {
     match event {
         Event::Engine(event) => event,
-        Event::Attached(_) | Event::Detached(_) | Event::Untapped(_) => {
+        Event::Attached(_) | Event::Detached(_) | Event::PortRemoved(_) | Event::Untapped(_) => {
             unreachable!("what comes back is what was sent")
         }
     }

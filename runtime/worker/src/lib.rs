@@ -14,13 +14,15 @@ pub mod idle;
 pub mod mailbox;
 mod message;
 pub mod place;
+mod ports;
 pub mod sleep;
 mod tap;
 mod turn;
 mod wake;
 
 pub use counters::WorkerCounters;
-pub use engine::{Attached, Engine, Fds, Io, PARTS_MAX, part_of};
+pub use engine::{Engine, Fds, Io, PARTS_MAX, part_of};
 pub use message::{Command, Event};
+pub use ports::Attached;
 pub use tap::{TAPS_MAX, Tap, TapCounters, tag};
-pub use turn::{ENGINE_RESERVE, EVENTS_RESERVE, PORTS_MAX, Remains, Worker, WorkerConfig};
+pub use turn::{ENGINE_RESERVE, EVENTS_RESERVE, Remains, Worker, WorkerConfig};

@@ -2,7 +2,7 @@
 
 use twinpath_frame::Frame;
 use twinpath_idle::{Goal, Machine};
-use twinpath_port::{LinkState, PortId, PortQueue};
+use twinpath_port::{CarriedPort, LinkState, PortId, PortQueue};
 
 use crate::idle::Mode;
 use crate::tap::Tap;
@@ -18,6 +18,16 @@ pub enum Command<C> {
     },
     /// Give back this queue: it comes as [`Event::Detached`].
     DetachQueue(PortId),
+    /// Have the queue `carrier` carry this port from now on. [`Event::Attached`] or, if it is refused,
+    /// [`Event::PortRemoved`] has the port's name.
+    AddPort {
+        /// The name of the queue.
+        carrier: PortId,
+        /// The port.
+        port: Box<CarriedPort>,
+    },
+    /// Carry the port of this number no more: its name comes as [`Event::PortRemoved`].
+    RemovePort(u16),
     /// The state of this interface is this now: its ports and the engine are told.
     LinkChanged {
         /// Kernel index of the interface.
@@ -49,6 +59,8 @@ pub enum Event<E> {
     Attached(PortId),
     /// A queue it no longer serves; close it, and send its frames back.
     Detached(Box<dyn PortQueue>),
+    /// A port of a queue that carries several: no frame of it is received or sent any more.
+    PortRemoved(PortId),
     /// A tap it no longer uses: free it.
     Untapped(Box<Tap>),
     /// From the engine.

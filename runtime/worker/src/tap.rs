@@ -17,7 +17,7 @@ use twinpath_time::Instant;
 /// The most taps that a worker has at a time; control refuses a further one.
 pub const TAPS_MAX: usize = 4;
 
-/// Flags in [`Note::tag`]; the number of the queue is in the lower 16 bits.
+/// Flags in [`Note::tag`]; the number of the queue is in the lower 16 bits, that of the port in the upper 12.
 pub mod tag {
     /// The frame was sent; without it, received.
     pub const SENT: u32 = 1 << 16;
@@ -27,6 +27,8 @@ pub mod tag {
     pub const CHECKSUM_VALID: u32 = 1 << 18;
     /// A TCP super-frame: it becomes several packets on a wire.
     pub const TCP_SUPER_FRAME: u32 = 1 << 19;
+    /// Where the number of the port begins.
+    pub const PORT_SHIFT: u32 = 20;
 }
 
 /// The counters of a tap, written by its worker.
@@ -44,6 +46,8 @@ pub struct Tap {
     /// The capture that it belongs to.
     pub id: u32,
     filter: Filter,
+    /// The only port whose frames it copies; `None`: those of all.
+    port: Option<u16>,
     /// Receives the copies; a packet longer than a slot is truncated.
     ring: SlotProducer,
     /// The consumer of the ring sleeps on it.
@@ -64,14 +68,27 @@ impl Tap {
         counters: Arc<TapCounters>,
     ) -> Self {
         let scratch = vec![0; ring.shape().slot_bytes() as usize].into_boxed_slice();
-        Self { id, filter, ring, wake, counters, scratch }
+        Self { id, filter, port: None, ring, wake, counters, scratch }
     }
 
-    fn show(&mut self, now: Instant, tag: u32, seen: Seen, frames: &[Frame]) {
+    /// Makes it copy frames of this port alone.
+    #[must_use]
+    pub const fn of_port(mut self, port: u16) -> Self {
+        self.port = Some(port);
+        self
+    }
+
+    fn show(&mut self, now: Instant, tag: u32, port: Option<u16>, seen: Seen, frames: &[Frame]) {
         let mut wanted = 0;
-        for frame in frames.iter().filter(|frame| self.filter.wants(frame.bytes())) {
+        let port_of = |frame: &Frame| port.unwrap_or(frame.meta().port);
+        for frame in frames {
+            let port = port_of(frame);
+            if self.port.is_some_and(|wanted| wanted != port) || !self.filter.wants(frame.bytes()) {
+                continue;
+            }
             wanted += 1;
             let copy = seen.copy(frame, &mut self.scratch);
+            let tag = tag | u32::from(port) << tag::PORT_SHIFT;
             let tag = tag | flags(frame, &copy, tag & tag::SENT != 0);
             let note = Note { original_len: copy.packet_len as u32, time_ns: now.as_nanos(), tag };
             if self.ring.push(note, copy.bytes).is_err() {
@@ -127,24 +144,24 @@ impl Taps {
         if !self.0.is_empty() {
             let may_be_partial = queue.capabilities().partial_checksums;
             let seen = Seen { has_tags: true, may_be_partial };
-            self.show(now, u32::from(queue.id().queue), seen, frames);
+            self.show(now, u32::from(queue.id().queue), None, seen, frames);
         }
     }
 
-    /// Copies frames that `queue` is about to send.
+    /// Copies frames that `queue` is about to send through `port`, or else each through the port that it names.
     #[inline]
-    pub(crate) fn sent(&mut self, queue: &dyn PortQueue, frames: &[Frame]) {
+    pub(crate) fn sent(&mut self, queue: &dyn PortQueue, port: Option<u16>, frames: &[Frame]) {
         if !self.0.is_empty() {
             let tag = u32::from(queue.id().queue) | tag::SENT;
             let seen = Seen { has_tags: queue.capabilities().tags, may_be_partial: false };
-            self.show(clock::now(), tag, seen, frames);
+            self.show(clock::now(), tag, port, seen, frames);
         }
     }
 
     #[cold]
-    fn show(&mut self, now: Instant, tag: u32, seen: Seen, frames: &[Frame]) {
+    fn show(&mut self, now: Instant, tag: u32, port: Option<u16>, seen: Seen, frames: &[Frame]) {
         for tap in &mut self.0 {
-            tap.show(now, tag, seen, frames);
+            tap.show(now, tag, port, seen, frames);
         }
     }
 }

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use twinpath_frame::{Burst, Pool};
 use twinpath_idle::{Arrival, Contention};
 use twinpath_inspect::Reason;
-use twinpath_port::PortQueue;
+use twinpath_port::{PORTS_MAX, PortQueue};
 use twinpath_sys::{RunDelay, allocations, clock};
 use twinpath_thread::guard::Guard;
 use twinpath_thread::priority::Priority;
@@ -19,16 +19,14 @@ use twinpath_thread::spin_limit::{Allowed, SpinLimit};
 use twinpath_time::{Duration, Instant};
 
 use crate::counters::WorkerCounters;
-use crate::engine::{Attached, ENGINE_TOKENS, Engine, Fds, Here, Io};
+use crate::engine::{ENGINE_TOKENS, Engine, Fds, Io};
 use crate::idle::{Decision, Idle, IdleConfig, Mode};
 use crate::mailbox::{Receiver, Sender};
 use crate::message::{Command, Event};
+use crate::ports::{Here, Ports, Queue};
 use crate::sleep::{Ready, Sleeper};
 use crate::tap::{Tap, Taps};
 use queues::port_token;
-
-/// Ports per worker, at most. Control gives a worker no more; one more is handed back at once.
-pub const PORTS_MAX: usize = 64;
 
 /// How many events of an engine that must arrive may be unread at a time: a few for each part of an engine that has as many
 /// parts as a server may have.
@@ -77,7 +75,7 @@ pub struct Remains<E> {
 pub struct Worker<E: Engine> {
     engine: E,
     pool: Pool,
-    pub(crate) ports: Vec<Attached>,
+    pub(crate) ports: Ports,
     burst: Burst,
     taps: Taps,
     commands: Receiver<Command<E::Command>>,
@@ -139,7 +137,7 @@ impl<E: Engine> Worker<E> {
         Ok(Self {
             engine,
             pool,
-            ports: Vec::with_capacity(PORTS_MAX),
+            ports: Ports::new(),
             burst: Burst::new(),
             taps: Taps::new(),
             commands,
@@ -225,7 +223,7 @@ impl<E: Engine> Worker<E> {
             self.busy_streak = self.busy_streak.saturating_add(1);
             if self.busy_streak == BUSY_STREAK {
                 self.unwatch_ports();
-                self.ports.iter_mut().for_each(|port| port.queue.begin_polling(now));
+                self.ports.queues_mut().iter_mut().for_each(|queue| queue.queue.begin_polling(now));
             }
             return;
         }
@@ -244,8 +242,7 @@ impl<E: Engine> Worker<E> {
     }
 
     pub(crate) fn into_remains(self) -> Remains<E> {
-        let ports = self.ports.into_iter().map(|attached| attached.queue).collect();
-        Remains { ports, pool: self.pool, engine: self.engine }
+        Remains { ports: self.ports.into_queues().collect(), pool: self.pool, engine: self.engine }
     }
 
     /// Runs one turn at `now`: does everything that there is to do, once, and never sleeps. Returns whether there was
@@ -305,20 +302,21 @@ impl<E: Engine> Worker<E> {
     fn poll_ports(&mut self, now: Instant) -> u64 {
         let Self { engine, pool, ports, burst, taps, sleeper, events, counters, .. } = self;
         let mut taken = 0;
-        for place in 0..ports.len() {
-            ports[place].queue.receive(now, pool, burst);
+        for place in 0..ports.queues().len() {
+            let Queue { queue, here, .. } = &mut ports.queues_mut()[place];
+            queue.receive(now, pool, burst);
             if burst.is_empty() {
                 continue;
             }
             taken += burst.len() as u64;
-            taps.received(now, &*ports[place].queue, burst.frames());
-            let port = ports[place].id();
+            taps.received(now, &**queue, burst.frames());
+            let (port, here) = (queue.id(), *here);
             let mut io = Io {
                 pool: &mut *pool,
                 ports: &mut *ports,
                 taps: &mut *taps,
                 events,
-                here: Here { port, place: place as u32 },
+                here,
                 fds: Fds { sleeper, drops: &counters.drops, first_token: 0 },
             };
             engine.receive(now, port, burst, &mut io);
@@ -339,7 +337,7 @@ impl<E: Engine> Worker<E> {
             self.idle.arrived(now, Arrival { first: now, last: now, count: 1 });
             self.look_often_until = now + LOOK_INTERVAL;
         }
-        if (now < self.look_often_until || self.ports.is_empty()) && !self.engine.spins() {
+        if (now < self.look_often_until || self.ports.queues().is_empty()) && !self.engine.spins() {
             self.look_due = now;
         }
         busy
@@ -358,11 +356,11 @@ impl<E: Engine> Worker<E> {
                 // A message may have been taken before its signal came. Without this the fd would then stay readable, and
                 // no sleep would last. The next turn reads the messages that are still in the mailbox.
                 self.commands.drain();
-            } else if error
-                && let Some(place) = self.ports.iter().position(|port| port_token(&*port.queue) == token)
+            } else if error && let Some(place) = self.ports.place_of_queue(|queue| port_token(queue) == token)
             {
-                self.ports[place].queue.on_error();
-                if self.ports[place].queue.is_gone() {
+                let queue = &mut *self.ports.queues_mut()[place].queue;
+                queue.on_error();
+                if queue.is_gone() {
                     self.detach_place(place);
                 }
             }
@@ -381,6 +379,8 @@ impl<E: Engine> Worker<E> {
                 Command::Attach(queue) => self.attach(queue),
                 Command::Detach { ifindex } => self.detach(now, |queue| queue.ifindex() == ifindex),
                 Command::DetachQueue(id) => self.detach(now, |queue| queue.id() == id),
+                Command::AddPort { carrier, port } => self.add_port(carrier, *port),
+                Command::RemovePort(port) => self.remove_port(now, port),
                 Command::LinkChanged { ifindex, link } => self.link_changed(ifindex, link),
                 Command::ServeRings => self.empty_ports(now),
                 Command::Frames(frames) => frames.into_iter().for_each(|frame| self.pool.release(frame)),
@@ -417,24 +417,16 @@ impl<E: Engine> Worker<E> {
 
     /// Sends the waiting frames. Returns whether there were any.
     fn flush(&mut self) -> bool {
-        let mut sent = false;
-        for port in &mut self.ports {
-            if !port.outbox.is_empty() {
-                sent = true;
-                port.transmit(&mut self.pool, &mut self.taps);
-            }
-            port.queue.flush(&mut self.pool);
-        }
-        sent
+        self.ports.flush(&mut self.pool, &mut self.taps)
     }
 
     /// Only looks for work, for about a microsecond. So frames are found sooner than by whole turns, and most of the core
     /// is left to its other hardware thread, on which the peer may run.
     fn spin(&self) {
         // Without a port, and for fds that the engine polls, only a system call can tell.
-        let looks = if self.ports.is_empty() || self.engine.spins() { 1 } else { SPIN_LOOKS };
+        let looks = if self.ports.queues().is_empty() || self.engine.spins() { 1 } else { SPIN_LOOKS };
         for _ in 0..looks {
-            if self.ports.iter().any(|port| port.queue.look()) || self.commands.look() {
+            if self.ports.queues().iter().any(|queue| queue.queue.look()) || self.commands.look() {
                 return;
             }
             std::hint::spin_loop();
@@ -453,8 +445,8 @@ impl<E: Engine> Worker<E> {
         }
         // Also if the worker cannot sleep now, as arming changes how frames come.
         self.busy_streak = 0;
-        let armed = self.watch_ports() && self.ports.iter_mut().all(|port| port.queue.arm());
-        let work = self.commands.look() || self.ports.iter().any(|port| port.queue.look());
+        let armed = self.watch_ports() && self.ports.queues_mut().iter_mut().all(|queue| queue.queue.arm());
+        let work = self.commands.look() || self.ports.queues().iter().any(|queue| queue.queue.look());
         if armed && !work {
             self.counters.sleeps.add(1);
             self.sleeper.put_off(now, until);
@@ -477,8 +469,8 @@ impl<E: Engine> Worker<E> {
                 }
             }
         }
-        for port in &mut self.ports {
-            port.queue.disarm();
+        for queue in self.ports.queues_mut() {
+            queue.queue.disarm();
         }
     }
 

@@ -107,7 +107,7 @@ impl<E: Engine> Worker<E> {
 
     /// How long before `now` the first and the last packet came, by the kernel's stamps; `None` without them.
     fn ages_by_stamp(&self, slept: Instant, now: Instant) -> Option<[Duration; 2]> {
-        let stamps = || self.ports.iter().filter_map(|port| port.queue.stamps_ns());
+        let stamps = || self.ports.queues().iter().filter_map(|queue| queue.queue.stamps_ns());
         let first = stamp::age(stamps().map(|[first, _]| first).min()?, slept, now)?;
         let last = stamp::age(stamps().map(|[_, last]| last).max()?, slept, now)?;
         // A clock that was set between the two.

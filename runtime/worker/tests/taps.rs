@@ -13,7 +13,7 @@ use twinpath_sys::EventFd;
 use twinpath_time::Instant;
 use twinpath_worker::idle::IdleConfig;
 use twinpath_worker::mailbox::mailbox;
-use twinpath_worker::tag::{CHECKSUM_NOT_READY, SENT, TCP_SUPER_FRAME};
+use twinpath_worker::tag::{CHECKSUM_NOT_READY, PORT_SHIFT, SENT, TCP_SUPER_FRAME};
 use twinpath_worker::{Command, Engine, Event, Io, Tap, TapCounters, Worker, WorkerConfig, WorkerCounters};
 
 const ALL: Capabilities = Capabilities {
@@ -24,6 +24,9 @@ const ALL: Capabilities = Capabilities {
     chains: true,
     tags: true,
 };
+
+/// Port 1, queue 3, as it is in a tag.
+const HERE: u32 = 3 | 1 << PORT_SHIFT;
 
 /// Sends every frame back where it came from.
 struct Returns;
@@ -146,7 +149,7 @@ fn chains_are_copied_whole_and_partial_checksums_complete() {
         assert!(*copy == complete && copy_of_returned == copy, "{len} bytes");
         let lens = [received, returned].map(|slot| (slot.note.original_len as usize, slot.len));
         assert_eq!(lens, [(complete.len(), complete.len()); 2]);
-        assert_eq!((received.note.tag, returned.note.tag), (3, 3 | SENT));
+        assert_eq!((received.note.tag, returned.note.tag), (HERE, HERE | SENT));
     }
 }
 
@@ -187,7 +190,7 @@ fn what_a_packet_has_left_to_be_done_is_marked() {
     let tags = |rig: &mut Rig, mark: &dyn Fn(&mut Meta)| -> Vec<u32> {
         let copies = rig.copies_of(&sent, mark);
         assert!(copies.iter().all(|(_, copy)| *copy == sent));
-        copies.iter().map(|(slot, _)| slot.note.tag & !(3 | SENT)).collect()
+        copies.iter().map(|(slot, _)| slot.note.tag & !(HERE | SENT)).collect()
     };
     // Partial, it is said, but neither where, nor by what the field holds.
     let unknown = |meta: &mut Meta| meta.checksum = Checksum::Partial;

@@ -110,7 +110,7 @@ impl Rig {
                 match event {
                     Event::Attached(id) => self.attached.push(id),
                     Event::Detached(queue) => self.handle.close(queue),
-                    Event::Untapped(_) => {}
+                    Event::PortRemoved(_) | Event::Untapped(_) => {}
                     Event::Engine(event) => self.engine_said.push(event),
                 }
             }

@@ -2,11 +2,12 @@
 
 use rustix::io::Errno;
 use twinpath_inspect::Reason;
-use twinpath_port::{LinkState, PortQueue};
+use twinpath_port::{CarriedPort, LinkState, PortId, PortQueue};
 use twinpath_time::Instant;
 
-use super::{Event, PORTS_MAX, Worker};
-use crate::engine::{Attached, Engine};
+use super::{Event, Worker};
+use crate::engine::Engine;
+use crate::ports::Attached;
 use crate::sleep::Sleeper;
 
 /// The most turns for emptying the rings: more than any ring has bursts.
@@ -15,7 +16,7 @@ const EMPTYING_TURNS_MAX: u32 = 1024;
 impl<E: Engine> Worker<E> {
     /// Attaches a queue before the worker runs; later it is [`Command::Attach`].
     pub fn attach(&mut self, mut queue: Box<dyn PortQueue>) {
-        if self.ports.len() == PORTS_MAX {
+        if self.ports.is_full() {
             self.counters.drops.add(Reason::PortDown, 1);
             return self.hand_back(queue);
         }
@@ -28,22 +29,59 @@ impl<E: Engine> Worker<E> {
             queue.begin_polling(self.looked);
         }
         let id = queue.id();
-        self.ports.push(Attached::new(queue));
-        self.with_io(|engine, io| engine.attached(id, io));
+        let before = self.ports.add(queue);
+        for place in before..self.ports.attached().len() {
+            let port = self.ports.attached()[place].id();
+            self.with_io(|engine, io| engine.attached(port, io));
+        }
+        self.tell_attached(id);
+    }
+
+    /// Has a queue carry a further port.
+    pub(super) fn add_port(&mut self, carrier: PortId, port: CarriedPort) {
+        match self.ports.add_carried(carrier, port) {
+            Ok(id) => {
+                self.with_io(|engine, io| engine.attached(id, io));
+                self.tell_attached(id);
+            }
+            Err(port) => {
+                self.counters.drops.add(Reason::PortDown, 1);
+                self.tell_removed(port.id(carrier.queue));
+            }
+        }
+    }
+
+    /// Takes a port from the queue that carries it; frames of it that are in the ring are served before.
+    pub(super) fn remove_port(&mut self, now: Instant, port: u16) {
+        self.empty_ports(now);
+        let is_meant = |attached: &Attached| attached.is_carried() && attached.id().port == port;
+        while let Some(place) = self.ports.attached().iter().position(is_meant) {
+            let id = self.ports.remove_port(place);
+            self.with_io(|engine, io| engine.detached(id, io));
+            self.tell_removed(id);
+        }
+    }
+
+    fn tell_attached(&mut self, id: PortId) {
         if self.events.send_reserved(Event::Attached(id)).is_err() {
             // Control then steers nothing to the queue, and the kernel goes on serving.
             self.counters.drops.add(Reason::MailboxFull, 1);
         }
     }
 
+    fn tell_removed(&mut self, id: PortId) {
+        if self.events.send_reserved(Event::PortRemoved(id)).is_err() {
+            self.counters.drops.add(Reason::MailboxFull, 1);
+        }
+    }
+
     /// Tells the ports of an interface that it has changed, and then the engine, which so finds their present capabilities.
     pub(super) fn link_changed(&mut self, ifindex: u32, link: LinkState) {
-        for place in 0..self.ports.len() {
-            let port = &mut self.ports[place];
+        for place in 0..self.ports.attached().len() {
+            let port = &self.ports.attached()[place];
             if port.ifindex() == ifindex {
-                port.queue.changed(link);
-                port.capabilities = port.queue.capabilities();
                 let id = port.id();
+                self.ports.changed(place, link);
                 self.with_io(|engine, io| engine.changed(id, io));
             }
         }
@@ -63,20 +101,20 @@ impl<E: Engine> Worker<E> {
 
     pub(super) fn detach(&mut self, now: Instant, is_meant: impl Fn(&dyn PortQueue) -> bool) {
         self.empty_ports(now);
-        while let Some(place) = self.ports.iter().position(|port| is_meant(&*port.queue)) {
+        while let Some(place) = self.ports.place_of_queue(&is_meant) {
             self.detach_place(place);
         }
     }
 
     pub(super) fn detach_place(&mut self, place: usize) {
-        let mut port = self.ports.remove(place);
         if self.watching_ports {
-            unwatch(&self.sleeper, &*port.queue);
+            unwatch(&self.sleeper, &*self.ports.queues()[place].queue);
         }
-        // Empty, unless the device went away in the middle of a turn.
-        port.outbox.release(usize::MAX, &mut self.pool);
-        self.with_io(|engine, io| engine.detached(port.id(), io));
-        self.hand_back(port.queue);
+        while let Some(port) = self.ports.remove_port_of(place) {
+            self.with_io(|engine, io| engine.detached(port, io));
+        }
+        let queue = self.ports.remove_queue(place, &mut self.pool);
+        self.hand_back(queue);
     }
 
     /// Gives a queue to control, as closing it may block. The event has room reserved in the mailbox. Only if a program has
@@ -92,14 +130,14 @@ impl<E: Engine> Worker<E> {
     /// for each frame.
     pub(super) fn unwatch_ports(&mut self) {
         if std::mem::take(&mut self.watching_ports) {
-            self.ports.iter().for_each(|port| unwatch(&self.sleeper, &*port.queue));
+            self.ports.queues().iter().for_each(|queue| unwatch(&self.sleeper, &*queue.queue));
         }
     }
 
     /// Watches the fds of the ports again, before a sleep. Returns whether all of them are watched.
     pub(super) fn watch_ports(&mut self) -> bool {
         if !self.watching_ports {
-            let watched = self.ports.iter().all(|port| watch(&self.sleeper, &*port.queue).is_ok());
+            let watched = self.ports.queues().iter().all(|queue| watch(&self.sleeper, &*queue.queue).is_ok());
             self.watching_ports = true;
             if !watched {
                 self.unwatch_ports();
