@@ -114,6 +114,7 @@ pub trait PortQueue: WaitSource + Send {
     }
 
     /// Takes all of `burst` for sending, in order. The frames are such as [`Self::capabilities`] say that the port takes.
+    /// Their bytes may be shared with frames on their way to other ports: a port that writes to them gets a copy.
     /// Frames that cannot be sent are dropped, counted and released.
     /// Frames may still be unsent when it returns: [`Self::flush`] is called before the turn ends.
     fn transmit(&mut self, pool: &mut Pool, burst: &mut Burst);

@@ -270,7 +270,8 @@ impl PortQueue for XdpPort {
             self.flush(pool);
         }
         let (mut frames, mut bytes) = (0, 0);
-        for frame in burst.drain(usize::MAX) {
+        for mut frame in burst.drain(usize::MAX) {
+            // The kernel returns a chunk by its address, so each must be sent by one frame: shared bytes are copied.
             let descriptor = Descriptor { addr: frame.region_offset(), len: frame.len() as u32, options: 0 };
             let fits = frame.len() <= self.frame_len_max as usize;
             if fits && self.transmit.write(descriptor) {

@@ -1,7 +1,7 @@
 //! The frame: a move-only handle on a chunk of packet memory, with its metadata in a separate header.
 #![allow(
     unsafe_code,
-    reason = "a frame owns its header and chunk through a pointer; the pool proves that it is the only one"
+    reason = "a frame owns its header and chunk through a pointer; the pool proves that it is the only one, or that none writes"
 )]
 
 use std::ptr::NonNull;
@@ -97,10 +97,11 @@ pub struct Meta {
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct Header {
+    /// The chunk that has the data: the frame's own, or that of a frame whose bytes it shares.
     pub(crate) chunk: NonNull<u8>,
-    pub(crate) chunk_len: u32,
     pub(crate) index: u32,
     pub(crate) pool: u32,
+    pub(crate) sharing: Sharing,
     offset: u16,
     len: u16,
     meta: Meta,
@@ -109,17 +110,71 @@ pub(crate) struct Header {
 const _: () = assert!(size_of::<Header>() == 64, "one cache line");
 const _: () = assert!(CHUNK_SIZE <= u16::MAX as u32, "an offset within a chunk fits its field");
 
+/// Whether bytes are shared, in one word:
+///
+/// - 0: they are not;
+/// - in the header of a frame: one plus the index of the source, the frame whose chunk it reads, and [`Sharing::COPIED`]
+///   when it has a copy by now and only still counts;
+/// - in the header of a source, which nobody holds as a frame: how many frames count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sharing(pub(crate) u32);
+
+impl Sharing {
+    pub(crate) const NONE: Self = Self(0);
+    const COPIED: u32 = 1 << 31;
+
+    /// Of a frame that reads the chunk of the source with this index.
+    pub(crate) const fn reading(source: u32) -> Self {
+        Self(source + 1)
+    }
+
+    /// Whether the bytes are another frame's. One comparison, as it is asked before each access that may write.
+    #[inline]
+    const fn is_reading(self) -> bool {
+        self.0.wrapping_sub(1) < Self::COPIED
+    }
+
+    const fn copied(self) -> Self {
+        Self(self.0 | Self::COPIED)
+    }
+
+    /// The index of the source, for a frame that counts.
+    pub(crate) const fn source(self) -> Option<u32> {
+        (self.0 & !Self::COPIED).checked_sub(1)
+    }
+}
+
 impl Header {
-    pub(crate) fn new(chunk: NonNull<u8>, chunk_len: u32, index: u32, pool: u32) -> Self {
+    pub(crate) fn new(chunk: NonNull<u8>, index: u32, pool: u32) -> Self {
         Self {
             chunk,
-            chunk_len,
             index,
             pool,
-            offset: HEADROOM.min(chunk_len) as u16,
+            sharing: Sharing::NONE,
+            offset: HEADROOM as u16,
             len: 0,
             meta: Meta::default(),
         }
+    }
+
+    /// The header's own chunk, whichever it reads.
+    fn own_chunk(&self) -> NonNull<u8> {
+        let source = if self.sharing.is_reading() { self.sharing.source() } else { None };
+        let ahead = i64::from(self.index) - i64::from(source.unwrap_or(self.index));
+        // SAFETY: both chunks are chunks of the same pool, `index` times their size from the start of one mapping.
+        unsafe { self.chunk.offset(ahead as isize * CHUNK_SIZE as isize) }
+    }
+
+    /// Makes it read its own chunk again, and count no more; returns the index of the source for which it counted.
+    pub(crate) fn end_sharing(&mut self) -> Option<u32> {
+        self.chunk = self.own_chunk();
+        std::mem::take(&mut self.sharing).source()
+    }
+
+    /// Makes it read what `source` reads, as a frame that counts for the source with index `counted`.
+    pub(crate) const fn share(&mut self, source: &Self, counted: u32) {
+        self.sharing = Sharing::reading(counted);
+        (self.chunk, self.offset, self.len) = (source.chunk, source.offset, source.len);
     }
 }
 
@@ -129,7 +184,9 @@ impl Header {
 #[must_use = "a frame that is not released is lost to its pool"]
 pub struct Frame(NonNull<Header>);
 
-// SAFETY: a frame is the only way to its header and chunk, so moving it to another thread moves all access with it.
+// SAFETY: a frame is the only way to its header, and to its chunk, so moving it to another thread moves all access with
+// it. The chunk of a source is read by several frames, and nothing writes it before all of them are back in the pool;
+// that they count is known to the pool alone.
 unsafe impl Send for Frame {}
 
 impl Frame {
@@ -151,7 +208,7 @@ impl Frame {
         unsafe { self.0.as_ref() }
     }
 
-    fn header_mut(&mut self) -> &mut Header {
+    pub(crate) fn header_mut(&mut self) -> &mut Header {
         // SAFETY: as in `header`, and `&mut self` is exclusive.
         unsafe { self.0.as_mut() }
     }
@@ -162,11 +219,39 @@ impl Frame {
         self.header().index
     }
 
-    /// Where the data begin, in bytes from the start of the pool's region: the address that AF_XDP uses for it.
+    /// Where the data begin, in bytes from the start of the pool's region: the address that AF_XDP uses for it. A frame
+    /// that shares its bytes gets a copy of its own first.
     #[must_use]
-    pub fn region_offset(&self) -> u64 {
+    pub fn region_offset(&mut self) -> u64 {
+        self.unshare();
         let header = self.header();
-        u64::from(header.index) * u64::from(header.chunk_len) + u64::from(header.offset)
+        u64::from(header.index) * u64::from(CHUNK_SIZE) + u64::from(header.offset)
+    }
+
+    /// Whether it reads bytes that other frames read as well ([`Pool::share`](crate::Pool::share)).
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        self.header().sharing.is_reading()
+    }
+
+    /// Makes the bytes the frame's own, by copying them if they are shared. Costs a comparison if they are not.
+    #[inline]
+    fn unshare(&mut self) {
+        if self.is_shared() {
+            self.copy_to_own_chunk();
+        }
+    }
+
+    /// Every frame has a chunk of its own, also while it reads another one's: so this needs no memory.
+    #[cold]
+    fn copy_to_own_chunk(&mut self) {
+        let header = self.header_mut();
+        let own = header.own_chunk();
+        let (offset, len) = (header.offset as usize, header.len as usize);
+        // SAFETY: offset + len is within a chunk (`place`), and the two chunks do not overlap. The source's is not written
+        // while this frame counts, and nobody else has this frame's own.
+        unsafe { header.chunk.add(offset).copy_to_nonoverlapping(own.add(offset), len) };
+        (header.chunk, header.sharing) = (own, header.sharing.copied());
     }
 
     /// Length of the data, bytes.
@@ -185,18 +270,20 @@ impl Frame {
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         let header = self.header();
-        // SAFETY: `place` keeps offset + len within the chunk, which the pool initialised (zeroed memory) and only
-        // this frame may touch.
+        // SAFETY: `place` keeps offset + len within the chunk, which the pool initialised (zeroed memory). Only this frame
+        // may touch it or, if it is shared, nobody writes it.
         unsafe {
             slice::from_raw_parts(header.chunk.as_ptr().add(header.offset as usize), header.len as usize)
         }
     }
 
-    /// The data, mutable.
+    /// The data, mutable. A frame that shares its bytes gets a copy of its own first.
     #[must_use]
+    #[inline]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
+        self.unshare();
         let header = self.header_mut();
-        // SAFETY: as in `bytes`, and `&mut self` is exclusive.
+        // SAFETY: as in `bytes`; `&mut self` is exclusive, and the chunk is not shared.
         unsafe {
             slice::from_raw_parts_mut(header.chunk.as_ptr().add(header.offset as usize), header.len as usize)
         }
@@ -209,7 +296,7 @@ impl Frame {
     pub fn place(&mut self, offset: u32, len: usize) -> Result<(), OutOfChunk> {
         let header = self.header_mut();
         let len = u32::try_from(len).map_err(|_| OutOfChunk)?;
-        if offset.checked_add(len).is_none_or(|end| end > header.chunk_len) {
+        if offset.checked_add(len).is_none_or(|end| end > CHUNK_SIZE) {
             return Err(OutOfChunk);
         }
         // Both are within the chunk, whose length fits into 16 bits.
@@ -258,8 +345,7 @@ impl Frame {
     /// Largest length that fits with the present start, bytes.
     #[must_use]
     pub fn capacity(&self) -> usize {
-        let header = self.header();
-        header.chunk_len as usize - usize::from(header.offset)
+        CHUNK_SIZE as usize - usize::from(self.header().offset)
     }
 
     /// The metadata.
@@ -277,7 +363,7 @@ impl Frame {
     /// Empties the frame: no data, [`HEADROOM`] in front, default metadata.
     pub(crate) fn reset(&mut self) {
         let header = self.header_mut();
-        header.offset = HEADROOM.min(header.chunk_len) as u16;
+        header.offset = HEADROOM as u16;
         header.len = 0;
         header.meta = Meta::default();
     }

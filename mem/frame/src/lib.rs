@@ -5,6 +5,9 @@
 //! compiler makes sure that no two parties write the same packet. Metadata is stored outside the chunk: a chunk may
 //! be mapped into the kernel's AF_XDP memory, where another party could change it.
 //!
+//! A packet that leaves by several ports is not copied for each: frames may share their bytes ([`Pool::share`]). Each
+//! has metadata of its own, and gets a copy of the bytes when it writes to them.
+//!
 //! Never here: a clock, a lock, an allocation after [`Pool::new`].
 
 mod burst;
@@ -12,6 +15,7 @@ mod chain;
 mod frame;
 mod mapping;
 mod pool;
+mod shared;
 
 pub use burst::{BURST_MAX, Burst};
 pub use frame::{CHUNK_SIZE, Checksum, Frame, Gso, GsoKind, HEADROOM, Meta, OutOfChunk, leaked};

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::io::Errno;
 
-use crate::frame::{CHUNK_SIZE, Frame, HEADROOM, Header};
+use crate::frame::{CHUNK_SIZE, Frame, HEADROOM, Header, Sharing};
 use crate::mapping::Mapping;
 
 /// Largest frame that the kernel can put into an AF_XDP chunk: the chunk without [`HEADROOM`].
@@ -102,7 +102,7 @@ impl Pool {
             .map(|index| {
                 // SAFETY: index < frames, so the chunk lies within the mapping of frames * CHUNK_SIZE bytes.
                 let chunk = unsafe { base.add(index as usize * CHUNK_SIZE as usize) };
-                Header::new(chunk, CHUNK_SIZE, index, id)
+                Header::new(chunk, index, id)
             })
             .collect();
         let headers = NonNull::from(Box::leak(headers));
@@ -134,9 +134,39 @@ impl Pool {
             next = frame.meta_mut().next.take();
             debug_assert_eq!(frame.header().pool, self.id, "a frame goes home to the pool it came from");
             if frame.header().pool == self.id {
+                if frame.header().sharing != Sharing::NONE {
+                    self.end_sharing(&mut frame);
+                }
                 self.free.push(frame.into_header());
             }
         }
+    }
+
+    /// A frame of this pool counts no more for the bytes that it shares. The source is released with the last one.
+    pub(crate) fn end_sharing(&mut self, frame: &mut Frame) {
+        let Some(source) = frame.header_mut().end_sharing() else { return };
+        let source = self.header_of(source);
+        // SAFETY: the source of a frame that counts is held by nobody else, so the pool alone has access to its header; it
+        // lives until the pool is dropped with all frames back in it.
+        let count = unsafe { &mut (*source.as_ptr()).sharing.0 };
+        *count -= 1;
+        if *count == 0 {
+            self.free.push(source);
+        }
+    }
+
+    /// Makes one more frame count for the source with this index.
+    pub(crate) fn count_sharing(&mut self, source: u32) {
+        let source = self.header_of(source);
+        // SAFETY: as in `end_sharing`.
+        unsafe { (*source.as_ptr()).sharing.0 += 1 };
+    }
+
+    /// The header with this index.
+    fn header_of(&self, index: u32) -> NonNull<Header> {
+        debug_assert!(index < self.frames());
+        // SAFETY: an index that a header of this pool has, or had noted from another one, is within `headers`.
+        unsafe { self.headers.cast::<Header>().add(index as usize) }
     }
 
     /// Number of frames of the pool.
@@ -149,6 +179,11 @@ impl Pool {
     #[must_use]
     pub fn free(&self) -> u32 {
         self.free.len() as u32
+    }
+
+    /// Its number in this process.
+    pub(crate) const fn id(&self) -> u32 {
+        self.id
     }
 
     /// The pool's memory.

@@ -101,9 +101,9 @@ impl Engine for SwitchEngine {
     }
 }
 
-/// Sends a frame by each of its outputs: the last one gets the frame itself, those before it copies.
+/// Sends a frame by each of its outputs: the last one gets the frame itself, those before it frames with the same bytes.
 fn pass_on(
-    frame: Frame,
+    mut frame: Frame,
     tag_in_bytes: bool,
     judged: Judgement<'_>,
     queue: u16,
@@ -117,8 +117,8 @@ fn pass_on(
     let Some(mut output) = outputs.next() else { return io.release(frame) };
     for further in outputs {
         let to = PortId { port: output.port, queue };
-        match io.duplicate(&frame) {
-            Some(copy) => send(copy, tag_in_bytes, output.tagging, to, io),
+        match io.share(&mut frame) {
+            Some(twin) => send(twin, tag_in_bytes, output.tagging, to, io),
             None => count_drop(to, Reason::PoolEmpty, io),
         }
         output = further;

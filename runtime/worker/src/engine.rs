@@ -134,14 +134,16 @@ impl<E: Send> Io<'_, E> {
         self.pool.take()
     }
 
-    /// A copy of a packet, with its metadata; `None` if too few frames are free (count it).
-    pub fn duplicate(&mut self, packet: &Frame) -> Option<Frame> {
-        self.pool.duplicate(packet)
-    }
-
     /// Gives a frame back.
     pub fn release(&mut self, frame: Frame) {
         self.pool.release(frame);
+    }
+
+    /// Another packet with the same bytes and metadata, for flooding and mirroring. No byte is copied until one of the two
+    /// is written to. `None` if too few frames are free (count it).
+    #[inline]
+    pub fn share(&mut self, packet: &mut Frame) -> Option<Frame> {
+        self.pool.share(packet)
     }
 
     /// Sends a frame through a port, when the turn ends or the burst of its queue is full. Drops it if the port is not
