@@ -271,7 +271,16 @@ impl PortQueue for XdpPort {
         }
         let (mut frames, mut bytes) = (0, 0);
         for mut frame in burst.drain(usize::MAX) {
-            // The kernel returns a chunk by its address, so each must be sent by one frame: shared bytes are copied.
+            // The kernel reads only this pool's memory: frames that another worker has handed over are copied.
+            if !pool.is_own(&frame) {
+                let Some(copy) = pool.duplicate(&frame) else {
+                    self.info.counters.drops.add(Reason::PoolEmpty, 1);
+                    pool.release(frame);
+                    continue;
+                };
+                pool.release(std::mem::replace(&mut frame, copy));
+            }
+            // It returns a chunk by its address, so each must be sent by one frame: shared bytes are copied.
             let descriptor = Descriptor { addr: frame.region_offset(), len: frame.len() as u32, options: 0 };
             let fits = frame.len() <= self.frame_len_max as usize;
             if fits && self.transmit.write(descriptor) {

@@ -213,6 +213,12 @@ impl Frame {
         unsafe { self.0.as_mut() }
     }
 
+    /// The number of its pool in this process.
+    #[must_use]
+    pub fn pool(&self) -> u32 {
+        self.header().pool
+    }
+
     /// The chunk's index in its pool.
     #[must_use]
     pub fn index(&self) -> u32 {

@@ -74,6 +74,8 @@ impl Region {
 pub struct Pool {
     region: Arc<Region>,
     headers: NonNull<[Header]>,
+    /// Frames of other pools that were released here, until they are fetched.
+    foreign: Vec<Frame>,
     /// Free chunks, as a stack: the one released last, which is most likely in the cache, is taken first.
     free: Vec<NonNull<Header>>,
     id: u32,
@@ -110,7 +112,7 @@ impl Pool {
         // Highest first, so that frames are taken in ascending order at the start.
         // SAFETY: index < frames = the length of `headers`.
         let free = (0..frames as usize).rev().map(|index| unsafe { first.add(index) }).collect();
-        Ok(Self { region: Arc::new(Region { mapping, memfd }), headers, free, id })
+        Ok(Self { region: Arc::new(Region { mapping, memfd }), headers, free, foreign: Vec::new(), id })
     }
 
     /// Takes an empty frame; `None` if none is free: the caller then drops and counts, or leaves its input queued.
@@ -126,20 +128,34 @@ impl Pool {
 
     /// Takes a frame back, and the chain that follows it.
     ///
-    /// A frame of another pool is refused, as its memory is not this pool's; it counts as leaked.
+    /// A frame of another pool is kept for [`Self::foreign`], if there is room for it; else it counts as leaked.
     #[inline]
     pub fn release(&mut self, frame: Frame) {
         let mut next = Some(frame);
         while let Some(mut frame) = next {
             next = frame.meta_mut().next.take();
-            debug_assert_eq!(frame.header().pool, self.id, "a frame goes home to the pool it came from");
             if frame.header().pool == self.id {
                 if frame.header().sharing != Sharing::NONE {
                     self.end_sharing(&mut frame);
                 }
                 self.free.push(frame.into_header());
+            } else if self.foreign.len() < self.foreign.capacity() {
+                self.foreign.push(frame);
+            } else {
+                debug_assert!(false, "a frame goes home to the pool it came from");
             }
         }
+    }
+
+    /// Makes room for so many frames of other pools, for a worker to which others hand frames over.
+    pub fn expect_foreign(&mut self, frames: usize) {
+        self.foreign.reserve_exact(frames);
+    }
+
+    /// The frames of other pools that were released here, each by itself, to be returned.
+    #[inline]
+    pub fn foreign(&mut self) -> impl Iterator<Item = Frame> + '_ {
+        self.foreign.drain(..)
     }
 
     /// A frame of this pool counts no more for the bytes that it shares. The source is released with the last one.
@@ -225,6 +241,20 @@ mod tests {
         let again = pool.take().expect("free again");
         assert!(again.is_empty(), "a taken frame knows nothing of its former life");
         pool.release(again);
+    }
+
+    #[test]
+    fn frames_of_another_pool_are_kept_one_by_one_until_they_are_fetched() {
+        let (mut pool, mut other) = (Pool::new(1).expect("a frame"), Pool::new(3).expect("three frames"));
+        pool.expect_foreign(3);
+        let mut head = other.take().expect("free");
+        head.meta_mut().next = other.take();
+        let single = other.take().expect("free");
+        pool.release(head);
+        pool.release(single);
+        assert_eq!((pool.free(), other.free()), (1, 0));
+        pool.foreign().for_each(|frame| other.release(frame));
+        assert_eq!((other.free(), pool.foreign().count()), (3, 0));
     }
 
     #[test]

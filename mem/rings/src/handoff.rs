@@ -119,6 +119,12 @@ impl<T> Consumer<T> {
         self.cursor.peek(|| self.shared.head.0.load(Ordering::Acquire))
     }
 
+    /// Tells the writer that no more values are taken; dropping this end does the same. Values that are in the ring, or
+    /// were pushed meanwhile, can still be taken.
+    pub fn close(&self) {
+        self.shared.closed.store(true, Ordering::Release);
+    }
+
     /// Whether the writing end is closed; values that it left can still be taken.
     #[must_use]
     pub fn is_closed(&self) -> bool {

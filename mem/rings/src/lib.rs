@@ -5,6 +5,7 @@
 //! - [`xsk`]: the four rings of an AF_XDP socket, shared with the kernel.
 //! - [`direct`]: slots that a BPF program fills.
 //! - [`packet`]: the receive ring of an AF_PACKET socket, shared with the kernel.
+//! - [`waiting`]: no ring, but a word beside several: whether their consumer sleeps, so that it has to be signalled.
 //! - [`pending`]: no ring, but a word beside the rings of each queue: since when a frame has been waiting in them.
 //!
 //! A ring is a pair of positions that count up for ever (modulo 2^32) and a cached copy of the peer's, so that the
@@ -25,5 +26,6 @@ pub mod packet;
 pub mod pending;
 pub mod slots;
 mod sync;
+pub mod waiting;
 #[cfg(not(loom))]
 pub mod xsk;

@@ -39,6 +39,8 @@ pub enum Reason {
     FrameTooLarge,
     /// The port could not take more frames now.
     PortFull,
+    /// Another worker has the port, and has not released enough of the frames that were handed over to it before.
+    HandoffFull,
     /// The port refused the frame or is gone.
     PortDown,
     /// The frame waited while the worker was stuck, or the reply is to such a frame. Its sender has sent again
@@ -127,7 +129,7 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons, in the order of their counters.
-    pub const ALL: [Self; 56] = [
+    pub const ALL: [Self; 57] = [
         Self::Truncated,
         Self::IpHeader,
         Self::IpChecksum,
@@ -143,6 +145,7 @@ impl Reason {
         Self::PoolEmpty,
         Self::FrameTooLarge,
         Self::PortFull,
+        Self::HandoffFull,
         Self::PortDown,
         Self::WorkerStuck,
         Self::BadDescriptor,
@@ -205,6 +208,7 @@ impl Reason {
             Self::PoolEmpty => "pool_empty",
             Self::FrameTooLarge => "frame_too_large",
             Self::PortFull => "port_full",
+            Self::HandoffFull => "handoff_full",
             Self::PortDown => "port_down",
             Self::WorkerStuck => "worker_stuck",
             Self::BadDescriptor => "bad_descriptor",

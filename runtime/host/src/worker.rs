@@ -11,6 +11,7 @@ use twinpath_port::{PortCounters, PortId, PortQueue};
 use twinpath_report as report;
 use twinpath_worker::idle::{IdleConfig, Mode};
 use twinpath_worker::mailbox::{Receiver, mailbox, mailbox_with_reserve};
+use twinpath_worker::peers::Peers;
 use twinpath_worker::place::{PlaceError, Placed, Placement};
 use twinpath_worker::{Command, EVENTS_RESERVE, Event, Remains, Worker, WorkerConfig, WorkerCounters};
 
@@ -123,6 +124,16 @@ impl<E: Hosted> WorkerHandle<E> {
     ///
     /// [`StartError`]; no thread is left then.
     pub fn start(plan: WorkerPlan, engine: E) -> Result<Self, StartError> {
+        Self::start_among(plan, engine, None)
+    }
+
+    /// Starts a worker that may hand frames over to the others of its instance, for ports that those have:
+    /// [`Command::PortElsewhere`] tells which. `peers`: its part of a [`mesh`](twinpath_worker::peers::mesh).
+    ///
+    /// # Errors
+    ///
+    /// [`StartError`]; no thread is left then.
+    pub fn start_among(plan: WorkerPlan, engine: E, peers: Option<Peers>) -> Result<Self, StartError> {
         let WorkerPlan { number, placement, idle, pool_frames, mailbox_len } = plan;
         let cpu = placement.cpu;
         let descriptors = |source| StartError::Descriptors { worker: number, source };
@@ -133,6 +144,10 @@ impl<E: Hosted> WorkerHandle<E> {
         let counters = Arc::new(WorkerCounters::default());
         let worker = Worker::new(&WorkerConfig { idle }, engine, pool, inbox, outbox, Arc::clone(&counters))
             .map_err(descriptors)?;
+        let worker = match peers {
+            Some(peers) => worker.with_peers(peers).map_err(descriptors)?,
+            None => worker,
+        };
         let asked = placement.priority;
         let Placed { thread, priority, shares } = E::spawn(worker, number as u32, placement)?;
         let scheduling = Scheduling::told(number, asked, priority, shares);
@@ -245,7 +260,9 @@ impl<E: Hosted> WorkerHandle<E> {
         // A closed mailbox tells the worker to stop, even if there is no room for a message.
         drop(self.outbox);
         // A panic of the worker would have ended the process.
-        let Ok(Remains { ports, mut pool, engine }) = self.thread.join() else { return };
+        let Ok(mut remains) = self.thread.join() else { return };
+        remains.settle();
+        let Remains { ports, mut pool, engine, .. } = remains;
         drop(engine);
         for port in ports {
             port.close().into_iter().for_each(|frame| pool.release(frame));

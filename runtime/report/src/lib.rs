@@ -418,6 +418,15 @@ pub struct Worker {
     pub frames_in: u64,
     /// Frames sent on the fast path.
     pub frames_out: u64,
+    /// Packets that it handed over to other workers, for ports that those have.
+    #[serde(default)]
+    pub handed_over: u64,
+    /// Packets that other workers handed over to it.
+    #[serde(default)]
+    pub handed_in: u64,
+    /// How often it signalled another worker that slept while something was handed over to it.
+    #[serde(default)]
+    pub handoff_signals: u64,
     /// If it is stuck: for how long frames have been waiting for it; meanwhile the kernel serves, ms.
     #[serde(default)]
     pub stuck_ms: Option<u64>,
@@ -493,6 +502,9 @@ impl Worker {
             wakeups: counters.wakeups.get(),
             idle: Idle::of(counters, mode, goal),
             cpu_ns: thread_cpu_ns(counters.tid.get()),
+            handed_over: counters.handed_over.get(),
+            handed_in: counters.handed_in.get(),
+            handoff_signals: counters.handoff_signals.get(),
             service_time: counters.service_time.read().into(),
             allocations: counters.allocations.get(),
             heap_bytes: counters.heap_bytes.get(),

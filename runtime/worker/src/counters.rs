@@ -61,6 +61,12 @@ pub struct WorkerCounters {
     pub heap_bytes: Counter,
     /// Time frames spent inside: from the start of the turn that took their burst until what was to be sent was sent.
     pub service_time: Histogram,
+    /// Packets handed over to other workers, for ports that those have.
+    pub handed_over: Counter,
+    /// Packets that other workers handed over.
+    pub handed_in: Counter,
+    /// Times that another worker was signalled, as it slept.
+    pub handoff_signals: Counter,
     /// Everything dropped above the ports, by reason.
     pub drops: Drops,
 }

@@ -8,8 +8,10 @@ use twinpath_inspect::{Drops, Reason};
 use twinpath_port::PortId;
 use twinpath_time::Instant;
 
+use crate::counters::WorkerCounters;
 use crate::mailbox::Sender;
 use crate::message::Event;
+use crate::peers::Peers;
 use crate::ports::{Attached, Here, Ports};
 use crate::sleep::Sleeper;
 use crate::tap::Taps;
@@ -81,6 +83,9 @@ pub trait Engine: Send {
 pub struct Io<'a, E> {
     pub(crate) pool: &'a mut Pool,
     pub(crate) ports: &'a mut Ports,
+    /// The other workers, if frames may be handed over to them.
+    pub(crate) peers: &'a mut Option<Peers>,
+    pub(crate) worker: &'a WorkerCounters,
     pub(crate) taps: &'a mut Taps,
     pub(crate) events: &'a mut Sender<Event<E>>,
     /// The port whose frames the engine is given, and its place: most of its questions are about this port.
@@ -100,6 +105,9 @@ pub struct Fds<'a> {
 
 /// Engine tokens stand above those of the worker's own fds.
 pub(crate) const ENGINE_TOKENS: u64 = 1 << 32;
+
+/// The token of what other workers hand over; no port has it.
+pub(crate) const PEERS: u64 = ENGINE_TOKENS - 1;
 
 /// Bits of a token that one part of an engine has to itself.
 const PART_BITS: u32 = 24;
@@ -122,6 +130,8 @@ impl<E: Send> Io<'_, E> {
         Io {
             pool: &mut *self.pool,
             ports: &mut *self.ports,
+            peers: &mut *self.peers,
+            worker: self.worker,
             taps: &mut *self.taps,
             events: &mut *self.events,
             here: self.here,
@@ -146,13 +156,13 @@ impl<E: Send> Io<'_, E> {
         self.pool.share(packet)
     }
 
-    /// Sends a frame through a port, when the turn ends or the burst of its queue is full. Drops it if the port is not
-    /// attached. The frame is one that the engine built; [`Self::forward`] sends those that a port received.
+    /// Sends a frame through a port, when the turn ends or the burst of its queue is full. If the port is not attached here,
+    /// hands the frame over to the worker that has it, or drops it if there is none. The frame is one that the engine built; [`Self::forward`] sends those that a port received.
     #[inline]
     pub fn send(&mut self, port: PortId, frame: Frame) {
         match self.place_of(port) {
             Some(place) => self.ports.send(place, frame, self.pool, self.taps),
-            None => self.drop_port_down(frame),
+            None => self.hand_over(port.port, frame),
         }
     }
 
@@ -162,24 +172,34 @@ impl<E: Send> Io<'_, E> {
     pub fn forward(&mut self, port: PortId, frame: Frame) {
         match self.place_of(port) {
             Some(place) => self.ports.forward(place, frame, self.pool, self.taps),
-            None => self.drop_port_down(frame),
+            None => self.hand_over(port.port, frame),
         }
     }
 
     /// As [`Self::forward`], through a port of which only the number is known: by the queue of it that this worker has, or
-    /// by the first of them.
+    /// by the first of them. If another worker of the instance has the port, the frame is handed over to that one.
     #[inline]
     pub fn forward_to(&mut self, port: u16, frame: Frame) {
         match self.ports.first_place_of(port) {
             Some(place) => self.ports.forward(place, frame, self.pool, self.taps),
-            None => self.drop_port_down(frame),
+            None => self.hand_over(port, frame),
         }
     }
 
+    /// Hands a frame over to the worker that has the port; drops it if there is none.
     #[cold]
-    fn drop_port_down(&mut self, frame: Frame) {
-        self.drops().add(Reason::PortDown, 1);
-        self.pool.release(frame);
+    fn hand_over(&mut self, port: u16, frame: Frame) {
+        let handed = match &mut *self.peers {
+            Some(peers) => peers.hand_over(port, frame, self.pool),
+            None => Err((frame, Reason::PortDown)),
+        };
+        match handed {
+            Ok(()) => self.worker.handed_over.add(1),
+            Err((frame, reason)) => {
+                self.drops().add(reason, 1);
+                self.pool.release(frame);
+            }
+        }
     }
 
     /// The attached ports.

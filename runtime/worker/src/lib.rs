@@ -13,6 +13,7 @@ mod engine;
 pub mod idle;
 pub mod mailbox;
 mod message;
+pub mod peers;
 pub mod place;
 mod ports;
 pub mod sleep;

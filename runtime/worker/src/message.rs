@@ -28,6 +28,14 @@ pub enum Command<C> {
     },
     /// Carry the port of this number no more: its name comes as [`Event::PortRemoved`].
     RemovePort(u16),
+    /// The port of this number is one of another worker from now on: frames for it are handed over there. `None`: no
+    /// worker has it.
+    PortElsewhere {
+        /// The number of the port.
+        port: u16,
+        /// The number of the worker.
+        worker: Option<u16>,
+    },
     /// The state of this interface is this now: its ports and the engine are told.
     LinkChanged {
         /// Kernel index of the interface.

@@ -19,10 +19,11 @@ use twinpath_thread::spin_limit::{Allowed, SpinLimit};
 use twinpath_time::{Duration, Instant};
 
 use crate::counters::WorkerCounters;
-use crate::engine::{ENGINE_TOKENS, Engine, Fds, Io};
+use crate::engine::{ENGINE_TOKENS, Engine, Fds, Io, PEERS};
 use crate::idle::{Decision, Idle, IdleConfig, Mode};
 use crate::mailbox::{Receiver, Sender};
 use crate::message::{Command, Event};
+use crate::peers::Peers;
 use crate::ports::{Here, Ports, Queue};
 use crate::sleep::{Ready, Sleeper};
 use crate::tap::{Tap, Taps};
@@ -69,6 +70,18 @@ pub struct Remains<E> {
     pub pool: Pool,
     /// Its engine.
     pub engine: E,
+    /// The rings to and from other workers, with what is still in them.
+    pub peers: Option<Peers>,
+}
+
+impl<E> Remains<E> {
+    /// Returns the frames of other workers that are still in the rings, and takes back its own that they have returned. To
+    /// be called once all workers have ended, for each; what a worker got and did not release is lost with it.
+    pub fn settle(&mut self) {
+        if let Some(peers) = &mut self.peers {
+            peers.settle(&mut self.pool);
+        }
+    }
 }
 
 /// One worker: ports, engine, pool, mailboxes, idle policy. Owned by one thread.
@@ -76,6 +89,8 @@ pub struct Worker<E: Engine> {
     engine: E,
     pool: Pool,
     pub(crate) ports: Ports,
+    /// The other workers, if frames may be handed over to them.
+    pub(super) peers: Option<Peers>,
     burst: Burst,
     taps: Taps,
     commands: Receiver<Command<E::Command>>,
@@ -138,6 +153,7 @@ impl<E: Engine> Worker<E> {
             engine,
             pool,
             ports: Ports::new(),
+            peers: None,
             burst: Burst::new(),
             taps: Taps::new(),
             commands,
@@ -176,6 +192,17 @@ impl<E: Engine> Worker<E> {
         self
     }
 
+    /// Lets it hand frames over to the other workers of its instance, and take theirs.
+    ///
+    /// # Errors
+    /// What adding the fd of `peers` to its epoll returns.
+    pub fn with_peers(mut self, peers: Peers) -> Result<Self, Errno> {
+        self.sleeper.add(&peers, PEERS, false)?;
+        self.pool.expect_foreign(peers.foreign_max());
+        self.peers = Some(peers);
+        Ok(self)
+    }
+
     /// Limits its share of a CPU: by yielding, or by stepping down from the first of two priorities to the second.
     #[must_use]
     pub fn with_guard(mut self, guard: Option<Guard>, priorities: Option<[Priority; 2]>) -> Self {
@@ -206,6 +233,8 @@ impl<E: Engine> Worker<E> {
         while !self.stopping && !self.engine.is_done() {
             self.go_on();
         }
+        // Others hand nothing over from here on; what they have handed over still leaves.
+        self.peers.iter().for_each(Peers::close);
         self.empty_ports(clock::now());
         self.publish();
         self.into_remains()
@@ -241,14 +270,21 @@ impl<E: Engine> Worker<E> {
         }
     }
 
-    pub(crate) fn into_remains(self) -> Remains<E> {
-        Remains { ports: self.ports.into_queues().collect(), pool: self.pool, engine: self.engine }
+    /// Ends a worker that does not run.
+    #[must_use]
+    pub fn into_remains(self) -> Remains<E> {
+        Remains {
+            ports: self.ports.into_queues().collect(),
+            pool: self.pool,
+            engine: self.engine,
+            peers: self.peers,
+        }
     }
 
     /// Runs one turn at `now`: does everything that there is to do, once, and never sleeps. Returns whether there was
     /// anything to do.
     pub fn turn(&mut self, now: Instant) -> bool {
-        let taken = self.poll_ports(now);
+        let taken = self.take_handed() + self.poll_ports(now);
         let mut busy = taken > 0;
         if busy {
             // Replies leave before anything else is done.
@@ -300,7 +336,7 @@ impl<E: Engine> Worker<E> {
 
     /// Takes a burst from each port and passes it to the engine. Returns the number of frames.
     fn poll_ports(&mut self, now: Instant) -> u64 {
-        let Self { engine, pool, ports, burst, taps, sleeper, events, counters, .. } = self;
+        let Self { engine, pool, ports, peers, burst, taps, sleeper, events, counters, .. } = self;
         let mut taken = 0;
         for place in 0..ports.queues().len() {
             let Queue { queue, here, .. } = &mut ports.queues_mut()[place];
@@ -314,6 +350,8 @@ impl<E: Engine> Worker<E> {
             let mut io = Io {
                 pool: &mut *pool,
                 ports: &mut *ports,
+                peers: &mut *peers,
+                worker: counters,
                 taps: &mut *taps,
                 events,
                 here,
@@ -356,6 +394,9 @@ impl<E: Engine> Worker<E> {
                 // A message may have been taken before its signal came. Without this the fd would then stay readable, and
                 // no sleep would last. The next turn reads the messages that are still in the mailbox.
                 self.commands.drain();
+            } else if token == PEERS {
+                // What was handed over is found by the next turn.
+                self.peers.iter().for_each(Peers::drain);
             } else if error && let Some(place) = self.ports.place_of_queue(|queue| port_token(queue) == token)
             {
                 let queue = &mut *self.ports.queues_mut()[place].queue;
@@ -381,6 +422,9 @@ impl<E: Engine> Worker<E> {
                 Command::DetachQueue(id) => self.detach(now, |queue| queue.id() == id),
                 Command::AddPort { carrier, port } => self.add_port(carrier, *port),
                 Command::RemovePort(port) => self.remove_port(now, port),
+                Command::PortElsewhere { port, worker } => {
+                    self.peers.iter_mut().for_each(|peers| peers.set_port(port, worker));
+                }
                 Command::LinkChanged { ifindex, link } => self.link_changed(ifindex, link),
                 Command::ServeRings => self.empty_ports(now),
                 Command::Frames(frames) => frames.into_iter().for_each(|frame| self.pool.release(frame)),
@@ -417,7 +461,12 @@ impl<E: Engine> Worker<E> {
 
     /// Sends the waiting frames. Returns whether there were any.
     fn flush(&mut self) -> bool {
-        self.ports.flush(&mut self.pool, &mut self.taps)
+        let sent = self.ports.flush(&mut self.pool, &mut self.taps);
+        if let Some(peers) = &mut self.peers {
+            let signals = peers.flush(&mut self.pool);
+            self.counters.handoff_signals.add(signals);
+        }
+        sent
     }
 
     /// Only looks for work, for about a microsecond. So frames are found sooner than by whole turns, and most of the core
@@ -426,11 +475,19 @@ impl<E: Engine> Worker<E> {
         // Without a port, and for fds that the engine polls, only a system call can tell.
         let looks = if self.ports.queues().is_empty() || self.engine.spins() { 1 } else { SPIN_LOOKS };
         for _ in 0..looks {
-            if self.ports.queues().iter().any(|queue| queue.queue.look()) || self.commands.look() {
+            if self.has_work() {
                 return;
             }
             std::hint::spin_loop();
         }
+    }
+
+    /// Whether a port, another worker or control has something for it.
+    #[inline]
+    fn has_work(&self) -> bool {
+        self.ports.queues().iter().any(|queue| queue.queue.look())
+            || self.commands.look()
+            || self.peers.as_ref().is_some_and(Peers::look)
     }
 
     /// Arms every source, looks again, sleeps, and disarms.
@@ -446,8 +503,8 @@ impl<E: Engine> Worker<E> {
         // Also if the worker cannot sleep now, as arming changes how frames come.
         self.busy_streak = 0;
         let armed = self.watch_ports() && self.ports.queues_mut().iter_mut().all(|queue| queue.queue.arm());
-        let work = self.commands.look() || self.ports.queues().iter().any(|queue| queue.queue.look());
-        if armed && !work {
+        self.peers.iter().for_each(Peers::arm);
+        if armed && !self.has_work() {
             self.counters.sleeps.add(1);
             self.sleeper.put_off(now, until);
             self.before_sleep(now);
@@ -469,6 +526,7 @@ impl<E: Engine> Worker<E> {
                 }
             }
         }
+        self.peers.iter().for_each(Peers::disarm);
         for queue in self.ports.queues_mut() {
             queue.queue.disarm();
         }
@@ -500,9 +558,10 @@ impl<E: Engine> Worker<E> {
     }
 
     fn with_io<R>(&mut self, call: impl FnOnce(&mut E, &mut Io<'_, E::Event>) -> R) -> R {
-        let Self { engine, pool, ports, taps, sleeper, events, counters, .. } = self;
+        let Self { engine, pool, ports, peers, taps, sleeper, events, counters, .. } = self;
         let fds = Fds { sleeper, drops: &counters.drops, first_token: 0 };
-        call(engine, &mut Io { pool, ports, taps, events, here: Here::NOWHERE, fds })
+        let here = Here::NOWHERE;
+        call(engine, &mut Io { pool, ports, peers, worker: counters, taps, events, here, fds })
     }
 
     /// The fd for an application's own event loop: readable when a turn has something to do.

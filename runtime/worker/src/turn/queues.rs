@@ -1,6 +1,7 @@
 //! The queues of a worker: attaching and detaching them, and watching their fds while the worker may sleep.
 
 use rustix::io::Errno;
+use twinpath_frame::BURST_MAX;
 use twinpath_inspect::Reason;
 use twinpath_port::{CarriedPort, LinkState, PortId, PortQueue};
 use twinpath_time::Instant;
@@ -75,6 +76,28 @@ impl<E: Engine> Worker<E> {
         }
     }
 
+    /// Passes on what other workers have handed over, at most a burst of each. Returns the number of packets.
+    #[inline]
+    pub(super) fn take_handed(&mut self) -> u64 {
+        let Self { ports, pool, taps, peers: Some(peers), counters, .. } = self else { return 0 };
+        peers.collect(pool);
+        let mut taken = 0;
+        for worker in 0..peers.workers() {
+            for _ in 0..BURST_MAX {
+                let Some(frame) = peers.take(worker) else { break };
+                taken += 1;
+                if let Some(place) = ports.first_place_of(frame.meta().port) {
+                    ports.forward(place, frame, pool, taps);
+                } else {
+                    counters.drops.add(Reason::PortDown, 1);
+                    pool.release(frame);
+                }
+            }
+        }
+        counters.handed_in.add(taken);
+        taken
+    }
+
     /// Tells the ports of an interface that it has changed, and then the engine, which so finds their present capabilities.
     pub(super) fn link_changed(&mut self, ifindex: u32, link: LinkState) {
         for place in 0..self.ports.attached().len() {
@@ -91,7 +114,7 @@ impl<E: Engine> Worker<E> {
     /// to nobody else. Nothing new is claimed for such a queue by then, so a few turns are enough.
     pub(super) fn empty_ports(&mut self, now: Instant) {
         for _ in 0..EMPTYING_TURNS_MAX {
-            let taken = self.poll_ports(now);
+            let taken = self.take_handed() + self.poll_ports(now);
             self.flush();
             if taken == 0 {
                 break;
