@@ -63,6 +63,7 @@ documents: setup ## write the parts of docs/config.md, and the example file, tha
 lab: ## run one lab: make lab LAB=quick ARGS="--check --json out.json" (root or sudo); in a virtual machine: --guest
 	@xtask/host.sh may-be-root "twinpath-lab $(LAB) builds network namespaces, which"
 	@xtask/host.sh need $(if $(filter --guest --guest=%,$(ARGS)),$(GUEST_PACKAGES)) $(LAB_PACKAGES_$(LAB))
+	@$(if $(LAB_UNPACKED_$(LAB)),xtask/host.sh unpack $(TARGET_DIR)/lab-peers $(LAB_UNPACKED_$(LAB)))
 	@$(MAKE) --no-print-directory build
 	@xtask/host.sh as-root "measuring in network namespaces of its own" $(TWINPATH_LAB) $(LAB) $(ARGS)
 
@@ -94,6 +95,16 @@ help: ## say what there is
 # The NFS server of `lab kni` and `lab rpc`.
 LAB_PACKAGES_kni := nfs-ganesha=ganesha.nfsd nfs-ganesha-vfs=/etc/ganesha/vfs.conf
 LAB_PACKAGES_rpc := $(LAB_PACKAGES_kni)
+
+# The switches of `lab switch`: Open vSwitch, DPDK's testpmd with the drivers and the libraries that it is linked with, and what both
+# need. They are unpacked, not installed, so that no service of theirs starts here.
+LAB_UNPACKED_switch := openvswitch-switch openvswitch-common \
+	libbpf1 libcap-ng0 libelf1 libevent-2.1-7 libgmp10 libhogweed6 libnettle8 libnuma1 libssl3 libunbound8 libxdp1 \
+	dpdk-dev ibverbs-providers libbsd0 libdbus-1-3 libfdt1 libibverbs1 libjansson4 libmd0 libnl-3-200 libnl-route-3-200 \
+	libpcap0.8 librte-common-mlx5-23 librte-net-i40e23 $(addprefix librte-,$(addsuffix 23,bitratestats bpf bus-auxiliary \
+	bus-dpaa bus-pci bus-vdev cmdline common-dpaax common-iavf crypto-scheduler cryptodev eal ethdev eventdev gro gso hash \
+	ip-frag kvargs latencystats mbuf mempool mempool-dpaa mempool-ring meter metrics net net-af-packet net-af-xdp net-bnxt \
+	net-bond net-dpaa net-ice net-ixgbe net-memif net-mlx5- pcapng pci pdump rcu reorder ring sched security telemetry timer))
 
 # What runs a lab in a virtual machine. Its kernel is fetched by the lab and not installed.
 GUEST_PACKAGES := qemu-system-x86=qemu-system-x86_64

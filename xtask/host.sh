@@ -10,6 +10,8 @@
 #                                           SHARD: K/N for every N-th change from the K-th on, or nothing for all
 #   host.sh has PACKAGE=PROBE...            fail, naming what is missing; a PROBE is a command or a file
 #   host.sh need PACKAGE=PROBE...           install each Debian package whose PROBE is missing
+#   host.sh unpack DIRECTORY PACKAGE...     fetch Debian packages and unpack them there, without installing them; what cannot be
+#                                           fetched is left out, as a lab says which of its rows it goes without
 #   host.sh may-be-root WHY                 fail with one clear sentence if `as-root` could not work
 #   host.sh as-root WHY COMMAND...          run COMMAND as root: directly, or through sudo
 set -euo pipefail
@@ -147,6 +149,25 @@ need() {
     [ ${#missing[@]} -eq 0 ] || install_packages "${missing[@]}"
 }
 
+unpack() {
+    local into=$1 fetched deb
+    shift
+    grep -qsxF "$*" "$into/packages" && return
+    command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null || { say "make: no apt-get here: the lab goes without $*"; return; }
+    say "make: fetching into $into, without installing: $*"
+    rm -rf "$into"
+    mkdir -p "$into"
+    fetched=$(mktemp -d)
+    if ! (cd "$fetched" && apt-get -q -o APT::Sandbox::User=root download "$@" >&2); then
+        say "make: not everything could be fetched (are the package lists fresh? apt-get update)"
+    fi
+    for deb in "$fetched"/*.deb; do
+        [ ! -e "$deb" ] || dpkg-deb -x "$deb" "$into"
+    done
+    [ "$(find "$fetched" -name '*.deb' | wc -l)" != $# ] || printf '%s\n' "$*" >"$into/packages"
+    rm -rf "$fetched"
+}
+
 command=${1:?usage: see the top of this file}
 shift
 case $command in
@@ -156,6 +177,7 @@ case $command in
     mutants) mutants "$@" ;;
     has) has "$@" ;;
     need) need "$@" ;;
+    unpack) unpack "$@" ;;
     may-be-root) may_be_root "$@" ;;
     as-root) as_root "$@" ;;
     *) fail "host.sh: no such command: $command" ;;

@@ -8,8 +8,16 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-const CRATE: &str = "io/steer_bpf";
-const OBJECTS: [&str; 6] = ["packet", "xdp", "bridge", "ports", "empty", "foreign"];
+/// The crates with programs, and the programs of each. The last one is of the labs.
+const OBJECTS: [(&str, &str); 7] = [
+    ("io/steer_bpf", "packet"),
+    ("io/steer_bpf", "xdp"),
+    ("io/steer_bpf", "bridge"),
+    ("io/steer_bpf", "ports"),
+    ("io/steer_bpf", "empty"),
+    ("io/steer_bpf", "foreign"),
+    ("io/plain", "redirect"),
+];
 const COMPILER: &str = "clang-14";
 const STRIP: &str = "llvm-strip-14";
 const INSTALL: &str = "install it with: apt-get install clang-14 llvm-14";
@@ -17,15 +25,15 @@ const INSTALL: &str = "install it with: apt-get install clang-14 llvm-14";
 /// Builds the objects into the tree; with `check`, compares with the committed ones and changes nothing.
 pub(crate) fn build(check: bool) -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask stands in the tree's root")?;
-    let home = root.join(CRATE);
     let scratch = std::env::temp_dir().join(format!("twinpath-bpf-{}", std::process::id()));
     std::fs::create_dir_all(&scratch).with_context(|| format!("making {}", scratch.display()))?;
-    let result = OBJECTS.iter().try_for_each(|name| build_one(&home, &scratch, name, check));
+    let result = OBJECTS.iter().try_for_each(|(home, name)| build_one(root, home, &scratch, name, check));
     std::fs::remove_dir_all(&scratch).with_context(|| format!("removing {}", scratch.display()))?;
     result
 }
 
-fn build_one(home: &Path, scratch: &Path, name: &str, check: bool) -> Result<()> {
+fn build_one(root: &Path, crate_path: &str, scratch: &Path, name: &str, check: bool) -> Result<()> {
+    let home = &root.join(crate_path);
     let built = compile(home, scratch, name)?;
     let bytes = std::fs::read(&built).with_context(|| format!("reading {}", built.display()))?;
     let committed = home.join("object").join(format!("{name}.o"));
@@ -35,7 +43,7 @@ fn build_one(home: &Path, scratch: &Path, name: &str, check: bool) -> Result<()>
     let old = std::fs::read(&committed).with_context(|| format!("reading {}", committed.display()))?;
     if old != bytes {
         bail!(
-            "{CRATE}/object/{name}.o is not what {CRATE}/bpf/{name}.c gives; run `cargo run -p xtask -- bpf` and commit"
+            "{crate_path}/object/{name}.o is not what {crate_path}/bpf/{name}.c gives; run `cargo run -p xtask -- bpf` and commit"
         );
     }
     Ok(())

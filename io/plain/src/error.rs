@@ -17,6 +17,14 @@ pub enum PlainError {
         /// From `socket(2)` or `bind(2)`.
         source: io::Error,
     },
+    /// The XDP program that joins two interfaces could not be loaded or attached.
+    #[error("no XDP program on interface {ifindex}: {reason}")]
+    XdpRedirect {
+        /// Index of the interface.
+        ifindex: u32,
+        /// The loader's reason.
+        reason: String,
+    },
     /// The eventfd could not be made.
     #[error("cannot make an eventfd: {0}")]
     EventFd(io::Error),

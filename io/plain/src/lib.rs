@@ -9,6 +9,7 @@
 mod busy_poll;
 mod error;
 pub mod fragments;
+mod frame_source;
 pub mod kill_watch;
 mod paced_wake;
 mod packet_reflect;
@@ -19,9 +20,11 @@ mod tcp_echo;
 mod tcp_holder;
 mod tcp_null;
 mod udp_null;
+mod xdp_redirect;
 
 pub use busy_poll::BusyPollEcho;
 pub use error::PlainError;
+pub use frame_source::{BATCH_MAX, FRAME_BYTES, Sending, Sent, send_frames};
 pub use paced_wake::{Pace, paced_wake};
 pub use packet_reflect::PacketReflect;
 pub use pingpong::eventfd_pingpong;
@@ -30,6 +33,7 @@ pub use tcp_echo::TcpEcho;
 pub use tcp_holder::{Held, Holding, tcp_hold};
 pub use tcp_null::TcpNull;
 pub use udp_null::{Null, UdpNull};
+pub use xdp_redirect::XdpRedirect;
 
 #[cfg(test)]
 mod tests;

@@ -11,6 +11,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 /// linux/ethtool.h
 const ETHTOOL_GDRVINFO: u32 = 0x3;
+const ETHTOOL_STXCSUM: u32 = 0x17;
 const ETHTOOL_STSO: u32 = 0x1f;
 const ETHTOOL_SGRO: u32 = 0x2c;
 
@@ -66,6 +67,8 @@ struct Value {
 /// An offload that can be switched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offload {
+    /// Checksums of frames to be sent, left to the device.
+    Checksum,
     /// TCP segmentation offload.
     Segmentation,
     /// Generic receive offload.
@@ -78,11 +81,12 @@ pub enum Offload {
 /// ENODEV for no such interface, EPERM without the capability.
 pub fn set_offload(name: &str, offload: Offload, on: bool) -> io::Result<()> {
     let number = match offload {
+        Offload::Checksum => ETHTOOL_STXCSUM,
         Offload::Segmentation => ETHTOOL_STSO,
         Offload::Receive => ETHTOOL_SGRO,
     };
     let mut value = Value { command: number, data: u32::from(on) };
-    // SAFETY: for ETHTOOL_STSO and ETHTOOL_SGRO the kernel reads one `struct ethtool_value`, which `value` is.
+    // SAFETY: for ETHTOOL_STXCSUM, ETHTOOL_STSO and ETHTOOL_SGRO the kernel reads one `struct ethtool_value`, which `value` is.
     unsafe { command(name, (&raw mut value).cast()) }
 }
 

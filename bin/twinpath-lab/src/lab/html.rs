@@ -324,6 +324,12 @@ const TROUBLE_COLUMNS: [Column; 6] = [
     ("share", "answered once", table::percent),
     ("datagrams", "datagrams", table::thousands),
 ];
+const FRAMES_COLUMNS: [Column; 4] = [
+    ("frames_per_s", "frames/s", table::thousands),
+    ("offered_per_s", "offered/s", table::thousands),
+    ("cpu_us_per_frame", "CPU us/frame", table::significant),
+    ("cpu_server", "CPU of the switch", table::percent),
+];
 const IDLE_COLUMNS: [Column; 3] = [
     ("cpu_server", "CPU", table::percent),
     ("wakeups_per_s", "wake-ups/s", table::significant),
@@ -332,10 +338,13 @@ const IDLE_COLUMNS: [Column; 3] = [
 
 fn columns(group: Group) -> &'static [Column] {
     match group {
-        Group::Rtt | Group::Frames | Group::FramesLoaded => &RTT_COLUMNS,
+        Group::Rtt | Group::Frames | Group::FramesLoaded | Group::SwitchRtt | Group::SwitchPaced => {
+            &RTT_COLUMNS
+        }
+        Group::SwitchRate => &FRAMES_COLUMNS,
         Group::Rate => &RATE_COLUMNS,
         Group::Cpu => &COST_COLUMNS,
-        Group::Beside | Group::Other => &MIXED_COLUMNS,
+        Group::Beside | Group::Other | Group::SwitchBulk => &MIXED_COLUMNS,
         Group::Trouble => &TROUBLE_COLUMNS,
         Group::Idle => &IDLE_COLUMNS,
         Group::Walk | Group::Transit | Group::NextCall | Group::Ack => &WALK_COLUMNS,

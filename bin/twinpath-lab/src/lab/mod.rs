@@ -23,6 +23,7 @@ mod record;
 mod rpc;
 mod session;
 mod stats;
+mod switch;
 mod table;
 mod three_rtts;
 mod topology;
@@ -47,8 +48,16 @@ use self::session::{Selection, Session};
 use self::topology::Topology;
 
 /// All labs, in the order of the help text.
-const LABS: &[&Lab] =
-    &[&quick::LAB, &kni::LAB, &three_rtts::LAB, &wakeup::LAB, &fallback::LAB, &rpc::LAB, &devices::LAB];
+const LABS: &[&Lab] = &[
+    &quick::LAB,
+    &kni::LAB,
+    &three_rtts::LAB,
+    &wakeup::LAB,
+    &fallback::LAB,
+    &rpc::LAB,
+    &switch::LAB,
+    &devices::LAB,
+];
 
 /// 128 + SIGINT and 128 + SIGTERM, as shells report them.
 const INTERRUPTED: u8 = 130;
@@ -62,7 +71,8 @@ pub(crate) struct Args {
     /// twinpath and through its exception port; `three-rtts` frames reflected by a worker, by another process over shared
     /// memory, and by a packet socket; `wakeup` latency against CPU, with single packets at several rates, for every
     /// mode of waiting; `fallback` the cost of attaching for the kernel's own traffic; `rpc` ONC RPC calls to twinpath,
-    /// nfs-ganesha and bare servers; `devices` whether each path works on the network cards of a guest.
+    /// nfs-ganesha and bare servers; `switch` frames and round trips through a switch, against the kernel's bridge, Open
+    /// vSwitch and testpmd; `devices` whether each path works on the network cards of a guest.
     #[arg(value_parser = PossibleValuesParser::new(LABS.iter().map(|lab| lab.name)))]
     name: String,
     /// Also write everything as one JSON object.
@@ -77,7 +87,7 @@ pub(crate) struct Args {
     /// Files in the tree that `kni` walks, for a quick look: a run that is judged takes at least 20,000.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
     files: Option<u32>,
-    /// Draws the periods, gaps and orders of `wakeup`, the orders of `rpc`; a run says which it drew.
+    /// Draws the periods, gaps and orders of `wakeup`, the orders of `rpc` and `switch`; a run says which it drew.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Run only these ratios and rows, and what they need.

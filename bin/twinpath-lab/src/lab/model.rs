@@ -76,10 +76,21 @@ pub(crate) enum Group {
     Burden,
     /// Instruction counts.
     Instructions,
+    /// Frames through a switch.
+    SwitchRate,
+    /// Round trips of kernel sockets through a switch: back to back, and paced.
+    SwitchRtt,
+    SwitchPaced,
+    /// Kernel TCP through a switch.
+    SwitchBulk,
 }
 
 impl Group {
-    pub(crate) const ALL: [Self; 26] = [
+    pub(crate) const ALL: [Self; 30] = [
+        Self::SwitchRate,
+        Self::SwitchRtt,
+        Self::SwitchPaced,
+        Self::SwitchBulk,
         Self::NullOne,
         Self::NullMany,
         Self::NullUdp,
@@ -136,6 +147,10 @@ impl Group {
             Self::Getattr => "GETATTR over TCP",
             Self::Burden => "Beside connections that are a burden",
             Self::Instructions => "Instructions of the pure part",
+            Self::SwitchRate => "Frames of 64 bytes through a switch",
+            Self::SwitchRtt => "Round trips through a switch: kernel UDP, 64 B",
+            Self::SwitchPaced => "The same, one request every 250 to 500 us",
+            Self::SwitchBulk => "Kernel TCP through a switch",
         }
     }
 }

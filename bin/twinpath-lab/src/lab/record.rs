@@ -32,6 +32,11 @@ impl Record {
             && self.failures.get(row).is_some_and(|failures| failures.len() >= FAILURES_MAX)
     }
 
+    /// Whether `row` was measured in `round`.
+    pub(crate) fn has(&self, row: &str, round: usize) -> bool {
+        self.samples.get(row).is_some_and(|samples| samples.contains_key(&round))
+    }
+
     /// All values of a cell, by round.
     pub(crate) fn by_round(&self, row: &str, value: &str) -> BTreeMap<usize, f64> {
         let samples = self.samples.get(row).into_iter().flatten();

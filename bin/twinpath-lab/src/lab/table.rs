@@ -230,6 +230,7 @@ pub(crate) fn of_group<'a>(
 pub(crate) fn with_unit(name: &str, value: f64) -> String {
     match name {
         "gbit_per_s" => format!("{value:.1} Gbit/s"),
+        "frames_per_s" => format!("{} frames", thousands(value)),
         "cpu_us_per_reply" => format!("{value:.2} us/reply"),
         "cpu_us_per_call" => format!("{value:.2} us/call"),
         "memory_share" => format!("{value:.2} of limit"),

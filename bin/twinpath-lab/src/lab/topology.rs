@@ -10,6 +10,7 @@ use netlink_packet_route::address::AddressHeaderFlags;
 use netlink_packet_route::link::{InfoData, InfoVeth, LinkAttribute, LinkMessage, State};
 use rtnetlink::{Handle, LinkMessageBuilder, LinkUnspec, LinkVeth, MulticastGroup};
 use twinpath_sys::Namespace;
+use twinpath_sys::ethtool::{Offload, set_offload};
 
 /// A link without carrier after this time will not get it.
 const CARRIER_DEADLINE: Duration = Duration::from_secs(5);
@@ -50,6 +51,74 @@ pub(crate) const OWNED_PEER: End = End {
     ipv4: Ipv4Addr::new(10, 112, 1, 2),
     ipv6: Ipv6Addr::new(0xfd74, 0x7770, 0, 1, 0, 0, 0, 2),
 };
+
+/// Hosts at a switch. Their addresses are of one network.
+pub(crate) const HOSTS: [End; 2] = [
+    End {
+        interface: "host0",
+        mac: [0x02, 0x74, 0x70, 0, 2, 1],
+        ipv4: Ipv4Addr::new(10, 112, 2, 1),
+        ipv6: Ipv6Addr::new(0xfd74, 0x7770, 0, 2, 0, 0, 0, 1),
+    },
+    End {
+        interface: "host1",
+        mac: [0x02, 0x74, 0x70, 0, 2, 2],
+        ipv4: Ipv4Addr::new(10, 112, 2, 2),
+        ipv6: Ipv6Addr::new(0xfd74, 0x7770, 0, 2, 0, 0, 0, 2),
+    },
+];
+
+/// The ports of a switch, which lead to as many hosts.
+const PORTS: [&str; 10] =
+    ["port0", "port1", "port2", "port3", "port4", "port5", "port6", "port7", "port8", "port9"];
+
+/// A switch's namespace, and those of the hosts at its ports.
+#[derive(Debug)]
+pub(crate) struct SwitchNetwork {
+    pub(crate) switch: Namespace,
+    pub(crate) hosts: [Namespace; 2],
+    /// The switch's ports; those beyond the hosts lead nowhere.
+    pub(crate) ports: Vec<&'static str>,
+}
+
+impl SwitchNetwork {
+    /// Creates the namespaces, the pairs that join hosts and switch, and further ports up to `ports` without a host. The
+    /// ports are up and have no addresses. Interfaces of hosts coalesce frames (GRO), so that an XDP program may send to
+    /// them.
+    pub(crate) fn build(ports: usize) -> anyhow::Result<Self> {
+        let hosts = [Namespace::new()?, Namespace::new()?];
+        let network =
+            Self { switch: Namespace::new()?, hosts, ports: PORTS[..ports.min(PORTS.len())].to_vec() };
+        for ((at, port), namespace) in network.ports.iter().enumerate().zip(network.hosts.iter().cycle()) {
+            let mac = [0x02, 0x74, 0x70, 1, 0, at as u8];
+            let end = End { interface: port, mac, ..OWNED };
+            let host = HOSTS.get(at).copied().unwrap_or(End {
+                interface: port,
+                mac: [0x02, 0x74, 0x70, 2, 0, at as u8],
+                ..OWNED
+            });
+            join(&network.switch, end, namespace, host)?;
+            inside(&network.switch, async |handle| set_up_all(&handle, &["lo", end.interface]).await)?;
+            if at < HOSTS.len() {
+                inside(namespace, async |handle| configure(&handle, host).await)?;
+                // Once it is up: only then the port learns that XDP may send by it (`veth_set_features`, drivers/net/veth.c).
+                namespace.run(|| set_offload(host.interface, Offload::Receive, true))??;
+            } else {
+                inside(namespace, async |handle| set_up_all(&handle, &[host.interface]).await)?;
+            }
+            wait_for_carrier(&network.switch, end.interface)?;
+        }
+        Ok(network)
+    }
+
+    /// Makes the hosts compute checksums themselves, for a switch that does not pass on that one is still to be computed.
+    pub(crate) fn whole_checksums(&self) -> anyhow::Result<()> {
+        for (namespace, host) in self.hosts.iter().zip(HOSTS) {
+            namespace.run(|| set_offload(host.interface, Offload::Checksum, false))??;
+        }
+        Ok(())
+    }
+}
 
 /// Both namespaces. They end with this value and the processes inside.
 #[derive(Debug)]

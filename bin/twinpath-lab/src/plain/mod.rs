@@ -7,6 +7,7 @@ mod busy;
 mod hold;
 pub(crate) mod nfs;
 pub(crate) mod reflect;
+pub(crate) mod switch;
 pub(crate) mod tap;
 
 use std::net::SocketAddr;
@@ -111,6 +112,10 @@ enum Peer {
     NfsWalk(nfs::WalkArgs),
     /// Mount such a tree by the kernel's own client and run `ls -last -R` over it
     NfsLs(nfs::ListArgs),
+    /// Run another switch: the kernel's bridge, Open vSwitch or testpmd
+    Switch(switch::Args),
+    /// Send frames of 64 bytes, as many as go
+    FrameSource(switch::SourceArgs),
     /// Note when each frame of a TCP port passes an interface
     Tap(tap::Args),
     /// Work on one CPU all the time, and count it
@@ -219,6 +224,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         Peer::PacketReflect(args) => reflect::packet(&args)?,
         Peer::ShmReflect(args) => reflect::shm(&args)?,
+        Peer::Switch(args) => return switch::run(&args),
+        Peer::FrameSource(args) => switch::send(&args)?,
         Peer::NfsServer(args) => return nfs::serve(&args),
         Peer::Tap(args) => return tap::run(&args),
         Peer::NfsWalk(args) => return nfs::walk(&args),

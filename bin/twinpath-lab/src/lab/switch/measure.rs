@@ -1,0 +1,422 @@
+//! Starts one switch between two hosts, and measures its rows.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use fastrand::Rng;
+use serde::Deserialize;
+use twinpath_load::Arrivals;
+use twinpath_measure::report::{BenchReport, RttUs};
+use twinpath_sys::{Namespace, child};
+
+use super::tables::{BULK, FRAMES};
+use crate::lab::instance::{Instance, voluntary_switches};
+use crate::lab::model::Sample;
+use crate::lab::process::{Server, Side};
+use crate::lab::record::Record;
+use crate::lab::session::Session;
+use crate::lab::topology::{HOSTS, SwitchNetwork};
+use crate::plain::switch::Sent;
+
+/// Time for start-up, warm-up and tear-down, beyond the measured time.
+const SLACK: Duration = Duration::from_secs(5);
+/// Ports of the hosts' servers.
+const ECHO_PORT: u16 = 7001;
+const BULK_PORT: u16 = 7003;
+/// The range of the period of paced requests, us, and by how much each gap differs.
+const PERIOD_US: std::ops::RangeInclusive<f64> = 250.0..=500.0;
+const JITTER: f64 = 0.03;
+/// Ports of an idle switch.
+const IDLE_PORTS: usize = 10;
+/// Until an idle switch has calmed down after its start.
+const IDLE_SETTLE: Duration = Duration::from_millis(1500);
+/// Requests that show that a switch passes frames in both directions; they also make both hosts' addresses known.
+const PROBES: u32 = 16;
+/// Frames per system call of the source.
+const BATCH: usize = 64;
+
+/// A switch to be measured, and its rows.
+#[derive(Debug)]
+pub(super) struct Contender {
+    pub(super) name: &'static str,
+    kind: Kind,
+    pub(super) rows: &'static [&'static str],
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    /// As `plain switch` names it.
+    Plain(&'static str),
+    /// In the mode in which it starts.
+    Twinpath(&'static str),
+}
+
+/// All of them; a switch that is measured idle has more ports, so it is started for that alone.
+pub(super) const CONTENDERS: &[Contender] = &[
+    Contender {
+        name: "the kernel's bridge",
+        kind: Kind::Plain("bridge"),
+        rows: &["rate-bridge", "rtt-bridge", "paced-bridge", "bulk-bridge"],
+    },
+    Contender {
+        name: "OVS on packet sockets",
+        kind: Kind::Plain("ovs-netdev"),
+        rows: &["rate-ovs-netdev", "rtt-ovs-netdev", "paced-ovs-netdev", "bulk-ovs-netdev"],
+    },
+    Contender {
+        name: "OVS on AF_XDP",
+        kind: Kind::Plain("ovs-afxdp"),
+        rows: &["rate-ovs-afxdp", "rtt-ovs-afxdp"],
+    },
+    Contender {
+        name: "testpmd on packet sockets",
+        kind: Kind::Plain("testpmd-packet"),
+        rows: &["rate-testpmd-packet", "rtt-testpmd-packet"],
+    },
+    Contender {
+        name: "testpmd on AF_XDP",
+        kind: Kind::Plain("testpmd-afxdp"),
+        rows: &["rate-testpmd-afxdp", "rtt-testpmd-afxdp"],
+    },
+    Contender {
+        name: "bare XDP redirect",
+        kind: Kind::Plain("xdp-redirect"),
+        rows: &["rate-xdp-redirect", "rtt-xdp-redirect"],
+    },
+    Contender {
+        name: "twinpath, adaptive",
+        kind: Kind::Twinpath("adaptive"),
+        rows: &["rate-twinpath", "paced-twinpath", "bulk-twinpath"],
+    },
+    Contender { name: "twinpath, poll", kind: Kind::Twinpath("poll"), rows: &["rtt-twinpath-poll"] },
+    Contender {
+        name: "twinpath, interrupt",
+        kind: Kind::Twinpath("interrupt"),
+        rows: &["rtt-twinpath-interrupt"],
+    },
+    Contender {
+        name: "OVS on packet sockets, idle",
+        kind: Kind::Plain("ovs-netdev"),
+        rows: &["idle-ovs-netdev"],
+    },
+    Contender { name: "twinpath, idle", kind: Kind::Twinpath("adaptive"), rows: &["idle-twinpath"] },
+];
+
+/// A switch that runs.
+struct Running {
+    process: Process,
+    /// The process whose CPU time counts; the kernel's bridge has none.
+    pid: Option<u32>,
+    note: Option<String>,
+}
+
+enum Process {
+    Plain(Server),
+    Twinpath(Instance),
+}
+
+/// One round.
+pub(super) struct Bench<'a> {
+    session: &'a Session,
+    round: usize,
+    time: Duration,
+    idle_time: Duration,
+    /// The pace and the seed of its gaps, the same for all switches of a round.
+    period_us: f64,
+    seed: u64,
+}
+
+impl<'a> Bench<'a> {
+    pub(super) fn new(
+        session: &'a Session,
+        round: usize,
+        time: Duration,
+        idle_time: Duration,
+        random: &mut Rng,
+    ) -> Self {
+        let (from, to) = PERIOD_US.into_inner();
+        let period_us = from + (to - from) * random.f64();
+        Self { session, round, time, idle_time, period_us, seed: random.u64(..1 << 32) }
+    }
+
+    /// Measures the selected rows of a switch; a failure is recorded as the rows' reason.
+    pub(super) async fn measure(&self, contender: &Contender, record: &mut Record) {
+        let wanted = |row: &&&'static str| self.session.selection.rows.contains(**row);
+        let rows: Vec<_> = contender.rows.iter().filter(wanted).copied().collect();
+        let rows: Vec<_> = rows.into_iter().filter(|row| !record.is_hopeless(row)).collect();
+        if rows.is_empty() {
+            return;
+        }
+        if let Err(error) = self.rows(contender, &rows, record).await {
+            let reason = format!("{error:#}");
+            self.session.progress.line(&format!("{}: {reason}", contender.name));
+            for row in rows {
+                if !record.has(row, self.round) {
+                    record.fail(row, reason.clone());
+                }
+            }
+        }
+    }
+
+    async fn rows(
+        &self,
+        contender: &Contender,
+        rows: &[&'static str],
+        record: &mut Record,
+    ) -> anyhow::Result<()> {
+        let idle = rows.iter().any(|row| row.starts_with("idle-"));
+        let network = SwitchNetwork::build(if idle { IDLE_PORTS } else { HOSTS.len() })?;
+        let running = self.start(contender, &network).await?;
+        for row in rows {
+            match self.row(row, &network, &running).await {
+                Ok(mut sample) => {
+                    sample.notes.extend(running.note.clone());
+                    record.add(row, self.round, sample);
+                }
+                Err(error) => {
+                    let reason = format!("{error:#}");
+                    self.session.progress.line(&format!("{row}: {reason}"));
+                    record.fail(row, reason);
+                }
+            }
+        }
+        match running.process {
+            Process::Plain(server) => self.session.launcher.stop(server).await,
+            Process::Twinpath(instance) => instance.stop(&self.session.launcher).await,
+        }
+    }
+
+    async fn start(&self, contender: &Contender, network: &SwitchNetwork) -> anyhow::Result<Running> {
+        let launcher = &self.session.launcher;
+        let cpu = self.session.cpus[1];
+        match contender.kind {
+            Kind::Plain(kind) => {
+                let whole_checksums = kind != "bridge";
+                if whole_checksums {
+                    network.whole_checksums()?;
+                }
+                let directory = self.directory(kind)?;
+                let mut args = words(&format!(
+                    "plain switch {kind} --ports {} --cpu {cpu} --directory",
+                    network.ports.join(",")
+                ));
+                args.push(directory.display().to_string());
+                let server = launcher.server(Side::At(&network.switch, &[cpu]), &args).await?;
+                let pid = server.ready["switch_pid"].as_u64().and_then(|pid| u32::try_from(pid).ok());
+                let what = server.ready["what"].as_str().unwrap_or(kind);
+                let hosts = if whole_checksums {
+                    "; the hosts compute checksums, which it does not pass on"
+                } else {
+                    ""
+                };
+                let note = Some(format!("{what}{hosts}"));
+                Ok(Running { process: Process::Plain(server), pid, note })
+            }
+            Kind::Twinpath(mode) => {
+                let socket = self.session.run_dir.path().join("switch.sock");
+                let ports: String = network.ports.iter().map(|port| format!(" --port {port}")).collect();
+                let mut args = words(&format!("switch lab{ports} --mode {mode} --cpu {cpu} --socket"));
+                args.push(socket.display().to_string());
+                let side = Side::At(&network.switch, &self.session.cpus);
+                let instance = Instance::start_at(launcher, side, &args).await?;
+                let pid = Some(instance.pid());
+                Ok(Running { process: Process::Twinpath(instance), pid, note: None })
+            }
+        }
+    }
+
+    /// An empty directory for a switch's files.
+    fn directory(&self, kind: &str) -> anyhow::Result<PathBuf> {
+        let directory = self.session.run_dir.path().join(format!("{kind}-{}", fastrand::u32(..)));
+        std::fs::create_dir(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
+        Ok(directory)
+    }
+
+    async fn row(&self, row: &str, network: &SwitchNetwork, running: &Running) -> anyhow::Result<Sample> {
+        if row.starts_with("idle-") {
+            return self.idle(running).await;
+        }
+        if row.starts_with("bulk-") {
+            return self.bulk(network, running).await;
+        }
+        let listen = words(&format!(
+            "plain udp-echo --listen {} --method connected --mode interrupt",
+            address(ECHO_PORT)
+        ));
+        let hosts_cpu = &self.session.cpus[..1];
+        let server = self.session.launcher.server(Side::At(&network.hosts[1], hosts_cpu), &listen).await?;
+        let measured = async {
+            if row.starts_with("rate-") {
+                let probe = format!("--count {PROBES} --warmup 0");
+                self.echo(network, running, &words(&probe)).await.context("no frame passes")?;
+                return self.rate(network, running).await;
+            }
+            let mut load = words(&format!("--duration {:.3} --warmup 0.05", self.time.as_secs_f64()));
+            if row.starts_with("paced-") {
+                let rate = 1e6 / self.period_us;
+                load.extend(words(&format!(
+                    "--rate {rate} --arrivals {} --arrivals-seed {}",
+                    Arrivals::Jittered(JITTER),
+                    self.seed
+                )));
+            }
+            self.echo(network, running, &load).await
+        };
+        let measured = measured.await;
+        self.session.launcher.stop(server).await?;
+        measured
+    }
+
+    /// Round trips from the first host to the second one.
+    async fn echo(
+        &self,
+        network: &SwitchNetwork,
+        running: &Running,
+        load: &[String],
+    ) -> anyhow::Result<Sample> {
+        let mut args = words(&format!(
+            "bench echo {} --udp --path kernel --mode interrupt --size 64 --inflight 1",
+            address(ECHO_PORT)
+        ));
+        args.extend_from_slice(load);
+        args.push("--json".to_owned());
+        let side = Side::At(&network.hosts[0], &self.session.cpus[..1]);
+        let finished = self.session.launcher.client(side, &args, self.time + SLACK, running.pid).await?;
+        let report: BenchReport =
+            serde_json::from_str(&finished.stdout).context("cannot read the result of bench")?;
+        ensure!(report.corrupt == 0, "{} of {} replies were corrupt", report.corrupt, report.received);
+        let rtt: &RttUs =
+            report.rtt_us.as_ref().with_context(|| format!("no reply to {} requests", report.sent))?;
+        let mut values = rtt.values();
+        values.insert("requests_per_s", report.requests_per_s);
+        values.insert("lost", report.lost as f64);
+        values.insert("cpu_client", report.cpu_client);
+        if let Some(cpu) = finished.cpu_share(self.time) {
+            values.insert("cpu_server", cpu);
+        }
+        Ok(Sample { values, histogram: report.histogram, ..Sample::default() })
+    }
+
+    /// Frames of 64 bytes, as many as the first host's interface takes, counted by the second host's.
+    async fn rate(&self, network: &SwitchNetwork, running: &Running) -> anyhow::Result<Sample> {
+        let mac = |bytes: [u8; 6]| bytes.map(|byte| format!("{byte:02x}")).join(":");
+        let args = words(&format!(
+            "plain frame-source --on {} --from {} --to {} --batch {BATCH} --duration {:.3}",
+            HOSTS[0].interface,
+            mac(HOSTS[0].mac),
+            mac(HOSTS[1].mac),
+            self.time.as_secs_f64()
+        ));
+        let side = Side::At(&network.hosts[0], &self.session.cpus[..1]);
+        let used = || running.pid.map(child::cpu_time).transpose();
+        let (before, used_before) = (received(&network.hosts[1], HOSTS[1].interface)?, used()?);
+        let finished = self.session.launcher.client(side, &args, self.time + SLACK, running.pid).await?;
+        let (after, used_after) = (received(&network.hosts[1], HOSTS[1].interface)?, used()?);
+        let sent: Sent =
+            serde_json::from_str(&finished.stdout).context("cannot read the result of plain frame-source")?;
+        let frames = after.saturating_sub(before) as f64;
+        ensure!(frames > 0.0, "none of {} frames came through", sent.frames);
+        let mut sample = Sample::default();
+        sample.values.insert(FRAMES, frames / sent.duration_s);
+        sample.values.insert("offered_per_s", sent.frames as f64 / sent.duration_s);
+        if let (Some(before), Some(after)) = (used_before, used_after) {
+            sample
+                .values
+                .insert("cpu_us_per_frame", after.saturating_sub(before).as_secs_f64() * 1e6 / frames);
+        }
+        if let Some(cpu) = finished.cpu_share(self.time) {
+            sample.values.insert("cpu_server", cpu);
+        }
+        Ok(sample)
+    }
+
+    /// One TCP connection of the kernel's, as fast as it goes.
+    async fn bulk(&self, network: &SwitchNetwork, running: &Running) -> anyhow::Result<Sample> {
+        #[derive(Deserialize)]
+        struct Bulk {
+            gbit_per_s: f64,
+        }
+        let launcher = &self.session.launcher;
+        let [client, server] = self.session.cpus;
+        let sink = words(&format!("plain tcp-sink --listen {}", address(BULK_PORT)));
+        let sink = launcher.server(Side::At(&network.hosts[1], &[server]), &sink).await?;
+        let args = words(&format!(
+            "plain tcp-bulk {} --duration {:.3}",
+            address(BULK_PORT),
+            self.time.as_secs_f64()
+        ));
+        let side = Side::At(&network.hosts[0], &[client]);
+        let finished = launcher.client(side, &args, self.time + SLACK, running.pid).await;
+        launcher.stop(sink).await?;
+        let finished = finished?;
+        let bulk: Bulk =
+            serde_json::from_str(&finished.stdout).context("cannot read the result of plain tcp-bulk")?;
+        let mut sample = Sample::default();
+        sample.values.insert(BULK, bulk.gbit_per_s);
+        if let Some(cpu) = finished.cpu_share(self.time) {
+            sample.values.insert("cpu_server", cpu);
+        }
+        Ok(sample)
+    }
+
+    /// The CPU that a switch takes while nothing comes.
+    async fn idle(&self, running: &Running) -> anyhow::Result<Sample> {
+        let pid = running.pid.context("no process to watch")?;
+        tokio::time::sleep(IDLE_SETTLE).await;
+        let (begun, before, sleeps) = (Instant::now(), child::cpu_time(pid)?, voluntary_switches(pid)?);
+        tokio::time::sleep(self.idle_time).await;
+        let elapsed_s = begun.elapsed().as_secs_f64();
+        let used = child::cpu_time(pid)?.saturating_sub(before);
+        let mut sample = Sample::default();
+        sample.values.insert("cpu_server", used.as_secs_f64() / elapsed_s);
+        let sleeps = voluntary_switches(pid)?.saturating_sub(sleeps);
+        sample.values.insert("wakeups_per_s", sleeps as f64 / elapsed_s);
+        Ok(sample)
+    }
+}
+
+/// The second host's address, with a port.
+fn address(port: u16) -> SocketAddr {
+    SocketAddr::new(IpAddr::V4(HOSTS[1].ipv4), port)
+}
+
+/// Frames that an interface has received, from `/proc/net/dev` of its namespace.
+fn received(namespace: &Namespace, interface: &str) -> anyhow::Result<u64> {
+    let table = namespace.run(|| std::fs::read_to_string("/proc/thread-self/net/dev"))??;
+    frames_of(&table, interface).with_context(|| format!("{interface} has no counters"))
+}
+
+/// The second number of the interface's line: bytes come first.
+fn frames_of(table: &str, interface: &str) -> Option<u64> {
+    let line = table.lines().find_map(|line| line.trim_start().strip_prefix(interface)?.strip_prefix(':'))?;
+    line.split_whitespace().nth(1)?.parse().ok()
+}
+
+fn words(line: &str) -> Vec<String> {
+    line.split_whitespace().map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::super::tables;
+    use super::*;
+
+    #[test]
+    fn every_row_is_measured_on_one_switch() {
+        let measured: Vec<_> = CONTENDERS.iter().flat_map(|contender| contender.rows).collect();
+        let rows: BTreeSet<_> = tables::ROWS.iter().map(|row| &row.id).collect();
+        assert_eq!(measured.len(), rows.len());
+        assert_eq!(measured.into_iter().collect::<BTreeSet<_>>(), rows);
+    }
+
+    #[test]
+    fn received_frames_are_found_in_the_kernels_table() {
+        let table = " face |bytes packets errs\n    lo: 1 2 0\nhost10:3 4 0\n host1:   5 66 0 0\n";
+        assert_eq!(frames_of(table, "host1"), Some(66));
+        assert_eq!(frames_of(table, "host"), None);
+    }
+}

@@ -1,0 +1,124 @@
+//! `plain switch`: the switches that twinpath's is compared with, each in the namespace and on the CPUs of its caller:
+//! the kernel's bridge, Open vSwitch with its datapath in user space, DPDK's testpmd, and a bare redirect by XDP.
+//!
+//! Each is started privately: its sockets, its database and its files are in a directory of its own, and it ends with
+//! this process.
+
+mod bridge;
+mod ovs;
+mod programs;
+mod source;
+mod testpmd;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, ensure};
+use clap::ValueEnum;
+use serde_json::json;
+use tokio::process::Child;
+use tokio::signal::unix::{SignalKind, signal};
+use twinpath_measure::print;
+use twinpath_plain::XdpRedirect;
+
+use super::reflect::interface_index;
+
+pub(crate) use self::source::Sent;
+pub(super) use self::source::{SourceArgs, send};
+
+/// A switch to compare with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Kind {
+    /// The kernel's bridge
+    Bridge,
+    /// Open vSwitch, datapath in user space, ports over packet sockets
+    OvsNetdev,
+    /// The same, ports over AF_XDP
+    OvsAfxdp,
+    /// testpmd, which passes frames between two ports, over packet sockets
+    TestpmdPacket,
+    /// The same over AF_XDP
+    TestpmdAfxdp,
+    /// XDP programs on two ports, which send every frame to the other one
+    XdpRedirect,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The switch
+    #[arg(value_enum)]
+    kind: Kind,
+    /// Its ports, interfaces of this network namespace
+    #[arg(long, value_name = "IFACE", value_delimiter = ',', required = true)]
+    ports: Vec<String>,
+    /// An empty directory for its files
+    #[arg(long)]
+    directory: PathBuf,
+    /// The CPU of its thread that polls
+    #[arg(long, default_value_t = 0)]
+    cpu: usize,
+}
+
+/// A switch that runs.
+struct Running {
+    /// Its processes, that which carries frames first.
+    processes: Vec<Child>,
+    /// What it is, with its version.
+    what: String,
+    /// Programs that end with it.
+    _programs: Option<XdpRedirect>,
+}
+
+/// Runs the switch until a signal comes.
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    ensure!(args.ports.len() >= 2, "a switch has two ports at least: --ports {}", args.ports.join(","));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.context("cannot start an event loop")?.block_on(async {
+        let (mut interrupt, mut terminate) =
+            (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+        let running = tokio::select! {
+            _ = interrupt.recv() => return Ok(ExitCode::SUCCESS),
+            _ = terminate.recv() => return Ok(ExitCode::SUCCESS),
+            started = start(args) => started?,
+        };
+        let pid = running.processes.first().and_then(Child::id);
+        print(json!({ "ready": true, "pid": std::process::id(), "switch_pid": pid, "what": running.what }))?;
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        for mut process in running.processes {
+            // Asked first, so that it takes its programs off the interfaces.
+            if let Some(pid) = process.id().and_then(|pid| rustix::process::Pid::from_raw(pid.cast_signed()))
+            {
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+            }
+            let ended = tokio::time::timeout(programs::STOP_DEADLINE, process.wait()).await;
+            if ended.is_err() {
+                let _ = process.kill().await;
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+async fn start(args: &Args) -> anyhow::Result<Running> {
+    let directory = std::fs::canonicalize(&args.directory)
+        .with_context(|| format!("no directory {}", args.directory.display()))?;
+    match args.kind {
+        Kind::Bridge => bridge::start(&args.ports).await,
+        Kind::OvsNetdev => ovs::start(&args.ports, None, &directory, args.cpu).await,
+        Kind::OvsAfxdp => ovs::start(&args.ports, Some("afxdp"), &directory, args.cpu).await,
+        Kind::TestpmdPacket => testpmd::start(&args.ports, "net_af_packet", &directory, args.cpu).await,
+        Kind::XdpRedirect => redirect(&args.ports),
+        Kind::TestpmdAfxdp => testpmd::start(&args.ports, "net_af_xdp", &directory, args.cpu).await,
+    }
+}
+
+fn redirect(ports: &[String]) -> anyhow::Result<Running> {
+    let [one, other] = ports else {
+        anyhow::bail!("a redirect joins two ports: --ports {}", ports.join(","))
+    };
+    let programs = XdpRedirect::attach([interface_index(one)?, interface_index(other)?])?;
+    Ok(Running { processes: Vec::new(), what: "native XDP".to_owned(), _programs: Some(programs) })
+}
