@@ -6,6 +6,7 @@ mod capture;
 mod drain;
 mod log;
 mod options;
+mod port;
 mod reload;
 mod serve;
 mod set;
@@ -50,6 +51,8 @@ enum Command {
     Top(top::Args),
     /// Change a running instance.
     Set(set::Args),
+    /// Add, remove or change a port of a running switch.
+    Port(port::Args),
     /// Let a running instance read its configuration again.
     Reload(reload::Args),
     /// Let a running instance answer all accepted requests, and end.
@@ -77,6 +80,7 @@ fn main() -> ExitCode {
         Command::Capture(args) => capture::run(args),
         Command::Top(args) => top::run(args),
         Command::Set(args) => set::run(args),
+        Command::Port(args) => port::run(args),
         Command::Reload(args) => reload::run(args),
         Command::Drain(args) => drain::run(args),
         Command::Tidy(args) => tidy::run(&args),

@@ -22,6 +22,10 @@ pub enum ControlReason {
     PeersRefused,
     /// A capture did not get a frame, because its ring was full.
     CaptureMissed,
+    /// An address was not learned by a switch, because its port had as many as it may.
+    MacLimit,
+    /// An address was not learned by a switch, because its table had no place for it.
+    MacTableFull,
     /// Another instance got our sockets and did not serve.
     TakeOverFailed,
     /// A scraper of metrics was refused, because there were too many.
@@ -32,7 +36,7 @@ pub enum ControlReason {
 
 impl ControlReason {
     /// All of these reasons.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::RingFull,
         Self::DeviceErrors,
         Self::ControlMailboxFull,
@@ -42,6 +46,8 @@ impl ControlReason {
         Self::NeighboursRefused,
         Self::PeersRefused,
         Self::CaptureMissed,
+        Self::MacLimit,
+        Self::MacTableFull,
         Self::TakeOverFailed,
         Self::MetricsClients,
         Self::MetricsCutOff,
@@ -60,6 +66,8 @@ impl ControlReason {
             Self::NeighboursRefused => "neighbours_refused",
             Self::PeersRefused => "peers_refused",
             Self::CaptureMissed => "capture_missed",
+            Self::MacLimit => "mac_limit",
+            Self::MacTableFull => "mac_table_full",
             Self::TakeOverFailed => "take_over_failed",
             Self::MetricsClients => "metrics_clients",
             Self::MetricsCutOff => "metrics_cut_off",

@@ -204,11 +204,15 @@ pub enum Topic {
     Drops,
     /// Configuration keys and their values.
     Config,
+    /// The ports of a switch.
+    Ports,
+    /// The addresses that a switch knows. There may be many, so no other topic lists them.
+    Macs,
 }
 
 impl Topic {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::All,
         Self::Instance,
         Self::Services,
@@ -219,6 +223,8 @@ impl Topic {
         Self::Neighbours,
         Self::Drops,
         Self::Config,
+        Self::Ports,
+        Self::Macs,
     ];
 
     /// Its name.
@@ -235,6 +241,8 @@ impl Topic {
             Self::Neighbours => "neighbours",
             Self::Drops => "drops",
             Self::Config => "config",
+            Self::Ports => "ports",
+            Self::Macs => "macs",
         }
     }
 
@@ -252,7 +260,8 @@ impl Topic {
         let whole = serde_json::to_value(report).map_err(|error| error.to_string())?;
         match whole {
             serde_json::Value::Object(mut fields) if self != Self::All => {
-                fields.retain(|name, _| name == self.name());
+                let of_switch = matches!(self, Self::Ports | Self::Macs);
+                fields.retain(|name, _| name == self.name() || (of_switch && name == "switch"));
                 Ok(serde_json::Value::Object(fields))
             }
             whole => Ok(whole),

@@ -228,7 +228,7 @@ impl Config {
     /// Everything that is wrong in the file, on the command line and with the values.
     pub fn load_switch(file: Option<&FilePath>, overrides: &Overrides) -> Result<(Self, Given), ConfigError> {
         Self::judged(file, overrides, |config, text| {
-            let mut faults = config.switch_faults();
+            let mut faults = config.check_switch();
             let given = reading::keys_of(text);
             let of_services = TABLES_OF_SERVICES
                 .iter()

@@ -94,6 +94,8 @@ fn take_out(table: &mut DeTable<'_>, path: &[Segment]) -> bool {
 
 /// The line, from 1, of a key such as `worker.cpus`, `service[1].udp` or `switch.port[1].vlan`.
 pub(super) fn line_of(text: &str, key: &str) -> Option<usize> {
+    // A fault of a whole table has no line of its own.
+    key.contains('.').then_some(())?;
     let document = DeTable::parse(text).ok()?;
     let mut table = document.get_ref();
     let mut line = None;

@@ -79,7 +79,7 @@ section! {
             values_are("`\"10,20-30\"`, of 1 to 4094"), unset("all"), example("\"\""), change(Change::Port);
 
         /// The VLAN of frames that have no tag on a trunk, which also leave it without one
-        native: Option<u32> = None => range(1, VLAN_MAX as u64), unset("none: they are dropped"), example("1"), change(Change::Port);
+        native: Option<u32> = None => range(1, VLAN_MAX as u64), unset("none: they are dropped"), comment("1"), change(Change::Port);
 
         /// Addresses that are learnt at the port; frames of further ones pass, and are answered by flooding
         mac_limit: u32 = 0 => range(1, MAC_ENTRIES.1), zero("no limit"), unit("addresses"), change(Change::Port);
@@ -230,9 +230,8 @@ impl Switch {
             }
             if let Some(name) = &port.name {
                 let is_before = self.port[..at].iter().any(|earlier| earlier.name.as_ref() == Some(name));
-                if is_before
-                    || self.local.as_deref() == name.interface().filter(|_| name.namespace().is_none())
-                {
+                let here = name.interface().filter(|_| name.namespace().is_none());
+                if is_before || here.is_some_and(|here| self.local.as_deref() == Some(here)) {
                     wrong(key(".name"), format!("{name} twice: a port is in a switch once"));
                 }
             }
@@ -265,8 +264,9 @@ fn is_name(name: &str) -> bool {
 }
 
 impl Config {
-    /// What is wrong with the configuration of a switch.
-    pub(super) fn switch_faults(&self) -> Vec<Fault> {
+    /// Everything that is wrong with the configuration of a switch.
+    #[must_use]
+    pub fn check_switch(&self) -> Vec<Fault> {
         let Some(switch) = &self.switch else {
             return vec![Fault::new(
                 "",

@@ -131,7 +131,7 @@ fn all_mistakes_of_a_file_are_told_at_once_in_the_order_of_lines() {
          none)\n\
          x.toml:6: interface.path: a word in quotes is expected here (docs/config.md lists those that each key knows)\n\
          x.toml:7: sevrice: unknown field `sevrice`, expected one of `service`, `interface`, `worker`, `limits`, `pool`, `rpc`, \
-         `control` (docs/config.md lists the keys)\n\
+         `control`, `switch` (docs/config.md lists the keys)\n\
          x.toml:10: worker.count: 100 workers: give 1 to 64\n\
          x.toml:11: worker.cpus[1]: invalid value: integer `-1`, expected u32\n\
          x.toml:13: limits.peers: 5000: give 1 to 4096"
@@ -395,7 +395,8 @@ fn every_key_is_a_setting_with_its_value_and_its_source() {
     let (mut config, given) = Config::load(Some(&file), &overrides, None).unwrap();
     config.interface.path = PathAsked::Packet;
     let mut settings = config.settings(&Config::default(), &given);
-    for key in keys().filter(|key| !["service.limits", "service.rpc"].contains(&key.path)) {
+    let tables = ["service.limits", "service.rpc"];
+    for key in keys().filter(|key| !tables.contains(&key.path) && !key.table.starts_with("switch")) {
         let path = key.path.replace("service.", "service[1].");
         assert!(settings.iter().any(|setting| setting.key == path), "{path}");
     }
@@ -432,4 +433,51 @@ fn every_key_is_a_setting_with_its_value_and_its_source() {
     let marked: Vec<_> = settings.iter().filter(|it| it.source == "set").map(|it| it.key.as_str()).collect();
     let settable: Vec<_> = keys().filter(|key| key.change == Change::Set).map(|key| key.path).collect();
     assert_eq!(marked, settable, "every key that set can change");
+}
+
+fn of_switch(text: &str) -> Vec<String> {
+    let config = parse(text).unwrap();
+    config.check_switch().iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn a_switch_with_ports_of_all_kinds_is_valid() {
+    let ports = ["veth1", "veth1@blue", "tap:vm0", "memory:app1"];
+    let ports: String = ports.iter().map(|port| format!("[[switch.port]]\nname = \"{port}\"\n")).collect();
+    assert_eq!(of_switch(&format!("[switch]\nname = \"sw0\"\nlocal = \"sw0-host\"\n{ports}")), [""; 0]);
+    assert_eq!(of_switch(super::EXAMPLE_OF_SWITCH), [""; 0]);
+}
+
+#[test]
+fn everything_that_is_wrong_with_a_switch_is_said() {
+    let found = of_switch(
+        "[switch]\nname = \"a b\"\nlocal = \"veth1\"\nstatic_entries = [\"02:00:00:00:00:01,veth9\"]\n\
+         [[switch.port]]\nname = \"veth1\"\nvlan = 4095\n\
+         [[switch.port]]\nname = \"veth2\"\nmode = \"trunk\"\nvlan = 7\nmirror_to = \"veth2\"\n",
+    );
+    let keys: Vec<&str> = found.iter().map(|fault| fault.split(": ").next().unwrap_or_default()).collect();
+    let expected = [
+        "switch.name",
+        "switch.port[0].vlan",
+        "switch.port[0].name",
+        "switch.port[1].vlan",
+        "switch.port[1].mirror_to",
+        "switch.static_entries",
+    ];
+    assert_eq!(keys, expected, "{found:#?}");
+}
+
+#[test]
+fn a_port_is_read_as_the_command_line_has_it() {
+    let port: SwitchPort = "veth1,mode=trunk,vlans=10+20-30,native=1".parse().unwrap();
+    assert_eq!((port.shown_name().as_str(), port.vlans.to_string().as_str()), ("veth1", "10,20-30"));
+    for (wrong, why) in [
+        ("veth1,vlan", "is no key of a port with its value"),
+        ("veth1,name=veth2", "a port has no key `name`"),
+        ("veth1,mode=both", "unknown mode 'both'"),
+        ("vhost:x", "there is no kind of port `vhost`"),
+    ] {
+        let said = wrong.parse::<SwitchPort>().unwrap_err();
+        assert!(said.contains(why), "{said}");
+    }
 }

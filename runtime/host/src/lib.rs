@@ -1,6 +1,7 @@
 //! The host of workers with any engine: their handles, the commands that wait for them, and the control loop of
 //! every program with workers.
 
+mod captures;
 mod control;
 mod engines;
 pub mod notify;
@@ -10,6 +11,7 @@ mod signals;
 mod watchdog;
 mod worker;
 
+pub use captures::Captures;
 pub use control::{Controlled, MESSAGES_MAX, Offers, Ready, flush, report_process, run};
 pub use engines::Hosted;
 pub use outbox::{EngineCommand, RETRY_INTERVAL};

@@ -2,7 +2,9 @@
 
 use twinpath_config::Path;
 use twinpath_inspect::Times;
-use twinpath_report::{FallbackMeasure, Interface, Queue, Report, Service, ServiceRequests, Worker};
+use twinpath_report::{
+    FallbackMeasure, Interface, Queue, Report, Service, ServiceRequests, Switch, SwitchPort, Worker,
+};
 use twinpath_worker::idle::Mode;
 
 use super::{Family, Kind, Labels, Row, Value};
@@ -435,6 +437,48 @@ pub const FAMILIES: &[Family] = &[
         help: "From the kernel's stamp on a packet until the worker that slept took it; packets without stamps are not in it.",
         rows: |report| of_workers(report, |worker| times(&(&worker.idle.wake_latency).into())),
     },
+    gauge("twinpath_switch_port_up", "1 while the port of a switch carries frames.", |report| {
+        of_ports(report, |port| flag(port.state == "up"))
+    }),
+    gauge(
+        "twinpath_switch_port_blocked",
+        "1 while the port is blocked, as it is in a loop with another.",
+        |report| of_ports(report, |port| flag(port.blocked_for.is_some())),
+    ),
+    gauge("twinpath_switch_port_addresses", "Addresses learned at the port.", |report| {
+        of_ports(report, |port| Value::Count(port.addresses))
+    }),
+    counter("twinpath_switch_port_frames", "Frames of the port, by direction.", |report| {
+        by_direction(report, |port| [port.frames_in, port.frames_out])
+    }),
+    counter(
+        "twinpath_switch_port_bytes",
+        "Bytes of the port from the Ethernet header, by direction.",
+        |report| by_direction(report, |port| [port.bytes_in, port.bytes_out]),
+    ),
+    counter("twinpath_switch_flooded", "Frames flooded, by kind of destination.", |report| {
+        let of = |switch: &Switch| {
+            let kinds = [
+                ("broadcast", switch.flooded_broadcast),
+                ("multicast", switch.flooded_multicast),
+                ("unknown", switch.flooded_unknown),
+            ];
+            kinds.map(|(kind, count)| Row {
+                labels: vec![("kind", kind.to_owned())],
+                value: Value::Count(count),
+            })
+        };
+        report.switch.iter().flat_map(of).collect()
+    }),
+    counter("twinpath_switch_addresses_learned", "Addresses learned so far.", |report| {
+        of_switch(report, |switch| switch.learned)
+    }),
+    counter("twinpath_switch_addresses_moved", "Addresses that moved from one port to another.", |report| {
+        of_switch(report, |switch| switch.moved)
+    }),
+    counter("twinpath_switch_loops", "Loops of two ports that were found.", |report| {
+        of_switch(report, |switch| switch.loops)
+    }),
 ];
 
 /// Bounds of the histogram: two per doubling from 256 ns to 16.8 ms. Each is the upper bound of a bucket of the finer
@@ -522,6 +566,24 @@ fn by_path(report: &Report, counts: fn(&Service) -> [u64; 2]) -> Vec<Row> {
         let [fast, kernel] = counts(service);
         [("fast", fast), ("kernel", kernel)]
             .map(|(path, count)| Row { labels: with(of(service), "path", path), value: Value::Count(count) })
+    })
+}
+
+fn of_switch(report: &Report, count: fn(&Switch) -> u64) -> Vec<Row> {
+    report.switch.iter().map(|it| Row { labels: vec![], value: Value::Count(count(it)) }).collect()
+}
+
+fn of_ports(report: &Report, value: fn(&SwitchPort) -> Value) -> Vec<Row> {
+    each(&report.ports, |it| [Row { labels: vec![("port", it.name.clone())], value: value(it) }])
+}
+
+fn by_direction(report: &Report, counts: fn(&SwitchPort) -> [u64; 2]) -> Vec<Row> {
+    each(&report.ports, |port| {
+        let [received, sent] = counts(port);
+        [("in", received), ("out", sent)].map(|(direction, count)| Row {
+            labels: with(vec![("port", port.name.clone())], "direction", direction),
+            value: Value::Count(count),
+        })
     })
 }
 

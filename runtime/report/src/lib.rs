@@ -9,8 +9,10 @@ use twinpath_worker::WorkerCounters;
 use twinpath_worker::idle::Mode;
 
 pub use self::instance::{Capability, Configuration, Draining, Instance, Sandbox, Setting, StandingBy};
+pub use self::switch::{Mac, Switch, SwitchPort};
 
 mod instance;
+mod switch;
 
 /// The whole report. A topic (`interfaces`, `rules`, ...) is one field of it; an answer about one topic leaves out the
 /// others.
@@ -35,6 +37,13 @@ pub struct Report {
     pub drops: Vec<Drop>,
     /// Every configuration key with its value.
     pub config: Vec<Setting>,
+    /// The switch, if the program is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub switch: Option<Switch>,
+    /// Its ports.
+    pub ports: Vec<SwitchPort>,
+    /// The addresses that it knows: only in an answer about these.
+    pub macs: Vec<Mac>,
 }
 
 /// One service, on all workers.

@@ -1,10 +1,11 @@
 //! A switch in its control loop: what wakes it, what is asked of it, and its end.
 
+use std::io::Write as _;
 use std::os::unix::net::UnixStream;
 
 use futures_util::future::select_all;
-use twinpath_command::Request;
-use twinpath_host::{Controlled, WorkerHandle, flush, notify};
+use twinpath_command::{Capture, Request, Topic};
+use twinpath_host::{Controlled, WorkerHandle, flush};
 use twinpath_machine::Answer;
 use twinpath_mirror::Event;
 use twinpath_report::Report;
@@ -13,9 +14,6 @@ use twinpath_switch_engine::SwitchEngine;
 use super::home::HomeAt;
 use super::port::On;
 use super::{SwitchError, Switching};
-
-/// Why its configuration is not read again.
-const NO_RELOAD: &str = "a switch cannot read its configuration again yet: restart it with what is to change";
 
 /// Why it gives no client its connection.
 const NO_CONNECTIONS: &str = "a switch has no connections of its own: end it with a signal";
@@ -27,6 +25,8 @@ pub(super) enum Woken {
     Memory(usize),
     /// More of the MAC table can be swept.
     Sweep,
+    /// The thread of that capture has ended.
+    CaptureEnded(u32),
 }
 
 impl Controlled for Switching {
@@ -35,7 +35,7 @@ impl Controlled for Switching {
     type Error = SwitchError;
 
     const NAME: &'static str = "the switch";
-    const TAKES_CONNECTIONS: bool = false;
+    const TAKES_CONNECTIONS: bool = true;
 
     fn workers(&self) -> impl Iterator<Item = &WorkerHandle<SwitchEngine>> {
         self.workers.iter()
@@ -77,6 +77,7 @@ impl Controlled for Switching {
             }
             at = memory => Woken::Memory(at),
             () = sweep => Woken::Sweep,
+            Some(id) = self.ended.1.recv() => Woken::CaptureEnded(id),
         })
     }
 
@@ -85,6 +86,7 @@ impl Controlled for Switching {
             Woken::Kernel(home, event) => self.kernel_says(home, event),
             Woken::Memory(at) => self.look_at_memory(at),
             Woken::Sweep => self.sweep(),
+            Woken::CaptureEnded(id) => self.captures.ended(id, &mut self.workers),
         }
         true
     }
@@ -94,12 +96,26 @@ impl Controlled for Switching {
     }
 
     async fn request(&mut self, request: Request, answer: Answer) {
-        // The client may be gone by now.
-        drop(answer.send(self.answer(&request)));
+        match request {
+            Request::Port(change) => self.change_port(&change, answer).await,
+            Request::Reload => {
+                let outcome = self.read_again().await;
+                self.answer_later(outcome, answer);
+            }
+            // The client may be gone by now.
+            request => drop(answer.send(self.answer(&request))),
+        }
     }
 
-    async fn connection(&mut self, _: Request, stream: UnixStream) {
-        drop(stream);
+    async fn connection(&mut self, request: Request, mut stream: UnixStream) {
+        let outcome = match request {
+            Request::Capture(wish) => self.capture(&wish, &stream),
+            _ => Err(NO_CONNECTIONS.to_owned()),
+        };
+        if let Err(sentence) = outcome {
+            // A line fits into the buffer of a connection that nothing was written to, unless the client has gone.
+            let _ = stream.write_all(&twinpath_command::refusal(&sentence));
+        }
     }
 
     fn report(&mut self) -> Report {
@@ -111,9 +127,8 @@ impl Controlled for Switching {
     }
 
     async fn reload(&mut self) {
-        notify::reloading();
-        tracing::error!("not reloaded: {NO_RELOAD}");
-        notify::ready();
+        // Its outcome is in the log.
+        drop(self.read_again().await);
     }
 
     async fn end(&mut self) -> bool {
@@ -121,6 +136,7 @@ impl Controlled for Switching {
     }
 
     async fn finish_turn(&mut self) -> Result<bool, SwitchError> {
+        self.answer_complete();
         Ok(true)
     }
 }
@@ -128,11 +144,16 @@ impl Controlled for Switching {
 impl Switching {
     fn answer(&mut self, request: &Request) -> Result<serde_json::Value, String> {
         match request {
+            Request::Show(Topic::Macs) => {
+                let macs = self.report_macs();
+                Topic::Macs.of(&Report { macs, ..self.report_all() })
+            }
             Request::Show(topic) => topic.of(&self.report_all()),
-            Request::Sockets | Request::StandBy | Request::Drain(_) => Err(NO_CONNECTIONS.to_owned()),
-            Request::Reload | Request::Port(_) => Err(NO_RELOAD.to_owned()),
+            Request::Sockets | Request::StandBy | Request::Drain(_) | Request::Capture(_) => {
+                Err(NO_CONNECTIONS.to_owned())
+            }
+            Request::Reload | Request::Port(_) => Err("it is answered when it is complete".to_owned()),
             Request::Measure => Err("a switch measures what waking up costs at its start only".to_owned()),
-            Request::Capture(_) => Err("a switch has no captures yet".to_owned()),
             Request::Set(change) => {
                 let (mode, goal) = (change.mode, change.goal());
                 change.meant(&mut self.workers)?.iter_mut().for_each(|worker| worker.set(mode, goal));
@@ -142,8 +163,23 @@ impl Switching {
         }
     }
 
+    /// Starts a capture of a port.
+    fn capture(&mut self, wish: &Capture, stream: &UnixStream) -> Result<(), String> {
+        let port = self.ports.iter().find(|port| port.name.to_string() == wish.interface);
+        let Some(port) = port else {
+            let names: Vec<_> = self.ports.iter().map(|port| port.name.to_string()).collect();
+            return Err(format!("the switch has no port {}; there is {}", wish.interface, names.join(", ")));
+        };
+        let (number, tell) = (port.number, self.ended.0.clone());
+        let ended = move |id| {
+            let _ = tell.send(id);
+        };
+        self.captures.begin(wish, Some(number), stream, &mut self.workers, ended)
+    }
+
     /// Ends the worker; then the kernel has the interfaces again.
     pub(super) fn stop(mut self) {
+        self.captures.end_all();
         self.workers.drain(..).for_each(WorkerHandle::stop);
         self.ports.iter_mut().for_each(super::port::Port::release);
     }

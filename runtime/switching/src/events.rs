@@ -39,10 +39,7 @@ impl Switching {
     fn noticed(&mut self, notice: Notice) {
         match notice {
             Notice::Loop(Loop { blocked, other, until }) => {
-                let name = |number: u16| {
-                    let port = self.ports.iter().find(|port| port.number == number);
-                    port.map_or_else(|| format!("port {number}"), |port| port.name.to_string())
-                };
+                let name = |number| self.name_of(number);
                 tracing::warn!(
                     "{} and {} are a loop: addresses move between them all the time. Nothing is flooded by {} for {} s; \
                      find the other connection between them",

@@ -7,6 +7,7 @@
 //!
 //! This crate handles no frames ([`twinpath_switch_engine`]) and decides nothing about them ([`twinpath_switch`]).
 
+mod changes;
 mod control_loop;
 mod events;
 mod home;
@@ -21,10 +22,10 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use twinpath_command::{Server, default_socket, run_directory};
-use twinpath_config::{Sandbox, Switch};
-use twinpath_host::{Offers, Ready, Signals, StartError, WorkerHandle};
+use twinpath_config::{Config, Given, PortName, Sandbox, Switch, SwitchPort};
+use twinpath_host::{Captures, Offers, Ready, Signals, StartError, WorkerHandle};
 use twinpath_metrics::{self as metrics, MetricsError};
 use twinpath_mirror::MirrorError;
 use twinpath_port::GsoKinds;
@@ -48,8 +49,12 @@ const PATH: &str = "switch";
 pub struct SwitchPlan {
     /// Its name.
     pub name: String,
-    /// The switch and its ports, valid in itself.
-    pub switch: Switch,
+    /// The configuration, valid in itself: the switch and its ports.
+    pub config: Config,
+    /// The values that keys have if nobody gives them.
+    pub usual: Config,
+    /// The keys that are given.
+    pub given: Given,
     /// CPUs for the workers, in order; empty: not pinned.
     pub cpus: Vec<usize>,
     /// How workers idle; `request` is set from measurements.
@@ -62,8 +67,32 @@ pub struct SwitchPlan {
     pub socket: Option<PathBuf>,
     /// Where metrics are offered.
     pub metrics: Option<SocketAddr>,
-    /// The configuration keys with their values, for `show config`.
-    pub settings: Vec<report::Setting>,
+}
+
+impl SwitchPlan {
+    /// The switch and its ports.
+    fn switch(&self) -> &Switch {
+        // A plan is made from the configuration of a switch.
+        static NONE: std::sync::LazyLock<Switch> = std::sync::LazyLock::new(Switch::default);
+        self.config.switch.as_ref().unwrap_or(&NONE)
+    }
+}
+
+/// A configuration as it was read again, valid in itself.
+#[derive(Debug)]
+pub struct Loaded {
+    /// What it says.
+    pub config: Config,
+    /// The keys that it gives.
+    pub given: Given,
+}
+
+/// The file that a configuration came from.
+pub struct Source {
+    /// Its name.
+    pub file: PathBuf,
+    /// Reads it again; everything that is wrong with it, a line for each. Called on the control thread.
+    pub read: Box<dyn Fn() -> Result<Loaded, String>>,
 }
 
 /// An error at the start of a switch.
@@ -98,6 +127,20 @@ pub enum SwitchError {
 /// One running switch.
 struct Switching {
     plan: SwitchPlan,
+    /// What can be read again.
+    source: Option<Source>,
+    reloads: report::Configuration,
+    /// When the configuration in force was read.
+    read_at: Instant,
+    /// The configuration keys with their values, for `show config`.
+    settings: Vec<report::Setting>,
+    captures: Captures,
+    /// Captures that have ended, by their number; the sender is for their threads.
+    ended: (mpsc::UnboundedSender<u32>, mpsc::UnboundedReceiver<u32>),
+    /// Where metrics are offered, which may change.
+    offered: watch::Sender<Option<Rc<metrics::Server>>>,
+    /// Clients that wait for a change to be complete.
+    waiting: Vec<changes::Waiting>,
     homes: Homes,
     ports: Vec<Port>,
     /// Number of the port that was made last.
@@ -119,11 +162,19 @@ struct Switching {
     started: Instant,
 }
 
+/// The ports of a switch by name, with that of the host itself.
+fn configured(switch: Option<&Switch>) -> Vec<(PortName, SwitchPort)> {
+    let ports = switch.iter().flat_map(|switch| &switch.port);
+    let ports = ports.filter_map(|port| Some((port.name.clone()?, port.clone())));
+    let local = switch.and_then(|switch| switch.local.clone());
+    ports.chain(local.map(|name| (PortName::Local(name), SwitchPort::default()))).collect()
+}
+
 /// Carries frames until SIGINT or SIGTERM; `ready` is called once it does.
 ///
 /// # Errors
 /// [`SwitchError`]; in this case nothing is left changed.
-pub fn run(plan: SwitchPlan, ready: impl FnOnce(&Ready)) -> Result<(), SwitchError> {
+pub fn run(plan: SwitchPlan, source: Option<Source>, ready: impl FnOnce(&Ready)) -> Result<(), SwitchError> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(SwitchError::Control)?;
     panics::end_process_on_panic(|| {
@@ -136,8 +187,8 @@ pub fn run(plan: SwitchPlan, ready: impl FnOnce(&Ready)) -> Result<(), SwitchErr
                 Some(address) => Some(Rc::new(metrics::Server::bind(address).await?)),
                 None => None,
             };
-            let (_offered, metrics) = watch::channel(scrapes);
-            let mut switch = Switching::start(plan, server.path()).await?;
+            let (offered, metrics) = watch::channel(scrapes);
+            let mut switch = Switching::start(plan, source, offered, server.path()).await?;
             let offers = Offers { commands: &server, metrics };
             let outcome = twinpath_host::run(&mut switch, &mut signals, offers, ready).await;
             switch.stop();

@@ -1,17 +1,23 @@
 //! The report of a switch.
 
+use twinpath_config::PortMode;
 use twinpath_host::{report_process, rows};
-use twinpath_inspect::Counter;
+use twinpath_inspect::{ControlReason, Counter};
 use twinpath_report::{self as report, Report};
 use twinpath_switch::SwitchCounters;
+
+use twinpath_sys::clock;
 
 use super::port::{On, Port, State};
 use super::{PATH, Switching};
 
+/// Most addresses that are listed: some 10 MiB of an answer.
+const MACS_MAX: usize = 100_000;
+
 impl Switching {
     /// The configuration keys, with what `twinpath set` has changed since.
     fn report_config(&self) -> Vec<report::Setting> {
-        let mut settings = self.plan.settings.clone();
+        let mut settings = self.settings.clone();
         let workers: Vec<_> = self.workers.iter().map(|worker| (worker.mode(), worker.goal())).collect();
         twinpath_config::mark_set(&mut settings, (self.plan.idle.mode, self.plan.idle.goal), &workers);
         settings
@@ -25,6 +31,10 @@ impl Switching {
             instance: report::Instance {
                 service: "switch".to_owned(),
                 ports: vec![self.plan.name.clone()],
+                configuration: self.source.is_some().then(|| report::Configuration {
+                    read_s: clock::now().since(self.read_at).as_secs_f64(),
+                    ..self.reloads.clone()
+                }),
                 ..report_process(self.started, pool_bytes, &self.confined)
             },
             interfaces: self.ports.iter().map(|port| self.report_interface(port)).collect(),
@@ -32,6 +42,13 @@ impl Switching {
             workers: self.workers.iter().map(|worker| worker.report(self.machine.request.clone())).collect(),
             drops: self.report_drops(),
             config: self.report_config(),
+            switch: Some(self.report_switch()),
+            ports: self
+                .ports
+                .iter()
+                .filter(|port| !port.removed)
+                .map(|port| self.report_port(port))
+                .collect(),
             ..Report::default()
         }
     }
@@ -55,29 +72,119 @@ impl Switching {
         }
     }
 
+    fn report_switch(&self) -> report::Switch {
+        let config = self.snapshots.current.config();
+        report::Switch {
+            name: self.plan.name.clone(),
+            vlans: config.vlans,
+            ageing_s: config.ageing.as_secs(),
+            addresses: self.ports.iter().map(|port| self.learned_on(port)).sum(),
+            mac_entries: self.plan.switch().mac_entries.into(),
+            learned: self.counted(|counted| &counted.learned),
+            moved: self.counted(|counted| &counted.moved),
+            flooded_broadcast: self.counted(|counted| &counted.broadcast),
+            flooded_multicast: self.counted(|counted| &counted.multicast),
+            flooded_unknown: self.counted(|counted| &counted.unknown),
+            loops: self.counted(|counted| &counted.loops),
+        }
+    }
+
+    fn learned_on(&self, port: &Port) -> u64 {
+        if port.is_attached() { self.shared.table.learned_on(port.number).into() } else { 0 }
+    }
+
+    fn report_port(&self, port: &Port) -> report::SwitchPort {
+        let link = self.homes.link(port.home, port.ifindex).map(|link| link.state());
+        let (mut counts, mut dropped) = (port.before, port.lost);
+        for queue in
+            self.workers.iter().flat_map(|worker| worker.queues()).filter(|queue| queue.id == port.id())
+        {
+            counts = counts.with(&queue.counters);
+            dropped += queue.counters.drops.happened().map(|(_, count)| count).sum::<u64>();
+        }
+        let config = &port.config;
+        let vlans = match config.mode {
+            PortMode::Access => config.vlan.to_string(),
+            PortMode::Trunk if config.vlans.is_empty() => "all".to_owned(),
+            PortMode::Trunk => config.vlans.to_string(),
+            PortMode::Monitor => "none".to_owned(),
+        };
+        let mut loops = self.shared.loops(clock::now());
+        let blocked_for = loops.find(|found| found.blocked == port.number && port.is_attached());
+        report::SwitchPort {
+            name: port.name.to_string(),
+            kind: port.name.kind().to_owned(),
+            state: port.link(link).to_owned(),
+            why: port.why(&self.plan.name),
+            mode: config.mode.name().to_owned(),
+            vlans,
+            native: config.native,
+            addresses: self.learned_on(port),
+            mirror_to: config.mirror_to.as_ref().map(ToString::to_string),
+            blocked_for: blocked_for.map(|found| self.name_of(found.other)),
+            frames_in: counts.frames_in,
+            frames_out: counts.frames_out,
+            bytes_in: counts.bytes_in,
+            bytes_out: counts.bytes_out,
+            dropped,
+        }
+    }
+
+    /// The addresses that the switch knows, by VLAN and address.
+    pub(super) fn report_macs(&self) -> Vec<report::Mac> {
+        let (mut macs, now) = (Vec::new(), clock::now());
+        let (table, ageing) = (&self.shared.table, self.snapshots.current.ageing());
+        table.visit(0..table.parts(), now, ageing, |entry| {
+            if macs.len() < MACS_MAX {
+                macs.push(entry);
+            }
+        });
+        macs.sort_unstable_by_key(|entry| (entry.vlan, entry.mac.0));
+        let of = |entry: twinpath_switch::Entry| report::Mac {
+            mac: entry.mac.to_string(),
+            vlan: entry.vlan,
+            port: self.name_of(entry.port),
+            age_s: entry.age.map(|age| age.as_secs()),
+        };
+        macs.into_iter().map(of).collect()
+    }
+
+    /// The name of the port with that number.
+    pub(super) fn name_of(&self, number: u16) -> String {
+        let port = self.ports.iter().find(|port| port.number == number);
+        port.map_or_else(|| format!("port {number}"), |port| port.name.to_string())
+    }
+
     /// What workers have counted of the switch, summed up.
     pub(super) fn counted(&self, count: fn(&SwitchCounters) -> &Counter) -> u64 {
         self.counted.iter().map(|counters| count(counters).get()).sum()
     }
 
     fn report_drops(&self) -> Vec<report::Drop> {
-        let name_of = |number: u16| {
-            let port = self.ports.iter().find(|port| port.number == number);
-            port.map_or_else(|| format!("port {number}"), |port| port.name.to_string())
-        };
         let mut drops: Vec<_> = self.workers.iter().flat_map(|worker| worker.drops()).collect();
         for worker in &self.workers {
-            drops.extend(worker.drops_of_queues(|id| name_of(id.port)));
+            drops.extend(worker.drops_of_queues(|id| self.name_of(id.port)));
         }
+        let mut add = |place: &str, counts: &[(ControlReason, u64)]| {
+            drops.extend(rows(place, counts.iter().map(|(reason, count)| (reason.name(), *count))));
+        };
         for port in &self.ports {
-            drops.extend(rows(&port.name.to_string(), [("ring_full", port.lost)].into_iter()));
+            add(&port.name.to_string(), &[(ControlReason::RingFull, port.lost)]);
         }
-        let not_learned = [
-            ("mac_limit", self.counted(|counted| &counted.mac_limit)),
-            ("mac_table_full", self.counted(|counted| &counted.table_full)),
-        ];
-        drops.extend(rows("not learned", not_learned.into_iter()));
-        drops.extend(rows("control", [("netlink_overrun", self.homes.overruns())].into_iter()));
+        add(
+            &self.plan.name,
+            &[
+                (ControlReason::MacLimit, self.counted(|counted| &counted.mac_limit)),
+                (ControlReason::MacTableFull, self.counted(|counted| &counted.table_full)),
+            ],
+        );
+        add(
+            "control",
+            &[
+                (ControlReason::NetlinkOverrun, self.homes.overruns()),
+                (ControlReason::CaptureMissed, self.captures.missed()),
+            ],
+        );
         drops
     }
 }

@@ -63,7 +63,7 @@ impl Switching {
 
     /// The configuration of the switch that consists of the ports that are there.
     pub(super) fn switch_config(&self) -> SwitchConfig {
-        let switch = &self.plan.switch;
+        let switch = self.plan.switch();
         let vlans = switch.has_vlans();
         let there = || self.ports.iter().filter(|port| port.is_attached() && !port.removed);
         let number_of =

@@ -2,14 +2,18 @@
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::Arc;
 
+use tokio::sync::{mpsc, watch};
 use twinpath_config::{PortName, SWITCH_PORTS_MAX as PORTS_MAX, SwitchPort};
 use twinpath_frame::BURST_MAX;
-use twinpath_host::{StartError, WorkerHandle, WorkerPlan};
+use twinpath_host::{Captures, StartError, WorkerHandle, WorkerPlan};
 use twinpath_machine::Machine;
+use twinpath_metrics as metrics;
 use twinpath_port::{GsoKinds, PortQueue};
 use twinpath_port_vnet::{QUEUE_FRAMES, Tap};
+use twinpath_report as report;
 use twinpath_sandbox::{self as sandbox, Needs};
 use twinpath_switch::{Shared, Snapshot, Switch, SwitchCounters};
 use twinpath_switch_engine::SwitchEngine;
@@ -19,7 +23,7 @@ use super::home::Homes;
 use super::memory::Memory;
 use super::port::{Counts, On, OpenError, Port, State, fit_for_a_port, make_local, open_interface};
 use super::snapshots::{self, Snapshots};
-use super::{SwitchError, SwitchPlan, Switching};
+use super::{Source, SwitchError, SwitchPlan, Switching, configured};
 
 /// Messages between control and one worker, in each direction: all ports of a worker may come and go at a time.
 const MAILBOX_LEN: u32 = 4 * PORTS_MAX as u32;
@@ -34,11 +38,16 @@ const POOL_FRAMES: u32 = PORTS_MAX as u32 / 2 * QUEUE_FRAMES + (BURST_MAX * PORT
 const MEMORY_PORTS: &str = "ports";
 
 impl Switching {
-    pub(super) async fn start(plan: SwitchPlan, socket: &Path) -> Result<Self, SwitchError> {
-        snapshots::check(&plan.switch)?;
+    pub(super) async fn start(
+        plan: SwitchPlan,
+        source: Option<Source>,
+        offered: watch::Sender<Option<Rc<metrics::Server>>>,
+        socket: &Path,
+    ) -> Result<Self, SwitchError> {
+        snapshots::check(plan.switch())?;
         let segmentation = segmentation()?;
         let homes = Homes::own().await?;
-        let first = plan.switch.port.iter().filter_map(|port| port.name.as_ref()?.interface());
+        let first = plan.switch().port.iter().filter_map(|port| port.name.as_ref()?.interface());
         let machine = Machine::learn(
             plan.machine,
             plan.idle.mode,
@@ -46,7 +55,7 @@ impl Switching {
             first.into_iter().next().unwrap_or_default(),
         );
         let folder = socket.parent().unwrap_or_else(|| Path::new(".")).join(MEMORY_PORTS);
-        let shared = Arc::new(Shared::new(plan.switch.mac_entries, seed()));
+        let shared = Arc::new(Shared::new(plan.switch().mac_entries, seed()));
         let mut switch = Self {
             homes,
             ports: Vec::new(),
@@ -61,11 +70,22 @@ impl Switching {
             confined: Default::default(),
             machine,
             started: clock::now(),
+            read_at: clock::now(),
+            reloads: report::Configuration {
+                file: source.as_ref().map(|source| source.file.display().to_string()).unwrap_or_default(),
+                ..report::Configuration::default()
+            },
+            settings: plan.config.settings(&plan.usual, &plan.given),
+            waiting: Vec::new(),
+            offered,
+            captures: Captures::default(),
+            ended: mpsc::unbounded_channel(),
+            source,
             plan,
         };
         let mut opened = Vec::new();
         let mut mistakes = Vec::new();
-        for (name, config) in switch.configured() {
+        for (name, config) in configured(switch.plan.config.switch.as_ref()) {
             match switch.make_port(name.clone(), config).await {
                 Ok((port, queue)) => {
                     switch.ports.push(port);
@@ -95,16 +115,9 @@ impl Switching {
             tap: true,
             namespaces: true,
             sockets: Some(self.folder.clone()),
+            configuration: self.source.as_ref().map(|source| source.file.clone()),
             ..Needs::default()
         }
-    }
-
-    /// The ports that are configured, by name: those of the switch, and the host's own.
-    pub(super) fn configured(&self) -> Vec<(PortName, SwitchPort)> {
-        let switch = &self.plan.switch;
-        let ports = switch.port.iter().filter_map(|port| Some((port.name.clone()?, port.clone())));
-        let local = switch.local.clone().map(|name| (PortName::Local(name), SwitchPort::default()));
-        ports.chain(local).collect()
     }
 
     fn start_workers(&mut self) -> Result<(), SwitchError> {

@@ -4,6 +4,7 @@ mod config;
 pub(crate) mod fallback;
 pub(crate) mod grid;
 pub(crate) mod machine;
+pub(crate) mod switch;
 pub(crate) mod table;
 
 use std::io::Write as _;
@@ -46,6 +47,10 @@ enum Shown {
     Neighbours,
     /// Everything dropped or refused, by reason.
     Drops,
+    /// The ports of a switch: state, VLANs, addresses, frames.
+    Ports,
+    /// The addresses that a switch knows, and their ports.
+    Macs,
     /// Every configuration key: its value, where that comes from, its default, and what it takes to change it.
     Config,
 }
@@ -61,6 +66,8 @@ impl Shown {
             Self::Neighbours => Topic::Neighbours,
             Self::Drops => Topic::Drops,
             Self::Config => Topic::Config,
+            Self::Ports => Topic::Ports,
+            Self::Macs => Topic::Macs,
         }
     }
 }

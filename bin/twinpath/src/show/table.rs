@@ -16,13 +16,22 @@ pub(crate) fn render(topic: Topic, report: &Report) -> String {
     if part(Topic::Instance) {
         sections.push(instance(report));
     }
-    if part(Topic::Services) {
+    // A switch has neither services nor claims, and no peers that it answers.
+    let is_switch = report.switch.is_some();
+    let part_of_service = |wanted: Topic| topic == wanted || (topic == Topic::All && !is_switch);
+    if topic == Topic::Ports || (topic == Topic::All && is_switch) {
+        sections.push(super::switch::ports(report));
+    }
+    if topic == Topic::Macs {
+        sections.push(super::switch::macs(report));
+    }
+    if part_of_service(Topic::Services) {
         sections.push(services(report));
     }
     if part(Topic::Interfaces) {
         sections.push(interfaces(report));
     }
-    if part(Topic::Rules) {
+    if part_of_service(Topic::Rules) {
         sections.push(rules(report));
     }
     if part(Topic::Machine) {
@@ -31,7 +40,7 @@ pub(crate) fn render(topic: Topic, report: &Report) -> String {
     if part(Topic::Workers) {
         sections.push(workers(report));
     }
-    if part(Topic::Neighbours) {
+    if part_of_service(Topic::Neighbours) {
         sections.push(neighbours(report));
     }
     if part(Topic::Drops) {

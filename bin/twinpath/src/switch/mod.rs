@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use twinpath_config::{Command, Config, Control, Given, Key, Mode, Overrides, Priority, Sandbox, Worker};
 use twinpath_host::Ready;
 use twinpath_plan::{idle_config, wanted};
-use twinpath_switching::{self as switching, SwitchPlan};
+use twinpath_switching::{self as switching, Loaded, Source, SwitchPlan};
 
 use crate::log::{LogArgs, Voice};
 use crate::options::{HasKeys, KeyOptions};
@@ -57,29 +57,40 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     crate::tune::start::undo_what_died();
     let mut overrides = args.keys.overrides;
     overrides.switch.name = args.name.map(Some).or(overrides.switch.name);
-    let plan = load(args.config.as_deref(), &overrides)?;
-    switching::run(plan, |ready| announce(ready, voice))?;
+    let (Loaded { config, given }, usual) = load(args.config.as_deref(), &overrides)?;
+    let source = args.config.map(|file| {
+        let read_from = file.clone();
+        let read = move || {
+            let loaded = load(Some(&read_from), &overrides);
+            loaded.map(|(loaded, _)| loaded).map_err(|error| twinpath_measure::in_words(error.as_ref()))
+        };
+        Source { file, read: Box::new(read) }
+    });
+    switching::run(plan(config, usual, given), source, |ready| announce(ready, voice))?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// The plan of the file and the command line.
-fn load(file: Option<&Path>, overrides: &Overrides) -> anyhow::Result<SwitchPlan> {
+/// What the file and the command line say, and the values of keys that neither gives.
+fn load(file: Option<&Path>, overrides: &Overrides) -> anyhow::Result<(Loaded, Config)> {
     let (mut config, given) = Config::load_switch(file, overrides)?;
     let usual = usual(&mut config, &given);
-    let settings = config.settings(&usual, &given);
-    let Config { worker, control, switch, .. } = config;
-    let switch = switch.unwrap_or_default();
-    Ok(SwitchPlan {
-        name: switch.name.clone().unwrap_or_default(),
-        switch,
+    Ok((Loaded { config, given }, usual))
+}
+
+fn plan(config: Config, usual: Config, given: Given) -> SwitchPlan {
+    let Config { worker, control, switch, .. } = &config;
+    SwitchPlan {
+        name: switch.as_ref().and_then(|switch| switch.name.clone()).unwrap_or_default(),
         cpus: worker.cpus.iter().map(|cpu| *cpu as usize).collect(),
-        idle: idle_config(&worker),
-        machine: wanted(&worker),
+        idle: idle_config(worker),
+        machine: wanted(worker),
         sandbox: control.sandbox.unwrap_or(Sandbox::On),
-        socket: control.socket,
+        socket: control.socket.clone(),
         metrics: control.metrics.map(|address| address.0),
-        settings,
-    })
+        config,
+        usual,
+        given,
+    }
 }
 
 /// Gives keys that nobody gives their values for a switch; returns these.

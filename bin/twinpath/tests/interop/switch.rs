@@ -1,5 +1,8 @@
 //! Tests of `twinpath switch`: hosts in namespaces, each at a port.
 
+mod configured;
+mod ports;
+mod shown;
 mod traffic;
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -34,6 +37,7 @@ impl Site {
             server: namespace(),
             directory: tempfile::tempdir().expect("a directory"),
         };
+        ip(&rig.server, &["link", "set", "lo", "up"]);
         let mut site = Self { rig, hosts: Vec::new() };
         (0..hosts).for_each(|_| site.add_host());
         site

@@ -28,6 +28,7 @@ impl Instance {
         }
         let tell = self.tell.clone();
         let ended = move |id| drop(tell.blocking_send(Outcome::CaptureEnded(id)));
-        self.captures.begin(wish, stream, &mut self.workers, ended)
+        let workers = self.workers.iter_mut().map(|worker| &mut **worker);
+        self.captures.begin(wish, None, stream, workers, ended)
     }
 }

@@ -164,7 +164,9 @@ impl Instance {
             }
             Outcome::Unserved(found) => self.unserved(found),
             Outcome::Taker(number, heard) => self.taker_heard(number, heard),
-            Outcome::CaptureEnded(id) => self.captures.ended(id, &mut self.workers),
+            Outcome::CaptureEnded(id) => {
+                self.captures.ended(id, self.workers.iter_mut().map(|worker| &mut **worker))
+            }
         }
     }
 

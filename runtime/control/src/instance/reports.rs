@@ -52,6 +52,7 @@ impl Instance {
             neighbours: Vec::new(),
             config: Vec::new(),
             drops: self.report_drops(),
+            ..Report::default()
         }
     }
 

@@ -12,6 +12,7 @@ use twinpath_rings::slots::{self, Shape};
 use twinpath_sys::EventFd;
 use twinpath_worker::{Command, Tap, TapCounters};
 
+use crate::engines::Hosted;
 use crate::worker::WorkerHandle;
 
 /// The running captures, by number.
@@ -30,18 +31,19 @@ impl Captures {
         self.missed_before + self.running.values().map(|(_, counters)| missed(counters)).sum::<u64>()
     }
 
-    /// Starts a capture of the frames that these workers of `interface` receive and send, and writes it to the
-    /// connection, after one line of answer. `ended` is called with the number of the capture, on its thread,
+    /// Starts a capture of the frames that these workers receive and send, or only those of the port with a number,
+    /// and writes it to the connection, after one line of answer. `ended` is called with the number of the capture, on its thread,
     /// when the capture has ended.
     ///
     /// # Errors
     ///
     /// The reason, in a sentence, if the capture cannot start; nothing has been answered then.
-    pub fn begin(
+    pub fn begin<'a, E: Hosted + 'a>(
         &mut self,
         wish: &command::Capture,
+        port: Option<u16>,
         stream: &UnixStream,
-        workers: &mut [WorkerHandle],
+        workers: impl IntoIterator<Item = &'a mut WorkerHandle<E>>,
         ended: impl FnOnce(u32) + Send + 'static,
     ) -> Result<(), String> {
         let failed = |error: io::Error| format!("cannot capture: {error}");
@@ -56,20 +58,25 @@ impl Captures {
         self.next = id.wrapping_add(1);
         let wake = Arc::new(EventFd::new().map_err(|error| failed(error.into()))?);
         let (mut sources, mut taps, mut counted) = (Vec::new(), Vec::new(), Vec::new());
-        for _ in &*workers {
+        let workers: Vec<_> = workers.into_iter().collect();
+        for _ in &workers {
             let (producer, consumer) = slots::ring(shape).map_err(|error| failed(error.into()))?;
             let counters = Arc::new(TapCounters::default());
             sources.push(Source { ring: consumer, counters: Arc::clone(&counters) });
             counted.push(Arc::clone(&counters));
             let (filter, wake) = (filter.clone(), Arc::clone(&wake));
-            taps.push(Box::new(Tap::new(id, filter, producer, wake, counters)));
+            let tap = Tap::new(id, filter, producer, wake, counters);
+            taps.push(Box::new(match port {
+                Some(port) => tap.of_port(port),
+                None => tap,
+            }));
         }
         let mut stream = stream.try_clone().map_err(failed)?;
         stream.write_all(&command::agreement()).map_err(failed)?;
         let (interface, filter) = (wish.interface.clone(), wish.filter.clone());
         let plan = CapturePlan { interface, filter, snaplen, count: wish.count };
         let running = Running::start(plan, sources, wake, stream, move || ended(id)).map_err(failed)?;
-        for (worker, tap) in workers.iter_mut().zip(taps) {
+        for (worker, tap) in workers.into_iter().zip(taps) {
             worker.tell(Command::Tap(tap));
         }
         let what = if wish.filter.is_empty() { "everything" } else { &wish.filter };
@@ -79,12 +86,16 @@ impl Captures {
     }
 
     /// The thread of capture `id` has ended: the workers return their taps.
-    pub fn ended(&mut self, id: u32, workers: &mut [WorkerHandle]) {
+    pub fn ended<'a, E: Hosted + 'a>(
+        &mut self,
+        id: u32,
+        workers: impl IntoIterator<Item = &'a mut WorkerHandle<E>>,
+    ) {
         if let Some((running, counted)) = self.running.remove(&id) {
             running.join();
             self.missed_before += missed(&counted);
             tracing::info!("capture {id} has ended");
-            workers.iter_mut().for_each(|worker| worker.tell(Command::Untap(id)));
+            workers.into_iter().for_each(|worker| worker.tell(Command::Untap(id)));
         }
     }
 

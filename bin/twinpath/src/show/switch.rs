@@ -1,0 +1,103 @@
+//! Formats what a switch reports of its ports and addresses.
+
+use std::fmt::Write as _;
+
+use twinpath_report::{Report, SwitchPort};
+
+use super::grid::table;
+
+/// The ports, and what the switch as a whole has learned and flooded.
+pub(super) fn ports(report: &Report) -> String {
+    let Some(switch) = &report.switch else { return NO_SWITCH.to_owned() };
+    let vlans = if switch.vlans { "with VLANs" } else { "without VLANs" };
+    let mut text = format!(
+        "switch {} {vlans}: {} of {} addresses, forgotten after {} s; {} learned, {} moved\n  flooded: {} broadcast, {} multicast, {} to \
+         unknown addresses",
+        switch.name,
+        switch.addresses,
+        switch.mac_entries,
+        switch.ageing_s,
+        switch.learned,
+        switch.moved,
+        switch.flooded_broadcast,
+        switch.flooded_multicast,
+        switch.flooded_unknown
+    );
+    if switch.loops > 0 {
+        let _ = write!(text, "\n  loops found: {}", switch.loops);
+    }
+    if report.ports.is_empty() {
+        return text + "\n  no ports: add one with `twinpath port add`";
+    }
+    let columns = [
+        "port",
+        "state",
+        "mode",
+        "VLANs",
+        "addresses",
+        "frames in",
+        "frames out",
+        "bytes in",
+        "bytes out",
+        "dropped",
+    ];
+    let mut ports = table(&columns, 4);
+    for port in &report.ports {
+        ports.add_row([
+            port.name.clone(),
+            port.state.clone(),
+            port.mode.clone(),
+            vlans_of(port),
+            port.addresses.to_string(),
+            port.frames_in.to_string(),
+            port.frames_out.to_string(),
+            port.bytes_in.to_string(),
+            port.bytes_out.to_string(),
+            port.dropped.to_string(),
+        ]);
+    }
+    let _ = write!(text, "\n{ports}");
+    for port in &report.ports {
+        if port.state != "up" || port.kind != "interface" {
+            let _ = write!(text, "\n{}: {}", port.name, port.why);
+        }
+        if let Some(other) = &port.blocked_for {
+            let _ = write!(
+                text,
+                "\n{}: blocked, as it is in a loop with {other}; nothing is flooded by it",
+                port.name
+            );
+        }
+        if let Some(to) = &port.mirror_to {
+            let _ = write!(text, "\n{}: mirrored to {to}", port.name);
+        }
+    }
+    text
+}
+
+fn vlans_of(port: &SwitchPort) -> String {
+    match port.native {
+        Some(native) => format!("{} (native {native})", port.vlans),
+        None => port.vlans.clone(),
+    }
+}
+
+/// The addresses, in the order of the report.
+pub(super) fn macs(report: &Report) -> String {
+    let Some(switch) = &report.switch else { return NO_SWITCH.to_owned() };
+    if report.macs.is_empty() {
+        return format!("switch {}: no addresses are known", switch.name);
+    }
+    let mut macs = table(&["mac", "vlan", "port", "last frame"], 3);
+    for mac in &report.macs {
+        macs.add_row([
+            mac.mac.clone(),
+            if mac.vlan == 0 { "-".to_owned() } else { mac.vlan.to_string() },
+            mac.port.clone(),
+            mac.age_s.map_or_else(|| "static".to_owned(), |age| format!("{age} s ago")),
+        ]);
+    }
+    macs.to_string()
+}
+
+const NO_SWITCH: &str = "this instance is no switch, and has no ports";

@@ -1,0 +1,243 @@
+//! Changes while the switch runs: by a command for one port, or by reading the configuration again. All of a change is
+//! done, or nothing.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use twinpath_command::PortChange;
+use twinpath_config::{Changes, Config, Given, SwitchPort, SwitchPortOverrides};
+use twinpath_host::notify;
+use twinpath_machine::Answer;
+use twinpath_metrics as metrics;
+use twinpath_sys::clock;
+
+use super::port::State;
+use super::{Loaded, Switching, snapshots};
+
+/// Why a switch without a file is not configured anew.
+const NO_FILE: &str = "there is no file to read again: this switch was told everything on its command line; change its ports by \
+                       `twinpath port`, or start it with --config FILE";
+
+/// An answer that waits until a change is complete.
+pub(super) struct Waiting {
+    answer: Answer,
+    lines: Vec<String>,
+}
+
+impl Switching {
+    /// Changes a port.
+    pub(super) async fn change_port(&mut self, change: &PortChange, answer: Answer) {
+        let outcome = match self.with_change(change) {
+            Ok(config) => self.change_to(config, None).await,
+            Err(why) => Err(why),
+        };
+        self.answer_later(outcome, answer);
+    }
+
+    /// Reads the configuration again.
+    pub(super) async fn read_again(&mut self) -> Result<Vec<String>, String> {
+        notify::reloading();
+        let read = match &self.source {
+            Some(source) => (source.read)(),
+            None => Err(NO_FILE.to_owned()),
+        };
+        let outcome = match read {
+            Ok(Loaded { config, given }) => self.change_to(config, Some(given)).await,
+            Err(why) => Err(why),
+        };
+        match &outcome {
+            Ok(_) => {
+                self.reloads.reloads += 1;
+                self.reloads.refusal = None;
+                self.read_at = clock::now();
+            }
+            Err(why) => {
+                self.reloads.refused += 1;
+                self.reloads.refusal = Some(why.clone());
+            }
+        }
+        match &outcome {
+            Ok(lines) if lines.is_empty() => tracing::info!("reloaded: nothing differs"),
+            Ok(lines) => tracing::info!("reloaded: {}", lines.join("; ")),
+            Err(why) => tracing::error!("not reloaded, and nothing was changed: {why}"),
+        }
+        notify::ready();
+        outcome
+    }
+
+    /// Answers once queues that go have come back: then their interfaces are the kernel's again.
+    pub(super) fn answer_later(&mut self, outcome: Result<Vec<String>, String>, answer: Answer) {
+        match outcome {
+            Ok(lines) => self.waiting.push(Waiting { answer, lines }),
+            // The client may be gone by now.
+            Err(why) => drop(answer.send(Err(why))),
+        }
+        self.answer_complete();
+    }
+
+    /// Answers changes that are complete.
+    pub(super) fn answer_complete(&mut self) {
+        if self.ports.iter().any(|port| port.removed) {
+            return;
+        }
+        for Waiting { answer, lines } in self.waiting.drain(..) {
+            drop(answer.send(Ok(serde_json::json!({ "changed": lines }))));
+        }
+    }
+
+    /// The present configuration with a change of one port.
+    fn with_change(&self, change: &PortChange) -> Result<Config, String> {
+        let mut config = self.plan.config.clone();
+        let ports = &mut config.switch.get_or_insert_default().port;
+        let listed = || {
+            let names: Vec<_> = self.plan.switch().port.iter().map(SwitchPort::shown_name).collect();
+            if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+        };
+        let at = |name: &str| {
+            let found = self.plan.switch().port.iter().position(|port| port.shown_name() == name);
+            found.ok_or_else(|| format!("there is no port {name}; there is {}", listed()))
+        };
+        match change {
+            PortChange::Add(text) => ports.push(text.parse()?),
+            PortChange::Remove(name) => drop(ports.remove(at(name)?)),
+            PortChange::Set { port: name, keys } => {
+                let at = at(name)?;
+                ports[at] = ports[at].with(&SwitchPortOverrides::of_keys(keys.iter().map(String::as_str))?);
+            }
+        }
+        Ok(config)
+    }
+
+    /// Goes on with another configuration; `given` if it comes from the file. Returns the changes, a line for each.
+    async fn change_to(&mut self, config: Config, given: Option<Given>) -> Result<Vec<String>, String> {
+        let faults = config.check_switch();
+        if !faults.is_empty() {
+            return Err(faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"));
+        }
+        let changes = Changes::between(&self.plan.config, &config)
+            .map_err(|faults| faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))?;
+        let mut lines: Vec<String> = changes.settings.iter().map(ToString::to_string).collect();
+        lines.retain(|line| !line.starts_with("switch.port:"));
+        let wanted = super::configured(config.switch.as_ref());
+        snapshots::check(&config.switch.clone().unwrap_or_default()).map_err(|error| error.to_string())?;
+
+        // First what can fail: new ports are opened.
+        let known: BTreeSet<String> =
+            self.ports.iter().filter(|port| !port.removed).map(|port| port.name.to_string()).collect();
+        let (mut made, mut mistakes) = (Vec::new(), Vec::new());
+        let offered = match self.offered_by(&config).await {
+            Ok(offered) => offered,
+            Err(error) => {
+                mistakes.push(error);
+                None
+            }
+        };
+        for (name, port) in wanted.iter().filter(|(name, _)| !known.contains(&name.to_string())) {
+            if self.ports.iter().any(|port| port.removed && port.name == *name) {
+                mistakes.push(format!("port {name}: it is just being removed; try again"));
+                continue;
+            }
+            match self.make_port(name.clone(), port.clone()).await {
+                Ok(port) => made.push(port),
+                Err(error) => mistakes.push(format!("port {name}: {error}")),
+            }
+        }
+        if !mistakes.is_empty() {
+            return Err(mistakes.join("\n"));
+        }
+
+        let mut goes = Vec::new();
+        for port in &mut self.ports {
+            let name = port.name.to_string();
+            match wanted.iter().find(|(wanted, _)| wanted.to_string() == name) {
+                Some((_, config)) if *config != port.config => {
+                    lines.push(format!("port {name}: {}", differences(&port.config, config)));
+                    port.config = config.clone();
+                }
+                Some(_) => {}
+                None if port.removed => {}
+                None => {
+                    lines.push(format!("port {name} goes"));
+                    goes.push(port.number);
+                }
+            }
+        }
+        for (port, queue) in made {
+            lines.push(format!("port {} is new", port.name));
+            self.ports.push(port);
+            queue.into_iter().for_each(|queue| self.attach(queue));
+        }
+        self.plan_is(config, given);
+        if let Some(offered) = offered {
+            self.offered.send_replace(offered);
+        }
+        goes.into_iter().for_each(|number| self.remove(number));
+        self.take_snapshot();
+        Ok(lines)
+    }
+
+    /// Where another configuration offers metrics, if that differs: nowhere, or by this server.
+    async fn offered_by(&self, config: &Config) -> Result<Option<Option<Rc<metrics::Server>>>, String> {
+        match config.control.metrics {
+            same if same == self.plan.config.control.metrics => Ok(None),
+            None => Ok(Some(None)),
+            Some(address) => {
+                let server = metrics::Server::bind(address.0).await.map_err(|error| error.to_string())?;
+                Ok(Some(Some(Rc::new(server))))
+            }
+        }
+    }
+
+    /// Takes a port out.
+    fn remove(&mut self, number: u16) {
+        let Some(at) = self.ports.iter().position(|port| port.number == number) else { return };
+        self.ports[at].removed = true;
+        self.detach(at, State::Gone);
+        if !self.ports[at].leaving {
+            self.ports[at].release();
+            self.ports.remove(at);
+        }
+    }
+
+    /// Keeps the new configuration, and does what it says of workers.
+    fn plan_is(&mut self, config: Config, given: Option<Given>) {
+        let is_set = given.is_none();
+        let worker = (config.worker != self.plan.config.worker).then(|| config.worker.clone());
+        self.plan.config = config;
+        if let Some(given) = given {
+            self.plan.given = given;
+        }
+        let settings = self.plan.config.settings(&self.plan.usual, &self.plan.given);
+        let former = std::mem::replace(&mut self.settings, settings);
+        if is_set {
+            // Changed by a command: neither the file nor the command line says so.
+            for setting in self.settings.iter_mut().filter(|setting| setting.key.starts_with("switch")) {
+                let same = former.iter().find(|it| it.key == setting.key && it.value == setting.value);
+                setting.source = same.map_or_else(|| "set".to_owned(), |same| same.source.clone());
+            }
+        }
+        if let Some(worker) = worker {
+            let goal = twinpath_config::goal(worker.latency, worker.cpu);
+            self.workers.iter_mut().for_each(|it| it.set(Some(worker.mode), Some(goal)));
+            (self.plan.idle.mode, self.plan.idle.goal) = (worker.mode, goal);
+        }
+    }
+}
+
+/// The keys of a port that differ, with their values.
+fn differences(former: &SwitchPort, new: &SwitchPort) -> String {
+    let table = |port| match serde_json::to_value(port) {
+        Ok(serde_json::Value::Object(table)) => table,
+        _ => serde_json::Map::new(),
+    };
+    let (former, new) = (table(former), table(new));
+    let changed = new.iter().filter(|(key, value)| former.get(*key) != Some(value));
+    let line = |(key, value): (&String, &serde_json::Value)| {
+        let shown = |value: Option<&serde_json::Value>| match value {
+            None | Some(serde_json::Value::Null) => "none".to_owned(),
+            Some(value) => value.to_string(),
+        };
+        format!("{key} {} -> {}", shown(former.get(key)), shown(Some(value)))
+    };
+    changed.map(line).collect::<Vec<_>>().join(", ")
+}
