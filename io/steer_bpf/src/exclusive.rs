@@ -15,7 +15,7 @@ use crate::clsact::{self, Listed};
 use crate::holder::{processes_holding, tap_of, xdp_holder};
 use crate::layout::{Crossed, Crossing};
 use crate::maps::{typed, wrote};
-use crate::names::{OURS, interface_name};
+use crate::names::{OURS, PORT_INGRESS, interface_name};
 use crate::steering::{FILTERS_MAX, loaded, program};
 use crate::stuck::{StuckRecords, stuck_after_ns};
 use crate::tc::{TcAttach, TcLink};
@@ -247,8 +247,8 @@ pub(crate) fn attach(
     crate::tc::attach(classifier, name, ifindex, hook, how)
 }
 
-/// An interface that an exception port withholds: its frames reach neither the kernel's stack nor any socket but the
-/// port's own.
+/// An interface that an exception port or a switch withholds: its frames reach neither the kernel's stack nor any socket
+/// but the port's own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Withheld {
     /// The process that holds it, if we may see it: process ID and command.
@@ -264,7 +264,8 @@ pub struct Withheld {
 pub fn withheld(ifindex: u32) -> Option<Withheld> {
     let interface = interface_name(ifindex).ok()?;
     let Ours { name, program_id } = ours_at_ingress(ifindex, &interface)?;
-    if name.len() < NAME_MAX || !INGRESS.starts_with(&name) {
+    let ours = [INGRESS, PORT_INGRESS];
+    if name.len() < NAME_MAX || !ours.iter().any(|known| known.starts_with(&name)) {
         return None;
     }
     let holder = processes_holding(program_id).into_iter().next();

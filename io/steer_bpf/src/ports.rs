@@ -12,14 +12,13 @@ use twinpath_time::Duration;
 use crate::SteerError;
 use crate::exclusive::{attach, refuse_if_held};
 use crate::maps::{gone, typed, wrote};
-use crate::names::interface_name;
+use crate::names::{PORT_INGRESS as INGRESS, interface_name};
 use crate::steering::{FILTERS_MAX, loaded, program};
 use crate::stuck::{StuckRecords, stuck_after_ns};
 use crate::tc::{TcAttach, TcLink};
 
 static PORTS: &[u8] = include_bytes_aligned!("../object/ports.o");
 
-const INGRESS: &str = "twinpath_port_in";
 const EGRESS: &str = "twinpath_port_out";
 /// What these two do while there is a process to serve, by their places in the array of tail calls.
 const SERVE: [&str; 2] = ["twinpath_serve_in", "twinpath_serve_out"];

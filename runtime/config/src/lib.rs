@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 pub use twinpath_thread::priority::Priority;
 pub use twinpath_thread::request::RequestScope;
 pub use twinpath_values::{
-    AttachAsked, CpuGoal, LatencyGoal, Path, PathAsked, PortMode, PortName, StaticEntry, UnknownAttach,
-    UnknownPath, VlanList, goal,
+    AttachAsked, CpuGoal, LatencyGoal, OnExit, Path, PathAsked, PortMode, PortName, StaticEntry,
+    UnknownAttach, UnknownPath, VlanList, goal,
 };
 pub use twinpath_worker::idle::{Mode, RequestSetting as LatencyRequest};
 
@@ -65,9 +65,6 @@ const INSTANCES: &[Command] = &[
     Command::Bridge,
     Command::Switch,
 ];
-/// Those of them for which the kernel takes the place of a stuck worker.
-const SERVE_AND_BRIDGE: &[Command] =
-    &[Command::Serve, Command::ServeEcho, Command::ServeReflect, Command::ServeRpc, Command::Bridge];
 /// The commands that have an interface and its path.
 const SERVE_AND_BENCH: &[Command] =
     &[Command::Serve, Command::ServeEcho, Command::ServeReflect, Command::ServeRpc, Command::Bench];

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::str::FromStr;
 
-use twinpath_values::{PortMode, PortName, StaticEntry, VLAN_MAX, VlanList};
+use twinpath_values::{OnExit, PortMode, PortName, StaticEntry, VLAN_MAX, VlanList};
 
 use super::key::{Change, Command, KeyValue, Override as _, Takes, section};
 use super::{Config, Fault, Wrong};
@@ -41,6 +41,10 @@ section! {
         port: Vec<SwitchPort> = Vec::new() =>
             values_are("tables, at most 64"), unset("none"), option("port", "PORT[,KEY=VALUE]", SWITCH),
             example("[]"), change(Change::Reload);
+
+        /// What becomes of frames at interfaces when the switch has ended or hangs: nobody carries them (dark), or the kernel
+        /// bridge that the interfaces belong to (bridge)
+        on_exit: OnExit = OnExit::default() => option("on-exit", "WHAT", SWITCH);
 
         /// An address that is always at one port, as MAC,PORT or MAC,PORT,VLAN
         static_entries: Vec<StaticEntry> = Vec::new() =>

@@ -10,7 +10,7 @@ use twinpath_sys::affinity::parse_cpu_list;
 use twinpath_thread::priority::Priority;
 use twinpath_thread::request::RequestScope;
 use twinpath_values::{
-    AttachAsked, CpuGoal, LatencyGoal, PathAsked, PortMode, PortName, StaticEntry, VlanList,
+    AttachAsked, CpuGoal, LatencyGoal, OnExit, PathAsked, PortMode, PortName, StaticEntry, VlanList,
 };
 use twinpath_wire::EtherType;
 use twinpath_worker::idle::{Mode, RequestSetting};
@@ -58,6 +58,7 @@ parsed! {
     Sandbox: words(&Sandbox::ALL.map(Sandbox::name));
     ServiceKind: words(&ServiceKind::ALL.map(ServiceKind::name));
     PortMode: words(&PortMode::ALL.map(PortMode::name));
+    OnExit: words(&OnExit::ALL.map(OnExit::name));
     PortName: String::new();
     VlanList: String::new();
     Priority: String::new();

@@ -2,8 +2,7 @@
 
 use super::key::{Change, section};
 use super::{
-    CpuGoal, INSTANCES, LatencyGoal, LatencyRequest, Mode, Priority, RequestScope, SERVE, SERVE_AND_BRIDGE,
-    WITH_WORKERS, Wrong,
+    CpuGoal, INSTANCES, LatencyGoal, LatencyRequest, Mode, Priority, RequestScope, SERVE, WITH_WORKERS, Wrong,
 };
 
 /// One worker for each queue of the largest common NICs.
@@ -82,7 +81,7 @@ section! {
         /// When frames have waited so long for a worker (it is stuck, or was stopped), the kernel serves instead
         fail_open_ms: u32 = 100 =>
             range(FAIL_OPEN_MS_MIN, FAIL_OPEN_MS_MAX), unit("ms"), zero("never"),
-            option("fail-open-ms", "MS", SERVE_AND_BRIDGE);
+            option("fail-open-ms", "MS", INSTANCES);
     }
 }
 

@@ -7,7 +7,7 @@ use twinpath_frame::{Pool, PoolError, Region};
 use twinpath_idle::Goal;
 use twinpath_inspect::{ControlReason, Counter};
 use twinpath_machine::Scheduling;
-use twinpath_port::{PortCounters, PortId, PortQueue};
+use twinpath_port::{CarriedPort, PortCounters, PortId, PortQueue};
 use twinpath_report as report;
 use twinpath_worker::idle::{IdleConfig, Mode};
 use twinpath_worker::mailbox::{Receiver, mailbox, mailbox_with_reserve};
@@ -211,6 +211,23 @@ impl<E: Hosted> WorkerHandle<E> {
         let counters = Arc::clone(queue.counters());
         self.queues.push(KnownQueue { id: queue.id(), ifindex: queue.ifindex(), counters });
         self.tell(Command::Attach(queue));
+    }
+
+    /// Has a queue of it carry a further port.
+    pub fn add_port(&mut self, carrier: PortId, port: CarriedPort) {
+        let counters = Arc::clone(&port.counters);
+        self.queues.push(KnownQueue { id: port.id(carrier.queue), ifindex: port.ifindex, counters });
+        self.tell(Command::AddPort { carrier, port: Box::new(port) });
+    }
+
+    /// Takes a port from the queue that carries it, which then comes as an event.
+    pub fn remove_port(&mut self, port: u16) {
+        self.tell(Command::RemovePort(port));
+    }
+
+    /// A port that a queue carried is carried no more.
+    pub fn port_removed(&mut self, id: PortId) {
+        self.queues.retain(|known| known.id != id);
     }
 
     /// Tells it to return every queue of an interface. Each comes back as an event, to be closed.

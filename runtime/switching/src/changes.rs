@@ -143,7 +143,7 @@ impl Switching {
             }
         }
         if !mistakes.is_empty() {
-            return Err(mistakes.join("\n"));
+            return Err(self.take_back(made, &mistakes));
         }
 
         let mut goes = Vec::new();
@@ -162,10 +162,10 @@ impl Switching {
                 }
             }
         }
-        for (port, queue) in made {
+        for (port, opened) in made {
             lines.push(format!("port {} is new", port.name));
             self.ports.push(port);
-            queue.into_iter().for_each(|queue| self.attach(queue));
+            self.attach(opened);
         }
         self.plan_is(config, given);
         if let Some(offered) = offered {

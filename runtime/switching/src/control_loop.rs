@@ -7,11 +7,10 @@ use futures_util::future::select_all;
 use twinpath_command::{Capture, Request, Topic};
 use twinpath_host::{Controlled, WorkerHandle, flush};
 use twinpath_machine::Answer;
-use twinpath_mirror::Event;
 use twinpath_report::Report;
 use twinpath_switch_engine::SwitchEngine;
 
-use super::home::HomeAt;
+use super::home::{Heard, HomeAt};
 use super::port::On;
 use super::{SwitchError, Switching};
 
@@ -20,7 +19,7 @@ const NO_CONNECTIONS: &str = "a switch has no connections of its own: end it wit
 
 /// What woke the loop.
 pub(super) enum Woken {
-    Kernel(HomeAt, Event),
+    Heard(HomeAt, Heard),
     /// A memory port, by its place.
     Memory(usize),
     /// More of the MAC table can be swept.
@@ -72,8 +71,8 @@ impl Controlled for Switching {
         };
         Ok(tokio::select! {
             event = self.homes.next() => {
-                let (home, event) = event?;
-                Woken::Kernel(home, event)
+                let (home, heard) = event?;
+                Woken::Heard(home, heard)
             }
             at = memory => Woken::Memory(at),
             () = sweep => Woken::Sweep,
@@ -83,7 +82,8 @@ impl Controlled for Switching {
 
     async fn happened(&mut self, event: Woken) -> bool {
         match event {
-            Woken::Kernel(home, event) => self.kernel_says(home, event),
+            Woken::Heard(home, Heard::Kernel(event)) => self.kernel_says(home, event),
+            Woken::Heard(home, Heard::Stuck) => self.worker_is_stuck(home),
             Woken::Memory(at) => self.look_at_memory(at),
             Woken::Sweep => self.sweep(),
             Woken::CaptureEnded(id) => self.captures.ended(id, &mut self.workers),
@@ -179,6 +179,8 @@ impl Switching {
 
     /// Ends the worker; then the kernel has the interfaces again.
     pub(super) fn stop(mut self) {
+        // First, so that each frame is carried once.
+        self.homes.let_all_go();
         self.captures.end_all();
         self.workers.drain(..).for_each(WorkerHandle::stop);
         self.ports.iter_mut().for_each(super::port::Port::release);

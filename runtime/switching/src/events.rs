@@ -13,6 +13,7 @@ use super::Switching;
 use super::home::HomeAt;
 use super::memory::Looked;
 use super::port::{On, State};
+use super::start::Opened;
 
 /// Parts of the MAC table that are swept before other work gets its turn.
 const SWEEP_PARTS: usize = 1024;
@@ -25,12 +26,17 @@ impl Switching {
             while let Some(event) = self.workers[number].events.take() {
                 match event {
                     WorkerEvent::Detached(queue) => self.queue_is_back(number, queue),
+                    WorkerEvent::PortRemoved(id) => {
+                        self.count(number, id);
+                        self.workers[number].port_removed(id);
+                        self.port_is_free(id);
+                    }
                     WorkerEvent::Engine(SwitchEvent::Adopted(snapshot, former)) => {
                         drop(former);
                         self.adopted(number, snapshot);
                     }
                     WorkerEvent::Engine(SwitchEvent::Notice(notice)) => self.noticed(notice),
-                    WorkerEvent::Attached(_) | WorkerEvent::PortRemoved(_) | WorkerEvent::Untapped(_) => {}
+                    WorkerEvent::Attached(_) | WorkerEvent::Untapped(_) => {}
                 }
             }
         }
@@ -66,6 +72,11 @@ impl Switching {
         let id = queue.id();
         self.count(worker, id);
         self.workers[worker].close(queue);
+        self.port_is_free(id);
+    }
+
+    /// A port that no worker serves any more: it may be attached again.
+    fn port_is_free(&mut self, id: PortId) {
         let Some(at) = self.ports.iter().position(|port| port.id() == id) else { return };
         let port = &mut self.ports[at];
         if !port.leaving {
@@ -98,12 +109,20 @@ impl Switching {
             return;
         }
         port.leaving = true;
-        let id = port.id();
+        let (id, home, ifindex) = (port.id(), port.home, port.ifindex);
+        let is_carried = matches!(port.on, On::Interface);
         // First no frame is sent there any more.
         self.take_snapshot();
-        for number in 0..self.workers.len() {
-            self.count_and_detach(number, id);
+        if !is_carried {
+            for number in 0..self.workers.len() {
+                self.count_and_detach(number, id);
+            }
+            return;
         }
+        if let Err(error) = self.homes.let_go(home, ifindex) {
+            tracing::warn!("{}: {error}", self.ports[at].name);
+        }
+        self.workers.iter_mut().for_each(|worker| worker.remove_port(id.port));
     }
 
     fn count_and_detach(&mut self, worker: usize, id: PortId) {
@@ -129,12 +148,12 @@ impl Switching {
         }
         let mut port = self.ports.swap_remove(at);
         match self.open(&mut port) {
-            Ok(queue) => {
+            Ok(opened) => {
                 tracing::info!("{} is attached", port.name);
                 self.ports.push(port);
                 let last = self.ports.len() - 1;
                 self.ports.swap(at, last);
-                queue.into_iter().for_each(|queue| self.attach(queue));
+                self.attach(opened);
                 self.take_snapshot();
             }
             Err(error) => {
@@ -160,7 +179,7 @@ impl Switching {
             Looked::Connected(queue) => {
                 port.state = State::Attached;
                 tracing::info!("{}: process {} is connected", port.name, memory.application().unwrap_or(0));
-                self.attach(queue);
+                self.attach(Opened::Queue(queue));
                 self.take_snapshot();
             }
             Looked::Left => {
@@ -197,6 +216,15 @@ impl Switching {
             }
             _ => {}
         }
+    }
+
+    /// The programs pass frames on to the kernel until the worker looks again; it then drops what waited for it.
+    pub(super) fn worker_is_stuck(&mut self, home: HomeAt) {
+        let Some(since) = self.homes.read_stuck(home) else { return };
+        let waited = clock::now().since(since).as_nanos() / 1_000_000;
+        tracing::error!(
+            "worker 0 is stuck: frames have waited for it for {waited} ms; the kernel bridge carries them until it goes on"
+        );
     }
 
     fn link_is_there(&mut self, home: HomeAt, name: &str) {

@@ -1,11 +1,18 @@
 //! The network namespaces that ports are in, each with a mirror of its links.
 
 use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
 
+use tokio::io::unix::AsyncFd;
+use twinpath_attach::{AttachError, PortSet, PortSetPlan};
+use twinpath_host::readable_copy;
 use twinpath_mirror::table::{Link, Tables};
 use twinpath_mirror::{Event, Mirror, MirrorError, MirrorLimits};
+use twinpath_port::{CarriedPort, PORTS_MAX, PortId, PortQueue};
+use twinpath_steer_bpf::Unserved;
 use twinpath_sys::Namespace;
 use twinpath_sys::netns::NetnsError;
+use twinpath_time::Instant;
 
 use super::SwitchError;
 
@@ -15,6 +22,58 @@ struct Home {
     name: Option<String>,
     namespace: Option<Namespace>,
     mirror: Mirror,
+    /// Its interfaces that are ports, once there has been one.
+    ports: Option<PortSet>,
+    /// The queue that carries them, until the worker gets it.
+    queue: Option<Box<dyn PortQueue>>,
+    /// Readable when the worker was found stuck.
+    stuck: Option<AsyncFd<OwnedFd>>,
+}
+
+/// Why an interface could not be made a port.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum HoldError {
+    #[error("{0}")]
+    Attach(#[from] AttachError),
+    #[error("{0}")]
+    Namespace(#[from] NetnsError),
+    #[error("cannot hold a descriptor a second time: {0}; raise the limit of open files (ulimit -n)")]
+    Descriptor(#[from] std::io::Error),
+}
+
+/// What was heard of a namespace.
+pub(super) enum Heard {
+    /// What the kernel has announced.
+    Kernel(Event),
+    /// The worker does not look at its frames.
+    Stuck,
+}
+
+impl Home {
+    async fn next(&mut self) -> Result<Heard, MirrorError> {
+        let stuck = async {
+            match &self.stuck {
+                Some(fd) => match fd.readable().await {
+                    Ok(mut guard) => guard.clear_ready(),
+                    Err(_) => std::future::pending().await,
+                },
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            event = self.mirror.next() => Ok(Heard::Kernel(event?)),
+            () = stuck => Ok(Heard::Stuck),
+        }
+    }
+}
+
+/// An interface that is a port now.
+pub(super) struct Held {
+    /// The queue that is to carry it.
+    pub(super) carrier: PortId,
+    /// The queue itself, if it has just been made: the worker gets it first.
+    pub(super) queue: Option<Box<dyn PortQueue>>,
+    pub(super) port: CarriedPort,
 }
 
 /// All of them; the first is our own.
@@ -26,7 +85,7 @@ pub(super) type HomeAt = usize;
 impl Homes {
     pub(super) async fn own() -> Result<Self, MirrorError> {
         let mirror = Mirror::open(MirrorLimits::default()).await?;
-        Ok(Self(vec![Home { name: None, namespace: None, mirror }]))
+        Ok(Self(vec![Home { name: None, namespace: None, mirror, ports: None, queue: None, stuck: None }]))
     }
 
     /// The place of a namespace, which is opened if it is not known.
@@ -40,7 +99,14 @@ impl Homes {
             let _visit = namespace.visit()?;
             Mirror::open(MirrorLimits::default()).await?
         };
-        self.0.push(Home { name: name.map(str::to_owned), namespace: Some(namespace), mirror });
+        self.0.push(Home {
+            name: name.map(str::to_owned),
+            namespace: Some(namespace),
+            mirror,
+            ports: None,
+            queue: None,
+            stuck: None,
+        });
         Ok(self.0.len() - 1)
     }
 
@@ -54,23 +120,75 @@ impl Homes {
         self.tables(at).link(ifindex)
     }
 
-    /// Does something in a namespace, on this thread.
-    pub(super) fn within<R>(&self, at: HomeAt, work: impl FnOnce() -> R) -> Result<R, NetnsError> {
-        let visit = self.0[at].namespace.as_ref().map(Namespace::visit).transpose()?;
-        let result = work();
-        drop(visit);
-        Ok(result)
+    /// Makes an interface a port of that number. `plan` is for the set that it belongs to, if that is yet to be made.
+    pub(super) fn hold(
+        &mut self,
+        at: HomeAt,
+        plan: PortSetPlan,
+        (number, ifindex): (u16, u32),
+        unserved: Unserved,
+    ) -> Result<Held, HoldError> {
+        let Home { namespace, ports, queue, stuck, .. } = &mut self.0[at];
+        let _visit = namespace.as_ref().map(Namespace::visit).transpose()?;
+        let set = match ports {
+            Some(set) => set,
+            None => {
+                let (set, placed) = PortSet::open(PortSetPlan { number: at as u16, ..plan })?;
+                *queue = placed.into_iter().next().map(|placed| placed.queue);
+                *stuck = set.stuck().map(readable_copy).transpose()?;
+                ports.insert(set)
+            }
+        };
+        set.attach(ifindex, unserved)?;
+        Ok(Held { carrier: Self::carrier(at), queue: queue.take(), port: set.port(number, ifindex) })
     }
 
-    /// Waits for a change in any of them. Cancelling it loses nothing.
-    pub(super) async fn next(&mut self) -> Result<(HomeAt, Event), MirrorError> {
-        let each = self
-            .0
-            .iter_mut()
-            .enumerate()
-            .map(|(at, home)| Box::pin(async move { (at, home.mirror.next().await) }));
-        let ((at, event), ..) = futures_util::future::select_all(each).await;
-        Ok((at, event?))
+    /// Undoes [`Self::hold`].
+    pub(super) fn take_back(&mut self, at: HomeAt, ifindex: u32, held: Held) -> Result<(), AttachError> {
+        let queue = &mut self.0[at].queue;
+        *queue = queue.take().or(held.queue);
+        self.let_go(at, ifindex)
+    }
+
+    /// Gives an interface back to the kernel; it may be gone.
+    pub(super) fn let_go(&mut self, at: HomeAt, ifindex: u32) -> Result<(), AttachError> {
+        self.0[at].ports.as_mut().map_or(Ok(()), |set| set.detach(ifindex))
+    }
+
+    /// Gives all interfaces back.
+    pub(super) fn let_all_go(&mut self) {
+        for set in self.0.iter_mut().filter_map(|home| home.ports.as_mut()) {
+            if let Err(error) = set.detach_all() {
+                tracing::warn!("the kernel has interfaces only when the process has ended: {error}");
+            }
+        }
+    }
+
+    /// The name of the queue for a namespace's interfaces.
+    const fn carrier(at: HomeAt) -> PortId {
+        PortId { port: (PORTS_MAX + at) as u16, queue: 0 }
+    }
+
+    /// The interfaces that a queue carries, for messages; `None`: it is the queue of one port.
+    pub(super) fn carried_by(&self, queue: PortId) -> Option<String> {
+        let home = self.0.get(usize::from(queue.port).checked_sub(PORTS_MAX)?)?;
+        let of = home.name.as_ref().map(|name| format!(" of {name}")).unwrap_or_default();
+        Some(format!("interfaces{of}"))
+    }
+
+    /// Since when frames wait for the worker, if the programs of that namespace have found it stuck.
+    pub(super) fn read_stuck(&mut self, at: HomeAt) -> Option<Instant> {
+        let set = self.0[at].ports.as_mut()?;
+        set.read_stuck();
+        set.stuck_since(0)
+    }
+
+    /// Waits for news of any of them. Cancelling it loses nothing.
+    pub(super) async fn next(&mut self) -> Result<(HomeAt, Heard), MirrorError> {
+        let each = self.0.iter_mut().enumerate();
+        let each = each.map(|(at, home)| Box::pin(async move { (at, home.next().await) }));
+        let ((at, heard), ..) = futures_util::future::select_all(each).await;
+        Ok((at, heard?))
     }
 
     /// How often notifications were lost.

@@ -1,22 +1,13 @@
 //! One port: what it is on, and whether that is there.
 
 use std::net::{IpAddr, Ipv6Addr};
-use std::os::fd::OwnedFd;
-
-use twinpath_config::{PortName, SwitchPort};
+use twinpath_config::{OnExit, PortName, SwitchPort};
 use twinpath_mirror::table::{Link, Tables};
-use twinpath_port::{GsoKinds, PortCounters, PortId, PortQueue};
-use twinpath_port_vnet::{SocketConfig, Tap, TapError, TapHandle, VnetPort, open_socket};
-use twinpath_steer_bpf::{Exclusive, SteerError};
-use twinpath_sys::descriptors::set_aside;
-use twinpath_sys::packet_socket::{self, PacketSocketError};
-use twinpath_time::Duration;
+use twinpath_port::{PortCounters, PortId, PortQueue};
+use twinpath_port_vnet::{Tap, TapError, TapHandle, VnetPort};
 
-use super::home::{HomeAt, Homes};
+use super::home::{HoldError, HomeAt};
 use super::memory::Memory;
-
-/// The mark of our own frames on their way to a device with a queueing discipline ("twin").
-const MARK: u32 = 0x7477_696e;
 
 /// Why a port could not be opened. The sentence does not name the port.
 #[derive(Debug, thiserror::Error)]
@@ -34,12 +25,13 @@ pub(super) enum OpenError {
     Addresses { port: String, addresses: String },
     #[error("{0}")]
     Tap(#[from] TapError),
+    #[error(
+        "{0} belongs to no kernel bridge, which on_exit = \"bridge\" needs: make one that has the interfaces of all ports (ip link set {0} \
+         master BRIDGE)"
+    )]
+    NoBridge(String),
     #[error("{0}")]
-    Socket(#[from] PacketSocketError),
-    #[error("{0}")]
-    Steer(#[from] SteerError),
-    #[error("{0}")]
-    Namespace(#[from] twinpath_sys::netns::NetnsError),
+    Hold(#[from] HoldError),
     #[error("cannot hold a descriptor a second time: {0}; raise the limit of open files (ulimit -n)")]
     Descriptor(#[from] std::io::Error),
     #[error("{0}")]
@@ -47,6 +39,9 @@ pub(super) enum OpenError {
     #[error("cannot listen at {path} for the application: {error}")]
     Listen { path: String, error: std::io::Error },
 }
+
+/// The kernel's name for the kind of a bridge.
+const BRIDGE: &str = "bridge";
 
 /// Whether a port carries frames.
 #[derive(Debug, PartialEq, Eq)]
@@ -61,18 +56,12 @@ pub(super) enum State {
 
 /// What a port is on, as far as it holds something for that.
 pub(super) enum On {
-    /// An interface: the programs that withhold it, and a duplicate of the socket, for what that has lost.
-    Interface(Option<Held>),
+    /// An interface, which a queue carries together with others.
+    Interface,
     /// The host's own interface, made by us.
     Local(Option<TapHandle>),
     /// Another process.
     Memory(Memory),
-}
-
-/// What is held on an interface.
-pub(super) struct Held {
-    _withheld: Box<Exclusive>,
-    socket: OwnedFd,
 }
 
 /// A port.
@@ -90,8 +79,6 @@ pub(super) struct Port {
     pub(super) leaving: bool,
     /// It is no longer configured, and goes when its queue has come back.
     pub(super) removed: bool,
-    /// Frames for which its sockets had no room so far.
-    pub(super) lost: u64,
     /// What queues that it had before have counted.
     pub(super) before: Counts,
 }
@@ -132,18 +119,10 @@ impl Port {
         self.state == State::Attached
     }
 
-    /// Adds what the socket has lost since the last look: reading that sets it to zero there.
-    pub(super) fn count_lost(&mut self) {
-        if let On::Interface(Some(held)) = &self.on {
-            self.lost += u64::from(packet_socket::lost_frames(&held.socket).unwrap_or(0));
-        }
-    }
-
     /// Gives up what it holds, after its queue has come back or before it had one.
     pub(super) fn release(&mut self) {
-        self.count_lost();
         match &mut self.on {
-            On::Interface(held) => *held = None,
+            On::Interface => {}
             On::Local(handle) => *handle = None,
             On::Memory(memory) => memory.release(),
         }
@@ -154,6 +133,7 @@ impl Port {
 pub(super) fn fit_for_a_port(
     tables: &Tables,
     name: &str,
+    on_exit: OnExit,
     available: impl FnOnce() -> String,
 ) -> Result<Link, OpenError> {
     let Some(link) = tables.link_named(name) else {
@@ -163,7 +143,10 @@ pub(super) fn fit_for_a_port(
         return Err(OpenError::NotEthernet(link.name.clone()));
     }
     let used = |users, advice| OpenError::Used { port: link.name.clone(), users, advice };
-    if let Some(master) = link.master {
+    if on_exit == OnExit::Bridge && link.port_kind != BRIDGE {
+        return Err(OpenError::NoBridge(link.name.clone()));
+    }
+    if let Some(master) = link.master.filter(|_| on_exit != OnExit::Bridge) {
         let users =
             tables.link(master).map_or_else(|| format!("interface {master}"), |link| link.name.clone());
         return Err(used(users, format!("ip link set {} nomaster", link.name)));
@@ -186,32 +169,6 @@ pub(super) fn fit_for_a_port(
         return Err(OpenError::Addresses { port: link.name.clone(), addresses: addresses.join(", ") });
     }
     Ok(link.clone())
-}
-
-/// Withholds an interface from the kernel's stack, and opens a socket there.
-pub(super) fn open_interface(
-    homes: &Homes,
-    home: HomeAt,
-    link: &Link,
-    id: PortId,
-    segmentation: GsoKinds,
-) -> Result<(Box<dyn PortQueue>, Held), OpenError> {
-    // A software device does not need the queueing discipline, and without one our frames bypass the program at egress.
-    let bypass_qdisc = !link.kind.is_empty();
-    let mark = if bypass_qdisc { 0 } else { MARK };
-    let config = SocketConfig { ifindex: link.ifindex, fanout_group: None, bypass_qdisc, mark };
-    let opened = homes.within(home, || {
-        // No worker is ever taken to be stuck: the kernel has no place that it could carry these frames to.
-        let mut withheld = Exclusive::load(MARK, 1, Duration::ZERO)?;
-        // Before the programs: otherwise their links would get the descriptor numbers of the last attachment's sockets.
-        set_aside(1);
-        withheld.hold(link.ifindex)?;
-        Ok::<_, OpenError>((withheld, open_socket(&config)?))
-    });
-    let (withheld, socket) = opened??;
-    let held = Held { _withheld: Box::new(withheld), socket: socket.try_clone()? };
-    let queue = VnetPort::socket(id, link.ifindex, socket).segmenting(segmentation);
-    Ok((Box::new(queue), held))
 }
 
 /// Makes the host's own interface.

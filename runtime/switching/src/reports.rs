@@ -3,6 +3,7 @@
 use twinpath_config::PortMode;
 use twinpath_host::{report_process, rows};
 use twinpath_inspect::{ControlReason, Counter};
+use twinpath_port::PortId;
 use twinpath_report::{self as report, Report};
 use twinpath_switch::SwitchCounters;
 
@@ -25,7 +26,6 @@ impl Switching {
 
     /// Everything `show` can tell.
     pub(super) fn report_all(&mut self) -> Report {
-        self.ports.iter_mut().for_each(Port::count_lost);
         let pool_bytes = self.workers.iter().map(|worker| worker.pool_bytes()).sum::<u64>();
         Report {
             instance: report::Instance {
@@ -57,7 +57,7 @@ impl Switching {
         let link = self.homes.link(port.home, port.ifindex).filter(|_| port.is_attached());
         let queues = self.workers.iter().flat_map(|worker| {
             let own = worker.queues().iter().filter(|queue| queue.id.port == port.number);
-            own.map(|queue| queue.report(worker.number(), PATH, worker.mode(), port.lost))
+            own.map(|queue| queue.report(worker.number(), PATH, worker.mode(), 0))
         });
         report::Interface {
             name: port.name.to_string(),
@@ -95,7 +95,7 @@ impl Switching {
 
     fn report_port(&self, port: &Port) -> report::SwitchPort {
         let link = self.homes.link(port.home, port.ifindex).map(|link| link.state());
-        let (mut counts, mut dropped) = (port.before, port.lost);
+        let (mut counts, mut dropped) = (port.before, 0);
         for queue in
             self.workers.iter().flat_map(|worker| worker.queues()).filter(|queue| queue.id == port.id())
         {
@@ -163,14 +163,12 @@ impl Switching {
     fn report_drops(&self) -> Vec<report::Drop> {
         let mut drops: Vec<_> = self.workers.iter().flat_map(|worker| worker.drops()).collect();
         for worker in &self.workers {
-            drops.extend(worker.drops_of_queues(|id| self.name_of(id.port)));
+            let name_of = |id: PortId| self.homes.carried_by(id).unwrap_or_else(|| self.name_of(id.port));
+            drops.extend(worker.drops_of_queues(name_of));
         }
         let mut add = |place: &str, counts: &[(ControlReason, u64)]| {
             drops.extend(rows(place, counts.iter().map(|(reason, count)| (reason.name(), *count))));
         };
-        for port in &self.ports {
-            add(&port.name.to_string(), &[(ControlReason::RingFull, port.lost)]);
-        }
         add(
             &self.plan.name,
             &[
@@ -207,10 +205,10 @@ impl Port {
     fn why(&self, switch: &str) -> String {
         match (&self.state, &self.on) {
             (State::Refused(why), _) => why.clone(),
-            (State::Gone, On::Interface(_)) => {
+            (State::Gone, On::Interface) => {
                 "the interface is not there; the port is in use when it comes".to_owned()
             }
-            (_, On::Interface(_)) => format!("a port of {switch}, withheld from the kernel's stack"),
+            (_, On::Interface) => format!("a port of {switch}, withheld from the kernel's stack"),
             (_, On::Local(_)) => format!("this host's own interface on {switch}"),
             (_, On::Memory(memory)) => match memory.application() {
                 Some(pid) => format!("process {pid} has it; it connected to {}", memory.path().display()),

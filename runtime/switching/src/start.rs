@@ -6,22 +6,25 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, watch};
-use twinpath_config::{PortName, SWITCH_PORTS_MAX as PORTS_MAX, SwitchPort};
+use twinpath_attach::PortSetPlan;
+use twinpath_config::{OnExit, PortName, SWITCH_PORTS_MAX as PORTS_MAX, SwitchPort};
 use twinpath_frame::BURST_MAX;
 use twinpath_host::{Captures, StartError, WorkerHandle, WorkerPlan};
 use twinpath_machine::Machine;
 use twinpath_metrics as metrics;
-use twinpath_port::{GsoKinds, PortQueue};
+use twinpath_port::{GsoKinds, PORTS_MAX as CARRIED_MAX, PortQueue};
 use twinpath_port_vnet::{QUEUE_FRAMES, Tap};
 use twinpath_report as report;
 use twinpath_sandbox::{self as sandbox, Needs};
+use twinpath_steer_bpf::{TcAttach, Unserved};
 use twinpath_switch::{Shared, Snapshot, Switch, SwitchCounters};
 use twinpath_switch_engine::SwitchEngine;
 use twinpath_sys::{Namespace, TrustedDir, clock};
+use twinpath_time::Duration;
 
-use super::home::Homes;
+use super::home::{Held, Homes};
 use super::memory::Memory;
-use super::port::{Counts, On, OpenError, Port, State, fit_for_a_port, make_local, open_interface};
+use super::port::{Counts, On, OpenError, Port, State, fit_for_a_port, make_local};
 use super::snapshots::{self, Snapshots};
 use super::{Source, SwitchError, SwitchPlan, Switching, configured};
 
@@ -33,6 +36,9 @@ const MAILBOX_LEN: u32 = 4 * PORTS_MAX as u32;
 /// (32 x (33 + 66 + 33) + 64 x 64) x 2 KiB = 16 MiB. A burst of super-frames that is flooded to many ports needs more:
 /// what finds no frame is counted (`pool_empty`).
 const POOL_FRAMES: u32 = PORTS_MAX as u32 / 2 * QUEUE_FRAMES + (BURST_MAX * PORTS_MAX) as u32;
+
+/// Slots of the ring for all interfaces of a namespace: 4 MiB, some milliseconds at a million frames a second.
+const RING_FRAMES: u32 = 2048;
 
 /// The folder of memory ports' sockets, beside the command socket.
 const MEMORY_PORTS: &str = "ports";
@@ -87,9 +93,9 @@ impl Switching {
         let mut mistakes = Vec::new();
         for (name, config) in configured(switch.plan.config.switch.as_ref()) {
             match switch.make_port(name.clone(), config).await {
-                Ok((port, queue)) => {
+                Ok((port, this)) => {
                     switch.ports.push(port);
-                    opened.extend(queue);
+                    opened.push(this);
                 }
                 Err(error) => mistakes.push(format!("port {name}: {error}")),
             }
@@ -103,7 +109,7 @@ impl Switching {
             switch.stop();
             return Err(error);
         }
-        opened.into_iter().for_each(|queue| switch.attach(queue));
+        opened.into_iter().for_each(|opened| switch.attach(opened));
         switch.take_snapshot();
         Ok(switch)
     }
@@ -141,11 +147,28 @@ impl Switching {
         Ok(())
     }
 
-    /// Gives the worker a queue to serve.
-    pub(super) fn attach(&mut self, queue: Box<dyn PortQueue>) {
-        if let Some(worker) = self.workers.first_mut() {
-            worker.attach(queue);
+    /// Gives the worker what has been opened.
+    pub(super) fn attach(&mut self, opened: Opened) {
+        let Some(worker) = self.workers.first_mut() else { return };
+        match opened {
+            Opened::Nothing => {}
+            Opened::Queue(queue) => worker.attach(queue),
+            Opened::Interface(Held { carrier, queue, port }) => {
+                queue.into_iter().for_each(|queue| worker.attach(queue));
+                worker.add_port(carrier, port);
+            }
         }
+    }
+
+    /// Gives back what was opened for ports that are not to be ports after all, and returns the reasons, a line for each.
+    pub(super) fn take_back(&mut self, made: Vec<(Port, Opened)>, mistakes: &[String]) -> String {
+        for (port, opened) in made {
+            let Opened::Interface(held) = opened else { continue };
+            if let Err(error) = self.homes.take_back(port.home, port.ifindex, held) {
+                tracing::warn!("{}: {error}", port.name);
+            }
+        }
+        mistakes.join("\n")
     }
 
     /// Makes a port, and opens it. One that may be absent is made without a queue.
@@ -153,10 +176,10 @@ impl Switching {
         &mut self,
         name: PortName,
         config: SwitchPort,
-    ) -> Result<(Port, Option<Box<dyn PortQueue>>), SwitchOrOpen> {
+    ) -> Result<(Port, Opened), SwitchOrOpen> {
         let home = self.homes.at(name.namespace()).await?;
         let on = match &name {
-            PortName::Interface { .. } | PortName::Tap(_) => On::Interface(None),
+            PortName::Interface { .. } | PortName::Tap(_) => On::Interface,
             PortName::Local(_) => On::Local(None),
             PortName::Memory(app) => {
                 let path = self.folder.join(format!("{}-{app}", self.plan.name));
@@ -177,30 +200,30 @@ impl Switching {
             on,
             leaving: false,
             removed: false,
-            lost: 0,
             before: Counts::default(),
         };
         let opened = self.open(&mut port);
         let may_be_absent = matches!(port.name, PortName::Tap(_));
         match opened {
-            Err(OpenError::NoInterface { .. }) if may_be_absent => Ok((port, None)),
+            Err(OpenError::NoInterface { .. }) if may_be_absent => Ok((port, Opened::Nothing)),
             Err(error) => Err(error.into()),
-            Ok(queue) => Ok((port, queue)),
+            Ok(opened) => Ok((port, opened)),
         }
     }
 
     /// Opens what a port is on. A memory port has no queue before an application connects.
-    pub(super) fn open(&self, port: &mut Port) -> Result<Option<Box<dyn PortQueue>>, OpenError> {
+    pub(super) fn open(&mut self, port: &mut Port) -> Result<Opened, OpenError> {
         let id = port.id();
-        let queue = match &mut port.on {
-            On::Interface(held) => {
+        let opened = match &mut port.on {
+            On::Interface => {
                 let name = port.name.interface().unwrap_or_default();
                 let available = || self.homes.names(port.home);
-                let link = fit_for_a_port(self.homes.tables(port.home), name, available)?;
-                let (queue, now_held) = open_interface(&self.homes, port.home, &link, id, self.segmentation)?;
-                *held = Some(now_held);
-                port.ifindex = link.ifindex;
-                queue
+                let on_exit = self.plan.switch().on_exit;
+                let link = fit_for_a_port(self.homes.tables(port.home), name, on_exit, available)?.ifindex;
+                let unserved = if on_exit == OnExit::Bridge { Unserved::Kernel } else { Unserved::Dropped };
+                let held = self.homes.hold(port.home, self.port_set(), (port.number, link), unserved)?;
+                port.ifindex = link;
+                Opened::Interface(held)
             }
             On::Local(handle) => {
                 let (queue, tap, ifindex) = make_local(port.name.interface().unwrap_or_default(), id)?;
@@ -208,12 +231,28 @@ impl Switching {
                     tracing::warn!("{}: no carrier: {error}", port.name);
                 }
                 (*handle, port.ifindex) = (Some(tap), ifindex);
-                queue
+                Opened::Queue(queue)
             }
-            On::Memory(_) => return Ok(None),
+            On::Memory(_) => return Ok(Opened::Nothing),
         };
         port.state = State::Attached;
-        Ok(Some(queue))
+        Ok(opened)
+    }
+
+    /// What the interfaces of a namespace get in common.
+    fn port_set(&self) -> PortSetPlan {
+        // Without a bridge there is nobody who could carry the frames of a stuck worker.
+        let fails_open = self.plan.switch().on_exit == OnExit::Bridge;
+        let fail_open = Duration::from_millis(self.plan.config.worker.fail_open_ms.into());
+        PortSetPlan {
+            number: 0,
+            workers: 1,
+            ring_frames: RING_FRAMES,
+            ports_max: CARRIED_MAX,
+            fail_open: if fails_open { fail_open } else { Duration::ZERO },
+            tc: TcAttach::here(),
+            segmentation: self.segmentation,
+        }
     }
 
     /// A number that no port has. Numbers are not used again soon, so that a frame under way is not taken for another
@@ -226,6 +265,16 @@ impl Switching {
             }
         }
     }
+}
+
+/// What was opened for a port.
+pub(super) enum Opened {
+    /// It has nothing yet.
+    Nothing,
+    /// A queue of its own.
+    Queue(Box<dyn PortQueue>),
+    /// An interface, which a queue is to carry.
+    Interface(Held),
 }
 
 /// What can go wrong when a port is made.

@@ -7,4 +7,4 @@ mod port;
 
 pub use goal::{CpuGoal, LatencyGoal, goal};
 pub use path::{AttachAsked, Path, PathAsked, UnknownAttach, UnknownPath};
-pub use port::{PortMode, PortName, StaticEntry, VLAN_MAX, VlanList};
+pub use port::{OnExit, PortMode, PortName, StaticEntry, VLAN_MAX, VlanList};

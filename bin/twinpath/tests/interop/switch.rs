@@ -1,6 +1,7 @@
 //! Tests of `twinpath switch`: hosts in namespaces, each at a port.
 
 mod configured;
+mod ending;
 mod ports;
 mod shown;
 mod traffic;
