@@ -56,6 +56,15 @@ impl Arrival {
         self.tag_in_bytes
     }
 
+    /// Whether its port, addresses and tag are those of another frame. Never so if it is a runt, of which they are not known.
+    #[inline]
+    pub(crate) fn is_of_same_flow(&self, other: &Self) -> bool {
+        (self.destination, self.source, self.tag, self.port)
+            == (other.destination, other.source, other.tag, other.port)
+            && !self.runt
+            && !other.runt
+    }
+
     /// The VLAN that the outer tag names: 0 if there is none, or if it gives only a priority.
     #[inline]
     pub(crate) fn tagged_vlan(&self) -> u16 {

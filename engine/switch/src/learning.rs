@@ -164,5 +164,5 @@ fn may_flood(
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;

@@ -50,5 +50,5 @@ pub use outputs::{Judgement, Output, Outputs, Tagging};
 pub use shared::Shared;
 pub use snapshot::Snapshot;
 pub use switch::{Notice, Switch};
-pub use table::{CAPACITY, CAPACITY_MAX, Entry, MacTable, NoPlace};
+pub use table::{CAPACITY, CAPACITY_MAX, Entry, MacTable, NoMemory, NoPlace};
 pub use vlan::{VLAN_DEFAULT, VLAN_MAX, VlanSet};

@@ -8,7 +8,7 @@ use crate::config::{PORT_MAX, PortConfig, StaticEntry};
 use crate::guard::{Guard, Loop};
 use crate::snapshot::Snapshot;
 use crate::storm::{Bucket, Kind};
-use crate::table::{MacTable, NoPlace};
+use crate::table::{MacTable, NoMemory, NoPlace};
 
 /// What the workers of a switch share, in an `Arc`: each call may be made from any thread, and none waits for another.
 #[derive(Debug)]
@@ -22,13 +22,13 @@ pub struct Shared {
 
 impl Shared {
     /// The state of a switch that has seen no frame. [`MacTable::new`] says what the arguments are.
-    #[must_use]
-    pub fn new(capacity: u32, seed: [u64; 2]) -> Self {
-        Self {
-            table: MacTable::new(capacity, seed),
-            guard: Guard::new(),
-            storm: (0..=PORT_MAX).map(|_| Default::default()).collect(),
-        }
+    ///
+    /// # Errors
+    /// [`NoMemory`] for the table.
+    pub fn new(capacity: u32, seed: [u64; 2]) -> Result<Self, NoMemory> {
+        let table = MacTable::new(capacity, seed)?;
+        let storm = (0..=PORT_MAX).map(|_| Default::default()).collect();
+        Ok(Self { table, guard: Guard::new(), storm })
     }
 
     /// Bytes that it occupies, all of them from the start.

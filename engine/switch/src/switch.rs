@@ -92,8 +92,15 @@ impl Switch {
     ) {
         for (batch, arrivals) in arrivals.chunks(BATCH).enumerate() {
             let mut classified = [Classified::NONE; BATCH];
+            let mut former = Arrival { runt: true, ..Arrival::default() };
+            let mut known = Classified::NONE;
             for (classified, arrival) in classified.iter_mut().zip(arrivals) {
-                *classified = learning::classify(&self.snapshot, &self.shared, arrival);
+                // A flow's frames come one after the other.
+                if !arrival.is_of_same_flow(&former) {
+                    known = learning::classify(&self.snapshot, &self.shared, arrival);
+                    former = *arrival;
+                }
+                *classified = known;
             }
             // The reads of one frame do not wait for those of another.
             let touched = classified[..arrivals.len()].iter().fold(0, |touched, classified| {

@@ -13,11 +13,13 @@
 mod burst;
 mod chain;
 mod frame;
+mod lines;
 mod mapping;
 mod pool;
 mod shared;
 
 pub use burst::{BURST_MAX, Burst};
 pub use frame::{CHUNK_SIZE, Checksum, Frame, Gso, GsoKind, HEADROOM, Meta, OutOfChunk, leaked};
+pub use lines::{Line, Lines};
 pub use mapping::Mapping;
 pub use pool::{Pool, PoolError, Region, UMEM_CHUNK_DATA_MAX};

@@ -30,7 +30,7 @@ use twinpath_metrics::{self as metrics, MetricsError};
 use twinpath_mirror::MirrorError;
 use twinpath_port::GsoKinds;
 use twinpath_report as report;
-use twinpath_switch::{ConfigError, Shared, SwitchCounters};
+use twinpath_switch::{ConfigError, NoMemory, Shared, SwitchCounters};
 use twinpath_switch_engine::SwitchEngine;
 use twinpath_sys::netns::NetnsError;
 use twinpath_thread::panics;
@@ -104,6 +104,9 @@ pub enum SwitchError {
     /// The configuration contradicts itself.
     #[error("{0}")]
     Config(#[from] ConfigError),
+    /// The MAC table.
+    #[error("{0}")]
+    Memory(#[from] NoMemory),
     /// A network namespace.
     #[error("{0}")]
     Namespace(#[from] NetnsError),

@@ -61,7 +61,7 @@ impl Switching {
             first.into_iter().next().unwrap_or_default(),
         );
         let folder = socket.parent().unwrap_or_else(|| Path::new(".")).join(MEMORY_PORTS);
-        let shared = Arc::new(Shared::new(plan.switch().mac_entries, seed()));
+        let shared = Arc::new(Shared::new(plan.switch().mac_entries, seed())?);
         let mut switch = Self {
             homes,
             ports: Vec::new(),

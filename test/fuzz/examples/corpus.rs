@@ -105,7 +105,27 @@ fn main() -> io::Result<()> {
     let replies: [&[u8]; 3] =
         [&[0, 0, 0, 0, 0, 0, 0, 0], &[1, 0, 3, 1, 1, 0x80, 8, 0], &[3, 0, 26, 0x80, 2, 0, 0, 0, 3, 0, 0, 0]];
     write("load__damaged_replies", replies.map(<[u8]>::to_vec))?;
+    switch()?;
     rpc()
+}
+
+fn switch() -> io::Result<()> {
+    // Frames between stations on all ports, tags of each kind, a step of time, a flush, another configuration.
+    let frames = |ports: u8, kind: u8| -> Vec<u8> {
+        let described = |number: u8| [1, number % ports, 2 + number % 8, 3 + number % 11, number, kind];
+        [1].into_iter().chain((0..60).flat_map(described)).collect()
+    };
+    let changes = |what: u8| [0, what, 40, 1, 0, 3, 4, 0, 0, 0, what, 2].to_vec();
+    let changed = (0..6).map(|what| [frames(6, 0), changes(what), frames(6, 2)[1..].to_vec()].concat());
+    let plain = [0, 2, 3, 6, 0x42].map(|kind| frames(8, kind));
+    write("switch__frames", plain.into_iter().chain(changed))?;
+    let learned: Vec<u8> = (0..200_u8).flat_map(|number| [3, number, number]).collect();
+    let table = [
+        [3, 9, 1, 3, 9, 2].to_vec(),
+        [learned.clone(), vec![0, 0, 2]].concat(),
+        [learned, vec![2, 0, 0, 1, 8, 0]].concat(),
+    ];
+    write("switch__table", table)
 }
 
 fn rpc() -> io::Result<()> {

@@ -18,6 +18,8 @@ mod rpc;
 #[cfg(test)]
 mod steer;
 #[cfg(test)]
+mod switch;
+#[cfg(test)]
 mod wire;
 
 /// Random inputs per target, after its corpus. `BOLERO_RANDOM_ITERATIONS` sets another number.

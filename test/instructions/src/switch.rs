@@ -34,7 +34,11 @@ fn arrival(from: u32, to: u32) -> Arrival {
 fn switch() -> Switch {
     let ports = (0..PORTS).map(PortConfig::new).collect();
     let snapshot = Snapshot::compile(SwitchConfig { ports, ..SwitchConfig::default() }).expect("valid");
-    let mut switch = Switch::new(Arc::new(snapshot), Arc::new(Shared::new(STATIONS, [1, 2])), Arc::default());
+    let mut switch = Switch::new(
+        Arc::new(snapshot),
+        Arc::new(Shared::new(STATIONS, [1, 2]).expect("memory")),
+        Arc::default(),
+    );
     for station in 0..STATIONS {
         let judgement = switch.judge(NOW, &arrival(station, station + 1));
         assert_eq!(judgement.dropped, None, "the next station is on another port");

@@ -30,7 +30,7 @@ fn trunk(number: u16, native: Option<u16>, vlans: &[u16]) -> PortConfig {
 
 fn switch_of(config: SwitchConfig) -> Switch {
     let snapshot = Snapshot::compile(config).expect("right");
-    let shared = Shared::new(0, [1, 2]);
+    let shared = Shared::new(0, [1, 2]).expect("memory");
     shared.adopt(None, &snapshot).expect("places");
     Switch::new(Arc::new(snapshot), Arc::new(shared), Arc::default())
 }

@@ -10,7 +10,9 @@ const PORT_BITS: u32 = 12;
 const PORT_MASK: u64 = (1 << PORT_BITS) - 1;
 const CHOICE: u64 = 1 << PORT_BITS;
 const STATIC: u64 = CHOICE << 1;
-const UPPER_SHIFT: u32 = PORT_BITS + 2;
+/// Every entry has this bit, so that nothing matches an empty place.
+const VALID: u64 = STATIC << 1;
+const UPPER_SHIFT: u32 = PORT_BITS + 3;
 
 const GENERATION_BITS: u32 = 20;
 
@@ -25,25 +27,24 @@ impl Name {
     /// The name of a learned address on a port up to 4094. `choice`: in its first or second bucket.
     #[inline]
     pub(crate) fn new(place: &Place, choice: usize, port: u16) -> Self {
-        Self(Self::wanted(place, choice) | (u64::from(port) + 1))
+        Self(Self::wanted(place, choice) | u64::from(port) & PORT_MASK)
     }
 
     /// The bits that are the same for all entries of this address in this bucket.
     #[inline]
     pub(crate) fn wanted(place: &Place, choice: usize) -> u64 {
-        place.upper << UPPER_SHIFT | if choice == 0 { 0 } else { CHOICE }
+        place.upper << UPPER_SHIFT | VALID | if choice == 0 { 0 } else { CHOICE }
     }
 
-    /// Whether it is of the address that has these bits. The port is never 0 in an entry, so that nothing matches an
-    /// empty place.
+    /// Whether it is of the address that has these bits.
     #[inline]
     pub(crate) const fn is(self, wanted: u64) -> bool {
-        self.0 & !(PORT_MASK | STATIC) == wanted && self.0 & PORT_MASK != 0
+        self.0 & !(PORT_MASK | STATIC) == wanted
     }
 
     #[inline]
     pub(crate) const fn with_port(self, port: u16) -> Self {
-        Self(self.0 & !PORT_MASK | (port as u64 + 1))
+        Self(self.0 & !PORT_MASK | port as u64 & PORT_MASK)
     }
 
     pub(crate) const fn into_static(self) -> Self {
@@ -63,7 +64,7 @@ impl Name {
     /// The port. Only for names that are not empty.
     #[inline]
     pub(crate) const fn port(self) -> u16 {
-        (self.0 & PORT_MASK).wrapping_sub(1) as u16
+        (self.0 & PORT_MASK) as u16
     }
 
     pub(crate) const fn upper(self) -> u64 {
@@ -105,7 +106,7 @@ mod tests {
     #[test]
     fn a_name_has_its_parts_and_nothing_matches_an_empty_place() {
         // The largest upper part that a table of the fewest buckets has.
-        let place = Place { upper: (1 << 50) - 1, buckets: [0, 1] };
+        let place = Place { upper: (1 << 49) - 1, buckets: [0, 1] };
         for (choice, port) in [(0, 0), (1, 4094), (0, 4094), (1, 0)] {
             let name = Name::new(&place, choice, port);
             assert_eq!((name.upper(), name.choice(), name.port()), (place.upper, choice, port));

@@ -25,7 +25,7 @@ use twinpath_wire::Mac;
 
 use crate::arrival::{mac_of, number_of};
 use crate::config::PORT_MAX;
-use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
+use crate::sync::{AtomicU32, AtomicU64, Lines, Ordering, fence};
 
 use self::entry::{Age, EMPTY, Name};
 pub(crate) use self::place::Place;
@@ -45,6 +45,9 @@ const TICK_BITS: u32 = 30;
 
 /// An age is renewed when it is more than this share of the ageing time, so that most frames write nothing.
 const RENEWALS: u32 = 32;
+
+/// How often a worker tries to remove the second entry of an address that others move at the same time.
+const REMOVE_TRIES: usize = 8;
 
 /// The tick of a point in time.
 #[inline]
@@ -70,12 +73,11 @@ impl Ageing {
     }
 }
 
-/// A bucket: the names first, which every look-up reads.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-struct Bucket {
-    names: [AtomicU64; WIDTH],
-    ages: [AtomicU64; WIDTH],
+/// A bucket: two cache lines that follow each other.
+#[derive(Clone, Copy)]
+struct Bucket<'a> {
+    names: &'a [AtomicU64; WIDTH],
+    ages: &'a [AtomicU64; WIDTH],
 }
 
 /// What the table knows of each port, beside its entries.
@@ -121,6 +123,14 @@ pub struct Entry {
     pub age: Option<Duration>,
 }
 
+/// There is no memory for the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no memory for a MAC table of {bytes} bytes: configure a smaller capacity")]
+pub struct NoMemory {
+    /// Bytes that it would occupy.
+    pub bytes: usize,
+}
+
 /// There is no free place for a static entry: its two buckets have nothing but other static entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
@@ -144,32 +154,39 @@ struct Found<'a> {
 #[derive(Debug)]
 pub struct MacTable {
     places: Places,
-    buckets: Box<[Bucket]>,
+    /// Two per bucket: names and ages.
+    lines: Lines,
     ports: Box<[PortState]>,
 }
 
 impl MacTable {
-    /// An empty table with room for `capacity` addresses, rounded up to a power of two, 4096 to [`CAPACITY_MAX`]. `seed`
+    /// An empty table with room for `capacity` addresses, rounded up to a power of two, 8192 to [`CAPACITY_MAX`]. `seed`
     /// is random and secret.
-    #[must_use]
-    pub fn new(capacity: u32, seed: [u64; 2]) -> Self {
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn new(capacity: u32, seed: [u64; 2]) -> Result<Self, NoMemory> {
         let buckets = (capacity.min(CAPACITY_MAX) as usize * 2).div_ceil(WIDTH);
         let bits = buckets.next_power_of_two().ilog2().clamp(BITS_MIN, BITS_MAX);
-        Self::with_bits(bits, seed)
+        Self::with_size(bits, PORT_MAX + 1, seed)
     }
 
-    fn with_bits(bits: u32, seed: [u64; 2]) -> Self {
-        Self {
-            places: Places::new(seed, bits),
-            buckets: (0..1_usize << bits).map(|_| Bucket::default()).collect(),
-            ports: (0..=PORT_MAX).map(|_| PortState::default()).collect(),
-        }
+    fn with_size(bits: u32, ports: u16, seed: [u64; 2]) -> Result<Self, NoMemory> {
+        let lines = Lines::new(2 << bits).map_err(|_| NoMemory { bytes: 2 << bits << 6 })?;
+        let ports = (0..ports).map(|_| PortState::default()).collect();
+        Ok(Self { places: Places::new(seed, bits), lines, ports })
+    }
+
+    #[inline]
+    fn bucket(&self, number: u32) -> Bucket<'_> {
+        let lines = self.lines.as_slice();
+        Bucket { names: &lines[number as usize * 2].0, ages: &lines[number as usize * 2 + 1].0 }
     }
 
     /// Bytes that it occupies.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        size_of_val(&*self.buckets) + size_of_val(&*self.ports)
+        size_of_val(self.lines.as_slice()) + size_of_val(&*self.ports)
     }
 
     /// Addresses that were learned on a port and still have a place, with those that are too old and not yet replaced.
@@ -183,11 +200,12 @@ impl MacTable {
         self.places.of(mac, vlan)
     }
 
-    /// Reads the line that a look-up of this address reads first, so that it is in the cache by then. The result means
-    /// nothing; it keeps the compiler from leaving the read out.
+    /// Reads the lines that a look-up of this address mostly reads, so that they are in the cache by then. The result means
+    /// nothing; it keeps the compiler from leaving the reads out.
     #[inline]
     pub(crate) fn touch(&self, place: &Place) -> u64 {
-        self.buckets[place.buckets[0] as usize].names[0].load(Ordering::Relaxed)
+        let Bucket { names, ages } = self.bucket(place.buckets[0]);
+        names[0].load(Ordering::Relaxed) ^ ages[0].load(Ordering::Relaxed)
     }
 
     #[inline]
@@ -204,17 +222,25 @@ impl MacTable {
 
     #[inline]
     fn find(&self, place: &Place) -> Option<Found<'_>> {
-        for (choice, bucket) in place.buckets.into_iter().enumerate() {
-            let wanted = Name::wanted(place, choice);
-            let bucket = &self.buckets[bucket as usize];
-            for (name_at, age_at) in bucket.names.iter().zip(&bucket.ages) {
-                let name = Name(name_at.load(Ordering::Acquire));
-                if name.is(wanted) {
-                    return Some(Found { name, name_at, age_at });
-                }
-            }
+        self.find_in(place, 0).or_else(|| self.find_in(place, 1))
+    }
+
+    /// Looks in one of the two buckets, at all names without a branch: which of them it is cannot be predicted.
+    #[inline]
+    fn find_in(&self, place: &Place, choice: usize) -> Option<Found<'_>> {
+        let wanted = Name::wanted(place, choice);
+        let Bucket { names, ages } = self.bucket(place.buckets[choice]);
+        let mut found = 0_u32;
+        for (number, name_at) in names.iter().enumerate() {
+            found |= u32::from(Name(name_at.load(Ordering::Relaxed)).is(wanted)) << number;
         }
-        None
+        if found == 0 {
+            return None;
+        }
+        let at = found.trailing_zeros() as usize % WIDTH;
+        let name = Name(names[at].load(Ordering::Acquire));
+        // Another worker may have changed it since.
+        name.is(wanted).then_some(Found { name, name_at: &names[at], age_at: &ages[at] })
     }
 
     /// The port of an address; `None` if it is not known, too old, or being changed.
@@ -295,8 +321,8 @@ impl MacTable {
         let generation = self.generation(port);
         for (choice, bucket) in place.buckets.into_iter().enumerate() {
             let name = Name::new(place, choice, port);
-            let bucket = &self.buckets[bucket as usize];
-            for (name_at, age_at) in bucket.names.iter().zip(&bucket.ages) {
+            let bucket = self.bucket(bucket);
+            for (name_at, age_at) in bucket.names.iter().zip(bucket.ages) {
                 let former = Name(name_at.load(Ordering::Acquire));
                 if !self.is_free(former, age_at, tick, ageing)
                     || name_at
@@ -334,7 +360,7 @@ impl MacTable {
         let mut passed_own = false;
         for (choice, bucket) in place.buckets.into_iter().enumerate() {
             let wanted = Name::wanted(place, choice);
-            for name_at in &self.buckets[bucket as usize].names {
+            for name_at in self.bucket(bucket).names {
                 if std::ptr::eq(name_at, entered_at) {
                     passed_own = true;
                     continue;
@@ -344,11 +370,21 @@ impl MacTable {
                     continue;
                 }
                 if entered.is_static() || passed_own && !name.is_static() {
-                    self.remove_name(name_at, name);
+                    self.remove_at(name_at, wanted);
                 } else {
-                    self.remove_name(entered_at, entered);
+                    self.remove_at(entered_at, Name::wanted(place, entered.choice()));
                     return;
                 }
+            }
+        }
+    }
+
+    /// Empties a place if a learned entry of this address is there, on whichever port: another worker may move it meanwhile.
+    fn remove_at(&self, name_at: &AtomicU64, wanted: u64) {
+        for _ in 0..REMOVE_TRIES {
+            let name = Name(name_at.load(Ordering::Acquire));
+            if !name.is(wanted) || name.is_static() || self.remove_name(name_at, name) {
+                return;
             }
         }
     }
@@ -391,11 +427,12 @@ impl MacTable {
         (0..=PORT_MAX).for_each(|port| self.flush_port(port));
     }
 
-    /// Forgets a learned address. Returns whether there was one.
-    pub fn forget(&self, mac: Mac, vlan: u16) -> bool {
+    /// Forgets an address, if it was learned.
+    pub fn forget(&self, mac: Mac, vlan: u16) {
         let place = self.place(number_of(mac), vlan);
-        self.find(&place)
-            .is_some_and(|found| !found.name.is_static() && self.remove_name(found.name_at, found.name))
+        if let Some(found) = self.find(&place).filter(|found| !found.name.is_static()) {
+            self.remove_name(found.name_at, found.name);
+        }
     }
 
     /// Enters a static entry; replaces what was learned. Called by control.
@@ -405,12 +442,20 @@ impl MacTable {
     pub(crate) fn set_static(&self, mac: Mac, vlan: u16, port: u16) -> Result<(), NoPlace> {
         let place = self.place(number_of(mac), vlan);
         self.remove_static(mac, vlan);
+        // A learned address gives way if there is no empty place: it is learned again where there is room.
+        let entered = [Name::is_empty as fn(Name) -> bool, |former| !former.is_static()]
+            .into_iter()
+            .any(|may_take| self.enter_static(&place, port, may_take));
+        if entered { Ok(()) } else { Err(NoPlace { mac, vlan }) }
+    }
+
+    /// Enters a static entry in the first place that it may take.
+    fn enter_static(&self, place: &Place, port: u16, may_take: fn(Name) -> bool) -> bool {
         for (choice, bucket) in place.buckets.into_iter().enumerate() {
-            let name = Name::new(&place, choice, port).into_static();
-            for name_at in &self.buckets[bucket as usize].names {
+            let name = Name::new(place, choice, port).into_static();
+            for name_at in self.bucket(bucket).names {
                 let former = Name(name_at.load(Ordering::Acquire));
-                // A learned address gives way: it is learned again where there is room.
-                if former.is_static()
+                if !may_take(former)
                     || name_at
                         .compare_exchange(former.0, name.0, Ordering::AcqRel, Ordering::Relaxed)
                         .is_err()
@@ -420,11 +465,11 @@ impl MacTable {
                 if !former.is_empty() {
                     self.free(former.port());
                 }
-                self.remove_double(&place, name_at, name);
-                return Ok(());
+                self.remove_double(place, name_at, name);
+                return true;
             }
         }
-        Err(NoPlace { mac, vlan })
+        false
     }
 
     /// Removes a static entry, if there is one. Called by control.
@@ -438,7 +483,7 @@ impl MacTable {
     /// How many parts [`Self::visit`] and [`Self::sweep`] take the table in: 8 entries each.
     #[must_use]
     pub fn parts(&self) -> usize {
-        self.buckets.len()
+        self.lines.as_slice().len() / 2
     }
 
     /// Shows the entries in a range of [`Self::parts`] that are neither too old nor flushed. Control goes through a large table in
@@ -480,9 +525,9 @@ impl MacTable {
         ageing: Ageing,
         mut each: impl FnMut(&AtomicU64, Name, Option<Entry>),
     ) {
-        for number in parts.start..parts.end.min(self.buckets.len()) {
-            let bucket = &self.buckets[number];
-            for (name_at, age_at) in bucket.names.iter().zip(&bucket.ages) {
+        for number in parts.start..parts.end.min(self.parts()) {
+            let bucket = self.bucket(number as u32);
+            for (name_at, age_at) in bucket.names.iter().zip(bucket.ages) {
                 let name = Name(name_at.load(Ordering::Acquire));
                 if name.is_empty() {
                     continue;
@@ -503,5 +548,7 @@ impl MacTable {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, loom))]
+mod model;
+#[cfg(all(test, not(loom)))]
 mod tests;
