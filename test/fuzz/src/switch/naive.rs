@@ -184,10 +184,9 @@ impl Naive {
         let fresh = Known { port: frame.port, since: Some(tick(now)) };
         match self.known.get(&key).copied() {
             Some(Known { since: None, .. }) => {}
-            Some(Known { port, since: Some(since) }) if port == frame.port => {
-                if tick(now) - since >= renew {
-                    self.known.insert(key, fresh);
-                }
+            Some(Known { port, since: Some(since) }) if port == frame.port && tick(now) - since < renew => {}
+            Some(Known { port, .. }) if port == frame.port => {
+                self.known.insert(key, fresh);
             }
             Some(Known { port, .. }) if room => {
                 self.known.insert(key, fresh);
