@@ -99,13 +99,13 @@ pub enum SteerError {
     TcxWithoutLink(String),
     /// Programs that drop or redirect by themselves must not outlive their process.
     #[error(
-        "an exception port on {0} takes BPF links at tc (tcx), which this kernel does not have: a classic filter would stay after a \
-         crash and cut the device off"
+        "withholding {0} from the kernel takes BPF links at tc (tcx), which this kernel does not have: a classic filter would \
+         stay after a crash and cut the device off"
     )]
     ExclusiveWithoutTcx(String),
     /// Another twinpath instance holds the interface.
     #[error(
-        "{interface} is held already {holder}: stop that first; an exception port has its device to itself"
+        "{interface} is held already {holder}: stop that first; two programs cannot withhold one interface from the kernel"
     )]
     TcxHeld {
         /// The interface's name.

@@ -274,7 +274,8 @@ impl Config {
         let Some(switch) = &self.switch else {
             return vec![Fault::new(
                 "",
-                "the file has no [switch]: `twinpath serve --config` is for services",
+                "no switch is configured: give a NAME and each --port, or --config FILE with a [switch] section (a file with \
+                 [[service]] is for `twinpath serve`)",
             )];
         };
         let mut faults = switch.faults();

@@ -198,7 +198,10 @@ fn interface(interface: &Interface) -> String {
     for not in &interface.why_not {
         let _ = write!(text, "\n  why not {}: {}", not.path, not.reason);
     }
-    text.push_str(&device(&interface.device));
+    // A switch does not choose a path by what its ports are.
+    if interface.device != Device::default() {
+        text.push_str(&device(&interface.device));
+    }
     for line in interface.fallback.iter().flat_map(super::fallback::lines) {
         let _ = write!(text, "\n  {line}");
     }
