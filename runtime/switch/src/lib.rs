@@ -1,6 +1,6 @@
 //! The engine of a switch: frames that arrive on one port leave by those that the switch says, in the same turn.
 //!
-//! [`twinpath_switch`] judges each frame and never touches one. Here frames are copied for further ports, their VLAN tags
+//! [`twinpath_switch`] judges each frame and never touches one. Here further ports share the bytes of a frame, VLAN tags
 //! are changed, and what a port does not take is done in software ([`twinpath_port::fit`]). Control sends a new snapshot
 //! for each change of the configuration; the former one goes back to it, so that the worker frees nothing.
 //!
