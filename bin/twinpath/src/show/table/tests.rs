@@ -1,6 +1,6 @@
 use twinpath_report::{
     Capability, Count, Drop, Instance, Interface, LatencyRequest, Neighbour, Offload, Queue, Rules,
-    ServiceClaim, WhyNot,
+    ServiceClaim, Switch, WhyNot,
 };
 
 use super::*;
@@ -106,11 +106,21 @@ fn report() -> Report {
 
 #[test]
 fn a_topic_shows_itself_and_all_shows_every_topic_but_config() {
+    // Those of a switch are not asked for here.
+    let left_out = [Topic::Config, Topic::Ports, Topic::Macs];
     let all = render(Topic::All, &report());
-    for topic in Topic::ALL[1..].iter().filter(|topic| **topic != Topic::Config) {
+    for topic in Topic::ALL[1..].iter().filter(|topic| !left_out.contains(topic)) {
         let one = render(*topic, &report());
         assert!(all.contains(&one) && one.len() < all.len(), "{topic}");
     }
+}
+
+#[test]
+fn all_of_a_switch_shows_its_ports_and_nothing_of_services() {
+    let report = Report { switch: Some(Switch::default()), ..report() };
+    let all = render(Topic::All, &report);
+    assert!(all.contains(&render(Topic::Ports, &report)));
+    assert!(!all.contains(&render(Topic::Services, &report)));
 }
 
 #[test]
