@@ -27,8 +27,8 @@
 //! | ring of version 2, slots of 128 KiB | 387,000 | 1,200 | 94,000 | 6,993 |
 //! | ring of version 3, blocks of 256 KiB | 705,000 | 48 | 92,000 | 6,471 |
 //!
-//! Two runs of a row differ by a tenth and more here: whether a socket has one interface or all makes no difference that can
-//! be told, nor how long frames come. Version 3 is far cheaper for small frames, as it wakes the receiver once per block; but
+//! These are single runs, and two runs of a row differ by a tenth and more here: what a socket for all interfaces costs beside one
+//! for each has yet to be measured in pairs. Version 3 is far cheaper for small frames, as it wakes the receiver once per block; but
 //! a frame then waits for its block to be closed, a millisecond if few frames come. While a worker does not sleep it is not
 //! woken at all, and version 2 costs its CPU a copy. Slots for the longest frames take 64 times the memory.
 //!
