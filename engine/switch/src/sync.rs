@@ -15,8 +15,10 @@ pub(crate) use twinpath_frame::Lines;
 mod model {
     use super::AtomicU64;
 
+    #[derive(Debug)]
     pub(crate) struct Line(pub(crate) [AtomicU64; 8]);
 
+    #[derive(Debug)]
     pub(crate) struct Lines(Box<[Line]>);
 
     impl Lines {

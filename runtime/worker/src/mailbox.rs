@@ -39,7 +39,10 @@ pub fn mailbox<T: Send>(len: u32) -> Result<(Sender<T>, Receiver<T>), Errno> {
 /// # Errors
 /// What `eventfd(2)` returns.
 pub fn mailbox_with_reserve<T: Send>(len: u32, reserved: u32) -> Result<(Sender<T>, Receiver<T>), Errno> {
-    let (producer, consumer) = handoff::ring(len.saturating_add(reserved));
+    let entries = len.saturating_add(reserved).max(1).next_power_of_two();
+    let (producer, consumer) = handoff::ring(entries);
+    // The ring has a power of two of entries: those beyond what was asked for are reserved too.
+    let reserved = entries - len;
     let ready = Arc::new(EventFd::new()?);
     Ok((Sender { ring: producer, ready: Arc::clone(&ready), reserved }, Receiver { ring: consumer, ready }))
 }
