@@ -67,7 +67,7 @@ lab: ## run one lab: make lab LAB=quick ARGS="--check --json out.json" (root or 
 	@$(MAKE) --no-print-directory build
 	@xtask/host.sh as-root "measuring in network namespaces of its own" $(TWINPATH_LAB) $(LAB) $(ARGS)
 
-instructions: setup ## count the instructions that a call of RPC takes (valgrind); fail if more than what is committed
+instructions: setup ## count the instructions of a call of RPC and of a frame in the switch (valgrind); fail if more than what is committed
 	@xtask/host.sh need valgrind=valgrind
 	$(CARGO) run -q $(CARGO_FLAGS) -p xtask -- instructions --check
 

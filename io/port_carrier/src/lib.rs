@@ -3,7 +3,7 @@
 //!
 //! The receive socket belongs to no interface: it takes the frames of all that are ports, as its filter says
 //! (`PortPrograms` of `steer_bpf`, which also keeps the kernel's own stack from getting them). A slot of the ring says on
-//! which interface its frame arrived, so a turn costs the same with 10 and with 1,000 idle ports. Several workers have a
+//! which interface its frame arrived, so a turn looks at one ring, however many ports are idle. Several workers have a
 //! queue each, joined by PACKET_FANOUT: the kernel chooses by the hash of the flow, for all interfaces alike.
 //!
 //! Frames keep what travels beside them: a virtio-net header is in front of each (checksum to be completed, segmentation
