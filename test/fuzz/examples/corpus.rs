@@ -105,8 +105,21 @@ fn main() -> io::Result<()> {
     let replies: [&[u8]; 3] =
         [&[0, 0, 0, 0, 0, 0, 0, 0], &[1, 0, 3, 1, 1, 0x80, 8, 0], &[3, 0, 26, 0x80, 2, 0, 0, 0, 3, 0, 0, 0]];
     write("load__damaged_replies", replies.map(<[u8]>::to_vec))?;
+    openflow()?;
     switch()?;
     rpc()
+}
+
+fn openflow() -> io::Result<()> {
+    // Pairs of matches: none, disjoint, equal, one in the other by more fields, one in the other by its mask.
+    let pairs: [&[u8]; 5] = [
+        &[],
+        &[5, 0, 0, 5, 1, 0],
+        &[0, 1, 0, 5, 0, 0, 5, 0, 0, 0, 1, 0],
+        &[5, 0, 0, 10, 1, 0, 5, 0, 0, 11, 7, 0, 10, 1, 0, 13, 9, 0],
+        &[5, 0, 0, 11, 4, 9, 5, 0, 0, 11, 6, 0],
+    ];
+    write("openflow__matches", pairs.map(<[u8]>::to_vec))
 }
 
 fn switch() -> io::Result<()> {

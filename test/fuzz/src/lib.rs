@@ -14,6 +14,8 @@ mod load;
 #[cfg(test)]
 mod offload;
 #[cfg(test)]
+mod openflow;
+#[cfg(test)]
 mod rpc;
 #[cfg(test)]
 mod steer;

@@ -1,0 +1,217 @@
+//! Which frames a flow takes: fields with values and masks (section 7.2.3).
+
+use crate::error::{BadMatch, ErrorCode};
+use crate::field::{Field, Prerequisite, requires_tag};
+
+/// One field of a match. Values are numbers: the first byte on the wire is the highest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MatchField {
+    /// The field.
+    pub field: Field,
+    /// Its value; 0 where the mask is 0.
+    pub value: u128,
+    /// The mask as it was sent; `None` if there was none.
+    pub mask: Option<u128>,
+}
+
+impl MatchField {
+    /// A field with all its bits.
+    #[must_use]
+    pub const fn exact(field: Field, value: u128) -> Self {
+        Self { field, value, mask: None }
+    }
+
+    /// A field with a mask.
+    #[must_use]
+    pub const fn masked(field: Field, value: u128, mask: u128) -> Self {
+        Self { field, value, mask: Some(mask) }
+    }
+
+    /// The bits that are compared.
+    #[inline]
+    #[must_use]
+    pub const fn effective_mask(&self) -> u128 {
+        match self.mask {
+            Some(mask) => mask & self.field.full_mask(),
+            None => self.field.full_mask(),
+        }
+    }
+
+    /// Checks value and mask by themselves.
+    ///
+    /// # Errors
+    /// As section 7.2.3.5 says: a mask where none may be, a value bit where the mask is 0, bits that the field does
+    /// not have.
+    pub fn check(&self) -> Result<(), ErrorCode> {
+        if let Some(mask) = self.mask {
+            if !self.field.maskable() {
+                return Err(BadMatch::BadMask.into());
+            }
+            if self.value & !mask != 0 {
+                return Err(BadMatch::BadWildcards.into());
+            }
+        }
+        if self.field.accepts(self.value) { Ok(()) } else { Err(BadMatch::BadValue.into()) }
+    }
+}
+
+/// A match: fields in the order in which they were sent, each once, each with its prerequisites.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Match {
+    fields: Box<[MatchField]>,
+}
+
+impl Match {
+    /// A match of these fields; without any, it takes every frame.
+    ///
+    /// # Errors
+    /// A field that is there twice, a bad value or mask, a prerequisite that is not met (section 7.2.3.6).
+    pub fn new(fields: impl Into<Box<[MatchField]>>) -> Result<Self, ErrorCode> {
+        let this = Self { fields: fields.into() };
+        let mut seen = 0_u64;
+        for entry in &this.fields {
+            entry.check()?;
+            let bit = 1 << entry.field.number();
+            if seen & bit != 0 {
+                return Err(BadMatch::DupField.into());
+            }
+            seen |= bit;
+        }
+        if this.fields.iter().any(|entry| !this.meets(entry.field.prerequisite())) {
+            return Err(BadMatch::BadPrereq.into());
+        }
+        Ok(this)
+    }
+
+    /// Its fields, as they were sent.
+    #[inline]
+    #[must_use]
+    pub fn fields(&self) -> &[MatchField] {
+        &self.fields
+    }
+
+    /// One field of it.
+    #[must_use]
+    pub fn get(&self, field: Field) -> Option<&MatchField> {
+        self.fields.iter().find(|entry| entry.field == field)
+    }
+
+    /// Whether a frame that it takes meets a prerequisite.
+    #[must_use]
+    pub fn meets(&self, prerequisite: Prerequisite) -> bool {
+        match prerequisite {
+            Prerequisite::None => true,
+            Prerequisite::InPort => self.get(Field::InPort).is_some(),
+            Prerequisite::Tagged => self
+                .get(Field::VlanVid)
+                .is_some_and(|entry| requires_tag(entry.value, entry.effective_mask())),
+            Prerequisite::OneOf(field, values) => self
+                .get(field)
+                .is_some_and(|entry| values.iter().any(|value| u128::from(*value) == entry.value)),
+        }
+    }
+
+    /// What it means, however it was written: fields by number, without those whose mask is 0, and without masks that
+    /// have every bit. Two matches take the same frames exactly if this is the same (sections 6.4 and 7.2.3.5).
+    #[must_use]
+    pub fn canonical(&self) -> Box<[MatchField]> {
+        let mut fields: Vec<_> = self
+            .fields
+            .iter()
+            .filter(|entry| entry.effective_mask() != 0)
+            .map(|entry| {
+                let mask = entry.effective_mask();
+                MatchField { mask: (mask != entry.field.full_mask()).then_some(mask), ..*entry }
+            })
+            .collect();
+        fields.sort_unstable_by_key(|entry| entry.field);
+        fields.into()
+    }
+
+    /// Whether a frame can be taken by both (section 6.4, overlapping entries).
+    #[must_use]
+    pub fn overlaps(&self, other: &Self) -> bool {
+        self.fields.iter().all(|one| {
+            other
+                .get(one.field)
+                .is_none_or(|two| (one.value ^ two.value) & one.effective_mask() & two.effective_mask() == 0)
+        })
+    }
+
+    /// Whether it takes every frame that `other` takes: its fields are all in `other`, with the same value and at
+    /// least the same mask (section 6.4, non-strict).
+    #[must_use]
+    pub fn includes(&self, other: &Self) -> bool {
+        self.fields.iter().all(|wide| {
+            let mask = wide.effective_mask();
+            mask == 0
+                || other.get(wide.field).is_some_and(|narrow| {
+                    narrow.effective_mask() & mask == mask && (narrow.value ^ wide.value) & mask == 0
+                })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(fields: &[MatchField]) -> Result<Match, ErrorCode> {
+        Match::new(fields)
+    }
+
+    #[test]
+    fn each_rule_has_its_error() {
+        let eth = MatchField::exact(Field::EthType, 0x800);
+        let cases = [
+            (vec![eth, eth], BadMatch::DupField),
+            (vec![MatchField::masked(Field::EthType, 0x800, 0xffff)], BadMatch::BadMask),
+            (vec![MatchField::masked(Field::EthDst, 3, 1)], BadMatch::BadWildcards),
+            (vec![eth, MatchField::exact(Field::IpDscp, 64)], BadMatch::BadValue),
+            (vec![MatchField::exact(Field::IpProto, 6)], BadMatch::BadPrereq),
+            (vec![eth, MatchField::exact(Field::Ipv6Src, 6)], BadMatch::BadPrereq),
+            (
+                vec![MatchField::exact(Field::VlanVid, 0), MatchField::exact(Field::VlanPcp, 1)],
+                BadMatch::BadPrereq,
+            ),
+            (vec![MatchField::exact(Field::InPhyPort, 1)], BadMatch::BadPrereq),
+        ];
+        for (fields, error) in cases {
+            assert_eq!(of(&fields), Err(error.into()), "{fields:?}");
+        }
+    }
+
+    #[test]
+    fn a_masked_tag_meets_the_prerequisite_of_its_priority() {
+        let any_tag = MatchField::masked(Field::VlanVid, 0x1000, 0x1000);
+        assert!(of(&[any_tag, MatchField::exact(Field::VlanPcp, 7)]).is_ok());
+    }
+
+    #[test]
+    fn order_and_masks_stay_and_the_meaning_is_the_same() {
+        let eth = MatchField::exact(Field::EthType, 0x800);
+        let port = MatchField::exact(Field::InPort, 1);
+        let one = of(&[eth, port, MatchField::masked(Field::Ipv4Src, 0, 0)]).unwrap();
+        let two = of(&[port, eth]).unwrap();
+        assert_eq!(one.fields()[0], eth);
+        assert_ne!(one, two);
+        assert_eq!(one.canonical(), two.canonical());
+        assert!(one.includes(&two) && two.includes(&one));
+    }
+
+    #[test]
+    fn overlap_and_inclusion_follow_the_masks() {
+        let prefix = |value, mask| {
+            of(&[MatchField::exact(Field::EthType, 0x800), MatchField::masked(Field::Ipv4Dst, value, mask)])
+                .unwrap()
+        };
+        let (wide, narrow, other) = (
+            prefix(0x0a00_0000, 0xff00_0000),
+            prefix(0x0a01_0000, 0xffff_0000),
+            prefix(0x0b00_0000, 0xff00_0000),
+        );
+        assert!(wide.includes(&narrow) && !narrow.includes(&wide));
+        assert!(wide.overlaps(&narrow) && !wide.overlaps(&other));
+        assert!(Match::default().includes(&wide) && Match::default().overlaps(&wide));
+    }
+}
