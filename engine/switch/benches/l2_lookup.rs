@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant as Clock};
 
-use twinpath_switch::{AGEING, Arrival, PortConfig, Shared, Snapshot, Switch, SwitchConfig};
+use twinpath_switch::{AGEING, Arrival, MacTable, PortConfig, Shared, Snapshot, Switch, SwitchConfig};
 use twinpath_time::Instant;
 use twinpath_wire::Mac;
 
@@ -17,6 +17,8 @@ const PORTS: u16 = 64;
 const ROUNDS: usize = 9;
 /// Look-ups per size and round.
 const LOOKUPS: usize = 2_000_000;
+/// Addresses, or frames, that come at once.
+const BURST: usize = 64;
 const NOW: Instant = Instant::from_nanos(1 << 40);
 /// The station that most frames of the row with one sender come from.
 const SENDER: u32 = 0;
@@ -65,14 +67,15 @@ impl Case {
         Self { stations, switch, macs, frames, frames_of_one }
     }
 
-    /// Million per second: look-ups one by one, judged frames, judged frames of one sender.
-    fn measure(&mut self) -> [f64; 3] {
+    /// Million per second: look-ups one by one, look-ups in bursts, judged frames, judged frames of one sender.
+    fn measure(&mut self) -> [f64; 4] {
         let table = &self.switch.shared().table;
-        let single = per_second(self.macs.len(), || {
-            self.macs.iter().map(|mac| u64::from(table.port_of(*mac, 0, NOW, AGEING).is_some())).sum()
-        });
+        let look_up = |burst| {
+            per_second(self.macs.len(), || self.macs.chunks(burst).map(|macs| found(table, macs)).sum())
+        };
         [
-            single,
+            look_up(1),
+            look_up(BURST),
             Self::judge(&mut self.switch, &self.frames),
             Self::judge(&mut self.switch, &self.frames_of_one),
         ]
@@ -81,12 +84,19 @@ impl Case {
     fn judge(switch: &mut Switch, frames: &[Arrival]) -> f64 {
         per_second(frames.len(), || {
             let mut sent = 0;
-            for burst in frames.chunks(64) {
+            for burst in frames.chunks(BURST) {
                 switch.judge_each(NOW, burst, |_, judgement| sent += u64::from(judgement.dropped.is_none()));
             }
             sent
         })
     }
+}
+
+/// How many of these addresses are known.
+fn found(table: &MacTable, macs: &[Mac]) -> u64 {
+    let mut found = 0;
+    table.ports_of(macs, 0, NOW, AGEING, |port| found += u64::from(port.is_some()));
+    found
 }
 
 /// Million per second.
@@ -96,10 +106,17 @@ fn per_second(count: usize, work: impl FnOnce() -> u64) -> f64 {
     count as f64 / start.elapsed().max(Duration::from_nanos(1)).as_secs_f64() / 1e6
 }
 
+/// What the kernel has put on huge pages, from `/proc/self/smaps_rollup`.
+fn huge_mib() -> u64 {
+    let smaps = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap_or_default();
+    let line = smaps.lines().find_map(|line| line.strip_prefix("AnonHugePages:"));
+    line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) >> 10
+}
+
 fn main() {
     let mut random = fastrand::Rng::with_seed(7);
     let mut cases: Vec<Case> = SIZES.iter().map(|size| Case::new(*size, &mut random)).collect();
-    let mut figures = vec![[const { Vec::new() }; 3]; SIZES.len()];
+    let mut figures = vec![[const { Vec::new() }; 4]; SIZES.len()];
     for _ in 0..ROUNDS {
         for (case, figures) in cases.iter_mut().zip(&mut figures) {
             case.measure().into_iter().zip(figures).for_each(|(figure, of_row)| of_row.push(figure));
@@ -107,8 +124,13 @@ fn main() {
     }
     println!("million per second, median (least, most) of {ROUNDS} rounds of {LOOKUPS}; {PORTS} ports");
     println!(
-        "{:>10}{:>10}{:>26}{:>26}{:>26}",
-        "addresses", "MiB", "look-ups, one by one", "frames, bursts of 64", "frames of one sender"
+        "{:>10}{:>10}{:>26}{:>26}{:>26}{:>26}",
+        "addresses",
+        "MiB",
+        "look-ups, one by one",
+        "look-ups, bursts of 64",
+        "frames, bursts of 64",
+        "frames of one sender"
     );
     for (case, mut figures) in cases.iter().zip(figures) {
         let mib = case.switch.shared().table.memory_bytes() >> 20;
@@ -120,5 +142,6 @@ fn main() {
         }
         println!();
     }
+    println!("{} MiB of this process are on huge pages", huge_mib());
     println!("a judged frame is two look-ups: its source is learned, and its destination found");
 }

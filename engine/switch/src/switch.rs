@@ -11,10 +11,7 @@ use crate::learning::{self, Classified};
 use crate::outputs::Judgement;
 use crate::shared::Shared;
 use crate::snapshot::Snapshot;
-use crate::table::Learned;
-
-/// Frames whose addresses are looked up together: enough to hide the time that memory takes.
-const BATCH: usize = 64;
+use crate::table::{BATCH, Learned};
 
 /// How often a worker asks for places to be freed at most.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
@@ -102,12 +99,8 @@ impl Switch {
                 }
                 *classified = known;
             }
-            // The reads of one frame do not wait for those of another.
-            let touched = classified[..arrivals.len()].iter().fold(0, |touched, classified| {
-                let table = &self.shared.table;
-                touched ^ table.touch(&classified.source) ^ table.touch(&classified.destination)
-            });
-            std::hint::black_box(touched);
+            let places = classified[..arrivals.len()].iter();
+            self.shared.table.fetch(places.flat_map(|frame| [&frame.source, &frame.destination]));
             for (number, (arrival, classified)) in arrivals.iter().zip(&classified).enumerate() {
                 each(batch * BATCH + number, self.judge_classified(now, arrival, classified));
             }

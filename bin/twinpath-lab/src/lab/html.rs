@@ -324,6 +324,12 @@ const TROUBLE_COLUMNS: [Column; 6] = [
     ("share", "answered once", table::percent),
     ("datagrams", "datagrams", table::thousands),
 ];
+const TABLE_COLUMNS: [Column; 4] = [
+    ("lookups_per_s", "look-ups/s", table::thousands),
+    ("instructions_per_lookup", "instructions each", table::thousands),
+    ("table_mib", "MiB", table::significant),
+    ("huge_mib", "MiB on huge pages", table::significant),
+];
 const FRAMES_COLUMNS: [Column; 4] = [
     ("frames_per_s", "frames/s", table::thousands),
     ("offered_per_s", "offered/s", table::thousands),
@@ -341,6 +347,7 @@ fn columns(group: Group) -> &'static [Column] {
         Group::Rtt | Group::Frames | Group::FramesLoaded | Group::SwitchRtt | Group::SwitchPaced => {
             &RTT_COLUMNS
         }
+        Group::SwitchTable => &TABLE_COLUMNS,
         Group::SwitchRate => &FRAMES_COLUMNS,
         Group::Rate => &RATE_COLUMNS,
         Group::Cpu => &COST_COLUMNS,

@@ -10,6 +10,7 @@ mod fallback;
 mod guest;
 mod html;
 mod instance;
+mod instructions;
 mod kni;
 mod model;
 mod pareto;

@@ -83,14 +83,17 @@ pub(crate) enum Group {
     SwitchPaced,
     /// Kernel TCP through a switch.
     SwitchBulk,
+    /// Look-ups in a switch's MAC table.
+    SwitchTable,
 }
 
 impl Group {
-    pub(crate) const ALL: [Self; 30] = [
+    pub(crate) const ALL: [Self; 31] = [
         Self::SwitchRate,
         Self::SwitchRtt,
         Self::SwitchPaced,
         Self::SwitchBulk,
+        Self::SwitchTable,
         Self::NullOne,
         Self::NullMany,
         Self::NullUdp,
@@ -151,6 +154,7 @@ impl Group {
             Self::SwitchRtt => "Round trips through a switch: kernel UDP, 64 B",
             Self::SwitchPaced => "The same, one request every 250 to 500 us",
             Self::SwitchBulk => "Kernel TCP through a switch",
+            Self::SwitchTable => "Look-ups in the MAC table",
         }
     }
 }

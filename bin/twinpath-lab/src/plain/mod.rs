@@ -5,6 +5,7 @@
 
 mod busy;
 mod hold;
+pub(crate) mod l2_lookup;
 pub(crate) mod nfs;
 pub(crate) mod reflect;
 pub(crate) mod switch;
@@ -114,6 +115,8 @@ enum Peer {
     NfsLs(nfs::ListArgs),
     /// Run another switch: the kernel's bridge, Open vSwitch or testpmd
     Switch(switch::Args),
+    /// Look addresses up in the MAC table of twinpath's switch
+    L2Lookup(l2_lookup::Args),
     /// Send frames of 64 bytes, as many as go
     FrameSource(switch::SourceArgs),
     /// Note when each frame of a TCP port passes an interface
@@ -225,6 +228,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Peer::PacketReflect(args) => reflect::packet(&args)?,
         Peer::ShmReflect(args) => reflect::shm(&args)?,
         Peer::Switch(args) => return switch::run(&args),
+        Peer::L2Lookup(args) => l2_lookup::run(&args)?,
         Peer::FrameSource(args) => switch::send(&args)?,
         Peer::NfsServer(args) => return nfs::serve(&args),
         Peer::Tap(args) => return tap::run(&args),

@@ -34,6 +34,9 @@ use self::place::{BITS_MAX, BITS_MIN, Places};
 /// Entries per bucket: the names of a bucket are one cache line.
 const WIDTH: usize = 8;
 
+/// Addresses that are looked up together: enough to hide the time that memory takes.
+pub(crate) const BATCH: usize = 64;
+
 /// Addresses that a table has room for unless configured.
 pub const CAPACITY: u32 = 65_536;
 
@@ -179,8 +182,9 @@ impl MacTable {
 
     #[inline]
     fn bucket(&self, number: u32) -> Bucket<'_> {
-        let lines = self.lines.as_slice();
-        Bucket { names: &lines[number as usize * 2].0, ages: &lines[number as usize * 2 + 1].0 }
+        let (buckets, _) = self.lines.as_slice().as_chunks::<2>();
+        let [names, ages] = &buckets[number as usize];
+        Bucket { names: &names.0, ages: &ages.0 }
     }
 
     /// Bytes that it occupies.
@@ -200,12 +204,16 @@ impl MacTable {
         self.places.of(mac, vlan)
     }
 
-    /// Reads the lines that a look-up of this address mostly reads, so that they are in the cache by then. The result means
-    /// nothing; it keeps the compiler from leaving the reads out.
+    /// Reads the lines that look-ups of these addresses mostly read, so that they are in the cache by then: the reads for one
+    /// address do not wait for those for another.
     #[inline]
-    pub(crate) fn touch(&self, place: &Place) -> u64 {
-        let Bucket { names, ages } = self.bucket(place.buckets[0]);
-        names[0].load(Ordering::Relaxed) ^ ages[0].load(Ordering::Relaxed)
+    pub(crate) fn fetch<'a>(&self, places: impl Iterator<Item = &'a Place>) {
+        let read = places.fold(0, |read, place| {
+            let Bucket { names, ages } = self.bucket(place.buckets[0]);
+            read ^ names[0].load(Ordering::Relaxed) ^ ages[0].load(Ordering::Relaxed)
+        });
+        // Keeps the compiler from leaving the reads out.
+        std::hint::black_box(read);
     }
 
     #[inline]
@@ -257,10 +265,26 @@ impl MacTable {
         (young && same).then_some(name.port())
     }
 
-    /// The port of an address, as frames find it now.
-    #[must_use]
-    pub fn port_of(&self, mac: Mac, vlan: u16, now: Instant, ageing: Duration) -> Option<u16> {
-        self.lookup(&self.place(number_of(mac), vlan), tick_of(now), Ageing::new(ageing))
+    /// Calls `each` with the ports of addresses, in their order, as frames find them now. Their memory is fetched together, as
+    /// that of a burst is.
+    pub fn ports_of(
+        &self,
+        macs: &[Mac],
+        vlan: u16,
+        now: Instant,
+        ageing: Duration,
+        mut each: impl FnMut(Option<u16>),
+    ) {
+        let (tick, ageing) = (tick_of(now), Ageing::new(ageing));
+        let mut places = [Place { upper: 0, buckets: [0, 0] }; BATCH];
+        for macs in macs.chunks(BATCH) {
+            let places = &mut places[..macs.len()];
+            for (place, mac) in places.iter_mut().zip(macs) {
+                *place = self.place(number_of(*mac), vlan);
+            }
+            self.fetch(places.iter());
+            places.iter().for_each(|place| each(self.lookup(place, tick, ageing)));
+        }
     }
 
     /// Learns that an address is on a port, up to 4094. At most `limit` addresses are learned there.

@@ -17,7 +17,7 @@ pub(crate) const BITS_MIN: u32 = 11;
 pub(crate) const BITS_MAX: u32 = 21;
 
 /// The two buckets in which an address may be, and what is stored of it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) upper: u64,
     pub(crate) buckets: [u32; 2],
@@ -85,7 +85,9 @@ impl Places {
     pub(crate) fn of(&self, mac: u64, vlan: u16) -> Place {
         let key = u64::from(vlan & 0xfff) << MAC_BITS | mac & ((1 << MAC_BITS) - 1);
         let (upper, lower) = (key >> self.bits, key as u32 & ((1 << self.bits) - 1));
-        Place { upper, buckets: self.mixed(upper).map(|mixed| lower ^ mixed) }
+        // Written out, as it is not inlined otherwise.
+        let [first, second] = self.mixed(upper);
+        Place { upper, buckets: [lower ^ first, lower ^ second] }
     }
 
     /// The address and VLAN whose `choice`th bucket is `bucket`.

@@ -254,10 +254,10 @@ fn table() {
             assert_eq!(shown.insert(entry.mac, entry.port), None, "once");
         });
         assert_eq!(shown, model);
-        for number in 0..=u8::MAX {
-            let found = shared.table.port_of(mac(number), 0, START, AGEING);
-            assert_eq!(found, model.get(&mac(number)).copied());
-        }
+        let macs: Vec<Mac> = (0..=u8::MAX).map(mac).collect();
+        let mut found = Vec::new();
+        shared.table.ports_of(&macs, 0, START, AGEING, |port| found.push(port));
+        assert_eq!(found, macs.iter().map(|mac| model.get(mac).copied()).collect::<Vec<_>>());
         shared.table.sweep(0..usize::MAX, START, AGEING, |_| true);
         for port in 0..PORTS {
             let count = model.values().filter(|on| **on == port).count();

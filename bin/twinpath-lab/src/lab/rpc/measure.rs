@@ -10,6 +10,7 @@ use twinpath_measure::report::BenchReport;
 use super::cases::{Case, Client, ClientSpec, PLAIN_MANY, RATE, Server as Peer};
 use super::peers;
 use crate::lab::instance::{Facts, Instance};
+use crate::lab::instructions::{NOTE, counted};
 use crate::lab::model::Sample;
 use crate::lab::process::{Server, Side};
 use crate::lab::record::Record;
@@ -194,24 +195,15 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// The last counts of `cargo run -p xtask -- instructions`; CI compares them with the present build.
-const INSTRUCTIONS: &str = include_str!("../../../../../test/instructions/committed.toml");
-
 /// Instructions of the pure code, as committed.
 pub(super) fn instructions() -> anyhow::Result<Sample> {
-    let counted = |case: &str| {
-        let line =
-            INSTRUCTIONS.lines().find_map(|line| line.strip_prefix(case)?.trim_start().strip_prefix('='));
-        let count = line.and_then(|count| count.trim().parse::<f64>().ok());
-        count.with_context(|| format!("test/instructions/committed.toml has no {case}"))
-    };
     let values = BTreeMap::from([
         ("instructions_per_call", counted("null-record")?),
         ("instructions_of_100", counted("null-record-of-100")?),
         ("instructions_per_datagram", counted("null-datagram")?),
         ("instructions_per_getattr", counted("getattr-record-sys")?),
     ]);
-    let notes = vec!["as counted under valgrind and committed: `make instructions` counts again".to_owned()];
+    let notes = vec![NOTE.to_owned()];
     Ok(Sample { values, notes, ..Sample::default() })
 }
 

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use fastrand::Rng;
 use serde::Deserialize;
 use twinpath_load::Arrivals;
@@ -21,7 +21,7 @@ use crate::lab::topology::{HOSTS, SwitchNetwork};
 use crate::plain::switch::Sent;
 
 /// Time for start-up, warm-up and tear-down, beyond the measured time.
-const SLACK: Duration = Duration::from_secs(5);
+pub(super) const SLACK: Duration = Duration::from_secs(5);
 /// Ports of the hosts' servers.
 const ECHO_PORT: u16 = 7001;
 const BULK_PORT: u16 = 7003;
@@ -51,6 +51,8 @@ enum Kind {
     Plain(&'static str),
     /// In the mode in which it starts.
     Twinpath(&'static str),
+    /// Without hosts: each row is a process of its own.
+    Alone,
 }
 
 /// All of them; a switch that is measured idle has more ports, so it is started for that alone.
@@ -101,6 +103,7 @@ pub(super) const CONTENDERS: &[Contender] = &[
         kind: Kind::Plain("ovs-netdev"),
         rows: &["idle-ovs-netdev"],
     },
+    Contender { name: "the MAC table", kind: Kind::Alone, rows: &["l2-lookup"] },
     Contender { name: "twinpath, idle", kind: Kind::Twinpath("adaptive"), rows: &["idle-twinpath"] },
 ];
 
@@ -119,9 +122,9 @@ enum Process {
 
 /// One round.
 pub(super) struct Bench<'a> {
-    session: &'a Session,
+    pub(super) session: &'a Session,
     round: usize,
-    time: Duration,
+    pub(super) time: Duration,
     idle_time: Duration,
     /// The pace and the seed of its gaps, the same for all switches of a round.
     period_us: f64,
@@ -166,21 +169,21 @@ impl<'a> Bench<'a> {
         rows: &[&'static str],
         record: &mut Record,
     ) -> anyhow::Result<()> {
+        if let Kind::Alone = contender.kind {
+            for row in rows {
+                self.keep(row, self.alone(row).await, record);
+            }
+            return Ok(());
+        }
         let idle = rows.iter().any(|row| row.starts_with("idle-"));
         let network = SwitchNetwork::build(if idle { IDLE_PORTS } else { HOSTS.len() })?;
         let running = self.start(contender, &network).await?;
         for row in rows {
-            match self.row(row, &network, &running).await {
-                Ok(mut sample) => {
-                    sample.notes.extend(running.note.clone());
-                    record.add(row, self.round, sample);
-                }
-                Err(error) => {
-                    let reason = format!("{error:#}");
-                    self.session.progress.line(&format!("{row}: {reason}"));
-                    record.fail(row, reason);
-                }
+            let mut measured = self.row(row, &network, &running).await;
+            if let Ok(sample) = &mut measured {
+                sample.notes.extend(running.note.clone());
             }
+            self.keep(row, measured, record);
         }
         match running.process {
             Process::Plain(server) => self.session.launcher.stop(server).await,
@@ -188,10 +191,22 @@ impl<'a> Bench<'a> {
         }
     }
 
+    fn keep(&self, row: &'static str, measured: anyhow::Result<Sample>, record: &mut Record) {
+        match measured {
+            Ok(sample) => record.add(row, self.round, sample),
+            Err(error) => {
+                let reason = format!("{error:#}");
+                self.session.progress.line(&format!("{row}: {reason}"));
+                record.fail(row, reason);
+            }
+        }
+    }
+
     async fn start(&self, contender: &Contender, network: &SwitchNetwork) -> anyhow::Result<Running> {
         let launcher = &self.session.launcher;
         let cpu = self.session.cpus[1];
         match contender.kind {
+            Kind::Alone => bail!("{} is no switch", contender.name),
             Kind::Plain(kind) => {
                 let whole_checksums = kind != "bridge";
                 if whole_checksums {
@@ -394,7 +409,7 @@ fn frames_of(table: &str, interface: &str) -> Option<u64> {
     line.split_whitespace().nth(1)?.parse().ok()
 }
 
-fn words(line: &str) -> Vec<String> {
+pub(super) fn words(line: &str) -> Vec<String> {
     line.split_whitespace().map(str::to_owned).collect()
 }
 

@@ -4,6 +4,7 @@
 //! Both hosts run on the first CPU, so that with one request in flight they take turns; the switch has the second. Only
 //! in the rows of bulk TCP the receiving host shares the second CPU with the switch.
 
+mod alone;
 mod measure;
 mod tables;
 

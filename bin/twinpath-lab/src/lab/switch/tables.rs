@@ -3,6 +3,7 @@
 use crate::lab::model::{Better, Formula, Group, Judged, RatioSpec, RowSpec};
 
 pub(super) const FRAMES: &str = "frames_per_s";
+pub(super) const LOOKUPS: &str = "lookups_per_s";
 pub(super) const BULK: &str = "gbit_per_s";
 const P50: &str = "p50_us";
 const P99: &str = "p99_us";
@@ -57,6 +58,10 @@ pub(super) const ROWS: &[RowSpec] = &[
     row("bulk-twinpath", Group::SwitchBulk, BULK, "twinpath").beside(BULK_BRIDGE).twinpath("adaptive"),
     row("idle-ovs-netdev", Group::Idle, CPU, "OVS, packet sockets, 10 ports"),
     row("idle-twinpath", Group::Idle, CPU, "twinpath, 10 ports").twinpath("adaptive"),
+    RowSpec {
+        path: None,
+        ..row("l2-lookup", Group::SwitchTable, LOOKUPS, "1,000,000 addresses, bursts of 64")
+    },
 ];
 
 const fn ratio(
@@ -157,4 +162,11 @@ pub(super) const RATIOS: &[RatioSpec] = &[
             "an idle switch with 10 ports, share of a core",
         )
     },
+    ratio(
+        "l2-lookup",
+        Formula::Value(("l2-lookup", LOOKUPS)),
+        25e6,
+        Better::Higher,
+        "look-ups per second in a MAC table of 1,000,000 addresses, in bursts",
+    ),
 ];

@@ -1,0 +1,39 @@
+//! Rows that need no hosts: what a part of the switch does by itself.
+
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+
+use super::measure::{Bench, SLACK, words};
+use crate::lab::instructions::{NOTE, counted};
+use crate::lab::model::Sample;
+use crate::lab::process::Side;
+use crate::plain::l2_lookup::LookedUp;
+
+/// To make a table of a million addresses, and to learn them.
+const LEARNING: Duration = Duration::from_secs(10);
+
+impl Bench<'_> {
+    pub(super) async fn alone(&self, row: &str) -> anyhow::Result<Sample> {
+        match row {
+            "l2-lookup" => self.l2_lookup().await,
+            _ => bail!("{row} is not measured alone"),
+        }
+    }
+
+    async fn l2_lookup(&self) -> anyhow::Result<Sample> {
+        let cpu = self.session.cpus[1];
+        let args = format!("plain l2-lookup --cpu {cpu} --duration {:.3}", self.time.as_secs_f64());
+        let launcher = &self.session.launcher;
+        let finished =
+            launcher.client(Side::Server, &words(&args), self.time + SLACK + LEARNING, None).await?;
+        let found: LookedUp =
+            serde_json::from_str(&finished.stdout).context("cannot read the result of plain l2-lookup")?;
+        let mut sample = Sample { notes: vec![NOTE.to_owned()], ..Sample::default() };
+        sample.values.insert(super::tables::LOOKUPS, found.lookups_per_s);
+        sample.values.insert("instructions_per_lookup", counted("l2-lookup")?);
+        sample.values.insert("table_mib", found.table_mib);
+        sample.values.insert("huge_mib", found.huge_mib);
+        Ok(sample)
+    }
+}
