@@ -16,7 +16,7 @@ use crate::holder::{processes_holding, tap_of, xdp_holder};
 use crate::layout::{Crossed, Crossing};
 use crate::maps::{typed, wrote};
 use crate::names::{OURS, PORT_INGRESS, interface_name};
-use crate::steering::{FILTERS_MAX, loaded, program};
+use crate::steering::{FILTERS_MAX, attach_filter, loaded, program};
 use crate::stuck::{StuckRecords, stuck_after_ns};
 use crate::tc::{TcAttach, TcLink};
 
@@ -59,17 +59,8 @@ impl Exclusive {
     /// # Errors
     /// [`SteerError::Object`], [`SteerError::Map`]; [`SteerError::Queue`] for more than [`FILTERS_MAX`] workers.
     pub fn load(mark: u32, workers: u32, fail_open: Duration) -> Result<Self, SteerError> {
-        if workers > FILTERS_MAX {
-            return Err(SteerError::Queue { queue: workers, max: FILTERS_MAX });
-        }
-        let fail_open_ns = stuck_after_ns(fail_open);
-        let mut loader = EbpfLoader::new();
-        loader.override_global("mark", &mark, true);
-        loader.override_global("workers", &workers, true);
-        loader.override_global("fail_open_ns", &fail_open_ns, true);
-        let mut object = loader.load(BRIDGE).map_err(|error| SteerError::Object(Box::new(error)))?;
+        let (mut object, stuck) = load(BRIDGE, mark, workers, fail_open)?;
         let (crossing, crossed) = (typed(&mut object, ".bss")?, typed(&mut object, "crossed")?);
-        let stuck = StuckRecords::take(&mut object, fail_open_ns)?;
         Ok(Self { object, crossing, crossed, stuck, held: None, cross: None })
     }
 
@@ -84,10 +75,7 @@ impl Exclusive {
         if !TcAttach::here().ends_with_process() {
             return Err(SteerError::ExclusiveWithoutTcx(interface));
         }
-        let links = [
-            attach(&mut self.object, INGRESS, ifindex, TcAttachType::Ingress, TcAttach::Tcx)?,
-            attach(&mut self.object, EGRESS, ifindex, TcAttachType::Egress, TcAttach::Tcx)?,
-        ];
+        let links = attach_both(&mut self.object, [INGRESS, EGRESS], ifindex, TcAttach::Tcx)?;
         self.held = Some((ifindex, links));
         Ok(())
     }
@@ -114,20 +102,7 @@ impl Exclusive {
     /// # Errors
     /// [`SteerError::Queue`], [`SteerError::OtherPath`], [`SteerError::Program`], [`SteerError::Filter`].
     pub fn attach_socket_filter(&mut self, worker: u32, socket: BorrowedFd<'_>) -> Result<(), SteerError> {
-        if worker >= FILTERS_MAX {
-            return Err(SteerError::Queue { queue: worker, max: FILTERS_MAX });
-        }
-        let Some(program) = self.object.program_mut(&format!("{LISTEN}_{worker}")) else {
-            return Err(SteerError::OtherPath(LISTEN));
-        };
-        let filter: &mut SocketFilter =
-            program.try_into().map_err(|error| SteerError::Filter(Box::new(error)))?;
-        if filter.fd().is_err() {
-            loaded(LISTEN, filter.load())?;
-        }
-        // The socket owns the attachment from here on; the identifier is not needed.
-        filter.attach(socket).map_err(|error| SteerError::Filter(Box::new(error)))?;
-        Ok(())
+        attach_filter(&mut self.object, (LISTEN, &format!("{LISTEN}_{worker}")), worker, socket)
     }
 
     /// The program that a TAP interface must run for each frame that it puts into a queue (TUNSETFILTEREBPF). The queues
@@ -232,8 +207,43 @@ impl Exclusive {
     }
 }
 
+/// Loads an object that withholds interfaces, for up to `workers` workers: with the mark of frames that may leave, and the
+/// records of stuck workers.
+pub(crate) fn load(
+    object: &[u8],
+    mark: u32,
+    workers: u32,
+    fail_open: Duration,
+) -> Result<(Ebpf, StuckRecords), SteerError> {
+    if workers > FILTERS_MAX {
+        return Err(SteerError::Queue { queue: workers, max: FILTERS_MAX });
+    }
+    let fail_open_ns = stuck_after_ns(fail_open);
+    let mut loader = EbpfLoader::new();
+    loader.override_global("mark", &mark, true);
+    loader.override_global("fail_open_ns", &fail_open_ns, true);
+    // Only programs that look at the words of all workers have this one.
+    loader.override_global("workers", &workers, false);
+    let mut object = loader.load(object).map_err(|error| SteerError::Object(Box::new(error)))?;
+    let stuck = StuckRecords::take(&mut object, fail_open_ns)?;
+    Ok((object, stuck))
+}
+
+/// Attaches two programs to an interface, at ingress and at egress, in front of all others.
+pub(crate) fn attach_both(
+    object: &mut Ebpf,
+    [ingress, egress]: [&'static str; 2],
+    ifindex: u32,
+    how: TcAttach,
+) -> Result<[TcLink; 2], SteerError> {
+    Ok([
+        attach(object, ingress, ifindex, TcAttachType::Ingress, how)?,
+        attach(object, egress, ifindex, TcAttachType::Egress, how)?,
+    ])
+}
+
 /// Attaches a program of the object, which is loaded first if need be, in front of all others.
-pub(crate) fn attach(
+fn attach(
     object: &mut Ebpf,
     name: &'static str,
     ifindex: u32,

@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use aya::maps::{HashMap, Map, MapData, ProgramArray};
-use aya::programs::{SchedClassifier, SocketFilter, TcAttachType};
-use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
+use aya::programs::SchedClassifier;
+use aya::{Ebpf, include_bytes_aligned};
 use twinpath_sys::descriptors::close_first;
 use twinpath_time::Duration;
 
 use crate::SteerError;
-use crate::exclusive::{attach, refuse_if_held};
+use crate::exclusive::{attach_both, load, refuse_if_held};
 use crate::maps::{gone, typed, wrote};
 use crate::names::{PORT_INGRESS as INGRESS, interface_name};
-use crate::steering::{FILTERS_MAX, loaded, program};
-use crate::stuck::{StuckRecords, stuck_after_ns};
+use crate::steering::{attach_filter, loaded, program};
+use crate::stuck::StuckRecords;
 use crate::tc::{TcAttach, TcLink};
 
 static PORTS: &[u8] = include_bytes_aligned!("../object/ports.o");
@@ -61,18 +61,10 @@ impl PortPrograms {
     /// no worker is ever taken to be stuck.
     ///
     /// # Errors
-    /// [`SteerError::Object`], [`SteerError::Map`]; [`SteerError::Queue`] for more than [`FILTERS_MAX`] workers.
+    /// [`SteerError::Object`], [`SteerError::Map`]; [`SteerError::Queue`] for more than [`FILTERS_MAX`](crate::FILTERS_MAX) workers.
     pub fn load(mark: u32, workers: u32, fail_open: Duration) -> Result<Self, SteerError> {
-        if workers > FILTERS_MAX {
-            return Err(SteerError::Queue { queue: workers, max: FILTERS_MAX });
-        }
-        let fail_open_ns = stuck_after_ns(fail_open);
-        let mut loader = EbpfLoader::new();
-        loader.override_global("mark", &mark, true);
-        loader.override_global("fail_open_ns", &fail_open_ns, true);
-        let mut object = loader.load(PORTS).map_err(|error| SteerError::Object(Box::new(error)))?;
+        let (mut object, stuck) = load(PORTS, mark, workers, fail_open)?;
         let ports = typed(&mut object, "ports")?;
-        let stuck = StuckRecords::take(&mut object, fail_open_ns)?;
         let served = serve(&mut object)?;
         Ok(Self { _served: served, object, ports, stuck, held: BTreeMap::new() })
     }
@@ -83,20 +75,7 @@ impl PortPrograms {
     /// # Errors
     /// [`SteerError::Queue`], [`SteerError::OtherPath`], [`SteerError::Program`], [`SteerError::Filter`].
     pub fn attach_socket_filter(&mut self, worker: u32, socket: BorrowedFd<'_>) -> Result<(), SteerError> {
-        if worker >= FILTERS_MAX {
-            return Err(SteerError::Queue { queue: worker, max: FILTERS_MAX });
-        }
-        let Some(program) = self.object.program_mut(&format!("{LISTEN}_{worker}")) else {
-            return Err(SteerError::OtherPath(LISTEN));
-        };
-        let filter: &mut SocketFilter =
-            program.try_into().map_err(|error| SteerError::Filter(Box::new(error)))?;
-        if filter.fd().is_err() {
-            loaded(LISTEN, filter.load())?;
-        }
-        // The socket owns the attachment from here on; the identifier is not needed.
-        filter.attach(socket).map_err(|error| SteerError::Filter(Box::new(error)))?;
-        Ok(())
+        attach_filter(&mut self.object, (LISTEN, &format!("{LISTEN}_{worker}")), worker, socket)
     }
 
     /// Makes an interface a port: from now on workers get its frames. The programs at tc are in front of all others. Without
@@ -107,10 +86,7 @@ impl PortPrograms {
     /// [`SteerError::NoInterface`], [`SteerError::Tcx`], [`SteerError::Clsact`], [`SteerError::Map`].
     pub fn hold(&mut self, ifindex: u32, unserved: Unserved, how: TcAttach) -> Result<(), SteerError> {
         refuse_if_held(ifindex, &interface_name(ifindex)?)?;
-        let links = [
-            attach(&mut self.object, INGRESS, ifindex, TcAttachType::Ingress, how)?,
-            attach(&mut self.object, EGRESS, ifindex, TcAttachType::Egress, how)?,
-        ];
+        let links = attach_both(&mut self.object, [INGRESS, EGRESS], ifindex, how)?;
         let flags = if unserved == Unserved::Kernel { FAILS_OPEN } else { 0 };
         self.ports.insert(ifindex, flags, 0).map_err(wrote("ports"))?;
         self.held.insert(ifindex, links);

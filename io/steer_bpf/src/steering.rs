@@ -178,21 +178,8 @@ impl Steering {
     /// # Errors
     /// [`SteerError::OtherPath`], [`SteerError::Queue`], [`SteerError::Filter`].
     pub fn attach_socket_filter(&mut self, queue: u32, socket: BorrowedFd<'_>) -> Result<(), SteerError> {
-        if queue >= FILTERS_MAX {
-            return Err(SteerError::Queue { queue, max: FILTERS_MAX });
-        }
         let name = if queue == 0 { FILTER.to_owned() } else { format!("{FILTER}_{queue}") };
-        let Some(program) = self.object.program_mut(&name) else {
-            return Err(SteerError::OtherPath("the socket filter"));
-        };
-        let filter: &mut SocketFilter =
-            program.try_into().map_err(|error| SteerError::Filter(Box::new(error)))?;
-        if filter.fd().is_err() {
-            loaded(FILTER, filter.load())?;
-        }
-        // The socket owns the attachment from here on; the identifier is not needed.
-        filter.attach(socket).map_err(|error| SteerError::Filter(Box::new(error)))?;
-        Ok(())
+        attach_filter(&mut self.object, (FILTER, &name), queue, socket)
     }
 
     /// Withholds claimed frames from the kernel, by a program at tc ingress that runs before all others. A classic
@@ -400,6 +387,27 @@ where
 {
     let program = object.program_mut(name).ok_or(SteerError::OtherPath(name))?;
     program.try_into().map_err(|error| SteerError::Program { name, error: Box::new(error) })
+}
+
+/// Attaches the filter of a worker, which is loaded first if need be, to its packet socket. The filter is called `own`, and
+/// all of its kind `kind`.
+pub(crate) fn attach_filter(
+    object: &mut Ebpf,
+    (kind, own): (&'static str, &str),
+    worker: u32,
+    socket: BorrowedFd<'_>,
+) -> Result<(), SteerError> {
+    if worker >= FILTERS_MAX {
+        return Err(SteerError::Queue { queue: worker, max: FILTERS_MAX });
+    }
+    let program = object.program_mut(own).ok_or(SteerError::OtherPath(kind))?;
+    let filter: &mut SocketFilter = program.try_into().map_err(|error| SteerError::Filter(Box::new(error)))?;
+    if filter.fd().is_err() {
+        loaded(kind, filter.load())?;
+    }
+    // The socket owns the attachment from here on; the identifier is not needed.
+    filter.attach(socket).map_err(|error| SteerError::Filter(Box::new(error)))?;
+    Ok(())
 }
 
 pub(crate) fn loaded(name: &'static str, result: Result<(), ProgramError>) -> Result<(), SteerError> {
